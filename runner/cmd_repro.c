@@ -69,7 +69,7 @@ enum { WHY_CAP = 8192 };
 static enum status check_steps(struct command *c, char why[WHY_CAP], struct err *e) {
     const struct run_view *view = &c->source.view;
     const char *error = json_text(json_object_get(view->run, "error"), "text", "");
-    if (!view->columns.train || view->columns.train->rows == 0)
+    if (!view->columns.of[STREAM_TRAIN] || view->columns.of[STREAM_TRAIN]->rows == 0)
         snprintf(why, WHY_CAP, "the bundle holds no step to compare with: its run ended as "
                  "%.40s%s%.400s", json_text(view->run, "status", "?"), *error ? ": " : "", error);
     return OK;

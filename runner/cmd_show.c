@@ -120,17 +120,14 @@ static void print_device(const struct cli *cli, const struct run_view *v) {
 
 /* The largest share of an FP8 tensor, and where it first occurred. */
 static void print_worst(const struct cli *cli, const char *name, const struct columns *fp8) {
-    const struct column *share = columns_find(fp8, name), *step = columns_find(fp8, "step");
-    int64_t at = column_extreme(fp8, name, 1);
-    if (at < 0) return;
-    double worst = column_value(share, at);
-    int64_t row = at / share->width;
-    const char *label = columns_label(fp8, at % share->width);
+    const struct column *step = columns_scalar(fp8, "step");
+    struct extreme worst = column_extreme(fp8, name, 1);
+    if (worst.row < 0) return;
+    const char *label = columns_label(fp8, worst.label);
     char when[48] = "";
-    if (step && step->width == 1)
-        snprintf(when, sizeof when, " in step %.0f", column_value(step, row));
-    if (worst > 0)
-        cli_out(cli, "  %-14s %.3g %% of %s%s, at worst\n", name, 100 * worst,
+    if (step) snprintf(when, sizeof when, " in step %.0f", column_value(step, worst.row, 0));
+    if (worst.value > 0)
+        cli_out(cli, "  %-14s %.3g %% of %s%s, at worst\n", name, 100 * worst.value,
                 PLAIN(label ? label : "a tensor"), when);
     else
         cli_out(cli, "  %-14s nothing\n", name);
@@ -138,14 +135,14 @@ static void print_worst(const struct cli *cli, const char *name, const struct co
 
 /* The driver's figures, if there are any: of the whole device, other processes included. */
 static void print_memory(const struct cli *cli, const struct run_view *v) {
-    const struct column *used = columns_find(v->columns.telemetry, "gpu_memory_used_bytes");
-    int64_t at = column_extreme(v->columns.telemetry, "gpu_memory_used_bytes", 1);
+    const struct columns *telemetry = v->columns.of[STREAM_TELEMETRY];
+    struct extreme used = column_extreme(telemetry, "gpu_memory_used_bytes", 1);
     number(cli, "host memory", v->summary, "rss_bytes_peak", 0x1p-20, "%.1f MiB peak");
     number(cli, "arenas", v->summary, "device_bytes_peak", 0x1p-20,
            "%.1f MiB a rank, allocated before the first step");
-    if (at >= 0)
+    if (used.row >= 0)
         cli_out(cli, "  %-14s %.1f MiB in use at most, by all processes\n", "GPU memory",
-                column_value(used, at) * 0x1p-20);
+                used.value * 0x1p-20);
 }
 
 static void print_numbers(const struct cli *cli, const struct run_view *v) {
@@ -165,8 +162,8 @@ static void print_numbers(const struct cli *cli, const struct run_view *v) {
         number(cli, "ranks unheard", s, "ranks_steps_missing", 1,
                "%.0f steps, which are not in the three above");
     print_memory(cli, v);
-    print_worst(cli, "saturated", v->columns.fp8);
-    print_worst(cli, "underflow", v->columns.fp8);
+    print_worst(cli, "saturated", v->columns.of[STREAM_FP8]);
+    print_worst(cli, "underflow", v->columns.of[STREAM_FP8]);
 }
 
 /* Whether the run was stopped or killed, has a checkpoint, and its directory is here. */

@@ -303,6 +303,7 @@ def read_json(run, path):
 
 
 def read_columns(path):
+    """The columns of a .cols file: bundle format 1."""
     with open(path, "rb") as file:
         raw = file.read()
     size, = struct.unpack_from("<Q", raw)
@@ -315,12 +316,17 @@ def read_columns(path):
 
 def read_trace(run):
     """Fingerprints by step and name."""
-    path = os.path.join(run, "data", "trace.cols")
-    if not os.path.exists(path):
+    path = os.path.join(run, "data", "metrics", "trace.npy")
+    old = os.path.join(run, "data", "trace.cols")
+    if os.path.exists(path):
+        columns = np.load(path)
+    elif os.path.exists(old):
+        columns = read_columns(old)
+    else:
         raise NoSuchRun(f"there is no {path}: the run traced no step (trace.first, trace.every)")
-    names, columns = read_json(run, "metrics/trace_tensors.json"), read_columns(path)
+    names = read_json(run, "metrics/trace_tensors.json")
     return {int(step): dict(zip(names, map(int, row)))
-            for step, row in zip(columns["step"][:, 0], columns["fingerprints"])}
+            for step, row in zip(columns["step"].ravel(), columns["fingerprints"])}
 
 
 def read_safetensors(path):

@@ -16,14 +16,6 @@ void jsonl_close(struct jsonl *j) {
     j->capacity = 0;
 }
 
-enum status jsonl_rewind(struct jsonl *j, struct err *e) {
-    clearerr(j->file);
-    if (fseek(j->file, 0, SEEK_SET) != 0)
-        return FAIL(e, ERR_IO, "seek in %s: %s", j->name, strerror(errno));
-    j->number = 0;
-    return OK;
-}
-
 /* Reads a line and removes its newline. *whole is false at the end of the file, even after an
  * incomplete line. fgets and a doubling buffer, because getline accepts any length. */
 static enum status read_line(struct jsonl *j, size_t *length, bool *whole, struct err *e) {

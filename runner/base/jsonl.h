@@ -23,9 +23,6 @@ struct jsonl {
 void jsonl_open(struct jsonl *j, FILE *file, const char *name);
 void jsonl_close(struct jsonl *j); /* frees the line; the file stays open */
 
-/* Returns to the first line. ERR_IO if the file cannot seek. */
-NODISCARD enum status jsonl_rewind(struct jsonl *j, struct err *e);
-
 /* The next object, owned by the caller; *out is NULL at the end. A last line without a newline is
  * incomplete and counts as the end. ERR_FORMAT, with file and line, for any other line that is not
  * an object or is longer than JSONL_LINE_LIMIT. */

@@ -28,14 +28,13 @@ static const char *const ORDER[] = {
     "data/experiment/",
     "data/system/",
     "data/source/",
-    "data/decisions.json",
+    "data/metrics/*.json", /* labels, before the records that use them */
+    "data/*.json",
     "data/choices.txt",
-    "data/metrics/*.json", /* names of slots and tensors, before the records that use them */
-    "data/metrics/*.cols",
+    "data/metrics/*.cols", /* of bundle format 1 */
     "data/fp8/*.cols",
     "data/trace.cols",
     "data/metrics/",
-    "data/fp8/",
     "data/logs/",
     "data/tensorboard/",
 };

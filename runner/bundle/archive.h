@@ -23,8 +23,8 @@ NODISCARD enum status archive_pack(const char *dir, const struct tree *list, con
                                    int64_t *packed, struct err *e);
 
 /* Sorts the files of a run into the order of a bundle: bag files, run.json, summary, crate,
- * experiment, system, source and decisions, columns (which compare reads), JSON lines, logs,
- * tensorboard, anything else, checkpoints. Checkpoints are last so that a reader of numbers stops
+ * experiment, system, source, other JSON files, records, logs, tensorboard, anything else,
+ * checkpoints. Checkpoints are last so that a reader of numbers stops
  * before up to 100 GB. */
 void archive_sort(struct tree *list);
 

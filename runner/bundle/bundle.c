@@ -2,9 +2,11 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,11 +15,12 @@
 #include "runner/base/version.h"
 #include "runner/bundle/archive.h"
 #include "runner/bundle/bag.h"
-#include "runner/bundle/columns.h"
 #include "runner/bundle/crate.h"
+#include "runner/bundle/format.h"
 #include "runner/bundle/kept.h"
 #include "runner/bundle/summary.h"
 #include "runner/bundle/unpack.h"
+#include "runner/record/row_file.h"
 #include "runner/record/run_dir.h"
 
 /* Level 3 is as fast as a disk; weights hardly shrink at any level. */
@@ -39,67 +42,66 @@ struct finish {
     struct tree list;
 };
 
-/* ---- metrics to columns -------------------------------------------------------------------- */
+/* ---- records -------------------------------------------------------------------------------- */
 
-/* Streams of records: source, destination, and whether the text stays. The text of the large
- * streams is removed, since the columns hold every digit of it. */
-static const struct stream {
-    const char *lines, *labels, *columns;
-    bool keep_text;
-} STREAMS[] = {
-    { "data/metrics/train.jsonl", NULL, "data/metrics/train.cols", true },
-    { "data/metrics/eval.jsonl", NULL, "data/metrics/eval.cols", true },
-    { "data/metrics/telemetry.jsonl", NULL, "data/metrics/telemetry.cols", true },
-    { "data/metrics/ranks.jsonl", NULL, "data/metrics/ranks.cols", true },
-    { "data/metrics/fp8.jsonl", "data/metrics/fp8_slots.json", "data/fp8/fp8.cols", false },
-    { "data/metrics/trace.jsonl", "data/metrics/trace_tensors.json", "data/trace.cols", false },
-};
-enum { STREAM_COUNT = sizeof STREAMS / sizeof *STREAMS };
-
-/* Lines that do not convert stay as they are, and the bundle names the problem. Columns that an
- * earlier close of this run made still count: they may hold what is damaged in the lines. */
-static enum status stays_text(struct finish *f, const struct stream *s, const char *columns,
-                              const char *why, struct columns **out, struct err *e) {
+/* A stream that cannot be read stays as it is, and summary.json names it ("problems"). */
+static enum status leave_stream(struct finish *f, const char *file, const char *why,
+                                struct err *e) {
     char text[PATH_CAP + sizeof e->text];
-    bool failed = false, older = path_exists(columns);
-    snprintf(text, sizeof text, "%s stays text: %s%s", s->lines, why,
-             older ? "; its columns are those of an earlier close" : "");
+    bool failed = false;
+    snprintf(text, sizeof text, "%s is damaged, so the summary is without it: %s", file, why);
     json_append(f->problems, json_from_text(text), &failed);
     if (!*f->result->problem)
         snprintf(f->result->problem, sizeof f->result->problem, "%.511s", text);
-    if (failed) return FAIL(e, ERR_MEMORY, "no memory to say: %s", why);
-    return older ? columns_map(columns, out, e) : OK;
+    return failed ? FAIL(e, ERR_MEMORY, "no memory to say: %s", why) : OK;
 }
 
-/* A stream that does not convert is reported in summary.json and kept as text. A full disk is an
- * error. */
-static enum status convert_stream(struct finish *f, const struct stream *s, struct columns **out,
-                                  struct err *e) {
-    char lines[PATH_CAP], labels[PATH_CAP], columns[PATH_CAP];
+/* Reads JSON lines through a mapping. */
+static enum status read_lines(int fd, const char *path, struct columns **out, struct err *e) {
+    struct stat info;
+    if (fstat(fd, &info) != 0) return FAIL(e, ERR_IO, "stat %s: %s", path, strerror(errno));
+    size_t n = (size_t)info.st_size;
+    if (n == 0) return OK;
+    void *text = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (text == MAP_FAILED) return FAIL(e, ERR_IO, "map %s: %s", path, strerror(errno));
+    enum status st = columns_of_lines(text, n, path, out, e);
+    munmap(text, n);
+    return st;
+}
+
+/* Cuts off a part of a row, writes the number of rows, and maps the file. */
+static enum status read_rows(int fd, const char *path, struct columns **out, struct err *e) {
+    struct row_file rows;
+    TRY(row_file_open(fd, path, &rows, e));
+    TRY(row_file_cut(&rows, path, INT64_MAX, e));
+    return rows.size ? columns_map(fd, 0, rows.size, path, out, e) : OK;
+}
+
+static enum status read_stream(struct finish *f, int i, struct err *e) {
+    char path[PATH_CAP];
+    TRY(path_join(path, f->dir, STREAMS[i].file, e));
+    bool wide = STREAMS[i].labels != NULL;
+    int fd = open(path, (wide ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOENT) return OK;
+    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    struct columns **out = &f->columns.of[i];
+    enum status st = wide ? read_rows(fd, path, out, e) : read_lines(fd, path, out, e);
+    close(fd);
+    return st;
+}
+
+static enum status read_streams(struct finish *f, struct err *e) {
     struct err why = { 0 };
-    TRY(path_join(lines, f->dir, s->lines, e));
-    TRY(path_join(columns, f->dir, s->columns, e));
-    TRY(path_join(labels, f->dir, s->labels ? s->labels : "", e));
-    if (path_exists(lines)) {
-        enum status st =
-            columns_convert_file(lines, s->labels ? labels : NULL, columns, NULL, &why);
-        if (st == ERR_FORMAT) return stays_text(f, s, columns, why.text, out, e);
-        if (st != OK) return FAIL(e, st, "%s", why.text);
-        if (!s->keep_text && unlink(lines) != 0) return FAIL(e, ERR_IO, "remove %s", lines);
+    enum status st = format_upgrade(f->dir, &why);
+    if (st == ERR_FORMAT) st = leave_stream(f, "a file of bundle format 1", why.text, e);
+    else if (st != OK) return FAIL(e, st, "%s", why.text);
+    for (int i = 0; st == OK && i < STREAM_COUNT; i++) {
+        st = read_stream(f, i, &why);
+        if (st == ERR_FORMAT) st = leave_stream(f, STREAMS[i].file, why.text, e);
+        else if (st == OK) st = format_drop_columns(f->dir, i, e);
+        else return FAIL(e, st, "%s", why.text);
     }
-    return path_exists(columns) ? columns_map(columns, out, e) : OK;
-}
-
-static enum status convert(struct finish *f, struct err *e) {
-    char folder[PATH_CAP];
-    struct columns **out[STREAM_COUNT] = { &f->columns.train, &f->columns.eval,
-                                           &f->columns.telemetry, &f->columns.ranks,
-                                           &f->columns.fp8, &f->columns.trace };
-    TRY(path_join(folder, f->dir, "data/fp8", e));
-    (void)mkdir(folder, 0755); /* may exist; the conversion reports an error */
-    for (int i = 0; i < STREAM_COUNT; i++) TRY(convert_stream(f, &STREAMS[i], out[i], e));
-    (void)rmdir(folder); /* otherwise a run without FP8 has an empty folder */
-    return OK;
+    return st;
 }
 
 /* ---- run.json, summary.json ---------------------------------------------------------------- */
@@ -123,7 +125,8 @@ static enum status conclude(struct finish *f, struct err *e) {
     TRY(results_hash(&f->columns, json_text(f->run, "final_weights_sha256", NULL), hex, e));
     bool failed = false;
     json_put(f->run, "results_sha256", json_string(hex), &failed);
-    if (failed) return FAIL(e, ERR_MEMORY, "no memory for results_sha256");
+    json_put(f->run, "bundle_format", json_integer(BUNDLE_FORMAT), &failed);
+    if (failed) return FAIL(e, ERR_MEMORY, "no memory for run.json");
     TRY(path_join(path, f->dir, "data/run.json", e));
     TRY(json_file_write(path, f->run, e));
     TRY(summary_make(&f->columns, json_object_get(f->run, "attempts"), &summary, e));
@@ -238,7 +241,7 @@ enum status bundle_finish(const char *run_dir, const struct bundle_options *opti
                         .problems = json_array() };
     enum status st = f.problems ? load_run(&f, e) : FAIL(e, ERR_MEMORY, "closing %s", run_dir);
     if (st == OK) st = prune(&f, e);
-    if (st == OK) st = convert(&f, e);
+    if (st == OK) st = read_streams(&f, e);
     if (st == OK) st = conclude(&f, e);
     run_columns_free(&f.columns);
     if (st == OK) st = seal(&f, e);

@@ -11,30 +11,24 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
+#include "runner/record/npy.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "columns are read in place");
 
 /* Bounds for hostile headers: far above any real run, and too small to overflow int64_t. */
 enum { COLUMNS_MAX = 256, HEADER_LIMIT = 16 << 20 };
+/* A walk over a mapping keeps at most about this much of it in memory. */
+enum { FORGET_BYTES = 8 << 20 };
 static const int64_t VALUES_MAX = INT64_C(1) << 40;
 
-static const struct {
-    const char *name;
-    int64_t bytes;
-} TYPES[] = {
-    [COLUMN_I64] = { "i64", 8 },
-    [COLUMN_F64] = { "f64", 8 },
-    [COLUMN_U32] = { "u32", 4 },
-    [COLUMN_U64] = { "u64", 8 },
+static const char *const TYPES[] = {
+    [COLUMN_I64] = "i64", [COLUMN_F64] = "f64", [COLUMN_U32] = "u32", [COLUMN_U64] = "u64",
 };
 enum { TYPE_COUNT = sizeof TYPES / sizeof *TYPES };
 
-const char *column_type_name(enum column_type type) { return TYPES[type].name; }
-int64_t column_type_bytes(enum column_type type) { return TYPES[type].bytes; }
-
 static bool type_of_name(const char *name, enum column_type *out) {
     for (int t = 0; name && t < TYPE_COUNT; t++) {
-        if (strcmp(name, TYPES[t].name) != 0) continue;
+        if (strcmp(name, TYPES[t]) != 0) continue;
         *out = (enum column_type)t;
         return true;
     }
@@ -64,6 +58,7 @@ static enum status parse_column(const json_t *item, int64_t rows, char *data, in
                     "data (truncated?)",
                     name, out->name, (long long)bytes, (long long)at, (long long)data_bytes);
     out->data = data + at;
+    out->stride = out->width * column_type_bytes(out->type);
     *end = at + bytes;
     return OK;
 }
@@ -77,11 +72,20 @@ static enum status check_names(const struct columns *c, const char *name, struct
     return OK;
 }
 
+static enum status make_columns(struct columns *c, int64_t count, const char *name,
+                                struct err *e) {
+    c->count = count;
+    c->column = calloc((size_t)count + 1, sizeof *c->column);
+    return c->column ? OK
+                     : FAIL(e, ERR_MEMORY, "%lld columns of %s", (long long)count, name);
+}
+
+/* ---- .cols ---------------------------------------------------------------------------------- */
+
 static enum status parse_columns(struct columns *c, char *data, int64_t data_bytes,
                                  const char *name, struct err *e) {
     const json_t *items = json_object_get(c->header, "columns");
     const json_t *rows = json_object_get(c->header, "rows");
-    const json_t *labels = json_object_get(c->header, "labels");
     if (strcmp(json_text(c->header, "schema", ""), "fp8lab.columns/1") != 0)
         return FAIL(e, ERR_FORMAT, "%s: schema \"%.100s\" is not fp8lab.columns/1", name,
                     json_text(c->header, "schema", ""));
@@ -89,10 +93,7 @@ static enum status parse_columns(struct columns *c, char *data, int64_t data_byt
         json_integer_value(rows) < 0 || json_integer_value(rows) > VALUES_MAX)
         return FAIL(e, ERR_FORMAT, "%s: the header lacks columns or rows", name);
     c->rows = json_integer_value(rows);
-    c->count = (int64_t)json_array_size(items);
-    c->labels = json_is_array(labels) ? labels : NULL;
-    c->column = calloc((size_t)c->count + 1, sizeof *c->column);
-    if (!c->column) return FAIL(e, ERR_MEMORY, "%lld columns of %s", (long long)c->count, name);
+    TRY(make_columns(c, (int64_t)json_array_size(items), name, e));
     int64_t end = 0;
     for (int64_t i = 0; i < c->count; i++)
         TRY(parse_column(json_array_get(items, (size_t)i), c->rows, data, data_bytes, &end, name,
@@ -106,17 +107,55 @@ static enum status parse_columns(struct columns *c, char *data, int64_t data_byt
     return check_names(c, name, e);
 }
 
+static enum status parse_cols(struct columns *c, size_t n, const char *name, struct err *e) {
+    uint64_t header_bytes = 0;
+    json_error_t why;
+    char *bytes = c->bytes;
+    if (n >= 8) memcpy(&header_bytes, bytes, 8);
+    if (n < 8 || header_bytes > HEADER_LIMIT || header_bytes > n - 8 || header_bytes % 8 != 0)
+        return FAIL(e, ERR_FORMAT, "%s: %zu bytes do not begin with a column header", name, n);
+    enum status st = json_parse(&c->header, bytes + 8, header_bytes, JSON_REJECT_DUPLICATES, &why);
+    if (st != OK || !json_is_object(c->header))
+        return FAIL(e, st == OK ? ERR_FORMAT : st, "%s: column header: %s", name,
+                    st == OK ? "not an object" : why.text);
+    json_t *labels = json_object_get(c->header, "labels");
+    if (json_is_array(labels)) c->labels = json_incref(labels);
+    return parse_columns(c, bytes + 8 + header_bytes, (int64_t)(n - 8 - header_bytes), name, e);
+}
+
+/* ---- .npy ----------------------------------------------------------------------------------- */
+
+static enum status parse_npy(struct columns *c, size_t n, enum rows_end end, const char *name,
+                             struct err *e) {
+    struct npy *l = malloc(sizeof *l);
+    if (!l) return FAIL(e, ERR_MEMORY, "the columns of %s", name);
+    c->names = l;
+    TRY(npy_parse(c->bytes, n, name, l, e));
+    int64_t bytes = (int64_t)n - l->header_bytes;
+    c->rows = bytes / l->row_bytes;
+    if (end == ROWS_COMPLETE && (bytes % l->row_bytes != 0 || c->rows != l->rows))
+        return FAIL(e, ERR_FORMAT, "%s: the header says %lld rows of %lld bytes, but %lld bytes "
+                    "follow it (truncated?)", name, (long long)l->rows, (long long)l->row_bytes,
+                    (long long)bytes);
+    TRY(make_columns(c, l->count, name, e));
+    for (int64_t i = 0; i < l->count; i++)
+        c->column[i] = (struct column){
+            .name = l->column[i].name, .type = l->column[i].type, .width = l->column[i].width,
+            .stride = l->row_bytes,
+            .data = (const char *)c->bytes + l->header_bytes + l->column[i].offset };
+    return OK;
+}
+
+/* ---- both ----------------------------------------------------------------------------------- */
+
 static void release(void *bytes, size_t mapped) {
     if (mapped) munmap(bytes, mapped);
     else free(bytes);
 }
 
 /* Takes ownership of bytes, also on failure; `mapped` as in struct columns. */
-static enum status parse(void *bytes, size_t n, size_t mapped, const char *name,
-                         struct columns **out, struct err *e) {
-    enum status st = OK;
-    uint64_t header_bytes = 0;
-    json_error_t why;
+static enum status parse(void *bytes, size_t n, size_t mapped, enum rows_end end,
+                         const char *name, struct columns **out, struct err *e) {
     struct columns *c = calloc(1, sizeof *c);
     if (!c) {
         release(bytes, mapped);
@@ -124,58 +163,39 @@ static enum status parse(void *bytes, size_t n, size_t mapped, const char *name,
     }
     c->bytes = bytes;
     c->mapped = mapped;
-    if (n >= 8) memcpy(&header_bytes, bytes, 8);
-    if (n < 8 || header_bytes > HEADER_LIMIT || header_bytes > n - 8 || header_bytes % 8 != 0) {
-        st = FAIL(e, ERR_FORMAT, "%s: %zu bytes do not begin with a column header", name, n);
-        goto done;
-    }
-    st = json_parse(&c->header, (char *)bytes + 8, header_bytes, JSON_REJECT_DUPLICATES, &why);
-    if (st != OK || !json_is_object(c->header)) {
-        st = FAIL(e, st == OK ? ERR_FORMAT : st, "%s: column header: %s", name,
-                  st == OK ? "not an object" : why.text);
-        goto done;
-    }
-    st = parse_columns(c, (char *)bytes + 8 + header_bytes, (int64_t)(n - 8 - header_bytes), name,
-                       e);
-    if (st != OK) goto done;
-    *out = c;
-    c = NULL; /* moved to the caller */
-done:
-    columns_destroy(c);
+    bool npy = n > 0 && *(const unsigned char *)bytes == 0x93;
+    enum status st = npy ? parse_npy(c, n, end, name, e) : parse_cols(c, n, name, e);
+    if (st == OK) *out = c;
+    else columns_destroy(c);
     return st;
 }
 
-enum status columns_parse(void *bytes, size_t n, const char *name, struct columns **out,
-                          struct err *e) {
-    return parse(bytes, n, 0, name, out, e);
+enum status columns_parse(void *bytes, size_t n, enum rows_end end, const char *name,
+                          struct columns **out, struct err *e) {
+    return parse(bytes, n, 0, end, name, out, e);
 }
 
-enum status columns_map_part(int fd, int64_t offset, int64_t n, const char *name,
-                             struct columns **out, struct err *e) {
+enum status columns_map(int fd, int64_t offset, int64_t n, const char *name, struct columns **out,
+                        struct err *e) {
     size_t size = (size_t)n;
     void *bytes = size ? mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, offset) : NULL;
     if (bytes == MAP_FAILED) return FAIL(e, ERR_IO, "map %s: %s", name, strerror(errno));
-    return parse(bytes, size, size, name, out, e);
+    return parse(bytes, size, size, ROWS_COMPLETE, name, out, e);
 }
 
-enum status columns_map(const char *path, struct columns **out, struct err *e) {
-    struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
-    enum status st = fstat(fd, &info) == 0
-                         ? columns_map_part(fd, 0, info.st_size, path, out, e)
-                         : FAIL(e, ERR_IO, "stat %s: %s", path, strerror(errno));
-    close(fd);
-    return st;
-}
-
-void columns_forget(const struct columns *c) {
-    if (c->mapped) (void)madvise(c->bytes, c->mapped, MADV_DONTNEED);
+void columns_pass(const struct columns *all, const struct column *c, int64_t row) {
+    if (!all->mapped) return;
+    int64_t rows = FORGET_BYTES / c->stride;
+    if (rows < 1 || row % rows == 0) (void)madvise(all->bytes, all->mapped, MADV_DONTNEED);
 }
 
 void columns_destroy(struct columns *c) {
     if (!c) return;
+    for (int64_t i = 0; c->separate && i < c->count; i++)
+        free((void *)(uintptr_t)c->column[i].data);
     free(c->column);
+    free(c->names);
+    json_decref(c->labels);
     json_decref(c->header);
     release(c->bytes, c->mapped);
     free(c);
@@ -187,17 +207,35 @@ const struct column *columns_find(const struct columns *c, const char *name) {
     return NULL;
 }
 
-double column_value(const struct column *c, int64_t at) {
+const struct column *columns_scalar(const struct columns *c, const char *name) {
+    const struct column *found = columns_find(c, name);
+    return found && found->width == 1 ? found : NULL;
+}
+
+uint64_t column_bits(const struct column *c, int64_t row, int64_t label) {
+    uint64_t bits;
+    uint32_t low;
+    if (c->type == COLUMN_U32) {
+        memcpy(&low, column_row(c, row) + label * 4, sizeof low);
+        return low;
+    }
+    memcpy(&bits, column_row(c, row) + label * 8, sizeof bits);
+    return bits;
+}
+
+double column_value(const struct column *c, int64_t row, int64_t label) {
+    uint64_t bits = column_bits(c, row, label);
+    double f;
     switch (c->type) {
-    case COLUMN_I64: return (double)((const int64_t *)c->data)[at];
-    case COLUMN_F64: return ((const double *)c->data)[at];
-    case COLUMN_U32: return (double)((const uint32_t *)c->data)[at];
-    case COLUMN_U64: return (double)((const uint64_t *)c->data)[at];
+    case COLUMN_I64: return (double)(int64_t)bits;
+    case COLUMN_F64: memcpy(&f, &bits, sizeof f); return f;
+    case COLUMN_U32:
+    case COLUMN_U64: return (double)bits;
     }
     assert(!"a column of no type");
     return 0;
 }
 
-const char *columns_label(const struct columns *c, int64_t slot) {
-    return slot < 0 ? NULL : json_string_value(json_array_get(c->labels, (size_t)slot));
+const char *columns_label(const struct columns *c, int64_t label) {
+    return label < 0 ? NULL : json_string_value(json_array_get(c->labels, (size_t)label));
 }

@@ -1,93 +1,85 @@
-/* Metrics as columns (.cols): what compare reads, because 100,000 steps must load in milliseconds.
+/* The records of one stream as columns in memory, whatever file they were read from: JSON lines,
+ * a NumPy array (record/npy.h), or the .cols file of bundle format 1:
  *
  *   u64 N | N bytes of JSON, padded with spaces so that the data begin at a multiple of 8 | data
  *
- * The header: {"columns":[{"name","offset","type","width"}...],"labels":[...],"rows":n,"schema":
- * "fp8lab.columns/1"}. A column is rows*width values of one type, row after row, little-endian,
- * `offset` bytes (a multiple of 8) after the header; columns do not overlap and fill the file.
- * `width` is 1, but for the arrays of fp8 and trace records: one value a slot or tensor, whose
- * names are `labels`. No width is below 1, no name occurs twice, and without a column there are no
- * rows: the size of the file bounds every count. Types:
- *   i64  whole numbers; booleans as 0 and 1
- *   f64  numbers; NaN stands for null and for a record without the key
- *   u32  bits of an f32, written in JSON as 8 hex digits; all ones for a record without the key
- *   u64  fingerprints, written as 16 hex digits; likewise
- * Other strings stay in the JSON lines only. */
+ * The header of a .cols file: {"columns":[{"name","offset","type","width"}...],"labels":[...],
+ * "rows":n,"schema":"fp8lab.columns/1"}. A column is rows*width values of one type, row after row,
+ * little-endian, `offset` bytes (a multiple of 8) after the header; columns do not overlap and fill
+ * the file. No width is below 1, no name occurs twice, and without a column there are no rows: the
+ * size of the file bounds every count. Types: i64, f64, u32 and u64 as in enum column_type. A value
+ * that a record lacks is NaN, or all ones. */
 #ifndef FP8LAB_RUNNER_BUNDLE_COLUMNS_H
 #define FP8LAB_RUNNER_BUNDLE_COLUMNS_H
 
 #include <jansson.h>
-#include <stdio.h>
 
 #include "kernels/base.h"
-
-enum column_type { COLUMN_I64, COLUMN_F64, COLUMN_U32, COLUMN_U64 };
+#include "runner/record/streams.h"
 
 struct column {
-    const char *name; /* borrowed from the columns' header */
+    const char *name; /* borrowed from the columns */
     enum column_type type;
-    int64_t width;
-    const void *data; /* rows * width values; borrowed from the columns' bytes; 8-byte aligned */
+    int64_t width;    /* values a row */
+    int64_t stride;   /* bytes from one row to the next */
+    const char *data; /* of row 0; borrowed from the columns; perhaps not aligned */
 };
 
 struct columns {
     int64_t rows, count;
     struct column *column; /* owned */
-    json_t *header;        /* owned */
-    const json_t *labels;  /* array of strings, or NULL; borrowed from header */
-    void *bytes;           /* owned: the whole file */
+    json_t *labels;        /* names of the values of a wide column, or NULL; owned */
+    void *bytes;           /* owned: the whole file; NULL for lines */
     size_t mapped;         /* bytes of the mapping; 0: `bytes` came from malloc */
+    bool separate;         /* the data of each column are owned; for lines */
+    void *names;           /* owned */
+    json_t *header;        /* owned; of a .cols file, or NULL */
 };
 
-/* "i64" and so on; bytes of one value. */
-const char *column_type_name(enum column_type type);
-int64_t column_type_bytes(enum column_type type);
+/* Whether a file of rows must end with its last row. The file of a live or killed run may hold rows
+ * that its header does not count yet, and a part of a row. */
+enum rows_end { ROWS_COMPLETE, ROWS_GROWING };
 
-/* Parses a whole file in memory. Takes ownership of `bytes` (from malloc), also on failure.
- * ERR_FORMAT says what is wrong. Every offset, count and product is checked, so hostile bytes are
- * safe. `name` is for messages. */
-NODISCARD enum status columns_parse(void *bytes, size_t n, const char *name, struct columns **out,
-                                    struct err *e);
+/* Parses a whole .npy or .cols file in memory. Takes ownership of `bytes` (from malloc), also on
+ * failure. ERR_FORMAT says what is wrong. Every offset, count and product is checked, so hostile
+ * bytes are safe. `name` is for messages. */
+NODISCARD enum status columns_parse(void *bytes, size_t n, enum rows_end end, const char *name,
+                                    struct columns **out, struct err *e);
 
-/* The same for a file, mapped: only touched pages take memory. Only for our own files that no
- * process truncates (that would be SIGBUS), for example those of the run being closed. Also
- * ERR_IO. */
-NODISCARD enum status columns_map(const char *path, struct columns **out, struct err *e);
-/* The same for `n` bytes of an open file from `offset`, a multiple of the page size. */
-NODISCARD enum status columns_map_part(int fd, int64_t offset, int64_t n, const char *name,
+/* The same for `n` bytes of an open file from `offset`, a multiple of the page size. The bytes are
+ * mapped: only touched pages take memory. Only for files of ours that no process truncates, since
+ * reading a truncated page is SIGBUS. Also ERR_IO. */
+NODISCARD enum status columns_map(int fd, int64_t offset, int64_t n, const char *name,
+                                  struct columns **out, struct err *e);
+
+/* Reads JSON lines (columns_lines.c). A key is a column if all its values are numbers, booleans, or
+ * 8 or 16 hexadecimal digits: 8 bytes a value in memory. Other keys are skipped. An incomplete last
+ * line is ignored. ERR_FORMAT, with the line, if another line is not a JSON object; ERR_MEMORY.
+ * `text` is not kept. */
+NODISCARD enum status columns_of_lines(const char *text, size_t n, const char *name,
                                        struct columns **out, struct err *e);
 
-/* Releases the memory of a mapping; values stay readable. Does nothing for parsed columns. Loops
- * over long columns call it every COLUMNS_CHUNK values. */
-void columns_forget(const struct columns *c);
-enum { COLUMNS_CHUNK = 1 << 20 };
+/* Called before row `row` in a walk over the rows of column c: releases the memory of a mapping now
+ * and then, so that a walk over any number of rows needs little. Values stay readable. */
+void columns_pass(const struct columns *all, const struct column *c, int64_t row);
 
 void columns_destroy(struct columns *c); /* c may be NULL. */
 
 /* The column of that name, or NULL. c may be NULL. */
 const struct column *columns_find(const struct columns *c, const char *name);
+/* The same; NULL also if the column is wide. */
+const struct column *columns_scalar(const struct columns *c, const char *name);
 
-/* One value as a double; i64 beyond 2^53 rounds. `at` < rows * width. */
-double column_value(const struct column *c, int64_t at);
+/* The values of a row, column_type_bytes() each. row < rows. */
+static inline const char *column_row(const struct column *c, int64_t row) {
+    return c->data + row * c->stride;
+}
+/* The bits of one value, extended to 64 bits with zeros; of an i64, its two's complement. */
+uint64_t column_bits(const struct column *c, int64_t row, int64_t label);
+/* One value as a double; i64 beyond 2^53 rounds, and a u32 is the integer of its bits. */
+double column_value(const struct column *c, int64_t row, int64_t label);
 
-/* The label of value `slot` of a wide column, or NULL. */
-const char *columns_label(const struct columns *c, int64_t slot);
-
-/* Converts JSON lines (columns_write.c) in two passes with little memory: the first finds the
- * columns and their types, the second writes. `in` must be seekable. `labels`: JSON array of names
- * for the wide columns, borrowed, or NULL. `fd` is written from its start. *rows (may be NULL)
- * receives the number of records. ERR_FORMAT, with the line, if a record is not an object or an
- * array changes its length or kind between records. */
-NODISCARD enum status columns_convert(FILE *in, const char *name, json_t *labels, int fd,
-                                      int64_t *rows, struct err *e);
-
-/* Whether row `row` (< rows) of the column is what columns_convert() makes of this value of a
- * record. NULL: the record has none. */
-bool columns_hold(const struct column *c, int64_t row, const json_t *value);
-
-/* Converts the file jsonl_path to cols_path, atomically. labels_path: a JSON file with the array of
- * names, or NULL; the file may be absent. */
-NODISCARD enum status columns_convert_file(const char *jsonl_path, const char *labels_path,
-                                           const char *cols_path, int64_t *rows, struct err *e);
+/* The label of value `label` of a wide column, or NULL. */
+const char *columns_label(const struct columns *c, int64_t label);
 
 #endif

@@ -5,30 +5,21 @@
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
+#include "runner/record/streams.h"
 
 static const char METADATA[] = "ro-crate-metadata.json";
 static const char CRATE_URI[] = "https://w3id.org/ro/crate/1.1";
 static const char PROFILE_URI[] = "https://w3id.org/ro/wfrun/process/0.5";
 
-/* The format of .cols files (columns.h), for readers who have only the bundle. */
-static const char COLUMNS_ID[] = "#fp8lab.columns-1";
-static const char COLUMNS_ABOUT[] =
-    "A table of numbers, column by column, little-endian. The file begins with a u64 N and N bytes "
-    "of JSON: {\"schema\":\"fp8lab.columns/1\",\"rows\":ROWS,\"columns\":[{\"name\",\"type\","
-    "\"width\",\"offset\"}...],\"labels\":[...]}. A column is ROWS * width values, row after row, "
-    "from byte 8 + N + offset. Types: i64 (booleans are 0 and 1); f64 (NaN: null, or a record "
-    "without the key); u32, the bits of a float32, and u64, a fingerprint (all ones: a record "
-    "without the key). A column wider than 1 has a value for each of the labels. Where a .jsonl "
-    "file of the same name stands in the bundle, it holds the same records. In Python: "
-    "n, = struct.unpack_from('<Q', b); head = json.loads(b[8:8 + n]); kind = {'i64': 'q', 'f64': "
-    "'d', 'u32': 'I', 'u64': 'Q'}; columns = {c['name']: struct.unpack_from(f\"<{head['rows'] * "
-    "c['width']}{kind[c['type']]}\", b, 8 + n + c['offset']) for c in head['columns']}";
+/* The format of the wide streams. */
+static const char NPY_URI[] = "https://numpy.org/neps/nep-0001-npy-format.html";
 
 struct crate {
     const json_t *run;
     json_t *graph;                     /* owned by the document */
     json_t *parts, *objects, *results; /* references; owned */
-    bool columns;                      /* some file is of COLUMNS_ID */
+    bool arrays;                       /* some file is a NumPy array */
     bool failed;                       /* an allocation failed */
 };
 
@@ -59,12 +50,33 @@ static bool ends(const char *path, const char *tail) {
     return n > length && strcmp(path + n - length, tail) == 0;
 }
 
-/* Describes a .cols file by conformsTo: encodingFormat may only link to a web site. */
-static void add_format(struct crate *c, json_t *file) {
-    json_put(file, "conformsTo", reference(COLUMNS_ID), &c->failed);
-    json_put(file, "description", json_sprintf("Numbers as columns; %s says how to read them",
-                                               COLUMNS_ID), &c->failed);
-    c->columns = true;
+/* Adds what a reader who has only the bundle must know about a stream: its metrics, their units,
+ * and for an array where the names of the values are. */
+static void describe_stream(struct crate *c, json_t *file, const struct stream *s) {
+    struct text about = { 0 };
+    bool bits = false;
+    text_puts(&about, s->labels ? "One row a record; numpy.load reads it. Metrics: "
+                                : "One JSON object a record. Metrics: ");
+    for (int64_t i = 0; i < s->metric_count; i++) {
+        const struct metric *m = &s->metric[i];
+        bits |= !s->labels && m->type == COLUMN_U32;
+        text_puts(&about, i ? "; " : "");
+        text_puts(&about, m->name);
+        text_puts(&about, *m->unit ? " (" : "");
+        text_puts(&about, m->unit);
+        text_puts(&about, *m->unit ? ")" : "");
+    }
+    if (bits) text_puts(&about, ". NAME_bits has the 8 hexadecimal digits of NAME as a float32");
+    if (s->labels) {
+        text_puts(&about, ". An array has a value for each name in ");
+        text_puts(&about, s->labels + strlen("data/"));
+        json_put(file, "conformsTo", reference(NPY_URI), &c->failed);
+        c->arrays = true;
+    }
+    c->failed |= about.failed;
+    json_put(file, "description", json_stringn(about.bytes ? about.bytes : "", about.size),
+             &c->failed);
+    text_free(&about);
 }
 
 /* Writes a file id as a URI reference: other characters are percent-encoded. */
@@ -92,13 +104,13 @@ static void add_file(struct crate *c, const struct tree_file *file) {
     json_t *entity = json_pack("{s:s, s:o, s:s, s:s, s:s}", "@id", id, "@type", type, "name",
                                base ? base + 1 : path, "encodingFormat", media_type(path),
                                "contentSize", size);
-    if (ends(path, ".cols")) add_format(c, entity);
+    int stream = stream_of_file(file->path);
+    if (stream >= 0) describe_stream(c, entity, &STREAMS[stream]);
     add(c, entity);
     json_append(c->parts, reference(id), &c->failed);
     if (starts(path, "experiment/")) json_append(c->objects, reference(id), &c->failed);
-    else if (starts(path, "metrics/") || starts(path, "fp8/") || starts(path, "logs/") ||
-             starts(path, "checkpoints/") || starts(path, "tensorboard/") ||
-             strcmp(path, "trace.cols") == 0)
+    else if (starts(path, "metrics/") || starts(path, "logs/") || starts(path, "checkpoints/") ||
+             starts(path, "tensorboard/"))
         json_append(c->results, reference(id), &c->failed);
 }
 
@@ -119,10 +131,9 @@ static void add_frame(struct crate *c) {
                      reference("#run")));
     add(c, json_pack("{s:s, s:s, s:s, s:s}", "@id", PROFILE_URI, "@type", "CreativeWork", "name",
                      "Process Run Crate", "version", "0.5"));
-    if (c->columns)
-        add(c, json_pack("{s:s, s:s, s:s, s:s, s:s}", "@id", COLUMNS_ID, "@type", "CreativeWork",
-                         "name", "fp8lab columns, version 1", "version", "1", "description",
-                         COLUMNS_ABOUT));
+    if (c->arrays)
+        add(c, json_pack("{s:s, s:s, s:s, s:s}", "@id", NPY_URI, "@type", "CreativeWork", "name",
+                         "NumPy array file", "version", "1.0"));
     add(c, json_pack("{s:s, s:s, s:s, s:s, s:s}", "@id", "#fp8lab", "@type",
                      "SoftwareApplication", "name", "fp8lab", "softwareVersion",
                      json_text(c->run, "version", "unknown"), "description",

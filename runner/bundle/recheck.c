@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 #include "model/ground/json_safe.h"
-#include "runner/base/jsonl.h"
 #include "runner/base/run_files.h"
+#include "runner/bundle/format.h"
+#include "runner/record/documents.h"
 #include "runner/record/inputs.h"
 
 /* ---- the numbers --------------------------------------------------------------------------- */
@@ -24,21 +25,29 @@ static bool same_number(double value, uint32_t bits) {
     return isfinite(f) ? fabs(value) < 0x1p128 && (float)value == f : !isfinite(value);
 }
 
-static enum status check_bits(const struct columns *t, const char *stream, const char *name,
-                              struct err *e) {
-    char bits_name[64];
-    snprintf(bits_name, sizeof bits_name, "%s_bits", name);
-    const struct column *value = columns_find(t, name), *bits = columns_find(t, bits_name);
-    if (!value || !bits || value->width != 1 || bits->width != 1 || bits->type != COLUMN_U32)
-        return OK;
+/* A line has an f32 as a number and as its bits. */
+static enum status check_bits(const struct columns *t, const struct stream *s,
+                              const struct metric *m, struct err *e) {
+    char bits_name[COLUMN_NAME_CAP];
+    result_column(s, m, bits_name);
+    const struct column *value = columns_scalar(t, m->name), *bits = columns_scalar(t, bits_name);
+    if (!value || !bits || value == bits || bits->type != COLUMN_U32) return OK;
     for (int64_t i = 0; i < t->rows; i++) {
-        uint32_t b = ((const uint32_t *)bits->data)[i];
-        if (i % COLUMNS_CHUNK == 0) columns_forget(t);
-        if (!same_number(column_value(value, i), b))
-            return FAIL(e, ERR_VERIFY, "%s.cols, row %lld: %s is %.9g, but its bits are %08x, "
-                        "another number", stream, (long long)i + 1, name, column_value(value, i),
-                        b);
+        uint32_t b = (uint32_t)column_bits(bits, i, 0);
+        columns_pass(t, bits, i);
+        if (!same_number(column_value(value, i, 0), b))
+            return FAIL(e, ERR_VERIFY, "%s, record %lld: %s is %.9g, but its bits are %08x, "
+                        "another number", s->name, (long long)i + 1, m->name,
+                        column_value(value, i, 0), b);
     }
+    return OK;
+}
+
+static enum status check_all_bits(const struct run_columns *c, struct err *e) {
+    for (int i = 0; i < STREAM_COUNT; i++)
+        for (int64_t k = 0; k < STREAMS[i].metric_count; k++)
+            if (STREAMS[i].metric[k].type == COLUMN_U32)
+                TRY(check_bits(c->of[i], &STREAMS[i], &STREAMS[i].metric[k], e));
     return OK;
 }
 
@@ -62,7 +71,7 @@ static enum status check_summary(const json_t *stated, json_t *made, struct err 
         const json_t *other = json_object_get(stated, key);
         if (!other || same_value(other, value)) continue;
         char *says = value_text(other), *is = value_text(value);
-        (void)!FAIL(e, ERR_VERIFY, "summary.json says %s is %.100s, its columns say %.100s", key,
+        (void)!FAIL(e, ERR_VERIFY, "summary.json says %s is %.100s, its records say %.100s", key,
                     says ? says : "?", is ? is : "?");
         free(says);
         free(is);
@@ -76,9 +85,7 @@ enum status recheck_numbers(const struct run_columns *c, const json_t *run,
     json_t *made = NULL;
     char hex[SHA256_HEX];
     TRY(inputs_check(run, resolved, e));
-    TRY(check_bits(c->train, "train", "loss", e));
-    TRY(check_bits(c->train, "train", "grad_norm", e));
-    TRY(check_bits(c->eval, "eval", "loss", e));
+    TRY(check_all_bits(c, e));
     TRY(summary_make(c, json_object_get(run, "attempts"), &made, e));
     enum status st = check_summary(summary, made, e);
     json_decref(made);
@@ -87,57 +94,45 @@ enum status recheck_numbers(const struct run_columns *c, const json_t *run,
     if (!stated) return OK;
     TRY(results_hash(c, json_text(run, "final_weights_sha256", NULL), hex, e));
     if (strcmp(stated, hex) == 0) return OK;
-    return FAIL(e, ERR_VERIFY, "run.json says results_sha256 is %.16s…, its columns say %.16s…",
+    return FAIL(e, ERR_VERIFY, "run.json says results_sha256 is %.16s…, its records say %.16s…",
                 stated, hex);
 }
 
-/* ---- the lines ------------------------------------------------------------------------------ */
+/* ---- the lines of format 1 ------------------------------------------------------------------ */
 
-static enum status check_record(const struct columns *c, int64_t row, const json_t *record,
-                                const char *name, struct err *e) {
-    for (int64_t i = 0; i < c->count; i++) {
-        const struct column *column = &c->column[i];
-        const json_t *value = json_object_get(record, column->name);
-        if (columns_hold(column, row, value)) continue;
-        char *text = value ? value_text(value) : NULL;
-        (void)!FAIL(e, ERR_VERIFY, "%s:%lld: %s is %.100s, but its column has another value", name,
-                    (long long)row + 1, column->name, text ? text : "missing");
-        free(text);
-        return ERR_VERIFY;
+/* Whether both columns have the same value in a row; two NaNs are the same. */
+static bool same_cell(const struct column *a, const struct column *b, int64_t row) {
+    if (column_bits(a, row, 0) == column_bits(b, row, 0)) return true;
+    return a->type == COLUMN_F64 && isnan(column_value(a, row, 0)) &&
+           isnan(column_value(b, row, 0));
+}
+
+/* Checks that the lines of a stream are what its columns are. */
+static enum status check_lines(const struct columns *columns, const struct columns *lines,
+                               const char *name, struct err *e) {
+    int64_t rows = columns ? columns->rows : 0;
+    if (lines->rows != rows)
+        return FAIL(e, ERR_VERIFY, "%s has %lld records, its columns have %lld rows", name,
+                    (long long)lines->rows, (long long)rows);
+    for (int64_t i = 0; columns && i < columns->count; i++) {
+        const struct column *c = &columns->column[i], *line = columns_scalar(lines, c->name);
+        if (!line || c->width != 1 || line->type != c->type)
+            return FAIL(e, ERR_VERIFY, "%s: the values of %s are not those of its column", name,
+                        c->name);
+        for (int64_t row = 0; row < rows; row++) {
+            columns_pass(columns, c, row);
+            if (!same_cell(c, line, row))
+                return FAIL(e, ERR_VERIFY, "%s:%lld: %s is %.9g, but its column has %.9g", name,
+                            (long long)row + 1, c->name, column_value(line, row, 0),
+                            column_value(c, row, 0));
+        }
     }
     return OK;
 }
 
-static enum status check_records(FILE *in, const char *name, const struct columns *c,
-                                 struct err *e) {
-    struct jsonl lines;
-    int64_t row = 0, rows = c ? c->rows : 0;
-    enum status st = OK;
-    jsonl_open(&lines, in, name);
-    for (; st == OK; row++) {
-        json_t *record = NULL;
-        st = jsonl_next(&lines, &record, e);
-        if (!record) break;
-        if (row % COLUMNS_CHUNK == 0 && c) columns_forget(c);
-        st = row < rows ? check_record(c, row, record, name, e)
-                        : FAIL(e, ERR_VERIFY, "%s has more records than the %lld rows of its "
-                               "columns", name, (long long)rows);
-        json_decref(record);
-    }
-    jsonl_close(&lines);
-    return st != OK || row == rows
-               ? st
-               : FAIL(e, ERR_VERIFY, "%s has %lld records, its columns have %lld rows", name,
-                      (long long)row, (long long)rows);
-}
-
 /* ---- of a bundle that streams by ----------------------------------------------------------- */
 
-enum { KEPT_MAX = 11 }; /* three JSON files, six files of columns and two of lines */
-
-static const char RESOLVED[] = "data/experiment/resolved.json",
-                  TRAIN_LINES[] = "data/metrics/train.jsonl",
-                  EVAL_LINES[] = "data/metrics/eval.jsonl";
+enum { KEPT_MAX = 3 + 2 * STREAM_COUNT }; /* three JSON files; two files a stream in format 1 */
 
 struct kept {
     char path[64];
@@ -172,12 +167,10 @@ void recheck_destroy(struct recheck *r) {
 }
 
 static bool is_needed(const char *path) {
-    static const char *const NEEDED[] = { "data/run.json", "data/metrics/summary.json", RESOLVED,
-                                          TRAIN_LINES, EVAL_LINES };
-    struct run_columns none = { 0 };
+    static const char *const NEEDED[] = { DOCUMENT_run, DOCUMENT_summary, DOCUMENT_resolved };
     for (size_t i = 0; i < sizeof NEEDED / sizeof *NEEDED; i++)
         if (strcmp(path, NEEDED[i]) == 0) return true;
-    return run_columns_slot(&none, path) != NULL;
+    return stream_file_of(path).stream >= 0;
 }
 
 enum status recheck_begin(struct recheck *r, const char *path, struct err *e) {
@@ -227,63 +220,60 @@ static enum status load_json(const struct recheck *r, const char *path, json_t *
     return st;
 }
 
-static enum status load_columns(const struct recheck *r, struct run_columns *out, struct err *e) {
-    for (int64_t i = 0; i < r->count; i++) {
-        const struct kept *k = &r->kept[i];
-        struct columns **slot = run_columns_slot(out, k->path);
-        if (slot) TRY(columns_map_part(r->fd, k->offset, k->bytes, k->path, slot, e));
-    }
-    return OK;
-}
-
-/* Lines that did not convert stay beside the columns of an earlier close; `show` prints that. */
-static bool stays_text(const json_t *summary, const char *path) {
-    size_t i, n = strlen(path);
-    const json_t *problem;
-    json_array_foreach(json_object_get(summary, "problems"), i, problem) {
-        const char *text = json_string_value(problem);
-        if (text && strncmp(text, path, n) == 0 && text[n] == ' ') return true;
-    }
-    return false;
-}
-
-/* The part of the temporary file that one file has. */
-struct part {
-    int fd;
-    int64_t at, end;
-};
-
-static ssize_t part_read(void *cookie, char *out, size_t n) {
-    struct part *p = cookie;
-    int64_t left = p->end - p->at;
-    ssize_t got = pread(p->fd, out, (int64_t)n < left ? n : (size_t)left, p->at);
-    if (got > 0) p->at += got;
-    return got;
-}
-
-static enum status check_lines(const struct recheck *r, const char *path,
-                               const struct columns *columns, const json_t *summary,
-                               struct err *e) {
-    const struct kept *k = find_kept(r, path);
-    if (!k || stays_text(summary, path)) return OK;
-    struct part part = { .fd = r->fd, .at = k->offset, .end = k->offset + k->bytes };
-    FILE *in = fopencookie(&part, "rb", (cookie_io_functions_t){ .read = part_read });
-    enum status st = in ? check_records(in, path, columns, e)
-                        : FAIL(e, ERR_MEMORY, "no memory to read %s", path);
-    if (in) fclose(in);
+/* Maps a file that was kept, reads its lines, and unmaps it. */
+static enum status read_lines(const struct recheck *r, const struct kept *k, struct columns **out,
+                              struct err *e) {
+    size_t n = (size_t)k->bytes;
+    void *text = n ? mmap(NULL, n, PROT_READ, MAP_PRIVATE, r->fd, k->offset) : NULL;
+    if (text == MAP_FAILED) return FAIL(e, ERR_IO, "map %s: %s", k->path, strerror(errno));
+    enum status st = columns_of_lines(text ? text : "", n, k->path, out, e);
+    if (text) munmap(text, n);
     return st;
+}
+
+static enum status read_stream(const struct recheck *r, int i, const json_t *summary,
+                               struct columns **out, struct err *e) {
+    const struct kept *k = find_kept(r, STREAMS[i].file);
+    if (!k || stream_is_damaged(summary, k->path)) return OK;
+    return STREAMS[i].labels ? columns_map(r->fd, k->offset, k->bytes, k->path, out, e)
+                             : read_lines(r, k, out, e);
+}
+
+/* Format 1: the numbers are those of the columns. Readers of text see the lines of train and eval,
+ * so these are checked too. */
+static enum status read_old_stream(const struct recheck *r, int i, const json_t *summary,
+                                   struct columns **out, struct err *e) {
+    const struct kept *k = find_kept(r, STREAMS[i].old_columns);
+    struct columns *lines = NULL;
+    if (k) TRY(columns_map(r->fd, k->offset, k->bytes, k->path, out, e));
+    k = find_kept(r, STREAMS[i].file);
+    bool text = i == STREAM_TRAIN || i == STREAM_EVAL;
+    if (!text || !k || stream_is_damaged(summary, k->path)) return OK;
+    TRY(read_lines(r, k, &lines, e));
+    enum status st = check_lines(*out, lines, k->path, e);
+    columns_destroy(lines);
+    return st;
+}
+
+static enum status read_streams(const struct recheck *r, const json_t *run, const json_t *summary,
+                                struct run_columns *out, struct err *e) {
+    int64_t format = 0;
+    TRY(bundle_format_of(run, &format, e));
+    for (int i = 0; i < STREAM_COUNT; i++)
+        TRY(format == 1 ? read_old_stream(r, i, summary, &out->of[i], e)
+                        : read_stream(r, i, summary, &out->of[i], e));
+    return OK;
 }
 
 enum status recheck_finish(struct recheck *r, struct err *e) {
     json_t *run = NULL, *resolved = NULL, *summary = NULL;
     struct run_columns columns = { 0 };
-    enum status st = load_json(r, "data/run.json", &run, e);
-    if (st == OK && find_kept(r, RESOLVED)) st = load_json(r, RESOLVED, &resolved, e);
-    if (st == OK) st = load_json(r, "data/metrics/summary.json", &summary, e);
-    if (st == OK) st = load_columns(r, &columns, e);
+    enum status st = load_json(r, DOCUMENT_run, &run, e);
+    if (st == OK && find_kept(r, DOCUMENT_resolved))
+        st = load_json(r, DOCUMENT_resolved, &resolved, e);
+    if (st == OK) st = load_json(r, DOCUMENT_summary, &summary, e);
+    if (st == OK) st = read_streams(r, run, summary, &columns, e);
     if (st == OK) st = recheck_numbers(&columns, run, resolved, summary, e);
-    if (st == OK) st = check_lines(r, TRAIN_LINES, columns.train, summary, e);
-    if (st == OK) st = check_lines(r, EVAL_LINES, columns.eval, summary, e);
     run_columns_free(&columns);
     json_decref(summary);
     json_decref(resolved);

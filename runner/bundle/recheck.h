@@ -1,5 +1,5 @@
-/* Computes the numbers of a bundle again from its columns. A manifest only proves which bytes were
- * signed: a signed summary may contradict the columns beside it. */
+/* Computes the numbers of a bundle again from its records. A manifest only proves which bytes were
+ * signed: a signed summary may contradict the records beside it. */
 #ifndef FP8LAB_RUNNER_BUNDLE_RECHECK_H
 #define FP8LAB_RUNNER_BUNDLE_RECHECK_H
 
@@ -17,7 +17,7 @@ NODISCARD enum status recheck_numbers(const struct run_columns *c, const json_t 
 
 /* ---- of a bundle that streams by ------------------------------------------------------------
  * The files that are needed are kept in a file without a name ($TMPDIR, else /tmp; in memory where
- * neither can be written), since columns may be larger than memory. */
+ * neither can be written), since wide streams may be larger than memory. */
 struct recheck;
 
 NODISCARD enum status recheck_create(struct recheck **out, struct err *e);
@@ -27,8 +27,8 @@ void recheck_destroy(struct recheck *r); /* r may be NULL. */
 NODISCARD enum status recheck_begin(struct recheck *r, const char *path, struct err *e);
 NODISCARD enum status recheck_add(struct recheck *r, const void *bytes, size_t n, struct err *e);
 
-/* Checks all files that were added: recheck_numbers(), and each record of train.jsonl and of
- * eval.jsonl with its row of the columns. ERR_VERIFY also if run.json or summary.json is missing,
+/* Checks all files that were added: recheck_numbers(), and in format 1 each record of train.jsonl
+ * and of eval.jsonl with its row of the columns. ERR_VERIFY also if run.json or summary.json is missing,
  * ERR_FORMAT if a file does not parse. */
 NODISCARD enum status recheck_finish(struct recheck *r, struct err *e);
 

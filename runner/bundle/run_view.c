@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "model/ground/json_safe.h"
@@ -13,6 +12,7 @@
 #include "runner/bundle/bag_tags.h"
 #include "runner/bundle/bundle_reader.h"
 #include "runner/bundle/columns.h"
+#include "runner/bundle/format.h"
 #include "runner/bundle/recheck.h"
 #include "runner/record/inputs.h"
 
@@ -22,7 +22,8 @@ struct loader {
     struct run_view *view;
     struct bundle *bundle;        /* owned */
     struct bag_tags tags;         /* owned; empty for a live run */
-    json_t *fp8_labels, *trace_labels; /* owned; for the JSON lines of a live run */
+    json_t *labels[STREAM_COUNT]; /* owned */
+    int64_t format;               /* of run.json; 1 before it was read */
     enum run_view_depth depth;
 };
 
@@ -57,52 +58,28 @@ static enum status take_json(struct loader *l, const char *name, json_t **out, s
     return st == OK ? OK : FAIL(e, st, "%s:%d: %s", name, why.line, why.text);
 }
 
-/* Converts the JSON lines of a run without columns in memory, with the same code. */
-static enum status take_lines(struct loader *l, const char *name, json_t *labels,
-                              struct columns **out, struct err *e) {
-    char *text = NULL;
-    size_t n = 0;
-    int fd = -1;
-    FILE *in = NULL;
-    TRY(take(l, name, MEMBER_LIMIT, &text, &n, e));
-    if (n == 0) { /* no record yet */
-        free(text);
-        return OK;
-    }
-    enum status st = OK;
-    in = fmemopen(text, n, "rb");
-    fd = memfd_create("columns", MFD_CLOEXEC);
-    if (!in || fd < 0) {
-        st = FAIL(e, ERR_IO, "no memory file for %s: %s", name, strerror(errno));
-        goto done;
-    }
-    st = columns_convert(in, name, labels, fd, NULL, e);
-    if (st != OK) goto done;
-    int64_t size = lseek(fd, 0, SEEK_END);
-    char *bytes = malloc((size_t)size);
-    if (!bytes) {
-        st = FAIL(e, ERR_MEMORY, "%lld bytes of columns of %s", (long long)size, name);
-    } else if (pread(fd, bytes, (size_t)size, 0) != size) {
-        st = FAIL(e, ERR_IO, "read the columns of %s back: %s", name, strerror(errno));
-        free(bytes);
-    } else {
-        st = columns_parse(bytes, (size_t)size, name, out, e);
-    }
-done:
-    if (fd >= 0) close(fd);
-    if (in) fclose(in);
-    free(text);
-    return st;
-}
-
-static enum status take_columns(struct loader *l, const char *name, struct columns **out,
-                                struct err *e) {
+/* Reads the file of a stream: lines, rows, or the columns of format 1. */
+static enum status take_stream(struct loader *l, const char *path, struct stream_file file,
+                               struct err *e) {
+    struct columns **out = &l->view->columns.of[file.stream], *found = NULL;
     char *bytes = NULL;
     size_t n = 0;
-    TRY(take(l, name, MEMBER_LIMIT, &bytes, &n, e));
+    bool lines = !file.columns && !STREAMS[file.stream].labels;
+    TRY(take(l, path, MEMBER_LIMIT, &bytes, &n, e));
+    enum status st = OK;
+    if (lines) {
+        st = columns_of_lines(bytes, n, path, &found, e);
+        free(bytes);
+    } else if (n == 0 && !has_manifest(l)) {
+        free(bytes); /* no record yet */
+    } else {
+        st = columns_parse(bytes, n, has_manifest(l) ? ROWS_COMPLETE : ROWS_GROWING, path, &found,
+                           e);
+    }
+    if (st != OK) return st;
     columns_destroy(*out);
-    *out = NULL;
-    return columns_parse(bytes, n, name, out, e);
+    *out = found;
+    return OK;
 }
 
 /* Lists the checkpoints of a finished run; the files themselves are not read. */
@@ -138,63 +115,54 @@ static json_t **json_slot(struct loader *l, const char *path) {
         const char *path;
         json_t **slot;
     } SLOTS[] = {
-        { "data/run.json", &v->run },
-        { "data/metrics/summary.json", &v->summary },
-        { "data/experiment/resolved.json", &v->resolved },
-        { "data/experiment/argv.json", &v->argv },
-        { "data/system/facts.json", &v->facts },
-        { "data/system/libraries.json", &v->libraries },
-        { "data/system/environment.json", &v->environment },
-        { "data/system/image.json", &v->image },
-        { "data/source/commit.json", &v->commit },
-        { "data/decisions.json", &v->decisions },
-        { "data/metrics/fp8_slots.json", &l->fp8_labels },
-        { "data/metrics/trace_tensors.json", &l->trace_labels },
+#define DOCUMENT_SLOT(name, path) { path, &v->name },
+        DOCUMENTS(DOCUMENT_SLOT)
+#undef DOCUMENT_SLOT
     };
     for (size_t i = 0; i < sizeof SLOTS / sizeof *SLOTS; i++)
         if (strcmp(path, SLOTS[i].path) == 0) return SLOTS[i].slot;
+    for (int i = 0; i < STREAM_COUNT; i++)
+        if (STREAMS[i].labels && strcmp(path, STREAMS[i].labels) == 0) return &l->labels[i];
     return NULL;
 }
 
-static enum status take_stream(struct loader *l, const char *path, struct err *e) {
-    struct run_columns *c = &l->view->columns;
-    const struct {
-        const char *lines;
-        struct columns **slot;
-        json_t *labels;
-    } STREAMS[] = {
-        { "data/metrics/train.jsonl", &c->train, NULL },
-        { "data/metrics/eval.jsonl", &c->eval, NULL },
-        { "data/metrics/telemetry.jsonl", &c->telemetry, NULL },
-        { "data/metrics/ranks.jsonl", &c->ranks, NULL },
-        { "data/metrics/fp8.jsonl", &c->fp8, l->fp8_labels },
-        { "data/metrics/trace.jsonl", &c->trace, l->trace_labels },
-    };
-    struct columns **slot = run_columns_slot(c, path);
-    if (slot) return take_columns(l, path, slot, e);
-    for (size_t i = 0; i < sizeof STREAMS / sizeof *STREAMS; i++)
-        if (strcmp(path, STREAMS[i].lines) == 0 && !*STREAMS[i].slot)
-            return take_lines(l, path, STREAMS[i].labels, STREAMS[i].slot, e);
-    return OK;
+/* Whether the file is the one from which the stream is read. In format 1 these are the columns;
+ * before a run is closed, they do not exist. */
+static bool is_source(const struct loader *l, const char *path, struct stream_file file) {
+    if (file.stream < 0 || stream_is_damaged(l->view->summary, path)) return false;
+    if (file.columns) return l->format == 1;
+    return l->format > 1 || !l->view->columns.of[file.stream];
 }
 
-/* Whether no needed file follows: entries come in the bundle's order. */
+/* Whether no needed file follows: entries come in the bundle's order. In format 1 the columns come
+ * before the lines that repeat them. */
 static bool enough(const struct loader *l, const char *path) {
     const struct run_view *v = l->view;
     if (archive_is_checkpoint(path)) return true;
     if (l->depth == RUN_VIEW_BRIEF && has_manifest(l)) return archive_stage(path) == 3;
     if (l->depth == RUN_VIEW_INPUTS && has_manifest(l) && v->resolved) return true;
-    bool finished = v->identity[0] && v->columns.train &&
+    bool finished = v->identity[0] && v->columns.of[STREAM_TRAIN] && l->format == 1 &&
                     json_array_size(json_object_get(v->summary, "problems")) == 0;
-    size_t n = strlen(path);
-    return finished && n > 6 && strcmp(path + n - 6, ".jsonl") == 0;
+    struct stream_file file = stream_file_of(path);
+    return finished && file.stream >= 0 && !file.columns;
 }
 
 static enum status take_entry(struct loader *l, const char *path, struct err *e) {
     json_t **slot = json_slot(l, path);
+    struct stream_file file = stream_file_of(path);
     /* Without a manifest the summary is computed from the records; a stored one is ignored. */
     if (slot == &l->view->summary && !has_manifest(l)) return OK;
-    return slot ? take_json(l, path, slot, e) : take_stream(l, path, e);
+    if (slot) TRY(take_json(l, path, slot, e));
+    if (slot == &l->view->run) return bundle_format_of(l->view->run, &l->format, e);
+    return is_source(l, path, file) ? take_stream(l, path, file, e) : OK;
+}
+
+/* Gives the columns of format 2 the names of their values. */
+static void attach_labels(struct loader *l) {
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        struct columns *c = l->view->columns.of[i];
+        if (c && !c->labels) c->labels = json_incref(l->labels[i]);
+    }
 }
 
 static enum status take_entries(struct loader *l, struct err *e) {
@@ -220,21 +188,22 @@ static enum status take_entries(struct loader *l, struct err *e) {
 static enum status check_complete(struct loader *l, struct err *e) {
     for (int64_t i = 0; i < l->tags.manifest.count; i++) {
         const struct bag_line *line = &l->tags.manifest.line[i];
+        struct stream_file file = stream_file_of(line->path);
+        bool source = l->format == 1 ? file.columns : is_source(l, line->path, file);
         bool asked = l->depth == RUN_VIEW_FULL
-                         ? json_slot(l, line->path) ||
-                               run_columns_slot(&l->view->columns, line->path)
+                         ? json_slot(l, line->path) || source
                          : archive_stage(line->path) < 3 ||
                                (l->depth == RUN_VIEW_INPUTS &&
                                 json_slot(l, line->path) == &l->view->resolved);
         if (asked && !line->seen) return FAIL(e, ERR_VERIFY, "missing file %s", line->path);
     }
     return has_manifest(l) && !l->view->summary
-               ? FAIL(e, ERR_VERIFY, "missing file data/metrics/summary.json") : OK;
+               ? FAIL(e, ERR_VERIFY, "missing file %s", DOCUMENT_summary) : OK;
 }
 
 enum status run_view_load(const char *path, enum run_view_depth depth, struct run_view *out,
                           struct err *e) {
-    struct loader l = { .view = out, .depth = depth };
+    struct loader l = { .view = out, .depth = depth, .format = 1 };
     *out = (struct run_view){ .directory = path_is_directory(path) };
     snprintf(out->path, sizeof out->path, "%s", path);
     out->checkpoints = json_array();
@@ -244,6 +213,7 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
         if (st == OK) st = check_complete(&l, e);
         if (st != OK) err_prefix(e, "%s", path);
     }
+    attach_labels(&l);
     if (st == OK && !json_is_object(out->run))
         st = FAIL(e, ERR_FORMAT, "%s holds no data/run.json: it is not a run", path);
     if (st == OK && depth == RUN_VIEW_INPUTS) {
@@ -258,16 +228,16 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
     }
     bundle_close(l.bundle);
     bag_tags_free(&l.tags);
-    json_decref(l.fp8_labels);
-    json_decref(l.trace_labels);
+    for (int i = 0; i < STREAM_COUNT; i++) json_decref(l.labels[i]);
     if (st != OK) run_view_free(out);
     if (st != OK && e) plain_text(e->text); /* the text may quote the bundle */
     return st;
 }
 
 void run_view_free(struct run_view *v) {
-    json_t *all[] = { v->run, v->summary, v->resolved, v->argv, v->facts, v->libraries,
-                      v->environment, v->image, v->commit, v->decisions, v->checkpoints };
+#define DOCUMENT_OF_VIEW(name, path) v->name,
+    json_t *all[] = { DOCUMENTS(DOCUMENT_OF_VIEW) v->checkpoints };
+#undef DOCUMENT_OF_VIEW
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) json_decref(all[i]);
     run_columns_free(&v->columns);
     *v = (struct run_view){ 0 };

@@ -1,5 +1,5 @@
 /* The contents of one run, read from a bundle file or a run directory, finished or live. Reading
- * stops before the checkpoints, and for a finished run before the JSON lines too. Every file that
+ * stops before the checkpoints. Every file that
  * is read from a bundle is checked: the manifest against the tag manifest, each file against the
  * manifest. A directory is checked as far as it has manifests. */
 #ifndef FP8LAB_RUNNER_BUNDLE_RUN_VIEW_H
@@ -9,6 +9,7 @@
 
 #include "runner/base/run_files.h"
 #include "runner/bundle/summary.h"
+#include "runner/record/documents.h"
 
 enum run_view_depth {
     RUN_VIEW_BRIEF,  /* run and summary, for a list; reads no byte of a bundle behind them */
@@ -23,10 +24,11 @@ struct run_view {
     bool verified;             /* every file below was checked against the manifests; false: there
                                   were none */
     char identity[SHA256_HEX]; /* of the bundle; "" if it is not verified */
-    json_t *run;               /* run.json; never NULL */
-    json_t *summary;           /* computed from the records if the run has no manifest */
-    json_t *resolved, *argv, *facts, *libraries, *environment, *image, *commit,
-        *decisions;
+    /* A member for each file of DOCUMENTS. `run` is never NULL; `summary` is computed from the
+     * records if the run has no manifest. */
+#define DOCUMENT_MEMBER(name, path) json_t *name;
+    DOCUMENTS(DOCUMENT_MEMBER)
+#undef DOCUMENT_MEMBER
     json_t *checkpoints;       /* array of names below data/checkpoints/ that the manifest lists */
     struct run_columns columns;
 };

@@ -1,37 +1,17 @@
 #include "runner/bundle/summary.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/ground/json_safe.h"
 #include "runner/hardware/telemetry.h"
 
 void run_columns_free(struct run_columns *c) {
-    columns_destroy(c->train);
-    columns_destroy(c->eval);
-    columns_destroy(c->telemetry);
-    columns_destroy(c->ranks);
-    columns_destroy(c->fp8);
-    columns_destroy(c->trace);
+    for (int i = 0; i < STREAM_COUNT; i++) columns_destroy(c->of[i]);
     *c = (struct run_columns){ 0 };
-}
-
-struct columns **run_columns_slot(struct run_columns *c, const char *path) {
-    const struct {
-        const char *path;
-        struct columns **slot;
-    } SLOTS[] = {
-        { "data/metrics/train.cols", &c->train },
-        { "data/metrics/eval.cols", &c->eval },
-        { "data/metrics/telemetry.cols", &c->telemetry },
-        { "data/metrics/ranks.cols", &c->ranks },
-        { "data/fp8/fp8.cols", &c->fp8 },
-        { "data/trace.cols", &c->trace },
-    };
-    for (size_t i = 0; i < sizeof SLOTS / sizeof *SLOTS; i++)
-        if (strcmp(path, SLOTS[i].path) == 0) return SLOTS[i].slot;
-    return NULL;
 }
 
 struct window steady_window(int64_t rows) {
@@ -59,10 +39,10 @@ static double order_value(uint64_t key) {
     return v;
 }
 
-/* Value i of a column in a sequential walk; releases the pages of a mapping on the way. */
+/* Row i of a column that is not wide, in a walk over its rows. */
 static double walk_value(const struct columns *t, const struct column *c, int64_t i) {
-    if (i % COLUMNS_CHUNK == 0) columns_forget(t);
-    return column_value(c, i);
+    columns_pass(t, c, i);
+    return column_value(c, i, 0);
 }
 
 /* The value of rank `rank` (from 0) in the window. Each of four passes finds 16 bits of its key, so
@@ -87,10 +67,10 @@ static double select_rank(const struct columns *t, const struct column *c, struc
 
 enum status window_median(const struct columns *t, const char *name, struct window w, double *out,
                           struct err *e) {
-    const struct column *c = columns_find(t, name);
+    const struct column *c = columns_scalar(t, name);
     int64_t n = 0;
     *out = (double)NAN;
-    if (!c || c->width != 1) return OK;
+    if (!c) return OK;
     for (int64_t i = w.first; i < w.last; i++) n += !isnan(walk_value(t, c, i));
     if (n == 0) return OK;
     int64_t *counts = malloc(RADIX * sizeof *counts);
@@ -110,53 +90,30 @@ static bool is_whole(double v) { return v >= -0x1p63 && v < 0x1p63; }
 
 static json_t *integer(double v) { return is_whole(v) ? json_integer((json_int_t)v) : json_null(); }
 
-static json_t *whole(const struct column *c, int64_t at) {
-    return c && c->width == 1 && at >= 0 ? integer(column_value(c, at)) : json_null();
+static json_t *whole(const struct column *c, int64_t row) {
+    return c && row >= 0 ? integer(column_value(c, row, 0)) : json_null();
 }
 
-/* The last value of a column, null when there is none or it is not finite. */
-static json_t *last_value(const struct columns *t, const char *name) {
+struct extreme column_extreme(const struct columns *t, const char *name, double sign) {
     const struct column *c = columns_find(t, name);
-    return c && c->width == 1 && t->rows > 0 ? number(column_value(c, t->rows - 1)) : json_null();
-}
-
-static json_t *last_bits(const struct columns *t, const char *name) {
-    const struct column *c = columns_find(t, name);
-    char text[16];
-    if (!c || c->type != COLUMN_U32 || c->width != 1 || t->rows == 0) return json_null();
-    snprintf(text, sizeof text, "%08x", ((const uint32_t *)c->data)[t->rows - 1]);
-    return json_string(text);
-}
-
-int64_t column_extreme(const struct columns *t, const char *name, double sign) {
-    const struct column *c = columns_find(t, name);
-    double best = (double)NAN;
-    int64_t at = -1;
-    for (int64_t i = 0; c && i < t->rows * c->width; i++) {
-        double v = walk_value(t, c, i);
-        if (isnan(v) || (at >= 0 && sign * v <= sign * best)) continue;
-        best = v;
-        at = i;
+    struct extreme best = { .row = -1, .value = (double)NAN };
+    for (int64_t i = 0; c && i < t->rows; i++) {
+        columns_pass(t, c, i);
+        for (int64_t k = 0; k < c->width; k++) {
+            double v = column_value(c, i, k);
+            if (isnan(v) || (best.row >= 0 && sign * v <= sign * best.value)) continue;
+            best = (struct extreme){ i, k, v };
+        }
     }
-    return at;
-}
-
-/* The same as a double, NaN if there is none. */
-static double extreme(const struct columns *t, const char *name, double sign) {
-    int64_t at = column_extreme(t, name, sign);
-    return at < 0 ? (double)NAN : column_value(columns_find(t, name), at);
-}
-
-static json_t *peak_bytes(const struct columns *t, const char *name) {
-    return integer(extreme(t, name, 1));
+    return best;
 }
 
 /* The OR of all samples. */
 static json_t *throttle_reasons(const struct columns *t) {
-    const struct column *c = columns_find(t, "gpu_throttle");
+    const struct column *c = columns_scalar(t, "gpu_throttle");
     char text[192];
     int64_t seen = 0;
-    for (int64_t i = 0; c && c->width == 1 && i < t->rows; i++) {
+    for (int64_t i = 0; c && i < t->rows; i++) {
         double v = walk_value(t, c, i);
         if (is_whole(v)) seen |= (int64_t)v;
     }
@@ -164,34 +121,50 @@ static json_t *throttle_reasons(const struct columns *t) {
     return c ? json_string(text) : json_null();
 }
 
-/* Figures from the driver's telemetry; keys without a sample stay null. */
-static enum status put_device(json_t *s, const struct columns *t, struct err *e) {
-    struct window all = { 0, t ? t->rows : 0 };
-    double clock = (double)NAN, power = (double)NAN;
-    TRY(window_median(t, "gpu_clock_sm_mhz", all, &clock, e));
-    TRY(window_median(t, "gpu_power_mw", all, &power, e));
-    int failed = 0;
-    failed |= json_object_set_new(s, "gpu_clock_sm_mhz_median", number(clock));
-    failed |= json_object_set_new(s, "gpu_power_w_median", number(power * 1e-3));
-    failed |= json_object_set_new(s, "gpu_temperature_c_max",
-                                  number(extreme(t, "gpu_temperature_c", 1)));
-    failed |= json_object_set_new(s, "gpu_processes_other_max",
-                                  number(extreme(t, "gpu_processes_other", 1)));
-    failed |= json_object_set_new(s, "gpu_throttle_reasons", throttle_reasons(t));
-    return failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
+static double column_sum(const struct columns *t, const char *name) {
+    const struct column *c = columns_scalar(t, name);
+    double sum = c && t->rows > 0 ? 0 : (double)NAN;
+    for (int64_t i = 0; c && i < t->rows; i++) sum += walk_value(t, c, i);
+    return sum;
 }
 
-/* Medians of the steady window for a GPU. */
-static enum status put_utilisation(json_t *s, const struct columns *t, struct window w,
-                                   struct err *e) {
-    static const struct { const char *column, *key; } KEYS[] = {
-        { "model_tflops", "model_tflops_median" }, { "mfu_peak", "mfu_peak_median" },
-        { "mfu_gemm", "mfu_gemm_median" },
-    };
-    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++) {
-        double median = (double)NAN;
-        TRY(window_median(t, KEYS[i].column, w, &median, e));
-        if (json_object_set_new(s, KEYS[i].key, number(median)) != 0)
+/* The digits of the last value, null if there is none. */
+static json_t *last_bits(const struct columns *t, const char *name) {
+    const struct column *c = columns_scalar(t, name);
+    if (!c || c->type != COLUMN_U32 || t->rows == 0) return json_null();
+    return json_sprintf("%08" PRIx32, (uint32_t)column_bits(c, t->rows - 1, 0));
+}
+
+static double last_value(const struct columns *t, const char *name) {
+    const struct column *c = columns_scalar(t, name);
+    return c && t->rows > 0 ? column_value(c, t->rows - 1, 0) : (double)NAN;
+}
+
+static enum status make_figure(const struct figure *f, const struct columns *t, json_t **out,
+                               struct err *e) {
+    struct window all = { 0, t ? t->rows : 0 };
+    double median = (double)NAN;
+    if (f->kind == FIGURE_MEDIAN)
+        TRY(window_median(t, f->column, steady_window(all.last), &median, e));
+    if (f->kind == FIGURE_MEDIAN_ALL) TRY(window_median(t, f->column, all, &median, e));
+    switch (f->kind) {
+    case FIGURE_MEDIAN:
+    case FIGURE_MEDIAN_ALL: *out = number(median * f->scale); break;
+    case FIGURE_LAST: *out = number(last_value(t, f->column) * f->scale); break;
+    case FIGURE_LAST_BITS: *out = last_bits(t, f->column); break;
+    case FIGURE_LEAST: *out = number(column_extreme(t, f->column, -1).value * f->scale); break;
+    case FIGURE_LARGEST: *out = number(column_extreme(t, f->column, 1).value * f->scale); break;
+    case FIGURE_PEAK: *out = integer(column_extreme(t, f->column, 1).value * f->scale); break;
+    case FIGURE_SUM: *out = integer(column_sum(t, f->column) * f->scale); break;
+    }
+    return OK;
+}
+
+static enum status put_figures(json_t *s, const struct run_columns *c, struct err *e) {
+    for (int64_t i = 0; i < FIGURE_COUNT; i++) {
+        json_t *value = NULL;
+        TRY(make_figure(&FIGURES[i], c->of[FIGURES[i].stream], &value, e));
+        if (json_object_set_new(s, FIGURES[i].key, value) != 0)
             return FAIL(e, ERR_MEMORY, "no memory for the summary");
     }
     return OK;
@@ -200,8 +173,8 @@ static enum status put_utilisation(json_t *s, const struct columns *t, struct wi
 /* The number of steps that several ranks made. A step counts for the last attempt that began before
  * it: a new attempt cuts off the later steps of earlier ones. */
 static int64_t steps_of_several(const struct columns *train, const json_t *attempts) {
-    const struct column *step = columns_find(train, "step");
-    int64_t rows = step && step->width == 1 ? train->rows : 0, n = rows;
+    const struct column *step = columns_scalar(train, "step");
+    int64_t rows = step ? train->rows : 0, n = rows;
     double one = rows ? walk_value(train, step, 0) : 0;
     if (!(fabs(one) < 0x1p62)) return n; /* not a valid step; sums with it would overflow */
     int64_t first = (int64_t)one, end = first + rows;
@@ -216,97 +189,85 @@ static int64_t steps_of_several(const struct columns *train, const json_t *attem
     return n;
 }
 
-/* The rank that was most often the slowest, how long the other ranks waited for the slowest, and
- * for how many of the `steps` made by several ranks that is not known (pace.h). */
-static enum status put_ranks(json_t *s, const struct columns *t, int64_t steps, struct err *e) {
+/* The rank that was most often the slowest; -1: none. */
+static int64_t slowest_rank(const struct columns *t) {
     enum { RANKS = 64 };
     struct window w = steady_window(t ? t->rows : 0);
-    const struct column *slowest = columns_find(t, "slowest_rank");
-    double share = (double)NAN, exposed = (double)NAN;
+    const struct column *slowest = columns_scalar(t, "slowest_rank");
     int64_t times[RANKS] = { 0 }, most = -1;
-    TRY(window_median(t, "wait_share", w, &share, e));
-    TRY(window_median(t, "exposed_share", w, &exposed, e));
-    for (int64_t i = w.first; slowest && slowest->width == 1 && i < w.last; i++) {
+    for (int64_t i = w.first; slowest && i < w.last; i++) {
         double v = walk_value(t, slowest, i);
         int64_t rank = v >= 0 && v < RANKS ? (int64_t)v : 0;
         times[rank]++;
         if (most < 0 || times[rank] > times[most]) most = rank;
     }
-    int failed = json_object_set_new(s, "wait_share_median", number(share));
-    failed |= json_object_set_new(s, "exposed_share_median", number(exposed));
-    failed |= json_object_set_new(s, "slowest_rank", most < 0 ? json_null() : json_integer(most));
-    failed |= json_object_set_new(s, "ranks_steps_missing",
-                                  t ? json_integer(steps - t->rows) : json_null());
-    return failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
+    return most;
 }
 
-static double column_sum(const struct columns *t, const char *name) {
-    const struct column *c = columns_find(t, name);
-    double sum = c && t->rows > 0 ? 0 : (double)NAN;
-    for (int64_t i = 0; c && c->width == 1 && i < t->rows; i++) sum += walk_value(t, c, i);
-    return sum;
+static enum status put_others(json_t *s, const struct run_columns *c, const json_t *attempts,
+                              struct err *e) {
+    const struct columns *train = c->of[STREAM_TRAIN], *ranks = c->of[STREAM_RANKS];
+    const struct column *step = columns_scalar(train, "step");
+    int64_t rows = train ? train->rows : 0, slowest = slowest_rank(ranks);
+    struct window w = steady_window(rows);
+    bool failed = false, steady = w.first < w.last;
+    json_put(s, "schema", json_string("fp8lab.summary/1"), &failed);
+    json_put(s, "steps", json_integer(rows), &failed);
+    json_put(s, "step_first", whole(step, rows ? 0 : -1), &failed);
+    json_put(s, "step_last", whole(step, rows - 1), &failed);
+    json_put(s, "steady_from", whole(step, steady ? w.first : -1), &failed);
+    json_put(s, "steady_to", whole(step, steady ? rows - 1 : -1), &failed);
+    json_put(s, "gpu_throttle_reasons", throttle_reasons(c->of[STREAM_TELEMETRY]), &failed);
+    json_put(s, "slowest_rank", slowest < 0 ? json_null() : json_integer(slowest), &failed);
+    json_t *missing =
+        ranks ? json_integer(steps_of_several(train, attempts) - ranks->rows) : json_null();
+    json_put(s, "ranks_steps_missing", missing, &failed);
+    return failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
 }
 
 enum status summary_make(const struct run_columns *c, const json_t *attempts, json_t **out,
                          struct err *e) {
-    int64_t rows = c->train ? c->train->rows : 0;
-    struct window w = steady_window(rows);
-    double step_time = (double)NAN, tokens_per_s = (double)NAN;
-    const struct column *step = columns_find(c->train, "step");
-    TRY(window_median(c->train, "step_time_us", w, &step_time, e));
-    TRY(window_median(c->train, "tokens_per_s", w, &tokens_per_s, e));
     json_t *s = json_object();
-    int failed = 0;
-    failed |= json_object_set_new(s, "schema", json_string("fp8lab.summary/1"));
-    failed |= json_object_set_new(s, "steps", json_integer(rows));
-    failed |= json_object_set_new(s, "step_first", whole(step, rows ? 0 : -1));
-    failed |= json_object_set_new(s, "step_last", whole(step, rows - 1));
-    failed |= json_object_set_new(s, "loss_final", last_value(c->train, "loss"));
-    failed |= json_object_set_new(s, "loss_final_bits", last_bits(c->train, "loss_bits"));
-    failed |= json_object_set_new(s, "eval_loss_final", last_value(c->eval, "loss"));
-    failed |= json_object_set_new(s, "eval_loss_final_bits", last_bits(c->eval, "loss_bits"));
-    failed |= json_object_set_new(s, "eval_loss_best", number(extreme(c->eval, "loss", -1)));
-    failed |= json_object_set_new(s, "step_time_us_median", number(step_time));
-    failed |= json_object_set_new(s, "tokens_per_s_median", number(tokens_per_s));
-    failed |= json_object_set_new(s, "steady_from", whole(step, w.first < w.last ? w.first : -1));
-    failed |= json_object_set_new(s, "steady_to", whole(step, w.first < w.last ? rows - 1 : -1));
-    failed |= json_object_set_new(s, "tokens", integer(column_sum(c->train, "tokens")));
-    failed |= json_object_set_new(s, "rss_bytes_peak", peak_bytes(c->telemetry, "rss_bytes"));
-    failed |= json_object_set_new(s, "device_bytes_peak", peak_bytes(c->telemetry, "device_bytes"));
-    failed |= json_object_set_new(s, "saturated_max", number(extreme(c->fp8, "saturated", 1)));
-    failed |= json_object_set_new(s, "underflow_max", number(extreme(c->fp8, "underflow", 1)));
-    enum status st = failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
-    if (st == OK) st = put_utilisation(s, c->train, w, e);
-    if (st == OK) st = put_device(s, c->telemetry, e);
-    if (st == OK) st = put_ranks(s, c->ranks, steps_of_several(c->train, attempts), e);
-    if (st != OK) {
-        json_decref(s);
-        return st;
-    }
-    *out = s;
-    return OK;
+    enum status st = put_others(s, c, attempts, e);
+    if (st == OK) st = put_figures(s, c, e);
+    if (st == OK) *out = s;
+    else json_decref(s);
+    return st;
 }
 
 /* ---- results_sha256 ------------------------------------------------------------------------ */
 
-static void hash_column(struct sha256 *sha, const char *stream, const struct columns *t,
-                        const char *name) {
-    const struct column *step = columns_find(t, "step"), *c = columns_find(t, name);
-    char head[256];
-    if (!c || !step || step->type != COLUMN_I64 || step->width != 1) return;
-    int length = snprintf(head, sizeof head, "%s %s %lld %lld\n", stream, name, (long long)t->rows,
-                          (long long)c->width);
-    sha256_add(sha, head, (size_t)length);
-    sha256_add(sha, step->data, (size_t)t->rows * 8);
-    const char *data = c->data;
-    int64_t left = t->rows * c->width * column_type_bytes(c->type);
-    while (left > 0) {
-        int64_t n = left < COLUMNS_CHUNK ? left : COLUMNS_CHUNK;
-        sha256_add(sha, data, (size_t)n);
-        columns_forget(t);
-        data += n;
-        left -= n;
+/* Adds the values of a column, row after row. */
+static void hash_values(struct sha256 *sha, const struct columns *t, const struct column *c) {
+    char block[1 << 14];
+    size_t row = (size_t)(c->width * column_type_bytes(c->type)), n = 0;
+    for (int64_t i = 0; i < t->rows; i++) {
+        columns_pass(t, c, i);
+        if (n + row > sizeof block) {
+            sha256_add(sha, block, n);
+            n = 0;
+        }
+        if (row > sizeof block) {
+            sha256_add(sha, column_row(c, i), row);
+        } else {
+            memcpy(block + n, column_row(c, i), row);
+            n += row;
+        }
     }
+    sha256_add(sha, block, n);
+}
+
+static void hash_result(struct sha256 *sha, const struct stream *s, const struct metric *m,
+                        const struct columns *t) {
+    char name[COLUMN_NAME_CAP], head[256];
+    result_column(s, m, name);
+    const struct column *step = columns_scalar(t, "step"), *c = columns_find(t, name);
+    if (!c || !step || step->type != COLUMN_I64) return;
+    int length = snprintf(head, sizeof head, "%s %s %lld %lld\n", s->name, name,
+                          (long long)t->rows, (long long)c->width);
+    sha256_add(sha, head, (size_t)length);
+    hash_values(sha, t, step);
+    hash_values(sha, t, c);
 }
 
 enum status results_hash(const struct run_columns *c, const char *final_weights_sha256,
@@ -314,12 +275,10 @@ enum status results_hash(const struct run_columns *c, const char *final_weights_
     struct sha256 *sha = NULL;
     TRY(sha256_create(&sha, e));
     sha256_add(sha, "fp8lab.results/1\n", 17);
-    hash_column(sha, "train", c->train, "loss_bits");
-    hash_column(sha, "train", c->train, "grad_norm_bits");
-    hash_column(sha, "eval", c->eval, "loss_bits");
-    hash_column(sha, "fp8", c->fp8, "amax");
-    hash_column(sha, "fp8", c->fp8, "scale");
-    hash_column(sha, "trace", c->trace, "fingerprints");
+    for (int i = 0; i < STREAM_COUNT; i++)
+        for (int64_t k = 0; k < STREAMS[i].metric_count; k++)
+            if (STREAMS[i].metric[k].result)
+                hash_result(sha, &STREAMS[i], &STREAMS[i].metric[k], c->of[i]);
     const char *weights = final_weights_sha256 ? final_weights_sha256 : "-";
     sha256_add(sha, "weights ", 8);
     sha256_add(sha, weights, strlen(weights));

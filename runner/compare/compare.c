@@ -40,7 +40,7 @@ static json_t *peak_memory(const json_t *summary) {
 static json_t *run_row(const struct run_view *v) {
     json_t *row = json_object();
     const json_t *s = v->summary;
-    int64_t evaluated = compare_last_step(v->columns.eval);
+    int64_t evaluated = compare_last_step(v->columns.of[STREAM_EVAL]);
     bool failed = false;
     json_put(row, "id", member(v->run, "id"), &failed);
     json_put(row, "path", json_from_text(v->path), &failed);
@@ -104,7 +104,7 @@ static bool same_text(const struct run_view *a, const struct run_view *b, const 
 }
 
 static int64_t step_count(const struct run_view *v) {
-    return v->columns.train ? v->columns.train->rows : 0;
+    return v->columns.of[STREAM_TRAIN] ? v->columns.of[STREAM_TRAIN]->rows : 0;
 }
 
 /* A note if the runs made different numbers of steps, for example by a time limit or a signal. */

@@ -98,8 +98,9 @@ NODISCARD enum status compare_differences(const struct run_view *const *runs, in
 struct divergence {
     bool found;
     int64_t common_steps; /* training steps that both have */
-    int64_t step;         /* the first at which any stream differs */
-    const char *stream;   /* "trace", "fp8.scale", "fp8.amax", "train.loss", ...; static */
+    int64_t step;         /* the first at which any result differs */
+    int result;           /* of its metric (record/streams.h) */
+    char stream[2 * COLUMN_NAME_CAP]; /* "trace", "fp8.scale", "fp8.amax", "train.loss", ... */
     char tensor[256];     /* the first in execution order; "" if the stream has none */
     char a_bits[20], b_bits[20];
     int64_t traced;       /* the last step before it with equal fingerprints; -1: none */

@@ -5,9 +5,10 @@
 
 #include "runner/compare/compare.h"
 
-/* One stream of two runs, side by side. */
+/* One result of two runs, side by side. */
 struct pair {
-    const char *name;
+    const struct stream *stream;
+    const struct metric *metric;
     const struct columns *a, *b;
     const struct column *step_a, *step_b, *value_a, *value_b;
 };
@@ -18,16 +19,18 @@ struct place { /* in a stream */
     int64_t common, last_equal; /* rows with a common step; the last equal step, or -1 */
 };
 
-static bool open_pair(struct pair *p, const char *name, const struct columns *a,
-                      const struct columns *b, const char *column) {
-    *p = (struct pair){ .name = name, .a = a, .b = b };
-    p->step_a = columns_find(a, "step");
-    p->step_b = columns_find(b, "step");
+static bool open_pair(struct pair *p, int stream, const struct metric *m,
+                      const struct columns *a, const struct columns *b) {
+    char column[COLUMN_NAME_CAP];
+    *p = (struct pair){ .stream = &STREAMS[stream], .metric = m, .a = a, .b = b };
+    result_column(p->stream, m, column);
+    p->step_a = columns_scalar(a, "step");
+    p->step_b = columns_scalar(b, "step");
     p->value_a = columns_find(a, column);
     p->value_b = columns_find(b, column);
     return p->step_a && p->step_b && p->value_a && p->value_b &&
            p->step_a->type == COLUMN_I64 && p->step_b->type == COLUMN_I64 &&
-           p->step_a->width == 1 && p->step_b->width == 1 && p->value_a->type == p->value_b->type;
+           p->value_a->type == p->value_b->type;
 }
 
 /* ---- slots --------------------------------------------------------------------------------- */
@@ -69,7 +72,7 @@ static int64_t *match_slots(const struct pair *p) {
 }
 
 static const char *value_at(const struct column *c, int64_t row, int64_t slot) {
-    return (const char *)c->data + (row * c->width + slot) * column_type_bytes(c->type);
+    return column_row(c, row) + slot * column_type_bytes(c->type);
 }
 
 /* The first slot that differs in two rows, or -1. */
@@ -91,14 +94,15 @@ static int64_t differing_slot(const struct pair *p, const int64_t *match, bool a
 /* Walks the steps that both runs have, in order, up to the first difference. */
 static struct place search(const struct pair *p) {
     struct place at = { .last_equal = -1 };
-    const int64_t *steps_a = p->step_a->data, *steps_b = p->step_b->data;
     int64_t *match = match_slots(p);
     if (!match) return at;
     bool aligned = p->value_a->width == p->value_b->width;
     for (int64_t i = 0; aligned && i < p->value_a->width; i++) aligned = match[i] == i;
     for (int64_t i = 0, j = 0; i < p->a->rows && j < p->b->rows;) {
-        if (steps_a[i] != steps_b[j]) {
-            if (steps_a[i] < steps_b[j]) i++;
+        int64_t step = (int64_t)column_bits(p->step_a, i, 0);
+        int64_t step_b = (int64_t)column_bits(p->step_b, j, 0);
+        if (step != step_b) {
+            if (step < step_b) i++;
             else j++;
             continue;
         }
@@ -106,13 +110,13 @@ static struct place search(const struct pair *p) {
         int64_t slot = at.found ? -1 : differing_slot(p, match, aligned, i, j);
         if (slot >= 0) {
             at.found = true;
-            at.step = steps_a[i];
+            at.step = step;
             at.row_a = i;
             at.row_b = j;
             at.slot_a = slot;
             at.slot_b = match[slot];
         } else if (!at.found) {
-            at.last_equal = steps_a[i];
+            at.last_equal = step;
         }
         i++;
         j++;
@@ -122,17 +126,19 @@ static struct place search(const struct pair *p) {
 }
 
 static void write_bits(const struct column *c, int64_t row, int64_t slot, char out[20]) {
-    uint64_t bits = 0;
-    int64_t bytes = column_type_bytes(c->type);
-    memcpy(&bits, value_at(c, row, slot), (size_t)bytes);
-    snprintf(out, 20, "%0*llx", (int)(2 * bytes), (unsigned long long)bits);
+    snprintf(out, 20, "%0*llx", (int)(2 * column_type_bytes(c->type)),
+             (unsigned long long)column_bits(c, row, slot));
 }
 
 static void take_place(struct divergence *out, const struct pair *p, const struct place *at) {
     const char *label = columns_label(p->a, at->slot_a);
     out->found = true;
     out->step = at->step;
-    out->stream = p->name;
+    out->result = p->metric->result;
+    /* A stream with one metric beside the step is named without it: "trace". */
+    bool single = p->stream->metric_count == 2;
+    snprintf(out->stream, sizeof out->stream, "%s%s%s", p->stream->name, single ? "" : ".",
+             single ? "" : p->metric->name);
     out->tensor[0] = 0;
     if (label) snprintf(out->tensor, sizeof out->tensor, "%s", label);
     write_bits(p->value_a, at->row_a, at->slot_a, out->a_bits);
@@ -140,29 +146,19 @@ static void take_place(struct divergence *out, const struct pair *p, const struc
 }
 
 void compare_diverge(const struct run_view *a, const struct run_view *b, struct divergence *out) {
-    const struct run_columns *x = &a->columns, *y = &b->columns;
-    /* Within a step the trace comes first: its tensors are in order of execution. */
-    const struct {
-        const char *name;
-        const struct columns *a, *b;
-        const char *column;
-    } STREAMS[] = {
-        { "trace", x->trace, y->trace, "fingerprints" },
-        { "fp8.scale", x->fp8, y->fp8, "scale" },
-        { "fp8.amax", x->fp8, y->fp8, "amax" },
-        { "train.loss", x->train, y->train, "loss_bits" },
-        { "train.grad_norm", x->train, y->train, "grad_norm_bits" },
-        { "eval.loss", x->eval, y->eval, "loss_bits" },
-    };
     *out = (struct divergence){ .traced = -1 };
-    for (size_t i = 0; i < sizeof STREAMS / sizeof *STREAMS; i++) {
-        struct pair pair;
-        if (!open_pair(&pair, STREAMS[i].name, STREAMS[i].a, STREAMS[i].b, STREAMS[i].column))
-            continue;
-        struct place at = search(&pair);
-        if (i == 0) out->traced = at.last_equal;
-        if (STREAMS[i].a == x->train && at.common > out->common_steps)
-            out->common_steps = at.common;
-        if (at.found && (!out->found || at.step < out->step)) take_place(out, &pair, &at);
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        const struct columns *x = a->columns.of[i], *y = b->columns.of[i];
+        for (int64_t k = 0; k < STREAMS[i].metric_count; k++) {
+            const struct metric *m = &STREAMS[i].metric[k];
+            struct pair pair;
+            if (!m->result || !open_pair(&pair, i, m, x, y)) continue;
+            struct place at = search(&pair);
+            if (i == STREAM_TRACE) out->traced = at.last_equal;
+            if (i == STREAM_TRAIN && at.common > out->common_steps) out->common_steps = at.common;
+            bool first = !out->found || at.step < out->step ||
+                         (at.step == out->step && m->result < out->result);
+            if (at.found && first) take_place(out, &pair, &at);
+        }
     }
 }

@@ -59,9 +59,11 @@ void compare_groups_free(struct compare_groups *g) {
 
 /* Whether run a got further than run b, by evaluations, then by steps. */
 static bool further(const struct run_view *a, const struct run_view *b) {
-    int64_t x = compare_last_step(a->columns.eval), y = compare_last_step(b->columns.eval);
+    int64_t x = compare_last_step(a->columns.of[STREAM_EVAL]);
+    int64_t y = compare_last_step(b->columns.of[STREAM_EVAL]);
     if (x != y) return x > y;
-    return compare_last_step(a->columns.train) > compare_last_step(b->columns.train);
+    return compare_last_step(a->columns.of[STREAM_TRAIN]) >
+           compare_last_step(b->columns.of[STREAM_TRAIN]);
 }
 
 enum status compare_repeats(const struct comparison *c, const struct compare_groups *g,

@@ -71,10 +71,9 @@ enum status loss_judge(const struct loss_sample *baseline, const struct loss_sam
 
 /* The step of the first loss that is not finite; -1: none. */
 static int64_t first_bad(const struct columns *t) {
-    const struct column *loss = columns_find(t, "loss"), *step = columns_find(t, "step");
-    bool plain = loss && loss->width == 1 && step && step->width == 1;
-    for (int64_t i = 0; plain && i < t->rows; i++)
-        if (!isfinite(column_value(loss, i))) return (int64_t)column_value(step, i);
+    const struct column *loss = columns_scalar(t, "loss"), *step = columns_scalar(t, "step");
+    for (int64_t i = 0; loss && step && i < t->rows; i++)
+        if (!isfinite(column_value(loss, i, 0))) return (int64_t)column_value(step, i, 0);
     return -1;
 }
 
@@ -84,14 +83,15 @@ static double loss_at_first(const struct run_view *v, int64_t first, int64_t las
     double vocab = json_number_value(
         json_object_get(json_object_get(v->resolved, "model"), "vocab"));
     double guess = vocab > 1 ? log(vocab) : (double)INFINITY;
-    return first < last ? fmin(guess, compare_value_at(v->columns.eval, "loss", first)) : guess;
+    if (first >= last) return guess;
+    return fmin(guess, compare_value_at(v->columns.of[STREAM_EVAL], "loss", first));
 }
 
 bool loss_diverged(const struct run_view *v, char why[256]) {
     static const double FAR = 1.10;
-    const struct columns *eval = v->columns.eval;
+    const struct columns *eval = v->columns.of[STREAM_EVAL];
     const json_t *error = json_object_get(v->run, "error");
-    int64_t bad = first_bad(v->columns.train), last = compare_last_step(eval);
+    int64_t bad = first_bad(v->columns.of[STREAM_TRAIN]), last = compare_last_step(eval);
     why[0] = '\0';
     if (!strcmp(json_text(error, "code", ""), "ERR_NUMERIC")) {
         snprintf(why, 256, "%.200s", json_text(error, "text", "a value is not finite"));
@@ -104,7 +104,7 @@ bool loss_diverged(const struct run_view *v, char why[256]) {
     }
     if (last < 0) return false;
     const struct column *step = columns_find(eval, "step");
-    int64_t first = (int64_t)column_value(step, 0);
+    int64_t first = (int64_t)column_value(step, 0, 0);
     double found = compare_value_at(eval, "loss", last), start = loss_at_first(v, first, last);
     if (!(found > FAR * start)) return false;
     snprintf(why, 256, "evaluation loss %.5g at step %lld, %s %.5g", found, (long long)last,

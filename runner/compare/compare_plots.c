@@ -7,7 +7,6 @@
 #include "runner/compare/compare.h"
 #include "runner/compare/svg_plot.h"
 
-enum stream { TRAIN, EVAL };
 enum { WINDOW_MAX = 100 };
 
 struct series {
@@ -23,25 +22,25 @@ static void series_free(struct series *series, int64_t count) {
     free(series);
 }
 
-static enum status load(const struct run_view *v, enum stream stream, const char *column,
+static enum status load(const struct run_view *v, enum stream_id stream, const char *column,
                         struct series *out, struct err *e) {
-    const struct columns *t = stream == EVAL ? v->columns.eval : v->columns.train;
-    const struct column *x = columns_find(t, "step"), *y = columns_find(t, column);
+    const struct columns *t = v->columns.of[stream];
+    const struct column *x = columns_scalar(t, "step"), *y = columns_scalar(t, column);
     *out = (struct series){ 0 };
-    if (!x || !y || x->width != 1 || y->width != 1 || t->rows == 0) return OK;
+    if (!x || !y || t->rows == 0) return OK;
     out->x = malloc((size_t)t->rows * sizeof *out->x);
     out->y = malloc((size_t)t->rows * sizeof *out->y);
     if (!out->x || !out->y)
         return FAIL(e, ERR_MEMORY, "a plot of %lld steps", (long long)t->rows);
     out->rows = t->rows;
     for (int64_t i = 0; i < t->rows; i++) {
-        out->x[i] = column_value(x, i);
-        out->y[i] = column_value(y, i);
+        out->x[i] = column_value(x, i, 0);
+        out->y[i] = column_value(y, i, 0);
     }
     return OK;
 }
 
-static enum status load_all(const struct comparison *c, enum stream stream, const char *column,
+static enum status load_all(const struct comparison *c, enum stream_id stream, const char *column,
                             struct series **out, struct err *e) {
     struct series *series = calloc((size_t)c->count, sizeof *series);
     if (!series) return FAIL(e, ERR_MEMORY, "%lld lines of a plot", (long long)c->count);
@@ -106,7 +105,7 @@ static enum status subtract_reference(const struct comparison *c, struct series 
 static int64_t window_of(const struct comparison *c) {
     int64_t rows = 0;
     for (int64_t i = 0; i < c->count; i++) {
-        const struct columns *t = c->run[i].columns.train;
+        const struct columns *t = c->run[i].columns.of[STREAM_TRAIN];
         if (t && t->rows > rows) rows = t->rows;
     }
     return rows < 20 ? 1 : rows < 10 * WINDOW_MAX ? rows / 10 : WINDOW_MAX;
@@ -139,15 +138,15 @@ static enum status put_plots(FILE *out, const struct comparison *c, char *const 
                              struct err *e) {
     static const struct {
         const char *title, *column;
-        enum stream stream;
+        enum stream_id stream;
         bool gap, smooth, from_zero;
     } PLOTS[] = {
-        { "Evaluation loss, nats a token", "loss", EVAL, false, false, false },
-        { "Evaluation loss minus A's, nats a token", "loss", EVAL, true, false, false },
-        { "Training loss, nats a token", "loss", TRAIN, false, false, false },
-        { "Training loss minus A's", "loss", TRAIN, true, true, false },
-        { "Gradient norm", "grad_norm", TRAIN, false, false, true },
-        { "Tokens/s", "tokens_per_s", TRAIN, false, true, true },
+        { "Evaluation loss, nats a token", "loss", STREAM_EVAL, false, false, false },
+        { "Evaluation loss minus A's, nats a token", "loss", STREAM_EVAL, true, false, false },
+        { "Training loss, nats a token", "loss", STREAM_TRAIN, false, false, false },
+        { "Training loss minus A's", "loss", STREAM_TRAIN, true, true, false },
+        { "Gradient norm", "grad_norm", STREAM_TRAIN, false, false, true },
+        { "Tokens/s", "tokens_per_s", STREAM_TRAIN, false, true, true },
     };
     for (size_t p = 0; p < sizeof PLOTS / sizeof *PLOTS; p++) {
         struct series *series = NULL;

@@ -14,7 +14,7 @@ enum { SEEDS_MIN = 4 };
 
 /* The tested metrics: losses at the last step that both sides have, from the records; or a figure
  * of the summary. */
-struct metric {
+struct tested {
     const char *key;
     enum { OF_EVAL, OF_TRAIN, OF_SUMMARY } source;
 };
@@ -30,13 +30,13 @@ static void side_free(struct side *s) {
 }
 
 static const struct columns *records_of(const struct comparison *c, int64_t run,
-                                        const struct metric *m) {
-    return m->source == OF_EVAL ? c->run[run].columns.eval : c->run[run].columns.train;
+                                        const struct tested *m) {
+    return c->run[run].columns.of[m->source == OF_EVAL ? STREAM_EVAL : STREAM_TRAIN];
 }
 
 /* The last step that all runs of both sides have; -1: none, or not a loss. */
 static enum status common_step(const struct comparison *c, const struct side *x,
-                               const struct side *y, const struct metric *m, int64_t *step,
+                               const struct side *y, const struct tested *m, int64_t *step,
                                struct err *e) {
     int64_t n = x->count + y->count;
     const struct columns **t = calloc((size_t)n + 1, sizeof *t);
@@ -49,7 +49,7 @@ static enum status common_step(const struct comparison *c, const struct side *x,
 }
 
 /* One value for each seed; *whole becomes false if a run has none. */
-static enum status take_values(const struct comparison *c, struct side *s, const struct metric *m,
+static enum status take_values(const struct comparison *c, struct side *s, const struct tested *m,
                                int64_t step, bool *whole, struct err *e) {
     s->value = calloc((size_t)s->count + 1, sizeof *s->value);
     if (!s->value) return FAIL(e, ERR_MEMORY, "%lld values", (long long)s->count);
@@ -86,7 +86,7 @@ static enum status test_pair(struct side *x, struct side *y, const char *metric,
 }
 
 static enum status test_metric(const struct comparison *c, const struct compare_groups *g,
-                               const struct metric *m, int64_t group, json_t *tests,
+                               const struct tested *m, int64_t group, json_t *tests,
                                struct err *e) {
     struct side x = { 0 }, y = { 0 };
     int64_t step = -1;
@@ -106,7 +106,7 @@ static enum status test_metric(const struct comparison *c, const struct compare_
 
 static enum status test_group(const struct comparison *c, const struct compare_groups *g,
                               int64_t group, json_t *tests, struct err *e) {
-    static const struct metric METRICS[] = { { "eval_loss_final", OF_EVAL },
+    static const struct tested METRICS[] = { { "eval_loss_final", OF_EVAL },
                                              { "loss_final", OF_TRAIN },
                                              { "tokens_per_s_median", OF_SUMMARY } };
     for (size_t k = 0; k < sizeof METRICS / sizeof *METRICS; k++)

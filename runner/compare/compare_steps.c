@@ -3,38 +3,33 @@
 
 #include "runner/compare/compare.h"
 
-static const struct column *steps_of(const struct columns *t) {
-    const struct column *step = columns_find(t, "step");
-    return step && step->width == 1 ? step : NULL;
-}
-
 int64_t compare_last_step(const struct columns *t) {
-    const struct column *step = steps_of(t);
-    return step && t->rows > 0 ? (int64_t)column_value(step, t->rows - 1) : -1;
+    const struct column *step = columns_scalar(t, "step");
+    return step && t->rows > 0 ? (int64_t)column_value(step, t->rows - 1, 0) : -1;
 }
 
 /* The row of the step; -1: none. Steps ascend. */
 static int64_t row_of(const struct columns *t, int64_t wanted) {
-    const struct column *step = steps_of(t);
+    const struct column *step = columns_scalar(t, "step");
     int64_t low = 0, high = step ? t->rows : 0;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if (column_value(step, middle) < (double)wanted) low = middle + 1;
+        if (column_value(step, middle, 0) < (double)wanted) low = middle + 1;
         else high = middle;
     }
-    return step && low < t->rows && column_value(step, low) == (double)wanted ? low : -1;
+    return step && low < t->rows && column_value(step, low, 0) == (double)wanted ? low : -1;
 }
 
 double compare_value_at(const struct columns *t, const char *name, int64_t step) {
-    const struct column *value = columns_find(t, name);
+    const struct column *value = columns_scalar(t, name);
     int64_t row = row_of(t, step);
-    return row >= 0 && value && value->width == 1 ? column_value(value, row) : (double)NAN;
+    return row >= 0 && value ? column_value(value, row, 0) : (double)NAN;
 }
 
 int64_t compare_common_step(const struct columns *const *t, int64_t count) {
-    const struct column *step = count > 0 ? steps_of(t[0]) : NULL;
+    const struct column *step = count > 0 ? columns_scalar(t[0], "step") : NULL;
     for (int64_t row = step ? t[0]->rows - 1 : -1; row >= 0; row--) {
-        int64_t wanted = (int64_t)column_value(step, row), i = 1;
+        int64_t wanted = (int64_t)column_value(step, row, 0), i = 1;
         while (i < count && row_of(t[i], wanted) >= 0) i++;
         if (i == count) return wanted;
     }

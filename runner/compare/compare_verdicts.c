@@ -67,7 +67,7 @@ static enum status add_runs(struct family *f, int64_t group, struct err *e) {
 }
 
 static const struct columns *eval_of(const struct family *f, int64_t at) {
-    return f->c->run[f->run[at]].columns.eval;
+    return f->c->run[f->run[at]].columns.of[STREAM_EVAL];
 }
 
 /* The reason why no step was evaluated by all runs. */
@@ -137,7 +137,7 @@ static enum status take_sample(const struct family *f, int64_t group, struct los
     for (int64_t i = 0; st == OK && i < *seeds; i++) {
         const struct run_view *v = &f->c->run[run[i]];
         out->seed[i] = json_integer_value(json_object_get(v->run, "seed"));
-        out->value[i] = compare_value_at(v->columns.eval, "loss", f->step);
+        out->value[i] = compare_value_at(v->columns.of[STREAM_EVAL], "loss", f->step);
         if (isfinite(out->value[i])) out->count++;
     }
     if (out->count < *seeds) out->count = 0;

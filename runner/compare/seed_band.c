@@ -16,11 +16,12 @@ static const double LOSS_MAX = 1e100; /* above any float; its square is finite i
 
 /* The losses of one run, one a step from step 1 on. */
 static const struct column *losses_of(const struct run_view *v, int64_t *steps) {
-    const struct columns *train = v->columns.train;
-    const struct column *step = columns_find(train, "step"), *loss = columns_find(train, "loss");
+    const struct columns *train = v->columns.of[STREAM_TRAIN];
+    const struct column *step = columns_scalar(train, "step");
+    const struct column *loss = columns_scalar(train, "loss");
     *steps = 0;
-    if (!step || !loss || step->width != 1 || loss->width != 1) return NULL;
-    while (*steps < train->rows && column_value(step, *steps) == (double)(*steps + 1)) ++*steps;
+    if (!step || !loss) return NULL;
+    while (*steps < train->rows && column_value(step, *steps, 0) == (double)(*steps + 1)) ++*steps;
     return *steps == train->rows ? loss : NULL;
 }
 
@@ -53,9 +54,9 @@ static enum status check_repeats(const struct comparison *c, struct err *e) {
 /* The variance over the runs at one step. */
 static double variance(const struct column *const *loss, int64_t runs, int64_t step) {
     double mean = 0, squares = 0;
-    for (int64_t r = 0; r < runs; r++) mean += column_value(loss[r], step) / (double)runs;
+    for (int64_t r = 0; r < runs; r++) mean += column_value(loss[r], step, 0) / (double)runs;
     for (int64_t r = 0; r < runs; r++) {
-        double d = column_value(loss[r], step) - mean;
+        double d = column_value(loss[r], step, 0) - mean;
         squares += d * d;
     }
     return squares / (double)(runs - 1);
@@ -111,7 +112,7 @@ enum status seed_band_make(const struct comparison *c, json_t **out, struct err 
             st = FAIL(e, ERR_CONFIG, "no seed band: %s has %" PRId64 " steps, the first run %"
                       PRId64, c->run[i].path, n, steps);
         for (int64_t k = 0; st == OK && k < n; k++)
-            if (!(fabs(column_value(loss[i], k)) < LOSS_MAX))
+            if (!(fabs(column_value(loss[i], k, 0)) < LOSS_MAX))
                 st = FAIL(e, ERR_CONFIG, "no seed band: %s has no loss at step %" PRId64 " that a "
                           "spread could be made of", c->run[i].path, k + 1);
     }

@@ -11,11 +11,13 @@
 #include "runner/base/canonical.h"
 #include "runner/base/jsonl.h"
 #include "runner/base/plain_text.h"
+#include "runner/bundle/format.h"
 #include "runner/bundle/kept.h"
 #include "runner/bundle/unpack.h"
 #include "runner/plan/options.h"
+#include "runner/record/documents.h"
+#include "runner/record/streams.h"
 #include "runner/repro/repro_config.h"
-#include "runner/run/reopen.h"
 
 /* Changing these keys changes no bit of a step that both runs make. */
 static const char *const ALLOWED[] = { "train.steps", "train.time_limit", "eval", "checkpoint",
@@ -235,22 +237,20 @@ static enum status take_best(struct extension *x, struct err *e) {
 
 /* ---- its records ----------------------------------------------------------------------------- */
 
-/* Unpacks the parent's records as lines. The new run appends to them, so it has the records of all
- * steps. Records about the parent's machine are dropped. */
+/* Unpacks the parent's records. The new run appends to them, so it has the records of all steps.
+ * Records about the parent's machine are dropped. */
 static enum status take_records(struct extension *x, struct err *e) {
     static const char *const HEADS[] = { "data/metrics/", "data/fp8/", "data/trace.cols", NULL };
-    static const char *const LEFT[] = { "data/fp8", "data/trace.cols", "data/metrics/summary.json",
-                                        "data/metrics/train.cols", "data/metrics/eval.cols",
-                                        "data/metrics/telemetry.cols", "data/metrics/ranks.cols",
-                                        "data/metrics/telemetry.jsonl",
-                                        "data/metrics/ranks.jsonl" };
+    const char *const left[] = { DOCUMENT_summary, STREAMS[STREAM_TELEMETRY].file,
+                                 STREAMS[STREAM_RANKS].file };
     struct unpack_report report;
     char path[PATH_CAP];
     TRY(path_join(x->beginning.path, x->source.work, "beginning", e));
     TRY(bundle_unpack_part(x->source.bundle, x->beginning.path, HEADS, &BUNDLE_LIMITS, &report, e));
-    TRY(reopen_lines(x->beginning.path, e));
-    for (size_t i = 0; i < sizeof LEFT / sizeof *LEFT; i++) {
-        TRY(path_join(path, x->beginning.path, LEFT[i], e));
+    TRY(format_upgrade(x->beginning.path, e));
+    for (int i = 0; i < STREAM_COUNT; i++) TRY(format_drop_columns(x->beginning.path, i, e));
+    for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
+        TRY(path_join(path, x->beginning.path, left[i], e));
         TRY(tree_remove(path, e));
     }
     return OK;

@@ -15,7 +15,7 @@ static const char *backend_of(const struct run_view *v) {
 }
 
 static int64_t step_count(const struct run_view *v) {
-    return v->columns.train ? v->columns.train->rows : 0;
+    return v->columns.of[STREAM_TRAIN] ? v->columns.of[STREAM_TRAIN]->rows : 0;
 }
 
 /* ---- why the bits may differ ----------------------------------------------------------------- */
@@ -91,19 +91,20 @@ static enum status find_reasons(const struct comparison *c, json_t **out, bool *
  * tolerance. */
 static void measure_losses(const struct comparison *c, const struct seed_band *band,
                            struct repro_verdict *v) {
-    const struct columns *a = c->run[0].columns.train, *b = c->run[1].columns.train;
-    const struct column *step_a = columns_find(a, "step"), *step_b = columns_find(b, "step"),
-                        *loss_a = columns_find(a, "loss"), *loss_b = columns_find(b, "loss");
+    const struct columns *a = c->run[0].columns.of[STREAM_TRAIN];
+    const struct columns *b = c->run[1].columns.of[STREAM_TRAIN];
+    const struct column *step_a = columns_scalar(a, "step"), *step_b = columns_scalar(b, "step"),
+                        *loss_a = columns_scalar(a, "loss"), *loss_b = columns_scalar(b, "loss");
     if (!step_a || !step_b || !loss_a || !loss_b) return;
     double worst_share = -1;
     for (int64_t i = 0, j = 0; i < a->rows && j < b->rows;) {
-        double sa = column_value(step_a, i), sb = column_value(step_b, j);
+        double sa = column_value(step_a, i, 0), sb = column_value(step_b, j, 0);
         if (sa != sb) {
             if (sa < sb) i++;
             else j++;
             continue;
         }
-        double x = column_value(loss_a, i++), y = column_value(loss_b, j++);
+        double x = column_value(loss_a, i++, 0), y = column_value(loss_b, j++, 0);
         struct loss_distance d = { .step = (int64_t)sa, .nats = fabs(x - y) };
         d.relative = d.nats / fabs(x);
         d.allowed_nats = fmax(REPRO_LOSS_RELATIVE * fabs(x),

@@ -26,7 +26,7 @@
 #include "runner/record/run_log.h"
 #include "runner/run/milestones.h"
 #include "runner/run/progress.h"
-#include "runner/run/records.h"
+#include "runner/record/records.h"
 #include "runner/worker/retention.h"
 
 struct attempts {

@@ -11,9 +11,10 @@
 #include "model/ground/json_safe.h"
 #include "runner/bundle/bag.h"
 #include "runner/bundle/bundle.h"
-#include "runner/bundle/columns.h"
+#include "runner/bundle/format.h"
 #include "runner/record/inputs.h"
 #include "runner/record/run_checkpoint.h"
+#include "runner/record/streams.h"
 
 /* ---- inputs -----------------------------------------------------------------------------------*/
 
@@ -35,91 +36,19 @@ enum status reopen_check(const struct run_dir *dir, const json_t *resolved, cons
     return OK;
 }
 
-/* ---- columns back to lines --------------------------------------------------------------------*/
-
-static json_t *value_json(const struct column *c, int64_t at) {
-    double real;
-    switch (c->type) {
-    case COLUMN_U32: return json_sprintf("%08" PRIx32, ((const uint32_t *)c->data)[at]);
-    case COLUMN_U64: return json_sprintf("%016" PRIx64, ((const uint64_t *)c->data)[at]);
-    case COLUMN_I64: return json_integer(((const int64_t *)c->data)[at]);
-    case COLUMN_F64:
-        real = ((const double *)c->data)[at];
-        return isfinite(real) ? json_real(real) : json_null();
-    }
-    return NULL;
-}
-
-/* A column with labels or several values per row is an array in its record. */
-static json_t *cell_json(const struct columns *all, const struct column *c, int64_t row) {
-    bool wide = c->width > 1 || (all->labels && strcmp(c->name, "step") != 0);
-    if (!wide) return value_json(c, row);
-    json_t *list = json_array();
-    bool failed = false;
-    for (int64_t i = 0; i < c->width; i++)
-        json_append(list, value_json(c, row * c->width + i), &failed);
-    return json_whole(list, failed);
-}
-
-static bool write_row(FILE *out, const struct columns *all, int64_t row) {
-    json_t *record = json_object();
-    bool failed = false;
-    for (int64_t i = 0; i < all->count; i++)
-        json_put(record, all->column[i].name, cell_json(all, &all->column[i], row), &failed);
-    bool good = !failed && json_dumpf(record, out, JSON_COMPACT | JSON_SORT_KEYS) == 0 &&
-                putc('\n', out) != EOF;
-    json_decref(record);
-    return good;
-}
-
-/* Writes `lines` from `cols` if closing deleted the lines. The file appears whole or not at all,
- * since the columns are deleted afterwards. */
-static enum status restore_lines(const char *cols, const char *lines, struct err *e) {
-    struct columns *all = NULL;
-    char partial[PATH_CAP + 16];
-    if (path_exists(lines) || !path_exists(cols)) return OK;
-    TRY(columns_map(cols, &all, e));
-    snprintf(partial, sizeof partial, "%s.partial", lines);
-    FILE *f = fopen(partial, "we");
-    bool good = f != NULL;
-    for (int64_t row = 0; good && row < all->rows; row++) good = write_row(f, all, row);
-    if (good && (fflush(f) != 0 || fsync(fileno(f)) != 0)) good = false;
-    if (f && fclose(f) != 0) good = false;
-    if (good && rename(partial, lines) != 0) good = false;
-    enum status st = good ? OK : FAIL(e, ERR_IO, "write %s: %s", lines, strerror(errno));
-    if (!good) (void)unlink(partial);
-    columns_destroy(all);
-    return st;
-}
-
-enum status reopen_lines(const char *run_path, struct err *e) {
-    static const struct { const char *cols, *lines; } STREAMS[] = {
-        { "data/fp8/fp8.cols", "data/metrics/fp8.jsonl" },
-        { "data/trace.cols", "data/metrics/trace.jsonl" },
-    };
-    char cols[PATH_CAP], lines[PATH_CAP];
-    for (size_t i = 0; i < sizeof STREAMS / sizeof *STREAMS; i++) {
-        TRY(path_join(cols, run_path, STREAMS[i].cols, e));
-        TRY(path_join(lines, run_path, STREAMS[i].lines, e));
-        TRY(restore_lines(cols, lines, e));
-    }
-    return OK;
-}
-
 /* ---- the rest ---------------------------------------------------------------------------------*/
 
 static enum status remove_made(const struct run_dir *dir, struct err *e) {
     static const char *const MADE[] = {
         "bagit.txt", "bag-info.txt", "manifest-sha256.txt", "tagmanifest-sha256.txt",
-        "data/ro-crate-metadata.json", "data/metrics/summary.json", "data/metrics/train.cols",
-        "data/metrics/eval.cols", "data/metrics/telemetry.cols", "data/metrics/ranks.cols",
-        "data/fp8", "data/trace.cols",
+        "data/ro-crate-metadata.json", "data/metrics/summary.json",
     };
     char path[PATH_CAP];
     for (size_t i = 0; i < sizeof MADE / sizeof *MADE; i++) {
         TRY(path_join(path, dir->path, MADE[i], e));
         TRY(tree_remove(path, e));
     }
+    for (int i = 0; i < STREAM_COUNT; i++) TRY(format_drop_columns(dir->path, i, e));
     char bundle[PATH_CAP + 16];
     snprintf(bundle, sizeof bundle, "%s.tar.zst", dir->path);
     return tree_remove(bundle, e);
@@ -164,7 +93,7 @@ static enum status check_resumable(const struct run_dir *dir, struct err *change
 enum status reopen_run(struct run_dir *dir, struct err *changed, struct err *e) {
     TRY(check_resumable(dir, changed, e)); /* else deleting the bundle would lose data */
     TRY(bundle_checkpoints_back(dir->path, e));
-    TRY(reopen_lines(dir->path, e));
+    TRY(format_upgrade(dir->path, e));
     TRY(remove_made(dir, e));
     json_t *run = dir->run;
     bool bad = json_object_set_new(run, "status", json_string("running")) != 0 ||

@@ -14,14 +14,11 @@ NODISCARD enum status reopen_check(const struct run_dir *dir, const json_t *reso
  * closed. ERR_VERIFY says how to resume from the bundle instead. */
 NODISCARD enum status reopen_unchanged(const char *run_dir, struct err *e);
 
-/* Writes the JSON lines that closing replaced by columns, below run_path. */
-NODISCARD enum status reopen_lines(const char *run_path, struct err *e);
-
-/* Undoes what closing did: restores JSON lines from columns, deletes the bag files and the old
- * bundle, sets the status to "running" (saved). First checks the directory as reopen_unchanged()
- * does, but accepts a changed checkpoint if another one is intact. The first attempt reports a
- * damaged checkpoint that it skips. *changed reports one that it does not see (older, or gone); its
- * code is OK if there is none. */
+/* Undoes what closing did: deletes the bag files and the old bundle, brings the records of an older
+ * program to this format (bundle/format.h), sets the status to "running" (saved). First checks the
+ * directory as reopen_unchanged() does, but accepts a changed checkpoint if another one is intact.
+ * The first attempt reports a damaged checkpoint that it skips. *changed reports one that it does
+ * not see (older, or gone); its code is OK if there is none. */
 NODISCARD enum status reopen_run(struct run_dir *dir, struct err *changed, struct err *e);
 
 #endif

@@ -21,7 +21,7 @@
 #include "runner/record/provenance.h"
 #include "runner/record/run_log.h"
 #include "runner/run/attempts.h"
-#include "runner/run/records.h"
+#include "runner/record/records.h"
 #include "runner/run/reopen.h"
 #include "runner/run/run_status.h"
 #include "runner/run/sharing.h"

@@ -11,6 +11,7 @@
 #include "model/checkpoint.h"
 #include "runner/base/jsonl.h"
 #include "runner/base/run_files.h"
+#include "runner/record/streams.h"
 
 enum { CHECKPOINTS_MAX = 4096 };
 
@@ -26,7 +27,7 @@ enum status retention_open(const char *run_path, int64_t keep, bool keep_best, b
     *out = (struct retention){ .keep = keep > 0 ? keep : 1, .keep_best = keep_best,
                                .keep_init = keep_init };
     char path[PATH_CAP];
-    TRY(path_join(path, run_path, "data/metrics/eval.jsonl", e));
+    TRY(path_join(path, run_path, STREAMS[STREAM_EVAL].file, e));
     FILE *f = fopen(path, "re");
     if (!f) return errno == ENOENT ? OK : FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
     struct jsonl lines;

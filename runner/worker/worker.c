@@ -207,20 +207,27 @@ static enum status save(struct worker *w, struct err *e) {
 }
 
 static enum status observe(struct worker *w, struct err *e) {
+    struct stream_source source = { .step = &w->result, .step_number = w->result.step };
     if (w->slot_count) {
         trainer_read_fp8(w->trainer, w->slots);
-        if (is_rank0(w)) TRY(say_fp8(w->events, w->result.step, w->slots, w->slot_count, e));
+        source.slot = w->slots;
+        source.width = w->slot_count;
+        if (is_rank0(w)) TRY(say_record(w->events, STREAM_FP8, &source, e));
     }
     if (w->result.traced) {
         TRY(trainer_trace(w->trainer, w->fingerprints, e));
-        if (is_rank0(w))
-            TRY(say_trace(w->events, w->result.step, w->fingerprints, w->tensor_count, e));
+        source.fingerprint = w->fingerprints;
+        source.width = w->tensor_count;
+        if (is_rank0(w)) TRY(say_record(w->events, STREAM_TRACE, &source, e));
     }
     int64_t now = clock_us();
     if (now - w->telemetry_us < TELEMETRY_EVERY_US) return OK;
     w->telemetry_us = now;
-    return say_telemetry(w->events, &w->result, w->options->rank, w->options->device,
-                         trainer_memory_bytes(w->trainer), e);
+    source.rank = w->options->rank;
+    source.device = w->options->device;
+    source.device_bytes = trainer_memory_bytes(w->trainer);
+    source.dropped = event_dropped(w->events);
+    return say_record(w->events, STREAM_TELEMETRY, &source, e);
 }
 
 /* Called after each step; acts on the first of this process, in which the backend chose
@@ -241,7 +248,8 @@ static enum status evaluate(struct worker *w, struct err *e) {
     board_phase(w->board, BOARD_EVALUATING);
     TRY(trainer_eval(w->trainer, w->run.eval.batches, &result, e));
     if (heartbeat_error(w->heartbeat, e)) return ERR_PEER;
-    if (is_rank0(w)) TRY(say_eval(w->events, w->result.step, &result, e));
+    struct stream_source source = { .eval = &result, .step_number = w->result.step };
+    if (is_rank0(w)) TRY(say_record(w->events, STREAM_EVAL, &source, e));
     if (is_rank0(w)) TRY(report_choices(w, e)); /* before a checkpoint, which contains the table */
     bool best = retention_evaluated(&w->retention, w->result.step, (double)result.loss);
     TRY(trainer_broadcast(w->trainer, &best, sizeof best, e)); /* other hosts lack its inputs */
@@ -271,7 +279,8 @@ static enum status collect(struct worker *w, struct err *e) {
     if (w->result.stop && !w->stop_step) w->stop_step = w->result.step + 1;
     /* The step was read from a group that was aborted. */
     if (heartbeat_error(w->heartbeat, e)) return ERR_PEER;
-    if (is_rank0(w)) TRY(say_step(w->events, &w->result, e));
+    struct stream_source source = { .step = &w->result, .step_number = w->result.step };
+    if (is_rank0(w)) TRY(say_record(w->events, STREAM_TRAIN, &source, e));
     if (w->options->world > 1) TRY(say_pace(w->events, &w->result, e));
     TRY(observe(w, e));
     return report_first_step(w, e);

@@ -4,12 +4,12 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/record/npy.h"
 
 /* Emits and frees `event`; NULL: its allocation failed. */
 static enum status emit(struct event_writer *w, json_t *event, bool may_drop, struct err *e) {
@@ -19,28 +19,8 @@ static enum status emit(struct event_writer *w, json_t *event, bool may_drop, st
     return st;
 }
 
-static uint32_t float_bits(float x) {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static json_t *hex32(uint32_t bits) { return json_sprintf("%08" PRIx32, bits); }
-
-/* JSON has no NaN or infinity: null, with the exact value in *_bits. */
+/* JSON has no NaN and no infinity: null, with the exact value in *_bits. */
 static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
-static int64_t unix_time(void) { return (int64_t)time(NULL); }
-
-/* Resident memory of this process in bytes, or -1. Source: proc(5), statm. */
-static int64_t resident_bytes(void) {
-    FILE *f = fopen("/proc/self/statm", "re");
-    int64_t pages = -1;
-    if (!f) return -1;
-    if (fscanf(f, "%*s %" SCNd64, &pages) != 1) pages = -1;
-    fclose(f);
-    return pages < 0 ? -1 : pages * sysconf(_SC_PAGESIZE);
-}
 
 enum status say_plan(struct event_writer *w, const struct plan *plan, struct err *e) {
     json_t *rows = json_array();
@@ -71,54 +51,65 @@ enum status say_start(struct event_writer *w, int64_t step, int64_t steps,
                 false, e);
 }
 
-enum status say_step(struct event_writer *w, const struct step_result *r, struct err *e) {
-    double per_s = r->time_us > 0 ? 1e6 * (double)r->tokens / (double)r->time_us : 0;
-    return emit(w, json_pack("{s:s,s:I,s:o,s:o,s:o,s:o,s:o,s:I,s:I,s:o}", "event", "step", "step",
-                             (json_int_t)r->step, "loss", number(r->loss), "loss_bits",
-                             hex32(float_bits(r->loss)), "grad_norm", number(r->grad_norm),
-                             "grad_norm_bits", hex32(float_bits(r->grad_norm)), "lr", number(r->lr),
-                             "tokens", (json_int_t)r->tokens, "step_time_us",
-                             (json_int_t)r->time_us, "tokens_per_s", number(per_s)),
-                false, e);
-}
+/* ---- records -------------------------------------------------------------------------------- */
 
-static double share(int64_t part, int64_t whole) {
-    return whole > 0 ? (double)part / (double)whole : 0;
-}
-
-enum status say_fp8(struct event_writer *w, int64_t step, const struct fp8_slot *slots,
-                    int64_t count, struct err *e) {
-    json_t *amax = json_array(), *scale = json_array(), *saturated = json_array(),
-           *underflow = json_array();
-    bool failed = false;
-    for (int64_t i = 0; i < count; i++) {
-        const struct fp8_slot *s = &slots[i];
-        json_append(amax, hex32(s->amax_bits), &failed);
-        json_append(scale, hex32(float_bits(s->scale)), &failed);
-        json_append(saturated, json_real(share(s->saturated, s->elements)), &failed);
-        json_append(underflow, json_real(share(s->underflow, s->elements)), &failed);
+static void put_value(json_t *record, const struct metric *m, union stream_value v, bool *failed) {
+    char bits_name[COLUMN_NAME_CAP];
+    uint32_t bits = (uint32_t)v.u;
+    float f;
+    switch (m->type) {
+    case COLUMN_I64: json_put(record, m->name, json_integer(v.i), failed); break;
+    case COLUMN_F64: json_put(record, m->name, number(v.f), failed); break;
+    case COLUMN_U64:
+        json_put(record, m->name, json_sprintf("%016" PRIx64, v.u), failed);
+        break;
+    case COLUMN_U32:
+        memcpy(&f, &bits, sizeof f);
+        snprintf(bits_name, sizeof bits_name, "%s_bits", m->name);
+        json_put(record, m->name, number((double)f), failed);
+        json_put(record, bits_name, json_sprintf("%08" PRIx32, bits), failed);
+        break;
     }
-    return emit(w, json_pack("{s:s,s:I,s:o,s:o,s:o,s:o}", "event", "fp8", "step", (json_int_t)step,
-                             "amax", json_whole(amax, failed), "scale", scale, "saturated",
-                             saturated, "underflow", underflow), false, e);
 }
 
-enum status say_trace(struct event_writer *w, int64_t step, const uint64_t *fingerprints,
-                      int64_t count, struct err *e) {
-    json_t *list = json_array();
+static void put_values(json_t *record, const struct stream *s, const struct stream_source *source,
+                       bool *failed) {
+    for (int64_t i = 0; i < s->metric_count; i++)
+        if (s->metric[i].value)
+            put_value(record, &s->metric[i], s->metric[i].value(source, 0), failed);
+}
+
+/* The row of a wide stream as hexadecimal digits. */
+static void put_row(json_t *record, const struct stream *s, const struct stream_source *source,
+                    bool *failed) {
+    struct npy layout;
+    npy_layout(s, source->width, &layout);
+    size_t n = (size_t)layout.row_bytes;
+    unsigned char *row = malloc(n);
+    char *text = malloc(2 * n + 1);
+    if (row && text) npy_row(s, source, &layout, (char *)row);
+    for (size_t i = 0; row && text && i < n; i++) {
+        text[2 * i] = "0123456789abcdef"[row[i] >> 4];
+        text[2 * i + 1] = "0123456789abcdef"[row[i] & 15];
+    }
+    json_put(record, "row", row && text ? json_stringn(text, 2 * n) : NULL, failed);
+    json_put(record, "step", json_integer(source->step_number), failed);
+    free(text);
+    free(row);
+}
+
+enum status say_record(struct event_writer *w, enum stream_id stream,
+                       const struct stream_source *source, struct err *e) {
+    const struct stream *s = &STREAMS[stream];
     bool failed = false;
-    for (int64_t i = 0; i < count; i++)
-        json_append(list, json_sprintf("%016" PRIx64, fingerprints[i]), &failed);
-    return emit(w, json_pack("{s:s,s:I,s:o}", "event", "trace", "step", (json_int_t)step,
-                             "fingerprints", json_whole(list, failed)), false, e);
+    json_t *record = json_object();
+    json_put(record, "event", json_string(s->event), &failed);
+    if (s->labels) put_row(record, s, source, &failed);
+    else put_values(record, s, source, &failed);
+    return emit(w, json_whole(record, failed), stream == STREAM_TELEMETRY, e);
 }
 
-enum status say_eval(struct event_writer *w, int64_t step, const struct eval_result *r,
-                     struct err *e) {
-    return emit(w, json_pack("{s:s,s:I,s:o,s:o,s:I}", "event", "eval", "step", (json_int_t)step,
-                             "loss", number(r->loss), "loss_bits", hex32(float_bits(r->loss)),
-                             "tokens", (json_int_t)r->tokens), false, e);
-}
+/* ---- other events --------------------------------------------------------------------------- */
 
 enum status say_checkpoint(struct event_writer *w, const struct checkpoint_info *info,
                            struct err *e) {
@@ -219,16 +210,6 @@ enum status say_pace(struct event_writer *w, const struct step_result *r, struct
                              "step_time_us", (json_int_t)r->time_us, "comm_us",
                              (json_int_t)r->comm_us, "exposed_us", (json_int_t)r->exposed_us),
                 false, e);
-}
-
-enum status say_telemetry(struct event_writer *w, const struct step_result *r, int64_t rank,
-                          int64_t device, int64_t device_bytes, struct err *e) {
-    return emit(w, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "event", "telemetry", "step",
-                             (json_int_t)r->step, "comm_us", (json_int_t)r->comm_us, "rank",
-                             (json_int_t)rank, "device", (json_int_t)device, "time",
-                             (json_int_t)unix_time(), "rss_bytes", (json_int_t)resident_bytes(),
-                             "device_bytes", (json_int_t)device_bytes, "dropped",
-                             (json_int_t)event_dropped(w)), true, e);
 }
 
 enum status say_done(struct event_writer *w, int64_t step, const char *weights_sha256, bool stopped,

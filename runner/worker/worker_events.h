@@ -4,6 +4,7 @@
 
 #include "model/checkpoint.h"
 #include "runner/job/events.h"
+#include "runner/record/streams.h"
 
 /* All return ERR_PEER if the runner is gone. */
 NODISCARD enum status say_plan(struct event_writer *w, const struct plan *plan, struct err *e);
@@ -11,14 +12,10 @@ NODISCARD enum status say_names(struct event_writer *w, const char *event, const
                                 int64_t count, struct err *e);
 NODISCARD enum status say_start(struct event_writer *w, int64_t step, int64_t steps,
                                 const char *checkpoint_sha256, struct err *e);
-NODISCARD enum status say_step(struct event_writer *w, const struct step_result *result,
-                               struct err *e);
-NODISCARD enum status say_fp8(struct event_writer *w, int64_t step, const struct fp8_slot *slots,
-                              int64_t count, struct err *e);
-NODISCARD enum status say_trace(struct event_writer *w, int64_t step, const uint64_t *fingerprints,
-                                int64_t count, struct err *e);
-NODISCARD enum status say_eval(struct event_writer *w, int64_t step,
-                               const struct eval_result *result, struct err *e);
+/* A record of a stream (record/streams.h). While the pipe is full, telemetry is dropped and
+ * counted; other records are queued. */
+NODISCARD enum status say_record(struct event_writer *w, enum stream_id stream,
+                                 const struct stream_source *source, struct err *e);
 NODISCARD enum status say_checkpoint(struct event_writer *w, const struct checkpoint_info *info,
                                      struct err *e);
 /* The choice table as text. */
@@ -37,10 +34,6 @@ NODISCARD enum status say_emulated(struct event_writer *w, struct backend *b, st
 /* With several ranks: how long the step took on this rank, and how much of it was collectives. */
 NODISCARD enum status say_pace(struct event_writer *w, const struct step_result *result,
                                struct err *e);
-/* Memory of this process and of its device; dropped if the pipe is full. */
-NODISCARD enum status say_telemetry(struct event_writer *w, const struct step_result *result,
-                                    int64_t rank, int64_t device, int64_t device_bytes,
-                                    struct err *e);
 NODISCARD enum status say_done(struct event_writer *w, int64_t step, const char *weights_sha256,
                                bool stopped, int stop_signal, struct err *e);
 NODISCARD enum status say_log(struct event_writer *w, const char *text, struct err *e);

@@ -18,7 +18,7 @@
 
 #include "runner/bundle/bundle.h"
 #include "runner/bundle/bundle_reader.h"
-#include "runner/bundle/columns.h"
+#include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
 #include "tests/support/run_fixture.h"
 
@@ -109,20 +109,21 @@ static void entries_are_in_the_documented_order(void **state) {
     run_fixture_write(parent, &f, dir);
     CHECK(bundle_finish(dir, &KEEP, &result, &e));
     CHECK(bundle_open(result.path, &BUNDLE_LIMITS, &b, &e));
-    bool columns = false, lines = false, checkpoint = false;
+    bool labels = false, records = false, checkpoint = false;
     for (int i = 0;; i++) {
         CHECK(bundle_next(b, &entry, &e));
         if (!entry.path) break;
         if (i < 7) assert_string_equal(entry.path, FIRST[i]);
         assert_string_not_equal(entry.path, "lock");
         bool is_checkpoint = strncmp(entry.path, "data/checkpoints/", 17) == 0;
-        if (strstr(entry.path, ".cols")) assert_false(lines || checkpoint);
-        columns |= strstr(entry.path, ".cols") != NULL;
-        lines |= strstr(entry.path, ".jsonl") != NULL;
+        bool is_labels = strstr(entry.path, "_slots.json") || strstr(entry.path, "_tensors.json");
+        if (is_labels) assert_false(records);
+        labels |= is_labels;
+        records |= stream_of_file(entry.path) >= 0;
         if (!is_checkpoint) assert_false(checkpoint);
         checkpoint |= is_checkpoint;
     }
-    assert_true(columns && lines && checkpoint);
+    assert_true(labels && records && checkpoint);
     assert_string_equal(bundle_folder(b), f.id);
     bundle_close(b);
     CHECK(tree_remove(parent, &e));
@@ -214,7 +215,7 @@ static void results_hash_sees_results_and_not_times(void **state) {
     assert_string_not_equal(hex[0], hex[2]);
 }
 
-static void a_live_run_is_rejected_and_bad_metrics_stay_text(void **state) {
+static void a_live_run_is_refused_and_damaged_records_stay(void **state) {
     char parent[PATH_CAP], dir[PATH_CAP], path[PATH_CAP];
     struct err e = { 0 };
     struct bundle_result result;
@@ -236,8 +237,14 @@ static void a_live_run_is_rejected_and_bad_metrics_stay_text(void **state) {
     assert_non_null(strstr(problem, "eval.jsonl:2"));
     assert_int_equal(json_integer_value(json_object_get(summary, "steps")), 20);
     json_decref(summary);
-    CHECK(path_join(path, dir, "data/metrics/trace.jsonl", &e));
-    assert_false(path_exists(path));
+    /* Readers skip the stream; the summary without it is right. */
+    struct unpack_report report;
+    struct run_view v;
+    CHECK(bundle_unpack(result.path, NULL, &BUNDLE_LIMITS, &report, &e));
+    CHECK(run_view_load(result.path, RUN_VIEW_FULL, &v, &e));
+    assert_null(v.columns.of[STREAM_EVAL]);
+    assert_int_equal(v.columns.of[STREAM_FP8]->rows, 20);
+    run_view_free(&v);
     CHECK(tree_remove(parent, &e));
 }
 
@@ -333,7 +340,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(extracting_gives_the_directory_back),
         cmocka_unit_test(the_directory_is_removed_on_request_and_pruned_by_policy),
         cmocka_unit_test(results_hash_sees_results_and_not_times),
-        cmocka_unit_test(a_live_run_is_rejected_and_bad_metrics_stay_text),
+        cmocka_unit_test(a_live_run_is_refused_and_damaged_records_stay),
         cmocka_unit_test(memory_use_is_constant),
         cmocka_unit_test(a_full_disk_keeps_the_directory),
     };

@@ -223,7 +223,7 @@ static void directories_live_runs_and_bundles_compare_alike(void **state) {
     const char *paths[2] = { s.path[0], dir };
     CHECK(compare_runs(paths, 2, &c, &e));
     assert_true(c.equal);
-    assert_true(c.run[1].columns.trace != NULL);
+    assert_true(c.run[1].columns.of[STREAM_TRACE] != NULL);
     compare_free(&c);
     finish(&s);
 }

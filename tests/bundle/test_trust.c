@@ -1,5 +1,5 @@
-/* Readers show only files that the manifests cover, and numbers that match the columns. The cases
- * are forged archives of a good run. */
+/* Readers show only what the manifests cover, and numbers that match the records: archives of a
+ * good run, forged with care. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +13,7 @@
 #include "runner/bundle/bag.h"
 #include "runner/bundle/bundle.h"
 #include "runner/bundle/columns.h"
+#include "runner/bundle/format.h"
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
 #include "runner/compare/compare.h"
@@ -211,8 +212,8 @@ static void a_list_reads_no_further_than_the_summary(void **state) {
 
 static void a_missing_file_is_detected(void **state) {
     struct scene *s = *state;
-    pack_without(s, "data/fp8/");
-    expect(s->forged, ERR_VERIFY, "missing file data/fp8/fp8.cols", true);
+    pack_without(s, "data/metrics/fp8.npy");
+    expect(s->forged, ERR_VERIFY, "missing file data/metrics/fp8.npy", true);
 }
 
 /* A directory without manifests may be a live run. It has no identity and is shown so. */
@@ -270,7 +271,7 @@ static void a_forged_summary_is_detected(void **state) {
     summary_line(s, "\"eval_loss_final\":", line);
     edit(s, "data/metrics/summary.json", line, "\"eval_loss_final\": 0.0001");
     sign_and_pack(s);
-    expect(s->forged, ERR_VERIFY, "summary.json says eval_loss_final is 0.0001, its columns say 1.",
+    expect(s->forged, ERR_VERIFY, "summary.json says eval_loss_final is 0.0001, its records say 1.",
            true);
     expect(s->dir, ERR_VERIFY, "summary.json says eval_loss_final is 0.0001", true);
     edit(s, "data/metrics/summary.json", "\"eval_loss_final\": 0.0001", line);
@@ -315,45 +316,83 @@ static void a_forged_configuration_is_detected(void **state) {
     expect_inputs(s, "run.json has inputs_sha256, but no inputs");
 }
 
-/* Columns and summary are forged alike, but not the bits. */
-static void a_loss_must_equal_its_bits(void **state) {
+/* The number and summary are forged alike, but not the bits. */
+static void a_loss_must_be_what_its_bits_are(void **state) {
     struct scene *s = *state;
-    char path[PATH_CAP], line[128], *bytes = NULL;
-    struct columns *c = NULL;
+    char line[128], old[64];
     size_t n;
-    MUST(path_join(path, s->dir, "data/metrics/train.cols", E));
-    MUST(columns_map(path, &c, E));
-    size_t at = (size_t)((const char *)columns_find(c, "loss")->data - (const char *)c->bytes);
-    columns_destroy(c);
-    MUST(file_read(path, 1 << 24, &bytes, &n, E));
-    memcpy(bytes + at + 19 * sizeof(double), &(double){ 0.0001 }, sizeof(double));
-    MUST(file_replace(path, bytes, n, E));
-    free(bytes);
+    char *text = text_of(s, "data/metrics/train.jsonl", &n), *at = strstr(text, "{\"step\":20,");
+    assert_non_null(at);
+    snprintf(old, sizeof old, "%.*s", (int)strcspn(at + 20, ",") + 20, at);
+    free(text);
+    edit(s, "data/metrics/train.jsonl", old, "{\"step\":20,\"loss\":0.0001");
     summary_line(s, "\"loss_final\":", line);
     edit(s, "data/metrics/summary.json", line, "\"loss_final\": 0.0001");
     sign_and_pack(s);
-    expect(s->forged, ERR_VERIFY, "train.cols, row 20: loss is 0.0001, but its bits are",
-           true);
+    expect(s->forged, ERR_VERIFY, "train, record 20: loss is 0.0001, but its bits are", true);
+}
+
+/* Rows that the header does not count would be in the file, and in no number. */
+static void every_row_is_counted(void **state) {
+    struct scene *s = *state;
+    char path[PATH_CAP], *bytes = NULL;
+    size_t n;
+    MUST(path_join(path, s->dir, "data/metrics/fp8.npy", E));
+    MUST(file_read(path, 1 << 24, &bytes, &n, E));
+    char *rows = memmem(bytes, n, "(20,)", 5);
+    assert_non_null(rows);
+    memcpy(rows, "(19,)", 5);
+    MUST(file_replace(path, bytes, n, E));
+    sign_and_pack(s);
+    expect(s->forged, ERR_FORMAT, "fp8.npy: the header says 19 rows of 80 bytes", true);
+    memcpy(rows, "(20,)", 5);
+    MUST(file_replace(path, bytes, n - 80, E));
+    sign_and_pack(s);
+    expect(s->forged, ERR_FORMAT, "fp8.npy: the header says 20 rows of 80 bytes", true);
+    bytes[n - 72] ^= 1; /* the amax of a label, in the last row */
+    MUST(file_replace(path, bytes, n, E));
+    free(bytes);
+    sign_and_pack(s);
+    expect(s->forged, ERR_VERIFY, "run.json says results_sha256 is", true);
+}
+
+static void a_newer_format_is_refused(void **state) {
+    struct scene *s = *state;
+    edit(s, "data/run.json", "\"bundle_format\": 2", "\"bundle_format\": 3");
+    sign_and_pack(s);
+    expect(s->forged, ERR_FORMAT, "run.json says bundle_format 3, and this program reads formats 1 "
+           "to 2: use a newer fp8lab", false);
+}
+
+/* ---- format 1 -------------------------------------------------------------------------------- */
+
+/* A bundle that an older program wrote, unpacked. */
+static int set_up_old(void **state) {
+    static const char OLD[] = "experiments/reference/cpu/repro-cpu-fp8.delayed.tar.zst";
+    struct scene *s = calloc(1, sizeof *s);
+    struct unpack_report report;
+    scratch_directory(s->parent);
+    snprintf(s->bundle, PATH_CAP, "%s", OLD);
+    MUST(path_join(s->dir, s->parent, ID, E));
+    MUST(bundle_unpack(OLD, s->dir, &BUNDLE_LIMITS, &report, E));
+    MUST(path_join(s->forged, s->parent, "forged.tar.zst", E));
+    *state = s;
+    return 0;
 }
 
 /* Readers of text see the lines, and `show` the columns. */
-static void lines_must_equal_their_columns(void **state) {
+static void old_lines_must_be_what_their_columns_are(void **state) {
     static const struct {
         const char *name, *old, *new, *words;
     } CASES[] = {
-        { "train", "{\"step\":20,\"loss\":1", "{\"step\":20,\"loss\":0",
-          "data/metrics/train.jsonl:20: loss is 0." },
-        { "train", "{\"step\":20,\"loss\":", "{\"step\":20,\"lost\":",
-          "data/metrics/train.jsonl:20: loss is missing" },
-        { "train", "{\"step\":7,", "{\"step\":8,", "data/metrics/train.jsonl:7: step is 8" },
-        { "train", "{\"step\":7,", "{\"step\":\"7\",",
-          "data/metrics/train.jsonl:7: step is \"7\"" },
-        { "train", "{\"step\":1,", "{\"step\":0}\n{\"step\":1,",
-          "data/metrics/train.jsonl:1: step is 0" },
-        { "eval", "{\"step\":20,\"loss\":1", "{\"step\":20,\"loss\":0",
-          "data/metrics/eval.jsonl:2: loss is 0." },
-        { "eval", "\"tokens\":4096}\n{", "\"tokens\":4096}\n{}\n{",
-          "data/metrics/eval.jsonl:2: step is missing" },
+        { "train", "\"loss\":5.57", "\"loss\":4.57",
+          "data/metrics/train.jsonl:1: loss is 4.57549, but its column has 5.57549" },
+        { "train", "\"step\":7,", "\"step\":8,", "data/metrics/train.jsonl:7: step is 8" },
+        { "train", "\"step\":7,", "\"step\":\"7\",",
+          "data/metrics/train.jsonl: the values of step are not those of its column" },
+        { "train", "\"step\":9,", "\"stop\":9,",
+          "data/metrics/train.jsonl: the values of step are not those of its column" },
+        { "eval", "}\n", "}\n{}\n", "data/metrics/eval.jsonl has 3 records, its columns have 2" },
     };
     struct scene *s = *state;
     struct unpack_report report;
@@ -366,26 +405,96 @@ static void lines_must_equal_their_columns(void **state) {
         sign_and_pack(s);
         MUST_FAIL(ERR_VERIFY, CASES[i].words,
                   bundle_unpack(s->forged, NULL, &BUNDLE_LIMITS, &report, E));
-        MUST_FAIL(ERR_VERIFY, CASES[i].words,
-                  bundle_unpack(s->dir, NULL, &BUNDLE_LIMITS, &report, E));
         put_file(s->dir, name, "%s", text);
         free(text);
     }
-    size_t n;
-    char *text = text_of(s, "data/metrics/eval.jsonl", &n);
-    put_file(s->dir, "data/metrics/eval.jsonl", "%s%s", text, "{\"step\":30}\n");
-    sign_and_pack(s);
-    MUST_FAIL(ERR_VERIFY, "eval.jsonl has more records than the 2 rows of its columns",
-              bundle_unpack(s->forged, NULL, &BUNDLE_LIMITS, &report, E));
-    put_file(s->dir, "data/metrics/eval.jsonl", "%s", "");
-    sign_and_pack(s);
-    MUST_FAIL(ERR_VERIFY, "eval.jsonl has 0 records, its columns have 2 rows",
-              bundle_unpack(s->forged, NULL, &BUNDLE_LIMITS, &report, E));
-    put_file(s->dir, "data/metrics/eval.jsonl", "%s", text);
-    free(text);
     sign_and_pack(s);
     MUST(bundle_unpack(s->forged, NULL, &BUNDLE_LIMITS, &report, E));
 }
+
+/* The numbers of an old bundle are those of its columns. */
+static void old_columns_are_checked(void **state) {
+    struct scene *s = *state;
+    char path[PATH_CAP], *bytes = NULL;
+    size_t n;
+    MUST(path_join(path, s->dir, "data/fp8/fp8.cols", E));
+    MUST(file_read(path, 1 << 24, &bytes, &n, E));
+    char *header_end = memmem(bytes, n, "fp8lab.columns/1\"}", 18);
+    assert_non_null(header_end);
+    header_end[26 + 64] ^= 1;
+    MUST(file_replace(path, bytes, n, E));
+    free(bytes);
+    sign_and_pack(s);
+    expect(s->forged, ERR_VERIFY, "run.json says results_sha256 is", true);
+}
+
+/* A directory of format 1 that is closed again becomes a bundle of format 2 with the same
+ * results. */
+static void an_old_run_keeps_its_results(void **state) {
+    struct scene *s = *state;
+    struct bundle_result result;
+    struct comparison c;
+    char path[PATH_CAP], old[SHA256_HEX];
+    json_t *run = NULL;
+    MUST(path_join(path, s->dir, "data/run.json", E));
+    MUST(json_file_read(path, &run, E));
+    snprintf(old, sizeof old, "%s", json_text(run, "results_sha256", "?"));
+    json_decref(run);
+    MUST(bundle_finish(s->dir, &KEEP, &result, E));
+    assert_string_equal(result.results_sha256, old);
+    assert_string_equal(result.problem, "");
+    const char *both[2] = { s->bundle, result.path };
+    MUST(compare_runs(both, 2, &c, E));
+    assert_true(c.equal);
+    const json_t *row = json_array_get(json_object_get(c.report, "divergences"), 0);
+    assert_int_equal(json_integer_value(json_object_get(row, "common_steps")), 60);
+    compare_free(&c);
+    static const char *const GONE[] = { "data/fp8", "data/trace.cols", "data/metrics/train.cols",
+                                        "data/metrics/eval.cols", "data/metrics/telemetry.cols" };
+    for (size_t i = 0; i < sizeof GONE / sizeof *GONE; i++) {
+        MUST(path_join(path, s->dir, GONE[i], E));
+        assert_false(path_exists(path));
+    }
+}
+
+/* A run that an older program left open: its wide streams are JSON lines. */
+static void old_lines_become_arrays(void **state) {
+    static const char NAMES[] = "[\"a\",\"b\"]";
+    struct scene *s = *state;
+    struct run_view v;
+    char path[PATH_CAP];
+    MUST(path_join(path, s->dir, "data/metrics/fp8.npy", E));
+    MUST(tree_remove(path, E));
+    put_file(s->dir, "data/metrics/fp8_slots.json", NAMES);
+    put_file(s->dir, "data/metrics/fp8.jsonl",
+             "{\"amax\":[\"3f800000\",\"00000001\"],\"saturated\":[0,0.5],\"scale\":[\"43e00000\","
+             "\"7f800000\"],\"step\":1,\"underflow\":[0.25,0]}\n"
+             "{\"amax\":[\"3f800001\",\"00000002\"],\"saturated\":[0.0,0.0],\"scale\":[\"43e00000\","
+             "\"7f800000\"],\"step\":2,\"underflow\":[0.0,0.0]}\n{\"amax\":[");
+    MUST(format_upgrade(s->dir, E));
+    struct bundle_result result;
+    MUST(bundle_finish(s->dir, &KEEP, &result, E));
+    MUST(run_view_load(result.path, RUN_VIEW_FULL, &v, E));
+    const struct columns *fp8 = v.columns.of[STREAM_FP8];
+    assert_non_null(fp8);
+    assert_int_equal(fp8->rows, 2);
+    assert_int_equal(column_bits(columns_find(fp8, "amax"), 1, 1), 2);
+    assert_int_equal(column_bits(columns_find(fp8, "scale"), 0, 1), 0x7f800000);
+    assert_true(column_value(columns_find(fp8, "saturated"), 0, 1) == 0.5);
+    assert_string_equal(columns_label(fp8, 1), "b");
+    run_view_free(&v);
+    /* Records of another number of slots: the file stays as it is. */
+    MUST(tree_remove(path, E));
+    put_file(s->dir, "data/metrics/fp8.jsonl",
+             "{\"amax\":[\"3f800000\"],\"step\":1}\n{\"amax\":[],\"step\":2}\n");
+    MUST(bundle_finish(s->dir, &KEEP, &result, E));
+    if (!strstr(result.problem, "fp8.jsonl:2: fp8: a record without values"))
+        fail_msg("%s", result.problem);
+    MUST(path_join(path, s->dir, "data/metrics/fp8.jsonl", E));
+    assert_true(path_exists(path));
+}
+
+/* ---- live runs ------------------------------------------------------------------------------- */
 
 /* A directory that is not closed has no manifest; its printed numbers are compared all the same. */
 static void printed_numbers_are_compared(void **state) {
@@ -432,9 +541,16 @@ int main(void) {
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_forged_summary_is_detected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_forged_results_hash_is_detected, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_forged_configuration_is_detected, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(lines_must_equal_their_columns, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_loss_must_equal_its_bits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_forged_configuration_is_detected, set_up,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(every_row_is_counted, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_newer_format_is_refused, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(old_lines_must_be_what_their_columns_are, set_up_old,
+                                        tear_down),
+        cmocka_unit_test_setup_teardown(old_columns_are_checked, set_up_old, tear_down),
+        cmocka_unit_test_setup_teardown(an_old_run_keeps_its_results, set_up_old, tear_down),
+        cmocka_unit_test_setup_teardown(old_lines_become_arrays, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_loss_must_be_what_its_bits_are, set_up, tear_down),
         cmocka_unit_test_setup_teardown(printed_numbers_are_compared, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

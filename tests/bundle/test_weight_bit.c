@@ -14,6 +14,7 @@
 #include "model/trainer.h"
 #include "runner/bundle/bundle.h"
 #include "runner/compare/compare.h"
+#include "runner/record/row_file.h"
 #include "tests/support/run_fixture.h"
 #include "tests/support/tiny.h"
 
@@ -39,7 +40,7 @@ static void write_names(FILE *out, const struct trainer *t) {
     fputs("]\n", out);
 }
 
-static void write_step(FILE *train, FILE *trace, struct trainer *t) {
+static void write_step(FILE *train, struct row_file *trace, struct trainer *t) {
     struct err e = { 0 };
     struct step_result r;
     int64_t count = 0;
@@ -53,10 +54,13 @@ static void write_step(FILE *train, FILE *trace, struct trainer *t) {
     fprintf(train,
             "{\"step\":%lld,\"loss\":%.9g,\"loss_bits\":\"%08x\",\"grad_norm_bits\":\"%08x\"}\n",
             (long long)r.step, r.loss, loss, norm);
-    fprintf(trace, "{\"step\":%lld,\"fingerprints\":[", (long long)r.step);
-    for (int64_t i = 0; i < count; i++)
-        fprintf(trace, "%s\"%016llx\"", i ? "," : "", (unsigned long long)prints[i]);
-    fputs("]}\n", trace);
+    struct stream_source source = { .step_number = r.step, .fingerprint = prints, .width = count };
+    struct npy layout;
+    npy_layout(&STREAMS[STREAM_TRACE], count, &layout);
+    char *row = malloc((size_t)layout.row_bytes);
+    npy_row(&STREAMS[STREAM_TRACE], &source, &layout, row);
+    CHECK(row_file_append(trace, &STREAMS[STREAM_TRACE], row, layout.row_bytes, &e));
+    free(row);
     free(prints);
 }
 
@@ -64,7 +68,7 @@ static FILE *open_in(const char *dir, const char *name) {
     char path[PATH_CAP];
     struct err e = { 0 };
     CHECK(path_join(path, dir, name, &e));
-    FILE *out = fopen(path, "wb");
+    FILE *out = fopen(path, "w+b");
     assert_non_null(out);
     return out;
 }
@@ -85,11 +89,12 @@ static void train_into(const char *dir, const struct flip *flip) {
     CHECK(trainer_create(&t, b, &model, &recipe, &train, data, &e));
     FILE *names = open_in(dir, "data/metrics/trace_tensors.json");
     FILE *lines = open_in(dir, "data/metrics/train.jsonl");
-    FILE *trace = open_in(dir, "data/metrics/trace.jsonl");
+    FILE *trace = open_in(dir, STREAMS[STREAM_TRACE].file);
+    struct row_file rows = { .fd = fileno(trace) };
     write_names(names, t);
     for (int64_t step = 1; step <= STEPS; step++) {
         if (flip->tensor && step == flip->step) flip_bit(t, flip->tensor);
-        write_step(lines, trace, t);
+        write_step(lines, &rows, t);
     }
     assert_int_equal(fclose(names) | fclose(lines) | fclose(trace), 0);
     trainer_destroy(t);

@@ -62,23 +62,37 @@ expect 0 "Next: fp8lab compare --html compare.html elsewhere/" \
     compare --runs elsewhere "$short" last
 grep -q '<svg' page.html || { echo "page.html has no plot"; failed=1; }
 
-# The crate's description of the columns is enough to read them.
-python3 - out/data <<'PY' || { echo "the crate does not describe .cols"; failed=1; }
-import json, pathlib, struct, sys
+# The crate describes each stream, and an array's own header is enough to read it.
+python3 - out/data <<'PY' || { echo "the crate does not describe the streams"; failed=1; }
+import ast, json, pathlib, struct, sys
 data = pathlib.Path(sys.argv[1])
 graph = {e["@id"]: e for e in json.loads((data / "ro-crate-metadata.json").read_bytes())["@graph"]}
-files = [e for e in graph.values() if e["@id"].endswith(".cols")]
-assert len(files) >= 3, files
-for file in files:
-    scope = {"b": (data / file["@id"]).read_bytes(), "json": json, "struct": struct}
-    exec(graph[file["conformsTo"]["@id"]]["description"].partition("In Python: ")[2], scope)
-    lines = (data / file["@id"]).with_suffix(".jsonl")
-    if lines.exists():
-        records = [json.loads(line) for line in lines.open()]
-        assert scope["head"]["rows"] == len(records), file
-        if "step" in records[0]:
-            assert list(scope["columns"]["step"]) == [r["step"] for r in records], file
-    assert all(len(c) % scope["head"]["rows"] == 0 for c in scope["columns"].values()), file
+
+def read_npy(path):
+    raw = path.read_bytes()
+    assert raw[:8] == b"\x93NUMPY\x01\x00" and raw[8:10] != b"\0\0"
+    begin = 10 + int.from_bytes(raw[8:10], "little")
+    head = ast.literal_eval(raw[10:begin].decode())
+    form = "<" + "".join(str(c[2][0] if len(c) > 2 else 1) + {"i8": "q", "f8": "d", "f4": "f",
+                                                              "u8": "Q"}[c[1][1:]]
+                         for c in head["descr"])
+    assert head["shape"][0] * struct.calcsize(form) == len(raw) - begin
+    return head, [row for row in struct.iter_unpack(form, raw[begin:])]
+
+streams = {p.name: graph[f"metrics/{p.name}"] for p in (data / "metrics").glob("*.jsonl")}
+assert streams.keys() == {"train.jsonl", "eval.jsonl", "telemetry.jsonl"}, streams
+for name, entity in streams.items():
+    keys = json.loads((data / "metrics" / name).open().readline()).keys()
+    missing = [k for k in keys if k not in entity["description"] and not k.endswith("_bits")]
+    assert not missing, (name, missing)
+for name, width, rows in ("fp8", 3, 20), ("trace", 6, 20):
+    entity = graph[f"metrics/{name}.npy"]
+    assert graph[entity["conformsTo"]["@id"]]["name"] == "NumPy array file"
+    head, table = read_npy(data / "metrics" / f"{name}.npy")
+    assert all(c[0] in entity["description"] for c in head["descr"]), entity
+    assert [row[0] for row in table] == list(range(1, rows + 1))
+    labels = [w for w in entity["description"].split() if w.endswith(".json")]
+    assert len(json.loads((data / labels[0]).read_bytes())) == width
 PY
 
 head -c 3000 "$done" >short.tar.zst
@@ -104,7 +118,7 @@ lines=$("$FP8LAB" verify --json short.tar.zst "$done" 2>/dev/null |
 
 mkdir other && "$BUILD/tests/bundle/test_bundle" other >/dev/null
 live=$(ls -d other/*-done-0badcafe)
-rm "$live"/*.txt "$live"/data/metrics/*.cols "$live"/data/*/fp8.cols "$live"/data/trace.cols
+rm "$live"/*.txt
 cp -r "$live" honest
 sed -i '7s/"loss_bits":"......../"loss_bits":"00000000/' "$live/data/metrics/train.jsonl"
 expect 5 "first differ at step 7, in train.loss" compare "$done" "$live" --assert-equal

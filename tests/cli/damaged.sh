@@ -118,7 +118,7 @@ grep -q "train.jsonl: line 5 is not a record" log || fail "--resume -q does not 
 cmp -s before "$case_name"/*/data/metrics/train.jsonl || fail "records were removed"
 "$FP8LAB" close -q last --runs "$case_name" >out 2>log
 expect "exit code of close" 4 $?
-grep -q "data/metrics/train.jsonl stays text: .*:5: " log || fail "close -q does not say it"
+grep -q "data/metrics/train.jsonl is damaged, .*:5: " log || fail "close -q does not say it"
 
 [ $failed = 0 ] && echo "damaged checkpoints are skipped"
 exit $failed

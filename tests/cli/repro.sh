@@ -81,7 +81,6 @@ forge() { # NAME FILE SED ARGS...: prints the bundle
     "$FP8LAB" run --backend cpu --threads 1 --runs "$name" --keep-dir -q "$@" >/dev/null 2>log
     dir=$(ls -d "$name"/*/)
     rm "$name"/*.tar.zst "$dir"{bagit.txt,bag-info.txt,manifest-sha256.txt,tagmanifest-sha256.txt}
-    rm -r "$dir"data/metrics/*.cols
     sed -i "$change" "$dir$file"
     rm -f "$dir"data/source/dirty.patch # of this source tree
     [ -z "${PATCH:-}" ] || cp "$PATCH" "$dir"data/source/dirty.patch

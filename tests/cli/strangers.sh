@@ -9,7 +9,7 @@ expect "exit code" 0 $code
 made=$(ls -d made/*/)
 id=$(basename "$made")
 sed -i 's/"status": "done"/"status": "running"/' "$made/data/run.json"
-rm "$made"/*.txt "$made"/data/metrics/*.cols "$made"/data/metrics/summary.json
+rm "$made"/*.txt "$made"/data/metrics/summary.json
 printf '1\n%s\n%s\n' "$(hostname)" "$(cat /proc/sys/kernel/random/boot_id)" >"$made/lock"
 
 again() { # CASE: a copy in runs/CASE, left open as by a runner of this host that died

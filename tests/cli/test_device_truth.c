@@ -128,17 +128,10 @@ static void a_probe_fills_the_facts_that_it_has(void **state) {
     json_decref(facts);
 }
 
-static struct columns *columns_of(const char *name, const char *lines) {
-    char jsonl[PATH_CAP], cols[PATH_CAP];
-    const char *folder = getenv("TEST_TMP");
+static struct columns *columns_of(const char *lines) {
     struct columns *out = NULL;
     struct err e;
-    snprintf(jsonl, sizeof jsonl, "%s/%s.jsonl", folder ? folder : "/tmp", name);
-    snprintf(cols, sizeof cols, "%s/%s.cols", folder ? folder : "/tmp", name);
-    FILE *f = fopen(jsonl, "w");
-    assert_true(f && fputs(lines, f) >= 0 && fclose(f) == 0);
-    enum status st = columns_convert_file(jsonl, NULL, cols, NULL, &e);
-    if (st != OK || columns_map(cols, &out, &e) != OK) fail_msg("%s", e.text);
+    if (columns_of_lines(lines, strlen(lines), "lines", &out, &e) != OK) fail_msg("%s", e.text);
     return out;
 }
 
@@ -146,19 +139,17 @@ static struct columns *columns_of(const char *name, const char *lines) {
  * throttling. */
 static void a_summary_has_the_figures_of_the_device(void **state) {
     struct run_columns c = {
-        .train = columns_of("train",
-                            "{\"step\":1,\"step_time_us\":9,\"mfu_peak\":0.1,\"mfu_gemm\":0.2}\n"
-                            "{\"step\":2,\"step_time_us\":5,\"mfu_peak\":0.5,\"mfu_gemm\":0.6}\n"
-                            "{\"step\":3,\"step_time_us\":5,\"mfu_peak\":0.7,\"mfu_gemm\":0.8}\n"),
-        .telemetry = columns_of("telemetry",
-                                "{\"step\":1,\"gpu_clock_sm_mhz\":1980,\"gpu_power_mw\":500000,"
-                                "\"gpu_temperature_c\":40,\"gpu_throttle\":1,"
-                                "\"gpu_processes_other\":0}\n"
-                                "{\"step\":2,\"gpu_clock_sm_mhz\":1500,\"gpu_power_mw\":700000,"
-                                "\"gpu_temperature_c\":66,\"gpu_throttle\":36,"
-                                "\"gpu_processes_other\":2}\n"),
-        .ranks = columns_of("ranks", "{\"step\":1,\"slowest_rank\":1}\n"
-                                     "{\"step\":3,\"slowest_rank\":1}\n"),
+        .of[STREAM_TRAIN] = columns_of(
+            "{\"step\":1,\"step_time_us\":9,\"mfu_peak\":0.1,\"mfu_gemm\":0.2}\n"
+            "{\"step\":2,\"step_time_us\":5,\"mfu_peak\":0.5,\"mfu_gemm\":0.6}\n"
+            "{\"step\":3,\"step_time_us\":5,\"mfu_peak\":0.7,\"mfu_gemm\":0.8}\n"),
+        .of[STREAM_TELEMETRY] = columns_of(
+            "{\"step\":1,\"gpu_clock_sm_mhz\":1980,\"gpu_power_mw\":500000,"
+            "\"gpu_temperature_c\":40,\"gpu_throttle\":1,\"gpu_processes_other\":0}\n"
+            "{\"step\":2,\"gpu_clock_sm_mhz\":1500,\"gpu_power_mw\":700000,"
+            "\"gpu_temperature_c\":66,\"gpu_throttle\":36,\"gpu_processes_other\":2}\n"),
+        .of[STREAM_RANKS] = columns_of("{\"step\":1,\"slowest_rank\":1}\n"
+                                       "{\"step\":3,\"slowest_rank\":1}\n"),
     };
     static const struct { const char *key; double value; } WANTED[] = {
         { "mfu_peak_median", 0.6 }, { "mfu_gemm_median", 0.7 }, { "gpu_clock_sm_mhz_median", 1740 },
@@ -183,8 +174,8 @@ static void a_summary_has_the_figures_of_the_device(void **state) {
  * step earlier. */
 static void steps_of_one_rank_are_not_missing(void **state) {
     struct run_columns c = {
-        .train = columns_of("train", "{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n"),
-        .ranks = columns_of("ranks", "{\"step\":1,\"slowest_rank\":1}\n"),
+        .of[STREAM_TRAIN] = columns_of("{\"step\":1}\n{\"step\":2}\n{\"step\":3}\n{\"step\":4}\n"),
+        .of[STREAM_RANKS] = columns_of("{\"step\":1,\"slowest_rank\":1}\n"),
     };
     json_t *attempts = json_pack("[{s:i,s:i},{s:i,s:i},{s:i,s:i}]", "from_step", 0, "ranks", 4,
                                  "from_step", 3, "ranks", 1, "from_step", 2, "ranks", 1);

@@ -25,7 +25,7 @@
 #include "runner/record/run_lock.h"
 #include "runner/record/run_log.h"
 #include "runner/run/milestones.h"
-#include "runner/run/records.h"
+#include "runner/record/records.h"
 
 /* ---- the stand-in -----------------------------------------------------------------------------*/
 

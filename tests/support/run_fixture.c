@@ -14,6 +14,7 @@
 #include "model/ground/sha256.h"
 #include "runner/base/canonical.h"
 #include "runner/record/inputs.h"
+#include "runner/record/row_file.h"
 
 struct run_fixture run_fixture_default(void) {
     return (struct run_fixture){ .id = "20261121T024823Z-tiny-0badcafe", .status = "done",
@@ -36,7 +37,7 @@ static FILE *create(const char *dir, const char *name) {
     struct err e;
     assert(path_join(path, dir, name, &e) == OK);
     make_parents(path);
-    FILE *out = fopen(path, "wb");
+    FILE *out = fopen(path, "w+b");
     assert(out);
     return out;
 }
@@ -84,7 +85,7 @@ static void write_train(const char *dir, const struct run_fixture *f) {
         double loss = (float)loss_at(f, step), norm = (float)(1 + noise(f, -step));
         int64_t time_us = 40000 + (int64_t)(1000 * noise(f, step * 7)) + (step == 1 ? 900000 : 0);
         fprintf(out,
-                "{\"step\":%lld,\"loss\":%.9g,\"loss_bits\":\"%08x\",\"grad_norm\":%.9g,"
+                "{\"step\":%lld,\"loss\":%.17g,\"loss_bits\":\"%08x\",\"grad_norm\":%.17g,"
                 "\"grad_norm_bits\":\"%08x\",\"lr\":0.0003,\"tokens\":2048,\"step_time_us\":%lld,"
                 "\"tokens_per_s\":%.6f}\n",
                 (long long)step, loss, bits_of(loss), norm, bits_of(norm), (long long)time_us,
@@ -96,28 +97,63 @@ static void write_train(const char *dir, const struct run_fixture *f) {
     for (int64_t step = every; step <= f->steps; step += more) {
         bool last = f->eval_last != 0 && step + more > f->steps;
         double loss = (float)(last ? f->eval_last : loss_at(f, step) + 0.1);
-        fprintf(out, "{\"step\":%lld,\"loss\":%.9g,\"loss_bits\":\"%08x\",\"tokens\":%lld}\n",
+        fprintf(out, "{\"step\":%lld,\"loss\":%.17g,\"loss_bits\":\"%08x\",\"tokens\":%lld}\n",
                 (long long)step, loss, bits_of(loss),
                 (long long)(f->eval_tokens ? f->eval_tokens : 4096));
     }
     assert(fclose(out) == 0);
 }
 
+/* Writes the rows of a wide stream; `fill` sets the values of a step. */
+static void write_rows(const char *dir, enum stream_id stream, const struct run_fixture *f,
+                       int64_t width, int64_t steps,
+                       void (*fill)(const struct run_fixture *f, struct stream_source *s)) {
+    struct fp8_slot slot[8] = { 0 };
+    uint64_t *fingerprint = calloc((size_t)width, sizeof *fingerprint);
+    struct stream_source source = { .slot = slot, .fingerprint = fingerprint, .width = width };
+    struct npy layout;
+    struct err e;
+    npy_layout(&STREAMS[stream], width, &layout);
+    char *row = calloc(1, (size_t)layout.row_bytes);
+    FILE *out = create(dir, STREAMS[stream].file);
+    struct row_file rows = { .fd = fileno(out) };
+    bool ok = row && fingerprint;
+    for (int64_t step = 1; ok && step <= steps; step++) {
+        source.step_number = step;
+        fill(f, &source);
+        npy_row(&STREAMS[stream], &source, &layout, row);
+        ok = row_file_append(&rows, &STREAMS[stream], row, layout.row_bytes, &e) == OK;
+    }
+    assert(ok && fclose(out) == 0);
+    free(fingerprint);
+    free(row);
+}
+
+static void fill_fp8(const struct run_fixture *f, struct stream_source *s) {
+    struct fp8_slot *slot = (struct fp8_slot *)(uintptr_t)s->slot;
+    uint32_t a = bits_of(1 + noise(f, s->step_number * 3)),
+             b = bits_of(2 + noise(f, s->step_number * 5));
+    if (s->step_number == f->flip_amax_step) b ^= 1u;
+    slot[0] = (struct fp8_slot){ .amax_bits = a, .scale = 448, .elements = 1000 };
+    slot[1] = (struct fp8_slot){ .amax_bits = b, .scale = 448, .elements = 1000, .saturated = 1 };
+    slot[2] = (struct fp8_slot){ .amax_bits = a ^ b, .scale = 448, .elements = 1000,
+                                 .underflow = 250 };
+}
+
 static void write_fp8(const char *dir, const struct run_fixture *f) {
     if (strncmp(f->recipe, "fp8.", 4) != 0) return;
     put_file(dir, "data/metrics/fp8_slots.json",
              "[\"layers.0.qkv.x\",\"layers.0.qkv.w\",\"layers.0.qkv.dy\"]");
-    FILE *out = create(dir, "data/metrics/fp8.jsonl");
-    for (int64_t step = 1; step <= f->steps; step++) {
-        uint32_t a = bits_of(1 + noise(f, step * 3)), b = bits_of(2 + noise(f, step * 5));
-        if (step == f->flip_amax_step) b ^= 1u;
-        fprintf(out,
-                "{\"step\":%lld,\"amax\":[\"%08x\",\"%08x\",\"%08x\"],"
-                "\"scale\":[\"43e00000\",\"43e00000\",\"43e00000\"],\"saturated\":[0,0.001,0],"
-                "\"underflow\":[0,0,0.25]}\n",
-                (long long)step, a, b, a ^ b);
+    write_rows(dir, STREAM_FP8, f, 3, f->steps, fill_fp8);
+}
+
+static void fill_trace(const struct run_fixture *f, struct stream_source *s) {
+    uint64_t *print = (uint64_t *)(uintptr_t)s->fingerprint;
+    for (int64_t t = 0; t < s->width; t++) {
+        print[t] = mix((uint64_t)(f->seed * 7919 + s->step_number * 131 + t));
+        if (f->flip_step && s->step_number >= f->flip_step && t == f->flip_tensor)
+            print[t] ^= 1u << 17;
     }
-    assert(fclose(out) == 0);
 }
 
 static void write_trace(const char *dir, const struct run_fixture *f) {
@@ -127,17 +163,7 @@ static void write_trace(const char *dir, const struct run_fixture *f) {
         fprintf(out, "%s\"layers.%lld.qkv.weight\"", t ? "," : "[", (long long)t);
     fprintf(out, "]\n");
     assert(fclose(out) == 0);
-    out = create(dir, "data/metrics/trace.jsonl");
-    for (int64_t step = 1; step <= f->steps && step <= 20; step++) {
-        fprintf(out, "{\"step\":%lld,\"fingerprints\":[", (long long)step);
-        for (int64_t t = 0; t < f->tensors; t++) {
-            uint64_t print = mix((uint64_t)(f->seed * 7919 + step * 131 + t));
-            if (f->flip_step && step >= f->flip_step && t == f->flip_tensor) print ^= 1u << 17;
-            fprintf(out, "%s\"%016llx\"", t ? "," : "", (unsigned long long)print);
-        }
-        fprintf(out, "]}\n");
-    }
-    assert(fclose(out) == 0);
+    write_rows(dir, STREAM_TRACE, f, f->tensors, f->steps < 20 ? f->steps : 20, fill_trace);
 }
 
 static void write_inputs(const char *dir, const struct run_fixture *f) {

@@ -1,4 +1,4 @@
-#include "runner/run/records.h"
+#include "runner/record/records.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,31 +11,22 @@
 #include <unistd.h>
 
 #include "model/ground/json_safe.h"
-#include "runner/job/events.h"
+#include "runner/record/row_file.h"
 
-static const struct { const char *event, *file; } STREAMS[] = {
-    { "step", "data/metrics/train.jsonl" },
-    { "eval", "data/metrics/eval.jsonl" },
-    { "fp8", "data/metrics/fp8.jsonl" },
-    { "trace", "data/metrics/trace.jsonl" },
-    { "telemetry", "data/metrics/telemetry.jsonl" },
-    { "ranks", "data/metrics/ranks.jsonl" },
-};
-enum { STREAM_COUNT = sizeof STREAMS / sizeof *STREAMS };
-
-/* Events that come once per attempt: member `key` (NULL: all but "event") becomes the file. */
-static const struct { const char *event, *key, *file; } DOCUMENTS[] = {
-    { "slots", "names", "data/metrics/fp8_slots.json" },
-    { "tensors", "names", "data/metrics/trace_tensors.json" },
-    { "decisions", NULL, "data/decisions.json" },
+/* An event that becomes a file of its own, once per attempt. */
+static const struct { const char *event, *file; } DOCUMENTS[] = {
+    { "decisions", "data/decisions.json" },
 };
 enum { DOCUMENT_COUNT = sizeof DOCUMENTS / sizeof *DOCUMENTS };
 
 struct records {
     const struct run_dir *dir;
-    int fd[STREAM_COUNT]; /* -1 until its first record */
-    int64_t size[STREAM_COUNT];
+    int fd[STREAM_COUNT];       /* of a stream of lines; -1 until its first record */
+    int64_t size[STREAM_COUNT]; /* of its file */
+    struct row_file rows[STREAM_COUNT]; /* of a wide stream */
 };
+
+static bool is_wide(int64_t i) { return STREAMS[i].labels != NULL; }
 
 /* ---- cutting back -----------------------------------------------------------------------------*/
 
@@ -95,6 +86,22 @@ static enum status open_to_read(const struct run_dir *dir, int64_t i, char name[
     return open_stream_beneath(dir->root, STREAMS[i].file, dir->path, f, e);
 }
 
+/* Opens the file of a wide stream. With `cut`, cuts it after its last row that is kept. */
+static enum status look_at_rows(const struct run_dir *dir, int64_t i, bool cut, int64_t last_step,
+                                struct err *e) {
+    char name[PATH_CAP];
+    struct row_file f;
+    int fd;
+    TRY(path_join(name, dir->path, STREAMS[i].file, e));
+    TRY(open_file_beneath(dir->root, STREAMS[i].file, cut ? O_RDWR : O_RDONLY, dir->path, &fd,
+                          e));
+    if (fd < 0) return OK;
+    enum status st = row_file_open(fd, name, &f, e);
+    if (st == OK && cut) st = row_file_cut(&f, name, last_step, e);
+    close(fd);
+    return st;
+}
+
 /* Cuts a stream after its last record that is kept. */
 static enum status cut_back(const struct run_dir *dir, int64_t i, int64_t last_step,
                             struct err *e) {
@@ -102,6 +109,7 @@ static enum status cut_back(const struct run_dir *dir, int64_t i, int64_t last_s
     int64_t bytes;
     FILE *f;
     int fd;
+    if (is_wide(i)) return look_at_rows(dir, i, true, last_step, e);
     TRY(open_to_read(dir, i, name, &f, e));
     if (!f) return OK;
     enum status st = measure(f, name, last_step, &bytes, e);
@@ -119,6 +127,10 @@ enum status records_check(const struct run_dir *dir, struct err *e) {
     enum status st = OK;
     for (int64_t i = 0; i < STREAM_COUNT && st == OK; i++) {
         FILE *f;
+        if (is_wide(i)) {
+            st = look_at_rows(dir, i, false, 0, e);
+            continue;
+        }
         TRY(open_to_read(dir, i, name, &f, e));
         if (!f) continue;
         st = measure(f, name, INT64_MAX, &bytes, e);
@@ -136,15 +148,20 @@ enum status records_open(const struct run_dir *dir, int64_t last_step, struct re
     struct records *r = calloc(1, sizeof *r);
     if (!r) return FAIL(e, ERR_MEMORY, "run records");
     r->dir = dir;
-    for (int64_t i = 0; i < STREAM_COUNT; i++) r->fd[i] = -1;
+    for (int64_t i = 0; i < STREAM_COUNT; i++) r->fd[i] = r->rows[i].fd = -1;
     *out = r;
     return OK;
 }
 
 void records_close(struct records *r) {
     if (!r) return;
-    for (int64_t i = 0; i < STREAM_COUNT; i++)
+    for (int64_t i = 0; i < STREAM_COUNT; i++) {
+        struct row_file *rows = &r->rows[i];
+        /* Closing the run repeats this, and reports an error. */
+        if (rows->fd >= 0) (void)!row_file_cut(rows, STREAMS[i].file, INT64_MAX, NULL);
+        if (rows->fd >= 0) close(rows->fd);
         if (r->fd[i] >= 0) close(r->fd[i]);
+    }
     free(r);
 }
 
@@ -162,9 +179,9 @@ static enum status open_stream(struct records *r, int64_t i, struct err *e) {
 }
 
 /* Without this check, a run whose directory was deleted would train on for hours unrecorded. */
-static enum status still_there(const struct records *r, int64_t i, struct err *e) {
+static enum status still_there(const struct records *r, int64_t i, int fd, struct err *e) {
     struct stat info;
-    if (fstat(r->fd[i], &info) != 0 || info.st_nlink > 0) return OK;
+    if (fstat(fd, &info) != 0 || info.st_nlink > 0) return OK;
     return FAIL(e, ERR_IO, "%s/%s was deleted while the run writes it; the run stops, since it "
                 "cannot be recorded", r->dir->path, STREAMS[i].file);
 }
@@ -180,26 +197,62 @@ static enum status append(struct records *r, int64_t i, const json_t *record, st
     if (st == OK) r->size[i] += (int64_t)n + 1;
     else if (ftruncate(r->fd[i], r->size[i]) != 0)
         err_prefix(e, "and its torn last line remains");
-    return st == OK ? still_there(r, i, e) : st;
+    return st == OK ? still_there(r, i, r->fd[i], e) : st;
 }
 
-static enum status put_document(struct records *r, int64_t i, json_t *event, struct err *e) {
-    const json_t *value = DOCUMENTS[i].key ? json_object_get(event, DOCUMENTS[i].key) : event;
-    if (!value)
-        return FAIL(e, ERR_FORMAT, "event %s has no %s", DOCUMENTS[i].event, DOCUMENTS[i].key);
-    return run_dir_put(r->dir, DOCUMENTS[i].file, value, e);
+/* The bytes of hexadecimal digits; NULL: `text` has another character, or there is no memory. */
+static char *bytes_of_hex(const char *text, size_t *n) {
+    static const char DIGITS[] = "0123456789abcdef";
+    size_t digits = strspn(text, DIGITS);
+    if (text[digits] || digits % 2 != 0) return NULL;
+    *n = digits / 2;
+    char *out = malloc(*n + 1);
+    for (size_t i = 0; out && i < *n; i++) {
+        const char *high = strchr(DIGITS, text[2 * i]), *low = strchr(DIGITS, text[2 * i + 1]);
+        out[i] = (char)((high - DIGITS) << 4 | (low - DIGITS));
+    }
+    return out;
+}
+
+static enum status append_row(struct records *r, int64_t i, const json_t *event, struct err *e) {
+    const struct stream *s = &STREAMS[i];
+    struct row_file *f = &r->rows[i];
+    if (f->fd < 0) {
+        int fd;
+        TRY(open_file_beneath(r->dir->root, s->file, O_RDWR | O_CREAT, r->dir->path, &fd, e));
+        enum status st = row_file_open(fd, s->file, f, e);
+        f->fd = fd;
+        TRY(st);
+    }
+    size_t n = 0;
+    char *row = bytes_of_hex(json_text(event, "row", "?"), &n);
+    if (!row) return FAIL(e, ERR_FORMAT, "event %s has no row of hexadecimal digits", s->event);
+    enum status st = row_file_append(f, s, row, (int64_t)n, e);
+    free(row);
+    return st == OK ? still_there(r, i, f->fd, e) : st;
+}
+
+/* The names of the values of a wide stream. */
+static enum status put_labels(struct records *r, const struct stream *s, const json_t *event,
+                              struct err *e) {
+    const json_t *names = json_object_get(event, "names");
+    if (!names) return FAIL(e, ERR_FORMAT, "event %s has no names", s->labels_event);
+    return run_dir_put(r->dir, s->labels, names, e);
 }
 
 enum status records_put(struct records *r, const json_t *event, struct err *e) {
     const char *kind = json_text(event, "event", "");
+    int stream = stream_of_event(kind);
+    if (stream >= 0 && is_wide(stream)) return append_row(r, stream, event, e);
+    for (int64_t i = 0; i < STREAM_COUNT; i++)
+        if (is_wide(i) && !strcmp(kind, STREAMS[i].labels_event))
+            return put_labels(r, &STREAMS[i], event, e);
     json_t *body = json_copy((json_t *)event);
     if (!body) return FAIL(e, ERR_MEMORY, "record of event %s", kind);
     (void)json_object_del(body, "event");
-    enum status st = OK;
-    for (int64_t i = 0; i < STREAM_COUNT; i++)
-        if (!strcmp(kind, STREAMS[i].event)) st = append(r, i, body, e);
+    enum status st = stream >= 0 ? append(r, stream, body, e) : OK;
     for (int64_t i = 0; i < DOCUMENT_COUNT; i++)
-        if (!strcmp(kind, DOCUMENTS[i].event)) st = put_document(r, i, body, e);
+        if (!strcmp(kind, DOCUMENTS[i].event)) st = run_dir_put(r->dir, DOCUMENTS[i].file, body, e);
     json_decref(body);
     return st;
 }

@@ -1,0 +1,28 @@
+/* Writes the events of workers to the files of the run directory, by the table of streams. Each
+ * record is appended with one write, so a kill can tear only the last one. */
+#ifndef FP8LAB_RUNNER_RECORD_RECORDS_H
+#define FP8LAB_RUNNER_RECORD_RECORDS_H
+
+#include "runner/record/run_dir.h"
+
+struct records;
+
+/* Checks that the file of each stream can be appended to. ERR_FORMAT names a line that is not a
+ * record although whole records follow it (cutting the file there would lose them), or a file whose
+ * header is damaged. Changes nothing. */
+NODISCARD enum status records_check(const struct run_dir *dir, struct err *e);
+
+/* Opens the files for appending; `dir` is borrowed until records_close(). First cuts off the
+ * records after `last_step` and a torn last one: the attempt that resumes from that step writes
+ * them again. last_step is 0 for a new run. ERR_FORMAT as records_check(). */
+NODISCARD enum status records_open(const struct run_dir *dir, int64_t last_step,
+                                   struct records **out, struct err *e);
+void records_close(struct records *r); /* NULL is fine */
+
+/* Writes one event: a record to the file of its stream, without its "event" key; labels and
+ * decisions to a JSON file. Ignores other events. The event of a wide stream has "row", the bytes of
+ * its row as hexadecimal digits. After ERR_IO (a full disk) the file ends with its last whole
+ * record. */
+NODISCARD enum status records_put(struct records *r, const json_t *event, struct err *e);
+
+#endif
