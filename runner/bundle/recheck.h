@@ -28,8 +28,8 @@ NODISCARD enum status recheck_begin(struct recheck *r, const char *path, struct 
 NODISCARD enum status recheck_add(struct recheck *r, const void *bytes, size_t n, struct err *e);
 
 /* Checks all files that were added: recheck_numbers(), and in format 1 each record of train.jsonl
- * and of eval.jsonl with its row of the columns. ERR_VERIFY also if run.json or summary.json is missing,
- * ERR_FORMAT if a file does not parse. */
+ * and of eval.jsonl with its row of the columns. ERR_VERIFY also if run.json or summary.json is
+ * missing, ERR_FORMAT if a file does not parse. */
 NODISCARD enum status recheck_finish(struct recheck *r, struct err *e);
 
 #endif

@@ -17,7 +17,8 @@
     X(decisions, "data/decisions.json")
 
 /* DOCUMENT_run is the path of run.json, and so on. */
-#define DOCUMENT_PATH(name, path) static const char DOCUMENT_##name[] __attribute__((unused)) = path;
+#define DOCUMENT_PATH(name, path)                                                                 \
+    static const char DOCUMENT_##name[] __attribute__((unused)) = path;
 DOCUMENTS(DOCUMENT_PATH)
 #undef DOCUMENT_PATH
 

@@ -20,8 +20,8 @@ NODISCARD enum status records_open(const struct run_dir *dir, int64_t last_step,
 void records_close(struct records *r); /* NULL is fine */
 
 /* Writes one event: a record to the file of its stream, without its "event" key; labels and
- * decisions to a JSON file. Ignores other events. The event of a wide stream has "row", the bytes of
- * its row as hexadecimal digits. After ERR_IO (a full disk) the file ends with its last whole
+ * decisions to a JSON file. Ignores other events. The event of a wide stream has "row", the bytes
+ * of its row as hexadecimal digits. After ERR_IO (a full disk) the file ends with its last whole
  * record. */
 NODISCARD enum status records_put(struct records *r, const json_t *event, struct err *e);
 

@@ -467,10 +467,11 @@ static void old_lines_become_arrays(void **state) {
     MUST(tree_remove(path, E));
     put_file(s->dir, "data/metrics/fp8_slots.json", NAMES);
     put_file(s->dir, "data/metrics/fp8.jsonl",
-             "{\"amax\":[\"3f800000\",\"00000001\"],\"saturated\":[0,0.5],\"scale\":[\"43e00000\","
-             "\"7f800000\"],\"step\":1,\"underflow\":[0.25,0]}\n"
-             "{\"amax\":[\"3f800001\",\"00000002\"],\"saturated\":[0.0,0.0],\"scale\":[\"43e00000\","
-             "\"7f800000\"],\"step\":2,\"underflow\":[0.0,0.0]}\n{\"amax\":[");
+             "{\"amax\":[\"3f800000\",\"00000001\"],\"saturated\":[0,0.5],"
+             "\"scale\":[\"43e00000\",\"7f800000\"],\"step\":1,\"underflow\":[0.25,0]}\n"
+             "{\"amax\":[\"3f800001\",\"00000002\"],\"saturated\":[0.0,0.0],"
+             "\"scale\":[\"43e00000\",\"7f800000\"],\"step\":2,\"underflow\":[0.0,0.0]}\n"
+             "{\"amax\":[");
     MUST(format_upgrade(s->dir, E));
     struct bundle_result result;
     MUST(bundle_finish(s->dir, &KEEP, &result, E));
