@@ -35,7 +35,7 @@ struct bundle_result {
     char problem[512];               /* the first of summary.json's "problems"; "": there is none */
 };
 
-/* Closes run_dir (runs/<run-id>) into <run_dir>.tar.zst: results_sha256 into run.json, summary.json,
+/* Closes run_dir (runs/<run-id>) into <run_dir>.tar.zst: results_sha256 into run.json, summary,
  * crate, bag, archive, then a full verification of the archive. data/run.json must say how the run
  * ended: ERR_STATE if it still says "running". Memory does not depend on the size of checkpoints
  * and wide streams; it has 8 bytes for each number of the other streams. A stream that is damaged
