@@ -286,7 +286,7 @@ static enum status skip_rest(struct bundle *b, struct err *e) {
     return OK;
 }
 
-/* libarchive reads headers that no entry follows without a word: a global one has room for a
+/* libarchive reports no error for headers that no entry follows: a global header may have a
  * megabyte. `end`: where the last entry ends. */
 static enum status check_end(const struct bundle *b, int64_t end, struct err *e) {
     int64_t rest = archive_filter_bytes(b->archive, 0) - end;

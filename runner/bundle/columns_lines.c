@@ -8,7 +8,9 @@
 #include "runner/base/jsonl.h"
 #include "runner/bundle/columns.h"
 
-enum { DRAFTS_MAX = 64, ROWS_FIRST = 1024 };
+/* SPARE_VALUES: a file may have this many values more than it has bytes. A real line has more bytes
+ * than values; a hostile one could be "{}" and claim memory for 64 columns. */
+enum { DRAFTS_MAX = 64, ROWS_FIRST = 1024, SPARE_VALUES = 1 << 16 };
 
 /* The kinds of values that a key had; they decide the column's type. */
 enum kind { KIND_NONE, KIND_WHOLE, KIND_REAL, KIND_HEX8, KIND_HEX16, KIND_TEXT };
@@ -28,12 +30,16 @@ struct reader {
     const char *name;
     struct draft draft[DRAFTS_MAX];
     int64_t count, rows, capacity;
+    int64_t bytes; /* of the lines read so far */
     int64_t next; /* the draft whose key is expected next: lines have their keys in one order */
 };
 
 /* ---- drafts --------------------------------------------------------------------------------- */
 
 static enum status grow(struct reader *r, struct err *e) {
+    if (r->count * r->rows > r->bytes + SPARE_VALUES)
+        return FAIL(e, ERR_FORMAT, "%s:%lld: %lld keys in %lld bytes: most records lack most keys",
+                    r->name, (long long)r->rows, (long long)r->count, (long long)r->bytes);
     int64_t capacity = r->capacity ? 2 * r->capacity : ROWS_FIRST;
     for (int64_t i = 0; i < r->count; i++) {
         struct draft *d = &r->draft[i];
@@ -51,6 +57,10 @@ static enum status add_draft(struct reader *r, const char *key, size_t n, struct
     if (r->count == DRAFTS_MAX)
         return FAIL(e, ERR_FORMAT, "%s:%lld: more than %d different keys", r->name,
                     (long long)r->rows + 1, DRAFTS_MAX);
+    if ((r->count + 1) * r->rows > r->bytes + SPARE_VALUES)
+        return FAIL(e, ERR_FORMAT, "%s:%lld: %lld keys in %lld records of %lld bytes: most records "
+                    "lack most keys", r->name, (long long)r->rows + 1, (long long)r->count + 1,
+                    (long long)r->rows, (long long)r->bytes);
     struct draft *d = &r->draft[r->count];
     *d = (struct draft){ .length = n, .row = -1,
                          .cell = malloc((size_t)r->capacity * sizeof *d->cell) };
@@ -273,6 +283,7 @@ static enum status read_lines(struct reader *r, const char *text, size_t n, stru
         TRY(take_line(r, text, &done, e));
         if (!done) TRY(parse_line(r, text, (size_t)(stop - text), e));
         end_row(r);
+        r->bytes += stop + 1 - text;
         text = stop + 1;
     }
     return OK;

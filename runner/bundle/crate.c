@@ -139,7 +139,7 @@ static void add_frame(struct crate *c) {
                      json_text(c->run, "version", "unknown"), "description",
                      "Trains transformers in FP8 as a Lua experiment says and bundles the run"));
     add(c, json_pack("{s:s, s:s, s:s, s:s}", "@id", "#operator", "@type", "Organization", "name",
-                     "whoever ran fp8lab", "description",
+                     "the operator of fp8lab", "description",
                      "Bundles do not record who ran them; the machine is in system/facts.json"));
 }
 

@@ -99,7 +99,7 @@ static enum status list_checkpoints(struct loader *l, struct err *e) {
 static enum status check_tags(struct loader *l, const char *name, struct err *e) {
     bool archive = !bundle_is_directory(l->bundle);
     if (archive && !has_manifest(l))
-        return FAIL(e, ERR_FORMAT, "%s stands before the manifest", name);
+        return FAIL(e, ERR_FORMAT, "%s comes before the manifest", name);
     if (archive || (has_manifest(l) && l->tags.text[BAG_TAGMANIFEST]))
         TRY(bag_tags_check(&l->tags, e));
     l->view->verified = l->tags.vouched;

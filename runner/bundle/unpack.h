@@ -16,7 +16,7 @@ struct unpack_report {
 
 /* Reads the bundle file or directory at path to its end and verifies it: every file of the manifest
  * exists once, with its digest; no file is unlisted; tag files and Payload-Oxum are right;
- * summary.json and results_sha256 match the columns (recheck.h). `dest`: NULL to verify only;
+ * summary.json and results_sha256 match the records (recheck.h). `dest`: NULL to verify only;
  * otherwise a path that must not exist yet. dest appears complete at the end or not at all (work
  * happens in <dest>.partial). ERR_VERIFY: well formed, but a file is missing, surplus or changed;
  * the text names it. ERR_FORMAT: refused by the guard, damaged or truncated. ERR_STATE: a run that

@@ -7,7 +7,7 @@
 
 struct json_t;
 
-enum { ENVIRONMENT_SENT_MAX = 32 << 10 }; /* bytes; half of a handshake's line */
+enum { ENVIRONMENT_SENT_MAX = 32 << 10 }; /* bytes; half of the longest line of a handshake */
 
 struct environment {
     char **vars;           /* "NAME=value", NULL-terminated, sorted; owned */

@@ -17,9 +17,9 @@ enum run_life {
                         * not released it, and gave a sign of life lately: it may live */
 };
 
-/* A writer touches the lock file every RUN_LOCK_BEAT_S; a growing bundle is a sign of life too.
- * RUN_LOCK_SILENT_S is far longer than hosts' clocks differ, and than making the columns of a long
- * run takes. Seconds. */
+/* In seconds. A writer touches the lock file every RUN_LOCK_BEAT_S; a growing bundle is a sign of
+ * life too. RUN_LOCK_SILENT_S is far longer than the difference of two hosts' clocks, and than the
+ * summary of a long run takes. */
 enum { RUN_LOCK_BEAT_S = 30, RUN_LOCK_SILENT_S = 900 };
 
 /* The last holder of the lock, as the lock file says; a missing member is zero. */

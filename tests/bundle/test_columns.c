@@ -128,6 +128,25 @@ static void only_a_torn_last_line_is_ignored(void **state) {
     }
 }
 
+/* A few bytes a record must not claim memory for many columns. */
+static void sparse_lines_are_refused(void **state) {
+    enum { RECORDS = 200000, KEYS = 40 };
+    struct err e = { 0 };
+    char *text = malloc(3 * RECORDS + 32 * KEYS), *at = text;
+    for (int i = 0; i < RECORDS; i++) at += sprintf(at, "{}\n");
+    for (int i = 0; i < KEYS; i++) at += sprintf(at, "%s\"key_%d\":%d", i ? "," : "{", i, i);
+    strcpy(at, "}\n");
+    assert_null(read_text(text, &e));
+    assert_non_null(strstr(e.text, "in.jsonl:200001: 4 keys in 200000 records of 600000 bytes"));
+    at = text; /* keys first */
+    for (int i = 0; i < KEYS; i++) at += sprintf(at, "%s\"key_%d\":%d", i ? "," : "{", i, i);
+    at += sprintf(at, "}\n");
+    for (int i = 0; i < RECORDS; i++) at += sprintf(at, "{}\n");
+    assert_null(read_text(text, &e));
+    assert_non_null(strstr(e.text, ": 40 keys in "));
+    free(text);
+}
+
 /* ---- arrays --------------------------------------------------------------------------------- */
 
 enum { LABELS = 3 };
@@ -442,6 +461,7 @@ int main(void) {
         cmocka_unit_test(gaps_are_not_a_number),
         cmocka_unit_test(numbers_are_read_as_jansson_reads_them),
         cmocka_unit_test(only_a_torn_last_line_is_ignored),
+        cmocka_unit_test(sparse_lines_are_refused),
         cmocka_unit_test(rows_keep_their_bits),
         cmocka_unit_test(a_torn_last_row_is_cut_off),
         cmocka_unit_test(rows_after_a_step_are_cut_off),

@@ -499,7 +499,7 @@ static void missing_and_extra_files_in_an_archive(void **state) {
     out = begin(s, 2);
     add(out, &(struct hostile_entry){ F "data/early", AE_IFREG, NULL, NULL, 4 });
     end(out);
-    expect(s, s->hostile, ERR_FORMAT, "stands before the manifest");
+    expect(s, s->hostile, ERR_FORMAT, "comes before the manifest");
 }
 
 /* ---- directories --------------------------------------------------------------------------- */

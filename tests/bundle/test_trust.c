@@ -154,7 +154,7 @@ static void an_empty_manifest_covers_no_file(void **state) {
 static void archives_need_manifests(void **state) {
     struct scene *s = *state;
     pack_without(s, "manifest");
-    expect(s->forged, ERR_FORMAT, "data/run.json stands before the manifest", false);
+    expect(s->forged, ERR_FORMAT, "data/run.json comes before the manifest", false);
     pack_without(s, "tagmanifest");
     expect(s->forged, ERR_VERIFY, "missing file tagmanifest-sha256.txt", false);
 }
@@ -182,7 +182,7 @@ static void files_out_of_order_are_rejected(void **state) {
     pack_last(s, "tagmanifest-sha256.txt");
     expect(s->forged, ERR_VERIFY, "missing file tagmanifest-sha256.txt", false);
     pack_last(s, "manifest-sha256.txt");
-    expect(s->forged, ERR_FORMAT, "data/run.json stands before the manifest", false);
+    expect(s->forged, ERR_FORMAT, "data/run.json comes before the manifest", false);
     pack_last(s, "data/metrics/summary.json");
     MUST_FAIL(ERR_FORMAT, "summary.json follows files that it must precede",
               bundle_unpack(s->forged, NULL, &BUNDLE_LIMITS, &report, E));
