@@ -91,6 +91,27 @@ static void numbers_are_read_as_jansson_reads_them(void **state) {
     }
 }
 
+/* The numbers of records: floats and doubles as this program writes them. */
+static void every_double_is_the_nearest(void **state) {
+    uint64_t seed = 1;
+    for (int i = 0; i < 20000; i++) {
+        char text[80], number[48];
+        struct err e = { 0 };
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        double x = (double)(seed >> 11) * 0x1p-53;
+        if (i % 4 == 1) x = (double)(float)x;
+        if (i % 4 == 2) x = 1e6 / (1 + 1e5 * x);
+        if (i % 4 == 3) x = 1e-4 * (double)(float)x;
+        snprintf(number, sizeof number, i % 8 < 4 ? "%.17g" : "%.16f", x);
+        snprintf(text, sizeof text, "{\"a\":-%s}\n", number);
+        struct columns *c = read_text(text, &e);
+        if (!c) fail_msg("%s: %s", text, e.text);
+        if (column_value(columns_find(c, "a"), 0, 0) != -strtod(number, NULL))
+            fail_msg("%s is read as %.17g", number, column_value(columns_find(c, "a"), 0, 0));
+        columns_destroy(c);
+    }
+}
+
 static void only_a_torn_last_line_is_ignored(void **state) {
     static const struct {
         const char *text;
@@ -460,6 +481,7 @@ int main(void) {
         cmocka_unit_test(values_keep_their_bits),
         cmocka_unit_test(gaps_are_not_a_number),
         cmocka_unit_test(numbers_are_read_as_jansson_reads_them),
+        cmocka_unit_test(every_double_is_the_nearest),
         cmocka_unit_test(only_a_torn_last_line_is_ignored),
         cmocka_unit_test(sparse_lines_are_refused),
         cmocka_unit_test(rows_keep_their_bits),
