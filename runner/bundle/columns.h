@@ -54,8 +54,8 @@ NODISCARD enum status columns_map(int fd, int64_t offset, int64_t n, const char 
 
 /* Reads JSON lines (columns_lines.c). A key is a column if all its values are numbers, booleans, or
  * 8 or 16 hexadecimal digits: 8 bytes a value in memory. Other keys are skipped. An incomplete last
- * line is ignored. ERR_FORMAT, with the line, if another line is not a JSON object, or if the values
- * need far more memory than the text; ERR_MEMORY. `text` is not kept. */
+ * line is ignored. ERR_FORMAT, with the line, if another line is not a JSON object, or if the
+ * values need far more memory than the text; ERR_MEMORY. `text` is not kept. */
 NODISCARD enum status columns_of_lines(const char *text, size_t n, const char *name,
                                        struct columns **out, struct err *e);
 
