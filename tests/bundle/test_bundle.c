@@ -215,7 +215,7 @@ static void results_hash_sees_results_and_not_times(void **state) {
     assert_string_not_equal(hex[0], hex[2]);
 }
 
-static void a_live_run_is_refused_and_damaged_records_stay(void **state) {
+static void a_live_run_is_rejected_and_damaged_records_stay(void **state) {
     char parent[PATH_CAP], dir[PATH_CAP], path[PATH_CAP];
     struct err e = { 0 };
     struct bundle_result result;
@@ -340,7 +340,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(extracting_gives_the_directory_back),
         cmocka_unit_test(the_directory_is_removed_on_request_and_pruned_by_policy),
         cmocka_unit_test(results_hash_sees_results_and_not_times),
-        cmocka_unit_test(a_live_run_is_refused_and_damaged_records_stay),
+        cmocka_unit_test(a_live_run_is_rejected_and_damaged_records_stay),
         cmocka_unit_test(memory_use_is_constant),
         cmocka_unit_test(a_full_disk_keeps_the_directory),
     };

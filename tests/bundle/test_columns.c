@@ -112,7 +112,7 @@ static void every_double_is_the_nearest(void **state) {
     }
 }
 
-static void only_a_torn_last_line_is_ignored(void **state) {
+static void only_an_incomplete_last_line_is_dropped(void **state) {
     static const struct {
         const char *text;
         int rows; /* -1: an error that holds `says` */
@@ -150,7 +150,7 @@ static void only_a_torn_last_line_is_ignored(void **state) {
 }
 
 /* A few bytes a record must not claim memory for many columns. */
-static void sparse_lines_are_refused(void **state) {
+static void sparse_lines_are_rejected(void **state) {
     enum { RECORDS = 200000, KEYS = 40 };
     struct err e = { 0 };
     char *text = malloc(3 * RECORDS + 32 * KEYS), *at = text;
@@ -236,7 +236,7 @@ static void rows_keep_their_bits(void **state) {
 }
 
 /* A kill at any byte of the last row, or of the header. */
-static void a_torn_last_row_is_cut_off(void **state) {
+static void an_incomplete_last_row_is_cut_off(void **state) {
     char dir[PATH_CAP], path[PATH_CAP];
     struct err e = { 0 };
     struct stat info;
@@ -277,7 +277,7 @@ static void rows_after_a_step_are_cut_off(void **state) {
 }
 
 /* A run that is resumed on a device with other FP8 layers. */
-static void a_row_of_other_labels_is_refused(void **state) {
+static void a_row_of_other_labels_is_rejected(void **state) {
     char dir[PATH_CAP], path[PATH_CAP], row[64] = { 0 };
     struct row_file f;
     struct err e = { 0 };
@@ -293,7 +293,7 @@ static void a_row_of_other_labels_is_refused(void **state) {
     CHECK(tree_remove(dir, &e));
 }
 
-static void damaged_array_headers_are_refused(void **state) {
+static void damaged_array_headers_are_rejected(void **state) {
     static const struct { const char *old, *new; } CHANGES[] = {
         { "NUMPY", "NUMPI" }, { "'descr'", "'dexcr'" }, { "'<i8'", "'>i8'" }, { "(3,)", "(0,)" },
         { "(3,)", "(9,)" }, { "'scale'", "'amax' " }, { "'scale'", "'amax_'" },
@@ -389,7 +389,7 @@ static void damaged_headers_are_rejected(void **state) {
         memcpy(bytes + 8, HEADERS[i], strlen(HEADERS[i]));
         if (columns_parse(bytes, 8 + padded + 16, ROWS_COMPLETE, "test", &c, &e) !=
             ERR_FORMAT)
-            fail_msg("header %zu was taken", i);
+            fail_msg("header %zu was accepted", i);
     }
 }
 
@@ -482,13 +482,13 @@ int main(void) {
         cmocka_unit_test(gaps_are_not_a_number),
         cmocka_unit_test(numbers_are_read_as_jansson_reads_them),
         cmocka_unit_test(every_double_is_the_nearest),
-        cmocka_unit_test(only_a_torn_last_line_is_ignored),
-        cmocka_unit_test(sparse_lines_are_refused),
+        cmocka_unit_test(only_an_incomplete_last_line_is_dropped),
+        cmocka_unit_test(sparse_lines_are_rejected),
         cmocka_unit_test(rows_keep_their_bits),
-        cmocka_unit_test(a_torn_last_row_is_cut_off),
+        cmocka_unit_test(an_incomplete_last_row_is_cut_off),
         cmocka_unit_test(rows_after_a_step_are_cut_off),
-        cmocka_unit_test(a_row_of_other_labels_is_refused),
-        cmocka_unit_test(damaged_array_headers_are_refused),
+        cmocka_unit_test(a_row_of_other_labels_is_rejected),
+        cmocka_unit_test(damaged_array_headers_are_rejected),
         cmocka_unit_test(long_lines_and_nul_bytes),
         cmocka_unit_test(damaged_headers_are_rejected),
         cmocka_unit_test(rows_without_a_column_are_rejected),

@@ -1,5 +1,5 @@
-/* Readers show only what the manifests cover, and numbers that match the records: archives of a
- * good run, forged with care. */
+/* Readers show only files that the manifests cover, and numbers that match the records. The cases
+ * are forged archives of a good run. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -317,7 +317,7 @@ static void a_forged_configuration_is_detected(void **state) {
 }
 
 /* The number and summary are forged alike, but not the bits. */
-static void a_loss_must_be_what_its_bits_are(void **state) {
+static void a_loss_must_equal_its_bits(void **state) {
     struct scene *s = *state;
     char line[128], old[64];
     size_t n;
@@ -356,7 +356,7 @@ static void every_row_is_counted(void **state) {
     expect(s->forged, ERR_VERIFY, "run.json says results_sha256 is", true);
 }
 
-static void a_newer_format_is_refused(void **state) {
+static void a_newer_format_is_rejected(void **state) {
     struct scene *s = *state;
     edit(s, "data/run.json", "\"bundle_format\": 2", "\"bundle_format\": 3");
     sign_and_pack(s);
@@ -381,7 +381,7 @@ static int set_up_old(void **state) {
 }
 
 /* Readers of text see the lines, and `show` the columns. */
-static void old_lines_must_be_what_their_columns_are(void **state) {
+static void old_lines_must_equal_their_columns(void **state) {
     static const struct {
         const char *name, *old, *new, *words;
     } CASES[] = {
@@ -545,13 +545,13 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_forged_configuration_is_detected, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(every_row_is_counted, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_newer_format_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(old_lines_must_be_what_their_columns_are, set_up_old,
+        cmocka_unit_test_setup_teardown(a_newer_format_is_rejected, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(old_lines_must_equal_their_columns, set_up_old,
                                         tear_down),
         cmocka_unit_test_setup_teardown(old_columns_are_checked, set_up_old, tear_down),
         cmocka_unit_test_setup_teardown(an_old_run_keeps_its_results, set_up_old, tear_down),
         cmocka_unit_test_setup_teardown(old_lines_become_arrays, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_loss_must_be_what_its_bits_are, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_loss_must_equal_its_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(printed_numbers_are_compared, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
