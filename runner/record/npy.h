@@ -1,12 +1,13 @@
 /* Wide streams as NumPy arrays: format version 1.0, one structured row a record (NEP 1). numpy.load
  * reads the file: numpy.load("fp8.npy")["amax"][row, label]. A row is appended with one write, so a
- * killed run's file ends with whole rows and at most one part of a row. Readers drop that part.
+ * killed run's file ends with whole rows and at most one part of a row. The header counts whole rows
+ * only, so readers ignore that part.
  *
  *   "\x93NUMPY" 1 0 | u16 N | N bytes: a Python dictionary, spaces, newline | rows
  *   {'descr': [('step', '<i8'), ('amax', '<f4', (3,))], 'fortran_order': False, 'shape': (20,), }
  *
- * The size of the header depends on the labels only, so the number of rows can be corrected in
- * place when the file is closed. Values are packed, little-endian: <i8, <f8, <f4, <u8. */
+ * The size of the header depends on the labels only, so the number of rows is corrected in place
+ * after each row. Values are packed, little-endian: <i8, <f8, <f4, <u8. */
 #ifndef FP8LAB_RUNNER_RECORD_NPY_H
 #define FP8LAB_RUNNER_RECORD_NPY_H
 

@@ -11,13 +11,8 @@
 #include <unistd.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/record/documents.h"
 #include "runner/record/row_file.h"
-
-/* An event that becomes a file of its own, once per attempt. */
-static const struct { const char *event, *file; } DOCUMENTS[] = {
-    { "decisions", "data/decisions.json" },
-};
-enum { DOCUMENT_COUNT = sizeof DOCUMENTS / sizeof *DOCUMENTS };
 
 struct records {
     const struct run_dir *dir;
@@ -156,10 +151,7 @@ enum status records_open(const struct run_dir *dir, int64_t last_step, struct re
 void records_close(struct records *r) {
     if (!r) return;
     for (int64_t i = 0; i < STREAM_COUNT; i++) {
-        struct row_file *rows = &r->rows[i];
-        /* Closing the run repeats this, and reports an error. */
-        if (rows->fd >= 0) (void)!row_file_cut(rows, STREAMS[i].file, INT64_MAX, NULL);
-        if (rows->fd >= 0) close(rows->fd);
+        if (r->rows[i].fd >= 0) close(r->rows[i].fd);
         if (r->fd[i] >= 0) close(r->fd[i]);
     }
     free(r);
@@ -251,8 +243,7 @@ enum status records_put(struct records *r, const json_t *event, struct err *e) {
     if (!body) return FAIL(e, ERR_MEMORY, "record of event %s", kind);
     (void)json_object_del(body, "event");
     enum status st = stream >= 0 ? append(r, stream, body, e) : OK;
-    for (int64_t i = 0; i < DOCUMENT_COUNT; i++)
-        if (!strcmp(kind, DOCUMENTS[i].event)) st = run_dir_put(r->dir, DOCUMENTS[i].file, body, e);
+    if (!strcmp(kind, "decisions")) st = run_dir_put(r->dir, DOCUMENT_decisions, body, e);
     json_decref(body);
     return st;
 }

@@ -44,19 +44,24 @@ enum status row_file_open(int fd, const char *name, struct row_file *out, struct
     return OK;
 }
 
+/* Writes the header with the number of whole rows. */
+static enum status write_header(struct row_file *f, const char *name, struct err *e) {
+    char header[NPY_HEADER_MAX];
+    f->layout.rows = rows_of(f);
+    return write_at(f->fd, header, npy_header(&f->layout, header), 0, name, e);
+}
+
 /* Gives a new file the layout that rows of this size have. */
 static enum status begin(struct row_file *f, const struct stream *s, int64_t row_bytes,
                          struct err *e) {
-    char header[NPY_HEADER_MAX];
     int64_t width = npy_width_of(s, row_bytes);
     if (!width)
         return FAIL(e, ERR_FORMAT, "a record of %s has %lld bytes, which is no number of labels",
                     s->name, (long long)row_bytes);
     npy_layout(s, width, &f->layout);
     TRY(truncate_to(f, 0, s->file, e));
-    TRY(write_at(f->fd, header, npy_header(&f->layout, header), 0, s->file, e));
     f->size = f->layout.header_bytes;
-    return OK;
+    return write_header(f, s->file, e);
 }
 
 enum status row_file_append(struct row_file *f, const struct stream *s, const char *row,
@@ -67,9 +72,12 @@ enum status row_file_append(struct row_file *f, const struct stream *s, const ch
                     "the run has other labels than before; start a new run", s->name,
                     (long long)row_bytes, s->file, (long long)f->layout.row_bytes);
     enum status st = write_at(f->fd, row, row_bytes, f->size, s->file, e);
-    if (st == OK) f->size += row_bytes;
-    else if (ftruncate(f->fd, f->size) != 0) err_prefix(e, "a part of a row remains");
-    return st;
+    if (st != OK) {
+        if (ftruncate(f->fd, f->size) != 0) err_prefix(e, "a part of a row remains");
+        return st;
+    }
+    f->size += row_bytes;
+    return write_header(f, s->file, e);
 }
 
 /* The step of a row. */
@@ -98,10 +106,10 @@ static enum status count_rows(const struct row_file *f, const char *name, int64_
 }
 
 enum status row_file_cut(struct row_file *f, const char *name, int64_t last_step, struct err *e) {
-    char header[NPY_HEADER_MAX];
+    int64_t rows = 0;
     if (!f->layout.row_bytes) return truncate_to(f, 0, name, e);
-    TRY(count_rows(f, name, last_step, &f->layout.rows, e));
-    f->size = f->layout.header_bytes + f->layout.rows * f->layout.row_bytes;
+    TRY(count_rows(f, name, last_step, &rows, e));
+    f->size = f->layout.header_bytes + rows * f->layout.row_bytes;
     TRY(truncate_to(f, f->size, name, e));
-    return write_at(f->fd, header, npy_header(&f->layout, header), 0, name, e);
+    return write_header(f, name, e);
 }

@@ -16,13 +16,14 @@ struct row_file {
 NODISCARD enum status row_file_open(int fd, const char *name, struct row_file *out,
                                     struct err *e);
 
-/* Appends one row; the first one writes the header. ERR_FORMAT if the row does not have the size of
+/* Appends one row, and then counts it in the header: numpy.load reads the file of a live run too.
+ * ERR_FORMAT if the row does not have the size of
  * the earlier ones. After ERR_IO the file ends with its last whole row. */
 NODISCARD enum status row_file_append(struct row_file *f, const struct stream *s, const char *row,
                                       int64_t row_bytes, struct err *e);
 
-/* Cuts the file after its last row whose step is at most `last_step`; rows are in step order.
- * Writes the number of rows into the header. */
+/* Cuts the file after its last row whose step is at most `last_step`, and corrects the header. Rows
+ * are in step order. */
 NODISCARD enum status row_file_cut(struct row_file *f, const char *name, int64_t last_step,
                                    struct err *e);
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Independent tools (tar, zstd, the packages bagit and roc-validator) read bundles of a done, a
+# Independent tools (tar, zstd, the packages bagit, roc-validator and numpy) read bundles of a done, a
 # failed and a killed run. test_bundle writes made-up bundles. Two bundles come from real runs, one
 # of them with a killed runner.
 set -eu
@@ -7,8 +7,8 @@ set -eu
 : "${FP8LAB:=$BUILD/fp8lab}"
 here=$(dirname "$0")
 if ! [ -x "$VENV/bin/python" ] ||
-    ! "$VENV/bin/python" -c 'import bagit, rocrate, rocrate_validator' 2>/dev/null; then
-    echo "SKIPPED: bagit, rocrate or roc-validator is missing"
+    ! "$VENV/bin/python" -c 'import bagit, numpy, rocrate, rocrate_validator' 2>/dev/null; then
+    echo "SKIPPED: bagit, numpy, rocrate or roc-validator is missing"
     exit 77
 fi
 if ! command -v zstd >/dev/null; then
@@ -16,6 +16,18 @@ if ! command -v zstd >/dev/null; then
     exit 77
 fi
 mkdir -p "$TEST_TMP/runs" "$TEST_TMP/out"
+# numpy.load reads the FP8 records of each run: a row for each step, a value for each label.
+check_arrays() {
+    "$VENV/bin/python" - "$@" <<'PY'
+import json, sys, numpy
+for run in sys.argv[1:]:
+    fp8 = numpy.load(run + "/data/metrics/fp8.npy")
+    labels = json.load(open(run + "/data/metrics/fp8_slots.json"))
+    assert len(fp8) >= 3 and list(fp8["step"]) == list(range(1, len(fp8) + 1)), (run, fp8["step"])
+    assert fp8["amax"].shape == (len(fp8), len(labels)) and fp8["amax"].dtype == "f4", fp8.dtype
+    assert (fp8["scale"] > 0).all() and (fp8["saturated"] <= 1).all(), run
+PY
+}
 "$BUILD/tests/bundle/test_bundle" "$TEST_TMP/runs" >"$TEST_TMP/list"
 
 cat >"$TEST_TMP/real.lua" <<'LUA'
@@ -40,8 +52,10 @@ until cat runs/*-shot-*/data/metrics/train.jsonl 2>/dev/null | grep -q '"step":4
     [ $tries -lt 3000 ] || { echo "the run to be killed made no step"; exit 1; }
     sleep 0.1
 done
+check_arrays runs/*-shot-* # while the run writes it
 kill -9 $runner
 wait $runner 2>/dev/null || true
+check_arrays runs/*-shot-*
 tries=0
 until "$FP8LAB" list runs | grep -q 'shot.*killed'; do # the worker exits when its pipe closes
     tries=$((tries + 1))
@@ -57,6 +71,7 @@ while read -r bundle; do
 done <"$TEST_TMP/list"
 "$VENV/bin/python" -W ignore -m bagit --validate --quiet "$TEST_TMP"/out/*
 "$VENV/bin/python" "$here/check_crate.py" "$TEST_TMP"/out/*/data
+check_arrays "$TEST_TMP"/out/*
 for status in failed killed shot; do
     grep -q '"http://schema.org/FailedActionStatus"' \
         "$TEST_TMP"/out/*"-$status-"*/data/ro-crate-metadata.json
@@ -68,4 +83,4 @@ if "$VENV/bin/python" -W ignore -m bagit --validate --quiet "$TEST_TMP"/out/*-do
     echo "bagit accepted a changed file"
     exit 1
 fi
-echo "bagit and roc-validator accept done, failed and killed runs, made up and real"
+echo "bagit, roc-validator and numpy accept done, failed and killed runs, made up and real"

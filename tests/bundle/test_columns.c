@@ -217,10 +217,7 @@ static void rows_keep_their_bits(void **state) {
     struct err e = { 0 };
     scratch_directory(dir);
     CHECK(path_join(path, dir, "fp8.npy", &e));
-    write_rows(path, 5);
-    assert_null(read_rows(path, ROWS_COMPLETE, &e)); /* the header counts no row yet */
-    assert_non_null(strstr(e.text, "fp8.npy: the header says 0 rows"));
-    assert_int_equal(cut_rows(path, INT64_MAX), 5);
+    write_rows(path, 5); /* the header counts each row when it is written */
     struct columns *c = read_rows(path, ROWS_COMPLETE, &e);
     assert_non_null(c);
     assert_int_equal(c->rows, 5);
@@ -246,6 +243,8 @@ static void an_incomplete_last_row_is_cut_off(void **state) {
     assert_int_equal(stat(path, &info), 0);
     for (off_t size = info.st_size - 1; size > info.st_size - 81; size -= 13) {
         assert_int_equal(truncate(path, size), 0);
+        assert_null(read_rows(path, ROWS_COMPLETE, &e));
+        assert_non_null(strstr(e.text, "fp8.npy: the header says 3 rows"));
         struct columns *c = read_rows(path, ROWS_GROWING, &e);
         assert_non_null(c);
         assert_int_equal(c->rows, 2);
@@ -305,7 +304,6 @@ static void damaged_array_headers_are_rejected(void **state) {
     scratch_directory(dir);
     CHECK(path_join(path, dir, "fp8.npy", &e));
     write_rows(path, 5);
-    (void)cut_rows(path, INT64_MAX);
     for (size_t i = 0; i < sizeof CHANGES / sizeof *CHANGES; i++) {
         char *bytes = NULL;
         size_t n = 0, length = strlen(CHANGES[i].old);
