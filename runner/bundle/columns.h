@@ -36,8 +36,8 @@ struct columns {
     json_t *header;        /* owned; of a .cols file, or NULL */
 };
 
-/* Whether a file of rows must end with its last row. The file of a live or killed run may hold a row
- * that its header does not count yet, or a part of a row. */
+/* Whether a file of rows must end with its last row. The file of a live or killed run may hold a
+ * row that its header does not count yet, or a part of a row. */
 enum rows_end { ROWS_COMPLETE, ROWS_GROWING };
 
 /* Parses a whole .npy or .cols file in memory. Takes ownership of `bytes` (from malloc), also on
