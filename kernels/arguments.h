@@ -104,12 +104,17 @@ struct qk_bwd_args {
 /* attention_fwd: causal softmax attention with grouped key/value heads; head h reads key/value head
  * h*G/H, and H % G == 0.
  *   o = softmax(q k^T / sqrt(D)) v     arXiv:1706.03762, 2305.13245.  T x T is never stored.
+ * Query t sees the keys first_key[t] .. t. Documents in one window: first_key is the start of the
+ * query's document. A sliding window of W keys: max(t - W + 1, 0).
  * Reference: the scores of one row are fma chains over D, times the scale; the row maximum is
- * subtracted; probabilities stay f32. */
+ * subtracted; probabilities stay f32; keys that the query does not see have probability +0. */
 struct attention_fwd_args {
     const struct sink *o;     /* value [B*T, H*D] act, kept for backward */
     const struct tensor *lse; /* [B,H,T] f32, kept for backward */
     const struct tensor *qkv; /* [B,T,H+2G,D] act */
+    const struct tensor *first_key; /* [B,T] i32 or NULL: 0 everywhere. Of each sequence
+                                       non-decreasing along T, 0 <= first_key[t] <= t. The CPU
+                                       checks the values; a device may not, and may then hang */
     int64_t heads, kv_heads;  /* H, G */
 };
 
@@ -119,7 +124,7 @@ struct attention_bwd_args {
     const struct sink *d_qkv;       /* value [B*T, (H+2G)*D] act, packed as qkv */
     const struct tensor *delta;     /* [B,H,T] f32, scratch */
     const struct tensor *d_o, *o;   /* [B*T, H*D] act */
-    const struct tensor *qkv, *lse; /* as in forward */
+    const struct tensor *qkv, *lse, *first_key; /* as in forward */
     int64_t heads, kv_heads;
 };
 

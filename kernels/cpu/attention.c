@@ -1,6 +1,6 @@
-/* Attention, forward. For query row i of a head, over its keys j = 0..i:
+/* Attention, forward. For query row i of a head, over its keys j = first_key[i]..i:
  *   s_j = (fma chain over D of q_d k_jd) * (1/sqrt D),   m = max s_j,
- *   p_j = exp(s_j - m),   l = sum16(p_j),   lse = m + ln l,
+ *   p_j = exp(s_j - m),   l = sum16(p_j), p_j in lane j % 16,   lse = m + ln l,
  *   o_d = (fma chain over j of p_j v_jd, from +0) * (1/l) + 0. */
 #include <math.h>
 #include <omp.h>
@@ -11,24 +11,30 @@
 /* Query rows of one head that share its packed keys: a thread's unit of work. */
 enum { CHUNK = 256 };
 
-/* s [n][nr]. In: chains. Out: probabilities before division, 0 outside the triangle. Column c is
- * query row first + c, which sees keys 0..first + c. */
-static inline ALWAYS_INLINE void softmax_body(float *s, int n, int nr, int first, float scale,
-                                              float *max_out, float *total) {
+/* The keys of a tile: begin .. end - 1. Column c is query row + c, which sees low[c] .. row + c. */
+struct sight { int begin, end, row; int32_t low[GEMM_NR_MAX]; };
+
+/* s [key][nr] in: chains; out: probabilities before division, 0 for keys that a query does not
+ * see. */
+static inline ALWAYS_INLINE void softmax_body(float *s, const struct sight *seen, int nr,
+                                              float scale, float *max_out, float *total) {
     float max[GEMM_NR_MAX], lane[16][GEMM_NR_MAX];
+    int32_t low[GEMM_NR_MAX];
+    const int row = seen->row;
     memset(lane, 0, sizeof lane);
+    memcpy(low, seen->low, sizeof low);
     for (int c = 0; c < nr; c++) max[c] = -INFINITY;
-    for (int j = 0; j < n; j++)
+    for (int j = seen->begin; j < seen->end; j++)
         for (int c = 0; c < nr; c++) {
             float x = s[j * nr + c] * scale;
             s[j * nr + c] = x;
-            x = j - first <= c ? x : -INFINITY;
+            x = (j - row <= c) & (j >= low[c]) ? x : -INFINITY;
             max[c] = x > max[c] ? x : max[c];
         }
-    for (int j = 0; j < n; j++)
+    for (int j = seen->begin; j < seen->end; j++)
         for (int c = 0; c < nr; c++) {
             float p = exact_expf(s[j * nr + c] - max[c]);
-            p = j - first <= c ? p : 0.0f;
+            p = (j - row <= c) & (j >= low[c]) ? p : 0.0f;
             s[j * nr + c] = p;
             lane[j & 15][c] = lane[j & 15][c] + p;
         }
@@ -41,11 +47,11 @@ static inline ALWAYS_INLINE void softmax_body(float *s, int n, int nr, int first
 
 /* The tile widths of the vector kernels as constants, so that a tile's row fills whole
  * registers. */
-CLONES static void softmax_columns(const struct attention *a, float *s, int64_t n, int64_t first,
+CLONES static void softmax_columns(const struct attention *a, float *s, const struct sight *seen,
                                    float *max, float *total) {
-    if (a->nr == 32) softmax_body(s, (int)n, 32, (int)first, a->scale, max, total);
-    else if (a->nr == 16) softmax_body(s, (int)n, 16, (int)first, a->scale, max, total);
-    else softmax_body(s, (int)n, (int)a->nr, (int)first, a->scale, max, total);
+    if (a->nr == 32) softmax_body(s, seen, 32, a->scale, max, total);
+    else if (a->nr == 16) softmax_body(s, seen, 16, a->scale, max, total);
+    else softmax_body(s, seen, (int)a->nr, a->scale, max, total);
 }
 
 struct forward {
@@ -65,24 +71,30 @@ static int64_t forward_floats(const struct attention *a) {
 static void forward_chunk(const struct forward *f, int64_t i, int64_t h, int64_t begin, int64_t end,
                           float *scratch) {
     const struct attention *a = &f->a;
-    int64_t group = h * a->kv_heads / a->heads, d = a->head_dim;
+    int64_t group = h * a->kv_heads / a->heads, d = a->head_dim, mr = a->mr;
+    int64_t base = first_key_of(a, i, begin) / mr * mr, held = end - base; /* keys of the chunk */
     float *keys = scratch, *values = keys + round_up(a->keys_padded * d, 16);
     float *scores = values + round_up(a->keys_padded * a->dim_padded, 16);
     float *queries = scores + a->keys_padded * a->nr, *out = queries + a->dim_padded * a->nr;
-    struct rows k = { a->qkv, attention_at(a, i, 0, a->heads + group), a->width, end };
-    struct rows v = { a->qkv, attention_at(a, i, 0, a->heads + a->kv_heads + group), a->width,
-                      end };
+    struct rows k = { a->qkv, attention_at(a, i, base, a->heads + group), a->width, held };
+    struct rows v = { a->qkv, attention_at(a, i, base, a->heads + a->kv_heads + group), a->width,
+                      held };
     pack_panels_of_rows(a, keys, k);
     bool finite = pack_across(a, values, v);
     int64_t step = finite ? a->nr : 1;
     for (int64_t t = begin; t < end; t += step) {
-        int64_t n = end - t < step ? end - t : step, seen = t + n;
+        int64_t n = end - t < step ? end - t : step, low = first_key_of(a, i, t);
+        int64_t panel = low / mr, panels = ceil_div(t + n, mr) - panel; /* of keys */
         float max[GEMM_NR_MAX], total[GEMM_NR_MAX], inverse[GEMM_NR_MAX];
+        struct sight seen = { .begin = (int)low, .end = (int)(t + n), .row = (int)t };
         struct rows q = { a->qkv, attention_at(a, i, t, h), a->width, n };
+        first_keys(a, i, t, n, seen.low);
         pack_columns(a, queries, a->nr, q);
-        attention_multiply(a, scores, keys, a->mr * d, ceil_div(seen, a->mr), queries, d);
-        softmax_columns(a, scores, seen, t, max, total);
-        attention_multiply(a, out, values, a->mr * end, a->dim_padded / a->mr, scores, seen);
+        attention_multiply(a, scores + panel * mr * a->nr, keys + (panel * mr - base) * d, mr * d,
+                           panels, queries, d);
+        softmax_columns(a, scores, &seen, max, total);
+        attention_multiply(a, out, values + (low - base) * mr, mr * held, a->dim_padded / mr,
+                           scores + low * a->nr, t + n - low);
         for (int64_t c = 0; c < n; c++) {
             inverse[c] = 1.0f / total[c];
             f->lse[(i * a->heads + h) * a->length + t + c] =
@@ -100,7 +112,8 @@ enum status cpu_attention_fwd(struct backend *b, int lane, const struct attentio
     const struct sink *o = args->o;
     const struct tensor *lse = args->lse;
     int64_t heads = args->heads;
-    TRY(attention_setup(&f.a, b, "attention_fwd: qkv", args->qkv, heads, args->kv_heads, e));
+    TRY(attention_setup(&f.a, b, "attention_fwd", args->qkv, heads, args->kv_heads,
+                        args->first_key, e));
     int64_t batch = f.a.batch, length = f.a.length;
     TRY(cpu_check_sink(o, "attention_fwd: o", batch * length, heads * f.a.head_dim, e));
     TRY(cpu_check_packed(lse, "attention_fwd: lse", IS_F32, batch, heads * length, e));

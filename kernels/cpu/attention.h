@@ -4,11 +4,12 @@
  * is stored transposed, [key][nr]. So the output of a micro-kernel over panels of mr keys is,
  * without copying, its right operand for the sum over keys.
  *
- * A tile computes slightly more than the causal triangle. Scores outside are dropped, and their
- * probabilities set to +0. A +0 factor does not change a chain if the other factor is finite,
- * except for the sign of a zero. "+ 0" at every output makes it positive. If an operand is not
- * finite, 0 * x would be NaN in rows that must not see x. Then tiles are one row wide and have
- * nothing outside. */
+ * A tile computes a little more than the keys its queries see: first_key[t] .. t for query t. Other
+ * scores are thrown away and their probabilities set to +0, and a +0 factor leaves a chain as it is
+ * when the other factor is finite, but for the sign of a zero, which "+ 0" at every output makes
+ * positive. Where an operand is not finite, 0 * x would be NaN in rows that never saw x: then tiles
+ * are one row wide and have only the keys that the row sees. Keys that no query of a tile sees are
+ * skipped, which for the same reason changes no bit. */
 #ifndef FP8LAB_KERNELS_CPU_ATTENTION_H
 #define FP8LAB_KERNELS_CPU_ATTENTION_H
 
@@ -18,6 +19,7 @@
 struct attention {
     const struct isa *isa;
     const struct tensor *qkv;
+    const int32_t *first_key; /* [B,T], or NULL */
     int64_t batch, length, heads, kv_heads, head_dim;
     int64_t width;       /* floats of a qkv row: (H+2G)*D */
     int64_t mr, nr;      /* micro-tile: mr keys or head dims by nr queries or keys */
@@ -26,10 +28,18 @@ struct attention {
     float scale;         /* 1 / sqrt(D) */
 };
 
-/* Checks qkv and the head counts and fills *a. */
+/* Checks qkv, the head counts and first_key (NULL: 0 everywhere), and fills *a. `what`: the
+ * operator. */
 NODISCARD enum status attention_setup(struct attention *a, struct backend *b, const char *what,
                                       const struct tensor *qkv, int64_t heads, int64_t kv_heads,
-                                      struct err *e);
+                                      const struct tensor *first_key, struct err *e);
+
+/* The first key that query t of sequence i sees. */
+static inline int64_t first_key_of(const struct attention *a, int64_t i, int64_t t) {
+    return a->first_key ? a->first_key[i * a->length + t] : 0;
+}
+/* The same of the queries t .. t + n - 1, of nr columns; columns from n on get 0. */
+void first_keys(const struct attention *a, int64_t i, int64_t t, int64_t n, int32_t *out);
 
 /* Element offset of head `head` (q, then k, then v heads) of row t of sequence i. */
 static inline int64_t attention_at(const struct attention *a, int64_t i, int64_t t, int64_t head) {

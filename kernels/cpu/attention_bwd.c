@@ -1,4 +1,5 @@
-/* Attention, backward. With s and the triangle j <= i as in attention.c, for query row i:
+/* Attention, backward. With s and the keys first_key[i] <= j <= i as in attention.c, for query row
+ * i:
  *   p_ij = exp(s_ij - lse_i),   delta_i = sum16(do_i * o_i),
  *   dp_ij = fma chain over D of do_id v_jd,
  *   ds_ij = (p_ij * (dp_ij - delta_i)) * (1/sqrt D),
@@ -11,27 +12,33 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/exactmath_f32.h"
 
-/* s: chains in, probabilities out. dp: chains in, ds out. Both [n][nr], 0 outside the triangle. */
-static inline ALWAYS_INLINE void gradient_body(float *s, float *dp, int n, int nr, int first,
-                                               float scale, const float *lse,
-                                               const float *delta) {
-    for (int j = 0; j < n; j++)
+/* One tile of queries, a column each: query row + c sees the keys low[c] .. row + c. */
+struct columns {
+    int row;
+    int32_t low[GEMM_NR_MAX];
+    float lse[GEMM_NR_MAX], delta[GEMM_NR_MAX];
+};
+
+/* The keys begin .. end - 1. s: chains in, probabilities out. dp: chains in, ds out. Both
+ * [key][nr], 0 for keys that a query does not see. */
+static inline ALWAYS_INLINE void gradient_body(float *s, float *dp, int begin, int end, int nr,
+                                               float scale, const struct columns *of) {
+    const struct columns q = *of;
+    for (int j = begin; j < end; j++)
         for (int c = 0; c < nr; c++) {
-            float p = exact_expf(s[j * nr + c] * scale - lse[c]);
-            float ds = (p * (dp[j * nr + c] - delta[c])) * scale;
-            s[j * nr + c] = j - first <= c ? p : 0.0f;
-            dp[j * nr + c] = j - first <= c ? ds : 0.0f;
+            float p = exact_expf(s[j * nr + c] * scale - q.lse[c]);
+            float ds = (p * (dp[j * nr + c] - q.delta[c])) * scale;
+            bool sees = (j - q.row <= c) & (j >= q.low[c]);
+            s[j * nr + c] = sees ? p : 0.0f;
+            dp[j * nr + c] = sees ? ds : 0.0f;
         }
 }
 
-CLONES static void gradient_columns(const struct attention *a, float *s, float *dp, int64_t n,
-                                    int64_t first, const float *lse, const float *delta) {
-    float l[GEMM_NR_MAX], d[GEMM_NR_MAX];
-    memcpy(l, lse, sizeof l);
-    memcpy(d, delta, sizeof d);
-    if (a->nr == 32) gradient_body(s, dp, (int)n, 32, (int)first, a->scale, l, d);
-    else if (a->nr == 16) gradient_body(s, dp, (int)n, 16, (int)first, a->scale, l, d);
-    else gradient_body(s, dp, (int)n, (int)a->nr, (int)first, a->scale, l, d);
+CLONES static void gradient_columns(const struct attention *a, float *s, float *dp, int64_t begin,
+                                    int64_t end, const struct columns *q) {
+    if (a->nr == 32) gradient_body(s, dp, (int)begin, (int)end, 32, a->scale, q);
+    else if (a->nr == 16) gradient_body(s, dp, (int)begin, (int)end, 16, a->scale, q);
+    else gradient_body(s, dp, (int)begin, (int)end, (int)a->nr, a->scale, q);
 }
 
 CLONES static float row_delta(const struct tensor *d_o, const struct tensor *o, int64_t at,
@@ -92,10 +99,11 @@ static int64_t cut_scratch(struct buffers *u, const struct attention *a, float *
     return used;
 }
 
-/* If all values are finite: micro-kernels over whole panels of keys. */
-static void add_kv(const struct attention *a, struct buffers *u, int64_t n, int64_t seen) {
+/* The finite case: micro-kernels over whole panels of keys, from a multiple of nr on. */
+static void add_kv(const struct attention *a, struct buffers *u, int64_t n, int64_t begin,
+                   int64_t seen) {
     int64_t nr = a->nr, mr = a->mr;
-    for (int64_t j = 0; j < seen; j += nr) {
+    for (int64_t j = begin; j < seen; j += nr) {
         int64_t keys = seen - j < nr ? seen - j : nr;
         transpose_panel(u->panel_p, u->s + j * nr, n, keys, nr);
         transpose_panel(u->panel_ds, u->dp + j * nr, n, keys, nr);
@@ -107,10 +115,11 @@ static void add_kv(const struct attention *a, struct buffers *u, int64_t n, int6
     }
 }
 
-/* One query row with exactly the keys that it sees. q and d_o are [D][nr], column 0. */
-CLONES static void add_kv_row(const struct attention *a, struct buffers *u, int64_t seen) {
+/* One query row, exactly the keys it sees. q and d_o are [D][nr], column 0. */
+CLONES static void add_kv_row(const struct attention *a, struct buffers *u, int64_t begin,
+                              int64_t seen) {
     int64_t nr = a->nr;
-    for (int64_t j = 0; j < seen; j++)
+    for (int64_t j = begin; j < seen; j++)
         for (int64_t d = 0; d < a->head_dim; d++) {
             int64_t at = j / nr * nr * a->dim_padded + d * nr + j % nr;
             u->dv[at] = __builtin_fmaf(u->s[j * nr], u->d_o[d * nr], u->dv[at]);
@@ -122,29 +131,36 @@ CLONES static void add_kv_row(const struct attention *a, struct buffers *u, int6
 static void backward_tile(const struct backward *f, struct buffers *u, int64_t i, int64_t h,
                           int64_t t, int64_t n) {
     const struct attention *a = &f->a;
-    int64_t d = a->head_dim, row = a->heads * d, seen = t + n, panels = ceil_div(seen, a->mr);
+    int64_t d = a->head_dim, row = a->heads * d, mr = a->mr, seen = t + n;
+    /* Keys from `low` on are seen, those from `begin` on are in a panel of add_kv with them. */
+    int64_t low = first_key_of(a, i, t), begin = low / a->nr * a->nr;
+    int64_t panel = begin / mr, panels = ceil_div(seen, mr) - panel;
+    int64_t tile = panel * mr * a->nr; /* where those scores begin */
     struct rows q = { a->qkv, attention_at(a, i, t, h), a->width, n };
     struct rows d_o = { f->d_o, (i * a->length + t) * row + h * d, row, n };
     struct rows dq = { f->d_qkv, q.offset, a->width, n };
-    float lse[GEMM_NR_MAX] = { 0 }, delta[GEMM_NR_MAX] = { 0 }, one[GEMM_NR_MAX];
+    struct columns column = { .row = (int)t };
+    float one[GEMM_NR_MAX];
+    first_keys(a, i, t, n, column.low);
     for (int64_t c = 0; c < n; c++) {
         int64_t at = (i * a->heads + h) * a->length + t + c;
-        lse[c] = f->lse[at];
-        delta[c] = f->delta[at] = row_delta(f->d_o, f->o, d_o.offset + c * row, d, u->dq);
+        column.lse[c] = f->lse[at];
+        f->delta[at] = row_delta(f->d_o, f->o, d_o.offset + c * row, d, u->dq);
+        column.delta[c] = f->delta[at];
     }
     for (int c = 0; c < GEMM_NR_MAX; c++) one[c] = 1.0f;
     pack_columns(a, u->q, a->nr, q);
     pack_columns(a, u->d_o, a->nr, d_o);
-    attention_multiply(a, u->s, u->keys, a->mr * d, panels, u->q, d);
-    attention_multiply(a, u->dp, u->values, a->mr * d, panels, u->d_o, d);
-    gradient_columns(a, u->s, u->dp, seen, t, lse, delta);
-    attention_multiply(a, u->dq, u->keys_across, a->mr * a->length, a->dim_padded / a->mr, u->dp,
-                       seen);
+    attention_multiply(a, u->s + tile, u->keys + panel * mr * d, mr * d, panels, u->q, d);
+    attention_multiply(a, u->dp + tile, u->values + panel * mr * d, mr * d, panels, u->d_o, d);
+    gradient_columns(a, u->s, u->dp, begin, seen, &column);
+    attention_multiply(a, u->dq, u->keys_across + low * mr, mr * a->length, a->dim_padded / mr,
+                       u->dp + low * a->nr, seen - low);
     unpack_columns(a, dq, u->dq, one);
-    if (!u->finite) { add_kv_row(a, u, seen); return; }
+    if (!u->finite) { add_kv_row(a, u, low, seen); return; }
     pack_across(a, u->q_across, q);
     pack_across(a, u->d_o_across, d_o);
-    add_kv(a, u, n, seen);
+    add_kv(a, u, n, begin, seen);
 }
 
 CLONES static bool rows_finite(const struct attention *a, struct rows r, float *buffer) {
@@ -200,7 +216,8 @@ enum status cpu_attention_bwd(struct backend *b, int lane, const struct attentio
     const struct sink *d_qkv = args->d_qkv;
     const struct tensor *delta = args->delta, *d_o = args->d_o, *o = args->o, *lse = args->lse;
     int64_t heads = args->heads, kv_heads = args->kv_heads;
-    TRY(attention_setup(&f.a, b, "attention_bwd: qkv", args->qkv, heads, kv_heads, e));
+    TRY(attention_setup(&f.a, b, "attention_bwd", args->qkv, heads, kv_heads, args->first_key,
+                        e));
     int64_t batch = f.a.batch, length = f.a.length, rows = batch * length;
     int64_t row = heads * f.a.head_dim;
     int act = 1 << args->qkv->dtype;

@@ -1,25 +1,48 @@
 #include <math.h>
+#include <stdio.h>
 
 #include "kernels/cpu/attention.h"
 
 enum { HEAD_DIM_MAX = 512 };
 
+/* Errors begin with "WHAT: ". */
+static enum status check_first_key(const struct tensor *x, const char *what, int64_t batch,
+                                   int64_t length, struct err *e) {
+    char name[64];
+    snprintf(name, sizeof name, "%s: first_key", what);
+    TRY(cpu_check_packed(x, name, IS_I32, batch, length, e));
+    const int32_t *first = x->data;
+    for (int64_t i = 0; i < batch; i++)
+        for (int64_t t = 0; t < length; t++) {
+            int64_t least = t ? first[i * length + t - 1] : 0, now = first[i * length + t];
+            if (now < least || now > t)
+                return FAIL(e, ERR_ARG, "%s: %lld for query %lld of sequence %lld; it must be "
+                            "between that of the query before, %lld, and the query itself", name,
+                            (long long)now, (long long)t, (long long)i, (long long)least);
+        }
+    return OK;
+}
+
 enum status attention_setup(struct attention *a, struct backend *b, const char *what,
                             const struct tensor *qkv, int64_t heads, int64_t kv_heads,
-                            struct err *e) {
-    TRY(cpu_check_packed(qkv, what, IS_ACT, -1, -1, e));
+                            const struct tensor *first_key, struct err *e) {
+    char name[64];
+    snprintf(name, sizeof name, "%s: qkv", what);
+    TRY(cpu_check_packed(qkv, name, IS_ACT, -1, -1, e));
     if (heads < 1 || kv_heads < 1 || heads % kv_heads != 0)
-        return FAIL(e, ERR_ARG, "%s: %lld heads over %lld key/value heads", what, (long long)heads,
+        return FAIL(e, ERR_ARG, "%s: %lld heads over %lld key/value heads", name, (long long)heads,
                     (long long)kv_heads);
     if (qkv->dim[2] != heads + 2 * kv_heads)
-        return FAIL(e, ERR_ARG, "%s: %lld heads in the tensor, %lld + 2*%lld in the call", what,
+        return FAIL(e, ERR_ARG, "%s: %lld heads in the tensor, %lld + 2*%lld in the call", name,
                     (long long)qkv->dim[2], (long long)heads, (long long)kv_heads);
     if (qkv->dim[3] < 1 || qkv->dim[3] > HEAD_DIM_MAX)
-        return FAIL(e, ERR_ARG, "%s: head_dim %lld is not in 1..%d", what, (long long)qkv->dim[3],
+        return FAIL(e, ERR_ARG, "%s: head_dim %lld is not in 1..%d", name, (long long)qkv->dim[3],
                     HEAD_DIM_MAX);
+    if (first_key) TRY(check_first_key(first_key, what, qkv->dim[0], qkv->dim[1], e));
     const struct isa *isa = cpu_of(b)->isa;
     *a = (struct attention){
-        .isa = isa, .qkv = qkv, .batch = qkv->dim[0], .length = qkv->dim[1], .heads = heads,
+        .isa = isa, .qkv = qkv, .first_key = first_key ? first_key->data : NULL,
+        .batch = qkv->dim[0], .length = qkv->dim[1], .heads = heads,
         .kv_heads = kv_heads, .head_dim = qkv->dim[3], .width = qkv->dim[2] * qkv->dim[3],
         .mr = isa->mr, .nr = isa->nr, .dim_padded = round_up(qkv->dim[3], isa->mr),
         .keys_padded = round_up(qkv->dim[1], isa->mr),
@@ -28,7 +51,11 @@ enum status attention_setup(struct attention *a, struct backend *b, const char *
     return OK;
 }
 
-/* Decided by the largest |x| bits: infinity and NaN are larger than every finite value. */
+void first_keys(const struct attention *a, int64_t i, int64_t t, int64_t n, int32_t *out) {
+    for (int64_t c = 0; c < a->nr; c++) out[c] = c < n ? (int32_t)first_key_of(a, i, t + c) : 0;
+}
+
+/* The largest |x| bits decide: infinity and NaN are larger than every finite value. */
 CLONES static bool all_finite(const float *x, int64_t n) {
     uint32_t max = 0;
     for (int64_t i = 0; i < n; i++) {

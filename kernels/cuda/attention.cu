@@ -36,8 +36,26 @@ __device__ static void mask_tile(float (&s)[M_TILES][KEY_TILES][4], int64_t firs
             }
 }
 
-/* Scores to probabilities under the new maximum; earlier sums are rescaled to it. */
-template <int D>
+/* Keys before the first that a query sees are masked. */
+__device__ static void mask_before(float (&s)[M_TILES][KEY_TILES][4], const struct attention &a,
+                                   int64_t sequence, int64_t first_row, int64_t first_key) {
+    int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int m = 0; m < M_TILES; m++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            int64_t low = first_key_of(a, sequence, first_row + m * 16 + lane / 4 + h * 8);
+#pragma unroll
+            for (int n = 0; n < KEY_TILES; n++)
+#pragma unroll
+                for (int i = 2 * h; i < 2 * h + 2; i++)
+                    if (first_key + n * 8 + lane % 4 * 2 + i % 2 < low) s[m][n][i] = -INFINITY;
+        }
+}
+
+/* Scores to probabilities under the new maximum; earlier sums are rescaled to it. RANGED: a row may
+ * have seen no key yet. */
+template <int D, bool RANGED>
 __device__ static void softmax_tile(float (&s)[M_TILES][KEY_TILES][4], struct row_state<D> &r,
                                     float scale_log2) {
 #pragma unroll
@@ -49,7 +67,8 @@ __device__ static void softmax_tile(float (&s)[M_TILES][KEY_TILES][4], struct ro
             for (int n = 0; n < KEY_TILES; n++)
                 top = fmaxf(top, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
             top = fmaxf(r.max[m][h], quad_max(top));
-            float keep = exp2_fast((r.max[m][h] - top) * scale_log2), shift = top * scale_log2;
+            float base = RANGED && top == -INFINITY ? 0.0f : top;
+            float keep = exp2_fast((r.max[m][h] - base) * scale_log2), shift = base * scale_log2;
             float sum = 0.0f;
 #pragma unroll
             for (int n = 0; n < KEY_TILES; n++)
@@ -95,8 +114,8 @@ __device__ static void store_rows(const struct forward &f, struct row_state<D> &
     warp_amax_into(f.amax, top);
 }
 
-/* Grid: x over query tiles, last first since they have most keys; y heads; z sequences. */
-template <int D>
+/* Grid: x over query tiles, last first since they see most keys; y heads; z sequences. */
+template <int D, bool RANGED>
 __global__ void __launch_bounds__(ATTENTION_THREADS, 2) attention_fwd_kernel(struct forward f) {
     extern __shared__ __align__(16) bf16_bits shared[];
     constexpr int STRIDE = padded_tile<D>::STRIDE;
@@ -109,17 +128,23 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 2) attention_fwd_kernel(str
     const bf16_bits *v_from = k_from + (int64_t)f.a.kv_heads * D;
     int64_t length = f.a.length, width = f.a.width;
     int64_t keys = row0 + QUERY_ROWS < length ? row0 + QUERY_ROWS : length;
-    int64_t key_tiles = (keys + KEY_ROWS - 1) / KEY_ROWS;
+    int64_t key_tiles = (keys + KEY_ROWS - 1) / KEY_ROWS, first_tile = 0, low = 0;
     int64_t warp_row = row0 + threadIdx.x / WARP * (M_TILES * 16);
+    if constexpr (RANGED) { /* low: the largest first key of the warp's rows */
+        first_tile = first_key_of(f.a, sequence, row0) / KEY_ROWS;
+        low = first_key_of(f.a, sequence, min(warp_row + M_TILES * 16, length) - 1);
+    }
     float scale_log2 = f.a.scale * 1.44269504f;
 
     struct row_state<D> r = {};
 #pragma unroll
     for (int m = 0; m < M_TILES; m++) r.max[m][0] = r.max[m][1] = -INFINITY;
     copy_tile<D, QUERY_ROWS>(q, q_from + row0 * width, width, length - row0);
-    copy_tile<D, KEY_ROWS>(k, k_from, width, length);
+    copy_tile<D, KEY_ROWS>(k + first_tile % 2 * KEY_ROWS * STRIDE,
+                           k_from + first_tile * KEY_ROWS * width, width,
+                           length - first_tile * KEY_ROWS);
     copies_commit();
-    for (int64_t j = 0; j < key_tiles; j++) {
+    for (int64_t j = first_tile; j < key_tiles; j++) {
         int64_t key0 = j * KEY_ROWS;
         bf16_bits *k_now = k + j % 2 * KEY_ROWS * STRIDE;
         __syncthreads(); /* V of the previous tile has been used */
@@ -135,7 +160,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 2) attention_fwd_kernel(str
                                    length - key0 - KEY_ROWS);
         copies_commit();
         if (key0 + KEY_ROWS > warp_row) mask_tile(s, warp_row, key0);
-        softmax_tile<D>(s, r, scale_log2);
+        if (RANGED && key0 < low) mask_before(s, f.a, sequence, warp_row, key0);
+        softmax_tile<D, RANGED>(s, r, scale_log2);
         copies_wait<1>();
         __syncthreads();
         multiply_columns<D, M_TILES, KEY_ROWS>(r.out, s, v);
@@ -146,19 +172,26 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 2) attention_fwd_kernel(str
 static int shared_bytes(int d) { return (QUERY_ROWS + 3 * KEY_ROWS) * (d + 8) * 2; }
 
 enum status attention_setup(struct attention *a, const char *what, const struct tensor *qkv,
-                            int64_t heads, int64_t kv_heads, struct err *e) {
-    TRY(cuda_check_packed(qkv, what, IS_BF16, -1, -1, e));
+                            int64_t heads, int64_t kv_heads, const struct tensor *first_key,
+                            struct err *e) {
+    char name[2][64];
+    snprintf(name[0], sizeof name[0], "%s: qkv", what);
+    snprintf(name[1], sizeof name[1], "%s: first_key", what);
+    TRY(cuda_check_packed(qkv, name[0], IS_BF16, -1, -1, e));
     int64_t d = qkv->dim[3];
     if (heads < 1 || kv_heads < 1 || heads % kv_heads || qkv->dim[2] != heads + 2 * kv_heads)
-        return FAIL(e, ERR_ARG, "%s: %lld heads in the tensor, %lld + 2*%lld in the call", what,
+        return FAIL(e, ERR_ARG, "%s: %lld heads in the tensor, %lld + 2*%lld in the call", name[0],
                     (long long)qkv->dim[2], (long long)heads, (long long)kv_heads);
     if (d != 16 && d != 32 && d != 64 && d != 128)
-        return FAIL(e, ERR_UNSUPPORTED, "%s: head_dim %lld: 16, 32, 64 or 128 on a GPU", what,
+        return FAIL(e, ERR_UNSUPPORTED, "%s: head_dim %lld: 16, 32, 64 or 128 on a GPU", name[0],
                     (long long)d);
-    if ((uintptr_t)qkv->data % 16) return FAIL(e, ERR_ARG, "%s is not 16-byte aligned", what);
+    if ((uintptr_t)qkv->data % 16) return FAIL(e, ERR_ARG, "%s is not 16-byte aligned", name[0]);
     if (qkv->dim[0] > 65535 || heads > 65535)
-        return FAIL(e, ERR_ARG, "%s: more than 65535 sequences or heads", what);
+        return FAIL(e, ERR_ARG, "%s: more than 65535 sequences or heads", name[0]);
+    if (first_key)
+        TRY(cuda_check_packed(first_key, name[1], IS_I32, qkv->dim[0], qkv->dim[1], e));
     a->qkv = (const bf16_bits *)qkv->data;
+    a->first_key = first_key ? (const int32_t *)first_key->data : NULL;
     a->batch = qkv->dim[0];
     a->length = qkv->dim[1];
     a->width = qkv->dim[2] * d;
@@ -183,21 +216,26 @@ enum status attention_decided(struct cuda_backend *b, const struct attention *a,
 }
 
 typedef void (*forward_kernel)(struct forward);
-static forward_kernel kernel_for(int d) {
+template <bool RANGED> static forward_kernel kernel_with(int d) {
     switch (d) {
-    case 16: return attention_fwd_kernel<16>;
-    case 32: return attention_fwd_kernel<32>;
-    case 64: return attention_fwd_kernel<64>;
-    default: return attention_fwd_kernel<128>;
+    case 16: return attention_fwd_kernel<16, RANGED>;
+    case 32: return attention_fwd_kernel<32, RANGED>;
+    case 64: return attention_fwd_kernel<64, RANGED>;
+    default: return attention_fwd_kernel<128, RANGED>;
     }
+}
+static forward_kernel kernel_for(int d, bool ranged) {
+    return ranged ? kernel_with<true>(d) : kernel_with<false>(d);
 }
 
 enum status cuda_attention_bwd_open(struct cuda_backend *b, struct err *e);
 
 enum status cuda_attention_open(struct cuda_backend *b, struct err *e) {
     for (int d = 16; d <= 128; d *= 2)
-        CUDA_TRY(e, cudaFuncSetAttribute(kernel_for(d), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         shared_bytes(d)));
+        for (int ranged = 0; ranged < 2; ranged++)
+            CUDA_TRY(e, cudaFuncSetAttribute(kernel_for(d, ranged),
+                                             cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             shared_bytes(d)));
     if (b->cc == 90) {
         TRY(hopper_attention_fwd_open(e));
         TRY(hopper_attention_bwd_open(e));
@@ -213,9 +251,9 @@ enum status attention_own_fwd(struct cuda_backend *b, const struct forward *f, c
                               struct err *e) {
     const struct attention *a = &f->a;
     dim3 grid((unsigned)ceil_div(a->length, QUERY_ROWS), (unsigned)a->heads, (unsigned)a->batch);
+    int bytes = shared_bytes(a->head_dim);
     if (hopper_attention_serves(b, a)) TRY(hopper_attention_fwd(f, stream, e));
-    else
-        kernel_for(a->head_dim)<<<grid, ATTENTION_THREADS, shared_bytes(a->head_dim), stream>>>(*f);
+    else kernel_for(a->head_dim, a->first_key)<<<grid, ATTENTION_THREADS, bytes, stream>>>(*f);
     return cuda_launched("attention_fwd", e);
 }
 
@@ -226,7 +264,8 @@ enum status cuda_attention_fwd(struct backend *b, int lane, const struct attenti
     const struct sink *o = args->o;
     const struct tensor *lse = args->lse;
     int64_t heads = args->heads;
-    TRY(attention_setup(&f.a, "attention_fwd: qkv", args->qkv, heads, args->kv_heads, e));
+    TRY(attention_setup(&f.a, "attention_fwd", args->qkv, heads, args->kv_heads, args->first_key,
+                        e));
     TRY(cuda_check_sink(o, "attention_fwd: o", f.a.batch * f.a.length, heads * f.a.head_dim, e));
     TRY(cuda_check_packed(lse, "attention_fwd: lse", IS_F32, f.a.batch, heads * f.a.length, e));
     f.o = sink_value_of(o);

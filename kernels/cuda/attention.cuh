@@ -12,6 +12,7 @@
 /* qkv [B,T,H+2G,D] and the values that both directions derive from it. */
 struct attention {
     const bf16_bits *qkv;
+    const int32_t *first_key; /* [B,T]; NULL: 0 everywhere. Kernels that read it are RANGED */
     int64_t batch, length, width; /* width = (H+2G)*D: between time steps */
     int heads, kv_heads, head_dim;
     float scale; /* 1 / sqrt D */
@@ -35,8 +36,10 @@ struct backward {
     uint32_t *amax;           /* of d_qkv, or NULL */
 };
 
+/* `what`: the operator, in error texts. */
 enum status attention_setup(struct attention *a, const char *what, const struct tensor *qkv,
-                            int64_t heads, int64_t kv_heads, struct err *e);
+                            int64_t heads, int64_t kv_heads, const struct tensor *first_key,
+                            struct err *e);
 
 /* Records the kernel that served a call: "cudnn", "wgmma" (ours on Hopper) or "mma" (ours on other
  * devices); and the reason, "" if there was no choice. */
@@ -53,6 +56,12 @@ const char *attention_own_name(const struct cuda_backend *b, const struct attent
 #ifdef __CUDACC__
 
 enum { ATTENTION_THREADS = 128, ATTENTION_WARPS = 4 };
+
+/* The first key that query `row` of a sequence sees; 0 behind the last row. */
+__device__ static inline int first_key_of(const struct attention &a, int64_t sequence,
+                                          int64_t row) {
+    return row < a.length ? __ldg(a.first_key + sequence * a.length + row) : 0;
+}
 
 template <int D> struct padded_tile { static constexpr int STRIDE = D + 8; };
 

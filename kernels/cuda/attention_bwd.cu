@@ -68,12 +68,13 @@ __device__ static void store_tile(bf16_bits *to, int64_t stride, const float (&x
 
 /* ---- keys and values: a warp's rows are keys, its columns queries ---- */
 
-template <int D>
+template <int D, bool RANGED>
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct backward f) {
     extern __shared__ __align__(16) bf16_bits shared[];
     constexpr int STRIDE = padded_tile<D>::STRIDE;
     bf16_bits *k = shared, *v = k + ROWS * STRIDE, *q = v + ROWS * STRIDE, *d_o = q + ROWS * STRIDE;
     float *lse = (float *)(d_o + ROWS * STRIDE), *delta = lse + ROWS;
+    int *low = (int *)(delta + ROWS); /* the first key that each query sees */
     int64_t key0 = (int64_t)blockIdx.x * ROWS, sequence = blockIdx.z, length = f.a.length;
     int group = blockIdx.y, share = f.a.heads / f.a.kv_heads, lane = threadIdx.x % WARP;
     int warp_row = threadIdx.x / WARP * 16;
@@ -85,7 +86,9 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct
     for (int h = 0; h < share; h++) {
         view = view_of<D>(f, sequence, group * share + h);
         for (int64_t row0 = key0; row0 < length; row0 += ROWS) {
-            __syncthreads(); /* the previous tile has been used */
+            /* Later queries begin no earlier: none of them sees these keys. */
+            if (RANGED && first_key_of(f.a, sequence, row0) >= key0 + ROWS) break;
+            __syncthreads(); /* the tile before has been used */
             int64_t o_stride = (int64_t)f.a.heads * D;
             copy_tile<D, ROWS>(q, view.q + row0 * f.a.width, f.a.width, length - row0);
             copy_tile<D, ROWS>(d_o, view.d_o + row0 * o_stride, o_stride, length - row0);
@@ -94,6 +97,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct
                 bool there = row0 + threadIdx.x < length; /* other rows get probability 0 */
                 lse[threadIdx.x] = there ? view.lse[row0 + threadIdx.x] * 1.44269504f : INFINITY;
                 delta[threadIdx.x] = there ? view.delta[row0 + threadIdx.x] : 0.0f;
+                if (RANGED) low[threadIdx.x] = first_key_of(f.a, sequence, row0 + threadIdx.x);
             }
             copies_wait<0>();
             __syncthreads();
@@ -106,7 +110,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct
                 for (int i = 0; i < 4; i++) {
                     int row = n * 8 + lane % 4 * 2 + i % 2, key = warp_row + lane / 4 + i / 2 * 8;
                     float x = exp2_fast(fmaf(p[0][n][i], scale_log2, -lse[row]));
-                    p[0][n][i] = key0 + key > row0 + row ? 0.0f : x;
+                    bool hidden = key0 + key > row0 + row || (RANGED && key0 + key < low[row]);
+                    p[0][n][i] = hidden ? 0.0f : x;
                     ds[0][n][i] = p[0][n][i] * (ds[0][n][i] - delta[row]);
                 }
             multiply_columns<D, 1, ROWS>(dv, p, d_o);
@@ -122,7 +127,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct
 
 /* ---- queries: a warp's rows are queries, its columns keys ---- */
 
-template <int D>
+template <int D, bool RANGED>
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(struct backward f) {
     extern __shared__ __align__(16) bf16_bits shared[];
     constexpr int STRIDE = padded_tile<D>::STRIDE;
@@ -132,6 +137,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(struct 
     int64_t sequence = blockIdx.z, length = f.a.length, o_stride = (int64_t)f.a.heads * D;
     int head = blockIdx.y, lane = threadIdx.x % WARP, warp_row = threadIdx.x / WARP * 16;
     float scale_log2 = f.a.scale * 1.44269504f, dq[1][D / 8][4] = {}, lse[2], delta[2];
+    int low[2] = { 0, 0 };
     struct head_view view = view_of<D>(f, sequence, head);
     copy_tile<D, ROWS>(q, view.q + row0 * f.a.width, f.a.width, length - row0);
     copy_tile<D, ROWS>(d_o, view.d_o + row0 * o_stride, o_stride, length - row0);
@@ -140,9 +146,11 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(struct 
         int64_t row = row0 + warp_row + lane / 4 + 8 * h;
         lse[h] = row < length ? view.lse[row] * 1.44269504f : INFINITY;
         delta[h] = row < length ? view.delta[row] : 0.0f;
+        if (RANGED) low[h] = first_key_of(f.a, sequence, row);
     }
-    for (int64_t key0 = 0; key0 <= row0; key0 += ROWS) {
-        __syncthreads(); /* the previous tile has been used */
+    int64_t begin = RANGED ? first_key_of(f.a, sequence, row0) / ROWS * ROWS : 0;
+    for (int64_t key0 = begin; key0 <= row0; key0 += ROWS) {
+        __syncthreads(); /* the tile before has been used */
         copy_tile<D, ROWS>(k, view.k + key0 * f.a.width, f.a.width, length - key0);
         copy_tile<D, ROWS>(v, view.v + key0 * f.a.width, f.a.width, length - key0);
         copies_commit();
@@ -157,7 +165,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(struct 
             for (int i = 0; i < 4; i++) {
                 int key = n * 8 + lane % 4 * 2 + i % 2, row = warp_row + lane / 4 + i / 2 * 8;
                 float x = exp2_fast(fmaf(p[0][n][i], scale_log2, -lse[i / 2]));
-                x = key0 + key > row0 + row ? 0.0f : x;
+                bool hidden = key0 + key > row0 + row || (RANGED && key0 + key < low[i / 2]);
+                x = hidden ? 0.0f : x;
                 ds[0][n][i] = x * (ds[0][n][i] - delta[i / 2]);
             }
         multiply_columns<D, 1, ROWS>(dq, ds, k);
@@ -172,18 +181,22 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(struct 
 typedef void (*backward_kernel)(struct backward);
 struct kernels { backward_kernel dkv, dq; };
 
-static struct kernels kernels_for(int d) {
-    struct kernels k = { attention_dkv_kernel<128>, attention_dq_kernel<128> };
-    if (d == 16) k = { attention_dkv_kernel<16>, attention_dq_kernel<16> };
-    if (d == 32) k = { attention_dkv_kernel<32>, attention_dq_kernel<32> };
-    if (d == 64) k = { attention_dkv_kernel<64>, attention_dq_kernel<64> };
+template <bool RANGED> static struct kernels kernels_with(int d) {
+    struct kernels k = { attention_dkv_kernel<128, RANGED>, attention_dq_kernel<128, RANGED> };
+    if (d == 16) k = { attention_dkv_kernel<16, RANGED>, attention_dq_kernel<16, RANGED> };
+    if (d == 32) k = { attention_dkv_kernel<32, RANGED>, attention_dq_kernel<32, RANGED> };
+    if (d == 64) k = { attention_dkv_kernel<64, RANGED>, attention_dq_kernel<64, RANGED> };
     return k;
 }
-static int shared_bytes(int d) { return 4 * ROWS * (d + 8) * 2 + 2 * ROWS * 4; }
+static struct kernels kernels_for(int d, bool ranged) {
+    return ranged ? kernels_with<true>(d) : kernels_with<false>(d);
+}
+static int shared_bytes(int d) { return 4 * ROWS * (d + 8) * 2 + 3 * ROWS * 4; }
 
 enum status cuda_attention_bwd_open(struct cuda_backend *b, struct err *e) {
-    for (int d = 16; d <= 128; d *= 2) {
-        struct kernels k = kernels_for(d);
+    for (int i = 0; i < 8; i++) {
+        int d = 16 << i / 2;
+        struct kernels k = kernels_for(d, i % 2);
         CUDA_TRY(e, cudaFuncSetAttribute(k.dkv, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          shared_bytes(d)));
         CUDA_TRY(e, cudaFuncSetAttribute(k.dq, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -198,7 +211,7 @@ enum status cuda_attention_bwd(struct backend *b, int lane, const struct attenti
     const struct sink *d_qkv = args->d_qkv;
     const struct tensor *delta = args->delta, *d_o = args->d_o, *o = args->o, *lse = args->lse;
     int64_t heads = args->heads, kv_heads = args->kv_heads;
-    TRY(attention_setup(&f.a, "attention_bwd: qkv", args->qkv, heads, kv_heads, e));
+    TRY(attention_setup(&f.a, "attention_bwd", args->qkv, heads, kv_heads, args->first_key, e));
     int64_t rows = f.a.batch * f.a.length, row = heads * f.a.head_dim, per = heads * f.a.length;
     TRY(cuda_check_sink(d_qkv, "attention_bwd: d_qkv", rows, f.a.width, e));
     TRY(cuda_check_packed(d_o, "attention_bwd: d_o", IS_BF16, rows, row, e));
@@ -225,7 +238,7 @@ enum status cuda_attention_bwd(struct backend *b, int lane, const struct attenti
     delta_kernel<<<(unsigned)ceil_div(rows * heads, 256 / WARP), 256, 0, stream>>>(f);
     TRY(cuda_launched("attention_bwd: delta", e));
     unsigned tiles = (unsigned)ceil_div(f.a.length, ROWS), batch = (unsigned)f.a.batch;
-    struct kernels k = kernels_for(f.a.head_dim);
+    struct kernels k = kernels_for(f.a.head_dim, f.a.first_key);
     int bytes = shared_bytes(f.a.head_dim);
     k.dkv<<<dim3(tiles, (unsigned)kv_heads, batch), ATTENTION_THREADS, bytes, stream>>>(f);
     TRY(cuda_launched("attention_bwd: keys and values", e));

@@ -204,10 +204,11 @@ static enum status choose(struct cuda_backend *b, const struct forward *f,
     return settle(b, &f->a, c, e);
 }
 
-/* Independent of the installed cuDNN: all ranks of a group get the same result. */
+/* Independent of the installed cuDNN: all ranks of a group get the same result. Our graph for cuDNN
+ * has no first key. */
 static bool may_have_plan(const struct cuda_backend *b, const struct attention *a) {
     return (b->caps == 90 || b->caps == 100) && a->head_dim >= 64 && a->length >= LENGTH_MIN &&
-           a->batch > 0;
+           a->batch > 0 && !a->first_key;
 }
 
 /* The shape's entry, made on its first use. */

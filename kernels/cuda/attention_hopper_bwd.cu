@@ -33,13 +33,13 @@ __device__ static void copy_tile_of(uint32_t to, const CUtensorMap *map, uint32_
                      head, row + line, sequence);
 }
 
-template <int D>
+template <int D, bool RANGED>
 __device__ static void request_tiles(const struct backward &f, const struct order &o,
                                      const struct maps &m, const struct places<D> &s) {
     struct block_task b = task_of(f, o, ticket_of(s.ticket()));
     int n = 0;
     for (int round = 0; round < rounds_of(b); round++) {
-        struct keys_task t = keys_of(f, b, round);
+        struct keys_task t = keys_of<D, RANGED>(f, b, s, round);
         if (round) barrier_wait(s.own_empty(), round - 1);
         barrier_expect(s.own_full(), 2 * tiles<D>::OWN_BYTES);
         copy_tile_of<D, OWN>(s.own(0), &m.qkv, s.own_full(), f.a.heads + t.group, t.key0,
@@ -137,6 +137,21 @@ __device__ static void mask_keys(float (&s)[STEP / 8][4], int diagonal) {
             if (key + i / 2 * 8 > j * 8 + lane % 4 * 2 + i % 2 + diagonal) s[j][i] = -INFINITY;
 }
 
+/* The same of keys before the first that a query sees. key, row: the warpgroup's first key, the
+ * tile's first query. */
+__device__ static void mask_before(float (&s)[STEP / 8][4], const struct attention &a, int sequence,
+                                   int key, int row) {
+    int lane = threadIdx.x % WARP, own = key + threadIdx.x / WARP % 4 * 16 + lane / 4;
+#pragma unroll
+    for (int j = 0; j < STEP / 8; j++)
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            int low = first_key_of(a, sequence, row + j * 8 + lane % 4 * 2 + c);
+            if (own < low) s[j][c] = -INFINITY;
+            if (own + 8 < low) s[j][c + 2] = -INFINITY;
+        }
+}
+
 /* Scores to probabilities: 2^(s scale + lse), lse by column. */
 __device__ static void probabilities(float (&p)[STEP / 8][4], uint32_t lse, float scale_log2) {
 #pragma unroll
@@ -180,23 +195,28 @@ __device__ static void store_ds(const uint32_t (&a)[STEP / 16][4], uint32_t tile
 /* A warpgroup's position in the ring of tiles. */
 struct ring { int n, stage, phase; };
 
-/* Turns scores of a tile of queries into probabilities. */
-template <int D>
+/* Scores of a tile of queries to probabilities. key: the warpgroup's first. */
+template <int D, bool RANGED>
 __device__ static void recompute_softmax(const struct backward &f, const struct places<D> &s,
-                                         int stage, int diagonal, float (&x)[STEP / 8][4]) {
+                                         int sequence, int key, int stage, int diagonal,
+                                         float (&x)[STEP / 8][4]) {
     if (diagonal < STEP) mask_keys(x, diagonal);
+    if constexpr (RANGED) { /* the last query has the largest first key */
+        int64_t end = min((int64_t)key + diagonal + STEP, f.a.length);
+        if (first_key_of(f.a, sequence, end - 1) > key)
+            mask_before(x, f.a, sequence, key, key + diagonal);
+    }
     probabilities(x, s.lse(stage), f.a.scale * LOG2_E);
 }
 
 /* One tile of keys. The scores of the next queries are queued with the last product of these, so
- * that exponentials overlap products. After the last tile the old scores are queued again, unused.
- * Packed values reuse registers, so they are packed only after the products that read them are
- * done. */
-template <int D>
+ * that exponentials fall into products; after the last tile they are of no use, and the same again.
+ * What is packed reuses its registers: it is not packed before products that read it are done. */
+template <int D, bool RANGED>
 __device__ static void take_queries(const struct backward &f, const struct order &o,
                                     const struct places<D> &s, int round, int line, struct ring &r,
                                     float (&dk)[D / 8][4], float (&dv)[D / 8][4]) {
-    struct keys_task t = keys_of(f, task_of(f, o, ticket_of(s.ticket())), round);
+    struct keys_task t = keys_of<D, RANGED>(f, task_of(f, o, ticket_of(s.ticket())), s, round);
     int at = 0;
     float x[STEP / 8][4]; /* scores, then their gradients */
     uint32_t packed[STEP / 16][4];
@@ -207,7 +227,7 @@ __device__ static void take_queries(const struct backward &f, const struct order
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_hold(x);
-    recompute_softmax<D>(f, s, r.stage, -line, x);
+    recompute_softmax<D, RANGED>(f, s, t.sequence, t.key0 + line, r.stage, -line, x);
     for (int more = t.share * t.tiles - 1; more >= 0; more--) {
         int stage = r.stage, which = r.n % 2;
         wgmma_hold(x);
@@ -242,7 +262,7 @@ __device__ static void take_queries(const struct backward &f, const struct order
         wgmma_commit();
         wgmma_wait<1>();
         wgmma_hold(x);
-        recompute_softmax<D>(f, s, next, at * STEP - line, x);
+        recompute_softmax<D, RANGED>(f, s, t.sequence, t.key0 + line, next, at * STEP - line, x);
         wgmma_wait<0>();
         wgmma_hold(dk);
         __syncwarp(); /* every lane has read the data of these queries */
@@ -251,8 +271,8 @@ __device__ static void take_queries(const struct backward &f, const struct order
     if (is_first_lane()) barrier_arrive(s.own_empty());
 }
 
-/* A block's task is recomputed where it is needed: registers are scarce in between. */
-template <int D>
+/* What a block does is worked out again where it is needed: registers are scarce between. */
+template <int D, bool RANGED>
 __device__ static void own_keys(const struct backward &f, const struct order &o,
                                 const struct places<D> &s) {
     int line = __shfl_sync(0xFFFFFFFFu, (int)threadIdx.x / WARPGROUP - 1, 0) * 64;
@@ -261,8 +281,8 @@ __device__ static void own_keys(const struct backward &f, const struct order &o,
     for (int round = 0; round < rounds_of(task_of(f, o, ticket_of(s.ticket()))); round++) {
         float dk[D / 8][4] = {}, dv[D / 8][4] = {};
         barrier_wait(s.own_full(), round);
-        take_queries<D>(f, o, s, round, line, r, dk, dv);
-        struct keys_task t = keys_of(f, task_of(f, o, ticket_of(s.ticket())), round);
+        take_queries<D, RANGED>(f, o, s, round, line, r, dk, dv);
+        struct keys_task t = keys_of<D, RANGED>(f, task_of(f, o, ticket_of(s.ticket())), s, round);
         int row = t.key0 + line, column = (f.a.heads + t.group) * D, values = f.a.kv_heads * D;
         bf16_bits *to = f.d_qkv + (t.sequence * f.a.length + row) * f.a.width + column;
         float *partial = partial_of(f, o, t.sequence, row / STEP, column);
@@ -315,20 +335,21 @@ template <int D> __device__ static int place_in_shared(int n, int panel) {
 template <int D> __device__ static int used(int n) { return D == 128 ? n : n / 2; }
 template <int D> __device__ static int full_barrier(int n, int panel) { return n % 2 + 2 * panel; }
 
-/* Two threads, each for every second tile of queries: waits for the block's turn, adds, and signals
- * the next block. If there is none, the third warpgroup adds and finishes the tile. */
-template <int D>
+/* Two threads, each for every other tile of queries: waits for the block's turn, adds, tells the
+ * block that comes next; where none does, the third warpgroup adds and finishes the tile. */
+template <int D, bool RANGED>
 __device__ static void keep_turns(const struct backward &f, const struct order &o,
                                   const struct places<D> &s, int keeper) {
     struct block_task b = task_of(f, o, ticket_of(s.ticket()));
     int n = 0;
     for (int round = 0; round < rounds_of(b); round++) {
-        struct keys_task t = keys_of(f, b, round);
+        struct keys_task t = keys_of<D, RANGED>(f, b, s, round);
         for (int head = 0; head < t.share; head++)
             for (int at = 0; at < t.tiles; at++, n++) {
                 if (n % 2 != keeper) continue;
-                int place = place_of(o, t.tile, t.tile + at / 2);
-                bool last = !finished<D>::APART && place == t.tile + at / 2;
+                struct adders adders = adders_of<RANGED>(f, t, at);
+                int place = place_of(o, t.tile, adders);
+                bool last = finishes<D>(place, adders);
                 int64_t which = query_tile(f, o, t, head, at);
                 if (place)
                     while (load_turn(o.turns + which) != (uint32_t)place) {}
@@ -385,19 +406,20 @@ __device__ static void finish_queries(const struct backward &f, const struct ord
                    partial_of(f, o, t.sequence, t.key0 / STEP + at, column), top);
 }
 
-template <int D>
+template <int D, bool RANGED>
 __device__ static void add_queries(const struct backward &f, const struct order &o,
                                    const struct places<D> &s) {
     struct block_task b = task_of(f, o, ticket_of(s.ticket()));
     int n = 0, lasts = 0, thread = threadIdx.x % WARPGROUP;
     uint32_t top = 0;
     for (int round = 0; round < rounds_of(b); round++) {
-        struct keys_task t = keys_of(f, b, round);
+        struct keys_task t = keys_of<D, RANGED>(f, b, s, round);
         barrier_wait(s.own_full(), round);
         for (int head = 0; head < t.share; head++)
             for (int at = 0; at < t.tiles; at++, n++) {
-                int place = place_of(o, t.tile, t.tile + at / 2);
-                bool last = !finished<D>::APART && place == t.tile + at / 2;
+                struct adders adders = adders_of<RANGED>(f, t, at);
+                int place = place_of(o, t.tile, adders);
+                bool last = finishes<D>(place, adders);
                 barrier_wait(s.ds_full(n % 2), n / 2 & 1);
 #pragma unroll 1
                 for (int panel = 0; panel < D / 64; panel++) {
@@ -443,28 +465,29 @@ __global__ void __launch_bounds__(WARPGROUP) finish_kernel(struct backward f, st
     raise_amax_to(f.amax, top);
 }
 
-template <int D>
+template <int D, bool RANGED>
 __global__ void __launch_bounds__(THREADS, 1)
     hopper_bwd_kernel(struct backward f, struct order o, const __grid_constant__ struct maps m) {
     struct places<D> s = open_places<D>(o.tickets);
+    if constexpr (RANGED) count_tiles<D>(f, o, s);
     if (threadIdx.x < WARPGROUP) {
         registers_down<24>();
-        if (threadIdx.x == 0) request_tiles<D>(f, o, m, s);
-        if (threadIdx.x == WARP) keep_turns<D>(f, o, s, 0);
-        if (threadIdx.x == 2 * WARP) keep_turns<D>(f, o, s, 1);
+        if (threadIdx.x == 0) request_tiles<D, RANGED>(f, o, m, s);
+        if (threadIdx.x == WARP) keep_turns<D, RANGED>(f, o, s, 0);
+        if (threadIdx.x == 2 * WARP) keep_turns<D, RANGED>(f, o, s, 1);
     } else if (threadIdx.x < 3 * WARPGROUP) {
         registers_up<208>();
-        own_keys<D>(f, o, s);
+        own_keys<D, RANGED>(f, o, s);
     } else {
         registers_down<72>();
-        add_queries<D>(f, o, s);
+        add_queries<D, RANGED>(f, o, s);
     }
 }
 
 #else
 
 template <int D> __global__ void finish_kernel(struct backward f, struct order o) {}
-template <int D> __global__ void
+template <int D, bool RANGED> __global__ void
 hopper_bwd_kernel(struct backward f, struct order o, const __grid_constant__ struct maps m) {}
 
 #endif
@@ -502,15 +525,17 @@ template <int D> __global__ void rows_kernel(struct backward f, struct order o) 
 
 /* ---- launching ---- */
 
-template <int D> static enum status open_kernel(struct err *e) {
-    CUDA_TRY(e, cudaFuncSetAttribute(hopper_bwd_kernel<D>,
+template <int D, bool RANGED> static enum status open_kernel(struct err *e) {
+    CUDA_TRY(e, cudaFuncSetAttribute(hopper_bwd_kernel<D, RANGED>,
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, tiles<D>::BYTES));
     return OK;
 }
 
 enum status hopper_attention_bwd_open(struct err *e) {
-    TRY(open_kernel<64>(e));
-    return open_kernel<128>(e);
+    TRY((open_kernel<64, false>(e)));
+    TRY((open_kernel<64, true>(e)));
+    TRY((open_kernel<128, false>(e)));
+    return open_kernel<128, true>(e);
 }
 
 template <int D>
@@ -520,7 +545,8 @@ static enum status launch(const struct backward &f, const struct order &o, const
     rows_kernel<D><<<(unsigned)ceil_div(threads, 256), 256, 0, stream>>>(f, o);
     TRY(cuda_launched("attention_bwd: delta", e));
     unsigned blocks = (unsigned)(o.blocks * f.a.kv_heads * f.a.batch);
-    hopper_bwd_kernel<D><<<blocks, THREADS, tiles<D>::BYTES, stream>>>(f, o, m);
+    auto kernel = f.a.first_key ? hopper_bwd_kernel<D, true> : hopper_bwd_kernel<D, false>;
+    kernel<<<blocks, THREADS, tiles<D>::BYTES, stream>>>(f, o, m);
     TRY(cuda_launched("attention_bwd: products", e));
     if (!finished<D>::APART) return OK;
     int64_t products = f.a.batch * f.a.heads * o.query_tiles * (D / 64);

@@ -42,7 +42,8 @@ template <int D> struct tiles {
     static constexpr int ROWS = DQ + 2 * DQ_BYTES; /* STAGES times: as in struct order */
     static constexpr int BARRIERS = ROWS + STAGES * STEP * 8;
     static constexpr int TICKET = BARRIERS + (2 * STAGES + 14) * 8;
-    static constexpr int BYTES = TICKET + 8 + 1024;
+    static constexpr int COUNTS = TICKET + 4; /* two: see count_tiles */
+    static constexpr int BYTES = TICKET + 16 + 1024;
 };
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -63,6 +64,7 @@ template <int D> struct places {
     __device__ uint32_t lse(int stage) const { return base + tiles<D>::ROWS + stage * STEP * 8; }
     __device__ uint32_t delta(int stage) const { return lse(stage) + STEP * 4; }
     __device__ uint32_t ticket() const { return base + tiles<D>::TICKET; }
+    __device__ uint32_t count(int round) const { return base + tiles<D>::COUNTS + round * 4; }
     __device__ uint32_t barrier(int i) const { return base + tiles<D>::BARRIERS + i * 8; }
     __device__ uint32_t full(int stage) const { return barrier(stage); }
     __device__ uint32_t empty(int stage) const { return barrier(STAGES + stage); }
@@ -117,14 +119,47 @@ __device__ static struct block_task task_of(const struct backward &f, const stru
 }
 __device__ static int rounds_of(const struct block_task &b) { return b.late == b.early ? 1 : 2; }
 
-/* A tile of keys, and the tiles of queries that attend to it. */
+__device__ static uint32_t shared_word(uint32_t at) {
+    uint32_t x;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(at));
+    return x;
+}
+__device__ static uint32_t ticket_of(uint32_t at) { return shared_word(at); }
+
+/* A tile of keys, and the tiles of queries that come to it. */
 struct keys_task { int tile, key0, sequence, group, share, tiles; };
 
+template <int D, bool RANGED>
 __device__ static struct keys_task keys_of(const struct backward &f, const struct block_task &b,
-                                           int round) {
+                                           const struct places<D> &s, int round) {
     int tile = round ? b.early : b.late, key0 = tile * OWN;
     return { tile, key0, b.sequence, b.group, f.a.heads / f.a.kv_heads,
-             ((int)f.a.length - key0 + STEP - 1) / STEP };
+             RANGED ? (int)shared_word(s.count(round))
+                    : ((int)f.a.length - key0 + STEP - 1) / STEP };
+}
+
+/* Whether any query of a tile sees a key of the tile at key0: its first query sees the most. */
+__device__ static bool sees(const struct backward &f, int sequence, int query_tile, int key0) {
+    return first_key_of(f.a, sequence, (int64_t)query_tile * STEP) < key0 + OWN;
+}
+
+/* The tiles of queries that see each of the block's tiles of keys, into shared memory. Queries see
+ * no key before their first, which never decreases: the tiles are those from the diagonal on. The
+ * whole block calls this. */
+template <int D>
+__device__ static void count_tiles(const struct backward &f, const struct order &o,
+                                   const struct places<D> &s) {
+    struct block_task b = task_of(f, o, ticket_of(s.ticket()));
+    for (int round = 0; round < rounds_of(b); round++) {
+        int key0 = (round ? b.early : b.late) * OWN, count = 0;
+        for (int from = key0 / STEP; from < o.query_tiles; from += THREADS) {
+            int tile = from + (int)threadIdx.x;
+            count += __syncthreads_count(tile < o.query_tiles && sees(f, b.sequence, tile, key0));
+        }
+        if (threadIdx.x == 0)
+            asm volatile("st.shared.u32 [%0], %1;" ::"r"(s.count(round)), "r"(count) : "memory");
+    }
+    __syncthreads();
 }
 
 /* The index of a tile of 64 queries among those of all sequences and heads. */
@@ -134,16 +169,25 @@ __device__ static int64_t query_tile(const struct backward &f, const struct orde
            t.key0 / STEP + at;
 }
 
-/* The turn of a tile of keys to add to queries whose diagonal is in tile `diagonal`. Late tiles
- * come first, from the diagonal down, then early tiles from the first up. */
-__device__ static int place_of(const struct order &o, int tile, int diagonal) {
-    return tile >= o.half ? diagonal - tile : max(diagonal - o.half + 1, 0) + tile;
+/* The tiles of keys that add to a tile of queries: `first` up to its diagonal. */
+struct adders { int first, diagonal; };
+
+template <bool RANGED>
+__device__ static struct adders adders_of(const struct backward &f, const struct keys_task &t,
+                                          int at) {
+    int64_t row = t.key0 + (int64_t)at * STEP;
+    return { RANGED ? first_key_of(f.a, t.sequence, row) / OWN : 0, t.tile + at / 2 };
 }
 
-__device__ static uint32_t ticket_of(uint32_t at) {
-    uint32_t ticket;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(ticket) : "r"(at));
-    return ticket;
+/* The place of a tile of keys among them: late ones from the diagonal down, then early ones from
+ * the first up. */
+__device__ static int place_of(const struct order &o, int tile, struct adders a) {
+    return tile >= o.half ? a.diagonal - tile
+                          : max(a.diagonal - o.half + 1, 0) + tile - a.first;
+}
+/* Whether it is the last one, which rounds the queries' gradients. */
+template <int D> __device__ static bool finishes(int place, struct adders a) {
+    return !finished<D>::APART && place == a.diagonal - a.first;
 }
 
 #endif

@@ -35,15 +35,16 @@ template <int D> struct places {
     __device__ uint32_t q_full() const { return barrier(4 * STAGES); }
 };
 
-struct task { int row0, head, group, sequence, count; };
+struct task { int row0, head, group, sequence, first, count; }; /* tiles of keys */
 
-__device__ static struct task task_of(const struct forward &f) {
+template <bool RANGED> __device__ static struct task task_of(const struct forward &f) {
     struct task t;
     t.row0 = ((int)gridDim.x - 1 - (int)blockIdx.x) * OWN; /* the longest rows first */
     t.head = blockIdx.y;
     t.group = t.head * f.a.kv_heads / f.a.heads;
     t.sequence = blockIdx.z;
-    t.count = t.row0 / STEP + 1; /* the last tile is the diagonal */
+    t.first = RANGED ? first_key_of(f.a, t.sequence, t.row0) / STEP : 0;
+    t.count = t.row0 / STEP + 1 - t.first; /* the last tile is the diagonal */
     return t;
 }
 
@@ -57,18 +58,18 @@ __device__ static void copy_tile_of(uint32_t to, const CUtensorMap *map, uint32_
         copy_box(to + panel * (STEP * LINE_BYTES), map, barrier, panel * 64, head, row, sequence);
 }
 
-template <int D>
+template <int D, bool RANGED>
 __device__ static void request_tiles(const struct forward &f, const CUtensorMap *map,
                                      const struct places<D> &s) {
-    struct task t = task_of(f);
+    struct task t = task_of<RANGED>(f);
     int key_head = f.a.heads + t.group, value_head = key_head + f.a.kv_heads;
     copy_tile_of<D>(s.q(), map, s.q_full(), t.head, t.row0, t.sequence);
     for (int n = 0; n < t.count; n++) {
-        int stage = n % STAGES, parity = n / STAGES - 1 & 1;
+        int stage = n % STAGES, parity = n / STAGES - 1 & 1, row = (t.first + n) * STEP;
         if (n >= STAGES) barrier_wait(s.k_empty(stage), parity);
-        copy_tile_of<D>(s.k(stage), map, s.k_full(stage), key_head, n * STEP, t.sequence);
+        copy_tile_of<D>(s.k(stage), map, s.k_full(stage), key_head, row, t.sequence);
         if (n >= STAGES) barrier_wait(s.v_empty(stage), parity);
-        copy_tile_of<D>(s.v(stage), map, s.v_full(stage), value_head, n * STEP, t.sequence);
+        copy_tile_of<D>(s.v(stage), map, s.v_full(stage), value_head, row, t.sequence);
     }
 }
 
@@ -93,7 +94,25 @@ __device__ static void mask(float (&s)[STEP / 8][4], int behind) {
             if (j * 8 + lane % 4 * 2 + i % 2 > row + i / 2 * 8) s[j][i] = -INFINITY;
 }
 
-/* Turns scores into probabilities under the new maximum; keep: the factor for earlier sums. */
+/* Keys before the first that a query sees. row, key: the warpgroup's first query, the tile's first
+ * key. */
+__device__ static void mask_before(float (&s)[STEP / 8][4], const struct attention &a, int sequence,
+                                   int row, int key) {
+    int lane = threadIdx.x % WARP, own = row + threadIdx.x / WARP % 4 * 16 + lane / 4;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int low = first_key_of(a, sequence, own + 8 * h) - key;
+#pragma unroll
+        for (int j = 0; j < STEP / 8; j++)
+#pragma unroll
+            for (int i = 2 * h; i < 2 * h + 2; i++)
+                if (j * 8 + lane % 4 * 2 + i % 2 < low) s[j][i] = -INFINITY;
+    }
+}
+
+/* Scores to probabilities under the new maximum; keep: the factor of earlier sums. RANGED: a row
+ * may have seen no key yet. */
+template <bool RANGED>
 __device__ static void softmax_step(float (&s)[STEP / 8][4], struct rows_so_far &r,
                                     float (&keep)[2], float scale_log2) {
 #pragma unroll
@@ -102,8 +121,8 @@ __device__ static void softmax_step(float (&s)[STEP / 8][4], struct rows_so_far 
 #pragma unroll
         for (int j = 0; j < STEP / 8; j++) top = fmaxf(top, fmaxf(s[j][2 * h], s[j][2 * h + 1]));
         top = quad_max(top);
-        float shift = top * scale_log2;
-        keep[h] = exp2_fast((r.max[h] - top) * scale_log2);
+        float base = RANGED && top == -INFINITY ? 0.0f : top, shift = base * scale_log2;
+        keep[h] = exp2_fast((r.max[h] - base) * scale_log2);
 #pragma unroll
         for (int j = 0; j < STEP / 8; j++)
 #pragma unroll
@@ -150,10 +169,12 @@ __device__ static void store_out(const struct forward &f, const float (&o)[D / 8
     warp_amax_into(f.amax, top);
 }
 
-template <int D>
+template <int D, bool RANGED>
 __device__ static void multiply(const struct forward &f, const struct places<D> &s) {
-    struct task t = task_of(f);
-    int warpgroup = threadIdx.x / WARPGROUP - 1;
+    struct task t = task_of<RANGED>(f);
+    int warpgroup = threadIdx.x / WARPGROUP - 1, row = t.row0 + warpgroup * 64, low = 0;
+    if constexpr (RANGED) /* the largest first key of the warpgroup's rows */
+        low = first_key_of(f.a, t.sequence, min((int64_t)row + 64, f.a.length) - 1);
     float scale_log2 = f.a.scale * LOG2_E, keep[2], x[STEP / 8][4], o[D / 8][4] = {};
     uint32_t left[STEP / 16][4];
     struct rows_so_far r = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f } };
@@ -171,7 +192,8 @@ __device__ static void multiply(const struct forward &f, const struct places<D> 
     wgmma_hold(x);
     if (signals) barrier_arrive(s.k_empty(0));
     if (t.count == 1) mask(x, warpgroup * 64);
-    softmax_step(x, r, keep, scale_log2);
+    if (RANGED && t.first * STEP < low) mask_before(x, f.a, t.sequence, row, t.first * STEP);
+    softmax_step<RANGED>(x, r, keep, scale_log2);
     pack_left(left, x);
     for (int n = 1; n < t.count; n++) {
         int stage = n % STAGES, before = (n - 1) % STAGES;
@@ -190,7 +212,9 @@ __device__ static void multiply(const struct forward &f, const struct places<D> 
         wgmma_hold(x);
         if (signals) barrier_arrive(s.k_empty(stage));
         if (n + 1 == t.count) mask(x, warpgroup * 64);
-        softmax_step(x, r, keep, scale_log2);
+        if (RANGED && (t.first + n) * STEP < low)
+            mask_before(x, f.a, t.sequence, row, (t.first + n) * STEP);
+        softmax_step<RANGED>(x, r, keep, scale_log2);
         wgmma_wait<0>();
         wgmma_hold(o);
         if (signals) barrier_arrive(s.v_empty(before));
@@ -205,11 +229,11 @@ __device__ static void multiply(const struct forward &f, const struct places<D> 
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_hold(o);
-    store_out<D>(f, o, r, t.sequence, t.head, t.row0 + warpgroup * 64);
+    store_out<D>(f, o, r, t.sequence, t.head, row);
 }
 
-/* Grid: x over query tiles, last first since they have most keys; y heads; z sequences. */
-template <int D>
+/* Grid: x over query tiles, last first since they see most keys; y heads; z sequences. */
+template <int D, bool RANGED>
 __global__ void __launch_bounds__(THREADS, 1)
     hopper_fwd_kernel(struct forward f, const __grid_constant__ CUtensorMap map) {
     extern __shared__ char memory[];
@@ -222,28 +246,39 @@ __global__ void __launch_bounds__(THREADS, 1)
     barriers_ready();
     if (threadIdx.x < WARPGROUP) {
         registers_down<24>();
-        if (threadIdx.x == 0) request_tiles<D>(f, &map, s);
+        if (threadIdx.x == 0) request_tiles<D, RANGED>(f, &map, s);
     } else {
         registers_up<240>();
-        multiply<D>(f, s);
+        multiply<D, RANGED>(f, s);
     }
 }
 
 #else
 
-template <int D> __global__ void
+template <int D, bool RANGED> __global__ void
 hopper_fwd_kernel(struct forward f, const __grid_constant__ CUtensorMap map) {}
 
 #endif
 
-enum status hopper_attention_fwd_open(struct err *e) {
-    CUDA_TRY(e, cudaFuncSetAttribute(hopper_fwd_kernel<64>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     tiles<64>::BYTES));
-    CUDA_TRY(e, cudaFuncSetAttribute(hopper_fwd_kernel<128>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     tiles<128>::BYTES));
+template <int D, bool RANGED> static enum status open_kernel(struct err *e) {
+    CUDA_TRY(e, cudaFuncSetAttribute(hopper_fwd_kernel<D, RANGED>,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, tiles<D>::BYTES));
     return OK;
+}
+
+enum status hopper_attention_fwd_open(struct err *e) {
+    TRY((open_kernel<64, false>(e)));
+    TRY((open_kernel<64, true>(e)));
+    TRY((open_kernel<128, false>(e)));
+    return open_kernel<128, true>(e);
+}
+
+template <int D>
+static void launch(const struct forward &f, const CUtensorMap &map, cudaStream_t stream) {
+    const struct attention *a = &f.a;
+    dim3 grid((unsigned)ceil_div(a->length, OWN), (unsigned)a->heads, (unsigned)a->batch);
+    auto kernel = a->first_key ? hopper_fwd_kernel<D, true> : hopper_fwd_kernel<D, false>;
+    kernel<<<grid, THREADS, tiles<D>::BYTES, stream>>>(f, map);
 }
 
 enum status hopper_attention_fwd(const struct forward *f, cudaStream_t stream, struct err *e) {
@@ -251,10 +286,7 @@ enum status hopper_attention_fwd(const struct forward *f, cudaStream_t stream, s
     CUtensorMap map;
     TRY(hopper_map(&map, a->qkv, a->batch, a->length, a->heads + 2 * a->kv_heads, a->head_dim,
                    a->width, STEP, e));
-    dim3 grid((unsigned)ceil_div(a->length, OWN), (unsigned)a->heads, (unsigned)a->batch);
-    if (a->head_dim == 64)
-        hopper_fwd_kernel<64><<<grid, THREADS, tiles<64>::BYTES, stream>>>(*f, map);
-    else
-        hopper_fwd_kernel<128><<<grid, THREADS, tiles<128>::BYTES, stream>>>(*f, map);
+    if (a->head_dim == 64) launch<64>(*f, map, stream);
+    else launch<128>(*f, map, stream);
     return OK;
 }

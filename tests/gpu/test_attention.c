@@ -33,18 +33,58 @@ static int close_pair(void **state) {
     return 0;
 }
 
-static const struct { int64_t batch, length, heads, kv_heads, dim; bool is_short; } CASES[] = {
-    { 1, 1, 1, 1, 16, 0 },     { 2, 64, 2, 2, 32, 0 },   { 1, 65, 4, 1, 64, 0 },
-    { 2, 127, 6, 2, 128, 0 },  { 1, 128, 3, 3, 128, 0 }, { 1, 300, 4, 2, 64, 1 },
-    { 3, 200, 2, 1, 32, 1 },   { 1, 513, 8, 2, 128, 0 }, { 2, 90, 5, 5, 16, 1 },
-    { 1, 1000, 2, 2, 64, 0 },  { 2, 4, 2, 1, 64, 0 },    { 1, 260, 8, 1, 128, 0 },
-    { 1, 1156, 8, 2, 128, 0 }, { 2, 640, 4, 4, 64, 0 },  { 1, 1540, 8, 1, 64, 0 },
-    { 1, 772, 3, 3, 128, 0 },  { 2, 200, 4, 2, 128, 1 },
+/* Which keys a query sees: those of its document, of up to `most` tokens; of its last `window`
+ * ones; 0: all up to itself. */
+struct sight { int64_t most, window; };
+
+/* The decisions are told apart by the shape: no two rows have the same. */
+static const struct {
+    int64_t batch, length, heads, kv_heads, dim;
+    bool is_short;
+    struct sight sight;
+} CASES[] = {
+    { 1, 1, 1, 1, 16, 0, { 0, 0 } },      { 2, 64, 2, 2, 32, 0, { 0, 0 } },
+    { 1, 65, 4, 1, 64, 0, { 0, 0 } },     { 2, 127, 6, 2, 128, 0, { 0, 0 } },
+    { 1, 128, 3, 3, 128, 0, { 0, 0 } },   { 1, 300, 4, 2, 64, 1, { 0, 0 } },
+    { 3, 200, 2, 1, 32, 1, { 0, 0 } },    { 1, 513, 8, 2, 128, 0, { 0, 0 } },
+    { 2, 90, 5, 5, 16, 1, { 0, 0 } },     { 1, 1000, 2, 2, 64, 0, { 0, 0 } },
+    { 2, 4, 2, 1, 64, 0, { 0, 0 } },      { 1, 260, 8, 1, 128, 0, { 0, 0 } },
+    { 1, 1156, 8, 2, 128, 0, { 0, 0 } },  { 2, 640, 4, 4, 64, 0, { 0, 0 } },
+    { 1, 1540, 8, 1, 64, 0, { 0, 0 } },   { 1, 772, 3, 3, 128, 0, { 0, 0 } },
+    { 2, 200, 4, 2, 128, 1, { 0, 0 } },
+    /* documents shorter and longer than a tile, of one token; windows; both */
+    { 2, 210, 4, 2, 128, 1, { 40, 0 } },  { 2, 310, 4, 2, 64, 1, { 150, 0 } },
+    { 2, 220, 4, 2, 32, 1, { 90, 0 } },   { 1, 150, 2, 2, 64, 0, { 1, 0 } },
+    { 1, 150, 2, 2, 16, 0, { 1, 0 } },    { 2, 1540, 8, 2, 128, 0, { 700, 0 } },
+    { 2, 1541, 8, 2, 64, 0, { 700, 0 } }, { 1, 1000, 4, 4, 128, 0, { 0, 100 } },
+    { 1, 1001, 4, 4, 64, 0, { 0, 256 } }, { 1, 900, 6, 3, 64, 0, { 300, 37 } },
+    { 1, 901, 6, 3, 128, 0, { 300, 37 } },
 };
 enum { CASES_COUNT = sizeof CASES / sizeof *CASES };
 
-/* Checks every row of `dim` numbers alone: within ROW_MAX, relative to it and a mean row
- * together. */
+static bool is_ranged(struct sight s) { return s.most || s.window; }
+
+/* first_key [n,t], by a hash of the position. */
+static struct twin first_key_of(int64_t n, int64_t t, struct sight sight) {
+    struct twin x = pair_tensor(p, DTYPE_I32, n, t, 1, 1);
+    int32_t *first = test_malloc((size_t)(n * t) * 4);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t begin = 0, end = sight.most ? 0 : t;
+        for (int64_t at = 0; at < t; at++) {
+            if (at == end) {
+                begin = at;
+                end += 1 + (at * 7919 + i * 104729 + 3) % sight.most;
+            }
+            int64_t least = sight.window ? at - sight.window + 1 : 0;
+            first[i * t + at] = (int32_t)(begin > least ? begin : least);
+        }
+    }
+    pair_set(p, &x, first, n * t * 4);
+    test_free(first);
+    return x;
+}
+
+/* Every row of `dim` numbers alone: within ROW_MAX of itself and a mean row together. */
 static void rows_near(const char *what, const struct twin *x, int64_t dim) {
     int64_t n = tensor_count(&x->side[CPU]), rows = n / dim;
     const uint16_t *want = x->side[CPU].data;
@@ -162,20 +202,24 @@ static bool one_case(size_t i, const char *forward, const char *backward) {
     struct twin d_o = pair_tensor(p, DTYPE_BF16, n * t, h * d, 1, 1);
     struct twin lse = pair_tensor(p, DTYPE_F32, n, h, t, 1);
     struct twin delta = pair_tensor(p, DTYPE_F32, n, h, t, 1);
+    struct twin first = first_key_of(n, t, CASES[i].sight);
+    bool ranged = is_ranged(CASES[i].sight);
     struct twin_sink o;
     pair_sink(p, &o, n * t, h * d, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE,
               (struct quant_rule){ QUANT_TE, 0, false }, false);
     pair_fill(p, &qkv, 31 + i, 2, 0.5f);
     pair_fill(p, &d_o, 32 + i, 2, 0.5f);
     if (p->ops[GPU]->attention_fwd(p->b[GPU], LANE_COMPUTE, &(struct attention_fwd_args){
-            .o = &o.side[GPU], .lse = &lse.side[GPU], .qkv = &qkv.side[GPU], .heads = h,
+            .o = &o.side[GPU], .lse = &lse.side[GPU], .qkv = &qkv.side[GPU],
+            .first_key = ranged ? &first.side[GPU] : NULL, .heads = h,
             .kv_heads = g }, &p->e) == ERR_DEVICE &&
         strstr(p->e.text, "is not what this cuDNN offers")) {
         pair_clear(p);
         return false;
     }
     ON_BOTH(p, ops->attention_fwd(b, LANE_COMPUTE, &(struct attention_fwd_args){
-            .o = S(o), .lse = S(lse), .qkv = S(qkv), .heads = h, .kv_heads = g }, e));
+            .o = S(o), .lse = S(lse), .qkv = S(qkv), .first_key = ranged ? S(first) : NULL,
+            .heads = h, .kv_heads = g }, e));
     int rounds = only_short ? 2 : ROUNDS;
     for (int round = 0; round < rounds; round++) {
         d_qkv[round] = gradients_of(n * t, all * d);
@@ -184,7 +228,8 @@ static bool one_case(size_t i, const char *forward, const char *backward) {
             if ((s == GPU || round == 0) &&
                 (p->ops[s]->attention_bwd(p->b[s], LANE_COMPUTE, &(struct attention_bwd_args){
                     .d_qkv = &to, .delta = S(delta), .d_o = S(d_o), .o = S(o.value), .qkv = S(qkv),
-                    .lse = S(lse), .heads = h, .kv_heads = g }, &p->e) != OK ||
+                    .lse = S(lse), .first_key = ranged ? S(first) : NULL, .heads = h,
+                    .kv_heads = g }, &p->e) != OK ||
                  p->ops[s]->sync(p->b[s], &p->e) != OK))
                 fail_msg("attention_bwd: %s", p->e.text);
         }
@@ -255,7 +300,8 @@ static bool has_cudnn(void) {
 }
 
 static bool may_have_plan(size_t i) {
-    return is_wanted(i) && CASES[i].dim >= 64 && CASES[i].length >= 256;
+    return is_wanted(i) && CASES[i].dim >= 64 && CASES[i].length >= 256 &&
+           !is_ranged(CASES[i].sight);
 }
 
 /* Returns how many cases, not yet `done`, this plan served. The table must not change: nothing is
@@ -297,9 +343,12 @@ static void on_cudnn(void **state) {
 }
 
 /* One sequence and key/value head with more tiles of keys than an H200 has multiprocessors: a block
- * then has one tile. The first tile is the short one. */
-struct long_case { int64_t length, heads, dim; };
-static const struct long_case LONG[] = { { 17024, 1, 128 }, { 24640, 4, 64 } };
+ * then has one tile. The first is the short one. */
+struct long_case { int64_t length, heads, dim; struct sight sight; };
+static const struct long_case LONG[] = {
+    { 17024, 1, 128, { 0, 0 } },       { 24640, 4, 64, { 0, 0 } },
+    { 17024, 1, 128, { 5000, 1000 } }, { 24640, 4, 64, { 9000, 0 } },
+};
 enum { LONGS = sizeof LONG / sizeof *LONG };
 
 static int64_t long_count(const struct long_case *c) { return c->length * (c->heads + 2) * c->dim; }
@@ -321,16 +370,18 @@ static uint16_t *long_gradients(const struct long_case *c, const char *caps, con
     struct twin o = pair_tensor(p, DTYPE_BF16, t, h * dim, 1, 1);
     struct twin lse = pair_tensor(p, DTYPE_F32, 1, h, t, 1);
     struct twin delta = pair_tensor(p, DTYPE_F32, 1, h, t, 1);
+    struct twin ranges = first_key_of(1, t, c->sight);
+    const struct tensor *first = is_ranged(c->sight) ? &ranges.side[GPU] : NULL;
     pair_fill(p, &qkv, 51, 2, 0.5f);
     pair_fill(p, &d_o, 52, 2, 0.5f);
     struct backend *b = p->b[GPU];
     struct sink to = sink_value(&o.side[GPU], NULL), into = sink_value(&d_qkv.side[GPU], NULL);
     if (b->ops->attention_fwd(b, 0, &(struct attention_fwd_args){
-            .o = &to, .lse = &lse.side[GPU], .qkv = &qkv.side[GPU], .heads = h,
-            .kv_heads = 1 }, &p->e) != OK ||
+            .o = &to, .lse = &lse.side[GPU], .qkv = &qkv.side[GPU], .first_key = first,
+            .heads = h, .kv_heads = 1 }, &p->e) != OK ||
         b->ops->attention_bwd(b, 0, &(struct attention_bwd_args){
             .d_qkv = &into, .delta = &delta.side[GPU], .d_o = &d_o.side[GPU], .o = &o.side[GPU],
-            .qkv = &qkv.side[GPU], .lse = &lse.side[GPU], .heads = h,
+            .qkv = &qkv.side[GPU], .lse = &lse.side[GPU], .first_key = first, .heads = h,
             .kv_heads = 1 }, &p->e) != OK ||
         b->ops->download(b, 0, host, d_qkv.side[GPU].data, bytes, &p->e) != OK ||
         (!*chosen && b->ops->choices_save(b, chosen, &p->e) != OK))
@@ -365,6 +416,45 @@ static void long_sequences(void **state) {
     }
 }
 
+/* first_key 0 everywhere gives the bits of a call without it, by our own kernels: cuDNN serves no
+ * sequence this short. `caps`: the device to be, or NULL. */
+static void whole_window(const char *caps, int64_t dim) {
+    enum { N = 2, T = 250, HEADS = 4, KV = 2, ALL = HEADS + 2 * KV };
+    const struct sight all = { 0, T };
+    struct twin got[2][3];
+    p = pair_open();
+    if (caps && p->ops[GPU]->pretend(p->b[GPU], caps, &p->e) != OK) fail_msg("%s", p->e.text);
+    struct twin qkv = pair_tensor(p, DTYPE_BF16, N, T, ALL, dim);
+    struct twin d_o = pair_tensor(p, DTYPE_BF16, N * T, HEADS * dim, 1, 1);
+    struct twin delta = pair_tensor(p, DTYPE_F32, N, HEADS, T, 1);
+    struct twin first = first_key_of(N, T, all);
+    pair_fill(p, &qkv, 61, 2, 0.5f);
+    pair_fill(p, &d_o, 62, 2, 0.5f);
+    for (int ranged = 0; ranged < 2; ranged++) {
+        struct twin *to = got[ranged];
+        to[0] = pair_tensor(p, DTYPE_BF16, N * T, HEADS * dim, 1, 1);
+        to[1] = pair_tensor(p, DTYPE_F32, N, HEADS, T, 1);
+        to[2] = pair_tensor(p, DTYPE_BF16, N * T, ALL * dim, 1, 1);
+        ON_GPU(p, ops->attention_fwd(b, LANE_COMPUTE, &(struct attention_fwd_args){
+                .o = &(struct sink){ .value = S(to[0]), .keep_value = true }, .lse = S(to[1]),
+                .qkv = S(qkv), .first_key = ranged ? S(first) : NULL, .heads = HEADS,
+                .kv_heads = KV }, e));
+        ON_GPU(p, ops->attention_bwd(b, LANE_COMPUTE, &(struct attention_bwd_args){
+                .d_qkv = &(struct sink){ .value = S(to[2]), .keep_value = true },
+                .delta = S(delta), .d_o = S(d_o), .o = S(to[0]), .qkv = S(qkv), .lse = S(to[1]),
+                .first_key = ranged ? S(first) : NULL, .heads = HEADS, .kv_heads = KV }, e));
+    }
+    for (int i = 0; i < 3; i++) equal_on_gpu(&got[0][i].side[GPU], &got[1][i].side[GPU]);
+    close_pair(NULL);
+}
+
+static void whole_windows(void **state) {
+    for (int64_t dim = 16; dim <= 128; dim *= 2) {
+        whole_window("sm_121", dim);
+        if (dim >= 64) whole_window(NULL, dim);
+    }
+}
+
 int main(int argc, char **argv) {
     only_short = argc > 1 && !strcmp(argv[1], "short");
     const struct CMUnitTest tests[] = {
@@ -373,6 +463,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_teardown(on_wgmma, close_pair),
         cmocka_unit_test_teardown(on_cudnn, close_pair),
         cmocka_unit_test_teardown(long_sequences, close_pair),
+        cmocka_unit_test_teardown(whole_windows, close_pair),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(table);
