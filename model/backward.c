@@ -95,7 +95,7 @@ static enum status attention_bwd(struct transformer *t, int64_t l, const struct 
     struct sink d_heads = between ? sink_value(&t->d_qkv, NULL) : d_qkv;
     struct attention_bwd_args attention = {
         .d_qkv = &d_heads, .delta = &delta, .d_o = &t->d_o, .o = &out->x.value, .qkv = &heads,
-        .lse = &lse, .heads = c->heads, .kv_heads = c->kv_heads,
+        .lse = &lse, .first_key = first_key_of(t), .heads = c->heads, .kv_heads = c->kv_heads,
     };
     TRY(ops->attention_bwd(t->b, LANE_COMPUTE, &attention, e));
     if (between) TRY(queries_and_keys_bwd(t, layer, &d_qkv, e));

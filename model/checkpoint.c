@@ -96,18 +96,24 @@ static json_t *rope_meaning(const struct model_config *c) {
 static json_t *meaning(const struct trainer *t, const char *recipe) {
     static const char *const STATE[] = { "f32", "bf16", "8bit" };
     const struct model_config *c = &t->model;
-    return json_pack("{sI sI sI sI sI sI sI sI sb sb sb ss ss sf so sI ss ss sb}",
-                     "vocab", (json_int_t)c->vocab, "seq_len", (json_int_t)c->seq_len,
-                     "layers", (json_int_t)c->layers, "width", (json_int_t)c->width,
-                     "heads", (json_int_t)c->heads, "kv_heads", (json_int_t)c->kv_heads,
-                     "head_dim", (json_int_t)c->head_dim, "ffn", (json_int_t)c->ffn,
-                     "tied", c->tied, "bias", c->bias, "qk_norm", c->qk_norm,
-                     "norm", c->norm == NORM_RMS ? "rmsnorm" : "layernorm",
-                     "activation", c->activation == ACTIVATION_SWIGLU ? "swiglu" : "gelu",
-                     "norm_eps", c->norm_eps, "rope", rope_meaning(c),
-                     "seed", (json_int_t)t->options.seed, "recipe_sha256", recipe,
-                     "optimizer_state", STATE[t->options.optimizer.state],
-                     "master", t->params.options.master);
+    json_t *all = json_pack("{sI sI sI sI sI sI sI sI sb sb sb ss ss sf so sI ss ss sb}",
+                            "vocab", (json_int_t)c->vocab, "seq_len", (json_int_t)c->seq_len,
+                            "layers", (json_int_t)c->layers, "width", (json_int_t)c->width,
+                            "heads", (json_int_t)c->heads, "kv_heads", (json_int_t)c->kv_heads,
+                            "head_dim", (json_int_t)c->head_dim, "ffn", (json_int_t)c->ffn,
+                            "tied", c->tied, "bias", c->bias, "qk_norm", c->qk_norm,
+                            "norm", c->norm == NORM_RMS ? "rmsnorm" : "layernorm",
+                            "activation", c->activation == ACTIVATION_SWIGLU ? "swiglu" : "gelu",
+                            "norm_eps", c->norm_eps, "rope", rope_meaning(c),
+                            "seed", (json_int_t)t->options.seed, "recipe_sha256", recipe,
+                            "optimizer_state", STATE[t->options.optimizer.state],
+                            "master", t->params.options.master);
+    /* Without a window there is no key, as in checkpoints from before there were windows. */
+    if (all && c->window && json_object_set_new(all, "window", json_integer(c->window)) != 0) {
+        json_decref(all);
+        return NULL;
+    }
+    return all;
 }
 
 /* ---- writing ---- */
@@ -268,12 +274,16 @@ static enum status check_meaning(const struct trainer *t, const json_t *root, co
     TRY(recipe_sha256(&t->recipe, recipe, e));
     json_t *wanted = meaning(t, recipe), *found = json_object_get(root, "meaning");
     if (!wanted) return FAIL(e, ERR_MEMORY, "no host memory to compare a checkpoint");
+    long long window = json_integer_value(json_object_get(found, "window"));
     enum status st = OK;
+    if (window != t->model.window)
+        st = FAIL(e, ERR_CONFIG, "%s was made with window %lld, this run has %lld (0: none)", path,
+                  window, (long long)t->model.window);
     const char *key;
     json_t *value;
     json_object_foreach(wanted, key, value) {
         json_t *other = json_object_get(found, key);
-        if (json_equal(value, other)) continue;
+        if (st != OK || json_equal(value, other)) continue;
         char *a = json_dump_text(value, JSON_ENCODE_ANY);
         char *b = other ? json_dump_text(other, JSON_ENCODE_ANY) : NULL;
         st = FAIL(e, ERR_CONFIG, "%s was made with %s %s, this run has %s", path, key,

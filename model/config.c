@@ -57,6 +57,7 @@ enum status model_config_check(const struct model_config *c, struct err *e) {
     if (!(c->init_std > 0 && c->init_std < 10))
         return FAIL(e, ERR_CONFIG, "model.init_std is %g; it must be between 0 and 10",
                     c->init_std);
+    if (c->window) TRY(positive("window", c->window, e));
     if (c->positions == POSITION_ROPE) TRY(check_rope(c, e));
     return OK;
 }
@@ -99,7 +100,9 @@ int64_t model_parameter_count(const struct model_config *c) {
 double model_flops_per_token(const struct model_config *c) {
     double weights = (double)c->layers * (double)layer_gemm_elements(c, false) +
                      (double)c->vocab * (double)c->width;
-    double attention = 12.0 * (double)c->layers * (double)c->heads * (double)c->head_dim *
-                       (double)c->seq_len / 2;
+    double length = (double)c->seq_len;
+    double window = model_has_window(c) ? (double)c->window : length;
+    double keys = window - window * window / (2 * length); /* that a query sees, on average */
+    double attention = 12.0 * (double)c->layers * (double)c->heads * (double)c->head_dim * keys;
     return 6 * weights + attention;
 }

@@ -25,6 +25,7 @@ struct model_config {
     struct rope_config rope;
     double norm_eps, init_std;
     bool qk_norm, bias, tied;
+    int64_t window; /* a query sees the last `window` keys, its own included; 0: all before it */
 };
 
 /* Allocated vocabulary rows. They are padded so that FP8 head GEMMs are legal on every device, and
@@ -54,6 +55,10 @@ static inline struct head_rows model_head_rows(int64_t vocab, int64_t rows, int6
     if (h.each > rows) h.each = rows;
     h.last = rows - (rows - 1) / h.each * h.each;
     return h;
+}
+/* Whether the window hides any key. */
+static inline bool model_has_window(const struct model_config *c) {
+    return c->window > 0 && c->window < c->seq_len;
 }
 static inline int64_t model_qkv_width(const struct model_config *c) {
     return (c->heads + 2 * c->kv_heads) * c->head_dim;

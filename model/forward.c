@@ -51,7 +51,8 @@ enum status layer_attention(struct transformer *t, int64_t l, enum pass pass, st
     struct tensor heads = heads_view(t, &layer->qkv);
     struct tensor lse = tensor_make(layer->lse.data, DTYPE_F32, t->batch, c->heads, c->seq_len, 1);
     struct attention_fwd_args attention = {
-        .o = &o, .lse = &lse, .qkv = &heads, .heads = c->heads, .kv_heads = c->kv_heads,
+        .o = &o, .lse = &lse, .qkv = &heads, .first_key = first_key_of(t), .heads = c->heads,
+        .kv_heads = c->kv_heads,
     };
     TRY(ops->attention_fwd(t->b, LANE_COMPUTE, &attention, e));
     TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &o, e));

@@ -4,6 +4,7 @@
 
 #include "kernels/exactmath.h"
 #include "model/transformer.h"
+#include "model/window.h"
 
 /* ---- structure ---- */
 
@@ -262,6 +263,8 @@ static void layout_workspace(struct transformer *t, struct memory *m) {
     memory_reserve(m, MEMORY_STATE, "scalars", 4, &t->grad_scale.data);
     if (c->positions == POSITION_ROPE)
         reserve_act(&t->rope, m, MEMORY_STATE, "rope table", DTYPE_F32, c->seq_len, c->head_dim);
+    if (model_has_window(c))
+        reserve_act(&t->first_key, m, MEMORY_STATE, "first keys", DTYPE_I32, t->batch, c->seq_len);
 }
 
 void transformer_layout(struct transformer *t, struct memory *m, struct slots *slots) {
@@ -340,5 +343,6 @@ enum status transformer_start(struct transformer *t, struct backend *b, struct s
         }
     operand_bind(&t->normed, slots);
     for (int64_t i = 0; i < t->chunk_count; i++) bind_chunk(t, &t->chunk[i]);
-    return t->rope.data ? upload_rope(t, e) : OK;
+    if (t->rope.data) TRY(upload_rope(t, e));
+    return t->first_key.data ? window_upload(b, &t->first_key, t->config.window, e) : OK;
 }

@@ -63,6 +63,7 @@ struct transformer {
     struct linear head;    /* each chunk has its own operands */
     struct head_chunk *chunk; /* owned */
     struct tensor rope;       /* [T,D] f32, data NULL with learned positions */
+    struct tensor first_key;  /* [B,T] i32, data NULL without a window */
     struct tensor tokens, targets, losses; /* [R] i32, i32, f32 */
     struct tensor grad_scale; /* [1] f32: 1 / tokens of the global batch */
     struct tensor logits;     /* [chunk,Vp] act */
@@ -88,7 +89,8 @@ NODISCARD enum status transformer_init(struct transformer *t, const struct model
 int transformer_slots_max(const struct transformer *t, const struct params *p);
 /* Plans every buffer and adds the forward and backward slots. Call params_layout before. */
 void transformer_layout(struct transformer *t, struct memory *m, struct slots *slots);
-/* After allocation and slots_start: sets addresses of views, fills the RoPE table. */
+/* After allocation and slots_start: sets addresses of views, fills the RoPE table and
+ * first_key. */
 NODISCARD enum status transformer_start(struct transformer *t, struct backend *b,
                                         struct slots *slots, struct exchange *exchange,
                                         struct err *e);
@@ -119,6 +121,10 @@ NODISCARD enum status norm_bwd(struct transformer *t, const struct norm *n, cons
 
 static inline const struct tensor *bias_value(const struct linear *l) {
     return l->bias ? &l->bias->weight.value : NULL;
+}
+/* What attention takes as first_key. */
+static inline const struct tensor *first_key_of(const struct transformer *t) {
+    return t->first_key.data ? &t->first_key : NULL;
 }
 /* [R, (H+2G)D] as the 4-D view that attention reads. */
 static inline struct tensor heads_view(const struct transformer *t, const struct tensor *qkv) {

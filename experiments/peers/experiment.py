@@ -72,7 +72,7 @@ STEP = {"train.recompute": "none", "train.optimizer.kind": "adamw",
 PYTORCH = Known("PyTorch's programs", {
     "model.norm": "rmsnorm", "model.activation": "swiglu", "model.positions": "rope",
     "model.rope.scaling": None, "model.bias": False, "model.tied": False, "model.qk_norm": False,
-    **STEP})
+    "model.window": None, **STEP})
 ANOTHER = Known("the peer", {})  # a program that itself rejects what it cannot train
 PRECISIONS = {  # optimizer.master, optimizer.state, grad_dtype -> f32 masters?
     ("none", "bf16", "bf16"): False,
@@ -82,7 +82,7 @@ PRECISIONS = {  # optimizer.master, optimizer.state, grad_dtype -> f32 masters?
 
 def lookup(config, key):
     for part in key.split("."):
-        config = config[part] if config else None
+        config = config.get(part) if config else None
     return config
 
 

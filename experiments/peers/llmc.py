@@ -31,7 +31,7 @@ GPT2_124M = Known("llmc.py", {
     "model.layers": 12, "model.width": 768, "model.heads": 12, "model.kv_heads": 12,
     "model.head_dim": 64, "model.ffn": 3072, "model.vocab": 50257, "model.seq_len": 1024,
     "model.norm": "layernorm", "model.activation": "gelu", "model.positions": "learned",
-    "model.bias": True, "model.tied": True, "model.qk_norm": False,
+    "model.bias": True, "model.tied": True, "model.qk_norm": False, "model.window": None,
     "train.optimizer.master": "none", "hardware.gpus": 1, **STEP})
 FUSIONS = (0, 1, 2)  # of GELU into the GEMM before it: none, forward, backward too
 # llmc/dataloader.h: a header of 256 i32 {magic, version, tokens}, then u16 tokens.

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "model/window.h"
+
 enum { SIDE_DEVICE = 8192, SIDE_CPU = 1024 };
 
 /* ---- GEMM -------------------------------------------------------------------------------------*/
@@ -53,14 +55,19 @@ struct attention_run {
     struct backend *b;
     const struct attention_shape *shape;
     struct tensor qkv, d_qkv, o, d_o, lse, delta;
+    struct tensor first_key; /* data NULL without a window */
     struct sink sink;
 };
+
+static const struct tensor *first_key_of(const struct attention_run *r) {
+    return r->first_key.data ? &r->first_key : NULL;
+}
 
 static enum status run_forward(void *context, struct err *e) {
     struct attention_run *r = context;
     return r->b->ops->attention_fwd(r->b, LANE_COMPUTE, &(struct attention_fwd_args){
-            .o = &r->sink, .lse = &r->lse, .qkv = &r->qkv, .heads = r->shape->heads,
-            .kv_heads = r->shape->kv_heads }, e);
+            .o = &r->sink, .lse = &r->lse, .qkv = &r->qkv, .first_key = first_key_of(r),
+            .heads = r->shape->heads, .kv_heads = r->shape->kv_heads }, e);
 }
 
 static enum status run_backward(void *context, struct err *e) {
@@ -68,7 +75,8 @@ static enum status run_backward(void *context, struct err *e) {
     struct sink d_qkv = sink_value(&r->d_qkv, NULL);
     return r->b->ops->attention_bwd(r->b, LANE_COMPUTE, &(struct attention_bwd_args){
             .d_qkv = &d_qkv, .delta = &r->delta, .d_o = &r->d_o, .o = &r->o, .qkv = &r->qkv,
-            .lse = &r->lse, .heads = r->shape->heads, .kv_heads = r->shape->kv_heads }, e);
+            .lse = &r->lse, .first_key = first_key_of(r), .heads = r->shape->heads,
+            .kv_heads = r->shape->kv_heads }, e);
 }
 
 static enum status attention_tensors(struct bench_memory *m, struct attention_run *r,
@@ -79,6 +87,10 @@ static enum status attention_tensors(struct bench_memory *m, struct attention_ru
     TRY(bench_tensor(m, &r->o, s->act, rows, s->heads * s->head_dim, 1, 1, e));
     TRY(bench_tensor(m, &r->lse, DTYPE_F32, s->batch, s->heads, s->seq_len, 1, e));
     r->sink = sink_value(&r->o, NULL);
+    if (s->window) {
+        TRY(bench_tensor(m, &r->first_key, DTYPE_I32, s->batch, s->seq_len, 1, 1, e));
+        TRY(window_upload(r->b, &r->first_key, s->window, e));
+    }
     TRY(run_forward(r, e)); /* backward reads lse, which forward writes */
     if (!s->backward) return OK;
     TRY(bench_tensor(m, &r->d_qkv, s->act, s->batch, s->seq_len, all, s->head_dim, e));

@@ -142,6 +142,8 @@ static enum status measure(struct backend *b, struct run_options *run,
     mfu_of_device(&out->mfu, run, out->device.name, cc, 1);
     out->model_flop = out->mfu.flop_per_token * (double)out->tokens;
     b->ops->graph_drop(b); /* graphs hold addresses of the trainer's memory */
+    for (int i = 0; i < out->record.attention_count && model_has_window(&run->model); i++)
+        out->record.attention[i].window = run->model.window;
     TRY(ceilings(b, out, e));
     step_lower_ceilings(out);
     return OK;

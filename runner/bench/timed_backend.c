@@ -38,8 +38,9 @@ double gemm_flop(const struct gemm_shape *s) {
 }
 
 double attention_flop(const struct attention_shape *s) {
-    double length = (double)s->seq_len;
-    double pairs = (double)s->batch * (double)s->heads * length * length / 2;
+    double length = (double)s->seq_len, window = s->window ? (double)s->window : length;
+    double keys = window - window * window / (2 * length); /* that a query sees, on average */
+    double pairs = (double)s->batch * (double)s->heads * length * keys;
     return (s->backward ? 5 : 2) * 2.0 * pairs * (double)s->head_dim;
 }
 

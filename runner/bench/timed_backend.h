@@ -34,6 +34,7 @@ struct gemm_shape {
 
 struct attention_shape {
     int64_t batch, seq_len, heads, kv_heads, head_dim;
+    int64_t window; /* keys that a query sees; 0: all before it. bench_step sets it */
     enum dtype act;
     bool backward;
 };

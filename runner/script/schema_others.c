@@ -68,6 +68,7 @@ const struct other_name SCHEMA_OTHERS[] = {
     { "rope_scaling", "model.rope.scaling" },
     { "rms_norm_eps", "model.norm_eps" },
     { "tie_word_embeddings", "model.tied" },
+    { "sliding_window", "model.window" },
     /* the rest */
     { "dataset", "data" },
     { "resume", RESUME },

@@ -142,6 +142,9 @@ static void shapes_and_their_operations(void **state) {
     /* Two products over half of the pairs forward, five backward. */
     assert_true(attention_flop(&forward) == 2 * 2.0 * (2 * 4 * 32 * 32 / 2) * 16);
     assert_true(backward.backward && attention_flop(&backward) == 2.5 * attention_flop(&forward));
+    struct attention_shape window = forward; /* the first 7 queries see fewer than 8 keys */
+    window.window = 8;
+    assert_true(attention_flop(&window) == 2 * 2.0 * (2 * 4 * (32 * 8 - 8 * 8 / 2)) * 16);
     timed_record_free(&r);
 }
 

@@ -126,6 +126,28 @@ static void a_configuration_is_complete(void **state) {
     resolution_destroy(&r);
 }
 
+/* A window stands in the configuration only if it is set. */
+static void a_window_is_absent_unless_set(void **state) {
+    (void)state;
+    static const char SOURCE[] =
+        "return experiment { name = 'a', model = { vocab = 256, seq_len = 64, layers = 2, width = "
+        "64, heads = 4, ffn = 96 }, recipe = bf16, data = synthetic, train = { steps = 10, "
+        "global_batch = 8 } }";
+    for (int set = 0; set < 2; set++) {
+        struct err e = { 0 };
+        struct resolution r;
+        struct run_options run;
+        resolve_text(SOURCE, false, set ? OVERRIDES("model.window=24") : NULL, &r);
+        json_t *config = json_loads(r.runs[0].config, 0, NULL);
+        assert_int_equal(strstr(r.runs[0].config, "window") != NULL, set);
+        assert_int_equal(options_read(config, &run, &e), OK);
+        assert_int_equal(run.model.window, set ? 24 : 0);
+        options_free(&run);
+        json_decref(config);
+        resolution_destroy(&r);
+    }
+}
+
 /* The value and the text of each default stand side by side in model/recipe_kinds.h. */
 static void a_bare_recipe_is_its_descriptors_defaults(void **state) {
     (void)state;
@@ -706,6 +728,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(key_order_and_spelling_change_no_byte),
         cmocka_unit_test(a_configuration_is_complete),
+        cmocka_unit_test(a_window_is_absent_unless_set),
         cmocka_unit_test(a_bare_recipe_is_its_descriptors_defaults),
         cmocka_unit_test(recipe_defaults_are_the_named_projects),
         cmocka_unit_test(a_matrix_expands_in_a_stable_order),

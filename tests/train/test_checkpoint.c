@@ -283,8 +283,9 @@ static void strangers_are_refused(void **state) {
         "width 64, this run has 48", "seed 1234, this run has 5", "recipe_sha256",
         "optimizer_state \"8bit\"", "norm \"rmsnorm\", this run has \"layernorm\"",
         "norm_eps", "rope {\"theta\": 10000.0}", "rope {\"theta\": 10000.0}",
+        "window 0, this run has 8",
     };
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 9; i++) {
         tiny_run_init(&r, i == 2 ? RECIPE_TENSORWISE : RECIPE_DELAYED, 8);
         if (i == 0) r.model.width = 48;
         if (i == 1) r.train.seed = 5;
@@ -295,6 +296,7 @@ static void strangers_are_refused(void **state) {
         if (i == 7)
             r.model.rope = (struct rope_config){ .theta = 10000, .factor = 8, .low_freq_factor = 1,
                                                  .high_freq_factor = 4, .original_seq_len = 32 };
+        if (i == 8) r.model.window = 8;
         r.train.optimizer.state = i == 3 ? STATE_F32 : STATE_8BIT;
         MUST(tiny_run_open(&r, E));
         MUST_FAIL(ERR_CONFIG, WORDS[i], checkpoint_load(r.trainer, info.path, &found, E));

@@ -81,6 +81,10 @@ static void impossible_models_are_refused(void **state) {
     c.rope.factor = 8;
     MUST_FAIL(ERR_CONFIG, "model.rope.scaling has factor 8", model_config_check(&c, E));
     c = tiny_model();
+    c.window = -1;
+    MUST_FAIL(ERR_CONFIG, "model.window is -1; it must be between 1 and 2^24",
+              model_config_check(&c, E));
+    c = tiny_model();
     c.norm_eps = NAN;
     MUST_FAIL(ERR_CONFIG, "model.norm_eps", model_config_check(&c, E));
 }

@@ -103,34 +103,40 @@ struct gradient_case {
     bool qk_norm, bias, tied;
     double rope_factor;
     enum recompute_kind recompute;
+    int64_t window;
 };
 
 #define RMS NORM_RMS, ACTIVATION_SWIGLU, POSITION_ROPE
 static const struct gradient_case CASES[] = {
-    /* name, norm, activation, positions, V, C, H, G, D, F, T, chunk, qk_norm, bias, tied, factor */
-    { "llama", RMS, 96, 48, 4, 2, 12, 80, 16, 0, false, false, false, 0, RECOMPUTE_NONE },
-    { "llama 3.1 rope", RMS, 96, 48, 4, 1, 12, 80, 16, 0, false, false, false, 8, RECOMPUTE_NONE },
-    { "multi-head", RMS, 96, 48, 4, 4, 12, 80, 16, 0, false, false, false, 0, RECOMPUTE_NONE },
-    { "QK-norm", RMS, 96, 48, 4, 2, 12, 80, 16, 0, true, false, false, 0, RECOMPUTE_NONE },
-    { "biases", RMS, 96, 48, 4, 2, 12, 80, 16, 0, true, true, false, 0, RECOMPUTE_NONE },
-    { "tied", RMS, 96, 48, 4, 2, 12, 80, 16, 0, false, false, true, 0, RECOMPUTE_NONE },
+    /* name, norm, activation, positions, V, C, H, G, D, F, T, chunk, qk_norm, bias, tied, factor,
+     * recompute, window */
+    { "llama", RMS, 96, 48, 4, 2, 12, 80, 16, 0, false, false, false, 0, RECOMPUTE_NONE, 0 },
+    { "llama 3.1 rope", RMS, 96, 48, 4, 1, 12, 80, 16, 0, false, false, false, 8, RECOMPUTE_NONE,
+      0 },
+    { "multi-head", RMS, 96, 48, 4, 4, 12, 80, 16, 0, false, false, false, 0, RECOMPUTE_NONE, 0 },
+    { "QK-norm", RMS, 96, 48, 4, 2, 12, 80, 16, 0, true, false, false, 0, RECOMPUTE_NONE, 0 },
+    { "biases", RMS, 96, 48, 4, 2, 12, 80, 16, 0, true, true, false, 0, RECOMPUTE_NONE, 0 },
+    { "tied", RMS, 96, 48, 4, 2, 12, 80, 16, 0, false, false, true, 0, RECOMPUTE_NONE, 0 },
     { "layernorm", NORM_LAYER, ACTIVATION_SWIGLU, POSITION_ROPE, 96, 48, 4, 2, 12, 80, 16, 0,
-      false, false, false, 0, RECOMPUTE_NONE },
+      false, false, false, 0, RECOMPUTE_NONE, 0 },
     { "layernorm, bias", NORM_LAYER, ACTIVATION_SWIGLU, POSITION_ROPE, 96, 48, 4, 2, 12, 80, 16, 0,
-      false, true, false, 0, RECOMPUTE_NONE },
+      false, true, false, 0, RECOMPUTE_NONE, 0 },
     { "gelu", NORM_RMS, ACTIVATION_GELU, POSITION_ROPE, 96, 48, 4, 2, 12, 80, 16, 0, false, false,
-      false, 0, RECOMPUTE_NONE },
+      false, 0, RECOMPUTE_NONE, 0 },
     { "learned positions", NORM_RMS, ACTIVATION_SWIGLU, POSITION_LEARNED, 96, 48, 4, 2, 12, 80, 16,
-      0, false, false, false, 0, RECOMPUTE_NONE },
+      0, false, false, false, 0, RECOMPUTE_NONE, 0 },
     { "QK-norm, no rope", NORM_RMS, ACTIVATION_SWIGLU, POSITION_LEARNED, 96, 48, 4, 2, 12, 80, 16,
-      0, true, false, false, 0, RECOMPUTE_NONE },
+      0, true, false, false, 0, RECOMPUTE_NONE, 0 },
     { "gpt-2", NORM_LAYER, ACTIVATION_GELU, POSITION_LEARNED, 131, 40, 2, 2, 20, 96, 15, 16, false,
-      true, true, 0, RECOMPUTE_NONE },
+      true, true, 0, RECOMPUTE_NONE, 0 },
     { "gpt-2, block", NORM_LAYER, ACTIVATION_GELU, POSITION_LEARNED, 131, 40, 2, 2, 20, 96, 15, 16,
-      false, true, true, 0, RECOMPUTE_BLOCK },
-    { "odd sizes", RMS, 77, 35, 5, 5, 6, 37, 11, 16, true, true, false, 0, RECOMPUTE_FFN },
+      false, true, true, 0, RECOMPUTE_BLOCK, 0 },
+    { "odd sizes", RMS, 77, 35, 5, 5, 6, 37, 11, 16, true, true, false, 0, RECOMPUTE_FFN, 0 },
     { "one head of one token", RMS, 50, 16, 1, 1, 8, 24, 1, 0, false, false, false, 0,
-      RECOMPUTE_BLOCK },
+      RECOMPUTE_BLOCK, 0 },
+    { "window", RMS, 96, 48, 4, 2, 12, 80, 16, 0, false, false, false, 0, RECOMPUTE_NONE, 5 },
+    { "window, block", NORM_LAYER, ACTIVATION_GELU, POSITION_LEARNED, 131, 40, 2, 2, 20, 96, 15, 16,
+      false, true, true, 0, RECOMPUTE_BLOCK, 1 },
 };
 
 static void open_case(struct tiny_run *r, const struct gradient_case *c) {
@@ -140,6 +146,7 @@ static void open_case(struct tiny_run *r, const struct gradient_case *c) {
         .kv_heads = c->kv_heads, .head_dim = c->head_dim, .ffn = c->ffn, .norm = c->norm,
         .activation = c->activation, .positions = c->positions, .norm_eps = 1e-5, .init_std = 0.15,
         .qk_norm = c->qk_norm, .bias = c->bias, .tied = c->tied,
+        .window = c->window,
         .rope = { .theta = 500, .factor = c->rope_factor, .low_freq_factor = 1,
                   .high_freq_factor = 4, .original_seq_len = 8 },
     };
@@ -168,7 +175,40 @@ static void gradients_agree(void **state) {
     }
 }
 
+/* The losses [T] of one sequence of 24 tokens in a model of two layers; `first` replaces its first
+ * token. */
+static void losses_of(int64_t window, int32_t first, float losses[24]) {
+    struct tiny_run r;
+    struct gradient_case c = CASES[0];
+    c.seq_len = 24;
+    c.window = window;
+    open_case(&r, &c);
+    put(&r, r.trainer->transformer.tokens.data, &first, 4);
+    loss_of(&r, false);
+    MUST(r.backend->ops->download(r.backend, LANE_COMPUTE, losses,
+                                  r.trainer->transformer.losses.data, 24 * 4, E));
+    tiny_run_close(&r);
+}
+
+/* Two layers with a window of 4 see the last 7 tokens, 3 before each layer's own. */
+static void a_window_hides_what_is_before_it(void **state) {
+    float with[2][24], without[2][24], wide[24];
+    for (int i = 0; i < 2; i++) {
+        losses_of(4, 3 + i, with[i]);
+        losses_of(0, 3 + i, without[i]);
+    }
+    for (int t = 0; t < 24; t++) {
+        assert_int_equal(with[0][t] != with[1][t], t < 7);
+        assert_true(without[0][t] != without[1][t]);
+        assert_int_equal(with[0][t] != without[0][t], t >= 4);
+    }
+    losses_of(24, 3, wide); /* as long as the sequence: hides nothing */
+    assert_memory_equal(wide, without[0], sizeof wide);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(gradients_agree) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_agree), cmocka_unit_test(a_window_hides_what_is_before_it),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
