@@ -1,9 +1,10 @@
 /* Times attention on a GPU with every kernel that can serve a shape: medians of several samples,
  * and products a second. Products are those of the causal half; a backward counts as 2.5 forwards.
  *
- *   bench_attention [WAY..]    chosen, wgmma or mma: only these
+ *   bench_attention [WAY..] [documents=N]    chosen, wgmma or mma limits it to these
  *
- * For "wgmma" the choice table names no cuDNN plans. For "mma" the backend takes another device's
+ * documents: each sequence holds N documents of equal length, and attention stays within them.
+ * For "wgmma" the choice table names no cuDNN plans; for "mma" the backend takes another device's
  * features. Each line names the kernel that served, and the reason if there was a choice. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,9 @@ struct bench {
     struct backend *b;
     const struct backend_ops *ops;
     struct tensor qkv, d_qkv, o, d_o, lse, delta, amax;
+    struct tensor first_key; /* with documents */
     struct shape s;
+    int documents; /* in a sequence; 0: none */
     struct err e;
 };
 
@@ -55,6 +58,16 @@ static struct tensor make(struct bench *t, enum dtype type, int64_t d0, int64_t 
     return x;
 }
 
+static void make_documents(struct bench *t) {
+    int64_t n = t->s.batch * t->s.length, each = ceil_div(t->s.length, t->documents);
+    int32_t *first = malloc((size_t)n * sizeof *first);
+    if (!first) exit(1);
+    for (int64_t i = 0; i < n; i++) first[i] = (int32_t)(i % t->s.length / each * each);
+    t->first_key = make(t, DTYPE_I32, t->s.batch, t->s.length, 1, 1);
+    need(t, t->ops->upload(t->b, LANE_COMPUTE, t->first_key.data, first, 4 * n, &t->e));
+    free(first);
+}
+
 static void make_all(struct bench *t) {
     const struct shape *s = &t->s;
     t->qkv = make(t, DTYPE_BF16, s->batch, s->length, s->heads + 2 * s->kv_heads, s->dim);
@@ -64,23 +77,27 @@ static void make_all(struct bench *t) {
     t->lse = make(t, DTYPE_F32, s->batch, s->heads, s->length, 1);
     t->delta = make(t, DTYPE_F32, s->batch, s->heads, s->length, 1);
     t->amax = make(t, DTYPE_U32, 1, 1, 1, 1);
+    if (t->documents) make_documents(t);
 }
 
 static void drop_all(struct bench *t) {
     struct tensor *x[] = { &t->qkv, &t->d_qkv, &t->o, &t->d_o, &t->lse, &t->delta, &t->amax };
     for (size_t i = 0; i < sizeof x / sizeof *x; i++) t->ops->memory_destroy(t->b, x[i]->data);
+    if (t->documents) t->ops->memory_destroy(t->b, t->first_key.data);
 }
 
 static void call(struct bench *t, bool backward) {
     struct sink o = sink_value(&t->o, &t->amax), d_qkv = sink_value(&t->d_qkv, &t->amax);
+    const struct tensor *first = t->documents ? &t->first_key : NULL;
     int64_t h = t->s.heads, g = t->s.kv_heads;
     if (backward)
         need(t, t->ops->attention_bwd(t->b, 0, &(struct attention_bwd_args){
                 .d_qkv = &d_qkv, .delta = &t->delta, .d_o = &t->d_o, .o = &t->o, .qkv = &t->qkv,
-                .lse = &t->lse, .heads = h, .kv_heads = g }, &t->e));
+                .lse = &t->lse, .first_key = first, .heads = h, .kv_heads = g }, &t->e));
     else
         need(t, t->ops->attention_fwd(t->b, 0, &(struct attention_fwd_args){
-                .o = &o, .lse = &t->lse, .qkv = &t->qkv, .heads = h, .kv_heads = g }, &t->e));
+                .o = &o, .lse = &t->lse, .qkv = &t->qkv, .first_key = first, .heads = h,
+                .kv_heads = g }, &t->e));
 }
 
 /* Microseconds for one of `calls` consecutive calls. */
@@ -115,6 +132,7 @@ static void measure(struct bench *t, bool backward) {
     const struct shape *s = &t->s;
     double us[SAMPLES], flop = 2.0 * (double)s->batch * (double)s->heads * (double)s->length *
                                (double)s->length * (double)s->dim * (backward ? 2.5 : 1.0);
+    if (t->documents) flop /= t->documents;
     sample(t, backward, 1);
     double once = sample(t, backward, 2);
     int calls = once < SAMPLE_US ? (int)(SAMPLE_US / once) : 1;
@@ -139,9 +157,16 @@ static void open_as(struct bench *t, const char *way, char *table) {
 
 int main(int argc, char **argv) {
     char *table = NULL;
+    int documents = 0, ways = 0;
+    for (int i = 1; i < argc; i++)
+        if (sscanf(argv[i], "documents=%d", &documents) != 1) ways++;
+    if (documents < 0) {
+        fprintf(stderr, "documents=%d: it must be 0 or more\n", documents);
+        return 2;
+    }
     for (int w = 0; w < WAYS; w++) {
-        struct bench t = { .e = { 0 } };
-        bool wanted = argc == 1;
+        struct bench t = { .documents = documents };
+        bool wanted = ways == 0;
         for (int i = 1; i < argc; i++) wanted = wanted || !strcmp(argv[i], WAY[w]);
         if (!wanted && w != 0) continue; /* the first table is needed: others are made from it */
         open_as(&t, WAY[w], table);
