@@ -131,9 +131,9 @@ struct backend_ops {
     /* ---- the operators ---- */
 #define OPERATOR(name, parameters, arguments) enum status (*name) OPERATOR_PARAMETERS parameters;
 #include "kernels/operators.inc"
-    /* Whether matmul would multiply these FP8 operands as they are, or widen them first: args as
-     * there, of views that need no data. The CPU, the reference of every mode, always multiplies
-     * them as they are. A device may have to measure to answer. */
+    /* Whether matmul would multiply these FP8 operands directly; otherwise it widens them first.
+     * args are as for matmul; the tensors need no data. The CPU always multiplies them directly. A
+     * device may have to measure to answer. */
     enum status (*matmul_native)(struct backend *b, const struct matmul_args *args, bool *native,
                                  struct err *e);
 
@@ -147,7 +147,7 @@ struct backend_ops {
     /* The i-th library; false after the last. Searches for libraries that are opened on demand. Not
      * inside a capture. The CPU has none. */
     bool (*library)(struct backend *b, int64_t i, struct library *out);
-    /* The i-th decision, in order of first use; false after the last. The CPU decides nothing. */
+    /* The i-th decision, in order of first use; false after the last. The CPU has none. */
     bool (*decision)(struct backend *b, int64_t i, struct decision *out);
     /* Writes the operators that the device may be running into out [size]: "qk_fwd,
      * attention_fwd or matmul layers.0.qkv fprop". False if none is running, or if the backend does
@@ -155,7 +155,7 @@ struct backend_ops {
      * from any one thread. The CPU runs operators in the call and always returns false. */
     bool (*under_way)(struct backend *b, char *out, size_t size);
     /* From now on the backend uses only features of a device of `architecture` ("sm_121") and
-     * emulates the others. To be called before any choice. ERR_UNSUPPORTED lists the
+     * emulates the others. Call it before any choice. ERR_UNSUPPORTED lists the
      * architectures. */
     enum status (*pretend)(struct backend *b, const char *architecture, struct err *e);
 };

@@ -45,7 +45,7 @@ struct comm_note {
     uint64_t lost; /* ranks whose links were down by then; written before gave_up */
 };
 
-/* One moment of a note that may be written meanwhile. */
+/* A copy of a note that the backend may be writing. */
 struct comm_state {
     struct comm_at at;
     uint64_t waits_for, lost;

@@ -1,9 +1,9 @@
 /* exp, log, pow, tanh, sin, cos with the same bits on every machine, compiler and thread count.
  *
- * Built from +, -, *, / and integer operations only, each of which IEEE 754 defines to the bit, and
- * compiled with -ffp-contract=off; the C library's differ between versions and architectures. Used
- * wherever a result depends on them: softmax, activations, schedules, bias correction, RoPE tables,
- * initialisation. Accuracy is tested against the C library: f32 functions within 2 ulp (sigmoid
+ * They use only +, -, *, / and integer operations, whose results IEEE 754 defines to the bit. The
+ * build uses -ffp-contract=off. The C library's functions differ between versions and
+ * architectures, so every result uses these instead: softmax, activations, schedules, bias
+ * correction, RoPE tables, initialisation. Accuracy is tested against the C library: f32 functions within 2 ulp (sigmoid
  * 2.5), f64 within 2 ulp over the ranges stated. NaN in, NaN out. */
 #ifndef FP8LAB_KERNELS_EXACTMATH_H
 #define FP8LAB_KERNELS_EXACTMATH_H

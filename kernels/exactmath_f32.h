@@ -1,7 +1,7 @@
 /* The f32 half of exactmath.h: inline, so that the operators' loops vectorise around them.
  *
- * One expression each, straight-line: special values are selected at the end, never branched on,
- * which lets a compiler run 4, 8 or 16 lanes with the bits of one. Polynomials are Taylor series
+ * Each function is straight-line code: special values are selected at the end, without branches. So
+ * a compiler can run 4, 8 or 16 lanes with the bits of one. Polynomials are Taylor series
  * (and one Pade fraction) cut where the next term is below a tenth of an ulp. Only +, -, *, /,
  * sqrt and integer operations; the build forbids contraction into fma. */
 #ifndef FP8LAB_KERNELS_EXACTMATH_F32_H

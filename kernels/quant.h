@@ -10,7 +10,8 @@
 extern "C" {
 #endif
 
-/* Where the projects disagree. All multiply by m, saturate, and store the factor s ~ 1/m.
+/* The constants by which the projects differ. All multiply by m, saturate, and store the factor
+ * s ~ 1/m.
  * max is the largest finite value of the code's format. */
 enum quant_constants {
     /* TransformerEngine: amax 0, infinite or NaN -> m = 1; else m = max/amax in f32 (infinite ->

@@ -1,5 +1,5 @@
-/* Counter-based randomness: a draw is a pure function of (seed, purpose, step, tensor, element), so
- * it is the same on every backend, for any sharding and thread count, and nothing has to be saved.
+/* Counter-based randomness: a draw is a pure function of (seed, purpose, step, tensor, element). So
+ * it is the same on every backend, for any sharding and thread count, and a run saves no state.
  *
  * The mixer is SplitMix64's finaliser (Steele, Lea, Flood 2014), applied once to the key and once
  * to key + golden*element: a Weyl sequence through a strong 64-bit mixer. */
@@ -13,11 +13,11 @@ extern "C" {
 #endif
 
 enum rng_purpose { /* the values are part of every draw */
-    RNG_INIT = 0,          /* weight initialisation; step 0 */
-    RNG_ROUND = 1,         /* stochastic rounding in AdamW: rng_round.h */
-    RNG_DATA_ORDER = 3,    /* which sequence comes when; step = part, tensor = epoch */
+    RNG_INIT = 0,           /* weight initialisation; step 0 */
+    RNG_ROUND = 1,          /* stochastic rounding in AdamW: rng_round.h */
+    RNG_DATA_ORDER = 3,     /* the order of sequences; step = part, tensor = epoch */
     RNG_DATA_SYNTHETIC = 4, /* synthetic tokens */
-    RNG_DOCUMENT_ORDER = 5 /* which document comes when; step = part, tensor = epoch */
+    RNG_DOCUMENT_ORDER = 5  /* the order of documents; step = part, tensor = epoch */
 };
 
 HOST_DEVICE static inline uint64_t rng_mix(uint64_t x) {
