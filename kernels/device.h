@@ -1,6 +1,6 @@
 /* What the CUDA backend knows of its devices without one: the architectures that it serves, and the
- * memory that it allocates beside the arenas of a plan. kernels/cuda/device.c implements this header;
- * both the program and the plugin link it. */
+ * memory that it allocates beside the arenas of a plan. kernels/cuda/device.c implements this
+ * header; both the program and the plugin link it. */
 #ifndef FP8LAB_KERNELS_DEVICE_H
 #define FP8LAB_KERNELS_DEVICE_H
 
@@ -41,8 +41,8 @@ struct device_work {
 struct device_item { const char *name; int64_t bytes; };
 enum { DEVICE_ITEMS_MAX = 10 };
 
-/* Fills item [DEVICE_ITEMS_MAX] with the memory of a device of compute capability `cc` (90 for 9.0),
- * as nvidia-smi reports it at the peak: context, scratch, and the buffers that exist while
+/* Fills item [DEVICE_ITEMS_MAX] with the memory of a device of compute capability `cc` (90 for
+ * 9.0), as nvidia-smi reports it at the peak: context, scratch, and the buffers that exist while
  * algorithms are timed before step 0 (less with a choice table). Returns the number of items. Names
  * are static storage; no item has 0 bytes. */
 int device_memory(int cc, const struct device_work *work,

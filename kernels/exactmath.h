@@ -3,8 +3,8 @@
  * They use only +, -, *, / and integer operations, whose results IEEE 754 defines to the bit. The
  * build uses -ffp-contract=off. The C library's functions differ between versions and
  * architectures, so every result uses these instead: softmax, activations, schedules, bias
- * correction, RoPE tables, initialisation. Accuracy is tested against the C library: f32 functions within 2 ulp (sigmoid
- * 2.5), f64 within 2 ulp over the ranges stated. NaN in, NaN out. */
+ * correction, RoPE tables, initialisation. Accuracy is tested against the C library: f32 functions
+ * within 2 ulp (sigmoid 2.5), f64 within 2 ulp over the ranges stated. NaN in, NaN out. */
 #ifndef FP8LAB_KERNELS_EXACTMATH_H
 #define FP8LAB_KERNELS_EXACTMATH_H
 

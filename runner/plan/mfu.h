@@ -2,9 +2,9 @@
  * in the same time. Relative to the data sheet's dense peak, and to a large GEMM measured here.
  *
  * FLOP of a token, forward and backward: 6 for each weight of a GEMM (the padding of the vocabulary
- * not counted), and 6 * layers * heads * head_dim * seq_len for causal attention, counted once. With
- * a window, only the keys that a query sees count. Recomputation does not count. A run with any FP8 GEMM is measured against FP8, any other against
- * BF16; the text says which. */
+ * not counted), and 6 * layers * heads * head_dim * seq_len for causal attention, counted once.
+ * With a window, only the keys that a query sees count. Recomputation does not count. A run with
+ * any FP8 GEMM is measured against FP8, any other against BF16; the text says which. */
 #ifndef FP8LAB_RUNNER_PLAN_MFU_H
 #define FP8LAB_RUNNER_PLAN_MFU_H
 
