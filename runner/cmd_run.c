@@ -1,5 +1,5 @@
-/* fp8lab run: the flags, the script, and the end. run_preflight.h checks the machine and the data,
- * run/suite.h runs the rows. */
+/* fp8lab run: the flags and the script. run_preflight.h checks the machine and the data,
+ * run/suite.h runs the rows, run_report.h prints what they reached. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -20,6 +20,7 @@
 #include "runner/run/outcome.h"
 #include "runner/run/suite.h"
 #include "runner/run_preflight.h"
+#include "runner/run_report.h"
 #include "runner/script/script_flags.h"
 
 struct command {
@@ -82,63 +83,6 @@ static enum status resolve(struct command *c, struct err *e) {
     return suite_init(&c->suite, e);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------*/
-
-static void print_json(const struct command *c) {
-    json_t *list = json_array();
-    bool failed = false;
-    for (int64_t i = 0; i < c->resolution.run_count; i++) {
-        const struct suite_row *row = &c->suite.rows[i];
-        if (!row->ended) continue;
-        json_append(list, outcome_json(c->resolution.runs[i].name, &row->outcome, row->earlier),
-                    &failed);
-    }
-    outcome_print_json(c->cli, json_whole(list, failed));
-}
-
-static void suggest(const struct cli *cli, const struct run_outcome *o) {
-    if (o->resumable && !o->fails_again)
-        cli_next(cli, "run", "--resume", o->bundle, NULL);
-    else cli_next(cli, path_is_directory(o->bundle) ? "close" : "show", o->bundle, NULL);
-}
-
-static void print_next(const struct command *c, int code) {
-    if (c->resolution.suite && code > EXIT_SIGNAL) { /* the same command resumes the suite */
-        script_next(c->cli, "run", false);
-        return;
-    }
-    const struct run_outcome *last = NULL;
-    for (int64_t i = 0; i < c->resolution.run_count; i++)
-        if (c->suite.rows[i].ended) last = &c->suite.rows[i].outcome;
-    if (last) suggest(c->cli, last);
-}
-
-/* Runs the verb `compare` on the bundles of the rows. */
-static void compare_rows(const struct command *c) {
-    struct cli compare = *c->cli;
-    const char **paths = calloc((size_t)c->suite.ended + 1, sizeof *paths);
-    if (!paths) return;
-    compare.verb = &VERB_COMPARE;
-    compare.args = paths;
-    compare.arg_count = 0;
-    compare.flag_count = 0;
-    for (int64_t i = 0; i < c->resolution.run_count; i++)
-        if (c->suite.rows[i].ended) paths[compare.arg_count++] = c->suite.rows[i].outcome.bundle;
-    (void)VERB_COMPARE.run(&compare);
-    free(paths);
-}
-
-static int finish(const struct command *c, int code) {
-    if (c->cli->json) {
-        print_json(c);
-        return code;
-    }
-    bool stopped = code > EXIT_SIGNAL || code == EXIT_SYSTEM;
-    if (c->resolution.suite && c->suite.ended > 1 && !stopped) compare_rows(c);
-    else print_next(c, code);
-    return code;
-}
-
 /* ---- the two ways to run ----------------------------------------------------------------------*/
 
 static int resume(struct command *c) {
@@ -156,7 +100,7 @@ static int resume(struct command *c) {
     if (c->cli->json)
         outcome_print_json(c->cli, json_pack("[o]", outcome_json(outcome.name, &outcome, false)));
     outcome_print(c->cli, &outcome);
-    suggest(c->cli, &outcome);
+    run_report_next(c->cli, &outcome);
     return outcome.exit_code;
 }
 
@@ -176,7 +120,7 @@ static int run_script(struct command *c) {
     if (st == OK) st = suite_find_earlier(&c->suite, &e);
     if (st == OK) st = preflight_say(&c->suite, extension, &e);
     if (st == OK) st = suite_run(&c->suite, &code, &e);
-    return st == OK ? finish(c, code) : cli_fail(c->cli, &e);
+    return st == OK ? run_report_suite(c->cli, &c->suite, code) : cli_fail(c->cli, &e);
 }
 
 /* ---- the verb ---------------------------------------------------------------------------------*/
@@ -186,7 +130,7 @@ static enum status read_settings(struct command *c, struct err *e) {
     struct run_settings *s = &c->settings;
     *s = (struct run_settings){
         .cli = cli, .signals = &c->signals, .facts = c->facts, .claim = &c->claim,
-        .runs = cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs",
+        .runs = cli_runs(cli),
         .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
         .keep_directory = cli_has(cli, "keep-dir"),
         .caps = cli_has(cli, "caps") ? cli_value(cli, "caps") : NULL,
@@ -217,9 +161,10 @@ static void tear_down(struct command *c) {
 }
 
 /* The runner that leads the job; without a launcher it is the only one. */
-static int lead(struct command *c, const struct task *task, const char *runs, int64_t wait_s) {
+static int lead(struct command *c, const struct task *task, int64_t wait_s) {
     struct err e = { 0 };
-    enum status st = job_members_gather(c->cli, task, runs, wait_s, c->facts, &c->members, &e);
+    enum status st = job_members_gather(c->cli, task, cli_runs(c->cli), wait_s, c->facts,
+                                        &c->members, &e);
     if (st == OK) st = read_settings(c, &e);
     if (st == OK && strcmp(c->settings.backend, "cpu") != 0)
         st = job_places(c->facts, c->settings.members, &e);
@@ -245,7 +190,6 @@ static int cmd_run(const struct cli *cli) {
     char problem[256] = "";
     int64_t wait_s = JOB_WAIT_S;
     if (cli_has(cli, "launch")) return launch_run(cli);
-    const char *runs = cli_has(cli, "runs") ? cli_value(cli, "runs") : "runs";
     enum status st = launch_check_flags(cli, &e);
     if (st == OK) st = cli_int(cli, "tasks-within", 1, 86400, &wait_s, &e);
     if (st == OK) st = task_find(variable, &task, &e);
@@ -253,8 +197,8 @@ static int cmd_run(const struct cli *cli) {
     if (st == OK && *problem) cli_warn(cli, "%s", problem);
     int code;
     if (st != OK) code = cli_fail(cli, &e);
-    else if (task.index > 0) code = job_follow(cli, &task, runs, wait_s, c.facts);
-    else code = lead(&c, &task, runs, wait_s);
+    else if (task.index > 0) code = job_follow(cli, &task, cli_runs(cli), wait_s, c.facts);
+    else code = lead(&c, &task, wait_s);
     tear_down(&c);
     return code;
 }

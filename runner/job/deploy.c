@@ -2,32 +2,34 @@
 
 #include <inttypes.h>
 #include <jansson.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "model/ground/json_safe.h"
-#include "runner/base/paths.h"
+#include "runner/base/run_files.h"
 #include "runner/job/job_members.h"
-#include "runner/job/part.h"
 #include "runner/job/stop_grace.h"
+#include "runner/job/supervise.h"
 #include "runner/job/wire.h"
 
-enum { RENDEZVOUS_S = 300 };
+enum { RENDEZVOUS_S = 300, ARGS_MAX = 32 };
 
-/* The parts of a worker's command line that are the same on all hosts. Takes over `path`. A path may
- * be any bytes, so it is not checked for UTF-8. */
-static json_t *make_args(const struct deployment *d, json_t *path) {
+/* ---- making parts -----------------------------------------------------------------------------*/
+
+/* The words of a worker's command line that are the same on all hosts. A path may be any bytes, so
+ * it is not checked for UTF-8. */
+static json_t *make_args(const struct deployment *d, const char *run) {
     const struct run_settings *s = d->settings;
     const char *choices = json_text(json_object_get(d->dir->run, "inputs"), "choices", NULL);
     char config[PATH_CAP], from[24], stop[24];
-    bool failed = path_join(config, json_string_value(path), "data/experiment/resolved.json",
-                            NULL) != OK;
+    bool failed = path_join(config, run, "data/experiment/resolved.json", NULL) != OK;
     snprintf(from, sizeof from, "%" PRId64, d->from_step);
     snprintf(stop, sizeof stop, "%" PRId64, d->stop_after);
     const char *const flags[][2] = {
         { "--config", config },
-        { "--run", json_string_value(path) },
+        { "--run", run },
         { "--backend", s->backend },
         { "--from", from },
         { "--stop-after", d->stop_after ? stop : NULL },
@@ -47,12 +49,12 @@ static json_t *make_args(const struct deployment *d, json_t *path) {
 
 /* What is the same in the parts of all tasks. */
 static json_t *make_orders(const struct deployment *d) {
-    char *path = realpath(d->dir->path, NULL); /* working directories may differ */
-    json_t *run = json_string_nocheck(path ? path : d->dir->path);
-    free(path);
-    json_t *args = make_args(d, run);
-    return json_pack("{s:o,s:o,s:I}", "run", run, "args", args, "threads",
-                     (json_int_t)d->settings->threads);
+    char *whole = realpath(d->dir->path, NULL); /* working directories may differ */
+    const char *run = whole ? whole : d->dir->path;
+    json_t *orders = json_pack("{s:o,s:o,s:I}", "run", json_string_nocheck(run), "args",
+                               make_args(d, run), "threads", (json_int_t)d->settings->threads);
+    free(whole);
+    return orders;
 }
 
 /* The part of task `t`, from the orders: new reference, NULL without memory. */
@@ -90,6 +92,71 @@ enum status deploy_parts(const struct job_members *members, const json_t *orders
     }
     return OK;
 }
+
+/* ---- one part ---------------------------------------------------------------------------------*/
+
+/* The command line of a worker, without what ranks.c adds for each rank. */
+struct command {
+    const char *argv[ARGS_MAX + 5]; /* NULL-terminated; points into this struct and the part */
+    char self[PATH_CAP], threads[24];
+};
+
+static int64_t whole(const json_t *part, const char *key) {
+    return json_integer_value(json_object_get(part, key));
+}
+
+/* Processors for each worker of the CPU backend, of which `workers` share this host. 0, all of
+ * them, for a single worker. */
+static int64_t threads_each(int64_t asked, int64_t workers) {
+    cpu_set_t set;
+    if (asked || workers == 1) return asked;
+    int64_t here = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return here > workers ? here / workers : 1;
+}
+
+static enum status make_command(const json_t *part, int64_t workers, struct command *out,
+                                struct err *e) {
+    const json_t *arg, *args = json_object_get(part, "args");
+    const char **argv = out->argv;
+    size_t i;
+    ssize_t n = readlink("/proc/self/exe", out->self, sizeof out->self - 1);
+    if (n <= 0) return FAIL(e, ERR_IO, "/proc is not mounted: cannot find this program");
+    out->self[n] = '\0';
+    snprintf(out->threads, sizeof out->threads, "%" PRId64,
+             threads_each(whole(part, "threads"), workers));
+    *argv++ = out->self;
+    *argv++ = "worker";
+    json_array_foreach(args, i, arg)
+        if (i < ARGS_MAX) *argv++ = json_string_value(arg);
+    *argv++ = "--threads";
+    *argv++ = out->threads;
+    *argv = NULL;
+    return OK;
+}
+
+enum status deploy_part(const json_t *part, const struct task *task,
+                        struct supervise_options *options, struct attempt *out, struct err *e) {
+    struct command command;
+    const json_t *slots = json_object_get(part, "slots");
+    int64_t device[SUPERVISE_RANKS_MAX], ranks = (int64_t)json_array_size(slots);
+    if (ranks < 1 || ranks > SUPERVISE_RANKS_MAX)
+        return FAIL(e, ERR_FORMAT, "start workers: the leader sent a part with %" PRId64
+                    " ranks, from 1 to %d are possible", ranks, SUPERVISE_RANKS_MAX);
+    for (int64_t i = 0; i < ranks; i++)
+        device[i] = task_device(task, getenv("CUDA_VISIBLE_DEVICES"), whole(part, "each"),
+                                json_integer_value(json_array_get(slots, (size_t)i)));
+    TRY(make_command(part, ranks * task->local_count, &command, e));
+    options->argv = command.argv;
+    options->run_path = json_text(part, "run", "");
+    options->ranks = ranks;
+    options->first_rank = whole(part, "first_rank");
+    options->world = whole(part, "world");
+    options->device = device;
+    if (options->world == 1) options->rendezvous = NULL;
+    return supervise(options, out, e);
+}
+
+/* ---- the leader -------------------------------------------------------------------------------*/
 
 /* Opens a port for the ranks: at an address that the other hosts can reach, or at loopback where
  * all ranks are on this host. */
@@ -133,7 +200,7 @@ enum status deploy(const struct deployment *d, struct attempt *out, struct err *
         st = deploy_parts(members, orders, d->layout, &rendezvous, e);
     if (st == OK) part = make_part(orders, d->layout, 0, &rendezvous, "");
     if (st == OK && !part) st = FAIL(e, ERR_MEMORY, "orders for workers");
-    if (st == OK) st = part_supervise(part, task, &options, out, e);
+    if (st == OK) st = deploy_part(part, task, &options, out, e);
     if (options.rendezvous_fd >= 0) close(options.rendezvous_fd);
     json_decref(part);
     json_decref(orders);

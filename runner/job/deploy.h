@@ -1,12 +1,21 @@
-/* One attempt on all hosts, for the leader: opens the rendezvous of the ranks, sends every other
- * host its part, and supervises the part of this host. */
+/* One attempt on all hosts. The leader opens the rendezvous of the ranks and makes a part for each
+ * task. It sends the other tasks theirs as "attempt" messages, and each runner starts its workers
+ * from its part:
+ *   {"run": the run directory, "args": a worker's command line as far as it is the same on all
+ *    hosts, "threads" (0: an equal share of the host's processors for each worker), "world",
+ *    "each": slots of a task, "slots": of this task's ranks, "first_rank", "port" and "timeout_s"
+ *    of the rendezvous, "nonce"}
+ * The secret of the rendezvous is not sent: the follower derives it from "nonce" (secret.h). */
 #ifndef FP8LAB_RUNNER_JOB_DEPLOY_H
 #define FP8LAB_RUNNER_JOB_DEPLOY_H
 
 #include "runner/job/attempt.h"
 #include "runner/job/rank_layout.h"
 #include "runner/job/run_settings.h"
+#include "runner/job/task.h"
 #include "runner/record/run_dir.h"
+
+struct job_members;
 
 struct deployment {
     const struct run_settings *settings;
@@ -21,13 +30,19 @@ struct deployment {
     void *user;
 };
 
-/* Sends each follower its part (part.h), and makes rendezvous->secret. `orders` are the members
+/* Sends each follower its part, and makes rendezvous->secret. `orders` are the members
  * that are the same for all tasks. Followers without ranks are marked as ended. */
 NODISCARD enum status deploy_parts(const struct job_members *members, const struct json_t *orders,
                                    const struct rank_layout *layout, struct rendezvous *rendezvous,
                                    struct err *e);
 
-/* As supervise(). */
+/* For the leader; otherwise as supervise(). */
 NODISCARD enum status deploy(const struct deployment *d, struct attempt *out, struct err *e);
+
+/* supervise() with the workers of `part`. The caller fills *options except for the command line,
+ * the ranks, their devices and run_path, which come from the part. */
+NODISCARD enum status deploy_part(const struct json_t *part, const struct task *task,
+                                  struct supervise_options *options, struct attempt *out,
+                                  struct err *e);
 
 #endif

@@ -68,27 +68,14 @@ static json_t *own_addresses(const char *master) {
     return json_whole(list, failed);
 }
 
-/* Whether the file has this secret; a missing or unreadable file has "". */
-static bool has_secret(const char *path, const char *secret) {
+/* Another leader may replace the file between the check and the removal. That needs a leader which
+ * did not answer before and does so now; the other leader then reports its tasks as missing. */
+void job_file_remove(const char *path, const char *secret) {
     struct err unread;
     json_t *file = NULL;
     (void)!job_file_read(path, &file, &unread);
-    bool same = !strcmp(json_text(file, "secret", ""), secret);
+    if (!strcmp(json_text(file, "secret", ""), secret)) (void)unlink(path);
     json_decref(file);
-    return same;
-}
-
-/* Renames the file first and then checks it again, since another leader may have replaced it after
- * the first check. That file is put back, unless a third leader has taken the name: then the second
- * leader reports its tasks as missing. */
-void job_file_remove(const char *path, const char *secret) {
-    char aside[PATH_CAP];
-    snprintf(aside, sizeof aside, "%s.XXXXXX", path);
-    int fd = has_secret(path, secret) ? mkostemp(aside, O_CLOEXEC) : -1;
-    if (fd < 0) return;
-    close(fd);
-    if (rename(path, aside) == 0 && !has_secret(aside, secret)) (void)!link(aside, path);
-    (void)unlink(aside);
 }
 
 enum status job_file_name_conflict(const char *path, const char *host, const char *address,

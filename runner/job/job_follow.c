@@ -15,9 +15,9 @@
 #include "runner/base/run_files.h"
 #include "runner/base/signals.h"
 #include "runner/hardware/telemetry.h"
+#include "runner/job/deploy.h"
 #include "runner/job/events.h"
 #include "runner/job/job_file.h"
-#include "runner/job/part.h"
 #include "runner/job/peer_connection.h"
 #include "runner/job/watch.h"
 #include "runner/record/environment.h"
@@ -143,7 +143,7 @@ static enum status run_part(struct follower *f, const json_t *part, struct attem
         .stop_grace_s = PEER_GRACE_S,
         .on_event = forward, .on_tick = tell_user, .user = f,
     };
-    if (st == OK) st = part_supervise(part, f->task, &options, out, e);
+    if (st == OK) st = deploy_part(part, f->task, &options, out, e);
     environment_free(&environment);
     json_decref(resolved);
     return st;

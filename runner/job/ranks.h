@@ -26,7 +26,7 @@ struct ranks {
     char host[HOST_NAME_CAP];
 };
 
-/* Starts all ranks. The command line of a worker is options->argv, then --rank, --world and --device
+/* Starts all ranks. The command line of a worker is options->argv, then --rank, --world, --device
  * (if world > 1), --board-fd, and --rendezvous-fd for rank 0. Each has a process group of its own,
  * so that a terminal's Ctrl-C reaches the runner only; it is killed when the runner dies, its stdin
  * is /dev/null, and it writes events to descriptor SUPERVISE_EVENTS_FD. ERR_IO where the program

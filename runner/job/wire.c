@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -48,9 +47,6 @@ static enum status prepare(int fd, struct err *e) {
         if (setsockopt(fd, OPTIONS[i].level, OPTIONS[i].name, &OPTIONS[i].value,
                        sizeof OPTIONS[i].value) != 0)
             return FAIL(e, ERR_IO, "socket option %d: %s", OPTIONS[i].name, strerror(errno));
-    int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
-        return FAIL(e, ERR_IO, "socket: %s", strerror(errno));
     return OK;
 }
 
@@ -128,7 +124,7 @@ enum status wire_listen(const char *address, int port, int *fd, int *bound, stru
 }
 
 enum status wire_accept(int listening, int *fd, struct err *e) {
-    *fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC);
+    *fd = accept4(listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (*fd >= 0) {
         enum status st = prepare(*fd, e);
         if (st != OK) close(*fd);

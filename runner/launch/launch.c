@@ -13,7 +13,7 @@
 enum { HELP_MAX = 1 << 20 }; /* bytes of `srun --help` that are read */
 
 struct launch {
-    const struct launch_request *request;
+    struct launch_request *request;
     struct words environment, extra;
     struct launch_slurm slurm;
     char program[PATH_CAP]; /* the executable to mount; "" if the image's own is used */
@@ -102,7 +102,7 @@ static enum status choose_program(struct launch *l, struct err *e) {
     if (!*folder) return OK;
     TRY(path_join(l->program, folder, "bin/fp8lab", e));
     l->plan.program = l->program;
-    return mounts_add(l->request->mounts, folder, false, e);
+    return mounts_add(&l->request->mounts, folder, false, e);
 }
 
 /* ---- what it is given ------------------------------------------------------------------------ */
@@ -171,15 +171,16 @@ static enum status ask_scheduler(struct launch *l, bool *matches, struct err *e)
 }
 
 static enum status make_plan(struct launch *l, bool *matches, struct err *e) {
-    const struct launch_request *r = l->request;
+    struct launch_request *r = l->request;
     struct launch_plan *p = &l->plan;
+    if (r->command.failed) return FAIL(e, ERR_MEMORY, "a command line");
     TRY(launcher_find(cli_value(r->cli, "launch"), &p->launcher, e));
     *p = (struct launch_plan){
         .launcher = p->launcher, .name = r->name, .image = r->image, .gpus = 1, .nodes = 1,
         .local = r->image ? launch_image_is_own(r->image) : !r->bare, .grace_s = LAUNCH_GRACE_S,
         .extra = &l->extra, .cwd = r->cwd,
-        .uid = geteuid(), .gid = getegid(), .mounts = r->mounts, .environment = &l->environment,
-        .command = r->command,
+        .uid = geteuid(), .gid = getegid(), .mounts = &r->mounts, .environment = &l->environment,
+        .command = &r->command,
     };
     if (p->local) {
         TRY(launch_image_own(p->launcher, r->image, l->own_image, e));
@@ -259,7 +260,13 @@ static int explain(const struct cli *cli, const struct launch_plan *p, int code)
     return broken || missing ? EXIT_SYSTEM : code;
 }
 
-int launch(const struct launch_request *r) {
+void launch_request_free(struct launch_request *r) {
+    words_free(&r->command);
+    mounts_free(&r->mounts);
+    free(r->cwd);
+}
+
+int launch(struct launch_request *r) {
     struct launch l = { .request = r };
     struct words argv = { 0 };
     struct err e = { 0 };

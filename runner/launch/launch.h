@@ -101,7 +101,7 @@ NODISCARD enum status launch_slurm_read(const char *file, const json_t *const *c
 void launch_slurm_free(struct launch_slurm *s);
 
 /* ---- launching (launch.c) -------------------------------------------------------------------- */
-/* The request of a verb. All members are borrowed. */
+/* The request of a verb. Borrowed, except for the last three members. */
 struct launch_request {
     const struct cli *cli;         /* its verb has LAUNCH_FLAGS */
     const char *name;              /* of the experiment */
@@ -110,14 +110,15 @@ struct launch_request {
     const char *image;             /* NULL: the image that `make image` builds */
     bool bare;                     /* no image: this program runs on a node of the scheduler */
     bool holds_fp8lab;             /* the image has its own fp8lab; otherwise one must be mounted */
-    const char *cwd;               /* visible through `mounts` */
-    struct launch_mounts *mounts;  /* a mounted program is added */
-    const struct words *command;   /* for fp8lab inside */
+    char *cwd;                     /* visible through `mounts` */
+    struct launch_mounts mounts;   /* launch() adds a mounted program */
+    struct words command;          /* for fp8lab inside; ERR_MEMORY if it is not complete */
 };
 
 /* Prints the command line (--dry-run) or runs it. Returns the exit code of the run inside,
  * EXIT_HARDWARE if no node matches, EXIT_SYSTEM if the launcher failed, or that of cli_fail(). */
-int launch(const struct launch_request *r);
+int launch(struct launch_request *r);
+void launch_request_free(struct launch_request *r); /* the members that it owns */
 
 /* Copies the flags of the command line to the command inside, except the launcher's and those in
  * `not_these` (ends with NULL). */
