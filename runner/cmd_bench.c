@@ -113,7 +113,7 @@ static const struct flag FLAGS[] = {
     { "detail", NULL, "step: also every operator and every shape of GEMM", false },
     { "set", "KEY=VALUE", "step: override a key of the experiment", true },
     { "only", "NAME", "step: rows of this name of a suite (* and ?)", true },
-    { "smoke", NULL, "step: use the rehearsal of the experiment", false },
+    { "smoke", NULL, "step: shrink the experiment as run --smoke does", false },
     { "lib", "DIR", "step: folder in which require finds shared presets", false },
     { "threads", "N", "of the cpu backend; 0, the default: all", false },
     { "backend", "NAME", "cpu, cuda or auto (the default)", false },

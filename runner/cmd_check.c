@@ -19,7 +19,7 @@
 static const struct flag FLAGS[] = {
     { "set", "KEY=VALUE", "override a key: --set train.steps=20", true },
     { "only", "NAME", "only the rows of a suite with this name (* and ?)", true },
-    { "smoke", NULL, "shrink sizes and steps, to rehearse on a CPU", false },
+    { "smoke", NULL, "shrink sizes and steps, for a test on a CPU", false },
     { "resolved", NULL, "print the canonical configuration, one line per run", false },
     { "lib", "DIR", "where require finds the shared presets", false },
 };

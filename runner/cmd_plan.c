@@ -245,7 +245,7 @@ static enum status plan_all(const struct cli *cli, const struct resolution *r, c
     if (st == OK && !cli->json) st = say_kept(cli, r, planned, e);
     for (int64_t i = 0; i < r->run_count && planned; i++) planned_free(&planned[i]);
     free(planned);
-    /* A plan for another machine is followed by a rehearsal on this one. */
+    /* A plan for another machine is followed by a smoke run on this one. */
     if (st == OK && known) script_next(cli, "run", *code != EXIT_OK || cli_has(cli, "facts"));
     return st;
 }

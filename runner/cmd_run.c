@@ -206,7 +206,7 @@ static int cmd_run(const struct cli *cli) {
 static const struct flag FLAGS[] = {
     { "set", "KEY=VALUE", "override a key: --set train.steps=20", true },
     { "only", "NAME", "only the rows of a suite with this name (* and ?)", true },
-    { "smoke", NULL, "shrink sizes and steps, to rehearse on a CPU", false },
+    { "smoke", NULL, "shrink sizes and steps, for a test on a CPU", false },
     { "anywhere", NULL, "run although the hardware does not match; recorded", false },
     { "backend", "NAME", "auto (default), cpu or cuda", false },
     { "caps", "ARCH", "use only the features of ARCH (sm_121), for tests", false },

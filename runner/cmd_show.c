@@ -89,7 +89,7 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
     line(cli, "results", json_text(v->run, "results_sha256", NULL));
     line(cli, "bundle", v->identity);
     if (json_is_true(json_object_get(v->run, "smoke")))
-        line(cli, "smoke", "a rehearsal: sizes and steps are shrunk, the numbers mean nothing");
+        line(cli, "smoke", "a smoke run: sizes and steps are shrunk, the numbers mean nothing");
     if (json_array_size(json_object_get(v->run, "mismatch")) > 0)
         line(cli, "mismatch", "the machine was not the one the experiment asks for");
 }

@@ -130,7 +130,7 @@ static void note_smoke(const struct suite *s) {
     const struct cli *cli = s->settings->cli;
     if (!cli_has(cli, "smoke") || s->resolution->run_count == 0) return;
     const json_t *data = json_object_get(s->resolution->runs[0].config_json, "data");
-    cli_note(cli, "a rehearsal%s: sizes and steps are shrunk, the numbers mean nothing",
+    cli_note(cli, "a smoke run%s: sizes and steps are shrunk, the numbers mean nothing",
              strcmp(json_text(data, "kind", ""), "synthetic") ? "" : " on synthetic data");
 }
 

@@ -275,7 +275,7 @@ static enum status record_attempt(struct attempts *a, const struct attempt *atte
     run_time_now(ended);
     int64_t to = attempt->last_step > a->from_step ? attempt->last_step : a->from_step;
     const char *reason = a->stop_after && attempt->end == ATTEMPT_DONE
-                             ? "stopped to rehearse a resume"
+                             ? "stopped to test a resume"
                              : attempt_end_name(attempt->end);
     TRY(file_attempt(a->dir->run, json_pack("{s:s,s:I,s:s,s:f}", "ended", ended, "to_step",
                                             (json_int_t)to, "reason", reason, "seconds",
@@ -493,7 +493,7 @@ static enum status all_attempts(struct attempts *a, struct attempt *last, struct
         if (retry(a, last)) continue;
         if (!a->stop_after || last->end != ATTEMPT_DONE) break;
         a->stop_after = 0;
-        on_tick(a, "stopped at its checkpoint to rehearse a resume; resuming");
+        on_tick(a, "stopped at its checkpoint to test a resume; resuming");
     }
     progress_end(&a->progress);
     return record_end(a, last, e);

@@ -85,19 +85,20 @@ static bool is_carried(const char *flag) {
     return false;
 }
 
-void script_next(const struct cli *cli, const char *verb, bool rehearse) {
+void script_next(const struct cli *cli, const char *verb, bool smoke_here) {
     size_t flags = (size_t)cli->flag_count;
     const char **words = calloc(2 * flags + 6, sizeof *words);
     char(*dashed)[32] = calloc(flags + 1, sizeof *dashed);
     int64_t n = 0;
     if (!words || !dashed) goto done;
     words[n++] = verb;
-    if (rehearse) words[n++] = "--smoke";
-    if (rehearse) words[n++] = "--anywhere";
+    if (smoke_here) words[n++] = "--smoke";
+    if (smoke_here) words[n++] = "--anywhere";
     for (size_t i = 0; i < flags; i++) {
         const struct cli_flag *flag = &cli->flags[i];
-        bool there = rehearse && (!strcmp(flag->name, "smoke") || !strcmp(flag->name, "anywhere"));
-        if (!rehearse && !strcmp(flag->name, "ranks")) { /* run has --set for it */
+        bool there = smoke_here &&
+                     (!strcmp(flag->name, "smoke") || !strcmp(flag->name, "anywhere"));
+        if (!smoke_here && !strcmp(flag->name, "ranks")) { /* run has --set for it */
             snprintf(dashed[i], sizeof dashed[i], "hardware.gpus=%s", flag->value);
             words[n++] = "--set";
             words[n++] = dashed[i];

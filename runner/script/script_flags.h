@@ -16,7 +16,7 @@ NODISCARD enum status script_resolve(const struct cli *cli, const char *gpus,
                                      struct resolution *out, struct err *e);
 
 /* Suggests the next command after a script was checked: to run it with the same flags, or, if
- * `rehearse` is set because this machine does not fit it, to run it here with --smoke. */
-void script_next(const struct cli *cli, const char *verb, bool rehearse);
+ * `smoke_here` is set because this machine does not fit it, to run it here with --smoke. */
+void script_next(const struct cli *cli, const char *verb, bool smoke_here);
 
 #endif

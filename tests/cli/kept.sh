@@ -92,7 +92,7 @@ says "in its bundle"
 expect "kept beside" "" "$(kept_in full)"
 expect "files in the bundle" 6 "$(packed_in full)"
 run smoke --smoke
-expect "of a rehearsal" "" "$(kept_in smoke)"
+expect "of a smoke run" "" "$(kept_in smoke)"
 run without --set checkpoint=false
 expect "kept without checkpoint" "" "$(kept_in without)"
 grep -q "checkpoint" log && fail "a message mentions checkpoints"

@@ -95,7 +95,7 @@ says "does not fit memory.total (for offloaded state) of 65536.0 MiB, which its 
 grep -qE "big needs [0-9]{4}\.[0-9] GiB for 64 ranks, memory.total is " log ||
     fail "no message about the memory of all ranks"
 
-# After a plan for another machine, the next command is a rehearsal here. If the memory is not
+# After a plan for another machine, the next command is a smoke run here. If the memory is not
 # known, there is neither a verdict nor a next command.
 next() { sed -n 's/^Next: fp8lab //p' log; }
 bench=$lib/../bench_llama3_8b.lua

@@ -1,6 +1,6 @@
 #!/bin/bash
 # long: 15
-# repro: the same bits from a bundle's own script, overrides, rehearsal and data in any folder; the
+# repro: the same bits from a bundle's own script, overrides, smoke run and data in any folder; the
 # verdicts within tolerance, different and not comparable, with their exit codes; parts of a foreign
 # bundle that are not used; and one reference bundle, as `make repro` runs it.
 set -u
@@ -37,7 +37,7 @@ again 0 "bitwise equal" "$(newest runs)" # of a reproduction
 again 0 '"verdict":"bitwise equal"' --json "$a"
 [ -z "$(find runs -name '.repro*')" ] || fail "a working folder was left"
 
-# A row of a suite, rehearsed: it stops in the middle and resumes.
+# A row of a suite with --smoke: it stops in the middle and resumes.
 mkdir suite
 cp -r "$root/experiments/lib" suite/
 cat >suite/s.lua <<'LUA'

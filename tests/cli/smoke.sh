@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 12
-# --smoke --anywhere rehearses experiments for other machines: each trains, evaluates, saves, stops,
-# resumes, and its bundle is marked as a rehearsal on another machine.
+# --smoke --anywhere runs experiments for other machines: each trains, evaluates, saves, stops,
+# resumes, and its bundle is marked as a smoke run on another machine.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1
@@ -27,5 +27,5 @@ for row in json.load(sys.stdin)["runs"]:
     if not good:
         sys.exit("FAILED: %s: %s" % (run["name"], run))' || failed=1
 done
-[ $failed = 0 ] && echo "rehearsed: $experiments"
+[ $failed = 0 ] && echo "smoke runs: $experiments"
 exit $failed
