@@ -78,7 +78,7 @@ struct attempt {
     enum attempt_end end;
     int signal;              /* that stopped it, for ATTEMPT_SIGNAL and ATTEMPT_ABANDONED */
     int64_t signal_ms;       /* when the signal came (clock.h) */
-    bool asked;              /* a runner got a stop request, and not a worker alone */
+    bool stop_requested;              /* a runner got a stop request, and not a worker alone */
     bool signalled;          /* this process got that stop request */
     int64_t longest_gap_ms;  /* longest silence between two events, after the first step */
     int64_t last_step;       /* of the last "step" event */

@@ -38,7 +38,7 @@ struct follower {
 
 /* ---- finding the leader -----------------------------------------------------------------------*/
 
-static enum status call_leader(struct follower *f, const json_t *file, struct err *e) {
+static enum status connect_leader(struct follower *f, const json_t *file, struct err *e) {
     json_t *hello = json_pack(
         "{s:I,s:I,s:I,s:o,s:s,s:O,s:o}", "task", (json_int_t)f->task->index, "tasks",
         (json_int_t)f->task->count, "local_tasks", (json_int_t)f->task->local_count, "host",
@@ -76,7 +76,7 @@ static enum status find_leader(struct follower *f, const char *runs, int64_t wai
             st = FAIL(e, ERR_PEER, "there is no such file, which task 0 creates: all tasks of a "
                       "job need the same folder of runs and the same job name (see FP8LAB_JOB)");
         else if (st == OK)
-            st = call_leader(f, file, e);
+            st = connect_leader(f, file, e);
         snprintf(f->secret, sizeof f->secret, "%s", json_text(file, "secret", ""));
         json_decref(file);
         if (st == OK || st == ERR_VERIFY || st == ERR_MEMORY) return st;

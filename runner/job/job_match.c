@@ -38,14 +38,15 @@ static const char *host_of(const struct job_members *members, int64_t task) {
 
 enum status job_places(const json_t *facts, const struct job_members *members, struct err *e) {
     bool gpu = json_integer_value(json_object_get(facts, "gpu.count")) > 0;
-    if (!members || !members->task.unsaid || !gpu || getenv("CUDA_VISIBLE_DEVICES")) return OK;
-    for (int64_t a = 0; a < members->task.count; a++)
-        for (int64_t b = a + 1; b < members->task.count; b++)
+    const struct task *own = members ? &members->task : NULL;
+    if (!own || !own->unset_local_index || !gpu || getenv("CUDA_VISIBLE_DEVICES")) return OK;
+    for (int64_t a = 0; a < own->count; a++)
+        for (int64_t b = a + 1; b < own->count; b++)
             if (!strcmp(host_of(members, a), host_of(members, b)))
                 return FAIL(e, ERR_CONFIG, "tasks %" PRId64 " and %" PRId64 " are both on %s, and "
                             "would use the same GPU: %s does not set %s, the index of a task on "
                             "its host (nor CUDA_VISIBLE_DEVICES)", a, b,
-                            host_of(members, a), members->task.launcher, members->task.unsaid);
+                            host_of(members, a), own->launcher, own->unset_local_index);
     return OK;
 }
 

@@ -61,7 +61,7 @@ static enum status fail_name_conflict(const struct job_members *members, int fd,
     return job_file_name_conflict(members->file, json_text(hello, "host", "?"), address, e);
 }
 
-static enum status take_call(struct job_members *members, int fd, const json_t *hello,
+static enum status accept_task(struct job_members *members, int fd, const json_t *hello,
                              struct err *e) {
     bool probe = json_is_true(json_object_get(hello, "probe"));
     return probe ? fail_name_conflict(members, fd, hello, e) : admit(members, fd, hello, e);
@@ -79,7 +79,7 @@ static void list_tasks(const struct job_members *members, bool connected, struct
     (void)host_list_end(out);
 }
 
-static enum status name_missing(const struct job_members *members, const struct listener *listener,
+static enum status fail_missing(const struct job_members *members, const struct listener *listener,
                                 int64_t wait_s, struct err *e) {
     char rejected[160] = "", self[HOST_NAME_CAP];
     struct host_list missing, connected;
@@ -136,7 +136,7 @@ static enum status check_members(const struct job_members *members, struct err *
 }
 
 /* The next authenticated connection; *fd is -1 where none came in time. */
-static enum status await_call(struct job_members *members, struct listener *listener,
+static enum status await_task(struct job_members *members, struct listener *listener,
                               struct signals *signals, int64_t deadline_ms, int *fd,
                               json_t **hello, struct err *e) {
     for (*fd = -1; *fd < 0 && clock_ms() < deadline_ms;) {
@@ -157,7 +157,7 @@ static enum status await_call(struct job_members *members, struct listener *list
     return OK;
 }
 
-static enum status take_calls(struct job_members *members, int listening, struct signals *signals,
+static enum status accept_tasks(struct job_members *members, int listening, struct signals *signals,
                               int64_t wait_s, struct err *e) {
     int64_t deadline = clock_ms() + wait_s * 1000;
     struct listener listener;
@@ -170,9 +170,9 @@ static enum status take_calls(struct job_members *members, int listening, struct
     for (int64_t left = members->task.count - 1; left > 0 && st == OK; left--) {
         int fd;
         json_t *hello = NULL;
-        st = await_call(members, &listener, signals, deadline, &fd, &hello, e);
-        if (st == OK && fd < 0) st = name_missing(members, &listener, wait_s, e);
-        else if (st == OK) st = take_call(members, fd, hello, e);
+        st = await_task(members, &listener, signals, deadline, &fd, &hello, e);
+        if (st == OK && fd < 0) st = fail_missing(members, &listener, wait_s, e);
+        else if (st == OK) st = accept_task(members, fd, hello, e);
         json_decref(hello);
     }
     listener_close(&listener);
@@ -218,7 +218,7 @@ enum status job_members_gather(const struct cli *cli, const struct task *task, c
     TRY(wire_listen(NULL, 0, &listening, &port, e));
     enum status st = signals_open(&signals, e); /* a stop request must remove the file */
     if (st == OK) st = job_file_publish(out->file, task, out->secret, port, e);
-    if (st == OK) st = take_calls(out, listening, &signals, wait_s, e);
+    if (st == OK) st = accept_tasks(out, listening, &signals, wait_s, e);
     close(listening);
     remove_file(out); /* no task needs it any more */
     signals_close(&signals);

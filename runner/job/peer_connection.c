@@ -36,7 +36,7 @@ void peer_connection_close(struct peer_connection *c) {
     *c = (struct peer_connection){ .lost = true };
 }
 
-static void lose(struct peer_connection *c, const char *why) {
+static void mark_lost(struct peer_connection *c, const char *why) {
     if (c->lost) return;
     c->lost = true;
     snprintf(c->why_lost, sizeof c->why_lost, "%.255s", why);
@@ -51,7 +51,7 @@ enum status peer_connection_send(struct peer_connection *c, json_t *message, str
         if (e) *e = why;
         return st;
     }
-    if (st != OK) lose(c, st == ERR_PEER ? "it closed the connection" : why.text);
+    if (st != OK) mark_lost(c, st == ERR_PEER ? "it closed the connection" : why.text);
     return OK;
 }
 
@@ -59,15 +59,15 @@ void peer_connection_fill(struct peer_connection *c) {
     struct err why = { 0 };
     bool open = true;
     if (c->lost) return;
-    if (event_fill(c->in, &open, &why) != OK) lose(c, why.text);
-    else if (!open) lose(c, "it closed the connection");
-    else if (wire_unanswered(c->fd)) lose(c, "its host does not answer");
+    if (event_fill(c->in, &open, &why) != OK) mark_lost(c, why.text);
+    else if (!open) mark_lost(c, "it closed the connection");
+    else if (wire_unanswered(c->fd)) mark_lost(c, "its host does not answer");
 }
 
 json_t *peer_connection_next(struct peer_connection *c) {
     struct err why = { 0 };
     json_t *message = NULL;
-    if (event_next(c->in, &message, &why) != OK) lose(c, why.text);
+    if (event_next(c->in, &message, &why) != OK) mark_lost(c, why.text);
     if (message) c->silent_ticks = 0;
     return message;
 }
@@ -77,12 +77,12 @@ bool peer_connection_has(const struct peer_connection *c, int64_t rank) {
 }
 
 enum status peer_connection_send_stop(struct peer_connection *leader, int signo, struct err *e) {
-    json_t *message = json_pack("{s:s,s:i}", "event", "asked", "signal", signo);
+    json_t *message = json_pack("{s:s,s:i}", "event", "stop_request", "signal", signo);
     return peer_connection_send(leader, message, e);
 }
 
 int stop_request_signal(const json_t *message) {
     json_int_t signo = json_integer_value(json_object_get(message, "signal"));
-    bool asked = !strcmp(json_text(message, "event", ""), "asked") && signo > 0 && signo < NSIG;
-    return asked ? (int)signo : 0;
+    bool valid = signo > 0 && signo < NSIG;
+    return valid && !strcmp(json_text(message, "event", ""), "stop_request") ? (int)signo : 0;
 }

@@ -3,8 +3,8 @@
  *
  * Task 0 leads, and judges alone. It sends "attempt" (what to start), "stop", "kill" and "end". The
  * other tasks follow. They send "rank" (an event of a rank), "ended" (their part of the attempt has
- * ended), and at any time "asked" (this task got a stop request). Both send "beat", with the states
- * of their ranks, while an attempt runs and once at its end. */
+ * ended), and at any time "stop_request" (this task got one). Both send "beat" while an attempt
+ * runs; a follower's has the states of its ranks, and is also sent before each report. */
 #ifndef FP8LAB_RUNNER_JOB_PEER_CONNECTION_H
 #define FP8LAB_RUNNER_JOB_PEER_CONNECTION_H
 

@@ -194,7 +194,7 @@ void ranks_signal(const struct ranks *r, int signo) {
         if (r->rank[i].pid) (void)kill(r->rank[i].pid, signo);
 }
 
-bool ranks_gone(const struct ranks *r) {
+bool ranks_exited(const struct ranks *r) {
     for (int64_t i = 0; i < r->started; i++)
         if (r->rank[i].pid && !r->rank[i].unkillable) return false;
     return true;
@@ -206,7 +206,7 @@ bool ranks_done(const struct ranks *r) {
     return done;
 }
 
-void ranks_look(struct ranks *r) {
+void ranks_check_heartbeats(struct ranks *r) {
     for (int64_t i = 0; i < r->started; i++) {
         struct rank *rank = &r->rank[i];
         int64_t beats = board_beats(rank->board);

@@ -15,8 +15,8 @@ struct rank {
     struct event_reader *events;
     struct board *board;
     bool open, done, failed; /* its events are open; it reported "done"; it reported an error */
-    bool unkillable; /* SIGKILL did not end it; ranks_gone ignores it */
-    int64_t beats, silent_ticks; /* of the board, at the last ranks_look */
+    bool unkillable; /* SIGKILL did not end it; ranks_exited ignores it */
+    int64_t beats, silent_ticks; /* of the board, at the last ranks_check_heartbeats */
 };
 
 struct ranks {
@@ -37,12 +37,12 @@ NODISCARD enum status ranks_start(const struct supervise_options *options, struc
 void ranks_close(struct ranks *r);
 
 void ranks_signal(const struct ranks *r, int signo); /* to all that run */
-bool ranks_gone(const struct ranks *r); /* all have exited or are unkillable */
+bool ranks_exited(const struct ranks *r); /* all have exited or are unkillable */
 bool ranks_done(const struct ranks *r); /* all reported "done" */
 
 /* Reads the boards; call it once a tick. A tick in which this process did not run does not
  * count. */
-void ranks_look(struct ranks *r);
+void ranks_check_heartbeats(struct ranks *r);
 /* "; last line of its log: ..." of the i-th rank here, or "". */
 void ranks_last_log_line(const struct ranks *r, int64_t i, char *out, size_t size);
 

@@ -32,11 +32,11 @@ static void take_states(struct watch *w, const struct peer_connection *c, const 
 
 static void handle_stop_request(struct watch *w, const struct peer_connection *c, int signo) {
     char text[160];
-    if (w->out->asked) return;
+    if (w->out->stop_requested) return;
     snprintf(text, sizeof text, "task %" PRId64 " on %s got a stop request (signal %d, %s): all "
              "tasks stop", c->task, c->host, signo, strsignal(signo));
     watch_say(w, text);
-    w->asked_by = c;
+    w->stop_requested_by = c;
     verdict_stop_request(w, signo);
 }
 

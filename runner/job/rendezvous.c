@@ -22,7 +22,7 @@ enum {
 
 /* Where a rank accepts connections from higher ranks. Address "": on rank 0's host, at the address
  * at which the connecting rank reached rank 0. */
-struct place { char address[64]; int port; };
+struct endpoint { char address[64]; int port; };
 
 struct joining {
     const struct rendezvous *rendezvous;
@@ -30,7 +30,7 @@ struct joining {
     int64_t deadline_ms;
     char self[SHA256_HEX];                         /* a random id of this process */
     char caller[RENDEZVOUS_RANKS_MAX][SHA256_HEX]; /* the ids of connected ranks */
-    struct place place[RENDEZVOUS_RANKS_MAX];
+    struct endpoint endpoint[RENDEZVOUS_RANKS_MAX];
 };
 
 static void mesh_init(struct mesh *m, int rank, int world) {
@@ -51,7 +51,7 @@ void mesh_close(struct mesh *m) {
 
 /* ---- one connection ---------------------------------------------------------------------------*/
 
-static enum status say_hello(struct joining *j, int fd, int port, struct err *e) {
+static enum status send_hello(struct joining *j, int fd, int port, struct err *e) {
     json_t *hello = json_pack("{s:i,s:i,s:i,s:s,s:o}", "rank", j->mesh->rank, "world",
                               j->mesh->world, "port", port, "caller", j->self, "host",
                               json_from_text(j->rendezvous->host));
@@ -67,7 +67,7 @@ static bool is_loopback(const char *address) {
 
 /* Where a connected rank accepts connections: at the address that it came from. A rank on this host
  * may come from an address that other hosts cannot use, such as loopback; its address stays "". */
-static enum status place_of(int fd, char address[64], struct err *e) {
+static enum status endpoint_of(int fd, char address[64], struct err *e) {
     char self[64];
     TRY(wire_peer(fd, address, e));
     TRY(wire_self(fd, self, e));
@@ -88,11 +88,11 @@ static enum status admit(struct joining *j, int fd, const json_t *hello, struct 
     if (m->link[rank] >= 0 && strcmp(caller, j->caller[rank]) != 0)
         return FAIL(e, ERR_STATE, "two processes connected as rank %" PRId64 ": on %s and on %s",
                     rank, m->host[rank], host);
-    TRY(place_of(fd, j->place[rank].address, e));
+    TRY(endpoint_of(fd, j->endpoint[rank].address, e));
     if (m->link[rank] >= 0) close(m->link[rank]);
     snprintf(m->host_text[rank], HOST_NAME_CAP, "%s", host);
     snprintf(j->caller[rank], SHA256_HEX, "%s", caller);
-    j->place[rank].port = (int)json_integer_value(json_object_get(hello, "port"));
+    j->endpoint[rank].port = (int)json_integer_value(json_object_get(hello, "port"));
     m->link[rank] = fd;
     return OK;
 }
@@ -110,7 +110,7 @@ static const char *host_of(const struct joining *j, int rank) {
 }
 
 /* Names the higher ranks that have not connected, and their hosts. */
-static enum status name_missing(const struct joining *j, struct err *e) {
+static enum status fail_missing(const struct joining *j, struct err *e) {
     const struct mesh *m = j->mesh;
     struct host_list missing = { 0 };
     for (int i = next_missing(m, m->rank); i < m->world; i = next_missing(m, i))
@@ -131,7 +131,7 @@ static enum status accept_ranks(struct joining *j, int listening, struct err *e)
         int fd;
         json_t *hello;
         st = listener_next(&listener, j->deadline_ms, -1, &fd, &hello, e);
-        if (st == OK) st = fd < 0 ? name_missing(j, e) : admit(j, fd, hello, e);
+        if (st == OK) st = fd < 0 ? fail_missing(j, e) : admit(j, fd, hello, e);
         if (st != OK && fd >= 0) close(fd);
         json_decref(hello);
     }
@@ -142,14 +142,14 @@ static enum status accept_ranks(struct joining *j, int listening, struct err *e)
 /* Connects once. *retry: the other end does not listen yet, or it may have timed out, since this
  * process was blocked or had to wait. It times out after half of LISTENER_AUTH_MS where many
  * connect; a third is safely below. A connection that is closed sooner was rejected. */
-static enum status try_rank(struct joining *j, int rank, const struct place *place, int port,
+static enum status try_rank(struct joining *j, int rank, const struct endpoint *endpoint, int port,
                             bool *retry, struct err *e) {
     int fd;
     int64_t begin = clock_ms();
-    enum status st = wire_connect(place->address, place->port, j->deadline_ms, &fd, e);
+    enum status st = wire_connect(endpoint->address, endpoint->port, j->deadline_ms, &fd, e);
     *retry = true;
     if (st != OK) return st;
-    st = say_hello(j, fd, port, e);
+    st = send_hello(j, fd, port, e);
     *retry = st == ERR_PEER && clock_ms() - begin >= LISTENER_AUTH_MS / 3;
     if (st == OK) j->mesh->link[rank] = fd;
     else close(fd);
@@ -157,32 +157,33 @@ static enum status try_rank(struct joining *j, int rank, const struct place *pla
 }
 
 /* Connects to a lower rank, which may need several attempts. */
-static enum status connect_rank(struct joining *j, int rank, const struct place *place, int port,
-                                struct err *e) {
+static enum status connect_rank(struct joining *j, int rank, const struct endpoint *endpoint,
+                                int port, struct err *e) {
     struct mesh *m = j->mesh;
     const struct timespec nap = { 0, RETRY_MS * 1000000L };
     bool retry;
-    enum status st = try_rank(j, rank, place, port, &retry, e);
+    enum status st = try_rank(j, rank, endpoint, port, &retry, e);
     while (st != OK && retry && clock_ms() + RETRY_MS < j->deadline_ms) {
         (void)nanosleep(&nap, NULL);
-        st = try_rank(j, rank, place, port, &retry, e);
+        st = try_rank(j, rank, endpoint, port, &retry, e);
     }
     if (st != OK)
         err_prefix(e, "rendezvous: rank %d of %d on %s connects to rank %d on %s", m->rank,
                    m->world, j->rendezvous->host, rank,
-                   *m->host[rank] ? m->host[rank] : place->address);
+                   *m->host[rank] ? m->host[rank] : endpoint->address);
     return st;
 }
 
 /* ---- addresses --------------------------------------------------------------------------------*/
 
-static enum status send_places(struct joining *j, struct err *e) {
+static enum status send_endpoints(struct joining *j, struct err *e) {
     struct mesh *m = j->mesh;
     json_t *list = json_array();
     bool failed = false;
     for (int i = 0; i < m->world; i++)
-        json_append(list, json_pack("{s:s,s:i,s:o}", "address", j->place[i].address, "port",
-                                    j->place[i].port, "host", json_from_text(m->host[i])), &failed);
+        json_append(list, json_pack("{s:s,s:i,s:o}", "address", j->endpoint[i].address, "port",
+                                    j->endpoint[i].port, "host", json_from_text(m->host[i])),
+                    &failed);
     json_t *line = json_pack("{s:o}", "ranks", json_whole(list, failed));
     if (!line) return FAIL(e, ERR_MEMORY, "the addresses of %d ranks", m->world);
     enum status st = OK;
@@ -192,7 +193,7 @@ static enum status send_places(struct joining *j, struct err *e) {
     return st;
 }
 
-static enum status take_places(struct joining *j, struct err *e) {
+static enum status receive_endpoints(struct joining *j, struct err *e) {
     struct mesh *m = j->mesh;
     json_t *line = NULL;
     enum status st = wire_get(m->link[0], &line, j->deadline_ms, e);
@@ -205,10 +206,10 @@ static enum status take_places(struct joining *j, struct err *e) {
     for (int i = 0; i < m->world; i++) {
         const json_t *row = json_array_get(list, (size_t)i);
         const char *address = json_text(row, "address", "");
-        snprintf(j->place[i].address, sizeof j->place[i].address, "%s",
+        snprintf(j->endpoint[i].address, sizeof j->endpoint[i].address, "%s",
                  *address ? address : j->rendezvous->address);
         snprintf(m->host_text[i], HOST_NAME_CAP, "%s", json_text(row, "host", ""));
-        j->place[i].port = (int)json_integer_value(json_object_get(row, "port"));
+        j->endpoint[i].port = (int)json_integer_value(json_object_get(row, "port"));
     }
     json_decref(line);
     return OK;
@@ -216,20 +217,21 @@ static enum status take_places(struct joining *j, struct err *e) {
 
 /* ---- joining ----------------------------------------------------------------------------------*/
 
-static enum status host_rendezvous(struct joining *j, int listening, struct err *e) {
+static enum status join_as_rank0(struct joining *j, int listening, struct err *e) {
     snprintf(j->mesh->host_text[0], HOST_NAME_CAP, "%s", j->rendezvous->host);
     TRY(accept_ranks(j, listening, e));
-    return send_places(j, e);
+    return send_endpoints(j, e);
 }
 
-static enum status visit_rendezvous(struct joining *j, struct err *e) {
-    struct place first = { .port = j->rendezvous->port };
+static enum status join_at_rank0(struct joining *j, struct err *e) {
+    struct endpoint first = { .port = j->rendezvous->port };
     int listening, port;
     memcpy(first.address, j->rendezvous->address, sizeof first.address);
     TRY(wire_listen(NULL, 0, &listening, &port, e));
     enum status st = connect_rank(j, 0, &first, port, e);
-    if (st == OK) st = take_places(j, e);
-    for (int i = 1; i < j->mesh->rank && st == OK; i++) st = connect_rank(j, i, &j->place[i], 0, e);
+    if (st == OK) st = receive_endpoints(j, e);
+    for (int i = 1; i < j->mesh->rank && st == OK; i++)
+        st = connect_rank(j, i, &j->endpoint[i], 0, e);
     if (st == OK) st = accept_ranks(j, listening, e);
     close(listening);
     return st;
@@ -245,5 +247,5 @@ enum status rendezvous_join(const struct rendezvous *rendezvous, int rank, int w
     struct joining j = { .rendezvous = rendezvous, .mesh = out };
     TRY(secret_make(j.self, e));
     j.deadline_ms = clock_ms() + (int64_t)rendezvous->timeout_s * 1000 + (rank ? EXTRA_MS : 0);
-    return rank == 0 ? host_rendezvous(&j, listening, e) : visit_rendezvous(&j, e);
+    return rank == 0 ? join_as_rank0(&j, listening, e) : join_at_rank0(&j, e);
 }

@@ -86,7 +86,7 @@ static void watch_clocks(struct watch *w) {
     bool tick = now - w->tick_ms >= TICK_MS;
     if (tick) {
         w->tick_ms = now;
-        ranks_look(&w->ranks);
+        ranks_check_heartbeats(&w->ranks);
         remote_tick(w);
     }
     if (!w->kill_at_ms && watch_leads(w)) watch_progress(w, now, tick);
@@ -181,7 +181,7 @@ static void wait_for_input(struct watch *w) {
 }
 
 static void watch_until_gone(struct watch *w) {
-    while (!ranks_gone(&w->ranks) || !remote_over(w)) {
+    while (!ranks_exited(&w->ranks) || !remote_over(w)) {
         wait_for_input(w);
         take_signals(w);
         for (int64_t i = 0; i < w->ranks.started; i++)

@@ -92,7 +92,7 @@ static bool equal(getter get, const char *name, const char *other) {
 /* Slurm's pmi2 plugin also sets PMI_RANK for each task of srun, but no local index: then
  * SLURM_LOCALID must choose the GPU. A PMI launcher that srun itself started, once a host, has
  * other numbers than srun. */
-static bool is_srun_speaking_pmi(getter get, const struct launcher *l) {
+static bool is_srun_with_pmi(getter get, const struct launcher *l) {
     return !strcmp(l->name, "PMI") && !get(l->local_index) &&
            equal(get, l->index, "SLURM_PROCID") && equal(get, l->count, "SLURM_STEP_NUM_TASKS");
 }
@@ -112,7 +112,7 @@ static enum status check_half(getter get, struct err *e) {
 static const struct launcher *launcher_here(getter get) {
     for (int i = 0; i < LAUNCHER_KINDS; i++) {
         const struct launcher *l = &LAUNCHERS[i];
-        if (get(l->index) && get(l->count) && !is_srun_speaking_pmi(get, l)) return l;
+        if (get(l->index) && get(l->count) && !is_srun_with_pmi(get, l)) return l;
     }
     return NULL;
 }
@@ -140,7 +140,7 @@ enum status task_find(getter get, struct task *out, struct err *e) {
         out->local_count = slurm_tasks_on(get("SLURM_STEP_TASKS_PER_NODE"), node);
     }
     if (!out->local_count) out->local_count = out->local_index + 1; /* at least this many */
-    if (!get(l->local_index)) out->unsaid = l->local_index;
+    if (!get(l->local_index)) out->unset_local_index = l->local_index;
     out->launcher = l->name;
     out->index_name = l->index;
     out->count_name = l->count;

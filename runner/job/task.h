@@ -17,7 +17,7 @@ struct task {
     int64_t index, count;
     int64_t local_index, local_count; /* among the tasks of this host */
     const char *index_name, *count_name; /* the variables of index and count; NULL: no launcher */
-    const char *unsaid; /* the variable of local_index, where it is not set; otherwise NULL */
+    const char *unset_local_index; /* the variable of local_index, if it is not set, or NULL */
     char job[TASK_JOB_CAP]; /* the same for all tasks, different for other jobs; fits a file name */
     char master[128]; /* the host of task 0; "": the launcher does not set it */
     char nodes[128];  /* the launcher's list of hosts, "n[1-4]"; "": it sets none */

@@ -56,7 +56,7 @@ static enum status status_of_name(const char *name) {
 }
 
 /* A stop that an error spoils is a failure. */
-static void spoil_stop(struct watch *w) {
+static void replace_stop(struct watch *w) {
     if (w->out->end == ATTEMPT_SIGNAL || w->out->end == ATTEMPT_TIME_LIMIT) w->ended = false;
 }
 
@@ -71,8 +71,8 @@ static bool is_starting(const struct watch *w) {
 }
 
 void verdict_stop_request(struct watch *w, int signo) {
-    if (w->out->asked) return;
-    w->out->asked = true;
+    if (w->out->stop_requested) return;
+    w->out->stop_requested = true;
     if (!w->out->signal) { /* otherwise a worker got a signal before, and that stopped the run */
         w->out->signal = signo;
         w->out->signal_ms = clock_ms();
@@ -104,7 +104,7 @@ static void judge_error(struct watch *w, int64_t rank, const json_t *event) {
     enum status code = status_of_name(json_text(event, "code", "ERR_STATE"));
     enum reported_loss loss = loss_of(w, rank, code);
     if (loss && loss <= w->out->reported_loss) return;
-    spoil_stop(w);
+    replace_stop(w);
     if (!settle_failure(w, ATTEMPT_FAILED)) return;
     char name[128];
     describe(w, rank, name);
@@ -119,7 +119,7 @@ static void judge_error(struct watch *w, int64_t rank, const json_t *event) {
 /* A worker that was stopped by a signal of another process ends well, but the run is not done. */
 static void judge_done(struct watch *w, const json_t *event) {
     int signo = (int)json_integer_value(json_object_get(event, "signal"));
-    const struct peer_connection *by = w->asked_by;
+    const struct peer_connection *by = w->stop_requested_by;
     char name[128] = "a worker";
     bool by_task = by && w->out->end == ATTEMPT_SIGNAL;
     if (signo <= 0 || signo >= NSIG || (w->ended && !by_task)) return;
@@ -156,7 +156,7 @@ static void judge_exit(struct watch *w, int64_t rank, const json_t *event) {
 
 /* An event that was lost, or could not be filed: no rank is at fault. */
 static void fail_without_rank(struct watch *w, const struct err *why) {
-    spoil_stop(w);
+    replace_stop(w);
     if (settle_failure(w, ATTEMPT_FAILED)) {
         blame_no_rank(w->out);
         *w->out->operation = '\0';

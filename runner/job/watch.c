@@ -16,7 +16,7 @@ void watch_say(const struct watch *w, const char *what) {
 /* ---- stopping ---------------------------------------------------------------------------------*/
 
 /* To every follower with ranks in this attempt. A failure to send must not fail the attempt. */
-static void tell_followers(struct watch *w, const char *event, int64_t grace_s) {
+static void send_to_followers(struct watch *w, const char *event, int64_t grace_s) {
     for (int64_t i = 0; watch_leads(w) && i < w->options->peers; i++) {
         struct peer_connection *c = &w->options->peer[i];
         struct err e;
@@ -33,12 +33,12 @@ void watch_ask_to_stop(struct watch *w, int64_t grace_s) {
     bool first = !w->kill_at_ms;
     w->kill_at_ms = at;
     if (first) ranks_signal(&w->ranks, SIGTERM);
-    tell_followers(w, "stop", grace_s);
+    send_to_followers(w, "stop", grace_s);
 }
 
 void watch_kill(struct watch *w) {
     if (!w->killed_ms) {
-        tell_followers(w, "kill", 0);
+        send_to_followers(w, "kill", 0);
         w->killed_ms = clock_ms();
     }
     ranks_signal(&w->ranks, SIGKILL);

@@ -21,7 +21,7 @@ struct watch {
     struct rank_state state[SUPERVISE_RANKS_MAX]; /* of rank r at [r]; see watch_state */
     int64_t begin_ms, tick_ms, last_event_ms;
     int64_t kill_at_ms; /* when ranks that were asked to stop are killed; 0: not stopping */
-    const struct peer_connection *asked_by; /* its task got the stop request; NULL: this one */
+    const struct peer_connection *stop_requested_by; /* whose task got it; NULL: this one */
     int64_t killed_ms; /* since when this process sends SIGKILL; 0: it does not */
     bool ended;        /* out->end is settled; a real cause may still replace a reported loss */
     bool discards_events; /* on_event failed: later events are read and discarded */

@@ -13,7 +13,7 @@
 static const char SCHEMA[] = "fp8lab.slurm/1";
 
 /* The configurations whose queries a node must match. */
-struct asked {
+struct requirements {
     const json_t *const *configs;
     int64_t count;
     int64_t gpus; /* largest number of GPUs of a configuration; 0: none are requested */
@@ -75,11 +75,11 @@ static enum status node_facts(const json_t *node, const char *path, size_t at, j
 
 /* Whether every row's query matches; if not, adds the reason to `text`. */
 static enum status node_matches(const json_t *facts, const char *feature,
-                                const struct asked *asked, bool *matches, struct text *text,
-                                struct err *e) {
+                                const struct requirements *required, bool *matches,
+                                struct text *text, struct err *e) {
     *matches = true;
-    for (int64_t i = 0; *matches && i < asked->count; i++) {
-        const json_t *hardware = json_object_get(asked->configs[i], "hardware");
+    for (int64_t i = 0; *matches && i < required->count; i++) {
+        const json_t *hardware = json_object_get(required->configs[i], "hardware");
         const char *query_text = json_text(hardware, "query", NULL);
         struct query *query = NULL;
         json_t *mismatch = NULL;
@@ -104,8 +104,9 @@ static enum status node_matches(const json_t *facts, const char *feature,
 
 /* The kinds of nodes that match every query: { "feature", "gpus" } each; gpus -1 if the file does
  * not say. */
-static enum status read_nodes(const json_t *file, const char *path, const struct asked *asked,
-                              json_t *kinds, struct text *why, struct err *e) {
+static enum status read_nodes(const json_t *file, const char *path,
+                              const struct requirements *required, json_t *kinds, struct text *why,
+                              struct err *e) {
     const json_t *nodes = json_object_get(file, "nodes"), *node;
     size_t i;
     if (nodes && !json_is_array(nodes)) return FAIL(e, ERR_CONFIG, "%s: nodes is no list", path);
@@ -117,7 +118,7 @@ static enum status read_nodes(const json_t *file, const char *path, const struct
             return FAIL(e, ERR_CONFIG, "%s: nodes, entry %zu: constraint is no name of a feature "
                         "(letters, digits, _ . - and &)", path, i + 1);
         TRY(node_facts(node, path, i, &facts, e));
-        enum status st = node_matches(facts, feature, asked, &matches, why, e);
+        enum status st = node_matches(facts, feature, required, &matches, why, e);
         const json_t *count = json_object_get(facts, "gpu.count");
         json_int_t gpus = json_is_integer(count) ? json_integer_value(count) : -1;
         json_decref(facts);
@@ -137,11 +138,11 @@ static bool holds(const json_t *kind, int64_t gpus) {
 
 /* The smallest number of nodes of this kind over which the GPUs of every configuration divide
  * evenly; 0: none. */
-static int64_t nodes_needed(const json_t *kind, const struct asked *asked) {
-    for (int64_t n = 1; n == 1 || n <= asked->gpus; n++) {
-        bool fits = holds(kind, ceil_div(asked->gpus, n));
-        for (int64_t i = 0; fits && n > 1 && i < asked->count; i++) {
-            const json_t *hardware = json_object_get(asked->configs[i], "hardware");
+static int64_t nodes_needed(const json_t *kind, const struct requirements *required) {
+    for (int64_t n = 1; n == 1 || n <= required->gpus; n++) {
+        bool fits = holds(kind, ceil_div(required->gpus, n));
+        for (int64_t i = 0; fits && n > 1 && i < required->count; i++) {
+            const json_t *hardware = json_object_get(required->configs[i], "hardware");
             fits = json_integer_value(json_object_get(hardware, "gpus")) % n == 0;
         }
         if (fits) return n;
@@ -149,33 +150,34 @@ static int64_t nodes_needed(const json_t *kind, const struct asked *asked) {
     return 0;
 }
 
-static void add_too_small(struct text *why, const json_t *kind, const struct asked *asked) {
+static void add_too_small(struct text *why, const json_t *kind,
+                          const struct requirements *required) {
     char line[400];
     snprintf(line, sizeof line, "  %.200s:\n    gpu.count is %" JSON_INTEGER_FORMAT ", and %" PRId64
              " GPUs cannot be shared out alike among such nodes%s\n",
              json_text(kind, "feature", ""), json_integer_value(json_object_get(kind, "gpus")),
-             asked->gpus, asked->count > 1 ? ", in every row (--only leaves rows out)" : "");
+             required->gpus, required->count > 1 ? ", in every row (--only leaves rows out)" : "");
     text_puts(why, line);
 }
 
 /* Makes the constraint of the kinds that need the fewest nodes. The nodes of a job are all of one
  * kind (sbatch(1), --constraint, "Matching OR"). */
-static enum status choose_nodes(const json_t *kinds, const struct asked *asked,
+static enum status choose_nodes(const json_t *kinds, const struct requirements *required,
                                 struct launch_slurm *out, struct text *why, struct err *e) {
     struct text features = { 0 };
     const json_t *kind;
     int64_t fewest = 0, alike = 0;
     size_t i;
     json_array_foreach(kinds, i, kind) {
-        int64_t n = nodes_needed(kind, asked);
+        int64_t n = nodes_needed(kind, required);
         if (n && (!fewest || n < fewest)) fewest = n, alike = 0;
         alike += n && n == fewest;
-        if (!n) add_too_small(why, kind, asked);
+        if (!n) add_too_small(why, kind, required);
     }
     bool choice = fewest > 1 && alike > 1;
     text_puts(&features, choice ? "[" : "");
     json_array_foreach(kinds, i, kind) {
-        if (!fewest || nodes_needed(kind, asked) != fewest) continue;
+        if (!fewest || nodes_needed(kind, required) != fewest) continue;
         text_puts(&features, json_text(kind, "feature", ""));
         if (--alike) text_puts(&features, "|");
     }
@@ -193,16 +195,17 @@ static enum status choose_nodes(const json_t *kinds, const struct asked *asked,
     return OK;
 }
 
-static bool any_query(const struct asked *asked) {
-    for (int64_t i = 0; i < asked->count; i++)
-        if (json_text(json_object_get(asked->configs[i], "hardware"), "query", NULL)) return true;
+static bool any_query(const struct requirements *required) {
+    for (int64_t i = 0; i < required->count; i++)
+        if (json_text(json_object_get(required->configs[i], "hardware"), "query", NULL))
+            return true;
     return false;
 }
 
 enum status launch_slurm_read(const char *file, const json_t *const *configs, int64_t count,
                               int64_t gpus, struct launch_slurm *out, char **explanation,
                               struct err *e) {
-    struct asked asked = { configs, count, gpus };
+    struct requirements required = { configs, count, gpus };
     char found[PATH_CAP];
     const char *path = file ? file : found;
     json_t *json = NULL, *kinds = json_array();
@@ -217,10 +220,10 @@ enum status launch_slurm_read(const char *file, const json_t *const *configs, in
     if (st == OK && strcmp(json_text(json, "schema", ""), SCHEMA) != 0)
         st = FAIL(e, ERR_CONFIG, "%s: \"schema\" is not \"%s\"", path, SCHEMA);
     if (st == OK) st = read_flags(json, path, &out->flags, e);
-    bool choose = (any_query(&asked) || gpus > 1) &&
+    bool choose = (any_query(&required) || gpus > 1) &&
                   json_array_size(json_object_get(json, "nodes")) > 0;
-    if (st == OK && choose) st = read_nodes(json, path, &asked, kinds, &why, e);
-    if (st == OK && choose) st = choose_nodes(kinds, &asked, out, &why, e);
+    if (st == OK && choose) st = read_nodes(json, path, &required, kinds, &why, e);
+    if (st == OK && choose) st = choose_nodes(kinds, &required, out, &why, e);
     json_decref(json);
     json_decref(kinds);
     if (st == OK && choose && !out->constraint) {

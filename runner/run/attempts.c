@@ -347,8 +347,8 @@ static bool should_retry(const struct attempts *a, const struct attempt *attempt
  * over retries. */
 static bool retry(struct attempts *a, struct attempt *attempt) {
     if (!should_retry(a, attempt)) return false;
-    if (attempt->asked) attempt->end = ATTEMPT_SIGNAL;
-    if (attempt->asked || a->retries_left == 0) return false;
+    if (attempt->stop_requested) attempt->end = ATTEMPT_SIGNAL;
+    if (attempt->stop_requested || a->retries_left == 0) return false;
     bool without = false;
     if (!drop_failed(a, attempt, &without)) return false;
     a->retries_left--;

@@ -87,9 +87,9 @@ static int stand_in(const char *behaviour, const char *rank) {
         fprintf(stderr, "first words\nout of paper\n");
         return 7;
     }
-    if (!strcmp(behaviour, "asked") || !strcmp(behaviour, "asked-twice")) {
+    if (!strcmp(behaviour, "signalled") || !strcmp(behaviour, "signalled-twice")) {
         put("{\"event\":\"done\",\"step\":1,\"stopped\":true,\"signal\":2}\n");
-        while (!strcmp(behaviour, "asked-twice") && !signals_take(&s)) nap(10);
+        while (!strcmp(behaviour, "signalled-twice") && !signals_take(&s)) nap(10);
         return 0;
     }
     if (!strcmp(behaviour, "kill")) {
@@ -258,7 +258,7 @@ static void a_signal_stops_with_a_checkpoint(void **state) {
 /* A signal that another process sends to the worker stops the run; the run does not end as done. */
 static void a_foreign_signal_is_a_stop(void **state) {
     struct fixture *f = *state;
-    struct attempt a = attempt(f, "asked", 1, 0, 0, 5);
+    struct attempt a = attempt(f, "signalled", 1, 0, 0, 5);
     assert_int_equal(a.end, ATTEMPT_SIGNAL);
     assert_int_equal(a.signal, SIGINT);
     assert_int_equal(a.error.code, ERR_INTERRUPTED);
@@ -271,10 +271,10 @@ static void a_foreign_signal_is_a_stop(void **state) {
 static void a_foreign_signal_does_not_count_as_the_first(void **state) {
     struct fixture *f = *state;
     f->signals_to_send = 1;
-    struct attempt a = attempt(f, "asked-twice", 1, 0, 0, 60);
+    struct attempt a = attempt(f, "signalled-twice", 1, 0, 0, 60);
     assert_int_equal(a.end, ATTEMPT_SIGNAL);
     assert_int_equal(a.signal, SIGINT);
-    assert_true(a.asked);
+    assert_true(a.stop_requested);
 }
 
 static void a_second_signal_exits_at_once(void **state) {

@@ -463,7 +463,8 @@ static void a_hang_has_a_rank(void **state) {
     assert_string_equal(f.out.host, "there");
     assert_string_equal(f.out.operation, "step 8, all_reduce (collective 9)");
     assert_string_equal(f.out.error.text, "rank 3 on there is frozen: no sign of life for 2 s "
-                                          "(last at step 8, all_reduce (collective 9)); it was killed");
+                                          "(last at step 8, all_reduce (collective 9)); it was "
+                                          "killed");
     there[0].silent_ticks = 9; /* which of the two is at fault is unknown */
     hang(&f);
     assert_int_equal(f.out.rank, -1);
@@ -691,7 +692,7 @@ static void a_blocked_rank_connects_again(void **state) {
 }
 
 /* Connects as a rank; whether the handshake succeeded. */
-static bool say_hello(const struct rendezvous *rendezvous, int rank, const char *caller, int *fd) {
+static bool send_hello(const struct rendezvous *rendezvous, int rank, const char *caller, int *fd) {
     int64_t late = clock_ms() + 60000;
     json_t *hello = json_pack("{s:i,s:i,s:i,s:s,s:s}", "rank", rank, "world", 3, "port", 0,
                               "caller", caller, "host", "there");
@@ -710,9 +711,9 @@ static enum status connect_twice(const char *first, const char *second, struct e
     assert_int_equal(secret_make(rendezvous.secret, e), OK);
     pid_t others = fork();
     if (others == 0)
-        _exit(say_hello(&rendezvous, 1, first, &fd[0]) &&
-              say_hello(&rendezvous, 1, second, &fd[1]) &&
-              say_hello(&rendezvous, 2, first, &fd[2]) ? 0 : 1);
+        _exit(send_hello(&rendezvous, 1, first, &fd[0]) &&
+              send_hello(&rendezvous, 1, second, &fd[1]) &&
+              send_hello(&rendezvous, 2, first, &fd[2]) ? 0 : 1);
     enum status st = rendezvous_join(&rendezvous, 0, 3, listening, &mesh, e);
     close(listening);
     mesh_close(&mesh);
