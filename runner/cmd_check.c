@@ -82,7 +82,7 @@ static const char *text_at(const json_t *object, const char *section, const char
 }
 
 static long long int_at(const json_t *object, const char *section, const char *key) {
-    return json_integer_value(json_object_get(json_object_get(object, section), key));
+    return json_int(json_object_get(object, section), key);
 }
 
 static void print_table(const struct cli *cli, const struct resolution *r) {

@@ -56,7 +56,7 @@ static void report(const struct cli *cli, const struct doctor *d) {
 static bool meant_for_gpu(const struct cli *cli, const json_t *facts) {
     const char *backend = cli_value(cli, "backend");
     if (backend && strcmp(backend, "auto") != 0) return !strcmp(backend, "cuda");
-    return json_integer_value(json_object_get(facts, "gpu.count")) > 0;
+    return json_int(facts, "gpu.count") > 0;
 }
 
 static enum status examine(const struct cli *cli, struct doctor *d, struct err *e) {

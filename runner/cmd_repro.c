@@ -80,12 +80,11 @@ static enum status check_beginning(struct command *c, char why[WHY_CAP], struct 
     const json_t *extends = json_object_get(c->source.view.run, "extends");
     if (!json_is_object(extends)) return OK;
     const char *id = json_text(extends, "run", "its parent");
-    int64_t steps = json_integer_value(json_object_get(
-        json_object_get(c->source.view.resolved, "train"), "steps"));
+    int64_t steps = json_int(json_object_get(c->source.view.resolved, "train"), "steps");
     snprintf(why, WHY_CAP, "the bundle's run extends %.160s from step %" PRId64 ": its script "
              "alone cannot repeat it. Three commands can: fp8lab repro %.160s; fp8lab run --extend "
              "%.160s --set train.steps=%" PRId64 "; fp8lab compare --assert-equal of both runs", id,
-             (int64_t)json_integer_value(json_object_get(extends, "step")), id, id, steps);
+             json_int(extends, "step"), id, id, steps);
     return OK;
 }
 

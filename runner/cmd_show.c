@@ -1,4 +1,5 @@
 /* fp8lab show: one run on one screen. */
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,9 +35,9 @@ static void print_gemms(const struct cli *cli, const struct run_view *v) {
     const json_t *ways = json_object_get(v->decisions, "gemm_ways");
     char text[128] = "";
     for (size_t i = 0, used = 0; i < sizeof WAYS / sizeof *WAYS; i++) {
-        json_int_t count = json_integer_value(json_object_get(ways, WAYS[i]));
+        int64_t count = json_int(ways, WAYS[i]);
         if (count > 0)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s %" JSON_INTEGER_FORMAT,
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%s %" PRId64,
                                      used ? ", " : "", WAYS[i], count);
     }
     line(cli, "GEMMs", text);
@@ -59,9 +60,8 @@ static void print_extends(const struct cli *cli, const struct run_view *v) {
     if (json_is_integer(part))
         snprintf(rates, sizeof rates, "; from step %" JSON_INTEGER_FORMAT " on its learning rates "
                  "were not those of this schedule", json_integer_value(part));
-    snprintf(text, sizeof text, "%.160s from step %" JSON_INTEGER_FORMAT "%s",
-             json_text(extends, "run", "?"), json_integer_value(json_object_get(extends, "step")),
-             rates);
+    snprintf(text, sizeof text, "%.160s from step %" PRId64 "%s",
+             json_text(extends, "run", "?"), json_int(extends, "step"), rates);
     line(cli, "extends", text);
 }
 
@@ -158,7 +158,7 @@ static void print_numbers(const struct cli *cli, const struct run_view *v) {
     number(cli, "exposed", s, "exposed_share_median", 100,
            "%.2f %% of a step, communication and waiting not hidden");
     number(cli, "slowest rank", s, "slowest_rank", 1, "%.0f (most often)");
-    if (json_integer_value(json_object_get(s, "ranks_steps_missing")) > 0)
+    if (json_int(s, "ranks_steps_missing") > 0)
         number(cli, "ranks unheard", s, "ranks_steps_missing", 1,
                "%.0f steps, which are not in the three above");
     print_memory(cli, v);
@@ -181,7 +181,7 @@ static void print_kept(const struct cli *cli, const struct run_view *v) {
     json_array_foreach(json_object_get(v->run, "kept"), i, row) {
         if (strcmp(json_text(row, "where", ""), "beside") != 0) continue;
         kept_text(row, which);
-        int64_t number = json_integer_value(json_object_get(row, "step"));
+        int64_t number = json_int(row, "step");
         if (kept_folder(folder, v->path, NULL) != OK ||
             checkpoint_path(step, folder, number, NULL) != OK)
             continue;

@@ -201,3 +201,7 @@ const char *json_text(const json_t *object, const char *key, const char *otherwi
     const char *text = json_string_value(json_object_get(object, key));
     return text ? text : otherwise;
 }
+
+int64_t json_int(const json_t *object, const char *key) {
+    return json_integer_value(json_object_get(object, key));
+}

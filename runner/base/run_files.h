@@ -55,5 +55,7 @@ NODISCARD enum status json_write_beneath(int root, const char *path, const char 
 
 /* The string member `key`, or `otherwise` if it is absent or not a string. Borrowed from object. */
 const char *json_text(const json_t *object, const char *key, const char *otherwise);
+/* The integer member `key`; 0 if it is absent or no integer. */
+int64_t json_int(const json_t *object, const char *key);
 
 #endif

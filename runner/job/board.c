@@ -106,18 +106,14 @@ json_t *rank_state_pack(const struct rank_state *s) {
                      "gave_up", s->comm.gave_up);
 }
 
-static int64_t whole(const json_t *message, const char *key) {
-    return json_integer_value(json_object_get(message, key));
-}
-
 struct rank_state rank_state_unpack(const json_t *message) {
     struct rank_state s = {
-        .known = json_is_object(message), .silent_ticks = whole(message, "silent"),
+        .known = json_is_object(message), .silent_ticks = json_int(message, "silent"),
         .met = json_is_true(json_object_get(message, "met")),
-        .phase = phase_of(whole(message, "phase")), .step = whole(message, "step"),
-        .comm = { .at = { .count = whole(message, "count") },
-                  .waits_for = (uint64_t)whole(message, "waits_for"),
-                  .lost = (uint64_t)whole(message, "lost"),
+        .phase = phase_of(json_int(message, "phase")), .step = json_int(message, "step"),
+        .comm = { .at = { .count = json_int(message, "count") },
+                  .waits_for = (uint64_t)json_int(message, "waits_for"),
+                  .lost = (uint64_t)json_int(message, "lost"),
                   .gave_up = json_is_true(json_object_get(message, "gave_up")) },
     };
     snprintf(s.comm.at.what, sizeof s.comm.at.what, "%s", json_text(message, "what", ""));

@@ -101,10 +101,6 @@ struct command {
     char self[PATH_CAP], threads[24];
 };
 
-static int64_t whole(const json_t *part, const char *key) {
-    return json_integer_value(json_object_get(part, key));
-}
-
 /* Processors for each worker of the CPU backend, of which `workers` share this host. 0, all of
  * them, for a single worker. */
 static int64_t threads_each(int64_t asked, int64_t workers) {
@@ -123,7 +119,7 @@ static enum status make_command(const json_t *part, int64_t workers, struct comm
     if (n <= 0) return FAIL(e, ERR_IO, "/proc is not mounted: cannot find this program");
     out->self[n] = '\0';
     snprintf(out->threads, sizeof out->threads, "%" PRId64,
-             threads_each(whole(part, "threads"), workers));
+             threads_each(json_int(part, "threads"), workers));
     *argv++ = out->self;
     *argv++ = "worker";
     json_array_foreach(args, i, arg)
@@ -143,14 +139,14 @@ enum status deploy_part(const json_t *part, const struct task *task,
         return FAIL(e, ERR_FORMAT, "start workers: the leader sent a part with %" PRId64
                     " ranks, from 1 to %d are possible", ranks, SUPERVISE_RANKS_MAX);
     for (int64_t i = 0; i < ranks; i++)
-        device[i] = task_device(task, getenv("CUDA_VISIBLE_DEVICES"), whole(part, "each"),
+        device[i] = task_device(task, getenv("CUDA_VISIBLE_DEVICES"), json_int(part, "each"),
                                 json_integer_value(json_array_get(slots, (size_t)i)));
     TRY(make_command(part, ranks * task->local_count, &command, e));
     options->argv = command.argv;
     options->run_path = json_text(part, "run", "");
     options->ranks = ranks;
-    options->first_rank = whole(part, "first_rank");
-    options->world = whole(part, "world");
+    options->first_rank = json_int(part, "first_rank");
+    options->world = json_int(part, "world");
     options->device = device;
     if (options->world == 1) options->rendezvous = NULL;
     return supervise(options, out, e);

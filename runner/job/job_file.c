@@ -191,7 +191,7 @@ static enum status call_at(int fd, const char *secret, const json_t *hello, cons
 enum status job_file_call(const json_t *file, const json_t *hello, int *fd, char address[64],
                            struct err *e) {
     const char *secret = json_text(file, "secret", "");
-    int port = (int)json_integer_value(json_object_get(file, "port"));
+    int port = (int)json_int(file, "port");
     const json_t *addresses = json_object_get(file, "addresses");
     enum status st = FAIL(e, ERR_FORMAT, "the file has no address");
     *fd = -1;

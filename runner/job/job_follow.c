@@ -106,8 +106,7 @@ static enum status forward(void *user, int64_t rank, const json_t *event, struct
     if (!body) return FAIL(e, ERR_MEMORY, "an event");
     enum status st = OK;
     if (!strcmp(json_text(event, "event", ""), "telemetry"))
-        st = telemetry_add(f->telemetry, json_integer_value(json_object_get(event, "device")), body,
-                           e);
+        st = telemetry_add(f->telemetry, json_int(event, "device"), body, e);
     json_t *message = json_pack("{s:s,s:I,s:o}", "event", "rank", "rank", (json_int_t)rank, "body",
                                 body);
     if (st == OK) return peer_connection_send(&f->leader, message, e);
@@ -127,8 +126,8 @@ static enum status run_part(struct follower *f, const json_t *part, struct attem
     char config[PATH_CAP];
     json_t *resolved = NULL;
     TRY(secret_of_rendezvous(f->secret, json_text(part, "nonce", ""), f->rendezvous.secret, e));
-    f->rendezvous.port = (int)json_integer_value(json_object_get(part, "port"));
-    f->rendezvous.timeout_s = (int)json_integer_value(json_object_get(part, "timeout_s"));
+    f->rendezvous.port = (int)json_int(part, "port");
+    f->rendezvous.timeout_s = (int)json_int(part, "timeout_s");
     TRY(path_join(config, json_text(part, "run", ""), "data/experiment/resolved.json", e));
     enum status st = json_file_read(config, &resolved, e);
     if (st != OK) {
@@ -155,7 +154,7 @@ static enum status send_error(struct follower *f, const json_t *part, const stru
     json_t *event = json_pack("{s:s,s:s,s:o}", "event", "error", "code", status_name(why->code),
                               "text", json_from_text(why->text));
     if (!event) return FAIL(e, ERR_MEMORY, "an event");
-    enum status st = forward(f, json_integer_value(json_object_get(part, "first_rank")), event, e);
+    enum status st = forward(f, json_int(part, "first_rank"), event, e);
     json_decref(event);
     return st;
 }
@@ -197,7 +196,7 @@ static enum status serve(struct follower *f, int *code, struct err *e) {
             const char *kind = json_text(message, "event", "");
             enum status st = OK;
             bool over = !strcmp(kind, "end");
-            if (over) *code = (int)json_integer_value(json_object_get(message, "code"));
+            if (over) *code = (int)json_int(message, "code");
             if (!strcmp(kind, "attempt")) st = handle_part(f, message, e);
             json_decref(message);
             if (over || st != OK) return st;

@@ -27,7 +27,7 @@ static int64_t sharing(const struct job_members *members, int64_t i, int64_t gpu
 static json_t *scaled(const json_t *facts, int64_t tasks, const struct task *t) {
     json_t *copy = json_copy((json_t *)facts);
     bool failed = false;
-    int64_t count = json_integer_value(json_object_get(facts, "gpu.count"));
+    int64_t count = json_int(facts, "gpu.count");
     json_put(copy, "gpu.count", json_integer(of_job(count, tasks, t)), &failed);
     return json_whole(copy, failed);
 }
@@ -37,7 +37,7 @@ static const char *host_of(const struct job_members *members, int64_t task) {
 }
 
 enum status job_places(const json_t *facts, const struct job_members *members, struct err *e) {
-    bool gpu = json_integer_value(json_object_get(facts, "gpu.count")) > 0;
+    bool gpu = json_int(facts, "gpu.count") > 0;
     const struct task *own = members ? &members->task : NULL;
     if (!own || !own->unset_local_index || !gpu || getenv("CUDA_VISIBLE_DEVICES")) return OK;
     for (int64_t a = 0; a < own->count; a++)
@@ -84,7 +84,7 @@ static enum status add_terms(json_t **mismatch, json_t *more, const char *host, 
 enum status job_match(const json_t *config, const json_t *facts, const struct job_members *members,
                       json_t **mismatch, struct err *e) {
     if (!members) return hardware_match(config, facts, mismatch, e);
-    int64_t gpus = json_integer_value(json_object_get(json_object_get(config, "hardware"), "gpus"));
+    int64_t gpus = json_int(json_object_get(config, "hardware"), "gpus");
     *mismatch = NULL;
     for (int64_t t = 0; t < members->task.count; t++) {
         json_t *more = NULL, *whole = scaled(t ? members->peer[t - 1].facts : facts,

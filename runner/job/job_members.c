@@ -24,8 +24,7 @@
 /* Adds an authenticated connection as the follower that its hello names. Takes fd over. */
 static enum status admit(struct job_members *members, int fd, const json_t *hello, struct err *e) {
     const struct task *own = &members->task;
-    int64_t task = json_integer_value(json_object_get(hello, "task"));
-    int64_t tasks = json_integer_value(json_object_get(hello, "tasks"));
+    int64_t task = json_int(hello, "task"), tasks = json_int(hello, "tasks");
     const char *host = json_text(hello, "host", ""), *build = json_text(hello, "build", "");
     bool valid = task >= 1 && task < own->count && tasks == own->count;
     struct peer_connection *c = valid ? &members->peer[task - 1] : NULL;
@@ -44,7 +43,7 @@ static enum status admit(struct job_members *members, int fd, const json_t *hell
         return st;
     }
     TRY(peer_connection_open(fd, task, host, c, e));
-    c->local_count = json_integer_value(json_object_get(hello, "local_tasks"));
+    c->local_count = json_int(hello, "local_tasks");
     c->facts = json_incref(json_object_get(hello, "facts"));
     c->environment = json_incref(json_object_get(hello, "environment"));
     return OK;

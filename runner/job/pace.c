@@ -3,6 +3,8 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "runner/base/run_files.h"
+
 void pace_begin(struct pace *p, int64_t world) {
     memset(p, 0, sizeof *p);
     p->world = world;
@@ -22,14 +24,14 @@ static json_t *make_record(const struct pace_step *s, int64_t world) {
 
 /* Of ranks with equal idle time the lowest is the slowest, in any order of events. */
 static void add_rank(struct pace_step *s, int64_t rank, const json_t *event) {
-    int64_t step_us = json_integer_value(json_object_get(event, "step_time_us"));
-    int64_t exposed_us = json_integer_value(json_object_get(event, "exposed_us"));
+    int64_t step_us = json_int(event, "step_time_us");
+    int64_t exposed_us = json_int(event, "exposed_us");
     bool slowest = !s->count || exposed_us < s->exposed_us_least ||
                    (exposed_us == s->exposed_us_least && rank < s->slowest);
     if (slowest) {
         s->slowest = rank;
         s->exposed_us_least = exposed_us;
-        s->comm_us_slowest = json_integer_value(json_object_get(event, "comm_us"));
+        s->comm_us_slowest = json_int(event, "comm_us");
     }
     if (exposed_us > s->exposed_us_most) s->exposed_us_most = exposed_us;
     if (step_us > s->step_us_max) s->step_us_max = step_us;
@@ -39,7 +41,7 @@ static void add_rank(struct pace_step *s, int64_t rank, const json_t *event) {
 
 enum status pace_put(struct pace *p, int64_t rank, const json_t *event, json_t **record,
                      struct err *e) {
-    int64_t step = json_integer_value(json_object_get(event, "step"));
+    int64_t step = json_int(event, "step");
     *record = NULL;
     if (rank < 0 || rank >= p->world || step < 0) return OK;
     struct pace_step *s = &p->recent[step % PACE_STEPS];

@@ -82,7 +82,7 @@ enum status peer_connection_send_stop(struct peer_connection *leader, int signo,
 }
 
 int stop_request_signal(const json_t *message) {
-    json_int_t signo = json_integer_value(json_object_get(message, "signal"));
+    int64_t signo = json_int(message, "signal");
     bool valid = signo > 0 && signo < NSIG;
     return valid && !strcmp(json_text(message, "event", ""), "stop_request") ? (int)signo : 0;
 }

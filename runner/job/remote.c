@@ -41,7 +41,7 @@ static void handle_stop_request(struct watch *w, const struct peer_connection *c
 }
 
 static void handle_event(struct watch *w, const struct peer_connection *c, const json_t *message) {
-    int64_t rank = json_integer_value(json_object_get(message, "rank"));
+    int64_t rank = json_int(message, "rank");
     if (peer_connection_has(c, rank)) verdict_event(w, rank, json_object_get(message, "body"));
 }
 
@@ -65,8 +65,7 @@ static void handle_message(struct watch *w, struct peer_connection *c, const jso
     if (leads && signo) handle_stop_request(w, c, signo);
     if (leads && !strcmp(kind, "rank")) handle_event(w, c, message);
     if (leads && !strcmp(kind, "ended")) handle_end(w, c, message);
-    if (!leads && !strcmp(kind, "stop"))
-        watch_ask_to_stop(w, json_integer_value(json_object_get(message, "grace_s")));
+    if (!leads && !strcmp(kind, "stop")) watch_ask_to_stop(w, json_int(message, "grace_s"));
     if (!leads && !strcmp(kind, "kill")) watch_kill(w);
 }
 

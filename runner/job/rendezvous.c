@@ -79,8 +79,7 @@ static enum status endpoint_of(int fd, char address[64], struct err *e) {
  * the first, whose answer did not arrive. */
 static enum status admit(struct joining *j, int fd, const json_t *hello, struct err *e) {
     struct mesh *m = j->mesh;
-    int64_t rank = json_integer_value(json_object_get(hello, "rank"));
-    int64_t world = json_integer_value(json_object_get(hello, "world"));
+    int64_t rank = json_int(hello, "rank"), world = json_int(hello, "world");
     const char *host = json_text(hello, "host", ""), *caller = json_text(hello, "caller", "");
     if (world != m->world || rank <= m->rank || rank >= m->world)
         return FAIL(e, ERR_STATE, "a process on %s connected as rank %" PRId64 " of %" PRId64
@@ -92,7 +91,7 @@ static enum status admit(struct joining *j, int fd, const json_t *hello, struct 
     if (m->link[rank] >= 0) close(m->link[rank]);
     snprintf(m->host_text[rank], HOST_NAME_CAP, "%s", host);
     snprintf(j->caller[rank], SHA256_HEX, "%s", caller);
-    j->endpoint[rank].port = (int)json_integer_value(json_object_get(hello, "port"));
+    j->endpoint[rank].port = (int)json_int(hello, "port");
     m->link[rank] = fd;
     return OK;
 }
@@ -209,7 +208,7 @@ static enum status receive_endpoints(struct joining *j, struct err *e) {
         snprintf(j->endpoint[i].address, sizeof j->endpoint[i].address, "%s",
                  *address ? address : j->rendezvous->address);
         snprintf(m->host_text[i], HOST_NAME_CAP, "%s", json_text(row, "host", ""));
-        j->endpoint[i].port = (int)json_integer_value(json_object_get(row, "port"));
+        j->endpoint[i].port = (int)json_int(row, "port");
     }
     json_decref(line);
     return OK;

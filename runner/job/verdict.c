@@ -118,7 +118,7 @@ static void judge_error(struct watch *w, int64_t rank, const json_t *event) {
 
 /* A worker that was stopped by a signal of another process ends well, but the run is not done. */
 static void judge_done(struct watch *w, const json_t *event) {
-    int signo = (int)json_integer_value(json_object_get(event, "signal"));
+    int signo = (int)json_int(event, "signal");
     const struct peer_connection *by = w->stop_requested_by;
     char name[128] = "a worker";
     bool by_task = by && w->out->end == ATTEMPT_SIGNAL;
@@ -133,12 +133,12 @@ static void judge_done(struct watch *w, const json_t *event) {
     (void)FAIL(&w->out->error, ERR_INTERRUPTED, "%s was stopped by signal %d (%s), which %s "
                "did not send, after step %" PRId64, name, w->out->signal,
                strsignal(w->out->signal), w->options->peers ? "task 0" : "its runner",
-               (int64_t)json_integer_value(json_object_get(event, "step")));
+               json_int(event, "step"));
 }
 
 /* A process that ended without a report. The event is of supervise.c: "status" is waitpid's. */
 static void judge_exit(struct watch *w, int64_t rank, const json_t *event) {
-    int wait_status = (int)json_integer_value(json_object_get(event, "status"));
+    int wait_status = (int)json_int(event, "status");
     const char *log_line = json_text(event, "log_line", "");
     struct attempt *out = w->out;
     char name[128];

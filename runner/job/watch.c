@@ -57,7 +57,7 @@ static bool is_wanted(int64_t rank, const char *kind) {
 
 enum status watch_event(struct watch *w, int64_t rank, const json_t *event, struct err *e) {
     const char *kind = json_text(event, "event", "");
-    int64_t step = json_integer_value(json_object_get(event, "step"));
+    int64_t step = json_int(event, "step");
     int64_t now = clock_ms(), gap = now - w->last_event_ms;
     if (w->out->last_step && gap > w->out->longest_gap_ms) w->out->longest_gap_ms = gap;
     w->last_event_ms = now;

@@ -126,13 +126,13 @@ static enum status want_gpus(struct launch *l, struct err *e) {
     json_t *facts = NULL;
     for (int64_t i = 0; i < l->request->count; i++) {
         const json_t *hardware = json_object_get(l->request->configs[i], "hardware");
-        int64_t gpus = json_integer_value(json_object_get(hardware, "gpus"));
+        int64_t gpus = json_int(hardware, "gpus");
         if (gpus > l->plan.gpus) l->plan.gpus = gpus;
         wanted = wanted || gpus > 1 || json_text(hardware, "query", NULL);
     }
     if (!wanted && l->plan.launcher != LAUNCH_SRUN) {
         TRY(facts_gather(&facts, NULL, 0, e));
-        wanted = json_integer_value(json_object_get(facts, "gpu.count")) > 0;
+        wanted = json_int(facts, "gpu.count") > 0;
         json_decref(facts);
     }
     l->plan.gpu = wanted && !(backend && !strcmp(backend, "cpu"));
@@ -144,7 +144,7 @@ static enum status want_gpus(struct launch *l, struct err *e) {
 static void add_time_limits(struct launch *l) {
     for (int64_t i = 0; i < l->request->count; i++) {
         const json_t *train = json_object_get(l->request->configs[i], "train");
-        int64_t limit = json_integer_value(json_object_get(train, "time_limit_s"));
+        int64_t limit = json_int(train, "time_limit_s");
         l->plan.time_limit_s = limit ? l->plan.time_limit_s + limit : 0;
         if (!limit) return;
     }

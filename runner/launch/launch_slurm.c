@@ -132,7 +132,7 @@ static enum status read_nodes(const json_t *file, const char *path,
 
 /* Whether a node of this kind has that many GPUs. */
 static bool holds(const json_t *kind, int64_t gpus) {
-    int64_t has = json_integer_value(json_object_get(kind, "gpus"));
+    int64_t has = json_int(kind, "gpus");
     return has < 0 || has >= gpus;
 }
 
@@ -143,7 +143,7 @@ static int64_t nodes_needed(const json_t *kind, const struct requirements *requi
         bool fits = holds(kind, ceil_div(required->gpus, n));
         for (int64_t i = 0; fits && n > 1 && i < required->count; i++) {
             const json_t *hardware = json_object_get(required->configs[i], "hardware");
-            fits = json_integer_value(json_object_get(hardware, "gpus")) % n == 0;
+            fits = json_int(hardware, "gpus") % n == 0;
         }
         if (fits) return n;
     }
@@ -153,9 +153,9 @@ static int64_t nodes_needed(const json_t *kind, const struct requirements *requi
 static void add_too_small(struct text *why, const json_t *kind,
                           const struct requirements *required) {
     char line[400];
-    snprintf(line, sizeof line, "  %.200s:\n    gpu.count is %" JSON_INTEGER_FORMAT ", and %" PRId64
+    snprintf(line, sizeof line, "  %.200s:\n    gpu.count is %" PRId64 ", and %" PRId64
              " GPUs cannot be shared out alike among such nodes%s\n",
-             json_text(kind, "feature", ""), json_integer_value(json_object_get(kind, "gpus")),
+             json_text(kind, "feature", ""), json_int(kind, "gpus"),
              required->gpus, required->count > 1 ? ", in every row (--only leaves rows out)" : "");
     text_puts(why, line);
 }

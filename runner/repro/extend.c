@@ -39,12 +39,8 @@ static const char *id_of(const struct extension *x) {
     return json_text(x->source.view.run, "id", "the run");
 }
 
-static int64_t int_of(const json_t *object, const char *key) {
-    return json_integer_value(json_object_get(object, key));
-}
-
 static int64_t steps_of(const json_t *config) {
-    return int_of(json_object_get(config, "train"), "steps");
+    return json_int(json_object_get(config, "train"), "steps");
 }
 
 /* ---- the parent and its script --------------------------------------------------------------- */
@@ -128,7 +124,7 @@ static enum status check_config(const struct extension *x, struct err *e) {
                   "its checkpoint belongs to another experiment", id_of(x), key);
     }
     config_change_free(&change);
-    int64_t steps = steps_of(now), done = int_of(x->source.view.summary, "step_last");
+    int64_t steps = steps_of(now), done = json_int(x->source.view.summary, "step_last");
     if (st == OK && steps <= done)
         st = FAIL(e, ERR_ARG, "%s has done %" PRId64 " steps, and train.steps is %" PRId64 ": set "
                   "a larger number, --set train.steps=N", id_of(x), done, steps);
@@ -156,9 +152,9 @@ static enum status find_beside(const struct extension *x, char path[CHECKPOINT_P
     TRY(kept_folder(folder, x->source.bundle, e));
     json_array_foreach(json_object_get(x->source.view.run, "kept"), i, row) {
         bool there = false;
-        if (int_of(row, "step") <= *step) continue;
+        if (json_int(row, "step") <= *step) continue;
         TRY(kept_verify(x->source.bundle, row, &there, e));
-        if (there) *step = int_of(row, "step");
+        if (there) *step = json_int(row, "step");
     }
     return *step ? checkpoint_path(path, folder, *step, e) : OK;
 }
@@ -224,7 +220,7 @@ static enum status take_best(struct extension *x, struct err *e) {
     json_array_foreach(json_object_get(x->source.view.run, "kept"), i, row) {
         char from[CHECKPOINT_PATH_CAP], to[CHECKPOINT_PATH_CAP];
         bool there = false;
-        int64_t step = int_of(row, "step");
+        int64_t step = json_int(row, "step");
         if (step >= x->beginning.step) continue;
         TRY(kept_verify(x->source.bundle, row, &there, e));
         if (!there) continue;
@@ -270,7 +266,7 @@ static enum status compare_rates(struct extension *x, const struct run_options *
     jsonl_open(&lines, f, path);
     enum status st;
     while ((st = jsonl_next(&lines, &record, e)) == OK && record) {
-        int64_t step = int_of(record, "step");
+        int64_t step = json_int(record, "step");
         float then = (float)json_number_value(json_object_get(record, "lr"));
         float now = (float)schedule_lr(&t->schedule, t->optimizer.lr, step, t->steps);
         json_decref(record);

@@ -54,7 +54,7 @@ static enum status read_list(const json_t *list, struct search *s, struct err *e
         struct wanted *w = &s->file[s->count++];
         *w = (struct wanted){ .path = json_text(row, "path", ""),
                               .sha256 = json_text(row, "sha256", ""),
-                              .bytes = json_integer_value(json_object_get(row, "bytes")) };
+                              .bytes = json_int(row, "bytes") };
         if (!sha256_is_hex(w->sha256) || !stays_below(w->path) || strlen(w->path) >= PATH_CAP)
             return FAIL(e, ERR_FORMAT, "data.json: entry %zu is no file below a folder with its "
                         "SHA-256", i + 1);

@@ -57,7 +57,7 @@ static enum status put_telemetry(struct attempts *a, int64_t rank, const json_t 
                                  struct err *e) {
     json_t *both = json_copy((json_t *)event);
     if (!both) return FAIL(e, ERR_MEMORY, "record of telemetry");
-    int64_t device = json_integer_value(json_object_get(event, "device"));
+    int64_t device = json_int(event, "device");
     enum status st = OK;
     if (rank < a->layout.ranks[0]) st = telemetry_add(a->telemetry, device, both, e);
     if (st == OK) st = records_put(a->records, both, e);
@@ -69,7 +69,7 @@ static enum status put_telemetry(struct attempts *a, int64_t rank, const json_t 
 static enum status learn_device(struct attempts *a, const json_t *event, struct err *e) {
     if (strcmp(json_text(event, "backend", ""), "cuda") != 0) return OK;
     if (!a->telemetry) a->telemetry = telemetry_open();
-    int64_t world = json_integer_value(json_object_get(event, "world"));
+    int64_t world = json_int(event, "world");
     return mfu_make(&a->mfu, a->resolved, a->settings->facts, world > 0 ? world : 1, e);
 }
 
@@ -154,7 +154,7 @@ static int64_t rank_count(const struct run_settings *s, const struct run_options
                         const json_t *mismatch) {
     int64_t ranks = s->ranks ? s->ranks : run->gpus;
     if (s->ranks || s->members || !json_is_array(mismatch)) return ranks;
-    int64_t here = json_integer_value(json_object_get(s->facts, "gpu.count"));
+    int64_t here = json_int(s->facts, "gpu.count");
     const struct train_options *t = &run->train;
     if (ranks > here) ranks = here;
     while (ranks > 1 && t->global_batch % (t->micro_batch * ranks)) ranks--;

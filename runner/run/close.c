@@ -33,7 +33,7 @@ static void last_sign_of_life(const struct run_dir *dir, char when[32], int64_t 
         strftime(when, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
     jsonl_open(&lines, f, "train.jsonl");
     while (jsonl_next(&lines, &record, NULL) == OK && record) {
-        *step = json_integer_value(json_object_get(record, "step"));
+        *step = json_int(record, "step");
         json_decref(record);
     }
     jsonl_close(&lines);
@@ -71,7 +71,7 @@ static enum status pack(const struct run_dir *dir, struct bundle_result *out, st
     if (fd >= 0) close(fd);
     if (fd >= 0) TRY(json_read_beneath(dir->root, RESOLVED, dir->path, &resolved, e));
     const char *status = json_text(dir->run, "status", "");
-    bool resumable = json_integer_value(json_object_get(dir->run, "checkpoint_step")) > 0;
+    bool resumable = json_int(dir->run, "checkpoint_step") > 0;
     struct bundle_options options = {
         .checkpoints =
             bundle_policy(resolved ? json_text(resolved, "archive", NULL) : NULL, status),

@@ -11,10 +11,6 @@
 
 enum { STEP_EVERY_MS = 30000 };
 
-static int64_t integer(const json_t *event, const char *key) {
-    return json_integer_value(json_object_get(event, key));
-}
-
 static double number(const json_t *event, const char *key) {
     const json_t *value = json_object_get(event, key);
     return json_is_number(value) ? json_number_value(value) : (double)NAN;
@@ -25,8 +21,8 @@ void milestones_begin(struct milestones *m, const struct run_dir *dir) {
 }
 
 static void start(struct milestones *m, const json_t *event) {
-    m->steps = integer(event, "steps");
-    run_log(m->dir, "start after step %" PRId64 " of %" PRId64, integer(event, "step"), m->steps);
+    m->steps = json_int(event, "steps");
+    run_log(m->dir, "start after step %" PRId64 " of %" PRId64, json_int(event, "step"), m->steps);
 }
 
 static void log_step(struct milestones *m) {
@@ -37,7 +33,7 @@ static void log_step(struct milestones *m) {
 }
 
 static void step(struct milestones *m, const json_t *event) {
-    m->step = integer(event, "step");
+    m->step = json_int(event, "step");
     m->loss = number(event, "loss");
     m->tokens_per_s = number(event, "tokens_per_s");
     m->pending = true;
@@ -46,7 +42,7 @@ static void step(struct milestones *m, const json_t *event) {
 
 static void evaluation(const struct milestones *m, const json_t *event) {
     run_log(m->dir, "evaluation after step %" PRId64 ": loss %.5f, %" PRId64 " tokens",
-            integer(event, "step"), number(event, "loss"), integer(event, "tokens"));
+            json_int(event, "step"), number(event, "loss"), json_int(event, "tokens"));
 }
 
 /* On a GPU this event comes again after the first step, which selects each GEMM's algorithm. */
@@ -71,7 +67,7 @@ void milestones_event(struct milestones *m, int64_t rank, const json_t *event) {
     if (!strcmp(kind, "eval")) evaluation(m, event);
     if (!strcmp(kind, "decisions")) decisions(m, event);
     if (!strcmp(kind, "checkpoint"))
-        run_checkpoint_note(m->dir, integer(event, "step"), json_text(event, "sha256", "?"));
+        run_checkpoint_note(m->dir, json_int(event, "step"), json_text(event, "sha256", "?"));
     if (!strcmp(kind, "log"))
         run_log(m->dir, "worker %" PRId64 ": %s", rank, json_text(event, "text", ""));
     if (!strcmp(kind, "error")) /* run.json keeps the error of one worker; the log has all */

@@ -53,13 +53,13 @@ void progress_event(struct progress *p, const json_t *event) {
     const char *kind = json_text(event, "event", "");
     const json_t *loss = json_object_get(event, "loss");
     if (!strcmp(kind, "start")) {
-        p->step = p->first_step = json_integer_value(json_object_get(event, "step"));
+        p->step = p->first_step = json_int(event, "step");
         p->begin_ms = clock_ms();
     } else if (!strcmp(kind, "eval")) {
         p->eval_loss = json_is_number(loss) ? json_number_value(loss) : NAN;
     } else if (!strcmp(kind, "step")) {
         double rate = json_number_value(json_object_get(event, "tokens_per_s"));
-        p->step = json_integer_value(json_object_get(event, "step"));
+        p->step = json_int(event, "step");
         p->loss = json_is_number(loss) ? json_number_value(loss) : NAN;
         p->mfu = json_number_value(json_object_get(event, "mfu_peak"));
         p->tokens_per_s = p->tokens_per_s > 0 ? 0.9 * p->tokens_per_s + 0.1 * rate : rate;

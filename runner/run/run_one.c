@@ -29,7 +29,7 @@
 /* ---- the record -------------------------------------------------------------------------------*/
 
 static int64_t seed_of(const json_t *config) {
-    return json_integer_value(json_object_get(json_object_get(config, "train"), "seed"));
+    return json_int(json_object_get(config, "train"), "seed");
 }
 
 static enum status first_record(struct run_dir *dir, const struct run_request *request,
@@ -159,9 +159,9 @@ static void fill_outcome(const struct run_dir *dir, struct run_outcome *out) {
     snprintf(out->name, sizeof out->name, "%s", json_text(dir->run, "name", "?"));
     snprintf(out->status, sizeof out->status, "%s", json_text(dir->run, "status", "?"));
     snprintf(out->bundle, sizeof out->bundle, "%s", dir->path);
-    out->exit_code = (int)json_integer_value(json_object_get(dir->run, "exit_code"));
+    out->exit_code = (int)json_int(dir->run, "exit_code");
     out->resumable = run_may_go_on(dir->run, NULL) == OK &&
-                     json_integer_value(json_object_get(dir->run, "checkpoint_step")) > 0;
+                     json_int(dir->run, "checkpoint_step") > 0;
     out->fails_again = run_fails_again(dir->run);
 }
 
@@ -216,7 +216,7 @@ static void say_kept(const struct run_settings *s, const struct run_dir *dir,
     json_array_foreach(kept, i, row) {
         kept_text(row, one);
         used += (size_t)snprintf(which + used, sizeof which - used, "%s%s", i ? ", " : "", one);
-        bytes += json_integer_value(json_object_get(row, "bytes"));
+        bytes += json_int(row, "bytes");
     }
     if (!used) return;
     bool packed = !strcmp(json_text(json_array_get(kept, 0), "where", ""), "bundle");

@@ -106,8 +106,8 @@ static enum status read_errors(const json_t *report, const char *script, struct 
     for (size_t i = 0; i < count; i++) {
         const json_t *x = json_array_get(list, i);
         TRY(add_error(out, json_text(x, "file", script), json_text(x, "origin", NULL),
-                      (int)json_integer_value(json_object_get(x, "line")),
-                      (int)json_integer_value(json_object_get(x, "column")),
+                      (int)json_int(x, "line"),
+                      (int)json_int(x, "column"),
                       json_text(x, "path", ""), json_text(x, "text", ""), e));
     }
     return OK;
