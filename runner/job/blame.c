@@ -65,15 +65,3 @@ int64_t blame_links(const struct rank_state *state, int64_t ranks) {
     }
     return blamed;
 }
-
-bool blame_link(const struct rank_state *state, int64_t ranks, int64_t end[2]) {
-    int64_t links = 0;
-    for (int64_t a = 0; a < ranks; a++)
-        for (int64_t b = a + 1; b < ranks; b++) {
-            if (!is_first_hand(state, a, b) && !is_first_hand(state, b, a)) continue;
-            end[0] = a;
-            end[1] = b;
-            links++;
-        }
-    return links == 1;
-}

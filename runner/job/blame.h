@@ -26,7 +26,5 @@ int64_t blame_behind(const struct rank_state *state, int64_t ranks);
  * lost. A link that broke by itself is noted at both ends, or at one end while the other noticed
  * nothing; the other is blamed then. */
 int64_t blame_links(const struct rank_state *state, int64_t ranks);
-/* The two ends of the only link that broke by itself; false where there is not exactly one. */
-bool blame_link(const struct rank_state *state, int64_t ranks, int64_t end[2]);
 
 #endif

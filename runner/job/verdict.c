@@ -242,41 +242,23 @@ bool verdict_frozen(struct watch *w, int64_t ticks) {
 
 /* ---- lost links -------------------------------------------------------------------------------*/
 
-/* The link between end[0] and end[1] broke; which end failed is unknown. */
-static void blame_both(struct watch *w, const int64_t end[2], const char *reported) {
-    struct attempt *out = w->out;
-    char first[128], second[128], host[sizeof out->host];
-    describe(w, end[1], second);
-    snprintf(host, sizeof host, "%s", out->host);
-    describe(w, end[0], first);
-    bool same = !strcmp(host, out->host);
-    blame_no_rank(out);
-    if (same) snprintf(out->host, sizeof out->host, "%s", host);
-    (void)FAIL(&out->error, ERR_PEER, "the link between %s and %s broke (which end failed is "
-               "unknown), last at %s; %s", first, second, out->operation, reported);
-}
-
+/* Without a single rank at fault the first report stays, which names the peer that it lost. */
 void verdict_conclude(struct watch *w) {
     struct attempt *out = w->out;
     const struct err reported = out->error;
-    int64_t world = w->options->world, end[2];
+    int64_t rank = -1;
+    char name[128];
     if (!out->reported_loss || reported.code != ERR_PEER) return;
-    if (out->reported_loss == REPORTED_LOSS_RENDEZVOUS) { /* links that broke later mean nothing */
+    watch_survey(w);
+    /* Links that broke after a failed rendezvous mean nothing. */
+    if (out->reported_loss == REPORTED_LOSS_LINK) rank = blame_links(w->state, w->options->world);
+    if (rank < 0) {
         blame_no_rank(out);
         return;
     }
-    watch_survey(w);
-    int64_t rank = blame_links(w->state, world);
-    if (rank >= 0) {
-        char name[128];
-        describe(w, rank, name);
-        (void)FAIL(&out->error, ERR_PEER, "%s lost its links, last at %s; %s", name, out->operation,
-                   reported.text);
-    } else if (blame_link(w->state, world, end)) {
-        blame_both(w, end, reported.text);
-    } else {
-        blame_no_rank(out);
-    }
+    describe(w, rank, name);
+    (void)FAIL(&out->error, ERR_PEER, "%s lost its links, last at %s; %s", name, out->operation,
+               reported.text);
 }
 
 /* ---- other hosts ------------------------------------------------------------------------------*/
