@@ -40,9 +40,9 @@ static enum status describe_text(const struct cli *cli, const char *path, json_t
     TRY(text_stats_file(path, &stats, e));
     double share = (double)stats.controls / (double)(stats.bytes ? stats.bytes : 1);
     if (share > CONTROLS_MAX && !cli_has(cli, "bytes"))
-        return FAIL(e, ERR_FORMAT, "%s is no text: %.1f %% of its bytes are control characters. Of "
-                    "Megatron's tokens the .idx must stand beside the .bin; --bytes describes the "
-                    "bytes of any file", path, 100 * share);
+        return FAIL(e, ERR_FORMAT, "%s is not text: %.1f %% of its bytes are control characters. "
+                    "Megatron's tokens need the .idx beside the .bin; --bytes describes the bytes "
+                    "of any file", path, 100 * share);
     if (!cli->json) print_stats(cli, path, &stats);
     else json_append(files, stats_json(path, &stats), &failed);
     return failed ? FAIL(e, ERR_MEMORY, "statistics of %s as JSON", path) : OK;

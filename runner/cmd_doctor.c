@@ -70,8 +70,8 @@ static enum status examine(const struct cli *cli, struct doctor *d, struct err *
     d->caps = cli_value(cli, "caps");
     if (d->caps) TRY(backend_check_caps(d->gpu ? "cuda" : "cpu", d->caps, e)); /* as run does */
     if (*problem)
-        doctor_say(d, FINDING_WRONG, "driver", "nvidia-smi must work before fp8lab can; a driver "
-                   "that was just updated wants a reboot", "%s", problem);
+        doctor_say(d, FINDING_WRONG, "driver", "nvidia-smi must work before fp8lab can; after an "
+                   "update of the driver, restart the machine", "%s", problem);
     doctor_cuda(d);
     doctor_machine(d);
     doctor_libraries(d);

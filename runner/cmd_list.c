@@ -84,8 +84,8 @@ static void print_rows(const struct cli *cli, const struct row *rows, int64_t co
                 cli_style(cli, NULL), fill(r->status, state), "", r->steps, r->loss, r->eval,
                 r->speed, r->verified ? "" : "  " RUN_NOT_VERIFIED);
         if (!strcmp(r->status, LEFT_OPEN))
-            cli_note(cli, "%s was left open, and not by you on this host: `fp8lab close` bundles "
-                     "it", r->id);
+            cli_note(cli, "%s was left open by another user or on another host: `fp8lab close` "
+                     "bundles it", r->id);
     }
 }
 

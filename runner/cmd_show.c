@@ -101,7 +101,7 @@ static void print_device(const struct cli *cli, const struct run_view *v) {
     struct err ignored; /* a configuration of another version: the figures are shown without a
                            reference */
     char text[512] = "";
-    number(cli, "TFLOP/s", s, "model_tflops_median", 1, "%.1f of the model's arithmetic, a GPU's");
+    number(cli, "TFLOP/s", s, "model_tflops_median", 1, "%.1f per GPU, of the model alone");
     number(cli, "MFU", s, "mfu_peak_median", 100, "%.1f %% of the dense peak");
     number(cli, "", s, "mfu_gemm_median", 100, "%.1f %% of a large GEMM measured here");
     bool gpu = json_is_number(json_object_get(s, "model_tflops_median"));
@@ -115,7 +115,7 @@ static void print_device(const struct cli *cli, const struct run_view *v) {
     line(cli, "throttled", json_text(s, "gpu_throttle_reasons", NULL));
     if (json_number_value(json_object_get(s, "gpu_processes_other_max")) > 0)
         number(cli, "shared", s, "gpu_processes_other_max", 1,
-               "%.0f other processes on the GPU: its figures are not its own");
+               "%.0f other processes use the GPU: its figures include them");
 }
 
 /* The largest share of an FP8 tensor, and where it first occurred. */
@@ -159,8 +159,8 @@ static void print_numbers(const struct cli *cli, const struct run_view *v) {
            "%.2f %% of a step, communication and waiting not hidden");
     number(cli, "slowest rank", s, "slowest_rank", 1, "%.0f (most often)");
     if (json_int(s, "ranks_steps_missing") > 0)
-        number(cli, "ranks unheard", s, "ranks_steps_missing", 1,
-               "%.0f steps, which are not in the three above");
+        number(cli, "not reported", s, "ranks_steps_missing", 1,
+               "%.0f steps are missing in the three lines above");
     print_memory(cli, v);
     print_worst(cli, "saturated", v->columns.of[STREAM_FP8]);
     print_worst(cli, "underflow", v->columns.of[STREAM_FP8]);

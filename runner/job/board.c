@@ -36,7 +36,7 @@ enum status board_open(int fd, struct board **out, struct err *e) {
     struct stat info;
     *out = NULL;
     if (fstat(fd, &info) != 0 || info.st_size != (off_t)sizeof **out)
-        return FAIL(e, ERR_FORMAT, "descriptor %d is no board of a runner", fd);
+        return FAIL(e, ERR_FORMAT, "descriptor %d is not a board of a runner", fd);
     enum status st = map(fd, out, e);
     close(fd);
     return st;

@@ -59,8 +59,8 @@ struct rank_state board_read(const struct board *b);
 
 /* A zeroed board in new memory. *fd is for the worker to inherit. */
 NODISCARD enum status board_create(struct board **out, int *fd, struct err *e);
-/* Maps the board of an inherited descriptor, and closes the descriptor. ERR_FORMAT: it is no
- * board. */
+/* Maps the board of an inherited descriptor, and closes the descriptor. ERR_FORMAT: it is not
+ * a board. */
 NODISCARD enum status board_open(int fd, struct board **out, struct err *e);
 void board_close(struct board *b); /* NULL is fine */
 

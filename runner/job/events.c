@@ -128,7 +128,7 @@ enum status event_settle(struct event_writer *w, struct err *e) {
     TRY(event_flush(w, e));
     for (int left = 0; ioctl(w->fd, FIONREAD, &left) == 0 && left > 0;) {
         if (event_reader_gone(w))
-            return FAIL(e, ERR_PEER, "the runner is gone: it left %d bytes of events", left);
+            return FAIL(e, ERR_PEER, "the runner is gone: %d bytes of events were not read", left);
         (void)nanosleep(&nap, NULL);
     }
     return OK;
@@ -195,7 +195,7 @@ static enum status parse_event(const char *line, size_t n, json_t **out, struct 
         return OK;
     }
     json_decref(event);
-    return FAIL(e, ERR_FORMAT, "the worker wrote a line that is no event: %.*s",
+    return FAIL(e, ERR_FORMAT, "the worker wrote a line that is not an event: %.*s",
                 (int)(n < 200 ? n : 200), line);
 }
 

@@ -11,7 +11,7 @@
 struct json_t;
 
 enum {
-    EVENT_LINE_MAX = 16 << 20,  /* a longer line is no event: ERR_FORMAT */
+    EVENT_LINE_MAX = 16 << 20,  /* a longer line is not an event: ERR_FORMAT */
     EVENT_QUEUE_MAX = 64 << 20, /* queued bytes at which the worker waits */
     EVENT_PIPE_BYTES = 1 << 20  /* asked of the kernel; a smaller pipe works too */
 };

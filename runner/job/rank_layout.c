@@ -9,7 +9,7 @@ enum status rank_layout_init(struct rank_layout *f, int64_t gpus, int64_t tasks,
         return FAIL(e, ERR_CONFIG, "%" PRId64 " ranks; from 1 to %d", gpus, SUPERVISE_RANKS_MAX);
     if (tasks > gpus || gpus % tasks)
         return FAIL(e, ERR_CONFIG, "the launcher started %" PRId64 " tasks, and the experiment has "
-                    "hardware.gpus = %" PRId64 ", which is no multiple of it: start one task a "
+                    "hardware.gpus = %" PRId64 ", which is not a multiple of it: start one task a "
                     "host or one a GPU", tasks, gpus);
     f->tasks = tasks;
     f->each = gpus / tasks;

@@ -109,7 +109,7 @@ static void report(struct watch *w, int64_t rank, json_t *event) {
     json_decref(event);
 }
 
-/* A line that is no event counts as the worker's error, and its worker must stop. */
+/* A line that is not an event counts as the worker's error, and its worker must stop. */
 static void report_bad_line(struct watch *w, int64_t i, const struct err *why) {
     report(w, w->options->first_rank + i,
            json_pack("{s:s,s:s,s:o}", "event", "error", "code", status_name(why->code), "text",

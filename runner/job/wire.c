@@ -249,7 +249,7 @@ enum status wire_get(int fd, json_t **line, int64_t deadline_ms, struct err *e) 
             st = FAIL(e, ERR_PEER, "a peer sent nothing in time");
     }
     if (st == OK && json_parse(line, text, n, JSON_REJECT_DUPLICATES, &why) != OK)
-        st = FAIL(e, ERR_FORMAT, "a peer's line is no JSON: %s", why.text);
+        st = FAIL(e, ERR_FORMAT, "a peer's line is not JSON: %s", why.text);
     free(text);
     return st;
 }
@@ -282,8 +282,8 @@ static enum status hex_of(const json_t *line, const char *key, char out[SHA256_H
                           struct err *e) {
     const char *text = json_string_value(json_object_get(line, key));
     if (!text || !sha256_is_hex(text))
-        return FAIL(e, ERR_VERIFY, "the other end of a connection is no process of this job: it "
-                    "sent no %s", key);
+        return FAIL(e, ERR_VERIFY, "the other end of a connection is not a process of this job: "
+                    "it sent no %s", key);
     memcpy(out, text, SHA256_HEX);
     return OK;
 }

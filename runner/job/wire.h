@@ -38,7 +38,7 @@ bool wire_unanswered(int fd);
 NODISCARD enum status wire_peer(int fd, char address[64], struct err *e);
 NODISCARD enum status wire_self(int fd, char address[64], struct err *e);
 
-/* Sends or receives one line. A line that is no JSON object, too long or late is an error. */
+/* Sends or receives one line. An error: the line is not a JSON object, too long, or late. */
 NODISCARD enum status wire_put(int fd, const struct json_t *line, int64_t deadline_ms,
                                struct err *e);
 NODISCARD enum status wire_get(int fd, struct json_t **line, int64_t deadline_ms, struct err *e);

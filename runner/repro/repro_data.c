@@ -56,7 +56,7 @@ static enum status read_list(const json_t *list, struct search *s, struct err *e
                               .sha256 = json_text(row, "sha256", ""),
                               .bytes = json_int(row, "bytes") };
         if (!sha256_is_hex(w->sha256) || !stays_below(w->path) || strlen(w->path) >= PATH_CAP)
-            return FAIL(e, ERR_FORMAT, "data.json: entry %zu is no file below a folder with its "
+            return FAIL(e, ERR_FORMAT, "data.json: entry %zu is not a file below a folder with its "
                         "SHA-256", i + 1);
     }
     return OK;
@@ -165,7 +165,7 @@ static enum status check_named(const json_t *config, struct err *e) {
         if (!stays_below(data.paths[i])) climbs = data.paths[i];
     enum status st = OK;
     if (climbs)
-        st = FAIL(e, ERR_FORMAT, "the bundle's configuration names data that are no file below a "
+        st = FAIL(e, ERR_FORMAT, "the bundle's configuration names data that are not a file below a "
                   "folder: %.200s", climbs);
     options_free_data(&data);
     return st;

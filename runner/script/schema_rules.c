@@ -44,7 +44,7 @@ static void derive_heads(struct diagnostics *d, struct value *model) {
         head_dim = width / heads;
         if (width % heads != 0) {
             diagnostics_add(d, place_of(model, "heads"), "model.head_dim",
-                            "width %" PRId64 " is no multiple of %" PRId64 " heads, so head_dim "
+                            "width %" PRId64 " is not a multiple of %" PRId64 " heads, so head_dim "
                             "has no default; give head_dim", width, heads);
             return;
         }
@@ -140,11 +140,11 @@ static void check_batches(struct diagnostics *d, const struct value *experiment)
         return;
     if (global % micro != 0)
         diagnostics_add(d, place_of(train, "micro_batch"), "train.micro_batch",
-                        "global_batch %" PRId64 " is no multiple of micro_batch %" PRId64, global,
-                        micro);
+                        "global_batch %" PRId64 " is not a multiple of micro_batch %" PRId64,
+                        global, micro);
     else if (global % (micro * gpus) != 0)
         diagnostics_add(d, place_of(train, "global_batch"), "train.global_batch",
-                        "global_batch %" PRId64 " is no multiple of micro_batch %" PRId64
+                        "global_batch %" PRId64 " is not a multiple of micro_batch %" PRId64
                         " x %" PRId64 " GPUs", global, micro, gpus);
 }
 

@@ -65,8 +65,8 @@ expect 2 u16.idx -- "u16.idx is an index of Megatron's; name the .bin beside it"
 expect 2 model.bin -- 'model.bin is a GPT-2 model of llm.c' 'magic 20240520 or 20240801'
 expect 2 model3.bin -- 'model3.bin is a Llama-3 model of llm.c'
 expect 2 eval.bin -- 'eval.bin is an evaluation set of llm.c'
-expect 2 raw.bin -- 'raw.bin is no text: 100.0 % of its bytes are control characters' \
-    'the .idx must stand beside the .bin' '--bytes'
+expect 2 raw.bin -- 'raw.bin is not text: 100.0 % of its bytes are control characters' \
+    'need the .idx beside the .bin' '--bytes'
 expect 0 --bytes raw.bin -- '720 (3 different values)' 'bigram'
 expect 0 --bytes u16.bin -- '80 (3 different values)' 'bigram'
 expect 0 text.bin -- 'nats per byte'

@@ -154,14 +154,14 @@ again 6 "not finished" live/*/
 again 2 "neither a path" nothing
 
 # ---- foreign bundles ----------------------------------------------------------------------------
-again 4 "is no file below a folder" \
+again 4 "is not a file below a folder" \
     "$(forge climb data/experiment/data.json 's|data/numbers.txt|../../numbers.txt|' text/t.lua)"
 # Its script names a file that it does not list: 16 GiB of zeros, of which no byte is read.
 unlisted=$(forge unlisted data/experiment/data.json '1s/.*/[]/;2,$d' text/t.lua)
 truncate -s 16G data/numbers.txt
 again 3 "the bundle lists no file of its data" "$unlisted"
 rm data/numbers.txt && seq 1 4000 >data/numbers.txt
-again 4 "no file below a folder: ../numbers.txt" "$(forge above data/experiment/main.lua \
+again 4 "not a file below a folder: ../numbers.txt" "$(forge above data/experiment/main.lua \
     's|data/numbers.txt|../numbers.txt|' text/t.lua)"
 again 3 "--anywhere runs it regardless" "$(forge asks data/experiment/main.lua \
     's/experiment {/experiment { hardware = { query = "gpu.count>=99" },/' forge.lua)"
