@@ -1,4 +1,5 @@
-/* fp8lab repro: repeats the run of a bundle and gives a verdict. */
+/* fp8lab repro: repeats the run of a bundle. repro/repro_verdict.h judges it, repro_report.h prints
+ * the verdict. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -6,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model/ground/json_safe.h"
 #include "runner/base/build_info.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
@@ -26,6 +26,7 @@
 #include "runner/repro/repro_patch.h"
 #include "runner/repro/repro_source.h"
 #include "runner/repro/repro_verdict.h"
+#include "runner/repro_report.h"
 #include "runner/run/run_one.h"
 
 struct command {
@@ -39,26 +40,6 @@ struct command {
     struct signals signals;
     struct run_outcome outcome;
 };
-
-/* Prints why this machine cannot repeat the run, with the verdict "not comparable". The JSON has
- * the keys of any other verdict. */
-static int refuse(const struct command *c, const char *why) {
-    cli_warn(c->cli, "%s", why);
-    if (c->cli->json) {
-        json_t *object = json_pack("{s:s,s:o,s:s,s:s,s:o,s:i,s:i,s:b,s:[],s:n,s:n,s:n,s:n}",
-                                   "schema", "fp8lab.repro/1", "bundle",
-                                   json_from_text(c->source.bundle), "parent", c->source.identity,
-                                   "verdict", repro_kind_name(REPRO_INCOMPARABLE), "note",
-                                   json_from_text(why), "exit_code", EXIT_HARDWARE, "steps", 0,
-                                   "bits_expected", 0, "reasons", "divergence", "loss_worst",
-                                   "loss_first_outside", "run");
-        cli_out_json(c->cli, object);
-        json_decref(object);
-    } else {
-        cli_out(c->cli, "not comparable  %s\n", PLAIN(c->source.bundle));
-    }
-    return EXIT_HARDWARE;
-}
 
 /* ---- before it runs -------------------------------------------------------------------------- */
 
@@ -232,54 +213,7 @@ static enum status say_plan(const struct command *c, struct err *e) {
     return st;
 }
 
-/* ---- the verdict ----------------------------------------------------------------------------- */
-
-static void print_losses(const struct cli *cli, const struct repro_verdict *v) {
-    const struct loss_distance *d = v->first_outside.step ? &v->first_outside : &v->worst;
-    if (d->step == 0 || v->kind == REPRO_BITWISE) return;
-    cli_out(cli, "  losses     %s step %" PRId64 ": %.3g nats apart, %.3g of the bundle's; allowed "
-            "%.3g\n", v->first_outside.step ? "beyond the tolerance from" : "furthest apart at",
-            d->step, d->nats, d->relative, d->allowed_nats);
-}
-
-static void print_verdict(const struct command *c, const struct repro_verdict *v) {
-    const struct cli *cli = c->cli;
-    const struct divergence *d = &v->first;
-    size_t i;
-    const json_t *reason;
-    cli_out(cli, "%s%s%s  %s, %" PRId64 " steps\n", cli_style(cli, "bold"),
-            repro_kind_name(v->kind), cli_style(cli, NULL), PLAIN(c->source.run->name), v->steps);
-    cli_out(cli, "  bundle     %s\n  run        %s\n", PLAIN(c->source.bundle),
-            c->outcome.bundle);
-    if (d->found) {
-        cli_out(cli, "  first bit  step %" PRId64 ", %s%s%s: %s in the bundle, %s here\n", d->step,
-                d->stream, *d->tensor ? " of " : "", PLAIN(d->tensor), d->a_bits, d->b_bits);
-    }
-    print_losses(cli, v);
-    json_array_foreach(v->reasons, i, reason)
-        cli_out(cli, "  %s %s\n", i ? "          " : "differs   ",
-                PLAIN(json_string_value(reason)));
-    if (*v->note) cli_out(cli, "  note       %s\n", v->note);
-    if (v->kind != REPRO_BITWISE && v->kind != REPRO_INCOMPARABLE)
-        cli_out(cli, "  %s\n", json_array_size(v->reasons)
-                                   ? "equal bits were not promised: some inputs differ"
-                                   : "equal bits were promised: all inputs are equal");
-}
-
-static void print_json(const struct command *c, const struct repro_verdict *v, int code) {
-    json_t *object = repro_verdict_json(v);
-    bool failed = false;
-    json_put(object, "schema", json_string("fp8lab.repro/1"), &failed);
-    json_put(object, "bundle", json_from_text(c->source.bundle), &failed);
-    json_put(object, "parent", json_string(c->source.identity), &failed);
-    json_put(object, "run", json_pack("{s:s,s:s,s:o}", "id", c->outcome.id, "status",
-                                      c->outcome.status, "bundle",
-                                      json_from_text(c->outcome.bundle)), &failed);
-    json_put(object, "exit_code", json_integer(code), &failed);
-    object = json_whole(object, failed);
-    cli_out_json(c->cli, object);
-    json_decref(object);
-}
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static enum status judge(struct command *c, int *code, struct err *e) {
     const char *paths[2] = { c->source.bundle, c->outcome.bundle };
@@ -289,8 +223,7 @@ static enum status judge(struct command *c, int *code, struct err *e) {
     if (st == OK) st = repro_judge(&comparison, &c->band, &verdict, e);
     if (st == OK) {
         *code = repro_exit_code(verdict.kind, cli_has(c->cli, "exact"));
-        if (c->cli->json) print_json(c, &verdict, *code);
-        else print_verdict(c, &verdict);
+        repro_report(c->cli, &c->source, &c->outcome, &verdict, *code);
         cli_next(c->cli, "compare", paths[0], paths[1], NULL);
     }
     repro_verdict_free(&verdict);
@@ -388,7 +321,7 @@ static int cmd_repro(const struct cli *cli) {
     if (st == OK && *problem) cli_warn(cli, "%s", problem);
     if (st == OK) st = read_settings(&c, &e);
     if (st == OK) st = prepare(&c, why, &e);
-    if (st == OK && *why) code = refuse(&c, why);
+    if (st == OK && *why) code = repro_report_refusal(cli, &c.source, why);
     if (st == OK && !*why) {
         st = say_plan(&c, &e);
         if (st == OK) st = run_again(&c, &code, &e);

@@ -23,7 +23,7 @@ void help_welcome(const struct cli *cli, const struct verb *const *verbs, int64_
     if (has_verb(verbs, count, "run"))
         cli_out(cli, "Start here:\n"
                      "  fp8lab experiments/quickstart.lua            train four recipes on a CPU\n"
-                     "  fp8lab run --smoke --anywhere X.lua          a short test of any script\n\n");
+                     "  fp8lab run --smoke --anywhere X.lua          test any script quickly\n\n");
     image_welcome(cli);
     cli_out(cli, "Commands:\n");
     print_verbs(cli, verbs, count);

@@ -20,8 +20,8 @@ static int64_t step_count(const struct run_view *v) {
 
 /* ---- why the bits may differ ----------------------------------------------------------------- */
 
-/* Whether a difference breaks the promise of equal bits (DESIGN: the same inputs, on the same GPU
- * model with the same library versions). CPU results are the same on every CPU. */
+/* Whether a difference breaks the promise of equal bits, which is for the same inputs on the same
+ * GPU model with the same library versions. CPU results are the same on every CPU. */
 static bool breaks_promise(const struct comparison *c, const json_t *row) {
     static const char *const MACHINE[] = { "gpu.product_name", "gpu.cc", "cuda.runtime",
                                            "cublaslt.version", "cudnn.version" };
