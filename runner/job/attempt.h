@@ -62,12 +62,14 @@ struct supervise_options {
     struct peer_connection *peer; /* [peers] the leader has all other runners here, a follower has
                                    * the leader */
     int64_t peers;
+    /* Of the leader; a follower needs stop_grace_s only, for an event that it cannot send. */
     int64_t time_limit_s;   /* from the start of the attempt; 0: none */
     int64_t hang_s;         /* 0: automatic (run/README.md); otherwise also SUPERVISE_FROZEN_S */
     int64_t stop_grace_s;   /* time from a stop request to SIGKILL */
     int64_t signal_grace_s; /* the same, where a signal requested the stop */
     /* Called for every event of rank 0, and for log, error, telemetry and pace events of other
-     * ranks. On an error the workers are asked to stop, and later events are discarded. */
+     * ranks; in a follower also for their deaths ("exit"). On an error the workers are asked to
+     * stop, and later events are discarded. */
     enum status (*on_event)(void *user, int64_t rank, const struct json_t *event, struct err *e);
     /* Called about twice a second with NULL, and with a message for the user. */
     void (*on_tick)(void *user, const char *what);

@@ -1,7 +1,7 @@
-/* Runs the part of an attempt that is on this host, to its end: starts the workers, files their
- * events and logs, and watches time limit, signals, hangs and deaths. The runners of other hosts do
- * the same for theirs, and are watched like workers (remote.h). Knows processes and events; knows
- * nothing of models, bundles or Lua. */
+/* Runs the part of an attempt that is on this host, to its end: starts the workers, takes their
+ * events, and stops and reaps them. The leader also watches time limit, hangs and the runners of
+ * other hosts (remote.h), and judges (verdict.h). A follower reports events and deaths to the
+ * leader. Knows processes and events; knows nothing of models, bundles or Lua. */
 #ifndef FP8LAB_RUNNER_JOB_SUPERVISE_H
 #define FP8LAB_RUNNER_JOB_SUPERVISE_H
 
