@@ -51,8 +51,8 @@ static enum status locate(const struct cli *cli, char (**out)[PATH_CAP], struct 
     return OK;
 }
 
-/* The time of a run's id, if it is enough to find the run: a suite has many runs, and a command
- * with all full names is too long to use. */
+/* The time of a run's id, if it is enough to find the run. A suite has many runs: with all full
+ * names the command would be too long to use. */
 static const char *short_name(const char *given, const char *path, char out[RUN_TIME + 1]) {
     static const char RUNS[] = "runs/";
     char found[PATH_CAP];

@@ -153,8 +153,8 @@ static bool is_fp8(const struct run_view *v) {
     return compare_is_fp8(json_object_get(v->resolved, "recipe"));
 }
 
-/* Suggests a comparison of the newest run with one of the few before it: for an FP8 run with a BF16
- * one if possible, otherwise with the newest. BF16 comes first on the command line. Without a
+/* Suggests a comparison of the newest run with one of the few before it. For an FP8 run this is a
+ * BF16 run if there is one, otherwise the newest. BF16 comes first on the command line. Without a
  * match, suggests `show`. */
 static void suggest(const struct cli *cli, const struct tree *runs, int64_t last) {
     struct run_view newest, other;

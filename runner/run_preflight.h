@@ -1,5 +1,5 @@
-/* What `fp8lab run` checks before the first row starts: whether this is the machine that the
- * script asks for, whether the rows fit its memory, and whether their data are there. */
+/* What `fp8lab run` checks before the first row starts: the machine matches the script, the rows
+ * fit its memory, and their data are there. */
 #ifndef FP8LAB_RUNNER_RUN_PREFLIGHT_H
 #define FP8LAB_RUNNER_RUN_PREFLIGHT_H
 

@@ -12,9 +12,9 @@ int64_t blame_frozen(const struct rank_state *state, int64_t ranks, int64_t tick
                      int64_t *longest);
 
 /* All ranks run, and none makes progress. Returns the rank that all others wait for. NCCL does not
- * show this: then the rank that has reached fewer collectives than all others (its device hangs
- * before the next one), or as many and fewer steps. -1 where that is not a single rank. Steps count
- * last, since a host queues work ahead of its device. */
+ * show this. Then it is the rank that has reached fewer collectives than all others: its device
+ * hangs before the next one. If all have reached as many, it is the rank with fewer steps; steps
+ * count last, since a host queues work ahead of its device. -1 if that is not a single rank. */
 int64_t blame_behind(const struct rank_state *state, int64_t ranks);
 
 /* Ranks lost links. Returns the rank with most broken links; -1 where that is not a single rank

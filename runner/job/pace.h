@@ -13,8 +13,8 @@
 struct json_t;
 
 /* Capacity: steps that some ranks have reported and others have not. The ranks run within about a
- * step of each other, but a blocked runner later reads the full pipe of one rank before the next
- * rank's, and other hosts last. A "pace" event is longer than 64 bytes, so a full pipe holds fewer
+ * step of each other. But a blocked runner later reads the full pipe of one rank before that of the
+ * next, and other hosts last. A "pace" event is longer than 64 bytes, so a full pipe holds fewer
  * steps than this; it is 120 s (SUPERVISE_LEADER_S) of steps of 7 ms. The table takes 1 MiB for any
  * number of ranks. */
 enum { PACE_STEPS = EVENT_PIPE_BYTES / 64 };

@@ -28,8 +28,8 @@ struct ranks {
 
 /* Starts all ranks. The command line of a worker is options->argv, then --rank, --world, --device
  * (if world > 1), --board-fd, and --rendezvous-fd for rank 0. Each has a process group of its own,
- * so that a terminal's Ctrl-C reaches the runner only; it is killed when the runner dies, its stdin
- * is /dev/null, and it writes events to descriptor SUPERVISE_EVENTS_FD. ERR_IO where the program
+ * so that a terminal's Ctrl-C reaches the runner only. It is killed when the runner dies. Its stdin
+ * is /dev/null, and it writes events to descriptor SUPERVISE_EVENTS_FD. ERR_IO if the program
  * cannot be executed. On an error *out holds those that were started. In either case ranks_close
  * releases it, once they have exited. */
 NODISCARD enum status ranks_start(const struct supervise_options *options, struct ranks *out,

@@ -95,8 +95,8 @@ void remote_receive(struct watch *w) {
 
 /* ---- heartbeats -------------------------------------------------------------------------------*/
 
-/* A follower's heartbeat holds the state of each rank there: the leader compares the states of all
- * ranks, and needs the last ones after that host is lost. */
+/* A follower's heartbeat holds the state of each of its ranks. The leader compares the states of
+ * all ranks, and needs the last ones after a host is lost. */
 static void send_heartbeat(struct watch *w, struct peer_connection *c) {
     json_t *ranks = json_array();
     bool failed = false;

@@ -98,7 +98,7 @@ static bool is_srun_with_pmi(getter get, const struct launcher *l) {
 }
 
 /* Rejects one of torchrun's two numbers without the other: several tasks were meant, and each would
- * train alone. (A batch script of Slurm has one of Slurm's numbers.) */
+ * train alone. A batch script of Slurm has one of Slurm's numbers, so those are not checked. */
 static enum status check_half(getter get, struct err *e) {
     const struct launcher *l = &LAUNCHERS[0];
     bool index = get(l->index) != NULL;

@@ -1,6 +1,6 @@
-/* Which task of a job this process is, from the environment variables of its launcher: srun, mpirun
- * (Open MPI, or another launcher with PMI), torchrun, or a launcher with torchrun's variables. The
- * variables are those in the documentation of each launcher. */
+/* Which task of a job this process is, from the variables of its launcher: srun, mpirun (Open MPI,
+ * or another launcher with PMI), torchrun, or one with torchrun's variables. The documentation of
+ * each launcher names them. */
 #ifndef FP8LAB_RUNNER_JOB_TASK_H
 #define FP8LAB_RUNNER_JOB_TASK_H
 
@@ -36,8 +36,8 @@ void task_explain(const struct task *t, char *out, size_t size);
  * lists exactly as many. */
 bool task_sees_its_own(const char *visible, int64_t ranks);
 
-/* The GPU of the i-th of this task's `ranks` ranks: the i-th where the task sees only its own GPUs,
- * otherwise after the GPUs of lower tasks on this host. */
+/* The GPU of the i-th of this task's `ranks` ranks. If the task sees only its own GPUs it is the
+ * i-th, otherwise the GPUs of lower tasks on this host come first. */
 int64_t task_device(const struct task *t, const char *visible, int64_t ranks, int64_t i);
 
 #endif

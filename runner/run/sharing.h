@@ -1,6 +1,6 @@
 /* Several commands may run one suite in one folder, at once or one after another, and share its
- * rows. This file has the state of a row, as the folder of runs shows it, and the claim: the lock
- * under which a command reads that state and begins the row. */
+ * rows. This file has the state of a row, as the folder of runs shows it. It also has the claim:
+ * the lock under which a command reads that state and begins the row. */
 #ifndef FP8LAB_RUNNER_RUN_SHARING_H
 #define FP8LAB_RUNNER_RUN_SHARING_H
 

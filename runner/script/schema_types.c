@@ -132,8 +132,8 @@ static struct value *typed_float(struct diagnostics *d, const struct field *f,
 /* ---- durations ------------------------------------------------------------------------------- */
 enum { DURATION_PART_MAX = 1000000 };
 
-/* Parses "90", or "1.5" or ".5" in units of `unit` seconds, and advances *text. -1 if it is not
- * such a number, or not a whole number of seconds. */
+/* Parses "90", "1.5" or ".5" in units of `unit` seconds, and advances *text. -1 if it is not such a
+ * number, or is not a whole number of seconds. */
 static int64_t read_part(const char **text, int64_t unit) {
     int64_t whole = 0, scale = 1, parts = 0;
     const char *at = *text, *digits = at;
