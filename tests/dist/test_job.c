@@ -518,6 +518,24 @@ static void a_single_frozen_rank_is_blamed(void **state) {
     assert_non_null(strstr(a.error.text, "2 ranks are frozen: no sign of life of rank 1 on here"));
 }
 
+/* The leader judges the ranks of other hosts, too, by their last heartbeats. */
+static void a_frozen_rank_of_another_host_is_blamed(void **state) {
+    static struct four_ranks f;
+    struct watch *w = begin(&f);
+    w->state[3].silent_ticks = 39;
+    assert_false(verdict_frozen(w, 40));
+    w->state[3].silent_ticks = 40;
+    assert_true(verdict_frozen(w, 40));
+    assert_int_equal(f.out.end, ATTEMPT_HUNG);
+    assert_int_equal(f.out.rank, 3);
+    assert_string_equal(f.out.host, "there");
+    w = begin(&f);
+    w->state[2].silent_ticks = 25; /* one frozen switch, for example */
+    w->state[3].silent_ticks = 40;
+    assert_true(verdict_frozen(w, 40));
+    assert_int_equal(f.out.rank, -1);
+}
+
 /* ---- a peer that does not read ----------------------------------------------------------------*/
 
 /* Connects to `port`, and writes until no more fits. */
@@ -756,6 +774,7 @@ int main(void) {
         cmocka_unit_test(a_cause_replaces_a_reported_loss),
         cmocka_unit_test(a_failed_rendezvous_is_no_lost_link), cmocka_unit_test(a_hang_has_a_rank),
         cmocka_unit_test(a_single_frozen_rank_is_blamed),
+        cmocka_unit_test(a_frozen_rank_of_another_host_is_blamed),
         cmocka_unit_test(a_leader_may_block), cmocka_unit_test(signatures),
         cmocka_unit_test(the_secret_of_a_rendezvous_is_not_sent), cmocka_unit_test(strangers),
         cmocka_unit_test(a_blocked_rank_connects_again),
