@@ -54,13 +54,12 @@ static json_t *run_row(const struct run_view *v) {
     json_put(row, "inputs_sha256", member(v->run, "inputs_sha256"), &failed);
     json_put(row, "results_sha256", member(v->run, "results_sha256"), &failed);
     json_put(row, "eval_step", evaluated < 0 ? json_null() : json_integer(evaluated), &failed);
-    static const char *const KEYS[] = { "steps", "step_last", "loss_final", "eval_loss_final",
-                                        "step_time_us_median", "tokens_per_s_median",
-                                        "steady_from", "steady_to", "model_tflops_median",
-                                        "mfu_peak_median", "mfu_gemm_median",
-                                        "gpu_clock_sm_mhz_median" };
+    static const char *const KEYS[] = { "steps", "step_last", "steady_from", "steady_to",
+                                        "model_tflops_median" };
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
         json_put(row, KEYS[i], member(s, KEYS[i]), &failed);
+    for (int64_t i = 0; i < COMPARE_CELLS; i++)
+        json_put(row, compare_cell_key(i), member(s, compare_cell_key(i)), &failed);
     json_put(row, "memory_bytes_peak", peak_memory(s), &failed);
     return json_whole(row, failed);
 }

@@ -64,6 +64,8 @@ struct compare_cell {
     bool optional; /* left out if no run has it */
 };
 enum { COMPARE_CELLS = 8 };
+/* The key of a column, 0 <= cell < COMPARE_CELLS. */
+const char *compare_cell_key(int64_t cell);
 /* The columns to show for these runs; returns their number. */
 int64_t compare_cells(const json_t *runs, const struct compare_cell *out[COMPARE_CELLS]);
 

@@ -6,7 +6,7 @@
 
 #include "runner/compare/compare.h"
 
-static const struct compare_cell CELLS[COMPARE_CELLS] = {
+static const struct compare_cell CELLS[] = {
     { "loss", "loss_final", "loss", 5, 1, false },
     { "eval loss", "eval_loss_final", "eval_loss", 5, 1, false },
     { "step ms", "step_time_us_median", "step_time", 2, 1e-3, false },
@@ -16,6 +16,9 @@ static const struct compare_cell CELLS[COMPARE_CELLS] = {
     { "SM MHz", "gpu_clock_sm_mhz_median", "", 0, 1, true },
     { "memory MiB", "memory_bytes_peak", "memory", 1, 0x1p-20, false },
 };
+_Static_assert(sizeof CELLS / sizeof *CELLS == COMPARE_CELLS, "compare.h: COMPARE_CELLS");
+
+const char *compare_cell_key(int64_t cell) { return CELLS[cell].key; }
 
 int64_t compare_cells(const json_t *runs, const struct compare_cell *out[COMPARE_CELLS]) {
     int64_t count = 0;
