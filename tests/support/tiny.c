@@ -12,18 +12,7 @@ struct model_config tiny_model(void) {
 }
 
 struct recipe_options tiny_recipe_options(enum recipe_kind kind) {
-    struct recipe_options o = {
-        .kind = kind, .format = FORMAT_HYBRID, .constants = QUANT_TE, .history = 1024,
-        .algo = AMAX_MAX, .roll = ROLL_MICROBATCH, .fprop_fast = true,
-    };
-    if (kind == RECIPE_ROWWISE) o.constants = QUANT_TORCHAO;
-    if (kind == RECIPE_MXFP8) o.constants = QUANT_MX;
-    if (kind == RECIPE_ROWWISE || kind == RECIPE_BLOCKWISE || kind == RECIPE_MXFP8) {
-        o.format = FORMAT_E4M3;
-        o.pow2 = kind != RECIPE_MXFP8;
-        o.fprop_fast = false;
-    }
-    return o;
+    return recipe_info(kind)->defaults;
 }
 
 struct recipe tiny_recipe(const struct recipe_options *options, struct recipe_options *site,
