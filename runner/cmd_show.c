@@ -238,7 +238,7 @@ const struct verb VERB_SHOW = {
     .more = "RUN is a bundle file, a run directory, the beginning of a run's id, or \"last\".\n"
             "\n"
             "loss: mean nats a token, of the last training batch. eval loss: of held-out data.\n"
-            "steady window: all steps but the first fifth, of which at most 50 are left out.\n"
+            "steady window: all steps after the first fifth; at most 50 steps are left out.\n"
             "host memory: of the process. arenas: tensors that the run allocates at its start.\n"
             "saturated, underflow: the largest share of an FP8 tensor's elements that did not\n"
             "fit the format, or became 0. layers.1.qkv.dy: layer 1, GEMM qkv, operand dy, which\n"
