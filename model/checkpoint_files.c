@@ -237,7 +237,7 @@ static enum status list_steps(const char *parent, int64_t **steps, int64_t *coun
 }
 
 /* A missing file is damage: a removal was interrupted, or the file was deleted. */
-static bool misses_a_file(const char *path) {
+static bool file_is_missing(const char *path) {
     static const char *const FILES[] = { CHECKPOINT_JSON, CHECKPOINT_MODEL, CHECKPOINT_STATE };
     char file[CHECKPOINT_PATH_CAP];
     struct err ignored;
@@ -280,7 +280,7 @@ static enum status examine_step(const char *parent, const struct checkpoint_log 
     TRY(checkpoint_path(path, parent, step, e));
     enum status st = examine_files(path, log, step, info, e);
     if (st != ERR_IO) return st;
-    if (misses_a_file(path)) return e->code = ERR_FORMAT;
+    if (file_is_missing(path)) return e->code = ERR_FORMAT;
     err_prefix(e, "a checkpoint cannot be read, and may be whole; try again, or remove %s to "
                "resume from the checkpoint before it", path);
     return ERR_IO;

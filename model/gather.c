@@ -16,7 +16,7 @@ static bool divides(const struct exchange *x) { return shard_divides(&x->params-
 /* ---- codes ---- */
 
 /* Gathered codes need only their twin. Evaluation has no backward and needs no twin. */
-static enum status turn_codes(struct exchange *x, struct param *p, struct err *e) {
+static enum status transpose_codes(struct exchange *x, struct param *p, struct err *e) {
     struct operand *w = &p->weight;
     if (x->pass == PASS_EVAL || !w->has_twin) return OK;
     struct tensor transposed = tensor_transposed(&w->codes);
@@ -41,7 +41,7 @@ static enum status prepare(struct exchange *x, int bucket, struct err *e) {
         struct param *p = &x->params->param[i];
         if (p->bucket != bucket || !p->spec || !p->spec->fp8) continue;
         if (k->gathers_codes) {
-            TRY(turn_codes(x, p, e));
+            TRY(transpose_codes(x, p, e));
             continue;
         }
         TRY(make_codes(x, &p->weight, e));

@@ -4,7 +4,7 @@
 static int world(const struct exchange *x) { return x->params->options.shard.world; }
 
 /* Without tying, its ring buffer has other users during backward, so it is cleared later. */
-static bool shares_place(const struct bucket *k) {
+static bool ring_has_other_users(const struct bucket *k) {
     return k->grad_transient && k->added == k->elements;
 }
 
@@ -16,7 +16,7 @@ static enum status clear(struct exchange *x, const struct bucket *k, struct err 
 enum status reduce_begin(struct exchange *x, struct err *e) {
     for (int i = 0; i < x->params->bucket_count; i++) {
         const struct bucket *k = &x->params->bucket[i];
-        if (shares_place(k) || !(x->first || k->grad_transient)) continue;
+        if (ring_has_other_users(k) || !(x->first || k->grad_transient)) continue;
         if (k->grad_transient) TRY(reduce_open(x, i, e));
         TRY(clear(x, k, e));
     }
@@ -27,7 +27,7 @@ enum status reduce_open(struct exchange *x, int bucket, struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
     if (!k->grad_transient) return OK;
     TRY(x->b->ops->wait(x->b, LANE_COMPUTE, EVENT_REDUCED + k->ring, e));
-    return shares_place(k) ? clear(x, k, e) : OK;
+    return ring_has_other_users(k) ? clear(x, k, e) : OK;
 }
 
 /* Sums over ranks into this rank's shard. Later micro-batches add to it. */

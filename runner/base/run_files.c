@@ -109,7 +109,7 @@ enum status file_read(const char *path, int64_t limit, char **out, size_t *n, st
     return st;
 }
 
-static enum status make_one(const char *path, struct err *e) {
+static enum status make_directory(const char *path, struct err *e) {
     if (mkdir(path, 0777) == 0 || errno == EEXIST) return OK;
     return FAIL(e, ERR_IO, "mkdir %s: %s", path, strerror(errno));
 }
@@ -119,9 +119,9 @@ enum status directory_make(const char *path, struct err *e) {
     for (size_t i = 1; path[i]; i++) {
         if (path[i] != '/') continue;
         snprintf(prefix, sizeof prefix, "%.*s", (int)i, path);
-        TRY(make_one(prefix, e));
+        TRY(make_directory(prefix, e));
     }
-    return make_one(path, e);
+    return make_directory(path, e);
 }
 
 enum status directory_sync(const char *path, struct err *e) {

@@ -11,7 +11,7 @@ enum { REQUEST_COUNT = sizeof REQUESTS / sizeof *REQUESTS };
 
 /* Runs only in a thread that does not block the signal. If that is the main thread, this is a
  * forked child before exec, with the old mask restored: there the signal has its default effect. */
-static void hand_over(int signo) {
+static void forward_to_main(int signo) {
     int saved = errno;
     pid_t process = getpid();
     if (syscall(SYS_gettid) == process) (void)signal(signo, SIG_DFL);
@@ -42,7 +42,7 @@ enum status signals_open(struct signals *out, struct err *e) {
         (void)sigprocmask(SIG_SETMASK, &out->old, NULL);
         return FAIL(e, ERR_IO, "signalfd: %s", strerror(errno));
     }
-    replace_handlers(SIG_DFL, hand_over);
+    replace_handlers(SIG_DFL, forward_to_main);
     return OK;
 }
 
@@ -56,6 +56,6 @@ void signals_close(struct signals *s) {
     if (s->fd < 0) return;
     close(s->fd);
     s->fd = -1;
-    replace_handlers(hand_over, SIG_DFL);
+    replace_handlers(forward_to_main, SIG_DFL);
     (void)sigprocmask(SIG_SETMASK, &s->old, NULL);
 }

@@ -44,7 +44,7 @@ struct value *value_get(const struct value *table, const char *key) {
 }
 
 /* Doubles a full array of the pool. The old array stays allocated as long as the pool. */
-static void *grown(struct pool *p, void *old, int64_t count, int64_t *capacity, size_t size) {
+static void *grow_array(struct pool *p, void *old, int64_t count, int64_t *capacity, size_t size) {
     if (count < *capacity) return old;
     *capacity = *capacity ? *capacity * 2 : 8;
     void *array = pool_alloc(p, (size_t)*capacity * size);
@@ -57,8 +57,8 @@ void value_set(struct pool *p, struct value *table, const char *key, struct valu
     assert(table->type == VALUE_TABLE);
     struct value_member *m = value_member(table, key);
     if (!m) {
-        table->members = grown(p, table->members, table->member_count, &table->member_capacity,
-                               sizeof *table->members);
+        table->members = grow_array(p, table->members, table->member_count,
+                                    &table->member_capacity, sizeof *table->members);
         m = &table->members[table->member_count++];
     }
     *m = (struct value_member){ .key = key, .value = v, .place = place };
@@ -67,7 +67,7 @@ void value_set(struct pool *p, struct value *table, const char *key, struct valu
 void value_append(struct pool *p, struct value *table, struct value *item) {
     assert(table->type == VALUE_TABLE);
     table->items =
-        grown(p, table->items, table->item_count, &table->item_capacity, sizeof *table->items);
+        grow_array(p, table->items, table->item_count, &table->item_capacity, sizeof *table->items);
     table->items[table->item_count++] = item;
 }
 

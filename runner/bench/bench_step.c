@@ -226,7 +226,7 @@ static enum status check_memory(const struct backend *b, const struct resolution
 }
 
 /* An experiment for several GPUs is measured on one, with the whole batch. */
-static void note_alone(const struct cli *cli, const struct resolved_run *run) {
+static void note_one_device(const struct cli *cli, const struct resolved_run *run) {
     const json_t *train = json_object_get(run->config_json, "train");
     int64_t batch = json_integer_value(json_object_get(train, "global_batch"));
     int64_t gpus = json_integer_value(
@@ -244,7 +244,7 @@ static enum status bench_runs(const struct cli *cli, struct backend *b,
     enum status st = line ? OK : FAIL(e, ERR_MEMORY, "figures of the runs");
     if (st == OK) st = check_memory(b, r, e);
     for (int64_t i = 0; i < r->run_count && st == OK; i++) {
-        note_alone(cli, &r->runs[i]);
+        note_one_device(cli, &r->runs[i]);
         cli_note(cli, "%s: measuring whole steps, then each operator alone", r->runs[i].name);
         st = bench_run(cli, b, &r->runs[i], o, &line[i], rows, e);
     }

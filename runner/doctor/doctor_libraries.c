@@ -155,7 +155,7 @@ static bool find_ours(struct doctor *d, const struct wanted *w, const struct lib
     return found;
 }
 
-static void look_at(struct doctor *d, const struct wanted *w, const struct library_places *places,
+static void examine(struct doctor *d, const struct wanted *w, const struct library_places *places,
                     bool cudnn_is_there) {
     char path[PATH_CAP], version[32] = "", problem[256] = "";
     if (w->need == NEED_PART && !cudnn_is_there) return;
@@ -198,7 +198,7 @@ void doctor_libraries(struct doctor *d) {
     for (int i = 0; i < WANTED_COUNT; i++) {
         struct wanted w = WANTED[i];
         if (!strcmp(w.file, CUBLASLT)) w.file = cublaslt;
-        look_at(d, &w, places, cudnn);
+        examine(d, &w, places, cudnn);
     }
     free(places);
 }

@@ -158,7 +158,7 @@ static int column_of(const struct doctor *d) {
     return cc && sscanf(cc, "%d.%d", &major, &minor) == 2 ? major * 10 + minor : 0;
 }
 
-static enum status try_out(struct doctor *d, const char *backend, json_t **out) {
+static enum status run_checks(struct doctor *d, const char *backend, json_t **out) {
     const struct probe_options o = { .backend = backend, .checks = true,
                                      .caps = strcmp(backend, "cpu") ? d->caps : NULL,
                                      .ceilings = strcmp(backend, "cpu") != 0 };
@@ -190,7 +190,7 @@ static void say_device(struct doctor *d, const json_t *answer) {
 enum status doctor_recipes(struct doctor *d, bool train, struct err *e) {
     json_t *reference = NULL, *device = NULL;
     bool here = train && d->here;
-    if (here && try_out(d, "cpu", &reference) == OK)
+    if (here && run_checks(d, "cpu", &reference) == OK)
         for (int k = RECIPE_CHECK_FIRST; k <= RECIPE_CHECK_LAST && d->gpu; k++) {
             const char *name = RECIPE_KIND_NAMES[k];
             char why[256];
@@ -199,7 +199,7 @@ enum status doctor_recipes(struct doctor *d, bool train, struct err *e) {
                            "golden tests of make test name the operator",
                            "%s on the CPU backend: %s", name, why);
         }
-    if (here && d->gpu && try_out(d, "cuda", &device) == OK) {
+    if (here && d->gpu && run_checks(d, "cuda", &device) == OK) {
         say_device(d, device);
         if (probe_put_facts(device, d->facts, e) != OK) d->no_memory = true;
     }

@@ -85,7 +85,7 @@ enum status probe_answer(const struct probe_options *o, json_t **out, struct err
 /* ---- the parent -------------------------------------------------------------------------------*/
 
 /* In the child, between fork and exec. stderr is dropped: errors are part of the answer. */
-static void become_probe(const char *self, const struct probe_options *o, int out) {
+static void exec_probe(const char *self, const struct probe_options *o, int out) {
     const char *argv[10] = { self, "probe", "--json", "--backend", o->backend };
     int n = 5;
     if (o->ceilings) argv[n++] = "--ceilings";
@@ -122,7 +122,7 @@ static enum status start_probe(const struct probe_options *o, pid_t *pid, int *f
     self[n] = '\0';
     if (pipe2(ends, O_CLOEXEC) != 0) return FAIL(e, ERR_IO, "create a pipe: %s", strerror(errno));
     *pid = fork();
-    if (*pid == 0) become_probe(self, o, ends[1]);
+    if (*pid == 0) exec_probe(self, o, ends[1]);
     close(ends[1]);
     *fd = ends[0];
     if (*pid > 0) return OK;
@@ -131,8 +131,8 @@ static enum status start_probe(const struct probe_options *o, pid_t *pid, int *f
 }
 
 /* Parses the child's output; an error says why it is not an answer. */
-static enum status understand(const char *text, size_t length, int status, json_t **out,
-                              struct err *e) {
+static enum status parse_answer(const char *text, size_t length, int status, json_t **out,
+                                struct err *e) {
     json_error_t why;
     json_t *answer = NULL;
     if (WIFSIGNALED(status))
@@ -165,7 +165,7 @@ enum status probe_ask(const struct probe_options *o, int64_t seconds, json_t **o
         if (!whole) (void)kill(pid, SIGKILL);
         close(fd);
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-        st = whole ? understand(text, length, status, out, e)
+        st = whole ? parse_answer(text, length, status, out, e)
                    : FAIL(e, ERR_DEVICE, "the GPU did not answer within %" PRId64 " s", seconds);
     }
     free(text);

@@ -17,18 +17,18 @@ static struct nvml_link link_of(const struct nvml_report *r, struct pair p) {
     return r->gpus[p.a].link[r->gpus[p.b].index];
 }
 
-static bool alike(struct nvml_link a, struct nvml_link b) {
+static bool same_link(struct nvml_link a, struct nvml_link b) {
     return a.path == b.path && a.links == b.links;
 }
 
 /* Whether no earlier pair has the same kind of connection. */
 static bool is_first(const struct nvml_report *r, struct pair p) {
     for (struct pair q = { 0, 0 }; next_pair(r->count, &q) && (q.a != p.a || q.b != p.b);)
-        if (alike(link_of(r, q), link_of(r, p))) return false;
+        if (same_link(link_of(r, q), link_of(r, p))) return false;
     return true;
 }
 
-static void add_way(struct text *t, struct nvml_link link) {
+static void add_link_kind(struct text *t, struct nvml_link link) {
     static const char *const PATHS[] = { "?", "nvlink", "board", "pix", "pxb", "phb", "node",
                                          "sys" };
     char links[32] = "";
@@ -42,7 +42,7 @@ static void add_pairs(struct text *t, const struct nvml_report *r, struct nvml_l
     text_puts(t, ":");
     for (struct pair p = { 0, 0 }; next_pair(r->count, &p);) {
         char pair[48];
-        if (!alike(link_of(r, p), link)) continue;
+        if (!same_link(link_of(r, p), link)) continue;
         snprintf(pair, sizeof pair, " %" PRId64 "-%" PRId64, p.a, p.b);
         text_puts(t, pair);
     }
@@ -58,7 +58,7 @@ json_t *gpu_links(const struct nvml_report *r) {
     }
     for (struct pair p = { 0, 0 }; known && next_pair(r->count, &p);) {
         if (!is_first(r, p)) continue;
-        add_way(&t, link_of(r, p));
+        add_link_kind(&t, link_of(r, p));
         if (ways > 1) add_pairs(&t, r, link_of(r, p));
     }
     json_t *out = t.failed ? NULL : known ? json_string(t.bytes) : json_null();

@@ -105,7 +105,7 @@ static long parent_of(unsigned pid) {
 
 /* Workers are children of this process. If the driver reports process numbers of another namespace,
  * none is a child; then one of them is assumed to be the worker, which always has a context. */
-static unsigned others_of(const struct process *list, unsigned count) {
+static unsigned count_other_processes(const struct process *list, unsigned count) {
     unsigned ours = 0;
     for (unsigned i = 0; i < count; i++)
         if (list[i].pid == (unsigned)getpid() || parent_of(list[i].pid) == (long)getpid()) ours++;
@@ -152,7 +152,7 @@ static int read_all(const struct telemetry *t, nvml_device gpu, struct reading *
     unsigned count = PROCESSES_MAX;
     if (t->processes && t->processes(gpu, &count, list) == SUCCESS) {
         out[n++] = (struct reading){ "gpu_processes", count };
-        out[n++] = (struct reading){ "gpu_processes_other", others_of(list, count) };
+        out[n++] = (struct reading){ "gpu_processes_other", count_other_processes(list, count) };
     }
     return n + read_links(t, gpu, out + n);
 }

@@ -313,7 +313,7 @@ static enum status read_train(const struct section *root, struct run_options *ou
 }
 
 /* eval, checkpoint, trace, archive, hardware: the runner's work around the steps. */
-static enum status read_around(const struct section *root, struct run_options *out) {
+static enum status read_runner_options(const struct section *root, struct run_options *out) {
     if (!is_null(root, "eval")) {
         struct section s = section_of(root, "eval", "eval");
         out->eval = (struct eval_options){ get_int(&s, "every"), get_int(&s, "batches") };
@@ -355,7 +355,7 @@ enum status options_read(const json_t *resolved, struct run_options *out, struct
     if (st == OK) st = read_recipe(&root, out->model.layers, &out->recipe);
     if (st == OK) st = read_data(&root, &out->data);
     if (st == OK) st = read_train(&root, out);
-    if (st == OK) st = read_around(&root, out);
+    if (st == OK) st = read_runner_options(&root, out);
     if (st != OK) options_free(out);
     return st;
 }
