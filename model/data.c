@@ -181,21 +181,8 @@ static enum status draw_held_out(const struct data *d, int64_t position, struct 
     return stream_read(d, &part->stream, at, d->seq_len + 1, w, e);
 }
 
-<<<<<<< HEAD
 static enum status draw_sequence(const struct data *d, enum data_split which, int64_t position,
                                  int32_t *tokens, int32_t *targets, struct err *e) {
-=======
-static const struct token_stream *stream_of(const struct data *d, enum data_split which) {
-    return which == SPLIT_EVAL && d->eval.run ? &d->eval : &d->train;
-}
-
-static enum status draw_sequence(const struct data *d, enum data_split which, int64_t index,
-                                 int32_t *tokens, int32_t *targets, struct err *e) {
-    if (d->kind == DATA_SYNTHETIC) {
-        synthetic_sequence(d, which, index, tokens, targets);
-        return OK;
-    }
->>>>>>> 5342c4b (model, runner: names of local functions that say what they do)
     struct window w = { .tokens = tokens, .targets = targets, .length = d->seq_len };
     if (d->kind != DATA_SYNTHETIC)
         return which == SPLIT_TRAIN ? draw_training(d, position, &w, e)
@@ -208,17 +195,9 @@ enum status data_batch(const struct data *d, enum data_split which, int64_t posi
                        int32_t *tokens, int32_t *targets, struct err *e) {
     int64_t T = d->seq_len, last = d->sequences[which] - 1;
     if (last < 0) return FAIL(e, ERR_STATE, "no sequence to draw in this part of the data");
-<<<<<<< HEAD
     for (int64_t i = position; i < position + count; i++, tokens += T, targets += T) {
         bool filler = which == SPLIT_EVAL && i > last;
         TRY(draw_sequence(d, which, filler ? last : i, tokens, targets, e));
-=======
-    for (int64_t i = 0; i < count; i++, tokens += T, targets += T) {
-        int64_t index = position + i;
-        if (which == SPLIT_TRAIN) index = training_sequence(d, index);
-        bool filler = index > last;
-        TRY(draw_sequence(d, which, filler ? last : index, tokens, targets, e));
->>>>>>> 5342c4b (model, runner: names of local functions that say what they do)
         for (int64_t k = 0; filler && k < T; k++) targets[k] = -1;
     }
     return OK;

@@ -86,7 +86,7 @@ static void without_a_common_step_there_is_no_verdict(void **state) {
     finish(&s);
 }
 
-/* With one or two seeds a side there are numbers, and no word of a verdict anywhere. */
+/* With one or two seeds a side there are numbers, and no output mentions a verdict. */
 static void few_seeds_give_no_verdict(void **state) {
     static const int64_t SIDES[][2] = { { 1, 1 }, { 3, 1 }, { 1, 3 }, { 2, 2 } };
     for (size_t k = 0; k < sizeof SIDES / sizeof *SIDES; k++) {

@@ -292,7 +292,7 @@ static void tar_headers_hide_no_data(void **state) {
     }
 }
 
-/* A global header behind the last file describes no file. Up to 1 MB of it is read. */
+/* A global header after the last file describes no file. Up to 1 MB of it is read. */
 static void a_header_after_the_last_file_is_rejected(void **state) {
     static const size_t SIZES[] = { 512, 8192, 512 * 1024 };
     struct scene *s = *state;
@@ -433,7 +433,7 @@ static void data_after_the_end_are_rejected(void **state) {
     free(bytes);
 }
 
-/* 256 MiB of zeros, packed, behind a good bundle: no entry holds them. */
+/* 256 MiB of zeros, compressed, after a good bundle: they belong to no entry. */
 static void zeros_after_the_end_are_a_bomb(void **state) {
     static const char ZEROS[1 << 20];
     struct scene *s = *state;

@@ -497,7 +497,7 @@ static void old_lines_become_arrays(void **state) {
 
 /* ---- live runs ------------------------------------------------------------------------------- */
 
-/* A directory that is not closed has no manifest; its printed numbers are compared all the same. */
+/* A directory that is not closed has no manifest; its printed numbers are still compared. */
 static void printed_numbers_are_compared(void **state) {
     struct scene *s = *state;
     struct run_fixture f = run_fixture_default();

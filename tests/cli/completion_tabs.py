@@ -116,8 +116,8 @@ def main():
         got = run_line(fd, screen, "fp8lab " + " ".join(given) + "\t\r", f"{given} TAB")
         if got != given[:-1] + [want]:
             failed.append(f"{given} TAB: the program got {got}, wanted {want!r}")
-    # All candidates, none, those of a quoted beginning; a second TAB behind a completed name, which
-    # zsh would expand. The line is dropped, and the next one awaited.
+    # All candidates, no candidate, candidates for a quoted prefix. A second TAB after a completed
+    # name, which zsh would expand. The line is discarded, and the test waits for the next prompt.
     for line in ["fp8lab show \t\t\t", "fp8lab show $\t\t", "fp8lab show \\$\\(\t\t\t",
                  "fp8lab verify uu\t\t\t", "fp8lab verify runs/\t\t\t",
                  "fp8lab run --resume \t\t\t", "fp8lab check \t\t\t", "fp8lab \t\t\t"]:

@@ -34,7 +34,7 @@ open("raw.bin", "wb").write(b"".join(struct.pack("<H", i) for i in ids * 9))
 open("text.bin", "w").write("a text, whatever its name\n")
 open("text.idx", "w").write("an index of something else\n")
 PY
-# expect CODE ARGUMENTS -- WORDS...: exit code, and what must be said; no entropy of bytes with it.
+# expect CODE ARGUMENTS -- WORDS...: exit code and required output, without the entropy of bytes.
 expect() {
     local code=$1 arguments=() got word
     shift

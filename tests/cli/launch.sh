@@ -49,7 +49,7 @@ return suite {
   train = { steps = 10, global_batch = 144 }, matrix = { ["hardware.gpus"] = { 9, 16 } },
 }
 LUA
-# A command and what it prints: words with "--" on lines of their own, no paths of this machine.
+# A command and its output: each word with "--" on its own line, without paths of this machine.
 show() {
     echo "\$ fp8lab $*"
     "$FP8LAB" "$@" 2>&1 | sed -e "s|$TEST_TMP|/T|g" -e "s|${lib%/experiments/lib}|/R|g" \

@@ -25,7 +25,7 @@ LLMC=$stand_in expect 0 "-e d12" --llmc ''
 measure --recipe fp8.tensorwise || fail "another recipe: exit code $?"
 lines 'lines == [{"event": "lacks", "name": "llm.c", "recipe": "fp8.tensorwise"}]'
 
-# ---- what it does not train ----------------------------------------------------------------------
+# ---- experiments that it rejects -----------------------------------------------------------------
 expect 2 "model.layers is 6; all that llmc.py can train is 12" --set model.layers=6
 expect 2 "train.optimizer.master is 'f32'" --set train.optimizer.master=f32
 expect 2 "hardware.gpus is 4" --set hardware.gpus=4 --set train.global_batch=128

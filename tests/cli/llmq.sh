@@ -51,7 +51,7 @@ said '"num_attention_heads": 32, "num_key_value_heads": 8, "num_hidden_layers": 
 said " --batch-size=1 --seq-len=8192 --grad-accumulation=4 "
 lines 'lines[0]["tokens_per_step"] == 32768'
 
-# ---- what it does not train ----------------------------------------------------------------------
+# ---- experiments that it rejects -----------------------------------------------------------------
 expect 2 "model.norm is 'layernorm'; all that llmq.py can train is 'rmsnorm'" \
     --set model.norm=layernorm
 expect 2 "model.tied is True" --set model.tied=true

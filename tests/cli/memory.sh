@@ -31,7 +31,7 @@ sed 's/\("gpu.memory": *\)[0-9]*/\175376885760/' "$facts/h200.json" >half.json
 [ $? = 3 ] || fail "plan of what fits only a whole H200"
 says "does not fit gpu.memory of 71885.0 MiB"
 
-# Memory beside the arenas counts: the arenas plus 500 MiB are not enough.
+# Memory outside the arenas counts: the arenas plus 500 MiB are not enough.
 arenas=$("$FP8LAB" plan big.lua --lib "$lib" --facts "$facts/h200.json" $small --json |
     python3 -c 'import json, sys; print(json.load(sys.stdin)["runs"][0]["bytes"] + (500 << 20))')
 sed "s/\(\"gpu.memory\": *\)[0-9]*/\1$arenas/" "$facts/h200.json" >tight.json
@@ -77,8 +77,8 @@ PY
 "$FP8LAB" plan -q "$suite" --facts most.json --set train.optimizer.offload=true >log 2>&1
 [ "$(grep -cE '^llama3.* 0\.0 +[0-9.]+ +[0-9.]+  fits' log)" = 5 ] || fail "offloaded moments"
 
-# Memory that ranks share is compared with what they need together: a host's memory, for CPU ranks
-# and for what GPU ranks offload.
+# Memory that ranks share is compared with the sum of their needs: a host's memory, for CPU ranks
+# and for the offloaded state of GPU ranks.
 eight="--set hardware.gpus=8 --set train.global_batch=16"
 echo '{"memory.total":68719476736}' >host.json
 "$FP8LAB" plan -q big.lua --lib "$lib" --facts host.json $eight >log 2>&1

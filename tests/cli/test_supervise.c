@@ -1,5 +1,5 @@
 /* The supervisor against a scripted stand-in worker: this program itself, called as
- * `test_supervise worker BEHAVIOUR...`, speaks the event protocol and misbehaves as told. */
+ * `test_supervise worker BEHAVIOUR...`, speaks the event protocol and misbehaves on request. */
 /* long: 11, waits */
 #include <errno.h>
 #include <inttypes.h>
@@ -50,8 +50,7 @@ static void nap(int64_t ms) {
     (void)nanosleep(&t, NULL);
 }
 
-/* Makes steps until it is asked to stop, then writes a checkpoint and exits, like a correct worker.
- * */
+/* Makes steps until it is asked to stop, then writes a checkpoint and exits, as a worker should. */
 static int train_until_stopped(struct signals *s, int64_t step_ms) {
     for (int64_t step = 1; step < 10000; step++) {
         put_step(step);

@@ -185,8 +185,7 @@ static void a_step_with_other_operators_is_rejected(void **state) {
     timed_stop(NULL, &r);
 }
 
-/* One shape more than a record can hold, of attention and then of GEMMs: the error names the kind.
- * */
+/* One shape more than a record holds, of attention and then of GEMMs: the error names the kind. */
 static void too_many_shapes_are_named(void **state) {
     static float x[(SHAPES_MAX + 1) * 12];
     struct backend *b;

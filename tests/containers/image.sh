@@ -127,7 +127,7 @@ mkdir -p "$TEST_TMP/native/data"
 (containers/export_text.sh "$TEST_TMP/native/data/quickstart.txt" && cd "$TEST_TMP/native" &&
     "$FP8LAB" run "$OLDPWD/experiments/quickstart.lua" "${short[@]}" >said 2>&1) ||
     fail "the quick start of this machine itself fails"
-results() { # RUNS: the hashes of what came out, by recipe
+results() { # RUNS: the hashes of the results, by recipe
     local bundle
     for bundle in "$1"/*.tar.zst; do
         "$FP8LAB" show --json "$bundle" | python3 -c 'import json, sys

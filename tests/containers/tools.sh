@@ -87,7 +87,7 @@ other=arm64
 image build TOOL=docker ARCH=$other
 built_with "--platform linux/$other" "--tag fp8lab:$other"
 
-# make pin-base: the digest is the hash of what the registry serves, and nothing else is written.
+# make pin-base: the digest is the hash of the registry's answer; no other line is written.
 mkdir -p "$TEST_TMP/tree/runner/base"
 cp -r containers "$TEST_TMP/tree"
 cp runner/base/version.h "$TEST_TMP/tree/runner/base"

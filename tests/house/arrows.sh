@@ -48,7 +48,7 @@ model='model/(ground/)?[a-z0-9_]+\.h'
 room "model" model/*.[ch] -- "($model|$iface)"
 shopt -s extglob nullglob
 
-# The rooms of the runner, from the bottom up: each may include those before it, and the verbs all.
+# The rooms of the runner, from the bottom up: each may include the rooms before it, the verbs all.
 below=""
 for part in base ingest chat hardware plan script record bundle job worker run compare bench \
     doctor launch repro; do

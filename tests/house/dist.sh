@@ -1,7 +1,7 @@
 #!/bin/bash
 # The folder of `make dist` runs from another place, with an empty environment and without this
 # machine's libraries, except the C library. If the CUDA backend was built, it has machine code for
-# the requested devices and finds NVIDIA's libraries where the other machine has them.
+# the requested devices and finds NVIDIA's libraries in the places of the other machine.
 set -u
 out=$TEST_TMP/dist
 plugin=$BUILD/libfp8lab_cuda.so

@@ -69,7 +69,7 @@ expect "exit code of a list" 0 \
     "$(code check --resolved --set data.paths=a.txt,b.txt experiments/quickstart.lua)"
 grep -qF '"paths":["a.txt","b.txt"]' "$work/out" || expect "a list of two" yes no
 
-# What a script prints goes to stderr, and -q silences it.
+# The output of a script goes to stderr, and -q silences it.
 echo 'print("seen") return require "x2"' >"$work/y.lua"
 sed 's/name = "x", model.*/name = "x", model = { vocab = 2, seq_len = 1, layers = 1, width = 8,\
   heads = 1, ffn = 8 }, recipe = bf16, data = synthetic,\

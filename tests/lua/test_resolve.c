@@ -587,7 +587,7 @@ static void check_shipped(const char *path, bool smoke) {
     assert_true(r.run_count >= 1);
     if (!strchr(r.about, '?')) fail_msg("%s: about asks no question: %s", path, r.about);
     for (int64_t i = 0; i < r.run_count; i++) {
-        struct run_options options; /* what the worker makes of it */
+        struct run_options options; /* the options of the worker */
         struct err e = { 0 };
         char *again;
         size_t bytes;
@@ -689,7 +689,7 @@ static void presets_have_the_published_sizes(void **state) {
         assert_int_equal(int_at(&r.runs[0], "model.kv_heads"), ROWS[i].kv_heads);
         assert_int_equal(int_at(&r.runs[0], "model.ffn"), ROWS[i].ffn);
         assert_int_equal(int_at(&r.runs[0], "model.vocab"), ROWS[i].vocab);
-        if (strstr(ROWS[i].model, "llama3")) { /* a nested table keeps what a preset leaves out */
+        if (strstr(ROWS[i].model, "llama3")) { /* a nested table keeps keys that a preset omits */
             const json_t *scaling = at(&r.runs[0], "model.rope.scaling");
             assert_float_equal(json_real_value(at(&r.runs[0], "model.rope.theta")), 500000, 0);
             assert_float_equal(json_real_value(json_object_get(scaling, "factor")),

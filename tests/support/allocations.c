@@ -48,8 +48,8 @@ static struct watch *watch; /* of this test program only */
 static _Thread_local bool mine, inside; /* this thread is watched; it is in a function below */
 
 /* libgomp ends the process when it gets no memory; libarchive 3.6 does too (archive_string.c),
- * reads through NULL (archive_write_add_filter_zstd.c, archive_read.c), or frees twice what libzstd
- * could not make. */
+ * reads through NULL (archive_write_add_filter_zstd.c, archive_read.c), or frees an object twice
+ * that libzstd failed to make. */
 static bool spared(void *caller) {
     static const char *const UNSAFE[] = { "libgomp", "libarchive", "libzstd" };
     Dl_info info;

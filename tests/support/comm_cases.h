@@ -9,7 +9,7 @@ float comm_value(int r, int64_t i);
 /* The definition: f32, rank order, one rounding to `dtype`. */
 float comm_sum(int world, int64_t i, enum dtype dtype);
 
-/* A tensor in the backend's memory with this rank's values; NULL data where there is none. */
+/* A tensor in the backend's memory with this rank's values; data NULL after a failure. */
 struct tensor comm_tensor(struct rank_test *t, enum dtype dtype, int64_t n);
 /* Its values, widened to f32; owned by the caller. NULL after a failure. */
 float *comm_values(struct rank_test *t, const struct tensor *x);

@@ -9,8 +9,7 @@
 #include "kernels/cpu/isa.h"
 #include "kernels/dtype.h"
 
-/* The value of a code by the definition of the format, in double; NAN or INFINITY for such codes.
- * */
+/* The value of a code by the definition of the format, in double; may be NAN or INFINITY. */
 static double value_of(enum dtype t, int code) {
     int mantissa_bits = t == DTYPE_E4M3 ? 3 : 2, bias = t == DTYPE_E4M3 ? 7 : 15;
     int exponent = (code & 0x7F) >> mantissa_bits, mantissa = code & ((1 << mantissa_bits) - 1);

@@ -150,7 +150,7 @@ static void a_container_that_forbids_openat2(void **state) {
     assert_int_equal(without_openat2(EPERM, wrong_cases), 0);
 }
 
-/* 0 if open_beneath() returns what openat2(2) says: EXDEV is no answer of openat(2). */
+/* 0 if open_beneath() returns the errno of openat2(2): openat(2) never sets EXDEV. */
 static int openat2_unused(int root) {
     return !(open_beneath(root, "file", O_RDONLY, 0, false) < 0 && errno == EXDEV);
 }

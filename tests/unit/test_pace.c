@@ -59,7 +59,7 @@ static void ties_have_an_order(void **state) {
     json_decref(r);
 }
 
-/* A blocked runner later reads all events of one rank before those of the other. */
+/* A runner that was blocked may read all events of one rank before the events of the other. */
 static void steps_overlap(void **state) {
     enum { APART = 16384 };
     static struct pace p;

@@ -43,7 +43,7 @@ static void the_best_is_kept_too(void **state) {
     leaves(&one, (int64_t[STEPS_MAX]){ 10, 20, 30 }, 30, (int64_t[STEPS_MAX]){ 10, 30 });
 }
 
-/* Step 0 is kept beside the newest if asked; otherwise it is treated like any other. */
+/* Step 0 is kept with the newest on request; otherwise it is treated like any other step. */
 static void the_first_is_kept_on_request(void **state) {
     for (int wanted = 0; wanted < 2; wanted++) {
         const struct retention r = { .keep = 1, .keep_init = wanted };

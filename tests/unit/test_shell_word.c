@@ -1,4 +1,4 @@
-/* Commands that a user is told to type: a shell must read back every word unchanged. */
+/* Suggested commands: a shell must read back every word unchanged. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* The division of the time after a stop request, and the advice where it was too short. */
+/* The division of the time after a stop request, and the advice if it was too short. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
