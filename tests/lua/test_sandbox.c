@@ -281,8 +281,7 @@ static void require_stays_in_its_folders(void **state) {
     assert_int_equal(tree_remove(folder, NULL), OK);
 }
 
-/* ---- the record of loaded files ---------------------------------------------------------------
- * */
+/* ---- the record of loaded files -------------------------------------------------------------- */
 static void every_file_is_recorded_verbatim(void **state) {
     (void)state;
     char folder[PATH_CAP], hex[SHA256_HEX];

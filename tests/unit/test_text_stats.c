@@ -65,8 +65,7 @@ static void pairs_across_reads(void **state) {
     enum status st = text_stats_file(path, &s, &e);
     unlink(path);
     assert_int_equal(st, OK);
-    /* Row 'a' (65536 pairs) has one other successor, row 'b' none: (h(1/65536) * 65536) / 131071.
-     * */
+    /* Row 'a' (65536 pairs) has one other successor, row 'b' none: h(1/65536) * 65536 / 131071. */
     double p = 1.0 / EDGE, h = -p * log(p) - (1 - p) * log(1 - p);
     assert_true(fabs(s.bigram_nats - h * EDGE / (2 * EDGE - 1)) < 1e-9);
     assert_true(fabs(s.unigram_nats - log(2)) < 1e-9);
