@@ -146,7 +146,8 @@ static enum status copy_lines(struct row_file *f, const struct stream *s, const 
     return st;
 }
 
-/* Writes `to` from an old file, whole or not at all. */
+/* Writes `to` from an old file, whole or not at all. With `columns`, the old file is a .cols file or
+ * an array. */
 static enum status copy_stream(const struct stream *s, const char *from, bool columns,
                                const char *to, struct err *e) {
     char partial[PATH_CAP + 16];
@@ -195,4 +196,41 @@ enum status format_drop_columns(const char *run_dir, int stream, struct err *e) 
     TRY(path_join(lines, run_dir, STREAMS[stream].file, e));
     TRY(path_join(columns, run_dir, STREAMS[stream].old_columns, e));
     return path_exists(lines) ? tree_remove(columns, e) : OK;
+}
+
+/* ---- continuing ----------------------------------------------------------------------------- */
+
+/* Whether an array has other metrics than the table of streams. */
+static enum status has_other_metrics(const char *path, const struct stream *s, bool *other,
+                                     struct err *e) {
+    struct row_file f = { 0 };
+    struct npy now;
+    *other = false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOENT) return OK;
+    if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    enum status st = row_file_open(fd, path, &f, e);
+    close(fd);
+    if (st != OK || !f.layout.row_bytes) return st;
+    npy_layout(s, f.layout.column[f.layout.count - 1].width, &now);
+    *other = now.count != f.layout.count;
+    for (int64_t i = 0; !*other && i < now.count; i++) {
+        const struct npy_column *a = &now.column[i], *b = &f.layout.column[i];
+        *other = strcmp(a->name, b->name) != 0 || a->type != b->type || a->width != b->width;
+    }
+    return OK;
+}
+
+enum status format_continue(const char *run_dir, struct err *e) {
+    char path[PATH_CAP];
+    TRY(format_upgrade(run_dir, e));
+    for (int i = 0; i < STREAM_COUNT; i++) {
+        bool other = false;
+        TRY(format_drop_columns(run_dir, i, e));
+        if (!STREAMS[i].labels) continue;
+        TRY(path_join(path, run_dir, STREAMS[i].file, e));
+        TRY(has_other_metrics(path, &STREAMS[i], &other, e));
+        if (other) TRY(copy_stream(&STREAMS[i], path, true, path, e));
+    }
+    return OK;
 }

@@ -69,7 +69,7 @@ enum status row_file_append(struct row_file *f, const struct stream *s, const ch
     if (!f->layout.row_bytes) TRY(begin(f, s, row_bytes, e));
     if (row_bytes != f->layout.row_bytes)
         return FAIL(e, ERR_FORMAT, "a record of %s has %lld bytes, and the rows of %s have %lld: "
-                    "the run has other labels than before; start a new run", s->name,
+                    "the run has other labels or metrics than before; start a new run", s->name,
                     (long long)row_bytes, s->file, (long long)f->layout.row_bytes);
     enum status st = write_at(f->fd, row, row_bytes, f->size, s->file, e);
     if (st != OK) {

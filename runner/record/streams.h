@@ -63,14 +63,14 @@ struct metric {
 };
 
 struct stream {
-    const char *name;
+    const char *name;   /* part of results_sha256 */
     const char *event;  /* the event that has a record of this stream */
     const char *file;   /* in the run directory and in the bundle */
     const char *labels; /* JSON file with the names of the values of a wide stream; NULL: lines */
     const char *labels_event;
     const struct metric *metric;
     int64_t metric_count;
-    /* Files of bundle format 1 (bundle/old_format.h). */
+    /* Files of bundle format 1 (bundle/format.h). */
     const char *old_columns, *old_lines;
 };
 

@@ -243,8 +243,7 @@ static enum status take_records(struct extension *x, struct err *e) {
     char path[PATH_CAP];
     TRY(path_join(x->beginning.path, x->source.work, "beginning", e));
     TRY(bundle_unpack_part(x->source.bundle, x->beginning.path, HEADS, &BUNDLE_LIMITS, &report, e));
-    TRY(format_upgrade(x->beginning.path, e));
-    for (int i = 0; i < STREAM_COUNT; i++) TRY(format_drop_columns(x->beginning.path, i, e));
+    TRY(format_continue(x->beginning.path, e));
     for (size_t i = 0; i < sizeof left / sizeof *left; i++) {
         TRY(path_join(path, x->beginning.path, left[i], e));
         TRY(tree_remove(path, e));

@@ -14,7 +14,6 @@
 #include "runner/bundle/format.h"
 #include "runner/record/inputs.h"
 #include "runner/record/run_checkpoint.h"
-#include "runner/record/streams.h"
 
 /* ---- inputs -----------------------------------------------------------------------------------*/
 
@@ -48,7 +47,6 @@ static enum status remove_made(const struct run_dir *dir, struct err *e) {
         TRY(path_join(path, dir->path, MADE[i], e));
         TRY(tree_remove(path, e));
     }
-    for (int i = 0; i < STREAM_COUNT; i++) TRY(format_drop_columns(dir->path, i, e));
     char bundle[PATH_CAP + 16];
     snprintf(bundle, sizeof bundle, "%s.tar.zst", dir->path);
     return tree_remove(bundle, e);
@@ -93,7 +91,7 @@ static enum status check_resumable(const struct run_dir *dir, struct err *change
 enum status reopen_run(struct run_dir *dir, struct err *changed, struct err *e) {
     TRY(check_resumable(dir, changed, e)); /* else deleting the bundle would lose data */
     TRY(bundle_checkpoints_back(dir->path, e));
-    TRY(format_upgrade(dir->path, e));
+    TRY(format_continue(dir->path, e));
     TRY(remove_made(dir, e));
     json_t *run = dir->run;
     bool bad = json_object_set_new(run, "status", json_string("running")) != 0 ||

@@ -1,5 +1,6 @@
 /* Readers show only files that the manifests cover, and numbers that match the records. The cases
  * are forged archives of a good run. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
 #include "runner/compare/compare.h"
+#include "runner/record/row_file.h"
 #include "tests/support/must.h"
 #include "tests/support/run_fixture.h"
 
@@ -495,6 +497,38 @@ static void old_lines_become_arrays(void **state) {
     assert_true(path_exists(path));
 }
 
+/* A run is continued by a program with one more metric. */
+static void an_array_gets_new_metrics(void **state) {
+    struct scene *s = *state;
+    struct stream fewer = STREAMS[STREAM_FP8];
+    const struct fp8_slot slot[2] = { { .amax_bits = 7, .scale = 2 }, { .amax_bits = 9 } };
+    struct stream_source source = { .slot = slot, .width = 2, .step_number = 1 };
+    struct row_file f;
+    struct npy layout;
+    struct columns *c = NULL;
+    char path[PATH_CAP], row[128], *bytes = NULL;
+    size_t n;
+    fewer.metric_count--; /* without "underflow" */
+    npy_layout(&fewer, 2, &layout);
+    npy_row(&fewer, &source, &layout, row);
+    MUST(path_join(path, s->dir, fewer.file, E));
+    FILE *file = fopen(path, "w+b");
+    assert_non_null(file);
+    MUST(row_file_open(fileno(file), path, &f, E));
+    MUST(row_file_append(&f, &fewer, row, layout.row_bytes, E));
+    fclose(file);
+    for (int i = 0; i < 2; i++) { /* the second call finds nothing to do */
+        MUST(format_continue(s->dir, E));
+        MUST(file_read(path, 1 << 20, &bytes, &n, E));
+        MUST(columns_parse(bytes, n, ROWS_COMPLETE, "fp8.npy", &c, E));
+        assert_int_equal(c->rows, 1);
+        assert_int_equal(column_bits(columns_find(c, "amax"), 0, 1), 9);
+        assert_true(column_value(columns_find(c, "scale"), 0, 0) == 0x40000000);
+        assert_true(isnan(column_value(columns_find(c, "underflow"), 0, 1)));
+        columns_destroy(c);
+    }
+}
+
 /* ---- live runs ------------------------------------------------------------------------------- */
 
 /* A directory that is not closed has no manifest; its printed numbers are still compared. */
@@ -551,6 +585,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(old_columns_are_checked, set_up_old, tear_down),
         cmocka_unit_test_setup_teardown(an_old_run_keeps_its_results, set_up_old, tear_down),
         cmocka_unit_test_setup_teardown(old_lines_become_arrays, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_array_gets_new_metrics, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_loss_must_equal_its_bits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(printed_numbers_are_compared, set_up, tear_down),
     };
