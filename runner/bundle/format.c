@@ -146,8 +146,8 @@ static enum status copy_lines(struct row_file *f, const struct stream *s, const 
     return st;
 }
 
-/* Writes `to` from an old file, whole or not at all. With `columns`, the old file is a .cols file or
- * an array. */
+/* Writes `to` from an old file, whole or not at all. With `columns`, the old file is a .cols file
+ * or an array. */
 static enum status copy_stream(const struct stream *s, const char *from, bool columns,
                                const char *to, struct err *e) {
     char partial[PATH_CAP + 16];
