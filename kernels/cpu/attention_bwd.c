@@ -78,7 +78,7 @@ struct buffers {
 };
 
 /* Divides the scratch; with base NULL it only counts. Returns the number of floats. */
-static int64_t cut_scratch(struct buffers *u, const struct attention *a, float *base) {
+static int64_t divide_scratch(struct buffers *u, const struct attention *a, float *base) {
     int64_t panels = ceil_div(a->length, a->nr), tile = a->dim_padded * a->nr;
     int64_t rows = a->keys_padded;
     struct { float **at; int64_t floats; } part[] = {
@@ -179,7 +179,7 @@ CLONES static bool rows_finite(const struct attention *a, struct rows r, float *
 static void backward_group(const struct backward *f, int64_t i, int64_t g, float *scratch) {
     const struct attention *a = &f->a;
     struct buffers u;
-    cut_scratch(&u, a, scratch);
+    divide_scratch(&u, a, scratch);
     int64_t share = a->heads / a->kv_heads, d = a->head_dim, tile = a->dim_padded * a->nr;
     int64_t panels = ceil_div(a->length, a->nr), row = a->heads * d;
     struct rows k = { a->qkv, attention_at(a, i, 0, a->heads + g), a->width, a->length };
@@ -227,7 +227,7 @@ enum status cpu_attention_bwd(struct backend *b, int lane, const struct attentio
     TRY(cpu_check_packed(lse, "attention_bwd: lse", IS_F32, batch, heads * length, e));
     TRY(cpu_check_packed(delta, "attention_bwd: delta", IS_F32, batch, heads * length, e));
     struct buffers count;
-    if (cut_scratch(&count, &f.a, NULL) > SCRATCH_FLOATS)
+    if (divide_scratch(&count, &f.a, NULL) > SCRATCH_FLOATS)
         return FAIL(e, ERR_ARG, "attention_bwd: %lld rows of %lld exceed the scratch memory",
                     (long long)length, (long long)f.a.head_dim);
     f.d_qkv = d_qkv->value;

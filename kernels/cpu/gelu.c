@@ -38,8 +38,8 @@ CLONES static void backward_row(const struct tensor *dx, const struct tensor *dh
             float t = exact_tanhf(SQRT_2_OVER_PI * (v[i] + CUBIC * (v[i] * square)));
             float slope = SQRT_2_OVER_PI * (1.0f + (3.0f * CUBIC) * square);
             /* 1 - t^2 vanishes long before x^2 overflows: this avoids 0 * infinity. */
-            float bend = (1.0f - t) * (1.0f + t);
-            float tail = bend == 0.0f ? 0.0f : ((0.5f * v[i]) * bend) * slope;
+            float tanh_slope = (1.0f - t) * (1.0f + t);
+            float tail = tanh_slope == 0.0f ? 0.0f : ((0.5f * v[i]) * tanh_slope) * slope;
             v[i] = g[i] * (0.5f * (1.0f + t) + tail);
         }
         store_span(dx, row * dx->stride[0] + at, v, n);

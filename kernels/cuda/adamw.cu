@@ -3,7 +3,7 @@
  * tensors that adamw_tile.cu cannot take; a second pass makes their codes. */
 #include "kernels/cuda/adamw.cuh"
 
-enum { SPAN = EACH * WARP };
+enum { SPAN = PER_LANE * WARP };
 
 struct adamw_spans {
     struct adamw_tensor tensor[ADAMW_TENSORS];
@@ -13,10 +13,10 @@ struct adamw_spans {
 
 struct by_span {
     __device__ static int64_t at(int64_t span) {
-        return span * SPAN + threadIdx.x % WARP * EACH;
+        return span * SPAN + threadIdx.x % WARP * PER_LANE;
     }
     /* The largest |bits| of the weights, in the form of an amax slot. */
-    __device__ static uint32_t answer(uint4 weights) {
+    __device__ static uint32_t from_weights(uint4 weights) {
         uint32_t top = bf16x8_largest(weights);
         return max(top << 16, top & 0xFFFF0000u);
     }
@@ -41,7 +41,8 @@ __global__ void __launch_bounds__(ADAMW_THREADS, adamw_blocks(STATE, MASTER))
         for (; span < whole; span += step)
             top = max(top, update<by_span, STATE, MASTER, GRAD>(t, s, key[i], span));
         if (span < spans) {
-            top = max(top, update_slowly<by_span, false, STATE, MASTER, GRAD>(t, s, key[i], span));
+            top = max(top, update_slow_path<by_span, false, STATE, MASTER, GRAD>(t, s, key[i],
+                                                                                 span));
             span += step;
         }
         if (any) warp_amax_into(t.amax, top);
@@ -155,7 +156,7 @@ unsigned adamw_grid(struct backend *b, const struct adamw_args *args, int64_t it
 }
 
 /* Whether two updates may share a launch: they have the same dtypes and scalars. */
-static bool alike(const struct adamw_args *a, const struct adamw_args *b) {
+static bool same_launch(const struct adamw_args *a, const struct adamw_args *b) {
     return a->m->dtype == b->m->dtype && a->grad->dtype == b->grad->dtype &&
            !a->master == !b->master && a->lr->data == b->lr->data &&
            a->clip->data == b->clip->data && a->bias1->data == b->bias1->data &&
@@ -172,7 +173,7 @@ static void launch_all(struct backend *b, int lane, const struct adamw_args *arg
     for (int64_t i = 0; i <= n; i++) {
         bool end = i == n;
         if (!end && adamw_fuses(&args[i]) != fused) continue;
-        if (group.count && (end || group.count == room || !alike(group.of[0], &args[i]))) {
+        if (group.count && (end || group.count == room || !same_launch(group.of[0], &args[i]))) {
             if (fused) adamw_launch_tiles(b, lane, &group);
             else launch_spans(b, lane, &group);
             group.count = 0;

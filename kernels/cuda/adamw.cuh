@@ -13,8 +13,8 @@
 #include "kernels/cuda/quantise.cuh"
 
 enum {
-    EACH = 8, /* elements of a lane */
-    HALF = EACH / 2,
+    PER_LANE = 8, /* elements of a lane */
+    HALF = PER_LANE / 2,
     STATE_BLOCK = 128, /* elements of 8-bit state with one scale: the elements of half a warp */
     ADAMW_THREADS = 256,
     ADAMW_WAVES = 4, /* blocks, in multiples of those that fit at once: SMs differ in speed */
@@ -64,10 +64,10 @@ template <int DTYPE>
 __device__ static typename stored<DTYPE>::eight load_some(const void *from, struct place p) {
     union {
         typename stored<DTYPE>::eight all;
-        typename stored<DTYPE>::element each[EACH];
+        typename stored<DTYPE>::element each[PER_LANE];
     } x = {};
 #pragma unroll
-    for (int i = 0; i < EACH; i++)
+    for (int i = 0; i < PER_LANE; i++)
         if (i < p.count) x.each[i] = ((const typename stored<DTYPE>::element *)from)[p.at + i];
     return x.all;
 }
@@ -142,7 +142,7 @@ __device__ static void decode(struct four &x, const struct raw_values<STATE, MAS
  * otherwise recompute them for each group of eight. */
 struct scalars {
     float lr, clip, bias1, bias2, c1, c2, eps;
-    bool quick; /* eps is within what quick_weights() assumes */
+    bool fast; /* eps is within what fast_weights() assumes */
 };
 
 __device__ static inline void read_scalars(struct scalars &s, const struct adamw_step &a) {
@@ -153,7 +153,7 @@ __device__ static inline void read_scalars(struct scalars &s, const struct adamw
     s.c1 = 1.0f - a.beta1;
     s.c2 = 1.0f - a.beta2;
     s.eps = a.eps;
-    s.quick = a.eps >= 0x1p-39f && a.eps <= 0x1p60f;
+    s.fast = a.eps >= 0x1p-39f && a.eps <= 0x1p60f;
 }
 
 /* Scalars and every tensor's key, made once a block. Contains a block barrier. */
@@ -194,7 +194,7 @@ __device__ static inline void update_weights(struct four &x, const struct scalar
  * taken of 2^32 v and the quotient of 2^24 m; the sum that follows removes these powers at no cost.
  * A root below 2^-63 has no effect in the sum with eps, so 2^-96 replaces all smaller squares. The
  * replacement compares integers, so negative values and NaN stay. */
-__device__ static inline bool quick_weights(struct four &x, const struct scalars &s, float decay) {
+__device__ static inline bool fast_weights(struct four &x, const struct scalars &s, float decay) {
     float bias1 = s.bias1 * 0x1p24f, bias2 = s.bias2 * 0x1p32f, finite = 0.0f;
     uint32_t least = 0xFFFFFFFFu;
 #pragma unroll
@@ -213,15 +213,15 @@ __device__ static inline bool quick_weights(struct four &x, const struct scalars
         x.w[i] = x.w[i] - s.lr * __fmaf_rn(quotient, 0x1p-24f, decay * x.w[i]);
         finite = __fmaf_rn(x.w[i], 0.0f, finite); /* becomes NaN if m or v is not finite */
     }
-    return least >= 2 * 0x20800000u - 1 && s.quick && finite == 0.0f; /* 2^-62 */
+    return least >= 2 * 0x20800000u - 1 && s.fast && finite == 0.0f; /* 2^-62 */
 }
 
 /* rng_bits(key, element .. element+3): its Weyl sequence is stepped by addition. */
 __device__ static inline void draw(uint64_t (&bits)[HALF], uint64_t key, int64_t element) {
-    const uint64_t golden = 0x9E3779B97F4A7C15u;
-    uint64_t x = key + golden * (uint64_t)(element + 1);
+    const uint64_t weyl_step = 0x9E3779B97F4A7C15u;
+    uint64_t x = key + weyl_step * (uint64_t)(element + 1);
 #pragma unroll
-    for (int i = 0; i < HALF; i++) bits[i] = rng_mix(x + (uint64_t)i * golden);
+    for (int i = 0; i < HALF; i++) bits[i] = rng_mix(x + (uint64_t)i * weyl_step);
 }
 
 /* ---- rounding ---- */
@@ -286,7 +286,7 @@ __device__ static uint4 store_bf16(bf16_bits *to, struct place p, const uint2 (&
     const uint32_t word[4] = { v.x, v.y, v.z, v.w };
     uint32_t kept[4] = { 0, 0, 0, 0 };
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
+    for (int i = 0; i < PER_LANE; i++) {
         uint32_t code = word[i / 2] >> (i % 2 * 16) & 0xFFFFu;
         if (i >= p.count) continue;
         to[p.at + i] = (bf16_bits)code;
@@ -301,7 +301,7 @@ __device__ static void store_codes(void *codes, float *scale, struct place p, fl
                                    const uint64_t (&bits)[2][HALF], enum round_part part) {
     uint32_t top = 0, packed[2] = { 0, 0 };
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
+    for (int i = 0; i < PER_LANE; i++) {
         float &v = x[i / HALF][i % HALF];
         if (part == ROUND_V) v = sqrtf(v);
         if (WHOLE || i < p.count) top = max(top, f32_bits(v) & 0x7FFFFFFFu);
@@ -312,7 +312,7 @@ __device__ static void store_codes(void *codes, float *scale, struct place p, fl
     if (threadIdx.x % 16 == 0 && (WHOLE || p.count)) scale[p.at / STATE_BLOCK] = r.factor;
     uint8_t *to = (uint8_t *)codes + p.at;
 #pragma unroll
-    for (int i = 0; i < EACH; i++) {
+    for (int i = 0; i < PER_LANE; i++) {
         float v = x[i / HALF][i % HALF];
         uint8_t code = e4m3_round_stochastic(v * r.m, round_random(bits[i / HALF][i % HALF], part));
         if (part == ROUND_V && code == 0 && v > 0.0f) code = 1;
@@ -330,8 +330,8 @@ struct new_values {
     uint64_t bits[2][HALF];
 };
 
-/* QUICK: without branches; returns false if an element needs the slow path. */
-template <bool QUICK, int STATE, bool MASTER, int GRAD>
+/* FAST: without branches; returns false if an element needs the slow path. */
+template <bool FAST, int STATE, bool MASTER, int GRAD>
 __device__ static bool updated_values(struct new_values &to, const struct adamw_tensor &t,
                                       const struct scalars &s, uint64_t key, struct place p,
                                       const struct raw_values<STATE, MASTER, GRAD> &raw) {
@@ -341,18 +341,18 @@ __device__ static bool updated_values(struct new_values &to, const struct adamw_
         struct four x;
         decode(x, raw, h);
         update_moments(x, s);
-        if constexpr (QUICK) fine &= quick_weights(x, s, t.weight_decay);
+        if constexpr (FAST) fine &= fast_weights(x, s, t.weight_decay);
         else update_weights(x, s, t.weight_decay);
         if constexpr (STATE != DTYPE_F32 || !MASTER)
             draw(to.bits[h], key, t.element_base + p.at + h * HALF);
         if constexpr (STATE == DTYPE_BF16) {
-            to.m_code[h] = round_four<QUICK, ROUND_M>(x.m, to.bits[h]);
-            to.v_code[h] = round_four<QUICK, ROUND_V>(x.v, to.bits[h]);
+            to.m_code[h] = round_four<FAST, ROUND_M>(x.m, to.bits[h]);
+            to.v_code[h] = round_four<FAST, ROUND_V>(x.v, to.bits[h]);
         }
         if constexpr (MASTER)
             to.w_code[h] = make_uint2(bf16x2_encode(x.w[0], x.w[1]), bf16x2_encode(x.w[2], x.w[3]));
         else
-            to.w_code[h] = round_four<QUICK, ROUND_WEIGHT>(x.w, to.bits[h]);
+            to.w_code[h] = round_four<FAST, ROUND_WEIGHT>(x.w, to.bits[h]);
 #pragma unroll
         for (int i = 0; i < HALF; i++) {
             to.master[h][i] = x.w[i];
@@ -381,40 +381,40 @@ __device__ static uint4 store(const struct adamw_tensor &t, struct place p,
     return store_bf16<WHOLE>(t.value, p, x.w_code);
 }
 
-/* How a kernel visits a weight, Way: `at`, the place of a lane's eight elements, and `answer`, the
- * result it needs from their new weights. Both are called inside update(). Outside, the compiler
+/* How a kernel visits a weight, Visit: `at` is the place of a lane's eight elements; `from_weights`
+ * is the result that it needs from their new weights. Both are called inside update(). Outside, the compiler
  * computed the draws after the loads had arrived: three layers of 8B by spans took 1 % longer
  * (H200). */
 
 /* The slow path: for elements that need it, and for a tensor's end, where lanes have eight
  * elements, fewer or none. */
-template <class Way, bool WHOLE, int STATE, bool MASTER, int GRAD>
-__device__ static __noinline__ auto update_slowly(const struct adamw_tensor &t,
-                                                  const struct scalars &s, uint64_t key,
-                                                  int64_t where) {
+template <class Visit, bool WHOLE, int STATE, bool MASTER, int GRAD>
+__device__ static __noinline__ auto update_slow_path(const struct adamw_tensor &t,
+                                                     const struct scalars &s, uint64_t key,
+                                                     int64_t where) {
     struct raw_values<STATE, MASTER, GRAD> raw;
     struct new_values to;
-    struct place p = { Way::at(where), EACH };
+    struct place p = { Visit::at(where), PER_LANE };
     int64_t left = t.n - p.at;
-    if (left < EACH) p.count = left > 0 ? (int)left : 0;
+    if (left < PER_LANE) p.count = left > 0 ? (int)left : 0;
     load<WHOLE>(raw, t, p);
     updated_values<false>(to, t, s, key, p, raw);
-    return Way::answer(store<WHOLE, STATE, MASTER, GRAD>(t, p, to));
+    return Visit::from_weights(store<WHOLE, STATE, MASTER, GRAD>(t, p, to));
 }
 
 /* Eight elements of every lane of a warp. Half a warp has 128 elements in a row, from a multiple of
  * 128 on. Nothing is stored before all lanes are known to be finite. */
-template <class Way, int STATE, bool MASTER, int GRAD>
+template <class Visit, int STATE, bool MASTER, int GRAD>
 __device__ static auto update(const struct adamw_tensor &t, const struct scalars &s, uint64_t key,
                               int64_t where) {
     struct raw_values<STATE, MASTER, GRAD> raw;
     struct new_values to;
-    struct place p = { Way::at(where), EACH };
+    struct place p = { Visit::at(where), PER_LANE };
     load<true>(raw, t, p);
     __syncwarp(); /* all four loads are issued before the first wait */
     if (__all_sync(0xFFFFFFFFu, updated_values<true>(to, t, s, key, p, raw)))
-        return Way::answer(store<true, STATE, MASTER, GRAD>(t, p, to));
-    return update_slowly<Way, true, STATE, MASTER, GRAD>(t, s, key, where);
+        return Visit::from_weights(store<true, STATE, MASTER, GRAD>(t, p, to));
+    return update_slow_path<Visit, true, STATE, MASTER, GRAD>(t, s, key, where);
 }
 
 /* ---- launching ---- */

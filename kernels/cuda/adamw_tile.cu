@@ -16,7 +16,8 @@ struct adamw_tiles {
     struct adamw_step step;
 };
 static_assert(sizeof(struct adamw_tiles) <= 4096, "a kernel's parameters");
-static_assert((int)ADAMW_THREADS == TILE_THREADS && (int)EACH == PATCH && (int)STATE_BLOCK == TILE,
+static_assert((int)ADAMW_THREADS == TILE_THREADS && (int)PER_LANE == PATCH &&
+              (int)STATE_BLOCK == TILE,
               "a lane's eight elements are a row of its patch");
 
 struct tile_memory {
@@ -29,7 +30,7 @@ struct tile_memory {
 
 struct by_tile {
     __device__ static int64_t at(int64_t element) { return element; }
-    __device__ static uint4 answer(uint4 weights) { return weights; }
+    __device__ static uint4 from_weights(uint4 weights) { return weights; }
 };
 
 /* Updates one tile. Returns this thread's largest |bits|, packed as two 16-bit maxima. */

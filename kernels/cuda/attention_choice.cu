@@ -18,7 +18,7 @@ enum {
 };
 /* Our kernel serves if it takes less than this share of cuDNN's time. Closer than this, noise would
  * decide, and runs without a common table would differ. */
-static const float DISPLACES = 0.98f;
+static const float OWN_TIME_MAX = 0.98f;
 
 struct attention_choice {
     struct attention_size shape;
@@ -164,7 +164,7 @@ static enum status measure(struct cuda_backend *b, const struct forward *f,
     TRY(time_both(b, f, c->plan, us, &timed, e));
     c->name = c->plan->name;
     c->by_cudnn = !timed || us[OWN] < 0.0f ||
-                  (us[CUDNN] >= 0.0f && us[OWN] >= DISPLACES * us[CUDNN]);
+                  (us[CUDNN] >= 0.0f && us[OWN] >= OWN_TIME_MAX * us[CUDNN]);
     if (timed) format_times(c, attention_own_name(b, &f->a), us);
     else snprintf(c->why, sizeof c->why, "not timed: no memory for it");
     return OK;

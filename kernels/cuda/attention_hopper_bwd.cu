@@ -338,22 +338,22 @@ template <int D> __device__ static int full_barrier(int n, int panel) { return n
 /* Two threads, each for every other tile of queries: waits for the block's turn, adds, tells the
  * block that comes next; where none does, the third warpgroup adds and finishes the tile. */
 template <int D, bool RANGED>
-__device__ static void keep_turns(const struct backward &f, const struct order &o,
-                                  const struct places<D> &s, int keeper) {
+__device__ static void add_in_turn(const struct backward &f, const struct order &o,
+                                  const struct places<D> &s, int adder) {
     struct block_task b = task_of(f, o, ticket_of(s.ticket()));
     int n = 0;
     for (int round = 0; round < rounds_of(b); round++) {
         struct keys_task t = keys_of<D, RANGED>(f, b, s, round);
         for (int head = 0; head < t.share; head++)
             for (int at = 0; at < t.tiles; at++, n++) {
-                if (n % 2 != keeper) continue;
+                if (n % 2 != adder) continue;
                 struct adders adders = adders_of<RANGED>(f, t, at);
                 int place = place_of(o, t.tile, adders);
                 bool last = finishes<D>(place, adders);
                 int64_t which = query_tile(f, o, t, head, at);
                 if (place)
                     while (load_turn(o.turns + which) != (uint32_t)place) {}
-                if (last) barrier_arrive(s.turn(keeper));
+                if (last) barrier_arrive(s.turn(adder));
                 asm volatile("fence.proxy.async;" ::: "memory");
                 for (int panel = 0; panel < D / 64; panel++) {
                     barrier_wait(s.dq_full(full_barrier<D>(n, panel)), n / 2 & 1);
@@ -410,7 +410,7 @@ template <int D, bool RANGED>
 __device__ static void add_queries(const struct backward &f, const struct order &o,
                                    const struct places<D> &s) {
     struct block_task b = task_of(f, o, ticket_of(s.ticket()));
-    int n = 0, lasts = 0, thread = threadIdx.x % WARPGROUP;
+    int n = 0, last_parity = 0, thread = threadIdx.x % WARPGROUP;
     uint32_t top = 0;
     for (int round = 0; round < rounds_of(b); round++) {
         struct keys_task t = keys_of<D, RANGED>(f, b, s, round);
@@ -434,7 +434,7 @@ __device__ static void add_queries(const struct backward &f, const struct order 
                     if (panel + 1 == D / 64 && is_first_lane()) barrier_arrive(s.ds_empty(n % 2));
                     barrier_wait(s.dq_empty(to), used<D>(n) - 1 & 1);
                     if (last) {
-                        if (panel == 0) barrier_wait(s.turn(n % 2), lasts >> n % 2 & 1);
+                        if (panel == 0) barrier_wait(s.turn(n % 2), last_parity >> n % 2 & 1);
                         finish_queries<D>(f, o, t, head, at, panel, place > 0, dq, top);
                     } else {
                         put_sums(s.dq(to) + thread * 16, dq);
@@ -442,7 +442,7 @@ __device__ static void add_queries(const struct backward &f, const struct order 
                     __syncwarp();
                     if (is_first_lane()) barrier_arrive(s.dq_full(full_barrier<D>(n, panel)));
                 }
-                if (last) lasts ^= 1 << n % 2;
+                if (last) last_parity ^= 1 << n % 2;
             }
         if (is_first_lane()) barrier_arrive(s.own_empty());
     }
@@ -473,8 +473,8 @@ __global__ void __launch_bounds__(THREADS, 1)
     if (threadIdx.x < WARPGROUP) {
         registers_down<24>();
         if (threadIdx.x == 0) request_tiles<D, RANGED>(f, o, m, s);
-        if (threadIdx.x == WARP) keep_turns<D, RANGED>(f, o, s, 0);
-        if (threadIdx.x == 2 * WARP) keep_turns<D, RANGED>(f, o, s, 1);
+        if (threadIdx.x == WARP) add_in_turn<D, RANGED>(f, o, s, 0);
+        if (threadIdx.x == 2 * WARP) add_in_turn<D, RANGED>(f, o, s, 1);
     } else if (threadIdx.x < 3 * WARPGROUP) {
         registers_up<208>();
         own_keys<D, RANGED>(f, o, s);

@@ -9,8 +9,8 @@
 enum {
     WARPGROUP = 128, THREADS = 4 * WARPGROUP, OWN = 128, STEP = 64,
     STAGES = 3,
-    USERS = 8, /* warps of the two warpgroups of keys */
-    ADDERS = 4 /* warps of the third */
+    KEY_WARPS = 8, /* warps of the two warpgroups of keys */
+    QUERY_WARPS = 4 /* warps of the third */
 };
 struct maps { CUtensorMap qkv, d_o, rows; };
 
@@ -36,8 +36,8 @@ struct order {
 template <int D> struct tiles {
     static constexpr int OWN_BYTES = OWN * D * 2, STEP_BYTES = STEP * D * 2;
     static constexpr int DS_BYTES = OWN * STEP * 2, DQ_BYTES = STEP * 64 * 4;
-    static constexpr int COMING = 2 * OWN_BYTES; /* after k, v; STAGES times: q, d_o */
-    static constexpr int DS = COMING + STAGES * 2 * STEP_BYTES; /* twice, [keys][queries] */
+    static constexpr int INCOMING = 2 * OWN_BYTES; /* after k, v; STAGES times: q, d_o */
+    static constexpr int DS = INCOMING + STAGES * 2 * STEP_BYTES; /* twice, [keys][queries] */
     static constexpr int DQ = DS + 2 * DS_BYTES;   /* twice: products of 64 columns */
     static constexpr int ROWS = DQ + 2 * DQ_BYTES; /* STAGES times: as in struct order */
     static constexpr int BARRIERS = ROWS + STAGES * STEP * 8;
@@ -53,7 +53,7 @@ template <int D> struct places {
     uint32_t base;
     __device__ uint32_t own(int which) const { return base + which * tiles<D>::OWN_BYTES; }
     __device__ uint32_t coming(int stage, int which) const {
-        return base + tiles<D>::COMING + (2 * stage + which) * tiles<D>::STEP_BYTES;
+        return base + tiles<D>::INCOMING + (2 * stage + which) * tiles<D>::STEP_BYTES;
     }
     __device__ uint32_t ds(int which) const {
         return base + tiles<D>::DS + which * tiles<D>::DS_BYTES;
@@ -83,16 +83,16 @@ template <int D> __device__ static struct places<D> open_places(uint32_t *ticket
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
             barrier_init(s.full(i), 1);
-            barrier_init(s.empty(i), USERS);
+            barrier_init(s.empty(i), KEY_WARPS);
         }
         barrier_init(s.own_full(), 1);
-        barrier_init(s.own_empty(), USERS + ADDERS);
+        barrier_init(s.own_empty(), KEY_WARPS + QUERY_WARPS);
         for (int i = 0; i < 2; i++) {
-            barrier_init(s.ds_full(i), USERS);
-            barrier_init(s.ds_empty(i), ADDERS);
+            barrier_init(s.ds_full(i), KEY_WARPS);
+            barrier_init(s.ds_empty(i), QUERY_WARPS);
             barrier_init(s.turn(i), 1);
-            barrier_init(s.dq_full(i), ADDERS);
-            barrier_init(s.dq_full(2 + i), ADDERS);
+            barrier_init(s.dq_full(i), QUERY_WARPS);
+            barrier_init(s.dq_full(2 + i), QUERY_WARPS);
             barrier_init(s.dq_empty(i), 1);
         }
         asm volatile("st.shared.u32 [%0], %1;" ::"r"(s.ticket()), "r"(atomicAdd(tickets, 1u)));

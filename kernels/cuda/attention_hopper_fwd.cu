@@ -8,7 +8,8 @@
 #include "kernels/cuda/hopper_copy.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
-enum { WARPGROUP = 128, THREADS = 3 * WARPGROUP, OWN = 128, STEP = 128, STAGES = 2, USERS = 8 };
+enum { WARPGROUP = 128, THREADS = 3 * WARPGROUP, OWN = 128, STEP = 128, STAGES = 2,
+       QUERY_WARPS = 8 };
 
 /* Shared memory: offsets in bytes from a 1024-byte-aligned address. */
 template <int D> struct tiles {
@@ -240,7 +241,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     struct places<D> s = { (shared_address(memory) + 1023) & ~1023u };
     if (threadIdx.x == 0) {
         for (int i = 0; i < 2 * STAGES; i++) barrier_init(s.barrier(i), 1);
-        for (int i = 2 * STAGES; i < 4 * STAGES; i++) barrier_init(s.barrier(i), USERS);
+        for (int i = 2 * STAGES; i < 4 * STAGES; i++) barrier_init(s.barrier(i), QUERY_WARPS);
         barrier_init(s.q_full(), 1);
     }
     barriers_ready();

@@ -209,18 +209,18 @@ enum status cuda_graph_end(struct backend *b, enum graph_key key, struct err *e)
 }
 
 /* Ends a capture in which an operator failed. While a capture is open, waiting and freeing fail. */
-static void capture_give_up(struct cuda_backend *b) {
+static void capture_abandon(struct cuda_backend *b) {
     cudaGraph_t graph = NULL;
     if (!b->capture) return;
     (void)cudaStreamEndCapture(b->lane[LANE_COMPUTE], &graph);
     if (graph) cudaGraphDestroy(graph);
     (void)cudaGetLastError(); /* the other lanes had not joined: the next launch must not see it */
     b->capture = 0;
-    cuda_progress_give_up(b);
+    cuda_progress_abandon(b);
 }
 
 void cuda_graph_drop(struct backend *b) {
-    capture_give_up(cuda_of(b));
+    capture_abandon(cuda_of(b));
     for (int i = 0; i < GRAPH_COUNT; i++) {
         struct graph_slot *g = &cuda_of(b)->graph[i];
         if (g->exec) cudaGraphExecDestroy(g->exec);

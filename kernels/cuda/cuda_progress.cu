@@ -127,7 +127,7 @@ enum status cuda_progress_end(struct cuda_backend *b, struct err *e) {
     return OK;
 }
 
-void cuda_progress_give_up(struct cuda_backend *b) {
+void cuda_progress_abandon(struct cuda_backend *b) {
     struct cuda_progress *p = b->progress;
     if (p->current != DIRECT) forget(&p->section[p->current]);
     p->current = DIRECT;
@@ -136,7 +136,7 @@ void cuda_progress_give_up(struct cuda_backend *b) {
 /* ---- naming the running operators ---- */
 
 /* The first readable mark that is not set; -1: all are set. */
-static int64_t first_open(const struct cuda_progress *p, int section) {
+static int64_t first_unset(const struct cuda_progress *p, int section) {
     int64_t marks = seen(&p->section[section].marks);
     int64_t from = section == DIRECT ? max_i64(marks - MARKS_MAX, 0) : 0;
     for (int64_t i = from; i < marks; i++)
@@ -157,10 +157,10 @@ static void list_group(const struct section *s, int64_t mark, char *out, size_t 
 
 /* Names the first group that has not ended. Graphs come first, since operators queued after a graph
  * have not ended either. `rest`: if all marks are set, name the operators without a mark. */
-static bool name_open(const struct cuda_progress *p, bool rest, char *out, size_t size) {
+static bool name_running(const struct cuda_progress *p, bool rest, char *out, size_t size) {
     for (int i = 0; i < SECTIONS; i++) {
         const struct section *s = &p->section[i];
-        int64_t mark = first_open(p, i);
+        int64_t mark = first_unset(p, i);
         if (rest && i == DIRECT && mark < 0 && s->operators % GROUP) mark = s->marks;
         if (mark < 0) continue;
         list_group(s, mark, out, size);
@@ -171,7 +171,7 @@ static bool name_open(const struct cuda_progress *p, bool rest, char *out, size_
 
 bool cuda_under_way(struct backend *b, char *out, size_t size) {
     const struct cuda_progress *p = cuda_of(b)->progress;
-    return p && name_open(p, false, out, size);
+    return p && name_running(p, false, out, size);
 }
 
 /* Adds the running operators to the error of a device that has failed permanently. */
@@ -184,7 +184,7 @@ static void explain(struct backend *b, struct err *e) {
     if (state == cudaErrorStreamCaptureUnsupported || state == cudaErrorStreamCaptureInvalidated)
         return;
     char names[GROUP * (NAME_BYTES + 4)];
-    if (name_open(p, true, names, sizeof names)) err_prefix(e, "the device failed in %s", names);
+    if (name_running(p, true, names, sizeof names)) err_prefix(e, "the device failed in %s", names);
 }
 
 /* ---- the wrapped table ---- */
@@ -204,9 +204,9 @@ template <typename First, typename... Rest> static struct err *last_of(First, Re
 }
 
 /* An operator that records itself under the name of its slot. */
-template <auto F, class Name> struct noted;
+template <auto F, class Name> struct recorded;
 template <class Name, typename... A, enum status (*F)(struct backend *, int, A...)>
-struct noted<F, Name> {
+struct recorded<F, Name> {
     static enum status call(struct backend *b, int lane, A... args) {
         struct err *e = last_of(args...);
         enum status st = F(b, lane, args...);
@@ -232,17 +232,17 @@ template <typename... A, enum status (*F)(struct backend *, A...)> struct explai
     }
 };
 
-#define NOTE(slot)                                            \
+#define RECORD(slot)                                          \
     do {                                                      \
         struct slot_name {                                    \
             static const char *text() { return #slot; }       \
         };                                                    \
-        t->slot = noted<&cuda_##slot, slot_name>::call;       \
+        t->slot = recorded<&cuda_##slot, slot_name>::call;     \
     } while (0)
 #define EXPLAIN(slot) (t->slot = explained<&cuda_##slot>::call)
 
 void cuda_progress_wrap(struct backend_ops *t) {
-#define OPERATOR(name, parameters, arguments) NOTE(name);
+#define OPERATOR(name, parameters, arguments) RECORD(name);
 #include "kernels/operators.inc"
     EXPLAIN(upload); EXPLAIN(download); EXPLAIN(readback); EXPLAIN(readback_ready);
     EXPLAIN(readback_fetch); EXPLAIN(signal); EXPLAIN(wait); EXPLAIN(sync); EXPLAIN(graph_replay);

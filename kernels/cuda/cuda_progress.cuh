@@ -21,6 +21,6 @@ NODISCARD enum status cuda_progress_begin(struct cuda_backend *b, enum graph_key
                                           struct err *e);
 NODISCARD enum status cuda_progress_end(struct cuda_backend *b, struct err *e);
 /* Called instead of cuda_progress_end when a capture is abandoned. */
-void cuda_progress_give_up(struct cuda_backend *b);
+void cuda_progress_abandon(struct cuda_backend *b);
 
 #endif

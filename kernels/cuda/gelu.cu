@@ -12,19 +12,19 @@
 static constexpr float SQRT_2_OVER_PI = 0.79788456f, CUBIC = 0.044715f;
 
 /* (1 + tanh u) / 2; 0 where e^-2u overflows. */
-__device__ static float share(float x, float square) {
+__device__ static float sigmoid_2u(float x, float square) {
     float u = SQRT_2_OVER_PI * (x + CUBIC * (x * square));
     return fast_inverse(1.0f + fast_exp(-2.0f * u));
 }
 
-__device__ static float gelu(float x) { return x * share(x, x * x); }
+__device__ static float gelu(float x) { return x * sigmoid_2u(x, x * x); }
 
 __device__ static float gelu_slope(float x) {
-    float square = x * x, s = share(x, square);
+    float square = x * x, s = sigmoid_2u(x, square);
     float slope = SQRT_2_OVER_PI * (1.0f + (3.0f * CUBIC) * square);
     /* s (1 - s) vanishes long before x^2 overflows: this avoids 0 * infinity. */
-    float bend = s * (1.0f - s);
-    float tail = bend == 0.0f ? 0.0f : ((2.0f * x) * bend) * slope;
+    float sigmoid_slope = s * (1.0f - s);
+    float tail = sigmoid_slope == 0.0f ? 0.0f : ((2.0f * x) * sigmoid_slope) * slope;
     return s + tail;
 }
 

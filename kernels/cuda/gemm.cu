@@ -24,7 +24,7 @@ enum {
 };
 /* Our kernel serves if it takes less than this share of the library's time. Closer than this, noise
  * would decide. */
-static const float DISPLACES = 0.98f;
+static const float OWN_TIME_MAX = 0.98f;
 /* The entry of our own kernel in the choice table, instead of an algorithm. */
 static const int32_t OWN_KERNEL = 1;
 
@@ -289,8 +289,8 @@ static void time_candidates(struct candidates *c, int count, struct gemm_choice 
 }
 
 /* The library's best and our own kernel, in this order. */
-enum { LIBRARY, OWN, CONTESTANTS };
-struct contest {
+enum { LIBRARY, OWN, PAIR_COUNT };
+struct pair {
     const struct cuda_backend *b;
     struct descriptors *d;
     const struct gemm_problem *p;
@@ -299,18 +299,18 @@ struct contest {
 };
 
 static bool queue_candidate_of(void *context, int i, cudaStream_t stream) {
-    struct contest *c = (struct contest *)context;
+    struct pair *c = (struct pair *)context;
     struct err e = {};
     if (i == OWN) return gemm_hopper_run(c->b, c->p, stream, &e) == OK;
     return multiply(c->b->gemm, c->d, c->p, c->algo, c->workspace, stream) ==
            CUBLAS_STATUS_SUCCESS;
 }
 
-static void time_contest(struct contest *c, struct gemm_choice *choice) {
-    float us[CONTESTANTS];
-    trial_settled(&c->b->gemm->trial, queue_candidate_of, c, CONTESTANTS, us);
+static void time_pair(struct pair *c, struct gemm_choice *choice) {
+    float us[PAIR_COUNT];
+    trial_settled(&c->b->gemm->trial, queue_candidate_of, c, PAIR_COUNT, us);
     if (us[LIBRARY] < 0.0f || us[OWN] < 0.0f) return;
-    choice->own = us[OWN] < DISPLACES * us[LIBRARY];
+    choice->own = us[OWN] < OWN_TIME_MAX * us[LIBRARY];
     snprintf(choice->why, sizeof choice->why,
              choice->own ? "wgmma %.0f us, cublaslt %.0f us" : "cublaslt %.0f us, wgmma %.0f us",
              (double)us[choice->own ? OWN : LIBRARY], (double)us[choice->own ? LIBRARY : OWN]);
@@ -343,9 +343,9 @@ static enum status measure(struct cuda_backend *b, const struct gemm_problem *pr
         st = describe(&d, &p, e);
         struct candidates c = { g, &d, &p, list, workspace };
         if (st == OK) time_candidates(&c, count, choice);
-        struct contest contest = { b, &d, &p, &choice->algo, workspace };
+        struct pair pair = { b, &d, &p, &choice->algo, workspace };
         if (st == OK && choice->usable && gemm_hopper_serves(b, problem))
-            time_contest(&contest, choice);
+            time_pair(&pair, choice);
     } else if (status == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         choice->algo = list[0].algo; /* no room to measure: the library's own first choice */

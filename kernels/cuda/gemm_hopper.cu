@@ -22,7 +22,7 @@ enum {
     CLUSTER = 2, SHARED_ROWS = ROWS / CLUSTER,
     SLOTS = 2,                                    /* groups of factors */
     LOADERS = WARPGROUP - WARP,                  /* threads that load factors */
-    TALL = 8,                                     /* tiles of rows that are swept together */
+    SWEEP_ROWS = 8,                                     /* tiles of rows that are swept together */
 };
 
 /* Shared memory: offsets in bytes from a 1024-byte-aligned address. */
@@ -67,8 +67,8 @@ struct places {
 
 /* ---- which tile ---- */
 
-/* The tiles of a cluster. TALL tiles of rows are swept together, from column to column, so that
- * repeated reads hit the L2 cache. */
+/* The tiles of a cluster. SWEEP_ROWS tiles of rows are swept together, from column to column, so
+ * that repeated reads hit the L2 cache. */
 struct walk { int row_tiles, col_pairs, i; };
 
 __device__ static inline struct walk walk_of(const struct product &g) {
@@ -81,10 +81,10 @@ __device__ static inline bool walking(const struct walk &w) {
 __device__ static inline void step(struct walk *w) { w->i += gridDim.x / CLUSTER; }
 /* The tile's first row and column. */
 __device__ static inline void tile_of(const struct walk &w, int *row, int *col) {
-    int sweep = TALL * w.col_pairs, first = w.i / sweep * TALL, rest = w.i % sweep;
-    int tall = min(TALL, w.row_tiles - first);
-    *row = (first + rest % tall) * ROWS;
-    *col = (rest / tall * CLUSTER + (int)cluster_rank()) * COLS;
+    int sweep = SWEEP_ROWS * w.col_pairs, first = w.i / sweep * SWEEP_ROWS, rest = w.i % sweep;
+    int rows_in_sweep = min(SWEEP_ROWS, w.row_tiles - first);
+    *row = (first + rest % rows_in_sweep) * ROWS;
+    *col = (rest / rows_in_sweep * CLUSTER + (int)cluster_rank()) * COLS;
 }
 
 /* ---- loading ---- */

@@ -97,7 +97,7 @@ __device__ static uint32_t row_gradient(const struct loss_args &a, int64_t row,
     return top;
 }
 
-__device__ static float picked_logit(const struct loss_args &a, int64_t row, int64_t target) {
+__device__ static float load_target_logit(const struct loss_args &a, int64_t row, int64_t target) {
     if (target < 0 || target >= a.vocab) return f32_from_bits(0x7FC00000u);
     return bf16_decode(a.logits[row * a.ld + target]);
 }
@@ -107,10 +107,10 @@ __global__ void __launch_bounds__(LOSS_THREADS, 1) cross_entropy_kernel(struct l
     __shared__ float shared[WARP];
     int64_t row = blockIdx.x, target = a.targets[row];
     const bf16_bits *x = a.logits + row * a.ld;
-    float max = 0.0f, sum = 1.0f, picked = picked_logit(a, row, target);
+    float max = 0.0f, sum = 1.0f, target_logit = load_target_logit(a, row, target);
     bool counts = target >= 0;
     if (counts) row_sums<N>(x, a.vocab, shared, &max, &sum);
-    if (threadIdx.x == 0) store_loss(a, row, counts, max, sum, picked);
+    if (threadIdx.x == 0) store_loss(a, row, counts, max, sum, target_logit);
     if (!a.d_logits) return;
     __syncthreads(); /* x[target] has been read */
     struct row_result r = { max, 1.0f / sum, *a.grad_scale, target, counts };

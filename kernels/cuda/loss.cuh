@@ -50,8 +50,8 @@ __device__ static inline void gradient_of(float (&v)[N], const struct loss_args 
 
 /* The row's loss, from its target's logit. NaN if the target is not in the vocabulary. */
 __device__ static inline void store_loss(const struct loss_args &a, int64_t row, bool counts,
-                                         float max, float sum, float picked) {
-    a.loss[row] = counts ? f32_canonical((max + exact_logf(sum)) - picked) : 0.0f;
+                                         float max, float sum, float target_logit) {
+    a.loss[row] = counts ? f32_canonical((max + exact_logf(sum)) - target_logit) : 0.0f;
 }
 
 #endif

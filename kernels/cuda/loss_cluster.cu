@@ -123,7 +123,7 @@ __device__ static int place_of(const struct share &s, int i) {
 }
 
 /* Loads the block's share of a row into shared memory; a barrier signals its arrival. Called by the
- * clerk's warp; the clerk is its first lane. */
+ * leader's warp; the leader is its first lane. */
 __device__ static void request_pieces(const CUtensorMap *logits, int row, const struct share &s,
                                       const uint4 *to, uint32_t full) {
     int pieces = pieces_of(s.end - s.first), word = s.first * (int)sizeof(uint4) / PIECE_WORD;
@@ -152,7 +152,7 @@ __device__ static void take(uint4 (&held)[CLUSTER_VECTORS], const uint4 *arrived
 }
 
 /* Forces decoding again for the gradient: 32-bit logits kept by the compiler would not fit. */
-__device__ static void forget_decoded(uint4 (&held)[CLUSTER_VECTORS]) {
+__device__ static void decode_again(uint4 (&held)[CLUSTER_VECTORS]) {
 #pragma unroll
     for (int i = 0; i < CLUSTER_VECTORS; i++)
         asm volatile("" : "+r"(held[i].x), "+r"(held[i].y), "+r"(held[i].z), "+r"(held[i].w));
@@ -165,8 +165,8 @@ __device__ static bool writes_loss(const struct share &s, int target, int vocab)
     return target / 8 >= s.first && target / 8 < s.end;
 }
 /* The target's logit; called in the block that writes the loss. */
-__device__ static float picked_of(const uint4 *arrived, const struct share &s, int target,
-                                  int vocab) {
+__device__ static float target_logit_of(const uint4 *arrived, const struct share &s, int target,
+                                        int vocab) {
     if (target < 0 || target >= vocab) return f32_from_bits(0x7FC00000u);
     return bf16_decode(((const bf16_bits *)arrived)[target - s.first * 8]);
 }
@@ -206,7 +206,7 @@ __device__ static uint32_t store_gradient(const struct loss_args &a, int64_t row
  * block is without vectors: a row that needs several blocks has more than half of their capacity.
  * Columns are counted in vectors of eight, in 32 bits.
  *
- * The clerk, a thread of the warp with least work, writes the rows' loss. Its warp requests the
+ * The leader, a thread of the warp with least work, writes the rows' loss. Its warp requests the
  * next row once all threads have read theirs. In place this is safe: only a row's own cluster
  * writes it, after it has arrived.
  *
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 2)
                                  const __grid_constant__ CUtensorMap logits) {
     extern __shared__ __align__(128) uint4 arrived[];
     __shared__ struct row_part warp_part[CLUSTER_WARPS], block_part[2];
-    __shared__ float picked; /* only the clerk uses it; registers are scarce */
+    __shared__ float target_logit; /* only the leader uses it; registers are scarce */
     __shared__ uint64_t full_barrier;
     cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
     unsigned row = blockIdx.x / cluster.num_blocks(), step = gridDim.x / cluster.num_blocks();
@@ -225,16 +225,17 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 2)
     struct share s = { first, min(first + each, (int)(a.width / 8)) };
     uint32_t full = shared_address(&full_barrier), top = 0;
     bool requests = threadIdx.x >= CLUSTER_THREADS - WARP, more = true;
-    bool clerk = threadIdx.x == CLUSTER_THREADS - WARP;
+    bool leader = threadIdx.x == CLUSTER_THREADS - WARP;
     float scale = a.d_logits ? *a.grad_scale : 0.0f;
-    if (clerk) barrier_init(full, 1);
+    if (leader) barrier_init(full, 1);
     barriers_ready();
     if (requests) request_pieces(&logits, (int)row, s, arrived, full);
     for (int odd = 0; more; odd ^= 1) {
         uint4 held[CLUSTER_VECTORS];
         barrier_wait(full, odd);
         take(held, arrived, s, vocab);
-        if (clerk && writes_loss(s, target, vocab)) picked = picked_of(arrived, s, target, vocab);
+        if (leader && writes_loss(s, target, vocab))
+            target_logit = target_logit_of(arrived, s, target, vocab);
         __syncthreads();
         unsigned next = row + step;
         more = next < (unsigned)a.rows;
@@ -242,9 +243,9 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 2)
         int next_target = more ? a.targets[next] : -1;
         struct row_part p =
             cluster_join(thread_part(held), cluster, warp_part, block_part + odd);
-        forget_decoded(held);
-        if (clerk && writes_loss(s, target, vocab))
-            store_loss(a, row, target >= 0, p.max, p.sum, picked);
+        decode_again(held);
+        if (leader && writes_loss(s, target, vocab))
+            store_loss(a, row, target >= 0, p.max, p.sum, target_logit);
         if (a.d_logits) top = __vmaxu2(top, store_gradient(a, row, held, s, p, scale, target));
         row = next;
         target = next_target;

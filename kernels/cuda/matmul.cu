@@ -248,8 +248,8 @@ static int64_t scale_tiles(const struct scale_copy *c) {
     return ceil_div(factors, SQUARE * SQUARE_ROWS);
 }
 
-static enum status lay_scales(struct backend *b, int lane, const struct scale_copies *copies,
-                              struct err *e) {
+static enum status lay_out_scales(struct backend *b, int lane, const struct scale_copies *copies,
+                                  struct err *e) {
     int64_t tiles = max_i64(scale_tiles(&copies->side[0]), scale_tiles(&copies->side[1]));
     if (!tiles) return OK;
     dim3 grid(tiles < SQUARES_MAX ? (unsigned)tiles : (unsigned)SQUARES_MAX, 2);
@@ -360,7 +360,7 @@ static enum status run_native(struct backend *b, int lane, const struct matmul_a
     if (*found) return OK;
     TRY(plan_scale(b, lane, SCRATCH_SCALE_A, t->b, has_rows(t), &p->a, &copies.side[0], e));
     TRY(plan_scale(b, lane, SCRATCH_SCALE_B, t->a, has_rows(t), &p->b, &copies.side[1], e));
-    TRY(lay_scales(b, lane, &copies, e));
+    TRY(lay_out_scales(b, lane, &copies, e));
     return run_product(b, lane, t, p, false, found, e);
 }
 

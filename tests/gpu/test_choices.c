@@ -18,8 +18,8 @@ static const enum recipe_kind FP8[] = { RECIPE_DELAYED, RECIPE_TENSORWISE, RECIP
 enum { FP8_COUNT = sizeof FP8 / sizeof *FP8, LAYERS = 2, STEPS = 4 };
 
 /* How close two first steps must be if their products are added in different orders. A simulation
- * had noise of nmse_bound's s (test_matmul.c, the worst case) in each product of both. Losses differed
- * by up to 1.2e-4, gradient norms by up to 0.33 %. */
+ * had noise of nmse_bound's s (test_matmul.c, the worst case) in each product of both. Losses
+ * differed by up to 1.2e-4, gradient norms by up to 0.33 %. */
 static const float LOSS_NEAR = 5e-4f, NORM_NEAR = 0.01f;
 
 struct trained {
