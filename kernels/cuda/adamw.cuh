@@ -382,9 +382,9 @@ __device__ static uint4 store(const struct adamw_tensor &t, struct place p,
 }
 
 /* How a kernel visits a weight, Visit: `at` is the place of a lane's eight elements; `from_weights`
- * is the result that it needs from their new weights. Both are called inside update(). Outside, the compiler
- * computed the draws after the loads had arrived: three layers of 8B by spans took 1 % longer
- * (H200). */
+ * is the result that it needs from their new weights. Both are called inside update(). Outside,
+ * the compiler computed the draws after the loads had arrived: three layers of 8B by spans took 1 %
+ * longer (H200). */
 
 /* The slow path: for elements that need it, and for a tensor's end, where lanes have eight
  * elements, fewer or none. */

@@ -58,14 +58,14 @@ static bool read_fault(char kind[16], int *rank) {
 }
 
 /* The fault that this rank must have now; false: none. */
-static bool is_told(const struct faulty *f, char kind[16]) {
+static bool current_fault(const struct faulty *f, char kind[16]) {
     int rank;
     return f->group && read_fault(kind, &rank) && rank == f->group->rank;
 }
 
 static enum status misbehave(struct faulty *f, struct err *e) {
     char kind[16] = "";
-    if (!is_told(f, kind)) return OK;
+    if (!current_fault(f, kind)) return OK;
     if (!strcmp(kind, "slow")) be_slow(f);
     if (!strcmp(kind, "cut")) cut_links(f);
     while (!strcmp(kind, "stuck")) (void)pause();
@@ -93,7 +93,7 @@ static bool faulty_decision(struct backend *b, int64_t i, struct decision *out) 
           .way = "emulated", .detail = "bf16 tensor x bf16 tensor" },
     };
     char kind[16] = "";
-    bool emulates = is_told(faulty_of(b), kind) && !strcmp(kind, "emulates");
+    bool emulates = current_fault(faulty_of(b), kind) && !strcmp(kind, "emulates");
     if (!emulates || i >= (int64_t)(sizeof MADE / sizeof *MADE)) return false;
     *out = MADE[i];
     return true;

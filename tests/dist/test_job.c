@@ -643,7 +643,7 @@ static int join_as_one(const struct rendezvous *rendezvous) {
 
 /* A process without the secret connects as rank 1. After it exits, the real rank 1 connects. 0: the
  * first was rejected, the second accepted. */
-static int connect_after_a_stranger(const struct rendezvous *rendezvous) {
+static int connect_after_unauthenticated(const struct rendezvous *rendezvous) {
     struct rendezvous guess = *rendezvous;
     int status = 0;
     guess.secret[0] ^= 1;
@@ -657,7 +657,7 @@ static int connect_after_a_stranger(const struct rendezvous *rendezvous) {
 
 /* A process without the secret is rejected. Silent connections, more than are served at a time, do
  * not keep a rank out. */
-static void strangers(void **state) {
+static void processes_without_the_secret(void **state) {
     struct rendezvous rendezvous = { .address = "127.0.0.1", .timeout_s = 60, .host = "here" };
     struct err e = { 0 };
     int listening, silent[LISTENER_CALLERS_MAX + 10], count = LISTENER_CALLERS_MAX + 10;
@@ -667,7 +667,7 @@ static void strangers(void **state) {
     for (int i = 0; i < count; i++)
         assert_int_equal(wire_connect("127.0.0.1", rendezvous.port, late, &silent[i], &e), OK);
     pid_t friend = fork();
-    if (friend == 0) _exit(connect_after_a_stranger(&rendezvous));
+    if (friend == 0) _exit(connect_after_unauthenticated(&rendezvous));
     struct mesh mesh;
     enum status st = rendezvous_join(&rendezvous, 0, 2, listening, &mesh, &e);
     if (st != OK) fail_msg("%s", e.text);
@@ -776,7 +776,8 @@ int main(void) {
         cmocka_unit_test(a_single_frozen_rank_is_blamed),
         cmocka_unit_test(a_frozen_rank_of_another_host_is_blamed),
         cmocka_unit_test(a_leader_may_block), cmocka_unit_test(signatures),
-        cmocka_unit_test(the_secret_of_a_rendezvous_is_not_sent), cmocka_unit_test(strangers),
+        cmocka_unit_test(the_secret_of_a_rendezvous_is_not_sent),
+        cmocka_unit_test(processes_without_the_secret),
         cmocka_unit_test(a_blocked_rank_connects_again),
         cmocka_unit_test(a_rank_may_connect_twice_but_not_two_processes),
         cmocka_unit_test(a_missing_rank_is_named),

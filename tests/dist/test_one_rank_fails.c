@@ -104,7 +104,7 @@ static enum status largest(struct rank_test *t, uint32_t *value, struct err *e) 
     return t->backend->ops->comm.all_reduce(t->backend, LANE_COMPUTE, &x, REDUCE_MAX, e);
 }
 
-static bool tells(const struct job *job, bool victim, enum status st, const char *text) {
+static bool reports_error(const struct job *job, bool victim, enum status st, const char *text) {
     if (!victim) return st == ERR_PEER && strstr(text, "on another rank");
     if (job->disk) return strstr(text, "Input/output error") != NULL;
     return st == ERR_MEMORY || strcasestr(text, "memory");
@@ -121,17 +121,17 @@ static int fail_one(struct rank_test *t, struct trainer *trainer, int64_t number
     if (victim) end_watch(job);
     uint32_t failed = st != OK, any = failed;
     RANK_MUST(largest(t, &any, &must_));
-    bool told = st == OK || tells(job, victim, st, e.text);
-    if (failed != any || !told)
+    bool reported = st == OK || reports_error(job, victim, st, e.text);
+    if (failed != any || !reported)
         fprintf(stderr, "rank %d, %s %lld of rank %d fails: %s %s\n", t->group.rank,
                 job->disk ? "call" : "allocation", (long long)number, job->victim,
                 status_name(st), e.text);
-    RANK_CHECK(failed == any && told);
+    RANK_CHECK(failed == any && reported);
     return 0;
 }
 
 /* The directory has the checkpoint `whole` and no other file. */
-static int stands(struct rank_test *t, const struct checkpoint_info *whole) {
+static int is_kept(struct rank_test *t, const struct checkpoint_info *whole) {
     const struct job *job = t->user;
     struct checkpoint_info info;
     char left[128];
@@ -157,7 +157,7 @@ static int fail_each(struct rank_test *t, struct trainer *trainer) {
         uint32_t number = victim ? (uint32_t)number_of(job, i, counted) : 0;
         RANK_MUST(largest(t, &number, &must_));
         if (number == 0) break;
-        if (fail_one(t, trainer, number) != 0 || stands(t, &whole) != 0) return 1;
+        if (fail_one(t, trainer, number) != 0 || is_kept(t, &whole) != 0) return 1;
     }
     RANK_CHECK((i > 0) == !(job->disk && job->loads && job->victim)); /* rank 0 alone reads */
     if (t->group.rank == 0)

@@ -58,7 +58,7 @@ static bool ordered(const struct op *a, const struct op *b, enum order by) {
     return b->clock.of[by][a->lane] >= a->clock.of[by][a->lane];
 }
 static bool before(const struct op *a, const struct op *b) { return ordered(a, b, BY_EVENTS); }
-static bool beside(const struct op *a, const struct op *b) {
+static bool overlaps(const struct op *a, const struct op *b) {
     return !ordered(a, b, BY_TURNS_TOO) && !ordered(b, a, BY_TURNS_TOO);
 }
 
@@ -111,7 +111,7 @@ static enum status see_sum(struct backend *b, int lane, const struct tensor *x, 
     return seen.real->comm.all_reduce(b, lane, x, op, e);
 }
 
-static void look_on(struct backend *b) {
+static void wrap_operators(struct backend *b) {
     seen.real = b->ops;
     seen.ops = *b->ops;
     seen.ops.signal = see_signal;
@@ -143,14 +143,14 @@ static int check_order(struct rank_test *t, const struct way *way) {
         const struct op *gradients = &seen.reduce[BUCKET_LAYER + l];
         RANK_CHECK(before(weights, &seen.forward[l]));
         RANK_CHECK(before(&seen.backward[l], gradients));
-        if (l > 0) RANK_CHECK(beside(weights, &seen.forward[l - 1]));
-        if (l > 0) RANK_CHECK(beside(gradients, &seen.backward[l - 1]));
+        if (l > 0) RANK_CHECK(overlaps(weights, &seen.forward[l - 1]));
+        if (l > 0) RANK_CHECK(overlaps(gradients, &seen.backward[l - 1]));
         if (l < 2) continue; /* every second bucket shares a buffer */
         if (way->shard >= SHARD_GRADIENTS) RANK_CHECK(before(gradients, &seen.backward[l - 2]));
         if (way->shard == SHARD_PARAMETERS) RANK_CHECK(before(&seen.forward[l - 2], weights));
     }
-    RANK_CHECK(beside(&seen.gather[HEAD], &seen.forward[LAYERS - 1]));
-    RANK_CHECK(beside(&seen.reduce[HEAD], &seen.backward[LAYERS - 1]));
+    RANK_CHECK(overlaps(&seen.gather[HEAD], &seen.forward[LAYERS - 1]));
+    RANK_CHECK(overlaps(&seen.reduce[HEAD], &seen.backward[LAYERS - 1]));
     for (int k = 0; k < BUCKETS; k++) RANK_CHECK(before(&seen.reduce[k], &seen.update));
     return 0;
 }
@@ -186,7 +186,7 @@ static int one_step(struct rank_test *t) {
                         &must_));
     RANK_MUST(trainer_create(&r.trainer, r.backend, &r.model, &r.recipe, &r.train, r.data, &must_));
     RANK_MUST(trainer_step(r.trainer, false, &s, &must_));
-    look_on(t->backend); /* the second step: its gathers follow an update */
+    wrap_operators(t->backend); /* the second step: its gathers follow an update */
     RANK_MUST(trainer_step(r.trainer, false, &s, &must_));
     t->backend->ops = seen.real;
     int code = check_order(t, way);

@@ -366,7 +366,7 @@ static enum status open_slots(struct slots *s, struct memory *m, int count, int6
 
 /* The result of slots_gather_counts: with counts, and without if the record has no room for
  * them. */
-static int one_rank_tells(struct rank_test *t) {
+static int one_rank_requests_counts(struct rank_test *t) {
     const struct backend_ops *ops = t->backend->ops;
     enum { SLOTS = 5 };
     int world = t->group.world, rank = t->group.rank, rows = 1 + SLOTS;
@@ -400,7 +400,7 @@ static int one_rank_tells(struct rank_test *t) {
 
 static void ranks_tell_what_a_record_has_room_for(void **state) {
     int code[RANKS_MAX];
-    ranks_run("cpu", 3, one_rank_tells, NULL, SECONDS, code);
+    ranks_run("cpu", 3, one_rank_requests_counts, NULL, SECONDS, code);
     for (int r = 0; r < 3; r++) assert_int_equal(code[r], 0);
 }
 

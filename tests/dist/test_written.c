@@ -222,7 +222,7 @@ static void coreutils_give_the_tree_hash(void **state) {
 
 /* Ranks that see another folder (empty, or with an old file of the same name) send their bytes to
  * rank 0. The old file stays as it was. */
-static void who_does_not_see_the_file_sends(void **state) {
+static void ranks_without_the_file_send_bytes(void **state) {
     struct scratch *s = *state;
     shell("mkdir %s%s", s->far, "");
     shell("cp -r %s/step-000001 %s/.unfinished", s->one, s->far);
@@ -263,7 +263,7 @@ int main(void) {
         cmocka_unit_test(each_rank_writes_its_share),
         cmocka_unit_test(damage_of_any_share_is_noticed),
         cmocka_unit_test(coreutils_give_the_tree_hash),
-        cmocka_unit_test(who_does_not_see_the_file_sends),
+        cmocka_unit_test(ranks_without_the_file_send_bytes),
         cmocka_unit_test(one_rank_that_cannot_write_fails_all),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

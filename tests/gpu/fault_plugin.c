@@ -112,10 +112,10 @@ static void fault_close(struct backend *b) {
 }
 
 /* The path of a file in this plugin's folder. */
-static void beside(char *path, size_t size, const char *name) {
+static void path_beside(char *path, size_t size, const char *name) {
     Dl_info here;
     *path = '\0';
-    if (!dladdr((void *)(uintptr_t)beside, &here)) return;
+    if (!dladdr((void *)(uintptr_t)path_beside, &here)) return;
     const char *slash = strrchr(here.dli_fname, '/');
     int folder = slash ? (int)(slash - here.dli_fname) : 1;
     snprintf(path, size, "%.*s/%s", folder, slash ? here.dli_fname : ".", name);
@@ -123,14 +123,14 @@ static void beside(char *path, size_t size, const char *name) {
 
 static void *open_real(void) {
     char path[4096];
-    beside(path, sizeof path, "libfp8lab_cuda_real.so");
+    path_beside(path, sizeof path, "libfp8lab_cuda_real.so");
     return dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 }
 
 static int who_hangs(void) {
     char path[4096];
     int rank = NOT_ASKED;
-    beside(path, sizeof path, "hang");
+    path_beside(path, sizeof path, "hang");
     FILE *file = fopen(path, "re");
     if (!file) return rank;
     if (fscanf(file, "%d", &rank) != 1) rank = NOT_ASKED;

@@ -188,7 +188,7 @@ static void gpu_bytes(struct pair *p, void *data, int byte, int64_t bytes) {
     free(host);
 }
 
-void pair_spoil_sink(struct pair *p, struct twin_sink *s) {
+void pair_poison_sink(struct pair *p, struct twin_sink *s) {
     struct tensor *codes[] = { &s->codes.side[GPU], &s->transposed.side[GPU] };
     gpu_bytes(p, s->amax.side[GPU].data, 0, 4);
     gpu_bytes(p, s->stats.side[GPU].data, 0, 16);

@@ -46,7 +46,7 @@ void pair_fill(struct pair *p, struct twin *x, uint64_t seed, int spread, float 
 void pair_set(struct pair *p, struct twin *x, const void *host, int64_t bytes);
 /* Makes the sink on the GPU differ from any producer's output: codes and factors become 0xAA,
  * except factors that are known before; amax and stats become 0. */
-void pair_spoil_sink(struct pair *p, struct twin_sink *s);
+void pair_poison_sink(struct pair *p, struct twin_sink *s);
 
 /* Every part of a sink over [rows, k]. kind SCALE_NONE: value and amax alone. */
 void pair_sink(struct pair *p, struct twin_sink *s, int64_t rows, int64_t k, enum dtype code,

@@ -56,7 +56,7 @@ run_until() { # RUNS STEP ARGS...
 }
 
 # A run that was stopped and resumed continued where it was stopped, in the middle.
-went_on() { # RUNS WHAT
+resumed_midway() { # RUNS WHAT
     local to_from
     to_from=$(field "$1" \
         '"%d %d" % (run["attempts"][-2]["to_step"], run["attempts"][-1]["from_step"])')
@@ -78,7 +78,7 @@ same_bits() { # RECIPE
     run_until stopped $stop $script --backend cuda --choices whole/data/choices.txt \
         --set checkpoint.every=150 --set checkpoint.keep=1
     run stopped --resume last --backend cuda || fail "$1: the resumed run"
-    went_on stopped "$1"
+    resumed_midway stopped "$1"
     [ "$(field stopped 'run["results_sha256"]')" = "$results" ] ||
         fail "$1: the resumed run has other bits"
     echo "$1: $(field first 'summary["loss_final_bits"]') after $steps steps, again and resumed" \
@@ -88,7 +88,7 @@ same_bits() { # RECIPE
 
 # Begins on the backend $2, continues on $3: its loss must be near that of a run on the CPU. Runs
 # that differ by roundings diverge: 0.4 % was seen after these steps, a fifth of the limit.
-crosses() { # RECIPE FROM TO
+resumes_across() { # RECIPE FROM TO
     local long="$tiny --set recipe=$1 --set train.steps=600 --set checkpoint.every=100"
     local from whole crossed
     failed=0
@@ -97,7 +97,7 @@ crosses() { # RECIPE FROM TO
     run whole $long --backend cpu --threads 2 || fail "$1: on the CPU"
     run_until part $stop $long --backend "$2" --threads 2
     run part --resume last --backend "$3" --choices none || fail "$1: from $2 to $3"
-    went_on part "$1: from $2 to $3"
+    resumed_midway part "$1: from $2 to $3"
     from=$(field part 'run["attempts"][-1]["from_step"]')
     whole=$(field whole 'summary["loss_final"]') crossed=$(field part 'summary["loss_final"]')
     python3 -c "import sys; sys.exit(not abs($crossed / $whole - 1) < 0.02)" ||
@@ -114,7 +114,7 @@ for recipe in $recipes; do
 done
 for way in "cpu cuda" "cuda cpu"; do
     [[ " $parts " == *" cross "* ]] || break
-    (crosses fp8.delayed $way) &
+    (resumes_across fp8.delayed $way) &
     running+=($!)
 done
 for one in "${running[@]}"; do wait "$one" || all=1; done

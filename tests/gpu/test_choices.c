@@ -205,7 +205,7 @@ static void what_sm_121_lacks_falls_back(void **state) {
 
 /* The table says that the library has no algorithm for the first GEMM, nor for its f32 product, the
  * alternative. The GEMM is rejected by name. */
-static void what_the_library_lacks_is_refused(void **state) {
+static void missing_algorithm_is_rejected(void **state) {
     enum { LDD = 5, TYPE_D = 8, KEYS = 21 }; /* places in a line of kernels/cuda/gemm.cu */
     struct trained first, second = { .loss = 0 };
     struct err e = { 0 };
@@ -270,7 +270,7 @@ static struct decision attention_of(const struct trained *t) {
 
 /* The table records the choice for attention. With a table nothing is chosen: the named plan serves
  * again, or our own kernel if it names none. */
-static void attention_goes_by_the_table(void **state) {
+static void attention_follows_the_table(void **state) {
     struct trained first, again, own, own_again;
     train(&first, RECIPE_BF16, (struct how){ 0 });
     struct decision d = attention_of(&first);
@@ -325,9 +325,9 @@ int main(void) {
         cmocka_unit_test(what_a_device_lacks_is_emulated),
         cmocka_unit_test(mxfp8_is_emulated),
         cmocka_unit_test(what_sm_121_lacks_falls_back),
-        cmocka_unit_test(what_the_library_lacks_is_refused),
+        cmocka_unit_test(missing_algorithm_is_rejected),
         cmocka_unit_test(a_loaded_table_gives_the_same_bits),
-        cmocka_unit_test(attention_goes_by_the_table),
+        cmocka_unit_test(attention_follows_the_table),
         cmocka_unit_test(another_table_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -175,7 +175,7 @@ static void too_much_memory_is_an_error(void **state) {
 
 /* If an operator fails in a capture, the capture and all graphs are dropped. Otherwise no memory
  * could be allocated or freed, and later work would be recorded instead of run. */
-static void a_failed_capture_is_given_up(void **state) {
+static void failed_capture_is_abandoned(void **state) {
     struct backend *b = p->b[GPU];
     const struct backend_ops *ops = b->ops;
     struct twin x = pair_tensor(p, F, 1000, 1, 1, 1), out = pair_tensor(p, H, 96, 56, 1, 1);
@@ -222,7 +222,7 @@ static bool is_idle(struct backend *b) {
 }
 
 /* under_way while a second of work is queued, outside graphs and in one; then after it is done. */
-static void what_the_device_is_in_is_known(void **state) {
+static void running_operators_are_known(void **state) {
     enum { TIMES = 400 };
     struct backend *b = p->b[GPU];
     const struct backend_ops *ops = b->ops;
@@ -342,8 +342,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bad_arguments_are_refused_alike),
         cmocka_unit_test(too_much_memory_is_an_error),
-        cmocka_unit_test(a_failed_capture_is_given_up),
-        cmocka_unit_test(what_the_device_is_in_is_known),
+        cmocka_unit_test(failed_capture_is_abandoned),
+        cmocka_unit_test(running_operators_are_known),
     };
     /* Faults first: a process that has opened a device cannot fork one that does. */
     int failed = cmocka_run_group_tests(faults, NULL, NULL);

@@ -91,7 +91,7 @@ static void keep_nothing(struct twin_sink *out, enum unkept which) {
         out->side[s].codes->transposed = NULL;
         out->side[s].stats = NULL;
     }
-    pair_spoil_sink(p, out);
+    pair_poison_sink(p, out);
 }
 
 /* Compares codes, factors, amax and counts of a kept value with those that the reference makes from

@@ -236,7 +236,7 @@ static void is_near_the_reference(void **state) {
 
 /* One code of a row is NaN: then all outputs of that row are NaN, canonical, and no others. A block
  * of zeros adds nothing; a row of zeros gives +0. */
-static void nan_and_zeros_stay_where_they_are(void **state) {
+static void nan_and_zeros_stay_in_their_rows(void **state) {
     enum { M = 200, N = 264, K = 640, NAN_ROW = 130, ZERO_ROW = 7, ZERO_BLOCK = 2 };
     if (!is_hopper()) skip();
     for (int f32 = 0; f32 < 2; f32++) {
@@ -270,7 +270,7 @@ static void nan_and_zeros_stay_where_they_are(void **state) {
 /* ---- unsupported modes ---- */
 
 /* A table that names our kernel for E5M2 is rejected, with the shape. */
-static void what_it_lacks_is_refused(void **state) {
+static void unsupported_modes_are_rejected(void **state) {
     static const struct own_case c = { 256, 384, 512, ROWS, F, 0, false, false };
     if (!is_hopper()) skip();
     struct operands o = make(&c, DTYPE_E5M2);
@@ -284,8 +284,8 @@ static void what_it_lacks_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_its_definition), cmocka_unit_test(is_near_the_reference),
-        cmocka_unit_test(nan_and_zeros_stay_where_they_are),
-        cmocka_unit_test(what_it_lacks_is_refused),
+        cmocka_unit_test(nan_and_zeros_stay_in_their_rows),
+        cmocka_unit_test(unsupported_modes_are_rejected),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

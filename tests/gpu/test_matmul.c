@@ -105,8 +105,9 @@ static const struct matmul_case CASES[] = {
  *
  * An f32 output is off by s^2. A BF16 output has neighbours at most 2^-7 of it apart, and becomes
  * the other neighbour with probability |error| / distance. This adds 2^-7 E|x| E|error|; E|x| is
- * 0.8 of the rms in sums of many terms. C in place: the product is rounded first, off by up to 2^-8,
- * 2^-9 in the mean. Addends are independent of the product, so they only make the result larger. */
+ * 0.8 of the rms in sums of many terms. C in place: the product is rounded first, off by up to
+ * 2^-8, 2^-9 in the mean. Addends are independent of the product, so they only make the result
+ * larger. */
 static double nmse_bound(const struct matmul_case *c) {
     double k = (double)c->k, s = k * 0x1p-23, in_place = 0;
     bool fp8 = dtype_is_fp8(c->a), native = !strcmp(c->way, "native");

@@ -154,15 +154,15 @@ static void a_bad_step_changes_nothing(void **state) {
 
 /* A loaded checkpoint is saved again to the byte, and two steps continue from it: their losses and
  * gradient norms. */
-struct gone_on { float loss[2], norm[2]; };
-static struct gone_on go_on(const char *backend, const struct setup *how, const char *from,
-                            const struct checkpoint_info *saved) {
+struct resumed { float loss[2], norm[2]; };
+static struct resumed resume_on(const char *backend, const struct setup *how, const char *from,
+                                const struct checkpoint_info *saved) {
     struct gpu_run g;
     struct step_result s;
     struct checkpoint_info info, again;
     char dir[64], bytes[2][64 << 10];
     scratch(dir);
-    struct gone_on out;
+    struct resumed out;
     open_on(&g, backend, how, NULL);
     MUST(checkpoint_load(g.run.trainer, from, &info, E));
     assert_int_equal(trainer_step_count(g.run.trainer), saved->step);
@@ -204,7 +204,7 @@ static const char *setup_name(const struct setup *how, char out[64]) {
  * backend made from its own gradients. A simulation had noise of nmse_bound's s (test_matmul.c, the
  * worst case) in each product. Losses differed by up to 4.2e-4 and 1.2e-3, norms by up to
  * 2.4e-3. */
-static void checkpoints_cross_over(void **state) {
+static void checkpoints_move_between_backends(void **state) {
     static const char *const BACKEND[] = { "cpu", "cuda" };
     static const float LOSS_NEAR[2] = { 4e-4f, 3e-3f }, NORM_NEAR = 0.01f;
     for (int k = 0; k < SETUPS; k++)
@@ -213,14 +213,14 @@ static void checkpoints_cross_over(void **state) {
             struct step_result s;
             struct checkpoint_info saved;
             char dir[64], name[64];
-            struct gone_on at[2];
+            struct resumed at[2];
             scratch(dir);
             open_on(&g, BACKEND[from], &SETUP[k], NULL);
             for (int i = 0; i < 3; i++) step(&g, &s);
             MUST(checkpoint_save(g.run.trainer, dir, &saved, E));
             close_run(&g);
             for (int to = 0; to < 2; to++)
-                at[to] = go_on(BACKEND[to], &SETUP[k], saved.path, &saved);
+                at[to] = resume_on(BACKEND[to], &SETUP[k], saved.path, &saved);
             for (int i = 0; i < 2; i++) {
                 print_message("%s from %s: step %d on cpu loss %.6f, norm %.5f, on cuda %+.1e, "
                               "%+.1e of them\n", setup_name(&SETUP[k], name), BACKEND[from], 4 + i,
@@ -286,7 +286,7 @@ static void evaluation_takes_no_memory(void **state) {
 
 /* More than the pinned buffer holds, in one call, and in many calls while the device is busy. The
  * content of `host` at each call arrives, although `host` is overwritten at once. */
-static void uploads_may_be_written_over(void **state) {
+static void uploads_copy_at_once(void **state) {
     enum { LARGE = (20 << 20) + 3, SMALL = 4096, CALLS = 1000 };
     struct gpu_run g;
     void *memory;
@@ -343,10 +343,10 @@ static void queueing_does_not_wait(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(queueing_does_not_wait),
-        cmocka_unit_test(uploads_may_be_written_over),
+        cmocka_unit_test(uploads_copy_at_once),
         cmocka_unit_test(a_late_record_has_the_same_bits),
         cmocka_unit_test(a_bad_step_changes_nothing),
-        cmocka_unit_test(checkpoints_cross_over),
+        cmocka_unit_test(checkpoints_move_between_backends),
         cmocka_unit_test(saving_memory_changes_no_bit),
         cmocka_unit_test(evaluation_takes_no_memory),
     };

@@ -128,7 +128,7 @@ static void make_older(const char *checkpoint, const char *schema) {
 }
 
 /* A checkpoint without a valid data position is rejected. */
-static void a_position_is_demanded(void **state) {
+static void a_missing_position_is_rejected(void **state) {
     static const struct { const char *find, *put; } CASE[] = {
         { "\"step\": 1", "\"stop\": 1" }, { "\"cursor\": 4", "\"cursor\": -4" },
         { "\"cursor\": 4", "\"cursor\": 4.5" },
@@ -159,7 +159,7 @@ static void a_position_is_demanded(void **state) {
 }
 
 /* The first two schemas. Schema 1 has plain file hashes, not tree hashes. */
-static void older_ones_are_read(void **state) {
+static void older_schemas_are_read(void **state) {
     static const char *const FILES[] = { "model.safetensors", "state.safetensors" };
     char dir[64], path[PATH_BYTES], hash[SHA256_HEX];
     struct tiny_run r;
@@ -194,7 +194,7 @@ static void older_ones_are_read(void **state) {
 
 /* Weights are read before the state. If the state file has a right hash but is no state, the
  * trainer has weights of one run and moments of another. It must reject steps. */
-static void half_a_checkpoint_is_no_start(void **state) {
+static void half_loaded_trainer_rejects_steps(void **state) {
     char dir[64], path[PATH_BYTES], model[PATH_BYTES];
     struct tiny_run r;
     struct step_result s;
@@ -250,7 +250,7 @@ static void latest_passes_over_damage(void **state) {
 }
 
 /* An unreadable checkpoint is an error, not damage. A missing file is damage. */
-static void latest_stops_at_the_unreadable(void **state) {
+static void latest_fails_if_unreadable(void **state) {
     char dir[64], path[PATH_BYTES];
     struct tiny_run r;
     struct checkpoint_info info[2], found;
@@ -272,7 +272,7 @@ static void latest_stops_at_the_unreadable(void **state) {
 }
 
 /* The error for a checkpoint of another run names the first difference. */
-static void strangers_are_refused(void **state) {
+static void checkpoints_of_other_runs_are_rejected(void **state) {
     char dir[64];
     struct tiny_run r;
     struct checkpoint_info info, found;
@@ -411,7 +411,7 @@ static enum status made_up_choices(struct backend *b, char **text, struct err *e
 }
 
 /* A checkpoint carries the choice table; loading it on another device does not require one. */
-static void choices_are_carried(void **state) {
+static void choices_are_saved(void **state) {
     char dir[64], *text = NULL;
     for (int made_up = 0; made_up < 2; made_up++) {
         struct tiny_run r;
@@ -475,16 +475,16 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(saved_twice_is_equal),
         cmocka_unit_test(damage_is_refused),
-        cmocka_unit_test(a_position_is_demanded),
-        cmocka_unit_test(older_ones_are_read),
-        cmocka_unit_test(half_a_checkpoint_is_no_start),
+        cmocka_unit_test(a_missing_position_is_rejected),
+        cmocka_unit_test(older_schemas_are_read),
+        cmocka_unit_test(half_loaded_trainer_rejects_steps),
         cmocka_unit_test(latest_passes_over_damage),
-        cmocka_unit_test(latest_stops_at_the_unreadable),
-        cmocka_unit_test(strangers_are_refused),
+        cmocka_unit_test(latest_fails_if_unreadable),
+        cmocka_unit_test(checkpoints_of_other_runs_are_rejected),
         cmocka_unit_test(unfinished_is_no_checkpoint),
         cmocka_unit_test(disk_full_leaves_nothing),
         cmocka_unit_test(offsets_out_of_range_are_refused),
-        cmocka_unit_test(choices_are_carried),
+        cmocka_unit_test(choices_are_saved),
         cmocka_unit_test(python_reads_it_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

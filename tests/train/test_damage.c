@@ -135,7 +135,7 @@ static void the_log_has_another(void **state) {
 }
 
 /* An undamaged checkpoint under the name of another step. */
-static void a_renamed_one(void **state) {
+static void renamed_checkpoint_is_skipped(void **state) {
     const struct saved *s = *state;
     struct checkpoint_info found;
     char path[PATH_BYTES];
@@ -178,7 +178,7 @@ int main(void) {
         cmocka_unit_test(every_byte_of_the_description),
         cmocka_unit_test(bytes_of_the_tensors),
         cmocka_unit_test(the_log_has_another),
-        cmocka_unit_test(a_renamed_one),
+        cmocka_unit_test(renamed_checkpoint_is_skipped),
         cmocka_unit_test(many_false_names),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -353,7 +353,7 @@ static void sample(const char *bytes, size_t n, char hex[65]) {
 }
 
 /* The sample covers all of a small file, and both ends and the middle of a large file. */
-static void a_sample_sees_other_bytes(void **state) {
+static void sample_covers_the_file(void **state) {
     enum { LARGE = 300001, SMALL = 5000 };
     static const struct { int bytes, at; bool seen; } CASES[] = {
         { SMALL, 0, true },         { SMALL, 4096, true },  { SMALL, SMALL - 1, true },
@@ -375,7 +375,7 @@ static void a_sample_sees_other_bytes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_sample_sees_other_bytes),
+        cmocka_unit_test(sample_covers_the_file),
         cmocka_unit_test(text_windows),
         cmocka_unit_test(a_sequence_is_read_once),
         cmocka_unit_test(epochs_are_permutations),

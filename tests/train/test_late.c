@@ -72,7 +72,7 @@ static void late_records_are_the_same(void **state) {
 }
 
 /* A rehearsal changes no result. */
-static void a_rehearsal_is_forgotten(void **state) {
+static void rehearsal_changes_nothing(void **state) {
     struct record *without = malloc(sizeof *without), *with = malloc(sizeof *with);
     for (int kind = RECIPE_F32; kind < RECIPE_KIND_COUNT; kind++) {
         run((enum recipe_kind)kind, 0, false, without);
@@ -135,7 +135,7 @@ static void a_bad_step_is_named_late(void **state) {
 }
 
 /* Calls that need the state after a step are rejected while a step is pending. */
-static void a_pending_step_is_in_the_way(void **state) {
+static void pending_step_blocks_calls(void **state) {
     struct tiny_run r;
     struct step_result s;
     struct eval_result eval;
@@ -191,9 +191,9 @@ static void the_step_before_a_failure_is_kept(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_records_are_the_same),
-        cmocka_unit_test(a_rehearsal_is_forgotten),
+        cmocka_unit_test(rehearsal_changes_nothing),
         cmocka_unit_test(a_bad_step_is_named_late),
-        cmocka_unit_test(a_pending_step_is_in_the_way),
+        cmocka_unit_test(pending_step_blocks_calls),
         cmocka_unit_test(the_step_before_a_failure_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

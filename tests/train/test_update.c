@@ -167,7 +167,7 @@ static void padding_stays_zero(void **state) {
 }
 
 /* Weights that write to the residual stream start smaller by sqrt(2L), as in GPT-2; gains are 1. */
-static void weights_start_as_said(void **state) {
+static void initial_weights_follow_the_options(void **state) {
     struct tiny_run r;
     tiny_run_init(&r, RECIPE_F32, 3);
     r.model.layers = 8;
@@ -204,7 +204,7 @@ int main(void) {
         cmocka_unit_test(first_update_by_hand),
         cmocka_unit_test(offloaded_state_gives_the_same_bits),
         cmocka_unit_test(padding_stays_zero),
-        cmocka_unit_test(weights_start_as_said),
+        cmocka_unit_test(initial_weights_follow_the_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
