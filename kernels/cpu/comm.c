@@ -41,15 +41,15 @@ static enum status comm_init(struct backend *b, const struct comm_group *group, 
     if (cpu_of(b)->group) return FAIL(e, ERR_STATE, "comm init: the group exists already");
     if (!group || group->world == 1) return OK;
     struct cpu_group *g = calloc(1, sizeof *g);
-    if (!g) return FAIL(e, ERR_MEMORY, "a group of ranks");
+    if (!g) return FAIL(e, ERR_MEMORY, "no memory for a group of ranks");
     enum status st = links_create(&g->links, group, e);
     size_t world = (size_t)group->world;
     if (st == OK) {
         g->terms = malloc(world * PIECE * sizeof *g->terms);
         g->transfer = calloc(world, sizeof *g->transfer);
         if (!g->terms || !g->transfer)
-            st = FAIL(e, ERR_MEMORY, "%zu bytes for the terms of %d ranks",
-                      world * PIECE * sizeof *g->terms, group->world);
+            st = FAIL(e, ERR_MEMORY, "no memory for the terms of %d ranks: %zu bytes",
+                      group->world, world * PIECE * sizeof *g->terms);
     }
     if (st != OK) {
         cpu_group_close(g);

@@ -232,7 +232,8 @@ static const struct backend_ops CPU_OPS = {
 static enum status allocate_floats(float **out, int64_t n, const char *what, struct err *e) {
     *out = aligned_alloc(ARENA_ALIGN, (size_t)n * sizeof(float));
     if (*out) return OK;
-    return FAIL(e, ERR_MEMORY, "%s: %lld bytes", what, (long long)(n * (int64_t)sizeof(float)));
+    return FAIL(e, ERR_MEMORY, "no memory for %s: %lld bytes", what,
+                (long long)(n * (int64_t)sizeof(float)));
 }
 
 enum status cpu_backend_open(struct backend **out, int threads, struct err *e) {
@@ -240,7 +241,7 @@ enum status cpu_backend_open(struct backend **out, int threads, struct err *e) {
     if (threads < 0 || threads > THREADS_MAX)
         return FAIL(e, ERR_ARG, "%d threads: 0 (all) to %d", threads, THREADS_MAX);
     struct cpu_backend *cpu = calloc(1, sizeof *cpu);
-    if (!cpu) return FAIL(e, ERR_MEMORY, "the CPU backend: %zu bytes", sizeof *cpu);
+    if (!cpu) return FAIL(e, ERR_MEMORY, "no memory for the CPU backend: %zu bytes", sizeof *cpu);
     cpu->ops = CPU_OPS;
     cpu->ops.comm = CPU_COMM;
     cpu->base.ops = &cpu->ops;

@@ -63,7 +63,7 @@ static enum status check_source(const struct sink *s, const char *what, enum sca
         return FAIL(e, ERR_ARG, "%s: a scale %s the source of scales given", what,
                     tensor_wide ? "for the whole tensor does not fit" : "per block does not fit");
     if (mx != (s->rule.constants == QUANT_MX))
-        return FAIL(e, ERR_ARG, "%s: e8m0 scales and the mx rule go together only", what);
+        return FAIL(e, ERR_ARG, "%s: e8m0 scales and the mx rule must be used together", what);
     if (s->source == SCALE_SOURCE_KNOWN)
         TRY(cpu_check(s->multiplier, "sink: multiplier", IS_F32, 1, 1, e));
     if (s->source == SCALE_SOURCE_AMAX && !s->amax)

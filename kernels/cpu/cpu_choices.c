@@ -6,7 +6,7 @@
 
 enum status cpu_choices_save(struct backend *b, char **text, struct err *e) {
     *text = calloc(1, 1);
-    return *text ? OK : FAIL(e, ERR_MEMORY, "an empty choice table");
+    return *text ? OK : FAIL(e, ERR_MEMORY, "no memory for an empty choice table");
 }
 
 enum status cpu_choices_load(struct backend *b, const char *text, struct err *e) {
@@ -14,7 +14,7 @@ enum status cpu_choices_load(struct backend *b, const char *text, struct err *e)
     if (!*text) return OK;
     TRY(choices_open(&r, text, e));
     return FAIL(e, ERR_CONFIG,
-                "the choice table is of %s (%s), and the cpu backend makes no choices: its "
+                "the choice table is for %s (%s), and the cpu backend makes no choices: its "
                 "bits differ; use --choices none to run without the table", r.device, r.libraries);
 }
 
@@ -25,6 +25,6 @@ bool cpu_decision(struct backend *b, int64_t i, struct decision *out) { return f
 bool cpu_under_way(struct backend *b, char *out, size_t size) { return false; }
 
 enum status cpu_pretend(struct backend *b, const char *architecture, struct err *e) {
-    return FAIL(e, ERR_UNSUPPORTED, "caps %s: the cpu backend has no device to pretend to be",
+    return FAIL(e, ERR_UNSUPPORTED, "caps %s: the cpu backend cannot take a GPU's features",
                 architecture);
 }

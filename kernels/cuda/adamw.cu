@@ -103,7 +103,7 @@ static enum status check_args(const struct adamw_args *a, struct err *e) {
                             a->master ? a->master->data : NULL };
     for (int i = 0; i < 5; i++)
         if ((uintptr_t)data[i] % 16)
-            return FAIL(e, ERR_ARG, "adamw: tensors start on 16-byte boundaries");
+            return FAIL(e, ERR_ARG, "adamw: tensors must be 16-byte aligned");
     TRY(cuda_check(a->lr, "adamw: lr", IS_F32, 1, 1, e));
     TRY(cuda_check(a->clip, "adamw: clip", IS_F32, 1, 1, e));
     TRY(cuda_check(a->bias1, "adamw: bias1", IS_F32, 1, 1, e));

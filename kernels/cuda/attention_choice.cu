@@ -38,7 +38,7 @@ static enum status table_of(struct cuda_backend *b, struct attention_table **out
     *out = b->attention;
     if (*out) return OK;
     struct attention_table *t = (struct attention_table *)calloc(1, sizeof *t);
-    if (!t) return FAIL(e, ERR_MEMORY, "attention's choice table: %zu bytes", sizeof *t);
+    if (!t) return FAIL(e, ERR_MEMORY, "no memory for attention's choice table");
     *out = b->attention = t; /* the backend closes it, even if this function fails */
     t->trial.held = true;
     return trial_open(&t->trial, e);
@@ -84,14 +84,14 @@ enum status attention_choice_take(struct cuda_backend *b, const struct choice *c
     int32_t value[2] = { 0, 0 };
     TRY(table_of(b, &t, e));
     if (c->keys != 6 || (c->bytes && c->bytes != (int)sizeof value))
-        return FAIL(e, ERR_CONFIG, "an attention of the choice table has %d integers and %d bytes",
+        return FAIL(e, ERR_CONFIG, "choice table: an attention entry has %d integers and %d bytes",
                     c->keys, c->bytes);
     if (c->key[5] != 0)
-        return FAIL(e, ERR_CONFIG, "the choice table names a plan of cuDNN for attention's "
-                    "backward, which is always our own: measure anew, without this table");
+        return FAIL(e, ERR_CONFIG, "the choice table names a cuDNN plan for attention's backward, "
+                    "which this version does not use: measure again without this table");
     if (c->bytes && !cudnn_version(b))
         return FAIL(e, ERR_CONFIG,
-                    "the choice table has an attention of cuDNN, which is not there");
+                    "the choice table names a cuDNN plan, but cuDNN was not found");
     if (t->count == TABLE_MAX)
         return FAIL(e, ERR_CONFIG, "the choice table has more than %d attention shapes", TABLE_MAX);
     memcpy(value, c->value, (size_t)c->bytes);
@@ -180,8 +180,8 @@ static enum status settle(struct cuda_backend *b, const struct attention *a,
     c->plan = c->by_cudnn ? cudnn_plan_create(b, a, &c->name) : NULL;
     if (c->plan || !c->by_cudnn) return OK;
     return FAIL(e, ERR_DEVICE,
-                "attention: plan %d with engine %d, which the choice table or rank 0 names, is not "
-                "what this cuDNN offers", c->name.place, c->name.engine);
+                "attention: this cuDNN does not offer plan %d with engine %d, which the choice "
+                "table or rank 0 names", c->name.place, c->name.engine);
 }
 
 /* Ranks measure different times, so all use rank 0's choice. */

@@ -199,7 +199,7 @@ void cudnn_plan_destroy(struct cuda_backend *b, struct cudnn_plan *p) {}
 enum status cudnn_plan_run(struct cuda_backend *b, const struct cudnn_plan *p,
                            const struct forward *f, void *workspace, cudaStream_t stream,
                            struct err *e) {
-    return FAIL(e, ERR_UNSUPPORTED, "attention by cuDNN: this build is without its headers");
+    return FAIL(e, ERR_UNSUPPORTED, "attention by cuDNN: built without its headers");
 }
 int64_t cudnn_version(struct cuda_backend *b) { return 0; }
 void cudnn_close(struct cuda_backend *b) {}

@@ -51,7 +51,7 @@ static enum status check_codes(const struct tensor *codes, const char *what, int
                     (long long)expect.dim[0], (long long)expect.dim[1]);
     if ((uintptr_t)codes->data % 16 || codes->stride[0] % FP8_ROW_ALIGN ||
         (uintptr_t)codes->scale.data % 16)
-        return FAIL(e, ERR_ARG, "%s: rows of codes and scales start on 16-byte boundaries", what);
+        return FAIL(e, ERR_ARG, "%s: rows of codes and scales must be 16-byte aligned", what);
     return OK;
 }
 
@@ -71,7 +71,7 @@ enum status cuda_check_sink(const struct sink *s, const char *what, int64_t rows
     }
     if (!s->codes) return FAIL(e, ERR_ARG, "%s has a scale source without codes", what);
     if (!s->codes->data && !s->codes->transposed)
-        return FAIL(e, ERR_ARG, "%s wants neither codes nor transposed codes", what);
+        return FAIL(e, ERR_ARG, "%s has neither codes nor transposed codes", what);
     if (s->codes->data) TRY(check_codes(s->codes, what, rows, cols, e));
     if (s->codes->transposed) TRY(check_codes(s->codes->transposed, what, cols, rows, e));
     if (s->source == SCALE_SOURCE_KNOWN)

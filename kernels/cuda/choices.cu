@@ -33,7 +33,7 @@ enum status cuda_choices_save(struct backend *b, char **text, struct err *e) {
     *text = NULL;
     TRY(identity_of(cb, &me, e));
     FILE *out = open_memstream(text, &bytes);
-    if (!out) return FAIL(e, ERR_MEMORY, "the text of the choice table");
+    if (!out) return FAIL(e, ERR_MEMORY, "no memory for the text of the choice table");
     if (!nothing_chosen(cb)) {
         choices_begin(out, me.device, me.libraries);
         gemm_choices_write(cb, out);
@@ -43,7 +43,7 @@ enum status cuda_choices_save(struct backend *b, char **text, struct err *e) {
     if (fclose(out) == 0 && !failed && *text) return OK;
     free(*text);
     *text = NULL;
-    return FAIL(e, ERR_MEMORY, "the text of the choice table");
+    return FAIL(e, ERR_MEMORY, "no memory for the text of the choice table");
 }
 
 enum status cuda_choices_load(struct backend *b, const char *text, struct err *e) {
@@ -96,7 +96,7 @@ static enum status add_decision(struct decision_log *log, const struct decision 
     if (log->count == log->capacity) {
         int64_t capacity = log->capacity ? 2 * log->capacity : 64;
         void *list = realloc(log->list, (size_t)capacity * sizeof *log->list);
-        if (!list) return FAIL(e, ERR_MEMORY, "%lld decisions", (long long)capacity);
+        if (!list) return FAIL(e, ERR_MEMORY, "no memory for %lld decisions", (long long)capacity);
         log->list = (struct decision *)list;
         log->capacity = capacity;
     }
@@ -108,7 +108,7 @@ static enum status add_decision(struct decision_log *log, const struct decision 
 enum status cuda_decided(struct cuda_backend *b, const struct decision *d, struct err *e) {
     if (!b->decisions) b->decisions = (struct decision_log *)calloc(1, sizeof *b->decisions);
     struct decision_log *log = b->decisions;
-    if (!log) return FAIL(e, ERR_MEMORY, "the log of decisions");
+    if (!log) return FAIL(e, ERR_MEMORY, "no memory for the log of decisions");
     for (int64_t i = 0; i < log->count; i++) {
         int64_t at = (log->next + i) % log->count;
         if (!same_decision(&log->list[at], d)) continue;

@@ -115,7 +115,7 @@ static enum status comm_init(struct backend *b, const struct comm_group *group, 
     if (cb->group) return FAIL(e, ERR_STATE, "comm init: the group exists already");
     if (!group || group->world == 1) return OK;
     struct cuda_group *g = (struct cuda_group *)calloc(1, sizeof *g);
-    if (!g) return FAIL(e, ERR_MEMORY, "a group of ranks");
+    if (!g) return FAIL(e, ERR_MEMORY, "no memory for a group of ranks");
     cb->group = g;
     g->rank = group->rank;
     g->world = group->world;

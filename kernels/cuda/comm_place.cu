@@ -28,7 +28,7 @@ __global__ static void arrive_kernel(uint64_t *began, unsigned long long *count,
 enum status comm_place_open(struct comm_place **out, struct err *e) {
     struct comm_place *p = (struct comm_place *)calloc(1, sizeof *p);
     *out = p;
-    if (!p) return FAIL(e, ERR_MEMORY, "the record of collectives");
+    if (!p) return FAIL(e, ERR_MEMORY, "no memory for the record of collectives");
     CUDA_TRY(e, cudaHostAlloc((void **)&p->board, sizeof *p->board, cudaHostAllocMapped));
     *p->board = 0;
     CUDA_TRY(e, cudaMalloc((void **)&p->count, sizeof *p->count));

@@ -64,10 +64,11 @@ static enum status device_open(struct cuda_backend *cb, int device, struct err *
     if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
         return FAIL(e, ERR_HARDWARE, "no CUDA device is visible (is CUDA_VISIBLE_DEVICES set?)");
     if (status != cudaSuccess)
-        return FAIL(e, ERR_HARDWARE, "the driver (for CUDA %d.%d) does not start: %s",
+        return FAIL(e, ERR_HARDWARE, "the driver (CUDA %d.%d) failed to initialise: %s",
                     driver / 1000, driver % 1000 / 10, cudaGetErrorString(status));
     if (device < 0 || device >= count)
-        return FAIL(e, ERR_HARDWARE, "device %d: %d visible, numbered from 0", device, count);
+        return FAIL(e, ERR_HARDWARE, "device %d does not exist: %d visible, numbered from 0",
+                    device, count);
     CUDA_TRY(e, cudaSetDevice(device));
     cudaDeviceProp prop;
     CUDA_TRY(e, cudaGetDeviceProperties(&prop, device));
@@ -90,7 +91,7 @@ extern "C" __attribute__((visibility("default"))) enum status
 cuda_backend_open(struct backend **out, int device, struct err *e) {
     *out = NULL;
     struct cuda_backend *cb = (struct cuda_backend *)calloc(1, sizeof *cb);
-    if (!cb) return FAIL(e, ERR_MEMORY, "the CUDA backend: %zu bytes", sizeof *cb);
+    if (!cb) return FAIL(e, ERR_MEMORY, "no memory for the CUDA backend: %zu bytes", sizeof *cb);
     fill_table(&cb->ops);
     cb->base.ops = &cb->ops;
     enum status st = cuda_gemm_library(e);

@@ -84,7 +84,7 @@ struct cuda_backend {
     int64_t captures;   /* begun so far, counted */
     struct gemm_library *gemm;
     struct attention_table *attention; /* NULL until attention has a choice */
-    struct cudnn_library *cudnn;       /* NULL until attention wants it */
+    struct cudnn_library *cudnn;       /* NULL until attention uses it */
     struct decision_log *decisions; /* NULL until the first */
     struct cuda_progress *progress;
     struct cuda_group *group;       /* NULL with one rank */

@@ -53,7 +53,7 @@ enum status cuda_memory_create_pinned(struct backend *b, const char *what, int64
     cudaError_t status = cudaHostAlloc(&memory, rounded, cudaHostAllocMapped);
     if (status == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError(); /* handled here, as above */
-        return FAIL(e, ERR_MEMORY, "memory for %s: the host has no %zu bytes to lock", what,
+        return FAIL(e, ERR_MEMORY, "memory for %s: the host cannot pin %zu bytes", what,
                     rounded);
     }
     CUDA_TRY(e, status);

@@ -39,12 +39,13 @@ struct cuda_progress {
 
 enum status cuda_progress_open(struct cuda_backend *b, struct err *e) {
     struct cuda_progress *p = (struct cuda_progress *)calloc(1, sizeof *p);
-    if (!p) return FAIL(e, ERR_MEMORY, "the record of operators");
+    if (!p) return FAIL(e, ERR_MEMORY, "no memory for the record of operators");
     b->progress = p;
     p->current = DIRECT;
     for (int i = 0; i < SECTIONS; i++) {
         p->section[i].name = (char (*)[NAME_BYTES])malloc((size_t)MARKS_MAX * GROUP * NAME_BYTES);
-        if (!p->section[i].name) return FAIL(e, ERR_MEMORY, "the record of operators");
+        if (!p->section[i].name)
+            return FAIL(e, ERR_MEMORY, "no memory for the record of operators");
     }
     CUDA_TRY(e, cudaHostAlloc((void **)&p->board, SECTIONS * MARKS_MAX, cudaHostAllocMapped));
     memset(p->board, 0, SECTIONS * MARKS_MAX);

@@ -71,13 +71,13 @@ enum status cuda_gemm_library(struct err *e) {
     if (version >= VERSION_MIN) return OK;
     return FAIL(e, ERR_DEVICE,
                 "cuBLASLt %zu.%zu was loaded, this build needs %d.%d or later: another "
-                "CUDA's library stands before it in LD_LIBRARY_PATH", version / 10000,
+                "CUDA's library comes first in LD_LIBRARY_PATH", version / 10000,
                 version / 100 % 100, VERSION_MIN / 10000, VERSION_MIN / 100 % 100);
 }
 
 enum status cuda_gemm_open(struct cuda_backend *b, struct err *e) {
     b->gemm = (struct gemm_library *)calloc(1, sizeof *b->gemm);
-    if (!b->gemm) return FAIL(e, ERR_MEMORY, "the GEMM choice table: %zu bytes", sizeof *b->gemm);
+    if (!b->gemm) return FAIL(e, ERR_MEMORY, "no memory for the GEMM choice table");
     LT_TRY(e, cublasLtCreate(&b->gemm->handle));
     if (b->cc == 90) TRY(gemm_hopper_open(e));
     return trial_open(&b->gemm->trial, e);
@@ -172,7 +172,7 @@ enum status gemm_choice_take(struct cuda_backend *b, const struct choice *c, str
     bool own = c->bytes == (int)sizeof OWN_KERNEL &&
                memcmp(c->value, &OWN_KERNEL, sizeof OWN_KERNEL) == 0;
     if (c->keys != KEY_INTEGERS || (c->bytes && !own && c->bytes != (int)sizeof to->algo))
-        return FAIL(e, ERR_CONFIG, "a GEMM of the choice table has %d integers and %d bytes",
+        return FAIL(e, ERR_CONFIG, "choice table: a GEMM entry has %d integers and %d bytes",
                     c->keys, c->bytes);
     if (g->choices == TABLE_MAX)
         return FAIL(e, ERR_CONFIG, "the choice table has more than %d GEMM shapes", TABLE_MAX);
@@ -452,7 +452,7 @@ static enum status run_own(struct cuda_backend *b, int lane, const struct gemm_p
                            struct err *e) {
     if (!gemm_hopper_serves(b, p))
         return FAIL(e, ERR_CONFIG, "the choice table names our own kernel for a GEMM [%lld, %lld, "
-                    "%lld], which that does not have: measure anew, without this table",
+                    "%lld], which it does not support: measure again without this table",
                     (long long)p->n, (long long)p->m, (long long)p->k);
     return gemm_hopper_run(b, p, b->lane[lane], e);
 }

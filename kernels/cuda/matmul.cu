@@ -34,7 +34,7 @@ static enum status check_operand(const struct tensor *x, const char *what, struc
         return FAIL(e, ERR_ARG, "matmul: %s is FP8 without a scale", what);
     if (x->scale.dim[0] != expect.dim[0] || x->scale.dim[1] != expect.dim[1] ||
         x->scale.dtype != expect.dtype || (uintptr_t)x->scale.data % 16)
-        return FAIL(e, ERR_ARG, "matmul: the scale of %s does not fit it", what);
+        return FAIL(e, ERR_ARG, "matmul: the scale of %s has a wrong shape or dtype", what);
     return OK;
 }
 
@@ -327,13 +327,13 @@ static bool has_rows(const struct matmul_args *t) {
     return t->a->scale.kind == SCALE_ROW || t->b->scale.kind == SCALE_ROW;
 }
 
-/* The operands as they are, their scales still to be laid out. */
+/* Native operands; their scales are still to be laid out. */
 static void set_native(struct gemm_problem *p, const struct matmul_args *t) {
     p->a = fp8_operand(t->b, has_rows(t));
     p->b = fp8_operand(t->a, has_rows(t));
     p->k = round_up(t->a->dim[1], FP8_ROW_ALIGN); /* the padding is zero */
     p->fast_accumulate = t->fast_accumulate && !scale_block(t->a->scale.kind);
-    p->a.scale = t->b->scale.data; /* as the library wants them unless plan_scale says otherwise */
+    p->a.scale = t->b->scale.data; /* in the library's layout unless plan_scale copies it */
     p->b.scale = t->a->scale.data;
     p->a.factors = (const float *)t->b->scale.data;
     p->b.factors = (const float *)t->a->scale.data;

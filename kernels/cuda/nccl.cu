@@ -89,7 +89,7 @@ static enum status failed(const struct nccl *n, const char *what, ncclResult_t r
 /* Rank 0's identity of the communicator, to every rank. */
 static enum status share_id(struct nccl *n, struct links *links, ncclUniqueId *id, struct err *e) {
     struct link_transfer *t = (struct link_transfer *)calloc((size_t)n->world, sizeof *t);
-    if (!t) return FAIL(e, ERR_MEMORY, "joining NCCL");
+    if (!t) return FAIL(e, ERR_MEMORY, "no memory to join NCCL");
     int count = 0;
     for (int r = n->rank ? 0 : 1; r < (n->rank ? 1 : n->world); r++) {
         t[count].peer = r;
@@ -117,7 +117,7 @@ enum status nccl_open(struct nccl **out, struct links *links, int rank, int worl
                       struct err *e) {
     *out = NULL;
     struct nccl *n = new (std::nothrow) struct nccl();
-    if (!n) return FAIL(e, ERR_MEMORY, "joining NCCL");
+    if (!n) return FAIL(e, ERR_MEMORY, "no memory to join NCCL");
     n->rank = rank;
     n->world = world;
     (void)pthread_mutex_init(&n->lock, NULL);
@@ -214,8 +214,7 @@ enum status nccl_swap(struct nccl *n, void *in, int64_t in_stride, const void *o
 enum status nccl_open(struct nccl **out, struct links *links, int rank, int world,
                       struct err *e) {
     *out = NULL;
-    return FAIL(e, ERR_UNSUPPORTED, "several GPUs need NCCL, and nccl.h was not there when this "
-                "backend was built");
+    return FAIL(e, ERR_UNSUPPORTED, "several GPUs need NCCL: this was built without nccl.h");
 }
 void nccl_close(struct nccl *n) {}
 enum status nccl_poll(struct nccl *n, struct err *e) { return OK; }

@@ -12,7 +12,7 @@
 enum { NORM_WARPS = 4, NORM_COLUMNS = WARP * 8 /* of one vector a lane */ };
 
 /* V vectors of eight a lane: vector i is at column (32 i + lane) * 8. Columns beyond the row are
- * are +0. */
+ * +0. */
 template <int V>
 __device__ static inline void load_row(uint4 (&v)[V], const bf16_bits *row, int64_t cols) {
 #pragma unroll

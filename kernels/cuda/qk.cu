@@ -261,7 +261,7 @@ static enum status qk_setup(struct qk *a, const char *what, const struct qk_fwd_
     if (rope) TRY(cuda_check_packed(rope, what, IS_F32, length, d, e));
     uintptr_t gains = gain_q ? (uintptr_t)gain_q->data | (uintptr_t)gain_k->data : 0;
     if (((uintptr_t)in->data | gains) % 16)
-        return FAIL(e, ERR_ARG, "%s: heads and gains start on 16-byte boundaries", what);
+        return FAIL(e, ERR_ARG, "%s: heads and gains must be 16-byte aligned", what);
     *a = {};
     a->in = (const bf16_bits *)in->data;
     a->gain_q = gain_q ? (const bf16_bits *)gain_q->data : NULL;

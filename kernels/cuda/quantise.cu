@@ -131,7 +131,7 @@ enum status tile_count(const struct sink *s, const struct tile_args *a, unsigned
 static enum status launch_amax(struct backend *b, int lane, uint32_t *amax, const struct tensor *x,
                                struct err *e) {
     if ((uintptr_t)x->data % 16)
-        return FAIL(e, ERR_ARG, "a value whose amax is wanted starts on a 16-byte boundary");
+        return FAIL(e, ERR_ARG, "a value with an amax must be 16-byte aligned");
     int64_t n = tensor_count(x);
     amax_kernel<<<grid_for(b, n, 256 * 32), 256, 0, cuda_lane(b, lane)>>>(
         amax, (const bf16_bits *)x->data, n);
@@ -286,7 +286,7 @@ enum status cuda_dequantise(struct backend *b, int lane, const struct tensor *ou
     int64_t rows = tensor_rows(codes), cols = tensor_cols(codes);
     TRY(cuda_check(out, "dequantise: out", IS_BF16, rows, cols, e));
     if (codes->stride[0] % FP8_ROW_ALIGN || (uintptr_t)codes->data % 16)
-        return FAIL(e, ERR_ARG, "dequantise: rows of codes start on 16-byte boundaries");
+        return FAIL(e, ERR_ARG, "dequantise: rows of codes must be 16-byte aligned");
     struct factor_view f = { codes->scale.data, codes->scale.dim[1], codes->scale.kind };
     dequantise_kernel<<<grid_for(b, rows * ceil_div(cols, 8), 256), 256, 0, cuda_lane(b, lane)>>>(
         (bf16_bits *)out->data, out->stride[0], tensor_is_vectors(out),

@@ -37,7 +37,7 @@ cc -shared -fPIC -o old/libcublasLt.so.13 -Wl,-soname,libcublasLt.so.13 \
 refused 3 "the driver supports CUDA 12.4, this build needs 13.0 or later: update it" \
     LD_LIBRARY_PATH="$PWD/driver" FAKE_VERSION=12040
 refused 3 "no CUDA device is visible" LD_LIBRARY_PATH="$PWD/driver" FAKE_INIT=100
-refused 3 "the driver (for CUDA 13.0) does not start: system has unsupported display driver" \
+refused 3 "the driver (CUDA 13.0) failed to initialise: system has unsupported display driver" \
     LD_LIBRARY_PATH="$PWD/driver" FAKE_INIT=803
 refused 6 "cannot be loaded" LD_LIBRARY_PATH="$PWD/empty"
 grep -qF "it needs the libraries of the CUDA" out || fail "the error lacks the fix"

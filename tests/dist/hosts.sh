@@ -15,7 +15,7 @@ if [ -z "${DIST_INSIDE:-}" ]; then
             exit 77
         fi
     fi
-    command -v ip >/dev/null || { echo "skipped: there is no ip (iproute2)"; exit 77; }
+    command -v ip >/dev/null || { echo "skipped: ip (iproute2) is not installed"; exit 77; }
     # A namespace for the whole test: everything that the test makes ends with it.
     cd "$OLDPWD" || exit 1
     DIST_INSIDE=1 exec unshare "${as[@]}" --net --mount --pid --fork --mount-proc "$0"

@@ -20,7 +20,7 @@ named() { # WORDS PROGRAM...
 }
 openmpi=$(named "(Open MPI)" mpirun.openmpi mpirun)
 hydra=$(named "^HYDRA" mpiexec.hydra mpiexec)
-[ -n "$openmpi$hydra" ] || skip "there is no mpirun here (containers/install.sh mpi)"
+[ -n "$openmpi$hydra" ] || skip "mpirun is not installed (containers/install.sh mpi)"
 
 . tests/dist/lib.sh
 every=20
@@ -123,7 +123,7 @@ for mpi in openmpi hydra; do
         expect "colour in a file" 0 "$(cat out log | grep -c $'\033')"
     done
 
-    case_name="$mpi, GPUs that cannot be shared out"
+    case_name="$mpi, GPUs that the tasks cannot share"
     # shellcheck disable=SC2046
     job $mpi 3 $(command_of 4 --runs uneven)
     expect "exit code" 2 $code
@@ -181,9 +181,9 @@ for mpi in openmpi hydra; do
     bundle=$(bundle_in $mpi-stopped)
     expect "attempts" "['signal', 'signal']" \
         "$(field "$bundle" '[a["reason"] for a in run["attempts"]]')"
-    expect "goes on where it was" "$step" "$(field "$bundle" 'run["attempts"][1]["from_step"]')"
+    expect "first step of the resumed attempt" "$step" "$(field "$bundle" 'run["attempts"][1]["from_step"]')"
     expect "nothing is lost" True \
         "$(field "$bundle" "run['checkpoint_step'] == summary['step_last'] > $step")"
 done
-[ -n "${tried:-}" ] || [ $failed = 1 ] || skip "mpirun starts nothing here"
+[ -n "${tried:-}" ] || [ $failed = 1 ] || skip "mpirun cannot start a program here"
 exit $failed

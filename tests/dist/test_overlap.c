@@ -32,7 +32,7 @@ static struct {
     struct op gather[BUCKETS], reduce[BUCKETS];  /* in forward, and in backward */
     struct op update;
     int forwards, backwards, gathers, reduces, maxima, updates;
-} seen; /* of one step of one rank, which is a process of its own */
+} seen; /* of one step of one rank, in a separate process */
 
 static void merge(struct clock *into, const struct clock *other, enum order from) {
     for (int o = from; o < ORDERS; o++)

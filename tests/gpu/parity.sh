@@ -12,7 +12,7 @@
 set -u
 folder=${1:-build/release/tests/gpu} here=$(dirname "$0")
 python3 -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || {
-    echo "skipped: no PyTorch that sees a GPU"
+    echo "skipped: no PyTorch with a GPU"
     exit 77
 }
 scratch=$(mktemp -d) failed=0

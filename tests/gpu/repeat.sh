@@ -52,7 +52,7 @@ run_until() { # RUNS STEP ARGS...
     kill -TERM $! 2>/dev/null
     wait $!
     code=$?
-    [ $code = 143 ] || fail "a run that is stopped leaves with $code, not 143"
+    [ $code = 143 ] || fail "a stopped run exits with $code, not 143"
 }
 
 # A run that was stopped and resumed continued where it was stopped, in the middle.

@@ -88,7 +88,7 @@ static struct decision decision_on(const struct trained *t, const char *name,
         if (found.calls) fail_msg("%s %s: %s and %s", name, direction, found.way, d.way);
         found = d;
     }
-    if (!found.calls) fail_msg("%s %s was never multiplied", name, direction);
+    if (!found.calls) fail_msg("no decision for %s %s", name, direction);
     return found;
 }
 

@@ -37,7 +37,7 @@ static int gpu_count(void) {
 static int gpus_or_skip(void) {
     int n = gpu_count();
     if (n >= 2) return n;
-    print_message("skipped: %d GPU, two are needed\n", n);
+    print_message("skipped: %d GPU, needs two\n", n);
     skip();
     return 0;
 }

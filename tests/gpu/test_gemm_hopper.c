@@ -97,7 +97,7 @@ static bool is_hopper(void) {
     return strcmp(info.architecture, "sm_90") == 0;
 }
 
-/* ---- what it computes, to the bit ---- */
+/* ---- its arithmetic, to the bit ---- */
 
 /* The last place of a sum is 2^-13 of the largest exponent; truncates towards zero. */
 static double truncated(double x, int exponent) {
@@ -184,7 +184,7 @@ static void assert_own(struct backend *b, const char *name) {
     for (int64_t i = 0; b->ops->decision(b, i, &d); i++)
         if (!strcmp(d.name, name) && !strcmp(d.way, "native") && strstr(d.detail, ", wgmma"))
             return;
-    fail_msg("%s did not go by our own kernel", name);
+    fail_msg("our own kernel did not serve %s", name);
 }
 
 static void equals_its_definition(void **state) {

@@ -47,7 +47,7 @@ left_bundle() {
     [ "${steps:-0}" = "$1" ] || fail "${steps:-0} steps, not $1"
 }
 
-expect "a run as it should be" 0 -- "$tiny"
+expect "a good run" 0 -- "$tiny"
 left_bundle 12
 
 expect "no device" 3 CUDA_VISIBLE_DEVICES= -- "$tiny"
@@ -174,10 +174,10 @@ local llama3 = require "models.llama3"
 return experiment { name = "big", model = llama3["8b"], recipe = bf16, data = synthetic {},
                     train = { steps = 2, global_batch = 8, micro_batch = 8 } }
 LUA
-expect "more memory than there is" 3 -- big.lua
+expect "too little memory" 3 -- big.lua
 says "less memory: --set train.micro_batch=1 --set train.recompute=block"
 [ -e runs ] && fail "a run was begun"
-expect "the same, all the same" 6 -- --anywhere big.lua
+expect "the same with --anywhere" 6 -- --anywhere big.lua
 says "out of memory before step 0;"
 says "less memory: --set train.micro_batch=1"
 left_bundle 0

@@ -29,7 +29,7 @@ static struct ops *open_with(int64_t bytes) {
     if (f) fclose(f);
     int64_t wanted = bytes + ((int64_t)1 << 30);
     if (available_kib * 1024 < wanted) {
-        print_message("SKIPPED: %lld MiB of memory wanted, %lld MiB are available\n",
+        print_message("SKIPPED: needs %lld MiB of memory, %lld MiB are available\n",
                       (long long)(wanted >> 20), available_kib >> 10);
         skip();
     }

@@ -271,8 +271,8 @@ static const struct { void (*spoil)(struct fixture *f); const char *text; } REFU
     { spoil_scale_shape, "the scale is f32 [2, 1], not f32 [1, 1]" },
     { spoil_block, "does not fit the source of scales" },
     { spoil_kind, "does not fit the source of scales" },
-    { spoil_mx, "e8m0 scales and the mx rule go together only" },
-    { spoil_not_mx, "e8m0 scales and the mx rule go together only" },
+    { spoil_mx, "e8m0 scales and the mx rule must be used together" },
+    { spoil_not_mx, "e8m0 scales and the mx rule must be used together" },
     { spoil_multiplier, "multiplier is missing" },
 };
 

@@ -89,7 +89,7 @@ static void recipes_resolve_to_their_table(void **state) {
     }
 }
 
-/* ---- what matmul gets ---- */
+/* ---- the operands of matmul ---- */
 
 enum { FPROP, DGRAD, WGRAD, GEMM_COUNT };
 
