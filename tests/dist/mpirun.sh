@@ -181,7 +181,7 @@ for mpi in openmpi hydra; do
     bundle=$(bundle_in $mpi-stopped)
     expect "attempts" "['signal', 'signal']" \
         "$(field "$bundle" '[a["reason"] for a in run["attempts"]]')"
-    expect "first step of the resumed attempt" "$step" "$(field "$bundle" 'run["attempts"][1]["from_step"]')"
+    expect "first step after it" "$step" "$(field "$bundle" 'run["attempts"][1]["from_step"]')"
     expect "nothing is lost" True \
         "$(field "$bundle" "run['checkpoint_step'] == summary['step_last'] > $step")"
 done
