@@ -17,7 +17,7 @@ enum {
     HALF = PER_LANE / 2,
     STATE_BLOCK = 128, /* elements of 8-bit state with one scale: the elements of half a warp */
     ADAMW_THREADS = 256,
-    ADAMW_WAVES = 4, /* blocks, in multiples of those that fit at once: SMs differ in speed */
+    ADAMW_WAVES = 4, /* blocks, in multiples of those that fit at once, since their speeds differ */
     ADAMW_TENSORS = 32, /* of a launch: their table fits into a kernel's parameters of 4 KB */
     ADAMW_TILE_TENSORS = 15 /* the same for adamw_tile.cu, whose table also has codes */
 };

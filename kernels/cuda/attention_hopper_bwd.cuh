@@ -21,15 +21,15 @@ template <int D> struct finished { static constexpr bool APART = D == 128; };
 
 /* Which block adds when, and where. */
 struct order {
-    int tiles, query_tiles; /* of a sequence: of 128 keys, of 64 queries */
-    int blocks;             /* of a key/value head */
+    int tiles, query_tiles; /* in a sequence: tiles of 128 keys, tiles of 64 queries */
+    int blocks;             /* blocks of a key/value head */
     int half;               /* the first late tile; 0: blocks take one tile each */
-    float *sums;            /* of each tile of queries: its gradient, 64 x D */
-    float *rows;            /* of each tile of queries a row: 64 times -lse, 64 times delta */
-    uint32_t *turns;        /* of each tile of queries: how many have added */
+    float *sums;            /* per tile of queries: its gradient, 64 x D */
+    float *rows;            /* per tile of queries a row: 64 times -lse, 64 times delta */
+    uint32_t *turns;        /* per tile of queries: how many blocks have added */
     uint32_t *tickets;      /* blocks that have begun */
     float *partial;         /* column sums of each 16 rows of gradients; or NULL */
-    int64_t turns_count;    /* with the tickets behind them */
+    int64_t turns_count;    /* elements of turns and the tickets after them */
 };
 
 /* Shared memory: offsets in bytes from a 1024-byte-aligned address. */

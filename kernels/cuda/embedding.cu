@@ -19,7 +19,7 @@ __global__ void embedding_fwd_kernel(bf16_bits *x, int64_t ld, const int32_t *to
         if (token >= 0 && token < vocab) load_bf16(v, table + token * ld_table + col);
         else
 #pragma unroll
-            for (int j = 0; j < N; j++) v[j] = f32_from_bits(0x7FC00000u); /* seen in the loss */
+            for (int j = 0; j < N; j++) v[j] = f32_from_bits(0x7FC00000u); /* shows in the loss */
         if (position) {
             load_bf16(p, position + row % length * ld_position + col);
 #pragma unroll

@@ -143,34 +143,34 @@ __device__ static void prefetch(const struct product &g, int id, int row, int co
  * here. */
 template <bool BY_COLUMN, typename OUT>
 __device__ static void load_factors(const struct product &g, const struct places &s) {
-    constexpr int TURNS = ROWS / LOADERS, COL_TURNS = (COLS + LOADERS - 1) / LOADERS;
+    constexpr int ROW_ROUNDS = ROWS / LOADERS, COL_ROUNDS = (COLS + LOADERS - 1) / LOADERS;
     int id = threadIdx.x - WARP, slot = 0, parity = 1;
     for (struct walk w = walk_of(g); walking(w); step(&w)) {
         int row, col;
         tile_of(w, &row, &col);
         if (g.addend) prefetch<OUT>(g, id, row, col);
         for (int k = 0; k < g.blocks; k += GROUP) {
-            float4 r[TURNS] = {}, c[COL_TURNS] = {};
+            float4 r[ROW_ROUNDS] = {}, c[COL_ROUNDS] = {};
 #pragma unroll
-            for (int i = 0; i < TURNS; i++)
+            for (int i = 0; i < ROW_ROUNDS; i++)
                 if (row + i * LOADERS + id < g.rows)
                     r[i] = load_factors(g.row_factors + (int64_t)(row + i * LOADERS + id) *
                                         g.blocks, g.blocks, k);
 #pragma unroll
-            for (int i = 0; i < (BY_COLUMN ? COL_TURNS : 1); i++) {
+            for (int i = 0; i < (BY_COLUMN ? COL_ROUNDS : 1); i++) {
                 int at = BY_COLUMN ? col + i * LOADERS + id : col / BLOCK;
                 if (BY_COLUMN ? at < min(g.cols, col + COLS) : col < g.cols)
                     c[i] = load_factors(g.col_factors + (int64_t)at * g.blocks, g.blocks, k);
             }
             barrier_wait(s.slot_empty(slot), parity);
 #pragma unroll
-            for (int i = 0; i < TURNS; i++) {
+            for (int i = 0; i < ROW_ROUNDS; i++) {
                 float4 v = r[i];
                 if (!BY_COLUMN) v = { v.x * c[0].x, v.y * c[0].y, v.z * c[0].z, v.w * c[0].w };
                 put_factors(s.row_factors(slot) + (i * LOADERS + id) * 4, layout::ROW_FACTORS, v);
             }
 #pragma unroll
-            for (int i = 0; i < (BY_COLUMN ? COL_TURNS : 0); i++) {
+            for (int i = 0; i < (BY_COLUMN ? COL_ROUNDS : 0); i++) {
                 int at = i * LOADERS + id, place = at / 8 * 2 + at % 2;
                 if (at < COLS)
                     put_factors(s.col_factors(slot) + at / 2 % 4 * layout::LANE_FACTORS + place * 4,

@@ -1,6 +1,7 @@
 /* Backward of both norms; norm.cuh has the shared part. One or more warps take a row, held in
  * registers. Sums over rows have a fixed order: a group of warps adds its rows, then columns.cuh
- * joins the groups. They are sums for gain, for bias, and of dx for the bias of the next GEMM. */
+ * joins the groups. They are sums for gain and bias, and of dx for the bias of the GEMM that reads
+ * dx. */
 #ifndef FP8LAB_KERNELS_CUDA_NORM_BWD_CUH
 #define FP8LAB_KERNELS_CUDA_NORM_BWD_CUH
 
@@ -100,10 +101,10 @@ __device__ static inline void put_column_sums(float *partial, const float (&sum)
 }
 
 /* dx and the partial sums of gain, bias and (SUMS) dx in one read. W warps share a row of up to W V
- * vectors of eight a lane; a group of W warps takes `turns` rows. */
+ * vectors of eight a lane; a group of W warps takes `group_rows` rows. */
 template <bool CENTRED, bool SUMS, int V, int W, int BLOCKS>
 __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
-    norm_bwd_warp_kernel(struct norm_bwd a, int turns) {
+    norm_bwd_warp_kernel(struct norm_bwd a, int group_rows) {
     constexpr int GROUPS = NORM_WARPS / W, WIDTH = W * V * NORM_COLUMNS;
     __shared__ struct row_grad row_sum[2][NORM_WARPS]; /* alternating: one barrier a row suffices */
     __shared__ float column_sum[GROUPS][WIDTH];
@@ -113,8 +114,8 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
     float gain_sum[V][8] = {}, bias_sum[CENTRED ? V : 1][8] = {};
     float dx_sum[SUMS ? V : 1][8] = {};
     uint32_t top = 0;
-    for (int turn = 0; turn < turns; turn++) {
-        int64_t row = ((int64_t)blockIdx.x * turns + turn) * GROUPS + group;
+    for (int step = 0; step < group_rows; step++) {
+        int64_t row = ((int64_t)blockIdx.x * group_rows + step) * GROUPS + group;
         struct row_grad mean = { 0.0f, 0.0f };
         struct row_stats s = { 0.0f, 0.0f };
         float d[8], v[8], g[8];
@@ -142,12 +143,12 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
         if (CENTRED) mean.g = warp_sum(mean.g);
         mean.gx = warp_sum(mean.gx);
         if constexpr (W > 1) {
-            if (threadIdx.x % WARP == 0) row_sum[turn % 2][warp] = mean;
+            if (threadIdx.x % WARP == 0) row_sum[step % 2][warp] = mean;
             __syncthreads();
-            mean = row_sum[turn % 2][group * W];
+            mean = row_sum[step % 2][group * W];
             for (int i = 1; i < W; i++) {
-                mean.g += row_sum[turn % 2][group * W + i].g;
-                mean.gx += row_sum[turn % 2][group * W + i].gx;
+                mean.g += row_sum[step % 2][group * W + i].g;
+                mean.gx += row_sum[step % 2][group * W + i].gx;
             }
         }
         mean.g = mean.g / (float)a.cols;
@@ -208,8 +209,8 @@ static enum status launch_norm_bwd_warps(struct backend *b, int lane, struct nor
                                          const struct tensor *sums, struct err *e) {
     struct norm_bwd_choice choice = sums ? choose_norm_bwd<CENTRED, true>(a.cols)
                                          : choose_norm_bwd<CENTRED, false>(a.cols);
-    int64_t turns = ceil_div(a.rows, (int64_t)choice.groups * choice.blocks);
-    int64_t blocks = ceil_div(a.rows, turns * choice.groups);
+    int64_t group_rows = ceil_div(a.rows, (int64_t)choice.groups * choice.blocks);
+    int64_t blocks = ceil_div(a.rows, group_rows * choice.groups);
     struct column_join join = { {}, NULL, blocks, a.cols };
     const struct tensor *out[] = { d_gain, d_bias, sums };
     float **part[] = { &a.d_gain, &a.d_bias, &a.sums };
@@ -223,7 +224,7 @@ static enum status launch_norm_bwd_warps(struct backend *b, int lane, struct nor
             join.out[vectors++] = grad_of(out[i]);
         }
     cudaStream_t stream = cuda_lane(b, lane);
-    choice.kernel<<<(unsigned)blocks, NORM_WARPS * WARP, 0, stream>>>(a, (int)turns);
+    choice.kernel<<<(unsigned)blocks, NORM_WARPS * WARP, 0, stream>>>(a, (int)group_rows);
     TRY(cuda_launched("the backward of a norm", e));
     launch_column_join(join, vectors, stream);
     return OK;
