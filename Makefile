@@ -236,10 +236,14 @@ test-gpu-build: $(PLUGIN) $(FOREIGN) $(GPU_TEST_BIN) $(BUILD)/tests/gpu/fault_pl
 # One program per tests/*/test_*.c, each with its own cmocka main; one shell test per tests/*/*.sh.
 # T: only the tests whose path contains one of these words, for example T="ops/ cli/suite".
 T ?=
-chosen = $(if $(T),$(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w),$(t)))),$(t))),$(1))
+chosen = $(if $(T),$(strip $(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w),$(t)))),$(t)))),$(1))
 TEST_SRC  := $(call chosen,$(filter-out tests/gpu/% tests/long/%,$(wildcard tests/*/test_*.c)))
 LONG_SRC  := $(call chosen,$(wildcard tests/long/test_*.c))
-TEST_SH   := $(call chosen,$(filter-out tests/support/% tests/gpu/% %/lib.sh,$(sort $(wildcard tests/*/*.sh))))
+LONG_SH   := $(call chosen,$(filter-out %/lib.sh,$(wildcard tests/long/*.sh tests/outside/*.sh)))
+TEST_SH   := $(call chosen,$(filter-out tests/support/% tests/gpu/% tests/long/% tests/outside/% %/lib.sh,\
+                                        $(sort $(wildcard tests/*/*.sh))))
+# The comparisons with Python packages of others that CI runs; the others take long or need more.
+CI_OUTSIDE := $(call chosen,$(addprefix tests/outside/,bags.sh checkpoint.sh reproduce.sh))
 TEST_BIN  := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 TEST_HELP := $(call objs,$(wildcard tests/support/*.c))
 ifeq ($(CONFIG),tsan) # its malloc would run before the thread sanitizer is set up
@@ -305,7 +309,7 @@ setup: ## install the libraries the build needs, or name them and stop
 .PHONY: test-packages test-venv
 test-packages:
 	@containers/install.sh build data test
-test-venv: # mostly waits for the network, so it runs in parallel with the build
+test-venv: ## install the Python packages that tests/outside/ compares with
 	@tests/support/venv.sh build/venv
 
 .PHONY: test-chosen
@@ -316,12 +320,12 @@ test-chosen:
 .PHONY: test-build
 test-build: $(BUILD)/fp8lab $(BUILD)/fp8lab-relocatable $(BUILD)/tests/dist/faulty $(TEST_BIN) $(GOLDEN)
 ifneq ($(and $(filter release,$(CONFIG)),$(shell command -v $(CROSS_PREFIX)gcc)),)
-test-build: golden-aarch64
+test-build test-long-build: golden-aarch64
 endif
 
 .PHONY: test
 test: test-chosen test-packages ## set up, build and run the tests (CONFIG=asan: under the sanitizers; T="ops/ cli/suite": only these)
-	+@$(AGAIN) test-venv test-build
+	+@$(AGAIN) test-build
 	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH))
 
 # Finds most mistakes in a minute: the tests that take less than ten seconds and need only the
@@ -335,15 +339,21 @@ check: ## build and run the quick tests, in under a minute
 	+@$(AGAIN) check-build
 	@tests/run.sh $(call test_names,$(filter-out /dev/null,$(CHECK_SRC)) $(CHECK_SH))
 
+# T chooses as for `make test`.
+GPU_SRC := $(call chosen,$(wildcard tests/gpu/test_*.c))
+GPU_SH  := $(call chosen,$(addprefix tests/gpu/,fault.sh hang.sh unfit.sh repeat.sh parity.sh))
+gpu_sh   = $(if $(filter tests/gpu/$(1).sh,$(GPU_SH)),tests/gpu/$(1).sh $(2))
 .PHONY: test-gpu
-test-gpu: ## build and run the operator tests of the CUDA backend; needs nvcc and a GPU
+test-gpu: ## build and run the tests of the CUDA backend; needs nvcc and a GPU; T="test_comm hang": only these
+	@test -n "$(GPU_SRC)$(GPU_SH)" || { \
+	    echo "T=$(T): no test's path contains this; the tests are tests/gpu/test_*.c and *.sh" >&2; exit 2; }
 	+@$(AGAIN) test-gpu-build
-	@tests/gpu/run.sh $(BUILD)/tests/gpu
-	@tests/gpu/fault.sh $(BUILD)/tests/gpu $(BUILD)/fp8lab
-	@tests/gpu/hang.sh $(BUILD)/tests/gpu $(BUILD)/fp8lab
-	@tests/gpu/unfit.sh $(BUILD)/fp8lab $(FOREIGN)
-	@tests/gpu/repeat.sh $(BUILD)/fp8lab
-	@tests/gpu/parity.sh $(BUILD)/tests/gpu || [ $$? = 77 ]
+	@$(if $(GPU_SRC),tests/gpu/run.sh $(BUILD)/tests/gpu $(notdir $(basename $(GPU_SRC))))
+	@$(call gpu_sh,fault,$(BUILD)/tests/gpu $(BUILD)/fp8lab)
+	@$(call gpu_sh,hang,$(BUILD)/tests/gpu $(BUILD)/fp8lab)
+	@$(call gpu_sh,unfit,$(BUILD)/fp8lab $(FOREIGN))
+	@$(call gpu_sh,repeat,$(BUILD)/fp8lab)
+	@$(call gpu_sh,parity,$(BUILD)/tests/gpu || [ $$? = 77 ])
 
 # clang's -Wconversion finds conversions that can change a value. The C sources of all rooms, without
 # an object. Not tests/: clang only finds enums there that are counted as int. Off: the idiom
@@ -358,15 +368,16 @@ conversions: $(GEN)/kernels_hash.h $(GEN)/sources.h ## compile the C sources wit
 ci: test-packages conversions
 	+@$(AGAIN) test-venv test-build $(if $(NVCC),$(PLUGIN))
 	+@$(AGAIN) CONFIG=asan test-build
-	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH)) \
+	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH) $(CI_OUTSIDE)) \
 	    $(patsubst release:%,asan:%,$(call test_names,$(TEST_SRC)))
 
 .PHONY: test-long-build
-test-long-build: $(patsubst %.c,$(BUILD)/%,$(LONG_SRC))
+test-long-build: $(BUILD)/fp8lab $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)) \
+                 $(addprefix $(BUILD)/tests/,bundle/test_bundle train/test_checkpoint)
 .PHONY: test-long
-test-long: test-packages ## run what takes minutes and up to 14 GB of memory: large tensors, long runs
+test-long: test-packages ## run what takes minutes and up to 14 GB of memory, and Python packages of others; T=
 	+@$(AGAIN) test-venv test-long-build
-	@JOBS=1 TEST_TIMEOUT=1800 tests/run.sh $(call test_names,$(LONG_SRC))
+	@JOBS=1 TEST_TIMEOUT=1800 tests/run.sh $(call test_names,$(LONG_SRC) $(LONG_SH))
 
 .PHONY: arrows
 arrows: $(BUILD)/fp8lab ## check the includes between rooms, and that no file keeps mutable state
@@ -413,6 +424,16 @@ sif: ## build fp8lab.sif with Apptainer; BASE_IMAGE=... as for image
 pin-base: ## ask the registry for the digest of the base image, and keep it in containers/versions
 	@containers/image.sh pin
 
+# For editors and clangd. One line of JSON, made by make itself.
+COMMANDS_OF := runner/main.c $(RUNNER_SRC) $(MODEL_SRC) $(KERNELS_SRC) $(wildcard tests/*/*.c)
+comma := ,
+command_of = {"directory":"$(CURDIR)"$(comma)"file":"$(1)"$(comma)"command":"$(subst ",\",$(strip \
+    $(CC) $(CFLAGS) $(FLAGS_$(basename $(notdir $(1)))) $(PKG_CFLAGS) -I$(GEN) -c $(1)))"}
+.PHONY: compile_commands.json
+compile_commands.json: ## write how each C source is compiled, for editors
+	$(file >$@,[$(subst } {,}$(comma){,$(foreach s,$(COMMANDS_OF),$(call command_of,$(s))))])
+	@echo "$@: $(words $(COMMANDS_OF)) sources"
+
 .PHONY: info
 info: ## show what the build found, and what it skips because something is missing
 	@containers/info.sh $(PKGS)
@@ -424,4 +445,4 @@ clean: ## remove build/
 .PHONY: help
 help: ## list the targets
 	@echo "make TARGET [CONFIG=release|debug|asan|tsan]"
-	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z][a-z_.-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16

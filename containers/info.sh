@@ -34,7 +34,7 @@ found "bible" "$(command -v bible)" "bible-kjv is not installed: the licence tex
 echo "Tests"
 found "cmocka" "$(pkg-config --modversion cmocka 2>/dev/null)" "no tests: make test installs it"
 found "python packages" "$([ -x build/venv/bin/python ] && echo build/venv)" \
-    "the BagIt and RO-Crate packages do not check bundles; make test fetches them"
+    "no comparisons with Python packages: make test-venv"
 found "aarch64 compiler" "$(version_of aarch64-linux-gnu-gcc)" \
     "golden values are not checked on aarch64: containers/install.sh cross"
 found "aarch64 emulator" "$(command -v qemu-aarch64-static || command -v qemu-aarch64)" \

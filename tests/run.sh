@@ -8,7 +8,7 @@
 # shell test (tests/cli/suite.sh). A shell test passes with 0, is skipped with 77 (its last line
 # says why), and fails with anything else. What a test finds in its environment:
 #   FP8LAB    the program of this configuration          CONFIG   release, debug, asan or tsan
-#   BUILD     build/CONFIG                               VENV     python environment, or empty
+#   BUILD     build/CONFIG                               VENV     Python environment, or empty
 #   TEST_TMP  a directory of its own, empty at the start
 # all of them absolute paths. A line "# timeout: SECONDS" in it is its own limit. Logs:
 # build/CONFIG/test-log/. JOBS and TEST_TIMEOUT (seconds for one program: it ends what hangs, and is

@@ -3,13 +3,12 @@
 # what is neither text nor tokens is refused with what to do.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-python=$(command -v python3) || python=${VENV:+$VENV/bin/python}
-[ -n "$python" ] || { echo "skipped: there is no python3"; exit 77; }
+command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
 export NO_COLOR=1
 failed=0
 cd "$TEST_TMP" || exit 1
 # Megatron's u16 and i32, with 40 ids in 3 sequences and 2 documents; llm.c's shards; other files.
-"$python" - <<'PY' || exit 1
+python3 - <<'PY' || exit 1
 import struct
 ids = [0, 1, 1, 2] * 10
 def megatron(name, code, size, ids, lengths=(10, 10, 20), more=b""):
@@ -71,7 +70,7 @@ expect 0 --bytes raw.bin -- '720 (3 different values)' 'bigram'
 expect 0 --bytes u16.bin -- '80 (3 different values)' 'bigram'
 expect 0 text.bin -- 'nats per byte'
 "$FP8LAB" data --json u16.bin text.bin >out
-"$python" - <<'PY' || fail "data --json"
+python3 - <<'PY' || fail "data --json"
 import json
 tokens, text = json.load(open("out"))["files"]
 assert (tokens["format"], tokens["tokens"], tokens["id_max"]) == ("megatron", 40, 16963), tokens

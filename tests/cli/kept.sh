@@ -48,6 +48,8 @@ says "keeps the first and the last checkpoint of the run"
 expect "as" "[['init'], ['last']]" \
     "$(field "$(ls init/*.tar.zst)" '[row["as"] for row in run["kept"]]')"
 expect "folders" "step-000000 step-000004 " "$(kept_in init)"
+(cd init/*.checkpoints/step-000000 && sha256sum --quiet -c "$tests/first_weights.txt") >log 2>&1 ||
+    fail "not the weights that tests/outside/reproduce.sh recorded"
 
 case_name="the planned size"
 # shellcheck disable=SC2086

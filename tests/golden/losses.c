@@ -1,9 +1,10 @@
-/* Short runs, one for each recipe: the bits of every loss and gradient norm, and a fingerprint of
- * the final weights. Links model and kernels only, so that it runs under an emulator (1.5 GFLOP a
- * run). */
+/* Short runs, one per recipe: the bits of every loss and gradient norm and a fingerprint of the
+ * final weights. Arguments name the recipes (default: all). Links model and kernels only, so that
+ * it runs under an emulator (1.5 GFLOP each). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/rng.h"
 #include "tests/support/tiny.h"
@@ -52,10 +53,17 @@ static enum status run(enum recipe_kind kind, struct err *e) {
     return st;
 }
 
-int main(void) {
+static bool chosen(const char *name, int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], name) == 0) return true;
+    return argc == 1;
+}
+
+int main(int argc, char **argv) {
     struct err e;
     for (int kind = RECIPE_F32; kind < RECIPE_KIND_COUNT; kind++)
-        if (run((enum recipe_kind)kind, &e) != OK) {
+        if (chosen(tiny_kind_name((enum recipe_kind)kind), argc, argv) &&
+            run((enum recipe_kind)kind, &e) != OK) {
             fprintf(stderr, "%s: %s\n", tiny_kind_name((enum recipe_kind)kind), e.text);
             return 1;
         }

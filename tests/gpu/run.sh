@@ -2,18 +2,19 @@
 # Runs every operator test of the CUDA backend. Builds nothing, so that a folder built elsewhere can
 # be copied to a machine with a GPU:
 #
-#   tests/gpu/run.sh [FOLDER]
+#   tests/gpu/run.sh [FOLDER [TEST...]]
 #
-# FOLDER: has test_* and libfp8lab_cuda.so; default build/release/tests/gpu.
-#
-# A FOLDER without tests is a failure.
+# FOLDER: holds test_* and libfp8lab_cuda.so; default build/release/tests/gpu. TEST: only these, for
+# example test_comm. A FOLDER without these tests is a failure, since nothing would be tested.
 #
 # Libraries in FOLDER/lib come before the machine's. sanitize.sh runs tests under compute-sanitizer.
 set -u
 folder=${1:-build/release/tests/gpu}
 export LD_LIBRARY_PATH="$folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 failed=0 ran=0
-for test in "$folder"/test_*; do
+[ $# -gt 1 ] || set -- "$folder" "$folder"/test_*
+for test in "${@:2}"; do
+    test=$folder/${test##*/}
     [ -f "$test" ] && [ -x "$test" ] || continue
     echo "== ${test##*/}"
     ran=$((ran + 1))

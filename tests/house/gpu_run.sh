@@ -1,9 +1,9 @@
 #!/bin/bash
-# tests/gpu/run.sh fails if it finds no test, and if a test fails.
+# tests/gpu/run.sh fails if it finds no test, and if a test fails; `make test-gpu T=` chooses tests.
 set -u
 failed=0
-wanted() { # CODE FOLDER
-    tests/gpu/run.sh "$2" >"$TEST_TMP/out" 2>"$TEST_TMP/log"
+wanted() { # CODE FOLDER [TEST]
+    tests/gpu/run.sh "${@:2}" >"$TEST_TMP/out" 2>"$TEST_TMP/log"
     local code=$?
     [ $code = "$1" ] || { echo "FAILED: $2: wanted $1, found $code"; failed=1; }
 }
@@ -22,4 +22,15 @@ wanted 0 "$TEST_TMP/good"
 test_of bad test_a 3
 test_of bad test_b 0
 wanted 1 "$TEST_TMP/bad"
+wanted 0 "$TEST_TMP/bad" test_b
+wanted 1 "$TEST_TMP/good" test_b
+make -n test-gpu T=test_comm >"$TEST_TMP/out" 2>&1
+grep -q 'run.sh .*/gpu test_comm$' "$TEST_TMP/out" ||
+    { echo "FAILED: T=test_comm chooses no test"; failed=1; }
+! grep -q 'fault\.sh' "$TEST_TMP/out" || { echo "FAILED: T=test_comm runs fault.sh"; failed=1; }
+for target in test test-gpu; do
+    make $target T=there/is/none >"$TEST_TMP/out" 2>&1
+    grep -q "no test's path contains this" "$TEST_TMP/out" ||
+        { echo "FAILED: make $target runs without a test"; failed=1; }
+done
 exit $failed

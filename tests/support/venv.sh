@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes the Python environment of the tests that read our bundles and checkpoints with other
-# projects' packages: tests/support/venv.sh DIRECTORY. Does nothing if it is up to date. Without a
-# network it prints a message and succeeds; those tests are then skipped, each by name.
+# Makes the Python environment of the comparisons with packages of others (tests/outside/):
+# tests/support/venv.sh DIRECTORY. Does nothing if it is there with these versions. Fails if a
+# package is missing and cannot be installed: without it nothing would be compared.
 set -eu
 
 venv=$1
@@ -10,14 +10,15 @@ here=$(dirname "$0")
 if cmp -s "$here/requirements.txt" "$venv/requirements.txt" && [ -x "$venv/bin/python" ]; then
     exit 0
 fi
-skip() {
-    echo "SKIPPING the tests that need Python packages: $1" >&2
+fail() {
+    echo "$1; the comparisons with Python packages (tests/outside/) need $here/requirements.txt:" \
+        "connect to a package index and repeat" >&2
     rm -rf "$venv"
-    exit 0
+    exit 1
 }
 echo "Setting up $venv" >&2
 rm -rf "$venv"
-python3 -m venv "$venv" >&2 || skip "python3 -m venv failed"
+python3 -m venv "$venv" >&2 || fail "python3 -m venv failed"
 pip="$venv/bin/python -m pip --quiet --disable-pip-version-check --no-cache-dir"
-$pip install --no-compile -r "$here/requirements.txt" >&2 || skip "pip could not install them"
+$pip install --no-compile -r "$here/requirements.txt" >&2 || fail "pip cannot install packages"
 cp "$here/requirements.txt" "$venv/requirements.txt"

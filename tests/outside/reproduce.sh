@@ -2,17 +2,14 @@
 # experiments/peers/reproduce.py repeats batches and first weights from model/NUMERICS.md: to the
 # bit for each kind of data, shape of model and number of ranks; and it notices what is different.
 set -u
-. tests/cli/lib.sh
-shown=out
-: "${VENV:=}"
-[ -n "$VENV" ] || { echo "SKIP: there is no numpy (tests/support/venv.sh)"; exit 77; }
-reproduce() { "$VENV/bin/python" "$lib/../peers/reproduce.py" "$@" >out 2>&1; }
+. tests/outside/lib.sh
+reproduce() { python "$lib/../peers/reproduce.py" "$@" >out 2>&1; }
 
 # 7 sequences of 32 bytes and some more: 4 steps of 6 sequences are over three epochs.
 head -c 150 "$lib/models/tiny.lua" >a.txt
 head -c 100 "$lib/models/gpt2.lua" >b.txt
 # Ids of 16 and of 32 bits, a held-out tail, a second file.
-"$VENV/bin/python" - <<'PY'
+python - <<'PY'
 import struct
 import numpy as np
 ids = (np.arange(999) * 7919 % 300).astype("<u2")
@@ -86,8 +83,16 @@ grep -q '(15 weights and their masters, each bit)' out || fail "not every master
 # A learning rate of 0 leaves the weights as they are: the last checkpoint's are the first one's.
 cmp open/*-text-*/data/checkpoints/step-00000[04]/model.safetensors || fail "lr = 0 moved weights"
 
+# The first weights of tests/cli/tiny.lua, recorded for tests/cli/kept.sh.
+run_tiny --runs tiny --set checkpoint.init=true --set archive=full
+(cd open && "$FP8LAB" extract -q ../tiny/*.tar.zst >/dev/null 2>&1)
+reproduce open/*-tiny-* || fail "tiny: exit code $?"
+grep -q '^first weights: equal' out || fail "tiny: first weights"
+(cd open/*-tiny-*/data/checkpoints/step-000000 && sha256sum model.safetensors) >weights
+recorded tests/cli/first_weights.txt weights
+
 # One bit of a weight, a text in another order, another seed, no run at all.
-"$VENV/bin/python" - open/*-text-*/data/checkpoints/step-000000/model.safetensors <<'PY'
+python - open/*-text-*/data/checkpoints/step-000000/model.safetensors <<'PY'
 import sys
 raw = bytearray(open(sys.argv[1], "rb").read())
 raw[-1] ^= 1
