@@ -1,6 +1,6 @@
 /* How each device runs each recipe. Native: the FP8 matmul has FP8 operands. Emulated: the same
  * numerics, with codes widened before a BF16 matmul (or in C on a CPU). Refused: not at all. The
- * modes behind the table are in kernels/cuda/README.md; `doctor` compares the table with what a
+ * modes behind the table are in kernels/cuda/CHOICES.md; `doctor` compares the table with what a
  * device did. */
 #ifndef FP8LAB_RUNNER_DOCTOR_RECIPE_TABLE_H
 #define FP8LAB_RUNNER_DOCTOR_RECIPE_TABLE_H
