@@ -178,9 +178,7 @@ static const struct kind KINDS[] = {
 
 /* The rank that does not see the file depends on their number; rank 0 creates the file. */
 static void same_bytes_from_any_ranks(void **state) {
-    struct job *job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                           -1, 0);
-    assert_true(job != MAP_FAILED);
+    struct job *job = ranks_share(&(struct job){ 0 }, sizeof *job);
     for (size_t k = 0; k < sizeof KINDS / sizeof *KINDS; k++) {
         char dir[] = "/tmp/fp8lab-odd-XXXXXX";
         struct file first = { 0 };

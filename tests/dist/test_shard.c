@@ -124,11 +124,8 @@ static int one_rank(struct rank_test *t) {
 
 /* Runs the job in `world` processes; its records are in memory shared with them. */
 static struct job *run_job(const struct job *what, int world) {
-    struct job *job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                           -1, 0);
+    struct job *job = ranks_share(what, sizeof *job);
     int code[RANKS_MAX];
-    assert_true(job != MAP_FAILED);
-    *job = *what;
     ranks_run("cpu", world, one_rank, job, SECONDS, code);
     for (int r = 0; r < world; r++)
         if (code[r])

@@ -91,11 +91,8 @@ static int take_over_and_save(struct rank_test *t) {
 }
 
 static struct job *run(const struct job *what, int world) {
-    struct job *job = mmap(NULL, sizeof *job, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                           -1, 0);
+    struct job *job = ranks_share(what, sizeof *job);
     int code[RANKS_MAX];
-    assert_true(job != MAP_FAILED);
-    *job = *what;
     ranks_run("cpu", world, take_over_and_save, job, SECONDS, code);
     for (int r = 0; r < world; r++) assert_int_equal(code[r], 0);
     return job;

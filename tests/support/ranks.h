@@ -21,6 +21,9 @@ enum { RANK_KILLED = -1, RANK_LATE = -2 }; /* by a signal; still running after t
  * caller must not have opened a GPU, because such a process cannot be forked. */
 void ranks_run(const char *backend, int world, rank_body body, void *user, int seconds, int *code);
 
+/* A copy of `what` in memory that the caller shares with its ranks. munmap frees it. */
+void *ranks_share(const void *what, size_t size);
+
 /* For bodies: fails the rank with the place and the text of the error. */
 #define RANK_MUST(call)                                                                  \
     do {                                                                                 \
