@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 40, waits
 # A run is stopped, killed, or reaches a limit. Its record says so, and the resumed run has the bits
-# of an undisturbed run.
+# of an undisturbed run. MOMENTS: more seconds after which it is killed (tests/long/run_control.sh).
 set -u
 . tests/cli/lib.sh
 trap 'umount -l full 2>/dev/null' EXIT
@@ -118,7 +118,7 @@ expect attempts 2 "$(field "$(bundle_in budget)" 'len(run["attempts"])')"
 expect "exit code of another --resume" 2 $?
 grep -q "has used up train.time_limit" log || fail "the error does not say that the time is used up"
 
-for moment in 0.15 0.$((RANDOM % 800 + 100)); do
+for moment in 0.15 ${MOMENTS:-}; do
     case_name="kill -9 of the worker after $moment s"
     run --runs "worker$moment" $long &
     await_step "worker$moment" 1
@@ -135,7 +135,7 @@ for moment in 0.15 0.$((RANDOM % 800 + 100)); do
     if [ -d "${bundle%.tar.zst}" ]; then resumed_equals_undisturbed "worker$moment"; fi
 done
 
-for moment in 0.2 0.$((RANDOM % 800 + 100)); do
+for moment in 0.2 ${MOMENTS:-}; do
     case_name="kill -9 of the runner after $moment s"
     run --runs "runner$moment" $long &
     await_step "runner$moment" 1
