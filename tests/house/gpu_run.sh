@@ -30,7 +30,7 @@ grep -q 'run.sh .*/gpu test_comm$' "$TEST_TMP/out" ||
 ! grep -q 'fault\.sh' "$TEST_TMP/out" || { echo "FAILED: T=test_comm runs fault.sh"; failed=1; }
 for target in test test-gpu; do
     make $target T=there/is/none >"$TEST_TMP/out" 2>&1
-    grep -q "no test's path contains this" "$TEST_TMP/out" ||
+    grep -q "no test's path contains" "$TEST_TMP/out" ||
         { echo "FAILED: make $target runs without a test"; failed=1; }
 done
 exit $failed
