@@ -52,7 +52,6 @@ void pattern_work_free(struct pattern_work *w) {
 }
 
 static enum status add_piece(struct pattern_work *w, size_t begin, size_t end, struct err *e) {
-    if (begin == end) return OK;
     if (w->count == w->room) {
         size_t room = w->room ? 2 * w->room : 256;
         size_t *more = realloc(w->piece, 2 * room * sizeof *more);
@@ -112,8 +111,8 @@ static enum status take(struct pattern_work *w, enum split_behavior behavior, bo
     return add_piece(w, begin, end, e);
 }
 
-/* Joins every match to the gap behind it. `first`: whether the first piece is a match. The flags
- * of matches alternate only with gaps between them, so they are kept in the low bit of `begin`. */
+/* Joins every match to the gap behind it. Whether a piece is a match is in the low bit of its
+ * `begin`. */
 static void merge_next(struct pattern_work *w) {
     size_t kept = 0;
     for (size_t i = 0; i < w->count; i++) {

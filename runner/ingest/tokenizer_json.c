@@ -303,12 +303,15 @@ static enum status one_added(struct loading *l, size_t i, const json_t *item, js
                     "tokens follow the model's without a gap", l->path, where, content,
                     json_integer_value(id), real);
     uint8_t flags = (uint8_t)(TOKEN_ADDED | (token.special ? TOKEN_SPECIAL : 0));
-    if (named(l, content, n) < 0) TRY(place_row(l, where, content, n, real, flags));
-    else l->rows.row[real].flags |= flags;
     token.id = (uint32_t)real;
     token.text = content;
     token.n = n;
-    return add_token(l->t, &token, l->e);
+    TRY(add_token(l->t, &token, l->e));
+    if (named(l, content, n) >= 0) return l->rows.row[real].flags |= flags, OK;
+    /* It decodes to its normalised text. */
+    const struct added_pass *pass = token.normalized ? &l->t->normalized : &l->t->raw;
+    const struct added *last = &pass->token[pass->count - 1];
+    return place_row(l, where, last->text, last->n, real, flags);
 }
 
 static enum status load_added(struct loading *l, const json_t *file) {

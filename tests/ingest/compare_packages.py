@@ -78,7 +78,7 @@ def encode_all(tok, texts):
 
 
 def one_family(name, args, folder, big, short):
-    file = families.make(name, families.mixed(1, 1_500_000), args.vocab)
+    file = families.make(name, families.mixed(1, int(args.train * 1e6)), args.vocab)
     path = os.path.join(folder, "tokenizer.json")
     with open(path, "w", encoding="utf-8") as f:
         json.dump(file, f, ensure_ascii=False)
@@ -92,6 +92,10 @@ def one_family(name, args, folder, big, short):
         texts[i] = texts[i][:9] + draw.choice(["", " ", "\n"]) + draw.choice(added) + texts[i][9:]
     write_lines(lines, texts)
     check(f"{name} text", texts, tokenise(folder, path, [lines]), encode_all(tok, texts))
+    tok.encode_special_tokens = True
+    check(f"{name} ordinary", texts, tokenise(folder, path, [lines], "--ordinary"),
+          encode_all(tok, texts))
+    tok.encode_special_tokens = False
     write_lines(lines, short)
     theirs = encode_all(tok, short)
     check(f"{name} strings", short, tokenise(folder, path, [lines]), theirs)
@@ -113,7 +117,7 @@ def one_family(name, args, folder, big, short):
 
 
 def one_tiktoken(name, pattern, args, folder, big, short):
-    file = families.make("gpt2", families.mixed(1, 1_500_000), args.vocab)
+    file = families.make("gpt2", families.mixed(1, int(args.train * 1e6)), args.vocab)
     rank = families.ranks("gpt2", file)
     path = os.path.join(folder, "ranks.tiktoken")
     import base64
@@ -134,6 +138,7 @@ def one_tiktoken(name, pattern, args, folder, big, short):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--vocab", type=int, default=1000)
+    p.add_argument("--train", type=float, default=0.5, help="millions of characters to train on")
     p.add_argument("--mb", type=float, default=2)
     p.add_argument("--strings", type=int, default=20000)
     p.add_argument("--seed", type=int, default=1)

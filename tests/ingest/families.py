@@ -25,13 +25,19 @@ TEKKEN = "|".join(CASED) + r"|\p{N}" + REST
 DEEPSEEK = [r"\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+",
             r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?"
             r"[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+".replace(r"\"", '"')]
-# Of DeepSeek's first models: no hand-written splitter has these, so PCRE2 runs.
-OTHERS = ["[\r\n]", r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿ]+", r"\s?[!-/:-~！-／：-～‘-‟　-。]+", r"\s+$",
-          "[一-龥ࠀ-一가-퟿]+"]
 
 
-def split(regex):
-    return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": False}
+def split(regex, behavior="Isolated", invert=False, kind="Regex"):
+    return {"type": "Split", "pattern": {kind: regex}, "behavior": behavior, "invert": invert}
+
+
+# No hand-written splitter has these, so PCRE2 runs: patterns of DeepSeek's first models, and each
+# behaviour.
+OTHERS = [split("[\r\n]"), split(r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿ]+", "MergedWithPrevious"),
+          split(r"\s?[!-/:-~！-／：-～‘-‟　-。]+", "MergedWithNext"), split(r"\s+$"),
+          split("[一-龥ࠀ-一가-퟿]+", invert=True), split("5", "Removed", kind="String"),
+          split(" ", "Contiguous", kind="String"), split(r"[A-Z]", "MergedWithNext", invert=True),
+          split("[aeiou]", "MergedWithPrevious", invert=True)]
 
 
 def byte_level(regex=False, space=False):
@@ -68,7 +74,8 @@ FAMILIES = {
                ["<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"],
                {"ignore_merges": True, "template": "<|begin_of_text|>"}),
     "qwen2": (sequence(split(QWEN2), byte_level()), {"type": "NFC"},
-              ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>"], {}),
+              ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>",
+               {"content": "o\u0308<", "normalized": True}], {}),
     "smollm2": (sequence(DIGITS, byte_level(True)), None,
                 ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], {"specials_first": True}),
     "deepseek": (sequence(*map(split, DEEPSEEK), byte_level()),
@@ -79,8 +86,10 @@ FAMILIES = {
     "metaspace": (METASPACE, None, ["<unk>", "<s>", "</s>"], {"bytes": True}),
     "tekken": (sequence(split(TEKKEN), byte_level()), None, ["<s>", "</s>"], {"template": "<s>"}),
     "o200k": (sequence(split(O200K), byte_level(space=True)), None, ["<|endoftext|>"], {}),
-    "others": (sequence(*map(split, OTHERS), {"type": "Digits", "individual_digits": False},
-                        byte_level()), None, ["<|endoftext|>"],
+    "others": (sequence(*OTHERS, {"type": "Digits", "individual_digits": False},
+                        byte_level()), None,
+               ["<|endoftext|>", {"content": "<mask>", "lstrip": True, "normalized": True},
+                {"content": "foo", "normalized": True, "rstrip": True}, "foobar"],
                {"alphabet": 180}),  # the other bytes have no token
 }
 
@@ -121,10 +130,11 @@ def make(name, texts, vocab):
     ids = dict(model["vocab"])
     file["added_tokens"] = []
     for token in added:
-        ids.setdefault(token, len(ids))
+        more = token if isinstance(token, dict) else {"content": token}
+        ids.setdefault(more["content"], len(ids))
         file["added_tokens"].append({
-            "id": ids[token], "content": token, "single_word": False, "lstrip": False,
-            "rstrip": False, "normalized": False, "special": token != "<tool_call>"})
+            "id": ids[more["content"]], "single_word": False, "lstrip": False, "rstrip": False,
+            "normalized": False, "special": more["content"].startswith("<|")} | more)
     if "template" in options:
         file["post_processor"] = template(options["template"])
         special = file["post_processor"]["special_tokens"][options["template"]]

@@ -22,7 +22,7 @@ HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "recorded")
 TIKTOKEN = {"gpt2": families.GPT2, "cl100k": families.CL100K, "o200k": families.O200K}
 ADDED = ["a<|endoftext|>b", "<|im_start|>user\nhi<|im_end|>\n", "<s>x</s> y", " <unk>",
          "<｜begin▁of▁sentence｜> x", "<|begin_of_text|><|eot_id|>", "<tool_call>{}", "<|im_",
-         "▁▁a ▁b"]
+         "▁▁a ▁b", "x \t<mask> y", "foobar foo  \n foob", "ö< o\u0308< \u00f6 <"]
 
 
 def write(name, text):
