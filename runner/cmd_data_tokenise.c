@@ -1,12 +1,14 @@
 /* fp8lab data tokenise: files of text into token shards. */
 #include <inttypes.h>
 #include <jansson.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/clock.h"
 #include "runner/base/paths.h"
 #include "runner/base/plain_text.h"
 #include "runner/cmd_data.h"
@@ -19,6 +21,7 @@ enum { THREADS_MAX = 1024 };
 struct screen {
     const struct cli *cli;
     bool terminal, open; /* the cursor is at the end of a progress line */
+    int64_t begin_ms;
 };
 
 static void close_line(struct screen *s) {
@@ -29,7 +32,10 @@ static void close_line(struct screen *s) {
 static void show_progress(void *context, double share, int64_t tokens) {
     struct screen *s = context;
     if (!s->terminal) return;
-    fprintf(stderr, "\r\033[Ktokenising: %3.0f %%, %" PRId64 " tokens", 100 * share, tokens);
+    double seconds = (double)(clock_ms() - s->begin_ms) / 1e3;
+    double left = share > 0 ? seconds * (1 - share) / share : 0;
+    fprintf(stderr, "\r\033[Ktokenising: %3.0f %%, %.1f million tokens, %.0f s left", 100 * share,
+            (double)tokens / 1e6, left);
     s->open = true;
 }
 
@@ -74,9 +80,11 @@ static enum status open_tokenizer(const struct cli *cli, struct tokenizer **t,
     return st == ERR_IO || st == ERR_FORMAT ? ERR_CONFIG : st; /* the user must name another */
 }
 
+/* The cores that this process may use. */
 static int default_threads(void) {
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n < 1 ? 1 : n > THREADS_MAX ? THREADS_MAX : (int)n;
+    cpu_set_t set;
+    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    return n > THREADS_MAX ? THREADS_MAX : n;
 }
 
 /* ---- the result ---------------------------------------------------------------------------- */
@@ -111,7 +119,7 @@ static void print_result(const struct cli *cli, const struct tokenise_options *o
 static enum status run(const struct cli *cli, struct tokenizer **t, struct tokenise_result *r,
                        struct err *e) {
     char path[PATH_CAP];
-    struct screen screen = { cli, !cli->quiet && isatty(STDERR_FILENO), false };
+    struct screen screen = { cli, !cli->quiet && isatty(STDERR_FILENO), false, clock_ms() };
     int64_t threads = default_threads(), skip = 0;
     struct tokenise_options o = {
         .paths = cli->args + 1, .path_count = cli->arg_count - 1, .prefix = cli_value(cli, "to"),

@@ -75,8 +75,12 @@ static enum status narrow(struct batch *b, struct encoder *x, int id_bytes, stru
     const uint32_t *ids = encoder_ids(x, &count);
     TRY(bytes_reserve(&b->ids, (size_t)(count * id_bytes), e));
     uint8_t *out = b->ids.bytes;
-    for (int64_t i = 0; i < count; i++)
-        for (int k = 0; k < id_bytes; k++) *out++ = (uint8_t)(ids[i] >> 8 * k);
+    for (int64_t i = 0; i < count && id_bytes == 2; i++) {
+        out[2 * i] = (uint8_t)ids[i];
+        out[2 * i + 1] = (uint8_t)(ids[i] >> 8);
+    }
+    for (int64_t i = 0; i < count && id_bytes == 4; i++)
+        for (int k = 0; k < 4; k++) out[4 * i + k] = (uint8_t)(ids[i] >> 8 * k);
     b->ids.count = (size_t)(count * id_bytes);
     return OK;
 }

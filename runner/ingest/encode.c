@@ -211,28 +211,57 @@ static inline uint64_t word_hash(const uint64_t key[4], size_t n) {
     return h >> (64 - WORDS_LOG2);
 }
 
-static inline enum status one_word(struct encoder *x, const uint8_t *p, size_t n, struct err *e) {
-    if (n > WORD_MAX || x->t->kind == TOKENIZER_BYTES) return merge_word(x, p, n, e);
-    uint64_t key[4];
-    word_key(p, n, key);
-    struct word *w = &x->words[word_hash(key, n)];
-    TRY(ids_room(x, WORD_IDS, e));
-    if (w->length == n && w->key[0] == key[0] && w->key[1] == key[1] && w->key[2] == key[2] &&
-        w->key[3] == key[3]) {
-        memcpy(x->id + x->count, w->id, sizeof w->id);
-        x->count += w->ids;
-        return OK;
-    }
+/* A word that is not in its slot: merges it, and keeps it there if it fits. */
+static enum status new_word(struct encoder *x, struct word *w, const uint64_t key[4],
+                            const uint8_t *p, size_t n, struct err *e) {
     size_t before = x->count;
     int64_t dropped = x->counts.dropped;
     TRY(merge_word(x, p, n, e));
     size_t ids = x->count - before;
     if (ids > WORD_IDS || dropped != x->counts.dropped) return OK; /* drops must be counted */
-    memcpy(w->key, key, sizeof key);
+    memcpy(w->key, key, sizeof w->key);
     memcpy(w->id, x->id + before, ids * sizeof *w->id);
     w->length = (uint8_t)n;
     w->ids = (uint8_t)ids;
     return OK;
+}
+
+/* The ends of up to AHEAD words from p on. Their slots are asked for before the first is used: a
+ * slot is often not in the processor's caches. */
+enum { AHEAD = 16 };
+static enum status some_words(struct encoder *x, const uint8_t *p, const uint8_t *const *ends,
+                              int count, struct err *e) {
+    uint64_t key[AHEAD][4];
+    struct word *slot[AHEAD];
+    const uint8_t *q = p;
+    for (int i = 0; i < count; q = ends[i++]) {
+        size_t n = (size_t)(ends[i] - q);
+        slot[i] = NULL;
+        if (n > WORD_MAX) continue;
+        word_key(q, n, key[i]);
+        slot[i] = &x->words[word_hash(key[i], n)];
+        __builtin_prefetch(slot[i]);
+    }
+    TRY(ids_room(x, AHEAD * WORD_IDS, e));
+    for (int i = 0; i < count; p = ends[i++]) {
+        size_t n = (size_t)(ends[i] - p);
+        struct word *w = slot[i];
+        const uint64_t *k = key[i];
+        if (w && w->length == n && w->key[0] == k[0] && w->key[1] == k[1] && w->key[2] == k[2] &&
+            w->key[3] == k[3]) {
+            memcpy(x->id + x->count, w->id, sizeof w->id);
+            x->count += w->ids;
+            continue;
+        }
+        TRY(w ? new_word(x, w, k, p, n, e) : merge_word(x, p, n, e));
+        TRY(ids_room(x, AHEAD * WORD_IDS, e));
+    }
+    return OK;
+}
+
+static enum status one_word(struct encoder *x, const uint8_t *p, size_t n, struct err *e) {
+    const uint8_t *end = p + n;
+    return some_words(x, p, &end, 1, e);
 }
 
 /* A word that has several U+2581 can be cut before each that follows another character, where no
@@ -260,13 +289,17 @@ static enum status run_stage(struct encoder *x, int at, const uint8_t *p, size_t
 static enum status split_stage(struct encoder *x, int at, const uint8_t *p, size_t n, bool first,
                                struct err *e) {
     const struct stage *s = &x->t->stage[at];
-    const uint8_t *end = p + n, *next;
-    bool last = at + 1 == x->t->stages;
-    for (const uint8_t *q = p; q < end; q = next) {
-        next = split_next(x->t->unicode, s->split, q, end);
-        size_t length = (size_t)(next - q);
-        if (last && !x->t->cut_at_marks) TRY(one_word(x, q, length, e));
-        else TRY(run_stage(x, at + 1, q, length, first && q == p, e));
+    const uint8_t *end = p + n, *ends[AHEAD];
+    bool last = at + 1 == x->t->stages && !x->t->cut_at_marks;
+    while (p < end) {
+        int count = split_next(x->t->unicode, s->split, p, end, ends, AHEAD);
+        if (last) TRY(some_words(x, p, ends, count, e));
+        for (int i = 0; i < count && !last; i++) {
+            TRY(run_stage(x, at + 1, p, (size_t)(ends[i] - p), first, e));
+            p = ends[i];
+            first = false;
+        }
+        p = ends[count - 1];
     }
     return OK;
 }

@@ -267,26 +267,43 @@ static const uint8_t *cjk(const struct unicode *u, const uint8_t *p, const uint8
     return p;
 }
 
-const uint8_t *split_next(const struct unicode *u, enum split_kind kind, const uint8_t *p,
-                          const uint8_t *end) {
-    const uint8_t *q;
+static const uint8_t *numbers_3(const struct unicode *u, const uint8_t *p, const uint8_t *end) {
+    const uint8_t *q = up_to_digits(u, p, end, 3);
+    return q > p ? q : run_without(u, p, end, UC_NUMBER);
+}
+
+static const uint8_t *digits(const struct unicode *u, const uint8_t *p, const uint8_t *end,
+                             bool runs) {
+    struct at c = at_(u, p);
+    if (!(c.class & UC_DIGIT)) return run_without(u, p, end, UC_DIGIT);
+    return runs ? run_of(u, p, end, UC_DIGIT) : c.next;
+}
+
+/* One loop for each pattern, so that the compiler can put the pattern into it. */
+#define PIECES(call)                              \
+    do {                                          \
+        while (count < most && p < end) {         \
+            p = (call);                           \
+            ends[count++] = p;                    \
+        }                                         \
+    } while (0)
+
+int split_next(const struct unicode *u, enum split_kind kind, const uint8_t *p, const uint8_t *end,
+               const uint8_t **ends, int most) {
+    int count = 0;
     switch (kind) {
-    case SPLIT_GPT2: return gpt2(u, p, end);
-    case SPLIT_LLAMA3: return llama3(u, p, end, 3, false);
-    case SPLIT_QWEN2: return llama3(u, p, end, 1, false);
-    case SPLIT_CL100K: return llama3(u, p, end, 3, true);
-    case SPLIT_O200K: return o200k(u, p, end, true, 3);
-    case SPLIT_TEKKEN: return o200k(u, p, end, false, 1);
-    case SPLIT_DEEPSEEK: return deepseek(u, p, end);
-    case SPLIT_NUMBERS_3:
-        q = up_to_digits(u, p, end, 3);
-        return q > p ? q : run_without(u, p, end, UC_NUMBER);
-    case SPLIT_CJK: return cjk(u, p, end);
-    case SPLIT_DIGITS:
-        return at_(u, p).class & UC_DIGIT ? at_(u, p).next : run_without(u, p, end, UC_DIGIT);
-    case SPLIT_DIGIT_RUNS:
-        q = run_of(u, p, end, UC_DIGIT);
-        return q > p ? q : run_without(u, p, end, UC_DIGIT);
-    default: return end;
+    case SPLIT_GPT2: PIECES(gpt2(u, p, end)); break;
+    case SPLIT_LLAMA3: PIECES(llama3(u, p, end, 3, false)); break;
+    case SPLIT_QWEN2: PIECES(llama3(u, p, end, 1, false)); break;
+    case SPLIT_CL100K: PIECES(llama3(u, p, end, 3, true)); break;
+    case SPLIT_O200K: PIECES(o200k(u, p, end, true, 3)); break;
+    case SPLIT_TEKKEN: PIECES(o200k(u, p, end, false, 1)); break;
+    case SPLIT_DEEPSEEK: PIECES(deepseek(u, p, end)); break;
+    case SPLIT_NUMBERS_3: PIECES(numbers_3(u, p, end)); break;
+    case SPLIT_CJK: PIECES(cjk(u, p, end)); break;
+    case SPLIT_DIGITS: PIECES(digits(u, p, end, false)); break;
+    case SPLIT_DIGIT_RUNS: PIECES(digits(u, p, end, true)); break;
+    default: PIECES(end); break;
     }
+    return count;
 }

@@ -28,9 +28,9 @@ enum split_kind split_known(const char *regex);
 /* The word for a kind, for messages and --pattern: "gpt2", "llama3", ... */
 const char *split_name(enum split_kind kind);
 
-/* Where the piece that begins at p < end ends. */
-const uint8_t *split_next(const struct unicode *u, enum split_kind kind, const uint8_t *p,
-                          const uint8_t *end);
+/* Writes where the next pieces from p on end, at most `most` of them; returns how many. */
+int split_next(const struct unicode *u, enum split_kind kind, const uint8_t *p, const uint8_t *end,
+               const uint8_t **ends, int most);
 
 /* ---- other patterns ------------------------------------------------------------------------ */
 enum split_behavior { SPLIT_ISOLATED, SPLIT_REMOVED, SPLIT_MERGED_PREVIOUS, SPLIT_MERGED_NEXT,

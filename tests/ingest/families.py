@@ -133,8 +133,9 @@ def make(name, texts, vocab):
         more = token if isinstance(token, dict) else {"content": token}
         ids.setdefault(more["content"], len(ids))
         file["added_tokens"].append({
-            "id": ids[more["content"]], "single_word": False, "lstrip": False, "rstrip": False,
-            "normalized": False, "special": more["content"].startswith("<|")} | more)
+            "id": ids[more["content"]], "content": more["content"], "single_word": False,
+            "lstrip": False, "rstrip": False, "normalized": False,
+            "special": more["content"] != "<tool_call>"} | more)
     if "template" in options:
         file["post_processor"] = template(options["template"])
         special = file["post_processor"]["special_tokens"][options["template"]]

@@ -160,7 +160,7 @@ assert sorted(glob.glob("kill.*")) == ["kill.bin", "kill.idx", "kill.json"]
 PY
 
 # fp8lab data says what a tokenizer is.
-expect 0 "$recorded/qwen2.json" -- 'tokenizer.json of Hugging Face' 'splits    qwen2' '4 added' \
+expect 0 "$recorded/qwen2.json" -- 'tokenizer.json of Hugging Face' 'splits    qwen2' '5 added' \
     'documents with <|endoftext|>'
 expect 0 --pattern llama3 "$recorded/ranks.tiktoken" -- 'tiktoken' 'splits    llama3'
 expect 2 "$recorded/ranks.tiktoken" -- 'Add --pattern'
