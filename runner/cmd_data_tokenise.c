@@ -39,10 +39,10 @@ static void show_progress(void *context, double share, int64_t tokens) {
     s->open = true;
 }
 
-static void show_skipped(void *context, const char *text) {
+static void show_warning(void *context, const char *text) {
     struct screen *s = context;
     close_line(s);
-    cli_warn(s->cli, "left out: %s", text);
+    cli_warn(s->cli, "%s", text);
 }
 
 /* ---- options ------------------------------------------------------------------------------- */
@@ -123,7 +123,7 @@ static enum status run(const struct cli *cli, struct tokenizer **t, struct token
     int64_t threads = default_threads(), skip = 0;
     struct tokenise_options o = {
         .paths = cli->args + 1, .path_count = cli->arg_count - 1, .prefix = cli_value(cli, "to"),
-        .field = cli_value(cli, "field"), .progress = show_progress, .skipped = show_skipped,
+        .field = cli_value(cli, "field"), .progress = show_progress, .warn = show_warning,
         .context = &screen,
     };
     TRY(cli_int(cli, "threads", 1, THREADS_MAX, &threads, e));

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/ingest/batch.h"
 #include "runner/ingest/shards.h"
@@ -72,12 +73,12 @@ static enum status bad_lines(struct run *r, const struct batch *b, struct err *e
     const struct bad_line *bad = (const struct bad_line *)b->bad.bytes;
     const char *path = r->o->paths[b->source];
     for (size_t i = 0; i < b->bad.count / sizeof *bad; i++) {
-        char text[512];
-        snprintf(text, sizeof text, "%.200s%s%.100s:%lld: %s", path, *b->name ? ": " : "", b->name,
-                 (long long)bad[i].line, bad[i].text);
+        char text[600] = "left out: ", *line = text + strlen(text);
+        snprintf(line, sizeof text - 10, "%.200s%s%.100s:%lld: %s", path, *b->name ? ": " : "",
+                 b->name, (long long)bad[i].line, bad[i].text);
         if (r->out->skipped++ >= r->o->skip_bad)
-            return FAIL(e, ERR_FORMAT, "%s. --skip-bad N leaves out up to N such lines", text);
-        r->o->skipped(r->o->context, text);
+            return FAIL(e, ERR_FORMAT, "%s. --skip-bad N leaves out up to N such lines", line);
+        r->o->warn(r->o->context, text);
     }
     return OK;
 }
@@ -165,6 +166,15 @@ static bool is_json_lines(const struct tokenise_options *o, const char *name) {
     return o->field || ends_with(name, ".jsonl") || ends_with(name, ".ndjson");
 }
 
+/* A file of JSON lines with another name would pass as plain text. */
+static void warn_of_json(const struct run *r, const char *path, const char *name, bool inside) {
+    char text[600];
+    if (inside || r->o->field || !ends_with(name, ".json")) return;
+    snprintf(text, sizeof text, "%.400s is taken as plain text; if it is JSON lines, add "
+             "--field text or name it .jsonl", path);
+    r->o->warn(r->o->context, text);
+}
+
 /* The bytes of b->text that may be encoded now: whole lines, or up to a cut. */
 static size_t ready(const struct run *r, const struct batch *b) {
     const char *text = (const char *)b->text.bytes;
@@ -232,14 +242,16 @@ static enum status read_source(struct run *r, int64_t i, json_t *sources, struct
     bool failed = false, inside = false;
     TRY(source_open(&r->source, path, e));
     enum status st = OK;
-    while (st == OK && (st = source_next(r->source, &name, &inside, e)) == OK && name)
+    while (st == OK && (st = source_next(r->source, &name, &inside, e)) == OK && name) {
+        warn_of_json(r, path, name, inside);
         st = read_file(r, i, name, inside, e);
+    }
     if (st == OK) st = source_finish(r->source, digest, &bytes, e);
     source_close(r->source);
     r->source = NULL;
     r->bytes_before += bytes;
     if (st != OK) return st;
-    json_append(sources, json_pack("{s:o,s:I,s:s}", "path", json_string(path), "bytes",
+    json_append(sources, json_pack("{s:o,s:I,s:s}", "path", json_from_text(path), "bytes",
                                    (json_int_t)bytes, "sha256", digest), &failed);
     return failed ? FAIL(e, ERR_MEMORY, "memory for the list of files") : OK;
 }
@@ -255,7 +267,8 @@ static enum status describe(struct run *r, json_t *sources, struct err *e) {
     size_t i;
     json_array_foreach(sources, i, source)
         json_put(source, "documents", json_integer(r->documents[i]), &failed);
-    json_t *tokenizer = json_pack("{s:s,s:s,s:I,s:s}", "kind", KINDS[f.kind], "sha256", f.sha256,
+    json_t *tokenizer = json_pack("{s:s,s:o,s:s,s:I,s:s}", "kind", KINDS[f.kind], "path",
+                                  json_from_text(o->tokenizer_path), "sha256", f.sha256,
                                   "vocab", (json_int_t)f.vocab, "split", f.split);
     json_t *d = json_pack("{s:s,s:o,s:O,s:s,s:o,s:I,s:I,s:I,s:I,s:I}", "schema", "fp8lab.tokens/1",
                           "tokenizer", tokenizer, "sources", sources, "field",

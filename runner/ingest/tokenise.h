@@ -17,9 +17,10 @@ struct tokenise_options {
     int32_t end;         /* the token behind each document, or -1 */
     int threads;         /* at least 1 */
     int64_t skip_bad;    /* lines that may be left out */
-    /* Called with the share of the input that is read, and for each line that is left out. */
+    /* Called with the share of the input that is read; and with a warning, such as for each line
+     * that is left out. */
     void (*progress)(void *context, double share, int64_t tokens);
-    void (*skipped)(void *context, const char *text);
+    void (*warn)(void *context, const char *text);
     void *context;
 };
 

@@ -124,6 +124,9 @@ expect 2 tokenise --to bad --tokenizer bytes --skip-bad 2 bad.jsonl -- 'bad.json
 [ ! -e bad.bin ] && [ ! -e bad.bin.part ] || fail "files are left of a failed run"
 expect 0 tokenise --to bad --tokenizer bytes --skip-bad 3 bad.jsonl -- '2 in 2 documents' \
     'bad.jsonl:3: there is no field "text"; --field NAME' 'bad lines  3 left out'
+cp bad.jsonl lines.json
+expect 0 tokenise --to asis --tokenizer bytes lines.json -- 'lines.json is taken as plain text' \
+    '--field text'
 expect 2 tokenise --to x --tokenizer bytes nowhere.txt -- 'open nowhere.txt'
 expect 2 tokenise --to x one.txt -- 'needs --tokenizer'
 expect 2 tokenise --tokenizer bytes one.txt -- 'needs --to'
