@@ -140,7 +140,7 @@ static inline const uint8_t *others(const struct unicode *u, const uint8_t *p, c
 /* ---- the patterns -------------------------------------------------------------------------- */
 
 static const uint8_t *gpt2(const struct unicode *u, const uint8_t *p, const uint8_t *end) {
-    const uint8_t *q = contraction(p, end, false);
+    const uint8_t *q = *p == '\'' ? contraction(p, end, false) : p;
     if (q > p) return q;
     q = p + (*p == ' ');
     if (q < end) {
@@ -156,7 +156,7 @@ static const uint8_t *gpt2(const struct unicode *u, const uint8_t *p, const uint
 /* Llama-3, Qwen2 and cl100k differ in the digits of a number and in white space at the end. */
 static inline const uint8_t *llama3(const struct unicode *u, const uint8_t *p, const uint8_t *end,
                                     int digits, bool whole_at_end) {
-    const uint8_t *q = contraction(p, end, true);
+    const uint8_t *q = *p == '\'' ? contraction(p, end, true) : p;
     if (q > p) return q;
     struct at c = at_(u, p);
     if (c.class & UC_LETTER) return run_of(u, c.next, end, UC_LETTER);
