@@ -258,7 +258,7 @@ static enum status load_model(struct loading *l, const json_t *model) {
     if (!merges) return FAIL(l->e, ERR_FORMAT, "%s: there is no array model.merges", l->path);
     TRY(load_merges(l, merges));
     TRY(get_text(l->path, "model", model, "unk_token", &unk, NULL, l->e));
-    if (unk) {
+    if (unk && *unk) { /* GPT-2's file may have "" */
         json_int_t id = named(l, unk, strlen(unk));
         if (id < 0)
             return FAIL(l->e, ERR_FORMAT, "%s: model.unk_token is \"%.60s\", and model.vocab has "

@@ -161,6 +161,17 @@ static void each_field_broken_is_named(void **state) {
     }
 }
 
+/* Older files have "" where newer ones have null, and no type. */
+static void an_older_file_is_read(void **state) {
+    static const char TEXT[] =
+        "{\"version\":\"1.0\",\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+        "\"model\":{\"unk_token\":\"\",\"continuing_subword_prefix\":\"\",\"end_of_word_suffix\":\"\","
+        "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}";
+    struct err e;
+    enum status st = open_text(*state, "tokenizer.json", TEXT, sizeof TEXT - 1, &e);
+    if (st != OK) fail_msg("%s", e.text);
+}
+
 static void an_empty_side_of_a_merge_is_no_cycle(void **state) {
     static const char TEXT[] =
         "{\"version\":\"1.0\",\"model\":{\"vocab\":{\"a\":0,\"\":1},\"merges\":[[\"a\",\"\"]]}}";
@@ -324,6 +335,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(each_field_broken_is_named, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(an_empty_side_of_a_merge_is_no_cycle, make_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(an_older_file_is_read, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(each_broken_rank_is_named, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(random_damage_is_no_crash, make_folder, remove_folder),
         cmocka_unit_test(random_lines_are_no_crash),
