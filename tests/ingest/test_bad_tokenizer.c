@@ -164,8 +164,8 @@ static void each_field_broken_is_named(void **state) {
 /* Older files have "" where newer ones have null, and no type. */
 static void an_older_file_is_read(void **state) {
     static const char TEXT[] =
-        "{\"version\":\"1.0\",\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
-        "\"model\":{\"unk_token\":\"\",\"continuing_subword_prefix\":\"\",\"end_of_word_suffix\":\"\","
+        "{\"version\":\"1.0\",\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{"
+        "\"unk_token\":\"\",\"continuing_subword_prefix\":\"\",\"end_of_word_suffix\":\"\","
         "\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}";
     struct err e;
     enum status st = open_text(*state, "tokenizer.json", TEXT, sizeof TEXT - 1, &e);
