@@ -45,6 +45,7 @@ static const char *values_of(const struct flag *flag) {
         { "launch", "docker podman apptainer srun" },
         { "caps", "sm_80 sm_89 sm_90 sm_100 sm_120 sm_121" },
         { "dtype", "f32 bf16 e4m3 e5m2" },
+        { "loss", "all last" },
         { "scale", "tensor row 1x128 128x128 1x32" },
     };
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)

@@ -63,8 +63,8 @@ static bool is_sign(char c) { return c == '-' || c == '+'; }
 
 /* ---- text between tags ----------------------------------------------------------------------- */
 
-/* Emits the text before a tag. '-' strips all white space at its end. Otherwise the indentation of a
- * tag that stands first in its line is removed, unless '+' or {{ forbids it. */
+/* Emits the text before a tag. '-' strips all white space at its end. Otherwise the indentation of
+ * a tag that stands first in its line is removed, unless '+' or {{ forbids it. */
 static enum status text_before(struct lexer *x, int64_t end, char sign, bool output,
                                struct err *e) {
     const char *text = x->source + x->at;
@@ -184,10 +184,12 @@ static enum status number(struct lexer *x, struct err *e) {
     if (real) t.real = strtod(form, NULL);
     else t.integer = strtoll(form, NULL, 10);
     bool octal = !real && form[0] == '0' && strspn(form, "0") < (size_t)n;
-    if (errno || end - begin >= DIGITS_MAX || octal || (end < x->n && is_word(x->source[end])))
-        return lex_fail(x, e, ERR_UNSUPPORTED, "the number '%.*s' has a form that is not supported; "
-                        "write a decimal number of at most 64 bits", (int)(end + 1 - begin > 40 ?
-                        40 : end + (end < x->n) - begin), x->source + begin);
+    if (errno || end - begin >= DIGITS_MAX || octal || (end < x->n && is_word(x->source[end]))) {
+        int64_t shown = end + (end < x->n) - begin;
+        return lex_fail(x, e, ERR_UNSUPPORTED, "the number '%.*s' has a form that is not "
+                        "supported; write a decimal number of at most 64 bits",
+                        (int)(shown > 40 ? 40 : shown), x->source + begin);
+    }
     x->at = end;
     return push(x, t, e);
 }

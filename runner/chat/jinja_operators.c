@@ -12,7 +12,9 @@ static enum status too_large(struct err *e) {
 static enum status by_zero(struct err *e) { return FAIL(e, ERR_CONFIG, "division by zero"); }
 
 /* Rounds towards minus infinity, as in Python. y is not 0, and x / y has 64 bits. */
-static int64_t floor_div(int64_t x, int64_t y) { return x / y - (x % y != 0 && (x < 0) != (y < 0)); }
+static int64_t floor_div(int64_t x, int64_t y) {
+    return x / y - (x % y != 0 && (x < 0) != (y < 0));
+}
 
 static enum status power(int64_t x, int64_t y, struct value *out, struct err *e) {
     int64_t product = 1;
@@ -176,6 +178,7 @@ enum status jinja_contains(struct run *r, const struct value *x, const struct va
         return OK;
     }
     TRY(run_elements(r, v, &list, e));
-    for (int64_t i = 0; i < list->count && !*out; i++) *out = value_equal(x, &list->item[i], &r->steps);
+    for (int64_t i = 0; i < list->count && !*out; i++)
+        *out = value_equal(x, &list->item[i], &r->steps);
     return OK;
 }

@@ -65,8 +65,8 @@ static enum status put_integer(struct printer *p, const struct value *v, struct 
 
 /* ---- strings --------------------------------------------------------------------------------- */
 
-/* Whether Python's repr keeps the character: Unicode categories C and Z are escaped. Unassigned code
- * points count as printable here. */
+/* Whether Python's repr keeps the character: Unicode categories C and Z are escaped. Unassigned
+ * code points count as printable here. */
 static bool printable(uint32_t c) {
     static const struct { uint32_t first, last; } HIDDEN[] = {
         { 0x0000, 0x001f },   { 0x007f, 0x00a0 },   { 0x00ad, 0x00ad },   { 0x0600, 0x0605 },

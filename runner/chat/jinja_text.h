@@ -79,7 +79,7 @@ NODISCARD enum status str_cut(struct chat_arena *a, const struct str *s, int64_t
 NODISCARD enum status str_strip(struct chat_arena *a, struct str *s, struct str *chars, bool left,
                                 bool right, struct str **out, struct err *e);
 
-/* The length of the white-space character at the beginning of s, by Python's str.isspace; 0: none. */
+/* The length of the white-space character at the beginning of s (Python's str.isspace); 0: none. */
 int64_t str_space(const char *s, int64_t n);
 /* The number of bytes of white space at the end of s. */
 int64_t str_space_behind(const char *s, int64_t n);

@@ -399,14 +399,14 @@ static bool may_have_case(uint32_t c) {
     return false;
 }
 
-/* Changes the case of one character of `n` bytes in place; false: not known here. ASCII, the letters
- * of Latin-1, and characters without case are known. */
+/* Changes the case of one character of `n` bytes in place; false: not known here. ASCII, the
+ * letters of Latin-1, and characters without case are known. */
 static bool change_case(char *at, int64_t n, bool up) {
     int64_t length;
     uint32_t c = str_code(at, n, &length);
     if (is_letter(*at)) *at = (char)(up ? *at & ~32 : *at | 32);
     if (c < 0x80) return true;
-    if (c == 0xb5 || c == 0xdf || c == 0xff) return !up; /* their capitals are longer or elsewhere */
+    if (c == 0xb5 || c == 0xdf || c == 0xff) return !up; /* capitals beyond Latin-1 */
     if (c >= 0xc0 && c < 0xff && c != 0xd7 && c != 0xf7)
         at[1] = (char)(up ? at[1] & ~32 : at[1] | 32); /* U+00C0 to U+00FE are C3 80 to C3 BE */
     return c < 0x100 || !may_have_case(c);

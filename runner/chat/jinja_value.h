@@ -64,7 +64,8 @@ struct method {
     struct value self;
 };
 
-#define VALUE(kind_, ...) ((struct value){ .kind = (kind_), .origin = CHAT_FROM_TEMPLATE, __VA_ARGS__ })
+#define VALUE(kind_, ...) \
+    ((struct value){ .kind = (kind_), .origin = CHAT_FROM_TEMPLATE, __VA_ARGS__ })
 
 /* "a string", "a list" and so on, for messages. */
 const char *value_kind_name(const struct value *v);

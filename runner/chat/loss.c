@@ -13,37 +13,44 @@ static char *copy_text(const char *bytes, int64_t n) {
     return copy;
 }
 
+/* Renders; a template that rejects the conversation gives an empty text. */
+static enum status render_or_empty(const struct chat_template *t, const struct conversation *c,
+                                   int64_t messages, bool prompt, struct chat_rendering *out,
+                                   struct err *e) {
+    enum status st = chat_render(t, c, messages, prompt, out, e);
+    if (st == OK || st == ERR_MEMORY) return st;
+    *out = (struct chat_rendering){ .text = "" };
+    return OK;
+}
+
 /* What the generation prompt adds to a conversation of one question. */
-static char *find_prompt(const struct chat_template *t, const struct conversation *c) {
+static enum status find_prompt(const struct chat_template *t, const struct conversation *c,
+                               char **out, struct err *e) {
     struct chat_rendering without, with;
-    struct err ignored;
-    if (chat_render(t, c, 1, false, &without, &ignored) != OK) return copy_text("", 0);
-    char *prompt = NULL;
-    if (chat_render(t, c, 1, true, &with, &ignored) == OK) {
+    TRY(render_or_empty(t, c, 1, false, &without, e));
+    enum status st = render_or_empty(t, c, 1, true, &with, e);
+    if (st == OK) {
         bool adds = with.n > without.n && !memcmp(with.text, without.text, (size_t)without.n);
-        prompt = copy_text(with.text + without.n, adds ? with.n - without.n : 0);
+        *out = copy_text(with.text + (adds ? without.n : 0), adds ? with.n - without.n : 0);
+        if (!*out) st = FAIL(e, ERR_MEMORY, "the generation prompt of a template");
         chat_rendering_free(&with);
-    } else {
-        prompt = copy_text("", 0);
     }
     chat_rendering_free(&without);
-    return prompt;
+    return st;
 }
 
 /* What stands behind the answer in a conversation of one question and one answer. */
-static char *find_end(const struct chat_template *t, const struct conversation *c) {
+static enum status find_end(const struct chat_template *t, const struct conversation *c,
+                            char **out, struct err *e) {
     struct chat_rendering r;
-    struct err ignored;
-    int64_t from = -1;
-    if (chat_render(t, c, 2, false, &r, &ignored) != OK) return copy_text("", 0);
+    TRY(render_or_empty(t, c, 2, false, &r, e));
+    int64_t from = r.n;
     for (int64_t i = 0; i < r.count; i++)
         if (r.fragments[i].origin.message == 1 && r.fragments[i].origin.field == CHAT_CONTENT)
             from = r.fragments[i].end;
-    if (from < 0) from = r.n;
-    int64_t n = r.n - from - str_space_behind(r.text + from, r.n - from);
-    char *end = copy_text(r.text + from, n);
+    *out = copy_text(r.text + from, r.n - from - str_space_behind(r.text + from, r.n - from));
     chat_rendering_free(&r);
-    return end;
+    return *out ? OK : FAIL(e, ERR_MEMORY, "the end-of-turn token of a template");
 }
 
 enum status chat_markers_find(const struct chat_template *t, struct chat_markers *out,
@@ -53,11 +60,8 @@ enum status chat_markers_find(const struct chat_template *t, struct chat_markers
                             "question", "role", "assistant", "content", "answer");
     *out = (struct chat_markers){ 0 };
     enum status st = row ? conversation_read(row, &c, e) : FAIL(e, ERR_MEMORY, "the markers");
-    if (st == OK) {
-        out->prompt = find_prompt(t, &c);
-        out->end = find_end(t, &c);
-        if (!out->prompt || !out->end) st = FAIL(e, ERR_MEMORY, "the markers of a template");
-    }
+    if (st == OK) st = find_prompt(t, &c, &out->prompt, e);
+    if (st == OK) st = find_end(t, &c, &out->end, e);
     conversation_free(&c);
     json_decref(row);
     if (st != OK) chat_markers_free(out);
@@ -149,21 +153,19 @@ static enum status behind_prefix(const struct chat_template *t, const struct con
                                  const struct chat_rendering *r, int64_t message, int64_t from,
                                  int64_t to, int64_t *place, struct err *e) {
     struct chat_rendering before;
-    struct err ignored;
     *place = to;
     if (message == 0) return OK;
-    enum status st = chat_render(t, c, message, true, &before, &ignored);
-    if (st == ERR_MEMORY) return FAIL(e, st, "%s", ignored.text);
-    if (st != OK) return OK; /* some templates reject a conversation that ends there */
-    if (before.n >= from && before.n <= to && !memcmp(before.text, r->text, (size_t)before.n))
-        *place = before.n;
+    /* Some templates reject a conversation that ends there. */
+    TRY(render_or_empty(t, c, message, true, &before, e));
+    bool within = before.n > 0 && before.n >= from && before.n <= to;
+    if (within && !memcmp(before.text, r->text, (size_t)before.n)) *place = before.n;
     chat_rendering_free(&before);
     return OK;
 }
 
 /* The place behind the end-of-turn token in text[from, to), the template's text behind a turn. The
- * template may end some turns with another token, as <|eom_id|> or <|end|>: a token <|...|> directly
- * behind the turn counts, unless a turn's header begins with it. */
+ * template may end some turns with another token, as <|eom_id|> or <|end|>. A token <|...|>
+ * directly behind the turn counts, unless a turn's header begins with it. */
 static int64_t behind_end(const struct chat_rendering *r, const struct chat_markers *m,
                           int64_t from, int64_t to) {
     int64_t n = (int64_t)strlen(m->end);

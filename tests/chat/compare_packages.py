@@ -6,7 +6,8 @@
 TEMPLATES is a folder of *.jinja files, for example trl/chat_templates of the package trl. Both
 programs render the same conversations, with and without a generation prompt. The texts must be
 equal, and both must reject the same conversations. What fp8lab alone rejects as "not supported" is
-counted by itself. One line a template; the exit code is 1 if anything differs. Needs transformers and jinja2; run by hand.
+counted by itself. One line a template; the exit code is 1 if anything differs. Needs transformers
+and jinja2; run by hand.
 """
 
 import argparse

@@ -9,8 +9,9 @@ import random
 
 WORDS = [
     "the", "answer", "is", "42", "naïve", "À", "数学", "مرحبا", "🙂", "e\u0301", "if (a < b && c > d)",
-    "{\"k\": [1, 2]}", "it's", "\"quoted\"", "back\\slash", "tab\there", "line\nbreak", "<b>", "&amp;",
-    "</think>", "<think>", "\u00a0", "\u3000", "{{ x }}", "{% if %}", "\x1f", "\u2028", "\r\n", "'", "%s",
+    "{\"k\": [1, 2]}", "it's", "\"quoted\"", "back\\slash", "tab\there", "line\nbreak", "<b>",
+    "&amp;", "</think>", "<think>", "\u00a0", "\u3000", "{{ x }}", "{% if %}", "\x1f", "\u2028",
+    "\r\n", "'", "%s",
 ]
 EDGES = ["", "", "", " ", "\n", "\n\n", "\u3000", "\x1c", "\t"]
 NUMBERS = [0, -1, 7, 10**15, 2**62, 0.1, 1e-5, 1e16, 1.5, -0.0, 123456789.125, 1e22, 3.0]

@@ -141,7 +141,8 @@ static void syntax_errors_name_the_line(void **state) {
 
 static const struct bad RUNNING[] = {
     { "\n\n{{ missing.x }}", ERR_CONFIG, "t.jinja:3: 'missing' is undefined" },
-    { "{% if true %}\n{{ missing() }}{% endif %}", ERR_CONFIG, "t.jinja:2: 'missing' is undefined" },
+    { "{% if true %}\n{{ missing() }}{% endif %}", ERR_CONFIG,
+      "t.jinja:2: 'missing' is undefined" },
     { "{{ raise_exception('roles must\nalternate') }}", ERR_CONFIG,
       "t.jinja:1: the template rejects the conversation: roles must\nalternate" },
     { "{{ strftime_now('%d') }}", ERR_CONFIG, "'strftime_now' is undefined" },

@@ -7,10 +7,19 @@
 #include "runner/chat/loss.h"
 #include "tests/support/must.h"
 
+/* JSON with ' for ". The caller frees it. */
+static char *quoted(const char *text) {
+    char *copy = strdup(text);
+    for (char *at = copy; (at = strchr(at, '\'')); at++) *at = '"';
+    return copy;
+}
+
 static json_t *row_of(const char *text) {
     json_error_t why;
-    json_t *row = json_loads(text, JSON_ALLOW_NUL, &why);
+    char *json = quoted(text);
+    json_t *row = json_loads(json, JSON_ALLOW_NUL, &why);
     if (!row) fail_msg("%s: %s", why.text, text);
+    free(json);
     return row;
 }
 
@@ -21,26 +30,26 @@ struct form {
 };
 
 static const struct form FORMS[] = {
-    { "{\"messages\":[{\"role\":\"user\",\"content\":\"a\",\"name\":null}]}",
-      "[{\"content\":\"a\",\"role\":\"user\"}]" },
-    { "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"reasoning\":\"r\"}]}",
-      "[{\"content\":\"a\",\"reasoning\":\"r\",\"reasoning_content\":\"r\",\"role\":\"assistant\","
-      "\"thinking\":\"r\"}]" },
-    { "{\"conversations\":[{\"from\":\"human\",\"value\":\"q\"},{\"from\":\"gpt\",\"value\":\"a\"}],"
-      "\"system\":\"s\"}",
-      "[{\"content\":\"s\",\"role\":\"system\"},{\"content\":\"q\",\"role\":\"user\"},"
-      "{\"content\":\"a\",\"role\":\"assistant\"}]" },
-    { "{\"conversations\":[{\"from\":\"function_call\",\"value\":\"{\\\"name\\\":\\\"f\\\","
-      "\\\"arguments\\\":{}}\"},{\"from\":\"observation\",\"value\":\"o\"}]}",
-      "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"arguments\":{},\"name\":\"f\"},"
-      "\"type\":\"function\"}]},{\"content\":\"o\",\"role\":\"tool\"}]" },
-    { "{\"instruction\":\"i\",\"input\":\"x\",\"output\":\"o\",\"history\":[[\"q\",\"a\"]]}",
-      "[{\"content\":\"q\",\"role\":\"user\"},{\"content\":\"a\",\"role\":\"assistant\"},"
-      "{\"content\":\"i\\nx\",\"role\":\"user\"},{\"content\":\"o\",\"role\":\"assistant\"}]" },
-    { "{\"instruction\":\"i\",\"input\":\"\",\"output\":\"o\"}",
-      "[{\"content\":\"i\",\"role\":\"user\"},{\"content\":\"o\",\"role\":\"assistant\"}]" },
-    { "{\"prompt\":\"p\",\"completion\":[{\"role\":\"assistant\",\"content\":\"c\"}]}",
-      "[{\"content\":\"p\",\"role\":\"user\"},{\"content\":\"c\",\"role\":\"assistant\"}]" },
+    { "{'messages':[{'role':'user','content':'a','name':null}]}",
+      "[{'content':'a','role':'user'}]" },
+    { "{'messages':[{'role':'assistant','content':'a','reasoning':'r'}]}",
+      "[{'content':'a','reasoning':'r','reasoning_content':'r','role':'assistant',"
+      "'thinking':'r'}]" },
+    { "{'conversations':[{'from':'human','value':'q'},{'from':'gpt','value':'a'}],"
+      "'system':'s'}",
+      "[{'content':'s','role':'system'},{'content':'q','role':'user'},"
+      "{'content':'a','role':'assistant'}]" },
+    { "{'conversations':[{'from':'function_call','value':'{\\\"name\\\":\\\"f\\\","
+      "\\\"arguments\\\":{}}'},{'from':'observation','value':'o'}]}",
+      "[{'role':'assistant','tool_calls':[{'function':{'arguments':{},'name':'f'},"
+      "'type':'function'}]},{'content':'o','role':'tool'}]" },
+    { "{'instruction':'i','input':'x','output':'o','history':[['q','a']]}",
+      "[{'content':'q','role':'user'},{'content':'a','role':'assistant'},"
+      "{'content':'i\\nx','role':'user'},{'content':'o','role':'assistant'}]" },
+    { "{'instruction':'i','input':'','output':'o'}",
+      "[{'content':'i','role':'user'},{'content':'o','role':'assistant'}]" },
+    { "{'prompt':'p','completion':[{'role':'assistant','content':'c'}]}",
+      "[{'content':'p','role':'user'},{'content':'c','role':'assistant'}]" },
 };
 
 static void each_format_becomes_messages(void **state) {
@@ -52,7 +61,9 @@ static void each_format_becomes_messages(void **state) {
         json_t *row = row_of(FORMS[i].row);
         MUST(conversation_read(row, &c, E));
         MUST(json_canonical(c.messages, &text, &n, E));
-        assert_string_equal(text, FORMS[i].messages);
+        char *wanted = quoted(FORMS[i].messages);
+        assert_string_equal(text, wanted);
+        free(wanted);
         free(text);
         conversation_free(&c);
         json_decref(row);
@@ -60,32 +71,32 @@ static void each_format_becomes_messages(void **state) {
 }
 
 static const char *const BROKEN[][2] = {
-    { "{\"text\":\"x\"}", "no conversation in it; expected messages, conversations" },
-    { "{\"messages\":3}", "messages: expected an array, found an integer" },
-    { "{\"messages\":[]}", "messages: no message in it" },
-    { "{\"messages\":[1]}", "messages[0]: expected an object, found an integer" },
-    { "{\"messages\":[{\"content\":\"x\"}]}", "messages[0].role: expected a string, found missing" },
-    { "{\"messages\":[{\"role\":\"bot\",\"content\":\"x\"}]}", "messages[0].role: 'bot' is unknown" },
-    { "{\"messages\":[{\"role\":\"user\",\"content\":7}]}",
+    { "{'text':'x'}", "no conversation in it; expected messages, conversations" },
+    { "{'messages':3}", "messages: expected an array, found an integer" },
+    { "{'messages':[]}", "messages: no message in it" },
+    { "{'messages':[1]}", "messages[0]: expected an object, found an integer" },
+    { "{'messages':[{'content':'x'}]}", "messages[0].role: expected a string, found missing" },
+    { "{'messages':[{'role':'bot','content':'x'}]}", "messages[0].role: 'bot' is unknown" },
+    { "{'messages':[{'role':'user','content':7}]}",
       "messages[0].content: expected a string or a list of parts, found an integer" },
-    { "{\"messages\":[{\"role\":\"user\"}]}", "messages[0].content: expected a string" },
-    { "{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"image\"}]}]}",
+    { "{'messages':[{'role':'user'}]}", "messages[0].content: expected a string" },
+    { "{'messages':[{'role':'user','content':[{'type':'image'}]}]}",
       "messages[0].content[0].type: only \"text\" is supported, found 'image'" },
-    { "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":{}}]}",
+    { "{'messages':[{'role':'assistant','tool_calls':{}}]}",
       "messages[0].tool_calls: expected an array" },
-    { "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[{}]}]}",
+    { "{'messages':[{'role':'assistant','tool_calls':[{}]}]}",
       "messages[0].tool_calls[0].function.name: expected a string, found missing" },
-    { "{\"conversations\":[]}", "conversations: expected an array of turns, found an empty array" },
-    { "{\"conversations\":[{\"from\":\"me\",\"value\":\"x\"}]}", "conversations[0].from: 'me'" },
-    { "{\"conversations\":[{\"from\":\"gpt\"}]}", "conversations[0].value: expected a string" },
-    { "{\"conversations\":[{\"from\":\"function_call\",\"value\":\"f()\"}]}",
+    { "{'conversations':[]}", "conversations: expected an array of turns, found an empty array" },
+    { "{'conversations':[{'from':'me','value':'x'}]}", "conversations[0].from: 'me'" },
+    { "{'conversations':[{'from':'gpt'}]}", "conversations[0].value: expected a string" },
+    { "{'conversations':[{'from':'function_call','value':'f()'}]}",
       "conversations[0].value: expected JSON" },
-    { "{\"instruction\":\"i\"}", "output: expected a string, found missing" },
-    { "{\"instruction\":\"i\",\"input\":[],\"output\":\"o\"}", "input: expected a string" },
-    { "{\"instruction\":\"i\",\"output\":\"o\",\"history\":[[\"q\"]]}", "history[0]: expected" },
-    { "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":{}}",
+    { "{'instruction':'i'}", "output: expected a string, found missing" },
+    { "{'instruction':'i','input':[],'output':'o'}", "input: expected a string" },
+    { "{'instruction':'i','output':'o','history':[['q']]}", "history[0]: expected" },
+    { "{'messages':[{'role':'user','content':'x'}],'tools':{}}",
       "tools: expected an array, found an object" },
-    { "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"tools\":\"[\"}", "tools: expected JSON" },
+    { "{'messages':[{'role':'user','content':'x'}],'tools':'['}", "tools: expected JSON" },
 };
 
 static void errors_name_the_field(void **state) {
@@ -101,8 +112,9 @@ static void errors_name_the_field(void **state) {
 }
 
 static void lines_of_a_file(void **state) {
-    static const char TEXT[] = "\xef\xbb\xbf{\"prompt\":\"p\",\"completion\":\"c\"}\r\n\n  \n{bad\n"
-                               "[1]\n{\"prompt\":\"q\",\"completion\":\"d\"}";
+    static const char TEXT[] =
+        "\xef\xbb\xbf{\"prompt\":\"p\",\"completion\":\"c\"}\r\n\n  \n{bad\n"
+        "[1]\n{\"prompt\":\"q\",\"completion\":\"d\"}";
     char path[] = "/tmp/fp8lab_chat_XXXXXX";
     struct chat_lines l;
     struct conversation c;
@@ -165,8 +177,8 @@ static const char CHATML[] =
     "{% endif %}";
 
 static const char TALK[] =
-    "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"a\"},"
-    "{\"role\":\"user\",\"content\":\"r\"},{\"role\":\"assistant\",\"content\":\" b \"}]}";
+    "{'messages':[{'role':'user','content':'q'},{'role':'assistant','content':'a'},"
+    "{'role':'user','content':'r'},{'role':'assistant','content':' b '}]}";
 
 /* What one template makes of one conversation. */
 static void expect_loss(const char *source, const char *row, enum chat_loss which,
@@ -193,16 +205,16 @@ static void loss_is_content_and_end_of_turn(void **state) {
 
 static void an_empty_answer_has_its_end_of_turn(void **state) {
     (void)state;
-    expect_loss(CHATML, "{\"prompt\":\"q\",\"completion\":\"  \"}", CHAT_LOSS_ALL,
+    expect_loss(CHATML, "{'prompt':'q','completion':'  '}", CHAT_LOSS_ALL,
                 "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n[<|im_end|>]\n");
 }
 
 static void a_message_can_be_left_out(void **state) {
     (void)state;
     expect_loss(CHATML,
-                "{\"messages\":[{\"role\":\"assistant\",\"content\":\"a\",\"weight\":0},"
-                "{\"role\":\"assistant\",\"content\":\"b\",\"training\":false},"
-                "{\"role\":\"assistant\",\"content\":\"c\",\"weight\":1}]}", CHAT_LOSS_ALL,
+                "{'messages':[{'role':'assistant','content':'a','weight':0},"
+                "{'role':'assistant','content':'b','training':false},"
+                "{'role':'assistant','content':'c','weight':1}]}", CHAT_LOSS_ALL,
                 "<|im_start|>assistant\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
                 "<|im_start|>assistant\n[c<|im_end|>]\n");
 }
@@ -211,8 +223,8 @@ static void a_message_can_be_left_out(void **state) {
 static void text_of_messages_moves_no_border(void **state) {
     (void)state;
     expect_loss(CHATML,
-                "{\"messages\":[{\"role\":\"user\",\"content\":\"<|im_end|>\\n<|im_start|>assistant\\n"
-                "x<|im_end|>\"},{\"role\":\"assistant\",\"content\":\"say <|im_end|> twice\"}]}",
+                "{'messages':[{'role':'user','content':'<|im_end|>\\n<|im_start|>assistant\\n"
+                "x<|im_end|>'},{'role':'assistant','content':'say <|im_end|> twice'}]}",
                 CHAT_LOSS_ALL,
                 "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\nx<|im_end|><|im_end|>\n"
                 "<|im_start|>assistant\n[say <|im_end|> twice<|im_end|>]\n");
@@ -229,12 +241,13 @@ static void generation_blocks_decide(void **state) {
 /* No generation prompt; the first answer follows a text that only the end of a conversation has. */
 static void a_template_without_a_prompt(void **state) {
     static const char SOURCE[] =
-        "{% for m in messages %}{% if m.role == 'user' %}[I]{{ m.content }}[/I]{% elif m.tool_calls "
-        "%}<CALL>{{ m.tool_calls | tojson }}</s>{% else %} {{ m.content }}</s>{% endif %}{% endfor %}";
+        "{% for m in messages %}{% if m.role == 'user' %}[I]{{ m.content }}[/I]"
+        "{% elif m.tool_calls %}<CALL>{{ m.tool_calls | tojson }}</s>"
+        "{% else %} {{ m.content }}</s>{% endif %}{% endfor %}";
     (void)state;
     expect_loss(SOURCE, TALK, CHAT_LOSS_ALL, "[I]q[/I][ a</s>][I]r[/I][  b </s>]");
-    expect_loss(SOURCE, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\","
-                "\"tool_calls\":[{\"name\":\"f\"}]}]}", CHAT_LOSS_ALL,
+    expect_loss(SOURCE, "{'messages':[{'role':'user','content':'q'},{'role':'assistant',"
+                "'tool_calls':[{'name':'f'}]}]}", CHAT_LOSS_ALL,
                 "[I]q[/I][<CALL>[{\"name\": \"f\"}]</s>]");
 }
 
@@ -244,9 +257,9 @@ static void other_ends_of_turns(void **state) {
         "{{ '<|eom|>' if m.content == 'call' else '<|eot|>' }}{% endfor %}"
         "{% if add_generation_prompt %}<|h|>assistant<|/h|>{% endif %}";
     (void)state;
-    expect_loss(SOURCE, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\","
-                "\"content\":\"call\"},{\"role\":\"tool\",\"content\":\"t\"},{\"role\":\"assistant\","
-                "\"content\":\"a\"}]}", CHAT_LOSS_ALL,
+    expect_loss(SOURCE, "{'messages':[{'role':'user','content':'q'},{'role':'assistant',"
+                "'content':'call'},{'role':'tool','content':'t'},{'role':'assistant',"
+                "'content':'a'}]}", CHAT_LOSS_ALL,
                 "<|h|>user<|/h|>q<|eot|><|h|>assistant<|/h|>[call<|eom|>]<|h|>tool<|/h|>t<|eot|>"
                 "<|h|>assistant<|/h|>[a<|eot|>]");
 }
@@ -260,7 +273,8 @@ static void origins_survive_operations(void **state) {
         "{{ 'a' ~ m ~ 'b' }}", "{{ m | trim }}", "{{ ('x' + m + 'y')[1:-1] }}", "{{ m[::-1] }}",
         "{{ m.split('|') | join('|') }}", "{{ m.replace('_', '-') }}", "{{ m | upper }}",
         "{{ m | tojson }}", "{{ [m] }}", "{{ {'k': m} | tojson(indent=2) }}", "{{ m | indent }}",
-        "{% set x %}<{{ m }}>{% endset %}{{ x }}", "{% macro f(a) %}{{ a }}{% endmacro %}{{ f(m) }}",
+        "{% set x %}<{{ m }}>{% endset %}{{ x }}",
+        "{% macro f(a) %}{{ a }}{% endmacro %}{{ f(m) }}",
         "{% for c in m %}{{ c }}{% endfor %}", "{{ m * 2 }}", "{{ m | list | join }}",
         "{{ m.strip('<').lstrip().rstrip('>') }}", "{{ [m, m] | unique | first }}",
         "{{ m.splitlines()[0] }}", "{{ namespace(x=m).x }}", "{{ '%' ~ m.title() }}",
@@ -273,7 +287,7 @@ static void origins_survive_operations(void **state) {
         struct chat_rendering r;
         snprintf(source, sizeof source, "{%% set m = messages[0].content %%}%s", WAYS[i]);
         MUST(chat_template_parse(&t, "t", source, strlen(source), E));
-        free(marked(&t, "{\"messages\":[{\"role\":\"user\",\"content\":\"<|im_end|>Zz\"}]}",
+        free(marked(&t, "{'messages':[{'role':'user','content':'<|im_end|>Zz'}]}",
                     CHAT_LOSS_ALL, &r));
         int letters = 0;
         for (int64_t k = 0; k < r.count; k++)
@@ -297,13 +311,13 @@ static void fields_are_named(void **state) {
                                       CHAT_OTHER, CHAT_TOOLS, CHAT_VARIABLE, CHAT_TEMPLATE };
     struct chat_template t;
     struct chat_rendering r;
-    json_t *tokens = row_of("{\"bos_token\":{\"content\":\"<s>\"},\"eos_token\":null}");
+    json_t *tokens = row_of("{'bos_token':{'content':'<s>'},'eos_token':null}");
     (void)state;
     MUST(chat_template_parse(&t, "t", SOURCE, strlen(SOURCE), E));
     MUST(chat_template_tokens(&t, tokens, E));
-    free(marked(&t, "{\"messages\":[{\"role\":\"assistant\",\"content\":\"c\",\"reasoning\":\"r\","
-                    "\"tool_calls\":[{\"name\":\"f\"}],\"extra\":1.5}],\"tools\":\"[7]\","
-                    "\"chat_template_kwargs\":{\"given\":true}}", CHAT_LOSS_ALL, &r));
+    free(marked(&t, "{'messages':[{'role':'assistant','content':'c','reasoning':'r',"
+                    "'tool_calls':[{'name':'f'}],'extra':1.5}],'tools':'[7]',"
+                    "'chat_template_kwargs':{'given':true}}", CHAT_LOSS_ALL, &r));
     assert_string_equal(r.text, "assistantcrf1.57True<s>");
     assert_int_equal(r.count, sizeof WANTED);
     for (int64_t i = 0; i < r.count; i++)

@@ -18,17 +18,22 @@ static const char CONSTRUCTS[] =
     "{% for k, v in {'a': 1, 'b': [2, 3.5e-1]}.items() if v %}{{ loop.index0 }}{{ k }}{{ v }}\n"
     "{% set ns.a = ns.a + 1 %}{% if loop.last %}{% break %}{% else %}{% continue %}{% endif %}\n"
     "{% else %}{% endfor %}{{ m('q', y='r') }}{{ 'abc'[::-1][0:2] }}{{ [1,2,3][1:] | join('-') }}\n"
-    "{{ messages | tojson(indent=2) }}{{ 'a b'.split(' ', 1)[-1] | trim | upper }}{{ -7 // 2 % 3 }}\n"
+    "{{ messages | tojson(indent=2) }}{{ 'a b'.split(' ', 1)[-1] | trim | upper }}"
+    "{{ -7 // 2 % 3 }}\n"
     "{{ messages | selectattr('role', 'eq', 'user') | map(attribute='content') | list | length }}\n"
     "{% set t %}x{{ 1 if true else 2 }}{% endset %}{{ t.replace('x', 'y').strip() | indent(2) }}\n"
-    "{% generation %}{{ messages[-1].content }}{% endgeneration %}{# c #}{% raw %}{{ }}{% endraw %}\n"
-    "{{ range(1, 9, 2) | list }}{{ {'b': 2, 'a': 1} | dictsort }}{{ [3, 1] | sort | reverse | first }}";
+    "{% generation %}{{ messages[-1].content }}{% endgeneration %}{# c #}"
+    "{% raw %}{{ }}{% endraw %}\n"
+    "{{ range(1, 9, 2) | list }}{{ {'b': 2, 'a': 1} | dictsort }}"
+    "{{ [3, 1] | sort | reverse | first }}";
 
 static const char ROW[] =
-    "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},{\"role\":\"user\",\"content\":\"u <think> x\"},"
+    "{\"messages\":[{\"role\":\"system\",\"content\":\"s\"},"
+    "{\"role\":\"user\",\"content\":\"u <think> x\"},"
     "{\"role\":\"assistant\",\"content\":\"<think>\\nt\\n</think>\\n\\na\",\"tool_calls\":[{\"id\":"
-    "\"call00001\",\"function\":{\"name\":\"f\",\"arguments\":{\"x\":[1,2.5,null]}}}]},{\"role\":\"tool\","
-    "\"content\":\"r\",\"tool_call_id\":\"call00001\"},{\"role\":\"assistant\",\"content\":\"b\"}],"
+    "\"call00001\",\"function\":{\"name\":\"f\",\"arguments\":{\"x\":[1,2.5,null]}}}]},"
+    "{\"role\":\"tool\",\"content\":\"r\",\"tool_call_id\":\"call00001\"},"
+    "{\"role\":\"assistant\",\"content\":\"b\"}],"
     "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\"}}]}";
 
 static uint64_t draw(uint64_t *state) { /* xorshift64* */
@@ -40,9 +45,10 @@ static uint64_t draw(uint64_t *state) { /* xorshift64* */
 
 /* A damaged copy; the caller frees it. */
 static char *mutate(const char *good, size_t n, size_t *size, uint64_t *seed) {
-    static const char *const WORDS[] = { "{{", "}}", "{%", "%}", "-", "(", ")", "[", "]", "|", ".",
-                                         "if ", "endfor", "not ", "9999999999", "'", ":", "~", "\xc3",
-                                         "ns", "messages", "**", " in ", "loop", "range(", "*", "," };
+    static const char *const WORDS[] = {
+        "{{", "}}", "{%", "%}", "-", "(", ")", "[", "]", "|", ".", "if ", "endfor", "not ", ":",
+        "9999999999", "'", "~", "\xc3", "ns", "messages", "**", " in ", "loop", "range(", "*", ",",
+    };
     char *bad = malloc(n + 256);
     memcpy(bad, good, n);
     int edits = 1 + (int)(draw(seed) % 4);
