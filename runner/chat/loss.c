@@ -48,7 +48,11 @@ static enum status find_end(const struct chat_template *t, const struct conversa
     for (int64_t i = 0; i < r.count; i++)
         if (r.fragments[i].origin.message == 1 && r.fragments[i].origin.field == CHAT_CONTENT)
             from = r.fragments[i].end;
-    *out = copy_text(r.text + from, r.n - from - str_space_behind(r.text + from, r.n - from));
+    int64_t end = from, newline;
+    for (int64_t n; (n = str_space(r.text + end, r.n - end)) > 0;) end += n;
+    newline = str_find(r.text, r.n, end, "\n", 1); /* some write eos_token in a line of its own */
+    end = newline < 0 ? r.n : newline;
+    *out = copy_text(r.text + from, end - from - str_space_behind(r.text + from, end - from));
     chat_rendering_free(&r);
     return *out ? OK : FAIL(e, ERR_MEMORY, "the end-of-turn token of a template");
 }

@@ -11,7 +11,7 @@
 /* What the template writes around an assistant turn, learned from two short conversations. */
 struct chat_markers {
     char *prompt; /* what add_generation_prompt adds: "<|im_start|>assistant\n"; may be "" */
-    char *end;    /* behind an assistant's content, without white space: "<|im_end|>"; may be "" */
+    char *end;    /* behind an assistant's content, up to the newline: "<|im_end|>"; may be "" */
 };
 
 /* Both are owned by the caller: chat_markers_free. A template that rejects the short conversations

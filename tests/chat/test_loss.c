@@ -264,6 +264,17 @@ static void other_ends_of_turns(void **state) {
                 "<|h|>assistant<|/h|>[a<|eot|>]");
 }
 
+/* eos_token at the end of the conversation is behind the newline that carries no loss. */
+static void the_end_of_a_conversation(void **state) {
+    static const char SOURCE[] =
+        "{% for m in messages %}{{ '<|' + m.role + '|>\n' + m.content + '<|end|>\n' }}{% endfor %}"
+        "{{ '<|assistant|>\n' if add_generation_prompt else '</s>' }}";
+    (void)state;
+    expect_loss(SOURCE, TALK, CHAT_LOSS_ALL,
+                "<|user|>\nq<|end|>\n<|assistant|>\n[a<|end|>]\n<|user|>\nr<|end|>\n"
+                "<|assistant|>\n[ b <|end|>]\n</s>");
+}
+
 /* ---- origins --------------------------------------------------------------------------------- */
 
 /* Every byte of the user's text keeps its origin through the operations of templates, so it can
@@ -339,6 +350,7 @@ int main(void) {
         cmocka_unit_test(generation_blocks_decide),
         cmocka_unit_test(a_template_without_a_prompt),
         cmocka_unit_test(other_ends_of_turns),
+        cmocka_unit_test(the_end_of_a_conversation),
         cmocka_unit_test(origins_survive_operations),
         cmocka_unit_test(fields_are_named),
     };
