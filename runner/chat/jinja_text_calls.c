@@ -399,17 +399,33 @@ static bool may_have_case(uint32_t c) {
     return false;
 }
 
-/* Changes the case of one character of `n` bytes in place; false: not known here. ASCII, the
- * letters of Latin-1, and characters without case are known. */
+/* The other case of a letter of Latin-1, Greek or Cyrillic (two bytes in UTF-8); c itself if it has
+ * none, 0 if it is not known here. Python's lower() of a capital sigma depends on its neighbours. */
+static uint32_t other_case(uint32_t c, bool up) {
+    static const struct { uint32_t first, last, to; } CAPITALS[] = {
+        { 0x00c0, 0x00d6, 0x20 }, { 0x00d8, 0x00de, 0x20 }, { 0x0391, 0x03a1, 0x20 },
+        { 0x03a4, 0x03a9, 0x20 }, { 0x0400, 0x040f, 0x50 }, { 0x0410, 0x042f, 0x20 },
+    };
+    for (size_t i = 0; i < sizeof CAPITALS / sizeof *CAPITALS; i++) {
+        uint32_t to = CAPITALS[i].to;
+        if (c >= CAPITALS[i].first && c <= CAPITALS[i].last) return up ? c : c + to;
+        if (c >= CAPITALS[i].first + to && c <= CAPITALS[i].last + to) return up ? c - to : c;
+    }
+    if (c == 0x03c2 || c == 0x03c3) return up ? 0x03a3 : c;
+    if (c == 0xb5 || c == 0xdf || c == 0xff) return up ? 0 : c; /* capitals beyond these blocks */
+    return c < 0x100 || !may_have_case(c) ? c : 0;
+}
+
+/* Changes the case of one character of n bytes in place; false: not known here. */
 static bool change_case(char *at, int64_t n, bool up) {
     int64_t length;
-    uint32_t c = str_code(at, n, &length);
+    uint32_t c = str_code(at, n, &length), other = c < 0x80 ? c : other_case(c, up);
     if (is_letter(*at)) *at = (char)(up ? *at & ~32 : *at | 32);
-    if (c < 0x80) return true;
-    if (c == 0xb5 || c == 0xdf || c == 0xff) return !up; /* capitals beyond Latin-1 */
-    if (c >= 0xc0 && c < 0xff && c != 0xd7 && c != 0xf7)
-        at[1] = (char)(up ? at[1] & ~32 : at[1] | 32); /* U+00C0 to U+00FE are C3 80 to C3 BE */
-    return c < 0x100 || !may_have_case(c);
+    if (other != c && other) {
+        at[0] = (char)(0xc0 | other >> 6);
+        at[1] = (char)(0x80 | (other & 0x3f));
+    }
+    return other != 0 || c == 0;
 }
 
 /* Each piece is copied, so that origins stay. */
