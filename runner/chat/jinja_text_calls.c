@@ -400,7 +400,7 @@ static bool may_have_case(uint32_t c) {
 }
 
 /* The other case of a letter of Latin-1, Greek or Cyrillic (two bytes in UTF-8); c itself if it has
- * none, 0 if it is not known here. Python's lower() of a capital sigma depends on its neighbours. */
+ * none, 0 if it is not known here. Python's lower() of a capital sigma looks at its neighbours. */
 static uint32_t other_case(uint32_t c, bool up) {
     static const struct { uint32_t first, last, to; } CAPITALS[] = {
         { 0x00c0, 0x00d6, 0x20 }, { 0x00d8, 0x00de, 0x20 }, { 0x0391, 0x03a1, 0x20 },

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """Compares `fp8lab data sample` with the package transformers, on generated conversations.
 
-    compare_packages.py FP8LAB TEMPLATES [NAME...] [--count N] [--seed S] [--verbose]
+    compare_packages.py FP8LAB TEMPLATES [NAME...] [--count N] [--seed S] [--verbose] [--loss]
 
 TEMPLATES is a folder of *.jinja files, for example trl/chat_templates of the package trl. Both
 programs render the same conversations, with and without a generation prompt. The texts must be
 equal, and both must reject the same conversations. What fp8lab alone rejects as "not supported" is
 counted by itself. One line a template; the exit code is 1 if anything differs. Needs transformers
 and jinja2; run by hand.
+
+--loss compares the loss of NAME.jinja with the {% generation %} spans of NAME_training.jinja, where
+both render the same text. White space at the end of a span is not counted. Some of trl's templates
+mark a turn's header or the newline behind it, so differences are conventions until looked at.
 """
 
 import argparse
@@ -47,8 +51,8 @@ def theirs(template, row, prompt):
     return text[0]
 
 
-def ours(fp8lab, template, config, rows, prompt):
-    """The text or the error of each row."""
+def sample(fp8lab, template, config, rows, prompt):
+    """What `fp8lab data sample --json` prints for the rows."""
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8") as file:
         for row in rows:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -58,18 +62,21 @@ def ours(fp8lab, template, config, rows, prompt):
                    "--tokenizer-config", config, file.name]
         if prompt:
             command.append("--generation-prompt")
-        done = subprocess.run(command, capture_output=True, timeout=600, check=False)
-        if done.returncode:
-            return [done.stderr.decode()] * len(rows), [True] * len(rows)
-        result = json.loads(done.stdout)
-        texts, failed = [None] * len(rows), [True] * len(rows)
-        for shown in result["conversations"]:
-            texts[shown["line"] - 1] = shown["text"]
-            failed[shown["line"] - 1] = False
-        for error in result["skipped"]:
-            line = int(error.removeprefix(file.name + ":").split(":")[0])
-            texts[line - 1] = error
-        return texts, failed
+        done = subprocess.run(command, capture_output=True, timeout=600, check=True)
+        return json.loads(done.stdout)
+
+
+def ours(fp8lab, template, config, rows, prompt):
+    """The text or the error of each row."""
+    texts, failed = [None] * len(rows), [True] * len(rows)
+    result = sample(fp8lab, template, config, rows, prompt)
+    for shown in result["conversations"]:
+        texts[shown["line"] - 1] = shown["text"]
+        failed[shown["line"] - 1] = False
+    for error in result["skipped"]:
+        line = int(error.split(".jsonl:")[1].split(":")[0])
+        texts[line - 1] = error
+    return texts, failed
 
 
 def compare(fp8lab, path, config, rows):
@@ -94,6 +101,43 @@ def compare(fp8lab, path, config, rows):
     return equal, rejected, unsupported, differences
 
 
+def joined(ranges):
+    """Ranges without those that are empty, and with neighbours as one."""
+    out = []
+    for begin, end in ranges:
+        if out and out[-1][1] >= begin:
+            out[-1][1] = max(out[-1][1], end)
+        elif begin < end:
+            out.append([begin, end])
+    return out
+
+
+def compare_loss(fp8lab, path, config, rows):
+    """The numbers of conversations with equal loss, with different loss, and of those different."""
+    training = path.with_name(path.stem + "_training.jinja").read_text(encoding="utf-8")
+    same, differences = 0, []
+    for shown in sample(fp8lab, path, config, rows, False)["conversations"]:
+        row = rows[shown["line"] - 1]
+        messages = [{k: v for k, v in m.items() if v is not None} for m in row["messages"]]
+        try:
+            text, spans = chat_template_utils.render_jinja_template(
+                [messages], tools=row.get("tools"), chat_template=training,
+                return_assistant_tokens_mask=True, **TOKENS)
+        except Exception:  # whatever the template raises
+            continue
+        text, spans = text[0], spans[0]
+        if text != shown["text"]:
+            continue
+        data = text.encode()
+        mine = joined([len(data[:at].decode()) for at in pair] for pair in shown["loss"])
+        wanted = joined((begin, begin + len(text[begin:end].rstrip("\n"))) for begin, end in spans)
+        if mine == wanted:
+            same += 1
+        else:
+            differences.append((text, [text[a:b] for a, b in mine], [text[a:b] for a, b in wanted]))
+    return same, differences
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("fp8lab")
@@ -102,6 +146,7 @@ def main():
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--verbose", action="store_true", help="print the first difference")
+    parser.add_argument("--loss", action="store_true", help="compare the loss instead of the text")
     given = parser.parse_intermixed_args()
     print(f"transformers {transformers.__version__}, jinja2 {jinja2.__version__}; "
           f"{given.count} conversations, each with and without a generation prompt")
@@ -112,6 +157,13 @@ def main():
         config.flush()
         for path in sorted(given.templates.glob("*.jinja")):
             if given.names and path.stem not in given.names:
+                continue
+            if given.loss:
+                if path.with_name(path.stem + "_training.jinja").exists():
+                    same, found = compare_loss(given.fp8lab, path, config.name, rows)
+                    print(f"{path.stem:32} {same:5} same loss {len(found):5} different", flush=True)
+                    if found and given.verbose:
+                        print(*map(repr, found[0]), sep="\n")
                 continue
             equal, rejected, unsupported, found = compare(given.fp8lab, path, config.name, rows)
             different += len(found)
