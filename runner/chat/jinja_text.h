@@ -14,7 +14,7 @@ enum chat_field {
     CHAT_CONTENT,    /* messages[i].content */
     CHAT_REASONING,  /* messages[i].reasoning_content, .thinking or .reasoning */
     CHAT_TOOL_CALLS, /* messages[i].tool_calls */
-    CHAT_OTHER,      /* another key of a message: name, tool_call_id */
+    CHAT_OTHER,      /* another key of a message, or a tool call's text that was printed before */
     CHAT_TOOLS,      /* the list of tools */
     CHAT_VARIABLE    /* documents and the user's template arguments */
 };

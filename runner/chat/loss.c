@@ -167,18 +167,47 @@ static enum status behind_prefix(const struct chat_template *t, const struct con
     return OK;
 }
 
+/* The number of bytes that a turn's end has in common with the end of a conversation that stops
+ * behind this message: whole, or up to a '>' that ends a token. */
+static enum status common_end(const struct chat_template *t, const struct conversation *c,
+                              int64_t message, const char *gap, int64_t gap_n, int64_t *n,
+                              struct err *e) {
+    struct chat_rendering r;
+    int64_t from = -1;
+    *n = 0;
+    TRY(render_or_empty(t, c, message + 1, false, &r, e));
+    for (int64_t i = 0; i < r.count; i++) {
+        const struct chat_fragment *f = &r.fragments[i];
+        bool counts = f->end > f->begin || from < 0; /* an empty one only if there is no other */
+        if (counts && f->origin.message == message && is_written(f->origin)) from = f->end;
+    }
+    while (from >= 0 && from + *n < r.n && *n < gap_n && r.text[from + *n] == gap[*n]) ++*n;
+    bool whole = from >= 0 && from + *n == r.n;
+    while (!whole && *n > 0 && gap[*n - 1] != '>') --*n;
+    *n -= str_space_behind(gap, *n);
+    chat_rendering_free(&r);
+    return OK;
+}
+
 /* The place behind the end-of-turn token in text[from, to), the template's text behind a turn. The
- * template may end some turns with another token, as <|eom_id|> or <|end|>. A token <|...|>
- * directly behind the turn counts, unless a turn's header begins with it. */
-static int64_t behind_end(const struct chat_rendering *r, const struct chat_markers *m,
-                          int64_t from, int64_t to) {
-    int64_t n = (int64_t)strlen(m->end);
+ * template may end some turns with another token, as <|eom_id|> or <|end|>: a conversation that
+ * stops there shows it. Otherwise a token <|...|> directly behind the turn counts, unless a turn's
+ * header begins with it. */
+static enum status behind_end(const struct chat_template *t, const struct chat_markers *m,
+                              const struct conversation *c, const struct chat_rendering *r,
+                              int64_t message, int64_t from, int64_t to, int64_t *place,
+                              struct err *e) {
+    int64_t n = (int64_t)strlen(m->end), common = 0;
     int64_t at = n ? str_find(r->text, to, from, m->end, n) : -1;
-    if (at >= 0) return at + n;
-    if (n == 0 || to - from < 4 || memcmp(r->text + from, "<|", 2) != 0) return from;
+    *place = at >= 0 ? at + n : from;
+    if (at >= 0 || n == 0) return OK;
+    TRY(common_end(t, c, message, r->text + from, to - from, &common, e));
+    *place = from + common;
+    if (common || to - from < 4 || memcmp(r->text + from, "<|", 2) != 0) return OK;
     at = str_find(r->text, to, from, "|>", 2);
     bool header = at >= 0 && !strncmp(m->prompt, r->text + from, (size_t)(at + 2 - from));
-    return at < 0 || header ? from : at + 2;
+    if (at >= 0 && !header) *place = at + 2;
+    return OK;
 }
 
 /* Whether the template's text between two written fragments of one message begins the header of
@@ -203,6 +232,7 @@ static enum status turn(const struct chat_template *t, const struct chat_markers
     for (behind = i + 1; behind < r->count; behind++) {
         if (f[behind].origin.message >= 0 && f[behind].origin.message != message) break;
         if (f[behind].origin.message != message || !is_written(f[behind].origin)) continue;
+        if (f[behind].begin == f[behind].end) continue;
         if (other_header(r, m->prompt, f[last].end, f[behind].begin)) break;
         last = behind;
     }
@@ -211,9 +241,8 @@ static enum status turn(const struct chat_template *t, const struct chat_markers
     if (out->begin < 0)
         TRY(behind_prefix(t, c, r, message, f[gap].begin, f[i].begin, &out->begin, e));
     int64_t to = behind < r->count ? f[behind].begin : r->n;
-    out->end = behind_end(r, m, f[last].end, to);
     *next = behind;
-    return OK;
+    return behind_end(t, m, c, r, message, f[last].end, to, &out->end, e);
 }
 
 enum status chat_loss_ranges(const struct chat_template *t, const struct chat_markers *m,

@@ -33,7 +33,7 @@ struct chat_range {
 /* The ranges of a rendering of the whole conversation, in the order of the text; none for a message
  * that is not trained. {% generation %} decides if the template has it. Otherwise a turn is found
  * by the origins of its text and by the markers. *out is owned by the caller (free). The only error
- * is ERR_MEMORY. A template without a generation prompt is rendered again for each turn. */
+ * is ERR_MEMORY. For a turn without one of the markers the conversation up to it is rendered. */
 NODISCARD enum status chat_loss_ranges(const struct chat_template *t, const struct chat_markers *m,
                                        const struct conversation *c,
                                        const struct chat_rendering *r, enum chat_loss which,

@@ -177,6 +177,18 @@ static enum status set_context(struct run *r, const struct chat_template *t,
     return set_messages(r, c, messages, e);
 }
 
+/* Whether a piece of a tool call was printed before: some templates repeat the function's name in
+ * front of the tool's answer, which the assistant does not write. */
+static bool is_repeated(const struct str_builder *b, int64_t i) {
+    enum { LOOK_BACK = 500 };
+    const struct piece *p = &b->pieces[i];
+    if (p->origin.field != CHAT_TOOL_CALLS || p->n == 0) return false;
+    for (int64_t k = i; k-- > 0 && i - k <= LOOK_BACK;)
+        if (b->pieces[k].bytes == p->bytes && b->pieces[k].origin.message == p->origin.message)
+            return true;
+    return false;
+}
+
 /* One text from the pieces, and their origins. */
 static enum status collect(const struct str_builder *b, struct chat_rendering *out,
                            struct err *e) {
@@ -185,7 +197,8 @@ static enum status collect(const struct str_builder *b, struct chat_rendering *o
     TRY(chat_alloc(&out->arena, b->n + 1, &out->text, e));
     TRY(chat_alloc(&out->arena, b->count * (int64_t)sizeof *f, &out->fragments, e));
     for (int64_t i = 0; i < b->count; i++) {
-        const struct piece *p = &b->pieces[i];
+        struct piece *p = &b->pieces[i];
+        if (is_repeated(b, i)) p->origin.field = CHAT_OTHER;
         struct chat_origin last = f ? f->origin : CHAT_FROM_TEMPLATE;
         memcpy(out->text + at, p->bytes, (size_t)p->n);
         bool same = f && last.message == p->origin.message && last.field == p->origin.field &&

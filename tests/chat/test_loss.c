@@ -264,6 +264,24 @@ static void other_ends_of_turns(void **state) {
                 "<|h|>assistant<|/h|>[a<|eot|>]");
 }
 
+/* The template repeats the name of the function before the answer of the tool, and ends a turn with
+ * a call otherwise than a turn with text. */
+static void a_name_before_the_answer_is_not_written(void **state) {
+    static const char SOURCE[] =
+        "{% for m in messages %}{% if m.role == 'tool' %}"
+        "<answer>{{ messages[loop.index0 - 1].tool_calls[0].name }}:{{ m.content }}</answer>"
+        "{% elif m.tool_calls %}<m>call:{{ m.tool_calls[0].name }}"
+        "{a:{{ m.tool_calls[0].a }}}</call>{{ m.content }}{{ '</m>' if loop.last }}"
+        "{% else %}{{ '<m>' if m.role == 'assistant' else '<u>' }}"
+        "{{ m.content }}</m>{% endif %}{% endfor %}{{ '<m>' if add_generation_prompt }}";
+    (void)state;
+    expect_loss(SOURCE,
+                "{'messages':[{'role':'user','content':'q'},{'role':'assistant','content':'',"
+                "'tool_calls':[{'name':'f','a':1}]},{'role':'tool','content':'t'},"
+                "{'role':'assistant','content':'a'}]}", CHAT_LOSS_ALL,
+                "<u>q</m><m>[call:f{a:1}</call>]<answer>f:t</answer><m>[a</m>]");
+}
+
 /* eos_token at the end of the conversation is behind the newline that carries no loss. */
 static void the_end_of_a_conversation(void **state) {
     static const char SOURCE[] =
@@ -350,6 +368,7 @@ int main(void) {
         cmocka_unit_test(generation_blocks_decide),
         cmocka_unit_test(a_template_without_a_prompt),
         cmocka_unit_test(other_ends_of_turns),
+        cmocka_unit_test(a_name_before_the_answer_is_not_written),
         cmocka_unit_test(the_end_of_a_conversation),
         cmocka_unit_test(origins_survive_operations),
         cmocka_unit_test(fields_are_named),
