@@ -129,8 +129,9 @@ static enum status append_array(struct shards *s, bool pointers, const char *par
         for (int64_t i = 0; i < n; i++) {
             const unsigned char *l = s->length + 4 * i;
             put_le(out + 8 * i, (uint64_t)(pointers ? pointer : at + i), 8);
-            pointer += pointers ? (int64_t)(l[0] | l[1] << 8 | l[2] << 16 | (uint32_t)l[3] << 24) *
-                                      s->id_bytes : 0;
+            uint32_t length = l[0] | (uint32_t)l[1] << 8 | (uint32_t)l[2] << 16 |
+                              (uint32_t)l[3] << 24;
+            pointer += pointers ? (int64_t)length * s->id_bytes : 0;
         }
         TRY(write_all(s->fd[IDX], out, (size_t)(8 * n), part, e));
     }
