@@ -213,8 +213,8 @@ const struct verb VERB_DATA = {
             "Files of token ids are read as tokens: Megatron's .bin with its .idx beside it, and\n"
             "llm.c's shards. Their entropy is per token.\n"
             "`data tokenise` makes token shards of text, for data = tokens {...}: plain text is\n"
-            "one document a file, of JSON lines (.jsonl) each line's \"text\" is one. Files may be\n"
-            "packed (.gz, .zst, tar). The shards do not depend on the number of threads.\n"
+            "one document a file, of JSON lines (.jsonl) each line's \"text\" is one. Files may\n"
+            "be packed (.gz, .zst, tar). The shards do not depend on the number of threads.\n"
             "`data sample` renders the conversations of JSON lines with a chat template, and\n"
             "shows which of their text carries loss. They are messages, ShareGPT's conversations,\n"
             "prompt and completion, or Alpaca's instruction and output.\n",

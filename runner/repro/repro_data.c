@@ -165,8 +165,8 @@ static enum status check_named(const json_t *config, struct err *e) {
         if (!stays_below(data.paths[i])) climbs = data.paths[i];
     enum status st = OK;
     if (climbs)
-        st = FAIL(e, ERR_FORMAT, "the bundle's configuration names data that are not a file below a "
-                  "folder: %.200s", climbs);
+        st = FAIL(e, ERR_FORMAT, "the bundle's configuration names data that are not a file below "
+                  "a folder: %.200s", climbs);
     options_free_data(&data);
     return st;
 }
