@@ -91,7 +91,7 @@ expect 2 sample --template two.json -- 'missing argument'
 render 2 --date today talk.jsonl -- "the date 'today'"
 render 2 --loss none talk.jsonl -- '--loss: expected all or last'
 render 2 --variable x talk.jsonl -- '--variable'
-expect 2 --template "$template" talk.jsonl -- '--template is a flag of fp8lab data sample'
+expect 2 --template "$template" talk.jsonl -- '--template is a flag of `fp8lab data sample`'
 
 # Text of a file: control characters, a false line of ours, a mark of ours.
 cat >hostile.jsonl <<'X'

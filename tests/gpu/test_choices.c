@@ -99,15 +99,16 @@ static const char *const DIRECTION[] = { "fprop", "dgrad", "wgrad" };
  * replay there would be two more calls for each of the STEPS. */
 enum { CALLS = 2 * 2, CALLS_FPROP = 2 * 3 };
 
-/* All GEMMs of a layer were computed in that way, with such operands. Fast accumulation is allowed
- * for tensor-wide scales only, and there in fprop only (tiny_recipe_options). */
+/* All GEMMs of a layer were computed in that way, with such operands. Fast accumulation is the
+ * default for row-wise scales, and for tensor-wide scales in fprop only (model/recipe_kinds.h). */
 static void layer_goes(const struct trained *t, int layer, const char *way, bool fp8) {
     for (int s = 0; s < 4; s++)
         for (int i = 0; i < 3; i++) {
             char name[64];
             snprintf(name, sizeof name, "layers.%d.%s.weight", layer, GEMM_SITE_NAMES[s]);
             struct decision d = decision_on(t, name, DIRECTION[i]);
-            bool fast = fp8 && i == GEMM_FPROP && strstr(d.detail, " tensor");
+            bool tensor = strstr(d.detail, " tensor"), row = strstr(d.detail, " row");
+            bool fast = fp8 && (row || (i == GEMM_FPROP && tensor));
             if (strcmp(d.way, way) != 0 || !strstr(d.detail, "bf16") != fp8 ||
                 !strstr(d.detail, ", fast") == fast)
                 fail_msg("%s %s is %s: %s", name, DIRECTION[i], d.way, d.detail);
