@@ -28,13 +28,13 @@ static inline ALWAYS_INLINE void softmax_body(float *s, const struct sight *seen
         for (int c = 0; c < nr; c++) {
             float x = s[j * nr + c] * scale;
             s[j * nr + c] = x;
-            x = (j - row <= c) & (j >= low[c]) ? x : -INFINITY;
+            x = ((j - row <= c) & (j >= low[c])) ? x : -INFINITY;
             max[c] = x > max[c] ? x : max[c];
         }
     for (int j = seen->begin; j < seen->end; j++)
         for (int c = 0; c < nr; c++) {
             float p = exact_expf(s[j * nr + c] - max[c]);
-            p = (j - row <= c) & (j >= low[c]) ? p : 0.0f;
+            p = ((j - row <= c) & (j >= low[c])) ? p : 0.0f;
             s[j * nr + c] = p;
             lane[j & 15][c] = lane[j & 15][c] + p;
         }
