@@ -239,11 +239,11 @@ T ?=
 chosen = $(if $(T),$(strip $(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w),$(t)))),$(t)))),$(1))
 TEST_SRC  := $(call chosen,$(filter-out tests/gpu/% tests/long/%,$(wildcard tests/*/test_*.c)))
 LONG_SRC  := $(call chosen,$(wildcard tests/long/test_*.c))
-LONG_SH   := $(call chosen,$(filter-out %/lib.sh,$(wildcard tests/long/*.sh tests/outside/*.sh)))
+LONG_SH   := $(call chosen,$(wildcard tests/long/*.sh))
 TEST_SH   := $(call chosen,$(filter-out tests/support/% tests/gpu/% tests/long/% tests/outside/% %/lib.sh,\
                                         $(sort $(wildcard tests/*/*.sh))))
-# The comparisons with Python packages of others that CI runs; the others take long or need more.
-CI_OUTSIDE := $(call chosen,$(addprefix tests/outside/,bags.sh checkpoint.sh reproduce.sh))
+# The comparisons with Python packages of others, on little input; tests/long/ has more of them.
+OUTSIDE_SH := $(call chosen,$(filter-out %/lib.sh,$(wildcard tests/outside/*.sh)))
 TEST_BIN  := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
 TEST_HELP := $(call objs,$(wildcard tests/support/*.c))
 ifeq ($(CONFIG),tsan) # its malloc would run before the thread sanitizer is set up
@@ -368,7 +368,7 @@ conversions: $(GEN)/kernels_hash.h $(GEN)/sources.h ## compile the C sources wit
 ci: test-packages conversions
 	+@$(AGAIN) test-venv test-build $(if $(NVCC),$(PLUGIN))
 	+@$(AGAIN) CONFIG=asan test-build
-	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH) $(CI_OUTSIDE)) \
+	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH) $(OUTSIDE_SH)) \
 	    $(patsubst release:%,asan:%,$(call test_names,$(TEST_SRC)))
 
 .PHONY: test-long-build
@@ -377,7 +377,7 @@ test-long-build: $(BUILD)/fp8lab $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)) \
 .PHONY: test-long
 test-long: test-packages ## run what takes minutes and up to 14 GB of memory, and Python packages of others; T=
 	+@$(AGAIN) test-venv test-long-build
-	@JOBS=1 TEST_TIMEOUT=1800 tests/run.sh $(call test_names,$(LONG_SRC) $(LONG_SH))
+	@JOBS=1 TEST_TIMEOUT=1800 tests/run.sh $(call test_names,$(LONG_SRC) $(LONG_SH) $(OUTSIDE_SH))
 
 .PHONY: arrows
 arrows: $(BUILD)/fp8lab ## check the includes between rooms, and that no file keeps mutable state

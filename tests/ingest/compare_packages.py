@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Compares `fp8lab data tokenise` with the packages tokenizers and tiktoken, token by token.
 
-    pip install tokenizers==0.23.3 tiktoken==0.14.0 numpy
-    compare_packages.py [--vocab 1000] [--mb 2] [--strings 20000] [--family NAME]... [--seed 1]
+    make test-venv
+    build/venv/bin/python tests/ingest/compare_packages.py [--vocab 1000] [--mb 2] [--strings 20000] [--family NAME]... [--seed 1]
 
 For each family it trains a small tokenizer, makes text in many scripts, encodes it with both, and
 compares all ids; then as many short random strings, which are documents of their own; then texts

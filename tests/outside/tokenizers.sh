@@ -1,0 +1,11 @@
+#!/bin/bash
+# long: 20
+# `data tokenise` gives the ids of the packages tokenizers and tiktoken, for each family, on text in
+# many scripts and on random strings. tests/long/tokenizers.sh takes more of both.
+set -u
+. tests/outside/lib.sh
+# shellcheck disable=SC2086  # words
+python "$root/tests/ingest/compare_packages.py" ${amount:---mb 0.05 --strings 3000} >out 2>log ||
+    fail "the ids differ"
+[ $failed = 0 ] && tail -1 out
+exit $failed
