@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Compares `fp8lab data tokenise` with the packages tokenizers and tiktoken, token by token.
 
-    make test-venv
-    build/venv/bin/python tests/ingest/compare_packages.py [--vocab 1000] [--mb 2] [--strings 20000] [--family NAME]... [--seed 1]
+    compare_packages.py [--vocab 1000] [--mb 2] [--strings 20000] [--family NAME]... [--seed 1]
+
+`make test-venv` installs the packages in build/venv.
 
 For each family it trains a small tokenizer, makes text in many scripts, encodes it with both, and
 compares all ids; then as many short random strings, which are documents of their own; then texts
