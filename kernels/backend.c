@@ -17,7 +17,7 @@ static const struct { const char *name; size_t at; } SLOTS[] = {
 #define OPERATOR(name, parameters, arguments) SLOT(name),
 #include "kernels/operators.inc"
     SLOT(choices_save), SLOT(choices_load),
-    SLOT(library), SLOT(decision), SLOT(under_way), SLOT(pretend),
+    SLOT(library), SLOT(decision), SLOT(in_progress), SLOT(assume_architecture),
 };
 #undef SLOT
 /* In both structs the function pointers come last, or are all there is. */

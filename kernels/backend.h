@@ -77,7 +77,7 @@ struct backend_ops {
     int64_t size;               /* sizeof(struct backend_ops): checked first */
     const char *kernels_sha256; /* of kernels/'s sources; another plugin is refused */
     const char *name;           /* "cpu", "cuda" */
-    bool rehearses; /* first uses choose, compile and allocate: run one before step 0 */
+    bool warms_up; /* first uses choose, compile and allocate: run one before step 0 */
     struct comm_ops comm;
 
     void (*close)(struct backend *b); /* NULL is fine */
@@ -153,11 +153,11 @@ struct backend_ops {
      * attention_fwd or matmul layers.0.qkv fprop". False if none is running, or if the backend does
      * not know. It reads host memory only, so it returns even while the device hangs. Not queued;
      * from any one thread. The CPU runs operators in the call and always returns false. */
-    bool (*under_way)(struct backend *b, char *out, size_t size);
+    bool (*in_progress)(struct backend *b, char *out, size_t size);
     /* From now on the backend uses only features of a device of `architecture` ("sm_121") and
      * emulates the others. Call it before any choice. ERR_UNSUPPORTED lists the
      * architectures. */
-    enum status (*pretend)(struct backend *b, const char *architecture, struct err *e);
+    enum status (*assume_architecture)(struct backend *b, const char *architecture, struct err *e);
 };
 
 /* The name of the first empty slot of a table ("comm.init", "matmul"); NULL: the table is full. */

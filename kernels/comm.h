@@ -41,15 +41,15 @@ struct comm_note {
     /* Ranks with which an exchange over the links is not complete. 0 after an exchange that
      * succeeded, and for bytes that links do not carry. */
     uint64_t waits_for;
-    bool gave_up;  /* this rank has given up the group and closed its links itself */
-    uint64_t lost; /* ranks whose links were down by then; written before gave_up */
+    bool aborted;  /* this rank has given up the group and closed its links itself */
+    uint64_t lost; /* ranks whose links were down by then; written before aborted */
 };
 
 /* A copy of a note that the backend may be writing. */
 struct comm_state {
     struct comm_at at;
     uint64_t waits_for, lost;
-    bool gave_up;
+    bool aborted;
 };
 
 static inline void comm_note_move(struct comm_note *n, const struct comm_at *at) {
@@ -61,7 +61,7 @@ static inline struct comm_state comm_note_read(const struct comm_note *n) {
     (void)shared_read(&n->turn, n->at, &s.at, sizeof s.at);
     s.at.what[sizeof s.at.what - 1] = '\0';
     s.waits_for = __atomic_load_n(&n->waits_for, __ATOMIC_RELAXED);
-    s.gave_up = __atomic_load_n(&n->gave_up, __ATOMIC_ACQUIRE);
+    s.aborted = __atomic_load_n(&n->aborted, __ATOMIC_ACQUIRE);
     s.lost = __atomic_load_n(&n->lost, __ATOMIC_RELAXED);
     return s;
 }

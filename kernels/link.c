@@ -103,7 +103,7 @@ static void give_up(struct links *l, uint64_t lost) {
         if (i != l->group->rank && poll(&link, 1, 0) == 1) lost |= (uint64_t)1 << i;
     }
     __atomic_store_n(&l->note->lost, lost, __ATOMIC_RELAXED);
-    __atomic_store_n(&l->note->gave_up, true, __ATOMIC_RELEASE);
+    __atomic_store_n(&l->note->aborted, true, __ATOMIC_RELEASE);
     for (int i = 0; i < l->group->world; i++)
         if (i != l->group->rank) (void)shutdown(l->group->link[i], SHUT_RDWR);
 }

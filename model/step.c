@@ -1,5 +1,5 @@
 /* A step: queue forward and backward of every micro-batch and the update; collect its record. Also
- * evaluation, and the rehearsal of both before the first step. */
+ * evaluation, and the warm-up of both before the first step. */
 #include <assert.h>
 
 #include "model/data_ahead.h"
@@ -288,11 +288,11 @@ enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result 
     return OK;
 }
 
-/* ---- rehearsal ---- */
+/* ---- warm-up ---- */
 
 /* Runs each kind of micro-batch once, in the state after an update, as in every step but the
  * first. */
-static enum status rehearse_once(struct trainer *t, struct err *e) {
+static enum status warm_up_once(struct trainer *t, struct err *e) {
     t->exchange.pending = true;
     TRY(trace_weights(t, e));
     TRY(run_micro_batch(t, 0, e));
@@ -307,7 +307,7 @@ static enum status rehearse_once(struct trainer *t, struct err *e) {
     return run_eval_batch(t, e);
 }
 
-enum status trainer_rehearse(struct trainer *t, struct err *e) {
+enum status trainer_warm_up(struct trainer *t, struct err *e) {
     struct backend *b = t->backend;
     const struct backend_ops *ops = b->ops;
     const int32_t stop[2] = { 0, -1 }; /* AdamW writes nothing */
@@ -318,6 +318,6 @@ enum status trainer_rehearse(struct trainer *t, struct err *e) {
     TRY(ops->zero(b, LANE_COMPUTE, &t->transformer.tokens, e));
     TRY(ops->zero(b, LANE_COMPUTE, &t->transformer.targets, e));
     TRY(upload_scalars(t, 1, &lr, e));
-    for (int i = 0; i < 2; i++) TRY(rehearse_once(t, e)); /* plain, then captured */
+    for (int i = 0; i < 2; i++) TRY(warm_up_once(t, e)); /* plain, then captured */
     return ops->sync(b, e);
 }

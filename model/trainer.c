@@ -195,8 +195,8 @@ static enum status start(struct trainer *t, struct err *e) {
     double tokens = (double)t->options.global_batch * (double)t->model.seq_len;
     TRY(b->ops->fill(b, LANE_COMPUTE, &t->transformer.grad_scale, (float)(1 / tokens), e));
     TRY(params_fill(&t->params, b, &t->model, t->options.seed, e));
-    if (t->data && b->ops->rehearses) {
-        TRY(trainer_rehearse(t, e));
+    if (t->data && b->ops->warms_up) {
+        TRY(trainer_warm_up(t, e));
         TRY(slots_reset(&t->slots, b, e));
     }
     const int32_t flag[2] = { -1, -1 };

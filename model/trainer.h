@@ -79,10 +79,10 @@ static inline int32_t flag_norm(const struct trainer *t) {
 }
 
 /* Runs a step and an evaluation on token 0, twice. The caller does this before step 0 if the
- * backend asks for it (backend.h, `rehearses`), so that everything done on first use (algorithm
+ * backend asks for it (backend.h, `warms_up`), so that everything done on first use (algorithm
  * choice, compilation, graph capture, allocation) is done. Changes no parameter. Changes FP8 state
  * and codes; the caller must reset them. Done on return. */
-NODISCARD enum status trainer_rehearse(struct trainer *t, struct err *e);
+NODISCARD enum status trainer_warm_up(struct trainer *t, struct err *e);
 
 /* Gradient norm, clipping, AdamW, new codes. Queued. */
 NODISCARD enum status trainer_update(struct trainer *t, struct err *e);

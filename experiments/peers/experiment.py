@@ -169,7 +169,7 @@ def add_experiment_flags(parser):
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                         help="override a key, as for fp8lab run (may repeat)")
     parser.add_argument("--smoke", action="store_true",
-                        help="shrink sizes and steps, as for fp8lab run: a rehearsal")
+                        help="shrink sizes and steps, as for fp8lab run: a smoke run")
 
 
 def experiment_flags(args):

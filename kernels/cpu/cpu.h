@@ -156,7 +156,7 @@ enum status cpu_choices_save(struct backend *b, char **text, struct err *e);
 enum status cpu_choices_load(struct backend *b, const char *text, struct err *e);
 bool cpu_library(struct backend *b, int64_t i, struct library *out);
 bool cpu_decision(struct backend *b, int64_t i, struct decision *out);
-bool cpu_under_way(struct backend *b, char *out, size_t size);
-enum status cpu_pretend(struct backend *b, const char *architecture, struct err *e);
+bool cpu_in_progress(struct backend *b, char *out, size_t size);
+enum status cpu_assume_architecture(struct backend *b, const char *architecture, struct err *e);
 
 #endif

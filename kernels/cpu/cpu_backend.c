@@ -225,7 +225,7 @@ static const struct backend_ops CPU_OPS = {
 #include "kernels/operators.inc"
     .choices_save = cpu_choices_save,
     .choices_load = cpu_choices_load, .library = cpu_library, .decision = cpu_decision,
-    .under_way = cpu_under_way, .pretend = cpu_pretend,
+    .in_progress = cpu_in_progress, .assume_architecture = cpu_assume_architecture,
 };
 
 /* Allocates scratch memory at open, so that a step allocates nothing. */

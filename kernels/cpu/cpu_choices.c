@@ -22,9 +22,9 @@ bool cpu_library(struct backend *b, int64_t i, struct library *out) { return fal
 
 bool cpu_decision(struct backend *b, int64_t i, struct decision *out) { return false; }
 
-bool cpu_under_way(struct backend *b, char *out, size_t size) { return false; }
+bool cpu_in_progress(struct backend *b, char *out, size_t size) { return false; }
 
-enum status cpu_pretend(struct backend *b, const char *architecture, struct err *e) {
+enum status cpu_assume_architecture(struct backend *b, const char *architecture, struct err *e) {
     return FAIL(e, ERR_UNSUPPORTED, "caps %s: the cpu backend cannot take a GPU's features",
                 architecture);
 }

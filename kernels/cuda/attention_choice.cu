@@ -122,7 +122,7 @@ static bool queue_candidate(void *context, int i, cudaStream_t stream) {
     return cudnn_plan_run(c->b, c->plan, &c->f, c->workspace, stream, &e) == OK;
 }
 
-/* us [CANDIDATES] <- times with noise instead of qkv: in a rehearsal all rows are equal. Overwrites
+/* us [CANDIDATES] <- times with noise instead of qkv: in a warm-up all rows are equal. Overwrites
  * the call's outputs, but not its amax. The noise needs less memory than the trial of the GEMM that
  * made qkv. *timed is false without that memory. */
 static enum status time_both(struct cuda_backend *b, const struct forward *f,

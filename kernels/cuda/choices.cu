@@ -68,11 +68,11 @@ enum status cuda_choices_load(struct backend *b, const char *text, struct err *e
 }
 
 /* Selects a column of the table in README.md. Below 89 there is no FP8 at all. */
-enum status cuda_pretend(struct backend *b, const char *architecture, struct err *e) {
+enum status cuda_assume_architecture(struct backend *b, const char *architecture, struct err *e) {
     struct cuda_backend *cb = cuda_of(b);
     int cc;
     if (!nothing_chosen(cb))
-        return FAIL(e, ERR_STATE, "pretend: algorithms have been chosen already");
+        return FAIL(e, ERR_STATE, "another architecture: algorithms have been chosen already");
     TRY(device_capability(architecture, &cc, e));
     cb->caps = cc;
     return OK;

@@ -27,7 +27,7 @@ static void fill_table(struct backend_ops *t) {
     t->size = sizeof *t;
     t->kernels_sha256 = FP8LAB_KERNELS_SHA256;
     t->name = "cuda";
-    t->rehearses = true;
+    t->warms_up = true;
     cuda_fill_comm(&t->comm);
     t->close = cuda_close;
     t->info = cuda_info;
@@ -42,8 +42,8 @@ static void fill_table(struct backend_ops *t) {
     t->choices_load = cuda_choices_load;
     t->library = cuda_library;
     t->decision = cuda_decision;
-    t->under_way = cuda_under_way;
-    t->pretend = cuda_pretend;
+    t->in_progress = cuda_in_progress;
+    t->assume_architecture = cuda_assume_architecture;
     cuda_progress_wrap(t); /* the operators, and other slots that may see a fault */
 }
 

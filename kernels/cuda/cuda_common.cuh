@@ -69,7 +69,7 @@ struct cuda_backend {
     struct backend_ops ops; /* what base.ops points to */
     int device, cc, sm_count; /* cc: 90 for 9.0 */
     int64_t memory_bytes;     /* total of the device */
-    int caps;         /* capability whose features are used: cc, or that of pretend() */
+    int caps;         /* capability whose features are used: cc, or of assume_architecture() */
     int shared_bytes; /* opt-in shared memory of one block */
     cudaStream_t lane[LANE_COUNT];
     struct event_slot event[EVENT_COUNT];

@@ -19,7 +19,7 @@ enum {
 };
 
 /* The operators of one graph, or the latest outside graphs, in queueing order. The queueing thread
- * writes; another thread may read (cuda_under_way). A name is written before it is counted, and
+ * writes; another thread may read (cuda_in_progress). A name is written before it is counted, and
  * stays for MARKS_MAX * GROUP more operators. */
 struct section {
     char (*name)[NAME_BYTES]; /* [MARKS_MAX * GROUP] */
@@ -170,7 +170,7 @@ static bool name_running(const struct cuda_progress *p, bool rest, char *out, si
     return false;
 }
 
-bool cuda_under_way(struct backend *b, char *out, size_t size) {
+bool cuda_in_progress(struct backend *b, char *out, size_t size) {
     const struct cuda_progress *p = cuda_of(b)->progress;
     return p && name_running(p, false, out, size);
 }

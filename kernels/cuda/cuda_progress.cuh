@@ -13,8 +13,8 @@ void cuda_progress_close(struct cuda_backend *b);
  * an error names the running operators. */
 void cuda_progress_wrap(struct backend_ops *t);
 
-/* under_way of the table. */
-bool cuda_under_way(struct backend *b, char *out, size_t size);
+/* in_progress of the table. */
+bool cuda_in_progress(struct backend *b, char *out, size_t size);
 
 /* Around a capture of `key`: begin after the lanes have joined it, end before they leave it. */
 NODISCARD enum status cuda_progress_begin(struct cuda_backend *b, enum graph_key key,

@@ -22,7 +22,7 @@ enum status device_capability(const char *architecture, int *cc, struct err *e) 
 
 /* A CUDA context with the machine code of this program, cuBLASLt and cuDNN, streams, graphs, and
  * the rounding of allocations. Measured: NVIDIA H200, driver 580.159, CUDA 13.0, cuBLASLt 13.1,
- * cuDNN 9.19: 532 MiB once open, 28 to 36 MiB more after the rehearsal of 8 to 32 layers. */
+ * cuDNN 9.19: 532 MiB once open, 28 to 36 MiB more after the warm-up of 8 to 32 layers. */
 static const int64_t CONTEXT_BYTES = (int64_t)564 << 20;
 
 /* A communicator of NCCL 2.28.9: buffers, machine code, and buffers for each peer. Measured per

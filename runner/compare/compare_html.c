@@ -207,7 +207,7 @@ static void put_identity(FILE *out, const json_t *row) {
     html_escape(out, json_text(row, "id", "?"));
     fputs("</code><small>", out);
     html_escape(out, json_text(row, "status", "?"));
-    if (json_is_true(json_object_get(row, "smoke"))) fputs(" (smoke: a rehearsal)", out);
+    if (json_is_true(json_object_get(row, "smoke"))) fputs(" (smoke run)", out);
     if (json_is_true(json_object_get(row, "verified"))) fprintf(out, ", bundle %.12s", identity);
     else fputs(", " RUN_NOT_VERIFIED, out);
     fputs("</small></td>", out);

@@ -21,7 +21,7 @@ static void put_runs(FILE *out, const json_t *runs) {
     json_array_foreach(runs, i, row) {
         fprintf(out, "%-3s %s  %s%s%s\n", compare_letter((int64_t)i, name),
                 json_text(row, "id", "?"), json_text(row, "status", "?"),
-                json_is_true(json_object_get(row, "smoke")) ? "  (smoke: a rehearsal)" : "",
+                json_is_true(json_object_get(row, "smoke")) ? "  (smoke run)" : "",
                 json_is_true(json_object_get(row, "verified")) ? "" : "  (" RUN_NOT_VERIFIED ")");
     }
 }

@@ -116,7 +116,7 @@ static enum status find_step(struct family *f, struct err *e) {
     for (int64_t i = 0; i < f->runs; i++)
         smoke = smoke || json_is_true(json_object_get(f->c->run[f->run[i]].run, "smoke"));
     if (group_diverged(f->c, f->g, f->baseline, f->why)) return OK;
-    if (smoke) snprintf(f->why, WHY_CAP, "a rehearsal, whose sizes and steps are shrunk");
+    if (smoke) snprintf(f->why, WHY_CAP, "a smoke run, whose sizes and steps are shrunk");
     else if (f->step < 0) say_no_step(f);
     else check_evaluations(f);
     return OK;

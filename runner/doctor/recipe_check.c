@@ -129,7 +129,7 @@ void recipe_check_run(enum recipe_kind kind, const char *backend, int64_t device
     struct err e;
     *out = (struct recipe_check){ .kind = kind };
     enum status st = backend_open(backend, 0, device, &h, &e);
-    if (st == OK && caps) st = h.backend->ops->pretend(h.backend, caps, &e);
+    if (st == OK && caps) st = h.backend->ops->assume_architecture(h.backend, caps, &e);
     if (st == OK) st = check_gemm(h.backend, out, &e);
     if (st == OK) st = check_training(h.backend, out, &e);
     if (st == OK) count_ways(h.backend, out);

@@ -103,7 +103,7 @@ json_t *rank_state_pack(const struct rank_state *s) {
                      (json_int_t)s->step, "device_in", json_from_text(s->device_in), "count",
                      (json_int_t)s->comm.at.count, "what", json_from_text(s->comm.at.what),
                      "waits_for", (json_int_t)s->comm.waits_for, "lost", (json_int_t)s->comm.lost,
-                     "gave_up", s->comm.gave_up);
+                     "aborted", s->comm.aborted);
 }
 
 struct rank_state rank_state_unpack(const json_t *message) {
@@ -114,7 +114,7 @@ struct rank_state rank_state_unpack(const json_t *message) {
         .comm = { .at = { .count = json_int(message, "count") },
                   .waits_for = (uint64_t)json_int(message, "waits_for"),
                   .lost = (uint64_t)json_int(message, "lost"),
-                  .gave_up = json_is_true(json_object_get(message, "gave_up")) },
+                  .aborted = json_is_true(json_object_get(message, "aborted")) },
     };
     snprintf(s.comm.at.what, sizeof s.comm.at.what, "%s", json_text(message, "what", ""));
     snprintf(s.device_in, sizeof s.device_in, "%s", json_text(message, "device_in", ""));

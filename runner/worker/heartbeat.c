@@ -28,7 +28,7 @@ static struct timespec after_ms(int64_t ms) {
 static void note_device(struct heartbeat *p) {
     struct backend *b = p->watched;
     char in[BOARD_DEVICE_CAP] = "";
-    if (b && !b->ops->under_way(b, in, sizeof in)) *in = '\0';
+    if (b && !b->ops->in_progress(b, in, sizeof in)) *in = '\0';
     board_device(p->board, in);
 }
 

@@ -108,7 +108,7 @@ static enum status open_device(struct worker *w, struct err *e) {
     struct backend *b = w->device.backend;
     TRY(b->ops->comm.init(b, o->world > 1 ? &w->group : NULL, e));
     heartbeat_watch(w->heartbeat, b);
-    if (o->caps) TRY(b->ops->pretend(b, o->caps, e));
+    if (o->caps) TRY(b->ops->assume_architecture(b, o->caps, e));
     TRY(load_choices(w, e));
     return is_rank0(w) ? report_decisions(w, e) : OK;
 }

@@ -227,7 +227,7 @@ static void a_rehearsal_gets_no_verdict(void **state) {
     two_sides(runs);
     for (int i = 0; i < 6; i++) runs[i].smoke = true;
     compare(&s, runs, 6);
-    verdict_is(&s, NULL, "a rehearsal");
+    verdict_is(&s, NULL, "a smoke run");
     finish(&s);
 }
 

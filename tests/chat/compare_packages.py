@@ -7,7 +7,8 @@ TEMPLATES is a folder of *.jinja files, for example trl/chat_templates of the pa
 (`pip download --no-deps trl==1.16.0` and unzip). Both programs render the same conversations, with
 and without a generation prompt. The texts must be equal, and both must reject the same
 conversations. What fp8lab alone rejects as "not supported" is counted by itself. One line a
-template; the exit code is 1 if anything differs. `make test-venv` installs the packages in build/venv.
+template; the exit code is 1 if anything differs. `make test-venv` installs the packages in
+build/venv.
 
 --loss compares the loss of NAME.jinja with the {% generation %} spans of NAME_training.jinja, where
 both render the same text. White space at the end of a span is not counted. Some of trl's templates

@@ -22,7 +22,8 @@ expect() {
     [ "$code" = any ] || [ "$got" = "$code" ] ||
         fail "exit code $got, not $code: doctor ${arguments[*]}"
     for word in "$@"; do
-        grep -qF -- "$word" "$TEST_TMP/out" || fail "doctor ${arguments[*]}: nobody says: $word"
+        grep -qF -- "$word" "$TEST_TMP/out" ||
+            fail "doctor ${arguments[*]}: missing in the output: $word"
     done
 }
 # facts FILE KEY=JSON...: a fact file with other values.

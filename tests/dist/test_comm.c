@@ -92,11 +92,11 @@ static int is_aborted(struct rank_test *t) {
 static int is_cut_off(struct rank_test *t) {
     const struct comm_note *note = t->group.note;
     bool cut = t->group.rank == 1;
-    RANK_CHECK(!note->gave_up && !note->lost);
+    RANK_CHECK(!note->aborted && !note->lost);
     if (cut)
         for (int i = 0; i < 3; i += 2) (void)shutdown(t->group.link[i], SHUT_RDWR);
     int code = one_sum(t, "rank ");
-    RANK_CHECK(note->gave_up);
+    RANK_CHECK(note->aborted);
     RANK_CHECK(cut ? note->lost == 5 : (note->lost & 2) != 0);
     return code;
 }

@@ -151,7 +151,7 @@ static void open_as(struct bench *t, const char *way, char *table) {
     need(t, backend_open("cuda", 0, 0, &t->handle, &t->e));
     t->b = t->handle.backend;
     t->ops = t->b->ops;
-    if (!strcmp(way, "mma")) need(t, t->ops->pretend(t->b, "sm_121", &t->e));
+    if (!strcmp(way, "mma")) need(t, t->ops->assume_architecture(t->b, "sm_121", &t->e));
     if (!strcmp(way, "wgmma") && table) need(t, t->ops->choices_load(t->b, table, &t->e));
 }
 

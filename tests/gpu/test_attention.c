@@ -267,7 +267,8 @@ static void as_chosen(void **state) {
 /* The kernels for any device, even where others would be chosen. */
 static void on_mma(void **state) {
     p = pair_open();
-    if (p->ops[GPU]->pretend(p->b[GPU], "sm_121", &p->e) != OK) fail_msg("%s", p->e.text);
+    if (p->ops[GPU]->assume_architecture(p->b[GPU], "sm_121", &p->e) != OK)
+        fail_msg("%s", p->e.text);
     for (size_t i = 0; i < CASES_COUNT; i++)
         if (is_wanted(i)) assert_true(one_case(i, "mma", "mma"));
 }
@@ -361,7 +362,8 @@ static uint16_t *long_gradients(const struct long_case *c, const char *caps, con
     uint16_t *host = test_malloc((size_t)bytes);
     struct decision d;
     p = pair_open();
-    if (caps && p->ops[GPU]->pretend(p->b[GPU], caps, &p->e) != OK) fail_msg("%s", p->e.text);
+    if (caps && p->ops[GPU]->assume_architecture(p->b[GPU], caps, &p->e) != OK)
+        fail_msg("%s", p->e.text);
     if (*chosen && p->ops[GPU]->choices_load(p->b[GPU], *chosen, &p->e) != OK)
         fail_msg("%s", p->e.text);
     struct twin qkv = pair_tensor(p, DTYPE_BF16, 1, t, h + 2, dim);
@@ -423,7 +425,8 @@ static void whole_window(const char *caps, int64_t dim) {
     const struct sight all = { 0, T };
     struct twin got[2][3];
     p = pair_open();
-    if (caps && p->ops[GPU]->pretend(p->b[GPU], caps, &p->e) != OK) fail_msg("%s", p->e.text);
+    if (caps && p->ops[GPU]->assume_architecture(p->b[GPU], caps, &p->e) != OK)
+        fail_msg("%s", p->e.text);
     struct twin qkv = pair_tensor(p, DTYPE_BF16, N, T, ALL, dim);
     struct twin d_o = pair_tensor(p, DTYPE_BF16, N * T, HEADS * dim, 1, 1);
     struct twin delta = pair_tensor(p, DTYPE_F32, N, HEADS, T, 1);

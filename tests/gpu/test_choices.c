@@ -33,13 +33,13 @@ static struct backend *open_gpu(struct trained *t, const char *caps, const char 
     struct err e = { 0 };
     if (backend_open("cuda", 0, 0, &t->handle, &e) != OK) fail_msg("%s", e.text);
     struct backend *b = t->handle.backend;
-    if (caps && b->ops->pretend(b, caps, &e) != OK) fail_msg("%s", e.text);
+    if (caps && b->ops->assume_architecture(b, caps, &e) != OK) fail_msg("%s", e.text);
     if (table && b->ops->choices_load(b, table, &e) != OK) fail_msg("%s", e.text);
     return b;
 }
 
-/* The options of a run beside its recipe: caps to pretend; a table to load; whether every site
- * falls back to BF16 without native FP8; whether the last layer stays in BF16. */
+/* The options of a run beside its recipe: an architecture to assume; a table to load; whether every
+ * site falls back to BF16 without native FP8; whether the last layer stays in BF16. */
 struct how {
     const char *caps, *table;
     bool fall_back, bf16_last;
@@ -313,7 +313,7 @@ static void another_table_is_refused(void **state) {
     static const char NOT_OURS[] = "fp8lab choices 1\ndevice NVIDIA B200\nlibraries none\n";
     assert_int_equal(b->ops->choices_load(b, NOT_OURS, &e), ERR_CONFIG);
     assert_non_null(strstr(e.text, "NVIDIA B200 (none)"));
-    assert_int_equal(b->ops->pretend(b, "sm_70", &e), ERR_UNSUPPORTED);
+    assert_int_equal(b->ops->assume_architecture(b, "sm_70", &e), ERR_UNSUPPORTED);
     assert_int_equal(b->ops->choices_load(b, "", &e), OK);
     backend_close(&other.handle);
     done(&first);

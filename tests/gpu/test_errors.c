@@ -215,13 +215,13 @@ static bool is_idle(struct backend *b) {
     char in[160];
     for (int i = 0; i < 1000; i++) {
         const struct timespec nap = { 0, 1000000 };
-        if (!b->ops->under_way(b, in, sizeof in)) return true;
+        if (!b->ops->in_progress(b, in, sizeof in)) return true;
         (void)nanosleep(&nap, NULL);
     }
     return false;
 }
 
-/* under_way while a second of work is queued, outside graphs and in one; then after it is done. */
+/* in_progress while a second of work is queued, outside graphs and in one; then when it is done. */
 static void running_operators_are_known(void **state) {
     enum { TIMES = 400 };
     struct backend *b = p->b[GPU];
@@ -236,9 +236,9 @@ static void running_operators_are_known(void **state) {
     assert_int_equal(ops->sync(b, &e), OK);
     assert_true(is_idle(b));
     for (int i = 0; i < TIMES; i++) assert_int_equal(ops->fill(b, LANE_COMPUTE, &x, 1, &e), OK);
-    assert_true(ops->under_way(b, in, sizeof in));
+    assert_true(ops->in_progress(b, in, sizeof in));
     assert_non_null(strstr(in, "fill")); /* the group of four also has operators queued before */
-    assert_true(ops->under_way(b, in, 3));
+    assert_true(ops->in_progress(b, in, 3));
     assert_int_equal(strlen(in), 2);
     assert_int_equal(ops->sync(b, &e), OK);
     assert_true(is_idle(b));
@@ -253,12 +253,12 @@ static void running_operators_are_known(void **state) {
             assert_int_equal(ops->graph_end(b, GRAPH_UPDATE, &e), OK);
         }
         /* A graph reports nothing before it has begun. */
-        for (int i = 0; i < 100000 && !ops->under_way(b, in, sizeof in); i++) continue;
+        for (int i = 0; i < 100000 && !ops->in_progress(b, in, sizeof in); i++) continue;
         assert_non_null(strstr(in, "zero"));
         assert_int_equal(ops->sync(b, &e), OK);
         assert_true(is_idle(b));
     }
-    assert_false(p->ops[CPU]->under_way(p->b[CPU], in, sizeof in));
+    assert_false(p->ops[CPU]->in_progress(p->b[CPU], in, sizeof in));
     ops->graph_drop(b);
     ops->memory_destroy(b, memory);
 }

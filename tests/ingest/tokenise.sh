@@ -20,7 +20,7 @@ expect() {
     got=$?
     [ "$got" = "$code" ] || fail "exit code $got, not $code: data ${arguments[*]}"
     for word in "$@"; do
-        grep -qF -- "$word" out || fail "data ${arguments[*]}: nobody says: $word"
+        grep -qF -- "$word" out || fail "data ${arguments[*]}: missing in the output: $word"
     done
 }
 tokenise() { # PREFIX TOKENIZER ARGUMENT...

@@ -34,7 +34,7 @@ static void collect(struct tiny_run *r, struct record *out) {
 }
 
 /* At most `ahead` steps are pending when another is queued. Every second step is traced. */
-static void run(enum recipe_kind kind, int ahead, bool rehearses, struct record *out) {
+static void run(enum recipe_kind kind, int ahead, bool warms_up, struct record *out) {
     struct tiny_run r;
     int64_t slots, traced;
     memset(out, 0, sizeof *out);
@@ -42,7 +42,7 @@ static void run(enum recipe_kind kind, int ahead, bool rehearses, struct record 
     MUST(cpu_backend_open(&r.backend, 0, E));
     struct backend_ops ops = *r.backend->ops;
     const struct backend_ops *real = r.backend->ops;
-    ops.rehearses = rehearses;
+    ops.warms_up = warms_up;
     r.backend->ops = &ops;
     MUST(tiny_run_open(&r, E));
     trainer_read_fp8(r.trainer, out->fresh);
@@ -71,8 +71,8 @@ static void late_records_are_the_same(void **state) {
     free(late);
 }
 
-/* A rehearsal changes no result. */
-static void rehearsal_changes_nothing(void **state) {
+/* A warm-up changes no result. */
+static void warm_up_changes_nothing(void **state) {
     struct record *without = malloc(sizeof *without), *with = malloc(sizeof *with);
     for (int kind = RECIPE_F32; kind < RECIPE_KIND_COUNT; kind++) {
         run((enum recipe_kind)kind, 0, false, without);
@@ -191,7 +191,7 @@ static void the_step_before_a_failure_is_kept(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(late_records_are_the_same),
-        cmocka_unit_test(rehearsal_changes_nothing),
+        cmocka_unit_test(warm_up_changes_nothing),
         cmocka_unit_test(a_bad_step_is_named_late),
         cmocka_unit_test(pending_step_blocks_calls),
         cmocka_unit_test(the_step_before_a_failure_is_kept),

@@ -39,8 +39,8 @@ static void broken_links(void **state) {
     for (size_t i = 0; i < sizeof LINKS / sizeof *LINKS; i++) {
         struct rank_state rank[RANKS] = { { .known = true } };
         for (int r = 0; r < RANKS; r++) {
-            rank[r].comm.gave_up = LINKS[i].lost[r] != NOTHING;
-            rank[r].comm.lost = rank[r].comm.gave_up ? LINKS[i].lost[r] : 0;
+            rank[r].comm.aborted = LINKS[i].lost[r] != NOTHING;
+            rank[r].comm.lost = rank[r].comm.aborted ? LINKS[i].lost[r] : 0;
         }
         int64_t found = blame_links(rank, RANKS);
         if (found != LINKS[i].blamed) fail_msg("%s: %d is blamed", LINKS[i].what, (int)found);
@@ -106,7 +106,7 @@ static void a_state_as_a_message(void **state) {
                                     .silent_ticks = 3, .device_in = "matmul",
                                     .comm = { .at = { .count = 41, .what = "all_gather" },
                                               .waits_for = TWO(0, 63), .lost = ONE(63),
-                                              .gave_up = true } };
+                                              .aborted = true } };
     char words[2][200];
     struct json_t *message = rank_state_pack(&all);
     assert_non_null(message);
@@ -114,7 +114,7 @@ static void a_state_as_a_message(void **state) {
     json_decref(message);
     assert_true(again.known && again.met && again.step == 7 && again.silent_ticks == 3);
     assert_true(again.comm.waits_for == TWO(0, 63) && again.comm.lost == ONE(63));
-    assert_true(again.comm.gave_up && again.comm.at.count == 41);
+    assert_true(again.comm.aborted && again.comm.at.count == 41);
     rank_state_words(&all, words[0], sizeof words[0]);
     rank_state_words(&again, words[1], sizeof words[1]);
     assert_string_equal(words[0], words[1]);

@@ -120,7 +120,7 @@ static void the_cpu_chooses_nothing(void **state) {
     assert_non_null(strstr(e.text, "NVIDIA H200 (cublaslt 130100, cudnn 91900)"));
     assert_int_equal(b->ops->choices_load(b, "no table", &e), ERR_CONFIG);
     assert_false(b->ops->decision(b, 0, &d));
-    assert_int_equal(b->ops->pretend(b, "sm_121", &e), ERR_UNSUPPORTED);
+    assert_int_equal(b->ops->assume_architecture(b, "sm_121", &e), ERR_UNSUPPORTED);
     b->ops->close(b);
 }
 
