@@ -2,11 +2,9 @@
 # data: files of token ids are recognised and counted as tokens, whatever their bytes would say;
 # what is neither text nor tokens is refused with what to do.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+. "$PWD/tests/cli/lib.sh"
+shown=out
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
-export NO_COLOR=1
-failed=0
-cd "$TEST_TMP" || exit 1
 # Megatron's u16 and i32, with 40 ids in 3 sequences and 2 documents; llm.c's shards; other files.
 python3 - <<'PY' || exit 1
 import struct
@@ -33,42 +31,28 @@ open("raw.bin", "wb").write(b"".join(struct.pack("<H", i) for i in ids * 9))
 open("text.bin", "w").write("a text, whatever its name\n")
 open("text.idx", "w").write("an index of something else\n")
 PY
-# expect CODE ARGUMENTS -- WORDS...: exit code and required output, without the entropy of bytes.
-expect() {
-    local code=$1 arguments=() got word
-    shift
-    while [ "$1" != -- ]; do arguments+=("$1") && shift; done
-    shift
-    "$FP8LAB" data "${arguments[@]}" >out 2>&1
-    got=$?
-    [ "$got" = "$code" ] || fail "exit code $got, not $code: data ${arguments[*]}"
-    for word in "$@"; do
-        grep -qF -- "$word" out || fail "data ${arguments[*]}: missing in the output: $word"
-    done
-}
-fail() { echo "FAILED: $1"; sed 's/^/    /' out; failed=1; }
-
+data() { gives "$1" data "${@:2}"; } # CODE ARGUMENTS... -- WORDS...
 # p = 1/4, 1/2, 1/4: 1.5 ln 2 nats.
 for name in u16.bin u16; do
-    expect 0 $name -- 'data = tokens { format = "megatron" }' \
+    data 0 $name -- 'data = tokens { format = "megatron" }' \
         '40 of 2 bytes, 3 sequences, 2 documents' '3 different, the largest 16963' \
         'at least 16964' '1.0397 nats per token'
     grep -q 'per byte' out && fail "$name: entropies of bytes"
 done
-expect 0 i32.bin -- '40 of 4 bytes, 3 sequences, 2 documents' '3 different, the largest 2:'
-expect 0 gpt2.bin -- 'format = "llmc"' '40 of 2 bytes' 'the largest 2:' '1.0397 nats per token'
-expect 0 llama.bin -- '40 of 4 bytes' 'the largest 128002:'
-expect 2 torn.bin -- 'torn.bin: 78 bytes, but torn.idx describes 80 (truncated?)'
-expect 2 far.bin -- 'far.bin' '1073741824'
-expect 2 u16.idx -- "u16.idx is an index of Megatron's; name the .bin beside it"
-expect 2 model.bin -- 'model.bin is a GPT-2 model of llm.c' 'magic 20240520 or 20240801'
-expect 2 model3.bin -- 'model3.bin is a Llama-3 model of llm.c'
-expect 2 eval.bin -- 'eval.bin is an evaluation set of llm.c'
-expect 2 raw.bin -- 'raw.bin is not text: 100.0 % of its bytes are control characters' \
+data 0 i32.bin -- '40 of 4 bytes, 3 sequences, 2 documents' '3 different, the largest 2:'
+data 0 gpt2.bin -- 'format = "llmc"' '40 of 2 bytes' 'the largest 2:' '1.0397 nats per token'
+data 0 llama.bin -- '40 of 4 bytes' 'the largest 128002:'
+data 2 torn.bin -- 'torn.bin: 78 bytes, but torn.idx describes 80 (truncated?)'
+data 2 far.bin -- 'far.bin' '1073741824'
+data 2 u16.idx -- "u16.idx is an index of Megatron's; name the .bin beside it"
+data 2 model.bin -- 'model.bin is a GPT-2 model of llm.c' 'magic 20240520 or 20240801'
+data 2 model3.bin -- 'model3.bin is a Llama-3 model of llm.c'
+data 2 eval.bin -- 'eval.bin is an evaluation set of llm.c'
+data 2 raw.bin -- 'raw.bin is not text: 100.0 % of its bytes are control characters' \
     'need the .idx beside the .bin' '--bytes'
-expect 0 --bytes raw.bin -- '720 (3 different values)' 'bigram'
-expect 0 --bytes u16.bin -- '80 (3 different values)' 'bigram'
-expect 0 text.bin -- 'nats per byte'
+data 0 --bytes raw.bin -- '720 (3 different values)' 'bigram'
+data 0 --bytes u16.bin -- '80 (3 different values)' 'bigram'
+data 0 text.bin -- 'nats per byte'
 "$FP8LAB" data --json u16.bin text.bin >out
 python3 - <<'PY' || fail "data --json"
 import json

@@ -2,31 +2,14 @@
 # data sample: conversations as a chat template renders them, with their loss; every error names the
 # file and the line; text of a file can neither control the terminal nor look like our own lines.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
-root=$PWD
-export NO_COLOR=1
-failed=0
-cd "$TEST_TMP" || exit 1
+. "$PWD/tests/cli/lib.sh"
+shown=out
 template=$root/tests/chat/templates/chatml.jinja
 
-fail() { echo "FAILED: $1"; sed 's/^/    /' out; failed=1; }
-
-# expect CODE ARGUMENTS -- WORDS...: the exit code, and what must be printed.
-expect() {
-    local code=$1 arguments=() got word
-    shift
-    while [ "$1" != -- ]; do arguments+=("$1") && shift; done
-    shift
-    "$FP8LAB" data "${arguments[@]}" >out 2>&1
-    got=$?
-    [ "$got" = "$code" ] || fail "exit code $got, not $code: data ${arguments[*]}"
-    for word in "$@"; do
-        grep -qF -- "$word" out || fail "data ${arguments[*]}: not printed: $word"
-    done
-}
+data() { gives "$1" data "${@:2}"; } # CODE ARGUMENTS... -- WORDS...
 
 # render CODE ARGUMENTS -- WORDS...: the same, with a ChatML template.
-render() { expect "$1" sample --template "$template" "${@:2}"; }
+render() { data "$1" sample --template "$template" "${@:2}"; }
 
 cat >talk.jsonl <<'X'
 {"messages":[{"role":"user","content":"two\nlines"},{"role":"assistant","content":"fine"}]}
@@ -51,29 +34,29 @@ cat >model/tokenizer_config.json <<'X'
 X
 cp model/tokenizer_config.json bare/
 printf 'beside {{ eos_token }}{{ x }}' >model/chat_template.jinja
-expect 0 sample --tokenizer-config bare/tokenizer_config.json talk.jsonl -- '| <s>[two'
-expect 0 sample --template bare/tokenizer_config.json talk.jsonl -- '| <s>[two'
-expect 0 sample --tokenizer-config model/tokenizer_config.json --variable x=7 talk.jsonl -- \
+data 0 sample --tokenizer-config bare/tokenizer_config.json talk.jsonl -- '| <s>[two'
+data 0 sample --template bare/tokenizer_config.json talk.jsonl -- '| <s>[two'
+data 0 sample --tokenizer-config model/tokenizer_config.json --variable x=7 talk.jsonl -- \
     '| beside </s>7'
 cat >two.json <<'X'
 {"chat_template":[{"name":"tool_use","template":"t"},{"name":"default","template":"d"}]}
 X
-expect 0 sample --template two.json talk.jsonl -- '  | d'
+data 0 sample --template two.json talk.jsonl -- '  | d'
 printf '{"messages":[{"role":"user","content":"q"}],"tools":[{}]}\n' >tools.jsonl
-expect 2 sample --template two.json tools.jsonl -- 'tools.jsonl:1: two.json' "'tool_use'"
+data 2 sample --template two.json tools.jsonl -- 'tools.jsonl:1: two.json' "'tool_use'"
 printf '{{ strftime_now("%%d %%B") }}' >date.jinja
-expect 0 sample --template date.jinja --date 2024-07-26 talk.jsonl -- '| 26 July'
-expect 2 sample --template date.jinja talk.jsonl -- "date.jinja:1: 'strftime_now' is undefined"
+data 0 sample --template date.jinja --date 2024-07-26 talk.jsonl -- '| 26 July'
+data 2 sample --template date.jinja talk.jsonl -- "date.jinja:1: 'strftime_now' is undefined"
 
 # Errors: what, where, and exit code 2.
 printf 'a\n{{ x | nofilter }}' >bad.jinja
-expect 2 sample --template bad.jinja talk.jsonl -- \
+data 2 sample --template bad.jinja talk.jsonl -- \
     "bad.jinja:2: the filter 'nofilter' is not supported"
 cat >loop.jinja <<'X'
 {% for m in messages %}
 {% for n in range(99999) %}{% for o in range(99999) %}{% endfor %}{% endfor %}{% endfor %}
 X
-expect 2 sample --template loop.jinja talk.jsonl -- \
+data 2 sample --template loop.jinja talk.jsonl -- \
     'talk.jsonl:1: loop.jinja:2: the template needs more than'
 cat >bad.jsonl <<'X'
 {"messages":[{"role":"user","content":1}]}
@@ -85,13 +68,13 @@ render 0 --skip-bad 2 bad.jsonl -- 'skipped: bad.jsonl:1: messages[0]' '| good' 
     'skipped: bad.jsonl:3: no conversation in it'
 render 2 --skip-bad 1 bad.jsonl -- 'bad.jsonl:3:'
 render 2 missing.jsonl -- 'open missing.jsonl'
-expect 2 sample --template missing.jinja talk.jsonl -- 'missing.jinja'
-expect 2 sample talk.jsonl -- 'give --template or --tokenizer-config'
-expect 2 sample --template two.json -- 'missing argument'
+data 2 sample --template missing.jinja talk.jsonl -- 'missing.jinja'
+data 2 sample talk.jsonl -- 'give --template or --tokenizer-config'
+data 2 sample --template two.json -- 'missing argument'
 render 2 --date today talk.jsonl -- "the date 'today'"
 render 2 --loss none talk.jsonl -- '--loss: expected all or last'
 render 2 --variable x talk.jsonl -- '--variable'
-expect 2 --template "$template" talk.jsonl -- '--template is a flag of `fp8lab data sample`'
+data 2 --template "$template" talk.jsonl -- '--template is a flag of `fp8lab data sample`'
 
 # Text of a file: control characters, a false line of ours, a mark of ours.
 cat >hostile.jsonl <<'X'

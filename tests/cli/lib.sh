@@ -22,6 +22,21 @@ says() { # WORDS [FILE]
     grep -qF -- "$1" "${2:-log}" || fail "${2:-log} does not say: $1"
 }
 
+# gives CODE ARGUMENTS... -- WORDS...: runs fp8lab with the arguments; checks its exit code and that
+# its output, in `out`, has the words.
+gives() {
+    local code=$1 arguments=() got word
+    shift
+    while [ "$1" != -- ]; do arguments+=("$1") && shift; done
+    shift
+    "$FP8LAB" "${arguments[@]}" >out 2>&1
+    got=$?
+    [ "$got" = "$code" ] || fail "exit code $got, not $code: ${arguments[*]}"
+    for word in "$@"; do
+        grep -qF -- "$word" out || fail "${arguments[*]}: missing in the output: $word"
+    done
+}
+
 run_tiny() { # ARGS...: the tiny experiment; exit code in $code
     "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 "$@" >out 2>log
     code=$?

@@ -2,32 +2,17 @@
 # data tokenise from outside: shards of text, packed or not, the same for any number of threads;
 # bad lines, an interrupted run, a full disk; a run that trains on the shards.
 set -u
-: "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
+. "$PWD/tests/cli/lib.sh"
+shown=out
 python=$(command -v python3) || python=${VENV:+$VENV/bin/python}
 [ -n "$python" ] || { echo "skipped: there is no python3"; exit 77; }
-export NO_COLOR=1
-recorded=$PWD/tests/ingest/recorded
-failed=0
-cd "$TEST_TMP" || exit 1
-fail() { echo "FAILED: $1"; sed 's/^/    /' out; failed=1; }
-# expect CODE ARGUMENTS -- WORDS...
-expect() {
-    local code=$1 arguments=() got word
-    shift
-    while [ "$1" != -- ]; do arguments+=("$1") && shift; done
-    shift
-    "$FP8LAB" data "${arguments[@]}" >out 2>&1
-    got=$?
-    [ "$got" = "$code" ] || fail "exit code $got, not $code: data ${arguments[*]}"
-    for word in "$@"; do
-        grep -qF -- "$word" out || fail "data ${arguments[*]}: missing in the output: $word"
-    done
-}
+recorded=$root/tests/ingest/recorded
+data() { gives "$1" data "${@:2}"; } # CODE ARGUMENTS... -- WORDS...
 tokenise() { # PREFIX TOKENIZER ARGUMENT...
     local prefix=$1 tokenizer=$2
     shift 2
     rm -f "$prefix".{bin,idx,json}
-    expect 0 tokenise --to "$prefix" --tokenizer "$tokenizer" "$@" --
+    data 0 tokenise --to "$prefix" --tokenizer "$tokenizer" "$@" --
 }
 same() { cmp "$1.bin" "$2.bin" && cmp "$1.idx" "$2.idx"; }
 
@@ -74,7 +59,7 @@ cmp -s plain.bin other.bin && fail "another field has other text"
 mkdir folder && cp "$recorded/gpt2.json" folder/tokenizer.json && tokenise dir folder text.jsonl
 same plain dir || fail "a folder with a tokenizer.json"
 head -c 300000 text.jsonl.gz >torn.jsonl.gz
-expect 2 tokenise --to torn --tokenizer bytes torn.jsonl.gz -- 'torn.jsonl.gz' 'truncated'
+data 2 tokenise --to torn --tokenizer bytes torn.jsonl.gz -- 'torn.jsonl.gz' 'truncated'
 
 # The index and the description, read independently.
 tokenise two bytes text.jsonl a.txt
@@ -98,8 +83,8 @@ assert [x["sha256"] for x in j["sources"]] == [hashlib.sha256(open(f, "rb").read
 assert (j["shards"]["documents"], j["sources"][1]["documents"]) == (s, 1), j
 assert j["empty_documents"] == 900 - (s - 1) and j["tokenizer"]["kind"] == "bytes", j
 PY
-expect 2 tokenise --to two --tokenizer bytes a.txt -- 'two.bin exists already'
-expect 0 two -- 'format = "megatron"' ' documents'
+data 2 tokenise --to two --tokenizer bytes a.txt -- 'two.bin exists already'
+data 0 two -- 'format = "megatron"' ' documents'
 
 # The end of a document: known, named, none; not twice where the post-processor sets it.
 printf 'one\n' >one.txt && printf 'two\n' >two.txt
@@ -113,33 +98,33 @@ tokenise end "$recorded/llama3.json" --eod 7 one.txt
 [ "$(last end)" = 7 ] || fail "--eod by its id"
 tokenise end "$recorded/llama3.json" --eod none one.txt
 [ "$(last end)" -lt "$((end - 1))" ] || fail "--eod none"
-expect 2 tokenise --to x --tokenizer "$recorded/gpt2.json" --eod nothing one.txt -- '--eod nothing'
+data 2 tokenise --to x --tokenizer "$recorded/gpt2.json" --eod nothing one.txt -- '--eod nothing'
 
 # What the user can mend is said, with exit code 2, and nothing is left under a final name.
 printf '%s\n' '{"text": "a"}' '{"text": 5}' '{"txt": "b"}' '' '{"text": "c"' '{"text": "d"}' \
     >bad.jsonl
-expect 2 tokenise --to bad --tokenizer bytes bad.jsonl -- '--skip-bad' \
+data 2 tokenise --to bad --tokenizer bytes bad.jsonl -- '--skip-bad' \
     'bad.jsonl:2: the field "text" is no text'
-expect 2 tokenise --to bad --tokenizer bytes --skip-bad 2 bad.jsonl -- 'bad.jsonl:5: no JSON object'
+data 2 tokenise --to bad --tokenizer bytes --skip-bad 2 bad.jsonl -- 'bad.jsonl:5: no JSON object'
 [ ! -e bad.bin ] && [ ! -e bad.bin.part ] || fail "files are left of a failed run"
-expect 0 tokenise --to bad --tokenizer bytes --skip-bad 3 bad.jsonl -- '2 in 2 documents' \
+data 0 tokenise --to bad --tokenizer bytes --skip-bad 3 bad.jsonl -- '2 in 2 documents' \
     'bad.jsonl:3: there is no field "text"; --field NAME' 'bad lines  3 left out'
 cp bad.jsonl lines.json
-expect 0 tokenise --to asis --tokenizer bytes lines.json -- 'lines.json is taken as plain text' \
+data 0 tokenise --to asis --tokenizer bytes lines.json -- 'lines.json is taken as plain text' \
     '--field text'
-expect 2 tokenise --to x --tokenizer bytes nowhere.txt -- 'open nowhere.txt'
-expect 2 tokenise --to x one.txt -- 'needs --tokenizer'
-expect 2 tokenise --tokenizer bytes one.txt -- 'needs --to'
-expect 2 tokenise --to x --tokenizer bytes -- 'no file of text'
-expect 2 tokenise --to x --tokenizer one.txt one.txt -- 'one.txt is no tokenizer' 'bytes'
-expect 2 tokenise --to x --tokenizer "$recorded/ranks.tiktoken" one.txt -- 'Add --pattern'
-expect 2 tokenise --to x --tokenizer "$recorded/ranks.tiktoken" --pattern gtp2 one.txt -- 'gpt2?'
-expect 2 --to x one.txt -- '--to is a flag of'
+data 2 tokenise --to x --tokenizer bytes nowhere.txt -- 'open nowhere.txt'
+data 2 tokenise --to x one.txt -- 'needs --tokenizer'
+data 2 tokenise --tokenizer bytes one.txt -- 'needs --to'
+data 2 tokenise --to x --tokenizer bytes -- 'no file of text'
+data 2 tokenise --to x --tokenizer one.txt one.txt -- 'one.txt is no tokenizer' 'bytes'
+data 2 tokenise --to x --tokenizer "$recorded/ranks.tiktoken" one.txt -- 'Add --pattern'
+data 2 tokenise --to x --tokenizer "$recorded/ranks.tiktoken" --pattern gtp2 one.txt -- 'gpt2?'
+data 2 --to x one.txt -- '--to is a flag of'
 : >empty.txt
-expect 2 tokenise --to x --tokenizer bytes empty.txt -- 'no document with text'
+data 2 tokenise --to x --tokenizer bytes empty.txt -- 'no document with text'
 printf 'PAR1xxxxPAR1' >table.parquet
-expect 2 tokenise --to x --tokenizer bytes table.parquet -- 'Parquet' 'to_json'
-expect 6 tokenise --to nowhere/x --tokenizer bytes one.txt -- 'create nowhere/x.bin.part'
+data 2 tokenise --to x --tokenizer bytes table.parquet -- 'Parquet' 'to_json'
+data 6 tokenise --to nowhere/x --tokenizer bytes one.txt -- 'create nowhere/x.bin.part'
 
 # A full disk, as a limit on the size of a file: no final name, and the error says which file.
 (trap '' XFSZ; ulimit -f 1000; "$FP8LAB" data tokenise --to full --tokenizer bytes a.txt >out 2>&1)
@@ -163,10 +148,10 @@ assert sorted(glob.glob("kill.*")) == ["kill.bin", "kill.idx", "kill.json"]
 PY
 
 # fp8lab data says what a tokenizer is.
-expect 0 "$recorded/qwen2.json" -- 'tokenizer.json of Hugging Face' 'splits    qwen2' '5 added' \
+data 0 "$recorded/qwen2.json" -- 'tokenizer.json of Hugging Face' 'splits    qwen2' '5 added' \
     'documents with <|endoftext|>'
-expect 0 --pattern llama3 "$recorded/ranks.tiktoken" -- 'tiktoken' 'splits    llama3'
-expect 2 "$recorded/ranks.tiktoken" -- 'Add --pattern'
+data 0 --pattern llama3 "$recorded/ranks.tiktoken" -- 'tiktoken' 'splits    llama3'
+data 2 "$recorded/ranks.tiktoken" -- 'Add --pattern'
 
 # A run trains on the shards.
 tokenise corpus "$recorded/gpt2.json" text.jsonl
