@@ -141,7 +141,8 @@ static int64_t first_unset(const struct cuda_progress *p, int section) {
     int64_t marks = seen(&p->section[section].marks);
     int64_t from = section == DIRECT ? max_i64(marks - MARKS_MAX, 0) : 0;
     for (int64_t i = from; i < marks; i++)
-        if (*(volatile unsigned char *)byte_of(p, section, i) != value_of(section, i)) return i;
+        if (__atomic_load_n(byte_of(p, section, i), __ATOMIC_ACQUIRE) != value_of(section, i))
+            return i;
     return -1;
 }
 
