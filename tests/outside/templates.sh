@@ -7,8 +7,8 @@ set -u
 . tests/outside/lib.sh
 trl=$(python -c 'import importlib.util as u; print(u.find_spec("trl").submodule_search_locations[0])')
 compare() { # FOLDER NAME...
-    python "$root/tests/chat/compare_packages.py" "$FP8LAB" "$@" --count "${count:-30}" >out 2>log ||
-        fail "$1: a rendered conversation differs"
+    python "$root/tests/chat/compare_packages.py" "$FP8LAB" "$@" --count "${count:-30}" \
+        >out 2>log || fail "$1: a rendered conversation differs"
     [ -s out ] || fail "$1: nothing was compared"
 }
 # shellcheck disable=SC2086  # names
