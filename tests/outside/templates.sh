@@ -5,7 +5,8 @@
 # tests/long/templates.sh takes more conversations and all templates of trl.
 set -u
 . tests/outside/lib.sh
-trl=$(python -c 'import importlib.util as u; print(u.find_spec("trl").submodule_search_locations[0])')
+trl=$(python -c 'import importlib.util
+print(importlib.util.find_spec("trl").submodule_search_locations[0])')
 compare() { # FOLDER NAME...
     python "$root/tests/chat/compare_packages.py" "$FP8LAB" "$@" --count "${count:-30}" \
         >out 2>log || fail "$1: a rendered conversation differs"
