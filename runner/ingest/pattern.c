@@ -1,6 +1,7 @@
 /* Split patterns that split.c does not know: PCRE2 with its own Unicode tables. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,49 @@ struct pattern {
     char *literal;
     size_t n;
 };
+
+/* PCRE2's \s also matches U+180E, which is no white space since Unicode 6.3; other programs follow
+ * Unicode. Spells \s out, and \S outside a class. Owned by the caller; NULL: no memory. */
+static char *spell_spaces(const char *regex, size_t n, size_t *out_bytes) {
+    static const char SPACES[] = "\\t-\\r\\x{85}\\p{Z}";
+    enum { GROWTH = 10 }; /* two bytes become at most 20 */
+    char *out = malloc(n * GROWTH + 1), *to = out;
+    bool in_class = false;
+    for (size_t i = 0; out && i < n; i++) {
+        char c = regex[i], next = i + 1 < n ? regex[i + 1] : '\0';
+        if (c == '\\' && (next == 's' || (next == 'S' && !in_class))) {
+            to += sprintf(to, "%s%s%s", in_class ? "" : next == 's' ? "[" : "[^", SPACES,
+                          in_class ? "" : "]");
+            i++;
+            continue;
+        }
+        *to++ = c;
+        if (c == '\\' && i + 1 < n) *to++ = regex[++i];
+        else if (c == ']') in_class = false;
+        else if (c == '[' && !in_class) {
+            in_class = true;
+            if (next == '^') *to++ = regex[++i];
+            if (i + 1 < n && regex[i + 1] == ']') *to++ = regex[++i]; /* a member of the class */
+        }
+    }
+    if (out) *out_bytes = (size_t)(to - out);
+    return out;
+}
+
+/* An error has its place in the text as it was given. */
+static pcre2_code *compile(const char *regex, size_t n, int *error, PCRE2_SIZE *at) {
+    const uint32_t flags = PCRE2_UTF | PCRE2_UCP;
+    pcre2_code *given = pcre2_compile((PCRE2_SPTR)regex, n, flags, error, at, NULL);
+    if (!given) return NULL;
+    pcre2_code_free(given);
+    size_t bytes;
+    char *spelt = spell_spaces(regex, n, &bytes);
+    if (!spelt) return NULL;
+    pcre2_code *code = pcre2_compile((PCRE2_SPTR)spelt, bytes, flags, error, at, NULL);
+    free(spelt);
+    if (code) pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* without JIT: only slower */
+    return code;
+}
 
 enum status pattern_create(struct pattern **out, const char *regex, size_t n, bool literal,
                            struct err *e) {
@@ -23,8 +67,7 @@ enum status pattern_create(struct pattern **out, const char *regex, size_t n, bo
         p->n = n;
         if (p->literal) memcpy(p->literal, regex, n);
     } else {
-        p->code = pcre2_compile((PCRE2_SPTR)regex, n, PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
-        if (p->code) pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* without JIT: only slower */
+        p->code = compile(regex, n, &code, &at);
     }
     if (p->literal || p->code) {
         *out = p;

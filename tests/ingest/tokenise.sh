@@ -166,5 +166,31 @@ return experiment {
 }
 LUA
 "$FP8LAB" run --backend cpu train.lua >out 2>&1 || fail "the run does not train"
+# A pattern for PCRE2: its \s is white space by Unicode, in and outside a class, as elsewhere.
+# U+180E is none, so "a" merges with its first byte; U+2003 is white space.
+for regex in '\s' '[\s]' '[\s-]'; do
+    "$python" - "$regex" <<'PY'
+import json, sys
+shown = {0x61: "a", 0x62: "b", 0xE1: "á", 0xA0: "ł", 0x8E: "İ", 0xE2: "â", 0x80: "Ģ", 0x83: "ĥ"}
+vocab = {c: i for i, c in enumerate([*shown.values(), "aá", "aâ"])}
+byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+              "use_regex": False}
+split = {"type": "Split", "pattern": {"Regex": sys.argv[1]}, "behavior": "Isolated",
+         "invert": False}
+json.dump({"version": "1.0", "truncation": None, "padding": None, "added_tokens": [],
+           "normalizer": None, "post_processor": None,
+           "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, byte_level]},
+           "decoder": byte_level,
+           "model": {"type": "BPE", "vocab": vocab, "merges": ["a á", "a â"]}},
+          open("splits.json", "w"))
+open("space.txt", "w").write("a\u180eb a\u2003b".replace(" ", ""))
+PY
+    tokenise space splits.json --eod none space.txt
+    found=$("$python" -c 'import array
+ids = array.array("H", open("space.bin", "rb").read())
+print(*ids)')
+    [ "$found" = "8 3 4 1 0 5 6 7 1" ] || fail "$regex: U+180E or U+2003 is split wrongly: $found"
+done
+
 [ "$failed" = 0 ] && echo "text becomes shards"
 exit $failed
