@@ -4,12 +4,12 @@
  * is stored transposed, [key][nr]. So the output of a micro-kernel over panels of mr keys is,
  * without copying, its right operand for the sum over keys.
  *
- * A tile computes a little more than the keys its queries see: first_key[t] .. t for query t. Other
- * scores are thrown away and their probabilities set to +0, and a +0 factor leaves a chain as it is
- * when the other factor is finite, but for the sign of a zero, which "+ 0" at every output makes
- * positive. Where an operand is not finite, 0 * x would be NaN in rows that never saw x: then tiles
- * are one row wide and have only the keys that the row sees. Keys that no query of a tile sees are
- * skipped, which for the same reason changes no bit. */
+ * Query t sees keys first_key[t] to t. A tile computes slightly more. Scores outside are dropped,
+ * and their probabilities set to +0. A +0 factor does not change a chain if the other factor is
+ * finite, except for the sign of a zero. "+ 0" at every output makes it positive. If an operand is
+ * not finite, 0 * x would be NaN in rows that must not see x. Then tiles are one row wide, with
+ * exactly the keys that the row sees. Keys that no query of a tile sees are skipped. For the same
+ * reasons this changes no bit. */
 #ifndef FP8LAB_KERNELS_CPU_ATTENTION_H
 #define FP8LAB_KERNELS_CPU_ATTENTION_H
 
