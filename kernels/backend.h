@@ -129,7 +129,8 @@ struct backend_ops {
     enum status (*timer_read)(struct backend *b, int from, int to, double *us, struct err *e);
 
     /* ---- the operators ---- */
-#define OPERATOR(name, parameters, arguments) enum status (*name) OPERATOR_PARAMETERS parameters;
+#define OPERATOR(name, parameters, arguments, cost) \
+    enum status (*name) OPERATOR_PARAMETERS parameters;
 #include "kernels/operators.inc"
     /* Whether matmul would multiply these FP8 operands directly; otherwise it widens them first.
      * args are as for matmul; the tensors need no data. The CPU always multiplies them directly. A

@@ -143,7 +143,7 @@ void cpu_sink_finish(struct backend *b, const struct sink *s);
 extern const struct comm_ops CPU_COMM;
 void cpu_group_close(struct cpu_group *g); /* NULL is fine */
 
-#define OPERATOR(name, parameters, arguments) \
+#define OPERATOR(name, parameters, arguments, cost) \
     enum status cpu_##name OPERATOR_PARAMETERS parameters;
 #include "kernels/operators.inc"
 

@@ -221,7 +221,7 @@ static const struct backend_ops CPU_OPS = {
     .graph_begin = cpu_graph_mark, .graph_end = cpu_graph_mark, .graph_drop = cpu_graph_drop,
     .timer_mark = cpu_timer_mark, .timer_read = cpu_timer_read,
     .matmul_native = cpu_matmul_native,
-#define OPERATOR(name, parameters, arguments) .name = cpu_##name,
+#define OPERATOR(name, parameters, arguments, cost) .name = cpu_##name,
 #include "kernels/operators.inc"
     .choices_save = cpu_choices_save,
     .choices_load = cpu_choices_load, .library = cpu_library, .decision = cpu_decision,

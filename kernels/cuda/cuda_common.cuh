@@ -381,7 +381,7 @@ void cuda_gemm_close(struct cuda_backend *b);
 enum status cuda_attention_open(struct cuda_backend *b, struct err *e);
 void cuda_attention_close(struct cuda_backend *b);
 
-#define OPERATOR(name, parameters, arguments) \
+#define OPERATOR(name, parameters, arguments, cost) \
     enum status cuda_##name OPERATOR_PARAMETERS parameters;
 #include "kernels/operators.inc"
 enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args, bool *native,

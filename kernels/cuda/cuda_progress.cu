@@ -244,7 +244,7 @@ template <typename... A, enum status (*F)(struct backend *, A...)> struct explai
 #define EXPLAIN(slot) (t->slot = explained<&cuda_##slot>::call)
 
 void cuda_progress_wrap(struct backend_ops *t) {
-#define OPERATOR(name, parameters, arguments) RECORD(name);
+#define OPERATOR(name, parameters, arguments, cost) RECORD(name);
 #include "kernels/operators.inc"
     EXPLAIN(upload); EXPLAIN(download); EXPLAIN(readback); EXPLAIN(readback_ready);
     EXPLAIN(readback_fetch); EXPLAIN(signal); EXPLAIN(wait); EXPLAIN(sync); EXPLAIN(graph_replay);

@@ -234,55 +234,21 @@ static struct cost finish_cost(const struct timed *t, const struct sink *out) {
     return cost(t->last == PART_HEAD ? PART_HEAD : PART_QUANTISE, finish_bytes(out));
 }
 
-/* COST_operator sets c from the operator's parameters (kernels/operators.inc). */
-#define IS(part, bytes) (c = cost((part), (bytes)), OK)
-#define COST_zero            IS(PART_OTHER, bytes_of(x))
-#define COST_copy            IS(PART_OTHER, bytes_of(x) + bytes_of(out))
-#define COST_matmul          matmul_cost(t, args, &c, e)
-#define COST_quantise        (c = quantise_cost(t, out, x), OK)
-#define COST_quantise_finish (c = finish_cost(t, out), OK)
-#define COST_delayed_update  IS(PART_QUANTISE, 2 * bytes_of(args->history))
-#define COST_embedding_fwd   IS(PART_OTHER, 2 * bytes_of(x))
-#define COST_embedding_bwd   IS(PART_OTHER, 3 * bytes_of(dx))
-#define COST_rmsnorm_fwd     IS(PART_NORM, bytes_of(args->x) + sink_bytes(args->y))
-#define COST_rmsnorm_bwd \
-    IS(PART_NORM, bytes_of(args->dy) + bytes_of(args->x) + bytes_of(args->residual) + \
-                      sink_bytes(args->dx))
-#define COST_layernorm_fwd   COST_rmsnorm_fwd
-#define COST_layernorm_bwd   COST_rmsnorm_bwd
-#define COST_qk_fwd          IS(PART_NORM, bytes_of(args->in) + bytes_of(args->out))
-#define COST_qk_bwd \
-    IS(PART_NORM, bytes_of(args->d_out) + (args->gain_q ? bytes_of(args->in) : 0) + \
-                      sink_bytes(args->dx))
-#define COST_attention_fwd \
-    attention_cost(t, false, args->qkv, args->heads, args->kv_heads, \
-                   bytes_of(args->qkv) + sink_bytes(args->o) + bytes_of(args->lse), &c, e)
-#define COST_attention_bwd \
-    attention_cost(t, true, args->qkv, args->heads, args->kv_heads, \
-                   bytes_of(args->qkv) + sink_bytes(args->d_qkv) + bytes_of(args->d_o) + \
-                       bytes_of(args->o) + bytes_of(args->lse), &c, e)
-#define COST_swiglu_fwd      IS(PART_NORM, bytes_of(gate_up) + sink_bytes(h))
-#define COST_swiglu_bwd \
-    IS(PART_NORM, bytes_of(dh) + bytes_of(gate_up) + sink_bytes(d_gate_up))
-#define COST_gelu_fwd        IS(PART_NORM, bytes_of(x) + sink_bytes(h))
-#define COST_gelu_bwd        IS(PART_NORM, bytes_of(dh) + bytes_of(x) + sink_bytes(dx))
-#define COST_cross_entropy   IS(PART_HEAD, bytes_of(args->logits) + sink_bytes(args->d_logits))
-#define COST_sum             IS(PART_HEAD, bytes_of(x))
-#define COST_add             IS(PART_OTHER, bytes_of(x) + 2 * bytes_of(out))
-#define COST_sum_squares     IS(PART_OPTIMIZER, bytes_of_all(x, n))
-#define COST_clip_factor     IS(PART_OPTIMIZER, bytes_of(squares))
-#define COST_adamw           IS(PART_OPTIMIZER, adamw_bytes(args, n))
-#define COST_flag_nonfinite  IS(PART_OTHER, bytes_of(x))
-#define COST_fill_normal     IS(PART_COUNT, 0)
-#define COST_fill            IS(PART_OTHER, bytes_of(x))
-#define COST_fingerprint     IS(PART_COUNT, 0)
+/* The words in which kernels/operators.inc states a cost. Each sets c and has a status. */
+#define MOVES(part, bytes)   (c = cost(PART_##part, (bytes)), OK)
+#define UNTIMED              (c = cost(PART_COUNT, 0), OK)
+#define MATMUL(args)         matmul_cost(t, args, &c, e)
+#define QUANTISES(out, x)    (c = quantise_cost(t, out, x), OK)
+#define FINISHES(out)        (c = finish_cost(t, out), OK)
+#define ATTENTION(backward, args, bytes) \
+    attention_cost(t, backward, (args)->qkv, (args)->heads, (args)->kv_heads, (bytes), &c, e)
 
 /* The wrapper of each operator: a mark, the call, another mark. */
-#define OPERATOR(op, parameters, arguments)                                                    \
+#define OPERATOR(op, parameters, arguments, cost_of_call)                                      \
     static enum status timed_##op OPERATOR_PARAMETERS parameters {                             \
         struct timed *t = timed_of(b);                                                         \
         struct cost c;                                                                         \
-        TRY(COST_##op);                                                                        \
+        TRY(cost_of_call);                                                                     \
         if (c.part == PART_COUNT) return t->inner->op OPERATOR_ARGUMENTS arguments;            \
         TRY(call_begin(t, lane, #op, &c, e));                                                  \
         return call_end(t, lane, t->inner->op OPERATOR_ARGUMENTS arguments, e);                \
@@ -311,7 +277,7 @@ static void replace_operators(struct timed *t) {
     t->ops.graph_replay = timed_graph_replay;
     t->ops.graph_begin = timed_graph_begin;
     t->ops.graph_end = timed_graph_end;
-#define OPERATOR(op, parameters, arguments) t->ops.op = timed_##op;
+#define OPERATOR(op, parameters, arguments, cost_of_call) t->ops.op = timed_##op;
 #include "kernels/operators.inc"
 }
 
