@@ -3,12 +3,13 @@
 Needs the packages tokenizers and tiktoken. The JSON around model and vocabulary is that of the
 families' own files: what they split by, normalise and add.
 """
+import collections
 import glob
 import json
 import os
 import random
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, trainers
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
@@ -106,11 +107,11 @@ def make(name, texts, vocab):
             parts["pre_tokenizer"] = dict(METASPACE, split=True)
             parts["normalizer"] = None
         shell = Tokenizer.from_str(json.dumps(parts))
-    alphabet = pre_tokenizers.ByteLevel.alphabet() if not in_bytes else ["▁"]
+    limit = options.get("alphabet", min(1000, vocab // 3) if in_bytes else 256)
     taken = len(added) + (256 if in_bytes else 0)
     shell.train_from_iterator(texts, trainers.BpeTrainer(
-        vocab_size=vocab - taken, show_progress=False, initial_alphabet=alphabet,
-        limit_alphabet=options.get("alphabet", min(1000, vocab // 3) if in_bytes else 256)))
+        vocab_size=vocab - taken, show_progress=False, limit_alphabet=limit,
+        initial_alphabet=most_frequent(texts, limit, in_bytes)))
     file = json.loads(shell.to_str())
     file["pre_tokenizer"], file["normalizer"] = pre, normal
     model = file["model"]
@@ -141,6 +142,14 @@ def make(name, texts, vocab):
         special = file["post_processor"]["special_tokens"][options["template"]]
         special["ids"] = [ids[options["template"]]]
     return file
+
+
+def most_frequent(texts, count, in_bytes):
+    """The alphabet to train on. Given a larger one, the trainer would break ties at random."""
+    text, name = "".join(texts), byte_characters()
+    seen = collections.Counter(text.replace(" ", "▁") if in_bytes else
+                               name + [name[byte] for byte in text.encode()])
+    return sorted(seen, key=lambda c: (-seen[c], c))[:count]
 
 
 def ranks(name, file):
