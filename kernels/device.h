@@ -1,6 +1,6 @@
-/* What the CUDA backend knows of its devices without one: the architectures that it serves, and the
- * memory that it allocates beside the arenas of a plan. kernels/cuda/device.c implements this
- * header; both the program and the plugin link it. */
+/* Facts of the CUDA backend that need no device: which architectures it serves, and how much memory
+ * it allocates beside the arenas of a plan. kernels/cuda/device.c implements this header. The
+ * program and the plugin both link it. */
 #ifndef FP8LAB_KERNELS_DEVICE_H
 #define FP8LAB_KERNELS_DEVICE_H
 

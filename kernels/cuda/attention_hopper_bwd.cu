@@ -209,9 +209,10 @@ __device__ static void recompute_softmax(const struct backward &f, const struct 
     probabilities(x, s.lse(stage), f.a.scale * LOG2_E);
 }
 
-/* One tile of keys. The scores of the next queries are queued with the last product of these, so
- * that exponentials fall into products; after the last tile they are of no use, and the same again.
- * What is packed reuses its registers: it is not packed before products that read it are done. */
+/* One tile of keys. The scores of the next queries are queued with the last product of these
+ * queries, so that exponentials overlap products. After the last tile its own scores are queued
+ * again and not used. Packed values reuse registers, so they are packed only after the products
+ * that read these registers. */
 template <int D, bool RANGED>
 __device__ static void take_queries(const struct backward &f, const struct order &o,
                                     const struct places<D> &s, int round, int line, struct ring &r,
@@ -271,7 +272,7 @@ __device__ static void take_queries(const struct backward &f, const struct order
     if (is_first_lane()) barrier_arrive(s.own_empty());
 }
 
-/* What a block does is worked out again where it is needed: registers are scarce between. */
+/* A block's work is computed again where it is needed, because registers are scarce. */
 template <int D, bool RANGED>
 __device__ static void own_keys(const struct backward &f, const struct order &o,
                                 const struct places<D> &s) {
@@ -335,8 +336,8 @@ template <int D> __device__ static int place_in_shared(int n, int panel) {
 template <int D> __device__ static int used(int n) { return D == 128 ? n : n / 2; }
 template <int D> __device__ static int full_barrier(int n, int panel) { return n % 2 + 2 * panel; }
 
-/* Two threads, each for every other tile of queries: waits for the block's turn, adds, tells the
- * block that comes next; where none does, the third warpgroup adds and finishes the tile. */
+/* Two threads take the tiles of queries in turns. Each waits for the block's turn, adds, and tells
+ * the next block. If no block comes after, the third warpgroup adds and finishes the tile. */
 template <int D, bool RANGED>
 __device__ static void add_in_turn(const struct backward &f, const struct order &o,
                                   const struct places<D> &s, int adder) {

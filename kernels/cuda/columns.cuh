@@ -29,7 +29,7 @@ __device__ static inline uint32_t add_term(float (&sum)[N], const float (&x)[N],
 }
 
 /* Grid: x over groups of 32 N columns, y over blocks of rows. term(row, col, out[N]) is called once
- * for each place, so it may also store its result. amax: of the terms, as a sink's; or NULL. */
+ * for each place, so it may also store its result. amax: of the terms, as a sink's, or NULL. */
 template <int N, class Term>
 __global__ void __launch_bounds__(COLUMN_LANES *ROW_LANES, COLUMN_BLOCKS)
     column_partial_kernel(Term term, float *partial, int64_t rows, int64_t cols, uint32_t *amax) {

@@ -64,7 +64,7 @@ struct gemm_library {
     } while (0)
 
 /* Libraries of one major version share a name, and an older one may be first in the search path.
- * 13.0 has every mode used here; of the version before, 12.9 has. */
+ * Every mode used here is in 13.0, and in 12.9. */
 enum status cuda_gemm_library(struct err *e) {
     enum { VERSION_MIN = CUBLAS_VER_MAJOR >= 13 ? 130000 : 120900 };
     size_t version = cublasLtGetVersion();

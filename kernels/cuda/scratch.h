@@ -57,8 +57,8 @@ static inline int64_t scale_block(enum scale_kind kind) {
     return kind == SCALE_1X32 || kind == SCALE_32X32 ? 32 : 0;
 }
 
-/* Whether cuBLASLt 13 multiplies operands of these scales on a device of compute capability `cc`
- * (90: 9.0) as they are; else they are widened first. m, n: of the product. */
+/* Whether cuBLASLt 13 multiplies operands of these scales directly on a device of compute
+ * capability `cc` (90: 9.0). Otherwise they are widened first. m, n: of the product. */
 static inline bool gemm_is_native(int cc, enum scale_kind a, enum scale_kind b, int64_t m,
                                   int64_t n) {
     if (a == SCALE_TENSOR && b == SCALE_TENSOR) return cc >= 89;
