@@ -16,6 +16,21 @@ enum data_order {
     ORDER_DOCUMENTS /* Megatron: each epoch shuffles documents, then the sequences of the result */
 };
 
+/* How a sequence of T tokens is taken from the documents. In the layouts with whole documents, a
+ * document of more than T tokens is an error. */
+enum data_layout {
+    LAYOUT_WINDOWS, /* the next T tokens of the stream, across documents */
+    LAYOUT_PACKED,  /* Megatron: whole documents one after another while they fit, then padding */
+    LAYOUT_PADDED   /* Megatron: one document, then padding */
+};
+
+/* What a step knows of the documents in a sequence; Megatron only. A target is then never the first
+ * token of another document. The same holds for layouts with whole documents. */
+struct document_options {
+    bool mask;    /* data.mask = "document": a token attends to its own document alone */
+    bool restart; /* data.positions = "document": positions count from where it begins */
+};
+
 /* A source of a blend: the next `path_count` paths, one after another. */
 struct data_part {
     int64_t path_count;
@@ -32,6 +47,10 @@ struct data_options {
     const char *eval_path; /* Megatron and llm.c: a file, or NULL: the tail of each part */
     double holdout;        /* share of each part held out for evaluation, without eval_path */
     enum data_order order;
+    enum data_layout layout;
+    struct document_options documents; /* the trainer needs the same (model/train.h) */
+    bool loss;             /* Megatron: PATH.loss beside PATH.bin has a byte for each token: 1 if it
+                              counts in the loss where it is the target, 0 if not */
     uint64_t seed;         /* synthetic only */
     const char *root;      /* prefix of all paths, absolute paths too; NULL: none */
 };

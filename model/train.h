@@ -43,6 +43,7 @@ struct train_options {
     enum recompute_kind recompute;
     int64_t head_chunk; /* rows of logits at a time: whole HEAD_CHUNK_ALIGN; 0: the default */
     enum shard_kind shard; /* what ranks share out; no effect with one rank */
+    struct document_options documents; /* as the data were opened with */
     struct optimizer_options optimizer;
     struct schedule_options schedule;
     struct trace_options trace;
