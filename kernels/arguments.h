@@ -87,6 +87,8 @@ struct qk_fwd_args {
     const struct tensor *in;              /* as out */
     const struct tensor *gain_q, *gain_k; /* [D] act, both or none */
     const struct tensor *rope;            /* [T,D] f32 (cos then sin, D/2 each) or NULL */
+    const struct tensor *positions;       /* [B,T] i32 in [0,T): each token's row of rope; NULL: t.
+                                             The CPU checks the values; a device may not */
     int64_t heads, kv_heads;              /* H, G */
     float eps;
 };
@@ -97,7 +99,7 @@ struct qk_bwd_args {
     const struct sink *dx;                    /* value [B,T,H+2G,D] act */
     const struct tensor *d_gain_q, *d_gain_k; /* [D] grad, added to; only with gains */
     const struct tensor *d_out;               /* [B,T,H+2G,D] act */
-    const struct tensor *in, *gain_q, *gain_k, *rstd, *rope; /* as in forward */
+    const struct tensor *in, *gain_q, *gain_k, *rstd, *rope, *positions; /* as in forward */
     int64_t heads, kv_heads;
 };
 

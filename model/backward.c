@@ -66,7 +66,7 @@ static enum status queries_and_keys_bwd(struct transformer *t, struct layer *lay
                                      c->heads + c->kv_heads, 1);
     struct qk_bwd_args args = {
         .dx = d_qkv, .d_out = &d_heads, .in = &in, .rope = t->rope.data ? &t->rope : NULL,
-        .heads = c->heads, .kv_heads = c->kv_heads,
+        .positions = positions_of(t), .heads = c->heads, .kv_heads = c->kv_heads,
     };
     if (c->qk_norm) {
         args.d_gain_q = &layer->q_norm->grad;
@@ -126,7 +126,7 @@ enum status transformer_backward(struct transformer *t, bool fresh, struct err *
     const struct tensor *d_position = t->position ? &t->position->grad : NULL;
     TRY(reduce_open(t->exchange, BUCKET_EMBEDDING, e));
     TRY(t->b->ops->embedding_bwd(t->b, LANE_COMPUTE, &t->embed->grad, d_position, &t->d_x,
-                                 &t->tokens, e));
+                                 &t->tokens, positions_of(t), e));
     TRY(reduce_close(t->exchange, BUCKET_EMBEDDING, e));
     return reduce_close(t->exchange, BUCKET_VECTORS, e);
 }

@@ -6,9 +6,10 @@
 #include "kernels/rng.h"
 #include "model/data_source.h"
 
-/* Checks ids against the vocabulary in the first DATA_SCAN_BYTES: opening must stay fast. */
+/* Checks ids against the vocabulary, and loss bytes, in the first DATA_SCAN_BYTES: opening must
+ * stay fast. */
 static enum status scan(const struct data *d, const struct token_stream *s, struct err *e) {
-    if (s->token_bytes < 4 && d->vocab >= (int64_t)1 << (8 * s->token_bytes)) return OK;
+    if (!d->loss && s->token_bytes < 4 && d->vocab >= (int64_t)1 << (8 * s->token_bytes)) return OK;
     int64_t most = DATA_SCAN_BYTES / s->token_bytes;
     return stream_read(d, s, 0, s->count < most ? s->count : most, NULL, e);
 }
@@ -24,20 +25,59 @@ static const char *first_path(const struct data *d, const struct token_source *p
     return d->file[part->stream.run[0].file].path;
 }
 
+/* Whole documents are split and laid out, those that end behind token `kept` for evaluation. */
+static enum status pack_part(struct data *d, struct token_source *part, int64_t kept,
+                             bool holds_out, struct err *e) {
+    const struct documents *documents = &part->stream.documents;
+    int64_t begin[3] = { 0, documents_before(documents, kept), documents->count };
+    for (int i = 0; i < (holds_out ? 2 : 1); i++) {
+        TRY(packing_make(&part->packing[i], d, documents, begin[i], begin[i + 1], e));
+        part->sequences[i] = part->packing[i].count;
+    }
+    if (part->sequences[SPLIT_TRAIN] > 0) return OK;
+    return FAIL(e, ERR_CONFIG, "%s: no document with a token ends before its token %lld, where "
+                "what data.holdout holds out begins", first_path(d, part), (long long)kept);
+}
+
+/* Shuffled documents are whole: *kept becomes the end of the last that ends before it. */
+static enum status order_part(struct data *d, struct token_source *part, int64_t *kept,
+                              struct err *e) {
+    int64_t count = documents_before(&part->stream.documents, *kept);
+    if (count == 0)
+        return FAIL(e, ERR_CONFIG, "%s: its first document ends behind the first %lld tokens, "
+                    "which data.holdout leaves for training; hold out less, or use order = "
+                    "\"windows\"", first_path(d, part), (long long)*kept);
+    *kept = part->stream.documents.start[count];
+    return order_open(&part->order, part, count, e);
+}
+
 /* The end of the training tokens of a part. With an evaluation file that is all of them. */
 static enum status split_part(struct data *d, struct token_source *part, double holdout,
                               struct err *e) {
     int64_t count = part->stream.count, kept = count;
-    if (!d->eval.run && holdout > 0) kept = (int64_t)((double)count * (1 - holdout));
-    if (d->order == ORDER_DOCUMENTS)
-        TRY(documents_open(&part->documents, d, part, &kept, e));
+    bool holds_out = !d->eval.run && holdout > 0;
+    if (holds_out) kept = (int64_t)((double)count * (1 - holdout));
+    if (d->layout != LAYOUT_WINDOWS) return pack_part(d, part, kept, holds_out, e);
+    if (d->order == ORDER_DOCUMENTS) TRY(order_part(d, part, &kept, e));
     part->first[SPLIT_EVAL] = kept;
     part->sequences[SPLIT_TRAIN] = sequences_in(d, kept);
-    part->sequences[SPLIT_EVAL] = d->eval.run || holdout == 0 ? 0 : sequences_in(d, count - kept);
+    part->sequences[SPLIT_EVAL] = holds_out ? sequences_in(d, count - kept) : 0;
     if (part->sequences[SPLIT_TRAIN] > 0) return OK;
     return FAIL(e, ERR_CONFIG, "%s: %lld tokens, %g%% of them held out, are too few for one "
                 "sequence of %lld and its last target", first_path(d, part), (long long)count,
                 100 * holdout, (long long)d->seq_len);
+}
+
+/* The sequences of the evaluation file. */
+static enum status split_eval_file(struct data *d, struct err *e) {
+    if (d->layout == LAYOUT_WINDOWS) {
+        d->sequences[SPLIT_EVAL] = sequences_in(d, d->eval.count);
+        return OK;
+    }
+    const struct documents *documents = &d->eval.documents;
+    TRY(packing_make(&d->eval_packing, d, documents, 0, documents->count, e));
+    d->sequences[SPLIT_EVAL] = d->eval_packing.count;
+    return OK;
 }
 
 /* The longest prefix of the blend for which every part has held-out sequences. */
@@ -60,8 +100,8 @@ static enum status split(struct data *d, const struct data_options *o, struct er
         TRY(split_part(d, &d->part[i], o->holdout, e));
         d->sequences[SPLIT_TRAIN] += d->part[i].sequences[SPLIT_TRAIN];
     }
-    d->sequences[SPLIT_EVAL] = d->eval.run ? sequences_in(d, d->eval.count)
-                                           : blended_eval_sequences(d);
+    if (d->eval.run) return split_eval_file(d, e);
+    d->sequences[SPLIT_EVAL] = blended_eval_sequences(d);
     return OK;
 }
 
@@ -76,11 +116,42 @@ static enum status add_file(struct data *d, struct token_stream *s, const char *
     return OK;
 }
 
+/* Checks the tokens of a stream, and finds its documents if anything needs them. */
+static enum status open_stream(struct data *d, struct token_stream *s, bool needs_documents,
+                               struct err *e) {
+    TRY(scan(d, s, e));
+    int64_t longest = d->layout == LAYOUT_WINDOWS ? 0 : d->seq_len;
+    return needs_documents ? documents_open(d, s, longest, e) : OK;
+}
+
 static enum status open_part(struct data *d, struct token_source *part, const char *const *path,
                              int64_t paths, struct err *e) {
     for (int64_t i = 0; i < paths; i++) TRY(add_file(d, &part->stream, path[i], e));
     if (part->stream.count == 0) return FAIL(e, ERR_FORMAT, "%s: no token in it", path[0]);
-    return scan(d, &part->stream, e);
+    return open_stream(d, &part->stream, d->borders || d->order == ORDER_DOCUMENTS, e);
+}
+
+/* ERR_CONFIG for an option that needs Megatron's files, with data of another kind. */
+static enum status check_documents(const struct data *d, const struct data_options *o,
+                                   struct err *e) {
+    const struct { bool set; const char *key; } needs[] = {
+        { d->order == ORDER_DOCUMENTS, "data.order = \"documents\"" },
+        { d->layout == LAYOUT_PACKED, "data.layout = \"packed\"" },
+        { d->layout == LAYOUT_PADDED, "data.layout = \"padded\"" },
+        { d->documents.mask, "data.mask = \"document\"" },
+        { d->documents.restart, "data.positions = \"document\"" },
+    };
+    for (size_t i = 0; d->kind != DATA_MEGATRON && i < sizeof needs / sizeof *needs; i++)
+        if (needs[i].set)
+            return FAIL(e, ERR_CONFIG, "%s needs Megatron's index; %s does not say where documents "
+                        "end", needs[i].key, o->path_count ? o->paths[0] : "generated data");
+    if (d->loss && d->kind != DATA_MEGATRON)
+        return FAIL(e, ERR_CONFIG, "data.loss needs Megatron's files with a .loss beside them; %s "
+                    "is something else", o->path_count ? o->paths[0] : "generated data");
+    if (d->layout != LAYOUT_WINDOWS && d->order == ORDER_DOCUMENTS)
+        return FAIL(e, ERR_CONFIG, "data.order = \"documents\" is for windows; a data.layout with "
+                    "whole documents shuffles its sequences: leave out order");
+    return OK;
 }
 
 static enum status open_files(struct data *d, const struct data_options *o, struct err *e) {
@@ -89,9 +160,6 @@ static enum status open_files(struct data *d, const struct data_options *o, stru
     if (!(o->holdout >= 0 && o->holdout < 1))
         return FAIL(e, ERR_CONFIG, "data.holdout is %g; it must be at least 0 and below 1",
                     o->holdout);
-    if (d->order == ORDER_DOCUMENTS && d->kind != DATA_MEGATRON)
-        return FAIL(e, ERR_CONFIG, "data.order = \"documents\" needs Megatron's index; %s does not "
-                    "say where documents end", o->paths[0]);
     d->part_count = o->parts ? o->part_count : 1;
     d->part = calloc((size_t)d->part_count, sizeof *d->part);
     if (!d->part) return FAIL(e, ERR_MEMORY, "no host memory for the parts of the data");
@@ -103,7 +171,7 @@ static enum status open_files(struct data *d, const struct data_options *o, stru
     }
     if (o->eval_path) {
         TRY(add_file(d, &d->eval, o->eval_path, e));
-        TRY(scan(d, &d->eval, e));
+        TRY(open_stream(d, &d->eval, d->borders, e));
     }
     return split(d, o, e);
 }
@@ -117,19 +185,28 @@ enum status data_open(struct data **out, const struct data_options *options, int
     d->vocab = vocab;
     d->seq_len = seq_len;
     d->order = options->order;
+    d->layout = options->layout;
+    d->documents = options->documents;
+    d->borders = d->layout != LAYOUT_WINDOWS || d->documents.mask || d->documents.restart;
+    d->loss = options->loss;
     d->seed = seed;
     d->synthetic_seed = options->seed;
     d->root = options->root ? strdup(options->root) : NULL;
-    enum status st = OK;
-    if (d->kind == DATA_SYNTHETIC)
+    enum status st = check_documents(d, options, e);
+    if (st == OK && d->kind == DATA_SYNTHETIC)
         d->sequences[SPLIT_TRAIN] = d->sequences[SPLIT_EVAL] = (int64_t)1 << 31;
-    else if (options->root && !d->root)
+    else if (st == OK && options->root && !d->root)
         st = FAIL(e, ERR_MEMORY, "no host memory for a path");
-    else
+    else if (st == OK)
         st = open_files(d, options, e);
     if (st == OK) *out = d;
     else data_close(d);
     return st;
+}
+
+static void free_stream(struct token_stream *s) {
+    free(s->run);
+    free(s->documents.start);
 }
 
 void data_close(struct data *d) {
@@ -137,12 +214,15 @@ void data_close(struct data *d) {
     for (int64_t i = 0; i < d->file_count; i++) input_close(&d->file[i]);
     free(d->file);
     for (int64_t i = 0; i < d->part_count && d->part; i++) {
-        documents_close(d->part[i].documents);
-        free(d->part[i].stream.run);
+        struct token_source *part = &d->part[i];
+        order_close(part->order);
+        free_stream(&part->stream);
+        for (int k = 0; k < 2; k++) free(part->packing[k].first);
     }
     free(d->part);
     free((char *)d->root);
-    free(d->eval.run);
+    free_stream(&d->eval);
+    free(d->eval_packing.first);
     free(d);
 }
 
@@ -159,46 +239,81 @@ struct data_use data_use_at(const struct data *d, int64_t part, int64_t sequence
 
 /* ---- drawing ---- */
 
+/* A window of the stream: a sequence and one token more. */
+static enum status read_window(const struct data *d, const struct token_stream *s, int64_t at,
+                               struct window *w, struct err *e) {
+    if (d->borders) return documents_read(d, s, at, d->seq_len + 1, w, e);
+    return stream_read(d, s, at, d->seq_len + 1, w, e);
+}
+
 static enum status draw_training(const struct data *d, int64_t position, struct window *w,
                                  struct err *e) {
     struct blended b = data_blend(d, position);
     const struct token_source *part = &d->part[b.part];
     int64_t n = part->sequences[SPLIT_TRAIN], epoch = b.drawn / n;
     uint64_t key = rng_key(d->seed, RNG_DATA_ORDER, (uint64_t)b.part, (uint64_t)epoch);
-    int64_t at = data_permute(key, n, b.drawn % n) * d->seq_len;
-    if (part->documents)
-        return documents_read(d, b.part, epoch, at, d->seq_len + 1, w, e);
-    return stream_read(d, &part->stream, at, d->seq_len + 1, w, e);
+    int64_t sequence = data_permute(key, n, b.drawn % n), at = sequence * d->seq_len;
+    if (d->layout != LAYOUT_WINDOWS)
+        return packing_read(d, &part->stream, &part->packing[SPLIT_TRAIN], sequence, w, e);
+    if (part->order) return shuffled_read(d, b.part, epoch, at, d->seq_len + 1, w, e);
+    return read_window(d, &part->stream, at, w, e);
 }
 
 static enum status draw_held_out(const struct data *d, int64_t position, struct window *w,
                                  struct err *e) {
+    bool packed = d->layout != LAYOUT_WINDOWS;
     if (d->eval.run)
-        return stream_read(d, &d->eval, position * d->seq_len, d->seq_len + 1, w, e);
+        return packed ? packing_read(d, &d->eval, &d->eval_packing, position, w, e)
+                      : read_window(d, &d->eval, position * d->seq_len, w, e);
     struct blended b = data_blend(d, position);
     const struct token_source *part = &d->part[b.part];
-    int64_t at = part->first[SPLIT_EVAL] + b.drawn * d->seq_len;
-    return stream_read(d, &part->stream, at, d->seq_len + 1, w, e);
+    if (packed)
+        return packing_read(d, &part->stream, &part->packing[SPLIT_EVAL], b.drawn, w, e);
+    return read_window(d, &part->stream, part->first[SPLIT_EVAL] + b.drawn * d->seq_len, w, e);
 }
 
 static enum status draw_sequence(const struct data *d, enum data_split which, int64_t position,
-                                 int32_t *tokens, int32_t *targets, struct err *e) {
-    struct window w = { .tokens = tokens, .targets = targets, .length = d->seq_len };
+                                 struct window *w, struct err *e) {
     if (d->kind != DATA_SYNTHETIC)
-        return which == SPLIT_TRAIN ? draw_training(d, position, &w, e)
-                                    : draw_held_out(d, position, &w, e);
-    synthetic_sequence(d, which, position % d->sequences[which], tokens, targets);
+        return which == SPLIT_TRAIN ? draw_training(d, position, w, e)
+                                    : draw_held_out(d, position, w, e);
+    synthetic_sequence(d, which, position % d->sequences[which], w->tokens, w->targets);
+    for (int64_t k = 0; w->starts && k < d->seq_len; k++) w->starts[k] = 0;
     return OK;
 }
 
+static enum status check_split(const struct data *d, enum data_split which, struct err *e) {
+    if (d->sequences[which] > 0) return OK;
+    return FAIL(e, ERR_STATE, "no sequence to draw in this part of the data");
+}
+
 enum status data_batch(const struct data *d, enum data_split which, int64_t position, int64_t count,
-                       int32_t *tokens, int32_t *targets, struct err *e) {
+                       int32_t *tokens, int32_t *targets, int32_t *starts, struct err *e) {
     int64_t T = d->seq_len, last = d->sequences[which] - 1;
-    if (last < 0) return FAIL(e, ERR_STATE, "no sequence to draw in this part of the data");
-    for (int64_t i = position; i < position + count; i++, tokens += T, targets += T) {
-        bool filler = which == SPLIT_EVAL && i > last;
-        TRY(draw_sequence(d, which, filler ? last : i, tokens, targets, e));
-        for (int64_t k = 0; filler && k < T; k++) targets[k] = -1;
+    TRY(check_split(d, which, e));
+    for (int64_t i = 0; i < count; i++) {
+        bool filler = which == SPLIT_EVAL && position + i > last;
+        struct window w = { .tokens = tokens + i * T, .targets = targets + i * T, .length = T,
+                            .starts = starts ? starts + i * T : NULL };
+        TRY(draw_sequence(d, which, filler ? last : position + i, &w, e));
+        for (int64_t k = 0; filler && k < T; k++) w.targets[k] = -1;
     }
+    return OK;
+}
+
+bool data_counts_all(const struct data *d) { return !d->borders && !d->loss; }
+
+struct document_options data_documents(const struct data *d) { return d->documents; }
+
+enum status data_count(const struct data *d, enum data_split which, int64_t position,
+                       int64_t count, int64_t *counted, struct err *e) {
+    int64_t end = position + count;
+    TRY(check_split(d, which, e));
+    if (which == SPLIT_EVAL && end > d->sequences[which]) end = d->sequences[which];
+    struct window w = { .length = d->seq_len };
+    for (int64_t i = position; i < end && !data_counts_all(d); i++, w.taken = w.start = 0)
+        TRY(draw_sequence(d, which, i, &w, e));
+    *counted = w.counted;
+    if (data_counts_all(d)) *counted = end > position ? (end - position) * d->seq_len : 0;
     return OK;
 }

@@ -1,14 +1,15 @@
 /* Token sequences for training and evaluation, from files or generated.
  *
- * A sequence is T tokens and T targets; a target is the next token. Sequence j of a stream covers
- * tokens j*T .. j*T+T, so neighbours share one token. Training visits every sequence of a part once
+ * A sequence is T tokens and T targets; a target is the next token, or -1 if it does not count.
+ * Sequence j of a stream covers tokens j*T .. j*T+T, so neighbours share one token; other layouts
+ * hold whole documents and padding (data_options.h). Training visits every sequence of a part once
  * per epoch of that part. The order is a pure function of (seed, part, epoch), so a checkpoint
  * saves only a position. Evaluation reads held-out sequences from the start, in file order.
  * model/NUMERICS.md defines the order for other programs.
  *
  * Opening checks sizes, magic, and ids against the vocabulary in the first DATA_SCAN_BYTES. Later
- * ids are checked when drawn. Files stay open and are read on demand; a file that shrinks is an
- * error. */
+ * ids and loss bytes are checked when drawn. Files stay open and are read on demand; a file that
+ * shrinks is an error. */
 #ifndef FP8LAB_MODEL_DATA_H
 #define FP8LAB_MODEL_DATA_H
 
@@ -37,14 +38,27 @@ struct data_use {
 int64_t data_part_count(const struct data *d); /* 0 for synthetic data */
 struct data_use data_use_at(const struct data *d, int64_t part, int64_t sequences);
 
-/* Writes `count` sequences starting at `position`: tokens and targets [count, T]. Training
- * continues with the next epoch. After the last held-out sequence that sequence is repeated with
- * targets of -1, which the loss ignores; made-up tokens would change the scale of the whole tensor.
+/* Writes `count` sequences starting at `position`: tokens, targets and starts [count, T]. starts
+ * may be NULL. It tells where in its sequence the document of each token begins: 0 for a document
+ * that began before, and everywhere if the data do not know documents. Training continues with the
+ * next epoch. After the last held-out sequence that sequence is repeated with targets of -1, which
+ * the loss ignores; made-up tokens would change the scale of the whole tensor.
  * ERR_FORMAT for an id beyond the vocabulary, naming file and offset; ERR_IO for an unreadable or
  * shortened file; ERR_STATE for a split without a sequence. Allocates nothing. Thread-safe. */
 NODISCARD enum status data_batch(const struct data *d, enum data_split split, int64_t position,
-                                 int64_t count, int32_t *tokens, int32_t *targets,
+                                 int64_t count, int32_t *tokens, int32_t *targets, int32_t *starts,
                                  struct err *e);
+
+/* *counted: the targets of these sequences that are not -1; held-out sequences behind the last have
+ * none. Reads no token: only loss bytes, if there are any. The errors of data_batch. Allocates
+ * nothing. Thread-safe. */
+NODISCARD enum status data_count(const struct data *d, enum data_split split, int64_t position,
+                                 int64_t count, int64_t *counted, struct err *e);
+/* No training target is -1: data_count is T a sequence. */
+bool data_counts_all(const struct data *d);
+
+/* What the data were opened with. */
+struct document_options data_documents(const struct data *d);
 
 /* A file of the stream. Another machine can find it by its hashes. */
 struct data_file {

@@ -6,8 +6,8 @@
 #include <string.h>
 
 /* A drawn batch, and its error. */
-struct batch {
-    int32_t *tokens, *targets; /* owned */
+struct drawn {
+    struct ahead_batch batch; /* buffers owned */
     enum status status;
     struct err error;
 };
@@ -16,14 +16,26 @@ struct batch {
  * the next one. Positions are counted from `origin`, the batch that the thread did not draw. */
 struct data_ahead {
     const struct data *data;
-    int64_t count, seq_len, stride;
+    struct ahead_plan plan;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool started, stop, wanted; /* wanted: a position was taken, so the next ones are known */
     int64_t origin, first, drawn, generation; /* a new generation discards what is being drawn */
-    struct batch ring[BATCHES_AHEAD];
+    struct drawn ring[BATCHES_AHEAD];
 };
+
+/* Draws the batch at `position`; it begins a step if `first`. */
+static enum status draw(const struct data_ahead *a, int64_t position, bool first,
+                        struct ahead_batch *out, struct err *e) {
+    const struct ahead_plan *p = &a->plan;
+    out->counted = 0;
+    if (first)
+        TRY(data_count(a->data, SPLIT_TRAIN, position - p->offset, p->batches * p->stride,
+                       &out->counted, e));
+    return data_batch(a->data, SPLIT_TRAIN, position, p->count, out->tokens, out->targets,
+                      out->starts, e);
+}
 
 static void *draw_ahead(void *context) {
     struct data_ahead *a = context;
@@ -34,11 +46,11 @@ static void *draw_ahead(void *context) {
             continue;
         }
         int64_t generation = a->generation, next = a->first + a->drawn;
-        int64_t position = a->origin + (next + 1) * a->stride;
-        struct batch *b = &a->ring[next % BATCHES_AHEAD];
+        int64_t position = a->origin + (next + 1) * a->plan.stride;
+        struct drawn *b = &a->ring[next % BATCHES_AHEAD];
         pthread_mutex_unlock(&a->lock);
-        b->status = data_batch(a->data, SPLIT_TRAIN, position, a->count, b->tokens, b->targets,
-                               &b->error);
+        bool first = (next + 1) % a->plan.batches == 0;
+        b->status = draw(a, position, first, &b->batch, &b->error);
         pthread_mutex_lock(&a->lock);
         if (generation == a->generation) a->drawn++;
         pthread_cond_broadcast(&a->changed);
@@ -57,30 +69,37 @@ static int start_thread(struct data_ahead *a) {
     return failed;
 }
 
-enum status data_ahead_create(struct data_ahead **out, const struct data *data, int64_t count,
-                              int64_t seq_len, int64_t stride, struct err *e) {
+/* False if there is no memory. */
+static bool make_buffers(struct data_ahead *a) {
+    size_t bytes = (size_t)(a->plan.count * a->plan.seq_len) * sizeof(int32_t);
+    struct document_options documents = data_documents(a->data);
+    bool starts = documents.mask || documents.restart, missing = false;
+    for (int i = 0; i < BATCHES_AHEAD; i++) {
+        struct ahead_batch *b = &a->ring[i].batch;
+        b->tokens = malloc(bytes);
+        b->targets = malloc(bytes);
+        b->starts = starts ? malloc(bytes) : NULL;
+        missing = missing || !b->tokens || !b->targets || (starts && !b->starts);
+    }
+    return !missing;
+}
+
+enum status data_ahead_create(struct data_ahead **out, const struct data *data,
+                              const struct ahead_plan *plan, struct err *e) {
     *out = NULL;
     struct data_ahead *a = calloc(1, sizeof *a);
     if (!a) return FAIL(e, ERR_MEMORY, "no host memory to draw batches ahead");
-    size_t bytes = (size_t)(count * seq_len) * sizeof(int32_t);
-    bool missing = false;
     a->data = data;
-    a->count = count;
-    a->seq_len = seq_len;
-    a->stride = stride;
+    a->plan = *plan;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->changed, NULL);
-    for (int i = 0; i < BATCHES_AHEAD; i++) {
-        a->ring[i].tokens = malloc(bytes);
-        a->ring[i].targets = malloc(bytes);
-        missing = missing || !a->ring[i].tokens || !a->ring[i].targets;
-    }
+    bool missing = !make_buffers(a);
     int failed = missing ? 0 : start_thread(a);
     if (missing || failed) {
         data_ahead_destroy(a);
         return failed ? FAIL(e, ERR_MEMORY, "start a thread that reads data: %s", strerror(failed))
                       : FAIL(e, ERR_MEMORY, "no host memory for %d batches of %lld tokens",
-                             (int)BATCHES_AHEAD, (long long)(count * seq_len));
+                             (int)BATCHES_AHEAD, (long long)(plan->count * plan->seq_len));
     }
     *out = a;
     return OK;
@@ -96,8 +115,9 @@ void data_ahead_destroy(struct data_ahead *a) {
         pthread_join(a->thread, NULL);
     }
     for (int i = 0; i < BATCHES_AHEAD; i++) {
-        free(a->ring[i].tokens);
-        free(a->ring[i].targets);
+        free(a->ring[i].batch.tokens);
+        free(a->ring[i].batch.targets);
+        free(a->ring[i].batch.starts);
     }
     pthread_cond_destroy(&a->changed);
     pthread_mutex_destroy(&a->lock);
@@ -106,9 +126,9 @@ void data_ahead_destroy(struct data_ahead *a) {
 
 /* Draws here, and lets the thread continue behind this position. If the thread is drawing a batch
  * of an earlier generation, it discards this batch. */
-static enum status draw_here(struct data_ahead *a, int64_t position, int32_t *tokens,
-                             int32_t *targets, struct err *e) {
-    enum status st = data_batch(a->data, SPLIT_TRAIN, position, a->count, tokens, targets, e);
+static enum status draw_here(struct data_ahead *a, int64_t position, struct ahead_batch *out,
+                             struct err *e) {
+    enum status st = draw(a, position, true, out, e);
     pthread_mutex_lock(&a->lock);
     a->origin = position;
     a->first = a->drawn = 0;
@@ -119,22 +139,26 @@ static enum status draw_here(struct data_ahead *a, int64_t position, int32_t *to
     return st;
 }
 
-enum status data_ahead_take(struct data_ahead *a, int64_t position, int32_t *tokens,
-                            int32_t *targets, struct err *e) {
+static void copy_batch(const struct data_ahead *a, struct ahead_batch *out,
+                       const struct ahead_batch *from) {
+    size_t bytes = (size_t)(a->plan.count * a->plan.seq_len) * sizeof(int32_t);
+    memcpy(out->tokens, from->tokens, bytes);
+    memcpy(out->targets, from->targets, bytes);
+    if (from->starts && out->starts) memcpy(out->starts, from->starts, bytes);
+    out->counted = from->counted;
+}
+
+enum status data_ahead_take(struct data_ahead *a, int64_t position, struct ahead_batch *out,
+                            struct err *e) {
     pthread_mutex_lock(&a->lock);
-    bool next = a->wanted && position == a->origin + (a->first + 1) * a->stride;
+    bool next = a->wanted && position == a->origin + (a->first + 1) * a->plan.stride;
     while (next && a->drawn == 0) pthread_cond_wait(&a->changed, &a->lock);
     pthread_mutex_unlock(&a->lock);
-    if (!next) return draw_here(a, position, tokens, targets, e);
-    struct batch *b = &a->ring[a->first % BATCHES_AHEAD]; /* ready, so the thread leaves it alone */
-    size_t bytes = (size_t)(a->count * a->seq_len) * sizeof(int32_t);
+    if (!next) return draw_here(a, position, out, e);
+    struct drawn *b = &a->ring[a->first % BATCHES_AHEAD]; /* ready, so the thread leaves it alone */
     enum status st = b->status;
-    if (st == OK) {
-        memcpy(tokens, b->tokens, bytes);
-        memcpy(targets, b->targets, bytes);
-    } else if (e) {
-        *e = b->error;
-    }
+    if (st == OK) copy_batch(a, out, &b->batch);
+    else if (e) *e = b->error;
     pthread_mutex_lock(&a->lock);
     a->first++;
     a->drawn--;

@@ -11,18 +11,29 @@ enum { BATCHES_AHEAD = 4 };
 
 struct data_ahead; /* opaque */
 
-/* Starts the thread, which blocks all signals and draws nothing yet. `data` is borrowed. A batch
- * has `count` sequences of T tokens. ERR_MEMORY. */
+/* What a rank draws: batches of `count` sequences of seq_len tokens. A step takes `batches` of
+ * them, `stride` positions apart; its first is `offset` behind the first sequence of all ranks. */
+struct ahead_plan { int64_t count, seq_len, stride, batches, offset; };
+
+/* A batch, [count, T] each. */
+struct ahead_batch {
+    int32_t *tokens, *targets;
+    int32_t *starts; /* NULL unless data_documents has one of its two */
+    int64_t counted; /* first batch of a step: data_count of the sequences of all ranks; else 0 */
+};
+
+/* Starts the thread, which blocks all signals and draws nothing yet. `data` is borrowed.
+ * ERR_MEMORY. */
 NODISCARD enum status data_ahead_create(struct data_ahead **out, const struct data *data,
-                                        int64_t count, int64_t seq_len, int64_t stride,
-                                        struct err *e);
+                                        const struct ahead_plan *plan, struct err *e);
 /* Ends the thread after the batch that it is drawing. NULL is fine. */
 void data_ahead_destroy(struct data_ahead *a);
 
-/* The batch at `position`, as data_batch: tokens and targets [count, T]. Waits for the thread if it
- * is drawing this batch or the ones before; any other position is drawn at once, and the thread
- * continues behind it. The error is the one of this batch. Called by one thread. */
-NODISCARD enum status data_ahead_take(struct data_ahead *a, int64_t position, int32_t *tokens,
-                                      int32_t *targets, struct err *e);
+/* The batch at `position`: fills the caller's buffers, and `counted`. Waits for the thread if it is
+ * drawing this batch or the ones before. Any other position is drawn at once as the first batch of
+ * a step, and the thread continues behind it. The error is the one of this batch. Called by one
+ * thread. */
+NODISCARD enum status data_ahead_take(struct data_ahead *a, int64_t position,
+                                      struct ahead_batch *out, struct err *e);
 
 #endif

@@ -1,4 +1,4 @@
-/* Documents of a Megatron dataset in shuffled order, as one stream of tokens.
+/* The documents of a Megatron stream: where they begin, and their shuffled order as one stream.
  *
  * An epoch's order is a permutation without a table. To find a token, a sparse table holds the
  * token at which every DOCUMENTS_STRIDE-th document of the order begins: 8 bytes a document for the
@@ -17,91 +17,129 @@ struct table {
 };
 
 struct document_order {
-    int64_t *start, count; /* first token of each training document, and the end of the last */
-    pthread_mutex_t lock;  /* of the tables */
+    const int64_t *start; /* of the stream's documents, borrowed */
+    int64_t count;        /* documents in the order */
+    pthread_mutex_t lock; /* of the tables */
     struct table table[TABLES];
 };
 
-/* ---- opening ---- */
+/* ---- where documents begin ---- */
 
 enum { IDX_COUNTS = 18, IDX_LENGTHS = 34, PIECE = 1024 };
 
+/* Checks that document i of a file begins with sequence `begin`, behind sequence `before`. */
+static enum status check_begin(const struct input_file *idx, int64_t i, int64_t ends,
+                               int64_t begin, int64_t before, int64_t sequences, struct err *e) {
+    if (begin >= before && begin <= sequences && (i > 0 || begin == 0) &&
+        (i < ends - 1 || begin == sequences))
+        return OK;
+    return FAIL(e, ERR_FORMAT, "%s: document %lld at byte %lld begins with sequence %lld; "
+                "documents must cover sequences 0 to %lld in order", idx->path, (long long)i,
+                (long long)(IDX_LENGTHS + 12 * sequences + 8 * i), (long long)begin,
+                (long long)sequences);
+}
+
+/* Adds the lengths of sequences first .. end-1 to *token. */
+static enum status add_lengths(const struct input_file *idx, int64_t first, int64_t end,
+                               int64_t *token, struct err *e) {
+    unsigned char bytes[4 * PIECE];
+    for (int64_t n; first < end; first += n) {
+        n = end - first < PIECE ? end - first : PIECE;
+        TRY(input_read(idx, IDX_LENGTHS + 4 * first, 4 * n, bytes, e));
+        for (int64_t k = 0; k < n; k++) *token += (int64_t)load_le(bytes + 4 * k, 4);
+    }
+    return OK;
+}
+
 /* Appends the starts of the documents of one file, whose tokens begin at `first` of the stream.
  * Documents are ranges of Megatron's sequences. The last entry of its array is their end. */
-static enum status read_starts(struct document_order *o, const struct input_file *idx,
-                               const struct token_run *run, struct err *e) {
-    unsigned char head[16], bytes[8 * PIECE];
+static enum status read_starts(struct documents *o, const struct input_file *idx, int64_t first,
+                               int64_t longest, struct err *e) {
+    unsigned char head[16], next[8];
     TRY(input_read(idx, IDX_COUNTS, sizeof head, head, e));
     int64_t sequences = (int64_t)load_le(head, 8), ends = (int64_t)load_le(head + 8, 8);
     if (ends < 1) return FAIL(e, ERR_FORMAT, "%s: it lists no document", idx->path);
     int64_t *fresh = realloc(o->start, (size_t)(o->count + ends) * sizeof *fresh);
     if (!fresh) return FAIL(e, ERR_MEMORY, "no host memory for %lld documents", (long long)ends);
     o->start = fresh;
-    int64_t at = IDX_LENGTHS + 12 * sequences, sequence = 0, token = run->first;
+    int64_t at = IDX_LENGTHS + 12 * sequences, sequence = 0, token = first;
     for (int64_t i = 0; i < ends; i++) {
-        unsigned char next[8];
+        int64_t before = token;
         TRY(input_read(idx, at + 8 * i, sizeof next, next, e));
         int64_t begin = (int64_t)load_le(next, 8);
-        if (begin < sequence || begin > sequences || (i == 0 && begin != 0) ||
-            (i == ends - 1 && begin != sequences))
-            return FAIL(e, ERR_FORMAT, "%s: document %lld at byte %lld begins with sequence %lld; "
-                        "documents must cover sequences 0 to %lld in order", idx->path,
-                        (long long)i, (long long)(at + 8 * i), (long long)begin,
-                        (long long)sequences);
-        while (sequence < begin) {
-            int64_t n = begin - sequence < PIECE ? begin - sequence : PIECE;
-            TRY(input_read(idx, IDX_LENGTHS + 4 * sequence, 4 * n, bytes, e));
-            for (int64_t k = 0; k < n; k++) token += (int64_t)load_le(bytes + 4 * k, 4);
-            sequence += n;
-        }
-        if (i < ends - 1) o->start[o->count++] = token;
+        TRY(check_begin(idx, i, ends, begin, sequence, sequences, e));
+        TRY(add_lengths(idx, sequence, begin, &token, e));
+        if (longest && token - before > longest)
+            return FAIL(e, ERR_CONFIG, "%s: document %lld has %lld tokens; data.layout puts whole "
+                        "documents into sequences of model.seq_len %lld: cut it when tokenising, "
+                        "or use layout = \"windows\"", idx->path, (long long)i - 1,
+                        (long long)(token - before), (long long)longest);
+        sequence = begin;
+        o->start[o->count + i] = token; /* each file's end is the next one's begin */
+    }
+    o->count += ends - 1;
+    return OK;
+}
+
+enum status documents_open(const struct data *d, struct token_stream *s, int64_t longest,
+                           struct err *e) {
+    for (int64_t i = 0; i < s->run_count; i++)
+        TRY(read_starts(&s->documents, &d->file[s->run[i].file + 1], s->run[i].first, longest, e));
+    return OK;
+}
+
+int64_t documents_before(const struct documents *o, int64_t end) {
+    int64_t low = 0, high = o->count;
+    while (low < high) {
+        int64_t middle = (low + high + 1) / 2;
+        if (o->start[middle] <= end) low = middle;
+        else high = middle - 1;
+    }
+    return low;
+}
+
+enum status documents_read(const struct data *d, const struct token_stream *s, int64_t at,
+                           int64_t count, struct window *out, struct err *e) {
+    const int64_t *start = s->documents.start;
+    for (int64_t i = documents_before(&s->documents, at); count > 0; i++) {
+        int64_t left = start[i + 1] - at, n = left < count ? left : count;
+        if (n == 0) continue; /* an empty document */
+        window_document(d, out);
+        TRY(stream_read(d, s, at, n, out, e));
+        at += n;
+        count -= n;
     }
     return OK;
 }
 
-enum status documents_open(struct document_order **out, const struct data *d,
-                           const struct token_source *part, int64_t *kept, struct err *e) {
+/* ---- their order ---- */
+
+enum status order_open(struct document_order **out, const struct token_source *part, int64_t count,
+                       struct err *e) {
     struct document_order *o = calloc(1, sizeof *o);
     if (!o) return FAIL(e, ERR_MEMORY, "no host memory for an order of documents");
     pthread_mutex_init(&o->lock, NULL);
+    o->start = part->stream.documents.start;
+    o->count = count;
     enum status st = OK;
-    for (int64_t i = 0; st == OK && i < part->stream.run_count; i++)
-        st = read_starts(o, &d->file[part->stream.run[i].file + 1], &part->stream.run[i], e);
-    const char *path = part->stream.run_count ? d->file[part->stream.run[0].file].path : "";
-    int64_t end = part->stream.count, wanted = *kept;
-    while (st == OK && o->count > 0 && end > wanted) end = o->start[--o->count]; /* whole ones */
-    if (st == OK && o->count == 0)
-        st = FAIL(e, ERR_CONFIG, "%s: its first document ends behind the first %lld tokens, which "
-                  "data.holdout leaves for training; hold out less, or use order = \"windows\"",
-                  path, (long long)wanted);
-    if (st == OK) {
-        o->start[o->count] = end; /* the array has a place for each file's end */
-        for (int i = 0; i < TABLES; i++) {
-            o->table[i].epoch = -1;
-            o->table[i].begin = malloc((size_t)(o->count / DOCUMENTS_STRIDE + 1) * sizeof(int64_t));
-            if (!o->table[i].begin)
-                st = FAIL(e, ERR_MEMORY, "no host memory for the order of %lld documents",
-                          (long long)o->count);
-        }
+    for (int i = 0; i < TABLES; i++) {
+        o->table[i].epoch = -1;
+        o->table[i].begin = malloc((size_t)(count / DOCUMENTS_STRIDE + 1) * sizeof(int64_t));
+        if (!o->table[i].begin)
+            st = FAIL(e, ERR_MEMORY, "no host memory for the order of %lld documents",
+                      (long long)count);
     }
-    if (st != OK) {
-        documents_close(o);
-        return st;
-    }
-    *kept = end;
-    *out = o;
-    return OK;
+    if (st == OK) *out = o;
+    else order_close(o);
+    return st;
 }
 
-void documents_close(struct document_order *o) {
+void order_close(struct document_order *o) {
     if (!o) return;
     for (int i = 0; i < TABLES; i++) free(o->table[i].begin);
     pthread_mutex_destroy(&o->lock);
-    free(o->start);
     free(o);
 }
-
-/* ---- reading ---- */
 
 static uint64_t order_key(const struct data *d, int64_t part, int64_t epoch) {
     return rng_key(d->seed, RNG_DOCUMENT_ORDER, (uint64_t)part, (uint64_t)epoch);
@@ -138,10 +176,10 @@ static int64_t find_document(struct document_order *o, uint64_t key, int64_t epo
     return low * DOCUMENTS_STRIDE;
 }
 
-enum status documents_read(const struct data *d, int64_t part, int64_t epoch, int64_t at,
-                           int64_t count, struct window *out, struct err *e) {
+enum status shuffled_read(const struct data *d, int64_t part, int64_t epoch, int64_t at,
+                          int64_t count, struct window *out, struct err *e) {
     const struct token_source *source = &d->part[part];
-    struct document_order *o = source->documents;
+    struct document_order *o = source->order;
     uint64_t key = order_key(d, part, epoch);
     int64_t begin;
     for (int64_t i = find_document(o, key, epoch, at, &begin); count > 0; i++) {
@@ -150,6 +188,7 @@ enum status documents_read(const struct data *d, int64_t part, int64_t epoch, in
         int64_t n = left < count ? left : count;
         begin += length;
         if (n <= 0) continue; /* it ends before the token that is wanted */
+        window_document(d, out);
         TRY(stream_read(d, &source->stream, o->start[document] + skip, n, out, e));
         at += n;
         count -= n;

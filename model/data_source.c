@@ -27,7 +27,8 @@ enum status stream_append(struct data *d, struct token_stream *s, int64_t file, 
     struct token_run *fresh = realloc(s->run, (size_t)(s->run_count + 1) * sizeof *fresh);
     if (!fresh) return FAIL(e, ERR_MEMORY, "no host memory for the list of token runs");
     s->run = fresh;
-    struct token_run run = { .file = file, .offset = offset, .first = s->count, .count = count };
+    struct token_run run = { .file = file, .offset = offset, .first = s->count, .count = count,
+                             .loss = -1 };
     s->run[s->run_count++] = run;
     s->count += count;
     return OK;

@@ -93,13 +93,26 @@ static char *with_suffix(const char *path, const char *suffix) {
     return out;
 }
 
+/* PATH.loss: a byte for each token of the .bin, without a header. */
+static enum status add_loss(struct data *d, struct token_stream *s, const char *path,
+                            struct err *e) {
+    struct token_run *run = &s->run[s->run_count - 1];
+    TRY(data_add_file(d, path, &run->loss, e));
+    const struct input_file *f = &d->file[run->loss];
+    if (f->bytes == run->count) return OK;
+    return FAIL(e, ERR_FORMAT, "%s: %lld bytes, but %s has %lld tokens, and a loss file has a byte "
+                "for each (truncated?)", f->path, (long long)f->bytes, d->file[run->file].path,
+                (long long)run->count);
+}
+
 enum status data_add_megatron(struct data *d, struct token_stream *s, const char *path,
                               struct err *e) {
     enum status st = OK;
     int64_t bin = 0, idx = 0;
     int bytes = 0;
     char *bin_path = with_suffix(path, ".bin"), *idx_path = with_suffix(path, ".idx");
-    if (!bin_path || !idx_path) {
+    char *loss_path = with_suffix(path, ".loss");
+    if (!bin_path || !idx_path || !loss_path) {
         st = FAIL(e, ERR_MEMORY, "no host memory for a path");
         goto done;
     }
@@ -107,7 +120,9 @@ enum status data_add_megatron(struct data *d, struct token_stream *s, const char
     if (st == OK) st = data_add_file(d, idx_path, &idx, e);
     if (st == OK) st = check_index(&d->file[idx], &d->file[bin], &bytes, e);
     if (st == OK) st = stream_append(d, s, bin, 0, d->file[bin].bytes / bytes, bytes, e);
+    if (st == OK && d->loss) st = add_loss(d, s, loss_path, e);
 done:
+    free(loss_path);
     free(bin_path);
     free(idx_path);
     return st;

@@ -23,8 +23,9 @@ static enum status queries_and_keys(struct transformer *t, struct layer *layer, 
     struct tensor rstd = tensor_make(layer->rstd_qk.data, DTYPE_F32, t->batch, c->seq_len,
                                      c->heads + c->kv_heads, 1);
     struct qk_fwd_args args = {
-        .out = &out, .in = &in, .rope = t->rope.data ? &t->rope : NULL, .heads = c->heads,
-        .kv_heads = c->kv_heads, .eps = (float)c->norm_eps,
+        .out = &out, .in = &in, .rope = t->rope.data ? &t->rope : NULL,
+        .positions = positions_of(t), .heads = c->heads, .kv_heads = c->kv_heads,
+        .eps = (float)c->norm_eps,
     };
     if (c->qk_norm) {
         args.rstd = &rstd;
@@ -93,7 +94,8 @@ enum status transformer_forward(struct transformer *t, enum pass pass, struct er
     TRY(gather_begin(t->exchange, pass, e));
     TRY(gather_use(t->exchange, BUCKET_EMBEDDING, e));
     TRY(t->b->ops->embedding_fwd(t->b, LANE_COMPUTE, &t->x[0], &t->tokens, &t->embed->weight.value,
-                                 t->position ? &t->position->weight.value : NULL, e));
+                                 t->position ? &t->position->weight.value : NULL, positions_of(t),
+                                 e));
     for (int64_t l = 0; l < L; l++) TRY(layer_forward(t, l, pass, e));
     struct sink normed = activation_sink(&t->normed, t->slots, pass);             /* [R,C] */
     return norm_fwd(t, &t->final_norm, &normed, &t->x[L], e);

@@ -39,6 +39,7 @@ enum status transformer_init(struct transformer *t, const struct model_config *c
     t->config = *c;
     t->recompute = o->recompute;
     t->act = o->act;
+    t->documents = o->documents;
     t->batch = o->batch;
     t->rows = o->batch * c->seq_len;
     t->chunk_rows = model_head_rows(c->vocab, t->rows, o->head_chunk).each;
@@ -263,8 +264,10 @@ static void layout_workspace(struct transformer *t, struct memory *m) {
     memory_reserve(m, MEMORY_STATE, "scalars", 4, &t->grad_scale.data);
     if (c->positions == POSITION_ROPE)
         reserve_act(&t->rope, m, MEMORY_STATE, "rope table", DTYPE_F32, c->seq_len, c->head_dim);
-    if (model_has_window(c))
+    if (model_has_window(c) || t->documents.mask)
         reserve_act(&t->first_key, m, MEMORY_STATE, "first keys", DTYPE_I32, t->batch, c->seq_len);
+    if (t->documents.restart)
+        reserve_act(&t->positions, m, MEMORY_STATE, "positions", DTYPE_I32, t->batch, c->seq_len);
 }
 
 void transformer_layout(struct transformer *t, struct memory *m, struct slots *slots) {

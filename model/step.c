@@ -2,8 +2,8 @@
  * evaluation, and the warm-up of both before the first step. */
 #include <assert.h>
 
-#include "model/data_ahead.h"
 #include "model/trainer.h"
+#include "model/window.h"
 
 /* Timer marks: the end of each step, kept until the next step is collected; and the beginning of a
  * step if no step was pending before it. */
@@ -26,14 +26,40 @@ enum status trainer_check_idle(const struct trainer *t, struct err *e) {
     return FAIL(e, ERR_STATE, "step %lld is queued: collect it first", (long long)t->step + 1);
 }
 
+/* What attention and positions need to know of the documents in the host's batch. */
+static enum status upload_documents(struct trainer *t, struct err *e) {
+    struct backend *b = t->backend;
+    struct transformer *tf = &t->transformer;
+    int64_t T = t->model.seq_len;
+    if (t->options.documents.mask) {
+        window_first_keys(t->staging, t->host.starts, tf->rows, T, t->model.window);
+        TRY(b->ops->upload(b, LANE_COMPUTE, tf->first_key.data, t->staging, tf->rows * 4, e));
+    }
+    if (!t->options.documents.restart) return OK;
+    window_positions(t->staging, t->host.starts, tf->rows, T);
+    return b->ops->upload(b, LANE_COMPUTE, tf->positions.data, t->staging, tf->rows * 4, e);
+}
+
 static enum status upload_batch(struct trainer *t, enum data_split split, int64_t position,
                                 struct err *e) {
     struct backend *b = t->backend;
     struct transformer *tf = &t->transformer;
-    if (split == SPLIT_TRAIN) TRY(data_ahead_take(t->ahead, position, t->tokens, t->targets, e));
-    else TRY(data_batch(t->data, split, position, tf->batch, t->tokens, t->targets, e));
-    TRY(b->ops->upload(b, LANE_COMPUTE, tf->tokens.data, t->tokens, tf->rows * 4, e));
-    return b->ops->upload(b, LANE_COMPUTE, tf->targets.data, t->targets, tf->rows * 4, e);
+    struct ahead_batch *h = &t->host;
+    if (split == SPLIT_TRAIN) TRY(data_ahead_take(t->ahead, position, h, e));
+    else
+        TRY(data_batch(t->data, split, position, tf->batch, h->tokens, h->targets, h->starts, e));
+    TRY(b->ops->upload(b, LANE_COMPUTE, tf->tokens.data, h->tokens, tf->rows * 4, e));
+    TRY(b->ops->upload(b, LANE_COMPUTE, tf->targets.data, h->targets, tf->rows * 4, e));
+    return upload_documents(t, e);
+}
+
+enum status trainer_scale_gradients(struct trainer *t, int64_t counted, struct err *e) {
+    if (t->scaled_by == counted) return OK;
+    float scale = counted > 0 ? (float)(1 / (double)counted) : 0;
+    TRY(t->backend->ops->upload(t->backend, LANE_COMPUTE, t->transformer.grad_scale.data, &scale,
+                                sizeof scale, e));
+    t->scaled_by = counted;
+    return OK;
 }
 
 static enum status upload_scalars(struct trainer *t, int64_t step, float *lr_out, struct err *e) {
@@ -59,6 +85,19 @@ static enum status flag_slots(struct trainer *t, int first, int end, struct err 
                                            &t->scalars.step, &amax, first, e);
 }
 
+/* What the sum of a micro-batch's losses is multiplied by on the device. It is part of a graph: if
+ * the number of tokens with loss varies, the host divides the total (mean_loss). */
+static float loss_factor(const struct trainer *t) {
+    double tokens = (double)t->options.global_batch * (double)t->model.seq_len;
+    return t->counts_all ? (float)(1 / tokens) : 1.0f;
+}
+
+/* The mean over `counted` tokens with loss. */
+static float mean_loss(const struct trainer *t, float recorded, int64_t counted) {
+    if (t->counts_all) return recorded;
+    return counted > 0 ? (float)((double)recorded / (double)counted) : recorded; /* 0, or NaN */
+}
+
 /* Forward, loss and backward of one micro-batch. */
 static enum status micro_batch(struct trainer *t, bool first, bool last, struct err *e) {
     struct backend *b = t->backend;
@@ -71,8 +110,7 @@ static enum status micro_batch(struct trainer *t, bool first, bool last, struct 
     TRY(reduce_begin(&t->exchange, e));
     TRY(transformer_forward(&t->transformer, PASS_TRAIN, e));
     TRY(transformer_head(&t->transformer, PASS_TRAIN, fresh, e));
-    double tokens = (double)t->options.global_batch * (double)t->model.seq_len;
-    TRY(ops->sum(b, LANE_COMPUTE, &t->scalars.loss, &t->transformer.losses, (float)(1 / tokens),
+    TRY(ops->sum(b, LANE_COMPUTE, &t->scalars.loss, &t->transformer.losses, loss_factor(t),
                  first ? 0.0f : 1.0f, e));
     TRY(transformer_backward(&t->transformer, fresh, e));
     TRY(reduce_finish(&t->exchange, e));
@@ -121,11 +159,13 @@ static enum status finish_accumulation(struct trainer *t, struct err *e) {
 /* Runs every micro-batch of this rank, then sums over ranks. A global batch has accumulation *
  * stride sequences, so positions are one stride apart from step to step too, and the thread that
  * reads ahead finds each. */
-static enum status accumulate(struct trainer *t, struct err *e) {
+static enum status accumulate(struct trainer *t, struct in_flight *f, struct err *e) {
     int64_t mine = t->options.micro_batch, stride = mine * t->world;
     int64_t cursor = t->cursor + t->pending * t->options.global_batch + t->rank * mine;
     for (int64_t i = 0; i < t->accumulation; i++) {
         TRY(upload_batch(t, SPLIT_TRAIN, cursor + i * stride, e));
+        if (i == 0) f->counted = t->host.counted; /* of the whole step */
+        TRY(trainer_scale_gradients(t, f->counted, e));
         TRY(run_micro_batch(t, i, e));
     }
     return finish_accumulation(t, e);
@@ -144,7 +184,7 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
     }
     TRY(upload_scalars(t, step, &f->lr, e));
     if (f->traced) TRY(trace_weights(t, e));
-    TRY(accumulate(t, e));
+    TRY(accumulate(t, f, e));
     if (f->traced) {
         TRY(trace_outputs(t, e));
         TRY(trace_gradients(t, e));
@@ -206,6 +246,7 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
     int64_t step = t->step + 1;
     const struct in_flight *f = &t->in_flight[step % IN_FLIGHT_MAX];
     *result = (struct step_result){ .step = step, .lr = f->lr, .traced = f->traced,
+                                    .loss_tokens = f->counted,
                                     .tokens = t->options.global_batch * t->model.seq_len };
     enum status st = fetch_record(t, step, f->marked, &result->time_us, e);
     if (st != OK) {
@@ -214,7 +255,7 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
         return st;
     }
     record_check(t, &head, result->tensor);
-    result->loss = head.loss;
+    result->loss = mean_loss(t, head.loss, f->counted);
     result->grad_norm = head.norm;
     result->stop = asked_to_stop(t);
     const uint64_t *begin = f->marked ? head.comm_begin_ns : t->comm_ns;
@@ -281,10 +322,14 @@ enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result 
     result->tokens = wanted * t->model.seq_len;
     if (result->tokens == 0)
         return FAIL(e, ERR_CONFIG, "there is no held-out sequence to evaluate");
+    TRY(data_count(t->data, SPLIT_EVAL, 0, wanted, &result->loss_tokens, e));
+    if (result->loss_tokens == 0)
+        return FAIL(e, ERR_CONFIG, "no token of the %lld held-out sequences has loss: nothing to "
+                    "evaluate", (long long)wanted);
     TRY(b->ops->comm.all_reduce(b, LANE_COMPUTE, &t->scalars.eval_loss, REDUCE_SUM, e));
     float total;
     TRY(b->ops->download(b, LANE_COMPUTE, &total, t->scalars.eval_loss.data, sizeof total, e));
-    result->loss = (float)((double)total / (double)result->tokens);
+    result->loss = (float)((double)total / (double)result->loss_tokens);
     return OK;
 }
 

@@ -100,9 +100,11 @@ int trainer_pending(const struct trainer *t);
 
 struct step_result {
     int64_t step;  /* 1-based */
-    float loss;    /* mean nats a token over the global batch */
+    float loss;    /* mean nats over the tokens with loss of the global batch; 0 if it has none */
     float grad_norm, lr;
-    int64_t tokens;   /* in this step, all ranks */
+    int64_t tokens;   /* in this step, all ranks, padding included */
+    int64_t loss_tokens; /* of these, the ones with loss. With 0 the gradient is 0: the update has
+                            only momentum and weight decay */
     int64_t time_us;  /* device time since the end of the previous step; since the beginning of
                          this step if other work ran between the two */
     int64_t comm_us;  /* the part of it in collectives on this rank, waiting included */
@@ -133,13 +135,14 @@ NODISCARD enum status trainer_step(struct trainer *t, bool trace, struct step_re
                                    struct err *e);
 
 struct eval_result {
-    float loss;     /* mean nats a token */
-    int64_t tokens; /* evaluated; less than asked if the held-out part is short */
+    float loss;     /* mean nats over the tokens with loss */
+    int64_t tokens; /* evaluated, padding included; less than asked if the held-out part is short */
+    int64_t loss_tokens; /* of these, the ones with loss */
 };
 
 /* The loss over the first `batches` micro-batches of held-out sequences. Ranks divide them; the set
  * does not depend on the number of ranks. Uses the training buffers. ERR_STATE if a step is pending
- * (checkpoint_save too). */
+ * (checkpoint_save too). ERR_CONFIG if no token of it has loss. */
 NODISCARD enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result *result,
                                    struct err *e);
 

@@ -3,7 +3,6 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#include "model/data_ahead.h"
 #include "model/fallback.h"
 #include "model/trainer.h"
 
@@ -88,7 +87,8 @@ static enum status layout(struct trainer *t, struct err *e) {
                                 .accumulates = t->accumulation > 1 };
     struct transformer_options to = { .act = act, .batch = t->options.micro_batch,
                                       .head_chunk = t->options.head_chunk,
-                                      .recompute = t->options.recompute };
+                                      .recompute = t->options.recompute,
+                                      .documents = t->options.documents };
     TRY(params_init(&t->params, &t->model, &po, e));
     TRY(transformer_init(&t->transformer, &t->model, &t->recipe, &to, &t->params, e));
     TRY(slots_init(&t->slots, transformer_slots_max(&t->transformer, &t->params), e));
@@ -124,8 +124,10 @@ static void free_parts(struct trainer *t) {
     transformer_destroy(&t->transformer);
     params_destroy(&t->params);
     free(t->recipe.site);
-    free(t->tokens);
-    free(t->targets);
+    free(t->host.tokens);
+    free(t->host.targets);
+    free(t->host.starts);
+    free(t->staging);
     free(t->seen);
     free(t->traced);
     free(t->traced_text);
@@ -192,8 +194,7 @@ static enum status start(struct trainer *t, struct err *e) {
     t->pieces.rank = t->rank;
     t->pieces.world = t->world;
     TRY(transformer_start(&t->transformer, b, &t->slots, &t->exchange, e));
-    double tokens = (double)t->options.global_batch * (double)t->model.seq_len;
-    TRY(b->ops->fill(b, LANE_COMPUTE, &t->transformer.grad_scale, (float)(1 / tokens), e));
+    TRY(trainer_scale_gradients(t, t->options.global_batch * t->model.seq_len, e));
     TRY(params_fill(&t->params, b, &t->model, t->options.seed, e));
     if (t->data && b->ops->warms_up) {
         TRY(trainer_warm_up(t, e));
@@ -202,6 +203,33 @@ static enum status start(struct trainer *t, struct err *e) {
     const int32_t flag[2] = { -1, -1 };
     TRY(b->ops->upload(b, LANE_COMPUTE, t->scalars.flag.data, flag, sizeof flag, e));
     return trainer_requantise(t, e);
+}
+
+static enum status make_host_buffers(struct trainer *t, struct err *e) {
+    size_t rows = (size_t)t->transformer.rows;
+    t->host.tokens = malloc(rows * sizeof *t->host.tokens);
+    t->host.targets = malloc(rows * sizeof *t->host.targets);
+    t->host.starts = malloc(rows * sizeof *t->host.starts);
+    t->staging = malloc(rows * sizeof *t->staging);
+    t->seen = calloc(1, (size_t)t->record_bytes);
+    if (t->host.tokens && t->host.targets && t->host.starts && t->staging && t->seen) return OK;
+    return FAIL(e, ERR_MEMORY, "no host memory for %zu tokens and a record of %lld bytes", rows,
+                (long long)t->record_bytes);
+}
+
+/* Checks that data and trainer agree, and starts the thread that draws. */
+static enum status start_drawing(struct trainer *t, struct err *e) {
+    struct document_options of_data = data_documents(t->data), mine = t->options.documents;
+    if (of_data.mask != mine.mask || of_data.restart != mine.restart)
+        return FAIL(e, ERR_CONFIG, "the data have document mask %d and positions %d, the trainer "
+                    "%d and %d: both need the same", of_data.mask, of_data.restart, mine.mask,
+                    mine.restart);
+    const struct ahead_plan plan = {
+        .count = t->options.micro_batch, .seq_len = t->model.seq_len,
+        .stride = t->options.micro_batch * t->world, .batches = t->accumulation,
+        .offset = t->rank * t->options.micro_batch,
+    };
+    return data_ahead_create(&t->ahead, t->data, &plan, e);
 }
 
 enum status trainer_create(struct trainer **out, struct backend *backend,
@@ -213,6 +241,7 @@ enum status trainer_create(struct trainer **out, struct backend *backend,
     if (!t) return FAIL(e, ERR_MEMORY, "no host memory for a trainer");
     t->backend = backend;
     t->data = data;
+    t->counts_all = !data || data_counts_all(data);
     t->rank = backend->ops->comm.rank(backend);
     t->world = backend->ops->comm.world(backend);
     enum status st = copy_options(t, model, recipe, options, e);
@@ -220,18 +249,8 @@ enum status trainer_create(struct trainer **out, struct backend *backend,
     if (st == OK) st = recipe_fall_back(&t->recipe, &t->model, &t->options, backend, e);
     if (st == OK) st = layout(t, e);
     if (st != OK) goto fail;
-    size_t rows = (size_t)t->transformer.rows;
-    t->tokens = malloc(rows * sizeof *t->tokens);
-    t->targets = malloc(rows * sizeof *t->targets);
-    t->seen = calloc(1, (size_t)t->record_bytes);
-    if (!t->tokens || !t->targets || !t->seen) {
-        st = FAIL(e, ERR_MEMORY, "no host memory for %zu tokens and a record of %lld bytes", rows,
-                  (long long)t->record_bytes);
-        goto fail;
-    }
-    if (data)
-        st = data_ahead_create(&t->ahead, data, t->transformer.batch, t->model.seq_len,
-                               t->options.micro_batch * t->world, e);
+    st = make_host_buffers(t, e);
+    if (st == OK && data) st = start_drawing(t, e);
     if (st == OK) st = start(t, e);
     if (st != OK) goto fail;
     *out = t;

@@ -2,6 +2,7 @@
 #ifndef FP8LAB_MODEL_TRAINER_H
 #define FP8LAB_MODEL_TRAINER_H
 
+#include "model/data_ahead.h"
 #include "model/exchange.h"
 #include "model/pieces.h"
 #include "model/train.h"
@@ -32,6 +33,7 @@ enum { SCALAR_STRIDE = 16, UPLOADED_SCALARS = 4 };
 enum { IN_FLIGHT_MAX = 2 };
 struct in_flight {
     float lr;
+    int64_t counted; /* tokens with loss, of all ranks */
     bool traced;
     bool marked; /* no step was pending before it: its beginning has a timer mark */
 };
@@ -60,7 +62,10 @@ struct trainer {
     int64_t step, cursor;      /* steps collected; training sequences drawn for them by all ranks */
     int pending;               /* steps queued after those */
     struct in_flight in_flight[IN_FLIGHT_MAX]; /* of step s at s % IN_FLIGHT_MAX */
-    int32_t *tokens, *targets; /* host [R], owned */
+    bool counts_all;           /* every target of the training data counts */
+    int64_t scaled_by;         /* transformer.grad_scale is 1 / this, 0 if this is 0 */
+    struct ahead_batch host;   /* [R] each, owned */
+    int32_t *staging;          /* host [R], owned: what is made from host.starts */
     const char **traced;       /* names, owned array; the strings belong to traced_text */
     char *traced_text;
     int traced_count;
@@ -77,6 +82,9 @@ static inline int32_t flag_squares(const struct trainer *t) { return t->slots.co
 static inline int32_t flag_norm(const struct trainer *t) {
     return t->slots.count + 1 + t->params.count;
 }
+
+/* Sets the gradients' factor for a step with `counted` tokens with loss. Queued. */
+NODISCARD enum status trainer_scale_gradients(struct trainer *t, int64_t counted, struct err *e);
 
 /* Runs a step and an evaluation on token 0, twice. The caller does this before step 0 if the
  * backend asks for it (backend.h, `warms_up`), so that everything done on first use (algorithm

@@ -52,6 +52,7 @@ struct transformer {
     struct exchange *exchange;
     struct model_config config;
     enum recompute_kind recompute;
+    struct document_options documents;
     enum dtype act;
     int64_t batch, rows;             /* B, R */
     int64_t chunk_rows, chunk_count; /* rows of logits in a chunk; chunks */
@@ -63,9 +64,10 @@ struct transformer {
     struct linear head;    /* each chunk has its own operands */
     struct head_chunk *chunk; /* owned */
     struct tensor rope;       /* [T,D] f32, data NULL with learned positions */
-    struct tensor first_key;  /* [B,T] i32, data NULL without a window */
+    struct tensor first_key;  /* [B,T] i32, data NULL without a window or document masks */
+    struct tensor positions;  /* [B,T] i32, data NULL if a token's position is its place */
     struct tensor tokens, targets, losses; /* [R] i32, i32, f32 */
-    struct tensor grad_scale; /* [1] f32: 1 / tokens of the global batch */
+    struct tensor grad_scale; /* [1] f32: 1 / tokens with loss of the global batch */
     struct tensor logits;     /* [chunk,Vp] act */
     /* Workspace of backward. */
     struct tensor d_x;               /* [R,C] act: gradient of the residual stream, in place */
@@ -79,6 +81,7 @@ struct transformer_options {
     enum dtype act;
     int64_t batch, head_chunk; /* B; rows, or 0 */
     enum recompute_kind recompute;
+    struct document_options documents;
 };
 
 /* Resolves the recipe and points parameters at their GEMM specs; host memory only. */
@@ -125,6 +128,10 @@ static inline const struct tensor *bias_value(const struct linear *l) {
 /* What attention takes as first_key. */
 static inline const struct tensor *first_key_of(const struct transformer *t) {
     return t->first_key.data ? &t->first_key : NULL;
+}
+/* What the embedding and the rotation take as positions. */
+static inline const struct tensor *positions_of(const struct transformer *t) {
+    return t->positions.data ? &t->positions : NULL;
 }
 /* [R, (H+2G)D] as the 4-D view that attention reads. */
 static inline struct tensor heads_view(const struct transformer *t, const struct tensor *qkv) {

@@ -120,6 +120,9 @@ NODISCARD enum status cpu_check(const struct tensor *x, const char *what, int dt
 NODISCARD enum status cpu_check_packed(const struct tensor *x, const char *what, int dtypes,
                                        int64_t rows, int64_t cols, struct err *e);
 /* ERR_ARG unless an FP8 tensor has a scale of its kind's dtype and shape. */
+/* `count` packed I32 that are each in [0, limit). */
+NODISCARD enum status cpu_check_indices(const struct tensor *x, const char *what, int64_t count,
+                                        int64_t limit, struct err *e);
 NODISCARD enum status cpu_check_scale(const struct tensor *x, const char *what, struct err *e);
 /* cpu_check of every part of a sink whose value, packed, holds [rows, cols]: dtypes, shapes, scale
  * kinds, what each source needs. A producer calls it before it writes anything. */

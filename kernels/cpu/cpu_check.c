@@ -106,3 +106,17 @@ enum status cpu_check_packed(const struct tensor *x, const char *what, int dtype
     if (!cpu_is_packed(x)) return FAIL(e, ERR_ARG, "%s is not packed", what);
     return OK;
 }
+
+enum status cpu_check_indices(const struct tensor *x, const char *what, int64_t count,
+                              int64_t limit, struct err *e) {
+    TRY(cpu_check_packed(x, what, IS_I32, -1, -1, e));
+    if (tensor_count(x) != count)
+        return FAIL(e, ERR_ARG, "%s has %lld elements, not %lld", what, (long long)tensor_count(x),
+                    (long long)count);
+    const int32_t *index = x->data;
+    for (int64_t r = 0; r < count; r++)
+        if (index[r] < 0 || index[r] >= limit)
+            return FAIL(e, ERR_ARG, "%s: index %d at row %lld is not in [0, %lld)", what,
+                        (int)index[r], (long long)r, (long long)limit);
+    return OK;
+}

@@ -13,6 +13,7 @@ struct qk {
     const struct tensor *in, *out;  /* seen as [R, (H+2G)*D] */
     const float *gain_q, *gain_k;   /* [D] each, or NULL */
     const float *rope;              /* [T, D] or NULL */
+    const int32_t *positions;       /* [R] rows of rope, or NULL: row % T */
     float *rstd;                    /* [R, H+G] or NULL */
     const struct tensor *d_out;     /* backward only */
     int64_t heads, kv_heads, head_dim, width, length;
@@ -29,6 +30,10 @@ static inline void rotate(float *x, const float *rope, int64_t head_dim, float s
     }
 }
 
+static inline const float *angles_of(const struct qk *a, int64_t row) {
+    return a->rope + (a->positions ? a->positions[row] : row % a->length) * a->head_dim;
+}
+
 CLONES static void forward_row(const struct qk *a, int64_t row, float *x) {
     int64_t d = a->head_dim;
     load_span(x, a->in, row * a->width, a->width);
@@ -40,7 +45,7 @@ CLONES static void forward_row(const struct qk *a, int64_t row, float *x) {
             for (int64_t i = 0; i < d; i++) head[i] = (head[i] * rstd) * gain[i];
             a->rstd[row * (a->heads + a->kv_heads) + h] = f32_canonical(rstd);
         }
-        if (a->rope) rotate(head, a->rope + row % a->length * d, d, 1.0f);
+        if (a->rope) rotate(head, angles_of(a, row), d, 1.0f);
     }
     store_span(a->out, row * a->width, x, a->width);
 }
@@ -53,7 +58,7 @@ CLONES static void backward_row(const struct qk *a, int64_t row, float *lanes, f
     if (a->gain_q) load_span(xh, a->in, row * a->width, a->width);
     for (int64_t h = 0; h < a->heads + a->kv_heads; h++) {
         float *dy = g + h * d, *x = xh + h * d;
-        if (a->rope) rotate(dy, a->rope + row % a->length * d, d, -1.0f);
+        if (a->rope) rotate(dy, angles_of(a, row), d, -1.0f);
         if (!a->gain_q) continue;
         const float *gain = h < a->heads ? a->gain_q : a->gain_k;
         float *sum = h < a->heads ? lanes : lanes + d;
@@ -90,9 +95,12 @@ static enum status qk_check(struct qk *a, const char *what, const struct qk_fwd_
         TRY(cpu_check(rstd, what, IS_F32, batch, length * (heads + kv_heads), e));
     }
     if (rope) TRY(cpu_check(rope, what, IS_F32, length, d, e));
+    if (rope && args->positions)
+        TRY(cpu_check_indices(args->positions, what, batch * length, length, e));
     int64_t width = tensor_cols(in) / length;
     TRY(lanes_check(what, 2 * d, 2 * d + 3 * width, e));
     *a = (struct qk){ .in = in, .rope = rope ? rope->data : NULL,
+                      .positions = args->positions ? args->positions->data : NULL,
                       .rstd = gain_q ? rstd->data : NULL,
                       .heads = heads, .kv_heads = kv_heads, .head_dim = d, .width = width,
                       .length = length };
@@ -132,7 +140,8 @@ enum status cpu_qk_bwd(struct backend *b, int lane, const struct qk_bwd_args *ar
     const struct tensor *d_gain_q = args->d_gain_q, *d_gain_k = args->d_gain_k;
     const struct qk_fwd_args forward = {
         .in = in, .gain_q = gain_q, .gain_k = args->gain_k, .rstd = args->rstd,
-        .rope = args->rope, .heads = args->heads, .kv_heads = args->kv_heads,
+        .rope = args->rope, .positions = args->positions, .heads = args->heads,
+        .kv_heads = args->kv_heads,
     };
     TRY(qk_check(&shared, "qk_bwd", &forward, e));
     int64_t rows = in->dim[0] * in->dim[1], d = shared.head_dim;

@@ -37,6 +37,14 @@ enum status cuda_check_packed(const struct tensor *x, const char *what, int dtyp
     return OK;
 }
 
+enum status cuda_check_indices(const struct tensor *x, const char *what, int64_t count,
+                               struct err *e) {
+    TRY(cuda_check_packed(x, what, IS_I32, -1, -1, e));
+    if (tensor_count(x) == count) return OK;
+    return FAIL(e, ERR_ARG, "%s has %lld elements, not %lld", what, (long long)tensor_count(x),
+                (long long)count);
+}
+
 static enum status check_codes(const struct tensor *codes, const char *what, int64_t rows,
                                int64_t cols, struct err *e) {
     TRY(cuda_check(codes, what, IS_FP8, rows, cols, e));

@@ -145,6 +145,9 @@ NODISCARD enum status cuda_check(const struct tensor *x, const char *what, int d
 NODISCARD enum status cuda_check_packed(const struct tensor *x, const char *what, int dtypes,
                                         int64_t rows, int64_t cols, struct err *e);
 bool cuda_is_packed(const struct tensor *x);
+/* `count` packed I32. */
+NODISCARD enum status cuda_check_indices(const struct tensor *x, const char *what, int64_t count,
+                                         struct err *e);
 /* cuda_check of every part of a sink whose value is rows x cols packed elements, in any shape. */
 NODISCARD enum status cuda_check_sink(const struct sink *s, const char *what, int64_t rows,
                                       int64_t cols, struct err *e);

@@ -2,7 +2,7 @@
  *
  * Backward adds many rows into one table row, in row order and without atomics on floats. The
  * tokens are sorted (stable: equal tokens keep their rows in ascending order). Then each run of
- * equal tokens has one owner. */
+ * equal tokens has one owner. Positions that are not r % T are added in the same way. */
 #include <cub/device/device_radix_sort.cuh>
 
 #include "kernels/cuda/cuda_common.cuh"
@@ -11,7 +11,7 @@ template <int N>
 __global__ void embedding_fwd_kernel(bf16_bits *x, int64_t ld, const int32_t *tokens,
                                      const bf16_bits *table, int64_t ld_table, int64_t vocab,
                                      const bf16_bits *position, int64_t ld_position, int64_t length,
-                                     int64_t rows, int64_t cols) {
+                                     const int32_t *positions, int64_t rows, int64_t cols) {
     int64_t across = cols / N, step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < rows * across; i += step) {
         int64_t row = i / across, col = i % across * N, token = tokens[row];
@@ -21,7 +21,8 @@ __global__ void embedding_fwd_kernel(bf16_bits *x, int64_t ld, const int32_t *to
 #pragma unroll
             for (int j = 0; j < N; j++) v[j] = f32_from_bits(0x7FC00000u); /* shows in the loss */
         if (position) {
-            load_bf16(p, position + row % length * ld_position + col);
+            int64_t at = positions ? positions[row] : row % length;
+            load_bf16(p, position + at * ld_position + col);
 #pragma unroll
             for (int j = 0; j < N; j++) v[j] += p[j];
         }
@@ -31,12 +32,15 @@ __global__ void embedding_fwd_kernel(bf16_bits *x, int64_t ld, const int32_t *to
 
 enum status cuda_embedding_fwd(struct backend *b, int lane, const struct tensor *x,
                                const struct tensor *tokens, const struct tensor *table,
-                               const struct tensor *position, struct err *e) {
+                               const struct tensor *position, const struct tensor *positions,
+                               struct err *e) {
     TRY(cuda_check(x, "embedding_fwd: x", IS_BF16, -1, -1, e));
     int64_t rows = tensor_rows(x), cols = tensor_cols(x);
-    TRY(cuda_check(tokens, "embedding_fwd: tokens", IS_I32, rows, 1, e));
+    TRY(cuda_check_indices(tokens, "embedding_fwd: tokens", rows, e));
     TRY(cuda_check(table, "embedding_fwd: table", IS_BF16, -1, cols, e));
     if (position) TRY(cuda_check(position, "embedding_fwd: position", IS_BF16, -1, cols, e));
+    if (position && positions)
+        TRY(cuda_check_indices(positions, "embedding_fwd: positions", rows, e));
     bool vectors = tensor_is_vectors(x) && tensor_is_vectors(table) &&
                    (!position || tensor_is_vectors(position));
     auto kernel = vectors ? embedding_fwd_kernel<8> : embedding_fwd_kernel<1>;
@@ -44,7 +48,8 @@ enum status cuda_embedding_fwd(struct backend *b, int lane, const struct tensor 
         (bf16_bits *)x->data, x->stride[0], (const int32_t *)tokens->data,
         (const bf16_bits *)table->data, table->stride[0], table->dim[0],
         position ? (const bf16_bits *)position->data : NULL, position ? position->stride[0] : 0,
-        position ? position->dim[0] : 1, rows, cols);
+        position ? position->dim[0] : 1,
+        position && positions ? (const int32_t *)positions->data : NULL, rows, cols);
     return cuda_launched("embedding_fwd", e);
 }
 
@@ -183,36 +188,52 @@ __global__ void __launch_bounds__(POSITION_THREADS, POSITION_BLOCKS)
     }
 }
 
+/* d_table[index[r]] += row r of dx, rows ascending. */
+static enum status add_indexed(struct backend *b, int lane, const struct tensor *d_table,
+                               const struct tensor *dx, const struct tensor *index, struct err *e) {
+    int64_t rows = tensor_rows(dx), cols = tensor_cols(dx);
+    bool vectors = tensor_is_vectors(dx);
+    struct sorted sorted = {};
+    TRY(sort_tokens(b, lane, &sorted, index, rows, d_table->dim[0], e));
+    auto kernel = vectors ? embedding_bwd_kernel<8> : embedding_bwd_kernel<1>;
+    dim3 grid((unsigned)rows, (unsigned)ceil_div(cols, RUN_THREADS * (vectors ? 8 : 1)));
+    kernel<<<grid, RUN_THREADS, 0, cuda_lane(b, lane)>>>(
+        grad_of(d_table), d_table->stride[0], d_table->dim[0], (const bf16_bits *)dx->data,
+        dx->stride[0], sorted.key, sorted.row, rows, cols);
+    return cuda_launched("embedding_bwd", e);
+}
+
+/* d_position[t] += rows t, t + T, ... */
+static enum status add_positions(struct backend *b, int lane, const struct tensor *d_position,
+                                 const struct tensor *dx, struct err *e) {
+    int64_t length = d_position->dim[0], rows = tensor_rows(dx), cols = tensor_cols(dx);
+    bool vectors = tensor_is_vectors(dx);
+    auto kernel = vectors ? position_bwd_kernel<8> : position_bwd_kernel<1>;
+    int64_t threads = length * cols / (vectors ? 8 : 1);
+    kernel<<<grid_for(b, threads, POSITION_THREADS), POSITION_THREADS, 0, cuda_lane(b, lane)>>>(
+        grad_of(d_position), d_position->stride[0], length, (const bf16_bits *)dx->data,
+        dx->stride[0], rows / length, cols);
+    return cuda_launched("embedding_bwd: positions", e);
+}
+
 enum status cuda_embedding_bwd(struct backend *b, int lane, const struct tensor *d_table,
                                const struct tensor *d_position, const struct tensor *dx,
-                               const struct tensor *tokens, struct err *e) {
+                               const struct tensor *tokens, const struct tensor *positions,
+                               struct err *e) {
     TRY(cuda_check(dx, "embedding_bwd: dx", IS_BF16, -1, -1, e));
     int64_t rows = tensor_rows(dx), cols = tensor_cols(dx);
-    TRY(cuda_check(tokens, "embedding_bwd: tokens", IS_I32, rows, 1, e));
+    TRY(cuda_check_indices(tokens, "embedding_bwd: tokens", rows, e));
     TRY(cuda_check(d_table, "embedding_bwd: d_table", IS_GRAD, -1, cols, e));
-    cudaStream_t stream = cuda_lane(b, lane);
-    bool vectors = tensor_is_vectors(dx);
+    if (rows > INT32_MAX) return FAIL(e, ERR_ARG, "embedding_bwd: %lld rows", (long long)rows);
     if (d_position) {
         TRY(cuda_check(d_position, "embedding_bwd: d_position", IS_GRAD, -1, cols, e));
         int64_t length = d_position->dim[0];
         if (length == 0 || rows % length)
             return FAIL(e, ERR_ARG, "embedding_bwd: %lld rows are not whole sequences of %lld",
                         (long long)rows, (long long)length);
-        auto kernel = vectors ? position_bwd_kernel<8> : position_bwd_kernel<1>;
-        int64_t threads = length * cols / (vectors ? 8 : 1);
-        kernel<<<grid_for(b, threads, POSITION_THREADS), POSITION_THREADS, 0, stream>>>(
-            grad_of(d_position), d_position->stride[0], length, (const bf16_bits *)dx->data,
-            dx->stride[0], rows / length, cols);
-        TRY(cuda_launched("embedding_bwd: positions", e));
+        if (positions) TRY(cuda_check_indices(positions, "embedding_bwd: positions", rows, e));
+        if (!positions) TRY(add_positions(b, lane, d_position, dx, e));
+        else if (rows > 0) TRY(add_indexed(b, lane, d_position, dx, positions, e));
     }
-    if (rows == 0) return OK;
-    if (rows > INT32_MAX) return FAIL(e, ERR_ARG, "embedding_bwd: %lld rows", (long long)rows);
-    struct sorted sorted = {};
-    TRY(sort_tokens(b, lane, &sorted, tokens, rows, d_table->dim[0], e));
-    auto kernel = vectors ? embedding_bwd_kernel<8> : embedding_bwd_kernel<1>;
-    dim3 grid((unsigned)rows, (unsigned)ceil_div(cols, RUN_THREADS * (vectors ? 8 : 1)));
-    kernel<<<grid, RUN_THREADS, 0, stream>>>(grad_of(d_table), d_table->stride[0],
-                                             d_table->dim[0], (const bf16_bits *)dx->data,
-                                             dx->stride[0], sorted.key, sorted.row, rows, cols);
-    return cuda_launched("embedding_bwd", e);
+    return rows > 0 ? add_indexed(b, lane, d_table, dx, tokens, e) : OK;
 }

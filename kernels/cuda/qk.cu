@@ -17,6 +17,7 @@ struct qk {
     const bf16_bits *in, *d_out; /* d_out: backward only */
     const bf16_bits *gain_q, *gain_k; /* [D] each, or NULL */
     const float *rope;           /* [T, D] or NULL */
+    const int32_t *positions;    /* [R] rows of rope, or NULL: row % T */
     float *rstd;                 /* [R, H+G] or NULL */
     float *partial;              /* backward with gains: [2][blocks][D] */
     uint32_t *amax;
@@ -70,7 +71,8 @@ struct angles { float c[8], s[8]; };
 
 __device__ static void load_angles(struct angles &t, const struct qk &a, const struct share &s) {
     if (!a.rope || !s.active) return;
-    const float4 *rope = (const float4 *)(a.rope + s.row % a.length * a.head_dim + s.offset);
+    int64_t position = a.positions ? a.positions[s.row] : s.row % a.length;
+    const float4 *rope = (const float4 *)(a.rope + position * a.head_dim + s.offset);
     *(float4 *)&t.c[0] = rope[0];
     *(float4 *)&t.c[4] = rope[1];
     *(float4 *)&t.s[0] = rope[a.head_dim / 8];
@@ -259,6 +261,8 @@ static enum status qk_setup(struct qk *a, const char *what, const struct qk_fwd_
         TRY(cuda_check_packed(rstd, what, IS_F32, batch, length * (heads + kv_heads), e));
     }
     if (rope) TRY(cuda_check_packed(rope, what, IS_F32, length, d, e));
+    if (rope && args->positions)
+        TRY(cuda_check_indices(args->positions, what, batch * length, e));
     uintptr_t gains = gain_q ? (uintptr_t)gain_q->data | (uintptr_t)gain_k->data : 0;
     if (((uintptr_t)in->data | gains) % 16)
         return FAIL(e, ERR_ARG, "%s: heads and gains must be 16-byte aligned", what);
@@ -267,6 +271,7 @@ static enum status qk_setup(struct qk *a, const char *what, const struct qk_fwd_
     a->gain_q = gain_q ? (const bf16_bits *)gain_q->data : NULL;
     a->gain_k = gain_k ? (const bf16_bits *)gain_k->data : NULL;
     a->rope = rope ? (const float *)rope->data : NULL;
+    a->positions = rope && args->positions ? (const int32_t *)args->positions->data : NULL;
     a->rstd = gain_q ? (float *)rstd->data : NULL;
     a->parts = (int)ceil_div(heads + 2 * kv_heads, QK_HEADS);
     a->items = batch * length * a->parts;
@@ -306,6 +311,7 @@ enum status cuda_qk_bwd(struct backend *b, int lane, const struct qk_bwd_args *a
     forward.gain_k = args->gain_k;
     forward.rstd = args->rstd;
     forward.rope = args->rope;
+    forward.positions = args->positions;
     forward.heads = args->heads;
     forward.kv_heads = args->kv_heads;
     TRY(qk_setup(&a, "qk_bwd", &forward, e));

@@ -80,9 +80,11 @@ static enum status faulty_init(struct backend *b, const struct comm_group *group
 
 static enum status faulty_embedding_fwd(struct backend *b, int lane, const struct tensor *x,
                                         const struct tensor *tokens, const struct tensor *table,
-                                        const struct tensor *position, struct err *e) {
+                                        const struct tensor *position,
+                                        const struct tensor *positions, struct err *e) {
     TRY(misbehave(faulty_of(b), e));
-    return faulty_of(b)->real->embedding_fwd(b, lane, x, tokens, table, position, e);
+    return faulty_of(b)->real->embedding_fwd(b, lane, x, tokens, table, position,
+                                              positions, e);
 }
 
 static bool faulty_decision(struct backend *b, int64_t i, struct decision *out) {

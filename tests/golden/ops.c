@@ -169,9 +169,9 @@ static void ends(struct golden *g, enum dtype t) {
     struct tensor logits = make(g, t, 36, R, VP, 1, 1), d_logits = make(g, t, 0, R, VP, 1, 1);
     struct tensor grad_scale = scalar(g, 1.0f / 3), total = scalar(g, 0);
     struct sink s = sink_value(&d_logits, NULL);
-    must(g, g->ops->embedding_fwd(g->b, 0, &x, &tokens, &table, &position, &g->e));
+    must(g, g->ops->embedding_fwd(g->b, 0, &x, &tokens, &table, &position, NULL, &g->e));
     print(g, "embedding x", &x);
-    must(g, g->ops->embedding_bwd(g->b, 0, &d_table, &d_position, &dx, &tokens, &g->e));
+    must(g, g->ops->embedding_bwd(g->b, 0, &d_table, &d_position, &dx, &tokens, NULL, &g->e));
     print(g, "embedding d_table", &d_table);
     print(g, "embedding d_position", &d_position);
     must(g, g->ops->cross_entropy(g->b, 0, &(struct cross_entropy_args){

@@ -295,9 +295,9 @@ static void bench_ends(struct bench *t) {
     double w = (double)tensor_count(&t->weight);
     struct sink d = sink_value(&t->logits, &t->amax), weight = sink_value(&t->weight, &t->amax);
     MEASURE(t, "embedding_fwd", n * 4, 0.0,
-            ops->embedding_fwd(b, 0, &t->x, &t->tokens, &t->table, NULL, e));
+            ops->embedding_fwd(b, 0, &t->x, &t->tokens, &t->table, NULL, NULL, e));
     MEASURE(t, "embedding_bwd", n * 2, 0.0,
-            ops->embedding_bwd(b, 0, &t->table, NULL, &t->z, &t->tokens, e));
+            ops->embedding_bwd(b, 0, &t->table, NULL, &t->z, &t->tokens, NULL, e));
     MEASURE(t, "cross_entropy", l * 4, 0.0,
             ops->cross_entropy(b, 0, &(struct cross_entropy_args){
                 .loss = &t->loss, .d_logits = &d, .logits = &t->logits, .targets = &t->targets,

@@ -17,8 +17,8 @@ CALL(matmul, matmul(b, 0, &(struct matmul_args){ .out = t[0], .a = t[1], .b = t[
                                                  .residual = t[4] }, e))
 CALL(quantise, quantise(b, 0, SINK(0), t[1], e))
 CALL(copy, copy(b, 0, t[0], t[1], e))
-CALL(embedding_fwd, embedding_fwd(b, 0, t[0], t[1], t[2], t[3], e))
-CALL(embedding_bwd, embedding_bwd(b, 0, t[0], t[1], t[2], t[3], e))
+CALL(embedding_fwd, embedding_fwd(b, 0, t[0], t[1], t[2], t[3], t[4], e))
+CALL(embedding_bwd, embedding_bwd(b, 0, t[0], t[1], t[2], t[3], t[4], e))
 CALL(rmsnorm_fwd, rmsnorm_fwd(b, 0, &(struct norm_fwd_args){
         .y = SINK(0), .rstd = t[1], .x = t[2], .gain = t[3], .eps = 1e-5f }, e))
 CALL(rmsnorm_bwd, rmsnorm_bwd(b, 0, &(struct norm_bwd_args){
@@ -32,11 +32,11 @@ CALL(layernorm_bwd, layernorm_bwd(b, 0, &(struct norm_bwd_args){
         .mean = t[6], .rstd = t[7], .residual = t[8] }, e))
 CALL(qk_fwd, qk_fwd(b, 0, &(struct qk_fwd_args){
         .out = t[0], .rstd = t[1], .in = t[2], .gain_q = t[3], .gain_k = t[4], .rope = t[5],
-        .heads = HEADS, .kv_heads = KV, .eps = 1e-5f }, e))
+        .positions = t[6], .heads = HEADS, .kv_heads = KV, .eps = 1e-5f }, e))
 CALL(qk_bwd, qk_bwd(b, 0, &(struct qk_bwd_args){
         .dx = SINK(0), .d_gain_q = t[1], .d_gain_k = t[2], .d_out = t[3], .in = t[4],
-        .gain_q = t[5], .gain_k = t[6], .rstd = t[7], .rope = t[8], .heads = HEADS,
-        .kv_heads = KV }, e))
+        .gain_q = t[5], .gain_k = t[6], .rstd = t[7], .rope = t[8], .positions = t[9],
+        .heads = HEADS, .kv_heads = KV }, e))
 CALL(attention_fwd, attention_fwd(b, 0, &(struct attention_fwd_args){
         .o = SINK(0), .lse = t[1], .qkv = t[2], .heads = HEADS, .kv_heads = KV }, e))
 CALL(attention_bwd, attention_bwd(b, 0, &(struct attention_bwd_args){

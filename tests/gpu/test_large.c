@@ -370,9 +370,9 @@ static void embedding(void **state) {
     int32_t id[16];
     for (int i = 0; i < 16; i++) id[i] = (int32_t)(vocab - 1);
     if (p->ops[GPU]->upload(p->b[GPU], 0, tokens.data, id, sizeof id, &p->e) != OK ||
-        p->ops[GPU]->embedding_bwd(p->b[GPU], 0, &d_table, NULL, &x, &tokens, &p->e) != OK ||
-        p->ops[GPU]->embedding_fwd(p->b[GPU], 0, &x, &tokens, &table, NULL, &p->e) != OK ||
-        p->ops[CPU]->embedding_bwd(p->b[CPU], 0, &sum, NULL, &dx, &zeros, &p->e) != OK)
+        p->ops[GPU]->embedding_bwd(p->b[GPU], 0, &d_table, NULL, &x, &tokens, NULL, &p->e) != OK ||
+        p->ops[GPU]->embedding_fwd(p->b[GPU], 0, &x, &tokens, &table, NULL, NULL, &p->e) != OK ||
+        p->ops[CPU]->embedding_bwd(p->b[CPU], 0, &sum, NULL, &dx, &zeros, NULL, &p->e) != OK)
         fail_msg("%s", p->e.text);
     struct tensor row = last, gradient = sum;
     row.data = (char *)x.data + (n - 1) * cols * 2;

@@ -98,8 +98,14 @@ static void test_qk(void **state) {
         { 2, 50, 6, 2, 128, true, true }, { 1, 70, 3, 3, 32, true, false },
         { 3, 20, 12, 12, 64, true, true },
     };
-    for (size_t i = 0; i < sizeof QK / sizeof *QK; i++) {
+    for (size_t twice = 0; twice < 2 * sizeof QK / sizeof *QK; twice++) {
+        size_t i = twice / 2;
+        bool norm = QK[i].norm, placed = twice % 2; /* positions that are not those of the rows */
         int64_t all = QK[i].h + 2 * QK[i].g, rows = QK[i].b * QK[i].t, d = QK[i].d;
+        int32_t at[512];
+        for (int64_t r = 0; r < rows; r++) at[r] = (int32_t)(r * r % 31 % QK[i].t);
+        struct twin positions = pair_tensor(p, DTYPE_I32, QK[i].b, QK[i].t, 1, 1);
+        pair_set(p, &positions, at, rows * 4);
         struct twin in = pair_tensor(p, H, QK[i].b, QK[i].t, all, d), out = in, d_out = in;
         out = pair_tensor(p, H, QK[i].b, QK[i].t, all, d);
         d_out = pair_tensor(p, H, QK[i].b, QK[i].t, all, d);
@@ -111,15 +117,16 @@ static void test_qk(void **state) {
         struct twin rstd = pair_tensor(p, F, QK[i].b, QK[i].t, QK[i].h + QK[i].g, 1);
         struct twin_sink dx;
         pair_sink(p, &dx, rows, all * d, DTYPE_E4M3, SCALE_NONE, SCALE_SOURCE_NONE, TE, false);
-        bool norm = QK[i].norm;
         ON_BOTH(p, ops->qk_fwd(b, LANE_COMPUTE, &(struct qk_fwd_args){
                 .out = S(out), .rstd = S(rstd), .in = S(in), .gain_q = norm ? S(gain_q) : NULL,
                 .gain_k = norm ? S(gain_k) : NULL, .rope = QK[i].rope ? S(rope) : NULL,
-                .heads = QK[i].h, .kv_heads = QK[i].g, .eps = 1e-6f }, e));
+                .positions = placed ? S(positions) : NULL, .heads = QK[i].h, .kv_heads = QK[i].g,
+                .eps = 1e-6f }, e));
         ON_BOTH(p, ops->qk_bwd(b, LANE_COMPUTE, &(struct qk_bwd_args){
                 .dx = S(dx), .d_gain_q = S(d_q), .d_gain_k = S(d_k), .d_out = S(d_out), .in = S(in),
                 .gain_q = norm ? S(gain_q) : NULL, .gain_k = norm ? S(gain_k) : NULL,
-                .rstd = S(rstd), .rope = QK[i].rope ? S(rope) : NULL, .heads = QK[i].h,
+                .rstd = S(rstd), .rope = QK[i].rope ? S(rope) : NULL,
+                .positions = placed ? S(positions) : NULL, .heads = QK[i].h,
                 .kv_heads = QK[i].g }, e));
         if (!norm) {
             pair_same(p, "qk_fwd out", &out);
@@ -162,25 +169,31 @@ static void test_embedding(void **state) {
     static const struct { int64_t batch, length, cols, vocab; } EMBED[] = {
         { 1, 1, 8, 1 }, { 3, 50, 64, 300 }, { 2, 700, 100, 40 }, { 4, 33, 1032, 128256 },
     };
-    for (size_t i = 0; i < 2 * sizeof EMBED / sizeof *EMBED; i++) {
-        int64_t batch = EMBED[i / 2].batch, length = EMBED[i / 2].length, cols = EMBED[i / 2].cols;
-        int64_t rows = batch * length, vocab = EMBED[i / 2].vocab;
-        int32_t token[2048];
+    for (size_t i = 0; i < 3 * sizeof EMBED / sizeof *EMBED; i++) {
+        int64_t batch = EMBED[i / 3].batch, length = EMBED[i / 3].length, cols = EMBED[i / 3].cols;
+        int64_t rows = batch * length, vocab = EMBED[i / 3].vocab;
+        bool learned = i % 3 > 0, placed = i % 3 == 2; /* positions; not those of the rows */
+        int32_t token[2048], at[2048];
         for (int64_t r = 0; r < rows; r++)
             token[r] = (int32_t)rng_below(rng_bits(9, (uint64_t)r),
                                           (uint32_t)(r % 3 ? vocab : 1 + vocab / 9));
+        for (int64_t r = 0; r < rows; r++) at[r] = (int32_t)(r * r % 31 % length);
         struct twin tokens = pair_tensor(p, DTYPE_I32, rows, 1, 1, 1);
+        struct twin positions = pair_tensor(p, DTYPE_I32, batch, length, 1, 1);
         pair_set(p, &tokens, token, rows * 4);
+        pair_set(p, &positions, at, rows * 4);
         struct twin table = filled(H, vocab, cols, 1, 1), position = filled(H, length, cols, 2, 1);
         struct twin x = pair_tensor(p, H, rows, cols, 1, 1), dx = filled(H, rows, cols, 3, 1);
-        struct twin d_table = filled(i % 2 ? F : H, vocab, cols, 4, 1);
-        struct twin d_position = filled(i % 2 ? F : H, length, cols, 5, 1);
+        struct twin d_table = filled(learned ? F : H, vocab, cols, 4, 1);
+        struct twin d_position = filled(learned ? F : H, length, cols, 5, 1);
         ON_BOTH(p, ops->embedding_fwd(b, LANE_COMPUTE, S(x), S(tokens), S(table),
-                                      i % 2 ? S(position) : NULL, e));
+                                      learned ? S(position) : NULL,
+                                      placed ? S(positions) : NULL, e));
         pair_same(p, "embedding_fwd", &x);
-        ON_BOTH(p, ops->embedding_bwd(b, LANE_COMPUTE, S(d_table), i % 2 ? S(d_position) : NULL,
-                                      S(dx), S(tokens), e));
+        ON_BOTH(p, ops->embedding_bwd(b, LANE_COMPUTE, S(d_table), learned ? S(d_position) : NULL,
+                                      S(dx), S(tokens), placed ? S(positions) : NULL, e));
         pair_same(p, "embedding_bwd d_table", &d_table); /* rows ascending on both sides */
+        if (placed) pair_same(p, "embedding_bwd by positions", &d_position);
         /* at most four terms and the old value, each sum off by 2^-24: twice that squared */
         pair_near(p, "embedding_bwd d_position", &d_position, 1e-13);
         pair_clear(p);

@@ -9,7 +9,12 @@
 
 static const float EPS = 1e-6f;
 
-struct sizes { int64_t batch, length, heads, kv_heads, dim; bool norm, rope; };
+struct sizes { int64_t batch, length, heads, kv_heads, dim; bool norm, rope, placed; };
+
+/* The row of the rope table that a token takes. */
+static int64_t position_of(const struct sizes *z, int64_t row) {
+    return z->placed ? row * 7 % 5 % z->length : row % z->length;
+}
 
 struct reference {
     struct sizes z;
@@ -42,13 +47,15 @@ static double reference_forward(void *context) {
     for (int64_t row = 0; row < z->batch * z->length; row++)
         for (int64_t h = 0; h < all; h++) {
             int64_t at = (row * all + h) * z->dim;
-            reference_head(r, row % z->length, h, r->in + at, r->out + at);
+            reference_head(r, position_of(z, row), h, r->in + at, r->out + at);
             for (int64_t i = 0; i < z->dim; i++) sum += r->out[at + i] * r->d_out[at + i];
         }
     return sum;
 }
 
-struct run { struct tensor in, out, rstd, gain_q, gain_k, rope, d_out, dx, d_gain_q, d_gain_k; };
+struct run {
+    struct tensor in, out, rstd, gain_q, gain_k, rope, positions, d_out, dx, d_gain_q, d_gain_k;
+};
 
 static struct run make(struct ops *o, const struct sizes *z, enum dtype t) {
     int64_t all = z->heads + 2 * z->kv_heads, d = z->dim;
@@ -60,6 +67,7 @@ static struct run make(struct ops *o, const struct sizes *z, enum dtype t) {
         .rstd = ops_tensor(o, DTYPE_F32, z->batch, z->length, z->heads + z->kv_heads, 1),
         .gain_q = ops_tensor(o, t, d, 1, 1, 1), .gain_k = ops_tensor(o, t, d, 1, 1, 1),
         .rope = ops_tensor(o, DTYPE_F32, z->length, d, 1, 1),
+        .positions = ops_tensor(o, DTYPE_I32, z->batch, z->length, 1, 1),
         .d_gain_q = ops_tensor(o, DTYPE_F32, d, 1, 1, 1),
         .d_gain_k = ops_tensor(o, DTYPE_F32, d, 1, 1, 1),
     };
@@ -67,6 +75,8 @@ static struct run make(struct ops *o, const struct sizes *z, enum dtype t) {
     ops_fill(&r.d_out, 2, 1);
     ops_fill(&r.gain_q, 3, 2);
     ops_fill(&r.gain_k, 4, 2);
+    for (int64_t row = 0; row < z->batch * z->length; row++)
+        ops_set(&r.positions, row, (double)position_of(z, row));
     for (int64_t p = 0; p < z->length; p++)
         for (int64_t i = 0; i < d / 2; i++) {
             double angle = (double)p * pow(10000, -2.0 * (double)i / (double)d);
@@ -80,8 +90,8 @@ static enum status forward(struct ops *o, const struct run *r, const struct size
     return o->table->qk_fwd(o->b, LANE_COMPUTE, &(struct qk_fwd_args){
             .out = &r->out, .rstd = z->norm ? &r->rstd : NULL, .in = &r->in,
             .gain_q = z->norm ? &r->gain_q : NULL, .gain_k = z->norm ? &r->gain_k : NULL,
-            .rope = z->rope ? &r->rope : NULL, .heads = z->heads, .kv_heads = z->kv_heads,
-            .eps = EPS }, &o->e);
+            .rope = z->rope ? &r->rope : NULL, .positions = z->placed ? &r->positions : NULL,
+            .heads = z->heads, .kv_heads = z->kv_heads, .eps = EPS }, &o->e);
 }
 
 static enum status backward(struct ops *o, const struct run *r, const struct sizes *z,
@@ -91,7 +101,8 @@ static enum status backward(struct ops *o, const struct run *r, const struct siz
             .dx = &s, .d_gain_q = z->norm ? &r->d_gain_q : NULL,
             .d_gain_k = z->norm ? &r->d_gain_k : NULL, .d_out = &r->d_out, .in = &r->in,
             .gain_q = z->norm ? &r->gain_q : NULL, .gain_k = z->norm ? &r->gain_k : NULL,
-            .rstd = z->norm ? &r->rstd : NULL, .rope = z->rope ? &r->rope : NULL, .heads = z->heads,
+            .rstd = z->norm ? &r->rstd : NULL, .rope = z->rope ? &r->rope : NULL,
+            .positions = z->placed ? &r->positions : NULL, .heads = z->heads,
             .kv_heads = z->kv_heads }, &o->e);
 }
 
@@ -106,11 +117,13 @@ static const struct {
     enum dtype dtype;
     double nmse_max;
 } CASE[] = {
-    { { 2, 9, 4, 2, 8, true, true }, DTYPE_F32, 1e-12 },
-    { { 1, 40, 3, 1, 6, true, false }, DTYPE_F32, 1e-12 },
-    { { 3, 7, 2, 2, 18, false, true }, DTYPE_F32, 1e-12 },
-    { { 2, 20, 4, 2, 32, true, true }, DTYPE_BF16, 4e-6 }, /* one rounding to bf16 */
-    { { 1, 5, 1, 1, 7, false, false }, DTYPE_BF16, 0 },    /* a copy: exact */
+    { { 2, 9, 4, 2, 8, true, true, false }, DTYPE_F32, 1e-12 },
+    { { 1, 40, 3, 1, 6, true, false, false }, DTYPE_F32, 1e-12 },
+    { { 3, 7, 2, 2, 18, false, true, false }, DTYPE_F32, 1e-12 },
+    { { 3, 7, 2, 2, 18, false, true, true }, DTYPE_F32, 1e-12 },
+    { { 2, 9, 4, 2, 8, true, true, true }, DTYPE_F32, 1e-12 },
+    { { 2, 20, 4, 2, 32, true, true, false }, DTYPE_BF16, 4e-6 }, /* one rounding to bf16 */
+    { { 1, 5, 1, 1, 7, false, false, false }, DTYPE_BF16, 0 },    /* a copy: exact */
 };
 enum { CASES = sizeof CASE / sizeof CASE[0] };
 
@@ -150,7 +163,7 @@ static void test_gradient(void **state) {
 
 /* Without a norm out may alias in. dx may alias d_out. v is unchanged. */
 static void test_aliases(void **state) {
-    struct sizes z = { 2, 12, 2, 1, 8, false, true };
+    struct sizes z = { 2, 12, 2, 1, 8, false, true, false };
     struct ops *o = ops_open(2);
     struct run r = make(o, &z, DTYPE_BF16), in_place = r;
     OPS_OK(o, forward(o, &r, &z));
@@ -167,8 +180,25 @@ static void test_aliases(void **state) {
     ops_close(o);
 }
 
+/* Positions that count up to T in each sequence give the bits of no positions. */
+static void test_positions_of_whole_sequences(void **state) {
+    struct sizes z = { 2, 12, 4, 2, 8, true, true, false };
+    struct ops *o = ops_open(2);
+    struct run r = make(o, &z, DTYPE_BF16);
+    uint64_t out[2], dx[2];
+    for (int i = 0; i < 2; i++) {
+        z.placed = i == 1; /* the tensor was filled without */
+        OPS_OK(o, forward(o, &r, &z));
+        OPS_OK(o, backward(o, &r, &z, &r.dx));
+        out[i] = ops_hash(&r.out);
+        dx[i] = ops_hash(&r.dx);
+    }
+    assert_true(out[0] == out[1] && dx[0] == dx[1]);
+    ops_close(o);
+}
+
 static void test_bits(void **state) {
-    struct sizes z = { 2, 37, 4, 2, 24, true, true };
+    struct sizes z = { 2, 37, 4, 2, 24, true, true, false };
     for (int threads = 1; threads <= 3; threads++) {
         struct ops *o = ops_open(threads);
         struct run r = make(o, &z, DTYPE_BF16);
@@ -185,7 +215,7 @@ static void test_bits(void **state) {
 }
 
 static void test_nan_kept(void **state) {
-    struct sizes z = { 1, 3, 2, 1, 8, true, true };
+    struct sizes z = { 1, 3, 2, 1, 8, true, true, false };
     struct ops *o = ops_open(1);
     struct run r = make(o, &z, DTYPE_F32);
     ops_set(&r.in, 32 + 8 + 3, NAN); /* row 1, head 1 */
@@ -198,7 +228,7 @@ static void test_nan_kept(void **state) {
 }
 
 static void test_arguments(void **state) {
-    struct sizes z = { 1, 3, 2, 1, 8, true, true };
+    struct sizes z = { 1, 3, 2, 1, 8, true, true, false };
     struct ops *o = ops_open(1);
     const struct run good = make(o, &z, DTYPE_F32);
     struct tensor i32 = ops_tensor(o, DTYPE_I32, 1, 3, 4, 8);
@@ -207,6 +237,12 @@ static void test_arguments(void **state) {
     r.in = i32; OPS_ERR(o, forward(o, &r, &z), ERR_ARG, "is i32");
     r = good; r.in = odd; OPS_ERR(o, forward(o, &r, &z), ERR_ARG, "head_dim 7 is odd");
     r = good; r.out = i32; OPS_ERR(o, forward(o, &r, &z), ERR_ARG, "out is i32");
+    z.placed = true;
+    r = good; r.positions = r.rope; OPS_ERR(o, forward(o, &r, &z), ERR_ARG, "qk_fwd is f32");
+    r = good; r.positions = i32; OPS_ERR(o, forward(o, &r, &z), ERR_ARG, "96 elements, not 3");
+    ops_set(&good.positions, 1, 3);
+    r = good; OPS_ERR(o, backward(o, &r, &z, &r.dx), ERR_ARG, "qk_bwd: index 3 at row 1 is not in");
+    z.placed = false;
     r = good; r.gain_k = i32; OPS_ERR(o, forward(o, &r, &z), ERR_ARG, "is i32");
     r = good; r.rope = odd; OPS_ERR(o, forward(o, &r, &z), ERR_ARG, "[1, 84], not [3, 8]");
     r = good; r.d_out = odd; OPS_ERR(o, backward(o, &r, &z, &r.dx), ERR_ARG, "d_out");
@@ -224,7 +260,8 @@ static void test_arguments(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward),  cmocka_unit_test(test_gradient),
-        cmocka_unit_test(test_aliases),  cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_aliases),  cmocka_unit_test(test_positions_of_whole_sequences),
+        cmocka_unit_test(test_bits),
         cmocka_unit_test(test_nan_kept), cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

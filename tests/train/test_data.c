@@ -57,7 +57,7 @@ static void text_windows(void **state) {
     assert_int_equal(data_sequences(d, SPLIT_TRAIN), 9); /* 48 tokens: 9 of 5 and a last target */
     assert_int_equal(data_sequences(d, SPLIT_EVAL), 3);  /* 16 tokens */
     int32_t tokens[4 * 5], targets[4 * 5];
-    MUST(data_batch(d, SPLIT_EVAL, 0, 4, tokens, targets, E));
+    MUST(data_batch(d, SPLIT_EVAL, 0, 4, tokens, targets, NULL, E));
     for (int i = 0; i < 15; i++) {
         assert_int_equal(tokens[i], 48 + i);
         assert_int_equal(targets[i], 49 + i);
@@ -103,7 +103,7 @@ static void a_sequence_is_read_once(void **state) {
     int32_t tokens[BATCH * T], targets[BATCH * T];
     MUST(data_open(&d, &o, 256, T, 1, E));
     touched = (struct touched){ .on = true };
-    MUST(data_batch(d, SPLIT_TRAIN, 4, BATCH, tokens, targets, E));
+    MUST(data_batch(d, SPLIT_TRAIN, 4, BATCH, tokens, targets, NULL, E));
     touched.on = false;
     assert_int_equal(touched.reads, BATCH);
     for (int i = 0; i < BATCH; i++) {
@@ -135,8 +135,8 @@ static void epochs_are_permutations(void **state) {
         int seen[50] = { 0 };
         for (int i = 0; i < 50; i++) {
             int32_t tokens[4], targets[4], others[4];
-            MUST(data_batch(d, SPLIT_TRAIN, epoch * 50 + i, 1, tokens, targets, E));
-            MUST(data_batch(other, SPLIT_TRAIN, epoch * 50 + i, 1, others, targets, E));
+            MUST(data_batch(d, SPLIT_TRAIN, epoch * 50 + i, 1, tokens, targets, NULL, E));
+            MUST(data_batch(other, SPLIT_TRAIN, epoch * 50 + i, 1, others, targets, NULL, E));
             assert_int_equal(tokens[0] % 4, 0);
             seen[tokens[0] / 4]++;
             first[epoch][i] = tokens[0] / 4;
@@ -180,7 +180,7 @@ static void a_file_that_shrinks(void **state) {
     MUST(data_sha256(d, NULL, hex, E));
     assert_int_equal(truncate(path, 1500), 0);
     MUST_FAIL(ERR_IO, "t.txt: 20000 bytes when it was opened, now 1500",
-              data_batch(d, SPLIT_TRAIN, 0, 1, tokens, targets, E));
+              data_batch(d, SPLIT_TRAIN, 0, 1, tokens, targets, NULL, E));
     MUST_FAIL(ERR_IO, "t.txt: 20000 bytes when it was opened, now 1500",
               data_sha256(d, NULL, hex, E));
     data_close(d);
@@ -215,7 +215,7 @@ static void llmc_shards(void **state) {
         put("s.bin", file, llmc_file(file, GOOD[i].magic, GOOD[i].version, 9, GOOD[i].bytes));
         MUST(data_open(&d, &o, 128256, 8, 1, E));
         int32_t tokens[8], targets[8];
-        MUST(data_batch(d, SPLIT_TRAIN, 0, 1, tokens, targets, E));
+        MUST(data_batch(d, SPLIT_TRAIN, 0, 1, tokens, targets, NULL, E));
         for (int k = 0; k < 8; k++) {
             assert_int_equal(tokens[k], GOOD[i].base + 500 * k);
             assert_int_equal(targets[k], GOOD[i].base + 500 * (k + 1));
@@ -271,7 +271,7 @@ static void megatron_datasets(void **state) {
     struct data *d;
     MUST(data_open(&d, &o, 50257, 9, 1, E));
     int32_t tokens[9], targets[9];
-    MUST(data_batch(d, SPLIT_TRAIN, 0, 1, tokens, targets, E));
+    MUST(data_batch(d, SPLIT_TRAIN, 0, 1, tokens, targets, NULL, E));
     assert_int_equal(tokens[0], 40000);
     assert_int_equal(targets[8], 40009);
     data_close(d);
@@ -315,8 +315,8 @@ static void synthetic_is_the_same_everywhere(void **state) {
     /* mostly 5 x + 7 mod 96 */
     static const int32_t EXPECTED[8] = { 91, 78, 13, 72, 79, 18, 1, 12 };
     MUST(data_open(&d, &o, 96, 8, 1, E));
-    MUST(data_batch(d, SPLIT_TRAIN, 3, 1, tokens, targets, E));
-    MUST(data_batch(d, SPLIT_EVAL, 3, 1, eval, targets, E));
+    MUST(data_batch(d, SPLIT_TRAIN, 3, 1, tokens, targets, NULL, E));
+    MUST(data_batch(d, SPLIT_EVAL, 3, 1, eval, targets, NULL, E));
     assert_memory_equal(tokens, EXPECTED, sizeof tokens);
     assert_memory_not_equal(tokens, eval, sizeof tokens);
     data_close(d);

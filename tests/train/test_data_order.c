@@ -8,6 +8,7 @@
 
 #include "model/data_ahead.h"
 #include "tests/support/must.h"
+#include "tests/support/shards.h"
 
 static char DIR[64]; /* of this test program only */
 
@@ -33,48 +34,15 @@ static void put(struct path p, const void *bytes, size_t n) {
     assert_int_equal(fclose(f), 0);
 }
 
-enum { DOCUMENTS_MAX = 300 };
-
-/* A Megatron dataset whose document i has length[i] tokens; document 1 is two sequences if `split`.
- * Ids count up from `first`, so an id names its place in the file. */
+/* A Megatron dataset; see tests/support/shards.h. */
 static int64_t put_documents(const char *name, int64_t count, const int *length, int32_t first,
                              bool split) {
-    static int32_t ids[1 << 16], lengths[DOCUMENTS_MAX + 1];
-    static int64_t pointers[DOCUMENTS_MAX + 1], ends[DOCUMENTS_MAX + 1];
-    int64_t sequences = 0, tokens = 0;
-    for (int64_t i = 0; i < count; i++) {
-        int parts = split && i == 1 ? 2 : 1, left = length[i];
-        ends[i] = sequences;
-        for (int k = 0; k < parts; k++) {
-            int n = k == parts - 1 ? left : left / 2;
-            pointers[sequences] = 4 * tokens;
-            lengths[sequences++] = n;
-            for (int j = 0; j < n; j++, tokens++) ids[tokens] = first + (int32_t)tokens;
-            left -= n;
-        }
-    }
-    ends[count] = sequences;
-    int64_t entries = count + 1;
-    unsigned char head[34] = "MMIDIDX\0";
-    head[9] = 1;
-    head[17] = 4;
-    memcpy(head + 18, &sequences, 8);
-    memcpy(head + 26, &entries, 8);
-    put(path_of(name, ".bin"), ids, (size_t)tokens * 4);
-    FILE *f = fopen(path_of(name, ".idx").text, "wb");
-    assert_non_null(f);
-    fwrite(head, 1, 34, f);
-    fwrite(lengths, 4, (size_t)sequences, f);
-    fwrite(pointers, 8, (size_t)sequences, f);
-    fwrite(ends, 8, (size_t)entries, f);
-    assert_int_equal(fclose(f), 0);
-    return tokens;
+    struct path p = path_of(name, "");
+    return shard_put(&(struct shard){ .prefix = p.text, .documents = count, .length = length,
+                                      .first = first, .split = split });
 }
 
-static void drop(const char *name) {
-    assert_int_equal(unlink(path_of(name, ".bin").text), 0);
-    assert_int_equal(unlink(path_of(name, ".idx").text), 0);
-}
+static void drop(const char *name) { shard_drop(path_of(name, "").text); }
 
 /* ---- blends ---- */
 
@@ -118,7 +86,7 @@ static void a_blend_keeps_its_shares(void **state) {
     int seen[PARTS][100] = { 0 };
     for (int64_t p = 0; p < 2000; p++) {
         int32_t tokens[T], targets[T];
-        MUST(data_batch(d, SPLIT_TRAIN, p, 1, tokens, targets, E));
+        MUST(data_batch(d, SPLIT_TRAIN, p, 1, tokens, targets, NULL, E));
         int part = part_of(tokens[0]);
         int64_t sequences = 50 + 10 * part;
         int at = (tokens[0] - FIRST[part]) / T;
@@ -144,7 +112,7 @@ static void parts_have_orders_of_their_own(void **state) {
     int32_t place[PARTS][50], tokens[T], targets[T];
     int drawn[PARTS] = { 0 }, same = 0;
     for (int64_t p = 0; p < 150; p++) {
-        MUST(data_batch(d, SPLIT_TRAIN, p, 1, tokens, targets, E));
+        MUST(data_batch(d, SPLIT_TRAIN, p, 1, tokens, targets, NULL, E));
         int part = part_of(tokens[0]);
         place[part][drawn[part]++] = tokens[0] - FIRST[part];
     }
@@ -161,7 +129,7 @@ static void a_blend_is_evaluated_in_its_shares(void **state) {
     int64_t drawn[PARTS] = { 0 }, n = data_sequences(d, SPLIT_EVAL);
     int32_t tokens[T], targets[T];
     for (int64_t p = 0; p < n; p++) {
-        MUST(data_batch(d, SPLIT_EVAL, p, 1, tokens, targets, E));
+        MUST(data_batch(d, SPLIT_EVAL, p, 1, tokens, targets, NULL, E));
         int part = part_of(tokens[0]);
         int64_t count = 4 * 50 + 1 + 40 * part, kept = (int64_t)((double)count * 0.8);
         assert_int_equal(tokens[0] - FIRST[part], kept + T * drawn[part]);
@@ -169,7 +137,7 @@ static void a_blend_is_evaluated_in_its_shares(void **state) {
     }
     assert_int_equal(drawn[0], 10); /* (201 - 160 - 1) / 4: all of the first part */
     assert_in_range(n, 20, 21);
-    MUST(data_batch(d, SPLIT_EVAL, n, 1, tokens, targets, E));
+    MUST(data_batch(d, SPLIT_EVAL, n, 1, tokens, targets, NULL, E));
     for (int k = 0; k < T; k++) assert_int_equal(targets[k], -1);
     drop_blend(d);
 }
@@ -195,7 +163,7 @@ static void read_epoch(const struct data *d, int64_t epoch, int64_t windows, int
                        const int32_t *follows) {
     for (int64_t p = 0; p < windows; p++) {
         int32_t *tokens = out + p * T, targets[T];
-        MUST(data_batch(d, SPLIT_TRAIN, epoch * windows + p, 1, tokens, targets, E));
+        MUST(data_batch(d, SPLIT_TRAIN, epoch * windows + p, 1, tokens, targets, NULL, E));
         for (int k = 0; k < T - 1; k++) assert_int_equal(targets[k], tokens[k + 1]);
         for (int k = 0; k < T; k++) { /* the next token of the document, or a document's first */
             int32_t next = follows[tokens[k]];
@@ -241,7 +209,7 @@ static void documents_are_shuffled(void **state) {
         assert_true(same < windows * T / 10);
     }
     int32_t again[T], targets[T];
-    MUST(data_batch(d, SPLIT_TRAIN, 3, 1, again, targets, E)); /* back in an earlier epoch */
+    MUST(data_batch(d, SPLIT_TRAIN, 3, 1, again, targets, NULL, E)); /* back in an earlier epoch */
     assert_memory_equal(again, &epochs[0][3 * T], sizeof again);
     data_close(d);
     data_close(other);
@@ -261,10 +229,10 @@ static void whole_documents_are_held_out(void **state) {
     MUST(data_open(&d, &o, 50000, T, 7, E)); /* 112 tokens are for training: two documents */
     assert_int_equal(data_sequences(d, SPLIT_TRAIN), 79 / T);
     assert_int_equal(data_sequences(d, SPLIT_EVAL), 79 / T);
-    MUST(data_batch(d, SPLIT_EVAL, 0, 1, tokens, targets, E));
+    MUST(data_batch(d, SPLIT_EVAL, 0, 1, tokens, targets, NULL, E));
     assert_int_equal(tokens[0], 80);
     for (int64_t p = 0; p < 40; p++) {
-        MUST(data_batch(d, SPLIT_TRAIN, p, 1, tokens, targets, E));
+        MUST(data_batch(d, SPLIT_TRAIN, p, 1, tokens, targets, NULL, E));
         for (int k = 0; k < T; k++) assert_true(tokens[k] < 80 && targets[k] < 80);
     }
     data_close(d);
@@ -324,10 +292,12 @@ static void batches_are_drawn_ahead(void **state) {
     struct data *d;
     struct data_ahead *ahead;
     int32_t tokens[BATCH * T], targets[BATCH * T], wanted[BATCH * T], wanted_targets[BATCH * T];
+    struct ahead_plan plan = { .count = BATCH, .seq_len = T, .stride = STRIDE, .batches = 1 };
+    struct ahead_batch taken = { .tokens = tokens, .targets = targets };
     MUST(data_open(&d, &o, 50000, T, 7, E));
-    MUST(data_ahead_create(&ahead, d, BATCH, T, STRIDE, E));
+    MUST(data_ahead_create(&ahead, d, &plan, E));
     int before = atomic_load(&reads);
-    MUST(data_ahead_take(ahead, 0, tokens, targets, E));
+    MUST(data_ahead_take(ahead, 0, &taken, E));
     time_t limit = time(NULL) + 60;
     while (atomic_load(&reads) < before + (1 + BATCHES_AHEAD) * BATCH && time(NULL) < limit)
         usleep(1000);
@@ -335,10 +305,11 @@ static void batches_are_drawn_ahead(void **state) {
     /* In order, and with jumps as a resumed run makes them. */
     for (int64_t i = 0, position = 0; i < 300; i++) {
         position = i % 11 == 10 ? (i * 31) % 97 : position + STRIDE;
-        MUST(data_ahead_take(ahead, position, tokens, targets, E));
-        MUST(data_batch(d, SPLIT_TRAIN, position, BATCH, wanted, wanted_targets, E));
+        MUST(data_ahead_take(ahead, position, &taken, E));
+        MUST(data_batch(d, SPLIT_TRAIN, position, BATCH, wanted, wanted_targets, NULL, E));
         assert_memory_equal(tokens, wanted, sizeof wanted);
         assert_memory_equal(targets, wanted_targets, sizeof wanted);
+        assert_int_equal(taken.counted, STRIDE * T);
     }
     data_ahead_destroy(ahead);
     data_close(d);
@@ -357,17 +328,19 @@ static void an_error_belongs_to_its_batch(void **state) {
     struct data *d;
     struct data_ahead *ahead;
     int32_t tokens[T], targets[T];
+    struct ahead_plan plan = { .count = 1, .seq_len = T, .stride = 1, .batches = 1 };
+    struct ahead_batch taken = { .tokens = tokens, .targets = targets };
     text[T * 10] = 'a';
     put(path, text, sizeof text);
     MUST(data_open(&d, &o, 200, T, 7, E)); /* opening checks ids */
     text[T * 10] = 0xFF;
     put(path, text, sizeof text);
-    MUST(data_ahead_create(&ahead, d, 1, T, 1, E));
+    MUST(data_ahead_create(&ahead, d, &plan, E));
     int failed = 0;
     for (int64_t p = 0; p < 20; p++) {
         struct err e = { 0 };
-        enum status st = data_ahead_take(ahead, p, tokens, targets, &e);
-        enum status alone = data_batch(d, SPLIT_TRAIN, p, 1, tokens, targets, NULL);
+        enum status st = data_ahead_take(ahead, p, &taken, &e);
+        enum status alone = data_batch(d, SPLIT_TRAIN, p, 1, tokens, targets, NULL, NULL);
         assert_int_equal(st, alone);
         failed += st != OK;
         if (st != OK) assert_non_null(strstr(e.text, "token id 255 at byte 40"));

@@ -34,7 +34,7 @@ static void put(struct tiny_run *r, void *data, const void *host, int64_t bytes)
 static void load_batch(struct tiny_run *r) {
     struct transformer *tf = &r->trainer->transformer;
     int32_t tokens[4096], targets[4096];
-    MUST(data_batch(r->data, SPLIT_TRAIN, 0, tf->batch, tokens, targets, E));
+    MUST(data_batch(r->data, SPLIT_TRAIN, 0, tf->batch, tokens, targets, NULL, E));
     put(r, tf->tokens.data, tokens, 4 * tf->rows);
     put(r, tf->targets.data, targets, 4 * tf->rows);
     float one = (float)(1.0 / (double)tf->rows);
