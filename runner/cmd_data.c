@@ -149,10 +149,11 @@ static const struct { const char *flag; enum subcommand first, second; } OWNERS[
     { "to", TOKENISE, TOKENISE }, { "field", TOKENISE, TOKENISE }, { "eod", TOKENISE, TOKENISE },
     { "pattern", DESCRIBE, TOKENISE }, { "ordinary", TOKENISE, TOKENISE },
     { "threads", TOKENISE, TOKENISE }, { "skip-bad", TOKENISE, SAMPLE },
-    { "template", SAMPLE, SAMPLE }, { "tokenizer-config", SAMPLE, SAMPLE },
-    { "show", SAMPLE, SAMPLE }, { "loss", SAMPLE, SAMPLE },
-    { "generation-prompt", SAMPLE, SAMPLE }, { "date", SAMPLE, SAMPLE },
-    { "variable", SAMPLE, SAMPLE },
+    { "chat", TOKENISE, TOKENISE }, { "max-tokens", TOKENISE, TOKENISE },
+    { "template", SAMPLE, TOKENISE }, { "tokenizer-config", SAMPLE, TOKENISE },
+    { "show", SAMPLE, SAMPLE }, { "loss", SAMPLE, TOKENISE },
+    { "generation-prompt", SAMPLE, SAMPLE }, { "date", SAMPLE, TOKENISE },
+    { "variable", SAMPLE, TOKENISE },
 };
 
 static enum status check_flags(const struct cli *cli, enum subcommand which, struct err *e) {
@@ -199,6 +200,8 @@ static const struct flag FLAGS[] = {
     { .name = "eod", .value = "TOKEN", .help = "tokenise: ends each document; none for none" },
     { .name = "pattern", .value = "NAME", .help = "of a tiktoken file: gpt2, llama3, o200k..." },
     { .name = "ordinary", .help = "tokenise: special tokens in the text are text" },
+    { .name = "chat", .help = "tokenise: conversations by a chat template; adds PREFIX.loss" },
+    { .name = "max-tokens", .value = "N", .help = "tokenise --chat: cuts conversations" },
     { .name = "threads", .value = "N", .help = "tokenise: default all cores" },
     { .name = "skip-bad", .value = "N", .help = "tokenise, sample: leave out up to N bad lines" },
     DATA_SAMPLE_FLAGS,
@@ -215,6 +218,8 @@ const struct verb VERB_DATA = {
             "`data tokenise` makes token shards of text, for data = tokens {...}: plain text is\n"
             "one document a file, of JSON lines (.jsonl) each line's \"text\" is one. Files may\n"
             "be packed (.gz, .zst, tar). The shards do not depend on the number of threads.\n"
+            "With --chat each line is a conversation, rendered by the tokenizer's chat template;\n"
+            "PREFIX.loss has a byte for each token, 1 if the token carries loss.\n"
             "`data sample` renders the conversations of JSON lines with a chat template, and\n"
             "shows which of their text carries loss. They are messages, ShareGPT's conversations,\n"
             "prompt and completion, or Alpaca's instruction and output.\n",

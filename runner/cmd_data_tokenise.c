@@ -11,8 +11,9 @@
 #include "runner/base/clock.h"
 #include "runner/base/paths.h"
 #include "runner/base/plain_text.h"
+#include "runner/chat/chat_tokens.h"
 #include "runner/cmd_data.h"
-#include "runner/ingest/tokenise.h"
+#include "runner/data_chat.h"
 
 enum { THREADS_MAX = 1024 };
 
@@ -80,6 +81,38 @@ static enum status open_tokenizer(const struct cli *cli, struct tokenizer **t,
     return st == ERR_IO || st == ERR_FORMAT ? ERR_CONFIG : st; /* the user must name another */
 }
 
+/* --chat: the template of the tokenizer, if it is in a folder with a tokenizer_config.json. */
+static enum status open_chat(const struct cli *cli, struct chat_tokens *c, struct err *e) {
+    static const char *const UNUSED[] = { "field", "eod", "ordinary" };
+    const char *name = cli_value(cli, "tokenizer");
+    char config[PATH_CAP];
+    struct chat_template template = { 0 };
+    enum chat_loss which;
+    int64_t max = 0;
+    for (size_t i = 0; i < sizeof UNUSED / sizeof *UNUSED; i++)
+        if (cli_has(cli, UNUSED[i]))
+            return FAIL(e, ERR_ARG, "--%s does not fit --chat: the template writes the whole text "
+                        "and ends each conversation", UNUSED[i]);
+    TRY(cli_int(cli, "max-tokens", 2, INT32_MAX, &max, e));
+    *config = 0;
+    if (path_is_directory(name)) TRY(path_join(config, name, "tokenizer_config.json", e));
+    const char *found = *config && path_exists(config) ? config : NULL;
+    enum status st = data_chat_template(cli, found, &template, &which, e);
+    if (st == OK) st = chat_tokens_open(c, &template, which, max, e);
+    chat_template_free(&template);
+    return st == ERR_IO || st == ERR_FORMAT || st == ERR_UNSUPPORTED ? ERR_CONFIG : st;
+}
+
+/* What needs --chat. */
+static enum status no_chat(const struct cli *cli, struct err *e) {
+    static const char *const CHAT[] = { "template", "tokenizer-config", "loss", "max-tokens",
+                                        "date", "variable" };
+    for (size_t i = 0; i < sizeof CHAT / sizeof *CHAT; i++)
+        if (cli_has(cli, CHAT[i]))
+            return FAIL(e, ERR_ARG, "--%s is about conversations: add --chat", CHAT[i]);
+    return OK;
+}
+
 /* The cores that this process may use. */
 static int default_threads(void) {
     cpu_set_t set;
@@ -89,20 +122,36 @@ static int default_threads(void) {
 
 /* ---- the result ---------------------------------------------------------------------------- */
 
+static void print_chat(const struct cli *cli, const struct tokenise_result *r) {
+    cli_out(cli, "  loss       %" PRId64 " tokens, %.1f %%\n", r->loss_tokens,
+            100 * (double)r->loss_tokens / (double)(r->tokens ? r->tokens : 1));
+    if (r->cut)
+        cli_out(cli, "  cut        %" PRId64 " conversations, to --max-tokens\n", r->cut);
+    if (r->lossless)
+        cli_out(cli, "  no loss    %" PRId64 " conversations left out: no token of theirs would "
+                "carry loss\n", r->lossless);
+}
+
+static void print_ends(const struct cli *cli, const struct tokenise_options *o) {
+    struct tokenizer_facts f = tokenizer_facts(o->tokenizer);
+    if (o->end >= 0) cli_out(cli, "  ends       each document with token %d\n", o->end);
+    else if (f.behind >= 0)
+        cli_out(cli, "  ends       each document with token %d, by the tokenizer\n", f.behind);
+    else cli_out(cli, "  ends       no token ends a document; --eod names one\n");
+}
+
 static void print_result(const struct cli *cli, const struct tokenise_options *o,
                          const struct tokenise_result *r) {
     struct tokenizer_facts f = tokenizer_facts(o->tokenizer);
     int64_t vocab = f.vocab > o->end ? f.vocab : (int64_t)o->end + 1;
     double seconds = (double)r->us / 1e6, mb = (double)r->text_bytes / 1e6;
-    cli_out(cli, "%s%s.bin%s, .idx, .json\n", cli_style(cli, "bold"), PLAIN(o->prefix),
-            cli_style(cli, NULL));
+    cli_out(cli, "%s%s.bin%s, .idx, .json%s\n", cli_style(cli, "bold"), PLAIN(o->prefix),
+            cli_style(cli, NULL), o->lines ? ", .loss" : "");
     cli_out(cli, "  tokens     %" PRId64 " in %" PRId64 " documents\n", r->tokens, r->documents);
     cli_out(cli, "  text       %.2f MB, %.2f bytes a token\n", mb,
             (double)r->text_bytes / (double)(r->tokens ? r->tokens : 1));
-    if (o->end >= 0) cli_out(cli, "  ends       each document with token %d\n", o->end);
-    else if (f.behind >= 0)
-        cli_out(cli, "  ends       each document with token %d, by the tokenizer\n", f.behind);
-    else cli_out(cli, "  ends       no token ends a document; --eod names one\n");
+    if (o->lines) print_chat(cli, r);
+    else print_ends(cli, o);
     if (r->empty) cli_out(cli, "  empty      %" PRId64 " documents left out\n", r->empty);
     if (r->skipped) cli_out(cli, "  bad lines  %" PRId64 " left out\n", r->skipped);
     if (r->replaced)
@@ -116,8 +165,8 @@ static void print_result(const struct cli *cli, const struct tokenise_options *o
                  "vocabulary of %" PRId64 "\n", PLAIN(o->prefix), vocab);
 }
 
-static enum status run(const struct cli *cli, struct tokenizer **t, struct tokenise_result *r,
-                       struct err *e) {
+static enum status run(const struct cli *cli, struct tokenizer **t, struct chat_tokens *chat,
+                       struct tokenise_result *r, struct err *e) {
     char path[PATH_CAP];
     struct screen screen = { cli, !cli->quiet && isatty(STDERR_FILENO), false, clock_ms() };
     int64_t threads = default_threads(), skip = 0;
@@ -133,6 +182,8 @@ static enum status run(const struct cli *cli, struct tokenizer **t, struct token
         return FAIL(e, ERR_ARG, "data tokenise needs --to PREFIX, of the files that it makes");
     TRY(open_tokenizer(cli, t, path, e));
     TRY(find_end(cli, *t, &o.end, e));
+    TRY(cli_has(cli, "chat") ? open_chat(cli, chat, e) : no_chat(cli, e));
+    if (cli_has(cli, "chat")) o.lines = &chat->lines;
     if (o.end == tokenizer_facts(*t).behind) o.end = -1; /* the post-processor sets it */
     o.tokenizer = *t;
     o.tokenizer_path = path;
@@ -147,12 +198,14 @@ static enum status run(const struct cli *cli, struct tokenizer **t, struct token
 
 int cmd_data_tokenise(const struct cli *cli) {
     struct tokenizer *t = NULL;
+    struct chat_tokens chat = { 0 };
     struct tokenise_result result = { 0 };
     struct err e = { 0 };
-    enum status st = run(cli, &t, &result, &e);
+    enum status st = run(cli, &t, &chat, &result, &e);
     int code = st == OK ? EXIT_OK : cli_fail(cli, &e);
     if (st == ERR_FORMAT || st == ERR_CONFIG) code = EXIT_USAGE; /* the user's file or words */
     json_decref(result.description);
+    chat_tokens_close(&chat);
     tokenizer_close(t);
     return code;
 }

@@ -9,7 +9,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/chat/chat_lines.h"
-#include "runner/chat/loss.h"
+#include "runner/data_chat.h"
 
 struct sample {
     const struct cli *cli;
@@ -173,25 +173,8 @@ static enum status show_file(struct sample *s, const char *path, struct err *e) 
 
 /* ---- the verb -------------------------------------------------------------------------------- */
 
-/* NAME=JSON; a value that is no JSON is a string. */
-static enum status set_variable(struct chat_template *t, const char *given, struct err *e) {
-    char name[64];
-    size_t n = strcspn(given, "=");
-    if (n == 0 || n >= sizeof name || !given[n])
-        return FAIL(e, ERR_ARG, "--variable '%s': expected NAME=JSON", given);
-    memcpy(name, given, n);
-    name[n] = 0;
-    json_t *value = json_loads(given + n + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
-    if (!value) value = json_string(given + n + 1);
-    if (!value) return FAIL(e, ERR_ARG, "--variable %s: the value is not UTF-8 text", name);
-    enum status st = chat_template_set(t, name, value, e);
-    json_decref(value);
-    return st;
-}
-
 static enum status prepare(struct sample *s, struct err *e) {
     const struct cli *cli = s->cli;
-    const char *loss = cli_value(cli, "loss"), *date = cli_value(cli, "date");
     int64_t show_count = 3;
     if (cli->arg_count < 2)
         return FAIL(e, ERR_ARG, "missing argument: fp8lab data sample --template FILE FILE.jsonl");
@@ -199,14 +182,7 @@ static enum status prepare(struct sample *s, struct err *e) {
     TRY(cli_int(cli, "show", 0, INT32_MAX, &show_count, e));
     TRY(cli_int(cli, "skip-bad", 0, INT32_MAX, &s->skip_max, e));
     s->left = show_count ? show_count : -1;
-    if (loss && strcmp(loss, "all") != 0 && strcmp(loss, "last") != 0)
-        return FAIL(e, ERR_ARG, "--loss: expected all or last, found '%s'", loss);
-    s->which = loss && !strcmp(loss, "last") ? CHAT_LOSS_LAST : CHAT_LOSS_ALL;
-    TRY(chat_template_load(&s->template, cli_value(cli, "template"),
-                           cli_value(cli, "tokenizer-config"), e));
-    if (date) TRY(chat_template_date(&s->template, date, e));
-    for (int64_t i = 0; i < cli_count(cli, "variable"); i++)
-        TRY(set_variable(&s->template, cli_nth(cli, "variable", i), e));
+    TRY(data_chat_template(cli, NULL, &s->template, &s->which, e));
     return chat_markers_find(&s->template, &s->markers, e);
 }
 

@@ -10,14 +10,14 @@ int data_sample(const struct cli *cli);
 
 /* The rows of its flags. */
 #define DATA_SAMPLE_FLAGS                                                                     \
-    { .name = "template", .value = "FILE", .help = "sample: chat template, Jinja or JSON" },  \
+    { .name = "template", .value = "FILE", .help = "chats: template, Jinja or JSON" },  \
     { .name = "tokenizer-config", .value = "FILE",                                            \
-      .help = "sample: tokenizer_config.json with special tokens" },                          \
+      .help = "chats: tokenizer_config.json with special tokens" },                          \
     { .name = "show", .value = "N", .help = "sample: conversations to show (3; 0: all)" },    \
-    { .name = "loss", .value = "all|last", .help = "sample: which assistant turns (all)" },   \
+    { .name = "loss", .value = "all|last", .help = "chats: which assistant turns (all)" },   \
     { .name = "generation-prompt", .help = "sample: add the header of the next answer" },     \
-    { .name = "date", .value = "YYYY-MM-DD", .help = "sample: what strftime_now prints" },    \
+    { .name = "date", .value = "YYYY-MM-DD", .help = "chats: what strftime_now prints" },    \
     { .name = "variable", .value = "NAME=JSON", .repeats = true,                              \
-      .help = "sample: a variable of the template" }
+      .help = "chats: a variable of the template" }
 
 #endif

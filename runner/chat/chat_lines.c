@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "model/ground/json_safe.h"
 
 enum status chat_lines_open(struct chat_lines *l, const char *path, struct err *e) {
     *l = (struct chat_lines){ .file = fopen(path, "rb"), .path = path };
@@ -25,7 +24,7 @@ static enum status read_line(struct chat_lines *l, bool *more, struct err *e) {
     *more = c != EOF;
     for (; c != EOF && c != '\n'; c = getc_unlocked(l->file)) {
         char byte = (char)c;
-        too_long |= l->line.size >= CHAT_LINE_LIMIT;
+        too_long |= l->line.size >= CONVERSATION_LIMIT;
         if (!too_long) text_add(&l->line, &byte, 1);
     }
     if (ferror(l->file)) return FAIL(e, ERR_IO, "read %s: %s", l->path, strerror(errno));
@@ -34,25 +33,8 @@ static enum status read_line(struct chat_lines *l, bool *more, struct err *e) {
                     (long long)l->number);
     if (too_long)
         return FAIL(e, ERR_FORMAT, "%s:%lld: a line of more than %d MiB", l->path,
-                    (long long)l->number, CHAT_LINE_LIMIT >> 20);
+                    (long long)l->number, CONVERSATION_LIMIT >> 20);
     return OK;
-}
-
-static enum status parse_line(struct chat_lines *l, const char *bytes, size_t n,
-                              struct conversation *out, struct err *e) {
-    json_error_t why;
-    json_t *row = NULL;
-    enum status st = json_parse(&row, bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
-    if (st != OK) {
-        st = FAIL(e, st, "%s", why.text);
-    } else if (!json_is_object(row)) {
-        st = FAIL(e, ERR_FORMAT, "expected an object, found an array");
-    } else {
-        st = conversation_read(row, out, e);
-    }
-    json_decref(row);
-    if (st != OK) err_prefix(e, "%s:%lld", l->path, (long long)l->number);
-    return st;
 }
 
 enum status chat_lines_next(struct chat_lines *l, struct conversation *out, bool *more,
@@ -66,6 +48,9 @@ enum status chat_lines_next(struct chat_lines *l, struct conversation *out, bool
         size_t n = l->line.size;
         if (l->number == 1 && n >= 3 && !memcmp(bytes, MARK, 3)) bytes += 3, n -= 3;
         while (n > 0 && memchr(" \t\r", bytes[n - 1], 3)) n--;
-        if (n > 0) return parse_line(l, bytes, n, out, e);
+        if (n == 0) continue;
+        enum status st = conversation_parse(bytes, n, out, e);
+        if (st != OK) err_prefix(e, "%s:%lld", l->path, (long long)l->number);
+        return st;
     }
 }

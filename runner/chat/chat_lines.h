@@ -7,8 +7,6 @@
 #include "runner/base/canonical.h"
 #include "runner/chat/conversation.h"
 
-enum { CHAT_LINE_LIMIT = 64 << 20 }; /* bytes of one line */
-
 struct chat_lines {
     FILE *file;       /* owned */
     const char *path; /* borrowed */

@@ -312,6 +312,23 @@ enum status conversation_read(const json_t *row, struct conversation *out, struc
     return st;
 }
 
+enum status conversation_parse(const char *bytes, size_t n, struct conversation *out,
+                               struct err *e) {
+    json_error_t why;
+    json_t *row = NULL;
+    *out = (struct conversation){ 0 };
+    if (n > CONVERSATION_LIMIT)
+        return FAIL(e, ERR_FORMAT, "a conversation of more than %d MiB", CONVERSATION_LIMIT >> 20);
+    if (n > 0 && *bytes == '[')
+        return FAIL(e, ERR_FORMAT, "expected an object, found an array; each line is one "
+                    "conversation, as jq -c '.[]' FILE makes them");
+    enum status st = json_parse(&row, bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
+    if (st != OK) st = FAIL(e, st, "%s", why.text);
+    else st = conversation_read(row, out, e);
+    json_decref(row);
+    return st;
+}
+
 void conversation_free(struct conversation *c) {
     json_decref(c->messages);
     json_decref(c->tools);

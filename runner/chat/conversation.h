@@ -11,6 +11,8 @@
 
 #include "kernels/base.h"
 
+enum { CONVERSATION_LIMIT = 64 << 20 }; /* bytes of its JSON */
+
 struct conversation {
     json_t *messages;  /* owned: objects as transformers gives them to a template */
     json_t *tools;     /* owned, an array; NULL: none */
@@ -26,6 +28,9 @@ struct conversation {
  * with the path of the field, as in "messages[2].content: ...". The caller adds file and line. */
 NODISCARD enum status conversation_read(const json_t *row, struct conversation *out,
                                         struct err *e);
+/* The same from the text of one JSON object, n bytes. */
+NODISCARD enum status conversation_parse(const char *bytes, size_t n, struct conversation *out,
+                                         struct err *e);
 void conversation_free(struct conversation *c); /* allowed for a zeroed struct */
 
 #endif

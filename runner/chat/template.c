@@ -89,6 +89,10 @@ enum status chat_template_parse(struct chat_template *t, const char *name, const
     enum status st = t->variables && t->tokens ? OK : FAIL(e, ERR_MEMORY, "%s: variables", name);
     if (st == OK) st = chat_alloc(&t->arena, (int64_t)strlen(name) + 1, &t->name, e);
     if (st == OK) strcpy(t->name, name);
+    if (st == OK) st = chat_alloc(&t->arena, (int64_t)n + 1, &t->source, e);
+    if (st == OK) memcpy(t->source, bytes, n);
+    t->source_n = (int64_t)n;
+    if (st == OK) st = sha256_bytes(bytes, n, t->sha256, e);
     if (st == OK) st = jinja_parse(&t->arena, t->name, bytes, (int64_t)n, &t->tree, e);
     if (st != OK) chat_template_free(t);
     return st;

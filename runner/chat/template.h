@@ -6,6 +6,7 @@
 #ifndef FP8LAB_RUNNER_CHAT_TEMPLATE_H
 #define FP8LAB_RUNNER_CHAT_TEMPLATE_H
 
+#include "model/ground/sha256.h"
 #include "runner/chat/conversation.h"
 #include "runner/chat/jinja_text.h"
 
@@ -15,6 +16,9 @@ struct chat_template {
     struct chat_arena arena; /* of the tree */
     struct node *tree;
     char *name;        /* for messages; owned by the arena */
+    char *source;      /* the text of the template, source_n bytes and a NUL; the arena's */
+    int64_t source_n;
+    char sha256[SHA256_HEX]; /* of the source */
     json_t *variables; /* owned: special tokens and the user's own variables */
     json_t *tokens;    /* owned: the special tokens among them */
     char date[16];     /* "2024-07-26", or empty: no strftime_now */

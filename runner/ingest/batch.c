@@ -9,6 +9,7 @@
 void batch_free(struct batch *b) {
     free(b->text.bytes);
     free(b->ids.bytes);
+    free(b->loss.bytes);
     free(b->ends_at.bytes);
     free(b->bad.bytes);
 }
@@ -34,6 +35,37 @@ static enum status one_document(struct batch *b, struct encoder *x, const char *
     return end_document(b, x, o, e);
 }
 
+/* A line that is more than its field. After an error nothing of it is left. */
+static enum status one_record(struct batch *b, struct encoder *x, const char *line, size_t n,
+                              const struct line_encoder *lines, struct err *e) {
+    struct line_outcome out = { 0 };
+    size_t losses = b->loss.count;
+    int64_t before, count;
+    encoder_ids(x, &before);
+    enum status st = lines->encode(lines->context, line, n, x, &b->loss, &out, e);
+    if (st != OK) {
+        encoder_cut(x, before);
+        b->loss.count = losses;
+        return st;
+    }
+    b->text_bytes += out.text_bytes;
+    b->cut += out.cut;
+    b->lossless += out.lossless;
+    encoder_ids(x, &count);
+    if (count == before) return OK;
+    b->documents++;
+    return bytes_add(&b->ends_at, &count, sizeof count, e);
+}
+
+static enum status one_line(struct batch *b, struct encoder *x, struct bytes *spare,
+                            const char *line, size_t n, const struct batch_options *o,
+                            struct err *e) {
+    if (o->lines) return one_record(b, x, line, n, o->lines, e);
+    spare->count = 0;
+    TRY(json_line_text(line, n, o->field, spare, e));
+    return one_document(b, x, (const char *)spare->bytes, spare->count, o, e);
+}
+
 static enum status encode_lines(struct batch *b, struct encoder *x, struct bytes *line,
                                 const struct batch_options *o, struct err *e) {
     const char *p = (const char *)b->text.bytes, *end = p + b->text.count;
@@ -44,10 +76,8 @@ static enum status encode_lines(struct batch *b, struct encoder *x, struct bytes
         p = stop + (next != NULL);
         while (from < stop && is_space(*from)) from++;
         if (from == stop) continue; /* an empty line */
-        line->count = 0;
         struct err why;
-        enum status st = json_line_text(from, (size_t)(stop - from), o->field, line, &why);
-        if (st == OK) st = one_document(b, x, (const char *)line->bytes, line->count, o, &why);
+        enum status st = one_line(b, x, line, from, (size_t)(stop - from), o, &why);
         if (st == ERR_FORMAT) {
             struct bad_line bad = { .line = number };
             snprintf(bad.text, sizeof bad.text, "%.199s", why.text);
@@ -89,8 +119,8 @@ void batch_encode(struct batch *b, const struct batch_options *o, struct encoder
                   struct bytes *line) {
     struct encoder_counts before = encoder_counts(x), after;
     encoder_clear(x);
-    b->ids.count = b->ends_at.count = b->bad.count = 0;
-    b->documents = b->empty = b->text_bytes = 0;
+    b->ids.count = b->loss.count = b->ends_at.count = b->bad.count = 0;
+    b->documents = b->empty = b->text_bytes = b->cut = b->lossless = 0;
     b->status = b->lines ? encode_lines(b, x, line, o, &b->e) : encode_part(b, x, o, &b->e);
     if (b->status == OK) b->status = narrow(b, x, o->id_bytes, &b->e);
     after = encoder_counts(x);

@@ -2,7 +2,7 @@
 #ifndef FP8LAB_RUNNER_INGEST_BATCH_H
 #define FP8LAB_RUNNER_INGEST_BATCH_H
 
-#include "runner/ingest/tokenizer.h"
+#include "runner/ingest/line_encoder.h"
 #include "runner/ingest/unicode.h"
 
 enum { BATCH_BYTES = 1 << 20 };
@@ -10,6 +10,7 @@ enum { BATCH_BYTES = 1 << 20 };
 struct batch_options {
     const struct tokenizer *tokenizer;
     const char *field; /* of a JSON line */
+    const struct line_encoder *lines; /* in place of the field; NULL: none */
     int32_t end;       /* the token behind each document, or -1 */
     int id_bytes;
 };
@@ -25,9 +26,10 @@ struct batch {
     char name[128];         /* of the file inside a tar, or "" */
     /* Set by the encoder. */
     struct bytes ids;       /* of id_bytes each */
+    struct bytes loss;      /* of each id, if lines are encoded otherwise than by their field */
     struct bytes ends_at;   /* int64_t: tokens up to the end of each document in this batch */
     struct bytes bad;       /* struct bad_line */
-    int64_t documents, empty, text_bytes, replaced, dropped;
+    int64_t documents, empty, text_bytes, replaced, dropped, cut, lossless;
     enum status status;
     struct err e;
 };

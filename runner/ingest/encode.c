@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/ingest/tokenizer_parts.h"
+#include "runner/ingest/trace.h"
 
 /* ---- one thread's memory ------------------------------------------------------------------- */
 
@@ -25,6 +25,7 @@ struct encoder {
     struct bytes stage_text[STAGES_MAX];
     struct pattern_work pattern[STAGES_MAX];
     struct encoder_counts counts;
+    struct trace trace;
 };
 
 enum status encoder_create(struct encoder **out, const struct tokenizer *t, struct err *e) {
@@ -48,6 +49,7 @@ void encoder_destroy(struct encoder *x) {
         pattern_work_free(&x->pattern[i]);
     }
     bpe_work_free(&x->work);
+    trace_free(&x->trace);
     free(x->lossy.bytes);
     free(x->normal.bytes);
     free(x->spare.bytes);
@@ -62,6 +64,14 @@ const uint32_t *encoder_ids(const struct encoder *x, int64_t *count) {
 }
 
 void encoder_clear(struct encoder *x) { x->count = 0; }
+
+void encoder_cut(struct encoder *x, int64_t count) {
+    if (x->count > (size_t)count) x->count = (size_t)count;
+}
+
+const uint32_t *encoder_places(const struct encoder *x) {
+    return (const uint32_t *)(void *)x->trace.ends.bytes;
+}
 
 struct encoder_counts encoder_counts(const struct encoder *x) { return x->counts; }
 
@@ -229,7 +239,7 @@ static enum status new_word(struct encoder *x, struct word *w, const uint64_t ke
 /* The ends of up to AHEAD words from p on. Their slots are asked for before the first is used: a
  * slot is often not in the processor's caches. */
 enum { AHEAD = 16 };
-static enum status some_words(struct encoder *x, const uint8_t *p, const uint8_t *const *ends,
+static enum status known_words(struct encoder *x, const uint8_t *p, const uint8_t *const *ends,
                               int count, struct err *e) {
     uint64_t key[AHEAD][4];
     struct word *slot[AHEAD];
@@ -255,6 +265,18 @@ static enum status some_words(struct encoder *x, const uint8_t *p, const uint8_t
         }
         TRY(w ? new_word(x, w, k, p, n, e) : merge_word(x, p, n, e));
         TRY(ids_room(x, AHEAD * WORD_IDS, e));
+    }
+    return OK;
+}
+
+static enum status some_words(struct encoder *x, const uint8_t *p, const uint8_t *const *ends,
+                              int count, struct err *e) {
+    if (!x->trace.on) return known_words(x, p, ends, count, e);
+    for (int i = 0; i < count; p = ends[i++]) {
+        size_t before = x->count;
+        TRY(known_words(x, p, &ends[i], 1, e));
+        TRY(trace_word(&x->trace, x->t, p, (size_t)(ends[i] - p), x->id + before,
+                       x->count - before, e));
     }
     return OK;
 }
@@ -324,28 +346,42 @@ static enum status metaspace_stage(struct encoder *x, int at, const uint8_t *p, 
     const struct text_ref space = { " ", 1 }, *mark = &s->replacement;
     struct bytes *b = &x->stage_text[at];
     b->count = 0;
+    struct trace_view view = x->trace.view;
     bool marked = *p == ' ' || (n >= mark->n && !memcmp(p, mark->text, mark->n));
     if (!marked && (s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && first)))
         TRY(bytes_add(b, mark->text, mark->n, e));
+    size_t prefix = b->count;
     TRY(replace_all(b, p, n, &space, mark, e));
-    return run_stage(x, at + 1, b->bytes, b->count, first, e);
+    if (x->trace.on) TRY(trace_stage(&x->trace, at, b->bytes, prefix, p, n, &space, mark, e));
+    TRY(run_stage(x, at + 1, b->bytes, b->count, first, e));
+    x->trace.view = view;
+    return OK;
+}
+
+/* A space before the text, unless it has one. */
+static enum status space_stage(struct encoder *x, int at, const uint8_t *p, size_t n, bool first,
+                               struct err *e) {
+    struct bytes *b = &x->stage_text[at];
+    struct trace_view view = x->trace.view;
+    if (*p == ' ') return run_stage(x, at + 1, p, n, first, e);
+    b->count = 0;
+    TRY(bytes_add(b, " ", 1, e));
+    TRY(bytes_add(b, p, n, e));
+    if (x->trace.on) TRY(trace_stage(&x->trace, at, b->bytes, 1, p, n, NULL, NULL, e));
+    TRY(run_stage(x, at + 1, b->bytes, b->count, first, e));
+    x->trace.view = view;
+    return OK;
 }
 
 static enum status run_stage(struct encoder *x, int at, const uint8_t *p, size_t n, bool first,
                              struct err *e) {
     if (n == 0) return OK;
     if (at == x->t->stages) return word(x, p, n, e);
-    struct bytes *b = &x->stage_text[at];
     switch (x->t->stage[at].kind) {
     case STAGE_SPLIT: return split_stage(x, at, p, n, first, e);
     case STAGE_PATTERN: return pattern_stage(x, at, p, n, first, e);
     case STAGE_METASPACE: return metaspace_stage(x, at, p, n, first, e);
-    case STAGE_SPACE_BEFORE:
-        if (*p == ' ') return run_stage(x, at + 1, p, n, first, e);
-        b->count = 0;
-        TRY(bytes_add(b, " ", 1, e));
-        TRY(bytes_add(b, p, n, e));
-        return run_stage(x, at + 1, b->bytes, b->count, first, e);
+    case STAGE_SPACE_BEFORE: return space_stage(x, at, p, n, first, e);
     }
     return OK;
 }
@@ -363,9 +399,12 @@ enum status replace_all(struct bytes *out, const uint8_t *text, size_t n,
     return bytes_add(out, text, (size_t)(end - text), e);
 }
 
-enum status normalize(const struct tokenizer *t, struct bytes *out, struct bytes *spare,
-                      const uint8_t *text, size_t n, struct err *e) {
+/* `trace`: its view has the text, and then what became of it; NULL: none. */
+static enum status normalize(const struct tokenizer *t, struct bytes *out, struct bytes *spare,
+                             const uint8_t *text, size_t n, struct trace *trace, struct err *e) {
     TRY(bytes_add(out, text, n, e));
+    if (trace) trace->view.origin += (size_t)(text - trace->view.base);
+    if (trace) trace->view.base = out->bytes;
     for (int i = 0; i < t->steps && out->count; i++) {
         const struct normal_step *s = &t->step[i];
         if (s->kind == STEP_NFC && nfc_unchanged(t->unicode, out->bytes, out->count)) continue;
@@ -380,6 +419,8 @@ enum status normalize(const struct tokenizer *t, struct bytes *out, struct bytes
             TRY(bytes_add(spare, out->bytes, out->count, e));
             break;
         }
+        if (trace)
+            TRY(trace_step(trace, t->unicode, s, spare->bytes, out->bytes, out->count, e));
         struct bytes swap = *out;
         *out = *spare;
         *spare = swap;
@@ -399,7 +440,8 @@ enum status add_token(struct tokenizer *t, const struct added *token, struct err
     struct bytes text = { 0 }, spare = { 0 };
     struct text_ref copy = { 0 };
     enum status st = token->normalized
-                         ? normalize(t, &text, &spare, (const uint8_t *)token->text, token->n, e)
+                         ? normalize(t, &text, &spare, (const uint8_t *)token->text, token->n,
+                                     NULL, e)
                          : bytes_add(&text, token->text, token->n, e);
     if (st == OK) st = text_copy(&copy, (const char *)text.bytes, text.count, e);
     struct added *more = st == OK ? realloc(pass->token, (size_t)(pass->count + 1) * sizeof *more)
@@ -447,13 +489,18 @@ static enum status pass(struct encoder *x, const struct added_pass *a, const uin
     size_t done = 0, from = 0, at;
     const struct added *match;
     while ((match = added_find(a, text, n, from, &at))) {
-        size_t end = from = at + match->n;
+        size_t end = from = at + match->n, last = end - 1;
         if (match->special && x->t->ordinary) continue;
+        if (match->special && x->trace.on && !trace_allows(&x->trace, text + at, match->n)) {
+            from = at + 1; /* one that is allowed may begin inside */
+            continue;
+        }
         if (at < done) continue; /* inside the spaces that a token has taken */
         if (match->lstrip) at = spaces_before(x->t->unicode, text, done, at);
         if (match->rstrip) end = spaces_behind(x->t->unicode, text, n, end);
         if (at > done) TRY(piece(x, text + done, at - done, first && done == 0, e));
         TRY(encoder_push(x, match->id, e));
+        if (x->trace.on) TRY(trace_push(&x->trace, text + last, e));
         done = end;
     }
     return done < n ? piece(x, text + done, n - done, first && done == 0, e) : OK;
@@ -466,20 +513,40 @@ static enum status plain_piece(struct encoder *x, const uint8_t *p, size_t n, bo
 
 static enum status raw_piece(struct encoder *x, const uint8_t *p, size_t n, bool first,
                              struct err *e) {
+    struct trace_view view = x->trace.view;
     if (!is_normal(x->t, p, n)) {
         x->normal.count = 0;
-        TRY(normalize(x->t, &x->normal, &x->spare, p, n, e));
+        TRY(normalize(x->t, &x->normal, &x->spare, p, n, x->trace.on ? &x->trace : NULL, e));
         p = x->normal.bytes;
         n = x->normal.count;
     }
-    return pass(x, &x->t->normalized, p, n, first, plain_piece, e);
+    TRY(pass(x, &x->t->normalized, p, n, first, plain_piece, e));
+    x->trace.view = view;
+    return OK;
+}
+
+static enum status check_length(size_t n, struct err *e) {
+    if (n < 1u << 28) return OK;
+    return FAIL(e, ERR_FORMAT, "a text of %zu bytes; a document must have less than 256 MiB", n);
+}
+
+enum status encoder_add_placed(struct encoder *x, const char *text, size_t n,
+                               const struct byte_range *control, int64_t count, struct err *e) {
+    const uint8_t *p = (const uint8_t *)text;
+    enum status st = check_length(n, e);
+    if (st == OK && utf8_valid(p, n) < n)
+        st = FAIL(e, ERR_FORMAT, "byte %zu of the text is no UTF-8", utf8_valid(p, n));
+    trace_begin(&x->trace, p, control, count);
+    if (st == OK && n > 0)
+        st = x->t->kind == TOKENIZER_BYTES ? one_word(x, p, n, e)
+                                           : pass(x, &x->t->raw, p, n, true, raw_piece, e);
+    x->trace.on = false;
+    return st;
 }
 
 enum status encoder_add(struct encoder *x, const char *text, size_t n, struct err *e) {
     const uint8_t *p = (const uint8_t *)text;
-    if (n >= 1u << 28)
-        return FAIL(e, ERR_FORMAT, "a text of %zu bytes; a document must have less than 256 MiB",
-                    n);
+    TRY(check_length(n, e));
     if (n == 0) return OK;
     if (x->t->kind == TOKENIZER_BYTES) return merge_word(x, p, n, e);
     if (utf8_valid(p, n) < n) {

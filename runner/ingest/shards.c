@@ -14,15 +14,15 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
 
-enum { BIN, IDX, JSON, FILES, INDEX_HEADER = 34, PIECE = 1 << 13 };
-static const char *const SUFFIX[FILES] = { "bin", "idx", "json" };
+enum { BIN, IDX, JSON, LOSS, FILES, INDEX_HEADER = 34, PIECE = 1 << 13 };
+static const char *const SUFFIX[FILES] = { "bin", "idx", "json", "loss" };
 
 struct shards {
     char prefix[PATH_CAP];
     int fd[FILES];
     int id_bytes;
-    int64_t tokens, documents;
-    struct sha256 *sha;
+    int64_t tokens, documents, losses, loss_tokens; /* losses: bytes of the .loss */
+    struct sha256 *sha, *loss_sha;                  /* loss_sha: NULL without a .loss */
     unsigned char length[4 * PIECE]; /* not yet written */
     int lengths;
 };
@@ -41,12 +41,14 @@ static void names(const struct shards *s, int file, char final[NAME_CAP], char p
 int shards_id_bytes(int64_t vocab) { return vocab < 65500 ? 2 : 4; }
 int64_t shards_tokens(const struct shards *s) { return s->tokens; }
 int64_t shards_documents(const struct shards *s) { return s->documents; }
+int64_t shards_loss_tokens(const struct shards *s) { return s->loss_tokens; }
 
 static enum status open_part(struct shards *s, int file, struct err *e) {
     char final[NAME_CAP], part[NAME_CAP];
     names(s, file, final, part);
     if (path_exists(final))
         return FAIL(e, ERR_CONFIG, "%s exists already; name another --to, or remove it", final);
+    if (file == LOSS && !s->loss_sha) return OK;
     s->fd[file] = open(part, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (s->fd[file] < 0) return FAIL(e, ERR_IO, "create %s: %s", part, strerror(errno));
     if (flock(s->fd[file], LOCK_EX | LOCK_NB) != 0) {
@@ -58,7 +60,8 @@ static enum status open_part(struct shards *s, int file, struct err *e) {
     return FAIL(e, ERR_IO, "empty %s: %s", part, strerror(errno));
 }
 
-enum status shards_create(struct shards **out, const char *prefix, int id_bytes, struct err *e) {
+enum status shards_create(struct shards **out, const char *prefix, int id_bytes, bool loss,
+                          struct err *e) {
     struct shards *s = calloc(1, sizeof *s);
     unsigned char header[INDEX_HEADER] = { 0 };
     if (!s) return FAIL(e, ERR_MEMORY, "%zu bytes to write tokens", sizeof *s);
@@ -68,6 +71,7 @@ enum status shards_create(struct shards **out, const char *prefix, int id_bytes,
     else strcpy(s->prefix, prefix);
     s->id_bytes = id_bytes;
     if (st == OK) st = sha256_create(&s->sha, e);
+    if (st == OK && loss) st = sha256_create(&s->loss_sha, e);
     for (int i = 0; i < FILES && st == OK; i++) st = open_part(s, i, e);
     if (st == OK) st = write_all(s->fd[IDX], header, sizeof header, "the index", e);
     if (st != OK) shards_destroy(s);
@@ -85,6 +89,7 @@ void shards_destroy(struct shards *s) {
         close(s->fd[i]);
     }
     sha256_destroy(s->sha);
+    sha256_destroy(s->loss_sha);
     free(s);
 }
 
@@ -95,6 +100,17 @@ enum status shards_add(struct shards *s, const void *ids, int64_t count, struct 
     TRY(write_all(s->fd[BIN], ids, n, part, e));
     sha256_add(s->sha, ids, n);
     s->tokens += count;
+    return OK;
+}
+
+enum status shards_add_loss(struct shards *s, const uint8_t *loss, int64_t count,
+                            struct err *e) {
+    char final[NAME_CAP], part[NAME_CAP];
+    names(s, LOSS, final, part);
+    TRY(write_all(s->fd[LOSS], loss, (size_t)count, part, e));
+    sha256_add(s->loss_sha, loss, (size_t)count);
+    s->losses += count;
+    for (int64_t i = 0; i < count; i++) s->loss_tokens += loss[i];
     return OK;
 }
 
@@ -159,9 +175,15 @@ static enum status write_description(struct shards *s, json_t *description, stru
     bool failed = false;
     names(s, JSON, final, part);
     sha256_finish(s->sha, digest);
-    json_put(description, "shards",
-             json_pack("{s:s,s:i,s:I,s:I}", "sha256", digest, "token_bytes", s->id_bytes, "tokens",
-                       (json_int_t)s->tokens, "documents", (json_int_t)s->documents), &failed);
+    json_t *shards = json_pack("{s:s,s:i,s:I,s:I}", "sha256", digest, "token_bytes", s->id_bytes,
+                               "tokens", (json_int_t)s->tokens, "documents",
+                               (json_int_t)s->documents);
+    if (s->loss_sha) {
+        sha256_finish(s->loss_sha, digest);
+        json_put(shards, "loss_sha256", json_string(digest), &failed);
+        json_put(shards, "loss_tokens", json_integer(s->loss_tokens), &failed);
+    }
+    json_put(description, "shards", shards, &failed);
     char *text = failed ? NULL : json_dump_text(description, JSON_SORT_KEYS | JSON_INDENT(2));
     if (!text) return FAIL(e, ERR_MEMORY, "memory for %s", final);
     enum status st = write_all(s->fd[JSON], text, strlen(text), part, e);
@@ -172,21 +194,26 @@ static enum status write_description(struct shards *s, json_t *description, stru
 
 /* The index last: without it the others are no data. */
 enum status shards_finish(struct shards *s, json_t *description, struct err *e) {
-    static const int ORDER[FILES] = { BIN, JSON, IDX };
+    static const int ORDER[FILES] = { BIN, LOSS, JSON, IDX };
     char final[NAME_CAP], part[NAME_CAP], parent[PATH_CAP];
+    if (s->loss_sha && s->losses != s->tokens)
+        return FAIL(e, ERR_STATE, "%lld tokens, but %lld bytes of loss", (long long)s->tokens,
+                    (long long)s->losses);
     TRY(finish_index(s, e));
     TRY(write_description(s, description, e));
     for (int i = 0; i < FILES; i++) {
+        if (s->fd[i] < 0) continue;
         names(s, i, final, part);
         if (fsync(s->fd[i]) != 0) return FAIL(e, ERR_IO, "write %s: %s", part, strerror(errno));
     }
     for (int i = 0; i < FILES; i++) {
+        if (s->fd[ORDER[i]] < 0) continue;
         names(s, ORDER[i], final, part);
         if (rename(part, final) != 0)
             return FAIL(e, ERR_IO, "rename %s to %s: %s", part, final, strerror(errno));
     }
     for (int i = 0; i < FILES; i++) { /* nothing is left to remove */
-        close(s->fd[i]);
+        if (s->fd[i] >= 0) close(s->fd[i]);
         s->fd[i] = -1;
     }
     path_parent(parent, s->prefix);

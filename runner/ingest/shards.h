@@ -1,5 +1,6 @@
 /* Token ids as Megatron's indexed dataset, PREFIX.bin and PREFIX.idx, with a description beside it
- * in PREFIX.json. The files get their names when all of them are complete and on disk. */
+ * in PREFIX.json; for conversations PREFIX.loss, a byte for each token: 1 if it carries loss, else
+ * 0. The files get their names when all of them are complete and on disk. */
 #ifndef FP8LAB_RUNNER_INGEST_SHARDS_H
 #define FP8LAB_RUNNER_INGEST_SHARDS_H
 
@@ -16,13 +17,16 @@ int shards_id_bytes(int64_t vocab);
 /* Opens PREFIX.bin.part and so on, which are locked. ERR_CONFIG if one of the final files exists,
  * ERR_STATE if another process writes them, ERR_IO. */
 NODISCARD enum status shards_create(struct shards **out, const char *prefix, int id_bytes,
-                                    struct err *e);
+                                    bool loss, struct err *e);
 /* Appends ids of id_bytes each, little endian; then the end of a document of `tokens` ids. */
 NODISCARD enum status shards_add(struct shards *s, const void *ids, int64_t count, struct err *e);
+NODISCARD enum status shards_add_loss(struct shards *s, const uint8_t *loss, int64_t count,
+                                      struct err *e);
 NODISCARD enum status shards_end_document(struct shards *s, int64_t tokens, struct err *e);
 
 int64_t shards_tokens(const struct shards *s);
 int64_t shards_documents(const struct shards *s);
+int64_t shards_loss_tokens(const struct shards *s);
 
 /* Writes the index, adds "shards" to the description (borrowed), and renames. ERR_IO. */
 NODISCARD enum status shards_finish(struct shards *s, json_t *description, struct err *e);

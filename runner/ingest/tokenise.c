@@ -93,6 +93,7 @@ static enum status write_batch(struct run *r, struct batch *b, struct err *e) {
     }
     TRY(bad_lines(r, b, e));
     TRY(shards_add(r->shards, b->ids.bytes, count, e));
+    if (r->o->lines) TRY(shards_add_loss(r->shards, b->loss.bytes, (int64_t)b->loss.count, e));
     for (size_t i = 0; i < b->ends_at.count / sizeof *end; i++) {
         TRY(shards_end_document(r->shards, r->open_tokens + end[i] - done, e));
         r->open_tokens = 0;
@@ -105,6 +106,8 @@ static enum status write_batch(struct run *r, struct batch *b, struct err *e) {
     r->out->text_bytes += b->text_bytes;
     r->out->replaced += b->replaced;
     r->out->dropped += b->dropped;
+    r->out->cut += b->cut;
+    r->out->lossless += b->lossless;
     return OK;
 }
 
@@ -163,13 +166,13 @@ static bool ends_with(const char *name, const char *end) {
 }
 
 static bool is_json_lines(const struct tokenise_options *o, const char *name) {
-    return o->field || ends_with(name, ".jsonl") || ends_with(name, ".ndjson");
+    return o->field || o->lines || ends_with(name, ".jsonl") || ends_with(name, ".ndjson");
 }
 
 /* A file of JSON lines with another name would pass as plain text. */
 static void warn_of_json(const struct run *r, const char *path, const char *name, bool inside) {
     char text[600];
-    if (inside || r->o->field || !ends_with(name, ".json")) return;
+    if (inside || r->o->field || r->o->lines || !ends_with(name, ".json")) return;
     snprintf(text, sizeof text, "%.400s is taken as plain text; if it is JSON lines, add "
              "--field text or name it .jsonl", path);
     r->o->warn(r->o->context, text);
@@ -258,6 +261,15 @@ static enum status read_source(struct run *r, int64_t i, json_t *sources, struct
 
 /* ---- all ----------------------------------------------------------------------------------- */
 
+static void describe_lines(const struct run *r, json_t *d, bool *failed) {
+    const struct line_encoder *lines = r->o->lines;
+    json_object_del(d, "field");
+    json_object_del(d, "empty_documents");
+    json_put(d, "chat", lines->describe(lines->context), failed);
+    json_put(d, "cut_documents", json_integer(r->out->cut), failed);
+    json_put(d, "lossless_documents", json_integer(r->out->lossless), failed);
+}
+
 static enum status describe(struct run *r, json_t *sources, struct err *e) {
     const struct tokenise_options *o = r->o;
     struct tokenizer_facts f = tokenizer_facts(o->tokenizer);
@@ -273,11 +285,12 @@ static enum status describe(struct run *r, json_t *sources, struct err *e) {
     json_t *d = json_pack("{s:s,s:o,s:O,s:s,s:o,s:I,s:I,s:I,s:I,s:I}", "schema", "fp8lab.tokens/1",
                           "tokenizer", tokenizer, "sources", sources, "field",
                           o->field ? o->field : "text", "end_of_document",
-                          o->end < 0 ? json_null() : json_integer(o->end), "text_bytes",
-                          (json_int_t)r->out->text_bytes, "empty_documents",
+                          r->ring.o.end < 0 ? json_null() : json_integer(r->ring.o.end),
+                          "text_bytes", (json_int_t)r->out->text_bytes, "empty_documents",
                           (json_int_t)r->out->empty, "skipped_lines", (json_int_t)r->out->skipped,
                           "replaced_bytes", (json_int_t)r->out->replaced, "dropped_characters",
                           (json_int_t)r->out->dropped);
+    if (o->lines) describe_lines(r, d, &failed);
     r->out->description = d;
     return d && !failed ? OK : FAIL(e, ERR_MEMORY, "memory for the description of the tokens");
 }
@@ -326,26 +339,30 @@ static enum status run_all(struct run *r, json_t *sources, struct err *e) {
     for (int64_t i = 0; i < r->o->path_count; i++) TRY(read_source(r, i, sources, e));
     TRY(write_some(r, 0, e));
     if (r->out->documents == 0)
-        return FAIL(e, ERR_CONFIG, "no document with text in %s%s", r->o->paths[0],
+        return FAIL(e, ERR_CONFIG, "no %s in %s%s", r->o->lines ? "conversation with loss"
+                    : "document with text", r->o->paths[0],
                     r->o->path_count > 1 ? " and the other files" : "");
     TRY(describe(r, sources, e));
     r->out->tokens = shards_tokens(r->shards);
+    r->out->loss_tokens = shards_loss_tokens(r->shards);
     return shards_finish(r->shards, r->out->description, e);
 }
 
 enum status tokenise(const struct tokenise_options *o, struct tokenise_result *out,
                      struct err *e) {
     int64_t vocab = tokenizer_facts(o->tokenizer).vocab, begin = clock_us();
-    if (o->end >= vocab) vocab = (int64_t)o->end + 1;
+    int32_t end = o->lines ? -1 : o->end;
+    if (end >= vocab) vocab = (int64_t)end + 1;
     struct run r = { .o = o, .out = out };
     struct stat is;
     *out = (struct tokenise_result){ 0 };
     r.may_cut = tokenizer_may_cut(o->tokenizer);
-    r.ring.o = (struct batch_options){ o->tokenizer, o->field ? o->field : "text", o->end,
-                                       shards_id_bytes(vocab) };
+    r.ring.o = (struct batch_options){ .tokenizer = o->tokenizer, .lines = o->lines,
+                                       .field = o->field ? o->field : "text", .end = end,
+                                       .id_bytes = shards_id_bytes(vocab) };
     for (int64_t i = 0; i < o->path_count; i++)
         if (stat(o->paths[i], &is) == 0) r.bytes_all += is.st_size;
-    TRY(shards_create(&r.shards, o->prefix, r.ring.o.id_bytes, e));
+    TRY(shards_create(&r.shards, o->prefix, r.ring.o.id_bytes, o->lines != NULL, e));
     json_t *sources = json_array();
     pthread_mutex_init(&r.ring.lock, NULL);
     pthread_cond_init(&r.ring.filled_more, NULL);

@@ -3,7 +3,7 @@
 #ifndef FP8LAB_RUNNER_INGEST_TOKENISE_H
 #define FP8LAB_RUNNER_INGEST_TOKENISE_H
 
-#include "runner/ingest/tokenizer.h"
+#include "runner/ingest/line_encoder.h"
 
 struct json_t;
 
@@ -14,6 +14,9 @@ struct tokenise_options {
     int64_t path_count;
     const char *prefix;  /* of the shards */
     const char *field;   /* of a JSON line; NULL: "text", and only of files named as JSON lines */
+    /* NULL: text. Otherwise all files are JSON lines, `field` and `end` are not used, and there is
+     * PREFIX.loss: a byte for each token, 1 or 0, without a header. */
+    const struct line_encoder *lines;
     int32_t end;         /* the token behind each document, or -1 */
     int threads;         /* at least 1 */
     int64_t skip_bad;    /* lines that may be left out */
@@ -27,6 +30,7 @@ struct tokenise_options {
 /* What was made; the caller releases the description. */
 struct tokenise_result {
     int64_t documents, empty, skipped, tokens, text_bytes, replaced, dropped;
+    int64_t loss_tokens, cut, lossless; /* of conversations; see struct line_outcome */
     int64_t us;
     struct json_t *description; /* PREFIX.json */
 };

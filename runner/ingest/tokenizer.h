@@ -66,9 +66,21 @@ NODISCARD enum status encoder_begin(struct encoder *x, struct err *e);
 NODISCARD enum status encoder_end(struct encoder *x, struct err *e);
 NODISCARD enum status encoder_push(struct encoder *x, uint32_t id, struct err *e);
 
-/* The ids so far; borrowed until the next call. encoder_clear forgets them. */
+/* The ids so far; borrowed until the next call. encoder_cut forgets all but the first `count`. */
 const uint32_t *encoder_ids(const struct encoder *x, int64_t *count);
 void encoder_clear(struct encoder *x);
+void encoder_cut(struct encoder *x, int64_t count);
+
+/* As encoder_add, for text of several authors: special tokens are found only inside the `count`
+ * ranges, which are in order and do not touch. Other added tokens are found everywhere. ERR_FORMAT
+ * also for a text that is no UTF-8. */
+struct byte_range { int64_t begin, end; };
+NODISCARD enum status encoder_add_placed(struct encoder *x, const char *text, size_t n,
+                                         const struct byte_range *control, int64_t count,
+                                         struct err *e);
+/* For each id that the last encoder_add_placed appended: where in its text the bytes end that the
+ * id stands for. What NFC changes ends where the whole character does. Borrowed as the ids are. */
+const uint32_t *encoder_places(const struct encoder *x);
 
 /* Counted since encoder_create. */
 struct encoder_counts {

@@ -136,9 +136,6 @@ NODISCARD enum status text_copy(struct text_ref *out, const char *text, size_t n
 /* After the normalizer is known: adds a token to its pass. */
 NODISCARD enum status add_token(struct tokenizer *t, const struct added *token, struct err *e);
 
-/* Appends a normalised text. */
-NODISCARD enum status normalize(const struct tokenizer *t, struct bytes *out, struct bytes *spare,
-                                const uint8_t *text, size_t n, struct err *e);
 /* Appends `text` with each `from` replaced. */
 NODISCARD enum status replace_all(struct bytes *out, const uint8_t *text, size_t n,
                                   const struct text_ref *from, const struct text_ref *to,

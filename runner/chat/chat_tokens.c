@@ -1,0 +1,118 @@
+#include "runner/chat/chat_tokens.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/base/canonical.h"
+#include "runner/ingest/unicode.h"
+
+/* The parts of the text in which special tokens may be found, joined where they touch. */
+static enum status control_ranges(const struct chat_rendering *r, struct byte_range **out,
+                                  int64_t *count, struct err *e) {
+    struct byte_range *list = calloc((size_t)r->count + 1, sizeof *list);
+    *out = list;
+    *count = 0;
+    if (!list) return FAIL(e, ERR_MEMORY, "the parts of a conversation");
+    for (int64_t i = 0; i < r->count; i++) {
+        const struct chat_fragment *f = &r->fragments[i];
+        if (f->begin == f->end || !chat_origin_is_control(f->origin)) continue;
+        if (*count && list[*count - 1].end == f->begin) list[*count - 1].end = f->end;
+        else list[(*count)++] = (struct byte_range){ f->begin, f->end };
+    }
+    return OK;
+}
+
+/* One byte for each id: whether the last byte that it stands for is in a range. *any: one is. */
+static enum status add_loss(const uint32_t *place, int64_t ids, const struct chat_range *range,
+                            int64_t ranges, struct bytes *loss, bool *any, struct err *e) {
+    TRY(bytes_reserve(loss, (size_t)ids, e));
+    for (int64_t i = 0, at = 0; i < ids; i++) {
+        int64_t last = (int64_t)place[i] - 1;
+        while (at < ranges && range[at].end <= last) at++;
+        bool has = at < ranges && range[at].begin <= last;
+        *any |= has;
+        loss->bytes[loss->count++] = has;
+    }
+    return OK;
+}
+
+/* The ids of a rendering, up to the limit. */
+static enum status encode(const struct chat_tokens *c, const struct chat_rendering *r,
+                          const struct chat_range *range, int64_t ranges, struct encoder *x,
+                          struct bytes *loss, struct line_outcome *out, struct err *e) {
+    struct byte_range *control;
+    int64_t controls, before, count;
+    size_t losses = loss->count;
+    bool any = false;
+    encoder_ids(x, &before);
+    enum status st = control_ranges(r, &control, &controls, e);
+    if (st == OK) st = encoder_add_placed(x, r->text, (size_t)r->n, control, controls, e);
+    free(control);
+    encoder_ids(x, &count);
+    count -= before;
+    if (c->max_tokens && count > c->max_tokens) {
+        out->cut = true;
+        count = c->max_tokens;
+        encoder_cut(x, before + count);
+    }
+    if (st == OK) st = add_loss(encoder_places(x), count, range, ranges, loss, &any, e);
+    if (st != OK || any) return st;
+    *out = (struct line_outcome){ .lossless = true };
+    encoder_cut(x, before);
+    loss->count = losses;
+    return OK;
+}
+
+static enum status encode_conversation(const struct chat_tokens *c, const struct conversation *talk,
+                                       struct encoder *x, struct bytes *loss,
+                                       struct line_outcome *out, struct err *e) {
+    struct chat_rendering r;
+    struct chat_range *range = NULL;
+    int64_t ranges = 0;
+    TRY(chat_render(&c->template, talk, talk->count, false, &r, e));
+    enum status st = chat_loss_ranges(&c->template, &c->markers, talk, &r, c->which, &range,
+                                      &ranges, e);
+    out->text_bytes = r.n;
+    if (st == OK) st = encode(c, &r, range, ranges, x, loss, out, e);
+    free(range);
+    chat_rendering_free(&r);
+    return st;
+}
+
+static enum status encode_line(const void *context, const char *line, size_t n, struct encoder *x,
+                               struct bytes *loss, struct line_outcome *out, struct err *e) {
+    const struct chat_tokens *c = context;
+    struct conversation talk;
+    TRY(conversation_parse(line, n, &talk, e));
+    enum status st = encode_conversation(c, &talk, x, loss, out, e);
+    conversation_free(&talk);
+    if (st == ERR_CONFIG || st == ERR_UNSUPPORTED) st = e->code = ERR_FORMAT; /* of this line */
+    return st;
+}
+
+static json_t *describe(const void *context) {
+    const struct chat_tokens *c = context;
+    const struct chat_template *t = &c->template;
+    return json_pack("{s:o,s:s,s:s,s:I,s:s,s:O,s:O}", "template", json_from_text(t->name),
+                     "template_sha256", t->sha256, "loss",
+                     c->which == CHAT_LOSS_ALL ? "all" : "last", "max_tokens",
+                     (json_int_t)c->max_tokens, "date", t->date, "variables", t->variables,
+                     "special_tokens", t->tokens);
+}
+
+enum status chat_tokens_open(struct chat_tokens *c, struct chat_template *template,
+                             enum chat_loss which, int64_t max_tokens, struct err *e) {
+    *c = (struct chat_tokens){ .template = *template, .which = which, .max_tokens = max_tokens };
+    *template = (struct chat_template){ 0 };
+    c->lines = (struct line_encoder){ c, encode_line, describe };
+    enum status st = chat_markers_find(&c->template, &c->markers, e);
+    if (st != OK) chat_tokens_close(c);
+    return st;
+}
+
+void chat_tokens_close(struct chat_tokens *c) {
+    chat_markers_free(&c->markers);
+    chat_template_free(&c->template);
+    *c = (struct chat_tokens){ 0 };
+}
