@@ -70,16 +70,15 @@ enum status trace_word(struct trace *t, const struct tokenizer *k, const uint8_t
 
 /* ---- changed text -------------------------------------------------------------------------- */
 
-/* The map of what replacing makes of p[0..n-1], behind `prefix` new bytes. All bytes of a
- * replacement end where the last byte that it replaces does. New bytes end where p begins. */
+/* The map of what replacing makes of p[0..n-1], n > 0, behind `prefix` new bytes. All bytes of a
+ * replacement end where the last byte that it replaces does. New bytes belong to the first one. */
 static enum status map_replaced(const struct trace_view *v, struct bytes *map, size_t prefix,
                                 const uint8_t *p, size_t n, const struct text_ref *from,
                                 const struct text_ref *to, struct err *e) {
     const uint8_t *end = p + n, *found;
     map->count = 0;
     TRY(bytes_reserve(map, (prefix + n) * sizeof(uint32_t), e));
-    uint32_t before = n && end_of(v, p) ? end_of(v, p) - 1 : 0;
-    for (size_t i = 0; i < prefix; i++) TRY(add_end(map, before, e));
+    for (size_t i = 0; i < prefix; i++) TRY(add_end(map, end_of(v, p), e));
     while (p < end) {
         found = from ? memmem(p, (size_t)(end - p), from->text, from->n) : NULL;
         for (const uint8_t *stop = found ? found : end; p < stop; p++)
