@@ -9,6 +9,7 @@
 #include "runner/cmd_data.h"
 #include "runner/commands.h"
 #include "runner/data_sample.h"
+#include "runner/data_verify.h"
 #include "runner/ingest/tokenizer.h"
 #include "runner/text_stats.h"
 #include "runner/token_stats.h"
@@ -140,8 +141,9 @@ static enum status describe(const struct cli *cli, const char *path, json_t *fil
 }
 
 /* ---- subcommands ----------------------------------------------------------------------------- */
-enum subcommand { DESCRIBE, TOKENISE, SAMPLE };
-static const char *const SUBCOMMANDS[] = { "data", "data tokenise", "data sample" };
+enum subcommand { DESCRIBE, TOKENISE, SAMPLE, VERIFY };
+static const char *const SUBCOMMANDS[] = { "data", "data tokenise", "data sample",
+                                           "data verify" };
 
 /* The flags that not every subcommand knows, and the one or two that know each. */
 static const struct { const char *flag; enum subcommand first, second; } OWNERS[] = {
@@ -166,6 +168,7 @@ static enum status check_flags(const struct cli *cli, enum subcommand which, str
 
 static enum subcommand subcommand_of(const struct cli *cli) {
     if (!strcmp(cli->args[0], "tokenise")) return TOKENISE;
+    if (!strcmp(cli->args[0], "verify")) return VERIFY;
     return !strcmp(cli->args[0], "sample") ? SAMPLE : DESCRIBE;
 }
 
@@ -176,6 +179,7 @@ static int cmd_data(const struct cli *cli) {
     if (check_flags(cli, which, &e) != OK) return cli_fail(cli, &e);
     if (which == TOKENISE) return cmd_data_tokenise(cli);
     if (which == SAMPLE) return data_sample(cli);
+    if (which == VERIFY) return data_verify(cli);
     json_t *files = json_array();
     for (int64_t i = 0; i < cli->arg_count && code == EXIT_OK; i++) {
         enum status st = describe(cli, cli->args[i], files, &e);
@@ -209,7 +213,7 @@ static const struct flag FLAGS[] = {
 
 const struct verb VERB_DATA = {
     .name = "data",
-    .arguments = "[tokenise|sample] FILE...",
+    .arguments = "[tokenise|sample|verify] FILE...",
     .about = "describe files of text, tokens or tokenizers; tokenise text; show chats",
     .more = "A byte-level model with a loss above the unigram entropy has learned nothing. Below\n"
             "the bigram entropy it has learned more than pairs of letters.\n"
@@ -222,7 +226,9 @@ const struct verb VERB_DATA = {
             "PREFIX.loss has a byte for each token, 1 if the token carries loss.\n"
             "`data sample` renders the conversations of JSON lines with a chat template, and\n"
             "shows which of their text carries loss. They are messages, ShareGPT's conversations,\n"
-            "prompt and completion, or Alpaca's instruction and output.\n",
+            "prompt and completion, or Alpaca's instruction and output.\n"
+            "`data verify PREFIX` compares shards with the hashes and counts of PREFIX.json, and\n"
+            "checks the index, the ids and the bytes of loss. Exit 4 if they differ.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = -1,

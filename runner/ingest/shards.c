@@ -171,13 +171,17 @@ static enum status finish_index(struct shards *s, struct err *e) {
 }
 
 static enum status write_description(struct shards *s, json_t *description, struct err *e) {
-    char final[NAME_CAP], part[NAME_CAP], digest[SHA256_HEX];
+    char final[NAME_CAP], part[NAME_CAP], digest[SHA256_HEX], index[SHA256_HEX];
     bool failed = false;
+    names(s, IDX, final, part);
+    if (lseek(s->fd[IDX], 0, SEEK_SET) != 0)
+        return FAIL(e, ERR_IO, "read %s again: %s", part, strerror(errno));
+    TRY(sha256_fd(s->fd[IDX], part, index, NULL, e));
     names(s, JSON, final, part);
     sha256_finish(s->sha, digest);
-    json_t *shards = json_pack("{s:s,s:i,s:I,s:I}", "sha256", digest, "token_bytes", s->id_bytes,
-                               "tokens", (json_int_t)s->tokens, "documents",
-                               (json_int_t)s->documents);
+    json_t *shards = json_pack("{s:s,s:s,s:i,s:I,s:I}", "sha256", digest, "index_sha256",
+                               index, "token_bytes", s->id_bytes, "tokens", (json_int_t)s->tokens,
+                               "documents", (json_int_t)s->documents);
     if (s->loss_sha) {
         sha256_finish(s->loss_sha, digest);
         json_put(shards, "loss_sha256", json_string(digest), &failed);
