@@ -141,28 +141,30 @@ static enum status describe(const struct cli *cli, const char *path, json_t *fil
 }
 
 /* ---- subcommands ----------------------------------------------------------------------------- */
-enum subcommand { DESCRIBE, TOKENISE, SAMPLE, VERIFY };
-static const char *const SUBCOMMANDS[] = { "data", "data tokenise", "data sample",
-                                           "data verify" };
+enum subcommand { DESCRIBE, TOKENISE, SAMPLE, VERIFY, SUBCOMMANDS };
+static const char *const NAMES[SUBCOMMANDS] = { "data", "data tokenise", "data sample",
+                                                "data verify" };
 
-/* The flags that not every subcommand knows, and the one or two that know each. */
-static const struct { const char *flag; enum subcommand first, second; } OWNERS[] = {
-    { "bytes", DESCRIBE, DESCRIBE }, { "tokenizer", TOKENISE, TOKENISE },
-    { "to", TOKENISE, TOKENISE }, { "field", TOKENISE, TOKENISE }, { "eod", TOKENISE, TOKENISE },
-    { "pattern", DESCRIBE, TOKENISE }, { "ordinary", TOKENISE, TOKENISE },
-    { "threads", TOKENISE, TOKENISE }, { "skip-bad", TOKENISE, SAMPLE },
-    { "chat", TOKENISE, TOKENISE }, { "max-tokens", TOKENISE, TOKENISE },
-    { "template", SAMPLE, TOKENISE }, { "tokenizer-config", SAMPLE, TOKENISE },
-    { "show", SAMPLE, SAMPLE }, { "loss", SAMPLE, TOKENISE },
-    { "generation-prompt", SAMPLE, SAMPLE }, { "date", SAMPLE, TOKENISE },
-    { "variable", SAMPLE, TOKENISE },
+/* The flags that not every subcommand knows, and those that know each. */
+enum { D = 1 << DESCRIBE, T = 1 << TOKENISE, S = 1 << SAMPLE };
+static const struct { const char *flag; int known; } OWNERS[] = {
+    { "bytes", D }, { "tokenizer", T | S }, { "to", T }, { "field", T }, { "eod", T },
+    { "pattern", D | T | S }, { "ordinary", T }, { "threads", T }, { "skip-bad", T | S },
+    { "chat", T }, { "max-tokens", T }, { "template", T | S }, { "tokenizer-config", T | S },
+    { "show", S }, { "loss", T | S }, { "generation-prompt", S }, { "date", T | S },
+    { "variable", T | S },
 };
 
 static enum status check_flags(const struct cli *cli, enum subcommand which, struct err *e) {
-    for (size_t i = 0; i < sizeof OWNERS / sizeof *OWNERS; i++)
-        if (cli_has(cli, OWNERS[i].flag) && OWNERS[i].first != which && OWNERS[i].second != which)
-            return FAIL(e, ERR_ARG, "--%s is a flag of `fp8lab %s`", OWNERS[i].flag,
-                        SUBCOMMANDS[OWNERS[i].first]);
+    for (size_t i = 0; i < sizeof OWNERS / sizeof *OWNERS; i++) {
+        char owners[128] = "";
+        if (!cli_has(cli, OWNERS[i].flag) || OWNERS[i].known & 1 << which) continue;
+        for (int k = 0, n = 0; k < SUBCOMMANDS; k++)
+            if (OWNERS[i].known & 1 << k)
+                n += snprintf(owners + n, sizeof owners - (size_t)n, "%s`fp8lab %s`",
+                              n ? " and " : "", NAMES[k]);
+        return FAIL(e, ERR_ARG, "--%s is a flag of %s", OWNERS[i].flag, owners);
+    }
     return OK;
 }
 
@@ -198,7 +200,7 @@ static int cmd_data(const struct cli *cli) {
 
 static const struct flag FLAGS[] = {
     { .name = "bytes", .help = "treat every file as bytes" },
-    { .name = "tokenizer", .value = "FILE", .help = "tokenise: tokenizer.json, tiktoken, bytes" },
+    { .name = "tokenizer", .value = "FILE", .help = "tokenizer.json, tiktoken file, or bytes" },
     { .name = "to", .value = "PREFIX", .help = "tokenise: makes PREFIX.bin, .idx and .json" },
     { .name = "field", .value = "NAME", .help = "tokenise: all are JSON lines; their text" },
     { .name = "eod", .value = "TOKEN", .help = "tokenise: ends each document; none for none" },
@@ -226,7 +228,8 @@ const struct verb VERB_DATA = {
             "PREFIX.loss has a byte for each token, 1 if the token carries loss.\n"
             "`data sample` renders the conversations of JSON lines with a chat template, and\n"
             "shows which of their text carries loss. They are messages, ShareGPT's conversations,\n"
-            "prompt and completion, or Alpaca's instruction and output.\n"
+            "prompt and completion, or Alpaca's instruction and output. Of shards it decodes\n"
+            "documents.\n"
             "`data verify PREFIX` compares shards with the hashes and counts of PREFIX.json, and\n"
             "checks the index, the ids and the bytes of loss. Exit 4 if they differ.\n",
     VERB_FLAGS(FLAGS),

@@ -10,6 +10,9 @@
 #include "runner/base/plain_text.h"
 #include "runner/chat/chat_lines.h"
 #include "runner/data_chat.h"
+#include "runner/data_sample_shards.h"
+#include "runner/sample_text.h"
+#include "runner/token_stats.h"
 
 struct sample {
     const struct cli *cli;
@@ -18,7 +21,8 @@ struct sample {
     enum chat_loss which;
     int64_t left;     /* conversations still to show */
     int64_t skip_max; /* conversations with errors that --skip-bad allows */
-    json_t *shown, *skipped;
+    json_t *shown, *skipped, *documents;
+    bool rendered, loss; /* the template is there; some shards have loss */
 };
 
 /* ---- a conversation on a terminal ------------------------------------------------------------ */
@@ -32,35 +36,18 @@ static const char *style_at(const struct chat_rendering *r, const struct chat_ra
     return chat_origin_is_control(r->fragments[*fragment].origin) ? "dim" : "";
 }
 
-/* Without colours, loss stands between these marks. */
-static void put_mark(const struct cli *cli, const char *from, const char *to) {
-    bool before = !strcmp(from, "green"), now = !strcmp(to, "green");
-    if (cli->color) cli_out(cli, "%s%s", cli_style(cli, NULL), *to ? cli_style(cli, to) : "");
-    else if (before != now) cli_out(cli, "%s", now ? "{+" : "+}");
-}
-
-/* Every line of the text begins with "  | ", and unsafe characters become '?': text of a file can
- * neither control the terminal nor look like a line of ours. */
 static void print_text(const struct cli *cli, const struct chat_rendering *r,
                        const struct chat_range *ranges, int64_t count) {
     int64_t range = 0, fragment = 0;
-    const char *style = "";
-    cli_out(cli, "  | ");
-    for (int64_t at = 0; at < r->n;) {
+    struct sample_text s;
+    sample_text_begin(&s, cli);
+    for (int64_t at = 0, n; at < r->n; at += n) {
         uint32_t code;
         bool plain;
-        int64_t n = (int64_t)plain_character(r->text + at, &code, &plain);
-        const char *now = style_at(r, ranges, count, at, &range, &fragment);
-        if (strcmp(now, style) != 0) put_mark(cli, style, now);
-        style = now;
-        if (plain) cli_out(cli, "%.*s", (int)n, r->text + at);
-        else if (code == '\n') cli_out(cli, "%s\n  | %s", cli_style(cli, NULL),
-                                       *style ? cli_style(cli, style) : "");
-        else cli_out(cli, "%s", code == '\t' ? "    " : "?");
-        at += n;
+        n = (int64_t)plain_character(r->text + at, &code, &plain);
+        sample_text_put(&s, r->text + at, n, style_at(r, ranges, count, at, &range, &fragment));
     }
-    if (*style) put_mark(cli, style, "");
-    cli_out(cli, "\n");
+    sample_text_end(&s);
 }
 
 static int64_t loss_bytes(const struct chat_range *ranges, int64_t count) {
@@ -173,42 +160,58 @@ static enum status show_file(struct sample *s, const char *path, struct err *e) 
 
 /* ---- the verb -------------------------------------------------------------------------------- */
 
+static enum status prepare_template(struct sample *s, struct err *e) {
+    TRY(data_chat_template(s->cli, NULL, &s->template, &s->which, e));
+    return chat_markers_find(&s->template, &s->markers, e);
+}
+
 static enum status prepare(struct sample *s, struct err *e) {
     const struct cli *cli = s->cli;
     int64_t show_count = 3;
     if (cli->arg_count < 2)
-        return FAIL(e, ERR_ARG, "missing argument: fp8lab data sample --template FILE FILE.jsonl");
+        return FAIL(e, ERR_ARG, "missing argument: fp8lab data sample --template FILE FILE.jsonl, "
+                    "or PREFIX of shards");
     if (cli_has(cli, "bytes")) return FAIL(e, ERR_ARG, "--bytes does not fit `data sample`");
     TRY(cli_int(cli, "show", 0, INT32_MAX, &show_count, e));
     TRY(cli_int(cli, "skip-bad", 0, INT32_MAX, &s->skip_max, e));
     s->left = show_count ? show_count : -1;
-    TRY(data_chat_template(cli, NULL, &s->template, &s->which, e));
-    return chat_markers_find(&s->template, &s->markers, e);
+    return OK;
 }
 
 static void finish(const struct sample *s) {
     const struct cli *cli = s->cli;
     if (cli->json) {
-        json_t *object = json_pack("{s:s,s:O,s:O}", "schema", "fp8lab.data.sample/1",
-                                   "conversations", s->shown, "skipped", s->skipped);
+        json_t *object = json_pack("{s:s,s:O,s:O,s:O}", "schema", "fp8lab.data.sample/1",
+                                   "conversations", s->shown, "skipped", s->skipped, "documents",
+                                   s->documents);
         if (object) cli_out_json(cli, object);
         json_decref(object);
-    } else if (cli->color) {
-        cli_out(cli, "%sgreen%s: text with loss; %sdim%s: the template's own text\n",
-                cli_style(cli, "green"), cli_style(cli, NULL), cli_style(cli, "dim"),
-                cli_style(cli, NULL));
-    } else {
-        cli_out(cli, "{+...+}: text with loss\n");
+    } else if (s->rendered || s->loss) {
+        sample_text_legend(cli, s->rendered ? "the template's own text" : NULL);
     }
 }
 
+/* The template is needed only if there is a file of conversations. */
+static enum status sample_file(struct sample *s, const char *path, struct err *e) {
+    enum token_format format;
+    if (s->left == 0) return OK;
+    TRY(token_format_find(path, &format, e));
+    if (format == TOKENS_MEGATRON)
+        return data_sample_shards(s->cli, path, &s->left, s->documents, &s->loss, e);
+    if (!s->rendered) TRY(prepare_template(s, e));
+    s->rendered = true;
+    return show_file(s, path, e);
+}
+
 int data_sample(const struct cli *cli) {
-    struct sample s = { .cli = cli, .shown = json_array(), .skipped = json_array() };
+    struct sample s = { .cli = cli, .shown = json_array(), .skipped = json_array(),
+                        .documents = json_array() };
+    bool room = s.shown && s.skipped && s.documents;
     struct err e = { 0 };
     int code = EXIT_OK;
-    enum status st = s.shown && s.skipped ? prepare(&s, &e) : FAIL(&e, ERR_MEMORY, "a list");
+    enum status st = room ? prepare(&s, &e) : FAIL(&e, ERR_MEMORY, "a list");
     for (int64_t i = 1; i < cli->arg_count && st == OK; i++)
-        st = show_file(&s, cli->args[i], &e);
+        st = sample_file(&s, cli->args[i], &e);
     if (st == OK) finish(&s);
     if (st != OK) {
         code = cli_fail(cli, &e);
@@ -218,5 +221,6 @@ int data_sample(const struct cli *cli) {
     chat_template_free(&s.template);
     json_decref(s.shown);
     json_decref(s.skipped);
+    json_decref(s.documents);
     return code;
 }

@@ -74,7 +74,8 @@ data 2 sample --template two.json -- 'missing argument'
 render 2 --date today talk.jsonl -- "the date 'today'"
 render 2 --loss none talk.jsonl -- '--loss: expected all or last'
 render 2 --variable x talk.jsonl -- '--variable'
-data 2 --template "$template" talk.jsonl -- '--template is a flag of `fp8lab data sample`'
+data 2 --template "$template" talk.jsonl -- \
+    '--template is a flag of `fp8lab data tokenise` and `fp8lab data sample`'
 
 # Text of a file: control characters, a false line of ours, a mark of ours.
 cat >hostile.jsonl <<'X'
@@ -85,6 +86,32 @@ grep -q $'[\033\007]' out && fail "a control character reaches the terminal"
 NO_COLOR='' FORCE_COLOR=1 "$FP8LAB" data sample --template "$template" talk.jsonl >out
 grep -qF $'\033[32mfine<|im_end|>\033[0m' out || fail "loss is not green"
 grep -qF '{+' out && fail "marks beside colours"
+
+# Token shards: documents decoded, with their loss; the tokenizer is known, or named, or wrong.
+qwen=$root/tests/ingest/recorded/qwen2.json
+data 0 tokenise --chat --template "$template" --tokenizer "$qwen" --to talk talk.jsonl --
+data 0 sample talk -- 'talk  document 0, 22 tokens, 3 with loss' '  | lines<|im_end|>' \
+    '  | {+fine<|im_end|>+}' 'document 2' '{+...+}: text with loss'
+grep -q 'document 3' out && fail "more than 3 documents"
+data 0 sample --show 1 talk.bin talk.jsonl --
+grep -q 'document 1\|talk.jsonl:' out && fail "more than --show 1"
+data 0 sample --show 5 --template "$template" talk talk.jsonl -- 'document 3' 'talk.jsonl:1' '+}'
+data 2 sample --tokenizer "$root/tests/ingest/recorded/gpt2.json" talk -- \
+    'talk was made with a tokenizer of SHA-256' 'name the right one'
+printf 'a \033[31m text\n%s\n' "$(seq 3000)" >text.txt
+data 0 tokenise --tokenizer bytes --to text text.txt --
+data 0 sample text -- 'text  document 0, 139' 'of which the first 2000' '  | a ?[31m text' \
+    '  | 510'
+grep -q 'loss' out && fail "loss of a text"
+rm text.json talk.json
+data 2 sample text -- 'text: name the tokenizer of these shards with --tokenizer'
+data 2 sample --tokenizer bytes --show 0 talk -- 'talk, document 0: '
+data 0 sample --tokenizer "$qwen" --json --show 1 talk --
+grep -qF '"loss":[[18,21]]' out || fail "loss of a document in JSON"
+printf 'short' >talk.loss
+data 2 sample --tokenizer "$qwen" talk -- 'talk.loss has 5 bytes for'
+NO_COLOR='' FORCE_COLOR=1 "$FP8LAB" data sample --tokenizer bytes text >out
+grep -qF 'green' out && fail "a legend of nothing"
 
 "$FP8LAB" data sample --json --template "$template" --show 1 talk.jsonl >out ||
     fail "data sample --json"

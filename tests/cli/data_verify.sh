@@ -46,7 +46,7 @@ broken idx 'b[-8] = 1' 'documents must cover sequences 0 to 2 in order'
 broken json 'b[:] = b.replace(b"\"documents\": 2,\n    \"in", b"\"documents\": 3,\n    \"in")' \
     'shards.documents is 3, but the files have 2'
 broken json 'b[:] = b.replace(b"\"vocab\": 256", b"\"vocab\": 99")' 'the token 124' 'has 99'
-broken json 'b[:] = b.replace(b"\"token_bytes\": 2", b"\"token_bytes\": 4")' 'shards.token_bytes is 4'
+broken json 'b[:] = b.replace(b"_bytes\": 2", b"_bytes\": 4")' 'shards.token_bytes is 4'
 broken json 'b[:] = b[:50]' 'copy.json'
 broken loss 'b[5] ^= 1' 'copy.loss was changed'
 broken loss 'b[5] = 2' 'copy.loss: byte 5 is 2'
