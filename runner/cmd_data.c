@@ -3,14 +3,19 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "model/ground/input_file.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/run_files.h"
 #include "runner/base/plain_text.h"
 #include "runner/cmd_data.h"
 #include "runner/commands.h"
+#include "runner/data_folder.h"
 #include "runner/data_sample.h"
 #include "runner/data_verify.h"
 #include "runner/ingest/tokenizer.h"
+#include "runner/line_stats.h"
+#include "runner/shard_files.h"
 #include "runner/text_stats.h"
 #include "runner/token_stats.h"
 
@@ -19,23 +24,63 @@ static const double CONTROLS_MAX = 0.01;
 
 /* ---- text ---------------------------------------------------------------------------------- */
 
-static json_t *stats_json(const char *path, const struct text_stats *s) {
-    return json_pack("{s:o,s:s,s:I,s:I,s:f,s:f,s:s}", "path", json_from_text(path), "format",
-                     token_format_name(TOKENS_NONE), "bytes", (json_int_t)s->bytes,
-                     "distinct_bytes", (json_int_t)s->distinct, "unigram_nats", s->unigram_nats,
-                     "bigram_nats", s->bigram_nats, "sha256", s->sha256);
+static json_t *stats_json(const char *path, const struct text_stats *s,
+                          const struct line_stats *l) {
+    json_t *out = json_pack("{s:o,s:s,s:I,s:I,s:f,s:f,s:s}", "path", json_from_text(path),
+                            "format", l->kind ? "jsonl" : token_format_name(TOKENS_NONE), "bytes",
+                            (json_int_t)s->bytes, "distinct_bytes", (json_int_t)s->distinct,
+                            "unigram_nats", s->unigram_nats, "bigram_nats", s->bigram_nats,
+                            "sha256", s->sha256);
+    bool failed = !out;
+    if (!l->kind) return out;
+    json_put(out, "lines", json_integer(l->lines), &failed);
+    json_put(out, "keys", json_incref(l->keys), &failed);
+    json_put(out, "holds", json_string(line_kind_name(l->kind)), &failed);
+    return json_whole(out, failed);
 }
 
-static void print_stats(const struct cli *cli, const char *path, const struct text_stats *s) {
+static void print_lines(const struct cli *cli, const struct line_stats *l) {
+    cli_out(cli, "  format    JSON lines, %" PRId64 "; the first has", l->lines);
+    for (size_t i = 0; i < json_array_size(l->keys) && i < 12; i++)
+        cli_out(cli, "%s %s", i ? "," : "", PLAIN(json_string_value(json_array_get(l->keys, i))));
+    if (l->kind == LINES_CONVERSATIONS)
+        cli_out(cli, "\n  holds     conversations: data sample, data tokenise --chat\n");
+    else if (l->kind == LINES_TEXT) cli_out(cli, "\n  holds     text: data tokenise\n");
+    else cli_out(cli, "\n  holds     neither text nor messages: data tokenise --field NAME\n");
+}
+
+static void print_stats(const struct cli *cli, const char *path, const struct text_stats *s,
+                        const struct line_stats *l) {
     cli_out(cli, "%s%s%s\n", cli_style(cli, "bold"), PLAIN(path), cli_style(cli, NULL));
+    if (l->kind) print_lines(cli, l);
     cli_out(cli, "  bytes     %" PRId64 " (%" PRId64 " different values)\n", s->bytes, s->distinct);
     cli_out(cli, "  sha256    %s\n", s->sha256);
     cli_out(cli, "  unigram   %.4f nats per byte\n", s->unigram_nats);
     cli_out(cli, "  bigram    %.4f nats per byte\n", s->bigram_nats);
 }
 
-static enum status describe_text(const struct cli *cli, const char *path, json_t *files,
-                                 struct err *e) {
+/* Packed files and tables, which would only be "not text". */
+static enum status check_packed(const char *path, struct err *e) {
+    static const struct { const char *magic; size_t n; const char *what; } PACKED[] = {
+        { "\x1f\x8b", 2, "packed by gzip" }, { "\x28\xb5\x2f\xfd", 4, "packed by zstd" },
+        { "PAR1", 4, "a Parquet table" }, { "PK\3\4", 4, "a zip archive" },
+    };
+    struct input_file f;
+    struct err ignored;
+    char head[4] = "";
+    if (input_open(&f, path, &ignored) != OK) return OK;
+    bool read = f.bytes >= 4 && input_read(&f, 0, 4, head, &ignored) == OK;
+    input_close(&f);
+    for (size_t i = 0; read && i < sizeof PACKED / sizeof *PACKED; i++)
+        if (!memcmp(head, PACKED[i].magic, PACKED[i].n))
+            return FAIL(e, ERR_FORMAT, "%s is %s. `data tokenise` reads .gz, .zst and tar of them, "
+                        "and says how to convert Parquet; unpack the file to see figures of its "
+                        "text", path, PACKED[i].what);
+    return OK;
+}
+
+static enum status describe_lines(const struct cli *cli, const char *path,
+                                  const struct line_stats *lines, json_t *files, struct err *e) {
     struct text_stats stats;
     bool failed = false;
     TRY(text_stats_file(path, &stats, e));
@@ -44,28 +89,69 @@ static enum status describe_text(const struct cli *cli, const char *path, json_t
         return FAIL(e, ERR_FORMAT, "%s is not text: %.1f %% of its bytes are control characters. "
                     "Megatron's tokens need the .idx beside the .bin; --bytes describes the bytes "
                     "of any file", path, 100 * share);
-    if (!cli->json) print_stats(cli, path, &stats);
-    else json_append(files, stats_json(path, &stats), &failed);
+    if (!cli->json) print_stats(cli, path, &stats, lines);
+    else json_append(files, stats_json(path, &stats, lines), &failed);
     return failed ? FAIL(e, ERR_MEMORY, "statistics of %s as JSON", path) : OK;
+}
+
+static enum status describe_text(const struct cli *cli, const char *path, json_t *files,
+                                 struct err *e) {
+    struct line_stats lines = { 0 };
+    if (!cli_has(cli, "bytes")) {
+        TRY(check_packed(path, e));
+        TRY(line_stats_file(path, &lines, e));
+    }
+    enum status st = describe_lines(cli, path, &lines, files, e);
+    json_decref(lines.keys);
+    return st;
 }
 
 /* ---- tokens -------------------------------------------------------------------------------- */
 
+/* A number of the description beside shards; 0 without one. */
+static int64_t made(const struct shard_files *f, const char *group, const char *key) {
+    const json_t *d = f->description;
+    return json_int(group ? json_object_get(d, group) : d, key);
+}
+
+static json_t *known(int64_t number) { return number ? json_integer(number) : json_null(); }
+
 static json_t *tokens_json(const char *path, enum token_format format,
-                           const struct token_stats *s) {
+                           const struct token_stats *s, const struct shard_files *f) {
     bool index = format == TOKENS_MEGATRON;
-    return json_pack("{s:o,s:s,s:I,s:s,s:I,s:i,s:I,s:I,s:f,s:o,s:o}", "path", json_from_text(path),
-                     "format", token_format_name(format), "bytes", (json_int_t)s->bytes, "sha256",
-                     s->sha256, "tokens", (json_int_t)s->tokens, "token_bytes", s->token_bytes,
+    return json_pack("{s:o,s:s,s:I,s:s,s:I,s:i,s:I,s:I,s:f,s:o,s:o,s:o,s:o,s:o}", "path",
+                     json_from_text(path), "format", token_format_name(format), "bytes",
+                     (json_int_t)s->bytes, "sha256", s->sha256, "tokens", (json_int_t)s->tokens, "token_bytes", s->token_bytes,
                      "distinct_tokens", (json_int_t)s->distinct, "id_max", (json_int_t)s->id_max,
                      "unigram_nats", s->unigram_nats, "sequences",
                      index ? json_integer(s->sequences) : json_null(), "documents",
-                     index ? json_integer(s->documents) : json_null());
+                     index ? json_integer(s->documents) : json_null(), "text_bytes",
+                     known(made(f, NULL, "text_bytes")), "vocab",
+                     known(made(f, "tokenizer", "vocab")), "loss_tokens",
+                     known(made(f, "shards", "loss_tokens")));
+}
+
+/* What PREFIX.json adds. */
+static void print_made(const struct cli *cli, const struct token_stats *s,
+                       const struct shard_files *f) {
+    const json_t *tokenizer = json_object_get(f->description, "tokenizer");
+    double text = (double)made(f, NULL, "text_bytes"), tokens = (double)(s->tokens ? s->tokens : 1);
+    int64_t vocab = json_int(tokenizer, "vocab"), loss = made(f, "shards", "loss_tokens");
+    if (!f->description) return;
+    cli_out(cli, "  text      %.2f MB of %zu files, %.2f bytes a token, %.4f nats per byte\n",
+            text / 1e6, json_array_size(json_object_get(f->description, "sources")), text / tokens,
+            text > 0 ? s->unigram_nats * tokens / text : 0);
+    cli_out(cli, "  tokenizer %s, %" PRId64 " tokens, of which %.1f %% occur\n",
+            PLAIN(json_text(tokenizer, "path", "unknown")), vocab,
+            vocab ? 100 * (double)s->distinct / (double)vocab : 0);
+    if (f->loss.path)
+        cli_out(cli, "  loss      %" PRId64 " tokens, %.1f %%\n", loss,
+                100 * (double)loss / tokens);
 }
 
 static void print_tokens(const struct cli *cli, const char *path, enum token_format format,
-                         const struct token_stats *s) {
-    cli_out(cli, "%s%s%s\n", cli_style(cli, "bold"), path, cli_style(cli, NULL));
+                         const struct token_stats *s, const struct shard_files *f) {
+    cli_out(cli, "%s%s%s\n", cli_style(cli, "bold"), PLAIN(path), cli_style(cli, NULL));
     cli_out(cli, "  format    token ids, data = tokens { format = \"%s\" }\n",
             token_format_name(format));
     cli_out(cli, "  tokens    %" PRId64 " of %d bytes", s->tokens, s->token_bytes);
@@ -75,15 +161,20 @@ static void print_tokens(const struct cli *cli, const char *path, enum token_for
     cli_out(cli, "  ids       %" PRId64 " different, the largest %" PRId64
                  ": a vocabulary of at least %" PRId64 "\n", s->distinct, s->id_max, s->id_max + 1);
     cli_out(cli, "  unigram   %.4f nats per token\n", s->unigram_nats);
+    print_made(cli, s, f);
 }
 
 static enum status describe_tokens(const struct cli *cli, const char *path,
                                    enum token_format format, json_t *files, struct err *e) {
     struct token_stats stats;
+    struct shard_files f = { 0 };
     bool failed = false;
     TRY(token_stats_file(path, format, &stats, e));
-    if (!cli->json) print_tokens(cli, path, format, &stats);
-    else json_append(files, tokens_json(path, format, &stats), &failed);
+    enum status st = format == TOKENS_MEGATRON ? shard_files_open(&f, path, e) : OK;
+    if (st == OK && !cli->json) print_tokens(cli, path, format, &stats, &f);
+    else if (st == OK) json_append(files, tokens_json(path, format, &stats, &f), &failed);
+    shard_files_close(&f);
+    if (st != OK) return st;
     return failed ? FAIL(e, ERR_MEMORY, "statistics of %s as JSON", path) : OK;
 }
 
@@ -132,6 +223,8 @@ static enum status describe(const struct cli *cli, const char *path, json_t *fil
     enum token_format format = TOKENS_NONE;
     enum tokenizer_kind tokenizer = TOKENIZER_BYTES;
     struct err ignored; /* a pipe is text; a missing file is said below */
+    if (!cli_has(cli, "bytes") && path_is_directory(path))
+        return data_folder(cli, path, files, e);
     if (!cli_has(cli, "bytes") && tokenizer_find(path, &tokenizer, &ignored) == OK &&
         tokenizer != TOKENIZER_BYTES)
         return describe_tokenizer(cli, path, files, e);

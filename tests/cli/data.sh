@@ -62,4 +62,41 @@ assert (tokens["sequences"], tokens["documents"], tokens["token_bytes"]) == (3, 
 assert abs(tokens["unigram_nats"] - 1.0397207708) < 1e-9 and "bigram_nats" not in tokens, tokens
 assert text["format"] == "text" and text["bigram_nats"] > 0, text
 PY
+
+# JSON lines: what they hold. A folder of a model, or of a tokenizer. Packed files and tables.
+printf '\n{"id": 1, "text": "a"}\n\n{"id": 2, "text": "b"}' >some.list
+data 0 some.list -- 'JSON lines, 2; the first has id, text' 'holds     text: data' 'per byte'
+printf '{"messages": [{"role": "user", "content": "x"}]}\n' >chats.jsonl
+data 0 chats.jsonl -- 'holds     conversations: data sample, data tokenise --chat'
+printf '{"a\\u001b[31mb": 1}\n' >other.jsonl
+data 0 other.jsonl -- 'the first has a?[31mb' '--field NAME'
+printf '{\n  "text": "no line"\n}\n' >object.json
+data 0 object.json -- 'nats per byte'
+grep -q 'JSON lines' out && fail "an object of several lines"
+printf '%s' '{"a": 1} {"b": 2}' >two.json
+data 0 two.json -- 'nats per byte'
+grep -q 'JSON lines' out && fail "two objects in a line"
+mkdir model empty
+printf '%s' '{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64,
+"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 700,
+"intermediate_size": 128, "max_position_embeddings": 256}' >model/config.json
+printf '%s' '{"model_max_length": 1000000000000000019884624838656, "chat_template": "x"}' \
+    >model/tokenizer_config.json
+printf '12345' >model/model-00001-of-00001.safetensors
+data 0 model -- 'a model' 'llama, LlamaForCausalLM: 2 layers, width 64, 4 heads (2 of keys)' \
+    'vocab     700' '1 files .safetensors' 'tokenizer none' 'template in tokenizer_config.json'
+cp "$root/tests/ingest/recorded/gpt2.json" empty/tokenizer.json
+data 0 empty -- 'a tokenizer without a model' 'no template'
+rm empty/tokenizer.json
+data 2 empty -- 'neither config.json nor tokenizer.json'
+printf '{' >model/config.json
+data 2 model -- 'model/config.json:1'
+gzip -k some.list
+data 2 some.list.gz -- 'packed by gzip' 'data tokenise'
+printf 'PAR1PAR1' >table
+data 2 table -- 'a Parquet table'
+# Shards of data tokenise: what is beside them.
+data 0 tokenise --tokenizer bytes --field text --to made some.list --
+data 0 made -- 'text      0.00 MB of 1 files, 1.00 bytes a token' 'tokenizer bytes, 256 tokens' \
+    '0.8 % occur'
 exit $failed
