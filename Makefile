@@ -269,10 +269,12 @@ $(filter-out $(ON_RUNNER_BIN),$(TEST_BIN)): %: %.o $(MODEL_TEST_HELP) $(MODEL_LI
 $(TEST_BIN) $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)):
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka $(LIBS)
-# The program with a backend that fails on request; see tests/dist/faulty.c.
-$(BUILD)/tests/dist/faulty: $(BUILD)/tests/dist/faulty.o $(BUILD)/runner/main.o $(ROOMS)
+# The program with a backend that fails on request, or that makes choices; see their sources.
+STAND_INS := $(addprefix $(BUILD)/tests/,dist/faulty cli/chooser)
+WRAP_faulty := ,--wrap=waitpid
+$(STAND_INS): %: %.o $(BUILD)/runner/main.o $(ROOMS)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(CFLAGS) -Wl,--wrap=cpu_backend_open,--wrap=waitpid -o $@ $^ $(PKG_LIBS) $(LIBS)
+	$(Q)$(CC) $(CFLAGS) -Wl,--wrap=cpu_backend_open$(WRAP_$(@F)) -o $@ $^ $(PKG_LIBS) $(LIBS)
 .PRECIOUS: $(BUILD)/%.o
 
 # Programs whose output is compared bit for bit, here and on aarch64. They use model and kernels only,
@@ -318,7 +320,7 @@ test-chosen:
 	    echo "T=$(T): no test's path contains one of these words; the tests are tests/*/test_*.c and tests/*/*.sh" >&2; exit 2; }
 
 .PHONY: test-build
-test-build: $(BUILD)/fp8lab $(BUILD)/fp8lab-relocatable $(BUILD)/tests/dist/faulty $(TEST_BIN) $(GOLDEN)
+test-build: $(BUILD)/fp8lab $(BUILD)/fp8lab-relocatable $(STAND_INS) $(TEST_BIN) $(GOLDEN)
 ifneq ($(and $(filter release,$(CONFIG)),$(shell command -v $(CROSS_PREFIX)gcc)),)
 test-build test-long-build: golden-aarch64
 endif
@@ -341,7 +343,7 @@ check: ## build and run the quick tests, in under a minute
 
 # T chooses as for `make test`.
 GPU_SRC := $(call chosen,$(wildcard tests/gpu/test_*.c))
-GPU_SH  := $(call chosen,$(addprefix tests/gpu/,fault.sh hang.sh unfit.sh repeat.sh parity.sh))
+GPU_SH  := $(call chosen,$(addprefix tests/gpu/,fault.sh hang.sh unfit.sh repeat.sh start.sh parity.sh))
 gpu_sh   = $(if $(filter tests/gpu/$(1).sh,$(GPU_SH)),tests/gpu/$(1).sh $(2))
 .PHONY: test-gpu
 test-gpu: ## build and run the tests of the CUDA backend; needs nvcc and a GPU; T="test_comm hang": only these
@@ -353,6 +355,7 @@ test-gpu: ## build and run the tests of the CUDA backend; needs nvcc and a GPU; 
 	@$(call gpu_sh,hang,$(BUILD)/tests/gpu $(BUILD)/fp8lab)
 	@$(call gpu_sh,unfit,$(BUILD)/fp8lab $(FOREIGN))
 	@$(call gpu_sh,repeat,$(BUILD)/fp8lab)
+	@$(call gpu_sh,start,$(BUILD)/fp8lab)
 	@$(call gpu_sh,parity,$(BUILD)/tests/gpu || [ $$? = 77 ])
 
 # clang's -Wconversion finds conversions that can change a value. The C sources of all rooms, without

@@ -16,7 +16,7 @@ static const struct { const char *name; size_t at; } SLOTS[] = {
     SLOT(graph_drop), SLOT(timer_mark), SLOT(timer_read), SLOT(matmul_native),
 #define OPERATOR(name, parameters, arguments, cost) SLOT(name),
 #include "kernels/operators.inc"
-    SLOT(choices_save), SLOT(choices_load),
+    SLOT(choices_save), SLOT(choices_load), SLOT(choices_offer), SLOT(choices_timed),
     SLOT(library), SLOT(decision), SLOT(in_progress), SLOT(assume_architecture),
 };
 #undef SLOT

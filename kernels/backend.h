@@ -145,6 +145,13 @@ struct backend_ops {
     /* Loads a table; ERR_STATE after a first choice. Every backend accepts "". ERR_CONFIG for a
      * table of another device or library, naming both, and for text that is no table. */
     enum status (*choices_load)(struct backend *b, const char *text, struct err *e);
+    /* Offers a table of earlier runs: the first use of a shape that no loaded choice covers takes
+     * the offered one, if it still runs, and times nothing. It joins the table only then. Rank 0's
+     * offers hold for a group. A second call replaces the first; errors as in choices_load. */
+    enum status (*choices_offer)(struct backend *b, const char *text, struct err *e);
+    /* The part of the table that this process has timed, as choices_save gives it: nothing that
+     * was loaded, offered, or taken untimed because memory was short. */
+    enum status (*choices_timed)(struct backend *b, char **text, struct err *e);
     /* The i-th library; false after the last. Searches for libraries that are opened on demand. Not
      * inside a capture. The CPU has none. */
     bool (*library)(struct backend *b, int64_t i, struct library *out);

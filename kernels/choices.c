@@ -121,3 +121,23 @@ enum status choices_next(struct choices_reader *r, struct choice *out, bool *mor
                     r->line);
     return OK;
 }
+
+bool choices_find(const char *text, const char *kind, const int64_t *key, int keys,
+                  struct choice *out) {
+    char wanted[CHOICE_LINE_MAX], line[CHOICE_LINE_MAX];
+    size_t n = (size_t)snprintf(wanted, sizeof wanted, "%s", kind);
+    for (int i = 0; i < keys && n < sizeof wanted; i++)
+        n += (size_t)snprintf(wanted + n, sizeof wanted - n, " %" PRId64, key[i]);
+    if (n < sizeof wanted) n += (size_t)snprintf(wanted + n, sizeof wanted - n, " : ");
+    if (n >= sizeof wanted) return false;
+    for (const char *at = text; at; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        size_t length = strcspn(at, "\n");
+        if (strncmp(at, wanted, n) != 0 || length >= sizeof line) continue;
+        memcpy(line, at, length);
+        line[length] = '\0';
+        memset(out, 0, sizeof *out);
+        return read_choice(line, out);
+    }
+    return false;
+}

@@ -50,6 +50,11 @@ NODISCARD enum status choices_expect(const struct choices_reader *r, const char 
 NODISCARD enum status choices_next(struct choices_reader *r, struct choice *out, bool *more,
                                    struct err *e);
 
+/* The choice of this kind and key in the table `text`; false: the table has none. Other lines are
+ * not checked. */
+bool choices_find(const char *text, const char *kind, const int64_t *key, int keys,
+                  struct choice *out);
+
 #ifdef __cplusplus
 }
 #endif

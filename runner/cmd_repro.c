@@ -28,11 +28,13 @@
 #include "runner/repro/repro_verdict.h"
 #include "runner/repro_report.h"
 #include "runner/run/run_one.h"
+#include "runner/run/tuning.h"
 
 struct command {
     const struct cli *cli;
     struct repro_source source;
     struct run_settings settings;
+    struct choice_cache cache;
     struct inputs inputs;
     json_t *data_files, *facts, *mismatch; /* owned */
     char data_root[PATH_CAP];
@@ -252,7 +254,8 @@ static enum status prepare(struct command *c, char why[WHY_CAP], struct err *e) 
         choose_backend, check_memory,    find_data,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks && !*why; i++) TRY(checks[i](c, why, e));
-    return *why ? OK : take_choices(c, e);
+    TRY(*why ? OK : take_choices(c, e));
+    return *why ? OK : tuning_settings(&c->settings, &c->cache, NULL, e);
 }
 
 /* Runs. After a signal or a failure there is no verdict, unless the bundle's run failed too. */
@@ -329,6 +332,7 @@ static int cmd_repro(const struct cli *cli) {
     if (st != OK) code = cli_fail(cli, &e);
     repro_close(&c.source);
     seed_band_free(&c.band);
+    choice_cache_close(&c.cache);
     json_decref(c.data_files);
     json_decref(c.mismatch);
     json_decref(c.facts);

@@ -19,6 +19,7 @@
 #include "runner/run/close.h"
 #include "runner/run/outcome.h"
 #include "runner/run/suite.h"
+#include "runner/run/tuning.h"
 #include "runner/run_preflight.h"
 #include "runner/run_report.h"
 #include "runner/script/script_flags.h"
@@ -32,6 +33,7 @@ struct command {
     json_t *overrides; /* owned: the texts of --set */
     json_t *facts;     /* owned: of this machine */
     int claim;         /* on the folder of runs (run/sharing.h); -1: not held */
+    struct choice_cache cache;
     struct signals signals;
     struct job_members members; /* if a launcher started several tasks; this is task 0 */
 };
@@ -141,6 +143,7 @@ static enum status read_settings(struct command *c, struct err *e) {
     };
     TRY(backend_check(s->backend, e));
     if (s->caps) TRY(backend_check_caps(s->backend, s->caps, e));
+    TRY(tuning_settings(s, &c->cache, NULL, e));
     TRY(stop_grace_read(&s->stop_grace_s, e));
     TRY(cli_int(cli, "threads", 1, 4096, &s->threads, e));
     TRY(cli_int(cli, "retries", 0, 1000, &s->retries, e));
@@ -153,6 +156,7 @@ static enum status read_settings(struct command *c, struct err *e) {
 
 static void tear_down(struct command *c) {
     suite_free(&c->suite);
+    choice_cache_close(&c->cache);
     json_decref(c->overrides);
     resolution_destroy(&c->resolution);
     extension_close(&c->extension);

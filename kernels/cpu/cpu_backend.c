@@ -224,7 +224,10 @@ static const struct backend_ops CPU_OPS = {
 #define OPERATOR(name, parameters, arguments, cost) .name = cpu_##name,
 #include "kernels/operators.inc"
     .choices_save = cpu_choices_save,
-    .choices_load = cpu_choices_load, .library = cpu_library, .decision = cpu_decision,
+    .choices_load = cpu_choices_load,
+    .choices_offer = cpu_choices_load, /* rejects another device's table too */
+    .choices_timed = cpu_choices_save, /* nothing */
+    .library = cpu_library, .decision = cpu_decision,
     .in_progress = cpu_in_progress, .assume_architecture = cpu_assume_architecture,
 };
 

@@ -23,6 +23,7 @@ static const float OWN_TIME_MAX = 0.98f;
 struct attention_choice {
     struct attention_size shape;
     bool by_cudnn;
+    bool timed; /* by this process; false: loaded, offered, or without memory for a trial */
     struct cudnn_plan_name name; /* if by_cudnn */
     struct cudnn_plan *plan;     /* of that name, built on first use; owned */
     char why[64];
@@ -55,23 +56,30 @@ void cuda_attention_close(struct cuda_backend *b) {
 
 /* ---- as text: the sixth integer is `backward`, which only older tables set to 1 ---- */
 
+enum { KEY_INTEGERS = 6 };
+
+static void key_integers(const struct attention_size *s, int64_t out[KEY_INTEGERS]) {
+    const int64_t list[KEY_INTEGERS] = { s->batch,    s->length,   s->heads,
+                                         s->kv_heads, s->head_dim, 0 };
+    memcpy(out, list, sizeof list);
+}
+
 int64_t attention_choices(const struct cuda_backend *b) {
     return b->attention ? b->attention->count : 0;
 }
 
 /* Times are left out: they differ in every run, and the text is hashed. */
-void attention_choices_write(const struct cuda_backend *b, FILE *out) {
+void attention_choices_write(const struct cuda_backend *b, bool timed, FILE *out) {
     if (attention_choices(b))
         fputs("# attention batch length heads kv_heads head_dim backward : place and engine of "
               "cuDNN's plan, i32 each\n", out);
     for (int64_t i = 0; i < attention_choices(b); i++) {
         const struct attention_choice *from = &b->attention->choice[i];
-        const struct attention_size *s = &from->shape;
         struct choice c = {};
+        if (timed && !from->timed) continue;
         snprintf(c.kind, sizeof c.kind, "attention");
-        const int64_t key[] = { s->batch, s->length, s->heads, s->kv_heads, s->head_dim, 0 };
-        c.keys = sizeof key / sizeof *key;
-        memcpy(c.key, key, sizeof key);
+        c.keys = KEY_INTEGERS;
+        key_integers(&from->shape, c.key);
         const int32_t value[2] = { from->name.place, from->name.engine };
         c.bytes = from->by_cudnn ? (int)sizeof value : 0;
         memcpy(c.value, value, (size_t)c.bytes);
@@ -83,7 +91,7 @@ enum status attention_choice_take(struct cuda_backend *b, const struct choice *c
     struct attention_table *t;
     int32_t value[2] = { 0, 0 };
     TRY(table_of(b, &t, e));
-    if (c->keys != 6 || (c->bytes && c->bytes != (int)sizeof value))
+    if (c->keys != KEY_INTEGERS || (c->bytes && c->bytes != (int)sizeof value))
         return FAIL(e, ERR_CONFIG, "choice table: an attention entry has %d integers and %d bytes",
                     c->keys, c->bytes);
     if (c->key[5] != 0)
@@ -165,6 +173,7 @@ static enum status measure(struct cuda_backend *b, const struct forward *f,
     c->name = c->plan->name;
     c->by_cudnn = !timed || us[OWN] < 0.0f ||
                   (us[CUDNN] >= 0.0f && us[OWN] >= OWN_TIME_MAX * us[CUDNN]);
+    c->timed = timed;
     if (timed) format_times(c, attention_own_name(b, &f->a), us);
     else snprintf(c->why, sizeof c->why, "not timed: no memory for it");
     return OK;
@@ -195,9 +204,45 @@ static enum status agree(struct cuda_backend *b, struct attention_choice *c, str
     return OK;
 }
 
+/* Whether an offered table has the shape's choice: our own kernel, or a plan that cuDNN still
+ * has. */
+static bool offered(struct cuda_backend *b, const struct attention *a, struct attention_choice *c) {
+    struct choice kept;
+    int32_t value[2];
+    int64_t key[KEY_INTEGERS];
+    key_integers(&c->shape, key);
+    if (!b->offers || !choices_find(b->offers, "attention", key, KEY_INTEGERS, &kept)) return false;
+    if (kept.bytes && kept.bytes != (int)sizeof value) return false;
+    memcpy(value, kept.value, sizeof value);
+    c->by_cudnn = kept.bytes > 0;
+    c->name = { value[0], value[1] };
+    if (c->by_cudnn) c->plan = cudnn_plan_create(b, a, &c->name);
+    return c->plan || !c->by_cudnn;
+}
+
+/* Takes the offered choice if there is one. Only rank 0 looks: offers of ranks may differ. */
+static enum status take_offer(struct cuda_backend *b, const struct attention *a,
+                              struct attention_choice *c, bool *taken, struct err *e) {
+    const struct attention_size *s = &c->shape;
+    const int64_t about[4] = { s->batch, s->length, s->heads << 32 | s->kv_heads, s->head_dim };
+    *taken = offered(b, a, c);
+    int32_t agreed[4] = { *taken, c->by_cudnn, c->name.place, c->name.engine };
+    TRY(cuda_agree(b, "looking for attention's kept choice", about, agreed, sizeof agreed, e));
+    *taken = agreed[0] != 0;
+    c->by_cudnn = *taken && agreed[1] != 0;
+    c->name = { agreed[2], agreed[3] };
+    if (*taken) snprintf(c->why, sizeof c->why, "timed by an earlier run");
+    return OK;
+}
+
 static enum status choose(struct cuda_backend *b, const struct forward *f,
                           struct attention_choice *c, struct err *e) {
+    bool taken;
+    TRY(take_offer(b, &f->a, c, &taken, e));
+    if (taken) return settle(b, &f->a, c, e);
+    cudnn_plan_destroy(b, c->plan); /* of an offer that a leading rank does not have */
     c->plan = cudnn_plan_create(b, &f->a, NULL);
+    c->timed = !c->plan; /* there is nothing to time */
     if (c->plan) TRY(measure(b, f, c, e));
     else snprintf(c->why, sizeof c->why, "cuDNN has no plan for it");
     TRY(agree(b, c, e));

@@ -16,9 +16,9 @@ struct attention_way {
 NODISCARD enum status attention_choose(struct cuda_backend *b, const struct forward *f,
                                        struct attention_way *way, struct err *e);
 
-/* The table, for choices.cu: number of choices, all as text, one back from text. */
+/* The table, for choices.cu: as gemm.cuh's. */
 int64_t attention_choices(const struct cuda_backend *b);
-void attention_choices_write(const struct cuda_backend *b, FILE *out);
+void attention_choices_write(const struct cuda_backend *b, bool timed, FILE *out);
 NODISCARD enum status attention_choice_take(struct cuda_backend *b, const struct choice *c,
                                             struct err *e);
 #endif

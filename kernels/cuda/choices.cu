@@ -26,8 +26,8 @@ static bool nothing_chosen(const struct cuda_backend *cb) {
     return gemm_choices(cb) == 0 && attention_choices(cb) == 0;
 }
 
-enum status cuda_choices_save(struct backend *b, char **text, struct err *e) {
-    struct cuda_backend *cb = cuda_of(b);
+/* The table as text, or the part that this process timed. */
+static enum status write_table(struct cuda_backend *cb, bool timed, char **text, struct err *e) {
     struct identity me = {};
     size_t bytes = 0;
     *text = NULL;
@@ -36,8 +36,8 @@ enum status cuda_choices_save(struct backend *b, char **text, struct err *e) {
     if (!out) return FAIL(e, ERR_MEMORY, "no memory for the text of the choice table");
     if (!nothing_chosen(cb)) {
         choices_begin(out, me.device, me.libraries);
-        gemm_choices_write(cb, out);
-        attention_choices_write(cb, out);
+        gemm_choices_write(cb, timed, out);
+        attention_choices_write(cb, timed, out);
     }
     bool failed = ferror(out) != 0;
     if (fclose(out) == 0 && !failed && *text) return OK;
@@ -46,16 +46,41 @@ enum status cuda_choices_save(struct backend *b, char **text, struct err *e) {
     return FAIL(e, ERR_MEMORY, "no memory for the text of the choice table");
 }
 
+enum status cuda_choices_save(struct backend *b, char **text, struct err *e) {
+    return write_table(cuda_of(b), false, text, e);
+}
+
+enum status cuda_choices_timed(struct backend *b, char **text, struct err *e) {
+    return write_table(cuda_of(b), true, text, e);
+}
+
+/* Reads the head of a table, which must be of this device with these libraries. */
+static enum status open_table(struct cuda_backend *cb, const char *text, struct choices_reader *r,
+                              struct err *e) {
+    struct identity me = {};
+    TRY(choices_open(r, text, e));
+    TRY(identity_of(cb, &me, e));
+    return choices_expect(r, me.device, me.libraries, e);
+}
+
+enum status cuda_choices_offer(struct backend *b, const char *text, struct err *e) {
+    struct cuda_backend *cb = cuda_of(b);
+    struct choices_reader r;
+    if (*text) TRY(open_table(cb, text, &r, e));
+    char *copy = *text ? strdup(text) : NULL;
+    if (*text && !copy) return FAIL(e, ERR_MEMORY, "no memory for a kept choice table");
+    free(cb->offers);
+    cb->offers = copy;
+    return OK;
+}
+
 enum status cuda_choices_load(struct backend *b, const char *text, struct err *e) {
     struct cuda_backend *cb = cuda_of(b);
     struct choices_reader r;
-    struct identity me = {};
     if (!*text) return OK;
     if (!nothing_chosen(cb))
         return FAIL(e, ERR_STATE, "choices_load: algorithms have been chosen already");
-    TRY(choices_open(&r, text, e));
-    TRY(identity_of(cb, &me, e));
-    TRY(choices_expect(&r, me.device, me.libraries, e));
+    TRY(open_table(cb, text, &r, e));
     for (;;) {
         struct choice c;
         bool more;

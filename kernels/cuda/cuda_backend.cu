@@ -18,6 +18,7 @@ static void cuda_close(struct backend *b) {
     cuda_order_close(cb);
     cuda_progress_close(cb);
     cuda_decisions_close(cb);
+    free(cb->offers);
     for (int lane = 0; lane < LANE_COUNT; lane++)
         for (int use = 0; use < SCRATCH_COUNT; use++) cudaFree(cb->scratch[lane][use].data);
     free(cb);
@@ -40,6 +41,8 @@ static void fill_table(struct backend_ops *t) {
     t->matmul_native = cuda_matmul_native;
     t->choices_save = cuda_choices_save;
     t->choices_load = cuda_choices_load;
+    t->choices_offer = cuda_choices_offer;
+    t->choices_timed = cuda_choices_timed;
     t->library = cuda_library;
     t->decision = cuda_decision;
     t->in_progress = cuda_in_progress;

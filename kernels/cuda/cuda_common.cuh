@@ -82,6 +82,7 @@ struct cuda_backend {
     cudaEvent_t timer[TIMER_MARKS]; /* NULL until marked */
     int64_t capture;    /* number of the open capture, 0 outside */
     int64_t captures;   /* begun so far, counted */
+    char *offers;       /* a table of earlier runs (choices_offer), owned; NULL: none */
     struct gemm_library *gemm;
     struct attention_table *attention; /* NULL until attention has a choice */
     struct cudnn_library *cudnn;       /* NULL until attention uses it */

@@ -46,6 +46,7 @@ struct gemm_choice {
     float time_us;
     bool usable; /* false: the library has no algorithm that runs */
     bool own;    /* gemm_hopper.cu serves it, not the library */
+    bool timed;  /* by this process; false: loaded, offered, or without memory for a trial */
     char why[40]; /* "wgmma 480 us, cublaslt 502 us", as measured here; "": nothing was compared */
 };
 
@@ -143,7 +144,7 @@ static struct gemm_key key_from(const int64_t v[KEY_INTEGERS]) {
 int64_t gemm_choices(const struct cuda_backend *b) { return b->gemm->choices; }
 
 /* Times are left out: they differ in every run, and the text is hashed. */
-void gemm_choices_write(const struct cuda_backend *b, FILE *out) {
+void gemm_choices_write(const struct cuda_backend *b, bool timed, FILE *out) {
     if (b->gemm->choices)
         fputs("# gemm m n k lda ldb ldd type_a type_b type_d type_bias scale_a scale_b align_a "
               "align_b align_c align_d transposed_a transposed_b accumulate fast elsewhere : "
@@ -152,6 +153,7 @@ void gemm_choices_write(const struct cuda_backend *b, FILE *out) {
     for (int64_t i = 0; i < b->gemm->choices; i++) {
         const struct gemm_choice *from = &b->gemm->choice[i];
         struct choice c = {};
+        if (timed && !from->timed) continue;
         static_assert(sizeof from->algo <= sizeof c.value, "an algorithm fits a line");
         snprintf(c.kind, sizeof c.kind, "gemm");
         key_integers(&from->key, c.key);
@@ -166,21 +168,27 @@ void gemm_choices_write(const struct cuda_backend *b, FILE *out) {
     }
 }
 
-enum status gemm_choice_take(struct cuda_backend *b, const struct choice *c, struct err *e) {
-    struct gemm_library *g = b->gemm;
-    struct gemm_choice *to = &g->choice[g->choices];
+/* Makes an entry of a line of a table; false: the line is of another version. */
+static bool read_entry(const struct choice *c, struct gemm_choice *to) {
     bool own = c->bytes == (int)sizeof OWN_KERNEL &&
                memcmp(c->value, &OWN_KERNEL, sizeof OWN_KERNEL) == 0;
     if (c->keys != KEY_INTEGERS || (c->bytes && !own && c->bytes != (int)sizeof to->algo))
-        return FAIL(e, ERR_CONFIG, "choice table: a GEMM entry has %d integers and %d bytes",
-                    c->keys, c->bytes);
-    if (g->choices == TABLE_MAX)
-        return FAIL(e, ERR_CONFIG, "the choice table has more than %d GEMM shapes", TABLE_MAX);
+        return false;
     memset(to, 0, sizeof *to);
     to->key = key_from(c->key);
     to->usable = c->bytes > 0;
     to->own = own;
     if (!own) memcpy(&to->algo, c->value, (size_t)c->bytes);
+    return true;
+}
+
+enum status gemm_choice_take(struct cuda_backend *b, const struct choice *c, struct err *e) {
+    struct gemm_library *g = b->gemm;
+    if (g->choices == TABLE_MAX)
+        return FAIL(e, ERR_CONFIG, "the choice table has more than %d GEMM shapes", TABLE_MAX);
+    if (!read_entry(c, &g->choice[g->choices]))
+        return FAIL(e, ERR_CONFIG, "choice table: a GEMM entry has %d integers and %d bytes",
+                    c->keys, c->bytes);
     g->choices++;
     return OK;
 }
@@ -286,6 +294,7 @@ static void time_candidates(struct candidates *c, int count, struct gemm_choice 
         choice->algo = c->list[i].algo;
         choice->time_us = best[i];
     }
+    choice->timed = choice->usable;
 }
 
 /* The library's best and our own kernel, in this order. */
@@ -422,6 +431,40 @@ static enum status choose(struct cuda_backend *b, const struct gemm_problem *p, 
     return count ? measure(b, p, list, count, workspace, choice, e) : OK;
 }
 
+/* Whether an offered table has an algorithm for the problem that still runs. */
+static bool offered(struct cuda_backend *b, const struct gemm_problem *p,
+                    struct gemm_choice *out) {
+    struct choice c;
+    struct descriptors d;
+    struct err ignored = {};
+    int64_t key[KEY_INTEGERS];
+    key_integers(&out->key, key);
+    if (!b->offers || !choices_find(b->offers, "gemm", key, KEY_INTEGERS, &c) ||
+        !read_entry(&c, out) || !out->usable)
+        return false;
+    snprintf(out->why, sizeof out->why, "timed by an earlier run");
+    if (out->own) return gemm_hopper_serves(b, p);
+    cublasLtMatmulHeuristicResult_t checked = {};
+    return describe(&d, p, &ignored) == OK &&
+           cublasLtMatmulAlgoCheck(b->gemm->handle, &d.product, &d.a, &d.b, &d.d, &d.d, &out->algo,
+                                   &checked) == CUBLAS_STATUS_SUCCESS &&
+           checked.workspaceSize <= (size_t)GEMM_WORKSPACE_BYTES;
+}
+
+/* Takes the offered choice if there is one. Only rank 0 looks: offers of ranks may differ. */
+static enum status take_offer(struct cuda_backend *b, const struct gemm_problem *p,
+                              const int64_t about[4], struct gemm_choice *choice, bool *taken,
+                              struct err *e) {
+    struct { struct gemm_choice choice; bool taken; } offer;
+    memset(&offer, 0, sizeof offer);
+    offer.choice.key = choice->key;
+    offer.taken = offered(b, p, &offer.choice);
+    TRY(cuda_agree(b, "looking for a GEMM's kept choice", about, &offer, sizeof offer, e));
+    *taken = offer.taken;
+    if (offer.taken) *choice = offer.choice;
+    return OK;
+}
+
 /* The problem's entry of the table, made on its first use; and the lane's workspace. */
 static enum status choice_of(struct cuda_backend *b, int lane, const struct gemm_problem *p,
                              struct gemm_choice **out, void **workspace, struct err *e) {
@@ -439,11 +482,15 @@ static enum status choice_of(struct cuda_backend *b, int lane, const struct gemm
                     (long long)p->n, (long long)p->m, (long long)p->k);
     memset(choice, 0, sizeof *choice);
     choice->key = key;
-    TRY(cuda_sync(&b->base, e)); /* queued operators share the workspace */
-    TRY(choose(b, p, *workspace, choice, e));
-    /* Ranks measure different times, but must all use one table. */
     const int64_t about[4] = { key.m, key.n, key.k, key.type_a << 16 | key.type_b };
-    TRY(cuda_agree(b, "choosing a GEMM", about, choice, sizeof *choice, e));
+    bool taken;
+    TRY(take_offer(b, p, about, choice, &taken, e));
+    if (!taken) {
+        TRY(cuda_sync(&b->base, e)); /* queued operators share the workspace */
+        TRY(choose(b, p, *workspace, choice, e));
+        /* Ranks measure different times, but must all use one table. */
+        TRY(cuda_agree(b, "choosing a GEMM", about, choice, sizeof *choice, e));
+    }
     g->choices++;
     return OK;
 }

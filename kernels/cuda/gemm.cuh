@@ -51,9 +51,10 @@ NODISCARD enum status gemm_way_of(struct cuda_backend *b, int lane, const struct
 NODISCARD enum status gemm_found(struct cuda_backend *b, int lane, const struct gemm_problem *p,
                                  bool *found, struct err *e);
 
-/* The table, for choices.cu: number of choices, all as text, one back from text. */
+/* The table, for choices.cu: number of choices; all as text, or only those that this process timed;
+ * one back from text. */
 int64_t gemm_choices(const struct cuda_backend *b);
-void gemm_choices_write(const struct cuda_backend *b, FILE *out);
+void gemm_choices_write(const struct cuda_backend *b, bool timed, FILE *out);
 NODISCARD enum status gemm_choice_take(struct cuda_backend *b, const struct choice *c,
                                        struct err *e);
 

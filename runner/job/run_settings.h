@@ -7,6 +7,7 @@
 #include "runner/base/cli.h"
 #include "runner/base/signals.h"
 
+struct choice_cache;
 struct job_members;
 
 struct run_settings {
@@ -22,6 +23,7 @@ struct run_settings {
     int64_t stop_grace_s; /* stop_grace.h; 0: no limit */
     int64_t retries;     /* further attempts after a worker died or hung */
     const char *caps;    /* "sm_121": use only the features of such a device; NULL: all */
+    struct choice_cache *cache; /* choices of earlier runs; NULL: they are not used or kept */
     const char *choices; /* a file with a choice table, or "none"; NULL: the run's own */
     const char *data_root; /* relative paths of data start here; NULL: unchanged paths */
     bool choose_anew;    /* a choice table of another device is replaced; false: it is an error */

@@ -79,6 +79,8 @@ enum status backend_check_caps(const char *name, const char *caps, struct err *e
     return device_capability(caps, &cc, e);
 }
 
+const char *backend_kernels_sha256(void) { return FP8LAB_KERNELS_SHA256; }
+
 /* A run records the hash of this program's kernels, so a plugin with other kernels is rejected. */
 static enum status check_build(const char *path, const struct backend_ops *ops, struct err *e) {
     bool sized = ops->size == (int64_t)sizeof(struct backend_ops);

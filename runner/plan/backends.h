@@ -27,6 +27,9 @@ NODISCARD enum status backend_check(const char *name, struct err *e);
 /* Why "auto" means the CPU here; NULL if it means the GPU, or for other names. */
 const char *backend_without_gpu(const char *name);
 
+/* The hash of the kernels' sources, the program's and its plugin's. */
+const char *backend_kernels_sha256(void);
+
 /* Whether the backend can simulate a GPU of this architecture ("sm_121"). ERR_ARG for the CPU,
  * ERR_UNSUPPORTED for an unknown architecture. */
 NODISCARD enum status backend_check_caps(const char *name, const char *caps, struct err *e);

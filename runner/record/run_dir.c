@@ -42,7 +42,7 @@ int64_t run_time_parse(const char *text) {
 
 enum status run_dir_tidy(const struct run_dir *dir, struct err *e) {
     static const char *const HALF_MADE[] = { "data/checkpoints/.unfinished",
-                                             "data/checkpoints/.replaced" };
+                                             "data/checkpoints/.replaced", "offered.json" };
     char path[PATH_CAP];
     for (size_t i = 0; i < sizeof HALF_MADE / sizeof *HALF_MADE; i++) {
         TRY(path_join(path, dir->path, HALF_MADE[i], e));

@@ -26,6 +26,7 @@
 #include "runner/record/run_log.h"
 #include "runner/run/milestones.h"
 #include "runner/run/progress.h"
+#include "runner/run/tuning.h"
 #include "runner/record/records.h"
 #include "runner/worker/retention.h"
 
@@ -37,6 +38,7 @@ struct attempts {
     struct progress progress;
     struct records *records; /* of the current attempt */
     struct milestones milestones; /* likewise */
+    struct tuning tuning;         /* likewise */
     struct telemetry *telemetry; /* NULL: no GPU is used */
     const json_t *resolved;
     struct mfu mfu;              /* of the GPU that the workers report; zeroed before that */
@@ -92,6 +94,14 @@ static enum status put_pace(struct attempts *a, int64_t rank, const json_t *even
     return st;
 }
 
+/* Shows a message about the choices, once. */
+static void say_tuning(struct attempts *a) {
+    if (!*a->tuning.said) return;
+    progress_say(&a->progress, a->tuning.said);
+    run_log(a->dir, "%s", a->tuning.said);
+    *a->tuning.said = '\0';
+}
+
 static enum status on_event(void *user, int64_t rank, const json_t *event, struct err *e) {
     struct attempts *a = user;
     const char *kind = json_text(event, "event", "");
@@ -102,6 +112,8 @@ static enum status on_event(void *user, int64_t rank, const json_t *event, struc
     milestones_event(&a->milestones, rank, event);
     if (!strcmp(kind, "choices")) TRY(choice_file_keep(a->dir, json_text(event, "text", ""), e));
     if (!strcmp(kind, "decisions")) TRY(learn_device(a, event, e));
+    TRY(tuning_event(&a->tuning, a->telemetry, event, e));
+    say_tuning(a);
     if (!strcmp(kind, "step")) return put_step(a, event, e);
     if (!strcmp(kind, "telemetry")) return put_telemetry(a, rank, event, e);
     if (!strcmp(kind, "pace")) return put_pace(a, rank, event, e);
@@ -115,6 +127,7 @@ static void on_tick(void *user, const char *what) {
         run_log(a->dir, "%s", what);
     }
     progress_tick(&a->progress);
+    tuning_tick(&a->tuning, a->telemetry);
     if (clock_ms() - a->beat_ms < RUN_LOCK_BEAT_S * 1000) return;
     a->beat_ms = clock_ms();
     run_lock_beat(a->dir->lock_fd);
@@ -288,8 +301,12 @@ static enum status record_attempt(struct attempts *a, const struct attempt *atte
 static enum status make_attempt(struct attempts *a, struct attempt *out, struct err *e) {
     TRY(records_open(a->dir, a->from_step, &a->records, e));
     milestones_begin(&a->milestones, a->dir);
-    enum status st = run_workers(a, out, e);
+    struct err end;
+    enum status st = tuning_begin(&a->tuning, a->settings, a->dir, &a->layout, e);
+    say_tuning(a);
+    if (st == OK) st = run_workers(a, out, e);
     milestones_end(&a->milestones);
+    if (tuning_end(&a->tuning, &end) != OK && st == OK) st = FAIL(e, end.code, "%s", end.text);
     if (out->last_step > 0) a->stepped = true;
     records_close(a->records);
     a->records = NULL;

@@ -16,6 +16,7 @@
 #include "runner/plan/backends.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/options.h"
+#include "runner/record/choice_cache.h"
 #include "runner/record/choice_file.h"
 #include "runner/record/data_check.h"
 #include "runner/worker/heartbeat.h"
@@ -68,7 +69,10 @@ static enum status report_choices(struct worker *w, struct err *e) {
     char *text = NULL;
     TRY(b->ops->choices_save(b, &text, e));
     enum status st = OK;
-    if (strcmp(text, w->choices) != 0) st = say_choices(w->events, text, e);
+    char *timed = NULL;
+    if (strcmp(text, w->choices) != 0) st = b->ops->choices_timed(b, &timed, e);
+    if (st == OK && timed) st = say_choices(w->events, text, timed, e);
+    free(timed);
     free(w->choices);
     w->choices = text;
     return st;
@@ -84,7 +88,15 @@ static enum status load_choices(struct worker *w, struct err *e) {
     if (is_rank0(w)) TRY(say_log(w->events, e->text, e));
     w->choices[0] = '\0';
     TRY(b->ops->choices_load(b, w->choices, e));
-    return is_rank0(w) ? say_choices(w->events, w->choices, e) : OK;
+    return is_rank0(w) ? say_choices(w->events, w->choices, "", e) : OK;
+}
+
+/* Without the choices of earlier runs, this one times its own. */
+static enum status take_offers(struct worker *w, struct err *e) {
+    struct err why;
+    if (!is_rank0(w)) return OK;
+    enum status st = choice_cache_take(w->options->run_path, w->device.backend, &why);
+    return st == OK ? OK : say_log(w->events, why.text, e);
 }
 
 /* Connects this rank with the others. */
@@ -110,6 +122,7 @@ static enum status open_device(struct worker *w, struct err *e) {
     heartbeat_watch(w->heartbeat, b);
     if (o->caps) TRY(b->ops->assume_architecture(b, o->caps, e));
     TRY(load_choices(w, e));
+    TRY(take_offers(w, e));
     return is_rank0(w) ? report_decisions(w, e) : OK;
 }
 

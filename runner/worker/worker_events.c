@@ -119,8 +119,10 @@ enum status say_checkpoint(struct event_writer *w, const struct checkpoint_info 
                              "bytes", (json_int_t)info->bytes, "resumable", 1), false, e);
 }
 
-enum status say_choices(struct event_writer *w, const char *text, struct err *e) {
-    return emit(w, json_pack("{s:s,s:s}", "event", "choices", "text", text), false, e);
+enum status say_choices(struct event_writer *w, const char *text, const char *timed,
+                        struct err *e) {
+    return emit(w, json_pack("{s:s,s:s,s:s}", "event", "choices", "text", text, "timed", timed),
+                false, e);
 }
 
 /* The object under `key`, made if it is missing; NULL: out of memory. */

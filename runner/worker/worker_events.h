@@ -18,8 +18,9 @@ NODISCARD enum status say_record(struct event_writer *w, enum stream_id stream,
                                  const struct stream_source *source, struct err *e);
 NODISCARD enum status say_checkpoint(struct event_writer *w, const struct checkpoint_info *info,
                                      struct err *e);
-/* The choice table as text. */
-NODISCARD enum status say_choices(struct event_writer *w, const char *text, struct err *e);
+/* The choice table as text, and the part of it that was timed here. */
+NODISCARD enum status say_choices(struct event_writer *w, const char *text, const char *timed,
+                                  struct err *e);
 /* The backend and, after the first step, its implementation of each GEMM and of attention; for a
  * trainer (NULL before it exists) the layers that fell back to BF16. caps: the architecture that is
  * emulated, or NULL. */

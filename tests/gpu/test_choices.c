@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/choices.h"
 #include "tests/gpu/pair.h"
 #include "tests/support/tiny.h"
 
@@ -38,10 +39,10 @@ static struct backend *open_gpu(struct trained *t, const char *caps, const char 
     return b;
 }
 
-/* The options of a run beside its recipe: an architecture to assume; a table to load; whether every
+/* The options of a run beside its recipe: an architecture to assume; tables; whether every
  * site falls back to BF16 without native FP8; whether the last layer stays in BF16. */
 struct how {
-    const char *caps, *table;
+    const char *caps, *table, *offers; /* table: to load; offers: of an earlier run */
     bool fall_back, bf16_last;
 };
 
@@ -62,6 +63,8 @@ static void train(struct trained *t, enum recipe_kind kind, struct how how) {
             t->run.site[i] = tiny_recipe_options(RECIPE_BF16);
     }
     t->run.backend = open_gpu(t, how.caps, how.table);
+    if (how.offers && t->run.backend->ops->choices_offer(t->run.backend, how.offers, &e) != OK)
+        fail_msg("%s", e.text);
     if (tiny_run_open(&t->run, &e) != OK) fail_msg("%s", e.text);
     for (int i = 0; i < STEPS; i++) {
         if (trainer_step(t->run.trainer, false, &s, &e) != OK) fail_msg("%s", e.text);
@@ -301,6 +304,54 @@ static void attention_follows_the_table(void **state) {
     done(&own_again);
 }
 
+static char *timed_of(struct trained *t) {
+    struct err e = { 0 };
+    char *text;
+    if (t->run.backend->ops->choices_timed(t->run.backend, &text, &e) != OK) fail_msg("%s", e.text);
+    return text;
+}
+
+static int count_choices(const char *table) {
+    struct choices_reader r;
+    struct choice c;
+    struct err e = { 0 };
+    bool more = true;
+    int count = 0;
+    if (choices_open(&r, table, &e) != OK) fail_msg("%s", e.text);
+    while (choices_next(&r, &c, &more, &e) == OK && more) count++;
+    return count;
+}
+
+/* What the first run timed serves the second, which times nothing and has the same table. An offer
+ * that the library rejects is timed again. */
+static void offers_replace_timing(void **state) {
+    static const enum recipe_kind KINDS[] = { RECIPE_BF16, RECIPE_TENSORWISE, RECIPE_BLOCKWISE };
+    for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++) {
+        struct trained first, again, bad;
+        train(&first, KINDS[i], (struct how){ 0 });
+        char *timed = timed_of(&first);
+        assert_true(count_choices(timed) > 3);
+        train(&again, KINDS[i], (struct how){ .offers = timed });
+        char *anew = timed_of(&again);
+        assert_int_equal(count_choices(anew), 0);
+        assert_string_equal(again.table, first.table);
+        assert_string_equal(again.weights, first.weights);
+        static const char NOTHING[] = "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff"
+                                      "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff"
+                                      "ffffffff";
+        _Static_assert(sizeof NOTHING == 129, "the bytes of cublasLtMatmulAlgo_t");
+        char *broken = choices_with("gemm", timed, NOTHING);
+        train(&bad, KINDS[i], (struct how){ .offers = broken });
+        assert_null(strstr(bad.table, NOTHING));
+        free(broken);
+        free(timed);
+        free(anew);
+        done(&first);
+        done(&again);
+        done(&bad);
+    }
+}
+
 static void another_table_is_refused(void **state) {
     struct trained first, other = { .loss = 0 };
     struct err e = { 0 };
@@ -314,6 +365,7 @@ static void another_table_is_refused(void **state) {
     assert_int_equal(b->ops->choices_load(b, NOT_OURS, &e), ERR_CONFIG);
     assert_non_null(strstr(e.text, "NVIDIA B200 (none)"));
     assert_int_equal(b->ops->assume_architecture(b, "sm_70", &e), ERR_UNSUPPORTED);
+    assert_int_equal(b->ops->choices_offer(b, NOT_OURS, &e), ERR_CONFIG);
     assert_int_equal(b->ops->choices_load(b, "", &e), OK);
     backend_close(&other.handle);
     done(&first);
@@ -329,6 +381,7 @@ int main(void) {
         cmocka_unit_test(missing_algorithm_is_rejected),
         cmocka_unit_test(a_loaded_table_gives_the_same_bits),
         cmocka_unit_test(attention_follows_the_table),
+        cmocka_unit_test(offers_replace_timing),
         cmocka_unit_test(another_table_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

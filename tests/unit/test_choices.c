@@ -106,6 +106,26 @@ static void another_device_or_library_is_named(void **state) {
     assert_non_null(strstr(e.text, "cublaslt 130200, cudnn 0"));
 }
 
+static void a_choice_is_found_by_its_whole_key(void **state) {
+    static const char TABLE[] = HEAD "# gemm 7 : 99\ngemm 1 2 3 : 0a\ngemm 1 2 : 0b0c\n"
+                                     "attention 1 2 : -\ngemm 8 : zz\ngemm -5 : 0d\ngemm 9 : 0e";
+    static const struct { const char *kind; int64_t key[3]; int keys, bytes, first; } FOUND[] = {
+        { "gemm", { 1, 2, 3 }, 3, 1, 0x0a }, { "gemm", { 1, 2 }, 2, 2, 0x0b },
+        { "attention", { 1, 2 }, 2, 0, 0 },  { "gemm", { -5 }, 1, 1, 0x0d },
+        { "gemm", { 9 }, 1, 1, 0x0e },       { "gemm", { 1 }, 1, -1, 0 },
+        { "gemm", { 7 }, 1, -1, 0 },         { "gemm", { 8 }, 1, -1, 0 },
+        { "emm", { 9 }, 1, -1, 0 },          { "gemm", { 2, 3 }, 2, -1, 0 },
+    };
+    for (size_t i = 0; i < sizeof FOUND / sizeof *FOUND; i++) {
+        struct choice got;
+        bool found = choices_find(TABLE, FOUND[i].kind, FOUND[i].key, FOUND[i].keys, &got);
+        if (found != (FOUND[i].bytes >= 0)) fail_msg("case %zu", i);
+        if (!found) continue;
+        assert_int_equal(got.bytes, FOUND[i].bytes);
+        assert_int_equal(got.value[0], FOUND[i].first);
+    }
+}
+
 static void the_cpu_chooses_nothing(void **state) {
     struct backend *b = NULL;
     struct err e = { 0 };
@@ -119,6 +139,11 @@ static void the_cpu_chooses_nothing(void **state) {
     assert_int_equal(b->ops->choices_load(b, HEAD "gemm 1 : 00\n", &e), ERR_CONFIG);
     assert_non_null(strstr(e.text, "NVIDIA H200 (cublaslt 130100, cudnn 91900)"));
     assert_int_equal(b->ops->choices_load(b, "no table", &e), ERR_CONFIG);
+    assert_int_equal(b->ops->choices_offer(b, HEAD "gemm 1 : 00\n", &e), ERR_CONFIG);
+    assert_int_equal(b->ops->choices_offer(b, "", &e), OK);
+    assert_int_equal(b->ops->choices_timed(b, &text, &e), OK);
+    assert_string_equal(text, "");
+    free(text);
     assert_false(b->ops->decision(b, 0, &d));
     assert_int_equal(b->ops->assume_architecture(b, "sm_121", &e), ERR_UNSUPPORTED);
     b->ops->close(b);
@@ -130,6 +155,7 @@ int main(void) {
         cmocka_unit_test(invalid_tables_are_rejected),
         cmocka_unit_test(truncated_tables_are_rejected),
         cmocka_unit_test(another_device_or_library_is_named),
+        cmocka_unit_test(a_choice_is_found_by_its_whole_key),
         cmocka_unit_test(the_cpu_chooses_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,8 @@
 /* A driver library for machines without a GPU: H200s as NVML describes them. Each GPU has a little
  * less power and more traffic than the one before. Environment variables change the defaults in
  * parentheses: FAKE_CUDA (13000), FAKE_INIT (0: works), FAKE_GPUS (1), FAKE_LINKS (1: NVLink
- * through switches; 4: four NVLinks between neighbours; 0: none). Two GPUs share one NUMA node. */
+ * through switches; 4: four NVLinks between neighbours; 0: none), FAKE_PROCESSES (2),
+ * FAKE_THROTTLE (4: the power cap). Two GPUs share one NUMA node. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +95,7 @@ int nvmlDeviceGetTemperature(void *device, int which, unsigned *out) {
     return device ? SUCCESS : INVALID;
 }
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *out) {
-    *out = 0x4;
+    *out = (unsigned)number("FAKE_THROTTLE", 0x4);
     return device ? SUCCESS : INVALID;
 }
 int nvmlDeviceGetUtilizationRates(void *device, struct utilization *out) {

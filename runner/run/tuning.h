@@ -1,0 +1,40 @@
+/* The choices of an attempt (kernels/choices.h): those of earlier runs are offered to its worker,
+ * and those that it timed are kept for later runs, unless its GPU was disturbed meanwhile. */
+#ifndef FP8LAB_RUNNER_RUN_TUNING_H
+#define FP8LAB_RUNNER_RUN_TUNING_H
+
+#include "runner/job/rank_layout.h"
+#include "runner/job/run_settings.h"
+#include "runner/record/choice_cache.h"
+#include "runner/record/run_dir.h"
+
+struct telemetry;
+
+struct tuning {
+    const struct run_settings *settings;
+    struct run_dir *dir;
+    int64_t device;        /* of rank 0, among this host's GPUs */
+    char architecture[32]; /* "" until rank 0 has reported its device */
+    int64_t steps;         /* records of steps; the worker times in the first step */
+    int64_t throttled;     /* NVML's bits of harmful reasons, of any sample while it timed */
+    int64_t others;        /* most processes of others that a sample saw on the GPU */
+    char said[CHOICE_PROBLEM_CAP]; /* what the user should know; "": nothing */
+};
+
+/* Opens `cache` and uses it in `s`, unless s->choices is "none" or s->backend makes no choices.
+ * folder: as in choice_cache_open. */
+NODISCARD enum status tuning_settings(struct run_settings *s, struct choice_cache *cache,
+                                      const char *folder, struct err *e);
+
+/* Before the workers start: offers the kept choices. */
+NODISCARD enum status tuning_begin(struct tuning *t, const struct run_settings *settings,
+                                   struct run_dir *dir, const struct rank_layout *layout,
+                                   struct err *e);
+/* At each tick, and after each event of rank 0. telemetry may be NULL. */
+void tuning_tick(struct tuning *t, const struct telemetry *telemetry);
+NODISCARD enum status tuning_event(struct tuning *t, const struct telemetry *telemetry,
+                                   const json_t *event, struct err *e);
+/* After the workers have ended. */
+NODISCARD enum status tuning_end(struct tuning *t, struct err *e);
+
+#endif
