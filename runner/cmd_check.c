@@ -9,6 +9,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
+#include "runner/cache/cache_key.h"
 #include "runner/commands.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/keep.h"
@@ -92,10 +93,13 @@ static void print_table(const struct cli *cli, const struct resolution *r) {
             "seq_len", "steps", "config");
     for (int64_t i = 0; i < r->run_count; i++) {
         const json_t *c = r->runs[i].config_json;
-        cli_out(cli, "%-48s %-15s %7lld %7lld %8lld %8lld %10.8s\n", r->runs[i].name,
+        char steps[24] = "-"; /* epochs of text that is not tokenised yet */
+        if (int_at(c, "train", "steps"))
+            snprintf(steps, sizeof steps, "%lld", int_at(c, "train", "steps"));
+        cli_out(cli, "%-48s %-15s %7lld %7lld %8lld %8s %10.8s\n", r->runs[i].name,
                 text_at(c, "recipe", "kind"), int_at(c, "model", "layers"),
                 int_at(c, "model", "width"), int_at(c, "model", "seq_len"),
-                int_at(c, "train", "steps"), r->runs[i].config_sha256);
+                steps, r->runs[i].config_sha256);
     }
 }
 
@@ -142,21 +146,41 @@ static enum status ask_trainer(const char *path, struct resolution *r, struct ke
     return st;
 }
 
+static enum status open_data(const json_t *config, struct err *e) {
+    struct run_options run;
+    struct data *data = NULL;
+    TRY(options_read(config, &run, e));
+    enum status st = data_open(&data, &run.data, run.model.vocab, run.model.seq_len,
+                               run.train.seed, e);
+    data_close(data);
+    options_free(&run);
+    return st;
+}
+
+/* Tells the user what only tokens show. */
+static void note_text(const struct cli *cli, const struct resolution *r) {
+    bool any = false, open = false;
+    for (int64_t i = 0; i < r->run_count; i++) {
+        const json_t *c = r->runs[i].config_json;
+        any = any || cache_is_needed(c);
+        open = open || json_is_null(json_object_get(json_object_get(c, "train"), "steps"));
+    }
+    if (any)
+        cli_note(cli, "the text is tokenised by `run`, not here: how many tokens it has%s, and "
+                 "whether all of it can be read, is known then", open ? ", how many steps its "
+                 "epochs are" : "");
+}
+
 /* Returns whether all data are here. Missing data are a warning only, since another machine may
  * have them; rows in a row that lack the same data give one warning. */
 static bool look_for_data(const struct cli *cli, const struct resolution *r) {
     bool here = true;
     char said[sizeof((struct err *)0)->text] = "";
     for (int64_t i = 0; i < r->run_count; i++) {
-        struct run_options run;
-        struct data *data = NULL;
         struct err e = { 0 };
-        enum status st = options_read(r->runs[i].config_json, &run, &e);
-        if (st == OK)
-            st = data_open(&data, &run.data, run.model.vocab, run.model.seq_len, run.train.seed,
-                           &e);
-        data_close(data);
-        options_free(&run);
+        bool text = cache_is_needed(r->runs[i].config_json);
+        enum status st = text ? cache_text_check(r->runs[i].config_json, NULL, &e)
+                              : open_data(r->runs[i].config_json, &e);
         here = here && st == OK;
         if (st == OK || !strcmp(said, e.text)) continue;
         snprintf(said, sizeof said, "%s", e.text);
@@ -192,6 +216,7 @@ static int check(const struct cli *cli) {
         keep_say(cli, keeps, r.run_count, true);
     }
     if (st == OK) { /* `plan` reads no data */
+        note_text(cli, &r);
         bool ready = look_for_data(cli, &r) && !asks_for_a_machine(&r);
         script_next(cli, ready ? "run" : "plan", false);
     }

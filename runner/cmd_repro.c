@@ -137,7 +137,8 @@ static enum status find_data(struct command *c, char why[WHY_CAP], struct err *e
         return OK;
     }
     struct err bad = { 0 };
-    if (inputs_hash(s->run->config_json, c->settings.data_root, &c->inputs, &c->data_files, &bad)
+    if (inputs_hash(s->run->config_json, c->settings.data_root, NULL, &c->inputs, &c->data_files,
+                    &bad)
         != OK) {
         snprintf(why, WHY_CAP, "the bundle's data: %s", bad.text);
         return OK;

@@ -115,6 +115,7 @@ static int run_script(struct command *c) {
     if (st == OK) st = preflight_probe(&c->settings, c->facts, &e);
     if (st == OK) st = preflight_machine(&c->suite, &fits, &e);
     if (st == OK && !fits) return preflight_refuse(&c->suite);
+    if (st == OK) st = preflight_tokens(&c->suite, &c->resolution, &e);
     if (st == OK && preflight_inputs(&c->suite, extension, &e) != OK) {
         (void)cli_fail(c->cli, &e); /* the user must fix data that are missing or malformed */
         return EXIT_USAGE;
@@ -138,6 +139,7 @@ static enum status read_settings(struct command *c, struct err *e) {
         .caps = cli_has(cli, "caps") ? cli_value(cli, "caps") : NULL,
         .choices = cli_has(cli, "choices") ? cli_value(cli, "choices") : NULL,
         .data_root = cli_value(cli, "data-root"),
+        .cache = cli_value(cli, "cache"),
         .fewer_gpus = cli_has(cli, "fewer-gpus"),
         .members = c->members.task.count > 1 ? &c->members : NULL,
     };
@@ -216,6 +218,7 @@ static const struct flag FLAGS[] = {
     { "caps", "ARCH", "use only the features of ARCH (sm_121), for tests", false },
     { "choices", "FILE", "choice table: choices.txt, a checkpoint, or none", false },
     { "data-root", "DIR", "data paths are relative to DIR (default: here)", false },
+    { "cache", "DIR", "where tokens of text are kept (default: RUNS/cache)", false },
     { "threads", "N", "threads of the cpu backend (default: all processors)", false },
     { "runs", "DIR", "where runs are written (default: runs)", false },
     { "resume", "RUN", "resume an interrupted run from its checkpoint", false },

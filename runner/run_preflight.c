@@ -6,6 +6,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/cache/cache_key.h"
 #include "runner/doctor/probe.h"
 #include "runner/hardware/hardware.h"
 #include "runner/job/job_match.h"
@@ -103,15 +104,77 @@ int preflight_refuse(const struct suite *s) {
     return EXIT_HARDWARE;
 }
 
-/* ---- inputs -----------------------------------------------------------------------------------*/
+/* ---- tokens and inputs ------------------------------------------------------------------------*/
+
+static int64_t vocab_of(const struct resolved_run *run) {
+    return json_int(json_object_get(run->config_json, "model"), "vocab");
+}
+
+/* The earlier row whose text becomes the same tokens, or NULL. */
+static const struct suite_row *row_alike(const struct suite *s, int64_t row) {
+    const struct resolved_run *runs = s->resolution->runs;
+    const json_t *data = json_object_get(runs[row].config_json, "data");
+    for (int64_t i = 0; i < row; i++)
+        if (s->rows[i].tokens.record &&
+            json_equal(json_object_get(runs[i].config_json, "data"), data) &&
+            vocab_of(&runs[i]) == vocab_of(&runs[row]))
+            return &s->rows[i];
+    return NULL;
+}
+
+static enum status take_tokens(struct suite *s, int64_t row, struct err *e) {
+    const struct run_settings *settings = s->settings;
+    struct cache_entry *tokens = &s->rows[row].tokens;
+    const struct suite_row *alike = row_alike(s, row);
+    char folder[PATH_CAP];
+    if (alike) {
+        *tokens = alike->tokens;
+        json_incref(tokens->record);
+        return OK;
+    }
+    TRY(cache_folder(folder, settings->cache, settings->runs, e));
+    const struct cache_request q = {
+        .cli = settings->cli, .config = s->resolution->runs[row].config_json,
+        .data_root = settings->data_root, .folder = folder,
+    };
+    return cache_take(&q, tokens, e);
+}
+
+enum status preflight_tokens(struct suite *s, struct resolution *resolution, struct err *e) {
+    for (int64_t i = 0; i < resolution->run_count; i++) {
+        struct resolved_run *run = &resolution->runs[i];
+        if (!cache_is_needed(run->config_json)) continue;
+        enum status st = take_tokens(s, i, e);
+        if (st == OK) st = resolved_run_count_steps(run, s->rows[i].tokens.prefix, e);
+        if (st != OK) err_prefix(e, "%s", run->name);
+        TRY(st);
+    }
+    return OK;
+}
+
+/* Hashes the row's data. Damaged tokens are made again. */
+static enum status hash_inputs(struct suite *s, int64_t i, struct err *e) {
+    const struct resolved_run *run = &s->resolution->runs[i];
+    const struct run_settings *settings = s->settings;
+    struct suite_row *row = &s->rows[i];
+    const char *shards = row->tokens.record ? row->tokens.prefix : NULL;
+    TRY(inputs_hash(run->config_json, settings->data_root, shards, &row->inputs, &row->data_files,
+                    e));
+    if (!shards || cache_is_intact(settings->cli, &row->tokens, row->data_files)) return OK;
+    json_decref(row->data_files);
+    row->data_files = NULL;
+    cache_entry_free(&row->tokens);
+    TRY(take_tokens(s, i, e));
+    return inputs_hash(run->config_json, settings->data_root, shards, &row->inputs,
+                       &row->data_files, e);
+}
 
 enum status preflight_inputs(struct suite *s, const struct extension *extension, struct err *e) {
     const struct run_settings *settings = s->settings;
     for (int64_t i = 0; i < s->resolution->run_count; i++) {
         const struct resolved_run *run = &s->resolution->runs[i];
         struct suite_row *row = &s->rows[i];
-        enum status st = inputs_hash(run->config_json, settings->data_root, &row->inputs,
-                                     &row->data_files, e);
+        enum status st = hash_inputs(s, i, e);
         if (st == ERR_IO) image_data_hint(run->config_json, e);
         if (st == OK && settings->choices)
             st = choice_file_hash(settings->choices, &row->inputs, e);

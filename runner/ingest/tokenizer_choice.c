@@ -30,7 +30,7 @@ enum status tokenizer_choose(struct tokenizer_choice *out, const char *name,
     if (path_is_directory(name)) TRY(path_join(out->path, name, "tokenizer.json", e));
     else snprintf(out->path, PATH_CAP, "%s", name);
     enum status st = tokenizer_open(&out->tokenizer, out->path, options, e);
-    if (st == ERR_IO || st == ERR_FORMAT) st = ERR_CONFIG; /* the user must name another */
+    if (st == ERR_IO || st == ERR_FORMAT) st = e->code = ERR_CONFIG; /* the user's to change */
     if (st == OK) st = find_end(out, end, end_name, e);
     if (st == OK) {
         struct tokenizer_facts f = tokenizer_facts(out->tokenizer);

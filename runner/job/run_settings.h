@@ -26,6 +26,7 @@ struct run_settings {
     struct choice_cache *cache; /* choices of earlier runs; NULL: they are not used or kept */
     const char *choices; /* a file with a choice table, or "none"; NULL: the run's own */
     const char *data_root; /* relative paths of data start here; NULL: unchanged paths */
+    const char *cache;   /* --cache: where tokens of text are kept; NULL: beside the runs */
     bool choose_anew;    /* a choice table of another device is replaced; false: it is an error */
     bool keep_directory; /* keep the run directory beside the bundle */
     int *claim; /* released once the run has its directory (run/sharing.h); NULL: none */

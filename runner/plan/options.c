@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/ground/json_safe.h"
+#include "runner/cache/cache_key.h"
+
 /* ---- typed access ------------------------------------------------------------------------------
  * One section and its first failure. Getters after a failure do nothing, so a section's code is a
  * list of its keys, with one check at the end. */
@@ -242,8 +245,9 @@ static enum status read_data(const struct section *root, struct data_options *ou
         out->seed = (uint64_t)get_int(&s, "seed");
         return s.st;
     }
+    bool tokenised = cache_is_needed(root->object);
     out->holdout = is_null(&s, "holdout") ? 0 : get_number(&s, "holdout");
-    out->kind = DATA_TEXT;
+    out->kind = tokenised ? DATA_MEGATRON : DATA_TEXT; /* its shards: options_with_shards() */
     if (kind == 1) {
         int format = get_word(&s, "format", WORDS("megatron", "llmc"));
         out->kind = format == 0 ? DATA_MEGATRON : DATA_LLMC;
@@ -295,8 +299,10 @@ static enum status read_schedule(const struct section *train, struct schedule_op
 static enum status read_train(const struct section *root, struct run_options *out) {
     struct section s = section_of(root, "train", "train");
     struct train_options *t = &out->train;
+    /* Epochs of text that is not yet tokens: the memory is that of any number of steps. */
+    bool open = cache_is_needed(root->object) && is_null(&s, "steps");
     *t = (struct train_options){
-        .steps = get_int(&s, "steps"),
+        .steps = open ? 1 : get_int(&s, "steps"),
         .global_batch = get_int(&s, "global_batch"),
         .micro_batch = get_int(&s, "micro_batch"),
         .seed = (uint64_t)get_int(&s, "seed"),
@@ -374,6 +380,23 @@ void options_free_data(struct data_options *o) {
     free((void *)o->parts);
     o->paths = NULL;
     o->parts = NULL;
+}
+
+enum status options_with_shards(const json_t *config, const char *prefix, json_t **out,
+                                struct err *e) {
+    static const char *const KEPT[] = { "holdout", "order" };
+    const json_t *text = json_object_get(config, "data");
+    json_t *data = json_pack("{s:s,s:s,s:o}", "kind", "tokens", "format", "megatron", "path",
+                             json_string_nocheck(prefix)); /* a path may be any bytes */
+    bool failed = false;
+    for (size_t i = 0; i < sizeof KEPT / sizeof *KEPT; i++) {
+        json_t *value = json_object_get(text, KEPT[i]);
+        if (value) json_put(data, KEPT[i], json_incref(value), &failed);
+    }
+    *out = json_copy((json_t *)config);
+    json_put(*out, "data", data, &failed);
+    *out = json_whole(*out, failed);
+    return *out ? OK : FAIL(e, ERR_MEMORY, "the configuration of the tokens");
 }
 
 void options_free(struct run_options *o) {

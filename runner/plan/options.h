@@ -37,6 +37,11 @@ NODISCARD enum status options_read(const struct json_t *resolved, struct run_opt
 NODISCARD enum status options_read_data(const struct json_t *resolved, struct data_options *out,
                                         struct err *e);
 void options_free(struct run_options *o);
+
+/* Text with a tokenizer is trained on as the token shards of it at `prefix`: *out, owned by the
+ * caller, is the configuration with such data. It shares every other section with `config`. */
+NODISCARD enum status options_with_shards(const struct json_t *config, const char *prefix,
+                                          struct json_t **out, struct err *e);
 void options_free_data(struct data_options *o);
 
 #endif

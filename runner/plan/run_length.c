@@ -7,6 +7,7 @@
 #include "model/data.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
+#include "runner/cache/cache_key.h"
 #include "runner/plan/options.h"
 
 enum { STEPS_MAX = 1000000000 }; /* the schema's limit */
@@ -65,6 +66,7 @@ enum status epochs_resolve(json_t *config, const char *data_root, int64_t known_
     int64_t steps = known_steps, warmup = int_at(schedule, "warmup");
     bool failed = false;
     if (!json_is_null(json_object_get(train, "steps"))) return OK;
+    if (steps == 0 && cache_is_needed(config)) return OK;
     if (steps == 0) TRY(count_steps(config, data_root, &steps, e));
     if (warmup > steps)
         return FAIL(e, ERR_CONFIG, "train.schedule.warmup: %" PRId64 " is longer than the run; "

@@ -12,7 +12,8 @@ int64_t default_decay(const char *schedule, int64_t steps, int64_t warmup);
 
 /* Sets train.steps of a configuration whose train.steps is null, and schedule.decay where the
  * script leaves it to the length of the run. Steps: epochs x sequences / global_batch, rounded up.
- * Any other configuration is unchanged.
+ * Any other configuration is unchanged, and text with a tokenizer too unless known_steps says how
+ * many: its length is not known before it is tokenised (cache/cache.h).
  *
  * data_root: prefix of the data's paths, or NULL. known_steps: the number from a bundle, whose data
  * are not read; 0: count. The errors of data_open, naming train.epochs. ERR_CONFIG if the data are

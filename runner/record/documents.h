@@ -8,6 +8,7 @@
     X(run, "data/run.json")                                                                       \
     X(summary, "data/metrics/summary.json")                                                       \
     X(resolved, "data/experiment/resolved.json")                                                  \
+    X(ingest, "data/experiment/ingest.json")                                                      \
     X(argv, "data/experiment/argv.json")                                                          \
     X(facts, "data/system/facts.json")                                                            \
     X(libraries, "data/system/libraries.json")                                                    \

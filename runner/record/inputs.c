@@ -98,13 +98,24 @@ static enum status hash_all(struct inputs *in, struct err *e) {
     return st;
 }
 
-enum status inputs_hash(const json_t *resolved, const char *data_root, struct inputs *out,
-                        json_t **files, struct err *e) {
+/* The same for text with a tokenizer, whose shards are named by an absolute path. */
+static enum status hash_shards(const json_t *resolved, const char *shards, struct inputs *out,
+                               json_t **files, struct err *e) {
+    json_t *trained;
+    TRY(options_with_shards(resolved, shards, &trained, e));
+    enum status st = hash_data(trained, NULL, out, files, e);
+    json_decref(trained);
+    return st;
+}
+
+enum status inputs_hash(const json_t *resolved, const char *data_root, const char *shards,
+                        struct inputs *out, json_t **files, struct err *e) {
     *out = (struct inputs){ 0 };
     if (files) *files = NULL;
     TRY(hash_json(resolved, out->config, e));
     snprintf(out->code, sizeof out->code, "%s", build_info().code_sha256);
-    TRY(hash_data(resolved, data_root, out, files, e));
+    if (shards) TRY(hash_shards(resolved, shards, out, files, e));
+    else TRY(hash_data(resolved, data_root, out, files, e));
     return inputs_choose(out, "", e);
 }
 

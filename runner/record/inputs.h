@@ -21,9 +21,11 @@ struct inputs {
 /* Opens and reads all data, so a missing or malformed file is found here, with the errors of
  * model/data.h. ERR_CONFIG: the experiment evaluates but holds no data out. Data paths are relative
  * to `data_root` (NULL: to the working directory). *files (the caller owns it; `files` may be NULL)
- * is the list of data files: [{path, bytes, sha256, sample_sha256}]. */
+ * is the list of data files: [{path, bytes, sha256, sample_sha256}]. `shards`: the tokens of text
+ * with a tokenizer (cache/cache.h); NULL for other data. */
 NODISCARD enum status inputs_hash(const struct json_t *resolved, const char *data_root,
-                                  struct inputs *out, struct json_t **files, struct err *e);
+                                  const char *shards, struct inputs *out, struct json_t **files,
+                                  struct err *e);
 
 /* Sets the hash of the choice table ("": none) and recomputes `all`. */
 NODISCARD enum status inputs_choose(struct inputs *in, const char *sha256, struct err *e);

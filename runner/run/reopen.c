@@ -21,7 +21,7 @@ enum status reopen_check(const struct run_dir *dir, const json_t *resolved, cons
                          struct err *e) {
     struct inputs now;
     const json_t *then = json_object_get(dir->run, "inputs");
-    TRY(inputs_hash(resolved, data_root, &now, NULL, e));
+    TRY(inputs_hash(resolved, data_root, NULL, &now, NULL, e));
     const struct { const char *key, *value, *name; } parts[] = {
         { "config", now.config, "its configuration" },
         { "data", now.data, "the data" },

@@ -18,6 +18,7 @@
 #include "runner/bundle/unpack.h"
 #include "runner/job/stop_grace.h"
 #include "runner/record/choice_file.h"
+#include "runner/record/ingest_record.h"
 #include "runner/record/provenance.h"
 #include "runner/record/run_log.h"
 #include "runner/run/attempts.h"
@@ -134,6 +135,8 @@ static enum status write_experiment(const struct run_settings *s, const struct r
     TRY(replace_beneath(dir->root, "data/experiment/resolved.json", dir->path,
                         request->run->config, request->run->config_bytes, e));
     TRY(run_dir_put(dir, "data/experiment/data.json", request->data_files, e));
+    if (request->tokens)
+        TRY(ingest_record_write(dir, request->tokens->record, request->tokens->tokenizer, e));
     json_t *argv = argv_record(s->cli, request);
     enum status st = argv ? run_dir_put(dir, "data/experiment/argv.json", argv, e)
                           : FAIL(e, ERR_MEMORY, "command line");

@@ -2,6 +2,7 @@
 #ifndef FP8LAB_RUNNER_RUN_RUN_ONE_H
 #define FP8LAB_RUNNER_RUN_RUN_ONE_H
 
+#include "runner/cache/cache.h"
 #include "runner/job/run_settings.h"
 #include "runner/record/inputs.h"
 #include "runner/record/run_dir.h"
@@ -27,6 +28,7 @@ struct run_request {
     const struct resolved_run *run;
     const struct inputs *inputs;
     const json_t *data_files; /* as inputs_hash() lists them */
+    const struct cache_entry *tokens; /* of text with a tokenizer; NULL: other data */
     const json_t *overrides;  /* the texts of --set */
     const json_t *mismatch; /* of the hardware query, with --anywhere; or NULL */
     const char *parent; /* identity of the bundle that this run reproduces or extends, or NULL */

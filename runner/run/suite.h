@@ -10,6 +10,7 @@ struct suite_row {
     struct inputs inputs;
     json_t *mismatch;   /* owned; NULL: the machine matches the hardware query, or there is none */
     json_t *data_files; /* owned; as inputs_hash() lists them */
+    struct cache_entry tokens;  /* of text with a tokenizer; without a record for other data */
     struct run_outcome outcome; /* valid if `ended` */
     struct row_state state;     /* of the row in the folder of runs */
     bool too_big; /* the row needs more memory than this machine has */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "runner/base/run_files.h"
+#include "runner/plan/options.h"
 #include "runner/plan/run_length.h"
 #include "runner/script/resolve_script.h"
 #include "runner/script/script.h"
@@ -113,6 +114,24 @@ static enum status read_errors(const json_t *report, const char *script, struct 
     return OK;
 }
 
+static enum status write_config(struct resolved_run *run, struct err *e) {
+    free(run->config);
+    run->config = NULL;
+    TRY(json_canonical(run->config_json, &run->config, &run->config_bytes, e));
+    return sha256_bytes(run->config, run->config_bytes, run->config_sha256, e);
+}
+
+enum status resolved_run_count_steps(struct resolved_run *run, const char *shards,
+                                     struct err *e) {
+    json_t *trained;
+    if (!json_is_null(json_object_get(json_object_get(run->config_json, "train"), "steps")))
+        return OK;
+    TRY(options_with_shards(run->config_json, shards, &trained, e));
+    enum status st = epochs_resolve(trained, NULL, 0, e); /* both have the same section train */
+    json_decref(trained);
+    return st == OK ? write_config(run, e) : st;
+}
+
 static enum status read_runs(const json_t *result, const struct pattern_source *data,
                              struct resolution *out, struct err *e) {
     const json_t *runs = json_object_get(result, "runs");
@@ -132,8 +151,7 @@ static enum status read_runs(const json_t *result, const struct pattern_source *
         to->cell = json_incref(json_object_get(run, "cell"));
         TRY(data_patterns_expand(to->config_json, data, e));
         TRY(epochs_resolve(to->config_json, data->root, data->epoch_steps, e));
-        TRY(json_canonical(to->config_json, &to->config, &to->config_bytes, e));
-        TRY(sha256_bytes(to->config, to->config_bytes, to->config_sha256, e));
+        TRY(write_config(to, e));
         if (!to->name) return FAIL(e, ERR_MEMORY, "run names");
     }
     return OK;

@@ -62,6 +62,10 @@ struct resolution {
  * errors and no runs, and e has the first one. *out is always valid for resolution_destroy(). */
 NODISCARD enum status resolve_experiment(const struct resolve_options *options,
                                          struct resolution *out, struct err *e);
+/* Sets the steps of a run whose length is in epochs of text with a tokenizer, whose tokens are at
+ * `shards`, and its configuration again. Any other run is unchanged. */
+NODISCARD enum status resolved_run_count_steps(struct resolved_run *run, const char *shards,
+                                               struct err *e);
 void resolution_destroy(struct resolution *r);
 
 /* Removes the runs whose names match none of `count` patterns (* and ? as in a shell). Without

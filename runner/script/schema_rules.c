@@ -202,13 +202,25 @@ static void derive_holdout(struct diagnostics *d, struct value *data) {
                         "eval_path already names what to evaluate on; leave one of the two out");
 }
 
+/* Text of bytes takes none of the keys that say how text becomes tokens. */
+static void check_bytes(struct diagnostics *d, const struct value *data) {
+    static const char *const KEYS[] = { "pattern", "field", "eod", "ordinary", "skip_bad",
+                                        "order" };
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
+        if (value_get(data, KEYS[i]))
+            diagnostics_add(d, place_of(data, KEYS[i]), schema_path(d->pool, "data", KEYS[i]),
+                            "text without a tokenizer is read as bytes and takes no %s; add "
+                            "tokenizer = \"FILE\"", KEYS[i]);
+}
+
 static void check_data(struct diagnostics *d, const struct value *experiment) {
     struct value *data = value_get(experiment, "data");
     int64_t vocab;
     check_tokens(d, data);
     derive_holdout(d, data);
-    if (!value_is(value_get(data, "kind"), "text") ||
-        !get_int(value_get(experiment, "model"), "vocab", &vocab))
+    if (!value_is(value_get(data, "kind"), "text") || value_get(data, "tokenizer")) return;
+    check_bytes(d, data);
+    if (!get_int(value_get(experiment, "model"), "vocab", &vocab))
         return;
     if (vocab < 256)
         diagnostics_add(d, place_of(value_get(experiment, "model"), "vocab"), "model.vocab",

@@ -77,6 +77,14 @@ static const struct schema SCHEMA_MODEL = { "model", MODEL, NULL };
 static const struct field TEXT_DATA[] = {
     { .key = "paths", .type = FIELD_STRINGS, .min = 1, .max = 4096, .flags = FIELD_REQUIRED },
     FLOAT("holdout", 0, 1, INITIAL("0.05"), .flags = FIELD_BELOW_MAX),
+    /* Absent unless set: text of bytes keeps its hash. The others need a tokenizer. */
+    STRING("tokenizer", 4096),
+    STRING("pattern", 80),
+    STRING("field", 256),
+    STRING("eod", 256),
+    { .key = "ordinary", .type = FIELD_BOOL },
+    INT("skip_bad", 0, 1e12),
+    WORD("order", WORDS("windows", "documents")),
     { .key = NULL },
 };
 /* A part of a blend: a file, or shards that are read one after another. */

@@ -48,6 +48,8 @@ static bool files_are_there(struct pool *p, const struct value *table, bool mega
 static bool data_is_there(struct pool *p, const struct value *data) {
     const struct value *parts = value_get(data, "parts");
     bool megatron = value_is(value_get(data, "format"), "megatron");
+    const struct value *tokenizer = value_get(data, "tokenizer");
+    if (!value_is(tokenizer, "bytes") && !file_is_there(p, tokenizer, false)) return false;
     for (int64_t i = 0; parts && i < parts->item_count; i++)
         if (!files_are_there(p, parts->items[i], megatron)) return false;
     return files_are_there(p, data, megatron) &&
@@ -108,7 +110,8 @@ void smoke_shrink(struct pool *p, struct value *experiment, int64_t ends) {
     struct value *data = value_get(experiment, "data"), *eval, *checkpoint;
     bool there = data_is_there(p, data);
     if (!there) value_set(p, experiment, "data", synthetic(p, data->place), data->place);
-    bool real_tokens = there && value_is(value_get(data, "kind"), "tokens");
+    bool real_tokens = there && (value_is(value_get(data, "kind"), "tokens") ||
+                                 value_get(data, "tokenizer"));
     set_int(p, value_get(experiment, "hardware"), "gpus", 1);
     shrink_model(p, value_get(experiment, "model"), ends, real_tokens);
     shrink_train(p, value_get(experiment, "train"));

@@ -19,6 +19,7 @@
 #include "runner/record/choice_cache.h"
 #include "runner/record/choice_file.h"
 #include "runner/record/data_check.h"
+#include "runner/record/ingest_record.h"
 #include "runner/worker/heartbeat.h"
 #include "runner/worker/retention.h"
 #include "runner/worker/worker_events.h"
@@ -33,7 +34,7 @@ struct worker {
     struct heartbeat *heartbeat;
     struct mesh mesh;        /* connections to the other ranks */
     struct comm_group group; /* the same for the backend */
-    json_t *resolved;
+    json_t *resolved, *trained; /* the configuration; with the shards of its text as data */
     struct run_options run;
     struct backend_handle device;
     struct data *data;
@@ -196,8 +197,10 @@ static enum status restore(struct worker *w, struct err *e) {
 
 static enum status build(struct worker *w, struct err *e) {
     TRY(json_file_read(w->options->config, &w->resolved, e));
-    TRY(options_read(w->resolved, &w->run, e));
-    w->run.data.root = w->options->data_root;
+    TRY(ingest_record_apply(w->options->run_path, w->resolved, &w->trained, e));
+    TRY(options_read(w->trained, &w->run, e));
+    bool shards = w->trained != w->resolved; /* by an absolute path */
+    w->run.data.root = shards ? NULL : w->options->data_root;
     TRY(open_device(w, e));
     TRY(build_trainer(w, e));
     TRY(name_observations(w, e));
@@ -371,6 +374,7 @@ static void tear_down(struct worker *w) {
     backend_close(&w->device);
     mesh_close(&w->mesh);
     options_free(&w->run);
+    json_decref(w->trained);
     json_decref(w->resolved);
     event_writer_destroy(w->events);
     signals_close(&w->signals);

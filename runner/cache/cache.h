@@ -1,0 +1,41 @@
+/* The tokens of an experiment's text: made once, kept under the hash of what they are made of, and
+ * found again. FOLDER/KEY.bin, .idx and .json are Megatron's shards (ingest/shards.h). */
+#ifndef FP8LAB_RUNNER_CACHE_CACHE_H
+#define FP8LAB_RUNNER_CACHE_CACHE_H
+
+#include <jansson.h>
+
+#include "runner/base/cli.h"
+#include "runner/base/paths.h"
+
+/* All borrowed. */
+struct cache_request {
+    const struct cli *cli;
+    const json_t *config;   /* resolved; cache_is_needed() */
+    const char *data_root;  /* prefix of all its paths, or NULL */
+    const char *tokenizer;  /* a file used instead of the configured one, or NULL */
+    const char *folder;     /* made if tokens are made */
+};
+
+struct cache_entry {
+    char prefix[PATH_CAP];    /* of the shards, absolute */
+    char tokenizer[PATH_CAP]; /* the tokenizer's file, or "bytes" */
+    json_t *record;           /* for the bundle: cache_record(); owned */
+};
+
+/* The folder of the tokens: `named` (--cache), or "cache" in the folder of runs. */
+NODISCARD enum status cache_folder(char out[PATH_CAP], const char *named, const char *runs,
+                                   struct err *e);
+
+/* Finds the tokens, or makes them: then says so, shows progress, and waits for another process
+ * that makes the same ones. ERR_CONFIG: the user must change script, files or folder;
+ * ERR_IO: writing failed, and nothing is left under a final name. */
+NODISCARD enum status cache_take(const struct cache_request *q, struct cache_entry *out,
+                                 struct err *e);
+void cache_entry_free(struct cache_entry *x);
+
+/* Whether the shards hold what was written, by the hashes in `files`, the list of inputs_hash().
+ * False after a warning; the damaged shards are then removed, so that cache_take() makes them. */
+bool cache_is_intact(const struct cli *cli, const struct cache_entry *x, const json_t *files);
+
+#endif

@@ -1,0 +1,182 @@
+#include "runner/cache/cache_key.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
+#include "runner/base/run_files.h"
+
+/* Counted up when the same text gets other tokens than before: older shards are then not found. */
+enum { INGESTION_VERSION = 1 };
+
+static const json_t *data_of(const json_t *config) { return json_object_get(config, "data"); }
+
+bool cache_is_needed(const json_t *config) {
+    return json_is_string(json_object_get(data_of(config), "tokenizer"));
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static char *with_root(const char *root, const char *path) {
+    char *full = NULL;
+    if (!root) return strdup(path);
+    return asprintf(&full, "%s/%s", root, path) < 0 ? NULL : full;
+}
+
+/* Ingestion reads JSON lines by this part of the name, whatever the file is packed with. */
+static bool named_as_lines(const char *path) {
+    char base[PATH_CAP];
+    path_base(base, path);
+    return strcasestr(base, ".jsonl") || strcasestr(base, ".ndjson");
+}
+
+static enum status hash_source(struct cache_text *t, const char *path, const char *root,
+                               bool *failed, struct err *e) {
+    char digest[SHA256_HEX], *full = with_root(root, path);
+    struct err why = { 0 };
+    int64_t bytes = 0;
+    if (!full) return FAIL(e, ERR_MEMORY, "the path %s", path);
+    t->paths[t->path_count++] = full;
+    if (sha256_file(full, digest, &bytes, &why) != OK)
+        return FAIL(e, ERR_CONFIG, "data.paths: %s", why.text);
+    json_append(t->sources, json_pack("{s:o,s:I,s:s}", "path", json_from_text(path), "bytes",
+                                      (json_int_t)bytes, "sha256", digest), failed);
+    return OK;
+}
+
+static enum status hash_sources(struct cache_text *t, const char *root, struct err *e) {
+    const json_t *list = json_object_get(t->data, "paths"), *path;
+    bool failed = false;
+    size_t i;
+    t->sources = json_array();
+    t->paths = calloc(json_array_size(list) + 1, sizeof *t->paths);
+    if (!t->sources || !t->paths) return FAIL(e, ERR_MEMORY, "the list of data.paths");
+    json_array_foreach(list, i, path) {
+        const char *text = json_string_value(path);
+        TRY(hash_source(t, text ? text : "", root, &failed, e));
+    }
+    return failed ? FAIL(e, ERR_MEMORY, "the list of data.paths") : OK;
+}
+
+/* ---- the tokenizer --------------------------------------------------------------------------- */
+
+static enum status check_vocab(const struct cache_text *t, const json_t *config, struct err *e) {
+    int64_t vocab = json_int(json_object_get(config, "model"), "vocab");
+    if (vocab >= t->choice.vocab) return OK;
+    return FAIL(e, ERR_CONFIG, "model.vocab is %" PRId64 ", but the tokenizer %s has ids up to %"
+                PRId64 ": write vocab = %" PRId64 " or more in the model, or --set model.vocab=%"
+                PRId64, vocab, json_text(t->data, "tokenizer", "?"), t->choice.vocab - 1,
+                t->choice.vocab, t->choice.vocab);
+}
+
+static enum status open_tokenizer(struct cache_text *t, const json_t *config, const char *root,
+                                  const char *instead, struct err *e) {
+    const char *word = json_text(t->data, "tokenizer", "");
+    struct tokenizer_options how = { json_text(t->data, "pattern", NULL),
+                                     json_is_true(json_object_get(t->data, "ordinary")) };
+    char *full = instead ? strdup(instead)
+                 : !strcmp(word, "bytes") ? strdup(word) : with_root(root, word);
+    if (!full) return FAIL(e, ERR_MEMORY, "the path %s", word);
+    enum status st = tokenizer_choose(&t->choice, full, &how, json_text(t->data, "eod", NULL),
+                                      "data.eod", e);
+    if (st != OK) err_prefix(e, "data.tokenizer");
+    free(full);
+    if (st == ERR_ARG) st = ERR_CONFIG; /* a word of the script, not of the command line */
+    return st == OK ? check_vocab(t, config, e) : st;
+}
+
+/* ---- the key --------------------------------------------------------------------------------- */
+
+static const char *const KINDS[] = { "bytes", "tokenizer.json", "tiktoken" };
+
+static json_t *tokenizer_json(const struct cache_text *t) {
+    struct tokenizer_facts f = tokenizer_facts(t->choice.tokenizer);
+    return json_pack("{s:s,s:s}", "kind", KINDS[f.kind], "sha256", f.sha256);
+}
+
+/* The options that change a token. Threads, places and names do not. */
+static json_t *key_json(const struct cache_text *t) {
+    static const char *const OPTIONS[] = { "field", "ordinary", "pattern", "skip_bad" };
+    json_t *key = json_pack("{s:i,s:o,s:i}", "version", INGESTION_VERSION, "tokenizer",
+                            tokenizer_json(t), "end_of_document", (int)t->choice.end);
+    json_t *sources = json_array(), *source;
+    bool failed = false;
+    size_t i;
+    json_array_foreach(t->sources, i, source)
+        json_append(sources, json_pack("{s:O,s:b}", "sha256", json_object_get(source, "sha256"),
+                                       "lines", named_as_lines(t->paths[i])), &failed);
+    json_put(key, "sources", sources, &failed);
+    for (i = 0; i < sizeof OPTIONS / sizeof *OPTIONS; i++) {
+        json_t *value = json_object_get(t->data, OPTIONS[i]);
+        if (value) json_put(key, OPTIONS[i], json_incref(value), &failed);
+    }
+    return json_whole(key, failed);
+}
+
+static enum status make_key(struct cache_text *t, struct err *e) {
+    json_t *key = key_json(t);
+    char *bytes = NULL;
+    size_t n = 0;
+    enum status st = key ? json_canonical(key, &bytes, &n, e)
+                         : FAIL(e, ERR_MEMORY, "the key of the tokens");
+    if (st == OK) st = sha256_bytes(bytes, n, t->key, e);
+    free(bytes);
+    json_decref(key);
+    return st;
+}
+
+enum status cache_text_open(struct cache_text *out, const json_t *config, const char *root,
+                            const char *tokenizer, struct err *e) {
+    *out = (struct cache_text){ .data = data_of(config) };
+    TRY(open_tokenizer(out, config, root, tokenizer, e));
+    TRY(hash_sources(out, root, e));
+    return make_key(out, e);
+}
+
+enum status cache_text_check(const json_t *config, const char *root, struct err *e) {
+    struct cache_text t = { .data = data_of(config) };
+    const json_t *list = json_object_get(t.data, "paths"), *path;
+    size_t i;
+    enum status st = open_tokenizer(&t, config, root, NULL, e);
+    json_array_foreach(list, i, path) {
+        char *full = st == OK ? with_root(root, json_string_value(path)) : NULL;
+        if (full && access(full, R_OK) != 0)
+            st = FAIL(e, ERR_IO, "open %s: %s", full, strerror(errno));
+        free(full);
+    }
+    cache_text_close(&t);
+    return st;
+}
+
+void cache_text_close(struct cache_text *t) {
+    for (int64_t i = 0; i < t->path_count; i++) free(t->paths[i]);
+    free(t->paths);
+    json_decref(t->sources);
+    tokenizer_choice_free(&t->choice);
+    *t = (struct cache_text){ 0 };
+}
+
+/* ---- the record ------------------------------------------------------------------------------ */
+
+json_t *cache_record(const struct cache_text *t, const char *prefix, const json_t *description) {
+    static const char *const COUNTS[] = { "text_bytes", "empty_documents", "skipped_lines",
+                                          "replaced_bytes", "dropped_characters", "shards",
+                                          "end_of_document", "field", "files" };
+    json_t *tokenizer = tokenizer_json(t), *record;
+    bool failed = false;
+    json_put(tokenizer, "path", json_from_text(json_text(t->data, "tokenizer", "")), &failed);
+    json_put(tokenizer, "vocab", json_integer(t->choice.vocab), &failed);
+    record = json_pack("{s:s,s:s,s:o,s:O,s:o}", "schema", "fp8lab.ingest/1", "key", t->key,
+                       "prefix", json_string_nocheck(prefix), "sources", t->sources, "tokenizer",
+                       tokenizer);
+    for (size_t i = 0; i < sizeof COUNTS / sizeof *COUNTS; i++) {
+        json_t *value = json_object_get(description, COUNTS[i]);
+        if (value) json_put(record, COUNTS[i], json_incref(value), &failed);
+    }
+    return json_whole(record, failed);
+}

@@ -1,0 +1,40 @@
+/* What an experiment's text becomes tokens by: the files, the tokenizer and the options that change
+ * a token, each by content. Their hash names the shards. */
+#ifndef FP8LAB_RUNNER_CACHE_CACHE_KEY_H
+#define FP8LAB_RUNNER_CACHE_CACHE_KEY_H
+
+#include <jansson.h>
+
+#include "runner/ingest/tokenizer_choice.h"
+
+enum { CACHE_NAME = 32 }; /* digits of the key in file names */
+
+struct cache_text {
+    const json_t *data;  /* borrowed: the section of the configuration */
+    struct tokenizer_choice choice;
+    char **paths;        /* of the sources, as they are opened; owned, as are the texts */
+    int64_t path_count;
+    json_t *sources;     /* [{"path" as configured, "bytes", "sha256"}]; owned */
+    char key[SHA256_HEX];
+};
+
+/* Whether the data of a configuration become tokens before training. */
+bool cache_is_needed(const json_t *config);
+
+/* What can be found wrong without reading the text: the tokenizer, the vocabulary, missing files.
+ * ERR_CONFIG; ERR_IO for a missing file of text. */
+NODISCARD enum status cache_text_check(const json_t *config, const char *root, struct err *e);
+
+/* Opens the tokenizer and hashes all sources. `root`: prefix of all paths, or NULL; `tokenizer`:
+ * a file used instead of the configured one, or NULL. ERR_CONFIG, ERR_ARG with what to do: a file
+ * that is not there, a tokenizer that cannot be read, model.vocab below its ids. *out is always
+ * valid for cache_text_close(). */
+NODISCARD enum status cache_text_open(struct cache_text *out, const json_t *config,
+                                      const char *root, const char *tokenizer, struct err *e);
+void cache_text_close(struct cache_text *t);
+
+/* The description of an experiment's tokens for its bundle, from that beside the shards. New
+ * reference, NULL: out of memory. */
+json_t *cache_record(const struct cache_text *t, const char *prefix, const json_t *description);
+
+#endif

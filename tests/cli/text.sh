@@ -1,0 +1,140 @@
+#!/bin/bash
+# long: 40
+# data = text { ..., tokenizer = ... }: tokens are made once and kept by content; what the bundle
+# says of them; damage, missing permission, a kill; several ranks, resume, two commands at once.
+set -u
+. "$PWD/tests/cli/lib.sh"
+shown="out log"
+command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
+recorded=$root/tests/ingest/recorded
+
+text() { # FILE SEED DOCUMENTS: JSON lines
+    python3 - "$@" <<'PY'
+import json, random, sys
+draw = random.Random(int(sys.argv[2]))
+words = "the of and FP8 don't x1 12345 été 中文字 слово if(x){ loss gradient tensor".split(" ")
+with open(sys.argv[1], "w") as f:
+    for i in range(int(sys.argv[3])):
+        text = " ".join(draw.choices(words, k=draw.choice([1, 30, 60, 300])))
+        f.write(json.dumps({"id": i, "text": text, "title": text[:50]}) + "\n")
+PY
+}
+mkdir data && text data/a.jsonl 1 80 && text data/b.jsonl 2 80
+cp "$recorded/gpt2.json" tokenizer.json
+cat >texts.lua <<'LUA'
+local tiny = require "models.tiny"
+return experiment {
+  name = "texts",
+  model = tiny.llama { layers = 1, seq_len = 32, vocab = 700 },
+  recipe = bf16,
+  data = text { "data/*.jsonl", tokenizer = "tokenizer.json" },
+  train = { steps = 6, global_batch = 4, micro_batch = 2, seed = 1 },
+  eval = { every = 6, batches = 1 },
+}
+LUA
+run() { # CODE ARGUMENTS... -- WORDS...
+    local code=$1
+    shift
+    gives "$code" run texts.lua --lib "$lib" --threads 1 "$@"
+}
+shards() { ls "${1:-runs/cache}"/*.bin 2>/dev/null | wc -l; }
+
+# ---- made once, then found -----------------------------------------------------------------------
+run 0 -- "tokenising 2 files" "tokens in 160 documents" "kept as $PWD/runs/cache/"
+first=$(bundle_in runs)
+expect "one set of shards" 1 "$(shards)"
+run 0 -- "text already tokenised: $PWD/runs/cache/" "not run again"
+gives 0 check texts.lua --lib "$lib" -- "the text is tokenised by \`run\`"
+
+# The shards are those that data tokenise makes.
+gives 0 data tokenise --to by_hand --tokenizer tokenizer.json data/a.jsonl data/b.jsonl --
+cmp by_hand.bin runs/cache/*.bin && cmp by_hand.idx runs/cache/*.idx || fail "other shards"
+
+# What determines the result is in the hash; where the tokens are kept is not.
+run 0 --cache elsewhere --again -- "kept as $PWD/elsewhere/"
+expect "inputs with another cache" "$(field "$first" 'run["inputs_sha256"]')" \
+    "$(field "$(newest runs)" 'run["inputs_sha256"]')"
+expect "results with another cache" "$(field "$first" 'run["results_sha256"]')" \
+    "$(field "$(newest runs)" 'run["results_sha256"]')"
+
+# Tokens of text train as tokens of files do.
+sed 's|  data = text .*|  data = tokens { path = "by_hand", holdout = 0.05 },|' texts.lua \
+    >tokens.lua
+gives 0 run tokens.lua --lib "$lib" --threads 1 --runs others --
+expect "results of tokens" "$(field "$first" 'run["results_sha256"]')" \
+    "$(field "$(bundle_in others)" 'run["results_sha256"]')"
+
+# ---- the bundle ----------------------------------------------------------------------------------
+"$FP8LAB" extract "$first" --to bag >out 2>&1 || fail "extract"
+cmp bag/data/experiment/tokenizer.json tokenizer.json || fail "the bundle has no tokenizer"
+python3 - bag/data/experiment <<'PY' || fail "ingest.json"
+import hashlib, json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+record = json.loads((folder / "ingest.json").read_text())
+digest = lambda path: hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()
+assert [s["path"] for s in record["sources"]] == ["data/a.jsonl", "data/b.jsonl"]
+assert all(s["sha256"] == digest(s["path"]) for s in record["sources"])
+assert record["tokenizer"]["sha256"] == digest("tokenizer.json")
+assert record["files"]["bin"] == digest("by_hand.bin") == record["shards"]["sha256"]
+files = {f["sha256"] for f in json.loads((folder / "data.json").read_text())}
+assert files == {digest("by_hand.idx"), digest("by_hand.bin")}
+PY
+
+# ---- another text, another key -------------------------------------------------------------------
+cp data/b.jsonl keep.jsonl
+text data/b.jsonl 3 80
+run 0 -- "tokenising 2 files"
+expect "a changed source" 2 "$(shards)"
+mv keep.jsonl data/b.jsonl
+touch data/b.jsonl
+run 0 -- "text already tokenised" "not run again"
+run 0 --set data.eod=none --set steps=1 -- "tokenising 2 files"
+run 0 --set data.field=title --set steps=1 -- "tokenising 2 files"
+expect "other options" 4 "$(shards)"
+
+# ---- what is wrong -------------------------------------------------------------------------------
+run 2 --set model.vocab=512 -- "model.vocab is 512" "ids up to 699" "--set model.vocab=700"
+run 2 --set data.tokenizer=missing.json -- "data.tokenizer" "missing.json"
+run 2 --set data.eod=nothing -- "data.eod nothing: the tokenizer has no such token"
+run 2 --set data.tokenizer=data/a.jsonl -- "data.tokenizer"
+gives 2 check texts.lua --lib "$lib" --set data.skip_bad=-1 -- "data.skip_bad"
+sed 's/, tokenizer = "tokenizer.json"/, field = "text"/' texts.lua >bytes.lua
+gives 2 check bytes.lua --lib "$lib" -- "without a tokenizer is read as bytes and takes no field"
+printf '{"text": "fine"}\nnot JSON\n' >data/c.jsonl
+run 2 -- "data/c.jsonl:2" "data.skip_bad = N"
+expect "nothing is left" 4 "$(shards)"
+ls runs/cache/*.part runs/cache/*.lock 2>/dev/null && fail "files are left"
+run 0 --set data.skip_bad=1 --set steps=1 -- "1 bad lines were left out"
+rm data/c.jsonl
+
+# A damaged file is found by its hash and made again.
+for suffix in bin idx json; do
+    file=$(ls -S elsewhere/*."$suffix" | head -1)
+    before=$(sha256sum <"$file")
+    if [ $suffix = json ]; then : >"$file"
+    else printf 'X' | dd of="$file" bs=1 seek=60 conv=notrunc status=none; fi
+    run 0 --cache elsewhere -- "tokenised again" "tokenising 2 files" "not run again"
+    expect "$suffix is made again" "$before" "$(sha256sum <"$file")"
+done
+rm elsewhere/*.bin
+run 0 --cache elsewhere -- "tokenising 2 files" "not run again"
+
+# A cache that cannot be written is an error; one that has the tokens need not be.
+if [ "$(id -u)" != 0 ]; then
+    mkdir closed && chmod 555 closed
+    run 2 --cache closed -- "the cache of tokens cannot be written" "--cache DIR names another"
+    chmod 555 elsewhere
+    run 0 --cache elsewhere -- "text already tokenised"
+    chmod 755 elsewhere closed
+fi
+run 2 --cache tokenizer.json -- "the cache of tokens cannot be written" "--cache DIR names another"
+
+# ---- epochs --------------------------------------------------------------------------------------
+epochs=(--set steps=null --set epochs=0.02)
+gives 0 check texts.lua --lib "$lib" "${epochs[@]}" -- "how many steps its epochs are"
+run 0 "${epochs[@]}" -- "done  step"
+steps=$(field "$(newest runs)" 'resolved["train"]["steps"]')
+gives 0 check tokens.lua --lib "$lib" "${epochs[@]}" --resolved -- "\"steps\":$steps"
+
+[ "$failed" = 0 ] && echo "text becomes tokens once, by content"
+exit "$failed"
