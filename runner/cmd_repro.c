@@ -10,6 +10,7 @@
 #include "runner/base/build_info.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
+#include "runner/cache/cache_key.h"
 #include "runner/commands.h"
 #include "runner/doctor/probe.h"
 #include "runner/hardware/facts.h"
@@ -25,6 +26,7 @@
 #include "runner/repro/repro_launch.h"
 #include "runner/repro/repro_patch.h"
 #include "runner/repro/repro_source.h"
+#include "runner/repro/repro_tokens.h"
 #include "runner/repro/repro_verdict.h"
 #include "runner/repro_report.h"
 #include "runner/run/run_one.h"
@@ -37,6 +39,7 @@ struct command {
     struct choice_cache cache;
     struct inputs inputs;
     json_t *data_files, *facts, *mismatch; /* owned */
+    struct cache_entry tokens;                   /* of text with a tokenizer */
     char data_root[PATH_CAP];
     struct seed_band band;
     struct signals signals;
@@ -116,6 +119,20 @@ static enum status choose_backend(struct command *c, char why[WHY_CAP], struct e
     return OK;
 }
 
+/* Finds the data, or the tokens of a text, by content. */
+static enum status stage_data(struct command *c, char **missing, struct err *e) {
+    const struct repro_source *s = &c->source;
+    const char *folder = cli_value(c->cli, "data");
+    char cache[PATH_CAP];
+    if (cache_is_needed(s->run->config_json)) {
+        TRY(cache_folder(cache, c->settings.cache, c->settings.runs, e));
+        return repro_find_tokens(c->cli, s, folder, cache, &c->tokens, missing, e);
+    }
+    TRY(repro_stage_data(s, s->data_files, "data", folder, c->data_root, missing, e));
+    c->settings.data_root = c->data_root;
+    return OK;
+}
+
 /* Finds the data by content and hashes the inputs. Files that the bundle does not list with size
  * and hash are not read: a foreign script may name any file of this machine. */
 static enum status find_data(struct command *c, char why[WHY_CAP], struct err *e) {
@@ -127,8 +144,7 @@ static enum status find_data(struct command *c, char why[WHY_CAP], struct err *e
                  "so its data cannot be found");
         return OK;
     }
-    TRY(repro_stage_data(s, cli_value(c->cli, "data"), c->data_root, &missing, e));
-    c->settings.data_root = c->data_root;
+    TRY(stage_data(c, &missing, e));
     if (missing) {
         snprintf(why, WHY_CAP, "the bundle's data are not here; --data DIR finds them by content "
                  "in a folder:\n%.7000s", missing);
@@ -137,8 +153,8 @@ static enum status find_data(struct command *c, char why[WHY_CAP], struct err *e
         return OK;
     }
     struct err bad = { 0 };
-    if (inputs_hash(s->run->config_json, c->settings.data_root, NULL, &c->inputs, &c->data_files,
-                    &bad)
+    if (inputs_hash(s->run->config_json, c->settings.data_root,
+                    c->tokens.record ? c->tokens.prefix : NULL, &c->inputs, &c->data_files, &bad)
         != OK) {
         snprintf(why, WHY_CAP, "the bundle's data: %s", bad.text);
         return OK;
@@ -240,7 +256,7 @@ static enum status read_settings(struct command *c, struct err *e) {
     const struct cli *cli = c->cli;
     c->settings = (struct run_settings){
         .cli = cli, .signals = &c->signals, .facts = c->facts,
-        .runs = cli_runs(cli),
+        .runs = cli_runs(cli), .cache = cli_value(cli, "cache"),
         .keep_directory = cli_has(cli, "keep-dir"),
     };
     TRY(stop_grace_read(&c->settings.stop_grace_s, e));
@@ -265,6 +281,7 @@ static enum status run_again(struct command *c, int *code, struct err *e) {
     struct run_request request = {
         .resolution = &s->resolution, .run = s->run, .inputs = &c->inputs,
         .data_files = c->data_files, .overrides = s->overrides, .mismatch = c->mismatch,
+        .tokens = c->tokens.record ? &c->tokens : NULL,
         .parent = s->identity,
     };
     TRY(run_one(&c->settings, &request, &c->outcome, e));
@@ -334,6 +351,7 @@ static int cmd_repro(const struct cli *cli) {
     repro_close(&c.source);
     seed_band_free(&c.band);
     choice_cache_close(&c.cache);
+    cache_entry_free(&c.tokens);
     json_decref(c.data_files);
     json_decref(c.mismatch);
     json_decref(c.facts);
@@ -345,6 +363,7 @@ static const struct flag FLAGS[] = {
     { "exact", NULL, "exit 5 unless the bits are equal", false },
     { "backend", "NAME", "cpu or cuda (default: what the bundle's run used)", false },
     { "data", "DIR", "also look for the data files here, by content", false },
+    { "cache", "DIR", "where tokens of text are kept (default: RUNS/cache)", false },
     { "band", "FILE", "seed band of the bundle (default: X.band.json beside it)", false },
     { "anywhere", NULL, "run even where the hardware does not match; recorded", false },
     { "runs", "DIR", "where the new run is written (default: runs)", false },

@@ -246,6 +246,51 @@ enum status cache_take(const struct cache_request *q, struct cache_entry *out, s
     return st;
 }
 
+/* ---- of a record ----------------------------------------------------------------------------- */
+
+static bool is_as_recorded(const json_t *record, const char *prefix) {
+    json_t *files = json_object_get(record, "files"), *then;
+    char name[NAME_CAP], now[SHA256_HEX];
+    const char *suffix;
+    bool same = json_object_get(files, "bin") && json_object_get(files, "idx");
+    json_object_foreach(files, suffix, then) {
+        snprintf(name, sizeof name, "%s.%.8s", prefix, suffix);
+        same = same && json_is_string(then) && sha256_file(name, now, NULL, NULL) == OK &&
+               !strcmp(json_string_value(then), now);
+    }
+    return same;
+}
+
+/* False without memory too: the tokens are then looked for elsewhere, and that fails. */
+static bool take_recorded(const json_t *record, const char *prefix, const char *tokenizer,
+                          struct cache_entry *out) {
+    bool failed = false;
+    json_t *own = json_copy((json_t *)record);
+    json_put(own, "prefix", json_string_nocheck(prefix), &failed);
+    *out = (struct cache_entry){ .record = json_whole(own, failed) };
+    snprintf(out->prefix, PATH_CAP, "%s", prefix);
+    snprintf(out->tokenizer, PATH_CAP, "%s", tokenizer);
+    return out->record != NULL;
+}
+
+bool cache_find_recorded(const struct cli *cli, const json_t *record, const char *folder,
+                         const char *tokenizer, struct cache_entry *out) {
+    const char *key = json_text(record, "key", ""), *then = json_text(record, "prefix", NULL);
+    char name[CACHE_NAME + 1], here[PATH_CAP];
+    char *whole = realpath(folder, NULL);
+    *out = (struct cache_entry){ 0 };
+    snprintf(name, sizeof name, "%.*s", CACHE_NAME, key);
+    bool ours = whole && sha256_is_hex(key) && path_join(here, whole, name, NULL) == OK &&
+                size_of(here, ".idx") >= 0;
+    free(whole);
+    if (ours && is_as_recorded(record, here)) return take_recorded(record, here, tokenizer, out);
+    if (ours) {
+        cli_warn(cli, "%s.* are not the tokens that they were; they are made again", here);
+        remove_files(here);
+    }
+    return then && is_as_recorded(record, then) && take_recorded(record, then, tokenizer, out);
+}
+
 /* ---- afterwards ------------------------------------------------------------------------------ */
 
 bool cache_is_intact(const struct cli *cli, const struct cache_entry *x, const json_t *files) {

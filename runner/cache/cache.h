@@ -13,7 +13,7 @@ struct cache_request {
     const struct cli *cli;
     const json_t *config;   /* resolved; cache_is_needed() */
     const char *data_root;  /* prefix of all its paths, or NULL */
-    const char *tokenizer;  /* a file used instead of the configured one, or NULL */
+    const char *tokenizer;  /* a file used instead of the configured one; NULL or "": none */
     const char *folder;     /* made if tokens are made */
 };
 
@@ -32,6 +32,11 @@ NODISCARD enum status cache_folder(char out[PATH_CAP], const char *named, const 
  * ERR_IO: writing failed, and nothing is left under a final name. */
 NODISCARD enum status cache_take(const struct cache_request *q, struct cache_entry *out,
                                  struct err *e);
+/* The tokens that a run's record describes, without its text: where the record says, or in `folder`
+ * by their key. All their bytes are hashed. False: they are not there; damaged ones in `folder` are
+ * removed after a warning. `tokenizer`: the run's copy of the file. */
+bool cache_find_recorded(const struct cli *cli, const json_t *record, const char *folder,
+                         const char *tokenizer, struct cache_entry *out);
 void cache_entry_free(struct cache_entry *x);
 
 /* Whether the shards hold what was written, by the hashes in `files`, the list of inputs_hash().

@@ -79,7 +79,7 @@ static enum status open_tokenizer(struct cache_text *t, const json_t *config, co
     const char *word = json_text(t->data, "tokenizer", "");
     struct tokenizer_options how = { json_text(t->data, "pattern", NULL),
                                      json_is_true(json_object_get(t->data, "ordinary")) };
-    char *full = instead ? strdup(instead)
+    char *full = instead && *instead ? strdup(instead)
                  : !strcmp(word, "bytes") ? strdup(word) : with_root(root, word);
     if (!full) return FAIL(e, ERR_MEMORY, "the path %s", word);
     enum status st = tokenizer_choose(&t->choice, full, &how, json_text(t->data, "eod", NULL),

@@ -26,7 +26,7 @@ bool cache_is_needed(const json_t *config);
 NODISCARD enum status cache_text_check(const json_t *config, const char *root, struct err *e);
 
 /* Opens the tokenizer and hashes all sources. `root`: prefix of all paths, or NULL; `tokenizer`:
- * a file used instead of the configured one, or NULL. ERR_CONFIG, ERR_ARG with what to do: a file
+ * a file used instead of the configured one; NULL or "": none. ERR_CONFIG with what to do: a file
  * that is not there, a tokenizer that cannot be read, model.vocab below its ids. *out is always
  * valid for cache_text_close(). */
 NODISCARD enum status cache_text_open(struct cache_text *out, const json_t *config,

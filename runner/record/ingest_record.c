@@ -30,6 +30,13 @@ enum status ingest_record_write(const struct run_dir *dir, const json_t *record,
     return st;
 }
 
+enum status ingest_record_tokenizer(const char *path, const json_t *record, char out[PATH_CAP],
+                                    struct err *e) {
+    const char *file = tokenizer_file(record);
+    *out = '\0';
+    return file ? path_join(out, path, file, e) : OK;
+}
+
 enum status ingest_record_apply(const char *run_path, json_t *resolved, json_t **out,
                                 struct err *e) {
     char path[PATH_CAP];

@@ -46,7 +46,8 @@ static bool stays_below(const char *path) {
 static enum status read_list(const json_t *list, struct search *s, struct err *e) {
     size_t n = json_array_size(list);
     if (n > FILES_MAX)
-        return FAIL(e, ERR_FORMAT, "data.json lists %zu files; a run has at most %d", n, FILES_MAX);
+        return FAIL(e, ERR_FORMAT, "the bundle lists %zu files of data; a run has at most %d", n,
+                    FILES_MAX);
     s->file = calloc(n + 1, sizeof *s->file);
     if (!s->file) return FAIL(e, ERR_MEMORY, "%zu files of data", n);
     for (size_t i = 0; i < n; i++) {
@@ -56,8 +57,8 @@ static enum status read_list(const json_t *list, struct search *s, struct err *e
                               .sha256 = json_text(row, "sha256", ""),
                               .bytes = json_int(row, "bytes") };
         if (!sha256_is_hex(w->sha256) || !stays_below(w->path) || strlen(w->path) >= PATH_CAP)
-            return FAIL(e, ERR_FORMAT, "data.json: entry %zu is not a file below a folder with its "
-                        "SHA-256", i + 1);
+            return FAIL(e, ERR_FORMAT, "the bundle's list of data: entry %zu is not a file below a "
+                        "folder with its SHA-256", i + 1);
     }
     return OK;
 }
@@ -171,16 +172,17 @@ static enum status check_named(const json_t *config, struct err *e) {
     return st;
 }
 
-enum status repro_stage_data(const struct repro_source *source, const char *folder,
-                             char root[PATH_CAP], char **missing, struct err *e) {
+enum status repro_stage_data(const struct repro_source *source, const json_t *list,
+                             const char *name, const char *folder, char root[PATH_CAP],
+                             char **missing, struct err *e) {
     struct search s = { 0 };
     *missing = NULL;
     enum status st = check_named(source->run->config_json, e);
-    if (st == OK) st = read_list(source->data_files, &s, e);
+    if (st == OK) st = read_list(list, &s, e);
     if (st == OK && folder) st = look_in(&s, folder, e);
     if (st == OK) st = look_at_recorded(&s, e);
     if (st == OK) st = list_missing(&s, missing, e);
-    if (st == OK) st = path_join(root, source->work, "data", e);
+    if (st == OK) st = path_join(root, source->work, name, e);
     if (st == OK) st = directory_make(root, e);
     if (st == OK && !*missing) st = lay_out(&s, root, e);
     for (int64_t i = 0; i < s.count; i++) free(s.file[i].found);

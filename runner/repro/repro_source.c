@@ -79,7 +79,8 @@ static enum status resolve(struct repro_source *s, const char *taken, struct err
         .override_count = (int64_t)json_array_size(s->overrides),
         .smoke = json_is_true(json_object_get(s->view.run, "smoke")),
         /* A pattern means the files of the bundle, epochs its steps. */
-        .data = { .known = s->data_files,
+        .data = { .known = s->view.ingest ? json_object_get(s->view.ingest, "sources")
+                                          : s->data_files,
                   .epoch_steps = json_integer_value(json_object_get(
                       json_object_get(s->view.resolved, "train"), "steps")) },
     };

@@ -18,10 +18,10 @@
 /* ---- inputs -----------------------------------------------------------------------------------*/
 
 enum status reopen_check(const struct run_dir *dir, const json_t *resolved, const char *data_root,
-                         struct err *e) {
+                         const char *shards, struct err *e) {
     struct inputs now;
     const json_t *then = json_object_get(dir->run, "inputs");
-    TRY(inputs_hash(resolved, data_root, NULL, &now, NULL, e));
+    TRY(inputs_hash(resolved, data_root, shards, &now, NULL, e));
     const struct { const char *key, *value, *name; } parts[] = {
         { "config", now.config, "its configuration" },
         { "data", now.data, "the data" },

@@ -5,10 +5,9 @@
 #include "runner/record/run_dir.h"
 
 /* Checks that code, data and configuration are unchanged, so that the resumed run is still the same
- * run. Data paths are relative to `data_root` (NULL: to the working directory). ERR_CONFIG names
- * what changed. */
+ * run. `data_root` and `shards` as for inputs_hash(). ERR_CONFIG names what changed. */
 NODISCARD enum status reopen_check(const struct run_dir *dir, const json_t *resolved,
-                                   const char *data_root, struct err *e);
+                                   const char *data_root, const char *shards, struct err *e);
 
 /* For a run with both bundle and directory: checks that the directory is unchanged since it was
  * closed. ERR_VERIFY says how to resume from the bundle instead. */

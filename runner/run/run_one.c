@@ -25,6 +25,7 @@
 #include "runner/record/records.h"
 #include "runner/run/reopen.h"
 #include "runner/run/run_status.h"
+#include "runner/run/run_tokens.h"
 #include "runner/run/sharing.h"
 
 /* ---- the record -------------------------------------------------------------------------------*/
@@ -325,6 +326,7 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
                        struct err *e) {
     struct run_dir dir;
     json_t *resolved = NULL;
+    struct cache_entry tokens = { 0 };
     struct err changed = { 0 };
     *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
     TRY(run_dir_open(path, false, &dir, e));
@@ -332,12 +334,15 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
     enum status st = run_may_go_on(dir.run, e);
     if (st == OK)
         st = json_read_beneath(dir.root, "data/experiment/resolved.json", dir.path, &resolved, e);
-    if (st == OK) st = reopen_check(&dir, resolved, s->data_root, e);
+    if (st == OK) st = run_tokens_find(s, &dir, resolved, &tokens, e);
+    const char *shards = tokens.record ? tokens.prefix : NULL;
+    if (st == OK) st = reopen_check(&dir, resolved, s->data_root, shards, e);
     if (st == OK) st = records_check(&dir, e);
     if (st == OK && !s->choices) st = choice_file_check(&dir, e);
     if (st == OK) st = attempts_check(s, resolved, json_object_get(dir.run, "mismatch"), e);
     if (st == OK) st = take_signals_over(s, e);
     if (st == OK) st = reopen_run(&dir, &changed, e);
+    if (st == OK) st = run_tokens_record(&dir, &tokens, e);
     if (st == OK && changed.code != OK) {
         cli_warn(s->cli, "%s", changed.text);
         run_log(&dir, "%s", changed.text);
@@ -349,6 +354,7 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
     } else {
         run_dir_close(&dir);
     }
+    cache_entry_free(&tokens);
     json_decref(resolved);
     return st;
 }

@@ -1,0 +1,108 @@
+#include "runner/repro/repro_tokens.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
+#include "runner/record/ingest_record.h"
+#include "runner/repro/repro_data.h"
+
+/* ---- the shards ------------------------------------------------------------------------------ */
+
+static bool lists_file(const json_t *files, const char *prefix, const char *suffix) {
+    const json_t *row;
+    size_t i, n = strlen(prefix);
+    json_array_foreach(files, i, row) {
+        const char *path = json_text(row, "path", "");
+        if (!strncmp(path, prefix, n) && !strcmp(path + n, suffix)) return true;
+    }
+    return false;
+}
+
+/* The links to the shards become the tokens of the new run. */
+static enum status take_staged(const json_t *record, const char *root, const char *tokenizer,
+                               struct cache_entry *out, struct err *e) {
+    bool failed = false;
+    char *whole = realpath(root, NULL); /* workers may have another working directory */
+    if (!whole) return FAIL(e, ERR_IO, "%s is gone", root);
+    enum status st = path_join(out->prefix, whole, json_text(record, "prefix", ""), e);
+    free(whole);
+    snprintf(out->tokenizer, PATH_CAP, "%s", tokenizer);
+    json_t *own = json_copy((json_t *)record);
+    json_put(own, "prefix", json_string_nocheck(out->prefix), &failed);
+    out->record = json_whole(own, failed);
+    return st == OK && !out->record ? FAIL(e, ERR_MEMORY, "the record of the tokens") : st;
+}
+
+/* ---- the text -------------------------------------------------------------------------------- */
+
+/* Text, tokenizer and options are the bundle's: other tokens come from another ingestion. */
+static enum status check_same(const json_t *then, const json_t *now, struct err *e) {
+    const json_t *files = json_object_get(then, "files"), *made = json_object_get(now, "files");
+    const json_t *shards = json_object_get(then, "shards"), *mine = json_object_get(now, "shards");
+    if (json_equal(files, made)) return OK;
+    const char *options = strcmp(json_text(then, "key", ""), json_text(now, "key", "?"))
+                              ? "its options or its version of the ingestion are not those here"
+                              : "text, tokenizer and options are the same";
+    return FAIL(e, ERR_CONFIG, "the bundle's text gives other tokens here: %" PRId64 " tokens in %"
+                PRId64 " documents with hash %.12s, in the bundle %" PRId64 " in %" PRId64 " with "
+                "%.12s; %s. --data DIR with the bundle's own token files repeats the run",
+                json_int(mine, "tokens"), json_int(mine, "documents"), json_text(made, "bin", "?"),
+                json_int(shards, "tokens"), json_int(shards, "documents"),
+                json_text(files, "bin", "?"), options);
+}
+
+static enum status make_again(const struct cli *cli, const struct repro_source *s,
+                              const char *root, const char *cache, const char *tokenizer,
+                              struct cache_entry *out, struct err *e) {
+    const struct cache_request q = { .cli = cli, .config = s->run->config_json, .data_root = root,
+                                     .tokenizer = tokenizer, .folder = cache };
+    TRY(cache_take(&q, out, e));
+    return check_same(s->view.ingest, out->record, e);
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
+static enum status join_lists(char **missing, char *shards, char *text, struct err *e) {
+    struct text all = { 0 };
+    text_puts(&all, shards);
+    text_puts(&all, "and its text, of which they can be made:\n");
+    text_puts(&all, text);
+    *missing = all.bytes; /* moved */
+    if (!all.failed) return OK;
+    text_free(&all);
+    *missing = NULL;
+    return FAIL(e, ERR_MEMORY, "a list of files");
+}
+
+enum status repro_find_tokens(const struct cli *cli, const struct repro_source *s,
+                              const char *folder, const char *cache, struct cache_entry *out,
+                              char **missing, struct err *e) {
+    const json_t *record = s->view.ingest;
+    const char *prefix = json_text(record, "prefix", NULL);
+    char root[PATH_CAP], bundle[PATH_CAP], tokenizer[PATH_CAP];
+    char *shards = NULL, *text = NULL;
+    *out = (struct cache_entry){ 0 };
+    *missing = NULL;
+    if (!prefix || !lists_file(s->data_files, prefix, ".bin") ||
+        !lists_file(s->data_files, prefix, ".idx"))
+        return FAIL(e, ERR_FORMAT, "the bundle's data/experiment/ingest.json does not say which of "
+                    "its data are the tokens");
+    TRY(path_join(bundle, s->work, "bundle", e));
+    TRY(ingest_record_tokenizer(bundle, record, tokenizer, e));
+    TRY(repro_stage_data(s, s->data_files, "tokens", folder, root, &shards, e));
+    if (!shards) return take_staged(record, root, tokenizer, out, e);
+    enum status st = OK;
+    if (!cache_find_recorded(cli, record, cache, tokenizer, out)) {
+        st = repro_stage_data(s, json_object_get(record, "sources"), "data", folder, root, &text,
+                              e);
+        if (st == OK && text) st = join_lists(missing, shards, text, e);
+        else if (st == OK) st = make_again(cli, s, root, cache, tokenizer, out, e);
+    }
+    free(shards);
+    free(text);
+    return st;
+}

@@ -1,0 +1,29 @@
+#include "runner/run/run_tokens.h"
+
+#include "runner/cache/cache_key.h"
+#include "runner/record/documents.h"
+#include "runner/record/ingest_record.h"
+
+enum status run_tokens_find(const struct run_settings *s, const struct run_dir *dir,
+                            const json_t *resolved, struct cache_entry *out, struct err *e) {
+    char folder[PATH_CAP], tokenizer[PATH_CAP];
+    json_t *record = NULL;
+    *out = (struct cache_entry){ 0 };
+    if (!cache_is_needed(resolved)) return OK;
+    TRY(cache_folder(folder, s->cache, s->runs, e));
+    TRY(json_read_beneath(dir->root, DOCUMENT_ingest, dir->path, &record, e));
+    const struct cache_request q = {
+        .cli = s->cli, .config = resolved, .data_root = s->data_root, .folder = folder,
+        .tokenizer = tokenizer,
+    };
+    enum status st = ingest_record_tokenizer(dir->path, record, tokenizer, e);
+    if (st == OK && !cache_find_recorded(s->cli, record, folder, tokenizer, out))
+        st = cache_take(&q, out, e);
+    json_decref(record);
+    return st;
+}
+
+enum status run_tokens_record(const struct run_dir *dir, const struct cache_entry *x,
+                              struct err *e) {
+    return x->record ? run_dir_put(dir, DOCUMENT_ingest, x->record, e) : OK;
+}
