@@ -130,6 +130,7 @@ static enum status take_tokens(struct suite *s, int64_t row, struct err *e) {
     if (alike) {
         *tokens = alike->tokens;
         json_incref(tokens->record);
+        json_incref(tokens->kept);
         return OK;
     }
     TRY(cache_folder(folder, settings->cache, settings->runs, e));

@@ -12,12 +12,13 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
+#include "runner/cache/cache_chat.h"
 #include "runner/cache/cache_key.h"
 #include "runner/ingest/tokenise.h"
 #include "runner/ingest/tokenise_screen.h"
 
 /* The index is renamed last and removed first: without it the others are no data. */
-static const char *const SUFFIX[] = { ".idx", ".bin", ".json", NULL };
+static const char *const SUFFIX[] = { ".idx", ".bin", ".json", ".loss", NULL };
 enum { NAME_CAP = PATH_CAP + 16 };
 
 enum status cache_folder(char out[PATH_CAP], const char *named, const char *runs, struct err *e) {
@@ -28,7 +29,8 @@ enum status cache_folder(char out[PATH_CAP], const char *named, const char *runs
 
 void cache_entry_free(struct cache_entry *x) {
     json_decref(x->record);
-    x->record = NULL;
+    json_decref(x->kept);
+    x->record = x->kept = NULL;
 }
 
 /* ---- what is there --------------------------------------------------------------------------- */
@@ -82,8 +84,8 @@ static enum status find(const struct cache_text *t, const char *prefix, struct c
     snprintf(name, sizeof name, "%s.json", prefix);
     if (json_file_read(name, &d, &why) == OK && describes(d, t, prefix)) {
         snprintf(out->prefix, PATH_CAP, "%s", prefix);
-        snprintf(out->tokenizer, PATH_CAP, "%s", t->choice.path);
         out->record = cache_record(t, prefix, d);
+        out->kept = json_incref(t->kept);
         *found = true;
     }
     json_decref(d);
@@ -163,6 +165,12 @@ static void say_made(const struct cli *cli, const char *prefix, const struct tok
              "%.1f s; kept as %s", r->tokens, r->documents,
              (double)r->text_bytes / (double)(r->tokens ? r->tokens : 1), (double)r->us / 1e6,
              prefix);
+    if (r->loss_tokens) cli_note(cli, "%" PRId64 " of the tokens carry loss", r->loss_tokens);
+    if (r->cut)
+        cli_note(cli, "%" PRId64 " conversations were cut to data.max_tokens", r->cut);
+    if (r->lossless)
+        cli_note(cli, "%" PRId64 " conversations were left out: no token of theirs would carry "
+                 "loss", r->lossless);
     if (r->skipped) cli_note(cli, "%" PRId64 " bad lines were left out", r->skipped);
 }
 
@@ -175,6 +183,7 @@ static enum status make(const struct cli *cli, const struct cache_text *t, const
         .paths = (const char *const *)t->paths, .path_count = t->path_count, .prefix = prefix,
         .field = json_text(t->data, "field", NULL), .end = t->choice.end,
         .threads = tokenise_threads(), .skip_bad = json_int(t->data, "skip_bad"),
+        .lines = cache_is_chat(t->data) ? &t->chat.lines : NULL,
         .progress = tokenise_screen_progress, .warn = tokenise_screen_warn, .context = &screen,
     };
     int64_t bytes = 0;
@@ -233,7 +242,7 @@ static enum status find_or_make(const struct cache_request *q, const struct cach
 enum status cache_take(const struct cache_request *q, struct cache_entry *out, struct err *e) {
     struct cache_text text;
     *out = (struct cache_entry){ 0 };
-    enum status st = cache_text_open(&text, q->config, q->data_root, q->tokenizer, e);
+    enum status st = cache_text_open(&text, q->config, q->data_root, q->own, e);
     if (st == OK) st = find_or_make(q, &text, out, e);
     if (st == ERR_FORMAT) { /* a file that the user must mend */
         size_t n = strlen(e->text);
@@ -261,20 +270,38 @@ static bool is_as_recorded(const json_t *record, const char *prefix) {
     return same;
 }
 
-/* False without memory too: the tokens are then looked for elsewhere, and that fails. */
-static bool take_recorded(const json_t *record, const char *prefix, const char *tokenizer,
+static bool may_be_kept(const char *name) {
+    static const char *const NAMES[] = { "tokenizer.json", "tokenizer.tiktoken",
+                                         "tokenizer_config.json", "chat_template.jinja",
+                                         "chat_template.json" };
+    for (size_t i = 0; name && i < sizeof NAMES / sizeof *NAMES; i++)
+        if (!strcmp(name, NAMES[i])) return true;
+    return false;
+}
+
+bool cache_entry_recorded(const json_t *record, const char *prefix, const char *own,
                           struct cache_entry *out) {
+    const json_t *names = json_object_get(record, "kept"), *item;
+    json_t *copy = json_copy((json_t *)record), *kept = json_object();
+    char path[PATH_CAP];
     bool failed = false;
-    json_t *own = json_copy((json_t *)record);
-    json_put(own, "prefix", json_string_nocheck(prefix), &failed);
-    *out = (struct cache_entry){ .record = json_whole(own, failed) };
+    size_t i;
+    json_put(copy, "prefix", json_string_nocheck(prefix), &failed);
+    json_array_foreach(names, i, item) {
+        const char *name = json_string_value(item);
+        failed = failed || !may_be_kept(name) || path_join(path, own, name, NULL) != OK;
+        if (!failed) json_put(kept, name, json_string_nocheck(path), &failed);
+    }
+    *out = (struct cache_entry){ .record = json_whole(copy, failed),
+                                 .kept = json_whole(kept, failed) };
     snprintf(out->prefix, PATH_CAP, "%s", prefix);
-    snprintf(out->tokenizer, PATH_CAP, "%s", tokenizer);
-    return out->record != NULL;
+    if (out->record && out->kept) return true;
+    cache_entry_free(out);
+    return false;
 }
 
 bool cache_find_recorded(const struct cli *cli, const json_t *record, const char *folder,
-                         const char *tokenizer, struct cache_entry *out) {
+                         const char *own, struct cache_entry *out) {
     const char *key = json_text(record, "key", ""), *then = json_text(record, "prefix", NULL);
     char name[CACHE_NAME + 1], here[PATH_CAP];
     char *whole = realpath(folder, NULL);
@@ -283,12 +310,12 @@ bool cache_find_recorded(const struct cli *cli, const json_t *record, const char
     bool ours = whole && sha256_is_hex(key) && path_join(here, whole, name, NULL) == OK &&
                 size_of(here, ".idx") >= 0;
     free(whole);
-    if (ours && is_as_recorded(record, here)) return take_recorded(record, here, tokenizer, out);
+    if (ours && is_as_recorded(record, here)) return cache_entry_recorded(record, here, own, out);
     if (ours) {
         cli_warn(cli, "%s.* are not the tokens that they were; they are made again", here);
         remove_files(here);
     }
-    return then && is_as_recorded(record, then) && take_recorded(record, then, tokenizer, out);
+    return then && is_as_recorded(record, then) && cache_entry_recorded(record, then, own, out);
 }
 
 /* ---- afterwards ------------------------------------------------------------------------------ */

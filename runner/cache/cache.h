@@ -13,14 +13,15 @@ struct cache_request {
     const struct cli *cli;
     const json_t *config;   /* resolved; cache_is_needed() */
     const char *data_root;  /* prefix of all its paths, or NULL */
-    const char *tokenizer;  /* a file used instead of the configured one; NULL or "": none */
+    const char *own;        /* a folder with tokenizer and template, used instead of the configured
+                             * ones: `kept` of a run; or NULL */
     const char *folder;     /* made if tokens are made */
 };
 
 struct cache_entry {
-    char prefix[PATH_CAP];    /* of the shards, absolute */
-    char tokenizer[PATH_CAP]; /* the tokenizer's file, or "bytes" */
-    json_t *record;           /* for the bundle: cache_record(); owned */
+    char prefix[PATH_CAP]; /* of the shards, absolute */
+    json_t *record;        /* for the bundle: cache_record(); owned */
+    json_t *kept;          /* {name: path} of the files that the bundle keeps; owned */
 };
 
 /* The folder of the tokens: `named` (--cache), or "cache" in the folder of runs. */
@@ -34,9 +35,13 @@ NODISCARD enum status cache_take(const struct cache_request *q, struct cache_ent
                                  struct err *e);
 /* The tokens that a run's record describes, without its text: where the record says, or in `folder`
  * by their key. All their bytes are hashed. False: they are not there; damaged ones in `folder` are
- * removed after a warning. `tokenizer`: the run's copy of the file. */
+ * removed after a warning. `own`: the folder that has the run's `kept` files. */
 bool cache_find_recorded(const struct cli *cli, const json_t *record, const char *folder,
-                         const char *tokenizer, struct cache_entry *out);
+                         const char *own, struct cache_entry *out);
+/* The tokens of a record that now are at `prefix`; false: no memory, or `kept` has a name that no
+ * run keeps. */
+bool cache_entry_recorded(const json_t *record, const char *prefix, const char *own,
+                          struct cache_entry *out);
 void cache_entry_free(struct cache_entry *x);
 
 /* Whether the shards hold what was written, by the hashes in `files`, the list of inputs_hash().

@@ -10,6 +10,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/run_files.h"
+#include "runner/cache/cache_chat.h"
 
 /* Counted up when the same text gets other tokens than before: older shards are then not found. */
 enum { INGESTION_VERSION = 1 };
@@ -74,19 +75,41 @@ static enum status check_vocab(const struct cache_text *t, const json_t *config,
                 t->choice.vocab, t->choice.vocab);
 }
 
+/* The names under which a bundle has the file, by the kind of tokenizer; bytes have no file. */
+static const char *const KEPT_AS[] = { NULL, "tokenizer.json", "tokenizer.tiktoken" };
+
+static char *tokenizer_path(const char *word, const char *root, const char *own) {
+    if (!strcmp(word, "bytes")) return strdup(word);
+    if (!own) return with_root(root, word);
+    char *path = with_root(own, KEPT_AS[TOKENIZER_TIKTOKEN]);
+    if (!path || path_exists(path)) return path;
+    free(path);
+    return with_root(own, KEPT_AS[TOKENIZER_JSON]);
+}
+
+static enum status keep_tokenizer(struct cache_text *t, struct err *e) {
+    const char *name = KEPT_AS[tokenizer_facts(t->choice.tokenizer).kind];
+    bool failed = false;
+    t->kept = json_object();
+    if (name) json_put(t->kept, name, json_string_nocheck(t->choice.path), &failed);
+    return t->kept && !failed ? OK : FAIL(e, ERR_MEMORY, "the files of the tokenizer");
+}
+
 static enum status open_tokenizer(struct cache_text *t, const json_t *config, const char *root,
-                                  const char *instead, struct err *e) {
+                                  const char *own, struct err *e) {
     const char *word = json_text(t->data, "tokenizer", "");
     struct tokenizer_options how = { json_text(t->data, "pattern", NULL),
                                      json_is_true(json_object_get(t->data, "ordinary")) };
-    char *full = instead && *instead ? strdup(instead)
-                 : !strcmp(word, "bytes") ? strdup(word) : with_root(root, word);
+    char *full = tokenizer_path(word, root, own);
     if (!full) return FAIL(e, ERR_MEMORY, "the path %s", word);
     enum status st = tokenizer_choose(&t->choice, full, &how, json_text(t->data, "eod", NULL),
                                       "data.eod", e);
     if (st != OK) err_prefix(e, "data.tokenizer");
     free(full);
     if (st == ERR_ARG) st = ERR_CONFIG; /* a word of the script, not of the command line */
+    if (st == OK) st = keep_tokenizer(t, e);
+    if (st == OK && cache_is_chat(t->data))
+        st = cache_chat_open(&t->chat, t->data, root, own, t->choice.path, t->kept, e);
     return st == OK ? check_vocab(t, config, e) : st;
 }
 
@@ -97,6 +120,13 @@ static const char *const KINDS[] = { "bytes", "tokenizer.json", "tiktoken" };
 static json_t *tokenizer_json(const struct cache_text *t) {
     struct tokenizer_facts f = tokenizer_facts(t->choice.tokenizer);
     return json_pack("{s:s,s:s}", "kind", KINDS[f.kind], "sha256", f.sha256);
+}
+
+/* What determines the tokens of a conversation, apart from the conversation; not a file's name. */
+static json_t *chat_json(const struct cache_text *t) {
+    json_t *d = t->chat.lines.describe(t->chat.lines.context);
+    if (d) (void)json_object_del(d, "template");
+    return d;
 }
 
 /* The options that change a token. Threads, places and names do not. */
@@ -111,6 +141,7 @@ static json_t *key_json(const struct cache_text *t) {
         json_append(sources, json_pack("{s:O,s:b}", "sha256", json_object_get(source, "sha256"),
                                        "lines", named_as_lines(t->paths[i])), &failed);
     json_put(key, "sources", sources, &failed);
+    if (cache_is_chat(t->data)) json_put(key, "chat", chat_json(t), &failed);
     for (i = 0; i < sizeof OPTIONS / sizeof *OPTIONS; i++) {
         json_t *value = json_object_get(t->data, OPTIONS[i]);
         if (value) json_put(key, OPTIONS[i], json_incref(value), &failed);
@@ -131,9 +162,9 @@ static enum status make_key(struct cache_text *t, struct err *e) {
 }
 
 enum status cache_text_open(struct cache_text *out, const json_t *config, const char *root,
-                            const char *tokenizer, struct err *e) {
+                            const char *own, struct err *e) {
     *out = (struct cache_text){ .data = data_of(config) };
-    TRY(open_tokenizer(out, config, root, tokenizer, e));
+    TRY(open_tokenizer(out, config, root, own, e));
     TRY(hash_sources(out, root, e));
     return make_key(out, e);
 }
@@ -157,6 +188,8 @@ void cache_text_close(struct cache_text *t) {
     for (int64_t i = 0; i < t->path_count; i++) free(t->paths[i]);
     free(t->paths);
     json_decref(t->sources);
+    json_decref(t->kept);
+    chat_tokens_close(&t->chat);
     tokenizer_choice_free(&t->choice);
     *t = (struct cache_text){ 0 };
 }
@@ -167,13 +200,16 @@ json_t *cache_record(const struct cache_text *t, const char *prefix, const json_
     static const char *const COUNTS[] = { "text_bytes", "empty_documents", "skipped_lines",
                                           "replaced_bytes", "dropped_characters", "shards",
                                           "end_of_document", "field", "files" };
-    json_t *tokenizer = tokenizer_json(t), *record;
+    json_t *tokenizer = tokenizer_json(t), *kept = json_array(), *record, *ignored;
+    const char *name;
     bool failed = false;
     json_put(tokenizer, "path", json_from_text(json_text(t->data, "tokenizer", "")), &failed);
     json_put(tokenizer, "vocab", json_integer(t->choice.vocab), &failed);
-    record = json_pack("{s:s,s:s,s:o,s:O,s:o}", "schema", "fp8lab.ingest/1", "key", t->key,
+    json_object_foreach(t->kept, name, ignored) json_append(kept, json_string(name), &failed);
+    record = json_pack("{s:s,s:s,s:o,s:O,s:o,s:o}", "schema", "fp8lab.ingest/1", "key", t->key,
                        "prefix", json_string_nocheck(prefix), "sources", t->sources, "tokenizer",
-                       tokenizer);
+                       tokenizer, "kept", kept);
+    if (cache_is_chat(t->data)) json_put(record, "chat", chat_json(t), &failed);
     for (size_t i = 0; i < sizeof COUNTS / sizeof *COUNTS; i++) {
         json_t *value = json_object_get(description, COUNTS[i]);
         if (value) json_put(record, COUNTS[i], json_incref(value), &failed);

@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "runner/chat/chat_tokens.h"
 #include "runner/ingest/tokenizer_choice.h"
 
 enum { CACHE_NAME = 32 }; /* digits of the key in file names */
@@ -12,6 +13,8 @@ enum { CACHE_NAME = 32 }; /* digits of the key in file names */
 struct cache_text {
     const json_t *data;  /* borrowed: the section of the configuration */
     struct tokenizer_choice choice;
+    struct chat_tokens chat; /* of conversations; it must not move */
+    json_t *kept;            /* {name in a bundle: path}: tokenizer and template; owned */
     char **paths;        /* of the sources, as they are opened; owned, as are the texts */
     int64_t path_count;
     json_t *sources;     /* [{"path" as configured, "bytes", "sha256"}]; owned */
@@ -25,12 +28,12 @@ bool cache_is_needed(const json_t *config);
  * ERR_CONFIG; ERR_IO for a missing file of text. */
 NODISCARD enum status cache_text_check(const json_t *config, const char *root, struct err *e);
 
-/* Opens the tokenizer and hashes all sources. `root`: prefix of all paths, or NULL; `tokenizer`:
- * a file used instead of the configured one; NULL or "": none. ERR_CONFIG with what to do: a file
- * that is not there, a tokenizer that cannot be read, model.vocab below its ids. *out is always
- * valid for cache_text_close(). */
+/* Opens the tokenizer and hashes all sources. `root`: prefix of all paths, or NULL; `own`: a folder
+ * with the files of `kept`, used instead of the configured ones, or NULL. ERR_CONFIG with what to
+ * do: a file that is not there, a tokenizer that cannot be read, model.vocab below its ids. *out is
+ * always valid for cache_text_close(). */
 NODISCARD enum status cache_text_open(struct cache_text *out, const json_t *config,
-                                      const char *root, const char *tokenizer, struct err *e);
+                                      const char *root, const char *own, struct err *e);
 void cache_text_close(struct cache_text *t);
 
 /* The description of an experiment's tokens for its bundle, from that beside the shards. New

@@ -235,10 +235,18 @@ static enum status read_parts(struct section *s, const json_t *list, struct data
     return s->st;
 }
 
+static void read_documents(struct section *s, struct data_options *out) {
+    static const char *const LAYOUTS[] = { "windows", "packed", "padded", NULL };
+    out->layout = (enum data_layout)get_word_or(s, "layout", LAYOUTS, LAYOUT_WINDOWS);
+    out->documents.mask = get_word_or(s, "mask", WORDS("none", "document"), 0) == 1;
+    out->documents.restart = get_word_or(s, "positions", WORDS("sequence", "document"), 0) == 1;
+    out->loss = get_bool_or(s, "loss", false);
+}
+
 static enum status read_data(const struct section *root, struct data_options *out) {
     struct section s = section_of(root, "data", "data");
     *out = (struct data_options){ 0 };
-    int kind = get_word(&s, "kind", WORDS("text", "tokens", "synthetic"));
+    int kind = get_word(&s, "kind", WORDS("text", "tokens", "synthetic", "chats"));
     TRY(s.st);
     if (kind == 2) {
         out->kind = DATA_SYNTHETIC;
@@ -254,7 +262,11 @@ static enum status read_data(const struct section *root, struct data_options *ou
         if (!is_null(&s, "eval_path")) out->eval_path = get_text(&s, "eval_path");
         out->order = (enum data_order)get_word_or(&s, "order", WORDS("windows", "documents"),
                                                   ORDER_WINDOWS);
+        read_documents(&s, out);
     }
+    /* The memory depends on these; the rest is read of options_with_shards(). */
+    if (kind == 0 && tokenised) read_documents(&s, out);
+    if (kind == 3) out->documents.mask = out->documents.restart = get_bool(&s, "pack");
     TRY(s.st);
     const json_t *parts = json_object_get(s.object, "parts");
     if (json_is_array(parts)) return read_parts(&s, parts, out);
@@ -361,6 +373,7 @@ enum status options_read(const json_t *resolved, struct run_options *out, struct
     if (st == OK) st = read_recipe(&root, out->model.layers, &out->recipe);
     if (st == OK) st = read_data(&root, &out->data);
     if (st == OK) st = read_train(&root, out);
+    out->train.documents = out->data.documents;
     if (st == OK) st = read_runner_options(&root, out);
     if (st != OK) options_free(out);
     return st;
@@ -384,7 +397,7 @@ void options_free_data(struct data_options *o) {
 
 enum status options_with_shards(const json_t *config, const char *prefix, json_t **out,
                                 struct err *e) {
-    static const char *const KEPT[] = { "holdout", "order" };
+    static const char *const KEPT[] = { "holdout", "order", "layout", "mask", "positions" };
     const json_t *text = json_object_get(config, "data");
     json_t *data = json_pack("{s:s,s:s,s:o}", "kind", "tokens", "format", "megatron", "path",
                              json_string_nocheck(prefix)); /* a path may be any bytes */
@@ -392,6 +405,13 @@ enum status options_with_shards(const json_t *config, const char *prefix, json_t
     for (size_t i = 0; i < sizeof KEPT / sizeof *KEPT; i++) {
         json_t *value = json_object_get(text, KEPT[i]);
         if (value) json_put(data, KEPT[i], json_incref(value), &failed);
+    }
+    if (!strcmp(json_string_value(json_object_get(text, "kind")), "chats")) {
+        bool pack = json_is_true(json_object_get(text, "pack"));
+        json_put(data, "loss", json_true(), &failed);
+        json_put(data, "layout", json_string(pack ? "packed" : "padded"), &failed);
+        if (pack) json_put(data, "mask", json_string("document"), &failed);
+        if (pack) json_put(data, "positions", json_string("document"), &failed);
     }
     *out = json_copy((json_t *)config);
     json_put(*out, "data", data, &failed);

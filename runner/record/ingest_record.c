@@ -7,34 +7,23 @@
 #include "runner/plan/options.h"
 #include "runner/record/documents.h"
 
-enum { TOKENIZER_BYTES_MAX = 512 << 20 };
+enum { KEPT_BYTES_MAX = 512 << 20 };
 
-/* The name in the run of the tokenizer's file; NULL: bytes have no file. */
-static const char *tokenizer_file(const json_t *record) {
-    const char *kind = json_text(json_object_get(record, "tokenizer"), "kind", "");
-    return !strcmp(kind, "tokenizer.json") ? "data/experiment/tokenizer.json"
-           : !strcmp(kind, "tiktoken")     ? "data/experiment/tokenizer.tiktoken"
-                                           : NULL;
-}
-
-enum status ingest_record_write(const struct run_dir *dir, const json_t *record,
-                                const char *tokenizer, struct err *e) {
-    const char *file = tokenizer_file(record);
-    char *bytes = NULL;
-    size_t n = 0;
-    TRY(run_dir_put(dir, DOCUMENT_ingest, record, e));
-    if (!file) return OK;
-    TRY(file_read(tokenizer, TOKENIZER_BYTES_MAX, &bytes, &n, e));
-    enum status st = replace_beneath(dir->root, file, dir->path, bytes, n, e);
-    free(bytes);
-    return st;
-}
-
-enum status ingest_record_tokenizer(const char *path, const json_t *record, char out[PATH_CAP],
-                                    struct err *e) {
-    const char *file = tokenizer_file(record);
-    *out = '\0';
-    return file ? path_join(out, path, file, e) : OK;
+enum status ingest_record_write(const struct run_dir *dir, const struct cache_entry *x,
+                                struct err *e) {
+    const char *name;
+    json_t *path;
+    TRY(run_dir_put(dir, DOCUMENT_ingest, x->record, e));
+    json_object_foreach(x->kept, name, path) {
+        char to[PATH_CAP], *bytes = NULL;
+        size_t n = 0;
+        TRY(path_join(to, INGEST_FOLDER, name, e));
+        TRY(file_read(json_string_value(path), KEPT_BYTES_MAX, &bytes, &n, e));
+        enum status st = replace_beneath(dir->root, to, dir->path, bytes, n, e);
+        free(bytes);
+        TRY(st);
+    }
+    return OK;
 }
 
 enum status ingest_record_apply(const char *run_path, json_t *resolved, json_t **out,

@@ -1,17 +1,17 @@
 /* data/experiment/ingest.json of a run whose text became tokens: where its shards are, and what
- * they were made of. The tokenizer's file lies beside it. */
+ * they were made of. Tokenizer and template lie beside it. */
 #ifndef FP8LAB_RUNNER_RECORD_INGEST_RECORD_H
 #define FP8LAB_RUNNER_RECORD_INGEST_RECORD_H
 
+#include "runner/cache/cache.h"
 #include "runner/record/run_dir.h"
 
-/* Writes the record (borrowed; cache/cache.h), and copies the tokenizer's file into the run. */
-NODISCARD enum status ingest_record_write(const struct run_dir *dir, const json_t *record,
-                                          const char *tokenizer, struct err *e);
+/* The folder of the record, in a run directory or an unpacked bundle. */
+#define INGEST_FOLDER "data/experiment"
 
-/* The tokenizer's file in the run directory or unpacked bundle at `path`; "" for bytes. */
-NODISCARD enum status ingest_record_tokenizer(const char *path, const json_t *record,
-                                              char out[PATH_CAP], struct err *e);
+/* Writes the record, and copies tokenizer and template into the folder of the record. */
+NODISCARD enum status ingest_record_write(const struct run_dir *dir, const struct cache_entry *x,
+                                          struct err *e);
 
 /* The configuration that is trained: `resolved` itself, or for text with a tokenizer that of the
  * shards that the run's record names. New reference. ERR_CONFIG: the run has no such record. */

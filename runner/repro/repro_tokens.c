@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/record/ingest_record.h"
 #include "runner/repro/repro_data.h"
@@ -23,18 +22,15 @@ static bool lists_file(const json_t *files, const char *prefix, const char *suff
 }
 
 /* The links to the shards become the tokens of the new run. */
-static enum status take_staged(const json_t *record, const char *root, const char *tokenizer,
+static enum status take_staged(const json_t *record, const char *root, const char *own,
                                struct cache_entry *out, struct err *e) {
-    bool failed = false;
+    char prefix[PATH_CAP];
     char *whole = realpath(root, NULL); /* workers may have another working directory */
     if (!whole) return FAIL(e, ERR_IO, "%s is gone", root);
-    enum status st = path_join(out->prefix, whole, json_text(record, "prefix", ""), e);
+    enum status st = path_join(prefix, whole, json_text(record, "prefix", ""), e);
     free(whole);
-    snprintf(out->tokenizer, PATH_CAP, "%s", tokenizer);
-    json_t *own = json_copy((json_t *)record);
-    json_put(own, "prefix", json_string_nocheck(out->prefix), &failed);
-    out->record = json_whole(own, failed);
-    return st == OK && !out->record ? FAIL(e, ERR_MEMORY, "the record of the tokens") : st;
+    if (st != OK || cache_entry_recorded(record, prefix, own, out)) return st;
+    return FAIL(e, ERR_FORMAT, "the bundle's data/experiment/ingest.json cannot be used here");
 }
 
 /* ---- the text -------------------------------------------------------------------------------- */
@@ -56,10 +52,10 @@ static enum status check_same(const json_t *then, const json_t *now, struct err 
 }
 
 static enum status make_again(const struct cli *cli, const struct repro_source *s,
-                              const char *root, const char *cache, const char *tokenizer,
+                              const char *root, const char *cache, const char *own,
                               struct cache_entry *out, struct err *e) {
     const struct cache_request q = { .cli = cli, .config = s->run->config_json, .data_root = root,
-                                     .tokenizer = tokenizer, .folder = cache };
+                                     .own = own, .folder = cache };
     TRY(cache_take(&q, out, e));
     return check_same(s->view.ingest, out->record, e);
 }
@@ -83,7 +79,7 @@ enum status repro_find_tokens(const struct cli *cli, const struct repro_source *
                               char **missing, struct err *e) {
     const json_t *record = s->view.ingest;
     const char *prefix = json_text(record, "prefix", NULL);
-    char root[PATH_CAP], bundle[PATH_CAP], tokenizer[PATH_CAP];
+    char root[PATH_CAP], own[PATH_CAP];
     char *shards = NULL, *text = NULL;
     *out = (struct cache_entry){ 0 };
     *missing = NULL;
@@ -91,16 +87,15 @@ enum status repro_find_tokens(const struct cli *cli, const struct repro_source *
         !lists_file(s->data_files, prefix, ".idx"))
         return FAIL(e, ERR_FORMAT, "the bundle's data/experiment/ingest.json does not say which of "
                     "its data are the tokens");
-    TRY(path_join(bundle, s->work, "bundle", e));
-    TRY(ingest_record_tokenizer(bundle, record, tokenizer, e));
+    TRY(path_join(own, s->work, "bundle/" INGEST_FOLDER, e));
     TRY(repro_stage_data(s, s->data_files, "tokens", folder, root, &shards, e));
-    if (!shards) return take_staged(record, root, tokenizer, out, e);
+    if (!shards) return take_staged(record, root, own, out, e);
     enum status st = OK;
-    if (!cache_find_recorded(cli, record, cache, tokenizer, out)) {
+    if (!cache_find_recorded(cli, record, cache, own, out)) {
         st = repro_stage_data(s, json_object_get(record, "sources"), "data", folder, root, &text,
                               e);
         if (st == OK && text) st = join_lists(missing, shards, text, e);
-        else if (st == OK) st = make_again(cli, s, root, cache, tokenizer, out, e);
+        else if (st == OK) st = make_again(cli, s, root, cache, own, out, e);
     }
     free(shards);
     free(text);

@@ -136,8 +136,7 @@ static enum status write_experiment(const struct run_settings *s, const struct r
     TRY(replace_beneath(dir->root, "data/experiment/resolved.json", dir->path,
                         request->run->config, request->run->config_bytes, e));
     TRY(run_dir_put(dir, "data/experiment/data.json", request->data_files, e));
-    if (request->tokens)
-        TRY(ingest_record_write(dir, request->tokens->record, request->tokens->tokenizer, e));
+    if (request->tokens) TRY(ingest_record_write(dir, request->tokens, e));
     json_t *argv = argv_record(s->cli, request);
     enum status st = argv ? run_dir_put(dir, "data/experiment/argv.json", argv, e)
                           : FAIL(e, ERR_MEMORY, "command line");

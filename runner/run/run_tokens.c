@@ -6,7 +6,7 @@
 
 enum status run_tokens_find(const struct run_settings *s, const struct run_dir *dir,
                             const json_t *resolved, struct cache_entry *out, struct err *e) {
-    char folder[PATH_CAP], tokenizer[PATH_CAP];
+    char folder[PATH_CAP], own[PATH_CAP];
     json_t *record = NULL;
     *out = (struct cache_entry){ 0 };
     if (!cache_is_needed(resolved)) return OK;
@@ -14,10 +14,10 @@ enum status run_tokens_find(const struct run_settings *s, const struct run_dir *
     TRY(json_read_beneath(dir->root, DOCUMENT_ingest, dir->path, &record, e));
     const struct cache_request q = {
         .cli = s->cli, .config = resolved, .data_root = s->data_root, .folder = folder,
-        .tokenizer = tokenizer,
+        .own = own,
     };
-    enum status st = ingest_record_tokenizer(dir->path, record, tokenizer, e);
-    if (st == OK && !cache_find_recorded(s->cli, record, folder, tokenizer, out))
+    enum status st = path_join(own, dir->path, INGEST_FOLDER, e);
+    if (st == OK && !cache_find_recorded(s->cli, record, folder, own, out))
         st = cache_take(&q, out, e);
     json_decref(record);
     return st;

@@ -176,12 +176,18 @@ static void check_files(struct diagnostics *d, const struct value *table, const 
 }
 
 static void check_tokens(struct diagnostics *d, const struct value *data) {
+    static const char *const KEYS[] = { "layout", "mask", "positions", "loss" };
     const struct value *parts = value_get(data, "parts"), *order = value_get(data, "order");
     if (!value_is(value_get(data, "kind"), "tokens")) return;
     check_files(d, data, "data", true);
     for (int64_t i = 0; parts && i < parts->item_count; i++)
         check_files(d, parts->items[i], pool_format(d->pool, "data.parts[%" PRId64 "]", i + 1),
                     false);
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
+        if (value_get(data, KEYS[i]) && !value_is(value_get(data, "format"), "megatron"))
+            diagnostics_add(d, place_of(data, KEYS[i]), schema_path(d->pool, "data", KEYS[i]),
+                            "llm.c's files do not say where documents end; %s needs Megatron's "
+                            "format", KEYS[i]);
     if (value_is(order, "documents") && !value_is(value_get(data, "format"), "megatron"))
         diagnostics_add(d, order->place, "data.order", "llm.c's files do not say where documents "
                         "end; use order = \"windows\", or Megatron's format");
@@ -205,7 +211,7 @@ static void derive_holdout(struct diagnostics *d, struct value *data) {
 /* Text of bytes takes none of the keys that say how text becomes tokens. */
 static void check_bytes(struct diagnostics *d, const struct value *data) {
     static const char *const KEYS[] = { "pattern", "field", "eod", "ordinary", "skip_bad",
-                                        "order" };
+                                        "order", "layout", "mask", "positions" };
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
         if (value_get(data, KEYS[i]))
             diagnostics_add(d, place_of(data, KEYS[i]), schema_path(d->pool, "data", KEYS[i]),
@@ -213,11 +219,25 @@ static void check_bytes(struct diagnostics *d, const struct value *data) {
                             "tokenizer = \"FILE\"", KEYS[i]);
 }
 
+/* A sequence has whole conversations, so none may be longer. */
+static void derive_chats(struct diagnostics *d, struct value *data, const struct value *model) {
+    int64_t length, most;
+    if (!value_is(value_get(data, "kind"), "chats") || !get_int(model, "seq_len", &length)) return;
+    if (!get_int(data, "max_tokens", &most))
+        set_int(d, data, "max_tokens", length);
+    else if (most > length)
+        diagnostics_add(d, place_of(data, "max_tokens"), "data.max_tokens",
+                        "a conversation of %" PRId64 " tokens does not fit into a sequence, "
+                        "model.seq_len = %" PRId64 "; write max_tokens = %" PRId64 " or less",
+                        most, length, length);
+}
+
 static void check_data(struct diagnostics *d, const struct value *experiment) {
     struct value *data = value_get(experiment, "data");
     int64_t vocab;
     check_tokens(d, data);
     derive_holdout(d, data);
+    derive_chats(d, data, value_get(experiment, "model"));
     if (!value_is(value_get(data, "kind"), "text") || value_get(data, "tokenizer")) return;
     check_bytes(d, data);
     if (!get_int(value_get(experiment, "model"), "vocab", &vocab))

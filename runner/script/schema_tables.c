@@ -74,6 +74,10 @@ static const struct field MODEL[] = {
 static const struct schema SCHEMA_MODEL = { "model", MODEL, NULL };
 
 /* ---- data ------------------------------------------------------------------------------------ */
+/* How sequences are made of documents, and what a token sees of the others. Absent unless set. */
+#define DOCUMENTS \
+    WORD("layout", WORDS("windows", "packed", "padded")), \
+    WORD("mask", WORDS("none", "document")), WORD("positions", WORDS("sequence", "document"))
 static const struct field TEXT_DATA[] = {
     { .key = "paths", .type = FIELD_STRINGS, .min = 1, .max = 4096, .flags = FIELD_REQUIRED },
     FLOAT("holdout", 0, 1, INITIAL("0.05"), .flags = FIELD_BELOW_MAX),
@@ -85,6 +89,20 @@ static const struct field TEXT_DATA[] = {
     { .key = "ordinary", .type = FIELD_BOOL },
     INT("skip_bad", 0, 1e12),
     WORD("order", WORDS("windows", "documents")),
+    DOCUMENTS,
+    { .key = NULL },
+};
+static const struct field CHAT_DATA[] = {
+    { .key = "paths", .type = FIELD_STRINGS, .min = 1, .max = 4096, .flags = FIELD_REQUIRED },
+    STRING("tokenizer", 4096, REQUIRED),
+    STRING("pattern", 80, NULLABLE),
+    STRING("template", 4096, NULLABLE), /* what lies beside the tokenizer */
+    STRING("date", 10, NULLABLE),       /* of strftime_now */
+    WORD("loss", WORDS("all", "last"), INITIAL("all")),
+    INT("max_tokens", 2, INT32_MAX), /* model.seq_len */
+    BOOL("pack", "true"),
+    INT("skip_bad", 0, 1e12, INITIAL("0")),
+    FLOAT("holdout", 0, 1, INITIAL("0.05"), .flags = FIELD_BELOW_MAX),
     { .key = NULL },
 };
 /* A part of a blend: a file, or shards that are read one after another. */
@@ -103,6 +121,8 @@ static const struct field TOKEN_DATA[] = {
       .flags = FIELD_NULLABLE },
     WORD("format", WORDS("megatron", "llmc"), INITIAL("megatron")),
     WORD("order", WORDS("windows", "documents"), INITIAL("windows")),
+    DOCUMENTS,
+    { .key = "loss", .type = FIELD_BOOL }, /* PATH.loss; absent unless set */
     STRING("eval_path", 4096, NULLABLE),
     FLOAT("holdout", 0, 1, .flags = FIELD_BELOW_MAX), /* 0.01, or 0 with an eval_path */
     { .key = NULL },
@@ -112,10 +132,11 @@ static const struct field SYNTHETIC_DATA[] = {
     { .key = NULL },
 };
 static const struct schema SCHEMA_TEXT = { "text", TEXT_DATA, "paths" };
+static const struct schema SCHEMA_CHATS = { "chats", CHAT_DATA, "paths" };
 static const struct schema SCHEMA_TOKENS = { "tokens", TOKEN_DATA, "parts" };
 static const struct schema SCHEMA_SYNTHETIC = { "synthetic", SYNTHETIC_DATA, NULL };
-static const struct schema *const DATA_KINDS[] = { &SCHEMA_TEXT, &SCHEMA_TOKENS, &SCHEMA_SYNTHETIC,
-                                                   NULL };
+static const struct schema *const DATA_KINDS[] = { &SCHEMA_TEXT, &SCHEMA_TOKENS, &SCHEMA_CHATS,
+                                                   &SCHEMA_SYNTHETIC, NULL };
 
 /* ---- training -------------------------------------------------------------------------------- */
 static const struct field ADAMW[] = {

@@ -169,7 +169,8 @@ static int preset_new(lua_State *L) {
 
 /* ---- the words ------------------------------------------------------------------------------- */
 static const char *const WORDS[] = { "experiment", "suite", "f32", "bf16", "text", "tokens",
-                                     "synthetic", "adamw", "cosine", "linear", "wsd", "constant" };
+                                     "chats", "synthetic", "adamw", "cosine", "linear", "wsd",
+                                     "constant" };
 static const char *const *const FP8_WORDS = RECIPE_KIND_NAMES + RECIPE_BF16 + 1;
 enum { WORD_COUNT = sizeof WORDS / sizeof *WORDS,
        FP8_WORD_COUNT = RECIPE_KIND_COUNT - RECIPE_BF16 - 1 };

@@ -109,6 +109,7 @@ static struct value *section(struct pool *p, struct value *experiment, const cha
 void smoke_shrink(struct pool *p, struct value *experiment, int64_t ends) {
     struct value *data = value_get(experiment, "data"), *eval, *checkpoint;
     bool there = data_is_there(p, data);
+    if (value_get(data, "max_tokens")) shrink_to(p, data, "max_tokens", SMOKE_SEQ_LEN);
     if (!there) value_set(p, experiment, "data", synthetic(p, data->place), data->place);
     bool real_tokens = there && (value_is(value_get(data, "kind"), "tokens") ||
                                  value_get(data, "tokenizer"));

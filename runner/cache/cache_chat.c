@@ -1,0 +1,62 @@
+#include "runner/cache/cache_chat.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/base/run_files.h"
+
+bool cache_is_chat(const json_t *data) { return !strcmp(json_text(data, "kind", ""), "chats"); }
+
+/* The file `name` in `folder` if it is there. */
+static const char *file_in(char out[PATH_CAP], const char *folder, const char *name) {
+    return path_join(out, folder, name, NULL) == OK && path_exists(out) ? out : NULL;
+}
+
+static bool is_json(const char *path) {
+    size_t n = strlen(path);
+    return n > 5 && !strcmp(path + n - 5, ".json");
+}
+
+/* The template that the user names, else the one of `own`, else what lies beside the tokenizer. */
+static const char *find_template(char out[PATH_CAP], const json_t *data, const char *root,
+                                 const char *own, const char *beside) {
+    const char *named = json_text(data, "template", NULL), *found = NULL;
+    if (own && (found = file_in(out, own, "chat_template.json"))) return found;
+    if (named && !own) {
+        snprintf(out, PATH_CAP, "%s%s%s", root ? root : "", root ? "/" : "", named);
+        return out;
+    }
+    return *beside ? file_in(out, beside, "chat_template.jinja") : NULL;
+}
+
+enum status cache_chat_open(struct chat_tokens *out, const json_t *data, const char *root,
+                            const char *own, const char *tokenizer, json_t *kept,
+                            struct err *e) {
+    char beside[PATH_CAP] = "", at[PATH_CAP], there[PATH_CAP];
+    const char *date = json_text(data, "date", NULL);
+    struct chat_template template = { 0 };
+    enum chat_loss which = !strcmp(json_text(data, "loss", "all"), "last") ? CHAT_LOSS_LAST
+                                                                           : CHAT_LOSS_ALL;
+    bool failed = false;
+    if (strcmp(tokenizer, "bytes") != 0) path_parent(beside, tokenizer);
+    const char *config = *beside ? file_in(at, beside, "tokenizer_config.json") : NULL;
+    const char *file = find_template(there, data, root, own, beside);
+    if (!config && !file)
+        return FAIL(e, ERR_CONFIG, "data.template: no chat template lies beside %s "
+                    "(tokenizer_config.json or chat_template.jinja); name one with template = "
+                    "\"FILE\"", tokenizer);
+    if (config) json_put(kept, "tokenizer_config.json", json_string_nocheck(config), &failed);
+    if (file)
+        json_put(kept, is_json(file) ? "chat_template.json" : "chat_template.jinja",
+                 json_string_nocheck(file), &failed);
+    if (failed) return FAIL(e, ERR_MEMORY, "the files of the chat template");
+    enum status st = chat_template_load(&template, file, config, e);
+    if (st == OK && date) st = chat_template_date(&template, date, e);
+    if (st == OK) st = chat_tokens_open(out, &template, which, json_int(data, "max_tokens"), e);
+    chat_template_free(&template);
+    if (st == OK || st == ERR_MEMORY) return st;
+    err_prefix(e, "data.template");
+    return e->code = ERR_CONFIG;
+}
