@@ -121,7 +121,8 @@ static json_t *tokens_json(const char *path, enum token_format format,
     bool index = format == TOKENS_MEGATRON;
     return json_pack("{s:o,s:s,s:I,s:s,s:I,s:i,s:I,s:I,s:f,s:o,s:o,s:o,s:o,s:o}", "path",
                      json_from_text(path), "format", token_format_name(format), "bytes",
-                     (json_int_t)s->bytes, "sha256", s->sha256, "tokens", (json_int_t)s->tokens, "token_bytes", s->token_bytes,
+                     (json_int_t)s->bytes, "sha256", s->sha256, "tokens", (json_int_t)s->tokens,
+                     "token_bytes", s->token_bytes,
                      "distinct_tokens", (json_int_t)s->distinct, "id_max", (json_int_t)s->id_max,
                      "unigram_nats", s->unigram_nats, "sequences",
                      index ? json_integer(s->sequences) : json_null(), "documents",
@@ -243,7 +244,8 @@ enum { D = 1 << DESCRIBE, T = 1 << TOKENISE, S = 1 << SAMPLE };
 static const struct { const char *flag; int known; } OWNERS[] = {
     { "bytes", D }, { "tokenizer", T | S }, { "to", T }, { "field", T }, { "eod", T },
     { "pattern", D | T | S }, { "ordinary", T }, { "threads", T }, { "skip-bad", T | S },
-    { "chat", T }, { "max-tokens", T }, { "template", T | S }, { "tokenizer-config", T | S },
+    { "chat", T }, { "max-tokens", T }, { "unique", T },
+    { "template", T | S }, { "tokenizer-config", T | S },
     { "show", S }, { "loss", T | S }, { "generation-prompt", S }, { "date", T | S },
     { "variable", T | S },
 };
@@ -301,6 +303,7 @@ static const struct flag FLAGS[] = {
     { .name = "ordinary", .help = "tokenise: special tokens in the text are text" },
     { .name = "chat", .help = "tokenise: conversations by a chat template; adds PREFIX.loss" },
     { .name = "max-tokens", .value = "N", .help = "tokenise --chat: cuts conversations" },
+    { .name = "unique", .help = "tokenise: leave out documents that came before" },
     { .name = "threads", .value = "N", .help = "tokenise: default all cores" },
     { .name = "skip-bad", .value = "N", .help = "tokenise, sample: leave out up to N bad lines" },
     DATA_SAMPLE_FLAGS,

@@ -78,6 +78,8 @@ static void print_result(const struct cli *cli, const struct tokenise_options *o
     if (o->lines) print_chat(cli, r);
     else print_ends(cli, o);
     if (r->empty) cli_out(cli, "  empty      %" PRId64 " documents left out\n", r->empty);
+    if (o->unique)
+        cli_out(cli, "  duplicates %" PRId64 " documents left out\n", r->duplicates);
     if (r->skipped) cli_out(cli, "  bad lines  %" PRId64 " left out\n", r->skipped);
     if (r->replaced)
         cli_out(cli, "  no UTF-8   %" PRId64 " places, now U+FFFD\n", r->replaced);
@@ -117,6 +119,7 @@ static enum status run(const struct cli *cli, struct tokenizer_choice *t, struct
     o.end = t->end;
     o.threads = (int)threads;
     o.skip_bad = skip;
+    o.unique = cli_has(cli, "unique");
     enum status st = tokenise(&o, r, e);
     tokenise_screen_close(&screen);
     if (st == OK && cli->json) cli_out_json(cli, r->description);

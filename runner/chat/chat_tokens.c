@@ -64,6 +64,21 @@ static enum status encode(const struct chat_tokens *c, const struct chat_renderi
     return OK;
 }
 
+/* Two conversations are equal if their text and what carries loss are. */
+static enum status key_of(const struct chat_rendering *r, const struct chat_range *range,
+                          int64_t ranges, unsigned char key[UNIQUE_KEY], struct err *e) {
+    struct sha256 *sha;
+    char hex[SHA256_HEX];
+    TRY(sha256_create(&sha, e));
+    sha256_add(sha, r->text, (size_t)r->n);
+    for (int64_t i = 0; i < ranges; i++)
+        sha256_add(sha, (const int64_t[]){ range[i].begin, range[i].end }, 2 * sizeof(int64_t));
+    sha256_finish(sha, hex);
+    sha256_destroy(sha);
+    unique_key(hex, key);
+    return OK;
+}
+
 static enum status encode_conversation(const struct chat_tokens *c, const struct conversation *talk,
                                        struct encoder *x, struct bytes *loss,
                                        struct line_outcome *out, struct err *e) {
@@ -75,6 +90,7 @@ static enum status encode_conversation(const struct chat_tokens *c, const struct
                                       &ranges, e);
     out->text_bytes = r.n;
     if (st == OK) st = encode(c, &r, range, ranges, x, loss, out, e);
+    if (st == OK) st = key_of(&r, range, ranges, out->key, e);
     free(range);
     chat_rendering_free(&r);
     return st;

@@ -16,23 +16,32 @@ void batch_free(struct batch *b) {
 
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-static enum status end_document(struct batch *b, struct encoder *x,
-                                const struct batch_options *o, struct err *e) {
-    int64_t count;
+static enum status add_end(struct batch *b, const struct encoder *x, int64_t text_bytes,
+                           const unsigned char *key, struct err *e) {
+    struct document_end end = { .text_bytes = text_bytes };
+    encoder_ids(x, &end.tokens);
+    memcpy(end.key, key, UNIQUE_KEY);
+    b->documents++;
+    return bytes_add(&b->ends_at, &end, sizeof end, e);
+}
+
+static enum status end_document(struct batch *b, struct encoder *x, int64_t text_bytes,
+                                const unsigned char *key, const struct batch_options *o,
+                                struct err *e) {
     TRY(encoder_end(x, e));
     if (o->end >= 0) TRY(encoder_push(x, (uint32_t)o->end, e));
-    encoder_ids(x, &count);
-    b->documents++;
-    return bytes_add(&b->ends_at, &count, sizeof count, e);
+    return add_end(b, x, text_bytes, key, e);
 }
 
 static enum status one_document(struct batch *b, struct encoder *x, const char *text, size_t n,
                                 const struct batch_options *o, struct err *e) {
+    unsigned char digest[SHA256_BYTES] = { 0 };
     if (n == 0) return b->empty++, OK;
+    if (o->unique) TRY(sha256_digest(text, n, digest, e));
     b->text_bytes += (int64_t)n;
     TRY(encoder_begin(x, e));
     TRY(encoder_add(x, text, n, e));
-    return end_document(b, x, o, e);
+    return end_document(b, x, (int64_t)n, digest, o, e);
 }
 
 /* A line that is more than its field. After an error nothing of it is left. */
@@ -53,8 +62,7 @@ static enum status one_record(struct batch *b, struct encoder *x, const char *li
     b->lossless += out.lossless;
     encoder_ids(x, &count);
     if (count == before) return OK;
-    b->documents++;
-    return bytes_add(&b->ends_at, &count, sizeof count, e);
+    return add_end(b, x, out.text_bytes, out.key, e);
 }
 
 static enum status one_line(struct batch *b, struct encoder *x, struct bytes *spare,
@@ -97,7 +105,7 @@ static enum status encode_part(struct batch *b, struct encoder *x, const struct 
     if (b->begins && b->ends && b->text.count == 0) return b->empty++, OK;
     if (b->begins) TRY(encoder_begin(x, e));
     TRY(encoder_add(x, (const char *)b->text.bytes, b->text.count, e));
-    return b->ends ? end_document(b, x, o, e) : OK;
+    return b->ends ? end_document(b, x, b->text_bytes, b->key, o, e) : OK;
 }
 
 static enum status narrow(struct batch *b, struct encoder *x, int id_bytes, struct err *e) {

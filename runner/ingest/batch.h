@@ -13,6 +13,13 @@ struct batch_options {
     const struct line_encoder *lines; /* in place of the field; NULL: none */
     int32_t end;       /* the token behind each document, or -1 */
     int id_bytes;
+    bool unique;       /* keys are needed */
+};
+
+/* Behind the last token of a document. */
+struct document_end {
+    int64_t tokens, text_bytes;    /* of the batch up to here; of the document in this batch */
+    unsigned char key[UNIQUE_KEY]; /* if asked for */
 };
 
 struct bad_line { int64_t line; char text[200]; };
@@ -22,14 +29,16 @@ struct batch {
     struct bytes text;      /* JSON lines, or a part of a plain text */
     bool lines;
     bool begins, ends;      /* a plain text: its first part, its last */
+    unsigned char key[UNIQUE_KEY]; /* of a plain text, with its last part */
     int64_t source, line;   /* index of the file; number of the first line, from 1 */
     char name[128];         /* of the file inside a tar, or "" */
     /* Set by the encoder. */
     struct bytes ids;       /* of id_bytes each */
     struct bytes loss;      /* of each id, if lines are encoded otherwise than by their field */
-    struct bytes ends_at;   /* int64_t: tokens up to the end of each document in this batch */
+    struct bytes ends_at;   /* struct document_end */
     struct bytes bad;       /* struct bad_line */
-    int64_t documents, empty, text_bytes, replaced, dropped, cut, lossless;
+    int64_t documents, empty, replaced, dropped, cut, lossless;
+    int64_t text_bytes;     /* of an open document too */
     enum status status;
     struct err e;
 };

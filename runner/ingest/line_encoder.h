@@ -3,6 +3,7 @@
 #define FP8LAB_RUNNER_INGEST_LINE_ENCODER_H
 
 #include "runner/ingest/tokenizer.h"
+#include "runner/ingest/unique.h"
 
 struct bytes;
 struct json_t;
@@ -11,6 +12,7 @@ struct json_t;
 struct line_outcome {
     int64_t text_bytes;  /* of the text that was encoded */
     bool cut, lossless;  /* shortened to a limit; left out, because no token would carry loss */
+    unsigned char key[UNIQUE_KEY]; /* of the text and of what carries loss */
 };
 
 /* Called by several threads at once. Each line is one document. */

@@ -22,6 +22,7 @@ struct shards {
     int fd[FILES];
     int id_bytes;
     int64_t tokens, documents, losses, loss_tokens; /* losses: bytes of the .loss */
+    bool taken_back;                                /* sha has bytes that the file has not */
     struct sha256 *sha, *loss_sha;                  /* loss_sha: NULL without a .loss */
     unsigned char length[4 * PIECE]; /* not yet written */
     int lengths;
@@ -103,6 +104,16 @@ enum status shards_add(struct shards *s, const void *ids, int64_t count, struct 
     return OK;
 }
 
+enum status shards_take_back(struct shards *s, int64_t tokens, struct err *e) {
+    char final[NAME_CAP], part[NAME_CAP];
+    names(s, BIN, final, part);
+    s->tokens -= tokens;
+    s->taken_back = true;
+    if (ftruncate(s->fd[BIN], s->tokens * s->id_bytes) == 0 && lseek(s->fd[BIN], 0, SEEK_END) >= 0)
+        return OK;
+    return FAIL(e, ERR_IO, "shorten %s: %s", part, strerror(errno));
+}
+
 enum status shards_add_loss(struct shards *s, const uint8_t *loss, int64_t count,
                             struct err *e) {
     char final[NAME_CAP], part[NAME_CAP];
@@ -170,15 +181,23 @@ static enum status finish_index(struct shards *s, struct err *e) {
     return OK;
 }
 
+/* The hash of a file from its beginning. */
+static enum status hash_again(const struct shards *s, int file, char digest[SHA256_HEX],
+                              struct err *e) {
+    char final[NAME_CAP], part[NAME_CAP];
+    names(s, file, final, part);
+    if (lseek(s->fd[file], 0, SEEK_SET) != 0)
+        return FAIL(e, ERR_IO, "read %s again: %s", part, strerror(errno));
+    return sha256_fd(s->fd[file], part, digest, NULL, e);
+}
+
 static enum status write_description(struct shards *s, json_t *description, struct err *e) {
     char final[NAME_CAP], part[NAME_CAP], digest[SHA256_HEX], index[SHA256_HEX];
     bool failed = false;
-    names(s, IDX, final, part);
-    if (lseek(s->fd[IDX], 0, SEEK_SET) != 0)
-        return FAIL(e, ERR_IO, "read %s again: %s", part, strerror(errno));
-    TRY(sha256_fd(s->fd[IDX], part, index, NULL, e));
     names(s, JSON, final, part);
+    TRY(hash_again(s, IDX, index, e));
     sha256_finish(s->sha, digest);
+    if (s->taken_back) TRY(hash_again(s, BIN, digest, e));
     json_t *shards = json_pack("{s:s,s:s,s:i,s:I,s:I}", "sha256", digest, "index_sha256",
                                index, "token_bytes", s->id_bytes, "tokens", (json_int_t)s->tokens,
                                "documents", (json_int_t)s->documents);

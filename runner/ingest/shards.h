@@ -24,6 +24,9 @@ NODISCARD enum status shards_add_loss(struct shards *s, const uint8_t *loss, int
                                       struct err *e);
 NODISCARD enum status shards_end_document(struct shards *s, int64_t tokens, struct err *e);
 
+/* Takes back the last `tokens` ids, which no end of a document follows yet; there is no loss. */
+NODISCARD enum status shards_take_back(struct shards *s, int64_t tokens, struct err *e);
+
 int64_t shards_tokens(const struct shards *s);
 int64_t shards_documents(const struct shards *s);
 int64_t shards_loss_tokens(const struct shards *s);

@@ -63,7 +63,8 @@ struct run {
     struct worker *worker;   /* owned */
     int workers;
     bool may_cut;            /* a text may be encoded in parts */
-    int64_t open_tokens;     /* of a document that goes on in the next batch */
+    int64_t open_tokens, open_text; /* of a document that goes on in the next batch */
+    struct unique seen;
     int64_t bytes_all, bytes_before, shown_us; /* of all files; of those that are finished */
     struct source *source;
     int64_t *documents;      /* of each file; owned */
@@ -83,23 +84,55 @@ static enum status bad_lines(struct run *r, const struct batch *b, struct err *e
     return OK;
 }
 
+static enum status write_tokens(struct run *r, const struct batch *b, int64_t from, int64_t to,
+                                struct err *e) {
+    if (from == to) return OK;
+    TRY(shards_add(r->shards, b->ids.bytes + from * r->ring.o.id_bytes, to - from, e));
+    return r->o->lines ? shards_add_loss(r->shards, b->loss.bytes + from, to - from, e) : OK;
+}
+
+/* Ends a document, or takes it back: what earlier batches wrote of it, too. */
+static enum status end_document(struct run *r, const struct batch *b,
+                                const struct document_end *end, int64_t begin, bool *fresh,
+                                struct err *e) {
+    *fresh = true;
+    if (r->o->unique) TRY(unique_add(&r->seen, end->key, fresh, e));
+    if (*fresh) {
+        TRY(shards_end_document(r->shards, r->open_tokens + end->tokens - begin, e));
+    } else {
+        if (r->open_tokens) TRY(shards_take_back(r->shards, r->open_tokens, e));
+        r->out->text_bytes -= r->open_text + end->text_bytes;
+        r->out->duplicates++;
+        r->out->documents--;
+        r->documents[b->source]--;
+    }
+    r->open_tokens = r->open_text = 0;
+    return OK;
+}
+
+static enum status write_documents(struct run *r, const struct batch *b, struct err *e) {
+    const struct document_end *end = (const struct document_end *)(void *)b->ends_at.bytes;
+    int64_t count = (int64_t)b->ids.count / r->ring.o.id_bytes, from = 0, done = 0;
+    for (size_t i = 0; i < b->ends_at.count / sizeof *end; i++) {
+        bool fresh;
+        TRY(end_document(r, b, &end[i], done, &fresh, e));
+        if (!fresh) TRY(write_tokens(r, b, from, done, e));
+        done = end[i].tokens;
+        if (!fresh) from = done;
+    }
+    if (!b->lines && !b->ends) r->open_text += b->text_bytes;
+    r->open_tokens += count - done;
+    return write_tokens(r, b, from, count, e);
+}
+
 static enum status write_batch(struct run *r, struct batch *b, struct err *e) {
-    const int64_t *end = (const int64_t *)b->ends_at.bytes;
-    int64_t count = (int64_t)b->ids.count / r->ring.o.id_bytes, done = 0;
     if (b->status != OK) {
         *e = b->e;
         err_prefix(e, "%s%s%s", r->o->paths[b->source], *b->name ? ": " : "", b->name);
         return b->status;
     }
     TRY(bad_lines(r, b, e));
-    TRY(shards_add(r->shards, b->ids.bytes, count, e));
-    if (r->o->lines) TRY(shards_add_loss(r->shards, b->loss.bytes, (int64_t)b->loss.count, e));
-    for (size_t i = 0; i < b->ends_at.count / sizeof *end; i++) {
-        TRY(shards_end_document(r->shards, r->open_tokens + end[i] - done, e));
-        r->open_tokens = 0;
-        done = end[i];
-    }
-    r->open_tokens += count - done;
+    TRY(write_documents(r, b, e));
     r->documents[b->source] += b->documents;
     r->out->documents += b->documents;
     r->out->empty += b->empty;
@@ -194,13 +227,20 @@ static int64_t lines_in(const struct bytes *text, size_t n) {
     return lines;
 }
 
+static void finish_key(struct sha256 *sha, unsigned char key[UNIQUE_KEY]) {
+    char hex[SHA256_HEX];
+    sha256_finish(sha, hex);
+    unique_key(hex, key);
+}
+
 /* Reads the file in the source to its end, batch by batch. */
 static enum status read_file(struct run *r, int64_t source, const char *name, bool inside,
                              struct err *e) {
     struct bytes rest = { 0 }; /* of the last batch */
+    struct sha256 *sha = NULL; /* of a plain text, if documents must differ */
     bool lines = is_json_lines(r->o, name), begins = true, more = true;
     int64_t line = 1;
-    enum status st = OK;
+    enum status st = r->o->unique && !lines ? sha256_create(&sha, e) : OK;
     while (st == OK && more) {
         struct batch *b = NULL;
         size_t part = 0;
@@ -226,6 +266,8 @@ static enum status read_file(struct run *r, int64_t source, const char *name, bo
         b->text.count = part;
         b->begins = begins;
         b->ends = !more;
+        if (sha && b->text.count) sha256_add(sha, b->text.bytes, b->text.count);
+        if (sha && b->ends) finish_key(sha, b->key);
         b->source = source;
         b->line = line;
         snprintf(b->name, sizeof b->name, "%.127s", inside ? name : "");
@@ -235,6 +277,7 @@ static enum status read_file(struct run *r, int64_t source, const char *name, bo
         show(r);
     }
     free(rest.bytes);
+    sha256_destroy(sha);
     return st;
 }
 
@@ -291,6 +334,7 @@ static enum status describe(struct run *r, json_t *sources, struct err *e) {
                           "replaced_bytes", (json_int_t)r->out->replaced, "dropped_characters",
                           (json_int_t)r->out->dropped);
     if (o->lines) describe_lines(r, d, &failed);
+    if (o->unique) json_put(d, "duplicate_documents", json_integer(r->out->duplicates), &failed);
     r->out->description = d;
     return d && !failed ? OK : FAIL(e, ERR_MEMORY, "memory for the description of the tokens");
 }
@@ -359,7 +403,7 @@ enum status tokenise(const struct tokenise_options *o, struct tokenise_result *o
     r.may_cut = tokenizer_may_cut(o->tokenizer);
     r.ring.o = (struct batch_options){ .tokenizer = o->tokenizer, .lines = o->lines,
                                        .field = o->field ? o->field : "text", .end = end,
-                                       .id_bytes = shards_id_bytes(vocab) };
+                                       .id_bytes = shards_id_bytes(vocab), .unique = o->unique };
     for (int64_t i = 0; i < o->path_count; i++)
         if (stat(o->paths[i], &is) == 0) r.bytes_all += is.st_size;
     TRY(shards_create(&r.shards, o->prefix, r.ring.o.id_bytes, o->lines != NULL, e));
@@ -376,6 +420,7 @@ enum status tokenise(const struct tokenise_options *o, struct tokenise_result *o
     shards_destroy(r.shards);
     json_decref(sources);
     free(r.documents);
+    unique_free(&r.seen);
     out->us = clock_us() - begin;
     return st;
 }

@@ -20,6 +20,7 @@ struct tokenise_options {
     int32_t end;         /* the token behind each document, or -1 */
     int threads;         /* at least 1 */
     int64_t skip_bad;    /* lines that may be left out */
+    bool unique;         /* a document with the text of an earlier one is left out */
     /* Called with the share of the input that is read; and with a warning, such as for each line
      * that is left out. */
     void (*progress)(void *context, double share, int64_t tokens);
@@ -30,6 +31,7 @@ struct tokenise_options {
 /* What was made; the caller releases the description. */
 struct tokenise_result {
     int64_t documents, empty, skipped, tokens, text_bytes, replaced, dropped;
+    int64_t duplicates;                 /* documents left out by `unique` */
     int64_t loss_tokens, cut, lossless; /* of conversations; see struct line_outcome */
     int64_t us;
     struct json_t *description; /* PREFIX.json */

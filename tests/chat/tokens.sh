@@ -150,6 +150,9 @@ cmp one.loss packed.loss && cmp one.bin packed.bin || fail "gzip"
 many packed many.tar
 cmp one.loss packed.loss && cmp one.bin packed.bin || fail "tar"
 many twice many.jsonl many.tar
+many unique --unique many.tar many.jsonl
+many once --unique many.jsonl
+cmp once.loss unique.loss && cmp once.bin unique.bin || fail "--unique"
 [ "$(stat -c %s twice.loss)" = $((2 * $(stat -c %s one.loss))) ] || fail "two files"
 
 # Bad input: file, line, what to do; exit code 2; nothing is left.

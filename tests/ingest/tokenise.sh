@@ -61,6 +61,34 @@ same plain dir || fail "a folder with a tokenizer.json"
 head -c 300000 text.jsonl.gz >torn.jsonl.gz
 data 2 tokenise --to torn --tokenizer bytes torn.jsonl.gz -- 'torn.jsonl.gz' 'truncated'
 
+# --unique: each text once, also a plain text of several batches; the shards are those of the texts
+# without their copies.
+"$python" - <<'PY'
+lines = open("text.jsonl", newline="\n").readlines()[:700]
+open("once.jsonl", "w").writelines(lines)
+open("copies.jsonl", "w").writelines(lines[:500] + lines[100:600] + lines[600:] + lines)
+PY
+cp text.txt copy.txt && printf 'x' >x.txt
+tokenise twice "$recorded/gpt2.json" copies.jsonl text.txt copy.txt
+tokenise once "$recorded/gpt2.json" --unique once.jsonl text.txt x.txt
+for threads in 1 3; do
+    tokenise copies "$recorded/gpt2.json" --unique --threads $threads copies.jsonl text.txt \
+        copy.txt x.txt copy.txt
+    same once copies || fail "--unique with $threads threads"
+done
+data 0 verify copies --
+"$python" - <<'PY' || fail "the documents that are left out"
+import json
+rows = [json.loads(line)["text"] for line in open("copies.jsonl", newline="\n")]
+once, copies, twice = (json.load(open(f"{name}.json")) for name in ("once", "copies", "twice"))
+rows = [row for row in rows if row]
+assert copies["duplicate_documents"] == len(rows) - len(set(rows)) + 2, copies
+assert once["text_bytes"] == copies["text_bytes"], (once, copies)
+assert copies["sources"][0]["documents"] == len(set(rows)), copies
+assert [s["documents"] for s in copies["sources"][1:]] == [1, 0, 1, 0], copies
+assert twice["shards"]["documents"] == len(rows) + 2 and "duplicate_documents" not in twice
+PY
+
 # The index and the description, read independently.
 tokenise two bytes text.jsonl a.txt
 "$python" - <<'PY' || fail "the files of two"
