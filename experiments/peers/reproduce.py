@@ -184,7 +184,7 @@ def document_starts(path, tokens):
 
 
 class Part:
-    """The tokens of a part that training reads, and its documents where these are shuffled."""
+    """The tokens of a part that training reads, and its documents where they matter."""
 
     def __init__(self, data, named, number, root):
         paths = named.get("paths") or [named["path"]]
@@ -192,33 +192,67 @@ class Part:
         text = data["kind"] == "text"
         tokens = [np.fromfile(file, "u1") if text else read_tokens(file, data["format"])
                   for file in files]
-        starts, begin = [np.zeros(1, np.int64)], 0
-        self.number, self.documents = number, None
+        self.number, self.layout = number, data.get("layout", "windows")
+        self.restarts = data.get("positions") == "document"
+        self.shuffled = data.get("order") == "documents"
         kept = sum(map(len, tokens))
         if not data.get("eval_path") and data["holdout"] > 0:
             kept = int(kept * (1 - data["holdout"]))
-        if data.get("order") == "documents":
+        self.bounds = np.zeros(1, np.int64)
+        if self.shuffled or self.restarts or self.layout != "windows":
+            starts, begin = [self.bounds], 0
             for file, ids in zip(files, tokens):
                 starts.append(begin + document_starts(file, len(ids))[1:])
                 begin += len(ids)
-            self.documents = np.concatenate(starts)
-            self.documents = self.documents[self.documents <= kept]
-            kept = int(self.documents[-1])
+            self.bounds = np.concatenate(starts)
+        if self.shuffled or self.layout != "windows":
+            self.bounds = self.bounds[self.bounds <= kept]
+            kept = int(self.bounds[-1])
         self.tokens = np.concatenate(tokens)[:kept]
 
     def in_order(self, seed, epoch):
-        """The tokens in the epoch's order of documents."""
-        if self.documents is None:
-            return self.tokens
-        key, count = make_key(seed, PURPOSE_DOCUMENTS, self.number, epoch), len(self.documents) - 1
+        """The tokens in the epoch's order of documents, and where these begin."""
+        if not self.shuffled:
+            return self.tokens, self.bounds
+        key, count = make_key(seed, PURPOSE_DOCUMENTS, self.number, epoch), len(self.bounds) - 1
         order = [permute(key, count, i) for i in range(count)]
-        return np.concatenate([self.tokens[self.documents[i]:self.documents[i + 1]] for i in order])
+        rows = [self.tokens[self.bounds[i]:self.bounds[i + 1]] for i in order]
+        return np.concatenate(rows), np.cumsum([0] + [len(row) for row in rows])
 
-    def window(self, seed, drawn, length):
-        count = (len(self.tokens) - 1) // length
-        key = make_key(seed, PURPOSE_ORDER, self.number, drawn // count)
-        at = permute(key, count, drawn % count) * length
-        return self.in_order(seed, drawn // count)[at:at + length]
+    def packed(self, length):
+        """The documents of each sequence."""
+        sequences, room = [], 0
+        for begin, end in zip(self.bounds[:-1], self.bounds[1:]):
+            if begin == end:
+                continue
+            if end - begin > room:
+                sequences.append([])
+                room = length
+            sequences[-1].append(self.tokens[begin:end])
+            room = 0 if self.layout == "padded" else room - (end - begin)
+        return sequences
+
+    def sequence(self, seed, drawn, length):
+        """The tokens of a sequence, and the place in it where the document of each begins."""
+        whole = self.packed(length) if self.layout != "windows" else None
+        count = (len(self.tokens) - 1) // length if whole is None else len(whole)
+        key, epoch = make_key(seed, PURPOSE_ORDER, self.number, drawn // count), drawn // count
+        number = permute(key, count, drawn % count)
+        if whole is None:
+            tokens, bounds = self.in_order(seed, epoch)
+            at = np.arange(number * length, (number + 1) * length)
+            starts = bounds[np.searchsorted(bounds, at, "right") - 1] - at[0]
+            return tokens[at], np.maximum(starts, 0)
+        tokens, starts = np.concatenate(whole[number]), []
+        for document in whole[number]:
+            starts += [len(starts)] * len(document)
+        starts += range(len(starts), length)
+        return np.append(tokens, [tokens[0]] * (length - len(tokens))), np.array(starts)
+
+    def read(self, seed, drawn, length):
+        """The tokens of a sequence and their positions."""
+        tokens, starts = self.sequence(seed, drawn, length)
+        return tokens, np.arange(length) - (starts if self.restarts else 0)
 
 
 class Blend:
@@ -272,16 +306,17 @@ def generated(data, config, sequence):
 
 
 def micro_batch(config, part, first):
-    """The tokens [M, T] at `first` and the positions behind it."""
+    """The tokens and positions [M, T] at `first` and the places in the order behind it."""
     train, length = config["train"], config["model"]["seq_len"]
     rows = []
     for position in range(first, first + train["micro_batch"]):
         if part is None:
-            rows.append(generated(config["data"], config, position % (1 << 31)))
+            rows.append((generated(config["data"], config, position % (1 << 31)),
+                         np.arange(length)))
             continue
         source, drawn = part.draw(position)
-        rows.append(source.window(train["seed"], drawn, length))
-    return np.array(rows, dtype=np.int64)
+        rows.append(source.read(train["seed"], drawn, length))
+    return [np.array(column, dtype=np.int64) for column in zip(*rows)]
 
 
 # ---- what the run recorded ----
@@ -385,12 +420,12 @@ def compare_weights(run, weights, wide, trace):
     return [line for line in lines if line], f"{len(bits)} {what}, each bit"
 
 
-def embedding(config, weights, wide, tokens):
+def embedding(weights, wide, tokens, positions):
     """The bits of the embedding's output: [M * T, width]."""
     keep = (lambda x: x) if wide else (lambda x: from_bf16(to_bf16(x)))
     out = keep(weights["embed.weight"])[tokens]
     if "position.weight" in weights:
-        out = out + keep(weights["position.weight"])[np.newaxis]
+        out = out + keep(weights["position.weight"])[positions]
     return out.view(U32) if wide else to_bf16(np.ascontiguousarray(out))
 
 
@@ -401,8 +436,8 @@ def compare_batches(config, world, part, weights, wide, trace):
     steps = [s for s in sorted(trace) if s == 1 or train["optimizer"]["lr"] == 0]
     lines = []
     for step in steps:
-        tokens = micro_batch(config, part, (step - 1) * train["global_batch"] + last)
-        wanted = fingerprint(embedding(config, weights, wide, tokens))
+        read = micro_batch(config, part, (step - 1) * train["global_batch"] + last)
+        wanted = fingerprint(embedding(weights, wide, *read))
         if wanted != trace[step]["out:embed"]:
             lines.append(f"step {step}: the embedding's output is {trace[step]['out:embed']:#x}, "
                          f"and {wanted:#x} with the batch that was expected")

@@ -48,6 +48,7 @@ struct worker {
     int64_t telemetry_us;        /* when telemetry was last emitted (clock.h) */
     char *choices;               /* the run's choice table; "": none */
     bool tuned;                  /* report_first_step() has run */
+    bool without_loss;           /* a step without a token with loss was reported */
     bool stop;                   /* a signal, or stop_after */
     int stop_signal;             /* the signal that this rank got; 0: none */
     int64_t stop_step;           /* all ranks stop after this step; 0: no stop request */
@@ -287,6 +288,13 @@ static void take_stop_requests(struct worker *w) {
     if (w->options->stop_after && steps_queued(w) >= w->options->stop_after) w->stop = true;
 }
 
+/* Such a step is no error: a small batch of chats may have no answer in it. */
+static enum status report_no_loss(struct worker *w, struct err *e) {
+    if (w->result.loss_tokens > 0 || w->without_loss || !is_rank0(w)) return OK;
+    w->without_loss = true;
+    return say_no_loss(w->events, &w->result, e);
+}
+
 static bool every(int64_t step, int64_t n) { return n > 0 && step % n == 0; }
 
 /* Reads the result of the oldest queued step and reports it. */
@@ -297,6 +305,7 @@ static enum status collect(struct worker *w, struct err *e) {
     if (heartbeat_error(w->heartbeat, e)) return ERR_PEER;
     struct stream_source source = { .step = &w->result, .step_number = w->result.step };
     if (is_rank0(w)) TRY(say_record(w->events, STREAM_TRAIN, &source, e));
+    TRY(report_no_loss(w, e));
     if (w->options->world > 1) TRY(say_pace(w->events, &w->result, e));
     TRY(observe(w, e));
     return report_first_step(w, e);

@@ -189,6 +189,14 @@ enum status say_emulated(struct event_writer *w, struct backend *b, struct err *
     return say_log(w, text, e);
 }
 
+enum status say_no_loss(struct event_writer *w, const struct step_result *r, struct err *e) {
+    char text[200];
+    snprintf(text, sizeof text, "step %lld: none of its %lld tokens has loss, so its loss and its "
+             "gradient are 0; later steps like it are not listed", (long long)r->step,
+             (long long)r->tokens);
+    return say_log(w, text, e);
+}
+
 enum status say_decisions(struct event_writer *w, struct backend *b, const struct trainer *t,
                           int64_t world, int64_t vocab_padded, const char *caps, struct err *e) {
     struct device_info info;

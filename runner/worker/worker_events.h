@@ -32,6 +32,9 @@ NODISCARD enum status say_fallback(struct event_writer *w, const struct trainer 
                                    struct err *e);
 /* A log line with the number of emulated GEMMs; nothing if it is 0. */
 NODISCARD enum status say_emulated(struct event_writer *w, struct backend *b, struct err *e);
+/* A log line for a step none of whose tokens has loss. */
+NODISCARD enum status say_no_loss(struct event_writer *w, const struct step_result *result,
+                                  struct err *e);
 /* With several ranks: how long the step took on this rank, and how much of it was collectives. */
 NODISCARD enum status say_pace(struct event_writer *w, const struct step_result *result,
                                struct err *e);

@@ -26,6 +26,7 @@
 #include "runner/record/run_log.h"
 #include "runner/run/milestones.h"
 #include "runner/record/records.h"
+#include "runner/worker/worker_events.h"
 
 /* ---- the stand-in -----------------------------------------------------------------------------*/
 
@@ -491,6 +492,27 @@ static void telemetry_is_dropped_and_losses_are_not(void **state) {
     json_decref(telemetry);
 }
 
+static void a_step_without_loss_is_said(void **state) {
+    int fds[2];
+    bool open = true;
+    struct err e = { 0 };
+    struct event_writer *w = NULL;
+    struct event_reader *r = NULL;
+    json_t *event = NULL;
+    const struct step_result step = { .step = 12, .tokens = 64 };
+    assert_int_equal(pipe(fds), 0);
+    assert_int_equal(event_writer_create(fds[1], &w, &e), OK);
+    assert_int_equal(event_reader_create(fds[0], &r, &e), OK);
+    assert_int_equal(say_no_loss(w, &step, &e), OK);
+    assert_int_equal(event_fill(r, &open, &e), OK);
+    assert_int_equal(event_next(r, &event, &e), OK);
+    assert_string_equal(json_text(event, "event", ""), "log");
+    assert_non_null(strstr(json_text(event, "text", ""), "step 12: none of its 64 tokens has"));
+    json_decref(event);
+    event_reader_destroy(r);
+    event_writer_destroy(w);
+}
+
 /* A checkpoint must not be newer than the records that the runner has. */
 static void settled_events_were_read_by_the_runner(void **state) {
     int fds[2], status = 0;
@@ -562,7 +584,7 @@ int main(int argc, char **argv) {
         CASE(an_invalid_record_is_not_removed_with_the_later_ones),
         CASE(the_log_has_the_milestones),
         CASE(a_locked_directory_is_rejected),
-        CASE(telemetry_is_dropped_and_losses_are_not),
+        CASE(telemetry_is_dropped_and_losses_are_not), CASE(a_step_without_loss_is_said),
         CASE(settled_events_were_read_by_the_runner),
         CASE(no_wait_for_a_runner_that_died),
     };

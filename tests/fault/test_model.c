@@ -10,6 +10,7 @@
 #include "tests/support/allocations.h"
 #include "tests/support/must.h"
 #include "tests/support/run_fixture.h"
+#include "tests/support/shards.h"
 #include "tests/support/tiny.h"
 
 /* ---- opening ---- */
@@ -74,6 +75,27 @@ static void data_open_survives(void **state) {
     c.options = (struct data_options){ .kind = DATA_LLMC, .paths = c.path, .path_count = 1,
                                        .eval_path = c.path[1] };
     fault_every_allocation(&(struct fault_case){ .name = "data_open, llm.c",
+                                                 .attempt = open_data, .context = &c });
+    MUST(tree_remove(dir, E));
+}
+
+/* Whole documents with a loss file, and shuffled documents. */
+static void documents_open_survives(void **state) {
+    static const int LENGTH[] = { 9, 0, 16, 3, 12, 5 };
+    char dir[PATH_CAP];
+    struct data_case c = { .path = { c.file[0] } };
+    scratch_directory(dir);
+    snprintf(c.file[0], PATH_CAP, "%.4000s/shard", dir);
+    shard_put(&(struct shard){ .prefix = c.file[0], .documents = 6, .length = LENGTH,
+                               .vocab = 256, .loss = true });
+    c.options = (struct data_options){ .kind = DATA_MEGATRON, .paths = c.path, .path_count = 1,
+                                       .holdout = 0.4, .layout = LAYOUT_PACKED, .loss = true };
+    fault_every_allocation(&(struct fault_case){ .name = "data_open, packed",
+                                                 .attempt = open_data, .context = &c });
+    c.options.layout = LAYOUT_WINDOWS;
+    c.options.order = ORDER_DOCUMENTS;
+    c.options.documents.mask = true;
+    fault_every_allocation(&(struct fault_case){ .name = "data_open, documents",
                                                  .attempt = open_data, .context = &c });
     MUST(tree_remove(dir, E));
 }
@@ -213,7 +235,7 @@ static void checkpoints_survive(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(backend_open_survives),
-        cmocka_unit_test(data_open_survives),
+        cmocka_unit_test(data_open_survives), cmocka_unit_test(documents_open_survives),
         cmocka_unit_test(trainer_create_survives),
         cmocka_unit_test(checkpoints_survive),
     };
