@@ -19,7 +19,7 @@ enum status tuning_settings(struct run_settings *s, struct choice_cache *cache,
     bool anew = s->choices && !strcmp(s->choices, "none");
     if (anew || !strcmp(s->backend, "cpu")) return OK;
     TRY(choice_cache_open(cache, folder, json_text(s->facts, "gpu.driver", ""), e));
-    s->cache = cache;
+    s->choice_cache = cache;
     return OK;
 }
 
@@ -36,8 +36,8 @@ enum status tuning_begin(struct tuning *t, const struct run_settings *settings,
     *t = (struct tuning){ .settings = settings, .dir = dir };
     t->device = task_device(task, getenv("CUDA_VISIBLE_DEVICES"), layout->each,
                             layout->slot[0][0]);
-    if (!settings->cache) return choice_cache_withdraw(dir->path, e);
-    TRY(choice_cache_offer(settings->cache, dir->path, problem, e));
+    if (!settings->choice_cache) return choice_cache_withdraw(dir->path, e);
+    TRY(choice_cache_offer(settings->choice_cache, dir->path, problem, e));
     say(t, problem);
     return OK;
 }
@@ -90,9 +90,9 @@ static enum status take_table(struct tuning *t, const json_t *event, struct err 
     int64_t all = count_choices(json_text(event, "text", "")), new = count_choices(timed);
     char why[256] = "", problem[CHOICE_PROBLEM_CAP] = "", text[CHOICE_PROBLEM_CAP];
     run_log(t->dir, "choice table: %" PRId64 " shapes, %" PRId64 " of them timed now", all, new);
-    if (!t->settings->cache || !new) return OK;
+    if (!t->settings->choice_cache || !new) return OK;
     bool clean = !disturbed(t, why, sizeof why);
-    TRY(choice_cache_add(t->settings->cache, t->architecture, timed, clean, problem, e));
+    TRY(choice_cache_add(t->settings->choice_cache, t->architecture, timed, clean, problem, e));
     snprintf(text, sizeof text, "algorithms were timed on GPU %" PRId64 " while %s; later runs "
              "time their own", t->device, why);
     say(t, clean ? problem : text);
