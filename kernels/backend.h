@@ -1,4 +1,4 @@
-/* THE operator interface: one table of functions per backend. kernels/cpu defines what each means;
+/* The operator interface: one table of functions per backend. kernels/cpu defines what each means;
  * kernels/cuda does the same, faster, and is tested against it.
  *
  * Conventions that hold for every operator unless its comment says otherwise
@@ -93,16 +93,18 @@ struct backend_ops {
     enum status (*memory_create_pinned)(struct backend *b, const char *what, int64_t bytes,
                                         void **out, struct err *e);
     void (*memory_destroy)(struct backend *b, void *memory); /* of either kind */
-    /* Host to device and back, packed bytes. upload: `host` may be reused on return. upload does
-     * not wait for queued operators; it may not be captured. download: done on return, after all
-     * that was queued on `lane` before. */
+    /* Host to device and back, packed bytes.
+     * upload: `host` may be reused on return. It does not wait for queued operators. It may not be
+     * captured.
+     * download: done on return, after all that was queued on `lane` before. */
     enum status (*upload)(struct backend *b, int lane, void *data, const void *host, int64_t bytes,
                           struct err *e);
     enum status (*download)(struct backend *b, int lane, void *host, const void *data,
                             int64_t bytes, struct err *e);
-    /* Reads a step's record without a stall: queues a copy of at most READBACK_BYTES into one of
-     * READBACK_SLOTS slots, each with one copy at a time. readback_ready tells whether the copy is
-     * done, readback_fetch waits for it. ERR_STATE for a slot without a copy. */
+    /* Reads a step's record without a stall.
+     * readback queues a copy of at most READBACK_BYTES into one of READBACK_SLOTS slots. A slot
+     * holds one copy at a time. readback_ready tells whether the copy is done. readback_fetch waits
+     * for it. ERR_STATE for a slot without a copy. */
     enum status (*readback)(struct backend *b, int lane, int slot, const void *data, int64_t bytes,
                             struct err *e);
     enum status (*readback_ready)(struct backend *b, int slot, bool *ready, struct err *e);
@@ -114,17 +116,19 @@ struct backend_ops {
     enum status (*sync)(struct backend *b, struct err *e);
 
     /* ---- graphs ---- replay sets *replayed false when nothing is captured under key. The caller
-     * then runs the operators itself, between begin and end if they are to be captured. graph_drop
-     * drops all keys: needed when a shape or address changed. The CPU captures nothing. */
+     * then runs the operators itself, between begin and end if they are to be captured.
+     * graph_drop drops all keys. Call it when a shape or address changed. The CPU captures
+     * nothing. */
     enum status (*graph_replay)(struct backend *b, enum graph_key key, bool *replayed,
                                 struct err *e);
     enum status (*graph_begin)(struct backend *b, enum graph_key key, struct err *e);
     enum status (*graph_end)(struct backend *b, enum graph_key key, struct err *e);
     void (*graph_drop)(struct backend *b);
 
-    /* ---- time ---- for measuring only. timer_mark sets mark `mark` after the operators queued on
-     * `lane`; a second call moves it. timer_read waits for both marks and gives the device's
-     * microseconds between them. ERR_STATE in a capture, and for a mark that was never set. */
+    /* ---- time ---- for measuring only.
+     * timer_mark sets mark `mark` after the operators queued on `lane`. A second call moves the
+     * mark. timer_read waits for both marks and gives the device's microseconds between them.
+     * ERR_STATE in a capture, and for a mark that was never set. */
     enum status (*timer_mark)(struct backend *b, int lane, int mark, struct err *e);
     enum status (*timer_read)(struct backend *b, int from, int to, double *us, struct err *e);
 

@@ -3,8 +3,8 @@
  * All ranks of a group call the same collectives in the same order. With one rank each is the
  * identity (a copy where the two tensors differ). Like every operator they are queued on a lane;
  * all operands are packed.
- * A sum is taken in rank order, ((x_0 + x_1) + x_2) + ..., in f32, and rounded once: the bits
- * depend on the world size only, and are the same on every backend, whatever carries the bytes.
+ * A sum is taken in rank order, ((x_0 + x_1) + x_2) + ..., in f32, and rounded once. So the bits
+ * depend on the world size only. They are the same on every backend and transport.
  * If a peer died or left, or a link broke, poll() or a collective returns ERR_PEER and names rank
  * and host. A collective cannot tell a hung rank from a slow one: it waits. The supervisor of the
  * processes decides, and calls abort(). */

@@ -41,10 +41,10 @@ struct device_work {
 struct device_item { const char *name; int64_t bytes; };
 enum { DEVICE_ITEMS_MAX = 10 };
 
-/* Fills item [DEVICE_ITEMS_MAX] with the memory of a device of compute capability `cc` (90 for
- * 9.0), as nvidia-smi reports it at the peak: context, scratch, and the buffers that exist while
- * algorithms are timed before step 0 (less with a choice table). Returns the number of items. Names
- * are static storage; no item has 0 bytes. */
+/* Fills item [DEVICE_ITEMS_MAX] with the memory of a device, as nvidia-smi reports it at the peak.
+ * The items are context, scratch, and the buffers that exist while algorithms are timed before step
+ * 0 (less with a choice table). `cc` is the compute capability: 90 for 9.0. Returns the number of
+ * items. Names are static storage; no item has 0 bytes. */
 int device_memory(int cc, const struct device_work *work,
                   struct device_item item[DEVICE_ITEMS_MAX]);
 

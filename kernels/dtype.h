@@ -1,8 +1,8 @@
 /* Number formats: F32, BF16, the two FP8 formats, and E8M0 block scales.
  *
  * Every encoder rounds to nearest, ties to even, from the f32 value it is given. NaN is canonical:
- * BF16 0x7FC0, F32 0x7FC00000, E4M3 0x7F, E5M2 0x7F, E8M0 0xFF, sign dropped, so that the same bits
- * stand on every machine (x86 and Arm disagree on the sign of 0/0).
+ * BF16 0x7FC0, F32 0x7FC00000, E4M3 0x7F, E5M2 0x7F, E8M0 0xFF. The sign is dropped, so every
+ * machine has the same bits (x86 and Arm disagree on the sign of 0/0).
  * Sources: OCP 8-bit Floating Point Specification 1.0; OCP Microscaling Formats 1.0 (E8M0). */
 #ifndef FP8LAB_KERNELS_DTYPE_H
 #define FP8LAB_KERNELS_DTYPE_H

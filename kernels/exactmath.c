@@ -1,6 +1,6 @@
 /* The f64 functions. Sums that need more than 53 bits are kept as an unevaluated pair hi + lo,
- * built from Knuth's two-sum and Dekker's split product, so that no fma is needed and none may
- * be used. */
+ * built from Knuth's two-sum and Dekker's split product. These need no fma, and none may be
+ * used. */
 #include "kernels/exactmath.h"
 
 #include <math.h> /* NAN, INFINITY: constants only */

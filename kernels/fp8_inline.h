@@ -10,9 +10,9 @@
 extern "C" {
 #endif
 
-/* Below the format's smallest normal number, adding `magic` leaves x rounded (nearest even) to the
- * format's fixed step in the low bits of the sum: the step is one ulp of magic. Above, the mantissa
- * is rounded in place by integer addition, whose carry may run into the exponent. */
+/* Below the format's smallest normal number the format has a fixed step, and one ulp of `magic` is
+ * that step. So the low bits of x + magic are x rounded (nearest even) to the step. Above, integer
+ * addition rounds the mantissa in place. Its carry may run into the exponent. */
 HOST_DEVICE static inline uint32_t fp8_encode_bits(float x, uint32_t max_bits, uint32_t normal_bits,
                                                    float magic, int shift, uint32_t bias) {
     uint32_t u = f32_bits(x), abs = u & 0x7FFFFFFFu, sign = (u >> 24) & 0x80u;

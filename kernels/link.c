@@ -94,8 +94,9 @@ void links_destroy(struct links *l) {
     links_free(l);
 }
 
-/* Notes the links that are down before this rank takes down the rest: it is the other ends of the
- * latter that will see them closed. What has not been read does not hide that (POLLRDHUP). */
+/* Records the links that are already down, then shuts all links down. The order matters: a link
+ * that this rank shut down looks like a broken one. POLLRDHUP also reports a closed link that
+ * still has unread bytes. */
 static void give_up(struct links *l, uint64_t lost) {
     if (atomic_exchange(&l->aborted, true)) return;
     for (int i = 0; i < l->group->world; i++) {

@@ -14,9 +14,9 @@ extern "C" {
  * s ~ 1/m.
  * max is the largest finite value of the code's format. */
 enum quant_constants {
-    /* TransformerEngine: amax 0, infinite or NaN -> m = 1; else m = max/amax in f32 (infinite ->
-     * FLT_MAX, masked to a power of two if pow2), s = 1/m in f32. amax below amax_min is raised to
-     * it first. */
+    /* TransformerEngine: amax below amax_min is raised to it. amax 0, infinite or NaN -> m = 1.
+     * Otherwise m = max/amax in f32; an infinite m becomes FLT_MAX; pow2 masks m to a power of two.
+     * s = 1/m in f32. */
     QUANT_TE,
     /* torchao float8: amax raised to amax_min (1e-12); m = f32(max / f64(amax)); pow2 rounds m down
      * to 2^floor(log2 m); s = 1/m in f32. A zero tensor has m = max/1e-12. */

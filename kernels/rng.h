@@ -1,8 +1,8 @@
 /* Counter-based randomness: a draw is a pure function of (seed, purpose, step, tensor, element). So
  * it is the same on every backend, for any sharding and thread count, and a run saves no state.
  *
- * The mixer is SplitMix64's finaliser (Steele, Lea, Flood 2014), applied once to the key and once
- * to key + golden*element: a Weyl sequence through a strong 64-bit mixer. */
+ * The mixer is SplitMix64's finaliser (Steele, Lea, Flood 2014). It is applied once to the key and
+ * once to key + golden*element: a Weyl sequence through a strong 64-bit mixer. */
 #ifndef FP8LAB_KERNELS_RNG_H
 #define FP8LAB_KERNELS_RNG_H
 

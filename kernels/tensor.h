@@ -1,8 +1,9 @@
 /* A view of numbers in a backend's memory: dtype, shape, strides, FP8 scale, transposed FP8 twin.
  *
  * A view owns nothing. `data` may be a device address: code outside a backend never dereferences
- * it. Names used in every header: B batch, T time, R = B*T rows, C width, H query heads, G
- * key/value heads, D head dim, F ffn width, V vocabulary, L layers; dX is the gradient of X. */
+ * it. Names used in every header:
+ *   B batch   T time   R = B*T rows   C width   H query heads   G key/value heads   D head dim
+ *   F ffn width   V vocabulary   L layers   dX is the gradient of X */
 #ifndef FP8LAB_KERNELS_TENSOR_H
 #define FP8LAB_KERNELS_TENSOR_H
 

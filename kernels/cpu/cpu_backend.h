@@ -1,6 +1,6 @@
 /* The reference backend: plain C, no device, the same bits on every machine and for any number of
- * threads. kernels/operators.inc defines each operator; kernels/cpu/README.md has the rules for the
- * bits. */
+ * threads. The contract of each operator is in kernels/operators.inc or kernels/arguments.h.
+ * kernels/cpu/README.md has the rules for the bits. */
 #ifndef FP8LAB_KERNELS_CPU_BACKEND_H
 #define FP8LAB_KERNELS_CPU_BACKEND_H
 
@@ -10,8 +10,8 @@
 extern "C" {
 #endif
 
-/* Opens the reference with `threads` threads. 0 means as many as OpenMP would use: one per
- * processor that this process may run on, unless OMP_NUM_THREADS is set.
+/* Opens the reference with `threads` threads. 0 means OpenMP's default: OMP_NUM_THREADS if it is
+ * set, otherwise one per processor that this process may run on.
  * The caller owns *out and ends it with (*out)->ops->close(*out). All scratch memory is allocated
  * here. ERR_ARG for a negative or too large count, ERR_MEMORY. */
 NODISCARD enum status cpu_backend_open(struct backend **out, int threads, struct err *e);

@@ -13,8 +13,9 @@ struct isa {
     const char *architecture; /* "x86_64-avx512" */
     int mr, nr;               /* micro-tile of the GEMM: mr rows of A by nr rows of B */
 
-    /* Continues the fma chains of c [mr][nr] over k more terms: c[i][j] = fma(a[k][i], b[k][j],
-     * c[i][j]), k ascending. a is packed [k][mr], b [k][nr]; b, c and sb are 64-byte aligned. */
+    /* Continues the fma chains of c [mr][nr] over k more terms, k ascending:
+     * c[i][j] = fma(a[k][i], b[k][j], c[i][j]).
+     * a is packed [k][mr], b [k][nr]. b, c and sb are 64-byte aligned. */
     void (*gemm)(int64_t k, const float *a, const float *b, float *c);
     /* A fresh chain over k terms from +0, then c[i][j] = fma(chain, sa[i] * sb[j], c[i][j]). */
     void (*gemm_scaled)(int64_t k, const float *a, const float *b, const float *sa, const float *sb,

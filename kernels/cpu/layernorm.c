@@ -1,7 +1,10 @@
 /* LayerNorm. Forward, per row: mean = sum16(x) / C, variance = sum16 of the centred squares / C,
- * y = ((x - mean) * rstd) * gain + bias. Backward, with xh = (x - mean) * rstd and g = dy * gain:
- *   dx = rstd * ((g - sum16(g)/C) - xh * (sum16(g*xh) / C)) + residual,
- *   d_gain += sum over rows of dy * xh,   d_bias += sum over rows of dy. */
+ * y = ((x - mean) * rstd) * gain + bias.
+ *
+ * Backward, with xh = (x - mean) * rstd and g = dy * gain:
+ *   dx = rstd * ((g - sum16(g)/C) - xh * (sum16(g*xh) / C)) + residual
+ *   d_gain += sum over rows of dy * xh
+ *   d_bias += sum over rows of dy */
 #include <math.h>
 #include <omp.h>
 

@@ -1,6 +1,7 @@
 /* Cross-entropy of logits, forward and backward in one pass over the row:
- *   m = max, p_i = exp(x_i - m), l = sum16(p), loss = (m + ln l) - x_target,
- *   d_logits_i = (p_i * (1/l) - onehot_i) * grad_scale. */
+ *   m = max   p_i = exp(x_i - m)   l = sum16(p)
+ *   loss = (m + ln l) - x_target
+ *   d_logits_i = (p_i * (1/l) - onehot_i) * grad_scale */
 #include <math.h>
 #include <omp.h>
 

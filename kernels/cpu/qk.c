@@ -2,8 +2,8 @@
  *
  * Forward, per head of q and k: xh = x * rstd, y = xh * gain (RMSNorm over D, as rmsnorm.c). Then
  * the pair (y_i, y_{i+D/2}) is rotated by the angle of its position. One rounding, at the store.
- * Backward rotates back, then goes through the norm. d_gain sums over rows, and over the heads of a
- * row in head order: row r belongs to lane r % 16. */
+ * Backward rotates back, then goes through the norm. The sum of d_gain takes the heads of a row in
+ * head order. It takes the rows in 16 lanes: row r belongs to lane r % 16. */
 #include <math.h>
 #include <omp.h>
 
