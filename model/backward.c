@@ -37,8 +37,8 @@ static enum status recompute(struct transformer *t, int64_t l, struct err *e) {
     return layer_ffn_in(t, l, PASS_RECOMPUTE, e);
 }
 
-/* d_x [R,C] is the gradient of the block's output on entry (codes in ffn_out's dy) and the gradient
- * of x_mid on return (codes in attn_out's dy). */
+/* On entry d_x [R,C] is the gradient of the block's output; its codes are in ffn_out's dy.
+ * On return d_x is the gradient of x_mid; its codes are in attn_out's dy. */
 static enum status ffn_bwd(struct transformer *t, int64_t l, bool fresh, struct err *e) {
     const struct backend_ops *ops = t->b->ops;
     struct layer *layer = &t->layer[l];

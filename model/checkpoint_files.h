@@ -49,14 +49,14 @@ NODISCARD enum status checkpoint_read(const char *path, json_t **root, struct ch
 NODISCARD enum status checkpoint_choices(const char *path, char **text, struct err *e);
 
 /* A run's record of the checkpoints that it saved. look_up fills sha256 with the recorded hash of
- * the step's checkpoint.json, or leaves it "" if there is no record. */
+ * the step's checkpoint.json. It leaves "" if there is no record. */
 struct checkpoint_log {
     void (*look_up)(void *user, int64_t step, char sha256[65]);
     void *user;
 };
 
-/* The newest checkpoint in `parent` that verifies and has the hash that `log` has for its step (log
- * NULL: no record). info->step is -1 if there is none. Damaged checkpoints are skipped;
+/* The newest checkpoint in `parent` that verifies and has the hash that `log` records for its step
+ * (log NULL: any hash). info->step is -1 if there is none. Damaged checkpoints are skipped;
  * info->damage describes the newest of them. An unreadable checkpoint is not damaged: ERR_IO,
  * ERR_MEMORY. */
 NODISCARD enum status checkpoint_latest(const char *parent, const struct checkpoint_log *log,

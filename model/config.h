@@ -37,8 +37,8 @@ enum { HEAD_CHUNK_ALIGN = FP8_ROW_ALIGN };
 static inline int64_t model_vocab_padded(const struct model_config *c) {
     return round_up(c->vocab, VOCAB_ALIGN);
 }
-/* The default of train.head_chunk, the rows of logits at a time: chunks of equal size with at most
- * 1 GiB of BF16 logits each, from 1024 to 2^20 rows. The result depends on the chunk size, so the
+/* The default of train.head_chunk, the rows of logits at a time. Chunks have equal size, at most
+ * 1 GiB of BF16 logits, and 1024 to 2^20 rows. The result depends on the chunk size, so the
  * default follows from the sizes alone. LOG.md has its effect on speed. */
 static inline int64_t model_head_chunk(int64_t vocab, int64_t rows) {
     int64_t most = ((int64_t)1 << 30) / (2 * round_up(vocab, VOCAB_ALIGN)) / 128 * 128;

@@ -13,8 +13,8 @@
  * Weights that stay whole are gathered once a step, in its first forward. To read them between
  * steps, call exchange_gather_all first. With one rank this does nothing.
  *
- * Same bits. Every mode reduces a bucket with reduce_scatter (train.shard "none" then gathers the
- * sums), so the order of a sum does not depend on the mode. "gradients" and "parameters" sum over
+ * Same bits. Every mode reduces a bucket with reduce_scatter, so the order of a sum does not depend
+ * on the mode (train.shard "none" then gathers the sums). "gradients" and "parameters" sum over
  * ranks in each micro-batch, then over micro-batches; "none" and "optimizer" sum over micro-batches
  * first. With one micro-batch a step all four give the same bits; with several, each pair does. */
 #ifndef FP8LAB_MODEL_EXCHANGE_H

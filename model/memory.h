@@ -1,8 +1,8 @@
 /* The memory plan: named arenas, counted first and allocated once.
  *
  * Layout code reserves bytes and passes the location that receives the address, usually the `data`
- * of a tensor view. memory_allocate creates every arena and writes the addresses. `fp8lab plan`
- * uses the same layout and allocates nothing. The locations must not move until then. */
+ * of a tensor view. memory_allocate creates every arena and writes the addresses. The locations
+ * must not move until then. `fp8lab plan` uses the same layout and allocates nothing. */
 #ifndef FP8LAB_MODEL_MEMORY_H
 #define FP8LAB_MODEL_MEMORY_H
 

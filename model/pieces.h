@@ -1,9 +1,9 @@
 /* Pieces: transfer of the canonical bytes of tensors between files and the ranks that hold them.
  *
  * A tensor is whole on every rank, or cut at the shards of its bucket. A rank writes bytes that it
- * holds by itself (pieces_holder, pieces_own). Other bytes travel by broadcast, in pieces of at
- * most PIECE_BYTES, so no rank needs memory for more than a piece: from the owner when saved or
- * hashed, from rank 0 when loaded. Every rank makes the same collective calls in the same order.
+ * holds by itself (pieces_holder, pieces_own). Other bytes travel by broadcast: from the owner when
+ * saved or hashed, from rank 0 when loaded. A piece has at most PIECE_BYTES, and no rank needs
+ * memory for more than a piece. Every rank makes the same collective calls in the same order.
  * After an error of its own a rank continues these calls until all ranks agree on the error
  * (pieces_agree). After an error of the device or the group, no agreement is possible: the rank
  * returns, which ends the calls of the other ranks. */
@@ -45,8 +45,8 @@ NODISCARD enum status pieces_own(const struct pieces *p, const struct holding *h
  * them. */
 NODISCARD enum status pieces_read(const struct pieces *p, const struct holding *h, int64_t at,
                                   int64_t n, void *host, struct err *e);
-/* Overlaps work on one piece with the transfer of the next: queues the first *part contiguous bytes
- * of at .. at+n-1 into a read-back slot of the backend, on every rank. */
+/* Queues the first *part contiguous bytes of at .. at+n-1 into a read-back slot of the backend, on
+ * every rank. So work on one piece overlaps with the transfer of the next. */
 NODISCARD enum status pieces_queue(const struct pieces *p, const struct holding *h, int64_t at,
                                    int64_t n, int slot, int64_t *part, struct err *e);
 /* The opposite of pieces_read; only rank 0's `host` is read. */

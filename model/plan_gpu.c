@@ -1,6 +1,5 @@
-/* Device memory beside the arenas, computed without a device: this file lists the GEMMs and the
- * attention of a configuration, and the backend says what it allocates for them
- * (kernels/device.h). */
+/* Device memory beside the arenas, computed without a device. This file lists the GEMMs and the
+ * attention of a configuration. The backend says what it allocates for them (kernels/device.h). */
 #include <stdlib.h>
 
 #include "kernels/device.h"

@@ -1,5 +1,5 @@
-/* The FP8 recipe kinds: names, options, and the default of each option, once. model/recipe.c makes
- * the descriptors from these lists; runner/script/schema_recipe.c makes the keys of a script.
+/* The FP8 recipe kinds: the one list of their names, options and defaults. model/recipe.c makes the
+ * descriptors from these lists. runner/script/schema_recipe.c makes the keys of a script.
  *
  * Defaults are TransformerEngine's (transformer_engine/common/recipe; accumulators from
  * pytorch/module/base.py), and torchao's (torchao/float8/config.py) for rowwise, which
@@ -17,7 +17,7 @@
 
 /* RECIPE_OPTIONS_KIND(O, A): the options of a kind, in the order in which error texts list them.
  * O(FIELD, DEFAULT, TEXT): a field of struct recipe_options, its default, and the default as an
- * override writes it (NULL: absent, or it follows from another key).
+ * override writes it. TEXT is NULL if the default is absent or follows from another key.
  * A(FPROP, DGRAD, WGRAD): the accumulator of each GEMM, `fast` (the tensor core's own) or `split`
  * (partial sums promoted to f32). */
 #define RECIPE_OPTIONS_DELAYED(O, A)                                                          \

@@ -178,8 +178,8 @@ static enum status write_own(const struct image *m, const struct pieces *p,
     return OK;
 }
 
-/* Joins one leaf on rank 0. Every rank sends the bytes that it holds, also after a write error of
- * rank 0 (st), because the other ranks do not know of the error yet. */
+/* Joins one leaf on rank 0. Every rank sends the bytes that it holds. This continues after a write
+ * error of rank 0 (st), because the other ranks do not know of the error yet. */
 static enum status write_leaf(const struct image *m, struct leaf *l, const struct pieces *p,
                               const struct shared_file *f, enum status st, struct err *e) {
     struct stretch x;

@@ -1,10 +1,10 @@
 /* A new file that the ranks of a job write together, each its own byte ranges.
  *
  * Rank 0 creates it with its full size and writes a random word at the start. A rank that reads the
- * same word under the path sees the same file and writes to it. Another rank (its host does not
- * share the file system, or its NFS client caches an old directory, for up to a minute) must send
- * its bytes to a rank that sees the file. Ranks should write whole pages at page boundaries,
- * because network file systems merge the writes of two hosts by pages. */
+ * same word under the path sees the same file and writes to it. Any other rank must send its bytes
+ * to a rank that sees the file. Its host does not share the file system, or its NFS client caches
+ * an old directory (for up to a minute). Ranks should write whole pages at page boundaries, because
+ * network file systems merge the writes of two hosts by pages. */
 #ifndef FP8LAB_MODEL_SHARED_FILE_H
 #define FP8LAB_MODEL_SHARED_FILE_H
 

@@ -210,7 +210,7 @@ enum status slots_share(struct slots *s, struct backend *b, const struct tensor 
                         struct err *e) {
     if (b->ops->comm.world(b) == 1) return OK;
     /* 0 + 0 * loss is +0 for a finite loss, else NaN. The maximum of the losses themselves would be
-     * wrong: rounding may leave a loss below 0, and the maximum compares unsigned bits, in which
+     * wrong: rounding may leave a loss below 0. The maximum compares unsigned bits, in which
      * negative numbers are above infinity and NaN. */
     TRY(b->ops->zero(b, LANE_COMPUTE, &s->loss, e));
     TRY(b->ops->sum(b, LANE_COMPUTE, &s->loss, loss, 0.0f, 1.0f, e));

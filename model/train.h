@@ -179,9 +179,10 @@ struct fp8_slot {
 /* Fills out[count]; before the first step, with the state from creation or a checkpoint. */
 void trainer_read_fp8(const struct trainer *t, struct fp8_slot *out);
 
-/* Names of the traced tensors in execution order: weights before the step ("layers.0.qkv.weight"),
- * block outputs of the last micro-batch ("out:embed", "out:layers.0"), gradients in backward order
- * ("grad:head.weight", ...). */
+/* Names of the traced tensors in execution order:
+ *   weights before the step                    "layers.0.qkv.weight"
+ *   block outputs of the last micro-batch      "out:embed", "out:layers.0"
+ *   gradients in backward order                "grad:head.weight" */
 const char *const *trainer_trace_tensors(const struct trainer *t, int64_t *count);
 
 /* Fills out[count] with the fingerprints of the step last collected. ERR_STATE if not traced. */

@@ -103,7 +103,7 @@ void transformer_destroy(struct transformer *t);
 
 /* tokens -> x[0..L] and final_norm(x[L]). */
 NODISCARD enum status transformer_forward(struct transformer *t, enum pass pass, struct err *e);
-/* Logits and losses, one chunk at a time; in training also dlogits, the head's gradients and
+/* Logits and losses, one chunk at a time. In training also dlogits, the head's gradients and
  * d_normed. fresh: overwrites the head's gradient; otherwise adds to it. */
 NODISCARD enum status transformer_head(struct transformer *t, enum pass pass, bool fresh,
                                        struct err *e);

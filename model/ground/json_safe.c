@@ -50,12 +50,15 @@ char *json_dump_text(const json_t *value, size_t flags) {
 }
 
 /* ---- parsing ----
- * jansson sees ["~~~~~", DOCUMENT]. Its lexer keeps one buffer for all tokens, so the first string,
- * as long as the longest token of the document, is the only one that makes the buffer grow. An
- * allocation that fails sets errno, and the bytes of the first string are handed out one by one: a
- * failed growth is followed by the end of the input. The document needs no such care and is handed
- * out in large pieces. errno may be cleared there (before numbers), but then the failed allocation
- * is one of jansson's values, whose failure jansson reports. */
+ * jansson sees ["~~~~~", DOCUMENT]. Its lexer keeps one buffer for all tokens. The first string is
+ * as long as the longest token of the document, so no later token makes the buffer grow.
+ *
+ * A failed allocation sets errno. The bytes of the first string are handed out one by one. So the
+ * input ends right after a growth that failed.
+ *
+ * The document cannot make the buffer grow and is handed out in large pieces. jansson may clear
+ * errno there (before numbers). But there only jansson's values allocate, and jansson reports their
+ * failures. */
 
 enum { TOKEN_SLACK = 8, TOKEN_MIN = 16 }; /* quotes and NUL; initial size of jansson's buffer */
 

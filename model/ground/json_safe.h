@@ -16,14 +16,15 @@ void json_append(json_t *array, json_t *value, bool *failed);
 json_t *json_whole(json_t *value, bool failed);
 
 /* json_dumps with jansson's `flags`; the caller frees the text. NULL: no memory, or a value that
- * JSON cannot represent. jansson itself ignores a failed write of an object's key (dump.c,
- * do_dump), so its json_dumps may return a text without some keys. */
+ * JSON cannot represent.
+ * jansson's own json_dumps may return a text without some keys: it ignores a failed write of an
+ * object's key (dump.c, do_dump). */
 char *json_dump_text(const json_t *value, size_t flags);
 
 /* json_loadb for an object or array; the caller releases *out. ERR_FORMAT or ERR_MEMORY, with
- * why->text and why->line. jansson's lexer (load.c, lex_save) ignores a token that cannot grow: it
- * drops the byte, and reads past the end of a string that lost its quote. This function does
- * not. */
+ * why->text and why->line.
+ * jansson's lexer (load.c, lex_save) ignores a token that cannot grow. It drops the byte, and reads
+ * past the end of a string that lost its quote. This function does neither. */
 NODISCARD enum status json_parse(json_t **out, const char *bytes, size_t n, size_t flags,
                                  json_error_t *why);
 
