@@ -295,8 +295,8 @@ static enum status run_again(struct command *c, int *code, struct err *e) {
     return OK;
 }
 
-/* Verifies the bundle and resolves its script here; another program does the rest: this one in a
- * container (--launch), or the one that made the bundle (--patch). */
+/* Verifies the bundle and resolves its script here. The rest runs elsewhere: this program in a
+ * container (--launch), or the program that made the bundle (--patch). */
 static int delegate(const struct cli *cli) {
     struct repro_source source;
     struct err e = { 0 };

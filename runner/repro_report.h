@@ -1,4 +1,4 @@
-/* What `repro` prints: its verdict, as text or as fp8lab.repro/1. */
+/* What `repro` prints: its verdict, as text or as JSON ("fp8lab.repro/1"). */
 #ifndef FP8LAB_RUNNER_REPRO_REPORT_H
 #define FP8LAB_RUNNER_REPRO_REPORT_H
 

@@ -10,9 +10,9 @@
  * nothing for the cpu backend. */
 NODISCARD enum status preflight_probe(const struct run_settings *s, json_t *facts, struct err *e);
 
-/* Matches each row's hardware query, then compares the memory that each row needs with that of the
- * machine, and fills mismatch and too_big of the rows. *fits is false where a row does not fit and
- * --anywhere is not given. The user is told why. */
+/* Matches each row's hardware query. Then compares the memory that each row needs with that of the
+ * machine. Fills mismatch and too_big of the rows. *fits is false if a row does not fit and
+ * --anywhere is not given. Tells the user why. */
 NODISCARD enum status preflight_machine(struct suite *s, bool *fits, struct err *e);
 
 /* Reports that no row runs on this machine; under --json as fp8lab.run_refused/1. Returns the exit

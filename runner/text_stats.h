@@ -1,5 +1,5 @@
-/* Statistics of a text: its bytes, and how well counting alone predicts them. A trained model's
- * loss in nats per byte is compared with these. */
+/* Statistics of a text: its bytes, and how well byte frequencies alone predict them. A trained
+ * model's loss in nats per byte is compared with these figures. */
 #ifndef FP8LAB_RUNNER_TEXT_STATS_H
 #define FP8LAB_RUNNER_TEXT_STATS_H
 
@@ -16,8 +16,8 @@ struct text_stats {
 };
 
 /* Reads the whole file once with a fixed amount of memory; the file is regular or a pipe. Both
- * entropies are of this text's own frequencies: a lower bound for a model of that order on this
- * text, not an estimate for other text. ERR_IO or ERR_MEMORY. */
+ * entropies are of this text's own frequencies. They are a lower bound for a model of that order on
+ * this text, and no estimate for other text. ERR_IO or ERR_MEMORY. */
 NODISCARD enum status text_stats_file(const char *path, struct text_stats *out, struct err *e);
 
 /* -sum p log p of n counts that sum to `total`, in nats; 0 for a total of 0. */

@@ -1,5 +1,5 @@
-/* Files of token ids: which format a file has, and what its ids are. Bytes of token ids have
- * entropies too, and those say nothing about a model of the tokens. */
+/* Files of token ids: which format a file has, and what its ids are. Entropies are counted over
+ * ids, not over bytes: entropies of the bytes say nothing about a model of the tokens. */
 #ifndef FP8LAB_RUNNER_TOKEN_STATS_H
 #define FP8LAB_RUNNER_TOKEN_STATS_H
 

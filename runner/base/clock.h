@@ -1,4 +1,4 @@
-/* Time that only goes forward, since some moment before the machine's start. */
+/* Monotonic time, for intervals only: its zero is some fixed moment in the past. */
 #ifndef FP8LAB_RUNNER_BASE_CLOCK_H
 #define FP8LAB_RUNNER_BASE_CLOCK_H
 

@@ -1,5 +1,5 @@
-/* Opening a path below a directory, without following any link: for every path that came out of a
- * bundle, a directory listing or a run's directory. */
+/* Opens a path below a directory without following any link. Use it for every path that comes from
+ * a bundle, a directory listing or a run's directory. */
 #ifndef FP8LAB_RUNNER_BASE_OPEN_BENEATH_H
 #define FP8LAB_RUNNER_BASE_OPEN_BENEATH_H
 

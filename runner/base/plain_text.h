@@ -1,9 +1,10 @@
 /* Makes untrusted text safe for a terminal: text of a bundle, a script, a file name, a driver.
  *
- * Such text could control a terminal, or look like our own output. These characters are replaced by
- * '?': control characters (C0, DEL, U+0080 to U+009F), line and paragraph separators, marks that
- * change the direction of text or are invisible, and bytes that are not UTF-8. Sources: ECMA-48 for
- * controls; Unicode 15.1, Bidi_Control and general categories Zl, Zp, Cf for the rest. */
+ * Such text could control a terminal, or look like our own output. '?' replaces
+ *   control characters (C0, DEL, U+0080 to U+009F: ECMA-48)
+ *   line and paragraph separators (Unicode 15.1, general categories Zl, Zp)
+ *   marks that change the direction of text or are invisible (Bidi_Control, Cf)
+ *   bytes that are not UTF-8 */
 #ifndef FP8LAB_RUNNER_BASE_PLAIN_TEXT_H
 #define FP8LAB_RUNNER_BASE_PLAIN_TEXT_H
 

@@ -1,7 +1,9 @@
 /* Stop requests as data: SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD are blocked and read from a
- * descriptor. So there is no global flag, and the runner works as process 1 of a container. (srun
- * forwards SIGUSR1; at the others it kills.) One handler exists, for threads that a library such as
- * a device's driver starts without blocking signals: it forwards the signal to the main thread. */
+ * descriptor. So there is no global flag, and the runner works as process 1 of a container. SIGUSR1
+ * is among them because srun forwards it; SIGTERM makes srun kill its tasks.
+ *
+ * There is one handler. A library such as a device's driver may start threads that do not block
+ * signals. On such a thread the handler forwards the signal to the main thread. */
 #ifndef FP8LAB_RUNNER_BASE_SIGNALS_H
 #define FP8LAB_RUNNER_BASE_SIGNALS_H
 

@@ -58,7 +58,7 @@ static double gflops(const struct gemm_row *row, double us) {
 }
 
 /* The share of the fastest rate of this dtype: the large square product, or the best sample of this
- * one, since another shape than a square may be faster. */
+ * product. Another shape than a square may be faster. */
 static double share(const struct gemm_row *row) {
     double best = gflops(row, row->time.best_us) * 1e-3;
     double ceiling = best > row->ceiling_tflops ? best : row->ceiling_tflops;

@@ -45,9 +45,9 @@ NODISCARD enum status bench_tensor(struct bench_memory *m, struct tensor *out, e
 NODISCARD enum status bench_operand(struct bench_memory *m, struct tensor *out, enum dtype t,
                                     int64_t rows, int64_t k, enum scale_kind kind, bool transposed,
                                     struct err *e);
-/* Makes a sink that quantises [rows, k] values into *codes, with the default rule of a recipe with
- * scales of this kind. twin NULL: no transposed codes. Fills all three tensors; `value` keeps its
- * memory if it has some. */
+/* Makes a sink that quantises [rows, k] values into *codes. Its rule is the default of a recipe
+ * with scales of this kind. twin NULL: no transposed codes. Fills all three tensors; `value` keeps
+ * its memory if it has some. */
 NODISCARD enum status bench_sink(struct bench_memory *m, struct sink *out, struct tensor *value,
                                  struct tensor *codes, struct tensor *twin, enum dtype t,
                                  int64_t rows, int64_t k, enum scale_kind kind, struct err *e);

@@ -31,11 +31,11 @@ struct step_bench {
     float loss; /* of the last step; a loss that is not finite invalidates the figures */
 };
 
-/* Lowers the ceiling time of a shape to the time of a call in the step, if that is less: another
- * program ran while the ceiling was measured. */
+/* Lowers the ceiling time of a shape to the time of a call in the step, if that is less. Another
+ * program may have run while the ceiling was measured. */
 void step_lower_ceilings(struct step_bench *s);
 /* The floor of a call: its FLOP at the ceiling of its mode and shape, or its bytes at the bandwidth
- * of a copy, but no more than its measured time. A pure read, or data in a cache, is faster than a
+ * of a copy. It is never above the measured time: a pure read, or data in a cache, is faster than a
  * copy. */
 double step_call_floor_us(const struct step_bench *s, const struct timed_call *c);
 

@@ -1,8 +1,8 @@
 /* A backend with timed operators, for `bench step`: each call is timed on the device.
  *
- * During a timing, the backend's table is a copy whose operators set a mark, call the real one, and
- * set another. Graphs are off, since a replay has no operators to time, so the host queues every
- * call. The cost of that is the difference to a step with replay. */
+ * During a timing, the backend's table is a copy. Each of its operators sets a mark, calls the real
+ * operator, and sets another mark. A replay has no operators to time, so graphs are off and the
+ * host queues every call. The cost of that is the difference to a step with replay. */
 #ifndef FP8LAB_RUNNER_BENCH_TIMED_BACKEND_H
 #define FP8LAB_RUNNER_BENCH_TIMED_BACKEND_H
 

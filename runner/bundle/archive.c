@@ -15,8 +15,8 @@ enum { BLOCK = 256 * 1024 };
 
 /* ---- the order ----------------------------------------------------------------------------- */
 
-/* The rank of a file is the index of the first pattern that matches: a whole name, a folder with a
- * trailing '/', or, with '*', any name with this beginning and end. */
+/* The rank of a file is the index of the first pattern that matches. A pattern is a whole name, a
+ * folder with a trailing '/', or the beginning and end of a name with '*' between. */
 static const char *const ORDER[] = {
     "bagit.txt",
     "bag-info.txt",

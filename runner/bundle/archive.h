@@ -1,7 +1,8 @@
-/* Packs a run directory into <name>.tar.zst with the same bytes every time: fixed order, owners 0/0
- * without names, mode 0644, one fixed time, pax only where plain ustar does not suffice. The bytes
- * do not depend on the number of threads: zstd's workers cut the stream at the same places for any
- * count. The bytes may depend on the version of zstd, so a bundle is never identified by them. */
+/* Packs a run directory into <name>.tar.zst with the same bytes every time. Order and time are
+ * fixed, owners are 0/0 without names, the mode is 0644, and pax is used only where plain ustar
+ * does not suffice. The bytes do not depend on the number of threads: zstd's workers cut the stream
+ * at the same places for any count. The bytes may depend on the version of zstd, so a bundle is
+ * never identified by them. */
 #ifndef FP8LAB_RUNNER_BUNDLE_ARCHIVE_H
 #define FP8LAB_RUNNER_BUNDLE_ARCHIVE_H
 
@@ -24,8 +25,8 @@ NODISCARD enum status archive_pack(const char *dir, const struct tree *list, con
 
 /* Sorts the files of a run into the order of a bundle: bag files, run.json, summary, crate,
  * experiment, system, source, other JSON files, records, logs, tensorboard, anything else,
- * checkpoints. Checkpoints are last so that a reader of numbers stops
- * before up to 100 GB. */
+ * checkpoints. Checkpoints have up to 100 GB. They are last, so a reader of numbers stops before
+ * them. */
 void archive_sort(struct tree *list);
 
 /* The stage of an entry, which every reader relies on: 0 the bag's own files, 1 data/run.json, 2

@@ -35,12 +35,12 @@ struct bundle_result {
     char problem[512];               /* the first of summary.json's "problems"; "": there is none */
 };
 
-/* Closes run_dir (runs/<run-id>) into <run_dir>.tar.zst: results_sha256 into run.json, summary,
- * crate, bag, archive, then a full verification of the archive. data/run.json must say how the run
- * ended: ERR_STATE if it still says "running". Memory does not depend on the size of checkpoints
- * and wide streams; it has 8 bytes for each number of the other streams. A stream that is damaged
- * stays as it is, and summary.json names it ("problems"). After a failure (a full disk, say) a
- * second call does the remaining parts. A finished directory gives the same bytes again. */
+/* Closes run_dir (runs/<run-id>) into <run_dir>.tar.zst. Writes results_sha256 into run.json, then
+ * summary, crate, bag and archive, and verifies the whole archive. data/run.json must say how the
+ * run ended: ERR_STATE if it still says "running". Memory does not depend on the size of
+ * checkpoints and wide streams; it has 8 bytes for each number of the other streams. A stream that
+ * is damaged stays as it is, and summary.json names it ("problems"). After a failure (a full disk,
+ * say) a second call does the remaining parts. A finished directory gives the same bytes again. */
 NODISCARD enum status bundle_finish(const char *run_dir, const struct bundle_options *options,
                                     struct bundle_result *result, struct err *e);
 

@@ -5,10 +5,10 @@
  *
  * The header of a .cols file: {"columns":[{"name","offset","type","width"}...],"labels":[...],
  * "rows":n,"schema":"fp8lab.columns/1"}. A column is rows*width values of one type, row after row,
- * little-endian, `offset` bytes (a multiple of 8) after the header; columns do not overlap and fill
- * the file. No width is below 1, no name occurs twice, and without a column there are no rows: the
- * size of the file bounds every count. Types: i64, f64, u32 and u64 as in enum column_type. A value
- * that a record lacks is NaN, or all ones. */
+ * little-endian. It begins `offset` bytes (a multiple of 8) after the header. Columns do not
+ * overlap and fill the file. No width is below 1, no name occurs twice, and a file without columns
+ * has no rows. So the size of the file bounds every count. Types: i64, f64, u32 and u64 as in enum
+ * column_type. A value that a record lacks is NaN, or all ones. */
 #ifndef FP8LAB_RUNNER_BUNDLE_COLUMNS_H
 #define FP8LAB_RUNNER_BUNDLE_COLUMNS_H
 
@@ -59,8 +59,8 @@ NODISCARD enum status columns_map(int fd, int64_t offset, int64_t n, const char 
 NODISCARD enum status columns_of_lines(const char *text, size_t n, const char *name,
                                        struct columns **out, struct err *e);
 
-/* Called before row `row` in a walk over the rows of column c: releases the memory of a mapping now
- * and then, so that a walk over any number of rows needs little. Values stay readable. */
+/* Call it before row `row` in a walk over the rows of column c. It releases the memory of a mapping
+ * now and then. So a walk over any number of rows needs little memory. Values stay readable. */
 void columns_pass(const struct columns *all, const struct column *c, int64_t row);
 
 void columns_destroy(struct columns *c); /* c may be NULL. */

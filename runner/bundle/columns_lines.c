@@ -201,8 +201,8 @@ static const char *take_digits(const char *p, uint64_t *value, bool *exact) {
 
 /* The double nearest to digits / 10^fraction; false: strtod must find it. A quotient of two exact
  * numbers is rounded once, so it is the nearest (Clinger 1990, "How to Read Floating Point Numbers
- * Accurately"). On x86 a quotient with 64 bits of mantissa is rounded to the 53 of a double: the
- * second rounding is wrong only where the first one ends exactly between two doubles. */
+ * Accurately"). On x86 a quotient with 64 bits of mantissa is rounded again, to the 53 of a double.
+ * The second rounding is wrong only if the first one ends exactly between two doubles. */
 static bool nearest(uint64_t digits, int64_t fraction, double *out) {
     if (digits <= UINT64_C(1) << 53 && fraction <= DOUBLE_POWER_MAX) {
         *out = (double)digits / (double)POWERS[fraction];

@@ -50,8 +50,8 @@ static bool ends(const char *path, const char *tail) {
     return n > length && strcmp(path + n - length, tail) == 0;
 }
 
-/* Adds what a reader who has only the bundle must know about a stream: its metrics, their units,
- * and for an array where the names of the values are. */
+/* Describes a stream for a reader who has only the bundle: its metrics and their units. For an
+ * array also where the names of the values are. */
 static void describe_stream(struct crate *c, json_t *file, const struct stream *s) {
     struct text about = { 0 };
     bool bits = false;

@@ -36,9 +36,9 @@ NODISCARD enum status format_upgrade(const char *run_dir, struct err *e);
 /* Removes the .cols file of a stream whose lines are intact. */
 NODISCARD enum status format_drop_columns(const char *run_dir, int stream, struct err *e);
 
-/* Prepares the records of a closed run for more: format_upgrade(), format_drop_columns(), and an
- * array of a program with other metrics gets the metrics of this one (NaN, or all ones, in the old
- * rows). */
+/* Prepares the records of a closed run for more rows: format_upgrade() and format_drop_columns().
+ * An array of a program with other metrics gets the metrics of this program. Old rows then have
+ * NaN, or all ones, in the new metrics. */
 NODISCARD enum status format_continue(const char *run_dir, struct err *e);
 
 #endif

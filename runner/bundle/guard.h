@@ -1,9 +1,9 @@
 /* Limits for the contents of a foreign bundle. Every entry of every archive or directory is checked
  * here before any byte of it is used. Each refusal has its own text.
  *
- * Names: relative, '/'-separated, printable ASCII without \ % : * ? " < > |; no empty, "." or ".."
- * component; no name twice, no two names that differ in letter case only, no name that is both a
- * file and a directory. The writer uses the same alphabet: so a bundle means the same on every
+ * Names: relative, '/'-separated, printable ASCII without \ % : * ? " < > |. No component is empty,
+ * "." or "..". No name occurs twice, and no two names differ in letter case only. No name is both a
+ * file and a directory. The writer uses the same alphabet, so a bundle means the same on every
  * system and needs no escaping in a BagIt manifest. */
 #ifndef FP8LAB_RUNNER_BUNDLE_GUARD_H
 #define FP8LAB_RUNNER_BUNDLE_GUARD_H

@@ -7,17 +7,21 @@
 
 #include "runner/bundle/summary.h"
 
-/* Checks that the hashes of the inputs in `run`, run.json, are right (inputs_check(); `resolved`
- * may be NULL); that each loss and gradient norm is the number of its bits; that the keys of
- * `summary` have the values that summary_make() gives; and that results_sha256 of `run`, if there,
- * is that of results_hash(). ERR_VERIFY names the first contradiction. */
+/* Checks that
+ *
+ *   the hashes of the inputs in `run`, run.json, are right (inputs_check(); `resolved` may be NULL)
+ *   each loss and gradient norm is the number of its bits
+ *   the keys of `summary` have the values that summary_make() gives
+ *   results_sha256 of `run`, if there, is that of results_hash()
+ *
+ * ERR_VERIFY names the first contradiction. */
 NODISCARD enum status recheck_numbers(const struct run_columns *c, const json_t *run,
                                       const json_t *resolved, const json_t *summary,
                                       struct err *e);
 
-/* ---- of a bundle that streams by ------------------------------------------------------------
- * The files that are needed are kept in a file without a name ($TMPDIR, else /tmp; in memory where
- * neither can be written), since wide streams may be larger than memory. */
+/* ---- of a bundle that is read as a stream ---------------------------------------------------
+ * Wide streams may be larger than memory. So the needed files are kept in a file without a name. It
+ * is in $TMPDIR, else in /tmp, or in memory if neither can be written. */
 struct recheck;
 
 NODISCARD enum status recheck_create(struct recheck **out, struct err *e);

@@ -1,7 +1,7 @@
 /* The contents of one run, read from a bundle file or a run directory, finished or live. Reading
- * stops before the checkpoints. Every file that
- * is read from a bundle is checked: the manifest against the tag manifest, each file against the
- * manifest. A directory is checked as far as it has manifests. */
+ * stops before the checkpoints. Every file that is read from a bundle is checked: the manifest
+ * against the tag manifest, each file against the manifest. A directory is checked as far as it has
+ * manifests. */
 #ifndef FP8LAB_RUNNER_BUNDLE_RUN_VIEW_H
 #define FP8LAB_RUNNER_BUNDLE_RUN_VIEW_H
 
@@ -42,9 +42,9 @@ NODISCARD enum status run_view_load(const char *path, enum run_view_depth depth,
                                     struct run_view *out, struct err *e);
 void run_view_free(struct run_view *v);
 
-/* Finds a run by what a user wrote: a path is returned as it is; otherwise the one run in
- * `runs_dir` whose id begins with the text, or for "last" the newest. ERR_ARG if no run or several
- * match; the text names them. */
+/* Finds a run by what a user wrote. A path is returned as it is. "last" is the newest run in
+ * `runs_dir`. Any other text is the beginning of the id of one run there. ERR_ARG if no run or
+ * several match; the error names them. */
 NODISCARD enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP],
                                  struct err *e);
 

@@ -14,7 +14,7 @@ struct run_columns {
 void run_columns_free(struct run_columns *c);
 
 /* The rows over which speed is measured: all but the first fifth of the run (at least 1 step, at
- * most 50, in which allocation, tuning and caches warm up). [first, last), may be empty. */
+ * most 50). Allocation, tuning and caches warm up in that fifth. [first, last), may be empty. */
 struct window { int64_t first, last; };
 struct window steady_window(int64_t rows);
 
@@ -23,8 +23,8 @@ struct window steady_window(int64_t rows);
 NODISCARD enum status window_median(const struct columns *t, const char *name, struct window w,
                                     double *out, struct err *e);
 
-/* The first largest (sign +1) or smallest (sign -1) value of a column. row is -1 and value NaN if t
- * (may be NULL) has no such column or the column no value. */
+/* The first largest (sign +1) or smallest (sign -1) value of a column. t may be NULL. Without such
+ * a column, or a value in it, row is -1 and value NaN. */
 struct extreme {
     int64_t row, label;
     double value;
@@ -32,9 +32,12 @@ struct extreme {
 struct extreme column_extreme(const struct columns *t, const char *name, double sign);
 
 /* summary.json ("fp8lab.summary/1"); *out is owned by the caller. Its keys are those of FIGURES
- * (record/streams.h), and: steps, step_first, step_last, steady_from and steady_to (steps of the
- * steady window), gpu_throttle_reasons (of any sample), slowest_rank (the rank that was it most
- * often) and ranks_steps_missing (steps of several ranks without a record in the stream "ranks").
+ * (record/streams.h), and
+ *   steps, step_first, step_last
+ *   steady_from, steady_to    steps of the steady window
+ *   gpu_throttle_reasons      of any sample
+ *   slowest_rank              the rank that was the slowest most often
+ *   ranks_steps_missing       steps of several ranks without a record in the stream "ranks"
  * Keys that the run has no numbers for are null. `attempts`: of run.json; steps of an attempt with
  * one rank are not missing. NULL: all steps are of several ranks. */
 NODISCARD enum status summary_make(const struct run_columns *c, const json_t *attempts,

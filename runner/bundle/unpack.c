@@ -86,8 +86,8 @@ static enum status take_payload(struct unpack *u, const struct bundle_entry *ent
     return st;
 }
 
-/* The tag manifest is checked before the manifest, and the manifest before all other files, so that
- * the message names the first file that cannot be trusted. */
+/* The tag manifest is checked before the manifest, and the manifest before all other files. So the
+ * message names the first file that cannot be trusted. */
 static enum status check_payload_may_come(struct unpack *u, const char *name, struct err *e) {
     bool directory = bundle_is_directory(u->bundle);
     if (strncmp(name, "data/", 5) != 0)

@@ -14,11 +14,12 @@ struct unpack_report {
     int64_t files, bytes;       /* of the payload */
 };
 
-/* Reads the bundle file or directory at path to its end and verifies it: every file of the manifest
- * exists once, with its digest; no file is unlisted; tag files and Payload-Oxum are right;
- * summary.json and results_sha256 match the records (recheck.h). `dest`: NULL to verify only;
- * otherwise a path that must not exist yet. dest appears complete at the end or not at all (work
- * happens in <dest>.partial). ERR_VERIFY: well formed, but a file is missing, surplus or changed;
+/* Reads the bundle file or directory at path to its end and verifies it. Every file of the manifest
+ * exists once, with its digest. No file is unlisted. Tag files and Payload-Oxum are right.
+ * summary.json and results_sha256 match the records (recheck.h).
+ * `dest`: NULL to verify only; otherwise a path that must not exist yet. dest appears complete at
+ * the end or not at all: work happens in <dest>.partial.
+ * ERR_VERIFY: well formed, but a file is missing, surplus or changed;
  * the text names it. ERR_FORMAT: refused by the guard, damaged or truncated. ERR_STATE: a run that
  * is not finished. ERR_IO: a file cannot be read or written. */
 NODISCARD enum status bundle_unpack(const char *path, const char *dest,

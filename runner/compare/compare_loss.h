@@ -39,8 +39,8 @@ NODISCARD enum status loss_judge(const struct loss_sample *baseline,
                                  struct loss_judgement *out, struct err *e);
 
 /* Whether the run diverged; `why` says how. A run diverged if it ended at a value that is not
- * finite, if one of its losses is not finite, or if its last evaluation is more than 10 % above its
- * first one or above ln(vocab), the loss of a guess. */
+ * finite, or if one of its losses is not finite. It also diverged if its last evaluation is more
+ * than 10 % above its first one, or above ln(vocab), the loss of a guess. */
 bool loss_diverged(const struct run_view *v, char why[256]);
 
 /* "statistics.losses" and "statistics.losses_missing" of the report. New references. */

@@ -1,6 +1,6 @@
-/* The name of a row: its recipe with the options that are not the default, and the keys in which it
- * differs from the other rows. If the configuration does not separate rows, other factors do:
- * machine, code, number of ranks. */
+/* The name of a row: its recipe, the options that are not the default, and the keys in which rows
+ * differ. If the configuration does not separate rows, other factors do: machine, code, number of
+ * ranks. */
 #include <stdlib.h>
 #include <string.h>
 

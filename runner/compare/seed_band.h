@@ -17,8 +17,8 @@ struct seed_band {
 
 /* Makes a band from at least SEED_BAND_SEEDS_MIN runs that differ only in their seed; run 0 is the
  * reference. The band at a step is the standard deviation over the seeds (n - 1), pooled over the
- * SEED_BAND_WINDOW steps around it: with three seeds alone it would sometimes be near 0 by chance.
- * ERR_CONFIG names other differences, or the number of seeds. *out is owned. */
+ * SEED_BAND_WINDOW steps around it. Without pooling, three seeds would sometimes give almost 0 by
+ * chance. ERR_CONFIG names other differences, or the number of seeds. *out is owned. */
 NODISCARD enum status seed_band_make(const struct comparison *c, json_t **out, struct err *e);
 
 /* Reads a band file. ERR_FORMAT; ERR_CONFIG if it is of another reference than `identity`. */

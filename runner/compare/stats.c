@@ -20,8 +20,8 @@ double stats_median(double *values, int64_t n) {
 
 /* ---- Mann-Whitney -------------------------------------------------------------------------- */
 
-/* P(U <= u) under the null hypothesis. ways[i][s]: the number of choices of i among the ranks so
- * far whose rank sum is s above the minimum. The classic recursion over ranks, in doubles: C(64,32)
+/* P(U <= u) under the null hypothesis. ways[i][s] counts the choices of i among the ranks so far
+ * whose rank sum is s above the minimum. The classic recursion over ranks, in doubles: C(64,32)
  * < 2^61. */
 static enum status exact_tail(int64_t n, int64_t m, int64_t u, double *out, struct err *e) {
     int64_t sums = n * m + 1;
@@ -136,8 +136,8 @@ static double mean_variance(const double *value, int64_t n) {
     return sum / (double)(n - 1) / (double)n;
 }
 
-/* The 97.5 % quantile of Student's t: a table up to 30 degrees of freedom, above that Cornish and
- * Fisher's expansion about the normal quantile (error below 1e-5 there). */
+/* The 97.5 % quantile of Student's t. Up to 30 degrees of freedom it is a table. Above that it is
+ * Cornish and Fisher's expansion about the normal quantile (error below 1e-5 there). */
 static double t_quantile(int64_t freedom) {
     static const double TABLE[30] = {
         12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,

@@ -69,8 +69,8 @@ static enum status check_gemm(struct backend *b, struct recipe_check *c, struct 
 
 /* ---- the training -----------------------------------------------------------------------------*/
 
-/* A small model in which every GEMM of every recipe can run natively on some device: dimensions are
- * multiples of 128 and 16 as blocks and codes need, head sizes as attention kernels need. */
+/* A small model in which every GEMM of every recipe can run natively on some device. Dimensions are
+ * multiples of 128 and 16, as blocks and codes need. Head sizes are as attention kernels need. */
 static const struct model_config MODEL = {
     .vocab = 256, .seq_len = 64, .layers = LAYERS, .width = 128, .heads = 2, .kv_heads = 1,
     .head_dim = 64, .ffn = 256, .norm = NORM_RMS, .activation = ACTIVATION_SWIGLU,

@@ -104,7 +104,8 @@ static long parent_of(unsigned pid) {
 }
 
 /* Workers are children of this process. If the driver reports process numbers of another namespace,
- * none is a child; then one of them is assumed to be the worker, which always has a context. */
+ * no number is a child's. Then one of them is assumed to be the worker, which always has a
+ * context. */
 static unsigned count_other_processes(const struct process *list, unsigned count) {
     unsigned ours = 0;
     for (unsigned i = 0; i < count; i++)

@@ -13,14 +13,18 @@ struct telemetry;
 struct telemetry *telemetry_open(void);
 void telemetry_close(struct telemetry *t); /* NULL is fine */
 
-/* Adds the driver's figures of GPU `device` (an index among them) to a record, if it has them:
- * gpu_clock_sm_mhz, gpu_clock_mem_mhz, gpu_power_mw, gpu_temperature_c, gpu_utilization (percent of
- * the last period in which a kernel ran), gpu_memory_used_bytes (all processes), gpu_throttle
- * (NVML's bits of reasons why clocks are low: 0x1 idle, 0x4 software power cap, 0x8 hardware
- * slowdown, 0x20 software thermal, 0x40 hardware thermal, 0x80 power brake), gpu_processes (with a
- * context on the GPU, including the worker), gpu_processes_other (without the children of this
- * process), gpu_nvlink_tx_kib and gpu_nvlink_rx_kib (all links, since an unspecified earlier
- * moment). Nothing if t is NULL or there is no such GPU. ERR_MEMORY. */
+/* Adds the driver's figures of GPU `device` (an index among the driver's GPUs) to a record. A
+ * figure that the driver does not have is left out:
+ *   gpu_clock_sm_mhz   gpu_clock_mem_mhz   gpu_power_mw   gpu_temperature_c
+ *   gpu_utilization         percent of the last period in which a kernel ran
+ *   gpu_memory_used_bytes   of all processes
+ *   gpu_throttle            NVML's bits of reasons why clocks are low: 0x1 idle, 0x4 software power
+ *                           cap, 0x8 hardware slowdown, 0x20 software thermal, 0x40 hardware
+ *                           thermal, 0x80 power brake
+ *   gpu_processes           with a context on the GPU, including the worker
+ *   gpu_processes_other     the same without the children of this process
+ *   gpu_nvlink_tx_kib   gpu_nvlink_rx_kib   all links, since an unspecified earlier moment
+ * Adds nothing if t is NULL or there is no such GPU. ERR_MEMORY. */
 NODISCARD enum status telemetry_add(const struct telemetry *t, int64_t device,
                                     struct json_t *record, struct err *e);
 

@@ -13,13 +13,12 @@ int64_t blame_frozen(const struct rank_state *state, int64_t ranks, int64_t tick
 
 /* All ranks run, and none makes progress. Returns the rank that all others wait for. NCCL does not
  * show this. Then it is the rank that has reached fewer collectives than all others: its device
- * hangs before the next one. If all have reached as many, it is the rank with fewer steps; steps
- * count last, since a host queues work ahead of its device. -1 if that is not a single rank. */
+ * hangs before the next one. If all have reached as many, it is the rank with fewer steps. Steps
+ * count last, since a host queues work ahead of its device. -1 if this is not a single rank. */
 int64_t blame_behind(const struct rank_state *state, int64_t ranks);
 
-/* Ranks lost links. Returns the rank with most broken links; -1 where that is not a single rank
- * (one broken link has two ends), or where no link is known to have broken (NCCL does not name the
- * peer).
+/* Ranks lost links. Returns the rank with most broken links. Returns -1 if several ranks have most:
+ * one broken link has two ends. Also -1 if no broken link is known: NCCL does not name the peer.
  *
  * A rank that loses a link closes all its other links, and their other ends see a loss, too. Such a
  * loss does not count: the rank that closed the link had given up, and had not noted that peer as

@@ -1,5 +1,5 @@
-/* The event pipe between a worker and the runner: one JSON object a line, worker -> runner, on a
- * file descriptor that the worker gets by flag. runner/worker/README.md, "Events", lists them.
+/* The event pipe from a worker to its runner: one JSON object a line. A flag gives the worker its
+ * file descriptor. runner/worker/README.md, "Events", lists the events.
  *
  * While the pipe is full a worker drops telemetry, and counts it. It queues all other events in
  * memory, and waits for the runner only at EVENT_QUEUE_MAX bytes. */
@@ -46,8 +46,8 @@ void event_reader_destroy(struct event_reader *r); /* NULL is fine */
 
 /* Reads what has arrived, without waiting. *open becomes false at the end of the stream. */
 NODISCARD enum status event_fill(struct event_reader *r, bool *open, struct err *e);
-/* The next whole event, owned by the caller, or *out NULL where none has arrived. A line that is
- * not a JSON object with an "event" text is ERR_FORMAT (and is skipped); a torn last line, as a
+/* The next whole event, owned by the caller, or *out NULL if none has arrived. A line that is not a
+ * JSON object with an "event" text is ERR_FORMAT, and is skipped. An incomplete last line, as a
  * killed worker leaves it, is never returned. */
 NODISCARD enum status event_next(struct event_reader *r, struct json_t **out, struct err *e);
 int event_reader_fd(const struct event_reader *r);

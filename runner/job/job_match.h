@@ -8,8 +8,8 @@ struct job_members;
 struct json_t;
 
 /* hardware_match of this machine's facts and, if `members` is not NULL, of every other host's. The
- * terms of another host begin with its name. gpu.count is for the whole job: all hosts are assumed
- * to have as many GPUs for each task as the matched host. */
+ * terms of another host begin with its name. gpu.count is for the whole job. It assumes that all
+ * hosts have as many GPUs for each task as the matched host. */
 NODISCARD enum status job_match(const struct json_t *config, const struct json_t *facts,
                                 const struct job_members *members, struct json_t **mismatch,
                                  struct err *e);

@@ -1,7 +1,7 @@
 /* A listening socket, and the connections to it that have not proved yet that they know the job's
  * secret. All of them are served side by side, each for LISTENER_AUTH_MS at most, so a silent one
- * does not block the others. At LISTENER_CALLERS_MAX connections new ones wait, and each has half
- * that time. */
+ * does not block the others. At LISTENER_CALLERS_MAX connections new ones wait, and each connection
+ * has half of LISTENER_AUTH_MS. */
 #ifndef FP8LAB_RUNNER_JOB_LISTENER_H
 #define FP8LAB_RUNNER_JOB_LISTENER_H
 

@@ -2,8 +2,9 @@
  * waited.
  *
  * A rank reports its time in collectives, and its idle time: the part of it without arithmetic. The
- * rank with the smallest idle time came last to the collectives, so it is the slowest. wait = a
- * rank's idle time minus the smallest idle time of all ranks. */
+ * rank with the smallest idle time came last to the collectives, so it is the slowest.
+ *
+ *   wait = a rank's idle time - the smallest idle time of all ranks */
 #ifndef FP8LAB_RUNNER_JOB_PACE_H
 #define FP8LAB_RUNNER_JOB_PACE_H
 

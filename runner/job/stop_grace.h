@@ -1,6 +1,6 @@
 /* How the time after a stop request is divided. A container is killed some time after SIGTERM
- * (docker: 10 s, --stop-timeout), which it cannot query; FP8LAB_STOP_GRACE is that time. The worker
- * gets most of it for its step and checkpoint; closing the bundle gets the rest. */
+ * (docker: 10 s, --stop-timeout). It cannot query that time, so FP8LAB_STOP_GRACE states it. The
+ * worker gets most of it for its step and checkpoint; closing the bundle gets the rest. */
 #ifndef FP8LAB_RUNNER_JOB_STOP_GRACE_H
 #define FP8LAB_RUNNER_JOB_STOP_GRACE_H
 

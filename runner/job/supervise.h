@@ -8,8 +8,8 @@
 #include "runner/job/attempt.h"
 
 /* Runs one attempt to its end. The first stop request (signals.h) asks the workers to save a
- * checkpoint and exit; a second one kills them. A worker that SIGKILL does not end, since it waits
- * in the kernel for a dead disk or a hung driver, is left behind after SUPERVISE_UNKILLABLE_S.
+ * checkpoint and exit; a second one kills them. SIGKILL does not end a worker that waits in the
+ * kernel for a dead disk or a hung driver. It is left behind after SUPERVISE_UNKILLABLE_S.
  *
  * A worker gets its events descriptor as number SUPERVISE_EVENTS_FD. Its output goes to
  * data/logs/worker-<rank>.log. It is killed when the runner dies. OK whatever the workers did; an

@@ -1,6 +1,6 @@
-/* Which task of a job this process is, from the variables of its launcher: srun, mpirun (Open MPI,
- * or another launcher with PMI), torchrun, or one with torchrun's variables. The documentation of
- * each launcher names them. */
+/* Which task of a job this process is, from the variables of its launcher. Launchers are srun,
+ * mpirun (Open MPI, or another with PMI), torchrun, and others with torchrun's variables. The
+ * documentation of each launcher names its variables. */
 #ifndef FP8LAB_RUNNER_JOB_TASK_H
 #define FP8LAB_RUNNER_JOB_TASK_H
 

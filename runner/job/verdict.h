@@ -1,6 +1,6 @@
 /* Why an attempt ends, and which rank is at fault; only the leader judges. The first cause counts,
- * except that a real cause replaces a reported loss (attempt.h). Each function fills watch->out,
- * and asks the ranks to stop where the cause leaves them nothing to do. */
+ * except that a real cause replaces a reported loss (attempt.h). Each function fills watch->out. It
+ * asks the ranks to stop if the cause leaves them nothing to do. */
 #ifndef FP8LAB_RUNNER_JOB_VERDICT_H
 #define FP8LAB_RUNNER_JOB_VERDICT_H
 

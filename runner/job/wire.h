@@ -1,6 +1,6 @@
-/* TCP between the processes of a run: listening, connecting, lines of JSON, and the handshake in
- * which both ends prove that they know the job's secret. Every call returns by its deadline, a time
- * of clock.h. */
+/* TCP between the processes of a run: listening, connecting, lines of JSON, and the handshake. In
+ * the handshake both ends prove that they know the job's secret. Every call returns by its
+ * deadline, a time of clock.h. */
 #ifndef FP8LAB_RUNNER_JOB_WIRE_H
 #define FP8LAB_RUNNER_JOB_WIRE_H
 

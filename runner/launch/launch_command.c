@@ -134,8 +134,8 @@ static void docker(struct words *w, const struct launch_plan *p) {
     add_image_and_command(w, p);
 }
 
-/* A rootless podman may not raise limits, so no limit is set. keep-id maps the user to the same id,
- * so files belong to the user. SELinux labels would deny access to the user's folders. */
+/* No limit is set, because a rootless podman may not raise limits. keep-id maps the user to the
+ * same id, so files belong to the user. SELinux labels would deny access to the user's folders. */
 static void podman(struct words *w, const struct launch_plan *p) {
     add_container_common(w, p);
     if (p->gpu) words_add(w, "--device=nvidia.com/gpu=all");

@@ -18,7 +18,7 @@ bool image_inside(void);
  * reference; NULL: out of memory. */
 json_t *image_record(const char *path);
 
-/* For a machine that does not match the experiment: prints the complete command that starts the
+/* For a machine that does not match the experiment. Prints the complete command that starts the
  * image on a matching machine, and how to mount the data. Prints nothing outside an image. */
 void image_hint(const struct cli *cli, const json_t *facts, const json_t *config);
 

@@ -34,9 +34,9 @@ static bool source_root(char out[PATH_CAP]) {
     return false;
 }
 
-/* Records the tree's changes since its commit. safe.directory is set on the command line, because a
- * mounted tree often belongs to another user. autoRefreshIndex is off, so that the index is not
- * locked while the user commits. */
+/* Records the tree's changes since its commit. The command line sets safe.directory, because a
+ * mounted tree often belongs to another user. It turns autoRefreshIndex off, so that the index is
+ * not locked while the user commits. */
 static enum status write_patch(const struct run_dir *dir, bool *recorded, struct err *e) {
     char root[PATH_CAP], safe[PATH_CAP + 32], *patch = NULL;
     size_t n = 0;

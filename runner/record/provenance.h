@@ -5,9 +5,9 @@
 #include "runner/record/run_dir.h"
 
 /* Writes commit.json (commit and code hash of the build), libraries.json, image.json
- * (image_record.h), and dirty.patch if the program lies in a git tree with changes. If git is
- * missing or fails (a tree of another owner), *warning (may be NULL; at least 256 bytes) says what
- * is not recorded; otherwise it is "". */
+ * (image_record.h), and dirty.patch if the program lies in a git tree with changes.
+ * If git is missing or fails (a tree of another owner), *warning says what is not recorded.
+ * Otherwise *warning is "". `warning` has at least 256 bytes, or is NULL. */
 NODISCARD enum status provenance_write(const struct run_dir *dir, char *warning,
                                        size_t warning_size, struct err *e);
 

@@ -7,14 +7,14 @@
 
 struct records;
 
-/* Checks that the file of each stream can be appended to. ERR_FORMAT names a line that is not a
- * record although whole records follow it (cutting the file there would lose them), or a file whose
- * header is damaged. Changes nothing. */
+/* Checks that the file of each stream can be appended to. Changes nothing. ERR_FORMAT names a file
+ * whose header is damaged, or a line that is not a record although whole records follow it. Cutting
+ * the file at that line would lose them. */
 NODISCARD enum status records_check(const struct run_dir *dir, struct err *e);
 
 /* Opens the files for appending; `dir` is borrowed until records_close(). First cuts off the
- * records after `last_step` and a torn last one: the attempt that resumes from that step writes
- * them again. last_step is 0 for a new run. ERR_FORMAT as records_check(). */
+ * records after `last_step`, and an incomplete last record. The attempt that resumes from that step
+ * writes them again. last_step is 0 for a new run. ERR_FORMAT as records_check(). */
 NODISCARD enum status records_open(const struct run_dir *dir, int64_t last_step,
                                    struct records **out, struct err *e);
 void records_close(struct records *r); /* NULL is fine */

@@ -1,4 +1,4 @@
-/* The file of a wide stream (npy.h) while its run lives: rows are appended; after a kill, or before
+/* The file of a wide stream (npy.h) while its run lives. Rows are appended. After a kill, or before
  * a resume, the end is cut off. */
 #ifndef FP8LAB_RUNNER_RECORD_ROW_FILE_H
 #define FP8LAB_RUNNER_RECORD_ROW_FILE_H

@@ -1,5 +1,5 @@
-/* The checkpoints of a run: the log line that is written when one is saved, and the newest
- * checkpoint that is intact and agrees with the log. */
+/* The checkpoints of a run: the log line of each saved checkpoint, and the newest checkpoint that
+ * is intact and agrees with the log. */
 #ifndef FP8LAB_RUNNER_RECORD_RUN_CHECKPOINT_H
 #define FP8LAB_RUNNER_RECORD_RUN_CHECKPOINT_H
 

@@ -73,7 +73,8 @@ static bool is_taken(const char *path) {
 }
 
 /* Makes the directory under a hidden name, for an unused id. If two processes want the same id, one
- * makes the hidden directory; the other finds it, or the run that it became, and tries the next. */
+ * makes the hidden directory. The other finds this directory, or the run that it became, and tries
+ * the next id. */
 static enum status make_unique(const char *runs, const char *name, const char *inputs_sha256,
                                struct run_dir *out, struct err *e) {
     char when[32], clean[80], path[PATH_CAP], hidden[sizeof out->id + sizeof BEGUN + 1];
@@ -149,8 +150,8 @@ static enum status give_name(struct run_dir *dir, struct err *e) {
     return OK;
 }
 
-/* Whether no process works on it: its writer was on this host and is gone, or it has been silent
- * far longer than it takes to make a directory. */
+/* Whether no process works on the directory: its writer was on this host and is gone. A writer on
+ * another host counts as gone after a silence far longer than it takes to make a directory. */
 static bool is_abandoned(const char *path) {
     struct stat info;
     struct run_writer writer;

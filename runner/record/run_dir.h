@@ -33,13 +33,13 @@ NODISCARD enum status run_dir_open(const char *path, bool presumed_dead, struct 
  * reserves for this, and retries. */
 NODISCARD enum status run_dir_save(struct run_dir *dir, struct err *e);
 
-/* Deletes from `runs` the directories that an interrupted run_dir_create() of this user left: on
- * this host, or on a host that has been silent for RUN_LOCK_SILENT_S. */
+/* Deletes from `runs` the directories that an interrupted run_dir_create() of this user left. It
+ * ran on this host, or on a host that has been silent for RUN_LOCK_SILENT_S. */
 void run_dir_clean(const char *runs);
 
-/* ERR_ARG, with what the user should do, if `path` is a leftover: a directory with a run's name and
- * no file but its lock, which no process holds. Older programs left one if they were killed before
- * run.json was written. OK for anything else. */
+/* ERR_ARG, with what the user should do, if `path` is a leftover. A leftover is a directory with a
+ * run's name and no file but its lock, which no process holds. Older programs left one if they were
+ * killed before run.json was written. OK for anything else. */
 NODISCARD enum status run_dir_check_leftover(const char *path, struct err *e);
 
 /* Replaces a file of the run (path relative to it) by canonical JSON. */

@@ -8,13 +8,13 @@
 #include "runner/base/host_name.h"
 
 /* flock does not work across hosts on every file system (Lustre without -o flock, NFS with
- * local_lock), so an unlocked file of a writer on another host proves nothing. */
+ * local_lock). So an unlocked file of a writer on another host proves nothing. */
 enum run_life {
     RUN_LIFE_NONE,     /* no lock file, or its writer is gone: the writer was on this host, or gave
                         * no sign of life for RUN_LOCK_SILENT_S */
     RUN_LIFE_LOCKED,   /* the lock is held: the writer lives */
-    RUN_LIFE_ELSEWHERE /* not locked as far as this host sees; the writer is on another host, has
-                        * not released it, and gave a sign of life lately: it may live */
+    RUN_LIFE_ELSEWHERE /* not locked as far as this host sees, but the writer may live. It is on
+                        * another host, has not released the lock, and gave a sign of life lately */
 };
 
 /* In seconds. A writer touches the lock file every RUN_LOCK_BEAT_S; a growing bundle is a sign of
@@ -34,8 +34,9 @@ struct run_writer {
 
 enum run_life run_lock_look(const char *run, struct run_writer *out);
 
-/* Takes the lock of directory `run`. ERR_STATE if another process holds it (the error names it), or
- * if the writer was on another host and gave a sign of life lately, unless `presumed_dead`. */
+/* Takes the lock of directory `run`. ERR_STATE if another process holds it; the error names that
+ * process. Also ERR_STATE if the writer was on another host and gave a sign of life lately, unless
+ * `presumed_dead`. */
 NODISCARD enum status run_lock_take(const char *run, bool presumed_dead, int *fd, struct err *e);
 
 /* Gives a sign of life; call it every RUN_LOCK_BEAT_S. */

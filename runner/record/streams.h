@@ -57,8 +57,8 @@ struct metric {
      * runner adds the metric to the record. */
     union stream_value (*value)(const struct stream_source *s, int64_t label);
     /* A result: results_sha256 covers its bits, and `compare` looks for the first difference. If
-     * several results differ at one step, `compare` names the one with the smallest number. 0: no
-     * result, but a time, a share, or a number that follows from other metrics. */
+     * several results differ at one step, `compare` names the one with the smallest number.
+     * 0: no result, but a time, a share, or a number that follows from other metrics. */
     int result;
 };
 
