@@ -3,11 +3,15 @@
 #
 #   containers/apptainer.sh [FLAGS OF apptainer build...]       e.g. --fakeroot
 #
-# From the environment, as for image.sh: BASE_IMAGE (containers/versions has the default), ARCHS,
-# SIF (the output, default fp8lab.sif), BOOTSTRAP (the source of the base: docker, a registry and
-# the default; docker-archive, where BASE_IMAGE is a file of docker save; or another that apptainer
-# knows). An image that `make image` has built needs only a conversion:
-# apptainer build fp8lab.sif docker-daemon:fp8lab:latest
+# From the environment, as for image.sh:
+#   BASE_IMAGE   the base (containers/versions has the default)
+#   ARCHS        GPU architectures to compile for
+#   SIF          the output (default: fp8lab.sif)
+#   BOOTSTRAP    the source of the base: docker (a registry, the default), docker-archive
+#                (BASE_IMAGE is a file of docker save), or another that apptainer knows
+#
+# An image that `make image` has built needs only a conversion:
+#   apptainer build fp8lab.sif docker-daemon:fp8lab:latest
 set -euo pipefail
 cd "$(dirname "$0")/.."
 asked=${BASE_IMAGE:-}

@@ -1,6 +1,6 @@
 #!/bin/bash
-# In an image's base: finds CUDA, installs cuDNN and NCCL if they are missing or too old, and lays
-# out the libraries that the program uses.
+# Runs in an image's base. Finds CUDA, installs cuDNN and NCCL if they are missing or too old, and
+# lays out the libraries that the program uses.
 #
 #   containers/cuda_parts.sh OUT            as root; needs a network only for missing libraries
 #

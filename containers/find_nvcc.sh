@@ -1,10 +1,11 @@
 #!/bin/sh
 # Prints the path of the CUDA compiler to use, or nothing if there is none: containers/find_nvcc.sh
 #
-# The first of $NVCC, $CUDACXX, $CUDA_HOME and $CUDA_PATH that is set decides. If it names no
-# compiler, or a folder whose compiler is too old (CUDA_MIN in containers/versions), the exit code
-# is 2 and stderr has the fix; no other compiler replaces it. A compiler named by $NVCC or $CUDACXX
-# may have any version. If none is set, the script takes the first compiler that is new enough:
+# The first of $NVCC, $CUDACXX, $CUDA_HOME and $CUDA_PATH that is set decides. It is wrong if it
+# names no compiler, or a folder whose compiler is too old (CUDA_MIN in containers/versions). Then
+# the exit code is 2 and stderr has the fix; no other compiler replaces it. A compiler named by
+# $NVCC or $CUDACXX may have any version.
+# If none is set, the script takes the first compiler that is new enough:
 # PATH's, then those in the usual places of images and distributions, newest first. It names
 # compilers that are too old on stderr.
 set -eu

@@ -35,8 +35,8 @@ packages_of() {
     esac
 }
 
-# A package is present if dpkg says so, or if what we need from it works: pkgconf in place of
-# pkg-config, a compiler from elsewhere, another distribution.
+# A package is present if dpkg says so, or if what we need from it works. Examples: pkgconf in place
+# of pkg-config, a compiler from elsewhere, another distribution.
 works_without_package() {
     case $1 in
     gcc) command -v gcc ;;

@@ -4,9 +4,9 @@
 #
 #   OUT/include    headers          OUT/lib    libcudart_static.a, libcublasLt.so, as far as found
 #
-# They come from $SBSA (a folder targets/sbsa-linux, as NVIDIA's cross packages install), from that
-# folder of NVCC's toolkit, or from NVIDIA's wheel of the runtime for aarch64. A missing library is
-# left out: link_sbsa.sh makes a stub for it.
+# The sources are $SBSA (a folder targets/sbsa-linux, as NVIDIA's cross packages install it), the
+# same folder of NVCC's toolkit, and NVIDIA's wheel of the runtime for aarch64. A missing library
+# is left out: link_sbsa.sh makes a stub for it.
 set -euo pipefail
 out=$1
 nvcc=$2
