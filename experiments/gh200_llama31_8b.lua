@@ -1,4 +1,4 @@
--- One GH200: 96 GB of HBM hold the 8B model only with a lean optimizer, so weights keep no f32 copy
+-- One GH200: 96 GB of HBM hold the 8B model only with a lean optimizer. So weights keep no f32 copy
 -- (stochastic rounding instead), both moments are 8-bit, and gradients accumulate in BF16.
 local llama3 = require "models.llama3"
 

@@ -1,5 +1,5 @@
--- The suite that `make repro` repeats on a GPU: four layers of Llama's shape at width 2048, on
--- generated data. reference/h200 holds its bundles from an H200.
+-- The suite that `make repro` repeats on a GPU. Its model has four layers of Llama's shape at width
+-- 2048; its data are generated. reference/h200 holds its bundles from an H200.
 local llama3 = require "models.llama3"
 
 return suite {

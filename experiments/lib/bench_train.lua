@@ -1,7 +1,7 @@
 -- Common settings of the bench_* suites: generated tokens, thirty steps, and the fast settings for
--- one GPU (BF16 gradients and optimizer state, no f32 masters), as the peers have them.
--- Fingerprints are off: a run takes them in its first steps, where they cost more than a step of a
--- small model, and those steps would be in the steady window. Everything else is as in any run.
+-- one GPU. These are the peers' settings: BF16 gradients and optimizer state, no f32 masters.
+-- Fingerprints are off. A run takes them in its first steps, and there they cost more than a step
+-- of a small model. Those steps would be in the steady window. Everything else is as in any run.
 return preset {
   hardware = { query = "gpu.cc >= 8.9", gpus = 1 },
   data     = synthetic { seed = 1 },

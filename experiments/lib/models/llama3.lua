@@ -1,6 +1,6 @@
--- Llama 3 and 3.1, by size: llama3["8b"] { seq_len = 2048 } is the 8B model with that one change.
--- 1b and 3b are Llama 3.2's, 8b is Llama 3's, 3.1-8b Llama 3.1's; "small" is the 12-layer model for
--- one GPU.
+-- Llama 3, 3.1 and 3.2, by size: llama3["8b"] { seq_len = 2048 } is the 8B model with that one
+-- change. 1b and 3b are Llama 3.2's, 8b is Llama 3's, 3.1-8b Llama 3.1's. "small" is the 12-layer
+-- model for one GPU.
 local base = preset {
   vocab = 128256, seq_len = 8192,
   norm = "rmsnorm", norm_eps = 1e-5, activation = "swiglu",
