@@ -6,24 +6,27 @@
 #
 # NAME is a cmocka program without its suffix (tests/unit/test_cli; build/CONFIG/NAME is run) or a
 # shell test (tests/cli/suite.sh). A shell test passes with 0, is skipped with 77 (its last line
-# says why), and fails with anything else. What a test finds in its environment:
+# says why), and fails with anything else.
+#
+# A test's environment; paths are absolute:
 #   FP8LAB    the program of this configuration          CONFIG   release, debug, asan or tsan
 #   BUILD     build/CONFIG                               VENV     Python environment, or empty
 #   TEST_TMP  a directory of its own, empty at the start
-# all of them absolute paths. A line "# timeout: SECONDS" in it is its own limit. Logs:
-# build/CONFIG/test-log/. JOBS and TEST_TIMEOUT (seconds for one program: it ends what hangs, and is
-# no measure of what is slow) may be set by the caller.
 #
-# A line "# long: SECONDS" (in C: "/* long: SECONDS */") says about how long a test takes.
-# It puts them in order and does nothing else: none is to be left to run by itself at the end.
-# "# long: SECONDS, waits" is one that leaves the cores idle for most of its time: JOBS of those run
-# beside the JOBS that work. What a test took, and of the cores, stands behind its verdict.
+# The caller may set JOBS and TEST_TIMEOUT. TEST_TIMEOUT is the limit of one program in seconds: it
+# ends programs that hang, and does not measure slow ones. A line "# timeout: SECONDS" in a test is
+# that test's own limit. Logs: build/CONFIG/test-log/.
+#
+# A line "# long: SECONDS" (in C: "/* long: SECONDS */") says about how long a test takes. Long
+# tests start first, so that none runs by itself at the end. The line has no other effect.
+# "# long: SECONDS, waits" marks a test that leaves the cores idle for most of its time. JOBS of
+# these run beside the JOBS that work. Behind each verdict are the test's time and its core time.
 set -u
 : "${JOBS:=2}" "${TEST_TIMEOUT:=600}"
 root=$PWD
 
-# cmocka's own words, counted: a test that began and neither passed nor was skipped has failed, so
-# that a crash half way is a failure too. Prints "passed failed skipped".
+# Counts cmocka's own words. A test that began and neither passed nor was skipped has failed. So a
+# crash half way is a failure too. Prints "passed failed skipped".
 count_cmocka() {
     awk -v rc="$2" '
         /^\[ RUN      \]/ { run++ }
@@ -89,8 +92,8 @@ run_one() {
     report "$1" "$log" "$rc" "$limit" "$seconds" "$cores" $counts
 }
 
-# What ended a program that failed: timeout(1) leaves with 124 where it did, with 137 where the
-# program had to be killed after it, and like a shell with 128 + N where signal N did.
+# What ended a program that failed, by the exit code of timeout(1). 124: the time limit. 137: a
+# SIGKILL after the time limit. 128 + N, as in a shell: signal N.
 ending() { # EXIT-CODE LIMIT SECONDS
     if [ "$1" = 124 ] || { [ "$1" = 137 ] && [ "${3%.*}" -ge "$2" ]; }; then
         echo "stopped after $2 s"

@@ -1,6 +1,6 @@
 /* Closing runs into bundles: the same bytes twice, the same content back, constant memory, a full
  * disk. With an argument, writes a done, a failed and a killed bundle into that directory and
- * leaves them for unpacked.sh and tests/outside/bags.sh, which read them with other tools. */
+ * leaves them there. unpacked.sh and tests/outside/bags.sh read them with other tools. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>

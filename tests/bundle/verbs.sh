@@ -42,8 +42,8 @@ rm -r damaged
 expect 0 "equal bit for bit over 20 steps" compare "$done" "$killed" --assert-equal
 expect 0 "equal bit for bit over 20 steps" compare "$done" out --html page.html
 expect 0 '"equal":true' compare --json "$done" "$killed"
-# The next command names a run by its time, or by its path if the time does not select the bundle:
-# the finished run still has its directory beside its bundle.
+# The next command names a run by its time, or by its path if the time does not select the bundle.
+# Here the time does not: the finished run still has its directory beside its bundle.
 short=$(basename "$killed" | cut -c1-16)
 expect 0 "Next: fp8lab compare --html compare.html $done $short" compare "$done" "$killed"
 cp "$killed" "runs/$short-twin.tar.zst"

@@ -264,7 +264,7 @@ static void other_ends_of_turns(void **state) {
                 "<|h|>assistant<|/h|>[a<|eot|>]");
 }
 
-/* The template repeats the name of the function before the answer of the tool, and ends a turn with
+/* The template repeats the name of the function before the answer of the tool. It ends a turn with
  * a call otherwise than a turn with text. */
 static void a_name_before_the_answer_is_not_written(void **state) {
     static const char SOURCE[] =

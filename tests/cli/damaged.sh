@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 20
-# A run resumes although its newest checkpoint is damaged or belongs to another run: it skips that
-# one with a message, takes the older one, and has the bits of an undisturbed run.
+# A run resumes although its newest checkpoint is damaged or belongs to another run. It skips that
+# checkpoint with a message, takes the older one, and has the bits of an undisturbed run.
 set -u
 . tests/cli/lib.sh
 

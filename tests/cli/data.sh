@@ -1,6 +1,6 @@
 #!/bin/bash
-# data: files of token ids are recognised and counted as tokens, whatever their bytes would say;
-# what is neither text nor tokens is refused with what to do.
+# data: files of token ids are recognised and counted as tokens, even if their bytes look like text.
+# A file that is neither text nor tokens is rejected, and the error says what to do.
 set -u
 . "$PWD/tests/cli/lib.sh"
 shown=out

@@ -1,6 +1,6 @@
 #!/bin/bash
-# data sample: conversations as a chat template renders them, with their loss; every error names the
-# file and the line; text of a file can neither control the terminal nor look like our own lines.
+# data sample: conversations as a chat template renders them, with their loss. Every error names the
+# file and the line. Text of a file can neither control the terminal nor look like our own lines.
 set -u
 . "$PWD/tests/cli/lib.sh"
 shown=out

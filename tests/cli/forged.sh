@@ -1,6 +1,7 @@
 #!/bin/bash
 # Untrusted text on the terminal: ids, `about`, errors, file names and printed lines of a bundle or
-# script add no line or row, do not control the terminal, and do not change the text direction.
+# script. It adds no line or row, does not control the terminal, and does not change the text
+# direction.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }

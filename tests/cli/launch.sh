@@ -40,8 +40,8 @@ cat >slurm.json <<'JSON'
       "facts": { "gpu.product_name": "NVIDIA GH200 480GB", "gpu.count": 1 } },
     { "constraint": "b200", "facts": { "gpu.product_name": "NVIDIA B200", "gpu.count": 8 } } ] }
 JSON
-# 9 and 16 GPUs do not divide evenly over one number of nodes. 9 alone take three on each of three
-# nodes of eight; 16 take eight on each of two, of either kind with eight.
+# 9 and 16 GPUs do not divide evenly over one number of nodes. 9 GPUs alone take three on each of
+# three nodes of eight. 16 GPUs take two whole nodes of eight, of either kind.
 cat >rows.lua <<'LUA'
 local tiny = require "models.tiny"
 return suite {

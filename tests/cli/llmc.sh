@@ -1,7 +1,8 @@
 #!/bin/bash
 # long: 15
-# experiments/peers/llmc.py: the speed that it reads out of llm.c's lines, what it refuses to train,
-# each way in which llm.c can fail, and that nothing is left behind. A stand-in prints its lines.
+# experiments/peers/llmc.py: the speed that it reads out of llm.c's lines, and what it refuses to
+# train. Also each way in which llm.c can fail, and that nothing is left behind. A stand-in prints
+# llm.c's lines.
 set -u
 peer=llmc public=llm.c stand_in=train_gpt2cu.sh experiment=bench_gpt2_124m.lua
 . tests/support/peer.sh

@@ -1,6 +1,7 @@
 #!/bin/bash
-# experiments/peers/llmq.py: the speed that it reads out of llmq's log, what it refuses to train,
-# each way in which llmq can fail, and that nothing is left behind. A stand-in writes its log.
+# experiments/peers/llmq.py: the speed that it reads out of llmq's log, and what it refuses to
+# train. Also each way in which llmq can fail, and that nothing is left behind. A stand-in writes
+# llmq's log.
 set -u
 peer=llmq public=llmq stand_in=llmq_train.sh experiment=bench_llama3_8b.lua
 . tests/support/peer.sh

@@ -77,8 +77,8 @@ PY
 "$FP8LAB" plan -q "$suite" --facts most.json --set train.optimizer.offload=true >log 2>&1
 [ "$(grep -cE '^llama3.* 0\.0 +[0-9.]+ +[0-9.]+  fits' log)" = 5 ] || fail "offloaded moments"
 
-# Memory that ranks share is compared with the sum of their needs: a host's memory, for CPU ranks
-# and for the offloaded state of GPU ranks.
+# Memory that ranks share is compared with the sum of their needs. CPU ranks share a host's memory,
+# and so does the offloaded state of GPU ranks.
 eight="--set hardware.gpus=8 --set train.global_batch=16"
 echo '{"memory.total":68719476736}' >host.json
 "$FP8LAB" plan -q big.lua --lib "$lib" --facts host.json $eight >log 2>&1

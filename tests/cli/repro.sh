@@ -1,8 +1,10 @@
 #!/bin/bash
 # long: 15
-# repro: the same bits from a bundle's own script, overrides, smoke run and data in any folder; the
-# verdicts within tolerance, different and not comparable, with their exit codes; parts of a foreign
-# bundle that are not used; and one reference bundle, as `make repro` runs it.
+# repro:
+# - the same bits from a bundle's own script, overrides, smoke run and data in any folder
+# - the verdicts within tolerance, different and not comparable, with their exit codes
+# - parts of a foreign bundle that are not used
+# - one reference bundle, as `make repro` runs it
 set -u
 . tests/cli/lib.sh
 shown="out log"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 15, waits
-# The same command again: an interrupted run resumes, a done run is named, a running one is
-# rejected, a failed one starts anew with a message, and --again runs it again.
+# The same command again: an interrupted run resumes, a done run is named, and a running run is
+# rejected. A failed run starts anew with a message. --again ignores earlier runs.
 set -u
 . tests/cli/lib.sh
 experiment="$tests/tiny.lua --lib $lib --threads 1"

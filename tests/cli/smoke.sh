@@ -1,7 +1,7 @@
 #!/bin/bash
-# --smoke --anywhere runs experiments for other machines: each trains, evaluates, saves, stops,
-# resumes, and its bundle is marked as a smoke run on another machine. tests/long/smoke.sh has more
-# of them.
+# --smoke --anywhere runs experiments for other machines. Each trains, evaluates, saves, stops and
+# resumes. Its bundle is marked as a smoke run on another machine. tests/long/smoke.sh has more of
+# them.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1

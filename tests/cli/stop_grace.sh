@@ -50,7 +50,7 @@ ls "$run"/checkpoints/step-*/model.safetensors >/dev/null || fail "aside: no che
 tar --zstd -tf aside/*.tar.zst | grep -q data/checkpoints/ || fail "aside: close packs none"
 "$FP8LAB" verify -q aside/*.tar.zst "$run" 2>log || fail "aside: does not verify once packed"
 
-# A step longer than the worker's share of the time: the last good checkpoint counts, the runner
+# A step longer than the worker's share of the time. The last good checkpoint counts, the runner
 # does not wait the usual two minutes, and the message names the time needed.
 unresponsive=1
 stop slow 4 1 --set train.steps=6 --set checkpoint.every=1 --set train.global_batch=4096

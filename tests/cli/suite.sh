@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 25
-# A suite resumes: done rows are not run again, a stopped row resumes, all rows are compared at the
-# end, and two commands at once run each row once.
+# A suite resumes: done rows are not run again, a stopped row resumes, and all rows are compared at
+# the end. Two commands at once run each row once.
 set -u
 . tests/cli/lib.sh
 suite="$tests/suite.lua --lib $lib --threads 1"

@@ -1,5 +1,5 @@
-/* A run directory: no reader sees a run without its run.json; only the host that created a
- * directory removes it; a directory that contains a link is not changed. */
+/* A run directory: no reader sees a run without its run.json. Only the host that created a
+ * directory removes it. A directory that contains a link is not changed. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

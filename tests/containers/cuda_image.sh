@@ -1,7 +1,7 @@
 #!/bin/bash
 # timeout: 1800
 # An image with CUDA on a machine without a GPU: every library opens, nothing is missing, and the
-# image names the driver that it lacks. FP8LAB_CUDA_IMAGE names the image (make image TAG=...): a
+# image names the missing driver. FP8LAB_CUDA_IMAGE names the image (make image TAG=...), because a
 # test does not build one of this size.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}"

@@ -74,8 +74,8 @@ ends 1 "5 of 6 bitwise equal: cpu"
 grep -q '^  no verdict *repro-cpu-fp8.mxfp8' "$TEST_TMP/out" ||
     fail "no line for the bundle without a verdict"
 
-# No reference: the experiment runs twice with equal bits, the CPU's bundles run on the GPU within
-# their tolerance, and the new bundles stay as candidates.
+# No reference: the experiment runs twice with equal bits. The CPU's bundles run on the GPU within
+# their tolerance. The new bundles stay as candidates.
 for machine in "NVIDIA GH200 480GB:gh200" "NVIDIA GB10:gb10" "NVIDIA L4:gpu"; do
     name=${machine#*:}
     repro GPU="${machine%:*}" OF=reference/cpu VERDICT="within tolerance" CODE=0

@@ -1,8 +1,8 @@
 #!/bin/bash
 # long: 24, waits
-# --launch srun, the batch script and ranks under srun on a real Slurm: two nodes, both this
-# machine, started and stopped by the test. This Slurm has no Pyxis, and fp8lab must say so. The
-# rest runs on the nodes themselves.
+# --launch srun, the batch script and ranks under srun on a real Slurm. The test starts and stops
+# this Slurm: two nodes, both this machine. It has no Pyxis, and fp8lab must say so. The rest runs
+# on the nodes themselves.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 export NO_COLOR=1 OMP_WAIT_POLICY=passive

@@ -1,6 +1,6 @@
 #!/bin/bash
-# containers/image.sh takes the first of docker, podman and buildah that works, and gives each the
-# same arguments in its own syntax. docker's client without its daemon does not count. The tools are
+# containers/image.sh takes the first of docker, podman and buildah that works. Each gets the same
+# arguments in its own syntax. docker's client without its daemon does not count. The tools are
 # stand-ins.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}"

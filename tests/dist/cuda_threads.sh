@@ -1,9 +1,11 @@
 #!/bin/bash
 # long: 20
 # The host side of the CUDA backend that several threads use, under the thread sanitizer and without
-# a GPU: nccl.cu (a thread queues, or hangs, while another polls and aborts) and cuda_progress.cu
-# (operators are queued, marked by the device, and read by the heartbeat). NCCL and the CUDA runtime
-# are stand-ins. A poll beside the abort must be reported, or the sanitizer sees nothing.
+# a GPU.
+#   nccl.cu            a thread queues, or hangs, while another thread polls and aborts
+#   cuda_progress.cu   a thread queues operators, the device marks them, the heartbeat reads them
+# NCCL and the CUDA runtime are stand-ins. The sanitizer must report a poll beside the abort;
+# otherwise it sees nothing.
 set -u
 nvcc=$(containers/find_nvcc.sh)
 [ -n "$nvcc" ] || { echo "skipped: there is no nvcc"; exit 77; }

@@ -1,6 +1,6 @@
 /* The functions of the CUDA runtime that kernels/cuda/cuda_progress.cu calls, without a GPU, for
- * progress_threads.cu: streams and events are nothing, and a memset of the device is queued there.
- * No header of CUDA is included, since its inline definitions would clash. */
+ * progress_threads.cu. Streams and events do nothing. A memset of the device is queued in
+ * progress_threads.cu. No header of CUDA is included, since its inline definitions would clash. */
 #include <stdlib.h>
 
 void queue_mark(unsigned char *at, int value);

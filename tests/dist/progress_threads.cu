@@ -1,6 +1,6 @@
-/* The record of running operators as three parties use it: a thread that queues operators, the
- * heartbeat that asks for them, and the device, which sets their marks. CUDA is a stand-in: a
- * third thread sets the marks in the order in which they were queued. */
+/* The record of running operators as three parties use it. A thread queues operators, the heartbeat
+ * asks for them, and the device sets their marks. CUDA is a stand-in: a third thread sets the marks
+ * in the order in which they were queued. */
 #include <pthread.h>
 
 #include <atomic>

@@ -18,7 +18,7 @@
 
 enum { RANKS_MAX = 4, SECONDS = 120, MIB = 1 << 20, BUCKET = 16 };
 
-/* How tensors are cut: a bucket has BUCKET consecutive tensors, each aligned to `align` bytes; a
+/* How tensors are cut. A bucket has BUCKET consecutive tensors, each aligned to `align` bytes. A
  * rank's shard of a bucket is a multiple of `align`. */
 struct kind {
     const char *name;

@@ -1,5 +1,5 @@
-/* A checkpoint of several ranks: each writes its own share, the bytes are those of one rank, and an
- * error on one rank is an error on all. */
+/* A checkpoint of several ranks. Each rank writes its own share, and the bytes are those of a run
+ * with one rank. An error on one rank is an error on all. */
 /* long: 11 */
 #include <fcntl.h>
 #include <inttypes.h>

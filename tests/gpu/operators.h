@@ -1,5 +1,5 @@
 /* Operators as functions of plain tensors, so that a test can loop over them. t: the tensors in the
- * order of the operator's arguments; sinks are made from a value. Before including this, define
+ * order of the operator's arguments. Sinks are made from a value. Before including this, define
  * HEADS, KV and VOCAB, the numbers that operators take. */
 #ifndef FP8LAB_TESTS_GPU_OPERATORS_H
 #define FP8LAB_TESTS_GPU_OPERATORS_H

@@ -44,8 +44,8 @@ struct twin pair_i32(struct pair *p, int32_t x);
 void pair_fill(struct pair *p, struct twin *x, uint64_t seed, int spread, float scale);
 /* Writes host bytes (packed as the tensor's data) to both sides. */
 void pair_set(struct pair *p, struct twin *x, const void *host, int64_t bytes);
-/* Makes the sink on the GPU differ from any producer's output: codes and factors become 0xAA,
- * except factors that are known before; amax and stats become 0. */
+/* Makes the sink on the GPU differ from any producer's output. Codes and factors become 0xAA,
+ * except factors that are known before. amax and stats become 0. */
 void pair_poison_sink(struct pair *p, struct twin_sink *s);
 
 /* Every part of a sink over [rows, k]. kind SCALE_NONE: value and amax alone. */
@@ -74,9 +74,10 @@ void pair_same_sink(struct pair *p, const char *what, const struct twin_sink *s)
 #define ON_GPU(p, call) ON_SIDES(p, GPU, call)
 #define S(x) (&(x).side[s])
 
-/* The choice table with `value` for every choice of a kind ("attention ... : ab12" becomes "... :
- * value"). attention: cuDNN's plan of that name, or "-" for our own kernels. gemm: an algorithm, or
- * GEMM_OWN for our own kernel. The caller frees it. */
+/* The choice table with `value` for every choice of a kind: "attention ... : ab12" becomes
+ * "attention ... : value". The value of an attention is cuDNN's plan of that name, or "-" for our
+ * own kernels. The value of a gemm is an algorithm, or GEMM_OWN for our own kernel. The caller
+ * frees the table. */
 char *choices_with(const char *kind, const char *table, const char *value);
 #define GEMM_OWN "01000000"
 

@@ -160,9 +160,9 @@ static void test_rope(void **state) {
     }
 }
 
-/* Attention's outputs into codes: by cuDNN where it is faster, which leaves the amax to another
- * pass; by wgmma and by mma, which take it themselves. Then its gradients, whose amax only wgmma
- * takes itself. test_attention.c explains the bounds. */
+/* Attention's outputs into codes. cuDNN, where it is faster, leaves the amax to another pass. wgmma
+ * and mma take the amax themselves. Then attention's gradients: only wgmma takes their amax itself.
+ * test_attention.c explains the bounds. */
 static void test_attention(void **state) {
     static const struct { int64_t batch, time, heads, kv, dim; } CASE[] = {
         { 1, 256, 2, 1, 128 }, { 2, 128, 2, 1, 64 }, { 2, 200, 4, 2, 128 }, { 1, 130, 4, 2, 32 },

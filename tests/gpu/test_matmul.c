@@ -1,12 +1,12 @@
 /* matmul against the reference: every scale mode, native or emulated on Hopper; every epilogue; odd
  * sizes; long K. Also the cost of `fast_accumulate`, and equal bits of repeated calls.
  *
- * A device's distance from the reference follows from its roundings; nmse_bound computes it for
+ * A device's distance from the reference follows from its roundings. nmse_bound computes it for
  * each row before the call. cuBLASLt adds bias, residual and C to the f32 product and rounds once.
  * This was measured for every algorithm that it lists for the call: all outputs were equal, for
  * products that f32 holds exactly. For algorithms that it lists for the product alone, only the
- * rows here were measured. Two exceptions: with C in place (beta 1) in BF16, the product is rounded
- * before the addition. C with rows that are not a multiple of 16 bytes is added by us. */
+ * rows here were measured. There are two exceptions. With C in place (beta 1) in BF16, cuBLASLt
+ * rounds the product before the addition. If a row of C is not a multiple of 16 bytes, we add C. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -97,11 +97,12 @@ static const struct matmul_case CASES[] = {
 
 /* The largest NMSE that a row may have.
  *
- * s: before its last rounding the device's sum is off by s times its own size (rms). f32 chains on
- * tensor cores truncate: at worst 2^-23 for each of K terms. Hopper's FP8 products keep at least 13
- * bits of the running sum, which takes 32 terms at a time. They start again every 128 terms unless
- * `fast` (facts: accumulation accuracy). Emulated block factors that are no powers of two are
- * multiplied into both operands and rounded to BF16: uniform within 2^-8, so 2^-8/sqrt(3) each.
+ * s: before its last rounding the device's sum is off by s times its own size (rms).
+ * On tensor cores f32 chains truncate: at worst 2^-23 for each of K terms. Hopper's FP8 products
+ * keep at least 13 bits of the running sum, which takes 32 terms at a time. They start again every
+ * 128 terms unless `fast` (facts: accumulation accuracy). Emulated block factors that are no powers
+ * of two are multiplied into both operands and rounded to BF16: uniform within 2^-8, so
+ * 2^-8/sqrt(3) each.
  *
  * An f32 output is off by s^2. A BF16 output has neighbours at most 2^-7 of it apart, and becomes
  * the other neighbour with probability |error| / distance. This adds 2^-7 E|x| E|error|; E|x| is

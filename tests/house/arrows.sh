@@ -1,6 +1,6 @@
 #!/bin/bash
-# Fails on an include against the arrows, on a call outside runner/main.c that ends the process, on
-# file-scope mutable state in the built objects, and on a cycle of calls in the schema.
+# Fails on an include against the arrows, and on a call outside runner/main.c that ends the process.
+# Also on file-scope mutable state in the built objects, and on a cycle of calls in the schema.
 #
 #   tests/house/arrows.sh [ROOT]        ROOT: another tree with the same rooms; default: here
 #
@@ -102,9 +102,9 @@ done < <(for file in kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] model/*/*.[ch]
 done)
 
 # State: a named object in .data, .bss, .tdata, .tbss or COMMON. .data.rel.ro is constant once the
-# program is loaded (tables of pointers). Names of compilers are no state: they contain a dot or
-# begin with "__"; nvcc registers kernels with __device_stub__ and __cudaFatCubinHandle; <iostream>,
-# which CUB includes, adds the initialiser _ZStL8__ioinit.
+# program is loaded (tables of pointers). Names that compilers make are no state. They contain a dot
+# or begin with "__". nvcc registers kernels with __device_stub__ and __cudaFatCubinHandle.
+# <iostream>, which CUB includes, adds the initialiser _ZStL8__ioinit.
 if [ -z "${1:-}" ]; then
     build=${BUILD:-build/release}
     while IFS= read -r object; do

@@ -1,6 +1,6 @@
 #!/bin/bash
-# containers/install.sh, with stand-ins on PATH for a machine: silent if everything is present,
-# requests exactly the missing packages, and exits with 6 if it may not install.
+# containers/install.sh, with stand-ins on PATH for a machine. The script is silent if everything is
+# present, requests exactly the missing packages, and exits with 6 if it may not install.
 set -u
 failed=0
 bin=$TEST_TMP/bin

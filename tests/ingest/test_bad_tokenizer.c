@@ -1,5 +1,5 @@
-/* Damaged tokenizer files: each field broken in turn is an error that names the file and the place;
- * random damage is accepted or an error, never a crash. CONFIG=asan is where this counts. */
+/* Damaged tokenizer files. Each field broken in turn is an error that names the file and the place.
+ * Random damage is accepted or an error, never a crash. CONFIG=asan is where this counts. */
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>

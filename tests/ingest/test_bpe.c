@@ -1,6 +1,6 @@
-/* Merging: short words by scanning and long words by a queue of runs, both beside the rule itself,
- * written naively, for tables whose ranks are in any order. A word of a million equal
- * characters. */
+/* Merging: short words by scanning and long words by a queue of runs. Both are compared with the
+ * rule itself, written naively, for tables whose ranks are in any order. Also a word of a million
+ * equal characters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* Exactness: what the packages tokenizers 0.23.3 and tiktoken 0.14 made of some texts in many
- * scripts, by a tokenizer of each family, is what ours makes of them; decoding too. record.py wrote
- * the files; compare_packages.py compares more with the packages themselves. */
+/* Exactness: ours makes the ids that the packages tokenizers 0.23.3 and tiktoken 0.14 made. The
+ * texts are in many scripts; there is a tokenizer of each family. Decoding is tested too. record.py
+ * wrote the files; compare_packages.py compares more with the packages themselves. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #!/bin/bash
-# data tokenise from outside: shards of text, packed or not, the same for any number of threads;
-# bad lines, an interrupted run, a full disk; a run that trains on the shards.
+# data tokenise from outside: shards of text, packed or not, the same for any number of threads.
+# Also bad lines, an interrupted run, a full disk, and a run that trains on the shards.
 set -u
 . "$PWD/tests/cli/lib.sh"
 shown=out

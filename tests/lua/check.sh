@@ -53,7 +53,7 @@ expect "exit code of a missing script" 2 "$(code check "$work/absent.lua")"
 expect "exit code of a bad override" 2 "$(code check --set train.step=3 experiments/margins.lua)"
 
 # Lists in the notation of Lua or JSON, several values for one key, a kind as a key: each is
-# rejected with the correct spelling, and that spelling is accepted.
+# rejected. The error has the correct spelling, and that spelling is accepted.
 refused() { # SET WORDS
     expect "exit code of --set $1" 2 "$(code check --set "$1" experiments/quickstart.lua)"
     grep -qF -- "$2" "$work/err" || expect "--set $1" "$2" "$(cat "$work/err")"

@@ -1,5 +1,5 @@
-/* quantise and quantise_finish: to the bit against the definition, written block by block, for
- * every scale kind, source, twin and set of constants. test_delayed.c has delayed_update. */
+/* quantise and quantise_finish, to the bit against the definition, written block by block. Every
+ * scale kind, source, twin and set of constants is tested. test_delayed.c has delayed_update. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

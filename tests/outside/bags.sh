@@ -1,7 +1,7 @@
 #!/bin/bash
-# The packages bagit, roc-validator and numpy read bundles of a done, a failed and a killed run that
-# test_bundle makes up, of a real run, and of a real run whose runner was killed.
-# tests/bundle/crate_shapes.txt records the shapes of the first three, and tests/bundle/unpacked.sh
+# The packages bagit, roc-validator and numpy read five bundles: a done, a failed and a killed run
+# that test_bundle makes up, a real run, and a real run whose runner was killed.
+# tests/bundle/crate_shapes.txt records the shapes of the first three. tests/bundle/unpacked.sh
 # compares with them.
 set -u
 . tests/outside/lib.sh

@@ -1,6 +1,7 @@
 #!/bin/bash
-# experiments/peers/reproduce.py repeats batches and first weights from model/NUMERICS.md: to the
-# bit for each kind of data, shape of model and number of ranks; and it notices what is different.
+# experiments/peers/reproduce.py repeats batches and first weights from model/NUMERICS.md. They are
+# equal to the bit for each kind of data, shape of model and number of ranks. reproduce.py also
+# notices a difference.
 set -u
 . tests/outside/lib.sh
 reproduce() { python "$lib/../peers/reproduce.py" "$@" >out 2>&1; }

@@ -1,8 +1,8 @@
 #!/bin/bash
 # long: 20
 # `data sample` renders the conversations that the package transformers renders, and rejects those
-# that it rejects: the templates of the package trl, and ours for families that trl does not have.
-# tests/long/templates.sh takes more conversations and all templates of trl.
+# that it rejects. The templates are those of the package trl, and ours for families that trl does
+# not have. tests/long/templates.sh takes more conversations and all templates of trl.
 set -u
 . tests/outside/lib.sh
 trl=$(python -c 'import importlib.util

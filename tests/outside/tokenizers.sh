@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 20
-# `data tokenise` gives the ids of the packages tokenizers and tiktoken, for each family, on text in
-# many scripts and on random strings. tests/long/tokenizers.sh takes more of both.
+# `data tokenise` gives the ids of the packages tokenizers and tiktoken, for each family. The input
+# is text in many scripts and random strings. tests/long/tokenizers.sh takes more of both.
 set -u
 . tests/outside/lib.sh
 # shellcheck disable=SC2086  # words

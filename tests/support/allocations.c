@@ -47,9 +47,9 @@ struct watch {
 static struct watch *watch; /* of this test program only */
 static _Thread_local bool mine, inside; /* this thread is watched; it is in a function below */
 
-/* libgomp ends the process when it gets no memory; libarchive 3.6 does too (archive_string.c),
- * reads through NULL (archive_write_add_filter_zstd.c, archive_read.c), or frees an object twice
- * that libzstd failed to make. */
+/* libgomp ends the process when it gets no memory. libarchive 3.6 does too (archive_string.c), or
+ * reads through NULL (archive_write_add_filter_zstd.c, archive_read.c). It also frees an object
+ * twice if libzstd failed to make it. */
 static bool spared(void *caller) {
     static const char *const UNSAFE[] = { "libgomp", "libarchive", "libzstd" };
     Dl_info info;

@@ -1,5 +1,5 @@
-/* Counts the allocations of a thread, and of the children it forks, and makes chosen ones fail:
- * malloc, calloc, realloc, aligned_alloc, posix_memalign and strdup, those of libraries included.
+/* Counts the allocations of a thread, and of the children it forks, and makes chosen ones fail.
+ * These are malloc, calloc, realloc, aligned_alloc, posix_memalign and strdup, also in libraries.
  * Outside a watch they behave normally. Allocations of libgomp, libarchive and libzstd never fail:
  * without memory these libraries exit or crash. */
 #ifndef FP8LAB_TESTS_ALLOCATIONS_H

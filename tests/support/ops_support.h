@@ -45,8 +45,8 @@ double ops_nmse(const struct tensor *got, const double *want);
 /* Hash of dtype, shape and bits of a packed tensor. */
 uint64_t ops_hash(const struct tensor *x);
 
-/* The sum over i of gradient_i * d_i for a seeded direction d, and the value expected for it: the
- * central difference of f along d, where f reads x. x is restored. */
+/* ops_along: the sum over i of gradient_i * d_i for a seeded direction d. ops_difference: the value
+ * expected for this sum, the central difference of f along d. f reads x. x is restored. */
 double ops_along(const struct tensor *gradient, uint64_t seed);
 double ops_difference(double (*f)(void *context), void *context, double *x, int64_t n,
                       uint64_t seed, double step);

@@ -75,8 +75,8 @@ static void drop_blend(struct data *d) {
 
 static int part_of(int32_t id) { return id < FIRST[1] ? 0 : id < FIRST[2] ? 1 : 2; }
 
-/* Of any first n positions, each part has its share to less than two sequences, and every epoch of
- * a part visits each of its sequences once. */
+/* Of any first n positions, each part has its share to less than two sequences. Every epoch of a
+ * part visits each of its sequences once. */
 static void a_blend_keeps_its_shares(void **state) {
     static const double WEIGHT[PARTS] = { 0.7, 0.05, 0.25 };
     struct data *d;
@@ -173,8 +173,8 @@ static void read_epoch(const struct data *d, int64_t epoch, int64_t windows, int
     }
 }
 
-/* Windows cross from a document's last token to another document's first; an epoch has every token
- * but those of the last, incomplete window once; epochs and seeds differ. */
+/* Windows cross from a document's last token to another document's first. An epoch has every token
+ * once, except those of the last, incomplete window. Epochs and seeds differ. */
 static void documents_are_shuffled(void **state) {
     enum { N = 200 };
     static int32_t follows[1 << 14], epochs[3][1 << 14];

@@ -1,5 +1,5 @@
-/* A reader never gets a mix of two states of a board: while a worker writes it as fast as it can,
- * and after the worker was killed. */
+/* A reader never gets a mix of two states of a board. It reads while a worker writes as fast as it
+ * can, and after the worker was killed. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

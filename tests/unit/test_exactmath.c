@@ -1,5 +1,5 @@
-/* Our elementary functions: accuracy against the C library in a wider format, special values,
- * and the bits themselves, as a hash over a dense sweep that must be the same on every machine. */
+/* Our elementary functions: accuracy against the C library in a wider format, special values, and
+ * the bits themselves. The bits are a hash over a dense sweep: equal on every machine. */
 #include <math.h>
 #include <stdarg.h>
 #include <setjmp.h>

@@ -50,7 +50,7 @@ static void rejects_what_jansson_rejects(void **state) {
 }
 
 /* Strings of every length near the sizes at which jansson's buffer doubles, with enough memory and
- * with each allocation failing in turn: the value, or ERR_MEMORY. */
+ * with each allocation failing in turn. The result is the value, or ERR_MEMORY. */
 static void long_tokens_are_whole(void **state) {
     for (int n = 0; n < 140; n++) {
         char text[200], expected[160];

@@ -1,6 +1,6 @@
 /* Opening below a directory: the paths that open, and the errno for the others. Every case runs
- * three times: with openat2(2) as the kernel has it, and, by a seccomp filter in a child process,
- * with an openat2(2) that fails as on an old kernel (ENOSYS) and in an old container (EPERM). */
+ * three times. Once openat2(2) is the kernel's. Twice a seccomp filter in a child process makes it
+ * fail: as on an old kernel (ENOSYS), and as in an old container (EPERM). */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
