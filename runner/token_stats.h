@@ -11,9 +11,10 @@ enum token_format { TOKENS_NONE, TOKENS_MEGATRON, TOKENS_LLMC };
 /* "megatron", "llmc": the words of an experiment's `data`. "text" of TOKENS_NONE. */
 const char *token_format_name(enum token_format format);
 
-/* What the file is: Megatron's, where PATH.idx beside PATH.bin begins with its magic (PATH may end
- * in .bin or not at all); llm.c's shard by its magic. ERR_FORMAT with what to do for an index on
- * its own, and for llm.c's files of other kinds. A file that cannot be opened is TOKENS_NONE. */
+/* The format of a file. Megatron's: PATH.idx beside PATH.bin begins with its magic; `path` may end
+ * in .bin or without it. llm.c's: the shard has its magic. ERR_FORMAT for an index on its own, and
+ * for llm.c's files of other kinds; the error says what to do. A file that cannot be opened is
+ * TOKENS_NONE. */
 NODISCARD enum status token_format_find(const char *path, enum token_format *out, struct err *e);
 
 struct token_stats {

@@ -6,7 +6,7 @@
 
 struct build_info {
     const char *code_sha256;  /* of the sources that determine a run's results, the plugin's too */
-    const char *build_sha256; /* of all sources: the tasks of one job must agree in it */
+    const char *build_sha256; /* of all sources: equal in all tasks of one job */
     const char *commit;       /* "unknown" if git did not report one at build time */
     bool dirty;              /* the tree had changes that are not in the commit */
     const char *compiler;

@@ -4,7 +4,7 @@
 
 enum { HOST_NAME_CAP = 65 }; /* HOST_NAME_MAX of Linux, and the terminating NUL */
 
-/* As gethostname(2), always terminated; "" where the host has no name. */
+/* As gethostname(2), always terminated; "" if the host has no name. */
 void host_name(char out[HOST_NAME_CAP]);
 
 #endif

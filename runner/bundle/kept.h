@@ -11,11 +11,11 @@
 /* The folder of kept checkpoints for the run at `path` (its bundle or its directory). */
 NODISCARD enum status kept_folder(char out[PATH_CAP], const char *path, struct err *e);
 
-/* Moves the checkpoints that `run` names as kept beside from data/checkpoints/ of run_dir to that
- * folder. `packed`: the bundle holds the weights as well. Then the weights also stay in the
- * directory (a hard link, or a copy if the file system has no links). No byte is removed before its
- * copy exists. A second call skips what was moved. After ERR_IO every checkpoint is complete in one
- * of the two places. */
+/* Moves the checkpoints that `run` names as kept beside the bundle. They move from
+ * data/checkpoints/ of run_dir to that folder. `packed`: the bundle holds the weights as well. Then
+ * the weights also stay in the directory (a hard link, or a copy if the file system has no links).
+ * No byte is removed before its copy exists. A second call skips what was moved. After ERR_IO every
+ * checkpoint is complete in one of the two places. */
 NODISCARD enum status kept_move(const char *run_dir, const json_t *run, bool packed,
                                 struct err *e);
 

@@ -27,7 +27,7 @@ NODISCARD enum status bundle_unpack(const char *path, const char *dest,
                                     struct unpack_report *report, struct err *e);
 
 /* The same, but writes only files whose path begins with one of `heads` (ends with NULL). The whole
- * bundle is verified all the same. */
+ * bundle is verified nevertheless. */
 NODISCARD enum status bundle_unpack_part(const char *path, const char *dest,
                                          const char *const *heads,
                                          const struct bundle_limits *limits,

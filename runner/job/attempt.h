@@ -57,7 +57,7 @@ struct supervise_options {
      * where world > 1. */
     int64_t ranks, first_rank, world;
     const int64_t *device;               /* [ranks] */
-    const struct rendezvous *rendezvous; /* of the ranks; NULL where there is only one */
+    const struct rendezvous *rendezvous; /* of the ranks; NULL if there is only one */
     int rendezvous_fd;                   /* the listening socket of rank 0, if it is here; or -1 */
     struct peer_connection *peer; /* [peers] the leader has all other runners here, a follower has
                                    * the leader */
@@ -66,7 +66,7 @@ struct supervise_options {
     int64_t time_limit_s;   /* from the start of the attempt; 0: none */
     int64_t hang_s;         /* 0: automatic (run/README.md); otherwise also SUPERVISE_FROZEN_S */
     int64_t stop_grace_s;   /* time from a stop request to SIGKILL */
-    int64_t signal_grace_s; /* the same, where a signal requested the stop */
+    int64_t signal_grace_s; /* the same, if a signal requested the stop */
     /* Called for every event of rank 0, and for log, error, telemetry and pace events of other
      * ranks; in a follower also for their deaths ("exit"). On an error the workers are asked to
      * stop, and later events are discarded. */

@@ -1,13 +1,13 @@
-/* Which rank is at fault where no rank reported an error. Compares the board states of all ranks of
- * an attempt, on all hosts. Answers only where a single rank is at fault, since the next attempt
- * may leave the blamed GPU out. */
+/* Which rank is at fault if no rank reported an error. Compares the board states of all ranks of an
+ * attempt, on all hosts. Answers only if a single rank is at fault, since the next attempt may
+ * leave the blamed GPU out. */
 #ifndef FP8LAB_RUNNER_JOB_BLAME_H
 #define FP8LAB_RUNNER_JOB_BLAME_H
 
 #include "runner/job/board.h"
 
 /* How many ranks have shown no sign of life for `ticks` ticks. *longest: the one with the longest
- * silence, or -1; it is at fault where it is the only one. */
+ * silence, or -1; it is at fault if it is the only one. */
 int64_t blame_frozen(const struct rank_state *state, int64_t ranks, int64_t ticks,
                      int64_t *longest);
 
@@ -22,8 +22,8 @@ int64_t blame_behind(const struct rank_state *state, int64_t ranks);
  *
  * A rank that loses a link closes all its other links, and their other ends see a loss, too. Such a
  * loss does not count: the rank that closed the link had given up, and had not noted that peer as
- * lost. A link that broke by itself is noted at both ends, or at one end while the other noticed
- * nothing; the other is blamed then. */
+ * lost. A link that really broke is noted at both ends, or at one end only. If one end noticed
+ * nothing, that end is blamed. */
 int64_t blame_links(const struct rank_state *state, int64_t ranks);
 
 #endif

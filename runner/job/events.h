@@ -24,7 +24,7 @@ NODISCARD enum status event_writer_create(int fd, struct event_writer **out, str
 void event_writer_destroy(struct event_writer *w); /* NULL is fine; what is queued is lost */
 
 /* Queues one event and writes as much as the pipe takes. `event` is borrowed. With `may_drop`, the
- * event is dropped instead where older bytes are still waiting. ERR_PEER: the runner is gone. */
+ * event is dropped instead if older bytes are still waiting. ERR_PEER: the runner is gone. */
 NODISCARD enum status event_emit(struct event_writer *w, const struct json_t *event, bool may_drop,
                                  struct err *e);
 /* Waits until all is written. ERR_PEER: the runner is gone. */

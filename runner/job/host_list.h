@@ -11,7 +11,7 @@ struct host_list {
     char host[HOST_NAME_CAP]; /* of the last number; written once after several of one host */
 };
 
-/* Adds to a zeroed list; `host` is "" where it is unknown. What does not fit is left out. */
+/* Adds to a zeroed list; `host` is "" if it is unknown. What does not fit is left out. */
 void host_list_add(struct host_list *list, int64_t number, const char *host);
 const char *host_list_end(struct host_list *list); /* returns list->text */
 

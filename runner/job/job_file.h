@@ -9,13 +9,13 @@ struct json_t;
 
 enum { JOB_FILE_CAP = 1024 };
 
-/* Its absolute path in the folder of runs, which is created where it is missing. */
+/* Its absolute path in the folder of runs, which is created if it is missing. */
 NODISCARD enum status job_file_path(const struct task *task, const char *runs,
                                     char path[JOB_FILE_CAP], struct err *e);
 /* Writes secret, port, host and addresses, the launcher's master address first. Replaces the file
  * of a dead leader. ERR_STATE: the leader of another job with this name lives; it is told, and
- * fails, too (job_file_name_conflict). On a file system without hard links, of several leaders at
- * the same time the last one replaces the files of the others. */
+ * fails, too (job_file_name_conflict). On a file system without hard links, several leaders may
+ * start at the same time. Then the last one replaces the files of the others. */
 NODISCARD enum status job_file_publish(const char *path, const struct task *task,
                                        const char *secret, int port, struct err *e);
 /* ERR_STATE: another job has this name, and its task 0 is on `host`. The tasks of both jobs know
@@ -24,7 +24,7 @@ NODISCARD enum status job_file_name_conflict(const char *path, const char *host,
                                              const char *address, struct err *e);
 /* Removes the file if it still has this secret. */
 void job_file_remove(const char *path, const char *secret);
-/* {"secret", "port", "host", "addresses"}; *out is NULL where there is no file. ERR_VERIFY: another
+/* {"secret", "port", "host", "addresses"}; *out is NULL if there is no file. ERR_VERIFY: another
  * user can read or write it. */
 NODISCARD enum status job_file_read(const char *path, struct json_t **out, struct err *e);
 

@@ -14,7 +14,7 @@ NODISCARD enum status job_match(const struct json_t *config, const struct json_t
                                 const struct job_members *members, struct json_t **mismatch,
                                  struct err *e);
 
-/* ERR_CONFIG where two tasks of one host would use the same GPU, since the launcher sets neither
+/* ERR_CONFIG if two tasks of one host would use the same GPU, since the launcher sets neither
  * their local index nor CUDA_VISIBLE_DEVICES. */
 NODISCARD enum status job_places(const struct json_t *facts, const struct job_members *members,
                                  struct err *e);

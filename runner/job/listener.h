@@ -37,7 +37,7 @@ void listener_close(struct listener *l);
 
 /* Waits for the next connection that proves that it knows the secret. One that fails to is closed,
  * which is no error. *fd and *hello, its first message, are then the caller's. They are -1 and NULL
- * where none came before the deadline, or where `alarm` (a descriptor, or -1) became readable. */
+ * if none came before the deadline, or if `alarm` (a descriptor, or -1) became readable. */
 NODISCARD enum status listener_next(struct listener *l, int64_t deadline_ms, int alarm, int *fd,
                                     struct json_t **hello, struct err *e);
 

@@ -1,10 +1,10 @@
-/* A connection between two runners of one job: JSON lines both ways, after a handshake in which
- * both proved that they know the job's secret, and heartbeats.
+/* A connection between two runners of one job: JSON lines and heartbeats both ways. Before these, a
+ * handshake in which both prove that they know the job's secret.
  *
  * Task 0 leads, and judges alone. It sends "attempt" (what to start), "stop", "kill" and "end". The
  * other tasks follow. They send "rank" (an event of a rank), "ended" (their part of the attempt has
  * ended), and at any time "stop_request" (this task got one). Both send "beat" while an attempt
- * runs; a follower's has the states of its ranks, and is also sent before each report. */
+ * runs. A follower's beat has the states of its ranks, and is also sent before each report. */
 #ifndef FP8LAB_RUNNER_JOB_PEER_CONNECTION_H
 #define FP8LAB_RUNNER_JOB_PEER_CONNECTION_H
 
@@ -42,7 +42,7 @@ NODISCARD enum status peer_connection_send(struct peer_connection *c, struct jso
                                            struct err *e);
 /* Reads what has arrived, without waiting. May make *c lost. */
 void peer_connection_fill(struct peer_connection *c);
-/* The next message that was read, owned by the caller; NULL where there is none. */
+/* The next message that was read, owned by the caller; NULL if there is none. */
 struct json_t *peer_connection_next(struct peer_connection *c);
 
 /* Whether the rank of the present attempt is there. */

@@ -21,7 +21,7 @@ NODISCARD enum status rank_layout_init(struct rank_layout *f, int64_t gpus, int6
                                      struct err *e);
 
 /* Assigns ranks to the usable slots: the greatest number of ranks for which micro * ranks divides
- * `batch`. ERR_UNSUPPORTED where task 0, which leads, has none left. */
+ * `batch`. ERR_UNSUPPORTED if task 0, which leads, has none left. */
 NODISCARD enum status rank_layout_assign(struct rank_layout *f, int64_t batch, int64_t micro,
                                     struct err *e);
 

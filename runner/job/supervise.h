@@ -13,7 +13,7 @@
  *
  * A worker gets its events descriptor as number SUPERVISE_EVENTS_FD. Its output goes to
  * data/logs/worker-<rank>.log. It is killed when the runner dies. OK whatever the workers did; an
- * error only where they could not be started. */
+ * error only if they could not be started. */
 NODISCARD enum status supervise(const struct supervise_options *options, struct attempt *out,
                                 struct err *e);
 

@@ -24,7 +24,7 @@ struct task {
 };
 
 /* `get` is getenv, or a test's replacement. ERR_CONFIG names variables that contradict each other.
- * FP8LAB_JOB, where it is set, is the job's name. */
+ * FP8LAB_JOB, if it is set, is the job's name. */
 NODISCARD enum status task_find(const char *(*get)(const char *name), struct task *out,
                                 struct err *e);
 

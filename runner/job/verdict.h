@@ -12,7 +12,7 @@ void verdict_settle(struct watch *w, enum attempt_end end); /* does nothing once
 void verdict_stop_request(struct watch *w, int signo);
 void verdict_abandoned(struct watch *w); /* a second stop request came; the caller kills */
 /* An event of a rank of any host: takes "error", "done" and "exit" into account, and files it
- * (watch_event). Where it cannot be filed, on a full disk for example, the attempt fails and no
+ * (watch_event). If it cannot be filed, on a full disk for example, the attempt fails and no
  * rank is at fault. A follower only files it, which sends it to the leader. */
 void verdict_event(struct watch *w, int64_t rank, const struct json_t *event);
 void verdict_no_memory(struct watch *w); /* for an event: the attempt fails likewise */
@@ -24,7 +24,7 @@ bool verdict_frozen(struct watch *w, int64_t ticks);
 /* Another runner is lost, or its part ended before the attempt did and no rank of it reported. */
 void verdict_lost(struct watch *w, const struct peer_connection *c);
 void verdict_unexplained(struct watch *w, const struct peer_connection *c);
-/* Call it when all ranks have exited. Where lost peers are all that is known, the states of all
+/* Call it when all ranks have exited. If lost peers are all that is known, the states of all
  * ranks are compared (blame.h). */
 void verdict_conclude(struct watch *w);
 

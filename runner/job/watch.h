@@ -30,12 +30,12 @@ struct watch {
 bool watch_leads(const struct watch *w); /* rank 0 is on this host */
 void watch_say(const struct watch *w, const char *what); /* to the user; NULL: only a tick */
 
-/* SIGTERM to all ranks now, SIGKILL after grace_s; on the other hosts, too, where this one leads.
+/* SIGTERM to all ranks now, SIGKILL after grace_s; also on the other hosts if this one leads.
  * Of several calls the earliest SIGKILL counts. */
 void watch_ask_to_stop(struct watch *w, int64_t grace_s);
 void watch_kill(struct watch *w); /* SIGKILL to all ranks now */
 
-/* Updates out->last_step and its like from an event of a rank of any host, and calls on_event.
+/* Updates out->last_step and similar members from an event of a rank of any host. Calls on_event.
  * Errors are on_event's; later events are discarded then. */
 NODISCARD enum status watch_event(struct watch *w, int64_t rank, const struct json_t *event,
                                   struct err *e);

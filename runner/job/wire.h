@@ -11,15 +11,15 @@ struct json_t;
 
 enum {
     WIRE_LINE_MAX = 1 << 16, /* bytes of one line of a handshake */
-    WIRE_LOST_MS = 20000     /* a peer is lost that has not answered for this long, or that has read
+    WIRE_LOST_MS = 20000     /* a peer is lost if it has not answered for this long, or has read
                               * nothing for this long while bytes wait for it */
 };
 
 /* A listening socket, for listener.h, at `address` ("127.0.0.1"; NULL: every address of this host,
- * over IPv6 and IPv4), port 0: any; *bound is the port that it has. */
+ * over IPv6 and IPv4). port 0: any free port. *bound is the port that the socket has. */
 NODISCARD enum status wire_listen(const char *address, int port, int *fd, int *bound,
                                   struct err *e);
-/* Accepts a waiting connection; *fd is -1 where there is none. */
+/* Accepts a waiting connection; *fd is -1 if there is none. */
 NODISCARD enum status wire_accept(int listening, int *fd, struct err *e);
 /* Tries each address of a name once, until one accepts; they share the time that is left. *fd is
  * the caller's to close, -1 on any error. ERR_IO: the name has no address, or the socket cannot be
@@ -28,8 +28,8 @@ NODISCARD enum status wire_connect(const char *address, int port, int64_t deadli
                                    struct err *e);
 
 /* Replaces WIRE_LOST_MS for a connection whose other end may block for longer. The kernel then also
- * reports a lost network that much later; wire_unanswered reports it after WIRE_LOST_MS. It asks
- * whether the other host's kernel, which answers for a blocked process as well, has answered. */
+ * reports a lost network only after `ms`, but wire_unanswered reports it after WIRE_LOST_MS. It
+ * asks whether the other host's kernel has answered. A kernel answers for blocked processes too. */
 NODISCARD enum status wire_set_lost_ms(int fd, int ms, struct err *e);
 bool wire_unanswered(int fd);
 

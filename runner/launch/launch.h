@@ -1,5 +1,5 @@
-/* --launch: the same command inside a container or on nodes of a scheduler. First a plan is made of
- * what the command needs inside; then each launcher's command line is a function of the plan. */
+/* --launch: the same command inside a container or on nodes of a scheduler. First comes a plan of
+ * what the command needs inside. Each launcher's command line is a function of this plan. */
 #ifndef FP8LAB_RUNNER_LAUNCH_LAUNCH_H
 #define FP8LAB_RUNNER_LAUNCH_LAUNCH_H
 
@@ -85,8 +85,8 @@ NODISCARD enum status launch_command(const struct launch_plan *p, struct words *
 
 /* ---- Slurm (launch_slurm.c) ------------------------------------------------------------------ */
 /* The hardware query as a scheduler's constraint. slurm.json (containers/LAUNCHING.md) lists the
- * kinds of nodes with their facts. Kinds that match every configuration's query are candidates; the
- * constraint holds those of which the fewest nodes have `gpus` GPUs. */
+ * kinds of nodes with their facts. Kinds that match every configuration's query are candidates. The
+ * constraint has the candidates that need the fewest nodes for `gpus` GPUs. */
 struct launch_slurm {
     char *constraint;   /* owned; NULL: no file, or no condition */
     int64_t nodes;      /* number of nodes of a kind in the constraint; 1 without one */

@@ -18,8 +18,8 @@ enum run_life {
 };
 
 /* In seconds. A writer touches the lock file every RUN_LOCK_BEAT_S; a growing bundle is a sign of
- * life too. RUN_LOCK_SILENT_S is far longer than the difference of two hosts' clocks, and than the
- * summary of a long run takes. */
+ * life too. RUN_LOCK_SILENT_S is far longer than the difference of two hosts' clocks, and far
+ * longer than making the summary of a long run. */
 enum { RUN_LOCK_BEAT_S = 30, RUN_LOCK_SILENT_S = 900 };
 
 /* The last holder of the lock, as the lock file says; a missing member is zero. */

@@ -23,7 +23,7 @@ struct repro_source {
 
 /* Opens the bundle that `text` names as a user does; `runs` is the folder of the new run.
  * ERR_VERIFY, ERR_FORMAT: the bundle does not match its manifests. ERR_STATE: the run is not
- * finished. ERR_CONFIG: the script does not resolve with this program, or no longer to such a run.
+ * finished. ERR_CONFIG: the script does not resolve with this program, or has no such run any more.
  * *out is always valid for repro_close(). */
 NODISCARD enum status repro_open(const char *text, const char *runs, struct repro_source *out,
                                  struct err *e);
