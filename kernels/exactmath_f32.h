@@ -99,7 +99,7 @@ HOST_DEVICE static inline float exact_sigmoidf(float x) {
     return num / (1.0f + e);
 }
 
-/* cos(2 pi turns / 2^24), turns in [0, 2^24): the angle is reduced in integers, hence exactly. */
+/* cos(2 pi turns / 2^24), turns in [0, 2^24): the angle is reduced in integers, so exactly. */
 HOST_DEVICE static inline float exact_cos_turns(uint32_t turns) {
     uint32_t quadrant = (turns + 0x200000u) >> 22;
     int32_t rest = (int32_t)turns - (int32_t)(quadrant << 22);

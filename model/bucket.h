@@ -1,12 +1,13 @@
 /* Buckets: how ranks share parameters, gradients and optimizer state.
  *
- * Parameters lie in buckets. A bucket is a flat range of elements; one collective moves one bucket:
+ * Parameters are in buckets. A bucket is a flat range of elements; one collective moves one bucket.
+ * The buckets are in the order in which forward reads them:
  *   0  gains and biases of the whole model      1  embed.weight, position.weight
- *   2+N  the GEMM weights of layer N             last  head.weight, where it is not the embedding
- * in the order in which forward reads them. A bucket is cut into `world` equal shards in rank
- * order; the last shards are padded. A parameter begins at a multiple of SHARD_ALIGN in its bucket,
- * so a block of 8-bit state belongs to one rank and does not depend on the number of ranks. Random
- * draws are keyed by the element's index in its parameter. With one rank the shard is the bucket.
+ *   2+N  the GEMM weights of layer N             last  head.weight, if it is not the embedding
+ * A bucket is cut into `world` equal shards in rank order; the last shards are padded. A parameter
+ * begins at a multiple of SHARD_ALIGN in its bucket. So a block of 8-bit state belongs to one rank
+ * and does not depend on the number of ranks. Random draws are keyed by the element's index in its
+ * parameter. With one rank the shard is the bucket.
  *
  * What a rank holds, by train.shard:
  *                  value          gradient       master, m, v
