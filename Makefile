@@ -88,10 +88,11 @@ FLAGS_cpu_backend := -I$(GEN)
 FLAGS_backends := -I$(GEN)
 $(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/plan/backends.o: $(GEN)/kernels_hash.h
 
-# What a run records about the program. `code`, one of a run's inputs, is the hash of the sources that
-# determine its results: kernels, model, the process that trains, and what turns a script into a
-# configuration. `build` is the hash of all sources: the tasks of one job must agree in it. git supplies
-# the commit. An image is built without the folder .git, so its build gets COMMIT and DIRTY.
+# What a run records about the program. `code`, one of a run's inputs, is the hash of the sources
+# that determine its results. These are kernels, model, the process that trains, and what turns a
+# script into a configuration. `build` is the hash of all sources. It must be equal in all tasks of
+# one job. git supplies the commit. An image is built without the folder .git, so its build gets
+# COMMIT and DIRTY.
 SOURCES := $(sort $(KERNELS) $(wildcard model/*.[ch] model/*/*.[ch] runner/*.[ch] runner/*/*.[ch]))
 RESULT_SOURCES := $(filter kernels/% model/% runner/script/% runner/worker/% runner/plan/options.% \
                            runner/plan/backends.% runner/record/streams.% runner/base/canonical.% \
@@ -168,8 +169,8 @@ $(BUILD)/plugin/%.o: %.c $(BUILD)/with.cc
 	@echo "  CC    $< (for the plugin)"
 	$(Q)$(CC) $(BASE_FLAGS) -O2 -fPIC -fvisibility=hidden -MMD -MP -c -o $@ $<
 
-# cudart is linked statically, with hidden symbols. cuBLASLt is searched in lib/ of a relocatable
-# folder, in the CUDA folder of the build, then where the loader usually searches.
+# cudart is linked statically, with hidden symbols. The loader searches cuBLASLt in lib/ of a
+# relocatable folder, then in the CUDA folder of the build, then in its usual places.
 $(PLUGIN): $(CUDA_OBJ)
 $(PLUGIN) $(FOREIGN):
 	@echo "  LINK  $@"
