@@ -130,7 +130,7 @@ static enum status check_lines(const struct columns *columns, const struct colum
     return OK;
 }
 
-/* ---- of a bundle that streams by ----------------------------------------------------------- */
+/* ---- of a bundle that is read as a stream --------------------------------------------------- */
 
 enum { KEPT_MAX = 3 + 2 * STREAM_COUNT }; /* three JSON files; two files a stream in format 1 */
 

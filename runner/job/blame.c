@@ -48,7 +48,7 @@ int64_t blame_behind(const struct rank_state *state, int64_t ranks) {
     return count == 1 ? awaited : last;
 }
 
-/* Whether a's loss of b counts against b. It does not where b closed the link after losing another
+/* Whether a's loss of b counts against b. It does not if b closed the link after losing another
  * rank. */
 static bool is_first_hand(const struct rank_state *state, int64_t a, int64_t b) {
     return holds(state[a].comm.lost, b) && (!state[b].comm.aborted || holds(state[b].comm.lost, a));

@@ -154,7 +154,7 @@ enum status deploy_part(const json_t *part, const struct task *task,
 
 /* ---- the leader -------------------------------------------------------------------------------*/
 
-/* Opens a port for the ranks: at an address that the other hosts can reach, or at loopback where
+/* Opens a port for the ranks: at an address that the other hosts can reach, or at loopback if
  * all ranks are on this host. */
 static enum status open_rendezvous(const struct job_members *members, const struct rank_layout *f,
                                    struct rendezvous *m, int *fd, struct err *e) {

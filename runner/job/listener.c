@@ -68,8 +68,8 @@ static enum status answer(const struct listener *l, const struct caller *c, json
     return st;
 }
 
-/* Reads from caller i, which sends one line and then waits for the answer. True where more of the
- * line is to come; otherwise it was rejected, or is in *fd and *hello. */
+/* Reads from caller i, which sends one line and then waits for the answer. True if the line is not
+ * complete yet. Otherwise the caller was rejected, or is in *fd and *hello. */
 static bool read_caller(struct listener *l, int i, int *fd, json_t **hello) {
     struct caller *c = &l->caller[i];
     struct err ignored;

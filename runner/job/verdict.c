@@ -32,7 +32,7 @@ static bool settle_failure(struct watch *w, enum attempt_end end) {
 }
 
 /* Fills rank, host and operation of w->out. `name` is the rank in messages: "rank 1 on node7", or
- * "worker 0" where there is only one. */
+ * "worker 0" if there is only one. */
 static void describe(struct watch *w, int64_t rank, char name[128]) {
     struct attempt *out = w->out;
     const char *host = watch_host(w, rank);
@@ -186,8 +186,8 @@ void verdict_event(struct watch *w, int64_t rank, const json_t *event) {
 
 /* ---- hangs ------------------------------------------------------------------------------------*/
 
-/* Names the rank that has been frozen for `ticks`. Of several the text says so, and no rank is
- * blamed. False where none has. */
+/* Names the rank that has been frozen for `ticks`. If several have, the text says so and no rank is
+ * blamed. False if none has. */
 static bool name_frozen(struct watch *w, int64_t ticks) {
     struct attempt *out = w->out;
     int64_t rank, frozen = blame_frozen(w->state, w->options->world, ticks, &rank);

@@ -55,8 +55,8 @@ enum status wire_set_lost_ms(int fd, int ms, struct err *e) {
     return FAIL(e, ERR_IO, "socket option %d: %s", TCP_USER_TIMEOUT, strerror(errno));
 }
 
-/* Where the other end has no room, no bytes are unacknowledged: the kernel sends probes, more and
- * more seldom, and each answer resets their count. */
+/* If the other end has no room, no bytes wait for an answer. The kernel then sends probes at
+ * growing intervals, and each answer resets their count. */
 bool wire_unanswered(int fd) {
     struct tcp_info info = { 0 };
     socklen_t size = sizeof info;

@@ -9,8 +9,9 @@
 static const char CHANGED[] = "the file changed, or this host has another one; restore the file, "
                               "or start a new run";
 
-/* Hashing all data again would take minutes per rank. Appending changes a file's size; writing it
- * anew, as on another host, changes bytes in most places. Lists of old versions have no samples. */
+/* Hashing all data again would take minutes per rank. Appending changes a file's size. Writing a
+ * file again, as on another host, changes bytes in most places. Lists of old versions have no
+ * samples. */
 static enum status check_sample(const json_t *then, const struct data *data, int64_t at,
                                 struct err *e) {
     const char *sample = json_text(then, "sample_sha256", NULL);
