@@ -4,12 +4,12 @@
     beside.py experiments/bench_llama3_small.lua
 
 Two PyTorch processes (torch_train.py, bf16 and fp8.tensorwise) compile once and stay alive. They
-measure before, between and after --suites runs of the whole experiment (`fp8lab run`), so that a
+measure before, between and after --suites runs of the whole experiment (`fp8lab run`). So a
 warming GPU, or another user of the machine, affects both sides. With --apart they exit after each
 measurement, for models that do not fit into memory together. The table at the end has the tokens/s
-of each turn, their median, their spread (maximum minus minimum, divided by the median), and the
-ratio of our median to the mean of the peer's turns. Our BF16 row is compared with the peer's BF16,
-each FP8 row with its FP8.
+of each turn, their median and spread, and the ratio of our median to the mean of the peer's turns.
+The spread is the maximum minus the minimum, divided by the median. Our BF16 row is compared with
+the peer's BF16, each FP8 row with its FP8.
 
 The folder of --out keeps everything: the output of each process, our bundles, table.txt, and
 results.json.

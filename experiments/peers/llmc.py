@@ -8,10 +8,10 @@ NO_MULTI_GPU=1, NO_USE_MPI=1 and PRECISION=BF16. (With CUDA 13 its call of cudaM
 cudaMemLocation.) llm.c has BF16 only; for other recipes this program prints "lacks".
 
 A measurement is one run from random weights (-e d12) over random tokens, without validation,
-samples and checkpoints. Tokens are as frequent as words in text (Zipf's law): llm.c sorts a step's
+samples and checkpoints. Tokens are as frequent as words in text (Zipf's law). llm.c sorts a step's
 tokens on the host, and its step is longer with uniform ones. The result is the tokens of a step
 divided by the median step time that llm.c prints, without the first --warmup steps. llm.c takes
-that time between two events on the GPU, so it leaves out the work between steps; ours includes it.
+that time between two events on the GPU. So it leaves out the work between steps; ours includes it.
 Weights are BF16 without f32 masters (-w 0), as the experiment's. llm.c's moments are always f32.
 Nothing is recomputed (-r 0). Of llm.c's ways to fuse GELU (-ge) a short run of each picks the
 fastest.

@@ -5,8 +5,8 @@
 
 PATH, or LLMQ in the environment, is train of IST-DASLab/llmq (b77d969), built for this GPU.
 Unchanged it does not train a Llama on an H200 with CUDA 13. It needs two changes of memory layout:
-  - A tensor without elements (a Llama has no bias of Q, K, V) must get a null address, in both
-    commit() of LazyAllocator. It had the address of the next tensor, and the norm of its gradient
+  - A tensor without elements must get a null address, in both commit() of LazyAllocator. (A Llama
+    has no bias of Q, K, V.) It had the address of the next tensor, and the norm of its gradient
     was an empty kernel launch, which is an error.
   - FP8: each {largest value, scale} takes 32 bytes, with the scale at byte 16. cuBLASLt rejects a
     scale whose address is not a multiple of 16 bytes; llmq had it 4 bytes behind the largest value.
@@ -16,8 +16,8 @@ other recipes this program prints "lacks".
 A measurement is one run from random weights over random tokens, as frequent as words in text
 (Zipf's law), as for llm.c. The result is the tokens of a step divided by the median time between
 the log lines of two steps, without the first --warmup steps. It includes the work between steps, as
-ours does. llmq's own figure leaves that out and is in whole ms (both were within 0.05 % on an 8B
-model). Sizes, batch, micro-steps and AdamW are the experiment's. Weights, gradients and moments are
+ours does. llmq's own figure leaves that out and is in whole ms. Both were within 0.05 % on an 8B
+model. Sizes, batch, micro-steps and AdamW are the experiment's. Weights, gradients and moments are
 BF16 without f32 masters; nothing is recomputed or offloaded. There are as many positions as a
 sequence has tokens; llmq's own llama-3-8b has 4096.
 

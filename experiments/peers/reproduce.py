@@ -4,10 +4,11 @@
     fp8lab run X.lua --set checkpoint.init=true --set archive=weights --set train.optimizer.lr=0
     fp8lab extract RUN && experiments/peers/reproduce.py RUN-ID [--data-root DIR]
 
-First weights: every tensor of the checkpoint of step 0 (weights, and masters where the bundle has
-them); without that checkpoint the fingerprints of the weights before step 1. Batches: the
-fingerprint of the embedding's output in each traced step; with a learning rate above 0 that is
-step 1 alone, since the weights move. Exit code 0: equal; 4: different; 2: not such a run.
+First weights: compares every tensor of the checkpoint of step 0 (weights, and masters if the bundle
+has them). Without that checkpoint it compares the fingerprints of the weights before step 1.
+Batches: compares the fingerprint of the embedding's output in each traced step. With a learning
+rate above 0 that is step 1 alone, since the weights move.
+Exit code 0: equal; 4: different; 2: not such a run.
 
 Nothing of fp8lab is used here: this is a second implementation, with numpy.
 """
