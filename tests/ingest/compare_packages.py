@@ -6,9 +6,9 @@
 `make test-venv` installs the packages in build/venv.
 
 For each family it trains a small tokenizer, makes text in many scripts, encodes it with both, and
-compares all ids; then as many short random strings, which are documents of their own; then texts
-that are no UTF-8, as whole files; and decodes. Exit code 1, with the first difference, unless there
-is none. FP8LAB names the program; default build/release/fp8lab.
+compares all ids. Then it does the same with short random strings, each a document of its own, and
+with texts that are no UTF-8, as whole files. It also decodes. Exit code 1, with the first
+difference, if there is one. FP8LAB names the program; default build/release/fp8lab.
 """
 import argparse
 import json

@@ -3,8 +3,9 @@
 
     pip install tokenizers==0.23.3 tiktoken==0.14.0 && python3 tests/ingest/record.py
 
-NAME.json or NAME.tiktoken is a tokenizer; NAME.ids has a line of ids for each line of texts.jsonl,
-with the post-processor's, and last the SHA-256 of all texts decoded again, each with a newline.
+NAME.json or NAME.tiktoken is a tokenizer. NAME.ids has a line of ids for each line of texts.jsonl,
+with the post-processor's ids. Its last line is the SHA-256 of all texts decoded again, each with a
+newline.
 """
 import base64
 import hashlib

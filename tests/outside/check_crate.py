@@ -1,8 +1,8 @@
 """Validates RO-Crates with roc-validator, without a network: the JSON-LD context of RO-Crate 1.1
 comes from the package rocrate instead of w3id.org. Usage: check_crate.py CRATE_DIRECTORY...
 
-Required findings fail, and so do recommended ones, but for those that ask for what a run cannot
-know: who owns it, its licence, and addresses on the web."""
+Required findings fail, and so do recommended ones. Exceptions are findings about what a run cannot
+know: its owner, its licence, and addresses on the web."""
 import pathlib
 import sys
 
