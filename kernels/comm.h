@@ -36,7 +36,7 @@ struct comm_at {
  * process, which calls comm_note_read at any time, also after this process was killed. Only the
  * backend writes. */
 struct comm_note {
-    uint64_t turn;
+    uint64_t writes;
     struct comm_at at[2]; /* see shared_record.h */
     /* Ranks with which an exchange over the links is not complete. 0 after an exchange that
      * succeeded, and for bytes that links do not carry. */
@@ -53,12 +53,12 @@ struct comm_state {
 };
 
 static inline void comm_note_move(struct comm_note *n, const struct comm_at *at) {
-    shared_write(&n->turn, n->at, at, sizeof *at);
+    shared_write(&n->writes, n->at, at, sizeof *at);
 }
 
 static inline struct comm_state comm_note_read(const struct comm_note *n) {
     struct comm_state s;
-    (void)shared_read(&n->turn, n->at, &s.at, sizeof s.at);
+    (void)shared_read(&n->writes, n->at, &s.at, sizeof s.at);
     s.at.what[sizeof s.at.what - 1] = '\0';
     s.waits_for = __atomic_load_n(&n->waits_for, __ATOMIC_RELAXED);
     s.aborted = __atomic_load_n(&n->aborted, __ATOMIC_ACQUIRE);

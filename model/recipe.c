@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-
 const char *const RECIPE_FORMAT_NAMES[] = { "hybrid", "e4m3", NULL };
 const char *const RECIPE_CONSTANTS_NAMES[] = { "te", "torchao", "deepseek", NULL };
 const char *const RECIPE_ALGO_NAMES[] = { "max", "most_recent", NULL };

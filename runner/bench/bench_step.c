@@ -42,10 +42,12 @@ struct step_bench_options { int64_t steps, timed_steps; };
 /* Measures whole steps as in a run: the next step is queued before the last one is waited for. */
 static enum status whole_steps(struct trainer *t, const struct step_bench_options *o,
                                struct step_bench *out, struct err *e) {
-    double *us = calloc((size_t)o->steps * 2, sizeof *us), *clock = us ? us + o->steps : NULL;
+    double *us = calloc((size_t)o->steps, sizeof *us);
+    double *clock = calloc((size_t)o->steps, sizeof *clock);
     struct telemetry *telemetry = strcmp(out->backend, "cpu") ? telemetry_open() : NULL;
     struct step_result result = { 0 };
-    enum status st = us ? OK : FAIL(e, ERR_MEMORY, "times of %lld steps", (long long)o->steps);
+    enum status st = us && clock ? OK : FAIL(e, ERR_MEMORY, "times of %lld steps",
+                                             (long long)o->steps);
     for (int i = 0; i < WARM_STEPS && st == OK; i++) {
         if (i >= 2 && result.time_us > LONG_STEP_US) break;
         st = trainer_step(t, false, &result, e);
@@ -68,6 +70,7 @@ static enum status whole_steps(struct trainer *t, const struct step_bench_option
     out->steps = o->steps;
     telemetry_close(telemetry);
     free(us);
+    free(clock);
     return st;
 }
 

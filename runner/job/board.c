@@ -61,7 +61,7 @@ void board_met(struct board *b, bool met) { __atomic_store_n(&b->met, met, __ATO
 void board_beat(struct board *b) { (void)__atomic_add_fetch(&b->beats, 1, __ATOMIC_RELAXED); }
 
 void board_device(struct board *b, const char device_in[BOARD_DEVICE_CAP]) {
-    shared_write(&b->device_turn, b->device_in, device_in, BOARD_DEVICE_CAP);
+    shared_write(&b->device_writes, b->device_in, device_in, BOARD_DEVICE_CAP);
 }
 
 /* ---- for the runner ---------------------------------------------------------------------------*/
@@ -78,7 +78,7 @@ struct rank_state board_read(const struct board *b) {
     struct rank_state s = { .known = true, .met = __atomic_load_n(&b->met, __ATOMIC_RELAXED),
                             .comm = comm_note_read(&b->note), .step = where >> 3,
                             .phase = phase_of(where & 7) };
-    (void)shared_read(&b->device_turn, b->device_in, s.device_in, sizeof s.device_in);
+    (void)shared_read(&b->device_writes, b->device_in, s.device_in, sizeof s.device_in);
     s.device_in[sizeof s.device_in - 1] = '\0';
     return s;
 }

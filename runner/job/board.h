@@ -26,7 +26,7 @@ struct board {
     struct comm_note note;  /* written by the backend */
     int64_t beats;          /* by the heartbeat thread, every HEARTBEAT_MS while the process runs */
     int64_t where;          /* step and phase in one word: board_word */
-    uint64_t device_turn;
+    uint64_t device_writes;
     char device_in[2][BOARD_DEVICE_CAP]; /* by the heartbeat thread: see shared_record.h */
 };
 

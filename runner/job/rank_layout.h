@@ -1,7 +1,7 @@
 /* Which rank of a run is where. Each task of the job has the same number of slots, one GPU each;
  * after a failure some slots may be dropped. */
-#ifndef FP8LAB_RUNNER_JOB_FORMATION_H
-#define FP8LAB_RUNNER_JOB_FORMATION_H
+#ifndef FP8LAB_RUNNER_JOB_RANK_LAYOUT_H
+#define FP8LAB_RUNNER_JOB_RANK_LAYOUT_H
 
 #include "runner/job/attempt.h"
 

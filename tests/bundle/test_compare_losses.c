@@ -221,7 +221,7 @@ static void a_missing_verdict_has_its_reason(void **state) {
     finish(&s);
 }
 
-static void a_rehearsal_gets_no_verdict(void **state) {
+static void a_smoke_run_gets_no_verdict(void **state) {
     struct scene s;
     struct run_fixture runs[6];
     two_sides(runs);
@@ -304,7 +304,7 @@ int main(void) {
         cmocka_unit_test(a_value_that_is_not_finite_is_divergence),
         cmocka_unit_test(a_better_recipe_holds_in_any_order),
         cmocka_unit_test(a_missing_verdict_has_its_reason),
-        cmocka_unit_test(a_rehearsal_gets_no_verdict),
+        cmocka_unit_test(a_smoke_run_gets_no_verdict),
         cmocka_unit_test(a_seed_counts_once),
         cmocka_unit_test(an_interval_decides),
     };

@@ -24,6 +24,9 @@ test_of bad test_b 0
 wanted 1 "$TEST_TMP/bad"
 wanted 0 "$TEST_TMP/bad" test_b
 wanted 1 "$TEST_TMP/good" test_b
+wanted 1 "$TEST_TMP/good" test_a test_b
+grep -qF "there is no test $TEST_TMP/good/test_b" "$TEST_TMP/log" ||
+    { echo "FAILED: the missing test is not named"; failed=1; }
 make -n test-gpu T=test_comm >"$TEST_TMP/out" 2>&1
 grep -q 'run.sh .*/gpu test_comm$' "$TEST_TMP/out" ||
     { echo "FAILED: T=test_comm chooses no test"; failed=1; }
