@@ -64,6 +64,9 @@ struct document_options data_documents(const struct data *d);
 struct data_file {
     const char *path; /* as configured, without the root; borrowed from the data */
     int64_t bytes;
+    /* Device, inode, and the times of the last change of bytes and of anything, in nanoseconds. If
+     * all are equal, it is the same file, and it did not change between the two readings. */
+    int64_t version[4];
     char sha256[65];
     char sample_sha256[65]; /* as data_sample_sha256() has it */
 };
@@ -77,8 +80,8 @@ NODISCARD enum status data_sample_sha256(const struct data *d, int64_t at, char 
                                          struct err *e);
 
 /* The hash of the data, in hex: SHA-256 over every file's size and digest in order, or over the
- * generator's name and seed. Reads all files. `files` receives data_file_count() entries, or is
- * NULL. */
+ * generator's name and seed. `files` receives data_file_count() entries, or is NULL. Reads all
+ * files but those whose entry has its digests already. */
 NODISCARD enum status data_sha256(const struct data *d, struct data_file *files, char hex[65],
                                   struct err *e);
 

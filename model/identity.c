@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "model/data_source.h"
@@ -60,10 +62,21 @@ enum status trainer_weights_sha256(struct trainer *t, char hex[65], struct err *
 
 int64_t data_file_count(const struct data *d) { return d->file_count; }
 
+static int64_t nanoseconds(struct timespec t) {
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 struct data_file data_file_at(const struct data *d, int64_t at) {
     const struct input_file *f = &d->file[at];
-    return (struct data_file){ .path = f->path + (d->root ? strlen(d->root) + 1 : 0),
-                               .bytes = f->bytes };
+    struct data_file file = { .path = f->path + (d->root ? strlen(d->root) + 1 : 0),
+                              .bytes = f->bytes };
+    struct stat now;
+    if (fstat(f->fd, &now) != 0) return file;
+    file.version[0] = (int64_t)now.st_dev;
+    file.version[1] = (int64_t)now.st_ino;
+    file.version[2] = nanoseconds(now.st_mtim);
+    file.version[3] = nanoseconds(now.st_ctim);
+    return file;
 }
 
 enum { SAMPLES = 64, SAMPLE_BYTES = 4096 };
@@ -108,7 +121,8 @@ enum status data_sha256(const struct data *d, struct data_file *files, char hex[
     enum status st = OK;
     for (int64_t i = 0; st == OK && i < d->file_count; i++) {
         struct data_file file;
-        st = hash_file(d, i, &file, e);
+        if (files && *files[i].sha256) file = files[i];
+        else st = hash_file(d, i, &file, e);
         if (st != OK) break;
         int n = snprintf(line, sizeof line, "%lld %s\n", (long long)file.bytes, file.sha256);
         sha256_add(sha, line, (size_t)n);

@@ -175,6 +175,7 @@ enum status preflight_inputs(struct suite *s, const struct extension *extension,
     for (int64_t i = 0; i < s->resolution->run_count; i++) {
         const struct resolved_run *run = &s->resolution->runs[i];
         struct suite_row *row = &s->rows[i];
+        row->inputs.known = &s->known_data;
         enum status st = hash_inputs(s, i, e);
         if (st == ERR_IO) image_data_hint(run->config_json, e);
         if (st == OK && settings->choices)

@@ -30,12 +30,14 @@ static enum status check_held_out(const struct run_options *run, const struct da
                 "data.holdout, or eval = false", run->model.seq_len);
 }
 
-static enum status hash_files(const struct data *data, char hex[SHA256_HEX], json_t **out,
-                              struct err *e) {
+static enum status hash_files(const struct data *data, struct known_data *known,
+                              char hex[SHA256_HEX], json_t **out, struct err *e) {
     int64_t n = data_file_count(data);
     struct data_file *files = calloc((size_t)n + 1, sizeof *files);
     if (!files) return FAIL(e, ERR_MEMORY, "%" PRId64 " files of data", n);
+    if (known) known_data_find(known, data, files);
     enum status st = data_sha256(data, files, hex, e);
+    if (st == OK && known) st = known_data_add(known, data, files, e);
     json_t *list = out && st == OK ? json_array() : NULL;
     bool failed = false;
     for (int64_t i = 0; list && i < n; i++)
@@ -77,7 +79,7 @@ static enum status hash_data(const json_t *resolved, const char *root, struct in
     enum status st = data_open(&data, &run.data, run.model.vocab, run.model.seq_len, run.train.seed,
                                e);
     if (st == OK) st = check_held_out(&run, data, e);
-    if (st == OK) st = hash_files(data, out->data, files, e);
+    if (st == OK) st = hash_files(data, out->known, out->data, files, e);
     if (st == OK) note_repeats(&run, data, out->repeats, sizeof out->repeats);
     data_close(data);
     options_free(&run);
@@ -110,7 +112,7 @@ static enum status hash_shards(const json_t *resolved, const char *shards, struc
 
 enum status inputs_hash(const json_t *resolved, const char *data_root, const char *shards,
                         struct inputs *out, json_t **files, struct err *e) {
-    *out = (struct inputs){ 0 };
+    *out = (struct inputs){ .known = out->known };
     if (files) *files = NULL;
     TRY(hash_json(resolved, out->config, e));
     snprintf(out->code, sizeof out->code, "%s", build_info().code_sha256);

@@ -5,6 +5,7 @@
 
 #include "kernels/base.h"
 #include "model/ground/sha256.h"
+#include "runner/record/known_data.h"
 
 struct json_t;
 
@@ -15,6 +16,7 @@ struct inputs {
     char choices[SHA256_HEX]; /* the choice table; "": none, as on the cpu backend */
     char parent[SHA256_HEX];  /* the checkpoint from which an extended run starts; "": none */
     char all[SHA256_HEX];     /* inputs_sha256: of the canonical JSON of these */
+    struct known_data *known; /* set before inputs_hash; digests of files read before, or NULL */
     char repeats[400]; /* a line about data that the run reads more than once, or ""; not hashed */
 };
 

@@ -19,7 +19,7 @@
 
 enum status reopen_check(const struct run_dir *dir, const json_t *resolved, const char *data_root,
                          const char *shards, struct err *e) {
-    struct inputs now;
+    struct inputs now = { .known = NULL };
     const json_t *then = json_object_get(dir->run, "inputs");
     TRY(inputs_hash(resolved, data_root, shards, &now, NULL, e));
     const struct { const char *key, *value, *name; } parts[] = {

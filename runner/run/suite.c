@@ -25,6 +25,7 @@ void suite_free(struct suite *s) {
         json_decref(s->rows[i].data_files);
         cache_entry_free(&s->rows[i].tokens);
     }
+    known_data_free(&s->known_data);
     free(s->rows);
     s->rows = NULL;
 }

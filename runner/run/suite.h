@@ -22,6 +22,7 @@ struct suite {
     const struct run_settings *settings; /* borrowed, with its signals, claim and members */
     const struct resolution *resolution; /* borrowed */
     struct suite_row *rows;              /* [resolution->run_count]; owned */
+    struct known_data known_data;        /* rows read the same files, which are hashed once */
     const json_t *overrides;             /* borrowed: the texts of --set */
     const char *parent;                  /* borrowed: identity of the run extended, or NULL */
     const struct run_beginning *beginning; /* borrowed: where an extended run begins, or NULL */
