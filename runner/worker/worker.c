@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "model/checkpoint.h"
+#include "model/ground/sha256.h"
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 #include "runner/base/signals.h"
@@ -60,19 +61,22 @@ static bool is_rank0(const struct worker *w) { return w->options->rank == 0; }
 /* ---- building ---------------------------------------------------------------------------------*/
 
 static enum status report_decisions(struct worker *w, struct err *e) {
+    char choices[SHA256_HEX] = "";
+    if (*w->choices) TRY(sha256_bytes(w->choices, strlen(w->choices), choices, e));
     return say_decisions(w->events, w->device.backend, w->trainer, w->options->world,
-                         model_vocab_padded(&w->run.model), w->options->caps, e);
+                         model_vocab_padded(&w->run.model), w->options->caps, choices, e);
 }
 
-/* Emits the choice table if it has grown: after the first step, and after an evaluation, which may
- * have other shapes. */
-static enum status report_choices(struct worker *w, struct err *e) {
+/* Emits the choice table if it has grown (*grew): after the first step, and after an evaluation,
+ * which may have other shapes. */
+static enum status report_choices(struct worker *w, bool *grew, struct err *e) {
     struct backend *b = w->device.backend;
     char *text = NULL;
     TRY(b->ops->choices_save(b, &text, e));
     enum status st = OK;
     char *timed = NULL;
-    if (strcmp(text, w->choices) != 0) st = b->ops->choices_timed(b, &timed, e);
+    *grew = strcmp(text, w->choices) != 0;
+    if (*grew) st = b->ops->choices_timed(b, &timed, e);
     if (st == OK && timed) st = say_choices(w->events, text, timed, e);
     free(timed);
     free(w->choices);
@@ -252,10 +256,11 @@ static enum status observe(struct worker *w, struct err *e) {
 static enum status report_first_step(struct worker *w, struct err *e) {
     struct backend *b = w->device.backend;
     struct decision first;
+    bool grew;
     if (!is_rank0(w) || w->tuned) return OK;
     w->tuned = true;
-    TRY(report_choices(w, e));
-    if (!b->ops->decision(b, 0, &first)) return OK;
+    TRY(report_choices(w, &grew, e));
+    if (!grew && !b->ops->decision(b, 0, &first)) return OK;
     TRY(report_decisions(w, e));
     return say_emulated(w->events, b, e);
 }
@@ -267,7 +272,9 @@ static enum status evaluate(struct worker *w, struct err *e) {
     if (heartbeat_error(w->heartbeat, e)) return ERR_PEER;
     struct stream_source source = { .eval = &result, .step_number = w->result.step };
     if (is_rank0(w)) TRY(say_record(w->events, STREAM_EVAL, &source, e));
-    if (is_rank0(w)) TRY(report_choices(w, e)); /* before a checkpoint, which contains the table */
+    bool grew = false;
+    if (is_rank0(w)) TRY(report_choices(w, &grew, e)); /* a checkpoint contains the table */
+    if (grew) TRY(report_decisions(w, e));
     bool best = retention_evaluated(&w->retention, w->result.step, (double)result.loss);
     TRY(trainer_broadcast(w->trainer, &best, sizeof best, e)); /* other hosts lack its inputs */
     return best ? save(w, e) : OK;

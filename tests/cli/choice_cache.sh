@@ -47,6 +47,10 @@ timed_all first
 ls first/*/offered.json >/dev/null 2>&1 && fail "offered.json is left"
 ls first/*/data/choices.txt >/dev/null 2>&1 || fail "the run's directory has no table"
 
+decided=$(tar -xOf first/*.zst --wildcards '*/data/decisions.json')
+expect "the hash in decisions.json" "$(table first)" \
+    "$(python3 -c 'import json, sys; print(json.load(sys.stdin)["choices_sha256"])' <<<"$decided")"
+
 # Timing would find something else now: the second run times nothing.
 times 2
 run second 0
