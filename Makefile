@@ -219,7 +219,7 @@ no-plugin:
 # Operator by operator against the CPU backend, on a machine with a GPU; see tests/gpu/run.sh.
 GPU_TEST_BIN := $(patsubst %.c,$(BUILD)/%,$(filter-out %/pair.c %/fault_plugin.c,$(wildcard tests/gpu/*.c)))
 GPU_TEST_HELP := $(addprefix $(BUILD)/tests/,gpu/pair.o support/tiny.o support/ranks.o \
-                                               support/comm_cases.o)
+                                               support/shards.o support/comm_cases.o)
 $(GPU_TEST_BIN): %: %.o $(GPU_TEST_HELP) $(ROOMS)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka $(LIBS)

@@ -55,7 +55,7 @@ static enum status add_lengths(const struct input_file *idx, int64_t first, int6
  * Documents are ranges of Megatron's sequences. The last entry of its array is their end. */
 static enum status read_starts(struct documents *o, const struct input_file *idx, int64_t first,
                                int64_t longest, struct err *e) {
-    unsigned char head[16], next[8];
+    unsigned char head[16], next[8 * PIECE];
     TRY(input_read(idx, IDX_COUNTS, sizeof head, head, e));
     int64_t sequences = (int64_t)load_le(head, 8), ends = (int64_t)load_le(head + 8, 8);
     if (ends < 1) return FAIL(e, ERR_FORMAT, "%s: it lists no document", idx->path);
@@ -64,9 +64,9 @@ static enum status read_starts(struct documents *o, const struct input_file *idx
     o->start = fresh;
     int64_t at = IDX_LENGTHS + 12 * sequences, sequence = 0, token = first;
     for (int64_t i = 0; i < ends; i++) {
-        int64_t before = token;
-        TRY(input_read(idx, at + 8 * i, sizeof next, next, e));
-        int64_t begin = (int64_t)load_le(next, 8);
+        int64_t before = token, left = ends - i < PIECE ? ends - i : PIECE;
+        if (i % PIECE == 0) TRY(input_read(idx, at + 8 * i, 8 * left, next, e));
+        int64_t begin = (int64_t)load_le(next + 8 * (i % PIECE), 8);
         TRY(check_begin(idx, i, ends, begin, sequence, sequences, e));
         TRY(add_lengths(idx, sequence, begin, &token, e));
         if (longest && token - before > longest)

@@ -10,14 +10,15 @@
 #include "model/trainer.h"
 #include "runner/plan/backends.h"
 #include "tests/support/must.h"
+#include "tests/support/shards.h"
 #include "tests/support/tiny.h"
 
 /* The model: a Llama, or a GPT-2 (LayerNorm, GELU, biases, learned positions, tied weights); and
  * its training. `lean`: 8-bit optimizer state without masters, BF16 gradients over four
- * micro-steps. */
+ * micro-steps. `documents`: packed documents apart from each other, with a loss file. */
 struct setup {
     enum recipe_kind kind;
-    bool gpt2, lean, offload;
+    bool gpt2, lean, offload, documents;
     enum recompute_kind recompute;
 };
 
@@ -28,6 +29,8 @@ static const struct setup SETUP[] = {
     { .kind = RECIPE_BF16, .lean = true }, { .kind = RECIPE_BLOCKWISE, .lean = true },
     { .kind = RECIPE_DELAYED, .gpt2 = true }, { .kind = RECIPE_ROWWISE, .gpt2 = true },
     { .kind = RECIPE_BLOCKWISE, .gpt2 = true, .lean = true },
+    { .kind = RECIPE_BF16, .documents = true },
+    { .kind = RECIPE_DELAYED, .documents = true, .gpt2 = true, .lean = true },
 };
 enum { SETUPS = sizeof SETUP / sizeof *SETUP, RECIPES = 6, STEPS = 8 };
 
@@ -35,6 +38,22 @@ struct gpu_run {
     struct tiny_run run;
     struct backend_handle handle;
 };
+
+static char SHARD[80]; /* documents of 2 to 250 tokens */
+
+static int make_shard(void **state) {
+    enum { DOCUMENTS = 100 };
+    int length[DOCUMENTS];
+    for (int i = 0; i < DOCUMENTS; i++) length[i] = 2 + i * i * 37 % 249;
+    snprintf(SHARD, sizeof SHARD, "/tmp/fp8lab-step-%d", (int)getpid());
+    return shard_put(&(struct shard){ .prefix = SHARD, .documents = DOCUMENTS, .length = length,
+                                      .vocab = 96, .loss = true }) < 0;
+}
+
+static int drop_shard(void **state) {
+    shard_drop(SHARD);
+    return 0;
+}
 
 static void open_on(struct gpu_run *g, const char *backend, const struct setup *how,
                     const char *choices) {
@@ -61,6 +80,13 @@ static void open_on(struct gpu_run *g, const char *backend, const struct setup *
         t->grad_dtype = DTYPE_BF16;
         t->optimizer.state = STATE_8BIT;
         t->optimizer.master = false;
+    }
+    static const char *const paths[] = { SHARD };
+    if (how->documents) {
+        t->documents = (struct document_options){ .mask = true, .restart = true };
+        g->run.data_options = (struct data_options){
+            .kind = DATA_MEGATRON, .paths = paths, .path_count = 1, .holdout = 0.2,
+            .layout = LAYOUT_PACKED, .documents = t->documents, .loss = true };
     }
     MUST(backend_open(backend, 0, 0, &g->handle, E));
     g->run.backend = g->handle.backend;
@@ -194,8 +220,8 @@ static struct resumed resume_on(const char *backend, const struct setup *how, co
 }
 
 static const char *setup_name(const struct setup *how, char out[64]) {
-    snprintf(out, 64, "%s%s%s", tiny_kind_name(how->kind), how->gpt2 ? ", gpt2" : "",
-             how->lean ? ", lean" : "");
+    snprintf(out, 64, "%s%s%s%s", tiny_kind_name(how->kind), how->gpt2 ? ", gpt2" : "",
+             how->lean ? ", lean" : "", how->documents ? ", documents" : "");
     return out;
 }
 
@@ -240,6 +266,7 @@ static void saving_memory_changes_no_bit(void **state) {
     static const struct setup OF[] = {
         { .kind = RECIPE_BF16 }, { .kind = RECIPE_DELAYED }, { .kind = RECIPE_TENSORWISE },
         { .kind = RECIPE_BLOCKWISE, .lean = true }, { .kind = RECIPE_TENSORWISE, .gpt2 = true },
+        { .kind = RECIPE_ROWWISE, .documents = true },
     };
     enum { WAYS = 4 };
     for (size_t k = 0; k < sizeof OF / sizeof *OF; k++) {
@@ -350,5 +377,5 @@ int main(void) {
         cmocka_unit_test(saving_memory_changes_no_bit),
         cmocka_unit_test(evaluation_takes_no_memory),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_shard, drop_shard);
 }

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { SHARD_DOCUMENTS_MAX = 300, SHARD_TOKENS_MAX = 1 << 16 };
+enum { SHARD_DOCUMENTS_MAX = 3000, SHARD_TOKENS_MAX = 1 << 16 };
 
 struct shard {
     const char *prefix;

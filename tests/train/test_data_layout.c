@@ -173,6 +173,36 @@ static void whole_documents_are_evaluated(void **state) {
     }
 }
 
+/* More documents than are read of the index at once. */
+static void many_documents(void **state) {
+    enum { MANY = 2500, OF = 3 };
+    static int length[MANY];
+    char prefix[100];
+    const char *paths[] = { prefix };
+    struct data *d;
+    snprintf(prefix, sizeof prefix, "%s/many", DIR);
+    for (int i = 0; i < MANY; i++) length[i] = OF;
+    shard_put(&(struct shard){ .prefix = prefix, .documents = MANY, .length = length });
+    struct data_options o = options();
+    o.paths = paths;
+    o.layout = LAYOUT_PACKED;
+    o.eval_path = prefix;
+    MUST(data_open(&d, &o, VOCAB, T, 7, E));
+    assert_int_equal(data_sequences(d, SPLIT_EVAL), MANY / 2); /* two and padding of two */
+    for (int64_t p = 0; p < MANY / 2; p++) {
+        struct sequence s = draw(d, SPLIT_EVAL, p);
+        int32_t first = (int32_t)p * 2 * OF;
+        const struct sequence wanted = {
+            { first, first + 1, first + 2, first + 3, first + 4, first + 5, first, first },
+            { first + 1, first + 2, -1, first + 4, first + 5, -1, -1, -1 },
+            { 0, 0, 0, 3, 3, 3, 6, 7 },
+        };
+        assert_memory_equal(&s, &wanted, sizeof s);
+    }
+    data_close(d);
+    shard_drop(prefix);
+}
+
 /* A step's first batch has the number of tokens with loss of all ranks, also from the thread. */
 static void a_step_is_counted_ahead(void **state) {
     enum { COUNT = 2, RANKS = 2, BATCHES = 3, STRIDE = COUNT * RANKS, GLOBAL = STRIDE * BATCHES };
@@ -264,7 +294,8 @@ static void options_need_documents(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_know_their_documents), cmocka_unit_test(documents_are_packed),
-        cmocka_unit_test(documents_are_padded), cmocka_unit_test(whole_documents_are_evaluated),
+        cmocka_unit_test(documents_are_padded), cmocka_unit_test(many_documents),
+        cmocka_unit_test(whole_documents_are_evaluated),
         cmocka_unit_test(a_step_is_counted_ahead), cmocka_unit_test(bad_input_is_named),
         cmocka_unit_test(options_need_documents),
     };
