@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "model/ground/json_safe.h"
@@ -17,12 +18,16 @@
 enum { BIN, IDX, JSON, LOSS, FILES, INDEX_HEADER = 34, PIECE = 1 << 13 };
 static const char *const SUFFIX[FILES] = { "bin", "idx", "json", "loss" };
 
+/* Of renaming. They are opened from the end: who has the index may write the others. */
+static const int ORDER[FILES] = { BIN, LOSS, JSON, IDX };
+
 struct shards {
     char prefix[PATH_CAP];
     int fd[FILES];
     int id_bytes;
     int64_t tokens, documents, losses, loss_tokens; /* losses: bytes of the .loss */
     bool taken_back;                                /* sha has bytes that the file has not */
+    bool took_over;                                 /* a killed run left something */
     struct sha256 *sha, *loss_sha;                  /* loss_sha: NULL without a .loss */
     unsigned char length[4 * PIECE]; /* not yet written */
     int lengths;
@@ -44,12 +49,35 @@ int64_t shards_tokens(const struct shards *s) { return s->tokens; }
 int64_t shards_documents(const struct shards *s) { return s->documents; }
 int64_t shards_loss_tokens(const struct shards *s) { return s->loss_tokens; }
 
+bool shards_took_over(const struct shards *s) { return s->took_over; }
+
+static enum status exists(const char *final, struct err *e) {
+    return FAIL(e, ERR_CONFIG, "%s exists already; name another --to, or remove it", final);
+}
+
+/* Whether the open file still has the name: another process may have finished and renamed it. */
+static bool has_name(int fd, const char *part, struct stat *is) {
+    struct stat named;
+    return fstat(fd, is) == 0 && stat(part, &named) == 0 && is->st_ino == named.st_ino;
+}
+
+/* The index is renamed last. So the others without it are no data, if its part is there. */
+static void remove_unfinished(struct shards *s) {
+    char final[NAME_CAP], part[NAME_CAP];
+    names(s, IDX, final, part);
+    if (path_exists(final) || !s->took_over) return;
+    for (int i = 0; i < FILES; i++) {
+        names(s, i, final, part);
+        if (i != IDX) unlink(final);
+    }
+}
+
 static enum status open_part(struct shards *s, int file, struct err *e) {
     char final[NAME_CAP], part[NAME_CAP];
+    struct stat is;
     names(s, file, final, part);
-    if (path_exists(final))
-        return FAIL(e, ERR_CONFIG, "%s exists already; name another --to, or remove it", final);
-    if (file == LOSS && !s->loss_sha) return OK;
+    if (path_exists(final)) return exists(final, e);
+    if (file == LOSS && !s->loss_sha) return unlink(part), OK; /* of another kind of run */
     s->fd[file] = open(part, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (s->fd[file] < 0) return FAIL(e, ERR_IO, "create %s: %s", part, strerror(errno));
     if (flock(s->fd[file], LOCK_EX | LOCK_NB) != 0) {
@@ -57,6 +85,13 @@ static enum status open_part(struct shards *s, int file, struct err *e) {
         s->fd[file] = -1;
         return FAIL(e, ERR_STATE, "another process writes %s; name another --to", part);
     }
+    if (!has_name(s->fd[file], part, &is)) {
+        close(s->fd[file]);
+        s->fd[file] = -1;
+        return exists(final, e);
+    }
+    s->took_over |= is.st_size > 0;
+    if (file == IDX) remove_unfinished(s);
     if (ftruncate(s->fd[file], 0) == 0) return OK;
     return FAIL(e, ERR_IO, "empty %s: %s", part, strerror(errno));
 }
@@ -73,7 +108,7 @@ enum status shards_create(struct shards **out, const char *prefix, int id_bytes,
     s->id_bytes = id_bytes;
     if (st == OK) st = sha256_create(&s->sha, e);
     if (st == OK && loss) st = sha256_create(&s->loss_sha, e);
-    for (int i = 0; i < FILES && st == OK; i++) st = open_part(s, i, e);
+    for (int i = 0; i < FILES && st == OK; i++) st = open_part(s, ORDER[FILES - 1 - i], e);
     if (st == OK) st = write_all(s->fd[IDX], header, sizeof header, "the index", e);
     if (st != OK) shards_destroy(s);
     else *out = s;
@@ -217,7 +252,6 @@ static enum status write_description(struct shards *s, json_t *description, stru
 
 /* The index last: without it the others are no data. */
 enum status shards_finish(struct shards *s, json_t *description, struct err *e) {
-    static const int ORDER[FILES] = { BIN, LOSS, JSON, IDX };
     char final[NAME_CAP], part[NAME_CAP], parent[PATH_CAP];
     if (s->loss_sha && s->losses != s->tokens)
         return FAIL(e, ERR_STATE, "%lld tokens, but %lld bytes of loss", (long long)s->tokens,

@@ -14,8 +14,9 @@ struct shards;
  * 2 below 65,500, else 4. */
 int shards_id_bytes(int64_t vocab);
 
-/* Opens PREFIX.bin.part and so on, which are locked. ERR_CONFIG if one of the final files exists,
- * ERR_STATE if another process writes them, ERR_IO. */
+/* Opens PREFIX.bin.part and so on, which are locked. What a killed run left of them is emptied; if
+ * it was killed while it renamed them, the files without their index are removed. ERR_CONFIG if one
+ * of the final files exists, ERR_STATE if another process writes them, ERR_IO. */
 NODISCARD enum status shards_create(struct shards **out, const char *prefix, int id_bytes,
                                     bool loss, struct err *e);
 /* Appends ids of id_bytes each, little endian; then the end of a document of `tokens` ids. */
@@ -30,6 +31,8 @@ NODISCARD enum status shards_take_back(struct shards *s, int64_t tokens, struct 
 int64_t shards_tokens(const struct shards *s);
 int64_t shards_documents(const struct shards *s);
 int64_t shards_loss_tokens(const struct shards *s);
+/* Whether a killed run had left something. */
+bool shards_took_over(const struct shards *s);
 
 /* Writes the index, adds "shards" to the description (borrowed), and renames. ERR_IO. */
 NODISCARD enum status shards_finish(struct shards *s, json_t *description, struct err *e);

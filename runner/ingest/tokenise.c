@@ -211,6 +211,13 @@ static void warn_of_json(const struct run *r, const char *path, const char *name
     r->o->warn(r->o->context, text);
 }
 
+static void warn_of_killed(const struct run *r) {
+    char text[600];
+    snprintf(text, sizeof text, "%.400s: an earlier run was killed; its parts are overwritten, and "
+             "all files are tokenised anew", r->o->prefix);
+    r->o->warn(r->o->context, text);
+}
+
 /* The bytes of b->text that may be encoded now: whole lines, or up to a cut. */
 static size_t ready(const struct run *r, const struct batch *b) {
     const char *text = (const char *)b->text.bytes;
@@ -407,6 +414,7 @@ enum status tokenise(const struct tokenise_options *o, struct tokenise_result *o
     for (int64_t i = 0; i < o->path_count; i++)
         if (stat(o->paths[i], &is) == 0) r.bytes_all += is.st_size;
     TRY(shards_create(&r.shards, o->prefix, r.ring.o.id_bytes, o->lines != NULL, e));
+    if (shards_took_over(r.shards)) warn_of_killed(&r);
     json_t *sources = json_array();
     pthread_mutex_init(&r.ring.lock, NULL);
     pthread_cond_init(&r.ring.filled_more, NULL);

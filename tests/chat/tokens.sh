@@ -166,7 +166,7 @@ chat 2 "$chatml" bad.jsonl -- 'bad.jsonl:1: messages[0].content: expected a stri
 chat 2 "$chatml" --skip-bad 1 bad.jsonl -- 'bad.jsonl:3: expected an object, found an array' 'jq'
 [ ! -e bad.bin ] && [ ! -e bad.loss.part ] || fail "files are left of a bad line"
 chat 0 "$chatml" --skip-bad 2 bad.jsonl -- 'left out: bad.jsonl:1:' 'bad lines  2 left out'
-chat 2 "$chatml" talk.jsonl -- 'bad.bin exists already'
+chat 2 "$chatml" talk.jsonl -- 'bad.idx exists already'
 printf '{{ raise_exception("roles!") }}' >raise.jinja
 data 2 tokenise --chat --to x --tokenizer bytes --template raise.jinja talk.jsonl -- \
     'talk.jsonl:1: raise.jinja:1: ' 'roles!'

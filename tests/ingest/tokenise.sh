@@ -111,7 +111,7 @@ assert [x["sha256"] for x in j["sources"]] == [hashlib.sha256(open(f, "rb").read
 assert (j["shards"]["documents"], j["sources"][1]["documents"]) == (s, 1), j
 assert j["empty_documents"] == 900 - (s - 1) and j["tokenizer"]["kind"] == "bytes", j
 PY
-data 2 tokenise --to two --tokenizer bytes a.txt -- 'two.bin exists already'
+data 2 tokenise --to two --tokenizer bytes a.txt -- 'two.idx exists already'
 data 0 two -- 'format = "megatron"' ' documents'
 
 # The end of a document: known, named, none; not twice where the post-processor sets it.
@@ -152,7 +152,7 @@ data 2 --to x one.txt -- '--to is a flag of'
 data 2 tokenise --to x --tokenizer bytes empty.txt -- 'no document with text'
 printf 'PAR1xxxxPAR1' >table.parquet
 data 2 tokenise --to x --tokenizer bytes table.parquet -- 'Parquet' 'to_json'
-data 6 tokenise --to nowhere/x --tokenizer bytes one.txt -- 'create nowhere/x.bin.part'
+data 6 tokenise --to nowhere/x --tokenizer bytes one.txt -- 'create nowhere/x.idx.part'
 
 # A full disk, as a limit on the size of a file: no final name, and the error says which file.
 (trap '' XFSZ; ulimit -f 1000; "$FP8LAB" data tokenise --to full --tokenizer bytes a.txt >out 2>&1)
@@ -160,19 +160,43 @@ data 6 tokenise --to nowhere/x --tokenizer bytes one.txt -- 'create nowhere/x.bi
 [ -z "$(ls full.* 2>/dev/null)" ] || fail "files are left on a full disk"
 # A killed run leaves its parts; the next takes them over. A second run at once is refused.
 "$python" - <<'PY' || fail "killed runs"
-import fcntl, os, subprocess, sys, glob
+import fcntl, filecmp, glob, os, resource, signal, subprocess
 fp8lab = os.environ.get("FP8LAB") or "fp8lab"
 command = [fp8lab, "data", "tokenise", "-q", "--to", "kill", "--tokenizer", "bytes", "a.txt"]
-with open("kill.bin.part", "wb") as f:  # as another process that writes
+with open("kill.idx.part", "wb") as f:  # as another process that writes
     fcntl.flock(f, fcntl.LOCK_EX)
     f.write(b"half")
     f.flush()
     run = subprocess.run(command, capture_output=True, text=True)
-    assert run.returncode == 6 and "another process writes kill.bin.part" in run.stderr, run
-    assert glob.glob("kill.*") == ["kill.bin.part"], glob.glob("kill.*")
+    assert run.returncode == 6 and "another process writes kill.idx.part" in run.stderr, run
+    assert glob.glob("kill.*") == ["kill.idx.part"], glob.glob("kill.*")
 run = subprocess.run(command, capture_output=True, text=True)  # it is gone, as after a kill
 assert run.returncode == 0 and os.path.getsize("kill.bin") == 6000000, run
 assert sorted(glob.glob("kill.*")) == ["kill.bin", "kill.idx", "kill.json"]
+assert "an earlier run was killed" in run.stderr, run
+# Killed by a signal as it writes.
+limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+command[5] = "kill2"
+run = subprocess.run(command, capture_output=True, preexec_fn=limit, restore_signals=True)
+assert run.returncode == -signal.SIGXFSZ, run
+assert "kill2.bin.part" in glob.glob("kill2.*") and "kill2.bin" not in glob.glob("kill2.*")
+run = subprocess.run(command, capture_output=True, text=True)
+assert run.returncode == 0 and "tokenised anew" in run.stderr, run
+assert filecmp.cmp("kill.bin", "kill2.bin", False) and filecmp.cmp("kill.json", "kill2.json", False)
+# Killed while it renamed: the index is not there yet.
+os.rename("kill2.idx", "kill2.idx.part")
+os.rename("kill2.json", "kill2.json.part")
+open("kill2.loss.part", "wb").write(b"of a run with --chat")
+run = subprocess.run(command, capture_output=True, text=True)
+assert run.returncode == 0 and "tokenised anew" in run.stderr, run
+assert sorted(glob.glob("kill2.*")) == ["kill2.bin", "kill2.idx", "kill2.json"]
+assert filecmp.cmp("kill.idx", "kill2.idx", False)
+# A .bin of somebody else stays.
+open("theirs.bin", "wb").write(b"theirs")
+command[5] = "theirs"
+run = subprocess.run(command, capture_output=True, text=True)
+assert run.returncode == 2 and "theirs.bin exists already" in run.stderr, run
+assert open("theirs.bin", "rb").read() == b"theirs" and glob.glob("theirs.*") == ["theirs.bin"]
 PY
 
 # fp8lab data says what a tokenizer is.
