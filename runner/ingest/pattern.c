@@ -49,7 +49,7 @@ static pcre2_code *compile(const char *regex, size_t n, int *error, PCRE2_SIZE *
     pcre2_code_free(given);
     size_t bytes;
     char *spelt = spell_spaces(regex, n, &bytes);
-    if (!spelt) return NULL;
+    if (!spelt) return *error = PCRE2_ERROR_NOMEMORY, NULL;
     pcre2_code *code = pcre2_compile((PCRE2_SPTR)spelt, bytes, flags, error, at, NULL);
     free(spelt);
     if (code) pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* without JIT: only slower */
@@ -74,7 +74,8 @@ enum status pattern_create(struct pattern **out, const char *regex, size_t n, bo
         return OK;
     }
     free(p);
-    if (literal) return FAIL(e, ERR_MEMORY, "memory for a split pattern");
+    if (literal || code == PCRE2_ERROR_NOMEMORY || code == PCRE2_ERROR_HEAP_FAILED)
+        return FAIL(e, ERR_MEMORY, "memory for a split pattern");
     PCRE2_UCHAR text[128] = "";
     pcre2_get_error_message(code, text, sizeof text);
     return FAIL(e, ERR_FORMAT, "the regular expression is rejected at byte %zu: %s", at,
@@ -124,6 +125,7 @@ static enum status next_match(const struct pattern *p, const uint8_t *text, size
     int rc = pcre2_match(p->code, text, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, w->match,
                          NULL);
     if (rc == PCRE2_ERROR_NOMATCH) return OK;
+    if (rc == PCRE2_ERROR_NOMEMORY) return FAIL(e, ERR_MEMORY, "memory to match a split pattern");
     if (rc < 0) {
         PCRE2_UCHAR why[128] = "";
         pcre2_get_error_message(rc, why, sizeof why);
