@@ -176,6 +176,17 @@ data 2 tokenise --chat --to x --tokenizer bytes talk.jsonl -- 'no chat template'
 data 2 tokenise --chat --to x --tokenizer bytes --eod none --template "$chatml" talk.jsonl -- \
     '--eod does not fit --chat'
 data 2 tokenise --max-tokens 5 --to x --tokenizer bytes talk.jsonl -- 'add --chat'
+# Long lines: of 65 MiB one may be left out, of 1 GiB none is held in memory.
+{ printf '{"prompt": "' && head -c 68200000 /dev/zero | tr '\0' a && printf '"}\n' &&
+    cat talk.jsonl; } >long.jsonl
+data 2 tokenise --chat --to x --tokenizer bytes --template "$chatml" long.jsonl -- \
+    'long.jsonl:1: a conversation of more than 64 MiB'
+rm -f x.* && data 0 tokenise --chat --to x --skip-bad 1 --tokenizer bytes --template "$chatml" \
+    long.jsonl -- 'bad lines  1 left out'
+rm x.* long.jsonl
+printf '{' >huge.jsonl && truncate -s 1G huge.jsonl
+data 2 tokenise --chat --to x --tokenizer bytes --template "$chatml" huge.jsonl -- \
+    'huge.jsonl: a line has more than 256 MiB, from line 1 on'
 printf 'PAR1' >table.parquet
 data 2 tokenise --chat --to x --tokenizer bytes --template "$chatml" table.parquet -- 'to_json'
 touch x.loss
