@@ -115,7 +115,7 @@ static int run_script(struct command *c) {
     if (st == OK) st = preflight_probe(&c->settings, c->facts, &e);
     if (st == OK) st = preflight_machine(&c->suite, &fits, &e);
     if (st == OK && !fits) return preflight_refuse(&c->suite);
-    if (st == OK) st = preflight_tokens(&c->suite, &c->resolution, &e);
+    if (st == OK) st = preflight_tokens(&c->suite, &c->resolution, extension, &e);
     if (st == OK && preflight_inputs(&c->suite, extension, &e) != OK) {
         (void)cli_fail(c->cli, &e); /* the user must fix data that are missing or malformed */
         return EXIT_USAGE;

@@ -65,6 +65,34 @@ static void print_extends(const struct cli *cli, const struct run_view *v) {
     line(cli, "extends", text);
 }
 
+/* What the tokens of the run's text were made of. */
+static void print_text(const struct cli *cli, const struct run_view *v) {
+    const json_t *sources = json_object_get(v->ingest, "sources"), *row;
+    const json_t *tokenizer = json_object_get(v->ingest, "tokenizer");
+    const json_t *shards = json_object_get(v->ingest, "shards");
+    const json_t *chat = json_object_get(v->ingest, "chat");
+    int64_t bytes = 0, tokens = json_int(shards, "tokens");
+    char text[400];
+    size_t i;
+    if (!v->ingest) return;
+    json_array_foreach(sources, i, row) bytes += json_int(row, "bytes");
+    snprintf(text, sizeof text, "%zu file%s of %.1f MB, tokens %.12s: %" PRId64 " in %" PRId64
+             " documents", i, i == 1 ? "" : "s", (double)bytes / 1e6,
+             json_text(shards, "sha256", "?"), tokens, json_int(shards, "documents"));
+    line(cli, "text", text);
+    snprintf(text, sizeof text, "%.160s %.12s, %" PRId64 " tokens",
+             json_text(tokenizer, "path", "?"), json_text(tokenizer, "sha256", "?"),
+             json_int(tokenizer, "vocab"));
+    line(cli, "tokenizer", text);
+    if (!chat) return;
+    snprintf(text, sizeof text, "%.12s; loss on %s assistant turn%s, %.1f %% of the tokens",
+             json_text(chat, "template_sha256", "?"),
+             strcmp(json_text(chat, "loss", ""), "last") ? "each" : "the last",
+             strcmp(json_text(chat, "loss", ""), "last") ? "" : " alone",
+             100 * (double)json_int(shards, "loss_tokens") / (double)(tokens ? tokens : 1));
+    line(cli, "chat template", text);
+}
+
 static void print_identity(const struct cli *cli, const struct run_view *v) {
     const json_t *error = json_object_get(v->run, "error");
     const char *status = json_text(v->run, "status", "?");
@@ -78,6 +106,7 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
     line(cli, "started", json_text(v->run, "started", NULL));
     line(cli, "ended", json_text(v->run, "ended", NULL));
     print_recipe(cli, v);
+    print_text(cli, v);
     line(cli, "backend", json_text(v->decisions, "backend", NULL));
     print_gemms(cli, v);
     line(cli, "gpu", json_text(v->facts, "gpu.product_name", NULL));
@@ -201,10 +230,11 @@ static int cmd_show(const struct cli *cli) {
     if (st != OK) return cli_fail(cli, &e);
     if (cli->json) {
         json_t *object =
-            json_pack("{s:s, s:o, s:s, s:b, s:O, s:O?, s:O?, s:O?, s:O?, s:O?, s:O}", "schema",
-                      "fp8lab.show/1", "path", json_from_text(path), "identity", view.identity,
-                      "verified", view.verified, "run", view.run, "summary", view.summary,
-                      "resolved", view.resolved,
+            json_pack("{s:s, s:o, s:s, s:b, s:O, s:O?, s:O?, s:O?, s:O?, s:O?, s:O?, s:O}",
+                      "schema", "fp8lab.show/1", "path", json_from_text(path), "identity",
+                      view.identity, "verified", view.verified, "run", view.run, "summary",
+                      view.summary,
+                      "resolved", view.resolved, "ingest", view.ingest,
                       "facts", view.facts, "commit", view.commit, "decisions", view.decisions,
                       "checkpoints", view.checkpoints);
         cli_out_json(cli, object);

@@ -15,6 +15,7 @@
 #include "runner/plan/keep.h"
 #include "runner/record/choice_file.h"
 #include "runner/record/image_record.h"
+#include "runner/record/ingest_record.h"
 #include "runner/script/script_flags.h"
 
 enum status preflight_probe(const struct run_settings *s, json_t *facts, struct err *e) {
@@ -122,7 +123,17 @@ static const struct suite_row *row_alike(const struct suite *s, int64_t row) {
     return NULL;
 }
 
-static enum status take_tokens(struct suite *s, int64_t row, struct err *e) {
+/* The tokens of an extended run need not be made again, and its text may be gone. */
+static bool take_extended(const struct suite *s, const struct extension *x, const char *folder,
+                          struct cache_entry *out) {
+    char own[PATH_CAP];
+    return x && x->source.view.ingest &&
+           path_join(own, x->source.work, "bundle/" INGEST_FOLDER, NULL) == OK &&
+           cache_find_recorded(s->settings->cli, x->source.view.ingest, folder, own, out);
+}
+
+static enum status take_tokens(struct suite *s, int64_t row, const struct extension *extension,
+                               struct err *e) {
     const struct run_settings *settings = s->settings;
     struct cache_entry *tokens = &s->rows[row].tokens;
     const struct suite_row *alike = row_alike(s, row);
@@ -134,6 +145,7 @@ static enum status take_tokens(struct suite *s, int64_t row, struct err *e) {
         return OK;
     }
     TRY(cache_folder(folder, settings->cache, settings->runs, e));
+    if (take_extended(s, extension, folder, tokens)) return OK;
     const struct cache_request q = {
         .cli = settings->cli, .config = s->resolution->runs[row].config_json,
         .data_root = settings->data_root, .folder = folder,
@@ -141,11 +153,12 @@ static enum status take_tokens(struct suite *s, int64_t row, struct err *e) {
     return cache_take(&q, tokens, e);
 }
 
-enum status preflight_tokens(struct suite *s, struct resolution *resolution, struct err *e) {
+enum status preflight_tokens(struct suite *s, struct resolution *resolution,
+                             const struct extension *extension, struct err *e) {
     for (int64_t i = 0; i < resolution->run_count; i++) {
         struct resolved_run *run = &resolution->runs[i];
         if (!cache_is_needed(run->config_json)) continue;
-        enum status st = take_tokens(s, i, e);
+        enum status st = take_tokens(s, i, extension, e);
         if (st == OK) st = resolved_run_count_steps(run, s->rows[i].tokens.prefix, e);
         if (st != OK) err_prefix(e, "%s", run->name);
         TRY(st);
@@ -165,7 +178,7 @@ static enum status hash_inputs(struct suite *s, int64_t i, struct err *e) {
     json_decref(row->data_files);
     row->data_files = NULL;
     cache_entry_free(&row->tokens);
-    TRY(take_tokens(s, i, e));
+    TRY(take_tokens(s, i, NULL, e));
     return inputs_hash(run->config_json, settings->data_root, shards, &row->inputs,
                        &row->data_files, e);
 }

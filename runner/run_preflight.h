@@ -20,9 +20,10 @@ NODISCARD enum status preflight_machine(struct suite *s, bool *fits, struct err 
 int preflight_refuse(const struct suite *s);
 
 /* Makes or finds the tokens of each row whose text has a tokenizer, and hashes them as inputs do.
- * A row whose length is in epochs gets its steps. `resolution` is the suite's. */
+ * A row whose length is in epochs gets its steps. `resolution` is the suite's; `extension` is NULL
+ * without --extend. */
 NODISCARD enum status preflight_tokens(struct suite *s, struct resolution *resolution,
-                                       struct err *e);
+                                       const struct extension *extension, struct err *e);
 
 /* Reads and hashes the inputs of each row. `extension` is NULL without --extend. */
 NODISCARD enum status preflight_inputs(struct suite *s, const struct extension *extension,

@@ -199,7 +199,8 @@ void cache_text_close(struct cache_text *t) {
 json_t *cache_record(const struct cache_text *t, const char *prefix, const json_t *description) {
     static const char *const COUNTS[] = { "text_bytes", "empty_documents", "skipped_lines",
                                           "replaced_bytes", "dropped_characters", "shards",
-                                          "end_of_document", "field", "files" };
+                                          "end_of_document", "field", "files",
+                                          "cut_documents", "lossless_documents" };
     json_t *tokenizer = tokenizer_json(t), *kept = json_array(), *record, *ignored;
     const char *name;
     bool failed = false;

@@ -41,6 +41,9 @@ NODISCARD enum status mounts_add(struct launch_mounts *m, const char *path, bool
  * launching machine may not see them. `root` as --data-root. */
 NODISCARD enum status mounts_add_data(struct launch_mounts *m, const json_t *config,
                                       const char *root, struct err *e);
+/* Adds the folder that --cache names, if it does; makes it, except under --dry-run. */
+NODISCARD enum status mounts_add_cache(struct launch_mounts *m, const struct cli *cli,
+                                       struct err *e);
 /* Adds the folder of a file. */
 NODISCARD enum status mounts_add_parent(struct launch_mounts *m, const char *file, struct err *e);
 void mounts_free(struct launch_mounts *m);

@@ -75,14 +75,15 @@ enum status mounts_add_parent(struct launch_mounts *m, const char *file, struct 
     return mounts_add(m, folder, false, e);
 }
 
-/* Adds the folders of a file and of its link target. A missing file is reported by the run
- * itself. */
+/* Adds the folders of a file and of its link target, or a folder. A missing file is reported by the
+ * run itself. */
 static enum status add_file(struct launch_mounts *m, const char *path, struct err *e) {
     if (!path_exists(path)) return OK;
-    TRY(mounts_add_parent(m, path, e));
+    bool folder = path_is_directory(path);
+    TRY(folder ? mounts_add(m, path, false, e) : mounts_add_parent(m, path, e));
     char *real = realpath(path, NULL);
     if (!real) return OK;
-    enum status st = mounts_add_parent(m, real, e);
+    enum status st = folder ? mounts_add(m, real, false, e) : mounts_add_parent(m, real, e);
     free(real);
     return st;
 }
@@ -103,14 +104,26 @@ static enum status add_data_path(struct launch_mounts *m, const char *root, cons
 
 enum status mounts_add_data(struct launch_mounts *m, const json_t *config, const char *root,
                             struct err *e) {
+    static const char *const BESIDE[] = { "tokenizer", "template" };
     struct data_options data;
     TRY(options_read_data(config, &data, e));
     enum status st = OK;
     for (int64_t i = 0; st == OK && i < data.path_count; i++)
         st = add_data_path(m, root, data.paths[i], e);
     if (st == OK && data.eval_path) st = add_data_path(m, root, data.eval_path, e);
+    for (size_t i = 0; st == OK && i < sizeof BESIDE / sizeof *BESIDE; i++) {
+        const char *path = json_text(json_object_get(config, "data"), BESIDE[i], NULL);
+        if (path) st = add_data_path(m, root, path, e); /* "bytes" is no file */
+    }
     options_free_data(&data);
     return st;
+}
+
+enum status mounts_add_cache(struct launch_mounts *m, const struct cli *cli, struct err *e) {
+    const char *cache = cli_value(cli, "cache");
+    if (!cache) return OK;
+    if (!cli_has(cli, "dry-run")) TRY(directory_make(cache, e));
+    return mounts_add(m, cache, true, e);
 }
 
 void mounts_free(struct launch_mounts *m) {

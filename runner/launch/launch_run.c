@@ -84,6 +84,7 @@ static enum status add_mounts(struct subject *s, struct err *e) {
     TRY(mounts_add(m, s->request.cwd, false, e));
     if (!cli_has(cli, "dry-run")) TRY(directory_make(cli_runs(cli), e));
     TRY(mounts_add(m, cli_runs(cli), true, e));
+    TRY(mounts_add_cache(m, cli, e));
     if (s->resumed.run) TRY(mounts_add_parent(m, s->resumed.path, e));
     for (int64_t i = 0; i < s->resolution.file_count; i++)
         TRY(mounts_add_parent(m, s->resolution.files[i].path, e));

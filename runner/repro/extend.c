@@ -103,6 +103,8 @@ static enum status resolve(struct extension *x, const struct cli *cli, struct er
         .path = script, .overrides = texts, .lib = lib,
         .override_count = (int64_t)json_array_size(x->overrides),
         .smoke = json_is_true(json_object_get(x->source.view.run, "smoke")),
+        /* The files whose tokens the run has; they may be gone. */
+        .data = { .known = json_object_get(x->source.view.ingest, "sources") },
     };
     if (st == OK) st = resolve_experiment(&options, &x->resolution, e);
     if (st == OK) st = keep_row(x, e);

@@ -23,6 +23,7 @@ static enum status add_mounts(struct container_run *a, struct err *e) {
     struct launch_mounts *m = &a->request.mounts;
     const char *data = cli_value(cli, "data");
     TRY(mounts_add(m, a->runs, true, e));
+    TRY(mounts_add_cache(m, cli, e));
     TRY(mounts_add(m, a->bundle, false, e));
     if (data) TRY(mounts_add(m, data, false, e));
     if (*a->band) TRY(mounts_add(m, a->band, false, e));
@@ -50,11 +51,12 @@ static enum status add_path(struct words *w, const char *flag, const char *path,
 }
 
 static enum status make_command(struct container_run *a, struct err *e) {
-    static const char *const OURS[] = { "image", "mount", "runs", "data", "band", NULL };
+    static const char *const OURS[] = { "image", "mount", "runs", "cache", "data", "band", NULL };
     struct words *w = &a->request.command;
     words_add(w, "repro");
     launch_carry_flags(a->request.cli, OURS, w);
     TRY(add_path(w, "runs", a->runs, e));
+    TRY(add_path(w, "cache", cli_value(a->request.cli, "cache"), e));
     TRY(add_path(w, "data", cli_value(a->request.cli, "data"), e));
     TRY(add_path(w, "band", *a->band ? a->band : NULL, e));
     words_add(w, a->bundle);

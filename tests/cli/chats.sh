@@ -45,6 +45,8 @@ done
 says "\"template_sha256\": \"$(sha256sum <model/chat_template.jinja | cut -d' ' -f1)\"" \
     bag/data/experiment/ingest.json
 
+gives 0 show "$first" -- "chat template" "loss on each assistant turn"
+
 # Each of these has other tokens; a file named explicitly gives the same ones.
 for set in data.loss=last data.max_tokens=40 "data.template=$templates/smollm2.jinja"; do
     chat 0 --set "$set" --set steps=1 -- "tokenising 1 file"

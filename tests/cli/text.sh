@@ -96,6 +96,20 @@ if [ "$(id -u)" != 0 ]; then
 fi
 run 2 --cache tokenizer.json -- "the cache of tokens cannot be written" "--cache DIR names another"
 
+# A container sees the tokenizer and the cache.
+mkdir -p other/sub && cp tokenizer.json other/sub
+gives 0 run texts.lua --lib "$lib" --launch docker --dry-run --cache cached --set \
+    data.tokenizer="$PWD/other/sub" --set data.paths=../no/a.txt -- "target=$PWD/cached"
+(cd other && "$FP8LAB" run ../texts.lua --lib "$lib" --launch docker --dry-run \
+    --set data.tokenizer=../tokenizer.json --set data.paths=a.txt >../out 2>&1)
+says "target=$PWD,readonly" out
+
+# ---- what show says ------------------------------------------------------------------------------
+gives 0 show "$first" -- "2 files of" "in 160 documents" "tokenizer.json $(sha256sum \
+    <tokenizer.json | cut -c1-12), 700 tokens"
+expect "show --json" fp8lab.ingest/1 "$("$FP8LAB" show --json "$first" |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["ingest"]["schema"])')"
+
 # ---- epochs --------------------------------------------------------------------------------------
 epochs=(--set steps=null --set epochs=0.02)
 gives 0 check texts.lua --lib "$lib" "${epochs[@]}" -- "how many steps its epochs are"

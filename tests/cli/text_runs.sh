@@ -126,8 +126,13 @@ again 2 "$(bundle_in forged)" --runs other --data data -- "gives other tokens he
 
 # ---- extend --------------------------------------------------------------------------------------
 gives 0 run texts.lua --lib "$lib" --threads 1 --runs long --set checkpoint.every=3 -- "done"
+mv data away
 gives 0 run --extend "$(bundle_in long)" --threads 1 --runs long --set train.steps=8 -- \
-    "text already tokenised" "done  step 8"
+    "done  step 8"
+mv away data
+rm long/cache/*.idx
+gives 0 run --extend "$(newest long)" --threads 1 --runs long --set train.steps=9 -- \
+    "tokenising 2 files" "done  step 9"
 
 [ "$failed" = 0 ] && echo "runs find their tokens again"
 exit "$failed"
