@@ -172,9 +172,9 @@ static enum status hash_inputs(struct suite *s, int64_t i, struct err *e) {
     const struct run_settings *settings = s->settings;
     struct suite_row *row = &s->rows[i];
     const char *shards = row->tokens.record ? row->tokens.prefix : NULL;
-    TRY(inputs_hash(run->config_json, settings->data_root, shards, &row->inputs, &row->data_files,
-                    e));
-    if (!shards || cache_is_intact(settings->cli, &row->tokens, row->data_files)) return OK;
+    enum status st = inputs_hash(run->config_json, settings->data_root, shards, &row->inputs,
+                                 &row->data_files, e);
+    if (!shards || cache_is_intact(settings->cli, &row->tokens, row->data_files)) return st;
     json_decref(row->data_files);
     row->data_files = NULL;
     cache_entry_free(&row->tokens);

@@ -171,6 +171,8 @@ static void say_made(const struct cli *cli, const char *prefix, const struct tok
     if (r->lossless)
         cli_note(cli, "%" PRId64 " conversations were left out: no token of theirs would carry "
                  "loss", r->lossless);
+    if (r->duplicates)
+        cli_note(cli, "%" PRId64 " documents that came before were left out", r->duplicates);
     if (r->skipped) cli_note(cli, "%" PRId64 " bad lines were left out", r->skipped);
 }
 
@@ -183,14 +185,13 @@ static enum status make(const struct cli *cli, const struct cache_text *t, const
         .paths = (const char *const *)t->paths, .path_count = t->path_count, .prefix = prefix,
         .field = json_text(t->data, "field", NULL), .end = t->choice.end,
         .threads = tokenise_threads(), .skip_bad = json_int(t->data, "skip_bad"),
+        .unique = json_is_true(json_object_get(t->data, "unique")),
         .lines = cache_is_chat(t->data) ? &t->chat.lines : NULL,
         .progress = tokenise_screen_progress, .warn = tokenise_screen_warn, .context = &screen,
     };
     int64_t bytes = 0;
     for (size_t i = 0; i < json_array_size(t->sources); i++)
         bytes += json_int(json_array_get(t->sources, i), "bytes");
-    if (size_of(prefix, ".bin.part") >= 0)
-        cli_note(cli, "an earlier tokenising of this text was stopped; it begins anew");
     cli_note(cli, "tokenising %" PRId64 " file%s, %.1f MB, with %s", t->path_count,
              t->path_count == 1 ? "" : "s", (double)bytes / 1e6, t->choice.path);
     if (size_of(prefix, ".idx") >= 0)
@@ -323,6 +324,11 @@ bool cache_find_recorded(const struct cli *cli, const json_t *record, const char
 bool cache_is_intact(const struct cli *cli, const struct cache_entry *x, const json_t *files) {
     const json_t *written = json_object_get(x->record, "files"), *row;
     size_t i;
+    if (!files && !is_as_recorded(x->record, x->prefix)) {
+        cli_warn(cli, "%s.* are damaged; the text is tokenised again", x->prefix);
+        remove_files(x->prefix);
+        return false;
+    }
     json_array_foreach(files, i, row) {
         const char *path = json_text(row, "path", ""), *now = json_text(row, "sha256", "");
         const char *suffix = strrchr(path, '.');

@@ -44,8 +44,9 @@ bool cache_entry_recorded(const json_t *record, const char *prefix, const char *
                           struct cache_entry *out);
 void cache_entry_free(struct cache_entry *x);
 
-/* Whether the shards hold what was written, by the hashes in `files`, the list of inputs_hash().
- * False after a warning; the damaged shards are then removed, so that cache_take() makes them. */
+/* Whether the shards hold what was written, by the hashes in `files`, the list of inputs_hash();
+ * NULL, where that failed: reads them. False after a warning; the damaged shards are then removed,
+ * so that cache_take() makes them. */
 bool cache_is_intact(const struct cli *cli, const struct cache_entry *x, const json_t *files);
 
 #endif

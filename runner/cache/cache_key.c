@@ -131,7 +131,8 @@ static json_t *chat_json(const struct cache_text *t) {
 
 /* The options that change a token. Threads, places and names do not. */
 static json_t *key_json(const struct cache_text *t) {
-    static const char *const OPTIONS[] = { "field", "ordinary", "pattern", "skip_bad" };
+    static const char *const OPTIONS[] = { "field", "ordinary", "pattern", "skip_bad",
+                                           "unique" };
     json_t *key = json_pack("{s:i,s:o,s:i}", "version", INGESTION_VERSION, "tokenizer",
                             tokenizer_json(t), "end_of_document", (int)t->choice.end);
     json_t *sources = json_array(), *source;
@@ -200,7 +201,8 @@ json_t *cache_record(const struct cache_text *t, const char *prefix, const json_
     static const char *const COUNTS[] = { "text_bytes", "empty_documents", "skipped_lines",
                                           "replaced_bytes", "dropped_characters", "shards",
                                           "end_of_document", "field", "files",
-                                          "cut_documents", "lossless_documents" };
+                                          "cut_documents", "lossless_documents",
+                                          "duplicate_documents" };
     json_t *tokenizer = tokenizer_json(t), *kept = json_array(), *record, *ignored;
     const char *name;
     bool failed = false;

@@ -211,7 +211,7 @@ static void derive_holdout(struct diagnostics *d, struct value *data) {
 /* Text of bytes takes none of the keys that say how text becomes tokens. */
 static void check_bytes(struct diagnostics *d, const struct value *data) {
     static const char *const KEYS[] = { "pattern", "field", "eod", "ordinary", "skip_bad",
-                                        "order", "layout", "mask", "positions" };
+                                        "unique", "order", "layout", "mask", "positions" };
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
         if (value_get(data, KEYS[i]))
             diagnostics_add(d, place_of(data, KEYS[i]), schema_path(d->pool, "data", KEYS[i]),

@@ -88,6 +88,7 @@ static const struct field TEXT_DATA[] = {
     STRING("eod", 256),
     { .key = "ordinary", .type = FIELD_BOOL },
     INT("skip_bad", 0, 1e12),
+    { .key = "unique", .type = FIELD_BOOL },
     WORD("order", WORDS("windows", "documents")),
     DOCUMENTS,
     { .key = NULL },
@@ -102,6 +103,7 @@ static const struct field CHAT_DATA[] = {
     INT("max_tokens", 2, INT32_MAX), /* model.seq_len */
     BOOL("pack", "true"),
     INT("skip_bad", 0, 1e12, INITIAL("0")),
+    BOOL("unique", "false"),
     FLOAT("holdout", 0, 1, INITIAL("0.05"), .flags = FIELD_BELOW_MAX),
     { .key = NULL },
 };

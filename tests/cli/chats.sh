@@ -47,8 +47,28 @@ says "\"template_sha256\": \"$(sha256sum <model/chat_template.jinja | cut -d' ' 
 
 gives 0 show "$first" -- "chat template" "loss on each assistant turn"
 
+# Loss and layout change the result; the loss is an input as the tokens are.
+python3 - <<'PY' || fail "data.json does not list the loss"
+import json
+assert any(f["path"].endswith(".loss") for f in json.load(open("bag/data/experiment/data.json")))
+PY
+for set in data.pack=false data.loss=last; do
+    chat 0 --set $set -- "done  step 6"
+    [ "$(field "$first" 'run["results_sha256"]')" != \
+        "$(field "$(newest runs)" 'run["results_sha256"]')" ] || fail "$set changes nothing"
+done
+key=$(grep -o '"prefix": "[^"]*' bag/data/experiment/ingest.json | cut -d'"' -f4).loss
+printf 'X' | dd of="$key" bs=1 seek=60 conv=notrunc status=none
+chat 0 -- ".* are damaged; the text is tokenised again" "not run again"
+python3 -c 'import sys
+with open(sys.argv[1], "r+b") as f:
+    byte = f.read(1)
+    f.seek(0)
+    f.write(bytes([1 - byte[0]]))' "$key"
+chat 0 -- ".loss is damaged" "tokenised again" "not run again"
+
 # Each of these has other tokens; a file named explicitly gives the same ones.
-for set in data.loss=last data.max_tokens=40 "data.template=$templates/smollm2.jinja"; do
+for set in data.max_tokens=40 "data.template=$templates/smollm2.jinja"; do
     chat 0 --set "$set" --set steps=1 -- "tokenising 1 file"
 done
 chat 0 --cache cut --set data.max_tokens=40 --set steps=1 -- "cut to data.max_tokens"

@@ -57,7 +57,11 @@ touch data/b.jsonl
 run 0 -- "text already tokenised" "not run again"
 run 0 --set data.eod=none --set steps=1 -- "tokenising 2 files"
 run 0 --set data.field=title --set steps=1 -- "tokenising 2 files"
-expect "other options" 4 "$(shards)"
+cp data/a.jsonl twice.jsonl
+run 0 --set data.unique=true --set data.paths=data/a.jsonl,twice.jsonl --set steps=1 -- \
+    "documents that came before were left out"
+gives 0 data verify "$(ls -d runs/cache/*.idx | head -1 | sed 's/\.idx$//')" --
+expect "other options" 5 "$(shards)"
 
 # ---- what is wrong -------------------------------------------------------------------------------
 run 2 --set model.vocab=512 -- "model.vocab is 512" "ids up to 699" "--set model.vocab=700"
@@ -69,7 +73,7 @@ sed 's/, tokenizer = "tokenizer.json"/, field = "text"/' texts.lua >bytes.lua
 gives 2 check bytes.lua --lib "$lib" -- "without a tokenizer is read as bytes and takes no field"
 printf '{"text": "fine"}\nnot JSON\n' >data/c.jsonl
 run 2 -- "data/c.jsonl:2" "data.skip_bad = N"
-expect "nothing is left" 4 "$(shards)"
+expect "nothing is left" 5 "$(shards)"
 ls runs/cache/*.part runs/cache/*.lock 2>/dev/null && fail "files are left"
 run 0 --set data.skip_bad=1 --set steps=1 -- "1 bad lines were left out"
 rm data/c.jsonl

@@ -25,7 +25,7 @@ run=("$FP8LAB" run texts.lua --lib "$lib" --threads 1)
 expect "a process killed by a limit on a file" 153 $?
 [ -e "killed/$name.bin.part" ] && [ ! -e "killed/$name.idx" ] || fail "what a kill leaves"
 cp "$key.bin" "$key.json" killed # as if it was killed between two renames
-run 0 --cache killed -- "was stopped; it begins anew" "kept as" "not run again"
+run 0 --cache killed -- "an earlier run was killed" "kept as" "not run again"
 cmp "killed/$name.bin" "$key.bin" || fail "tokens after a kill"
 expect "files after a kill" 3 "$(ls killed | wc -l)"
 (trap '' XFSZ; ulimit -f 8; "${run[@]}" --cache full >out 2>&1)
