@@ -50,6 +50,7 @@ cp -r "$program" "$out/opt/fp8lab"
 opt=$out/opt/fp8lab
 mkdir -p "$opt/data"
 containers/export_text.sh "$opt/data/quickstart.txt"
+containers/export_chats.sh "$opt/data/chats.jsonl"
 if [ -e "$plugin/libfp8lab_cuda.so" ]; then
     install -D -m 644 "$plugin/libfp8lab_cuda.so" "$opt/lib/fp8lab/libfp8lab_cuda.so"
     cp -L "$cuda"/lib/* "$opt/lib/"
@@ -71,7 +72,7 @@ LD_LIBRARY_PATH=/opt/fp8lab/lib chroot "$out" \
 # Any user may be given (-u), hence the modes. Paths in experiments count from /work.
 mkdir -p "$out/work" "$out/runs" "$out/data" "$out/tmp" "$out/root"
 chmod 1777 "$out/work" "$out/runs" "$out/tmp"
-cp "$opt/data/quickstart.txt" "$out/data/"
+cp "$opt"/data/* "$out/data/"
 ln -s /runs "$out/work/runs"
 ln -s /data "$out/work/data"
 ln -s /opt/fp8lab/experiments "$out/work/experiments"

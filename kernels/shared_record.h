@@ -2,8 +2,8 @@
  * killed. A read never mixes two records.
  *
  * There are two copies. `writes` counts the records so far; copy writes % 2 holds the last one.
- * The writer fills the other copy, then increments `writes`. If a reader finds the same count before
- * and after, its copy was not written meanwhile. One thread writes at a time. */
+ * The writer fills the other copy, then increments `writes`. If a reader finds the same count
+ * before and after, its copy was not written meanwhile. One thread writes at a time. */
 #ifndef FP8LAB_KERNELS_SHARED_RECORD_H
 #define FP8LAB_KERNELS_SHARED_RECORD_H
 

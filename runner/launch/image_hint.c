@@ -69,6 +69,7 @@ static const char *writer_of(const char *text) {
     static const struct { const char *text, *script; } WRITTEN[] = {
         { "data/quickstart.txt", "containers/export_text.sh" },
         { "data/corpus.txt", "containers/export_corpus.sh" },
+        { "data/chats.jsonl", "containers/export_chats.sh" },
     };
     for (size_t i = 0; text && i < sizeof WRITTEN / sizeof *WRITTEN; i++)
         if (!strcmp(text, WRITTEN[i].text) && path_exists(WRITTEN[i].script))

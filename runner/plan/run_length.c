@@ -18,6 +18,10 @@ int64_t default_decay(const char *schedule, int64_t steps, int64_t warmup) {
     return strcmp(schedule, "wsd") == 0 ? (after + 4) / 5 : after;
 }
 
+int64_t warmup_of_ratio(double ratio, int64_t steps) {
+    return (int64_t)ceil(ratio * (double)steps);
+}
+
 static int64_t int_at(const json_t *table, const char *key) {
     return json_integer_value(json_object_get(table, key));
 }
@@ -68,6 +72,11 @@ enum status epochs_resolve(json_t *config, const char *data_root, int64_t known_
     if (!json_is_null(json_object_get(train, "steps"))) return OK;
     if (steps == 0 && cache_is_needed(config)) return OK;
     if (steps == 0) TRY(count_steps(config, data_root, &steps, e));
+    const json_t *ratio = json_object_get(schedule, "warmup_ratio");
+    if (ratio) {
+        warmup = warmup_of_ratio(json_number_value(ratio), steps);
+        json_put(schedule, "warmup", json_integer(warmup), &failed);
+    }
     if (warmup > steps)
         return FAIL(e, ERR_CONFIG, "train.schedule.warmup: %" PRId64 " is longer than the run; "
                     "train.epochs is %" PRId64 " steps here", warmup, steps);

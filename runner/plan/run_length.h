@@ -10,9 +10,13 @@
  * them, 0 with "constant". */
 int64_t default_decay(const char *schedule, int64_t steps, int64_t warmup);
 
-/* Sets train.steps of a configuration whose train.steps is null, and schedule.decay where the
- * script leaves it to the length of the run. Steps: epochs x sequences / global_batch, rounded up.
- * Any other configuration is unchanged, and text with a tokenizer too unless known_steps says how
+/* schedule.warmup of a schedule.warmup_ratio, rounded up as in transformers (get_warmup_steps of
+ * its training_args.py). */
+int64_t warmup_of_ratio(double ratio, int64_t steps);
+
+/* Sets train.steps of a configuration whose train.steps is null, and schedule.warmup and decay
+ * where the script leaves them to the length of the run. Steps: epochs x sequences / global_batch,
+ * rounded up. Any other configuration is unchanged, and text with a tokenizer too unless known_steps says how
  * many: its length is not known before it is tokenised (cache/cache.h).
  *
  * data_root: prefix of the data's paths, or NULL. known_steps: the number from a bundle, whose data

@@ -39,6 +39,7 @@ const struct other_name SCHEMA_OTHERS[] = {
     { "clip_grad", "clip, in the optimizer" },
     { "lr_scheduler", "train.schedule" },
     { "warmup_steps", WARMUP },
+    { "warmup_fraction", "warmup_ratio, in a schedule: schedule = cosine { warmup_ratio = 0.03 }" },
     { "warmup_iters", WARMUP },
     { "min_lr", "final, in a schedule: the last rate as a fraction of lr" },
     /* model */

@@ -100,12 +100,21 @@ static void choose_length(struct diagnostics *d, struct value *train) {
 static void derive_schedule(struct diagnostics *d, struct value *train) {
     struct value *schedule = value_get(train, "schedule");
     const struct value *kind = value_get(schedule, "kind");
+    const struct value *ratio = value_get(schedule, "warmup_ratio");
     int64_t steps, warmup, decay;
     if (!kind || !get_int(schedule, "warmup", &warmup)) return;
     if (value_is(kind, "constant"))
         value_set(d->pool, schedule, "final", value_float(d->pool, 1.0, schedule->place),
                   schedule->place);
+    if (ratio && ratio->type != VALUE_FLOAT) ratio = NULL; /* reported already */
+    if (ratio && warmup > 0)
+        diagnostics_add(d, place_of(schedule, "warmup_ratio"), "train.schedule.warmup_ratio",
+                        "warmup already says how long the warm-up is; leave one of the two out");
     if (!get_int(train, "steps", &steps)) return; /* epochs: see plan/run_length.h */
+    if (ratio) {
+        warmup = warmup_of_ratio(ratio->f, steps);
+        set_int(d, schedule, "warmup", warmup);
+    }
     if (value_is(kind, "constant") || !get_int(schedule, "decay", &decay)) {
         set_int(d, schedule, "decay", default_decay(kind->string, steps, warmup));
     } else if (warmup + decay > steps) {

@@ -157,7 +157,8 @@ static const struct schema SCHEMA_ADAMW = { "adamw", ADAMW, NULL };
 static const struct schema *const OPTIMIZERS[] = { &SCHEMA_ADAMW, NULL };
 
 /* decay: steps over which the rate falls. final: the last rate as a share of the highest. */
-#define WARMUP INT("warmup", 0, STEPS_MAX, INITIAL("0"))
+/* warmup_ratio: the warmup as a share of all steps. */
+#define WARMUP INT("warmup", 0, STEPS_MAX, INITIAL("0")), FLOAT("warmup_ratio", 0, 1)
 static const struct field COSINE[] = {
     WARMUP, FLOAT("final", 0, 1, INITIAL("0.1")), INT("decay", 1, STEPS_MAX), { .key = NULL } };
 static const struct field LINEAR[] = {

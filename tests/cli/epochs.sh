@@ -39,6 +39,20 @@ grep -q " times$" log && fail "four steps read no text twice"
 run --runs epochs --set train.epochs=1
 expect "other epochs" "(1.0, 5)" "$(train "$(bundle_in epochs)" 'train["epochs"], train["steps"]')"
 
+case_name="a warm-up as a share of the steps"
+run --runs ratio --set train.schedule.warmup=0 --set train.schedule.warmup_ratio=0.1
+expect "12 steps, a tenth rounded up, the rest" "(12, 2, 10)" \
+    "$(train "$(bundle_in ratio)" \
+        'train["steps"], train["schedule"]["warmup"], train["schedule"]["decay"]')"
+run --runs ratio --set train.schedule.warmup=0 --set train.schedule.warmup_ratio=0.25 \
+    --set train.steps=9
+expect "of 9 steps" "(9, 3, 6)" \
+    "$(train "$(newest ratio)" \
+        'train["steps"], train["schedule"]["warmup"], train["schedule"]["decay"]')"
+run --runs none --set train.schedule.warmup_ratio=0.1
+expect "exit code of both" 2 $code
+says "warmup already says how long the warm-up is; leave one of the two out"
+
 case_name="repro and --extend"
 "$FP8LAB" repro "$first" --exact >out 2>log
 expect "exit code of repro" 0 $?
