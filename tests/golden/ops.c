@@ -135,6 +135,16 @@ static void attention(struct golden *g, enum dtype t, bool nan) {
     print(g, "qk dx", &d_qkv);
     print(g, "qk d_gain_q", &d_gain_q);
     print(g, "qk d_gain_k", &d_gain_k);
+    struct tensor positions = indices(g, R, T);
+    must(g, g->ops->qk_fwd(g->b, 0, &(struct qk_fwd_args){
+            .out = &qkv, .rstd = &rstd, .in = &in, .gain_q = &gain, .gain_k = &gain, .rope = &rope,
+            .positions = &positions, .heads = H, .kv_heads = G, .eps = 1e-6f }, &g->e));
+    print(g, "qk out, positions", &qkv);
+    must(g, g->ops->qk_bwd(g->b, 0, &(struct qk_bwd_args){
+            .dx = &dx, .d_gain_q = &d_gain_q, .d_gain_k = &d_gain_k, .d_out = &qkv, .in = &in,
+            .gain_q = &gain, .gain_k = &gain, .rstd = &rstd, .rope = &rope,
+            .positions = &positions, .heads = H, .kv_heads = G }, &g->e));
+    print(g, "qk dx, positions", &d_qkv);
     release(g);
 }
 
@@ -174,6 +184,12 @@ static void ends(struct golden *g, enum dtype t) {
     must(g, g->ops->embedding_bwd(g->b, 0, &d_table, &d_position, &dx, &tokens, NULL, &g->e));
     print(g, "embedding d_table", &d_table);
     print(g, "embedding d_position", &d_position);
+    struct tensor positions = indices(g, R, T);
+    must(g, g->ops->embedding_fwd(g->b, 0, &x, &tokens, &table, &position, &positions, &g->e));
+    print(g, "embedding x, positions", &x);
+    must(g, g->ops->embedding_bwd(g->b, 0, &d_table, &d_position, &dx, &tokens, &positions,
+                                  &g->e));
+    print(g, "embedding d_position, positions", &d_position);
     must(g, g->ops->cross_entropy(g->b, 0, &(struct cross_entropy_args){
             .loss = &loss, .d_logits = &s, .logits = &logits, .targets = &tokens, .vocab = V,
             .grad_scale = &grad_scale }, &g->e));
