@@ -30,6 +30,14 @@ for name in "one", "two":
     open(name + ".idx", "wb").write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 10, 11) +
                                     struct.pack("<10i10q11q", *lengths, *starts, *ends))
     lengths = lengths[3:] + lengths[:3]
+lengths = [7, 0, 25, 31, 1, 9, 32, 14, 5, 29, 3, 3, 3, 3, 20]
+for name in "short", "shorter":
+    open(name + ".bin", "wb").write(ids[:sum(lengths)].tobytes())
+    open(name + ".loss", "wb").write(bytes(i * 7 % 3 > 0 for i in range(sum(lengths))))
+    starts = [4 * sum(lengths[:i]) for i in range(len(lengths))]
+    open(name + ".idx", "wb").write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, 15, 16) +
+                                    struct.pack("<15i15q16q", *lengths, *starts, *range(16)))
+    lengths = lengths[3:] + lengths[:3]
 PY
 cat >base.lua <<'LUA'
 local tiny = require "models.tiny"
@@ -44,6 +52,7 @@ local function row(name, more)
   for key, value in pairs(more) do t[key] = value end
   return experiment(t)
 end
+local learned = tiny.gpt2 { seq_len = 32, layers = 2, vocab = 300 }
 local train = { steps = 3, global_batch = 4, micro_batch = 4, optimizer = adamw { lr = 0 } }
 return suite {
   name = "base",
@@ -61,6 +70,18 @@ return suite {
                                  { path = "two.bin", weight = 0.2 }, order = "documents" },
                  train = { epochs = 1.5, global_batch = 6, micro_batch = 3,
                            optimizer = adamw { lr = 0 } } }),
+  -- Learned positions are in the embedding's output, so they are compared too.
+  row("packed", { model = learned, trace = { every = 1 }, data = tokens {
+        { paths = { "short", "shorter" }, weight = 0.5 }, { path = "shorter", weight = 0.5 },
+        layout = "packed", mask = "document", positions = "document", loss = true,
+        holdout = 0.2 } }),
+  row("padded", { model = learned, data = tokens { path = "short", layout = "padded",
+                                                   positions = "document", loss = true } }),
+  row("restart", { model = learned, data = tokens { paths = { "short", "shorter" },
+                                                    positions = "document" } }),
+  row("shuffled", { model = learned, data = tokens { paths = { "short", "shorter" },
+                                                     order = "documents", mask = "document",
+                                                     positions = "document" } }),
   row("ranks", { hardware = { gpus = 3 } }),
   row("moving", { checkpoint = false, train = { steps = 4, global_batch = 6, micro_batch = 2,
                                                 optimizer = adamw { lr = 1e-3 } } }),
@@ -68,7 +89,7 @@ return suite {
 LUA
 "$FP8LAB" run base.lua --lib "$lib" --backend cpu >out 2>&1 || fail "the runs: exit code $?"
 mkdir open
-for row in text gpt2 llmc megatron blend ranks moving; do
+for row in text gpt2 llmc megatron blend packed padded restart shuffled ranks moving; do
     (cd open && "$FP8LAB" extract -q ../runs/*-"$row"-*.tar.zst >/dev/null 2>&1)
     reproduce open/*-"$row"-* || fail "$row: exit code $?"
     grep -q '^first weights: equal' out || fail "$row: first weights"
