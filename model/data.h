@@ -81,7 +81,8 @@ NODISCARD enum status data_sample_sha256(const struct data *d, int64_t at, char 
 
 /* The hash of the data, in hex: SHA-256 over every file's size and digest in order, or over the
  * generator's name and seed. `files` receives data_file_count() entries, or is NULL. Reads all
- * files but those whose entry has its digests already. */
+ * files but those whose entry has its digests already, several at a time. The error is that of the
+ * first file that failed. */
 NODISCARD enum status data_sha256(const struct data *d, struct data_file *files, char hex[65],
                                   struct err *e);
 

@@ -2,6 +2,8 @@
  * need libcrypto. */
 #include <assert.h>
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,20 +115,71 @@ static enum status hash_file(const struct data *d, int64_t at, struct data_file 
     return data_sample_sha256(d, at, out->sample_sha256, e);
 }
 
-enum status data_sha256(const struct data *d, struct data_file *files, char hex[65],
-                        struct err *e) {
+/* Several files are hashed at a time. The threads end before the call returns: a thread that stayed
+ * would take signals that the caller blocks later. */
+enum { HASH_THREADS_MAX = 16, HASH_ALONE_BYTES = 64 << 20 };
+
+struct hashing {
+    const struct data *d;
+    struct data_file *files; /* [file_count]; an entry with digests is done */
+    pthread_mutex_t lock;    /* of the members below */
+    int64_t next;            /* the file that no thread has begun */
+    int64_t failed;          /* the first file that failed; file_count: none */
+    struct err why;
+};
+
+static void *hash_files(void *context) {
+    struct hashing *h = context;
+    for (;;) {
+        struct err why = { .code = OK };
+        pthread_mutex_lock(&h->lock);
+        int64_t i = h->failed < h->d->file_count ? h->d->file_count : h->next++;
+        pthread_mutex_unlock(&h->lock);
+        if (i >= h->d->file_count) return NULL;
+        if (*h->files[i].sha256 || hash_file(h->d, i, &h->files[i], &why) == OK) continue;
+        pthread_mutex_lock(&h->lock);
+        if (i < h->failed) h->why = why, h->failed = i;
+        pthread_mutex_unlock(&h->lock);
+    }
+}
+
+/* Threads that are worth their start: one for each file to read, at most one for each processor. */
+static int helpful_threads(const struct data *d, const struct data_file *files) {
+    cpu_set_t set;
+    int64_t bytes = 0;
+    int unread = 0, here = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    for (int64_t i = 0; i < d->file_count && unread < HASH_THREADS_MAX; i++) {
+        unread += !*files[i].sha256;
+        bytes += *files[i].sha256 ? 0 : d->file[i].bytes;
+    }
+    if (bytes < HASH_ALONE_BYTES) return 1;
+    return unread < here ? unread : here;
+}
+
+static enum status hash_all(const struct data *d, struct data_file *files, struct err *e) {
+    struct hashing h = { .d = d, .files = files, .failed = d->file_count };
+    pthread_t thread[HASH_THREADS_MAX];
+    int threads = helpful_threads(d, files), begun = 0;
+    if (pthread_mutex_init(&h.lock, NULL) != 0) return FAIL(e, ERR_MEMORY, "a lock to hash data");
+    while (begun < threads - 1 && pthread_create(&thread[begun], NULL, hash_files, &h) == 0)
+        begun++;
+    (void)hash_files(&h); /* this thread is one of them, and enough if no other could start */
+    for (int i = 0; i < begun; i++) pthread_join(thread[i], NULL);
+    pthread_mutex_destroy(&h.lock);
+    if (h.failed < d->file_count) *e = h.why;
+    return h.failed < d->file_count ? h.why.code : OK;
+}
+
+static enum status hash_data(const struct data *d, struct data_file *files, char hex[65],
+                             struct err *e) {
     char line[96];
     struct sha256 *sha = NULL;
+    TRY(hash_all(d, files, e));
     TRY(sha256_create(&sha, e));
-    enum status st = OK;
-    for (int64_t i = 0; st == OK && i < d->file_count; i++) {
-        struct data_file file;
-        if (files && *files[i].sha256) file = files[i];
-        else st = hash_file(d, i, &file, e);
-        if (st != OK) break;
-        int n = snprintf(line, sizeof line, "%lld %s\n", (long long)file.bytes, file.sha256);
+    for (int64_t i = 0; i < d->file_count; i++) {
+        int n = snprintf(line, sizeof line, "%lld %s\n", (long long)files[i].bytes,
+                         files[i].sha256);
         sha256_add(sha, line, (size_t)n);
-        if (files) files[i] = file;
     }
     if (d->kind == DATA_SYNTHETIC) {
         int n = snprintf(line, sizeof line, "synthetic 1 %llu\n",
@@ -135,5 +188,15 @@ enum status data_sha256(const struct data *d, struct data_file *files, char hex[
     }
     sha256_finish(sha, hex);
     sha256_destroy(sha);
+    return OK;
+}
+
+enum status data_sha256(const struct data *d, struct data_file *files, char hex[65],
+                        struct err *e) {
+    if (files) return hash_data(d, files, hex, e);
+    struct data_file *own = calloc((size_t)d->file_count + 1, sizeof *own);
+    if (!own) return FAIL(e, ERR_MEMORY, "%lld files of data", (long long)d->file_count);
+    enum status st = hash_data(d, own, hex, e);
+    free(own);
     return st;
 }

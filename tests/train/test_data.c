@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "model/data.h"
+#include "model/ground/sha256.h"
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
 
@@ -185,6 +186,41 @@ static void a_file_that_shrinks(void **state) {
               data_sha256(d, NULL, hex, E));
     data_close(d);
     drop("t.txt");
+}
+
+/* Files large enough for several threads have the digests of a plain SHA-256, in their order. */
+static void several_files_are_hashed_at_a_time(void **state) {
+    enum { FILES = 5, BYTES = 20 << 20 };
+    const char *path[FILES];
+    char name[16], hex[SHA256_HEX], whole[SHA256_HEX], list[FILES * 96] = "";
+    struct data_file files[FILES] = { { .bytes = 0 } };
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof name, "%d.txt", i);
+        put(name, name, strlen(name));
+        path[i] = strdup(path_of(name));
+        assert_int_equal(truncate(path[i], BYTES + i), 0); /* zeros after the name */
+    }
+    struct data_options o = options(DATA_TEXT, path);
+    o.path_count = FILES;
+    struct data *d;
+    MUST(data_open(&d, &o, 256, 16, 1, E));
+    MUST(data_sha256(d, files, whole, E));
+    for (int i = 0; i < FILES; i++) {
+        MUST(sha256_file(path[i], hex, NULL, E));
+        assert_string_equal(files[i].sha256, hex);
+        size_t n = strlen(list);
+        snprintf(list + n, sizeof list - n, "%d %s\n", BYTES + i, hex);
+    }
+    MUST(sha256_bytes(list, strlen(list), hex, E));
+    assert_string_equal(whole, hex);
+    for (int i = 1; i < FILES; i += 2) assert_int_equal(truncate(path[i], 100), 0);
+    MUST_FAIL(ERR_IO, "1.txt: ", data_sha256(d, NULL, hex, E));
+    data_close(d);
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof name, "%d.txt", i);
+        drop(name);
+        free((void *)(uintptr_t)path[i]);
+    }
 }
 
 /* ---- llm.c ---- */
@@ -381,6 +417,7 @@ int main(void) {
         cmocka_unit_test(epochs_are_permutations),
         cmocka_unit_test(ids_beyond_the_vocabulary),
         cmocka_unit_test(a_file_that_shrinks),
+        cmocka_unit_test(several_files_are_hashed_at_a_time),
         cmocka_unit_test(llmc_shards),
         cmocka_unit_test(megatron_datasets),
         cmocka_unit_test(synthetic_is_the_same_everywhere),
