@@ -182,7 +182,7 @@ static enum status check_file(const json_t *file, struct err *e) {
 }
 
 /* The tables of the file; an empty list, with the problem, if it is damaged or unreadable. */
-static enum status read_file(const struct choice_cache *c, json_t **tables, char *problem,
+static enum status read_file(const char *folder, json_t **tables, char *problem,
                              struct err *e) {
     char path[PATH_CAP];
     json_t *file = NULL;
@@ -190,7 +190,7 @@ static enum status read_file(const struct choice_cache *c, json_t **tables, char
     *problem = '\0';
     *tables = json_array();
     if (!*tables) return no_memory(e);
-    if (!*c->folder || path_join(path, c->folder, FILE_NAME, NULL) != OK || !path_exists(path))
+    if (!*folder || path_join(path, folder, FILE_NAME, NULL) != OK || !path_exists(path))
         return OK;
     enum status st = json_file_read(path, &file, &why);
     if (st == OK) st = check_file(file, &why);
@@ -205,9 +205,9 @@ static enum status read_file(const struct choice_cache *c, json_t **tables, char
     return st == ERR_MEMORY ? no_memory(e) : OK;
 }
 
-static enum status write_file(const struct choice_cache *c, json_t *tables, struct err *e) {
+static enum status write_file(const char *folder, json_t *tables, struct err *e) {
     char path[PATH_CAP], hex[SHA256_HEX];
-    TRY(path_join(path, c->folder, FILE_NAME, e));
+    TRY(path_join(path, folder, FILE_NAME, e));
     TRY(hash_tables(tables, hex, e));
     json_t *file = json_pack("{s:s,s:s,s:O}", "schema", SCHEMA, "sha256", hex, "tables", tables);
     if (!file) return no_memory(e);
@@ -217,12 +217,12 @@ static enum status write_file(const struct choice_cache *c, json_t *tables, stru
 }
 
 /* Who writes holds the lock: file_replace() has one temporary name. */
-static enum status lock_folder(const struct choice_cache *c, int *fd, struct err *e) {
+static enum status lock_folder(const char *folder, int *fd, struct err *e) {
     char path[PATH_CAP];
     const struct timespec wait = { .tv_nsec = LOCK_WAIT_MS * 1000000L };
     *fd = -1;
-    TRY(directory_make(c->folder, e));
-    TRY(path_join(path, c->folder, LOCK_NAME, e));
+    TRY(directory_make(folder, e));
+    TRY(path_join(path, folder, LOCK_NAME, e));
     *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (*fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
     for (int i = 0; i < LOCK_TRIES; i++) {
@@ -234,15 +234,15 @@ static enum status lock_folder(const struct choice_cache *c, int *fd, struct err
 }
 
 /* Reads, merges and writes under the lock, so that two runs keep the choices of both. */
-static enum status store(const struct choice_cache *c, const json_t *more, struct err *e) {
+static enum status store(const char *folder, const json_t *more, struct err *e) {
     int fd;
     bool grew = false;
     char ignored[CHOICE_PROBLEM_CAP];
     json_t *tables = NULL;
-    enum status st = lock_folder(c, &fd, e);
-    if (st == OK) st = read_file(c, &tables, ignored, e);
+    enum status st = lock_folder(folder, &fd, e);
+    if (st == OK) st = read_file(folder, &tables, ignored, e);
     if (st == OK) st = merge(tables, more, &grew, e);
-    if (st == OK && grew) st = write_file(c, tables, e);
+    if (st == OK && grew) st = write_file(folder, tables, e);
     json_decref(tables);
     if (fd >= 0) close(fd);
     return st;
@@ -250,13 +250,14 @@ static enum status store(const struct choice_cache *c, const json_t *more, struc
 
 /* ---- interface --------------------------------------------------------------------------------*/
 
-enum status choice_cache_open(struct choice_cache *c, const char *folder, const char *driver,
-                              struct err *e) {
+enum status choice_cache_open(struct choice_cache *c, const char *folder, const char *spare,
+                              const char *driver, struct err *e) {
     const char *home = getenv("HOME"), *cache = getenv("XDG_CACHE_HOME");
     *c = (struct choice_cache){ 0 };
     snprintf(c->driver, sizeof c->driver, "%s", driver);
     c->tables = json_array();
     if (!c->tables) return no_memory(e);
+    if (spare) TRY(path_join(c->spare, spare, "cache", e));
     if (folder && strlen(folder) >= sizeof c->folder)
         return FAIL(e, ERR_ARG, "path too long: %.200s…", folder);
     if (folder) snprintf(c->folder, sizeof c->folder, "%s", folder);
@@ -264,6 +265,8 @@ enum status choice_cache_open(struct choice_cache *c, const char *folder, const 
     /* A relative path is invalid there (XDG Base Directory Specification). */
     if (cache && *cache == '/') return path_join(c->folder, cache, "fp8lab", e);
     if (home && *home == '/') return path_join(c->folder, home, ".cache/fp8lab", e);
+    snprintf(c->folder, sizeof c->folder, "%s", c->spare);
+    *c->spare = '\0';
     return OK;
 }
 
@@ -284,9 +287,17 @@ enum status choice_cache_offer(struct choice_cache *c, const char *run_path,
     json_t *kept = NULL, *table, *offered = json_array();
     size_t i;
     bool failed = false, ignored = false;
-    enum status st = offered ? read_file(c, &kept, problem, e) : no_memory(e);
-    if (st == OK) st = merge(c->tables, kept, &ignored, e);
-    json_decref(kept);
+    enum status st = offered ? OK : no_memory(e);
+    const char *const places[] = { c->folder, c->spare };
+    *problem = '\0';
+    for (i = 0; st == OK && i < sizeof places / sizeof *places; i++) {
+        char one[CHOICE_PROBLEM_CAP];
+        st = read_file(places[i], &kept, one, e);
+        if (*one) snprintf(problem, CHOICE_PROBLEM_CAP, "%s", one);
+        if (st == OK) st = merge(c->tables, kept, &ignored, e);
+        json_decref(kept);
+        kept = NULL;
+    }
     json_array_foreach(c->tables, i, table)
         if (!strcmp(json_text(table, "driver", ""), c->driver) &&
             !strcmp(json_text(table, "kernels", ""), backend_kernels_sha256()))
@@ -316,10 +327,14 @@ enum status choice_cache_add(struct choice_cache *c, const char *architecture, c
     list = json_pack("[o]", table);
     if (!list) return no_memory(e);
     enum status st = merge(c->tables, list, &grew, e);
-    if (st == OK && stored && *c->folder && store(c, list, &why) != OK && !c->said) {
+    if (st == OK && stored && *c->folder && store(c->folder, list, &why) != OK) {
+        struct err ignored;
+        bool kept = *c->spare && store(c->spare, list, &ignored) == OK;
+        snprintf(problem, CHOICE_PROBLEM_CAP, "the algorithms that this run timed are %s%s: %s",
+                 kept ? "kept for later runs in " : "not kept for later runs, which time their own",
+                 kept ? c->spare : "", why.text);
+        if (c->said) *problem = '\0';
         c->said = true;
-        snprintf(problem, CHOICE_PROBLEM_CAP, "the algorithms that this run timed are not kept for "
-                 "later runs, which time their own: %s", why.text);
     }
     json_decref(list);
     return st;

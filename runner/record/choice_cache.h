@@ -12,6 +12,7 @@
 /* Of one process. Zero-initialised: nothing is offered or kept. */
 struct choice_cache {
     char folder[PATH_CAP]; /* "": the choices stay in this process */
+    char spare[PATH_CAP];  /* used where `folder` cannot be written; "": none */
     char driver[96];       /* of the GPUs, "" if there is none */
     json_t *tables; /* owned; what earlier runs of this process were offered or timed, which wins
                      * over the file: the rows of a suite then have the same algorithms */
@@ -20,15 +21,16 @@ struct choice_cache {
 
 enum { CHOICE_PROBLEM_CAP = 2 * PATH_CAP };
 
-/* folder NULL: $XDG_CACHE_HOME/fp8lab, or ~/.cache/fp8lab; without these variables the choices stay
- * in this process. Reads and makes nothing. */
+/* folder NULL: $XDG_CACHE_HOME/fp8lab, or ~/.cache/fp8lab. spare: the folder of runs, or NULL; its
+ * folder `cache` serves without these variables, and where the first folder cannot be written, as
+ * in a container. Reads and makes nothing. */
 NODISCARD enum status choice_cache_open(struct choice_cache *c, const char *folder,
-                                        const char *driver, struct err *e);
+                                        const char *spare, const char *driver, struct err *e);
 void choice_cache_close(struct choice_cache *c);
 
-/* Writes the tables of this driver and these kernels into offered.json of the run, for its worker;
- * removes that file if there are none. `problem` gets a sentence if the cache's file cannot be
- * used, else "": then only tables of this process are offered. */
+/* Writes the tables of this driver and these kernels, of both folders, into offered.json of the
+ * run, for its worker; removes that file if there are none. `problem` gets a sentence if a file of
+ * the cache cannot be used, else "". */
 NODISCARD enum status choice_cache_offer(struct choice_cache *c, const char *run_path,
                                          char problem[CHOICE_PROBLEM_CAP], struct err *e);
 /* Removes offered.json. */
@@ -36,7 +38,8 @@ NODISCARD enum status choice_cache_withdraw(const char *run_path, struct err *e)
 
 /* Adds the choices of the text `timed` (choices_timed of a backend on `architecture`) that are new.
  * stored: in the file too; otherwise only for later runs of this process. `problem` gets a sentence
- * the first time that they cannot be stored, else "". ERR_CONFIG: `timed` is no table. */
+ * the first time that they cannot be stored in `folder`, else "". ERR_CONFIG: `timed` is no
+ * table. */
 NODISCARD enum status choice_cache_add(struct choice_cache *c, const char *architecture,
                                        const char *timed, bool stored,
                                        char problem[CHOICE_PROBLEM_CAP], struct err *e);

@@ -18,7 +18,8 @@ enum status tuning_settings(struct run_settings *s, struct choice_cache *cache,
                             const char *folder, struct err *e) {
     bool anew = s->choices && !strcmp(s->choices, "none");
     if (anew || !strcmp(s->backend, "cpu")) return OK;
-    TRY(choice_cache_open(cache, folder, json_text(s->facts, "gpu.driver", ""), e));
+    TRY(choice_cache_open(cache, folder, folder ? NULL : s->runs,
+                          json_text(s->facts, "gpu.driver", ""), e));
     s->choice_cache = cache;
     return OK;
 }

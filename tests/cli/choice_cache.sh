@@ -193,13 +193,29 @@ same at-once-1 after
 run after2 0 --set model.seq_len=64
 same at-once-2 after2
 
-# A cache that cannot be written, and none at all: said once, and the rows still agree.
+# A home folder that cannot be written, and none at all: the folder of runs has the file. If neither
+# can be written, that is said once.
 : >file
+case_name=unwritable
+times 1
 XDG_CACHE_HOME=$PWD/file run unwritable 0
-expect "messages" 1 "$(grep -c "are not kept for later runs" log)"
+expect "messages" 1 "$(grep -c "are kept for later runs in unwritable/cache: mkdir" log)"
+times 2
+XDG_CACHE_HOME=$PWD/file run unwritable 0 --again
+grep -q "kept for later runs" log && fail "nothing was timed"
+expect "tables of both" 1 "$(for bundle in unwritable/*.zst; do
+    field "$bundle" 'run["inputs"]["choices"]'
+done | sort -u | wc -l)"
+mkdir nowhere && : >nowhere/cache
+XDG_CACHE_HOME=$PWD/file run nowhere 0
+expect "messages" 1 "$(grep -c "are not kept for later runs, which time their own: mkdir" log)"
+case_name="no home"
 env -u XDG_CACHE_HOME -u HOME "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 \
     --runs homeless --set train.steps=2 >out 2>log
 expect "exit code without a home" 0 $?
+[ -f homeless/cache/choices.json ] || fail "there is no cache beside the runs"
+"$FP8LAB" list homeless >out 2>log || fail "list"
+expect "runs listed" 1 "$(grep -c tiny out)"
 mkdir home
 env -u XDG_CACHE_HOME HOME="$PWD/home" "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 \
     --runs homely --set train.steps=2 >out 2>log

@@ -24,7 +24,7 @@ static char folder[] = "/tmp/fp8lab-choices-XXXXXX";
 /* A process with this driver. */
 static struct choice_cache opened(const char *driver) {
     struct choice_cache c;
-    MUST(choice_cache_open(&c, folder, driver, E));
+    MUST(choice_cache_open(&c, folder, NULL, driver, E));
     return c;
 }
 
