@@ -70,16 +70,16 @@ __device__ static float block_multiplier(const struct tile_args &c, struct tile_
 /* Codes of an updated tile, all with one multiplier, and the transposed codes. */
 __device__ static void emit_updated(const struct tile_args &c, struct tile_at at, float multiplier,
                                     struct tile_memory &memory, struct counts &n) {
-    const float m[PATCH] = { multiplier, multiplier, multiplier, multiplier,
-                             multiplier, multiplier, multiplier, multiplier };
-    uint8_t *to = c.row.codes + (at.row0 + patch_row()) * c.row.ld + at.col0 + patch_col();
+    uint4 v[PATCH];
     uint2 codes[PATCH];
+    float m[PATCH];
 #pragma unroll
-    for (int j = 0; j < PATCH; j++) {
-        uint4 weight = memory.weight[patch_row() + j][patch_col() / PATCH];
-        codes[j] = encode_eight<false>(weight, m, c.stats != NULL, n);
-        if (c.row.codes) *(uint2 *)(to + j * c.row.ld) = codes[j];
-    }
+    for (int j = 0; j < PATCH; j++) v[j] = memory.weight[patch_row() + j][patch_col() / PATCH];
+    struct patch_range r = range_of(v);
+#pragma unroll
+    for (int j = 0; j < PATCH; j++) m[j] = marked<false>(multiplier, r.top);
+    if (c.stats) count_patch<false, true>(v, r.least, m, n);
+    encode_patch<false, true, true>(c, at, v, m, m, codes);
     if (!c.col.codes) return;
     __syncthreads(); /* all weights have been read */
     store_transposed<true>(c, at, memory.transposed, codes);

@@ -6,9 +6,14 @@
  * only codes. Bytes moved: 2 read and 1 written per element and side (plus scales). The maximum for
  * a scale is an integer maximum over |x| bits, so neither order nor NaN matters.
  *
+ * At the clock of a whole step, instructions bound these kernels as much as memory does. So a patch
+ * is tested as a whole, for NaN and for codes to be counted, and a value is decoded once for both
+ * sides.
+ *
  * All loads of a patch come before any arithmetic: a branch between loads would turn one wait into
  * eight. Hence WHOLE, the kernel for tensors of whole tiles, which tests no edges. Fused producers
- * have only this kernel, and leave other tensors to a second pass. */
+ * have only this kernel, and leave other tensors to a second pass. cast_pair.cuh has the kernel for
+ * producers of two tiles at a time. */
 #ifndef FP8LAB_KERNELS_CUDA_CAST_TILE_CUH
 #define FP8LAB_KERNELS_CUDA_CAST_TILE_CUH
 
@@ -19,6 +24,7 @@ enum {
     TILE_THREADS = 256,
     TILE_WARPS = TILE_THREADS / WARP, /* a warp has 16 rows */
     PATCH = 8,            /* rows and columns of a thread's patch */
+    PATCHES = TILE / PATCH, /* of a tile, along either axis */
     SEGMENT = 32,         /* rows or columns of the smallest scale block */
     SEGMENTS = TILE / SEGMENT
 };
@@ -37,95 +43,102 @@ struct tile_args {
     struct code_side row, col;
     const float *multiplier;     /* SCALE_TENSOR, scale known */
     const uint32_t *tensor_amax; /* SCALE_TENSOR, scale from the amax; written by the first tile */
-    uint32_t *amax;              /* raised to the tile's maximum; or NULL */
+    uint32_t *amax;              /* raised to the tiles' maximum; or NULL */
     unsigned long long *stats;   /* [2] or NULL */
     const int32_t *flag;         /* nothing is written once flag[0] >= 0; or NULL */
     struct quant_rule rule;
-    bool line_maxima, square_maxima; /* needed by a scale or the amax */
+    bool line_maxima, square_maxima; /* needed by a scale */
+    bool backwards;              /* from the last tile to the first */
 };
 
-/* Aligned to 16 bytes, the size in which col_max and code are moved. */
+/* Aligned to 16 bytes, the size in which most of it is moved. A multiplier's sign is set if its
+ * line may have saturated codes. */
 struct __align__(16) tile_shared {
-    uint2 code[TILE][TILE / PATCH];    /* [column][8 rows, exchanged by swizzle()] */
-    uint16_t row_max[TILE][SEGMENTS];  /* |x| bits of 32 columns of a row */
-    uint16_t col_max[TILE_WARPS][TILE]; /* of 16 rows of a column */
-    uint32_t square_max[SEGMENTS][SEGMENTS];
-    float row_m[TILE][SEGMENTS], col_m[SEGMENTS][TILE];
+    uint2 code[TILE][PATCHES];           /* [column][8 rows, permuted: store_transposed()] */
+    uint16_t row_max[PATCHES][TILE + 8]; /* |x| bits of 8 columns of a row; + 8: banks */
+    uint16_t col_max[PATCHES][TILE];     /* of 8 rows of a column */
+    uint32_t square_max[TILE_WARPS][SEGMENTS]; /* of a warp's rows of 32 columns */
+    float row_m[SEGMENTS][TILE], col_m[SEGMENTS][TILE];
 };
 
 struct tile_at { int64_t row0, col0; };
 struct counts { uint32_t saturated, underflow; };
 
 /* The tile of this block, in a matrix of `cols` columns. */
-__device__ static inline struct tile_at tile_of(int64_t cols) {
+__device__ static inline struct tile_at tile_of(const struct tile_args &a, int64_t cols) {
     uint32_t across = (uint32_t)((cols + TILE - 1) / TILE);
-    struct tile_at t = { blockIdx.x / across * (int64_t)TILE, blockIdx.x % across * (int64_t)TILE };
+    uint32_t tile = a.backwards ? gridDim.x - 1 - blockIdx.x : blockIdx.x;
+    struct tile_at t = { tile / across * (int64_t)TILE, tile % across * (int64_t)TILE };
     return t;
 }
 
 /* The position of this thread's patch in the tile. */
-__device__ static inline int patch_row() { return threadIdx.x / 16 * PATCH; }
-__device__ static inline int patch_col() { return threadIdx.x % 16 * PATCH; }
+__device__ static inline int patch_row() { return threadIdx.x / PATCHES * PATCH; }
+__device__ static inline int patch_col() { return threadIdx.x % PATCHES * PATCH; }
 
 /* ---- maxima ---- */
 
-/* Maxima of 32 columns of every row (four lanes) and of 16 rows of every column (two lanes). */
-__device__ static inline void lines_maxima(const uint4 (&v)[PATCH], struct tile_shared &s) {
-    int lane = threadIdx.x % WARP;
-    const uint32_t whole = 0xFFFFFFFFu, magnitude = 0x7FFF7FFFu;
-    uint32_t col[4] = { 0, 0, 0, 0 };
-#pragma unroll
-    for (int j = 0; j < PATCH; j += 2) {
-        uint32_t even = bf16x8_largest(v[j]), odd = bf16x8_largest(v[j + 1]);
-        uint32_t top = __vmaxu2(__byte_perm(even, odd, 0x5410), __byte_perm(even, odd, 0x7632));
-        top = __vmaxu2(top, __shfl_xor_sync(whole, top, 1));
-        top = __vmaxu2(top, __shfl_xor_sync(whole, top, 2));
-        if (lane % 4 == 0) {
-            s.row_max[patch_row() + j][patch_col() / SEGMENT] = (uint16_t)top;
-            s.row_max[patch_row() + j + 1][patch_col() / SEGMENT] = (uint16_t)(top >> 16);
-        }
-    }
-#pragma unroll
-    for (int j = 0; j < PATCH; j++) {
-        const uint32_t word[4] = { v[j].x, v[j].y, v[j].z, v[j].w };
-#pragma unroll
-        for (int i = 0; i < 4; i++) col[i] = __vmaxu2(col[i], word[i] & magnitude);
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++) col[i] = __vmaxu2(col[i], __shfl_xor_sync(whole, col[i], 16));
-    if (lane < 16)
-        *(uint4 *)&s.col_max[threadIdx.x / WARP][patch_col()] =
-            make_uint4(col[0], col[1], col[2], col[3]);
+/* The extremes of a patch: packed maxima of |x| bits of each row (in both halves), the largest, and
+ * the smallest. */
+struct patch_range { uint32_t row[PATCH], top, least; };
+
+/* Smallest |x| bits of eight values, in both halves of a word, or of `least`. */
+__device__ static inline uint32_t bf16x8_least(uint4 v, uint32_t least) {
+    const uint32_t magnitude = 0x7FFF7FFFu;
+    least = __vimin3_u16x2(least, v.x & magnitude, v.y & magnitude);
+    return __vimin3_u16x2(least, v.z & magnitude, v.w & magnitude);
 }
 
-/* Maxima of 32 x 32 values. */
-__device__ static inline void squares_maxima(const uint4 (&v)[PATCH], struct tile_shared &s) {
-    uint32_t top = 0;
+__device__ static inline struct patch_range range_of(const uint4 (&v)[PATCH]) {
+    const uint32_t magnitude = 0x7FFF7FFFu;
+    struct patch_range r;
+    r.least = magnitude;
+    r.top = 0;
 #pragma unroll
-    for (int j = 0; j < PATCH; j++) top = __vmaxu2(top, bf16x8_largest(v[j]));
-    top = max(top & 0xFFFFu, top >> 16);
+    for (int j = 0; j < PATCH; j++) {
+        r.row[j] = __vmaxu2(
+            __vimax3_u16x2(v[j].x & magnitude, v[j].y & magnitude, v[j].z & magnitude),
+            v[j].w & magnitude);
+        r.least = bf16x8_least(v[j], r.least);
+    }
+#pragma unroll
+    for (int j = 0; j < PATCH; j += 2) r.top = __vimax3_u16x2(r.top, r.row[j], r.row[j + 1]);
+    r.top = max(r.top & 0xFFFFu, r.top >> 16);
+    r.least = min(r.least & 0xFFFFu, r.least >> 16);
+    return r;
+}
+
+/* Maxima of every row of the patch, and of every column. */
+__device__ static inline void lines_maxima(const uint4 (&v)[PATCH],
+                                           const struct patch_range &r,
+                                           struct tile_shared &s) {
+    const uint32_t magnitude = 0x7FFF7FFFu;
+    uint32_t row[PATCH / 2], col[4] = { 0, 0, 0, 0 };
+#pragma unroll
+    for (int j = 0; j < PATCH; j += 2)
+        row[j / 2] = __vmaxu2(__byte_perm(r.row[j], r.row[j + 1], 0x5410),
+                              __byte_perm(r.row[j], r.row[j + 1], 0x7632));
+    *(uint4 *)&s.row_max[patch_col() / PATCH][patch_row()] =
+        make_uint4(row[0], row[1], row[2], row[3]);
+#pragma unroll
+    for (int j = 0; j < PATCH; j += 2) {
+        const uint32_t even[4] = { v[j].x, v[j].y, v[j].z, v[j].w };
+        const uint32_t odd[4] = { v[j + 1].x, v[j + 1].y, v[j + 1].z, v[j + 1].w };
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            col[i] = __vimax3_u16x2(col[i], even[i] & magnitude, odd[i] & magnitude);
+    }
+    *(uint4 *)&s.col_max[patch_row() / PATCH][patch_col()] =
+        make_uint4(col[0], col[1], col[2], col[3]);
+}
+
+/* Maxima of a warp's rows of 32 columns. */
+__device__ static inline void squares_maxima(uint32_t top, struct tile_shared &s) {
 #pragma unroll
     for (int step = 1; step <= 16; step = step == 2 ? 16 : 2 * step)
         top = max(top, __shfl_xor_sync(0xFFFFFFFFu, top, step));
     if (threadIdx.x % WARP < 16 && threadIdx.x % 4 == 0)
-        atomicMax(&s.square_max[patch_row() / SEGMENT][patch_col() / SEGMENT], top);
-}
-
-/* Fills the parts of s that the scales need. Contains a block barrier. */
-__device__ static inline void tile_maxima(const struct tile_args &a, const uint4 (&v)[PATCH],
-                                          struct tile_shared &s) {
-    if (!a.line_maxima && !a.square_maxima) return;
-    if (a.square_maxima) {
-        if (threadIdx.x < SEGMENTS * SEGMENTS) (&s.square_max[0][0])[threadIdx.x] = 0;
-        __syncthreads();
-        squares_maxima(v, s);
-    }
-    if (a.line_maxima) lines_maxima(v, s);
-    __syncthreads();
-    if (a.amax && threadIdx.x < WARP) {
-        uint32_t top = threadIdx.x < SEGMENTS * SEGMENTS ? (&s.square_max[0][0])[threadIdx.x] : 0;
-        warp_amax_into(a.amax, top << 16);
-    }
+        s.square_max[threadIdx.x / WARP][patch_col() / SEGMENT] = top;
 }
 
 /* ---- multipliers ---- */
@@ -133,20 +146,31 @@ __device__ static inline void tile_maxima(const struct tile_args &a, const uint4
 __device__ static inline uint32_t row_top(const struct tile_shared &s, int row, int segment,
                                           int segments) {
     uint32_t top = 0;
-    for (int i = 0; i < segments; i++) top = max(top, (uint32_t)s.row_max[row][segment + i]);
+#pragma unroll 4
+    for (int i = segment * PATCHES / SEGMENTS; i < (segment + segments) * PATCHES / SEGMENTS; i++)
+        top = max(top, (uint32_t)s.row_max[i][row]);
     return top;
 }
 __device__ static inline uint32_t col_top(const struct tile_shared &s, int col, int segment,
                                           int segments) {
     uint32_t top = 0;
-    for (int i = 2 * segment; i < 2 * (segment + segments); i++)
+#pragma unroll 4
+    for (int i = segment * PATCHES / SEGMENTS; i < (segment + segments) * PATCHES / SEGMENTS; i++)
         top = max(top, (uint32_t)s.col_max[i][col]);
+    return top;
+}
+__device__ static inline uint32_t square_top(const struct tile_shared &s, int down, int across) {
+    constexpr int OF = TILE_WARPS / SEGMENTS;
+    uint32_t top = 0;
+#pragma unroll
+    for (int i = 0; i < OF; i++) top = max(top, s.square_max[OF * down + i][across]);
     return top;
 }
 __device__ static inline uint32_t square_of_tile(const struct tile_shared &s) {
     uint32_t top = 0;
 #pragma unroll
-    for (int i = 0; i < SEGMENTS * SEGMENTS; i++) top = max(top, (&s.square_max[0][0])[i]);
+    for (int i = 0; i < TILE_WARPS * SEGMENTS; i++)
+        top = max(top, (&s.square_max[0][0])[i]);
     return top;
 }
 
@@ -154,10 +178,31 @@ __device__ static inline bool in_small_blocks(int kind) {
     return kind == SCALE_1X32 || kind == SCALE_32X32;
 }
 
+/* m, with its sign set if a value whose |bits| are `top` saturates, or may do so. */
+template <bool E5M2> __device__ static inline float marked(float m, uint32_t top) {
+    bool fits = f32_from_bits(top << 16) * m <= fp8_max_of(E5M2);
+    return f32_from_bits(f32_bits(m) | (fits ? 0 : 0x80000000u));
+}
+
+/* quant_multiplier_of, for TransformerEngine's powers of two without a division. */
+template <bool E5M2>
+__device__ static inline struct multiplier block_multiplier_of(const struct quant_rule &rule,
+                                                               float amax) {
+    bool te = rule.constants == QUANT_TE || rule.constants == QUANT_TE_BLOCK;
+    float raised = amax < rule.amax_min ? rule.amax_min : amax;
+    if (!te || !rule.pow2 || !(raised >= 0x1p-100f && raised <= 0x1p100f))
+        return quant_multiplier_of(rule, E5M2, amax);
+    /* max = 1.75 * 2^e: the quotient's exponent is one less if raised has a larger mantissa. */
+    uint32_t bits = f32_bits(raised), e = E5M2 ? 15 : 8;
+    uint32_t m = ((2 * 127 + e) << 23) - (bits & 0x7F800000u);
+    if ((bits & 0x7FFFFFu) > 0x600000u) m -= 1u << 23;
+    return { f32_from_bits(m), f32_from_bits((254u << 23) - m), 127 };
+}
+
 /* Position and extent of a tile along the lines that share scales, and across them. */
 struct tile_span { int64_t line0, lines, along0, along; };
 
-/* The multiplier of line `line` of the tile (a row, or a column when transposed) in segment
+/* The marked multiplier of line `line` of the tile (a row, or a column when transposed) in segment
  * `segment` along the other axis. The owning thread also stores the factor. */
 template <bool E5M2>
 __device__ static float line_multiplier(const struct tile_args &a, const struct code_side &side,
@@ -188,17 +233,17 @@ __device__ static float line_multiplier(const struct tile_args &a, const struct 
         slot = at * side.scale_cols + span.along0 / SEGMENT + segment;
         break;
     default: /* SCALE_32X32 */
-        top = transposed ? s.square_max[segment][line / SEGMENT]
-                         : s.square_max[line / SEGMENT][segment];
+        top = transposed ? square_top(s, segment, line / SEGMENT)
+                         : square_top(s, line / SEGMENT, segment);
         slot = at / SEGMENT * side.scale_cols + span.along0 / SEGMENT + segment;
         owner = inside && line % SEGMENT == 0;
     }
-    struct multiplier r = quant_multiplier_of(a.rule, E5M2, f32_from_bits(top << 16));
+    struct multiplier r = block_multiplier_of<E5M2>(a.rule, f32_from_bits(top << 16));
     if (owner) {
         if (in_small_blocks(side.kind)) ((uint8_t *)side.scale)[slot] = r.e8m0;
         else ((float *)side.scale)[slot] = r.factor;
     }
-    return r.m;
+    return marked<E5M2>(r.m, top);
 }
 
 /* Every line's multipliers: half of the threads compute the rows', half the columns'. */
@@ -215,7 +260,7 @@ __device__ static inline void tile_multipliers(const struct tile_args &a, struct
     for (int segment = 0; segment < SEGMENTS; segment += step) {
         float m = line_multiplier<E5M2>(a, side, s, span, line, segment, transposed);
         for (int i = segment; i < segment + step; i++)
-            (transposed ? s.col_m[i][line] : s.row_m[line][i]) = m;
+            (transposed ? s.col_m : s.row_m)[i][line] = m;
     }
 }
 
@@ -230,32 +275,58 @@ template <bool E5M2> __device__ static inline float tensor_multiplier(const stru
     return r.m;
 }
 
-/* ---- codes ---- */
-
-/* Bit 7 of every byte whose lower seven bits equal those of `like`. */
-__device__ static inline uint32_t bytes_like(uint32_t codes, uint32_t like) {
-    return ~(((codes & 0x7F7F7F7Fu) ^ like) + 0x7F7F7F7Fu) & 0x80808080u;
+/* Multipliers of the patch's rows, or of its columns. */
+__device__ static inline void load_multipliers(float (&m)[PATCH], const float *from) {
+#pragma unroll
+    for (int i = 0; i < PATCH; i += 4) {
+        float4 four = *(const float4 *)(from + i);
+        m[i] = four.x; m[i + 1] = four.y; m[i + 2] = four.z; m[i + 3] = four.w;
+    }
 }
 
-/* Eight products rounded to codes. Codes of zero or of the largest value are rare. They may be
- * underflows or saturations, and only they are counted one by one. */
-template <bool E5M2>
-__device__ static inline uint2 encode_eight(uint4 v, const float (&m)[PATCH], bool counted,
-                                            struct counts &n) {
-    float x[PATCH];
-    uint32_t word[2] = { 0, 0 };
-    bf16x8_decode(x, v);
+/* ---- codes ---- */
+
+/* The largest |x*m| whose code is zero: half of the smallest subnormal. */
+__device__ static inline float fp8_vanishes_of(bool e5m2) { return e5m2 ? 0x1p-17f : 0x1p-10f; }
+
+/* Counts saturations and underflows in a patch. They are rare: one test excludes both in the whole
+ * patch, then in a row. m: marked multipliers of the rows (BY_ROW) or of the columns. */
+template <bool E5M2, bool BY_ROW>
+__device__ static inline void count_patch(const uint4 (&v)[PATCH], uint32_t patch_least,
+                                          const float (&m)[PATCH], struct counts &n) {
+    float least = fabsf(m[0]);
+    uint32_t marks = f32_bits(m[0]);
 #pragma unroll
-    for (int i = 0; i < PATCH; i += 2)
-        word[i / 4] |= fp8x2_encode(E5M2, x[i] * m[i], x[i + 1] * m[i + 1]) << (i % 4 * 8);
-    const uint32_t largest = E5M2 ? 0x7B7B7B7Bu : 0x7E7E7E7Eu;
-    if (counted && (bytes_like(word[0], 0) | bytes_like(word[1], 0) |
-                    bytes_like(word[0], largest) | bytes_like(word[1], largest)))
+    for (int j = 1; j < PATCH; j++) {
+        least = fminf(least, fabsf(m[j]));
+        marks |= f32_bits(m[j]);
+    }
+    bool marked = marks >> 31;
+    if (!marked && f32_from_bits(patch_least << 16) * least > fp8_vanishes_of(E5M2)) return;
+#pragma unroll
+    for (int j = 0; j < PATCH; j++) {
+        uint32_t row_least = bf16x8_least(v[j], 0x7FFF7FFFu);
+        row_least = min(row_least & 0xFFFFu, row_least >> 16);
+        float by = BY_ROW ? fabsf(m[j]) : least, x[PATCH];
+        if (!marked && f32_from_bits(row_least << 16) * by > fp8_vanishes_of(E5M2)) continue;
+        bf16x8_decode(x, v[j]);
 #pragma unroll
         for (int i = 0; i < PATCH; i++) {
-            n.saturated += fabsf(x[i] * m[i]) > fp8_max_of(E5M2);
-            n.underflow += x[i] != 0.0f && !(word[i / 4] >> (i % 4 * 8) & 0x7Fu);
+            float product = fabsf(x[i] * m[BY_ROW ? j : i]);
+            n.saturated += product > fp8_max_of(E5M2);
+            n.underflow += x[i] != 0.0f && product <= fp8_vanishes_of(E5M2);
         }
+    }
+}
+
+/* Eight products rounded to codes. */
+template <bool E5M2>
+__device__ static inline uint2 encode_products(const float (&x)[PATCH], const float (&m)[PATCH]) {
+    uint32_t word[2] = { 0, 0 };
+#pragma unroll
+    for (int i = 0; i < PATCH; i += 2)
+        word[i / 4] |= fp8x2_encode(E5M2, x[i] * fabsf(m[i]), x[i + 1] * fabsf(m[i + 1]))
+                       << (i % 4 * 8);
     return make_uint2(word[0], word[1]);
 }
 
@@ -267,40 +338,30 @@ __device__ static inline uint2 keep_codes(uint2 codes, int64_t n) {
 }
 
 /* Codes of the patch with the rows' multipliers, stored if rows are wanted: 128 bytes a row of the
- * tile. Codes outside the tensor are +0. */
-template <bool E5M2, bool WHOLE>
-__device__ static inline void encode_rows(const struct tile_args &a, struct tile_at at,
-                                          const uint4 (&v)[PATCH], const struct tile_shared &s,
-                                          float tensor_m, bool counted, uint2 (&codes)[PATCH],
-                                          struct counts &n) {
+ * tile. `moved`: the codes for the transposed side, which are these (SAME) or have the columns'
+ * multipliers. Codes outside the tensor are +0. */
+template <bool E5M2, bool SAME, bool WHOLE>
+__device__ static inline void encode_patch(const struct tile_args &a, struct tile_at at,
+                                           const uint4 (&v)[PATCH], const float (&row_m)[PATCH],
+                                           const float (&col_m)[PATCH], uint2 (&moved)[PATCH]) {
+    int64_t row0 = at.row0 + patch_row();
     int64_t col = at.col0 + patch_col(), padded = (a.cols + 15) / 16 * 16;
-    int kind = a.row.codes ? a.row.kind : a.col.kind;
+    uint8_t *to = a.row.codes + row0 * a.row.ld + col;
+    bool rows = a.row.codes != NULL;
 #pragma unroll
-    for (int j = 0; j < PATCH; j++) {
-        int row = patch_row() + j;
-        float one = kind == SCALE_TENSOR ? tensor_m : s.row_m[row][patch_col() / SEGMENT];
-        const float m[PATCH] = { one, one, one, one, one, one, one, one };
-        bool inside = WHOLE || at.row0 + row < a.rows;
-        codes[j] = encode_eight<E5M2>(v[j], m, counted, n);
-        if (!WHOLE) codes[j] = keep_codes(codes[j], inside ? a.cols - col : 0);
-        if (a.row.codes && inside && (WHOLE || col < padded))
-            *(uint2 *)(a.row.codes + (at.row0 + row) * a.row.ld + col) = codes[j];
-    }
-}
-
-/* The same with the columns' multipliers; not stored yet. */
-template <bool E5M2, bool WHOLE>
-__device__ static inline void encode_cols(const struct tile_args &a, struct tile_at at,
-                                          const uint4 (&v)[PATCH], const struct tile_shared &s,
-                                          bool counted, uint2 (&codes)[PATCH], struct counts &n) {
-    float m[PATCH];
-#pragma unroll
-    for (int i = 0; i < PATCH; i++) m[i] = s.col_m[patch_row() / SEGMENT][patch_col() + i];
-#pragma unroll
-    for (int j = 0; j < PATCH; j++) {
-        bool inside = WHOLE || at.row0 + patch_row() + j < a.rows;
-        codes[j] = encode_eight<E5M2>(v[j], m, counted, n);
-        if (!WHOLE) codes[j] = keep_codes(codes[j], inside ? PATCH : 0);
+    for (int j = 0; j < PATCH; j++, to += a.row.ld) {
+        const float m[PATCH] = { row_m[j], row_m[j], row_m[j], row_m[j],
+                                 row_m[j], row_m[j], row_m[j], row_m[j] };
+        bool inside = WHOLE || row0 + j < a.rows;
+        float x[PATCH];
+        bf16x8_decode(x, v[j]);
+        uint2 codes = encode_products<E5M2>(x, m);
+        if (!WHOLE) codes = keep_codes(codes, inside ? a.cols - col : 0);
+        if (rows && inside && (WHOLE || col < padded)) *(uint2 *)to = codes;
+        moved[j] = codes;
+        if (SAME) continue;
+        moved[j] = encode_products<E5M2>(x, col_m);
+        if (!WHOLE) moved[j] = keep_codes(moved[j], inside ? PATCH : 0);
     }
 }
 
@@ -320,7 +381,8 @@ __device__ static inline void transpose_4x4(uint32_t (&out)[4], uint32_t a, uint
  * sides. */
 template <bool WHOLE>
 __device__ static inline void store_transposed(const struct tile_args &a, struct tile_at at,
-                                           struct tile_shared &s, const uint2 (&codes)[PATCH]) {
+                                           struct tile_shared &s,
+                                           const uint2 (&codes)[PATCH]) {
     int group = patch_row() / PATCH ^ patch_col() / PATCH;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -353,35 +415,72 @@ __device__ static inline void add_counts(const struct tile_args &a, struct count
     if (underflow) atomicAdd(&a.stats[1], underflow);
 }
 
-/* One tile of values into codes. SAME: the transposed codes are the row-wise codes, transposed. */
+/* One tile of values into codes. SAME: the transposed codes are the row-wise codes, transposed.
+ * Between two calls all threads pass a barrier after the last read of s.code. */
 template <bool E5M2, bool SAME, bool WHOLE>
 __device__ static inline void emit_tile(const struct tile_args &a, struct tile_at at,
-                                        const uint4 (&v)[PATCH], struct tile_shared &s,
-                                        float tensor_m, struct counts &n) {
-    tile_maxima(a, v, s);
+                                        const uint4 (&v)[PATCH], const struct patch_range &r,
+                                        struct tile_shared &s, float tensor_m,
+                                        struct counts &n) {
+    float row_m[PATCH], col_m[PATCH];
+    if (a.line_maxima) lines_maxima(v, r, s);
+    if (a.square_maxima) squares_maxima(r.top, s);
     if ((a.row.codes ? a.row.kind : a.col.kind) != SCALE_TENSOR) {
+        if (a.line_maxima || a.square_maxima) __syncthreads();
         tile_multipliers<E5M2>(a, at, s);
         __syncthreads();
+        load_multipliers(row_m, &s.row_m[patch_col() / SEGMENT][patch_row()]);
+        load_multipliers(col_m, &s.col_m[patch_row() / SEGMENT][patch_col()]);
+    } else {
+        float m = marked<E5M2>(tensor_m, r.top);
+#pragma unroll
+        for (int j = 0; j < PATCH; j++) row_m[j] = col_m[j] = m;
     }
+    if (a.stats && (SAME || a.row.codes)) count_patch<E5M2, true>(v, r.least, row_m, n);
+    if (a.stats && !SAME && !a.row.codes) count_patch<E5M2, false>(v, r.least, col_m, n);
     uint2 codes[PATCH];
-    bool counted = a.stats != NULL, rows = a.row.codes != NULL;
-    if (SAME || rows) encode_rows<E5M2, WHOLE>(a, at, v, s, tensor_m, counted, codes, n);
-    if (!a.col.codes) return;
-    if (!SAME) encode_cols<E5M2, WHOLE>(a, at, v, s, counted && !rows, codes, n);
-    store_transposed<WHOLE>(a, at, s, codes);
+    encode_patch<E5M2, SAME, WHOLE>(a, at, v, row_m, col_m, codes);
+    if (a.col.codes) store_transposed<WHOLE>(a, at, s, codes);
 }
 
-/* Grid: one block a tile, or a pair of tiles. A Source has:
- *   TILES             1; or 2: one input gives a tile in each half of the columns
- *   BLOCKS            blocks per multiprocessor, which bounds the registers
- *   struct raw        the inputs of eight values
- *   load(row, col)    returns struct raw for a place inside the tensor
- *   make(v, raw, row, col)   computes the values, eight for each tile; may also store them */
+/* ---- values that were just computed ---- */
+
+/* bf16x8_encode, but NaN becomes 0x7FFF. */
+__device__ static inline uint4 bf16x8_pack(const float (&in)[8]) {
+    uint32_t word[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word[i]) : "f"(in[2 * i + 1]), "f"(in[2 * i]));
+    return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+/* The range of values from bf16x8_pack. NaN becomes 0x7FC0, as everywhere else. */
+__device__ static inline struct patch_range range_of_made(uint4 (&v)[PATCH]) {
+    const uint32_t nan = 0x7FFF7FFFu, change = 0x7FFF7FFFu ^ 0x7FC07FC0u;
+    struct patch_range r = range_of(v);
+    if (r.top <= 0x7F80u) return r;
+#pragma unroll
+    for (int j = 0; j < PATCH; j++) {
+        v[j].x ^= __vcmpeq2(v[j].x, nan) & change;
+        v[j].y ^= __vcmpeq2(v[j].y, nan) & change;
+        v[j].z ^= __vcmpeq2(v[j].z, nan) & change;
+        v[j].w ^= __vcmpeq2(v[j].w, nan) & change;
+    }
+    return range_of(v);
+}
+
+/* Grid: one block a tile. A Source has:
+ *   MADE                  whether the values are from bf16x8_pack
+ *   BLOCKS                blocks per multiprocessor, which bounds the registers
+ *   struct raw            the inputs of eight values
+ *   load(row, col)        returns struct raw for a place inside the tensor
+ *   make(raw, row, col)   returns the eight values
+ *   keep(v, row, col)     stores them, if they are to be kept */
 template <class Source, bool E5M2, bool SAME, bool WHOLE>
 __global__ void __launch_bounds__(TILE_THREADS, Source::BLOCKS)
     cast_tile_kernel(struct tile_args a, Source from) {
     __shared__ struct tile_shared s;
-    struct tile_at at = tile_of(a.cols / Source::TILES);
+    struct tile_at at = tile_of(a, a.cols);
     int64_t row0 = at.row0 + patch_row(), col0 = at.col0 + patch_col();
     typename Source::raw raw[PATCH];
 #pragma unroll
@@ -391,21 +490,17 @@ __global__ void __launch_bounds__(TILE_THREADS, Source::BLOCKS)
     }
     if (a.flag && *a.flag >= 0) return;
     float tensor_m = tensor_multiplier<E5M2>(a);
-    uint4 v[Source::TILES][PATCH];
+    uint4 v[PATCH];
 #pragma unroll
-    for (int j = 0; j < PATCH; j++) {
-        uint4 made[Source::TILES];
-        from.make(made, raw[j], row0 + j, col0);
+    for (int j = 0; j < PATCH; j++) v[j] = from.make(raw[j], row0 + j, col0);
+    struct patch_range r;
+    if constexpr (Source::MADE) r = range_of_made(v);
+    else r = range_of(v);
 #pragma unroll
-        for (int t = 0; t < Source::TILES; t++) v[t][j] = made[t];
-    }
+    for (int j = 0; j < PATCH; j++) from.keep(v[j], row0 + j, col0);
     struct counts n = { 0, 0 };
-#pragma unroll
-    for (int t = 0; t < Source::TILES; t++) {
-        if (t) __syncthreads(); /* s has been read */
-        emit_tile<E5M2, SAME, WHOLE>(a, at, v[t], s, tensor_m, n);
-        at.col0 += a.cols / Source::TILES;
-    }
+    emit_tile<E5M2, SAME, WHOLE>(a, at, v, r, s, tensor_m, n);
+    warp_amax_into(a.amax, r.top << 16);
     if (a.stats) add_counts(a, n);
 }
 
@@ -422,13 +517,18 @@ static inline bool whole_tiles(int64_t rows, int64_t cols) {
     return rows % TILE == 0 && cols % TILE == 0;
 }
 
+/* The codes that a sink has: those along the rows, if wanted. */
+static inline const struct tensor *codes_made(const struct sink *s) {
+    return s->codes->data ? s->codes : s->codes->transposed;
+}
+
 /* True if a producer may emit the codes of its value tile by tile: each scale is known or depends
  * on one tile only. */
 static inline bool cast_fuses(const struct sink *s) {
     if (s->source != SCALE_SOURCE_KNOWN && s->source != SCALE_SOURCE_BLOCK) return false;
     if (s->sums) return false; /* they are sums of the stored value */
-    const struct tensor *made = s->codes->data ? s->codes : s->codes->transposed;
-    return made->scale.kind != SCALE_ROW && whole_tiles(s->codes->dim[0], s->codes->dim[1]);
+    return codes_made(s)->scale.kind != SCALE_ROW &&
+           whole_tiles(s->codes->dim[0], s->codes->dim[1]);
 }
 
 /* True if the producer may compute that value twice instead of storing it: once for the amax, once
@@ -438,9 +538,12 @@ static inline bool cast_repeats(const struct sink *s) {
            whole_tiles(s->codes->dim[0], s->codes->dim[1]);
 }
 
-/* A square block's transpose is itself a block: one set of codes serves both sides. */
-static inline bool codes_are_moved(int kind) {
-    return kind == SCALE_TENSOR || kind == SCALE_128X128 || kind == SCALE_32X32;
+/* Whether a tile needs one set of codes only. A square block's transpose is itself a block, so one
+ * set then serves both sides. */
+static inline bool codes_are_same(const struct sink *s, const struct tile_args &a) {
+    int kind = codes_made(s)->scale.kind;
+    if (!a.col.codes || kind == SCALE_TENSOR) return true;
+    return a.row.codes && (kind == SCALE_128X128 || kind == SCALE_32X32);
 }
 
 /* WHOLE as above. A Source with edges loads eight columns, of which only the first must be
@@ -451,17 +554,13 @@ static enum status cast_tiles(struct backend *b, int lane, const struct sink *s,
     unsigned tiles;
     TRY(tile_count(s, &a, &tiles, e));
     if (tiles == 0) return OK;
-    const struct tensor *made = s->codes->data ? s->codes : s->codes->transposed;
-    bool same = codes_are_moved(made->scale.kind) &&
-                (a.row.codes || made->scale.kind == SCALE_TENSOR);
-    auto kernel = cast_tile_kernel<Source, false, true, WHOLE>;
-    if (made->dtype == DTYPE_E5M2) {
-        kernel = cast_tile_kernel<Source, true, true, WHOLE>;
-        if (!same) kernel = cast_tile_kernel<Source, true, false, WHOLE>;
-    } else if (!same) {
-        kernel = cast_tile_kernel<Source, false, false, WHOLE>;
-    }
-    kernel<<<tiles / Source::TILES, TILE_THREADS, 0, cuda_lane(b, lane)>>>(a, from);
+    bool e5m2 = codes_made(s)->dtype == DTYPE_E5M2, same = codes_are_same(s, a);
+    auto kernel = same ? cast_tile_kernel<Source, false, true, WHOLE>
+                       : cast_tile_kernel<Source, false, false, WHOLE>;
+    if (e5m2)
+        kernel = same ? cast_tile_kernel<Source, true, true, WHOLE>
+                      : cast_tile_kernel<Source, true, false, WHOLE>;
+    kernel<<<tiles, TILE_THREADS, 0, cuda_lane(b, lane)>>>(a, from);
     return cuda_launched("quantise", e);
 }
 

@@ -48,7 +48,7 @@ __global__ void gelu_kernel(bf16_bits *out, const bf16_bits *x, int64_t ld, cons
 
 /* The same for the tiles of cast_tile_kernel. */
 template <bool FORWARD> struct gelu_values {
-    enum { TILES = 1, BLOCKS = FORWARD ? 3 : 2 };
+    enum { MADE = 1, BLOCKS = FORWARD ? 3 : 2 };
     struct raw { uint4 x, dh; };
     const bf16_bits *x, *dh;
     int64_t ld, ld_dh;
@@ -60,14 +60,16 @@ template <bool FORWARD> struct gelu_values {
         if (!FORWARD) r.dh = *(const uint4 *)(dh + row * ld_dh + col);
         return r;
     }
-    __device__ void make(uint4 (&out)[1], struct raw r, int64_t row, int64_t col) const {
+    __device__ uint4 make(struct raw r, int64_t, int64_t) const {
         float v[8], g[8];
         bf16x8_decode(v, r.x);
         bf16x8_decode(g, r.dh);
 #pragma unroll
         for (int j = 0; j < 8; j++) v[j] = FORWARD ? gelu(v[j]) : g[j] * gelu_slope(v[j]);
-        out[0] = bf16x8_encode(v);
-        if (value) store_words(value + row * width + col, out[0]);
+        return bf16x8_pack(v);
+    }
+    __device__ void keep(uint4 out, int64_t row, int64_t col) const {
+        if (value) store_words(value + row * width + col, out);
     }
 };
 

@@ -128,19 +128,21 @@ norm_fwd_warp_kernel(struct norm_fwd a) {
 
 /* y for the tiles of cast_tile_kernel, from known statistics. */
 template <bool CENTRED> struct norm_values {
-    enum { TILES = 1, BLOCKS = 3 };
+    enum { MADE = 1, BLOCKS = 3 };
     struct raw { uint4 x; };
     struct norm_fwd a; /* y: NULL unless the value is kept */
     __device__ struct raw load(int64_t row, int64_t col) const {
         return { *(const uint4 *)(a.x + row * a.ld + col) };
     }
-    __device__ void make(uint4 (&v)[1], struct raw r, int64_t row, int64_t col) const {
+    __device__ uint4 make(struct raw r, int64_t row, int64_t col) const {
         struct row_stats s = { CENTRED ? __ldg(a.mean + row) : 0.0f, __ldg(a.rstd + row) };
         float y[8];
         bf16x8_decode(y, r.x);
         normalise<CENTRED>(y, a.gain + col, a.bias ? a.bias + col : NULL, s);
-        v[0] = bf16x8_encode(y);
-        if (a.y) store_words(a.y + row * a.cols + col, v[0]);
+        return bf16x8_pack(y);
+    }
+    __device__ void keep(uint4 v, int64_t row, int64_t col) const {
+        if (a.y) store_words(a.y + row * a.cols + col, v);
     }
 };
 
@@ -197,7 +199,9 @@ static enum status norm_forward(struct backend *b, int lane, const struct norm_f
     launch_norm_fwd<CENTRED>(b, lane, first, vectors);
     TRY(cuda_launched(what, e));
     if (!fused && !repeated) return cuda_sink_emit(b, lane, y, true, e);
-    return cast_tiles<true>(b, lane, y, tile_args_of(y, fused ? sink_amax(y) : NULL), from, e);
+    struct tile_args tiles = tile_args_of(y, fused ? sink_amax(y) : NULL);
+    tiles.backwards = true; /* the last rows of x may still be in the L2 cache */
+    return cast_tiles<true>(b, lane, y, tiles, from, e);
 }
 
 #endif

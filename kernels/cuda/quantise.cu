@@ -5,17 +5,18 @@
 
 /* Stored values: with 16-byte loads where rows allow them, and element by element. */
 struct stored_vectors {
-    enum { TILES = 1, BLOCKS = 3 }; /* measured: 2 and 4 are slower */
+    enum { MADE = 0, BLOCKS = 3 }; /* measured: 2 and 4 are slower */
     struct raw { uint4 v; };
     const bf16_bits *x;
     int64_t ld;
     __device__ struct raw load(int64_t row, int64_t col) const {
         return { *(const uint4 *)(x + row * ld + col) };
     }
-    __device__ void make(uint4 (&v)[1], struct raw raw, int64_t, int64_t) const { v[0] = raw.v; }
+    __device__ uint4 make(struct raw raw, int64_t, int64_t) const { return raw.v; }
+    __device__ void keep(uint4, int64_t, int64_t) const {}
 };
 struct stored_scalars {
-    enum { TILES = 1, BLOCKS = 3 };
+    enum { MADE = 0, BLOCKS = 3 };
     struct raw { uint4 v; };
     const bf16_bits *x;
     int64_t ld; /* and the number of columns */
@@ -26,14 +27,15 @@ struct stored_scalars {
             if (col + i < ld) word[i / 2] |= (uint32_t)x[row * ld + col + i] << (i % 2 * 16);
         return { make_uint4(word[0], word[1], word[2], word[3]) };
     }
-    __device__ void make(uint4 (&v)[1], struct raw raw, int64_t, int64_t) const { v[0] = raw.v; }
+    __device__ uint4 make(struct raw raw, int64_t, int64_t) const { return raw.v; }
+    __device__ void keep(uint4, int64_t, int64_t) const {}
 };
 
 /* Maxima of whole rows and columns, which SCALE_ROW needs before the first code. Same grid. */
 template <class Stored>
 __global__ void __launch_bounds__(TILE_THREADS) line_amax_kernel(struct tile_args a, Stored from) {
     __shared__ struct tile_shared s;
-    struct tile_at at = tile_of(a.cols);
+    struct tile_at at = tile_of(a, a.cols);
     int64_t row0 = at.row0 + patch_row(), col0 = at.col0 + patch_col();
     uint4 v[PATCH];
 #pragma unroll
@@ -41,7 +43,7 @@ __global__ void __launch_bounds__(TILE_THREADS) line_amax_kernel(struct tile_arg
         v[j] = make_uint4(0, 0, 0, 0);
         if (row0 + j < a.rows && col0 < a.cols) v[j] = from.load(row0 + j, col0).v;
     }
-    lines_maxima(v, s);
+    lines_maxima(v, range_of(v), s);
     __syncthreads();
     int line = threadIdx.x % TILE;
     bool transposed = threadIdx.x >= TILE;
@@ -71,7 +73,7 @@ __global__ void amax_kernel(uint32_t *amax, const bf16_bits *x, int64_t n) {
 /* Transposes existing codes: makes the twin when codes are gathered. */
 __global__ void __launch_bounds__(TILE_THREADS, 3) transpose_kernel(struct tile_args a) {
     __shared__ struct tile_shared s;
-    struct tile_at at = tile_of(a.cols);
+    struct tile_at at = tile_of(a, a.cols);
     int64_t row = at.row0 + patch_row(), col = at.col0 + patch_col();
     uint2 codes[PATCH];
 #pragma unroll
@@ -112,7 +114,7 @@ struct tile_args tile_args_of(const struct sink *s, uint32_t *amax) {
     a.rule = s->rule;
     a.line_maxima = kind_is(&a.row, SCALE_1X128, SCALE_1X32) ||
                     kind_is(&a.col, SCALE_1X128, SCALE_1X32);
-    a.square_maxima = amax || kind_is(&a.row, SCALE_128X128, SCALE_32X32) ||
+    a.square_maxima = kind_is(&a.row, SCALE_128X128, SCALE_32X32) ||
                       kind_is(&a.col, SCALE_128X128, SCALE_32X32);
     return a;
 }
@@ -189,6 +191,7 @@ static enum status launch_codes(struct backend *b, int lane, const struct sink *
                                 const int32_t *flag, struct err *e) {
     struct tile_args a = tile_args_of(s, amax);
     a.flag = flag;
+    a.backwards = true; /* the producer's last rows may still be in the L2 cache */
     struct stored_vectors vectors = { sink_value_of(s), a.cols };
     struct stored_scalars scalars = { sink_value_of(s), a.cols };
     if (!rows_are_vectors(s->value->data, a.cols, a.cols))

@@ -9,7 +9,7 @@
  * is stored only if keep_value is set. An element of h then moves 6 bytes forward instead of 10,
  * and 10 backward instead of 18. If the scales need the amax, backward runs twice and stores no
  * value (16 bytes). */
-#include "kernels/cuda/cast_tile.cuh"
+#include "kernels/cuda/cast_pair.cuh"
 
 /* 1 / (1 + e^-x); 0 where e^-x overflows. */
 __device__ static float sigmoid(float x) { return fast_inverse(1.0f + fast_exp(-x)); }
@@ -52,7 +52,7 @@ __global__ void swiglu_fwd_kernel(bf16_bits *h, const bf16_bits *gate_up, int64_
 
 /* h for the tiles of cast_tile_kernel. */
 struct swiglu_values {
-    enum { TILES = 1, BLOCKS = 3 };
+    enum { MADE = 1, BLOCKS = 2 }; /* three would spill */
     struct raw { uint4 gate, up; };
     const bf16_bits *gate_up;
     int64_t ld, width;
@@ -61,13 +61,15 @@ struct swiglu_values {
         const bf16_bits *at = gate_up + row * ld + col;
         return { *(const uint4 *)at, *(const uint4 *)(at + width) };
     }
-    __device__ void make(uint4 (&v)[1], struct raw r, int64_t row, int64_t col) const {
+    __device__ uint4 make(struct raw r, int64_t, int64_t) const {
         float gate[8], up[8];
         bf16x8_decode(gate, r.gate);
         bf16x8_decode(up, r.up);
         swiglu(gate, gate, up);
-        v[0] = bf16x8_encode(gate);
-        if (value) store_words(value + row * width + col, v[0]);
+        return bf16x8_pack(gate);
+    }
+    __device__ void keep(uint4 v, int64_t row, int64_t col) const {
+        if (value) store_words(value + row * width + col, v);
     }
 };
 
@@ -116,9 +118,9 @@ __global__ void swiglu_bwd_kernel(bf16_bits *d, const bf16_bits *dh, int64_t ld_
     block_amax_into(amax, top);
 }
 
-/* d_gate_up for the tiles of cast_tile_kernel: a tile of d_gate and the tile of d_up beside it. */
+/* d_gate_up for the pairs of cast_pair_kernel: a tile of d_gate and the tile of d_up beside it. */
 struct swiglu_grads {
-    enum { TILES = 2, BLOCKS = 2 };
+    enum { BLOCKS = 2 };
     struct raw { uint4 gate, up, dh; };
     const bf16_bits *dh, *gate_up;
     int64_t ld_dh, ld, width;
@@ -128,18 +130,18 @@ struct swiglu_grads {
         return { *(const uint4 *)at, *(const uint4 *)(at + width),
                  *(const uint4 *)(dh + row * ld_dh + col) };
     }
-    __device__ void make(uint4 (&v)[2], struct raw r, int64_t row, int64_t col) const {
+    __device__ void make(uint4 (&v)[2], struct raw r) const {
         float gate[8], up[8], g[8], d_gate[8];
         bf16x8_decode(gate, r.gate);
         bf16x8_decode(up, r.up);
         bf16x8_decode(g, r.dh);
         d_gate_of(d_gate, gate, up, g);
         d_up_of(up, gate, g);
-        v[0] = bf16x8_encode(d_gate);
-        v[1] = bf16x8_encode(up);
-        if (!value) return;
-        store_words(value + row * 2 * width + col, v[0]);
-        store_words(value + row * 2 * width + width + col, v[1]);
+        v[0] = bf16x8_pack(d_gate);
+        v[1] = bf16x8_pack(up);
+    }
+    __device__ void keep(uint4 v, int64_t row, int64_t col) const {
+        if (value) store_words(value + row * 2 * width + col, v);
     }
 };
 
@@ -165,6 +167,7 @@ enum status cuda_swiglu_bwd(struct backend *b, int lane, const struct sink *d_ga
     struct swiglu_grads from = { (const bf16_bits *)dh->data, (const bf16_bits *)gate_up->data,
                                  dh->stride[0], gate_up->stride[0], width,
                                  d_gate_up->keep_value ? sink_value_of(d_gate_up) : NULL };
-    uint32_t *amax = fused ? sink_amax(d_gate_up) : NULL;
-    return cast_tiles<true>(b, lane, d_gate_up, tile_args_of(d_gate_up, amax), from, e);
+    struct tile_args codes = tile_args_of(d_gate_up, fused ? sink_amax(d_gate_up) : NULL);
+    codes.backwards = repeated; /* the last rows may still be in the L2 cache */
+    return cast_pairs(b, lane, d_gate_up, codes, from, e);
 }

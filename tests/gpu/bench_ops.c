@@ -138,6 +138,8 @@ static enum status quantise(struct bench *t, const struct sink *s, const struct 
 static void bench_quantise(struct bench *t) {
     int64_t f = t->s.ffn;
     double n = (double)t->rows * (double)f;
+    struct tensor to = tensor_2d(t->d_gate_up.data, DTYPE_BF16, t->rows, f);
+    MEASURE(t, "copy", n * 4, 0.0, t->ops->copy(b, LANE_COMPUTE, &to, &t->h, e));
     for (int i = 0; i < INTOS; i++)
         for (int twin = 0; twin < 2; twin++) {
             struct sink s = coded(t, &t->h, t->rows, f, &INTO[i], twin);

@@ -59,8 +59,7 @@ static void sink_into(struct twin_sink *out, int i, int64_t rows, int64_t cols) 
 }
 
 /* Gives the GPU's value to the reference to quantise, and compares. */
-static void finish_near(struct twin_sink *out, const char *what, double nmse_max) {
-    pair_near(p, what, &out->value, nmse_max);
+static void finish_made(struct twin_sink *out, const char *what) {
     struct tensor *value = &out->value.side[CPU];
     int64_t bytes = tensor_count(value) * 2;
     uint64_t none[2] = { 0, 0 };
@@ -73,6 +72,10 @@ static void finish_near(struct twin_sink *out, const char *what, double nmse_max
     assert_int_equal(p->ops[CPU]->quantise(p->b[CPU], LANE_COMPUTE, cpu, value, &p->e), OK);
     ON_BOTH(p, ops->quantise_finish(b, LANE_COMPUTE, S(*out), e));
     pair_same_sink(p, what, out);
+}
+static void finish_near(struct twin_sink *out, const char *what, double nmse_max) {
+    pair_near(p, what, &out->value, nmse_max);
+    finish_made(out, what);
 }
 static void finish(struct twin_sink *out, const char *what) {
     finish_near(out, what, value_near(out));
@@ -127,6 +130,55 @@ static void test_activations(void **state) {
                  ops->gelu_fwd(b, LANE_COMPUTE, S(out[2]), S(x), e));
         PRODUCED(&out[3], "gelu_bwd", value_near(&out[3]), FRESH,
                  ops->gelu_bwd(b, LANE_COMPUTE, S(out[3]), S(dh), S(x), e));
+        pair_clear(p);
+    }
+}
+
+/* Values that a tile's tests for rare cases must find: NaN, infinity, zeros, values that saturate
+ * or vanish under the multiplier; in patches of their own and beside ordinary values. */
+static struct twin with_special(int64_t rows, int64_t cols, uint64_t seed) {
+    static const uint16_t BITS[] = { 0x7FC0, 0xFFC1, 0x7F80, 0xFF80, 0x0000, 0x8000,
+                                     0x0001, 0x3000, 0x7E00, 0xD000, 0x1000 };
+    enum { COUNT = sizeof BITS / sizeof *BITS };
+    struct twin x = filled(H, rows, cols, seed);
+    int64_t bytes = rows * cols * 2;
+    uint16_t *host = malloc((size_t)bytes);
+    assert_non_null(host);
+    memcpy(host, x.side[CPU].data, (size_t)bytes);
+    for (int i = 0; i < 4 * COUNT; i++)
+        host[rng_below(rng_bits(seed, (uint64_t)i), (uint32_t)(rows * cols))] = BITS[i % COUNT];
+    for (int i = 0; i < 8 * cols; i++) /* rows of zeros and of tiny values */
+        host[(int64_t)(64 + i / cols) * cols + i % cols] = i / cols < 4 ? 0 : 0x2C00;
+    pair_set(p, &x, host, bytes);
+    free(host);
+    return x;
+}
+
+static void same_from_special(struct twin_sink *out, const char *what) {
+    finish_made(out, what);
+    const uint16_t *value = out->value.side[CPU].data; /* the GPU's */
+    for (int64_t i = 0; i < tensor_count(&out->value.side[CPU]); i++)
+        if ((value[i] & 0x7FFF) > 0x7F80 && value[i] != 0x7FC0)
+            fail_msg("%s: element %lld is NaN 0x%04X", what, (long long)i, value[i]);
+}
+
+static void test_special(void **state) {
+    int64_t r = 256, c = 384;
+    for (int i = 0; i < INTOS; i++) {
+        struct twin gate_up = with_special(r, 2 * c, 1), dh = with_special(r, c, 2);
+        struct twin x = with_special(r, c, 3), gain = filled(H, c, 1, 4);
+        struct twin rstd = pair_tensor(p, F, r, 1, 1, 1);
+        struct twin_sink out[5];
+        for (int k = 0; k < 5; k++) sink_into(&out[k], i, r, k == 1 ? 2 * c : c);
+        ON_BOTH(p, ops->swiglu_fwd(b, LANE_COMPUTE, S(out[0]), S(gate_up), e));
+        ON_BOTH(p, ops->swiglu_bwd(b, LANE_COMPUTE, S(out[1]), S(dh), S(gate_up), e));
+        ON_BOTH(p, ops->gelu_fwd(b, LANE_COMPUTE, S(out[2]), S(x), e));
+        ON_BOTH(p, ops->gelu_bwd(b, LANE_COMPUTE, S(out[3]), S(dh), S(x), e));
+        ON_BOTH(p, ops->rmsnorm_fwd(b, LANE_COMPUTE, &(struct norm_fwd_args){
+                .y = S(out[4]), .rstd = S(rstd), .x = S(x), .gain = S(gain), .eps = 1e-5f }, e));
+        static const char *const NAME[] = { "swiglu_fwd", "swiglu_bwd", "gelu_fwd", "gelu_bwd",
+                                            "rmsnorm_fwd" };
+        for (int k = 0; k < 5; k++) same_from_special(&out[k], NAME[k]);
         pair_clear(p);
     }
 }
@@ -354,7 +406,8 @@ static void test_own_amax(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_activations), cmocka_unit_test(test_swiglu_in_place),
+        cmocka_unit_test(test_activations), cmocka_unit_test(test_special),
+        cmocka_unit_test(test_swiglu_in_place),
         cmocka_unit_test(test_rope), cmocka_unit_test(test_norms),
         cmocka_unit_test(test_attention),
         cmocka_unit_test(test_sums),
