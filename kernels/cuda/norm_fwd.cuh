@@ -98,19 +98,25 @@ __device__ static inline struct row_stats stats_of(const uint4 (&held)[V], int64
     return s;
 }
 
-/* One warp a row; its next row is in flight while it works. */
+/* One warp a row. The next row of a short one is in flight while the warp works; for long rows more
+ * warps are faster. */
 template <bool CENTRED, int V, int BLOCKS>
 __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
 norm_fwd_warp_kernel(struct norm_fwd a) {
+    constexpr bool AHEAD = V <= 4;
     int64_t row = (int64_t)blockIdx.x * NORM_WARPS + threadIdx.x / WARP;
     int64_t step = (int64_t)gridDim.x * NORM_WARPS;
     uint4 held[V], next[V];
     uint32_t top = 0;
-    if (row < a.rows) load_row(next, a.x + row * a.ld, a.cols);
+    if (AHEAD && row < a.rows) load_row(next, a.x + row * a.ld, a.cols);
     for (; row < a.rows; row += step) {
+        if constexpr (AHEAD) {
 #pragma unroll
-        for (int i = 0; i < V; i++) held[i] = next[i];
-        if (row + step < a.rows) load_row(next, a.x + (row + step) * a.ld, a.cols);
+            for (int i = 0; i < V; i++) held[i] = next[i];
+            if (row + step < a.rows) load_row(next, a.x + (row + step) * a.ld, a.cols);
+        } else {
+            load_row(held, a.x + row * a.ld, a.cols);
+        }
         struct row_stats s = stats_of<CENTRED>(held, a.cols, a.eps);
         if (threadIdx.x % WARP == 0) store_stats<CENTRED>(a, row, s);
 #pragma unroll
@@ -120,10 +126,13 @@ norm_fwd_warp_kernel(struct norm_fwd a) {
             float v[8];
             bf16x8_decode(v, held[i]);
             normalise<CENTRED>(v, a.gain + c, a.bias ? a.bias + c : NULL, s);
-            top = max(top, put_bf16(a.y ? a.y + row * a.cols + c : NULL, v));
+            uint4 y = a.y ? bf16x8_encode(v) : bf16x8_pack(v);
+            if (a.y) store_words(a.y + row * a.cols + c, y);
+            top = __vmaxu2(top, bf16x8_largest(y));
         }
     }
-    block_amax_into(a.amax, top);
+    top = max(top & 0xFFFFu, top >> 16);
+    block_amax_into(a.amax, top > 0x7F80u ? 0x7FC00000u : top << 16); /* NaN is canonical */
 }
 
 /* y for the tiles of cast_tile_kernel, from known statistics. */
@@ -158,8 +167,8 @@ template <bool CENTRED> static struct norm_fwd_choice choose_norm_fwd(int64_t co
     if (cols <= 1 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 1, 12>();
     if (cols <= 3 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 3, 8>();
     if (cols <= 4 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 4, 8>();
-    if (cols <= 8 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 8, 5>();
-    return norm_fwd_with<CENTRED, 16, 3>();
+    if (cols <= 8 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 8, 8>();
+    return norm_fwd_with<CENTRED, 16, 5>();
 }
 
 template <bool CENTRED>
