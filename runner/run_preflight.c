@@ -124,12 +124,12 @@ static const struct suite_row *row_alike(const struct suite *s, int64_t row) {
 }
 
 /* The tokens of an extended run need not be made again, and its text may be gone. */
-static bool take_extended(const struct suite *s, const struct extension *x, const char *folder,
-                          struct cache_entry *out) {
+static enum status take_extended(const struct suite *s, const struct extension *x,
+                                 const char *folder, struct cache_entry *out, struct err *e) {
     char own[PATH_CAP];
-    return x && x->source.view.ingest &&
-           path_join(own, x->source.work, "bundle/" INGEST_FOLDER, NULL) == OK &&
-           cache_find_recorded(s->settings->cli, x->source.view.ingest, folder, own, out);
+    if (!x || !x->source.view.ingest) return OK;
+    TRY(path_join(own, x->source.work, "bundle/" INGEST_FOLDER, e));
+    return cache_find_recorded(s->settings->cli, x->source.view.ingest, folder, own, out, e);
 }
 
 static enum status take_tokens(struct suite *s, int64_t row, const struct extension *extension,
@@ -145,7 +145,8 @@ static enum status take_tokens(struct suite *s, int64_t row, const struct extens
         return OK;
     }
     TRY(cache_folder(folder, settings->cache, settings->runs, e));
-    if (take_extended(s, extension, folder, tokens)) return OK;
+    TRY(take_extended(s, extension, folder, tokens, e));
+    if (tokens->record) return OK;
     const struct cache_request q = {
         .cli = settings->cli, .config = s->resolution->runs[row].config_json,
         .data_root = settings->data_root, .folder = folder,
@@ -174,7 +175,11 @@ static enum status hash_inputs(struct suite *s, int64_t i, struct err *e) {
     const char *shards = row->tokens.record ? row->tokens.prefix : NULL;
     enum status st = inputs_hash(run->config_json, settings->data_root, shards, &row->inputs,
                                  &row->data_files, e);
-    if (!shards || cache_is_intact(settings->cli, &row->tokens, row->data_files)) return st;
+    bool intact = true;
+    struct err why;
+    if (shards && cache_check(settings->cli, &row->tokens, row->data_files, &intact, &why) != OK)
+        return FAIL(e, why.code, "%s", why.text);
+    if (intact) return st;
     json_decref(row->data_files);
     row->data_files = NULL;
     cache_entry_free(&row->tokens);

@@ -51,11 +51,13 @@ static void remove_files(const char *prefix) {
 }
 
 /* Whether the index is the one that was written. It is small; cache_is_intact() checks the rest. */
-static bool index_is_whole(const json_t *d, const char *prefix) {
+static enum status check_index(const json_t *d, const char *prefix, bool *whole, struct err *e) {
     const char *then = json_text(json_object_get(d, "files"), "idx", "");
     char name[NAME_CAP], now[SHA256_HEX];
     snprintf(name, sizeof name, "%s.idx", prefix);
-    return sha256_file(name, now, NULL, NULL) == OK && !strcmp(now, then);
+    enum status st = sha256_file(name, now, NULL, e);
+    *whole = st == OK && !strcmp(now, then);
+    return st == ERR_MEMORY ? st : OK; /* one that cannot be read is written again */
 }
 
 /* Whether the description is that of this text and these files. */
@@ -69,8 +71,7 @@ static bool describes(const json_t *d, const struct cache_text *t, const char *p
     for (size_t i = 0; same && i < json_array_size(sources); i++)
         same = !strcmp(json_text(json_array_get(sources, i), "sha256", ""),
                        json_text(json_array_get(t->sources, i), "sha256", "?"));
-    return same && size_of(prefix, ".bin") == tokens * json_int(shards, "token_bytes") &&
-           index_is_whole(d, prefix);
+    return same && size_of(prefix, ".bin") == tokens * json_int(shards, "token_bytes");
 }
 
 /* *found is false if the tokens are not there, or not as their description says. */
@@ -78,18 +79,19 @@ static enum status find(const struct cache_text *t, const char *prefix, struct c
                         bool *found, struct err *e) {
     char name[NAME_CAP];
     json_t *d = NULL;
-    struct err why;
     *found = false;
     if (size_of(prefix, ".idx") < 0) return OK;
     snprintf(name, sizeof name, "%s.json", prefix);
-    if (json_file_read(name, &d, &why) == OK && describes(d, t, prefix)) {
+    enum status st = json_file_read(name, &d, e);
+    if (st != OK) return st == ERR_MEMORY ? st : OK; /* it is written again */
+    if (describes(d, t, prefix)) st = check_index(d, prefix, found, e);
+    if (*found) {
         snprintf(out->prefix, PATH_CAP, "%s", prefix);
         out->record = cache_record(t, prefix, d);
         out->kept = json_incref(t->kept);
-        *found = true;
     }
     json_decref(d);
-    return *found && !out->record ? FAIL(e, ERR_MEMORY, "the description of the tokens") : OK;
+    return *found && !out->record ? FAIL(e, ERR_MEMORY, "the description of the tokens") : st;
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -258,17 +260,20 @@ enum status cache_take(const struct cache_request *q, struct cache_entry *out, s
 
 /* ---- of a record ----------------------------------------------------------------------------- */
 
-static bool is_as_recorded(const json_t *record, const char *prefix) {
+/* *same is false too if a file is not there or cannot be read. */
+static enum status compare_files(const json_t *record, const char *prefix, bool *same,
+                                 struct err *e) {
     json_t *files = json_object_get(record, "files"), *then;
     char name[NAME_CAP], now[SHA256_HEX];
     const char *suffix;
-    bool same = json_object_get(files, "bin") && json_object_get(files, "idx");
+    *same = json_object_get(files, "bin") && json_object_get(files, "idx");
     json_object_foreach(files, suffix, then) {
         snprintf(name, sizeof name, "%s.%.8s", prefix, suffix);
-        same = same && json_is_string(then) && sha256_file(name, now, NULL, NULL) == OK &&
-               !strcmp(json_string_value(then), now);
+        enum status st = *same ? sha256_file(name, now, NULL, e) : OK;
+        if (st == ERR_MEMORY) return st;
+        *same = *same && st == OK && json_is_string(then) && !strcmp(json_string_value(then), now);
     }
-    return same;
+    return OK;
 }
 
 static bool may_be_kept(const char *name) {
@@ -280,55 +285,67 @@ static bool may_be_kept(const char *name) {
     return false;
 }
 
-bool cache_entry_recorded(const json_t *record, const char *prefix, const char *own,
-                          struct cache_entry *out) {
+enum status cache_entry_recorded(const json_t *record, const char *prefix, const char *own,
+                                 struct cache_entry *out, struct err *e) {
     const json_t *names = json_object_get(record, "kept"), *item;
     json_t *copy = json_copy((json_t *)record), *kept = json_object();
     char path[PATH_CAP];
     bool failed = false;
     size_t i;
+    enum status st = OK;
     json_put(copy, "prefix", json_string_nocheck(prefix), &failed);
     json_array_foreach(names, i, item) {
         const char *name = json_string_value(item);
-        failed = failed || !may_be_kept(name) || path_join(path, own, name, NULL) != OK;
-        if (!failed) json_put(kept, name, json_string_nocheck(path), &failed);
+        if (st == OK && !may_be_kept(name))
+            st = FAIL(e, ERR_FORMAT, "ingest.json names a file that no run keeps: %.80s",
+                      name ? name : "not a text");
+        if (st == OK) st = path_join(path, own, name, e);
+        if (st == OK) json_put(kept, name, json_string_nocheck(path), &failed);
     }
-    *out = (struct cache_entry){ .record = json_whole(copy, failed),
-                                 .kept = json_whole(kept, failed) };
+    if (st == OK && (failed || !kept)) st = FAIL(e, ERR_MEMORY, "the record of the tokens");
+    *out = (struct cache_entry){ .record = json_whole(copy, st != OK),
+                                 .kept = json_whole(kept, st != OK) };
     snprintf(out->prefix, PATH_CAP, "%s", prefix);
-    if (out->record && out->kept) return true;
-    cache_entry_free(out);
-    return false;
+    return st;
 }
 
-bool cache_find_recorded(const struct cli *cli, const json_t *record, const char *folder,
-                         const char *own, struct cache_entry *out) {
-    const char *key = json_text(record, "key", ""), *then = json_text(record, "prefix", NULL);
-    char name[CACHE_NAME + 1], here[PATH_CAP];
-    char *whole = realpath(folder, NULL);
-    *out = (struct cache_entry){ 0 };
+/* The prefix in `folder` by the key of the record, "" if there are none. */
+static void find_here(const json_t *record, const char *folder, char out[PATH_CAP]) {
+    const char *key = json_text(record, "key", "");
+    char name[CACHE_NAME + 1], *whole = realpath(folder, NULL);
     snprintf(name, sizeof name, "%.*s", CACHE_NAME, key);
-    bool ours = whole && sha256_is_hex(key) && path_join(here, whole, name, NULL) == OK &&
-                size_of(here, ".idx") >= 0;
+    bool ours = whole && sha256_is_hex(key) && path_join(out, whole, name, NULL) == OK &&
+                size_of(out, ".idx") >= 0;
+    if (!ours) *out = '\0';
     free(whole);
-    if (ours && is_as_recorded(record, here)) return cache_entry_recorded(record, here, own, out);
-    if (ours) {
+}
+
+enum status cache_find_recorded(const struct cli *cli, const json_t *record, const char *folder,
+                                const char *own, struct cache_entry *out, struct err *e) {
+    const char *then = json_text(record, "prefix", NULL);
+    char here[PATH_CAP];
+    bool same = false;
+    *out = (struct cache_entry){ 0 };
+    find_here(record, folder, here);
+    if (*here) TRY(compare_files(record, here, &same, e));
+    if (same) return cache_entry_recorded(record, here, own, out, e);
+    if (*here) {
         cli_warn(cli, "%s.* are not the tokens that they were; they are made again", here);
         remove_files(here);
     }
-    return then && is_as_recorded(record, then) && cache_entry_recorded(record, then, own, out);
+    if (then) TRY(compare_files(record, then, &same, e));
+    return same ? cache_entry_recorded(record, then, own, out, e) : OK;
 }
 
 /* ---- afterwards ------------------------------------------------------------------------------ */
 
-bool cache_is_intact(const struct cli *cli, const struct cache_entry *x, const json_t *files) {
+enum status cache_check(const struct cli *cli, const struct cache_entry *x, const json_t *files,
+                        bool *intact, struct err *e) {
     const json_t *written = json_object_get(x->record, "files"), *row;
     size_t i;
-    if (!files && !is_as_recorded(x->record, x->prefix)) {
-        cli_warn(cli, "%s.* are damaged; the text is tokenised again", x->prefix);
-        remove_files(x->prefix);
-        return false;
-    }
+    *intact = true;
+    if (!files) TRY(compare_files(x->record, x->prefix, intact, e));
+    if (!*intact) cli_warn(cli, "%s.* are damaged; the text is tokenised again", x->prefix);
     json_array_foreach(files, i, row) {
         const char *path = json_text(row, "path", ""), *now = json_text(row, "sha256", "");
         const char *suffix = strrchr(path, '.');
@@ -336,8 +353,8 @@ bool cache_is_intact(const struct cli *cli, const struct cache_entry *x, const j
         if (!strcmp(then, now)) continue;
         cli_warn(cli, "%s is damaged: its hash is %.12s, written was %.12s; the text is tokenised "
                  "again", path, now, then);
-        remove_files(x->prefix);
-        return false;
+        *intact = false;
     }
-    return true;
+    if (!*intact) remove_files(x->prefix);
+    return OK;
 }

@@ -34,19 +34,22 @@ NODISCARD enum status cache_folder(char out[PATH_CAP], const char *named, const 
 NODISCARD enum status cache_take(const struct cache_request *q, struct cache_entry *out,
                                  struct err *e);
 /* The tokens that a run's record describes, without its text: where the record says, or in `folder`
- * by their key. All their bytes are hashed. False: they are not there; damaged ones in `folder` are
- * removed after a warning. `own`: the folder that has the run's `kept` files. */
-bool cache_find_recorded(const struct cli *cli, const json_t *record, const char *folder,
-                         const char *own, struct cache_entry *out);
-/* The tokens of a record that now are at `prefix`; false: no memory, or `kept` has a name that no
- * run keeps. */
-bool cache_entry_recorded(const json_t *record, const char *prefix, const char *own,
-                          struct cache_entry *out);
+ * by their key. All their bytes are hashed. *out has no record if they are not there; damaged ones
+ * in `folder` are removed after a warning. `own`: the folder that has the run's `kept` files. */
+NODISCARD enum status cache_find_recorded(const struct cli *cli, const json_t *record,
+                                          const char *folder, const char *own,
+                                          struct cache_entry *out, struct err *e);
+/* The tokens of a record that now are at `prefix`. ERR_FORMAT: `kept` has a name that no run
+ * keeps. */
+NODISCARD enum status cache_entry_recorded(const json_t *record, const char *prefix,
+                                           const char *own, struct cache_entry *out,
+                                           struct err *e);
 void cache_entry_free(struct cache_entry *x);
 
 /* Whether the shards hold what was written, by the hashes in `files`, the list of inputs_hash();
- * NULL, where that failed: reads them. False after a warning; the damaged shards are then removed,
- * so that cache_take() makes them. */
-bool cache_is_intact(const struct cli *cli, const struct cache_entry *x, const json_t *files);
+ * NULL, where that failed: reads them. If not, warns and removes them, so that cache_take() makes
+ * them. */
+NODISCARD enum status cache_check(const struct cli *cli, const struct cache_entry *x,
+                                  const json_t *files, bool *intact, struct err *e);
 
 #endif

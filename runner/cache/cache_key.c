@@ -39,12 +39,13 @@ static bool named_as_lines(const char *path) {
 static enum status hash_source(struct cache_text *t, const char *path, const char *root,
                                bool *failed, struct err *e) {
     char digest[SHA256_HEX], *full = with_root(root, path);
-    struct err why = { 0 };
     int64_t bytes = 0;
     if (!full) return FAIL(e, ERR_MEMORY, "the path %s", path);
     t->paths[t->path_count++] = full;
-    if (sha256_file(full, digest, &bytes, &why) != OK)
-        return FAIL(e, ERR_CONFIG, "data.paths: %s", why.text);
+    enum status st = sha256_file(full, digest, &bytes, e);
+    if (st != OK) err_prefix(e, "data.paths");
+    if (st == ERR_IO) st = e->code = ERR_CONFIG; /* the user must name another */
+    TRY(st);
     json_append(t->sources, json_pack("{s:o,s:I,s:s}", "path", json_from_text(path), "bytes",
                                       (json_int_t)bytes, "sha256", digest), failed);
     return OK;

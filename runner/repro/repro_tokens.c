@@ -29,8 +29,7 @@ static enum status take_staged(const json_t *record, const char *root, const cha
     if (!whole) return FAIL(e, ERR_IO, "%s is gone", root);
     enum status st = path_join(prefix, whole, json_text(record, "prefix", ""), e);
     free(whole);
-    if (st != OK || cache_entry_recorded(record, prefix, own, out)) return st;
-    return FAIL(e, ERR_FORMAT, "the bundle's data/experiment/ingest.json cannot be used here");
+    return st == OK ? cache_entry_recorded(record, prefix, own, out, e) : st;
 }
 
 /* ---- the text -------------------------------------------------------------------------------- */
@@ -90,8 +89,8 @@ enum status repro_find_tokens(const struct cli *cli, const struct repro_source *
     TRY(path_join(own, s->work, "bundle/" INGEST_FOLDER, e));
     TRY(repro_stage_data(s, s->data_files, "tokens", folder, root, &shards, e));
     if (!shards) return take_staged(record, root, own, out, e);
-    enum status st = OK;
-    if (!cache_find_recorded(cli, record, cache, own, out)) {
+    enum status st = cache_find_recorded(cli, record, cache, own, out, e);
+    if (st == OK && !out->record) {
         st = repro_stage_data(s, json_object_get(record, "sources"), "data", folder, root, &text,
                               e);
         if (st == OK && text) st = join_lists(missing, shards, text, e);

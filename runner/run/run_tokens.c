@@ -17,8 +17,8 @@ enum status run_tokens_find(const struct run_settings *s, const struct run_dir *
         .own = own,
     };
     enum status st = path_join(own, dir->path, INGEST_FOLDER, e);
-    if (st == OK && !cache_find_recorded(s->cli, record, folder, own, out))
-        st = cache_take(&q, out, e);
+    if (st == OK) st = cache_find_recorded(s->cli, record, folder, own, out, e);
+    if (st == OK && !out->record) st = cache_take(&q, out, e);
     json_decref(record);
     return st;
 }
