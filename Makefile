@@ -378,9 +378,16 @@ ci: test-packages conversions
 .PHONY: test-long-build
 test-long-build: $(BUILD)/fp8lab $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)) \
                  $(addprefix $(BUILD)/tests/,bundle/test_bundle train/test_checkpoint)
+# Threads other than OpenMP's. Those of the CUDA backend: dist/cuda_threads.sh, in every `make test`.
+THREADED := dist/test_job dist/test_comm dist/test_overlap cli/test_supervise unit/test_board \
+    unit/test_signals train/test_data_order
+.PHONY: test-threads
+test-threads: ## run the tests of threads under the thread sanitizer
+	+@$(AGAIN) test CONFIG=tsan T="$(THREADED)"
 .PHONY: test-long
-test-long: test-packages ## run what takes minutes and up to 14 GB of memory, and Python packages of others; T=
+test-long: test-packages ## run what takes minutes and up to 14 GB of memory, threads, Python packages of others; T=
 	+@$(AGAIN) test-venv test-long-build
+	+@$(if $(T),,$(AGAIN) test-threads)
 	@JOBS=1 TEST_TIMEOUT=1800 tests/run.sh $(call test_names,$(LONG_SRC) $(LONG_SH) $(OUTSIDE_SH))
 
 .PHONY: arrows
