@@ -272,7 +272,7 @@ static enum status prepare(struct command *c, char why[WHY_CAP], struct err *e) 
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks && !*why; i++) TRY(checks[i](c, why, e));
     TRY(*why ? OK : take_choices(c, e));
-    return *why ? OK : tuning_settings(&c->settings, &c->cache, NULL, e);
+    return *why ? OK : tuning_settings(&c->settings, &c->cache, e);
 }
 
 /* Runs. After a signal or a failure there is no verdict, unless the bundle's run failed too. */
@@ -363,7 +363,7 @@ static const struct flag FLAGS[] = {
     { "exact", NULL, "exit 5 unless the bits are equal", false },
     { "backend", "NAME", "cpu or cuda (default: what the bundle's run used)", false },
     { "data", "DIR", "also look for the data files here, by content", false },
-    { "cache", "DIR", "where tokens of text are kept (default: RUNS/cache)", false },
+    { "cache", "DIR", "keeps tokens of text (default: RUNS/cache) and GPU choices", false },
     { "band", "FILE", "seed band of the bundle (default: X.band.json beside it)", false },
     { "anywhere", NULL, "run even where the hardware does not match; recorded", false },
     { "runs", "DIR", "where the new run is written (default: runs)", false },

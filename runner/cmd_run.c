@@ -145,7 +145,7 @@ static enum status read_settings(struct command *c, struct err *e) {
     };
     TRY(backend_check(s->backend, e));
     if (s->caps) TRY(backend_check_caps(s->backend, s->caps, e));
-    TRY(tuning_settings(s, &c->cache, NULL, e));
+    TRY(tuning_settings(s, &c->cache, e));
     TRY(stop_grace_read(&s->stop_grace_s, e));
     TRY(cli_int(cli, "threads", 1, 4096, &s->threads, e));
     TRY(cli_int(cli, "retries", 0, 1000, &s->retries, e));
@@ -218,7 +218,7 @@ static const struct flag FLAGS[] = {
     { "caps", "ARCH", "use only the features of ARCH (sm_121), for tests", false },
     { "choices", "FILE", "choice table: choices.txt, a checkpoint, or none", false },
     { "data-root", "DIR", "data paths are relative to DIR (default: here)", false },
-    { "cache", "DIR", "where tokens of text are kept (default: RUNS/cache)", false },
+    { "cache", "DIR", "keeps tokens of text (default: RUNS/cache) and GPU choices", false },
     { "threads", "N", "threads of the cpu backend (default: all processors)", false },
     { "runs", "DIR", "where runs are written (default: runs)", false },
     { "resume", "RUN", "resume an interrupted run from its checkpoint", false },

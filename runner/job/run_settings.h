@@ -26,7 +26,7 @@ struct run_settings {
     struct choice_cache *choice_cache; /* choices of earlier runs; NULL: neither used nor kept */
     const char *choices; /* a file with a choice table, or "none"; NULL: the run's own */
     const char *data_root; /* relative paths of data start here; NULL: unchanged paths */
-    const char *cache;   /* --cache: where tokens of text are kept; NULL: beside the runs */
+    const char *cache;   /* --cache: keeps tokens of text, and choices; NULL: by default */
     bool choose_anew;    /* a choice table of another device is replaced; false: it is an error */
     bool keep_directory; /* keep the run directory beside the bundle */
     int *claim; /* released once the run has its directory (run/sharing.h); NULL: none */

@@ -7,17 +7,24 @@
 
 #include "kernels/choices.h"
 #include "runner/hardware/telemetry.h"
+#include "runner/base/run_files.h"
 #include "runner/job/job_members.h"
+#include "runner/record/image_record.h"
 #include "runner/record/run_log.h"
 
 /* NVML's reasons that are a defect of cooling or supply. The power cap is none: a GPU at work is
  * held by it, and algorithms are timed at the clock that it leaves. */
 enum { HARMFUL = 0x8 | 0x20 | 0x40 | 0x80 };
 
-enum status tuning_settings(struct run_settings *s, struct choice_cache *cache,
-                            const char *folder, struct err *e) {
+enum status tuning_settings(struct run_settings *s, struct choice_cache *cache, struct err *e) {
+    char beside[PATH_CAP];
+    const char *folder = s->cache;
     bool anew = s->choices && !strcmp(s->choices, "none");
     if (anew || !strcmp(s->backend, "cpu")) return OK;
+    if (!folder && image_inside()) { /* its home folder ends with the container */
+        TRY(path_join(beside, s->runs, "cache", e));
+        folder = beside;
+    }
     TRY(choice_cache_open(cache, folder, folder ? NULL : s->runs,
                           json_text(s->facts, "gpu.driver", ""), e));
     s->choice_cache = cache;

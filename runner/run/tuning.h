@@ -21,10 +21,11 @@ struct tuning {
     char said[CHOICE_PROBLEM_CAP]; /* what the user should know; "": nothing */
 };
 
-/* Opens `cache` and uses it in `s`, unless s->choices is "none" or s->backend makes no choices.
- * folder: as in choice_cache_open. */
+/* Opens `cache` and uses it in `s`, unless s->choices is "none" or s->backend makes no choices. It
+ * is in s->cache. Without that it is where choice_cache_open says, and in our image beside the
+ * runs. */
 NODISCARD enum status tuning_settings(struct run_settings *s, struct choice_cache *cache,
-                                      const char *folder, struct err *e);
+                                      struct err *e);
 
 /* Before the workers start: offers the kept choices. */
 NODISCARD enum status tuning_begin(struct tuning *t, const struct run_settings *settings,

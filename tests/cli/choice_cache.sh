@@ -220,4 +220,8 @@ mkdir home
 env -u XDG_CACHE_HOME HOME="$PWD/home" "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 \
     --runs homely --set train.steps=2 >out 2>log
 [ -f home/.cache/fp8lab/choices.json ] || fail "there is no cache in the home folder"
+case_name="--cache"
+XDG_CACHE_HOME=$PWD/other run named 0 --cache named-cache
+[ -f named-cache/choices.json ] || fail "there is no cache in the named folder"
+[ ! -e other ] || fail "there is a cache in the home folder too"
 exit $failed
