@@ -1,23 +1,6 @@
 #include "runner/data_chat.h"
 
-#include <jansson.h>
 #include <string.h>
-
-/* NAME=JSON; a value that is no JSON is a string. */
-static enum status set_variable(struct chat_template *t, const char *given, struct err *e) {
-    char name[64];
-    size_t n = strcspn(given, "=");
-    if (n == 0 || n >= sizeof name || !given[n])
-        return FAIL(e, ERR_ARG, "--variable '%s': expected NAME=JSON", given);
-    memcpy(name, given, n);
-    name[n] = 0;
-    json_t *value = json_loads(given + n + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
-    if (!value) value = json_string(given + n + 1);
-    if (!value) return FAIL(e, ERR_ARG, "--variable %s: the value is not UTF-8 text", name);
-    enum status st = chat_template_set(t, name, value, e);
-    json_decref(value);
-    return st;
-}
 
 enum status data_chat_template(const struct cli *cli, const char *config,
                                struct chat_template *t, enum chat_loss *which, struct err *e) {
@@ -29,6 +12,6 @@ enum status data_chat_template(const struct cli *cli, const char *config,
     TRY(chat_template_load(t, cli_value(cli, "template"), named ? named : config, e));
     if (date) TRY(chat_template_date(t, date, e));
     for (int64_t i = 0; i < cli_count(cli, "variable"); i++)
-        TRY(set_variable(t, cli_nth(cli, "variable", i), e));
+        TRY(chat_template_set_text(t, cli_nth(cli, "variable", i), "--variable", e));
     return OK;
 }

@@ -31,11 +31,22 @@ static const char *find_template(char out[PATH_CAP], const json_t *data, const c
     return *beside ? file_in(out, beside, "chat_template.jinja") : NULL;
 }
 
+static enum status set_variables(struct chat_template *t, const json_t *data, struct err *e) {
+    const json_t *list = json_object_get(data, "variables"), *item;
+    const char *date = json_text(data, "date", NULL);
+    size_t i;
+    if (date) TRY(chat_template_date(t, date, e));
+    json_array_foreach(list, i, item) {
+        const char *text = json_string_value(item);
+        TRY(chat_template_set_text(t, text ? text : "", "data.variables", e));
+    }
+    return OK;
+}
+
 enum status cache_chat_open(struct chat_tokens *out, const json_t *data, const char *root,
                             const char *own, const char *tokenizer, json_t *kept,
                             struct err *e) {
     char beside[PATH_CAP] = "", at[PATH_CAP], there[PATH_CAP];
-    const char *date = json_text(data, "date", NULL);
     struct chat_template template = { 0 };
     enum chat_loss which = !strcmp(json_text(data, "loss", "all"), "last") ? CHAT_LOSS_LAST
                                                                            : CHAT_LOSS_ALL;
@@ -53,7 +64,7 @@ enum status cache_chat_open(struct chat_tokens *out, const json_t *data, const c
                  json_string_nocheck(file), &failed);
     if (failed) return FAIL(e, ERR_MEMORY, "the files of the chat template");
     enum status st = chat_template_load(&template, file, config, e);
-    if (st == OK && date) st = chat_template_date(&template, date, e);
+    if (st == OK) st = set_variables(&template, data, e);
     if (st == OK) st = chat_tokens_open(out, &template, which, json_int(data, "max_tokens"), e);
     chat_template_free(&template);
     if (st == OK || st == ERR_MEMORY) return st;

@@ -41,6 +41,10 @@ NODISCARD enum status chat_template_tokens(struct chat_template *t, const json_t
 /* Sets one variable, for example enable_thinking; `value` stays the caller's. */
 NODISCARD enum status chat_template_set(struct chat_template *t, const char *name,
                                         const json_t *value, struct err *e);
+/* The same of a text NAME=JSON; a value that is no JSON is a string. `what` begins a message.
+ * ERR_ARG for another text. */
+NODISCARD enum status chat_template_set_text(struct chat_template *t, const char *given,
+                                             const char *what, struct err *e);
 /* Sets the date of strftime_now: "2024-07-26". ERR_ARG for anything else. */
 NODISCARD enum status chat_template_date(struct chat_template *t, const char *date,
                                          struct err *e);

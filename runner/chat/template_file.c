@@ -90,3 +90,19 @@ enum status chat_template_load(struct chat_template *t, const char *template, co
     json_decref(own);
     return st;
 }
+
+enum status chat_template_set_text(struct chat_template *t, const char *given, const char *what,
+                                   struct err *e) {
+    char name[64];
+    size_t n = strcspn(given, "=");
+    if (n == 0 || n >= sizeof name || !given[n])
+        return FAIL(e, ERR_ARG, "%s '%s': expected NAME=JSON", what, given);
+    memcpy(name, given, n);
+    name[n] = 0;
+    json_t *value = json_loads(given + n + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    if (!value) value = json_string(given + n + 1);
+    if (!value) return FAIL(e, ERR_ARG, "%s %s: the value is not UTF-8 text", what, name);
+    enum status st = chat_template_set(t, name, value, e);
+    json_decref(value);
+    return st;
+}

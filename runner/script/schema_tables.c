@@ -99,6 +99,8 @@ static const struct field CHAT_DATA[] = {
     STRING("pattern", 80, NULLABLE),
     STRING("template", 4096, NULLABLE), /* what lies beside the tokenizer */
     STRING("date", 10, NULLABLE),       /* of strftime_now */
+    { .key = "variables", .type = FIELD_STRINGS, .min = 1, .max = 4096, /* NAME=JSON */
+      .flags = FIELD_NULLABLE },
     WORD("loss", WORDS("all", "last"), INITIAL("all")),
     INT("max_tokens", 2, INT32_MAX), /* model.seq_len */
     BOOL("pack", "true"),

@@ -72,6 +72,7 @@ for set in data.max_tokens=40 "data.template=$templates/smollm2.jinja"; do
     chat 0 --set "$set" --set steps=1 -- "tokenising 1 file"
 done
 chat 0 --cache cut --set data.max_tokens=40 --set steps=1 -- "cut to data.max_tokens"
+chat 0 --set data.variables=a=1 --set steps=1 -- "tokenising 1 file"
 chat 0 --set data.template=model/chat_template.jinja --set steps=1 -- "text already tokenised"
 chat 0 --set data.pack=false --set steps=1 -- "text already tokenised"
 
@@ -84,6 +85,7 @@ mv away/* .
 
 # ---- what is wrong -------------------------------------------------------------------------------
 chat 2 --set data.max_tokens=500 -- "data.max_tokens" "into a sequence, model.seq_len = 128"
+chat 2 --set data.variables=none -- "data.variables 'none': expected NAME=JSON"
 chat 2 --set data.loss=none -- "data.loss"
 chat 2 --set data.template=missing.jinja -- "data.template" "missing.jinja"
 chat 2 --set data.tokenizer=tokenizer.json -- "no chat template lies beside" "template = \"FILE\""
