@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
@@ -193,9 +194,11 @@ static void finish(const struct sample *s) {
 
 /* The template is needed only if there is a file of conversations. */
 static enum status sample_file(struct sample *s, const char *path, struct err *e) {
-    enum token_format format;
+    enum token_format format = TOKENS_NONE;
+    struct stat is;
+    bool pipe = stat(path, &is) == 0 && S_ISFIFO(is.st_mode); /* it can be opened once only */
     if (s->left == 0) return OK;
-    TRY(token_format_find(path, &format, e));
+    if (!pipe) TRY(token_format_find(path, &format, e));
     if (format == TOKENS_MEGATRON)
         return data_sample_shards(s->cli, path, &s->left, s->documents, &s->loss, e);
     if (!s->rendered) TRY(prepare_template(s, e));

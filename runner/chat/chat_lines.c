@@ -1,33 +1,63 @@
 #include "runner/chat/chat_lines.h"
 
-#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
-
 enum status chat_lines_open(struct chat_lines *l, const char *path, struct err *e) {
-    *l = (struct chat_lines){ .file = fopen(path, "rb"), .path = path };
-    return l->file ? OK : FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    memset(l, 0, sizeof *l);
+    l->file = path;
+    snprintf(l->path, sizeof l->path, "%s", path);
+    return source_open(&l->source, path, e);
 }
 
 void chat_lines_close(struct chat_lines *l) {
-    if (l->file) fclose(l->file);
+    source_close(l->source);
     text_free(&l->line);
-    l->file = NULL;
+    l->source = NULL;
 }
 
-/* Reads a line without its newline. *more is false if no byte was left. */
+/* Goes on with the next file of the source; *more is false behind the last. */
+static enum status next_file(struct chat_lines *l, bool *more, struct err *e) {
+    const char *name;
+    bool in_tar;
+    TRY(source_next(l->source, &name, &in_tar, e));
+    *more = l->inside = name != NULL;
+    l->number = 0;
+    if (name && in_tar) snprintf(l->path, sizeof l->path, "%s: %.120s", l->file, name);
+    return OK;
+}
+
+/* Fills the block if it is empty; *more is false at the end of all files. A line ends with its
+ * file, so the block is empty where the next one begins. */
+static enum status fill(struct chat_lines *l, bool *more, struct err *e) {
+    *more = true;
+    if (l->at < l->filled) return OK;
+    l->at = l->filled = 0;
+    if (!l->inside) return next_file(l, more, e);
+    TRY(source_read(l->source, l->block, sizeof l->block, &l->filled, e));
+    l->inside = l->filled > 0;
+    return OK;
+}
+
+/* Reads a line without its newline. *more is false if there is none. */
 static enum status read_line(struct chat_lines *l, bool *more, struct err *e) {
-    bool too_long = false;
+    bool ends = false, too_long = false;
     l->line.size = 0;
-    l->number++;
-    int c = getc_unlocked(l->file);
-    *more = c != EOF;
-    for (; c != EOF && c != '\n'; c = getc_unlocked(l->file)) {
-        char byte = (char)c;
-        too_long |= l->line.size >= CONVERSATION_LIMIT;
-        if (!too_long) text_add(&l->line, &byte, 1);
+    for (bool begun = false; !ends;) {
+        TRY(fill(l, more, e));
+        if (!*more) break;
+        if (l->at == l->filled && begun && !l->inside) break; /* the file ends without a newline */
+        if (l->at == l->filled) continue;
+        if (!begun) l->number++;
+        begun = true;
+        const char *from = l->block + l->at;
+        const char *end = memchr(from, '\n', l->filled - l->at);
+        size_t n = end ? (size_t)(end - from) : l->filled - l->at;
+        too_long |= l->line.size + n > CONVERSATION_LIMIT;
+        if (!too_long) text_add(&l->line, from, n);
+        l->at += n + (end != NULL);
+        ends = end != NULL;
     }
-    if (ferror(l->file)) return FAIL(e, ERR_IO, "read %s: %s", l->path, strerror(errno));
     if (l->line.failed)
         return FAIL(e, ERR_MEMORY, "%s:%lld: no memory for the line", l->path,
                     (long long)l->number);

@@ -1,17 +1,21 @@
-/* Conversations of a file of JSON lines, one after the other. */
+/* Conversations of a file of JSON lines, one after the other. The file may be packed (source.h). */
 #ifndef FP8LAB_RUNNER_CHAT_LINES_H
 #define FP8LAB_RUNNER_CHAT_LINES_H
 
-#include <stdio.h>
-
 #include "runner/base/canonical.h"
+#include "runner/base/paths.h"
 #include "runner/chat/conversation.h"
+#include "runner/ingest/source.h"
 
 struct chat_lines {
-    FILE *file;       /* owned */
-    const char *path; /* borrowed */
-    struct text line; /* owned */
-    int64_t number;   /* of the last line read, from 1 */
+    struct source *source;    /* owned */
+    const char *file;         /* borrowed */
+    char path[PATH_CAP + 130]; /* the file; of a tar with the name in it, "a.tar: b.jsonl" */
+    struct text line;         /* owned */
+    int64_t number;           /* of the last line read, from 1 */
+    char block[1 << 16];      /* bytes at .. filled-1 are unread */
+    size_t at, filled;
+    bool inside;              /* a file of the source is being read */
 };
 
 NODISCARD enum status chat_lines_open(struct chat_lines *l, const char *path, struct err *e);

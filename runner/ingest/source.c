@@ -57,8 +57,8 @@ enum status source_open(struct source **out, const char *path, struct err *e) {
     enum status st = OK;
     if (s->fd < 0)
         st = FAIL(e, ERR_CONFIG, "open %s: %s", path, strerror(errno));
-    else if (fstat(s->fd, &is) != 0 || !S_ISREG(is.st_mode))
-        st = FAIL(e, ERR_CONFIG, "%s is no regular file; name files of text", path);
+    else if (fstat(s->fd, &is) != 0 || !(S_ISREG(is.st_mode) || S_ISFIFO(is.st_mode)))
+        st = FAIL(e, ERR_CONFIG, "%s is no regular file and no pipe; name files of text", path);
     if (st == OK) st = check_head(s, e);
     if (st == OK) st = sha256_create(&s->sha, e);
     if (st == OK && !(s->archive = archive_read_new()))

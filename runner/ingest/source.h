@@ -1,4 +1,5 @@
-/* A file of text as a stream: plain, gzip or zstd, or a tar of such text; its hash on the way. */
+/* A file of text, or a pipe, as a stream: plain, gzip or zstd, or a tar of such text. Its hash is
+ * made on the way. */
 #ifndef FP8LAB_RUNNER_INGEST_SOURCE_H
 #define FP8LAB_RUNNER_INGEST_SOURCE_H
 

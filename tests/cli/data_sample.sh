@@ -25,6 +25,18 @@ render 0 --show 0 --loss last talk.jsonl -- 'talk.jsonl:4' '| a<|im_end|>' \
     '{+b<|im_end|>+}'
 render 0 --show 1 --generation-prompt talk.jsonl -- '| <|im_start|>assistant'
 
+# Packed files, a tar of two, a pipe; Parquet is refused with the way round.
+gzip -k talk.jsonl && printf '{"prompt":"tar","completion":"red"}' >second.jsonl
+render 0 --show 1 talk.jsonl.gz -- 'talk.jsonl.gz:1  2 messages' '{+fine<|im_end|>+}'
+tar -cf talks.tar second.jsonl talk.jsonl
+render 0 talks.tar -- 'talks.tar: second.jsonl:1  2 messages' '{+red<|im_end|>+}' \
+    'talks.tar: talk.jsonl:1  2 messages' 'talk.jsonl:2'
+render 0 --show 0 <(cat talk.jsonl) -- '/dev/fd/' ':4  2 messages'
+mkfifo pipe
+cat talk.jsonl >pipe &
+render 0 --show 0 pipe -- 'pipe:4  2 messages'
+printf 'PAR1PAR1' >table && render 2 table -- 'table is a Parquet file' 'to_json'
+
 # The template of a tokenizer: its key, the file beside it, and its special tokens.
 mkdir -p model bare
 cat >model/tokenizer_config.json <<'X'

@@ -52,6 +52,8 @@ if command -v zstd >/dev/null; then
     zstd -q text.jsonl && tokenise packed "$recorded/gpt2.json" text.jsonl.zst
     same plain packed || fail "zstd"
 fi
+tokenise piped "$recorded/gpt2.json" --field text <(cat text.jsonl)
+same plain piped || fail "a pipe"
 cp text.jsonl text.list && tokenise named "$recorded/gpt2.json" --field text text.list
 same plain named || fail "--field makes any file JSON lines"
 tokenise other "$recorded/gpt2.json" --field other text.jsonl
