@@ -88,8 +88,9 @@ static void print_result(const struct cli *cli, const struct tokenise_options *o
                 r->dropped);
     cli_out(cli, "  took       %.2f s, %.1f MB/s with %d threads\n", seconds,
             mb / (seconds > 0 ? seconds : 1), o->threads);
-    cli_out(cli, "  to train   data = tokens { path = \"%s\", format = \"megatron\" }, a "
-                 "vocabulary of %" PRId64 "\n", PLAIN(o->prefix), vocab);
+    cli_out(cli, "  to train   data = tokens { path = \"%s\", %s }, a vocabulary of %" PRId64 "\n",
+            PLAIN(o->prefix), o->lines ? "loss = true, layout = \"packed\", mask = \"document\""
+            : "format = \"megatron\"", vocab);
 }
 
 static enum status run(const struct cli *cli, struct tokenizer_choice *t, struct chat_tokens *chat,

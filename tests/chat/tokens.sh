@@ -69,7 +69,8 @@ tokenise last --tokenizer bytes --template "$chatml" --loss last talk.jsonl
 text last | grep -q '^<|im_start|>assistant~c<|im_end|>~.*\[é<|im_end|>\]' || fail "--loss last"
 data 0 tokenise --chat --to more --tokenizer bytes --template "$chatml" --max-tokens 90 talk.jsonl \
     -- 'more.bin, .idx, .json, .loss' 'tokens     155 in 2' 'loss       29 tokens, 18.7 %' \
-    'cut        1 conversations'
+    'cut        1 conversations' \
+    'data = tokens { path = "more", loss = true, layout = "packed", mask = "document" }'
 text more | grep -q 'é<|i\]~$' || fail "--max-tokens cuts the rest"
 # Of the first nothing with loss is left; the second keeps its first turn.
 data 0 tokenise --chat --to less --tokenizer bytes --template "$chatml" --max-tokens 40 talk.jsonl \
