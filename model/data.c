@@ -154,6 +154,18 @@ static enum status check_documents(const struct data *d, const struct data_optio
     return OK;
 }
 
+/* ERR_CONFIG if no training target counts. Ends at the first that does. */
+static enum status check_loss(const struct data *d, struct err *e) {
+    int64_t counted = 0;
+    if (!d->loss) return OK;
+    for (int64_t i = 0; i < d->sequences[SPLIT_TRAIN] && !counted; i++)
+        TRY(data_count(d, SPLIT_TRAIN, i, 1, &counted, e));
+    if (counted) return OK;
+    const struct token_run *run = &d->part[0].stream.run[0];
+    return FAIL(e, ERR_CONFIG, "%s: no token of the training data carries loss: its bytes are 0, "
+                "or 1 only for the first token of a document", d->file[run->loss].path);
+}
+
 static enum status open_files(struct data *d, const struct data_options *o, struct err *e) {
     const char *const *path = o->paths;
     if (o->path_count < 1) return FAIL(e, ERR_CONFIG, "data names no file");
@@ -173,7 +185,8 @@ static enum status open_files(struct data *d, const struct data_options *o, stru
         TRY(add_file(d, &d->eval, o->eval_path, e));
         TRY(open_stream(d, &d->eval, d->borders, e));
     }
-    return split(d, o, e);
+    TRY(split(d, o, e));
+    return check_loss(d, e);
 }
 
 enum status data_open(struct data **out, const struct data_options *options, int64_t vocab,

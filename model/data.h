@@ -20,7 +20,8 @@ enum { DATA_SCAN_BYTES = 1 << 30 };
 struct data; /* opaque; read-only after data_open */
 
 /* Opens and checks. ERR_IO; ERR_FORMAT naming file and byte offset; ERR_CONFIG if the stream is
- * shorter than one sequence. `seed` is the run's seed; it decides the order of sequences. */
+ * shorter than one sequence, or no token of it has loss. `seed` is the run's seed; it decides the
+ * order of sequences. */
 NODISCARD enum status data_open(struct data **out, const struct data_options *options,
                                 int64_t vocab, int64_t seq_len, uint64_t seed, struct err *e);
 void data_close(struct data *d);

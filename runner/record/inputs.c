@@ -24,10 +24,18 @@ static enum status hash_json(const json_t *value, char hex[SHA256_HEX], struct e
 /* Without this check the first evaluation would fail, perhaps hours later. */
 static enum status check_held_out(const struct run_options *run, const struct data *data,
                                   struct err *e) {
-    if (run->eval.every == 0 || data_sequences(data, SPLIT_EVAL) > 0) return OK;
-    return FAIL(e, ERR_CONFIG, "there is nothing to evaluate on: the data hold out less than one "
-                "sequence of %" PRId64 " and its last target; give more data, a larger "
-                "data.holdout, or eval = false", run->model.seq_len);
+    int64_t wanted = run->eval.batches * run->train.micro_batch, counted;
+    int64_t sequences = data_sequences(data, SPLIT_EVAL);
+    if (run->eval.every == 0) return OK;
+    if (sequences == 0)
+        return FAIL(e, ERR_CONFIG, "there is nothing to evaluate on: the data hold out less than "
+                    "one sequence of %" PRId64 " and its last target; give more data, a larger "
+                    "data.holdout, or eval = false", run->model.seq_len);
+    TRY(data_count(data, SPLIT_EVAL, 0, wanted, &counted, e));
+    if (counted > 0) return OK;
+    return FAIL(e, ERR_CONFIG, "there is nothing to evaluate on: no token of the %" PRId64
+                " held-out sequences that eval reads has loss; raise eval.batches or data.holdout, "
+                "or write eval = false", wanted < sequences ? wanted : sequences);
 }
 
 static enum status hash_files(const struct data *data, struct known_data *known,

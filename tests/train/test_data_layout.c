@@ -263,6 +263,15 @@ static void bad_input_is_named(void **state) {
     put_loss(prefix, 16, 2);
     MUST_FAIL(ERR_FORMAT, "bad.loss: byte 5 is 2", data_open(&d, &o, VOCAB, 9, 7, E));
     put_loss(prefix, 16, 0);
+    char path[128];
+    snprintf(path, sizeof path, "%s.loss", prefix);
+    FILE *f = fopen(path, "wb"); /* 1 for the first tokens of documents alone: nobody's targets */
+    assert_non_null(f);
+    for (int i = 0; i < 16; i++) fputc(i == 0 || i == 4 || i == 13, f);
+    assert_int_equal(fclose(f), 0);
+    MUST_FAIL(ERR_CONFIG, "bad.loss: no token of the training data carries loss",
+              data_open(&d, &o, VOCAB, 9, 7, E));
+    put_loss(prefix, 16, 0);
     MUST(data_open(&d, &o, VOCAB, 9, 7, E));
     assert_int_equal(data_file_count(d), 3); /* the loss file has part in the hash of the data */
     data_close(d);

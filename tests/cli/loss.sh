@@ -1,0 +1,57 @@
+#!/bin/bash
+# Token shards with a .loss: packed documents give the same loss for each micro-batch and number of
+# ranks; a step without a token with loss is in the log; data without any are refused before step 0.
+set -u
+. "$PWD/tests/cli/lib.sh"
+python3 - <<'PY'
+import struct
+length = [7, 0, 25, 31, 1, 9, 32, 14, 5, 29, 3, 20, 30, 28, 27, 8]
+starts = [4 * sum(length[:i]) for i in range(len(length))]
+open("s.bin", "wb").write(b"".join(struct.pack("<i", i * 7919 % 96) for i in range(sum(length))))
+open("s.idx", "wb").write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, len(length), len(length) + 1)
+                          + struct.pack("<16i16q17q", *length, *starts, *range(17)))
+open("good", "wb").write(bytes(i * 7 % 3 > 0 for i in range(sum(length))))
+open("none", "wb").write(bytes(sum(length)))
+open("first", "wb").write(bytes(2 <= i < 7 for i in range(sum(length)))) # of document 0 alone
+PY
+cat >x.lua <<'LUA'
+local tiny = require "models.tiny"
+return experiment {
+  name = "x", model = tiny.llama { seq_len = 32, layers = 2, vocab = 96 }, recipe = f32,
+  data = tokens { path = "s", layout = "packed", mask = "document", positions = "document",
+                  loss = true, holdout = 0.4 },
+  train = { steps = 3, global_batch = 4, micro_batch = 4 }, eval = { every = 1, batches = 9 },
+}
+LUA
+run() { # LOSS RUNS ARGS...: exit code in $code
+    cp "$1" s.loss
+    "$FP8LAB" run x.lua --lib "$lib" --backend cpu --threads 1 --runs "$2" "${@:3}" >out 2>log
+    code=$?
+}
+
+case_name="ways"
+for way in "micro_batch=4" "micro_batch=1" "micro_batch=2 --set hardware.gpus=2"; do
+    # shellcheck disable=SC2086  # several arguments
+    run good "runs-${way:12:1}" --set train.$way
+    expect "exit code" 0 $code
+    field "$(bundle_in "runs-${way:12:1}")" \
+        '"%.4f %.4f" % (summary["loss_final"], summary["eval_loss_final"])' >>losses
+done
+expect "lines of losses, kinds of them" "3 1" "$(wc -l <losses) $(sort -u losses | wc -l)"
+
+case_name="no loss"
+run none runs-none
+expect "exit code" 2 $code
+says "s.loss: no token of the training data carries loss"
+[ -d runs-none ] && fail "there is a run"
+run first runs-first
+expect "exit code" 2 $code
+says "no token of the 5 held-out sequences that eval reads has loss"
+[ -d runs-first ] && fail "there is a run"
+
+case_name="some steps without"
+run first runs-some --set eval=false --set train.global_batch=1 --set train.micro_batch=1
+expect "exit code" 0 $code
+tar -xOf "$(bundle_in runs-some)" --wildcards '*/data/logs/runner.log' >steps 2>/dev/null
+expect "lines of steps without loss" 1 "$(grep -c 'none of its 32 tokens has loss' steps)"
+exit $failed
