@@ -1,4 +1,5 @@
 #include "runner/bundle/archive.h"
+#include "runner/record/documents.h"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -22,18 +23,18 @@ static const char *const ORDER[] = {
     "bag-info.txt",
     "manifest-sha256.txt",
     "tagmanifest-sha256.txt",
-    "data/run.json",
-    "data/metrics/summary.json",
-    "data/ro-crate-metadata.json",
+    DOCUMENT_run,
+    DOCUMENT_summary,
+    RUN_PATH_crate,
     "data/experiment/",
     "data/system/",
     "data/source/",
     "data/metrics/*.json", /* labels, before the records that use them */
     "data/*.json",
-    "data/choices.txt",
+    RUN_PATH_choices,
     "data/metrics/*.cols", /* of bundle format 1 */
     "data/fp8/*.cols",
-    "data/trace.cols",
+    "data/*.cols",
     "data/metrics/",
     "data/logs/",
     "data/tensorboard/",

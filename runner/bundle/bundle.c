@@ -20,6 +20,7 @@
 #include "runner/bundle/kept.h"
 #include "runner/bundle/summary.h"
 #include "runner/bundle/unpack.h"
+#include "runner/record/documents.h"
 #include "runner/record/row_file.h"
 #include "runner/record/run_dir.h"
 
@@ -108,7 +109,7 @@ static enum status read_streams(struct finish *f, struct err *e) {
 
 static enum status load_run(struct finish *f, struct err *e) {
     char path[PATH_CAP];
-    TRY(path_join(path, f->dir, "data/run.json", e));
+    TRY(path_join(path, f->dir, DOCUMENT_run, e));
     TRY(json_file_read(path, &f->run, e));
     const char *status = json_text(f->run, "status", "");
     if (*status == 0 || !json_text(f->run, "id", NULL))
@@ -127,12 +128,12 @@ static enum status conclude(struct finish *f, struct err *e) {
     json_put(f->run, "results_sha256", json_string(hex), &failed);
     json_put(f->run, "bundle_format", json_integer(BUNDLE_FORMAT), &failed);
     if (failed) return FAIL(e, ERR_MEMORY, "no memory for run.json");
-    TRY(path_join(path, f->dir, "data/run.json", e));
+    TRY(path_join(path, f->dir, DOCUMENT_run, e));
     TRY(json_file_write(path, f->run, e));
     TRY(summary_make(&f->columns, json_object_get(f->run, "attempts"), &summary, e));
     json_put(summary, "problems", json_incref(f->problems), &failed);
     enum status st = failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
-    if (st == OK) st = path_join(path, f->dir, "data/metrics/summary.json", e);
+    if (st == OK) st = path_join(path, f->dir, DOCUMENT_summary, e);
     if (st == OK) st = json_file_write(path, summary, e);
     json_decref(summary);
     return st;
@@ -150,7 +151,7 @@ static bool kept_by(enum bundle_checkpoints policy, const char *path) {
 /* Moves data/checkpoints out of the bag, or back into it. */
 static enum status move_checkpoints(const char *dir, bool aside, struct err *e) {
     char inside[PATH_CAP], beside[PATH_CAP];
-    TRY(path_join(inside, dir, "data/checkpoints", e));
+    TRY(path_join(inside, dir, RUN_PATH_checkpoints, e));
     TRY(path_join(beside, dir, ARCHIVE_ASIDE, e));
     const char *from = aside ? inside : beside, *to = aside ? beside : inside;
     if (!path_exists(from)) return OK;
@@ -179,7 +180,7 @@ static enum status prune(struct finish *f, struct err *e) {
     enum bundle_checkpoints policy = f->options->checkpoints;
     TRY(kept_move(f->dir, f->run, policy == BUNDLE_CHECKPOINTS_WEIGHTS, e));
     if (policy == BUNDLE_CHECKPOINTS_NONE) {
-        TRY(path_join(path, f->dir, "data/checkpoints", e));
+        TRY(path_join(path, f->dir, RUN_PATH_checkpoints, e));
         TRY(tree_remove(path, e));
     }
     TRY(tree_list(f->dir, BUNDLE_LIMITS.entries, &f->list, e));

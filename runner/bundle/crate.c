@@ -6,6 +6,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/record/documents.h"
 #include "runner/record/streams.h"
 
 static const char METADATA[] = "ro-crate-metadata.json";
@@ -186,7 +187,7 @@ enum status crate_write(const char *dir, const json_t *run, const struct tree *f
     add_action(&c);
     json_t *document = json_pack("{s:s, s:O}", "@context",
                                  "https://w3id.org/ro/crate/1.1/context", "@graph", c.graph);
-    enum status st = document && !c.failed ? path_join(path, dir, "data/ro-crate-metadata.json", e)
+    enum status st = document && !c.failed ? path_join(path, dir, RUN_PATH_crate, e)
                               : FAIL(e, ERR_MEMORY, "no memory for the RO-Crate of %s", dir);
     if (st == OK) st = json_file_write(path, document, e);
     json_decref(document);

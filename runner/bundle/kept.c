@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "model/checkpoint.h"
+#include "runner/record/documents.h"
 
 enum status kept_folder(char out[PATH_CAP], const char *path, struct err *e) {
     static const char SUFFIX[] = ".tar.zst";
@@ -87,7 +88,7 @@ enum status kept_move(const char *run_dir, const json_t *run, bool packed, struc
     size_t i;
     const json_t *row;
     bool any = false;
-    TRY(path_join(parent, run_dir, "data/checkpoints", e));
+    TRY(path_join(parent, run_dir, RUN_PATH_checkpoints, e));
     TRY(kept_folder(folder, run_dir, e));
     json_array_foreach(json_object_get(run, "kept"), i, row) {
         if (!is_beside(row)) continue;

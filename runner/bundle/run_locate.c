@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "runner/bundle/run_view.h"
+#include "runner/record/documents.h"
 
 static const char SUFFIX[] = ".tar.zst";
 
@@ -20,7 +21,7 @@ static bool is_run(const char *runs_dir, const char *name, struct err *e) {
     char path[PATH_CAP], inner[PATH_CAP];
     if (name[0] == '.' || path_join(path, runs_dir, name, e) != OK) return false;
     if (!path_is_directory(path)) return has_suffix(name);
-    return path_join(inner, path, "data/run.json", e) == OK && path_exists(inner);
+    return path_join(inner, path, DOCUMENT_run, e) == OK && path_exists(inner);
 }
 
 static int by_path(const void *a, const void *b) {

@@ -13,6 +13,7 @@
 #include "runner/job/stop_grace.h"
 #include "runner/job/supervise.h"
 #include "runner/job/wire.h"
+#include "runner/record/documents.h"
 
 enum { RENDEZVOUS_S = 300, ARGS_MAX = 32 };
 
@@ -24,7 +25,7 @@ static json_t *make_args(const struct deployment *d, const char *run) {
     const struct run_settings *s = d->settings;
     const char *choices = json_text(json_object_get(d->dir->run, "inputs"), "choices", NULL);
     char config[PATH_CAP], from[24], stop[24];
-    bool failed = path_join(config, run, "data/experiment/resolved.json", NULL) != OK;
+    bool failed = path_join(config, run, DOCUMENT_resolved, NULL) != OK;
     snprintf(from, sizeof from, "%" PRId64, d->from_step);
     snprintf(stop, sizeof stop, "%" PRId64, d->stop_after);
     const char *const flags[][2] = {

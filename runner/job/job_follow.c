@@ -20,6 +20,7 @@
 #include "runner/job/job_file.h"
 #include "runner/job/peer_connection.h"
 #include "runner/job/watch.h"
+#include "runner/record/documents.h"
 #include "runner/record/environment.h"
 
 enum { RETRY_MS = 200 };
@@ -128,7 +129,7 @@ static enum status run_part(struct follower *f, const json_t *part, struct attem
     TRY(secret_of_rendezvous(f->secret, json_text(part, "nonce", ""), f->rendezvous.secret, e));
     f->rendezvous.port = (int)json_int(part, "port");
     f->rendezvous.timeout_s = (int)json_int(part, "timeout_s");
-    TRY(path_join(config, json_text(part, "run", ""), "data/experiment/resolved.json", e));
+    TRY(path_join(config, json_text(part, "run", ""), DOCUMENT_resolved, e));
     enum status st = json_file_read(config, &resolved, e);
     if (st != OK) {
         err_prefix(e, "%s does not see the run (the folder of runs must be on a file system that "

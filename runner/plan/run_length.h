@@ -16,8 +16,8 @@ int64_t warmup_of_ratio(double ratio, int64_t steps);
 
 /* Sets train.steps of a configuration whose train.steps is null, and schedule.warmup and decay
  * where the script leaves them to the length of the run. Steps: epochs x sequences / global_batch,
- * rounded up. Any other configuration is unchanged, and text with a tokenizer too unless known_steps says how
- * many: its length is not known before it is tokenised (cache/cache.h).
+ * rounded up. Any other configuration is unchanged. Text with a tokenizer is unchanged too, unless
+ * known_steps says how many: its length is not known before it is tokenised (cache/cache.h).
  *
  * data_root: prefix of the data's paths, or NULL. known_steps: the number from a bundle, whose data
  * are not read; 0: count. The errors of data_open, naming train.epochs. ERR_CONFIG if the data are

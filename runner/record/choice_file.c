@@ -5,8 +5,9 @@
 
 #include "kernels/choices.h"
 #include "model/checkpoint.h"
+#include "runner/record/documents.h"
 
-static const char FILE_NAME[] = "data/choices.txt", NONE[] = "none";
+static const char NONE[] = "none";
 enum { TABLE_BYTES_MAX = 4 << 20 };
 
 /* The hash of no table is "", as in run.json's inputs. */
@@ -21,7 +22,7 @@ static enum status read_table(const char *run_path, char **text, char sha256[SHA
     char path[PATH_CAP];
     size_t n;
     *text = NULL;
-    TRY(path_join(path, run_path, FILE_NAME, e));
+    TRY(path_join(path, run_path, RUN_PATH_choices, e));
     if (path_exists(path)) TRY(file_read(path, TABLE_BYTES_MAX, text, &n, e));
     else if (!(*text = calloc(1, 1))) return FAIL(e, ERR_MEMORY, "a choice table");
     return hash_table(*text, sha256, e);
@@ -34,7 +35,7 @@ enum status choice_file_read(const char *run_path, const char *wanted, char **te
     if (st == OK && strcmp(sha256, wanted) != 0)
         st = FAIL(e, ERR_IO, "%s/%s is not the run's choice table (hash %.12s, wanted %.12s); a "
                   "shared file system may still show an old file: resume the run", run_path,
-                  FILE_NAME, *sha256 ? sha256 : "none", *wanted ? wanted : "none");
+                  RUN_PATH_choices, *sha256 ? sha256 : "none", *wanted ? wanted : "none");
     if (st == OK) return OK;
     free(*text);
     *text = NULL;
@@ -43,10 +44,10 @@ enum status choice_file_read(const char *run_path, const char *wanted, char **te
 
 enum status choice_file_keep(struct run_dir *dir, const char *text, struct err *e) {
     char path[PATH_CAP], sha256[SHA256_HEX];
-    TRY(path_join(path, dir->path, FILE_NAME, e));
+    TRY(path_join(path, dir->path, RUN_PATH_choices, e));
     TRY(hash_table(text, sha256, e));
     if (*text) {
-        TRY(replace_beneath(dir->root, FILE_NAME, dir->path, text, strlen(text), e));
+        TRY(replace_beneath(dir->root, RUN_PATH_choices, dir->path, text, strlen(text), e));
     } else {
         TRY(tree_remove(path, e));
     }
@@ -93,7 +94,7 @@ enum status choice_file_check(const struct run_dir *dir, struct err *e) {
     if (!strcmp(then, sha256)) return OK;
     return FAIL(e, ERR_CONFIG, "%s cannot be resumed as the same run: its choice table %s changed "
                 "since it began (%.12s, now %.12s); --choices none makes a new table", dir->id,
-                FILE_NAME, *then ? then : "none", *sha256 ? sha256 : "none");
+                RUN_PATH_choices, *then ? then : "none", *sha256 ? sha256 : "none");
 }
 
 enum status choice_file_hash(const char *source, struct inputs *in, struct err *e) {

@@ -5,6 +5,7 @@
 
 #include "model/ground/sha256.h"
 #include "runner/base/run_files.h"
+#include "runner/record/documents.h"
 
 static const char CHANGED[] = "the file changed, or this host has another one; restore the file, "
                               "or start a new run";
@@ -43,7 +44,7 @@ static enum status check_files(const json_t *list, const struct data *data, stru
 enum status data_check(const char *run_path, const struct data *data, struct err *e) {
     char path[PATH_CAP];
     json_t *list = NULL;
-    TRY(path_join(path, run_path, "data/experiment/data.json", e));
+    TRY(path_join(path, run_path, RUN_PATH_data_files, e));
     if (!path_exists(path)) return OK;
     TRY(json_file_read(path, &list, e));
     enum status st = check_files(list, data, e);

@@ -17,10 +17,21 @@
     X(commit, "data/source/commit.json")                                                          \
     X(decisions, "data/decisions.json")
 
-/* DOCUMENT_run is the path of run.json, and so on. */
+/* Other paths that more than one file names. Those of streams are in the table of streams. */
+#define RUN_PATHS(X)                                                                              \
+    X(data_files, "data/experiment/data.json")                                                    \
+    X(choices, "data/choices.txt")                                                                \
+    X(checkpoints, "data/checkpoints")                                                            \
+    X(dirty_patch, "data/source/dirty.patch")                                                     \
+    X(crate, "data/ro-crate-metadata.json")
+
+/* DOCUMENT_run is the path of run.json, RUN_PATH_choices that of choices.txt, and so on. */
 #define DOCUMENT_PATH(name, path)                                                                 \
     static const char DOCUMENT_##name[] __attribute__((unused)) = path;
+#define RUN_PATH(name, path) static const char RUN_PATH_##name[] __attribute__((unused)) = path;
 DOCUMENTS(DOCUMENT_PATH)
+RUN_PATHS(RUN_PATH)
 #undef DOCUMENT_PATH
+#undef RUN_PATH
 
 #endif

@@ -11,6 +11,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/run_files.h"
 #include "runner/plan/options.h"
+#include "runner/record/documents.h"
 
 static enum status hash_json(const json_t *value, char hex[SHA256_HEX], struct err *e) {
     char *bytes = NULL;
@@ -169,7 +170,7 @@ enum status inputs_check(const json_t *run, const json_t *resolved, struct err *
         return FAIL(e, ERR_VERIFY, "run.json has inputs_sha256, but no inputs");
     if (hashed) TRY(check_hash(run, "inputs_sha256", inputs, "its inputs", e));
     if (!resolved || (!hashed && !json_object_get(inputs, "config"))) return OK;
-    return check_hash(inputs, "config", resolved, "data/experiment/resolved.json", e);
+    return check_hash(inputs, "config", resolved, DOCUMENT_resolved, e);
 }
 
 static bool same(const json_t *inputs, const char *key, const char *value) {

@@ -10,6 +10,7 @@
 
 #include "runner/base/build_info.h"
 #include "runner/base/foreground.h"
+#include "runner/record/documents.h"
 #include "runner/record/image_record.h"
 
 /* OpenSSL has a type of the same name as one of our status codes; neither is used here. */
@@ -50,7 +51,7 @@ static enum status write_patch(const struct run_dir *dir, bool *recorded, struct
         free(patch);
         return OK;
     }
-    enum status st = replace_beneath(dir->root, "data/source/dirty.patch", dir->path, patch, n, e);
+    enum status st = replace_beneath(dir->root, RUN_PATH_dirty_patch, dir->path, patch, n, e);
     free(patch);
     return st;
 }
@@ -74,12 +75,12 @@ enum status provenance_write(const struct run_dir *dir, char *warning, size_t wa
                              struct err *e) {
     struct build_info build = build_info();
     bool recorded = true;
-    TRY(put(dir, "data/source/commit.json",
+    TRY(put(dir, DOCUMENT_commit,
             json_pack("{s:s,s:b,s:s,s:s}", "commit", build.commit, "dirty", build.dirty,
                       "code_sha256", build.code_sha256, "build_sha256", build.build_sha256), e));
     TRY(write_patch(dir, &recorded, e));
-    TRY(put(dir, "data/system/libraries.json", libraries(), e));
-    TRY(put(dir, "data/system/image.json", image_record(IMAGE_RECORD_PATH), e));
+    TRY(put(dir, DOCUMENT_libraries, libraries(), e));
+    TRY(put(dir, DOCUMENT_image, image_record(IMAGE_RECORD_PATH), e));
     if (!warning) return OK;
     *warning = '\0';
     if (!strcmp(build.commit, "unknown"))

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/ground/sha256.h"
+#include "runner/record/documents.h"
 #include "runner/record/run_log.h"
 
 #define NOTE "checkpoint of step %" PRId64 ", sha256 %s"
@@ -76,7 +77,7 @@ enum status run_checkpoint_latest(const struct run_dir *dir, struct checkpoint_i
     struct notes notes = { 0 };
     const struct checkpoint_log log = { .look_up = look_up, .user = &notes };
     *out = (struct checkpoint_info){ .step = -1 };
-    TRY(path_join(path, dir->path, "data/checkpoints", e));
+    TRY(path_join(path, dir->path, RUN_PATH_checkpoints, e));
     enum status st = read_notes(dir, &notes, e);
     if (st == OK && path_is_directory(path)) st = checkpoint_latest(path, &log, out, e);
     if (out->step < 0) out->step = 0;

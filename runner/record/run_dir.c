@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runner/record/documents.h"
 #include "runner/record/run_lock.h"
 
 enum { TRIES_MAX = 1000 };
@@ -20,7 +21,7 @@ static const char BEGUN[] = ".new";
 
 static const char *const FOLDERS[] = {
     "data",         "data/experiment", "data/system", "data/source",
-    "data/metrics", "data/logs",       "data/checkpoints",
+    "data/metrics", "data/logs",       RUN_PATH_checkpoints,
 };
 
 void run_time_now(char out[32]) {
@@ -211,20 +212,19 @@ enum status run_dir_check_leftover(const char *path, struct err *e) {
 /* ---- open -------------------------------------------------------------------------------------*/
 
 static enum status take_over(struct run_dir *dir, bool presumed_dead, struct err *e) {
-    static const char RECORD[] = "data/run.json";
     int fd;
     TRY(open_root(dir, e));
-    TRY(open_file_beneath(dir->root, RECORD, O_RDONLY, dir->path, &fd, e));
+    TRY(open_file_beneath(dir->root, DOCUMENT_run, O_RDONLY, dir->path, &fd, e));
     if (fd < 0) TRY(run_dir_check_leftover(dir->path, e));
     if (fd < 0)
-        return FAIL(e, ERR_ARG, "%s is not a run directory: it has no %s", dir->path, RECORD);
+        return FAIL(e, ERR_ARG, "%s is not a run directory: it has no %s", dir->path, DOCUMENT_run);
     close(fd);
     TRY(tree_check(dir->root, dir->path, e));
     TRY(run_lock_take(dir->path, presumed_dead, &dir->lock_fd, e));
-    TRY(json_read_beneath(dir->root, RECORD, dir->path, &dir->run, e));
+    TRY(json_read_beneath(dir->root, DOCUMENT_run, dir->path, &dir->run, e));
     if (json_text(dir->run, "status", NULL)) return OK;
     return FAIL(e, ERR_FORMAT, "%s/%s is not the record of a run: it lacks \"status\"", dir->path,
-                RECORD);
+                DOCUMENT_run);
 }
 
 enum status run_dir_open(const char *path, bool presumed_dead, struct run_dir *out,
@@ -256,10 +256,10 @@ static bool is_in_place(const struct run_dir *dir) {
 }
 
 static enum status put_record(const struct run_dir *dir, struct err *e) {
-    enum status st = run_dir_put(dir, "data/run.json", dir->run, e);
+    enum status st = run_dir_put(dir, DOCUMENT_run, dir->run, e);
     if (st != ERR_IO || dir->lock_fd < 0) return st;
     if (!run_lock_give_reserve(dir->lock_fd)) return st;
-    return run_dir_put(dir, "data/run.json", dir->run, e);
+    return run_dir_put(dir, DOCUMENT_run, dir->run, e);
 }
 
 enum status run_dir_save(struct run_dir *dir, struct err *e) {

@@ -186,7 +186,7 @@ static enum status find_packed(const struct extension *x, char path[CHECKPOINT_P
     struct checkpoint_info info;
     *step = newest_packed(x);
     if (!*step) return OK;
-    TRY(checkpoint_path(head, "data/checkpoints", *step, e));
+    TRY(checkpoint_path(head, RUN_PATH_checkpoints, *step, e));
     TRY(path_join(dest, x->source.work, "packed", e));
     TRY(bundle_unpack_part(x->source.bundle, dest, heads, &BUNDLE_LIMITS, &report, e));
     TRY(path_join(path, dest, head, e));
@@ -201,7 +201,7 @@ static enum status take_checkpoint(struct extension *x, struct err *e) {
     TRY(find_beside(x, from, &step, e));
     if (!step) TRY(find_packed(x, from, &step, e));
     if (!step) return no_checkpoint(x, e);
-    TRY(path_join(parent, x->beginning.path, "data/checkpoints", e));
+    TRY(path_join(parent, x->beginning.path, RUN_PATH_checkpoints, e));
     TRY(checkpoint_path(to, parent, step, e));
     TRY(kept_share(from, to, e));
     TRY(checkpoint_verify(to, &info, e));
@@ -218,7 +218,7 @@ static enum status take_best(struct extension *x, struct err *e) {
     const json_t *row;
     size_t i;
     TRY(kept_folder(folder, x->source.bundle, e));
-    TRY(path_join(parent, x->beginning.path, "data/checkpoints", e));
+    TRY(path_join(parent, x->beginning.path, RUN_PATH_checkpoints, e));
     json_array_foreach(json_object_get(x->source.view.run, "kept"), i, row) {
         char from[CHECKPOINT_PATH_CAP], to[CHECKPOINT_PATH_CAP];
         bool there = false;
@@ -238,7 +238,8 @@ static enum status take_best(struct extension *x, struct err *e) {
 /* Unpacks the parent's records. The new run appends to them, so it has the records of all steps.
  * Records about the parent's machine are dropped. */
 static enum status take_records(struct extension *x, struct err *e) {
-    static const char *const HEADS[] = { "data/metrics/", "data/fp8/", "data/trace.cols", NULL };
+    const char *const HEADS[] = { "data/metrics/", "data/fp8/",
+                                  STREAMS[STREAM_TRACE].old_columns, NULL };
     const char *const left[] = { DOCUMENT_summary, STREAMS[STREAM_TELEMETRY].file,
                                  STREAMS[STREAM_RANKS].file };
     struct unpack_report report;
@@ -261,7 +262,7 @@ static enum status compare_rates(struct extension *x, const struct run_options *
     struct jsonl lines;
     json_t *record = NULL;
     struct run_beginning *b = &x->beginning;
-    TRY(path_join(path, b->path, "data/metrics/train.jsonl", e));
+    TRY(path_join(path, b->path, STREAMS[STREAM_TRAIN].file, e));
     FILE *f = fopen(path, "re");
     if (!f) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
     jsonl_open(&lines, f, path);

@@ -8,10 +8,11 @@
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/bundle/unpack.h"
+#include "runner/record/documents.h"
 
 /* The parts of a bundle that are unpacked. */
-static const char *const TAKEN[] = { "data/experiment/", "data/choices.txt",
-                                     "data/source/dirty.patch", NULL };
+static const char *const TAKEN[] = { "data/experiment/", RUN_PATH_choices,
+                                     RUN_PATH_dirty_patch, NULL };
 
 static enum status make_work(const char *runs, struct repro_source *s, struct err *e) {
     char path[PATH_CAP];
@@ -27,12 +28,12 @@ static enum status unpack(struct repro_source *s, char taken[PATH_CAP], struct e
     TRY(path_join(taken, s->work, "bundle", e));
     TRY(bundle_unpack_part(s->bundle, taken, TAKEN, &BUNDLE_LIMITS, &report, e));
     memcpy(s->identity, report.identity, sizeof s->identity);
-    TRY(path_join(s->choices, taken, "data/choices.txt", e));
+    TRY(path_join(s->choices, taken, RUN_PATH_choices, e));
     if (!path_exists(s->choices)) s->choices[0] = '\0';
-    TRY(path_join(s->patch, taken, "data/source/dirty.patch", e));
+    TRY(path_join(s->patch, taken, RUN_PATH_dirty_patch, e));
     if (!path_exists(s->patch)) s->patch[0] = '\0';
     char path[PATH_CAP];
-    TRY(path_join(path, taken, "data/experiment/data.json", e));
+    TRY(path_join(path, taken, RUN_PATH_data_files, e));
     return path_exists(path) ? json_file_read(path, &s->data_files, e) : OK;
 }
 

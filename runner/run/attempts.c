@@ -20,10 +20,12 @@
 #include "runner/plan/mfu.h"
 #include "runner/plan/options.h"
 #include "runner/record/choice_file.h"
+#include "runner/record/documents.h"
 #include "runner/record/environment.h"
 #include "runner/record/run_checkpoint.h"
 #include "runner/record/run_lock.h"
 #include "runner/record/run_log.h"
+#include "runner/record/streams.h"
 #include "runner/run/milestones.h"
 #include "runner/run/progress.h"
 #include "runner/run/tuning.h"
@@ -138,7 +140,7 @@ static void on_tick(void *user, const char *what) {
 static bool has_records(const struct run_dir *dir) {
     int fd;
     struct err ignored;
-    (void)!open_file_beneath(dir->root, "data/metrics/train.jsonl", O_RDONLY, dir->path, &fd,
+    (void)!open_file_beneath(dir->root, STREAMS[STREAM_TRAIN].file, O_RDONLY, dir->path, &fd,
                              &ignored);
     if (fd >= 0) close(fd);
     return fd >= 0;
@@ -449,7 +451,7 @@ static enum status find_kept(struct attempts *a, int64_t step, const char *what,
                              struct checkpoint_info *out, struct err *e) {
     char parent[PATH_CAP], path[CHECKPOINT_PATH_CAP];
     struct err why;
-    TRY(path_join(parent, a->dir->path, "data/checkpoints", e));
+    TRY(path_join(parent, a->dir->path, RUN_PATH_checkpoints, e));
     TRY(checkpoint_path(path, parent, step, e));
     if (checkpoint_verify(path, out, &why) == OK) return OK;
     err_prefix(&why, "the %s checkpoint is not kept", what);
@@ -526,7 +528,7 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     enum status st = a.pace ? OK : FAIL(e, ERR_MEMORY, "the pace records of the ranks");
     if (st == OK) st = lay_out_ranks(settings, &a.run, mismatch, &a.layout, e);
     if (st == OK) st = environment_make(json_object_get(resolved, "env"), &a.environment, e);
-    if (st == OK) st = run_dir_put(dir, "data/system/environment.json", a.environment.record, e);
+    if (st == OK) st = run_dir_put(dir, DOCUMENT_environment, a.environment.record, e);
     if (st == OK && settings->members)
         st = run_dir_put(dir, "data/system/hosts.json", settings->members->hosts, e);
     bool first = json_array_size(json_object_get(dir->run, "attempts")) == 0;

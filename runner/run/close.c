@@ -10,9 +10,11 @@
 #include <unistd.h>
 
 #include "runner/base/jsonl.h"
+#include "runner/record/documents.h"
 #include "runner/record/run_checkpoint.h"
 #include "runner/record/run_lock.h"
 #include "runner/record/run_log.h"
+#include "runner/record/streams.h"
 #include "runner/run/attempts.h"
 #include "runner/run/reopen.h"
 #include "runner/run/run_status.h"
@@ -27,7 +29,7 @@ static void last_sign_of_life(const struct run_dir *dir, char when[32], int64_t 
     json_t *record = NULL;
     run_time_now(when);
     *step = 0;
-    (void)!open_stream_beneath(dir->root, "data/metrics/train.jsonl", dir->path, &f, &ignored);
+    (void)!open_stream_beneath(dir->root, STREAMS[STREAM_TRAIN].file, dir->path, &f, &ignored);
     if (!f) return;
     if (fstat(fileno(f), &info) == 0 && gmtime_r(&info.st_mtime, &utc))
         strftime(when, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
@@ -63,13 +65,12 @@ static enum status mark_killed(struct run_dir *dir, struct err *e) {
 }
 
 static enum status pack(const struct run_dir *dir, struct bundle_result *out, struct err *e) {
-    static const char RESOLVED[] = "data/experiment/resolved.json";
     json_t *resolved = NULL;
     int fd;
     TRY(bundle_checkpoints_back(dir->path, e));
-    TRY(open_file_beneath(dir->root, RESOLVED, O_RDONLY, dir->path, &fd, e));
+    TRY(open_file_beneath(dir->root, DOCUMENT_resolved, O_RDONLY, dir->path, &fd, e));
     if (fd >= 0) close(fd);
-    if (fd >= 0) TRY(json_read_beneath(dir->root, RESOLVED, dir->path, &resolved, e));
+    if (fd >= 0) TRY(json_read_beneath(dir->root, DOCUMENT_resolved, dir->path, &resolved, e));
     const char *status = json_text(dir->run, "status", "");
     bool resumable = json_int(dir->run, "checkpoint_step") > 0;
     struct bundle_options options = {
@@ -110,7 +111,7 @@ static bool lies_open(const char *path, struct run_writer *writer) {
     int root = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (root < 0) return false;
     path_base(base, path);
-    bool found = json_read_beneath(root, "data/run.json", path, &run, &ignored) == OK &&
+    bool found = json_read_beneath(root, DOCUMENT_run, path, &run, &ignored) == OK &&
                  !strcmp(json_text(run, "id", base), base);
     json_decref(run);
     close(root);

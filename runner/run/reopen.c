@@ -12,6 +12,7 @@
 #include "runner/bundle/bag.h"
 #include "runner/bundle/bundle.h"
 #include "runner/bundle/format.h"
+#include "runner/record/documents.h"
 #include "runner/record/inputs.h"
 #include "runner/record/run_checkpoint.h"
 
@@ -40,7 +41,7 @@ enum status reopen_check(const struct run_dir *dir, const json_t *resolved, cons
 static enum status remove_made(const struct run_dir *dir, struct err *e) {
     static const char *const MADE[] = {
         "bagit.txt", "bag-info.txt", "manifest-sha256.txt", "tagmanifest-sha256.txt",
-        "data/ro-crate-metadata.json", "data/metrics/summary.json",
+        RUN_PATH_crate, DOCUMENT_summary,
     };
     char path[PATH_CAP];
     for (size_t i = 0; i < sizeof MADE / sizeof *MADE; i++) {

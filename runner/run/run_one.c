@@ -18,6 +18,7 @@
 #include "runner/bundle/unpack.h"
 #include "runner/job/stop_grace.h"
 #include "runner/record/choice_file.h"
+#include "runner/record/documents.h"
 #include "runner/record/ingest_record.h"
 #include "runner/record/provenance.h"
 #include "runner/record/run_log.h"
@@ -97,7 +98,7 @@ static enum status take_beginning(struct run_dir *dir, const struct run_beginnin
                                   struct err *e) {
     TRY(record_extension(dir, b, e));
     TRY(move_folder(dir, b->path, "data/metrics", e));
-    TRY(move_folder(dir, b->path, "data/checkpoints", e));
+    TRY(move_folder(dir, b->path, RUN_PATH_checkpoints, e));
     run_log(dir, "continues from step %" PRId64 " of another run", b->step);
     return OK;
 }
@@ -133,12 +134,12 @@ static json_t *argv_record(const struct cli *cli, const struct run_request *requ
 static enum status write_experiment(const struct run_settings *s, const struct run_dir *dir,
                                     const struct run_request *request, struct err *e) {
     TRY(write_files(dir, request->resolution, e));
-    TRY(replace_beneath(dir->root, "data/experiment/resolved.json", dir->path,
+    TRY(replace_beneath(dir->root, DOCUMENT_resolved, dir->path,
                         request->run->config, request->run->config_bytes, e));
-    TRY(run_dir_put(dir, "data/experiment/data.json", request->data_files, e));
+    TRY(run_dir_put(dir, RUN_PATH_data_files, request->data_files, e));
     if (request->tokens) TRY(ingest_record_write(dir, request->tokens, e));
     json_t *argv = argv_record(s->cli, request);
-    enum status st = argv ? run_dir_put(dir, "data/experiment/argv.json", argv, e)
+    enum status st = argv ? run_dir_put(dir, DOCUMENT_argv, argv, e)
                           : FAIL(e, ERR_MEMORY, "command line");
     json_decref(argv);
     return st;
@@ -147,7 +148,7 @@ static enum status write_experiment(const struct run_settings *s, const struct r
 static enum status write_origin(const struct run_settings *s, const struct run_dir *dir,
                                 struct err *e) {
     char warning[256];
-    TRY(run_dir_put(dir, "data/system/facts.json", s->facts, e));
+    TRY(run_dir_put(dir, DOCUMENT_facts, s->facts, e));
     TRY(provenance_write(dir, warning, sizeof warning, e));
     if (!*warning) return OK;
     cli_warn(s->cli, "%s", warning);
@@ -181,7 +182,7 @@ static int64_t checkpoint_bytes(const struct run_dir *dir) {
     char path[PATH_CAP];
     struct tree files;
     int64_t bytes = 0;
-    if (path_join(path, dir->path, "data/checkpoints", NULL) != OK ||
+    if (path_join(path, dir->path, RUN_PATH_checkpoints, NULL) != OK ||
         tree_list(path, INT64_MAX, &files, NULL) != OK)
         return 0;
     for (int64_t i = 0; i < files.count; i++) bytes += files.file[i].size;
@@ -332,7 +333,7 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
     claim_drop(s->claim);
     enum status st = run_may_go_on(dir.run, e);
     if (st == OK)
-        st = json_read_beneath(dir.root, "data/experiment/resolved.json", dir.path, &resolved, e);
+        st = json_read_beneath(dir.root, DOCUMENT_resolved, dir.path, &resolved, e);
     if (st == OK) st = run_tokens_find(s, &dir, resolved, &tokens, e);
     const char *shards = tokens.record ? tokens.prefix : NULL;
     if (st == OK) st = reopen_check(&dir, resolved, s->data_root, shards, e);

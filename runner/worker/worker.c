@@ -20,6 +20,7 @@
 #include "runner/record/choice_cache.h"
 #include "runner/record/choice_file.h"
 #include "runner/record/data_check.h"
+#include "runner/record/documents.h"
 #include "runner/record/ingest_record.h"
 #include "runner/worker/heartbeat.h"
 #include "runner/worker/retention.h"
@@ -190,7 +191,7 @@ static enum status restore(struct worker *w, struct err *e) {
     char path[CHECKPOINT_PATH_CAP];
     int64_t from = w->options->from;
     w->saved_step = from ? from : -1;
-    TRY(path_join(w->checkpoints, w->options->run_path, "data/checkpoints", e));
+    TRY(path_join(w->checkpoints, w->options->run_path, RUN_PATH_checkpoints, e));
     if (from) TRY(checkpoint_path(path, w->checkpoints, from, e));
     if (from) TRY(checkpoint_load(w->trainer, path, &info, e));
     TRY(retention_open(w->options->run_path, w->run.checkpoint.keep, w->run.checkpoint.best,

@@ -13,7 +13,8 @@
 #include "tests/support/must.h"
 
 static const char TALK[] = "{\"text\":\"a text\",\"messages\":["
-                           "{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":\"a\"}]}\n";
+                           "{\"role\":\"user\",\"content\":\"q\"},"
+                           "{\"role\":\"assistant\",\"content\":\"a\"}]}\n";
 
 struct scene {
     char folder[64], cache[96];

@@ -23,10 +23,13 @@ fail() {
     echo "FAILED: $*"
     failed=1
 }
-field() { # RUNS EXPRESSION
-    "$program" show --json "$scratch/$1"/*.tar.zst | python3 -c 'import json, sys
-o = json.load(sys.stdin); run = o["run"]; summary = o["summary"]
+field() { # RUNS EXPRESSION: of each row, in the order of their names
+    local bundle
+    for bundle in $(cd "$scratch/$1" && ls -- *.tar.zst | sort -t- -k2); do
+        "$program" show --json "$scratch/$1/$bundle" | python3 -c 'import json, sys
+run = json.load(sys.stdin)["run"]
 print(eval(sys.argv[1]))' "$2"
+    done
 }
 seconds() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", (b - a) / 1e9 }'; }
 
@@ -59,8 +62,9 @@ start first "$@"
 start second "$@"
 start none "$@" --choices none
 for what in 'run["results_sha256"]' 'run["inputs_sha256"]' 'run["inputs"]["choices"]'; do
-    [ "$(field first "$what")" = "$(field second "$what")" ] ||
-        fail "the second run differs in $what"
+    found=$(field first "$what")
+    [ -n "$found" ] || fail "there is no $what"
+    [ "$found" = "$(field second "$what")" ] || fail "the second run differs in $what"
 done
 [ -s "$XDG_CACHE_HOME/fp8lab/choices.json" ] ||
     { fail "nothing was kept"; grep -h "timed" "$scratch"/*.log; }
@@ -70,5 +74,6 @@ grep -qs " 0 of them timed now" "$scratch"/second/*/data/logs/runner.log ||
 same=other
 [ "$(field first 'run["results_sha256"]')" = "$(field none 'run["results_sha256"]')" ] &&
     same="the same"
-echo "first and second: results $(field first 'run["results_sha256"][:12]'); none: $same"
+results=$(field first 'run["results_sha256"][:12]' | paste -sd ' ')
+echo "first and second: results $results; none: $same"
 exit $failed
