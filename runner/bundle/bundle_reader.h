@@ -10,7 +10,7 @@
 struct bundle;
 
 struct bundle_entry {
-    const char *path; /* such as data/run.json; borrowed until the next call; NULL: no more entries */
+    const char *path; /* borrowed until the next call; NULL: no more entries */
     int64_t size;     /* bytes, as the archive declares; checked while reading */
 };
 
