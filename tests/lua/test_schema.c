@@ -107,12 +107,49 @@ static void look_for_keys(const struct schema *schema, const char *reference, in
     }
 }
 
+/* The row of a kind: "| `KIND` | format, ... | constants, ... | accumulate | `KEY` (DEFAULT) |".
+ * The first word of a list is the default. */
+static void check_recipe_row(const struct schema *kind, const char *reference) {
+    char row[512], begin[256], gemms[64] = "";
+    const char *format = NULL, *constants = NULL;
+    snprintf(begin, sizeof begin, "\n| `%s` |", kind->name);
+    const char *at = strstr(reference, begin);
+    if (!at) fail_msg("runner/script/KEYS.md has no row of %s", kind->name);
+    snprintf(row, sizeof row, "%.*s", (int)strcspn(at + 1, "\n"), at + 1);
+    for (const struct field *f = kind->fields; f->key; f++) {
+        char plain[96], word[96];
+        if (!strcmp(f->key, "format")) format = f->initial;
+        if (!strcmp(f->key, "constants")) constants = f->initial;
+        for (const struct field *g = f->schema ? f->schema->fields : NULL; g && g->key; g++)
+            snprintf(gemms + strlen(gemms), sizeof gemms - strlen(gemms), " %s", g->initial);
+        snprintf(plain, sizeof plain, "`%s` (", f->key);
+        const char *option = strstr(row, plain);
+        if (!option || !f->initial) continue;
+        snprintf(plain, sizeof plain, "`%s` (%s", f->key, f->initial);
+        snprintf(word, sizeof word, "`%s` (\"%s\"", f->key, f->initial);
+        if (strstr(row, plain) != option && strstr(row, word) != option)
+            fail_msg("the default of %s is %s; KEYS.md says: %s", f->key, f->initial, row);
+    }
+    snprintf(begin, sizeof begin, "| `%s` | %s", kind->name, format);
+    if (strncmp(row, begin, strlen(begin)) != 0) fail_msg("the default format is not in %s", row);
+    const char *next = strchr(row + strlen(begin), '|');
+    snprintf(begin, sizeof begin, "| %s", constants);
+    if (!next || strncmp(next, begin, strlen(begin)) != 0)
+        fail_msg("the default constants, %s, are not in %s", constants, row);
+    next = strchr(next + 1, '|');
+    snprintf(begin, sizeof begin, "|%s", gemms);
+    if (!next || strncmp(next, begin, strlen(begin)) != 0)
+        fail_msg("the accumulators,%s, are not in %s", gemms, row);
+}
+
 static void the_key_reference_is_complete(void **state) {
     (void)state;
     char *reference;
     size_t bytes;
     assert_int_equal(file_read("runner/script/KEYS.md", 1 << 20, &reference, &bytes, NULL), OK);
     look_for_keys(&SCHEMA_EXPERIMENT, reference, 0);
+    for (const struct schema *const *kind = SCHEMA_RECIPES; *kind; kind++)
+        if (!strncmp((*kind)->name, "fp8.", 4)) check_recipe_row(*kind, reference);
     free(reference);
 }
 
