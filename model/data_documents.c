@@ -1,8 +1,8 @@
 /* The documents of a Megatron stream: where they begin, and their shuffled order as one stream.
  *
  * An epoch's order is a permutation without a table. To find a token, a sparse table holds the
- * token at which every DOCUMENTS_STRIDE-th document of the order begins: 8 bytes a document for the
- * documents, and 2 / 64 of that for the tables of two epochs. */
+ * token at which every DOCUMENTS_STRIDE-th document of the order begins. That is 8 bytes a document
+ * for the documents, and 2 / 64 of that for the tables of two epochs. */
 #include <pthread.h>
 #include <stdlib.h>
 

@@ -211,7 +211,7 @@ static enum status behind_end(const struct chat_template *t, const struct chat_m
 }
 
 /* Whether the template's text between two written fragments of one message begins the header of
- * another role: it has the first token of the generation prompt, but not the whole prompt. */
+ * another role. Then it has the first token of the generation prompt, but not the whole prompt. */
 static bool other_header(const struct chat_rendering *r, const char *prompt, int64_t from,
                          int64_t to) {
     const char *token_end = strchr(prompt, '>');

@@ -86,10 +86,9 @@ static size_t merge_short(const struct bpe *b, uint32_t *ids, size_t n) {
 }
 
 /* ---- long words ----------------------------------------------------------------------------
- * A priority queue of candidates. It is a heap of ascending runs rather than of candidates: the
- * candidates of one repeated character form one run each time that they double, so that they cost
- * no comparisons with a heap. A candidate is stale when the pair at its position has another rank
- * by now. */
+ * A priority queue of candidates. It is a heap of ascending runs rather than of candidates. The
+ * candidates of one repeated character form one run each time that they double, so they cost no
+ * comparisons. A candidate is stale when the pair at its position has another rank by now. */
 
 struct queue {
     struct bpe_work *w;

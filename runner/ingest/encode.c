@@ -286,8 +286,8 @@ static enum status one_word(struct encoder *x, const uint8_t *p, size_t n, struc
     return some_words(x, p, &end, 1, e);
 }
 
-/* A word that has several U+2581 can be cut before each that follows another character, where no
- * merge crosses such a place: a whole document is one word in tokenizers of this kind. */
+/* In tokenizers of this kind a whole document is one word. It can be cut before each U+2581 that
+ * follows another character, if no merge crosses such a place. */
 static enum status word(struct encoder *x, const uint8_t *p, size_t n, struct err *e) {
     static const uint8_t MARK[] = { 0xe2, 0x96, 0x81 };
     if (!x->t->cut_at_marks) return one_word(x, p, n, e);

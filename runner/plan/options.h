@@ -1,6 +1,6 @@
 /* The resolved configuration (runner/script/KEYS.md) as the option structs that
- * model/ takes. The script room has checked it against the schema and filled every default; a key
- * that is missing here means that the file was written by hand or by another version. */
+ * model/ takes. The script room has checked it against the schema and filled every default. A
+ * missing key means that the file was written by hand or by another version. */
 #ifndef FP8LAB_RUNNER_PLAN_OPTIONS_H
 #define FP8LAB_RUNNER_PLAN_OPTIONS_H
 

@@ -21,9 +21,9 @@ struct choice_cache {
 
 enum { CHOICE_PROBLEM_CAP = 2 * PATH_CAP };
 
-/* folder NULL: $XDG_CACHE_HOME/fp8lab, or ~/.cache/fp8lab. spare: the folder of runs, or NULL; its
- * folder `cache` serves without these variables, and where the first folder cannot be written, as
- * in a container. Reads and makes nothing. */
+/* folder NULL: $XDG_CACHE_HOME/fp8lab, or ~/.cache/fp8lab. spare: the folder of runs, or NULL. Its
+ * folder `cache` serves without these variables, or if the first folder cannot be written, as in a
+ * container. Reads and makes nothing. */
 NODISCARD enum status choice_cache_open(struct choice_cache *c, const char *folder,
                                         const char *spare, const char *driver, struct err *e);
 void choice_cache_close(struct choice_cache *c);

@@ -1,5 +1,5 @@
-/* The choices of an attempt (kernels/choices.h): those of earlier runs are offered to its worker,
- * and those that it timed are kept for later runs, unless its GPU was disturbed meanwhile. */
+/* The choices of an attempt (kernels/choices.h): those of earlier runs are offered to its worker.
+ * Those that it timed are kept for later runs, unless its GPU was disturbed. */
 #ifndef FP8LAB_RUNNER_RUN_TUNING_H
 #define FP8LAB_RUNNER_RUN_TUNING_H
 

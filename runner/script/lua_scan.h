@@ -1,8 +1,8 @@
 /* The place of each key of a table constructor in a Lua source.
  *
- * Lua's tables have no line numbers, so the place of a wrong key is found by reading the source
- * text again, with a small lexer of Lua 5.4 and a reader of table constructors. This is for
- * messages only; source text that it does not recognise gives "not found". Includes libc only. */
+ * Lua's tables have no line numbers. So the source text is read again to find the place of a wrong
+ * key, with a small lexer of Lua 5.4 and a reader of table constructors. This is for messages only;
+ * source text that it does not recognise gives "not found". Includes libc only. */
 #ifndef FP8LAB_RUNNER_SCRIPT_LUA_SCAN_H
 #define FP8LAB_RUNNER_SCRIPT_LUA_SCAN_H
 

@@ -21,9 +21,9 @@ NODISCARD enum status say_checkpoint(struct event_writer *w, const struct checkp
 /* The choice table as text, and the part of it that was timed here. */
 NODISCARD enum status say_choices(struct event_writer *w, const char *text, const char *timed,
                                   struct err *e);
-/* The backend and, after the first step, its implementation of each GEMM and of attention; for a
- * trainer (NULL before it exists) the layers that fell back to BF16. caps: the architecture that is
- * emulated, or NULL. choices_sha256: of the choice table, or "". */
+/* The backend and, after the first step, its implementation of each GEMM and of attention. With a
+ * trainer (NULL before it exists) also the layers that fell back to BF16. caps: the architecture
+ * that is emulated, or NULL. choices_sha256: of the choice table, or "". */
 NODISCARD enum status say_decisions(struct event_writer *w, struct backend *b,
                                     const struct trainer *t, int64_t world, int64_t vocab_padded,
                                     const char *caps, const char *choices_sha256, struct err *e);
