@@ -7,10 +7,11 @@ set -u
 "$root/containers/export_chats.sh" data/chats.jsonl 2>log || fail "no conversations were written"
 "$root/containers/export_chats.sh" unseen.jsonl unseen 2>log || fail "no questions were written"
 ln -s "$root/experiments" experiments
+mkdir open
 "$FP8LAB" run experiments/sft_quickstart.lua --backend cpu >out 2>log || fail "exit code $?"
 share() { # RECIPE STEP: percent of 40 answers in the format
     python "$root/tests/outside/greedy.py" "open/$1" "$2" unseen.jsonl 'Answer: [0-9]+\.' 40 >out \
-        2>log || fail "$1, step $2: no answers"
+        2>log || fail "$1, step $2: no answers" >&2
     cat out >&2
     sed 's/ .*//' out
 }
