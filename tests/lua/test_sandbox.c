@@ -15,7 +15,7 @@
 #include "runner/script/script_state.h"
 #include "tests/support/run_fixture.h"
 
-/* Small limits, so that each case ends quickly. Only an endless call in C reaches the limit on time:
+/* Small limits, so that each case ends quickly. Only an endless call in C reaches the time limits:
  * a sanitizer on a slow machine needs seconds for the rest. */
 static const struct script_limits LIMITS = { .instructions = 5 * 1000 * 1000,
                                              .memory_bytes = 64 << 20,
