@@ -120,7 +120,7 @@ $(foreach f,$(VECTORISED),$(eval FLAGS_$f := -O3 -fno-math-errno -fno-trapping-m
 # A plugin, built if nvcc is found. ARCHS: the devices that get machine code; "all": every supported
 # device; compute_*: PTX, for tests. No contraction, as in the reference: operators that promise the
 # reference's bits have its expressions, and the others call fma themselves. NVCC_QUICK: flags for a
-# plugin that is never run (tests/containers/sbsa.sh). `make NVCC=` builds no plugin. An invalid
+# plugin that is never run (tests/long/sbsa.sh). `make NVCC=` builds no plugin. An invalid
 # setting stops make, unless the goals build nothing.
 ARCHS ?= sm_90a
 CUDA_SUPPORTED := sm_80 sm_89 sm_90a sm_100a sm_120a sm_121a
@@ -241,6 +241,9 @@ chosen = $(if $(T),$(strip $(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(find
 TEST_SRC  := $(call chosen,$(filter-out tests/gpu/% tests/long/%,$(wildcard tests/*/test_*.c)))
 LONG_SRC  := $(call chosen,$(wildcard tests/long/test_*.c))
 LONG_SH   := $(call chosen,$(wildcard tests/long/*.sh))
+# What tests in long/ and outside/ run. long/cases.sh runs all cases of its programs.
+LONG_USES := $(addprefix $(BUILD)/tests/,bundle/test_bundle train/test_checkpoint dist/test_shard train/test_training \
+                                         dist/test_written fault/test_runner dist/test_one_rank_fails)
 TEST_SH   := $(call chosen,$(filter-out tests/support/% tests/gpu/% tests/long/% tests/outside/% %/lib.sh,\
                                         $(sort $(wildcard tests/*/*.sh))))
 # The comparisons with Python packages of others, on little input; tests/long/ has more of them.
@@ -265,9 +268,10 @@ endif
 # Shell tests start first, because the longest tests are among them.
 test_names = $(patsubst %,$(CONFIG):%,$(filter %.sh,$(1)) $(basename $(filter %.c,$(1))))
 
-$(ON_RUNNER_BIN) $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)): %: %.o $(TEST_HELP) $(ROOMS)
+LONG_BIN := $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)) $(filter-out $(TEST_BIN),$(LONG_USES))
+$(ON_RUNNER_BIN) $(LONG_BIN): %: %.o $(TEST_HELP) $(ROOMS)
 $(filter-out $(ON_RUNNER_BIN),$(TEST_BIN)): %: %.o $(MODEL_TEST_HELP) $(MODEL_LIB) $(KERNELS_LIB)
-$(TEST_BIN) $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)):
+$(TEST_BIN) $(LONG_BIN):
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka $(LIBS)
 # The program with a backend that fails on request, or that makes choices; see their sources.
@@ -376,8 +380,7 @@ ci: test-packages conversions
 	    $(patsubst release:%,asan:%,$(call test_names,$(TEST_SRC)))
 
 .PHONY: test-long-build
-test-long-build: $(BUILD)/fp8lab $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)) \
-                 $(addprefix $(BUILD)/tests/,bundle/test_bundle train/test_checkpoint)
+test-long-build: $(BUILD)/fp8lab $(STAND_INS) $(LONG_BIN) $(LONG_USES)
 # Threads other than OpenMP's. Those of the CUDA backend: dist/cuda_threads.sh, in every `make test`.
 THREADED := dist/test_job dist/test_comm dist/test_overlap cli/test_supervise unit/test_board \
     unit/test_signals train/test_data_order

@@ -5,7 +5,7 @@
 set -u
 . tests/cli/lib.sh
 
-every=40
+every=20
 [ "${CONFIG:-release}" = asan ] && every=10 # some twenty times slower
 run() { # RUNS ARGS...
     run_tiny --set checkpoint.every=$every --set checkpoint.keep=3 \

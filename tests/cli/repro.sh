@@ -4,7 +4,6 @@
 # - the same bits from a bundle's own script, overrides, smoke run and data in any folder
 # - the verdicts within tolerance, different and not comparable, with their exit codes
 # - parts of a foreign bundle that are not used
-# - one reference bundle, as `make repro` runs it
 set -u
 . tests/cli/lib.sh
 shown="out log"
@@ -205,12 +204,4 @@ again 0 "--mount=type=bind,source=$TEST_TMP/a/" "$a" --launch podman --dry-run
 grep -qF "source=$TEST_TMP," out && fail "the working directory is mounted without --mount"
 again 0 "source=$TEST_TMP,target=$TEST_TMP,readonly" "$a" --launch podman --mount --dry-run
 
-# ---- make repro, on one of its bundles ----------------------------------------------------------
-cd "$root" || exit 1
-FP8LAB="$FP8LAB" PLATFORM=cpu ONLY=fp8.delayed RUNS=$TEST_TMP/make containers/repro.sh \
-    >"$TEST_TMP/out" 2>"$TEST_TMP/log"
-code=$?
-cd "$TEST_TMP" || exit 1
-[ $code = 0 ] || fail "make repro: exit code $code"
-grep -q "^1 of 1 bitwise equal: cpu" out || fail "make repro on a CPU is not bitwise equal"
 exit $failed

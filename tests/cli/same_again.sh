@@ -15,7 +15,7 @@ begin() { # RUNS STEP ARGS...: in the background, until it has recorded that ste
     pid=$!
     await_step "$runs" "$step"
 }
-long="--set train.steps=600 --set checkpoint.every=50"
+long="--set train.steps=300 --set checkpoint.every=50"
 [ "${CONFIG:-release}" = asan ] && long="--set train.steps=120 --set checkpoint.every=20"
 
 case_name="a run that is done"

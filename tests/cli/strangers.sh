@@ -12,8 +12,9 @@ sed -i 's/"status": "done"/"status": "running"/' "$made/data/run.json"
 rm "$made"/*.txt "$made"/data/metrics/summary.json
 printf '1\n%s\n%s\n' "$(hostname)" "$(cat /proc/sys/kernel/random/boot_id)" >"$made/lock"
 
-again() { # CASE: a copy in runs/CASE, left open as by a runner of this host that died
+again() { # CASE: a copy in runs/CASE alone, left open as by a runner of this host that died
     case_name=$1
+    rm -rf runs
     mkdir -p "runs/$1"
     cp -r "$made" "runs/$1/$id"
     run=runs/$1/$id

@@ -62,7 +62,7 @@ expect "exit code of the second" 0 $?
 expect "runs of two rows" 2 "$(ls shared/*.tar.zst | wc -l)"
 expect "comparisons" 2 "$(cat out.first out.second | grep -c "one factor: recipe")"
 
-both taken --set train.steps=1000 # long enough for a kill
+both taken
 await_step taken 60 bf16
 owner=$(head -1 taken/*bf16*/lock)
 kill -KILL "$owner"
@@ -74,10 +74,10 @@ expect "runs of two rows" 2 "$(ls taken/*.tar.zst | wc -l)"
 expect "rows that are done" 2 "$("$FP8LAB" list taken | grep -c done)"
 
 # The same if the other command reaches the row only after the process died.
-"$FP8LAB" run $suite --runs left --set train.steps=1000 >out 2>log &
+"$FP8LAB" run $suite --runs left >out 2>log &
 first=$!
 await_step left 5 bf16
-"$FP8LAB" run $suite --runs left --set train.steps=1000 --only '*.tensorwise' \
+"$FP8LAB" run $suite --runs left --only '*.tensorwise' \
     >out.second 2>log.second &
 second=$!
 await_step left 60 tensorwise

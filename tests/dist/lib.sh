@@ -1,8 +1,7 @@
 # For the shell tests of this folder: sourced, from the repository root.
 . tests/cli/lib.sh
 # Steps between checkpoints of a run that a test disturbs.
-[ "${CONFIG:-release}" = asan ] && : "${every:=20}"
-: "${every:=50}"
+: "${every:=20}"
 
 # The command line of a run of the tiny experiment on $1 ranks.
 command_of() { # RANKS ARGS...

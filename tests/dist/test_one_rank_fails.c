@@ -20,6 +20,7 @@
 
 #include "model/checkpoint.h"
 #include "tests/support/allocations.h"
+#include "tests/support/cases.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny.h"
 
@@ -151,17 +152,17 @@ static int fail_each(struct rank_test *t, struct trainer *trainer) {
     RANK_MUST(attempt(job, trainer, &info, &must_));
     if (victim) watch(job, 0);
     RANK_MUST(attempt(job, trainer, &info, &must_));
-    int64_t counted = calls, i = 0;
+    int64_t counted = calls, failed = 0;
     if (victim) end_watch(job);
-    for (;; i++) {
+    for (int64_t i = 0;; i += cases_step(2, 5), failed++) {
         uint32_t number = victim ? (uint32_t)number_of(job, i, counted) : 0;
         RANK_MUST(largest(t, &number, &must_));
         if (number == 0) break;
         if (fail_one(t, trainer, number) != 0 || is_kept(t, &whole) != 0) return 1;
     }
-    RANK_CHECK((i > 0) == !(job->disk && job->loads && job->victim)); /* rank 0 alone reads */
+    RANK_CHECK((failed > 0) == !(job->disk && job->loads && job->victim)); /* rank 0 alone reads */
     if (t->group.rank == 0)
-        printf("rank %d: %lld %s failed in turn\n", job->victim, (long long)i,
+        printf("rank %d: %lld %s failed in turn\n", job->victim, (long long)failed,
                job->disk ? "calls" : "allocations");
     RANK_MUST(attempt(job, trainer, &info, &must_));
     return 0;

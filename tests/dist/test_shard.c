@@ -14,6 +14,7 @@
 
 #include "model/checkpoint.h"
 #include "model/trainer.h"
+#include "tests/support/cases.h"
 #include "tests/support/ranks.h"
 #include "tests/support/tiny.h"
 
@@ -183,13 +184,6 @@ static const struct way WAYS[] = {
       .fp8_head = true },
     { .name = "mxfp8", .kind = RECIPE_MXFP8 },
 };
-/* Bits are compared without sanitizers, which take six times as long. Under sanitizers each way
- * runs once, and every third one's checkpoints are tested, for memory errors. */
-#ifdef __SANITIZE_ADDRESS__
-enum { SANITIZED = 1, EVERY = 3 };
-#else
-enum { SANITIZED = 0, EVERY = 1 };
-#endif
 enum { WAY_COUNT = sizeof WAYS / sizeof *WAYS };
 
 static const char *const NAME[] = { "none", "optimizer", "gradients", "parameters" };
@@ -210,20 +204,28 @@ static void assert_modes_agree(const struct way *way, int world, int64_t global,
 }
 
 /* With one micro-batch a step all modes have the same order of sums. With several, modes that first
- * sum over ranks agree with each other, and modes that first sum over micro-batches do. */
+ * sum over ranks agree with each other, and modes that first sum over micro-batches do. Unless all
+ * cases run, the ways take turns at these three. */
 static void every_mode_gives_the_same_bits(void **state) {
-    for (int i = 0; i < WAY_COUNT; i++) {
-        assert_modes_agree(&WAYS[i], 2, 12, SHARD_GRADIENTS, SHARD_PARAMETERS);
-        if (SANITIZED) continue;
-        assert_modes_agree(&WAYS[i], 2, 12, SHARD_NONE, SHARD_OPTIMIZER);
-        assert_modes_agree(&WAYS[i], 2, 4, SHARD_NONE, SHARD_PARAMETERS);
+    int step = cases_step(1, 4);
+    for (int i = 0; i < WAY_COUNT; i += step) {
+        int turn = cases_all() ? -1 : i / step % 3;
+        if (turn < 0 || turn == 0)
+            assert_modes_agree(&WAYS[i], 2, 12, SHARD_GRADIENTS, SHARD_PARAMETERS);
+        if (turn < 0 || turn == 1)
+            assert_modes_agree(&WAYS[i], 2, 12, SHARD_NONE, SHARD_OPTIMIZER);
+        if (turn < 0 || turn == 2)
+            assert_modes_agree(&WAYS[i], 2, 4, SHARD_NONE, SHARD_PARAMETERS);
     }
 }
 
 static void four_ranks_and_three(void **state) {
-    assert_modes_agree(&WAYS[4], 4, 8, SHARD_NONE, SHARD_PARAMETERS);
-    assert_modes_agree(&WAYS[6], 4, 8, SHARD_NONE, SHARD_PARAMETERS);
-    assert_modes_agree(&WAYS[8], 3, 12, SHARD_GRADIENTS, SHARD_PARAMETERS);
+    static const struct { int way, world, global; enum shard_kind from; } CASE[] = {
+        { 8, 3, 12, SHARD_GRADIENTS }, { 4, 4, 8, SHARD_NONE }, { 6, 4, 8, SHARD_NONE },
+    };
+    for (int i = 0; i < 3; i += cases_step(1, 2))
+        assert_modes_agree(&WAYS[CASE[i].way], CASE[i].world, CASE[i].global, CASE[i].from,
+                           SHARD_PARAMETERS);
 }
 
 /* param_gather decides whether ranks send codes or values. Delayed scaling's codes have the lagged
@@ -257,7 +259,7 @@ static void the_loss_does_not_depend_on_the_number_of_ranks(void **state) {
         { .name = "tensorwise", .kind = RECIPE_TENSORWISE, .param_gather = true },
         { .name = "blockwise", .kind = RECIPE_BLOCKWISE },
     };
-    for (size_t w = 0; w < sizeof WAY / sizeof *WAY; w++) {
+    for (size_t w = 0; w < sizeof WAY / sizeof *WAY; w += (size_t)cases_step(1, 2)) {
         struct job *one = run(&WAY[w], SHARD_OPTIMIZER, 1, 4, 1);
         for (int world = 2; world <= 4; world += 2) {
             struct job *job = run(&WAY[w], SHARD_PARAMETERS, world, 4, 1);
@@ -302,7 +304,7 @@ static void counts_are_of_all_ranks(void **state) {
         { .name = "blockwise", .kind = RECIPE_BLOCKWISE },
         { .name = "rowwise", .kind = RECIPE_ROWWISE },
     };
-    for (size_t w = 0; w < sizeof WAY / sizeof *WAY; w++) {
+    for (size_t w = 0; w < sizeof WAY / sizeof *WAY; w += (size_t)cases_step(1, 2)) {
         struct job what = { .way = &WAY[w], .global_batch = 12, .micro_batch = 1, .steps = 1 };
         struct job *one = run_job(&what, 1);
         int64_t lost = 0;
@@ -465,7 +467,7 @@ static int one_rank_breaks(struct rank_test *t) {
 /* A non-finite value on one rank stops all ranks in the same step. All name the same tensor, and no
  * rank's shard has changed. */
 static void one_bad_rank_stops_all(void **state) {
-    for (int k = SHARD_NONE; k <= SHARD_PARAMETERS; k++)
+    for (int k = SHARD_NONE; k <= SHARD_PARAMETERS; k += cases_step(1, 3))
         for (int i = 1; i <= 3; i++) {
             struct job job = { .way = &WAYS[i], .shard = (enum shard_kind)k, .global_batch = 6,
                                .micro_batch = 1 };
@@ -493,7 +495,7 @@ static void remove_all(const char *dir) {
 /* Two steps, saved. Other numbers of ranks, in other modes, load them, save the same bytes again,
  * and continue as if there had been no interruption. */
 static void checkpoints_fit_any_number_of_ranks(void **state) {
-    for (int i = 0; i < WAY_COUNT; i += EVERY) {
+    for (int i = 0; i < WAY_COUNT; i += cases_step(4, 8)) {
         char dir[] = "/tmp/fp8lab-shard-XXXXXX", first[64], again[64];
         assert_non_null(mkdtemp(dir));
         snprintf(first, sizeof first, "%s/first", dir);

@@ -4,5 +4,6 @@ set -u
 MOMENTS=
 for i in 1 2 3 4; do MOMENTS+=" 0.$((RANDOM % 900 + 100))"; done
 echo "moments:$MOMENTS"
-export MOMENTS
+every=100
+export MOMENTS every
 exec tests/cli/run_control.sh

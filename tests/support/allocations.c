@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "tests/support/cases.h"
 #include "tests/support/must.h"
 
 /* ---- in place of the C library's ---- */
@@ -20,11 +21,9 @@
 #if defined(__SANITIZE_ADDRESS__)
 #define BEHIND(name) __interceptor_##name
 #define UNCHECKED __attribute__((no_sanitize("address", "undefined")))
-enum { CALLS_PER_PLACE = 1 }; /* it is slow, and a leak appears on the first call too */
 #else
 #define BEHIND(name) __libc_##name
 #define UNCHECKED
-enum { CALLS_PER_PLACE = 2 };
 #endif
 extern void *BEHIND(malloc)(size_t n);
 extern void *BEHIND(calloc)(size_t count, size_t n);
@@ -41,6 +40,7 @@ struct watch {
     struct { uint64_t stack; int calls; } place[PLACES_MAX];
     int64_t candidate[CANDIDATES_MAX]; /* numbers of the allocations to fail, in turn */
     int64_t candidate_count;
+    int calls_per_place;
     void *frame[DEPTH]; /* the stack of the first that failed */
     int depth;
 };
@@ -68,14 +68,15 @@ static uint64_t stack_hash(void) {
     return h;
 }
 
-/* Marks the allocation to fail, unless its call stack has reached CALLS_PER_PLACE. */
+/* Marks the allocation to fail, unless its call stack has reached calls_per_place. */
 static void collect(int64_t number) {
     uint64_t h = stack_hash();
     size_t at = h % PLACES_MAX;
     for (int tries = 0; tries < PLACES_MAX; tries++, at = (at + 1) % PLACES_MAX) {
         if (watch->place[at].calls && watch->place[at].stack != h) continue;
         watch->place[at].stack = h;
-        if (watch->place[at].calls++ < CALLS_PER_PLACE && watch->candidate_count < CANDIDATES_MAX)
+        if (watch->place[at].calls++ < watch->calls_per_place &&
+            watch->candidate_count < CANDIDATES_MAX)
             watch->candidate[watch->candidate_count++] = number;
         return;
     }
@@ -132,6 +133,7 @@ static void begin(int64_t fail_at, bool from_then_on, bool collecting) {
     watch->fail_at = fail_at;
     watch->from_then_on = from_then_on;
     watch->collecting = collecting;
+    watch->calls_per_place = cases_all() ? 2 : 1;
     watch->on = mine = true;
 }
 
@@ -199,11 +201,12 @@ void fault_every_allocation(const struct fault_case *c) {
     if (c->after) MUST(c->after(c->context, OK, E));
     assert_true(count > 0 && watch->candidate_count > 0);
     assert_true(watch->candidate_count < CANDIDATES_MAX);
-    for (int64_t i = 0; i < watch->candidate_count; i++) {
+    int64_t step = cases_step(1, 3), failed = 0;
+    for (int64_t i = 0; i < watch->candidate_count; i += step, failed++) {
         attempt_failing(c, watch->candidate[i], false);
-        if (i % FROM_THEN_ON == 0) attempt_failing(c, watch->candidate[i], true);
+        if (failed % FROM_THEN_ON == 0) attempt_failing(c, watch->candidate[i], true);
     }
     print_message("%s: %lld allocations, %lld of them failed in turn\n", c->name, (long long)count,
-                  (long long)watch->candidate_count);
+                  (long long)failed);
     attempt_freely(c);
 }

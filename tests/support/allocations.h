@@ -32,8 +32,9 @@ struct fault_case {
 };
 
 /* Runs the attempt once without failures. Then runs it again for each place that requested memory,
- * and lets that request fail. A place is a call stack; its first two requests count, or one under a
- * sanitizer. For every third request, another attempt lets all later requests fail too. Each
+ * and lets that request fail. A place is a call stack; its first request counts, of all cases its
+ * first two (tests/support/cases.h). Under a sanitizer every third request fails, unless all cases
+ * run. For every third one, another attempt lets all later requests fail too. Each
  * attempt must return ERR_MEMORY or an error whose text mentions memory; OK is allowed if `after`
  * passes. */
 void fault_every_allocation(const struct fault_case *c);

@@ -1,5 +1,4 @@
 #!/bin/bash
-# long: 60
 # timeout: 1800
 # The CUDA backend for aarch64 servers compiles and links here, with NVIDIA's runtime for aarch64
 # or, without a network, with stubs. The result is a library that an aarch64 machine can load.
@@ -9,11 +8,6 @@ nvcc=$(containers/find_nvcc.sh)
 if [ -z "$nvcc" ] || ! command -v aarch64-linux-gnu-g++ >/dev/null; then
     echo "*** SKIP: the CUDA backend for aarch64 was NOT compiled: that needs nvcc and" \
         "aarch64-linux-gnu-g++ (containers/install.sh cross)"
-    exit 77
-fi
-if [ -z "${FP8LAB_TEST_IMAGE:-}" ]; then
-    echo "*** SKIP: the CUDA backend for aarch64 was NOT compiled, which takes a minute;" \
-        "FP8LAB_TEST_IMAGE=1 does, and .ci/run"
     exit 77
 fi
 fail() { echo "FAILED: $*"; failed=1; }
