@@ -1,5 +1,4 @@
 #!/bin/bash
-# long: 15
 # experiments/peers/llmc.py: the speed that it reads out of llm.c's lines, and what it refuses to
 # train. Also each way in which llm.c can fail, and that nothing is left behind. A stand-in prints
 # llm.c's lines.
