@@ -9,12 +9,17 @@
 enum { SHORT_WORD = 40 }; /* symbols; up to here scanning beats a queue (LOG.md) */
 
 struct slot { uint64_t key; uint32_t rank, id; };
+struct byte_pair { uint32_t rank, id; };
 
-/* Open addressing, at most half full. */
+/* Open addressing, at most half full. Most pairs that are asked for are not in the table: a small
+ * filter, of 8 bits a slot, says so without a look at it. */
 struct bpe {
-    struct slot *slot; /* owned */
+    struct slot *slot;       /* owned, as the next two */
+    uint64_t *filter;
+    struct byte_pair *bytes; /* [65536] by the two bytes, or NULL */
+    const uint32_t *byte_id; /* borrowed; of `bytes` */
     uint64_t mask;
-    int shift;
+    int shift, filter_shift;
 };
 
 #define NO_KEY UINT64_MAX /* no pair: ids are below 2^31 */
@@ -23,16 +28,19 @@ struct bpe {
 enum status bpe_create(struct bpe **out, int64_t count, struct err *e) {
     int bits = 4;
     while ((1ll << bits) < 2 * count) bits++;
-    size_t bytes = sizeof(struct slot) << bits;
+    size_t bytes = sizeof(struct slot) << bits, filter_bytes = (size_t)1 << bits;
     struct bpe *b = calloc(1, sizeof *b);
     if (b) b->slot = malloc(bytes);
-    if (!b || !b->slot) {
-        free(b);
-        return FAIL(e, ERR_MEMORY, "%zu bytes for the merges of a tokenizer", bytes);
+    if (b) b->filter = calloc(1, filter_bytes);
+    if (!b || !b->slot || !b->filter) {
+        bpe_destroy(b);
+        return FAIL(e, ERR_MEMORY, "%zu bytes for the merges of a tokenizer",
+                    bytes + filter_bytes);
     }
     memset(b->slot, 0xff, bytes);
     b->mask = (1ull << bits) - 1;
     b->shift = 64 - bits;
+    b->filter_shift = 64 - bits - 3; /* 8 bits a slot */
     *out = b;
     return OK;
 }
@@ -40,18 +48,25 @@ enum status bpe_create(struct bpe **out, int64_t count, struct err *e) {
 void bpe_destroy(struct bpe *b) {
     if (!b) return;
     free(b->slot);
+    free(b->filter);
+    free(b->bytes);
     free(b);
 }
 
+static inline uint64_t hash_of(uint32_t left, uint32_t right) {
+    return ((uint64_t)left << 32 | right) * 0x9e3779b97f4a7c15u; /* Knuth's, multiplicative */
+}
+
 static inline struct slot *find(const struct bpe *b, uint32_t left, uint32_t right) {
-    uint64_t key = (uint64_t)left << 32 | right;
-    uint64_t at = key * 0x9e3779b97f4a7c15u >> b->shift; /* Knuth's multiplicative hashing */
+    uint64_t key = (uint64_t)left << 32 | right, at = hash_of(left, right) >> b->shift;
     while (b->slot[at].key != key && b->slot[at].key != NO_KEY) at = (at + 1) & b->mask;
     return &b->slot[at];
 }
 
 void bpe_set(struct bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32_t id) {
+    uint64_t bit = hash_of(left, right) >> b->filter_shift;
     *find(b, left, right) = (struct slot){ (uint64_t)left << 32 | right, rank, id };
+    b->filter[bit / 64] |= 1ull << bit % 64;
 }
 
 bool bpe_has(const struct bpe *b, uint32_t left, uint32_t right) {
@@ -59,30 +74,55 @@ bool bpe_has(const struct bpe *b, uint32_t left, uint32_t right) {
 }
 
 static inline uint32_t rank_of(const struct bpe *b, uint32_t left, uint32_t right, uint32_t *id) {
+    uint64_t bit = hash_of(left, right) >> b->filter_shift;
+    if (!(b->filter[bit / 64] >> bit % 64 & 1)) return *id = 0, NO_RANK;
     const struct slot *s = find(b, left, right);
     *id = s->id;
     return s->rank; /* NO_RANK in an empty slot */
 }
 
+enum status bpe_set_bytes(struct bpe *b, const uint32_t byte_id[256], struct err *e) {
+    size_t bytes = 65536 * sizeof *b->bytes;
+    b->bytes = malloc(bytes);
+    b->byte_id = byte_id;
+    if (!b->bytes) return FAIL(e, ERR_MEMORY, "%zu bytes for the merges of bytes", bytes);
+    for (uint32_t i = 0; i < 65536; i++) {
+        const struct slot *s = find(b, byte_id[i >> 8], byte_id[i & 255]);
+        b->bytes[i] = (struct byte_pair){ s->rank, s->id };
+    }
+    return OK;
+}
+
 /* ---- short words --------------------------------------------------------------------------- */
 
-static size_t merge_short(const struct bpe *b, uint32_t *ids, size_t n) {
-    uint32_t rank[SHORT_WORD], id[SHORT_WORD]; /* of the pair (i, i + 1) */
-    for (size_t i = 0; i + 1 < n; i++) rank[i] = rank_of(b, ids[i], ids[i + 1], &id[i]);
-    while (n > 1) {
-        size_t best = 0;
-        for (size_t i = 1; i + 1 < n; i++)
-            if (rank[i] < rank[best]) best = i;
-        if (rank[best] == NO_RANK) break;
-        ids[best] = id[best];
-        n--;
-        memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof *ids);
-        memmove(rank + best, rank + best + 1, (n - best - 1) * sizeof *rank);
-        memmove(id + best, id + best + 1, (n - best - 1) * sizeof *id);
-        if (best + 1 < n) rank[best] = rank_of(b, ids[best], ids[best + 1], &id[best]);
-        if (best > 0) rank[best - 1] = rank_of(b, ids[best - 1], ids[best], &id[best - 1]);
+/* The symbols stay where they are. Bit i of `live` is set while symbol i is not merged into one
+ * before it. rank[i] and id[i] are of the pair that symbol i forms with the next live one. */
+static size_t merge_short(const struct bpe *b, uint32_t *ids, uint32_t *rank, uint32_t *id,
+                          size_t n) {
+    uint64_t live = (2ull << (n - 1)) - 1;
+    for (;;) {
+        uint64_t best = UINT64_MAX;
+        for (size_t i = 0; i + 1 < n; i++) {
+            uint64_t entry = (uint64_t)rank[i] << 32 | i;
+            if (entry < best) best = entry;
+        }
+        if (best >> 32 == NO_RANK) break;
+        uint32_t at = (uint32_t)best;
+        uint64_t behind = live & ~1ull << at; /* the next one goes */
+        ids[at] = id[at];
+        live &= ~(behind & -behind);
+        rank[__builtin_ctzll(behind)] = NO_RANK;
+        behind &= behind - 1;
+        rank[at] = NO_RANK;
+        if (behind) rank[at] = rank_of(b, ids[at], ids[__builtin_ctzll(behind)], &id[at]);
+        uint64_t before = live & ((1ull << at) - 1);
+        if (!before) continue;
+        int previous = 63 - __builtin_clzll(before);
+        rank[previous] = rank_of(b, ids[previous], ids[at], &id[previous]);
     }
-    return n;
+    size_t kept = 0;
+    for (; live; live &= live - 1) ids[kept++] = ids[__builtin_ctzll(live)];
+    return kept;
 }
 
 /* ---- long words ----------------------------------------------------------------------------
@@ -201,12 +241,28 @@ static size_t merge_long(const struct bpe *b, struct bpe_work *w, uint32_t *ids,
 
 enum status bpe_merge(const struct bpe *b, struct bpe_work *w, uint32_t *ids, size_t n, size_t *out,
                       struct err *e) {
+    uint32_t rank[SHORT_WORD], id[SHORT_WORD];
     assert(n < 1u << 30);
     if (n > SHORT_WORD) {
         TRY(work_room(w, n, e));
         *out = merge_long(b, w, ids, n);
-    } else {
-        *out = n > 1 ? merge_short(b, ids, n) : n;
+        return OK;
     }
+    for (size_t i = 0; i + 1 < n; i++) rank[i] = rank_of(b, ids[i], ids[i + 1], &id[i]);
+    *out = n > 1 ? merge_short(b, ids, rank, id, n) : n;
+    return OK;
+}
+
+enum status bpe_merge_bytes(const struct bpe *b, struct bpe_work *w, const uint8_t *p, size_t n,
+                            uint32_t *ids, size_t *out, struct err *e) {
+    uint32_t rank[SHORT_WORD], id[SHORT_WORD];
+    for (size_t i = 0; i < n; i++) ids[i] = b->byte_id[p[i]];
+    if (n > SHORT_WORD) return bpe_merge(b, w, ids, n, out, e);
+    for (size_t i = 0; i + 1 < n; i++) {
+        const struct byte_pair *pair = &b->bytes[(size_t)p[i] << 8 | p[i + 1]];
+        rank[i] = pair->rank;
+        id[i] = pair->id;
+    }
+    *out = n > 1 ? merge_short(b, ids, rank, id, n) : n;
     return OK;
 }

@@ -18,6 +18,10 @@ void bpe_set(struct bpe *b, uint32_t left, uint32_t right, uint32_t rank, uint32
 /* Whether the table has the pair. */
 bool bpe_has(const struct bpe *b, uint32_t left, uint32_t right);
 
+/* byte_id[i], which is borrowed until bpe_destroy, is the symbol of byte i; all pairs are set. For
+ * bpe_merge_bytes. ERR_MEMORY. */
+NODISCARD enum status bpe_set_bytes(struct bpe *b, const uint32_t byte_id[256], struct err *e);
+
 /* Memory of one thread for long words. Zeroed at first; bpe_work_free frees what it owns. */
 struct bpe_work {
     uint32_t *next, *previous; /* the symbols of a word as a list */
@@ -31,5 +35,8 @@ void bpe_work_free(struct bpe_work *w);
  * O(n log n), and O(n) for a word of one repeated character. ERR_MEMORY. */
 NODISCARD enum status bpe_merge(const struct bpe *b, struct bpe_work *w, uint32_t *ids, size_t n,
                                 size_t *out, struct err *e);
+/* The same for the symbols of the bytes p[0..n-1], through ids[0..n-1]. */
+NODISCARD enum status bpe_merge_bytes(const struct bpe *b, struct bpe_work *w, const uint8_t *p,
+                                      size_t n, uint32_t *ids, size_t *out, struct err *e);
 
 #endif

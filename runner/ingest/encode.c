@@ -3,40 +3,28 @@
 #include <string.h>
 
 #include "runner/ingest/trace.h"
+#include "runner/ingest/word_ids.h"
 
 /* ---- one thread's memory ------------------------------------------------------------------- */
 
-/* A word of up to 31 bytes that became up to 7 tokens: one cache line. */
-enum { WORD_MAX = 31, WORD_IDS = 7, WORDS_LOG2 = 16 };
-struct word {
-    uint64_t key[4];
-    uint32_t id[WORD_IDS];
-    uint8_t length, ids; /* length 0: empty */
-};
-_Static_assert(sizeof(struct word) == 64, "a word is one cache line");
-
 struct encoder {
     const struct tokenizer *t;
-    struct word *words; /* [1 << WORDS_LOG2] by hash; owned */
-    uint32_t *id;       /* owned */
-    size_t count, room;
-    struct bpe_work work;
+    struct word_ids words;
     struct bytes lossy, normal, spare;
     struct bytes stage_text[STAGES_MAX];
     struct pattern_work pattern[STAGES_MAX];
-    struct encoder_counts counts;
+    int64_t replaced; /* U+FFFD */
     struct trace trace;
 };
 
 enum status encoder_create(struct encoder **out, const struct tokenizer *t, struct err *e) {
     struct encoder *x = calloc(1, sizeof *x);
-    size_t bytes = sizeof(struct word) << WORDS_LOG2;
-    if (x && posix_memalign((void **)&x->words, 64, bytes) != 0) x->words = NULL;
-    if (!x || !x->words) {
+    if (!x) return FAIL(e, ERR_MEMORY, "%zu bytes for an encoder", sizeof *x);
+    enum status st = word_ids_open(&x->words, t, e);
+    if (st != OK) {
         free(x);
-        return FAIL(e, ERR_MEMORY, "%zu bytes for the words of an encoder", bytes);
+        return st;
     }
-    memset(x->words, 0, bytes);
     x->t = t;
     *out = x;
     return OK;
@@ -48,48 +36,36 @@ void encoder_destroy(struct encoder *x) {
         free(x->stage_text[i].bytes);
         pattern_work_free(&x->pattern[i]);
     }
-    bpe_work_free(&x->work);
+    word_ids_close(&x->words);
     trace_free(&x->trace);
     free(x->lossy.bytes);
     free(x->normal.bytes);
     free(x->spare.bytes);
-    free(x->id);
-    free(x->words);
     free(x);
 }
 
 const uint32_t *encoder_ids(const struct encoder *x, int64_t *count) {
-    *count = (int64_t)x->count;
-    return x->id;
+    *count = (int64_t)x->words.count;
+    return x->words.id;
 }
 
-void encoder_clear(struct encoder *x) { x->count = 0; }
+void encoder_clear(struct encoder *x) { x->words.count = 0; }
 
 void encoder_cut(struct encoder *x, int64_t count) {
-    if (x->count > (size_t)count) x->count = (size_t)count;
+    if (x->words.count > (size_t)count) x->words.count = (size_t)count;
 }
 
 const uint32_t *encoder_places(const struct encoder *x) {
     return (const uint32_t *)(void *)x->trace.ends.bytes;
 }
 
-struct encoder_counts encoder_counts(const struct encoder *x) { return x->counts; }
-
-/* Room for n more ids, and a word's worth that may be written beyond them. */
-static enum status ids_room(struct encoder *x, size_t n, struct err *e) {
-    if (x->room - x->count >= n + WORD_IDS + 1) return OK;
-    size_t room = x->room ? x->room : 1024;
-    while (room - x->count < n + WORD_IDS + 1) room *= 2;
-    uint32_t *more = realloc(x->id, room * sizeof *more);
-    if (!more) return FAIL(e, ERR_MEMORY, "%zu bytes for token ids", room * sizeof *more);
-    x->id = more;
-    x->room = room;
-    return OK;
+struct encoder_counts encoder_counts(const struct encoder *x) {
+    return (struct encoder_counts){ .replaced = x->replaced, .dropped = x->words.dropped };
 }
 
 enum status encoder_push(struct encoder *x, uint32_t id, struct err *e) {
-    TRY(ids_room(x, 1, e));
-    x->id[x->count++] = id;
+    TRY(word_ids_room(&x->words, 1, e));
+    x->words.id[x->words.count++] = id;
     return OK;
 }
 
@@ -106,184 +82,25 @@ enum status encoder_end(struct encoder *x, struct err *e) {
     return push_all(x, x->t->behind, x->t->behind_count, e);
 }
 
-/* ---- the model on one word ----------------------------------------------------------------- */
+/* ---- words ---------------------------------------------------------------------------------- */
 
-/* The word's bytes as symbols. */
-static size_t byte_symbols(struct encoder *x, const uint8_t *p, size_t n, uint32_t *out) {
-    const struct tokenizer *t = x->t;
-    size_t count = 0;
-    bool unknown = false; /* the last symbol is the unknown token */
-    for (size_t i = 0; i < n; i++) {
-        uint32_t id = t->byte_id[p[i]];
-        if (id == NO_TOKEN && t->unk == NO_TOKEN) {
-            x->counts.dropped++;
-            continue;
-        }
-        if (id == NO_TOKEN && unknown && t->fuse_unk) continue;
-        unknown = id == NO_TOKEN;
-        out[count++] = unknown ? t->unk : id;
-    }
-    return count;
-}
-
-/* The bytes of a character that is no token, as <0xNN>; false unless all of them exist. */
-static bool fall_back(const struct tokenizer *t, const uint8_t *p, int length, uint32_t *out) {
-    for (int i = 0; i < length; i++)
-        if ((out[i] = t->byte_id[p[i]]) == NO_TOKEN) return false;
-    return true;
-}
-
-/* The word's characters as symbols. An unknown token is held back until the next character that is
- * a token, behind characters that fall back to bytes: as models/bpe/model.rs, merge_word, does. */
-static size_t character_symbols(struct encoder *x, const uint8_t *p, size_t n, uint32_t *out) {
-    const struct tokenizer *t = x->t;
-    size_t count = 0;
-    bool held = false;
-    for (size_t at = 0; at < n;) {
-        int length;
-        utf8_at(p + at, &length);
-        uint32_t id = vocab_find(&t->vocab, p + at, (size_t)length);
-        if (id != NO_TOKEN) {
-            if (held) out[count++] = t->unk;
-            held = false;
-            out[count++] = id;
-        } else if (t->byte_fallback && fall_back(t, p + at, length, out + count)) {
-            count += (size_t)length;
-        } else if (t->unk == NO_TOKEN) {
-            x->counts.dropped++;
-        } else {
-            if (held && !t->fuse_unk) out[count++] = t->unk;
-            held = true;
-        }
-        at += (size_t)length;
-    }
-    if (held) out[count++] = t->unk;
-    return count;
-}
-
-static enum status merge_word(struct encoder *x, const uint8_t *p, size_t n, struct err *e) {
-    const struct tokenizer *t = x->t;
-    size_t count;
-    TRY(ids_room(x, n, e));
-    uint32_t *out = x->id + x->count;
-    if (t->ignore_merges) {
-        uint32_t id = vocab_find(&t->vocab, p, n);
-        if (id != NO_TOKEN) return *out = id, x->count++, OK;
-    }
-    if (t->kind == TOKENIZER_BYTES) {
-        for (size_t i = 0; i < n; i++) out[i] = p[i];
-        return x->count += n, OK;
-    }
-    count = t->byte_level ? byte_symbols(x, p, n, out) : character_symbols(x, p, n, out);
-    TRY(bpe_merge(t->bpe, &x->work, out, count, &count, e));
-    x->count += count;
-    return OK;
-}
-
-static inline uint64_t load8(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, 8);
-    return v;
-}
-
-static inline uint64_t load4(const uint8_t *p) {
-    uint32_t v;
-    memcpy(&v, p, 4);
-    return v;
-}
-
-/* The bytes of a word of 1 to 31 bytes in four numbers, different for different words of one
- * length: the loads overlap, so that none reads beyond the word. */
-static inline void word_key(const uint8_t *p, size_t n, uint64_t key[4]) {
-    key[2] = key[3] = 0;
-    if (n >= 16) {
-        key[0] = load8(p);
-        key[1] = load8(p + 8);
-        key[2] = load8(p + n - 16);
-        key[3] = load8(p + n - 8);
-    } else if (n >= 8) {
-        key[0] = load8(p);
-        key[1] = load8(p + n - 8);
-    } else if (n >= 4) {
-        key[0] = load4(p) | load4(p + n - 4) << 32;
-        key[1] = 0;
-    } else {
-        key[0] = (uint64_t)p[0] | (uint64_t)p[n / 2] << 8 | (uint64_t)p[n - 1] << 16;
-        key[1] = 0;
-    }
-}
-
-static inline uint64_t word_hash(const uint64_t key[4], size_t n) {
-    uint64_t h = (key[0] + n) * 0x9e3779b97f4a7c15u;
-    h = (h ^ h >> 32 ^ key[1]) * 0xd6e8feb86659fd93u; /* constants of splitmix and rrmxmx */
-    h = (h ^ h >> 32 ^ key[2]) * 0x9e3779b97f4a7c15u;
-    h = (h ^ h >> 32 ^ key[3]) * 0xd6e8feb86659fd93u;
-    return h >> (64 - WORDS_LOG2);
-}
-
-/* A word that is not in its slot: merges it, and keeps it there if it fits. */
-static enum status new_word(struct encoder *x, struct word *w, const uint64_t key[4],
-                            const uint8_t *p, size_t n, struct err *e) {
-    size_t before = x->count;
-    int64_t dropped = x->counts.dropped;
-    TRY(merge_word(x, p, n, e));
-    size_t ids = x->count - before;
-    if (ids > WORD_IDS || dropped != x->counts.dropped) return OK; /* drops must be counted */
-    memcpy(w->key, key, sizeof w->key);
-    memcpy(w->id, x->id + before, ids * sizeof *w->id);
-    w->length = (uint8_t)n;
-    w->ids = (uint8_t)ids;
-    return OK;
-}
-
-/* The ends of up to AHEAD words from p on. Their slots are asked for before the first is used: a
- * slot is often not in the processor's caches. */
-enum { AHEAD = 16 };
-static enum status known_words(struct encoder *x, const uint8_t *p, const uint8_t *const *ends,
-                              int count, struct err *e) {
-    uint64_t key[AHEAD][4];
-    struct word *slot[AHEAD];
-    const uint8_t *q = p;
-    for (int i = 0; i < count; q = ends[i++]) {
-        size_t n = (size_t)(ends[i] - q);
-        slot[i] = NULL;
-        if (n > WORD_MAX) continue;
-        word_key(q, n, key[i]);
-        slot[i] = &x->words[word_hash(key[i], n)];
-        __builtin_prefetch(slot[i]);
-    }
-    TRY(ids_room(x, AHEAD * WORD_IDS, e));
-    for (int i = 0; i < count; p = ends[i++]) {
-        size_t n = (size_t)(ends[i] - p);
-        struct word *w = slot[i];
-        const uint64_t *k = key[i];
-        if (w && w->length == n && w->key[0] == k[0] && w->key[1] == k[1] && w->key[2] == k[2] &&
-            w->key[3] == k[3]) {
-            memcpy(x->id + x->count, w->id, sizeof w->id);
-            x->count += w->ids;
-            continue;
-        }
-        TRY(w ? new_word(x, w, k, p, n, e) : merge_word(x, p, n, e));
-        TRY(ids_room(x, AHEAD * WORD_IDS, e));
-    }
-    return OK;
-}
-
+/* The words from p on; bytes before `limit` may be read. */
 static enum status some_words(struct encoder *x, const uint8_t *p, const uint8_t *const *ends,
-                              int count, struct err *e) {
-    if (!x->trace.on) return known_words(x, p, ends, count, e);
+                              int count, const uint8_t *limit, struct err *e) {
+    struct word_ids *w = &x->words;
+    if (!x->trace.on) return word_ids_add(w, p, ends, count, limit, e);
     for (int i = 0; i < count; p = ends[i++]) {
-        size_t before = x->count;
-        TRY(known_words(x, p, &ends[i], 1, e));
-        TRY(trace_word(&x->trace, x->t, p, (size_t)(ends[i] - p), x->id + before,
-                       x->count - before, e));
+        size_t before = w->count;
+        TRY(word_ids_add(w, p, &ends[i], 1, limit, e));
+        TRY(trace_word(&x->trace, x->t, p, (size_t)(ends[i] - p), w->id + before,
+                       w->count - before, e));
     }
     return OK;
 }
 
 static enum status one_word(struct encoder *x, const uint8_t *p, size_t n, struct err *e) {
     const uint8_t *end = p + n;
-    return some_words(x, p, &end, 1, e);
+    return some_words(x, p, &end, 1, end, e);
 }
 
 /* In tokenizers of this kind a whole document is one word. It can be cut before each U+2581 that
@@ -311,11 +128,11 @@ static enum status run_stage(struct encoder *x, int at, const uint8_t *p, size_t
 static enum status split_stage(struct encoder *x, int at, const uint8_t *p, size_t n, bool first,
                                struct err *e) {
     const struct stage *s = &x->t->stage[at];
-    const uint8_t *end = p + n, *ends[AHEAD];
+    const uint8_t *end = p + n, *ends[WORDS_AHEAD];
     bool last = at + 1 == x->t->stages && !x->t->cut_at_marks;
     while (p < end) {
-        int count = split_next(x->t->unicode, s->split, p, end, ends, AHEAD);
-        if (last) TRY(some_words(x, p, ends, count, e));
+        int count = split_next(x->t->unicode, s->split, p, end, ends, WORDS_AHEAD);
+        if (last) TRY(some_words(x, p, ends, count, end, e));
         for (int i = 0; i < count && !last; i++) {
             TRY(run_stage(x, at + 1, p, (size_t)(ends[i] - p), first, e));
             p = ends[i];
@@ -548,10 +365,10 @@ enum status encoder_add(struct encoder *x, const char *text, size_t n, struct er
     const uint8_t *p = (const uint8_t *)text;
     TRY(check_length(n, e));
     if (n == 0) return OK;
-    if (x->t->kind == TOKENIZER_BYTES) return merge_word(x, p, n, e);
+    if (x->t->kind == TOKENIZER_BYTES) return one_word(x, p, n, e);
     if (utf8_valid(p, n) < n) {
         x->lossy.count = 0;
-        TRY(utf8_lossy(&x->lossy, p, n, &x->counts.replaced, e));
+        TRY(utf8_lossy(&x->lossy, p, n, &x->replaced, e));
         p = x->lossy.bytes;
         n = x->lossy.count;
     }

@@ -103,6 +103,13 @@ static void find_end(struct tokenizer *t) {
     }
 }
 
+/* Words of bytes that all have a token begin with a table of their own. */
+static enum status prepare_bytes(struct tokenizer *t, struct err *e) {
+    t->whole_bytes = t->byte_level;
+    for (int i = 0; i < 256; i++) t->whole_bytes = t->whole_bytes && t->byte_id[i] != NO_TOKEN;
+    return t->whole_bytes ? bpe_set_bytes(t->bpe, t->byte_id, e) : OK;
+}
+
 enum status tokenizer_open(struct tokenizer **out, const char *path,
                            const struct tokenizer_options *options, struct err *e) {
     struct tokenizer *t = calloc(1, sizeof *t);
@@ -113,6 +120,7 @@ enum status tokenizer_open(struct tokenizer **out, const char *path,
     enum status st = unicode_create(&t->unicode, e);
     if (st == OK)
         st = strcmp(path, "bytes") ? load_file(t, path, options, e) : load_bytes(t, e);
+    if (st == OK) st = prepare_bytes(t, e);
     if (st != OK) {
         tokenizer_close(t);
         return st;

@@ -97,6 +97,7 @@ struct tokenizer {
     int64_t merges, tokens;
     uint32_t byte_id[256];   /* the token of one byte; NO_TOKEN */
     bool byte_level, byte_fallback, fuse_unk, ignore_merges, ordinary;
+    bool whole_bytes;        /* byte_level, and each byte has a token */
     bool cut_at_marks;       /* no token contains U+2581 behind another character */
     uint32_t unk;
     struct added_pass raw, normalized;

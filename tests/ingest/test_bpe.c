@@ -70,16 +70,24 @@ static void words_of_any_length_follow_the_rule(void **state) {
     (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         struct table t;
-        uint32_t ours[WORD], theirs[WORD];
+        uint32_t ours[WORD], theirs[WORD], by_bytes[WORD], byte_id[256];
+        uint8_t bytes[WORD];
         size_t n = draw(&seed) % (round % 2 ? 60 : WORD), kept = 0;
         make_table(&t, &seed, round % 3 == 0);
         int letters = 1 + (int)(draw(&seed) % LETTERS);
-        for (size_t i = 0; i < n; i++)
-            ours[i] = theirs[i] = (uint32_t)(draw(&seed) % (uint64_t)letters);
+        for (uint32_t i = 0; i < 256; i++) byte_id[i] = i % (uint32_t)letters;
+        for (size_t i = 0; i < n; i++) {
+            bytes[i] = (uint8_t)draw(&seed);
+            ours[i] = theirs[i] = byte_id[bytes[i]];
+        }
         MUST(bpe_merge(t.bpe, &work, ours, n, &kept, E));
         size_t wanted = merge_naively(&t, theirs, n);
         assert_int_equal(kept, wanted);
         assert_memory_equal(ours, theirs, kept * sizeof *ours);
+        MUST(bpe_set_bytes(t.bpe, byte_id, E));
+        MUST(bpe_merge_bytes(t.bpe, &work, bytes, n, by_bytes, &kept, E));
+        assert_int_equal(kept, wanted);
+        assert_memory_equal(by_bytes, theirs, kept * sizeof *theirs);
         merged += (int64_t)(n - kept);
         bpe_destroy(t.bpe);
     }

@@ -1,0 +1,240 @@
+#include "runner/ingest/word_ids.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "keys of words are masked loads");
+
+/* ---- memory -------------------------------------------------------------------------------- */
+
+/* A word of up to 15 bytes that became up to 3 tokens: two to a cache line. The last byte of the
+ * key is the length of the word; 0: empty. */
+enum { SHORT_MAX = 15, SHORT_IDS = 3, SHORTS_LOG2 = 16 };
+struct short_word {
+    uint64_t key[2];
+    uint32_t id[SHORT_IDS], ids;
+};
+_Static_assert(sizeof(struct short_word) == 32, "two short words are one cache line");
+
+/* Other words of up to 31 bytes that became up to 7 tokens: one cache line. */
+enum { LONG_MAX = 31, LONG_IDS = 7, LONGS_LOG2 = 14 };
+struct long_word {
+    uint64_t key[4]; /* the last byte as above */
+    uint32_t id[LONG_IDS], ids;
+};
+_Static_assert(sizeof(struct long_word) == 64, "a long word is one cache line");
+
+static void *zeroed_lines(size_t bytes) {
+    void *p;
+    if (posix_memalign(&p, 64, bytes) != 0) return NULL;
+    return memset(p, 0, bytes);
+}
+
+enum status word_ids_open(struct word_ids *w, const struct tokenizer *t, struct err *e) {
+    size_t shorts = 2 * sizeof(struct short_word) << SHORTS_LOG2;
+    size_t longs = sizeof(struct long_word) << LONGS_LOG2;
+    *w = (struct word_ids){ .t = t, .shorts = zeroed_lines(shorts), .longs = zeroed_lines(longs) };
+    if (w->shorts && w->longs) return OK;
+    word_ids_close(w);
+    return FAIL(e, ERR_MEMORY, "%zu bytes for the words of an encoder", shorts + longs);
+}
+
+void word_ids_close(struct word_ids *w) {
+    bpe_work_free(&w->work);
+    free(w->shorts);
+    free(w->longs);
+    free(w->id);
+    *w = (struct word_ids){ 0 };
+}
+
+/* And a long word's worth that may be written beyond them. */
+enum status word_ids_room(struct word_ids *w, size_t n, struct err *e) {
+    if (w->room - w->count >= n + LONG_IDS + 1) return OK;
+    size_t room = w->room ? w->room : 1024;
+    while (room - w->count < n + LONG_IDS + 1) room *= 2;
+    uint32_t *more = realloc(w->id, room * sizeof *more);
+    if (!more) return FAIL(e, ERR_MEMORY, "%zu bytes for token ids", room * sizeof *more);
+    w->id = more;
+    w->room = room;
+    return OK;
+}
+
+/* ---- the model on one word ----------------------------------------------------------------- */
+
+/* The word's bytes as symbols. */
+static size_t byte_symbols(struct word_ids *w, const uint8_t *p, size_t n, uint32_t *out) {
+    const struct tokenizer *t = w->t;
+    size_t count = 0;
+    bool unknown = false; /* the last symbol is the unknown token */
+    for (size_t i = 0; i < n; i++) {
+        uint32_t id = t->byte_id[p[i]];
+        if (id == NO_TOKEN && t->unk == NO_TOKEN) {
+            w->dropped++;
+            continue;
+        }
+        if (id == NO_TOKEN && unknown && t->fuse_unk) continue;
+        unknown = id == NO_TOKEN;
+        out[count++] = unknown ? t->unk : id;
+    }
+    return count;
+}
+
+/* The bytes of a character that is no token, as <0xNN>; false unless all of them exist. */
+static bool fall_back(const struct tokenizer *t, const uint8_t *p, int length, uint32_t *out) {
+    for (int i = 0; i < length; i++)
+        if ((out[i] = t->byte_id[p[i]]) == NO_TOKEN) return false;
+    return true;
+}
+
+/* The word's characters as symbols. An unknown token is held back until the next character that is
+ * a token, behind characters that fall back to bytes: as models/bpe/model.rs, merge_word, does. */
+static size_t character_symbols(struct word_ids *w, const uint8_t *p, size_t n, uint32_t *out) {
+    const struct tokenizer *t = w->t;
+    size_t count = 0;
+    bool held = false;
+    for (size_t at = 0; at < n;) {
+        int length;
+        utf8_at(p + at, &length);
+        uint32_t id = vocab_find(&t->vocab, p + at, (size_t)length);
+        if (id != NO_TOKEN) {
+            if (held) out[count++] = t->unk;
+            held = false;
+            out[count++] = id;
+        } else if (t->byte_fallback && fall_back(t, p + at, length, out + count)) {
+            count += (size_t)length;
+        } else if (t->unk == NO_TOKEN) {
+            w->dropped++;
+        } else {
+            if (held && !t->fuse_unk) out[count++] = t->unk;
+            held = true;
+        }
+        at += (size_t)length;
+    }
+    if (held) out[count++] = t->unk;
+    return count;
+}
+
+static enum status merge_word(struct word_ids *w, const uint8_t *p, size_t n, struct err *e) {
+    const struct tokenizer *t = w->t;
+    size_t count;
+    TRY(word_ids_room(w, n, e));
+    uint32_t *out = w->id + w->count;
+    if (t->ignore_merges) {
+        uint32_t id = vocab_find(&t->vocab, p, n);
+        if (id != NO_TOKEN) return *out = id, w->count++, OK;
+    }
+    if (t->kind == TOKENIZER_BYTES) {
+        for (size_t i = 0; i < n; i++) out[i] = p[i];
+        return w->count += n, OK;
+    }
+    if (t->whole_bytes) {
+        TRY(bpe_merge_bytes(t->bpe, &w->work, p, n, out, &count, e));
+        return w->count += count, OK;
+    }
+    count = t->byte_level ? byte_symbols(w, p, n, out) : character_symbols(w, p, n, out);
+    TRY(bpe_merge(t->bpe, &w->work, out, count, &count, e));
+    w->count += count;
+    return OK;
+}
+
+/* ---- words that were met ------------------------------------------------------------------- */
+
+static inline uint64_t load8(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+
+/* The bytes of a word of up to 15 bytes, zeros behind them, and its length in the last byte. */
+static inline void short_key(const uint8_t *p, size_t n, const uint8_t *limit, uint64_t key[2]) {
+    static const uint8_t MASK[32] = { 255, 255, 255, 255, 255, 255, 255, 255,
+                                      255, 255, 255, 255, 255, 255, 255, 255 };
+    uint8_t copy[16];
+    if (limit - p < 16) p = memcpy(copy, p, n);
+    key[0] = load8(p) & load8(MASK + 16 - n);
+    key[1] = (load8(p + 8) & load8(MASK + 24 - n)) | (uint64_t)n << 56;
+}
+
+/* Multiplicative: words that differ in one byte differ in their hashes. */
+static inline struct short_word *short_place(const struct word_ids *w, const uint64_t key[2]) {
+    uint64_t h = (key[0] ^ key[1] * 0xd6e8feb86659fd93u) * 0x9e3779b97f4a7c15u;
+    return w->shorts + 2 * (h >> (64 - SHORTS_LOG2));
+}
+
+/* The place of a word that is in no short one, and its key; NULL if it is too long. */
+static struct long_word *long_place(const struct word_ids *w, const uint8_t *p, size_t n,
+                                    uint64_t key[4]) {
+    uint8_t bytes[32] = { 0 };
+    uint64_t h = 0;
+    if (n > LONG_MAX) return NULL;
+    memcpy(bytes, p, n);
+    bytes[31] = (uint8_t)n;
+    memcpy(key, bytes, sizeof bytes);
+    for (int i = 0; i < 4; i++) /* constants of splitmix and rrmxmx */
+        h = (h ^ h >> 32 ^ key[i]) * (i % 2 ? 0xd6e8feb86659fd93u : 0x9e3779b97f4a7c15u);
+    return w->longs + (h >> (64 - LONGS_LOG2));
+}
+
+/* A word that is no short one: looks it up or merges it, and keeps it. `place` and `short_key` are
+ * those of a short word; NULL: it is none. */
+static enum status other_word(struct word_ids *w, const uint8_t *p, size_t n,
+                              struct short_word *place, const uint64_t short_key[2],
+                              struct err *e) {
+    uint64_t key[4];
+    struct long_word *l = long_place(w, p, n, key);
+    if (l && !memcmp(l->key, key, sizeof key)) {
+        TRY(word_ids_room(w, LONG_IDS, e));
+        memcpy(w->id + w->count, l->id, sizeof l->id);
+        w->count += l->ids;
+        return OK;
+    }
+    size_t before = w->count;
+    int64_t dropped = w->dropped;
+    TRY(merge_word(w, p, n, e));
+    size_t ids = w->count - before;
+    if (dropped != w->dropped) return OK; /* drops must be counted */
+    if (place && ids <= SHORT_IDS) {
+        place[1] = place[0];
+        memcpy(place->key, short_key, sizeof place->key);
+        memcpy(place->id, w->id + before, ids * sizeof *place->id);
+        place->ids = (uint32_t)ids;
+    } else if (l && ids <= LONG_IDS) {
+        memcpy(l->key, key, sizeof l->key);
+        memcpy(l->id, w->id + before, ids * sizeof *l->id);
+        l->ids = (uint32_t)ids;
+    }
+    return OK;
+}
+
+/* All places are asked for before the first is used: a place is often not in the processor's
+ * caches. */
+enum status word_ids_add(struct word_ids *w, const uint8_t *p, const uint8_t *const *ends,
+                         int count, const uint8_t *limit, struct err *e) {
+    uint64_t key[WORDS_AHEAD][2];
+    struct short_word *place[WORDS_AHEAD];
+    const uint8_t *q = p;
+    for (int i = 0; i < count; q = ends[i++]) {
+        size_t n = (size_t)(ends[i] - q);
+        place[i] = NULL;
+        if (n > SHORT_MAX) continue;
+        short_key(q, n, limit, key[i]);
+        place[i] = short_place(w, key[i]);
+        __builtin_prefetch(place[i]);
+    }
+    TRY(word_ids_room(w, WORDS_AHEAD * SHORT_IDS, e));
+    for (int i = 0; i < count; p = ends[i++]) {
+        const struct short_word *s = place[i];
+        const uint64_t *k = key[i];
+        if (s) {
+            s += !(s->key[0] == k[0] && s->key[1] == k[1]);
+            if (s->key[0] == k[0] && s->key[1] == k[1]) {
+                memcpy(w->id + w->count, s->id, sizeof s->id);
+                w->count += s->ids;
+                continue;
+            }
+        }
+        TRY(other_word(w, p, (size_t)(ends[i] - p), place[i], k, e));
+        TRY(word_ids_room(w, WORDS_AHEAD * SHORT_IDS, e));
+    }
+    return OK;
+}
