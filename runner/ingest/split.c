@@ -45,6 +45,36 @@ enum split_kind split_known(const char *regex) {
 
 const char *split_name(enum split_kind kind) { return KNOWN[kind].name; }
 
+/* ---- eight bytes at once ------------------------------------------------------------------- */
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first byte is the lowest");
+
+#define EACH(byte) ((byte) * 0x0101010101010101u)
+
+static inline uint64_t load8(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+
+/* The high bit of each byte that is in from..to, both below 80h. */
+static inline uint64_t bytes_within(uint64_t v, uint8_t from, uint8_t to) {
+    uint64_t low = v & EACH(0x7full);
+    return (low + EACH(0x80ull - from)) & ~(low + EACH(0x7full - to)) & ~v & EACH(0x80ull);
+}
+
+static inline uint64_t bytes_not_letters(uint64_t v) { /* of ASCII */
+    return bytes_within(v | EACH(0x20ull), 'a', 'z') ^ EACH(0x80ull);
+}
+
+static inline uint64_t bytes_not_spaces(uint64_t v) { /* of ASCII */
+    return (bytes_within(v, '\t', '\r') | bytes_within(v, ' ', ' ')) ^ EACH(0x80ull);
+}
+
+static inline const uint8_t *first_of(uint64_t bytes, const uint8_t *p) {
+    return p + __builtin_ctzll(bytes) / 8;
+}
+
 /* ---- runs of characters -------------------------------------------------------------------- */
 
 /* The character at p: its classes, and where the next begins. */
@@ -72,6 +102,33 @@ static inline const uint8_t *run_of(const struct unicode *u, const uint8_t *p, c
     return p;
 }
 
+/* The end of the run of letters, or with `marks` of letters and marks. */
+static inline const uint8_t *letters_of(const struct unicode *u, const uint8_t *p,
+                                        const uint8_t *end, bool marks) {
+    while (end - p >= 8) {
+        uint64_t others = bytes_not_letters(load8(p));
+        if (others) {
+            p = first_of(others, p);
+            if (*p < 0x80) return p;
+            break;
+        }
+        p += 8;
+    }
+    return run_of(u, p, end, marks ? UC_LETTER | UC_MARK : UC_LETTER);
+}
+
+/* The end of the white space of ASCII. */
+static inline const uint8_t *ascii_spaces(const struct unicode *u, const uint8_t *p,
+                                          const uint8_t *end) {
+    while (end - p >= 8) {
+        uint64_t others = bytes_not_spaces(load8(p));
+        if (others) return first_of(others, p);
+        p += 8;
+    }
+    while (p < end && *p < 0x80 && u->class_of[*p] & UC_SPACE) p++;
+    return p;
+}
+
 /* The end of the run whose characters have none of the classes. */
 static inline const uint8_t *run_without(const struct unicode *u, const uint8_t *p,
                                          const uint8_t *end, uint16_t classes) {
@@ -89,7 +146,9 @@ static inline bool is_newline(uint32_t code) { return code == '\r' || code == '\
  * \s+(?!\S); \s+. */
 static const uint8_t *spaces(const struct unicode *u, const uint8_t *p, const uint8_t *end,
                              bool newlines, bool whole_at_end) {
-    const uint8_t *q = p, *last = p, *line = NULL;
+    const uint8_t *q = ascii_spaces(u, p, end), *last = q - (q > p), *line = q;
+    while (newlines && line > p && !is_newline(line[-1])) line--;
+    if (line == p) line = NULL;
     while (q < end) {
         struct at c = at_(u, q);
         if (!(c.class & UC_SPACE)) break;
@@ -140,12 +199,12 @@ static inline const uint8_t *others(const struct unicode *u, const uint8_t *p, c
 /* ---- the patterns -------------------------------------------------------------------------- */
 
 static const uint8_t *gpt2(const struct unicode *u, const uint8_t *p, const uint8_t *end) {
-    const uint8_t *q = *p == '\'' ? contraction(p, end, false) : p;
-    if (q > p) return q;
-    q = p + (*p == ' ');
+    const uint8_t *q = p + (*p == ' '), *r = letters_of(u, q, end, false);
+    if (r > q) return r;
+    r = *p == '\'' ? contraction(p, end, false) : p;
+    if (r > p) return r;
     if (q < end) {
         struct at c = at_(u, q);
-        if (c.class & UC_LETTER) return run_of(u, c.next, end, UC_LETTER);
         if (c.class & UC_NUMBER) return run_of(u, c.next, end, UC_NUMBER);
         if (!(c.class & UC_SPACE))
             return run_without(u, c.next, end, UC_SPACE | UC_LETTER | UC_NUMBER);
@@ -159,11 +218,10 @@ static inline const uint8_t *llama3(const struct unicode *u, const uint8_t *p, c
     const uint8_t *q = *p == '\'' ? contraction(p, end, true) : p;
     if (q > p) return q;
     struct at c = at_(u, p);
-    if (c.class & UC_LETTER) return run_of(u, c.next, end, UC_LETTER);
     if (c.class & UC_NUMBER) return up_to_digits(u, p, end, digits);
     if (!is_newline(c.code)) {
-        q = run_of(u, c.next, end, UC_LETTER);
-        if (q > c.next) return q;
+        q = letters_of(u, c.next, end, false);
+        if (q > c.next || c.class & UC_LETTER) return q;
     }
     q = others(u, p, end, false);
     return q > p ? q : spaces(u, p, end, true, whole_at_end);
@@ -224,9 +282,9 @@ static const uint8_t *deepseek_match(const struct unicode *u, const uint8_t *p,
         while (q < end && is_ascii_letter(*q)) q++;
         return q;
     }
-    if (c.class & (UC_LETTER | UC_MARK)) return run_of(u, q, end, UC_LETTER | UC_MARK);
+    if (c.class & (UC_LETTER | UC_MARK)) return letters_of(u, q, end, true);
     if (!is_newline(c.code) && !(c.class & (UC_PUNCTUATION | UC_SYMBOL))) {
-        q = run_of(u, c.next, end, UC_LETTER | UC_MARK);
+        q = letters_of(u, c.next, end, true);
         if (q > c.next) return q;
     }
     const uint8_t *from = p + (*p == ' ');

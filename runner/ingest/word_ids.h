@@ -26,6 +26,6 @@ NODISCARD enum status word_ids_room(struct word_ids *w, size_t n, struct err *e)
 /* Appends the ids of `count` words, at most WORDS_AHEAD, none empty. The first begins at p; each
  * ends where the next begins. Bytes before `limit` may be read. */
 NODISCARD enum status word_ids_add(struct word_ids *w, const uint8_t *p, const uint8_t *const *ends,
-                                     int count, const uint8_t *limit, struct err *e);
+                                    int count, const uint8_t *limit, struct err *e);
 
 #endif

@@ -1,0 +1,110 @@
+/* The hand-written splitters beside PCRE2 with the same regular expressions, on random strings of
+ * letters, digits, spaces and signs: runs of any length at any place, since eight bytes are read at
+ * once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+// clang-format off
+#include <cmocka.h>
+// clang-format on
+
+#include "runner/ingest/split.h"
+#include "tests/support/must.h"
+
+#define REST "|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define SHORT "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define BEFORE "[^\\r\\n\\p{L}\\p{N}]?"
+
+static const char *const REGEX[] = {
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+",
+    SHORT "|" BEFORE "\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|"
+    "\\s+(?!\\S)|\\s+",
+    SHORT "|" BEFORE "\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|"
+    "\\s+(?!\\S)|\\s+",
+    "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| "
+    "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s",
+    BEFORE UPPER "*" LOWER "+" SHORT "?|" BEFORE UPPER "+" LOWER "*" SHORT "?" REST,
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?"
+    "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+};
+enum { PATTERNS = sizeof REGEX / sizeof *REGEX, STRINGS = 4000, STRING = 120 };
+
+static uint64_t draw(uint64_t *state) { /* xorshift64* */
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return *state * 0x2545f4914f6cdd1du >> 32;
+}
+
+/* Runs of one kind of character. */
+static size_t make_string(uint64_t *seed, char *out) {
+    static const char *const KINDS[][8] = {
+        { "a", "b", "z", "A", "Z", "s", "t", "re" }, { "`", "{", "@", "[", "'", "'", "/", "." },
+        { "0", "9", "1", "2", "3", "4", "5", "7" },
+        { " ", " ", " ", "\t", "\x0b", "\x0c", " ", " " },
+        { "\n", "\r", "\n", "\r\n", " \n", "\n ", "\n", "\n\n" },
+        { "é", "ß", "Ж", "中", "あ", "\u0301", "ǅ", "ª" },
+        { "\u00a0", "\u3000", "\xc2\x85", "\u2028", "\u200b", "\x08", "\x0e", "\x1f" },
+        { "€", "٣", "½", "😀", "ſ", "—", "\x7f", "!" },
+    };
+    size_t n = 0, wanted = draw(seed) % (STRING - 8);
+    while (n < wanted) {
+        const char *const *kind = KINDS[draw(seed) % 8];
+        for (uint64_t run = draw(seed) % (draw(seed) % 4 ? 3 : 20) + 1; run && n < wanted; run--) {
+            const char *next = kind[draw(seed) % 8];
+            memcpy(out + n, next, strlen(next));
+            n += strlen(next);
+        }
+    }
+    return n;
+}
+
+static void pieces_are_those_of_the_regular_expressions(void **state) {
+    struct unicode *u;
+    uint64_t seed = 0x5b117;
+    int64_t pieces = 0;
+    (void)state;
+    MUST(unicode_create(&u, E));
+    for (int at = 0; at < PATTERNS; at++) {
+        struct pattern *pattern;
+        struct pattern_work work = { 0 };
+        enum split_kind kind = split_known(REGEX[at]);
+        assert_int_not_equal(kind, SPLIT_NONE);
+        MUST(pattern_create(&pattern, REGEX[at], strlen(REGEX[at]), false, E));
+        for (int i = 0; i < STRINGS; i++) {
+            char string[STRING];
+            size_t n = make_string(&seed, string), piece = 0;
+            uint8_t *text = malloc(n + 1); /* of its size, so that a sanitizer sees its end */
+            const uint8_t *p = text, *ends[3];
+            memcpy(text, string, n);
+            work.count = 0;
+            if (n) MUST(pattern_split(pattern, SPLIT_ISOLATED, false, text, n, &work, E));
+            while (p < text + n) {
+                int count = split_next(u, kind, p, text + n, ends, 3);
+                for (int k = 0; k < count; k++, piece++) {
+                    if (piece >= work.count || ends[k] != text + work.piece[2 * piece + 1])
+                        fail_msg("%s: piece %zu of \"%.*s\" ends at %td", split_name(kind), piece,
+                                 (int)n, string, ends[k] - text);
+                }
+                p = ends[count - 1];
+            }
+            assert_int_equal(piece, work.count);
+            pieces += (int64_t)piece;
+            free(text);
+        }
+        pattern_work_free(&work);
+        pattern_destroy(pattern);
+    }
+    assert_true(pieces > STRINGS * PATTERNS * 5);
+    unicode_destroy(u);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_are_those_of_the_regular_expressions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
