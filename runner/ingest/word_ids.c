@@ -2,31 +2,38 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "keys of words are masked loads");
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
 /* A word of up to 15 bytes that became up to 3 tokens: two to a cache line. The last byte of the
- * key is the length of the word; 0: empty. */
-enum { SHORT_MAX = 15, SHORT_IDS = 3, SHORTS_LOG2 = 16 };
+ * key is the length of the word; 0: empty. AMONG_LONGS instead of the number of tokens: it became
+ * more, and may be a long word. */
+enum { SHORT_MAX = 15, SHORT_IDS = 3, SHORTS_LOG2 = 16, AMONG_LONGS = 255 };
 struct short_word {
     uint64_t key[2];
     uint32_t id[SHORT_IDS], ids;
 };
 _Static_assert(sizeof(struct short_word) == 32, "two short words are one cache line");
 
-/* Other words of up to 31 bytes that became up to 7 tokens: one cache line. */
-enum { LONG_MAX = 31, LONG_IDS = 7, LONGS_LOG2 = 14 };
+/* Other words of up to 86 bytes that became up to 10 tokens: two cache lines. Lines of one repeated
+ * sign, which are frequent in code, are among them. */
+enum { LONG_MAX = 86, LONG_IDS = 10, LONGS_LOG2 = 13 };
 struct long_word {
-    uint64_t key[4]; /* the last byte as above */
-    uint32_t id[LONG_IDS], ids;
+    uint32_t id[LONG_IDS];
+    uint8_t text[LONG_MAX], length, ids; /* length 0: empty */
 };
-_Static_assert(sizeof(struct long_word) == 64, "a long word is one cache line");
+_Static_assert(sizeof(struct long_word) == 128, "a long word is two cache lines");
 
+/* Aligned to cache lines, and in huge pages if the system gives some: hot words lie on all pages, so
+ * that small ones would cost a walk through the page tables for most words. */
 static void *zeroed_lines(size_t bytes) {
+    size_t huge = 2 << 20;
     void *p;
-    if (posix_memalign(&p, 64, bytes) != 0) return NULL;
+    if (posix_memalign(&p, bytes < huge ? 64 : huge, bytes) != 0) return NULL;
+    if (bytes >= huge) (void)madvise(p, bytes, MADV_HUGEPAGE);
     return memset(p, 0, bytes);
 }
 
@@ -155,34 +162,32 @@ static inline void short_key(const uint8_t *p, size_t n, const uint8_t *limit, u
     key[1] = (load8(p + 8) & load8(MASK + 24 - n)) | (uint64_t)n << 56;
 }
 
+static inline bool differ(const uint64_t a[2], const uint64_t b[2]) {
+    return ((a[0] ^ b[0]) | (a[1] ^ b[1])) != 0;
+}
+
 /* Multiplicative: words that differ in one byte differ in their hashes. */
 static inline struct short_word *short_place(const struct word_ids *w, const uint64_t key[2]) {
     uint64_t h = (key[0] ^ key[1] * 0xd6e8feb86659fd93u) * 0x9e3779b97f4a7c15u;
     return w->shorts + 2 * (h >> (64 - SHORTS_LOG2));
 }
 
-/* The place of a word that is in no short one, and its key; NULL if it is too long. */
-static struct long_word *long_place(const struct word_ids *w, const uint8_t *p, size_t n,
-                                    uint64_t key[4]) {
-    uint8_t bytes[32] = { 0 };
-    uint64_t h = 0;
-    if (n > LONG_MAX) return NULL;
+static struct long_word *long_place(const struct word_ids *w, const uint8_t *p, size_t n) {
+    uint8_t bytes[(LONG_MAX + 7) / 8 * 8] = { 0 };
+    uint64_t h = n;
     memcpy(bytes, p, n);
-    bytes[31] = (uint8_t)n;
-    memcpy(key, bytes, sizeof bytes);
-    for (int i = 0; i < 4; i++) /* constants of splitmix and rrmxmx */
-        h = (h ^ h >> 32 ^ key[i]) * (i % 2 ? 0xd6e8feb86659fd93u : 0x9e3779b97f4a7c15u);
-    return w->longs + (h >> (64 - LONGS_LOG2));
+    for (size_t i = 0; i < n; i += 8) { /* the constant of splitmix */
+        h = (h ^ load8(bytes + i)) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 32;
+    }
+    return w->longs + (h * 0xd6e8feb86659fd93u >> (64 - LONGS_LOG2));
 }
 
-/* A word that is no short one: looks it up or merges it, and keeps it. `place` and `short_key` are
- * those of a short word; NULL: it is none. */
-static enum status other_word(struct word_ids *w, const uint8_t *p, size_t n,
-                              struct short_word *place, const uint64_t short_key[2],
-                              struct err *e) {
-    uint64_t key[4];
-    struct long_word *l = long_place(w, p, n, key);
-    if (l && !memcmp(l->key, key, sizeof key)) {
+/* A word of any length, but none that is kept with its ids among the short ones. */
+static enum status long_word(struct word_ids *w, const uint8_t *p, size_t n, struct err *e) {
+    if (n > LONG_MAX) return merge_word(w, p, n, e);
+    struct long_word *l = long_place(w, p, n);
+    if (l->length == n && !memcmp(l->text, p, n)) {
         TRY(word_ids_room(w, LONG_IDS, e));
         memcpy(w->id + w->count, l->id, sizeof l->id);
         w->count += l->ids;
@@ -192,17 +197,27 @@ static enum status other_word(struct word_ids *w, const uint8_t *p, size_t n,
     int64_t dropped = w->dropped;
     TRY(merge_word(w, p, n, e));
     size_t ids = w->count - before;
-    if (dropped != w->dropped) return OK; /* drops must be counted */
-    if (place && ids <= SHORT_IDS) {
-        place[1] = place[0];
-        memcpy(place->key, short_key, sizeof place->key);
-        memcpy(place->id, w->id + before, ids * sizeof *place->id);
-        place->ids = (uint32_t)ids;
-    } else if (l && ids <= LONG_IDS) {
-        memcpy(l->key, key, sizeof l->key);
-        memcpy(l->id, w->id + before, ids * sizeof *l->id);
-        l->ids = (uint32_t)ids;
-    }
+    if (ids > LONG_IDS || dropped != w->dropped) return OK; /* drops must be counted */
+    memcpy(l->text, p, n);
+    memcpy(l->id, w->id + before, ids * sizeof *l->id);
+    l->length = (uint8_t)n;
+    l->ids = (uint8_t)ids;
+    return OK;
+}
+
+/* A word of up to 15 bytes that is not in its place: merges it, and keeps it. */
+static enum status new_short_word(struct word_ids *w, const uint8_t *p, size_t n,
+                                  struct short_word *place, const uint64_t key[2],
+                                  struct err *e) {
+    size_t before = w->count;
+    int64_t dropped = w->dropped;
+    TRY(merge_word(w, p, n, e));
+    size_t ids = w->count - before;
+    if (dropped != w->dropped) return OK;
+    place[1] = place[0];
+    memcpy(place->key, key, sizeof place->key);
+    if (ids <= SHORT_IDS) memcpy(place->id, w->id + before, ids * sizeof *place->id);
+    place->ids = ids <= SHORT_IDS ? (uint32_t)ids : AMONG_LONGS;
     return OK;
 }
 
@@ -223,17 +238,17 @@ enum status word_ids_add(struct word_ids *w, const uint8_t *p, const uint8_t *co
     }
     TRY(word_ids_room(w, WORDS_AHEAD * SHORT_IDS, e));
     for (int i = 0; i < count; p = ends[i++]) {
-        const struct short_word *s = place[i];
         const uint64_t *k = key[i];
-        if (s) {
-            s += !(s->key[0] == k[0] && s->key[1] == k[1]);
-            if (s->key[0] == k[0] && s->key[1] == k[1]) {
-                memcpy(w->id + w->count, s->id, sizeof s->id);
-                w->count += s->ids;
-                continue;
-            }
+        const struct short_word *s = place[i];
+        size_t n = (size_t)(ends[i] - p);
+        if (s) s += differ(s->key, k); /* without a branch, which would often be mispredicted */
+        bool known = s && !differ(s->key, k);
+        if (known && s->ids != AMONG_LONGS) {
+            memcpy(w->id + w->count, s->id, sizeof s->id);
+            w->count += s->ids;
+            continue;
         }
-        TRY(other_word(w, p, (size_t)(ends[i] - p), place[i], k, e));
+        TRY(s && !known ? new_short_word(w, p, n, place[i], k, e) : long_word(w, p, n, e));
         TRY(word_ids_room(w, WORDS_AHEAD * SHORT_IDS, e));
     }
     return OK;
