@@ -94,7 +94,8 @@ $(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/plan/backends.o: $(GEN)/kerne
 # one job. git supplies the commit. An image is built without the folder .git, so its build gets
 # COMMIT and DIRTY.
 SOURCES := $(sort $(KERNELS) $(wildcard model/*.[ch] model/*/*.[ch] runner/*.[ch] runner/*/*.[ch]))
-RESULT_SOURCES := $(filter kernels/% model/% runner/script/% runner/worker/% runner/plan/options.% \
+RESULT_SOURCES := $(filter kernels/% model/% runner/script/% runner/weights/% runner/worker/% \
+                           runner/plan/options.% \
                            runner/plan/backends.% runner/record/streams.% runner/base/canonical.% \
                            runner/base/value.%,$(SOURCES))
 GIT     := git --no-optional-locks -c safe.directory='*'

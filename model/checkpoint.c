@@ -108,12 +108,11 @@ static json_t *meaning(const struct trainer *t, const char *recipe) {
                             "seed", (json_int_t)t->options.seed, "recipe_sha256", recipe,
                             "optimizer_state", STATE[t->options.optimizer.state],
                             "master", t->params.options.master);
-    /* Without a window there is no key, as in checkpoints from before there were windows. */
-    if (all && c->window && json_object_set_new(all, "window", json_integer(c->window)) != 0) {
-        json_decref(all);
-        return NULL;
-    }
-    return all;
+    /* Without these there is no key, as in checkpoints from before there were windows. */
+    bool failed = false;
+    if (c->window) json_put(all, "window", json_integer(c->window), &failed);
+    if (c->qkv_bias) json_put(all, "qkv_bias", json_true(), &failed);
+    return json_whole(all, failed);
 }
 
 /* ---- writing ---- */

@@ -76,21 +76,28 @@ struct gemm_size gemm_site_size(const struct model_config *c, enum gemm_site sit
     return (struct gemm_size){ 0, 0 };
 }
 
-/* Elements of the weights of one layer's GEMMs; with `biases`, of their biases. */
-static int64_t layer_gemm_elements(const struct model_config *c, bool biases) {
+/* Elements of the weights of one layer's GEMMs. */
+static int64_t layer_gemm_elements(const struct model_config *c) {
     int64_t n = 0;
     for (int s = 0; s < GEMM_SITE_COUNT; s++) {
         struct gemm_size size = gemm_site_size(c, (enum gemm_site)s);
-        n += biases ? size.outputs : size.inputs * size.outputs;
+        n += size.inputs * size.outputs;
     }
+    return n;
+}
+
+static int64_t layer_bias_elements(const struct model_config *c) {
+    int64_t n = 0;
+    for (int s = 0; s < GEMM_SITE_COUNT; s++)
+        if (gemm_site_has_bias(c, (enum gemm_site)s))
+            n += gemm_site_size(c, (enum gemm_site)s).outputs;
     return n;
 }
 
 int64_t model_parameter_count(const struct model_config *c) {
     bool norm_bias = c->norm == NORM_LAYER && c->bias;
     int64_t norm = c->width * (norm_bias ? 2 : 1);
-    int64_t layer = layer_gemm_elements(c, false) + 2 * norm;
-    if (c->bias) layer += layer_gemm_elements(c, true);
+    int64_t layer = layer_gemm_elements(c) + layer_bias_elements(c) + 2 * norm;
     if (c->qk_norm) layer += 2 * c->head_dim;
     int64_t n = c->vocab * c->width * (c->tied ? 1 : 2) + c->layers * layer + norm;
     if (c->positions == POSITION_LEARNED) n += c->seq_len * c->width;
@@ -98,7 +105,7 @@ int64_t model_parameter_count(const struct model_config *c) {
 }
 
 double model_flops_per_token(const struct model_config *c) {
-    double weights = (double)c->layers * (double)layer_gemm_elements(c, false) +
+    double weights = (double)c->layers * (double)layer_gemm_elements(c) +
                      (double)c->vocab * (double)c->width;
     double length = (double)c->seq_len;
     double window = model_has_window(c) ? (double)c->window : length;

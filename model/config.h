@@ -24,7 +24,9 @@ struct model_config {
     enum position_kind positions;
     struct rope_config rope;
     double norm_eps, init_std;
-    bool qk_norm, bias, tied;
+    bool qk_norm, tied;
+    bool bias;     /* of every linear layer and LayerNorm */
+    bool qkv_bias; /* of q, k and v, if not of all */
     int64_t window; /* a query sees the last `window` keys, its own included; 0: all before it */
 };
 
@@ -76,6 +78,9 @@ extern const char *const GEMM_SITE_NAMES[GEMM_SITE_COUNT + 1];
 /* The weight is [outputs, inputs]. */
 struct gemm_size { int64_t inputs, outputs; };
 struct gemm_size gemm_site_size(const struct model_config *c, enum gemm_site site);
+static inline bool gemm_site_has_bias(const struct model_config *c, enum gemm_site site) {
+    return c->bias || (c->qkv_bias && site == GEMM_QKV);
+}
 
 /* ERR_CONFIG naming the field, the value and what it must be: positive sizes, heads % kv_heads
  * == 0, even head_dim, ... */

@@ -40,7 +40,7 @@ static void add_linear(struct params *p, const struct model_config *c, enum para
     const char *name = GEMM_SITE_NAMES[site];
     struct gemm_size size = gemm_site_size(c, site);
     add(p, init, size.outputs, size.inputs, true, "layers.%lld.%s.weight", (long long)layer, name);
-    if (c->bias)
+    if (gemm_site_has_bias(c, site))
         add(p, INIT_ZERO, size.outputs, 0, false, "layers.%lld.%s.bias", (long long)layer, name);
 }
 

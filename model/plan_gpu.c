@@ -85,7 +85,8 @@ enum status plan_add_gpu(struct plan *p, const struct model_config *c, const str
         .gemm = list.of, .gemms = list.n,
         .attention = { o->micro_batch, c->seq_len, c->heads, c->kv_heads, c->head_dim },
         /* Without rotation and QK-norm attention's backward writes the gradient of the GEMM. */
-        .attention_sums = c->bias && c->positions == POSITION_LEARNED && !c->qk_norm,
+        .attention_sums = gemm_site_has_bias(c, GEMM_QKV) && c->positions == POSITION_LEARNED &&
+                          !c->qk_norm,
         .tokens = o->micro_batch * c->seq_len,
         .world = world, .shard = p->shard_max, .shard_bytes = dtype_bytes(o->grad_dtype),
     };

@@ -124,7 +124,8 @@ static enum status read_model(const struct section *root, struct model_config *o
         .head_dim = get_int(&s, "head_dim"), .ffn = get_int(&s, "ffn"),
         .norm_eps = get_number(&s, "norm_eps"), .init_std = get_number(&s, "init_std"),
         .qk_norm = get_bool(&s, "qk_norm"), .bias = get_bool(&s, "bias"),
-        .tied = get_bool(&s, "tied"), .window = get_int_or(&s, "window", 0),
+        .qkv_bias = get_bool_or(&s, "qkv_bias", false), .tied = get_bool(&s, "tied"),
+        .window = get_int_or(&s, "window", 0),
     };
     out->norm = (enum norm_kind)get_word(&s, "norm", WORDS("rmsnorm", "layernorm"));
     out->activation = (enum activation_kind)get_word(&s, "activation", WORDS("swiglu", "gelu"));

@@ -102,7 +102,7 @@ static enum status resolve(struct extension *x, const struct cli *cli, struct er
     struct resolve_options options = {
         .path = script, .overrides = texts, .lib = lib,
         .override_count = (int64_t)json_array_size(x->overrides),
-        .smoke = json_is_true(json_object_get(x->source.view.run, "smoke")),
+        .smoke = json_is_true(json_object_get(x->source.view.run, "smoke")), .stored_models = true,
         /* The files whose tokens the run has; they may be gone. */
         .data = { .known = json_object_get(x->source.view.ingest, "sources") },
     };

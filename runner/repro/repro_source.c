@@ -78,7 +78,7 @@ static enum status resolve(struct repro_source *s, const char *taken, struct err
     struct resolve_options options = {
         .path = script, .overrides = overrides, .lib = lib, /* the bundle's presets, never ours */
         .override_count = (int64_t)json_array_size(s->overrides),
-        .smoke = json_is_true(json_object_get(s->view.run, "smoke")),
+        .smoke = json_is_true(json_object_get(s->view.run, "smoke")), .stored_models = true,
         /* A pattern means the files of the bundle, epochs its steps. */
         .data = { .known = s->view.ingest ? json_object_get(s->view.ingest, "sources")
                                           : s->data_files,

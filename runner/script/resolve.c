@@ -10,6 +10,7 @@
 #include "runner/base/run_files.h"
 #include "runner/plan/options.h"
 #include "runner/plan/run_length.h"
+#include "runner/script/model_files.h"
 #include "runner/script/resolve_script.h"
 #include "runner/script/script.h"
 
@@ -158,20 +159,49 @@ static enum status read_runs(const json_t *result, const struct pattern_source *
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
-enum status resolve_experiment(const struct resolve_options *options, struct resolution *out,
-                               struct err *e) {
+/* Reads the models that the script names, and evaluates it again with their keys. */
+static enum status evaluate_again(const struct resolve_options *options,
+                                  const struct script_task *task, json_t **report,
+                                  struct err *e) {
+    const struct script_changes *changes = task->argument;
+    const struct model_source source = { options->path, options->data.root,
+                                         options->stored_models };
+    const json_t *wanted = json_object_get(json_object_get(*report, "result"), "models");
+    json_t *files = json_array();
+    enum status st = model_files_read(&source, wanted, changes->models, files, e);
+    json_decref(*report);
+    *report = NULL;
+    if (st == OK) st = script_evaluate(task, report, e);
+    if (*report && json_array_extend(json_object_get(*report, "files"), files) != 0)
+        st = FAIL(e, ERR_MEMORY, "source files");
+    json_decref(files);
+    return st;
+}
+
+/* *report is NULL after an error that has no place in the script. */
+static enum status evaluate(const struct resolve_options *options, json_t **report,
+                            struct err *e) {
     char lib[PATH_CAP];
-    json_t *report = NULL;
-    *out = (struct resolution){ .smoke = options->smoke };
     if (!options->lib) resolve_find_lib(lib);
     struct script_changes changes = { .overrides = options->overrides,
                                       .override_count = options->override_count,
-                                      .smoke = options->smoke };
+                                      .smoke = options->smoke, .models = json_object() };
     struct script_task task = { .path = options->path,
                                 .lib = options->lib ? options->lib : *lib ? lib : NULL,
                                 .body = resolve_script,
                                 .argument = &changes };
-    enum status st = script_evaluate(&task, &report, e);
+    enum status st = script_evaluate(&task, report, e);
+    if (st == OK && json_object_get(json_object_get(*report, "result"), "models"))
+        st = evaluate_again(options, &task, report, e);
+    json_decref(changes.models);
+    return st;
+}
+
+enum status resolve_experiment(const struct resolve_options *options, struct resolution *out,
+                               struct err *e) {
+    json_t *report = NULL;
+    *out = (struct resolution){ .smoke = options->smoke };
+    enum status st = evaluate(options, &report, e);
     if (!report) return st;
     enum status read = read_files(json_object_get(report, "files"), out, e);
     out->log = copy_text(report, "log");

@@ -16,6 +16,7 @@ struct resolve_options {
     bool smoke;
     const char *lib; /* folder of the shared presets; NULL: resolve_find_lib() */
     struct pattern_source data; /* where the patterns in data.paths find files */
+    bool stored_models; /* model = hf: read only what the bundle stored beside its script */
 };
 
 struct resolved_run {
@@ -27,9 +28,10 @@ struct resolved_run {
     json_t *cell;        /* {} outside a matrix: axis path -> label or scalar */
 };
 
-/* A Lua file the script loaded. */
+/* A Lua file the script loaded, or the config.json of a model. */
 struct resolved_file {
-    char *name; /* in a bundle, below experiment/: "main.lua", "lib/models/llama3.lua" */
+    char *name; /* in a bundle, below experiment/: "main.lua", "lib/models/llama3.lua",
+                 * "hf/12HEX.json" */
     char *path; /* as it was opened */
     char *text; /* verbatim; UTF-8 without NUL */
     char sha256[SHA256_HEX];

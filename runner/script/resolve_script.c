@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/config.h"
+#include "runner/script/hf_model.h"
 #include "runner/script/schema_apply.h"
 #include "runner/script/schema_rules.h"
 #include "runner/script/schema_tables.h"
@@ -120,6 +121,7 @@ static bool made_by_api(struct script *s) {
 void resolve_script(struct script *s, void *argument, struct text *out) {
     const struct script_changes *changes = argument;
     struct suite suite;
+    struct value *wanted;
     if (!made_by_api(s)) {
         struct place place = { .file = s->files[0].path };
         diagnostics_add(&s->diagnostics, place, "",
@@ -135,6 +137,13 @@ void resolve_script(struct script *s, void *argument, struct text *out) {
                         lua_gettop(s->L));
     suite_expand(&s->diagnostics, script_tree(s, 1, place), changes->overrides,
                  changes->override_count, &suite);
+    if (!hf_models_apply(&s->diagnostics, &suite, changes->models, &wanted)) return;
+    if (wanted->item_count) {
+        text_puts(out, "{\"models\":");
+        value_write(out, &s->pool, wanted);
+        text_puts(out, "}");
+        return;
+    }
     text_puts(out, suite.is_suite ? "{\"suite\":true,\"runs\":[" : "{\"suite\":false,\"runs\":[");
     struct value **configs = resolve_runs(s, &suite, changes->smoke);
     for (int64_t i = 0; i < suite.count && s->diagnostics.count == 0; i++) {

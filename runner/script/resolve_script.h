@@ -9,10 +9,12 @@ struct script_changes {
     const char *const *overrides; /* "a.b=value" of each --set, in order; may be NULL */
     int64_t override_count;
     bool smoke;
+    json_t *models; /* the keys of model = hf "PATH" by PATH, as the runner read them */
 };
 
 /* A script_task's body; `changes` is a struct script_changes. Writes
- * { "suite": bool, "name", "about", "runs": [{ "name", "cell", "config" }] }. [raises] */
+ * { "suite": bool, "name", "about", "runs": [{ "name", "cell", "config" }] }, or
+ * { "models": [{ "path", "file", "line" }] } if changes->models lacks some. [raises] */
 void resolve_script(struct script *s, void *changes, struct text *out);
 
 #endif

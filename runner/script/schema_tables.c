@@ -66,7 +66,8 @@ static const struct field MODEL[] = {
     BOOL("qk_norm", "false"),
     BOOL("bias", "false"),
     BOOL("tied", "false"),
-    /* Absent unless set: configurations from before there were windows keep their hash. */
+    /* Absent unless set: configurations from before there were these keys keep their hash. */
+    { .key = "qkv_bias", .type = FIELD_BOOL }, /* Qwen2's: of q, k and v alone */
     INT("window", 1, 1 << 24),
     FLOAT("init_std", 0, 10, INITIAL("0.02"), .flags = FIELD_ABOVE_MIN),
     { .key = NULL },

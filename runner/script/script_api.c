@@ -100,7 +100,8 @@ static void copy_fields(lua_State *L, int from, int to, bool deep) {
 static int construct(lua_State *L) {
     const char *kind = lua_tostring(L, lua_upvalueindex(1));
     const char *callee = lua_tostring(L, lua_upvalueindex(2));
-    if (lua_type(L, 2) == LUA_TSTRING && strcmp(kind, "text") == 0) { /* text "file" */
+    bool named = strcmp(kind, "text") == 0 || strcmp(kind, "hf") == 0;
+    if (lua_type(L, 2) == LUA_TSTRING && named) { /* text "file" */
         lua_newtable(L);
         lua_pushvalue(L, 2);
         lua_rawseti(L, -2, 1);
@@ -170,7 +171,7 @@ static int preset_new(lua_State *L) {
 /* ---- the words ------------------------------------------------------------------------------- */
 static const char *const WORDS[] = { "experiment", "suite", "f32", "bf16", "text", "tokens",
                                      "chats", "synthetic", "adamw", "cosine", "linear", "wsd",
-                                     "constant" };
+                                     "constant", "hf" };
 static const char *const *const FP8_WORDS = RECIPE_KIND_NAMES + RECIPE_BF16 + 1;
 enum { WORD_COUNT = sizeof WORDS / sizeof *WORDS,
        FP8_WORD_COUNT = RECIPE_KIND_COUNT - RECIPE_BF16 - 1 };

@@ -1,0 +1,18 @@
+/* The config.json of a Hugging Face model as the keys of `model` in an experiment. The file is
+ * untrusted. A key that changes the maths is used, or refused by name. */
+#ifndef FP8LAB_RUNNER_WEIGHTS_HF_CONFIG_H
+#define FP8LAB_RUNNER_WEIGHTS_HF_CONFIG_H
+
+#include <jansson.h>
+
+#include "kernels/base.h"
+
+enum { HF_CONFIG_MAX = 1 << 20 /* bytes of a config.json */ };
+
+/* *model, owned by the caller, has the keys of `model` (runner/script/KEYS.md) that the file
+ * decides; seq_len is its longest sequence. ERR_CONFIG names the key, what was found and what is
+ * expected. `path` is for messages. */
+NODISCARD enum status hf_config_read(const char *text, size_t n, const char *path, json_t **model,
+                                     struct err *e);
+
+#endif
