@@ -81,26 +81,8 @@ struct data_file data_file_at(const struct data *d, int64_t at) {
     return file;
 }
 
-enum { SAMPLES = 64, SAMPLE_BYTES = 4096 };
-
 enum status data_sample_sha256(const struct data *d, int64_t at, char hex[65], struct err *e) {
-    const struct input_file *f = &d->file[at];
-    bool all = f->bytes <= (int64_t)SAMPLES * SAMPLE_BYTES;
-    int64_t last = f->bytes - SAMPLE_BYTES; /* first byte of the last piece */
-    unsigned char piece[SAMPLE_BYTES];
-    struct sha256 *sha = NULL;
-    enum status st = sha256_create(&sha, e);
-    for (int64_t i = 0; st == OK && i < SAMPLES; i++) {
-        int64_t from = all ? i * SAMPLE_BYTES : last / (SAMPLES - 1) * i;
-        if (!all && i == SAMPLES - 1) from = last;
-        int64_t n = f->bytes - from < SAMPLE_BYTES ? f->bytes - from : SAMPLE_BYTES;
-        if (n <= 0) break;
-        st = input_read(f, from, n, piece, e);
-        if (st == OK) sha256_add(sha, piece, (size_t)n);
-    }
-    if (st == OK) sha256_finish(sha, hex);
-    sha256_destroy(sha);
-    return st;
+    return input_sample_sha256(&d->file[at], hex, e);
 }
 
 static enum status hash_file(const struct data *d, int64_t at, struct data_file *out,

@@ -29,6 +29,7 @@
 #include "runner/repro/repro_tokens.h"
 #include "runner/repro/repro_verdict.h"
 #include "runner/repro_report.h"
+#include "runner/run/init_from.h"
 #include "runner/run/run_one.h"
 #include "runner/run/tuning.h"
 
@@ -38,7 +39,7 @@ struct command {
     struct run_settings settings;
     struct choice_cache cache;
     struct inputs inputs;
-    json_t *data_files, *facts, *mismatch; /* owned */
+    json_t *data_files, *init, *facts, *mismatch; /* owned */
     struct cache_entry tokens;                   /* of text with a tokenizer */
     char data_root[PATH_CAP];
     struct seed_band band;
@@ -166,6 +167,29 @@ static enum status find_data(struct command *c, char why[WHY_CAP], struct err *e
     return OK;
 }
 
+/* Finds the first weights, where the bundle's run read them or in --init, and compares them. */
+static enum status find_weights(struct command *c, char why[WHY_CAP], struct err *e) {
+    const json_t *config = c->source.run->config_json, *then = c->source.view.init;
+    const char *instead = cli_value(c->cli, "init"), *sha256 = json_text(then, "sha256", "?");
+    char cache[PATH_CAP];
+    struct err bad = { 0 };
+    if (!json_object_get(config, "init")) return OK;
+    if (!instead) instead = json_text(then, "path", "");
+    TRY(cache_folder(cache, c->settings.cache, c->settings.runs, e));
+    const struct init_request q = { .config = config, .instead = instead,
+                                    .runs = c->settings.runs, .cache = cache };
+    if (!path_exists(instead))
+        snprintf(why, WHY_CAP, "the run begins with weights that are not here (%.200s, hash "
+                 "%.12s); --init DIR names a folder that has them", instead, sha256);
+    else if (init_take(&q, &c->init, &bad) != OK)
+        snprintf(why, WHY_CAP, "the first weights: %s", bad.text);
+    else if (strcmp(json_text(c->init, "sha256", ""), sha256) != 0)
+        snprintf(why, WHY_CAP, "%.200s has other weights than those that the bundle's run began "
+                 "with: their hash is %.12s, its %.12s", instead,
+                 json_text(c->init, "sha256", ""), sha256);
+    return *why ? OK : inputs_begin_with(&c->inputs, sha256, e);
+}
+
 static enum status check_memory(struct command *c, char why[WHY_CAP], struct err *e) {
     struct fit fit;
     TRY(fit_plan(c->source.run->config_json, c->facts, c->settings.backend, 0, &fit, e));
@@ -268,7 +292,7 @@ static enum status prepare(struct command *c, char why[WHY_CAP], struct err *e) 
     TRY(read_band(c, e));
     enum status (*const checks[])(struct command *, char *, struct err *) = {
         check_steps,    check_beginning, ask_device, check_hardware,
-        choose_backend, check_memory,    find_data,
+        choose_backend, check_memory,    find_data,  find_weights,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks && !*why; i++) TRY(checks[i](c, why, e));
     TRY(*why ? OK : take_choices(c, e));
@@ -280,7 +304,8 @@ static enum status run_again(struct command *c, int *code, struct err *e) {
     const struct repro_source *s = &c->source;
     struct run_request request = {
         .resolution = &s->resolution, .run = s->run, .inputs = &c->inputs,
-        .data_files = c->data_files, .overrides = s->overrides, .mismatch = c->mismatch,
+        .data_files = c->data_files, .init = c->init, .overrides = s->overrides,
+        .mismatch = c->mismatch,
         .tokens = c->tokens.record ? &c->tokens : NULL,
         .parent = s->identity,
     };
@@ -353,6 +378,7 @@ static int cmd_repro(const struct cli *cli) {
     choice_cache_close(&c.cache);
     cache_entry_free(&c.tokens);
     json_decref(c.data_files);
+    json_decref(c.init);
     json_decref(c.mismatch);
     json_decref(c.facts);
     signals_close(&c.signals);
@@ -363,6 +389,7 @@ static const struct flag FLAGS[] = {
     { "exact", NULL, "exit 5 unless the bits are equal", false },
     { "backend", "NAME", "cpu or cuda (default: what the bundle's run used)", false },
     { "data", "DIR", "also look for the data files here, by content", false },
+    { "init", "DIR", "the first weights, if they are not where they were", false },
     { "cache", "DIR", "keeps tokens of text (default: RUNS/cache) and GPU choices", false },
     { "band", "FILE", "seed band of the bundle (default: X.band.json beside it)", false },
     { "anywhere", NULL, "run even where the hardware does not match; recorded", false },

@@ -65,6 +65,17 @@ static void print_extends(const struct cli *cli, const struct run_view *v) {
     line(cli, "extends", text);
 }
 
+/* Where its first weights came from. */
+static void print_init(const struct cli *cli, const struct run_view *v) {
+    const char *run = json_text(v->init, "run", NULL);
+    char text[400], step[48] = "";
+    if (!v->init) return;
+    if (run) snprintf(step, sizeof step, " of step %" PRId64, json_int(v->init, "step"));
+    snprintf(text, sizeof text, "weights%s of %.200s, hash %.16s…", step,
+             run ? run : json_text(v->init, "from", "?"), json_text(v->init, "sha256", "?"));
+    line(cli, "begins with", text);
+}
+
 /* What the tokens of the run's text were made of. */
 static void print_text(const struct cli *cli, const struct run_view *v) {
     const json_t *sources = json_object_get(v->ingest, "sources"), *row;
@@ -113,6 +124,7 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
     line(cli, "GPU links", json_text(v->facts, "gpu.links", NULL));
     line(cli, "commit", json_text(v->commit, "commit", NULL));
     print_extends(cli, v);
+    print_init(cli, v);
     line(cli, "parent", json_text(v->run, "parent", NULL));
     line(cli, "inputs", json_text(v->run, "inputs_sha256", NULL));
     line(cli, "results", json_text(v->run, "results_sha256", NULL));
@@ -230,11 +242,11 @@ static int cmd_show(const struct cli *cli) {
     if (st != OK) return cli_fail(cli, &e);
     if (cli->json) {
         json_t *object =
-            json_pack("{s:s, s:o, s:s, s:b, s:O, s:O?, s:O?, s:O?, s:O?, s:O?, s:O?, s:O}",
+            json_pack("{s:s, s:o, s:s, s:b, s:O, s:O?, s:O?, s:O?, s:O?, s:O?, s:O?, s:O?, s:O}",
                       "schema", "fp8lab.show/1", "path", json_from_text(path), "identity",
                       view.identity, "verified", view.verified, "run", view.run, "summary",
                       view.summary,
-                      "resolved", view.resolved, "ingest", view.ingest,
+                      "resolved", view.resolved, "ingest", view.ingest, "init", view.init,
                       "facts", view.facts, "commit", view.commit, "decisions", view.decisions,
                       "checkpoints", view.checkpoints);
         cli_out_json(cli, object);

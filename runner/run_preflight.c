@@ -16,6 +16,7 @@
 #include "runner/record/choice_file.h"
 #include "runner/record/image_record.h"
 #include "runner/record/ingest_record.h"
+#include "runner/run/init_from.h"
 #include "runner/script/script_flags.h"
 
 enum status preflight_probe(const struct run_settings *s, json_t *facts, struct err *e) {
@@ -188,6 +189,26 @@ static enum status hash_inputs(struct suite *s, int64_t i, struct err *e) {
                        &row->data_files, e);
 }
 
+/* Finds and hashes the first weights; rows of the same model and weights share one reading. */
+static enum status take_init(struct suite *s, int64_t i, struct err *e) {
+    const struct run_settings *settings = s->settings;
+    const struct resolved_run *runs = s->resolution->runs;
+    struct suite_row *row = &s->rows[i];
+    char cache[PATH_CAP];
+    const json_t *init = json_object_get(runs[i].config_json, "init");
+    if (!init) return OK;
+    for (int64_t k = 0; k < i && !row->init; k++)
+        if (json_equal(json_object_get(runs[k].config_json, "init"), init) &&
+            json_equal(json_object_get(runs[k].config_json, "model"),
+                       json_object_get(runs[i].config_json, "model")))
+            row->init = json_incref(s->rows[k].init);
+    TRY(cache_folder(cache, settings->cache, settings->runs, e));
+    const struct init_request q = { .config = runs[i].config_json, .runs = settings->runs,
+                                    .data_root = settings->data_root, .cache = cache };
+    if (!row->init) TRY(init_take(&q, &row->init, e));
+    return inputs_begin_with(&row->inputs, json_text(row->init, "sha256", ""), e);
+}
+
 enum status preflight_inputs(struct suite *s, const struct extension *extension, struct err *e) {
     const struct run_settings *settings = s->settings;
     for (int64_t i = 0; i < s->resolution->run_count; i++) {
@@ -196,6 +217,7 @@ enum status preflight_inputs(struct suite *s, const struct extension *extension,
         row->inputs.known = &s->known_data;
         enum status st = hash_inputs(s, i, e);
         if (st == ERR_IO) image_data_hint(run->config_json, e);
+        if (st == OK && !extension) st = take_init(s, i, e);
         if (st == OK && settings->choices)
             st = choice_file_hash(settings->choices, &row->inputs, e);
         if (st == OK && extension) st = extension_inputs(extension, settings->cli, &row->inputs, e);

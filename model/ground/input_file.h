@@ -4,6 +4,7 @@
 #define FP8LAB_GROUND_INPUT_FILE_H
 
 #include "kernels/base.h"
+#include "model/ground/sha256.h"
 
 struct input_file {
     char *path;    /* owned */
@@ -23,6 +24,10 @@ NODISCARD enum status input_read(const struct input_file *f, int64_t at, int64_t
 
 /* ERR_IO unless `bytes`, the bytes that could be read, equals the size at open. */
 NODISCARD enum status input_check_size(const struct input_file *f, int64_t bytes, struct err *e);
+
+/* SHA-256 of 64 pieces of 4 KiB, spread over the file; of all bytes if they are no more. */
+NODISCARD enum status input_sample_sha256(const struct input_file *f, char hex[SHA256_HEX],
+                                          struct err *e);
 
 /* A little-endian number of `bytes` bytes. */
 static inline uint64_t load_le(const unsigned char *p, int bytes) {

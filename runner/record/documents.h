@@ -9,6 +9,7 @@
     X(summary, "data/metrics/summary.json")                                                       \
     X(resolved, "data/experiment/resolved.json")                                                  \
     X(ingest, "data/experiment/ingest.json")                                                      \
+    X(init, "data/experiment/init.json")                                                          \
     X(argv, "data/experiment/argv.json")                                                          \
     X(facts, "data/system/facts.json")                                                            \
     X(libraries, "data/system/libraries.json")                                                    \

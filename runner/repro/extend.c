@@ -335,6 +335,7 @@ enum status extension_inputs(const struct extension *x, const struct cli *cli, s
     if (strcmp(code, in->code) != 0)
         cli_warn(cli, "this program's sources (%.12s) differ from those of %s (%.12s): the bits "
                  "may differ from those of one longer run", in->code, id_of(x), code);
+    TRY(inputs_begin_with(in, json_text(then, "weights", ""), e));
     return inputs_extend(in, x->beginning.checkpoint, e);
 }
 

@@ -137,6 +137,7 @@ static enum status write_experiment(const struct run_settings *s, const struct r
     TRY(replace_beneath(dir->root, DOCUMENT_resolved, dir->path,
                         request->run->config, request->run->config_bytes, e));
     TRY(run_dir_put(dir, RUN_PATH_data_files, request->data_files, e));
+    if (request->init) TRY(run_dir_put(dir, DOCUMENT_init, request->init, e));
     if (request->tokens) TRY(ingest_record_write(dir, request->tokens, e));
     json_t *argv = argv_record(s->cli, request);
     enum status st = argv ? run_dir_put(dir, DOCUMENT_argv, argv, e)

@@ -23,6 +23,7 @@ void suite_free(struct suite *s) {
     for (int64_t i = 0; s->rows && i < s->resolution->run_count; i++) {
         json_decref(s->rows[i].mismatch);
         json_decref(s->rows[i].data_files);
+        json_decref(s->rows[i].init);
         cache_entry_free(&s->rows[i].tokens);
     }
     known_data_free(&s->known_data);
@@ -135,7 +136,7 @@ static enum status run_here(struct suite *s, int64_t i, struct err *e) {
         .resolution = s->resolution, .run = &s->resolution->runs[i], .inputs = &row->inputs,
         .data_files = row->data_files, .overrides = s->overrides, .mismatch = row->mismatch,
         .tokens = row->tokens.record ? &row->tokens : NULL,
-        .parent = s->parent, .beginning = s->beginning,
+        .init = row->init, .parent = s->parent, .beginning = s->beginning,
     };
     if (row->state.kind == ROW_RESUMABLE) {
         TRY(run_directory(settings->cli, row->state.path, e));

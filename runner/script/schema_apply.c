@@ -103,6 +103,11 @@ static struct value *apply_field(struct diagnostics *d, const struct field *f,
     bool off = v->type == VALUE_NULL || (v->type == VALUE_BOOL && !v->b) ||
                (words && (!strcmp(v->string, "null") || !strcmp(v->string, "false")));
     if ((f->flags & FIELD_NULLABLE) && off) return value_new(d->pool, VALUE_NULL, v->place);
+    if ((f->flags & FIELD_SHORT) && (words || v->type == VALUE_STRING)) {
+        struct value *table = value_new(d->pool, VALUE_TABLE, v->place);
+        value_set(d->pool, table, f->schema->fields[0].key, value_copy(d->pool, v), v->place);
+        return schema_apply(d, f->schema, table, path);
+    }
     if (f->type == FIELD_TABLE) {
         if (v->type == VALUE_TABLE && !v->kind && !v->item_count)
             return schema_apply(d, f->schema, v, path);
@@ -150,7 +155,7 @@ static struct value *initial_value(struct diagnostics *d, const struct field *f,
     if (f->flags & FIELD_REQUIRED)
         diagnostics_add(d, place, path, "'%s' is missing; it needs %s", f->key,
                         schema_expected(d->pool, f));
-    else if (f->type == FIELD_TABLE && f->schema)
+    else if (f->type == FIELD_TABLE && !(f->flags & FIELD_SHORT))
         return schema_apply(d, f->schema, value_new(d->pool, VALUE_TABLE, place), path);
     else if (f->type == FIELD_ENV)
         return value_new(d->pool, VALUE_TABLE, place);

@@ -74,6 +74,13 @@ static const struct field MODEL[] = {
 };
 static const struct schema SCHEMA_MODEL = { "model", MODEL, NULL };
 
+/* ---- first weights --------------------------------------------------------------------------- */
+static const struct field INIT[] = {
+    STRING("from", 4096, REQUIRED), /* a Hugging Face folder, a run, a checkpoint */
+    { .key = NULL },
+};
+static const struct schema SCHEMA_INIT = { "init", INIT, NULL };
+
 /* ---- data ------------------------------------------------------------------------------------ */
 /* How sequences are made of documents, and what a token sees of the others. Absent unless set. */
 #define DOCUMENTS \
@@ -224,6 +231,7 @@ static const struct field EXPERIMENT[] = {
     STRING("image", 512, NULLABLE),
     { .key = "env", .type = FIELD_ENV },
     TABLE("model", &SCHEMA_MODEL, REQUIRED),
+    TABLE("init", &SCHEMA_INIT, .flags = FIELD_SHORT), /* random weights if absent */
     VARIANT("recipe", SCHEMA_RECIPES, REQUIRED),
     VARIANT("data", DATA_KINDS, REQUIRED),
     TABLE("train", &SCHEMA_TRAIN, REQUIRED),

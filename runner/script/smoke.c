@@ -1,5 +1,6 @@
 #include "runner/script/smoke.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #include "kernels/base.h"
@@ -106,7 +107,16 @@ static struct value *section(struct pool *p, struct value *experiment, const cha
     return v;
 }
 
+/* The weights of a real model do not fit the shrunk one. */
+static void leave_out(struct value *table, const char *key) {
+    struct value_member *m = value_member(table, key);
+    if (!m) return;
+    memmove(m, m + 1, (size_t)(table->members + table->member_count - (m + 1)) * sizeof *m);
+    table->member_count--;
+}
+
 void smoke_shrink(struct pool *p, struct value *experiment, int64_t ends) {
+    leave_out(experiment, "init");
     struct value *data = value_get(experiment, "data"), *eval, *checkpoint;
     bool there = data_is_there(p, data);
     if (value_get(data, "max_tokens")) shrink_to(p, data, "max_tokens", SMOKE_SEQ_LEN);

@@ -22,6 +22,7 @@
 #include "runner/record/data_check.h"
 #include "runner/record/documents.h"
 #include "runner/record/ingest_record.h"
+#include "runner/record/init_record.h"
 #include "runner/worker/heartbeat.h"
 #include "runner/worker/retention.h"
 #include "runner/worker/worker_events.h"
@@ -194,6 +195,7 @@ static enum status restore(struct worker *w, struct err *e) {
     TRY(path_join(w->checkpoints, w->options->run_path, RUN_PATH_checkpoints, e));
     if (from) TRY(checkpoint_path(path, w->checkpoints, from, e));
     if (from) TRY(checkpoint_load(w->trainer, path, &info, e));
+    else TRY(init_record_import(w->options->run_path, &w->run.model, w->trainer, e));
     TRY(retention_open(w->options->run_path, w->run.checkpoint.keep, w->run.checkpoint.best,
                        w->run.checkpoint.init, &w->retention, e));
     return is_rank0(w) ? say_start(w->events, trainer_step_count(w->trainer), w->run.train.steps,

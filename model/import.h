@@ -1,0 +1,23 @@
+/* Weights that are no checkpoint of ours, such as another program's, into a new trainer. */
+#ifndef FP8LAB_MODEL_IMPORT_H
+#define FP8LAB_MODEL_IMPORT_H
+
+#include "model/train.h"
+
+struct param;
+
+struct weight_source {
+    /* Elements first .. first+count-1 of the canonical parameter (model/params.h) as f32. */
+    enum status (*read)(void *user, const struct param *p, int64_t first, int64_t count, float *out,
+                        struct err *e);
+    void *user;
+};
+
+/* Replaces the weights, and their masters, before the first step; moments stay 0. A weight is
+ * rounded once, to the nearest value of its type. Every rank calls it and reads only the elements
+ * that it updates, a few MiB at a time. ERR_NUMERIC names a weight that is not finite. After an
+ * error the trainer rejects steps, evaluations and saves (ERR_STATE). */
+NODISCARD enum status trainer_import(struct trainer *t, const struct weight_source *source,
+                                     struct err *e);
+
+#endif

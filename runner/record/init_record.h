@@ -1,0 +1,30 @@
+/* Where the first weights of a run came from: data/experiment/init.json. A worker reads the weights
+ * that it names. */
+#ifndef FP8LAB_RUNNER_RECORD_INIT_RECORD_H
+#define FP8LAB_RUNNER_RECORD_INIT_RECORD_H
+
+#include <jansson.h>
+
+#include "model/train.h"
+
+/* The origin of weights, beside their content. */
+struct init_origin {
+    const char *from; /* as the experiment names it */
+    const char *path; /* what a worker opens; absolute */
+    const char *run;  /* id of the run that made them; NULL: they are no run's */
+    int64_t step;     /* of that run */
+};
+
+/* Opens the weights at origin->path, compares them with the model, and reads them all. *record,
+ * owned by the caller: {from, path, kind, sha256, run, step, files: [{path, bytes,
+ * sample_sha256}]}. */
+NODISCARD enum status init_record_make(const struct init_origin *origin,
+                                       const struct model_config *model, json_t **record,
+                                       struct err *e);
+
+/* Imports the weights of the run at `run_path` into a new trainer, if the run has a record of them.
+ * ERR_CONFIG if a file changed since: its size, or bytes of a sample. */
+NODISCARD enum status init_record_import(const char *run_path, const struct model_config *model,
+                                         struct trainer *trainer, struct err *e);
+
+#endif

@@ -1,0 +1,166 @@
+#include "runner/run/init_from.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/checkpoint.h"
+#include "runner/base/run_files.h"
+#include "runner/bundle/kept.h"
+#include "runner/bundle/run_view.h"
+#include "runner/bundle/unpack.h"
+#include "runner/plan/options.h"
+#include "runner/record/documents.h"
+#include "runner/record/init_record.h"
+
+struct found {
+    char path[PATH_CAP]; /* a Hugging Face folder, a file of tensors, or a checkpoint's folder */
+    char run[160];       /* id of the run that made it; "" */
+    int64_t step;
+};
+
+static bool has(const char *folder, const char *name) {
+    char path[PATH_CAP];
+    return path_join(path, folder, name, NULL) == OK && path_exists(path);
+}
+
+/* ---- a run ------------------------------------------------------------------------------------*/
+
+/* The newest checkpoint that the run kept beside its bundle; step -1: none. */
+static enum status find_kept(const char *bundle, const struct run_view *view, struct found *out,
+                             struct err *e) {
+    char folder[PATH_CAP], step[CHECKPOINT_PATH_CAP];
+    const json_t *row;
+    size_t i;
+    TRY(kept_folder(folder, bundle, e));
+    json_array_foreach(json_object_get(view->run, "kept"), i, row) {
+        bool there = false;
+        if (json_int(row, "step") <= out->step) continue;
+        TRY(kept_verify(bundle, row, &there, e));
+        if (!there) continue;
+        out->step = json_int(row, "step");
+        TRY(checkpoint_path(step, folder, out->step, e));
+        snprintf(out->path, sizeof out->path, "%s", step);
+    }
+    return OK;
+}
+
+/* The newest checkpoint with weights in the bundle; -1: none. */
+static int64_t newest_packed(const struct run_view *view) {
+    int64_t newest = -1;
+    const json_t *item;
+    size_t i;
+    json_array_foreach(view->checkpoints, i, item) {
+        int64_t step = 0;
+        int end = 0;
+        const char *name = json_string_value(item);
+        if (sscanf(name, "step-%" SCNd64 "/" CHECKPOINT_MODEL "%n", &step, &end) == 1 && end &&
+            !name[end] && step > newest)
+            newest = step;
+    }
+    return newest;
+}
+
+/* Unpacks the weights that only the bundle has: the workers read files. */
+static enum status find_packed(const struct init_request *q, const char *bundle,
+                               const struct run_view *view, struct found *out, struct err *e) {
+    char head[CHECKPOINT_PATH_CAP], folder[PATH_CAP], name[256];
+    const char *const heads[] = { head, NULL };
+    struct unpack_report report;
+    int64_t step = newest_packed(view);
+    if (step < 0) return OK;
+    TRY(checkpoint_path(head, RUN_PATH_checkpoints, step, e));
+    snprintf(name, sizeof name, "%s.weights", out->run);
+    TRY(path_join(folder, q->cache, name, e));
+    TRY(path_join(out->path, folder, head, e));
+    if (!has(out->path, CHECKPOINT_JSON)) {
+        TRY(directory_make(q->cache, e));
+        TRY(tree_remove(folder, e)); /* of a command that was killed */
+        TRY(bundle_unpack_part(bundle, folder, heads, &BUNDLE_LIMITS, &report, e));
+    }
+    out->step = step;
+    return OK;
+}
+
+static enum status find_in_run(const struct init_request *q, const char *path, struct found *out,
+                               struct err *e) {
+    struct run_view view;
+    TRY(run_view_load(path, RUN_VIEW_FULL, &view, e));
+    out->step = -1;
+    snprintf(out->run, sizeof out->run, "%s", json_text(view.run, "id", "?"));
+    enum status st = find_kept(path, &view, out, e);
+    if (st == OK && out->step < 0) st = find_packed(q, path, &view, out, e);
+    run_view_free(&view);
+    if (st != OK || out->step >= 0) return st;
+    return FAIL(e, ERR_CONFIG, "%s has no weights: a run keeps its last checkpoint if the "
+                "experiment has checkpoint = { every = N } and keep is not 0, or archive = "
+                "\"weights\"", out->run);
+}
+
+/* ---- any path ---------------------------------------------------------------------------------*/
+
+static enum status find_newest(const char *parent, struct found *out, struct err *e) {
+    struct checkpoint_info info;
+    TRY(checkpoint_latest(parent, NULL, &info, e));
+    if (info.step < 0)
+        return FAIL(e, ERR_CONFIG, "%s has no intact checkpoint%s%.300s", parent,
+                    *info.damage ? ": " : "", info.damage);
+    snprintf(out->path, sizeof out->path, "%s", info.path);
+    return OK;
+}
+
+static bool is_bundle(const char *path) {
+    size_t n = strlen(path);
+    return n > 8 && !strcmp(path + n - 8, ".tar.zst");
+}
+
+/* Whether a folder has step-000100/ and the like, as RUN.checkpoints and data/checkpoints have. */
+static bool has_steps(const char *folder) {
+    struct checkpoint_info info;
+    struct err ignored;
+    return checkpoint_latest(folder, NULL, &info, &ignored) == OK &&
+           (info.step >= 0 || *info.damage);
+}
+
+static enum status find(const struct init_request *q, const char *from, struct found *out,
+                        struct err *e) {
+    char full[PATH_CAP], run[PATH_CAP];
+    bool rooted = q->data_root && *from != '/';
+    int n = snprintf(full, sizeof full, "%s%s%s", rooted ? q->data_root : "", rooted ? "/" : "",
+                     from);
+    *out = (struct found){ 0 };
+    if (n < 0 || n >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", from);
+    if (!path_exists(full)) {
+        TRY(run_locate(from, q->runs, run, e));
+        return find_in_run(q, run, out, e);
+    }
+    if (is_bundle(full) || has(full, DOCUMENT_run)) return find_in_run(q, full, out, e);
+    bool weights = has(full, "config.json") || has(full, CHECKPOINT_JSON);
+    if (!weights && path_is_directory(full) && has_steps(full)) return find_newest(full, out, e);
+    memcpy(out->path, full, sizeof full);
+    return OK;
+}
+
+enum status init_take(const struct init_request *q, json_t **record, struct err *e) {
+    const char *from = json_text(json_object_get(q->config, "init"), "from", NULL);
+    struct run_options options;
+    struct found found;
+    *record = NULL;
+    if (!from) return OK;
+    enum status st = find(q, q->instead ? q->instead : from, &found, e);
+    char *absolute = st == OK ? realpath(found.path, NULL) : NULL;
+    if (st == OK && !absolute)
+        st = FAIL(e, ERR_CONFIG, "open %s: %s", found.path, strerror(errno));
+    if (st == OK) st = options_read(q->config, &options, e);
+    if (st == OK) {
+        const struct init_origin origin = { from, absolute, *found.run ? found.run : NULL,
+                                            found.step };
+        st = init_record_make(&origin, &options.model, record, e);
+        options_free(&options);
+    }
+    free(absolute);
+    if (st != OK) err_prefix(e, "init = \"%.200s\"", from);
+    return st;
+}

@@ -1,0 +1,21 @@
+/* The weights that an experiment's `init` names, found and hashed before the run. */
+#ifndef FP8LAB_RUNNER_RUN_INIT_FROM_H
+#define FP8LAB_RUNNER_RUN_INIT_FROM_H
+
+#include <jansson.h>
+
+#include "kernels/base.h"
+
+struct init_request {
+    const json_t *config;  /* resolved */
+    const char *instead;   /* a path to read instead of init.from; NULL: none */
+    const char *data_root; /* prefix of a relative path, or NULL */
+    const char *runs;      /* where runs are looked up */
+    const char *cache;     /* folder for weights that only a bundle has; made if it is needed */
+};
+
+/* *record, owned by the caller, is that of record/init_record.h; NULL if the experiment has no
+ * `init`. ERR_CONFIG: there are no such weights, or they are not the model's. */
+NODISCARD enum status init_take(const struct init_request *q, json_t **record, struct err *e);
+
+#endif

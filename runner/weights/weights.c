@@ -1,0 +1,210 @@
+#include "runner/weights/weights.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/params.h"
+#include "runner/base/run_files.h"
+
+const char *const WEIGHTS_KIND_NAMES[] = { "hf", "checkpoint" };
+
+/* ---- the tensors of a parameter ---------------------------------------------------------------*/
+
+static int parts_of(const struct weights *w, const char *name, int64_t rows, int64_t cols,
+                    struct weight_part out[WEIGHT_PARTS_MAX]) {
+    if (w->kind == WEIGHTS_HF) return hf_names_parts(&w->model, name, rows, cols, out);
+    out[0] = (struct weight_part){ .rows = rows, .cols = cols };
+    snprintf(out[0].name, sizeof out[0].name, "%s", name);
+    return 1;
+}
+
+/* OpenAI's own files lack the prefix. */
+static struct tensor_entry *entry_of(const struct weights *w, const struct weight_part *p) {
+    static const char PREFIX[] = "transformer.";
+    struct tensor_entry *x = tensor_find(&w->files, p->name);
+    if (!x && !strncmp(p->name, PREFIX, sizeof PREFIX - 1))
+        x = tensor_find(&w->files, p->name + sizeof PREFIX - 1);
+    return x;
+}
+
+/* A table of positions may be longer than the run's sequences. */
+static bool may_be_longer(const struct weight_part *p) {
+    size_t n = strlen(p->name);
+    return n >= 10 && (!strcmp(p->name + n - 10, "wpe.weight") || !strcmp(p->name,
+                                                                          "position.weight"));
+}
+
+static enum status check_part(const struct weights *w, const struct weight_part *p,
+                              const char *path, struct err *e) {
+    const struct tensor_entry *x = entry_of(w, p);
+    char found[96];
+    if (!x) return FAIL(e, ERR_CONFIG, "%s: tensor %s is missing", path, p->name);
+    tensor_text(x, found);
+    if (x->type == WEIGHT_OTHER)
+        return FAIL(e, ERR_CONFIG, "%s: %s is %s; expected F32, F16 or BF16", path, p->name, found);
+    int64_t rows = p->transposed ? p->cols : p->rows, cols = p->transposed ? p->rows : p->cols;
+    bool fits = x->rank == (p->cols ? 2 : 1) && (!p->cols || x->shape[1] == cols) &&
+                (x->shape[0] == rows || (x->shape[0] > rows && may_be_longer(p)));
+    if (fits) return OK;
+    char wanted[48];
+    snprintf(wanted, sizeof wanted, p->cols ? "[%" PRId64 ", %" PRId64 "]" : "[%" PRId64 "]", rows,
+             cols);
+    return FAIL(e, ERR_CONFIG, "%s: %s is %s; the model needs %s", path, p->name, found, wanted);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------*/
+
+/* The table of parameters, for their names and shapes. */
+static enum status list_params(const struct model_config *model, struct params *out,
+                               struct err *e) {
+    const struct param_options options = { .shard = { SHARD_NONE, 0, 1 } };
+    enum status st = params_init(out, model, &options, e);
+    if (st != OK) params_destroy(out);
+    return st;
+}
+
+static bool is_used(const struct weights *w, const struct params *params,
+                    const struct tensor_entry *x) {
+    struct weight_part part[WEIGHT_PARTS_MAX];
+    for (int i = 0; i < params->count; i++) {
+        const struct param *p = &params->param[i];
+        int n = parts_of(w, p->name, p->rows, p->cols, part);
+        for (int k = 0; k < n; k++)
+            if (entry_of(w, &part[k]) == x) return true;
+    }
+    return false;
+}
+
+static bool is_tied_head(const struct weights *w, const struct tensor_entry *x) {
+    return w->kind == WEIGHTS_HF && w->model.tied && !strcmp(x->name, "lm_head.weight");
+}
+
+static enum status check_all(const struct weights *w, const struct params *params,
+                             const char *path, struct err *e) {
+    struct weight_part part[WEIGHT_PARTS_MAX];
+    int64_t used = 0;
+    for (int i = 0; i < params->count; i++) {
+        const struct param *p = &params->param[i];
+        int n = parts_of(w, p->name, p->rows, p->cols, part);
+        for (int k = 0; k < n; k++) TRY(check_part(w, &part[k], path, e));
+        used += n;
+    }
+    if (used == w->files.count) return OK;
+    for (int64_t i = 0; i < w->files.count; i++) {
+        const struct tensor_entry *x = &w->files.entry[i];
+        char found[96];
+        if (hf_names_ignored(x->name) || is_tied_head(w, x) || is_used(w, params, x)) continue;
+        tensor_text(x, found);
+        return FAIL(e, ERR_CONFIG, "%s: the model has no tensor %.160s, %s", path, x->name, found);
+    }
+    return OK;
+}
+
+static enum weights_kind kind_of(const char *path) {
+    char file[PATH_CAP];
+    bool ours = path_join(file, path, "checkpoint.json", NULL) == OK && path_exists(file);
+    return ours ? WEIGHTS_CHECKPOINT : WEIGHTS_HF;
+}
+
+enum status weights_open(const char *path, const struct model_config *model, struct weights *out,
+                         struct err *e) {
+    struct params params;
+    *out = (struct weights){ .kind = kind_of(path), .model = *model };
+    if (out->kind == WEIGHTS_HF) TRY(hf_names_check(model, e));
+    TRY(tensor_files_open(path, &out->files, e));
+    TRY(list_params(model, &params, e));
+    enum status st = check_all(out, &params, path, e);
+    params_destroy(&params);
+    return st;
+}
+
+void weights_close(struct weights *w) {
+    tensor_files_close(&w->files);
+    free(w->whole);
+    w->whole = NULL;
+}
+
+/* ---- the hash ---------------------------------------------------------------------------------*/
+
+static enum status check_tied(const struct weights *w, struct err *e) {
+    const struct tensor_entry *head = tensor_find(&w->files, "lm_head.weight");
+    struct weight_part part[WEIGHT_PARTS_MAX];
+    (void)parts_of(w, "embed.weight", w->model.vocab, w->model.width, part);
+    const struct tensor_entry *x = entry_of(w, &part[0]);
+    if (!head || !is_tied_head(w, head)) return OK;
+    if (x && x->type == head->type && !strcmp(x->sha256, head->sha256)) return OK;
+    return FAIL(e, ERR_CONFIG, "%s: lm_head.weight differs from %s, but the model is tied; write "
+                "tied = false to use both", w->files.file[head->file].path, part[0].name);
+}
+
+static void add_line(struct sha256 *sha, const struct tensor_entry *x) {
+    char line[WEIGHT_NAME_CAP + 512], shape[96];
+    tensor_text(x, shape);
+    int n = snprintf(line, sizeof line, "%.300s %s %s\n", x->name, shape, x->sha256);
+    sha256_add(sha, line, (size_t)n);
+}
+
+enum status weights_hash(struct weights *w, char hex[SHA256_HEX], struct err *e) {
+    struct sha256 *sha = NULL;
+    for (int64_t i = 0; i < w->files.count; i++)
+        if (!hf_names_ignored(w->files.entry[i].name))
+            TRY(tensor_hash(&w->files, &w->files.entry[i], e));
+    TRY(check_tied(w, e));
+    TRY(sha256_create(&sha, e));
+    for (int64_t i = 0; i < w->files.count; i++) {
+        const struct tensor_entry *x = &w->files.entry[i];
+        if (!hf_names_ignored(x->name) && !is_tied_head(w, x)) add_line(sha, x);
+    }
+    sha256_finish(sha, hex);
+    sha256_destroy(sha);
+    return OK;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------*/
+
+/* Elements of a transposed tensor. It is read whole and kept until another one is asked for. */
+static enum status read_transposed(struct weights *w, const struct tensor_entry *x,
+                                   const struct weight_part *p, int64_t first, int64_t count,
+                                   float *out, struct err *e) {
+    if (w->whole_is != x) {
+        float *more = realloc(w->whole, (size_t)(p->rows * p->cols) * sizeof *more);
+        if (!more) return FAIL(e, ERR_MEMORY, "no host memory for %s", x->name);
+        w->whole = more;
+        w->whole_is = NULL;
+        TRY(tensor_read(&w->files, x, 0, p->rows * p->cols, more, e));
+        w->whole_is = x;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        int64_t row = (first + i) / p->cols, col = (first + i) % p->cols;
+        out[i] = w->whole[col * p->rows + row];
+    }
+    return OK;
+}
+
+static enum status read_param(void *user, const struct param *param, int64_t first, int64_t count,
+                              float *out, struct err *e) {
+    struct weights *w = user;
+    struct weight_part part[WEIGHT_PARTS_MAX];
+    int n = parts_of(w, param->name, param->rows, param->cols, part);
+    int64_t begin = 0; /* of the part, in the parameter's elements */
+    for (int k = 0; k < n && count > 0; k++) {
+        int64_t size = part[k].rows * (part[k].cols ? part[k].cols : 1);
+        int64_t at = first - begin, here = begin + size - first;
+        const struct tensor_entry *x = entry_of(w, &part[k]);
+        begin += size;
+        if (here <= 0) continue;
+        if (here > count) here = count;
+        if (part[k].transposed) TRY(read_transposed(w, x, &part[k], at, here, out, e));
+        else TRY(tensor_read(&w->files, x, at, here, out, e));
+        first += here;
+        count -= here;
+        out += here;
+    }
+    return OK;
+}
+
+struct weight_source weights_source(struct weights *w) {
+    return (struct weight_source){ .read = read_param, .user = w };
+}

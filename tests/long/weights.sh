@@ -1,0 +1,18 @@
+#!/bin/bash
+# long: 60
+# timeout: 1800
+# The losses of tests/weights/losses.txt are those of transformers. UPDATE=1 writes them anew. Makes
+# a Python environment with torch of its own (5 GB in build/), because nothing else needs it.
+set -u
+. tests/cli/lib.sh
+venv=$root/build/venv-torch
+(cd "$root" && tests/support/venv.sh "$venv" requirements-torch.txt) || exit 1
+. "$root/tests/weights/lib.sh"
+# shellcheck disable=SC2086  # words
+"$venv/bin/python" -W ignore "$root/tests/weights/hf_losses.py" models $names >losses 2>log ||
+    fail "transformers"
+[ -z "${UPDATE:-}" ] || cp losses "$root/tests/weights/losses.txt"
+while read -r name wanted; do
+    near "$name" "$wanted" "$(sed -n "s/^$name //p" losses)" 1e-6
+done <"$root/tests/weights/losses.txt"
+exit $failed

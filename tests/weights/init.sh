@@ -1,0 +1,136 @@
+#!/bin/bash
+# long: 30
+# `init`: what is refused by name; equal inputs for one file and shards; several ranks; repro and
+# --init; text that was tampered with; the same loss from a run's own checkpoint.
+set -u
+. tests/cli/lib.sh
+. "$root/tests/weights/lib.sh"
+edit() { # FOLDER PYTHON: changes the tensors of a one-file model; t is {name: (kind, shape, data)}
+    python3 - "$1/model.safetensors" "$2" <<'END'
+import json, struct, sys
+path = sys.argv[1]
+raw = open(path, "rb").read()
+n = struct.unpack("<Q", raw[:8])[0]
+head = json.loads(raw[8:8 + n])
+t = {k: (v["dtype"], v["shape"], raw[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
+     for k, v in head.items() if k != "__metadata__"}
+exec(sys.argv[2])
+head, at = {}, 0
+for k, (kind, shape, data) in t.items():
+    head[k] = {"dtype": kind, "shape": shape, "data_offsets": [at, at + len(data)]}
+    at += len(data)
+text = json.dumps(head).encode()
+open(path, "wb").write(struct.pack("<Q", len(text)) + text + b"".join(x[2] for x in t.values()))
+END
+}
+refused() { # WHAT WORDS...: run refuses x.lua before anything runs, and names the words
+    case_name=$1
+    shift
+    gives 2 run x.lua --backend cpu -- "$@"
+    case_name=
+}
+copy() { rm -rf models/x && cp -r "models/$1" models/x && script models/x; }
+
+# ---- refusals
+copy llama2 && edit models/x 'del t["model.layers.1.mlp.up_proj.weight"]'
+refused "a missing tensor" "model.layers.1.mlp.up_proj.weight is missing"
+copy llama2 && edit models/x 't["extra.weight"] = ("F32", [1], bytes(4))'
+refused "an unexpected tensor" "the model has no tensor extra.weight, F32 [1]"
+copy llama2 && edit models/x 'k = "model.norm.weight"; t[k] = ("F32", [16], t[k][2][:64])'
+refused "another shape" "model.norm.weight is F32 [16]; the model needs [32]"
+copy llama2 && edit models/x 'k = "model.norm.weight"; t[k] = ("I32", [32], t[k][2])'
+refused "another type" "model.norm.weight is I32 [32]; expected F32, F16 or BF16"
+copy llama2 && edit models/x 'k = "model.norm.weight"; t[k] = ("F32", [32], bytes(64))'
+refused "bytes that are not the shape" "which is not its shape"
+copy smollm2 && edit models/x 't["lm_head.weight"] = ("F32", [260, 72], bytes(260 * 72 * 4))'
+refused "a tied model with another head" "lm_head.weight differs from model.embed_tokens.weight"
+copy llama2 && truncate -s 1000 models/x/model.safetensors
+refused "a truncated file" "truncated?"
+copy llama2 && echo '[' >models/x/model.safetensors
+refused "no safetensors" "expected a safetensors file"
+copy llama32 && rm models/x/model-00002-of-00003.safetensors
+refused "a missing shard" "model-00002-of-00003.safetensors"
+copy llama32 && sed -i 's/model-00001/..\/model-00001/' models/x/model.safetensors.index.json
+refused "an index that leaves the folder" "is in no file beside the index"
+copy llama32 && cp models/x/model-0000{1,2}-of-00003.safetensors
+refused "a tensor in two shards" "is in "
+copy llama2 && mv models/x/{model.safetensors,pytorch_model.bin}
+refused "torch.save" "save_pretrained"
+copy llama2 && rm models/x/model.safetensors && touch models/x/__0_0.distcp
+refused "a distributed checkpoint" "dcp_to_torch"
+script models/nowhere models/llama2
+refused "no such folder" "init = \"models/nowhere\""
+copy llama2 && edit models/x 't["model.norm.weight"] = ("F32", [32], b"\0\0\xc0\x7f" * 32)'
+run_x
+says "final_norm.weight is not finite"
+
+# ---- the same inputs for the same weights
+hash_of() { field "$(newest runs)" 'run["inputs"]["weights"]'; }
+copy llama2 && run_x && one=$(hash_of)
+PYTHONPATH=$root/tests/weights python3 -c 'import make_models as m
+config, kind, _ = m.MODELS["llama2"]
+m.write_model("models/three", config, kind, 3)'
+script models/three && run_x
+expect "the hash of three shards" "$one" "$(hash_of)"
+whole=$(loss_of)
+
+# ---- ranks: each reads its share; text and loss are those of one rank
+cat >ranks.lua <<'END'
+return experiment { name = "r", model = hf { "models/gpt2", seq_len = 16 }, init = "models/gpt2",
+  recipe = f32, hardware = { gpus = GPUS }, data = text { "models/text.txt", holdout = 0 },
+  train = { steps = 1, global_batch = 2, shard = "parameters" } }
+END
+for gpus in 1 2; do
+    sed "s/GPUS/$gpus/" ranks.lua >x.lua
+    run_x
+    expect "$gpus ranks" 0 $code
+    loss[$gpus]=$(loss_of)
+done
+near "two ranks" "${loss[1]}" "${loss[2]}" 1e-6
+
+# ---- the record, repro, changed files
+copy llama2 && run_x
+bundle=$(newest runs)
+expect "the record" models/x "$("$FP8LAB" show --json "$bundle" | python3 -c 'import json, sys
+print(json.load(sys.stdin)["resolved"]["init"]["from"])')"
+gives 0 repro "$bundle" --threads 1 -- "bitwise equal"
+mv models/x models/y
+gives 3 repro "$bundle" --threads 1 -- "--init DIR"
+gives 0 repro "$bundle" --threads 1 --init models/y -- "bitwise equal"
+gives 3 repro "$bundle" --threads 1 --init models/three/.. -- "first weights"
+edit models/y 't["model.norm.weight"] = ("F32", [32], bytes(128))'
+gives 3 repro "$bundle" --threads 1 --init models/y -- "has other weights"
+
+# ---- a run's own weights, in another recipe: the first loss is that of the parent's weights
+parent() { # RECIPE: a run of two steps in $parent, and in $wanted the loss of its weights
+    cat >parent.lua <<END
+return experiment { name = "parent", model = hf { "models/three", seq_len = 32 },
+  init = "models/three", recipe = $1, data = text { "models/text.txt", holdout = 0 },
+  train = { steps = 2, global_batch = 1, optimizer = adamw { lr = 0.01 } },
+  checkpoint = { every = 2, keep = 1 } }
+END
+    "$FP8LAB" run parent.lua --backend cpu --threads 1 >out 2>log || fail "the parent"
+    parent=$(newest runs)
+    # Step 3 of the same run begins with the weights of its checkpoint.
+    "$FP8LAB" run --extend "$parent" --set train.steps=3 --backend cpu --threads 1 >out 2>log ||
+        fail "--extend"
+    wanted=$(loss_of)
+}
+from_parent() { # RECIPE BOUND: the first loss in that recipe
+    script "$parent" models/three && sed -i "s/recipe = f32/recipe = $1/" x.lua
+    run_x
+    expect "$1 from a run: exit code" 0 $code
+    near "$1 from a run" "$wanted" "$(loss_of)" "$2"
+}
+# E4M3 has 3 bits of fraction: an operand is off by up to 6 %, this loss of 4.4 by about 1 %.
+parent bf16
+from_parent bf16 0
+from_parent f32 0.01
+from_parent fp8.tensorwise 0.06
+from_parent fp8.blockwise 0.06
+"$FP8LAB" show "$(newest runs)" >shown 2>log
+says "weights of step 2 of" shown
+parent fp8.blockwise
+from_parent bf16 0.06
+from_parent fp8.blockwise 0
+exit $failed

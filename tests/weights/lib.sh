@@ -1,0 +1,26 @@
+# What the tests of weights share: sourced, from the repository root, after tests/cli/lib.sh.
+names=$(cut -d' ' -f1 "$root/tests/weights/losses.txt")
+python3 "$root/tests/weights/make_models.py" models || fail "make_models.py"
+
+# Writes x.lua: one step on models/text.txt, whose loss is that of the first weights.
+script() { # INIT [MODEL [KEYS]]
+    cat >x.lua <<END
+return experiment { name = "x", model = hf { "${2:-$1}", seq_len = 32 }, init = "$1", recipe = f32,
+  data = text { "models/text.txt", holdout = 0 }, train = { steps = 1, global_batch = 1 }, ${3:-} }
+END
+}
+
+run_x() { # ARGS...: runs x.lua; exit code in $code
+    "$FP8LAB" run x.lua --backend cpu --threads 1 --again "$@" >out 2>log
+    code=$?
+}
+
+loss_of() { # [BUNDLE]: its last loss
+    "$FP8LAB" show --json "${1:-$(newest runs)}" | python3 -c 'import json, sys
+print(json.load(sys.stdin)["summary"]["loss_final"])'
+}
+
+near() { # WHAT WANTED FOUND BOUND
+    python3 -c 'import sys; a, b, bound = map(float, sys.argv[1:]); sys.exit(abs(a - b) > bound)' \
+        "$2" "$3" "$4" || fail "$1: wanted $2 to $4, found $3"
+}
