@@ -1,5 +1,6 @@
 /* fp8lab list: the runs of a directory, one line each. */
 #include <dirent.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +9,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
+#include "runner/bundle/kept.h"
 #include "runner/bundle/run_view.h"
 #include "runner/commands.h"
 #include "runner/compare/compare.h"
@@ -20,6 +22,7 @@ enum { NAME_WIDTH = 30, STATUS_WIDTH = 11, CANDIDATES_MAX = 8 };
 /* The contents of one line; texts are ready for a terminal. */
 struct row {
     char id[128], status[128], steps[32], loss[32], eval[32], speed[32];
+    char kept[64]; /* "last 500, best 300"; "": no checkpoint */
     bool verified;
 };
 
@@ -44,12 +47,23 @@ static void number_text(const json_t *value, const char *format, char out[32]) {
     else snprintf(out, 32, "-");
 }
 
+/* The checkpoints that are kept beside the bundle or in it. */
+static void kept_steps(const json_t *run, char out[64]) {
+    int64_t last = kept_step(run, "last"), best = kept_step(run, "best");
+    int used = 0;
+    out[0] = '\0';
+    if (last >= 0) used = snprintf(out, 64, "last %" PRId64, last);
+    if (best >= 0)
+        snprintf(out + used, (size_t)(64 - used), "%sbest %" PRId64, used ? ", " : "", best);
+}
+
 static void make_row(const struct run_view *v, struct row *row) {
     char host[HOST_NAME_CAP], status[128];
     plain_copy(row->id, sizeof row->id, json_text(v->run, "id", "?"));
     status_text(v, host, status);
     plain_copy(row->status, sizeof row->status, status);
     row->verified = v->verified;
+    kept_steps(v->run, row->kept);
     number_text(json_object_get(v->summary, "step_last"), "%.0f", row->steps);
     number_text(json_object_get(v->summary, "loss_final"), "%.4f", row->loss);
     number_text(json_object_get(v->summary, "eval_loss_final"), "%.4f", row->eval);
@@ -69,20 +83,23 @@ static int fill(const char *text, int width) {
 /* Makes every column as wide as its longest text. */
 static void print_rows(const struct cli *cli, const struct row *rows, int64_t count) {
     int name = NAME_WIDTH, state = STATUS_WIDTH;
+    bool kept = false;
     for (int64_t i = 0; i < count; i++) {
         name = wider(name, rows[i].id);
         state = wider(state, rows[i].status);
+        kept = kept || *rows[i].kept;
     }
-    cli_out(cli, "%-*s %-*s %7s %9s %9s %9s\n", name, "RUN", state, "STATUS", "STEP", "LOSS",
-            "EVAL", "TOKENS/S");
+    cli_out(cli, "%-*s %-*s %7s %9s %9s %9s%s\n", name, "RUN", state, "STATUS", "STEP", "LOSS",
+            "EVAL", "TOKENS/S", kept ? "  CHECKPOINTS" : "");
     for (int64_t i = 0; i < count; i++) {
         const struct row *r = &rows[i];
         bool good = strcmp(r->status, "done") == 0 || strcmp(r->status, "time_limit") == 0;
         bool live = strncmp(r->status, "running", 7) == 0;
-        cli_out(cli, "%s%*s %s%s%s%*s %7s %9s %9s %9s%s\n", r->id, fill(r->id, name), "",
+        cli_out(cli, "%s%*s %s%s%s%*s %7s %9s %9s %9s%s%s%s\n", r->id, fill(r->id, name), "",
                 cli_style(cli, good ? "green" : live ? "yellow" : "red"), r->status,
                 cli_style(cli, NULL), fill(r->status, state), "", r->steps, r->loss, r->eval,
-                r->speed, r->verified ? "" : "  " RUN_NOT_VERIFIED);
+                r->speed, *r->kept ? "  " : "", r->kept,
+                r->verified ? "" : "  " RUN_NOT_VERIFIED);
         if (!strcmp(r->status, LEFT_OPEN))
             cli_note(cli, "%s was left open by another user or on another host: `fp8lab close` "
                      "bundles it", r->id);

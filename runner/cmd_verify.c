@@ -1,7 +1,9 @@
 /* fp8lab verify: checks that bundles are complete, unchanged and well-behaved. Needs no network. */
 #include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/bundle/kept.h"
@@ -9,36 +11,59 @@
 #include "runner/bundle/unpack.h"
 #include "runner/commands.h"
 
-static void print(const struct cli *cli, const char *path, const struct unpack_report *report) {
+/* Takes the reference to `kept`, which verify_kept() made. */
+static void print(const struct cli *cli, const char *path, const struct unpack_report *report,
+                  json_t *kept) {
     if (!cli->json) {
         cli_out(cli, "valid: %s\n  bundle %s\n  %lld files, %lld bytes\n", PLAIN(path),
                 report->identity, (long long)report->files, (long long)report->bytes);
+        json_decref(kept);
         return;
     }
-    json_t *object = json_pack("{s:s, s:o, s:s, s:s, s:I, s:I}", "schema", "fp8lab.verify/1",
+    json_t *object = json_pack("{s:s, s:o, s:s, s:s, s:I, s:I, s:o}", "schema", "fp8lab.verify/1",
                                "path", json_from_text(path), "folder", report->folder, "identity",
                                report->identity, "files", (json_int_t)report->files, "bytes",
-                               (json_int_t)report->bytes);
+                               (json_int_t)report->bytes, "kept", kept);
     cli_out_json(cli, object);
     json_decref(object);
 }
 
+/* Verifies one checkpoint that the run keeps beside its bundle, and says whether it is here. */
+static enum status verify_one(const struct cli *cli, const char *path, const json_t *row,
+                              bool *there, struct err *e) {
+    char which[64], folder[PATH_CAP];
+    kept_text(row, which);
+    TRY(kept_verify(path, row, there, e));
+    TRY(kept_folder(folder, path, e));
+    if (*there)
+        cli_note(cli, "  the kept checkpoint of %s is whole", PLAIN(which));
+    else
+        cli_note(cli, "  checkpoint not here: %s, kept in %s", PLAIN(which), PLAIN(folder));
+    return OK;
+}
+
 /* Verifies the checkpoints beside the bundle, whose hashes run.json has. A bundle that was copied
- * without them is complete. */
-static enum status verify_kept(const struct cli *cli, const char *path, struct err *e) {
+ * without them is complete. *out becomes [{"step","here"}]; the caller owns it, NULL: no memory. */
+static enum status verify_kept(const struct cli *cli, const char *path, json_t **out,
+                               struct err *e) {
     struct run_view view;
     size_t i;
     const json_t *row;
+    *out = NULL;
     TRY(run_view_load(path, RUN_VIEW_BRIEF, &view, e));
     enum status st = OK;
+    json_t *list = json_array();
+    bool failed = !list;
     json_array_foreach(json_object_get(view.run, "kept"), i, row) {
-        char which[64];
         bool there = false;
-        kept_text(row, which);
-        if (st == OK) st = kept_verify(path, row, &there, e);
-        if (st == OK && there) cli_note(cli, "  the kept checkpoint of %s is whole", which);
+        if (st != OK || strcmp(json_text(row, "where", ""), "beside") != 0) continue;
+        st = verify_one(cli, path, row, &there, e);
+        json_append(list, json_pack("{s:I,s:b}", "step", (json_int_t)json_int(row, "step"), "here",
+                                    there), &failed);
     }
     run_view_free(&view);
+    if (st == OK) *out = json_whole(list, failed);
+    else json_decref(list);
     return st;
 }
 
@@ -53,9 +78,10 @@ static int cmd_verify(const struct cli *cli) {
         enum status st = run_locate(cli->args[i], cli_runs(cli), path, &e);
         if (st == OK && !*first) snprintf(first, sizeof first, "%s", path);
         if (st == OK) st = bundle_unpack(path, NULL, &BUNDLE_LIMITS, &report, &e);
-        if (st == OK) st = verify_kept(cli, path, &e);
+        json_t *kept = NULL;
+        if (st == OK) st = verify_kept(cli, path, &kept, &e);
         if (st == OK) {
-            print(cli, path, &report);
+            print(cli, path, &report, kept);
             continue;
         }
         plain_text(e.text); /* may quote the bundle */

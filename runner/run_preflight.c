@@ -239,7 +239,8 @@ static void note_smoke(const struct suite *s) {
              strcmp(json_text(data, "kind", ""), "synthetic") ? "" : " on synthetic data");
 }
 
-/* Rows that are done already count too: their checkpoints may have been deleted since. */
+/* Rows that are done already are listed too: their checkpoints may have been deleted since. They
+ * need no room. */
 static enum status say_kept(const struct suite *s, struct err *e) {
     int64_t n = s->resolution->run_count;
     struct keep *keeps = calloc((size_t)n + 1, sizeof *keeps);
@@ -247,6 +248,9 @@ static enum status say_kept(const struct suite *s, struct err *e) {
     for (int64_t i = 0; i < n && st == OK; i++)
         st = keep_plan(s->resolution->runs[i].config_json, s->resolution->smoke, &keeps[i], e);
     if (st == OK) keep_say(s->settings->cli, keeps, n, false);
+    for (int64_t i = 0; i < n && st == OK; i++)
+        if (s->rows[i].state.kind == ROW_ENDED && !s->again) keeps[i] = (struct keep){ 0 };
+    if (st == OK) st = keep_check_disk(s->settings->runs, keeps, n, e);
     free(keeps);
     return st;
 }

@@ -30,7 +30,7 @@ NODISCARD enum status preflight_inputs(struct suite *s, const struct extension *
                                        struct err *e);
 
 /* Tells the user that a smoke run's numbers mean nothing, which checkpoints the rows keep, and
- * where an extended run begins. */
+ * where an extended run begins. ERR_IO if the disk has no room for the checkpoints. */
 NODISCARD enum status preflight_say(const struct suite *s, const struct extension *extension,
                                     struct err *e);
 

@@ -13,11 +13,15 @@
 
 enum status kept_folder(char out[PATH_CAP], const char *path, struct err *e) {
     static const char SUFFIX[] = ".tar.zst";
+    char old[PATH_CAP];
     size_t n = strlen(path), suffix = sizeof SUFFIX - 1;
     while (n > 1 && path[n - 1] == '/') n--;
     if (n > suffix && !strncmp(path + n - suffix, SUFFIX, suffix)) n -= suffix;
-    if (snprintf(out, PATH_CAP, "%.*s.checkpoints", (int)n, path) < PATH_CAP) return OK;
-    return FAIL(e, ERR_ARG, "path too long: %.200s", path);
+    if (snprintf(old, sizeof old, "%.*s.checkpoints", (int)n, path) >= PATH_CAP)
+        return FAIL(e, ERR_ARG, "path too long: %.200s", path);
+    snprintf(out, PATH_CAP, "%.*s.ckpt", (int)n, path);
+    if (!path_is_directory(out) && path_is_directory(old)) memcpy(out, old, sizeof old);
+    return OK;
 }
 
 static int64_t step_of(const json_t *row) {
@@ -119,9 +123,21 @@ enum status kept_verify(const char *path, const json_t *row, bool *there, struct
 }
 
 void kept_text(const json_t *row, char out[64]) {
-    const json_t *as = json_object_get(row, "as");
-    bool both = json_array_size(as) > 1;
-    const char *first = json_string_value(json_array_get(as, 0));
-    snprintf(out, 64, "step %" PRId64 " (%s)", step_of(row),
-             both ? "last, best" : first && !strcmp(first, "best") ? "best" : "last");
+    const json_t *as;
+    size_t i;
+    int used = snprintf(out, 64, "step %" PRId64 " (", step_of(row));
+    json_array_foreach(json_object_get(row, "as"), i, as)
+        if (used < 40) /* a bundle may be foreign */
+            used += snprintf(out + used, (size_t)(64 - used), "%s%.16s", i ? ", " : "",
+                             json_is_string(as) ? json_string_value(as) : "?");
+    snprintf(out + used, (size_t)(64 - used), ")");
+}
+
+int64_t kept_step(const json_t *run, const char *as) {
+    const json_t *row, *one;
+    size_t i, k;
+    json_array_foreach(json_object_get(run, "kept"), i, row)
+        json_array_foreach(json_object_get(row, "as"), k, one)
+            if (json_is_string(one) && !strcmp(json_string_value(one), as)) return step_of(row);
+    return -1;
 }

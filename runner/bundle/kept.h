@@ -1,5 +1,5 @@
-/* The checkpoints that a run keeps after it is done: runs/<run-id>.checkpoints/step-000100/, beside
- * its bundle. run.json names them under "kept": [{"step","as": ["last", "best"],"sha256": of
+/* The checkpoints that a run keeps after it is done: runs/<run-id>.ckpt/step-000100/, beside its
+ * bundle. run.json names them under "kept": [{"step","as": ["last", "best"],"sha256": of
  * checkpoint.json,"bytes","where": "beside" or "bundle"}]. */
 #ifndef FP8LAB_RUNNER_BUNDLE_KEPT_H
 #define FP8LAB_RUNNER_BUNDLE_KEPT_H
@@ -8,7 +8,8 @@
 
 #include "runner/base/run_files.h"
 
-/* The folder of kept checkpoints for the run at `path` (its bundle or its directory). */
+/* The folder of kept checkpoints for the run at `path` (its bundle or its directory). A folder that
+ * exists under its name until 2026-11-22, <run-id>.checkpoints/, is that folder. */
 NODISCARD enum status kept_folder(char out[PATH_CAP], const char *path, struct err *e);
 
 /* Moves the checkpoints that `run` names as kept beside the bundle. They move from
@@ -27,7 +28,10 @@ NODISCARD enum status kept_share(const char *from, const char *to, struct err *e
  * it exists. ERR_VERIFY if it is damaged or another checkpoint. */
 NODISCARD enum status kept_verify(const char *path, const json_t *row, bool *there, struct err *e);
 
-/* "step 500 (last, best)" */
+/* "step 500 (last, best)". Foreign text, to be printed as PLAIN(). */
 void kept_text(const json_t *row, char out[64]);
+
+/* The step of the checkpoint that `run` (run.json) keeps as "last", "best" or "init"; -1: none. */
+int64_t kept_step(const json_t *run, const char *as);
 
 #endif

@@ -1,8 +1,21 @@
 #include "runner/plan/keep.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/statvfs.h>
+
+#include "runner/base/paths.h"
+
+/* Checkpoints on the disk at once while the run trains. One more than stays is there during a
+ * write. A run without `checkpoint` saves only its last step, for its archive. */
+static int64_t saved_at_once(const struct run_options *run, bool smoke) {
+    const struct checkpoint_options *c = &run->checkpoint;
+    if (c->every == 0 || smoke) return c->every > 0 || run->archive != ARCHIVE_NONE;
+    int64_t newest = (c->keep > 1 ? c->keep : 1) + 1, saves = run->train.steps / c->every + 1;
+    return (newest < saves ? newest : saves) + c->best + c->init;
+}
 
 struct keep keep_which(const struct run_options *run, bool smoke) {
     const struct checkpoint_options *c = &run->checkpoint;
@@ -11,6 +24,7 @@ struct keep keep_which(const struct run_options *run, bool smoke) {
                       .last = asked && (c->keep > 0 || packed), .best = asked && c->best,
                       .packed = packed };
     k.count = k.init + k.best + (packed && c->keep > 1 ? c->keep : k.last);
+    k.during = saved_at_once(run, smoke);
     return k;
 }
 
@@ -50,12 +64,60 @@ json_t *keep_json(const struct keep *keep) {
                      !keeps_any(keep) ? NULL : keep->packed ? "bundle" : "beside");
 }
 
-/* ---- in words -------------------------------------------------------------------------------- */
+/* ---- the disk -------------------------------------------------------------------------------- */
 
 static void size_text(int64_t bytes, char out[32]) {
     if (bytes < (INT64_C(1) << 30)) snprintf(out, 32, "%.1f MiB", (double)bytes / 0x1p20);
     else snprintf(out, 32, "%.1f GiB", (double)bytes / 0x1p30);
 }
+
+/* Free bytes of the disk that has `folder`, or the nearest folder above it that exists. */
+static enum status free_bytes(const char *folder, int64_t *out, struct err *e) {
+    char at[PATH_CAP], above[PATH_CAP];
+    struct statvfs disk;
+    snprintf(at, sizeof at, "%s", folder);
+    while (statvfs(at, &disk) != 0) {
+        if (errno != ENOENT) return FAIL(e, ERR_IO, "the disk of %s: %s", at, strerror(errno));
+        path_parent(above, at);
+        if (!strcmp(above, at)) return FAIL(e, ERR_IO, "the disk of %s is not known", folder);
+        memcpy(at, above, sizeof at);
+    }
+    *out = (int64_t)disk.f_bavail * (int64_t)disk.f_frsize;
+    return OK;
+}
+
+/* The bytes that the runs need at once: what earlier runs keep, and a run at its largest, while it
+ * trains or while its bundle is packed. *largest is the index of that run. */
+static int64_t disk_bytes(const struct keep *keeps, int64_t count, int64_t *largest) {
+    int64_t kept = 0, most = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const struct keep *k = &keeps[i];
+        int64_t end = k->packed ? 2 * k->count : k->count;
+        int64_t here = kept + k->bytes * (k->during > end ? k->during : end);
+        if (here > most) *largest = i;
+        if (here > most) most = here;
+        kept += k->bytes * k->count;
+    }
+    return most;
+}
+
+enum status keep_check_disk(const char *folder, const struct keep *keeps, int64_t count,
+                            struct err *e) {
+    char wanted[32], found[32], one[32];
+    int64_t largest = 0, room = 0, need = disk_bytes(keeps, count, &largest);
+    if (need == 0) return OK;
+    TRY(free_bytes(folder, &room, e));
+    if (need <= room) return OK;
+    size_text(need, wanted);
+    size_text(room, found);
+    size_text(keeps[largest].bytes, one);
+    return FAIL(e, ERR_IO, "checkpoints need up to %s of disk, and the disk of %s has %s free: a "
+                "checkpoint is %s, and %" PRId64 " of them are on the disk at once; free space, "
+                "give --runs DIR on another disk, or keep fewer (--set checkpoint.keep=1)", wanted,
+                folder, found, one, keeps[largest].during);
+}
+
+/* ---- in words -------------------------------------------------------------------------------- */
 
 static void say_kept(const struct cli *cli, const struct keep *keep, int64_t rows, int64_t bytes,
                      bool on_stdout) {
@@ -72,7 +134,7 @@ static void say_kept(const struct cli *cli, const struct keep *keep, int64_t row
     snprintf(text, sizeof text, "keeps %s of %s%s, %s: %s a checkpoint, at most %s in all", which,
              rows > 1 ? "each run" : "the run",
              rows > 1 ? " that is done" : ", once it is done",
-             keep->packed ? "in its bundle" : "beside its bundle in <run-id>.checkpoints/", one,
+             keep->packed ? "in its bundle" : "beside its bundle in <run-id>.ckpt/", one,
              all);
     if (on_stdout) cli_out(cli, "%s\n", text);
     else cli_note(cli, "%s", text);

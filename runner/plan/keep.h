@@ -13,6 +13,7 @@ struct keep {
     bool last, best; /* which others are kept; one checkpoint may be both */
     bool packed;     /* in the bundle (archive = "full"), not beside it */
     int64_t count;   /* maximum of checkpoints: a bundle has the newest checkpoint.keep */
+    int64_t during;  /* maximum on the disk while the run trains, the one being written included */
     int64_t bytes;   /* of one checkpoint, as planned; files have some KB of names in addition */
 };
 
@@ -21,6 +22,11 @@ struct keep keep_which(const struct run_options *run, bool smoke);
 
 /* The same from a resolved configuration, with `bytes`. */
 NODISCARD enum status keep_plan(const json_t *config, bool smoke, struct keep *out, struct err *e);
+
+/* ERR_IO if the disk of `folder`, which may not exist yet, has no room for the checkpoints of
+ * `count` runs, one run after another. Names the free bytes and what needs less. */
+NODISCARD enum status keep_check_disk(const char *folder, const struct keep *keeps, int64_t count,
+                                      struct err *e);
 
 /* Prints for `count` runs which checkpoints are kept, in one line. Warns if an experiment with
  * `checkpoint` keeps none. on_stdout: for verbs whose result this is; else it is a message. */

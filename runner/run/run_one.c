@@ -215,12 +215,15 @@ static enum bundle_checkpoints choose_checkpoints(const struct run_settings *s,
 static void say_kept(const struct run_settings *s, const struct run_dir *dir,
                      struct run_outcome *out) {
     const json_t *row, *kept = json_object_get(dir->run, "kept");
-    char which[160] = "", one[64];
+    char which[400] = "", one[64];
     int64_t bytes = 0;
     size_t i, used = 0;
     json_array_foreach(kept, i, row) {
         kept_text(row, one);
-        used += (size_t)snprintf(which + used, sizeof which - used, "%s%s", i ? ", " : "", one);
+        if (used < sizeof which - 80)
+            used += (size_t)snprintf(which + used, sizeof which - used, "%s%s", i ? ", " : "", one);
+        else if (which[used - 1] != '.')
+            used += (size_t)snprintf(which + used, sizeof which - used, ", ...");
         bytes += json_int(row, "bytes");
     }
     if (!used) return;

@@ -16,7 +16,7 @@ run_tiny --runs whole --set train.steps=24
 run_tiny --runs runs
 parent=$(newest runs)
 before=$(sha256sum <"$parent")
-kept=$(sha256sum runs/*.checkpoints/*/* | cut -d' ' -f1)
+kept=$(sha256sum runs/*.ckpt/*/* | cut -d' ' -f1)
 extend "$parent" --set train.steps=24
 expect "exit code" 0 $code
 says "from its checkpoint of step 12 to step 24"
@@ -29,7 +29,7 @@ expect "the weights" "$(field whole/*.tar.zst 'run["final_weights_sha256"]')" \
     "$(field "$child" 'run["final_weights_sha256"]')"
 expect "the parent's bundle" "$before" "$(sha256sum <"$parent")"
 expect "the parent's checkpoint" "$kept" \
-    "$(sha256sum "${parent%.tar.zst}".checkpoints/*/* | cut -d' ' -f1)"
+    "$(sha256sum "${parent%.tar.zst}".ckpt/*/* | cut -d' ' -f1)"
 expect "parent" True \
     "$(field "$child" "run['parent'] == '$("$FP8LAB" show --json "$parent" | python3 -c \
         'import json, sys; print(json.load(sys.stdin)["identity"])')'")"
@@ -94,17 +94,17 @@ refused "no --smoke" "$parent" --set train.steps=30 --smoke
 "$FP8LAB" run --resume "$parent" >out 2>log
 expect "exit code of --resume" 2 $?
 says "run --extend RUN --set train.steps=N"
-mv "${parent%.tar.zst}.checkpoints" gone
+mv "${parent%.tar.zst}.ckpt" gone
 refused "has no checkpoint to continue from" "$parent" --set train.steps=40
 says "a run keeps its last one if the experiment has checkpoint"
-mv gone "${parent%.tar.zst}.checkpoints"
-cp "${parent%.tar.zst}.checkpoints/step-000012/state.safetensors" whole.state
+mv gone "${parent%.tar.zst}.ckpt"
+cp "${parent%.tar.zst}.ckpt/step-000012/state.safetensors" whole.state
 printf '\377' |
-    dd of="${parent%.tar.zst}.checkpoints/step-000012/state.safetensors" bs=1 seek=3000 \
+    dd of="${parent%.tar.zst}.ckpt/step-000012/state.safetensors" bs=1 seek=3000 \
         conv=notrunc 2>/dev/null
 extend "$parent" --set train.steps=40
 expect "exit code with a damaged checkpoint" 4 $code
-mv whole.state "${parent%.tar.zst}.checkpoints/step-000012/state.safetensors"
+mv whole.state "${parent%.tar.zst}.ckpt/step-000012/state.safetensors"
 expect "nothing was begun" "$runs" "$(ls runs/*.tar.zst | wc -l)"
 expect "what else is left" "" "$(left runs)"
 

@@ -7,7 +7,7 @@ set -u
 experiment="$tests/tiny.lua --lib $lib"
 
 run() { run_tiny --runs "$@"; } # RUNS ARGS...
-kept_in() { (cd "$1" && ls -d ./*.checkpoints/step-* 2>/dev/null | sed 's|.*/||' | tr '\n' ' '); }
+kept_in() { (cd "$1" && ls -d ./*.ckpt/step-* 2>/dev/null | sed 's|.*/||' | tr '\n' ' '); }
 packed_in() { tar --zstd -tf "$1"/*.tar.zst | grep -c 'data/checkpoints/'; }
 
 # A large learning rate at the end makes the loss rise, so an earlier evaluation is the best.
@@ -32,23 +32,26 @@ print(min(rows, key=lambda row: row["loss"])["step"])')
 expect "the best is the best (of $steps)" "$evaluations" \
     "$(field "$bundle" 'run["kept"][0]["step"]')"
 expect "checkpoints in the bundle" 0 "$(packed_in both)"
-for step in both/*.checkpoints/step-*; do
+for step in both/*.ckpt/step-*; do
     hash=$(sha256sum <"$step/checkpoint.json" | cut -d' ' -f1)
     expect "hash of $step" True "$(field "$bundle" "'$hash' in [r['sha256'] for r in run['kept']]")"
 done
 "$FP8LAB" show "$bundle" >out 2>log
-expect "lines of show" 2 "$(grep -c "^  kept  .* in .*both/.*\.checkpoints/step-" out)"
+expect "lines of show" 2 "$(grep -c "^  kept  .* in .*both/.*\.ckpt/step-" out)"
 "$FP8LAB" list both >out 2>log
 expect "lines of list" 2 "$(wc -l <out)"
+grep -q "TOKENS/S  CHECKPOINTS$" out || fail "list has no column of checkpoints"
+says "  last 18, best $evaluations" out
 
 case_name="the first weights"
 run init --set checkpoint.init=true --set train.steps=4 --set checkpoint.every=4
 expect "exit code" 0 $code
 says "keeps the first and the last checkpoint of the run"
+says "tiny: kept the checkpoints of step 0 (init), step 4 (last)"
 expect "as" "[['init'], ['last']]" \
     "$(field "$(ls init/*.tar.zst)" '[row["as"] for row in run["kept"]]')"
 expect "folders" "step-000000 step-000004 " "$(kept_in init)"
-(cd init/*.checkpoints/step-000000 && sha256sum --quiet -c "$tests/first_weights.txt") >log 2>&1 ||
+(cd init/*.ckpt/step-000000 && sha256sum --quiet -c "$tests/first_weights.txt") >log 2>&1 ||
     fail "not the weights that tests/outside/reproduce.sh recorded"
 
 case_name="the planned size"
@@ -64,14 +67,27 @@ planned=$("$FP8LAB" plan --json $experiment $best 2>log |
 expect "planned bytes within 2 % of the files' ($planned)" True \
     "$(field "$bundle" "abs(run['kept'][0]['bytes'] - $planned) < 0.02 * $planned")"
 
+case_name="a disk that is too small"
+run_tiny --runs large --set train.steps=1000000000 --set checkpoint.every=1 \
+    --set checkpoint.keep=1000000 --set model.width=512 --set model.ffn=2048
+expect "exit code" 6 $code
+says "checkpoints need up to "
+says "and the disk of large has "
+[ ! -e large ] || fail "a run began"
+
 case_name="verify"
 "$FP8LAB" verify -q "$bundle" >out 2>log || fail "kept checkpoints do not verify"
-mv both/*.checkpoints away
-"$FP8LAB" verify -q "$bundle" >out 2>log || fail "a bundle without its checkpoints does not verify"
+mv both/*.ckpt away
+"$FP8LAB" verify "$bundle" >out 2>log || fail "a bundle without its checkpoints does not verify"
+says "checkpoint not here: step $evaluations (best), kept in ${bundle%.tar.zst}.ckpt"
+says "checkpoint not here: step 18 (last), kept in ${bundle%.tar.zst}.ckpt"
 "$FP8LAB" show "$bundle" >out 2>log
 grep -q "is no longer in" out || fail "show does not report the missing checkpoints"
-mv away "${bundle%.tar.zst}.checkpoints"
-state=$(ls both/*.checkpoints/step-000018/state.safetensors)
+mv away "${bundle%.tar.zst}.checkpoints" # the name until 2026-11-22
+"$FP8LAB" verify "$bundle" >out 2>log || fail "kept checkpoints under their old name do not verify"
+says "the kept checkpoint of step 18 (last) is whole"
+mv "${bundle%.tar.zst}.checkpoints" "${bundle%.tar.zst}.ckpt"
+state=$(ls both/*.ckpt/step-000018/state.safetensors)
 printf '\377' | dd of="$state" bs=1 seek=3000 conv=notrunc 2>/dev/null
 "$FP8LAB" verify "$bundle" >out 2>log
 expect "exit code with one byte changed" 4 $?
@@ -106,13 +122,13 @@ steps=600
 "$FP8LAB" run $experiment --threads 1 --runs full_up --set train.steps=$steps >out 2>log &
 await_step full_up 2
 run=$(ls -d full_up/*)
-echo "in the way" >"$run.checkpoints"
+echo "in the way" >"$run.ckpt"
 wait $!
 expect "exit code" 6 $?
 says "the run is complete in $run"
 [ -e "$run/data/checkpoints/step-$(printf %06d $steps)/state.safetensors" ] ||
     fail "the checkpoint is gone"
-rm "$run.checkpoints"
+rm "$run.ckpt"
 "$FP8LAB" close "$run" >out 2>log || fail "close fails"
 expect kept "step-$(printf %06d $steps) " "$(kept_in full_up)"
 "$FP8LAB" verify -q full_up/*.tar.zst >out 2>log ||

@@ -22,7 +22,7 @@ run() { # RANKS ARGS...; exit code in $code
 
 # The files in a folder of runs other than bundles, their checkpoints and the claim.
 left_in() {
-    find "$1" -mindepth 1 -maxdepth 1 ! -name '*.tar.zst' ! -name .claim ! -name '*.checkpoints'
+    find "$1" -mindepth 1 -maxdepth 1 ! -name '*.tar.zst' ! -name .claim ! -name '*.ckpt'
 }
 
 # The worker of rank $2 among the children of runner $1.
