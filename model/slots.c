@@ -223,8 +223,8 @@ enum status slots_share_weights(struct slots *s, struct backend *b, struct err *
     return b->ops->comm.all_reduce(b, LANE_COMPUTE, &weights, REDUCE_MAX, e);
 }
 
-enum status slots_gather_counts(struct slots *s, struct backend *b, bool stop, struct err *e) {
-    const uint64_t asks = stop;
+enum status slots_gather_counts(struct slots *s, struct backend *b, uint64_t asks,
+                                struct err *e) {
     TRY(b->ops->upload(b, LANE_COMPUTE, s->gathered_own.data, &asks, sizeof asks, e));
     return b->ops->comm.all_gather(b, LANE_COMPUTE, &s->gathered, &s->gathered_own, e);
 }

@@ -101,9 +101,9 @@ NODISCARD enum status slots_share_weights(struct slots *s, struct backend *b, st
 NODISCARD enum status slots_end_micro(struct slots *s, struct backend *b, struct err *e);
 /* After the last micro-batch: updates histories with roll = "step". */
 NODISCARD enum status slots_end_step(struct slots *s, struct backend *b, struct err *e);
-/* After a step: all-gathers the ranks' counts and requests to stop. The reader adds the counts,
+/* After a step: all-gathers the ranks' counts and requests. The reader adds the counts,
  * because no collective adds integers. */
-NODISCARD enum status slots_gather_counts(struct slots *s, struct backend *b, bool stop,
+NODISCARD enum status slots_gather_counts(struct slots *s, struct backend *b, uint64_t asks,
                                           struct err *e);
 /* Zeroes the counts of some slots. */
 NODISCARD enum status slots_clear_counts(struct slots *s, struct backend *b, struct span slots,

@@ -191,7 +191,8 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
     }
     TRY(run_update(t, e));
     t->exchange.pending = true;
-    TRY(slots_gather_counts(&t->slots, t->backend, t->stop_requested, e));
+    TRY(slots_gather_counts(&t->slots, t->backend, t->asks, e));
+    t->asks &= ASKS_STOP; /* the others are asked once */
     TRY(ops->comm.busy(t->backend, LANE_COMPUTE, &t->scalars.comm, e));
     TRY(ops->readback(t->backend, LANE_COMPUTE, (int)(step % IN_FLIGHT_MAX), t->record,
                       t->record_bytes, e));
@@ -211,7 +212,8 @@ enum status trainer_queue(struct trainer *t, bool trace, struct err *e) {
     return st;
 }
 
-void trainer_ask_stop(struct trainer *t) { t->stop_requested = true; }
+void trainer_ask_stop(struct trainer *t) { t->asks |= ASKS_STOP; }
+void trainer_ask_save(struct trainer *t) { t->asks |= ASKS_SAVE; }
 
 enum status trainer_ready(struct trainer *t, bool *ready, struct err *e) {
     *ready = false;
@@ -232,11 +234,11 @@ static enum status fetch_record(struct trainer *t, int64_t step, bool marked, in
     return OK;
 }
 
-/* Whether any rank was asked to stop. */
-static bool asked_to_stop(const struct trainer *t) {
-    for (int r = 0; r < t->world; r++)
-        if (gathered_from(t, r)[0]) return true;
-    return false;
+/* What any rank was asked to do. */
+static uint64_t gathered_asks(const struct trainer *t) {
+    uint64_t asks = 0;
+    for (int r = 0; r < t->world; r++) asks |= gathered_from(t, r)[0];
+    return asks;
 }
 
 enum status trainer_collect(struct trainer *t, struct step_result *result, struct err *e) {
@@ -257,7 +259,8 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
     record_check(t, &head, result->tensor);
     result->loss = mean_loss(t, head.loss, f->counted);
     result->grad_norm = head.norm;
-    result->stop = asked_to_stop(t);
+    result->stop = gathered_asks(t) & ASKS_STOP;
+    result->save = gathered_asks(t) & ASKS_SAVE;
     const uint64_t *begin = f->marked ? head.comm_begin_ns : t->comm_ns;
     result->comm_us = (int64_t)((head.comm_ns[0] - begin[0]) / 1000);
     result->exposed_us = (int64_t)((head.comm_ns[1] - begin[1]) / 1000);

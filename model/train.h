@@ -110,7 +110,7 @@ struct step_result {
     int64_t comm_us;  /* the part of it in collectives on this rank, waiting included */
     int64_t exposed_us; /* the part of comm_us in which LANE_COMPUTE was idle; on a CPU all */
     bool traced;
-    bool stop;        /* some rank was asked to stop before it queued this step */
+    bool stop, save;  /* some rank was asked to stop, or to save, before it queued this step */
     char tensor[128]; /* "" or the first non-finite tensor: "layers.3.ffn_in.dy", "loss", ... */
 };
 
@@ -122,6 +122,8 @@ NODISCARD enum status trainer_queue(struct trainer *t, bool trace, struct err *e
 /* Marks this rank as asked to stop. The results of steps queued afterwards report it on all ranks,
  * so all can stop after the same step. */
 void trainer_ask_stop(struct trainer *t);
+/* The same for a checkpoint; only the result of the next queued step reports it. */
+void trainer_ask_save(struct trainer *t);
 /* *ready: trainer_collect would return without waiting. False if no step is pending. */
 NODISCARD enum status trainer_ready(struct trainer *t, bool *ready, struct err *e);
 /* Waits for the oldest pending step and fills *result. A non-finite tensor is ERR_NUMERIC naming

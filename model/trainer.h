@@ -31,6 +31,7 @@ enum { SCALAR_STRIDE = 16, UPLOADED_SCALARS = 4 };
 
 /* Steps queued and not collected: the device runs one while the host prepares the next. */
 enum { IN_FLIGHT_MAX = 2 };
+enum { ASKS_STOP = 1, ASKS_SAVE = 2 }; /* bits that ranks tell each other with each step */
 struct in_flight {
     float lr;
     int64_t counted; /* tokens with loss, of all ranks */
@@ -71,7 +72,7 @@ struct trainer {
     int traced_count;
     const char *failure; /* static: why the trainer rejects further steps; NULL: no failure */
     bool has_trace; /* the step last collected was traced */
-    bool stop_requested; /* this rank was asked to stop */
+    uint64_t asks; /* ASKS_*: what this rank was asked to do */
     uint64_t comm_ns[2]; /* as of the step last collected */
 };
 

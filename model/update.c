@@ -83,7 +83,7 @@ enum status trainer_requantise(struct trainer *t, struct err *e) {
     t->exchange.pending = true;
     TRY(params_quantise(&t->params, t->backend, &t->slots, e));
     TRY(flag_weights(t, e));
-    TRY(slots_gather_counts(&t->slots, t->backend, t->stop_requested, e));
+    TRY(slots_gather_counts(&t->slots, t->backend, t->asks, e));
     struct record_head head;
     char tensor[128];
     TRY(trainer_read_record(t, &head, tensor, e));

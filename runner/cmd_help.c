@@ -1,4 +1,6 @@
 /* fp8lab help: the verb table, or one verb's --help. */
+#include <string.h>
+
 #include "runner/commands.h"
 #include "runner/help.h"
 
@@ -9,6 +11,10 @@ enum { VERB_COUNT = sizeof VERBS / sizeof *VERBS };
 static int cmd_help(const struct cli *cli) {
     const struct verb *verb = NULL;
     struct err e = { 0 };
+    if (cli->arg_count && !strcmp(cli->args[0], "checkpoints")) {
+        help_checkpoints(cli);
+        return EXIT_OK;
+    }
     if (cli->arg_count && cli_find_verb(VERBS, VERB_COUNT, cli->args[0], &verb, &e) != OK)
         return cli_fail(cli, &e);
     if (verb) help_verb(cli, verb);
@@ -20,7 +26,8 @@ const struct verb VERB_HELP = {
     .name = "help",
     .arguments = "[COMMAND]",
     .about = "list the commands, or explain one",
-    .more = "The same as fp8lab --help and fp8lab COMMAND --help.\n",
+    .more = "The same as fp8lab --help and fp8lab COMMAND --help. fp8lab help checkpoints:\n"
+            "which checkpoints a run saves, and which stay.\n",
     .args_max = 1,
     .run = cmd_help,
 };

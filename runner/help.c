@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runner/base/version.h"
+#include "runner/plan/tiers.h"
 #include "runner/record/image_record.h"
 
 static void print_verbs(const struct cli *cli, const struct verb *const *verbs, int64_t count) {
@@ -46,6 +47,17 @@ void help_all(const struct cli *cli, const struct verb *const *verbs, int64_t co
             "  0 ok   1 the run failed   2 usage or configuration   3 hardware does not match\n"
             "  4 verification failed   5 comparison differs   6 system\n"
             "  128+N stopped by signal N, with a resumable checkpoint\n");
+}
+
+void help_checkpoints(const struct cli *cli) {
+    cli_out(cli, "Which checkpoints a run saves, and which stay. A checkpoint may have several "
+                 "reasons to stay;\nit goes when it has none. A done run keeps its own beside its "
+                 "bundle, in <run-id>.ckpt/, or in\nthe bundle with archive = \"full\".\n\n"
+                 "%-10s %-27s %-47s %-22s %s\n", "name", "key", "saved", "stays in training",
+            "stays once done");
+    for (int i = 0; i < TIER_COUNT; i++)
+        cli_out(cli, "%-10s %-27s %-47s %-22s %s\n", TIERS[i].name, TIERS[i].key, TIERS[i].saved,
+                TIERS[i].during, TIERS[i].after);
 }
 
 void help_verb(const struct cli *cli, const struct verb *verb) {

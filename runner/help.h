@@ -8,6 +8,8 @@
 void help_welcome(const struct cli *cli, const struct verb *const *verbs, int64_t count);
 /* `fp8lab --help`: the verb table, global flags and exit codes. */
 void help_all(const struct cli *cli, const struct verb *const *verbs, int64_t count);
+/* `fp8lab help checkpoints`: the tiers (plan/tiers.h). */
+void help_checkpoints(const struct cli *cli);
 /* `fp8lab VERB --help`. */
 void help_verb(const struct cli *cli, const struct verb *verb);
 

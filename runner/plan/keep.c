@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -12,24 +13,35 @@
  * write. A run without `checkpoint` saves only its last step, for its archive. */
 static int64_t saved_at_once(const struct run_options *run, bool smoke) {
     const struct checkpoint_options *c = &run->checkpoint;
-    if (c->every == 0 || smoke) return c->every > 0 || run->archive != ARCHIVE_NONE;
-    int64_t newest = (c->keep > 1 ? c->keep : 1) + 1, saves = run->train.steps / c->every + 1;
+    if (!c->given || smoke) return c->given || run->archive != ARCHIVE_NONE;
+    int64_t newest = (c->keep > 1 ? c->keep : 1) + 1, saves = run->train.steps;
+    if (c->every > 0 && c->minutes == 0) saves = run->train.steps / c->every + 1;
     return (newest < saves ? newest : saves) + c->best + c->init;
+}
+
+static int64_t milestones_within(const struct run_options *run) {
+    int64_t count = 0;
+    for (int64_t i = 0; i < run->checkpoint.milestone_count; i++)
+        count += run->checkpoint.milestones[i] <= run->train.steps;
+    return count;
 }
 
 struct keep keep_which(const struct run_options *run, bool smoke) {
     const struct checkpoint_options *c = &run->checkpoint;
-    bool asked = c->every > 0 && !smoke, packed = asked && run->archive == ARCHIVE_FULL;
+    bool asked = c->given && !smoke, packed = asked && run->archive == ARCHIVE_FULL;
     struct keep k = { .asked = asked, .init = asked && c->init,
                       .last = asked && (c->keep > 0 || packed), .best = asked && c->best,
                       .packed = packed };
-    k.count = k.init + k.best + (packed && c->keep > 1 ? c->keep : k.last);
-    k.during = saved_at_once(run, smoke);
+    if (asked) k.milestones = milestones_within(run);
+    if (asked && c->epoch) k.epochs = (int64_t)ceil(run->epochs);
+    int64_t further = k.milestones + k.epochs;
+    k.count = further + k.init + k.best + (packed && c->keep > 1 ? c->keep : k.last);
+    k.during = further + saved_at_once(run, smoke);
     return k;
 }
 
 static bool keeps_any(const struct keep *k) {
-    return k->init || k->last || k->best;
+    return k->init || k->last || k->best || k->milestones || k->epochs;
 }
 
 static bool begins(const char *text, const char *beginning) {
@@ -59,8 +71,9 @@ enum status keep_plan(const json_t *config, bool smoke, struct keep *out, struct
 
 json_t *keep_json(const struct keep *keep) {
     if (!keep->asked) return json_null();
-    return json_pack("{s:b,s:b,s:b,s:I,s:s?}", "init", keep->init, "last", keep->last, "best",
-                     keep->best, "bytes", (json_int_t)keep->bytes, "where",
+    return json_pack("{s:b,s:b,s:b,s:I,s:I,s:I,s:s?}", "init", keep->init, "last", keep->last,
+                     "best", keep->best, "milestones", (json_int_t)keep->milestones, "epochs",
+                     (json_int_t)keep->epochs, "bytes", (json_int_t)keep->bytes, "where",
                      !keeps_any(keep) ? NULL : keep->packed ? "bundle" : "beside");
 }
 
@@ -119,6 +132,17 @@ enum status keep_check_disk(const char *folder, const struct keep *keeps, int64_
 
 /* ---- in words -------------------------------------------------------------------------------- */
 
+/* "those of 3 epochs and 2 milestones"; "": there are none. */
+static void further_text(const struct keep *k, char out[96]) {
+    char epochs[32] = "", milestones[32] = "";
+    if (k->epochs) snprintf(epochs, 32, "%" PRId64 " epoch%s", k->epochs, k->epochs > 1 ? "s" : "");
+    if (k->milestones)
+        snprintf(milestones, 32, "%" PRId64 " milestone%s", k->milestones,
+                 k->milestones > 1 ? "s" : "");
+    bool any = *epochs || *milestones, both = *epochs && *milestones;
+    snprintf(out, 96, "%s%s%s%s", any ? "those of " : "", epochs, both ? " and " : "", milestones);
+}
+
 static void say_kept(const struct cli *cli, const struct keep *keep, int64_t rows, int64_t bytes,
                      bool on_stdout) {
     static const char *const WHICH[] = { "", "the best checkpoint", "the last checkpoint",
@@ -128,10 +152,13 @@ static void say_kept(const struct cli *cli, const struct keep *keep, int64_t row
                                          "the first and the last checkpoint",
                                          "the first, the last and the best checkpoint" };
     const char *which = WHICH[keep->init << 2 | keep->last << 1 | (int)keep->best];
-    char text[400], all[32], one[32];
+    char text[500], all[32], one[32], more[96];
     size_text(bytes, all);
     size_text(keep->bytes, one);
-    snprintf(text, sizeof text, "keeps %s of %s%s, %s: %s a checkpoint, at most %s in all", which,
+    further_text(keep, more);
+    const char *and = *which && *more ? ", " : "";
+    snprintf(text, sizeof text, "keeps %s%s%s of %s%s, %s: %s a checkpoint, at most %s in all",
+             which, and, more,
              rows > 1 ? "each run" : "the run",
              rows > 1 ? " that is done" : ", once it is done",
              keep->packed ? "in its bundle" : "beside its bundle in <run-id>.ckpt/", one,
@@ -141,7 +168,8 @@ static void say_kept(const struct cli *cli, const struct keep *keep, int64_t row
 }
 
 static bool alike(const struct keep *a, const struct keep *b) {
-    return a->init == b->init && a->last == b->last && a->best == b->best && a->packed == b->packed;
+    return a->init == b->init && a->last == b->last && a->best == b->best &&
+           a->milestones == b->milestones && a->epochs == b->epochs && a->packed == b->packed;
 }
 
 /* Runs that keep the same checkpoints share a line, which has the size of the largest one. */

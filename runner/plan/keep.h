@@ -11,6 +11,7 @@ struct keep {
     bool asked;      /* the experiment has `checkpoint`; always false for --smoke */
     bool init;       /* the one of step 0 is kept */
     bool last, best; /* which others are kept; one checkpoint may be both */
+    int64_t milestones, epochs; /* further ones; each may also be one of the above */
     bool packed;     /* in the bundle (archive = "full"), not beside it */
     int64_t count;   /* maximum of checkpoints: a bundle has the newest checkpoint.keep */
     int64_t during;  /* maximum on the disk while the run trains, the one being written included */
@@ -32,8 +33,8 @@ NODISCARD enum status keep_check_disk(const char *folder, const struct keep *kee
  * `checkpoint` keeps none. on_stdout: for verbs whose result this is; else it is a message. */
 void keep_say(const struct cli *cli, const struct keep *keeps, int64_t count, bool on_stdout);
 
-/* {"init","last","best","bytes","where": "beside", "bundle" or null}; JSON null if the experiment
- * has no `checkpoint`. New reference; NULL: out of memory. */
+/* {"init","last","best","milestones","epochs","bytes","where": "beside", "bundle" or null}; JSON
+ * null if the experiment has no `checkpoint`. New reference; NULL: out of memory. */
 json_t *keep_json(const struct keep *keep);
 
 #endif

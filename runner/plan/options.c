@@ -326,9 +326,36 @@ static enum status read_train(const struct section *root, struct run_options *ou
             &s, "shard", WORDS("none", "optimizer", "gradients", "parameters"), SHARD_OPTIMIZER),
     };
     out->time_limit_s = get_int_or(&s, "time_limit_s", 0);
+    out->epochs = is_null(&s, "epochs") ? 0 : get_number(&s, "epochs");
     TRY(s.st);
     TRY(read_optimizer(&s, &t->optimizer));
     return read_schedule(&s, &t->schedule);
+}
+
+static void read_milestones(struct section *s, struct checkpoint_options *out) {
+    const json_t *list = json_object_get(s->object, "milestones"), *item;
+    size_t i;
+    if (json_array_size(list) > MILESTONES_MAX || (list && !json_is_array(list)))
+        section_fail(s, "milestones", "a list of steps");
+    json_array_foreach(list, i, item) {
+        if (s->st == OK) out->milestones[out->milestone_count++] = json_integer_value(item);
+    }
+}
+
+static enum status read_checkpoint(const struct section *root, struct checkpoint_options *out) {
+    *out = (struct checkpoint_options){ .keep = 1, .best_metric = "loss" };
+    if (is_null(root, "checkpoint")) return root->st;
+    struct section s = section_of(root, "checkpoint", "checkpoint");
+    out->given = true;
+    out->every = get_int_or(&s, "every", 0);
+    out->keep = get_int(&s, "keep");
+    out->minutes = is_null(&s, "minutes") ? 0 : get_number(&s, "minutes");
+    out->best = !is_null(&s, "best");
+    out->best_is_max = get_word_or(&s, "best_is", WORDS("min", "max"), 0) == 1;
+    out->init = get_bool_or(&s, "init", false);
+    out->epoch = get_bool_or(&s, "epoch", false);
+    read_milestones(&s, out);
+    return s.st;
 }
 
 /* eval, checkpoint, trace, archive, hardware: the runner's work around the steps. */
@@ -338,14 +365,7 @@ static enum status read_runner_options(const struct section *root, struct run_op
         out->eval = (struct eval_options){ get_int(&s, "every"), get_int(&s, "batches") };
         TRY(s.st);
     }
-    out->checkpoint.keep = 1;
-    if (!is_null(root, "checkpoint")) {
-        struct section s = section_of(root, "checkpoint", "checkpoint");
-        out->checkpoint = (struct checkpoint_options){ get_int(&s, "every"), get_int(&s, "keep"),
-                                                       !is_null(&s, "best"),
-                                                       get_bool_or(&s, "init", false) };
-        TRY(s.st);
-    }
+    TRY(read_checkpoint(root, &out->checkpoint));
     struct section trace = section_of(root, "trace", "trace");
     out->train.trace = (struct trace_options){ get_int(&trace, "first"), get_int(&trace, "every") };
     TRY(trace.st);

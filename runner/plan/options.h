@@ -11,11 +11,20 @@ struct json_t;
 enum archive_policy { ARCHIVE_NONE, ARCHIVE_WEIGHTS, ARCHIVE_FULL };
 
 struct eval_options { int64_t every, batches; };      /* every 0: no evaluation */
+enum { MILESTONES_MAX = 64 };
+
+/* What they mean for each checkpoint: plan/tiers.h. */
 struct checkpoint_options {
-    int64_t every, keep; /* every 0: only on a stop request; keep: that many of the newest,
-                          * with 0 none after the run */
-    bool best;           /* keep the one with the lowest eval loss as well */
+    bool given;          /* false: only on a stop request */
+    int64_t every, keep; /* every 0: not by steps; keep: that many of the newest, with 0 none after
+                          * the run */
+    double minutes;      /* 0: not by time */
+    bool best;           /* keep that of the best evaluation as well */
+    bool best_is_max;    /* the largest value is the best; false: the smallest */
+    const char *best_metric; /* a column of the evaluations: "loss". Static */
     bool init;           /* save and keep one of step 0, before any update */
+    bool epoch;          /* save and keep one at the end of each epoch */
+    int64_t milestones[MILESTONES_MAX], milestone_count; /* save and keep these steps; ascending */
 };
 
 struct run_options {
@@ -27,6 +36,7 @@ struct run_options {
     struct checkpoint_options checkpoint;
     enum archive_policy archive;
     int64_t time_limit_s; /* 0: none */
+    double epochs;        /* train.epochs; 0: the script gives steps */
     int64_t gpus;         /* ranks of the experiment, at least 1 */
 };
 

@@ -1,6 +1,7 @@
 #include "runner/record/streams.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -189,6 +190,20 @@ const struct figure FIGURES[] = {
     { "underflow_max", STREAM_FP8, "underflow", FIGURE_LARGEST, 1 },
 };
 const int64_t FIGURE_COUNT = sizeof FIGURES / sizeof *FIGURES;
+
+double stream_number(enum stream_id stream, const char *metric, const struct stream_source *s) {
+    const struct stream *of = &STREAMS[stream];
+    for (int64_t i = 0; i < of->metric_count; i++) {
+        const struct metric *m = &of->metric[i];
+        if (strcmp(m->name, metric) != 0 || !m->value) continue;
+        union stream_value v = m->value(s, 0);
+        uint32_t bits = (uint32_t)v.u;
+        float f;
+        memcpy(&f, &bits, sizeof f);
+        return m->type == COLUMN_F64 ? v.f : m->type == COLUMN_I64 ? (double)v.i : (double)f;
+    }
+    return (double)NAN;
+}
 
 int stream_of_event(const char *event) {
     for (int i = 0; i < STREAM_COUNT; i++)

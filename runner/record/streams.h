@@ -99,6 +99,9 @@ struct figure {
 extern const struct figure FIGURES[];
 extern const int64_t FIGURE_COUNT;
 
+/* The value of one metric of a stream that is not wide; NaN if the stream has no such metric. */
+double stream_number(enum stream_id stream, const char *metric, const struct stream_source *s);
+
 /* The stream with that event, or with that file; -1: none. */
 int stream_of_event(const char *event);
 int stream_of_file(const char *file);

@@ -51,6 +51,7 @@ struct attempts {
     bool stepped;            /* an attempt has made a step: devices and libraries work */
     struct rank_layout layout; /* which rank is where */
     struct pace *pace; /* owned */
+    int64_t epoch_sequences; /* of the data; 0: they have no end */
     int64_t stop_after;      /* --smoke stops here once and resumes; 0: no stop */
 };
 
@@ -112,6 +113,7 @@ static enum status on_event(void *user, int64_t rank, const json_t *event, struc
     if (weights && json_object_set(a->dir->run, "final_weights_sha256", weights) != 0)
         return FAIL(e, ERR_MEMORY, "the hash of the final weights");
     milestones_event(&a->milestones, rank, event);
+    if (!strcmp(kind, "start")) a->epoch_sequences = json_int(event, "epoch_sequences");
     if (!strcmp(kind, "choices")) TRY(choice_file_keep(a->dir, json_text(event, "text", ""), e));
     if (!strcmp(kind, "decisions")) TRY(learn_device(a, event, e));
     TRY(tuning_event(&a->tuning, a->telemetry, event, e));
@@ -439,19 +441,22 @@ static json_t *error_json(const struct attempts *a, const struct attempt *attemp
                      "where", "");
 }
 
-static json_t *kept_row(const struct checkpoint_info *info, const char *as, const char *also,
+static json_t *kept_row(const struct checkpoint_info *info, const char *const *names, int count,
                         const char *where) {
-    return json_pack("{s:I,s:[s,s*],s:s,s:I,s:s}", "step", (json_int_t)info->step, "as", as, also,
-                     "sha256", info->sha256, "bytes", (json_int_t)info->bytes, "where", where);
+    json_t *as = json_array();
+    bool failed = !as;
+    for (int i = 0; i < count; i++) json_append(as, json_string(names[i]), &failed);
+    return json_pack("{s:I,s:o,s:s,s:I,s:s}", "step", (json_int_t)info->step, "as",
+                     json_whole(as, failed), "sha256", info->sha256, "bytes",
+                     (json_int_t)info->bytes, "where", where);
 }
 
 /* Verifies the checkpoint of `step`, called `what` in messages. If it is missing or damaged,
  * out->step is -1 and the user is told. */
-static enum status find_kept(struct attempts *a, int64_t step, const char *what,
-                             struct checkpoint_info *out, struct err *e) {
-    char parent[PATH_CAP], path[CHECKPOINT_PATH_CAP];
+static enum status find_kept(struct attempts *a, const char *parent, int64_t step,
+                             const char *what, struct checkpoint_info *out, struct err *e) {
+    char path[CHECKPOINT_PATH_CAP];
     struct err why;
-    TRY(path_join(parent, a->dir->path, RUN_PATH_checkpoints, e));
     TRY(checkpoint_path(path, parent, step, e));
     if (checkpoint_verify(path, out, &why) == OK) return OK;
     err_prefix(&why, "the %s checkpoint is not kept", what);
@@ -460,30 +465,48 @@ static enum status find_kept(struct attempts *a, int64_t step, const char *what,
     return OK;
 }
 
+/* Adds the checkpoints of `steps`, ascending, that a tier keeps after the run. `last` is the newest
+ * intact one. */
+static enum status list_kept(struct attempts *a, const struct retention *r, const char *parent,
+                             const struct checkpoint_info *last, const int64_t *steps,
+                             int64_t count, json_t *rows, struct err *e) {
+    const char *where = a->run.archive == ARCHIVE_FULL ? "bundle" : "beside";
+    const char *names[TIER_COUNT];
+    bool failed = !rows, best = !r->scene.options.best || r->scene.best_step == 0;
+    while (count > 0 && steps[count - 1] > last->step) count--; /* damaged */
+    for (int64_t i = 0; i < count; i++) {
+        struct checkpoint_info info = *last;
+        int as = tiers_kept(&r->scene, steps[i], count - 1 - i, names);
+        best = best || steps[i] == r->scene.best_step;
+        if (as == 0) continue;
+        if (steps[i] != last->step || !last->step)
+            TRY(find_kept(a, parent, steps[i], names[0], &info, e));
+        if (info.step >= 0) json_append(rows, kept_row(&info, names, as, where), &failed);
+    }
+    if (!best) on_tick(a, "the best checkpoint is not kept: it is no longer there");
+    return failed ? FAIL(e, ERR_MEMORY, "run record") : OK;
+}
+
 /* Lists in the record the checkpoints that a done run keeps. The best checkpoint is the one of the
  * best evaluation, if it is intact. */
 static enum status record_kept(struct attempts *a, const struct checkpoint_info *last,
                                struct err *e) {
     struct keep keep = keep_which(&a->run, json_is_true(json_object_get(a->dir->run, "smoke")));
-    struct retention retention = { 0 };
-    struct checkpoint_info init = { .step = -1 }, best = { .step = -1 };
-    if (keep.best) TRY(retention_open(a->dir->path, 1, true, keep.init, &retention, e));
-    bool same = retention.best_step && retention.best_step == last->step;
-    if (keep.init) TRY(find_kept(a, 0, "first", &init, e));
-    if (retention.best_step && !same) TRY(find_kept(a, retention.best_step, "best", &best, e));
+    struct retention retention;
+    char parent[PATH_CAP];
+    int64_t *steps = NULL, count = 0;
+    TRY(path_join(parent, a->dir->path, RUN_PATH_checkpoints, e));
+    TRY(retention_open(a->dir->path, &a->run, a->epoch_sequences, &retention, e));
+    if (keep.packed && retention.scene.options.keep == 0) retention.scene.options.keep = 1;
     if (keep.last && !last->step) on_tick(a, "no checkpoint is kept: none of them is intact");
-    const char *where = keep.packed ? "bundle" : "beside";
     json_t *rows = json_array();
-    bool failed = !rows;
-    if (init.step == 0) json_append(rows, kept_row(&init, "init", NULL, where), &failed);
-    if (best.step > 0) json_append(rows, kept_row(&best, "best", NULL, where), &failed);
-    if (last->step && (keep.last || same))
-        json_append(rows, kept_row(last, keep.last ? "last" : "best",
-                                   keep.last && same ? "best" : NULL, where), &failed);
-    rows = json_whole(rows, failed);
-    return rows && json_object_set_new(a->dir->run, "kept", rows) == 0
-               ? OK
-               : FAIL(e, ERR_MEMORY, "run record");
+    enum status st = keep.asked ? retention_list(parent, &steps, &count, e) : OK;
+    if (st == OK) st = list_kept(a, &retention, parent, last, steps, count, rows, e);
+    free(steps);
+    if (st == OK && json_object_set(a->dir->run, "kept", rows) != 0)
+        st = FAIL(e, ERR_MEMORY, "run record");
+    json_decref(rows);
+    return st;
 }
 
 static enum status record_end(struct attempts *a, const struct attempt *attempt, struct err *e) {

@@ -18,6 +18,7 @@ enum field_type {
     FIELD_TABLES,   /* a list of tables of `schema`, at least one */
     FIELD_VARIANT,  /* one of `variants`, chosen by the constructor */
     FIELD_FLOATS,   /* [min, max] bounds each; exactly `length` of them */
+    FIELD_INTS,     /* [min, max] bounds each; at least one */
     FIELD_STRINGS,  /* at least one */
     FIELD_ENV,      /* environment variables: schema_env.h */
     FIELD_FUNCTION  /* unchanged; resolved later */

@@ -6,6 +6,7 @@
 
 #include "model/recipe.h"
 #include "runner/hardware/query.h"
+#include "runner/plan/options.h"
 #include "runner/plan/run_length.h"
 #include "runner/script/schema_apply.h"
 #include "runner/script/schema_tables.h"
@@ -165,6 +166,39 @@ static void check_best(struct diagnostics *d, const struct value *experiment) {
         diagnostics_add(d, place_of(checkpoint, "best"), "checkpoint.best",
                         "the best checkpoint by eval.loss needs evaluations; add eval = { every = "
                         "... }");
+}
+
+static void check_milestones(struct diagnostics *d, const struct value *checkpoint) {
+    const struct value *list = value_get(checkpoint, "milestones");
+    struct place place = place_of(checkpoint, "milestones");
+    if (!list) return;
+    if (list->item_count > MILESTONES_MAX)
+        diagnostics_add(d, place, "checkpoint.milestones", "%" PRId64 " steps; at most %d are "
+                        "possible", list->item_count, MILESTONES_MAX);
+    for (int64_t i = 1; i < list->item_count; i++) {
+        int64_t before = list->items[i - 1]->i, step = list->items[i]->i;
+        if (step > before) continue;
+        diagnostics_add(d, place, "checkpoint.milestones", "steps must ascend, found %" PRId64
+                        " before %" PRId64, before, step);
+        return;
+    }
+}
+
+static void check_checkpoint(struct diagnostics *d, const struct value *experiment) {
+    const struct value *c = value_get(experiment, "checkpoint"), *every = value_get(c, "every");
+    const struct value *epochs = value_get(value_get(experiment, "train"), "epochs");
+    if (!c || c->type != VALUE_TABLE) return;
+    check_milestones(d, c);
+    if (every && every->type == VALUE_NULL && !value_get(c, "minutes"))
+        diagnostics_add(d, c->place, "checkpoint", "give every = N steps, or minutes = M");
+    if (value_get(c, "best_is") && value_get(c, "best") && value_get(c, "best")->type == VALUE_NULL)
+        diagnostics_add(d, place_of(c, "best_is"), "checkpoint.best_is", "says which value is the "
+                        "best; add best = \"eval.loss\"");
+    const struct value *epoch = value_get(c, "epoch");
+    if (epoch && epoch->b && epochs && epochs->type == VALUE_NULL)
+        diagnostics_add(d, place_of(c, "epoch"), "checkpoint.epoch", "the length of the run is in "
+                        "steps; give train.epochs in place of train.steps, or the steps as "
+                        "milestones = { ... }");
 }
 
 /* Tokens name their files in exactly one way, and so does each part. */
@@ -354,6 +388,7 @@ void schema_rules(struct diagnostics *d, struct value *experiment) {
     if (recipe) schema_recipe_rules(d, recipe, "recipe");
     check_batches(d, experiment);
     check_best(d, experiment);
+    check_checkpoint(d, experiment);
     check_data(d, experiment);
     check_query(d, experiment);
     check_excluded_layers(d, experiment);

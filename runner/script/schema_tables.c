@@ -208,10 +208,15 @@ static const struct field EVAL[] = {
     { .key = NULL },
 };
 static const struct field CHECKPOINT[] = {
-    INT("every", 1, STEPS_MAX, REQUIRED),
+    INT("every", 1, STEPS_MAX, NULLABLE), /* steps; or minutes */
     INT("keep", 0, 1e6, INITIAL("2")),
     WORD("best", WORDS("eval.loss"), NULLABLE),
     BOOL("init", "false"), /* the first weights too, as step 0 */
+    /* Absent unless set, so that a configuration without them keeps its hash. */
+    FLOAT("minutes", 0, 1e6, .flags = FIELD_ABOVE_MIN),
+    WORD("best_is", WORDS("min", "max")),
+    { .key = "epoch", .type = FIELD_BOOL },
+    { .key = "milestones", .type = FIELD_INTS, .min = 1, .max = 1e9 },
     { .key = NULL },
 };
 static const struct field TRACE[] = {

@@ -16,7 +16,7 @@ static const char *number_text(struct pool *p, double d, bool integer) {
 }
 
 static const char *range_text(struct pool *p, const struct field *f) {
-    bool integer = f->type == FIELD_INT;
+    bool integer = f->type == FIELD_INT || f->type == FIELD_INTS;
     const char *low = number_text(p, f->min, integer);
     if (isinf(f->max))
         return pool_format(p, "%s %s", f->flags & FIELD_ABOVE_MIN ? "above" : "of at least", low);
@@ -65,6 +65,7 @@ const char *schema_expected(struct pool *p, const struct field *f) {
     }
     case FIELD_FLOATS:
         return pool_format(p, "a list of %d numbers %s", (int)f->length, range_text(p, f));
+    case FIELD_INTS: return pool_format(p, "a list of integers %s", range_text(p, f));
     case FIELD_STRINGS: return "a list of file names";
     case FIELD_ENV: return "a table of environment variables";
     case FIELD_FUNCTION: return "a function";
@@ -309,7 +310,7 @@ static struct value *typed_list(struct diagnostics *d, const struct field *f,
         (floats && list->item_count != f->length))
         return mismatch(d, f, v, path);
     struct field each = *f;
-    each.type = floats ? FIELD_FLOAT : FIELD_STRING;
+    each.type = floats ? FIELD_FLOAT : f->type == FIELD_INTS ? FIELD_INT : FIELD_STRING;
     struct value *out = value_new(d->pool, VALUE_TABLE, v->place);
     out->list = true;
     for (int64_t i = 0; i < list->item_count; i++) {
@@ -331,6 +332,7 @@ struct value *schema_typed(struct diagnostics *d, const struct field *f, const s
     case FIELD_NAME: return typed_string(d, f, v, path);
     case FIELD_WORD: return typed_word(d, f, v, path);
     case FIELD_FLOATS:
+    case FIELD_INTS:
     case FIELD_STRINGS: return typed_list(d, f, v, path);
     case FIELD_ENV: return schema_env(d, v, path);
     case FIELD_FUNCTION:

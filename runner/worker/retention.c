@@ -13,19 +13,21 @@
 #include "runner/base/run_files.h"
 #include "runner/record/streams.h"
 
-enum { CHECKPOINTS_MAX = 4096 };
-
-bool retention_evaluated(struct retention *r, int64_t step, double loss) {
-    if (!isfinite(loss) || (r->best_step && loss >= r->best_loss)) return false;
-    r->best_step = step;
-    r->best_loss = loss;
-    return r->keep_best;
+bool retention_evaluated(struct retention *r, int64_t step, double value) {
+    const struct checkpoint_options *o = &r->scene.options;
+    bool first = r->scene.best_step == 0;
+    if (!isfinite(value)) return false;
+    if (!first && (o->best_is_max ? value <= r->best_value : value >= r->best_value)) return false;
+    r->scene.best_step = step;
+    r->best_value = value;
+    return o->best;
 }
 
-enum status retention_open(const char *run_path, int64_t keep, bool keep_best, bool keep_init,
+enum status retention_open(const char *run_path, const struct run_options *run, int64_t sequences,
                            struct retention *out, struct err *e) {
-    *out = (struct retention){ .keep = keep > 0 ? keep : 1, .keep_best = keep_best,
-                               .keep_init = keep_init };
+    *out = (struct retention){ .scene = { .options = run->checkpoint,
+                                          .batch = run->train.global_batch,
+                                          .sequences = sequences } };
     char path[PATH_CAP];
     TRY(path_join(path, run_path, STREAMS[STREAM_EVAL].file, e));
     FILE *f = fopen(path, "re");
@@ -35,10 +37,10 @@ enum status retention_open(const char *run_path, int64_t keep, bool keep_best, b
     enum status st;
     json_t *record = NULL;
     while ((st = jsonl_next(&lines, &record, e)) == OK && record) {
-        const json_t *loss = json_object_get(record, "loss");
-        if (json_is_number(loss))
+        const json_t *value = json_object_get(record, run->checkpoint.best_metric);
+        if (json_is_number(value))
             (void)retention_evaluated(out, json_integer_value(json_object_get(record, "step")),
-                                      json_number_value(loss));
+                                      json_number_value(value));
         json_decref(record);
     }
     jsonl_close(&lines);
@@ -51,33 +53,43 @@ static int by_step(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* The steps that have a checkpoint in `parent`, ascending. */
-static enum status list_steps(const char *parent, int64_t *steps, int64_t *count, struct err *e) {
+enum status retention_list(const char *parent, int64_t **steps, int64_t *count, struct err *e) {
+    int64_t capacity = 0;
+    *steps = NULL;
     *count = 0;
     DIR *d = opendir(parent);
     if (!d) return FAIL(e, ERR_IO, "open %s: %s", parent, strerror(errno));
-    for (struct dirent *entry; (entry = readdir(d)) && *count < CHECKPOINTS_MAX;) {
+    enum status st = OK;
+    for (struct dirent *entry; st == OK && (entry = readdir(d));) {
         int64_t step = 0;
         int end = 0;
-        if (sscanf(entry->d_name, "step-%" SCNd64 "%n", &step, &end) == 1 && !entry->d_name[end])
-            steps[(*count)++] = step;
+        if (sscanf(entry->d_name, "step-%" SCNd64 "%n", &step, &end) != 1 || entry->d_name[end])
+            continue;
+        if (*count == capacity) {
+            int64_t more = capacity ? 2 * capacity : 64;
+            int64_t *grown = realloc(*steps, (size_t)more * sizeof *grown);
+            if (!grown) {
+                st = FAIL(e, ERR_MEMORY, "a list of %" PRId64 " checkpoints", more);
+                break;
+            }
+            *steps = grown;
+            capacity = more;
+        }
+        (*steps)[(*count)++] = step;
     }
     closedir(d);
-    qsort(steps, (size_t)*count, sizeof *steps, by_step);
-    return OK;
+    if (*count) qsort(*steps, (size_t)*count, sizeof **steps, by_step);
+    return st;
 }
 
 enum status retention_prune(const struct retention *r, const char *parent, int64_t saved,
                             struct err *e) {
-    int64_t count = 0, ours, *steps = calloc(CHECKPOINTS_MAX, sizeof *steps);
-    if (!steps) return FAIL(e, ERR_MEMORY, "list of checkpoints");
-    enum status st = list_steps(parent, steps, &count, e);
+    int64_t count = 0, ours, *steps = NULL;
+    enum status st = retention_list(parent, &steps, &count, e);
     for (ours = count; ours && steps[ours - 1] > saved;) ours--;
     for (int64_t i = 0; i < count && st == OK; i++) {
         char path[CHECKPOINT_PATH_CAP];
-        bool newest = i < ours && i + r->keep >= ours;
-        if (newest || (r->keep_best && steps[i] == r->best_step)) continue;
-        if (r->keep_init && steps[i] == 0) continue;
+        if (i < ours && tiers_hold(&r->scene, steps[i], ours - 1 - i)) continue;
         st = checkpoint_path(path, parent, steps[i], e);
         if (st == OK) st = checkpoint_remove(path, e);
     }

@@ -48,6 +48,9 @@ struct worker {
     struct retention retention;
     char checkpoints[PATH_CAP];  /* data/checkpoints of the run */
     int64_t saved_step;          /* of the newest checkpoint, -1: none */
+    int64_t saved_us;            /* when it was saved, or this process began (clock.h) */
+    bool save_asked;             /* by checkpoint.minutes; rank 0 */
+    int64_t save_step;           /* all ranks save after this step; 0: no such request */
     int64_t telemetry_us;        /* when telemetry was last emitted (clock.h) */
     char *choices;               /* the run's choice table; "": none */
     bool tuned;                  /* report_first_step() has run */
@@ -196,11 +199,13 @@ static enum status restore(struct worker *w, struct err *e) {
     if (from) TRY(checkpoint_path(path, w->checkpoints, from, e));
     if (from) TRY(checkpoint_load(w->trainer, path, &info, e));
     else TRY(init_record_import(w->options->run_path, &w->run.model, w->trainer, e));
-    TRY(retention_open(w->options->run_path, w->run.checkpoint.keep, w->run.checkpoint.best,
-                       w->run.checkpoint.init, &w->retention, e));
+    bool endless = w->run.data.kind == DATA_SYNTHETIC;
+    int64_t sequences = endless ? 0 : data_sequences(w->data, SPLIT_TRAIN);
+    TRY(retention_open(w->options->run_path, &w->run, sequences, &w->retention, e));
+    w->saved_us = clock_us();
     return is_rank0(w) ? say_start(w->events, trainer_step_count(w->trainer), w->run.train.steps,
-                                 from ? info.sha256 : NULL, e)
-                     : OK;
+                                   sequences, from ? info.sha256 : NULL, e)
+                       : OK;
 }
 
 static enum status build(struct worker *w, struct err *e) {
@@ -225,6 +230,8 @@ static enum status save(struct worker *w, struct err *e) {
     if (is_rank0(w)) TRY(event_settle(w->events, e));
     TRY(checkpoint_save(w->trainer, w->checkpoints, &info, e)); /* each rank saves its part */
     w->saved_step = info.step;
+    w->saved_us = clock_us();
+    w->save_asked = false;
     if (!is_rank0(w)) return OK;
     TRY(say_checkpoint(w->events, &info, e));
     return retention_prune(&w->retention, w->checkpoints, info.step, e);
@@ -278,7 +285,8 @@ static enum status evaluate(struct worker *w, struct err *e) {
     bool grew = false;
     if (is_rank0(w)) TRY(report_choices(w, &grew, e)); /* a checkpoint contains the table */
     if (grew) TRY(report_decisions(w, e));
-    bool best = retention_evaluated(&w->retention, w->result.step, (double)result.loss);
+    double value = stream_number(STREAM_EVAL, w->run.checkpoint.best_metric, &source);
+    bool best = retention_evaluated(&w->retention, w->result.step, value);
     TRY(trainer_broadcast(w->trainer, &best, sizeof best, e)); /* other hosts lack its inputs */
     return best ? save(w, e) : OK;
 }
@@ -298,6 +306,15 @@ static void take_stop_requests(struct worker *w) {
     if (w->options->stop_after && steps_queued(w) >= w->options->stop_after) w->stop = true;
 }
 
+/* Rank 0's clock decides for all ranks. */
+static void ask_by_time(struct worker *w) {
+    double minutes = w->run.checkpoint.minutes;
+    if (minutes == 0 || w->save_asked || !is_rank0(w)) return;
+    if ((double)(clock_us() - w->saved_us) < minutes * 60e6) return;
+    w->save_asked = true;
+    trainer_ask_save(w->trainer);
+}
+
 /* Such a step is no error: a small batch of chats may have no answer in it. */
 static enum status report_no_loss(struct worker *w, struct err *e) {
     if (w->result.loss_tokens > 0 || w->without_loss || !is_rank0(w)) return OK;
@@ -311,6 +328,7 @@ static bool every(int64_t step, int64_t n) { return n > 0 && step % n == 0; }
 static enum status collect(struct worker *w, struct err *e) {
     TRY(trainer_collect(w->trainer, &w->result, e));
     if (w->result.stop && !w->stop_step) w->stop_step = w->result.step + 1;
+    if (w->result.save) w->save_step = w->result.step + 1;
     /* The step was read from a group that was aborted. */
     if (heartbeat_error(w->heartbeat, e)) return ERR_PEER;
     struct stream_source source = { .step = &w->result, .step_number = w->result.step };
@@ -347,16 +365,18 @@ static enum status one_step(struct worker *w, struct err *e) {
     int64_t step = steps_queued(w) + 1;
     bool last = step == r->train.steps;
     bool evaluates = r->eval.every > 0 && (last || every(step, r->eval.every));
-    bool wanted = r->checkpoint.every > 0 || r->archive != ARCHIVE_NONE;
+    bool wanted = r->checkpoint.given || r->archive != ARCHIVE_NONE;
+    ask_by_time(w);
     board_enter(w->board, step, BOARD_STEPPING);
     TRY(queue_step(w, step, trace_due(&r->train.trace, step, evaluates), e));
     take_stop_requests(w);
-    bool saves = w->stop || every(step, r->checkpoint.every) || (last && wanted);
+    bool saves = w->stop || tiers_due(&w->retention.scene, step) || (last && wanted);
     TRY(drain(w, evaluates || saves || last ? 0 : 1, e));
-    if (w->stop_step && step >= w->stop_step) { /* every rank knows: step - 1 is collected */
-        w->stop = saves = true;
-        TRY(drain(w, 0, e));
-    }
+    /* Every rank knows of these requests: step - 1 is collected. */
+    if (w->stop_step && step >= w->stop_step) w->stop = saves = true;
+    if (w->save_step && step >= w->save_step) saves = true;
+    if (saves) w->save_step = 0;
+    if (saves) TRY(drain(w, 0, e));
     if (evaluates) TRY(evaluate(w, e));
     return saves ? save(w, e) : OK;
 }

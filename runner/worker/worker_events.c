@@ -44,10 +44,11 @@ enum status say_names(struct event_writer *w, const char *event, const char *con
                 e);
 }
 
-enum status say_start(struct event_writer *w, int64_t step, int64_t steps,
+enum status say_start(struct event_writer *w, int64_t step, int64_t steps, int64_t sequences,
                       const char *checkpoint_sha256, struct err *e) {
-    return emit(w, json_pack("{s:s,s:I,s:I,s:s?}", "event", "start", "step", (json_int_t)step,
-                             "steps", (json_int_t)steps, "checkpoint_sha256", checkpoint_sha256),
+    return emit(w, json_pack("{s:s,s:I,s:I,s:I,s:s?}", "event", "start", "step", (json_int_t)step,
+                             "steps", (json_int_t)steps, "epoch_sequences", (json_int_t)sequences,
+                             "checkpoint_sha256", checkpoint_sha256),
                 false, e);
 }
 

@@ -10,8 +10,9 @@
 NODISCARD enum status say_plan(struct event_writer *w, const struct plan *plan, struct err *e);
 NODISCARD enum status say_names(struct event_writer *w, const char *event, const char *const *names,
                                 int64_t count, struct err *e);
+/* sequences: of an epoch; 0: the data have no end. */
 NODISCARD enum status say_start(struct event_writer *w, int64_t step, int64_t steps,
-                                const char *checkpoint_sha256, struct err *e);
+                                int64_t sequences, const char *checkpoint_sha256, struct err *e);
 /* A record of a stream (record/streams.h). While the pipe is full, telemetry is dropped and
  * counted; other records are queued. */
 NODISCARD enum status say_record(struct event_writer *w, enum stream_id stream,
