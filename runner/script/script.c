@@ -1,72 +1,28 @@
 #include "runner/script/script.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <lauxlib.h>
-#include <locale.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "model/ground/json_safe.h"
-#include "runner/base/canonical.h"
-#include "runner/base/clock.h"
-#include "runner/base/run_files.h"
-#include "runner/script/script_state.h"
+#include "runner/script/script_child.h"
 
-enum { REPORT_MAX = 64 << 20, EXIT_NO_MEMORY = 12 /* of the child */ };
+/* ---- the child: evaluates and reports -------------------------------------------------------- */
+struct child_context {
+    const struct script_task *task;
+    const struct script_limits *limits;
+    struct script_trail *trail;
+};
 
-/* ---- the child: evaluates, reports, leaves by _exit ------------------------------------------ */
 struct evaluation {
     const struct script_task *task;
-    const char *directory; /* of the script */
     struct text result;
 };
 
-static void confine(const struct script_limits *limits) {
-    static const int SIGNALS[] = { SIGINT, SIGTERM, SIGHUP, SIGXCPU, SIGPIPE, SIGCHLD };
-    sigset_t none;
-    for (size_t i = 0; i < sizeof SIGNALS / sizeof *SIGNALS; i++) signal(SIGNALS[i], SIG_DFL);
-    sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, NULL);
-    setlocale(LC_ALL, "C");
-    /* Lowering a limit does not fail. */
-    struct rlimit cpu = { (rlim_t)limits->cpu_s, (rlim_t)limits->cpu_s + 1 }, zero = { 0, 0 };
-    setrlimit(RLIMIT_CPU, &cpu);
-    setrlimit(RLIMIT_CORE, &zero);
-    setrlimit(RLIMIT_FSIZE, &zero);
-#if !defined(__SANITIZE_ADDRESS__) /* its shadow memory has terabytes of addresses */
-    struct rlimit memory = { (rlim_t)limits->address_bytes, (rlim_t)limits->address_bytes };
-    setrlimit(RLIMIT_AS, &memory);
-#endif
-}
-
-static void add_root(struct script *s, const char *directory, const char *below,
-                     const char *prefix) {
-    const char *path = *below ? strcmp(directory, ".") == 0
-                                    ? below
-                                    : pool_format(&s->pool, "%s/%s", directory, below)
-                              : directory;
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd >= 0) script_add_root(s, pool_copy(&s->pool, path), prefix, fd);
-}
-
-/* Loads and runs the main chunk, then the task's body. [raises] */
+/* Runs the main chunk, then the task's body. [raises] */
 static void evaluate(struct script *s, void *argument) {
     struct evaluation *v = argument;
-    int fd = open(v->task->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0) luaL_error(s->L, "%s: %s", v->task->path, strerror(errno));
-    add_root(s, v->directory, "", "");
-    add_root(s, v->directory, "lib", "lib/");
-    if (v->task->lib) add_root(s, v->task->lib, "", "lib/");
-    script_load(s, "main.lua", v->task->path, fd);
-    lua_call(s->L, 0, LUA_MULTRET);
-    if (lua_gettop(s->L) == 0) lua_pushnil(s->L);
+    script_run(s, v->task->path, v->task->lib);
     v->task->body(s, v->task->argument, &v->result);
 }
 
@@ -144,77 +100,23 @@ static void write_report(struct text *out, struct script *s, const struct evalua
     text_puts(out, "}");
 }
 
-_Noreturn static void child_main(const struct script_task *task, const char *directory,
-                                 struct script_trail *trail, int pipe_fd) {
+/* The child's body. */
+static void report_on(void *context, struct text *report) {
+    const struct child_context *c = context;
     struct script *s = calloc(1, sizeof *s);
-    struct evaluation v = { .task = task, .directory = directory };
-    struct text report = { 0 };
+    struct evaluation v = { .task = c->task };
     struct err e = { 0 };
-    if (!s) _exit(EXIT_NO_MEMORY);
-    s->limits = task->limits ? task->limits : &SCRIPT_LIMITS;
-    s->trail = trail;
-    confine(s->limits);
+    report->failed = !s;
+    if (!s) return;
+    s->limits = c->limits;
+    s->trail = c->trail;
     enum status st = script_open(s, &e);
     if (st == OK) st = script_protect(s, evaluate, &v, &e);
-    write_report(&report, s, &v, st == OK ? NULL : e.text);
-    if (report.failed || v.result.failed || s->log.failed) _exit(EXIT_NO_MEMORY);
-    st = write_all(pipe_fd, report.bytes, report.size, "the pipe", &e);
-    _exit(st == OK ? 0 : 1);
+    write_report(report, s, &v, st == OK ? NULL : e.text);
+    report->failed |= v.result.failed || s->log.failed;
 }
 
 /* ---- the parent ------------------------------------------------------------------------------ */
-enum report { REPORT_WHOLE, REPORT_LATE, REPORT_TOO_LARGE, REPORT_LOST };
-
-/* Reads until the child closes its end. REPORT_LOST: out of memory, or the pipe failed. */
-static enum report read_report(int fd, int64_t deadline_ms, struct text *out) {
-    char chunk[16384];
-    for (;;) {
-        struct pollfd p = { .fd = fd, .events = POLLIN };
-        int64_t left = deadline_ms - clock_ms();
-        if (left <= 0) return REPORT_LATE;
-        int ready = poll(&p, 1, (int)left);
-        if (ready < 0 && errno == EINTR) continue;
-        if (ready <= 0) return ready == 0 ? REPORT_LATE : REPORT_LOST;
-        ssize_t n = read(fd, chunk, sizeof chunk);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return n == 0 ? REPORT_WHOLE : REPORT_LOST;
-        text_add(out, chunk, (size_t)n);
-        if (out->failed) return REPORT_LOST;
-        if (out->size > REPORT_MAX) return REPORT_TOO_LARGE;
-    }
-}
-
-static int wait_for(pid_t child) {
-    int status = 0;
-    while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
-    return status;
-}
-
-/* The report for a child that did not write one. */
-static enum status killed_report(const struct script_task *task, int status, enum report got,
-                                 const struct script_trail *trail, json_t **report, struct err *e) {
-    const struct script_limits *limits = task->limits ? task->limits : &SCRIPT_LIMITS;
-    const char *file = trail->line ? trail->file : task->path;
-    int by = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    if (got == REPORT_WHOLE && WIFEXITED(status) && WEXITSTATUS(status) == EXIT_NO_MEMORY)
-        return FAIL(e, ERR_MEMORY, "no memory to evaluate %s", task->path);
-    if (got == REPORT_TOO_LARGE)
-        FAIL(e, ERR_CONFIG, "%s: what it resolves to, its sources and its output are more than %d "
-             "MiB in all", task->path, REPORT_MAX >> 20);
-    else if (by == SIGXCPU || (by == SIGKILL && got == REPORT_WHOLE))
-        FAIL(e, ERR_CONFIG, "%s:%d: stopped after %d s of processor time; one call of a library "
-             "function (string.find, string.rep, ...) took too long", file, trail->line,
-             limits->cpu_s);
-    else if (got == REPORT_LATE)
-        FAIL(e, ERR_CONFIG, "%s:%d: stopped after %d s", file, trail->line, limits->wall_s);
-    else
-        FAIL(e, ERR_CONFIG, "%s:%d: the evaluation ended without a result (%s %d)", file,
-             trail->line, by ? "signal" : "exit status", by ? by : WEXITSTATUS(status));
-    *report = json_pack("{s:o, s:[], s:[], s:s, s:n}", "error", json_from_text(e->text),
-                        "diagnostics", "files", "log", "", "result");
-    return *report ? ERR_CONFIG : FAIL(e, ERR_MEMORY, "no memory for a report");
-}
-
 static enum status parse_report(const struct text *text, json_t **report, struct err *e) {
     json_error_t why;
     enum status st = json_parse(report, text->bytes, text->size, JSON_ALLOW_NUL, &why);
@@ -228,41 +130,24 @@ static enum status parse_report(const struct text *text, json_t **report, struct
 }
 
 enum status script_evaluate(const struct script_task *task, json_t **report, struct err *e) {
-    const struct script_limits *limits = task->limits ? task->limits : &SCRIPT_LIMITS;
-    char directory[PATH_CAP];
-    int ends[2];
-    enum status st;
+    struct child_context context = { .task = task, .limits = task->limits ? task->limits
+                                                                          : &SCRIPT_LIMITS,
+                                     .trail = child_trail_create() };
+    const struct script_child child = { .path = task->path, .what = "the evaluation",
+                                        .limits = context.limits, .trail = context.trail,
+                                        .body = report_on, .context = &context };
     struct text text = { 0 };
     *report = NULL;
-    path_parent(directory, task->path);
-    struct script_trail *trail = mmap(NULL, sizeof *trail, PROT_READ | PROT_WRITE,
-                                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (trail == MAP_FAILED) return FAIL(e, ERR_MEMORY, "mmap: %s", strerror(errno));
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        munmap(trail, sizeof *trail);
-        return FAIL(e, ERR_IO, "pipe: %s", strerror(errno));
-    }
-    pid_t child = fork();
-    if (child == 0) child_main(task, directory, trail, ends[1]);
-    close(ends[1]);
-    if (child < 0) {
-        st = FAIL(e, ERR_IO, "fork: %s", strerror(errno));
-        goto done;
-    }
-    enum report got = read_report(ends[0], clock_ms() + limits->wall_s * 1000, &text);
-    if (got != REPORT_WHOLE) kill(child, SIGKILL);
-    int status = wait_for(child);
-    if (text.failed)
-        st = FAIL(e, ERR_MEMORY, "no memory for what %s resolves to", task->path);
-    else if (got == REPORT_LOST)
-        st = FAIL(e, ERR_IO, "the pipe from the evaluation of %s broke", task->path);
-    else if (got == REPORT_WHOLE && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    if (!context.trail) return FAIL(e, ERR_MEMORY, "mmap: %s", strerror(errno));
+    enum status st = child_run(&child, &text, e);
+    if (st == OK) {
         st = parse_report(&text, report, e);
-    else
-        st = killed_report(task, status, got, trail, report, e);
-done:
+    } else if (st == ERR_CONFIG) {
+        *report = json_pack("{s:o, s:[], s:[], s:s, s:n}", "error", json_from_text(e->text),
+                            "diagnostics", "files", "log", "", "result");
+        if (!*report) st = FAIL(e, ERR_MEMORY, "no memory for a report");
+    }
     text_free(&text);
-    close(ends[0]);
-    munmap(trail, sizeof *trail);
+    child_trail_destroy(context.trail);
     return st;
 }

@@ -112,6 +112,30 @@ void script_load(struct script *s, const char *name, const char *path, int fd) {
         lua_error(s->L);
 }
 
+/* ---- the main chunk -------------------------------------------------------------------------- */
+static void open_root(struct script *s, const char *directory, const char *below,
+                      const char *prefix) {
+    const char *path = *below ? strcmp(directory, ".") == 0
+                                    ? below
+                                    : pool_format(&s->pool, "%s/%s", directory, below)
+                              : directory;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd >= 0) script_add_root(s, pool_copy(&s->pool, path), prefix, fd);
+}
+
+void script_run(struct script *s, const char *path, const char *lib) {
+    char directory[PATH_CAP];
+    path_parent(directory, path);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) luaL_error(s->L, "%s: %s", path, strerror(errno));
+    open_root(s, directory, "", "");
+    open_root(s, directory, "lib", "lib/");
+    if (lib) open_root(s, lib, "", "lib/");
+    script_load(s, "main.lua", path, fd);
+    lua_call(s->L, 0, LUA_MULTRET);
+    if (lua_gettop(s->L) == 0) lua_pushnil(s->L);
+}
+
 /* ---- require --------------------------------------------------------------------------------- */
 /* "models.llama3" -> "models/llama3.lua". Names are letters, digits, '_' and '-' between single
  * dots, so that no name can leave its folder. */

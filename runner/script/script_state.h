@@ -83,6 +83,9 @@ void script_add_root(struct script *s, const char *path, const char *prefix, int
 
 /* Loads, records and compiles one source: leaves the chunk on the stack. [raises] */
 void script_load(struct script *s, const char *name, const char *path, int fd);
+/* Opens require's folders beside the script, and `lib` if it is not NULL; runs the script, whose
+ * results are on the stack then: at least one. [raises] */
+void script_run(struct script *s, const char *path, const char *lib);
 const struct script_file *script_find_file(const struct script *s, const char *path);
 
 /* ---- libraries: each leaves the stack as it was. [raises] ------------------------------------ */
