@@ -76,12 +76,29 @@ static void print_init(const struct cli *cli, const struct run_view *v) {
     line(cli, "begins with", text);
 }
 
+/* What rendered the conversations: a template, or a function of the script. */
+static void print_chat(const struct cli *cli, const json_t *chat, const json_t *shards) {
+    const char *function = json_text(chat, "render", NULL);
+    bool last = !strcmp(json_text(chat, "loss", ""), "last");
+    int64_t tokens = json_int(shards, "tokens");
+    double share = 100 * (double)json_int(shards, "loss_tokens") / (double)(tokens ? tokens : 1);
+    char text[400];
+    if (!chat) return;
+    if (function)
+        snprintf(text, sizeof text, "%.160s, a function of the script; loss on %.1f %% of the "
+                 "tokens", function, share);
+    else
+        snprintf(text, sizeof text, "%.12s; loss on %s assistant turn%s, %.1f %% of the tokens",
+                 json_text(chat, "template_sha256", "?"), last ? "the last" : "each",
+                 last ? " alone" : "", share);
+    line(cli, function ? "rendered by" : "chat template", text);
+}
+
 /* What the tokens of the run's text were made of. */
 static void print_text(const struct cli *cli, const struct run_view *v) {
     const json_t *sources = json_object_get(v->ingest, "sources"), *row;
     const json_t *tokenizer = json_object_get(v->ingest, "tokenizer");
     const json_t *shards = json_object_get(v->ingest, "shards");
-    const json_t *chat = json_object_get(v->ingest, "chat");
     int64_t bytes = 0, tokens = json_int(shards, "tokens");
     char text[400];
     size_t i;
@@ -95,13 +112,7 @@ static void print_text(const struct cli *cli, const struct run_view *v) {
              json_text(tokenizer, "path", "?"), json_text(tokenizer, "sha256", "?"),
              json_int(tokenizer, "vocab"));
     line(cli, "tokenizer", text);
-    if (!chat) return;
-    snprintf(text, sizeof text, "%.12s; loss on %s assistant turn%s, %.1f %% of the tokens",
-             json_text(chat, "template_sha256", "?"),
-             strcmp(json_text(chat, "loss", ""), "last") ? "each" : "the last",
-             strcmp(json_text(chat, "loss", ""), "last") ? "" : " alone",
-             100 * (double)json_int(shards, "loss_tokens") / (double)(tokens ? tokens : 1));
-    line(cli, "chat template", text);
+    print_chat(cli, json_object_get(v->ingest, "chat"), shards);
 }
 
 static void print_identity(const struct cli *cli, const struct run_view *v) {

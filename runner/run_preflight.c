@@ -148,9 +148,10 @@ static enum status take_tokens(struct suite *s, int64_t row, const struct extens
     TRY(cache_folder(folder, settings->cache, settings->runs, e));
     TRY(take_extended(s, extension, folder, tokens, e));
     if (tokens->record) return OK;
+    const struct chat_render_source render = resolution_render(s->resolution);
     const struct cache_request q = {
         .cli = settings->cli, .config = s->resolution->runs[row].config_json,
-        .data_root = settings->data_root, .folder = folder,
+        .data_root = settings->data_root, .folder = folder, .render = &render,
     };
     return cache_take(&q, tokens, e);
 }

@@ -245,7 +245,8 @@ static enum status find_or_make(const struct cache_request *q, const struct cach
 enum status cache_take(const struct cache_request *q, struct cache_entry *out, struct err *e) {
     struct cache_text text;
     *out = (struct cache_entry){ 0 };
-    enum status st = cache_text_open(&text, q->config, q->data_root, q->own, e);
+    enum status st = cache_text_open(&text, q->config, q->data_root, q->own, q->render,
+                                     e);
     if (st == OK) st = find_or_make(q, &text, out, e);
     if (st == ERR_FORMAT) { /* a file that the user must mend */
         size_t n = strlen(e->text);

@@ -7,6 +7,7 @@
 
 #include "runner/base/cli.h"
 #include "runner/base/paths.h"
+#include "runner/chat/renderer.h"
 
 /* All borrowed. */
 struct cache_request {
@@ -16,6 +17,7 @@ struct cache_request {
     const char *own;        /* a folder with tokenizer and template, used instead of the configured
                              * ones: `kept` of a run; or NULL */
     const char *folder;     /* made if tokens are made */
+    const struct chat_render_source *render; /* of the script, whose functions may render */
 };
 
 struct cache_entry {

@@ -9,6 +9,20 @@
 
 bool cache_is_chat(const json_t *data) { return !strcmp(json_text(data, "kind", ""), "chats"); }
 
+bool cache_is_rendered(const json_t *data) {
+    return json_is_string(json_object_get(data, "render"));
+}
+
+enum status cache_chat_render(struct chat_tokens *out, const json_t *data,
+                              const struct chat_render_source *source, int threads,
+                              struct err *e) {
+    struct chat_renderer renderer;
+    enum status st = source->open(source, json_text(data, "render", ""), threads, &renderer, e);
+    if (st == OK) chat_tokens_open_with(out, &renderer, json_int(data, "max_tokens"));
+    else err_prefix(e, "data.render");
+    return st;
+}
+
 /* The file `name` in `folder` if it is there. */
 static const char *file_in(char out[PATH_CAP], const char *folder, const char *name) {
     return path_join(out, folder, name, NULL) == OK && path_exists(out) ? out : NULL;

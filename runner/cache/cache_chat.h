@@ -9,6 +9,15 @@
 /* Whether the data are conversations. */
 bool cache_is_chat(const json_t *data);
 
+/* Whether a function of the script renders them. */
+bool cache_is_rendered(const json_t *data);
+
+/* Opens the function that renders them, with a server for each thread. *out must not move
+ * afterwards: chat_tokens_close(). ERR_CONFIG. */
+NODISCARD enum status cache_chat_render(struct chat_tokens *out, const json_t *data,
+                                        const struct chat_render_source *source, int threads,
+                                        struct err *e);
+
 /* Opens the template that the data name, or that lies beside `tokenizer`, the tokenizer's file.
  * `own` is a folder whose template is taken instead, or NULL. Adds the files of which it is made to
  * `kept`, {name in a bundle: path}. *out must not move afterwards: chat_tokens_close(). ERR_CONFIG

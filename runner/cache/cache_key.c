@@ -109,7 +109,7 @@ static enum status open_tokenizer(struct cache_text *t, const json_t *config, co
     free(full);
     if (st == ERR_ARG) st = ERR_CONFIG; /* a word of the script, not of the command line */
     if (st == OK) st = keep_tokenizer(t, e);
-    if (st == OK && cache_is_chat(t->data))
+    if (st == OK && cache_is_chat(t->data) && !cache_is_rendered(t->data))
         st = cache_chat_open(&t->chat, t->data, root, own, t->choice.path, t->kept, e);
     return st == OK ? check_vocab(t, config, e) : st;
 }
@@ -164,8 +164,12 @@ static enum status make_key(struct cache_text *t, struct err *e) {
 }
 
 enum status cache_text_open(struct cache_text *out, const json_t *config, const char *root,
-                            const char *own, struct err *e) {
+                            const char *own, const struct chat_render_source *render,
+                            struct err *e) {
     *out = (struct cache_text){ .data = data_of(config) };
+    /* First: its children then do not copy the tokenizer's memory at each conversation. */
+    if (cache_is_rendered(out->data))
+        TRY(cache_chat_render(&out->chat, out->data, render, tokenise_threads(), e));
     TRY(open_tokenizer(out, config, root, own, e));
     TRY(hash_sources(out, root, e));
     return make_key(out, e);

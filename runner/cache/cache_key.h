@@ -29,11 +29,12 @@ bool cache_is_needed(const json_t *config);
 NODISCARD enum status cache_text_check(const json_t *config, const char *root, struct err *e);
 
 /* Opens the tokenizer and hashes all sources. `root`: prefix of all paths, or NULL; `own`: a folder
- * with the files of `kept`, used instead of the configured ones, or NULL. ERR_CONFIG with what to
- * do: a file that is not there, a tokenizer that cannot be read, model.vocab below its ids. *out is
- * always valid for cache_text_close(). */
+ * with the files of `kept`, used instead of the configured ones, or NULL; `render`: what opens a
+ * function that renders. ERR_CONFIG with what to do: a file that is not there, a tokenizer that
+ * cannot be read, model.vocab below its ids. *out is always valid for cache_text_close(). */
 NODISCARD enum status cache_text_open(struct cache_text *out, const json_t *config,
-                                      const char *root, const char *own, struct err *e);
+                                      const char *root, const char *own,
+                                      const struct chat_render_source *render, struct err *e);
 void cache_text_close(struct cache_text *t);
 
 /* The description of an experiment's tokens for its bundle, from that beside the shards. New

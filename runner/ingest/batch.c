@@ -90,8 +90,10 @@ static enum status encode_lines(struct batch *b, struct encoder *x, struct bytes
             struct bad_line bad = { .line = number };
             snprintf(bad.text, sizeof bad.text, "%.199s", why.text);
             TRY(bytes_add(&b->bad, &bad, sizeof bad, e));
+            if ((int64_t)(b->bad.count / sizeof bad) > o->skip_bad) return OK;
         } else if (st != OK) {
             *e = why;
+            err_prefix(e, "line %lld", (long long)number);
             return st;
         }
     }

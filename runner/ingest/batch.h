@@ -14,6 +14,7 @@ struct batch_options {
     int32_t end;       /* the token behind each document, or -1 */
     int id_bytes;
     bool unique;       /* keys are needed */
+    int64_t skip_bad;  /* a batch with more bad lines ends at the first of these */
 };
 
 /* Behind the last token of a document. */

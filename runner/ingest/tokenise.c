@@ -410,7 +410,8 @@ enum status tokenise(const struct tokenise_options *o, struct tokenise_result *o
     r.may_cut = tokenizer_may_cut(o->tokenizer);
     r.ring.o = (struct batch_options){ .tokenizer = o->tokenizer, .lines = o->lines,
                                        .field = o->field ? o->field : "text", .end = end,
-                                       .id_bytes = shards_id_bytes(vocab), .unique = o->unique };
+                                       .id_bytes = shards_id_bytes(vocab), .unique = o->unique,
+                                       .skip_bad = o->skip_bad };
     for (int64_t i = 0; i < o->path_count; i++)
         if (stat(o->paths[i], &is) == 0) r.bytes_all += is.st_size;
     TRY(shards_create(&r.shards, o->prefix, r.ring.o.id_bytes, o->lines != NULL, e));

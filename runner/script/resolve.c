@@ -11,6 +11,7 @@
 #include "runner/plan/options.h"
 #include "runner/plan/run_length.h"
 #include "runner/script/model_files.h"
+#include "runner/script/render.h"
 #include "runner/script/resolve_script.h"
 #include "runner/script/script.h"
 
@@ -179,15 +180,17 @@ static enum status evaluate_again(const struct resolve_options *options,
 }
 
 /* *report is NULL after an error that has no place in the script. */
-static enum status evaluate(const struct resolve_options *options, json_t **report,
-                            struct err *e) {
+static enum status evaluate(const struct resolve_options *options, struct resolution *out,
+                            json_t **report, struct err *e) {
     char lib[PATH_CAP];
     if (!options->lib) resolve_find_lib(lib);
+    out->lib = strdup(options->lib ? options->lib : lib);
+    if (!out->lib) return FAIL(e, ERR_MEMORY, "the folder of the presets");
     struct script_changes changes = { .overrides = options->overrides,
                                       .override_count = options->override_count,
                                       .smoke = options->smoke, .models = json_object() };
     struct script_task task = { .path = options->path,
-                                .lib = options->lib ? options->lib : *lib ? lib : NULL,
+                                .lib = *out->lib ? out->lib : NULL,
                                 .body = resolve_script,
                                 .argument = &changes };
     enum status st = script_evaluate(&task, report, e);
@@ -201,7 +204,7 @@ enum status resolve_experiment(const struct resolve_options *options, struct res
                                struct err *e) {
     json_t *report = NULL;
     *out = (struct resolution){ .smoke = options->smoke };
-    enum status st = evaluate(options, &report, e);
+    enum status st = evaluate(options, out, &report, e);
     if (!report) return st;
     enum status read = read_files(json_object_get(report, "files"), out, e);
     out->log = copy_text(report, "log");
@@ -273,7 +276,12 @@ void resolution_destroy(struct resolution *r) {
     free(r->about);
     free(r->replaced);
     free(r->log);
+    free(r->lib);
     *r = (struct resolution){ 0 };
+}
+
+struct chat_render_source resolution_render(const struct resolution *r) {
+    return script_render(r->files[0].path, *r->lib ? r->lib : NULL);
 }
 
 enum { EXCERPT_BYTES = 100 };

@@ -7,6 +7,7 @@
 
 #include "model/ground/sha256.h"
 #include "runner/base/run_files.h"
+#include "runner/chat/renderer.h"
 #include "runner/script/data_patterns.h"
 
 struct resolve_options {
@@ -51,6 +52,7 @@ struct resolution {
     bool smoke;
     char *name, *about; /* of the suite, or of the one experiment */
     char *replaced; /* the axes that an override removed, also from the names; "" */
+    char *lib; /* the folder of the shared presets; "" if there is none */
     struct resolved_run *runs;
     int64_t run_count;
     struct resolved_file *files; /* the script first */
@@ -69,6 +71,9 @@ NODISCARD enum status resolve_experiment(const struct resolve_options *options,
 NODISCARD enum status resolved_run_count_steps(struct resolved_run *run, const char *shards,
                                                struct err *e);
 void resolution_destroy(struct resolution *r);
+
+/* What opens the functions of the script that render conversations; borrows from the resolution. */
+struct chat_render_source resolution_render(const struct resolution *r);
 
 /* Removes the runs whose names match none of `count` patterns (* and ? as in a shell). Without
  * patterns every run stays. ERR_ARG, with the pattern and the replaced axes, if a pattern matches

@@ -1,9 +1,11 @@
 #include "runner/script/resolve_script.h"
 
+#include <assert.h>
 #include <lauxlib.h>
 #include <string.h>
 
 #include "model/config.h"
+#include "runner/script/function_name.h"
 #include "runner/script/hf_model.h"
 #include "runner/script/schema_apply.h"
 #include "runner/script/schema_rules.h"
@@ -55,6 +57,18 @@ static void resolve_layers(struct script *s, struct value *experiment) {
     value_set(p, recipe, "layers", list, layers->place);
 }
 
+/* ---- render = function(conversation) --------------------------------------------------------- */
+/* Replaces the function by its name in the script's result. */
+static void name_render(struct script *s, struct value *experiment) {
+    struct value *data = value_get(experiment, "data");
+    const struct value *render = value_get(data, "render");
+    if (!render || render->type != VALUE_FUNCTION) return;
+    const char *name = function_name(s, render->function);
+    assert(name); /* overrides make no function */
+    value_set(&s->pool, data, "render", value_string(&s->pool, name, render->place),
+              render->place);
+}
+
 /* ---- one run --------------------------------------------------------------------------------- */
 /* time_limit = "1h56m" in a script is time_limit_s = 6960 in the configuration. */
 static void name_time_limit(struct pool *p, struct value *train) {
@@ -74,6 +88,7 @@ static struct value *check_run(struct script *s, const struct suite_run *run) {
 
 static void finish_run(struct script *s, struct value *config) {
     resolve_layers(s, config);
+    name_render(s, config);
     name_time_limit(&s->pool, value_get(config, "train"));
     struct place none = { 0 };
     struct value *schema = value_string(&s->pool, "fp8lab.experiment/1", none);

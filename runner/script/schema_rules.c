@@ -275,12 +275,29 @@ static void derive_chats(struct diagnostics *d, struct value *data, const struct
                         most, length, length);
 }
 
+/* A function that renders decides all that a template and its options would. */
+static void check_render(struct diagnostics *d, const struct value *data) {
+    static const char *const KEYS[] = { "template", "date", "variables" };
+    if (!value_get(data, "render")) return;
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++) {
+        const struct value *v = value_get(data, KEYS[i]);
+        if (v && v->type != VALUE_NULL)
+            diagnostics_add(d, place_of(data, KEYS[i]), schema_path(d->pool, "data", KEYS[i]),
+                            "render already says how a conversation becomes text; leave one of "
+                            "the two out");
+    }
+    if (value_is(value_get(data, "loss"), "last"))
+        diagnostics_add(d, place_of(data, "loss"), "data.loss", "the function render says which "
+                        "fragments carry loss: set loss = false in those that carry none");
+}
+
 static void check_data(struct diagnostics *d, const struct value *experiment) {
     struct value *data = value_get(experiment, "data");
     int64_t vocab;
     check_tokens(d, data);
     derive_holdout(d, data);
     derive_chats(d, data, value_get(experiment, "model"));
+    check_render(d, data);
     if (!value_is(value_get(data, "kind"), "text") || value_get(data, "tokenizer")) return;
     check_bytes(d, data);
     if (!get_int(value_get(experiment, "model"), "vocab", &vocab))

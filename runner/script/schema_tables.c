@@ -115,6 +115,7 @@ static const struct field CHAT_DATA[] = {
     INT("skip_bad", 0, 1e12, INITIAL("0")),
     BOOL("unique", "false"),
     FLOAT("holdout", 0, 1, INITIAL("0.05"), .flags = FIELD_BELOW_MAX),
+    { .key = "render", .type = FIELD_FUNCTION }, /* in place of a template; absent unless set */
     { .key = NULL },
 };
 /* A part of a blend: a file, or shards that are read one after another. */

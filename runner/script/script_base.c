@@ -34,6 +34,9 @@ enum { LOG_MAX = 1 << 20 };
 static int base_print(lua_State *L) {
     struct script *s = script_of(L);
     int count = lua_gettop(L);
+    if (s->rendering)
+        return luaL_error(L, "print: a function that renders has no output; error(text) shows a "
+                          "text");
     for (int i = 1; i <= count; i++) {
         size_t bytes;
         script_tostring(L, i);

@@ -1,5 +1,5 @@
-/* A forked child in which Lua runs: its limits, its report through a pipe, and the reason if it ends
- * without one. */
+/* A forked child in which Lua runs: its limits, its report through a pipe, and the reason if it
+ * ends without one. */
 #ifndef FP8LAB_RUNNER_SCRIPT_CHILD_H
 #define FP8LAB_RUNNER_SCRIPT_CHILD_H
 
@@ -18,9 +18,9 @@ struct script_child {
     void *context;
 };
 
-/* Forks, applies the limits, calls `body`, and waits for its report, which the caller frees after an
- * error too. ERR_CONFIG: the child was ended by a limit on time, by a signal, or for the size of its
- * report; the text says where the script was. ERR_MEMORY; ERR_IO for fork and pipe. */
+/* Forks, applies the limits, calls `body`, and waits for its report, which the caller frees after
+ * an error too. ERR_CONFIG: the child was ended by a limit on time, by a signal, or for the size of
+ * its report; the text says where the script was. ERR_MEMORY; ERR_IO for fork and pipe. */
 NODISCARD enum status child_run(const struct script_child *c, struct text *report, struct err *e);
 
 /* Memory that a child shares with its parent; NULL: none is left. */

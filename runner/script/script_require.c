@@ -196,6 +196,9 @@ static int base_require(lua_State *L) {
         return 1;
     }
     lua_pop(L, 1);
+    if (script_of(L)->rendering)
+        return luaL_error(L, "require \"%s\": a function that renders loads no file, so that the "
+                          "tokens' key names all of them; write the require above it", module);
     find_module(L, module);
     lua_pushboolean(L, 0);
     lua_setfield(L, lua_upvalueindex(1), module);

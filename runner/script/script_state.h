@@ -57,6 +57,8 @@ struct script {
     const char *trail_source;   /* the chunk that trail->file names; compared, never read */
     int64_t instructions, memory_bytes, memory_reserve;
     enum script_limit stopped;
+    struct value *result; /* the tree of index 1, for function_name.h; NULL: not made yet */
+    bool rendering;    /* a function of the script renders conversations; no output, no new files */
     uint64_t random;   /* state of math.random */
     struct text log;   /* the script's output */
     struct script_file files[SCRIPT_FILES_MAX];
