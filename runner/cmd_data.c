@@ -245,7 +245,7 @@ static const struct { const char *flag; int known; } OWNERS[] = {
     { "bytes", D }, { "tokenizer", T | S }, { "to", T }, { "field", T }, { "eod", T },
     { "pattern", D | T | S }, { "ordinary", T }, { "threads", T }, { "skip-bad", T | S },
     { "chat", T }, { "max-tokens", T }, { "unique", T },
-    { "template", T | S }, { "tokenizer-config", T | S },
+    { "template", T | S }, { "render", T | S }, { "tokenizer-config", T | S },
     { "show", S }, { "loss", T | S }, { "generation-prompt", S }, { "date", T | S },
     { "variable", T | S },
 };
@@ -321,7 +321,8 @@ const struct verb VERB_DATA = {
             "one document a file, of JSON lines (.jsonl) each line's \"text\" is one. Files may\n"
             "be packed (.gz, .zst, tar). The shards do not depend on the number of threads.\n"
             "With --chat each line is a conversation, rendered by the tokenizer's chat template;\n"
-            "PREFIX.loss has a byte for each token, 1 if the token carries loss.\n"
+            "PREFIX.loss has a byte for each token, 1 if the token carries loss. With --render\n"
+            "the function that FILE.lua returns renders: runner/script/KEYS.md.\n"
             "`data sample` renders the conversations of JSON lines with a chat template, and\n"
             "shows which of their text carries loss. They are messages, ShareGPT's conversations,\n"
             "prompt and completion, or Alpaca's instruction and output. Of shards it decodes\n"

@@ -15,8 +15,18 @@
 
 /* ---- options ------------------------------------------------------------------------------- */
 
+/* --chat --render. */
+static enum status open_render(const struct cli *cli, struct chat_tokens *c, int threads,
+                               int64_t max, struct err *e) {
+    struct chat_renderer renderer;
+    TRY(data_chat_render(cli, threads, &renderer, e));
+    chat_tokens_open_with(c, &renderer, max);
+    return OK;
+}
+
 /* --chat: the template of the tokenizer, if it is in a folder with a tokenizer_config.json. */
-static enum status open_chat(const struct cli *cli, struct chat_tokens *c, struct err *e) {
+static enum status open_chat(const struct cli *cli, struct chat_tokens *c, int threads,
+                             struct err *e) {
     static const char *const UNUSED[] = { "field", "eod", "ordinary" };
     const char *name = cli_value(cli, "tokenizer");
     char config[PATH_CAP];
@@ -28,6 +38,7 @@ static enum status open_chat(const struct cli *cli, struct chat_tokens *c, struc
             return FAIL(e, ERR_ARG, "--%s does not fit --chat: the template writes the whole text "
                         "and ends each conversation", UNUSED[i]);
     TRY(cli_int(cli, "max-tokens", 2, INT32_MAX, &max, e));
+    if (cli_has(cli, "render")) return open_render(cli, c, threads, max, e);
     *config = 0;
     if (path_is_directory(name)) TRY(path_join(config, name, "tokenizer_config.json", e));
     const char *found = *config && path_exists(config) ? config : NULL;
@@ -40,7 +51,7 @@ static enum status open_chat(const struct cli *cli, struct chat_tokens *c, struc
 /* What needs --chat. */
 static enum status no_chat(const struct cli *cli, struct err *e) {
     static const char *const CHAT[] = { "template", "tokenizer-config", "loss", "max-tokens",
-                                        "date", "variable" };
+                                        "date", "variable", "render" };
     for (size_t i = 0; i < sizeof CHAT / sizeof *CHAT; i++)
         if (cli_has(cli, CHAT[i]))
             return FAIL(e, ERR_ARG, "--%s is about conversations: add --chat", CHAT[i]);
@@ -112,8 +123,10 @@ static enum status run(const struct cli *cli, struct tokenizer_choice *t, struct
     if (!name)
         return FAIL(e, ERR_ARG, "data tokenise needs --tokenizer: a tokenizer.json, the folder "
                     "that has it, a tiktoken file, or the word bytes");
+    /* A renderer first: its children then do not copy the tokenizer's memory. */
+    if (cli_has(cli, "chat")) TRY(open_chat(cli, chat, (int)threads, e));
     TRY(tokenizer_choose(t, name, &how, cli_value(cli, "eod"), "--eod", e));
-    TRY(cli_has(cli, "chat") ? open_chat(cli, chat, e) : no_chat(cli, e));
+    if (!cli_has(cli, "chat")) TRY(no_chat(cli, e));
     if (cli_has(cli, "chat")) o.lines = &chat->lines;
     o.tokenizer = t->tokenizer;
     o.tokenizer_path = t->path;

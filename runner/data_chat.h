@@ -1,9 +1,10 @@
-/* The flags about conversations that `data tokenise --chat` and `data sample` have in common. */
+/* The flags about conversations that `data tokenise --chat` and `data sample` have in common.
+ * --render FILE.lua names a script that returns a function: it renders in place of a template. */
 #ifndef FP8LAB_RUNNER_DATA_CHAT_H
 #define FP8LAB_RUNNER_DATA_CHAT_H
 
 #include "runner/base/cli.h"
-#include "runner/chat/loss.h"
+#include "runner/chat/renderer.h"
 
 /* The template that --template and --tokenizer-config name, with --date and each --variable, and
  * the turns of --loss. `config` is the tokenizer_config.json without that flag, or NULL. The caller
@@ -11,5 +12,9 @@
 NODISCARD enum status data_chat_template(const struct cli *cli, const char *config,
                                          struct chat_template *t, enum chat_loss *which,
                                          struct err *e);
+
+/* The function of --render, for so many threads. ERR_ARG for a flag that it replaces. */
+NODISCARD enum status data_chat_render(const struct cli *cli, int threads,
+                                       struct chat_renderer *out, struct err *e);
 
 #endif

@@ -20,6 +20,7 @@ struct sample {
     struct chat_template template;
     struct chat_markers markers;
     enum chat_loss which;
+    struct chat_renderer renderer; /* in place of the three above if it has `render` */
     int64_t left;     /* conversations still to show */
     int64_t skip_max; /* conversations with errors that --skip-bad allows */
     json_t *shown, *skipped, *documents;
@@ -28,42 +29,40 @@ struct sample {
 
 /* ---- a conversation on a terminal ------------------------------------------------------------ */
 
-/* The style of the byte at `at`; *range and *fragment are the last ones that were looked at. */
-static const char *style_at(const struct chat_rendering *r, const struct chat_range *ranges,
-                            int64_t count, int64_t at, int64_t *range, int64_t *fragment) {
-    while (*range < count && ranges[*range].end <= at) ++*range;
-    while (*fragment + 1 < r->count && r->fragments[*fragment].end <= at) ++*fragment;
-    if (*range < count && ranges[*range].begin <= at) return "green";
-    return chat_origin_is_control(r->fragments[*fragment].origin) ? "dim" : "";
+/* The style of the byte at `at`; *range and *control are the last ones that were looked at. */
+static const char *style_at(const struct chat_text *t, int64_t at, int64_t *range,
+                            int64_t *control) {
+    while (*range < t->losses && t->loss[*range].end <= at) ++*range;
+    while (*control < t->controls && t->control[*control].end <= at) ++*control;
+    if (*range < t->losses && t->loss[*range].begin <= at) return "green";
+    return *control < t->controls && t->control[*control].begin <= at ? "dim" : "";
 }
 
-static void print_text(const struct cli *cli, const struct chat_rendering *r,
-                       const struct chat_range *ranges, int64_t count) {
-    int64_t range = 0, fragment = 0;
+static void print_text(const struct cli *cli, const struct chat_text *t) {
+    int64_t range = 0, control = 0;
     struct sample_text s;
     sample_text_begin(&s, cli);
-    for (int64_t at = 0, n; at < r->n; at += n) {
+    for (int64_t at = 0, n; at < t->n; at += n) {
         uint32_t code;
         bool plain;
-        n = (int64_t)plain_character(r->text + at, &code, &plain);
-        sample_text_put(&s, r->text + at, n, style_at(r, ranges, count, at, &range, &fragment));
+        n = (int64_t)plain_character(t->text + at, &code, &plain);
+        sample_text_put(&s, t->text + at, n, style_at(t, at, &range, &control));
     }
     sample_text_end(&s);
 }
 
-static int64_t loss_bytes(const struct chat_range *ranges, int64_t count) {
+static int64_t loss_bytes(const struct chat_text *t) {
     int64_t bytes = 0;
-    for (int64_t i = 0; i < count; i++) bytes += ranges[i].end - ranges[i].begin;
+    for (int64_t i = 0; i < t->losses; i++) bytes += t->loss[i].end - t->loss[i].begin;
     return bytes;
 }
 
 static void print_sample(const struct cli *cli, const struct chat_lines *l,
-                         const struct conversation *c, const struct chat_rendering *r,
-                         const struct chat_range *ranges, int64_t count) {
+                         const struct conversation *c, const struct chat_text *t) {
     cli_out(cli, "%s%s:%" PRId64 "%s  %" PRId64 " messages, %" PRId64 " bytes, %" PRId64
             " with loss\n", cli_style(cli, "bold"), PLAIN(l->path), l->number,
-            cli_style(cli, NULL), c->count, r->n, loss_bytes(ranges, count));
-    print_text(cli, r, ranges, count);
+            cli_style(cli, NULL), c->count, t->n, loss_bytes(t));
+    print_text(cli, t);
 }
 
 /* ---- a conversation as JSON ------------------------------------------------------------------ */
@@ -84,25 +83,44 @@ static json_t *fragments_json(const struct chat_rendering *r) {
     return json_whole(list, failed);
 }
 
-static json_t *ranges_json(const struct chat_range *ranges, int64_t count) {
+/* Those of a function: the text in which special tokens are found, and the rest. */
+static json_t *parts_json(const struct chat_text *t) {
     json_t *list = json_array();
     bool failed = !list;
-    for (int64_t i = 0; i < count; i++)
-        json_append(list, json_pack("[I,I]", (json_int_t)ranges[i].begin,
-                                    (json_int_t)ranges[i].end), &failed);
+    for (int64_t i = 0, at = 0; at < t->n; i++) {
+        int64_t begin = i < t->controls ? t->control[i].begin : t->n;
+        int64_t end = i < t->controls ? t->control[i].end : t->n;
+        if (begin > at)
+            json_append(list, json_pack("{s:I,s:I,s:n,s:s}", "begin", (json_int_t)at, "end",
+                                        (json_int_t)begin, "message", "field", "text"), &failed);
+        if (end > begin)
+            json_append(list, json_pack("{s:I,s:I,s:n,s:s}", "begin", (json_int_t)begin, "end",
+                                        (json_int_t)end, "message", "field", "special"), &failed);
+        at = end;
+    }
     return json_whole(list, failed);
 }
 
+static json_t *ranges_json(const struct chat_text *t) {
+    json_t *list = json_array();
+    bool failed = !list;
+    for (int64_t i = 0; i < t->losses; i++)
+        json_append(list, json_pack("[I,I]", (json_int_t)t->loss[i].begin,
+                                    (json_int_t)t->loss[i].end), &failed);
+    return json_whole(list, failed);
+}
+
+/* r: NULL if a function rendered. */
 static enum status add_sample(struct sample *s, const struct chat_lines *l,
                               const struct conversation *c, const struct chat_rendering *r,
-                              const struct chat_range *ranges, int64_t count, struct err *e) {
+                              const struct chat_text *t, struct err *e) {
     bool failed = false;
     json_append(s->shown, json_pack("{s:o,s:I,s:I,s:o,s:I,s:o,s:o}", "path",
                                     json_from_text(l->path), "line", (json_int_t)l->number,
                                     "messages", (json_int_t)c->count, "text",
-                                    json_stringn(r->text, (size_t)r->n), "loss_bytes",
-                                    (json_int_t)loss_bytes(ranges, count), "loss",
-                                    ranges_json(ranges, count), "fragments", fragments_json(r)),
+                                    json_stringn(t->text, (size_t)t->n), "loss_bytes",
+                                    (json_int_t)loss_bytes(t), "loss", ranges_json(t),
+                                    "fragments", r ? fragments_json(r) : parts_json(t)),
                 &failed);
     return failed ? FAIL(e, ERR_MEMORY, "%s:%" PRId64 ": no memory for its JSON", l->path,
                          l->number) : OK;
@@ -112,18 +130,18 @@ static enum status add_sample(struct sample *s, const struct chat_lines *l,
 
 static enum status show(struct sample *s, const struct chat_lines *l, const struct conversation *c,
                         struct err *e) {
-    struct chat_rendering r;
-    struct chat_range *ranges = NULL;
-    int64_t count = 0;
-    enum status st = chat_render(&s->template, c, c->count,
-                                 cli_has(s->cli, "generation-prompt"), &r, e);
-    if (st == OK) {
-        st = chat_loss_ranges(&s->template, &s->markers, c, &r, s->which, &ranges, &count, e);
-        if (st == OK && s->cli->json) st = add_sample(s, l, c, &r, ranges, count, e);
-        else if (st == OK) print_sample(s->cli, l, c, &r, ranges, count);
-        chat_rendering_free(&r);
-    }
-    free(ranges);
+    struct chat_rendering r = { 0 };
+    struct chat_text t = { 0 };
+    bool function = s->renderer.render;
+    enum status st = function ? chat_render_text(&s->renderer, c, &t, e)
+                              : chat_render(&s->template, c, c->count,
+                                            cli_has(s->cli, "generation-prompt"), &r, e);
+    if (st == OK && !function)
+        st = chat_template_text(&s->template, &s->markers, c, &r, s->which, &t, e);
+    if (st == OK && s->cli->json) st = add_sample(s, l, c, function ? NULL : &r, &t, e);
+    else if (st == OK) print_sample(s->cli, l, c, &t);
+    chat_text_free(&t);
+    chat_rendering_free(&r);
     if (st != OK) err_prefix(e, "%s:%" PRId64, l->path, l->number);
     return st;
 }
@@ -162,6 +180,7 @@ static enum status show_file(struct sample *s, const char *path, struct err *e) 
 /* ---- the verb -------------------------------------------------------------------------------- */
 
 static enum status prepare_template(struct sample *s, struct err *e) {
+    if (cli_has(s->cli, "render")) return data_chat_render(s->cli, 1, &s->renderer, e);
     TRY(data_chat_template(s->cli, NULL, &s->template, &s->which, e));
     return chat_markers_find(&s->template, &s->markers, e);
 }
@@ -188,11 +207,13 @@ static void finish(const struct sample *s) {
         if (object) cli_out_json(cli, object);
         json_decref(object);
     } else if (s->rendered || s->loss) {
-        sample_text_legend(cli, s->rendered ? "the template's own text" : NULL);
+        sample_text_legend(cli, !s->rendered ? NULL
+                           : s->renderer.render ? "text that may have special tokens"
+                                                : "the template's own text");
     }
 }
 
-/* The template is needed only if there is a file of conversations. */
+/* The template or function is needed only if there is a file of conversations. */
 static enum status sample_file(struct sample *s, const char *path, struct err *e) {
     enum token_format format = TOKENS_NONE;
     struct stat is;
@@ -220,6 +241,7 @@ int data_sample(const struct cli *cli) {
         code = cli_fail(cli, &e);
         if (st != ERR_MEMORY) code = EXIT_USAGE; /* the user must fix the file or the template */
     }
+    if (s.renderer.close) s.renderer.close(s.renderer.context);
     chat_markers_free(&s.markers);
     chat_template_free(&s.template);
     json_decref(s.shown);

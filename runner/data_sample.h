@@ -11,6 +11,7 @@ int data_sample(const struct cli *cli);
 /* The rows of its flags. */
 #define DATA_SAMPLE_FLAGS                                                                     \
     { .name = "template", .value = "FILE", .help = "chats: template, Jinja or JSON" },  \
+    { .name = "render", .value = "FILE.lua", .help = "chats: a Lua function, no template" },  \
     { .name = "tokenizer-config", .value = "FILE",                                            \
       .help = "chats: tokenizer_config.json with special tokens" },                          \
     { .name = "show", .value = "N", .help = "sample: conversations to show (3; 0: all)" },    \

@@ -8,22 +8,6 @@
 #include "runner/base/canonical.h"
 #include "runner/ingest/unicode.h"
 
-/* The parts of the text in which special tokens may be found, joined where they touch. */
-static enum status control_ranges(const struct chat_rendering *r, struct byte_range **out,
-                                  int64_t *count, struct err *e) {
-    struct byte_range *list = calloc((size_t)r->count + 1, sizeof *list);
-    *out = list;
-    *count = 0;
-    if (!list) return FAIL(e, ERR_MEMORY, "the parts of a conversation");
-    for (int64_t i = 0; i < r->count; i++) {
-        const struct chat_fragment *f = &r->fragments[i];
-        if (f->begin == f->end || !chat_origin_is_control(f->origin)) continue;
-        if (*count && list[*count - 1].end == f->begin) list[*count - 1].end = f->end;
-        else list[(*count)++] = (struct byte_range){ f->begin, f->end };
-    }
-    return OK;
-}
-
 /* One byte for each id: whether the last byte that it stands for is in a range. *any: one is. */
 static enum status add_loss(const uint32_t *place, int64_t ids, const struct chat_range *range,
                             int64_t ranges, struct bytes *loss, bool *any, struct err *e) {
@@ -90,15 +74,14 @@ static enum status encode_by_template(const struct chat_tokens *c, const struct 
                                       struct encoder *x, struct bytes *loss,
                                       struct line_outcome *out, struct err *e) {
     struct chat_rendering r;
-    TRY(chat_render(&c->template, talk, talk->count, false, &r, e));
-    struct chat_text t = { .text = r.text, .n = r.n };
-    enum status st = chat_loss_ranges(&c->template, &c->markers, talk, &r, c->which, &t.loss,
-                                      &t.losses, e);
-    if (st == OK) st = control_ranges(&r, &t.control, &t.controls, e);
+    struct chat_text t = { 0 };
+    enum status st = chat_render(&c->template, talk, talk->count, false, &r, e);
+    if (st == OK) {
+        st = chat_template_text(&c->template, &c->markers, talk, &r, c->which, &t, e);
+        chat_rendering_free(&r);
+    }
     if (st == OK) st = encode_text(c, &t, x, loss, out, e);
-    free(t.loss);
-    free(t.control);
-    chat_rendering_free(&r);
+    chat_text_free(&t);
     if (st == ERR_CONFIG || st == ERR_UNSUPPORTED) st = e->code = ERR_FORMAT; /* of this line */
     return st;
 }

@@ -12,6 +12,8 @@ void chat_text_free(struct chat_text *t) {
     *t = (struct chat_text){ 0 };
 }
 
+/* ---- by a renderer --------------------------------------------------------------------------- */
+
 /* The object that a function gets. */
 static json_t *object_of(const struct conversation *c) {
     json_t *object = json_pack("{s:O}", "messages", c->messages);
@@ -69,5 +71,36 @@ enum status chat_render_text(const struct chat_renderer *r, const struct convers
     if (st == OK) join(fragments, out);
     else chat_text_free(out);
     json_decref(fragments);
+    return st;
+}
+
+/* ---- by a template --------------------------------------------------------------------------- */
+
+/* The parts of the text in which special tokens may be found, joined where they touch. */
+static enum status control_ranges(const struct chat_rendering *r, struct chat_text *out,
+                                  struct err *e) {
+    struct byte_range *list = calloc((size_t)r->count + 1, sizeof *list);
+    out->control = list;
+    if (!list) return FAIL(e, ERR_MEMORY, "the parts of a conversation");
+    for (int64_t i = 0; i < r->count; i++) {
+        const struct chat_fragment *f = &r->fragments[i];
+        if (f->begin == f->end || !chat_origin_is_control(f->origin)) continue;
+        if (out->controls && list[out->controls - 1].end == f->begin)
+            list[out->controls - 1].end = f->end;
+        else
+            list[out->controls++] = (struct byte_range){ f->begin, f->end };
+    }
+    return OK;
+}
+
+enum status chat_template_text(const struct chat_template *t, const struct chat_markers *m,
+                               const struct conversation *c, const struct chat_rendering *r,
+                               enum chat_loss which, struct chat_text *out, struct err *e) {
+    *out = (struct chat_text){ .text = malloc((size_t)r->n + 1), .n = r->n };
+    enum status st = out->text ? OK : FAIL(e, ERR_MEMORY, "the text of a conversation");
+    if (st == OK) memcpy(out->text, r->text, (size_t)r->n + 1);
+    if (st == OK) st = control_ranges(r, out, e);
+    if (st == OK) st = chat_loss_ranges(t, m, c, r, which, &out->loss, &out->losses, e);
+    if (st != OK) chat_text_free(out);
     return st;
 }

@@ -31,13 +31,19 @@ struct chat_text {
     char *text; /* n bytes of UTF-8 and a NUL */
     int64_t n;
     struct byte_range *control; /* where special tokens are found */
-    struct chat_range *loss;    /* what carries loss; of no message */
+    struct chat_range *loss;    /* what carries loss; a renderer's are of no message */
     int64_t controls, losses;   /* both in order, and none touches another */
 };
 
 /* Renders a conversation and joins the fragments. ERR_FORMAT as above. */
 NODISCARD enum status chat_render_text(const struct chat_renderer *r, const struct conversation *c,
                                        struct chat_text *out, struct err *e);
+/* The same of a template's rendering, which stays the caller's. ERR_MEMORY. */
+NODISCARD enum status chat_template_text(const struct chat_template *t,
+                                         const struct chat_markers *m,
+                                         const struct conversation *c,
+                                         const struct chat_rendering *r, enum chat_loss which,
+                                         struct chat_text *out, struct err *e);
 void chat_text_free(struct chat_text *t); /* allowed for a zeroed struct */
 
 #endif

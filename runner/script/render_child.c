@@ -148,7 +148,10 @@ static void evaluate(struct script *s, void *argument) {
     lua_Debug ar;
     script_run(s, start->path, start->lib);
     if (!function_push(s, start->function))
-        luaL_error(s->L, "%s: its result has no function %s", start->path, start->function);
+        luaL_error(s->L, *start->function ? "%s: its result has no function %s"
+                                          : "%s: it returns no function; end it with return "
+                                            "function(conversation) ... end", start->path,
+                   start->function);
     lua_pushvalue(s->L, -1);
     lua_getinfo(s->L, ">S", &ar);
     server->place = *ar.source == '@'

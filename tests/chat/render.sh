@@ -17,21 +17,7 @@ with open("talks.jsonl", "w") as f:
                  for _ in range(draw.randint(1, 2)) for role in ("user", "assistant")]
         f.write(json.dumps({"messages": turns}, ensure_ascii=False) + "\n")
 PY
-cat >chatml.lua <<'LUA'
-local count = 0
-return function(conversation)
-  local out = {}
-  count = count + 1
-  if count > 1 then error("something is left of another conversation") end
-  for _, m in ipairs(conversation.messages) do
-    out[#out + 1] = { text = "<|im_start|>" .. m.role .. "\n", special = true }
-    out[#out + 1] = { text = m.content, role = m.role }
-    out[#out + 1] = { text = "<|im_end|>", role = m.role, special = true }
-    out[#out + 1] = { text = "\n" }
-  end
-  return out
-end
-LUA
+cp "$root/experiments/lib/chatml.lua" .
 data='"talks.jsonl", tokenizer = "tokenizer.json", render = require "chatml"'
 sed "s|  data = text .*|  data = chats { $data },|"'
      s/seq_len = 32, vocab = 700/seq_len = 128, vocab = 710/' texts.lua >chats.lua
@@ -110,6 +96,27 @@ gives 0 check two.lua --lib "$lib" --resolved -- '"render":"[1].data.render"' \
 expect "names of a shared function" 2 "$(grep -o '"render":"\[3].data.render"' out | wc -l)"
 gives 0 run two.lua --lib "$lib" --threads 1 --runs two --
 expect "ingestions" 3 "$(shards two/cache)"
+
+# ---- data tokenise, data sample ------------------------------------------------------------------
+data() { gives "$1" data "${@:2}"; } # CODE ARGUMENTS... -- WORDS...
+for threads in 1 2 5; do
+    data 0 tokenise --chat --render chatml.lua --tokenizer tokenizer.json --max-tokens 128 \
+        --threads $threads --to threads$threads talks.jsonl --
+    for end in bin idx loss; do
+        cmp "first.$end" "threads$threads.$end" || fail "$end: other tokens by $threads threads"
+    done
+done
+data 0 sample --template chatml.jinja --show 0 talks.jsonl --
+sed 's/the template.s own text/special/' out >by_template
+data 0 sample --render chatml.lua --show 0 talks.jsonl --
+sed 's/text that may have special tokens/special/' out | cmp by_template - || fail "data sample"
+data 0 sample --json --show 1 --render chatml.lua talks.jsonl -- '"field":"special"' '"loss":[['
+data 2 sample --render two.lua talks.jsonl -- "two.lua: it returns no function"
+data 2 sample --render missing.lua talks.jsonl -- "missing.lua: No such file"
+data 2 sample --render chatml.lua --loss last talks.jsonl -- "--loss does not fit --render"
+data 2 tokenise --render chatml.lua --tokenizer bytes --to x talks.jsonl -- "add --chat"
+data 2 tokenise --chat --render chatml.lua --template x --tokenizer bytes --to x talks.jsonl -- \
+    "--template does not fit --render"
 
 # ---- resume and repro ----------------------------------------------------------------------------
 # The bundle, and a run that goes on, have the script: nothing of it is read beside the talks.
