@@ -381,7 +381,7 @@ static void odd_shapes_train(void **state) {
         for (size_t k = 0; k < sizeof KIND / sizeof *KIND; k++) {
             struct tiny_run r;
             struct step_result s;
-            if (!cases_all() && (i + k) % 2) continue; /* every shape, and every kind */
+            if ((i + k) % (size_t)cases_step(2, 4)) continue; /* every shape; no kind has all */
             tiny_run_init(&r, KIND[k], 2);
             r.model.vocab = SHAPE[i].vocab;
             r.model.width = SHAPE[i].width;
