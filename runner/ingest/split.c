@@ -49,6 +49,10 @@ const char *split_name(enum split_kind kind) { return KNOWN[kind].name; }
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first byte is the lowest");
 
+/* The callers' constants decide what is left of such a function, and a call costs as much as most
+ * words. */
+#define INLINE static inline __attribute__((always_inline))
+
 #define EACH(byte) ((byte) * 0x0101010101010101u)
 
 static inline uint64_t load8(const uint8_t *p) {
@@ -103,8 +107,8 @@ static inline const uint8_t *run_of(const struct unicode *u, const uint8_t *p, c
 }
 
 /* The end of the run of letters, or with `marks` of letters and marks. */
-static inline const uint8_t *letters_of(const struct unicode *u, const uint8_t *p,
-                                        const uint8_t *end, bool marks) {
+INLINE const uint8_t *letters_of(const struct unicode *u, const uint8_t *p, const uint8_t *end,
+                                 bool marks) {
     while (end - p >= 8) {
         uint64_t others = bytes_not_letters(load8(p));
         if (others) {
@@ -213,10 +217,14 @@ static const uint8_t *gpt2(const struct unicode *u, const uint8_t *p, const uint
 }
 
 /* Llama-3, Qwen2 and cl100k differ in the digits of a number and in white space at the end. */
-static inline const uint8_t *llama3(const struct unicode *u, const uint8_t *p, const uint8_t *end,
-                                    int digits, bool whole_at_end) {
-    const uint8_t *q = *p == '\'' ? contraction(p, end, true) : p;
+INLINE const uint8_t *llama3(const struct unicode *u, const uint8_t *p, const uint8_t *end,
+                             int digits, bool whole_at_end) {
+    const uint8_t *from = p + (*p == ' '), *q = letters_of(u, from, end, false);
+    if (q > from) return q; /* most words */
+    q = *p == '\'' ? contraction(p, end, true) : p;
     if (q > p) return q;
+    if (*p == ' ' && from < end && (*from == ' ' || is_newline(*from)))
+        return spaces(u, p, end, true, whole_at_end);
     struct at c = at_(u, p);
     if (c.class & UC_NUMBER) return up_to_digits(u, p, end, digits);
     if (!is_newline(c.code)) {

@@ -11,7 +11,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "keys of words are mas
 /* A word of up to 15 bytes that became up to 3 tokens: two to a cache line. The last byte of the
  * key is the length of the word; 0: empty. AMONG_LONGS instead of the number of tokens: it became
  * more, and may be a long word. */
-enum { SHORT_MAX = 15, SHORT_IDS = 3, SHORTS_LOG2 = 16, AMONG_LONGS = 255 };
+enum { SHORT_MAX = 15, SHORT_IDS = 3, SHORTS_LOG2 = 17, AMONG_LONGS = 255 };
 struct short_word {
     uint64_t key[2];
     uint32_t id[SHORT_IDS], ids;
