@@ -88,7 +88,11 @@ enum status encoder_end(struct encoder *x, struct err *e) {
 static enum status some_words(struct encoder *x, const uint8_t *p, const uint8_t *const *ends,
                               int count, const uint8_t *limit, struct err *e) {
     struct word_ids *w = &x->words;
-    if (!x->trace.on) return word_ids_add(w, p, ends, count, limit, e);
+    size_t first = w->count;
+    if (!x->trace.on || x->t->whole_bytes) TRY(word_ids_add(w, p, ends, count, limit, e));
+    if (!x->trace.on) return OK;
+    if (x->t->whole_bytes)
+        return trace_ids(&x->trace, x->t, p, w->id + first, w->count - first, e);
     for (int i = 0; i < count; p = ends[i++]) {
         size_t before = w->count;
         TRY(word_ids_add(w, p, &ends[i], 1, limit, e));

@@ -68,6 +68,18 @@ enum status trace_word(struct trace *t, const struct tokenizer *k, const uint8_t
     return OK;
 }
 
+enum status trace_ids(struct trace *t, const struct tokenizer *k, const uint8_t *p,
+                      const uint32_t *id, size_t count, struct err *e) {
+    TRY(bytes_reserve(&t->ends, count * sizeof(uint32_t), e));
+    uint32_t *out = (uint32_t *)(void *)(t->ends.bytes + t->ends.count);
+    for (size_t i = 0; i < count; i++) {
+        p += vocab_length(&k->vocab, id[i]);
+        out[i] = end_of(&t->view, p - 1);
+    }
+    t->ends.count += count * sizeof(uint32_t);
+    return OK;
+}
+
 /* ---- changed text -------------------------------------------------------------------------- */
 
 /* The map of what replacing makes of p[0..n-1], n > 0, behind `prefix` new bytes. All bytes of a

@@ -37,6 +37,11 @@ NODISCARD enum status trace_push(struct trace *t, const uint8_t *last, struct er
 NODISCARD enum status trace_word(struct trace *t, const struct tokenizer *k, const uint8_t *p,
                                  size_t n, const uint32_t *id, size_t count, struct err *e);
 
+/* The next ids are those of whole words from p on, in a tokenizer of `whole_bytes`: each id stands
+ * for as many bytes as its token has. */
+NODISCARD enum status trace_ids(struct trace *t, const struct tokenizer *k, const uint8_t *p,
+                                const uint32_t *id, size_t count, struct err *e);
+
 /* The view becomes `base`: what a stage made of p[0..n-1], with `prefix` bytes set before it and
  * each `from` (NULL: nothing) replaced. The caller restores the view. */
 NODISCARD enum status trace_stage(struct trace *t, int stage, const uint8_t *base, size_t prefix,

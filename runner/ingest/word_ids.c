@@ -27,8 +27,8 @@ struct long_word {
 };
 _Static_assert(sizeof(struct long_word) == 128, "a long word is two cache lines");
 
-/* Aligned to cache lines, and in huge pages if the system gives some: hot words lie on all pages, so
- * that small ones would cost a walk through the page tables for most words. */
+/* Aligned to cache lines, and in huge pages if the system gives some: frequent words lie on all
+ * pages, so that small ones would cost a walk through the page tables for most words. */
 static void *zeroed_lines(size_t bytes) {
     size_t huge = 2 << 20;
     void *p;
