@@ -16,6 +16,7 @@
     X(VERB_COMPARE) \
     X(VERB_VERIFY) \
     X(VERB_EXTRACT) \
+    X(VERB_EXPORT) \
     X(VERB_REPRO) \
     X(VERB_CLOSE) \
     X(VERB_DOCTOR) \

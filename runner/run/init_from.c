@@ -15,12 +15,6 @@
 #include "runner/record/documents.h"
 #include "runner/record/init_record.h"
 
-struct found {
-    char path[PATH_CAP]; /* a Hugging Face folder, a file of tensors, or a checkpoint's folder */
-    char run[160];       /* id of the run that made it; "" */
-    int64_t step;
-};
-
 static bool has(const char *folder, const char *name) {
     char path[PATH_CAP];
     return path_join(path, folder, name, NULL) == OK && path_exists(path);
@@ -29,8 +23,8 @@ static bool has(const char *folder, const char *name) {
 /* ---- a run ------------------------------------------------------------------------------------*/
 
 /* The newest checkpoint that the run kept beside its bundle; step -1: none. */
-static enum status find_kept(const char *bundle, const struct run_view *view, struct found *out,
-                             struct err *e) {
+static enum status find_kept(const char *bundle, const struct run_view *view,
+                             struct found_weights *out, struct err *e) {
     char folder[PATH_CAP], step[CHECKPOINT_PATH_CAP];
     const json_t *row;
     size_t i;
@@ -65,7 +59,8 @@ static int64_t newest_packed(const struct run_view *view) {
 
 /* Unpacks the weights that only the bundle has: the workers read files. */
 static enum status find_packed(const struct init_request *q, const char *bundle,
-                               const struct run_view *view, struct found *out, struct err *e) {
+                               const struct run_view *view, struct found_weights *out,
+                               struct err *e) {
     char head[CHECKPOINT_PATH_CAP], folder[PATH_CAP], name[256];
     const char *const heads[] = { head, NULL };
     struct unpack_report report;
@@ -84,11 +79,11 @@ static enum status find_packed(const struct init_request *q, const char *bundle,
     return OK;
 }
 
-static enum status find_in_run(const struct init_request *q, const char *path, struct found *out,
-                               struct err *e) {
+enum status weights_of_run(const struct init_request *q, const char *path,
+                           struct found_weights *out, struct err *e) {
     struct run_view view;
+    *out = (struct found_weights){ .step = -1 };
     TRY(run_view_load(path, RUN_VIEW_FULL, &view, e));
-    out->step = -1;
     snprintf(out->run, sizeof out->run, "%s", json_text(view.run, "id", "?"));
     enum status st = find_kept(path, &view, out, e);
     if (st == OK && out->step < 0) st = find_packed(q, path, &view, out, e);
@@ -101,7 +96,7 @@ static enum status find_in_run(const struct init_request *q, const char *path, s
 
 /* ---- any path ---------------------------------------------------------------------------------*/
 
-static enum status find_newest(const char *parent, struct found *out, struct err *e) {
+static enum status find_newest(const char *parent, struct found_weights *out, struct err *e) {
     struct checkpoint_info info;
     TRY(checkpoint_latest(parent, NULL, &info, e));
     if (info.step < 0)
@@ -124,19 +119,19 @@ static bool has_steps(const char *folder) {
            (info.step >= 0 || *info.damage);
 }
 
-static enum status find(const struct init_request *q, const char *from, struct found *out,
-                        struct err *e) {
+static enum status find(const struct init_request *q, const char *from,
+                        struct found_weights *out, struct err *e) {
     char full[PATH_CAP], run[PATH_CAP];
     bool rooted = q->data_root && *from != '/';
     int n = snprintf(full, sizeof full, "%s%s%s", rooted ? q->data_root : "", rooted ? "/" : "",
                      from);
-    *out = (struct found){ 0 };
+    *out = (struct found_weights){ 0 };
     if (n < 0 || n >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", from);
     if (!path_exists(full)) {
         TRY(run_locate(from, q->runs, run, e));
-        return find_in_run(q, run, out, e);
+        return weights_of_run(q, run, out, e);
     }
-    if (is_bundle(full) || has(full, DOCUMENT_run)) return find_in_run(q, full, out, e);
+    if (is_bundle(full) || has(full, DOCUMENT_run)) return weights_of_run(q, full, out, e);
     bool weights = has(full, "config.json") || has(full, CHECKPOINT_JSON);
     if (!weights && path_is_directory(full) && has_steps(full)) return find_newest(full, out, e);
     memcpy(out->path, full, sizeof full);
@@ -146,7 +141,7 @@ static enum status find(const struct init_request *q, const char *from, struct f
 enum status init_take(const struct init_request *q, json_t **record, struct err *e) {
     const char *from = json_text(json_object_get(q->config, "init"), "from", NULL);
     struct run_options options;
-    struct found found;
+    struct found_weights found;
     *record = NULL;
     if (!from) return OK;
     enum status st = find(q, q->instead ? q->instead : from, &found, e);

@@ -4,7 +4,7 @@
 
 #include <jansson.h>
 
-#include "kernels/base.h"
+#include "runner/base/paths.h"
 
 struct init_request {
     const json_t *config;  /* resolved */
@@ -13,6 +13,17 @@ struct init_request {
     const char *runs;      /* where runs are looked up */
     const char *cache;     /* folder for weights that only a bundle has; made if it is needed */
 };
+
+struct found_weights {
+    char path[PATH_CAP]; /* a Hugging Face folder, a file of tensors, or a checkpoint's folder */
+    char run[160];       /* id of the run that made it; "" */
+    int64_t step;
+};
+
+/* The newest weights that the run at `path` (its bundle or directory) kept: beside it, or unpacked
+ * into q->cache. Other members of q are not read. ERR_CONFIG: it kept none. */
+NODISCARD enum status weights_of_run(const struct init_request *q, const char *path,
+                                     struct found_weights *out, struct err *e);
 
 /* *record, owned by the caller, is that of record/init_record.h; NULL if the experiment has no
  * `init`. ERR_CONFIG: there are no such weights, or they are not the model's. */

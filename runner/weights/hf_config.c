@@ -284,12 +284,25 @@ static bool is_off(const json_t *v) {
     return !json_is_true(v) && !(json_number_value(v) > 0) && !(json_number_value(v) < 0);
 }
 
+/* E4M3 with a factor for each 128 x 128 block, as DeepSeek-V3 and `export` write it. */
+static bool is_block_fp8(const json_t *q) {
+    const json_t *block = json_object_get(q, "weight_block_size");
+    const json_t *format = json_object_get(q, "fmt");
+    const char *method = json_string_value(json_object_get(q, "quant_method"));
+    return method && !strcmp(method, "fp8") && json_array_size(block) == 2 &&
+           json_integer_value(json_array_get(block, 0)) == 128 &&
+           json_integer_value(json_array_get(block, 1)) == 128 &&
+           (!format || !strcmp(json_is_string(format) ? json_string_value(format) : "", "e4m3"));
+}
+
 static void check_rest(struct reading *r) {
     const char *key;
     json_t *value;
-    if (look(r, "quantization_config"))
-        refuse(r, "quantization_config", look(r, "quantization_config"),
-               "weights in F32, F16 or BF16");
+    const json_t *quantised = look(r, "quantization_config");
+    if (quantised && !is_block_fp8(quantised))
+        refuse(r, "quantization_config", quantised,
+               "weights in F32, F16 or BF16, or fp8 with a weight_block_size of [128, 128]");
+    use_up(r, "quantization_config");
     const json_t *tp = look(r, "pretraining_tp");
     if (tp && json_integer_value(tp) != 1) refuse(r, "pretraining_tp", tp, "1");
     use_up(r, "pretraining_tp");

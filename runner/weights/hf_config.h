@@ -5,7 +5,7 @@
 
 #include <jansson.h>
 
-#include "kernels/base.h"
+#include "model/config.h"
 
 enum { HF_CONFIG_MAX = 1 << 20 /* bytes of a config.json */ };
 
@@ -14,5 +14,11 @@ enum { HF_CONFIG_MAX = 1 << 20 /* bytes of a config.json */ };
  * expected. `path` is for messages. */
 NODISCARD enum status hf_config_read(const char *text, size_t n, const char *path, json_t **model,
                                      struct err *e);
+
+/* The config.json of a model whose weights have this torch type ("bfloat16"). `base`: the one that
+ * the run began with, for the ids of tokens and the longest sequence, or NULL. ERR_CONFIG if no
+ * family here has such a model. *out is owned by the caller. */
+NODISCARD enum status hf_config_write(const struct model_config *c, const char *dtype,
+                                      const json_t *base, json_t **out, struct err *e);
 
 #endif

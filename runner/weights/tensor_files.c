@@ -14,8 +14,10 @@ enum { HEADER_MAX = 100000000, NAME_MAX_ = 512, FILES_MAX = 4096, PIECE = 1 << 2
 
 /* ---- one entry of a header --------------------------------------------------------------------*/
 
-static const char *const TYPE_NAMES[] = { "F32", "F16", "BF16" };
-static int64_t type_bytes(enum weight_type t) { return t == WEIGHT_F32 ? 4 : 2; }
+static const char *const TYPE_NAMES[] = { "F32", "F16", "BF16", "F8_E4M3" };
+static int64_t type_bytes(enum weight_type t) {
+    return t == WEIGHT_F32 ? 4 : t == WEIGHT_E4M3 ? 1 : 2;
+}
 
 void tensor_text(const struct tensor_entry *x, char out[96]) {
     int used = snprintf(out, 96, "%s [", x->type_name);
@@ -268,6 +270,7 @@ enum status tensor_read(const struct tensor_files *t, const struct tensor_entry 
         uint64_t bits = load_le(raw + i * size, (int)size);
         out[i] = x->type == WEIGHT_F32    ? f32_from_bits((uint32_t)bits)
                  : x->type == WEIGHT_BF16 ? bf16_decode((uint16_t)bits)
+                 : x->type == WEIGHT_E4M3 ? e4m3_decode((uint8_t)bits)
                                           : f16_decode((uint16_t)bits);
     }
     return OK;

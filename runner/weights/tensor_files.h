@@ -7,7 +7,7 @@
 #include "model/ground/sha256.h"
 
 /* OTHER: a type that no weight has. */
-enum weight_type { WEIGHT_F32, WEIGHT_F16, WEIGHT_BF16, WEIGHT_OTHER };
+enum weight_type { WEIGHT_F32, WEIGHT_F16, WEIGHT_BF16, WEIGHT_E4M3, WEIGHT_OTHER };
 enum { TENSOR_DIMS = 4 };
 
 struct tensor_entry {
@@ -36,7 +36,8 @@ void tensor_files_close(struct tensor_files *t);
 /* The tensor of that name, or NULL. */
 struct tensor_entry *tensor_find(const struct tensor_files *t, const char *name);
 
-/* Elements first .. first+count-1 of a tensor of type F32, F16 or BF16, as f32. Exact.  */
+/* Elements first .. first+count-1 of a tensor of no OTHER type, as f32. Exact; E4M3's factors are
+ * not applied. */
 NODISCARD enum status tensor_read(const struct tensor_files *t, const struct tensor_entry *x,
                                   int64_t first, int64_t count, float *out, struct err *e);
 

@@ -7,6 +7,7 @@
 
 #include "model/params.h"
 #include "runner/base/run_files.h"
+#include "runner/weights/blocks.h"
 
 const char *const WEIGHTS_KIND_NAMES[] = { "hf", "checkpoint" };
 
@@ -36,6 +37,18 @@ static bool may_be_longer(const struct weight_part *p) {
                                                                           "position.weight"));
 }
 
+/* The factors of an E4M3 tensor; NULL: it has none of the right shape. */
+static const struct tensor_entry *factors_entry(const struct weights *w,
+                                                const struct tensor_entry *x) {
+    char name[WEIGHT_NAME_CAP + 16];
+    snprintf(name, sizeof name, "%.159s_scale_inv", x->name);
+    const struct tensor_entry *f = tensor_find(&w->files, name);
+    bool fits = f && f->type == WEIGHT_F32 && f->rank == 2 && x->rank == 2 &&
+                f->shape[0] == blocks_count(x->shape[0]) &&
+                f->shape[1] == blocks_count(x->shape[1]);
+    return fits ? f : NULL;
+}
+
 static enum status check_part(const struct weights *w, const struct weight_part *p,
                               const char *path, struct err *e) {
     const struct tensor_entry *x = entry_of(w, p);
@@ -43,7 +56,11 @@ static enum status check_part(const struct weights *w, const struct weight_part 
     if (!x) return FAIL(e, ERR_CONFIG, "%s: tensor %s is missing", path, p->name);
     tensor_text(x, found);
     if (x->type == WEIGHT_OTHER)
-        return FAIL(e, ERR_CONFIG, "%s: %s is %s; expected F32, F16 or BF16", path, p->name, found);
+        return FAIL(e, ERR_CONFIG, "%s: %s is %s; expected F32, F16, BF16 or F8_E4M3", path, p->name,
+                    found);
+    if (x->type == WEIGHT_E4M3 && (p->transposed || !factors_entry(w, x)))
+        return FAIL(e, ERR_CONFIG, "%s: %s is %s without an F32 tensor %s_scale_inv of one factor "
+                    "for each 128 x 128 block", path, p->name, found, p->name);
     int64_t rows = p->transposed ? p->cols : p->rows, cols = p->transposed ? p->rows : p->cols;
     bool fits = x->rank == (p->cols ? 2 : 1) && (!p->cols || x->shape[1] == cols) &&
                 (x->shape[0] == rows || (x->shape[0] > rows && may_be_longer(p)));
@@ -77,6 +94,16 @@ static bool is_used(const struct weights *w, const struct params *params,
     return false;
 }
 
+static bool is_factors(const struct weights *w, const struct tensor_entry *x) {
+    char name[WEIGHT_NAME_CAP + 16];
+    size_t n = strlen(x->name), suffix = sizeof "_scale_inv" - 1;
+    if (n <= suffix || n >= sizeof name || strcmp(x->name + n - suffix, "_scale_inv") != 0)
+        return false;
+    snprintf(name, sizeof name, "%.*s", (int)(n - suffix), x->name);
+    const struct tensor_entry *of = tensor_find(&w->files, name);
+    return of && of->type == WEIGHT_E4M3;
+}
+
 static bool is_tied_head(const struct weights *w, const struct tensor_entry *x) {
     return w->kind == WEIGHTS_HF && w->model.tied && !strcmp(x->name, "lm_head.weight");
 }
@@ -95,7 +122,8 @@ static enum status check_all(const struct weights *w, const struct params *param
     for (int64_t i = 0; i < w->files.count; i++) {
         const struct tensor_entry *x = &w->files.entry[i];
         char found[96];
-        if (hf_names_ignored(x->name) || is_tied_head(w, x) || is_used(w, params, x)) continue;
+        if (hf_names_ignored(x->name) || is_tied_head(w, x) || is_factors(w, x)) continue;
+        if (is_used(w, params, x)) continue;
         tensor_text(x, found);
         return FAIL(e, ERR_CONFIG, "%s: the model has no tensor %.160s, %s", path, x->name, found);
     }
@@ -123,7 +151,8 @@ enum status weights_open(const char *path, const struct model_config *model, str
 void weights_close(struct weights *w) {
     tensor_files_close(&w->files);
     free(w->whole);
-    w->whole = NULL;
+    free(w->factors);
+    w->whole = w->factors = NULL;
 }
 
 /* ---- the hash ---------------------------------------------------------------------------------*/
@@ -183,6 +212,28 @@ static enum status read_transposed(struct weights *w, const struct tensor_entry 
     return OK;
 }
 
+/* Elements of an E4M3 tensor, times the factors of their blocks. */
+static enum status read_quantised(struct weights *w, const struct tensor_entry *x, int64_t first,
+                                  int64_t count, float *out, struct err *e) {
+    int64_t cols = x->shape[1], across = blocks_count(cols);
+    if (w->factors_of != x) {
+        const struct tensor_entry *f = factors_entry(w, x);
+        int64_t n = f->shape[0] * f->shape[1];
+        float *more = realloc(w->factors, (size_t)n * sizeof *more);
+        if (!more) return FAIL(e, ERR_MEMORY, "no host memory for the factors of %s", x->name);
+        w->factors = more;
+        w->factors_of = NULL;
+        TRY(tensor_read(&w->files, f, 0, n, more, e));
+        w->factors_of = x;
+    }
+    TRY(tensor_read(&w->files, x, first, count, out, e));
+    for (int64_t i = 0; i < count; i++) {
+        int64_t row = (first + i) / cols, col = (first + i) % cols;
+        out[i] *= w->factors[row / BLOCK_ROWS * across + col / BLOCK_ROWS];
+    }
+    return OK;
+}
+
 static enum status read_param(void *user, const struct param *param, int64_t first, int64_t count,
                               float *out, struct err *e) {
     struct weights *w = user;
@@ -197,6 +248,7 @@ static enum status read_param(void *user, const struct param *param, int64_t fir
         if (here <= 0) continue;
         if (here > count) here = count;
         if (part[k].transposed) TRY(read_transposed(w, x, &part[k], at, here, out, e));
+        else if (x->type == WEIGHT_E4M3) TRY(read_quantised(w, x, at, here, out, e));
         else TRY(tensor_read(&w->files, x, at, here, out, e));
         first += here;
         count -= here;

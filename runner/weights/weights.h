@@ -16,6 +16,8 @@ struct weights {
     struct tensor_files files;
     float *whole;      /* owned: a transposed tensor as it is in its file, or NULL */
     const struct tensor_entry *whole_is; /* which one; NULL: none */
+    float *factors;    /* owned: of the E4M3 tensor `factors_of`, one for each 128 x 128 block */
+    const struct tensor_entry *factors_of;
 };
 
 /* Opens the weights at `path` for the model. ERR_CONFIG names the first tensor that is missing, of

@@ -15,4 +15,16 @@ venv=$root/build/venv-torch
 while read -r name wanted; do
     near "$name" "$wanted" "$(sed -n "s/^$name //p" losses)" 1e-6
 done <"$root/tests/weights/losses.txt"
+
+# Exported folders, read back by transformers without a tensor missing or too many.
+mkdir exports && cp models/text.txt exports
+for name in $names; do
+    untrained "$name" "$(type_of "$name")"
+    "$FP8LAB" export "$bundle" --to "exports/$name" --dtype "$(type_of "$name")" >out 2>log ||
+        fail "export $name"
+done
+# shellcheck disable=SC2086  # words
+"$venv/bin/python" -W ignore "$root/tests/weights/hf_losses.py" exports $names >again 2>log ||
+    fail "transformers on exported folders"
+cmp losses again || fail "transformers gives other losses after import and export"
 exit $failed

@@ -39,7 +39,7 @@ refused "an unexpected tensor" "the model has no tensor extra.weight, F32 [1]"
 copy llama2 && edit models/x 'k = "model.norm.weight"; t[k] = ("F32", [16], t[k][2][:64])'
 refused "another shape" "model.norm.weight is F32 [16]; the model needs [32]"
 copy llama2 && edit models/x 'k = "model.norm.weight"; t[k] = ("I32", [32], t[k][2])'
-refused "another type" "model.norm.weight is I32 [32]; expected F32, F16 or BF16"
+refused "another type" "model.norm.weight is I32 [32]; expected F32, F16, BF16 or F8_E4M3"
 copy llama2 && edit models/x 'k = "model.norm.weight"; t[k] = ("F32", [32], bytes(64))'
 refused "bytes that are not the shape" "which is not its shape"
 copy smollm2 && edit models/x 't["lm_head.weight"] = ("F32", [260, 72], bytes(260 * 72 * 4))'

@@ -15,6 +15,21 @@ run_x() { # ARGS...: runs x.lua; exit code in $code
     code=$?
 }
 
+# A run whose learning rate is 0 keeps the weights of models/NAME. Its bundle: $bundle.
+untrained() { # NAME RECIPE
+    cat >x.lua <<END
+return experiment { name = "u", model = hf { "models/$1", seq_len = 32 }, init = "models/$1",
+  recipe = $2, data = text { "models/text.txt", holdout = 0 }, checkpoint = { every = 1, keep = 1 },
+  train = { steps = 1, global_batch = 1, optimizer = adamw { lr = 0 } } }
+END
+    run_x
+    expect "$1: exit code" 0 $code
+    bundle=$(newest runs)
+}
+
+# bf16 for a model in BF16, else f32.
+type_of() { case $1 in llama31 | llama32 | qwen2) echo bf16 ;; *) echo f32 ;; esac; }
+
 loss_of() { # [BUNDLE]: its last loss
     "$FP8LAB" show --json "${1:-$(newest runs)}" | python3 -c 'import json, sys
 print(json.load(sys.stdin)["summary"]["loss_final"])'

@@ -1,6 +1,7 @@
 """Small random models of each family as Hugging Face folders, without any package.
 
-    make_models.py FOLDER      writes FOLDER/NAME/config.json and safetensors, FOLDER/text.txt
+    make_models.py FOLDER [NAME...]    writes FOLDER/NAME/config.json and safetensors, and
+                                       FOLDER/text.txt; all but the last of MODELS by default
 
 The weights are the same on every machine. tests/outside/weights.sh gives the folders to
 transformers and records its losses; tests/weights/families.sh compares ours with them."""
@@ -42,6 +43,9 @@ MODELS = {
     "gpt2": ({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 32,
               "n_layer": 2, "n_head": 4, "vocab_size": 260, "n_positions": 64, "n_ctx": 64,
               "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}, "F32", 1),
+    # Of 128 x 128 blocks, some cut off by an edge; made only if it is named.
+    "blocks": (llama("llama", "LlamaForCausalLM", hidden_size=192, head_dim=64,
+                     num_hidden_layers=1, intermediate_size=256), "BF16", 1),
 }
 
 
@@ -137,7 +141,8 @@ def write_model(folder, config, kind, files):
 
 def main():
     folder = sys.argv[1]
-    for name, (config, kind, files) in MODELS.items():
+    for name in sys.argv[2:] or list(MODELS)[:-1]:
+        config, kind, files = MODELS[name]
         write_model(f"{folder}/{name}", config, kind, files)
     draw = random.Random(2)
     with open(f"{folder}/text.txt", "wb") as f:

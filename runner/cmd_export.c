@@ -1,0 +1,195 @@
+/* fp8lab export: the weights of a run as a Hugging Face folder. */
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runner/base/canonical.h"
+#include "runner/base/run_files.h"
+#include "runner/bundle/run_view.h"
+#include "runner/bundle/unpack.h"
+#include "runner/cache/cache.h"
+#include "runner/commands.h"
+#include "runner/plan/options.h"
+#include "runner/record/ingest_record.h"
+#include "runner/run/init_from.h"
+#include "runner/weights/export.h"
+
+static const struct flag FLAGS[] = {
+    { "to", "DIR", "the new folder", false },
+    { "dtype", "TYPE", "bf16 (default), f32 or fp8-block", false },
+    { "shard-mb", "N", "most megabytes of a file (default: 5000)", false },
+    { "runs", "DIR", "where runs are looked up by id (default: runs)", false },
+    { "cache", "DIR", "for weights that only a bundle has (default: RUNS/cache)", false },
+};
+
+struct command {
+    const struct cli *cli;
+    struct run_view view;
+    struct run_options options;
+    struct found_weights found;
+    char path[PATH_CAP];    /* of the run */
+    char partial[PATH_CAP]; /* the folder until it is complete; "": not made */
+    char work[PATH_CAP];    /* the bundle's experiment, unpacked; "": not made */
+    json_t *base;           /* config.json that the run began with; owned, or NULL */
+};
+
+/* ---- what the run says ------------------------------------------------------------------------*/
+
+static enum status read_type(const char *name, enum export_type *out, struct err *e) {
+    for (int i = 0; EXPORT_TYPE_NAMES[i]; i++)
+        if (!strcmp(name ? name : "bf16", EXPORT_TYPE_NAMES[i])) {
+            *out = (enum export_type)i;
+            return OK;
+        }
+    return FAIL(e, ERR_ARG, "--dtype %s: expected bf16, f32 or fp8-block", name);
+}
+
+/* The run's config.json, if it began with one, and its tokenizer. */
+static enum status unpack(struct command *c, struct err *e) {
+    static const char *const TAKEN[] = { "data/experiment/", NULL };
+    struct unpack_report report;
+    struct tree files;
+    char inside[PATH_CAP], hf[PATH_CAP], file[PATH_CAP];
+    TRY(path_join(inside, c->partial, ".experiment", e));
+    TRY(bundle_unpack_part(c->path, inside, TAKEN, &BUNDLE_LIMITS, &report, e));
+    memcpy(c->work, inside, sizeof inside);
+    TRY(path_join(hf, inside, "data/experiment/hf", e));
+    if (!path_is_directory(hf)) return OK;
+    TRY(tree_list(hf, 1000, &files, e));
+    enum status st = OK; /* several belong to the rows of a suite: none is known to be this run's */
+    if (files.count == 1) st = path_join(file, hf, files.file[0].path, e);
+    if (st == OK && files.count == 1) st = json_file_read(file, &c->base, e);
+    tree_free(&files);
+    return st;
+}
+
+/* transformers rebuilds a tokenizer with another splitter unless its class is this one. */
+static enum status put_tokenizer_config(const struct command *c, struct err *e) {
+    char path[PATH_CAP], tokenizer[PATH_CAP];
+    TRY(path_join(tokenizer, c->partial, "tokenizer.json", e));
+    TRY(path_join(path, c->partial, "tokenizer_config.json", e));
+    if (!path_exists(tokenizer) || path_exists(path)) return OK;
+    json_t *config = json_pack("{s:s}", "tokenizer_class", "PreTrainedTokenizerFast");
+    enum status st = config ? json_file_write(path, config, e) : FAIL(e, ERR_MEMORY, "tokenizer");
+    json_decref(config);
+    return st;
+}
+
+static enum status copy_tokenizer(const struct command *c, struct err *e) {
+    const json_t *name, *kept = json_object_get(c->view.ingest, "kept");
+    size_t i;
+    json_array_foreach(kept, i, name) {
+        char folder[PATH_CAP], from[PATH_CAP], to[PATH_CAP], *bytes = NULL;
+        const char *file = json_string_value(name);
+        size_t n = 0;
+        if (!file || strchr(file, '/') || *file == '.')
+            return FAIL(e, ERR_FORMAT, "the bundle's tokenizer has a file that no run keeps");
+        TRY(path_join(folder, c->work, INGEST_FOLDER, e));
+        TRY(path_join(from, folder, file, e));
+        TRY(path_join(to, c->partial, file, e));
+        TRY(file_read(from, (int64_t)512 << 20, &bytes, &n, e));
+        enum status st = file_replace(to, bytes, n, e);
+        free(bytes);
+        TRY(st);
+    }
+    return put_tokenizer_config(c, e);
+}
+
+/* ---- the whole --------------------------------------------------------------------------------*/
+
+static enum status find(struct command *c, struct err *e) {
+    char cache[PATH_CAP];
+    TRY(run_locate(c->cli->args[0], cli_runs(c->cli), c->path, e));
+    TRY(run_view_load(c->path, RUN_VIEW_FULL, &c->view, e));
+    TRY(options_read(c->view.resolved, &c->options, e));
+    TRY(cache_folder(cache, cli_value(c->cli, "cache"), cli_runs(c->cli), e));
+    const struct init_request q = { .cache = cache };
+    return weights_of_run(&q, c->path, &c->found, e);
+}
+
+/* The folder has another name until it is complete. */
+static enum status make_folder(struct command *c, const char *to, struct err *e) {
+    if (!to) return FAIL(e, ERR_ARG, "missing flag: fp8lab export RUN --to DIR");
+    if (path_exists(to))
+        return FAIL(e, ERR_ARG, "%s exists; name a folder that does not, or remove it", to);
+    size_t n = strlen(to);
+    while (n > 1 && to[n - 1] == '/') n--;
+    if (snprintf(c->partial, PATH_CAP, "%.*s.partial", (int)n, to) >= PATH_CAP)
+        return FAIL(e, ERR_ARG, "path too long: %.200s…", to);
+    TRY(tree_remove(c->partial, e)); /* of a command that was killed */
+    return directory_make(c->partial, e);
+}
+
+static enum status write_folder(struct command *c, enum export_type type, int64_t shard_mb,
+                                struct export_report *report, struct err *e) {
+    const char *to = cli_value(c->cli, "to");
+    TRY(make_folder(c, to, e));
+    TRY(unpack(c, e));
+    const struct export_request q = {
+        .checkpoint = c->found.path, .to = c->partial, .model = &c->options.model,
+        .recipe = &c->options.recipe, .type = type, .base = c->base,
+        .shard_bytes = shard_mb * 1000000,
+    };
+    TRY(export_write(&q, report, e));
+    TRY(copy_tokenizer(c, e));
+    TRY(tree_remove(c->work, e));
+    if (rename(c->partial, to) == 0) return OK;
+    return FAIL(e, ERR_IO, "rename %s to %s: %s", c->partial, to, strerror(errno));
+}
+
+static void report_folder(const struct command *c, enum export_type type,
+                          const struct export_report *r) {
+    const char *to = cli_value(c->cli, "to");
+    if (c->cli->json) {
+        json_t *object = json_pack("{s:s,s:o,s:s,s:I,s:s,s:b,s:I,s:I,s:I}", "schema",
+                                   "fp8lab.export/1", "path", json_from_text(to), "run",
+                                   c->found.run, "step", (json_int_t)c->found.step, "dtype",
+                                   EXPORT_TYPE_NAMES[type], "masters", r->masters, "tensors",
+                                   (json_int_t)r->tensors, "files", (json_int_t)r->files, "bytes",
+                                   (json_int_t)r->bytes);
+        cli_out_json(c->cli, object);
+        json_decref(object);
+        return;
+    }
+    cli_out(c->cli, "%s  step %" PRId64 " of %s, %s%s, %" PRId64 " tensors, %.1f MB\n", to,
+            c->found.step, c->found.run, EXPORT_TYPE_NAMES[type],
+            r->masters ? " of the master weights" : "", r->tensors, (double)r->bytes / 1e6);
+}
+
+static int cmd_export(const struct cli *cli) {
+    struct command c = { .cli = cli };
+    struct export_report report;
+    struct err e = { 0 };
+    enum export_type type = EXPORT_BF16;
+    int64_t shard_mb = 5000;
+    enum status st = read_type(cli_value(cli, "dtype"), &type, &e);
+    if (st == OK) st = cli_int(cli, "shard-mb", 1, 1000000, &shard_mb, &e);
+    if (st == OK) st = find(&c, &e);
+    if (st == OK) st = write_folder(&c, type, shard_mb, &report, &e);
+    if (st == OK) report_folder(&c, type, &report);
+    struct err ignored; /* the first error is reported */
+    if (st != OK && *c.partial && tree_remove(c.partial, &ignored) != OK)
+        cli_warn(cli, "%s is left behind", c.partial);
+    json_decref(c.base);
+    options_free(&c.options);
+    run_view_free(&c.view);
+    return st == OK ? EXIT_OK : cli_fail(cli, &e);
+}
+
+const struct verb VERB_EXPORT = {
+    .name = "export",
+    .arguments = "RUN",
+    .about = "write a run's weights as a Hugging Face folder",
+    .more = "The newest weights that RUN kept, for transformers, vLLM and others: config.json,\n"
+            "generation_config.json, safetensors and, if the run had one, its tokenizer. f32 are\n"
+            "the master weights where the checkpoint has them. fp8-block: the E4M3 codes of\n"
+            "fp8.blockwise with a factor for each 128 x 128 block (weight_scale_inv).\n",
+    VERB_FLAGS(FLAGS),
+    .args_min = 1,
+    .args_max = 1,
+    .run = cmd_export,
+};

@@ -1,0 +1,347 @@
+#include "runner/weights/export.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/dtype.h"
+#include "model/ground/json_safe.h"
+#include "model/params.h"
+#include "runner/base/run_files.h"
+#include "runner/weights/blocks.h"
+#include "runner/weights/hf_config.h"
+#include "runner/weights/hf_names.h"
+
+const char *const EXPORT_TYPE_NAMES[] = { "bf16", "f32", "fp8-block", NULL };
+
+enum { CHUNK = 1 << 20 }; /* elements converted at a time */
+
+/* One tensor to write: a part of a parameter, or the factors of the part written before it. */
+struct piece {
+    char name[WEIGHT_NAME_CAP + 16];
+    const struct param *param;
+    struct weight_part part;
+    int64_t first;  /* of the part, in the parameter's elements */
+    bool codes, factors;
+    int64_t bytes, file;
+};
+
+struct job {
+    const struct export_request *request;
+    struct params params;
+    struct tensor_files weights, masters; /* masters: empty if not wanted */
+    struct piece *piece;                  /* owned */
+    int64_t count, file_count;
+    float *values;   /* owned: CHUNK, or what a transposed or quantised tensor needs */
+    struct blocks blocks; /* of the tensor quantised last */
+};
+
+static int64_t part_count(const struct weight_part *p) {
+    return p->rows * (p->cols ? p->cols : 1);
+}
+
+/* ---- what is written --------------------------------------------------------------------------*/
+
+static enum status add(struct job *j, const struct piece *p, struct err *e) {
+    if (j->count % 256 == 0) {
+        struct piece *more = realloc(j->piece, ((size_t)j->count + 256) * sizeof *more);
+        if (!more) return FAIL(e, ERR_MEMORY, "a list of tensors");
+        j->piece = more;
+    }
+    j->piece[j->count++] = *p;
+    return OK;
+}
+
+static enum status add_part(struct job *j, const struct param *param,
+                            const struct weight_part *part, int64_t first, struct err *e) {
+    const struct export_request *q = j->request;
+    struct piece p = { .param = param, .part = *part, .first = first };
+    snprintf(p.name, sizeof p.name, "%.159s", part->name);
+    if (q->type == EXPORT_FP8_BLOCK)
+        TRY(blocks_wanted(q->recipe, param->name, first, part, &p.codes, e));
+    int64_t size = p.codes ? 1 : q->type == EXPORT_F32 ? 4 : 2;
+    p.bytes = part_count(part) * size;
+    TRY(add(j, &p, e));
+    if (!p.codes) return OK;
+    p.factors = true;
+    p.codes = false;
+    p.bytes = 4 * blocks_count(part->rows) * blocks_count(part->cols);
+    snprintf(p.name, sizeof p.name, "%.159s_scale_inv", part->name);
+    return add(j, &p, e);
+}
+
+/* Cuts the list into files of at most shard_bytes; codes and their factors stay together. */
+static void cut(struct job *j) {
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < j->count; i++) {
+        struct piece *p = &j->piece[i];
+        int64_t both = p->bytes + (p->codes ? j->piece[i + 1].bytes : 0);
+        if (bytes && !p->factors && bytes + both > j->request->shard_bytes) {
+            j->file_count++;
+            bytes = 0;
+        }
+        p->file = j->file_count;
+        bytes += p->bytes;
+    }
+    j->file_count++;
+}
+
+static enum status plan(struct job *j, struct err *e) {
+    struct weight_part part[WEIGHT_PARTS_MAX];
+    bool any = false;
+    for (int i = 0; i < j->params.count; i++) {
+        const struct param *p = &j->params.param[i];
+        int n = hf_names_parts(j->request->model, p->name, p->rows, p->cols, part);
+        int64_t first = 0;
+        for (int k = 0; k < n; k++, first += part_count(&part[k - 1]))
+            TRY(add_part(j, p, &part[k], first, e));
+    }
+    for (int64_t i = 0; i < j->count; i++) any = any || j->piece[i].codes;
+    if (j->request->type == EXPORT_FP8_BLOCK && !any)
+        return FAIL(e, ERR_CONFIG, "the run's recipe has no weights with a scale for each 128 x "
+                    "128 block: fp8-block needs fp8.blockwise");
+    cut(j);
+    return OK;
+}
+
+/* ---- bytes ------------------------------------------------------------------------------------*/
+
+static enum status read_values(const struct job *j, const struct param *p, int64_t first,
+                               int64_t count, float *out, struct err *e) {
+    char name[96];
+    snprintf(name, sizeof name, "master:%s", p->name);
+    const struct tensor_files *files = &j->masters;
+    const struct tensor_entry *x = tensor_find(files, name);
+    if (!x) x = tensor_find(files = &j->weights, p->name);
+    if (!x || x->type == WEIGHT_OTHER || x->bytes < (first + count) * 2)
+        return FAIL(e, ERR_FORMAT, "%s has no %s of the run's shape", j->request->checkpoint,
+                    p->name);
+    return tensor_read(files, x, first, count, out, e);
+}
+
+static enum status put(FILE *f, const void *bytes, int64_t n, struct err *e) {
+    if (fwrite(bytes, 1, (size_t)n, f) == (size_t)n) return OK;
+    return FAIL(e, ERR_IO, "write weights: %s", strerror(errno));
+}
+
+/* Converts the values in place, and writes them. */
+static enum status put_values(const struct job *j, FILE *f, float *values, int64_t n,
+                              struct err *e) {
+    if (j->request->type == EXPORT_F32) return put(f, values, 4 * n, e);
+    unsigned char *to = (unsigned char *)values;
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t code = bf16_encode(values[i]);
+        memcpy(to + 2 * i, &code, 2);
+    }
+    return put(f, values, 2 * n, e);
+}
+
+static enum status need(struct job *j, int64_t elements, struct err *e) {
+    float *more = realloc(j->values, (size_t)elements * sizeof *more);
+    if (!more) return FAIL(e, ERR_MEMORY, "no host memory for %" PRId64 " values", elements);
+    j->values = more;
+    return OK;
+}
+
+/* The second half of `values` receives the transposed copy. */
+static enum status put_transposed(struct job *j, FILE *f, const struct piece *p, struct err *e) {
+    int64_t rows = p->part.rows, cols = p->part.cols, n = rows * cols;
+    TRY(need(j, 2 * n, e));
+    TRY(read_values(j, p->param, p->first, n, j->values, e));
+    float *to = j->values + n;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++) to[c * rows + r] = j->values[r * cols + c];
+    return put_values(j, f, to, n, e);
+}
+
+static enum status put_codes(struct job *j, FILE *f, const struct piece *p, struct err *e) {
+    const struct weight_part *x = &p->part;
+    TRY(blocks_begin(&j->blocks, j->request->recipe, p->param->name, x->rows, x->cols, e));
+    TRY(need(j, BLOCK_ROWS * x->cols, e));
+    for (int64_t row = 0; row < x->rows; row += BLOCK_ROWS) {
+        int64_t rows = x->rows - row < BLOCK_ROWS ? x->rows - row : BLOCK_ROWS;
+        unsigned char *codes = (unsigned char *)j->values; /* one byte never overtakes four */
+        TRY(read_values(j, p->param, p->first + row * x->cols, rows * x->cols, j->values, e));
+        blocks_quantise(&j->blocks, row / BLOCK_ROWS, rows, j->values, codes);
+        TRY(put(f, codes, rows * x->cols, e));
+    }
+    return OK;
+}
+
+static enum status put_piece(struct job *j, FILE *f, const struct piece *p, struct err *e) {
+    if (p->factors) return put(f, j->blocks.factor, p->bytes, e);
+    if (p->codes) return put_codes(j, f, p, e);
+    if (p->part.transposed) return put_transposed(j, f, p, e);
+    int64_t count = part_count(&p->part);
+    TRY(need(j, CHUNK, e));
+    for (int64_t at = 0; at < count; at += CHUNK) {
+        int64_t n = count - at < CHUNK ? count - at : CHUNK;
+        TRY(read_values(j, p->param, p->first + at, n, j->values, e));
+        TRY(put_values(j, f, j->values, n, e));
+    }
+    return OK;
+}
+
+/* ---- files ------------------------------------------------------------------------------------*/
+
+static json_t *shape_of(const struct piece *p) {
+    const struct weight_part *x = &p->part;
+    int64_t rows = x->rows, cols = x->cols;
+    if (p->factors) rows = blocks_count(rows), cols = blocks_count(cols);
+    if (!cols) return json_pack("[I]", (json_int_t)rows);
+    return x->transposed ? json_pack("[II]", (json_int_t)cols, (json_int_t)rows)
+                         : json_pack("[II]", (json_int_t)rows, (json_int_t)cols);
+}
+
+static enum status put_header(const struct job *j, FILE *f, int64_t file, struct err *e) {
+    json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+    bool failed = false;
+    int64_t at = 0;
+    for (int64_t i = 0; i < j->count; i++) {
+        const struct piece *p = &j->piece[i];
+        if (p->file != file) continue;
+        const char *type = p->codes ? "F8_E4M3"
+                           : p->factors || j->request->type == EXPORT_F32 ? "F32" : "BF16";
+        json_put(root, p->name, json_pack("{s:s,s:o,s:[II]}", "dtype", type, "shape", shape_of(p),
+                                          "data_offsets", (json_int_t)at,
+                                          (json_int_t)(at + p->bytes)), &failed);
+        at += p->bytes;
+    }
+    char *text = failed ? NULL : json_dump_text(root, JSON_COMPACT);
+    json_decref(root);
+    if (!text) return FAIL(e, ERR_MEMORY, "the header of weights");
+    size_t n = strlen(text), padded = (n + 7) / 8 * 8;
+    unsigned char length[8];
+    for (int i = 0; i < 8; i++) length[i] = (unsigned char)(padded >> 8 * i);
+    enum status st = put(f, length, 8, e);
+    if (st == OK) st = put(f, text, (int64_t)n, e);
+    if (st == OK) st = put(f, "       ", (int64_t)(padded - n), e);
+    free(text);
+    return st;
+}
+
+static void file_name(const struct job *j, int64_t file, char name[64]) {
+    if (j->file_count == 1) snprintf(name, 64, "model.safetensors");
+    else snprintf(name, 64, "model-%05" PRId64 "-of-%05" PRId64 ".safetensors", file + 1,
+                  j->file_count);
+}
+
+static enum status write_file(struct job *j, int64_t file, struct export_report *out,
+                              struct err *e) {
+    char path[PATH_CAP], name[64];
+    file_name(j, file, name);
+    TRY(path_join(path, j->request->to, name, e));
+    FILE *f = fopen(path, "wbxe");
+    if (!f) return FAIL(e, ERR_IO, "create %s: %s", path, strerror(errno));
+    enum status st = put_header(j, f, file, e);
+    for (int64_t i = 0; st == OK && i < j->count; i++)
+        if (j->piece[i].file == file) st = put_piece(j, f, &j->piece[i], e);
+    if (st == OK && (fflush(f) != 0 || fsync(fileno(f)) != 0))
+        st = FAIL(e, ERR_IO, "write %s: %s", path, strerror(errno));
+    out->bytes += st == OK ? (int64_t)ftello(f) : 0;
+    if (fclose(f) != 0 && st == OK) st = FAIL(e, ERR_IO, "close %s: %s", path, strerror(errno));
+    return st;
+}
+
+static enum status put_json(const struct job *j, const char *name, json_t *value, struct err *e) {
+    char path[PATH_CAP];
+    enum status st = value ? path_join(path, j->request->to, name, e)
+                           : FAIL(e, ERR_MEMORY, "%s", name);
+    if (st == OK) st = json_file_write(path, value, e);
+    json_decref(value);
+    return st;
+}
+
+static enum status write_index(const struct job *j, struct err *e) {
+    json_t *map = json_object();
+    bool failed = false;
+    int64_t bytes = 0;
+    if (j->file_count == 1) {
+        json_decref(map);
+        return OK;
+    }
+    for (int64_t i = 0; i < j->count; i++) {
+        char name[64];
+        file_name(j, j->piece[i].file, name);
+        json_put(map, j->piece[i].name, json_string(name), &failed);
+        bytes += j->piece[i].bytes;
+    }
+    json_t *index = json_pack("{s:{s:I},s:o}", "metadata", "total_size", (json_int_t)bytes,
+                              "weight_map", map);
+    return put_json(j, "model.safetensors.index.json", json_whole(index, failed), e);
+}
+
+/* Linear layers that stay in BF16, without ".weight". */
+static json_t *quantization(const struct job *j) {
+    json_t *plain = json_array();
+    bool failed = false;
+    for (int64_t i = 0; i < j->count; i++) {
+        const struct piece *p = &j->piece[i];
+        size_t n = strlen(p->name);
+        if (p->codes || p->factors || !p->param->gemm || n < 7) continue;
+        json_append(plain, json_stringn(p->name, n - 7), &failed);
+    }
+    return json_pack("{s:s,s:s,s:s,s:[ii],s:o}", "quant_method", "fp8", "fmt", "e4m3",
+                     "activation_scheme", "dynamic", "weight_block_size", 128, 128,
+                     "modules_to_not_convert", json_whole(plain, failed));
+}
+
+static enum status write_configs(const struct job *j, struct err *e) {
+    static const char *const IDS[] = { "bos_token_id", "eos_token_id", "pad_token_id" };
+    const struct export_request *q = j->request;
+    json_t *config = NULL, *generation = json_pack("{s:b}", "_from_model_config", true);
+    bool failed = false;
+    enum status st = hf_config_write(q->model, q->type == EXPORT_F32 ? "float32" : "bfloat16",
+                                     q->base, &config, e);
+    if (st == OK && q->type == EXPORT_FP8_BLOCK)
+        json_put(config, "quantization_config", quantization(j), &failed);
+    for (size_t i = 0; i < sizeof IDS / sizeof *IDS; i++) {
+        json_t *id = json_object_get(config, IDS[i]);
+        if (id) json_put(generation, IDS[i], json_incref(id), &failed);
+    }
+    if (st == OK) st = put_json(j, "config.json", json_whole(json_incref(config), failed), e);
+    if (st == OK) st = put_json(j, "generation_config.json", json_incref(generation), e);
+    json_decref(config);
+    json_decref(generation);
+    return st;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------*/
+
+static enum status open_weights(struct job *j, struct export_report *out, struct err *e) {
+    const struct export_request *q = j->request;
+    const struct param_options options = { .shard = { SHARD_NONE, 0, 1 } };
+    char state[PATH_CAP];
+    TRY(hf_names_check(q->model, e));
+    TRY(params_init(&j->params, q->model, &options, e));
+    TRY(tensor_files_open(q->checkpoint, &j->weights, e));
+    TRY(path_join(state, q->checkpoint, "state.safetensors", e));
+    if (q->type != EXPORT_F32 || !path_exists(state)) return OK;
+    TRY(tensor_files_open(state, &j->masters, e));
+    out->masters = tensor_find(&j->masters, "master:embed.weight") != NULL;
+    return OK;
+}
+
+enum status export_write(const struct export_request *q, struct export_report *out,
+                         struct err *e) {
+    struct job j = { .request = q };
+    *out = (struct export_report){ 0 };
+    enum status st = open_weights(&j, out, e);
+    if (st == OK) st = plan(&j, e);
+    if (st == OK) st = write_configs(&j, e);
+    for (int64_t i = 0; st == OK && i < j.file_count; i++) st = write_file(&j, i, out, e);
+    if (st == OK) st = write_index(&j, e);
+    if (st == OK) st = directory_sync(q->to, e);
+    out->tensors = j.count;
+    out->files = j.file_count;
+    params_destroy(&j.params);
+    tensor_files_close(&j.weights);
+    tensor_files_close(&j.masters);
+    blocks_free(&j.blocks);
+    free(j.piece);
+    free(j.values);
+    return st;
+}

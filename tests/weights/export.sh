@@ -1,0 +1,67 @@
+#!/bin/bash
+# long: 60
+# `export`: import then export gives every tensor back to the bit, in the family's names and
+# layouts, and a folder that can be imported again; f32 has the masters; fp8-block has the codes of
+# the recipe. tests/long/weights.sh reads the folders back with transformers.
+set -u
+. tests/cli/lib.sh
+. "$root/tests/weights/lib.sh"
+equal() { # WHAT WANTED FOUND
+    python3 "$root/tests/weights/compare_tensors.py" "$2" "$3" >out 2>log || fail "$1"
+}
+
+while read -r name wanted; do
+    dtype=$(type_of "$name")
+    untrained "$name" "$dtype"
+    gives 0 export "$bundle" --to "e.$name" --dtype "$dtype" -- "e.$name" "$dtype"
+    # GPT-2's table of positions has the rows that the run had.
+    [ "$name" = gpt2 ] || equal "$name" "models/$name" "e.$name"
+    script "e.$name"
+    run_x
+    near "$name again" "$wanted" "$(loss_of)" 1e-5
+done <"$root/tests/weights/losses.txt"
+
+# ---- files
+untrained llama2 bf16
+"$FP8LAB" export "$bundle" --to cut --shard-mb 1 >out 2>log || fail "--shard-mb"
+gives 2 export "$bundle" --to cut -- "cut exists"
+gives 2 export "$bundle" -- "--to DIR"
+gives 2 export "$bundle" --to z --dtype int4 -- "expected bf16, f32 or fp8-block"
+gives 2 export "$bundle" --to z --dtype fp8-block -- "fp8-block needs fp8.blockwise"
+[ ! -e z ] && [ ! -e z.partial ] || fail "a refused export left a folder"
+
+"$FP8LAB" export "$bundle" --to shown --json >out 2>log || fail "--json"
+python3 - "$root/runner/JSON.md" <<'END' || fail "--json: other keys than runner/JSON.md"
+import json, re, sys
+row = next(x for x in open(sys.argv[1]) if x.startswith("| `export` |")).split("|")[3]
+assert set(re.findall("`(.*?)`", row)) == set(json.load(open("out"))) - {"schema"}
+END
+
+# ---- masters: f32 has every bit of what was imported, though the weights are bf16
+gives 0 export "$bundle" --to masters --dtype f32 -- "of the master weights"
+equal "masters" models/llama2 masters
+
+# ---- fp8-block: the codes that were trained with, in blocks cut off by an edge. An import of them
+# has the same codes, so the same loss to the bit.
+python3 "$root/tests/weights/make_models.py" models blocks || fail "make_models.py"
+untrained blocks "fp8.blockwise"
+wanted=$(loss_of)
+gives 0 export "$bundle" --to fp8 --dtype fp8-block -- "fp8-block"
+equal "fp8-block" models/blocks fp8
+expect "quantised tensors" "5 7" "$(cat out)"
+script fp8
+sed -i "s/recipe = f32/recipe = fp8.blockwise/" x.lua
+run_x
+expect "the loss of imported codes" "$wanted" "$(loss_of)"
+python3 - <<'END'
+import json
+with open("fp8/config.json") as f:
+    c = json.load(f)
+c["quantization_config"]["weight_block_size"] = [64, 64]
+with open("fp8/config.json", "w") as f:
+    json.dump(c, f)
+END
+gives 2 check x.lua -- "weight_block_size of [128, 128]"
+untrained llama2 "fp8.blockwise"
+gives 2 export "$bundle" --to z --dtype fp8-block -- "in the middle of a block"
+exit $failed
