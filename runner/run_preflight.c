@@ -153,7 +153,9 @@ static enum status take_tokens(struct suite *s, int64_t row, const struct extens
         .cli = settings->cli, .config = s->resolution->runs[row].config_json,
         .data_root = settings->data_root, .folder = folder, .render = &render,
     };
-    return cache_take(&q, tokens, e);
+    TRY(cache_take(&q, tokens, e));
+    const json_t *chat = json_object_get(tokens->record, "chat");
+    return resolution_check_files(s->resolution, json_object_get(chat, "render_files"), e);
 }
 
 enum status preflight_tokens(struct suite *s, struct resolution *resolution,

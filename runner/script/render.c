@@ -14,6 +14,8 @@
 #include "runner/script/render_child.h"
 #include "runner/script/script_child.h"
 
+enum { SERVERS_MAX = 128 }; /* each has a socket, and a shell often allows 1024 open files */
+
 struct servers {
     struct render_servers start;
     char *path, *function; /* owned */
@@ -128,10 +130,14 @@ static enum status read_files(struct servers *v, struct err *e) {
     do ready = poll(&p, 1, limits->wall_s * 1000);
     while (ready < 0 && errno == EINTR);
     if (ready == 0) kill(v->first, SIGKILL); /* its copies do not exist yet */
-    if (ready <= 0 || !frame_receive(p.fd, &st, &text))
+    bool received = ready > 0 && frame_receive(p.fd, &st, &text);
+    if (text.failed)
+        st = FAIL(e, ERR_MEMORY, "no memory for the files of %s", v->path);
+    else if (!received)
         st = FAIL(e, ERR_CONFIG, "%s:%d: its evaluation, to render conversations, %s",
                   v->start.trail->line ? v->start.trail->file : v->path, v->start.trail->line,
-                  ready == 0 ? "takes too long" : "was stopped");
+                  ready == 0 ? "takes too long" : "was stopped: by a limit on processor time, or "
+                  "because the machine has no memory");
     else if (st != OK)
         st = FAIL(e, st, "%s", text.bytes);
     else if ((st = json_parse(&v->files, text.bytes, text.size, 0, &why)) != OK)
@@ -152,7 +158,7 @@ enum status render_open(const char *path, const char *lib, const char *function,
                         const struct script_limits *limits, int servers,
                         struct chat_renderer *out, struct err *e) {
     struct servers *v;
-    enum status st = make(&v, path, function, servers, e);
+    enum status st = make(&v, path, function, servers < SERVERS_MAX ? servers : SERVERS_MAX, e);
     if (st == OK) {
         v->start.path = v->path;
         v->start.lib = lib;

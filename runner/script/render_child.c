@@ -103,9 +103,9 @@ static void render_one(void *context, struct text *report) {
     report->failed = st == ERR_MEMORY;
     if (st == OK) st = script_protect(s, call_function, &r, &e);
     else FAIL(&e, st, "the conversation: %s", why.text);
-    if (st != OK) text_puts(report, "!");
-    text_puts(report, st == OK ? r.fragments.bytes : e.text);
     report->failed |= r.fragments.failed;
+    if (st != OK) text_puts(report, "!");
+    if (!report->failed) text_puts(report, st == OK ? r.fragments.bytes : e.text);
 }
 
 /* ---- servers --------------------------------------------------------------------------------- */

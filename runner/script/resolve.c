@@ -280,6 +280,24 @@ void resolution_destroy(struct resolution *r) {
     *r = (struct resolution){ 0 };
 }
 
+enum status resolution_check_files(const struct resolution *r, const json_t *files,
+                                   struct err *e) {
+    const json_t *file;
+    size_t k;
+    json_array_foreach(files, k, file) {
+        const char *name = json_text(file, "name", ""), *path = name;
+        bool same = false;
+        for (int64_t i = 0; i < r->file_count && !same; i++) {
+            if (strcmp(r->files[i].name, name) != 0) continue;
+            path = r->files[i].path;
+            same = !strcmp(r->files[i].sha256, json_text(file, "sha256", ""));
+        }
+        if (!same)
+            return FAIL(e, ERR_CONFIG, "%s changed after the script was read; start again", path);
+    }
+    return OK;
+}
+
 struct chat_render_source resolution_render(const struct resolution *r) {
     return script_render(r->files[0].path, *r->lib ? r->lib : NULL);
 }

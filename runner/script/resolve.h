@@ -72,6 +72,11 @@ NODISCARD enum status resolved_run_count_steps(struct resolved_run *run, const c
                                                struct err *e);
 void resolution_destroy(struct resolution *r);
 
+/* ERR_CONFIG if one of `files`, [{"name", "sha256"}] or NULL, is not the file of that name that the
+ * script loaded when it was resolved: somebody has changed it since. */
+NODISCARD enum status resolution_check_files(const struct resolution *r, const json_t *files,
+                                             struct err *e);
+
 /* What opens the functions of the script that render conversations; borrows from the resolution. */
 struct chat_render_source resolution_render(const struct resolution *r);
 

@@ -97,6 +97,27 @@ expect "names of a shared function" 2 "$(grep -o '"render":"\[3].data.render"' o
 gives 0 run two.lua --lib "$lib" --threads 1 --runs two --
 expect "ingestions" 3 "$(shards two/cache)"
 
+# The script of the run is the one that its bundle has: a file that changes while the tokens of an
+# earlier row are waited for is found.
+python3 - "$FP8LAB" "$lib" two/cache/*.bin <<'PY' || fail "a script that changes"
+import fcntl, os, subprocess, sys
+fp8lab, lib, *shards = sys.argv[1:]
+os.mkdir("changed")
+locks = [open("changed/" + os.path.basename(s)[:-3] + "lock", "w") for s in shards]
+for lock in locks:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+run = subprocess.Popen([fp8lab, "run", "two.lua", "--lib", lib, "--cache", "changed"],
+                       stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+while "another process is tokenising" not in run.stderr.readline():
+    pass
+with open("two.lua", "a") as f:
+    f.write("-- another comment\n")
+for lock in locks:
+    lock.close()
+rest = run.stderr.read()
+assert run.wait() == 2 and "two.lua changed after the script was read; start again" in rest, rest
+PY
+
 # ---- data tokenise, data sample ------------------------------------------------------------------
 data() { gives "$1" data "${@:2}"; } # CODE ARGUMENTS... -- WORDS...
 for threads in 1 2 5; do
