@@ -12,7 +12,7 @@ struct script_limits;
  * has no such function. */
 struct chat_render_source script_render(const char *path, const char *lib);
 
-/* The same with other limits; NULL: SCRIPT_LIMITS. More threads than servers wait for each other. */
+/* The same with other limits; NULL: SCRIPT_LIMITS. Threads wait if there are fewer servers. */
 NODISCARD enum status render_open(const char *path, const char *lib, const char *function,
                                   const struct script_limits *limits, int servers,
                                   struct chat_renderer *out, struct err *e);
