@@ -81,6 +81,7 @@ static void print_ends(const struct cli *cli, const struct tokenise_options *o) 
 static void print_result(const struct cli *cli, const struct tokenise_options *o, int64_t vocab,
                          const struct tokenise_result *r) {
     double seconds = (double)r->us / 1e6, mb = (double)r->text_bytes / 1e6;
+    double now = mb - (double)r->text_before / 1e6;
     cli_out(cli, "%s%s.bin%s, .idx, .json%s\n", cli_style(cli, "bold"), PLAIN(o->prefix),
             cli_style(cli, NULL), o->lines ? ", .loss" : "");
     cli_out(cli, "  tokens     %" PRId64 " in %" PRId64 " documents\n", r->tokens, r->documents);
@@ -98,7 +99,7 @@ static void print_result(const struct cli *cli, const struct tokenise_options *o
         cli_out(cli, "  dropped    %" PRId64 " characters for which there is no token\n",
                 r->dropped);
     cli_out(cli, "  took       %.2f s, %.1f MB/s with %d threads\n", seconds,
-            mb / (seconds > 0 ? seconds : 1), o->threads);
+            now / (seconds > 0 ? seconds : 1), o->threads);
     cli_out(cli, "  to train   data = tokens { path = \"%s\", %s }, a vocabulary of %" PRId64 "\n",
             PLAIN(o->prefix), o->lines ? "loss = true, layout = \"packed\", mask = \"document\""
             : "format = \"megatron\"", vocab);
@@ -134,6 +135,7 @@ static enum status run(const struct cli *cli, struct tokenizer_choice *t, struct
     o.threads = (int)threads;
     o.skip_bad = skip;
     o.unique = cli_has(cli, "unique");
+    o.keep_bad = true; /* --skip-bad may follow */
     enum status st = tokenise(&o, r, e);
     tokenise_screen_close(&screen);
     if (st == OK && cli->json) cli_out_json(cli, r->description);

@@ -59,6 +59,25 @@ void sha256_finish(struct sha256 *s, char hex[SHA256_HEX]) {
     digest_hex(digest, hex);
 }
 
+enum status sha256_copy(struct sha256 **out, const struct sha256 *s, struct err *e) {
+    struct sha256 *copy;
+    TRY(sha256_create(&copy, e));
+    if (EVP_MD_CTX_copy_ex(copy->context, s->context) != 1) {
+        sha256_destroy(copy);
+        return FAIL(e, ERR_MEMORY, "libcrypto copied no SHA-256 context");
+    }
+    *out = copy;
+    return OK;
+}
+
+enum status sha256_so_far(const struct sha256 *s, char hex[SHA256_HEX], struct err *e) {
+    struct sha256 *copy;
+    TRY(sha256_copy(&copy, s, e));
+    sha256_finish(copy, hex);
+    sha256_destroy(copy);
+    return OK;
+}
+
 enum status sha256_digest(const void *bytes, size_t n, unsigned char out[SHA256_BYTES],
                           struct err *e) {
     if (EVP_Digest(bytes, n, out, NULL, EVP_sha256(), NULL) == 1) return OK;

@@ -16,6 +16,12 @@ void sha256_destroy(struct sha256 *s); /* NULL is fine */
 /* Adds n bytes. */
 void sha256_add(struct sha256 *s, const void *bytes, size_t n);
 
+/* The digest of the bytes added so far; more may follow. ERR_MEMORY. */
+NODISCARD enum status sha256_so_far(const struct sha256 *s, char hex[SHA256_HEX], struct err *e);
+
+/* A second digest that goes on from the same bytes; the caller owns it. ERR_MEMORY. */
+NODISCARD enum status sha256_copy(struct sha256 **out, const struct sha256 *s, struct err *e);
+
 /* Writes the digest of all bytes added. No byte can be added afterwards. */
 void sha256_finish(struct sha256 *s, char hex[SHA256_HEX]);
 

@@ -11,9 +11,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/run_files.h"
 #include "runner/cache/cache_chat.h"
-
-/* Counted up when the same text gets other tokens than before: older shards are then not found. */
-enum { INGESTION_VERSION = 1 };
+#include "runner/ingest/tokenise_options.h"
 
 static const json_t *data_of(const json_t *config) { return json_object_get(config, "data"); }
 

@@ -4,31 +4,34 @@
 #include "runner/ingest/shards.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
+#include "runner/ingest/save.h"
 
-enum { BIN, IDX, JSON, LOSS, FILES, INDEX_HEADER = 34, PIECE = 1 << 13 };
-static const char *const SUFFIX[FILES] = { "bin", "idx", "json", "loss" };
+/* SEEN and LEFT_OUT get no final name. */
+enum { BIN, IDX, JSON, LOSS, NAMED, SEEN = NAMED, LEFT_OUT, FILES, INDEX_HEADER = 34,
+       PIECE = 1 << 13 };
+static const char *const SUFFIX[FILES] = { "bin", "idx", "json", "loss", "seen", "left_out" };
 
 /* Of renaming. They are opened from the end: who has the index may write the others. */
-static const int ORDER[FILES] = { BIN, LOSS, JSON, IDX };
+static const int ORDER[FILES] = { SEEN, LEFT_OUT, BIN, LOSS, JSON, IDX };
 
 struct shards {
     char prefix[PATH_CAP];
-    int fd[FILES];
+    struct part part[FILES];
+    struct save save;
+    json_t *saved;           /* what the last process saved; owned */
+    bool damaged;            /* it cannot be read */
+    bool loss;               /* there is a .loss */
+    bool took_over;          /* a killed run left something */
     int id_bytes;
-    int64_t tokens, documents, losses, loss_tokens; /* losses: bytes of the .loss */
-    bool taken_back;                                /* sha has bytes that the file has not */
-    bool took_over;                                 /* a killed run left something */
-    struct sha256 *sha, *loss_sha;                  /* loss_sha: NULL without a .loss */
+    int64_t documents, loss_tokens;
     unsigned char length[4 * PIECE]; /* not yet written */
     int lengths;
 };
@@ -37,135 +40,170 @@ static void put_le(unsigned char *p, uint64_t value, int bytes) {
     for (int i = 0; i < bytes; i++) p[i] = (unsigned char)(value >> 8 * i);
 }
 
-/* Final and temporary name. */
 enum { NAME_CAP = PATH_CAP + 16 };
-static void names(const struct shards *s, int file, char final[NAME_CAP], char part[NAME_CAP]) {
+static void final_name(const struct shards *s, int file, char final[NAME_CAP]) {
     snprintf(final, NAME_CAP, "%s.%s", s->prefix, SUFFIX[file]);
-    snprintf(part, NAME_CAP, "%s.%s.part", s->prefix, SUFFIX[file]);
 }
 
 int shards_id_bytes(int64_t vocab) { return vocab < 65500 ? 2 : 4; }
-int64_t shards_tokens(const struct shards *s) { return s->tokens; }
+int64_t shards_tokens(const struct shards *s) { return s->part[BIN].bytes / s->id_bytes; }
 int64_t shards_documents(const struct shards *s) { return s->documents; }
 int64_t shards_loss_tokens(const struct shards *s) { return s->loss_tokens; }
 
 bool shards_took_over(const struct shards *s) { return s->took_over; }
 
-static enum status exists(const char *final, struct err *e) {
+bool shards_kept(struct shards *s) {
+    save_end(&s->save);
+    return s->save.exists;
+}
+
+struct part *shards_journal(struct shards *s, enum shards_journal which) {
+    return &s->part[which == SHARDS_SEEN ? SEEN : LEFT_OUT];
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* What a run that was killed behind its last renaming left. */
+static void remove_remains(struct shards *s) {
+    save_remove(&s->save);
+    unlink(s->part[SEEN].path);
+    unlink(s->part[LEFT_OUT].path);
+}
+
+static enum status exists(struct shards *s, int file, struct err *e) {
+    char final[NAME_CAP];
+    final_name(s, file, final);
+    if (file == IDX) remove_remains(s);
     return FAIL(e, ERR_CONFIG, "%s exists already; name another --to, or remove it", final);
 }
 
-/* Whether the open file still has the name: another process may have finished and renamed it. */
-static bool has_name(int fd, const char *part, struct stat *is) {
-    struct stat named;
-    return fstat(fd, is) == 0 && stat(part, &named) == 0 && is->st_ino == named.st_ino;
-}
-
 /* The index is renamed last. So the others without it are no data, if its part is there. */
-static void remove_unfinished(struct shards *s) {
-    char final[NAME_CAP], part[NAME_CAP];
-    names(s, IDX, final, part);
-    if (path_exists(final) || !s->took_over) return;
-    for (int i = 0; i < FILES; i++) {
-        names(s, i, final, part);
-        if (i != IDX) unlink(final);
+static void undo_renaming(struct shards *s) {
+    char final[NAME_CAP];
+    for (int i = 0; i < NAMED; i++) {
+        final_name(s, i, final);
+        if (i != IDX && path_exists(final)) (void)rename(final, s->part[i].path);
     }
 }
 
 static enum status open_part(struct shards *s, int file, struct err *e) {
-    char final[NAME_CAP], part[NAME_CAP];
+    struct part *p = &s->part[file];
+    char final[NAME_CAP];
     struct stat is;
-    names(s, file, final, part);
-    if (path_exists(final)) return exists(final, e);
-    if (file == LOSS && !s->loss_sha) return unlink(part), OK; /* of another kind of run */
-    s->fd[file] = open(part, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (s->fd[file] < 0) return FAIL(e, ERR_IO, "create %s: %s", part, strerror(errno));
-    if (flock(s->fd[file], LOCK_EX | LOCK_NB) != 0) {
-        close(s->fd[file]); /* it is the other's: shards_destroy must not remove it */
-        s->fd[file] = -1;
-        return FAIL(e, ERR_STATE, "another process writes %s; name another --to", part);
-    }
-    if (!has_name(s->fd[file], part, &is)) {
-        close(s->fd[file]);
-        s->fd[file] = -1;
-        return exists(final, e);
-    }
-    s->took_over |= is.st_size > 0;
-    if (file == IDX) remove_unfinished(s);
-    if (ftruncate(s->fd[file], 0) == 0) return OK;
-    return FAIL(e, ERR_IO, "empty %s: %s", part, strerror(errno));
+    bool gone;
+    final_name(s, file, final);
+    if (file < NAMED && path_exists(final)) return exists(s, file, e);
+    if (file == LOSS && !s->loss) return unlink(p->path), OK; /* of another kind of run */
+    TRY(part_open(p, &gone, e));
+    if (gone) return exists(s, file, e);
+    s->took_over |= fstat(p->fd, &is) == 0 && is.st_size > 0;
+    if (file == IDX && s->took_over) undo_renaming(s);
+    return OK;
 }
 
-enum status shards_create(struct shards **out, const char *prefix, int id_bytes, bool loss,
-                          struct err *e) {
+enum status shards_open(struct shards **out, const char *prefix, int id_bytes, bool loss,
+                        struct err *e) {
     struct shards *s = calloc(1, sizeof *s);
-    unsigned char header[INDEX_HEADER] = { 0 };
     if (!s) return FAIL(e, ERR_MEMORY, "%zu bytes to write tokens", sizeof *s);
-    for (int i = 0; i < FILES; i++) s->fd[i] = -1;
+    s->id_bytes = id_bytes;
+    s->loss = loss;
+    for (int i = 0; i < FILES; i++) s->part[i].fd = -1;
+    s->part[IDX].head = INDEX_HEADER;
     enum status st = OK;
     if (strlen(prefix) >= PATH_CAP - 16) st = FAIL(e, ERR_ARG, "the path %s is too long", prefix);
     else strcpy(s->prefix, prefix);
-    s->id_bytes = id_bytes;
-    if (st == OK) st = sha256_create(&s->sha, e);
-    if (st == OK && loss) st = sha256_create(&s->loss_sha, e);
+    for (int i = 0; i < FILES; i++)
+        snprintf(s->part[i].path, PART_NAME, "%s.%s.part", s->prefix, SUFFIX[i]);
+    snprintf(s->save.path, PART_NAME, "%s.progress.part", s->prefix);
+    s->save.exists = path_exists(s->save.path); /* so an error here removes nothing */
     for (int i = 0; i < FILES && st == OK; i++) st = open_part(s, ORDER[FILES - 1 - i], e);
-    if (st == OK) st = write_all(s->fd[IDX], header, sizeof header, "the index", e);
-    if (st != OK) shards_destroy(s);
+    if (st == OK) st = save_read(&s->save, &s->saved, &s->damaged, e);
+    if (st != OK) shards_destroy(s, true);
     else *out = s;
     return st;
 }
 
-void shards_destroy(struct shards *s) {
-    char final[NAME_CAP], part[NAME_CAP];
-    if (!s) return;
-    for (int i = 0; i < FILES; i++) {
-        if (s->fd[i] < 0) continue;
-        names(s, i, final, part);
-        unlink(part);
-        close(s->fd[i]);
-    }
-    sha256_destroy(s->sha);
-    sha256_destroy(s->loss_sha);
-    free(s);
-}
-
-enum status shards_add(struct shards *s, const void *ids, int64_t count, struct err *e) {
-    char final[NAME_CAP], part[NAME_CAP];
-    size_t n = (size_t)(count * s->id_bytes);
-    names(s, BIN, final, part);
-    TRY(write_all(s->fd[BIN], ids, n, part, e));
-    sha256_add(s->sha, ids, n);
-    s->tokens += count;
+enum status shards_begin(struct shards *s, struct err *e) {
+    save_remove(&s->save);
+    json_decref(s->saved);
+    s->saved = NULL;
+    s->documents = s->loss_tokens = s->lengths = 0;
+    for (int i = 0; i < FILES; i++)
+        if (s->part[i].fd >= 0) TRY(part_begin(&s->part[i], e));
     return OK;
 }
 
-enum status shards_take_back(struct shards *s, int64_t tokens, struct err *e) {
-    char final[NAME_CAP], part[NAME_CAP];
-    names(s, BIN, final, part);
-    s->tokens -= tokens;
-    s->taken_back = true;
-    if (ftruncate(s->fd[BIN], s->tokens * s->id_bytes) == 0 && lseek(s->fd[BIN], 0, SEEK_END) >= 0)
-        return OK;
-    return FAIL(e, ERR_IO, "shorten %s: %s", part, strerror(errno));
+void shards_destroy(struct shards *s, bool keep) {
+    if (!s) return;
+    keep = shards_kept(s) && keep;
+    if (!keep) save_remove(&s->save);
+    for (int i = 0; i < FILES; i++) part_close(&s->part[i], !keep);
+    json_decref(s->saved);
+    free(s);
 }
 
-enum status shards_add_loss(struct shards *s, const uint8_t *loss, int64_t count,
-                            struct err *e) {
-    char final[NAME_CAP], part[NAME_CAP];
-    names(s, LOSS, final, part);
-    TRY(write_all(s->fd[LOSS], loss, (size_t)count, part, e));
-    sha256_add(s->loss_sha, loss, (size_t)count);
-    s->losses += count;
-    for (int64_t i = 0; i < count; i++) s->loss_tokens += loss[i];
+/* ---- going on after a kill ------------------------------------------------------------------- */
+
+const json_t *shards_saved(const struct shards *s, bool *damaged) {
+    *damaged = s->damaged;
+    return s->saved;
+}
+
+enum status shards_restore(struct shards *s, const char **damaged, struct err *e) {
+    const json_t *shards = json_object_get(s->saved, "shards");
+    *damaged = NULL;
+    for (int i = 0; i < FILES && !*damaged; i++) {
+        bool intact = true;
+        if (i == JSON) TRY(part_begin(&s->part[i], e));
+        else if (s->part[i].fd >= 0)
+            TRY(part_restore(&s->part[i], json_object_get(shards, SUFFIX[i]), &intact, e));
+        if (!intact) *damaged = s->part[i].path;
+    }
+    s->documents = s->part[IDX].bytes / 4;
+    s->loss_tokens = json_int(shards, "loss_tokens");
     return OK;
 }
 
 static enum status write_lengths(struct shards *s, struct err *e) {
-    char final[NAME_CAP], part[NAME_CAP];
-    names(s, IDX, final, part);
     size_t n = 4 * (size_t)s->lengths;
     s->lengths = 0;
-    return write_all(s->fd[IDX], s->length, n, part, e);
+    return part_add(&s->part[IDX], s->length, n, e);
+}
+
+enum status shards_save(struct shards *s, json_t *state, struct err *e) {
+    const struct part *part[FILES];
+    json_t *shards = json_object();
+    bool failed = false;
+    int parts = 0;
+    enum status st = write_lengths(s, e);
+    for (int i = 0; i < FILES; i++) {
+        if (i == JSON || s->part[i].fd < 0) continue;
+        part[parts++] = &s->part[i];
+        json_put(shards, SUFFIX[i], part_state(&s->part[i]), &failed);
+    }
+    json_put(shards, "loss_tokens", json_integer(s->loss_tokens), &failed);
+    json_put(state, "shards", shards, &failed);
+    state = json_whole(state, failed || st != OK);
+    return st == OK ? save_write(&s->save, state, part, parts, e) : st;
+}
+
+/* ---- adding ---------------------------------------------------------------------------------- */
+
+enum status shards_add(struct shards *s, const void *ids, int64_t count, struct err *e) {
+    return part_add(&s->part[BIN], ids, (size_t)(count * s->id_bytes), e);
+}
+
+enum status shards_mark(struct shards *s, struct err *e) { return part_mark(&s->part[BIN], e); }
+
+enum status shards_take_back(struct shards *s, struct err *e) {
+    return part_take_back(&s->part[BIN], e);
+}
+
+enum status shards_add_loss(struct shards *s, const uint8_t *loss, int64_t count,
+                            struct err *e) {
+    TRY(part_add(&s->part[LOSS], loss, (size_t)count, e));
+    for (int64_t i = 0; i < count; i++) s->loss_tokens += loss[i];
+    return OK;
 }
 
 enum status shards_end_document(struct shards *s, int64_t tokens, struct err *e) {
@@ -180,14 +218,15 @@ enum status shards_end_document(struct shards *s, int64_t tokens, struct err *e)
 /* ---- finishing ----------------------------------------------------------------------------- */
 
 /* Appends the byte pointers, which follow from the lengths in the file, or the document indices. */
-static enum status append_array(struct shards *s, bool pointers, const char *part, struct err *e) {
+static enum status append_array(struct shards *s, bool pointers, struct err *e) {
+    const struct part *p = &s->part[IDX];
     unsigned char out[8 * PIECE];
     int64_t total = s->documents + !pointers, pointer = 0;
     for (int64_t at = 0; at < total; at += PIECE) {
         int64_t n = total - at < PIECE ? total - at : PIECE;
         int64_t from = INDEX_HEADER + 4 * at;
-        if (pointers && pread(s->fd[IDX], s->length, (size_t)(4 * n), from) != 4 * n)
-            return FAIL(e, ERR_IO, "read %s again: %s", part, strerror(errno));
+        if (pointers && pread(p->fd, s->length, (size_t)(4 * n), from) != 4 * n)
+            return FAIL(e, ERR_IO, "read %s again: %s", p->path, strerror(errno));
         for (int64_t i = 0; i < n; i++) {
             const unsigned char *l = s->length + 4 * i;
             put_le(out + 8 * i, (uint64_t)(pointers ? pointer : at + i), 8);
@@ -195,84 +234,87 @@ static enum status append_array(struct shards *s, bool pointers, const char *par
                               (uint32_t)l[3] << 24;
             pointer += pointers ? (int64_t)length * s->id_bytes : 0;
         }
-        TRY(write_all(s->fd[IDX], out, (size_t)(8 * n), part, e));
+        TRY(write_all(p->fd, out, (size_t)(8 * n), p->path, e));
     }
     return OK;
 }
 
 static enum status finish_index(struct shards *s, struct err *e) {
-    char final[NAME_CAP], part[NAME_CAP];
+    const struct part *p = &s->part[IDX];
     unsigned char header[INDEX_HEADER] = "MMIDIDX\0";
-    names(s, IDX, final, part);
     TRY(write_lengths(s, e));
-    TRY(append_array(s, true, part, e));
-    TRY(append_array(s, false, part, e));
+    TRY(append_array(s, true, e));
+    TRY(append_array(s, false, e));
     put_le(header + 9, 1, 8);
     header[17] = s->id_bytes == 2 ? 8 : 4; /* u16, i32 */
     put_le(header + 18, (uint64_t)s->documents, 8);
     put_le(header + 26, (uint64_t)s->documents + 1, 8);
-    if (pwrite(s->fd[IDX], header, sizeof header, 0) != (ssize_t)sizeof header)
-        return FAIL(e, ERR_IO, "write %s: %s", part, strerror(errno));
+    if (pwrite(p->fd, header, sizeof header, 0) != (ssize_t)sizeof header)
+        return FAIL(e, ERR_IO, "write %s: %s", p->path, strerror(errno));
     return OK;
 }
 
-/* The hash of a file from its beginning. */
-static enum status hash_again(const struct shards *s, int file, char digest[SHA256_HEX],
-                              struct err *e) {
-    char final[NAME_CAP], part[NAME_CAP];
-    names(s, file, final, part);
-    if (lseek(s->fd[file], 0, SEEK_SET) != 0)
-        return FAIL(e, ERR_IO, "read %s again: %s", part, strerror(errno));
-    return sha256_fd(s->fd[file], part, digest, NULL, e);
+/* The hash of the whole index. */
+static enum status hash_index(const struct shards *s, char digest[SHA256_HEX], struct err *e) {
+    const struct part *p = &s->part[IDX];
+    if (lseek(p->fd, 0, SEEK_SET) != 0)
+        return FAIL(e, ERR_IO, "read %s again: %s", p->path, strerror(errno));
+    return sha256_fd(p->fd, p->path, digest, NULL, e);
 }
 
 static enum status write_description(struct shards *s, json_t *description, struct err *e) {
-    char final[NAME_CAP], part[NAME_CAP], digest[SHA256_HEX], index[SHA256_HEX];
+    char digest[SHA256_HEX], index[SHA256_HEX];
     bool failed = false;
-    names(s, JSON, final, part);
-    TRY(hash_again(s, IDX, index, e));
-    sha256_finish(s->sha, digest);
-    if (s->taken_back) TRY(hash_again(s, BIN, digest, e));
+    TRY(hash_index(s, index, e));
+    TRY(sha256_so_far(s->part[BIN].sha, digest, e));
     json_t *shards = json_pack("{s:s,s:s,s:i,s:I,s:I}", "sha256", digest, "index_sha256",
-                               index, "token_bytes", s->id_bytes, "tokens", (json_int_t)s->tokens,
-                               "documents", (json_int_t)s->documents);
-    if (s->loss_sha) {
-        sha256_finish(s->loss_sha, digest);
+                               index, "token_bytes", s->id_bytes, "tokens",
+                               (json_int_t)shards_tokens(s), "documents",
+                               (json_int_t)s->documents);
+    if (s->loss) {
+        TRY(sha256_so_far(s->part[LOSS].sha, digest, e));
         json_put(shards, "loss_sha256", json_string(digest), &failed);
         json_put(shards, "loss_tokens", json_integer(s->loss_tokens), &failed);
     }
     json_put(description, "shards", shards, &failed);
     char *text = failed ? NULL : json_dump_text(description, JSON_SORT_KEYS | JSON_INDENT(2));
-    if (!text) return FAIL(e, ERR_MEMORY, "memory for %s", final);
-    enum status st = write_all(s->fd[JSON], text, strlen(text), part, e);
-    if (st == OK) st = write_all(s->fd[JSON], "\n", 1, part, e);
+    if (!text) return FAIL(e, ERR_MEMORY, "memory for %s", s->part[JSON].path);
+    enum status st = part_add(&s->part[JSON], text, strlen(text), e);
+    if (st == OK) st = part_add(&s->part[JSON], "\n", 1, e);
     free(text);
     return st;
 }
 
 /* The index last: without it the others are no data. */
+static enum status rename_all(struct shards *s, struct err *e) {
+    char final[NAME_CAP];
+    for (int i = 0; i < FILES; i++) {
+        int file = ORDER[i];
+        const struct part *p = &s->part[file];
+        if (file >= NAMED || p->fd < 0) continue;
+        final_name(s, file, final);
+        if (rename(p->path, final) != 0)
+            return FAIL(e, ERR_IO, "rename %s to %s: %s", p->path, final, strerror(errno));
+    }
+    for (int i = 0; i < FILES; i++) part_close(&s->part[i], i >= NAMED);
+    save_remove(&s->save);
+    return OK;
+}
+
 enum status shards_finish(struct shards *s, json_t *description, struct err *e) {
-    char final[NAME_CAP], part[NAME_CAP], parent[PATH_CAP];
-    if (s->loss_sha && s->losses != s->tokens)
-        return FAIL(e, ERR_STATE, "%lld tokens, but %lld bytes of loss", (long long)s->tokens,
-                    (long long)s->losses);
+    char parent[PATH_CAP];
+    if (s->loss && s->part[LOSS].bytes != shards_tokens(s))
+        return FAIL(e, ERR_STATE, "%lld tokens, but %lld bytes of loss",
+                    (long long)shards_tokens(s), (long long)s->part[LOSS].bytes);
+    TRY(save_wait(&s->save, e));
     TRY(finish_index(s, e));
     TRY(write_description(s, description, e));
-    for (int i = 0; i < FILES; i++) {
-        if (s->fd[i] < 0) continue;
-        names(s, i, final, part);
-        if (fsync(s->fd[i]) != 0) return FAIL(e, ERR_IO, "write %s: %s", part, strerror(errno));
+    for (int i = 0; i < NAMED; i++) {
+        const struct part *p = &s->part[i];
+        if (p->fd >= 0 && fsync(p->fd) != 0)
+            return FAIL(e, ERR_IO, "write %s: %s", p->path, strerror(errno));
     }
-    for (int i = 0; i < FILES; i++) {
-        if (s->fd[ORDER[i]] < 0) continue;
-        names(s, ORDER[i], final, part);
-        if (rename(part, final) != 0)
-            return FAIL(e, ERR_IO, "rename %s to %s: %s", part, final, strerror(errno));
-    }
-    for (int i = 0; i < FILES; i++) { /* nothing is left to remove */
-        if (s->fd[i] >= 0) close(s->fd[i]);
-        s->fd[i] = -1;
-    }
+    TRY(rename_all(s, e));
     path_parent(parent, s->prefix);
     return directory_sync(parent, e);
 }

@@ -19,18 +19,22 @@ struct source {
     const char *path; /* borrowed */
     int fd;
     int64_t bytes;
+    bool regular; /* no pipe */
     char name[PATH_CAP];
     unsigned char block[BLOCK];
 };
 
+/* Blocks of a regular file are whole, so its reader is always at the same places. */
 static la_ssize_t give_block(struct archive *a, void *data, const void **out) {
     struct source *s = data;
-    ssize_t n;
-    do n = read(s->fd, s->block, BLOCK);
-    while (n < 0 && errno == EINTR);
-    if (n < 0) {
-        archive_set_error(a, errno, "%s", strerror(errno));
-        return -1;
+    ssize_t n = 0;
+    for (ssize_t got = 1; got != 0 && n < BLOCK && (n == 0 || s->regular); n += got) {
+        do got = read(s->fd, s->block + n, (size_t)(BLOCK - n));
+        while (got < 0 && errno == EINTR);
+        if (got < 0) {
+            archive_set_error(a, errno, "%s", strerror(errno));
+            return -1;
+        }
     }
     sha256_add(s->sha, s->block, (size_t)n);
     s->bytes += n;
@@ -59,6 +63,7 @@ enum status source_open(struct source **out, const char *path, struct err *e) {
         st = FAIL(e, ERR_CONFIG, "open %s: %s", path, strerror(errno));
     else if (fstat(s->fd, &is) != 0 || !(S_ISREG(is.st_mode) || S_ISFIFO(is.st_mode)))
         st = FAIL(e, ERR_CONFIG, "%s is no regular file and no pipe; name files of text", path);
+    s->regular = st == OK && S_ISREG(is.st_mode);
     if (st == OK) st = check_head(s, e);
     if (st == OK) st = sha256_create(&s->sha, e);
     if (st == OK && !(s->archive = archive_read_new()))
@@ -127,6 +132,10 @@ enum status source_read(struct source *s, void *out, size_t room, size_t *n, str
 }
 
 int64_t source_read_bytes(const struct source *s) { return s->bytes; }
+
+enum status source_so_far(const struct source *s, char sha256[SHA256_HEX], struct err *e) {
+    return sha256_so_far(s->sha, sha256, e);
+}
 
 enum status source_finish(struct source *s, char sha256[SHA256_HEX], int64_t *bytes,
                           struct err *e) {

@@ -22,6 +22,9 @@ NODISCARD enum status source_read(struct source *s, void *out, size_t room, size
 
 /* How much of the file on disk has been read. */
 int64_t source_read_bytes(const struct source *s);
+/* The hash of these bytes. It is the same whenever the same file is read as far. ERR_MEMORY. */
+NODISCARD enum status source_so_far(const struct source *s, char sha256[SHA256_HEX],
+                                    struct err *e);
 /* After the last: the hash and size of the file on disk, all of which has been read. */
 NODISCARD enum status source_finish(struct source *s, char sha256[SHA256_HEX], int64_t *bytes,
                                     struct err *e);

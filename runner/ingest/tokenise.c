@@ -1,57 +1,27 @@
 #include "runner/ingest/tokenise.h"
 
+#include <errno.h>
 #include <jansson.h>
-#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
-#include "runner/ingest/batch.h"
+#include "runner/ingest/part.h"
+#include "runner/ingest/progress.h"
+#include "runner/ingest/ring.h"
 #include "runner/ingest/shards.h"
 #include "runner/ingest/source.h"
 
 /* A JSON line, or the stretch of a text without a place to cut it, has less than this. */
 enum { PART_MAX = 256 << 20 };
-
-/* ---- the ring of batches ------------------------------------------------------------------- */
-/* Batches are numbered as they are read; batch i is slot i % slots. Numbers below `written` are
- * free again, below `taken` have a thread, below `filled` are read. */
-
-struct ring {
-    pthread_mutex_t lock;
-    pthread_cond_t filled_more, encoded_more;
-    struct batch *slot; /* owned */
-    bool *encoded;      /* of each slot; owned */
-    int64_t slots, filled, taken, written;
-    bool closed;        /* nothing more is read */
-    struct batch_options o;
-};
-
-struct worker { struct ring *ring; struct encoder *encoder; pthread_t thread; };
-
-static void *work(void *argument) {
-    struct worker *w = argument;
-    struct ring *r = w->ring;
-    struct bytes line = { 0 };
-    pthread_mutex_lock(&r->lock);
-    for (;;) {
-        while (r->taken == r->filled && !r->closed) pthread_cond_wait(&r->filled_more, &r->lock);
-        if (r->taken == r->filled) break;
-        int64_t at = r->taken++ % r->slots;
-        pthread_mutex_unlock(&r->lock);
-        batch_encode(&r->slot[at], &r->o, w->encoder, &line);
-        pthread_mutex_lock(&r->lock);
-        r->encoded[at] = true;
-        pthread_cond_signal(&r->encoded_more);
-    }
-    pthread_mutex_unlock(&r->lock);
-    free(line.bytes);
-    return NULL;
-}
+enum { SAVE_BYTES = 64 << 20 };
 
 /* ---- the run ------------------------------------------------------------------------------- */
 
@@ -60,26 +30,47 @@ struct run {
     struct tokenise_result *out;
     struct shards *shards;
     struct ring ring;
-    struct worker *worker;   /* owned */
-    int workers;
     bool may_cut;            /* a text may be encoded in parts */
-    int64_t open_tokens, open_text; /* of a document that goes on in the next batch */
     struct unique seen;
+    struct bytes fresh;      /* keys of the documents of one batch */
     int64_t bytes_all, bytes_before, shown_us; /* of all files; of those that are finished */
     struct source *source;
-    int64_t *documents;      /* of each file; owned */
+    struct sha256 *read;     /* of the hashes of the finished files; owned */
+    int64_t batches, unsaved; /* read; bytes of text since a point to go on from */
+    json_t *work;            /* what is done; NULL: it cannot go on after a kill; owned */
+    struct progress_point go_on; /* where this run goes on */
+    bool changed;            /* the text before that point is not what it was */
+    struct progress done;    /* what is written, and the open document; its documents: owned */
 };
+
+/* Says something about the whole ingestion. */
+__attribute__((format(printf, 2, 3)))
+static void say(const struct run *r, const char *format, ...) {
+    char text[600];
+    int n = snprintf(text, sizeof text, "%.300s: ", r->o->prefix);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + n, sizeof text - (size_t)n, format, args);
+    va_end(args);
+    r->o->warn(r->o->context, text);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static enum status bad_lines(struct run *r, const struct batch *b, struct err *e) {
     const struct bad_line *bad = (const struct bad_line *)b->bad.bytes;
     const char *path = r->o->paths[b->source];
     for (size_t i = 0; i < b->bad.count / sizeof *bad; i++) {
         char text[600] = "left out: ", *line = text + strlen(text);
-        snprintf(line, sizeof text - 10, "%.200s%s%.100s:%lld: %s", path, *b->name ? ": " : "",
+        snprintf(line, sizeof text - 11, "%.200s%s%.100s:%lld: %s", path, *b->name ? ": " : "",
                  b->name, (long long)bad[i].line, bad[i].text);
         if (r->out->skipped++ >= r->o->skip_bad)
             return FAIL(e, ERR_FORMAT, "%s. --skip-bad N leaves out up to N such lines", line);
         r->o->warn(r->o->context, text);
+        struct part *list = shards_journal(r->shards, SHARDS_LEFT_OUT);
+        size_t n = strlen(text);
+        text[n] = '\n';
+        TRY(part_add(list, text, n + 1, e));
     }
     return OK;
 }
@@ -96,17 +87,19 @@ static enum status end_document(struct run *r, const struct batch *b,
                                 const struct document_end *end, int64_t begin, bool *fresh,
                                 struct err *e) {
     *fresh = true;
+    struct progress *done = &r->done;
     if (r->o->unique) TRY(unique_add(&r->seen, end->key, fresh, e));
+    if (r->o->unique && *fresh) TRY(bytes_add(&r->fresh, end->key, UNIQUE_KEY, e));
     if (*fresh) {
-        TRY(shards_end_document(r->shards, r->open_tokens + end->tokens - begin, e));
+        TRY(shards_end_document(r->shards, done->open_tokens + end->tokens - begin, e));
     } else {
-        if (r->open_tokens) TRY(shards_take_back(r->shards, r->open_tokens, e));
-        r->out->text_bytes -= r->open_text + end->text_bytes;
+        if (done->open_tokens) TRY(shards_take_back(r->shards, e));
+        r->out->text_bytes -= done->open_text + end->text_bytes;
         r->out->duplicates++;
         r->out->documents--;
-        r->documents[b->source]--;
+        done->documents[b->source]--;
     }
-    r->open_tokens = r->open_text = 0;
+    done->open_tokens = done->open_text = 0;
     return OK;
 }
 
@@ -120,8 +113,9 @@ static enum status write_documents(struct run *r, const struct batch *b, struct 
         done = end[i].tokens;
         if (!fresh) from = done;
     }
-    if (!b->lines && !b->ends) r->open_text += b->text_bytes;
-    r->open_tokens += count - done;
+    if (!b->lines && !b->ends) r->done.open_text += b->text_bytes;
+    if (r->o->unique && count > done && r->done.open_tokens == 0) TRY(shards_mark(r->shards, e));
+    r->done.open_tokens += count - done;
     return write_tokens(r, b, from, count, e);
 }
 
@@ -131,9 +125,11 @@ static enum status write_batch(struct run *r, struct batch *b, struct err *e) {
         err_prefix(e, "%s%s%s", r->o->paths[b->source], *b->name ? ": " : "", b->name);
         return b->status;
     }
+    r->fresh.count = 0;
     TRY(bad_lines(r, b, e));
     TRY(write_documents(r, b, e));
-    r->documents[b->source] += b->documents;
+    TRY(part_add(shards_journal(r->shards, SHARDS_SEEN), r->fresh.bytes, r->fresh.count, e));
+    r->done.documents[b->source] += b->documents;
     r->out->documents += b->documents;
     r->out->empty += b->empty;
     r->out->text_bytes += b->text_bytes;
@@ -144,42 +140,32 @@ static enum status write_batch(struct run *r, struct batch *b, struct err *e) {
     return OK;
 }
 
+/* Behind a batch with a point: all that is written. */
+static enum status save(struct run *r, const struct progress_point *at, struct err *e) {
+    if (at->batches == 0) return OK;
+    r->done.at = *at;
+    return shards_save(r->shards, progress_json(&r->done, r->work), e);
+}
+
 /* Writes what is encoded; waits until at most `left` batches are unwritten. */
 static enum status write_some(struct run *r, int64_t left, struct err *e) {
-    struct ring *g = &r->ring;
-    enum status st = OK;
-    pthread_mutex_lock(&g->lock);
-    while (st == OK && g->written < g->filled) {
-        int64_t at = g->written % g->slots;
-        if (!g->encoded[at] && g->filled - g->written <= left) break;
-        if (!g->encoded[at]) {
-            pthread_cond_wait(&g->encoded_more, &g->lock);
-            continue;
-        }
-        pthread_mutex_unlock(&g->lock);
-        st = write_batch(r, &g->slot[at], e);
-        pthread_mutex_lock(&g->lock);
-        g->encoded[at] = false;
-        g->written++;
+    struct ring_slot *slot;
+    while ((slot = ring_encoded(&r->ring, left))) {
+        TRY(write_batch(r, &slot->batch, e));
+        TRY(save(r, &slot->point, e));
+        ring_written(&r->ring);
     }
-    pthread_mutex_unlock(&g->lock);
-    return st;
+    return OK;
 }
 
 /* The next free batch, empty. */
 static enum status next_batch(struct run *r, struct batch **out, struct err *e) {
-    struct ring *g = &r->ring;
-    TRY(write_some(r, g->slots - 1, e));
-    *out = &g->slot[g->filled % g->slots];
-    (*out)->text.count = 0;
+    TRY(write_some(r, r->ring.slots - 1, e));
+    struct ring_slot *slot = ring_next(&r->ring);
+    slot->batch.text.count = 0;
+    slot->point.batches = 0;
+    *out = &slot->batch;
     return OK;
-}
-
-static void hand_over(struct run *r) {
-    pthread_mutex_lock(&r->ring.lock);
-    r->ring.filled++;
-    pthread_cond_signal(&r->ring.filled_more);
-    pthread_mutex_unlock(&r->ring.lock);
 }
 
 static void show(struct run *r) {
@@ -211,13 +197,6 @@ static void warn_of_json(const struct run *r, const char *path, const char *name
     r->o->warn(r->o->context, text);
 }
 
-static void warn_of_killed(const struct run *r) {
-    char text[600];
-    snprintf(text, sizeof text, "%.400s: an earlier run was killed; its parts are overwritten, and "
-             "all files are tokenised anew", r->o->prefix);
-    r->o->warn(r->o->context, text);
-}
-
 /* The bytes of b->text that may be encoded now: whole lines, or up to a cut. */
 static size_t ready(const struct run *r, const struct batch *b) {
     const char *text = (const char *)b->text.bytes;
@@ -240,51 +219,101 @@ static void finish_key(struct sha256 *sha, unsigned char key[UNIQUE_KEY]) {
     unique_key(hex, key);
 }
 
-/* Reads the file in the source to its end, batch by batch. */
-static enum status read_file(struct run *r, int64_t source, const char *name, bool inside,
-                             struct err *e) {
-    struct bytes rest = { 0 }; /* of the last batch */
-    struct sha256 *sha = NULL; /* of a plain text, if documents must differ */
-    bool lines = is_json_lines(r->o, name), begins = true, more = true;
-    int64_t line = 1;
-    enum status st = r->o->unique && !lines ? sha256_create(&sha, e) : OK;
-    while (st == OK && more) {
-        struct batch *b = NULL;
-        size_t part = 0;
-        st = next_batch(r, &b, e);
-        if (st == OK) st = bytes_add(&b->text, rest.bytes, rest.count, e);
-        if (st != OK) break;
-        b->lines = lines;
-        while (st == OK && more && part == 0) {
-            size_t room = b->text.count > BATCH_BYTES ? b->text.count : BATCH_BYTES, n = 0;
-            st = bytes_reserve(&b->text, room, e);
-            if (st == OK) st = source_read(r->source, b->text.bytes + b->text.count, room, &n, e);
-            b->text.count += n;
-            more = n == room;
-            part = more ? ready(r, b) : b->text.count;
-            if (part == 0 && b->text.count >= PART_MAX)
-                st = FAIL(e, ERR_FORMAT, "%s: %s has more than %d MiB, from line %lld on",
-                          r->o->paths[source], lines ? "a line" : "a text that cannot be cut",
-                          PART_MAX >> 20, (long long)line);
-        }
-        if (st != OK) break;
-        rest.count = 0;
-        st = bytes_add(&rest, b->text.bytes + part, b->text.count - part, e);
-        b->text.count = part;
-        b->begins = begins;
-        b->ends = !more;
-        if (sha && b->text.count) sha256_add(sha, b->text.bytes, b->text.count);
-        if (sha && b->ends) finish_key(sha, b->key);
-        b->source = source;
-        b->line = line;
-        snprintf(b->name, sizeof b->name, "%.127s", inside ? name : "");
-        line += lines_in(&b->text, part);
-        begins = false;
-        hand_over(r);
-        show(r);
+/* The place behind the last batch that was read. */
+static enum status reading_at(const struct run *r, int64_t source, struct progress_point *out,
+                              struct err *e) {
+    char hex[SHA256_HEX];
+    struct sha256 *all;
+    TRY(source_so_far(r->source, hex, e));
+    TRY(sha256_copy(&all, r->read, e));
+    sha256_add(all, hex, SHA256_HEX);
+    sha256_finish(all, out->read_sha256);
+    sha256_destroy(all);
+    out->batches = r->batches;
+    out->source = source;
+    return OK;
+}
+
+/* At the end of what a killed run had written: the text must be what that run read. */
+static enum status check_point(struct run *r, int64_t source, struct err *e) {
+    struct progress_point now;
+    if (r->batches < r->go_on.batches) return OK;
+    TRY(reading_at(r, source, &now, e));
+    r->changed = now.source != r->go_on.source || strcmp(now.read_sha256, r->go_on.read_sha256);
+    return r->changed ? FAIL(e, ERR_STATE, "the text has changed") : OK;
+}
+
+/* A file in a source, as it is read. */
+struct reading {
+    int64_t source, line; /* its index; the next line, from 1 */
+    const char *name;
+    bool inside, lines, begins, more;
+    struct bytes rest;    /* of the last batch; owned */
+    struct sha256 *sha;   /* of a plain text, if documents must differ; owned */
+};
+
+/* Reads on until a part of the text may be encoded, and keeps the rest. */
+static enum status read_part(struct run *r, struct reading *f, struct batch *b, struct err *e) {
+    size_t part = 0;
+    TRY(bytes_add(&b->text, f->rest.bytes, f->rest.count, e));
+    b->lines = f->lines;
+    while (f->more && part == 0) {
+        size_t room = b->text.count > BATCH_BYTES ? b->text.count : BATCH_BYTES, n = 0;
+        TRY(bytes_reserve(&b->text, room, e));
+        TRY(source_read(r->source, b->text.bytes + b->text.count, room, &n, e));
+        b->text.count += n;
+        f->more = n == room;
+        part = f->more ? ready(r, b) : b->text.count;
+        if (part == 0 && b->text.count >= PART_MAX)
+            return FAIL(e, ERR_FORMAT, "%s: %s has more than %d MiB, from line %lld on",
+                        r->o->paths[f->source], f->lines ? "a line" :
+                        "a text that cannot be cut", PART_MAX >> 20, (long long)f->line);
     }
-    free(rest.bytes);
-    sha256_destroy(sha);
+    f->rest.count = 0;
+    TRY(bytes_add(&f->rest, b->text.bytes + part, b->text.count - part, e));
+    b->text.count = part;
+    return OK;
+}
+
+/* Whether a killed run may go on behind the batch. What is open there may be taken back later, if
+ * documents must differ. */
+static enum status set_point(struct run *r, const struct batch *b, struct err *e) {
+    int64_t every = r->o->save_bytes ? r->o->save_bytes : SAVE_BYTES;
+    r->unsaved += (int64_t)b->text.count;
+    if (!r->work || r->unsaved < every || (r->o->unique && !b->lines && !b->ends)) return OK;
+    r->unsaved = 0;
+    return reading_at(r, b->source, &ring_next(&r->ring)->point, e);
+}
+
+static enum status read_batch(struct run *r, struct reading *f, struct err *e) {
+    struct batch *b = NULL;
+    TRY(next_batch(r, &b, e));
+    TRY(read_part(r, f, b, e));
+    b->begins = f->begins;
+    b->ends = !f->more;
+    if (f->sha && b->text.count) sha256_add(f->sha, b->text.bytes, b->text.count);
+    if (f->sha && b->ends) finish_key(f->sha, b->key);
+    b->source = f->source;
+    b->line = f->line;
+    snprintf(b->name, sizeof b->name, "%.127s", f->inside ? f->name : "");
+    f->line += lines_in(&b->text, b->text.count);
+    f->begins = false;
+    show(r);
+    if (r->batches++ < r->go_on.batches) return check_point(r, f->source, e);
+    TRY(set_point(r, b, e));
+    ring_hand_over(&r->ring);
+    return OK;
+}
+
+/* Reads the file in the source to its end, batch by batch. */
+static enum status read_file(struct run *r, struct reading *f, struct err *e) {
+    f->lines = is_json_lines(r->o, f->name);
+    f->begins = f->more = true;
+    f->line = 1;
+    enum status st = r->o->unique && !f->lines ? sha256_create(&f->sha, e) : OK;
+    while (st == OK && f->more) st = read_batch(r, f, e);
+    free(f->rest.bytes);
+    sha256_destroy(f->sha);
     return st;
 }
 
@@ -297,13 +326,14 @@ static enum status read_source(struct run *r, int64_t i, json_t *sources, struct
     enum status st = OK;
     while (st == OK && (st = source_next(r->source, &name, &inside, e)) == OK && name) {
         warn_of_json(r, path, name, inside);
-        st = read_file(r, i, name, inside, e);
+        st = read_file(r, &(struct reading){ .source = i, .name = name, .inside = inside }, e);
     }
     if (st == OK) st = source_finish(r->source, digest, &bytes, e);
     source_close(r->source);
     r->source = NULL;
     r->bytes_before += bytes;
     if (st != OK) return st;
+    sha256_add(r->read, digest, SHA256_HEX);
     json_append(sources, json_pack("{s:o,s:I,s:s}", "path", json_from_text(path), "bytes",
                                    (json_int_t)bytes, "sha256", digest), &failed);
     return failed ? FAIL(e, ERR_MEMORY, "memory for the list of files") : OK;
@@ -328,7 +358,7 @@ static enum status describe(struct run *r, json_t *sources, struct err *e) {
     json_t *source;
     size_t i;
     json_array_foreach(sources, i, source)
-        json_put(source, "documents", json_integer(r->documents[i]), &failed);
+        json_put(source, "documents", json_integer(r->done.documents[i]), &failed);
     json_t *tokenizer = json_pack("{s:s,s:o,s:s,s:I,s:s}", "kind", KINDS[f.kind], "path",
                                   json_from_text(o->tokenizer_path), "sha256", f.sha256,
                                   "vocab", (json_int_t)f.vocab, "split", f.split);
@@ -346,48 +376,12 @@ static enum status describe(struct run *r, json_t *sources, struct err *e) {
     return d && !failed ? OK : FAIL(e, ERR_MEMORY, "memory for the description of the tokens");
 }
 
-static enum status start_workers(struct run *r, struct err *e) {
-    struct ring *g = &r->ring;
-    g->slots = 2 * (int64_t)r->o->threads + 2;
-    g->slot = calloc((size_t)g->slots, sizeof *g->slot);
-    g->encoded = calloc((size_t)g->slots, sizeof *g->encoded);
-    r->worker = calloc((size_t)r->o->threads, sizeof *r->worker);
-    r->documents = calloc((size_t)r->o->path_count + 1, sizeof *r->documents);
-    if (!g->slot || !g->encoded || !r->worker || !r->documents)
-        return FAIL(e, ERR_MEMORY, "memory for %d threads", r->o->threads);
-    for (int i = 0; i < r->o->threads; i++) {
-        struct worker *w = &r->worker[i];
-        w->ring = g;
-        TRY(encoder_create(&w->encoder, r->o->tokenizer, e));
-        if (pthread_create(&w->thread, NULL, work, w) != 0) {
-            encoder_destroy(w->encoder);
-            return FAIL(e, ERR_MEMORY, "start thread %d of %d", i + 1, r->o->threads);
-        }
-        r->workers++;
-    }
-    return OK;
-}
-
-static void stop_workers(struct run *r) {
-    struct ring *g = &r->ring;
-    pthread_mutex_lock(&g->lock);
-    g->closed = true;
-    g->taken = g->filled; /* after an error, what nobody has begun is left */
-    pthread_cond_broadcast(&g->filled_more);
-    pthread_mutex_unlock(&g->lock);
-    for (int i = 0; i < r->workers; i++) {
-        pthread_join(r->worker[i].thread, NULL);
-        encoder_destroy(r->worker[i].encoder);
-    }
-    for (int64_t i = 0; g->slot && i < g->slots; i++) batch_free(&g->slot[i]);
-    free(g->slot);
-    free(g->encoded);
-    free(r->worker);
-}
-
 static enum status run_all(struct run *r, json_t *sources, struct err *e) {
-    TRY(start_workers(r, e));
+    TRY(sha256_create(&r->read, e));
+    TRY(ring_start(&r->ring, r->o->threads, e));
     for (int64_t i = 0; i < r->o->path_count; i++) TRY(read_source(r, i, sources, e));
+    r->changed = r->batches < r->go_on.batches;
+    if (r->changed) return FAIL(e, ERR_STATE, "the text has changed");
     TRY(write_some(r, 0, e));
     if (r->out->documents == 0)
         return FAIL(e, ERR_CONFIG, "no %s in %s%s", r->o->lines ? "conversation with loss"
@@ -399,6 +393,133 @@ static enum status run_all(struct run *r, json_t *sources, struct err *e) {
     return shards_finish(r->shards, r->out->description, e);
 }
 
+/* All of the text, or what is left of it. */
+static enum status read_and_write(struct run *r, struct err *e) {
+    json_t *sources = json_array();
+    ring_init(&r->ring);
+    enum status st = sources ? run_all(r, sources, e) : FAIL(e, ERR_MEMORY, "memory for a list");
+    ring_stop(&r->ring);
+    source_close(r->source);
+    sha256_destroy(r->read);
+    json_decref(sources);
+    free(r->fresh.bytes);
+    unique_free(&r->seen);
+    return st;
+}
+
+/* ---- after a kill ---------------------------------------------------------------------------- */
+
+/* The keys of the documents that the killed run had written. */
+static enum status seen_again(struct run *r, struct err *e) {
+    const struct part *p = shards_journal(r->shards, SHARDS_SEEN);
+    unsigned char key[256][UNIQUE_KEY];
+    for (int64_t at = 0; at < p->bytes;) {
+        size_t room = sizeof key < (size_t)(p->bytes - at) ? sizeof key : (size_t)(p->bytes - at);
+        ssize_t n = pread(p->fd, key, room, at);
+        if (n != (ssize_t)room) return FAIL(e, ERR_IO, "read %s: %s", p->path, strerror(errno));
+        bool fresh;
+        for (size_t i = 0; i < room / UNIQUE_KEY; i++) TRY(unique_add(&r->seen, key[i], &fresh, e));
+        at += n;
+    }
+    return OK;
+}
+
+/* The lines that it left out are listed again: the user may have lost its output. */
+static enum status list_left_out(const struct run *r, struct err *e) {
+    const struct part *p = shards_journal(r->shards, SHARDS_LEFT_OUT);
+    char text[700];
+    for (int64_t at = 0; at < p->bytes;) {
+        ssize_t n = pread(p->fd, text, sizeof text - 1, at);
+        char *end = n > 0 ? memchr(text, '\n', (size_t)n) : NULL;
+        if (!end) return FAIL(e, ERR_IO, "read %s: %s", p->path, strerror(errno));
+        *end = '\0';
+        r->o->warn(r->o->context, text);
+        at += end - text + 1;
+    }
+    return OK;
+}
+
+/* Takes over what a killed run saved, if it is of this work and whole. Otherwise says why not. */
+static enum status take_over(struct run *r, bool *taken, struct err *e) {
+    static const char AGAIN[] = "all files are tokenised anew";
+    const char *differs, *damaged;
+    bool unreadable;
+    const json_t *saved = shards_saved(r->shards, &unreadable);
+    struct err why;
+    *taken = false;
+    if (!saved) {
+        if (shards_took_over(r->shards))
+            say(r, "an earlier run was killed, and %s; %s", unreadable ? "its progress.part is "
+                "damaged" : "it had saved no progress", AGAIN);
+        return OK;
+    }
+    if (!r->work) return say(r, "a pipe cannot be read again; %s", AGAIN), OK;
+    differs = progress_difference(r->work, saved);
+    if (differs)
+        return say(r, "an earlier run was killed at other work (other %s); %s", differs, AGAIN), OK;
+    if (progress_take(&r->done, r->o, saved, &why) != OK)
+        return say(r, "progress.part is damaged: %s; %s", why.text, AGAIN), OK;
+    TRY(shards_restore(r->shards, &damaged, e));
+    if (damaged)
+        return say(r, "an earlier run was killed, and %s is damaged; %s", damaged, AGAIN), OK;
+    *taken = r->out->skipped <= r->o->skip_bad;
+    if (!*taken) say(r, "an earlier run was killed that might leave out more lines; %s", AGAIN);
+    return OK;
+}
+
+/* A run from the first text on, with empty files. */
+static enum status begin_anew(struct run *r, struct err *e) {
+    *r->out = (struct tokenise_result){ 0 };
+    memset(r->done.documents, 0, (size_t)r->o->path_count * sizeof *r->done.documents);
+    r->done.open_tokens = r->done.open_text = 0;
+    return shards_begin(r->shards, e);
+}
+
+static enum status go_on(struct run *r, struct err *e) {
+    r->go_on = r->done.at;
+    r->out->text_before = r->out->text_bytes;
+    say(r, "an earlier run was killed or failed after %.1f MB of text; this one goes on there",
+        (double)r->out->text_bytes / 1e6);
+    TRY(list_left_out(r, e));
+    enum status st = seen_again(r, e);
+    if (st == OK) return read_and_write(r, e);
+    unique_free(&r->seen);
+    return st;
+}
+
+/* A run without what the last attempt left in *r. */
+static struct run fresh_run(const struct run *r) {
+    struct run next = { .o = r->o, .out = r->out, .shards = r->shards, .may_cut = r->may_cut,
+                        .bytes_all = r->bytes_all, .work = r->work };
+    next.ring.o = r->ring.o;
+    next.done.counts = r->out;
+    next.done.documents = r->done.documents;
+    return next;
+}
+
+static enum status run(struct run *r, struct err *e) {
+    bool taken;
+    r->done.documents = calloc((size_t)r->o->path_count + 1, sizeof *r->done.documents);
+    if (!r->done.documents) return FAIL(e, ERR_MEMORY, "memory for a list of files");
+    TRY(progress_work(r->o, r->ring.o.id_bytes, &r->work, e));
+    TRY(take_over(r, &taken, e));
+    enum status st = OK;
+    if (taken) st = go_on(r, e);
+    if (r->changed)
+        say(r, "the text has changed since an earlier run was killed: %s, or a file before it; all "
+            "files are tokenised anew", r->o->paths[r->go_on.source]);
+    else if (taken) return st;
+    *r = fresh_run(r);
+    TRY(begin_anew(r, e));
+    return read_and_write(r, e);
+}
+
+/* Whether the next run may go on after this error. What is wrong with the text is mended in the
+ * text, as a rule, so that it is another work. */
+static bool may_go_on(const struct tokenise_options *o, enum status st) {
+    return st == ERR_IO || st == ERR_MEMORY || (st == ERR_FORMAT && o->keep_bad);
+}
+
 enum status tokenise(const struct tokenise_options *o, struct tokenise_result *out,
                      struct err *e) {
     int64_t vocab = tokenizer_facts(o->tokenizer).vocab, begin = clock_us();
@@ -407,6 +528,7 @@ enum status tokenise(const struct tokenise_options *o, struct tokenise_result *o
     struct run r = { .o = o, .out = out };
     struct stat is;
     *out = (struct tokenise_result){ 0 };
+    r.done.counts = out;
     r.may_cut = tokenizer_may_cut(o->tokenizer);
     r.ring.o = (struct batch_options){ .tokenizer = o->tokenizer, .lines = o->lines,
                                        .field = o->field ? o->field : "text", .end = end,
@@ -414,22 +536,14 @@ enum status tokenise(const struct tokenise_options *o, struct tokenise_result *o
                                        .skip_bad = o->skip_bad };
     for (int64_t i = 0; i < o->path_count; i++)
         if (stat(o->paths[i], &is) == 0) r.bytes_all += is.st_size;
-    TRY(shards_create(&r.shards, o->prefix, r.ring.o.id_bytes, o->lines != NULL, e));
-    if (shards_took_over(r.shards)) warn_of_killed(&r);
-    json_t *sources = json_array();
-    pthread_mutex_init(&r.ring.lock, NULL);
-    pthread_cond_init(&r.ring.filled_more, NULL);
-    pthread_cond_init(&r.ring.encoded_more, NULL);
-    enum status st = sources ? run_all(&r, sources, e) : FAIL(e, ERR_MEMORY, "memory for a list");
-    stop_workers(&r);
-    pthread_cond_destroy(&r.ring.filled_more);
-    pthread_cond_destroy(&r.ring.encoded_more);
-    pthread_mutex_destroy(&r.ring.lock);
-    source_close(r.source);
-    shards_destroy(r.shards);
-    json_decref(sources);
-    free(r.documents);
-    unique_free(&r.seen);
+    TRY(shards_open(&r.shards, o->prefix, r.ring.o.id_bytes, o->lines != NULL, e));
+    enum status st = run(&r, e);
+    bool keep = st != OK && may_go_on(o, st) && shards_kept(r.shards);
+    if (keep)
+        say(&r, "what is done is kept in its .part files; the same command goes on from there");
+    shards_destroy(r.shards, keep);
+    json_decref(r.work);
+    free(r.done.documents);
     out->us = clock_us() - begin;
     return st;
 }

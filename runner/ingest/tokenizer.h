@@ -35,6 +35,7 @@ struct tokenizer_facts {
     const char *split;       /* the split patterns in words; borrowed */
     int32_t end;             /* the token that ends a document, or -1: none is known */
     const char *end_text;    /* its text, or NULL; borrowed */
+    bool ordinary;           /* of the options */
     int32_t behind;          /* the last that the post-processor sets behind a text, or -1 */
     char sha256[SHA256_HEX]; /* of the file; of the empty text for bytes */
 };

@@ -158,7 +158,7 @@ struct tokenizer_facts tokenizer_facts(const struct tokenizer *t) {
     struct tokenizer_facts f = {
         .kind = t->kind, .bytes = t->bytes, .vocab = t->vocab.size, .tokens = t->tokens,
         .merges = t->merges, .added = t->raw.count + t->normalized.count, .split = t->split_words,
-        .end = t->end, .end_text = t->end_text,
+        .end = t->end, .end_text = t->end_text, .ordinary = t->ordinary,
         .behind = t->behind_count ? (int32_t)t->behind[t->behind_count - 1] : -1,
     };
     for (int64_t i = 0; i < t->vocab.size; i++) f.specials += !!(t->vocab.flags[i] & TOKEN_SPECIAL);
