@@ -197,10 +197,22 @@ static void print_memory(const struct cli *cli, const struct run_view *v) {
                 used.value * 0x1p-20);
 }
 
+/* Tokens a second are of all tokens that the model processed, padding and prompts too. */
+static void print_masked(const struct cli *cli, const json_t *s) {
+    double loss = json_number_value(json_object_get(s, "loss_tokens"));
+    double all = json_number_value(json_object_get(s, "tokens"));
+    double speed = json_number_value(json_object_get(s, "tokens_per_s_median"));
+    if (!json_object_get(s, "loss_tokens") || all <= 0) return;
+    cli_out(cli, "  %-14s %.0f, %.1f %% of the tokens", "with loss", loss, 100 * loss / all);
+    if (speed > 0) cli_out(cli, "; about %.1f of them a second", speed * loss / all);
+    cli_out(cli, "\n");
+}
+
 static void print_numbers(const struct cli *cli, const struct run_view *v) {
     const json_t *s = v->summary;
     number(cli, "step", s, "step_last", 1, "%.0f");
     number(cli, "tokens", s, "tokens", 1, "%.0f");
+    print_masked(cli, s);
     number(cli, "loss", s, "loss_final", 1, "%.6f nats");
     number(cli, "eval loss", s, "eval_loss_final", 1, "%.6f nats");
     number(cli, "best eval", s, "eval_loss_best", 1, "%.6f nats");

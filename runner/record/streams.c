@@ -46,6 +46,7 @@ BITS(train_loss, float_bits(s->step->loss))
 BITS(train_grad_norm, float_bits(s->step->grad_norm))
 REAL(train_lr, (double)s->step->lr)
 WHOLE(train_tokens, s->step->tokens)
+WHOLE(train_loss_tokens, s->step->loss_tokens)
 WHOLE(train_time, s->step->time_us)
 REAL(train_speed, s->step->time_us > 0
                       ? 1e6 * (double)s->step->tokens / (double)s->step->time_us : 0)
@@ -56,6 +57,8 @@ static const struct metric TRAIN[] = {
     { "grad_norm", "", COLUMN_U32, .value = train_grad_norm, .result = 5 },
     { "lr", "", COLUMN_F64, .value = train_lr },
     { "tokens", "tokens in the step, all ranks", COLUMN_I64, .value = train_tokens },
+    { "loss_tokens", "of them, the ones with loss", COLUMN_I64, .value = train_loss_tokens,
+      .masked = true },
     { "step_time_us", "us", COLUMN_I64, .value = train_time },
     { "tokens_per_s", "tokens/s", COLUMN_F64, .value = train_speed },
     /* of a GPU: plan/mfu.h */
@@ -68,11 +71,14 @@ static const struct metric TRAIN[] = {
 
 BITS(eval_loss, float_bits(s->eval->loss))
 WHOLE(eval_tokens, s->eval->tokens)
+WHOLE(eval_loss_tokens, s->eval->loss_tokens)
 
 static const struct metric EVAL[] = {
     { "step", "", COLUMN_I64, .value = step_number },
     { "loss", "nats a token", COLUMN_U32, .value = eval_loss, .result = 6 },
     { "tokens", "tokens evaluated", COLUMN_I64, .value = eval_tokens },
+    { "loss_tokens", "of them, the ones with loss", COLUMN_I64, .value = eval_loss_tokens,
+      .masked = true },
 };
 
 /* ---- telemetry: one record a rank, at most once a second ------------------------------------ */
@@ -175,6 +181,8 @@ const struct figure FIGURES[] = {
     { "step_time_us_median", STREAM_TRAIN, "step_time_us", FIGURE_MEDIAN, 1 },
     { "tokens_per_s_median", STREAM_TRAIN, "tokens_per_s", FIGURE_MEDIAN, 1 },
     { "tokens", STREAM_TRAIN, "tokens", FIGURE_SUM, 1 },
+    { "loss_tokens", STREAM_TRAIN, "loss_tokens", FIGURE_SUM, 1 },
+    { "eval_loss_tokens", STREAM_EVAL, "loss_tokens", FIGURE_LAST, 1 },
     { "model_tflops_median", STREAM_TRAIN, "model_tflops", FIGURE_MEDIAN, 1 },
     { "mfu_peak_median", STREAM_TRAIN, "mfu_peak", FIGURE_MEDIAN, 1 },
     { "mfu_gemm_median", STREAM_TRAIN, "mfu_gemm", FIGURE_MEDIAN, 1 },

@@ -46,6 +46,7 @@ struct stream_source {
     int64_t step_number;           /* of every record */
     int64_t width;                 /* labels of a wide stream */
     int64_t rank, device, device_bytes, dropped;
+    bool masked;                   /* some tokens of the data have no loss */
 };
 
 struct metric {
@@ -60,6 +61,7 @@ struct metric {
      * several results differ at one step, `compare` names the one with the smallest number.
      * 0: no result, but a time, a share, or a number that follows from other metrics. */
     int result;
+    bool masked; /* only in the records of a run whose data are masked */
 };
 
 struct stream {
@@ -78,7 +80,7 @@ struct stream {
 extern const struct stream STREAMS[STREAM_COUNT];
 
 /* A figure of summary.json that follows from one metric; null without a value, or if the value is
- * not finite. */
+ * not finite. A figure of a masked metric is absent, not null, from the summary of other runs. */
 enum figure_kind {
     FIGURE_LAST,      /* the last value */
     FIGURE_LAST_BITS, /* the last value's 8 hexadecimal digits */

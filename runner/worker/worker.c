@@ -280,7 +280,8 @@ static enum status evaluate(struct worker *w, struct err *e) {
     board_phase(w->board, BOARD_EVALUATING);
     TRY(trainer_eval(w->trainer, w->run.eval.batches, &result, e));
     if (heartbeat_error(w->heartbeat, e)) return ERR_PEER;
-    struct stream_source source = { .eval = &result, .step_number = w->result.step };
+    struct stream_source source = { .eval = &result, .step_number = w->result.step,
+                                    .masked = !data_counts_all(w->data) };
     if (is_rank0(w)) TRY(say_record(w->events, STREAM_EVAL, &source, e));
     bool grew = false;
     if (is_rank0(w)) TRY(report_choices(w, &grew, e)); /* a checkpoint contains the table */
@@ -331,7 +332,8 @@ static enum status collect(struct worker *w, struct err *e) {
     if (w->result.save) w->save_step = w->result.step + 1;
     /* The step was read from a group that was aborted. */
     if (heartbeat_error(w->heartbeat, e)) return ERR_PEER;
-    struct stream_source source = { .step = &w->result, .step_number = w->result.step };
+    struct stream_source source = { .step = &w->result, .step_number = w->result.step,
+                                    .masked = !data_counts_all(w->data) };
     if (is_rank0(w)) TRY(say_record(w->events, STREAM_TRAIN, &source, e));
     TRY(report_no_loss(w, e));
     if (w->options->world > 1) TRY(say_pace(w->events, &w->result, e));

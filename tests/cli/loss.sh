@@ -1,6 +1,7 @@
 #!/bin/bash
 # Token shards with a .loss: packed documents give the same loss for each micro-batch and number of
-# ranks; a step without a token with loss is in the log; data without any are refused before step 0.
+# ranks. Records count the tokens with loss; a step without one is in the log; data without any are
+# refused before step 0.
 set -u
 . "$PWD/tests/cli/lib.sh"
 python3 - <<'PY'
@@ -38,6 +39,21 @@ for way in "micro_batch=4" "micro_batch=1" "micro_batch=2 --set hardware.gpus=2"
         '"%.4f %.4f" % (summary["loss_final"], summary["eval_loss_final"])' >>losses
 done
 expect "lines of losses, kinds of them" "3 1" "$(wc -l <losses) $(sort -u losses | wc -l)"
+
+case_name="loss tokens" # of each step and evaluation, for each micro-batch the same; and their sum
+for way in 4 1 2; do
+    tar -xOf "$(bundle_in "runs-$way")" --wildcards '*/data/metrics/train.jsonl' \
+        '*/data/metrics/eval.jsonl' | grep -o '"loss_tokens":[0-9]*' | tr '\n' ' ' >>counts
+    echo >>counts
+done
+expect "lines of counts, kinds of them" "3 1" "$(wc -l <counts) $(sort -u counts | wc -l)"
+expect "counts of 3 evaluations and 3 steps" 6 "$(head -1 counts | wc -w)"
+one=$(bundle_in runs-4)
+field "$one" '"%d %d" % (summary["loss_tokens"], summary["eval_loss_tokens"])' >sums
+expect "sums" "$(head -1 counts | tr -c '0-9\n' ' ' | awk '{print $4 + $5 + $6, $3}')" "$(cat sums)"
+"$FP8LAB" show "$one" >log
+says "% of the tokens; about"
+[ "$(sed 's/ .*//' sums)" -lt "$(field "$one" 'summary["tokens"]')" ] || fail "all tokens have loss"
 
 case_name="no loss"
 run none runs-none
