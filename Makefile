@@ -382,12 +382,14 @@ ci: test-packages conversions
 
 .PHONY: test-long-build
 test-long-build: $(BUILD)/fp8lab $(STAND_INS) $(LONG_BIN) $(LONG_USES)
-# Threads other than OpenMP's. Those of the CUDA backend: dist/cuda_threads.sh, in every `make test`.
+# Threads other than OpenMP's. dist/cuda_threads.sh compiles those of the CUDA backend with the
+# sanitizer itself.
 THREADED := dist/test_job dist/test_comm dist/test_overlap cli/test_supervise unit/test_board \
     unit/test_signals train/test_data_order
 .PHONY: test-threads
 test-threads: ## run the tests of threads under the thread sanitizer
 	+@$(AGAIN) test CONFIG=tsan T="$(THREADED)"
+	+@FP8LAB_TEST_IMAGE=1 $(AGAIN) test T="dist/cuda_threads"
 .PHONY: test-long
 test-long: test-packages ## run what takes minutes and up to 14 GB of memory, threads, Python packages of others; T=
 	+@$(AGAIN) test-venv test-long-build

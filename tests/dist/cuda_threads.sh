@@ -8,6 +8,8 @@
 # otherwise it sees nothing.
 set -u
 nvcc=$(containers/find_nvcc.sh)
+[ -n "${FP8LAB_TEST_IMAGE:-}" ] ||
+    { echo "*** SKIP: FP8LAB_TEST_IMAGE=1, .ci/run or make test-threads runs this"; exit 77; }
 [ -n "$nvcc" ] || { echo "skipped: there is no nvcc"; exit 77; }
 include=$(dirname "$(dirname "$nvcc")")/include
 echo '#include <nccl.h>' | gcc -E -I"$include" - >/dev/null 2>&1 ||

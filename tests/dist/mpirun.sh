@@ -20,6 +20,7 @@ named() { # WORDS PROGRAM...
 }
 openmpi=$(named "(Open MPI)" mpirun.openmpi mpirun)
 hydra=$(named "^HYDRA" mpiexec.hydra mpiexec)
+[ -n "${FP8LAB_TEST_IMAGE:-}" ] || skip "FP8LAB_TEST_IMAGE=1 or .ci/run runs this"
 [ -n "$openmpi$hydra" ] || skip "mpirun is not installed (containers/install.sh mpi)"
 
 . tests/dist/lib.sh
