@@ -1,8 +1,8 @@
 -- Fine-tuning of Llama-3.1-8B on chats with the settings of a GH200 guide: 6 conversations at a
 -- time, 4 times a step, at most 2048 tokens each, one epoch. `--set data.paths=DIR/*.jsonl` names
 -- other conversations: `messages`, ShareGPT's `conversations` or Alpaca's columns, packed or not.
--- The tokenizer's folder has tokenizer.json and tokenizer_config.json with the chat template.
--- The weights are random ones, so this measures speed and memory, not what the model learns.
+-- The model's folder, as Hugging Face has it, gives the first weights, tokenizer.json, and
+-- tokenizer_config.json with the chat template. `fp8lab export RUN --to DIR` writes the result.
 local llama3 = require "models.llama3"
 
 return suite {
@@ -13,6 +13,7 @@ return suite {
 
   hardware = { query = "gpu.cc >= 8.9", gpus = 1 },
   model = llama3["3.1-8b"] { seq_len = 2048 },
+  init  = "data/llama-3.1-8b-instruct",
   data  = chats { "data/ultrachat/*.jsonl", tokenizer = "data/llama-3.1-8b-instruct",
                   max_tokens = 2048, pack = true, date = "2024-07-26", holdout = 0.01 },
   train = {

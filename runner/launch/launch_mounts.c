@@ -115,6 +115,8 @@ enum status mounts_add_data(struct launch_mounts *m, const json_t *config, const
         const char *path = json_text(json_object_get(config, "data"), BESIDE[i], NULL);
         if (path) st = add_data_path(m, root, path, e); /* "bytes" is no file */
     }
+    const char *init = json_text(json_object_get(config, "init"), "from", NULL);
+    if (st == OK && init) st = add_data_path(m, root, init, e); /* a run's id is no file */
     options_free_data(&data);
     return st;
 }

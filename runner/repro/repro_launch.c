@@ -21,11 +21,12 @@ struct container_run {
 static enum status add_mounts(struct container_run *a, struct err *e) {
     const struct cli *cli = a->request.cli;
     struct launch_mounts *m = &a->request.mounts;
-    const char *data = cli_value(cli, "data");
+    const char *data = cli_value(cli, "data"), *init = cli_value(cli, "init");
     TRY(mounts_add(m, a->runs, true, e));
     TRY(mounts_add_cache(m, cli, e));
     TRY(mounts_add(m, a->bundle, false, e));
     if (data) TRY(mounts_add(m, data, false, e));
+    if (init) TRY(mounts_add(m, init, false, e));
     if (*a->band) TRY(mounts_add(m, a->band, false, e));
     if (!cli_has(cli, "mount")) return OK;
     TRY(mounts_add(m, a->request.cwd, false, e));
@@ -51,13 +52,15 @@ static enum status add_path(struct words *w, const char *flag, const char *path,
 }
 
 static enum status make_command(struct container_run *a, struct err *e) {
-    static const char *const OURS[] = { "image", "mount", "runs", "cache", "data", "band", NULL };
+    static const char *const OURS[] = { "image", "mount", "runs", "cache", "data", "init", "band",
+                                        NULL };
     struct words *w = &a->request.command;
     words_add(w, "repro");
     launch_carry_flags(a->request.cli, OURS, w);
     TRY(add_path(w, "runs", a->runs, e));
     TRY(add_path(w, "cache", cli_value(a->request.cli, "cache"), e));
     TRY(add_path(w, "data", cli_value(a->request.cli, "data"), e));
+    TRY(add_path(w, "init", cli_value(a->request.cli, "init"), e));
     TRY(add_path(w, "band", *a->band ? a->band : NULL, e));
     words_add(w, a->bundle);
     return OK;

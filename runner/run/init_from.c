@@ -122,9 +122,8 @@ static bool has_steps(const char *folder) {
 static enum status find(const struct init_request *q, const char *from,
                         struct found_weights *out, struct err *e) {
     char full[PATH_CAP], run[PATH_CAP];
-    bool rooted = q->data_root && *from != '/';
-    int n = snprintf(full, sizeof full, "%s%s%s", rooted ? q->data_root : "", rooted ? "/" : "",
-                     from);
+    const char *root = q->data_root;
+    int n = snprintf(full, sizeof full, "%s%s%s", root ? root : "", root ? "/" : "", from);
     *out = (struct found_weights){ 0 };
     if (n < 0 || n >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", from);
     if (!path_exists(full)) {

@@ -9,7 +9,7 @@
 struct init_request {
     const json_t *config;  /* resolved */
     const char *instead;   /* a path to read instead of init.from; NULL: none */
-    const char *data_root; /* prefix of a relative path, or NULL */
+    const char *data_root; /* prefix of the path, or NULL */
     const char *runs;      /* where runs are looked up */
     const char *cache;     /* folder for weights that only a bundle has; made if it is needed */
 };

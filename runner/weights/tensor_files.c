@@ -130,7 +130,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const struct tensor_entry *)a)->name, ((const struct tensor_entry *)b)->name);
 }
 
-static enum status finish(struct tensor_files *t, struct err *e) {
+enum status tensor_files_finish(struct tensor_files *t, struct err *e) {
     if (t->count) qsort(t->entry, (size_t)t->count, sizeof *t->entry, by_name);
     for (int64_t i = 1; i < t->count; i++)
         if (!strcmp(t->entry[i - 1].name, t->entry[i].name))
@@ -186,7 +186,7 @@ static enum status open_shards(struct tensor_files *t, const char *folder, const
             st = FAIL(e, ERR_FORMAT, "%s names more than %d files", index, FILES_MAX);
         if (st == OK) st = add_file(t, path, e);
     }
-    if (st == OK) st = finish(t, e);
+    if (st == OK) st = tensor_files_finish(t, e);
     if (st == OK) st = check_index(t, folder, map, e);
     json_decref(root);
     return st;
@@ -197,8 +197,8 @@ static bool ends_with(const char *name, const char *suffix) {
     return n >= m && !strcmp(name + n - m, suffix);
 }
 
-/* A folder without safetensors: says how to convert what it holds. */
-static enum status refuse_folder(const char *folder, struct err *e) {
+/* What a file of another format is, and how to convert it; NULL: its name says nothing. */
+static const char *advice_for(const char *name) {
     static const struct { const char *suffix, *advice; } KINDS[] = {
         { ".distcp", "PyTorch's distributed checkpoint; convert it: python -m "
           "torch.distributed.checkpoint.format_utils dcp_to_torch DIR out.pt, then load out.pt and "
@@ -211,11 +211,16 @@ static enum status refuse_folder(const char *folder, struct err *e) {
           "model.save_pretrained(\"NEW\")" },
         { ".gguf", "a GGUF file, with quantised weights; take the model's safetensors" },
     };
+    for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++)
+        if (ends_with(name, KINDS[i].suffix)) return KINDS[i].advice;
+    return NULL;
+}
+
+static enum status refuse_folder(const char *folder, struct err *e) {
     DIR *dir = opendir(folder);
     const char *advice = NULL;
-    for (const struct dirent *d; dir && (d = readdir(dir));)
-        for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++)
-            if (ends_with(d->d_name, KINDS[i].suffix) && !advice) advice = KINDS[i].advice;
+    for (const struct dirent *d; dir && !advice && (d = readdir(dir));)
+        advice = advice_for(d->d_name);
     if (dir) closedir(dir);
     return FAIL(e, ERR_CONFIG, "%s has neither model.safetensors nor model.safetensors.index.json"
                 "%s%s", folder, advice ? "; it has " : "", advice ? advice : "");
@@ -225,15 +230,17 @@ enum status tensor_files_open(const char *path, struct tensor_files *out, struct
     char one[PATH_CAP], index[PATH_CAP];
     *out = (struct tensor_files){ 0 };
     if (!path_is_directory(path)) {
+        const char *advice = advice_for(path);
+        if (advice) return FAIL(e, ERR_CONFIG, "%s is %s", path, advice);
         TRY(add_file(out, path, e));
-        return finish(out, e);
+        return tensor_files_finish(out, e);
     }
     TRY(path_join(one, path, "model.safetensors", e));
     TRY(path_join(index, path, "model.safetensors.index.json", e));
     if (path_exists(index)) return open_shards(out, path, index, e);
     if (!path_exists(one)) return refuse_folder(path, e);
     TRY(add_file(out, one, e));
-    return finish(out, e);
+    return tensor_files_finish(out, e);
 }
 
 void tensor_files_close(struct tensor_files *t) {

@@ -32,6 +32,8 @@ struct tensor_files {
  * *out is valid for tensor_files_close() in any case. */
 NODISCARD enum status tensor_files_open(const char *path, struct tensor_files *out, struct err *e);
 void tensor_files_close(struct tensor_files *t);
+/* After the entries were added: sorts them. ERR_FORMAT for a name that occurs twice. */
+NODISCARD enum status tensor_files_finish(struct tensor_files *t, struct err *e);
 
 /* The tensor of that name, or NULL. */
 struct tensor_entry *tensor_find(const struct tensor_files *t, const char *name);

@@ -8,8 +8,9 @@
 #include "model/params.h"
 #include "runner/base/run_files.h"
 #include "runner/weights/blocks.h"
+#include "runner/weights/llmc_file.h"
 
-const char *const WEIGHTS_KIND_NAMES[] = { "hf", "checkpoint" };
+const char *const WEIGHTS_KIND_NAMES[] = { "hf", "checkpoint", "llmc" };
 
 /* ---- the tensors of a parameter ---------------------------------------------------------------*/
 
@@ -56,8 +57,8 @@ static enum status check_part(const struct weights *w, const struct weight_part 
     if (!x) return FAIL(e, ERR_CONFIG, "%s: tensor %s is missing", path, p->name);
     tensor_text(x, found);
     if (x->type == WEIGHT_OTHER)
-        return FAIL(e, ERR_CONFIG, "%s: %s is %s; expected F32, F16, BF16 or F8_E4M3", path, p->name,
-                    found);
+        return FAIL(e, ERR_CONFIG, "%s: %s is %s; expected F32, F16, BF16 or F8_E4M3", path,
+                    p->name, found);
     if (x->type == WEIGHT_E4M3 && (p->transposed || !factors_entry(w, x)))
         return FAIL(e, ERR_CONFIG, "%s: %s is %s without an F32 tensor %s_scale_inv of one factor "
                     "for each 128 x 128 block", path, p->name, found, p->name);
@@ -139,9 +140,13 @@ static enum weights_kind kind_of(const char *path) {
 enum status weights_open(const char *path, const struct model_config *model, struct weights *out,
                          struct err *e) {
     struct params params;
+    bool llmc;
     *out = (struct weights){ .kind = kind_of(path), .model = *model };
+    TRY(llmc_open(path, &out->files, &llmc, e));
+    if (llmc) out->kind = WEIGHTS_LLMC;
+    else tensor_files_close(&out->files);
     if (out->kind == WEIGHTS_HF) TRY(hf_names_check(model, e));
-    TRY(tensor_files_open(path, &out->files, e));
+    if (!llmc) TRY(tensor_files_open(path, &out->files, e));
     TRY(list_params(model, &params, e));
     enum status st = check_all(out, &params, path, e);
     params_destroy(&params);

@@ -1,4 +1,4 @@
-/* Weights that a run begins with: a Hugging Face folder, or model.safetensors of a checkpoint. They
+/* Weights that a run begins with: a Hugging Face folder, a checkpoint of ours, llm.c's .bin. They
  * are compared with the model before anything runs, hashed, and read a piece at a time. */
 #ifndef FP8LAB_RUNNER_WEIGHTS_WEIGHTS_H
 #define FP8LAB_RUNNER_WEIGHTS_WEIGHTS_H
@@ -7,8 +7,8 @@
 #include "runner/weights/hf_names.h"
 #include "runner/weights/tensor_files.h"
 
-enum weights_kind { WEIGHTS_HF, WEIGHTS_CHECKPOINT };
-extern const char *const WEIGHTS_KIND_NAMES[]; /* "hf", "checkpoint" */
+enum weights_kind { WEIGHTS_HF, WEIGHTS_CHECKPOINT, WEIGHTS_LLMC };
+extern const char *const WEIGHTS_KIND_NAMES[]; /* "hf", "checkpoint", "llmc" */
 
 struct weights {
     enum weights_kind kind;

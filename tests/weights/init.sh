@@ -64,6 +64,25 @@ copy llama2 && edit models/x 't["model.norm.weight"] = ("F32", [32], b"\0\0\xc0\
 run_x
 says "final_norm.weight is not finite"
 
+# ---- llm.c: the loss of the folder that the file was made of
+PYTHONPATH=$root/tests/weights python3 -c 'import make_models as m
+m.write_llmc("models/f32.bin", "models/gpt2", "F32", 384)
+m.write_llmc("models/bf16.bin", "models/gpt2", "BF16", 384)'
+wanted=$(sed -n 's/^gpt2 //p' "$root/tests/weights/losses.txt")
+script models/f32.bin models/gpt2 && run_x
+near "llm.c in f32" "$wanted" "$(loss_of)" 1e-5
+script models/bf16.bin models/gpt2 && run_x
+near "llm.c in bf16" "$wanted" "$(loss_of)" 0.02
+truncate -s -4 models/bf16.bin
+refused "a truncated .bin" "(truncated?)"
+script models/f32.bin models/llama2
+refused "a GPT-2 for a Llama" "models/f32.bin: "
+printf '\243\331\064\001' | dd of=models/f32.bin conv=notrunc 2>/dev/null
+script models/f32.bin models/gpt2
+refused "llm.c's Llama" "llm.c's file of a Llama"
+cp models/text.txt models/x.bin && script models/x.bin models/gpt2
+refused "another .bin" "weights of torch.save"
+
 # ---- the same inputs for the same weights
 hash_of() { field "$(newest runs)" 'run["inputs"]["weights"]'; }
 copy llama2 && run_x && one=$(hash_of)

@@ -139,6 +139,40 @@ def write_model(folder, config, kind, files):
         json.dump({"metadata": {"total_size": total}, "weight_map": index}, f)
 
 
+def write_llmc(path, folder, kind, padded):
+    """llm.c's .bin of a GPT-2 folder: [out, in], stacked over layers, the vocabulary padded."""
+    config = MODELS["gpt2"][0]
+    width, layers = config["n_embd"], config["n_layer"]
+    with open(f"{folder}/model.safetensors", "rb") as f:
+        raw = f.read()
+    n = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(raw[8:8 + n])
+
+    def values(name):
+        begin, end = (8 + n + at for at in header[name]["data_offsets"])
+        return list(struct.unpack(f"<{(end - begin) // 4}f", raw[begin:end]))
+
+    def transposed(name):
+        rows, cols = header[name]["shape"]
+        was = values(name)
+        return [was[r * cols + c] for c in range(cols) for r in range(rows)]
+
+    extra = padded - config["vocab_size"]
+    out = values("transformer.wte.weight") + [9.0] * (extra * width)
+    out += values("transformer.wpe.weight")
+    for part in ("ln_1.weight", "ln_1.bias", "attn.c_attn.weight", "attn.c_attn.bias",
+                 "attn.c_proj.weight", "attn.c_proj.bias", "ln_2.weight", "ln_2.bias",
+                 "mlp.c_fc.weight", "mlp.c_fc.bias", "mlp.c_proj.weight", "mlp.c_proj.bias"):
+        for layer in range(layers):
+            name = f"transformer.h.{layer}.{part}"
+            out += transposed(name) if len(header[name]["shape"]) == 2 else values(name)
+    out += values("transformer.ln_f.weight") + values("transformer.ln_f.bias")
+    sizes = [20240326, 3 if kind == "F32" else 5, config["n_positions"], config["vocab_size"],
+             layers, config["n_head"], width, padded]
+    with open(path, "wb") as f:
+        f.write(struct.pack("<256i", *sizes, *[0] * (256 - len(sizes))) + encode(out, kind))
+
+
 def main():
     folder = sys.argv[1]
     for name in sys.argv[2:] or list(MODELS)[:-1]:

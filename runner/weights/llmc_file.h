@@ -1,0 +1,13 @@
+/* llm.c's file of a GPT-2 (.bin): 256 i32, then all weights in a fixed order, f32 or bf16. */
+#ifndef FP8LAB_RUNNER_WEIGHTS_LLMC_FILE_H
+#define FP8LAB_RUNNER_WEIGHTS_LLMC_FILE_H
+
+#include "runner/weights/tensor_files.h"
+
+/* *is: the file begins like one of llm.c's models. Then *out has its tensors by our own names
+ * (model/params.h), or there is an error: ERR_CONFIG for a Llama or an unknown version, ERR_FORMAT
+ * if the size is not that of its header. *out is valid for tensor_files_close() in any case. */
+NODISCARD enum status llmc_open(const char *path, struct tensor_files *out, bool *is,
+                                struct err *e);
+
+#endif
