@@ -110,17 +110,16 @@ static enum status encode_part(struct batch *b, struct encoder *x, const struct 
     return b->ends ? end_document(b, x, b->text_bytes, b->key, o, e) : OK;
 }
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shards are little-endian");
+
 static enum status narrow(struct batch *b, struct encoder *x, int id_bytes, struct err *e) {
     int64_t count;
     const uint32_t *ids = encoder_ids(x, &count);
     TRY(bytes_reserve(&b->ids, (size_t)(count * id_bytes), e));
     uint8_t *out = b->ids.bytes;
-    for (int64_t i = 0; i < count && id_bytes == 2; i++) {
-        out[2 * i] = (uint8_t)ids[i];
-        out[2 * i + 1] = (uint8_t)(ids[i] >> 8);
-    }
-    for (int64_t i = 0; i < count && id_bytes == 4; i++)
-        for (int k = 0; k < 4; k++) out[4 * i + k] = (uint8_t)(ids[i] >> 8 * k);
+    for (int64_t i = 0; i < count && id_bytes == 2; i++)
+        memcpy(out + 2 * i, &(uint16_t){ (uint16_t)ids[i] }, 2);
+    if (id_bytes == 4 && count) memcpy(out, ids, (size_t)count * 4);
     b->ids.count = (size_t)(count * id_bytes);
     return OK;
 }

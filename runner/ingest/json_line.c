@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "runner/ingest/eight_bytes.h"
+
 enum { DEPTH_MAX = 128 };
 
 struct cursor {
@@ -67,12 +69,23 @@ static enum status escape(struct cursor *c, struct bytes *out) {
     return out ? bytes_add(out, &TO[found - FROM], 1, c->e) : OK;
 }
 
+/* The first byte from p on that is a quote, a backslash or a control character, or the end. */
+static const uint8_t *plain_end(const uint8_t *p, const uint8_t *end) {
+    for (; end - p >= 8; p += 8) {
+        uint64_t v = load8(p), stops = bytes_within(v, 0, 0x1f) | bytes_within(v, '"', '"') |
+                                       bytes_within(v, '\\', '\\');
+        if (stops) return first_of(stops, p);
+    }
+    while (p < end && *p != '"' && *p != '\\' && *p >= 0x20) p++;
+    return p;
+}
+
 /* A string, from its quote on; appended to `out` unless that is NULL. */
 static enum status string(struct cursor *c, struct bytes *out) {
     if (!next_is(c, '"')) return bad(c, "no string");
     for (;;) {
         const uint8_t *from = c->p;
-        while (c->p < c->end && *c->p != '"' && *c->p != '\\' && *c->p >= 0x20) c->p++;
+        c->p = plain_end(from, c->end);
         if (out) TRY(bytes_add(out, from, (size_t)(c->p - from), c->e));
         if (c->p == c->end) return bad(c, "a string without an end");
         if (*c->p < 0x20) return bad(c, "a control character in a string");

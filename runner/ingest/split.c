@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "runner/ingest/eight_bytes.h"
+
 static const struct { enum split_kind kind; const char *name, *regex; } KNOWN[] = {
     { SPLIT_NONE, "none", NULL },
     { SPLIT_GPT2, "gpt2",
@@ -47,25 +49,9 @@ const char *split_name(enum split_kind kind) { return KNOWN[kind].name; }
 
 /* ---- eight bytes at once ------------------------------------------------------------------- */
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the first byte is the lowest");
-
 /* The callers' constants decide what is left of such a function, and a call costs as much as most
  * words. */
 #define INLINE static inline __attribute__((always_inline))
-
-#define EACH(byte) ((byte) * 0x0101010101010101u)
-
-static inline uint64_t load8(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, 8);
-    return v;
-}
-
-/* The high bit of each byte that is in from..to, both below 80h. */
-static inline uint64_t bytes_within(uint64_t v, uint8_t from, uint8_t to) {
-    uint64_t low = v & EACH(0x7full);
-    return (low + EACH(0x80ull - from)) & ~(low + EACH(0x7full - to)) & ~v & EACH(0x80ull);
-}
 
 static inline uint64_t bytes_not_letters(uint64_t v) { /* of ASCII */
     return bytes_within(v | EACH(0x20ull), 'a', 'z') ^ EACH(0x80ull);
@@ -73,10 +59,6 @@ static inline uint64_t bytes_not_letters(uint64_t v) { /* of ASCII */
 
 static inline uint64_t bytes_not_spaces(uint64_t v) { /* of ASCII */
     return (bytes_within(v, '\t', '\r') | bytes_within(v, ' ', ' ')) ^ EACH(0x80ull);
-}
-
-static inline const uint8_t *first_of(uint64_t bytes, const uint8_t *p) {
-    return p + __builtin_ctzll(bytes) / 8;
 }
 
 /* ---- runs of characters -------------------------------------------------------------------- */

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "keys of words are masked loads");
+#include "runner/ingest/eight_bytes.h"
 
 /* ---- memory -------------------------------------------------------------------------------- */
 
@@ -20,7 +20,7 @@ _Static_assert(sizeof(struct short_word) == 32, "two short words are one cache l
 
 /* Other words of up to 86 bytes that became up to 10 tokens: two cache lines. Lines of one repeated
  * sign, which are frequent in code, are among them. */
-enum { LONG_MAX = 86, LONG_IDS = 10, LONGS_LOG2 = 13 };
+enum { LONG_MAX = 86, LONG_IDS = 10, LONGS_LOG2 = 14 };
 struct long_word {
     uint32_t id[LONG_IDS];
     uint8_t text[LONG_MAX], length, ids; /* length 0: empty */
@@ -145,12 +145,6 @@ static enum status merge_word(struct word_ids *w, const uint8_t *p, size_t n, st
 }
 
 /* ---- words that were met ------------------------------------------------------------------- */
-
-static inline uint64_t load8(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, 8);
-    return v;
-}
 
 /* The bytes of a word of up to 15 bytes, zeros behind them, and its length in the last byte. */
 static inline void short_key(const uint8_t *p, size_t n, const uint8_t *limit, uint64_t key[2]) {
