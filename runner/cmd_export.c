@@ -20,6 +20,7 @@
 
 static const struct flag FLAGS[] = {
     { "to", "DIR", "the new folder", false },
+    { "format", "NAME", "hf (default), or llmc: GPT-2 as model.bin of llm.c", false },
     { "dtype", "TYPE", "bf16 (default), f32 or fp8-block", false },
     { "shard-mb", "N", "most megabytes of a file (default: 5000)", false },
     { "runs", "DIR", "where runs are looked up by id (default: runs)", false },
@@ -46,6 +47,12 @@ static enum status read_type(const char *name, enum export_type *out, struct err
             return OK;
         }
     return FAIL(e, ERR_ARG, "--dtype %s: expected bf16, f32 or fp8-block", name);
+}
+
+static enum status read_format(const char *name, bool *llmc, struct err *e) {
+    *llmc = name && !strcmp(name, "llmc");
+    if (!name || *llmc || !strcmp(name, "hf")) return OK;
+    return FAIL(e, ERR_ARG, "--format %s: expected hf or llmc", name);
 }
 
 /* The run's config.json, if it began with one, and its tokenizer. */
@@ -127,15 +134,17 @@ static enum status make_folder(struct command *c, const char *to, struct err *e)
 static enum status write_folder(struct command *c, enum export_type type, int64_t shard_mb,
                                 struct export_report *report, struct err *e) {
     const char *to = cli_value(c->cli, "to");
+    bool llmc;
+    TRY(read_format(cli_value(c->cli, "format"), &llmc, e));
     TRY(make_folder(c, to, e));
     TRY(unpack(c, e));
     const struct export_request q = {
         .checkpoint = c->found.path, .to = c->partial, .model = &c->options.model,
-        .recipe = &c->options.recipe, .type = type, .base = c->base,
+        .recipe = &c->options.recipe, .type = type, .llmc = llmc, .base = c->base,
         .shard_bytes = shard_mb * 1000000,
     };
     TRY(export_write(&q, report, e));
-    TRY(copy_tokenizer(c, e));
+    if (!llmc) TRY(copy_tokenizer(c, e));
     TRY(tree_remove(c->work, e));
     if (rename(c->partial, to) == 0) return OK;
     return FAIL(e, ERR_IO, "rename %s to %s: %s", c->partial, to, strerror(errno));

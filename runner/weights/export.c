@@ -12,8 +12,10 @@
 #include "model/params.h"
 #include "runner/base/run_files.h"
 #include "runner/weights/blocks.h"
+#include "runner/weights/export_source.h"
 #include "runner/weights/hf_config.h"
 #include "runner/weights/hf_names.h"
+#include "runner/weights/llmc_file.h"
 
 const char *const EXPORT_TYPE_NAMES[] = { "bf16", "f32", "fp8-block", NULL };
 
@@ -32,7 +34,7 @@ struct piece {
 struct job {
     const struct export_request *request;
     struct params params;
-    struct tensor_files weights, masters; /* masters: empty if not wanted */
+    struct export_source source;
     struct piece *piece;                  /* owned */
     int64_t count, file_count;
     float *values;   /* owned: CHUNK, or what a transposed or quantised tensor needs */
@@ -109,19 +111,6 @@ static enum status plan(struct job *j, struct err *e) {
 
 /* ---- bytes ------------------------------------------------------------------------------------*/
 
-static enum status read_values(const struct job *j, const struct param *p, int64_t first,
-                               int64_t count, float *out, struct err *e) {
-    char name[96];
-    snprintf(name, sizeof name, "master:%s", p->name);
-    const struct tensor_files *files = &j->masters;
-    const struct tensor_entry *x = tensor_find(files, name);
-    if (!x) x = tensor_find(files = &j->weights, p->name);
-    if (!x || x->type == WEIGHT_OTHER || x->bytes < (first + count) * 2)
-        return FAIL(e, ERR_FORMAT, "%s has no %s of the run's shape", j->request->checkpoint,
-                    p->name);
-    return tensor_read(files, x, first, count, out, e);
-}
-
 static enum status put(FILE *f, const void *bytes, int64_t n, struct err *e) {
     if (fwrite(bytes, 1, (size_t)n, f) == (size_t)n) return OK;
     return FAIL(e, ERR_IO, "write weights: %s", strerror(errno));
@@ -150,7 +139,7 @@ static enum status need(struct job *j, int64_t elements, struct err *e) {
 static enum status put_transposed(struct job *j, FILE *f, const struct piece *p, struct err *e) {
     int64_t rows = p->part.rows, cols = p->part.cols, n = rows * cols;
     TRY(need(j, 2 * n, e));
-    TRY(read_values(j, p->param, p->first, n, j->values, e));
+    TRY(export_source_read(&j->source, p->param, p->first, n, j->values, e));
     float *to = j->values + n;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < cols; c++) to[c * rows + r] = j->values[r * cols + c];
@@ -164,7 +153,8 @@ static enum status put_codes(struct job *j, FILE *f, const struct piece *p, stru
     for (int64_t row = 0; row < x->rows; row += BLOCK_ROWS) {
         int64_t rows = x->rows - row < BLOCK_ROWS ? x->rows - row : BLOCK_ROWS;
         unsigned char *codes = (unsigned char *)j->values; /* one byte never overtakes four */
-        TRY(read_values(j, p->param, p->first + row * x->cols, rows * x->cols, j->values, e));
+        TRY(export_source_read(&j->source, p->param, p->first + row * x->cols, rows * x->cols,
+                               j->values, e));
         blocks_quantise(&j->blocks, row / BLOCK_ROWS, rows, j->values, codes);
         TRY(put(f, codes, rows * x->cols, e));
     }
@@ -179,7 +169,7 @@ static enum status put_piece(struct job *j, FILE *f, const struct piece *p, stru
     TRY(need(j, CHUNK, e));
     for (int64_t at = 0; at < count; at += CHUNK) {
         int64_t n = count - at < CHUNK ? count - at : CHUNK;
-        TRY(read_values(j, p->param, p->first + at, n, j->values, e));
+        TRY(export_source_read(&j->source, p->param, p->first + at, n, j->values, e));
         TRY(put_values(j, f, j->values, n, e));
     }
     return OK;
@@ -314,15 +304,33 @@ static enum status write_configs(const struct job *j, struct err *e) {
 static enum status open_weights(struct job *j, struct export_report *out, struct err *e) {
     const struct export_request *q = j->request;
     const struct param_options options = { .shard = { SHARD_NONE, 0, 1 } };
-    char state[PATH_CAP];
     TRY(hf_names_check(q->model, e));
     TRY(params_init(&j->params, q->model, &options, e));
-    TRY(tensor_files_open(q->checkpoint, &j->weights, e));
-    TRY(path_join(state, q->checkpoint, "state.safetensors", e));
-    if (q->type != EXPORT_F32 || !path_exists(state)) return OK;
-    TRY(tensor_files_open(state, &j->masters, e));
-    out->masters = tensor_find(&j->masters, "master:embed.weight") != NULL;
+    TRY(export_source_open(q->checkpoint, q->type == EXPORT_F32, &j->source, e));
+    out->masters = j->source.has_masters;
     return OK;
+}
+
+/* Everything in one file, model.bin. */
+static enum status write_llmc(struct job *j, struct export_report *out, struct err *e) {
+    const struct export_request *q = j->request;
+    const struct weight_source source = { export_source_read, &j->source };
+    char path[PATH_CAP];
+    if (q->type == EXPORT_FP8_BLOCK)
+        return FAIL(e, ERR_CONFIG, "llm.c's files are bf16 or f32, not fp8-block");
+    TRY(path_join(path, q->to, "model.bin", e));
+    out->tensors = j->params.count;
+    out->files = 1;
+    return llmc_write(path, q->model, &j->params, q->type == EXPORT_F32, &source, &out->bytes, e);
+}
+
+static enum status write_hf(struct job *j, struct export_report *out, struct err *e) {
+    TRY(plan(j, e));
+    TRY(write_configs(j, e));
+    for (int64_t i = 0; i < j->file_count; i++) TRY(write_file(j, i, out, e));
+    out->tensors = j->count;
+    out->files = j->file_count;
+    return write_index(j, e);
 }
 
 enum status export_write(const struct export_request *q, struct export_report *out,
@@ -330,16 +338,10 @@ enum status export_write(const struct export_request *q, struct export_report *o
     struct job j = { .request = q };
     *out = (struct export_report){ 0 };
     enum status st = open_weights(&j, out, e);
-    if (st == OK) st = plan(&j, e);
-    if (st == OK) st = write_configs(&j, e);
-    for (int64_t i = 0; st == OK && i < j.file_count; i++) st = write_file(&j, i, out, e);
-    if (st == OK) st = write_index(&j, e);
+    if (st == OK) st = (q->llmc ? write_llmc : write_hf)(&j, out, e);
     if (st == OK) st = directory_sync(q->to, e);
-    out->tensors = j.count;
-    out->files = j.file_count;
     params_destroy(&j.params);
-    tensor_files_close(&j.weights);
-    tensor_files_close(&j.masters);
+    export_source_close(&j.source);
     blocks_free(&j.blocks);
     free(j.piece);
     free(j.values);

@@ -18,6 +18,7 @@ struct export_request {
     const struct model_config *model;
     const struct recipe *recipe;
     enum export_type type;
+    bool llmc;              /* llm.c's file model.bin instead of a Hugging Face folder */
     const json_t *base;     /* config.json that the run began with, or NULL */
     int64_t shard_bytes;    /* most bytes of a file; a tensor alone may be larger */
 };
@@ -27,7 +28,8 @@ struct export_report {
     bool masters; /* F32 values are the master weights */
 };
 
-/* Writes config.json, generation_config.json and the weights to the folder `to`, which must exist.
+/* Writes the weights, and for transformers config.json and generation_config.json, to the folder
+ * `to`, which must exist.
  * Reads and converts a piece at a time; GPT-2's matrices whole, one at a time. ERR_CONFIG: there is
  * no such family, or no 128 x 128 blocks to export. */
 NODISCARD enum status export_write(const struct export_request *q, struct export_report *out,

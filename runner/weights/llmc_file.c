@@ -1,11 +1,14 @@
 #include "runner/weights/llmc_file.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "kernels/tensor.h"
+#include "kernels/dtype.h"
+#include "model/params.h"
 #include "runner/base/run_files.h"
 
 enum { MAGIC_GPT2 = 20240326, MAGIC_LLAMA = 20240803, HEADER_BYTES = 1024,
@@ -76,6 +79,8 @@ static enum status add_all(struct tensor_files *t, const struct sizes *s, enum w
     return add(t, type, "final_norm.bias", width, width, 0, at, e);
 }
 
+/* ---- reading --------------------------------------------------------------------------------- */
+
 enum status llmc_open(const char *path, struct tensor_files *out, bool *is, struct err *e) {
     unsigned char header[HEADER_BYTES];
     struct sizes s = { 0 };
@@ -103,4 +108,90 @@ enum status llmc_open(const char *path, struct tensor_files *out, bool *is, stru
         return FAIL(e, ERR_FORMAT, "%s: %" PRId64 " bytes; a model of its header has %" PRId64
                     " (truncated?)", path, f->bytes, at);
     return tensor_files_finish(out, e);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+enum { CHUNK = 1 << 20 }; /* elements converted at a time */
+
+struct output {
+    FILE *f;
+    const struct params *params;
+    const struct weight_source *source;
+    float *values; /* owned: CHUNK */
+    bool f32;
+};
+
+static enum status check_model(const struct model_config *c, struct err *e) {
+    bool gpt2 = c->positions == POSITION_LEARNED && c->norm == NORM_LAYER && c->bias && c->tied &&
+                c->activation == ACTIVATION_GELU && !c->qk_norm && !c->window &&
+                c->kv_heads == c->heads && c->heads * c->head_dim == c->width &&
+                c->ffn == 4 * c->width;
+    if (gpt2) return OK;
+    return FAIL(e, ERR_CONFIG, "llm.c's file has a GPT-2: learned positions, layernorm, gelu, "
+                "bias, tied, as many kv_heads as heads, ffn = 4 * width; this model differs");
+}
+
+static enum status put_values(struct output *o, float *values, int64_t n, struct err *e) {
+    unsigned char *to = (unsigned char *)values;
+    int64_t size = o->f32 ? 4 : 2;
+    for (int64_t i = 0; !o->f32 && i < n; i++) {
+        uint16_t code = bf16_encode(values[i]);
+        memcpy(to + 2 * i, &code, 2);
+    }
+    if (fwrite(values, (size_t)size, (size_t)n, o->f) == (size_t)n) return OK;
+    return FAIL(e, ERR_IO, "write weights: %s", strerror(errno));
+}
+
+static enum status put_param(struct output *o, const char *name, struct err *e) {
+    const struct param *p = params_find(o->params, "%s", name);
+    int64_t count = param_count(p), padded = param_count_padded(p);
+    for (int64_t at = 0; at < padded; at += CHUNK) {
+        int64_t n = padded - at < CHUNK ? padded - at : CHUNK, here = count - at;
+        if (here > n) here = n;
+        memset(o->values, 0, (size_t)n * sizeof *o->values);
+        if (here > 0) TRY(o->source->read(o->source->user, p, at, here, o->values, e));
+        TRY(put_values(o, o->values, n, e));
+    }
+    return OK;
+}
+
+static enum status put_all(struct output *o, const struct model_config *c, struct err *e) {
+    const int32_t sizes[] = { MAGIC_GPT2, o->f32 ? VERSION_F32 : VERSION_BF16, (int32_t)c->seq_len,
+                              (int32_t)c->vocab, (int32_t)c->layers, (int32_t)c->heads,
+                              (int32_t)c->width, (int32_t)model_vocab_padded(c) };
+    unsigned char header[HEADER_BYTES] = { 0 };
+    for (size_t i = 0; i < 4 * (sizeof sizes / sizeof *sizes); i++)
+        header[i] = (unsigned char)((uint32_t)sizes[i / 4] >> i % 4 * 8);
+    if (fwrite(header, 1, sizeof header, o->f) != sizeof header)
+        return FAIL(e, ERR_IO, "write weights: %s", strerror(errno));
+    TRY(put_param(o, "embed.weight", e));
+    TRY(put_param(o, "position.weight", e));
+    for (int i = 0; i < LAYER_ROWS; i++)
+        for (int64_t l = 0; l < c->layers; l++) {
+            char name[64];
+            snprintf(name, sizeof name, "layers.%" PRId64 ".%s", l, LAYER[i].name);
+            TRY(put_param(o, name, e));
+        }
+    TRY(put_param(o, "final_norm.weight", e));
+    return put_param(o, "final_norm.bias", e);
+}
+
+enum status llmc_write(const char *path, const struct model_config *model,
+                       const struct params *params, bool f32, const struct weight_source *source,
+                       int64_t *bytes, struct err *e) {
+    struct output o = { .params = params, .source = source, .f32 = f32 };
+    TRY(check_model(model, e));
+    o.values = malloc(CHUNK * sizeof *o.values);
+    if (!o.values) return FAIL(e, ERR_MEMORY, "no host memory to convert weights");
+    o.f = fopen(path, "wbxe");
+    enum status st = o.f ? put_all(&o, model, e)
+                         : FAIL(e, ERR_IO, "create %s: %s", path, strerror(errno));
+    if (st == OK && (fflush(o.f) != 0 || fsync(fileno(o.f)) != 0))
+        st = FAIL(e, ERR_IO, "write %s: %s", path, strerror(errno));
+    if (st == OK) *bytes = (int64_t)ftello(o.f);
+    if (o.f && fclose(o.f) != 0 && st == OK)
+        st = FAIL(e, ERR_IO, "close %s: %s", path, strerror(errno));
+    free(o.values);
+    return st;
 }

@@ -41,6 +41,22 @@ END
 gives 0 export "$bundle" --to masters --dtype f32 -- "of the master weights"
 equal "masters" models/llama2 masters
 
+# ---- llm.c: the file that make_models.py makes of the same folder, but for the padding
+sed -i 's/"n_positions": 64/"n_positions": 32/' models/gpt2/config.json
+untrained gpt2 f32
+for dtype in f32 bf16; do
+    gives 0 export "$bundle" --to "llmc.$dtype" --format llmc --dtype $dtype -- "$dtype"
+    script "llmc.$dtype/model.bin" models/gpt2
+    run_x
+    bound=1e-5
+    [ $dtype = f32 ] || bound=0.02
+    near "llm.c in $dtype" "$(sed -n 's/^gpt2 //p' "$root/tests/weights/losses.txt")" \
+        "$(loss_of)" $bound
+done
+untrained llama2 f32
+gives 2 export "$bundle" --to z --format llmc -- "llm.c's file has a GPT-2"
+gives 2 export "$bundle" --to z --format onnx -- "expected hf or llmc"
+
 # ---- fp8-block: the codes that were trained with, in blocks cut off by an edge. An import of them
 # has the same codes, so the same loss to the bit.
 python3 "$root/tests/weights/make_models.py" models blocks || fail "make_models.py"
