@@ -20,7 +20,9 @@
 #include "model/checkpoint_files.h"
 #include "model/train.h"
 
-/* Every rank calls checkpoint_save and checkpoint_load. Each rank writes its own share of the files
+/* checkpoint_writer.h saves without keeping the steps waiting for the disk.
+ *
+ * Every rank calls checkpoint_save and checkpoint_load. Each rank writes its own share of the files
  * (model/safetensors.h); rank 0 alone reads them. The bytes do not depend on the number of ranks or
  * on sharding, so any number of ranks can resume. An error on one rank is ERR_PEER on the
  * others. */

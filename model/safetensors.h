@@ -43,6 +43,26 @@ NODISCARD enum status safetensors_write(struct safetensors *s, const struct piec
                                         const char *path, int64_t *bytes,
                                         char tree_sha256[SHA256_HEX], struct err *e);
 
+/* The same in three parts, so that another thread may write while the tensors change.
+ * safetensors_begin: every rank calls it. Creates the file and copies the bytes that this rank
+ *   writes to `room`, host memory of *room_bytes that must stay until safetensors_drop(). Sets
+ *   *room_bytes to the bytes used: 0 if a rank lacks room. Then every rank writes its bytes at
+ *   once. An error on one rank is an error on all; *out is then NULL.
+ * safetensors_put: hashes, writes and syncs the copies. From any one thread; not collective.
+ * safetensors_end: every rank calls it, with its own result of safetensors_put. */
+struct safetensors_file;
+NODISCARD enum status safetensors_begin(struct safetensors *s, const struct pieces *p,
+                                        const char *path, char *room, int64_t *room_bytes,
+                                        struct safetensors_file **out, struct err *e);
+NODISCARD enum status safetensors_put(struct safetensors_file *x, struct err *e);
+NODISCARD enum status safetensors_end(struct safetensors_file *x, const struct pieces *p,
+                                      enum status st, int64_t *bytes,
+                                      char tree_sha256[SHA256_HEX], struct err *e);
+void safetensors_drop(struct safetensors_file *x); /* NULL is fine */
+/* The room that this rank needs if every rank sees the file. */
+NODISCARD enum status safetensors_room(struct safetensors *s, const struct pieces *p,
+                                       int64_t *bytes, struct err *e);
+
 /* Reads exactly these tensors into their memory. ERR_FORMAT for a damaged file. ERR_CONFIG, before
  * any copy, names the first tensor that is missing, unexpected, or has another type or shape. Every
  * rank calls it; rank 0 reads. An error on one rank is an error on all. */

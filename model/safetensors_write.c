@@ -1,7 +1,7 @@
 /* Writes a safetensors file by all ranks in parallel. The file is cut into leaves. A rank that
  * holds all bytes of a leaf hashes and writes it. Rank 0 then joins and writes the leaves whose
  * bytes lie on several ranks (where a shard begins or ends). The bytes do not depend on which rank
- * writes them. */
+ * writes them. With room for a copy, leaves are only copied at first; any thread writes them. */
 #include <stdlib.h>
 
 #include "model/ground/json_safe.h"
@@ -13,14 +13,26 @@ enum { HEADER_ALIGN = 8, LENGTH_BYTES = 8, LEAF = SHA256_LEAF_BYTES };
 /* A piece may be a whole leaf. */
 _Static_assert((int)LEAF <= (int)PIECE_BYTES, "a leaf's bytes come in pieces");
 
+/* A stretch of one tensor that is not copied to the host yet: neighbours are copied together. */
+struct transfer { const struct holding *held; int64_t at, n; char *to; };
+
 /* The file being written. */
 struct image {
-    const struct safetensors *s;
+    const struct safetensors *s; /* borrowed until safetensors_begin() returns */
     char *header;         /* owned: its length, then JSON padded with spaces */
     int64_t header_bytes; /* of both */
     int64_t bytes, leaves;
     unsigned char *digest; /* owned: [leaves][SHA256_BYTES]; 0 for leaves of other ranks */
-    char *host;            /* owned: one leaf */
+    char *one;             /* owned: one leaf */
+    char *room;            /* borrowed: the copies of `kept` leaves; NULL: each is written now */
+    int64_t *kept, kept_count; /* owned: the leaves in `room`, in its order */
+    struct transfer next;  /* only with room */
+};
+
+struct safetensors_file {
+    struct image image;
+    struct shared_file file;
+    char *path; /* owned */
 };
 
 /* ---- what the file holds ---- */
@@ -75,16 +87,19 @@ static enum status image_make(struct image *m, struct safetensors *s, const char
         m->bytes = m->header_bytes + bytes;
         m->leaves = ceil_div(m->bytes, LEAF);
         m->digest = calloc((size_t)m->leaves, SHA256_BYTES);
-        m->host = malloc(LEAF);
+        m->kept = calloc((size_t)m->leaves, sizeof *m->kept);
+        m->one = malloc(LEAF);
     }
     free(text);
-    return m->digest && m->host ? OK : FAIL(e, ERR_MEMORY, "no host memory to write %s", path);
+    if (m->digest && m->kept && m->one) return OK;
+    return FAIL(e, ERR_MEMORY, "no host memory to write %s", path);
 }
 
 static void image_free(struct image *m) {
     free(m->header);
     free(m->digest);
-    free(m->host);
+    free(m->kept);
+    free(m->one);
 }
 
 /* ---- leaves and what is in them ---- */
@@ -157,33 +172,69 @@ static int writer_of(const struct image *m, const struct leaf *l, const struct p
 
 /* ---- writing ---- */
 
-static enum status put(const struct image *m, const struct shared_file *f, const struct leaf *l,
-                       struct err *e) {
-    TRY(sha256_digest(m->host, (size_t)(l->end - l->at), m->digest + l->index * SHA256_BYTES, e));
-    return shared_file_write(f, l->at, m->host, l->end - l->at, e);
+/* Where the bytes of the next leaf go: behind the copies, or into the only buffer. */
+static char *place(const struct image *m) {
+    return m->room ? m->room + m->kept_count * LEAF : m->one;
 }
 
-/* Writes the leaves that this rank writes by itself. */
-static enum status write_own(const struct image *m, const struct pieces *p,
-                             const struct shared_file *f, struct err *e) {
+static enum status put(const struct image *m, const struct shared_file *f, int64_t leaf,
+                       const char *host, struct err *e) {
+    int64_t at = leaf * LEAF, n = at + LEAF < m->bytes ? LEAF : m->bytes - at;
+    TRY(sha256_digest(host, (size_t)n, m->digest + leaf * SHA256_BYTES, e));
+    return shared_file_write(f, at, host, n, e);
+}
+
+/* The leaf at place() is complete. */
+static enum status keep_or_put(struct image *m, const struct shared_file *f, int64_t leaf,
+                               struct err *e) {
+    if (!m->room) return put(m, f, leaf, m->one, e);
+    m->kept[m->kept_count++] = leaf;
+    return OK;
+}
+
+static enum status transfer_now(struct image *m, const struct pieces *p, struct err *e) {
+    const struct transfer x = m->next;
+    m->next.n = 0;
+    return x.n ? pieces_own(p, x.held, x.at, x.n, x.to, e) : OK;
+}
+
+static enum status copy_own(struct image *m, const struct pieces *p, const struct stretch *x,
+                            char *to, struct err *e) {
+    struct transfer *next = &m->next;
+    if (x->header) {
+        memcpy(to, x->header, (size_t)x->n);
+        return OK;
+    }
+    if (!m->room) return pieces_own(p, x->held, x->at, x->n, to, e);
+    if (next->n && next->held == x->held && next->at + next->n == x->at &&
+        next->to + next->n == to) {
+        next->n += x->n;
+        return OK;
+    }
+    TRY(transfer_now(m, p, e));
+    *next = (struct transfer){ .held = x->held, .at = x->at, .n = x->n, .to = to };
+    return OK;
+}
+
+/* Writes or copies the leaves that this rank writes by itself. */
+static enum status write_own(struct image *m, const struct pieces *p, const struct shared_file *f,
+                             struct err *e) {
     for (struct leaf l = { .index = -1 }; next_leaf(m, &l);) {
         struct stretch x;
         if (writer_of(m, &l, p, f) != p->rank) continue;
-        for (int64_t at = l.at, to = 0; next_stretch(m, &l, &at, &x); to += x.n) {
-            if (x.header) memcpy(m->host + to, x.header, (size_t)x.n);
-            else TRY(pieces_own(p, x.held, x.at, x.n, m->host + to, e));
-        }
-        TRY(put(m, f, &l, e));
+        for (int64_t at = l.at, to = 0; next_stretch(m, &l, &at, &x); to += x.n)
+            TRY(copy_own(m, p, &x, place(m) + to, e));
+        TRY(keep_or_put(m, f, l.index, e));
     }
-    return OK;
+    return transfer_now(m, p, e);
 }
 
 /* Joins one leaf on rank 0. Every rank sends the bytes that it holds. This continues after a write
  * error of rank 0 (st), because the other ranks do not know of the error yet. */
-static enum status write_leaf(const struct image *m, struct leaf *l, const struct pieces *p,
+static enum status write_leaf(struct image *m, struct leaf *l, const struct pieces *p,
                               const struct shared_file *f, enum status st, struct err *e) {
     struct stretch x;
-    char *host = p->rank == 0 && st == OK ? m->host : NULL;
+    char *host = p->rank == 0 && st == OK ? place(m) : NULL;
     for (int64_t at = l->at; next_stretch(m, l, &at, &x);) {
         struct err lost;
         enum status moved = OK;
@@ -192,10 +243,10 @@ static enum status write_leaf(const struct image *m, struct leaf *l, const struc
         if (moved != OK) return st == OK ? moved : st;
         if (host) host += x.n;
     }
-    return host ? put(m, f, l, e) : st;
+    return host ? keep_or_put(m, f, l->index, e) : st;
 }
 
-static enum status write_together(const struct image *m, const struct pieces *p,
+static enum status write_together(struct image *m, const struct pieces *p,
                                   const struct shared_file *f, struct err *e) {
     enum status st = OK;
     for (struct leaf l = { .index = -1 }; next_leaf(m, &l);)
@@ -203,27 +254,105 @@ static enum status write_together(const struct image *m, const struct pieces *p,
     return st;
 }
 
-static enum status write_all(const struct image *m, const struct pieces *p,
-                             const struct shared_file *f, const char *path, struct err *e) {
-    enum status st = write_own(m, p, f, e);
-    TRY(pieces_agree(p, st, path, e));
-    st = write_together(m, p, f, e);
-    if (st == OK && f->fd >= 0) st = shared_file_sync(f, e);
-    TRY(pieces_agree(p, st, path, e));
-    return pieces_join(p, (uint32_t *)(void *)m->digest, m->leaves * (SHA256_BYTES / 4), e);
+/* ---- the three parts ---- */
+
+/* The bytes of the leaves that this rank writes. */
+static int64_t room_for(const struct image *m, const struct pieces *p,
+                        const struct shared_file *f) {
+    int64_t count = 0;
+    for (struct leaf l = { .index = -1 }; next_leaf(m, &l);) {
+        int writer = writer_of(m, &l, p, f);
+        count += writer == p->rank || (writer == TOGETHER && p->rank == 0);
+    }
+    return count * LEAF;
+}
+
+enum status safetensors_room(struct safetensors *s, const struct pieces *p, int64_t *bytes,
+                             struct err *e) {
+    struct image m;
+    struct shared_file f = { .fd = -1, .seen = calloc((size_t)p->world, sizeof *f.seen) };
+    enum status st = f.seen ? image_make(&m, s, "a checkpoint", e)
+                            : FAIL(e, ERR_MEMORY, "no host memory to plan a file");
+    for (int r = 0; f.seen && r < p->world; r++) f.seen[r] = 1;
+    if (st == OK) *bytes = room_for(&m, p, &f);
+    if (f.seen) image_free(&m);
+    shared_file_free(&f);
+    return st;
+}
+
+/* *fits: every rank has room for the copies. */
+static enum status all_fit(const struct image *m, const struct pieces *p,
+                           const struct shared_file *f, int64_t room_bytes, bool *fits,
+                           struct err *e) {
+    uint32_t lacks = room_bytes < room_for(m, p, f);
+    TRY(pieces_join(p, &lacks, 1, e));
+    *fits = !lacks;
+    return OK;
+}
+
+static enum status begin(struct safetensors_file *x, const struct pieces *p, char *room,
+                         int64_t *room_bytes, struct err *e) {
+    struct image *m = &x->image;
+    bool fits = false;
+    TRY(shared_file_create(&x->file, p, x->path, m->bytes, e));
+    TRY(all_fit(m, p, &x->file, *room_bytes, &fits, e));
+    if (fits) m->room = room;
+    enum status st = write_own(m, p, &x->file, e);
+    TRY(pieces_agree(p, st, x->path, e));
+    st = write_together(m, p, &x->file, e);
+    *room_bytes = m->kept_count * LEAF;
+    return pieces_agree(p, st, x->path, e);
+}
+
+enum status safetensors_begin(struct safetensors *s, const struct pieces *p, const char *path,
+                              char *room, int64_t *room_bytes, struct safetensors_file **out,
+                              struct err *e) {
+    struct safetensors_file *x = calloc(1, sizeof *x);
+    enum status st = OK;
+    *out = NULL;
+    if (x) x->file.fd = -1;
+    if (!x || !(x->path = strdup(path))) st = FAIL(e, ERR_MEMORY, "no host memory for %s", path);
+    if (st == OK) st = image_make(&x->image, s, x->path, e);
+    st = pieces_agree(p, st, path, e);
+    if (st == OK) st = begin(x, p, room, room_bytes, e);
+    if (st == OK) x->image.s = NULL;
+    if (st == OK) *out = x;
+    else safetensors_drop(x);
+    return st;
+}
+
+enum status safetensors_put(struct safetensors_file *x, struct err *e) {
+    const struct image *m = &x->image;
+    for (int64_t i = 0; i < m->kept_count; i++)
+        TRY(put(m, &x->file, m->kept[i], m->room + i * LEAF, e));
+    return x->file.fd >= 0 ? shared_file_sync(&x->file, e) : OK;
+}
+
+enum status safetensors_end(struct safetensors_file *x, const struct pieces *p, enum status st,
+                            int64_t *bytes, char tree_sha256[SHA256_HEX], struct err *e) {
+    struct image *m = &x->image;
+    st = pieces_agree(p, st, x->path, e);
+    if (st == OK)
+        st = pieces_join(p, (uint32_t *)(void *)m->digest, m->leaves * (SHA256_BYTES / 4), e);
+    if (st == OK) st = sha256_bytes(m->digest, (size_t)(m->leaves * SHA256_BYTES), tree_sha256, e);
+    *bytes = m->bytes;
+    return st == OK ? pieces_agree(p, st, x->path, e) : st;
+}
+
+void safetensors_drop(struct safetensors_file *x) {
+    if (!x) return;
+    shared_file_free(&x->file);
+    image_free(&x->image);
+    free(x->path);
+    free(x);
 }
 
 enum status safetensors_write(struct safetensors *s, const struct pieces *p, const char *path,
                               int64_t *bytes, char tree_sha256[SHA256_HEX], struct err *e) {
-    struct image m;
-    struct shared_file f = { .fd = -1 };
-    enum status st = image_make(&m, s, path, e);
-    st = pieces_agree(p, st, path, e);
-    if (st == OK) st = shared_file_create(&f, p, path, m.bytes, e);
-    if (st == OK) st = write_all(&m, p, &f, path, e);
-    if (st == OK) st = sha256_bytes(m.digest, (size_t)(m.leaves * SHA256_BYTES), tree_sha256, e);
-    *bytes = m.bytes;
-    shared_file_free(&f);
-    image_free(&m);
-    return pieces_agree(p, st, path, e);
+    struct safetensors_file *x;
+    int64_t no_room = 0;
+    TRY(safetensors_begin(s, p, path, NULL, &no_room, &x, e));
+    enum status st = safetensors_end(x, p, safetensors_put(x, e), bytes, tree_sha256, e);
+    safetensors_drop(x);
+    return st;
 }

@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "model/checkpoint.h"
+#include "model/checkpoint_writer.h"
 #include "model/safetensors.h"
 #include "model/ground/sha256.h"
 #include "model/trainer.h"
@@ -354,6 +355,84 @@ static void disk_full_leaves_nothing(void **state) {
     tiny_run_close(&r);
 }
 
+/* The trainer goes on while a copy is written: the files have the state of the copy's step. */
+static void a_copy_is_written_beside_the_steps(void **state) {
+    char dir[64], beside[64];
+    struct tiny_run r;
+    struct step_result s;
+    struct checkpoint_info waited, copied, refused;
+    struct checkpoint_writer *w;
+    int64_t write_us;
+    scratch(dir);
+    scratch(beside);
+    save_one(&r, dir, &waited);
+    MUST(checkpoint_writer_create(r.trainer, true, &w, E));
+    MUST(checkpoint_begin(w, beside, E));
+    assert_true(checkpoint_begun(w));
+    for (int i = 0; i < 3; i++) MUST(trainer_step(r.trainer, false, &s, E));
+    MUST_FAIL(ERR_STATE, "is being written", checkpoint_begin(w, beside, E));
+    MUST(checkpoint_latest(beside, NULL, &refused, E));
+    assert_int_equal(refused.step, -1); /* it has no name before it is whole */
+    MUST(checkpoint_finish(w, &copied, &write_us, E));
+    assert_false(checkpoint_begun(w) || checkpoint_writing(w));
+    assert_int_equal(copied.step, 1);
+    assert_int_equal(copied.bytes, waited.bytes);
+    assert_string_equal(copied.sha256, waited.sha256);
+    MUST(checkpoint_begin(w, beside, E)); /* of step 4; never finished */
+    checkpoint_writer_destroy(w);
+    MUST(checkpoint_latest(beside, NULL, &refused, E));
+    assert_int_equal(refused.step, 1);
+    char unfinished[PATH_BYTES];
+    file_in(unfinished, beside, ".unfinished");
+    MUST(checkpoint_remove(unfinished, E));
+    MUST(checkpoint_remove(waited.path, E));
+    MUST(checkpoint_remove(copied.path, E));
+    tiny_run_close(&r);
+    assert_int_equal(rmdir(dir), 0);
+    assert_int_equal(rmdir(beside), 0);
+}
+
+/* A copy that cannot be written costs a checkpoint, not the run: the older one stays, the trainer
+ * goes on, and the next copy is written. */
+static void a_copy_without_disk_leaves_the_older_one(void **state) {
+    char dir[64];
+    struct tiny_run r;
+    struct checkpoint_info info, old;
+    struct checkpoint_writer *w;
+    struct step_result s;
+    struct rlimit before, tight;
+    struct err e = { 0 };
+    int64_t write_us;
+    scratch(dir);
+    save_one(&r, dir, &old);
+    MUST(checkpoint_writer_create(r.trainer, true, &w, E));
+    MUST(trainer_step(r.trainer, false, &s, E));
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    tight = before;
+    tight.rlim_cur = 100000;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &tight), 0);
+    enum status st = checkpoint_begin(w, dir, &e);
+    if (st == OK) st = checkpoint_finish(w, &info, &write_us, &e);
+    assert_int_equal(st, ERR_IO);
+    assert_non_null(strstr(e.text, "File too large"));
+    MUST(checkpoint_survive(r.trainer, st, E));
+    MUST_FAIL(ERR_DEVICE, "", checkpoint_survive(r.trainer, (FAIL(E, ERR_DEVICE, "x")), E));
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    MUST(checkpoint_latest(dir, NULL, &info, E));
+    assert_int_equal(info.step, 1);
+    MUST(trainer_step(r.trainer, false, &s, E));
+    MUST(checkpoint_begin(w, dir, E));
+    MUST(checkpoint_finish(w, &info, &write_us, E));
+    assert_int_equal(info.step, 3);
+    checkpoint_writer_destroy(w);
+    MUST(checkpoint_remove(info.path, E));
+    MUST(checkpoint_remove(old.path, E));
+    tiny_run_close(&r);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 /* Offsets in a header are untrusted: no value may overflow the arithmetic. */
 static void offsets_out_of_range_are_refused(void **state) {
     static const char *const RANGE[] = {
@@ -521,6 +600,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(checkpoints_of_other_runs_are_rejected),
         cmocka_unit_test(unfinished_is_no_checkpoint),
         cmocka_unit_test(disk_full_leaves_nothing),
+        cmocka_unit_test(a_copy_is_written_beside_the_steps),
+        cmocka_unit_test(a_copy_without_disk_leaves_the_older_one),
         cmocka_unit_test(offsets_out_of_range_are_refused),
         cmocka_unit_test(choices_are_saved),
         cmocka_unit_test(the_package_reads_the_same),
