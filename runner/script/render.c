@@ -61,11 +61,9 @@ static enum status render(void *context, const json_t *conversation, json_t **fr
     struct servers *v = context;
     struct text answer = { 0 };
     json_error_t why;
-    char *request = NULL;
-    size_t n = 0;
-    enum status st = json_canonical(conversation, &request, &n, e);
-    if (st == ERR_ARG) st = e->code = ERR_FORMAT;
-    if (st == OK) st = ask(v, request, n, &answer, e);
+    char *request = json_dump_text(conversation, JSON_COMPACT); /* keys in the order of the line */
+    enum status st = request ? ask(v, request, strlen(request), &answer, e)
+                             : FAIL(e, ERR_MEMORY, "a conversation as JSON");
     if (st == OK) {
         st = json_parse(fragments, answer.bytes, answer.size, JSON_ALLOW_NUL, &why);
         if (st != OK) st = FAIL(e, st, "what %s rendered: %s", v->path, why.text);

@@ -10,6 +10,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/script/function_name.h"
+#include "runner/script/render_json.h"
 #include "runner/script/render_value.h"
 #include "runner/script/script_child.h"
 
@@ -82,8 +83,9 @@ static void call_function(struct script *s, void *argument) {
     struct rendering *r = argument;
     lua_rawgeti(s->L, LUA_REGISTRYINDEX, r->server->function);
     render_push_json(s->L, r->conversation);
-    int below = lua_gettop(s->L) - 2;
-    lua_call(s->L, 1, LUA_MULTRET);
+    render_push_writer(s->L);
+    int below = lua_gettop(s->L) - 3;
+    lua_call(s->L, 2, LUA_MULTRET);
     render_read_fragments(s->L, below, r->server->place, &r->fragments);
     if (r->fragments.size > CHILD_REPORT_MAX - 1)
         luaL_error(s->L, "%s: what it returned is longer than %d MiB", r->server->place,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runner/base/nearest.h"
+#include "runner/script/render_json.h"
 
 /* ---- a conversation -------------------------------------------------------------------------- */
 static void push_array(lua_State *L, const json_t *array) {
@@ -15,6 +16,7 @@ static void push_array(lua_State *L, const json_t *array) {
         else render_push_json(L, item);
         lua_rawseti(L, -2, (lua_Integer)i + 1);
     }
+    render_note_origin(L, array);
 }
 
 static void push_object(lua_State *L, const json_t *object) {
@@ -27,6 +29,7 @@ static void push_object(lua_State *L, const json_t *object) {
         render_push_json(L, member);
         lua_rawset(L, -3);
     }
+    render_note_origin(L, object);
 }
 
 void render_push_json(lua_State *L, const json_t *value) {

@@ -132,6 +132,27 @@ sed 's/the template.s own text/special/' out >by_template
 data 0 sample --render chatml.lua --show 0 talks.jsonl --
 sed 's/text that may have special tokens/special/' out | cmp by_template - || fail "data sample"
 data 0 sample --json --show 1 --render chatml.lua talks.jsonl -- '"field":"special"' '"loss":[['
+# json() writes what the template's tojson does.
+cat >tools.jsonl <<'J'
+{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"a","tool_calls":[
+{"type":"function","function":{"name":"f","arguments":
+{"z":[1,2.5,-1e-7,1e22,null,true],"a":{},"é\"":"\n中"}}}]}],
+"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":
+{"b":{"type":["string","null"],"default":null},"a":{"enum":[]}},"required":["b"]}}}]}
+J
+tr -d '\n' <tools.jsonl >one.jsonl
+echo '{{ tools | tojson }}{{ messages[1].tool_calls[0].function.arguments | tojson }}' >tools.jinja
+cat >tools.lua <<'LUA'
+return function(c, json)
+  return { { text = json(c.tools) .. json(c.messages[2].tool_calls[1]["function"].arguments) } }
+end
+LUA
+data 0 sample --template tools.jinja one.jsonl --
+cp out by_template
+data 0 sample --render tools.lua one.jsonl --
+plain() { grep '^  |' "$1" | sed 's/{+//; s/+}//'; } # without the marks of loss
+diff <(plain by_template) <(plain out) || fail "json() and tojson differ"
+grep -q 'properties' out || fail "json() wrote nothing"
 data 2 sample --render two.lua talks.jsonl -- "two.lua: it returns no function"
 data 2 sample --render missing.lua talks.jsonl -- "missing.lua: No such file"
 data 2 sample --render chatml.lua --loss last talks.jsonl -- "--loss does not fit --render"

@@ -25,8 +25,8 @@ static enum status open_source(const char *folder, const char *source,
                                const struct script_limits *limits, int servers,
                                struct chat_renderer *out, struct err *e) {
     char path[PATH_CAP];
-    put_file(folder, "x.lua", "local base = require 'base'\nlocal function render(c)\n%s\nend\n"
-             "return { data = { render = render } }\n", source);
+    put_file(folder, "x.lua", "local base = require 'base'\nlocal function render(c, json)\n%s\n"
+             "end\nreturn { data = { render = render } }\n", source);
     put_file(folder, "base.lua", "return { n = 0 }\n");
     put_file(folder, "late.lua", "return {}\n");
     MUST(path_join(path, folder, "x.lua", E));
@@ -146,6 +146,54 @@ static void a_conversation_arrives_whole(void **state) {
     assert_non_null(conversation);
     scratch_directory(folder);
     check_row(folder, &ROW, conversation);
+    json_decref(conversation);
+    MUST(tree_remove(folder, E));
+}
+
+/* What json() makes of c.tools and of other values. */
+static const struct row JSON_ROWS[] = {
+    { "return { { text = json(c.tools) } }",
+      "[{\"b\": 1, \"a\": [null, false, {}, []], \"z\": null, \"\u00e9\": \"\\\"\\n\"}, 1.5]",
+      OK },
+    { "local t = c.tools[1] t.b, t.z, t.n, t.m = nil, 2, true, 'x' t.a[1] = 7\n"
+      "return { { text = json(t) } }",
+      "{\"a\": [7, false, {}, []], \"z\": 2, \"\u00e9\": \"\\\"\\n\", \"m\": \"x\", \"n\": true}",
+      OK },
+    { "return { { text = json({ 1, { b = {}, a = { 'x' } } }) } }",
+      "[1, {\"a\": [\"x\"], \"b\": {}}]", OK },
+    { "return { { text = json(nil) .. json(1 << 62) .. json(-0.5) } }",
+      "null4611686018427387904-0.5", OK },
+    { "return { { text = json() } }", "bad argument #1", ERR_FORMAT },
+    { "local t = {} t.t = t return { { text = json(t) } }", "does one contain itself?",
+      ERR_FORMAT },
+    { "return { { text = json({ 1, x = 2 }) } }", "json: a list that also has names",
+      ERR_FORMAT },
+    { "return { { text = json({ [{}] = 2 }) } }", "a key that is a table", ERR_FORMAT },
+    { "return { { text = json({ json }) } }", "json: a function has no JSON form", ERR_FORMAT },
+    { "return { { text = json('\\xff') } }", "json: a string that is not UTF-8", ERR_FORMAT },
+    { "return { { text = json(0 / 0) } }", "json: a number that is not finite", ERR_FORMAT },
+};
+
+static void values_become_json(void **state) {
+    static const char JSON[] = "{\"messages\":[],\"tools\":[{\"b\":1,\"a\":[null,false,{},[]],"
+                               "\"z\":null,\"\u00e9\":\"\\\"\\n\"},1.5]}";
+    char folder[PATH_CAP];
+    json_t *conversation = json_loads(JSON, 0, NULL);
+    (void)state;
+    assert_non_null(conversation);
+    scratch_directory(folder);
+    for (size_t i = 0; i < sizeof JSON_ROWS / sizeof *JSON_ROWS; i++) {
+        const struct row *row = &JSON_ROWS[i];
+        struct row whole = *row;
+        char *wanted = NULL;
+        json_t *fragments = json_pack("[{s:s,s:b,s:b}]", "text", row->wanted, "loss", 0,
+                                      "special", 0);
+        wanted = json_dumps(fragments, JSON_COMPACT);
+        if (row->status == OK) whole.wanted = wanted;
+        check_row(folder, &whole, conversation);
+        free(wanted);
+        json_decref(fragments);
+    }
     json_decref(conversation);
     MUST(tree_remove(folder, E));
 }
@@ -372,6 +420,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(returned_fragments_are_checked),
         cmocka_unit_test(a_conversation_arrives_whole),
+        cmocka_unit_test(values_become_json),
         cmocka_unit_test(nothing_is_left_of_a_conversation),
         cmocka_unit_test(limits_hold_for_each_conversation),
         cmocka_unit_test(a_call_that_never_returns_ends_the_ingestion),
