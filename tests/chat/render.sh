@@ -97,6 +97,18 @@ expect "names of a shared function" 2 "$(grep -o '"render":"\[3].data.render"' o
 gives 0 run two.lua --lib "$lib" --threads 1 --runs two --
 expect "ingestions" 3 "$(shards two/cache)"
 
+sed '/^  name = name/,$d; /^local shared/,$d' two.lua >matrix.lua
+cat >>matrix.lua <<'LUA'
+return suite {
+  name = "matrix", matrix = { ["data.render"] = { first = by "a", by "b" } },
+  model = tiny.llama { layers = 1, seq_len = 128, vocab = 710 }, recipe = bf16,
+  data = chats { "talks.jsonl", tokenizer = "tokenizer.json" },
+  train = { steps = 1, global_batch = 2 },
+}
+LUA
+gives 0 check matrix.lua --lib "$lib" --resolved -- 'matrix[\"data.render\"].first' \
+    'matrix[\"data.render\"][1]'
+
 # The script of the run is the one that its bundle has: a file that changes while the tokens of an
 # earlier row are waited for is found.
 python3 - "$FP8LAB" "$lib" two/cache/*.bin <<'PY' || fail "a script that changes"
