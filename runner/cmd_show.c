@@ -216,6 +216,10 @@ static void print_numbers(const struct cli *cli, const struct run_view *v) {
     number(cli, "loss", s, "loss_final", 1, "%.6f nats");
     number(cli, "eval loss", s, "eval_loss_final", 1, "%.6f nats");
     number(cli, "best eval", s, "eval_loss_best", 1, "%.6f nats");
+    double bytes = run_view_bytes_a_token(v);
+    if (run_view_is_tokenised(v) && bytes > 0)
+        number(cli, "eval a byte", s, "eval_loss_final", 1 / bytes,
+               "%.6f nats a byte of text, by the bytes a token of the whole text");
     number(cli, "step time", s, "step_time_us_median", 1e-3, "%.3f ms (median, steady window)");
     number(cli, "tokens/s", s, "tokens_per_s_median", 1, "%.1f (median, steady window)");
     number(cli, "waiting", s, "wait_share_median", 100, "%.1f %% of a step, for the slowest rank");
@@ -264,14 +268,16 @@ static int cmd_show(const struct cli *cli) {
     if (st == OK) st = run_view_load(path, RUN_VIEW_FULL, &view, &e);
     if (st != OK) return cli_fail(cli, &e);
     if (cli->json) {
+        double bytes = run_view_bytes_a_token(&view);
         json_t *object =
-            json_pack("{s:s, s:o, s:s, s:b, s:O, s:O?, s:O?, s:O?, s:O?, s:O?, s:O?, s:O?, s:O}",
+            json_pack("{s:s, s:o, s:s, s:b, s:O, s:O?, s:O?, s:O?, s:O?, s:O?, s:O?, s:O?, s:O, s:o?}",
                       "schema", "fp8lab.show/1", "path", json_from_text(path), "identity",
                       view.identity, "verified", view.verified, "run", view.run, "summary",
                       view.summary,
                       "resolved", view.resolved, "ingest", view.ingest, "init", view.init,
                       "facts", view.facts, "commit", view.commit, "decisions", view.decisions,
-                      "checkpoints", view.checkpoints);
+                      "checkpoints", view.checkpoints, "bytes_a_token",
+                      bytes > 0 ? json_real(bytes) : NULL);
         cli_out_json(cli, object);
         json_decref(object);
     } else {

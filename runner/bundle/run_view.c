@@ -242,3 +242,14 @@ void run_view_free(struct run_view *v) {
     run_columns_free(&v->columns);
     *v = (struct run_view){ 0 };
 }
+
+bool run_view_is_tokenised(const struct run_view *v) { return v->ingest != NULL; }
+
+double run_view_bytes_a_token(const struct run_view *v) {
+    const json_t *data = json_object_get(v->resolved, "data");
+    const json_t *shards = json_object_get(v->ingest, "shards");
+    int64_t bytes = json_int(v->ingest, "text_bytes"), tokens = json_int(shards, "tokens");
+    if (json_object_get(v->summary, "loss_tokens") || json_object_get(v->ingest, "chat")) return 0;
+    if (v->ingest) return bytes > 0 && tokens > 0 ? (double)bytes / (double)tokens : 0;
+    return strcmp(json_text(data, "kind", ""), "text") ? 0 : 1;
+}

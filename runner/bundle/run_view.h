@@ -42,6 +42,13 @@ NODISCARD enum status run_view_load(const char *path, enum run_view_depth depth,
                                     struct run_view *out, struct err *e);
 void run_view_free(struct run_view *v);
 
+/* Bytes of text for each token that the run reads, over its whole text; 1 for text without a
+ * tokenizer. 0: not known, or the loss is not of all tokens, so that a loss of a byte means
+ * nothing. */
+double run_view_bytes_a_token(const struct run_view *v);
+/* Whether its text was made into tokens. */
+bool run_view_is_tokenised(const struct run_view *v);
+
 /* Finds a run by what a user wrote. A path is returned as it is. "last" is the newest run in
  * `runs_dir`. Any other text is the beginning of the id of one run there. ERR_ARG if no run or
  * several match; the error names them. */

@@ -37,7 +37,15 @@ static json_t *peak_memory(const json_t *summary) {
     return json_is_number(device) ? json_incref(device) : member(summary, "rss_bytes_peak");
 }
 
-static json_t *run_row(const struct run_view *v) {
+/* The evaluation loss a byte of text: runs on bytes and on tokens can be compared by it. */
+static json_t *loss_of_byte(const struct run_view *v) {
+    double bytes = run_view_bytes_a_token(v);
+    const json_t *loss = json_object_get(v->summary, "eval_loss_final");
+    return bytes > 0 && json_is_number(loss) ? json_real(json_number_value(loss) / bytes)
+                                             : json_null();
+}
+
+static json_t *run_row(const struct run_view *v, bool tokenised) {
     json_t *row = json_object();
     const json_t *s = v->summary;
     int64_t evaluated = compare_last_step(v->columns.of[STREAM_EVAL]);
@@ -61,6 +69,7 @@ static json_t *run_row(const struct run_view *v) {
     for (int64_t i = 0; i < COMPARE_CELLS; i++)
         json_put(row, compare_cell_key(i), member(s, compare_cell_key(i)), &failed);
     json_put(row, "memory_bytes_peak", peak_memory(s), &failed);
+    json_put(row, "eval_loss_byte", tokenised ? loss_of_byte(v) : json_null(), &failed);
     return json_whole(row, failed);
 }
 
@@ -77,14 +86,17 @@ static json_t *label_of(const json_t *statistics, int64_t run) {
 
 static json_t *run_rows(const struct comparison *c, const json_t *statistics) {
     json_t *rows = json_array();
-    bool failed = false;
+    bool failed = false, tokenised = false;
+    for (int64_t i = 0; i < c->count; i++) tokenised |= run_view_is_tokenised(&c->run[i]);
     for (int64_t i = 0; i < c->count; i++) {
-        json_t *row = run_row(&c->run[i]);
+        json_t *row = run_row(&c->run[i], tokenised);
         const json_t *first = i ? json_array_get(rows, 0) : row;
         json_t *all = json_object();
         json_put(row, "label", label_of(statistics, i), &failed);
         json_put(all, "loss", loss_ratio(row, first, "loss_final", "step_last"), &failed);
         json_put(all, "eval_loss", loss_ratio(row, first, "eval_loss_final", "eval_step"),
+                 &failed);
+        json_put(all, "eval_loss_byte", loss_ratio(row, first, "eval_loss_byte", "eval_step"),
                  &failed);
         json_put(all, "step_time", ratio(row, first, "step_time_us_median"), &failed);
         json_put(all, "tokens_per_s", ratio(row, first, "tokens_per_s_median"), &failed);

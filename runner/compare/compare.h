@@ -5,9 +5,11 @@
  * Run 0 is the reference of ratios and divergences:
  *   runs         [{id, path, name, label, status, recipe, seed, identity, verified, inputs_sha256,
  *                  results_sha256, steps, step_last, eval_step, loss_final, eval_loss_final,
- *                  step_time_us_median, tokens_per_s_median, memory_bytes_peak, ratio: {loss,
- *                  eval_loss, step_time, tokens_per_s, memory}}]. label: the run's name in tables.
- *                  A ratio of losses is null if the two are of different steps
+ *                  eval_loss_byte, step_time_us_median, tokens_per_s_median, memory_bytes_peak,
+ *                  ratio: {loss, eval_loss, eval_loss_byte, step_time, tokens_per_s, memory}}].
+ *                  A ratio of losses is null if the two are of different steps. label: the run's
+ *                  name in tables. eval_loss_byte: eval_loss_final / bytes a token of the whole
+ *                  text; null where that is not known, and if no run's text became tokens.
  *   differences  [{section, key, factor: name or null, values: [one a run, null if absent]}]
  *   factors      names of the differences that may change results; verdict: one sentence
  *   divergences  [{a, b, equal, common_steps, step, stream, tensor, a_bits, b_bits, note}]
@@ -63,7 +65,7 @@ struct compare_cell {
     double scale;
     bool optional; /* left out if no run has it */
 };
-enum { COMPARE_CELLS = 8 };
+enum { COMPARE_CELLS = 9 };
 /* The key of a column, 0 <= cell < COMPARE_CELLS. */
 const char *compare_cell_key(int64_t cell);
 /* The columns to show for these runs; returns their number. */
@@ -86,6 +88,11 @@ char *compare_group_label(const json_t *report, int64_t group);
 /* Below a table with an undecided verdict. */
 #define COMPARE_UNDECIDED \
     "undecided: the 95 % interval reaches across what is allowed; more seeds or steps narrow it"
+
+/* Below a table with the loss a byte. */
+#define COMPARE_BYTE "eval loss a byte of text, by the bytes a token of the run's whole text"
+/* Whether a run has that number. */
+bool compare_has(const json_t *runs, const char *key);
 
 /* The columns of UTF-8 text on a terminal, one a character. */
 int compare_columns(const char *text);

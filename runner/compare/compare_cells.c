@@ -9,6 +9,7 @@
 static const struct compare_cell CELLS[] = {
     { "loss", "loss_final", "loss", 5, 1, false },
     { "eval loss", "eval_loss_final", "eval_loss", 5, 1, false },
+    { "eval/byte", "eval_loss_byte", "eval_loss_byte", 5, 1, true },
     { "step ms", "step_time_us_median", "step_time", 2, 1e-3, false },
     { "tokens/s", "tokens_per_s_median", "tokens_per_s", 0, 1, false },
     { "MFU %", "mfu_peak_median", "", 1, 100, true },
@@ -20,15 +21,18 @@ _Static_assert(sizeof CELLS / sizeof *CELLS == COMPARE_CELLS, "compare.h: COMPAR
 
 const char *compare_cell_key(int64_t cell) { return CELLS[cell].key; }
 
+bool compare_has(const json_t *runs, const char *key) {
+    size_t i;
+    const json_t *row;
+    json_array_foreach(runs, i, row)
+        if (json_is_number(json_object_get(row, key))) return true;
+    return false;
+}
+
 int64_t compare_cells(const json_t *runs, const struct compare_cell *out[COMPARE_CELLS]) {
     int64_t count = 0;
     for (int k = 0; k < COMPARE_CELLS; k++) {
-        bool known = !CELLS[k].optional;
-        size_t i;
-        const json_t *row;
-        json_array_foreach(runs, i, row)
-            known = known || json_is_number(json_object_get(row, CELLS[k].key));
-        if (known) out[count++] = &CELLS[k];
+        if (!CELLS[k].optional || compare_has(runs, CELLS[k].key)) out[count++] = &CELLS[k];
     }
     return count;
 }

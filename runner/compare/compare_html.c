@@ -239,7 +239,9 @@ static void put_numbers(FILE *out, const json_t *report, bool *failed) {
     close_table(out);
     fputs("<p class=\"soft\">×: to A. Step time and tokens/s are medians of a steady window, "
           "losses nats a token, each of its run's last step or evaluation: no × where that is "
-          "another step than A's.</p>\n", out);
+          "another step than A's.", out);
+    if (compare_has(runs, "eval_loss_byte")) fputs(" Eval/byte: " COMPARE_BYTE ".", out);
+    fputs("</p>\n", out);
 }
 
 static void put_tests(FILE *out, const json_t *report, bool *failed) {

@@ -157,6 +157,8 @@ static void put_number_notes(FILE *out, const json_t *runs) {
                 "    step ms and tokens/s: medians of a steady window (A: steps %lld to %lld); x: "
                 "to A\n",
                 (long long)whole(row, "steady_from"), (long long)whole(row, "steady_to"));
+    if (compare_has(runs, "eval_loss_byte"))
+        fputs("    eval/byte: " COMPARE_BYTE "\n", out);
     if (!all_alike(runs, "step_last") || !all_alike(runs, "eval_step"))
         fprintf(out, "    losses are of each run's own last step and last evaluation: no x where "
                      "that is another step\n");

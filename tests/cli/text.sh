@@ -47,6 +47,29 @@ files = {f["sha256"] for f in json.loads((folder / "data.json").read_text())}
 assert files == {digest("by_hand.idx"), digest("by_hand.bin")}
 PY
 
+# ---- loss a byte, beside a run on bytes ----------------------------------------------------------
+sed 's|  data = text .*|  data = text { "data/*.jsonl" },|' texts.lua >bytes.lua
+gives 0 run bytes.lua --lib "$lib" --threads 1 --runs bytes --
+gives 0 compare "$first" "$(bundle_in bytes)" -- "eval/byte" \
+    "eval loss a byte of text, by the bytes a token of the run's whole text"
+gives 0 compare "$first" "$(bundle_in bytes)" --html page.html --
+grep -q 'Eval/byte: eval loss a byte' page.html || fail "the page does not say loss a byte"
+gives 0 show "$first" -- "nats a byte of text"
+"$FP8LAB" compare --json "$first" "$(bundle_in bytes)" >report.json
+"$FP8LAB" show --json "$first" >shown.json
+python3 - bag/data/experiment/ingest.json <<'PY' || fail "loss a byte"
+import json, sys
+a, b = json.load(open("report.json"))["runs"]
+record, shown = json.load(open(sys.argv[1])), json.load(open("shown.json"))
+ratio = record["text_bytes"] / record["shards"]["tokens"]
+assert 1 < ratio == shown["bytes_a_token"]
+assert abs(a["eval_loss_byte"] - a["eval_loss_final"] / ratio) < 1e-12, a
+assert b["eval_loss_byte"] == b["eval_loss_final"], b
+assert abs(b["ratio"]["eval_loss_byte"] - b["eval_loss_byte"] / a["eval_loss_byte"]) < 1e-12
+PY
+gives 0 compare "$(bundle_in bytes)" "$(bundle_in bytes)" --
+grep -q "eval/byte" out && fail "runs on bytes alone need no loss a byte"
+
 # ---- another text, another key -------------------------------------------------------------------
 cp data/b.jsonl keep.jsonl
 text data/b.jsonl 3 80
