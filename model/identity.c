@@ -2,8 +2,6 @@
  * need libcrypto. */
 #include <assert.h>
 #include <errno.h>
-#include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +10,7 @@
 #include <unistd.h>
 
 #include "model/data_source.h"
+#include "model/ground/parallel.h"
 #include "model/ground/sha256.h"
 #include "model/trainer.h"
 
@@ -97,40 +96,24 @@ static enum status hash_file(const struct data *d, int64_t at, struct data_file 
     return data_sample_sha256(d, at, out->sample_sha256, e);
 }
 
-/* Several files are hashed at a time. The threads end before the call returns: a thread that stayed
- * would take signals that the caller blocks later. */
-enum { HASH_THREADS_MAX = 16, HASH_ALONE_BYTES = 64 << 20 };
+/* Less is hashed by one thread. */
+enum { HASH_ALONE_BYTES = 64 << 20 };
 
 struct hashing {
     const struct data *d;
     struct data_file *files; /* [file_count]; an entry with digests is done */
-    pthread_mutex_t lock;    /* of the members below */
-    int64_t next;            /* the file that no thread has begun */
-    int64_t failed;          /* the first file that failed; file_count: none */
-    struct err why;
 };
 
-static void *hash_files(void *context) {
-    struct hashing *h = context;
-    for (;;) {
-        struct err why = { .code = OK };
-        pthread_mutex_lock(&h->lock);
-        int64_t i = h->failed < h->d->file_count ? h->d->file_count : h->next++;
-        pthread_mutex_unlock(&h->lock);
-        if (i >= h->d->file_count) return NULL;
-        if (*h->files[i].sha256 || hash_file(h->d, i, &h->files[i], &why) == OK) continue;
-        pthread_mutex_lock(&h->lock);
-        if (i < h->failed) h->why = why, h->failed = i;
-        pthread_mutex_unlock(&h->lock);
-    }
+static enum status hash_one(void *user, int64_t i, struct err *e) {
+    const struct hashing *h = user;
+    return *h->files[i].sha256 ? OK : hash_file(h->d, i, &h->files[i], e);
 }
 
 /* Threads that are worth their start: one for each file to read, at most one for each processor. */
 static int helpful_threads(const struct data *d, const struct data_file *files) {
-    cpu_set_t set;
     int64_t bytes = 0;
-    int unread = 0, here = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    for (int64_t i = 0; i < d->file_count && unread < HASH_THREADS_MAX; i++) {
+    int unread = 0, here = parallel_processors();
+    for (int64_t i = 0; i < d->file_count && unread < PARALLEL_MAX; i++) {
         unread += !*files[i].sha256;
         bytes += *files[i].sha256 ? 0 : d->file[i].bytes;
     }
@@ -139,17 +122,8 @@ static int helpful_threads(const struct data *d, const struct data_file *files) 
 }
 
 static enum status hash_all(const struct data *d, struct data_file *files, struct err *e) {
-    struct hashing h = { .d = d, .files = files, .failed = d->file_count };
-    pthread_t thread[HASH_THREADS_MAX];
-    int threads = helpful_threads(d, files), begun = 0;
-    if (pthread_mutex_init(&h.lock, NULL) != 0) return FAIL(e, ERR_MEMORY, "a lock to hash data");
-    while (begun < threads - 1 && pthread_create(&thread[begun], NULL, hash_files, &h) == 0)
-        begun++;
-    (void)hash_files(&h); /* this thread is one of them, and enough if no other could start */
-    for (int i = 0; i < begun; i++) pthread_join(thread[i], NULL);
-    pthread_mutex_destroy(&h.lock);
-    if (h.failed < d->file_count) *e = h.why;
-    return h.failed < d->file_count ? h.why.code : OK;
+    struct hashing h = { d, files };
+    return parallel_each(d->file_count, helpful_threads(d, files), hash_one, &h, e);
 }
 
 static enum status hash_data(const struct data *d, struct data_file *files, char hex[65],

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/ground/parallel.h"
 #include "model/params.h"
 #include "runner/base/run_files.h"
 #include "runner/weights/blocks.h"
@@ -180,11 +181,15 @@ static void add_line(struct sha256 *sha, const struct tensor_entry *x) {
     sha256_add(sha, line, (size_t)n);
 }
 
+static enum status hash_one(void *user, int64_t i, struct err *e) {
+    const struct weights *w = user;
+    struct tensor_entry *x = &w->files.entry[i];
+    return hf_names_ignored(x->name) ? OK : tensor_hash(&w->files, x, e);
+}
+
 enum status weights_hash(struct weights *w, char hex[SHA256_HEX], struct err *e) {
     struct sha256 *sha = NULL;
-    for (int64_t i = 0; i < w->files.count; i++)
-        if (!hf_names_ignored(w->files.entry[i].name))
-            TRY(tensor_hash(&w->files, &w->files.entry[i], e));
+    TRY(parallel_each(w->files.count, parallel_processors(), hash_one, w, e));
     TRY(check_tied(w, e));
     TRY(sha256_create(&sha, e));
     for (int64_t i = 0; i < w->files.count; i++) {
