@@ -80,4 +80,20 @@ END
 gives 2 check x.lua -- "weight_block_size of [128, 128]"
 untrained llama2 "fp8.blockwise"
 gives 2 export "$bundle" --to z --dtype fp8-block -- "in the middle of a block"
+
+# ---- weights that only the bundle has, and the run's tokenizer
+. "$root/tests/support/text.sh"
+sed -i 's/  eval = /  archive = "weights", checkpoint = { every = 6 },\n  eval = /' texts.lua
+run 0 --runs packed -- "done  step 6"
+bundle=$(newest packed)
+rm -rf packed/*.checkpoints
+gives 0 export "$bundle" --runs packed --to with -- "step 6"
+cmp tokenizer.json with/tokenizer.json || fail "the tokenizer"
+grep -q PreTrainedTokenizerFast with/tokenizer_config.json || fail "tokenizer_config.json"
+script "$bundle" with
+sed -i 's/"models.text.txt", holdout = 0/"data\/*.jsonl", tokenizer = "tokenizer.json"/' x.lua
+run_x
+expect "a run from a bundle's weights" 0 $code
+rm "$bundle" && rm -rf packed
+gives 2 export "$bundle" --to z -- "$bundle"
 exit $failed
