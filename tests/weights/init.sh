@@ -120,6 +120,11 @@ gives 3 repro "$bundle" --threads 1 --init models/three/.. -- "first weights"
 edit models/y 't["model.norm.weight"] = ("F32", [32], bytes(128))'
 gives 3 repro "$bundle" --threads 1 --init models/y -- "has other weights"
 
+# ---- --smoke shrinks the model, which no real weights fit
+script models/three models/llama31
+gives 0 run x.lua --smoke --set data.holdout=0.5 --set data.paths="$root/README.md" \
+    --backend cpu -- "a smoke run"
+
 # ---- a run's own weights, in another recipe: the first loss is that of the parent's weights
 parent() { # RECIPE: a run of two steps in $parent, and in $wanted the loss of its weights
     cat >parent.lua <<END
