@@ -104,39 +104,48 @@ struct gradient_case {
     double rope_factor;
     enum recompute_kind recompute;
     int64_t window;
+    bool qkv_bias;
 };
 
 #define RMS NORM_RMS, ACTIVATION_SWIGLU, POSITION_ROPE
 static const struct gradient_case CASES[] = {
     /* name, norm, activation, positions, V, C, H, G, D, F, T, chunk, qk_norm, bias, tied, factor,
-     * recompute, window */
-    { "llama", RMS, 96, 48, 4, 2, 12, 80, 16, 0, false, false, false, 0, RECOMPUTE_NONE, 0 },
+     * recompute, window, qkv_bias */
+    { "llama", RMS, 96, 48, 4, 2, 12, 80, 16, 0, false, false, false, 0, RECOMPUTE_NONE, 0, false },
     { "llama 3.1 rope", RMS, 96, 48, 4, 1, 12, 80, 16, 0, false, false, false, 8, RECOMPUTE_NONE,
-      0 },
-    { "multi-head", RMS, 96, 48, 4, 4, 12, 80, 16, 0, false, false, false, 0, RECOMPUTE_NONE, 0 },
-    { "QK-norm", RMS, 96, 48, 4, 2, 12, 80, 16, 0, true, false, false, 0, RECOMPUTE_NONE, 0 },
-    { "biases", RMS, 96, 48, 4, 2, 12, 80, 16, 0, true, true, false, 0, RECOMPUTE_NONE, 0 },
-    { "tied", RMS, 96, 48, 4, 2, 12, 80, 16, 0, false, false, true, 0, RECOMPUTE_NONE, 0 },
+      0, false },
+    { "multi-head", RMS, 96, 48, 4, 4, 12, 80, 16, 0, false, false, false, 0, RECOMPUTE_NONE, 0,
+      false },
+    { "QK-norm", RMS, 96, 48, 4, 2, 12, 80, 16, 0, true, false, false, 0, RECOMPUTE_NONE, 0,
+      false },
+    { "biases", RMS, 96, 48, 4, 2, 12, 80, 16, 0, true, true, false, 0, RECOMPUTE_NONE, 0, false },
+    { "tied", RMS, 96, 48, 4, 2, 12, 80, 16, 0, false, false, true, 0, RECOMPUTE_NONE, 0, false },
     { "layernorm", NORM_LAYER, ACTIVATION_SWIGLU, POSITION_ROPE, 96, 48, 4, 2, 12, 80, 16, 0,
-      false, false, false, 0, RECOMPUTE_NONE, 0 },
+      false, false, false, 0, RECOMPUTE_NONE, 0, false },
     { "layernorm, bias", NORM_LAYER, ACTIVATION_SWIGLU, POSITION_ROPE, 96, 48, 4, 2, 12, 80, 16, 0,
-      false, true, false, 0, RECOMPUTE_NONE, 0 },
+      false, true, false, 0, RECOMPUTE_NONE, 0, false },
     { "gelu", NORM_RMS, ACTIVATION_GELU, POSITION_ROPE, 96, 48, 4, 2, 12, 80, 16, 0, false, false,
-      false, 0, RECOMPUTE_NONE, 0 },
+      false, 0, RECOMPUTE_NONE, 0, false },
     { "learned positions", NORM_RMS, ACTIVATION_SWIGLU, POSITION_LEARNED, 96, 48, 4, 2, 12, 80, 16,
-      0, false, false, false, 0, RECOMPUTE_NONE, 0 },
+      0, false, false, false, 0, RECOMPUTE_NONE, 0, false },
     { "QK-norm, no rope", NORM_RMS, ACTIVATION_SWIGLU, POSITION_LEARNED, 96, 48, 4, 2, 12, 80, 16,
-      0, true, false, false, 0, RECOMPUTE_NONE, 0 },
+      0, true, false, false, 0, RECOMPUTE_NONE, 0, false },
     { "gpt-2", NORM_LAYER, ACTIVATION_GELU, POSITION_LEARNED, 131, 40, 2, 2, 20, 96, 15, 16, false,
-      true, true, 0, RECOMPUTE_NONE, 0 },
+      true, true, 0, RECOMPUTE_NONE, 0, false },
     { "gpt-2, block", NORM_LAYER, ACTIVATION_GELU, POSITION_LEARNED, 131, 40, 2, 2, 20, 96, 15, 16,
-      false, true, true, 0, RECOMPUTE_BLOCK, 0 },
-    { "odd sizes", RMS, 77, 35, 5, 5, 6, 37, 11, 16, true, true, false, 0, RECOMPUTE_FFN, 0 },
+      false, true, true, 0, RECOMPUTE_BLOCK, 0, false },
+    { "odd sizes", RMS, 77, 35, 5, 5, 6, 37, 11, 16, true, true, false, 0, RECOMPUTE_FFN, 0,
+      false },
     { "one head of one token", RMS, 50, 16, 1, 1, 8, 24, 1, 0, false, false, false, 0,
-      RECOMPUTE_BLOCK, 0 },
-    { "window", RMS, 96, 48, 4, 2, 12, 80, 16, 0, false, false, false, 0, RECOMPUTE_NONE, 5 },
+      RECOMPUTE_BLOCK, 0, false },
+    { "window", RMS, 96, 48, 4, 2, 12, 80, 16, 0, false, false, false, 0, RECOMPUTE_NONE, 5,
+      false },
     { "window, block", NORM_LAYER, ACTIVATION_GELU, POSITION_LEARNED, 131, 40, 2, 2, 20, 96, 15, 16,
-      false, true, true, 0, RECOMPUTE_BLOCK, 1 },
+      false, true, true, 0, RECOMPUTE_BLOCK, 1, false },
+    { "biases of q, k, v", RMS, 96, 48, 4, 2, 12, 80, 16, 0, false, false, false, 0, RECOMPUTE_NONE,
+      0, true },
+    { "the same, block", RMS, 96, 48, 4, 2, 12, 80, 16, 0, false, false, true, 0, RECOMPUTE_BLOCK,
+      0, true },
 };
 
 static void open_case(struct tiny_run *r, const struct gradient_case *c) {
@@ -145,7 +154,7 @@ static void open_case(struct tiny_run *r, const struct gradient_case *c) {
         .vocab = c->vocab, .seq_len = c->seq_len, .layers = 2, .width = c->width, .heads = c->heads,
         .kv_heads = c->kv_heads, .head_dim = c->head_dim, .ffn = c->ffn, .norm = c->norm,
         .activation = c->activation, .positions = c->positions, .norm_eps = 1e-5, .init_std = 0.15,
-        .qk_norm = c->qk_norm, .bias = c->bias, .tied = c->tied,
+        .qk_norm = c->qk_norm, .bias = c->bias, .qkv_bias = c->qkv_bias, .tied = c->tied,
         .window = c->window,
         .rope = { .theta = 500, .factor = c->rope_factor, .low_freq_factor = 1,
                   .high_freq_factor = 4, .original_seq_len = 8 },
