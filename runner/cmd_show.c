@@ -270,10 +270,9 @@ static int cmd_show(const struct cli *cli) {
     if (cli->json) {
         double bytes = run_view_bytes_a_token(&view);
         json_t *object =
-            json_pack("{s:s, s:o, s:s, s:b, s:O, s:O?, s:O?, s:O?, s:O?, s:O?, s:O?, s:O?, s:O, s:o?}",
-                      "schema", "fp8lab.show/1", "path", json_from_text(path), "identity",
-                      view.identity, "verified", view.verified, "run", view.run, "summary",
-                      view.summary,
+            json_pack("{ss so ss sb sO sO? sO? sO? sO? sO? sO? sO? sO so?}", "schema",
+                      "fp8lab.show/1", "path", json_from_text(path), "identity", view.identity,
+                      "verified", view.verified, "run", view.run, "summary", view.summary,
                       "resolved", view.resolved, "ingest", view.ingest, "init", view.init,
                       "facts", view.facts, "commit", view.commit, "decisions", view.decisions,
                       "checkpoints", view.checkpoints, "bytes_a_token",
