@@ -11,8 +11,9 @@ enum status checkpoint_save(struct trainer *t, const char *parent, struct checkp
     struct checkpoint_writer *w;
     int64_t write_us;
     memset(info, 0, sizeof *info);
-    TRY(checkpoint_writer_create(t, false, &w, e));
-    enum status st = checkpoint_begin(w, parent, e);
+    enum status st = checkpoint_writer_create(t, 0, &w, e);
+    st = pieces_agree(&t->pieces, st, "saving a checkpoint", e);
+    if (st == OK) st = checkpoint_begin(w, parent, e);
     if (st == OK) st = checkpoint_finish(w, info, &write_us, e);
     checkpoint_writer_destroy(w);
     return st;

@@ -154,13 +154,16 @@ static enum status add_room(const struct trainer *t, int64_t *bytes, struct err 
     return OK;
 }
 
-enum status checkpoint_writer_create(struct trainer *t, bool copies,
+enum status checkpoint_writer_create(struct trainer *t, int64_t copy_max,
                                      struct checkpoint_writer **out, struct err *e) {
     struct checkpoint_writer *w = calloc(1, sizeof *w);
     *out = NULL;
     if (!w) return FAIL(e, ERR_MEMORY, "no host memory to write checkpoints");
     w->t = t;
-    enum status st = copies ? add_room(t, &w->room_bytes, e) : OK;
+    enum status st = copy_max > 0 ? add_room(t, &w->room_bytes, e) : OK;
+    if (st == OK && w->room_bytes > copy_max)
+        st = FAIL(e, ERR_MEMORY, "a copy of a checkpoint takes %lld bytes of host memory, %lld are "
+                  "free for it", (long long)w->room_bytes, (long long)copy_max);
     if (st == OK && w->room_bytes)
         st = t->backend->ops->memory_create_pinned(t->backend, "the copy of a checkpoint",
                                                    w->room_bytes, (void **)&w->room, e);

@@ -11,10 +11,11 @@
 
 struct checkpoint_writer;
 
-/* copies: allocates pinned host memory for this rank's share of a checkpoint. If a rank has none,
- * or too little (it also writes for ranks that do not see the file), checkpoint_begin() writes
- * before it returns. The trainer is borrowed until destroy. ERR_MEMORY. */
-NODISCARD enum status checkpoint_writer_create(struct trainer *t, bool copies,
+/* Allocates pinned host memory for this rank's share of a checkpoint; ERR_MEMORY if it has more
+ * than copy_max bytes. copy_max 0: no memory. If a rank has none, or too little (it also writes for
+ * ranks that do not see the file), checkpoint_begin() writes before it returns. The trainer is
+ * borrowed until destroy. */
+NODISCARD enum status checkpoint_writer_create(struct trainer *t, int64_t copy_max,
                                                struct checkpoint_writer **out, struct err *e);
 /* Waits for the thread. A write that was not finished leaves no checkpoint. NULL is fine. */
 void checkpoint_writer_destroy(struct checkpoint_writer *w);

@@ -331,12 +331,11 @@ enum status safetensors_put(struct safetensors_file *x, struct err *e) {
 enum status safetensors_end(struct safetensors_file *x, const struct pieces *p, enum status st,
                             int64_t *bytes, char tree_sha256[SHA256_HEX], struct err *e) {
     struct image *m = &x->image;
-    st = pieces_agree(p, st, x->path, e);
-    if (st == OK)
-        st = pieces_join(p, (uint32_t *)(void *)m->digest, m->leaves * (SHA256_BYTES / 4), e);
-    if (st == OK) st = sha256_bytes(m->digest, (size_t)(m->leaves * SHA256_BYTES), tree_sha256, e);
     *bytes = m->bytes;
-    return st == OK ? pieces_agree(p, st, x->path, e) : st;
+    TRY(pieces_agree(p, st, x->path, e));
+    TRY(pieces_join(p, (uint32_t *)(void *)m->digest, m->leaves * (SHA256_BYTES / 4), e));
+    st = sha256_bytes(m->digest, (size_t)(m->leaves * SHA256_BYTES), tree_sha256, e);
+    return pieces_agree(p, st, x->path, e);
 }
 
 void safetensors_drop(struct safetensors_file *x) {

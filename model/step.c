@@ -214,6 +214,7 @@ enum status trainer_queue(struct trainer *t, bool trace, struct err *e) {
 
 void trainer_ask_stop(struct trainer *t) { t->asks |= ASKS_STOP; }
 void trainer_ask_save(struct trainer *t) { t->asks |= ASKS_SAVE; }
+void trainer_say_busy(struct trainer *t) { t->asks |= ASKS_BUSY; }
 
 enum status trainer_ready(struct trainer *t, bool *ready, struct err *e) {
     *ready = false;
@@ -261,6 +262,7 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
     result->grad_norm = head.norm;
     result->stop = gathered_asks(t) & ASKS_STOP;
     result->save = gathered_asks(t) & ASKS_SAVE;
+    result->busy = gathered_asks(t) & ASKS_BUSY;
     const uint64_t *begin = f->marked ? head.comm_begin_ns : t->comm_ns;
     result->comm_us = (int64_t)((head.comm_ns[0] - begin[0]) / 1000);
     result->exposed_us = (int64_t)((head.comm_ns[1] - begin[1]) / 1000);

@@ -111,6 +111,7 @@ struct step_result {
     int64_t exposed_us; /* the part of comm_us in which LANE_COMPUTE was idle; on a CPU all */
     bool traced;
     bool stop, save;  /* some rank was asked to stop, or to save, before it queued this step */
+    bool busy;        /* some rank was writing a checkpoint when it queued this step */
     char tensor[128]; /* "" or the first non-finite tensor: "layers.3.ffn_in.dy", "loss", ... */
 };
 
@@ -124,6 +125,9 @@ NODISCARD enum status trainer_queue(struct trainer *t, bool trace, struct err *e
 void trainer_ask_stop(struct trainer *t);
 /* The same for a checkpoint; only the result of the next queued step reports it. */
 void trainer_ask_save(struct trainer *t);
+/* Tells all ranks, by the result of the next queued step, that this rank is writing a
+ * checkpoint. */
+void trainer_say_busy(struct trainer *t);
 /* *ready: trainer_collect would return without waiting. False if no step is pending. */
 NODISCARD enum status trainer_ready(struct trainer *t, bool *ready, struct err *e);
 /* Waits for the oldest pending step and fills *result. A non-finite tensor is ERR_NUMERIC naming

@@ -31,7 +31,8 @@ enum { SCALAR_STRIDE = 16, UPLOADED_SCALARS = 4 };
 
 /* Steps queued and not collected: the device runs one while the host prepares the next. */
 enum { IN_FLIGHT_MAX = 2 };
-enum { ASKS_STOP = 1, ASKS_SAVE = 2 }; /* bits that ranks tell each other with each step */
+/* Bits that ranks tell each other with each step. */
+enum { ASKS_STOP = 1, ASKS_SAVE = 2, ASKS_BUSY = 4 };
 struct in_flight {
     float lr;
     int64_t counted; /* tokens with loss, of all ranks */

@@ -260,6 +260,21 @@ static void print_kept(const struct cli *cli, const struct run_view *v) {
     }
 }
 
+/* How long steps waited for checkpoints, and whether one could not be written. */
+static void print_saves(const struct cli *cli, const json_t *saves) {
+    char text[200];
+    if (!json_is_object(saves)) return;
+    int64_t failed = json_int(saves, "failed");
+    snprintf(text, sizeof text, "%" PRId64 " saved; a step waited %.1f ms at most, a write took "
+             "%.1f ms at most", json_int(saves, "written"),
+             1e-3 * (double)json_int(saves, "stall_us_max"),
+             1e-3 * (double)json_int(saves, "write_us_max"));
+    line(cli, "checkpoints", text);
+    if (!failed) return;
+    snprintf(text, sizeof text, "%" PRId64 " could not be written: logs/runner.log", failed);
+    line(cli, "checkpoints", text);
+}
+
 static int cmd_show(const struct cli *cli) {
     char path[PATH_CAP];
     struct run_view view;
@@ -287,6 +302,7 @@ static int cmd_show(const struct cli *cli) {
         const json_t *item;
         json_array_foreach(view.checkpoints, i, item) line(cli, "checkpoint",
                                                            json_string_value(item));
+        print_saves(cli, json_object_get(view.run, "saves"));
         print_kept(cli, &view);
         json_array_foreach(json_object_get(view.summary, "problems"), i, item)
             line(cli, "problem", json_string_value(item));

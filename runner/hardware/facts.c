@@ -112,15 +112,19 @@ static json_t *memory_total(void) {
     return json_integer(limit > 0 && limit < total ? limit : total);
 }
 
-/* MemAvailable counts reclaimable page cache, which the driver's own "free" does not. */
-static json_t *memory_available(void) {
+int64_t facts_memory_available(void) {
     char text[64];
-    if (!file_value("/proc/meminfo", "MemAvailable", ':', text, sizeof text)) return json_null();
+    if (!file_value("/proc/meminfo", "MemAvailable", ':', text, sizeof text)) return -1;
     int64_t available = strtoll(text, NULL, 10) * 1024;
     int64_t limit = file_number("/sys/fs/cgroup/memory.max");
     int64_t used = file_number("/sys/fs/cgroup/memory.current");
     bool bounded = limit > 0 && used >= 0 && limit - used < available;
-    return json_integer(bounded ? limit - used : available);
+    return bounded ? limit - used : available;
+}
+
+static json_t *memory_available(void) {
+    int64_t bytes = facts_memory_available();
+    return bytes >= 0 ? json_integer(bytes) : json_null();
 }
 
 static json_t *shm_size(void) {

@@ -29,6 +29,10 @@ NODISCARD enum status facts_load(const char *path, struct json_t **out, struct e
  * for messages. */
 NODISCARD enum status facts_complete(struct json_t *facts, const char *path, struct err *e);
 
+/* Bytes of host memory for new allocations, within the control group's limit; -1: not known.
+ * MemAvailable counts reclaimable page cache, which the driver's own "free" does not. */
+int64_t facts_memory_available(void);
+
 /* The architecture name of a compute capability, or NULL if it is unknown. */
 const char *facts_gpu_family(int64_t cc_major, int64_t cc_minor);
 

@@ -2,8 +2,10 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "runner/plan/keep.h"
 #include "runner/plan/options.h"
 
 /* Unused reserve of a memory that CPU and GPU share: using all of it hangs the host. */
@@ -92,6 +94,24 @@ static void check_host(const json_t *facts, struct fit *out) {
     out->shared = out->ranks > 1;
 }
 
+/* The rank's copy of a checkpoint while it is written. It is in pinned memory of a GPU's host; a
+ * host that cannot pin as much writes without a copy, so it decides nothing there. */
+static enum status plan_copy(const json_t *config, const struct run_options *run, bool on_gpu,
+                             struct fit *out, struct err *e) {
+    struct plan *p = &out->plan;
+    struct keep keep;
+    if (!run->checkpoint.given || !run->checkpoint.background) return OK;
+    TRY(keep_plan(config, false, &keep, e));
+    struct plan_row *rows = realloc(p->row, (size_t)(p->row_count + 1) * sizeof *rows);
+    if (!rows) return FAIL(e, ERR_MEMORY, "no host memory for the plan");
+    p->row = rows;
+    int64_t bytes = ceil_div(keep.bytes, out->ranks);
+    p->row[p->row_count++] = (struct plan_row){ "checkpoint, on the host",
+                                                "copy while it is written", bytes, 1 };
+    if (!on_gpu) p->pinned_bytes += bytes;
+    return OK;
+}
+
 enum status fit_plan(const json_t *config, const json_t *facts, const char *backend, int ranks,
                      struct fit *out, struct err *e) {
     struct run_options run;
@@ -102,6 +122,7 @@ enum status fit_plan(const json_t *config, const json_t *facts, const char *back
     int cc = on_gpu ? capability_of(facts) : 0;
     enum status st = plan_rank(&out->plan, &run, &run.train, out->ranks, cc, e);
     if (st == OK) st = plan_shards(&run, cc, out, e);
+    if (st == OK) st = plan_copy(config, &run, on_gpu, out, e);
     if (st == OK) {
         out->parameters = model_parameter_count(&run.model); /* of sizes that plan_rank checked */
         out->bytes = out->plan.bytes + out->plan.gpu_bytes;

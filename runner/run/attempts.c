@@ -28,6 +28,7 @@
 #include "runner/record/streams.h"
 #include "runner/run/milestones.h"
 #include "runner/run/progress.h"
+#include "runner/run/saves.h"
 #include "runner/run/tuning.h"
 #include "runner/record/records.h"
 #include "runner/worker/retention.h"
@@ -105,6 +106,15 @@ static void say_tuning(struct attempts *a) {
     *a->tuning.said = '\0';
 }
 
+/* Records and reports how a checkpoint was written. */
+static enum status take_save(struct attempts *a, const json_t *event, struct err *e) {
+    char text[1200];
+    saves_text(event, text, sizeof text);
+    if (*text) progress_say(&a->progress, text);
+    if (*text) run_log(a->dir, "%s", text);
+    return saves_event(a->dir->run, event, e);
+}
+
 static enum status on_event(void *user, int64_t rank, const json_t *event, struct err *e) {
     struct attempts *a = user;
     const char *kind = json_text(event, "event", "");
@@ -113,6 +123,7 @@ static enum status on_event(void *user, int64_t rank, const json_t *event, struc
     if (weights && json_object_set(a->dir->run, "final_weights_sha256", weights) != 0)
         return FAIL(e, ERR_MEMORY, "the hash of the final weights");
     milestones_event(&a->milestones, rank, event);
+    TRY(take_save(a, event, e));
     if (!strcmp(kind, "start")) a->epoch_sequences = json_int(event, "epoch_sequences");
     if (!strcmp(kind, "choices")) TRY(choice_file_keep(a->dir, json_text(event, "text", ""), e));
     if (!strcmp(kind, "decisions")) TRY(learn_device(a, event, e));

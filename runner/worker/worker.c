@@ -8,10 +8,12 @@
 #include <unistd.h>
 
 #include "model/checkpoint.h"
+#include "model/checkpoint_writer.h"
 #include "model/ground/sha256.h"
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 #include "runner/base/signals.h"
+#include "runner/hardware/facts.h"
 #include "runner/job/board.h"
 #include "runner/job/events.h"
 #include "runner/plan/backends.h"
@@ -50,6 +52,9 @@ struct worker {
     int64_t saved_step;          /* of the newest checkpoint, -1: none */
     int64_t saved_us;            /* when it was saved, or this process began (clock.h) */
     bool save_asked;             /* by checkpoint.minutes; rank 0 */
+    struct checkpoint_writer *writer;
+    int64_t stall_us;            /* how long the steps waited for the checkpoint being written */
+    int64_t finish_step;         /* all ranks have written, and finish after it; 0: not yet */
     int64_t save_step;           /* all ranks save after this step; 0: no such request */
     int64_t telemetry_us;        /* when telemetry was last emitted (clock.h) */
     char *choices;               /* the run's choice table; "": none */
@@ -190,6 +195,21 @@ static enum status name_observations(struct worker *w, struct err *e) {
     return say_names(w->events, "tensors", tensors, w->tensor_count, e);
 }
 
+/* Without host memory for a copy, the steps wait for the disk. */
+static enum status open_writer(struct worker *w, struct err *e) {
+    struct err why;
+    char text[400];
+    int64_t free_bytes = facts_memory_available();
+    /* The ranks of a host share its memory; the kernel kills a process that pins too much. */
+    int64_t most = free_bytes < 0 ? INT64_MAX : free_bytes / 4 * 3 / w->options->world;
+    if (!w->run.checkpoint.given || !w->run.checkpoint.background) most = 0;
+    enum status st = checkpoint_writer_create(w->trainer, most, &w->writer, &why);
+    if (st == OK) return OK;
+    snprintf(text, sizeof text, "checkpoints are written while the steps wait: %.300s", why.text);
+    TRY(say_log(w->events, text, e));
+    return checkpoint_writer_create(w->trainer, 0, &w->writer, e);
+}
+
 static enum status restore(struct worker *w, struct err *e) {
     struct checkpoint_info info = { .step = -1 };
     char path[CHECKPOINT_PATH_CAP];
@@ -199,6 +219,7 @@ static enum status restore(struct worker *w, struct err *e) {
     if (from) TRY(checkpoint_path(path, w->checkpoints, from, e));
     if (from) TRY(checkpoint_load(w->trainer, path, &info, e));
     else TRY(init_record_import(w->options->run_path, &w->run.model, w->trainer, e));
+    TRY(open_writer(w, e));
     bool endless = w->run.data.kind == DATA_SYNTHETIC;
     int64_t sequences = endless ? 0 : data_sequences(w->data, SPLIT_TRAIN);
     TRY(retention_open(w->options->run_path, &w->run, sequences, &w->retention, e));
@@ -222,19 +243,56 @@ static enum status build(struct worker *w, struct err *e) {
 
 /* ---- a step -----------------------------------------------------------------------------------*/
 
-static enum status save(struct worker *w, struct err *e) {
+/* An error that costs a checkpoint, not the run: each rank with an error of its own reports it. */
+static enum status survive(struct worker *w, int64_t step, enum status st, struct err *why,
+                           struct err *e) {
+    struct err lost = *why;
+    if (checkpoint_survive(w->trainer, st, &lost) != OK) {
+        *e = *why;
+        return st;
+    }
+    w->saved_step = -1; /* a save of the same step tries again */
+    return st == ERR_PEER ? OK : say_unsaved(w->events, step, why, e);
+}
+
+/* Ends the write that has begun, if there is one. must: an error ends the run. */
+static enum status finish_save(struct worker *w, bool must, struct err *e) {
     struct checkpoint_info info;
-    if (w->saved_step == trainer_step_count(w->trainer)) return OK;
+    struct err why = { 0 };
+    int64_t write_us, begin_us = clock_us();
+    if (!checkpoint_begun(w->writer)) return OK;
+    w->finish_step = 0;
+    enum status st = checkpoint_finish(w->writer, &info, &write_us, &why);
+    if (st != OK && must) *e = why;
+    if (st != OK) return must ? st : survive(w, w->saved_step, st, &why, e);
+    if (!is_rank0(w)) return OK;
+    w->stall_us += clock_us() - begin_us;
+    TRY(say_checkpoint(w->events, &info, w->stall_us, write_us, e));
+    return retention_prune(&w->retention, w->checkpoints, info.step, e);
+}
+
+/* Saves the step last collected, unless it is saved. must: it is on disk on return; otherwise an
+ * error only costs the checkpoint. */
+static enum status save(struct worker *w, bool must, struct err *e) {
+    struct err why = { 0 };
+    int64_t step = trainer_step_count(w->trainer), begin_us = clock_us();
+    bool begun = w->saved_step == step;
+    if (begun && !must) return OK;
     board_phase(w->board, BOARD_SAVING);
+    TRY(finish_save(w, false, e));
+    if (w->saved_step == step) return OK;
     /* Resuming from a checkpoint newer than the records would leave a gap in them. */
     if (is_rank0(w)) TRY(event_settle(w->events, e));
-    TRY(checkpoint_save(w->trainer, w->checkpoints, &info, e)); /* each rank saves its part */
-    w->saved_step = info.step;
+    w->saved_step = step;
     w->saved_us = clock_us();
     w->save_asked = false;
-    if (!is_rank0(w)) return OK;
-    TRY(say_checkpoint(w->events, &info, e));
-    return retention_prune(&w->retention, w->checkpoints, info.step, e);
+    enum status st = checkpoint_begin(w->writer, w->checkpoints, &why);
+    w->stall_us = clock_us() - begin_us;
+    if (st != OK && must) *e = why;
+    if (st != OK && !must) return survive(w, step, st, &why, e);
+    if (st == OK && must) st = finish_save(w, true, e);
+    if (st != OK) err_prefix(e, "the last checkpoint, of step %" PRId64 ", is missing", step);
+    return st;
 }
 
 static enum status observe(struct worker *w, struct err *e) {
@@ -278,6 +336,8 @@ static enum status report_first_step(struct worker *w, struct err *e) {
 static enum status evaluate(struct worker *w, struct err *e) {
     struct eval_result result;
     board_phase(w->board, BOARD_EVALUATING);
+    /* The clean-up after an earlier checkpoint must not count on one that does not exist yet. */
+    if (w->run.checkpoint.best) TRY(finish_save(w, false, e));
     TRY(trainer_eval(w->trainer, w->run.eval.batches, &result, e));
     if (heartbeat_error(w->heartbeat, e)) return ERR_PEER;
     struct stream_source source = { .eval = &result, .step_number = w->result.step,
@@ -289,7 +349,7 @@ static enum status evaluate(struct worker *w, struct err *e) {
     double value = stream_number(STREAM_EVAL, w->run.checkpoint.best_metric, &source);
     bool best = retention_evaluated(&w->retention, w->result.step, value);
     TRY(trainer_broadcast(w->trainer, &best, sizeof best, e)); /* other hosts lack its inputs */
-    return best ? save(w, e) : OK;
+    return best ? save(w, false, e) : OK;
 }
 
 static int64_t steps_queued(const struct worker *w) {
@@ -330,6 +390,8 @@ static enum status collect(struct worker *w, struct err *e) {
     TRY(trainer_collect(w->trainer, &w->result, e));
     if (w->result.stop && !w->stop_step) w->stop_step = w->result.step + 1;
     if (w->result.save) w->save_step = w->result.step + 1;
+    bool written = checkpoint_begun(w->writer) && w->result.step > w->saved_step;
+    if (written && !w->result.busy && !w->finish_step) w->finish_step = w->result.step + 1;
     /* The step was read from a group that was aborted. */
     if (heartbeat_error(w->heartbeat, e)) return ERR_PEER;
     struct stream_source source = { .step = &w->result, .step_number = w->result.step,
@@ -369,6 +431,7 @@ static enum status one_step(struct worker *w, struct err *e) {
     bool evaluates = r->eval.every > 0 && (last || every(step, r->eval.every));
     bool wanted = r->checkpoint.given || r->archive != ARCHIVE_NONE;
     ask_by_time(w);
+    if (checkpoint_writing(w->writer)) trainer_say_busy(w->trainer);
     board_enter(w->board, step, BOARD_STEPPING);
     TRY(queue_step(w, step, trace_due(&r->train.trace, step, evaluates), e));
     take_stop_requests(w);
@@ -378,14 +441,16 @@ static enum status one_step(struct worker *w, struct err *e) {
     if (w->stop_step && step >= w->stop_step) w->stop = saves = true;
     if (w->save_step && step >= w->save_step) saves = true;
     if (saves) w->save_step = 0;
-    if (saves) TRY(drain(w, 0, e));
+    bool finishes = w->finish_step && step >= w->finish_step;
+    if (saves || finishes) TRY(drain(w, 0, e));
+    if (finishes) TRY(finish_save(w, false, e));
     if (evaluates) TRY(evaluate(w, e));
-    return saves ? save(w, e) : OK;
+    return saves ? save(w, last || w->stop, e) : OK;
 }
 
 static enum status train(struct worker *w, struct err *e) {
     take_stop_requests(w);
-    if (w->run.checkpoint.init && trainer_step_count(w->trainer) == 0) TRY(save(w, e));
+    if (w->run.checkpoint.init && trainer_step_count(w->trainer) == 0) TRY(save(w, false, e));
     while (!w->stop && steps_queued(w) < w->run.train.steps) {
         TRY(one_step(w, e));
         if (event_reader_gone(w->events)) return FAIL(e, ERR_PEER, "the runner is gone");
@@ -409,6 +474,7 @@ static void tear_down(struct worker *w) {
     free(w->choices);
     free(w->fingerprints);
     free(w->slots);
+    checkpoint_writer_destroy(w->writer);
     trainer_destroy(w->trainer); /* also its graphs, for which an abort of the group waits */
     if (w->heartbeat) heartbeat_watch(w->heartbeat, NULL);
     data_close(w->data);
@@ -451,6 +517,10 @@ enum status worker_run(const struct worker_options *options, struct err *e) {
     enum status st = begin(&w, e);
     if (st == OK) st = build(&w, e);
     if (st == OK) st = train(&w, e);
+    if (st == ERR_NUMERIC) { /* on every rank; what is being written is of a step before it */
+        struct err ignored;
+        (void)!finish_save(&w, false, &ignored);
+    }
     if (st == OK) st = event_flush(w.events, e);
     else report(&w, e);
     struct backend *b = w.device.backend;

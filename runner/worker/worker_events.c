@@ -113,11 +113,18 @@ enum status say_record(struct event_writer *w, enum stream_id stream,
 /* ---- other events --------------------------------------------------------------------------- */
 
 enum status say_checkpoint(struct event_writer *w, const struct checkpoint_info *info,
-                           struct err *e) {
+                           int64_t stall_us, int64_t write_us, struct err *e) {
     const char *slash = strrchr(info->path, '/'), *name = slash ? slash + 1 : info->path;
-    return emit(w, json_pack("{s:s,s:I,s:s,s:s,s:I,s:b}", "event", "checkpoint", "step",
+    return emit(w, json_pack("{s:s,s:I,s:s,s:s,s:I,s:b,s:I,s:I}", "event", "checkpoint", "step",
                              (json_int_t)info->step, "path", name, "sha256", info->sha256,
-                             "bytes", (json_int_t)info->bytes, "resumable", 1), false, e);
+                             "bytes", (json_int_t)info->bytes, "resumable", 1, "stall_us",
+                             (json_int_t)stall_us, "write_us", (json_int_t)write_us), false, e);
+}
+
+enum status say_unsaved(struct event_writer *w, int64_t step, const struct err *why,
+                        struct err *e) {
+    return emit(w, json_pack("{s:s,s:I,s:o}", "event", "unsaved", "step", (json_int_t)step, "text",
+                             json_from_text(why->text)), false, e);
 }
 
 enum status say_choices(struct event_writer *w, const char *text, const char *timed,

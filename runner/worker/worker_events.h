@@ -17,8 +17,12 @@ NODISCARD enum status say_start(struct event_writer *w, int64_t step, int64_t st
  * counted; other records are queued. */
 NODISCARD enum status say_record(struct event_writer *w, enum stream_id stream,
                                  const struct stream_source *source, struct err *e);
+/* stall_us: how long the steps waited for it. write_us: hashing and writing on rank 0. */
 NODISCARD enum status say_checkpoint(struct event_writer *w, const struct checkpoint_info *info,
-                                     struct err *e);
+                                     int64_t stall_us, int64_t write_us, struct err *e);
+/* A checkpoint could not be written; the run goes on. Any rank. */
+NODISCARD enum status say_unsaved(struct event_writer *w, int64_t step, const struct err *why,
+                                  struct err *e);
 /* The choice table as text, and the part of it that was timed here. */
 NODISCARD enum status say_choices(struct event_writer *w, const char *text, const char *timed,
                                   struct err *e);

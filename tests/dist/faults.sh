@@ -95,9 +95,13 @@ case_name="a full disk for one rank"
 for rank in 0 1; do # each writes 1 MiB of the file for an embedding of 4 MiB
     run 2 --runs full$rank $endless --set model.vocab=8192 --set checkpoint.every=2 &
     await_step full$rank 3
-    prlimit --fsize=1048576 --pid "$(rank_of "$(runner_of full$rank)" $rank)"
+    runner=$(runner_of full$rank)
+    prlimit --fsize=1048576 --pid "$(rank_of "$runner" $rank)"
+    await_words "could not be written; the run goes on" "full$rank/*/data/logs/runner.log"
+    kill -TERM "$runner" # the checkpoint of a stop must be written
     wait
     bundle=$(bundle_in full$rank)
+    expect "the exit code" 6 "$(field "$bundle" 'run["exit_code"]')"
     expect status failed "$(field "$bundle" 'run["status"]')"
     expect rank $rank "$(field "$bundle" 'error["rank"]')"
     expect "the checkpoint of before" True "$(field "$bundle" 'run["checkpoint_step"] >= 2')"

@@ -66,7 +66,7 @@ static enum status save(struct tiny_run *r, const char *to, bool copies,
     struct step_result s;
     int64_t write_us;
     if (!copies) return checkpoint_save(r->trainer, to, info, e);
-    TRY(checkpoint_writer_create(r->trainer, true, &w, e));
+    TRY(checkpoint_writer_create(r->trainer, INT64_MAX, &w, e));
     enum status st = checkpoint_begin(w, to, e);
     if (st == OK) st = trainer_step(r->trainer, false, &s, e);
     if (st == OK) st = checkpoint_finish(w, info, &write_us, e);

@@ -366,7 +366,9 @@ static void a_copy_is_written_beside_the_steps(void **state) {
     scratch(dir);
     scratch(beside);
     save_one(&r, dir, &waited);
-    MUST(checkpoint_writer_create(r.trainer, true, &w, E));
+    MUST_FAIL(ERR_MEMORY, "of host memory, 4096 are free",
+              checkpoint_writer_create(r.trainer, 4096, &w, E));
+    MUST(checkpoint_writer_create(r.trainer, INT64_MAX, &w, E));
     MUST(checkpoint_begin(w, beside, E));
     assert_true(checkpoint_begun(w));
     for (int i = 0; i < 3; i++) MUST(trainer_step(r.trainer, false, &s, E));
@@ -405,7 +407,7 @@ static void a_copy_without_disk_leaves_the_older_one(void **state) {
     int64_t write_us;
     scratch(dir);
     save_one(&r, dir, &old);
-    MUST(checkpoint_writer_create(r.trainer, true, &w, E));
+    MUST(checkpoint_writer_create(r.trainer, INT64_MAX, &w, E));
     MUST(trainer_step(r.trainer, false, &s, E));
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
