@@ -290,8 +290,8 @@ static enum status save(struct worker *w, bool must, struct err *e) {
     w->stall_us = clock_us() - begin_us;
     if (st != OK && must) *e = why;
     if (st != OK && !must) return survive(w, step, st, &why, e);
-    if (st == OK && must) st = finish_save(w, true, e);
-    if (st != OK) err_prefix(e, "the last checkpoint, of step %" PRId64 ", is missing", step);
+    if (st == OK && (must || !w->run.checkpoint.background)) st = finish_save(w, must, e);
+    if (st != OK && must) err_prefix(e, "the last checkpoint, of step %" PRId64 ", is missing", step);
     return st;
 }
 
