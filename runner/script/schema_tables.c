@@ -217,7 +217,7 @@ static const struct field CHECKPOINT[] = {
     FLOAT("minutes", 0, 1e6, .flags = FIELD_ABOVE_MIN),
     WORD("best_is", WORDS("min", "max")),
     { .key = "epoch", .type = FIELD_BOOL },
-    { .key = "background", .type = FIELD_BOOL }, /* true: written from a copy, beside the steps */
+    { .key = "background", .type = FIELD_BOOL }, /* absent: false, the steps wait */
     { .key = "milestones", .type = FIELD_INTS, .min = 1, .max = 1e9 },
     { .key = NULL },
 };

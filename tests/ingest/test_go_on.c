@@ -247,7 +247,9 @@ static void open_place(struct place *p, const char *tokenizer, const char *const
                                       .skip_bad = 100, .save_bytes = 1, .progress = ignore_progress,
                                       .warn = hear, .context = p };
     for (int i = 0; i < PATHS && names[i]; i++) {
-        snprintf(p->path[i], sizeof p->path[i], "%s/%s", p->folder, names[i]);
+        int length = (int)strlen(p->folder);
+        memcpy(p->path[i], p->folder, (size_t)length);
+        snprintf(p->path[i] + length, sizeof p->path[i] - (size_t)length, "/%s", names[i]);
         p->paths[i] = p->path[i];
         p->o.path_count++;
     }
