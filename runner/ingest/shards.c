@@ -111,10 +111,11 @@ enum status shards_open(struct shards **out, const char *prefix, int id_bytes, b
     s->part[IDX].head = INDEX_HEADER;
     enum status st = OK;
     if (strlen(prefix) >= PATH_CAP - 16) st = FAIL(e, ERR_ARG, "the path %s is too long", prefix);
-    else strcpy(s->prefix, prefix);
+    if (st != OK) prefix = "";
+    strcpy(s->prefix, prefix);
     for (int i = 0; i < FILES; i++)
-        snprintf(s->part[i].path, PART_NAME, "%s.%s.part", s->prefix, SUFFIX[i]);
-    snprintf(s->save.path, PART_NAME, "%s.progress.part", s->prefix);
+        snprintf(s->part[i].path, PART_NAME, "%s.%s.part", prefix, SUFFIX[i]);
+    snprintf(s->save.path, PART_NAME, "%s.progress.part", prefix);
     s->save.exists = path_exists(s->save.path); /* so an error here removes nothing */
     for (int i = 0; i < FILES && st == OK; i++) st = open_part(s, ORDER[FILES - 1 - i], e);
     if (st == OK) st = save_read(&s->save, &s->saved, &s->damaged, e);
