@@ -276,7 +276,7 @@ enum status checkpoint_begin(struct checkpoint_writer *w, const char *parent, st
     return OK;
 }
 
-bool checkpoint_begun(const struct checkpoint_writer *w) { return w->begun; }
+bool checkpoint_begun(const struct checkpoint_writer *w) { return w && w->begun; }
 
 bool checkpoint_writing(const struct checkpoint_writer *w) {
     return w->begun && !atomic_load(&w->done);

@@ -25,7 +25,7 @@ void checkpoint_writer_destroy(struct checkpoint_writer *w);
  * begun. After an error nothing has begun, and no partial checkpoint is left. */
 NODISCARD enum status checkpoint_begin(struct checkpoint_writer *w, const char *parent,
                                        struct err *e);
-bool checkpoint_begun(const struct checkpoint_writer *w);   /* and not finished */
+bool checkpoint_begun(const struct checkpoint_writer *w);   /* and not finished; NULL: false */
 bool checkpoint_writing(const struct checkpoint_writer *w); /* the thread of this rank is busy */
 
 /* Waits for the thread, joins the ranks' parts, and gives the checkpoint its name. Replaces a

@@ -291,7 +291,8 @@ static enum status save(struct worker *w, bool must, struct err *e) {
     if (st != OK && must) *e = why;
     if (st != OK && !must) return survive(w, step, st, &why, e);
     if (st == OK && (must || !w->run.checkpoint.background)) st = finish_save(w, must, e);
-    if (st != OK && must) err_prefix(e, "the last checkpoint, of step %" PRId64 ", is missing", step);
+    if (st != OK && must)
+        err_prefix(e, "the last checkpoint, of step %" PRId64 ", is missing", step);
     return st;
 }
 

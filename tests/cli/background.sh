@@ -1,7 +1,7 @@
 #!/bin/bash
 # Checkpoints written from a copy, beside the steps, on request. The bits are those of a run whose
-# steps wait. One that cannot be written costs no run, unless it is the last: then the exit code is 6, the
-# status says so, and the older checkpoint can be resumed from.
+# steps wait. One that cannot be written costs no run, unless it is the last: then the exit code is
+# 6, the status says so, and the older checkpoint can be resumed from.
 set -u
 . tests/cli/lib.sh
 
