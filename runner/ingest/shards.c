@@ -264,17 +264,17 @@ static enum status hash_index(const struct shards *s, char digest[SHA256_HEX], s
 }
 
 static enum status write_description(struct shards *s, json_t *description, struct err *e) {
-    char digest[SHA256_HEX], index[SHA256_HEX];
+    char digest[SHA256_HEX], index[SHA256_HEX], loss[SHA256_HEX];
     bool failed = false;
     TRY(hash_index(s, index, e));
     TRY(sha256_so_far(s->part[BIN].sha, digest, e));
+    if (s->loss) TRY(sha256_so_far(s->part[LOSS].sha, loss, e));
     json_t *shards = json_pack("{s:s,s:s,s:i,s:I,s:I}", "sha256", digest, "index_sha256",
                                index, "token_bytes", s->id_bytes, "tokens",
                                (json_int_t)shards_tokens(s), "documents",
                                (json_int_t)s->documents);
     if (s->loss) {
-        TRY(sha256_so_far(s->part[LOSS].sha, digest, e));
-        json_put(shards, "loss_sha256", json_string(digest), &failed);
+        json_put(shards, "loss_sha256", json_string(loss), &failed);
         json_put(shards, "loss_tokens", json_integer(s->loss_tokens), &failed);
     }
     json_put(description, "shards", shards, &failed);
