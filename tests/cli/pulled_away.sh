@@ -1,6 +1,7 @@
 #!/bin/bash
 # Data, directory or checkpoints of a run are deleted while it runs. It fails with an error that
-# names what is missing, and its bundle, if one can be written, verifies.
+# names what is missing (without a folder for checkpoints: when it is stopped), and its bundle, if
+# one can be written, verifies.
 set -u
 . tests/cli/lib.sh
 cp "$tests/tiny.lua" .
@@ -53,6 +54,8 @@ begin "$odd" tiny.lua --set checkpoint.every=500
 checkpoints=$(ls -d "$odd"/*)/data/checkpoints
 rm -rf "$checkpoints"
 echo "not a directory" >"$checkpoints"
+await_words "could not be written; the run goes on" "$odd/*/data/logs/runner.log"
+kill -TERM $pid # the checkpoint of a stop must be written
 wait $pid
 expect "exit code" 6 $?
 says "Not a directory"
