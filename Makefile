@@ -18,6 +18,8 @@ OPT_asan    := -O1 -fsanitize=address,undefined -fno-omit-frame-pointer \
 # For tests of threads other than OpenMP's, for example T="dist/test_job unit/test_board". libgomp is
 # not instrumented, and its barriers would be reported. So tests/run.sh limits OpenMP to one thread.
 OPT_tsan    := -O1 -fsanitize=thread -fno-omit-frame-pointer
+# For `make arrows`, which reads the objects' symbols: the quickest build.
+OPT_symbols := -O0 -g0 -w
 ifeq ($(OPT_$(CONFIG)),)
 $(error CONFIG=$(CONFIG) is unknown; use release, debug, asan or tsan)
 endif
@@ -115,7 +117,7 @@ $(BUILD)/runner/base/build_info.o: $(GEN)/sources.h
 VECTORISED := adamw attention attention_bwd attention_pack embedding fill fingerprint gelu \
               isa_avx2 isa_avx512 isa_neon isa_portable lanes layernorm loss matmul matmul_pack qk \
               quantise reduce rmsnorm sink swiglu
-$(foreach f,$(VECTORISED),$(eval FLAGS_$f := -O3 -fno-math-errno -fno-trapping-math))
+$(foreach f,$(if $(filter symbols,$(CONFIG)),,$(VECTORISED)),$(eval FLAGS_$f := -O3 -fno-math-errno -fno-trapping-math))
 
 # ---- the CUDA backend ------------------------------------------------------------------------------
 # A plugin, built if nvcc is found. ARCHS: the devices that get machine code; "all": every supported
@@ -398,8 +400,10 @@ test-long: test-packages ## run what takes minutes and up to 14 GB of memory, th
 
 .PHONY: arrows
 arrows: ## check the includes between rooms, and that no file keeps mutable state
-	+@$(AGAIN) $(BUILD)/fp8lab
-	@tests/house/arrows.sh
+	+@$(AGAIN) CONFIG=symbols BUILD=build/symbols symbols
+	@BUILD=build/symbols tests/house/arrows.sh
+.PHONY: symbols
+symbols: $(call objs,$(KERNELS_SRC) $(MODEL_SRC) $(RUNNER_SRC) runner/main.c)
 
 .PHONY: headers
 headers: ## compile each header alone, as C11, and those of kernels/ as C++ too

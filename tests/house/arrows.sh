@@ -94,12 +94,11 @@ forbid "runner" "$gpu|immintrin\.h|arm_neon\.h" runner/*.[ch] runner/*/*.[ch]
 # Ending the process: main.c alone, and it returns. _exit is for the child between fork and exec.
 while IFS= read -r line; do
     fail "$line only runner/main.c ends the process"
-done < <(for file in kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] model/*/*.[ch] \
-    runner/!(main).[ch] runner/*/*.[ch]; do
-    sed -E 's@/\*.*\*/@@; s@//.*@@; s@^ \* .*@@' "$file" |
-        grep -nE '(^|[^_[:alnum:].>])(exit|abort|quick_exit)[[:space:]]*\(' |
-        sed "s@^\([0-9]*\):.*@$file:\1:@"
-done)
+done < <(awk '{ line = $0
+                gsub(/\/\*.*\*\/|\/\/.*|^ \* .*/, "", line)
+                if (line ~ /(^|[^_[:alnum:].>])(exit|abort|quick_exit)[[:space:]]*\(/)
+                    print FILENAME ":" FNR ":" line }' \
+    kernels/*.[ch] kernels/*/*.[ch] model/*.[ch] model/*/*.[ch] runner/!(main).[ch] runner/*/*.[ch])
 
 # State: a named object in .data, .bss, .tdata, .tbss or COMMON. .data.rel.ro is constant once the
 # program is loaded (tables of pointers). Names that compilers make are no state. They contain a dot
@@ -107,16 +106,17 @@ done)
 # <iostream>, which CUB includes, adds the initialiser _ZStL8__ioinit.
 if [ -z "${1:-}" ]; then
     build=${BUILD:-build/release}
-    while IFS= read -r object; do
-        while read -r section name; do
-            fail "${object#"$build"/}: '$name' is file-scope mutable state ($section)"
-        done < <(objdump -t "$object" 2>/dev/null |
-            awk 'NF >= 4 && $(NF-2) ~ /^(\.data|\.bss|\.tdata|\.tbss|\*COM\*)/ &&
-                 $(NF-2) !~ /^\.data\.rel\.ro/ &&
-                 $NF !~ /^\./ && $NF !~ /^__/ &&
-                 $NF !~ /__device_stub__|__cudaFatCubinHandle|^_ZStL8__ioinit$/ {
-                     print $(NF-2), $NF }')
-    done < <(find "$build/kernels" "$build/model" "$build/runner" -name '*.o' 2>/dev/null)
+    [ -e "$build/runner/main.o" ] || fail "$build has no objects; build first"
+    while IFS= read -r line; do
+        fail "$line"
+    done < <(find "$build/kernels" "$build/model" "$build/runner" -name '*.o' -exec objdump -t {} + |
+        awk -v build="$build/" '
+            $2 == "file" && $3 == "format" { object = substr($1, length(build) + 1) }
+            NF >= 4 && $(NF-2) ~ /^(\.data|\.bss|\.tdata|\.tbss|\*COM\*)/ &&
+            $(NF-2) !~ /^\.data\.rel\.ro/ &&
+            $NF !~ /^\./ && $NF !~ /^__/ &&
+            $NF !~ /__device_stub__|__cudaFatCubinHandle|^_ZStL8__ioinit$/ {
+                print object " \x27" $NF "\x27 is file-scope mutable state (" $(NF-2) ")" }')
 
     # The files of the schema call each other in one direction (runner/script/README.md): tsort
     # fails on a cycle, and names its members.
