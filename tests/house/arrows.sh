@@ -109,7 +109,7 @@ if [ -z "${1:-}" ]; then
     [ -e "$build/runner/main.o" ] || fail "$build has no objects; build first"
     while IFS= read -r line; do
         fail "$line"
-    done < <(find "$build/kernels" "$build/model" "$build/runner" -name '*.o' -exec objdump -t {} + |
+    done < <(find "$build"/{kernels,model,runner} -name '*.o' -exec objdump -t {} + |
         awk -v build="$build/" '
             $2 == "file" && $3 == "format" { object = substr($1, length(build) + 1) }
             NF >= 4 && $(NF-2) ~ /^(\.data|\.bss|\.tdata|\.tbss|\*COM\*)/ &&
