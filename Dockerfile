@@ -43,7 +43,9 @@ ARG SOURCE_DATE_EPOCH=0
 ARG BASE_IMAGE
 ARG BASE_DIGEST
 ARG TARGETARCH
-RUN make -j"$(nproc)" dist NVCC= COMMIT="${COMMIT}" DIRTY="${DIRTY}" && \
+# More words for make. OPT_release=-O0 builds in a third of the time; results have the same bits.
+ARG MAKE_FLAGS=
+RUN make -j"$(nproc)" dist NVCC= COMMIT="${COMMIT}" DIRTY="${DIRTY}" ${MAKE_FLAGS} && \
     BASE_IMAGE="${BASE_IMAGE}" BASE_DIGEST="${BASE_DIGEST}" COMMIT="${COMMIT}" DIRTY="${DIRTY}" \
     TARGETARCH="${TARGETARCH}" SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH}" \
         containers/rootfs.sh dist/fp8lab /plugin /cuda /rootfs

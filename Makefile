@@ -13,7 +13,8 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointe
 BASE_FLAGS := -std=c11 -D_GNU_SOURCE -I. -fopenmp -ffp-contract=off -fno-strict-aliasing -g $(WARN)
 OPT_release := -O2
 OPT_debug   := -O0
-OPT_asan    := -O1 -fsanitize=address,undefined -fno-omit-frame-pointer \
+# -g1: reports need lines, not variables, and a quarter of the build's time goes into those.
+OPT_asan    := -O1 -g1 -fsanitize=address,undefined -fno-omit-frame-pointer \
                -fno-sanitize-recover=undefined
 # For tests of threads other than OpenMP's, for example T="dist/test_job unit/test_board". libgomp is
 # not instrumented, and its barriers would be reported. So tests/run.sh limits OpenMP to one thread.
@@ -375,12 +376,18 @@ conversions: $(GEN)/kernels_hash.h $(GEN)/sources.h ## compile the C sources wit
 	$(Q)printf '%s\n' runner/main.c $(RUNNER_SRC) $(MODEL_SRC) $(KERNELS_SRC) | xargs -n 16 -P $(JOBS) \
 	    clang $(BASE_FLAGS) -Wconversion -Wno-string-conversion -Werror -fsyntax-only -I$(GEN) $(PKG_CFLAGS)
 
+# What takes longest under the sanitizers or in Python runs there in `make test-long` only.
+ASAN_LONG := dist/test_shard dist/test_written dist/test_one_rank_fails dist/test_odd_files \
+    ingest/test_go_on ingest/test_unique lua/test_sandbox train/test_late train/test_recipes \
+    train/test_stale train/test_training
+CI_ASAN    := $(filter-out $(ASAN_LONG:%=tests/%.c),$(TEST_SRC))
+CI_OUTSIDE := $(filter-out %/bags.sh %/reproduce.sh,$(OUTSIDE_SH))
 .PHONY: ci
 ci: test-packages conversions
 	+@$(AGAIN) test-venv test-build $(if $(NVCC),$(PLUGIN))
-	+@$(AGAIN) CONFIG=asan test-build
-	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH) $(OUTSIDE_SH)) \
-	    $(patsubst release:%,asan:%,$(call test_names,$(TEST_SRC)))
+	+@$(AGAIN) CONFIG=asan test-build TEST_BIN='$(CI_ASAN:%.c=build/asan/%)'
+	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH) $(CI_OUTSIDE)) \
+	    $(patsubst release:%,asan:%,$(call test_names,$(CI_ASAN)))
 
 .PHONY: test-long-build
 test-long-build: $(BUILD)/fp8lab $(STAND_INS) $(LONG_BIN) $(LONG_USES)
@@ -392,10 +399,14 @@ THREADED := dist/test_job dist/test_comm dist/test_overlap cli/test_supervise un
 test-threads: ## run the tests of threads under the thread sanitizer
 	+@$(AGAIN) test CONFIG=tsan T="$(THREADED)"
 	+@FP8LAB_TEST_IMAGE=1 $(AGAIN) test T="dist/cuda_threads"
+.PHONY: test-asan-long
+test-asan-long: ## run under the sanitizers what .ci/run leaves out
+	+@$(AGAIN) test CONFIG=asan T="$(ASAN_LONG)"
 .PHONY: test-long
 test-long: test-packages ## run what takes minutes and up to 14 GB of memory, threads, Python packages of others; T=
 	+@$(AGAIN) test-venv test-long-build
 	+@$(if $(T),,$(AGAIN) test-threads)
+	+@$(if $(T),,$(AGAIN) test-asan-long)
 	@JOBS=1 TEST_TIMEOUT=1800 tests/run.sh $(call test_names,$(LONG_SRC) $(LONG_SH) $(OUTSIDE_SH))
 
 .PHONY: arrows

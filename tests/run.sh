@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs tests, two at a time, the longest first, and closes with one line: "N passed, N failed, N
-# skipped".
+# Runs tests, one more at a time than there are cores, the longest first. The last line of the
+# output: "N passed, N failed, N skipped".
 #
 #   tests/run.sh CONFIG:NAME...         from the repository root, after the build
 #
@@ -22,7 +22,7 @@
 # "# long: SECONDS, waits" marks a test that leaves the cores idle for most of its time. JOBS of
 # these run beside the JOBS that work. Behind each verdict are the test's time and its core time.
 set -u
-: "${JOBS:=2}" "${TEST_TIMEOUT:=600}"
+: "${JOBS:=$(($(nproc) + 1))}" "${TEST_TIMEOUT:=600}"
 root=$PWD
 
 # Counts cmocka's own words. A test that began and neither passed nor was skipped has failed. So a

@@ -5,8 +5,7 @@
 set -u
 . tests/cli/lib.sh
 
-every=20
-[ "${CONFIG:-release}" = asan ] && every=10 # some twenty times slower
+every=10
 run() { # RUNS ARGS...
     run_tiny --set checkpoint.every=$every --set checkpoint.keep=3 \
         --set train.steps=$((every * 10)) --runs "$@"

@@ -29,8 +29,7 @@ resumed_equals_undisturbed() { # RUNS
     same_results "$(bundle_in "$1")"
 }
 
-[ "${CONFIG:-release}" = asan ] && : "${every:=20}" # some twenty times slower
-: "${every:=50}"
+: "${every:=20}"
 long="--set train.steps=$((6 * every))"
 endless="--set train.steps=1000000" # for runs that are not resumed: they cannot finish early
 
