@@ -48,7 +48,7 @@ NODISCARD enum status safetensors_write(struct safetensors *s, const struct piec
  *   writes to `room`, host memory of *room_bytes that must stay until safetensors_drop(). Sets
  *   *room_bytes to the bytes used: 0 if a rank lacks room. Then every rank writes its bytes at
  *   once. An error on one rank is an error on all; *out is then NULL.
- * safetensors_put: hashes, writes and syncs the copies. From any one thread; not collective.
+ * safetensors_put: hashes, writes and syncs the copies, on several threads. Not collective.
  * safetensors_end: every rank calls it, with its own result of safetensors_put. */
 struct safetensors_file;
 NODISCARD enum status safetensors_begin(struct safetensors *s, const struct pieces *p,

@@ -1,14 +1,18 @@
 /* Writes a safetensors file by all ranks in parallel. The file is cut into leaves. A rank that
  * holds all bytes of a leaf hashes and writes it. Rank 0 then joins and writes the leaves whose
  * bytes lie on several ranks (where a shard begins or ends). The bytes do not depend on which rank
- * writes them. With room for a copy, leaves are only copied at first; any thread writes them. */
+ * writes them. Leaves are copied to host memory; then several threads hash and write them. With
+ * room for all of them that is one batch, which may be written later. */
 #include <stdlib.h>
 
 #include "model/ground/json_safe.h"
+#include "model/ground/parallel.h"
 #include "model/safetensors.h"
 #include "model/shared_file.h"
 
 enum { HEADER_ALIGN = 8, LENGTH_BYTES = 8, LEAF = SHA256_LEAF_BYTES };
+/* Leaves in memory at a time, without room for all; threads that hash and write them. */
+enum { BATCH = 32, WRITERS_MAX = 8 };
 
 /* A piece may be a whole leaf. */
 _Static_assert((int)LEAF <= (int)PIECE_BYTES, "a leaf's bytes come in pieces");
@@ -23,10 +27,11 @@ struct image {
     int64_t header_bytes; /* of both */
     int64_t bytes, leaves;
     unsigned char *digest; /* owned: [leaves][SHA256_BYTES]; 0 for leaves of other ranks */
-    char *one;             /* owned: one leaf */
-    char *room;            /* borrowed: the copies of `kept` leaves; NULL: each is written now */
+    char *batch;           /* owned; NULL: there is room for all leaves */
+    char *room;            /* the copies of `kept` leaves: borrowed memory, or `batch` */
     int64_t *kept, kept_count; /* owned: the leaves in `room`, in its order */
-    struct transfer next;  /* only with room */
+    struct transfer next;
+    int threads;
 };
 
 struct safetensors_file {
@@ -88,10 +93,9 @@ static enum status image_make(struct image *m, struct safetensors *s, const char
         m->leaves = ceil_div(m->bytes, LEAF);
         m->digest = calloc((size_t)m->leaves, SHA256_BYTES);
         m->kept = calloc((size_t)m->leaves, sizeof *m->kept);
-        m->one = malloc(LEAF);
     }
     free(text);
-    if (m->digest && m->kept && m->one) return OK;
+    if (m->digest && m->kept) return OK;
     return FAIL(e, ERR_MEMORY, "no host memory to write %s", path);
 }
 
@@ -99,7 +103,7 @@ static void image_free(struct image *m) {
     free(m->header);
     free(m->digest);
     free(m->kept);
-    free(m->one);
+    free(m->batch);
 }
 
 /* ---- leaves and what is in them ---- */
@@ -172,30 +176,48 @@ static int writer_of(const struct image *m, const struct leaf *l, const struct p
 
 /* ---- writing ---- */
 
-/* Where the bytes of the next leaf go: behind the copies, or into the only buffer. */
-static char *place(const struct image *m) {
-    return m->room ? m->room + m->kept_count * LEAF : m->one;
-}
+/* Where the bytes of the next leaf go. */
+static char *place(const struct image *m) { return m->room + m->kept_count * LEAF; }
 
-static enum status put(const struct image *m, const struct shared_file *f, int64_t leaf,
-                       const char *host, struct err *e) {
-    int64_t at = leaf * LEAF, n = at + LEAF < m->bytes ? LEAF : m->bytes - at;
+struct writing { const struct image *m; const struct shared_file *f; };
+
+static enum status put_one(void *user, int64_t i, struct err *e) {
+    const struct writing *w = user;
+    const struct image *m = w->m;
+    const char *host = m->room + i * LEAF;
+    int64_t leaf = m->kept[i], at = leaf * LEAF, n = at + LEAF < m->bytes ? LEAF : m->bytes - at;
     TRY(sha256_digest(host, (size_t)n, m->digest + leaf * SHA256_BYTES, e));
-    return shared_file_write(f, at, host, n, e);
+    return shared_file_write(w->f, at, host, n, e);
 }
 
-/* The leaf at place() is complete. */
-static enum status keep_or_put(struct image *m, const struct shared_file *f, int64_t leaf,
-                               struct err *e) {
-    if (!m->room) return put(m, f, leaf, m->one, e);
-    m->kept[m->kept_count++] = leaf;
-    return OK;
+/* Hashes and writes the kept leaves. */
+static enum status put_kept(const struct image *m, const struct shared_file *f, struct err *e) {
+    struct writing w = { m, f };
+    int threads = m->kept_count < m->threads ? (int)m->kept_count : m->threads;
+    return parallel_each(m->kept_count, threads, put_one, &w, e);
 }
 
 static enum status transfer_now(struct image *m, const struct pieces *p, struct err *e) {
     const struct transfer x = m->next;
     m->next.n = 0;
     return x.n ? pieces_own(p, x.held, x.at, x.n, x.to, e) : OK;
+}
+
+/* Ends a batch. */
+static enum status flush(struct image *m, const struct pieces *p, const struct shared_file *f,
+                         struct err *e) {
+    TRY(transfer_now(m, p, e));
+    if (!m->batch) return OK;
+    enum status st = put_kept(m, f, e);
+    m->kept_count = 0;
+    return st;
+}
+
+/* The leaf at place() is complete. */
+static enum status keep(struct image *m, const struct pieces *p, const struct shared_file *f,
+                        int64_t leaf, struct err *e) {
+    m->kept[m->kept_count++] = leaf;
+    return m->batch && m->kept_count == BATCH ? flush(m, p, f, e) : OK;
 }
 
 static enum status copy_own(struct image *m, const struct pieces *p, const struct stretch *x,
@@ -205,7 +227,6 @@ static enum status copy_own(struct image *m, const struct pieces *p, const struc
         memcpy(to, x->header, (size_t)x->n);
         return OK;
     }
-    if (!m->room) return pieces_own(p, x->held, x->at, x->n, to, e);
     if (next->n && next->held == x->held && next->at + next->n == x->at &&
         next->to + next->n == to) {
         next->n += x->n;
@@ -224,9 +245,9 @@ static enum status write_own(struct image *m, const struct pieces *p, const stru
         if (writer_of(m, &l, p, f) != p->rank) continue;
         for (int64_t at = l.at, to = 0; next_stretch(m, &l, &at, &x); to += x.n)
             TRY(copy_own(m, p, &x, place(m) + to, e));
-        TRY(keep_or_put(m, f, l.index, e));
+        TRY(keep(m, p, f, l.index, e));
     }
-    return transfer_now(m, p, e);
+    return flush(m, p, f, e);
 }
 
 /* Joins one leaf on rank 0. Every rank sends the bytes that it holds. This continues after a write
@@ -243,7 +264,7 @@ static enum status write_leaf(struct image *m, struct leaf *l, const struct piec
         if (moved != OK) return st == OK ? moved : st;
         if (host) host += x.n;
     }
-    return host ? keep_or_put(m, f, l->index, e) : st;
+    return host ? keep(m, p, f, l->index, e) : st;
 }
 
 static enum status write_together(struct image *m, const struct pieces *p,
@@ -251,7 +272,7 @@ static enum status write_together(struct image *m, const struct pieces *p,
     enum status st = OK;
     for (struct leaf l = { .index = -1 }; next_leaf(m, &l);)
         if (writer_of(m, &l, p, f) == TOGETHER) st = write_leaf(m, &l, p, f, st, e);
-    return st;
+    return st == OK ? flush(m, p, f, e) : st;
 }
 
 /* ---- the three parts ---- */
@@ -290,14 +311,24 @@ static enum status all_fit(const struct image *m, const struct pieces *p,
     return OK;
 }
 
+/* The ranks of a host share its processors. */
+static int threads_of(const struct pieces *p) {
+    int n = parallel_processors() / p->world;
+    return n < 1 ? 1 : n > WRITERS_MAX ? WRITERS_MAX : n;
+}
+
 static enum status begin(struct safetensors_file *x, const struct pieces *p, char *room,
                          int64_t *room_bytes, struct err *e) {
     struct image *m = &x->image;
     bool fits = false;
     TRY(shared_file_create(&x->file, p, x->path, m->bytes, e));
     TRY(all_fit(m, p, &x->file, *room_bytes, &fits, e));
-    if (fits) m->room = room;
-    enum status st = write_own(m, p, &x->file, e);
+    if (!fits) m->batch = malloc((size_t)(m->leaves < BATCH ? m->leaves : BATCH) * LEAF);
+    m->room = fits ? room : m->batch;
+    m->threads = threads_of(p);
+    enum status st = m->room ? OK : FAIL(e, ERR_MEMORY, "no host memory to write %s", x->path);
+    TRY(pieces_agree(p, st, x->path, e));
+    st = write_own(m, p, &x->file, e);
     TRY(pieces_agree(p, st, x->path, e));
     st = write_together(m, p, &x->file, e);
     *room_bytes = m->kept_count * LEAF;
@@ -322,9 +353,7 @@ enum status safetensors_begin(struct safetensors *s, const struct pieces *p, con
 }
 
 enum status safetensors_put(struct safetensors_file *x, struct err *e) {
-    const struct image *m = &x->image;
-    for (int64_t i = 0; i < m->kept_count; i++)
-        TRY(put(m, &x->file, m->kept[i], m->room + i * LEAF, e));
+    TRY(put_kept(&x->image, &x->file, e));
     return x->file.fd >= 0 ? shared_file_sync(&x->file, e) : OK;
 }
 
