@@ -20,6 +20,7 @@ static enum status linear_bwd(struct transformer *t, struct linear *l, const str
                               bool fresh, struct err *e) {
     const struct operand *w = l->spec.split_weight ? &l->weight->dgrad : &l->weight->weight;
     TRY(gemm_dgrad(t->b, &l->spec, dx, &l->dy, w, e));
+    if (l->weight->frozen) return OK;
     return gemm_wgrad(t->b, &l->spec, &l->weight->grad, &l->dy, &l->x, fresh ? 0.0f : 1.0f, e);
 }
 
@@ -114,7 +115,8 @@ enum status transformer_backward(struct transformer *t, bool fresh, struct err *
     int64_t L = t->config.layers;
     struct sink top = d_stream_sink(t, L);                                        /* [R,C] */
     TRY(norm_bwd(t, &t->final_norm, &top, &t->d_normed, &t->x[L], NULL, e));
-    for (int64_t l = L; l-- > 0;) {
+    int64_t lowest = t->exchange->params->lowest; /* layers below it are frozen */
+    for (int64_t l = L; l-- > (lowest > 0 ? lowest : 0);) {
         struct sink dx = d_stream_sink(t, l);
         TRY(gather_back(t->exchange, BUCKET_LAYER + (int)l, e));
         TRY(reduce_open(t->exchange, BUCKET_LAYER + (int)l, e));
@@ -124,6 +126,7 @@ enum status transformer_backward(struct transformer *t, bool fresh, struct err *
         TRY(reduce_close(t->exchange, BUCKET_LAYER + (int)l, e));
     }
     const struct tensor *d_position = t->position ? &t->position->grad : NULL;
+    if (lowest != LOWEST_EMBEDDING) return reduce_close(t->exchange, BUCKET_VECTORS, e);
     TRY(reduce_open(t->exchange, BUCKET_EMBEDDING, e));
     TRY(t->b->ops->embedding_bwd(t->b, LANE_COMPUTE, &t->embed->grad, d_position, &t->d_x,
                                  &t->tokens, positions_of(t), e));

@@ -21,6 +21,16 @@ enum status checkpoint_save(struct trainer *t, const char *parent, struct checkp
 
 /* ---- reading ---- */
 
+static enum status check_frozen(const json_t *wanted, const json_t *found, const char *path,
+                                struct err *e) {
+    const json_t *a = json_object_get(found, "frozen"), *b = json_object_get(wanted, "frozen");
+    if (!a && !b) return OK;
+    if (a && b && json_equal(a, b)) return OK;
+    return FAIL(e, ERR_CONFIG, "%s was made with %zu frozen parameters, this run has %zu%s: both "
+                "need the same train.freeze", path, json_array_size(a), json_array_size(b),
+                json_array_size(a) == json_array_size(b) ? " others" : "");
+}
+
 /* The error names the first key whose value differs. */
 static enum status check_meaning(const struct trainer *t, const json_t *root, const char *path,
                                  struct err *e) {
@@ -33,6 +43,7 @@ static enum status check_meaning(const struct trainer *t, const json_t *root, co
     if (window != t->model.window)
         st = FAIL(e, ERR_CONFIG, "%s was made with window %lld, this run has %lld (0: none)", path,
                   window, (long long)t->model.window);
+    if (st == OK) st = check_frozen(wanted, found, path, e);
     const char *key;
     json_t *value;
     json_object_foreach(wanted, key, value) {

@@ -37,6 +37,7 @@ static enum status list_moment(const struct trainer *t, const struct param *p,
 enum status checkpoint_list_state(const struct trainer *t, struct safetensors *s, struct err *e) {
     for (int i = 0; i < t->params.count; i++) {
         const struct param *p = &t->params.param[i];
+        if (p->frozen) continue;
         if (t->params.options.master) {
             TRY(safetensors_add(s, DTYPE_F32, p->rows, p->cols, NULL, e, "master:%s", p->name));
             held(s, t, p, p->master.data, 4, 1);
@@ -81,6 +82,17 @@ static json_t *rope_meaning(const struct model_config *c) {
                      "original_seq_len", (json_int_t)r->original_seq_len);
 }
 
+/* The names of frozen parameters, which have no state; NULL: there are none. Owned by the caller. */
+static json_t *frozen_names(const struct trainer *t, bool *failed) {
+    json_t *names = NULL;
+    for (int i = 0; i < t->params.count; i++) {
+        if (!t->params.param[i].frozen) continue;
+        if (!names) names = json_array();
+        json_append(names, json_string(t->params.param[i].name), failed);
+    }
+    return names;
+}
+
 json_t *checkpoint_meaning(const struct trainer *t, const char *recipe) {
     static const char *const STATE[] = { "f32", "bf16", "8bit" };
     const struct model_config *c = &t->model;
@@ -100,6 +112,8 @@ json_t *checkpoint_meaning(const struct trainer *t, const char *recipe) {
     bool failed = false;
     if (c->window) json_put(all, "window", json_integer(c->window), &failed);
     if (c->qkv_bias) json_put(all, "qkv_bias", json_true(), &failed);
+    json_t *frozen = frozen_names(t, &failed);
+    if (frozen) json_put(all, "frozen", frozen, &failed);
     return json_whole(all, failed);
 }
 

@@ -116,7 +116,8 @@ enum status gather_back(struct exchange *x, int bucket, struct err *e) {
     if (x->pass == PASS_TRAIN) x->pass = PASS_RECOMPUTE; /* forward has counted saturation */
     if (!is_held(x, bucket)) TRY(issue(x, bucket, e));
     int next = bucket - 1;
-    if (next >= BUCKET_LAYER && !is_held(x, next)) TRY(issue(x, next, e));
+    int64_t lowest = x->params->lowest > 0 ? x->params->lowest : 0;
+    if (next >= BUCKET_LAYER + lowest && !is_held(x, next)) TRY(issue(x, next, e));
     return x->waited[k->ring] ? OK : arrive(x, bucket, e);
 }
 

@@ -18,6 +18,7 @@ static enum status chunk_backward(struct transformer *t, struct head_chunk *k, b
     const struct operand *twin = head->spec.split_weight ? &head->weight->dgrad
                                                          : &head->weight->weight;
     TRY(gemm_dgrad(t->b, &head->spec, &k->d_normed, &k->dy, twin, e));
+    if (head->weight->frozen) return OK;
     return gemm_wgrad(t->b, &head->spec, &head->weight->grad, &k->dy, &k->x,
                       fresh && k->first == 0 ? 0.0f : 1.0f, e);
 }

@@ -141,7 +141,7 @@ enum status trace_gradients(struct trainer *t, struct err *e) {
         TRY(reduce_whole_gradients(&t->exchange, k, e));
         for (int i = 0; i < t->params.count; i++) {
             const struct param *p = &t->params.param[i];
-            if (p->bucket != k) continue;
+            if (p->bucket != k || p->frozen) continue; /* the fingerprint stays 0 */
             struct tensor x = in_bucket(p, &t->params.bucket[k].grad);
             TRY(print(t, t->traced_count - 1 - i, &x, e));
         }

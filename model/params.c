@@ -64,6 +64,9 @@ enum status params_init(struct params *p, const struct model_config *c,
                         const struct param_options *o, struct err *e) {
     memset(p, 0, sizeof *p);
     p->options = *o;
+    p->layers = c->layers;
+    p->lowest = LOWEST_EMBEDDING;
+    p->lr_scale[p->lr_scales++] = 1;
     int64_t most = 5 + 14 * c->layers;
     p->param = calloc((size_t)most, sizeof *p->param);
     p->grads = calloc((size_t)most, sizeof *p->grads);
@@ -89,6 +92,13 @@ enum status params_init(struct params *p, const struct model_config *c,
     }
     assert(p->count <= most);
     return OK;
+}
+
+int64_t params_trained(const struct params *p) {
+    int64_t elements = 0;
+    for (int i = 0; i < p->count; i++)
+        if (!p->param[i].frozen) elements += param_count(&p->param[i]);
+    return elements;
 }
 
 struct param *params_find(const struct params *p, const char *format, ...) {
@@ -160,13 +170,22 @@ enum status params_begin(struct params *p, struct backend *b, struct slots *slot
     return OK;
 }
 
+static enum status quantise_own(struct params *p, struct param *x, struct backend *b,
+                                struct slots *slots, struct err *e) {
+    struct sink sink = param_own_sink(p, x, slots);
+    return x->own.count ? b->ops->quantise(b, LANE_COMPUTE, &sink, sink.value, e) : OK;
+}
+
+enum status params_quantise_frozen(struct params *p, struct backend *b, struct slots *slots,
+                                   struct err *e) {
+    for (int i = 0; i < p->count; i++)
+        if (p->param[i].frozen) TRY(quantise_own(p, &p->param[i], b, slots, e));
+    return OK;
+}
+
 enum status params_quantise(struct params *p, struct backend *b, struct slots *slots,
                             struct err *e) {
-    for (int i = 0; i < p->count; i++) {
-        struct param *x = &p->param[i];
-        struct sink sink = param_own_sink(p, x, slots);
-        if (x->own.count) TRY(b->ops->quantise(b, LANE_COMPUTE, &sink, sink.value, e));
-    }
+    for (int i = 0; i < p->count; i++) TRY(quantise_own(p, &p->param[i], b, slots, e));
     return params_finish(p, b, slots, e);
 }
 

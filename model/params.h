@@ -1,4 +1,4 @@
-/* The parameter table: every trained tensor by its canonical name, with value, master copy,
+/* The parameter table: every tensor that may be trained by its canonical name, with value, master copy,
  * gradient, moments, and codes if a GEMM reads it in FP8.
  *
  * Order and names (N from 0):
@@ -17,6 +17,7 @@
 #include "model/config.h"
 #include "model/operand.h"
 #include "model/optim.h"
+#include "model/selection.h"
 
 enum param_init { INIT_NORMAL, INIT_RESIDUAL /* std / sqrt(2L), GPT-2 */, INIT_ONE, INIT_ZERO };
 
@@ -28,6 +29,9 @@ struct param {
     bool gemm;            /* a wgrad GEMM writes its gradient; else operators add to it */
     const struct gemm_spec *spec; /* NULL if no GEMM reads it; owned by the transformer */
     int bucket;                   /* see model/bucket.h */
+    bool frozen;                  /* has no gradient, no update, no master, no moments */
+    int lr_rule, lr_place;        /* its rule + 1, or 0; the place of its factor in lr_scale */
+    struct tensor lr;             /* [1] f32: its learning rate, uploaded before a step */
     int64_t offset;               /* in the bucket, elements */
     struct span part, own;        /* its elements in this rank's shard; elements that it updates */
     struct operand weight;        /* value and codes, written by AdamW's sink */
@@ -47,18 +51,27 @@ struct param_options {
     bool accumulates; /* a rank has several micro-batches in a step */
 };
 
+enum { LOWEST_EMBEDDING = -1 };
+
 struct params {
     struct param *param; /* owned */
     struct bucket *bucket; /* owned */
     struct tensor *grads;  /* [count] the `part` of every parameter's reduced gradient, owned */
     int count, bucket_count;
+    int64_t layers;
+    int64_t lowest; /* backward ends with this layer, or with the embedding; `layers`: with none */
+    double lr_scale[LR_SCALES_MAX]; /* different factors of the learning rate; the first is 1 */
+    int lr_scales;
     struct param_options options;
     void *spare; /* device: SPARE_BYTES of codes made only for their scale (params_layout.c) */
 };
 
-/* Makes the table: names, shapes, initialisation. The transformer sets specs before layout. */
+/* Makes the table: names, shapes, initialisation; everything is trained (selection_apply). The
+ * transformer sets specs before layout. */
 NODISCARD enum status params_init(struct params *p, const struct model_config *c,
                                   const struct param_options *o, struct err *e);
+/* Elements that are trained, unpadded. */
+int64_t params_trained(const struct params *p);
 /* The parameter of that name, or NULL. */
 struct param *params_find(const struct params *p, const char *format, ...) PRINTF_LIKE(2, 3);
 
@@ -79,7 +92,11 @@ NODISCARD enum status params_fill(struct params *p, struct backend *b, const str
 /* Call before weights are quantised: clears their amax and counts. */
 NODISCARD enum status params_begin(struct params *p, struct backend *b, struct slots *slots,
                                    struct err *e);
-/* Amax from the current values, and codes if this rank makes them. */
+/* Amax from the current values, and codes if this rank makes them: of frozen parameters, which no
+ * update makes, or of all. params_finish ends it. */
+NODISCARD enum status params_quantise_frozen(struct params *p, struct backend *b,
+                                             struct slots *slots, struct err *e);
+/* The same for all, and params_finish. */
 NODISCARD enum status params_quantise(struct params *p, struct backend *b, struct slots *slots,
                                       struct err *e);
 /* Call after the producers: reduces the amax of weights over ranks, then makes the codes that need

@@ -63,6 +63,7 @@ static void cut(struct params *p) {
         int64_t n = param_count_padded(x);
         x->part = bucket_span(&p->bucket[x->bucket], s->rank, x->offset, n);
         x->own = shard_divides(s) ? x->part : (struct span){ 0, n };
+        if (x->frozen) x->part.count = 0; /* not of the norm */
     }
 }
 
@@ -147,6 +148,7 @@ static void layout_gradients(struct params *p, int k, struct memory *m, const st
     struct bucket *b = &p->bucket[k];
     enum dtype grad = p->options.grad;
     int64_t n = whole(p, b), size = dtype_bytes(grad);
+    if (b->frozen && !b->gathers_codes) return; /* exchange_whole_value reads codes into them */
     int region = ring->grad[b->ring];
     if (!b->grad_transient) region = memory_share_open(m, MEMORY_GRADIENTS, b->name);
     else if (k == BUCKET_EMBEDDING && b->added < b->elements) /* tied: backward adds to the end */
@@ -184,6 +186,7 @@ static void layout_moment(struct tensor *t, struct memory *m, enum state_kind ki
 static void layout_state(const struct params *p, struct param *x, struct memory *m) {
     const struct param_options *o = &p->options;
     int64_t n = x->own.count;
+    if (x->frozen) return;
     layout_moment(&x->m, m, o->state, n);
     layout_moment(&x->v, m, o->state, n);
     if (!o->master || n == 0) return;
@@ -237,10 +240,11 @@ static void bind_own(const struct params *p, struct param *x, const struct slots
     x->own_codes.scale = scale_make(slots->slot[x->weight.slot].factor, SCALE_TENSOR, rows, cols);
 }
 
-/* An empty part also gets an address, because operators require one. */
+/* An empty part also gets an address, because operators require one. A frozen bucket has none. */
 static struct tensor bind_part(const struct params *p, const struct param *x) {
     const struct tensor *shard = &p->bucket[x->bucket].grad_shard;
-    return x->part.count ? param_span(p, x, shard, x->part) : tensor_span(shard, 0, 0);
+    if (x->part.count) return param_span(p, x, shard, x->part);
+    return tensor_span(&p->bucket[BUCKET_VECTORS].grad_shard, 0, 0);
 }
 
 struct sink param_own_sink(struct params *p, struct param *x, const struct slots *slots) {

@@ -16,7 +16,7 @@ static enum status clear(struct exchange *x, const struct bucket *k, struct err 
 enum status reduce_begin(struct exchange *x, struct err *e) {
     for (int i = 0; i < x->params->bucket_count; i++) {
         const struct bucket *k = &x->params->bucket[i];
-        if (ring_has_other_users(k) || !(x->first || k->grad_transient)) continue;
+        if (k->frozen || ring_has_other_users(k) || !(x->first || k->grad_transient)) continue;
         if (k->grad_transient) TRY(reduce_open(x, i, e));
         TRY(clear(x, k, e));
     }
@@ -25,7 +25,7 @@ enum status reduce_begin(struct exchange *x, struct err *e) {
 
 enum status reduce_open(struct exchange *x, int bucket, struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
-    if (!k->grad_transient) return OK;
+    if (!k->grad_transient || k->frozen) return OK;
     TRY(x->b->ops->wait(x->b, LANE_COMPUTE, EVENT_REDUCED + k->ring, e));
     return ring_has_other_users(k) ? clear(x, k, e) : OK;
 }
@@ -44,7 +44,7 @@ static enum status reduce(struct exchange *x, const struct bucket *k, struct err
 enum status reduce_close(struct exchange *x, int bucket, struct err *e) {
     const struct backend_ops *ops = x->b->ops;
     const struct bucket *k = &x->params->bucket[bucket];
-    if (world(x) == 1 || (!k->grad_transient && !x->last)) return OK;
+    if (world(x) == 1 || k->frozen || (!k->grad_transient && !x->last)) return OK;
     TRY(ops->signal(x->b, LANE_COMPUTE, EVENT_GRADIENTS, e));
     TRY(ops->wait(x->b, LANE_COMM, EVENT_GRADIENTS, e));
     TRY(reduce(x, k, e));
@@ -59,6 +59,6 @@ enum status reduce_finish(struct exchange *x, struct err *e) {
 
 enum status reduce_whole_gradients(struct exchange *x, int bucket, struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
-    if (!shard_divides(&x->params->options.shard)) return OK;
+    if (k->frozen || !shard_divides(&x->params->options.shard)) return OK;
     return x->b->ops->comm.all_gather(x->b, LANE_COMPUTE, &k->grad, &k->grad_shard, e);
 }

@@ -64,17 +64,22 @@ enum status trainer_scale_gradients(struct trainer *t, int64_t counted, struct e
 
 static enum status upload_scalars(struct trainer *t, int64_t step, float *lr_out, struct err *e) {
     const struct optimizer_options *o = &t->options.optimizer;
-    unsigned char host[UPLOADED_SCALARS * SCALAR_STRIDE] = { 0 };
-    float lr = (float)schedule_lr(&t->options.schedule, o->lr, step, t->options.steps);
+    unsigned char host[(UPLOADED_SCALARS + LR_SCALES_MAX) * SCALAR_STRIDE] = { 0 };
+    double rate = schedule_lr(&t->options.schedule, o->lr, step, t->options.steps);
+    float lr = (float)rate;
     float bias1 = (float)adamw_bias(o->beta1, step), bias2 = (float)adamw_bias(o->beta2, step);
     int32_t number = (int32_t)step;
     memcpy(host, &lr, 4);
     memcpy(host + SCALAR_STRIDE, &bias1, 4);
     memcpy(host + 2 * SCALAR_STRIDE, &bias2, 4);
     memcpy(host + 3 * SCALAR_STRIDE, &number, 4);
+    for (int i = 1; i < t->params.lr_scales; i++) {
+        float scaled = (float)(rate * t->params.lr_scale[i]);
+        memcpy(host + (UPLOADED_SCALARS - 1 + i) * SCALAR_STRIDE, &scaled, 4);
+    }
     *lr_out = lr;
-    return t->backend->ops->upload(t->backend, LANE_COMPUTE, t->scalars.uploaded, host, sizeof host,
-                                   e);
+    return t->backend->ops->upload(t->backend, LANE_COMPUTE, t->scalars.uploaded, host,
+                                   scalars_uploaded(t) * SCALAR_STRIDE, e);
 }
 
 static enum status flag_slots(struct trainer *t, int first, int end, struct err *e) {

@@ -18,6 +18,7 @@
 #include "model/data.h"
 #include "model/optim.h"
 #include "model/recipe.h"
+#include "model/selection.h"
 
 /* What backward recomputes instead of reading from memory. All three give the same bits. */
 enum recompute_kind {
@@ -46,6 +47,7 @@ struct train_options {
     struct document_options documents; /* as the data were opened with */
     struct optimizer_options optimizer;
     struct schedule_options schedule;
+    struct selection selection; /* frozen parameters, factors of the learning rate */
     struct trace_options trace;
 };
 
@@ -64,6 +66,7 @@ struct plan {
     int64_t pinned_bytes; /* those on the host: train.optimizer.offload */
     int64_t gpu_bytes; /* beside the arenas, at the peak: see plan_add_gpu */
     int64_t shard_max; /* elements of the largest gradient shard that a rank reduces */
+    int64_t trained;   /* elements of parameters that are not frozen */
 };
 
 /* What trainer_create would allocate on rank 0 of `world` ranks, the rank with the most memory.
@@ -101,7 +104,7 @@ int trainer_pending(const struct trainer *t);
 struct step_result {
     int64_t step;  /* 1-based */
     float loss;    /* mean nats over the tokens with loss of the global batch; 0 if it has none */
-    float grad_norm, lr;
+    float grad_norm, lr; /* of the gradients of trained parameters; before train.lr_scale */
     int64_t tokens;   /* in this step, all ranks, padding included */
     int64_t loss_tokens; /* of these, the ones with loss. With 0 the gradient is 0: the update has
                             only momentum and weight decay */

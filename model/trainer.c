@@ -44,7 +44,7 @@ static enum status check(const struct trainer *t, struct err *e) {
 
 static void layout_scalars(struct trainer *t) {
     struct scalars *s = &t->scalars;
-    memory_reserve(&t->memory, MEMORY_STATE, "scalars", UPLOADED_SCALARS * SCALAR_STRIDE,
+    memory_reserve(&t->memory, MEMORY_STATE, "scalars", scalars_uploaded(t) * SCALAR_STRIDE,
                    &s->uploaded);
     s->clip = s->eval_loss = tensor_1d(NULL, DTYPE_F32, 1);
     memory_reserve(&t->memory, MEMORY_STATE, "scalars", 4, &s->clip.data);
@@ -90,6 +90,8 @@ static enum status layout(struct trainer *t, struct err *e) {
                                       .recompute = t->options.recompute,
                                       .documents = t->options.documents };
     TRY(params_init(&t->params, &t->model, &po, e));
+    TRY(selection_apply(&t->params, &o->selection, e));
+    t->options.selection = (struct selection){ 0 }; /* the strings are the caller's */
     TRY(transformer_init(&t->transformer, &t->model, &t->recipe, &to, &t->params, e));
     TRY(slots_init(&t->slots, transformer_slots_max(&t->transformer, &t->params), e));
     memory_init(&t->memory);
@@ -156,7 +158,9 @@ enum status trainer_plan(struct plan *out, const struct model_config *model,
     out->bytes = memory_bytes(&t.memory);
     out->pinned_bytes = memory_pinned_bytes(&t.memory);
     for (int k = 0; k < t.params.bucket_count; k++)
-        if (t.params.bucket[k].shard > out->shard_max) out->shard_max = t.params.bucket[k].shard;
+        if (!t.params.bucket[k].frozen && t.params.bucket[k].shard > out->shard_max)
+            out->shard_max = t.params.bucket[k].shard;
+    out->trained = params_trained(&t.params);
 done:
     free_parts(&t);
     return st;
@@ -168,6 +172,15 @@ void plan_free(struct plan *p) {
 }
 
 /* ---- life ---- */
+
+/* Parameters of one factor share a learning rate. */
+static void bind_rates(struct params *p, const struct scalars *s) {
+    for (int i = 0; i < p->count; i++) {
+        struct param *x = &p->param[i];
+        int at = x->lr_place ? UPLOADED_SCALARS - 1 + x->lr_place : 0;
+        x->lr = tensor_1d((char *)s->uploaded + at * SCALAR_STRIDE, DTYPE_F32, 1);
+    }
+}
 
 static void bind_scalars(struct scalars *s, void *record) {
     struct tensor *uploaded[UPLOADED_SCALARS] = { &s->lr, &s->bias1, &s->bias2, &s->step };
@@ -187,6 +200,7 @@ static enum status start(struct trainer *t, struct err *e) {
     struct backend *b = t->backend;
     TRY(memory_allocate(&t->memory, b, e));
     bind_scalars(&t->scalars, t->record);
+    bind_rates(&t->params, &t->scalars);
     TRY(slots_start(&t->slots, b, e));
     params_bind(&t->params, &t->slots);
     exchange_init(&t->exchange, b, &t->params, &t->slots);

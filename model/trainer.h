@@ -26,7 +26,8 @@ struct record_head {
     uint64_t comm_ns[2], comm_begin_ns[2];
 };
 
-/* Scalars are uploaded together, each on a 16-byte boundary. */
+/* Scalars are uploaded together, each on a 16-byte boundary: struct scalars, then a learning rate
+ * for each further factor (struct params, lr_scale). */
 enum { SCALAR_STRIDE = 16, UPLOADED_SCALARS = 4 };
 
 /* Steps queued and not collected: the device runs one while the host prepares the next. */
@@ -76,6 +77,10 @@ struct trainer {
     uint64_t asks; /* ASKS_*: what this rank was asked to do */
     uint64_t comm_ns[2]; /* as of the step last collected */
 };
+
+static inline int scalars_uploaded(const struct trainer *t) {
+    return UPLOADED_SCALARS + t->params.lr_scales - 1;
+}
 
 /* The first flag index of each group, in the order of the search for non-finite values. Slots come
  * first. */

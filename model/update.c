@@ -34,14 +34,14 @@ static void batch_add(struct batch *batch, struct trainer *t, int i) {
     const struct optimizer_options *o = &t->options.optimizer;
     struct scalars *s = &t->scalars;
     struct param *p = &t->params.param[i];
-    if (p->own.count == 0) return;
+    if (p->own.count == 0 || p->frozen) return;
     struct sink *weight = &batch->weight[batch->count];
     struct tensor *grad = &batch->grad[batch->count];
     *weight = param_own_sink(&t->params, p, &t->slots);
     *grad = own_gradient(&t->params, p);
     batch->args[batch->count++] = (struct adamw_args){
         .weight = weight, .master = p->master.data ? &p->master : NULL, .m = &p->m, .v = &p->v,
-        .grad = grad, .lr = &s->lr, .clip = &s->clip, .bias1 = &s->bias1, .bias2 = &s->bias2,
+        .grad = grad, .lr = &p->lr, .clip = &s->clip, .bias1 = &s->bias1, .bias2 = &s->bias2,
         .step = &s->step, .flag = &s->flag, .beta1 = (float)o->beta1, .beta2 = (float)o->beta2,
         .eps = (float)o->eps,
         .weight_decay = p->cols ? (float)o->weight_decay : 0.0f, /* matrices only */
@@ -74,6 +74,7 @@ enum status trainer_update(struct trainer *t, struct err *e) {
     TRY(slots_roll_weights(&t->slots, t->backend, e));
     TRY(params_begin(&t->params, t->backend, &t->slots, e));
     TRY(update_params(t, e));
+    TRY(params_quantise_frozen(&t->params, t->backend, &t->slots, e));
     TRY(params_finish(&t->params, t->backend, &t->slots, e));
     return flag_weights(t, e);
 }

@@ -29,6 +29,7 @@ struct way {
     enum state_kind state;
     bool no_master, bf16_grad;
     enum recompute_kind recompute;
+    struct selection selection;
 };
 
 /* The results that all ranks must agree on. */
@@ -70,6 +71,7 @@ static void init_way(struct tiny_run *r, const struct job *job) {
     r->train.optimizer.master = !w->no_master;
     r->train.grad_dtype = w->bf16_grad ? DTYPE_BF16 : DTYPE_F32;
     r->train.recompute = w->recompute;
+    r->train.selection = w->selection;
     r->train.global_batch = job->global_batch;
     r->train.micro_batch = job->micro_batch;
     r->train.shard = job->shard;
@@ -164,6 +166,18 @@ static void assert_same(const struct record *a, const struct record *b, const ch
                      b->slot[k].amax_bits);
 }
 
+static const struct selection_rule LOWER_FROZEN[] = {
+    { .names = "embed", .frozen = true }, { .names = "layers.0", .frozen = true },
+};
+static const struct selection_rule PARTS_FROZEN[] = {
+    { .names = "embed", .frozen = true }, { .names = "layers.1", .frozen = true },
+    { .names = "layers.*.qkv", .frozen = true }, { .names = "layers.2", .lr_scale = 0.25 },
+};
+static const struct selection_rule BODY_FROZEN[] = {
+    { .names = "embed", .frozen = true }, { .names = "layers", .frozen = true },
+    { .names = "final_norm", .frozen = true },
+};
+
 static const struct way WAYS[] = {
     { .name = "f32", .kind = RECIPE_F32 },
     { .name = "bf16", .kind = RECIPE_BF16 },
@@ -183,6 +197,12 @@ static const struct way WAYS[] = {
     { .name = "rowwise, wgrad in bf16", .kind = RECIPE_ROWWISE, .wgrad_bf16 = true,
       .fp8_head = true },
     { .name = "mxfp8", .kind = RECIPE_MXFP8 },
+    { .name = "tensorwise, codes gathered, embedding and a layer frozen", .param_gather = true,
+      .kind = RECIPE_TENSORWISE, .fp8_head = true, .selection = { LOWER_FROZEN, 2 } },
+    { .name = "delayed, tied, parts frozen, factors, 8-bit state", .kind = RECIPE_DELAYED,
+      .tied = true, .learned = true, .state = STATE_8BIT, .selection = { PARTS_FROZEN, 4 } },
+    { .name = "bf16, all but the head frozen", .kind = RECIPE_BF16,
+      .selection = { BODY_FROZEN, 3 } },
 };
 enum { WAY_COUNT = sizeof WAYS / sizeof *WAYS };
 
@@ -258,6 +278,7 @@ static void the_loss_does_not_depend_on_the_number_of_ranks(void **state) {
         { .name = "delayed per step", .kind = RECIPE_DELAYED, .per_step = true },
         { .name = "tensorwise", .kind = RECIPE_TENSORWISE, .param_gather = true },
         { .name = "blockwise", .kind = RECIPE_BLOCKWISE },
+        { .name = "bf16, frozen", .kind = RECIPE_BF16, .selection = { LOWER_FROZEN, 2 } },
     };
     for (size_t w = 0; w < sizeof WAY / sizeof *WAY; w += (size_t)cases_step(1, 2)) {
         struct job *one = run(&WAY[w], SHARD_OPTIMIZER, 1, 4, 1);
