@@ -158,20 +158,19 @@ static void find_lowest(struct params *p) {
 }
 
 enum status selection_apply(struct params *p, const struct selection *s, struct err *e) {
-    bool any = false;
     for (int64_t r = 0; r < s->count; r++) TRY(apply_rule(p, s, r, e));
+    if (params_trained(p) == 0)
+        return FAIL(e, ERR_CONFIG, "train.freeze names every parameter: nothing is left to train");
     TRY(check_rules(p, s, e));
     for (int k = 0; k < p->bucket_count; k++) p->bucket[k].frozen = k != BUCKET_VECTORS;
     for (int i = 0; i < p->count; i++) {
         struct param *x = &p->param[i];
         if (x->frozen) continue;
-        any = true;
         p->bucket[x->bucket].frozen = false;
         if (x->lr_rule) TRY(place_scale(p, s->rule[x->lr_rule - 1].lr_scale, &x->lr_place, e));
     }
     find_lowest(p);
-    return any ? OK : FAIL(e, ERR_CONFIG, "train.freeze names every parameter: nothing is left to "
-                           "train");
+    return OK;
 }
 
 enum status selection_trained(const struct model_config *c, const struct selection *s,

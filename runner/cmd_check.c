@@ -14,6 +14,7 @@
 #include "runner/plan/fit.h"
 #include "runner/plan/keep.h"
 #include "runner/plan/options.h"
+#include "runner/plan/trained.h"
 #include "runner/record/image_record.h"
 #include "runner/script/script_flags.h"
 
@@ -100,6 +101,18 @@ static void print_table(const struct cli *cli, const struct resolution *r) {
                 text_at(c, "recipe", "kind"), int_at(c, "model", "layers"),
                 int_at(c, "model", "width"), int_at(c, "model", "seq_len"),
                 steps, r->runs[i].config_sha256);
+    }
+}
+
+/* What rows do not train, or train at another rate; neighbours that are alike are said once. */
+static void print_trained(const struct cli *cli, const struct resolution *r) {
+    char text[TRAINED_TEXT_CAP], before[TRAINED_TEXT_CAP] = "";
+    for (int64_t i = 0; i < r->run_count; i++) {
+        struct err ignored; /* the trainer has accepted the row */
+        if (trained_text(r->runs[i].config_json, text, &ignored) != OK) continue;
+        if (*text && strcmp(text, before) != 0)
+            cli_out(cli, "%s trains %s\n", r->runs[i].name, PLAIN(text));
+        memcpy(before, text, sizeof before);
     }
 }
 
@@ -213,6 +226,7 @@ static int check(const struct cli *cli) {
         print_json(cli, &r, keeps);
     } else {
         print_table(cli, &r);
+        print_trained(cli, &r);
         keep_say(cli, keeps, r.run_count, true);
     }
     if (st == OK) { /* `plan` reads no data */

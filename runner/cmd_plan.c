@@ -102,8 +102,11 @@ static void print_plan(const struct cli *cli, const struct resolved_run *run,
                        const struct planned *p) {
     const struct fit *fit = &p->fit;
     const struct plan *plan = &fit->plan;
-    cli_out(cli, "%s%s%s, %" PRId64 " parameters\n", cli_style(cli, "bold"), run->name,
+    cli_out(cli, "%s%s%s, %" PRId64 " parameters", cli_style(cli, "bold"), run->name,
             cli_style(cli, NULL), fit->parameters);
+    if (plan->trained < fit->parameters)
+        cli_out(cli, ", %" PRId64 " of them trained", plan->trained);
+    cli_out(cli, "\n");
     for (int64_t i = 0; i < plan->row_count; i++) {
         const struct plan_row *row = &plan->row[i];
         if (i == 0 || strcmp(row->arena, plan->row[i - 1].arena) != 0) {
@@ -133,8 +136,9 @@ static json_t *plan_json(const struct resolved_run *run, const struct planned *p
         if (json_object_set_new(sharded, SHARD[k], json_integer(p->fit.sharded[k])) != 0)
             failed = true;
     json_t *fits = p->fit.memory ? json_boolean(p->fit.fits) : json_null();
-    return json_pack("{s:s,s:I,s:i,s:I,s:I,s:o,s:o,s:s,s:I,s:o,s:O?,s:o}", "name", run->name,
-                     "parameters", (json_int_t)p->fit.parameters, "ranks", p->fit.ranks, "bytes",
+    return json_pack("{s:s,s:I,s:I,s:i,s:I,s:I,s:o,s:o,s:s,s:I,s:o,s:O?,s:o}", "name", run->name,
+                     "parameters", (json_int_t)p->fit.parameters, "trained",
+                     (json_int_t)p->fit.plan.trained, "ranks", p->fit.ranks, "bytes",
                      (json_int_t)p->fit.plan.bytes, "peak_bytes", (json_int_t)p->fit.bytes,
                      "bytes_sharded", json_whole(sharded, failed), "rows",
                      json_whole(rows, failed), "memory_fact", p->fit.where, "memory_bytes",

@@ -13,6 +13,7 @@
 #include "runner/commands.h"
 #include "runner/compare/recipe_name.h"
 #include "runner/plan/mfu.h"
+#include "runner/plan/trained.h"
 
 /* Prints one line; text may be foreign. */
 static void line(const struct cli *cli, const char *name, const char *text) {
@@ -49,6 +50,14 @@ static void print_recipe(const struct cli *cli, const struct run_view *v) {
     char *text = recipe ? recipe_text(recipe) : NULL;
     line(cli, "recipe", text);
     free(text);
+}
+
+/* What the run does not train, or at another rate. */
+static void print_trained(const struct cli *cli, const struct run_view *v) {
+    char text[TRAINED_TEXT_CAP];
+    struct err ignored; /* a configuration of another version */
+    if (v->resolved && trained_text(v->resolved, text, &ignored) == OK && *text)
+        line(cli, "trains", text);
 }
 
 /* The run that this one extends, and whether the learning rates followed one schedule. */
@@ -128,6 +137,7 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
     line(cli, "started", json_text(v->run, "started", NULL));
     line(cli, "ended", json_text(v->run, "ended", NULL));
     print_recipe(cli, v);
+    print_trained(cli, v);
     print_text(cli, v);
     line(cli, "backend", json_text(v->decisions, "backend", NULL));
     print_gemms(cli, v);

@@ -309,6 +309,29 @@ static enum status read_schedule(const struct section *train, struct schedule_op
     return s.st;
 }
 
+/* train.freeze, then train.lr_scale. */
+static enum status read_selection(struct section *s, struct selection *out) {
+    json_t *freeze = json_object_get(s->object, "freeze"), *item;
+    json_t *scales = json_object_get(s->object, "lr_scale");
+    size_t n = json_array_size(freeze) + json_object_size(scales), i;
+    const char *name;
+    if (freeze && !json_is_array(freeze)) section_fail(s, "freeze", "a list of names");
+    if (scales && !json_is_object(scales)) section_fail(s, "lr_scale", "factors by name");
+    if (s->st != OK || n == 0) return s->st;
+    struct selection_rule *rule = calloc(n, sizeof *rule);
+    if (!rule) return FAIL(s->e, ERR_MEMORY, "%zu names of parameters", n);
+    out->rule = rule;
+    json_array_foreach(freeze, i, item) {
+        if (!json_is_string(item)) section_fail(s, "freeze", "a list of names");
+        rule[out->count++] = (struct selection_rule){ json_string_value(item), true, 0 };
+    }
+    json_object_foreach(scales, name, item) {
+        if (!json_is_number(item)) section_fail(s, "lr_scale", "factors by name");
+        rule[out->count++] = (struct selection_rule){ name, false, json_number_value(item) };
+    }
+    return s->st;
+}
+
 static enum status read_train(const struct section *root, struct run_options *out) {
     struct section s = section_of(root, "train", "train");
     struct train_options *t = &out->train;
@@ -328,6 +351,7 @@ static enum status read_train(const struct section *root, struct run_options *ou
     out->time_limit_s = get_int_or(&s, "time_limit_s", 0);
     out->epochs = is_null(&s, "epochs") ? 0 : get_number(&s, "epochs");
     TRY(s.st);
+    TRY(read_selection(&s, &t->selection));
     TRY(read_optimizer(&s, &t->optimizer));
     return read_schedule(&s, &t->schedule);
 }
@@ -444,5 +468,7 @@ enum status options_with_shards(const json_t *config, const char *prefix, json_t
 void options_free(struct run_options *o) {
     free(o->recipe.site);
     o->recipe.site = NULL;
+    free((void *)o->train.selection.rule);
+    o->train.selection = (struct selection){ 0 };
     options_free_data(&o->data);
 }

@@ -31,7 +31,7 @@ struct checkpoint_options {
 struct run_options {
     struct model_config model;
     struct recipe recipe; /* site owned */
-    struct train_options train;
+    struct train_options train; /* selection.rule owned; its strings as those of data */
     struct data_options data; /* strings borrowed from the JSON; the lists owned */
     struct eval_options eval;
     struct checkpoint_options checkpoint;

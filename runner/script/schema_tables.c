@@ -198,6 +198,9 @@ static const struct field TRAIN[] = {
     WORD("shard", WORDS("none", "optimizer", "gradients", "parameters"), INITIAL("optimizer")),
     VARIANT("optimizer", OPTIMIZERS, INITIAL("adamw")),
     VARIANT("schedule", SCHEDULES, INITIAL("constant")),
+    /* Absent unless set: configurations from before there were these keys keep their hash. */
+    { .key = "freeze", .type = FIELD_NAMES, .min = 1, .max = 80 },
+    { .key = "lr_scale", .type = FIELD_FACTORS, .max = 1000 },
     { .key = NULL },
 };
 static const struct schema SCHEMA_TRAIN = { "train", TRAIN, NULL };

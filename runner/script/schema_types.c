@@ -67,6 +67,10 @@ const char *schema_expected(struct pool *p, const struct field *f) {
         return pool_format(p, "a list of %d numbers %s", (int)f->length, range_text(p, f));
     case FIELD_INTS: return pool_format(p, "a list of integers %s", range_text(p, f));
     case FIELD_STRINGS: return "a list of file names";
+    case FIELD_NAMES: return "a list of parameters such as { \"embed\", \"layers.0-3\" }";
+    case FIELD_FACTORS:
+        return pool_format(p, "parameters with a number %s each, such as { embed = 0.1, "
+                           "[\"layers.0-3\"] = 0.5 }", range_text(p, f));
     case FIELD_ENV: return "a table of environment variables";
     case FIELD_FUNCTION: return "a function";
     }
@@ -321,6 +325,34 @@ static struct value *typed_list(struct diagnostics *d, const struct field *f,
     return out;
 }
 
+/* Adds the numbers of `table` to `out`. Inner tables, which --set makes of "layers.0-3", become
+ * names with dots. */
+static void add_factors(struct diagnostics *d, const struct field *f, const struct value *table,
+                        const char *path, const char *before, struct value *out) {
+    struct field each = *f;
+    each.type = FIELD_FLOAT;
+    for (int64_t i = 0; i < table->member_count; i++) {
+        const struct value_member *m = &table->members[i];
+        const char *name = schema_path(d->pool, before, m->key);
+        const char *below = schema_path(d->pool, path, m->key);
+        if (m->value->type == VALUE_TABLE && !m->value->kind && !m->value->item_count) {
+            add_factors(d, f, m->value, below, name, out);
+            continue;
+        }
+        struct value *factor = typed_float(d, &each, m->value, below);
+        if (factor) value_set(d->pool, out, name, factor, m->place);
+    }
+}
+
+static struct value *typed_factors(struct diagnostics *d, const struct field *f,
+                                   const struct value *v, const char *path) {
+    struct value *out = value_new(d->pool, VALUE_TABLE, v->place);
+    if (v->type != VALUE_TABLE || v->kind || v->item_count || !v->member_count)
+        return mismatch(d, f, v, path);
+    add_factors(d, f, v, path, "", out);
+    return out;
+}
+
 /* ---- one value ------------------------------------------------------------------------------- */
 struct value *schema_typed(struct diagnostics *d, const struct field *f, const struct value *v,
                            const char *path) {
@@ -333,7 +365,9 @@ struct value *schema_typed(struct diagnostics *d, const struct field *f, const s
     case FIELD_WORD: return typed_word(d, f, v, path);
     case FIELD_FLOATS:
     case FIELD_INTS:
-    case FIELD_STRINGS: return typed_list(d, f, v, path);
+    case FIELD_STRINGS:
+    case FIELD_NAMES: return typed_list(d, f, v, path);
+    case FIELD_FACTORS: return typed_factors(d, f, v, path);
     case FIELD_ENV: return schema_env(d, v, path);
     case FIELD_FUNCTION:
         if (v->type == VALUE_FUNCTION) return value_copy(d->pool, v);

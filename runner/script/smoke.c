@@ -107,7 +107,7 @@ static struct value *section(struct pool *p, struct value *experiment, const cha
     return v;
 }
 
-/* The weights of a real model do not fit the shrunk one. */
+/* The weights of a real model do not fit the shrunk one, nor do numbers of its layers. */
 static void leave_out(struct value *table, const char *key) {
     struct value_member *m = value_member(table, key);
     if (!m) return;
@@ -126,6 +126,8 @@ void smoke_shrink(struct pool *p, struct value *experiment, int64_t ends) {
     set_int(p, value_get(experiment, "hardware"), "gpus", 1);
     shrink_model(p, value_get(experiment, "model"), ends, real_tokens);
     shrink_train(p, value_get(experiment, "train"));
+    leave_out(value_get(experiment, "train"), "freeze");
+    leave_out(value_get(experiment, "train"), "lr_scale");
     eval = section(p, experiment, "eval");
     set_int(p, eval, "every", SMOKE_STEPS);
     set_int(p, eval, "batches", 2);

@@ -1,6 +1,7 @@
 #include "runner/weights/export_source.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "model/params.h"
 #include "runner/base/run_files.h"
@@ -13,7 +14,8 @@ enum status export_source_open(const char *checkpoint, bool masters, struct expo
     TRY(path_join(state, checkpoint, "state.safetensors", e));
     if (!masters || !path_exists(state)) return OK;
     TRY(tensor_files_open(state, &out->masters, e));
-    out->has_masters = tensor_find(&out->masters, "master:embed.weight") != NULL;
+    for (int64_t i = 0; i < out->masters.count; i++) /* frozen parameters have none */
+        out->has_masters |= strncmp(out->masters.entry[i].name, "master:", 7) == 0;
     return OK;
 }
 
