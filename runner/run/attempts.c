@@ -483,23 +483,33 @@ static enum status list_kept(struct attempts *a, const struct retention *r, cons
                              int64_t count, json_t *rows, struct err *e) {
     const char *where = a->run.archive == ARCHIVE_FULL ? "bundle" : "beside";
     const char *names[TIER_COUNT];
-    bool failed = !rows, best = !r->scene.options.best || r->scene.best_step == 0;
+    bool failed = !rows;
     while (count > 0 && steps[count - 1] > last->step) count--; /* damaged */
     for (int64_t i = 0; i < count; i++) {
         struct checkpoint_info info = *last;
         int as = tiers_kept(&r->scene, steps[i], count - 1 - i, names);
-        best = best || steps[i] == r->scene.best_step;
         if (as == 0) continue;
         if (steps[i] != last->step || !last->step)
             TRY(find_kept(a, parent, steps[i], names[0], &info, e));
         if (info.step >= 0) json_append(rows, kept_row(&info, names, as, where), &failed);
     }
-    if (!best) on_tick(a, "the best checkpoint is not kept: it is no longer there");
     return failed ? FAIL(e, ERR_MEMORY, "run record") : OK;
 }
 
-/* Lists in the record the checkpoints that a done run keeps. The best checkpoint is the one of the
- * best evaluation, if it is intact. */
+/* The checkpoint of the best evaluation may be missing: it could not be written, or was deleted. */
+static void note_best(struct attempts *a, const struct retention *r) {
+    int64_t step = r->scene.best_step;
+    char text[160], instead[80] = "";
+    if (!r->scene.options.best || r->evaluated_step == step) return;
+    if (step > 0)
+        snprintf(instead, sizeof instead, "; the best of those that are is kept, of step %" PRId64,
+                 step);
+    snprintf(text, sizeof text, "the checkpoint of the best evaluation, of step %" PRId64 ", is not "
+             "there%s", r->evaluated_step, instead);
+    on_tick(a, text);
+}
+
+/* Lists in the record the checkpoints that a done run keeps. */
 static enum status record_kept(struct attempts *a, const struct checkpoint_info *last,
                                struct err *e) {
     struct keep keep = keep_which(&a->run, json_is_true(json_object_get(a->dir->run, "smoke")));
@@ -510,6 +520,7 @@ static enum status record_kept(struct attempts *a, const struct checkpoint_info 
     TRY(retention_open(a->dir->path, &a->run, a->epoch_sequences, &retention, e));
     if (keep.packed && retention.scene.options.keep == 0) retention.scene.options.keep = 1;
     if (keep.last && !last->step) on_tick(a, "no checkpoint is kept: none of them is intact");
+    if (keep.asked) note_best(a, &retention);
     json_t *rows = json_array();
     enum status st = keep.asked ? retention_list(parent, &steps, &count, e) : OK;
     if (st == OK) st = list_kept(a, &retention, parent, last, steps, count, rows, e);

@@ -11,16 +11,41 @@
 #include "model/checkpoint.h"
 #include "runner/base/jsonl.h"
 #include "runner/base/run_files.h"
+#include "runner/record/documents.h"
 #include "runner/record/streams.h"
 
-bool retention_evaluated(struct retention *r, int64_t step, double value) {
-    const struct checkpoint_options *o = &r->scene.options;
-    bool first = r->scene.best_step == 0;
+static bool is_better(const struct retention *r, double value, int64_t step, double than) {
     if (!isfinite(value)) return false;
-    if (!first && (o->best_is_max ? value <= r->best_value : value >= r->best_value)) return false;
-    r->scene.best_step = step;
-    r->best_value = value;
-    return o->best;
+    return step == 0 || (r->scene.options.best_is_max ? value > than : value < than);
+}
+
+/* The checkpoint of the step is on disk: one that was due is now the best. */
+static void written(struct retention *r, int64_t step) {
+    if (step == 0 || step != r->due_step) return;
+    r->scene.best_step = r->due_step;
+    r->best_value = r->due_value;
+    r->due_step = 0;
+}
+
+bool retention_evaluated(struct retention *r, int64_t step, double value) {
+    if (is_better(r, value, r->evaluated_step, r->evaluated_value)) {
+        r->evaluated_step = step;
+        r->evaluated_value = value;
+    }
+    if (!is_better(r, value, r->scene.best_step, r->best_value)) return false;
+    r->due_step = step;
+    r->due_value = value;
+    return r->scene.options.best;
+}
+
+/* An evaluation of an earlier process: its checkpoint is there, or was deleted or never written. */
+static enum status take_record(struct retention *r, const char *parent, int64_t step, double value,
+                               struct err *e) {
+    char path[CHECKPOINT_PATH_CAP];
+    (void)retention_evaluated(r, step, value);
+    TRY(checkpoint_path(path, parent, step, e));
+    if (path_is_directory(path)) written(r, step);
+    return OK;
 }
 
 enum status retention_open(const char *run_path, const struct run_options *run, int64_t sequences,
@@ -28,8 +53,9 @@ enum status retention_open(const char *run_path, const struct run_options *run, 
     *out = (struct retention){ .scene = { .options = run->checkpoint,
                                           .batch = run->train.global_batch,
                                           .sequences = sequences } };
-    char path[PATH_CAP];
+    char path[PATH_CAP], parent[PATH_CAP];
     TRY(path_join(path, run_path, STREAMS[STREAM_EVAL].file, e));
+    TRY(path_join(parent, run_path, RUN_PATH_checkpoints, e));
     FILE *f = fopen(path, "re");
     if (!f) return errno == ENOENT ? OK : FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
     struct jsonl lines;
@@ -39,9 +65,9 @@ enum status retention_open(const char *run_path, const struct run_options *run, 
     while ((st = jsonl_next(&lines, &record, e)) == OK && record) {
         const json_t *value = json_object_get(record, run->checkpoint.best_metric);
         if (json_is_number(value))
-            (void)retention_evaluated(out, json_integer_value(json_object_get(record, "step")),
-                                      json_number_value(value));
+            st = take_record(out, parent, json_int(record, "step"), json_number_value(value), e);
         json_decref(record);
+        if (st != OK) break;
     }
     jsonl_close(&lines);
     fclose(f);
@@ -82,10 +108,11 @@ enum status retention_list(const char *parent, int64_t **steps, int64_t *count, 
     return st;
 }
 
-enum status retention_prune(const struct retention *r, const char *parent, int64_t saved,
+enum status retention_prune(struct retention *r, const char *parent, int64_t saved,
                             struct err *e) {
     int64_t count = 0, ours, *steps = NULL;
     enum status st = retention_list(parent, &steps, &count, e);
+    written(r, saved);
     for (ours = count; ours && steps[ours - 1] > saved;) ours--;
     for (int64_t i = 0; i < count && st == OK; i++) {
         char path[CHECKPOINT_PATH_CAP];
