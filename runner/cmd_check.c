@@ -23,6 +23,7 @@ static const struct flag FLAGS[] = {
     { "only", "NAME", "only the rows of a suite with this name (* and ?)", true },
     { "smoke", NULL, "shrink sizes and steps, for a test on a CPU", false },
     { "resolved", NULL, "print the canonical configuration, one line per run", false },
+    { "runs", "DIR", "where runs would be written (default: runs)", false },
     { "lib", "DIR", "where require finds the shared presets", false },
 };
 
@@ -59,8 +60,8 @@ static void print_errors(const struct cli *cli, const struct resolution *r) {
     }
 }
 
-static void print_json(const struct cli *cli, const struct resolution *r,
-                       const struct keep *keeps) {
+static void print_json(const struct cli *cli, const struct resolution *r, const struct keep *keeps,
+                       const struct keep_disk *disk) {
     json_t *runs = json_array(), *files = json_array();
     bool failed = false;
     for (int64_t i = 0; i < r->run_count; i++)
@@ -71,10 +72,11 @@ static void print_json(const struct cli *cli, const struct resolution *r,
     for (int64_t i = 0; i < r->file_count; i++)
         json_append(files, json_pack("{s:s, s:s}", "name", r->files[i].name, "sha256",
                                      r->files[i].sha256), &failed);
-    json_t *object = json_pack("{s:s, s:b, s:b, s:s, s:s, s:b, s:o, s:o}", "schema",
+    json_t *object = json_pack("{s:s, s:b, s:b, s:s, s:s, s:b, s:o, s:o, s:o}", "schema",
                                "fp8lab.check/1", "ok", 1, "suite", r->suite, "name", r->name,
                                "about", r->about, "smoke", r->smoke, "files",
-                               json_whole(files, failed), "runs", runs);
+                               json_whole(files, failed), "runs", runs, "disk",
+                               keep_disk_json(disk));
     cli_out_json(cli, object);
     json_decref(object);
 }
@@ -211,10 +213,12 @@ static int check(const struct cli *cli) {
     struct err e = { 0 };
     int code = EXIT_OK;
     enum status st = script_read(cli, &r, &e);
+    struct keep_disk disk;
     struct keep *keeps = calloc((size_t)r.run_count + 1, sizeof *keeps);
     print_log(cli, r.log);
     if (st == OK && !keeps) st = FAIL(&e, ERR_MEMORY, "%" PRId64 " runs", r.run_count);
     if (st == OK) st = ask_trainer(cli->args[0], &r, keeps, &e);
+    if (st == OK) st = keep_disk(cli_runs(cli), keeps, r.run_count, &disk, &e);
     if (st == ERR_CONFIG && r.error_count) {
         print_errors(cli, &r);
         code = EXIT_USAGE;
@@ -223,11 +227,12 @@ static int check(const struct cli *cli) {
     } else if (cli_has(cli, "resolved")) {
         for (int64_t i = 0; i < r.run_count; i++) cli_out_json(cli, r.runs[i].config_json);
     } else if (cli->json) {
-        print_json(cli, &r, keeps);
+        print_json(cli, &r, keeps, &disk);
     } else {
         print_table(cli, &r);
         print_trained(cli, &r);
         keep_say(cli, keeps, r.run_count, true);
+        keep_say_disk(cli, &disk);
     }
     if (st == OK) { /* `plan` reads no data */
         note_text(cli, &r);

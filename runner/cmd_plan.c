@@ -208,25 +208,41 @@ static void print_rows(const struct cli *cli, const struct resolution *r,
 /* ---- the verb ------------------------------------------------------------------------------- */
 
 static void print_json(const struct cli *cli, const struct resolution *r,
-                       const struct planned *planned) {
+                       const struct planned *planned, const struct keep_disk *disk) {
     json_t *list = json_array();
     bool failed = false;
     for (int64_t i = 0; i < r->run_count; i++)
         json_append(list, plan_json(&r->runs[i], &planned[i]), &failed);
-    json_t *object = json_pack("{s:s,s:o}", "schema", "fp8lab.plan/1", "runs",
-                               json_whole(list, failed));
+    json_t *object = json_pack("{s:s,s:o,s:o}", "schema", "fp8lab.plan/1", "runs",
+                               json_whole(list, failed), "disk", keep_disk_json(disk));
     cli_out_json(cli, object);
     json_decref(object);
 }
 
-static enum status say_kept(const struct cli *cli, const struct resolution *r,
-                            const struct planned *planned, struct err *e) {
+static void print_text(const struct cli *cli, const struct resolution *r,
+                       const struct planned *planned) {
+    bool rows = r->run_count > 1 && !cli_has(cli, "detail");
+    if (rows) print_rows(cli, r, planned);
+    for (int64_t i = 0; i < r->run_count && !rows; i++) print_plan(cli, &r->runs[i], &planned[i]);
+}
+
+/* Prints the plans, and what their checkpoints need of the disk here; --facts is of another. */
+static enum status print_all(const struct cli *cli, const struct resolution *r,
+                             const struct planned *planned, struct err *e) {
+    struct keep_disk disk = { 0 };
     struct keep *keeps = calloc((size_t)r->run_count + 1, sizeof *keeps);
     if (!keeps) return FAIL(e, ERR_MEMORY, "%" PRId64 " plans", r->run_count);
     for (int64_t i = 0; i < r->run_count; i++) keeps[i] = planned[i].keep;
-    keep_say(cli, keeps, r->run_count, true);
+    enum status st = OK;
+    if (!cli_has(cli, "facts")) st = keep_disk(cli_runs(cli), keeps, r->run_count, &disk, e);
+    if (st == OK && cli->json) print_json(cli, r, planned, &disk);
+    if (st == OK && !cli->json) {
+        print_text(cli, r, planned);
+        keep_say(cli, keeps, r->run_count, true);
+        keep_say_disk(cli, &disk);
+    }
     free(keeps);
-    return OK;
+    return st;
 }
 
 static enum status plan_all(const struct cli *cli, const struct resolution *r, const json_t *facts,
@@ -239,14 +255,7 @@ static enum status plan_all(const struct cli *cli, const struct resolution *r, c
         if (!planned[i].fit.fits || planned[i].mismatch) *code = EXIT_HARDWARE;
         known = known && planned[i].fit.memory > 0;
     }
-    if (st == OK && cli->json)
-        print_json(cli, r, planned);
-    else if (st == OK && r->run_count > 1 && !cli_has(cli, "detail"))
-        print_rows(cli, r, planned);
-    else
-        for (int64_t i = 0; i < r->run_count && st == OK; i++)
-            print_plan(cli, &r->runs[i], &planned[i]);
-    if (st == OK && !cli->json) st = say_kept(cli, r, planned, e);
+    if (st == OK) st = print_all(cli, r, planned, e);
     for (int64_t i = 0; i < r->run_count && planned; i++) planned_free(&planned[i]);
     free(planned);
     /* A plan for another machine is followed by a smoke run on this one. */
@@ -281,6 +290,7 @@ static const struct flag FLAGS[] = {
     { "smoke", NULL, "plan the --smoke run instead", false },
     { "facts", "FILE", "plan for the machine that FILE describes (hw --json)", false },
     { "backend", "NAME", "auto (default), cpu or cuda: whose memory counts", false },
+    { "runs", "DIR", "where runs would be written (default: runs)", false },
     { "lib", "DIR", "where require finds the shared presets", false },
 };
 

@@ -246,6 +246,7 @@ static void note_smoke(const struct suite *s) {
  * need no room. */
 static enum status say_kept(const struct suite *s, struct err *e) {
     int64_t n = s->resolution->run_count;
+    struct keep_disk disk;
     struct keep *keeps = calloc((size_t)n + 1, sizeof *keeps);
     enum status st = keeps ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " runs", n);
     for (int64_t i = 0; i < n && st == OK; i++)
@@ -253,7 +254,8 @@ static enum status say_kept(const struct suite *s, struct err *e) {
     if (st == OK) keep_say(s->settings->cli, keeps, n, false);
     for (int64_t i = 0; i < n && st == OK; i++)
         if (s->rows[i].state.kind == ROW_ENDED && !s->again) keeps[i] = (struct keep){ 0 };
-    if (st == OK) st = keep_check_disk(s->settings->runs, keeps, n, e);
+    if (st == OK) st = keep_disk(s->settings->runs, keeps, n, &disk, e);
+    if (st == OK) st = keep_check_disk(&disk, e);
     free(keeps);
     return st;
 }

@@ -7,17 +7,14 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include "runner/base/canonical.h"
 #include "runner/base/paths.h"
+#include "runner/base/plain_text.h"
 
-/* Checkpoints on the disk at once while the run trains. One more than stays is there during a
- * write. A run without `checkpoint` saves only its last step, for its archive. */
-static int64_t saved_at_once(const struct run_options *run, bool smoke) {
-    const struct checkpoint_options *c = &run->checkpoint;
-    if (!c->given || smoke) return c->given || run->archive != ARCHIVE_NONE;
-    int64_t newest = (c->keep > 1 ? c->keep : 1) + 1, saves = run->train.steps;
-    if (c->every > 0 && c->minutes == 0) saves = run->train.steps / c->every + 1;
-    return (newest < saves ? newest : saves) + c->best + c->init;
-}
+/* Whether every so many steps is this one; 0: never. */
+static bool every(int64_t step, int64_t n) { return n > 0 && step % n == 0; }
+
+static int64_t gcd(int64_t a, int64_t b) { return b == 0 ? a : gcd(b, a % b); }
 
 static int64_t milestones_within(const struct run_options *run) {
     int64_t count = 0;
@@ -26,17 +23,40 @@ static int64_t milestones_within(const struct run_options *run) {
     return count;
 }
 
+/* The most checkpoints that a run to its last step writes, each step's once: what plan/tiers.c
+ * saves, and an evaluation may be the best. INT64_MAX: not known. */
+static int64_t most_writes(const struct run_options *run, int64_t epochs) {
+    const struct checkpoint_options *c = &run->checkpoint;
+    int64_t steps = run->train.steps, n = c->every, m = c->best ? run->eval.every : 0;
+    if (run->epochs > 0 && steps <= 1) return INT64_MAX; /* of text that is not tokenised yet */
+    if (c->minutes > 0) return steps + c->init;
+    int64_t count = (n ? steps / n : 0) + (m ? steps / m : 0);
+    if (n && m) count -= steps / (n / gcd(n, m) * m);
+    if (!every(steps, n) && !every(steps, m)) count++; /* the last */
+    for (int64_t i = 0; i < c->milestone_count; i++) {
+        int64_t at = c->milestones[i];
+        count += at < steps && !every(at, n) && !every(at, m);
+    }
+    return count + (epochs ? epochs - 1 : 0) + c->init; /* an epoch ends with the last step */
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
 struct keep keep_which(const struct run_options *run, bool smoke) {
     const struct checkpoint_options *c = &run->checkpoint;
     bool asked = c->given && !smoke, packed = asked && run->archive == ARCHIVE_FULL;
     struct keep k = { .asked = asked, .init = asked && c->init,
                       .last = asked && (c->keep > 0 || packed), .best = asked && c->best,
                       .packed = packed };
-    if (asked) k.milestones = milestones_within(run);
-    if (asked && c->epoch) k.epochs = (int64_t)ceil(run->epochs);
-    int64_t further = k.milestones + k.epochs;
-    k.count = further + k.init + k.best + (packed && c->keep > 1 ? c->keep : k.last);
-    k.during = further + saved_at_once(run, smoke);
+    /* Without `checkpoint` the last step is saved for an archive; a smoke run is small. */
+    k.during = c->given || run->archive != ARCHIVE_NONE;
+    if (!asked) return k;
+    k.milestones = milestones_within(run);
+    if (c->epoch) k.epochs = (int64_t)ceil(run->epochs);
+    int64_t further = k.milestones + k.epochs + k.init + k.best;
+    int64_t writes = most_writes(run, k.epochs), newest = c->keep > 1 ? c->keep : 1;
+    k.count = least(further + (packed ? newest : k.last), writes);
+    k.during = least(further + newest + 1, writes); /* one more during a write */
     return k;
 }
 
@@ -114,20 +134,46 @@ static int64_t disk_bytes(const struct keep *keeps, int64_t count, int64_t *larg
     return most;
 }
 
-enum status keep_check_disk(const char *folder, const struct keep *keeps, int64_t count,
-                            struct err *e) {
+enum status keep_disk(const char *folder, const struct keep *keeps, int64_t count,
+                      struct keep_disk *out, struct err *e) {
+    int64_t largest = 0;
+    *out = (struct keep_disk){ .folder = folder };
+    out->need = disk_bytes(keeps, count, &largest);
+    if (out->need == 0) return OK;
+    out->one = keeps[largest].bytes;
+    out->during = keeps[largest].during;
+    return free_bytes(folder, &out->free, e);
+}
+
+enum status keep_check_disk(const struct keep_disk *d, struct err *e) {
     char wanted[32], found[32], one[32];
-    int64_t largest = 0, room = 0, need = disk_bytes(keeps, count, &largest);
-    if (need == 0) return OK;
-    TRY(free_bytes(folder, &room, e));
-    if (need <= room) return OK;
-    size_text(need, wanted);
-    size_text(room, found);
-    size_text(keeps[largest].bytes, one);
+    if (d->need <= d->free) return OK;
+    size_text(d->need, wanted);
+    size_text(d->free, found);
+    size_text(d->one, one);
     return FAIL(e, ERR_IO, "checkpoints need up to %s of disk, and the disk of %s has %s free: a "
                 "checkpoint is %s, and %" PRId64 " of them are on the disk at once; free space, "
                 "give --runs DIR on another disk, or keep fewer (--set checkpoint.keep=1)", wanted,
-                folder, found, one, keeps[largest].during);
+                d->folder, found, one, d->during);
+}
+
+void keep_say_disk(const struct cli *cli, const struct keep_disk *d) {
+    char wanted[32];
+    struct err why;
+    if (d->need == 0) return;
+    size_text(d->need, wanted);
+    if (keep_check_disk(d, &why) == OK)
+        cli_out(cli, "the disk of %s has room: checkpoints need up to %s at once\n",
+                PLAIN(d->folder), wanted);
+    else
+        cli_warn(cli, "%s", why.text);
+}
+
+json_t *keep_disk_json(const struct keep_disk *d) {
+    if (d->need == 0) return json_null();
+    return json_pack("{s:o,s:I,s:I,s:b}", "folder", json_from_text(d->folder), "bytes",
+                     (json_int_t)d->need, "free_bytes", (json_int_t)d->free, "fits",
+                     d->need <= d->free);
 }
 
 /* ---- in words -------------------------------------------------------------------------------- */

@@ -14,7 +14,8 @@ struct keep {
     int64_t milestones, epochs; /* further ones; each may also be one of the above */
     bool packed;     /* in the bundle (archive = "full"), not beside it */
     int64_t count;   /* maximum of checkpoints: a bundle has the newest checkpoint.keep */
-    int64_t during;  /* maximum on the disk while the run trains, the one being written included */
+    int64_t during;  /* maximum on the disk while the run trains, the one being written included;
+                      * neither is more than a run that nobody stops writes */
     int64_t bytes;   /* of one checkpoint, as planned; files have some KB of names in addition */
 };
 
@@ -24,10 +25,24 @@ struct keep keep_which(const struct run_options *run, bool smoke);
 /* The same from a resolved configuration, with `bytes`. */
 NODISCARD enum status keep_plan(const json_t *config, bool smoke, struct keep *out, struct err *e);
 
-/* ERR_IO if the disk of `folder`, which may not exist yet, has no room for the checkpoints of
- * `count` runs, one run after another. Names the free bytes and what needs less. */
-NODISCARD enum status keep_check_disk(const char *folder, const struct keep *keeps, int64_t count,
-                                      struct err *e);
+/* What the checkpoints of several runs, one after another, need of a disk. */
+struct keep_disk {
+    const char *folder; /* on it; borrowed, may not exist yet */
+    int64_t need, free; /* bytes; need is the maximum at once */
+    int64_t one, during; /* of the run that needs the most: a checkpoint's bytes, how many */
+};
+NODISCARD enum status keep_disk(const char *folder, const struct keep *keeps, int64_t count,
+                                struct keep_disk *out, struct err *e);
+
+/* ERR_IO if there is no room. Names the free bytes and what needs less. */
+NODISCARD enum status keep_check_disk(const struct keep_disk *disk, struct err *e);
+
+/* Prints the same as a result: another machine may have the disk. No line if nothing is written. */
+void keep_say_disk(const struct cli *cli, const struct keep_disk *disk);
+
+/* {"folder","bytes","free_bytes","fits"}; JSON null if nothing is written. New reference; NULL: out
+ * of memory. */
+json_t *keep_disk_json(const struct keep_disk *disk);
 
 /* Prints for `count` runs which checkpoints are kept, in one line. Warns if an experiment with
  * `checkpoint` keeps none. on_stdout: for verbs whose result this is; else it is a message. */

@@ -504,8 +504,8 @@ static void note_best(struct attempts *a, const struct retention *r) {
     if (step > 0)
         snprintf(instead, sizeof instead, "; the best of those that are is kept, of step %" PRId64,
                  step);
-    snprintf(text, sizeof text, "the checkpoint of the best evaluation, of step %" PRId64 ", is not "
-             "there%s", r->evaluated_step, instead);
+    snprintf(text, sizeof text, "the checkpoint of the best evaluation, of step %" PRId64 ", is "
+             "not there%s", r->evaluated_step, instead);
     on_tick(a, text);
 }
 

@@ -1,7 +1,7 @@
 /* Deletes checkpoints that no tier (runner/plan/tiers.h) needs. What stays follows from the
  * options, the recorded evaluations and the checkpoints on disk alone. So a run that was killed in
- * the middle of a clean-up goes on with it after its next checkpoint. The best checkpoint is that of
- * the best evaluation whose checkpoint was written: a write that fails frees no older one. */
+ * the middle of a clean-up goes on with it after its next checkpoint. The best checkpoint is that
+ * of the best evaluation whose checkpoint was written: a write that fails frees no older one. */
 #ifndef FP8LAB_RUNNER_WORKER_RETENTION_H
 #define FP8LAB_RUNNER_WORKER_RETENTION_H
 
@@ -27,8 +27,8 @@ NODISCARD enum status retention_open(const char *run_path, const struct run_opti
 bool retention_evaluated(struct retention *r, int64_t step, double value);
 
 /* Deletes the other checkpoints from `parent` (data/checkpoints). The last saved one is of step
- * `saved`; it becomes the best if its evaluation was better. A checkpoint of a later step is deleted: it was skipped as damaged when the run resumed
- * from an earlier step. */
+ * `saved`; it becomes the best if its evaluation was better. A checkpoint of a later step is
+ * deleted: it was skipped as damaged when the run resumed from an earlier step. */
 NODISCARD enum status retention_prune(struct retention *r, const char *parent, int64_t saved,
                                       struct err *e);
 

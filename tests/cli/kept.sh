@@ -74,6 +74,29 @@ expect "exit code" 6 $code
 says "checkpoints need up to "
 says "and the disk of large has "
 [ ! -e large ] || fail "a run began"
+large="--set train.steps=1000000000 --set checkpoint.every=1 --set checkpoint.keep=1000000
+    --set model.width=512 --set model.ffn=2048"
+disk() { # VERB ARGS...: what --json says of the disk
+    # shellcheck disable=SC2086
+    "$FP8LAB" "$1" --json $experiment "${@:2}" 2>log | python3 -c 'import json, sys
+o = json.load(sys.stdin)
+disk, one = o["disk"], o["runs"][0]["keeps"] and o["runs"][0]["keeps"]["bytes"]
+print(disk and (disk["folder"], disk["bytes"] / one, disk["free_bytes"] > 0, disk["fits"]))'
+}
+for verb in check plan; do
+    # shellcheck disable=SC2086
+    "$FP8LAB" $verb $experiment --runs large $large >out 2>log
+    expect "exit code of $verb" 0 $?
+    says "and the disk of large has "
+    "$FP8LAB" $verb $experiment >out 2>log
+    says "the disk of runs has room: checkpoints need up to " out
+    # tiny.lua has 12 steps: one checkpoint is ever written, or the one of step 6 is there as well.
+    expect "$verb: one" "('runs', 1.0, True, True)" "$(disk $verb --set checkpoint.every=12)"
+    expect "$verb: two" "('there', 2.0, True, True)" \
+        "$(disk $verb --runs there --set checkpoint.every=6 --set checkpoint.keep=1)"
+    expect "$verb: none" None "$(disk $verb --set checkpoint=false)"
+done
+expect "plan for another machine" None "$(disk plan --facts "$tests/../facts/laptop.json")"
 
 case_name="verify"
 "$FP8LAB" verify -q "$bundle" >out 2>log || fail "kept checkpoints do not verify"

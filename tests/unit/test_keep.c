@@ -1,0 +1,85 @@
+/* How many checkpoints are on the disk at once, and how many stay: never more than are written. */
+#include "runner/plan/keep.h"
+#include "runner/plan/tiers.h"
+#include "tests/support/must.h"
+
+#define RUN(n, e, ...)                                                                             \
+    { .train = { .steps = (n) }, .eval = { .every = (e) },                                         \
+      .checkpoint = { .given = true, __VA_ARGS__ } }
+
+static void at_once(struct run_options run, int64_t during, int64_t count) {
+    struct keep k = keep_which(&run, false);
+    assert_int_equal(k.during, during);
+    assert_int_equal(k.count, count);
+}
+
+static void a_short_run_writes_one(void **state) {
+    at_once((struct run_options)RUN(99, 0, .every = 100, .keep = 1), 1, 1);
+    at_once((struct run_options)RUN(100, 0, .every = 100, .keep = 1), 1, 1);
+    at_once((struct run_options)RUN(101, 0, .every = 100, .keep = 1), 2, 1); /* 100, then 101 */
+    at_once((struct run_options)RUN(1000, 0, .every = 100, .keep = 1), 2, 1);
+    at_once((struct run_options)RUN(1000, 0, .every = 100, .keep = 3), 4, 1);
+    at_once((struct run_options)RUN(200, 0, .every = 100, .keep = 3), 2, 1);
+    at_once((struct run_options)RUN(1000, 0, .every = 100, .keep = 0), 2, 0);
+    at_once((struct run_options)RUN(1000, 0, .minutes = 5, .keep = 1), 2, 1);
+}
+
+static void the_best_is_one_of_them(void **state) {
+    at_once((struct run_options)RUN(100, 100, .every = 100, .keep = 1, .best = true), 1, 1);
+    at_once((struct run_options)RUN(100, 50, .every = 100, .keep = 1, .best = true), 2, 2);
+    at_once((struct run_options)RUN(100, 10, .every = 100, .keep = 1, .best = true), 3, 2);
+    at_once((struct run_options)RUN(12, 4, .every = 6, .keep = 1, .best = true), 3, 2);
+    at_once((struct run_options)RUN(1000000000, 999999937, .every = 999999929, .keep = 9,
+                                    .best = true), 3, 2); /* and the last */
+}
+
+static void other_tiers_may_name_the_same_step(void **state) {
+    at_once((struct run_options)RUN(100, 0, .every = 100, .keep = 1, .milestones = { 50, 100 },
+                                    .milestone_count = 2), 2, 2);
+    at_once((struct run_options)RUN(100, 0, .every = 100, .keep = 1, .init = true), 2, 2);
+    struct run_options epochs = RUN(30, 0, .every = 100, .keep = 1, .epoch = true);
+    epochs.epochs = 3; /* the third ends with the last step */
+    at_once(epochs, 3, 3);
+    epochs.train.steps = 1; /* of text that is not tokenised: any number */
+    at_once(epochs, 5, 4);
+}
+
+static void an_archive_has_the_rolling_ones(void **state) {
+    struct run_options run = RUN(1000, 0, .every = 100, .keep = 3);
+    run.archive = ARCHIVE_FULL;
+    at_once(run, 4, 3);
+    run.train.steps = 150;
+    at_once(run, 2, 2);
+    run.checkpoint.given = false;
+    at_once(run, 1, 0);
+    run.archive = ARCHIVE_NONE;
+    at_once(run, 0, 0);
+}
+
+/* Counts what the tiers save, step by step, and keeps the most that a rule of its own would. */
+static void the_bound_is_not_below_what_is_written(void **state) {
+    for (int64_t every = 1; every <= 7; every++)
+        for (int64_t eval = 0; eval <= 5; eval++)
+            for (int64_t steps = 1; steps <= 20; steps++) {
+                const struct run_options run = RUN(steps, eval, .every = every, .keep = 100,
+                                                   .best = eval > 0, .milestones = { 3, 8 },
+                                                   .milestone_count = 2);
+                const struct tier_scene scene = { .options = run.checkpoint };
+                int64_t written = 0;
+                for (int64_t step = 1; step <= steps; step++)
+                    written += step == steps || tiers_due(&scene, step) ||
+                               (eval && step % eval == 0);
+                assert_int_equal(keep_which(&run, false).during, written);
+            }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_short_run_writes_one),
+        cmocka_unit_test(the_best_is_one_of_them),
+        cmocka_unit_test(other_tiers_may_name_the_same_step),
+        cmocka_unit_test(an_archive_has_the_rolling_ones),
+        cmocka_unit_test(the_bound_is_not_below_what_is_written),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
