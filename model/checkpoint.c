@@ -1,6 +1,7 @@
 #include "model/checkpoint.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/checkpoint_content.h"
 #include "model/checkpoint_writer.h"
@@ -31,6 +32,16 @@ static enum status check_frozen(const json_t *wanted, const json_t *found, const
                 json_array_size(a) == json_array_size(b) ? " others" : "");
 }
 
+/* Whether a trainer needs the key to be equal. One that only evaluates needs no state, and RoPE
+ * makes any length of a sequence. */
+static bool matters(const struct trainer *t, const char *key) {
+    static const char *const STATE[] = { "seed", "optimizer_state", "master", "frozen" };
+    if (!t->options.forward_only) return true;
+    for (size_t i = 0; i < sizeof STATE / sizeof *STATE; i++)
+        if (!strcmp(key, STATE[i])) return false;
+    return strcmp(key, "seq_len") != 0 || t->model.positions != POSITION_ROPE;
+}
+
 /* The error names the first key whose value differs. */
 static enum status check_meaning(const struct trainer *t, const json_t *root, const char *path,
                                  struct err *e) {
@@ -43,12 +54,12 @@ static enum status check_meaning(const struct trainer *t, const json_t *root, co
     if (window != t->model.window)
         st = FAIL(e, ERR_CONFIG, "%s was made with window %lld, this run has %lld (0: none)", path,
                   window, (long long)t->model.window);
-    if (st == OK) st = check_frozen(wanted, found, path, e);
+    if (st == OK && matters(t, "frozen")) st = check_frozen(wanted, found, path, e);
     const char *key;
     json_t *value;
     json_object_foreach(wanted, key, value) {
         json_t *other = json_object_get(found, key);
-        if (st != OK || json_equal(value, other)) continue;
+        if (st != OK || json_equal(value, other) || !matters(t, key)) continue;
         char *a = json_dump_text(value, JSON_ENCODE_ANY);
         char *b = other ? json_dump_text(other, JSON_ENCODE_ANY) : NULL;
         st = FAIL(e, ERR_CONFIG, "%s was made with %s %s, this run has %s", path, key,

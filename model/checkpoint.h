@@ -35,8 +35,9 @@ NODISCARD enum status checkpoint_save(struct trainer *t, const char *parent,
 
 /* Verifies, then restores into a fresh trainer. ERR_CONFIG names the first difference that changes
  * the meaning of the tensors: model, recipe, seed, format of the optimizer's state. The caller must
- * keep the rest (batch, learning rate, data) equal. After a partial restore the trainer rejects
- * steps, evaluations and saves (ERR_STATE) until a load succeeds. */
+ * keep the rest (batch, learning rate, data) equal. A trainer with forward_only reads weights and
+ * scales alone; its seed and, with RoPE, its seq_len may differ. After a partial restore the
+ * trainer rejects steps, evaluations and saves (ERR_STATE) until a load succeeds. */
 NODISCARD enum status checkpoint_load(struct trainer *t, const char *path,
                                       struct checkpoint_info *info, struct err *e);
 

@@ -35,7 +35,8 @@ static enum status list_moment(const struct trainer *t, const struct param *p,
 }
 
 enum status checkpoint_list_state(const struct trainer *t, struct safetensors *s, struct err *e) {
-    for (int i = 0; i < t->params.count; i++) {
+    s->partial = t->options.forward_only; /* which has the scales alone */
+    for (int i = 0; i < t->params.count && !t->options.forward_only; i++) {
         const struct param *p = &t->params.param[i];
         if (p->frozen) continue;
         if (t->params.options.master) {

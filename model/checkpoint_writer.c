@@ -255,6 +255,8 @@ enum status checkpoint_begin(struct checkpoint_writer *w, const char *parent, st
         return FAIL(e, ERR_STATE, "%s after step %lld: nothing is saved", t->failure,
                     (long long)t->step);
     if (w->begun) return FAIL(e, ERR_STATE, "a checkpoint is being written");
+    if (t->options.forward_only)
+        return FAIL(e, ERR_STATE, "the trainer was created to evaluate: it has no state to save");
     TRY(trainer_check_idle(t, e));
     w->info = (struct checkpoint_info){ .step = t->step, .cursor = t->cursor };
     bool copied;

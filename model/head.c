@@ -23,6 +23,13 @@ static enum status chunk_backward(struct transformer *t, struct head_chunk *k, b
                       fresh && k->first == 0 ? 0.0f : 1.0f, e);
 }
 
+enum status transformer_logits(struct transformer *t, int64_t i, enum pass pass, struct err *e) {
+    struct head_chunk *k = &t->chunk[i];
+    TRY(chunk_input(t, k, pass, e));
+    return gemm_fprop(t->b, &t->head.spec, &k->logits, &k->x, &t->head.weight->weight, NULL, NULL,
+                      e);
+}
+
 enum status transformer_head(struct transformer *t, enum pass pass, bool fresh, struct err *e) {
     const struct backend_ops *ops = t->b->ops;
     struct linear *head = &t->head;
@@ -30,8 +37,7 @@ enum status transformer_head(struct transformer *t, enum pass pass, bool fresh, 
     if (pass == PASS_TRAIN) TRY(reduce_open(t->exchange, head->weight->bucket, e));
     for (int64_t i = 0; i < t->chunk_count; i++) {
         struct head_chunk *k = &t->chunk[i];
-        TRY(chunk_input(t, k, pass, e));
-        TRY(gemm_fprop(t->b, &head->spec, &k->logits, &k->x, &head->weight->weight, NULL, NULL, e));
+        TRY(transformer_logits(t, i, pass, e));
         struct sink dy = activation_sink(&k->dy, t->slots, pass);                 /* [rows,Vp] */
         struct cross_entropy_args loss = {
             .loss = &k->losses, .d_logits = pass == PASS_TRAIN ? &dy : NULL, .logits = &k->logits,

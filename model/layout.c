@@ -37,7 +37,9 @@ enum status transformer_init(struct transformer *t, const struct model_config *c
                              struct params *p, struct err *e) {
     memset(t, 0, sizeof *t);
     t->config = *c;
-    t->recompute = o->recompute;
+    /* Without a backward, layers share in turn what a backward would recompute. */
+    t->recompute = o->forward_only ? RECOMPUTE_BLOCK : o->recompute;
+    t->forward_only = o->forward_only;
     t->act = o->act;
     t->documents = o->documents;
     t->batch = o->batch;
@@ -80,6 +82,7 @@ struct regions {
     int x_kept[GEMM_SITE_COUNT]; /* recomputed, one layer at a time */
     int x_twin[GEMM_SITE_COUNT];
     int qkv, qkv_raw, x_mid, gate_up;
+    int x[2]; /* the residual stream, without a backward */
 };
 
 static void open_regions(struct regions *g, struct memory *m) {
@@ -95,6 +98,8 @@ static void open_regions(struct regions *g, struct memory *m) {
     g->qkv_raw = memory_share_open(m, MEMORY_WORKSPACE, "recomputed");
     g->x_mid = memory_share_open(m, MEMORY_WORKSPACE, "recomputed");
     g->gate_up = memory_share_open(m, MEMORY_WORKSPACE, "recomputed");
+    for (int i = 0; i < 2; i++)
+        g->x[i] = memory_share_open(m, MEMORY_WORKSPACE, "residual stream");
 }
 
 static void reserve_act(struct tensor *x, struct memory *m, enum memory_arena arena,
@@ -132,6 +137,7 @@ static void layout_x(struct transformer *t, struct memory *m, const struct regio
     /* attention_bwd reads attention's output */
     struct operand_use use = { .value = !spec->wgrad_fp8 || site == GEMM_ATTN_OUT,
                                .codes = spec->fp8, .twin = spec->wgrad_fp8 };
+    if (t->forward_only) use = (struct operand_use){ .value = !spec->fp8, .codes = spec->fp8 };
     struct operand_place place = { .value_arena = MEMORY_ACTIVATIONS,
                                    .code_arena = MEMORY_ACTIVATIONS, .item = ITEM[site],
                                    .value = PLACE_OWN, .codes = g->x_codes, .twin = PLACE_OWN };
@@ -208,13 +214,15 @@ static void layout_head(struct transformer *t, struct memory *m) {
         .value = PLACE_OWN, .codes = memory_share_open(m, MEMORY_HEAD, "chunk codes"),
         .twin = memory_share_open(m, MEMORY_HEAD, "chunk codes, transposed") };
     struct operand_use value = { .value = true };
-    struct operand_use use = { .value = true, .codes = spec->fp8, .twin = spec->wgrad_fp8 };
+    struct operand_use use = { .value = true, .codes = spec->fp8,
+                               .twin = spec->wgrad_fp8 && !t->forward_only };
     int first = -1;
     for (int64_t i = 0; i < t->chunk_count; i++) {
         struct head_chunk *k = &t->chunk[i];
         k->first = i * t->chunk_rows;
         k->rows = i + 1 < t->chunk_count ? t->chunk_rows : t->rows - k->first;
         k->normed = tensor_2d(NULL, t->act, k->rows, C);
+        k->logits = tensor_2d(NULL, t->act, k->rows, Vp);
         int slot = chunk_slot(t, SLOT_FORWARD, &spec->x, i, first, C, "x");
         if (i == 0) first = slot;
         operand_layout(&k->x, m, &spec->x, use, place, t->act, k->rows, C, &k->normed, slot);
@@ -237,14 +245,13 @@ static void layout_head_dy(struct transformer *t, struct memory *m) {
     int first = -1;
     for (int64_t i = 0; i < t->chunk_count; i++) {
         struct head_chunk *k = &t->chunk[i];
-        k->logits = tensor_2d(NULL, t->act, k->rows, Vp);
         int slot = chunk_slot(t, SLOT_BACKWARD, &spec->dy, i, first, Vp, "dy");
         if (i == 0) first = slot;
         operand_layout(&k->dy, m, &spec->dy, use, place, t->act, k->rows, Vp, &k->logits, slot);
     }
 }
 
-static void layout_workspace(struct transformer *t, struct memory *m) {
+static void layout_backward(struct transformer *t, struct memory *m) {
     const struct model_config *c = &t->config;
     int64_t R = t->rows, HD = c->heads * c->head_dim;
     reserve_act(&t->d_x, m, MEMORY_WORKSPACE, "d residual stream", t->act, R, c->width);
@@ -255,6 +262,11 @@ static void layout_workspace(struct transformer *t, struct memory *m) {
     reserve_act(&t->d_o, m, MEMORY_WORKSPACE, "d attention output", t->act, R, HD);
     reserve_act(&t->d_qkv, m, MEMORY_WORKSPACE, "d qkv", t->act, R, model_qkv_width(c));
     reserve_act(&t->delta, m, MEMORY_WORKSPACE, "attention delta", DTYPE_F32, R, c->heads);
+}
+
+static void layout_tokens(struct transformer *t, struct memory *m) {
+    const struct model_config *c = &t->config;
+    int64_t R = t->rows;
     t->tokens = t->targets = tensor_1d(NULL, DTYPE_I32, R);
     t->losses = tensor_1d(NULL, DTYPE_F32, R);
     memory_reserve(m, MEMORY_STATE, "tokens", 4 * R, &t->tokens.data);
@@ -274,12 +286,15 @@ void transformer_layout(struct transformer *t, struct memory *m, struct slots *s
     t->slots = slots;
     struct regions g;
     open_regions(&g, m);
-    layout_workspace(t, m);
+    if (!t->forward_only) layout_backward(t, m);
+    layout_tokens(t, m);
     for (int64_t l = 0; l <= t->config.layers; l++)
-        reserve_act(&t->x[l], m, MEMORY_ACTIVATIONS, "residual stream", t->act, t->rows,
-                    t->config.width);
+        keep(&t->x[l], m, t->forward_only, g.x[l % 2], "residual stream", t->act, t->rows,
+             t->config.width);
     for (int64_t l = 0; l < t->config.layers; l++) layout_layer(t, m, &g, l);
     layout_head(t, m);
+    t->slot_embed = -1;
+    if (t->forward_only) return;
     layout_head_dy(t, m);
     for (int64_t l = t->config.layers; l-- > 0;)
         for (int s = GEMM_SITE_COUNT; s-- > 0;) layout_dy(t, m, &g, l, s);
@@ -326,7 +341,7 @@ static struct tensor rows_of(const struct tensor *x, int64_t first, int64_t rows
 
 static void bind_chunk(struct transformer *t, struct head_chunk *k) {
     k->normed = rows_of(&t->normed.value, k->first, k->rows);
-    k->d_normed = rows_of(&t->d_normed, k->first, k->rows);
+    if (!t->forward_only) k->d_normed = rows_of(&t->d_normed, k->first, k->rows);
     k->logits = rows_of(&t->logits, 0, k->rows);
     k->losses = rows_of(&t->losses, k->first, k->rows);
     k->targets = rows_of(&t->targets, k->first, k->rows);

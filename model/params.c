@@ -155,7 +155,7 @@ enum status params_fill(struct params *p, struct backend *b, const struct model_
 /* Makes the second codes of a split weight from its value. No effect for other weights. */
 static enum status quantise_dgrad(struct param *p, struct backend *b, struct slots *slots,
                                   struct err *e) {
-    if (!p->spec || !p->spec->split_weight) return OK;
+    if (!p->dgrad.has_twin) return OK;
     struct sink sink = operand_sink(&p->dgrad, slots, PASS_TRAIN);
     TRY(b->ops->quantise(b, LANE_COMPUTE, &sink, &p->weight.value, e));
     return b->ops->quantise_finish(b, LANE_COMPUTE, &sink, e);

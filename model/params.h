@@ -49,6 +49,7 @@ struct param_options {
     bool master;
     struct shard_place shard;
     bool accumulates; /* a rank has several micro-batches in a step */
+    bool forward_only; /* no gradients, no state, no codes that only backward reads */
 };
 
 enum { LOWEST_EMBEDDING = -1 };

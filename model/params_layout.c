@@ -125,12 +125,13 @@ static void layout_weight(struct params *p, struct param *x, struct memory *m,
     enum dtype act = p->options.act;
     int64_t rows = x->rows_padded, cols = param_cols(x);
     const struct gemm_spec *spec = x->spec;
-    bool fp8 = spec && spec->fp8, split = fp8 && spec->split_weight;
+    bool backward = !p->options.forward_only;
+    bool fp8 = spec && spec->fp8, split = fp8 && spec->split_weight && backward;
     struct operand_place place = {
         .code_arena = MEMORY_CODES, .item = b->name, .value = b->home.value,
         .codes = b->home.codes, .twin = b->home.twin, .value_at = x->offset * dtype_bytes(act),
         .codes_at = b->gathers_codes ? x->offset : b->home.codes_at, .twin_at = b->home.twin_at };
-    struct operand_use use = { .value = true, .codes = true, .twin = !split };
+    struct operand_use use = { .value = true, .codes = true, .twin = backward && !split };
     int slot = slots_add(slots, SLOT_WEIGHT, fp8 ? &spec->w : NULL, fp8 ? spec->options : NULL,
                          b->gathers_codes ? x->own.count : rows * cols, "%s", x->name);
     if (b->gathers_codes) slots->slot[slot].divided = rows * cols;
@@ -206,6 +207,7 @@ void params_layout(struct params *p, struct memory *m, struct slots *slots) {
                 layout_weight(p, &p->param[i], m, slots);
     if (shard_divides(&p->options.shard))
         memory_reserve(m, MEMORY_EXCHANGE, "spare", SPARE_BYTES, &p->spare);
+    if (p->options.forward_only) return;
     for (int k = 0; k < p->bucket_count; k++) layout_gradients(p, k, m, &ring);
     for (int i = 0; i < p->count; i++) layout_state(p, &p->param[i], m);
 }

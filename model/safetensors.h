@@ -26,6 +26,7 @@ const char *safetensors_dtype(enum dtype t);
 struct safetensors {
     struct safetensor *tensor; /* owned */
     int64_t count, capacity;
+    bool partial; /* reading: the file may have other tensors too */
 };
 
 /* Appends a tensor that is whole on every rank; cols 0: a vector. ERR_MEMORY. For a sharded tensor
@@ -63,9 +64,10 @@ void safetensors_drop(struct safetensors_file *x); /* NULL is fine */
 NODISCARD enum status safetensors_room(struct safetensors *s, const struct pieces *p,
                                        int64_t *bytes, struct err *e);
 
-/* Reads exactly these tensors into their memory. ERR_FORMAT for a damaged file. ERR_CONFIG, before
- * any copy, names the first tensor that is missing, unexpected, or has another type or shape. Every
- * rank calls it; rank 0 reads. An error on one rank is an error on all. */
+/* Reads these tensors, all of the file unless `partial`, into their memory. ERR_FORMAT for a
+ * damaged file. ERR_CONFIG, before any copy, names the first tensor that is missing, unexpected, or
+ * has another type or shape. Every rank calls it; rank 0 reads. An error on one rank is an error on
+ * all. */
 NODISCARD enum status safetensors_read(const struct safetensors *s, const struct pieces *p,
                                        const char *path, struct err *e);
 

@@ -206,6 +206,8 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
 
 enum status trainer_queue(struct trainer *t, bool trace, struct err *e) {
     TRY(check_usable(t, e));
+    if (t->options.forward_only)
+        return FAIL(e, ERR_STATE, "the trainer was created to evaluate: it makes no steps");
     if (t->pending == IN_FLIGHT_MAX)
         return FAIL(e, ERR_STATE, "%d steps are queued: collect one first", t->pending);
     int64_t step = t->step + t->pending + 1;
@@ -349,6 +351,7 @@ enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result 
  * first. */
 static enum status warm_up_once(struct trainer *t, struct err *e) {
     t->exchange.pending = true;
+    if (t->options.forward_only) return run_eval_batch(t, e);
     TRY(trace_weights(t, e));
     TRY(run_micro_batch(t, 0, e));
     if (t->accumulation > 2) TRY(run_micro_batch(t, 1, e));

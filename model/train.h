@@ -45,6 +45,8 @@ struct train_options {
     int64_t head_chunk; /* rows of logits at a time: whole HEAD_CHUNK_ALIGN; 0: the default */
     enum shard_kind shard; /* what ranks share out; no effect with one rank */
     struct document_options documents; /* as the data were opened with */
+    bool forward_only; /* one rank that evaluates and never steps: nothing that only a step needs
+                          is planned, and the optimizer's options are not read */
     struct optimizer_options optimizer;
     struct schedule_options schedule;
     struct selection selection; /* frozen parameters, factors of the learning rate */
@@ -119,9 +121,9 @@ struct step_result {
 };
 
 /* Queues one optimizer step: forward and backward of every micro-batch, gradient norm, clipping,
- * update. At most two steps may be pending (ERR_STATE). `trace` records fingerprints for
- * trainer_trace. After an error the trainer rejects queue, evaluate and save (ERR_STATE); steps
- * queued before the error can still be collected. */
+ * update. At most two steps may be pending (ERR_STATE; with forward_only none). `trace` records
+ * fingerprints for trainer_trace. After an error the trainer rejects queue, evaluate and save
+ * (ERR_STATE); steps queued before the error can still be collected. */
 NODISCARD enum status trainer_queue(struct trainer *t, bool trace, struct err *e);
 /* Marks this rank as asked to stop. The results of steps queued afterwards report it on all ranks,
  * so all can stop after the same step. */

@@ -32,7 +32,9 @@ static enum status check_options(const struct trainer *t, struct err *e) {
     if (o->head_chunk < 0 || o->head_chunk % HEAD_CHUNK_ALIGN)
         return FAIL(e, ERR_CONFIG, "train.head_chunk is %lld; it must be a multiple of %d, or 0",
                     (long long)o->head_chunk, HEAD_CHUNK_ALIGN);
-    return optimizer_check(&o->optimizer, &o->schedule, e);
+    if (!o->forward_only) return optimizer_check(&o->optimizer, &o->schedule, e);
+    if (world == 1) return OK;
+    return FAIL(e, ERR_CONFIG, "a trainer that only evaluates has one rank, found %d", world);
 }
 
 /* Call before any other use of the options. */
@@ -82,12 +84,15 @@ static enum status layout(struct trainer *t, struct err *e) {
     struct param_options po = { .act = act, .grad = t->options.grad_dtype,
                                 .state = t->options.optimizer.state,
                                 /* an f32 weight is its own master */
-                                .master = t->options.optimizer.master && act != DTYPE_F32,
+                                .master = o->optimizer.master && act != DTYPE_F32 &&
+                                          !o->forward_only,
                                 .shard = { o->shard, t->rank, t->world },
-                                .accumulates = t->accumulation > 1 };
+                                .accumulates = t->accumulation > 1,
+                                .forward_only = o->forward_only };
     struct transformer_options to = { .act = act, .batch = t->options.micro_batch,
                                       .head_chunk = t->options.head_chunk,
                                       .recompute = t->options.recompute,
+                                      .forward_only = o->forward_only,
                                       .documents = t->options.documents };
     TRY(params_init(&t->params, &t->model, &po, e));
     TRY(selection_apply(&t->params, &o->selection, e));
@@ -238,6 +243,7 @@ static enum status start_drawing(struct trainer *t, struct err *e) {
         return FAIL(e, ERR_CONFIG, "the data have document mask %d and positions %d, the trainer "
                     "%d and %d: both need the same", of_data.mask, of_data.restart, mine.mask,
                     mine.restart);
+    if (t->options.forward_only) return OK;
     const struct ahead_plan plan = {
         .count = t->options.micro_batch, .seq_len = t->model.seq_len,
         .stride = t->options.micro_batch * t->world, .batches = t->accumulation,

@@ -52,6 +52,7 @@ struct transformer {
     struct exchange *exchange;
     struct model_config config;
     enum recompute_kind recompute;
+    bool forward_only; /* no buffer of backward has memory */
     struct document_options documents;
     enum dtype act;
     int64_t batch, rows;             /* B, R */
@@ -81,6 +82,7 @@ struct transformer_options {
     enum dtype act;
     int64_t batch, head_chunk; /* B; rows, or 0 */
     enum recompute_kind recompute;
+    bool forward_only;
     struct document_options documents;
 };
 
@@ -107,6 +109,10 @@ NODISCARD enum status transformer_forward(struct transformer *t, enum pass pass,
  * d_normed. fresh: overwrites the head's gradient; otherwise adds to it. */
 NODISCARD enum status transformer_head(struct transformer *t, enum pass pass, bool fresh,
                                        struct err *e);
+/* The logits of one chunk, after the head's weight was gathered: t->chunk[i].logits, until the next
+ * chunk's. */
+NODISCARD enum status transformer_logits(struct transformer *t, int64_t i, enum pass pass,
+                                         struct err *e);
 /* Backward from final_norm to the embedding. fresh: overwrites gradients of GEMM weights. */
 NODISCARD enum status transformer_backward(struct transformer *t, bool fresh, struct err *e);
 

@@ -425,6 +425,34 @@ enum status options_read(const json_t *resolved, struct run_options *out, struct
     return st;
 }
 
+enum status options_read_model(const json_t *model, struct model_config *out, struct err *e) {
+    json_t *root = json_pack("{s:O}", "model", model);
+    struct section s = { root, "", OK, e };
+    enum status st = root ? read_model(&s, out) : FAIL(e, ERR_MEMORY, "the model's keys");
+    if (st == OK) st = model_config_check(out, e);
+    json_decref(root);
+    return st;
+}
+
+enum status options_set_recipe(struct run_options *o, const char *name, struct err *e) {
+    const struct recipe_info *info = recipe_info_named(name);
+    char names[160] = "";
+    for (int i = 0; !info && RECIPE_KIND_NAMES[i]; i++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", RECIPE_KIND_NAMES[i]);
+    }
+    if (!info) return FAIL(e, ERR_ARG, "there is no recipe %.40s: expected %s", name, names);
+    int64_t sites = o->model.layers * GEMM_SITE_COUNT;
+    struct recipe_options *site = malloc((size_t)sites * sizeof *site);
+    if (!site) return FAIL(e, ERR_MEMORY, "recipe table of %" PRId64 " layers", o->model.layers);
+    for (int64_t i = 0; i < sites; i++) site[i] = info->defaults;
+    bool f32 = info->defaults.kind == RECIPE_F32;
+    free(o->recipe.site);
+    o->recipe = (struct recipe){ .site = site, .layers = o->model.layers, .f32 = f32,
+                                 .head = { .kind = f32 ? RECIPE_F32 : RECIPE_BF16 } };
+    return OK;
+}
+
 enum status options_read_data(const json_t *resolved, struct data_options *out, struct err *e) {
     struct section root = root_of(resolved, e);
     enum status st = root.st;

@@ -44,6 +44,12 @@ struct run_options {
 /* `resolved` is borrowed and must outlive *out. ERR_FORMAT names the key. */
 NODISCARD enum status options_read(const struct json_t *resolved, struct run_options *out,
                                    struct err *e);
+/* Only the model, of its keys alone. */
+NODISCARD enum status options_read_model(const struct json_t *model, struct model_config *out,
+                                         struct err *e);
+/* Replaces the recipe by that of the name, with the kind's defaults in every layer. ERR_ARG lists
+ * the names. */
+NODISCARD enum status options_set_recipe(struct run_options *o, const char *name, struct err *e);
 /* Only the data section, for callers that hash or export data. */
 NODISCARD enum status options_read_data(const struct json_t *resolved, struct data_options *out,
                                         struct err *e);

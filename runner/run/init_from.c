@@ -85,6 +85,7 @@ enum status weights_of_run(const struct init_request *q, const char *path,
     *out = (struct found_weights){ .step = -1 };
     TRY(run_view_load(path, RUN_VIEW_FULL, &view, e));
     snprintf(out->run, sizeof out->run, "%s", json_text(view.run, "id", "?"));
+    snprintf(out->of, sizeof out->of, "%s", path);
     enum status st = find_kept(path, &view, out, e);
     if (st == OK && out->step < 0) st = find_packed(q, path, &view, out, e);
     run_view_free(&view);
@@ -119,8 +120,8 @@ static bool has_steps(const char *folder) {
            (info.step >= 0 || *info.damage);
 }
 
-static enum status find(const struct init_request *q, const char *from,
-                        struct found_weights *out, struct err *e) {
+enum status weights_find(const struct init_request *q, const char *from,
+                         struct found_weights *out, struct err *e) {
     char full[PATH_CAP], run[PATH_CAP];
     const char *root = q->data_root;
     int n = snprintf(full, sizeof full, "%s%s%s", root ? root : "", root ? "/" : "", from);
@@ -143,7 +144,7 @@ enum status init_take(const struct init_request *q, json_t **record, struct err 
     struct found_weights found;
     *record = NULL;
     if (!from) return OK;
-    enum status st = find(q, q->instead ? q->instead : from, &found, e);
+    enum status st = weights_find(q, q->instead ? q->instead : from, &found, e);
     char *absolute = st == OK ? realpath(found.path, NULL) : NULL;
     if (st == OK && !absolute)
         st = FAIL(e, ERR_CONFIG, "open %s: %s", found.path, strerror(errno));

@@ -17,8 +17,15 @@ struct init_request {
 struct found_weights {
     char path[PATH_CAP]; /* a Hugging Face folder, a file of tensors, or a checkpoint's folder */
     char run[160];       /* id of the run that made it; "" */
+    char of[PATH_CAP];   /* that run's bundle or directory; "" */
     int64_t step;
 };
+
+/* The weights that `from` names: a run by its id, its bundle or its directory; a Hugging Face
+ * folder, a checkpoint's folder or one with several, a file. Reads data_root, runs and cache of q.
+ * ERR_CONFIG, ERR_ARG: there are none. */
+NODISCARD enum status weights_find(const struct init_request *q, const char *from,
+                                   struct found_weights *out, struct err *e);
 
 /* The newest weights that the run at `path` (its bundle or directory) kept: beside it, or unpacked
  * into q->cache. Other members of q are not read. ERR_CONFIG: it kept none. */

@@ -50,7 +50,7 @@ shopt -s extglob nullglob
 
 # The rooms of the runner, from the bottom up: each may include the rooms before it, the verbs all.
 below=""
-for part in base ingest chat cache hardware plan weights script record bundle job worker run \
+for part in base ingest chat cache hardware plan weights script record bundle job worker run infer \
     compare bench doctor launch repro; do
     below+="${below:+|}$part"
     room "runner/$part" runner/$part/!(backends).[ch] -- \
