@@ -68,12 +68,15 @@ static enum status split_part(struct data *d, struct token_source *part, double 
                 100 * holdout, (long long)d->seq_len);
 }
 
-/* The sequences of the evaluation file. */
-static enum status split_eval_file(struct data *d, struct err *e) {
+/* The sequences of what is only evaluated. */
+static enum status split_eval_stream(struct data *d, struct err *e) {
+    int64_t targets = d->eval.count - 1, T = d->seq_len;
     if (d->layout == LAYOUT_WINDOWS) {
-        d->sequences[SPLIT_EVAL] = sequences_in(d, d->eval.count);
+        d->sequences[SPLIT_EVAL] = d->pads ? ceil_div(targets, T) : sequences_in(d, targets + 1);
+        d->pads = d->pads && targets % T != 0;
         return OK;
     }
+    d->pads = false; /* as a layout with documents does in any case */
     const struct documents *documents = &d->eval.documents;
     TRY(packing_make(&d->eval_packing, d, documents, 0, documents->count, e));
     d->sequences[SPLIT_EVAL] = d->eval_packing.count;
@@ -100,7 +103,7 @@ static enum status split(struct data *d, const struct data_options *o, struct er
         TRY(split_part(d, &d->part[i], o->holdout, e));
         d->sequences[SPLIT_TRAIN] += d->part[i].sequences[SPLIT_TRAIN];
     }
-    if (d->eval.run) return split_eval_file(d, e);
+    if (d->eval.run) return split_eval_stream(d, e);
     d->sequences[SPLIT_EVAL] = blended_eval_sequences(d);
     return OK;
 }
@@ -166,9 +169,22 @@ static enum status check_loss(const struct data *d, struct err *e) {
                 "or 1 only for the first token of a document", d->file[run->loss].path);
 }
 
+/* All files as one stream to evaluate. */
+static enum status open_eval_only(struct data *d, const struct data_options *o, struct err *e) {
+    d->pads = true;
+    for (int64_t i = 0; i < o->path_count; i++) TRY(add_file(d, &d->eval, o->paths[i], e));
+    if (d->eval.count < 2)
+        return FAIL(e, ERR_CONFIG, "%s%s: %lld tokens; to evaluate takes at least two, one to read "
+                    "and one to predict", o->paths[0], o->path_count > 1 ? " and more" : "",
+                    (long long)d->eval.count);
+    TRY(open_stream(d, &d->eval, d->borders, e));
+    return split_eval_stream(d, e);
+}
+
 static enum status open_files(struct data *d, const struct data_options *o, struct err *e) {
     const char *const *path = o->paths;
     if (o->path_count < 1) return FAIL(e, ERR_CONFIG, "data names no file");
+    if (o->eval_only) return open_eval_only(d, o, e);
     if (!(o->holdout >= 0 && o->holdout < 1))
         return FAIL(e, ERR_CONFIG, "data.holdout is %g; it must be at least 0 and below 1",
                     o->holdout);
@@ -252,11 +268,13 @@ struct data_use data_use_at(const struct data *d, int64_t part, int64_t sequence
 
 /* ---- drawing ---- */
 
-/* A window of the stream: a sequence and one token more. */
+/* A window of the stream: a sequence and one token more, or what is left of it, padded. */
 static enum status read_window(const struct data *d, const struct token_stream *s, int64_t at,
                                struct window *w, struct err *e) {
-    if (d->borders) return documents_read(d, s, at, d->seq_len + 1, w, e);
-    return stream_read(d, s, at, d->seq_len + 1, w, e);
+    int64_t left = s->count - at, n = left < d->seq_len + 1 ? left : d->seq_len + 1;
+    TRY(d->borders ? documents_read(d, s, at, n, w, e) : stream_read(d, s, at, n, w, e));
+    if (n <= d->seq_len) window_pad(w);
+    return OK;
 }
 
 static enum status draw_training(const struct data *d, int64_t position, struct window *w,
@@ -314,7 +332,7 @@ enum status data_batch(const struct data *d, enum data_split which, int64_t posi
     return OK;
 }
 
-bool data_counts_all(const struct data *d) { return !d->borders && !d->loss; }
+bool data_counts_all(const struct data *d) { return !d->borders && !d->loss && !d->pads; }
 
 struct document_options data_documents(const struct data *d) { return d->documents; }
 

@@ -55,7 +55,7 @@ NODISCARD enum status data_batch(const struct data *d, enum data_split split, in
  * nothing. Thread-safe. */
 NODISCARD enum status data_count(const struct data *d, enum data_split split, int64_t position,
                                  int64_t count, int64_t *counted, struct err *e);
-/* No training target is -1: data_count is T a sequence. */
+/* No target of the data is -1: data_count is T a sequence. */
 bool data_counts_all(const struct data *d);
 
 /* What the data were opened with. */

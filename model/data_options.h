@@ -46,6 +46,8 @@ struct data_options {
     int64_t part_count;
     const char *eval_path; /* Megatron and llm.c: a file, or NULL: the tail of each part */
     double holdout;        /* share of each part held out for evaluation, without eval_path */
+    bool eval_only;        /* all tokens of all paths are for evaluation, and the last sequence is
+                              padded; no eval_path, no order, nothing to train on */
     enum data_order order;
     enum data_layout layout;
     struct document_options documents; /* the trainer needs the same (model/train.h) */

@@ -42,7 +42,7 @@ enum status packing_make(struct packing *out, const struct data *d,
 /* Padding repeats the first token, each as a document of its own. With document masks and positions
  * it computes what the first token computed, so that no amax grows. It has no target, and nor has
  * the last real token. */
-static void pad(struct window *w) {
+void window_pad(struct window *w) {
     if (!w->tokens) return;
     w->targets[w->taken - 1] = -1;
     for (int64_t i = w->taken; i < w->length; i++) {
@@ -62,6 +62,6 @@ enum status packing_read(const struct data *d, const struct token_stream *s,
         window_document(d, out);
         TRY(stream_read(d, s, documents->start[i], length, out, e));
     }
-    pad(out);
+    window_pad(out);
     return OK;
 }

@@ -46,6 +46,7 @@ struct data {
     struct document_options documents;
     bool borders; /* no target is the first token of another document */
     bool loss;
+    bool pads;    /* the last sequence of `eval` is padded */
     int64_t vocab, seq_len;
     uint64_t seed, synthetic_seed;
     const char *root;         /* of all paths, or NULL; owned */
@@ -53,7 +54,7 @@ struct data {
     int64_t file_count;
     struct token_source *part; /* owned; none for synthetic data */
     int64_t part_count;
-    struct token_stream eval;  /* run NULL: the tail of each part */
+    struct token_stream eval;  /* only evaluated; run NULL: the tail of each part is */
     struct packing eval_packing;
     int64_t sequences[2];      /* per split, of all parts */
 };
@@ -84,6 +85,9 @@ struct window {
     int64_t start;             /* `taken` where the document that is being read began */
     int64_t counted;
 };
+
+/* Fills the rest of a window that is shorter than a sequence (data_packing.c). */
+void window_pad(struct window *w);
 
 /* What is taken next is of another document. */
 static inline void window_document(const struct data *d, struct window *w) {

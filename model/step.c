@@ -13,12 +13,16 @@ static_assert((int)IN_FLIGHT_MAX <= (int)READBACK_SLOTS, "a step has a read-back
 
 /* ---- a step ---- */
 
-static enum status check_usable(const struct trainer *t, struct err *e) {
-    if (!t->data) return FAIL(e, ERR_STATE, "the trainer was created without data");
+static enum status check_healthy(const struct trainer *t, struct err *e) {
     if (t->failure)
         return FAIL(e, ERR_STATE, "%s after step %lld; this trainer cannot continue", t->failure,
                     (long long)t->step);
     return OK;
+}
+
+static enum status check_usable(const struct trainer *t, struct err *e) {
+    if (!t->data) return FAIL(e, ERR_STATE, "the trainer was created without data");
+    return check_healthy(t, e);
 }
 
 enum status trainer_check_idle(const struct trainer *t, struct err *e) {
@@ -40,17 +44,24 @@ static enum status upload_documents(struct trainer *t, struct err *e) {
     return b->ops->upload(b, LANE_COMPUTE, tf->positions.data, t->staging, tf->rows * 4, e);
 }
 
-static enum status upload_batch(struct trainer *t, enum data_split split, int64_t position,
-                                struct err *e) {
+/* The batch in the host's buffers. */
+static enum status upload_host(struct trainer *t, struct err *e) {
     struct backend *b = t->backend;
     struct transformer *tf = &t->transformer;
     struct ahead_batch *h = &t->host;
-    if (split == SPLIT_TRAIN) TRY(data_ahead_take(t->ahead, position, h, e));
-    else
-        TRY(data_batch(t->data, split, position, tf->batch, h->tokens, h->targets, h->starts, e));
     TRY(b->ops->upload(b, LANE_COMPUTE, tf->tokens.data, h->tokens, tf->rows * 4, e));
     TRY(b->ops->upload(b, LANE_COMPUTE, tf->targets.data, h->targets, tf->rows * 4, e));
     return upload_documents(t, e);
+}
+
+static enum status upload_batch(struct trainer *t, enum data_split split, int64_t position,
+                                struct err *e) {
+    struct ahead_batch *h = &t->host;
+    if (split == SPLIT_TRAIN) TRY(data_ahead_take(t->ahead, position, h, e));
+    else
+        TRY(data_batch(t->data, split, position, t->transformer.batch, h->tokens, h->targets,
+                       h->starts, e));
+    return upload_host(t, e);
 }
 
 enum status trainer_scale_gradients(struct trainer *t, int64_t counted, struct err *e) {
@@ -343,6 +354,32 @@ enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result 
     TRY(b->ops->download(b, LANE_COMPUTE, &total, t->scalars.eval_loss.data, sizeof total, e));
     result->loss = (float)((double)total / (double)result->loss_tokens);
     return OK;
+}
+
+static enum status check_ids(const struct trainer *t, const int32_t *id, int32_t least,
+                             struct err *e) {
+    for (int64_t i = 0; i < t->transformer.rows; i++)
+        if (id[i] < least || id[i] >= t->model.vocab)
+            return FAIL(e, ERR_ARG, "row %lld has token %d; the model has %lld", (long long)i,
+                        (int)id[i], (long long)t->model.vocab);
+    return OK;
+}
+
+enum status trainer_losses(struct trainer *t, const int32_t *tokens, const int32_t *targets,
+                           float *losses, struct err *e) {
+    struct backend *b = t->backend;
+    size_t bytes = (size_t)t->transformer.rows * sizeof *tokens;
+    TRY(check_healthy(t, e));
+    TRY(trainer_check_idle(t, e));
+    TRY(check_ids(t, tokens, 0, e));
+    TRY(check_ids(t, targets, -1, e));
+    TRY(exchange_gather_all(&t->exchange, e));
+    memcpy(t->host.tokens, tokens, bytes);
+    memcpy(t->host.targets, targets, bytes);
+    memset(t->host.starts, 0, bytes); /* no documents */
+    TRY(upload_host(t, e));
+    TRY(run_eval_batch(t, e));
+    return b->ops->download(b, LANE_COMPUTE, losses, t->transformer.losses.data, (int64_t)bytes, e);
 }
 
 /* ---- warm-up ---- */

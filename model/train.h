@@ -157,6 +157,13 @@ struct eval_result {
 NODISCARD enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result *result,
                                    struct err *e);
 
+/* The losses of given sequences, in nats, by the pass of trainer_eval: tokens, targets and losses
+ * [micro_batch, T], each rank's own. A target of -1 has the loss 0. A sequence is one document.
+ * Needs no data and changes no state of training. ERR_ARG for an id that the model lacks. Done on
+ * return. */
+NODISCARD enum status trainer_losses(struct trainer *t, const int32_t *tokens,
+                                     const int32_t *targets, float *losses, struct err *e);
+
 /* ---- observation ---- */
 
 /* The i-th GEMM site that fell back to BF16 (recipe option fallback), as "layers.0.ffn_in". False

@@ -73,6 +73,47 @@ static void text_windows(void **state) {
     drop("b.txt");
 }
 
+/* All tokens but the first are targets once, over the ends of files too. */
+static void all_is_evaluated(void **state) {
+    enum { T = 5, N = 3 };
+    unsigned char text[64];
+    for (int i = 0; i < 64; i++) text[i] = (unsigned char)i;
+    for (int count = 2; count <= 12; count++) {
+        const char *paths[2];
+        char copy[2][128];
+        put("a.txt", text, 1);
+        put("b.txt", text + 1, (size_t)count - 1);
+        for (int i = 0; i < 2; i++) paths[i] = strcpy(copy[i], path_of(i ? "b.txt" : "a.txt"));
+        struct data_options o = { .kind = DATA_TEXT, .paths = paths, .path_count = 2,
+                                  .eval_only = true };
+        struct data *d;
+        int32_t tokens[N * T], targets[N * T], sequences = (count - 1 + T - 1) / T;
+        int64_t counted;
+        MUST(data_open(&d, &o, 256, T, 1, E));
+        assert_int_equal(data_sequences(d, SPLIT_EVAL), sequences);
+        assert_int_equal(data_sequences(d, SPLIT_TRAIN), 0);
+        MUST(data_count(d, SPLIT_EVAL, 0, sequences, &counted, E));
+        assert_int_equal(counted, count - 1);
+        MUST(data_batch(d, SPLIT_EVAL, 0, N, tokens, targets, NULL, E));
+        for (int i = 0; i < N * T; i++) {
+            assert_int_equal(targets[i], i < count - 1 ? i + 1 : -1);
+            if (i < count - 1) assert_int_equal(tokens[i], i);
+        }
+        MUST_FAIL(ERR_STATE, "no sequence", data_batch(d, SPLIT_TRAIN, 0, 1, tokens, targets, NULL,
+                                                       E));
+        data_close(d);
+    }
+    put("b.txt", text, 0);
+    const char *path = path_of("b.txt");
+    struct data_options o = options(DATA_TEXT, &path);
+    struct data *d;
+    o.eval_only = true;
+    MUST_FAIL(ERR_CONFIG, "0 tokens; to evaluate takes at least two",
+              data_open(&d, &o, 256, T, 1, E));
+    drop("a.txt");
+    drop("b.txt");
+}
+
 /* ---- reads ---- */
 
 /* Byte ranges of files that were read, in order. */
@@ -413,6 +454,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sample_covers_the_file),
         cmocka_unit_test(text_windows),
+        cmocka_unit_test(all_is_evaluated),
         cmocka_unit_test(a_sequence_is_read_once),
         cmocka_unit_test(epochs_are_permutations),
         cmocka_unit_test(ids_beyond_the_vocabulary),
