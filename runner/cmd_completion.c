@@ -2,6 +2,7 @@
  * made from the same tables as --help. */
 #include <string.h>
 
+#include "model/recipe_kinds.h"
 #include "runner/commands.h"
 
 #define ROW(name) &name,
@@ -38,6 +39,8 @@ static void put_choices(const struct cli *cli, const struct verb *verb) {
         cli_out(cli, "%c", verb->arguments[i] == '|' ? ' ' : verb->arguments[i]);
 }
 
+#define RECIPE_WORD(kind, name) " " name
+
 /* The possible values of a flag; NULL: it has none, or they are not a fixed list. */
 static const char *values_of(const struct flag *flag) {
     static const struct { const char *name, *values; } KNOWN[] = {
@@ -46,6 +49,7 @@ static const char *values_of(const struct flag *flag) {
         { "caps", "sm_80 sm_89 sm_90 sm_100 sm_120 sm_121" },
         { "dtype", "f32 bf16 e4m3 e5m2" },
         { "loss", "all last" },
+        { "recipe", "f32 bf16" RECIPE_FP8_KINDS(RECIPE_WORD) },
         { "scale", "tensor row 1x128 128x128 1x32" },
     };
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)

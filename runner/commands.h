@@ -17,6 +17,7 @@
     X(VERB_VERIFY) \
     X(VERB_EXTRACT) \
     X(VERB_EXPORT) \
+    X(VERB_GENERATE) \
     X(VERB_REPRO) \
     X(VERB_CLOSE) \
     X(VERB_DOCTOR) \

@@ -94,18 +94,23 @@ static enum status keep_tokenizer(struct cache_text *t, struct err *e) {
     return t->kept && !failed ? OK : FAIL(e, ERR_MEMORY, "the files of the tokenizer");
 }
 
-static enum status open_tokenizer(struct cache_text *t, const json_t *config, const char *root,
-                                  const char *own, struct err *e) {
-    const char *word = json_text(t->data, "tokenizer", "");
-    struct tokenizer_options how = { json_text(t->data, "pattern", NULL),
-                                     json_is_true(json_object_get(t->data, "ordinary")) };
+enum status cache_tokenizer(const json_t *data, const char *root, const char *own,
+                            struct tokenizer_choice *out, struct err *e) {
+    const char *word = json_text(data, "tokenizer", "bytes");
+    struct tokenizer_options how = { json_text(data, "pattern", NULL),
+                                     json_is_true(json_object_get(data, "ordinary")) };
     char *full = tokenizer_path(word, root, own);
     if (!full) return FAIL(e, ERR_MEMORY, "the path %s", word);
-    enum status st = tokenizer_choose(&t->choice, full, &how, json_text(t->data, "eod", NULL),
-                                      "data.eod", e);
+    enum status st = tokenizer_choose(out, full, &how, json_text(data, "eod", NULL), "data.eod",
+                                      e);
     if (st != OK) err_prefix(e, "data.tokenizer");
     free(full);
-    if (st == ERR_ARG) st = ERR_CONFIG; /* a word of the script, not of the command line */
+    return st == ERR_ARG ? ERR_CONFIG : st; /* a word of the script, not of the command line */
+}
+
+static enum status open_tokenizer(struct cache_text *t, const json_t *config, const char *root,
+                                  const char *own, struct err *e) {
+    enum status st = cache_tokenizer(t->data, root, own, &t->choice, e);
     if (st == OK) st = keep_tokenizer(t, e);
     if (st == OK && cache_is_chat(t->data) && !cache_is_rendered(t->data))
         st = cache_chat_open(&t->chat, t->data, root, own, t->choice.path, t->kept, e);

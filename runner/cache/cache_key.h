@@ -24,6 +24,11 @@ struct cache_text {
 /* Whether the data of a configuration become tokens before training. */
 bool cache_is_needed(const json_t *config);
 
+/* The tokenizer of text or chats; bytes without the key `tokenizer`. `root` and `own` as below.
+ * ERR_CONFIG. The caller frees *out. */
+NODISCARD enum status cache_tokenizer(const json_t *data, const char *root, const char *own,
+                                      struct tokenizer_choice *out, struct err *e);
+
 /* What can be found wrong without reading the text: the tokenizer, the vocabulary, missing files.
  * ERR_CONFIG; ERR_IO for a missing file of text. */
 NODISCARD enum status cache_text_check(const json_t *config, const char *root, struct err *e);

@@ -99,7 +99,8 @@ static enum status read_options(struct open_model *m, struct err *e) {
 
 /* ---- the recipe -------------------------------------------------------------------------------*/
 
-static bool is_delayed(const struct recipe *r) {
+bool model_is_delayed(const struct open_model *m) {
+    const struct recipe *r = &m->options.recipe;
     bool delayed = recipe_info(r->head.kind)->delayed;
     for (int64_t i = 0; i < r->layers * GEMM_SITE_COUNT; i++)
         delayed = delayed || recipe_info(r->site[i].kind)->delayed;
@@ -110,7 +111,7 @@ static enum status choose_recipe(const struct model_request *q, struct open_mode
                                  struct err *e) {
     m->own_recipe = !q->recipe && *m->found.of;
     if (q->recipe) TRY(options_set_recipe(&m->options, q->recipe, e));
-    if (!m->own_recipe && is_delayed(&m->options.recipe))
+    if (!m->own_recipe && model_is_delayed(m))
         return FAIL(e, ERR_CONFIG, "%s scales by the values of earlier training steps, which %s "
                     "does not have for it; --recipe fp8.tensorwise scales by the values themselves",
                     q->recipe, q->what);
@@ -142,7 +143,7 @@ static enum status read_weights(struct open_model *m, struct err *e) {
     const char *path = m->found.path;
     struct checkpoint_info info;
     struct weights w;
-    if (is_delayed(&m->options.recipe)) return checkpoint_load(m->trainer, path, &info, e);
+    if (model_is_delayed(m)) return checkpoint_load(m->trainer, path, &info, e);
     enum status st = weights_open(path, &m->options.model, &w, e);
     if (st == OK) {
         struct weight_source source = weights_source(&w);

@@ -51,6 +51,8 @@ NODISCARD enum status model_find(const struct model_request *q, struct open_mode
  * is for trainer_eval; NULL: only trainer_logits is called. */
 NODISCARD enum status model_start(const struct model_request *q, struct open_model *m,
                                   const struct data *data, struct err *e);
+/* Whether some layer's scales are delayed: they come with a checkpoint, not with weights. */
+bool model_is_delayed(const struct open_model *m);
 void model_close(struct open_model *m); /* allowed for a zeroed struct */
 
 #endif

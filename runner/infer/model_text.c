@@ -1,0 +1,69 @@
+#include "runner/infer/model_text.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/bundle/unpack.h"
+#include "runner/record/ingest_record.h"
+
+static enum status open_kept(const json_t *data, const char *folder, bool chat,
+                             struct text_model *out, struct err *e) {
+    TRY(text_model_of_run(data, folder, out, e));
+    return chat ? text_model_chat(out, data, folder, e) : OK;
+}
+
+/* The tokenizer is read whole when it is opened, so its files need not stay. */
+static enum status open_packed(const struct open_model *m, const json_t *data, bool chat,
+                               struct text_model *out, struct err *e) {
+    static const char *const TAKEN[] = { INGEST_FOLDER "/", NULL };
+    const char *temporary = getenv("TMPDIR");
+    struct unpack_report report;
+    struct err ignored; /* the first error is reported */
+    char parent[PATH_CAP], inside[PATH_CAP], folder[PATH_CAP];
+    int n = snprintf(parent, sizeof parent, "%s/fp8lab-text-XXXXXX",
+                     temporary && *temporary ? temporary : "/tmp");
+    if (n >= PATH_CAP || !mkdtemp(parent))
+        return FAIL(e, ERR_IO, "create %.200s: %s", parent, strerror(errno));
+    enum status st = path_join(inside, parent, "run", e);
+    if (st == OK) st = bundle_unpack_part(m->found.of, inside, TAKEN, &BUNDLE_LIMITS, &report, e);
+    if (st == OK) st = path_join(folder, inside, INGEST_FOLDER, e);
+    if (st == OK) st = open_kept(data, folder, chat, out, e);
+    enum status removed = tree_remove(parent, st == OK ? e : &ignored);
+    return st == OK ? removed : st;
+}
+
+static enum status open_run(const struct open_model *m, bool chat, struct text_model *out,
+                            struct err *e) {
+    const json_t *data = json_object_get(m->view.resolved, "data");
+    char folder[PATH_CAP];
+    TRY(path_join(folder, m->found.of, INGEST_FOLDER, e));
+    bool packed = json_object_get(data, "tokenizer") && !m->view.directory;
+    return packed ? open_packed(m, data, chat, out, e) : open_kept(data, folder, chat, out, e);
+}
+
+static enum status open_folder(const struct open_model *m, bool chat, struct text_model *out,
+                               struct err *e) {
+    char file[PATH_CAP];
+    TRY(path_join(file, m->found.path, "tokenizer.json", e));
+    if (!path_exists(file))
+        return FAIL(e, ERR_CONFIG, "%s has no tokenizer.json", m->found.path);
+    TRY(text_model_open(file, out, e));
+    return chat ? text_model_chat(out, NULL, NULL, e) : OK;
+}
+
+enum status model_text_open(const struct open_model *m, const char *tokenizer, bool chat,
+                            struct text_model *out, struct err *e) {
+    *out = (struct text_model){ 0 };
+    if (tokenizer) {
+        TRY(text_model_open(tokenizer, out, e));
+        return chat ? text_model_chat(out, NULL, NULL, e) : OK;
+    }
+    enum status st = *m->found.of ? open_run(m, chat, out, e) : open_folder(m, chat, out, e);
+    if (st != ERR_CONFIG || !e) return st;
+    size_t n = strlen(e->text);
+    snprintf(e->text + n, sizeof e->text - n, "; --tokenizer names another one: a file, a folder, "
+             "or bytes");
+    return st;
+}
