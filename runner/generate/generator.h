@@ -1,6 +1,6 @@
-/* Continues token sequences by a trainer's forward pass, several at a time. Each new token is a pass
- * over the whole batch, without a cache of keys and values. So it needs no memory of its own on the
- * device, and computes what training computes. */
+/* Continues token sequences by a trainer's forward pass, several at a time. Each new token is a
+ * pass over the whole batch, without a cache of keys and values. So it needs no memory of its own
+ * on the device, and computes what training computes. */
 #ifndef FP8LAB_RUNNER_GENERATE_GENERATOR_H
 #define FP8LAB_RUNNER_GENERATE_GENERATOR_H
 

@@ -16,8 +16,8 @@ struct candidate { double weight; int32_t id; };
 
 /* *id = one of the ids 0 .. count-1. The draw is that of place `place` in prompt `prompt`, so it
  * depends on nothing else that is generated. Equal logits: the smaller id comes first. `room` has
- * `count` elements. The functions are exact (kernels/exactmath.h): equal logits give equal tokens on
- * every machine. ERR_NUMERIC for a logit that is not finite. */
+ * `count` elements. The functions are exact (kernels/exactmath.h): equal logits give equal tokens
+ * on every machine. ERR_NUMERIC for a logit that is not finite. */
 NODISCARD enum status sampling_next(const struct sampling *s, const float *logits, int64_t count,
                                     int64_t prompt, int64_t place, struct candidate *room,
                                     int32_t *id, struct err *e);
