@@ -298,7 +298,8 @@ $(BUILD)/golden/%: $(BUILD)/tests/golden/%.o $(BUILD)/tests/support/tiny.o \
 CROSS_PREFIX ?= aarch64-linux-gnu-
 # Sources that need libraries which the cross compiler does not have.
 FILES_SRC := $(addprefix model/,checkpoint.c checkpoint_content.c checkpoint_files.c checkpoint_writer.c \
-                                identity.c safetensors.c ground/json_safe.c ground/sha256.c)
+                                identity.c safetensors.c ground/json_safe.c ground/sha256.c \
+                                ground/sha256_tree.c)
 .PHONY: golden-aarch64
 golden-aarch64:
 	+@$(AGAIN) BUILD=build/aarch64 CC=$(CROSS_PREFIX)gcc AR=$(CROSS_PREFIX)ar GOLDEN_LINK="-static -Wl,--no-warnings" \

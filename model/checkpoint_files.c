@@ -9,7 +9,7 @@
 
 #include "model/ground/input_file.h"
 #include "model/ground/json_safe.h"
-#include "model/ground/sha256.h"
+#include "model/ground/sha256_tree.h"
 
 enum { JSON_MAX = 64 << 20 };
 
@@ -140,15 +140,16 @@ static enum status verify_file(const char *dir, const char *name, const json_t *
     const json_t *entry = json_object_get(json_object_get(root, "files"), name);
     const char *tree = json_string_value(json_object_get(entry, "tree_sha256"));
     const char *wanted = tree ? tree : json_string_value(json_object_get(entry, "sha256"));
-    int64_t wanted_bytes = json_integer_value(json_object_get(entry, "bytes")), bytes = 0;
+    int64_t wanted_bytes = json_integer_value(json_object_get(entry, "bytes")), bytes;
     TRY(checkpoint_join(path, dir, name, e));
     if (!wanted)
         return FAIL(e, ERR_FORMAT, "%s/%s does not describe %s", dir, CHECKPOINT_JSON, name);
     TRY(input_open(&f, path, e));
     enum status st = OK;
+    bytes = f.bytes;
     if (f.bytes == wanted_bytes)
-        st = (tree ? sha256_tree_fd : sha256_fd)(f.fd, path, found, &bytes, e);
-    if (f.bytes != wanted_bytes)
+        st = tree ? sha256_tree(&f, found, e) : sha256_fd(f.fd, path, found, &bytes, e);
+    else
         st = FAIL(e, ERR_FORMAT, "%s: %lld bytes, wanted %lld%s", path, (long long)f.bytes,
                   (long long)wanted_bytes, f.bytes < wanted_bytes ? " (truncated?)" : "");
     if (st == OK) st = input_check_size(&f, bytes, e);

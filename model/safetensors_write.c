@@ -7,6 +7,7 @@
 
 #include "model/ground/json_safe.h"
 #include "model/ground/parallel.h"
+#include "model/ground/sha256_tree.h"
 #include "model/safetensors.h"
 #include "model/shared_file.h"
 

@@ -104,42 +104,22 @@ static enum status read_up_to(int fd, const char *name, char *buffer, size_t n, 
     return OK;
 }
 
-/* Adds the rest of fd, n bytes at a time; with `tree`, the digest of each n bytes instead. */
-static enum status add_fd(struct sha256 *s, int fd, const char *name, char *buffer, size_t n,
-                          bool tree, int64_t *total, struct err *e) {
-    unsigned char digest[SHA256_BYTES];
-    for (size_t got = n; got == n; *total += (int64_t)got) {
-        TRY(read_up_to(fd, name, buffer, n, &got, e));
-        if (tree && got) TRY(sha256_digest(buffer, got, digest, e));
-        if (!tree) sha256_add(s, buffer, got);
-        else if (got) sha256_add(s, digest, sizeof digest);
-    }
-    return OK;
-}
-
-static enum status hash_fd(int fd, const char *name, size_t n, bool tree, char hex[SHA256_HEX],
-                           int64_t *size, struct err *e) {
+enum status sha256_fd(int fd, const char *name, char hex[SHA256_HEX], int64_t *size,
+                      struct err *e) {
     struct sha256 *s = NULL;
     int64_t total = 0;
-    char *buffer = malloc(n);
+    char *buffer = malloc(BUFFER);
     enum status st = buffer ? sha256_create(&s, e)
                             : FAIL(e, ERR_MEMORY, "no host memory to hash %s", name);
-    if (st == OK) st = add_fd(s, fd, name, buffer, n, tree, &total, e);
+    for (size_t got = BUFFER; st == OK && got == BUFFER; total += (int64_t)got) {
+        st = read_up_to(fd, name, buffer, BUFFER, &got, e);
+        if (st == OK) sha256_add(s, buffer, got);
+    }
     if (st == OK) sha256_finish(s, hex);
     if (size) *size = total;
     sha256_destroy(s);
     free(buffer);
     return st;
-}
-
-enum status sha256_fd(int fd, const char *name, char hex[SHA256_HEX], int64_t *size,
-                      struct err *e) {
-    return hash_fd(fd, name, BUFFER, false, hex, size, e);
-}
-
-enum status sha256_tree_fd(int fd, const char *name, char hex[SHA256_HEX], int64_t *size,
-                           struct err *e) {
-    return hash_fd(fd, name, SHA256_LEAF_BYTES, true, hex, size, e);
 }
 
 enum status sha256_file(const char *path, char hex[SHA256_HEX], int64_t *size, struct err *e) {

@@ -38,15 +38,6 @@ NODISCARD enum status sha256_digest(const void *bytes, size_t n, unsigned char o
 NODISCARD enum status sha256_fd(int fd, const char *name, char hex[SHA256_HEX], int64_t *size,
                                 struct err *e);
 
-/* The tree hash, for files that several processes write. The file is cut into leaves of
- * SHA256_LEAF_BYTES; the tree hash is the digest of their digests (32 bytes each). In a shell:
- *   split -b 1M --filter='sha256sum | head -c 64' FILE |
- *       tr a-f A-F | basenc --base16 -d | sha256sum
- * Otherwise as sha256_fd. */
-enum { SHA256_LEAF_BYTES = 1 << 20 };
-NODISCARD enum status sha256_tree_fd(int fd, const char *name, char hex[SHA256_HEX], int64_t *size,
-                                     struct err *e);
-
 /* The digest of a regular file; symbolic links are followed. */
 NODISCARD enum status sha256_file(const char *path, char hex[SHA256_HEX], int64_t *size,
                                   struct err *e);

@@ -1,6 +1,7 @@
 #include "runner/weights/export.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 #include "kernels/dtype.h"
 #include "model/ground/json_safe.h"
+#include "model/ground/parallel.h"
 #include "model/params.h"
 #include "runner/base/run_files.h"
 #include "runner/weights/blocks.h"
@@ -29,6 +31,7 @@ struct piece {
     int64_t first;  /* of the part, in the parameter's elements */
     bool codes, factors;
     int64_t bytes, file;
+    int64_t at;     /* its first byte in the file */
 };
 
 struct job {
@@ -37,8 +40,17 @@ struct job {
     struct export_source source;
     struct piece *piece;                  /* owned */
     int64_t count, file_count;
+};
+
+/* A file being written. Each thread has a copy for the tensor that it writes. */
+struct writing {
+    struct job *job;
+    int fd;
+    const char *path;
+    int64_t first;   /* of the file's pieces */
+    int64_t at;      /* where the next bytes go */
     float *values;   /* owned: CHUNK, or what a transposed or quantised tensor needs */
-    struct blocks blocks; /* of the tensor quantised last */
+    struct blocks blocks; /* of codes */
 };
 
 static int64_t part_count(const struct weight_part *p) {
@@ -111,68 +123,86 @@ static enum status plan(struct job *j, struct err *e) {
 
 /* ---- bytes ------------------------------------------------------------------------------------*/
 
-static enum status put(FILE *f, const void *bytes, int64_t n, struct err *e) {
-    if (fwrite(bytes, 1, (size_t)n, f) == (size_t)n) return OK;
-    return FAIL(e, ERR_IO, "write weights: %s", strerror(errno));
+static enum status put(struct writing *w, const void *bytes, int64_t n, struct err *e) {
+    const char *from = bytes;
+    while (n > 0) {
+        ssize_t done = pwrite(w->fd, from, (size_t)n, w->at);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return FAIL(e, ERR_IO, "write %s: %s", w->path, strerror(errno));
+        from += done;
+        w->at += done;
+        n -= done;
+    }
+    return OK;
 }
 
 /* Converts the values in place, and writes them. */
-static enum status put_values(const struct job *j, FILE *f, float *values, int64_t n,
-                              struct err *e) {
-    if (j->request->type == EXPORT_F32) return put(f, values, 4 * n, e);
+static enum status put_values(struct writing *w, float *values, int64_t n, struct err *e) {
+    if (w->job->request->type == EXPORT_F32) return put(w, values, 4 * n, e);
     unsigned char *to = (unsigned char *)values;
     for (int64_t i = 0; i < n; i++) {
         uint16_t code = bf16_encode(values[i]);
         memcpy(to + 2 * i, &code, 2);
     }
-    return put(f, values, 2 * n, e);
+    return put(w, values, 2 * n, e);
 }
 
-static enum status need(struct job *j, int64_t elements, struct err *e) {
-    float *more = realloc(j->values, (size_t)elements * sizeof *more);
-    if (!more) return FAIL(e, ERR_MEMORY, "no host memory for %" PRId64 " values", elements);
-    j->values = more;
-    return OK;
+static enum status need(struct writing *w, int64_t elements, struct err *e) {
+    w->values = malloc((size_t)elements * sizeof *w->values);
+    if (w->values) return OK;
+    return FAIL(e, ERR_MEMORY, "no host memory for %" PRId64 " values", elements);
 }
 
 /* The second half of `values` receives the transposed copy. */
-static enum status put_transposed(struct job *j, FILE *f, const struct piece *p, struct err *e) {
+static enum status put_transposed(struct writing *w, const struct piece *p, struct err *e) {
     int64_t rows = p->part.rows, cols = p->part.cols, n = rows * cols;
-    TRY(need(j, 2 * n, e));
-    TRY(export_source_read(&j->source, p->param, p->first, n, j->values, e));
-    float *to = j->values + n;
+    TRY(need(w, 2 * n, e));
+    TRY(export_source_read(&w->job->source, p->param, p->first, n, w->values, e));
+    float *to = w->values + n;
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < cols; c++) to[c * rows + r] = j->values[r * cols + c];
-    return put_values(j, f, to, n, e);
+        for (int64_t c = 0; c < cols; c++) to[c * rows + r] = w->values[r * cols + c];
+    return put_values(w, to, n, e);
 }
 
-static enum status put_codes(struct job *j, FILE *f, const struct piece *p, struct err *e) {
+/* The codes of a tensor; its factors are the next piece. */
+static enum status put_codes(struct writing *w, const struct piece *p, struct err *e) {
     const struct weight_part *x = &p->part;
-    TRY(blocks_begin(&j->blocks, j->request->recipe, p->param->name, x->rows, x->cols, e));
-    TRY(need(j, BLOCK_ROWS * x->cols, e));
+    struct job *j = w->job;
+    TRY(blocks_begin(&w->blocks, j->request->recipe, p->param->name, x->rows, x->cols, e));
+    TRY(need(w, BLOCK_ROWS * x->cols, e));
     for (int64_t row = 0; row < x->rows; row += BLOCK_ROWS) {
         int64_t rows = x->rows - row < BLOCK_ROWS ? x->rows - row : BLOCK_ROWS;
-        unsigned char *codes = (unsigned char *)j->values; /* one byte never overtakes four */
+        unsigned char *codes = (unsigned char *)w->values; /* one byte never overtakes four */
         TRY(export_source_read(&j->source, p->param, p->first + row * x->cols, rows * x->cols,
-                               j->values, e));
-        blocks_quantise(&j->blocks, row / BLOCK_ROWS, rows, j->values, codes);
-        TRY(put(f, codes, rows * x->cols, e));
+                               w->values, e));
+        blocks_quantise(&w->blocks, row / BLOCK_ROWS, rows, w->values, codes);
+        TRY(put(w, codes, rows * x->cols, e));
+    }
+    return put(w, w->blocks.factor, p[1].bytes, e);
+}
+
+static enum status put_plain(struct writing *w, const struct piece *p, struct err *e) {
+    int64_t count = part_count(&p->part);
+    TRY(need(w, CHUNK, e));
+    for (int64_t at = 0; at < count; at += CHUNK) {
+        int64_t n = count - at < CHUNK ? count - at : CHUNK;
+        TRY(export_source_read(&w->job->source, p->param, p->first + at, n, w->values, e));
+        TRY(put_values(w, w->values, n, e));
     }
     return OK;
 }
 
-static enum status put_piece(struct job *j, FILE *f, const struct piece *p, struct err *e) {
-    if (p->factors) return put(f, j->blocks.factor, p->bytes, e);
-    if (p->codes) return put_codes(j, f, p, e);
-    if (p->part.transposed) return put_transposed(j, f, p, e);
-    int64_t count = part_count(&p->part);
-    TRY(need(j, CHUNK, e));
-    for (int64_t at = 0; at < count; at += CHUNK) {
-        int64_t n = count - at < CHUNK ? count - at : CHUNK;
-        TRY(export_source_read(&j->source, p->param, p->first + at, n, j->values, e));
-        TRY(put_values(j, f, j->values, n, e));
-    }
-    return OK;
+/* One piece of the file, by one of several threads. */
+static enum status put_piece(void *user, int64_t i, struct err *e) {
+    struct writing w = *(const struct writing *)user; /* with memory of its own */
+    const struct piece *p = &w.job->piece[w.first + i];
+    if (p->factors) return OK; /* written with its codes */
+    w.at = p->at;
+    enum status st = p->codes ? put_codes(&w, p, e)
+                     : p->part.transposed ? put_transposed(&w, p, e) : put_plain(&w, p, e);
+    blocks_free(&w.blocks);
+    free(w.values);
+    return st;
 }
 
 /* ---- files ------------------------------------------------------------------------------------*/
@@ -186,18 +216,20 @@ static json_t *shape_of(const struct piece *p) {
                          : json_pack("[II]", (json_int_t)rows, (json_int_t)cols);
 }
 
-static enum status put_header(const struct job *j, FILE *f, int64_t file, struct err *e) {
+/* Sets where the file's pieces begin, and writes what says so. */
+static enum status put_header(struct writing *w, int64_t end, struct err *e) {
+    const struct job *j = w->job;
     json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
     bool failed = false;
     int64_t at = 0;
-    for (int64_t i = 0; i < j->count; i++) {
-        const struct piece *p = &j->piece[i];
-        if (p->file != file) continue;
+    for (int64_t i = w->first; i < end; i++) {
+        struct piece *p = &w->job->piece[i];
         const char *type = p->codes ? "F8_E4M3"
                            : p->factors || j->request->type == EXPORT_F32 ? "F32" : "BF16";
         json_put(root, p->name, json_pack("{s:s,s:o,s:[II]}", "dtype", type, "shape", shape_of(p),
                                           "data_offsets", (json_int_t)at,
                                           (json_int_t)(at + p->bytes)), &failed);
+        p->at = at;
         at += p->bytes;
     }
     char *text = failed ? NULL : json_dump_text(root, JSON_COMPACT);
@@ -206,10 +238,11 @@ static enum status put_header(const struct job *j, FILE *f, int64_t file, struct
     size_t n = strlen(text), padded = (n + 7) / 8 * 8;
     unsigned char length[8];
     for (int i = 0; i < 8; i++) length[i] = (unsigned char)(padded >> 8 * i);
-    enum status st = put(f, length, 8, e);
-    if (st == OK) st = put(f, text, (int64_t)n, e);
-    if (st == OK) st = put(f, "       ", (int64_t)(padded - n), e);
+    enum status st = put(w, length, 8, e);
+    if (st == OK) st = put(w, text, (int64_t)n, e);
+    if (st == OK) st = put(w, "       ", (int64_t)(padded - n), e);
     free(text);
+    for (int64_t i = w->first; i < end; i++) w->job->piece[i].at += w->at;
     return st;
 }
 
@@ -219,20 +252,20 @@ static void file_name(const struct job *j, int64_t file, char name[64]) {
                   j->file_count);
 }
 
-static enum status write_file(struct job *j, int64_t file, struct export_report *out,
-                              struct err *e) {
+/* The pieces first .. end-1 are those of one file. Several threads write it. */
+static enum status write_file(struct job *j, int64_t first, int64_t end,
+                              struct export_report *out, struct err *e) {
     char path[PATH_CAP], name[64];
-    file_name(j, file, name);
+    file_name(j, j->piece[first].file, name);
     TRY(path_join(path, j->request->to, name, e));
-    FILE *f = fopen(path, "wbxe");
-    if (!f) return FAIL(e, ERR_IO, "create %s: %s", path, strerror(errno));
-    enum status st = put_header(j, f, file, e);
-    for (int64_t i = 0; st == OK && i < j->count; i++)
-        if (j->piece[i].file == file) st = put_piece(j, f, &j->piece[i], e);
-    if (st == OK && (fflush(f) != 0 || fsync(fileno(f)) != 0))
-        st = FAIL(e, ERR_IO, "write %s: %s", path, strerror(errno));
-    out->bytes += st == OK ? (int64_t)ftello(f) : 0;
-    if (fclose(f) != 0 && st == OK) st = FAIL(e, ERR_IO, "close %s: %s", path, strerror(errno));
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0) return FAIL(e, ERR_IO, "create %s: %s", path, strerror(errno));
+    struct writing w = { .job = j, .fd = fd, .path = path, .first = first };
+    enum status st = put_header(&w, end, e);
+    if (st == OK) st = parallel_each(end - first, parallel_processors(), put_piece, &w, e);
+    if (st == OK && fsync(fd) != 0) st = FAIL(e, ERR_IO, "sync %s: %s", path, strerror(errno));
+    out->bytes += j->piece[end - 1].at + j->piece[end - 1].bytes;
+    if (close(fd) != 0 && st == OK) st = FAIL(e, ERR_IO, "close %s: %s", path, strerror(errno));
     return st;
 }
 
@@ -327,7 +360,10 @@ static enum status write_llmc(struct job *j, struct export_report *out, struct e
 static enum status write_hf(struct job *j, struct export_report *out, struct err *e) {
     TRY(plan(j, e));
     TRY(write_configs(j, e));
-    for (int64_t i = 0; i < j->file_count; i++) TRY(write_file(j, i, out, e));
+    for (int64_t first = 0, end; first < j->count; first = end) {
+        for (end = first; end < j->count && j->piece[end].file == j->piece[first].file;) end++;
+        TRY(write_file(j, first, end, out, e));
+    }
     out->tensors = j->count;
     out->files = j->file_count;
     return write_index(j, e);
@@ -342,8 +378,6 @@ enum status export_write(const struct export_request *q, struct export_report *o
     if (st == OK) st = directory_sync(q->to, e);
     params_destroy(&j.params);
     export_source_close(&j.source);
-    blocks_free(&j.blocks);
     free(j.piece);
-    free(j.values);
     return st;
 }

@@ -37,8 +37,9 @@ if [ "$builder" = docker ] || [ "$(id -u)" != 0 ]; then
     echo "SKIP: a build without a network is tested only as root, with buildah or podman"
 fi
 quick="--build-arg MAKE_FLAGS=OPT_release=-O0"
-"${offline[@]}" env TOOL="$builder" BUILD_FLAGS="$BUILD_FLAGS $quick" TAG="$tag" BASE_IMAGE="$base" \
-    CUDA=none SOURCE_DATE_EPOCH=1700000000 containers/image.sh build >"$TEST_TMP/said" 2>&1 ||
+"${offline[@]}" env TOOL="$builder" BUILD_FLAGS="$BUILD_FLAGS $quick" TAG="$tag" \
+    BASE_IMAGE="$base" CUDA=none SOURCE_DATE_EPOCH=1700000000 \
+    containers/image.sh build >"$TEST_TMP/said" 2>&1 ||
     { fail "the image could not be built (${offline[*]:-with a network})"; exit 1; }
 echo "image: $(seconds "$begun") s (${offline[*]:-with a network})"
 next_one

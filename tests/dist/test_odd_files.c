@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
+#include "model/ground/sha256_tree.h"
 #include "model/safetensors.h"
 #include "tests/support/must.h"
 #include "tests/support/ranks.h"
@@ -134,10 +135,10 @@ static struct file file_read(const char *path) {
 
 static void assert_hash(const char *path, const char *wanted) {
     char found[SHA256_HEX];
-    FILE *in = fopen(path, "rb");
-    assert_non_null(in);
-    MUST(sha256_tree_fd(fileno(in), path, found, NULL, E));
-    fclose(in);
+    struct input_file in;
+    MUST(input_open(&in, path, E));
+    MUST(sha256_tree(&in, found, E));
+    input_close(&in);
     assert_string_equal(found, wanted);
 }
 
