@@ -117,6 +117,7 @@ enum status checkpoint_load(struct trainer *t, const char *path, struct checkpoi
     }
     t->step = info->step;
     t->cursor = info->cursor;
+    t->updates_before = info->updates_before;
     t->has_trace = false;
     return OK;
 }

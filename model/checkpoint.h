@@ -4,9 +4,10 @@
  *                      state.safetensors   master:NAME  m:NAME  v:NAME  (8-bit: m.scale:, v.scale:)
  *                                          fp8.K.history [H,S]  fp8.K.multiplier [S], K the run of
  *                                          delayed slots, in the order of model/slots.h
- *                      checkpoint.json     schema, step, cursor, what the tensors mean (sizes,
- *                                          seed, recipe, optimizer), size and tree hash of both
- *                                          files (model/ground/sha256.h), the backend's choice
+ *                      checkpoint.json     schema, step, cursor, updates_before (only after
+ *                                          checkpoint_adopt.h), what the tensors mean (sizes, seed,
+ *                                          recipe, optimizer), size and tree hash of both files
+ *                                          (model/ground/sha256.h), the backend's choice
  *                                          table (kernels/choices.h), and "sha256": of this file
  *                                          itself, with 64 zeros in place of these digits
  *

@@ -83,7 +83,8 @@ static json_t *rope_meaning(const struct model_config *c) {
                      "original_seq_len", (json_int_t)r->original_seq_len);
 }
 
-/* The names of frozen parameters, which have no state; NULL: there are none. Owned by the caller. */
+/* The names of frozen parameters, which have no state; NULL: there are none. Owned by the
+ * caller. */
 static json_t *frozen_names(const struct trainer *t, bool *failed) {
     json_t *names = NULL;
     for (int i = 0; i < t->params.count; i++) {

@@ -104,6 +104,7 @@ static enum status read_position(const json_t *root, const char *file,
     const json_t *step = json_object_get(root, "step"), *cursor = json_object_get(root, "cursor");
     info->step = json_integer_value(step);
     info->cursor = json_integer_value(cursor);
+    info->updates_before = json_integer_value(json_object_get(root, "updates_before")); /* or 0 */
     if (json_is_integer(step) && json_is_integer(cursor) && info->step >= 0 && info->cursor >= 0)
         return OK;
     return FAIL(e, ERR_FORMAT, "%s: step %lld and cursor %lld; wanted: both, at least 0", file,

@@ -11,6 +11,7 @@ enum { CHECKPOINT_PATH_CAP = 4096 };
 
 struct checkpoint_info {
     int64_t step, cursor; /* steps done; sequences drawn by the whole run */
+    int64_t updates_before; /* that its moments saw before step 0 (checkpoint_adopt.h) */
     int64_t bytes;        /* of the three files */
     char path[CHECKPOINT_PATH_CAP]; /* the directory */
     char sha256[65];      /* of checkpoint.json, which has the hashes of the other files */

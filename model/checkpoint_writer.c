@@ -113,6 +113,8 @@ static json_t *description(const struct checkpoint_writer *w, const struct writt
                              checkpoint_meaning(w->t, recipe));
     json_t *files = json_object();
     bool failed = !files;
+    int64_t before = w->t->updates_before;
+    if (before) json_put(root, "updates_before", json_integer(before), &failed);
     for (int i = 0; i < FILES; i++)
         json_put(files, CONTENT[i].name,
                  json_pack("{sIss}", "bytes", (json_int_t)of[i].bytes, "tree_sha256",

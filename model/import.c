@@ -7,8 +7,7 @@
 
 enum { CHUNK = 1 << 20 }; /* elements read at a time */
 
-/* Uploads f32 values to elements at .. at+n-1 of x; they become bf16 in place if x is bf16. */
-static enum status put(struct backend *b, const struct tensor *x, int64_t at, int64_t n,
+enum status import_put(struct backend *b, const struct tensor *x, int64_t at, int64_t n,
                        float *values, struct err *e) {
     char *to = (char *)x->data + at * dtype_bytes(x->dtype);
     uint16_t *half = (uint16_t *)(void *)values;
@@ -29,8 +28,8 @@ static enum status import_one(struct trainer *t, const struct param *p,
     for (int64_t at = 0; at < count; at += CHUNK) {
         int64_t n = count - at < CHUNK ? count - at : CHUNK;
         TRY(source->read(source->user, p, p->own.first + at, n, values, e));
-        if (p->master.data) TRY(put(t->backend, &p->master, at, n, values, e));
-        TRY(put(t->backend, &p->own_value, at, n, values, e));
+        if (p->master.data) TRY(import_put(t->backend, &p->master, at, n, values, e));
+        TRY(import_put(t->backend, &p->own_value, at, n, values, e));
     }
     return OK;
 }

@@ -20,4 +20,9 @@ struct weight_source {
 NODISCARD enum status trainer_import(struct trainer *t, const struct weight_source *source,
                                      struct err *e);
 
+/* Uploads f32 values to elements at .. at+n-1 of x. If x is BF16 they become BF16 in place, rounded
+ * to nearest. */
+NODISCARD enum status import_put(struct backend *b, const struct tensor *x, int64_t at, int64_t n,
+                                 float *values, struct err *e);
+
 #endif

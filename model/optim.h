@@ -15,6 +15,8 @@ struct optimizer_options {
     bool offload; /* moments and masters in pinned host memory, which AdamW reads in place */
 };
 
+enum { LR_SCALES_MAX = 128 }; /* different factors of the learning rate in a run, 1 included */
+
 enum schedule_kind { SCHEDULE_COSINE, SCHEDULE_LINEAR, SCHEDULE_WSD, SCHEDULE_CONSTANT };
 
 /* Learning rate by step. All warm up linearly over `warmup` steps (step 1 gets lr/warmup). Then

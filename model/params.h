@@ -1,5 +1,5 @@
-/* The parameter table: every tensor that may be trained by its canonical name, with value, master copy,
- * gradient, moments, and codes if a GEMM reads it in FP8.
+/* The parameter table: every tensor that may be trained, by its canonical name, with value, master
+ * copy, gradient, moments, and codes if a GEMM reads it in FP8.
  *
  * Order and names (N from 0):
  *   embed.weight [V,C]   position.weight [T,C] (learned positions)
@@ -17,7 +17,6 @@
 #include "model/config.h"
 #include "model/operand.h"
 #include "model/optim.h"
-#include "model/selection.h"
 
 enum param_init { INIT_NORMAL, INIT_RESIDUAL /* std / sqrt(2L), GPT-2 */, INIT_ONE, INIT_ZERO };
 

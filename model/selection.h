@@ -8,8 +8,6 @@
 struct params;
 struct model_config;
 
-enum { LR_SCALES_MAX = 128 }; /* different factors of one run, 1 included */
-
 /* One rule. `names` selects every parameter whose name (model/params.h) begins with the same
  * components: "embed", "layers.3.qkv", "layers.3.qkv.weight". A component may be "*", or a range of
  * numbers: "layers.0-3". */

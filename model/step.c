@@ -78,7 +78,9 @@ static enum status upload_scalars(struct trainer *t, int64_t step, float *lr_out
     unsigned char host[(UPLOADED_SCALARS + LR_SCALES_MAX) * SCALAR_STRIDE] = { 0 };
     double rate = schedule_lr(&t->options.schedule, o->lr, step, t->options.steps);
     float lr = (float)rate;
-    float bias1 = (float)adamw_bias(o->beta1, step), bias2 = (float)adamw_bias(o->beta2, step);
+    int64_t updates = step + t->updates_before;
+    float bias1 = (float)adamw_bias(o->beta1, updates);
+    float bias2 = (float)adamw_bias(o->beta2, updates);
     int32_t number = (int32_t)step;
     memcpy(host, &lr, 4);
     memcpy(host + SCALAR_STRIDE, &bias1, 4);

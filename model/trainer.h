@@ -63,6 +63,7 @@ struct trainer {
     int rank, world;
     int64_t accumulation;      /* micro-batches of a step on this rank */
     int64_t step, cursor;      /* steps collected; training sequences drawn for them by all ranks */
+    int64_t updates_before;    /* that the moments saw before step 0, in other runs */
     int pending;               /* steps queued after those */
     struct in_flight in_flight[IN_FLIGHT_MAX]; /* of step s at s % IN_FLIGHT_MAX */
     bool counts_all;           /* every target of the training data counts */

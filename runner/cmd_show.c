@@ -74,13 +74,14 @@ static void print_extends(const struct cli *cli, const struct run_view *v) {
     line(cli, "extends", text);
 }
 
-/* Where its first weights came from. */
+/* Where its first weights came from, and its optimizer's state. */
 static void print_init(const struct cli *cli, const struct run_view *v) {
     const char *run = json_text(v->init, "run", NULL);
+    const char *what = json_object_get(v->init, "optimizer") ? "weights and moments" : "weights";
     char text[400], step[48] = "";
     if (!v->init) return;
     if (run) snprintf(step, sizeof step, " of step %" PRId64, json_int(v->init, "step"));
-    snprintf(text, sizeof text, "weights%s of %.200s, hash %.16s…", step,
+    snprintf(text, sizeof text, "%s%s of %.200s, hash %.16s…", what, step,
              run ? run : json_text(v->init, "from", "?"), json_text(v->init, "sha256", "?"));
     line(cli, "begins with", text);
 }

@@ -200,15 +200,17 @@ static enum status take_init(struct suite *s, int64_t i, struct err *e) {
     char cache[PATH_CAP];
     const json_t *init = json_object_get(runs[i].config_json, "init");
     if (!init) return OK;
-    for (int64_t k = 0; k < i && !row->init; k++)
+    json_t *known = NULL;
+    for (int64_t k = 0; k < i && !known; k++)
         if (json_equal(json_object_get(runs[k].config_json, "init"), init) &&
             json_equal(json_object_get(runs[k].config_json, "model"),
                        json_object_get(runs[i].config_json, "model")))
-            row->init = json_incref(s->rows[k].init);
+            known = s->rows[k].init;
     TRY(cache_folder(cache, settings->cache, settings->runs, e));
     const struct init_request q = { .config = runs[i].config_json, .runs = settings->runs,
-                                    .data_root = settings->data_root, .cache = cache };
-    if (!row->init) TRY(init_take(&q, &row->init, e));
+                                    .data_root = settings->data_root, .cache = cache,
+                                    .known = known };
+    TRY(init_take(&q, &row->init, e));
     return inputs_begin_with(&row->inputs, json_text(row->init, "sha256", ""), e);
 }
 

@@ -397,6 +397,12 @@ static enum status read_runner_options(const struct section *root, struct run_op
     struct section hardware = section_of(root, "hardware", "hardware");
     out->gpus = get_int_or(&hardware, "gpus", 1);
     TRY(hardware.st);
+    if (!is_null(root, "init")) {
+        struct section init = section_of(root, "init", "init");
+        out->init_optimizer = get_bool_or(&init, "optimizer", false);
+        out->init_restart = get_bool_or(&init, "restart", false);
+        TRY(init.st);
+    }
     struct section s = *root;
     out->archive = (enum archive_policy)get_word(&s, "archive", WORDS("none", "weights", "full"));
     return s.st;

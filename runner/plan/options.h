@@ -38,6 +38,7 @@ struct run_options {
     enum archive_policy archive;
     int64_t time_limit_s; /* 0: none */
     double epochs;        /* train.epochs; 0: the script gives steps */
+    bool init_optimizer, init_restart; /* init.optimizer, init.restart */
     int64_t gpus;         /* ranks of the experiment, at least 1 */
 };
 

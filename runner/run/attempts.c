@@ -169,7 +169,8 @@ static enum status find_beginning(struct attempts *a, struct err *e) {
         snprintf(text, sizeof text, "a damaged checkpoint is skipped: %s; resuming from step %"
                  PRId64, from.damage, from.step);
     else if (!from.step && has_records(a->dir))
-        snprintf(text, sizeof text, "there is no checkpoint: starting again at step 0");
+        snprintf(text, sizeof text, "there is no checkpoint: starting again at %s",
+                 a->run.init_optimizer ? "the step of init" : "step 0");
     else return OK;
     on_tick(a, text);
     return OK;

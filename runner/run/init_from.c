@@ -138,12 +138,29 @@ enum status weights_find(const struct init_request *q, const char *from,
     return OK;
 }
 
+/* The steps of the run count those of its parent. */
+static enum status check_steps(const struct init_request *q, const json_t *record,
+                               struct err *e) {
+    const json_t *optimizer = json_object_get(record, "optimizer");
+    const json_t *init = json_object_get(q->config, "init");
+    int64_t steps = json_int(json_object_get(q->config, "train"), "steps");
+    int64_t done = json_int(optimizer, "step");
+    if (!optimizer || json_is_true(json_object_get(init, "restart")) || done < steps) return OK;
+    return FAIL(e, ERR_CONFIG, "the optimizer's state is of step %" PRId64 ", and train.steps is %"
+                PRId64 ": no step is left; the steps count those of the parent, so write a larger "
+                "number, or restart = true to begin at step 0", done, steps);
+}
+
 enum status init_take(const struct init_request *q, json_t **record, struct err *e) {
     const char *from = json_text(json_object_get(q->config, "init"), "from", NULL);
     struct run_options options;
     struct found_weights found;
     *record = NULL;
     if (!from) return OK;
+    if (q->known) {
+        *record = json_incref(q->known);
+        return check_steps(q, q->known, e);
+    }
     enum status st = weights_find(q, q->instead ? q->instead : from, &found, e);
     char *absolute = st == OK ? realpath(found.path, NULL) : NULL;
     if (st == OK && !absolute)
@@ -151,10 +168,11 @@ enum status init_take(const struct init_request *q, json_t **record, struct err 
     if (st == OK) st = options_read(q->config, &options, e);
     if (st == OK) {
         const struct init_origin origin = { from, absolute, *found.run ? found.run : NULL,
-                                            found.step };
+                                            found.step, options.init_optimizer };
         st = init_record_make(&origin, &options.model, record, e);
         options_free(&options);
     }
+    if (st == OK) st = check_steps(q, *record, e);
     free(absolute);
     if (st != OK) err_prefix(e, "init = \"%.200s\"", from);
     return st;

@@ -12,6 +12,7 @@ struct init_request {
     const char *data_root; /* prefix of the path, or NULL */
     const char *runs;      /* where runs are looked up */
     const char *cache;     /* folder for weights that only a bundle has; made if it is needed */
+    json_t *known;         /* the record of equal weights for an equal model; NULL: none */
 };
 
 struct found_weights {

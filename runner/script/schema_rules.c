@@ -391,6 +391,16 @@ static void check_excluded_layers(struct diagnostics *d, const struct value *exp
                         " layers in FP8; use bf16 {} for that", first, last, layers);
 }
 
+/* `restart` says how the optimizer's state is used. */
+static void check_init(struct diagnostics *d, const struct value *experiment) {
+    const struct value *init = value_get(experiment, "init");
+    const struct value *restart = value_get(init, "restart");
+    const struct value *optimizer = value_get(init, "optimizer");
+    if (restart && restart->b && !(optimizer && optimizer->b))
+        diagnostics_add(d, place_of(init, "restart"), "init.restart", "without optimizer = true a "
+                        "run begins at step 0 anyway; add it, or leave restart out");
+}
+
 /* ---- all of them ----------------------------------------------------------------------------- */
 void schema_rules(struct diagnostics *d, struct value *experiment) {
     struct value *model = value_get(experiment, "model"), *train = value_get(experiment, "train");
@@ -403,6 +413,7 @@ void schema_rules(struct diagnostics *d, struct value *experiment) {
     if (train) derive_schedule(d, train);
     if (train) derive_head_chunk(d, train, model);
     if (recipe) schema_recipe_rules(d, recipe, "recipe");
+    check_init(d, experiment);
     check_batches(d, experiment);
     check_best(d, experiment);
     check_checkpoint(d, experiment);

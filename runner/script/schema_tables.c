@@ -77,6 +77,9 @@ static const struct schema SCHEMA_MODEL = { "model", MODEL, NULL };
 /* ---- first weights --------------------------------------------------------------------------- */
 static const struct field INIT[] = {
     STRING("from", 4096, REQUIRED), /* a Hugging Face folder, a run, a checkpoint */
+    /* Absent unless set. */
+    { .key = "optimizer", .type = FIELD_BOOL }, /* moments and step of a run's checkpoint too */
+    { .key = "restart", .type = FIELD_BOOL },   /* but steps, schedule and data begin anew */
     { .key = NULL },
 };
 static const struct schema SCHEMA_INIT = { "init", INIT, NULL };

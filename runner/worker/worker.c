@@ -218,7 +218,8 @@ static enum status restore(struct worker *w, struct err *e) {
     TRY(path_join(w->checkpoints, w->options->run_path, RUN_PATH_checkpoints, e));
     if (from) TRY(checkpoint_path(path, w->checkpoints, from, e));
     if (from) TRY(checkpoint_load(w->trainer, path, &info, e));
-    else TRY(init_record_import(w->options->run_path, &w->run.model, w->trainer, e));
+    else TRY(init_record_import(&(struct init_import){ w->options->run_path, &w->run.model,
+                                                       w->trainer, w->run.init_restart }, e));
     TRY(open_writer(w, e));
     bool endless = w->run.data.kind == DATA_SYNTHETIC;
     int64_t sequences = endless ? 0 : data_sequences(w->data, SPLIT_TRAIN);

@@ -1,6 +1,7 @@
 #!/bin/bash
-# train.freeze and train.lr_scale: check, plan and show say what is trained; wrong names are refused;
-# a stopped run resumes to the same weights, also with several ranks; export has all weights.
+# train.freeze and train.lr_scale: check, plan and show say what is trained; wrong names are
+# refused; a stopped run resumes to the same weights, also with several ranks; export has all
+# weights.
 set -u
 . tests/cli/lib.sh
 cat >f.lua <<'END'
@@ -10,11 +11,13 @@ return experiment { name = "f", recipe = fp8.tensorwise, data = synthetic {},
             freeze = { "embed", "layers.0-1" }, lr_scale = { head = 0.5, ["layers.2"] = 0.1 } },
   checkpoint = { every = 2, keep = 2 }, archive = "full" }
 END
-trains="86336 of 172608 parameters; frozen: embed, layers.0-1; learning rate: head x 0.5, layers.2 x 0.1"
+trains="86336 of 172608 parameters; frozen: embed, layers.0-1"
+trains+="; learning rate: head x 0.5, layers.2 x 0.1"
 gives 0 check f.lua -- "f trains $trains"
 gives 0 plan f.lua --backend cpu -- "172608 parameters, 86336 of them trained"
 gives 0 check f.lua --smoke -- "f [smoke]"
-gives 2 run f.lua --backend cpu --set train.freeze=embed,layers.4 -- '"layers.4" names no parameter' \
+gives 2 run f.lua --backend cpu --set train.freeze=embed,layers.4 -- \
+    '"layers.4" names no parameter' \
     "embed, layers.0-3 (each norm1, qkv, attn_out, norm2, ffn_in, ffn_out), final_norm, head"
 gives 2 check f.lua --set train.freeze=embed,layers,final_norm,head -- "nothing is left to train"
 gives 2 check f.lua --set train.lr_scale.layers.2.qkv=1 -- "both name layers.2.qkv.weight"

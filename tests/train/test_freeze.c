@@ -125,7 +125,8 @@ static struct bytes scales_of(struct tiny_run *r, const struct param *p) {
 }
 
 static void assert_equal(struct bytes a, struct bytes b, const char *what, const char *name) {
-    if (a.n != b.n || memcmp(a.at, b.at, (size_t)a.n) != 0) fail_msg("%s of %s changed", what, name);
+    if (a.n != b.n || memcmp(a.at, b.at, (size_t)a.n) != 0)
+        fail_msg("%s of %s changed", what, name);
     free(a.at);
     free(b.at);
 }
@@ -198,8 +199,8 @@ static void norm_and_factors_by_hand(void **state) {
     r.train.optimizer.clip = 0.25; /* active */
     r.train.optimizer.eps = 1e-4;
     r.train.schedule = (struct schedule_options){ .kind = SCHEDULE_CONSTANT };
-    r.train.selection = RULES(FROZEN("layers.0"), SCALED("embed", 0.5), SCALED("layers.1.ffn_in", 3),
-                              SCALED("head", 0.5));
+    r.train.selection = RULES(FROZEN("layers.0"), SCALED("embed", 0.5), SCALED("head", 0.5),
+                              SCALED("layers.1.ffn_in", 3));
     MUST(tiny_run_open(&r, E));
     const struct params *p = &r.trainer->params;
     assert_int_equal(p->lr_scales, 3); /* 1, 0.5, 3 */
@@ -250,8 +251,8 @@ static enum status watching_adamw(struct backend *b, int lane, const struct adam
 static void what_is_not_needed_is_not_computed(void **state) {
     static const struct { struct case_of of; int dgrad, wgrad, adamw; } WANTED[] = {
         { { .names = { NULL } }, 18, 18, 15 },
-        { { .names = { "layers.0" } }, 18, 10, 9 },                    /* the embedding is still trained */
-        { { .names = { "embed", "layers.0" } }, 10, 10, 8 },           /* backward ends above layer 0 */
+        { { .names = { "layers.0" } }, 18, 10, 9 },          /* the embedding is trained */
+        { { .names = { "embed", "layers.0" } }, 10, 10, 8 }, /* backward ends above layer 0 */
         { { .names = { "layers.1", "embed" } }, 18, 10, 8 },
         { { .names = { "embed", "layers", "final_norm" } }, 2, 2, 1 }, /* only the head */
         { { .names = { "layers.*.ffn_in", "head" } }, 18, 12, 12 },
@@ -366,11 +367,13 @@ static void checkpoints_continue_with_equal_bits(void **state) {
     MUST(trainer_weights_sha256(r.trainer, found, E));
     assert_string_equal(wanted, found);
     tiny_run_close(&r);
-    open_case(&r, &(struct case_of){ .names = { "layers.1" }, .state = STATE_8BIT }, RECIPE_DELAYED, true);
+    const struct case_of other = { .names = { "layers.1" }, .state = STATE_8BIT };
+    const struct case_of none = { .names = { NULL }, .state = STATE_8BIT };
+    open_case(&r, &other, RECIPE_DELAYED, true);
     MUST_FAIL(ERR_CONFIG, "7 frozen parameters, this run has 6",
               checkpoint_load(r.trainer, info.path, &loaded, E));
     tiny_run_close(&r);
-    open_case(&r, &(struct case_of){ .names = { NULL }, .state = STATE_8BIT }, RECIPE_DELAYED, true);
+    open_case(&r, &none, RECIPE_DELAYED, true);
     MUST_FAIL(ERR_CONFIG, "7 frozen parameters, this run has 0",
               checkpoint_load(r.trainer, info.path, &loaded, E));
     tiny_run_close(&r);
