@@ -173,13 +173,48 @@ enum status selection_apply(struct params *p, const struct selection *s, struct 
     return OK;
 }
 
+/* ---- figures ---- */
+
+static enum status select_of(struct params *p, const struct model_config *c,
+                             const struct selection *s, struct err *e) {
+    const struct param_options o = { .shard = { SHARD_NONE, 0, 1 } };
+    TRY(params_init(p, c, &o, e));
+    return selection_apply(p, s, e);
+}
+
 enum status selection_trained(const struct model_config *c, const struct selection *s,
                               int64_t *elements, struct err *e) {
     struct params p;
-    const struct param_options o = { .shard = { SHARD_NONE, 0, 1 } };
-    enum status st = params_init(&p, c, &o, e);
-    if (st == OK) st = selection_apply(&p, s, e);
+    enum status st = select_of(&p, c, s, e);
     *elements = st == OK ? params_trained(&p) : 0;
+    params_destroy(&p);
+    return st;
+}
+
+/* What is left out of backward: 2 FLOP for each weight of a GEMM that has no wgrad, or no dgrad,
+ * and two thirds of a layer's attention. */
+static double saved_flops(const struct params *p, double attention) {
+    double weights = 0;
+    for (int i = 0; i < p->count; i++) {
+        const struct param *x = &p->param[i];
+        if (!x->gemm) continue;
+        bool below = x->bucket >= BUCKET_LAYER && x->bucket - BUCKET_LAYER < p->lowest;
+        weights += (x->frozen + below) * (double)param_count(x);
+    }
+    double layers = p->lowest > 0 ? (double)p->lowest : 0;
+    return 2 * weights + layers * attention * 2 / 3;
+}
+
+enum status selection_flops_per_token(const struct model_config *c, const struct selection *s,
+                                      double *flops, struct err *e) {
+    struct params p;
+    double weights = 0;
+    enum status st = select_of(&p, c, s, e);
+    for (int i = 0; i < p.count; i++)
+        if (p.param[i].gemm) weights += (double)param_count(&p.param[i]);
+    *flops = model_flops_per_token(c);
+    double attention = (*flops - 6 * weights) / (double)c->layers; /* of a layer */
+    if (st == OK) *flops -= saved_flops(&p, attention);
     params_destroy(&p);
     return st;
 }

@@ -16,8 +16,11 @@ static bool any_fp8(const struct recipe *r) {
 void mfu_of_device(struct mfu *out, const struct run_options *run, const char *product,
                    const char *cc, int64_t world) {
     const struct peak *peak = product && cc ? peak_find(product, cc) : NULL;
-    *out = (struct mfu){ .world = world, .fp8 = any_fp8(&run->recipe), .product = product,
-                         .flop_per_token = model_flops_per_token(&run->model) };
+    struct err ignored; /* of a selection that no trainer accepts: nothing is reported */
+    *out = (struct mfu){ .world = world, .fp8 = any_fp8(&run->recipe), .product = product };
+    if (selection_flops_per_token(&run->model, &run->train.selection, &out->flop_per_token,
+                                  &ignored) != OK)
+        out->flop_per_token = 0;
     if (!peak) return;
     out->peak_tflops = out->fp8 ? peak->fp8_tflops : peak->bf16_tflops;
     out->source = peak->source;

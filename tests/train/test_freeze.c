@@ -305,6 +305,27 @@ static void frozen_layers_take_no_memory(void **state) {
     plan_free(&some);
 }
 
+/* The FLOP of a token in multiples of a layer's weights w, the head's h and its attention a: 6w + 6h
+ * + a each, less what is frozen. */
+static void figures_count_what_is_computed(void **state) {
+    struct model_config c = tiny_model();
+    double w = (4 + 4) * 16 * 64 + 64 * 64 + 320 * 64 + 64 * 160, h = 96 * 64, found;
+    double a = (model_flops_per_token(&c) - 12 * w - 6 * h) / 2;
+    const struct { struct selection rules; bool tied; double wanted; } CASE[] = {
+        { { 0 }, false, 12 * w + 6 * h + 2 * a },
+        { RULES(FROZEN("layers.0")), false, 10 * w + 6 * h + 2 * a },
+        { RULES(FROZEN("layers.0"), FROZEN("embed")), false, 8 * w + 6 * h + a * 4 / 3 },
+        { RULES(FROZEN("layers"), FROZEN("embed")), false, 4 * w + 6 * h + a * 2 / 3 },
+        { RULES(FROZEN("embed")), true, 12 * w + 4 * h + 2 * a },
+        { RULES(SCALED("embed", 0)), true, 12 * w + 6 * h + 2 * a },
+    };
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        c.tied = CASE[i].tied;
+        MUST(selection_flops_per_token(&c, &CASE[i].rules, &found, E));
+        assert_float_equal(found, CASE[i].wanted, 1);
+    }
+}
+
 /* ---- names ---- */
 
 static void names_that_are_refused(void **state) {
@@ -388,6 +409,7 @@ int main(void) {
         cmocka_unit_test(norm_and_factors_by_hand),
         cmocka_unit_test(what_is_not_needed_is_not_computed),
         cmocka_unit_test(frozen_layers_take_no_memory),
+        cmocka_unit_test(figures_count_what_is_computed),
         cmocka_unit_test(names_that_are_refused),
         cmocka_unit_test(checkpoints_continue_with_equal_bits),
     };
