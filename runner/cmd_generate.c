@@ -135,7 +135,8 @@ static enum status encode(struct command *c, int64_t *longest, struct err *e) {
 static enum status fit_length(struct command *c, int64_t longest, struct err *e) {
     struct run_options *o = &c->model.options;
     struct model_config *model = &o->model;
-    int64_t whole = model->seq_len, needed = longest + c->rules.tokens;
+    int64_t whole = model->seq_len, tokens = c->rules.tokens;
+    int64_t needed = longest + (tokens > 0 ? tokens : 1);
     int64_t length = round_up(needed < whole ? needed : whole, LENGTH_ALIGN);
     bool may = model->positions == POSITION_ROPE || !model_is_delayed(&c->model);
     if (length < whole && may) model->seq_len = length;
@@ -235,12 +236,9 @@ static json_t *result_json(const struct command *c, const struct generation *x, 
     bool failed = !ids;
     for (int64_t i = x->prompt; i < x->count; i++)
         json_append(ids, json_integer(x->ids[i]), &failed);
-    char *copy = strndup(text, n);
     json_t *row = json_pack("{s:o,s:I,s:o,s:o,s:s}", "prompt", json_from_text(c->prompt[x->number]),
                             "prompt_tokens", (json_int_t)x->prompt, "text",
-                            copy ? json_from_text(copy) : NULL, "ids", ids, "end",
-                            GENERATION_END_NAMES[x->end]);
-    free(copy);
+                            text_json(text, n), "ids", ids, "end", GENERATION_END_NAMES[x->end]);
     return json_whole(row, failed);
 }
 

@@ -286,6 +286,25 @@ static void print_saves(const struct cli *cli, const json_t *saves) {
     line(cli, "checkpoints", text);
 }
 
+/* Newlines would be '?' in a line of ours. */
+static void spaces_for_lines(char *text) {
+    for (; *text; text++)
+        if (*text == '\n' || *text == '\t' || *text == '\r') *text = ' ';
+}
+
+/* What the run generated last: prompt and text. */
+static void print_samples(const struct cli *cli, const struct run_view *v) {
+    size_t i;
+    const json_t *row;
+    json_array_foreach(v->samples, i, row) {
+        char text[700];
+        snprintf(text, sizeof text, "step %" PRId64 ": %.250s | %.400s", json_int(row, "step"),
+                 json_text(row, "prompt", ""), json_text(row, "text", ""));
+        spaces_for_lines(text);
+        line(cli, "sample", text);
+    }
+}
+
 static int cmd_show(const struct cli *cli) {
     char path[PATH_CAP];
     struct run_view view;
@@ -296,12 +315,12 @@ static int cmd_show(const struct cli *cli) {
     if (cli->json) {
         double bytes = run_view_bytes_a_token(&view);
         json_t *object =
-            json_pack("{ss so ss sb sO sO? sO? sO? sO? sO? sO? sO? sO so?}", "schema",
+            json_pack("{ss so ss sb sO sO? sO? sO? sO? sO? sO? sO? sO sO so?}", "schema",
                       "fp8lab.show/1", "path", json_from_text(path), "identity", view.identity,
                       "verified", view.verified, "run", view.run, "summary", view.summary,
                       "resolved", view.resolved, "ingest", view.ingest, "init", view.init,
                       "facts", view.facts, "commit", view.commit, "decisions", view.decisions,
-                      "checkpoints", view.checkpoints, "bytes_a_token",
+                      "checkpoints", view.checkpoints, "samples", view.samples, "bytes_a_token",
                       bytes > 0 ? json_real(bytes) : NULL);
         cli_out_json(cli, object);
         json_decref(object);
@@ -313,6 +332,7 @@ static int cmd_show(const struct cli *cli) {
         const json_t *item;
         json_array_foreach(view.checkpoints, i, item) line(cli, "checkpoint",
                                                            json_string_value(item));
+        print_samples(cli, &view);
         print_saves(cli, json_object_get(view.run, "saves"));
         print_kept(cli, &view);
         json_array_foreach(json_object_get(view.summary, "problems"), i, item)

@@ -16,6 +16,7 @@
 #include "runner/bundle/recheck.h"
 #include "runner/record/inputs.h"
 
+enum { SAMPLES_MAX = 256 }; /* of the last step */
 static const int64_t MEMBER_LIMIT = INT64_C(4) << 30; /* one file of columns or JSON lines */
 
 struct loader {
@@ -58,6 +59,31 @@ static enum status take_json(struct loader *l, const char *name, json_t **out, s
     return st == OK ? OK : FAIL(e, st, "%s:%d: %s", name, why.line, why.text);
 }
 
+/* Keeps the records of the last step with samples. A line that is no record is the last one of a
+ * killed run, or an error that columns_of_lines() has found. */
+static enum status take_samples(struct loader *l, const char *bytes, size_t n, struct err *e) {
+    json_t *list = l->view->samples;
+    int64_t step = -1;
+    bool failed = false;
+    json_array_clear(list);
+    for (const char *at = bytes, *end; (end = memchr(at, '\n', (size_t)(bytes + n - at)));
+         at = end + 1) {
+        json_t *record = NULL;
+        json_error_t why;
+        enum status st = json_parse(&record, at, (size_t)(end - at), 0, &why);
+        if (st == ERR_MEMORY) return FAIL(e, st, "a record of samples");
+        if (st != OK || !json_is_object(record)) {
+            json_decref(record);
+            continue;
+        }
+        if (json_int(record, "step") != step) json_array_clear(list);
+        step = json_int(record, "step");
+        if (json_array_size(list) < SAMPLES_MAX) json_append(list, record, &failed);
+        else json_decref(record);
+    }
+    return failed ? FAIL(e, ERR_MEMORY, "the samples of a run") : OK;
+}
+
 /* Reads the file of a stream: lines, rows, or the columns of format 1. */
 static enum status take_stream(struct loader *l, const char *path, struct stream_file file,
                                struct err *e) {
@@ -69,6 +95,7 @@ static enum status take_stream(struct loader *l, const char *path, struct stream
     enum status st = OK;
     if (lines) {
         st = columns_of_lines(bytes, n, path, &found, e);
+        if (st == OK && file.stream == STREAM_SAMPLES) st = take_samples(l, bytes, n, e);
         free(bytes);
     } else if (n == 0 && !has_manifest(l)) {
         free(bytes); /* no record yet */
@@ -76,7 +103,10 @@ static enum status take_stream(struct loader *l, const char *path, struct stream
         st = columns_parse(bytes, n, has_manifest(l) ? ROWS_COMPLETE : ROWS_GROWING, path, &found,
                            e);
     }
-    if (st != OK) return st;
+    if (st != OK) {
+        columns_destroy(found);
+        return st;
+    }
     columns_destroy(*out);
     *out = found;
     return OK;
@@ -207,6 +237,7 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
     *out = (struct run_view){ .directory = path_is_directory(path) };
     snprintf(out->path, sizeof out->path, "%s", path);
     out->checkpoints = json_array();
+    out->samples = json_array();
     enum status st = bundle_open(path, &BUNDLE_LIMITS, &l.bundle, e);
     if (st == OK) {
         st = take_entries(&l, e);
@@ -236,7 +267,7 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
 
 void run_view_free(struct run_view *v) {
 #define DOCUMENT_OF_VIEW(name, path) v->name,
-    json_t *all[] = { DOCUMENTS(DOCUMENT_OF_VIEW) v->checkpoints };
+    json_t *all[] = { DOCUMENTS(DOCUMENT_OF_VIEW) v->checkpoints, v->samples };
 #undef DOCUMENT_OF_VIEW
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) json_decref(all[i]);
     run_columns_free(&v->columns);

@@ -30,6 +30,7 @@ struct run_view {
     DOCUMENTS(DOCUMENT_MEMBER)
 #undef DOCUMENT_MEMBER
     json_t *checkpoints;       /* array of names below data/checkpoints/ that the manifest lists */
+    json_t *samples;           /* array: the texts of the last step with some, as in their file */
     struct run_columns columns;
 };
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/base/canonical.h"
 #include "runner/base/run_files.h"
 #include "runner/cache/cache_chat.h"
 #include "runner/cache/cache_key.h"
@@ -164,6 +165,19 @@ enum status text_model_decode(const struct text_model *m, const int32_t *ids, in
     }
     free(before);
     return st;
+}
+
+json_t *text_json(const char *text, size_t n) {
+    struct text t = { 0 };
+    text_puts(&t, "");
+    for (size_t at = 0, length; at < n; at += length ? length : 1) {
+        length = utf8_character(text + at, n - at);
+        if (length) text_add(&t, text + at, length);
+        else text_puts(&t, "\xef\xbf\xbd");
+    }
+    json_t *string = t.failed ? NULL : json_string(t.bytes);
+    text_free(&t);
+    return string;
 }
 
 size_t text_settled(const char *text, size_t n) {

@@ -39,6 +39,10 @@ NODISCARD enum status text_model_decode(const struct text_model *m, const int32_
                                         int64_t prompt, int64_t count, char **text, size_t *n,
                                         struct err *e);
 
+/* The text as a JSON string; each byte that is no UTF-8, and NUL, becomes U+FFFD. New reference;
+ * NULL: out of memory. */
+json_t *text_json(const char *text, size_t n);
+
 /* The number of leading bytes that a continuation cannot change: without a torn character at the
  * end, or the U+FFFD that stands for one. */
 size_t text_settled(const char *text, size_t n);

@@ -383,13 +383,34 @@ static enum status read_checkpoint(const struct section *root, struct checkpoint
     return s.st;
 }
 
-/* eval, checkpoint, trace, archive, hardware: the runner's work around the steps. */
+static enum status read_sample(const struct section *root, struct sample_options *out) {
+    if (is_null(root, "sample")) return root->st;
+    struct section s = section_of(root, "sample", "sample");
+    const json_t *list = json_object_get(s.object, "prompts"), *item;
+    size_t i;
+    *out = (struct sample_options){
+        .every = get_int(&s, "every"), .tokens = get_int(&s, "tokens"),
+        .top_k = get_int(&s, "top_k"), .temperature = get_number(&s, "temperature"),
+        .top_p = get_number(&s, "top_p"), .seed = (uint64_t)get_int(&s, "seed"),
+    };
+    out->prompts = calloc(json_array_size(list) + 1, sizeof *out->prompts);
+    if (!out->prompts) return FAIL(s.e, ERR_MEMORY, "%zu prompts", json_array_size(list));
+    json_array_foreach(list, i, item) {
+        out->prompts[out->prompt_count++] = json_string_value(item);
+        if (!json_is_string(item)) section_fail(&s, "prompts", "texts");
+    }
+    if (out->prompt_count == 0) section_fail(&s, "prompts", "a list of texts");
+    return s.st;
+}
+
+/* eval, sample, checkpoint, trace, archive, hardware: the runner's work around the steps. */
 static enum status read_runner_options(const struct section *root, struct run_options *out) {
     if (!is_null(root, "eval")) {
         struct section s = section_of(root, "eval", "eval");
         out->eval = (struct eval_options){ get_int(&s, "every"), get_int(&s, "batches") };
         TRY(s.st);
     }
+    TRY(read_sample(root, &out->sample));
     TRY(read_checkpoint(root, &out->checkpoint));
     struct section trace = section_of(root, "trace", "trace");
     out->train.trace = (struct trace_options){ get_int(&trace, "first"), get_int(&trace, "every") };
@@ -501,7 +522,9 @@ enum status options_with_shards(const json_t *config, const char *prefix, json_t
 
 void options_free(struct run_options *o) {
     free(o->recipe.site);
+    free(o->sample.prompts);
     o->recipe.site = NULL;
+    o->sample.prompts = NULL;
     free((void *)o->train.selection.rule);
     o->train.selection = (struct selection){ 0 };
     options_free_data(&o->data);

@@ -11,6 +11,14 @@ struct json_t;
 enum archive_policy { ARCHIVE_NONE, ARCHIVE_WEIGHTS, ARCHIVE_FULL };
 
 struct eval_options { int64_t every, batches; };      /* every 0: no evaluation */
+/* sample: texts that a run generates while it trains. */
+struct sample_options {
+    int64_t every, tokens, top_k; /* every 0: none; new tokens a prompt; top_k 0: all */
+    double temperature, top_p;
+    uint64_t seed;
+    const char **prompts; /* [prompt_count], owned; the texts are borrowed from the JSON */
+    int64_t prompt_count;
+};
 enum { MILESTONES_MAX = 64 };
 
 /* What they mean for each checkpoint: plan/tiers.h. */
@@ -34,6 +42,7 @@ struct run_options {
     struct train_options train; /* selection.rule owned; its strings as those of data */
     struct data_options data; /* strings borrowed from the JSON; the lists owned */
     struct eval_options eval;
+    struct sample_options sample;
     struct checkpoint_options checkpoint;
     enum archive_policy archive;
     int64_t time_limit_s; /* 0: none */

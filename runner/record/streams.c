@@ -81,6 +81,19 @@ static const struct metric EVAL[] = {
       .masked = true },
 };
 
+/* ---- samples: one record a prompt ----------------------------------------------------------- */
+
+WHOLE(sample_number, s->sample->number)
+WHOLE(sample_prompt_tokens, s->sample->prompt_tokens)
+WHOLE(sample_tokens, s->sample->tokens)
+
+static const struct metric SAMPLES[] = {
+    { "step", "", COLUMN_I64, .value = step_number },
+    { "number", "of the prompt, from 0", COLUMN_I64, .value = sample_number },
+    { "prompt_tokens", "tokens of the prompt", COLUMN_I64, .value = sample_prompt_tokens },
+    { "tokens", "tokens generated", COLUMN_I64, .value = sample_tokens },
+};
+
 /* ---- telemetry: one record a rank, at most once a second ------------------------------------ */
 
 WHOLE(telemetry_time, unix_time())
@@ -159,6 +172,8 @@ const struct stream STREAMS[STREAM_COUNT] = {
                        .old_columns = "data/metrics/train.cols" },
     [STREAM_EVAL] = { "eval", "eval", "data/metrics/eval.jsonl", METRICS(EVAL),
                       .old_columns = "data/metrics/eval.cols" },
+    [STREAM_SAMPLES] = { "samples", "sample", "data/metrics/samples.jsonl", METRICS(SAMPLES),
+                         .old_columns = "data/metrics/samples.cols" },
     [STREAM_TELEMETRY] = { "telemetry", "telemetry", "data/metrics/telemetry.jsonl",
                            METRICS(TELEMETRY), .old_columns = "data/metrics/telemetry.cols" },
     [STREAM_RANKS] = { "ranks", "ranks", "data/metrics/ranks.jsonl", METRICS(RANKS),

@@ -11,6 +11,7 @@
 enum stream_id {
     STREAM_TRAIN,
     STREAM_EVAL,
+    STREAM_SAMPLES,
     STREAM_TELEMETRY,
     STREAM_RANKS,
     STREAM_FP8,
@@ -37,10 +38,14 @@ union stream_value {
     uint64_t u; /* COLUMN_U32: the upper 32 bits are 0 */
 };
 
+/* A generated text. Its record also has the texts themselves: worker_events.h. */
+struct sample_result { int64_t number, prompt_tokens, tokens; };
+
 /* What the worker knows when it writes a record; a stream uses the members that it needs. */
 struct stream_source {
     const struct step_result *step;
     const struct eval_result *eval;
+    const struct sample_result *sample;
     const struct fp8_slot *slot;   /* [width] */
     const uint64_t *fingerprint;   /* [width] */
     int64_t step_number;           /* of every record */

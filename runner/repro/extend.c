@@ -20,8 +20,8 @@
 #include "runner/repro/repro_config.h"
 
 /* Changing these keys changes no bit of a step that both runs make. */
-static const char *const ALLOWED[] = { "train.steps", "train.time_limit", "eval", "checkpoint",
-                                       "trace", "archive", "about", NULL };
+static const char *const ALLOWED[] = { "train.steps", "train.time_limit", "eval", "sample",
+                                       "checkpoint", "trace", "archive", "about", NULL };
 /* These keys follow from the number of steps. */
 static const char *const DERIVED[] = { "train.schedule.decay", "train.epochs", NULL };
 

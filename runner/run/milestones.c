@@ -45,6 +45,12 @@ static void evaluation(const struct milestones *m, const json_t *event) {
             json_int(event, "step"), number(event, "loss"), json_int(event, "tokens"));
 }
 
+static void sample(const struct milestones *m, const json_t *event) {
+    if (json_int(event, "number") == 0) /* the others follow it at once */
+        run_log(m->dir, "samples after step %" PRId64 ": data/metrics/samples.jsonl",
+                json_int(event, "step"));
+}
+
 /* On a GPU this event comes again after the first step, which selects each GEMM's algorithm. */
 static void decisions(const struct milestones *m, const json_t *event) {
     char text[256] = "";
@@ -65,6 +71,7 @@ void milestones_event(struct milestones *m, int64_t rank, const json_t *event) {
     if (!strcmp(kind, "start")) start(m, event);
     if (!strcmp(kind, "step")) step(m, event);
     if (!strcmp(kind, "eval")) evaluation(m, event);
+    if (!strcmp(kind, "sample")) sample(m, event);
     if (!strcmp(kind, "decisions")) decisions(m, event);
     if (!strcmp(kind, "checkpoint"))
         run_checkpoint_note(m->dir, json_int(event, "step"), json_text(event, "sha256", "?"));

@@ -151,6 +151,7 @@ static struct value *initial_value(struct diagnostics *d, const struct field *f,
         text->string_bytes = strlen(f->initial);
         return apply_field(d, f, text, path);
     }
+    if (f->flags & FIELD_ABSENT) return NULL;
     if (f->flags & FIELD_NULLABLE) return value_new(d->pool, VALUE_NULL, place);
     if (f->flags & FIELD_REQUIRED)
         diagnostics_add(d, place, path, "'%s' is missing; it needs %s", f->key,

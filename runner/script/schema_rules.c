@@ -168,6 +168,16 @@ static void check_best(struct diagnostics *d, const struct value *experiment) {
                         "... }");
 }
 
+/* Texts are generated from prompts: the data must have a tokenizer, or be bytes. */
+static void check_sample(struct diagnostics *d, const struct value *experiment) {
+    const struct value *sample = value_get(experiment, "sample");
+    const struct value *kind = value_get(value_get(experiment, "data"), "kind");
+    if (!sample || sample->type != VALUE_TABLE || !kind) return;
+    if (!value_is(kind, "text") && !value_is(kind, "chats"))
+        diagnostics_add(d, sample->place, "sample", "data = %s has no tokenizer that could read a "
+                        "prompt; write sample = false, or data = text or chats", kind->string);
+}
+
 static void check_milestones(struct diagnostics *d, const struct value *checkpoint) {
     const struct value *list = value_get(checkpoint, "milestones");
     struct place place = place_of(checkpoint, "milestones");
@@ -416,6 +426,7 @@ void schema_rules(struct diagnostics *d, struct value *experiment) {
     check_init(d, experiment);
     check_batches(d, experiment);
     check_best(d, experiment);
+    check_sample(d, experiment);
     check_checkpoint(d, experiment);
     check_data(d, experiment);
     check_query(d, experiment);

@@ -214,6 +214,16 @@ static const struct field EVAL[] = {
     INT("batches", 1, 1e6, INITIAL("8")), /* micro-batches */
     { .key = NULL },
 };
+static const struct field SAMPLE[] = {
+    INT("every", 1, STEPS_MAX, REQUIRED), /* steps */
+    { .key = "prompts", .type = FIELD_STRINGS, .min = 1, .max = 65536, .flags = FIELD_REQUIRED },
+    INT("tokens", 1, 1 << 20, INITIAL("64")), /* new ones a prompt, at most */
+    FLOAT("temperature", 0, 100, INITIAL("0")), /* 0: the most likely token */
+    INT("top_k", 0, 1 << 24, INITIAL("0")),     /* 0: all */
+    FLOAT("top_p", 0, 1, INITIAL("1")),
+    INT("seed", 0, 0x1p53, INITIAL("1234")),
+    { .key = NULL },
+};
 static const struct field CHECKPOINT[] = {
     INT("every", 1, STEPS_MAX, NULLABLE), /* steps; or minutes */
     INT("keep", 0, 1e6, INITIAL("2")),
@@ -233,6 +243,7 @@ static const struct field TRACE[] = {
     { .key = NULL },
 };
 static const struct schema SCHEMA_EVAL = { "eval", EVAL, NULL };
+static const struct schema SCHEMA_SAMPLE = { "sample", SAMPLE, NULL };
 static const struct schema SCHEMA_CHECKPOINT = { "checkpoint", CHECKPOINT, NULL };
 static const struct schema SCHEMA_TRACE = { "trace", TRACE, NULL };
 
@@ -249,6 +260,7 @@ static const struct field EXPERIMENT[] = {
     VARIANT("data", DATA_KINDS, REQUIRED),
     TABLE("train", &SCHEMA_TRAIN, REQUIRED),
     TABLE("eval", &SCHEMA_EVAL, NULLABLE),
+    TABLE("sample", &SCHEMA_SAMPLE, .flags = FIELD_NULLABLE | FIELD_ABSENT),
     TABLE("checkpoint", &SCHEMA_CHECKPOINT, NULLABLE),
     TABLE("trace", &SCHEMA_TRACE),
     WORD("archive", WORDS("none", "weights", "full"), INITIAL("none")),

@@ -66,7 +66,7 @@ const char *schema_expected(struct pool *p, const struct field *f) {
     case FIELD_FLOATS:
         return pool_format(p, "a list of %d numbers %s", (int)f->length, range_text(p, f));
     case FIELD_INTS: return pool_format(p, "a list of integers %s", range_text(p, f));
-    case FIELD_STRINGS: return "a list of file names";
+    case FIELD_STRINGS: return strcmp(f->key, "paths") ? "a list of texts" : "a list of file names";
     case FIELD_NAMES: return "a list of parameters such as { \"embed\", \"layers.0-3\" }";
     case FIELD_FACTORS:
         return pool_format(p, "parameters with a number %s each, such as { embed = 0.1, "

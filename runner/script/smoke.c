@@ -117,6 +117,7 @@ static void leave_out(struct value *table, const char *key) {
 
 void smoke_shrink(struct pool *p, struct value *experiment, int64_t ends) {
     leave_out(experiment, "init");
+    leave_out(experiment, "sample"); /* its prompts may be too long for the shrunk model */
     struct value *data = value_get(experiment, "data"), *eval, *checkpoint;
     bool there = data_is_there(p, data);
     if (value_get(data, "max_tokens")) shrink_to(p, data, "max_tokens", SMOKE_SEQ_LEN);

@@ -27,6 +27,7 @@
 #include "runner/record/init_record.h"
 #include "runner/worker/heartbeat.h"
 #include "runner/worker/retention.h"
+#include "runner/worker/samples.h"
 #include "runner/worker/worker_events.h"
 
 enum { TELEMETRY_EVERY_US = 1000000 };
@@ -47,6 +48,7 @@ struct worker {
     struct fp8_slot *slots; /* [slot_count] */
     uint64_t *fingerprints; /* [tensor_count] */
     int64_t slot_count, tensor_count;
+    struct samples samples;
     struct retention retention;
     char checkpoints[PATH_CAP];  /* data/checkpoints of the run */
     int64_t saved_step;          /* of the newest checkpoint, -1: none */
@@ -239,6 +241,8 @@ static enum status build(struct worker *w, struct err *e) {
     TRY(open_device(w, e));
     TRY(build_trainer(w, e));
     TRY(name_observations(w, e));
+    TRY(samples_open(&w->samples, w->options->run_path, json_object_get(w->resolved, "data"),
+                     &w->run, w->trainer, is_rank0(w), e));
     return restore(w, e);
 }
 
@@ -354,6 +358,12 @@ static enum status evaluate(struct worker *w, struct err *e) {
     return best ? save(w, false, e) : OK;
 }
 
+static enum status take_samples(struct worker *w, struct err *e) {
+    board_phase(w->board, BOARD_EVALUATING);
+    TRY(samples_take(&w->samples, w->events, w->result.step, e));
+    return heartbeat_error(w->heartbeat, e) ? ERR_PEER : OK;
+}
+
 static int64_t steps_queued(const struct worker *w) {
     return trainer_step_count(w->trainer) + trainer_pending(w->trainer);
 }
@@ -431,6 +441,7 @@ static enum status one_step(struct worker *w, struct err *e) {
     int64_t step = steps_queued(w) + 1;
     bool last = step == r->train.steps;
     bool evaluates = r->eval.every > 0 && (last || every(step, r->eval.every));
+    bool samples = r->sample.every > 0 && (last || every(step, r->sample.every));
     bool wanted = r->checkpoint.given || r->archive != ARCHIVE_NONE;
     ask_by_time(w);
     if (checkpoint_writing(w->writer)) trainer_say_busy(w->trainer);
@@ -438,7 +449,7 @@ static enum status one_step(struct worker *w, struct err *e) {
     TRY(queue_step(w, step, trace_due(&r->train.trace, step, evaluates), e));
     take_stop_requests(w);
     bool saves = w->stop || tiers_due(&w->retention.scene, step) || (last && wanted);
-    TRY(drain(w, evaluates || saves || last ? 0 : 1, e));
+    TRY(drain(w, evaluates || samples || saves || last ? 0 : 1, e));
     /* Every rank knows of these requests: step - 1 is collected. */
     if (w->stop_step && step >= w->stop_step) w->stop = saves = true;
     if (w->save_step && step >= w->save_step) saves = true;
@@ -447,6 +458,7 @@ static enum status one_step(struct worker *w, struct err *e) {
     if (saves || finishes) TRY(drain(w, 0, e));
     if (finishes) TRY(finish_save(w, false, e));
     if (evaluates) TRY(evaluate(w, e));
+    if (samples) TRY(take_samples(w, e));
     return saves ? save(w, last || w->stop, e) : OK;
 }
 
@@ -477,6 +489,7 @@ static void tear_down(struct worker *w) {
     free(w->fingerprints);
     free(w->slots);
     checkpoint_writer_destroy(w->writer);
+    samples_close(&w->samples);
     trainer_destroy(w->trainer); /* also its graphs, for which an abort of the group waits */
     if (w->heartbeat) heartbeat_watch(w->heartbeat, NULL);
     data_close(w->data);

@@ -9,6 +9,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/generate/text_model.h"
 #include "runner/record/npy.h"
 
 /* Emits and frees `event`; NULL: its allocation failed. */
@@ -108,6 +109,21 @@ enum status say_record(struct event_writer *w, enum stream_id stream,
     if (s->labels) put_row(record, s, source, &failed);
     else put_values(record, s, source, &failed);
     return emit(w, json_whole(record, failed), stream == STREAM_TELEMETRY, e);
+}
+
+enum status say_sample(struct event_writer *w, const struct stream_source *source,
+                       const struct sample_text_said *said, struct err *e) {
+    bool failed = false;
+    json_t *record = json_object(), *ids = json_array();
+    for (int64_t i = 0; i < source->sample->tokens; i++)
+        json_append(ids, json_integer(said->ids[i]), &failed);
+    json_put(record, "event", json_string(STREAMS[STREAM_SAMPLES].event), &failed);
+    put_values(record, &STREAMS[STREAM_SAMPLES], source, &failed);
+    json_put(record, "prompt", json_from_text(said->prompt), &failed);
+    json_put(record, "text", text_json(said->text, said->n), &failed);
+    json_put(record, "ids", ids, &failed);
+    json_put(record, "end", json_string(said->end), &failed);
+    return emit(w, json_whole(record, failed), false, e);
 }
 
 /* ---- other events --------------------------------------------------------------------------- */

@@ -17,6 +17,15 @@ NODISCARD enum status say_start(struct event_writer *w, int64_t step, int64_t st
  * counted; other records are queued. */
 NODISCARD enum status say_record(struct event_writer *w, enum stream_id stream,
                                  const struct stream_source *source, struct err *e);
+/* A generated text: the record of its stream with the texts and the new tokens. Bytes that are no
+ * UTF-8 become U+FFFD in `text`. All borrowed. */
+struct sample_text_said {
+    const char *prompt, *text, *end; /* end: how it ended */
+    size_t n;                        /* bytes of `text` */
+    const int32_t *ids;              /* [source->sample->tokens] */
+};
+NODISCARD enum status say_sample(struct event_writer *w, const struct stream_source *source,
+                                 const struct sample_text_said *said, struct err *e);
 /* stall_us: how long the steps waited for it. write_us: hashing and writing on rank 0. */
 NODISCARD enum status say_checkpoint(struct event_writer *w, const struct checkpoint_info *info,
                                      int64_t stall_us, int64_t write_us, struct err *e);

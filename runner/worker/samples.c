@@ -1,0 +1,130 @@
+#include "runner/worker/samples.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/base/run_files.h"
+#include "runner/record/ingest_record.h"
+#include "runner/worker/worker_events.h"
+
+/* ---- prompts ----------------------------------------------------------------------------------*/
+
+/* Rank 0: the tokens of each prompt. */
+static enum status encode(struct samples *s, const char *run_path, const json_t *data,
+                          const struct model_config *model, struct err *e) {
+    char own[PATH_CAP];
+    bool chats = !strcmp(json_text(data, "kind", ""), "chats");
+    TRY(path_join(own, run_path, INGEST_FOLDER, e));
+    TRY(text_model_of_run(data, own, &s->text, e));
+    /* A function's rendering has no template: its prompts are plain text. */
+    if (chats && !json_object_get(data, "render")) TRY(text_model_chat(&s->text, data, own, e));
+    for (int64_t i = 0; i < s->options->prompt_count; i++) {
+        struct generation *x = &s->x[i];
+        int32_t *ids = NULL;
+        enum status st = text_model_encode(&s->text, s->options->prompts[i], model->vocab, &ids,
+                                           &x->prompt, e);
+        if (st == OK && x->prompt >= model->seq_len)
+            st = FAIL(e, ERR_CONFIG, "it has %" PRId64 " tokens, and model.seq_len %" PRId64
+                      " must leave room for one more", x->prompt, model->seq_len);
+        if (st == OK) memcpy(x->ids, ids, (size_t)x->prompt * sizeof *ids);
+        free(ids);
+        if (st == OK) continue;
+        err_prefix(e, "sample.prompts[%" PRId64 "]", i + 1);
+        return st;
+    }
+    return OK;
+}
+
+/* What the other ranks must know of the prompts. */
+struct shared { int64_t failed, ids; int32_t stop; };
+
+enum { PIECE_TOKENS = 1 << 16 }; /* at once: below PIECE_BYTES of model/pieces.h */
+
+static enum status share(struct samples *s, struct shared *all, struct err *e) {
+    TRY(trainer_broadcast(s->trainer, all, sizeof *all, e));
+    if (all->failed) return FAIL(e, ERR_PEER, "rank 0 cannot prepare the samples");
+    for (int64_t i = 0; i < s->options->prompt_count; i++) {
+        struct generation *x = &s->x[i];
+        TRY(trainer_broadcast(s->trainer, &x->prompt, sizeof x->prompt, e));
+        for (int64_t at = 0; at < x->prompt; at += PIECE_TOKENS) {
+            int64_t n = x->prompt - at < PIECE_TOKENS ? x->prompt - at : PIECE_TOKENS;
+            TRY(trainer_broadcast(s->trainer, x->ids + at, n * (int64_t)sizeof *x->ids, e));
+        }
+    }
+    return OK;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------*/
+
+static enum status make_room(struct samples *s, int64_t length, struct err *e) {
+    int64_t n = s->options->prompt_count;
+    s->x = calloc((size_t)n, sizeof *s->x);
+    for (int64_t i = 0; s->x && i < n; i++) {
+        s->x[i].number = i;
+        s->x[i].ids = malloc((size_t)length * sizeof *s->x[i].ids);
+        if (!s->x[i].ids) return FAIL(e, ERR_MEMORY, "%" PRId64 " samples", n);
+    }
+    return s->x ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " samples", n);
+}
+
+enum status samples_open(struct samples *out, const char *run_path, const json_t *data,
+                         const struct run_options *run, struct trainer *t, bool leader,
+                         struct err *e) {
+    const struct sample_options *o = &run->sample;
+    struct shared all = { 0 };
+    *out = (struct samples){ .options = o, .trainer = t, .leader = leader };
+    if (!o->every) return OK;
+    enum status st = make_room(out, run->model.seq_len, e);
+    if (st == OK && leader) st = encode(out, run_path, data, &run->model, e);
+    if (st != OK && !leader) return st; /* its runner ends the others */
+    all.failed = st != OK;
+    if (st == OK && leader) all.ids = text_model_ids(&out->text);
+    if (st == OK && leader) all.stop = text_model_end(&out->text);
+    if (st == OK) st = share(out, &all, e);
+    else (void)!trainer_broadcast(t, &all, sizeof all, &(struct err){ 0 });
+    if (st != OK) return st;
+    out->stop = all.stop;
+    out->rules = (struct generation_rules){
+        .sampling = { o->temperature, o->top_k, o->top_p, o->seed }, .tokens = o->tokens,
+        .stop = &out->stop, .stop_count = out->stop >= 0,
+    };
+    const struct generator_sizes sizes = { run->train.micro_batch, run->model.seq_len,
+                                           run->model.vocab, all.ids };
+    return generator_create(&out->generator, t, &sizes, e);
+}
+
+void samples_close(struct samples *s) {
+    for (int64_t i = 0; s->x && i < s->options->prompt_count; i++) free(s->x[i].ids);
+    free(s->x);
+    generator_destroy(s->generator);
+    text_model_close(&s->text);
+    s->x = NULL;
+    s->generator = NULL;
+}
+
+/* ---- generating -------------------------------------------------------------------------------*/
+
+static enum status say(struct samples *s, struct event_writer *events, int64_t step,
+                       const struct generation *x, struct err *e) {
+    const struct sample_result result = { x->number, x->prompt, x->count - x->prompt };
+    const struct stream_source source = { .sample = &result, .step_number = step };
+    char *text = NULL;
+    size_t n = 0;
+    TRY(text_model_decode(&s->text, x->ids, x->prompt, x->count, &text, &n, e));
+    const struct sample_text_said said = {
+        .prompt = s->options->prompts[x->number], .text = text, .n = n,
+        .ids = x->ids + x->prompt, .end = GENERATION_END_NAMES[x->end],
+    };
+    enum status st = say_sample(events, &source, &said, e);
+    free(text);
+    return st;
+}
+
+enum status samples_take(struct samples *s, struct event_writer *events, int64_t step,
+                         struct err *e) {
+    int64_t count = s->options->prompt_count;
+    TRY(generator_run(s->generator, &s->rules, s->x, count, e));
+    for (int64_t i = 0; s->leader && i < count; i++) TRY(say(s, events, step, &s->x[i], e));
+    return OK;
+}

@@ -1,0 +1,35 @@
+/* The texts that a run generates while it trains: `sample` of an experiment. They change no bit of
+ * the run, and take no memory but host buffers that are made before its first step. */
+#ifndef FP8LAB_RUNNER_WORKER_SAMPLES_H
+#define FP8LAB_RUNNER_WORKER_SAMPLES_H
+
+#include "runner/generate/generator.h"
+#include "runner/generate/text_model.h"
+#include "runner/job/events.h"
+#include "runner/plan/options.h"
+
+struct samples {
+    const struct sample_options *options; /* borrowed */
+    struct trainer *trainer;              /* borrowed */
+    bool leader;                          /* rank 0: it alone has the tokenizer */
+    struct text_model text;               /* owned; rank 0's */
+    struct generator *generator;          /* owned; NULL: the run has no samples */
+    struct generation_rules rules;
+    struct generation *x; /* [prompt_count]; owned, their ids too */
+    int32_t stop;         /* the token that ends a text */
+};
+
+/* Reads the prompts and makes the buffers. Every rank calls it. `data` is the section of the
+ * configuration; the run at `run_path` has its tokenizer. ERR_CONFIG: a prompt is too long. *out
+ * must not move, and is valid for samples_close() in any case. Without `sample` it does nothing. */
+NODISCARD enum status samples_open(struct samples *out, const char *run_path, const json_t *data,
+                                   const struct run_options *run, struct trainer *t, bool leader,
+                                   struct err *e);
+void samples_close(struct samples *s);
+
+/* Generates the texts; rank 0 emits a record for each. No step may be pending. Every rank calls
+ * it. */
+NODISCARD enum status samples_take(struct samples *s, struct event_writer *events, int64_t step,
+                                   struct err *e);
+
+#endif

@@ -1,0 +1,108 @@
+#!/bin/bash
+# long: 30
+# sample = { ... }: a run with samples has the bits of one without; texts are those of `generate`;
+# they repeat after a resume and on two ranks; what `show` prints; tokenizers, chats; bad prompts.
+set -u
+. "$PWD/tests/cli/lib.sh"
+. "$root/tests/support/text.sh"
+python3 -c 'open("cat.txt", "w").write("the cat sat on the mat. " * 400)'
+cat >s.lua <<'END'
+local function row(name, recipe, sample) return experiment { name = name, recipe = recipe,
+  model = { vocab = 256, seq_len = 48, layers = 2, width = 32, heads = 2, ffn = 64, tied = true },
+  data = text { "cat.txt" }, sample = sample, eval = { every = 30, batches = 2 },
+  train = { steps = 60, global_batch = 4, micro_batch = 2, optimizer = adamw { lr = 0.01 } },
+  checkpoint = { every = 20 } } end
+local sample = { every = 25, prompts = { "the cat", "mat. ", "on" }, tokens = 12 }
+return suite { name = "s", row("bf16", bf16), row("bf16s", bf16, sample),
+  row("delayed", fp8.delayed { history = 4 }),
+  row("delayeds", fp8.delayed { history = 4 }, sample), row("scaled", fp8.tensorwise),
+  row("scaleds", fp8.tensorwise, sample) }
+END
+"$FP8LAB" run s.lua --backend cpu --threads 1 >out 2>log || fail "the runs"
+bundle() { ls runs/*-"$1"-*.tar.zst | head -1; }
+of() { field "$(bundle "$1")" 'run["results_sha256"], run["final_weights_sha256"]'; }
+samples() { tar --zstd -xOf "$1" --wildcards '*/metrics/samples.jsonl'; }
+for kind in bf16 delayed scaled; do
+    expect "$kind: results and weights" "$(of $kind)" "$(of "${kind}s")"
+    samples "$(bundle "${kind}s")" >"$kind.jsonl"
+    expect "$kind: records" 9 "$(wc -l <"$kind.jsonl")"
+done
+gives 0 show "$(bundle bf16s)" -- "sample         step 60: the cat |  sat on the " "step 60: on |"
+gives 0 verify "$(bundle bf16s)" -- valid
+gives 0 show "$(bundle bf16)" --json -- '"samples":[]'
+gives 0 compare "$(bundle bf16)" "$(bundle bf16s)" -- "equal bit for bit" "no factor"
+tar --zstd -xOf "$(bundle bf16s)" --wildcards '*/runner.log' >log.run
+says "samples after step 25" log.run
+# The kept checkpoint gives the last samples, also with scales of earlier steps.
+for kind in bf16 delayed; do
+    printf 'the cat\nmat. \non\n' >prompts
+    "$FP8LAB" generate "$(bundle "${kind}s")" --prompts prompts --batch 2 --tokens 12 --json \
+        --backend cpu >now 2>log || fail "generate $kind"
+    python3 - "$kind.jsonl" <<'PY' || fail "$kind: generate gives other texts"
+import json, sys
+last = [json.loads(line) for line in open(sys.argv[1])][-3:]
+now = json.load(open("now"))["results"]
+assert [x["ids"] for x in last] == [x["ids"] for x in now], (last, now)
+assert [x["text"] for x in last] == [x["text"] for x in now]
+assert [x["step"] for x in last] == [60] * 3 and last[0]["text"] == " sat on the "
+PY
+done
+
+# ---- stopped and resumed; two ranks; the same again ----------------------------------------------
+sed 's/^return suite.*/return row("scaleds", fp8.tensorwise, sample)/; /^  row(/d' s.lua >one.lua
+one() { "$FP8LAB" run one.lua --backend cpu --threads 1 "$@" >out 2>log; }
+more=(--set train.steps=1200 --set sample.every=450 --set sample.tokens=3 --set checkpoint.every=20)
+one --runs whole "${more[@]}" || fail "1200 steps"
+"$FP8LAB" run one.lua --backend cpu --threads 1 --runs halves "${more[@]}" >out 2>log &
+await_step halves 470
+kill -KILL "$(children_of "$(runner_of halves)")"
+wait $!
+expect "killed" 1 $?
+"$FP8LAB" run --resume halves/*/ --backend cpu --threads 1 >out 2>log || fail "resume"
+samples "$(newest whole)" >whole.jsonl
+expect "whole: records" 9 "$(wc -l <whole.jsonl)"
+samples "$(newest halves)" | cmp - whole.jsonl || fail "samples after a resume"
+one --runs two --set hardware.gpus=2 || fail "two ranks"
+expect "two ranks: records" 9 "$(samples "$(newest two)" | wc -l)"
+one --runs drawn --set sample.temperature=1.2 --set sample.seed=5 || fail "draws"
+samples "$(newest drawn)" >drawn.jsonl
+cmp -s drawn.jsonl scaled.jsonl && fail "a temperature changes nothing"
+gives 0 repro "$(newest drawn)" --runs again --backend cpu --threads 1 -- "bitwise equal"
+samples "$(newest again)" | cmp - drawn.jsonl || fail "repro has other samples"
+one --runs off --set sample=false || fail "sample = false"
+samples "$(newest off)" 2>/dev/null | grep -q . && fail "samples although they are off"
+one --smoke --runs smoke || fail "--smoke"
+
+# ---- tokenizers and chats ------------------------------------------------------------------------
+sed 's/eval = .*/sample = { every = 3, prompts = { "the loss" }, tokens = 5 },/' texts.lua >x.lua
+gives 0 run x.lua --lib "$lib" --threads 1 --backend cpu -- "done  step 6"
+gives 0 show last -- "step 6: the loss |"
+mkdir model && cp tokenizer.json "$root/tests/chat/templates/chatml.jinja" model
+mv model/chatml.jinja model/chat_template.jinja
+printf '{"eos_token": "<|im_end|>", "pad_token": null}\n' >model/tokenizer_config.json
+python3 - <<'PY'
+import json
+with open("talks.jsonl", "w") as f:
+    for i in range(80):
+        f.write(json.dumps({"messages": [{"role": "user", "content": f"say {i}"},
+                                         {"role": "assistant", "content": "the loss"}]}) + "\n")
+PY
+sed 's|  data = text .*|  data = chats { "talks.jsonl", tokenizer = "model/" },|
+     s/seq_len = 32/seq_len = 128/' x.lua >chats.lua
+gives 0 run chats.lua --lib "$lib" --threads 1 --backend cpu -- "done  step 6"
+samples "$(newest runs)" | python3 -c 'import json, sys
+rows = [json.loads(line) for line in sys.stdin]
+assert len(rows) == 2 and rows[0]["prompt_tokens"] > 15, rows' || fail "a chat has its template"
+
+# ---- what is refused -----------------------------------------------------------------------------
+long=$(printf 'x%.0s' {1..48})
+one --runs bad --set "sample.prompts=$long" && fail "a prompt that is too long"
+says "sample.prompts[1]: it has 48 tokens, and model.seq_len 48 must leave room" log
+gives 2 check one.lua --set data=synthetic -- "has no tokenizer that could read a prompt" \
+    "sample = false"
+sed 's/prompts = {[^}]*}/prompts = 3/' one.lua >none.lua
+gives 2 check none.lua -- "expected a list of texts"
+sed 's/prompts = {[^}]*}, //' one.lua >none.lua
+gives 2 check none.lua -- "'prompts' is missing"
+gives 2 check one.lua --set sample.every=0 -- "sample.every"
+exit $failed
