@@ -13,6 +13,7 @@
     X(VERB_DATA) \
     X(VERB_LIST) \
     X(VERB_SHOW) \
+    X(VERB_EVAL) \
     X(VERB_COMPARE) \
     X(VERB_VERIFY) \
     X(VERB_EXTRACT) \

@@ -177,7 +177,7 @@ enum status repro_stage_data(const struct repro_source *source, const json_t *li
                              char **missing, struct err *e) {
     struct search s = { 0 };
     *missing = NULL;
-    enum status st = check_named(source->run->config_json, e);
+    enum status st = check_named(source->config, e);
     if (st == OK) st = read_list(list, &s, e);
     if (st == OK && folder) st = look_in(&s, folder, e);
     if (st == OK) st = look_at_recorded(&s, e);

@@ -23,9 +23,12 @@ static enum status make_work(const char *runs, struct repro_source *s, struct er
     return OK;
 }
 
-static enum status unpack(struct repro_source *s, char taken[PATH_CAP], struct err *e) {
+static enum status unpack(struct repro_source *s, struct err *e) {
     struct unpack_report report;
+    char taken[PATH_CAP];
     TRY(path_join(taken, s->work, "bundle", e));
+    TRY(path_join(s->script, taken, "data/experiment/main.lua", e));
+    TRY(path_join(s->lib, taken, "data/experiment/lib", e));
     TRY(bundle_unpack_part(s->bundle, taken, TAKEN, &BUNDLE_LIMITS, &report, e));
     memcpy(s->identity, report.identity, sizeof s->identity);
     TRY(path_join(s->choices, taken, RUN_PATH_choices, e));
@@ -64,19 +67,18 @@ static enum status choose_run(struct repro_source *s, struct err *e) {
     for (int64_t i = 0; i < r->run_count && !s->run; i++)
         if (!strcmp(r->runs[i].name, name) && json_equal(r->runs[i].cell, cell))
             s->run = &r->runs[i];
+    if (s->run) s->config = s->run->config_json;
     if (s->run) return OK;
     return FAIL(e, ERR_CONFIG, "the bundle's script no longer gives a run of the name '%.80s' in "
                 "its cell", name);
 }
 
-static enum status resolve(struct repro_source *s, const char *taken, struct err *e) {
-    char script[PATH_CAP], lib[PATH_CAP];
+static enum status resolve(struct repro_source *s, struct err *e) {
     const char **overrides = NULL;
-    TRY(path_join(script, taken, "data/experiment/main.lua", e));
-    TRY(path_join(lib, taken, "data/experiment/lib", e));
     enum status st = read_overrides(s, &overrides, e);
     struct resolve_options options = {
-        .path = script, .overrides = overrides, .lib = lib, /* the bundle's presets, never ours */
+        .path = s->script, .overrides = overrides,
+        .lib = s->lib, /* the bundle's presets, never ours */
         .override_count = (int64_t)json_array_size(s->overrides),
         .smoke = json_is_true(json_object_get(s->view.run, "smoke")), .stored_models = true,
         /* A pattern means the files of the bundle, epochs its steps. */
@@ -95,19 +97,26 @@ static enum status resolve(struct repro_source *s, const char *taken, struct err
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-enum status repro_open(const char *text, const char *runs, struct repro_source *out,
-                       struct err *e) {
-    char taken[PATH_CAP];
+enum status repro_unpack(const char *text, const char *runs, struct repro_source *out,
+                         struct err *e) {
     *out = (struct repro_source){ 0 };
     enum status st = run_locate(text, runs, out->bundle, e);
     if (st == OK) st = make_work(runs, out, e);
-    if (st == OK) st = unpack(out, taken, e);
+    if (st == OK) st = unpack(out, e);
     if (st == OK) st = run_view_load(out->bundle, RUN_VIEW_FULL, &out->view, e);
     if (st == OK && !json_is_object(out->view.resolved))
         st = FAIL(e, ERR_FORMAT, "%s holds no resolved configuration", out->bundle);
-    if (st == OK) st = resolve(out, taken, e);
-    if (st == OK) st = choose_run(out, e);
+    out->config = out->view.resolved;
     if (st != OK && e) plain_text(e->text); /* the text may quote the bundle */
+    return st;
+}
+
+enum status repro_open(const char *text, const char *runs, struct repro_source *out,
+                       struct err *e) {
+    TRY(repro_unpack(text, runs, out, e));
+    enum status st = resolve(out, e);
+    if (st == OK) st = choose_run(out, e);
+    if (st != OK && e) plain_text(e->text);
     return st;
 }
 

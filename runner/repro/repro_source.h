@@ -14,9 +14,13 @@ struct repro_source {
     char choices[PATH_CAP];    /* the bundle's choice table in the work folder; "": none */
     char patch[PATH_CAP];      /* uncommitted changes of the bundle's program, in the work folder;
                                   "": none */
+    char script[PATH_CAP];     /* the experiment in the work folder, and its folder for require */
+    char lib[PATH_CAP];
     struct run_view view;      /* of the bundle */
+    const json_t *config;      /* whose data are looked for; borrowed from run, else from view */
     struct resolution resolution;
-    const struct resolved_run *run; /* the row of the script that the bundle is a run of */
+    const struct resolved_run *run; /* the row of the script that the bundle is a run of; NULL
+                                     * after repro_unpack() */
     const json_t *overrides;        /* texts of --set in the bundle; borrowed from the view */
     json_t *data_files;             /* the bundle's list; NULL: it has none; owned */
 };
@@ -27,6 +31,9 @@ struct repro_source {
  * *out is always valid for repro_close(). */
 NODISCARD enum status repro_open(const char *text, const char *runs, struct repro_source *out,
                                  struct err *e);
+/* The same without resolving the script: the configuration is the recorded one. */
+NODISCARD enum status repro_unpack(const char *text, const char *runs, struct repro_source *out,
+                                   struct err *e);
 void repro_close(struct repro_source *s);
 
 #endif

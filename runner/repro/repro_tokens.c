@@ -8,6 +8,7 @@
 #include "runner/base/canonical.h"
 #include "runner/record/ingest_record.h"
 #include "runner/repro/repro_data.h"
+#include "runner/script/render.h"
 
 /* ---- the shards ------------------------------------------------------------------------------ */
 
@@ -53,8 +54,8 @@ static enum status check_same(const json_t *then, const json_t *now, struct err 
 static enum status make_again(const struct cli *cli, const struct repro_source *s,
                               const char *root, const char *cache, const char *own,
                               struct cache_entry *out, struct err *e) {
-    const struct chat_render_source render = resolution_render(&s->resolution);
-    const struct cache_request q = { .cli = cli, .config = s->run->config_json, .data_root = root,
+    const struct chat_render_source render = script_render(s->script, s->lib);
+    const struct cache_request q = { .cli = cli, .config = s->config, .data_root = root,
                                      .own = own, .folder = cache, .render = &render };
     TRY(cache_take(&q, out, e));
     return check_same(s->view.ingest, out->record, e);

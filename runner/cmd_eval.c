@@ -1,0 +1,257 @@
+/* fp8lab eval: the loss of a model on its own held-out data, on other data, or its right answers to
+ * multiple choice. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
+#include "runner/base/clock.h"
+#include "runner/base/plain_text.h"
+#include "runner/commands.h"
+#include "runner/eval_data.h"
+#include "runner/infer/questions.h"
+
+enum {
+    FILES_MAX = 4096,
+    SEQ_LEN_OF_FOLDER = 2048, /* a model of long sequences rarely needs them to be evaluated */
+    BATCHES = 8,              /* of a run without `eval`: the schema's default */
+    CHOICE_ROWS = 16, CHOICE_ALIGN = 64
+};
+
+static const struct flag FLAGS[] = {
+    { "data", "FILE", "evaluate all of FILE (default: the run's held-out data)", true },
+    { "choices", "FILE", "multiple choice: an evaluation file of llm.c", false },
+    { "tokenizer", "FILE", "read text with this one: a file, a folder or bytes", false },
+    { "batches", "N", "at most N micro-batches (own data: as the run; else all)", false },
+    { "micro-batch", "N", "sequences at a time (default: as the run, or 1)", false },
+    { "seq-len", "N", "tokens a sequence (default: the run's; a folder's, at most 2048)", false },
+    MODEL_FLAGS,
+};
+
+struct command {
+    const struct cli *cli;
+    struct model_request request;
+    struct open_model model;
+    struct eval_data found;
+    struct data *data;
+    struct questions questions;
+    const char *files[FILES_MAX];
+    int64_t batches, micro_batch, seq_len; /* as asked; 0: not given */
+    int64_t us;
+    struct eval_result result;
+    struct questions_result right;
+};
+
+/* ---- what is asked ----------------------------------------------------------------------------*/
+
+static enum status read_flags(struct command *c, struct err *e) {
+    const struct cli *cli = c->cli;
+    int64_t n = cli_count(cli, "data");
+    bool choices = cli_has(cli, "choices");
+    TRY(model_request_read(cli, cli->args[0], &c->request, e));
+    TRY(cli_int(cli, "batches", 1, INT32_MAX, &c->batches, e));
+    TRY(cli_int(cli, "micro-batch", 1, INT32_MAX, &c->micro_batch, e));
+    TRY(cli_int(cli, "seq-len", 1, INT32_MAX, &c->seq_len, e));
+    if (n > FILES_MAX)
+        return FAIL(e, ERR_ARG, "--data: %" PRId64 " files, at most %d", n, FILES_MAX);
+    for (int64_t i = 0; i < n; i++) c->files[i] = cli_nth(cli, "data", i);
+    if (choices && (n || c->batches || cli_has(cli, "tokenizer") || c->seq_len))
+        return FAIL(e, ERR_ARG, "--choices evaluates all of its file, which has tokens: leave out "
+                    "--data, --tokenizer, --batches and --seq-len");
+    return OK;
+}
+
+/* A file that the user must mend, or another one that the user must name. */
+static enum status blame_user(enum status st, struct err *e) {
+    return st == ERR_FORMAT || st == ERR_IO ? (e->code = ERR_CONFIG) : st;
+}
+
+/* ---- the loss of data -------------------------------------------------------------------------*/
+
+static enum status choose_sizes(struct command *c, struct err *e) {
+    struct run_options *o = &c->model.options;
+    bool run = *c->model.found.of;
+    int64_t most = o->model.seq_len;
+    const json_t *train = json_object_get(c->model.view.resolved, "train");
+    if (!c->seq_len) c->seq_len = run || most < SEQ_LEN_OF_FOLDER ? most : SEQ_LEN_OF_FOLDER;
+    if (c->seq_len > most)
+        return FAIL(e, ERR_ARG, "--seq-len %" PRId64 ": the model reads at most %" PRId64,
+                    c->seq_len, most);
+    if (!c->micro_batch && run) c->micro_batch = json_int(train, "micro_batch");
+    if (c->micro_batch < 1) c->micro_batch = 1;
+    o->model.seq_len = c->seq_len;
+    o->train.micro_batch = o->train.global_batch = c->micro_batch;
+    o->train.documents = c->found.options.documents;
+    return OK;
+}
+
+/* The run evaluates so many micro-batches of its held-out data; of files, all of them. */
+static void choose_batches(struct command *c) {
+    int64_t own = c->model.options.eval.batches;
+    bool files = c->found.options.eval_only;
+    int64_t all = ceil_div(data_sequences(c->data, SPLIT_EVAL), c->micro_batch);
+    if (!c->batches) c->batches = files ? all : own ? own : BATCHES;
+}
+
+static enum status evaluate(struct command *c, struct err *e) {
+    const struct eval_data_request q = {
+        .cli = c->cli, .model = &c->request, .opened = &c->model, .files = c->files,
+        .count = cli_count(c->cli, "data"), .tokenizer = cli_value(c->cli, "tokenizer"),
+    };
+    const struct run_options *o = &c->model.options;
+    TRY(eval_data_find(&q, &c->found, e));
+    TRY(choose_sizes(c, e));
+    TRY(blame_user(data_open(&c->data, &c->found.options, o->model.vocab, o->model.seq_len,
+                             o->train.seed, e), e));
+    TRY(model_start(&c->request, &c->model, c->data, e));
+    choose_batches(c);
+    int64_t begin = clock_us();
+    TRY(blame_user(trainer_eval(c->model.trainer, c->batches, &c->result, e), e));
+    c->us = clock_us() - begin;
+    if (isfinite(c->result.loss)) return OK;
+    return FAIL(e, ERR_NUMERIC, "the loss is not finite");
+}
+
+/* ---- multiple choice --------------------------------------------------------------------------*/
+
+static enum status choose(struct command *c, struct err *e) {
+    struct model_config *m = &c->model.options.model;
+    struct train_options *t = &c->model.options.train;
+    TRY(questions_open(cli_value(c->cli, "choices"), m->vocab, m->seq_len, &c->questions, e));
+    if (!c->micro_batch) c->micro_batch = CHOICE_ROWS;
+    int64_t rows = round_up(c->questions.longest, CHOICE_ALIGN);
+    if (rows < m->seq_len) m->seq_len = rows;
+    c->seq_len = m->seq_len;
+    t->micro_batch = t->global_batch = c->micro_batch;
+    TRY(model_start(&c->request, &c->model, NULL, e));
+    int64_t begin = clock_us();
+    TRY(questions_score(&c->questions, c->model.trainer, c->micro_batch, c->seq_len, &c->right, e));
+    c->us = clock_us() - begin;
+    return OK;
+}
+
+/* ---- output -----------------------------------------------------------------------------------*/
+
+static const char *recipe_of(const struct command *c) {
+    const json_t *own = json_object_get(c->model.view.resolved, "recipe");
+    return c->request.recipe ? c->request.recipe : json_text(own, "kind", "bf16");
+}
+
+static double loss_of(const struct command *c) {
+    return cli_has(c->cli, "choices") ? c->right.loss : (double)c->result.loss;
+}
+
+/* NaN: not known. */
+static double loss_a_byte(const struct command *c) {
+    double bytes = c->found.bytes_a_token;
+    return bytes > 0 && c->result.loss_tokens ? (double)c->result.loss / bytes : (double)NAN;
+}
+
+static json_t *data_json(const struct command *c) {
+    json_t *list = json_array();
+    bool failed = false;
+    if (cli_has(c->cli, "choices"))
+        json_append(list, json_from_text(c->questions.file.path), &failed);
+    for (int64_t i = 0; i < cli_count(c->cli, "data"); i++)
+        json_append(list, json_from_text(c->files[i]), &failed);
+    return json_whole(list, failed);
+}
+
+static void print_json(const struct command *c, double tokens_per_s) {
+    bool choices = cli_has(c->cli, "choices"), run = *c->model.found.of;
+    uint32_t bits;
+    char hex[9];
+    float loss = (float)loss_of(c);
+    memcpy(&bits, &loss, sizeof bits);
+    snprintf(hex, sizeof hex, "%08" PRIx32, bits);
+    double byte = loss_a_byte(c);
+    const struct questions_result *r = &c->right;
+    int64_t tokens = choices ? r->tokens : c->result.tokens;
+    json_t *object = json_pack(
+        "{ss so so? sI ss ss so sI sI sI sI sf ss so sf so so so}", "schema", "fp8lab.eval/1",
+        "path", json_from_text(c->model.found.path), "run",
+        run ? json_from_text(c->model.found.run) : NULL, "step",
+        (json_int_t)c->model.found.step, "recipe", recipe_of(c), "backend",
+        c->model.device.backend->ops->name, "data", data_json(c), "seq_len",
+        (json_int_t)c->seq_len, "micro_batch", (json_int_t)c->micro_batch, "tokens",
+        (json_int_t)tokens, "loss_tokens", (json_int_t)(choices ? tokens : c->result.loss_tokens),
+        "loss", loss_of(c), "loss_bits", hex, "loss_a_byte",
+        isfinite(byte) ? json_real(byte) : json_null(), "tokens_per_s", tokens_per_s, "examples",
+        choices ? json_integer(r->examples) : json_null(), "right",
+        choices ? json_integer(r->right) : json_null(), "accuracy",
+        choices ? json_real((double)r->right / (double)r->examples) : json_null());
+    cli_out_json(c->cli, object);
+    json_decref(object);
+}
+
+static void print_choices(const struct command *c) {
+    const struct questions_result *r = &c->right;
+    cli_out(c->cli, "  accuracy     %.2f %%: %" PRId64 " of %" PRId64 " by the lowest mean loss of "
+            "a completion's tokens\n", 100 * (double)r->right / (double)r->examples, r->right,
+            r->examples);
+    cli_out(c->cli, "  loss         %.6f nats a token of the right completions\n", r->loss);
+}
+
+static void print_loss(const struct command *c) {
+    double byte = loss_a_byte(c);
+    const struct eval_result *r = &c->result;
+    cli_out(c->cli, "  loss         %.6f nats a token\n", (double)r->loss);
+    if (isfinite(byte) && c->found.bytes_a_token != 1)
+        cli_out(c->cli, "  a byte       %.6f nats a byte of text, at %.4g bytes a token\n", byte,
+                c->found.bytes_a_token);
+    cli_out(c->cli, "  tokens       %" PRId64, r->tokens);
+    if (r->loss_tokens != r->tokens)
+        cli_out(c->cli, ", %" PRId64 " of them with loss", r->loss_tokens);
+    cli_out(c->cli, ", in sequences of %" PRId64 "\n", c->seq_len);
+}
+
+static void print(const struct command *c) {
+    bool choices = cli_has(c->cli, "choices");
+    int64_t tokens = choices ? c->right.tokens : c->result.tokens;
+    double speed = c->us > 0 ? 1e6 * (double)tokens / (double)c->us : 0;
+    if (c->cli->json) {
+        print_json(c, speed);
+        return;
+    }
+    bool run = *c->model.found.of;
+    cli_out(c->cli, "%s", run ? c->model.found.run : PLAIN(c->model.found.path));
+    if (run) cli_out(c->cli, "  step %" PRId64, c->model.found.step);
+    cli_out(c->cli, "  %s on %s\n", recipe_of(c), c->model.device.backend->ops->name);
+    if (choices) print_choices(c);
+    else print_loss(c);
+    cli_out(c->cli, "  speed        %.1f tokens/s\n", speed);
+}
+
+static int cmd_eval(const struct cli *cli) {
+    struct command c = { .cli = cli };
+    struct err e = { 0 };
+    enum status st = read_flags(&c, &e);
+    if (st == OK) st = model_find(&c.request, &c.model, &e);
+    if (st == OK) st = cli_has(cli, "choices") ? choose(&c, &e) : evaluate(&c, &e);
+    if (st == OK) print(&c);
+    model_close(&c.model); /* before its data */
+    data_close(c.data);
+    questions_close(&c.questions);
+    eval_data_close(&c.found);
+    return st == OK ? EXIT_OK : cli_fail(cli, &e);
+}
+
+const struct verb VERB_EVAL = {
+    .name = "eval",
+    .arguments = "RUN|DIR",
+    .about = "the loss of a model on its own or other data, also in another recipe",
+    .more = "RUN is a run that kept a checkpoint, DIR a Hugging Face folder or a checkpoint.\n"
+            "Without --data the run's held-out data are found by content; in its own recipe the\n"
+            "loss is then that of the run's last evaluation. FILE is what the run's data were:\n"
+            "bytes, token shards (.bin), or text, JSON lines or conversations for its tokenizer.\n"
+            "All of it is evaluated: the last sequence may be short.\n"
+            "  fp8lab eval last && fp8lab eval last --recipe bf16   what does FP8 cost?\n"
+            "--choices: a completion is as good as the mean loss of its tokens is low.\n",
+    VERB_FLAGS(FLAGS),
+    .args_min = 1,
+    .args_max = 1,
+    .run = cmd_eval,
+};

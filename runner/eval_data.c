@@ -1,0 +1,218 @@
+#include "runner/eval_data.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
+#include "runner/cache/cache_key.h"
+#include "runner/record/ingest_record.h"
+#include "runner/repro/repro_data.h"
+#include "runner/repro/repro_tokens.h"
+#include "runner/script/render.h"
+#include "runner/shard_files.h"
+
+static const json_t *data_of(const struct eval_data_request *q) {
+    return json_object_get(q->opened->view.resolved, "data");
+}
+
+static bool is_run(const struct eval_data_request *q) { return *q->opened->found.of; }
+
+/* The options of the shards of a text, whose configuration is `config`. */
+static enum status take_shards(struct eval_data *d, const json_t *config, struct err *e) {
+    const json_t *shards = json_object_get(d->tokens.record, "shards");
+    int64_t bytes = json_int(d->tokens.record, "text_bytes"), tokens = json_int(shards, "tokens");
+    bool all = !json_object_get(d->tokens.record, "chat"); /* of them have loss */
+    if (all && bytes > 0 && tokens > 0) d->bytes_a_token = (double)bytes / (double)tokens;
+    TRY(options_with_shards(config, d->tokens.prefix, &d->config, e));
+    return options_read_data(d->config, &d->options, e);
+}
+
+/* ---- the run's own ----------------------------------------------------------------------------*/
+
+static enum status refuse_missing(const char *missing, struct err *e) {
+    return FAIL(e, ERR_CONFIG, "the run's own data are not here; start where they were, or name "
+                "files with --data:\n%.700s", missing);
+}
+
+static enum status find_own(const struct eval_data_request *q, struct eval_data *d,
+                            struct err *e) {
+    const struct repro_source *s = &d->source;
+    const char *kind = json_text(data_of(q), "kind", "");
+    bool text = cache_is_needed(s->config);
+    char *missing = NULL;
+    enum status st = OK;
+    if (!strcmp(kind, "synthetic")) return options_read_data(s->config, &d->options, e);
+    if (json_array_size(s->data_files) == 0)
+        return FAIL(e, ERR_CONFIG, "the run lists no file of its data: name files with --data");
+    if (text) st = repro_find_tokens(q->cli, s, NULL, q->model->cache, &d->tokens, &missing, e);
+    else st = repro_stage_data(s, s->data_files, "data", NULL, d->root, &missing, e);
+    if (st == OK && missing) st = refuse_missing(missing, e);
+    free(missing);
+    TRY(st);
+    if (text) return take_shards(d, s->config, e);
+    TRY(options_read_data(s->config, &d->options, e));
+    d->options.root = d->root;
+    return OK;
+}
+
+/* ---- files ------------------------------------------------------------------------------------*/
+
+static bool ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n > m && !strcmp(text + n - m, end);
+}
+
+static bool has_index(const char *path) {
+    char name[PATH_CAP];
+    int n = (int)strlen(path) - (ends_with(path, ".bin") ? 4 : 0);
+    return ends_with(path, ".idx") ||
+           (snprintf(name, sizeof name, "%.*s.idx", n, path) < PATH_CAP && path_exists(name));
+}
+
+static bool is_shard(const char *path) { return has_index(path) || ends_with(path, ".bin"); }
+
+/* The bytes a token of Megatron shards that `data tokenise` described; 0: not known. */
+static enum status find_bytes(const struct eval_data_request *q, double *out, struct err *e) {
+    double bytes = 0, tokens = 0;
+    bool known = true;
+    *out = 0;
+    for (int64_t i = 0; i < q->count && known; i++) {
+        struct shard_files f;
+        enum status st = shard_files_open(&f, q->files[i], e);
+        int64_t text = json_int(f.description, "text_bytes");
+        known = st == OK && text > 0 && !f.loss.path;
+        bytes += (double)text;
+        tokens += (double)f.tokens;
+        shard_files_close(&f);
+        TRY(st);
+    }
+    if (known && tokens > 0) *out = bytes / tokens;
+    return OK;
+}
+
+static enum status take_list(const struct eval_data_request *q, enum data_kind kind,
+                             struct eval_data *d, struct err *e) {
+    size_t bytes = (size_t)q->count * sizeof *q->files;
+    const char **paths = malloc(bytes);
+    if (!paths) return FAIL(e, ERR_MEMORY, "%" PRId64 " files", q->count);
+    memcpy(paths, q->files, bytes);
+    d->options.kind = kind;
+    d->options.paths = paths;
+    d->options.path_count = q->count;
+    return OK;
+}
+
+/* Documents are laid out as in the run, if its data were Megatron's shards as well. */
+static enum status take_shard_files(const struct eval_data_request *q, struct eval_data *d,
+                                    struct err *e) {
+    const struct data_options *own = &q->opened->options.data; /* of a folder: zero */
+    bool index = has_index(q->files[0]);
+    for (int64_t i = 0; i < q->count; i++)
+        if (!is_shard(q->files[i]) || has_index(q->files[i]) != index)
+            return FAIL(e, ERR_CONFIG, "--data %s and %s are of two kinds: give files of one",
+                        q->files[0], q->files[i]);
+    TRY(take_list(q, index ? DATA_MEGATRON : DATA_LLMC, d, e));
+    if (index && own->kind == DATA_MEGATRON && !cache_is_needed(q->opened->view.resolved)) {
+        d->options.layout = own->layout;
+        d->options.documents = own->documents;
+        d->options.loss = own->loss;
+    }
+    return index && !d->options.loss ? find_bytes(q, &d->bytes_a_token, e) : OK;
+}
+
+/* The data section of the text: the run's with other files, or one of a tokenizer alone. */
+static json_t *section_of_text(const struct eval_data_request *q, const char *tokenizer) {
+    bool failed = false;
+    json_t *paths = json_array(), *section;
+    for (int64_t i = 0; i < q->count; i++)
+        json_append(paths, json_string_nocheck(q->files[i]), &failed);
+    if (tokenizer)
+        section = json_pack("{s:s,s:o}", "kind", "text", "tokenizer",
+                            json_string_nocheck(tokenizer));
+    else section = json_deep_copy(data_of(q));
+    json_put(section, "paths", paths, &failed);
+    return json_whole(section, failed);
+}
+
+/* Makes tokens of the files as a run does. `tokenizer` NULL: the run's own, which `own` has. */
+static enum status tokenise_files(const struct eval_data_request *q, const char *tokenizer,
+                                  struct eval_data *d, struct err *e) {
+    char own[PATH_CAP];
+    const struct chat_render_source render = script_render(d->source.script, d->source.lib);
+    json_t *model = json_pack("{s:I}", "vocab", (json_int_t)q->opened->options.model.vocab);
+    json_t *config = json_pack("{s:s,s:o,s:o}", "schema", "fp8lab.experiment/1", "model", model,
+                               "data", section_of_text(q, tokenizer));
+    if (!config) return FAIL(e, ERR_MEMORY, "the configuration of the text");
+    const struct cache_request request = {
+        .cli = q->cli, .config = config, .own = tokenizer ? NULL : own,
+        .folder = q->model->cache, .render = &render,
+    };
+    enum status st = path_join(own, d->source.work, "bundle/" INGEST_FOLDER, e);
+    if (st == OK) st = cache_take(&request, &d->tokens, e);
+    if (st == OK) st = take_shards(d, config, e);
+    json_decref(config);
+    return st;
+}
+
+/* The tokenizer in the folder of a model; "": none. */
+static enum status find_tokenizer(const struct eval_data_request *q, char out[PATH_CAP],
+                                  struct err *e) {
+    out[0] = '\0';
+    if (q->tokenizer) {
+        snprintf(out, PATH_CAP, "%s", q->tokenizer);
+        return OK;
+    }
+    if (is_run(q)) return OK;
+    TRY(path_join(out, q->opened->found.path, "tokenizer.json", e));
+    if (!path_exists(out)) out[0] = '\0';
+    return OK;
+}
+
+static enum status find_files(const struct eval_data_request *q, struct eval_data *d,
+                              struct err *e) {
+    char tokenizer[PATH_CAP];
+    bool run = is_run(q), bytes = !strcmp(json_text(data_of(q), "kind", ""), "text");
+    for (int64_t i = 0; i < q->count; i++)
+        if (!path_exists(q->files[i]) && !has_index(q->files[i]))
+            return FAIL(e, ERR_CONFIG, "--data %s: there is no such file", q->files[i]);
+    TRY(find_tokenizer(q, tokenizer, e));
+    bool tokenised = *tokenizer || (run && cache_is_needed(q->opened->view.resolved));
+    if (!tokenised && bytes) {
+        d->bytes_a_token = 1;
+        return take_list(q, DATA_TEXT, d, e);
+    }
+    if (is_shard(q->files[0])) return take_shard_files(q, d, e);
+    if (tokenised) return tokenise_files(q, *tokenizer ? tokenizer : NULL, d, e);
+    return FAIL(e, ERR_CONFIG, "%s has no tokenizer, so %s cannot be read as text: --tokenizer "
+                "FILE names one, or give token shards (.bin)", q->model->what, q->files[0]);
+}
+
+/* ---- both -------------------------------------------------------------------------------------*/
+
+enum status eval_data_find(const struct eval_data_request *q, struct eval_data *out,
+                           struct err *e) {
+    *out = (struct eval_data){ 0 };
+    if (!q->count && !is_run(q))
+        return FAIL(e, ERR_ARG, "%s is no run, so it has no data of its own: --data FILE names "
+                    "what to evaluate on", q->model->what);
+    if (is_run(q)) TRY(repro_unpack(q->opened->found.of, q->model->runs, &out->source, e));
+    if (!q->count) {
+        out->bytes_a_token = run_view_bytes_a_token(&q->opened->view);
+        return find_own(q, out, e);
+    }
+    TRY(find_files(q, out, e));
+    out->options.eval_only = true;
+    out->options.order = ORDER_WINDOWS;
+    return OK;
+}
+
+void eval_data_close(struct eval_data *d) {
+    options_free_data(&d->options);
+    repro_close(&d->source);
+    cache_entry_free(&d->tokens);
+    json_decref(d->config);
+    *d = (struct eval_data){ 0 };
+}

@@ -1,0 +1,164 @@
+#!/bin/bash
+# long: 40
+# eval: on its own held-out data a run has the loss of its last evaluation, to the bit, for every
+# kind of data and recipe; other data, recipes and folders; what does not fit is refused by name.
+set -u
+. "$PWD/tests/cli/lib.sh"
+. "$root/tests/support/text.sh"
+seq 999 | head -c 3000 >a.txt
+seq 3 7 5000 | head -c 1207 >b.txt
+cat >bytes.lua <<'LUA'
+local tiny = require "models.tiny"
+return experiment {
+  name = "bytes", model = tiny.llama { seq_len = 32, layers = 1, vocab = 256 }, recipe = bf16,
+  data = text { "a.txt", holdout = 0.2 },
+  train = { steps = 6, global_batch = 4, micro_batch = 2, optimizer = adamw { lr = 1e-3 } },
+  eval = { every = 3, batches = 4 }, checkpoint = { every = 6, keep = 1 },
+}
+LUA
+kept='s/  eval = .*/  eval = { every = 6, batches = 3 }, checkpoint = { every = 6 },/'
+train() { # SCRIPT ARGS...
+    "$FP8LAB" run "$1" --lib "$lib" --threads 1 --backend cpu "${@:2}" >out 2>log || fail "run $*"
+    bundle=$(newest runs)
+}
+last_record() { # KEY: of the run's last evaluation
+    tar --zstd -xOf "$bundle" --wildcards '*/data/metrics/eval.jsonl' | tail -1 |
+        python3 -c 'import json, sys; print(json.loads(sys.stdin.read()).get(sys.argv[1]))' "$1"
+}
+get() { # EXPRESSION ARGS...: of eval --json
+    "$FP8LAB" eval --json --threads 1 --backend cpu "${@:2}" >out 2>log || fail "eval ${*:2}"
+    python3 -c 'import json, sys; o = json.load(open("out")); print(eval(sys.argv[1]))' "$1"
+}
+same() { # WHAT: the run's own evaluation
+    case_name=$1
+    expect "loss_bits" "$(last_record loss_bits)" "$(get 'o["loss_bits"]' "$bundle")"
+    expect "tokens" "$(last_record tokens)" "$(get 'o["tokens"]' "$bundle")"
+    case_name=
+}
+
+# ---- the run's own data, to the bit
+for recipe in f32 fp8.delayed fp8.blockwise fp8.tensorwise; do
+    train bytes.lua --set recipe=$recipe
+    same "$recipe"
+done
+bytes=$bundle
+sed "$kept" texts.lua >t.lua
+train t.lua
+text=$bundle
+same "text with a tokenizer"
+expect "a byte" "$("$FP8LAB" show "$text" | sed -n 's/^  eval a byte *\([0-9.]*\) .*/\1/p')" \
+    "$(get '"%.6f" % o["loss_a_byte"]' "$text")"
+rm -rf runs/cache # made again of the text, with the bundle's tokenizer
+mv tokenizer.json moved.json
+same "tokens made again"
+mv moved.json tokenizer.json
+sed "$kept; s|  data = text .*|  data = tokens { path = \"$(ls runs/cache/*.bin)\", MORE },|" \
+    texts.lua | sed 's|MORE|holdout = 0.1, mask = "document", positions = "document"|' >k.lua
+train k.lua
+shards=$bundle
+same "token shards"
+mkdir model && cp tokenizer.json "$root/tests/chat/templates/chatml.jinja" model
+mv model/chatml.jinja model/chat_template.jinja
+printf '{"eos_token": "<|im_end|>", "pad_token": null}\n' >model/tokenizer_config.json
+python3 - <<'PY'
+import json
+with open("talks.jsonl", "w") as f:
+    for i in range(200):
+        f.write(json.dumps({"messages": [{"role": "user", "content": f"say {i % 7}"},
+                                         {"role": "assistant", "content": f"it is {i % 7} now"}]})
+                + "\n")
+PY
+sed "$kept; s|  data = text .*|  data = chats { \"talks.jsonl\", tokenizer = \"model/\", MORE },|
+     s/MORE/holdout = 0.2/; s/seq_len = 32/seq_len = 128/" texts.lua >c.lua
+train c.lua
+chats=$bundle
+same "conversations"
+expect "tokens with loss" "$(last_record loss_tokens)" "$(get 'o["loss_tokens"]' "$chats")"
+expect "loss a byte of some tokens" None "$(get 'o["loss_a_byte"]' "$chats")"
+
+# ---- other data: every token but the first is predicted once
+expect "tokens of a file" 1206 "$(get 'o["loss_tokens"]' "$bytes" --data b.txt)"
+expect "of two" 4206 "$(get 'o["loss_tokens"]' "$bytes" --data b.txt --data a.txt)"
+expect "some batches" "(256, 4)" "$(get 'o["loss_tokens"], o["micro_batch"]' "$bytes" \
+    --data b.txt --batches 2 --micro-batch 4)"
+cat data/a.jsonl >other.jsonl
+here=$(get 'o["loss_tokens"], round(o["loss"], 5)' "$text" --data other.jsonl)
+"$FP8LAB" data tokenise --to other --tokenizer tokenizer.json other.jsonl >out 2>&1 || fail "tokens"
+expect "its shards" "$here" \
+    "$(get 'o["loss_tokens"], round(o["loss"], 5)' "$text" --data other.bin)"
+bytes_a_token=$(get 'round(o["loss"] / o["loss_a_byte"], 4)' "$text" --data other.jsonl)
+expect "bytes a token of shards" "$bytes_a_token" \
+    "$(get 'round(o["loss"] / o["loss_a_byte"], 4)' "$text" --data other.idx)"
+[ "$(get 'o["loss_tokens"] < 0.5 * o["tokens"]' "$chats" --data talks.jsonl)" = True ] ||
+    fail "the prompts of conversations have loss"
+
+# ---- other recipes: near the run's own, which is not the same
+own=$(get 'o["loss"]' "$bytes" --data b.txt)
+for recipe in f32 bf16 fp8.blockwise; do
+    expect "$recipe is near" "('$recipe', True)" \
+        "$(get "o['recipe'], 0 < abs(o['loss'] - $own) < 0.01" "$bytes" --data b.txt \
+            --recipe $recipe)"
+done
+
+# ---- folders: a checkpoint, and a Hugging Face folder of the same weights
+step=$(ls -d "${bytes%.tar.zst}".ckpt/step-*)
+bf16=$(get 'o["loss_bits"]' "$bytes" --data b.txt --recipe bf16 --micro-batch 1)
+expect "a checkpoint" "$bf16" "$(get 'o["loss_bits"]' "$step" --data b.txt --tokenizer bytes)"
+gives 0 export "$bytes" --to hf --
+expect "a Hugging Face folder" "$bf16" "$(get 'o["loss_bits"]' hf --data b.txt --tokenizer bytes)"
+cp tokenizer.json hf
+gives 2 eval hf --data a.txt -- "model.vocab is 256, but the tokenizer"
+rm hf/tokenizer.json
+
+# ---- multiple choice: tests/infer/test_questions.c has the rule, tests/outside/choices.sh another
+python3 - <<'PY'
+import struct
+def example(i):
+    words = [2, 4, 5, 1, 2, 3, 4, 5] + [w for k in range(4) for w in (k + 1, *range(60, 61 + k))]
+    return struct.pack(f"<{len(words) + 3}H", 65535, 2 * len(words) + 6, i, *words)
+rows = b"".join(map(example, range(9)))
+head = struct.pack("<256i", 20240522, 1, 9, len(rows) // 9, *[0] * 252)
+open("nine.bin", "wb").write(head + rows)
+open("cut.bin", "wb").write(head + rows[:-2])
+PY
+nine() { get "$1" "$bytes" --choices nine.bin "${@:2}"; }
+expect "examples" "(9, True, 90)" \
+    "$(nine 'o["examples"], o["right"] == 9 * o["accuracy"], o["tokens"]')"
+expect "in batches of three" "$(nine 'round(o["loss"], 5)' --recipe f32)" \
+    "$(nine 'round(o["loss"], 5)' --recipe f32 --micro-batch 3)"
+python3 - "$root/runner/JSON.md" <<'PY' || fail "--json: other keys than runner/JSON.md"
+import json, re, sys
+row = next(x for x in open(sys.argv[1]) if x.startswith("| `eval` |")).split("|")[3]
+assert set(re.findall("`([a-z_]+)`", row)) == set(json.load(open("out"))) - {"schema"}
+PY
+gives 0 eval "$bytes" --choices nine.bin --backend cpu -- "of 9 by the lowest mean loss"
+gives 2 eval "$bytes" --choices cut.bin -- "cut.bin: example 8 at byte" "(truncated?)"
+gives 2 eval "$bytes" --choices nine.bin --data b.txt -- "leave out --data"
+
+# ---- refused by name
+gives 2 eval "$step" -- "is no run, so it has no data of its own: --data FILE"
+gives 2 eval hf --data b.txt -- "has no tokenizer, so b.txt cannot be read as text: --tokenizer"
+gives 2 eval "$bytes" --data none.txt -- "--data none.txt: there is no such file"
+: >empty.txt
+gives 2 eval "$bytes" --data empty.txt -- "empty.txt: 0 tokens; to evaluate takes at least two"
+gives 2 eval "$bytes" --data b.txt --seq-len 33 -- "the model reads at most 32"
+gives 2 eval "$bytes" --data b.txt --recipe fp4 -- "there is no recipe fp4"
+gives 2 eval "$bytes" --recipe fp8.delayed -- "--recipe fp8.tensorwise"
+gives 2 eval "$shards" --data a.txt -- "has no tokenizer, so a.txt cannot be read as text"
+gives 2 eval "$text" --data other.bin --data a.txt -- "other.bin and a.txt are of two kinds"
+cp other.idx big.idx
+python3 -c 'open("big.bin", "wb").write(b"\xff\xff" * (len(open("other.bin", "rb").read()) // 2))'
+gives 2 eval "$text" --data big.bin -- "big.bin: token id 65535 at byte 0 is beyond the vocabulary"
+head -c 100 other.bin >short.bin
+gives 2 eval "$text" --data short.bin -- "an llm.c shard has a header of 1024 (truncated?)"
+printf '{"model_type": "mamba", "hidden_size": 8}' >hf/config.json
+gives 2 eval hf --data b.txt -- "mamba"
+mv a.txt away.txt
+gives 2 eval "$bytes" -- "the run's own data are not here" "a.txt  "
+sed 's/a.txt/away.txt/; s/checkpoint = .*/}/; s/^}$//' bytes.lua >unkept.lua
+echo >>unkept.lua
+train unkept.lua
+gives 2 eval "$bundle" -- "has no weights: a run keeps its last checkpoint"
+
+[ $failed = 0 ] && echo "runs and folders are evaluated"
+exit $failed
