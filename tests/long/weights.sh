@@ -1,8 +1,8 @@
 #!/bin/bash
 # long: 60
 # timeout: 1800
-# The losses of tests/weights/losses.txt are those of transformers. UPDATE=1 writes them anew. Makes
-# a Python environment with torch of its own (5 GB in build/), because nothing else needs it.
+# The losses and logits of tests/weights/*.txt are those of transformers. UPDATE=1 writes them anew.
+# Makes a Python environment with torch of its own (5 GB in build/), because nothing else needs it.
 set -u
 . tests/cli/lib.sh
 venv=$root/build/venv-torch
@@ -15,6 +15,16 @@ venv=$root/build/venv-torch
 while read -r name wanted; do
     near "$name" "$wanted" "$(sed -n "s/^$name //p" losses)" 1e-6
 done <"$root/tests/weights/losses.txt"
+
+# All logits of a prompt.
+for name in $names; do write_logits "$name"; done
+# shellcheck disable=SC2086  # words
+"$venv/bin/python" -W ignore "$root/tests/weights/hf_logits.py" models "$prompt" $names >logits \
+    2>log || fail "logits: $(cat logits)"
+cut -d' ' -f1,2 logits
+[ -z "${UPDATE:-}" ] || cut -d' ' -f1,3- logits >"$root/tests/weights/logits.txt"
+cut -d' ' -f1,3- logits | cmp -s - "$root/tests/weights/logits.txt" ||
+    fail "tests/weights/logits.txt has other logits"
 
 # Exported folders, read back by transformers without a tensor missing or too many.
 mkdir exports && cp models/text.txt exports

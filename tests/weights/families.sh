@@ -1,8 +1,8 @@
 #!/bin/bash
 # long: 20
 # Small random models of each family, as transformers stores them: F32, F16, BF16, shards, tied,
-# transposed. The loss of a text in f32 is the one that transformers gives (losses.txt;
-# tests/long/weights.sh records it), to 1e-5.
+# transposed. In f32 the loss of a text and the logits of a prompt are those of transformers
+# (losses.txt, logits.txt; tests/long/weights.sh records them), to 1e-5.
 set -u
 . tests/cli/lib.sh
 . "$root/tests/weights/lib.sh"
@@ -12,4 +12,16 @@ while read -r name wanted; do
     expect "$name: exit code" 0 $code
     near "$name" "$wanted" "$(loss_of)" 1e-5
 done <"$root/tests/weights/losses.txt"
+# Some logits of a prompt beside those of transformers, relative to the largest one.
+while read -r name largest wanted; do
+    write_logits "$name"
+    python3 - "$name" "$largest" $wanted <<'PY' || fail "$name: other logits"
+import struct, sys
+name, largest, *wanted = sys.argv[1:]
+data = open(f"models/{name}/logits.npy", "rb").read()
+found = struct.unpack("<8f", data[128 + 31 * 260 * 4:][:32]) # behind the last of 32 bytes
+off = max(abs(a - float(b)) for a, b in zip(found, wanted, strict=True))
+sys.exit(off > 1e-5 * float(largest))
+PY
+done <"$root/tests/weights/logits.txt"
 exit $failed

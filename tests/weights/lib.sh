@@ -27,6 +27,13 @@ END
     bundle=$(newest runs)
 }
 
+# Writes models/NAME/logits.npy: those of the prompt in f32.
+prompt="the quick brown fox jumps over a" # as many bytes as a sequence
+write_logits() { # NAME
+    "$FP8LAB" generate "models/$1" "$prompt" --recipe f32 --tokenizer bytes --tokens 0 \
+        --logits "models/$1/logits.npy" --backend cpu --threads 1 >out 2>log || fail "$1: logits"
+}
+
 # bf16 for a model in BF16, else f32.
 type_of() { case $1 in llama31 | llama32 | qwen2) echo bf16 ;; *) echo f32 ;; esac; }
 
