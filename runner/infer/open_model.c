@@ -29,7 +29,11 @@ static enum status read_model(json_t *model, const char *path, struct model_conf
     json_t *defaults = json_pack("{sI sI sb sb sb sf sn}", "kv_heads", (json_int_t)heads,
                                  "head_dim", (json_int_t)(heads > 0 ? width / heads : 0),
                                  "qk_norm", 0, "bias", 0, "tied", 0, "init_std", 0.02, "rope");
-    bool failed = !defaults || json_object_update_missing(model, defaults) != 0;
+    bool failed = !defaults;
+    const char *key;
+    json_t *value;
+    json_object_foreach(defaults, key, value)
+        if (!json_object_get(model, key)) json_put(model, key, json_incref(value), &failed);
     json_decref(defaults);
     if (failed) return FAIL(e, ERR_MEMORY, "the model of %s", path);
     enum status st = options_read_model(model, out, e);

@@ -89,7 +89,11 @@ with open("talks.jsonl", "w") as f:
 PY
 sed 's|  data = text .*|  data = chats { "talks.jsonl", tokenizer = "model/" },|
      s/seq_len = 32/seq_len = 128/' x.lua >chats.lua
-gives 0 run chats.lua --lib "$lib" --threads 1 --backend cpu -- "done  step 6"
+gives 0 run chats.lua --lib "$lib" --threads 1 --backend cpu --set checkpoint.every=6 -- \
+    "done  step 6"
+gives 0 generate last "the loss" --chat --tokens 5 --backend cpu --json -- "$(samples \
+    "$(newest runs)" | tail -1 | python3 -c 'import json, sys
+print(json.dumps(json.load(sys.stdin)["ids"], separators=(",", ":")))')"
 samples "$(newest runs)" | python3 -c 'import json, sys
 rows = [json.loads(line) for line in sys.stdin]
 assert len(rows) == 2 and rows[0]["prompt_tokens"] > 15, rows' || fail "a chat has its template"
