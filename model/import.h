@@ -7,7 +7,10 @@
 struct param;
 
 struct weight_source {
-    /* Elements first .. first+count-1 of the canonical parameter (model/params.h) as f32. */
+    /* Called before a parameter is read, for what reading it needs. NULL: nothing. */
+    enum status (*prepare)(void *user, const struct param *p, struct err *e);
+    /* Elements first .. first+count-1 of the canonical parameter (model/params.h) as f32. Several
+     * threads call it at once, for one parameter. */
     enum status (*read)(void *user, const struct param *p, int64_t first, int64_t count, float *out,
                         struct err *e);
     void *user;
@@ -15,7 +18,7 @@ struct weight_source {
 
 /* Replaces the weights, and their masters, before the first step; moments stay 0. A weight is
  * rounded once, to the nearest value of its type. Every rank calls it and reads only the elements
- * that it updates, a few MiB at a time. ERR_NUMERIC names a weight that is not finite. After an
+ * that it updates, at most 32 MiB at a time. ERR_NUMERIC names a weight that is not finite. After an
  * error the trainer rejects steps, evaluations and saves (ERR_STATE) until an import succeeds. */
 NODISCARD enum status trainer_import(struct trainer *t, const struct weight_source *source,
                                      struct err *e);

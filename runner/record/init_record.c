@@ -145,7 +145,7 @@ static enum status import(const json_t *record, const struct init_import *q, str
     state.step = json_int(optimizer, "step");
     state.updates = json_int(optimizer, "updates");
     state.restart = q->restart;
-    weights = (struct weight_source){ export_source_read, &s->checkpoint };
+    weights = (struct weight_source){ .read = export_source_read, .user = &s->checkpoint };
     TRY(trainer_import(q->trainer, &weights, e));
     return checkpoint_adopt(q->trainer, &state, e);
 }

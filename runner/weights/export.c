@@ -347,7 +347,7 @@ static enum status open_weights(struct job *j, struct export_report *out, struct
 /* Everything in one file, model.bin. */
 static enum status write_llmc(struct job *j, struct export_report *out, struct err *e) {
     const struct export_request *q = j->request;
-    const struct weight_source source = { export_source_read, &j->source };
+    const struct weight_source source = { .read = export_source_read, .user = &j->source };
     char path[PATH_CAP];
     if (q->type == EXPORT_FP8_BLOCK)
         return FAIL(e, ERR_CONFIG, "llm.c's files are bf16 or f32, not fp8-block");

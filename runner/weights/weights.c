@@ -154,11 +154,16 @@ enum status weights_open(const char *path, const struct model_config *model, str
     return st;
 }
 
+static void drop_beside(struct weights *w) {
+    for (int k = 0; k < WEIGHT_PARTS_MAX; k++) {
+        free(w->beside[k]);
+        w->beside[k] = NULL;
+    }
+}
+
 void weights_close(struct weights *w) {
     tensor_files_close(&w->files);
-    free(w->whole);
-    free(w->factors);
-    w->whole = w->factors = NULL;
+    drop_beside(w);
 }
 
 /* ---- the hash ---------------------------------------------------------------------------------*/
@@ -203,50 +208,51 @@ enum status weights_hash(struct weights *w, char hex[SHA256_HEX], struct err *e)
 
 /* ---- reading ----------------------------------------------------------------------------------*/
 
-/* Elements of a transposed tensor. It is read whole and kept until another one is asked for. */
-static enum status read_transposed(struct weights *w, const struct tensor_entry *x,
-                                   const struct weight_part *p, int64_t first, int64_t count,
-                                   float *out, struct err *e) {
-    if (w->whole_is != x) {
-        float *more = realloc(w->whole, (size_t)(p->rows * p->cols) * sizeof *more);
-        if (!more) return FAIL(e, ERR_MEMORY, "no host memory for %s", x->name);
-        w->whole = more;
-        w->whole_is = NULL;
-        TRY(tensor_read(&w->files, x, 0, p->rows * p->cols, more, e));
-        w->whole_is = x;
+static enum status load_beside(struct weights *w, const struct weight_part *p, int k,
+                               struct err *e) {
+    const struct tensor_entry *x = entry_of(w, p);
+    int64_t n = p->rows * p->cols;
+    if (!p->transposed && x->type != WEIGHT_E4M3) return OK;
+    if (!p->transposed) {
+        x = factors_entry(w, x);
+        n = x->shape[0] * x->shape[1];
     }
-    for (int64_t i = 0; i < count; i++) {
-        int64_t row = (first + i) / p->cols, col = (first + i) % p->cols;
-        out[i] = w->whole[col * p->rows + row];
-    }
+    w->beside[k] = malloc((size_t)n * sizeof *w->beside[k]);
+    if (!w->beside[k]) return FAIL(e, ERR_MEMORY, "no host memory for %s", x->name);
+    return tensor_read(&w->files, x, 0, n, w->beside[k], e);
+}
+
+static enum status prepare(void *user, const struct param *param, struct err *e) {
+    struct weights *w = user;
+    struct weight_part part[WEIGHT_PARTS_MAX];
+    int n = parts_of(w, param->name, param->rows, param->cols, part);
+    drop_beside(w);
+    for (int k = 0; k < n; k++) TRY(load_beside(w, &part[k], k, e));
     return OK;
 }
 
-/* Elements of an E4M3 tensor, times the factors of their blocks. */
-static enum status read_quantised(struct weights *w, const struct tensor_entry *x, int64_t first,
-                                  int64_t count, float *out, struct err *e) {
-    int64_t cols = x->shape[1], across = blocks_count(cols);
-    if (w->factors_of != x) {
-        const struct tensor_entry *f = factors_entry(w, x);
-        int64_t n = f->shape[0] * f->shape[1];
-        float *more = realloc(w->factors, (size_t)n * sizeof *more);
-        if (!more) return FAIL(e, ERR_MEMORY, "no host memory for the factors of %s", x->name);
-        w->factors = more;
-        w->factors_of = NULL;
-        TRY(tensor_read(&w->files, f, 0, n, more, e));
-        w->factors_of = x;
+/* Elements of a transposed tensor. */
+static void take_transposed(const float *whole, const struct weight_part *p, int64_t first,
+                            int64_t count, float *out) {
+    for (int64_t i = 0; i < count; i++) {
+        int64_t row = (first + i) / p->cols, col = (first + i) % p->cols;
+        out[i] = whole[col * p->rows + row];
     }
-    TRY(tensor_read(&w->files, x, first, count, out, e));
+}
+
+/* Multiplies elements of an E4M3 tensor by the factors of their blocks. */
+static void apply_factors(const float *factors, int64_t cols, int64_t first, int64_t count,
+                          float *out) {
+    int64_t across = blocks_count(cols);
     for (int64_t i = 0; i < count; i++) {
         int64_t row = (first + i) / cols, col = (first + i) % cols;
-        out[i] *= w->factors[row / BLOCK_ROWS * across + col / BLOCK_ROWS];
+        out[i] *= factors[row / BLOCK_ROWS * across + col / BLOCK_ROWS];
     }
-    return OK;
 }
 
 static enum status read_param(void *user, const struct param *param, int64_t first, int64_t count,
                               float *out, struct err *e) {
-    struct weights *w = user;
+    const struct weights *w = user;
     struct weight_part part[WEIGHT_PARTS_MAX];
     int n = parts_of(w, param->name, param->rows, param->cols, part);
     int64_t begin = 0; /* of the part, in the parameter's elements */
@@ -257,9 +263,9 @@ static enum status read_param(void *user, const struct param *param, int64_t fir
         begin += size;
         if (here <= 0) continue;
         if (here > count) here = count;
-        if (part[k].transposed) TRY(read_transposed(w, x, &part[k], at, here, out, e));
-        else if (x->type == WEIGHT_E4M3) TRY(read_quantised(w, x, at, here, out, e));
+        if (part[k].transposed) take_transposed(w->beside[k], &part[k], at, here, out);
         else TRY(tensor_read(&w->files, x, at, here, out, e));
+        if (x->type == WEIGHT_E4M3) apply_factors(w->beside[k], x->shape[1], at, here, out);
         first += here;
         count -= here;
         out += here;
@@ -268,5 +274,5 @@ static enum status read_param(void *user, const struct param *param, int64_t fir
 }
 
 struct weight_source weights_source(struct weights *w) {
-    return (struct weight_source){ .read = read_param, .user = w };
+    return (struct weight_source){ .prepare = prepare, .read = read_param, .user = w };
 }

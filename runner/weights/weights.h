@@ -14,10 +14,9 @@ struct weights {
     enum weights_kind kind;
     struct model_config model;
     struct tensor_files files;
-    float *whole;      /* owned: a transposed tensor as it is in its file, or NULL */
-    const struct tensor_entry *whole_is; /* which one; NULL: none */
-    float *factors;    /* owned: of the E4M3 tensor `factors_of`, one for each 128 x 128 block */
-    const struct tensor_entry *factors_of;
+    /* Of each part of the parameter that is read: a transposed tensor as it is in its file, or the
+     * factors of an E4M3 tensor, one for each 128 x 128 block. */
+    float *beside[WEIGHT_PARTS_MAX]; /* owned, or NULL */
 };
 
 /* Opens the weights at `path` for the model. ERR_CONFIG names the first tensor that is missing, of

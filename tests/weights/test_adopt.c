@@ -69,7 +69,7 @@ static enum status adopt(struct tiny_run *r, const struct parent *p, bool restar
     json_t *root = NULL;
     TRY(checkpoint_read(p->info.path, &root, &info, e));
     TRY(export_source_open(p->info.path, true, &files, e));
-    const struct weight_source weights = { export_source_read, &files };
+    const struct weight_source weights = { .read = export_source_read, .user = &files };
     struct state_source state = state_source_of(&files.masters);
     state.recipe_sha256 = json_text(json_object_get(root, "meaning"), "recipe_sha256", "?");
     state.step = info.step;
