@@ -17,9 +17,10 @@ struct weight_source {
 };
 
 /* Replaces the weights, and their masters, before the first step; moments stay 0. A weight is
- * rounded once, to the nearest value of its type. Every rank calls it and reads only the elements
- * that it updates, at most 32 MiB at a time. ERR_NUMERIC names a weight that is not finite. After an
- * error the trainer rejects steps, evaluations and saves (ERR_STATE) until an import succeeds. */
+ * rounded once, to the nearest value of its type. Every rank calls it and reads only the
+ * elements that it updates, at most 32 MiB at a time. ERR_NUMERIC names a weight that is not
+ * finite. After an error the trainer rejects steps, evaluations and saves (ERR_STATE) until an
+ * import succeeds. */
 NODISCARD enum status trainer_import(struct trainer *t, const struct weight_source *source,
                                      struct err *e);
 
