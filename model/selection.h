@@ -27,8 +27,8 @@ NODISCARD enum status selection_apply(struct params *p, const struct selection *
 NODISCARD enum status selection_trained(const struct model_config *c, const struct selection *s,
                                         int64_t *elements, struct err *e);
 
-/* The FLOP of one token's forward and backward without what a frozen parameter saves: its wgrad, and
- * all backward below the lowest trained layer. Without rules it is model_flops_per_token. */
+/* The FLOP of one token's forward and backward without what a frozen parameter saves: its wgrad,
+ * and all backward below the lowest trained layer. Without rules it is model_flops_per_token. */
 NODISCARD enum status selection_flops_per_token(const struct model_config *c,
                                                 const struct selection *s, double *flops,
                                                 struct err *e);
