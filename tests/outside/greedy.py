@@ -42,8 +42,8 @@ def attention(qkv, heads, kv_heads, theta):
     return (p @ v).transpose(0, 2, 1, 3).reshape(b, t, heads * d)
 
 
-def logits(w, m, tokens, last):
-    """tokens [B,T], last [B] -> logits [B,V] of these. m: `model` of the resolved configuration."""
+def hidden(w, m, tokens):
+    """tokens [B,T] -> what the head reads, [B,T,C]. m: `model` of the resolved configuration."""
     b, t = tokens.shape
     x = w["embed.weight"][tokens]
     for layer in range(m["layers"]):
@@ -55,8 +55,12 @@ def logits(w, m, tokens, last):
         x = x + o @ own["attn_out"].T
         gate, up = np.split(norm(x, own["norm2"], m["norm_eps"]) @ own["ffn_in"].T, 2, axis=-1)
         x = x + (gate / (1 + np.exp(-gate)) * up) @ own["ffn_out"].T
-    x = norm(x[np.arange(b), last], w["final_norm.weight"], m["norm_eps"])
-    return x @ w["head.weight"].T
+    return norm(x, w["final_norm.weight"], m["norm_eps"])
+
+
+def logits(w, m, tokens, last):
+    """tokens [B,T], last [B] -> logits [B,V] of these."""
+    return hidden(w, m, tokens)[np.arange(len(tokens)), last] @ w["head.weight"].T
 
 
 def answers(w, m, prompts, longest):
