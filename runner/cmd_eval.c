@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/ground/json_safe.h"
@@ -40,6 +41,7 @@ struct command {
     struct questions questions;
     const char *files[FILES_MAX];
     int64_t batches, micro_batch, seq_len; /* as asked; 0: not given */
+    char *table; /* the run's choice table; owned, or NULL */
     int64_t us;
     struct eval_result result;
     struct questions_result right;
@@ -96,6 +98,16 @@ static void choose_batches(struct command *c) {
     if (!c->batches) c->batches = files ? all : own ? own : BATCHES;
 }
 
+/* In its own recipe a run evaluates by the algorithms that it trained with. */
+static enum status take_choices(struct command *c, struct err *e) {
+    const char *path = c->found.source.choices;
+    size_t n;
+    if (!c->model.own_recipe || !*path) return OK;
+    TRY(file_read(path, JSON_FILE_LIMIT, &c->table, &n, e));
+    c->request.choices = c->table;
+    return OK;
+}
+
 static enum status evaluate(struct command *c, struct err *e) {
     const struct eval_data_request q = {
         .cli = c->cli, .model = &c->request, .opened = &c->model, .files = c->files,
@@ -106,6 +118,7 @@ static enum status evaluate(struct command *c, struct err *e) {
     TRY(choose_sizes(c, e));
     TRY(blame_user(data_open(&c->data, &c->found.options, o->model.vocab, o->model.seq_len,
                              o->train.seed, e), e));
+    TRY(take_choices(c, e));
     TRY(model_start(&c->request, &c->model, c->data, e));
     choose_batches(c);
     int64_t begin = clock_us();
@@ -236,6 +249,7 @@ static int cmd_eval(const struct cli *cli) {
     data_close(c.data);
     questions_close(&c.questions);
     eval_data_close(&c.found);
+    free(c.table);
     return st == OK ? EXIT_OK : cli_fail(cli, &e);
 }
 

@@ -157,6 +157,14 @@ static enum status read_weights(struct open_model *m, struct err *e) {
     return st;
 }
 
+/* The algorithms of the run: without them a GPU may take others, with other bits. */
+static enum status load_choices(struct backend *b, const char *text, struct err *e) {
+    struct err other; /* of another device, or damaged */
+    enum status st = text ? b->ops->choices_load(b, text, &other) : OK;
+    if (st == ERR_CONFIG) return b->ops->choices_load(b, "", e);
+    return st == OK ? OK : FAIL(e, st, "%s", other.text);
+}
+
 enum status model_start(const struct model_request *q, struct open_model *m,
                         const struct data *data, struct err *e) {
     struct run_options *o = &m->options;
@@ -164,6 +172,7 @@ enum status model_start(const struct model_request *q, struct open_model *m,
     TRY(backend_open(name, q->threads, q->device, &m->device, e));
     struct backend *b = m->device.backend;
     TRY(b->ops->comm.init(b, NULL, e));
+    TRY(load_choices(b, q->choices, e));
     TRY(trainer_create(&m->trainer, b, &o->model, &o->recipe, &o->train, data, e));
     return read_weights(m, e);
 }

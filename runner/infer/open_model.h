@@ -15,6 +15,8 @@ struct model_request {
     const char *recipe;  /* a kind, with its defaults; NULL: the run's own, bf16 for a folder */
     const char *backend; /* as backend_open() */
     int64_t threads, device;
+    const char *choices; /* a choice table (kernels/choices.h) for the bits of the run that has it;
+                          * ignored if it is another device's. NULL: none */
     const char *runs;     /* where runs are looked up */
     char cache[PATH_CAP]; /* for weights that only a bundle has */
 };

@@ -76,6 +76,20 @@ same "conversations"
 expect "tokens with loss" "$(last_record loss_tokens)" "$(get 'o["loss_tokens"]' "$chats")"
 expect "loss a byte of some tokens" None "$(get 'o["loss_a_byte"]' "$chats")"
 
+# A device's choices have bits: the run's table is taken, though timing would find another now.
+mkdir bin && cp "$BUILD/tests/cli/chooser" bin/fp8lab
+FP8LAB=$PWD/bin/fp8lab
+echo 1 >bin/chooser
+train bytes.lua --runs chosen --choices none
+bundle=$(newest chosen)
+echo 2 >bin/chooser
+same "the run's choices"
+[ "$(last_record loss_bits)" != "$(get 'o["loss_bits"]' "$bundle" --recipe bf16)" ] ||
+    fail "choices change no bit here"
+echo 2 another lib-2 >bin/chooser
+gives 0 eval "$bundle" --backend cpu -- "bf16 on"
+FP8LAB=$BUILD/fp8lab
+
 # ---- other data: every token but the first is predicted once
 expect "tokens of a file" 1206 "$(get 'o["loss_tokens"]' "$bytes" --data b.txt)"
 expect "of two" 4206 "$(get 'o["loss_tokens"]' "$bytes" --data b.txt --data a.txt)"
