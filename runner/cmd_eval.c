@@ -121,6 +121,9 @@ static enum status evaluate(struct command *c, struct err *e) {
     TRY(take_choices(c, e));
     TRY(model_start(&c->request, &c->model, c->data, e));
     choose_batches(c);
+    int64_t sequences = data_sequences(c->data, SPLIT_EVAL), asked = c->batches * c->micro_batch;
+    cli_note(c->cli, "evaluating %" PRId64 " sequences of %" PRId64 " tokens",
+             asked < sequences ? asked : sequences, c->seq_len);
     int64_t begin = clock_us();
     TRY(blame_user(trainer_eval(c->model.trainer, c->batches, &c->result, e), e));
     c->us = clock_us() - begin;

@@ -1,8 +1,8 @@
 #!/bin/bash
 # long: 20
 # Small random models of each family, as transformers stores them: F32, F16, BF16, shards, tied,
-# transposed. In f32 the loss of a text and the logits of a prompt are those of transformers
-# (losses.txt, logits.txt; tests/long/weights.sh records them), to 1e-5.
+# transposed. In f32 the loss of a text, in a run and by `eval`, and the logits of a prompt are those
+# of transformers (losses.txt, logits.txt; tests/long/weights.sh records them), to 1e-5.
 set -u
 . tests/cli/lib.sh
 . "$root/tests/weights/lib.sh"
@@ -11,6 +11,9 @@ while read -r name wanted; do
     run_x
     expect "$name: exit code" 0 $code
     near "$name" "$wanted" "$(loss_of)" 1e-5
+    "$FP8LAB" eval "models/$name" --data models/text.txt --tokenizer bytes --recipe f32 \
+        --seq-len 32 --threads 1 >out 2>log || fail "$name: eval"
+    near "$name: eval" "$wanted" "$(sed -n 's/^  loss *\([0-9.]*\) .*/\1/p' out)" 1e-5
 done <"$root/tests/weights/losses.txt"
 # Some logits of a prompt beside those of transformers, relative to the largest one.
 while read -r name largest wanted; do
