@@ -132,7 +132,7 @@ static json_t *section_of_text(const struct eval_data_request *q, const char *to
     if (tokenizer)
         section = json_pack("{s:s,s:o}", "kind", "text", "tokenizer",
                             json_string_nocheck(tokenizer));
-    else section = json_deep_copy(data_of(q));
+    else section = json_copied(data_of(q), &failed);
     json_put(section, "paths", paths, &failed);
     return json_whole(section, failed);
 }

@@ -12,6 +12,12 @@ void json_append(json_t *array, json_t *value, bool *failed) {
     if (json_array_append_new(array, value) != 0) *failed = true;
 }
 
+json_t *json_copied(const json_t *object, bool *failed) {
+    json_t *copy = json_copy((json_t *)object);
+    if (json_object_size(copy) != json_object_size(object)) *failed = true;
+    return copy;
+}
+
 json_t *json_whole(json_t *value, bool failed) {
     if (!failed) return value;
     json_decref(value);

@@ -12,6 +12,8 @@
  * never becomes false, so one check covers many calls. */
 void json_put(json_t *object, const char *key, json_t *value, bool *failed);
 void json_append(json_t *array, json_t *value, bool *failed);
+/* A new object with the same values. jansson's json_copy loses keys if memory runs out. */
+json_t *json_copied(const json_t *object, bool *failed);
 /* Returns `value`; if `failed`, releases it and returns NULL. */
 json_t *json_whole(json_t *value, bool failed);
 

@@ -514,7 +514,7 @@ enum status options_with_shards(const json_t *config, const char *prefix, json_t
         if (pack) json_put(data, "mask", json_string("document"), &failed);
         if (pack) json_put(data, "positions", json_string("document"), &failed);
     }
-    *out = json_copy((json_t *)config);
+    *out = json_copied(config, &failed);
     json_put(*out, "data", data, &failed);
     *out = json_whole(*out, failed);
     return *out ? OK : FAIL(e, ERR_MEMORY, "the configuration of the tokens");
