@@ -27,6 +27,7 @@ expect "FP8 of BF16" " sat on" "$(generated "$run" "the cat" --tokens 7 --recipe
 expect "BF16 of FP8" " sat on" "$(generated "$delayed" "the cat" --tokens 7 --recipe bf16)"
 expect "the checkpoint's folder" " sat on" \
     "$(generated "${run%.tar.zst}.ckpt" "the cat" --tokens 7 --tokenizer bytes)"
+[ -d "${run%.tar.zst}.ckpt/step-000060" ] || fail "the folder of checkpoints"
 expect "a stop text" " sat on the m" "$(generated "$run" "the cat" --stop "at. t" --stop zzz)"
 expect "no tokens" "" "$(generated "$run" "the cat" --tokens 0)"
 expect "one longest" "41" "$(($(generated "$run" "the cat" --tokens 99 | wc -c) - 1))"
@@ -118,6 +119,9 @@ gives 2 generate "$run" x --recipe fp8.delayed -- "earlier training steps" "fp8.
 gives 2 generate "$run" x --recipe f32 --backend cuda -- "the recipe f32 runs on the CPU"
 gives 2 generate "$run" --prompts prompts --logits l.npy -- "--logits is for one prompt"
 gives 2 generate cat.txt x -- "cat.txt"
+"$FP8LAB" extract "$run" --to open >out 2>&1 || fail "extract"
+rm open/*manifest*
+gives 2 generate open x -- "is not closed" "a folder of checkpoints, open/data/checkpoints"
 gives 2 generate nothing x -- "nothing is neither a path nor the beginning of a run's id"
 printf '\n\n' >none && gives 2 generate "$run" --prompts none -- "none has no prompt"
 gives 2 generate "$run" "$(printf 'x\xff')" --tokenizer model --chat -- "no UTF-8"
