@@ -1,5 +1,5 @@
-/* Every allocation of opening a model and generating with it that can fail, failing. What answers OK
- * gives the text that it gives with memory to spare. */
+/* Every allocation of opening a model and generating with it that can fail, failing. What answers
+ * OK gives the text that it gives with memory to spare. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
