@@ -33,7 +33,7 @@ struct command {
     int64_t count;
     const char **stops;  /* [stop_count]; owned array */
     int64_t stop_count;
-    int32_t end;         /* the stop token */
+    int32_t ends[STOPS_MAX]; /* the tokens that end a text */
     bool streams;        /* text is printed as it comes */
     struct generated_text shown;
     int64_t us, generated;
@@ -163,9 +163,9 @@ static enum status open_all(struct command *c, struct err *e) {
     TRY(fit_length(c, longest, e));
     o->train.micro_batch = o->train.global_batch = batch < c->count ? batch : c->count;
     TRY(model_start(&c->request, &c->model, NULL, e));
-    c->end = text_model_end(&c->text);
-    c->rules.stop = &c->end;
-    c->rules.stop_count = c->end >= 0 && !cli_has(cli, "no-end");
+    TRY(model_text_stops(&c->model, &c->text, c->ends, &c->rules.stop_count, e));
+    if (cli_has(cli, "no-end")) c->rules.stop_count = 0;
+    c->rules.stop = c->ends;
     c->sizes = (struct generator_sizes){ o->train.micro_batch, o->model.seq_len, o->model.vocab,
                                          text_model_ids(&c->text) };
     return generator_create(&c->generator, c->model.trainer, &c->sizes, e);

@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/ground/json_safe.h"
 #include "runner/bundle/unpack.h"
 #include "runner/record/ingest_record.h"
+#include "runner/weights/hf_config.h"
 
 static enum status open_kept(const json_t *data, const char *folder, bool chat,
                              struct text_model *out, struct err *e) {
@@ -66,4 +68,47 @@ enum status model_text_open(const struct open_model *m, const char *tokenizer, b
     snprintf(e->text + n, sizeof e->text - n, "; --tokenizer names another one: a file, a folder, "
              "or bytes");
     return st;
+}
+
+/* ---- the tokens that end a text ---------------------------------------------------------------*/
+
+static void add_stop(const json_t *id, int32_t out[STOPS_MAX], int64_t *count) {
+    json_int_t value = json_integer_value(id);
+    if (json_is_integer(id) && value >= 0 && value <= INT32_MAX && *count < STOPS_MAX)
+        out[(*count)++] = (int32_t)value;
+}
+
+/* eos_token_id: a number or a list of them. *found: the file has the key. */
+static enum status read_stops(const char *folder, const char *name, int32_t out[STOPS_MAX],
+                              int64_t *count, bool *found, struct err *e) {
+    char path[PATH_CAP], *text = NULL;
+    json_t *root = NULL;
+    json_error_t why;
+    size_t n = 0, i;
+    const json_t *item;
+    TRY(path_join(path, folder, name, e));
+    if (!path_exists(path)) return OK;
+    TRY(file_read(path, HF_CONFIG_MAX, &text, &n, e));
+    enum status st = json_parse(&root, text, n, 0, &why);
+    free(text);
+    if (st == ERR_FORMAT)
+        return FAIL(e, ERR_CONFIG, "%s: line %d: %s", path, why.line, why.text);
+    if (st != OK) return FAIL(e, st, "%s: %s", path, why.text);
+    const json_t *ids = json_object_get(root, "eos_token_id");
+    *found = ids && !json_is_null(ids);
+    add_stop(ids, out, count);
+    json_array_foreach(ids, i, item) add_stop(item, out, count);
+    json_decref(root);
+    return OK;
+}
+
+enum status model_text_stops(const struct open_model *m, const struct text_model *text,
+                             int32_t out[STOPS_MAX], int64_t *count, struct err *e) {
+    int32_t end = text_model_end(text);
+    bool bytes = tokenizer_facts(text->choice.tokenizer).kind == TOKENIZER_BYTES, found = false;
+    *count = 0;
+    if (end >= 0) out[(*count)++] = end;
+    if (*m->found.of || bytes) return OK; /* the ids are those of another tokenizer */
+    TRY(read_stops(m->found.path, "generation_config.json", out, count, &found, e));
+    return found ? OK : read_stops(m->found.path, "config.json", out, count, &found, e);
 }

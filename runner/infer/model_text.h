@@ -10,4 +10,11 @@
 NODISCARD enum status model_text_open(const struct open_model *m, const char *tokenizer, bool chat,
                                       struct text_model *out, struct err *e);
 
+/* The tokens that end a text: the tokenizer's own, and those that the generation_config.json or the
+ * config.json of a folder names. *count is at most STOPS_MAX. ERR_CONFIG for such a file that is
+ * no JSON. */
+enum { STOPS_MAX = 16 };
+NODISCARD enum status model_text_stops(const struct open_model *m, const struct text_model *text,
+                                       int32_t out[STOPS_MAX], int64_t *count, struct err *e);
+
 #endif

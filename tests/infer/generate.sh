@@ -92,7 +92,7 @@ fi
 # ---- a tokenizer, and a chat ---------------------------------------------------------------------
 run 0 --set checkpoint.every=6 --set checkpoint.keep=1 --set model.seq_len=128 -- "done  step 6"
 texts=$(newest runs)
-gives 0 generate "$texts" "the loss" --tokens 4 --json --backend cpu -- '"end":'
+gives 0 generate "$texts" "the loss" --tokens 4 --json --backend cpu --threads 1 -- '"end":'
 gives 2 generate "$texts" "the loss" --chat -- "its data were no chats" \
     "--tokenizer names another one"
 mkdir model && cp tokenizer.json "$root/tests/chat/templates/chatml.jinja" model
@@ -106,6 +106,24 @@ import json
 chat, plain = (json.load(open(f))["results"][0] for f in ("chat", "plain"))
 assert chat["prompt_tokens"] > plain["prompt_tokens"] + 5, (chat, plain)
 PY
+
+# ---- the tokens that end a text ------------------------------------------------------------------
+ids_of() { "$FP8LAB" generate fake hello --tokens 6 --recipe f32 --json --backend cpu \
+    --threads 1 "$@" | ids; }
+python3 - "$root" <<'PY'
+import sys
+sys.path.insert(0, sys.argv[1] + "/tests/weights")
+import make_models
+make_models.write_model("fake", make_models.llama("llama", "LlamaForCausalLM", vocab_size=700),
+                        "F32", 1)
+PY
+cp tokenizer.json fake
+first=$(ids_of 2>log | sed 's/\[\[\([0-9]*\),.*/\1/')
+echo "{\"eos_token_id\": [3, $first]}" >fake/generation_config.json
+expect "an end in generation_config.json" "[[$first]]" "$(ids_of 2>log)"
+expect "--no-end" 6 "$(ids_of --no-end 2>log | tr , '\n' | wc -l)"
+echo "[" >fake/generation_config.json
+gives 2 generate fake hello --backend cpu --threads 1 -- "fake/generation_config.json: line"
 
 # ---- what is refused -----------------------------------------------------------------------------
 gives 2 generate models/llama2 x -- "models/llama2 has no tokenizer.json; --tokenizer"
@@ -125,7 +143,7 @@ gives 2 generate open x -- "is not closed" "a folder of checkpoints, open/data/c
 gives 2 generate nothing x -- "nothing is neither a path nor the beginning of a run's id"
 printf '\n\n' >none && gives 2 generate "$run" --prompts none -- "none has no prompt"
 gives 2 generate "$run" "$(printf 'x\xff')" --tokenizer model --chat -- "no UTF-8"
-gives 6 generate "$run" x --logits absent/l.npy --backend cpu -- "absent/l.npy"
+gives 6 generate "$run" x --logits absent/l.npy --backend cpu --threads 1 -- "absent/l.npy"
 sed 's/text { "cat.txt" }/synthetic {}/; s/steps = 60/steps = 2/; s/every = 60/every = 2/' \
     cat.lua >synthetic.lua
 gives 0 run synthetic.lua --only bf16 --backend cpu --threads 1 -- "done  step 2"
