@@ -7,9 +7,9 @@ set -u
 cat >f.lua <<'END'
 return experiment { name = "f", recipe = fp8.tensorwise, data = synthetic {},
   model = { vocab = 256, seq_len = 32, layers = 4, width = 64, heads = 4, ffn = 96 },
-  train = { steps = 12, global_batch = 4, optimizer = adamw { lr = 1e-2 },
+  train = { steps = 120, global_batch = 4, optimizer = adamw { lr = 1e-2 },
             freeze = { "embed", "layers.0-1" }, lr_scale = { head = 0.5, ["layers.2"] = 0.1 } },
-  checkpoint = { every = 2, keep = 2 }, archive = "full" }
+  checkpoint = { every = 40, keep = 2 }, archive = "full" }
 END
 trains="86336 of 172608 parameters; frozen: embed, layers.0-1"
 trains+="; learning rate: head x 0.5, layers.2 x 0.1"
@@ -42,7 +42,7 @@ for runs in one ranks; do
     "$FP8LAB" extract "$(newest $runs)" --to "$runs.d" >out 2>&1 || fail "extract"
     python3 - "$runs.d" >$runs.weights <<'END' || fail "the tensors of $runs"
 import glob, hashlib, json, struct, sys
-folder = glob.glob(sys.argv[1] + "/data/checkpoints/step-000012")[0]
+folder = glob.glob(sys.argv[1] + "/data/checkpoints/step-000120")[0]
 def tensors(name):
     raw = open(folder + "/" + name, "rb").read()
     n = struct.unpack("<Q", raw[:8])[0]
