@@ -163,8 +163,6 @@ static enum status read_state(struct trainer *t, const struct state_source *sour
     return same ? adopt_scales(t, source, e) : OK;
 }
 
-static const char IN_PART[] = "a state was read in part";
-
 enum status checkpoint_adopt(struct trainer *t, const struct state_source *source,
                              struct err *e) {
     char recipe[65];
@@ -181,7 +179,7 @@ enum status checkpoint_adopt(struct trainer *t, const struct state_source *sourc
     if (st == OK && !same) st = slots_roll_weights(&t->slots, t->backend, e);
     if (st == OK && t->slots.run_count) st = trainer_requantise(t, e);
     if (st != OK) {
-        if (!t->failure) t->failure = IN_PART;
+        if (!t->failure) t->failure = IMPORT_IN_PART;
         return st;
     }
     t->step = source->restart ? 0 : source->step;

@@ -28,7 +28,8 @@ struct state_source {
  * are made from the weights' amax.
  *
  * Every rank calls it and reads only what it updates, a few MiB at a time. ERR_CONFIG if no step is
- * left. After an error the trainer rejects steps, evaluations and saves (ERR_STATE). */
+ * left. After an error the trainer rejects steps, evaluations and saves (ERR_STATE) until both
+ * calls succeed. */
 NODISCARD enum status checkpoint_adopt(struct trainer *t, const struct state_source *source,
                                        struct err *e);
 

@@ -92,16 +92,16 @@ static enum status import_all(struct trainer *t, const struct weight_source *sou
     return st;
 }
 
-static const char IN_PART[] = "weights were read in part";
+const char IMPORT_IN_PART[] = "weights were read in part";
 
 enum status trainer_import(struct trainer *t, const struct weight_source *source, struct err *e) {
     TRY(trainer_check_idle(t, e));
     if (t->step) return FAIL(e, ERR_STATE, "weights are read before the first step");
-    if (t->failure == IN_PART) t->failure = NULL; /* a retry may succeed */
+    if (t->failure == IMPORT_IN_PART) t->failure = NULL; /* a retry may succeed */
     enum status st = import_all(t, source, e);
     st = pieces_agree(&t->pieces, st, "reading weights", e);
     if (st == OK) st = slots_reset(&t->slots, t->backend, e); /* the scales were of other weights */
     if (st == OK) st = trainer_requantise(t, e);
-    if (st != OK && !t->failure) t->failure = IN_PART;
+    if (st != OK && !t->failure) t->failure = IMPORT_IN_PART;
     return st;
 }

@@ -24,6 +24,9 @@ struct weight_source {
 NODISCARD enum status trainer_import(struct trainer *t, const struct weight_source *source,
                                      struct err *e);
 
+/* Why a trainer rejects steps after a failed import, or a failed checkpoint_adopt(). */
+extern const char IMPORT_IN_PART[];
+
 /* Uploads f32 values to elements at .. at+n-1 of x. If x is BF16 they become BF16 in place, rounded
  * to nearest. */
 NODISCARD enum status import_put(struct backend *b, const struct tensor *x, int64_t at, int64_t n,

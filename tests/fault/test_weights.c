@@ -1,5 +1,6 @@
 /* Every allocation of reading a config.json, exporting weights, opening, hashing and importing them
- * that can fail, failing. A folder that was exported and imported again has the same weights. */
+ * that can fail, failing. A folder that was exported and imported again has the same weights. The
+ * same for a run that begins with another's moments. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,8 @@
 #include "model/checkpoint.h"
 #include "model/import.h"
 #include "runner/base/run_files.h"
+#include "runner/record/documents.h"
+#include "runner/record/init_record.h"
 #include "runner/weights/export.h"
 #include "runner/weights/hf_config.h"
 #include "runner/weights/weights.h"
@@ -95,7 +98,71 @@ static void weights(void **state) {
     MUST(tree_remove(s.folder, E));
 }
 
+/* ---- the optimizer's state ---- */
+
+static void open_heir(struct scene *s) {
+    tiny_run_init(&s->run, RECIPE_DELAYED, 4);
+    s->run.train.optimizer.state = STATE_8BIT;
+    MUST(tiny_run_open(&s->run, E));
+}
+
+static void new_heir(void *context) {
+    struct scene *s = context;
+    tiny_run_close(&s->run);
+    open_heir(s);
+}
+
+/* Makes the record of a new run, as the runner does, and reads what it names, as a worker does. */
+static enum status inherit(void *context, struct err *e) {
+    struct scene *s = context;
+    char path[PATH_CAP];
+    json_t *record = NULL;
+    const struct init_origin origin = { "parent", s->checkpoint, "parent", 2, true };
+    const struct init_import q = { s->folder, &s->run.model, s->run.trainer, false };
+    TRY(init_record_make(&origin, &s->run.model, &record, e));
+    enum status st = path_join(path, s->folder, DOCUMENT_init, e);
+    if (st == OK) st = json_file_write(path, record, e);
+    if (st == OK) st = init_record_import(&q, e);
+    json_decref(record);
+    return st;
+}
+
+static enum status check_heir(void *context, enum status st, struct err *e) {
+    struct scene *s = context;
+    struct step_result r;
+    char found[SHA256_HEX];
+    if (st != OK) return OK;
+    TRY(trainer_step(s->run.trainer, false, &r, e));
+    TRY(trainer_weights_sha256(s->run.trainer, found, e));
+    return r.step != 3 || strcmp(found, s->wanted) ? FAIL(e, ERR_VERIFY, "other weights") : OK;
+}
+
+static void state_of_a_parent(void **state) {
+    struct scene s = { .folder = "/tmp/fp8lab-weights-XXXXXX" };
+    struct checkpoint_info info;
+    struct step_result r;
+    char folder[PATH_CAP];
+    (void)state;
+    assert_non_null(mkdtemp(s.folder));
+    MUST(path_join(folder, s.folder, "data", E));
+    MUST(directory_make(folder, E));
+    MUST(path_join(folder, s.folder, "data/experiment", E));
+    MUST(directory_make(folder, E));
+    open_heir(&s);
+    for (int i = 0; i < 2; i++) MUST(trainer_step(s.run.trainer, false, &r, E));
+    MUST(checkpoint_save(s.run.trainer, s.folder, &info, E));
+    snprintf(s.checkpoint, sizeof s.checkpoint, "%s", info.path);
+    MUST(trainer_step(s.run.trainer, false, &r, E));
+    MUST(trainer_weights_sha256(s.run.trainer, s.wanted, E));
+    fault_every_allocation(&(struct fault_case){ .name = "inherit", .before = new_heir,
+                                                 .attempt = inherit, .after = check_heir,
+                                                 .context = &s });
+    tiny_run_close(&s.run);
+    MUST(tree_remove(s.folder, E));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(weights) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(weights),
+                                        cmocka_unit_test(state_of_a_parent) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
