@@ -414,7 +414,8 @@ def compare_weights(run, weights, wide, trace):
     state, what = os.path.join(folder, "state.safetensors"), "weights"
     if os.path.exists(state):
         found = read_safetensors(state)
-        masters = {"master:" + name: x.view(U32) for name, x in weights.items()}
+        masters = {"master:" + name: x.view(U32) for name, x in weights.items()
+                   if "m:" + name in found}  # a frozen parameter has no state
         if any(name in found for name in masters):
             lines += [compare_tensor(name, x, found.get(name)) for name, x in masters.items()]
             what = "weights and their masters"

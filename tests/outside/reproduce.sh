@@ -83,13 +83,15 @@ return suite {
                                                      order = "documents", mask = "document",
                                                      positions = "document" } }),
   row("ranks", { hardware = { gpus = 3 } }),
+  row("frozen", { train = { steps = 3, global_batch = 4, micro_batch = 4,
+                            freeze = { "embed", "layers.0" }, optimizer = adamw { lr = 0 } } }),
   row("moving", { checkpoint = false, train = { steps = 4, global_batch = 6, micro_batch = 2,
                                                 optimizer = adamw { lr = 1e-3 } } }),
 }
 LUA
 "$FP8LAB" run base.lua --lib "$lib" --backend cpu >out 2>&1 || fail "the runs: exit code $?"
 mkdir open
-for row in text gpt2 llmc megatron blend packed padded restart shuffled ranks moving; do
+for row in text gpt2 llmc megatron blend packed padded restart shuffled ranks frozen moving; do
     (cd open && "$FP8LAB" extract -q ../runs/*-"$row"-*.tar.zst >/dev/null 2>&1)
     reproduce open/*-"$row"-* || fail "$row: exit code $?"
     grep -q '^first weights: equal' out || fail "$row: first weights"
