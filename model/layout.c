@@ -53,6 +53,7 @@ enum status transformer_init(struct transformer *t, const struct model_config *c
         return FAIL(e, ERR_MEMORY, "no host memory for %lld layers", (long long)c->layers);
     t->embed = params_find(p, "embed.weight");
     t->position = params_find(p, "position.weight");
+    t->lowest = p->lowest;
     for (int64_t l = 0; l < c->layers; l++) init_layer(t, l, r, p);
     find_norm(&t->final_norm, p, "", "final_norm");
     gemm_spec_resolve(&t->head.spec, &r->head);
@@ -134,6 +135,8 @@ static void layout_x(struct transformer *t, struct memory *m, const struct regio
     const struct gemm_spec *spec = &lin->spec;
     bool again = t->recompute == RECOMPUTE_BLOCK ||
                  (t->recompute == RECOMPUTE_FFN && (site == GEMM_FFN_IN || site == GEMM_FFN_OUT));
+    bool wgrad = l >= t->lowest && !lin->weight->frozen; /* else only fprop reads it */
+    if (!wgrad && (site != GEMM_ATTN_OUT || l < t->lowest)) again = true;
     /* attention_bwd reads attention's output */
     struct operand_use use = { .value = !spec->wgrad_fp8 || site == GEMM_ATTN_OUT,
                                .codes = spec->fp8, .twin = spec->wgrad_fp8 };
@@ -141,6 +144,7 @@ static void layout_x(struct transformer *t, struct memory *m, const struct regio
     struct operand_place place = { .value_arena = MEMORY_ACTIVATIONS,
                                    .code_arena = MEMORY_ACTIVATIONS, .item = ITEM[site],
                                    .value = PLACE_OWN, .codes = g->x_codes, .twin = PLACE_OWN };
+    use.twin = use.twin && wgrad;
     if (again) {
         place.value = g->x_kept[site];
         place.twin = g->x_twin[site];
@@ -178,7 +182,9 @@ static void layout_layer(struct transformer *t, struct memory *m, const struct r
     const struct model_config *c = &t->config;
     struct layer *layer = &t->layer[l];
     int64_t R = t->rows, W = model_qkv_width(c);
-    bool block = t->recompute == RECOMPUTE_BLOCK, ffn = block || t->recompute == RECOMPUTE_FFN;
+    /* Layers below the lowest trained one have no backward, and share like recomputed ones. */
+    bool block = t->recompute == RECOMPUTE_BLOCK || l < t->lowest;
+    bool ffn = block || t->recompute == RECOMPUTE_FFN;
     layout_norm(&layer->norm1, m, c->norm, R);
     keep(&layer->qkv, m, block, g->qkv, "qkv", t->act, R, W);
     if (c->qk_norm) {

@@ -58,6 +58,7 @@ struct transformer {
     int64_t batch, rows;             /* B, R */
     int64_t chunk_rows, chunk_count; /* rows of logits in a chunk; chunks */
     struct param *embed, *position;               /* position NULL with RoPE */
+    int64_t lowest;                               /* as in struct params */
     struct layer *layer;                          /* [L], owned */
     struct tensor *x;                             /* [L+1] of [R,C] act, owned array */
     struct norm final_norm;

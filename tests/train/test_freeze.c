@@ -26,11 +26,14 @@ struct case_of {
     const char *names[RULES_MAX];
     bool tied, learned, gpt, fp8_head, no_master;
     enum state_kind state;
+    enum recompute_kind recompute;
 };
 static const struct case_of CASES[] = {
     { .names = { "layers.0" } },
     { .names = { "embed", "layers.0" }, .state = STATE_8BIT },
     { .names = { "layers.*.qkv", "layers.0-1.norm2" }, .no_master = true, .state = STATE_BF16 },
+    { .names = { "layers.*.attn_out", "layers.1.ffn_out" }, .recompute = RECOMPUTE_FFN },
+    { .names = { "embed", "layers.0" }, .recompute = RECOMPUTE_BLOCK },
     { .names = { "embed", "layers", "final_norm" }, .fp8_head = true },
     { .names = { "head" }, .fp8_head = true },
     { .names = { "embed" }, .tied = true, .fp8_head = true },
@@ -54,6 +57,7 @@ static void open_case(struct tiny_run *r, const struct case_of *c, enum recipe_k
     if (c->fp8_head && recipe_is_fp8(kind)) r->recipe.head = o;
     r->train.optimizer.clip = 0; /* the norms differ: frozen gradients do not count */
     r->train.optimizer.state = c->state;
+    r->train.recompute = c->recompute;
     r->train.optimizer.master = !c->no_master;
     r->train.selection = (struct selection){ .rule = rule, .count = n };
     MUST(tiny_run_open(r, E));
@@ -303,6 +307,15 @@ static void frozen_layers_take_no_memory(void **state) {
         if (less < each * layer) fail_msg("%s: %lld less", ARENAS[i], (long long)less);
     }
     assert_int_equal(planned(&all, "weights"), planned(&some, "weights"));
+    assert_true(planned(&some, "activations") < planned(&all, "activations"));
+    plan_free(&some);
+    r.train.selection = RULES(FROZEN("layers.0"), FROZEN("embed")); /* it has no backward */
+    MUST(trainer_plan(&some, &r.model, &r.recipe, &r.train, 1, E));
+    int64_t rows = 64, qkv = 128, width = 64, ffn = 160;
+    int64_t less = planned(&all, "activations") - planned(&some, "activations");
+    int64_t values = 2 * rows * (qkv + width + 2 * ffn + width); /* BF16; x_mid, gate_up, o */
+    int64_t twins = rows * (width + width + width + ffn);        /* FP8: of the four inputs */
+    assert_int_equal(less, values + twins);
     plan_free(&all);
     plan_free(&some);
 }
