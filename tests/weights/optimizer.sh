@@ -80,6 +80,19 @@ run_it r
 [ "$restarted" != "$(weights "$bundle")" ] || fail "the moments made no difference"
 gives 2 run r.lua --set init.restart=true -- "init.restart: without optimizer = true"
 
+# A run that began so is extended with the same bits. The state may be in the bundle alone.
+experiment r bf16 6 "init = { from = \"$parent\", optimizer = true, restart = true }"
+run_it r
+extend "$bundle" 9
+experiment r bf16 9 "init = { from = \"$parent\", optimizer = true, restart = true },
+    archive = \"full\""
+run_it r
+expect "weights of an extended restart" "$(weights "$bundle")" "$(weights "$extended")"
+[ ! -e "${bundle%.tar.zst}.ckpt" ] || fail "the checkpoint is beside the bundle too"
+experiment q bf16 12 "init = { from = \"$bundle\", optimizer = true }"
+run_it q
+expect "the first step after a bundle" 10 "$(first_loss "$bundle" | cut -d' ' -f1)"
+
 # A run that is killed before its first checkpoint begins again with the same state.
 experiment k bf16 400 "init = { from = \"$parent\", optimizer = true }"
 sed -i 's/every = 4,/every = 400,/g' k.lua
