@@ -21,6 +21,7 @@
 static const struct flag FLAGS[] = {
     { "to", "DIR", "the new folder", false },
     { "format", "NAME", "hf (default), or llmc: GPT-2 as model.bin of llm.c", false },
+    { "checkpoint", "WHICH", "last, best, init or a step (default: the newest)", false },
     { "dtype", "TYPE", "bf16 (default), f32 or fp8-block", false },
     { "shard-mb", "N", "most megabytes of a file (default: 5000)", false },
     { "runs", "DIR", "where runs are looked up by id (default: runs)", false },
@@ -114,7 +115,7 @@ static enum status find(struct command *c, struct err *e) {
     TRY(run_view_load(c->path, RUN_VIEW_FULL, &c->view, e));
     TRY(options_read(c->view.resolved, &c->options, e));
     TRY(cache_folder(cache, cli_value(c->cli, "cache"), cli_runs(c->cli), e));
-    const struct init_request q = { .cache = cache };
+    const struct init_request q = { .which = cli_value(c->cli, "checkpoint"), .cache = cache };
     return weights_of_run(&q, c->path, &c->found, e);
 }
 
@@ -193,7 +194,7 @@ const struct verb VERB_EXPORT = {
     .name = "export",
     .arguments = "RUN",
     .about = "write a run's weights as a Hugging Face folder",
-    .more = "The newest weights that RUN kept, for transformers, vLLM and others: config.json,\n"
+    .more = "The weights that RUN kept, for transformers, vLLM and others: config.json,\n"
             "generation_config.json, safetensors and, if the run had one, its tokenizer. f32 are\n"
             "the master weights where the checkpoint has them. fp8-block: the E4M3 codes of\n"
             "fp8.blockwise with a factor for each 128 x 128 block (weight_scale_inv).\n",

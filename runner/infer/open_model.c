@@ -12,7 +12,8 @@
 enum status model_request_read(const struct cli *cli, const char *what,
                                struct model_request *out, struct err *e) {
     const char *backend = cli_value(cli, "backend");
-    *out = (struct model_request){ .what = what, .recipe = cli_value(cli, "recipe"),
+    *out = (struct model_request){ .what = what, .which = cli_value(cli, "checkpoint"),
+                                   .recipe = cli_value(cli, "recipe"),
                                    .backend = backend ? backend : "auto", .runs = cli_runs(cli) };
     TRY(backend_check_name(out->backend, e));
     TRY(cli_int(cli, "threads", 0, 1024, &out->threads, e));
@@ -127,7 +128,7 @@ static enum status choose_recipe(const struct model_request *q, struct open_mode
 /* ---- all --------------------------------------------------------------------------------------*/
 
 enum status model_find(const struct model_request *q, struct open_model *out, struct err *e) {
-    const struct init_request where = { .runs = q->runs, .cache = q->cache };
+    const struct init_request where = { .runs = q->runs, .which = q->which, .cache = q->cache };
     *out = (struct open_model){ 0 };
     TRY(weights_find(&where, q->what, &out->found, e));
     TRY(read_options(out, e));

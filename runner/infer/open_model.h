@@ -12,6 +12,7 @@
 /* Strings are borrowed. */
 struct model_request {
     const char *what;    /* a run (its id, "last", directory, bundle) or a folder with weights */
+    const char *which;   /* of a run's checkpoints: see init_from.h */
     const char *recipe;  /* a kind, with its defaults; NULL: the run's own, bf16 for a folder */
     const char *backend; /* as backend_open() */
     int64_t threads, device;
@@ -23,6 +24,7 @@ struct model_request {
 
 /* The flags of a verb that opens a model, and the request that they make. ERR_ARG. */
 #define MODEL_FLAGS                                                                              \
+    { "checkpoint", "WHICH", "of a run: last, best, init, a step (default: newest)", false },   \
     { "recipe", "NAME", "bf16, f32, fp8.blockwise, ... (default: the run's own)", false },       \
     { "backend", "NAME", "cpu, cuda or auto (the default)", false },                             \
     { "threads", "N", "of the cpu backend; 0, the default: all", false },                        \

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/checkpoint.h"
+#include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
 #include "runner/bundle/kept.h"
 #include "runner/bundle/run_view.h"
@@ -22,8 +23,15 @@ static bool has(const char *folder, const char *name) {
 
 /* ---- a run ------------------------------------------------------------------------------------*/
 
-/* The newest checkpoint that the run kept beside its bundle; step -1: none. */
-static enum status find_kept(const char *bundle, const struct run_view *view,
+enum { NEWEST = -1 };
+
+/* Whether a checkpoint is the wanted one; of several, the newest. */
+static bool is_wanted(int64_t step, int64_t wanted, int64_t found) {
+    return wanted == NEWEST ? step > found : step == wanted;
+}
+
+/* The checkpoint `wanted` that the run kept beside its bundle; step -1: none. */
+static enum status find_kept(const char *bundle, const struct run_view *view, int64_t wanted,
                              struct found_weights *out, struct err *e) {
     char folder[PATH_CAP], step[CHECKPOINT_PATH_CAP];
     const json_t *row;
@@ -31,7 +39,7 @@ static enum status find_kept(const char *bundle, const struct run_view *view,
     TRY(kept_folder(folder, bundle, e));
     json_array_foreach(json_object_get(view->run, "kept"), i, row) {
         bool there = false;
-        if (json_int(row, "step") <= out->step) continue;
+        if (!is_wanted(json_int(row, "step"), wanted, out->step)) continue;
         TRY(kept_verify(bundle, row, &there, e));
         if (!there) continue;
         out->step = json_int(row, "step");
@@ -41,9 +49,9 @@ static enum status find_kept(const char *bundle, const struct run_view *view,
     return OK;
 }
 
-/* The newest checkpoint with weights in the bundle; -1: none. */
-static int64_t newest_packed(const struct run_view *view) {
-    int64_t newest = -1;
+/* The checkpoint `wanted` with weights in the bundle; -1: none. */
+static int64_t step_packed(const struct run_view *view, int64_t wanted) {
+    int64_t found = -1;
     const json_t *item;
     size_t i;
     json_array_foreach(view->checkpoints, i, item) {
@@ -51,20 +59,20 @@ static int64_t newest_packed(const struct run_view *view) {
         int end = 0;
         const char *name = json_string_value(item);
         if (sscanf(name, "step-%" SCNd64 "/" CHECKPOINT_MODEL "%n", &step, &end) == 1 && end &&
-            !name[end] && step > newest)
-            newest = step;
+            !name[end] && is_wanted(step, wanted, found))
+            found = step;
     }
-    return newest;
+    return found;
 }
 
 /* Unpacks the weights that only the bundle has: the workers read files. */
 static enum status find_packed(const struct init_request *q, const char *bundle,
-                               const struct run_view *view, struct found_weights *out,
-                               struct err *e) {
+                               const struct run_view *view, int64_t wanted,
+                               struct found_weights *out, struct err *e) {
     char head[CHECKPOINT_PATH_CAP], folder[PATH_CAP], name[256];
     const char *const heads[] = { head, NULL };
     struct unpack_report report;
-    int64_t step = newest_packed(view);
+    int64_t step = step_packed(view, wanted);
     if (step < 0) return OK;
     TRY(checkpoint_path(head, RUN_PATH_checkpoints, step, e));
     snprintf(name, sizeof name, "%s.weights", out->run);
@@ -79,6 +87,29 @@ static enum status find_packed(const struct init_request *q, const char *bundle,
     return OK;
 }
 
+/* There are no such weights: lists what was kept. */
+static enum status refuse_which(const char *which, const struct run_view *view, const char *run,
+                                struct err *e) {
+    char list[400] = "none", one[64];
+    const json_t *row;
+    size_t i, n = 0;
+    json_array_foreach(json_object_get(view->run, "kept"), i, row) {
+        kept_text(row, one);
+        if (n < sizeof list - sizeof one - 2)
+            n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", PLAIN(one));
+    }
+    return FAIL(e, ERR_CONFIG, "%s has no checkpoint '%.40s' here; expected last, best, init or a "
+                "step, and it kept %s", run, which, list);
+}
+
+/* The step that q->which names. */
+static int64_t wanted_step(const struct init_request *q, const struct run_view *view) {
+    char *end;
+    if (!q->which) return NEWEST;
+    int64_t step = strtoll(q->which, &end, 10);
+    return *end || end == q->which ? kept_step(view->run, q->which) : step;
+}
+
 enum status weights_of_run(const struct init_request *q, const char *path,
                            struct found_weights *out, struct err *e) {
     struct run_view view;
@@ -86,8 +117,11 @@ enum status weights_of_run(const struct init_request *q, const char *path,
     TRY(run_view_load(path, RUN_VIEW_FULL, &view, e));
     snprintf(out->run, sizeof out->run, "%s", json_text(view.run, "id", "?"));
     snprintf(out->of, sizeof out->of, "%s", path);
-    enum status st = find_kept(path, &view, out, e);
-    if (st == OK && out->step < 0) st = find_packed(q, path, &view, out, e);
+    int64_t wanted = wanted_step(q, &view);
+    bool none = q->which && wanted < 0;
+    enum status st = none ? OK : find_kept(path, &view, wanted, out, e);
+    if (st == OK && !none && out->step < 0) st = find_packed(q, path, &view, wanted, out, e);
+    if (st == OK && out->step < 0 && q->which) st = refuse_which(q->which, &view, out->run, e);
     bool open = view.directory && !view.verified;
     run_view_free(&view);
     if (st != OK || out->step >= 0) return st;
@@ -137,6 +171,9 @@ enum status weights_find(const struct init_request *q, const char *from,
         return weights_of_run(q, run, out, e);
     }
     if (is_bundle(full) || has(full, DOCUMENT_run)) return weights_of_run(q, full, out, e);
+    if (q->which)
+        return FAIL(e, ERR_ARG, "--checkpoint %.40s chooses among the checkpoints of a run; %s is "
+                    "no run", q->which, from);
     bool weights = has(full, "config.json") || has(full, CHECKPOINT_JSON);
     if (!weights && path_is_directory(full) && has_steps(full)) return find_newest(full, out, e);
     memcpy(out->path, full, sizeof full);

@@ -11,6 +11,8 @@ struct init_request {
     const char *instead;   /* a path to read instead of init.from; NULL: none */
     const char *data_root; /* prefix of the path, or NULL */
     const char *runs;      /* where runs are looked up */
+    const char *which;     /* of a run's checkpoints: "last", "best", "init" or a step; NULL: the
+                            * newest */
     const char *cache;     /* folder for weights that only a bundle has; made if it is needed */
     json_t *known;         /* the record of equal weights for an equal model; NULL: none */
 };
@@ -23,13 +25,14 @@ struct found_weights {
 };
 
 /* The weights that `from` names: a run by its id, its bundle or its directory; a Hugging Face
- * folder, a checkpoint's folder or one with several, a file. Reads data_root, runs and cache of q.
+ * folder, a checkpoint's folder or one with several, a file. Does not read config and instead.
  * ERR_CONFIG, ERR_ARG: there are none. */
 NODISCARD enum status weights_find(const struct init_request *q, const char *from,
                                    struct found_weights *out, struct err *e);
 
-/* The newest weights that the run at `path` (its bundle or directory) kept: beside it, or unpacked
- * into q->cache. Other members of q are not read. ERR_CONFIG: it kept none. */
+/* The weights that the run at `path` (its bundle or directory) kept and q->which names: beside it,
+ * or unpacked into q->cache. Other members of q are not read. ERR_CONFIG: it kept none, or not
+ * these, and which ones it kept. */
 NODISCARD enum status weights_of_run(const struct init_request *q, const char *path,
                                      struct found_weights *out, struct err *e);
 

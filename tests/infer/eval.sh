@@ -38,10 +38,16 @@ same() { # WHAT: the run's own evaluation
 
 # ---- the run's own data, to the bit
 for recipe in f32 fp8.delayed fp8.blockwise fp8.tensorwise; do
-    train bytes.lua --set recipe=$recipe
+    train bytes.lua --set recipe=$recipe --set checkpoint.milestones=3
     same "$recipe"
 done
 bytes=$bundle
+record=$(tar --zstd -xOf "$bytes" --wildcards '*/eval.jsonl' | grep '"step":3,')
+expect "an earlier checkpoint" True "$(get "o['loss_bits'] in '$record'" "$bytes" --checkpoint 3)"
+expect "the last" 6 "$(get 'o["step"]' "$bytes" --checkpoint last)"
+gives 2 eval "$bytes" --checkpoint best -- "has no checkpoint 'best' here" \
+    "it kept step 3 (milestone), step 6 (last)"
+gives 2 eval "$bytes" --checkpoint 4 -- "has no checkpoint '4' here"
 sed "$kept" texts.lua >t.lua
 train t.lua
 text=$bundle
@@ -115,7 +121,7 @@ for recipe in f32 bf16 fp8.blockwise; do
 done
 
 # ---- folders: a checkpoint, and a Hugging Face folder of the same weights
-step=$(ls -d "${bytes%.tar.zst}".ckpt/step-*)
+step=$(ls -d "${bytes%.tar.zst}".ckpt/step-000006)
 bf16=$(get 'o["loss_bits"]' "$bytes" --data b.txt --recipe bf16 --micro-batch 1)
 expect "a checkpoint" "$bf16" "$(get 'o["loss_bits"]' "$step" --data b.txt --tokenizer bytes)"
 gives 0 export "$bytes" --to hf --
@@ -150,6 +156,7 @@ gives 2 eval "$bytes" --choices cut.bin -- "cut.bin: example 8 at byte" "(trunca
 gives 2 eval "$bytes" --choices nine.bin --data b.txt -- "leave out --data"
 
 # ---- refused by name
+gives 2 eval "$step" --checkpoint last --data b.txt -- "chooses among the checkpoints of a run"
 gives 2 eval "$step" -- "is no run, so it has no data of its own: --data FILE"
 gives 2 eval hf --data b.txt -- "has no tokenizer, so b.txt cannot be read as text: --tokenizer"
 gives 2 eval "$bytes" --data none.txt -- "--data none.txt: there is no such file"

@@ -1,8 +1,8 @@
 #!/bin/bash
 # long: 20
 # Small random models of each family, as transformers stores them: F32, F16, BF16, shards, tied,
-# transposed. In f32 the loss of a text, in a run and by `eval`, and the logits of a prompt are those
-# of transformers (losses.txt, logits.txt; tests/long/weights.sh records them), to 1e-5.
+# transposed. In f32 the loss of a text, in a run and by `eval`, and the logits of a prompt are
+# those of transformers (losses.txt, logits.txt; tests/long/weights.sh records them), to 1e-5.
 set -u
 . tests/cli/lib.sh
 . "$root/tests/weights/lib.sh"
