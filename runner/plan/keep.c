@@ -49,13 +49,14 @@ struct keep keep_which(const struct run_options *run, bool smoke) {
                       .last = asked && (c->keep > 0 || packed), .best = asked && c->best,
                       .packed = packed };
     /* Without `checkpoint` the last step is saved for an archive; a smoke run is small. */
-    k.during = c->given || run->archive != ARCHIVE_NONE;
+    k.during = k.held = c->given || run->archive != ARCHIVE_NONE;
     if (!asked) return k;
     k.milestones = milestones_within(run);
     if (c->epoch) k.epochs = (int64_t)ceil(run->epochs);
     int64_t further = k.milestones + k.epochs + k.init + k.best;
     int64_t writes = most_writes(run, k.epochs), newest = c->keep > 1 ? c->keep : 1;
     k.count = least(further + (packed ? newest : k.last), writes);
+    k.held = least(further + newest, writes);
     k.during = least(further + newest + 1, writes); /* one more during a write */
     return k;
 }
@@ -77,13 +78,18 @@ static bool is_saved(const struct plan_row *row) {
 enum status keep_plan(const json_t *config, bool smoke, struct keep *out, struct err *e) {
     struct run_options run;
     struct plan plan = { 0 };
+    int64_t weights = 0;
     *out = (struct keep){ 0 };
     TRY(options_read(config, &run, e));
     *out = keep_which(&run, smoke);
     /* A checkpoint is the same for any number of ranks: one rank holds all of it. */
     enum status st = trainer_plan(&plan, &run.model, &run.recipe, &run.train, 1, e);
-    for (int64_t i = 0; i < plan.row_count && st == OK; i++)
+    for (int64_t i = 0; i < plan.row_count && st == OK; i++) {
         if (is_saved(&plan.row[i])) out->bytes += plan.row[i].bytes;
+        if (!strcmp(plan.row[i].arena, "weights")) weights += plan.row[i].bytes;
+    }
+    if (run.archive != ARCHIVE_NONE)
+        out->bundled = out->held * (run.archive == ARCHIVE_FULL ? out->bytes : weights);
     plan_free(&plan);
     options_free(&run);
     return st;
@@ -125,11 +131,11 @@ static int64_t disk_bytes(const struct keep *keeps, int64_t count, int64_t *larg
     int64_t kept = 0, most = 0;
     for (int64_t i = 0; i < count; i++) {
         const struct keep *k = &keeps[i];
-        int64_t end = k->packed ? 2 * k->count : k->count;
-        int64_t here = kept + k->bytes * (k->during > end ? k->during : end);
+        int64_t training = k->bytes * k->during, packing = k->bytes * k->held + k->bundled;
+        int64_t here = kept + (training > packing ? training : packing);
         if (here > most) *largest = i;
         if (here > most) most = here;
-        kept += k->bytes * k->count;
+        kept += (k->packed ? 0 : k->bytes * k->count) + k->bundled;
     }
     return most;
 }

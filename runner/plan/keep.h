@@ -16,13 +16,15 @@ struct keep {
     int64_t count;   /* maximum of checkpoints: a bundle has the newest checkpoint.keep */
     int64_t during;  /* maximum on the disk while the run trains, the one being written included;
                       * neither is more than a run that nobody stops writes */
+    int64_t held;    /* maximum that is there when the bundle is packed */
     int64_t bytes;   /* of one checkpoint, as planned; files have some KB of names in addition */
+    int64_t bundled; /* bytes of checkpoints in the bundle: archive */
 };
 
-/* Which are kept, without `bytes`. smoke: a run of --smoke keeps none. */
+/* Which are kept, without bytes. smoke: a run of --smoke keeps none. */
 struct keep keep_which(const struct run_options *run, bool smoke);
 
-/* The same from a resolved configuration, with `bytes`. */
+/* The same from a resolved configuration, with bytes. */
 NODISCARD enum status keep_plan(const json_t *config, bool smoke, struct keep *out, struct err *e);
 
 /* What the checkpoints of several runs, one after another, need of a disk. */

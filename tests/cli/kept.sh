@@ -94,6 +94,12 @@ for verb in check plan; do
     expect "$verb: one" "('runs', 1.0, True, True)" "$(disk $verb --set checkpoint.every=12)"
     expect "$verb: two" "('there', 2.0, True, True)" \
         "$(disk $verb --runs there --set checkpoint.every=6 --set checkpoint.keep=1)"
+    for archive in full weights; do # the bundle is packed beside what is there
+        least=$([ $archive = full ] && echo 2 || echo 1.01)
+        expect "$verb: $archive" True \
+            "$(disk $verb --set archive=$archive --set checkpoint.every=12 |
+                python3 -c "print($least <= eval(input())[1] <= 2)")"
+    done
     expect "$verb: none" None "$(disk $verb --set checkpoint=false)"
 done
 expect "plan for another machine" None "$(disk plan --facts "$tests/../facts/laptop.json")"

@@ -11,6 +11,7 @@ static void at_once(struct run_options run, int64_t during, int64_t count) {
     struct keep k = keep_which(&run, false);
     assert_int_equal(k.during, during);
     assert_int_equal(k.count, count);
+    assert_true(k.held <= k.during && k.count <= k.held);
 }
 
 static void a_short_run_writes_one(void **state) {
