@@ -105,7 +105,7 @@ static enum status take_list(const struct eval_data_request *q, enum data_kind k
     return OK;
 }
 
-/* Documents are laid out as in the run, if its data were Megatron's shards as well. */
+/* Documents are laid out as in the run, if its data were or became Megatron's shards as well. */
 static enum status take_shard_files(const struct eval_data_request *q, struct eval_data *d,
                                     struct err *e) {
     const struct data_options *own = &q->opened->options.data; /* of a folder: zero */
@@ -115,10 +115,12 @@ static enum status take_shard_files(const struct eval_data_request *q, struct ev
             return FAIL(e, ERR_CONFIG, "--data %s and %s are of two kinds: give files of one",
                         q->files[0], q->files[i]);
     TRY(take_list(q, index ? DATA_MEGATRON : DATA_LLMC, d, e));
-    if (index && own->kind == DATA_MEGATRON && !cache_is_needed(q->opened->view.resolved)) {
-        d->options.layout = own->layout;
+    if (index && own->kind == DATA_MEGATRON) {
+        bool chats = !strcmp(json_text(data_of(q), "kind", ""), "chats");
+        enum data_layout whole = own->documents.mask ? LAYOUT_PACKED : LAYOUT_PADDED;
+        d->options.layout = chats ? whole : own->layout;
         d->options.documents = own->documents;
-        d->options.loss = own->loss;
+        d->options.loss = own->loss || chats;
     }
     return index && !d->options.loss ? find_bytes(q, &d->bytes_a_token, e) : OK;
 }
@@ -198,7 +200,9 @@ enum status eval_data_find(const struct eval_data_request *q, struct eval_data *
     if (!q->count && !is_run(q))
         return FAIL(e, ERR_ARG, "%s is no run, so it has no data of its own: --data FILE names "
                     "what to evaluate on", q->model->what);
-    if (is_run(q)) TRY(repro_unpack(q->opened->found.of, q->model->runs, &out->source, e));
+    const char *temporary = getenv("TMPDIR"), *of = q->opened->found.of;
+    if (!temporary || !*temporary) temporary = "/tmp";
+    if (is_run(q)) TRY(repro_unpack(of, q->model->runs, temporary, &out->source, e));
     if (!q->count) {
         out->bytes_a_token = run_view_bytes_a_token(&q->opened->view);
         return find_own(q, out, e);

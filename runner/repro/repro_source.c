@@ -14,11 +14,11 @@
 static const char *const TAKEN[] = { "data/experiment/", RUN_PATH_choices,
                                      RUN_PATH_dirty_patch, NULL };
 
-static enum status make_work(const char *runs, struct repro_source *s, struct err *e) {
+static enum status make_work(const char *parent, struct repro_source *s, struct err *e) {
     char path[PATH_CAP];
-    TRY(directory_make(runs, e));
-    TRY(path_join(path, runs, ".repro-XXXXXX", e)); /* the dot hides it from lists of runs */
-    if (!mkdtemp(path)) return FAIL(e, ERR_IO, "make a folder in %s: %s", runs, strerror(errno));
+    TRY(directory_make(parent, e));
+    TRY(path_join(path, parent, ".repro-XXXXXX", e)); /* the dot hides it from lists of runs */
+    if (!mkdtemp(path)) return FAIL(e, ERR_IO, "make a folder in %s: %s", parent, strerror(errno));
     memcpy(s->work, path, sizeof path);
     return OK;
 }
@@ -97,11 +97,11 @@ static enum status resolve(struct repro_source *s, struct err *e) {
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-enum status repro_unpack(const char *text, const char *runs, struct repro_source *out,
-                         struct err *e) {
+enum status repro_unpack(const char *text, const char *runs, const char *parent,
+                         struct repro_source *out, struct err *e) {
     *out = (struct repro_source){ 0 };
     enum status st = run_locate(text, runs, out->bundle, e);
-    if (st == OK) st = make_work(runs, out, e);
+    if (st == OK) st = make_work(parent, out, e);
     if (st == OK) st = unpack(out, e);
     if (st == OK) st = run_view_load(out->bundle, RUN_VIEW_FULL, &out->view, e);
     if (st == OK && !json_is_object(out->view.resolved))
@@ -113,7 +113,7 @@ enum status repro_unpack(const char *text, const char *runs, struct repro_source
 
 enum status repro_open(const char *text, const char *runs, struct repro_source *out,
                        struct err *e) {
-    TRY(repro_unpack(text, runs, out, e));
+    TRY(repro_unpack(text, runs, runs, out, e));
     enum status st = resolve(out, e);
     if (st == OK) st = choose_run(out, e);
     if (st != OK && e) plain_text(e->text);

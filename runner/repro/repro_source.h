@@ -31,9 +31,10 @@ struct repro_source {
  * *out is always valid for repro_close(). */
 NODISCARD enum status repro_open(const char *text, const char *runs, struct repro_source *out,
                                  struct err *e);
-/* The same without resolving the script: the configuration is the recorded one. */
-NODISCARD enum status repro_unpack(const char *text, const char *runs, struct repro_source *out,
-                                   struct err *e);
+/* The same without resolving the script: the configuration is the recorded one. The work folder is
+ * made in `parent`. */
+NODISCARD enum status repro_unpack(const char *text, const char *runs, const char *parent,
+                                   struct repro_source *out, struct err *e);
 void repro_close(struct repro_source *s);
 
 #endif

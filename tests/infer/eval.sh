@@ -111,6 +111,16 @@ expect "bytes a token of shards" "$bytes_a_token" \
     "$(get 'round(o["loss"] / o["loss_a_byte"], 4)' "$text" --data other.idx)"
 [ "$(get 'o["loss_tokens"] < 0.5 * o["tokens"]' "$chats" --data talks.jsonl)" = True ] ||
     fail "the prompts of conversations have loss"
+talks=$(get 'o["loss_bits"], o["loss_tokens"]' "$chats" --data talks.jsonl)
+"$FP8LAB" data tokenise --chat --to talks --tokenizer model --max-tokens 128 talks.jsonl >out \
+    2>&1 || fail "tokens of conversations"
+expect "shards of conversations" "$talks" \
+    "$(get 'o["loss_bits"], o["loss_tokens"]' "$chats" --data talks.bin)"
+
+mkdir empty temporary # nothing is left behind, here or in the folder for temporary files
+(cd empty && TMPDIR=../temporary "$FP8LAB" eval "../$bytes" --data ../b.txt --backend cpu) \
+    >out 2>&1 || fail "eval from another folder"
+expect "files left" "" "$(ls -A empty temporary | grep -v :)"
 
 # ---- other recipes: near the run's own, which is not the same
 own=$(get 'o["loss"]' "$bytes" --data b.txt)
