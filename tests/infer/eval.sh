@@ -37,7 +37,9 @@ same() { # WHAT: the run's own evaluation
 }
 
 # ---- the run's own data, to the bit
-for recipe in f32 fp8.delayed fp8.blockwise fp8.tensorwise; do
+recipes="f32 fp8.delayed fp8.blockwise fp8.tensorwise"
+[ "${CONFIG:-release}" = asan ] && recipes="fp8.delayed fp8.tensorwise"
+for recipe in $recipes; do
     train bytes.lua --set recipe=$recipe --set checkpoint.milestones=3
     same "$recipe"
 done
@@ -124,7 +126,7 @@ expect "files left" "" "$(ls -A empty temporary | grep -v :)"
 
 # ---- other recipes: near the run's own, which is not the same
 own=$(get 'o["loss"]' "$bytes" --data b.txt)
-for recipe in f32 bf16 fp8.blockwise; do
+for recipe in f32 fp8.blockwise; do
     expect "$recipe is near" "('$recipe', True)" \
         "$(get "o['recipe'], 0 < abs(o['loss'] - $own) < 0.01" "$bytes" --data b.txt \
             --recipe $recipe)"

@@ -5,4 +5,4 @@ cp "$root/tests/infer/choices.lua" .
 "$FP8LAB" run choices.lua --lib "$lib" --threads 2 --backend cpu >out 2>log || fail "run"
 bundle=$(bundle_in runs)
 step=$(ls -d "${bundle%.tar.zst}".ckpt/step-*)
-python3 "$root/tests/outside/multiple_choice.py" make questions.bin a.txt 100 || fail "questions"
+python3 "$root/tests/outside/multiple_choice.py" make questions.bin a.txt 60 || fail "questions"
