@@ -23,7 +23,7 @@ enum {
 };
 
 static const struct flag FLAGS[] = {
-    { "data", "FILE", "evaluate all of FILE (default: the run's held-out data)", true },
+    { "data", "FILE", "evaluate all of FILE; or a folder that has the run's data", true },
     { "choices", "FILE", "multiple choice: an evaluation file of llm.c", false },
     { "tokenizer", "FILE", "read text with this one: a file, a folder or bytes", false },
     { "batches", "N", "at most N micro-batches (own data: as the run; else all)", false },
@@ -261,8 +261,9 @@ const struct verb VERB_EVAL = {
     .arguments = "RUN|DIR",
     .about = "the loss of a model on its own or other data, also in another recipe",
     .more = "RUN is a run that kept a checkpoint, DIR a Hugging Face folder or a checkpoint.\n"
-            "Without --data the run's held-out data are found by content; in its own recipe the\n"
-            "loss is then that of the run's last evaluation. FILE is what the run's data were:\n"
+            "Without --data the run's held-out data are found by content, where they were or in\n"
+            "the folder that --data names; in its own recipe the loss is then that of the run's\n"
+            "last evaluation. Otherwise FILE is what the run's data were:\n"
             "bytes, token shards (.bin), or text, JSON lines or conversations for its tokenizer.\n"
             "All of it is evaluated: the last sequence may be short.\n"
             "  fp8lab eval last && fp8lab eval last --recipe bf16   what does FP8 cost?\n"

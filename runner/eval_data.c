@@ -33,12 +33,13 @@ static enum status take_shards(struct eval_data *d, const json_t *config, struct
 /* ---- the run's own ----------------------------------------------------------------------------*/
 
 static enum status refuse_missing(const char *missing, struct err *e) {
-    return FAIL(e, ERR_CONFIG, "the run's own data are not here; start where they were, or name "
-                "files with --data:\n%.700s", missing);
+    return FAIL(e, ERR_CONFIG, "the run's own data are not here; --data FOLDER finds them by "
+                "content, --data FILE evaluates on another file:\n%.700s", missing);
 }
 
-static enum status find_own(const struct eval_data_request *q, struct eval_data *d,
-                            struct err *e) {
+/* `folder`: also look for them here; or NULL. */
+static enum status find_own(const struct eval_data_request *q, const char *folder,
+                            struct eval_data *d, struct err *e) {
     const struct repro_source *s = &d->source;
     const char *kind = json_text(data_of(q), "kind", "");
     bool text = cache_is_needed(s->config);
@@ -46,9 +47,9 @@ static enum status find_own(const struct eval_data_request *q, struct eval_data 
     enum status st = OK;
     if (!strcmp(kind, "synthetic")) return options_read_data(s->config, &d->options, e);
     if (json_array_size(s->data_files) == 0)
-        return FAIL(e, ERR_CONFIG, "the run lists no file of its data: name files with --data");
-    if (text) st = repro_find_tokens(q->cli, s, NULL, q->model->cache, &d->tokens, &missing, e);
-    else st = repro_stage_data(s, s->data_files, "data", NULL, d->root, &missing, e);
+        return FAIL(e, ERR_CONFIG, "the run lists no file of its data: --data FILE names another");
+    if (text) st = repro_find_tokens(q->cli, s, folder, q->model->cache, &d->tokens, &missing, e);
+    else st = repro_stage_data(s, s->data_files, "data", folder, d->root, &missing, e);
     if (st == OK && missing) st = refuse_missing(missing, e);
     free(missing);
     TRY(st);
@@ -197,15 +198,17 @@ static enum status find_files(const struct eval_data_request *q, struct eval_dat
 enum status eval_data_find(const struct eval_data_request *q, struct eval_data *out,
                            struct err *e) {
     *out = (struct eval_data){ 0 };
-    if (!q->count && !is_run(q))
+    const char *folder = q->count == 1 && path_is_directory(q->files[0]) ? q->files[0] : NULL;
+    bool own = !q->count || folder;
+    if (own && !is_run(q))
         return FAIL(e, ERR_ARG, "%s is no run, so it has no data of its own: --data FILE names "
                     "what to evaluate on", q->model->what);
     const char *temporary = getenv("TMPDIR"), *of = q->opened->found.of;
     if (!temporary || !*temporary) temporary = "/tmp";
     if (is_run(q)) TRY(repro_unpack(of, q->model->runs, temporary, &out->source, e));
-    if (!q->count) {
+    if (own) {
         out->bytes_a_token = run_view_bytes_a_token(&q->opened->view);
-        return find_own(q, out, e);
+        return find_own(q, folder, out, e);
     }
     TRY(find_files(q, out, e));
     out->options.eval_only = true;

@@ -20,7 +20,8 @@ struct eval_data_request {
     const struct cli *cli;
     const struct model_request *model;
     const struct open_model *opened;
-    const char *const *files;  /* `count`, all of which are evaluated; 0: the run's own data */
+    const char *const *files;  /* `count`, all of which are evaluated; none: the run's own data;
+                                * one folder: these, looked for there by content */
     int64_t count;
     const char *tokenizer;     /* in place of the model's own; NULL: that one */
 };

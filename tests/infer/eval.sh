@@ -188,6 +188,12 @@ printf '{"model_type": "mamba", "hidden_size": 8}' >hf/config.json
 gives 2 eval hf --data b.txt -- "mamba"
 mv a.txt away.txt
 gives 2 eval "$bytes" -- "the run's own data are not here" "a.txt  "
+mkdir moved && mv away.txt moved
+bundle=$bytes
+expect "data found in a folder" "$(last_record loss_bits)" \
+    "$(get 'o["loss_bits"]' "$bytes" --data moved)"
+gives 2 eval "$bytes" --data empty -- "the run's own data are not here"
+mv moved/away.txt .
 sed 's/a.txt/away.txt/; s/checkpoint = .*/}/; s/^}$//' bytes.lua >unkept.lua
 echo >>unkept.lua
 train unkept.lua
