@@ -73,7 +73,8 @@ enum status samples_open(struct samples *out, const char *run_path, const json_t
                          struct err *e) {
     const struct sample_options *o = &run->sample;
     struct shared all = { 0 };
-    *out = (struct samples){ .options = o, .trainer = t, .leader = leader };
+    *out = (struct samples){ .options = o, .trainer = t, .leader = leader,
+                             .batch = run->train.micro_batch };
     if (!o->every) return OK;
     enum status st = make_room(out, run->model.seq_len, e);
     if (st == OK && leader) st = encode(out, run_path, data, &run->model, e);
@@ -123,8 +124,11 @@ static enum status say(struct samples *s, struct event_writer *events, int64_t s
 
 enum status samples_take(struct samples *s, struct event_writer *events, int64_t step,
                          struct err *e) {
-    int64_t count = s->options->prompt_count;
-    TRY(generator_run(s->generator, &s->rules, s->x, count, e));
-    for (int64_t i = 0; s->leader && i < count; i++) TRY(say(s, events, step, &s->x[i], e));
+    /* The records of a batch at once: a long silence would count as a hang. */
+    for (int64_t i = 0, n; i < s->options->prompt_count; i += n) {
+        n = s->options->prompt_count - i < s->batch ? s->options->prompt_count - i : s->batch;
+        TRY(generator_run(s->generator, &s->rules, s->x + i, n, e));
+        for (int64_t k = i; s->leader && k < i + n; k++) TRY(say(s, events, step, &s->x[k], e));
+    }
     return OK;
 }

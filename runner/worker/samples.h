@@ -17,6 +17,7 @@ struct samples {
     struct generation_rules rules;
     struct generation *x; /* [prompt_count]; owned, their ids too */
     int32_t stop;         /* the token that ends a text */
+    int64_t batch;        /* prompts at a time */
 };
 
 /* Reads the prompts and makes the buffers. Every rank calls it. `data` is the section of the
