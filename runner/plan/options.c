@@ -377,7 +377,7 @@ static enum status read_checkpoint(const struct section *root, struct checkpoint
     out->best = !is_null(&s, "best");
     out->best_is_max = get_word_or(&s, "best_is", WORDS("min", "max"), 0) == 1;
     out->init = get_bool_or(&s, "init", false);
-    out->background = get_bool_or(&s, "background", false);
+    out->background = get_bool_or(&s, "background", true);
     out->epoch = get_bool_or(&s, "epoch", false);
     read_milestones(&s, out);
     return s.st;

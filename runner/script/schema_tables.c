@@ -233,7 +233,7 @@ static const struct field CHECKPOINT[] = {
     FLOAT("minutes", 0, 1e6, .flags = FIELD_ABOVE_MIN),
     WORD("best_is", WORDS("min", "max")),
     { .key = "epoch", .type = FIELD_BOOL },
-    { .key = "background", .type = FIELD_BOOL }, /* absent: false, the steps wait */
+    { .key = "background", .type = FIELD_BOOL }, /* absent: true, if there is room for a copy */
     { .key = "milestones", .type = FIELD_INTS, .min = 1, .max = 1e9 },
     { .key = NULL },
 };

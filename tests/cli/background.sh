@@ -1,6 +1,6 @@
 #!/bin/bash
-# Checkpoints written from a copy, beside the steps, on request. The bits are those of a run whose
-# steps wait. One that cannot be written costs no run, unless it is the last: then the exit code is
+# Checkpoints are written from a copy, beside the steps. The bits are those of a run whose steps
+# wait. One that cannot be written costs no run, unless it is the last: then the exit code is
 # 6, the status says so, and the older checkpoint can be resumed from.
 set -u
 . tests/cli/lib.sh
@@ -11,7 +11,7 @@ hashes() { (cd "$1"/*.ckpt && sha256sum step-*/* | cut -d' ' -f1,3 | tr '\n' ' '
 # $runner, the command's is $command.
 run_out_of_room() { # RUNS STEPS
     "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 --runs "$1" --set train.steps="$2" \
-        --set checkpoint.every=5 --set checkpoint.background=true >out 2>log &
+        --set checkpoint.every=5 >out 2>log &
     command=$!
     await_words "checkpoint of step 5," "$1/*/data/logs/runner.log"
     runner=$(runner_of "$1")
@@ -39,9 +39,9 @@ expect "saves" "(8, 0, True)" "$(field true/*.tar.zst \
 says "8 saved; a step waited " out
 
 case_name="plan"
-"$FP8LAB" plan "$tests/tiny.lua" --lib "$lib" --set checkpoint.background=true >out 2>log
-says "copy while it is written" out
 "$FP8LAB" plan "$tests/tiny.lua" --lib "$lib" >out 2>log
+says "copy while it is written" out
+"$FP8LAB" plan "$tests/tiny.lua" --lib "$lib" --set checkpoint.background=false >out 2>log
 grep -q "copy while it is written" out && fail "a copy is planned that is not made"
 
 case_name="the last one cannot be written"

@@ -77,7 +77,24 @@ static void no_bit_of_a_step_changes(void **state) {
     }
 }
 
-/* The first weights are equal on both. The bound tells a wrong row from rounding. */
+static float distance(const float *a, const float *b) {
+    float sum = 0;
+    for (int i = 0; i < V; i++) sum += (a[i] - b[i]) * (a[i] - b[i]);
+    return sqrtf(sum);
+}
+
+/* Each row is far nearer to the CPU's than any other row is. In FP8 a difference of one rounding in
+ * BF16 moves some codes by a whole step, so no small bound holds. */
+static void assert_rows_match(const float *cpu, const float *gpu) {
+    for (int r = 0; r < ROWS; r++)
+        for (int other = 0; other < ROWS; other++) {
+            if (other == r) continue;
+            assert_true(distance(cpu + r * V, gpu + r * V) <
+                        0.3f * distance(cpu + other * V, gpu + r * V));
+        }
+}
+
+/* The first weights are equal on both. */
 static void they_are_near_the_cpus(void **state) {
     static float cpu[ROWS * V], gpu[ROWS * V], only[ROWS * V];
     for (int kind = RECIPE_BF16; kind < RECIPE_KIND_COUNT; kind++) {
@@ -102,7 +119,9 @@ static void they_are_near_the_cpus(void **state) {
         }
         print_message("%-16s largest %.3f, off by %.4f, without a backward by %.4f\n",
                       RECIPE_KIND_NAMES[kind], (double)largest, (double)worst, (double)without);
-        assert_true(worst < 0.1f * largest && without < 0.1f * largest);
+        if (kind == RECIPE_BF16) assert_true(worst < 0.02f * largest);
+        assert_rows_match(cpu, gpu);
+        assert_rows_match(gpu, only);
         assert_float_equal(full.loss, forward.loss, 1e-2);
     }
 }

@@ -72,7 +72,7 @@ expect "the slowest, and that others wait for it" "2 True" "$(field "$(bundle_in
     '"%d %s" % (summary["slowest_rank"], summary["wait_share_median"] > 0.3)')"
 
 case_name="kill -9 of rank 1 while a checkpoint is written, one retry"
-run 2 --runs saving $long --set checkpoint.every=5 --retries 1 &
+run 2 --runs saving $long --set checkpoint.every=5 --set checkpoint.background=false --retries 1 &
 await_step saving 10
 pid=$(rank_of "$(runner_of saving)" 1)
 unfinished=$(ls -d saving/*/data/checkpoints)/.unfinished
