@@ -325,9 +325,10 @@ static enum status begin(struct safetensors_file *x, const struct pieces *p, cha
     TRY(shared_file_create(&x->file, p, x->path, m->bytes, e));
     TRY(all_fit(m, p, &x->file, *room_bytes, &fits, e));
     if (!fits) m->batch = malloc((size_t)(m->leaves < BATCH ? m->leaves : BATCH) * LEAF);
-    m->room = fits ? room : m->batch;
+    m->room = fits ? room : m->batch; /* NULL on a rank that writes nothing */
     m->threads = threads_of(p);
-    enum status st = m->room ? OK : FAIL(e, ERR_MEMORY, "no host memory to write %s", x->path);
+    enum status st = fits || m->batch ? OK : FAIL(e, ERR_MEMORY, "no host memory to write %s",
+                                                  x->path);
     TRY(pieces_agree(p, st, x->path, e));
     st = write_own(m, p, &x->file, e);
     TRY(pieces_agree(p, st, x->path, e));
