@@ -37,7 +37,7 @@ static enum status check_parts(const json_t *parts, const char *place, struct er
             return FAIL(e, ERR_FORMAT, "%s.content[%zu]: expected an object, found %s", place, i,
                         kind_of(part));
         if (!type || strcmp(type, "text") != 0)
-            return FAIL(e, ERR_UNSUPPORTED, "%s.content[%zu].type: only \"text\" is supported, "
+            return FAIL(e, ERR_FORMAT, "%s.content[%zu].type: only \"text\" is supported, "
                         "found '%s'", place, i, type ? type : kind_of(json_object_get(part,
                         "type")));
         if (!json_is_string(json_object_get(part, "text")))

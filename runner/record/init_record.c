@@ -78,7 +78,11 @@ static enum status describe_state(const char *path, char hash[SHA256_HEX], json_
     struct checkpoint_info info;
     json_t *root = NULL;
     char text[256];
-    TRY(checkpoint_read(path, &root, &info, e));
+    enum status st = checkpoint_read(path, &root, &info, e);
+    if (st != OK) {
+        json_decref(root);
+        return st;
+    }
     const json_t *state = json_object_get(json_object_get(root, "files"), CHECKPOINT_STATE);
     const json_t *meaning = json_object_get(root, "meaning");
     const char *sha256 = json_text(state, "tree_sha256", json_text(state, "sha256", "?"));

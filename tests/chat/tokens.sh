@@ -168,6 +168,11 @@ chat 2 "$chatml" --skip-bad 1 bad.jsonl -- 'bad.jsonl:3: expected an object, fou
 [ ! -e bad.bin ] && [ ! -e bad.loss.part ] || fail "files are left of a bad line"
 chat 0 "$chatml" --skip-bad 2 bad.jsonl -- 'left out: bad.jsonl:1:' 'bad lines  2 left out'
 chat 2 "$chatml" talk.jsonl -- 'bad.idx exists already'
+printf '%s\n' '{"messages":[{"role":"user","content":[{"type":"image"}]}]}' >image.jsonl
+data 2 tokenise --chat --to image --tokenizer bytes --template "$chatml" image.jsonl talk.jsonl -- \
+    "image.jsonl:1: messages[0].content[0].type: only \"text\" is supported, found 'image'"
+data 0 tokenise --chat --to image --skip-bad 1 --tokenizer bytes --template "$chatml" image.jsonl \
+    talk.jsonl -- 'left out: image.jsonl:1:'
 printf '{{ raise_exception("roles!") }}' >raise.jinja
 data 2 tokenise --chat --to x --tokenizer bytes --template raise.jinja talk.jsonl -- \
     'talk.jsonl:1: raise.jinja:1: ' 'roles!'
