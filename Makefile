@@ -244,12 +244,15 @@ T ?=
 chosen = $(if $(T),$(strip $(foreach t,$(1),$(if $(strip $(foreach w,$(T),$(findstring $(w),$(t)))),$(t)))),$(1))
 TEST_SRC  := $(call chosen,$(filter-out tests/gpu/% tests/long/%,$(wildcard tests/*/test_*.c)))
 LONG_SRC  := $(call chosen,$(wildcard tests/long/test_*.c))
-LONG_SH   := $(call chosen,$(wildcard tests/long/*.sh))
+# Shell tests with the line "# tier: long" run in `make test-long`, and in `make test` if T asks for
+# them.
+LONG_TIER := $(shell grep -ls '^\# tier: long' tests/*/*.sh)
+LONG_SH   := $(call chosen,$(wildcard tests/long/*.sh) $(LONG_TIER))
 # What tests in long/ and outside/ run. long/cases.sh runs all cases of its programs.
 LONG_USES := $(addprefix $(BUILD)/tests/,bundle/test_bundle train/test_checkpoint dist/test_shard train/test_training \
                                          dist/test_written fault/test_runner dist/test_one_rank_fails)
-TEST_SH   := $(call chosen,$(filter-out tests/support/% tests/gpu/% tests/long/% tests/outside/% %/lib.sh,\
-                                        $(sort $(wildcard tests/*/*.sh))))
+TEST_SH   := $(call chosen,$(filter-out tests/support/% tests/gpu/% tests/long/% tests/outside/% %/lib.sh \
+                                        $(if $(T),,$(LONG_TIER)),$(sort $(wildcard tests/*/*.sh))))
 # The comparisons with Python packages of others, on little input; tests/long/ has more of them.
 OUTSIDE_SH := $(call chosen,$(filter-out %/lib.sh,$(wildcard tests/outside/*.sh)))
 TEST_BIN  := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
@@ -378,8 +381,8 @@ conversions: $(GEN)/kernels_hash.h $(GEN)/sources.h ## compile the C sources wit
 	    clang $(BASE_FLAGS) -Wconversion -Wno-string-conversion -Werror -fsyntax-only -I$(GEN) $(PKG_CFLAGS)
 
 # What takes longest under the sanitizers or in Python runs there in `make test-long` only.
-ASAN_LONG := dist/test_shard dist/test_written dist/test_one_rank_fails dist/test_odd_files \
-    ingest/test_go_on ingest/test_unique lua/test_sandbox train/test_late train/test_recipes \
+ASAN_LONG := chat/test_jinja dist/test_shard dist/test_written dist/test_one_rank_fails \
+    dist/test_odd_files fault/test_runner ingest/test_go_on ingest/test_unique lua/test_sandbox train/test_late train/test_recipes \
     train/test_stale train/test_training
 CI_ASAN    := $(filter-out $(ASAN_LONG:%=tests/%.c),$(TEST_SRC))
 CI_OUTSIDE := $(filter-out %/bags.sh %/reproduce.sh,$(OUTSIDE_SH))

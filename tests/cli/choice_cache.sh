@@ -1,4 +1,5 @@
 #!/bin/bash
+# tier: long
 # long: 60
 # Choices that a run timed serve the next run: the same table and the same bits, unless --choices
 # none. A table of another device, library, driver or build is not used. Nothing is kept of a GPU

@@ -1,4 +1,5 @@
 #!/bin/bash
+# tier: long
 # long: 15, waits
 # The same command again: an interrupted run resumes, a done run is named, and a running run is
 # rejected. A failed run starts anew with a message. --again ignores earlier runs.

@@ -1,4 +1,5 @@
 #!/bin/bash
+# tier: long
 # long: 8, waits
 # FP8LAB_STOP_GRACE: the seconds from SIGTERM to SIGKILL that a container runtime allows. The run
 # does what fits in them, and reports what does not, with the time it would need.

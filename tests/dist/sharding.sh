@@ -1,4 +1,5 @@
 #!/bin/bash
+# tier: long
 # long: 35
 # Worker processes over 2 and 4 ranks, in each recipe, with gradients accumulated and reduced in f32
 # or BF16. All ways of sharding give the results of tests/dist/sharding.txt, with the optimizer's
