@@ -157,7 +157,7 @@ fi
 
 VENV=
 [ ! -x build/venv/bin/python ] || VENV=$root/build/venv
-# Two programs share the machine: a thread that waits must not spin while another has work.
+# Programs share the machine: a thread that waits must not spin while another has work.
 export OMP_WAIT_POLICY=passive
 # The same order of names and the same words everywhere.
 export LC_ALL=C.UTF-8
