@@ -2,38 +2,14 @@
 
 #include "kernels/dtype.h"
 #include "model/trainer.h"
-#include "model/window.h"
 
-static enum status check(const struct trainer *t, const int32_t *tokens, const int64_t *row,
-                         int64_t count, struct err *e) {
-    if (t->failure)
-        return FAIL(e, ERR_STATE, "%s after step %lld: there are no logits", t->failure,
-                    (long long)t->step);
-    TRY(trainer_check_idle(t, e));
-    for (int64_t i = 0; i < t->transformer.rows; i++)
-        if (tokens[i] < 0 || tokens[i] >= t->model.vocab)
-            return FAIL(e, ERR_ARG, "token %d at row %lld; the model has %lld tokens",
-                        (int)tokens[i], (long long)i, (long long)t->model.vocab);
+static enum status check_rows(const struct trainer *t, const int64_t *row, int64_t count,
+                              struct err *e) {
     for (int64_t i = 0; i < count; i++)
         if (row[i] < 0 || row[i] >= t->transformer.rows)
             return FAIL(e, ERR_ARG, "row %lld; the trainer has %lld", (long long)row[i],
                         (long long)t->transformer.rows);
     return OK;
-}
-
-/* Attention and positions of sequences without documents. The next batch of a step or an
- * evaluation brings its own. */
-static enum status upload_plain(struct trainer *t, struct err *e) {
-    const struct backend_ops *ops = t->backend->ops;
-    struct transformer *tf = &t->transformer;
-    int64_t T = t->model.seq_len, rows = tf->rows;
-    if (t->options.documents.mask) {
-        window_first_keys(t->staging, NULL, rows, T, t->model.window);
-        TRY(ops->upload(t->backend, LANE_COMPUTE, tf->first_key.data, t->staging, rows * 4, e));
-    }
-    if (!t->options.documents.restart) return OK;
-    for (int64_t i = 0; i < rows; i++) t->staging[i] = (int32_t)(i % T);
-    return ops->upload(t->backend, LANE_COMPUTE, tf->positions.data, t->staging, rows * 4, e);
 }
 
 /* Copies one row of logits to the host. BF16 arrives in the upper half of `out`, where each value
@@ -70,10 +46,9 @@ enum status trainer_logits(struct trainer *t, const int32_t *tokens, const int64
                            int64_t count, float *out, struct err *e) {
     struct backend *b = t->backend;
     struct transformer *tf = &t->transformer;
-    TRY(check(t, tokens, row, count, e));
+    TRY(check_rows(t, row, count, e));
+    TRY(trainer_upload_sequences(t, tokens, NULL, e));
     TRY(exchange_gather_all(&t->exchange, e));
-    TRY(b->ops->upload(b, LANE_COMPUTE, tf->tokens.data, tokens, tf->rows * 4, e));
-    TRY(upload_plain(t, e));
     TRY(b->ops->zero(b, LANE_COMPUTE, &t->slots.amax_eval, e));
     TRY(transformer_forward(tf, PASS_EVAL, e));
     TRY(gather_use(&t->exchange, tf->head.weight->bucket, e));

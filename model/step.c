@@ -362,26 +362,33 @@ static enum status check_ids(const struct trainer *t, const int32_t *id, int32_t
                              struct err *e) {
     for (int64_t i = 0; i < t->transformer.rows; i++)
         if (id[i] < least || id[i] >= t->model.vocab)
-            return FAIL(e, ERR_ARG, "row %lld has token %d; the model has %lld", (long long)i,
-                        (int)id[i], (long long)t->model.vocab);
+            return FAIL(e, ERR_ARG, "token %d at row %lld; the model has %lld tokens", (int)id[i],
+                        (long long)i, (long long)t->model.vocab);
     return OK;
+}
+
+enum status trainer_upload_sequences(struct trainer *t, const int32_t *tokens,
+                                     const int32_t *targets, struct err *e) {
+    size_t bytes = (size_t)t->transformer.rows * sizeof *tokens;
+    TRY(check_healthy(t, e));
+    TRY(trainer_check_idle(t, e));
+    TRY(check_ids(t, tokens, 0, e));
+    if (targets) TRY(check_ids(t, targets, -1, e));
+    memcpy(t->host.tokens, tokens, bytes);
+    if (targets) memcpy(t->host.targets, targets, bytes);
+    else memset(t->host.targets, 0xff, bytes); /* -1: no loss */
+    memset(t->host.starts, 0, bytes); /* no documents */
+    return upload_host(t, e);
 }
 
 enum status trainer_losses(struct trainer *t, const int32_t *tokens, const int32_t *targets,
                            float *losses, struct err *e) {
     struct backend *b = t->backend;
-    size_t bytes = (size_t)t->transformer.rows * sizeof *tokens;
-    TRY(check_healthy(t, e));
-    TRY(trainer_check_idle(t, e));
-    TRY(check_ids(t, tokens, 0, e));
-    TRY(check_ids(t, targets, -1, e));
+    TRY(trainer_upload_sequences(t, tokens, targets, e));
     TRY(exchange_gather_all(&t->exchange, e));
-    memcpy(t->host.tokens, tokens, bytes);
-    memcpy(t->host.targets, targets, bytes);
-    memset(t->host.starts, 0, bytes); /* no documents */
-    TRY(upload_host(t, e));
     TRY(run_eval_batch(t, e));
-    return b->ops->download(b, LANE_COMPUTE, losses, t->transformer.losses.data, (int64_t)bytes, e);
+    return b->ops->download(b, LANE_COMPUTE, losses, t->transformer.losses.data,
+                            t->transformer.rows * (int64_t)sizeof *losses, e);
 }
 
 /* ---- warm-up ---- */

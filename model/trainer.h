@@ -107,6 +107,12 @@ NODISCARD enum status trainer_update(struct trainer *t, struct err *e);
  * is not finite. Done on return. */
 NODISCARD enum status trainer_requantise(struct trainer *t, struct err *e);
 
+/* Uploads sequences [micro_batch, T] for an evaluation, each of one document. targets NULL: no
+ * token has loss. ERR_ARG for an id that the model lacks. ERR_STATE while a step is pending or
+ * after a failure. Queued. */
+NODISCARD enum status trainer_upload_sequences(struct trainer *t, const int32_t *tokens,
+                                               const int32_t *targets, struct err *e);
+
 /* ERR_STATE while a step is pending. */
 NODISCARD enum status trainer_check_idle(const struct trainer *t, struct err *e);
 /* Reads the head of the record in `seen`. Fills `tensor` with the name that its flag holds and sets

@@ -107,10 +107,10 @@ static void unknown_ids_are_refused(void **state) {
     tiny_run_init(&r, RECIPE_BF16, STEPS);
     MUST(tiny_run_open(&r, E));
     bad[7] = V;
-    MUST_FAIL(ERR_ARG, "row 7 has token 96; the model has 96",
+    MUST_FAIL(ERR_ARG, "token 96 at row 7; the model has 96",
               trainer_losses(r.trainer, bad, good, losses, E));
     bad[7] = -1;
-    MUST_FAIL(ERR_ARG, "row 7 has token -1", trainer_losses(r.trainer, bad, good, losses, E));
+    MUST_FAIL(ERR_ARG, "token -1 at row 7", trainer_losses(r.trainer, bad, good, losses, E));
     MUST(trainer_losses(r.trainer, good, bad, losses, E));
     MUST(trainer_queue(r.trainer, false, E));
     MUST_FAIL(ERR_STATE, "collect it first", trainer_losses(r.trainer, good, good, losses, E));
