@@ -13,8 +13,8 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointe
 BASE_FLAGS := -std=c11 -D_GNU_SOURCE -I. -fopenmp -ffp-contract=off -fno-strict-aliasing -g $(WARN)
 OPT_release := -O2
 OPT_debug   := -O0
-# -g1: reports need lines, not variables, and a quarter of the build's time goes into those.
-OPT_asan    := -O1 -g1 -fsanitize=address,undefined -fno-omit-frame-pointer \
+# -Og and -g1: reports need lines, not variables, and the build takes two thirds of the time.
+OPT_asan    := -Og -g1 -fsanitize=address,undefined -fno-omit-frame-pointer \
                -fno-sanitize-recover=undefined
 # For tests of threads other than OpenMP's, for example T="dist/test_job unit/test_board". libgomp is
 # not instrumented, and its barriers would be reported. So tests/run.sh limits OpenMP to one thread.
@@ -30,6 +30,8 @@ PKGS       := lua5.4 libarchive jansson libcrypto libpcre2-8
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 LIBS       := -lm -ldl -lpthread
+# Test programs are many, and gold links each four times as fast.
+TEST_LIBS  := -lcmocka $(LIBS) $(if $(shell command -v ld.gold),-fuse-ld=gold)
 
 KERNELS_SRC := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cuda/*.c)
 MODEL_SRC   := $(wildcard model/*.c model/*/*.c)
@@ -226,7 +228,7 @@ GPU_TEST_HELP := $(addprefix $(BUILD)/tests/,gpu/pair.o support/tiny.o support/r
                                                support/shards.o support/comm_cases.o)
 $(GPU_TEST_BIN): %: %.o $(GPU_TEST_HELP) $(ROOMS)
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka $(LIBS)
+	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) $(TEST_LIBS)
 # It copies the table of operators, so it is built again if the interface changes.
 $(BUILD)/tests/gpu/fault_plugin.so: tests/gpu/fault_plugin.c $(BUILD)/plugin/kernels/base.o \
                                     $(wildcard kernels/*.h kernels/*.inc)
@@ -275,12 +277,17 @@ endif
 # Shell tests start first, because the longest tests are among them.
 test_names = $(patsubst %,$(CONFIG):%,$(filter %.sh,$(1)) $(basename $(filter %.c,$(1))))
 
+# The tests' own code needs no speed, and half the files are theirs.
+ifeq ($(CONFIG),release)
+$(BUILD)/tests/%.o: CFLAGS += -O1 -g1
+endif
+
 LONG_BIN := $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)) $(filter-out $(TEST_BIN),$(LONG_USES))
 $(ON_RUNNER_BIN) $(LONG_BIN): %: %.o $(TEST_HELP) $(ROOMS)
 $(filter-out $(ON_RUNNER_BIN),$(TEST_BIN)): %: %.o $(MODEL_TEST_HELP) $(MODEL_LIB) $(KERNELS_LIB)
 $(TEST_BIN) $(LONG_BIN):
 	@echo "  LINK  $@"
-	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) -lcmocka $(LIBS)
+	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) $(TEST_LIBS)
 # The program with a backend that fails on request, or that makes choices; see their sources.
 STAND_INS := $(addprefix $(BUILD)/tests/,dist/faulty cli/chooser)
 WRAP_faulty := ,--wrap=waitpid
@@ -382,8 +389,10 @@ conversions: $(GEN)/kernels_hash.h $(GEN)/sources.h ## compile the C sources wit
 
 # What takes longest under the sanitizers or in Python runs there in `make test-long` only.
 ASAN_LONG := chat/test_jinja dist/test_shard dist/test_written dist/test_one_rank_fails \
-    dist/test_odd_files fault/test_runner ingest/test_go_on ingest/test_unique lua/test_sandbox train/test_late train/test_recipes \
-    train/test_stale train/test_training
+    dist/test_odd_files fault/test_render fault/test_runner ingest/test_go_on ingest/test_unique \
+    lua/test_render lua/test_sandbox ops/test_matmul train/test_damage train/test_freeze \
+    train/test_gradients train/test_late train/test_logits train/test_recipes train/test_stale \
+    train/test_training weights/test_adopt
 CI_ASAN    := $(filter-out $(ASAN_LONG:%=tests/%.c),$(TEST_SRC))
 CI_OUTSIDE := $(filter-out %/bags.sh %/reproduce.sh,$(OUTSIDE_SH))
 .PHONY: ci
