@@ -332,6 +332,24 @@ enum status data_batch(const struct data *d, enum data_split which, int64_t posi
     return OK;
 }
 
+/* The epoch behind the one that a part's first draw at or behind a position is of. */
+static int64_t next_epoch(const struct data *d, int64_t part, int64_t position) {
+    return data_blend_count(d, part, position) / d->part[part].sequences[SPLIT_TRAIN] + 1;
+}
+
+bool data_prepared(const struct data *d, int64_t position) {
+    for (int64_t i = 0; i < d->part_count; i++) {
+        struct document_order *o = d->part[i].order;
+        if (o && !order_prepared(o, next_epoch(d, i, position))) return false;
+    }
+    return true;
+}
+
+void data_prepare(const struct data *d, int64_t position) {
+    for (int64_t i = 0; i < d->part_count; i++)
+        if (d->part[i].order) order_prepare(d, i, next_epoch(d, i, position));
+}
+
 bool data_counts_all(const struct data *d) { return !d->borders && !d->loss && !d->pads; }
 
 struct document_options data_documents(const struct data *d) { return d->documents; }

@@ -58,6 +58,13 @@ NODISCARD enum status data_count(const struct data *d, enum data_split split, in
 /* No target of the data is -1: data_count is T a sequence. */
 bool data_counts_all(const struct data *d);
 
+/* Whether the next epoch of each part is ready to be drawn, seen from training position `position`.
+ * Only order = "documents" has something to make ready. Thread-safe, as the next one. */
+bool data_prepared(const struct data *d, int64_t position);
+/* Makes ready a slice of what is not, in less than a millisecond a part. No batch before `position`
+ * should be drawn later: it would have to make its own epoch ready again. */
+void data_prepare(const struct data *d, int64_t position);
+
 /* What the data were opened with. */
 struct document_options data_documents(const struct data *d);
 

@@ -37,12 +37,26 @@ static enum status draw(const struct data_ahead *a, int64_t position, bool first
                       out->starts, e);
 }
 
+/* All places are taken: waits, or first makes ready what the next epoch needs. Nothing before the
+ * step of the next batch is drawn any more. Called with the lock, which it may give up. */
+static void wait_or_prepare(struct data_ahead *a) {
+    int64_t batch = a->first + a->drawn + 1, in_step = batch % a->plan.batches;
+    int64_t step = a->origin + (batch - in_step) * a->plan.stride - a->plan.offset;
+    if (!a->wanted || data_prepared(a->data, step)) {
+        pthread_cond_wait(&a->changed, &a->lock);
+        return;
+    }
+    pthread_mutex_unlock(&a->lock);
+    data_prepare(a->data, step);
+    pthread_mutex_lock(&a->lock);
+}
+
 static void *draw_ahead(void *context) {
     struct data_ahead *a = context;
     pthread_mutex_lock(&a->lock);
     while (!a->stop) {
         if (!a->wanted || a->drawn == BATCHES_AHEAD) {
-            pthread_cond_wait(&a->changed, &a->lock);
+            wait_or_prepare(a);
             continue;
         }
         int64_t generation = a->generation, next = a->first + a->drawn;

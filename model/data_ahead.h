@@ -1,7 +1,8 @@
 /* Draws the next training batches in a thread of its own, so that a step does not wait for files.
  *
  * Results do not depend on it: a batch is a function of its position. After position p was taken,
- * the thread draws positions p + stride, p + 2 stride, and so on. */
+ * the thread draws positions p + stride, p + 2 stride, and so on. While all of them are drawn, it
+ * makes ready what the next epoch needs. */
 #ifndef FP8LAB_MODEL_DATA_AHEAD_H
 #define FP8LAB_MODEL_DATA_AHEAD_H
 

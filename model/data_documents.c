@@ -2,17 +2,25 @@
  *
  * An epoch's order is a permutation without a table. To find a token, a sparse table holds the
  * token at which every DOCUMENTS_STRIDE-th document of the order begins. That is 8 bytes a document
- * for the documents, and 2 / 64 of that for the tables of two epochs. */
+ * for the documents, and 2 / 64 of that for the tables of two epochs.
+ *
+ * Filling a table takes about 0.4 s for a million documents. So the table of the next epoch is
+ * filled in slices while batches are ready. Who needs a token fills what is left. */
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "kernels/rng.h"
 #include "model/data_source.h"
 
-enum { DOCUMENTS_STRIDE = 64, TABLES = 2 /* a batch may reach into the next epoch */ };
+enum {
+    DOCUMENTS_STRIDE = 64,
+    SLICE = 16 * DOCUMENTS_STRIDE, /* documents; below a millisecond */
+    TABLES = 2                     /* a batch may reach into the next epoch */
+};
 
 struct table {
-    int64_t epoch; /* -1: none */
+    int64_t epoch;         /* -1: none */
+    int64_t filled, token; /* documents of the order so far; where the next one begins */
     int64_t *begin;
 };
 
@@ -149,12 +157,37 @@ static int64_t length_of(const struct document_order *o, int64_t document) {
     return o->start[document + 1] - o->start[document];
 }
 
-static void fill_table(struct document_order *o, struct table *t, uint64_t key) {
-    int64_t token = 0;
-    for (int64_t i = 0; i < o->count; i++) {
-        if (i % DOCUMENTS_STRIDE == 0) t->begin[i / DOCUMENTS_STRIDE] = token;
-        token += length_of(o, data_permute(key, o->count, i));
+/* The table of an epoch, empty if it was another's. Called with the lock. */
+static struct table *table_of(struct document_order *o, int64_t epoch) {
+    struct table *t = &o->table[epoch % TABLES];
+    if (t->epoch == epoch) return t;
+    t->epoch = epoch;
+    t->filled = t->token = 0;
+    return t;
+}
+
+/* Fills at most `most` further documents of a table. Called with the lock. */
+static void fill_table(struct document_order *o, struct table *t, uint64_t key, int64_t most) {
+    int64_t left = o->count - t->filled, end = t->filled + (left < most ? left : most);
+    for (; t->filled < end; t->filled++) {
+        if (t->filled % DOCUMENTS_STRIDE == 0) t->begin[t->filled / DOCUMENTS_STRIDE] = t->token;
+        t->token += length_of(o, data_permute(key, o->count, t->filled));
     }
+}
+
+bool order_prepared(struct document_order *o, int64_t epoch) {
+    pthread_mutex_lock(&o->lock);
+    const struct table *t = &o->table[epoch % TABLES];
+    bool prepared = t->epoch == epoch && t->filled == o->count;
+    pthread_mutex_unlock(&o->lock);
+    return prepared;
+}
+
+void order_prepare(const struct data *d, int64_t part, int64_t epoch) {
+    struct document_order *o = d->part[part].order;
+    pthread_mutex_lock(&o->lock);
+    fill_table(o, table_of(o, epoch), order_key(d, part, epoch), SLICE);
+    pthread_mutex_unlock(&o->lock);
 }
 
 /* The last document of the order's multiples of the stride that begins at or before token `at`;
@@ -162,9 +195,8 @@ static void fill_table(struct document_order *o, struct table *t, uint64_t key) 
 static int64_t find_document(struct document_order *o, uint64_t key, int64_t epoch, int64_t at,
                              int64_t *begin) {
     pthread_mutex_lock(&o->lock);
-    struct table *t = &o->table[epoch % TABLES];
-    if (t->epoch != epoch) fill_table(o, t, key);
-    t->epoch = epoch;
+    struct table *t = table_of(o, epoch);
+    fill_table(o, t, key, o->count);
     int64_t low = 0, high = (o->count - 1) / DOCUMENTS_STRIDE;
     while (low < high) {
         int64_t middle = (low + high + 1) / 2;

@@ -282,6 +282,13 @@ ssize_t pread(int fd, void *out, size_t n, off_t at) {
     return real(fd, out, n, at);
 }
 
+/* Waits until `count` reads were made. */
+static void wait_for_reads(int count) {
+    time_t limit = time(NULL) + 60;
+    while (atomic_load(&reads) < count && time(NULL) < limit) usleep(1000);
+    assert_int_equal(atomic_load(&reads), count);
+}
+
 static void batches_are_drawn_ahead(void **state) {
     enum { BATCH = 2, STRIDE = 6 };
     int length[] = { 4 * 40 + 1 };
@@ -298,10 +305,7 @@ static void batches_are_drawn_ahead(void **state) {
     MUST(data_ahead_create(&ahead, d, &plan, E));
     int before = atomic_load(&reads);
     MUST(data_ahead_take(ahead, 0, &taken, E));
-    time_t limit = time(NULL) + 60;
-    while (atomic_load(&reads) < before + (1 + BATCHES_AHEAD) * BATCH && time(NULL) < limit)
-        usleep(1000);
-    assert_int_equal(atomic_load(&reads), before + (1 + BATCHES_AHEAD) * BATCH);
+    wait_for_reads(before + (1 + BATCHES_AHEAD) * BATCH);
     /* In order, and with jumps as a resumed run makes them. */
     for (int64_t i = 0, position = 0; i < 300; i++) {
         position = i % 11 == 10 ? (i * 31) % 97 : position + STRIDE;
@@ -312,6 +316,54 @@ static void batches_are_drawn_ahead(void **state) {
         assert_int_equal(taken.counted, STRIDE * T);
     }
     data_ahead_destroy(ahead);
+    data_close(d);
+    drop("m");
+}
+
+/* While its batches are ready, the thread prepares the order of the next epoch. It has the first
+ * batch of that epoch before the last one of this is taken. The epoch ends inside a batch. */
+static void the_next_epoch_is_ready(void **state) {
+    enum { N = 2998, BATCH = 2 };
+    int length[N], made[1 << 13] = { 0 };
+    for (int i = 0; i < N; i++) length[i] = 1 + i % 5;
+    put_documents("m", N, length, 0, false);
+    struct path path = path_of("m", "");
+    const char *paths[] = { path.text };
+    struct data_options o = { .kind = DATA_MEGATRON, .paths = paths, .path_count = 1,
+                              .order = ORDER_DOCUMENTS };
+    struct data *d, *alone;
+    struct data_ahead *ahead;
+    int32_t tokens[BATCH * T], targets[BATCH * T], wanted[BATCH * T], wanted_targets[BATCH * T];
+    struct ahead_plan plan = { .count = BATCH, .seq_len = T, .stride = BATCH, .batches = 1 };
+    struct ahead_batch taken = { .tokens = tokens, .targets = targets };
+    MUST(data_open(&d, &o, 50000, T, 7, E));
+    MUST(data_open(&alone, &o, 50000, T, 7, E));
+    int64_t windows = data_sequences(d, SPLIT_TRAIN), last = windows / BATCH;
+    assert_int_equal(windows % BATCH, 1);
+    for (int64_t i = 0; i <= last + BATCHES_AHEAD; i++) { /* reads for each batch */
+        int before = atomic_load(&reads);
+        MUST(data_batch(alone, SPLIT_TRAIN, i * BATCH, BATCH, wanted, wanted_targets, NULL, E));
+        made[i] = atomic_load(&reads) - before;
+    }
+    atomic_store(&reads, 0);
+    MUST(data_ahead_create(&ahead, d, &plan, E));
+    assert_false(data_prepared(d, 0));
+    int expected = 0;
+    for (int64_t i = 0; i < BATCHES_AHEAD; i++) expected += made[i];
+    for (int64_t i = 0; i <= last; i++) {
+        MUST(data_ahead_take(ahead, i * BATCH, &taken, E));
+        expected += made[i + BATCHES_AHEAD];
+        wait_for_reads(expected);
+        time_t limit = time(NULL) + 60;
+        while (!data_prepared(d, i * BATCH) && time(NULL) < limit) usleep(1000);
+        assert_true(data_prepared(d, i * BATCH));
+        MUST(data_batch(alone, SPLIT_TRAIN, i * BATCH, BATCH, wanted, wanted_targets, NULL, E));
+        assert_memory_equal(tokens, wanted, sizeof wanted);
+        assert_memory_equal(targets, wanted_targets, sizeof wanted);
+        atomic_fetch_sub(&reads, made[i]);
+    }
+    data_ahead_destroy(ahead);
+    data_close(alone);
     data_close(d);
     drop("m");
 }
@@ -361,6 +413,7 @@ int main(void) {
         cmocka_unit_test(whole_documents_are_held_out),
         cmocka_unit_test(damaged_documents_are_named),
         cmocka_unit_test(batches_are_drawn_ahead),
+        cmocka_unit_test(the_next_epoch_is_ready),
         cmocka_unit_test(an_error_belongs_to_its_batch),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
