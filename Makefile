@@ -308,7 +308,7 @@ $(BUILD)/golden/%: $(BUILD)/tests/golden/%.o $(BUILD)/tests/support/tiny.o \
 CROSS_PREFIX ?= aarch64-linux-gnu-
 # Sources that need libraries which the cross compiler does not have.
 FILES_SRC := $(addprefix model/,checkpoint.c checkpoint_adopt.c checkpoint_content.c checkpoint_files.c checkpoint_writer.c \
-                                identity.c safetensors.c ground/json_safe.c ground/sha256.c \
+                                identity.c safetensors.c ground/json_read.c ground/json_safe.c ground/sha256.c \
                                 ground/sha256_tree.c)
 .PHONY: golden-aarch64
 golden-aarch64:

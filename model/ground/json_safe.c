@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/ground/json_read.h"
+
 void json_put(json_t *object, const char *key, json_t *value, bool *failed) {
     if (json_object_set_new(object, key, value) != 0) *failed = true;
 }
@@ -56,6 +58,9 @@ char *json_dump_text(const json_t *value, size_t flags) {
 }
 
 /* ---- parsing ----
+ * json_read accepts almost every valid text. Of the others jansson says what is wrong, or that they
+ * are valid after all.
+ *
  * jansson sees ["~~~~~", DOCUMENT]. Its lexer keeps one buffer for all tokens. The first string is
  * as long as the longest token of the document, so no later token makes the buffer grow.
  *
@@ -120,7 +125,14 @@ static size_t next_bytes(void *buffer, size_t capacity, void *context) {
     return n;
 }
 
-enum status json_parse(json_t **out, const char *bytes, size_t n, size_t flags, json_error_t *why) {
+static enum status no_memory(json_error_t *why) {
+    strcpy(why->text, "no memory to parse it");
+    return ERR_MEMORY;
+}
+
+/* json_parse by jansson alone. */
+static enum status judge(json_t **out, const char *bytes, size_t n, size_t flags,
+                         json_error_t *why) {
     int64_t capacity = TOKEN_MIN; /* of the buffer, which doubles */
     while (capacity < longest_token(bytes, n) + 2 * TOKEN_SLACK) capacity *= 2;
     struct input in = { .opening = capacity - TOKEN_SLACK, .length = capacity - TOKEN_SLACK,
@@ -135,6 +147,12 @@ enum status json_parse(json_t **out, const char *bytes, size_t n, size_t flags, 
     *out = NULL;
     if (both) strcpy(why->text, "an object or array was expected");
     if (n == 0) strcpy(why->text, "the text is empty; an object or array was expected");
-    if (in.no_memory) strcpy(why->text, "no memory to parse it");
-    return in.no_memory ? ERR_MEMORY : ERR_FORMAT;
+    return in.no_memory ? no_memory(why) : ERR_FORMAT;
+}
+
+enum status json_parse(json_t **out, const char *bytes, size_t n, size_t flags, json_error_t *why) {
+    bool failed = false, usual = !(flags & ~(size_t)(JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL));
+    *out = usual ? json_read(bytes, n, &failed) : NULL;
+    if (*out) return OK;
+    return failed ? no_memory(why) : judge(out, bytes, n, flags, why);
 }
