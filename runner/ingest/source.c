@@ -20,6 +20,7 @@ struct source {
     int fd;
     int64_t bytes;
     bool regular; /* no pipe */
+    bool begun;   /* an entry of the archive was seen */
     char name[PATH_CAP];
     unsigned char block[BLOCK];
 };
@@ -100,14 +101,23 @@ static void unpacked_name(char out[PATH_CAP], const char *name) {
     }
 }
 
+/* A block of zeros ends a tar, so libarchive takes what begins with one for a tar without entries.
+ * Often it is a file whose blocks a crash has lost, with more text behind them. */
+static enum status check_end(const struct source *s, struct err *e) {
+    if (s->begun || archive_format(s->archive) == ARCHIVE_FORMAT_EMPTY) return OK;
+    return FAIL(e, ERR_FORMAT, "%s begins with 512 zero bytes: a damaged file, or a tar with "
+                "nothing in it; remove the zero bytes, or leave the file out", s->path);
+}
+
 enum status source_next(struct source *s, const char **name, bool *inside, struct err *e) {
     struct archive_entry *entry;
     for (;;) {
         int rc = archive_read_next_header(s->archive, &entry);
         *name = NULL;
-        if (rc == ARCHIVE_EOF) return OK;
+        if (rc == ARCHIVE_EOF) return check_end(s, e);
         if (rc != ARCHIVE_OK && rc != ARCHIVE_WARN)
             return FAIL(e, ERR_FORMAT, "read %s: %s", s->path, archive_error_string(s->archive));
+        s->begun = true;
         *inside = archive_format(s->archive) != ARCHIVE_FORMAT_RAW;
         if (*inside && archive_entry_filetype(entry) != AE_IFREG) continue;
         const char *path = *inside ? archive_entry_pathname(entry) : s->path;

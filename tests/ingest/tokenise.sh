@@ -152,6 +152,13 @@ data 2 tokenise --to x --tokenizer "$recorded/ranks.tiktoken" --pattern gtp2 one
 data 2 --to x one.txt -- '--to is a flag of'
 : >empty.txt
 data 2 tokenise --to x --tokenizer bytes empty.txt -- 'no document with text'
+# libarchive takes a block of zeros for the end of a tar. The text behind it is not lost silently.
+(head -c 1024 /dev/zero && cat one.txt) >zeros.txt
+data 2 tokenise --to x --tokenizer bytes one.txt zeros.txt -- 'zeros.txt begins with 512 zero bytes'
+gzip -c zeros.txt >packed.gz
+data 2 tokenise --to x --tokenizer bytes packed.gz -- 'packed.gz begins with 512 zero bytes'
+mkdir hollow && tar -cf hollow.tar hollow && rmdir hollow
+data 0 tokenise --to beside --tokenizer bytes one.txt hollow.tar empty.txt -- 'in 1 documents'
 printf 'PAR1xxxxPAR1' >table.parquet
 data 2 tokenise --to x --tokenizer bytes table.parquet -- 'Parquet' 'to_json'
 data 6 tokenise --to nowhere/x --tokenizer bytes one.txt -- 'create nowhere/x.idx.part'
