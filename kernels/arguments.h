@@ -135,9 +135,12 @@ struct attention_bwd_args {
 /* cross_entropy of the rows of logits [n,Vp]. Columns from vocab on are padding: masked, with
  * gradient 0.
  *   loss[i] = logsumexp(row) - row[target], in nats;  d_logits = (softmax - onehot) * *grad_scale.
- * target < 0: loss and gradient are 0. */
+ *   right[i] = 1 if no logit of the row is larger than row[target], else 0; ties are right.
+ * target < 0: loss, gradient and right are 0. A NaN in the row is larger than nothing, and a target
+ * that is NaN is not right. */
 struct cross_entropy_args {
     const struct tensor *loss;       /* [n] f32 */
+    const struct tensor *right;      /* [n] f32; NULL: not asked */
     const struct sink *d_logits;     /* value [n,Vp], may alias logits; NULL in evaluation */
     const struct tensor *logits;     /* [n,Vp] act */
     const struct tensor *targets;    /* [n] i32 */

@@ -41,6 +41,7 @@ enum status transformer_head(struct transformer *t, enum pass pass, bool fresh, 
         struct sink dy = activation_sink(&k->dy, t->slots, pass);                 /* [rows,Vp] */
         struct cross_entropy_args loss = {
             .loss = &k->losses, .d_logits = pass == PASS_TRAIN ? &dy : NULL, .logits = &k->logits,
+            .right = pass == PASS_EVAL && t->accuracy ? &k->right : NULL,
             .targets = &k->targets, .grad_scale = &t->grad_scale, .vocab = t->config.vocab,
         };
         TRY(ops->cross_entropy(t->b, LANE_COMPUTE, &loss, e));

@@ -40,6 +40,7 @@ enum status transformer_init(struct transformer *t, const struct model_config *c
     /* Without a backward, layers share in turn what a backward would recompute. */
     t->recompute = o->forward_only ? RECOMPUTE_BLOCK : o->recompute;
     t->forward_only = o->forward_only;
+    t->accuracy = o->accuracy;
     t->act = o->act;
     t->documents = o->documents;
     t->batch = o->batch;
@@ -278,6 +279,8 @@ static void layout_tokens(struct transformer *t, struct memory *m) {
     memory_reserve(m, MEMORY_STATE, "tokens", 4 * R, &t->tokens.data);
     memory_reserve(m, MEMORY_STATE, "tokens", 4 * R, &t->targets.data);
     memory_reserve(m, MEMORY_STATE, "losses", 4 * R, &t->losses.data);
+    t->right = tensor_1d(NULL, DTYPE_F32, R);
+    if (t->accuracy) memory_reserve(m, MEMORY_STATE, "right tokens", 4 * R, &t->right.data);
     t->grad_scale = tensor_1d(NULL, DTYPE_F32, 1);
     memory_reserve(m, MEMORY_STATE, "scalars", 4, &t->grad_scale.data);
     if (c->positions == POSITION_ROPE)
@@ -350,6 +353,7 @@ static void bind_chunk(struct transformer *t, struct head_chunk *k) {
     if (!t->forward_only) k->d_normed = rows_of(&t->d_normed, k->first, k->rows);
     k->logits = rows_of(&t->logits, 0, k->rows);
     k->losses = rows_of(&t->losses, k->first, k->rows);
+    if (t->accuracy) k->right = rows_of(&t->right, k->first, k->rows);
     k->targets = rows_of(&t->targets, k->first, k->rows);
     operand_bind(&k->x, t->slots);
     operand_bind(&k->dy, t->slots);

@@ -1,6 +1,7 @@
 /* A step: queue forward and backward of every micro-batch and the update; collect its record. Also
  * evaluation, and the warm-up of both before the first step. */
 #include <assert.h>
+#include <math.h>
 
 #include "model/trainer.h"
 #include "model/window.h"
@@ -313,7 +314,10 @@ static enum status eval_batch(struct trainer *t, struct err *e) {
     TRY(b->ops->zero(b, LANE_COMPUTE, &t->slots.amax_eval, e));
     TRY(transformer_forward(&t->transformer, PASS_EVAL, e));
     TRY(transformer_head(&t->transformer, PASS_EVAL, false, e));
-    return b->ops->sum(b, LANE_COMPUTE, &t->scalars.eval_loss, &t->transformer.losses, 1.0f, 1.0f,
+    TRY(b->ops->sum(b, LANE_COMPUTE, &t->scalars.eval_loss, &t->transformer.losses, 1.0f, 1.0f,
+                    e));
+    if (!t->options.accuracy) return OK;
+    return b->ops->sum(b, LANE_COMPUTE, &t->scalars.eval_right, &t->transformer.right, 1.0f, 1.0f,
                        e);
 }
 
@@ -327,6 +331,16 @@ static enum status run_eval_batch(struct trainer *t, struct err *e) {
     return ops->graph_end(t->backend, GRAPH_EVAL, e);
 }
 
+/* The sum of all ranks over the tokens with loss. */
+static enum status eval_mean(struct trainer *t, const struct tensor *sum, int64_t tokens,
+                             double *mean, struct err *e) {
+    float total;
+    TRY(t->backend->ops->comm.all_reduce(t->backend, LANE_COMPUTE, sum, REDUCE_SUM, e));
+    TRY(t->backend->ops->download(t->backend, LANE_COMPUTE, &total, sum->data, sizeof total, e));
+    *mean = (double)total / (double)tokens;
+    return OK;
+}
+
 enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result *result,
                          struct err *e) {
     memset(result, 0, sizeof *result);
@@ -335,6 +349,7 @@ enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result 
     struct backend *b = t->backend;
     TRY(exchange_gather_all(&t->exchange, e));
     TRY(b->ops->zero(b, LANE_COMPUTE, &t->scalars.eval_loss, e));
+    if (t->options.accuracy) TRY(b->ops->zero(b, LANE_COMPUTE, &t->scalars.eval_right, e));
     int64_t sequences = data_sequences(t->data, SPLIT_EVAL);
     int64_t mine = t->options.micro_batch, all = mine * t->world;
     int64_t wanted = batches * mine < sequences ? batches * mine : sequences;
@@ -351,11 +366,12 @@ enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result 
     if (result->loss_tokens == 0)
         return FAIL(e, ERR_CONFIG, "no token of the %lld held-out sequences has loss: nothing to "
                     "evaluate", (long long)wanted);
-    TRY(b->ops->comm.all_reduce(b, LANE_COMPUTE, &t->scalars.eval_loss, REDUCE_SUM, e));
-    float total;
-    TRY(b->ops->download(b, LANE_COMPUTE, &total, t->scalars.eval_loss.data, sizeof total, e));
-    result->loss = (float)((double)total / (double)result->loss_tokens);
-    return OK;
+    double mean;
+    TRY(eval_mean(t, &t->scalars.eval_loss, result->loss_tokens, &mean, e));
+    result->loss = (float)mean;
+    result->accuracy = (double)NAN;
+    if (!t->options.accuracy) return OK;
+    return eval_mean(t, &t->scalars.eval_right, result->loss_tokens, &result->accuracy, e);
 }
 
 static enum status check_ids(const struct trainer *t, const int32_t *id, int32_t least,

@@ -45,6 +45,7 @@ struct train_options {
     int64_t head_chunk; /* rows of logits at a time: whole HEAD_CHUNK_ALIGN; 0: the default */
     enum shard_kind shard; /* what ranks share out; no effect with one rank */
     struct document_options documents; /* as the data were opened with */
+    bool accuracy; /* evaluations also count the right tokens: 4 bytes a row of a micro-batch */
     bool forward_only; /* one rank that evaluates and never steps: nothing that only a step needs
                           is planned, and the optimizer's options are not read */
     struct optimizer_options optimizer;
@@ -149,6 +150,8 @@ struct eval_result {
     float loss;     /* mean nats over the tokens with loss */
     int64_t tokens; /* evaluated, padding included; less than asked if the held-out part is short */
     int64_t loss_tokens; /* of these, the ones with loss */
+    double accuracy; /* of those, the share to which the model gives the largest logit, ties
+                        included; NaN unless train_options.accuracy asks for it */
 };
 
 /* The loss over the first `batches` micro-batches of held-out sequences. Ranks divide them; the set

@@ -48,9 +48,11 @@ static void layout_scalars(struct trainer *t) {
     struct scalars *s = &t->scalars;
     memory_reserve(&t->memory, MEMORY_STATE, "scalars", scalars_uploaded(t) * SCALAR_STRIDE,
                    &s->uploaded);
-    s->clip = s->eval_loss = tensor_1d(NULL, DTYPE_F32, 1);
+    s->clip = s->eval_loss = s->eval_right = tensor_1d(NULL, DTYPE_F32, 1);
     memory_reserve(&t->memory, MEMORY_STATE, "scalars", 4, &s->clip.data);
     memory_reserve(&t->memory, MEMORY_STATE, "scalars", 4, &s->eval_loss.data);
+    if (t->options.accuracy)
+        memory_reserve(&t->memory, MEMORY_STATE, "right tokens", 4, &s->eval_right.data);
     if (t->world > 1)
         memory_reserve(&t->memory, MEMORY_STATE, "pieces of checkpoints", PIECE_BYTES,
                        &t->pieces.staging);
@@ -93,6 +95,7 @@ static enum status layout(struct trainer *t, struct err *e) {
                                       .head_chunk = t->options.head_chunk,
                                       .recompute = t->options.recompute,
                                       .forward_only = o->forward_only,
+                                      .accuracy = o->accuracy,
                                       .documents = t->options.documents };
     TRY(params_init(&t->params, &t->model, &po, e));
     TRY(selection_apply(&t->params, &o->selection, e));

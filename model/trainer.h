@@ -12,6 +12,7 @@
 struct scalars {
     struct tensor lr, bias1, bias2, step; /* uploaded before a step; step i32 */
     struct tensor clip, eval_loss;        /* computed on the device */
+    struct tensor eval_right;             /* the same, with `accuracy` */
     /* The head of a step's record. */
     struct tensor loss, norm, flag, comm, comm_begin;
     void *uploaded; /* address of the first group */

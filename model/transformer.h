@@ -42,7 +42,7 @@ struct layer {
 struct head_chunk {
     int64_t first, rows;
     struct tensor normed, logits, d_normed; /* [rows,C] [rows,Vp] [rows,C] act */
-    struct tensor losses, targets;          /* [rows] f32, i32 */
+    struct tensor losses, right, targets;   /* [rows] f32, f32, i32 */
     struct operand x, dy;
 };
 
@@ -53,6 +53,7 @@ struct transformer {
     struct model_config config;
     enum recompute_kind recompute;
     bool forward_only; /* no buffer of backward has memory */
+    bool accuracy;     /* evaluations mark the rows whose target has the largest logit */
     struct document_options documents;
     enum dtype act;
     int64_t batch, rows;             /* B, R */
@@ -69,6 +70,7 @@ struct transformer {
     struct tensor first_key;  /* [B,T] i32, data NULL without a window or document masks */
     struct tensor positions;  /* [B,T] i32, data NULL if a token's position is its place */
     struct tensor tokens, targets, losses; /* [R] i32, i32, f32 */
+    struct tensor right;      /* [R] f32, data NULL without `accuracy` */
     struct tensor grad_scale; /* [1] f32: 1 / tokens with loss of the global batch */
     struct tensor logits;     /* [chunk,Vp] act */
     /* Workspace of backward. */
@@ -83,7 +85,7 @@ struct transformer_options {
     enum dtype act;
     int64_t batch, head_chunk; /* B; rows, or 0 */
     enum recompute_kind recompute;
-    bool forward_only;
+    bool forward_only, accuracy;
     struct document_options documents;
 };
 

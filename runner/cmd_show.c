@@ -227,6 +227,7 @@ static void print_numbers(const struct cli *cli, const struct run_view *v) {
     number(cli, "loss", s, "loss_final", 1, "%.6f nats");
     number(cli, "eval loss", s, "eval_loss_final", 1, "%.6f nats");
     number(cli, "best eval", s, "eval_loss_best", 1, "%.6f nats");
+    number(cli, "accuracy", s, "eval_accuracy_final", 100, "%.2f %% of the evaluated tokens");
     double bytes = run_view_bytes_a_token(v);
     if (run_view_is_tokenised(v) && bytes > 0)
         number(cli, "eval a byte", s, "eval_loss_final", 1 / bytes,

@@ -126,6 +126,7 @@ enum status cuda_cross_entropy(struct backend *b, int lane, const struct cross_e
     TRY(cuda_check(logits, "cross_entropy: logits", IS_BF16, -1, -1, e));
     int64_t rows = tensor_rows(logits), width = tensor_cols(logits);
     TRY(cuda_check(loss, "cross_entropy: loss", IS_F32, rows, 1, e));
+    if (args->right) TRY(cuda_check(args->right, "cross_entropy: right", IS_F32, rows, 1, e));
     TRY(cuda_check(targets, "cross_entropy: targets", IS_I32, rows, 1, e));
     if (d_logits) {
         TRY(cuda_check(grad_scale, "cross_entropy: grad_scale", IS_F32, 1, 1, e));
@@ -137,6 +138,7 @@ enum status cuda_cross_entropy(struct backend *b, int lane, const struct cross_e
     if (rows == 0) return OK;
     struct loss_args a = {};
     a.loss = (float *)loss->data;
+    if (args->right) a.right = (float *)args->right->data;
     a.logits = (const bf16_bits *)logits->data;
     a.targets = (const int32_t *)targets->data;
     a.rows = rows;

@@ -6,7 +6,7 @@
 #include "kernels/exactmath_f32.h"
 
 struct loss_args {
-    float *loss;
+    float *loss, *right; /* right: NULL if it is not asked */
     bf16_bits *d_logits; /* NULL in evaluation */
     const bf16_bits *logits;
     const int32_t *targets;
@@ -48,10 +48,12 @@ __device__ static inline void gradient_of(float (&v)[N], const struct loss_args 
     }
 }
 
-/* The row's loss, from its target's logit. NaN if the target is not in the vocabulary. */
+/* The row's loss, from its target's logit, and whether that is the largest. NaN if the target is
+ * not in the vocabulary. */
 __device__ static inline void store_loss(const struct loss_args &a, int64_t row, bool counts,
                                          float max, float sum, float target_logit) {
     a.loss[row] = counts ? f32_canonical((max + exact_logf(sum)) - target_logit) : 0.0f;
+    if (a.right) a.right[row] = counts && target_logit >= max ? 1.0f : 0.0f;
 }
 
 #endif

@@ -160,10 +160,10 @@ static enum status make_figure(const struct figure *f, const struct columns *t, 
     return OK;
 }
 
-static bool is_masked(const struct figure *f) {
+static bool is_optional(const struct figure *f) {
     const struct stream *s = &STREAMS[f->stream];
     for (int64_t i = 0; i < s->metric_count; i++)
-        if (!strcmp(s->metric[i].name, f->column)) return s->metric[i].masked;
+        if (!strcmp(s->metric[i].name, f->column)) return s->metric[i].recorded != NULL;
     return false;
 }
 
@@ -171,7 +171,7 @@ static enum status put_figures(json_t *s, const struct run_columns *c, struct er
     for (int64_t i = 0; i < FIGURE_COUNT; i++) {
         const struct columns *t = c->of[FIGURES[i].stream];
         json_t *value = NULL;
-        if (is_masked(&FIGURES[i]) && !columns_scalar(t, FIGURES[i].column)) continue;
+        if (is_optional(&FIGURES[i]) && !columns_scalar(t, FIGURES[i].column)) continue;
         TRY(make_figure(&FIGURES[i], t, &value, e));
         if (json_object_set_new(s, FIGURES[i].key, value) != 0)
             return FAIL(e, ERR_MEMORY, "no memory for the summary");

@@ -366,6 +366,19 @@ static void read_milestones(struct section *s, struct checkpoint_options *out) {
     }
 }
 
+/* best = "eval.loss", or { metric = "eval.accuracy", mode = "max" }. */
+static void read_best(struct section *s, struct checkpoint_options *out) {
+    static const char *const COLUMNS[] = { "loss", "accuracy" };
+    bool table = json_is_object(json_object_get(s->object, "best"));
+    if (is_null(s, "best")) return;
+    struct section best = table ? section_of(s, "best", "checkpoint.best") : *s;
+    int metric = get_word(&best, table ? "metric" : "best", WORDS("eval.loss", "eval.accuracy"));
+    out->best = true;
+    out->best_metric = COLUMNS[metric];
+    out->best_is_max = get_word_or(&best, table ? "mode" : "best_is", WORDS("min", "max"), metric);
+    s->st = best.st;
+}
+
 static enum status read_checkpoint(const struct section *root, struct checkpoint_options *out) {
     *out = (struct checkpoint_options){ .keep = 1, .best_metric = "loss" };
     if (is_null(root, "checkpoint")) return root->st;
@@ -374,8 +387,7 @@ static enum status read_checkpoint(const struct section *root, struct checkpoint
     out->every = get_int_or(&s, "every", 0);
     out->keep = get_int(&s, "keep");
     out->minutes = is_null(&s, "minutes") ? 0 : get_number(&s, "minutes");
-    out->best = !is_null(&s, "best");
-    out->best_is_max = get_word_or(&s, "best_is", WORDS("min", "max"), 0) == 1;
+    read_best(&s, out);
     out->init = get_bool_or(&s, "init", false);
     out->background = get_bool_or(&s, "background", true);
     out->epoch = get_bool_or(&s, "epoch", false);
@@ -408,6 +420,7 @@ static enum status read_runner_options(const struct section *root, struct run_op
     if (!is_null(root, "eval")) {
         struct section s = section_of(root, "eval", "eval");
         out->eval = (struct eval_options){ get_int(&s, "every"), get_int(&s, "batches") };
+        out->train.accuracy = get_bool_or(&s, "accuracy", false);
         TRY(s.st);
     }
     TRY(read_sample(root, &out->sample));

@@ -35,6 +35,10 @@ static int64_t resident_bytes(void) {
 #define REAL(name, x) static value name(source s, int64_t label) { return (value){ .f = (x) }; }
 #define BITS(name, x) static value name(source s, int64_t label) { return (value){ .u = (x) }; }
 
+/* When a record has a metric that some runs lack. */
+static bool is_masked(source s) { return s->masked; }
+static bool has_accuracy(source s) { return s->eval && !isnan(s->eval->accuracy); }
+
 /* The runner adds the metric to the record, in the file that a comment names. */
 #define BY_RUNNER .value = NULL
 
@@ -58,7 +62,7 @@ static const struct metric TRAIN[] = {
     { "lr", "", COLUMN_F64, .value = train_lr },
     { "tokens", "tokens in the step, all ranks", COLUMN_I64, .value = train_tokens },
     { "loss_tokens", "of them, the ones with loss", COLUMN_I64, .value = train_loss_tokens,
-      .masked = true },
+      .recorded = is_masked },
     { "step_time_us", "us", COLUMN_I64, .value = train_time },
     { "tokens_per_s", "tokens/s", COLUMN_F64, .value = train_speed },
     /* of a GPU: plan/mfu.h */
@@ -72,13 +76,16 @@ static const struct metric TRAIN[] = {
 BITS(eval_loss, float_bits(s->eval->loss))
 WHOLE(eval_tokens, s->eval->tokens)
 WHOLE(eval_loss_tokens, s->eval->loss_tokens)
+REAL(eval_accuracy, s->eval->accuracy)
 
 static const struct metric EVAL[] = {
     { "step", "", COLUMN_I64, .value = step_number },
     { "loss", "nats a token", COLUMN_U32, .value = eval_loss, .result = 6 },
     { "tokens", "tokens evaluated", COLUMN_I64, .value = eval_tokens },
     { "loss_tokens", "of them, the ones with loss", COLUMN_I64, .value = eval_loss_tokens,
-      .masked = true },
+      .recorded = is_masked },
+    { "accuracy", "share of the tokens with loss that have the largest logit", COLUMN_F64,
+      .value = eval_accuracy, .recorded = has_accuracy },
 };
 
 /* ---- samples: one record a prompt ----------------------------------------------------------- */
@@ -198,6 +205,7 @@ const struct figure FIGURES[] = {
     { "tokens", STREAM_TRAIN, "tokens", FIGURE_SUM, 1 },
     { "loss_tokens", STREAM_TRAIN, "loss_tokens", FIGURE_SUM, 1 },
     { "eval_loss_tokens", STREAM_EVAL, "loss_tokens", FIGURE_LAST, 1 },
+    { "eval_accuracy_final", STREAM_EVAL, "accuracy", FIGURE_LAST, 1 },
     { "model_tflops_median", STREAM_TRAIN, "model_tflops", FIGURE_MEDIAN, 1 },
     { "mfu_peak_median", STREAM_TRAIN, "mfu_peak", FIGURE_MEDIAN, 1 },
     { "mfu_gemm_median", STREAM_TRAIN, "mfu_gemm", FIGURE_MEDIAN, 1 },

@@ -66,7 +66,8 @@ struct metric {
      * several results differ at one step, `compare` names the one with the smallest number.
      * 0: no result, but a time, a share, or a number that follows from other metrics. */
     int result;
-    bool masked; /* only in the records of a run whose data are masked */
+    /* Whether a record has the metric; NULL: every one. The same for all records of a run. */
+    bool (*recorded)(const struct stream_source *s);
 };
 
 struct stream {
@@ -85,7 +86,7 @@ struct stream {
 extern const struct stream STREAMS[STREAM_COUNT];
 
 /* A figure of summary.json that follows from one metric; null without a value, or if the value is
- * not finite. A figure of a masked metric is absent, not null, from the summary of other runs. */
+ * not finite. A figure of a metric that is not in every run is absent, not null, where it lacks. */
 enum figure_kind {
     FIGURE_LAST,      /* the last value */
     FIGURE_LAST_BITS, /* the last value's 8 hexadecimal digits */

@@ -12,7 +12,7 @@ enum field_type {
     FIELD_BOOL,
     FIELD_STRING,   /* UTF-8 without control characters, [min, max] bytes */
     FIELD_NAME,     /* letters, digits, '.', '_', '-': part of file names */
-    FIELD_WORD,     /* one of `words` */
+    FIELD_WORD,     /* one of `words`; or, if there is one, a table of `schema` */
     FIELD_DURATION, /* seconds, "1h56m", "1.5h" or "01:56:00"; becomes an integer of seconds */
     FIELD_TABLE,    /* `schema` */
     FIELD_TABLES,   /* a list of tables of `schema`, at least one */
@@ -39,7 +39,7 @@ struct field {
     const char *initial;       /* the default, written as in --set; NULL: absent, null or derived */
     const char *const *words;  /* NULL-terminated */
     const struct other_name *refused; /* FIELD_WORD: rejected words with reasons; or NULL */
-    const struct schema *schema;          /* FIELD_TABLE */
+    const struct schema *schema;          /* FIELD_TABLE, FIELD_WORD */
     const struct schema *const *variants; /* FIELD_VARIANT; NULL-terminated */
     int64_t length;            /* FIELD_FLOATS */
 };

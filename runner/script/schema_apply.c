@@ -108,6 +108,8 @@ static struct value *apply_field(struct diagnostics *d, const struct field *f,
         value_set(d->pool, table, f->schema->fields[0].key, value_copy(d->pool, v), v->place);
         return schema_apply(d, f->schema, table, path);
     }
+    if (f->type == FIELD_WORD && f->schema && v->type == VALUE_TABLE && !v->kind && !v->item_count)
+        return schema_apply(d, f->schema, v, path);
     if (f->type == FIELD_TABLE) {
         if (v->type == VALUE_TABLE && !v->kind && !v->item_count)
             return schema_apply(d, f->schema, v, path);

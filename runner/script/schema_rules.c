@@ -160,12 +160,22 @@ static void check_batches(struct diagnostics *d, const struct value *experiment)
 
 static void check_best(struct diagnostics *d, const struct value *experiment) {
     const struct value *checkpoint = value_get(experiment, "checkpoint");
-    const struct value *eval = value_get(experiment, "eval");
-    if (!value_is(value_get(checkpoint, "best"), "eval.loss")) return;
-    if (eval && eval->type == VALUE_NULL)
-        diagnostics_add(d, place_of(checkpoint, "best"), "checkpoint.best",
-                        "the best checkpoint by eval.loss needs evaluations; add eval = { every = "
-                        "... }");
+    const struct value *eval = value_get(experiment, "eval"), *best = value_get(checkpoint, "best");
+    if (!best || best->type == VALUE_NULL) return;
+    const struct value *metric = best->type == VALUE_TABLE ? value_get(best, "metric") : best;
+    const struct value *accuracy = value_get(eval, "accuracy");
+    struct place place = place_of(checkpoint, "best");
+    bool counts = value_is(metric, "eval.accuracy");
+    if (best->type == VALUE_TABLE && value_get(checkpoint, "best_is"))
+        diagnostics_add(d, place_of(checkpoint, "best_is"), "checkpoint.best_is",
+                        "the table of checkpoint.best has mode instead; leave out best_is");
+    if (metric && eval && eval->type == VALUE_NULL)
+        diagnostics_add(d, place, "checkpoint.best", "the best checkpoint by %s needs evaluations; "
+                        "add eval = { every = ...%s }", metric->string,
+                        counts ? ", accuracy = true" : "");
+    else if (counts && eval && !(accuracy && accuracy->b))
+        diagnostics_add(d, place, "checkpoint.best", "the evaluations have no accuracy; add "
+                        "accuracy = true to eval");
 }
 
 /* Texts are generated from prompts: the data must have a tokenizer, or be bytes. */

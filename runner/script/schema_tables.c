@@ -212,6 +212,7 @@ static const struct schema SCHEMA_TRAIN = { "train", TRAIN, NULL };
 static const struct field EVAL[] = {
     INT("every", 1, STEPS_MAX, REQUIRED), /* steps */
     INT("batches", 1, 1e6, INITIAL("8")), /* micro-batches */
+    { .key = "accuracy", .type = FIELD_BOOL }, /* absent unless set */
     { .key = NULL },
 };
 static const struct field SAMPLE[] = {
@@ -224,10 +225,23 @@ static const struct field SAMPLE[] = {
     INT("seed", 0, 0x1p53, INITIAL("1234")),
     { .key = NULL },
 };
+#define METRIC(key_, ...) \
+    WORD(key_, WORDS("eval.loss", "eval.accuracy"), .refused = NO_METRICS, __VA_ARGS__)
+static const struct other_name NO_METRICS[] = {
+    { "eval.perplexity", "it is smallest where eval.loss is; write eval.loss" },
+    { "eval.loss_byte", "it is smallest where eval.loss is; write eval.loss" },
+    { NULL, NULL },
+};
+static const struct field BEST[] = {
+    METRIC("metric", REQUIRED),
+    WORD("mode", WORDS("min", "max")), /* by the metric: loss min, accuracy max */
+    { .key = NULL },
+};
+static const struct schema SCHEMA_BEST = { "checkpoint.best", BEST, NULL };
 static const struct field CHECKPOINT[] = {
     INT("every", 1, STEPS_MAX, NULLABLE), /* steps; or minutes */
     INT("keep", 0, 1e6, INITIAL("2")),
-    WORD("best", WORDS("eval.loss"), NULLABLE),
+    METRIC("best", .schema = &SCHEMA_BEST, NULLABLE),
     BOOL("init", "false"), /* the first weights too, as step 0 */
     /* Absent unless set, so that a configuration without them keeps its hash. */
     FLOAT("minutes", 0, 1e6, .flags = FIELD_ABOVE_MIN),

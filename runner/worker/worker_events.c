@@ -77,7 +77,7 @@ static void put_value(json_t *record, const struct metric *m, union stream_value
 static void put_values(json_t *record, const struct stream *s, const struct stream_source *source,
                        bool *failed) {
     for (int64_t i = 0; i < s->metric_count; i++)
-        if (s->metric[i].value && (source->masked || !s->metric[i].masked))
+        if (s->metric[i].value && (!s->metric[i].recorded || s->metric[i].recorded(source)))
             put_value(record, &s->metric[i], s->metric[i].value(source, 0), failed);
 }
 

@@ -79,6 +79,23 @@ print('$end'(rows, key=lambda row: row["loss"])["step"])')
         "$(field $end/*.tar.zst '[r["step"] for r in run["kept"] if "best" in r["as"]]')"
 done
 
+case_name="the best by accuracy"
+# shellcheck disable=SC2086
+run right ${steady/--set checkpoint.best=eval.loss/} --set eval.accuracy=true \
+    --set checkpoint.best.metric=eval.accuracy --set checkpoint.best.mode=max
+records=$(tar --zstd -xOf right/*.tar.zst --wildcards '*/data/metrics/eval.jsonl')
+expect "the first with the largest share" "$(python3 -c '
+import json, sys
+rows = [json.loads(line) for line in sys.argv[1].splitlines()]
+assert 0 < max(row["accuracy"] for row in rows) < 1
+assert all(round(row["accuracy"] * row["tokens"], 6) % 1 == 0 for row in rows)
+print([max(rows, key=lambda row: row["accuracy"])["step"]])' "$records")" \
+    "$(field right/*.tar.zst '[r["step"] for r in run["kept"] if "best" in r["as"]]')"
+expect "no bit of the run changes" "$(field min/*.tar.zst 'run["results_sha256"]')" \
+    "$(field right/*.tar.zst 'run["results_sha256"]')"
+"$FP8LAB" show right/*.tar.zst >out 2>log
+says "of the evaluated tokens" out
+
 case_name="by time"
 # Any time has passed after a step; the checkpoint follows one step later.
 run minutes --set checkpoint.every=false --set checkpoint.minutes=1e-9 --set checkpoint.keep=100 \
@@ -103,6 +120,17 @@ refuses "checkpoint.milestones: steps must ascend, found 8 before 2" \
 refuses "checkpoint.milestones[1]: expected an integer from 1 to 1000000000, found \"few\"" \
     --set checkpoint.milestones=few
 refuses "checkpoint.best_is: says which value is the best; add best" --set checkpoint.best_is=max
+refuses "checkpoint.best: the evaluations have no accuracy; add accuracy = true to eval" \
+    --set checkpoint.best=eval.accuracy
+refuses "by eval.accuracy needs evaluations; add eval = { every = ..., accuracy = true }" \
+    --set checkpoint.best.metric=eval.accuracy --set eval=false
+refuses "there is no \"eval.perplexity\": it is smallest where eval.loss is; write eval.loss" \
+    --set checkpoint.best.metric=eval.perplexity
+refuses "expected \"eval.loss\" or \"eval.accuracy\", found \"eval.bleu\"" \
+    --set checkpoint.best=eval.bleu
+refuses "checkpoint.best.metric: 'metric' is missing" --set checkpoint.best.mode=max
+refuses "checkpoint.best_is: the table of checkpoint.best has mode instead" \
+    --set checkpoint.best.metric=eval.loss --set checkpoint.best_is=max
 refuses "checkpoint.epoch: the length of the run is in steps" --set train.steps=9
 refuses "checkpoint.milestones: 65 steps; at most 64" \
     --set checkpoint.milestones="$(seq -s, 65)"

@@ -43,6 +43,7 @@ struct way {
 };
 struct result {
     float loss, eval, after, gradient[GRADIENTS_MAX];
+    double accuracy;
     int64_t loss_tokens, eval_tokens, count;
 };
 struct job { struct way way; struct result result; };
@@ -58,6 +59,7 @@ static int one_rank(struct rank_test *t) {
     r.model.positions = job->way.positions;
     r.train.global_batch = job->way.layout == LAYOUT_PACKED ? PACKED : DOCUMENTS;
     r.train.micro_batch = job->way.micro_batch;
+    r.train.accuracy = true;
     r.train.documents = (struct document_options){ job->way.apart, job->way.apart };
     r.data_options = (struct data_options){ .kind = DATA_MEGATRON, .paths = paths, .path_count = 1,
                                             .eval_path = PREFIX, .layout = job->way.layout,
@@ -82,6 +84,7 @@ static int one_rank(struct rank_test *t) {
         out->loss = s.loss;
         out->eval = before.loss;
         out->after = after.loss;
+        out->accuracy = before.accuracy;
         out->loss_tokens = s.loss_tokens;
         out->eval_tokens = before.loss_tokens;
     }
@@ -140,6 +143,8 @@ static void check_positions(enum position_kind positions) {
         if (way.apart || way.layout == LAYOUT_PADDED) {
             assert_true(loss < 1e-6 && off < 1e-6);
             assert_true(relative(r->eval, f->loss) < 1e-6 && relative(r->after, f->after) < 1e-5);
+            assert_true(r->accuracy == f->accuracy && r->accuracy < 1);
+            assert_true(r->accuracy > 0 || positions == POSITION_LEARNED);
         } else {
             assert_true(loss > 1e-5 && off > 1e-2); /* they see each other */
         }

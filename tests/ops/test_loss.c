@@ -87,6 +87,33 @@ static void test_masks_and_aliases(void **state) {
     ops_close(o);
 }
 
+/* Right: nothing in the vocabulary is larger. A larger value in the padding does not count, a tie
+ * is right, and a row without a target is not. */
+static void test_right(void **state) {
+    struct ops *o = ops_open(2);
+    struct run r = make(o, 6, 40, 33, DTYPE_BF16, 3);
+    struct tensor right = ops_tensor(o, DTYPE_F32, 6, 1, 1, 1);
+    for (int64_t row = 0; row < 6; row++) {
+        ops_set(&r.targets, row, 5);
+        ops_set(&r.logits, row * 40 + 5, row == 1 ? -4 : 4);
+    }
+    ops_set(&r.logits, 2 * 40 + 32, 4);
+    ops_set(&r.targets, 3, -1);
+    ops_set(&r.logits, 4 * 40 + 5, NAN);
+    ops_set(&r.logits, 5 * 40 + 6, NAN);
+    OPS_OK(o, o->table->cross_entropy(o->b, 0, &(struct cross_entropy_args){
+            .loss = &r.loss, .right = &right, .logits = &r.logits, .targets = &r.targets,
+            .vocab = 33 }, &o->e));
+    static const float WANTED[] = { 1, 0, 1, 0, 0, 1 };
+    for (int64_t row = 0; row < 6; row++)
+        if (ops_get(&right, row) != (double)WANTED[row]) fail_msg("row %d", (int)row);
+    right.dim[0] = 5;
+    OPS_ERR(o, o->table->cross_entropy(o->b, 0, &(struct cross_entropy_args){
+            .loss = &r.loss, .right = &right, .logits = &r.logits, .targets = &r.targets,
+            .vocab = 33 }, &o->e), ERR_ARG, "cross_entropy: right");
+    ops_close(o);
+}
+
 static void test_nan_and_infinity_kept(void **state) {
     static const float BAD[] = { NAN, INFINITY };
     for (int i = 0; i < 2; i++) {
@@ -141,7 +168,8 @@ static void test_arguments(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loss_and_gradient), cmocka_unit_test(test_masks_and_aliases),
-        cmocka_unit_test(test_nan_and_infinity_kept), cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_right), cmocka_unit_test(test_nan_and_infinity_kept),
+        cmocka_unit_test(test_bits),
         cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
 
-enum { B = 2, T = 32, V = 96, STEPS = 3 };
+enum { B = 2, T = 32, V = 96, STEPS = 3, LEARNS = 15 };
 
 /* Steps, with losses of other tokens asked between them or not. */
 static void train(enum recipe_kind kind, bool asks, float *eval_loss, char weights[65]) {
@@ -18,6 +18,7 @@ static void train(enum recipe_kind kind, bool asks, float *eval_loss, char weigh
     float losses[B * T];
     for (int i = 0; i < B * T; i++) tokens[i] = targets[i] = (5 * i * i + i) % V;
     tiny_run_init(&r, kind, STEPS);
+    r.train.accuracy = asks;
     MUST(tiny_run_open(&r, E));
     for (int i = 0; i < STEPS; i++) {
         if (asks) MUST(trainer_losses(r.trainer, tokens, targets, losses, E));
@@ -25,6 +26,7 @@ static void train(enum recipe_kind kind, bool asks, float *eval_loss, char weigh
     }
     if (asks) MUST(trainer_losses(r.trainer, tokens, targets, losses, E));
     MUST(trainer_eval(r.trainer, 2, &eval, E));
+    assert_int_equal(isnan(eval.accuracy), !asks);
     *eval_loss = eval.loss;
     MUST(trainer_weights_sha256(r.trainer, weights, E));
     tiny_run_close(&r);
@@ -47,21 +49,42 @@ static double loss_of(const float *logits, int32_t target) {
     return log(sum) - (double)logits[target];
 }
 
+/* The share of the rows whose target has the largest logit. */
+static double share_right(const float *logits, const int32_t *targets) {
+    int right = 0;
+    for (int i = 0; i < B * T; i++) {
+        const float *row = logits + i * V;
+        bool largest = true;
+        for (int k = 0; k < V; k++) largest &= row[k] <= row[targets[i]];
+        right += largest;
+    }
+    return (double)right / (B * T);
+}
+
 /* Beside the logits, token by token; a target of -1 has none. */
 static void each_token_has_its_own(void **state) {
     static float logits[B * T * V];
+    double rights = 0;
     for (int kind = 0; kind < RECIPE_KIND_COUNT; kind++) {
         struct tiny_run r;
+        struct step_result s;
         struct eval_result eval;
         int32_t tokens[B * T], targets[B * T];
         int64_t row[B * T];
         float losses[B * T];
         double sum = 0;
         for (int i = 0; i < B * T; i++) row[i] = i;
-        tiny_run_init(&r, (enum recipe_kind)kind, STEPS);
+        tiny_run_init(&r, (enum recipe_kind)kind, LEARNS);
+        r.train.accuracy = true;
         MUST(tiny_run_open(&r, E));
+        for (int i = 0; i < LEARNS; i++) MUST(trainer_step(r.trainer, false, &s, E));
         MUST(trainer_eval(r.trainer, 1, &eval, E));
         MUST(data_batch(r.data, SPLIT_EVAL, 0, B, tokens, targets, NULL, E));
+        MUST(trainer_logits(r.trainer, tokens, row, B * T, logits, E));
+        assert_true(eval.accuracy == share_right(logits, targets));
+        MUST(trainer_eval(r.trainer, 1, &eval, E)); /* counts begin at 0 again */
+        assert_true(eval.accuracy == share_right(logits, targets));
+        rights += eval.accuracy * B * T;
         MUST(trainer_losses(r.trainer, tokens, targets, losses, E));
         for (int i = 0; i < B * T; i++) sum += (double)losses[i] / (B * T);
         assert_true(fabs(sum - (double)eval.loss) < 1e-6);
@@ -76,6 +99,7 @@ static void each_token_has_its_own(void **state) {
         }
         tiny_run_close(&r);
     }
+    assert_true(rights > 0 && rights < B * T * RECIPE_KIND_COUNT);
 }
 
 /* Document masks of the data do not reach the given sequences, and come back with the data. */
