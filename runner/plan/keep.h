@@ -9,7 +9,7 @@
 
 struct keep {
     bool asked;      /* the experiment has `checkpoint`; always false for --smoke */
-    bool init;       /* the one of step 0 is kept */
+    bool init;       /* the one before the first step is kept */
     bool last, best; /* which others are kept; one checkpoint may be both */
     int64_t milestones, epochs; /* further ones; each may also be one of the above */
     bool packed;     /* in the bundle (archive = "full"), not beside it */

@@ -30,7 +30,7 @@ struct checkpoint_options {
     bool best;           /* keep that of the best evaluation as well */
     bool best_is_max;    /* the largest value is the best; false: the smallest */
     const char *best_metric; /* a column of the evaluations: "loss", "accuracy". Static */
-    bool init;           /* save and keep one of step 0, before any update */
+    bool init;           /* save and keep one before the first update */
     bool background;     /* copy it to host memory, and write it beside the next steps */
     bool epoch;          /* save and keep one at the end of each epoch */
     int64_t milestones[MILESTONES_MAX], milestone_count; /* save and keep these steps; ascending */

@@ -12,7 +12,7 @@ static bool latest_holds(const struct tier_scene *s, int64_t step, int64_t newer
 }
 
 static bool latest_kept(const struct tier_scene *s, int64_t step, int64_t newer) {
-    return newer == 0 && s->options.keep > 0 && step > 0; /* 0 is the init tier's */
+    return newer == 0 && s->options.keep > 0 && step > s->begin; /* that one is the init tier's */
 }
 
 static bool rolling_holds(const struct tier_scene *s, int64_t step, int64_t newer) {
@@ -55,7 +55,7 @@ static bool milestone_holds(const struct tier_scene *s, int64_t step, int64_t ne
 
 static bool init_holds(const struct tier_scene *s, int64_t step, int64_t newer) {
     (void)newer;
-    return s->options.init && step == 0;
+    return s->options.init && step == s->begin;
 }
 
 /* ---- the table --------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 /* What decides about the checkpoint of a step, beside the step. */
 struct tier_scene {
     struct checkpoint_options options;
+    int64_t begin;             /* the step before the first: of init.optimizer, else 0 */
     int64_t best_step;         /* of the best evaluation that has one; 0: none yet */
     int64_t batch, sequences;  /* of a step; of an epoch, 0: the data have no end */
 };

@@ -242,7 +242,7 @@ static const struct field CHECKPOINT[] = {
     INT("every", 1, STEPS_MAX, NULLABLE), /* steps; or minutes */
     INT("keep", 0, 1e6, INITIAL("2")),
     METRIC("best", .schema = &SCHEMA_BEST, NULLABLE),
-    BOOL("init", "false"), /* the first weights too, as step 0 */
+    BOOL("init", "false"), /* what the first step begins with, too */
     /* Absent unless set, so that a configuration without them keeps its hash. */
     FLOAT("minutes", 0, 1e6, .flags = FIELD_ABOVE_MIN),
     WORD("best_is", WORDS("min", "max")),

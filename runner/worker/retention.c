@@ -48,12 +48,28 @@ static enum status take_record(struct retention *r, const char *parent, int64_t 
     return OK;
 }
 
+/* The step before the first: that of the run whose optimizer's state this one continues. */
+static enum status find_begin(const char *run_path, const struct run_options *run, int64_t *begin,
+                              struct err *e) {
+    char path[PATH_CAP];
+    json_t *record = NULL;
+    *begin = 0;
+    if (!run->init_optimizer || run->init_restart) return OK;
+    TRY(path_join(path, run_path, DOCUMENT_init, e));
+    if (!path_exists(path)) return OK; /* an extended run begins with its own checkpoint */
+    TRY(json_file_read(path, &record, e));
+    *begin = json_int(json_object_get(record, "optimizer"), "step");
+    json_decref(record);
+    return OK;
+}
+
 enum status retention_open(const char *run_path, const struct run_options *run, int64_t sequences,
                            struct retention *out, struct err *e) {
     *out = (struct retention){ .scene = { .options = run->checkpoint,
                                           .batch = run->train.global_batch,
                                           .sequences = sequences } };
     char path[PATH_CAP], parent[PATH_CAP];
+    TRY(find_begin(run_path, run, &out->scene.begin, e));
     TRY(path_join(path, run_path, STREAMS[STREAM_EVAL].file, e));
     TRY(path_join(parent, run_path, RUN_PATH_checkpoints, e));
     FILE *f = fopen(path, "re");

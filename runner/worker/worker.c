@@ -464,7 +464,8 @@ static enum status one_step(struct worker *w, struct err *e) {
 
 static enum status train(struct worker *w, struct err *e) {
     take_stop_requests(w);
-    if (w->run.checkpoint.init && trainer_step_count(w->trainer) == 0) TRY(save(w, false, e));
+    bool begins = trainer_step_count(w->trainer) == w->retention.scene.begin;
+    if (w->run.checkpoint.init && begins) TRY(save(w, false, e));
     while (!w->stop && steps_queued(w) < w->run.train.steps) {
         TRY(one_step(w, e));
         if (event_reader_gone(w->events)) return FAIL(e, ERR_PEER, "the runner is gone");

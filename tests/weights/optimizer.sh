@@ -43,9 +43,15 @@ for recipe in bf16 fp8.delayed; do
     parent=$bundle
     extend "$parent" 8
     experiment q $recipe 8 "init = { from = \"$parent\", optimizer = true }"
-    run_it q
+    run_it q --set checkpoint.init=true
     expect "exit code" 0 $code
     expect "weights" "$(weights "$extended")" "$(weights "$bundle")"
+    expect "the first state is kept too" "[(4, ['init']), (8, ['last'])]" \
+        "$(field "$bundle" '[(row["step"], row["as"]) for row in run["kept"]]')"
+    for file in model state; do
+        cmp "${parent%.tar.zst}.ckpt/step-000004/$file.safetensors" \
+            "${bundle%.tar.zst}.ckpt/step-000004/$file.safetensors" || fail "it is not the parent's"
+    done
     same=$bundle
 done
 case_name=
