@@ -48,6 +48,7 @@ struct bucket {
     bool grad_transient;  /* the whole gradient exists only until its micro-batch is reduced */
     bool gathers_codes;   /* ranks gather FP8 codes, not values */
     bool frozen;          /* all its parameters are: it has no gradients */
+    bool stays;           /* what ranks gather of it never changes, and is not in the ring */
     /* Flat views. A whole view has shard * world elements; data is NULL if there is no view. */
     struct tensor value, codes, grad;
     struct tensor value_shard, codes_shard, grad_shard; /* this rank's */

@@ -10,8 +10,9 @@
  *              open(bucket)   waits until the memory of its gradients is free
  *              close(bucket)  its gradients are complete: reduces them
  *
- * Weights that stay whole are gathered once a step, in its first forward. To read them between
- * steps, call exchange_gather_all first. With one rank this does nothing.
+ * Weights that stay whole are gathered once a step, in its first forward; buckets that are frozen
+ * only by exchange_settle. To read weights between steps, call exchange_gather_all first. With one
+ * rank this does nothing.
  *
  * Same bits. Every mode reduces a bucket with reduce_scatter, so the order of a sum does not depend
  * on the mode (train.shard "none" then gathers the sums). "gradients" and "parameters" sum over
@@ -59,6 +60,9 @@ NODISCARD enum status gather_use(struct exchange *x, int bucket, struct err *e);
 NODISCARD enum status gather_back(struct exchange *x, int bucket, struct err *e);
 /* Between steps: gathers the updated weights that stay whole. */
 NODISCARD enum status exchange_gather_all(struct exchange *x, struct err *e);
+/* After params_quantise: gathers what no step gathers again, and makes the codes of settled
+ * parameters. */
+NODISCARD enum status exchange_settle(struct exchange *x, struct err *e);
 /* Between steps: *out is the whole flat value of a bucket, valid until the next call or step. */
 NODISCARD enum status exchange_whole_value(struct exchange *x, int bucket, struct tensor *out,
                                     struct err *e);

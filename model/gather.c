@@ -33,13 +33,16 @@ static enum status make_codes(struct exchange *x, struct operand *w, struct err 
     return x->b->ops->quantise_finish(x->b, LANE_COMPUTE, &s, e);
 }
 
-static enum status prepare(struct exchange *x, int bucket, struct err *e) {
+/* Codes of settled parameters are made once (exchange_settle), but those in the ring each time.
+ * all: makes them too. */
+static enum status prepare(struct exchange *x, int bucket, bool all, struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
+    all = all || k->value_transient;
     if (!k->gathers_codes && x->pass == PASS_TRAIN)
-        TRY(slots_clear_counts(x->slots, x->b, k->slots, e));
+        TRY(slots_clear_counts(x->slots, x->b, k->slots, all, e));
     for (int i = 0; i < x->params->count; i++) {
         struct param *p = &x->params->param[i];
-        if (p->bucket != bucket || !p->spec || !p->spec->fp8) continue;
+        if (p->bucket != bucket || !p->spec || !p->spec->fp8 || (p->settled && !all)) continue;
         if (k->gathers_codes) {
             TRY(transpose_codes(x, p, e));
             continue;
@@ -68,6 +71,7 @@ static bool gathers_now(const struct exchange *x, int bucket) {
 static enum status issue(struct exchange *x, int bucket, struct err *e) {
     const struct backend_ops *ops = x->b->ops;
     const struct bucket *k = &x->params->bucket[bucket];
+    if (k->stays) return OK;
     if (k->value_transient) { /* all readers of the buffer are queued */
         TRY(ops->signal(x->b, LANE_COMPUTE, EVENT_FREE, e));
         TRY(ops->wait(x->b, LANE_COMM, EVENT_FREE, e));
@@ -80,9 +84,10 @@ static enum status issue(struct exchange *x, int bucket, struct err *e) {
 
 static enum status arrive(struct exchange *x, int bucket, struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
-    TRY(x->b->ops->wait(x->b, LANE_COMPUTE, EVENT_GATHERED + bucket % GATHERED_EVENTS, e));
+    if (!k->stays)
+        TRY(x->b->ops->wait(x->b, LANE_COMPUTE, EVENT_GATHERED + bucket % GATHERED_EVENTS, e));
     if (k->value_transient) x->waited[k->ring] = true;
-    return prepare(x, bucket, e);
+    return prepare(x, bucket, false, e);
 }
 
 enum status gather_begin(struct exchange *x, enum pass pass, struct err *e) {
@@ -128,10 +133,28 @@ enum status exchange_gather_all(struct exchange *x, struct err *e) {
     x->pass = PASS_TRAIN;
     for (int k = 0; k < x->params->bucket_count; k++) {
         if (x->params->bucket[k].value_transient) continue;
-        TRY(gather(x, k, LANE_COMPUTE, e));
-        TRY(prepare(x, k, e));
+        if (!x->params->bucket[k].stays) TRY(gather(x, k, LANE_COMPUTE, e));
+        TRY(prepare(x, k, false, e));
     }
     x->pending = false;
+    return OK;
+}
+
+static bool has_settled(const struct params *p, int bucket) {
+    for (int i = 0; i < p->count; i++)
+        if (p->param[i].bucket == bucket && p->param[i].settled) return true;
+    return false;
+}
+
+enum status exchange_settle(struct exchange *x, struct err *e) {
+    if (!divides(x)) return OK;
+    x->pass = PASS_TRAIN;
+    for (int k = 0; k < x->params->bucket_count; k++) {
+        const struct bucket *b = &x->params->bucket[k];
+        if (b->value_transient || !(b->stays || has_settled(x->params, k))) continue;
+        TRY(gather(x, k, LANE_COMPUTE, e));
+        TRY(prepare(x, k, true, e));
+    }
     return OK;
 }
 

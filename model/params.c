@@ -161,12 +161,14 @@ static enum status quantise_dgrad(struct param *p, struct backend *b, struct slo
     return b->ops->quantise_finish(b, LANE_COMPUTE, &sink, e);
 }
 
-enum status params_begin(struct params *p, struct backend *b, struct slots *slots, struct err *e) {
-    TRY(slots_clear_weights(slots, b, e));
-    struct span all = { 0, slots->first[SLOT_FORWARD] };
-    if (!shard_divides(&p->options.shard)) return slots_clear_counts(slots, b, all, e);
+enum status params_begin(struct params *p, struct backend *b, struct slots *slots, bool all,
+                         struct err *e) {
+    TRY(slots_clear_weights(slots, b, all, e));
+    struct span weights = { 0, slots->first[SLOT_FORWARD] };
+    if (!shard_divides(&p->options.shard)) return slots_clear_counts(slots, b, weights, all, e);
     for (int k = 0; k < p->bucket_count; k++)
-        if (p->bucket[k].gathers_codes) TRY(slots_clear_counts(slots, b, p->bucket[k].slots, e));
+        if (p->bucket[k].gathers_codes)
+            TRY(slots_clear_counts(slots, b, p->bucket[k].slots, all, e));
     return OK;
 }
 
@@ -178,15 +180,17 @@ static enum status quantise_own(struct params *p, struct param *x, struct backen
 
 enum status params_quantise_frozen(struct params *p, struct backend *b, struct slots *slots,
                                    struct err *e) {
-    for (int i = 0; i < p->count; i++)
-        if (p->param[i].frozen) TRY(quantise_own(p, &p->param[i], b, slots, e));
+    for (int i = 0; i < p->count; i++) {
+        struct param *x = &p->param[i];
+        if (x->frozen && !x->settled) TRY(quantise_own(p, x, b, slots, e));
+    }
     return OK;
 }
 
 enum status params_quantise(struct params *p, struct backend *b, struct slots *slots,
                             struct err *e) {
     for (int i = 0; i < p->count; i++) TRY(quantise_own(p, &p->param[i], b, slots, e));
-    return params_finish(p, b, slots, e);
+    return params_finish(p, b, slots, true, e);
 }
 
 /* Copies the amax of a split weight's first codes to its second codes, which are made later, when
@@ -199,12 +203,13 @@ static enum status copy_amax(struct param *p, struct backend *b, struct slots *s
     return b->ops->copy(b, LANE_COMPUTE, &to, &from, e);
 }
 
-enum status params_finish(struct params *p, struct backend *b, struct slots *slots,
+enum status params_finish(struct params *p, struct backend *b, struct slots *slots, bool all,
                           struct err *e) {
     bool divided = shard_divides(&p->options.shard);
     if (divided) TRY(slots_share_weights(slots, b, e));
     for (int i = 0; i < p->count; i++) {
         struct param *x = &p->param[i];
+        if (x->settled && !all) continue;
         struct sink sink = param_own_sink(p, x, slots);
         TRY(b->ops->quantise_finish(b, LANE_COMPUTE, &sink, e));
         TRY(divided ? copy_amax(x, b, slots, e) : quantise_dgrad(x, b, slots, e));

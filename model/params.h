@@ -29,6 +29,8 @@ struct param {
     const struct gemm_spec *spec; /* NULL if no GEMM reads it; owned by the transformer */
     int bucket;                   /* see model/bucket.h */
     bool frozen;                  /* has no gradient, no update, no master, no moments */
+    bool settled;                 /* frozen, and its scales are not delayed: its amax and codes
+                                     never change, so they are made with its value, not in steps */
     int lr_rule, lr_place;        /* its rule + 1, or 0; the place of its factor in lr_scale */
     struct tensor lr;             /* [1] f32: its learning rate, uploaded before a step */
     int64_t offset;               /* in the bucket, elements */
@@ -89,20 +91,20 @@ struct tensor param_span(const struct params *p, const struct param *x, const st
  * the codes. */
 NODISCARD enum status params_fill(struct params *p, struct backend *b, const struct model_config *c,
                                   uint64_t seed, struct err *e);
-/* Call before weights are quantised: clears their amax and counts. */
+/* Call before weights are quantised: clears their amax and counts; all: also of settled ones. */
 NODISCARD enum status params_begin(struct params *p, struct backend *b, struct slots *slots,
-                                   struct err *e);
-/* Amax from the current values, and codes if this rank makes them: of frozen parameters, which no
- * update makes, or of all. params_finish ends it. */
+                                   bool all, struct err *e);
+/* Amax from the current values, and codes if this rank makes them: of frozen parameters that are
+ * not settled, which no update makes, or of all. params_finish ends it. */
 NODISCARD enum status params_quantise_frozen(struct params *p, struct backend *b,
                                              struct slots *slots, struct err *e);
 /* The same for all, and params_finish. */
 NODISCARD enum status params_quantise(struct params *p, struct backend *b, struct slots *slots,
                                       struct err *e);
 /* Call after the producers: reduces the amax of weights over ranks, then makes the codes that need
- * it. */
+ * it; `all` as in params_begin. */
 NODISCARD enum status params_finish(struct params *p, struct backend *b, struct slots *slots,
-                                    struct err *e);
+                                    bool all, struct err *e);
 void params_destroy(struct params *p);
 
 static inline int64_t param_cols(const struct param *p) { return p->cols ? p->cols : 1; }

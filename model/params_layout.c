@@ -195,6 +195,22 @@ static void layout_state(const struct params *p, struct param *x, struct memory 
     memory_reserve(m, MEMORY_MASTER, "f32 copies", 4 * n, &x->master.data);
 }
 
+/* Which parameters and buckets no step need make or gather again. */
+static void settle(struct params *p, struct slots *slots) {
+    for (int k = 0; k < p->bucket_count; k++)
+        p->bucket[k].stays = p->bucket[k].frozen && !p->bucket[k].value_transient;
+    for (int i = 0; i < p->count; i++) {
+        struct param *x = &p->param[i];
+        struct bucket *b = &p->bucket[x->bucket];
+        bool second = x->spec && x->spec->fp8 && x->spec->split_weight && !p->options.forward_only;
+        x->settled = x->frozen && !slots->slot[x->weight.slot].delayed &&
+                     !(second && slots->slot[x->dgrad.slot].delayed);
+        slots->slot[x->weight.slot].settled = x->settled;
+        if (second) slots->slot[x->dgrad.slot].settled = x->settled;
+        if (b->gathers_codes && !x->settled) b->stays = false;
+    }
+}
+
 void params_layout(struct params *p, struct memory *m, struct slots *slots) {
     place_params(p);
     cut(p);
@@ -205,6 +221,7 @@ void params_layout(struct params *p, struct memory *m, struct slots *slots) {
         for (int i = 0; i < p->count; i++)
             if ((p->param[i].spec != NULL) == (pass == 0))
                 layout_weight(p, &p->param[i], m, slots);
+    settle(p, slots);
     if (shard_divides(&p->options.shard))
         memory_reserve(m, MEMORY_EXCHANGE, "spare", SPARE_BYTES, &p->spare);
     if (p->options.forward_only) return;

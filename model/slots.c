@@ -229,9 +229,20 @@ enum status slots_gather_counts(struct slots *s, struct backend *b, uint64_t ask
     return b->ops->comm.all_gather(b, LANE_COMPUTE, &s->gathered, &s->gathered_own, e);
 }
 
-enum status slots_clear_counts(struct slots *s, struct backend *b, struct span slots,
+/* Zeroes x[first .. end-1], without the settled slots unless `all` asks for them. */
+static enum status zero_slots(const struct slots *s, const struct tensor *x, int64_t first,
+                              int64_t end, bool all, struct backend *b, struct err *e) {
+    for (int64_t i = first, next; i < end; i = next) {
+        bool kept = !all && s->slot[i].settled;
+        for (next = i + 1; next < end && (!all && s->slot[next].settled) == kept; next++) { }
+        if (!kept) TRY(zero_span(x, i, next - i, b, e));
+    }
+    return OK;
+}
+
+enum status slots_clear_counts(struct slots *s, struct backend *b, struct span slots, bool all,
                                struct err *e) {
-    return zero_span(&s->stats, slots.first, slots.count, b, e);
+    return zero_slots(s, &s->stats, slots.first, slots.first + slots.count, all, b, e);
 }
 
 enum status slots_begin_micro(struct slots *s, struct backend *b, bool first, struct err *e) {
@@ -254,8 +265,8 @@ enum status slots_end_step(struct slots *s, struct backend *b, struct err *e) {
     return update_runs(s, b, false, ROLL_STEP, e);
 }
 
-enum status slots_clear_weights(struct slots *s, struct backend *b, struct err *e) {
-    return zero_span(&s->amax, 0, s->first[SLOT_FORWARD], b, e);
+enum status slots_clear_weights(struct slots *s, struct backend *b, bool all, struct err *e) {
+    return zero_slots(s, &s->amax, 0, s->first[SLOT_FORWARD], all, b, e);
 }
 
 enum status slots_roll_weights(struct slots *s, struct backend *b, struct err *e) {

@@ -24,6 +24,7 @@ struct slot {
     char name[80];
     enum slot_region region;
     const struct recipe_options *delayed; /* its options if the scale is delayed, else NULL */
+    bool settled;                         /* of a settled parameter (struct param) */
     enum dtype code;                      /* FP8 format; act dtype if not FP8 */
     struct quant_rule rule;
     int64_t elements; /* that this rank quantises in one call; 0 if not FP8 */
@@ -105,12 +106,13 @@ NODISCARD enum status slots_end_step(struct slots *s, struct backend *b, struct 
  * because no collective adds integers. */
 NODISCARD enum status slots_gather_counts(struct slots *s, struct backend *b, uint64_t asks,
                                           struct err *e);
-/* Zeroes the counts of some slots. */
+/* Zeroes the counts of some slots; all: also of those that are settled. */
 NODISCARD enum status slots_clear_counts(struct slots *s, struct backend *b, struct span slots,
-                                         struct err *e);
+                                         bool all, struct err *e);
 /* Before an update quantises weights: updates their histories. */
 NODISCARD enum status slots_roll_weights(struct slots *s, struct backend *b, struct err *e);
-/* Zeroes the amax of weights, before they are quantised. */
-NODISCARD enum status slots_clear_weights(struct slots *s, struct backend *b, struct err *e);
+/* Zeroes the amax of weights, before they are quantised; `all` as above. */
+NODISCARD enum status slots_clear_weights(struct slots *s, struct backend *b, bool all,
+                                          struct err *e);
 
 #endif

@@ -434,6 +434,7 @@ enum status trainer_warm_up(struct trainer *t, struct err *e) {
     float lr;
     ops->graph_drop(b);
     TRY(params_quantise(&t->params, b, &t->slots, e));
+    TRY(exchange_settle(&t->exchange, e));
     TRY(ops->upload(b, LANE_COMPUTE, t->scalars.flag.data, stop, sizeof stop, e));
     TRY(ops->zero(b, LANE_COMPUTE, &t->transformer.tokens, e));
     TRY(ops->zero(b, LANE_COMPUTE, &t->transformer.targets, e));

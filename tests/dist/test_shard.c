@@ -27,7 +27,7 @@ struct way {
     enum recipe_kind kind;
     bool param_gather, per_step, fp8_head, tied, learned, bf16_ends, wgrad_bf16;
     enum state_kind state;
-    bool no_master, bf16_grad;
+    bool no_master, bf16_grad, no_clip;
     enum recompute_kind recompute;
     struct selection selection;
 };
@@ -69,6 +69,7 @@ static void init_way(struct tiny_run *r, const struct job *job) {
     r->train.head_chunk = 48; /* a second, shorter chunk */
     r->train.optimizer.state = w->state;
     r->train.optimizer.master = !w->no_master;
+    if (w->no_clip) r->train.optimizer.clip = 0;
     r->train.grad_dtype = w->bf16_grad ? DTYPE_BF16 : DTYPE_F32;
     r->train.recompute = w->recompute;
     r->train.selection = w->selection;
@@ -546,6 +547,46 @@ static void checkpoints_fit_any_number_of_ranks(void **state) {
     }
 }
 
+/* ---- frozen weights ---- */
+
+/* They are made once, where others are made and gathered in each step: the bits and the counts are
+ * those of a learning rate of 0. */
+static void frozen_weights_have_the_bits_of_a_rate_of_zero(void **state) {
+    static const struct selection_rule STILL[] = {
+        { .names = "embed" }, { .names = "layers.0" }, { .names = "layers.2.qkv" },
+    };
+    static const struct selection_rule FROZEN[] = {
+        { .names = "embed", .frozen = true }, { .names = "layers.0", .frozen = true },
+        { .names = "layers.2.qkv", .frozen = true },
+    };
+    static const struct way WAY[] = {
+        { .name = "tensorwise, codes gathered", .kind = RECIPE_TENSORWISE, .param_gather = true },
+        { .name = "delayed", .kind = RECIPE_DELAYED },
+        { .name = "rowwise", .kind = RECIPE_ROWWISE },
+        { .name = "delayed, codes gathered", .kind = RECIPE_DELAYED, .param_gather = true },
+        { .name = "blockwise", .kind = RECIPE_BLOCKWISE },
+    };
+    for (size_t w = 0; w < sizeof WAY / sizeof *WAY; w += (size_t)cases_step(1, 3))
+        for (int k = SHARD_OPTIMIZER; k <= SHARD_PARAMETERS; k += 2) {
+            struct way still = WAY[w], frozen = WAY[w];
+            still.no_clip = frozen.no_clip = true; /* frozen gradients are not of the norm */
+            still.selection = (struct selection){ STILL, 3 };
+            frozen.selection = (struct selection){ FROZEN, 3 };
+            struct job *a = run(&still, (enum shard_kind)k, 2, 8, 2);
+            struct job *b = run(&frozen, (enum shard_kind)k, 2, 8, 2);
+            const struct record *x = &a->rank[0], *y = &b->rank[1];
+            if (memcmp(x->loss, y->loss, sizeof x->loss) ||
+                f32_bits(x->eval) != f32_bits(y->eval) ||
+                strcmp(x->weights, y->weights))
+                fail_msg("%s, %s: other bits than with a rate of 0", WAY[w].name, NAME[k]);
+            for (int i = 0; i < x->forward; i++)
+                if (memcmp(&x->slot[i], &y->slot[i], sizeof x->slot[i]) != 0)
+                    fail_msg("%s, %s: slot %d", WAY[w].name, NAME[k], i);
+            drop(a);
+            drop(b);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mode_gives_the_same_bits),
@@ -557,6 +598,7 @@ int main(void) {
         cmocka_unit_test(ranks_tell_what_a_record_has_room_for),
         cmocka_unit_test(no_sign_hides_a_loss_that_is_not_finite),
         cmocka_unit_test(one_bad_rank_stops_all),
+        cmocka_unit_test(frozen_weights_have_the_bits_of_a_rate_of_zero),
         cmocka_unit_test(checkpoints_fit_any_number_of_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
