@@ -80,14 +80,31 @@ static void suggest_html(const struct cli *cli, char (*paths)[PATH_CAP]) {
     free(names);
 }
 
+/* "0.5%" into 0.005. */
+static enum status read_tolerance(const struct cli *cli, double *value,
+                                  struct compare_options *options, struct err *e) {
+    const char *text = cli_value(cli, "tolerance");
+    char *end = NULL;
+    if (!text) return OK;
+    *value = strtod(text, &end) / 100;
+    if (end == text || strcmp(end, "%") != 0 || !(*value >= 0 && *value <= 1))
+        return FAIL(e, ERR_ARG, "--tolerance: found '%.40s'; write a percentage from 0 to 100 with "
+                    "its sign, such as 0.5%%", text);
+    options->tolerance = value;
+    return OK;
+}
+
 static int cmd_compare(const struct cli *cli) {
     struct comparison c = { 0 };
     struct err e = { 0 };
     char(*paths)[PATH_CAP] = NULL;
     const char **names = calloc((size_t)cli->arg_count, sizeof *names);
+    double tolerance;
+    struct compare_options options = { .baseline = cli_value(cli, "baseline") };
     enum status st = names ? locate(cli, &paths, &e) : FAIL(&e, ERR_MEMORY, "no memory for names");
+    if (st == OK) st = read_tolerance(cli, &tolerance, &options, &e);
     for (int64_t i = 0; st == OK && i < cli->arg_count; i++) names[i] = paths[i];
-    if (st == OK) st = compare_runs(names, cli->arg_count, &c, &e);
+    if (st == OK) st = compare_runs(names, cli->arg_count, &options, &c, &e);
     if (st == OK) st = print(cli, &c, &e);
     int code = st != OK                                       ? cli_fail(cli, &e)
                : cli_has(cli, "assert-equal") && !c.equal ? EXIT_DIFFERS
@@ -101,6 +118,10 @@ static int cmd_compare(const struct cli *cli) {
 
 static const struct flag FLAGS[] = {
     { .name = "html", .value = "FILE", .help = "also write a page with plots" },
+    { .name = "baseline", .value = "NAME",
+      .help = "the row to compare all with (default: BF16, by its recipe)" },
+    { .name = "tolerance", .value = "P%",
+      .help = "how far above it a loss still holds (default: 0.5%)" },
     { .name = "seed-band", .value = "FILE",
       .help = "write the spread over seeds at each step, for repro" },
     { .name = "runs", .value = "DIR", .help = "where runs are looked up by id (default: runs)" },
@@ -116,10 +137,13 @@ const struct verb VERB_COMPARE = {
             "First the inputs that differ, then loss, step time, tokens/s and memory with ratios\n"
             "to the first run, the reference.\n"
             "Does each FP8 recipe hold the loss of the BF16 runs that differ only in the recipe?\n"
-            "With at least 3 seeds a side, at the last step that all evaluated: it holds if the\n"
-            "95 % interval of the difference ends within 0.5 % above BF16 (blockwise: 0.25 %). It\n"
-            "does not hold if the interval begins above that, or a run diverged. Otherwise it is\n"
-            "undecided. With at least 4 seeds a side, also a Mann-Whitney test and a bootstrap\n"
+            "With at least 3 seeds a side, after equal tokens, the last that all evaluated: it\n"
+            "holds if the upper 95 % bound of the difference is within 0.5 % above BF16\n"
+            "(blockwise: 0.25 %). It does not hold if the lower bound is above that, or a run\n"
+            "diverged. Otherwise it is undecided, and the seeds that it would take are estimated.\n"
+            "A second table has the losses after equal time, and time and tokens to one loss.\n"
+            "NAME is a row's name, a recipe, a run's name or the beginning of its id.\n"
+            "With at least 4 seeds a side, also a Mann-Whitney test and a bootstrap\n"
             "interval. Last, the first step and tensor at which each run differs from the first.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 2,

@@ -262,7 +262,7 @@ static enum status judge(struct command *c, int *code, struct err *e) {
     const char *paths[2] = { c->source.bundle, c->outcome.bundle };
     struct comparison comparison = { 0 };
     struct repro_verdict verdict = { 0 };
-    enum status st = compare_runs(paths, 2, &comparison, e);
+    enum status st = compare_runs(paths, 2, NULL, &comparison, e);
     if (st == OK) st = repro_judge(&comparison, &c->band, &verdict, e);
     if (st == OK) {
         *code = repro_exit_code(verdict.kind, cli_has(c->cli, "exact"));

@@ -45,6 +45,26 @@ static json_t *loss_of_byte(const struct run_view *v) {
                                              : json_null();
 }
 
+/* GPU energy a token in J: the mean power of a GPU in the steady window, times the ranks, by the
+ * median speed. Null without the driver's figures. */
+static json_t *energy_of_token(const struct run_view *v) {
+    const struct columns *t = v->columns.of[STREAM_TELEMETRY];
+    const struct column *power = columns_scalar(t, "gpu_power_mw");
+    const struct column *step = columns_scalar(t, "step"), *rank = columns_scalar(t, "rank");
+    double speed = json_number_value(json_object_get(v->summary, "tokens_per_s_median"));
+    double from = json_number_value(json_object_get(v->summary, "steady_from"));
+    double sum = 0, samples = 0, ranks = 1;
+    for (int64_t i = 0; power && i < t->rows; i++) {
+        double mw = column_value(power, i, 0);
+        if (rank) ranks = fmax(ranks, column_value(rank, i, 0) + 1);
+        if (!(mw > 0) || (step && column_value(step, i, 0) < from)) continue;
+        sum += mw;
+        samples++;
+    }
+    return samples > 0 && speed > 0 ? json_real(1e-3 * sum / samples * ranks / speed)
+                                    : json_null();
+}
+
 static json_t *run_row(const struct run_view *v, bool tokenised) {
     json_t *row = json_object();
     const json_t *s = v->summary;
@@ -69,6 +89,7 @@ static json_t *run_row(const struct run_view *v, bool tokenised) {
     for (int64_t i = 0; i < COMPARE_CELLS; i++)
         json_put(row, compare_cell_key(i), member(s, compare_cell_key(i)), &failed);
     json_put(row, "memory_bytes_peak", peak_memory(s), &failed);
+    json_put(row, "energy_j_per_token", energy_of_token(v), &failed);
     json_put(row, "eval_loss_byte", tokenised ? loss_of_byte(v) : json_null(), &failed);
     return json_whole(row, failed);
 }
@@ -84,13 +105,25 @@ static json_t *label_of(const json_t *statistics, int64_t run) {
     return json_null();
 }
 
+/* The first run of the baseline if there is exactly one baseline, else run 0. */
+static int64_t reference_of(const json_t *statistics) {
+    const json_t *losses = json_object_get(statistics, "losses");
+    const json_t *groups = json_object_get(statistics, "groups");
+    if (json_array_size(losses) != 1) return 0;
+    size_t group = (size_t)json_int(json_array_get(losses, 0), "baseline");
+    const json_t *runs = json_object_get(json_array_get(groups, group), "runs");
+    return json_integer_value(json_array_get(runs, 0));
+}
+
 static json_t *run_rows(const struct comparison *c, const json_t *statistics) {
     json_t *rows = json_array();
     bool failed = false, tokenised = false;
     for (int64_t i = 0; i < c->count; i++) tokenised |= run_view_is_tokenised(&c->run[i]);
+    for (int64_t i = 0; i < c->count; i++)
+        json_append(rows, run_row(&c->run[i], tokenised), &failed);
+    const json_t *first = json_array_get(rows, (size_t)reference_of(statistics));
     for (int64_t i = 0; i < c->count; i++) {
-        json_t *row = run_row(&c->run[i], tokenised);
-        const json_t *first = i ? json_array_get(rows, 0) : row;
+        json_t *row = json_array_get(rows, (size_t)i);
         json_t *all = json_object();
         json_put(row, "label", label_of(statistics, i), &failed);
         json_put(all, "loss", loss_ratio(row, first, "loss_final", "step_last"), &failed);
@@ -100,9 +133,9 @@ static json_t *run_rows(const struct comparison *c, const json_t *statistics) {
                  &failed);
         json_put(all, "step_time", ratio(row, first, "step_time_us_median"), &failed);
         json_put(all, "tokens_per_s", ratio(row, first, "tokens_per_s_median"), &failed);
+        json_put(all, "energy", ratio(row, first, "energy_j_per_token"), &failed);
         json_put(all, "memory", ratio(row, first, "memory_bytes_peak"), &failed);
         json_put(row, "ratio", all, &failed);
-        json_append(rows, row, &failed);
     }
     return json_whole(rows, failed);
 }
@@ -257,9 +290,10 @@ static enum status make_report(struct comparison *c, struct err *e) {
     st = compare_statistics(c, differences, &statistics, e);
     if (st == OK) drop_company(c, factors, statistics);
     if (st == OK)
-        c->report = json_pack("{s:s, s:o, s:O, s:O, s:o, s:O, s:O, s:b}", "schema",
-                              "fp8lab.compare/1", "runs", run_rows(c, statistics), "differences",
-                              differences,
+        c->report = json_pack("{s:s, s:I, s:o, s:O, s:O, s:o, s:O, s:O, s:b}", "schema",
+                              "fp8lab.compare/1", "reference",
+                              (json_int_t)reference_of(statistics), "runs",
+                              run_rows(c, statistics), "differences", differences,
                               "factors", factors, "verdict", verdict(c, factors), "divergences",
                               divergences, "statistics", statistics, "equal", c->equal);
     c->report = json_whole(c->report, failed);
@@ -271,10 +305,12 @@ static enum status make_report(struct comparison *c, struct err *e) {
     return st;
 }
 
-enum status compare_runs(const char *const *paths, int64_t count, struct comparison *out,
+enum status compare_runs(const char *const *paths, int64_t count,
+                         const struct compare_options *options, struct comparison *out,
                          struct err *e) {
     enum status st = OK;
     *out = (struct comparison){ .count = count };
+    if (options) out->options = *options;
     out->run = calloc((size_t)count, sizeof *out->run);
     if (!out->run) return FAIL(e, ERR_MEMORY, "%lld runs", (long long)count);
     /* One thread reads each run. The error reported is the first one in the order of the

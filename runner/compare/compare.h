@@ -2,11 +2,15 @@
  * bit.
  *
  * The report is one JSON object ("fp8lab.compare/1"); the text and the HTML page are drawn from it.
- * Run 0 is the reference of ratios and divergences:
+ * Run 0 is the reference of divergences:
+ *   reference    the run of ratios: the first of the baseline if there is one baseline, else 0
  *   runs         [{id, path, name, label, status, recipe, seed, identity, verified, inputs_sha256,
  *                  results_sha256, steps, step_last, eval_step, loss_final, eval_loss_final,
- *                  eval_loss_byte, step_time_us_median, tokens_per_s_median, memory_bytes_peak,
- *                  ratio: {loss, eval_loss, eval_loss_byte, step_time, tokens_per_s, memory}}].
+ *                  eval_loss_best, eval_loss_byte, step_time_us_median,
+ *                  tokens_per_s_median, memory_bytes_peak,
+ *                  energy_j_per_token: of the GPUs alone, null without their power,
+ *                  ratio: {loss, eval_loss, eval_loss_byte, step_time, tokens_per_s, memory,
+ *                  energy}}].
  *                  A ratio of losses is null if the two are of different steps. label: the run's
  *                  name in tables. eval_loss_byte: eval_loss_final / bytes a token of the whole
  *                  text; null where that is not known, and if no run's text became tokens.
@@ -15,15 +19,21 @@
  *   divergences  [{a, b, equal, common_steps, step, stream, tensor, a_bits, b_bits, note}]
  *   statistics   groups: [{runs, seeds, label}]
  *                tests: [{metric, step, group, n, m, median_a, median_b, effect, effect_low,
- *                  effect_high, u, p, verdict}]; group 0 is side a
+ *                  effect_high, u, p, verdict}]; the reference's group is side a
  *                losses: does the loss hold (compare_loss.h)? One entry a BF16 group:
  *                  baseline  its group;  seeds, mean: of the baseline
- *                  step      at which evaluation losses are compared; null: there is none
+ *                  step      of the baseline, at which losses are compared; null: there is none
+ *                  tokens    trained until then;  seconds: of training, for equal time
  *                  cut       [{run, step}]: runs with later evaluations, and their last one
  *                  why       why no row has a verdict; "" if rows may have one
  *                  rows      [{group, recipe, seeds, pairs: seeds compared in pairs or 0,
- *                    baseline_mean, mean, relative, low, high: 95 % interval of relative,
- *                    tolerance, verdict, why}]. Unknown numbers are null.
+ *                    baseline_mean, mean, relative, low, high: one-sided 95 % bounds of relative,
+ *                    tolerance, verdict, why, seeds_needed: a side, of an undecided row; null: not
+ *                    known or more than 1000, differs_in: names of other factors (--baseline),
+ *                    at_time {baseline_mean, mean, relative, low, high}: losses at equal time,
+ *                    same_loss {loss: the lowest that all runs of both sides had, time, tokens
+ *                      {factor: the baseline's / the row's until that loss, low, high}}}].
+ *                    Unknown numbers are null.
  *                    verdict: "holds", "does not hold", "undecided", or null: none is given.
  *                    why: the reason of a null, of a divergence, or ""
  *                losses_missing: [{group, why}]: FP8 groups without a BF16 group
@@ -37,15 +47,23 @@
 
 #include "runner/bundle/run_view.h"
 
+struct compare_options {
+    const double *tolerance; /* relative, borrowed; NULL: each recipe's own */
+    const char *baseline;    /* the name of a row, borrowed; NULL: BF16, found by its recipe */
+};
+
 struct comparison {
+    struct compare_options options;
     struct run_view *run; /* owned; the columns stay loaded for plots */
     int64_t count;
     json_t *report; /* owned */
     bool equal;
 };
 
-/* Loads the runs (bundle files or directories), several at a time, and compares them. */
-NODISCARD enum status compare_runs(const char *const *paths, int64_t count, struct comparison *out,
+/* Loads the runs (bundle files or directories), several at a time, and compares them. options NULL:
+ * none. ERR_ARG: no row is called as options->baseline. */
+NODISCARD enum status compare_runs(const char *const *paths, int64_t count,
+                                   const struct compare_options *options, struct comparison *out,
                                    struct err *e);
 void compare_free(struct comparison *c);
 
@@ -65,7 +83,7 @@ struct compare_cell {
     double scale;
     bool optional; /* left out if no run has it */
 };
-enum { COMPARE_CELLS = 9 };
+enum { COMPARE_CELLS = 11 };
 /* The key of a column, 0 <= cell < COMPARE_CELLS. */
 const char *compare_cell_key(int64_t cell);
 /* The columns to show for these runs; returns their number. */
@@ -81,13 +99,23 @@ const char *compare_letter(int64_t run, char out[8]);
 /* The group (of "statistics") that the run belongs to: runs that differ in their seed alone. */
 int64_t compare_group_of(const json_t *report, int64_t run);
 
+/* The run that ratios are of ("reference" of the report). */
+int64_t compare_reference(const json_t *report);
+
 /* The name of the group in a table or a legend, "A… fp8.delayed, 3 seeds": its first run and its
  * label. Owned by the caller; NULL: no memory. */
 char *compare_group_label(const json_t *report, int64_t group);
 
 /* Below a table with an undecided verdict. */
 #define COMPARE_UNDECIDED \
-    "undecided: the 95 % interval reaches across what is allowed; more seeds or steps narrow it"
+    "undecided: what is allowed lies between the bounds; more seeds or steps bring them nearer"
+/* Below each table of losses. */
+#define COMPARE_BOUNDS \
+    "bounds: one-sided, 95 % each (Student's t), if the losses of seeds scatter normally"
+/* Below the table of times. */
+#define COMPARE_SPEED \
+    "time: of training steps; between two evaluations the loss is on a line; x: how many times " \
+    "less than the baseline to the loss that all had"
 
 /* Below a table with the loss a byte. */
 #define COMPARE_BYTE "eval loss a byte of text, by the bytes a token of the run's whole text"

@@ -9,12 +9,14 @@
 static const struct compare_cell CELLS[] = {
     { "loss", "loss_final", "loss", 5, 1, false },
     { "eval loss", "eval_loss_final", "eval_loss", 5, 1, false },
+    { "eval min", "eval_loss_best", "", 5, 1, false },
     { "eval/byte", "eval_loss_byte", "eval_loss_byte", 5, 1, true },
     { "step ms", "step_time_us_median", "step_time", 2, 1e-3, false },
     { "tokens/s", "tokens_per_s_median", "tokens_per_s", 0, 1, false },
     { "MFU %", "mfu_peak_median", "", 1, 100, true },
     { "of GEMM %", "mfu_gemm_median", "", 1, 100, true },
     { "SM MHz", "gpu_clock_sm_mhz_median", "", 0, 1, true },
+    { "mJ/token", "energy_j_per_token", "energy", 3, 1e3, true },
     { "memory MiB", "memory_bytes_peak", "memory", 1, 0x1p-20, false },
 };
 _Static_assert(sizeof CELLS / sizeof *CELLS == COMPARE_CELLS, "compare.h: COMPARE_CELLS");
@@ -67,6 +69,10 @@ int64_t compare_group_of(const json_t *report, int64_t run) {
         json_array_foreach(json_object_get(group, "runs"), k, member)
             if (json_integer_value(member) == run) return (int64_t)g;
     return 0;
+}
+
+int64_t compare_reference(const json_t *report) {
+    return json_integer_value(json_object_get(report, "reference"));
 }
 
 char *compare_group_label(const json_t *report, int64_t group) {

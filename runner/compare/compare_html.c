@@ -109,6 +109,16 @@ static void put_mean(FILE *out, const json_t *row) {
     else fputs("–", out);
 }
 
+/* Two cells: how far a mean is from the baseline's, and the bounds. */
+static void put_deviation(FILE *out, const json_t *row) {
+    fputs("<td class=\"n\">", out);
+    put_percent(out, row, "relative", "%+.2f %%");
+    fputs("</td><td class=\"n\">", out);
+    put_percent(out, row, "low", "%+.2f to ");
+    if (json_is_number(json_object_get(row, "high"))) put_percent(out, row, "high", "%+.2f %%");
+    fputs("</td>", out);
+}
+
 static void put_loss_row(FILE *out, const json_t *report, const json_t *row, bool *failed) {
     const char *verdict = json_text(row, "verdict", NULL);
     bool holds = verdict && !strcmp(verdict, "holds");
@@ -118,12 +128,9 @@ static void put_loss_row(FILE *out, const json_t *report, const json_t *row, boo
     fprintf(out, "</td><td class=\"%s\">%s</td><td class=\"n\">",
             holds ? "good" : breaks ? "bad" : "soft", verdict ? verdict : "no verdict");
     put_mean(out, row);
-    fputs("</td><td class=\"n\">", out);
-    put_percent(out, row, "relative", "%+.2f %%");
-    fputs("</td><td class=\"n\">", out);
-    put_percent(out, row, "low", "%+.2f to ");
-    if (json_is_number(json_object_get(row, "high"))) put_percent(out, row, "high", "%+.2f %%");
-    fputs("</td><td class=\"n\">", out);
+    fputs("</td>", out);
+    put_deviation(out, row);
+    fputs("<td class=\"n\">", out);
     put_percent(out, row, "tolerance", "%.2f %%");
     fputs("</td><td class=\"long\">", out);
     html_escape(out, json_text(row, "why", ""));
@@ -136,8 +143,9 @@ static void put_loss_step(FILE *out, const json_t *report, const json_t *family)
     const json_t *row;
     size_t i;
     if (!json_is_integer(step)) return;
-    fprintf(out, "<p class=\"soft\">Evaluation losses at step %lld",
-            (long long)json_integer_value(step));
+    fprintf(out, "<p class=\"soft\">Evaluation losses at step %lld, after %.0f tokens",
+            (long long)json_integer_value(step),
+            json_number_value(json_object_get(family, "tokens")));
     if (json_array_size(cut)) fputs(", the last that all evaluated; later evaluations are "
                                     "left out, of", out);
     json_array_foreach(cut, i, row) {
@@ -149,8 +157,70 @@ static void put_loss_step(FILE *out, const json_t *report, const json_t *family)
     fputs(".</p>\n", out);
 }
 
+static void put_figure(FILE *out, const json_t *row, const char *key, const char *format) {
+    const json_t *value = json_object_get(row, key);
+    fputs("<td class=\"n\">", out);
+    if (json_is_number(value)) fprintf(out, format, json_number_value(value));
+    else fputs("–", out);
+    fputs("</td>", out);
+}
+
+/* How many times less than the baseline, and its bounds. */
+static void put_factor(FILE *out, const json_t *row) {
+    const json_t *low = json_object_get(row, "low"), *high = json_object_get(row, "high");
+    put_figure(out, row, "factor", "%.3f×");
+    fputs("<td>", out);
+    if (json_is_number(low) && json_is_number(high))
+        fprintf(out, "%.3f to %.3f", json_number_value(low), json_number_value(high));
+    else fputs("–", out);
+    fputs("</td>", out);
+}
+
+/* A second table: losses after equal time, and time and tokens to an equal loss. */
+static void put_speed(FILE *out, const json_t *report, const json_t *family, bool *failed) {
+    static const char *const TITLES[] = { "", "loss then", "to the first", "95 % bounds",
+                                          "same loss", "time to it", "bounds", "tokens to it",
+                                          "bounds" };
+    const json_t *seconds = json_object_get(family, "seconds"), *row, *time, *same;
+    size_t i;
+    if (!json_is_number(seconds)) return;
+    fprintf(out, "<h3>At equal time: after %.4g s of training</h3>\n", json_number_value(seconds));
+    open_table(out, TITLES, sizeof TITLES / sizeof *TITLES);
+    json_array_foreach(json_object_get(family, "rows"), i, row) {
+        time = json_object_get(row, "at_time");
+        same = json_object_get(row, "same_loss");
+        fputs("<tr><td>", out);
+        put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
+        fputs("</td>", out);
+        put_figure(out, time, "mean", "%.5f");
+        put_deviation(out, time);
+        put_figure(out, same, "loss", "%.5f");
+        put_factor(out, json_object_get(same, "time"));
+        put_factor(out, json_object_get(same, "tokens"));
+        fputs("</tr>\n", out);
+    }
+    close_table(out);
+    fputs("<p class=\"soft\">" COMPARE_SPEED ".</p>\n", out);
+}
+
+/* Other factors of a chosen baseline. */
+static void put_other_factors(FILE *out, const json_t *report, const json_t *row, bool *failed) {
+    const json_t *others = json_object_get(row, "differs_in"), *factor;
+    size_t i;
+    if (!json_array_size(others)) return;
+    fputs("<p class=\"soft\">", out);
+    put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
+    fputs(" differs from the baseline also in", out);
+    json_array_foreach(others, i, factor) {
+        fputs(i ? ", " : " ", out);
+        html_escape(out, json_string_value(factor));
+    }
+    fputs(".</p>\n", out);
+}
+
 static void put_family(FILE *out, const json_t *report, const json_t *family, bool *failed) {
-    static const char *const TITLES[] = { "", "verdict", "mean eval loss", "to BF16's", "95 %",
+    static const char *const TITLES[] = { "", "verdict", "mean eval loss", "to the first",
+                                          "95 % bounds",
                                           "allowed", "" };
     size_t i;
     const json_t *row;
@@ -167,7 +237,11 @@ static void put_family(FILE *out, const json_t *report, const json_t *family, bo
     }
     close_table(out);
     put_loss_step(out, report, family);
+    fputs("<p class=\"soft\">" COMPARE_BOUNDS ".</p>\n", out);
+    json_array_foreach(json_object_get(family, "rows"), i, row)
+        put_other_factors(out, report, row, failed);
     if (undecided) fputs("<p class=\"soft\">" COMPARE_UNDECIDED ".</p>\n", out);
+    put_speed(out, report, family, failed);
 }
 
 static void put_losses(FILE *out, const json_t *report, bool *failed) {
@@ -190,13 +264,13 @@ static void put_losses(FILE *out, const json_t *report, bool *failed) {
 /* ---- numbers ------------------------------------------------------------------------------- */
 
 static void put_number(FILE *out, const json_t *row, const struct compare_cell *cell,
-                       bool first) {
+                       bool reference) {
     const json_t *value = json_object_get(row, cell->key);
     const json_t *ratio = json_object_get(json_object_get(row, "ratio"), cell->ratio);
     fputs("<td class=\"n\">", out);
     if (!json_is_number(value)) fputs("–", out);
     else fprintf(out, "%.*f", cell->decimals, json_number_value(value) * cell->scale);
-    if (json_is_number(ratio) && !first)
+    if (json_is_number(ratio) && !reference)
         fprintf(out, "<small>%.3f×</small>", json_number_value(ratio));
     fputs("</td>", out);
 }
@@ -232,20 +306,23 @@ static void put_numbers(FILE *out, const json_t *report, bool *failed) {
             put_json(out, json_object_get(row, KEYS[k]), failed);
             fputs("</td>", out);
         }
-        for (int64_t k = 0; k < cells; k++) put_number(out, row, cell[k], i == 0);
+        bool reference = (int64_t)i == compare_reference(report);
+        for (int64_t k = 0; k < cells; k++) put_number(out, row, cell[k], reference);
         put_identity(out, row);
         fputs("</tr>\n", out);
     }
     close_table(out);
-    fputs("<p class=\"soft\">×: to A. Step time and tokens/s are medians of a steady window, "
-          "losses nats a token, each of its run's last step or evaluation: no × where that is "
-          "another step than A's.", out);
+    char name[8];
+    compare_letter(compare_reference(report), name);
+    fprintf(out, "<p class=\"soft\">×: to %s. Step time and tokens/s are medians of a steady "
+                 "window, losses nats a token, each of its run's last step or evaluation: no × "
+                 "where that is another step than %s's.", name, name);
     if (compare_has(runs, "eval_loss_byte")) fputs(" Eval/byte: " COMPARE_BYTE ".", out);
     fputs("</p>\n", out);
 }
 
 static void put_tests(FILE *out, const json_t *report, bool *failed) {
-    static const char *const TITLES[] = { "", "", "seeds", "median", "A's", "to A's",
+    static const char *const TITLES[] = { "", "", "seeds", "median", "baseline's", "to it",
                                           "95 % interval", "Mann-Whitney p", "verdict" };
     const json_t *list = json_object_get(json_object_get(report, "statistics"), "tests"), *row;
     size_t i;
@@ -362,7 +439,7 @@ enum status compare_html(const struct comparison *c, const char *path, struct er
     put_numbers(out, c->report, &failed);
     put_tests(out, c->report, &failed);
     fputs("<h2>Curves</h2>\n<p class=\"soft\">Runs of one colour differ in their seed alone; "
-          "what is subtracted is the mean of A's colour.</p>\n<div class=\"plots\">\n", out);
+          "what is subtracted is the mean of the baseline's.</p>\n<div class=\"plots\">\n", out);
     enum status st = compare_plots(out, c, e);
     fputs("</div>\n<h2>What differs</h2>\n", out);
     if (put_differences(out, c->report, false, &failed) +

@@ -19,7 +19,7 @@ double loss_tolerance(const char *kind) {
     return (info ? info : recipe_info(RECIPE_TENSORWISE))->loss_tolerance;
 }
 
-/* ---- the interval -------------------------------------------------------------------------- */
+/* ---- the bounds ---------------------------------------------------------------------------- */
 
 /* The values of the seeds that both sides have, in the baseline's order; returns their number. */
 static int64_t match_seeds(const struct loss_sample *x, const struct loss_sample *y, double *a,
@@ -35,35 +35,48 @@ static int64_t match_seeds(const struct loss_sample *x, const struct loss_sample
     return n;
 }
 
+enum status loss_compare(const struct loss_sample *baseline, const struct loss_sample *sample,
+                         struct loss_gap *out, struct err *e) {
+    int64_t n = baseline->count, m = sample->count;
+    double *a = malloc((size_t)(n + 1) * sizeof *a), *b = malloc((size_t)(n + 1) * sizeof *b);
+    enum status st = a && b ? OK : FAIL(e, ERR_MEMORY, "pairs of %lld losses", (long long)n);
+    int64_t pairs = st == OK ? match_seeds(baseline, sample, a, b) : 0;
+    *out = (struct loss_gap){ .pairs = pairs >= LOSS_SEEDS_MIN ? pairs : 0 };
+    if (st == OK && out->pairs) {
+        out->baseline_mean = stats_mean(a, pairs);
+        out->mean = stats_mean(b, pairs);
+        st = stats_scatter_pairs(a, b, pairs, &out->scatter, e);
+    } else if (st == OK) {
+        out->baseline_mean = stats_mean(baseline->value, n);
+        out->mean = stats_mean(sample->value, m);
+        out->scatter = stats_scatter_apart(baseline->value, n, sample->value, m);
+    }
+    if (st == OK) out->half = stats_half(&out->scatter);
+    free(a);
+    free(b);
+    return st;
+}
+
 static enum loss_verdict verdict_of(const struct loss_judgement *j, double tolerance) {
-    if (!(j->baseline_mean > 0) || !isfinite(j->low) || !isfinite(j->high)) return LOSS_NONE;
+    const struct loss_gap *g = &j->gap;
+    if (g->scatter.n < LOSS_SEEDS_MIN || g->scatter.m < LOSS_SEEDS_MIN) return LOSS_NONE;
+    if (!(g->baseline_mean > 0) || !isfinite(j->low) || !isfinite(j->high)) return LOSS_NONE;
     if (j->high <= tolerance) return LOSS_HOLDS;
     return j->low > tolerance ? LOSS_DOES_NOT_HOLD : LOSS_UNDECIDED;
 }
 
 enum status loss_judge(const struct loss_sample *baseline, const struct loss_sample *sample,
                        double tolerance, struct loss_judgement *out, struct err *e) {
-    int64_t n = baseline->count, m = sample->count;
-    double *a = malloc((size_t)(n + 1) * sizeof *a), *b = malloc((size_t)(n + 1) * sizeof *b);
-    if (!a || !b) {
-        free(a);
-        free(b);
-        return FAIL(e, ERR_MEMORY, "pairs of %lld losses", (long long)n);
-    }
-    int64_t pairs = match_seeds(baseline, sample, a, b);
-    *out = (struct loss_judgement){ .pairs = pairs >= LOSS_SEEDS_MIN ? pairs : 0 };
-    const double *x = out->pairs ? a : baseline->value, *y = out->pairs ? b : sample->value;
-    if (out->pairs) n = m = pairs;
-    out->baseline_mean = stats_mean(x, n);
-    out->mean = stats_mean(y, m);
-    double half = out->pairs ? stats_paired_half(x, y, n) : stats_welch_half(x, n, y, m);
-    out->relative = out->mean / out->baseline_mean - 1;
-    out->low = out->relative - half / out->baseline_mean;
-    out->high = out->relative + half / out->baseline_mean;
-    out->verdict = n >= LOSS_SEEDS_MIN && m >= LOSS_SEEDS_MIN ? verdict_of(out, tolerance)
-                                                              : LOSS_NONE;
-    free(a);
-    free(b);
+    *out = (struct loss_judgement){ .verdict = LOSS_NONE };
+    const struct loss_gap *g = &out->gap;
+    TRY(loss_compare(baseline, sample, &out->gap, e));
+    out->relative = g->mean / g->baseline_mean - 1;
+    out->low = out->relative - g->half / g->baseline_mean;
+    out->high = out->relative + g->half / g->baseline_mean;
+    out->verdict = verdict_of(out, tolerance);
+    if (out->verdict == LOSS_UNDECIDED)
+        out->needed = stats_seeds_for(&g->scatter,
+                                      fabs(tolerance - out->relative) * g->baseline_mean);
     return OK;
 }
 

@@ -3,6 +3,7 @@
 #define FP8LAB_RUNNER_COMPARE_COMPARE_LOSS_H
 
 #include "runner/compare/compare.h"
+#include "runner/compare/stats.h"
 
 enum {
     LOSS_SEEDS_MIN = 3 /* a side; with fewer the interval is too wide, or narrow by chance */
@@ -20,20 +21,32 @@ struct loss_sample {
     int64_t count;
 };
 
-struct loss_judgement {
+/* A sample beside the baseline's. With at least LOSS_SEEDS_MIN common seeds only those are
+ * compared, in pairs (Student's t); otherwise all values are, as independent ones (Welch's t). */
+struct loss_gap {
     int64_t pairs; /* number of seeds compared in pairs; 0: two independent samples */
     double baseline_mean, mean; /* of the compared values; NaN for an empty side */
-    double relative;            /* mean / baseline_mean - 1 */
-    double low, high;           /* its 95 % interval; NaN if a side has fewer than 2 values */
-    enum loss_verdict verdict;  /* LOSS_NONE: fewer than LOSS_SEEDS_MIN seeds on a side */
+    double half;                /* from mean - baseline_mean to each one-sided 95 % bound */
+    struct stats_scatter scatter;
+};
+NODISCARD enum status loss_compare(const struct loss_sample *baseline,
+                                   const struct loss_sample *sample, struct loss_gap *out,
+                                   struct err *e);
+
+struct loss_judgement {
+    struct loss_gap gap;
+    double relative;  /* mean / baseline_mean - 1 */
+    double low, high; /* its one-sided 95 % bounds; NaN if a side has fewer than 2 values */
+    enum loss_verdict verdict; /* LOSS_NONE: fewer than LOSS_SEEDS_MIN seeds on a side */
+    int64_t needed;   /* undecided: the seeds a side that would decide, if mean and scatter stay;
+                       * -1: more than STATS_SEEDS_MAX; 0: not undecided */
 };
 
-/* How far above BF16's mean a recipe's mean may be, relative. */
+/* How far above the baseline's mean a recipe's mean may be, relative. */
 double loss_tolerance(const char *kind);
 
-/* The verdict on finite values. With at least LOSS_SEEDS_MIN common seeds, only those are compared,
- * in pairs (paired t); otherwise all values are compared (Welch's t). "holds": the interval ends at
- * or below the tolerance. "does not hold": it begins above the tolerance. */
+/* The verdict on finite values. "holds": the upper bound is at or below the tolerance. "does not
+ * hold": the lower bound is above it. */
 NODISCARD enum status loss_judge(const struct loss_sample *baseline,
                                  const struct loss_sample *sample, double tolerance,
                                  struct loss_judgement *out, struct err *e);
@@ -43,8 +56,10 @@ NODISCARD enum status loss_judge(const struct loss_sample *baseline,
  * than 10 % above its first one, or above ln(vocab), the loss of a guess. */
 bool loss_diverged(const struct run_view *v, char why[256]);
 
-/* "statistics.losses" and "statistics.losses_missing" of the report. New references. */
+/* "statistics.losses" and "statistics.losses_missing" of the report. names: of the groups.
+ * ERR_ARG: no group has the name of c->options.baseline. New references. */
 NODISCARD enum status compare_losses(const struct comparison *c, const struct compare_groups *g,
-                                     json_t **losses, json_t **missing, struct err *e);
+                                     const json_t *names, json_t **losses, json_t **missing,
+                                     struct err *e);
 
 #endif

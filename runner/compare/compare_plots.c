@@ -52,7 +52,7 @@ static enum status load_all(const struct comparison *c, enum stream_id stream, c
     return st;
 }
 
-/* ---- what lies between a run and the first group --------------------------------------------- */
+/* ---- what lies between a run and the baseline ------------------------------------------------ */
 
 /* The row of `step` at or after *at, which advances; -1: none. Steps ascend. */
 static int64_t row_of(const struct series *s, double step, int64_t *at) {
@@ -60,18 +60,19 @@ static int64_t row_of(const struct series *s, double step, int64_t *at) {
     return *at < s->rows && s->x[*at] == step ? *at : -1;
 }
 
-/* The mean over the first group's runs at each step of its first run; NaN if a run lacks the
+/* The mean over the baseline's runs at each step of its first run; NaN if a run lacks the
  * step. */
 static enum status make_reference(const struct comparison *c, const struct series *series,
                                   double **out, struct err *e) {
-    const struct series *first = &series[0];
+    const struct series *first = &series[compare_reference(c->report)];
+    int64_t group = compare_group_of(c->report, compare_reference(c->report));
     double *mean = malloc((size_t)(first->rows + 1) * sizeof *mean);
     if (!mean) return FAIL(e, ERR_MEMORY, "the reference of a plot");
     for (int64_t k = 0; k < first->rows; k++) mean[k] = 0;
     int64_t runs = 0;
     for (int64_t i = 0; i < c->count; i++) {
         int64_t at = 0;
-        if (compare_group_of(c->report, i) != 0) continue;
+        if (compare_group_of(c->report, i) != group) continue;
         for (int64_t k = 0; k < first->rows; k++) {
             int64_t row = row_of(&series[i], first->x[k], &at);
             mean[k] += row < 0 ? NAN : series[i].y[row];
@@ -86,11 +87,12 @@ static enum status make_reference(const struct comparison *c, const struct serie
 static enum status subtract_reference(const struct comparison *c, struct series *series,
                                       struct err *e) {
     double *mean = NULL;
+    int64_t reference = compare_reference(c->report);
     TRY(make_reference(c, series, &mean, e));
     for (int64_t i = 0; i < c->count; i++) {
         int64_t at = 0;
         for (int64_t k = 0; k < series[i].rows; k++) {
-            int64_t row = row_of(&series[0], series[i].x[k], &at);
+            int64_t row = row_of(&series[reference], series[i].x[k], &at);
             series[i].y[k] = row < 0 ? NAN : series[i].y[k] - mean[row];
         }
     }
@@ -142,9 +144,9 @@ static enum status put_plots(FILE *out, const struct comparison *c, char *const 
         bool gap, smooth, from_zero;
     } PLOTS[] = {
         { "Evaluation loss, nats a token", "loss", STREAM_EVAL, false, false, false },
-        { "Evaluation loss minus A's, nats a token", "loss", STREAM_EVAL, true, false, false },
+        { "Evaluation loss minus the baseline's", "loss", STREAM_EVAL, true, false, false },
         { "Training loss, nats a token", "loss", STREAM_TRAIN, false, false, false },
-        { "Training loss minus A's", "loss", STREAM_TRAIN, true, true, false },
+        { "Training loss minus the baseline's", "loss", STREAM_TRAIN, true, true, false },
         { "Gradient norm", "grad_norm", STREAM_TRAIN, false, false, true },
         { "Tokens/s", "tokens_per_s", STREAM_TRAIN, false, true, true },
     };

@@ -150,13 +150,15 @@ static bool all_alike(const json_t *rows, const char *key) {
     return true;
 }
 
-static void put_number_notes(FILE *out, const json_t *runs) {
-    const json_t *row = json_array_get(runs, 0);
+static void put_number_notes(FILE *out, const json_t *runs, int64_t reference) {
+    const json_t *row = json_array_get(runs, (size_t)reference);
+    char name[8];
+    compare_letter(reference, name);
     if (json_is_integer(json_object_get(row, "steady_from")))
         fprintf(out,
-                "    step ms and tokens/s: medians of a steady window (A: steps %lld to %lld); x: "
-                "to A\n",
-                (long long)whole(row, "steady_from"), (long long)whole(row, "steady_to"));
+                "    step ms and tokens/s: medians of a steady window (%s: steps %lld to %lld); x: "
+                "to %s\n", name,
+                (long long)whole(row, "steady_from"), (long long)whole(row, "steady_to"), name);
     if (compare_has(runs, "eval_loss_byte"))
         fputs("    eval/byte: " COMPARE_BYTE "\n", out);
     if (!all_alike(runs, "step_last") || !all_alike(runs, "eval_step"))
@@ -164,8 +166,8 @@ static void put_number_notes(FILE *out, const json_t *runs) {
                      "that is another step\n");
 }
 
-/* One line of numbers a run; below it, from the second run on, the ratios to the first. */
-static void put_numbers(FILE *out, const json_t *runs) {
+/* One line of numbers a run; below it, but for the reference, the ratios to the reference. */
+static void put_numbers(FILE *out, const json_t *runs, int64_t reference) {
     size_t i;
     const json_t *row;
     char name[8];
@@ -183,9 +185,10 @@ static void put_numbers(FILE *out, const json_t *runs) {
             put_cell(out, json_object_get(row, cell[k]->key), cell[k]->decimals, cell[k]->scale,
                      "");
         fputc('\n', out);
-        if (i > 0) put_ratios(out, json_object_get(row, "ratio"), cell, cells, width);
+        if ((int64_t)i != reference)
+            put_ratios(out, json_object_get(row, "ratio"), cell, cells, width);
     }
-    put_number_notes(out, runs);
+    put_number_notes(out, runs, reference);
 }
 
 /* ---- statistics ---------------------------------------------------------------------------- */
@@ -217,18 +220,25 @@ static void put_figure(FILE *out, const json_t *row, const char *key, double sca
     fprintf(out, " %*s", width, text);
 }
 
+/* Two bounds in `width` columns and a space; "-" if there are none. */
+static void put_bounds(FILE *out, const json_t *row, double scale, int width, const char *format) {
+    char text[64] = "-";
+    const json_t *low = json_object_get(row, "low"), *high = json_object_get(row, "high");
+    if (json_is_number(low) && json_is_number(high))
+        snprintf(text, sizeof text, format, scale * json_number_value(low),
+                 scale * json_number_value(high));
+    fprintf(out, " %*s", width, text);
+}
+
 static void put_loss_row(FILE *out, const json_t *statistics, const json_t *row, int width) {
-    char name[8], interval[48] = "-";
+    char name[8];
     const char *verdict = json_text(row, "verdict", NULL), *why = json_text(row, "why", "");
     fprintf(out, "%-4s ", group_letter(statistics, whole(row, "group"), name));
     put_padded(out, group_name(statistics, whole(row, "group")), width);
     fprintf(out, " %6lld", (long long)whole(row, "seeds"));
     put_figure(out, row, "mean", 1, 14, "%.5f");
     put_figure(out, row, "relative", 100, 9, "%+.2f %%");
-    if (json_is_number(json_object_get(row, "low")))
-        snprintf(interval, sizeof interval, "%+.2f to %+.2f %%", percent(row, "low"),
-                 percent(row, "high"));
-    fprintf(out, " %19s", interval);
+    put_bounds(out, row, 100, 19, "%+.2f to %+.2f %%");
     put_figure(out, row, "tolerance", 100, 8, "%.2f %%");
     fprintf(out, "  %s%s%s\n", verdict ? verdict : "no verdict", *why ? ": " : "", why);
 }
@@ -239,13 +249,57 @@ static void put_loss_step(FILE *out, const json_t *family) {
     size_t i;
     char name[8];
     if (!json_is_integer(json_object_get(family, "step"))) return;
-    fprintf(out, "    evaluation losses at step %lld", (long long)whole(family, "step"));
+    fprintf(out, "    evaluation losses at step %lld, after %.0f tokens",
+            (long long)whole(family, "step"),
+            json_number_value(json_object_get(family, "tokens")));
     if (json_array_size(cut))
         fprintf(out, ", the last that all evaluated; later evaluations are left out, of");
     json_array_foreach(cut, i, row)
         fprintf(out, "%s %s (to step %lld)", i ? "," : "",
                 compare_letter(whole(row, "run"), name), (long long)whole(row, "step"));
     fputc('\n', out);
+}
+
+/* Other factors of a chosen baseline. */
+static void put_other_factors(FILE *out, const json_t *statistics, const json_t *row) {
+    const json_t *others = json_object_get(row, "differs_in"), *factor;
+    size_t i;
+    char name[8];
+    if (!json_array_size(others)) return;
+    fprintf(out, "    %s differs from the baseline also in",
+            group_letter(statistics, whole(row, "group"), name));
+    json_array_foreach(others, i, factor)
+        fprintf(out, "%s %s", i ? "," : "", json_string_value(factor));
+    fputc('\n', out);
+}
+
+/* A second table: losses after equal time, and time and tokens to an equal loss. */
+static void put_speed(FILE *out, const json_t *statistics, const json_t *family, int width) {
+    const json_t *rows = json_object_get(family, "rows"), *row, *same, *time;
+    size_t i;
+    char name[8], from[16], at[40];
+    if (!json_is_number(json_object_get(family, "seconds"))) return;
+    snprintf(from, sizeof from, "from %s",
+             group_letter(statistics, whole(family, "baseline"), name));
+    snprintf(at, sizeof at, "at %.4g s", json_number_value(json_object_get(family, "seconds")));
+    fprintf(out, "%-4s %-*s %14s %9s %19s %10s %8s %14s %8s %14s\n", "", width, "at equal time",
+            at, from, "95 % bounds", "same loss", "time", "bounds", "tokens", "bounds");
+    json_array_foreach(rows, i, row) {
+        time = json_object_get(row, "at_time");
+        same = json_object_get(row, "same_loss");
+        fprintf(out, "%-4s ", group_letter(statistics, whole(row, "group"), name));
+        put_padded(out, group_name(statistics, whole(row, "group")), width);
+        put_figure(out, time, "mean", 1, 14, "%.5f");
+        put_figure(out, time, "relative", 100, 9, "%+.2f %%");
+        put_bounds(out, time, 100, 19, "%+.2f to %+.2f %%");
+        put_figure(out, same, "loss", 1, 10, "%.5f");
+        put_figure(out, json_object_get(same, "time"), "factor", 1, 8, "%.3fx");
+        put_bounds(out, json_object_get(same, "time"), 1, 14, "%.3f to %.3f");
+        put_figure(out, json_object_get(same, "tokens"), "factor", 1, 8, "%.3fx");
+        put_bounds(out, json_object_get(same, "tokens"), 1, 14, "%.3f to %.3f");
+        fputc('\n', out);
+    }
+    fputs("    " COMPARE_SPEED "\n", out);
 }
 
 static void put_family(FILE *out, const json_t *statistics, const json_t *family) {
@@ -257,7 +311,7 @@ static void put_family(FILE *out, const json_t *statistics, const json_t *family
     const char *letter = group_letter(statistics, whole(family, "baseline"), name);
     snprintf(from, sizeof from, "from %s", letter);
     fprintf(out, "%-4s %-*s %6s %14s %9s %19s %8s\n", "", width, "recipe", "seeds",
-            "mean eval loss", from, "95 %", "allowed");
+            "mean eval loss", from, "95 % bounds", "allowed");
     fprintf(out, "%-4s ", letter);
     put_padded(out, group_name(statistics, whole(family, "baseline")), width);
     fprintf(out, " %6lld", (long long)whole(family, "seeds"));
@@ -268,7 +322,10 @@ static void put_family(FILE *out, const json_t *statistics, const json_t *family
         undecided = undecided || !strcmp(json_text(row, "verdict", ""), "undecided");
     }
     put_loss_step(out, family);
+    fputs("    " COMPARE_BOUNDS "\n", out);
+    json_array_foreach(rows, i, row) put_other_factors(out, statistics, row);
     if (undecided) fprintf(out, "    %s\n", COMPARE_UNDECIDED);
+    put_speed(out, statistics, family, width);
 }
 
 /* Groups without a BF16 group; groups with the same reason share a line. */
@@ -305,7 +362,9 @@ static void put_losses(FILE *out, const json_t *statistics) {
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-static void put_tests(FILE *out, const json_t *statistics) {
+static void put_tests(FILE *out, const json_t *report) {
+    const json_t *statistics = json_object_get(report, "statistics");
+    int64_t base = compare_group_of(report, compare_reference(report));
     size_t i;
     const json_t *row;
     const json_t *list = json_object_get(statistics, "tests");
@@ -317,7 +376,7 @@ static void put_tests(FILE *out, const json_t *statistics) {
             snprintf(step, sizeof step, " at step %lld", (long long)whole(row, "step"));
         fprintf(out, "  %s… to %s… %s, %s%s: median %+.2f %% (95 %% interval %+.2f to %+.2f), "
                      "Mann-Whitney p = %.3g, n = %lld and %lld: %s\n",
-                group_letter(statistics, 0, a),
+                group_letter(statistics, base, a),
                 group_letter(statistics, whole(row, "group"), b),
                 group_name(statistics, whole(row, "group")),
                 compare_metric(json_text(row, "metric", "")), step, percent(row, "effect"),
@@ -385,9 +444,9 @@ enum status compare_text(const struct comparison *c, bool all, char **out, struc
     }
     put_runs(stream, runs);
     put_differences(stream, report, all);
-    put_numbers(stream, runs);
+    put_numbers(stream, runs, compare_reference(report));
     put_losses(stream, json_object_get(report, "statistics"));
-    put_tests(stream, json_object_get(report, "statistics"));
+    put_tests(stream, report);
     put_divergences(stream, json_object_get(report, "divergences"));
     json_decref(report);
     if (!text_stream_close(stream, &text)) {

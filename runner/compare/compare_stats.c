@@ -86,12 +86,12 @@ static enum status test_pair(struct side *x, struct side *y, const char *metric,
 }
 
 static enum status test_metric(const struct comparison *c, const struct compare_groups *g,
-                               const struct tested *m, int64_t group, json_t *tests,
-                               struct err *e) {
+                               const struct tested *m, int64_t base, int64_t group,
+                               json_t *tests, struct err *e) {
     struct side x = { 0 }, y = { 0 };
     int64_t step = -1;
     bool whole = true;
-    enum status st = compare_repeats(c, g, 0, &x.run, &x.count, e);
+    enum status st = compare_repeats(c, g, base, &x.run, &x.count, e);
     if (st == OK) st = compare_repeats(c, g, group, &y.run, &y.count, e);
     if (st == OK && x.count >= SEEDS_MIN && y.count >= SEEDS_MIN) {
         st = common_step(c, &x, &y, m, &step, e);
@@ -105,12 +105,12 @@ static enum status test_metric(const struct comparison *c, const struct compare_
 }
 
 static enum status test_group(const struct comparison *c, const struct compare_groups *g,
-                              int64_t group, json_t *tests, struct err *e) {
+                              int64_t base, int64_t group, json_t *tests, struct err *e) {
     static const struct tested METRICS[] = { { "eval_loss_final", OF_EVAL },
                                              { "loss_final", OF_TRAIN },
                                              { "tokens_per_s_median", OF_SUMMARY } };
     for (size_t k = 0; k < sizeof METRICS / sizeof *METRICS; k++)
-        TRY(test_metric(c, g, &METRICS[k], group, tests, e));
+        TRY(test_metric(c, g, &METRICS[k], base, group, tests, e));
     return OK;
 }
 
@@ -158,8 +158,11 @@ enum status compare_statistics(const struct comparison *c, const json_t *differe
                                    : FAIL(e, ERR_MEMORY, "statistics of the comparison");
     if (st == OK) st = compare_names(c, &g, differences, &names, e);
     if (st == OK) st = add_groups(c, &g, names, rows, &least, e);
-    for (int64_t k = 1; st == OK && k < g.count; k++) st = test_group(c, &g, k, tests, e);
-    if (st == OK) st = compare_losses(c, &g, &losses, &missing, e);
+    if (st == OK) st = compare_losses(c, &g, names, &losses, &missing, e);
+    int64_t base = json_array_size(losses) == 1 ? json_int(json_array_get(losses, 0), "baseline")
+                                                : 0;
+    for (int64_t k = 0; st == OK && k < g.count; k++)
+        if (k != base) st = test_group(c, &g, base, k, tests, e);
     if (st == OK)
         *out = json_pack("{s:O, s:O, s:O, s:O, s:s}", "groups", rows, "tests", tests, "losses",
                          losses, "losses_missing", missing, "note", note_of(&g, least));

@@ -1,7 +1,7 @@
-/* Does the loss hold? Chooses the groups and the step to compare, and asks compare_loss.c.
+/* Does the loss hold? Takes each family's losses at equal tokens, and asks compare_loss.c.
  *
- * A family is one group of BF16 runs and the FP8 groups that differ from it only in their recipe.
- * All runs of a family are compared at one step, the last that all of them evaluated. */
+ * All runs of a family are compared after one number of tokens, the last after which all of them
+ * were evaluated. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,52 +9,21 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
-#include "runner/compare/compare_loss.h"
-#include "runner/compare/stats.h"
+#include "runner/compare/compare_family.h"
 
-enum { WHY_CAP = 512 };
+json_t *compare_number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
-struct family {
-    const struct comparison *c;
-    const struct compare_groups *g;
-    int64_t baseline;      /* group */
-    const int64_t *of;     /* the baseline of each group, -1: none; borrowed */
-    int64_t step;          /* step of the comparison; -1: there is none */
-    char why[WHY_CAP];     /* why no group of the family gets a verdict; "" */
-    int64_t *run, runs;    /* one run for each seed and group, without diverged runs; owned */
-};
-
-bool compare_is_fp8(const json_t *recipe) {
-    return strncmp(json_text(recipe, "kind", ""), "fp8.", 4) == 0 ||
-           json_array_size(json_object_get(recipe, "layers")) > 0;
-}
-
-static const json_t *recipe_of(const struct comparison *c, const struct compare_groups *g,
-                               int64_t group) {
-    return json_object_get(c->run[g->first[group]].resolved, "recipe");
-}
-
-static bool is_bf16(const json_t *recipe) {
-    return !strcmp(json_text(recipe, "kind", ""), "bf16") && !compare_is_fp8(recipe);
-}
-
-static json_t *number_or_null(double v) { return isfinite(v) ? json_real(v) : json_null(); }
-
-/* ---- what diverged ------------------------------------------------------------------------- */
-
-/* Whether a run of the group diverged; `why` says "B diverged: ...". */
-static bool group_diverged(const struct comparison *c, const struct compare_groups *g,
-                           int64_t group, char why[WHY_CAP]) {
+bool family_diverged(const struct family *f, int64_t group, char why[FAMILY_WHY_CAP]) {
     char how[256], name[8];
-    for (int64_t i = 0; i < c->count; i++) {
-        if (g->of[i] != group || !loss_diverged(&c->run[i], how)) continue;
-        snprintf(why, WHY_CAP, "%s diverged: %s", compare_letter(i, name), how);
+    for (int64_t i = 0; i < f->c->count; i++) {
+        if (f->g->of[i] != group || !loss_diverged(&f->c->run[i], how)) continue;
+        snprintf(why, FAMILY_WHY_CAP, "%s diverged: %s", compare_letter(i, name), how);
         return true;
     }
     return false;
 }
 
-/* ---- at which step ------------------------------------------------------------------------- */
+/* ---- after how many tokens ----------------------------------------------------------------- */
 
 static enum status add_runs(struct family *f, int64_t group, struct err *e) {
     int64_t count = 0, *run = NULL;
@@ -66,68 +35,90 @@ static enum status add_runs(struct family *f, int64_t group, struct err *e) {
     return OK;
 }
 
-static const struct columns *eval_of(const struct family *f, int64_t at) {
-    return f->c->run[f->run[at]].columns.of[STREAM_EVAL];
+static const struct curve *curve_of(const struct family *f, int64_t at) {
+    return &f->curve[f->run[at]];
 }
 
-/* The reason why no step was evaluated by all runs. */
+static int64_t last_step(const struct curve *c) {
+    return c->points ? (int64_t)c->step[c->points - 1] : -1;
+}
+
+/* The reason why no number of tokens was evaluated by all runs. */
 static void say_no_step(struct family *f) {
     char name[8];
     for (int64_t i = 0; i < f->runs; i++)
-        if (compare_last_step(eval_of(f, i)) < 0) {
-            snprintf(f->why, WHY_CAP, "%s was never evaluated; compare without it",
+        if (curve_of(f, i)->points == 0) {
+            snprintf(f->why, FAMILY_WHY_CAP, "%s was never evaluated; compare without it",
                      compare_letter(f->run[i], name));
             return;
         }
-    int at = snprintf(f->why, WHY_CAP,
+    int at = snprintf(f->why, FAMILY_WHY_CAP,
                       "there is no step at which all were evaluated; the last are");
-    for (int64_t i = 0; i < f->runs && at < WHY_CAP - 40; i++)
-        at += snprintf(f->why + at, WHY_CAP - (size_t)at, "%s %s %lld", i ? "," : "",
-                       compare_letter(f->run[i], name),
-                       (long long)compare_last_step(eval_of(f, i)));
+    for (int64_t i = 0; i < f->runs && at < FAMILY_WHY_CAP - 40; i++)
+        at += snprintf(f->why + at, FAMILY_WHY_CAP - (size_t)at, "%s %s %lld", i ? "," : "",
+                       compare_letter(f->run[i], name), (long long)last_step(curve_of(f, i)));
+}
+
+static double evaluated(const struct family *f, int64_t at) {
+    int64_t point = curve_find(curve_of(f, at), f->tokens);
+    return point < 0 ? (double)NAN : curve_of(f, at)->evaluated[point];
 }
 
 /* Evaluations over different numbers of tokens cannot be compared. */
 static void check_evaluations(struct family *f) {
     char a[8], b[8];
-    double tokens = compare_value_at(eval_of(f, 0), "tokens", f->step);
+    double tokens = evaluated(f, 0);
     for (int64_t i = 1; i < f->runs && !*f->why; i++) {
-        double other = compare_value_at(eval_of(f, i), "tokens", f->step);
+        double other = evaluated(f, i);
         if (isnan(tokens) || isnan(other) || tokens == other) continue;
-        snprintf(f->why, WHY_CAP, "%s was evaluated on %.0f tokens, %s on %.0f",
+        snprintf(f->why, FAMILY_WHY_CAP, "%s was evaluated on %.0f tokens, %s on %.0f",
                  compare_letter(f->run[0], a), tokens, compare_letter(f->run[i], b), other);
     }
 }
 
-/* Fills the runs of a family, the step of the comparison, and the reason for no verdict. */
-static enum status find_step(struct family *f, struct err *e) {
-    f->step = -1;
+/* The training time that each run had at its last evaluation, at the least. */
+static double common_time(const struct family *f) {
+    double least = (double)INFINITY;
+    for (int64_t i = 0; i < f->runs; i++) {
+        const struct curve *c = curve_of(f, i);
+        if (c->points == 0 || isnan(c->seconds[c->points - 1])) return (double)NAN;
+        least = fmin(least, c->seconds[c->points - 1]);
+    }
+    return f->runs ? least : (double)NAN;
+}
+
+/* Fills the runs of a family, tokens and time of the comparison, and the reason for no verdict. */
+static enum status find_place(struct family *f, struct err *e) {
     f->run = calloc((size_t)f->c->count, sizeof *f->run);
-    const struct columns **eval = calloc((size_t)f->c->count, sizeof *eval);
-    enum status st = f->run && eval ? OK : FAIL(e, ERR_MEMORY, "the runs of a verdict");
+    const struct curve **curves = calloc((size_t)f->c->count, sizeof *curves);
+    enum status st = f->run && curves ? OK : FAIL(e, ERR_MEMORY, "the runs of a verdict");
     if (st == OK) st = add_runs(f, f->baseline, e);
     for (int64_t k = 0; st == OK && k < f->g->count; k++)
-        if (f->of[k] == f->baseline) st = add_runs(f, k, e);
-    for (int64_t i = 0; st == OK && i < f->runs; i++) eval[i] = eval_of(f, i);
-    if (st == OK) f->step = compare_common_step(eval, f->runs);
-    free(eval);
+        if (f->kin->of[k] == f->baseline) st = add_runs(f, k, e);
+    for (int64_t i = 0; st == OK && i < f->runs; i++) curves[i] = curve_of(f, i);
+    if (st == OK) f->tokens = curve_common(curves, f->runs);
+    if (st == OK) f->seconds = common_time(f);
+    free(curves);
     if (st != OK) return st;
     bool smoke = false;
     for (int64_t i = 0; i < f->runs; i++)
         smoke = smoke || json_is_true(json_object_get(f->c->run[f->run[i]].run, "smoke"));
-    if (group_diverged(f->c, f->g, f->baseline, f->why)) return OK;
-    if (smoke) snprintf(f->why, WHY_CAP, "a smoke run, whose sizes and steps are shrunk");
-    else if (f->step < 0) say_no_step(f);
+    if (family_diverged(f, f->baseline, f->why)) return OK;
+    if (smoke) snprintf(f->why, FAMILY_WHY_CAP, "a smoke run, whose sizes and steps are shrunk");
+    else if (isnan(f->tokens)) say_no_step(f);
     else check_evaluations(f);
     return OK;
 }
 
-/* ---- one group ----------------------------------------------------------------------------- */
+/* ---- samples ------------------------------------------------------------------------------- */
 
-/* The losses of the group at the family's step. If a seed has no loss there, the sample is empty: a
- * mean of the other seeds is not the group's. */
-static enum status take_sample(const struct family *f, int64_t group, struct loss_sample *out,
-                               int64_t *seeds, struct err *e) {
+void loss_sample_free(struct loss_sample *s) {
+    free(s->seed);
+    free(s->value);
+}
+
+enum status family_sample(const struct family *f, int64_t group, const struct family_value *value,
+                          struct loss_sample *out, int64_t *seeds, struct err *e) {
     int64_t *run = NULL;
     *out = (struct loss_sample){ 0 };
     TRY(compare_repeats(f->c, f->g, group, &run, seeds, e));
@@ -135,9 +126,8 @@ static enum status take_sample(const struct family *f, int64_t group, struct los
     out->value = calloc((size_t)*seeds + 1, sizeof *out->value);
     enum status st = out->seed && out->value ? OK : FAIL(e, ERR_MEMORY, "losses of a verdict");
     for (int64_t i = 0; st == OK && i < *seeds; i++) {
-        const struct run_view *v = &f->c->run[run[i]];
-        out->seed[i] = json_integer_value(json_object_get(v->run, "seed"));
-        out->value[i] = compare_value_at(v->columns.of[STREAM_EVAL], "loss", f->step);
+        out->seed[i] = json_integer_value(json_object_get(f->c->run[run[i]].run, "seed"));
+        out->value[i] = value->of(&f->curve[run[i]], value);
         if (isfinite(out->value[i])) out->count++;
     }
     if (out->count < *seeds) out->count = 0;
@@ -145,70 +135,110 @@ static enum status take_sample(const struct family *f, int64_t group, struct los
     return st;
 }
 
-static void free_sample(struct loss_sample *s) {
-    free(s->seed);
-    free(s->value);
+static double after_tokens(const struct curve *c, const struct family_value *v) {
+    int64_t point = curve_find(c, v->at);
+    return point < 0 ? (double)NAN : c->loss[point];
 }
 
-/* The verdict and its reason. Conditions that exclude a verdict come first, the interval last. */
+static enum status losses_of(const struct family *f, int64_t group, struct loss_sample *out,
+                             int64_t *seeds, struct err *e) {
+    const struct family_value value = { .of = after_tokens, .at = f->tokens };
+    return family_sample(f, group, &value, out, seeds, e);
+}
+
+/* ---- one group ----------------------------------------------------------------------------- */
+
+/* Whether the groups differ in what they read: then their losses are of two texts. */
+static bool other_data(const struct family *f, int64_t group) {
+    size_t i;
+    const json_t *name;
+    json_array_foreach(json_array_get(f->kin->others, (size_t)group), i, name)
+        if (!strcmp(json_string_value(name), "data")) return true;
+    return false;
+}
+
+/* The verdict and its reason. Conditions that exclude a verdict come first, the bounds last. */
 static const char *judge(const struct family *f, int64_t group, const struct loss_judgement *j,
-                         int64_t n, int64_t m, char why[WHY_CAP]) {
+                         int64_t n, int64_t m, char why[FAMILY_WHY_CAP]) {
+    int64_t pairs = j->gap.pairs;
     why[0] = '\0';
-    if (*f->why) {
-        snprintf(why, WHY_CAP, "%s", f->why);
-        return NULL;
-    }
-    if (group_diverged(f->c, f->g, group, why)) return loss_verdict_name(LOSS_DOES_NOT_HOLD);
+    if (*f->why) snprintf(why, FAMILY_WHY_CAP, "%s", f->why);
+    else if (other_data(f, group)) snprintf(why, FAMILY_WHY_CAP, "trained on other data");
+    if (*why) return NULL;
+    if (family_diverged(f, group, why)) return loss_verdict_name(LOSS_DOES_NOT_HOLD);
     if (n < LOSS_SEEDS_MIN || m < LOSS_SEEDS_MIN)
-        snprintf(why, WHY_CAP, "a verdict needs %d seeds a side; here are %lld and %lld",
+        snprintf(why, FAMILY_WHY_CAP, "a verdict needs %d seeds a side; here are %lld and %lld",
                  LOSS_SEEDS_MIN, (long long)n, (long long)m);
     else if (j->verdict == LOSS_NONE)
-        snprintf(why, WHY_CAP, "the losses have no finite ratio");
-    else if (j->pairs && (j->pairs < n || j->pairs < m))
-        snprintf(why, WHY_CAP, "on the %lld seeds that both have", (long long)j->pairs);
+        snprintf(why, FAMILY_WHY_CAP, "the losses have no finite ratio");
+    else if (j->needed)
+        snprintf(why, FAMILY_WHY_CAP, "it would take %s%lld seeds a side",
+                 j->needed < 0 ? "more than " : "about ",
+                 j->needed < 0 ? (long long)STATS_SEEDS_MAX : (long long)j->needed);
+    else if (pairs && (pairs < n || pairs < m))
+        snprintf(why, FAMILY_WHY_CAP, "on the %lld seeds that both have", (long long)pairs);
     return loss_verdict_name(j->verdict);
+}
+
+static json_t *judged_row(const struct family *f, int64_t group, const struct loss_judgement *j,
+                          int64_t n, int64_t m, double tolerance, const char *kind) {
+    char why[FAMILY_WHY_CAP];
+    const char *verdict = judge(f, group, j, n, m, why);
+    bool undecided = verdict && j->verdict == LOSS_UNDECIDED && j->needed > 0;
+    return json_pack("{s:I, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:s?, s:o, s:o, s:O}",
+                     "group", (json_int_t)group, "recipe", kind, "seeds", (json_int_t)m, "pairs",
+                     (json_int_t)j->gap.pairs, "baseline_mean",
+                     compare_number(j->gap.baseline_mean), "mean", compare_number(j->gap.mean),
+                     "relative", compare_number(j->relative), "low", compare_number(j->low),
+                     "high", compare_number(j->high), "tolerance", tolerance, "verdict", verdict,
+                     "why", json_from_text(why), "seeds_needed",
+                     undecided ? json_integer(j->needed) : json_null(), "differs_in",
+                     json_array_get(f->kin->others, (size_t)group));
 }
 
 static enum status put_row(const struct family *f, int64_t group, json_t *rows, struct err *e) {
     struct loss_sample x = { 0 }, y = { 0 };
     struct loss_judgement j;
     int64_t n = 0, m = 0;
-    char why[WHY_CAP];
-    const char *kind = json_text(recipe_of(f->c, f->g, group), "kind", "?");
-    double tolerance = loss_tolerance(kind);
+    const json_t *resolved = f->c->run[f->g->first[group]].resolved;
+    const char *kind = json_text(json_object_get(resolved, "recipe"), "kind", "?");
+    const double *asked = f->c->options.tolerance;
+    double tolerance = asked ? *asked : loss_tolerance(kind);
     bool failed = false;
-    enum status st = take_sample(f, f->baseline, &x, &n, e);
-    if (st == OK) st = take_sample(f, group, &y, &m, e);
+    json_t *row = NULL;
+    enum status st = losses_of(f, f->baseline, &x, &n, e);
+    if (st == OK) st = losses_of(f, group, &y, &m, e);
     if (st == OK) st = loss_judge(&x, &y, tolerance, &j, e);
     if (st == OK) {
-        const char *verdict = judge(f, group, &j, n, m, why);
-        json_append(rows,
-                    json_pack("{s:I, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:s?, s:o}",
-                              "group", (json_int_t)group, "recipe", kind, "seeds", (json_int_t)m,
-                              "pairs", (json_int_t)j.pairs, "baseline_mean",
-                              number_or_null(j.baseline_mean), "mean", number_or_null(j.mean),
-                              "relative", number_or_null(j.relative), "low", number_or_null(j.low),
-                              "high", number_or_null(j.high), "tolerance", tolerance, "verdict",
-                              verdict, "why", json_from_text(why)), &failed);
+        row = judged_row(f, group, &j, n, m, tolerance, kind);
+        st = row ? family_speed(f, group, row, e) : FAIL(e, ERR_MEMORY, "a row of losses");
     }
-    free_sample(&x);
-    free_sample(&y);
+    if (st == OK) json_append(rows, json_incref(row), &failed);
+    json_decref(row);
+    loss_sample_free(&x);
+    loss_sample_free(&y);
     return failed ? FAIL(e, ERR_MEMORY, "a row of losses") : st;
 }
 
 /* ---- one family ---------------------------------------------------------------------------- */
 
-/* The runs with evaluations after the step. */
+/* The runs with evaluations after the place of the comparison. */
 static json_t *cut_runs(const struct family *f) {
     json_t *cut = json_array();
     bool failed = false;
-    for (int64_t i = 0; f->step >= 0 && i < f->runs; i++) {
-        int64_t last = compare_last_step(eval_of(f, i));
-        if (last > f->step)
+    for (int64_t i = 0; !isnan(f->tokens) && i < f->runs; i++) {
+        const struct curve *c = curve_of(f, i);
+        if (c->tokens[c->points - 1] > f->tokens)
             json_append(cut, json_pack("{s:I, s:I}", "run", (json_int_t)f->run[i], "step",
-                                       (json_int_t)last), &failed);
+                                       (json_int_t)last_step(c)), &failed);
     }
     return json_whole(cut, failed);
+}
+
+/* The step of the baseline's runs at the place of the comparison, or null. */
+static json_t *place_step(const struct family *f) {
+    int64_t point = f->runs && !isnan(f->tokens) ? curve_find(curve_of(f, 0), f->tokens) : -1;
+    return point < 0 ? json_null() : json_integer((json_int_t)curve_of(f, 0)->step[point]);
 }
 
 static enum status family_json(struct family *f, json_t **out, struct err *e) {
@@ -216,95 +246,57 @@ static enum status family_json(struct family *f, json_t **out, struct err *e) {
     int64_t seeds = 0;
     json_t *rows = json_array();
     *out = NULL;
-    enum status st = rows ? find_step(f, e) : FAIL(e, ERR_MEMORY, "rows of losses");
-    if (st == OK) st = take_sample(f, f->baseline, &x, &seeds, e);
+    enum status st = rows ? find_place(f, e) : FAIL(e, ERR_MEMORY, "rows of losses");
+    if (st == OK) st = losses_of(f, f->baseline, &x, &seeds, e);
     for (int64_t k = 0; st == OK && k < f->g->count; k++)
-        if (f->of[k] == f->baseline) st = put_row(f, k, rows, e);
+        if (f->kin->of[k] == f->baseline) st = put_row(f, k, rows, e);
     if (st == OK)
-        *out = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:O}", "baseline",
+        *out = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:O}", "baseline",
                          (json_int_t)f->baseline, "seeds", (json_int_t)seeds, "mean",
-                         number_or_null(stats_mean(x.value, x.count)), "step",
-                         f->step < 0 ? json_null() : json_integer(f->step), "why",
-                         json_from_text(f->why), "cut", cut_runs(f), "rows", rows);
+                         compare_number(stats_mean(x.value, x.count)), "step", place_step(f),
+                         "tokens", compare_number(f->tokens), "seconds",
+                         compare_number(f->seconds), "why", json_from_text(f->why), "cut",
+                         cut_runs(f), "rows", rows);
     if (st == OK && !*out) st = FAIL(e, ERR_MEMORY, "a family of losses");
     json_decref(rows);
-    free_sample(&x);
+    loss_sample_free(&x);
     free(f->run);
     return st;
 }
 
-/* ---- who is compared with whom ------------------------------------------------------------- */
+/* ---- all ----------------------------------------------------------------------------------- */
 
-/* The BF16 group that differs from the group only in its recipe; -1: none, and `why` says in what
- * the nearest one differs. At most one exists: two such groups would be one group. */
-static enum status find_baseline(const struct comparison *c, const struct compare_groups *g,
-                                 int64_t group, int64_t *baseline, char why[WHY_CAP],
-                                 struct err *e) {
-    size_t least = SIZE_MAX;
-    *baseline = -1;
-    snprintf(why, WHY_CAP, "no run is BF16; add recipe = bf16 with the same seeds");
-    for (int64_t b = 0; b < g->count && *baseline < 0; b++) {
-        json_t *others = NULL;
-        char name[8];
-        if (!is_bf16(recipe_of(c, g, b))) continue;
-        TRY(compare_other_factors(&c->run[g->first[b]], &c->run[g->first[group]], true, &others,
-                                  e));
-        size_t n = json_array_size(others);
-        if (n == 0) *baseline = b;
-        if (n > 0 && n < least) {
-            int at = snprintf(why, WHY_CAP, "it differs from %s, which is BF16, in more than its "
-                              "recipe:", compare_letter(g->first[b], name));
-            for (size_t i = 0; i < n && at < WHY_CAP - 64; i++)
-                at += snprintf(why + at, WHY_CAP - (size_t)at, "%s %.60s", i ? "," : "",
-                               json_string_value(json_array_get(others, i)));
-            least = n;
-        }
-        json_decref(others);
+static enum status add_families(const struct comparison *c, const struct compare_groups *g,
+                                const struct kinship *kin, const struct curve *curve,
+                                json_t *losses, struct err *e) {
+    bool failed = false;
+    for (int64_t b = 0; b < g->count; b++) {
+        json_t *family = NULL;
+        bool has = false;
+        for (int64_t k = 0; k < g->count; k++) has = has || kin->of[k] == b;
+        if (!has) continue;
+        struct family f = { .c = c, .g = g, .kin = kin, .curve = curve, .baseline = b };
+        TRY(family_json(&f, &family, e));
+        json_append(losses, family, &failed);
     }
-    return OK;
-}
-
-/* Whether any two groups have different recipes. */
-static bool recipes_differ(const struct comparison *c, const struct compare_groups *g) {
-    for (int64_t k = 1; k < g->count; k++)
-        if (!json_equal(recipe_of(c, g, 0), recipe_of(c, g, k))) return true;
-    return false;
-}
-
-static enum status find_families(const struct comparison *c, const struct compare_groups *g,
-                                 int64_t *of, json_t *missing, struct err *e) {
-    bool asked = recipes_differ(c, g), failed = false;
-    for (int64_t k = 0; k < g->count; k++) {
-        char why[WHY_CAP];
-        of[k] = -1;
-        if (!asked || !compare_is_fp8(recipe_of(c, g, k))) continue;
-        TRY(find_baseline(c, g, k, &of[k], why, e));
-        if (of[k] < 0)
-            json_append(missing, json_pack("{s:I, s:o}", "group", (json_int_t)k, "why",
-                                           json_from_text(why)), &failed);
-    }
-    return failed ? FAIL(e, ERR_MEMORY, "groups without a verdict") : OK;
+    return failed ? FAIL(e, ERR_MEMORY, "verdicts on losses") : OK;
 }
 
 enum status compare_losses(const struct comparison *c, const struct compare_groups *g,
-                           json_t **losses, json_t **missing, struct err *e) {
-    int64_t *of = calloc((size_t)g->count + 1, sizeof *of);
-    bool failed = false;
+                           const json_t *names, json_t **losses, json_t **missing,
+                           struct err *e) {
+    struct kinship kin = { 0 };
+    struct curve *curve = calloc((size_t)c->count + 1, sizeof *curve);
     *losses = json_array();
     *missing = json_array();
-    enum status st = of && *losses && *missing ? OK : FAIL(e, ERR_MEMORY, "verdicts on losses");
-    if (st == OK) st = find_families(c, g, of, *missing, e);
-    for (int64_t b = 0; st == OK && b < g->count; b++) {
-        json_t *family = NULL;
-        bool has = false;
-        for (int64_t k = 0; k < g->count; k++) has = has || of[k] == b;
-        if (!has) continue;
-        struct family f = { .c = c, .g = g, .baseline = b, .of = of };
-        st = family_json(&f, &family, e);
-        if (st == OK) json_append(*losses, family, &failed);
-    }
-    free(of);
-    if (st == OK && failed) st = FAIL(e, ERR_MEMORY, "verdicts on losses");
+    enum status st = curve && *losses && *missing ? OK
+                                                  : FAIL(e, ERR_MEMORY, "verdicts on losses");
+    for (int64_t i = 0; st == OK && i < c->count; i++) st = curve_make(&c->run[i], &curve[i], e);
+    if (st == OK) st = kinship_find(c, g, names, &kin, *missing, e);
+    if (st == OK) st = add_families(c, g, &kin, curve, *losses, e);
+    for (int64_t i = 0; curve && i < c->count; i++) curve_free(&curve[i]);
+    free(curve);
+    kinship_free(&kin);
     if (st == OK) return OK;
     json_decref(*losses);
     json_decref(*missing);

@@ -129,40 +129,58 @@ double stats_mean(const double *values, int64_t n) {
     return sum / (double)n;
 }
 
-/* The variance of the mean, from the scatter of its values. */
-static double mean_variance(const double *value, int64_t n) {
+/* The variance of single values about their mean. */
+static double variance_of(const double *value, int64_t n) {
     double middle = stats_mean(value, n), sum = 0;
     for (int64_t i = 0; i < n; i++) sum += (value[i] - middle) * (value[i] - middle);
-    return sum / (double)(n - 1) / (double)n;
+    return sum / (double)(n - 1);
 }
 
-/* The 97.5 % quantile of Student's t. Up to 30 degrees of freedom it is a table. Above that it is
+/* The 95 % quantile of Student's t. Up to 30 degrees of freedom it is a table. Above that it is
  * Cornish and Fisher's expansion about the normal quantile (error below 1e-5 there). */
 static double t_quantile(int64_t freedom) {
     static const double TABLE[30] = {
-        12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281,
-        2.2010,  2.1788, 2.1604, 2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860,
-        2.0796,  2.0739, 2.0687, 2.0639, 2.0595, 2.0555, 2.0518, 2.0484, 2.0452, 2.0423,
+        6.3138, 2.9200, 2.3534, 2.1318, 2.0150, 1.9432, 1.8946, 1.8595, 1.8331, 1.8125,
+        1.7959, 1.7823, 1.7709, 1.7613, 1.7531, 1.7459, 1.7396, 1.7341, 1.7291, 1.7247,
+        1.7207, 1.7171, 1.7139, 1.7109, 1.7081, 1.7056, 1.7033, 1.7011, 1.6991, 1.6973,
     };
     if (freedom <= 30) return TABLE[freedom - 1];
-    const double z = 1.959964, f = (double)freedom, z3 = z * z * z, z5 = z3 * z * z;
+    const double z = 1.644854, f = (double)freedom, z3 = z * z * z, z5 = z3 * z * z;
     return z + (z3 + z) / (4 * f) + (5 * z5 + 16 * z3 + 3 * z) / (96 * f * f);
 }
 
-double stats_welch_half(const double *x, int64_t n, const double *y, int64_t m) {
-    if (n < 2 || m < 2) return (double)NAN;
-    double a = mean_variance(x, n), b = mean_variance(y, m), both = a + b;
+struct stats_scatter stats_scatter_apart(const double *x, int64_t n, const double *y, int64_t m) {
+    bool known = n >= 2 && m >= 2;
+    return (struct stats_scatter){ .x = known ? variance_of(x, n) : (double)NAN,
+                                   .y = known ? variance_of(y, m) : (double)NAN, .n = n, .m = m };
+}
+
+enum status stats_scatter_pairs(const double *x, const double *y, int64_t n,
+                                struct stats_scatter *out, struct err *e) {
+    double *gap = malloc((size_t)(n + 1) * sizeof *gap);
+    if (!gap) return FAIL(e, ERR_MEMORY, "%lld pairs", (long long)n);
+    for (int64_t i = 0; i < n; i++) gap[i] = y[i] - x[i];
+    *out = (struct stats_scatter){ .y = n >= 2 ? variance_of(gap, n) : (double)NAN, .n = n, .m = n,
+                                   .pairs = true };
+    free(gap);
+    return OK;
+}
+
+double stats_half(const struct stats_scatter *s) {
+    double a = s->pairs ? 0 : s->x / (double)s->n, b = s->y / (double)s->m, both = a + b;
+    if (isnan(both)) return (double)NAN;
     if (both == 0) return 0;
-    double freedom = both * both / (a * a / (double)(n - 1) + b * b / (double)(m - 1));
+    double freedom = (double)(s->n - 1);
+    if (!s->pairs)
+        freedom = both * both / (a * a / (double)(s->n - 1) + b * b / (double)(s->m - 1));
     return t_quantile(freedom < 1 ? 1 : (int64_t)freedom) * sqrt(both);
 }
 
-double stats_paired_half(const double *x, const double *y, int64_t n) {
-    if (n < 2) return (double)NAN;
-    double middle = stats_mean(y, n) - stats_mean(x, n), sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double off = y[i] - x[i] - middle;
-        sum += off * off;
+int64_t stats_seeds_for(const struct stats_scatter *s, double margin) {
+    struct stats_scatter more = *s;
+    for (int64_t n = 2; n <= STATS_SEEDS_MAX; n++) {
+        more.n = more.m = n;
+        if (stats_half(&more) <= margin) return n;
     }
-    return t_quantile(n - 1) * sqrt(sum / (double)(n - 1) / (double)n);
+    return -1;
 }

@@ -19,12 +19,27 @@ NODISCARD enum status stats_mann_whitney(const double *x, int64_t n, const doubl
 NODISCARD enum status stats_bootstrap_ratio(const double *x, int64_t n, const double *y, int64_t m,
                                             double *low, double *high, struct err *e);
 
-/* Half the width of the 95 % interval of mean(y) - mean(x): Welch's t, for independent samples with
- * different variances; degrees of freedom rounded down. NaN if a side has one value. */
-double stats_welch_half(const double *x, int64_t n, const double *y, int64_t m);
+/* The scatter behind a difference of two means: variances of single values. In pairs, y is the
+ * variance of the differences. NaN with fewer than two values a side. */
+struct stats_scatter {
+    double x, y;
+    int64_t n, m; /* values of each side */
+    bool pairs;
+};
+/* Of two independent samples: Welch's t. */
+struct stats_scatter stats_scatter_apart(const double *x, int64_t n, const double *y, int64_t m);
+/* Of n pairs: Student's t of y - x. */
+NODISCARD enum status stats_scatter_pairs(const double *x, const double *y, int64_t n,
+                                          struct stats_scatter *out, struct err *e);
 
-/* The same for mean(y - x) of n pairs: Student's t, n - 1 degrees of freedom. NaN for n < 2. */
-double stats_paired_half(const double *x, const double *y, int64_t n);
+/* The distance from mean(y) - mean(x) to each of its one-sided 95 % bounds. Degrees of freedom are
+ * rounded down: n - 1 in pairs, else Welch's. NaN if the scatter is unknown. */
+double stats_half(const struct stats_scatter *s);
+
+/* The least number of values a side for which that distance is at most `margin`, with the same
+ * scatter; -1: more than STATS_SEEDS_MAX. */
+enum { STATS_SEEDS_MAX = 1000 };
+int64_t stats_seeds_for(const struct stats_scatter *s, double margin);
 
 double stats_mean(const double *values, int64_t n); /* NaN for n = 0 */
 

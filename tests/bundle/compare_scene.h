@@ -14,7 +14,7 @@
 #include "runner/compare/compare.h"
 #include "tests/support/run_fixture.h"
 
-enum { RUNS_MAX = 8 };
+enum { RUNS_MAX = 16 };
 
 struct scene {
     char parent[PATH_CAP], path[RUNS_MAX][PATH_CAP];
@@ -24,7 +24,8 @@ struct scene {
 static const struct bundle_options DROP = { .checkpoints = BUNDLE_CHECKPOINTS_NONE, .threads = 1 };
 
 /* Bundles the runs, in folders of their own, and compares the files. */
-static inline void compare(struct scene *s, const struct run_fixture *runs, int64_t count) {
+static inline void compare_by(struct scene *s, const struct run_fixture *runs, int64_t count,
+                              const struct compare_options *options) {
     struct err e = { 0 };
     const char *paths[RUNS_MAX];
     scratch_directory(s->parent);
@@ -38,7 +39,11 @@ static inline void compare(struct scene *s, const struct run_fixture *runs, int6
         strcpy(s->path[i], result.path);
         paths[i] = s->path[i];
     }
-    CHECK(compare_runs(paths, count, &s->c, &e));
+    CHECK(compare_runs(paths, count, options, &s->c, &e));
+}
+
+static inline void compare(struct scene *s, const struct run_fixture *runs, int64_t count) {
+    compare_by(s, runs, count, NULL);
 }
 
 static inline void finish(struct scene *s) {

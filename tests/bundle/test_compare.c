@@ -106,7 +106,7 @@ static void a_ratio_beyond_doubles_is_null(void **state) {
                  "{\"step\":1,\"loss\":%s,\"loss_bits\":\"00000000\"}\n",
                  i < 4 ? "5e-324" : "1e308");
     }
-    CHECK(compare_runs(paths, 8, &c, &e));
+    CHECK(compare_runs(paths, 8, NULL, &c, &e));
     const json_t *ratio = json_object_get(json_array_get(json_object_get(c.report, "runs"), 7),
                                           "ratio");
     assert_true(json_is_null(json_object_get(ratio, "loss")));
@@ -114,7 +114,7 @@ static void a_ratio_beyond_doubles_is_null(void **state) {
     CHECK(compare_text(&c, false, &text, &e));
     free(text);
     compare_free(&c);
-    CHECK(compare_runs(paths + 4, 4, &c, &e));
+    CHECK(compare_runs(paths + 4, 4, NULL, &c, &e));
     assert_int_equal(seed_band_make(&c, &band, &e), ERR_CONFIG);
     assert_non_null(strstr(e.text, "has no loss at step 1 that a spread could be made of"));
     compare_free(&c);
@@ -221,7 +221,7 @@ static void directories_live_runs_and_bundles_compare_alike(void **state) {
     CHECK(path_join(parent, s.parent, "live", &e));
     run_fixture_write(parent, &f, dir);
     const char *paths[2] = { s.path[0], dir };
-    CHECK(compare_runs(paths, 2, &c, &e));
+    CHECK(compare_runs(paths, 2, NULL, &c, &e));
     assert_true(c.equal);
     assert_true(c.run[1].columns.of[STREAM_TRACE] != NULL);
     compare_free(&c);
@@ -248,6 +248,27 @@ static void four_seeds_a_side_get_a_verdict(void **state) {
     /* The seeds make the runs differ, but as repeats, not as a factor. */
     assert_int_equal(json_array_size(json_object_get(statistics, "groups")), 2);
     assert_string_equal(json_text(s.c.report, "verdict", ""), "one factor: recipe");
+    finish(&s);
+}
+
+/* Energy a token: of both GPUs, in the steady window. Runs without the driver's power have none. */
+static void energy_is_of_all_gpus(void **state) {
+    struct scene s;
+    struct run_fixture runs[2] = { run_fixture_default(), run_fixture_default() };
+    runs[0].power_mw = 600000;
+    runs[1].recipe = "bf16"; /* the reference of ratios, by its recipe */
+    compare(&s, runs, 2);
+    const json_t *list = json_object_get(s.c.report, "runs"), *row = json_array_get(list, 0);
+    double speed = json_number_value(json_object_get(row, "tokens_per_s_median"));
+    assert_float_equal(json_number_value(json_object_get(row, "energy_j_per_token")),
+                       2 * 600 / speed, 1e-9);
+    assert_true(json_is_null(json_object_get(json_array_get(list, 1), "energy_j_per_token")));
+    assert_int_equal(json_integer_value(json_object_get(s.c.report, "reference")), 1);
+    const json_t *ratio = json_object_get(json_array_get(list, 1), "ratio");
+    assert_true(json_number_value(json_object_get(ratio, "step_time")) == 1);
+    const json_t *first = json_array_get(list, 0);
+    assert_true(json_number_value(json_object_get(first, "eval_loss_best")) <=
+                json_number_value(json_object_get(first, "eval_loss_final")));
     finish(&s);
 }
 
@@ -283,7 +304,7 @@ static void a_row_name_has_the_differing_keys(void **state) {
     CHECK(file_read(path, 1 << 24, &html, &size, &e));
     assert_non_null(strstr(html, "C fp8.tensorwise first_bf16=1 last_bf16=1")); /* a legend */
     assert_non_null(strstr(html, "<td>fp8.tensorwise layers=8 seq_len=32768</td>"));
-    assert_int_equal(occurrences(text, "fp8.tensorwise first_bf16=1 last_bf16=1"), 2);
+    assert_int_equal(occurrences(text, "fp8.tensorwise first_bf16=1 last_bf16=1"), 3);
     free(html);
     free(text);
     finish(&s);
@@ -388,7 +409,7 @@ static void the_page_shows_the_verdict(void **state) {
     assert_non_null(strstr(html, "class=\"data k1\""));
     assert_null(strstr(html, "class=\"data k2\""));
     assert_int_equal(occurrences(html, "<figure>"), occurrences(html, "class=\"legend\""));
-    assert_non_null(strstr(html, "Evaluation loss minus A&#39;s"));
+    assert_non_null(strstr(html, "Evaluation loss minus the baseline&#39;s"));
     char memory[32], cell[64]; /* the text's last column; the page has the same figure and unit */
     const char *row = strstr(text, "\nA   bf16");
     assert_non_null(row);
@@ -452,6 +473,7 @@ int main(void) {
         cmocka_unit_test(keys_implied_by_the_recipe_are_left_out),
         cmocka_unit_test(directories_live_runs_and_bundles_compare_alike),
         cmocka_unit_test(four_seeds_a_side_get_a_verdict),
+        cmocka_unit_test(energy_is_of_all_gpus),
         cmocka_unit_test(a_row_name_has_the_differing_keys),
         cmocka_unit_test(row_names_are_unique),
         cmocka_unit_test(recipe_text_omits_defaults),

@@ -58,7 +58,8 @@ static void runs_are_compared_at_equal_tokens(void **state) {
     assert_true(json_is_null(json_object_get(ratio, "eval_loss")));
     assert_true(json_is_null(json_object_get(ratio, "loss")));
     CHECK(compare_text(&s.c, false, &text, &e));
-    assert_non_null(strstr(text, "evaluation losses at step 30, the last that all evaluated; "
+    assert_non_null(strstr(text, "evaluation losses at step 30, after 61440 tokens, the last that "
+                                 "all evaluated; "
                                  "later evaluations are left out, of A (to step 40), B (to step "
                                  "40)"));
     free(text);
@@ -263,15 +264,18 @@ static struct loss_judgement judged(double tolerance, const double *x, const dou
     return out;
 }
 
-/* The interval decides: all of it within the tolerance, all of it above, or neither. Figures of
- * scipy.stats: ttest_rel and ttest_ind(equal_var=False), degrees of freedom rounded down. */
-static void an_interval_decides(void **state) {
+/* Differences of a few seeds about a mean. */
+static const double WIDE[4] = { 1.96, 2.04, 2.00, 1.98 }, NEAR[3] = { 2.000, 2.001, 1.999 };
+static const double UP[3] = { 2.020, 2.022, 2.018 }, ABOUT[3] = { 2.001, 2.002, 2.000 };
+
+/* The bounds decide: the upper one within the tolerance, the lower one above it, or neither. t
+ * quantiles of tables: one-sided 95 %, degrees of freedom rounded down. */
+static void bounds_decide(void **state) {
     (void)state;
-    static const double WIDE[4] = { 1.96, 2.04, 2.00, 1.98 }, NEAR[3] = { 2.000, 2.001, 1.999 };
-    static const double UP[3] = { 2.020, 2.022, 2.018 }, ABOUT[3] = { 2.001, 2.002, 2.000 };
     struct loss_judgement j = judged(0.005, WIDE, UP, 3, 3, 10); /* no seed in common */
-    assert_int_equal(j.pairs, 0);
-    assert_float_equal(j.high - j.relative, 0.049745, 1e-6); /* t 4.3027, s.e. 0.023123 */
+    assert_int_equal(j.gap.pairs, 0);
+    assert_float_equal(j.high - j.relative, 2.9200 * 0.0231228 / 2, 1e-6); /* 2 degrees */
+    assert_float_equal(j.relative - j.low, 2.9200 * 0.0231228 / 2, 1e-6);
     assert_int_equal(j.verdict, LOSS_UNDECIDED);
     assert_int_equal(judged(0.005, NEAR, UP, 3, 3, 10).verdict, LOSS_DOES_NOT_HOLD);
     assert_int_equal(judged(0.005, NEAR, ABOUT, 3, 3, 10).verdict, LOSS_HOLDS);
@@ -281,18 +285,190 @@ static void an_interval_decides(void **state) {
     /* The same variance in pairs: the common part of each seed cancels. */
     static const double PAIR[4] = { 1.962, 2.041, 2.003, 1.980 };
     j = judged(0.005, WIDE, PAIR, 4, 4, 0);
-    assert_int_equal(j.pairs, 4);
+    assert_int_equal(j.gap.pairs, 4);
     assert_float_equal(j.relative, 0.0015 / 1.995, 1e-9);
-    assert_float_equal(j.high - j.relative, 3.1824 * 0.0012909944 / 2 / 1.995, 1e-7);
+    assert_float_equal(j.high - j.relative, 2.3534 * 0.0012909944 / 2 / 1.995, 1e-7);
     assert_int_equal(j.verdict, LOSS_HOLDS);
     /* Three of four seeds are common: those are compared in pairs. Two are not enough for pairs. */
-    assert_int_equal(judged(0.005, WIDE, PAIR + 1, 4, 3, 1).pairs, 3);
-    assert_int_equal(judged(0.005, WIDE, PAIR, 4, 4, 2).pairs, 0);
+    assert_int_equal(judged(0.005, WIDE, PAIR + 1, 4, 3, 1).gap.pairs, 3);
+    assert_int_equal(judged(0.005, WIDE, PAIR, 4, 4, 2).gap.pairs, 0);
     assert_true(loss_tolerance("fp8.blockwise") == 0.0025 && loss_tolerance("fp8.mxfp8") == 0.005);
-    double x[36], y[36]; /* 35 degrees of freedom: scipy's t quantile is 2.030108 */
+    double x[36], y[36]; /* 35 degrees of freedom: the t quantile is 1.689572 */
     for (int i = 0; i < 36; i++) x[i] = i % 2, y[i] = 0;
-    assert_float_equal(stats_welch_half(x, 36, y, 36), 2.030108 * sqrt(0.25 / 35), 1e-5);
-    assert_true(isnan(stats_welch_half(x, 1, y, 36)) && isnan(stats_paired_half(x, y, 1)));
+    struct stats_scatter s = stats_scatter_apart(x, 36, y, 36);
+    struct stats_scatter one = stats_scatter_apart(x, 1, y, 9);
+    assert_float_equal(stats_half(&s), 1.689572 * sqrt(0.25 / 35), 1e-5);
+    assert_true(isnan(stats_half(&one)));
+}
+
+/* Equal losses hold, in pairs or not: there is no scatter to be unsure about. */
+static void equal_losses_hold(void **state) {
+    (void)state;
+    static const double SAME[3] = { 2, 2, 2 };
+    assert_int_equal(judged(0.005, WIDE, WIDE, 4, 4, 0).verdict, LOSS_HOLDS);
+    assert_int_equal(judged(0.005, SAME, SAME, 3, 3, 10).verdict, LOSS_HOLDS);
+    assert_int_equal(judged(0, SAME, SAME, 3, 3, 0).verdict, LOSS_HOLDS);
+}
+
+/* With the same mean and scatter, `needed` seeds decide and one fewer does not. */
+static void undecided_says_how_many_seeds_it_takes(void **state) {
+    (void)state;
+    struct loss_judgement j = judged(0.005, ABOUT, WIDE, 3, 4, 10);
+    struct stats_scatter s = j.gap.scatter;
+    double margin = (0.005 - j.relative) * j.gap.baseline_mean;
+    assert_true(j.needed > 4);
+    s.n = s.m = j.needed;
+    assert_true(stats_half(&s) <= margin);
+    s.n = s.m = j.needed - 1;
+    assert_true(stats_half(&s) > margin);
+    assert_int_equal(judged(j.relative, ABOUT, WIDE, 3, 4, 10).needed, -1);
+    assert_int_equal(judged(0.005, NEAR, ABOUT, 3, 3, 10).needed, 0);
+    struct scene t;
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 0; i < 3; i++) runs[3 + i].loss_shift = 0.005 + 0.03 * (i - 1);
+    compare(&t, runs, 6);
+    verdict_is(&t, "undecided", "it would take about ");
+    assert_true(json_integer_value(json_object_get(loss_row(&t), "seeds_needed")) > 3);
+    finish(&t);
+}
+
+/* Seven good seeds do not make up for one that diverged. */
+static void one_of_eight_seeds_diverged(void **state) {
+    struct scene s;
+    struct run_fixture runs[16];
+    for (int i = 0; i < 16; i++) {
+        runs[i] = run_fixture_default();
+        runs[i].recipe = i < 8 ? "bf16" : "fp8.delayed";
+        runs[i].seed = 1 + i % 8;
+        runs[i].loss_shift = i < 8 ? 0 : -0.2;
+        runs[i].planned = 20;
+    }
+    runs[12].status = "failed";
+    runs[12].steps = 6;
+    compare(&s, runs, 16);
+    verdict_is(&s, "does not hold", "M diverged: loss is nan at step 7");
+    const json_t *family = json_array_get(losses_of(&s), 0);
+    assert_int_equal(json_integer_value(json_object_get(family, "step")), 20);
+    finish(&s);
+}
+
+/* Runs are paired by seed, not by place: here each pair differs by the same amount, while the seeds
+ * differ by far more. */
+static void seeds_in_another_order_are_paired(void **state) {
+    struct scene s;
+    struct run_fixture runs[6], turned[6];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) runs[i].loss_shift = 0.5 * (i % 3) + (i < 3 ? 0 : 0.001);
+    for (int i = 0; i < 6; i++) turned[i] = runs[(i * 5 + 2) % 6];
+    compare(&s, turned, 6);
+    verdict_is(&s, "holds", "");
+    assert_int_equal(json_integer_value(json_object_get(loss_row(&s), "pairs")), 3);
+    assert_true(json_number_value(json_object_get(loss_row(&s), "high")) < 0.001);
+    finish(&s);
+}
+
+/* A run that its time limit ended is compared where the others were too. At its last loss alone it
+ * would seem worse, since it had fewer tokens. */
+static void a_time_limit_is_no_worse_recipe(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) {
+        runs[i].planned = runs[i].steps = 60;
+        if (i < 3) continue;
+        runs[i].status = "time_limit";
+        runs[i].steps = 31 + i;
+    }
+    compare(&s, runs, 6);
+    verdict_is(&s, "holds", "");
+    const json_t *family = json_array_get(losses_of(&s), 0);
+    assert_int_equal(json_integer_value(json_object_get(family, "step")), 30);
+    assert_true(json_number_value(json_object_get(family, "tokens")) == 30 * 2048);
+    finish(&s);
+}
+
+static double figure(const json_t *row, const char *part, const char *of, const char *key) {
+    const json_t *at = json_object_get(row, part);
+    return json_number_value(json_object_get(of ? json_object_get(at, of) : at, key));
+}
+
+/* A recipe of the same losses and twice the speed: after equal time it is lower, and it takes half
+ * the time and all of the tokens to the same loss. */
+static void a_faster_recipe_is_ahead_at_equal_time(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture runs[6];
+    char *text = NULL;
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) {
+        runs[i].steps = 60;
+        runs[i].speed = i < 3 ? 1 : 2;
+    }
+    compare(&s, runs, 6);
+    const json_t *row = loss_row(&s);
+    verdict_is(&s, "holds", "");
+    assert_true(figure(row, "at_time", NULL, "high") < -0.1);
+    assert_float_equal(figure(row, "same_loss", "time", "factor"), 2, 1e-3);
+    assert_float_equal(figure(row, "same_loss", "time", "low"), 2, 1e-2);
+    assert_float_equal(figure(row, "same_loss", "tokens", "factor"), 1, 1e-9);
+    const json_t *family = json_array_get(losses_of(&s), 0);
+    double seconds = json_number_value(json_object_get(family, "seconds"));
+    assert_true(seconds > 60 * 0.020 && seconds < 60 * 0.021); /* step 1 took 0.47 s: not counted */
+    CHECK(compare_text(&s.c, false, &text, &e));
+    assert_non_null(strstr(text, "at equal time"));
+    free(text);
+    finish(&s);
+    compare(&s, (struct run_fixture[]){ runs[0], runs[3] }, 2); /* one seed: numbers, no bounds */
+    row = loss_row(&s);
+    assert_float_equal(figure(row, "same_loss", "time", "factor"), 2, 1e-3);
+    assert_true(json_is_null(
+        json_object_get(json_object_get(json_object_get(row, "same_loss"), "time"), "low")));
+    finish(&s);
+}
+
+/* --baseline: any row, by its name, recipe, run name or id; others may differ in more. */
+static void a_baseline_can_be_chosen(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture runs[6];
+    struct compare_options options = { .baseline = "fp8.delayed" };
+    const char *paths[6];
+    char *text = NULL;
+    two_sides(runs);
+    for (int i = 0; i < 3; i++) runs[i].train = ",\"global_batch\":2";
+    compare_by(&s, runs, 6, &options);
+    const json_t *family = json_array_get(losses_of(&s), 0);
+    assert_int_equal(json_integer_value(json_object_get(family, "baseline")), 1);
+    assert_int_equal(json_integer_value(json_object_get(loss_row(&s), "group")), 0);
+    verdict_is(&s, "holds", "");
+    CHECK(compare_text(&s.c, false, &text, &e));
+    assert_non_null(strstr(text, "A differs from the baseline also in train.global_batch"));
+    free(text);
+    for (int i = 0; i < 6; i++) paths[i] = s.path[i];
+    struct comparison c;
+    options.baseline = "tiny"; /* the name of all runs */
+    assert_int_equal(compare_runs(paths, 6, &options, &c, &e), ERR_ARG);
+    assert_non_null(strstr(e.text, "several rows are called so; the rows are \"bf16"));
+    options.baseline = "bf17";
+    assert_int_equal(compare_runs(paths, 6, &options, &c, &e), ERR_ARG);
+    assert_non_null(strstr(e.text, "no row is called so"));
+    finish(&s);
+}
+
+static void a_tolerance_can_be_given(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    const double wide = 0.5, narrow = 0;
+    two_sides(runs);
+    for (int i = 3; i < 6; i++) runs[i].loss_shift = 0.3;
+    compare_by(&s, runs, 6, &(struct compare_options){ .tolerance = &wide });
+    verdict_is(&s, "holds", "");
+    finish(&s);
+    for (int i = 3; i < 6; i++) runs[i].loss_shift = 0.001;
+    compare_by(&s, runs, 6, &(struct compare_options){ .tolerance = &narrow });
+    verdict_is(&s, "does not hold", "");
+    finish(&s);
 }
 
 int main(void) {
@@ -306,7 +482,15 @@ int main(void) {
         cmocka_unit_test(a_missing_verdict_has_its_reason),
         cmocka_unit_test(a_smoke_run_gets_no_verdict),
         cmocka_unit_test(a_seed_counts_once),
-        cmocka_unit_test(an_interval_decides),
+        cmocka_unit_test(bounds_decide),
+        cmocka_unit_test(equal_losses_hold),
+        cmocka_unit_test(undecided_says_how_many_seeds_it_takes),
+        cmocka_unit_test(one_of_eight_seeds_diverged),
+        cmocka_unit_test(seeds_in_another_order_are_paired),
+        cmocka_unit_test(a_time_limit_is_no_worse_recipe),
+        cmocka_unit_test(a_faster_recipe_is_ahead_at_equal_time),
+        cmocka_unit_test(a_baseline_can_be_chosen),
+        cmocka_unit_test(a_tolerance_can_be_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

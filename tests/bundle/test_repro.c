@@ -30,7 +30,7 @@ static void scene_open(struct scene *s, const struct run_fixture *runs, int64_t 
         memcpy(path[i], result.path, PATH_CAP);
         paths[i] = path[i];
     }
-    MUST(compare_runs(paths, count, &s->c, E));
+    MUST(compare_runs(paths, count, NULL, &s->c, E));
 }
 
 static void scene_close(struct scene *s) {

@@ -104,7 +104,7 @@ static void expect(const char *path, enum status status, const char *words, bool
     const char *both[2] = { path, path };
     MUST_FAIL(status, words, bundle_unpack(path, NULL, &BUNDLE_LIMITS, &report, E));
     MUST_FAIL(status, words, run_view_load(path, RUN_VIEW_FULL, &view, E));
-    MUST_FAIL(status, words, compare_runs(both, 2, &c, E));
+    MUST_FAIL(status, words, compare_runs(both, 2, NULL, &c, E));
     if (!listed) MUST_FAIL(status, words, run_view_load(path, RUN_VIEW_BRIEF, &view, E));
     else {
         MUST(run_view_load(path, RUN_VIEW_BRIEF, &view, E));
@@ -235,7 +235,7 @@ static void a_directory_without_manifests_is_not_verified(void **state) {
             assert_string_equal(v.identity, "");
             run_view_free(&v);
         }
-        MUST(compare_runs(both, 2, &c, E));
+        MUST(compare_runs(both, 2, NULL, &c, E));
         MUST(compare_text(&c, false, &text, E));
         const char *a = strstr(text, "A   " ID "  done\n"),
                    *b = strstr(text, "B   " ID "  done  (not verified: no manifest)\n");
@@ -446,7 +446,7 @@ static void an_old_run_keeps_its_results(void **state) {
     assert_string_equal(result.results_sha256, old);
     assert_string_equal(result.problem, "");
     const char *both[2] = { s->bundle, result.path };
-    MUST(compare_runs(both, 2, &c, E));
+    MUST(compare_runs(both, 2, NULL, &c, E));
     assert_true(c.equal);
     const json_t *row = json_array_get(json_object_get(c.report, "divergences"), 0);
     assert_int_equal(json_integer_value(json_object_get(row, "common_steps")), 60);
@@ -541,7 +541,7 @@ static void printed_numbers_are_compared(void **state) {
     f.id = "20261121T024824Z-live-0badcafe";
     run_fixture_write(s->parent, &f, dir);
     const char *both[2] = { s->bundle, dir };
-    MUST(compare_runs(both, 2, &c, E));
+    MUST(compare_runs(both, 2, NULL, &c, E));
     assert_true(c.equal);
     compare_free(&c);
     MUST(path_join(path, dir, "data/metrics/train.jsonl", E));
@@ -553,7 +553,7 @@ static void printed_numbers_are_compared(void **state) {
     last[1] = '.';
     MUST(file_replace(path, text, n, E));
     free(text);
-    MUST(compare_runs(both, 2, &c, E));
+    MUST(compare_runs(both, 2, NULL, &c, E));
     assert_false(c.equal);
     assert_string_equal(json_text(json_array_get(json_object_get(c.report, "divergences"), 0),
                                   "note", ""),

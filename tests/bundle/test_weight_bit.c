@@ -134,7 +134,7 @@ static void the_flipped_weight_is_named(void **state) {
         snprintf(id, sizeof id, "20261121T00000%zuZ-other-0badcafe", i);
         make_run(parent, id, &FLIPS[i], &other);
         const char *paths[2] = { first.path, other.path };
-        CHECK(compare_runs(paths, 2, &c, &e));
+        CHECK(compare_runs(paths, 2, NULL, &c, &e));
         const json_t *row = json_array_get(json_object_get(c.report, "divergences"), 0);
         if (!FLIPS[i].tensor) {
             assert_true(c.equal);

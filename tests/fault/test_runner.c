@@ -144,7 +144,7 @@ static enum status compare(void *context, struct err *e) {
     const char *paths[] = { c->bundle.file, c->other };
     struct comparison comparison;
     char *text = NULL;
-    TRY(compare_runs(paths, 2, &comparison, e));
+    TRY(compare_runs(paths, 2, NULL, &comparison, e));
     enum status st = compare_text(&comparison, true, &text, e);
     if (st == OK) st = compare_html(&comparison, "/dev/null/not-a-directory", e) == ERR_MEMORY
                            ? ERR_MEMORY : OK;
@@ -178,7 +178,7 @@ static enum status judge(void *context, struct err *e) {
     struct comparison comparison;
     struct repro_verdict verdict = { 0 };
     json_t *band = NULL;
-    TRY(compare_runs(paths, 2, &comparison, e));
+    TRY(compare_runs(paths, 2, NULL, &comparison, e));
     enum status st = repro_judge(&comparison, &none, &verdict, e);
     json_t *json = st == OK ? repro_verdict_json(&verdict) : NULL;
     if (st == OK && !json) st = FAIL(e, ERR_MEMORY, "a verdict");

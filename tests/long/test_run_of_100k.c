@@ -51,7 +51,7 @@ static int close_scene(void **state) {
 
 static json_t *compare(const struct scene *s, int a, int b, struct comparison *c) {
     const char *paths[] = { s->path[a], s->path[b] };
-    MUST(compare_runs(paths, 2, c, E));
+    MUST(compare_runs(paths, 2, NULL, c, E));
     json_t *row = json_array_get(json_object_get(c->report, "divergences"), 0);
     assert_int_equal(json_integer_value(json_object_get(row, "common_steps")), STEPS);
     return row;

@@ -84,6 +84,7 @@ static void write_train(const char *dir, const struct run_fixture *f) {
     for (int64_t step = 1; step <= f->steps; step++) {
         double loss = (float)loss_at(f, step), norm = (float)(1 + noise(f, -step));
         int64_t time_us = 40000 + (int64_t)(1000 * noise(f, step * 7)) + (step == 1 ? 900000 : 0);
+        if (f->speed != 0) time_us = (int64_t)((double)time_us / f->speed);
         fprintf(out,
                 "{\"step\":%lld,\"loss\":%.17g,\"loss_bits\":\"%08x\",\"grad_norm\":%.17g,"
                 "\"grad_norm_bits\":\"%08x\",\"lr\":0.0003,\"tokens\":2048,\"step_time_us\":%lld,"
@@ -245,8 +246,15 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
     write_train(dir, f);
     write_fp8(dir, f);
     write_trace(dir, f);
-    put_file(dir, "data/metrics/telemetry.jsonl",
-             "{\"time\":1,\"rss_bytes\":1000000}\n{\"time\":2,\"rss_bytes\":3000000}\n");
+    if (f->power_mw)
+        put_file(dir, "data/metrics/telemetry.jsonl",
+                 "{\"step\":1,\"rank\":0,\"gpu_power_mw\":1}\n"
+                 "{\"step\":9,\"rank\":0,\"gpu_power_mw\":%lld}\n"
+                 "{\"step\":9,\"rank\":1,\"gpu_power_mw\":%lld}\n",
+                 (long long)f->power_mw, (long long)f->power_mw);
+    else
+        put_file(dir, "data/metrics/telemetry.jsonl",
+                 "{\"time\":1,\"rss_bytes\":1000000}\n{\"time\":2,\"rss_bytes\":3000000}\n");
     write_checkpoint(dir, f);
     put_file(dir, "lock", "held by nobody\n");
 }

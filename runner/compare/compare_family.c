@@ -1,0 +1,162 @@
+/* Who is compared with whom: the baseline of each group, found by its recipe or chosen by name. */
+#include "runner/compare/compare_family.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
+#include "runner/compare/recipe_name.h"
+
+bool compare_is_fp8(const json_t *recipe) {
+    return strncmp(json_text(recipe, "kind", ""), "fp8.", 4) == 0 ||
+           json_array_size(json_object_get(recipe, "layers")) > 0;
+}
+
+static const struct run_view *first_of(const struct comparison *c, const struct compare_groups *g,
+                                       int64_t group) {
+    return &c->run[g->first[group]];
+}
+
+static const json_t *recipe_of(const struct comparison *c, const struct compare_groups *g,
+                               int64_t group) {
+    return json_object_get(first_of(c, g, group)->resolved, "recipe");
+}
+
+static bool is_bf16(const json_t *recipe) {
+    return !strcmp(json_text(recipe, "kind", ""), "bf16") && !compare_is_fp8(recipe);
+}
+
+/* ---- by its recipe ------------------------------------------------------------------------- */
+
+/* The BF16 group that differs from the group only in its recipe; -1: none, and `why` says in what
+ * the nearest one differs. At most one exists: two such groups would be one group. */
+static enum status find_baseline(const struct comparison *c, const struct compare_groups *g,
+                                 int64_t group, int64_t *baseline, char why[FAMILY_WHY_CAP],
+                                 struct err *e) {
+    size_t least = SIZE_MAX;
+    *baseline = -1;
+    snprintf(why, FAMILY_WHY_CAP, "no run is BF16; add recipe = bf16 with the same seeds");
+    for (int64_t b = 0; b < g->count && *baseline < 0; b++) {
+        json_t *others = NULL;
+        char name[8];
+        if (!is_bf16(recipe_of(c, g, b))) continue;
+        TRY(compare_other_factors(first_of(c, g, b), first_of(c, g, group), true, &others, e));
+        size_t n = json_array_size(others);
+        if (n == 0) *baseline = b;
+        if (n > 0 && n < least) {
+            int at = snprintf(why, FAMILY_WHY_CAP, "it differs from %s, which is BF16, in more "
+                              "than its recipe:", compare_letter(g->first[b], name));
+            for (size_t i = 0; i < n && at < FAMILY_WHY_CAP - 64; i++)
+                at += snprintf(why + at, FAMILY_WHY_CAP - (size_t)at, "%s %.60s", i ? "," : "",
+                               json_string_value(json_array_get(others, i)));
+            least = n;
+        }
+        json_decref(others);
+    }
+    return OK;
+}
+
+/* Whether any two groups have different recipes. */
+static bool recipes_differ(const struct comparison *c, const struct compare_groups *g) {
+    for (int64_t k = 1; k < g->count; k++)
+        if (!json_equal(recipe_of(c, g, 0), recipe_of(c, g, k))) return true;
+    return false;
+}
+
+static enum status find_all(const struct comparison *c, const struct compare_groups *g,
+                            struct kinship *out, json_t *missing, struct err *e) {
+    bool asked = recipes_differ(c, g), failed = false;
+    for (int64_t k = 0; k < g->count; k++) {
+        char why[FAMILY_WHY_CAP];
+        json_append(out->others, json_array(), &failed);
+        if (!asked || !compare_is_fp8(recipe_of(c, g, k))) continue;
+        TRY(find_baseline(c, g, k, &out->of[k], why, e));
+        if (out->of[k] < 0)
+            json_append(missing, json_pack("{s:I, s:o}", "group", (json_int_t)k, "why",
+                                           json_from_text(why)), &failed);
+    }
+    return failed ? FAIL(e, ERR_MEMORY, "groups without a verdict") : OK;
+}
+
+/* ---- by its name --------------------------------------------------------------------------- */
+
+static bool starts(const char *text, const char *head) {
+    return strncmp(text, head, strlen(head)) == 0;
+}
+
+/* Whether the group is called so: by its row's name, else (`wide`) by its kind of recipe, its
+ * recipe with options, a run's name, or the beginning of a run's id. */
+static bool is_called(const struct comparison *c, const struct compare_groups *g,
+                      const json_t *names, int64_t group, bool wide) {
+    const char *want = c->options.baseline;
+    const json_t *recipe = recipe_of(c, g, group);
+    if (!wide) return !strcmp(json_string_value(json_array_get(names, (size_t)group)), want);
+    char *text = recipe_text(recipe);
+    bool found = !strcmp(json_text(recipe, "kind", ""), want) || (text && !strcmp(text, want));
+    free(text);
+    for (int64_t i = 0; i < c->count && !found; i++)
+        found = g->of[i] == group && (!strcmp(json_text(c->run[i].run, "name", ""), want) ||
+                                      starts(json_text(c->run[i].run, "id", ""), want));
+    return found;
+}
+
+static enum status refuse_name(const struct comparison *c, const json_t *names, int64_t matches,
+                               struct err *e) {
+    char list[600] = "";
+    size_t i, at = 0;
+    const json_t *name;
+    json_array_foreach(names, i, name) {
+        int n = snprintf(list + at, sizeof list - at, "%s\"%.120s\"", i ? ", " : "",
+                         json_string_value(name));
+        if (n < 0 || at + (size_t)n >= sizeof list) break;
+        at += (size_t)n;
+    }
+    return FAIL(e, ERR_ARG, "--baseline %.100s: %s so; the rows are %s", c->options.baseline,
+                matches ? "several rows are called" : "no row is called", list);
+}
+
+static enum status find_chosen(const struct comparison *c, const struct compare_groups *g,
+                               const json_t *names, struct kinship *out, struct err *e) {
+    int64_t chosen = -1, matches = 0;
+    bool failed = false;
+    for (int wide = 0; wide < 2 && matches == 0; wide++)
+        for (int64_t k = 0; k < g->count; k++) {
+            if (!is_called(c, g, names, k, wide == 1)) continue;
+            chosen = k;
+            matches++;
+        }
+    if (matches != 1 || !*c->options.baseline) return refuse_name(c, names, matches, e);
+    for (int64_t k = 0; k < g->count; k++) {
+        json_t *others = json_array();
+        if (k != chosen) {
+            json_decref(others);
+            TRY(compare_other_factors(first_of(c, g, chosen), first_of(c, g, k), true, &others,
+                                      e));
+            out->of[k] = chosen;
+        }
+        json_append(out->others, others, &failed);
+    }
+    return failed ? FAIL(e, ERR_MEMORY, "what rows differ in") : OK;
+}
+
+enum status kinship_find(const struct comparison *c, const struct compare_groups *g,
+                         const json_t *names, struct kinship *out, json_t *missing,
+                         struct err *e) {
+    *out = (struct kinship){ .of = calloc((size_t)g->count + 1, sizeof *out->of),
+                             .others = json_array() };
+    enum status st = out->of && out->others ? OK : FAIL(e, ERR_MEMORY, "the baselines of groups");
+    for (int64_t k = 0; st == OK && k < g->count; k++) out->of[k] = -1;
+    if (st == OK)
+        st = c->options.baseline ? find_chosen(c, g, names, out, e)
+                                 : find_all(c, g, out, missing, e);
+    if (st != OK) kinship_free(out);
+    return st;
+}
+
+void kinship_free(struct kinship *k) {
+    free(k->of);
+    json_decref(k->others);
+    *k = (struct kinship){ 0 };
+}

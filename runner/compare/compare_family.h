@@ -1,0 +1,61 @@
+/* A family: the group that is the baseline of a verdict, and the groups that are compared with
+ * it. */
+#ifndef FP8LAB_RUNNER_COMPARE_COMPARE_FAMILY_H
+#define FP8LAB_RUNNER_COMPARE_COMPARE_FAMILY_H
+
+#include "runner/compare/compare_loss.h"
+#include "runner/compare/curve.h"
+
+enum { FAMILY_WHY_CAP = 512 };
+
+/* Who is compared with whom; both owned. */
+struct kinship {
+    int64_t *of;    /* the baseline of each group; -1: none */
+    json_t *others; /* for each group an array: in what it differs from its baseline, apart from
+                     * recipe and seed; empty unless --baseline chose the baseline */
+};
+
+/* Finds the baselines: of an FP8 group the BF16 group that differs from it only in the recipe, or
+ * for all groups the one that c->options names. `missing`: [{group, why}] is added to. ERR_ARG: no
+ * group or several have the chosen name. */
+NODISCARD enum status kinship_find(const struct comparison *c, const struct compare_groups *g,
+                                   const json_t *names, struct kinship *out, json_t *missing,
+                                   struct err *e);
+void kinship_free(struct kinship *k);
+
+struct family {
+    const struct comparison *c;
+    const struct compare_groups *g;
+    const struct kinship *kin;  /* borrowed */
+    const struct curve *curve;  /* one a run, borrowed */
+    int64_t baseline;           /* group */
+    int64_t *run, runs;         /* one run for each seed and group, without diverged runs; owned */
+    double tokens;              /* at which evaluations are compared; NaN: there is none */
+    double seconds;             /* training time that all runs reached; NaN: there is none */
+    char why[FAMILY_WHY_CAP];   /* why no group of the family gets a verdict; "" */
+};
+
+/* Whether a run of the group diverged; `why` says "B diverged: ...". */
+bool family_diverged(const struct family *f, int64_t group, char why[FAMILY_WHY_CAP]);
+
+/* One value for each seed of the group, from `value` of its curve. If a seed has no finite value,
+ * the sample is empty: a mean of the other seeds is not the group's. *seeds: their number. The
+ * caller frees the sample. */
+struct family_value {
+    double (*of)(const struct curve *c, const struct family_value *v);
+    double at;  /* tokens, seconds or a loss */
+    bool time;  /* to a loss: seconds, not tokens */
+};
+NODISCARD enum status family_sample(const struct family *f, int64_t group,
+                                    const struct family_value *value, struct loss_sample *out,
+                                    int64_t *seeds, struct err *e);
+void loss_sample_free(struct loss_sample *s);
+
+/* Adds "at_time" and "same_loss" to the row of a group (compare.h). */
+NODISCARD enum status family_speed(const struct family *f, int64_t group, json_t *row,
+                                   struct err *e);
+
+/* The value, or null if it is not finite. New reference. */
+json_t *compare_number(double v);
+
+#endif

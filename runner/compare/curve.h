@@ -1,0 +1,37 @@
+/* The evaluations of one run, by the tokens and the time of training that preceded each. */
+#ifndef FP8LAB_RUNNER_COMPARE_CURVE_H
+#define FP8LAB_RUNNER_COMPARE_CURVE_H
+
+#include "runner/bundle/run_view.h"
+
+/* Arrays of one value an evaluation, in ascending order of steps; owned. */
+struct curve {
+    int64_t points;
+    double *step;
+    double *tokens;    /* trained; the step itself if the run does not say how many a step has */
+    double *seconds;   /* of training steps, without evaluations and checkpoints. Steps before the
+                        * steady window count as its median: they allocate and tune. */
+    double *loss;      /* nats a token */
+    double *evaluated; /* tokens of the evaluation; NaN: not known */
+    double *memory;    /* that holds all of them */
+};
+
+NODISCARD enum status curve_make(const struct run_view *v, struct curve *out, struct err *e);
+void curve_free(struct curve *c);
+
+/* The evaluation after so many tokens; -1: there is none. */
+int64_t curve_find(const struct curve *c, double tokens);
+/* The largest number of tokens at which all curves have an evaluation; NaN: none. */
+double curve_common(const struct curve *const *c, int64_t count);
+
+/* The loss after so many seconds: on the line between the evaluations before and after; NaN outside
+ * of them. */
+double curve_at_time(const struct curve *c, double seconds);
+
+/* The lowest loss; infinite without an evaluation. */
+double curve_lowest(const struct curve *c);
+/* Tokens and seconds after which the loss was `loss` for the first time, on the line between two
+ * evaluations. False if the first evaluation was lower, or none was as low. */
+bool curve_reach(const struct curve *c, double loss, double *tokens, double *seconds);
+
+#endif
