@@ -10,7 +10,7 @@
 #include "runner/compare/recipe_name.h"
 
 /* A name has at most PARTS_MAX keys of the configuration, unless it takes more to separate rows. */
-enum { PARTS_MAX = 4, PART_WIDTH = 32 };
+enum { PARTS_MAX = 4, PART_WIDTH = 32, OPTION_WIDTH = 64 };
 
 struct naming {
     const struct comparison *c;
@@ -59,6 +59,14 @@ static void add_part(struct text *t, const char *key, const char *value) {
     text_puts(t, value);
 }
 
+/* Cuts a long value, such as a list of layers; put_run_names() tells apart what it makes equal. */
+static void add_option(struct naming *n, int64_t group, const json_t *option) {
+    char *value = value_words(json_object_get(option, "value"), OPTION_WIDTH);
+    n->failed = n->failed || !value;
+    if (value) add_part(&n->name[group], json_text(option, "key", "?"), value);
+    free(value);
+}
+
 static void name_recipes(struct naming *n) {
     json_t **options = calloc((size_t)n->g->count + 1, sizeof *options);
     json_t *fp8 = json_array();
@@ -73,9 +81,7 @@ static void name_recipes(struct naming *n) {
         const json_t *option;
         text_puts(&n->name[k], json_text(recipe_of(n, k), "kind", "?"));
         json_array_foreach(options[k], i, option)
-            if (!all_have(options, n->g->count, fp8, option))
-                add_part(&n->name[k], json_text(option, "key", "?"),
-                         json_text(option, "value", "?"));
+            if (!all_have(options, n->g->count, fp8, option)) add_option(n, k, option);
     }
     for (int64_t k = 0; options && k < n->g->count; k++) json_decref(options[k]);
     free(options);

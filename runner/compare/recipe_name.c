@@ -73,31 +73,11 @@ static void add_table(json_t *options, const struct field *field, const json_t *
     }
 }
 
-/* GEMMs with a recipe of their own, counted by its kind: "fp8.rowwise:8,bf16:2". */
 static void add_layers(json_t *options, const char *key, const json_t *list, bool *failed) {
-    json_t *counts = json_object();
-    struct text text = { 0 };
-    const char *kind;
-    const json_t *item;
-    json_t *count;
-    size_t i;
-    bool first = true;
-    json_array_foreach(list, i, item) {
-        kind = json_text(json_object_get(item, "recipe"), "kind", "?");
-        json_int_t n = json_integer_value(json_object_get(counts, kind));
-        json_put(counts, kind, json_integer(n + 1), failed);
-    }
-    json_object_foreach(counts, kind, count) {
-        if (!first) text_puts(&text, ",");
-        first = false;
-        text_puts(&text, kind);
-        text_puts(&text, ":");
-        canonical_add_int(&text, json_integer_value(count));
-    }
-    *failed = *failed || text.failed;
-    if (text.bytes) add_option(options, key, text.bytes, failed);
-    text_free(&text);
-    json_decref(counts);
+    if (!json_array_size(list)) return;
+    char *text = recipe_layers(list);
+    add_option(options, key, text, failed);
+    free(text);
 }
 
 json_t *recipe_options(const json_t *recipe) {

@@ -313,6 +313,25 @@ static void a_row_name_has_the_differing_keys(void **state) {
     finish(&s);
 }
 
+/* Two recipes with as many BF16 layers, but other ones, are two rows with two names. */
+static void layers_are_part_of_a_name(void **state) {
+    struct scene s;
+    struct run_fixture runs[3];
+    for (int i = 0; i < 3; i++) {
+        runs[i] = run_fixture_default();
+        runs[i].recipe = "fp8.tensorwise";
+        runs[i].options = i == 1 ? ",\"layers\":[{\"layer\":0,\"gemm\":\"qkv\",\"recipe\":"
+                                   "{\"kind\":\"bf16\"}}]"
+                          : i == 2 ? ",\"layers\":[{\"layer\":3,\"gemm\":\"qkv\",\"recipe\":"
+                                     "{\"kind\":\"bf16\"}}]" : NULL;
+    }
+    compare(&s, runs, 3);
+    assert_string_equal(label(&s, 0), "fp8.tensorwise");
+    assert_string_equal(label(&s, 1), "fp8.tensorwise layers=0.qkv:bf16");
+    assert_string_equal(label(&s, 2), "fp8.tensorwise layers=3.qkv:bf16");
+    finish(&s);
+}
+
 /* If no value is usual, every name has one; so do factors outside the configuration. */
 static void row_names_are_unique(void **state) {
     struct scene s;
@@ -330,7 +349,11 @@ static void row_names_are_unique(void **state) {
     finish(&s);
 }
 
-/* The defaults are the schema's, of each kind. */
+#define ROW(layer, gemm, kind)                                                          \
+    "{\"layer\":" #layer ",\"gemm\":\"" gemm "\",\"recipe\":{\"kind\":\"" kind "\"}}"
+#define ROWWISE "fp8.rowwise\",\"constants\":\"te"
+
+/* The defaults are the schema's, of each kind. Layers with a recipe of their own are named. */
 static void recipe_text_omits_defaults(void **state) {
     (void)state;
     static const char *const CASES[][2] = {
@@ -347,8 +370,10 @@ static void recipe_text_omits_defaults(void **state) {
           "fp8.blockwise constants=deepseek" },
         { "{\"kind\":\"fp8.mxfp8\",\"fallback\":\"bf16\"}", "fp8.mxfp8 fallback=bf16" },
         { "{\"kind\":\"fp8.mxfp8\",\"fallback\":null,\"newer\":2}", "fp8.mxfp8 newer=2" },
-        { "{\"kind\":\"bf16\",\"layers\":[{\"recipe\":{\"kind\":\"fp8.rowwise\"}},{\"recipe\":"
-          "{\"kind\":\"fp8.rowwise\"}}]}", "bf16 layers=fp8.rowwise:2" },
+        { "{\"kind\":\"bf16\",\"layers\":[" ROW(0, "qkv", "bf16") "," ROW(0, "ffn_in", ROWWISE) ","
+          ROW(1, "qkv", "bf16") "," ROW(1, "ffn_in", ROWWISE) "," ROW(4, "qkv", "bf16") ","
+          ROW(4, "attn_out", "bf16") "," ROW(4, "ffn_in", "bf16") "," ROW(4, "ffn_out", "bf16")
+          "]}", "bf16 layers=0-1.qkv:bf16,0-1.ffn_in:fp8.rowwise(constants=te),4:bf16" },
         { "{\"kind\":\"fp9\",\"margin\":3}", "fp9" },
         { "{}", "?" },
     };
@@ -475,6 +500,7 @@ int main(void) {
         cmocka_unit_test(four_seeds_a_side_get_a_verdict),
         cmocka_unit_test(energy_is_of_all_gpus),
         cmocka_unit_test(a_row_name_has_the_differing_keys),
+        cmocka_unit_test(layers_are_part_of_a_name),
         cmocka_unit_test(row_names_are_unique),
         cmocka_unit_test(recipe_text_omits_defaults),
         cmocka_unit_test(the_page_is_one_file_with_escaped_text),
