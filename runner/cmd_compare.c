@@ -100,7 +100,8 @@ static int cmd_compare(const struct cli *cli) {
     char(*paths)[PATH_CAP] = NULL;
     const char **names = calloc((size_t)cli->arg_count, sizeof *names);
     double tolerance;
-    struct compare_options options = { .baseline = cli_value(cli, "baseline") };
+    struct compare_options options = { .baseline = cli_value(cli, "baseline"),
+                                       .lean = !cli_has(cli, "html") };
     enum status st = names ? locate(cli, &paths, &e) : FAIL(&e, ERR_MEMORY, "no memory for names");
     if (st == OK) st = read_tolerance(cli, &tolerance, &options, &e);
     for (int64_t i = 0; st == OK && i < cli->arg_count; i++) names[i] = paths[i];

@@ -189,6 +189,20 @@ void columns_pass(const struct columns *all, const struct column *c, int64_t row
     if (rows < 1 || row % rows == 0) (void)madvise(all->bytes, all->mapped, MADV_DONTNEED);
 }
 
+static bool is_named(const char *name, const char *const *names) {
+    while (*names && strcmp(*names, name) != 0) names++;
+    return *names != NULL;
+}
+
+void columns_keep(struct columns *c, const char *const *names) {
+    int64_t kept = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        if (is_named(c->column[i].name, names)) c->column[kept++] = c->column[i];
+        else if (c->separate) free((void *)(uintptr_t)c->column[i].data);
+    }
+    c->count = kept;
+}
+
 void columns_destroy(struct columns *c) {
     if (!c) return;
     for (int64_t i = 0; c->separate && i < c->count; i++)

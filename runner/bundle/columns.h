@@ -65,6 +65,10 @@ void columns_pass(const struct columns *all, const struct column *c, int64_t row
 
 void columns_destroy(struct columns *c); /* c may be NULL. */
 
+/* Forgets all columns but those named (NULL-terminated), and frees their memory if each column has
+ * its own, as those of lines do. */
+void columns_keep(struct columns *c, const char *const *names);
+
 /* The column of that name, or NULL. c may be NULL. */
 const struct column *columns_find(const struct columns *c, const char *name);
 /* The same; NULL also if the column is wide. */

@@ -221,10 +221,9 @@ static const char *note_of(const struct comparison *c, int64_t b, const struct d
 }
 
 static json_t *divergence_row(const struct comparison *c, int64_t b, bool *equal) {
-    struct divergence d;
+    const struct divergence d = c->divergence[b];
     char note[160];
     const struct run_view *x = &c->run[0], *y = &c->run[b];
-    compare_diverge(x, y, &d);
     const char *wx = json_text(x->run, "final_weights_sha256", ""),
                *wy = json_text(y->run, "final_weights_sha256", "");
     bool weights_differ = *wx && *wy && strcmp(wx, wy) != 0;
@@ -308,33 +307,10 @@ static enum status make_report(struct comparison *c, struct err *e) {
 enum status compare_runs(const char *const *paths, int64_t count,
                          const struct compare_options *options, struct comparison *out,
                          struct err *e) {
-    enum status st = OK;
     *out = (struct comparison){ .count = count };
     if (options) out->options = *options;
-    out->run = calloc((size_t)count, sizeof *out->run);
-    if (!out->run) return FAIL(e, ERR_MEMORY, "%lld runs", (long long)count);
-    /* One thread reads each run. The error reported is the first one in the order of the
-     * arguments. */
-    enum status *each = calloc((size_t)count, sizeof *each);
-    struct err *why = calloc((size_t)count, sizeof *why);
-    if (!each || !why) st = FAIL(e, ERR_MEMORY, "%lld runs", (long long)count);
-#pragma omp parallel for schedule(dynamic, 1) if (st == OK)
-    for (int64_t i = 0; i < (st == OK ? count : 0); i++)
-        each[i] = run_view_load(paths[i], RUN_VIEW_FULL, &out->run[i], &why[i]);
-    for (int64_t i = 0; st == OK && i < count; i++) {
-        st = each[i];
-        if (st != OK && e) *e = why[i];
-    }
-    free(each);
-    free(why);
+    enum status st = compare_load(out, paths, e);
     if (st == OK) st = make_report(out, e);
     if (st != OK) compare_free(out);
     return st;
-}
-
-void compare_free(struct comparison *c) {
-    for (int64_t i = 0; c->run && i < c->count; i++) run_view_free(&c->run[i]);
-    free(c->run);
-    json_decref(c->report);
-    *c = (struct comparison){ 0 };
 }

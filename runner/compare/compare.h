@@ -50,11 +50,27 @@
 struct compare_options {
     const double *tolerance; /* relative, borrowed; NULL: each recipe's own */
     const char *baseline;    /* the name of a row, borrowed; NULL: BF16, found by its recipe */
+    bool lean;               /* of training keep steps and losses only: there will be no plots */
 };
+
+struct divergence {
+    bool found;
+    int64_t common_steps; /* training steps that both have */
+    int64_t step;         /* the first at which any result differs */
+    int result;           /* of its metric (record/streams.h) */
+    char stream[2 * COLUMN_NAME_CAP]; /* "trace", "fp8.scale", "fp8.amax", "train.loss", ... */
+    char tensor[256];     /* the first in execution order; "" if the stream has none */
+    char a_bits[20], b_bits[20];
+    int64_t traced;       /* the last step before it with equal fingerprints; -1: none */
+};
+
+struct curve; /* curve.h */
 
 struct comparison {
     struct compare_options options;
-    struct run_view *run; /* owned; the columns stay loaded for plots */
+    struct run_view *run; /* owned; of the records, those of training and evaluation stay loaded */
+    struct curve *curve;  /* the evaluations of each run; owned */
+    struct divergence *divergence; /* of each run from run 0, but for run 0; owned */
     int64_t count;
     json_t *report; /* owned */
     bool equal;
@@ -128,20 +144,13 @@ int compare_columns(const char *text);
 /* Writes the plots of the page as HTML: losses, their difference from the first group's, speed. */
 NODISCARD enum status compare_plots(FILE *out, const struct comparison *c, struct err *e);
 
+/* Fills run, curve and divergence. After an error compare_free() frees what was loaded. */
+NODISCARD enum status compare_load(struct comparison *c, const char *const *paths, struct err *e);
+
 /* What differs between the runs, and which of it counts as a factor. New references. */
 NODISCARD enum status compare_differences(const struct run_view *const *runs, int64_t count,
                                           json_t **differences, json_t **factors, struct err *e);
 
-struct divergence {
-    bool found;
-    int64_t common_steps; /* training steps that both have */
-    int64_t step;         /* the first at which any result differs */
-    int result;           /* of its metric (record/streams.h) */
-    char stream[2 * COLUMN_NAME_CAP]; /* "trace", "fp8.scale", "fp8.amax", "train.loss", ... */
-    char tensor[256];     /* the first in execution order; "" if the stream has none */
-    char a_bits[20], b_bits[20];
-    int64_t traced;       /* the last step before it with equal fingerprints; -1: none */
-};
 void compare_diverge(const struct run_view *a, const struct run_view *b, struct divergence *out);
 
 /* ---- repeats: compare_groups.c --------------------------------------------------------------- */

@@ -267,15 +267,14 @@ static enum status family_json(struct family *f, json_t **out, struct err *e) {
 /* ---- all ----------------------------------------------------------------------------------- */
 
 static enum status add_families(const struct comparison *c, const struct compare_groups *g,
-                                const struct kinship *kin, const struct curve *curve,
-                                json_t *losses, struct err *e) {
+                                const struct kinship *kin, json_t *losses, struct err *e) {
     bool failed = false;
     for (int64_t b = 0; b < g->count; b++) {
         json_t *family = NULL;
         bool has = false;
         for (int64_t k = 0; k < g->count; k++) has = has || kin->of[k] == b;
         if (!has) continue;
-        struct family f = { .c = c, .g = g, .kin = kin, .curve = curve, .baseline = b };
+        struct family f = { .c = c, .g = g, .kin = kin, .curve = c->curve, .baseline = b };
         TRY(family_json(&f, &family, e));
         json_append(losses, family, &failed);
     }
@@ -286,16 +285,11 @@ enum status compare_losses(const struct comparison *c, const struct compare_grou
                            const json_t *names, json_t **losses, json_t **missing,
                            struct err *e) {
     struct kinship kin = { 0 };
-    struct curve *curve = calloc((size_t)c->count + 1, sizeof *curve);
     *losses = json_array();
     *missing = json_array();
-    enum status st = curve && *losses && *missing ? OK
-                                                  : FAIL(e, ERR_MEMORY, "verdicts on losses");
-    for (int64_t i = 0; st == OK && i < c->count; i++) st = curve_make(&c->run[i], &curve[i], e);
+    enum status st = *losses && *missing ? OK : FAIL(e, ERR_MEMORY, "verdicts on losses");
     if (st == OK) st = kinship_find(c, g, names, &kin, *missing, e);
-    if (st == OK) st = add_families(c, g, &kin, curve, *losses, e);
-    for (int64_t i = 0; curve && i < c->count; i++) curve_free(&curve[i]);
-    free(curve);
+    if (st == OK) st = add_families(c, g, &kin, *losses, e);
     kinship_free(&kin);
     if (st == OK) return OK;
     json_decref(*losses);

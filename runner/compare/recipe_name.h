@@ -6,15 +6,16 @@
 
 /* The options of a resolved recipe that differ from the defaults of its kind, in the schema's
  * order: an array of {"key": "first_bf16", "value": "1"}, both strings. A key of a nested table is
- * "accumulate.dgrad". `layers` names the GEMMs with a recipe of their own. A key that the schema does not know is
- * an option too. A recipe of an unknown kind has none. New reference; NULL: no memory. */
+ * "accumulate.dgrad". `layers` names the GEMMs with a recipe of their own. A key that the
+ * schema does not know is an option too. A recipe of an unknown kind has none. New reference;
+ * NULL: no memory. */
 json_t *recipe_options(const json_t *recipe);
 
 /* "fp8.tensorwise first_bf16=1 last_bf16=1"; "?" without a kind. Owned by the caller (free); NULL:
  * no memory. */
 char *recipe_text(const json_t *recipe);
 
-/* `layers` of a resolved recipe, [{layer, gemm, recipe}], in words: layers and GEMMs of each recipe,
+/* `layers` of a resolved recipe, [{layer, gemm, recipe}], in words: layers and GEMMs by recipe,
  * "0-1:bf16,2-29.ffn_out:fp8.rowwise(pow2=false)". Owned by the caller (free); NULL: no memory. */
 char *recipe_layers(const json_t *list);
 

@@ -163,7 +163,7 @@ enum status repro_judge(const struct comparison *c, const struct seed_band *band
     bool config;
     *out = (struct repro_verdict){ .kind = REPRO_INCOMPARABLE };
     TRY(find_reasons(c, &out->reasons, &config, e));
-    compare_diverge(&c->run[0], &c->run[1], &out->first);
+    out->first = c->divergence[1];
     out->steps = out->first.common_steps;
     measure_losses(c, band, out);
     out->kind = decide(c, config, out);

@@ -223,7 +223,13 @@ static void directories_live_runs_and_bundles_compare_alike(void **state) {
     const char *paths[2] = { s.path[0], dir };
     CHECK(compare_runs(paths, 2, NULL, &c, &e));
     assert_true(c.equal);
-    assert_true(c.run[1].columns.of[STREAM_TRACE] != NULL);
+    compare_free(&c);
+    f.id = "20261121T024823Z-live-0badcafe"; /* the trace of a directory is compared too */
+    f.flip_step = 5;
+    run_fixture_write(parent, &f, dir);
+    CHECK(compare_runs(paths, 2, NULL, &c, &e));
+    assert_string_equal(c.divergence[1].stream, "trace");
+    assert_int_equal(c.divergence[1].step, 5);
     compare_free(&c);
     finish(&s);
 }
@@ -248,6 +254,30 @@ static void four_seeds_a_side_get_a_verdict(void **state) {
     /* The seeds make the runs differ, but as repeats, not as a factor. */
     assert_int_equal(json_array_size(json_object_get(statistics, "groups")), 2);
     assert_string_equal(json_text(s.c.report, "verdict", ""), "one factor: recipe");
+    finish(&s);
+}
+
+/* Without the records that only plots need, the report is the same. */
+static void a_lean_comparison_says_the_same(void **state) {
+    struct scene s;
+    struct comparison lean;
+    struct err e = { 0 };
+    struct run_fixture runs[6];
+    const struct compare_options options = { .lean = true };
+    const char *paths[6];
+    two_sides(runs);
+    runs[4].flip_amax_step = 7;
+    runs[2].steps = 33;
+    compare(&s, runs, 6);
+    for (int i = 0; i < 6; i++) paths[i] = s.path[i];
+    CHECK(compare_runs(paths, 6, &options, &lean, &e));
+    assert_true(json_equal(s.c.report, lean.report));
+    const struct columns *train = lean.run[4].columns.of[STREAM_TRAIN];
+    assert_int_equal(train->count, 2);
+    assert_null(columns_find(train, "grad_norm"));
+    assert_non_null(columns_find(s.c.run[4].columns.of[STREAM_TRAIN], "grad_norm"));
+    assert_null(lean.run[4].columns.of[STREAM_FP8]);
+    compare_free(&lean);
     finish(&s);
 }
 
@@ -499,6 +529,7 @@ int main(void) {
         cmocka_unit_test(directories_live_runs_and_bundles_compare_alike),
         cmocka_unit_test(four_seeds_a_side_get_a_verdict),
         cmocka_unit_test(energy_is_of_all_gpus),
+        cmocka_unit_test(a_lean_comparison_says_the_same),
         cmocka_unit_test(a_row_name_has_the_differing_keys),
         cmocka_unit_test(layers_are_part_of_a_name),
         cmocka_unit_test(row_names_are_unique),

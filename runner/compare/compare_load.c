@@ -1,0 +1,69 @@
+/* Loads the runs of a comparison, several at a time. What only the bits of run 0 are compared with
+ * is freed at once, so that memory does not grow with every record of every run. */
+#include <malloc.h>
+#include <stdlib.h>
+
+#include "runner/compare/compare.h"
+#include "runner/compare/curve.h"
+
+/* Frees the records that are not needed any more. */
+static void drop_records(const struct comparison *c, struct run_view *v) {
+    static const char *const LOSSES[] = { "step", "loss", NULL };
+    static const enum stream_id COMPARED[] = { STREAM_FP8, STREAM_TRACE, STREAM_SAMPLES,
+                                               STREAM_RANKS };
+    for (size_t k = 0; k < sizeof COMPARED / sizeof *COMPARED; k++) {
+        columns_destroy(v->columns.of[COMPARED[k]]);
+        v->columns.of[COMPARED[k]] = NULL;
+    }
+    if (c->options.lean && v->columns.of[STREAM_TRAIN])
+        columns_keep(v->columns.of[STREAM_TRAIN], LOSSES);
+    malloc_trim(0); /* glibc keeps what other sizes of the next run do not fit into */
+}
+
+static enum status load_one(struct comparison *c, const char *path, int64_t i, struct err *e) {
+    TRY(run_view_load(path, RUN_VIEW_FULL, &c->run[i], e));
+    TRY(curve_make(&c->run[i], &c->curve[i], e));
+    if (i == 0) return OK;
+    compare_diverge(&c->run[0], &c->run[i], &c->divergence[i]);
+    drop_records(c, &c->run[i]);
+    return OK;
+}
+
+/* One thread reads each run. The error reported is the first one in the order of the arguments. */
+static enum status load_others(struct comparison *c, const char *const *paths, struct err *e) {
+    enum status *each = calloc((size_t)c->count, sizeof *each), st = OK;
+    struct err *why = calloc((size_t)c->count, sizeof *why);
+    if (!each || !why) st = FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
+#pragma omp parallel for schedule(dynamic, 1) if (st == OK)
+    for (int64_t i = 1; i < (st == OK ? c->count : 0); i++)
+        each[i] = load_one(c, paths[i], i, &why[i]);
+    for (int64_t i = 1; st == OK && i < c->count; i++) {
+        st = each[i];
+        if (st != OK && e) *e = why[i];
+    }
+    free(each);
+    free(why);
+    return st;
+}
+
+enum status compare_load(struct comparison *c, const char *const *paths, struct err *e) {
+    c->run = calloc((size_t)c->count, sizeof *c->run);
+    c->curve = calloc((size_t)c->count, sizeof *c->curve);
+    c->divergence = calloc((size_t)c->count, sizeof *c->divergence);
+    if (!c->run || !c->curve || !c->divergence)
+        return FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
+    TRY(load_one(c, paths[0], 0, e));
+    TRY(load_others(c, paths, e));
+    drop_records(c, &c->run[0]);
+    return OK;
+}
+
+void compare_free(struct comparison *c) {
+    for (int64_t i = 0; c->run && i < c->count; i++) run_view_free(&c->run[i]);
+    for (int64_t i = 0; c->curve && i < c->count; i++) curve_free(&c->curve[i]);
+    free(c->run);
+    free(c->curve);
+    free(c->divergence);
+    json_decref(c->report);
+    *c = (struct comparison){ 0 };
+}
