@@ -7,13 +7,18 @@
  * pair with, in some heads of one row. These heads share their angles: loading 8 bytes of angles
  * for 4 of elements would be too much even for L2. Bound by memory: 4 bytes an element. In place,
  * heads that are only copied are read for the amax alone. Gain gradients: each thread sums over its
- * heads, a block joins its threads in order, a second kernel joins the blocks. */
+ * heads, a block joins its threads in order, a second kernel joins the blocks.
+ *
+ * Backward without norms makes the codes in the same pass, if they are of whole tiles: 4 bytes an
+ * element instead of 8 through a stored value. If the scale needs the amax, a pass that stores
+ * nothing comes first: 6 bytes. */
+#include "kernels/cuda/cast_tile.cuh"
 #include "kernels/cuda/columns.cuh"
 
 enum { QK_THREADS = 256, QK_BLOCKS_MAX = 1024, QK_HEADS = 4 /* of a thread and row */ };
 
 struct qk {
-    bf16_bits *out;
+    bf16_bits *out;              /* backward: NULL if only the amax is wanted */
     const bf16_bits *in, *d_out; /* d_out: backward only */
     const bf16_bits *gain_q, *gain_k; /* [D] each, or NULL */
     const float *rope;           /* [T, D] or NULL */
@@ -225,7 +230,7 @@ template <bool NORM> __global__ void __launch_bounds__(QK_THREADS) qk_bwd_kernel
             uint4 v1 = bf16x8_encode(low), v2 = bf16x8_encode(high);
             uint32_t pair = __vmaxu2(bf16x8_largest(v1), bf16x8_largest(v2));
             top = max(top, max(pair << 16, pair & 0xFFFF0000u));
-            if (!p.changed && a.out == a.d_out) continue;
+            if (!a.out || (!p.changed && a.out == a.d_out)) continue;
             *(uint4 *)(a.out + p.at) = v1;
             *(uint4 *)(a.out + p.at + a.head_dim / 2) = v2;
         }
@@ -236,6 +241,77 @@ template <bool NORM> __global__ void __launch_bounds__(QK_THREADS) qk_bwd_kernel
         join_gain(a, a.partial + (int64_t)gridDim.x * a.head_dim, shared, sums.low[1],
                   sums.high[1]);
     }
+}
+
+static unsigned blocks_of(const struct qk *a) {
+    return (unsigned)max_i64(1, min_i64(ceil_div(a->items * a->group, QK_THREADS), QK_BLOCKS_MAX));
+}
+
+/* ---- backward of the rotation into codes ---- */
+
+/* Gradients for the tiles of cast_tile_kernel. Heads of 16 to 128 columns never cross a tile, and a
+ * row of a tile belongs to 16 lanes of a warp. So a lane gets the values that pair with its own from
+ * another lane, and each value is loaded once. */
+struct qk_grads {
+    enum { MADE = 1, BLOCKS = 2 };
+    struct raw { uint4 v; };
+    const bf16_bits *d_out;
+    bf16_bits *value; /* NULL: not kept */
+    const float *rope;
+    const int32_t *positions;
+    uint32_t length, head_dim; /* head_dim: a power of two */
+    int64_t width, rotated;    /* columns; of these the first ones are of queries and keys */
+    __device__ struct raw load(int64_t row, int64_t col) const {
+        return { *(const uint4 *)(d_out + row * width + col) };
+    }
+    __device__ uint4 make(struct raw own, int64_t row, int64_t col) const {
+        const uint32_t half = head_dim / 2, place = (uint32_t)col & (head_dim - 1);
+        uint4 pair;
+        pair.x = __shfl_xor_sync(0xFFFFFFFFu, own.v.x, half / PATCH);
+        pair.y = __shfl_xor_sync(0xFFFFFFFFu, own.v.y, half / PATCH);
+        pair.z = __shfl_xor_sync(0xFFFFFFFFu, own.v.z, half / PATCH);
+        pair.w = __shfl_xor_sync(0xFFFFFFFFu, own.v.w, half / PATCH);
+        float x[8], y[8], c[8], s[8];
+        bf16x8_decode(x, own.v);
+        bf16x8_decode(y, pair);
+        if (col < rotated) {
+            uint32_t position = positions ? (uint32_t)positions[row] : (uint32_t)row % length;
+            const float *angles = rope + (int64_t)position * head_dim + (place & (half - 1));
+            load_eight(c, angles);
+            load_eight(s, angles + half);
+            /* rotate() by -1: the low value has the sine's sign negated once more. */
+            float sign = place < half ? 1.0f : -1.0f;
+#pragma unroll
+            for (int i = 0; i < 8; i++) x[i] = x[i] * c[i] + y[i] * (sign * s[i]);
+        }
+        return bf16x8_pack(x);
+    }
+    __device__ void keep(uint4 v, int64_t row, int64_t col) const {
+        if (value) store_words(value + row * width + col, v);
+    }
+    __device__ static void load_eight(float (&out)[8], const float *from) {
+        *(float4 *)&out[0] = __ldg((const float4 *)from);
+        *(float4 *)&out[4] = __ldg((const float4 *)from + 1);
+    }
+};
+
+/* Codes of whole tiles. `a` is a backward without norms, with a rotation. */
+static enum status qk_bwd_codes(struct backend *b, int lane, const struct sink *dx,
+                                const struct qk *a, struct err *e) {
+    int64_t width = (int64_t)(a->heads + 2 * a->kv_heads) * a->head_dim;
+    struct qk_grads from = { a->d_out, dx->keep_value ? a->out : NULL, a->rope, a->positions,
+                             (uint32_t)a->length, (uint32_t)a->head_dim, width,
+                             (int64_t)(a->heads + a->kv_heads) * a->head_dim };
+    bool repeated = cast_repeats(dx);
+    if (repeated) {
+        struct qk maxima = *a;
+        maxima.out = NULL;
+        qk_bwd_kernel<false><<<blocks_of(a), QK_THREADS, 0, cuda_lane(b, lane)>>>(maxima);
+        TRY(cuda_launched("qk_bwd: amax", e));
+    }
+    struct tile_args codes = tile_args_of(dx, repeated ? NULL : a->amax);
+    codes.backwards = repeated; /* the last rows may still be in the L2 cache */
+    return cast_tiles<true>(b, lane, dx, codes, from, e);
 }
 
 /* ---- launchers ---- */
@@ -283,10 +359,6 @@ static enum status qk_setup(struct qk *a, const char *what, const struct qk_fwd_
     return OK;
 }
 
-static unsigned blocks_of(const struct qk *a) {
-    return (unsigned)max_i64(1, min_i64(ceil_div(a->items * a->group, QK_THREADS), QK_BLOCKS_MAX));
-}
-
 enum status cuda_qk_fwd(struct backend *b, int lane, const struct qk_fwd_args *args,
                         struct err *e) {
     struct qk a;
@@ -321,6 +393,8 @@ enum status cuda_qk_bwd(struct backend *b, int lane, const struct qk_bwd_args *a
     a.out = sink_value_of(dx);
     a.d_out = (const bf16_bits *)d_out->data;
     a.amax = sink_amax(dx);
+    if (a.rope && !gain_q && rows <= INT32_MAX && (cast_fuses(dx) || cast_repeats(dx)))
+        return qk_bwd_codes(b, lane, dx, &a, e);
     unsigned blocks = blocks_of(&a);
     if (gain_q) {
         TRY(cuda_check(d_gain_q, "qk_bwd: d_gain_q", IS_GRAD, d, 1, e));
