@@ -18,7 +18,7 @@ static const struct kind {
       { "quantise" } },
     { "quantise", bench_quantise, " m k scale repeats ",
       { "step", "experiments/quickstart.lua", "--only", "*bf16" } },
-    { "step", bench_step, " steps detail set only smoke lib ", { "gemm" } },
+    { "step", bench_step, " steps detail energy set only smoke lib ", { "gemm" } },
 };
 enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 static const char EVERY_KIND[] = " threads backend device json quiet no-color ";
@@ -111,6 +111,7 @@ static const struct flag FLAGS[] = {
     { "repeats", "N", "samples, of which the median is printed (11)", false },
     { "steps", "N", "step: whole steps, of which the median is printed (10)", false },
     { "detail", NULL, "step: also every operator and every shape of GEMM", false },
+    { "energy", "SECONDS", "step: also joules, of steps and operators repeated so long", false },
     { "set", "KEY=VALUE", "step: override a key of the experiment", true },
     { "only", "NAME", "step: rows of this name of a suite (* and ?)", true },
     { "smoke", NULL, "step: shrink the experiment as run --smoke does", false },
@@ -132,7 +133,9 @@ const struct verb VERB_BENCH = {
             "step: the step of each run of an experiment, on generated tokens, graphs replayed;\n"
             "then its parts, each operator timed alone, with their floor. The floor of a GEMM or\n"
             "an attention is its time alone and repeated; of other operators, the bytes moved at\n"
-            "the bandwidth of a copy. All figures are measured in this command.\n",
+            "the bandwidth of a copy. All figures are measured in this command. With --energy\n"
+            "each part also has its joules, by the driver's counter; an operator's are those of\n"
+            "its calls, each repeated alone for that long.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 2,

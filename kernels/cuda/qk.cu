@@ -250,8 +250,8 @@ static unsigned blocks_of(const struct qk *a) {
 /* ---- backward of the rotation into codes ---- */
 
 /* Gradients for the tiles of cast_tile_kernel. Heads of 16 to 128 columns never cross a tile, and a
- * row of a tile belongs to 16 lanes of a warp. So a lane gets the values that pair with its own from
- * another lane, and each value is loaded once. */
+ * row of a tile belongs to 16 lanes of a warp. So a lane gets the values that pair with its own
+ * from another lane, and each value is loaded once. */
 struct qk_grads {
     enum { MADE = 1, BLOCKS = 2 };
     struct raw { uint4 v; };

@@ -7,6 +7,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/bench/bench.h"
+#include "runner/bench/step_energy.h"
 #include "runner/hardware/facts.h"
 #include "runner/hardware/telemetry.h"
 #include "runner/plan/fit.h"
@@ -25,10 +26,10 @@ static int by_value(const void *a, const void *b) {
 
 /* A sample of the driver's clock and power during the steps. A lower clock is why a step is slower
  * than a burst. */
-static enum status sample_device(const struct telemetry *t, struct step_bench *out, double *clock,
-                                 struct err *e) {
+static enum status sample_device(const struct energy_meter *m, struct step_bench *out,
+                                 double *clock, struct err *e) {
     json_t *record = json_object();
-    enum status st = telemetry_add(t, 0, record, e);
+    enum status st = telemetry_add(m->telemetry, m->device, record, e);
     double power = json_number_value(json_object_get(record, "gpu_power_mw")) * 1e-3;
     *clock = json_number_value(json_object_get(record, "gpu_clock_sm_mhz"));
     if (power > out->power_w) out->power_w = power;
@@ -37,14 +38,16 @@ static enum status sample_device(const struct telemetry *t, struct step_bench *o
     return st;
 }
 
-struct step_bench_options { int64_t steps, timed_steps; };
+struct step_bench_options {
+    int64_t steps, timed_steps;
+    struct energy_meter meter; /* its window is 0 if no energy is asked for */
+};
 
 /* Measures whole steps as in a run: the next step is queued before the last one is waited for. */
 static enum status whole_steps(struct trainer *t, const struct step_bench_options *o,
                                struct step_bench *out, struct err *e) {
     double *us = calloc((size_t)o->steps, sizeof *us);
     double *clock = calloc((size_t)o->steps, sizeof *clock);
-    struct telemetry *telemetry = strcmp(out->backend, "cpu") ? telemetry_open() : NULL;
     struct step_result result = { 0 };
     enum status st = us && clock ? OK : FAIL(e, ERR_MEMORY, "times of %lld steps",
                                              (long long)o->steps);
@@ -55,7 +58,7 @@ static enum status whole_steps(struct trainer *t, const struct step_bench_option
     if (st == OK) st = trainer_queue(t, false, e);
     for (int64_t i = 0; i < o->steps && st == OK; i++) {
         if (i + 1 < o->steps) st = trainer_queue(t, false, e);
-        if (st == OK) st = sample_device(telemetry, out, &clock[i], e);
+        if (st == OK) st = sample_device(&o->meter, out, &clock[i], e);
         if (st == OK) st = trainer_collect(t, &result, e);
         us[i] = (double)result.time_us;
     }
@@ -68,7 +71,6 @@ static enum status whole_steps(struct trainer *t, const struct step_bench_option
         out->loss = result.loss;
     }
     out->steps = o->steps;
-    telemetry_close(telemetry);
     free(us);
     free(clock);
     return st;
@@ -114,8 +116,14 @@ static enum status train(struct backend *b, const struct run_options *run, const
     TRY(trainer_create(&t, b, &run->model, &run->recipe, &run->train, data, e));
     out->memory_bytes = trainer_memory_bytes(t);
     enum status st = whole_steps(t, o, out, e);
+    if (st == OK && out->energy_asked && energy_is_measurable(&o->meter))
+        st = energy_of_steps(t, &o->meter, &out->energy, e);
     if (st == OK) st = parts(b, t, o, out, e);
     trainer_destroy(t);
+    b->ops->graph_drop(b); /* graphs hold addresses of the trainer's memory */
+    const struct trainer_inputs in = { &run->model, &run->recipe, &run->train, data };
+    if (st == OK && out->energy_asked)
+        st = energy_of_operators(b, &in, &o->meter, &out->record, e);
     return st;
 }
 
@@ -133,6 +141,7 @@ static enum status measure(struct backend *b, struct run_options *run,
                                                                 : MICRO_STEPS_MAX;
     run->train.global_batch = out->micro_steps * run->train.micro_batch;
     out->seq_len = run->model.seq_len;
+    out->energy_asked = o->meter.window_us > 0;
     TRY(b->ops->info(b, &out->device, e));
     TRY(data_open(&data, &tokens, run->model.vocab, run->model.seq_len, run->train.seed, e));
     enum status st = train(b, run, data, o, out, e);
@@ -144,7 +153,6 @@ static enum status measure(struct backend *b, struct run_options *run,
     snprintf(cc, sizeof cc, "%d.%d", capability / 10 % 1000, capability % 10);
     mfu_of_device(&out->mfu, run, out->device.name, cc, 1);
     out->model_flop = out->mfu.flop_per_token * (double)out->tokens;
-    b->ops->graph_drop(b); /* graphs hold addresses of the trainer's memory */
     for (int i = 0; i < out->record.attention_count && model_has_window(&run->model); i++)
         out->record.attention[i].window = run->model.window;
     TRY(ceilings(b, out, e));
@@ -172,7 +180,7 @@ double step_call_floor_us(const struct step_bench *s, const struct timed_call *c
 /* ---- the kind of `bench` ----------------------------------------------------------------------*/
 
 /* One line of the summary of several runs. */
-struct bench_line { char name[128]; double step_us, tokens_per_s, floor_us; };
+struct bench_line { char name[128]; double step_us, tokens_per_s, floor_us, joules; };
 
 static double floor_us(const struct step_bench *s) {
     double all = 0;
@@ -194,19 +202,27 @@ static enum status bench_run(const struct cli *cli, struct backend *b,
     else if (st == OK) step_bench_print(cli, &s, cli_has(cli, "detail"));
     if (failed) st = FAIL(e, ERR_MEMORY, "a row of JSON");
     *line = (struct bench_line){ .step_us = s.step.median_us, .floor_us = floor_us(&s),
-                                 .tokens_per_s = (double)s.tokens / s.step.median_us * 1e6 };
+                                 .tokens_per_s = (double)s.tokens / s.step.median_us * 1e6,
+                                 .joules = s.energy.joules };
     snprintf(line->name, sizeof line->name, "%s", s.name);
     timed_record_free(&s.record);
     options_free(&options);
     return st;
 }
 
-static void print_together(const struct cli *cli, const struct bench_line *line, int64_t count) {
-    cli_out(cli, "%-42s %10s %12s %9s %9s\n", "run", "step ms", "tokens/s", "to first", "of floor");
-    for (int64_t i = 0; i < count; i++)
-        cli_out(cli, "%-42s %10.3f %12.0f %8.3fx %8.1f%%\n", line[i].name, line[i].step_us / 1e3,
+static void print_together(const struct cli *cli, const struct bench_line *line, int64_t count,
+                           bool energy) {
+    cli_out(cli, "%-42s %10s %12s %9s %9s%s\n", "run", "step ms", "tokens/s", "to first",
+            "of floor", energy ? "       J a step" : "");
+    for (int64_t i = 0; i < count; i++) {
+        char joules[ENERGY_TEXT_CAP];
+        energy_text(line[i].joules, joules);
+        cli_out(cli, "%-42s %10.3f %12.0f %8.3fx %8.1f%%", line[i].name, line[i].step_us / 1e3,
                 line[i].tokens_per_s, line[i].tokens_per_s / line[0].tokens_per_s,
                 100 * line[i].floor_us / line[i].step_us);
+        if (energy) cli_out(cli, " %14s", joules);
+        cli_out(cli, "\n");
+    }
 }
 
 /* Checked before any measurement: a run that exhausts host memory would end other programs. */
@@ -251,7 +267,8 @@ static enum status bench_runs(const struct cli *cli, struct backend *b,
         cli_note(cli, "%s: measuring whole steps, then each operator alone", r->runs[i].name);
         st = bench_run(cli, b, &r->runs[i], o, &line[i], rows, e);
     }
-    if (st == OK && r->run_count > 1 && !cli->json) print_together(cli, line, r->run_count);
+    if (st == OK && r->run_count > 1 && !cli->json)
+        print_together(cli, line, r->run_count, o->meter.window_us > 0);
     free(line);
     return st;
 }
@@ -261,10 +278,17 @@ enum status bench_step(const struct cli *cli, struct backend *b, json_t *rows, s
     script.args++;
     script.arg_count--;
     struct step_bench_options o = { .steps = 10, .timed_steps = 5 };
+    int64_t seconds = 0;
     TRY(cli_int(cli, "steps", 1, 1000, &o.steps, e));
+    TRY(cli_int(cli, "energy", 1, 60, &seconds, e));
+    TRY(cli_int(cli, "device", 0, 1024, &o.meter.device, e));
+    struct telemetry *telemetry = strcmp(b->ops->name, "cpu") ? telemetry_open() : NULL;
+    o.meter.window_us = seconds * 1000000;
+    o.meter.telemetry = telemetry;
     struct resolution resolution = { 0 };
     enum status st = script_resolve(&script, NULL, &resolution, e);
     if (st == OK) st = bench_runs(cli, b, &resolution, &o, rows, e);
     resolution_destroy(&resolution);
+    telemetry_close(telemetry);
     return st;
 }

@@ -3,6 +3,7 @@
 #define FP8LAB_RUNNER_BENCH_BENCH_STEP_H
 
 #include "runner/bench/bench_ceilings.h"
+#include "runner/bench/bench_energy.h"
 #include "runner/plan/mfu.h"
 #include "runner/plan/options.h"
 
@@ -24,6 +25,8 @@ struct step_bench {
     double clock_mhz, power_w; /* during those steps: median SM clock, highest power; 0: not
                                   known */
     int64_t throttle; /* NVML's reasons for low clocks, OR of all samples (hardware/telemetry.h) */
+    bool energy_asked;
+    struct energy energy; /* of a whole step; the record has the operators' */
     struct timed_record record;
     struct bench_time gemm[SHAPES_MAX], attention[SHAPES_MAX]; /* ceilings, by shape */
     double copy_bytes_per_s;

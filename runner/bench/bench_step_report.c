@@ -12,7 +12,8 @@
 
 enum { NAME_WIDTH = 40, NAME_CAP = 256 };
 
-struct sums { double us, floor_us, bytes, flop; int64_t calls; };
+/* joules: of the calls whose energy was measured, which take joules_us of `us`. */
+struct sums { double us, floor_us, bytes, flop, joules, joules_us; int64_t calls; };
 
 static double call_flop(const struct step_bench *s, const struct timed_call *c) {
     if (c->gemm >= 0) return gemm_flop(&s->record.gemm[c->gemm]);
@@ -25,6 +26,8 @@ static void add(struct sums *to, const struct step_bench *s, const struct timed_
     to->floor_us += step_call_floor_us(s, c);
     to->bytes += c->bytes;
     to->flop += call_flop(s, c);
+    to->joules += c->joules;
+    if (c->joules > 0) to->joules_us += c->time_us;
     to->calls++;
 }
 
@@ -41,10 +44,16 @@ static void part_sums(const struct step_bench *s, struct sums part[PART_COUNT], 
 /* ---- text -------------------------------------------------------------------------------------*/
 
 static void print_sums(const struct cli *cli, const char *name, int width, const struct sums *p,
-                       double step_us) {
+                       const struct step_bench *s) {
+    double step_us = s->step.median_us;
     cli_out(cli, "  %-*s %6" PRId64 " %10.3f %6.1f%% %10.3f %6.1f%%", width, name, p->calls,
             p->us / 1e3, 100 * ratio(p->us, step_us), p->floor_us / 1e3,
             100 * ratio(p->floor_us, p->us));
+    if (s->energy_asked) {
+        char joules[ENERGY_TEXT_CAP];
+        energy_text(p->joules, joules);
+        cli_out(cli, " %13s", joules);
+    }
     struct flop_rate rate = flop_rate_of(ratio(p->flop, p->us) * 1e-6);
     if (p->flop > 0) cli_out(cli, " %8.1f %s", rate.value, rate.unit);
     else if (p->us > 0) cli_out(cli, " %8.1f GB/s", p->bytes / p->us * 1e-3);
@@ -100,7 +109,7 @@ static void print_detail(const struct cli *cli, const struct step_bench *s, int 
         char name[NAME_CAP];
         if (seen) continue;
         detail_name(s, first, name);
-        print_sums(cli, name, width, &sums, s->step.median_us);
+        print_sums(cli, name, width, &sums, s);
     }
 }
 
@@ -118,6 +127,17 @@ static void print_mfu(const struct cli *cli, const struct step_bench *s) {
                     ? ", during which another program was running: measure again"
                     : "");
     cli_out(cli, "\n  (%s); a copy moves %.0f GB/s\n", basis, s->copy_bytes_per_s * 1e-9);
+}
+
+static void print_energy(const struct cli *cli, const struct step_bench *s,
+                         const struct sums *all) {
+    if (s->energy.joules > 0)
+        cli_out(cli, "  energy %.3f J a step, %.0f W on average, %.3f mJ a token; operators "
+                "repeated alone: %.3f J for %.1f%% of their time\n", s->energy.joules,
+                s->energy.joules / s->energy.time_us * 1e6,
+                s->energy.joules / (double)s->tokens * 1e3, all->joules,
+                100 * ratio(all->joules_us, all->us));
+    else cli_out(cli, "  energy not measured: there is no energy counter of this device\n");
 }
 
 void step_bench_print(const struct cli *cli, const struct step_bench *s, bool detail) {
@@ -142,11 +162,12 @@ void step_bench_print(const struct cli *cli, const struct step_bench *s, bool de
         cli_out(cli, "  meanwhile SM at %.0f MHz, up to %.0f W%s%s\n", s->clock_mhz, s->power_w,
                 *reasons ? ", clocks limited by: " : "", reasons);
     }
-    cli_out(cli, "  %-*s %6s %10s %7s %10s %7s\n", width, "part", "calls", "ms", "of step",
-            "floor ms", "reached");
+    if (s->energy_asked) print_energy(cli, s, &all);
+    cli_out(cli, "  %-*s %6s %10s %7s %10s %7s%s\n", width, "part", "calls", "ms", "of step",
+            "floor ms", "reached", s->energy_asked ? "             J" : "");
     for (enum timed_part i = 0; i < PART_COUNT; i++)
-        if (part[i].calls) print_sums(cli, timed_part_name(i), width, &part[i], step);
-    print_sums(cli, "all parts, one operator at a time", width, &all, step);
+        if (part[i].calls) print_sums(cli, timed_part_name(i), width, &part[i], s);
+    print_sums(cli, "all parts, one operator at a time", width, &all, s);
     cli_out(cli, "  %-*s %6s %10.3f %6.1f%%\n", width, "step less all parts", "",
             (step - all.us) / 1e3, 100 * ratio(step - all.us, step));
     cli_out(cli, "  floor %.3f ms: the step reaches %.1f%% of it\n", all.floor_us / 1e3,
@@ -156,26 +177,27 @@ void step_bench_print(const struct cli *cli, const struct step_bench *s, bool de
 
 /* ---- JSON -------------------------------------------------------------------------------------*/
 
+/* Joules, or null: not measured. */
+static json_t *joules_json(double joules) { return joules > 0 ? json_real(joules) : json_null(); }
+
 static json_t *sums_json(const char *name, const struct sums *p) {
-    return json_pack("{s:s,s:I,s:f,s:f,s:f,s:f}", "part", name, "calls", (json_int_t)p->calls,
-                     "time_us", p->us, "floor_us", p->floor_us, "bytes", p->bytes, "flop", p->flop);
+    return json_pack("{s:s,s:I,s:f,s:f,s:f,s:f,s:o}", "part", name, "calls", (json_int_t)p->calls,
+                     "time_us", p->us, "floor_us", p->floor_us, "bytes", p->bytes, "flop", p->flop,
+                     "energy_j", joules_json(p->joules));
 }
 
 static json_t *gemm_json(const struct step_bench *s, int index) {
     const struct gemm_shape *g = &s->record.gemm[index];
-    double us = 0;
-    int64_t calls = 0;
+    struct sums sums = { 0 };
     for (int64_t i = 0; i < s->record.call_count; i++)
-        if (s->record.call[i].gemm == index) {
-            us += s->record.call[i].time_us;
-            calls++;
-        }
-    return json_pack("{s:s,s:I,s:I,s:I,s:s,s:s,s:s,s:b,s:b,s:b,s:b,s:I,s:f,s:f}", "direction",
+        if (s->record.call[i].gemm == index) add(&sums, s, &s->record.call[i]);
+    return json_pack("{s:s,s:I,s:I,s:I,s:s,s:s,s:s,s:b,s:b,s:b,s:b,s:I,s:f,s:f,s:o}", "direction",
                      direction_name(g->direction), "m", (json_int_t)g->m, "n", (json_int_t)g->n,
                      "k", (json_int_t)g->k, "a", dtype_name(g->a), "b", dtype_name(g->b), "out",
                      dtype_name(g->out), "fast", g->fast_accumulate, "beta", g->beta, "bias",
-                     g->bias, "residual", g->residual, "calls", (json_int_t)calls, "time_us", us,
-                     "ceiling_us", s->gemm[index].best_us);
+                     g->bias, "residual", g->residual, "calls", (json_int_t)sums.calls, "time_us",
+                     sums.us, "ceiling_us", s->gemm[index].best_us, "energy_j",
+                     joules_json(sums.joules));
 }
 
 json_t *step_bench_json(const struct step_bench *s) {
@@ -187,7 +209,7 @@ json_t *step_bench_json(const struct step_bench *s) {
         if (part[i].calls) json_append(parts, sums_json(timed_part_name(i), &part[i]), &failed);
     for (int i = 0; i < s->record.gemm_count; i++) json_append(gemms, gemm_json(s, i), &failed);
     json_t *object = json_pack(
-        "{s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:f,s:f,s:I,s:o,s:o}", "name",
+        "{s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:f,s:f,s:I,s:o,s:o,s:o}", "name",
         s->name, "tokens", (json_int_t)s->tokens, "steps", (json_int_t)s->steps, "loss",
         (double)s->loss,
         "step_us_median", s->step.median_us, "step_us_best", s->step.best_us, "tokens_per_s",
@@ -195,6 +217,7 @@ json_t *step_bench_json(const struct step_bench *s) {
         all.us, "floor_us", all.floor_us, "copy_bytes_per_s", s->copy_bytes_per_s,
         "peak_tflops", s->mfu.peak_tflops, "gemm_tflops", s->mfu.ceiling_tflops, "memory_bytes",
         (json_int_t)s->memory_bytes, "clock_sm_mhz", s->clock_mhz, "power_w", s->power_w,
-        "throttle", (json_int_t)s->throttle, "parts", parts, "gemms", gemms);
+        "throttle", (json_int_t)s->throttle, "energy_j", joules_json(s->energy.joules),
+        "parts", parts, "gemms", gemms);
     return json_whole(object, failed);
 }

@@ -19,6 +19,9 @@ struct timed {
     enum timed_part last;  /* part of the producer before a quantise_finish */
     const void *codes;     /* codes of the last quantise, NULL: none; its call */
     int64_t quantise_at;
+    int64_t repeated; /* number of the call that timed_repeat named */
+    enum status (*more)(void *context, bool *again, struct err *e); /* NULL: none is repeated */
+    void *context; /* borrowed, of `more` */
 };
 
 static struct timed *timed_of(struct backend *b) {
@@ -179,6 +182,14 @@ static enum status call_end(struct timed *t, int lane, enum status st, struct er
     return OK;
 }
 
+/* Whether the call that just ended is to be made again. */
+static bool call_again(struct timed *t, enum status *st, struct err *e) {
+    bool again = false;
+    if (*st == OK && t->more && t->depth == 1 && t->at == t->repeated)
+        *st = t->more(t->context, &again, e);
+    return *st == OK && again;
+}
+
 /* ---- what each operator costs -----------------------------------------------------------------*/
 
 /* The codes that a GEMM of the head reads count as the head's. A step makes these codes apart from
@@ -250,8 +261,11 @@ static struct cost finish_cost(const struct timed *t, const struct sink *out) {
         struct cost c;                                                                         \
         TRY(cost_of_call);                                                                     \
         if (c.part == PART_COUNT) return t->inner->op OPERATOR_ARGUMENTS arguments;            \
+        enum status st;                                                                        \
         TRY(call_begin(t, lane, #op, &c, e));                                                  \
-        return call_end(t, lane, t->inner->op OPERATOR_ARGUMENTS arguments, e);                \
+        do st = t->inner->op OPERATOR_ARGUMENTS arguments;                                     \
+        while (call_again(t, &st, e));                                                         \
+        return call_end(t, lane, st, e);                                                       \
     }
 #include "kernels/operators.inc"
 
@@ -312,6 +326,13 @@ enum status timed_step_done(struct timed *t, struct err *e) {
     r->steps++;
     t->at = 0;
     return OK;
+}
+
+void timed_repeat(struct timed *t, int64_t call,
+                  enum status (*more)(void *context, bool *again, struct err *e), void *context) {
+    t->repeated = call;
+    t->more = more;
+    t->context = context;
 }
 
 void timed_stop(struct timed *t, struct timed_record *out) {

@@ -47,6 +47,7 @@ struct timed_call {
     int gemm, attention; /* index of its shape; -1: neither a GEMM nor an attention */
     double bytes;        /* bytes with each operand moved once */
     double time_us;      /* mean over the timed steps */
+    double joules;       /* of one call, repeated alone (step_energy.h); 0: not measured */
 };
 
 struct timed_record {
@@ -65,6 +66,10 @@ NODISCARD enum status timed_start(struct backend *b, struct timed **out, struct 
 /* Call after each step: reads its marks. ERR_STATE if the step's calls differ from the first
  * step's, or if there are more operators than marks. */
 NODISCARD enum status timed_step_done(struct timed *t, struct err *e);
+/* In the next step, `more` is asked after call number `call` of the step whether to repeat it, with
+ * the same arguments. An operator in place then reads its own output. NULL: none is repeated. */
+void timed_repeat(struct timed *t, int64_t call,
+                  enum status (*more)(void *context, bool *again, struct err *e), void *context);
 /* Restores the backend's table; the caller owns the record. t may be NULL. */
 void timed_stop(struct timed *t, struct timed_record *out);
 void timed_record_free(struct timed_record *r);

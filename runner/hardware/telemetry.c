@@ -39,6 +39,7 @@ struct telemetry {
     int (*utilization)(nvml_device, struct utilization *);
     int (*processes)(nvml_device, unsigned *, struct process *);
     int (*fields)(nvml_device, int, struct field *);
+    int (*energy)(nvml_device, unsigned long long *);
 };
 
 /* Data and function pointers have one representation on POSIX (dlsym's own rationale). */
@@ -59,6 +60,7 @@ static void find_all(struct telemetry *t) {
     find(t->lib, "nvmlDeviceGetUtilizationRates", &t->utilization);
     find(t->lib, "nvmlDeviceGetComputeRunningProcesses_v3", &t->processes);
     find(t->lib, "nvmlDeviceGetFieldValues", &t->fields);
+    find(t->lib, "nvmlDeviceGetTotalEnergyConsumption", &t->energy);
 }
 
 struct telemetry *telemetry_open(void) {
@@ -167,6 +169,14 @@ enum status telemetry_add(const struct telemetry *t, int64_t device, json_t *rec
         if (json_object_set_new(record, list[i].key, json_integer((json_int_t)list[i].value)) != 0)
             return FAIL(e, ERR_MEMORY, "record of telemetry");
     return OK;
+}
+
+bool telemetry_energy_mj(const struct telemetry *t, int64_t device, int64_t *out) {
+    unsigned long long mj = 0;
+    if (!t || device < 0 || device >= t->count || !t->energy) return false;
+    if (t->energy(t->device[device], &mj) != SUCCESS) return false;
+    *out = (int64_t)mj;
+    return true;
 }
 
 void throttle_text(int64_t bits, char *out, size_t size) {

@@ -28,6 +28,10 @@ void telemetry_close(struct telemetry *t); /* NULL is fine */
 NODISCARD enum status telemetry_add(const struct telemetry *t, int64_t device,
                                     struct json_t *record, struct err *e);
 
+/* Energy that GPU `device` has used since the driver was loaded, in mJ. The driver renews its
+ * counter some ten times a second. False, *out unchanged: no such GPU, or it has no counter. */
+NODISCARD bool telemetry_energy_mj(const struct telemetry *t, int64_t device, int64_t *out);
+
 /* NVML's bits of reasons as words, "power cap, thermal (software)"; idle is none. */
 void throttle_text(int64_t bits, char *out, size_t size);
 

@@ -63,6 +63,16 @@ assert row["tokens"] == 128 and row["model_flop"] > 0 and row["copy_bytes_per_s"
 assert {g["direction"] for g in row["gemms"]} == {"fprop", "dgrad", "wgrad"}
 PY
 
+# Joules: a CPU has no counter. That is said, and is never 0.
+"$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --energy 1 \
+    >"$TEST_TMP/energy" 2>/dev/null || fail "bench step --energy: exit code $?"
+grep -q '^  energy not measured: there is no energy counter of this device' "$TEST_TMP/energy" ||
+    fail "bench step --energy: does not say that nothing was measured"
+rows=$(grep -cE '^  (GEMM|attention|head, loss|optimizer) .*  not measured ' "$TEST_TMP/energy")
+[ "$rows" = 4 ] || fail "bench step --energy: $rows of 4 rows say that nothing was measured"
+case $json in *'"energy_j":null'*) ;; *) fail "bench step --json: no energy_j" ;; esac
+case $json in *'"energy_j":0'*) fail "bench step --json: an energy of 0" ;; esac
+
 # Names of details are complete, and their columns align with the table above.
 "$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --detail \
     >"$TEST_TMP/detail" 2>/dev/null || fail "bench step --detail: exit code $?"
@@ -104,5 +114,7 @@ refused '--dtype f32 has none' gemm --dtype f32 --scale row
 refused '--m' gemm --m 0
 refused 'bench gemm takes no --seq-len' gemm --seq-len 64
 refused 'bench quantise takes no --dtype' quantise --dtype bf16
+refused 'bench gemm takes no --energy' gemm --energy 1
+refused '--energy' step tests/cli/tiny.lua --energy 0
 refused 'bench step takes no --repeats' step tests/cli/tiny.lua --repeats 3
 exit "$failed"

@@ -1,30 +1,16 @@
-/* The driver's figures of the GPU of each rank. A stand-in replaces the driver's library: it is
- * loaded first, under the same name. */
+/* The driver's figures of the GPU of each rank. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
-#include <dlfcn.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "runner/hardware/facts.h"
 #include "runner/hardware/telemetry.h"
-
-static int load_stand_in(void **state) {
-    const char *folder = getenv("TEST_TMP") ? getenv("TEST_TMP") : "/tmp";
-    char library[512], command[1200];
-    snprintf(library, sizeof library, "%s/libnvidia-ml.so.1", folder);
-    snprintf(command, sizeof command, "cc -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o '%s' "
-             "tests/support/stand_in/nvml.c", library);
-    if (system(command) != 0) return 1;
-    *state = dlopen(library, RTLD_NOW | RTLD_GLOBAL);
-    return *state ? 0 : 1;
-}
-
-static int drop_stand_in(void **state) { return dlclose(*state); }
+#include "tests/support/nvml.h"
 
 /* The environment of each test: two GPUs, all of them visible. */
 static int two_gpus(void **state) {
@@ -86,6 +72,28 @@ static void figures_that_the_driver_lacks_are_left_out(void **state) {
     json_decref(nobody);
 }
 
+/* Two readings of GPU `device`: how much more the second one says, -1: no reading. */
+static int64_t energy_between(int64_t device) {
+    struct telemetry *t = telemetry_open();
+    int64_t first = 0, second = 0;
+    assert_non_null(t);
+    bool both = telemetry_energy_mj(t, device, &first) && telemetry_energy_mj(t, device, &second);
+    telemetry_close(t);
+    return both ? second - first : -1;
+}
+
+static void energy_is_read_from_the_counter_of_the_gpu(void **state) {
+    int64_t untouched = 7;
+    assert_int_equal(energy_between(0), 500);
+    assert_int_equal(energy_between(1), 500);
+    assert_int_equal(energy_between(2), -1);
+    assert_int_equal(setenv("FAKE_ENERGY", "-1", 1), 0);
+    assert_int_equal(energy_between(0), -1);
+    assert_false(telemetry_energy_mj(NULL, 0, &untouched));
+    assert_int_equal(untouched, 7);
+    assert_int_equal(unsetenv("FAKE_ENERGY"), 0);
+}
+
 /* The connections between GPUs, by CUDA's numbers. */
 static void gpu_links_are_a_fact(void **state) {
     static const struct { const char *gpus, *links, *visible, *wanted; } CASES[] = {
@@ -119,7 +127,8 @@ int main(void) {
         cmocka_unit_test_setup(each_rank_has_the_figures_of_its_gpu, two_gpus),
         cmocka_unit_test_setup(a_rank_counts_the_gpus_that_it_sees, two_gpus),
         cmocka_unit_test_setup(figures_that_the_driver_lacks_are_left_out, two_gpus),
+        cmocka_unit_test_setup(energy_is_read_from_the_counter_of_the_gpu, two_gpus),
         cmocka_unit_test_setup(gpu_links_are_a_fact, two_gpus),
     };
-    return cmocka_run_group_tests(tests, load_stand_in, drop_stand_in);
+    return cmocka_run_group_tests(tests, nvml_load, nvml_drop);
 }

@@ -2,7 +2,8 @@
  * less power and more traffic than the one before. Environment variables change the defaults in
  * parentheses: FAKE_CUDA (13000), FAKE_INIT (0: works), FAKE_GPUS (1), FAKE_LINKS (1: NVLink
  * through switches; 4: four NVLinks between neighbours; 0: none), FAKE_PROCESSES (2),
- * FAKE_THROTTLE (4: the power cap). Two GPUs share one NUMA node. */
+ * FAKE_THROTTLE (4: the power cap), FAKE_ENERGY (500: mJ more at each reading; -1: no counter). Two
+ * GPUs share one NUMA node. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,6 +98,13 @@ int nvmlDeviceGetTemperature(void *device, int which, unsigned *out) {
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *device, unsigned long long *out) {
     *out = (unsigned)number("FAKE_THROTTLE", 0x4);
     return device ? SUCCESS : INVALID;
+}
+int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *out) {
+    static unsigned long long used[GPUS_MAX];
+    int more = number("FAKE_ENERGY", 500);
+    if (more < 0) return UNSUPPORTED;
+    *out = used[index_of(device)] += (unsigned)more;
+    return SUCCESS;
 }
 int nvmlDeviceGetUtilizationRates(void *device, struct utilization *out) {
     *out = (struct utilization){ 97, 50 };

@@ -1,0 +1,69 @@
+#include "runner/bench/bench_energy.h"
+
+#include <stdio.h>
+
+#include "runner/base/clock.h"
+#include "runner/hardware/telemetry.h"
+
+enum { BATCH_US = 4000,       /* far below the time between two movements of the counter */
+       BATCH_MAX = 1 << 16,
+       STILL_MAX = 2 };       /* windows without a movement of the counter */
+
+static bool read_mj(const struct energy_meter *m, int64_t *mj) {
+    return telemetry_energy_mj(m->telemetry, m->device, mj);
+}
+
+bool energy_is_measurable(const struct energy_meter *m) {
+    int64_t mj;
+    return read_mj(m, &mj);
+}
+
+void energy_watch_begin(struct energy_watch *w, const struct energy_meter *m) {
+    *w = (struct energy_watch){ .meter = m, .last_mj = -1 };
+    w->began_us = w->moved_us = clock_us();
+    if (!read_mj(m, &w->last_mj)) w->last_mj = -1;
+}
+
+bool energy_watch_add(struct energy_watch *w, int64_t calls, struct energy *out) {
+    int64_t mj, now = clock_us(), window = w->meter->window_us;
+    *out = (struct energy){ 0 };
+    if (!read_mj(w->meter, &mj)) return false;
+    bool moved = mj != w->last_mj;
+    w->last_mj = mj;
+    if (moved) w->moved_us = now;
+    if (w->open) w->calls += calls;
+    if (w->open && moved && now - w->from_us >= window) {
+        out->joules = (double)(mj - w->from_mj) * 1e-3 / (double)w->calls;
+        out->time_us = (double)(now - w->from_us) / (double)w->calls;
+        return false;
+    }
+    if (!w->open && moved && now - w->began_us >= window / 3) {
+        w->open = true;
+        w->from_us = now;
+        w->from_mj = mj;
+    }
+    return now - w->moved_us <= STILL_MAX * window;
+}
+
+void energy_loop_begin(struct energy_loop *l, struct backend *b, const struct energy_meter *m) {
+    *l = (struct energy_loop){ .b = b, .batch = 1 };
+    energy_watch_begin(&l->watch, m);
+    l->since_us = clock_us();
+}
+
+enum status energy_loop_more(struct energy_loop *l, bool *more, struct err *e) {
+    *more = true;
+    if (++l->calls < l->batch) return OK;
+    TRY(l->b->ops->sync(l->b, e));
+    int64_t calls = l->calls, now = clock_us();
+    if (now - l->since_us < BATCH_US / 2 && l->batch < BATCH_MAX) l->batch *= 2;
+    *more = energy_watch_add(&l->watch, calls, &l->result);
+    l->calls = 0;
+    l->since_us = now;
+    return OK;
+}
+
+void energy_text(double joules, char out[ENERGY_TEXT_CAP]) {
+    if (joules > 0) snprintf(out, ENERGY_TEXT_CAP, "%.3f", joules);
+    else snprintf(out, ENERGY_TEXT_CAP, "not measured");
+}
