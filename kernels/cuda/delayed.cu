@@ -1,10 +1,17 @@
 /* delayed_update: TransformerEngine's delayed scaling, as kernels/operators.inc says. A few hundred
- * slots and a history of about a thousand rows: bound by latency. */
+ * slots and a history of about a thousand rows: bound by latency, so all rows of a slot are read at
+ * once. */
 #include <math.h>
 
 #include "kernels/cuda/cuda_common.cuh"
 
-enum { UPDATE_SLOTS = 256, UPDATE_ROWS = 16 /* of history in registers at a time */ };
+enum {
+    UPDATE_SLOTS = 256, /* of a launch */
+    UPDATE_THREADS = 256,
+    BLOCK_SLOTS = 8,    /* neighbours in memory: 32 bytes of each row of history */
+    SLOT_THREADS = UPDATE_THREADS / BLOCK_SLOTS,
+    THREAD_ROWS = 32    /* of history in a thread's registers at a time */
+};
 
 /* Arrays over slots, each with its own stride. Passed by value, so that a captured graph keeps the
  * limits. */
@@ -18,33 +25,43 @@ struct delayed_slots {
     float limit[UPDATE_SLOTS];
 };
 
-/* One thread a slot. The history moves up by one row; its maximum is taken in the same pass. */
-__global__ void __launch_bounds__(UPDATE_SLOTS) delayed_update_kernel(struct delayed_slots d) {
-    int64_t s = d.first + threadIdx.x;
-    if (s >= d.slots) return;
+/* The history moves up by one row; its maximum is taken in the same pass. Rows are read and written
+ * in groups of all threads of a slot: those of a group are all read before one of them is written.
+ * A slot whose amax is 0 does not change. */
+__global__ void __launch_bounds__(UPDATE_THREADS) delayed_update_kernel(struct delayed_slots d) {
+    __shared__ uint32_t top[BLOCK_SLOTS];
+    int own = threadIdx.x % BLOCK_SLOTS, at = blockIdx.x * BLOCK_SLOTS + own;
+    int64_t s = d.first + at, thread_row = threadIdx.x / BLOCK_SLOTS * THREAD_ROWS;
     uint32_t *amax = d.amax + s * d.amax_step;
-    if (*amax == 0) return;
     float *history = d.history + s;
     /* An unsigned maximum keeps NaN, as the amax slot itself does. */
-    uint32_t used = *amax;
-    for (int64_t row = 1; row < d.depth; row += UPDATE_ROWS) {
-        float older[UPDATE_ROWS];
+    uint32_t newest = s < d.slots ? *amax : 0, used = newest;
+    if (threadIdx.x < BLOCK_SLOTS) top[threadIdx.x] = 0;
+    for (int64_t group = 1; group < d.depth; group += SLOT_THREADS * THREAD_ROWS) {
+        int64_t row = group + thread_row;
+        float older[THREAD_ROWS];
 #pragma unroll
-        for (int i = 0; i < UPDATE_ROWS; i++)
-            if (row + i < d.depth) older[i] = history[(row + i) * d.history_row];
+        for (int i = 0; i < THREAD_ROWS; i++)
+            if (newest && row + i < d.depth) older[i] = history[(row + i) * d.history_row];
+        __syncthreads();
 #pragma unroll
-        for (int i = 0; i < UPDATE_ROWS; i++) {
-            if (row + i >= d.depth) continue;
+        for (int i = 0; i < THREAD_ROWS; i++) {
+            if (!newest || row + i >= d.depth) continue;
             if (!d.most_recent) used = max(used, f32_bits(older[i]));
             if (row + i > 1) history[(row + i - 1) * d.history_row] = older[i];
         }
     }
-    if (d.depth > 1) history[(d.depth - 1) * d.history_row] = f32_from_bits(*amax);
+    __syncthreads();
+    atomicMax(&top[own], used);
+    __syncthreads();
+    if (thread_row || !newest) return;
+    used = top[own];
+    if (d.depth > 1) history[(d.depth - 1) * d.history_row] = f32_from_bits(newest);
     history[0] = 0.0f;
     float amax_used = f32_from_bits(used), *multiplier = d.multiplier + s * d.multiplier_step;
     const float largest = 3.402823466e+38f;
     if (amax_used > 0.0f && amax_used <= largest) {
-        float m = d.limit[threadIdx.x] * d.margin / amax_used;
+        float m = d.limit[at] * d.margin / amax_used;
         *multiplier = m > largest ? largest : m;
     }
     d.factor[s * d.factor_step] = 1.0f / *multiplier;
@@ -72,9 +89,10 @@ enum status cuda_delayed_update(struct backend *b, int lane, const struct delaye
     d.most_recent = args->most_recent;
     d.margin = ldexpf(1.0f, -args->margin);
     for (d.first = 0; d.first < slots; d.first += UPDATE_SLOTS) {
-        for (int64_t i = d.first; i < min_i64(slots, d.first + UPDATE_SLOTS); i++)
-            d.limit[i - d.first] = args->code_max[i];
-        delayed_update_kernel<<<1, UPDATE_SLOTS, 0, cuda_lane(b, lane)>>>(d);
+        int64_t count = min_i64(slots - d.first, UPDATE_SLOTS);
+        for (int64_t i = 0; i < count; i++) d.limit[i] = args->code_max[d.first + i];
+        delayed_update_kernel<<<(unsigned)ceil_div(count, BLOCK_SLOTS), UPDATE_THREADS, 0,
+                                cuda_lane(b, lane)>>>(d);
     }
     return cuda_launched("delayed_update", e);
 }

@@ -111,9 +111,16 @@ static void test_quantise(void **state) {
 
 static void test_delayed(void **state) {
     enum { SLOTS = 300 };
-    static const int64_t DEPTH[] = { 1, 2, 37 };
-    for (int c = 0; c < 6; c++) {
+    static const int64_t DEPTH[] = { 1, 2, 37, 1024, 1025, 2500 };
+    for (int c = 0; c < 2 * (int)(sizeof DEPTH / sizeof *DEPTH); c++) {
         struct twin history = pair_tensor(p, DTYPE_F32, DEPTH[c / 2], SLOTS, 1, 1);
+        int64_t count = DEPTH[c / 2] * SLOTS;
+        float *older = malloc((size_t)count * sizeof *older);
+        assert_non_null(older);
+        for (int64_t i = 0; i < count; i++) /* many slots have their largest amax in the past */
+            older[i] = ldexpf(rng_uniform(rng_bits(9, (uint64_t)i)), (int)(i % 41) - 20);
+        pair_set(p, &history, older, count * 4);
+        free(older);
         struct twin multiplier = pair_tensor(p, DTYPE_F32, SLOTS, 1, 1, 1);
         struct twin factor = pair_tensor(p, DTYPE_F32, SLOTS, 4, 1, 1), factors = factor;
         /* 16 bytes apart, which the GEMM requires */
