@@ -4,19 +4,21 @@
 #include <string.h>
 
 #include "runner/bench/bench.h"
+#include "runner/bench/bench_energy.h"
 #include "runner/commands.h"
 #include "runner/plan/backends.h"
 
 static const struct kind {
     const char *name;
-    enum status (*run)(const struct cli *cli, struct backend *b, json_t *rows, struct err *e);
+    enum status (*run)(const struct cli *cli, struct backend *b, const struct energy_meter *m,
+                       json_t *rows, struct err *e);
     const char *flags;   /* flags of this kind, besides the common ones */
     const char *next[4]; /* function that measures */
 } KINDS[] = {
-    { "gemm", bench_gemm, " m n k dtype scale repeats ", { "attention" } },
-    { "attention", bench_attention, " batch seq-len heads kv-heads head-dim repeats ",
+    { "gemm", bench_gemm, " m n k dtype scale repeats energy ", { "attention" } },
+    { "attention", bench_attention, " batch seq-len heads kv-heads head-dim repeats energy ",
       { "quantise" } },
-    { "quantise", bench_quantise, " m k scale repeats ",
+    { "quantise", bench_quantise, " m k scale repeats energy ",
       { "step", "experiments/quickstart.lua", "--only", "*bf16" } },
     { "step", bench_step, " steps detail energy set only smoke lib ", { "gemm" } },
 };
@@ -71,6 +73,7 @@ static enum status bench(const struct cli *cli, const struct kind *kind, json_t 
     TRY(cli_int(cli, "threads", 0, 1024, &threads, e));
     TRY(cli_int(cli, "device", 0, 1024, &device, e));
     struct backend_handle h = { 0 };
+    struct energy_meter meter = { 0 };
     struct device_info info;
     const char *name = cli_value(cli, "backend") ? cli_value(cli, "backend") : "auto";
     TRY(backend_open(name, threads, device, &h, e));
@@ -78,7 +81,9 @@ static enum status bench(const struct cli *cli, const struct kind *kind, json_t 
     enum status st = b->ops->comm.init(b, NULL, e);
     if (st == OK) st = b->ops->info(b, &info, e);
     if (st == OK) cli_note(cli, "%s", info.name);
-    if (st == OK) st = kind->run(cli, b, rows, e);
+    if (st == OK) st = energy_meter_open(cli, b, &meter, e);
+    if (st == OK) st = kind->run(cli, b, &meter, rows, e);
+    energy_meter_close(&meter);
     if (st == OK && cli->json) st = print_report(cli, kind, b, &info, rows, e);
     backend_close(&h);
     return st;
@@ -111,7 +116,7 @@ static const struct flag FLAGS[] = {
     { "repeats", "N", "samples, of which the median is printed (11)", false },
     { "steps", "N", "step: whole steps, of which the median is printed (10)", false },
     { "detail", NULL, "step: also every operator and every shape of GEMM", false },
-    { "energy", "SECONDS", "step: also joules, of steps and operators repeated so long", false },
+    { "energy", "SECONDS", "also joules, of calls and steps repeated so long", false },
     { "set", "KEY=VALUE", "step: override a key of the experiment", true },
     { "only", "NAME", "step: rows of this name of a suite (* and ?)", true },
     { "smoke", NULL, "step: shrink the experiment as run --smoke does", false },
@@ -133,9 +138,9 @@ const struct verb VERB_BENCH = {
             "step: the step of each run of an experiment, on generated tokens, graphs replayed;\n"
             "then its parts, each operator timed alone, with their floor. The floor of a GEMM or\n"
             "an attention is its time alone and repeated; of other operators, the bytes moved at\n"
-            "the bandwidth of a copy. All figures are measured in this command. With --energy\n"
-            "each part also has its joules, by the driver's counter; an operator's are those of\n"
-            "its calls, each repeated alone for that long.\n",
+            "the bandwidth of a copy. All figures are measured in this command.\n"
+            "--energy: joules by the driver's counter, of a call repeated for that long; of a\n"
+            "step and of each of its operators, with the operands of the step.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 2,

@@ -1,6 +1,8 @@
 #include "runner/bench/bench_energy.h"
 
+#include <jansson.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "runner/base/clock.h"
 #include "runner/hardware/telemetry.h"
@@ -8,6 +10,22 @@
 enum { BATCH_US = 4000,       /* far below the time between two movements of the counter */
        BATCH_MAX = 1 << 16,
        STILL_MAX = 2 };       /* windows without a movement of the counter */
+
+enum status energy_meter_open(const struct cli *cli, const struct backend *b,
+                              struct energy_meter *out, struct err *e) {
+    int64_t seconds = 0;
+    *out = (struct energy_meter){ 0 };
+    TRY(cli_int(cli, "energy", 1, 60, &seconds, e));
+    TRY(cli_int(cli, "device", 0, 1024, &out->device, e));
+    out->window_us = seconds * 1000000;
+    if (strcmp(b->ops->name, "cpu") != 0) out->telemetry = telemetry_open();
+    return OK;
+}
+
+void energy_meter_close(struct energy_meter *m) {
+    telemetry_close(m->telemetry);
+    m->telemetry = NULL;
+}
 
 static bool read_mj(const struct energy_meter *m, int64_t *mj) {
     return telemetry_energy_mj(m->telemetry, m->device, mj);
@@ -67,3 +85,12 @@ void energy_text(double joules, char out[ENERGY_TEXT_CAP]) {
     if (joules > 0) snprintf(out, ENERGY_TEXT_CAP, "%.3f", joules);
     else snprintf(out, ENERGY_TEXT_CAP, "not measured");
 }
+
+void energy_end_row(const struct cli *cli, const struct energy_meter *m, double joules) {
+    char text[ENERGY_TEXT_CAP];
+    energy_text(joules * 1e3, text);
+    if (m->window_us > 0) cli_out(cli, "  %12s%s", text, joules > 0 ? " mJ" : "");
+    cli_out(cli, "\n");
+}
+
+json_t *energy_json(double joules) { return joules > 0 ? json_real(joules) : json_null(); }

@@ -4,14 +4,21 @@
 #define FP8LAB_RUNNER_BENCH_BENCH_ENERGY_H
 
 #include "kernels/backend.h"
+#include "runner/base/cli.h"
 
+struct json_t;
 struct telemetry;
 
 struct energy_meter {
-    const struct telemetry *telemetry; /* borrowed; NULL: nothing is measured */
-    int64_t device;                    /* index among the driver's GPUs */
-    int64_t window_us;                 /* how long work is repeated and measured */
+    struct telemetry *telemetry; /* owned by who opened the meter; NULL: nothing is measured */
+    int64_t device;              /* index among the driver's GPUs */
+    int64_t window_us;           /* how long work is repeated and measured; 0: no energy is asked
+                                    for */
 };
+/* The meter of this backend's device, by --energy and --device. ERR_ARG for an invalid flag. */
+NODISCARD enum status energy_meter_open(const struct cli *cli, const struct backend *b,
+                                        struct energy_meter *out, struct err *e);
+void energy_meter_close(struct energy_meter *m);
 /* Of one call, device and host idle time between calls included. Both 0: not measured. */
 struct energy { double joules, time_us; };
 
@@ -44,5 +51,9 @@ NODISCARD enum status energy_loop_more(struct energy_loop *l, bool *more, struct
 /* Joules as text, "12.345", or "not measured"; never 0 for what was not measured. */
 enum { ENERGY_TEXT_CAP = 24 };
 void energy_text(double joules, char out[ENERGY_TEXT_CAP]);
+/* Ends a printed row of one operator, under --energy with its mJ. */
+void energy_end_row(const struct cli *cli, const struct energy_meter *m, double joules);
+/* The same as a number, or null. */
+struct json_t *energy_json(double joules);
 
 #endif

@@ -67,13 +67,14 @@ static double share(const struct gemm_row *row) {
 
 static json_t *row_json(const struct gemm_row *row) {
     const struct gemm_shape *g = &row->shape;
-    return json_pack("{s:I,s:I,s:I,s:s,s:s?,s:b,s:I,s:I,s:f,s:f,s:f,s:f}", "m", (json_int_t)g->m,
-                     "n", (json_int_t)g->n, "k", (json_int_t)g->k, "dtype", row->dtype, "scale",
-                     row->scale, "fast", g->fast_accumulate, "repeats",
+    return json_pack("{s:I,s:I,s:I,s:s,s:s?,s:b,s:I,s:I,s:f,s:f,s:f,s:f,s:o}", "m",
+                     (json_int_t)g->m, "n", (json_int_t)g->n, "k", (json_int_t)g->k, "dtype",
+                     row->dtype, "scale", row->scale, "fast", g->fast_accumulate, "repeats",
                      (json_int_t)row->effort.samples, "calls", (json_int_t)row->time.calls,
                      "time_us_median", row->time.median_us, "gflops_median",
                      gflops(row, row->time.median_us), "gflops_best",
-                     gflops(row, row->time.best_us), "share", share(row));
+                     gflops(row, row->time.best_us), "share", share(row), "energy_j",
+                     energy_json(row->time.joules));
 }
 
 static void print_row(const struct cli *cli, const struct gemm_row *row) {
@@ -81,17 +82,20 @@ static void print_row(const struct cli *cli, const struct gemm_row *row) {
     struct flop_rate median = flop_rate_of(gflops(row, row->time.median_us) * 1e-3);
     struct flop_rate best = flop_rate_of(gflops(row, row->time.best_us) * 1e-3);
     cli_out(cli, "%-5s %-7s %8" PRId64 " x %" PRId64 " x %" PRId64 "  %10.1f us  %9.1f %s"
-            "  (best %.1f %s), %.1f%% of the fastest one\n", row->dtype,
+            "  (best %.1f %s), %.1f%% of the fastest one", row->dtype,
             row->scale ? row->scale : "-", g->m, g->n, g->k, row->time.median_us, median.value,
             median.unit, best.value, best.unit, 100 * share(row));
+    energy_end_row(cli, row->effort.meter, row->time.joules);
 }
 
 /* One row for each dtype: the requested one, or those of a recipe's GEMMs. */
-enum status bench_gemm(const struct cli *cli, struct backend *b, json_t *rows, struct err *e) {
+enum status bench_gemm(const struct cli *cli, struct backend *b, const struct energy_meter *m,
+                       json_t *rows, struct err *e) {
     static const char *const USUAL[] = { "f32", "bf16", "e4m3" };
     const char *asked = cli_value(cli, "dtype"), *scale = cli_value(cli, "scale");
     struct gemm_row row = { .shape = { .m = 1024, .n = 1024, .k = 1024, .fast_accumulate = true },
-                            .effort = { .samples = REPEATS, .sample_us = SAMPLE_US } };
+                            .effort = { .samples = REPEATS, .sample_us = SAMPLE_US,
+                                        .meter = m } };
     TRY(cli_int(cli, "m", 1, DIM_MAX, &row.shape.m, e));
     TRY(cli_int(cli, "n", 1, DIM_MAX, &row.shape.n, e));
     TRY(cli_int(cli, "k", 1, DIM_MAX, &row.shape.k, e));

@@ -20,6 +20,21 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+static enum status joules_of_call(struct backend *b, const struct energy_meter *m,
+                                  enum status (*run)(void *, struct err *), void *context,
+                                  double *out, struct err *e) {
+    struct energy_loop loop;
+    *out = 0;
+    if (!m || m->window_us == 0 || !energy_is_measurable(m)) return OK;
+    energy_loop_begin(&loop, b, m);
+    for (bool more = true; more;) {
+        TRY(run(context, e));
+        TRY(energy_loop_more(&loop, &more, e));
+    }
+    *out = loop.result.joules;
+    return OK;
+}
+
 enum status bench_measure(struct backend *b, const struct bench_effort *effort,
                           enum status (*run)(void *context, struct err *e), void *context,
                           struct bench_time *out, struct err *e) {
@@ -35,7 +50,7 @@ enum status bench_measure(struct backend *b, const struct bench_effort *effort,
     qsort(sample, (size_t)effort->samples, sizeof *sample, by_value);
     out->median_us = sample[effort->samples / 2];
     out->best_us = sample[0];
-    return OK;
+    return joules_of_call(b, effort->meter, run, context, &out->joules, e);
 }
 
 /* ---- memory -----------------------------------------------------------------------------------*/

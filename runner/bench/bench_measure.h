@@ -3,7 +3,7 @@
 #ifndef FP8LAB_RUNNER_BENCH_BENCH_MEASURE_H
 #define FP8LAB_RUNNER_BENCH_BENCH_MEASURE_H
 
-#include "kernels/backend.h"
+#include "runner/bench/bench_energy.h"
 
 enum { BENCH_SAMPLES_MAX = 1000, BENCH_BLOCKS_MAX = 32 };
 
@@ -14,12 +14,14 @@ struct bench_effort {
     double sample_us; /* duration of a sample, which has at least one call */
     int64_t pause_us; /* idle time before each sample, so that power and heat do not limit the
                          clock; 0: no pause */
+    const struct energy_meter *meter; /* borrowed; NULL: only time is measured */
 };
 struct bench_time {
     double median_us, best_us; /* time of one call, over the samples */
     int64_t calls;             /* calls in a sample */
+    double joules;             /* of one call; 0: not measured */
 };
-/* Calls run(context) twice to warm up, then measures. */
+/* Calls run(context) twice to warm up, then measures: time, then energy in a loop of its own. */
 NODISCARD enum status bench_measure(struct backend *b, const struct bench_effort *effort,
                                     enum status (*run)(void *context, struct err *e), void *context,
                                     struct bench_time *out, struct err *e);

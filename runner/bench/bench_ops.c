@@ -11,8 +11,9 @@
 enum { REPEATS = 11, DIM_MAX = 1 << 20, COPY_BYTES = 1 << 28, COPY_BYTES_CPU = 1 << 25 };
 static const double SAMPLE_US = 20000;
 
-static enum status read_effort(const struct cli *cli, struct bench_effort *out, struct err *e) {
-    *out = (struct bench_effort){ .samples = REPEATS, .sample_us = SAMPLE_US };
+static enum status read_effort(const struct cli *cli, const struct energy_meter *m,
+                               struct bench_effort *out, struct err *e) {
+    *out = (struct bench_effort){ .samples = REPEATS, .sample_us = SAMPLE_US, .meter = m };
     return cli_int(cli, "repeats", 1, BENCH_SAMPLES_MAX, &out->samples, e);
 }
 
@@ -43,29 +44,31 @@ static enum status attention_row(const struct cli *cli, struct backend *b,
     struct flop_rate rate = flop_rate_of(tflops);
     if (!cli->json) {
         cli_out(cli, "%-8s B%" PRId64 " T%" PRId64 " H%" PRId64 " G%" PRId64 " D%" PRId64
-                "  %10.1f us  %9.1f %s  %5.1f%% of a large GEMM%s%s%s%s%s\n", direction,
+                "  %10.1f us  %9.1f %s  %5.1f%% of a large GEMM%s%s%s%s%s", direction,
                 s->batch, s->seq_len, s->heads, s->kv_heads, s->head_dim, time.median_us,
                 rate.value, rate.unit, 100 * tflops / ceiling, *d.way ? "  by " : "", d.way,
                 *d.detail ? " (" : "", d.detail, *d.detail ? ")" : "");
+        energy_end_row(cli, effort->meter, time.joules);
         return OK;
     }
-    return append(rows, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:s*,s:s*}", "direction",
-                                  direction, "batch", (json_int_t)s->batch, "seq_len",
+    return append(rows, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:o,s:s*,s:s*}",
+                                  "direction", direction, "batch", (json_int_t)s->batch, "seq_len",
                                   (json_int_t)s->seq_len,
                                   "heads", (json_int_t)s->heads, "kv_heads",
                                   (json_int_t)s->kv_heads, "head_dim", (json_int_t)s->head_dim,
                                   "time_us_median", time.median_us, "tflops_median", tflops,
-                                  "share", tflops / ceiling, "way", *d.way ? d.way : NULL, "why",
+                                  "share", tflops / ceiling, "energy_j",
+                                  energy_json(time.joules), "way", *d.way ? d.way : NULL, "why",
                                   *d.detail ? d.detail : NULL), e);
 }
 
-enum status bench_attention(const struct cli *cli, struct backend *b, json_t *rows,
-                            struct err *e) {
+enum status bench_attention(const struct cli *cli, struct backend *b, const struct energy_meter *m,
+                            json_t *rows, struct err *e) {
     struct attention_shape s = { .batch = 1, .seq_len = 1024, .heads = 8, .head_dim = 64,
                                  .act = DTYPE_BF16 };
     struct bench_effort effort;
     double ceiling = 0;
-    TRY(read_effort(cli, &effort, e));
+    TRY(read_effort(cli, m, &effort, e));
     TRY(cli_int(cli, "batch", 1, DIM_MAX, &s.batch, e));
     TRY(cli_int(cli, "seq-len", 1, DIM_MAX, &s.seq_len, e));
     TRY(cli_int(cli, "heads", 1, DIM_MAX, &s.heads, e));
@@ -118,30 +121,35 @@ static enum status quantise_row(const struct cli *cli, struct backend *b, int ki
     double rate = (double)dim[0] * (double)dim[1] * (twin ? 4 : 3) / time.median_us * 1e6;
     if (!cli->json) {
         cli_out(cli, "%-8s %-16s %8" PRId64 " x %" PRId64 "  %10.1f us  %9.1f GB/s  %5.1f%% of a "
-                "copy\n", KINDS[kind].name, twin ? "and transposed" : "", dim[0], dim[1],
+                "copy", KINDS[kind].name, twin ? "and transposed" : "", dim[0], dim[1],
                 time.median_us, rate * 1e-9, 100 * rate / copy);
+        energy_end_row(cli, effort->meter, time.joules);
         return OK;
     }
-    return append(rows, json_pack("{s:s,s:b,s:I,s:I,s:f,s:f,s:f}", "scale", KINDS[kind].name,
+    return append(rows, json_pack("{s:s,s:b,s:I,s:I,s:f,s:f,s:f,s:o}", "scale", KINDS[kind].name,
                                   "transposed", twin, "m", (json_int_t)dim[0], "k",
                                   (json_int_t)dim[1], "time_us_median", time.median_us,
-                                  "bytes_per_s", rate, "share", rate / copy), e);
+                                  "bytes_per_s", rate, "share", rate / copy, "energy_j",
+                                  energy_json(time.joules)), e);
 }
 
-enum status bench_quantise(const struct cli *cli, struct backend *b, json_t *rows, struct err *e) {
+enum status bench_quantise(const struct cli *cli, struct backend *b, const struct energy_meter *m,
+                           json_t *rows, struct err *e) {
     const char *asked = cli_value(cli, "scale");
     int64_t dim[2] = { 1024, 1024 };
     bool cpu = !strcmp(b->ops->name, "cpu"), known = !asked;
     struct bench_effort effort;
     double copy = 0;
-    TRY(read_effort(cli, &effort, e));
+    TRY(read_effort(cli, m, &effort, e));
     TRY(cli_int(cli, "m", 1, DIM_MAX, &dim[0], e));
     TRY(cli_int(cli, "k", 1, DIM_MAX, &dim[1], e));
     for (int i = 0; i < KIND_COUNT; i++) known = known || !strcmp(asked, KINDS[i].name);
     if (!known)
         return FAIL(e, ERR_ARG, "--scale is tensor, row, 1x128, 128x128 or 1x32, not \"%s\"",
                     asked);
-    TRY(ceiling_copy(b, cpu ? COPY_BYTES_CPU : COPY_BYTES, &effort, &copy, e));
+    struct bench_effort of_copy = effort;
+    of_copy.meter = NULL;
+    TRY(ceiling_copy(b, cpu ? COPY_BYTES_CPU : COPY_BYTES, &of_copy, &copy, e));
     for (int i = 0; i < KIND_COUNT; i++)
         for (int twin = 0; twin < 2; twin++)
             if (!asked || !strcmp(asked, KINDS[i].name))

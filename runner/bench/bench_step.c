@@ -40,7 +40,7 @@ static enum status sample_device(const struct energy_meter *m, struct step_bench
 
 struct step_bench_options {
     int64_t steps, timed_steps;
-    struct energy_meter meter; /* its window is 0 if no energy is asked for */
+    struct energy_meter meter;
 };
 
 /* Measures whole steps as in a run: the next step is queued before the last one is waited for. */
@@ -65,7 +65,8 @@ static enum status whole_steps(struct trainer *t, const struct step_bench_option
     if (st == OK) {
         qsort(us, (size_t)o->steps, sizeof *us, by_value);
         qsort(clock, (size_t)o->steps, sizeof *clock, by_value);
-        out->step = (struct bench_time){ us[o->steps / 2], us[0], 1 };
+        out->step = (struct bench_time){ .median_us = us[o->steps / 2], .best_us = us[0],
+                                         .calls = 1 };
         out->clock_mhz = clock[o->steps / 2];
         out->tokens = result.tokens;
         out->loss = result.loss;
@@ -273,22 +274,16 @@ static enum status bench_runs(const struct cli *cli, struct backend *b,
     return st;
 }
 
-enum status bench_step(const struct cli *cli, struct backend *b, json_t *rows, struct err *e) {
+enum status bench_step(const struct cli *cli, struct backend *b, const struct energy_meter *m,
+                       json_t *rows, struct err *e) {
     struct cli script = *cli; /* the same command line without the word "step" */
     script.args++;
     script.arg_count--;
-    struct step_bench_options o = { .steps = 10, .timed_steps = 5 };
-    int64_t seconds = 0;
+    struct step_bench_options o = { .steps = 10, .timed_steps = 5, .meter = *m };
     TRY(cli_int(cli, "steps", 1, 1000, &o.steps, e));
-    TRY(cli_int(cli, "energy", 1, 60, &seconds, e));
-    TRY(cli_int(cli, "device", 0, 1024, &o.meter.device, e));
-    struct telemetry *telemetry = strcmp(b->ops->name, "cpu") ? telemetry_open() : NULL;
-    o.meter.window_us = seconds * 1000000;
-    o.meter.telemetry = telemetry;
     struct resolution resolution = { 0 };
     enum status st = script_resolve(&script, NULL, &resolution, e);
     if (st == OK) st = bench_runs(cli, b, &resolution, &o, rows, e);
     resolution_destroy(&resolution);
-    telemetry_close(telemetry);
     return st;
 }

@@ -177,13 +177,10 @@ void step_bench_print(const struct cli *cli, const struct step_bench *s, bool de
 
 /* ---- JSON -------------------------------------------------------------------------------------*/
 
-/* Joules, or null: not measured. */
-static json_t *joules_json(double joules) { return joules > 0 ? json_real(joules) : json_null(); }
-
 static json_t *sums_json(const char *name, const struct sums *p) {
     return json_pack("{s:s,s:I,s:f,s:f,s:f,s:f,s:o}", "part", name, "calls", (json_int_t)p->calls,
                      "time_us", p->us, "floor_us", p->floor_us, "bytes", p->bytes, "flop", p->flop,
-                     "energy_j", joules_json(p->joules));
+                     "energy_j", energy_json(p->joules));
 }
 
 static json_t *gemm_json(const struct step_bench *s, int index) {
@@ -197,7 +194,7 @@ static json_t *gemm_json(const struct step_bench *s, int index) {
                      dtype_name(g->out), "fast", g->fast_accumulate, "beta", g->beta, "bias",
                      g->bias, "residual", g->residual, "calls", (json_int_t)sums.calls, "time_us",
                      sums.us, "ceiling_us", s->gemm[index].best_us, "energy_j",
-                     joules_json(sums.joules));
+                     energy_json(sums.joules));
 }
 
 json_t *step_bench_json(const struct step_bench *s) {
@@ -217,7 +214,7 @@ json_t *step_bench_json(const struct step_bench *s) {
         all.us, "floor_us", all.floor_us, "copy_bytes_per_s", s->copy_bytes_per_s,
         "peak_tflops", s->mfu.peak_tflops, "gemm_tflops", s->mfu.ceiling_tflops, "memory_bytes",
         (json_int_t)s->memory_bytes, "clock_sm_mhz", s->clock_mhz, "power_w", s->power_w,
-        "throttle", (json_int_t)s->throttle, "energy_j", joules_json(s->energy.joules),
+        "throttle", (json_int_t)s->throttle, "energy_j", energy_json(s->energy.joules),
         "parts", parts, "gemms", gemms);
     return json_whole(object, failed);
 }

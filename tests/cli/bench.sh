@@ -73,6 +73,16 @@ rows=$(grep -cE '^  (GEMM|attention|head, loss|optimizer) .*  not measured ' "$T
 case $json in *'"energy_j":null'*) ;; *) fail "bench step --json: no energy_j" ;; esac
 case $json in *'"energy_j":0'*) fail "bench step --json: an energy of 0" ;; esac
 
+for kind in 'gemm --m 64 --n 48 --k 32' 'attention --seq-len 64 --heads 2' \
+    'quantise --m 48 --k 64'; do
+    # shellcheck disable=SC2086 # the words of the kind
+    "$FP8LAB" bench $kind --repeats 1 --backend cpu --threads 1 --energy 1 2>/dev/null |
+        grep -q '  not measured$' || fail "bench $kind --energy: does not say not measured"
+    # shellcheck disable=SC2086
+    case $("$FP8LAB" bench $kind --repeats 1 --backend cpu --threads 1 --json 2>/dev/null) in
+    *'"energy_j":null'*) ;; *) fail "bench $kind --json: no energy_j" ;; esac
+done
+
 # Names of details are complete, and their columns align with the table above.
 "$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --detail \
     >"$TEST_TMP/detail" 2>/dev/null || fail "bench step --detail: exit code $?"
@@ -114,7 +124,6 @@ refused '--dtype f32 has none' gemm --dtype f32 --scale row
 refused '--m' gemm --m 0
 refused 'bench gemm takes no --seq-len' gemm --seq-len 64
 refused 'bench quantise takes no --dtype' quantise --dtype bf16
-refused 'bench gemm takes no --energy' gemm --energy 1
 refused '--energy' step tests/cli/tiny.lua --energy 0
 refused 'bench step takes no --repeats' step tests/cli/tiny.lua --repeats 3
 exit "$failed"

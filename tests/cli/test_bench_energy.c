@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/bench/bench_measure.h"
 #include "runner/bench/step_energy.h"
 #include "runner/hardware/telemetry.h"
 #include "tests/support/nvml.h"
@@ -121,6 +122,31 @@ static void a_small_operator_is_not_measured(void **state) {
     telemetry_close(t);
 }
 
+static enum status nothing(void *calls, struct err *e) {
+    ++*(int64_t *)calls;
+    return OK;
+}
+
+/* A call is measured for energy only if a meter is given, in calls beside those for its time. */
+static void one_repeated_call_has_its_energy(void **state) {
+    struct tiny_run run;
+    struct err e;
+    tiny_run_init(&run, RECIPE_BF16, 1);
+    need(tiny_run_open(&run, &e), &e);
+    struct energy_meter meter = { .telemetry = telemetry_open(), .window_us = 1 };
+    struct bench_effort effort = { .samples = 1, .sample_us = 0 };
+    struct bench_time time;
+    int64_t calls = 0;
+    need(bench_measure(run.backend, &effort, nothing, &calls, &time, &e), &e);
+    assert_true(time.joules == 0 && calls == 3);
+    effort.meter = &meter;
+    need(bench_measure(run.backend, &effort, nothing, &calls, &time, &e), &e);
+    assert_true(time.joules > 0 && calls > 6);
+    energy_meter_close(&meter);
+    assert_null(meter.telemetry);
+    tiny_run_close(&run);
+}
+
 static void steps_share_the_energy_of_their_window(void **state) {
     struct telemetry *t = telemetry_open();
     struct energy_meter meter = meter_of(t);
@@ -143,6 +169,7 @@ int main(void) {
         cmocka_unit_test(joules_are_words_if_not_measured),
         cmocka_unit_test(every_operator_has_its_energy),
         cmocka_unit_test(a_small_operator_is_not_measured),
+        cmocka_unit_test(one_repeated_call_has_its_energy),
         cmocka_unit_test(steps_share_the_energy_of_their_window),
     };
     return cmocka_run_group_tests(tests, nvml_load, nvml_drop);
