@@ -24,12 +24,10 @@ static enum status open_render(const struct cli *cli, struct chat_tokens *c, int
     return OK;
 }
 
-/* --chat: the template of the tokenizer, if it is in a folder with a tokenizer_config.json. */
+/* --chat. */
 static enum status open_chat(const struct cli *cli, struct chat_tokens *c, int threads,
                              struct err *e) {
     static const char *const UNUSED[] = { "field", "eod", "ordinary" };
-    const char *name = cli_value(cli, "tokenizer");
-    char config[PATH_CAP];
     struct chat_template template = { 0 };
     enum chat_loss which;
     int64_t max = 0;
@@ -39,10 +37,7 @@ static enum status open_chat(const struct cli *cli, struct chat_tokens *c, int t
                         "and ends each conversation", UNUSED[i]);
     TRY(cli_int(cli, "max-tokens", 2, INT32_MAX, &max, e));
     if (cli_has(cli, "render")) return open_render(cli, c, threads, max, e);
-    *config = 0;
-    if (path_is_directory(name)) TRY(path_join(config, name, "tokenizer_config.json", e));
-    const char *found = *config && path_exists(config) ? config : NULL;
-    enum status st = data_chat_template(cli, found, &template, &which, e);
+    enum status st = data_chat_template(cli, &template, &which, e);
     if (st == OK) st = chat_tokens_open(c, &template, which, max, e);
     chat_template_free(&template);
     return st == ERR_IO || st == ERR_FORMAT || st == ERR_UNSUPPORTED ? ERR_CONFIG : st;

@@ -6,12 +6,11 @@
 #include "runner/base/cli.h"
 #include "runner/chat/renderer.h"
 
-/* The template that --template and --tokenizer-config name, with --date and each --variable, and
- * the turns of --loss. `config` is the tokenizer_config.json without that flag, or NULL. The caller
- * frees the template, after an error too. */
-NODISCARD enum status data_chat_template(const struct cli *cli, const char *config,
-                                         struct chat_template *t, enum chat_loss *which,
-                                         struct err *e);
+/* The template that --template and --tokenizer-config name, or what lies beside --tokenizer; with
+ * --date and each --variable, and the turns of --loss. The caller frees the template, after an
+ * error too. */
+NODISCARD enum status data_chat_template(const struct cli *cli, struct chat_template *t,
+                                         enum chat_loss *which, struct err *e);
 
 /* The function of --render, for so many threads. ERR_ARG for a flag that it replaces. */
 NODISCARD enum status data_chat_render(const struct cli *cli, int threads,

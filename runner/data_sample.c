@@ -181,7 +181,7 @@ static enum status show_file(struct sample *s, const char *path, struct err *e) 
 
 static enum status prepare_template(struct sample *s, struct err *e) {
     if (cli_has(s->cli, "render")) return data_chat_render(s->cli, 1, &s->renderer, e);
-    TRY(data_chat_template(s->cli, NULL, &s->template, &s->which, e));
+    TRY(data_chat_template(s->cli, &s->template, &s->which, e));
     return chat_markers_find(&s->template, &s->markers, e);
 }
 

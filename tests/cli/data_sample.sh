@@ -48,6 +48,10 @@ cp model/tokenizer_config.json bare/
 printf 'beside {{ eos_token }}{{ x }}' >model/chat_template.jinja
 data 0 sample --tokenizer-config bare/tokenizer_config.json talk.jsonl -- '| <s>[two'
 data 0 sample --template bare/tokenizer_config.json talk.jsonl -- '| <s>[two'
+data 0 sample --tokenizer bare talk.jsonl -- '| <s>[two'
+data 0 sample --tokenizer bare/tokenizer.json talk.jsonl -- '| <s>[two'
+mkdir alone && printf 'alone {{ messages | length }}' >alone/chat_template.jinja
+data 0 sample --tokenizer alone talk.jsonl -- '| alone 2'
 data 0 sample --tokenizer-config model/tokenizer_config.json --variable x=7 talk.jsonl -- \
     '| beside </s>7'
 cat >two.json <<'X'
