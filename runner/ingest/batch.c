@@ -74,9 +74,23 @@ static enum status one_line(struct batch *b, struct encoder *x, struct bytes *sp
     return one_document(b, x, (const char *)spare->bytes, spare->count, o, e);
 }
 
+static enum status add_bad(struct batch *b, int64_t number, const char *text, struct err *e) {
+    struct bad_line bad = { .line = number };
+    snprintf(bad.text, sizeof bad.text, "%.199s", text);
+    return bytes_add(&b->bad, &bad, sizeof bad, e);
+}
+
+static enum status too_long(struct batch *b, struct err *e) {
+    char text[80];
+    snprintf(text, sizeof text, "a line of %lld MiB or more; divide its text into documents",
+             (long long)(b->line_max >> 20));
+    return add_bad(b, b->line, text, e);
+}
+
 static enum status encode_lines(struct batch *b, struct encoder *x, struct bytes *line,
                                 const struct batch_options *o, struct err *e) {
     const char *p = (const char *)b->text.bytes, *end = p + b->text.count;
+    if (b->line_max) return too_long(b, e);
     if (b->line == 1 && b->text.count >= 3 && !memcmp(p, "\xef\xbb\xbf", 3)) p += 3; /* a BOM */
     for (int64_t number = b->line; p < end; number++) {
         const char *next = memchr(p, '\n', (size_t)(end - p));
@@ -87,10 +101,8 @@ static enum status encode_lines(struct batch *b, struct encoder *x, struct bytes
         struct err why;
         enum status st = one_line(b, x, line, from, (size_t)(stop - from), o, &why);
         if (st == ERR_FORMAT) {
-            struct bad_line bad = { .line = number };
-            snprintf(bad.text, sizeof bad.text, "%.199s", why.text);
-            TRY(bytes_add(&b->bad, &bad, sizeof bad, e));
-            if ((int64_t)(b->bad.count / sizeof bad) > o->skip_bad) return OK;
+            TRY(add_bad(b, number, why.text, e));
+            if ((int64_t)(b->bad.count / sizeof(struct bad_line)) > o->skip_bad) return OK;
         } else if (st != OK) {
             *e = why;
             err_prefix(e, "line %lld", (long long)number);

@@ -31,6 +31,7 @@ struct batch {
     bool lines;
     bool begins, ends;      /* a plain text: its first part, its last */
     unsigned char key[UNIQUE_KEY]; /* of a plain text, with its last part */
+    int64_t line_max;       /* 0, or its one line had this many bytes or more, and was left out */
     int64_t source, line;   /* index of the file; number of the first line, from 1 */
     char name[128];         /* of the file inside a tar, or "" */
     /* Set by the encoder. */

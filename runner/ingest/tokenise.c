@@ -19,7 +19,6 @@
 #include "runner/ingest/shards.h"
 #include "runner/ingest/source.h"
 
-/* A JSON line, or the stretch of a text without a place to cut it, has less than this. */
 enum { PART_MAX = 256 << 20 };
 enum { SAVE_BYTES = 64 << 20 };
 
@@ -243,6 +242,11 @@ static enum status check_point(struct run *r, int64_t source, struct err *e) {
     return r->changed ? FAIL(e, ERR_STATE, "the text has changed") : OK;
 }
 
+/* A JSON line, or the stretch of a text without a place to cut it, has less than this. */
+static int64_t part_max(const struct run *r) {
+    return r->o->part_max ? r->o->part_max : PART_MAX;
+}
+
 /* A file in a source, as it is read. */
 struct reading {
     int64_t source, line; /* its index; the next line, from 1 */
@@ -252,11 +256,30 @@ struct reading {
     struct sha256 *sha;   /* of a plain text, if documents must differ; owned */
 };
 
+/* The line that b->text begins is too long: reads to its end. It remains as an empty line. */
+static enum status drop_line(struct run *r, struct reading *f, struct batch *b, struct err *e) {
+    const uint8_t *text = b->text.bytes, *end = NULL;
+    size_t n = 0;
+    while (f->more && !end) {
+        TRY(source_read(r->source, b->text.bytes, BATCH_BYTES, &n, e));
+        f->more = n == BATCH_BYTES;
+        end = memchr(text, '\n', n);
+    }
+    f->rest.count = 0;
+    if (end) TRY(bytes_add(&f->rest, end + 1, (size_t)(text + n - end - 1), e));
+    f->more = f->more || f->rest.count > 0;
+    b->text.bytes[0] = '\n';
+    b->text.count = 1;
+    b->line_max = part_max(r);
+    return OK;
+}
+
 /* Reads on until a part of the text may be encoded, and keeps the rest. */
 static enum status read_part(struct run *r, struct reading *f, struct batch *b, struct err *e) {
     size_t part = 0;
     TRY(bytes_add(&b->text, f->rest.bytes, f->rest.count, e));
     b->lines = f->lines;
+    b->line_max = 0;
     while (f->more && part == 0) {
         size_t room = b->text.count > BATCH_BYTES ? b->text.count : BATCH_BYTES, n = 0;
         TRY(bytes_reserve(&b->text, room, e));
@@ -264,10 +287,12 @@ static enum status read_part(struct run *r, struct reading *f, struct batch *b, 
         b->text.count += n;
         f->more = n == room;
         part = f->more ? ready(r, b) : b->text.count;
-        if (part == 0 && b->text.count >= PART_MAX)
-            return FAIL(e, ERR_FORMAT, "%s: %s has more than %d MiB, from line %lld on",
-                        r->o->paths[f->source], f->lines ? "a line" :
-                        "a text that cannot be cut", PART_MAX >> 20, (long long)f->line);
+        if (part > 0 || (int64_t)b->text.count < part_max(r)) continue;
+        if (f->lines) return drop_line(r, f, b, e);
+        return FAIL(e, ERR_FORMAT, "%s: from line %lld on there are %lld MiB without a place where "
+                    "the tokenizer's words may be cut; divide the text into several files, or make "
+                    "JSON lines of it", r->o->paths[f->source], (long long)f->line,
+                    (long long)(part_max(r) >> 20));
     }
     f->rest.count = 0;
     TRY(bytes_add(&f->rest, b->text.bytes + part, b->text.count - part, e));

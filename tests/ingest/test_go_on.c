@@ -316,6 +316,54 @@ static void chats(void **state) {
     close_place(&p);
 }
 
+/* A text that is longer than a line may be, however reading divides it. */
+static void append_long_line(const char *path, const char *end) {
+    FILE *f = fopen(path, "a");
+    assert_non_null(f);
+    fprintf(f, "{\"text\": \"");
+    for (int64_t i = 0; i < 5 << 20; i++) fputc('a' + (int)(i % 26), f);
+    fprintf(f, "\"}%s", end);
+    fclose(f);
+}
+
+/* At the beginning of a file, within it, and without a newline at its end. */
+static void lines_that_are_too_long(void **state) {
+    static const char GOOD[] = "{\"text\": \"good\"}\n";
+    struct place p;
+    (void)state;
+    open_place(&p, "bytes", (const char *const[PATHS]){ "a.jsonl", "b.jsonl", "c.jsonl" });
+    p.o.part_max = 2 << 20;
+    write_text(p.path[0], true, 1200000, 8, FIELD);
+    append_long_line(p.path[0], "\n");
+    append_long_line(p.path[0], "\r\n");
+    append_long_line(p.path[1], "\n");
+    for (int i = 0; i < 2; i++) {
+        FILE *f = fopen(p.path[i], "a");
+        assert_non_null(f);
+        fputs(GOOD, f);
+        fclose(f);
+    }
+    append_long_line(p.path[1], "");
+    append_long_line(p.path[2], "\n");
+    goes_on(&p, 9);
+    remake(&p);
+    assert_int_equal(p.made.skipped, 6); /* and one without the field */
+    assert_non_null(strstr(p.said, "b.jsonl:1: a line of 2 MiB or more; divide"));
+    assert_non_null(strstr(p.said, "b.jsonl:3: a line of 2 MiB"));
+    assert_non_null(strstr(p.said, "c.jsonl:1: a line of 2 MiB"));
+    struct tokenise_result all = p.made;
+    p.o.skip_bad = 5;
+    MUST_FAIL(ERR_FORMAT, "c.jsonl:1: a line of 2 MiB or more; divide its text into documents. "
+              "--skip-bad N", make(&p, p.prefix, 2, E));
+    p.o.skip_bad = 1;
+    p.o.path_count = 1;
+    write_text(p.path[0], true, 1200000, 8, FIELD);
+    remake(&p);
+    assert_int_equal(all.documents, p.made.documents + 2);
+    assert_int_equal(all.tokens, p.made.tokens + 10); /* each document has its end */
+    close_place(&p);
+}
+
 /* What a killed run left, with its last save. */
 static void leave(struct place *p) {
     assert_true(killed(p, 2, 60) && has_progress(p));
@@ -446,6 +494,7 @@ int main(void) {
         cmocka_unit_test(lines_and_copies),
         cmocka_unit_test(packed_files),
         cmocka_unit_test(chats),
+        cmocka_unit_test(lines_that_are_too_long),
         cmocka_unit_test(damage_is_found),
         cmocka_unit_test(another_text_is_made_anew),
         cmocka_unit_test(errors_keep_what_is_done),
