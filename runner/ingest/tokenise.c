@@ -401,6 +401,17 @@ static enum status describe(struct run *r, json_t *sources, struct err *e) {
     return d && !failed ? OK : FAIL(e, ERR_MEMORY, "memory for the description of the tokens");
 }
 
+static enum status nothing_left(const struct run *r, struct err *e) {
+    const char *path = r->o->paths[0], *more = r->o->path_count > 1 ? " and the other files" : "";
+    if (!r->o->lines) return FAIL(e, ERR_CONFIG, "no document with text in %s%s", path, more);
+    if (!r->out->lossless)
+        return FAIL(e, ERR_CONFIG, "no conversation with loss in %s%s", path, more);
+    return FAIL(e, ERR_CONFIG, "no conversation with loss in %s%s: %lld were left out, because "
+                "they have no turn to learn from, or max_tokens cuts them before its first token; "
+                "raise max_tokens, or look at them with `data sample`", path, more,
+                (long long)r->out->lossless);
+}
+
 static enum status run_all(struct run *r, json_t *sources, struct err *e) {
     TRY(sha256_create(&r->read, e));
     TRY(ring_start(&r->ring, r->o->threads, e));
@@ -408,10 +419,7 @@ static enum status run_all(struct run *r, json_t *sources, struct err *e) {
     r->changed = r->batches < r->go_on.batches;
     if (r->changed) return FAIL(e, ERR_STATE, "the text has changed");
     TRY(write_some(r, 0, e));
-    if (r->out->documents == 0)
-        return FAIL(e, ERR_CONFIG, "no %s in %s%s", r->o->lines ? "conversation with loss"
-                    : "document with text", r->o->paths[0],
-                    r->o->path_count > 1 ? " and the other files" : "");
+    if (r->out->documents == 0) return nothing_left(r, e);
     TRY(describe(r, sources, e));
     r->out->tokens = shards_tokens(r->shards);
     r->out->loss_tokens = shards_loss_tokens(r->shards);

@@ -76,7 +76,7 @@ text more | grep -q 'é<|i\]~$' || fail "--max-tokens cuts the rest"
 data 0 tokenise --chat --to less --tokenizer bytes --template "$chatml" --max-tokens 40 talk.jsonl \
     -- 'tokens     40 in 1' 'no loss    1 conversations left out'
 data 2 tokenise --chat --to none --tokenizer bytes --template "$chatml" --max-tokens 9 talk.jsonl \
-    -- 'no conversation with loss in talk.jsonl'
+    -- 'no conversation with loss in talk.jsonl: 2 were left out' 'raise max_tokens'
 [ -z "$(ls none.* 2>/dev/null)" ] || fail "files are left of nothing"
 
 # <|im_end|> that a user types is text; <tool_call>, which is no special token, is a token.
@@ -192,7 +192,7 @@ rm -f x.* && data 0 tokenise --chat --to x --skip-bad 1 --tokenizer bytes --temp
 rm x.* long.jsonl
 printf '{' >huge.jsonl && truncate -s 1G huge.jsonl
 data 2 tokenise --chat --to x --tokenizer bytes --template "$chatml" huge.jsonl -- \
-    'huge.jsonl: a line has more than 256 MiB, from line 1 on'
+    'huge.jsonl:1: a line of 256 MiB or more; divide'
 printf 'PAR1' >table.parquet
 data 2 tokenise --chat --to x --tokenizer bytes --template "$chatml" table.parquet -- 'to_json'
 touch x.loss
