@@ -205,7 +205,12 @@ enum status eval_data_find(const struct eval_data_request *q, struct eval_data *
                     "what to evaluate on", q->model->what);
     const char *temporary = getenv("TMPDIR"), *of = q->opened->found.of;
     if (!temporary || !*temporary) temporary = "/tmp";
-    if (is_run(q)) TRY(repro_unpack(of, q->model->runs, temporary, &out->source, e));
+    if (is_run(q)) {
+        TRY(folder_guard_open(&out->guard, e));
+        enum status st = repro_unpack(of, q->model->runs, temporary, &out->source, e);
+        folder_guard_watch(&out->guard, out->source.work);
+        TRY(st);
+    }
     if (own) {
         out->bytes_a_token = run_view_bytes_a_token(&q->opened->view);
         return find_own(q, folder, out, e);
@@ -219,6 +224,7 @@ enum status eval_data_find(const struct eval_data_request *q, struct eval_data *
 void eval_data_close(struct eval_data *d) {
     options_free_data(&d->options);
     repro_close(&d->source);
+    folder_guard_close(&d->guard);
     cache_entry_free(&d->tokens);
     json_decref(d->config);
     *d = (struct eval_data){ 0 };

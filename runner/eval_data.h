@@ -3,6 +3,7 @@
 #ifndef FP8LAB_RUNNER_EVAL_DATA_H
 #define FP8LAB_RUNNER_EVAL_DATA_H
 
+#include "runner/base/folder_guard.h"
 #include "runner/cache/cache.h"
 #include "runner/infer/open_model.h"
 #include "runner/repro/repro_source.h"
@@ -12,6 +13,7 @@ struct eval_data {
     double bytes_a_token;        /* of text; 0: not known, or not all tokens have loss */
     char root[PATH_CAP];
     struct repro_source source;  /* the run, unpacked; zero for a folder */
+    struct folder_guard guard;   /* of where it is unpacked */
     struct cache_entry tokens;   /* of text that has a tokenizer */
     json_t *config;              /* of those tokens; owned, or NULL */
 };

@@ -124,6 +124,15 @@ mkdir empty temporary # nothing is left behind, here or in the folder for tempor
     >out 2>&1 || fail "eval from another folder"
 expect "files left" "" "$(ls -A empty temporary | grep -v :)"
 
+# Stopped in the middle: nothing is left either, and the signal ends the program.
+for i in $(seq 4000); do cat b.txt; done >long.txt
+TMPDIR=temporary "$FP8LAB" eval "$bytes" --data long.txt --backend cpu --threads 1 >stopped 2>&1 &
+await_words evaluating stopped
+kill -TERM $!
+wait $!
+expect "exit code after a signal" 143 $?
+expect "files left after a signal" "" "$(ls -A temporary | grep -v :)"
+
 # ---- other recipes: near the run's own, which is not the same
 own=$(get 'o["loss"]' "$bytes" --data b.txt)
 for recipe in f32 fp8.blockwise; do
