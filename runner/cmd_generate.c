@@ -28,6 +28,7 @@ struct command {
     struct generation_rules rules;
     struct generator_sizes sizes;
     char *lines;         /* of --prompts, cut into prompts; owned */
+    bool conversations;  /* they are JSON lines of conversations */
     const char **prompt; /* [count]; owned array */
     struct generation *x; /* [count]; owned, their ids too */
     int64_t count;
@@ -97,6 +98,7 @@ static enum status read_prompts(struct command *c, struct err *e) {
     if ((c->cli->arg_count == 2) == (file != NULL))
         return FAIL(e, ERR_ARG, "expected one prompt, or --prompts FILE with one a line: fp8lab "
                     "generate RUN \"PROMPT\"");
+    c->conversations = file && cli_has(c->cli, "chat") && strcasestr(file, ".jsonl");
     if (file) return read_lines(c, file, e);
     c->prompt = malloc(sizeof *c->prompt);
     if (!c->prompt) return FAIL(e, ERR_MEMORY, "a prompt");
@@ -115,8 +117,8 @@ static enum status encode(struct command *c, int64_t *longest, struct err *e) {
     for (int64_t i = 0; i < c->count; i++) {
         struct generation *x = &c->x[i];
         x->number = i;
-        enum status st = text_model_encode(&c->text, c->prompt[i], model->vocab, &x->ids,
-                                           &x->prompt, e);
+        enum status st = (c->conversations ? text_model_encode_chat : text_model_encode)(
+            &c->text, c->prompt[i], model->vocab, &x->ids, &x->prompt, e);
         if (st == OK && x->prompt >= model->seq_len)
             st = FAIL(e, ERR_CONFIG, "it has %" PRId64 " tokens; the model reads %" PRId64 ", so "
                       "%" PRId64 " at most leave room for one more", x->prompt, model->seq_len,
@@ -317,7 +319,7 @@ static const struct flag FLAGS[] = {
     { "stop", "TEXT", "end a text before TEXT", true },
     { "no-end", NULL, "go on behind the token that ends a text", false },
     { "chat", NULL, "the prompt is a user's message of a chat", false },
-    { "prompts", "FILE", "one prompt a line, instead of PROMPT", false },
+    { "prompts", "FILE", "one prompt a line; .jsonl with --chat: conversations", false },
     { "batch", "N", "prompts at a time (8)", false },
     { "tokenizer", "FILE", "a file, a folder or bytes (default: the model's)", false },
     { "logits", "FILE", "write the prompt's logits as a NumPy array", false },
@@ -333,7 +335,9 @@ const struct verb VERB_GENERATE = {
             "\n"
             "Each token is a forward pass of training over the whole text, in the recipe of the\n"
             "run or in --recipe. Draws depend on the seed, the number of the prompt and the\n"
-            "place of the token, not on --batch. --chat uses the tokenizer's chat template.\n",
+            "place of the token, not on --batch. --chat uses the tokenizer's chat template;\n"
+            "with --prompts FILE.jsonl each line is a conversation of several messages, as data =\n"
+            "chats reads them: {\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}, ...]}\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 2,

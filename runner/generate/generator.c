@@ -13,7 +13,7 @@ struct generator {
     int32_t *tokens;        /* [batch, length]; owned, as all below */
     int64_t *row;           /* [batch] */
     float *logits;          /* [batch, vocab] */
-    int32_t *chosen;        /* [batch] */
+    int32_t *chosen;        /* [batch + 1]; the last: to stop */
     struct generation **at; /* [batch]: whose row it is */
     struct candidate *room; /* [vocab] */
 };
@@ -30,7 +30,7 @@ enum status generator_create(struct generator **out, struct trainer *t,
     g->tokens = calloc(batch * (size_t)sizes->length, sizeof *g->tokens);
     g->row = calloc(batch, sizeof *g->row);
     g->logits = calloc(batch * vocab, sizeof *g->logits);
-    g->chosen = calloc(batch, sizeof *g->chosen);
+    g->chosen = calloc(batch + 1, sizeof *g->chosen);
     g->at = calloc(batch, sizeof *g->at);
     g->room = calloc(vocab, sizeof *g->room);
     if (g->tokens && g->row && g->logits && g->chosen && g->at && g->room) return OK;
@@ -63,16 +63,18 @@ static int64_t gather(struct generator *g, struct generation *x, int64_t count) 
     return n;
 }
 
+/* The next tokens of n sequences. g->chosen[n]: whether all ranks stop instead. */
 static enum status choose(struct generator *g, const struct generation_rules *rules, int64_t n,
                           struct err *e) {
     const struct generator_sizes *s = &g->sizes;
+    g->chosen[n] = rules->stopped && rules->stopped(rules->user);
     TRY(trainer_logits(g->trainer, g->tokens, g->row, n, g->logits, e));
     for (int64_t i = 0; i < n; i++) {
         const struct generation *x = g->at[i];
         TRY(sampling_next(&rules->sampling, g->logits + i * s->vocab, s->ids, x->number, x->count,
                           g->room, &g->chosen[i], e));
     }
-    return trainer_broadcast(g->trainer, g->chosen, n * (int64_t)sizeof *g->chosen, e);
+    return trainer_broadcast(g->trainer, g->chosen, (n + 1) * (int64_t)sizeof *g->chosen, e);
 }
 
 static enum status append(const struct generator *g, const struct generation_rules *rules,
@@ -86,10 +88,12 @@ static enum status append(const struct generator *g, const struct generation_rul
 }
 
 static enum status run_batch(struct generator *g, const struct generation_rules *rules,
-                             struct generation *x, int64_t count, struct err *e) {
+                             struct generation *x, int64_t count, bool *stopped, struct err *e) {
     memset(g->tokens, 0, (size_t)(g->sizes.batch * g->sizes.length) * sizeof *g->tokens);
     for (int64_t n; (n = gather(g, x, count)) > 0;) {
         TRY(choose(g, rules, n, e));
+        *stopped = g->chosen[n];
+        if (*stopped) return OK;
         for (int64_t i = 0; i < n; i++) TRY(append(g, rules, g->at[i], g->chosen[i], e));
     }
     return OK;
@@ -104,9 +108,10 @@ enum status generator_run(struct generator *g, const struct generation_rules *ru
         x[i].count = x[i].prompt;
         x[i].end = rules->tokens > 0 ? GENERATION_GOES_ON : GENERATION_TOKENS;
     }
-    for (int64_t i = 0; i < count; i += g->sizes.batch) {
-        int64_t left = count - i;
-        TRY(run_batch(g, rules, x + i, left < g->sizes.batch ? left : g->sizes.batch, e));
+    bool stopped = false;
+    for (int64_t i = 0; i < count && !stopped; i += g->sizes.batch) {
+        int64_t left = count - i, n = left < g->sizes.batch ? left : g->sizes.batch;
+        TRY(run_batch(g, rules, x + i, n, &stopped, e));
     }
     return OK;
 }

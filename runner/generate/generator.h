@@ -40,12 +40,16 @@ struct generation_rules {
     /* Called after each new token of x. Sets x->end to end it. NULL: not called. With several ranks
      * it must decide by the ids alone. */
     enum status (*added)(void *user, struct generation *x, struct err *e);
+    /* Called before each token; true ends the work. Rank 0's answer counts on all ranks. NULL: not
+     * called. */
+    bool (*stopped)(void *user);
     void *user;
 };
 
 /* Continues `count` prompts, a batch after the other. Every rank calls it with the same prompts and
  * gets rank 0's tokens. What a prompt becomes does not depend on the others, except through a scale
- * of the recipe that covers the whole batch. */
+ * of the recipe that covers the whole batch. After rules->stopped those that are not finished have
+ * the end GENERATION_GOES_ON. */
 NODISCARD enum status generator_run(struct generator *g, const struct generation_rules *rules,
                                     struct generation *x, int64_t count, struct err *e);
 

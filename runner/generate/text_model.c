@@ -77,25 +77,45 @@ int32_t text_model_end(const struct text_model *m) {
 
 /* ---- encoding ---------------------------------------------------------------------------------*/
 
-static enum status add_chat(const struct text_model *m, struct encoder *x, const char *text,
-                            struct err *e) {
-    struct conversation c = { 0 };
+/* The conversation with the beginning of an answer. */
+static enum status add_conversation(const struct text_model *m, struct encoder *x,
+                                    const struct conversation *c, struct err *e) {
     struct chat_rendering r = { 0 };
     struct chat_text rendered = { 0 };
-    json_t *row = json_pack("{s:[{s:s,s:s}]}", "messages", "role", "user", "content", text);
-    enum status st = row ? conversation_read(row, &c, e)
-                         : FAIL(e, ERR_CONFIG, "the prompt is no UTF-8, which a chat needs");
-    if (st == OK) st = chat_render(&m->chat.template, &c, c.count, true, &r, e);
+    enum status st = chat_render(&m->chat.template, c, c->count, true, &r, e);
     if (st == OK)
-        st = chat_template_text(&m->chat.template, &m->chat.markers, &c, &r, CHAT_LOSS_ALL,
+        st = chat_template_text(&m->chat.template, &m->chat.markers, c, &r, CHAT_LOSS_ALL,
                                 &rendered, e);
     if (st == OK)
         st = encoder_add_placed(x, rendered.text, (size_t)rendered.n, rendered.control,
                                 rendered.controls, e);
     chat_text_free(&rendered);
     chat_rendering_free(&r);
+    return st;
+}
+
+static enum status add_message(const struct text_model *m, struct encoder *x, const char *text,
+                               struct err *e) {
+    struct conversation c = { 0 };
+    json_t *row = json_pack("{s:[{s:s,s:s}]}", "messages", "role", "user", "content", text);
+    enum status st = row ? conversation_read(row, &c, e)
+                         : FAIL(e, ERR_CONFIG, "the prompt is no UTF-8, which a chat needs");
+    if (st == OK) st = add_conversation(m, x, &c, e);
     conversation_free(&c);
     json_decref(row);
+    return st;
+}
+
+static enum status add_object(const struct text_model *m, struct encoder *x, const char *object,
+                              struct err *e) {
+    struct conversation c = { 0 };
+    enum status st = conversation_parse(object, strlen(object), &c, e);
+    if (st == ERR_FORMAT) st = e->code = ERR_CONFIG; /* of a file that the user names */
+    if (st == OK && (c.count == 0 || c.assistant[c.count - 1]))
+        st = FAIL(e, ERR_CONFIG, "%s, but the model is to answer; end it with another role's",
+                  c.count ? "its last message is the assistant's" : "it has no message");
+    if (st == OK) st = add_conversation(m, x, &c, e);
+    conversation_free(&c);
     return st;
 }
 
@@ -127,18 +147,31 @@ static enum status take_ids(const struct encoder *x, int64_t vocab, int32_t **id
     return OK;
 }
 
-enum status text_model_encode(const struct text_model *m, const char *text, int64_t vocab,
-                              int32_t **ids, int64_t *count, struct err *e) {
+typedef enum status (*add_prompt)(const struct text_model *m, struct encoder *x, const char *text,
+                                  struct err *e);
+
+static enum status encode(const struct text_model *m, add_prompt add, const char *text,
+                          int64_t vocab, int32_t **ids, int64_t *count, struct err *e) {
     struct encoder *x = NULL;
     *ids = NULL;
     TRY(encoder_create(&x, m->choice.tokenizer, e));
-    enum status st = is_chat(m) ? add_chat(m, x, text, e) : add_plain(m, x, text, e);
+    enum status st = add(m, x, text, e);
     if (st == OK) st = take_ids(x, vocab, ids, count, e);
     encoder_destroy(x);
     if (st == OK) return OK;
     free(*ids);
     *ids = NULL;
     return st;
+}
+
+enum status text_model_encode(const struct text_model *m, const char *text, int64_t vocab,
+                              int32_t **ids, int64_t *count, struct err *e) {
+    return encode(m, is_chat(m) ? add_message : add_plain, text, vocab, ids, count, e);
+}
+
+enum status text_model_encode_chat(const struct text_model *m, const char *object, int64_t vocab,
+                                   int32_t **ids, int64_t *count, struct err *e) {
+    return encode(m, add_object, object, vocab, ids, count, e);
 }
 
 /* ---- decoding ---------------------------------------------------------------------------------*/

@@ -33,6 +33,12 @@ int32_t text_model_end(const struct text_model *m);
 NODISCARD enum status text_model_encode(const struct text_model *m, const char *text, int64_t vocab,
                                         int32_t **ids, int64_t *count, struct err *e);
 
+/* The same of a conversation, after text_model_chat(): one JSON object, of the forms of
+ * runner/chat/conversation.h, whose last message is not the assistant's. ERR_CONFIG. */
+NODISCARD enum status text_model_encode_chat(const struct text_model *m, const char *object,
+                                             int64_t vocab, int32_t **ids, int64_t *count,
+                                             struct err *e);
+
 /* *text, owned by the caller: what ids prompt .. count-1 add to the text of those before, special
  * tokens left out; *n bytes and a NUL. */
 NODISCARD enum status text_model_decode(const struct text_model *m, const int32_t *ids,

@@ -1,11 +1,15 @@
 #include "runner/worker/samples.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/base/jsonl.h"
 #include "runner/base/run_files.h"
 #include "runner/record/ingest_record.h"
+#include "runner/record/streams.h"
 #include "runner/worker/worker_events.h"
 
 /* ---- prompts ----------------------------------------------------------------------------------*/
@@ -122,13 +126,50 @@ static enum status say(struct samples *s, struct event_writer *events, int64_t s
     return st;
 }
 
+static enum status count_records(const char *path, int64_t step, int64_t *count, struct err *e) {
+    struct jsonl lines;
+    json_t *record = NULL;
+    enum status st;
+    FILE *f = fopen(path, "re");
+    if (!f) return errno == ENOENT ? OK : FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    jsonl_open(&lines, f, path);
+    while ((st = jsonl_next(&lines, &record, e)) == OK && record) {
+        *count += json_int(record, "step") == step;
+        json_decref(record);
+    }
+    jsonl_close(&lines);
+    fclose(f);
+    return st;
+}
+
+enum status samples_recorded(struct samples *s, const char *run_path, int64_t step, int64_t *count,
+                             struct err *e) {
+    char path[PATH_CAP];
+    enum status st = OK;
+    *count = 0;
+    if (s->leader) st = path_join(path, run_path, STREAMS[STREAM_SAMPLES].file, e);
+    if (s->leader && st == OK) st = count_records(path, step, count, e);
+    int64_t shared = st == OK ? *count : -1;
+    if (st == OK) st = trainer_broadcast(s->trainer, &shared, sizeof shared, e);
+    else (void)!trainer_broadcast(s->trainer, &shared, sizeof shared, &(struct err){ 0 });
+    *count = shared;
+    return st == OK && shared < 0 ? FAIL(e, ERR_PEER, "rank 0 cannot read its samples") : st;
+}
+
 enum status samples_take(struct samples *s, struct event_writer *events, int64_t step,
+                         int64_t first, const struct samples_stop *stop, bool *done,
                          struct err *e) {
+    int64_t count = s->options->prompt_count, begin = first / s->batch * s->batch;
+    s->rules.stopped = stop->asked;
+    s->rules.user = stop->user;
+    *done = true;
     /* The records of a batch at once: a long silence would count as a hang. */
-    for (int64_t i = 0, n; i < s->options->prompt_count; i += n) {
-        n = s->options->prompt_count - i < s->batch ? s->options->prompt_count - i : s->batch;
+    for (int64_t i = begin, n; i < count && *done; i += n) {
+        n = count - i < s->batch ? count - i : s->batch;
         TRY(generator_run(s->generator, &s->rules, s->x + i, n, e));
-        for (int64_t k = i; s->leader && k < i + n; k++) TRY(say(s, events, step, &s->x[k], e));
+        for (int64_t k = i; k < i + n; k++) *done = *done && s->x[k].end != GENERATION_GOES_ON;
+        for (int64_t k = i; s->leader && *done && k < i + n; k++)
+            if (k >= first) TRY(say(s, events, step, &s->x[k], e));
     }
     return OK;
 }

@@ -28,9 +28,18 @@ NODISCARD enum status samples_open(struct samples *out, const char *run_path, co
                                    struct err *e);
 void samples_close(struct samples *s);
 
-/* Generates the texts; rank 0 emits a record for each. No step may be pending. Every rank calls
- * it. */
+/* How many of the step's texts the records of the run have: with fewer than all, a stop request or
+ * a kill came between. The same on every rank, which all call it. */
+NODISCARD enum status samples_recorded(struct samples *s, const char *run_path, int64_t step,
+                                       int64_t *count, struct err *e);
+
+/* What rank 0 asks before each token: true ends the work. */
+struct samples_stop { bool (*asked)(void *user); void *user; };
+
+/* Generates the texts; rank 0 emits a record for each from number `first` on. No step may be
+ * pending. Every rank calls it. *done: false after a stop, when texts are missing. */
 NODISCARD enum status samples_take(struct samples *s, struct event_writer *events, int64_t step,
+                                   int64_t first, const struct samples_stop *stop, bool *done,
                                    struct err *e);
 
 #endif

@@ -63,6 +63,7 @@ struct worker {
     bool tuned;                  /* report_first_step() has run */
     bool without_loss;           /* a step without a token with loss was reported */
     bool stop;                   /* a signal, or stop_after */
+    bool cut;                    /* a stop request ended the texts of the last step */
     int stop_signal;             /* the signal that this rank got; 0: none */
     int64_t stop_step;           /* all ranks stop after this step; 0: no stop request */
     struct step_result result;   /* of the last collected step, or of the step that failed */
@@ -358,12 +359,6 @@ static enum status evaluate(struct worker *w, struct err *e) {
     return best ? save(w, false, e) : OK;
 }
 
-static enum status take_samples(struct worker *w, struct err *e) {
-    board_phase(w->board, BOARD_EVALUATING);
-    TRY(samples_take(&w->samples, w->events, w->result.step, e));
-    return heartbeat_error(w->heartbeat, e) ? ERR_PEER : OK;
-}
-
 static int64_t steps_queued(const struct worker *w) {
     return trainer_step_count(w->trainer) + trainer_pending(w->trainer);
 }
@@ -396,6 +391,44 @@ static enum status report_no_loss(struct worker *w, struct err *e) {
 }
 
 static bool every(int64_t step, int64_t n) { return n > 0 && step % n == 0; }
+
+/* ---- samples ----------------------------------------------------------------------------------*/
+
+static bool samples_are_due(const struct worker *w, int64_t step) {
+    int64_t n = w->run.sample.every;
+    return n > 0 && step > 0 && (step == w->run.train.steps || every(step, n));
+}
+
+static bool stop_asked(void *user) {
+    struct worker *w = user;
+    take_stop_requests(w);
+    return w->stop_signal != 0;
+}
+
+/* From prompt number `first` on. A stop request ends the texts on all ranks; the run then stops
+ * after this step, and generates them when it goes on. */
+static enum status take_samples(struct worker *w, int64_t first, struct err *e) {
+    const struct samples_stop stop = { stop_asked, w };
+    int64_t step = trainer_step_count(w->trainer);
+    bool done;
+    board_phase(w->board, BOARD_EVALUATING);
+    TRY(samples_take(&w->samples, w->events, step, first, &stop, &done, e));
+    if (heartbeat_error(w->heartbeat, e)) return ERR_PEER;
+    if (done) return OK;
+    w->stop = w->cut = true;
+    if (w->options->world > 1) w->stop_step = step;
+    return OK;
+}
+
+/* The texts of the step of the checkpoint that an earlier process did not come to. */
+static enum status finish_samples(struct worker *w, struct err *e) {
+    int64_t step = trainer_step_count(w->trainer), count;
+    if (!w->options->from || !samples_are_due(w, step)) return OK;
+    TRY(samples_recorded(&w->samples, w->options->run_path, step, &count, e));
+    return count < w->run.sample.prompt_count ? take_samples(w, count, e) : OK;
+}
+
+/* ---- all steps --------------------------------------------------------------------------------*/
 
 /* Reads the result of the oldest queued step and reports it. */
 static enum status collect(struct worker *w, struct err *e) {
@@ -441,7 +474,7 @@ static enum status one_step(struct worker *w, struct err *e) {
     int64_t step = steps_queued(w) + 1;
     bool last = step == r->train.steps;
     bool evaluates = r->eval.every > 0 && (last || every(step, r->eval.every));
-    bool samples = r->sample.every > 0 && (last || every(step, r->sample.every));
+    bool samples = samples_are_due(w, step);
     bool wanted = r->checkpoint.given || r->archive != ARCHIVE_NONE;
     ask_by_time(w);
     if (checkpoint_writing(w->writer)) trainer_say_busy(w->trainer);
@@ -458,14 +491,15 @@ static enum status one_step(struct worker *w, struct err *e) {
     if (saves || finishes) TRY(drain(w, 0, e));
     if (finishes) TRY(finish_save(w, false, e));
     if (evaluates) TRY(evaluate(w, e));
-    if (samples) TRY(take_samples(w, e));
-    return saves ? save(w, last || w->stop, e) : OK;
+    if (samples) TRY(take_samples(w, 0, e));
+    return saves || w->cut ? save(w, last || w->stop, e) : OK;
 }
 
 static enum status train(struct worker *w, struct err *e) {
     take_stop_requests(w);
     bool begins = trainer_step_count(w->trainer) == w->retention.scene.begin;
     if (w->run.checkpoint.init && begins) TRY(save(w, false, e));
+    TRY(finish_samples(w, e));
     while (!w->stop && steps_queued(w) < w->run.train.steps) {
         TRY(one_step(w, e));
         if (event_reader_gone(w->events)) return FAIL(e, ERR_PEER, "the runner is gone");
@@ -477,7 +511,7 @@ static enum status train(struct worker *w, struct err *e) {
     board_phase(w->board, BOARD_LEAVING);
     w->device.backend->ops->graph_drop(w->device.backend); /* an abort waits for the graphs */
     heartbeat_watch(w->heartbeat, NULL); /* from here on other ranks may exit */
-    bool stopped = step < w->run.train.steps;
+    bool stopped = step < w->run.train.steps || w->cut;
     /* SIGTERM stands for a signal that another rank got. */
     int signo = w->stop_signal ? w->stop_signal : w->stop_step ? SIGTERM : 0;
     return say_done(w->events, step, weights, stopped, stopped ? signo : 0, e);

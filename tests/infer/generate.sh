@@ -107,6 +107,29 @@ chat, plain = (json.load(open(f))["results"][0] for f in ("chat", "plain"))
 assert chat["prompt_tokens"] > plain["prompt_tokens"] + 5, (chat, plain)
 PY
 
+# Several messages: one user's is the same prompt as its text; more are a longer one.
+one='{"messages": [{"role": "user", "content": "hi<|im_end|>"}]}'
+echo "$one" >talks.jsonl
+echo '{"messages": [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"},
+    {"role": "assistant", "content": "yes"}, {"role": "user", "content": "and?"}]}' |
+    tr -d '\n' >>talks.jsonl
+"$FP8LAB" generate "$texts" --prompts talks.jsonl --tokenizer model --chat --tokens 2 --json \
+    --backend cpu >talks 2>log || fail "--chat of conversations"
+python3 - <<'PY' || fail "a conversation is rendered by the template"
+import json
+chat, (one, more) = json.load(open("chat"))["results"][0], json.load(open("talks"))["results"]
+assert one["prompt_tokens"] == chat["prompt_tokens"] and one["prompt"].startswith("{"), (chat, one)
+assert more["prompt_tokens"] > 2 * one["prompt_tokens"], (one, more)
+PY
+refused() { # LINE WORDS...
+    printf '%s\n%s\n' "$one" "$1" >bad.jsonl
+    gives 2 generate "$texts" --prompts bad.jsonl --tokenizer model --chat --backend cpu -- "${@:2}"
+}
+refused '{"messages": [{"role": "user"' "prompt 2: "
+refused '{"text": "hi"}' "prompt 2: "
+refused '{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}' \
+    "prompt 2: its last message is the assistant's, but the model is to answer"
+
 # ---- the tokens that end a text ------------------------------------------------------------------
 ids_of() { "$FP8LAB" generate fake hello --tokens 6 --recipe f32 --json --backend cpu \
     --threads 1 "$@" | ids; }

@@ -61,6 +61,27 @@ expect "killed" 1 $?
 samples "$(newest whole)" >whole.jsonl
 expect "whole: records" 9 "$(wc -l <whole.jsonl)"
 samples "$(newest halves)" | cmp - whole.jsonl || fail "samples after a resume"
+# A stop request ends the texts of its step. With samples after each step it always meets some.
+often=(--set train.steps=300 --set sample.every=1 --set sample.tokens=3
+    --set checkpoint.every=1000)
+for gpus in 1 2; do
+    rm -rf whole halves
+    one --runs whole "${often[@]}" --set hardware.gpus=$gpus || fail "300 samples"
+    "$FP8LAB" run one.lua --backend cpu --threads 1 --runs halves "${often[@]}" \
+        --set hardware.gpus=$gpus >out 2>log &
+    await_step halves 20
+    kill -TERM "$(runner_of halves)"
+    wait $!
+    expect "exit code of a stop, $gpus ranks" 143 $?
+    step=$(ls -d halves/*/data/checkpoints/step-* | tail -1 | sed 's/.*step-0*//')
+    [ "$(wc -l <"$(ls halves/*/data/metrics/samples.jsonl)")" -lt $((3 * step)) ] ||
+        fail "a stop waits for the samples of step $step"
+    "$FP8LAB" run --resume halves/*/ --backend cpu --threads 1 >out 2>log || fail "resume"
+    samples "$(newest whole)" >whole.jsonl
+    samples "$(newest halves)" | cmp - whole.jsonl || fail "samples after a stop, $gpus ranks"
+    expect "weights after a stop" "$(field "$(newest whole)" 'run["final_weights_sha256"]')" \
+        "$(field "$(newest halves)" 'run["final_weights_sha256"]')"
+done
 one --runs two --set hardware.gpus=2 || fail "two ranks"
 expect "two ranks: records" 9 "$(samples "$(newest two)" | wc -l)"
 one --runs greedy || fail "greedy"
