@@ -336,8 +336,8 @@ const struct verb VERB_GENERATE = {
             "Each token is a forward pass of training over the whole text, in the recipe of the\n"
             "run or in --recipe. Draws depend on the seed, the number of the prompt and the\n"
             "place of the token, not on --batch. --chat uses the tokenizer's chat template;\n"
-            "with --prompts FILE.jsonl each line is a conversation of several messages, as data =\n"
-            "chats reads them: {\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}, ...]}\n",
+            "with --prompts FILE.jsonl each line is a conversation of several messages, in the\n"
+            "forms that data = chats reads, such as {\"messages\": [{\"role\": \"user\", ...}]}\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 2,
