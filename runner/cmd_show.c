@@ -293,14 +293,30 @@ static void spaces_for_lines(char *text) {
         if (*text == '\n' || *text == '\t' || *text == '\r') *text = ' ';
 }
 
+/* A text, or token ids as "1 2 3": what fits. */
+static const char *text_or_ids(const json_t *x, char room[200]) {
+    size_t i, used = 0;
+    const json_t *id;
+    room[0] = '\0';
+    if (json_is_string(x)) return json_string_value(x);
+    json_array_foreach(x, i, id) {
+        if (used > 170) break;
+        used += (size_t)snprintf(room + used, 200 - used, "%s%lld", i ? " " : "",
+                                 (long long)json_integer_value(id));
+    }
+    return room;
+}
+
 /* What the run generated last: prompt and text. */
 static void print_samples(const struct cli *cli, const struct run_view *v) {
     size_t i;
     const json_t *row;
     json_array_foreach(v->samples, i, row) {
-        char text[700];
+        char text[700], before[200], after[200];
+        bool speaks = json_is_string(json_object_get(row, "text"));
         snprintf(text, sizeof text, "step %" PRId64 ": %.250s | %.400s", json_int(row, "step"),
-                 json_text(row, "prompt", ""), json_text(row, "text", ""));
+                 text_or_ids(json_object_get(row, "prompt"), before),
+                 text_or_ids(json_object_get(row, speaks ? "text" : "ids"), after));
         spaces_for_lines(text);
         line(cli, "sample", text);
     }

@@ -408,8 +408,9 @@ static enum status read_sample(const struct section *root, struct sample_options
     out->prompts = calloc(json_array_size(list) + 1, sizeof *out->prompts);
     if (!out->prompts) return FAIL(s.e, ERR_MEMORY, "%zu prompts", json_array_size(list));
     json_array_foreach(list, i, item) {
-        out->prompts[out->prompt_count++] = json_string_value(item);
-        if (!json_is_string(item)) section_fail(&s, "prompts", "texts");
+        struct sample_prompt *x = &out->prompts[out->prompt_count++];
+        *x = (struct sample_prompt){ json_string_value(item), json_is_array(item) ? item : NULL };
+        if (!x->text && !x->ids) section_fail(&s, "prompts", "texts, or lists of token ids");
     }
     if (out->prompt_count == 0) section_fail(&s, "prompts", "a list of texts");
     return s.st;

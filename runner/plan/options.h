@@ -11,12 +11,14 @@ struct json_t;
 enum archive_policy { ARCHIVE_NONE, ARCHIVE_WEIGHTS, ARCHIVE_FULL };
 
 struct eval_options { int64_t every, batches; };      /* every 0: no evaluation */
+/* A text, or a list of token ids; the other is NULL. Borrowed from the JSON. */
+struct sample_prompt { const char *text; const struct json_t *ids; };
 /* sample: texts that a run generates while it trains. */
 struct sample_options {
     int64_t every, tokens, top_k; /* every 0: none; new tokens a prompt; top_k 0: all */
     double temperature, top_p;
     uint64_t seed;
-    const char **prompts; /* [prompt_count], owned; the texts are borrowed from the JSON */
+    struct sample_prompt *prompts; /* [prompt_count], owned */
     int64_t prompt_count;
 };
 enum { MILESTONES_MAX = 64 };

@@ -20,6 +20,7 @@ enum field_type {
     FIELD_FLOATS,   /* [min, max] bounds each; exactly `length` of them */
     FIELD_INTS,     /* [min, max] bounds each; at least one */
     FIELD_STRINGS,  /* at least one */
+    FIELD_PROMPTS,  /* the same; an item may also be a list of token ids */
     FIELD_NAMES,    /* the same: names of parameters (model/selection.h) */
     FIELD_FACTORS,  /* a number in [min, max] for each name of parameters; at least one */
     FIELD_ENV,      /* environment variables: schema_env.h */

@@ -178,14 +178,20 @@ static void check_best(struct diagnostics *d, const struct value *experiment) {
                         "accuracy = true to eval");
 }
 
-/* Texts are generated from prompts: the data must have a tokenizer, or be bytes. */
+/* Prompts that are texts: the data must have a tokenizer, or be bytes. */
 static void check_sample(struct diagnostics *d, const struct value *experiment) {
     const struct value *sample = value_get(experiment, "sample");
     const struct value *kind = value_get(value_get(experiment, "data"), "kind");
     if (!sample || sample->type != VALUE_TABLE || !kind) return;
-    if (!value_is(kind, "text") && !value_is(kind, "chats"))
+    const struct value *prompts = value_get(sample, "prompts");
+    if (value_is(kind, "text") || value_is(kind, "chats") || !prompts) return;
+    for (int64_t i = 0; i < prompts->item_count; i++) {
+        if (prompts->items[i]->type != VALUE_STRING) continue;
         diagnostics_add(d, sample->place, "sample", "data = %s has no tokenizer that could read a "
-                        "prompt; write sample = false, or data = text or chats", kind->string);
+                        "prompt; write prompts of token ids, { { 1, 2, 3 } }, sample = false, or "
+                        "data = text or chats", kind->string);
+        return;
+    }
 }
 
 static void check_milestones(struct diagnostics *d, const struct value *checkpoint) {

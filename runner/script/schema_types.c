@@ -67,6 +67,7 @@ const char *schema_expected(struct pool *p, const struct field *f) {
         return pool_format(p, "a list of %d numbers %s", (int)f->length, range_text(p, f));
     case FIELD_INTS: return pool_format(p, "a list of integers %s", range_text(p, f));
     case FIELD_STRINGS: return strcmp(f->key, "paths") ? "a list of texts" : "a list of file names";
+    case FIELD_PROMPTS: return "a list of texts, or of lists of token ids";
     case FIELD_NAMES: return "a list of parameters such as { \"embed\", \"layers.0-3\" }";
     case FIELD_FACTORS:
         return pool_format(p, "parameters with a number %s each, such as { embed = 0.1, "
@@ -305,6 +306,21 @@ static const struct value *read_list(struct pool *p, const struct value *v) {
     }
 }
 
+enum { TOKEN_ID_MAX = (1 << 24) - 1 }; /* the largest vocabulary of the schema */
+
+/* The type of one item of a list. */
+static struct field item_field(const struct field *list, const struct value *item) {
+    struct field each = *list;
+    each.type = list->type == FIELD_FLOATS ? FIELD_FLOAT : list->type == FIELD_INTS ? FIELD_INT
+                                                                                    : FIELD_STRING;
+    if (list->type == FIELD_PROMPTS && item->type == VALUE_TABLE) {
+        each.type = FIELD_INTS;
+        each.min = 0;
+        each.max = TOKEN_ID_MAX;
+    }
+    return each;
+}
+
 static struct value *typed_list(struct diagnostics *d, const struct field *f,
                                 const struct value *v, const char *path) {
     if (!plain_list(d, v, path)) return NULL;
@@ -313,12 +329,11 @@ static struct value *typed_list(struct diagnostics *d, const struct field *f,
     if (list->type != VALUE_TABLE || list->member_count || list->kind || list->item_count == 0 ||
         (floats && list->item_count != f->length))
         return mismatch(d, f, v, path);
-    struct field each = *f;
-    each.type = floats ? FIELD_FLOAT : f->type == FIELD_INTS ? FIELD_INT : FIELD_STRING;
     struct value *out = value_new(d->pool, VALUE_TABLE, v->place);
     out->list = true;
     for (int64_t i = 0; i < list->item_count; i++) {
         const char *below = pool_format(d->pool, "%s[%" PRId64 "]", path, i + 1);
+        struct field each = item_field(f, list->items[i]);
         struct value *item = schema_typed(d, &each, list->items[i], below);
         if (item) value_append(d->pool, out, item);
     }
@@ -366,6 +381,7 @@ struct value *schema_typed(struct diagnostics *d, const struct field *f, const s
     case FIELD_FLOATS:
     case FIELD_INTS:
     case FIELD_STRINGS:
+    case FIELD_PROMPTS:
     case FIELD_NAMES: return typed_list(d, f, v, path);
     case FIELD_FACTORS: return typed_factors(d, f, v, path);
     case FIELD_ENV: return schema_env(d, v, path);

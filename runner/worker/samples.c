@@ -14,20 +14,44 @@
 
 /* ---- prompts ----------------------------------------------------------------------------------*/
 
-/* Rank 0: the tokens of each prompt. */
-static enum status encode(struct samples *s, const char *run_path, const json_t *data,
-                          const struct model_config *model, struct err *e) {
+static enum status open_text(struct samples *s, const char *run_path, const json_t *data,
+                             struct err *e) {
     char own[PATH_CAP];
-    bool chats = !strcmp(json_text(data, "kind", ""), "chats");
+    const char *kind = json_text(data, "kind", "");
+    bool chats = !strcmp(kind, "chats");
+    s->speaks = chats || !strcmp(kind, "text");
+    if (!s->speaks) return OK;
     TRY(path_join(own, run_path, INGEST_FOLDER, e));
     TRY(text_model_of_run(data, own, &s->text, e));
     /* A function's rendering has no template: its prompts are plain text. */
-    if (chats && !json_object_get(data, "render")) TRY(text_model_chat(&s->text, data, own, e));
+    return chats && !json_object_get(data, "render") ? text_model_chat(&s->text, data, own, e) : OK;
+}
+
+static enum status take_ids(const json_t *list, int64_t vocab, int32_t **ids, int64_t *count,
+                            struct err *e) {
+    int64_t n = (int64_t)json_array_size(list);
+    *count = n;
+    *ids = malloc((size_t)n * sizeof **ids);
+    if (!*ids) return FAIL(e, ERR_MEMORY, "a prompt of %" PRId64 " tokens", n);
+    for (int64_t i = 0; i < n; i++) {
+        json_int_t id = json_integer_value(json_array_get(list, (size_t)i));
+        if (id < 0 || id >= vocab)
+            return FAIL(e, ERR_CONFIG, "it has the token %lld, but the model has tokens 0 to %"
+                        PRId64, (long long)id, vocab - 1);
+        (*ids)[i] = (int32_t)id;
+    }
+    return OK;
+}
+
+/* Rank 0: the tokens of each prompt. */
+static enum status encode(struct samples *s, const struct model_config *model, struct err *e) {
     for (int64_t i = 0; i < s->options->prompt_count; i++) {
+        const struct sample_prompt *from = &s->options->prompts[i];
         struct generation *x = &s->x[i];
         int32_t *ids = NULL;
-        enum status st = text_model_encode(&s->text, s->options->prompts[i], model->vocab, &ids,
-                                           &x->prompt, e);
+        enum status st = from->ids ? take_ids(from->ids, model->vocab, &ids, &x->prompt, e)
+                                   : text_model_encode(&s->text, from->text, model->vocab, &ids,
+                                                       &x->prompt, e);
         if (st == OK && x->prompt >= model->seq_len)
             st = FAIL(e, ERR_CONFIG, "it has %" PRId64 " tokens, and model.seq_len %" PRId64
                       " must leave room for one more", x->prompt, model->seq_len);
@@ -81,11 +105,12 @@ enum status samples_open(struct samples *out, const char *run_path, const json_t
                              .batch = run->train.micro_batch };
     if (!o->every) return OK;
     enum status st = make_room(out, run->model.seq_len, e);
-    if (st == OK && leader) st = encode(out, run_path, data, &run->model, e);
+    if (st == OK && leader) st = open_text(out, run_path, data, e);
+    if (st == OK && leader) st = encode(out, &run->model, e);
     if (st != OK && !leader) return st; /* its runner ends the others */
     all.failed = st != OK;
-    if (st == OK && leader) all.ids = text_model_ids(&out->text);
-    if (st == OK && leader) all.stop = text_model_end(&out->text);
+    all.ids = out->speaks ? text_model_ids(&out->text) : run->model.vocab;
+    all.stop = out->speaks ? text_model_end(&out->text) : -1;
     if (st == OK) st = share(out, &all, e);
     else (void)!trainer_broadcast(t, &all, sizeof all, &(struct err){ 0 });
     if (st != OK) return st;
@@ -116,9 +141,10 @@ static enum status say(struct samples *s, struct event_writer *events, int64_t s
     const struct stream_source source = { .sample = &result, .step_number = step };
     char *text = NULL;
     size_t n = 0;
-    TRY(text_model_decode(&s->text, x->ids, x->prompt, x->count, &text, &n, e));
+    if (s->speaks)
+        TRY(text_model_decode(&s->text, x->ids, x->prompt, x->count, &text, &n, e));
     const struct sample_text_said said = {
-        .prompt = s->options->prompts[x->number], .text = text, .n = n,
+        .prompt = &s->options->prompts[x->number], .text = text, .n = n,
         .ids = x->ids + x->prompt, .end = GENERATION_END_NAMES[x->end],
     };
     enum status st = say_sample(events, &source, &said, e);

@@ -12,7 +12,8 @@ struct samples {
     const struct sample_options *options; /* borrowed */
     struct trainer *trainer;              /* borrowed */
     bool leader;                          /* rank 0: it alone has the tokenizer */
-    struct text_model text;               /* owned; rank 0's */
+    struct text_model text;               /* owned; rank 0's, if it speaks */
+    bool speaks;                          /* the data have a tokenizer */
     struct generator *generator;          /* owned; NULL: the run has no samples */
     struct generation_rules rules;
     struct generation *x; /* [prompt_count]; owned, their ids too */
@@ -21,8 +22,9 @@ struct samples {
 };
 
 /* Reads the prompts and makes the buffers. Every rank calls it. `data` is the section of the
- * configuration; the run at `run_path` has its tokenizer. ERR_CONFIG: a prompt is too long. *out
- * must not move, and is valid for samples_close() in any case. Without `sample` it does nothing. */
+ * configuration; the run at `run_path` has its tokenizer, if it has one. ERR_CONFIG: a prompt is
+ * too long, or has an unknown id. *out must not move, and is valid for samples_close() in any case.
+ * Without `sample` it does nothing. */
 NODISCARD enum status samples_open(struct samples *out, const char *run_path, const json_t *data,
                                    const struct run_options *run, struct trainer *t, bool leader,
                                    struct err *e);

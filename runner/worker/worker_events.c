@@ -119,8 +119,9 @@ enum status say_sample(struct event_writer *w, const struct stream_source *sourc
         json_append(ids, json_integer(said->ids[i]), &failed);
     json_put(record, "event", json_string(STREAMS[STREAM_SAMPLES].event), &failed);
     put_values(record, &STREAMS[STREAM_SAMPLES], source, &failed);
-    json_put(record, "prompt", json_from_text(said->prompt), &failed);
-    json_put(record, "text", text_json(said->text, said->n), &failed);
+    json_put(record, "prompt", said->prompt->ids ? json_deep_copy(said->prompt->ids)
+                                                 : json_from_text(said->prompt->text), &failed);
+    json_put(record, "text", said->text ? text_json(said->text, said->n) : json_null(), &failed);
     json_put(record, "ids", ids, &failed);
     json_put(record, "end", json_string(said->end), &failed);
     return emit(w, json_whole(record, failed), false, e);

@@ -4,6 +4,7 @@
 
 #include "model/checkpoint.h"
 #include "runner/job/events.h"
+#include "runner/plan/options.h"
 #include "runner/record/streams.h"
 
 /* All return ERR_PEER if the runner is gone. */
@@ -20,7 +21,8 @@ NODISCARD enum status say_record(struct event_writer *w, enum stream_id stream,
 /* A generated text: the record of its stream with the texts and the new tokens. Bytes that are no
  * UTF-8 become U+FFFD in `text`. All borrowed. */
 struct sample_text_said {
-    const char *prompt, *text, *end; /* end: how it ended */
+    const struct sample_prompt *prompt;
+    const char *text, *end;          /* text NULL: there is no tokenizer; end: how it ended */
     size_t n;                        /* bytes of `text` */
     const int32_t *ids;              /* [source->sample->tokens] */
 };

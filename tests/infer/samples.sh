@@ -120,6 +120,33 @@ samples "$(newest runs)" | python3 -c 'import json, sys
 rows = [json.loads(line) for line in sys.stdin]
 assert len(rows) == 2 and rows[0]["prompt_tokens"] > 15, rows' || fail "a chat has its template"
 
+# ---- prompts of token ids, also where no tokenizer could read a text ----------------------------
+ids='{ { 116, 104, 101, 32, 99, 97, 116 }, "mat. ", { 111, 110 } }'
+sed "s/prompts = {[^}]*}/prompts = $ids/" \
+    one.lua >ids.lua
+"$FP8LAB" run ids.lua --backend cpu --threads 1 --runs ids >out 2>log || fail "prompts of ids"
+samples "$(newest ids)" >ids.jsonl
+python3 - <<'PY' || fail "ids are other texts than their text"
+import json
+texts, ids = ([json.loads(x) for x in open(f)] for f in ("greedy.jsonl", "ids.jsonl"))
+assert [x["text"] for x in texts] == [x["text"] for x in ids], (texts, ids)
+assert ids[0]["prompt"] == list(b"the cat") and ids[1]["prompt"] == "mat. "
+PY
+sed 's/"mat. ", //; s/data = text { "cat.txt" }/data = synthetic/' ids.lua >synthetic.lua
+"$FP8LAB" run synthetic.lua --backend cpu --threads 1 --runs syn --set train.steps=4 \
+    --set sample.every=2 --set hardware.gpus=2 >out 2>log || fail "samples of synthetic data"
+samples "$(newest syn)" | python3 -c 'import json, sys
+rows = [json.loads(x) for x in sys.stdin]
+assert len(rows) == 4 and all(x["text"] is None and len(x["ids"]) == 12 for x in rows), rows' ||
+    fail "records without a tokenizer"
+gives 0 show "$(newest syn)" -- "step 4: 111 110 | "
+gives 0 verify "$(newest syn)" -- valid
+sed 's/111, 110/111, 256/' ids.lua >bad.lua
+"$FP8LAB" run bad.lua --backend cpu --runs bad >out 2>log && fail "an id that the model lacks"
+says "sample.prompts[3]: it has the token 256, but the model has tokens 0 to 255" log
+sed 's/111, 110/111, -1/' ids.lua >bad.lua
+gives 2 check bad.lua -- "sample.prompts[3][2]: expected an integer from 0 to 16777215"
+
 # ---- what is refused -----------------------------------------------------------------------------
 long=$(printf 'x%.0s' {1..48})
 one --runs bad --set "sample.prompts=$long" && fail "a prompt that is too long"
