@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/bundle/run_pick.h"
 #include "runner/commands.h"
 #include "runner/compare/compare.h"
 #include "runner/compare/seed_band.h"
@@ -134,7 +135,7 @@ const struct verb VERB_COMPARE = {
     .name = "compare",
     .arguments = "RUN RUN...",
     .about = "what differs between runs, in inputs and in results",
-    .more = "RUN is a bundle file, a run directory, the beginning of a run's id, or \"last\".\n"
+    .more = RUN_FORMS
             "First the inputs that differ, then loss, step time, tokens/s and memory with ratios\n"
             "to the first run, the reference.\n"
             "Does each FP8 recipe hold the loss of the BF16 runs that differ only in the recipe?\n"

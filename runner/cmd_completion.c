@@ -39,6 +39,9 @@ static void put_choices(const struct cli *cli, const struct verb *verb) {
         cli_out(cli, "%c", verb->arguments[i] == '|' ? ' ' : verb->arguments[i]);
 }
 
+/* Words that name a run (bundle/run_pick.h). */
+#define RUN_WORDS "last last~1 best:eval.loss"
+
 #define RECIPE_WORD(kind, name) " " name
 
 /* The possible values of a flag; NULL: it has none, or they are not a fixed list. */
@@ -48,8 +51,11 @@ static const char *values_of(const struct flag *flag) {
         { "launch", "docker podman apptainer srun" },
         { "caps", "sm_80 sm_89 sm_90 sm_100 sm_120 sm_121" },
         { "dtype", "f32 bf16 e4m3 e5m2" },
+        { "checkpoints", "old all" },
         { "loss", "all last" },
         { "recipe", "f32 bf16" RECIPE_FP8_KINDS(RECIPE_WORD) },
+        { "sort", "date name status recipe model device step loss eval speed" },
+        { "status", "done failed interrupted killed running time_limit" },
         { "scale", "tensor row 1x128 128x128 1x32" },
     };
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
@@ -138,7 +144,7 @@ static void print_bash(const struct cli *cli) {
     cli_out(cli, "    COMPREPLY=()\n"
                  "    # shellcheck disable=SC2162\n"
                  "    IFS= read word <<<\"$2\"\n"
-                 "    for item in $flags ${runs:+last}; do\n"
+                 "    for item in $flags ${runs:+" RUN_WORDS "}; do\n"
                  "        [[ $item != \"$word\"* ]] || COMPREPLY+=(\"$item\")\n"
                  "    done\n"
                  "    while [[ $runs ]] && IFS= read -r item; do\n"
@@ -159,7 +165,8 @@ static void print_zsh(const struct cli *cli) {
                  "    local -a given=(\"${(@)words[2,CURRENT-1]}\")\n");
     put_shell_verbs(cli);
     cli_out(cli, "    compadd -- ${=flags} && none=0\n"
-                 "    [[ -n $runs ]] && compadd -- last runs/[%s]##.tar.zst(N:t:r:r) && none=0\n"
+                 "    [[ -n $runs ]] && compadd -- " RUN_WORDS
+                 " runs/[%s]##.tar.zst(N:t:r:r) && none=0\n"
                  "    [[ -n $files && $PREFIX != -* ]] && _files -g $files && none=0\n"
                  "    return none\n"
                  "}\n"
@@ -209,7 +216,7 @@ static void print_fish(const struct cli *cli) {
         }
         if (takes(verb, "RUN"))
             cli_out(cli, "complete -c fp8lab -n '__fish_seen_subcommand_from %s' -a "
-                         "'last (__fp8lab_runs)'\n", verb->name);
+                         "'" RUN_WORDS " (__fp8lab_runs)'\n", verb->name);
     }
 }
 

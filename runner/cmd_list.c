@@ -2,17 +2,21 @@
 #include <dirent.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/bundle/kept.h"
+#include "runner/bundle/run_notes.h"
 #include "runner/bundle/run_view.h"
 #include "runner/commands.h"
 #include "runner/compare/compare.h"
+#include "runner/list_filter.h"
 #include "runner/record/run_dir.h"
 #include "runner/record/run_lock.h"
 #include "runner/run/close.h"
@@ -22,8 +26,14 @@ enum { NAME_WIDTH = 30, STATUS_WIDTH = 11, CANDIDATES_MAX = 8 };
 /* The contents of one line; texts are ready for a terminal. */
 struct row {
     char id[128], status[128], steps[32], loss[32], eval[32], speed[32];
-    char kept[64]; /* "last 500, best 300"; "": no checkpoint */
+    char kept[64];  /* "last 500, best 300"; "": no checkpoint */
+    char tags[128]; /* "": none */
+    struct list_facts facts;
     bool verified;
+    double key;     /* to sort by; NaN: by `word` */
+    char word[128];
+    int64_t place;  /* among the runs of the folder */
+    json_t *json;   /* owned; NULL without --json */
 };
 
 static const char LEFT_OPEN[] = "left open";
@@ -57,11 +67,20 @@ static void kept_steps(const json_t *run, char out[64]) {
         snprintf(out + used, (size_t)(64 - used), "%sbest %" PRId64, used ? ", " : "", best);
 }
 
-static void make_row(const struct run_view *v, struct row *row) {
-    char host[HOST_NAME_CAP], status[128];
+static void tags_text(const json_t *notes, char out[128]) {
+    char *tags = run_notes_tags(notes);
+    snprintf(out, 128, "%s", tags ? tags : "");
+    free(tags);
+}
+
+static void make_row(const struct run_view *v, const json_t *notes, const char *status,
+                     struct row *row) {
+    struct list_facts *facts = &row->facts;
     plain_copy(row->id, sizeof row->id, json_text(v->run, "id", "?"));
-    status_text(v, host, status);
     plain_copy(row->status, sizeof row->status, status);
+    char *const foreign[] = { facts->recipe, facts->model, facts->device, facts->date };
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) plain_text(foreign[i]);
+    tags_text(notes, row->tags);
     row->verified = v->verified;
     kept_steps(v->run, row->kept);
     number_text(json_object_get(v->summary, "step_last"), "%.0f", row->steps);
@@ -82,75 +101,177 @@ static int fill(const char *text, int width) {
 
 /* Makes every column as wide as its longest text. */
 static void print_rows(const struct cli *cli, const struct row *rows, int64_t count) {
-    int name = NAME_WIDTH, state = STATUS_WIDTH;
-    bool kept = false;
+    int name = NAME_WIDTH, state = STATUS_WIDTH, recipe = 6, model = 5, device = 6;
+    bool kept = false, tags = false;
     for (int64_t i = 0; i < count; i++) {
         name = wider(name, rows[i].id);
         state = wider(state, rows[i].status);
+        recipe = wider(recipe, rows[i].facts.recipe);
+        model = wider(model, rows[i].facts.model);
+        device = wider(device, rows[i].facts.device);
         kept = kept || *rows[i].kept;
+        tags = tags || *rows[i].tags;
     }
-    cli_out(cli, "%-*s %-*s %7s %9s %9s %9s%s\n", name, "RUN", state, "STATUS", "STEP", "LOSS",
-            "EVAL", "TOKENS/S", kept ? "  CHECKPOINTS" : "");
+    cli_out(cli, "%-*s %-*s %-16s %-*s %-*s %-*s %7s %9s %9s %9s%s%s\n", name, "RUN", state,
+            "STATUS", "DATE", recipe, "RECIPE", model, "MODEL", device, "DEVICE", "STEP", "LOSS",
+            "EVAL", "TOKENS/S", tags ? "  TAGS" : "", kept ? "  CHECKPOINTS" : "");
     for (int64_t i = 0; i < count; i++) {
         const struct row *r = &rows[i];
         bool good = strcmp(r->status, "done") == 0 || strcmp(r->status, "time_limit") == 0;
         bool live = strncmp(r->status, "running", 7) == 0;
-        cli_out(cli, "%s%*s %s%s%s%*s %7s %9s %9s %9s%s%s%s\n", r->id, fill(r->id, name), "",
+        cli_out(cli, "%s%*s %s%s%s%*s %-16s", r->id, fill(r->id, name), "",
                 cli_style(cli, good ? "green" : live ? "yellow" : "red"), r->status,
-                cli_style(cli, NULL), fill(r->status, state), "", r->steps, r->loss, r->eval,
-                r->speed, *r->kept ? "  " : "", r->kept,
-                r->verified ? "" : "  " RUN_NOT_VERIFIED);
+                cli_style(cli, NULL), fill(r->status, state), "", r->facts.date);
+        cli_out(cli, " %s%*s %s%*s %s%*s", r->facts.recipe, fill(r->facts.recipe, recipe), "",
+                r->facts.model, fill(r->facts.model, model), "", r->facts.device,
+                fill(r->facts.device, device), "");
+        cli_out(cli, " %7s %9s %9s %9s%s%s%s%s%s\n", r->steps, r->loss, r->eval, r->speed,
+                tags ? "  " : "", tags ? *r->tags ? r->tags : "-" : "", *r->kept ? "  " : "",
+                r->kept, r->verified ? "" : "  " RUN_NOT_VERIFIED);
         if (!strcmp(r->status, LEFT_OPEN))
             cli_note(cli, "%s was left open by another user or on another host: `fp8lab close` "
                      "bundles it", r->id);
     }
 }
 
-static json_t *row_json(const struct run_view *v) {
-    char status[128], host[HOST_NAME_CAP];
-    status_text(v, host, status);
-    return json_pack("{s:o, s:s, s:b, s:o, s:O, s:O?}", "path", json_from_text(v->path), "identity",
-                     v->identity, "verified", v->verified, "host",
-                     *host ? json_from_text(host) : json_null(), "run", v->run, "summary",
-                     v->summary);
+static json_t *row_json(const struct run_view *v, const struct row *row, const json_t *notes,
+                        const char *host) {
+    return json_pack("{s:o, s:s, s:b, s:o, s:O, s:O?, s:o, s:o, s:o, s:O, s:O}", "path",
+                     json_from_text(v->path), "identity", v->identity, "verified", v->verified,
+                     "host", *host ? json_from_text(host) : json_null(), "run", v->run, "summary",
+                     v->summary, "recipe", json_from_text(row->facts.recipe), "model",
+                     json_from_text(row->facts.model), "device",
+                     json_from_text(row->facts.device), "tags", json_object_get(notes, "tags"),
+                     "note", json_object_get(notes, "note"));
 }
 
-/* *last becomes the index of the newest run that can be read; -1: none can. */
-static int list_runs(const struct cli *cli, const struct tree *runs, int64_t *last) {
-    json_t *list = json_array();
-    struct row *rows = calloc((size_t)runs->count + 1, sizeof *rows);
-    bool failed = !rows;
-    int code = EXIT_OK;
-    int64_t count = 0;
-    *last = -1;
-    for (int64_t i = 0; rows && i < runs->count; i++) {
-        struct run_view view;
-        struct err e = { 0 };
-        if (run_view_load(runs->file[i].path, RUN_VIEW_BRIEF, &view, &e) != OK) {
-            cli_warn(cli, "%s", e.text); /* one bad bundle does not hide the others */
-            code = exit_code_of(e.code);
-            continue;
-        }
-        if (cli->json) json_append(list, row_json(&view), &failed);
-        else make_row(&view, &rows[count++]);
-        *last = i;
-        run_view_free(&view);
+/* ---- order --------------------------------------------------------------------------------- */
+
+/* The keys of --sort; summary NULL: by a word. */
+static const struct { const char *name, *summary; } KEYS[] = {
+    { "date", NULL }, { "name", NULL }, { "status", NULL }, { "recipe", NULL },
+    { "model", NULL }, { "device", NULL }, { "step", "step_last" }, { "loss", "loss_final" },
+    { "eval", "eval_loss_final" }, { "speed", "tokens_per_s_median" },
+};
+enum { KEY_COUNT = sizeof KEYS / sizeof *KEYS };
+
+static enum status read_sort(const struct cli *cli, size_t *key, struct err *e) {
+    const char *given = cli_value(cli, "sort");
+    *key = 0;
+    while (given && *key < KEY_COUNT && strcmp(KEYS[*key].name, given) != 0) ++*key;
+    if (*key < KEY_COUNT) return OK;
+    return FAIL(e, ERR_ARG, "--sort: found '%.40s'; the columns are date, name, status, recipe, "
+                "model, device, step, loss, eval and speed", given);
+}
+
+static void set_key(const struct run_view *v, size_t key, struct row *row) {
+    const char *words[] = { row->facts.date, json_text(v->run, "name", ""), row->status,
+                            row->facts.recipe, row->facts.model, row->facts.device };
+    const json_t *value = KEYS[key].summary ? json_object_get(v->summary, KEYS[key].summary) : NULL;
+    row->key = json_is_number(value) ? json_number_value(value) : (double)NAN;
+    snprintf(row->word, sizeof row->word, "%s", KEYS[key].summary ? "" : words[key]);
+}
+
+/* By number, runs without one last; then by word; then as in the folder, by time. */
+static int by_key(const void *a, const void *b) {
+    const struct row *x = a, *y = b;
+    if (isnan(x->key) != isnan(y->key)) return isnan(x->key) ? 1 : -1;
+    if (x->key != y->key && !isnan(x->key)) return x->key < y->key ? -1 : 1;
+    int words = strcmp(x->word, y->word);
+    return words ? words : (x->place > y->place) - (x->place < y->place);
+}
+
+static void turn_round(struct row *rows, int64_t count) {
+    for (int64_t i = 0; i < count / 2; i++) {
+        struct row held = rows[i];
+        rows[i] = rows[count - 1 - i];
+        rows[count - 1 - i] = held;
     }
-    if (cli->json) {
-        json_t *object = json_pack("{s:s, s:O}", "schema", "fp8lab.list/1", "runs",
-                                   failed ? NULL : list);
-        cli_out_json(cli, object);
-        json_decref(object);
-    } else if (failed) {
+}
+
+/* ---- the list ------------------------------------------------------------------------------ */
+
+struct listing {
+    const struct cli *cli;
+    struct list_filter filter;
+    size_t key;
+    struct row *rows; /* owned */
+    int64_t count;
+    int code;
+    bool failed;
+};
+
+/* All JSON of the run; if that is damaged, run and summary alone, with a warning. */
+static enum status load_run(const struct cli *cli, const char *path, struct run_view *out,
+                            struct err *e) {
+    struct err brief;
+    if (run_view_load(path, RUN_VIEW_DOCUMENTS, out, e) == OK) return OK;
+    if (run_view_load(path, RUN_VIEW_BRIEF, out, &brief) != OK) return e->code;
+    cli_warn(cli, "%s", e->text);
+    return OK;
+}
+
+static void add_run(struct listing *l, const char *path, int64_t place) {
+    struct run_view view;
+    struct err e = { 0 };
+    json_t *notes = NULL;
+    char host[HOST_NAME_CAP], status[128];
+    struct row *row = &l->rows[l->count];
+    if (load_run(l->cli, path, &view, &e) != OK) {
+        cli_warn(l->cli, "%s", e.text); /* one bad bundle does not hide the others */
+        l->code = exit_code_of(e.code);
+        return;
+    }
+    if (run_notes_read(path, &notes, &e) != OK) cli_warn(l->cli, "%s", plain_text(e.text));
+    status_text(&view, host, status);
+    list_facts_of(&view, &row->facts);
+    if (list_filter_takes(&l->filter, &view, &row->facts, status, notes)) {
+        if (l->cli->json) row->json = row_json(&view, row, notes, host);
+        l->failed = l->failed || (l->cli->json && !row->json);
+        make_row(&view, notes, status, row);
+        set_key(&view, l->key, row);
+        row->place = place;
+        l->count++;
+    }
+    json_decref(notes);
+    run_view_free(&view);
+}
+
+static void print_json(const struct listing *l) {
+    json_t *list = json_array();
+    bool failed = l->failed;
+    for (int64_t i = 0; i < l->count; i++)
+        json_append(list, l->rows[i].json ? json_incref(l->rows[i].json) : NULL, &failed);
+    json_t *object = json_pack("{s:s, s:o}", "schema", "fp8lab.list/1", "runs",
+                               json_whole(list, failed));
+    cli_out_json(l->cli, object);
+    json_decref(object);
+}
+
+/* *last becomes the index of the newest run that is listed; -1: none is. */
+static int list_runs(struct listing *l, const struct tree *runs, int64_t *last) {
+    l->rows = calloc((size_t)runs->count + 1, sizeof *l->rows);
+    l->failed = !l->rows;
+    *last = -1;
+    for (int64_t i = 0; l->rows && i < runs->count; i++) add_run(l, runs->file[i].path, i);
+    if (l->count) *last = l->rows[l->count - 1].place;
+    if (l->count && cli_has(l->cli, "sort"))
+        qsort(l->rows, (size_t)l->count, sizeof *l->rows, by_key);
+    if (cli_has(l->cli, "reverse")) turn_round(l->rows, l->count);
+    if (l->cli->json) {
+        print_json(l);
+    } else if (l->failed) {
         struct err e;
         (void)FAIL(&e, ERR_MEMORY, "a list of %lld runs", (long long)runs->count);
-        code = cli_fail(cli, &e);
-    } else if (runs->count) {
-        print_rows(cli, rows, count);
+        l->code = cli_fail(l->cli, &e);
+    } else if (cli_has(l->cli, "ids")) {
+        for (int64_t i = 0; i < l->count; i++) cli_out(l->cli, "%s\n", l->rows[i].id);
+    } else if (l->count) {
+        print_rows(l->cli, l->rows, l->count);
     }
-    json_decref(list);
-    free(rows);
-    return code;
+    for (int64_t i = 0; i < l->count; i++) json_decref(l->rows[i].json);
+    free(l->rows);
+    return l->code;
 }
 
 /* ---- the next command ---------------------------------------------------------------------- */
@@ -214,25 +335,41 @@ static int cmd_list(const struct cli *cli) {
     const char *dir = cli->arg_count ? cli->args[0] : "runs";
     struct tree runs;
     struct err e = { 0 };
+    struct listing l = { .cli = cli };
+    enum status st = list_filter_read(cli, (int64_t)time(NULL), &l.filter, &e);
+    if (st == OK) st = read_sort(cli, &l.key, &e);
+    if (st != OK) return cli_fail(cli, &e);
     close_dead_runs(cli, dir);
-    enum status st = cli->arg_count && !path_is_directory(dir)
+    st = cli->arg_count && !path_is_directory(dir)
                          ? FAIL(&e, ERR_ARG, "%s is no directory", dir)
                          : run_list(dir, &runs, &e);
     if (st != OK) return cli_fail(cli, &e);
     int64_t last;
-    int code = list_runs(cli, &runs, &last);
+    int code = list_runs(&l, &runs, &last);
     if (runs.count == 0) cli_note(cli, "no runs in %s", dir);
+    else if (l.count == 0 && code == EXIT_OK)
+        cli_note(cli, "none of the %lld runs in %s is so", (long long)runs.count, dir);
     note_leftovers(cli, dir);
-    if (last < 0) cli_next(cli, "run", "experiments/quickstart.lua", NULL);
-    else suggest(cli, &runs, last);
+    if (runs.count == 0 || (last < 0 && code != EXIT_OK))
+        cli_next(cli, "run", "experiments/quickstart.lua", NULL);
+    else if (last >= 0 && !cli_has(cli, "ids")) suggest(cli, &runs, last);
     tree_free(&runs);
     return code;
 }
+
+static const struct flag FLAGS[] = {
+    LIST_FILTER_FLAGS,
+    { "sort", "COLUMN", "by date, name, recipe, model, device, step, loss, eval...", false },
+    { "reverse", NULL, "the last line first", false },
+    { "ids", NULL, "print ids alone, for other commands", false },
+};
 
 const struct verb VERB_LIST = {
     .name = "list",
     .arguments = "[DIR]",
     .about = "the runs in a directory (default: runs)",
+    .more = "GLOB as in a shell: --recipe 'fp8.*', --name 'gpt2-*'. MODEL: layers x width.\n",
+    VERB_FLAGS(FLAGS),
     .args_min = 0,
     .args_max = 1,
     .run = cmd_list,

@@ -11,6 +11,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/cache/cache_key.h"
+#include "runner/bundle/run_pick.h"
 #include "runner/commands.h"
 #include "runner/doctor/probe.h"
 #include "runner/hardware/facts.h"
@@ -406,7 +407,7 @@ const struct verb VERB_REPRO = {
     .name = "repro",
     .arguments = "RUN",
     .about = "repeat the run of a bundle and compare the bits",
-    .more = "RUN is a bundle, a closed run directory, the beginning of a run's id, or \"last\".\n"
+    .more = RUN_FORMS
             "Script, overrides and choice table come from the bundle; data are found by content.\n"
             "No image of the bundle is started, no folder mounted and no patch applied unless\n"
             "--image, --mount or --patch says so. The verdict:\n"

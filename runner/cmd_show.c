@@ -10,6 +10,8 @@
 #include "runner/base/plain_text.h"
 #include "runner/bundle/kept.h"
 #include "runner/bundle/run_view.h"
+#include "runner/bundle/run_notes.h"
+#include "runner/bundle/run_pick.h"
 #include "runner/commands.h"
 #include "runner/compare/recipe_name.h"
 #include "runner/plan/mfu.h"
@@ -125,6 +127,21 @@ static void print_text(const struct cli *cli, const struct run_view *v) {
     print_chat(cli, json_object_get(v->ingest, "chat"), shards);
 }
 
+/* The user's tags and note, which are kept beside the bundle. */
+static void print_notes(const struct cli *cli, const struct run_view *v) {
+    json_t *notes = NULL;
+    struct err e = { 0 };
+    if (run_notes_read(v->path, &notes, &e) != OK) {
+        cli_warn(cli, "%s", plain_text(e.text));
+        return;
+    }
+    char *tags = run_notes_tags(notes);
+    line(cli, "tags", tags);
+    line(cli, "note", json_text(notes, "note", NULL));
+    free(tags);
+    json_decref(notes);
+}
+
 static void print_identity(const struct cli *cli, const struct run_view *v) {
     const json_t *error = json_object_get(v->run, "error");
     const char *status = json_text(v->run, "status", "?");
@@ -135,6 +152,7 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
             v->verified ? "" : "  (" RUN_NOT_VERIFIED ")");
     line(cli, "about", json_text(v->resolved, "about", NULL));
     line(cli, "error", json_text(error, "text", NULL));
+    print_notes(cli, v);
     line(cli, "started", json_text(v->run, "started", NULL));
     line(cli, "ended", json_text(v->run, "ended", NULL));
     print_recipe(cli, v);
@@ -369,7 +387,7 @@ const struct verb VERB_SHOW = {
     .name = "show",
     .arguments = "RUN",
     .about = "one run: what it was, how it ended, its numbers",
-    .more = "RUN is a bundle file, a run directory, the beginning of a run's id, or \"last\".\n"
+    .more = RUN_FORMS
             "\n"
             "loss: mean nats a token, of the last training batch. eval loss: of held-out data.\n"
             "steady window: all steps after the first fifth; at most 50 steps are left out.\n"

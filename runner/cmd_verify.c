@@ -9,6 +9,7 @@
 #include "runner/bundle/kept.h"
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
+#include "runner/bundle/run_pick.h"
 #include "runner/commands.h"
 
 /* Takes the reference to `kept`, which verify_kept() made. */
@@ -100,7 +101,7 @@ const struct verb VERB_VERIFY = {
     .name = "verify",
     .arguments = "RUN...",
     .about = "check that bundles are complete and unchanged",
-    .more = "RUN is a bundle file, a run directory, the beginning of a run's id, or \"last\".\n"
+    .more = RUN_FORMS
             "Every file is hashed. Exit 4, with a message that names the problem: a missing,\n"
             "surplus or changed file, a damaged or hostile archive (links, \"..\", bombs...), a\n"
             "summary that its columns contradict, a damaged checkpoint beside the bundle.\n"

@@ -13,6 +13,7 @@
     X(VERB_DATA) \
     X(VERB_LIST) \
     X(VERB_SHOW) \
+    X(VERB_TAG) \
     X(VERB_EVAL) \
     X(VERB_COMPARE) \
     X(VERB_VERIFY) \
@@ -21,6 +22,8 @@
     X(VERB_GENERATE) \
     X(VERB_REPRO) \
     X(VERB_CLOSE) \
+    X(VERB_RM) \
+    X(VERB_GC) \
     X(VERB_DOCTOR) \
     X(VERB_BENCH) \
     X(VERB_COMPLETION) \

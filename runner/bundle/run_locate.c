@@ -1,4 +1,4 @@
-/* Finds a run by a user's text: a path, the beginning of an id, or "last". */
+/* Finds a run by a user's text: a path, the beginning of an id, or a form of run_pick.h. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "runner/bundle/run_pick.h"
 #include "runner/bundle/run_view.h"
 #include "runner/record/documents.h"
 
@@ -14,6 +15,13 @@ static const char SUFFIX[] = ".tar.zst";
 static bool has_suffix(const char *name) {
     size_t n = strlen(name), s = sizeof SUFFIX - 1;
     return n > s && strcmp(name + n - s, SUFFIX) == 0;
+}
+
+void run_stem(char out[PATH_CAP], const char *path) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    snprintf(out, PATH_CAP, "%.*s", (int)n, path);
+    if (has_suffix(out)) out[strlen(out) - (sizeof SUFFIX - 1)] = '\0';
 }
 
 /* A directory is a run if it has a run.json; a file is one if its name ends in .tar.zst. */
@@ -92,19 +100,23 @@ enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP
         return FAIL(e, ERR_ARG, "%s is a link to nothing: %s", text, strerror(why));
     if (why != ENOENT) return FAIL(e, ERR_ARG, "%s: %s", text, strerror(why));
     TRY(run_list(runs_dir, &runs, e));
-    bool last = strcmp(text, "last") == 0;
+    enum status st = OK;
+    if (run_is_form(text)) {
+        st = run_pick(text, &runs, runs_dir, &found, e);
+        if (st == OK) snprintf(out, PATH_CAP, "%s", runs.file[found].path);
+        tree_free(&runs);
+        return st;
+    }
     for (int64_t i = 0; i < runs.count; i++) {
         const char *base = strrchr(runs.file[i].path, '/') + 1;
-        if (!last && (*text == 0 || strncmp(base, text, strlen(text)) != 0)) continue;
-        matches = last ? 1 : matches + 1;
+        if (*text == 0 || strncmp(base, text, strlen(text)) != 0) continue;
+        matches++;
         found = i;
     }
-    enum status st = OK;
     if (matches == 1) snprintf(out, PATH_CAP, "%s", runs.file[found].path);
     else if (matches > 1)
         st = FAIL(e, ERR_ARG, "%lld runs begin with %s, the last of them %s", (long long)matches,
                   text, runs.file[found].path);
-    else if (last) st = FAIL(e, ERR_ARG, "there are no runs in %s", runs_dir);
     else
         st = FAIL(e, ERR_ARG, "%s is neither a path nor the beginning of a run's id in %s", text,
                   runs_dir);

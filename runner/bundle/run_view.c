@@ -171,6 +171,8 @@ static bool enough(const struct loader *l, const char *path) {
     if (archive_is_checkpoint(path)) return true;
     if (l->depth == RUN_VIEW_BRIEF && has_manifest(l)) return archive_stage(path) == 3;
     if (l->depth == RUN_VIEW_INPUTS && has_manifest(l) && v->resolved) return true;
+    if (l->depth == RUN_VIEW_DOCUMENTS && has_manifest(l) && stream_file_of(path).stream >= 0)
+        return true;
     bool finished = v->identity[0] && v->columns.of[STREAM_TRAIN] && l->format == 1 &&
                     json_array_size(json_object_get(v->summary, "problems")) == 0;
     struct stream_file file = stream_file_of(path);
@@ -220,8 +222,8 @@ static enum status check_complete(struct loader *l, struct err *e) {
         const struct bag_line *line = &l->tags.manifest.line[i];
         struct stream_file file = stream_file_of(line->path);
         bool source = l->format == 1 ? file.columns : is_source(l, line->path, file);
-        bool asked = l->depth == RUN_VIEW_FULL
-                         ? json_slot(l, line->path) || source
+        bool asked = l->depth == RUN_VIEW_FULL        ? json_slot(l, line->path) || source
+                     : l->depth == RUN_VIEW_DOCUMENTS ? json_slot(l, line->path) != NULL
                          : archive_stage(line->path) < 3 ||
                                (l->depth == RUN_VIEW_INPUTS &&
                                 json_slot(l, line->path) == &l->view->resolved);
@@ -247,7 +249,7 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
     attach_labels(&l);
     if (st == OK && !json_is_object(out->run))
         st = FAIL(e, ERR_FORMAT, "%s holds no data/run.json: it is not a run", path);
-    if (st == OK && depth == RUN_VIEW_INPUTS) {
+    if (st == OK && (depth == RUN_VIEW_INPUTS || depth == RUN_VIEW_DOCUMENTS)) {
         st = inputs_check(out->run, out->resolved, e);
         if (st != OK) err_prefix(e, "%s", path);
     }

@@ -14,6 +14,7 @@
 enum run_view_depth {
     RUN_VIEW_BRIEF,  /* run and summary, for a list; reads no byte of a bundle behind them */
     RUN_VIEW_INPUTS, /* these and the configuration, which must have the hash in run.json */
+    RUN_VIEW_DOCUMENTS, /* all JSON, and no record: reads nothing behind them */
     RUN_VIEW_FULL    /* everything below */
 };
 
@@ -50,11 +51,16 @@ double run_view_bytes_a_token(const struct run_view *v);
 /* Whether its text was made into tokens. */
 bool run_view_is_tokenised(const struct run_view *v);
 
-/* Finds a run by what a user wrote. A path is returned as it is. "last" is the newest run in
- * `runs_dir`. Any other text is the beginning of the id of one run there. ERR_ARG if no run or
- * several match; the error names them. */
+/* Finds a run by what a user wrote. A path is returned as it is. A form of
+ * run_pick.h ("last~2", "best:eval.loss") means a run in `runs_dir`. Any other text is the
+ * beginning of the id of one run there. ERR_ARG if no run or several match, with their
+ * names. */
 NODISCARD enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP],
                                  struct err *e);
+
+/* The path without slashes at its end and without .tar.zst: the same for a run's directory and its
+ * bundle. */
+void run_stem(char out[PATH_CAP], const char *path);
 
 /* The paths of all runs in runs_dir, oldest first: the directory of a run, or its bundle file if
  * there is no directory. An absent runs_dir has no runs. The caller frees with tree_free. */

@@ -177,8 +177,7 @@ void run_dir_clean(const char *runs) {
 
 /* ---- leftovers -------------------------------------------------------------------------------*/
 
-/* Whether the name is <UTC time>…-<8 hex digits>, as make_unique() and older programs write it. */
-static bool is_run_id(const char *name) {
+bool run_dir_is_id(const char *name) {
     static const char WHEN[] = "00000000T000000Z";
     size_t n = strlen(name), when = sizeof WHEN - 1, hash = 8;
     if (n < when + hash + 2 || name[n - hash - 1] != '-') return false;
@@ -197,7 +196,7 @@ enum status run_dir_check_leftover(const char *path, struct err *e) {
     path_parent(runs, path);
     path_base(base, path);
     TRY(path_join(clean, runs, base, e));
-    if (!is_run_id(base) || lstat(clean, &info) != 0 || !S_ISDIR(info.st_mode) ||
+    if (!run_dir_is_id(base) || lstat(clean, &info) != 0 || !S_ISDIR(info.st_mode) ||
         has_bundle(clean) || run_lock_look(clean, &writer) != RUN_LIFE_NONE ||
         tree_list(clean, 1, &files, NULL) != OK)
         return OK;

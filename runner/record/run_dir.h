@@ -37,6 +37,9 @@ NODISCARD enum status run_dir_save(struct run_dir *dir, struct err *e);
  * ran on this host, or on a host that has been silent for RUN_LOCK_SILENT_S. */
 void run_dir_clean(const char *runs);
 
+/* Whether the name is <UTC time>…-<8 hex digits>, as this and older programs name a run. */
+bool run_dir_is_id(const char *name);
+
 /* ERR_ARG, with what the user should do, if `path` is a leftover. A leftover is a directory with a
  * run's name and no file but its lock, which no process holds. Older programs left one if they were
  * killed before run.json was written. OK for anything else. */

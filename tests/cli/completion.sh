@@ -32,6 +32,10 @@ offers x.lua y.txt fp8lab check ""
 offers sub y.txt fp8lab check ""
 offers 20261121T010203Z-tiny-0badcafe x.tar.zst fp8lab show 2026
 offers last y fp8lab repro l
+offers last~1 x.lua fp8lab show l
+offers best:eval.loss gemm fp8lab compare b
+offers speed old fp8lab list --sort s
+offers old speed fp8lab gc --checkpoints o
 offers cuda x.lua fp8lab run --backend ""
 offers podman docker fp8lab run x.lua --launch p
 offers help worker fp8lab h

@@ -55,6 +55,9 @@ expect 0 run_result run experiments/quickstart.lua --smoke --only '*16' --only '
 bundles=("$runs"/*.tar.zst)
 expect 0 list list "$runs"
 expect 0 show show "${bundles[0]}"
+expect 0 tag tag "${bundles[0]}" mine --note "some text"
+expect 0 removal rm "${bundles[0]}" --dry-run
+expect 0 removal gc "$runs" --dry-run
 expect 0 verify verify "${bundles[0]}"
 expect 0 extract extract "${bundles[0]}" --to "$TEST_TMP/extracted"
 expect 0 compare compare "${bundles[@]}"

@@ -1,0 +1,164 @@
+#!/bin/bash
+# long: 20, waits
+# A folder of many runs: found, filtered, tagged, removed. What is needed, living or foreign is
+# never removed, and tags change no bundle.
+set -u
+. tests/cli/lib.sh
+mkdir runs
+reference=$root/experiments/reference/cpu
+for kind in bf16 fp8.delayed fp8.tensorwise fp8.rowwise; do
+    bundle=$reference/repro-cpu-$kind.tar.zst
+    cp "$bundle" "runs/$(tar --zstd -tf "$bundle" | head -1 | cut -d/ -f1).tar.zst"
+done
+all() { (cd "$1" && find . | sort | xargs -d '\n' stat -c '%n %s'); }
+id() { ls runs | grep -- "-$1-" | sed 's/\.tar\.zst$//' | head -1; }
+shown() { "$FP8LAB" show -q "$@" | head -1 | cut -d' ' -f1; }
+
+case_name="forms of RUN"
+expect "last" "$(ls runs | tail -1 | sed 's/.tar.zst//')" "$(shown last)"
+expect "last~1" "$(ls runs | tail -2 | head -1 | sed 's/.tar.zst//')" "$(shown last~1)"
+expect "name:" "$(id repro-cpu-fp8.delayed)" "$(shown 'name:*delayed')"
+best=$("$FP8LAB" list --sort eval --ids -q | head -1)
+expect "best:eval.loss" "$best" "$(shown best:eval.loss)"
+fastest=$("$FP8LAB" list --sort speed --reverse --ids -q | head -1)
+expect "best:tokens_per_s" "$fastest" "$(shown best:tokens_per_s)"
+gives 2 show last~4 -- "last~4: runs has 4 runs; last~3 is the oldest"
+gives 2 show last~x -- "after last~ comes a whole number"
+gives 2 show name:nothing -- "no run in runs is called nothing"
+gives 2 show best:accuracy -- "what is best is eval.loss, loss, tokens_per_s or step_time"
+gives 0 verify last last~1 -- "valid: runs/"
+gives 0 compare -q best:eval.loss 'name:*rowwise' -- "Bit by bit"
+
+case_name="list"
+gives 0 list -q --recipe 'fp8.*' --name '*wise' -- fp8.tensorwise fp8.rowwise \
+    "3x128" "cpu" "2026-11-21"
+expect "rows" 3 "$(wc -l <out)"
+expect "since" 0 "$("$FP8LAB" list -q --ids --since 2026-11-22 | wc -l)"
+expect "since the second" 3 "$("$FP8LAB" list -q --ids --since 2026-11-21T06:42:00Z | wc -l)"
+expect "status" 4 "$("$FP8LAB" list -q --ids --status done | wc -l)"
+expect "no such status" 0 "$("$FP8LAB" list -q --ids --status don | wc -l)"
+gives 2 list --since yesterday -- "--since: found 'yesterday'; write a day (2026-11-20)"
+gives 2 list --sort colour -- "--sort: found 'colour'; the columns are date"
+gives 0 list --name nothing -- "none of the 4 runs in runs is so"
+
+case_name="tags"
+before=$(sha256sum runs/*.tar.zst)
+gives 0 tag last best-so-far paper --note "for the talk" -- "tags  best-so-far, paper" \
+    "note  for the talk"
+gives 0 list -q --tag paper --tag best-so-far -- "best-so-far, paper"
+expect "rows" 2 "$(wc -l <out)"
+gives 0 show -q last -- "tags           best-so-far, paper" "note           for the talk"
+gives 2 tag last "two words" -- "'two words' is no tag"
+gives 2 tag last --remove other -- "the run does not have the tag 'other'"
+gives 0 verify last -- valid
+expect "bundles" "$before" "$(sha256sum runs/*.tar.zst)"
+gives 0 tag last --remove paper --remove best-so-far --no-note -- "tags  none"
+expect "files of notes" 0 "$(find runs -name '*.notes.json' | wc -l)"
+notes=runs/$(shown last).notes.json
+echo '{"schema":"fp8lab.notes/1","tags":["a b"],"note":null}' >"$notes"
+gives 0 list -- "$notes does not hold tags and a note" # and the run is listed
+expect "rows" 4 "$(grep -c ' done ' out)"
+rm "$notes"
+mkfifo "$notes"
+gives 0 list -- "is not a file of at most"
+rm "$notes"
+
+case_name="rm asks"
+before=$(all runs)
+gives 2 rm last -- "nothing was removed: there is no terminal to ask on; --yes removes"
+gives 0 rm last --dry-run -- "would remove 1, "
+expect "files" "$before" "$(all runs)"
+
+case_name="rm of what is no run, or not only one"
+echo "my backup" | zstd -q >runs/backup.tar.zst
+ln -s "$(id repro-cpu-bf16).tar.zst" runs/20261121T000000Z-link-01234567.tar.zst
+before=$(all runs)
+gives 2 rm --yes runs/backup.tar.zst -- "it may be something else: remove it yourself"
+gives 2 rm --yes runs/20261121T000000Z-link-01234567.tar.zst -- "is a link"
+expect "files" "$before" "$(all runs)"
+gives 6 rm --yes "$(id repro-cpu-bf16)" -- "backup.tar.zst cannot be read, so whether it began with"
+expect "files" "$before" "$(all runs)"
+rm runs/backup.tar.zst runs/20261121T000000Z-link-01234567.tar.zst
+tensorwise=$(id repro-cpu-fp8.tensorwise)
+mkdir "runs/$tensorwise"
+echo mine >"runs/$tensorwise/thesis.txt"
+gives 0 rm --yes "runs/$tensorwise.tar.zst" -- \
+    "stays: runs/$tensorwise: it is not known to be the directory of this run"
+expect "the bundle" absent "$([ -e "runs/$tensorwise.tar.zst" ] && echo there || echo absent)"
+expect "another's directory" mine "$(cat "runs/$tensorwise/thesis.txt")"
+rm -r "runs/$tensorwise"
+
+case_name="rm of a living run"
+live=runs/20261121T000000Z-live-01234567
+"$FP8LAB" extract -q "$(id repro-cpu-fp8.rowwise)" --to $live >log 2>&1
+exec 9>"$live/lock"
+flock 9
+touch "$live.tar.zst.partial"
+before=$(all runs)
+gives 6 rm --yes $live -- "is running; stop it first"
+gives 0 gc --yes -- "there is nothing to remove"
+expect "files" "$before" "$(all runs)"
+exec 9>&-
+gives 0 gc --yes -- "$live.tar.zst.partial  (half-written archive)"
+expect "files" "$(grep -v partial <<<"$before")" "$(all runs)"
+rm -r "$live"
+
+case_name="parents and children"
+family() { all family | grep -v '^\./cache\|^\./\.claim'; }
+steps="--set train.steps=6 --set checkpoint.every=2 --set eval.every=2"
+# shellcheck disable=SC2086
+run_tiny --runs family $steps --set checkpoint.best=eval.loss --set checkpoint.milestones=2,4
+expect "exit code" 0 $code
+parent=$(basename "$(bundle_in family)" .tar.zst)
+kept=family/$parent.ckpt
+"$FP8LAB" run --extend "family/$parent.tar.zst" --runs family --set train.steps=8 --lib "$lib" \
+    --threads 1 >out 2>log || fail "extend"
+child=$("$FP8LAB" list -q --ids family | grep -v "^$parent$")
+# shellcheck disable=SC2086
+run_tiny --runs family $steps --set init="$kept/step-000002" --set train.seed=2
+expect "exit code" 0 $code
+heir=$("$FP8LAB" list -q --ids family | grep -v "^$parent$\|^$child$")
+"$FP8LAB" tag "$parent" keep --runs family >out
+before=$(family)
+gives 6 rm --yes --runs family "$parent" -- \
+    "began with a checkpoint of family/$parent.tar.zst (step"
+gives 6 rm --yes --runs family "$parent" "$child" -- "$heir.tar.zst began with a checkpoint of"
+expect "files" "$before" "$(family)"
+gives 0 gc family --checkpoints all --dry-run -- \
+    "stays: $kept/step-000006: family/$child.tar.zst began with it" \
+    "stays: $kept/step-000002: family/$heir.tar.zst began with it"
+expect "files" "$before" "$(family)"
+gives 0 gc family --checkpoints old --yes -- "$kept/step-000004"
+mine() { grep -v "$parent.ckpt/step-000004\|$child.ckpt/step-00000[24]"; }
+expect "last, best, and what others need" "$(mine <<<"$before" | grep -v ckpt' ')" \
+    "$(family | grep -v ckpt' ')"
+before=$(family)
+echo damaged >family/20261121T000000Z-lost-01234567.tar.zst
+gives 0 gc family --checkpoints all --yes -- "it cannot be read, so all checkpoints stay"
+expect "checkpoints" "$before" "$(family | grep -v lost)"
+gives 0 rm --yes --runs family 20261121T000000Z-lost -- "Z-lost-01234567.tar.zst  (bundle)"
+mkdir family/.20261121T000000Z-new-01234567.new
+gives 0 gc family --checkpoints all --yes -- \
+    "all its checkpoints stay: a run is being started in it"
+rmdir family/.20261121T000000Z-new-01234567.new
+expect "checkpoints" "$before" "$(family)"
+gives 0 gc family --checkpoints all --yes -- "$child.ckpt/step-000008  (step 8 (last"
+expect "what others need" "step-000002 step-000006 " "$(ls $kept | tr '\n' ' ')"
+gives 0 rm --yes --runs family "$parent" "$child" "$heir" -- "tags and note"
+expect "files" "" "$(family | grep -v '^\. ')"
+
+case_name="directories beside bundles"
+# shellcheck disable=SC2086
+run_tiny --runs twice $steps --keep-dir
+expect "exit code" 0 $code
+double=$(bundle_in twice) double=${double%.tar.zst}
+mkdir -p twice/.gone.removed/data
+echo changed >"$double/data/logs/runner.log"
+gives 0 gc twice --yes -- "stays: $double: it is not what its bundle holds" ".gone.removed"
+[ -d "$double/data" ] || fail "a changed directory was lost"
+rm -r "$double"
+"$FP8LAB" extract -q "$double.tar.zst" --to "$double" >log 2>&1
+gives 0 gc twice --yes -- "$double  (its bundle holds the same)"
+[ ! -e "$double" ] || fail "the double stays"
+gives 0 verify "$double.tar.zst" -- valid
+exit $failed
