@@ -4,32 +4,32 @@
 #include "runner/commands.h"
 #include "runner/removal_ask.h"
 
-static enum status read_which(const struct cli *cli, bool *asked, enum removal_checkpoints *which,
-                              struct err *e) {
+struct wish {
+    const char *dir;
+    bool checkpoints;
+    enum removal_checkpoints which;
+};
+
+static enum status read_wish(const struct cli *cli, struct wish *w, struct err *e) {
     const char *text = cli_value(cli, "checkpoints");
-    *asked = text != NULL;
-    *which = REMOVAL_OLD;
-    if (!text || !strcmp(text, "old")) return OK;
-    *which = REMOVAL_ALL;
-    if (!strcmp(text, "all")) return OK;
+    *w = (struct wish){ .dir = cli->arg_count ? cli->args[0] : "runs", .checkpoints = text,
+                        .which = text && !strcmp(text, "all") ? REMOVAL_ALL : REMOVAL_OLD };
+    if (!path_is_directory(w->dir)) return FAIL(e, ERR_ARG, "%s is no directory", w->dir);
+    if (!text || !strcmp(text, "old") || !strcmp(text, "all")) return OK;
     return FAIL(e, ERR_ARG, "--checkpoints: found '%.40s'; write old (all but a run's last and "
                 "best) or all", text);
 }
 
+static enum status plan(const void *context, struct removal *out, struct err *e) {
+    const struct wish *w = context;
+    TRY(removal_add_garbage(out, w->dir, e));
+    return w->checkpoints ? removal_add_checkpoints(out, w->dir, w->which, e) : OK;
+}
+
 static int cmd_gc(const struct cli *cli) {
-    const char *dir = cli->arg_count ? cli->args[0] : "runs";
-    struct removal removal = { 0 };
+    struct wish wish;
     struct err e = { 0 };
-    enum removal_checkpoints which;
-    bool asked;
-    enum status st = read_which(cli, &asked, &which, &e);
-    if (st == OK && !path_is_directory(dir))
-        st = FAIL(&e, ERR_ARG, "%s is no directory", dir);
-    if (st == OK) st = removal_add_garbage(&removal, dir, &e);
-    if (st == OK && asked) st = removal_add_checkpoints(&removal, dir, which, &e);
-    int code = st == OK ? removal_ask(cli, &removal) : cli_fail(cli, &e);
-    removal_free(&removal);
-    return code;
+    return read_wish(cli, &wish, &e) == OK ? removal_ask(cli, plan, &wish) : cli_fail(cli, &e);
 }
 
 static const struct flag FLAGS[] = {

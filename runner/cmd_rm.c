@@ -38,14 +38,17 @@ static enum status add(struct removal *r, const struct targets *t, int64_t i, st
     return st;
 }
 
+static enum status plan(const void *context, struct removal *out, struct err *e) {
+    const struct targets *t = context;
+    for (int64_t i = 0; i < t->count; i++) TRY(add(out, t, i, e));
+    return OK;
+}
+
 static int cmd_rm(const struct cli *cli) {
     struct targets targets = { 0 };
-    struct removal removal = { 0 };
     struct err e = { 0 };
     enum status st = locate(cli, &targets, &e);
-    for (int64_t i = 0; st == OK && i < targets.count; i++) st = add(&removal, &targets, i, &e);
-    int code = st == OK ? removal_ask(cli, &removal) : cli_fail(cli, &e);
-    removal_free(&removal);
+    int code = st == OK ? removal_ask(cli, plan, &targets) : cli_fail(cli, &e);
     free(targets.path);
     free(targets.name);
     return code;

@@ -52,31 +52,62 @@ static bool said_yes(void) {
     return line[0] == 'y' || line[0] == 'Y';
 }
 
-/* OK: remove. ERR_INTERRUPTED: the user said no. */
-static enum status ask(const struct cli *cli, const struct removal *r, struct err *e) {
+/* "3 items, 1.5 GiB". */
+static const char *amount_text(const struct removal *r, char out[80]) {
     char size[32];
+    snprintf(out, 80, "%" PRId64 " item%s, %s", r->count, r->count == 1 ? "" : "s",
+             size_text(r->bytes, size));
+    return out;
+}
+
+static bool is_same(const struct removal *a, const struct removal *b) {
+    bool same = a->count == b->count;
+    for (int64_t i = 0; same && i < a->count; i++)
+        same = !strcmp(a->item[i].path, b->item[i].path);
+    return same;
+}
+
+/* OK: remove. ERR_INTERRUPTED: the user said no. ERR_STATE: meanwhile the plan is another one. */
+static enum status ask(const struct cli *cli, const struct removal *r, removal_plan *plan,
+                       const void *context, struct err *e) {
+    struct removal now = { 0 };
+    char amount[80];
     if (cli_has(cli, "yes")) return OK;
     if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
         return FAIL(e, ERR_ARG, "nothing was removed: there is no terminal to ask on; --yes "
                     "removes without asking, --dry-run only lists");
-    fprintf(stderr, "Remove these %" PRId64 ", %s, for good? [y/N] ", r->count,
-            size_text(r->bytes, size));
+    fprintf(stderr, "Remove %s, for good? [y/N] ", amount_text(r, amount));
     fflush(stderr);
-    return said_yes() ? OK : FAIL(e, ERR_INTERRUPTED, "nothing was removed");
+    if (!said_yes()) return FAIL(e, ERR_INTERRUPTED, "nothing was removed");
+    enum status st = plan(context, &now, e);
+    if (st == OK && !is_same(r, &now))
+        st = FAIL(e, ERR_STATE, "nothing was removed: the folder changed since the question; ask "
+                  "again");
+    removal_free(&now);
+    return st;
 }
 
-int removal_ask(const struct cli *cli, const struct removal *r) {
-    struct err e = { 0 };
-    char size[32];
+static enum status act(const struct cli *cli, const struct removal *r, removal_plan *plan,
+                       const void *context, struct err *e) {
+    char amount[80];
     bool dry = cli_has(cli, "dry-run");
     if (!cli->json) print_text(cli, r);
     if (r->count == 0) cli_note(cli, "there is nothing to remove");
-    enum status st = dry || r->count == 0 ? OK : ask(cli, r, &e);
-    if (st == OK && !dry) st = removal_do(r, &e);
-    if (st != OK) return cli_fail(cli, &e);
+    if (r->count && !dry) {
+        TRY(ask(cli, r, plan, context, e));
+        TRY(removal_do(r, e));
+    }
     if (cli->json) print_json(cli, r, !dry);
-    else if (r->count)
-        cli_note(cli, "%s %" PRId64 ", %s", dry ? "would remove" : "removed", r->count,
-                 size_text(r->bytes, size));
-    return EXIT_OK;
+    else if (r->count) cli_note(cli, "%s %s", dry ? "would remove" : "removed",
+                                amount_text(r, amount));
+    return OK;
+}
+
+int removal_ask(const struct cli *cli, removal_plan *plan, const void *context) {
+    struct removal removal = { 0 };
+    struct err e = { 0 };
+    enum status st = plan(context, &removal, &e);
+    if (st == OK) st = act(cli, &removal, plan, context, &e);
+    removal_free(&removal);
+    return st == OK ? EXIT_OK : cli_fail(cli, &e);
 }

@@ -66,8 +66,42 @@ rm "$notes"
 case_name="rm asks"
 before=$(all runs)
 gives 2 rm last -- "nothing was removed: there is no terminal to ask on; --yes removes"
-gives 0 rm last --dry-run -- "would remove 1, "
+gives 0 rm last --dry-run -- "would remove 1 item, "
 expect "files" "$before" "$(all runs)"
+
+answers() { # ANSWER [COMMAND...]: rm on a terminal; the command runs between question and answer
+    python3 - "$FP8LAB" "$@" >out 2>&1 <<'PY'
+import os, pty, subprocess, sys
+pid, fd = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], ["fp8lab", "rm", "name:*delayed"])
+said, answered = b"", False
+while True:
+    try:
+        piece = os.read(fd, 4096)
+    except OSError:
+        piece = b""
+    if not piece:
+        break
+    said += piece
+    if b"[y/N]" in said and not answered:
+        answered = True
+        if sys.argv[3:]:
+            subprocess.run(sys.argv[3:], check=True)
+        os.write(fd, sys.argv[2].encode() + b"\n")
+print(said.decode(), "exit", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+PY
+}
+answers n
+says "nothing was removed" out
+answers ""
+says "nothing was removed" out
+answers y "$FP8LAB" tag 'name:*delayed' wanted
+says "the folder changed since the question" out
+expect "files" "$before" "$(all runs | grep -v notes)"
+answers y
+says "removed 2 items" out
+expect "files" "$(grep -v delayed <<<"$before")" "$(all runs)"
 
 case_name="rm of what is no run, or not only one"
 echo "my backup" | zstd -q >runs/backup.tar.zst
