@@ -349,16 +349,20 @@ static int cmd_show(const struct cli *cli) {
     if (st != OK) return cli_fail(cli, &e);
     if (cli->json) {
         double bytes = run_view_bytes_a_token(&view);
+        json_t *notes = NULL;
+        if (run_notes_read(path, &notes, &e) != OK) cli_warn(cli, "%s", plain_text(e.text));
         json_t *object =
-            json_pack("{ss so ss sb sO sO? sO? sO? sO? sO? sO? sO? sO sO so?}", "schema",
+            json_pack("{ss so ss sb sO sO? sO? sO? sO? sO? sO? sO? sO sO so? sO? sO?}", "schema",
                       "fp8lab.show/1", "path", json_from_text(path), "identity", view.identity,
                       "verified", view.verified, "run", view.run, "summary", view.summary,
                       "resolved", view.resolved, "ingest", view.ingest, "init", view.init,
                       "facts", view.facts, "commit", view.commit, "decisions", view.decisions,
                       "checkpoints", view.checkpoints, "samples", view.samples, "bytes_a_token",
-                      bytes > 0 ? json_real(bytes) : NULL);
+                      bytes > 0 ? json_real(bytes) : NULL, "tags", json_object_get(notes, "tags"),
+                      "note", json_object_get(notes, "note"));
         cli_out_json(cli, object);
         json_decref(object);
+        json_decref(notes);
     } else {
         print_identity(cli, &view);
         print_numbers(cli, &view);

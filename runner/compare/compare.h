@@ -131,7 +131,8 @@ char *compare_group_label(const json_t *report, int64_t group);
 /* Below the table of times. */
 #define COMPARE_SPEED \
     "time: of training steps; between two evaluations the loss is on a line; x: how many times " \
-    "less than the baseline to the loss that all had"
+    "less than the baseline to the loss that all had; " \
+    "no value where evaluations do not lie around it"
 
 /* Below a table with the loss a byte. */
 #define COMPARE_BYTE "eval loss a byte of text, by the bytes a token of the run's whole text"

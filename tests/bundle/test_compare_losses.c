@@ -456,6 +456,26 @@ static void a_baseline_can_be_chosen(void **state) {
     finish(&s);
 }
 
+/* A baseline with half the batch is compared after twice as many steps. */
+static void other_batches_are_compared_at_equal_tokens(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) {
+        runs[i].steps = i < 3 ? 50 : 20;
+        runs[i].step_tokens = i < 3 ? 2048 : 4096;
+        runs[i].train = i < 3 ? ",\"global_batch\":1" : ",\"global_batch\":2";
+    }
+    compare_by(&s, runs, 6, &(struct compare_options){ .baseline = "bf16" });
+    const json_t *family = json_array_get(losses_of(&s), 0), *row = loss_row(&s);
+    assert_int_equal(json_integer_value(json_object_get(family, "step")), 40);
+    assert_true(json_number_value(json_object_get(family, "tokens")) == 40 * 2048);
+    assert_int_equal(json_array_size(json_object_get(family, "cut")), 3);
+    double mean = json_number_value(json_object_get(row, "mean"));
+    assert_true(mean > 5.5 / sqrt(20) + 0.1 && mean < 5.5 / sqrt(20) + 0.12);
+    finish(&s);
+}
+
 static void a_tolerance_can_be_given(void **state) {
     struct scene s;
     struct run_fixture runs[6];
@@ -490,6 +510,7 @@ int main(void) {
         cmocka_unit_test(a_time_limit_is_no_worse_recipe),
         cmocka_unit_test(a_faster_recipe_is_ahead_at_equal_time),
         cmocka_unit_test(a_baseline_can_be_chosen),
+        cmocka_unit_test(other_batches_are_compared_at_equal_tokens),
         cmocka_unit_test(a_tolerance_can_be_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,4 +58,18 @@ ends='fp8.tensorwise param_gather=true first_bf16=1 last_bf16=1'
 for row in 'B   fp8.tensorwise param_gather=true  ' "C   $ends  "; do
     grep -qF "$row" "$TEST_TMP/compared" || { echo "FAILED: compare has no row '$row'"; failed=1; }
 done
+
+# The row that all are compared with, and the tolerance.
+compare() { "$FP8LAB" compare -q $h200-{bf16,tensorwise,tensorwise-1f1l}.tar.zst "$@" 2>&1; }
+compare --baseline "$ends" --tolerance 2% >"$TEST_TMP/compared" || failed=1
+for words in "mean eval loss    from C" "  2.00 %  no verdict: a verdict needs 3 seeds a side"; do
+    grep -qF "$words" "$TEST_TMP/compared" || { echo "FAILED: --baseline: no '$words'"; failed=1; }
+done
+for tolerance in 1 x% -1% 101% nan%; do
+    compare --tolerance=$tolerance >"$TEST_TMP/compared"
+    [ $? = 2 ] && grep -qF "write a percentage from 0 to 100" "$TEST_TMP/compared" ||
+        { echo "FAILED: --tolerance $tolerance is taken"; failed=1; }
+done
+compare --baseline nothing | grep -qF 'no row is called so; the rows are "bf16", ' ||
+    { echo "FAILED: --baseline nothing"; failed=1; }
 exit $failed

@@ -84,13 +84,14 @@ static void write_train(const char *dir, const struct run_fixture *f) {
     for (int64_t step = 1; step <= f->steps; step++) {
         double loss = (float)loss_at(f, step), norm = (float)(1 + noise(f, -step));
         int64_t time_us = 40000 + (int64_t)(1000 * noise(f, step * 7)) + (step == 1 ? 900000 : 0);
+        int64_t tokens = f->step_tokens ? f->step_tokens : 2048;
         if (f->speed != 0) time_us = (int64_t)((double)time_us / f->speed);
         fprintf(out,
                 "{\"step\":%lld,\"loss\":%.17g,\"loss_bits\":\"%08x\",\"grad_norm\":%.17g,"
-                "\"grad_norm_bits\":\"%08x\",\"lr\":0.0003,\"tokens\":2048,\"step_time_us\":%lld,"
+                "\"grad_norm_bits\":\"%08x\",\"lr\":0.0003,\"tokens\":%lld,\"step_time_us\":%lld,"
                 "\"tokens_per_s\":%.6f}\n",
-                (long long)step, loss, bits_of(loss), norm, bits_of(norm), (long long)time_us,
-                2048e6 / (double)time_us);
+                (long long)step, loss, bits_of(loss), norm, bits_of(norm),
+                (long long)tokens, (long long)time_us, 1e6 * (double)tokens / (double)time_us);
     }
     assert(fclose(out) == 0);
     out = create(dir, "data/metrics/eval.jsonl");

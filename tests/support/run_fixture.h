@@ -31,6 +31,7 @@ struct run_fixture {
     double eval_last;        /* the loss of the last evaluation; 0: follows the others */
     bool smoke;
     int64_t power_mw;        /* of each of two GPUs; 0: no driver's figures */
+    int64_t step_tokens;     /* 0: 2048 */
     double speed;            /* divides the time of a step; 0: 1 */
     int64_t flip_amax_step;  /* 0, or the step at which a bit of layers.0.qkv.w's amax differs */
 };
