@@ -74,7 +74,7 @@ static struct timed_record record_of(struct tiny_run *run) {
     return r;
 }
 
-static void check_operators(enum recipe_kind kind, struct telemetry *t) {
+static void check_operators(enum recipe_kind kind, double rate, struct telemetry *t) {
     struct tiny_run run;
     struct err e;
     struct energy_meter meter = meter_of(t), nothing = { 0 };
@@ -82,6 +82,8 @@ static void check_operators(enum recipe_kind kind, struct telemetry *t) {
     need(tiny_run_open(&run, &e), &e);
     struct timed_record r = record_of(&run);
     const struct backend_ops *ops = run.backend->ops;
+    run.train.optimizer.lr = rate;
+    run.train.optimizer.weight_decay = rate;
     const struct trainer_inputs in = { &run.model, &run.recipe, &run.train, run.data };
     for (int64_t i = 0; i < r.call_count; i++) r.call[i].time_us = 1; /* all take long enough */
     need(energy_of_operators(run.backend, &in, &nothing, &r, &e), &e);
@@ -97,8 +99,16 @@ static void check_operators(enum recipe_kind kind, struct telemetry *t) {
 
 static void every_operator_has_its_energy(void **state) {
     struct telemetry *t = telemetry_open();
-    check_operators(RECIPE_BF16, t);
-    check_operators(RECIPE_DELAYED, t);
+    check_operators(RECIPE_BF16, 1e-3, t);
+    check_operators(RECIPE_DELAYED, 1e-3, t);
+    telemetry_close(t);
+}
+
+/* Each step multiplies the weights by a million. When one is infinite, the trainer rejects further
+ * steps. */
+static void trainers_that_fail_are_replaced(void **state) {
+    struct telemetry *t = telemetry_open();
+    check_operators(RECIPE_BF16, 1000, t);
     telemetry_close(t);
 }
 
@@ -168,6 +178,7 @@ int main(void) {
         cmocka_unit_test(a_counter_that_stands_still_gives_no_result),
         cmocka_unit_test(joules_are_words_if_not_measured),
         cmocka_unit_test(every_operator_has_its_energy),
+        cmocka_unit_test(trainers_that_fail_are_replaced),
         cmocka_unit_test(a_small_operator_is_not_measured),
         cmocka_unit_test(one_repeated_call_has_its_energy),
         cmocka_unit_test(steps_share_the_energy_of_their_window),
