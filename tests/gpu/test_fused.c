@@ -45,6 +45,7 @@ static double value_near(const struct twin_sink *out) {
 /* Whole tiles of 128, and sizes with edges. */
 static const struct { int64_t rows, cols; } SIZE[] = {
     { 1, 13 }, { 33, 77 }, { 130, 256 }, { 200, 1000 }, { 128, 128 }, { 256, 384 }, { 128, 200 },
+    { 128, 1024 }, { 128, 2048 }, { 128, 4096 },
 };
 enum { SIZES = sizeof SIZE / sizeof *SIZE };
 
