@@ -9,14 +9,15 @@
 /* Frees the records that are not needed any more. */
 static void drop_records(const struct comparison *c, struct run_view *v) {
     static const char *const LOSSES[] = { "step", "loss", NULL };
+    static const char *const PLOTTED[] = { "step", "loss", "grad_norm", "tokens_per_s", NULL };
     static const enum stream_id COMPARED[] = { STREAM_FP8, STREAM_TRACE, STREAM_SAMPLES,
                                                STREAM_RANKS };
     for (size_t k = 0; k < sizeof COMPARED / sizeof *COMPARED; k++) {
         columns_destroy(v->columns.of[COMPARED[k]]);
         v->columns.of[COMPARED[k]] = NULL;
     }
-    if (c->options.lean && v->columns.of[STREAM_TRAIN])
-        columns_keep(v->columns.of[STREAM_TRAIN], LOSSES);
+    if (v->columns.of[STREAM_TRAIN])
+        columns_keep(v->columns.of[STREAM_TRAIN], c->options.lean ? LOSSES : PLOTTED);
     malloc_trim(0); /* glibc keeps what other sizes of the next run do not fit into */
 }
 
