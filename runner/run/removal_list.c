@@ -65,6 +65,14 @@ enum status removal_part(char out[PATH_CAP], const char *stem, const char *suffi
 
 /* ---- removal --------------------------------------------------------------------------------- */
 
+/* Takes the lock of a run. A full disk may have no room for it; then it must be enough that nobody
+ * has it. */
+static enum status take_lock(const char *path, int *fd, struct err *e) {
+    struct run_writer writer;
+    enum status st = run_lock_take(path, false, fd, e);
+    return st == ERR_IO && run_lock_look(path, &writer) == RUN_LIFE_NONE ? OK : st;
+}
+
 /* A directory leaves its name at once: runs/X -> runs/.X.removed. `gc` removes what an interrupted
  * removal left. */
 static enum status remove_directory(const char *path, struct err *e) {
@@ -76,7 +84,7 @@ static enum status remove_directory(const char *path, struct err *e) {
                      *base == '.' ? "" : REMOVAL_SUFFIX);
     if (n < 0 || n >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", path);
     TRY(path_join(inner, path, "data/run.json", e));
-    if (path_exists(inner)) TRY(run_lock_take(path, false, &fd, e));
+    if (path_exists(inner)) TRY(take_lock(path, &fd, e));
     enum status st = strcmp(path, hidden) ? tree_remove(hidden, e) : OK;
     if (st == OK && rename(path, hidden) != 0)
         st = FAIL(e, ERR_IO, "rename %s: %s", path, strerror(errno));

@@ -195,4 +195,9 @@ rm -r "$double"
 gives 0 gc twice --yes -- "$double  (its bundle holds the same)"
 [ ! -e "$double" ] || fail "the double stays"
 gives 0 verify "$double.tar.zst" -- valid
+"$FP8LAB" extract -q "$double.tar.zst" --to "$double" >log 2>&1
+# A disk without room for the lock of the directory.
+(trap '' XFSZ && ulimit -f 0 && "$FP8LAB" rm --yes "$double.tar.zst") 2>&1 | cat >out
+says "removed 3 items" out
+expect "files" "" "$(all twice | grep -v '^\. \|cache\|claim')"
 exit $failed
