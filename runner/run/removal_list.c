@@ -9,6 +9,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/record/documents.h"
 #include "runner/record/run_lock.h"
 
 void removal_free(struct removal *r) {
@@ -83,7 +84,7 @@ static enum status remove_directory(const char *path, struct err *e) {
     int n = snprintf(hidden, sizeof hidden, "%s/%s%s%s", parent, *base == '.' ? "" : ".", base,
                      *base == '.' ? "" : REMOVAL_SUFFIX);
     if (n < 0 || n >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", path);
-    TRY(path_join(inner, path, "data/run.json", e));
+    TRY(path_join(inner, path, DOCUMENT_run, e));
     if (path_exists(inner)) TRY(take_lock(path, &fd, e));
     enum status st = strcmp(path, hidden) ? tree_remove(hidden, e) : OK;
     if (st == OK && rename(path, hidden) != 0)
