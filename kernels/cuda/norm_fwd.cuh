@@ -6,8 +6,8 @@
 #ifndef FP8LAB_KERNELS_CUDA_NORM_FWD_CUH
 #define FP8LAB_KERNELS_CUDA_NORM_FWD_CUH
 
-#include "kernels/cuda/cast_tile.cuh"
 #include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/norm_codes.cuh"
 
 struct norm_fwd {
     bf16_bits *y; /* NULL: not stored */
@@ -16,31 +16,8 @@ struct norm_fwd {
     int64_t rows, cols, ld;
     float eps;
     uint32_t *amax;
-    uint8_t *codes;          /* E4M3 with a known scale, [rows][cols]; NULL: none */
-    const float *multiplier; /* of the codes */
-    unsigned long long *stats; /* of the codes, [2] or NULL */
+    struct row_codes codes; /* E4M3 */
 };
-
-/* Eight values into codes, counted. */
-__device__ static inline uint2 codes_of(uint4 y, float m, bool counted, struct counts &n) {
-    const float eight[PATCH] = { m, m, m, m, m, m, m, m };
-    float x[PATCH];
-    bf16x8_decode(x, y);
-    if (counted) {
-        uint32_t top = bf16x8_largest(y), least = bf16x8_least(y, 0x7FFF7FFFu);
-        top = max(top & 0xFFFFu, top >> 16);
-        least = min(least & 0xFFFFu, least >> 16);
-        bool rare = !(f32_from_bits(top << 16) * m <= fp8_max_of(false)) ||
-                    !(f32_from_bits(least << 16) * m > fp8_vanishes_of(false));
-#pragma unroll
-        for (int i = 0; rare && i < PATCH; i++) {
-            float product = fabsf(x[i] * m);
-            n.saturated += product > fp8_max_of(false);
-            n.underflow += x[i] != 0.0f && product <= fp8_vanishes_of(false);
-        }
-    }
-    return encode_products<false>(x, eight);
-}
 
 /* normal * gain + bias for N columns from c on. */
 template <bool CENTRED, int N>
@@ -130,7 +107,7 @@ template <bool CENTRED, int V, int BLOCKS, bool CODES>
 __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
 norm_fwd_warp_kernel(struct norm_fwd a) {
     constexpr bool AHEAD = V <= 4;
-    float m = CODES ? *a.multiplier : 1.0f;
+    float m = CODES ? *a.codes.multiplier : 1.0f;
     struct counts n = { 0, 0 };
     int64_t row = (int64_t)blockIdx.x * NORM_WARPS + threadIdx.x / WARP;
     int64_t step = (int64_t)gridDim.x * NORM_WARPS;
@@ -156,15 +133,13 @@ norm_fwd_warp_kernel(struct norm_fwd a) {
             normalise<CENTRED>(v, a.gain + c, a.bias ? a.bias + c : NULL, s);
             uint4 y = a.y ? bf16x8_encode(v) : bf16x8_pack(v);
             if (a.y) store_words(a.y + row * a.cols + c, y);
-            if (CODES) *(uint2 *)(a.codes + row * a.cols + c) = codes_of(y, m, a.stats, n);
+            if (CODES) put_codes<false>(a.codes, row * a.cols + c, y, m, n);
             top = __vmaxu2(top, bf16x8_largest(y));
         }
     }
     top = max(top & 0xFFFFu, top >> 16);
     block_amax_into(a.amax, top > 0x7F80u ? 0x7FC00000u : top << 16); /* NaN is canonical */
-    struct tile_args counted = {};
-    counted.stats = a.stats;
-    if (CODES && a.stats) add_counts(counted, n);
+    if (CODES) add_row_counts(a.codes, n);
 }
 
 /* y for the tiles of cast_tile_kernel, from known statistics. */
@@ -209,7 +184,7 @@ template <bool CENTRED>
 static void launch_norm_fwd(struct backend *b, int lane, const struct norm_fwd &a, bool vectors) {
     cudaStream_t stream = cuda_lane(b, lane);
     if (vectors && fits_warp(a.cols)) {
-        struct norm_fwd_choice choice = choose_norm_fwd<CENTRED>(a.cols, a.codes != NULL);
+        struct norm_fwd_choice choice = choose_norm_fwd<CENTRED>(a.cols, a.codes.to != NULL);
         int64_t room = (int64_t)cuda_of(b)->sm_count * choice.blocks;
         unsigned blocks = (unsigned)min_i64(ceil_div(a.rows, NORM_WARPS), room);
         choice.kernel<<<blocks, NORM_WARPS * WARP, 0, stream>>>(a);
@@ -217,31 +192,6 @@ static void launch_norm_fwd(struct backend *b, int lane, const struct norm_fwd &
     }
     auto kernel = vectors ? norm_fwd_kernel<CENTRED, 8> : norm_fwd_kernel<CENTRED, 1>;
     kernel<<<(unsigned)a.rows, norm_threads(a.cols), 0, stream>>>(a);
-}
-
-/* True if the pass over rows makes these codes: one known scale, E4M3, rows that a warp holds. */
-static inline bool codes_by_rows(const struct sink *y, int64_t cols) {
-    return y->source == SCALE_SOURCE_KNOWN && y->codes->data && y->codes->dtype == DTYPE_E4M3 &&
-           y->codes->scale.kind == SCALE_TENSOR && fits_warp(cols);
-}
-
-/* Codes by rows, then their transposed copy. */
-template <bool CENTRED>
-static enum status norm_codes(struct backend *b, int lane, struct norm_fwd a, const struct sink *y,
-                              const char *what, struct err *e) {
-    a.amax = sink_amax(y);
-    a.codes = (uint8_t *)y->codes->data;
-    a.multiplier = (const float *)y->multiplier->data;
-    a.stats = y->stats ? (unsigned long long *)y->stats->data : NULL;
-    launch_norm_fwd<CENTRED>(b, lane, a, true);
-    TRY(cuda_launched(what, e));
-    if (!y->codes->transposed) return OK;
-    struct tensor view = *y->codes;
-    view.dim[0] = y->codes->dim[1];
-    view.dim[1] = y->codes->dim[0];
-    view.stride[0] = y->codes->stride[1];
-    view.stride[1] = y->codes->stride[0];
-    return cuda_transpose(b, lane, y->codes->transposed, &view, e);
 }
 
 /* Called with checked arguments. mean and bias are NULL if rows are not centred. */
@@ -260,14 +210,16 @@ static enum status norm_forward(struct backend *b, int lane, const struct norm_f
         y->keep_value ? sink_value_of(y) : NULL, mean ? (float *)mean->data : NULL,
         (float *)args->rstd->data, (const bf16_bits *)x->data, (const bf16_bits *)gain->data,
         bias ? (const bf16_bits *)bias->data : NULL, rows, cols, x->stride[0], args->eps, NULL,
-        NULL, NULL, NULL
+        { NULL, NULL, NULL }
     } };
-    if (fused && codes_by_rows(y, cols)) return norm_codes<CENTRED>(b, lane, from.a, y, what, e);
+    bool by_rows = fused && fits_warp(cols) && codes_by_rows(y, DTYPE_E4M3);
     struct norm_fwd first = from.a;
-    first.y = fused || repeated ? NULL : sink_value_of(y);
-    first.amax = fused ? NULL : sink_amax(y); /* if fused, the pass over tiles takes it */
+    if (!by_rows) first.y = fused || repeated ? NULL : sink_value_of(y);
+    else first.codes = row_codes_of(y);
+    first.amax = fused && !by_rows ? NULL : sink_amax(y); /* the pass over tiles takes it */
     launch_norm_fwd<CENTRED>(b, lane, first, vectors);
     TRY(cuda_launched(what, e));
+    if (by_rows) return transpose_row_codes(b, lane, y, e);
     if (!fused && !repeated) return cuda_sink_emit(b, lane, y, true, e);
     struct tile_args tiles = tile_args_of(y, fused ? sink_amax(y) : NULL);
     tiles.backwards = true; /* the last rows of x may still be in the L2 cache */

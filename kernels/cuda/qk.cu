@@ -9,16 +9,17 @@
  * heads that are only copied are read for the amax alone. Gain gradients: each thread sums over its
  * heads, a block joins its threads in order, a second kernel joins the blocks.
  *
- * Backward without norms makes the codes in the same pass, if they are of whole tiles: 4 bytes an
- * element instead of 8 through a stored value. If the scale needs the amax, a pass that stores
- * nothing comes first: 6 bytes. */
+ * Backward without norms makes the codes in the same pass, if they are of whole tiles, need no amax
+ * and heads have at most 64 columns: 4 bytes an element instead of 8 through a stored value. With
+ * heads of 128, a tile needs as many bytes of angles as of elements, and this is not faster. */
 #include "kernels/cuda/cast_tile.cuh"
 #include "kernels/cuda/columns.cuh"
 
-enum { QK_THREADS = 256, QK_BLOCKS_MAX = 1024, QK_HEADS = 4 /* of a thread and row */ };
+enum { QK_THREADS = 256, QK_BLOCKS_MAX = 1024, QK_HEADS = 4 /* of a thread and row */,
+       QK_CODES_DIM = 64 /* widest heads whose backward makes codes */ };
 
 struct qk {
-    bf16_bits *out;              /* backward: NULL if only the amax is wanted */
+    bf16_bits *out;
     const bf16_bits *in, *d_out; /* d_out: backward only */
     const bf16_bits *gain_q, *gain_k; /* [D] each, or NULL */
     const float *rope;           /* [T, D] or NULL */
@@ -230,7 +231,7 @@ template <bool NORM> __global__ void __launch_bounds__(QK_THREADS) qk_bwd_kernel
             uint4 v1 = bf16x8_encode(low), v2 = bf16x8_encode(high);
             uint32_t pair = __vmaxu2(bf16x8_largest(v1), bf16x8_largest(v2));
             top = max(top, max(pair << 16, pair & 0xFFFF0000u));
-            if (!a.out || (!p.changed && a.out == a.d_out)) continue;
+            if (!p.changed && a.out == a.d_out) continue;
             *(uint4 *)(a.out + p.at) = v1;
             *(uint4 *)(a.out + p.at + a.head_dim / 2) = v2;
         }
@@ -243,13 +244,9 @@ template <bool NORM> __global__ void __launch_bounds__(QK_THREADS) qk_bwd_kernel
     }
 }
 
-static unsigned blocks_of(const struct qk *a) {
-    return (unsigned)max_i64(1, min_i64(ceil_div(a->items * a->group, QK_THREADS), QK_BLOCKS_MAX));
-}
-
 /* ---- backward of the rotation into codes ---- */
 
-/* Gradients for the tiles of cast_tile_kernel. Heads of 16 to 128 columns never cross a tile, and a
+/* Gradients for the tiles of cast_tile_kernel. Heads of 16 to 64 columns never cross a tile, and a
  * row of a tile belongs to 16 lanes of a warp. So a lane gets the values that pair with its own
  * from another lane, and each value is loaded once. */
 struct qk_grads {
@@ -302,16 +299,7 @@ static enum status qk_bwd_codes(struct backend *b, int lane, const struct sink *
     struct qk_grads from = { a->d_out, dx->keep_value ? a->out : NULL, a->rope, a->positions,
                              (uint32_t)a->length, (uint32_t)a->head_dim, width,
                              (int64_t)(a->heads + a->kv_heads) * a->head_dim };
-    bool repeated = cast_repeats(dx);
-    if (repeated) {
-        struct qk maxima = *a;
-        maxima.out = NULL;
-        qk_bwd_kernel<false><<<blocks_of(a), QK_THREADS, 0, cuda_lane(b, lane)>>>(maxima);
-        TRY(cuda_launched("qk_bwd: amax", e));
-    }
-    struct tile_args codes = tile_args_of(dx, repeated ? NULL : a->amax);
-    codes.backwards = repeated; /* the last rows may still be in the L2 cache */
-    return cast_tiles<true>(b, lane, dx, codes, from, e);
+    return cast_tiles<true>(b, lane, dx, tile_args_of(dx, a->amax), from, e);
 }
 
 /* ---- launchers ---- */
@@ -359,6 +347,10 @@ static enum status qk_setup(struct qk *a, const char *what, const struct qk_fwd_
     return OK;
 }
 
+static unsigned blocks_of(const struct qk *a) {
+    return (unsigned)max_i64(1, min_i64(ceil_div(a->items * a->group, QK_THREADS), QK_BLOCKS_MAX));
+}
+
 enum status cuda_qk_fwd(struct backend *b, int lane, const struct qk_fwd_args *args,
                         struct err *e) {
     struct qk a;
@@ -393,7 +385,7 @@ enum status cuda_qk_bwd(struct backend *b, int lane, const struct qk_bwd_args *a
     a.out = sink_value_of(dx);
     a.d_out = (const bf16_bits *)d_out->data;
     a.amax = sink_amax(dx);
-    if (a.rope && !gain_q && rows <= INT32_MAX && (cast_fuses(dx) || cast_repeats(dx)))
+    if (a.rope && !gain_q && d <= QK_CODES_DIM && rows <= INT32_MAX && cast_fuses(dx))
         return qk_bwd_codes(b, lane, dx, &a, e);
     unsigned blocks = blocks_of(&a);
     if (gain_q) {

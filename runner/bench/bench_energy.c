@@ -7,8 +7,9 @@
 #include "runner/base/clock.h"
 #include "runner/hardware/telemetry.h"
 
-enum { BATCH_US = 4000,       /* far below the time between two movements of the counter */
-       BATCH_MAX = 1 << 16,
+enum { BATCH_US = 50000,      /* far above the time of a reading, which may take 20 ms */
+       BATCH_MAX = 1 << 14,
+       MARK = TIMER_MARKS - 8, /* of the batches' ends, alternating; the trainer has the last 4 */
        STILL_MAX = 2 };       /* windows without a movement of the counter */
 
 enum status energy_meter_open(const struct cli *cli, const struct backend *b,
@@ -63,21 +64,26 @@ bool energy_watch_add(struct energy_watch *w, int64_t calls, struct energy *out)
     return now - w->moved_us <= STILL_MAX * window;
 }
 
-void energy_loop_begin(struct energy_loop *l, struct backend *b, const struct energy_meter *m) {
-    *l = (struct energy_loop){ .b = b, .batch = 1 };
+void energy_loop_begin(struct energy_loop *l, struct backend *b, const struct energy_meter *m,
+                       double call_us) {
+    double batch = BATCH_US / (call_us + 1);
+    *l = (struct energy_loop){ .b = b };
+    l->batch = batch < 1 ? 1 : batch > BATCH_MAX ? BATCH_MAX : (int64_t)batch;
     energy_watch_begin(&l->watch, m);
-    l->since_us = clock_us();
 }
 
 enum status energy_loop_more(struct energy_loop *l, bool *more, struct err *e) {
     *more = true;
     if (++l->calls < l->batch) return OK;
-    TRY(l->b->ops->sync(l->b, e));
-    int64_t calls = l->calls, now = clock_us();
-    if (now - l->since_us < BATCH_US / 2 && l->batch < BATCH_MAX) l->batch *= 2;
-    *more = energy_watch_add(&l->watch, calls, &l->result);
+    int mark = MARK + (int)(l->batches % 2), before = MARK + (int)((l->batches + 1) % 2);
+    double us = 0;
+    TRY(l->b->ops->timer_mark(l->b, LANE_COMPUTE, mark, e));
+    if (l->batches++ > 0) { /* waits for the batch before; this one keeps the device at work */
+        TRY(l->b->ops->timer_read(l->b, before, before, &us, e));
+        *more = energy_watch_add(&l->watch, l->before, &l->result);
+    }
+    l->before = l->calls;
     l->calls = 0;
-    l->since_us = now;
     return OK;
 }
 

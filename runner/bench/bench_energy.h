@@ -19,7 +19,7 @@ struct energy_meter {
 NODISCARD enum status energy_meter_open(const struct cli *cli, const struct backend *b,
                                         struct energy_meter *out, struct err *e);
 void energy_meter_close(struct energy_meter *m);
-/* Of one call, device and host idle time between calls included. Both 0: not measured. */
+/* Of one call, with the idle power of the device. Both 0: not measured. */
 struct energy { double joules, time_us; };
 
 bool energy_is_measurable(const struct energy_meter *m);
@@ -32,19 +32,21 @@ struct energy_watch {
     bool open; /* the measured window has begun */
 };
 void energy_watch_begin(struct energy_watch *w, const struct energy_meter *m);
-/* The device has done `calls` more and is idle, or works on the next. False: stop. Then *out is the
+/* The device has done `calls` more and works on the next. False: stop. Then *out is the
  * result; it is zero if the counter does not move. */
 NODISCARD bool energy_watch_add(struct energy_watch *w, int64_t calls, struct energy *out);
 
-/* Decides how often one call is repeated, in batches of some milliseconds: after each batch it
- * waits for the device. */
+/* Decides how often one call is repeated, in batches. The counter is read after a batch while the
+ * device works on the next one: idle time would count as the call's. */
 struct energy_loop {
     struct backend *b; /* borrowed */
     struct energy_watch watch;
-    int64_t batch, calls, since_us;
+    int64_t batch, calls;    /* of the batch that is being queued: its size, its calls so far */
+    int64_t before, batches; /* calls of the batch before; batches so far */
     struct energy result; /* when energy_loop_more says false */
 };
-void energy_loop_begin(struct energy_loop *l, struct backend *b, const struct energy_meter *m);
+void energy_loop_begin(struct energy_loop *l, struct backend *b, const struct energy_meter *m,
+                       double call_us); /* about what a call takes */
 /* Call after each call of the work. *more: call it again. */
 NODISCARD enum status energy_loop_more(struct energy_loop *l, bool *more, struct err *e);
 

@@ -22,11 +22,11 @@ static int by_value(const void *a, const void *b) {
 
 static enum status joules_of_call(struct backend *b, const struct energy_meter *m,
                                   enum status (*run)(void *, struct err *), void *context,
-                                  double *out, struct err *e) {
+                                  double call_us, double *out, struct err *e) {
     struct energy_loop loop;
     *out = 0;
     if (!m || m->window_us == 0 || !energy_is_measurable(m)) return OK;
-    energy_loop_begin(&loop, b, m);
+    energy_loop_begin(&loop, b, m, call_us);
     for (bool more = true; more;) {
         TRY(run(context, e));
         TRY(energy_loop_more(&loop, &more, e));
@@ -50,7 +50,7 @@ enum status bench_measure(struct backend *b, const struct bench_effort *effort,
     qsort(sample, (size_t)effort->samples, sizeof *sample, by_value);
     out->median_us = sample[effort->samples / 2];
     out->best_us = sample[0];
-    return joules_of_call(b, effort->meter, run, context, &out->joules, e);
+    return joules_of_call(b, effort->meter, run, context, out->median_us, &out->joules, e);
 }
 
 /* ---- memory -----------------------------------------------------------------------------------*/

@@ -58,7 +58,7 @@ static enum status more(void *context, bool *again, struct err *e) {
 /* One step, in which call number `at` is repeated. A value that is no longer finite ends the
  * trainer, not the measurement. */
 static enum status measure_call(struct session *s, const struct energy_meter *m, int64_t at,
-                                const char *op, struct energy *out, struct err *e) {
+                                const struct timed_call *call, struct energy *out, struct err *e) {
     struct timed_record record = { 0 };
     struct step_result result;
     struct energy_loop loop;
@@ -67,7 +67,7 @@ static enum status measure_call(struct session *s, const struct energy_meter *m,
     if (!s->trainer)
         TRY(trainer_create(&s->trainer, s->b, in->model, in->recipe, in->train, in->data, e));
     TRY(timed_start(s->b, &timed, e));
-    energy_loop_begin(&loop, s->b, m);
+    energy_loop_begin(&loop, s->b, m, call->time_us);
     timed_repeat(timed, at, more, &loop);
     enum status st = trainer_step(s->trainer, false, &result, e);
     timed_stop(timed, &record);
@@ -75,9 +75,9 @@ static enum status measure_call(struct session *s, const struct energy_meter *m,
         session_end(s);
         st = OK;
     }
-    if (st == OK && (at >= record.call_count || strcmp(record.call[at].op, op) != 0))
+    if (st == OK && (at >= record.call_count || strcmp(record.call[at].op, call->op) != 0))
         st = FAIL(e, ERR_STATE, "operator %lld of a step is %s; it was %s before", (long long)at,
-                  at < record.call_count ? record.call[at].op : "none", op);
+                  at < record.call_count ? record.call[at].op : "none", call->op);
     *out = loop.result;
     timed_record_free(&record);
     return st;
@@ -96,7 +96,7 @@ enum status energy_of_operators(struct backend *b, const struct trainer_inputs *
             struct energy energy = { 0 };
             if ((r->call[i].part == PART_OPTIMIZER) != optimizer) continue;
             if (time_of_kind(r, i) <= SHARE_MIN * all_us) continue;
-            st = measure_call(&s, m, i, r->call[i].op, &energy, e);
+            st = measure_call(&s, m, i, &r->call[i], &energy, e);
             for (int64_t j = i; j < r->call_count; j++)
                 if (same_kind(&r->call[i], &r->call[j])) r->call[j].joules = energy.joules;
         }

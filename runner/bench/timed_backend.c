@@ -4,7 +4,7 @@
 
 #include "kernels/tensor.h"
 
-enum { CALLS_MAX = TIMER_MARKS / 2 - 2 /* number of marks for operators; the trainer has the last
+enum { CALLS_MAX = TIMER_MARKS / 2 - 4 /* number of marks for operators; the trainer has the last
                                           ones */ };
 
 struct timed {

@@ -85,7 +85,7 @@ static void check_operators(enum recipe_kind kind, double rate, struct telemetry
     run.train.optimizer.lr = rate;
     run.train.optimizer.weight_decay = rate;
     const struct trainer_inputs in = { &run.model, &run.recipe, &run.train, run.data };
-    for (int64_t i = 0; i < r.call_count; i++) r.call[i].time_us = 1; /* all take long enough */
+    for (int64_t i = 0; i < r.call_count; i++) r.call[i].time_us = 1e6; /* all take long enough */
     need(energy_of_operators(run.backend, &in, &nothing, &r, &e), &e);
     for (int64_t i = 0; i < r.call_count; i++) assert_true(r.call[i].joules == 0);
     need(energy_of_operators(run.backend, &in, &meter, &r, &e), &e);
