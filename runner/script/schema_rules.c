@@ -262,6 +262,16 @@ static void check_tokens(struct diagnostics *d, const struct value *data) {
                         "end; use order = \"windows\", or Megatron's format");
 }
 
+/* Found here, before text is tokenised for hours. The reason is in KEYS.md. */
+static void check_order(struct diagnostics *d, const struct value *data) {
+    const struct value *layout = value_get(data, "layout");
+    if (!layout || value_is(layout, "windows") || !value_is(value_get(data, "order"), "documents"))
+        return;
+    diagnostics_add(d, place_of(data, "order"), "data.order", "\"documents\" is for layout = "
+                    "\"windows\"; a layout with whole documents shuffles its sequences: leave out "
+                    "order");
+}
+
 /* Tokens are evaluated on a separate file, or on the tail of the training file: by default 1 %, as
  * in Megatron's usual split 99,1,0. */
 static void derive_holdout(struct diagnostics *d, struct value *data) {
@@ -321,6 +331,7 @@ static void check_data(struct diagnostics *d, const struct value *experiment) {
     struct value *data = value_get(experiment, "data");
     int64_t vocab;
     check_tokens(d, data);
+    check_order(d, data);
     derive_holdout(d, data);
     derive_chats(d, data, value_get(experiment, "model"));
     check_render(d, data);

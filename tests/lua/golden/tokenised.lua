@@ -10,6 +10,7 @@ return suite {
   run("bytes", text { "a.txt", field = "text", order = "documents" }),
   run("numbers", text { "a.txt", tokenizer = 5, skip_bad = -1 }),
   run("words", text { "a.txt", tokenizer = "t.json", layout = "packing", mask = true }),
+  run("whole", text { "a.txt", tokenizer = "t.json", layout = "padded", order = "documents" }),
   run("none", chats { "a.jsonl" }),
   run("long", chats { "a.jsonl", tokenizer = "t/", max_tokens = 65, loss = "some" }),
   run("other", chats { "a.jsonl", tokenizer = "t/", field = "text" }),

@@ -14,5 +14,7 @@ return suite {
   row("part", tokens { { path = "a", weight = 0 }, { weight = 1 }, "c" }, steps),
   row("order", tokens { path = "a", format = "llmc", order = "documents" }, steps),
   row("length", tokens { path = "a" }, { steps = 10, epochs = 2, global_batch = 8 }),
+  row("whole", tokens { path = "a", layout = "packed", order = "documents" }, steps),
+  row("windows", tokens { path = "a", layout = "windows", order = "documents" }, steps),
   row("neither", tokens { path = "a" }, { global_batch = 8 }),
 }
