@@ -9,7 +9,7 @@ out=$(mktemp -d) || exit 1
 trap 'rm -rf "$out"' EXIT
 
 waits() { # CONFIG: whether the object of an operator calls cudaDeviceSynchronize
-    make -s --no-print-directory CONFIG="$1" BUILD="$out/$1" ARCHS=compute_90a \
+    make -s --no-print-directory NVCC="$nvcc" CONFIG="$1" BUILD="$out/$1" ARCHS=compute_90a \
         "$out/$1/kernels/cuda/delayed.o" >"$out/$1.log" 2>&1 ||
         { cat "$out/$1.log"; echo "FAILED: delayed.cu does not compile with CONFIG=$1"; exit 1; }
     nm "$out/$1/kernels/cuda/delayed.o" | grep -q ' U cudaDeviceSynchronize$'
