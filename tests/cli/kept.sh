@@ -145,7 +145,7 @@ expect "kept without checkpoint" "" "$(kept_in without)"
 grep -q "checkpoint" log && fail "a message mentions checkpoints"
 
 case_name="keeping fails: no checkpoint is lost, and close keeps them"
-steps=600
+steps=200
 [ "${CONFIG:-release}" = asan ] && steps=100
 # shellcheck disable=SC2086
 "$FP8LAB" run $experiment --threads 1 --runs full_up --set train.steps=$steps >out 2>log &

@@ -5,8 +5,8 @@ return suite {
   matrix = { recipe = { bf16, fp8.tensorwise } },
   model = tiny.llama { layers = 1, seq_len = 32 },
   data = synthetic { seed = 7 },
-  train = { steps = 240, global_batch = 4, micro_batch = 2, seed = 1,
+  train = { steps = 120, global_batch = 4, micro_batch = 2, seed = 1,
             optimizer = adamw { lr = 1e-3 } },
-  eval = { every = 240, batches = 1 },
-  checkpoint = { every = 50, keep = 1 },
+  eval = { every = 120, batches = 1 },
+  checkpoint = { every = 25, keep = 1 },
 }

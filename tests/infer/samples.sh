@@ -50,10 +50,10 @@ done
 # ---- stopped and resumed; two ranks; the same again ----------------------------------------------
 sed 's/^return suite.*/return row("one", fp8.tensorwise, sample)/; /^  row(/d' s.lua >one.lua
 one() { "$FP8LAB" run one.lua --backend cpu --threads 1 "$@" >out 2>log; }
-more=(--set train.steps=800 --set sample.every=300 --set sample.tokens=3 --set checkpoint.every=20)
-one --runs whole "${more[@]}" || fail "800 steps"
+more=(--set train.steps=400 --set sample.every=150 --set sample.tokens=3 --set checkpoint.every=20)
+one --runs whole "${more[@]}" || fail "400 steps"
 "$FP8LAB" run one.lua --backend cpu --threads 1 --runs halves "${more[@]}" >out 2>log &
-await_step halves 320
+await_step halves 160
 kill -KILL "$(children_of "$(runner_of halves)")"
 wait $!
 expect "killed" 1 $?
