@@ -268,8 +268,8 @@ const struct verb VERB_EVAL = {
             "All of it is evaluated: the last sequence may be short.\n"
             "  fp8lab eval last && fp8lab eval last --recipe bf16   what does FP8 cost?\n"
             "--choices: a completion is as good as the mean loss of its tokens is low.\n"
-            "One process evaluates, on one GPU (--device) or one CPU: the model must fit it. A run\n"
-            "of several GPUs evaluates on all of them: eval = { every = N } in its script.\n",
+            "One process evaluates, on one GPU (--device) or one CPU: the model must fit it. A\n"
+            "run of several GPUs evaluates on all of them: eval = { every = N } in its script.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

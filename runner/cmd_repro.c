@@ -22,6 +22,7 @@
 #include "runner/plan/backends.h"
 #include "runner/plan/fit.h"
 #include "runner/record/choice_file.h"
+#include "runner/record/ingest_record.h"
 #include "runner/repro/repro_config.h"
 #include "runner/repro/repro_data.h"
 #include "runner/repro/repro_launch.h"
@@ -303,8 +304,10 @@ static enum status prepare(struct command *c, char why[WHY_CAP], struct err *e) 
 /* Runs. After a signal or a failure there is no verdict, unless the bundle's run failed too. */
 static enum status run_again(struct command *c, int *code, struct err *e) {
     const struct repro_source *s = &c->source;
+    char kept[PATH_CAP];
+    TRY(path_join(kept, s->work, "bundle/" INGEST_FOLDER, e));
     struct run_request request = {
-        .resolution = &s->resolution, .run = s->run, .inputs = &c->inputs,
+        .kept = kept, .resolution = &s->resolution, .run = s->run, .inputs = &c->inputs,
         .data_files = c->data_files, .init = c->init, .overrides = s->overrides,
         .mismatch = c->mismatch,
         .tokens = c->tokens.record ? &c->tokens : NULL,

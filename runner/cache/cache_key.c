@@ -77,6 +77,15 @@ static enum status check_vocab(const struct cache_text *t, const json_t *config,
 /* The names under which a bundle has the file, by the kind of tokenizer; bytes have no file. */
 static const char *const KEPT_AS[] = { NULL, "tokenizer.json", "tokenizer.tiktoken" };
 
+const char *cache_kept_name(enum tokenizer_kind kind) { return KEPT_AS[kind]; }
+
+bool cache_kept_tokenizer(const char *own, char path[PATH_CAP]) {
+    for (int kind = TOKENIZER_JSON; kind <= TOKENIZER_TIKTOKEN; kind++)
+        if (path_join(path, own, KEPT_AS[kind], NULL) == OK && path_exists(path)) return true;
+    path[0] = '\0';
+    return false;
+}
+
 static char *tokenizer_path(const char *word, const char *root, const char *own) {
     if (!strcmp(word, "bytes")) return strdup(word);
     if (!own) return with_root(root, word);

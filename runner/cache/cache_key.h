@@ -29,6 +29,11 @@ bool cache_is_needed(const json_t *config);
 NODISCARD enum status cache_tokenizer(const json_t *data, const char *root, const char *own,
                                       struct tokenizer_choice *out, struct err *e);
 
+/* The name under which a bundle has a tokenizer's file; NULL: bytes have none. */
+const char *cache_kept_name(enum tokenizer_kind kind);
+/* Whether the folder has such a file: its path, else "". */
+bool cache_kept_tokenizer(const char *own, char path[PATH_CAP]);
+
 /* What can be found wrong without reading the text: the tokenizer, the vocabulary, missing files.
  * ERR_CONFIG; ERR_IO for a missing file of text. */
 NODISCARD enum status cache_text_check(const json_t *config, const char *root, struct err *e);

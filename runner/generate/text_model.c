@@ -12,14 +12,26 @@
 
 /* ---- opening ----------------------------------------------------------------------------------*/
 
+enum status text_model_kept(const char *own, bool bytes, struct text_model *out, bool *found,
+                            struct err *e) {
+    char path[PATH_CAP];
+    *out = (struct text_model){ 0 };
+    *found = cache_kept_tokenizer(own, path);
+    if (*found) return text_model_open(path, out, e);
+    *found = bytes;
+    return bytes ? text_model_open("bytes", out, e) : OK;
+}
+
 enum status text_model_of_run(const json_t *data, const char *own, struct text_model *out,
                               struct err *e) {
     const char *kind = json_text(data, "kind", "?");
+    bool found;
     *out = (struct text_model){ 0 };
-    if (strcmp(kind, "text") != 0 && strcmp(kind, "chats") != 0)
-        return FAIL(e, ERR_CONFIG, "the run's data are %.20s, not text, so it has no tokenizer",
-                    kind);
-    return cache_tokenizer(data, NULL, own, &out->choice, e);
+    if (!strcmp(kind, "text") || !strcmp(kind, "chats"))
+        return cache_tokenizer(data, NULL, own, &out->choice, e);
+    TRY(text_model_kept(own, false, out, &found, e));
+    if (found) return OK;
+    return FAIL(e, ERR_CONFIG, "the run's data are %.20s, not text, so it has no tokenizer", kind);
 }
 
 enum status text_model_open(const char *name, struct text_model *out, struct err *e) {

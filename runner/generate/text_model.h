@@ -14,6 +14,10 @@ struct text_model {
  * files that it kept. ERR_CONFIG for data that are no text. */
 NODISCARD enum status text_model_of_run(const json_t *data, const char *own,
                                         struct text_model *out, struct err *e);
+/* The same of a run whose data have none: the file that its folder `own` has, else bytes if
+ * `bytes`. *found: there is one. */
+NODISCARD enum status text_model_kept(const char *own, bool bytes, struct text_model *out,
+                                      bool *found, struct err *e);
 /* A file, the folder that has a tokenizer.json, or "bytes". ERR_CONFIG. */
 NODISCARD enum status text_model_open(const char *name, struct text_model *out, struct err *e);
 /* Adds the chat template: of the run as above, or, with data and own NULL, beside the tokenizer. */

@@ -41,7 +41,8 @@ static enum status open_run(const struct open_model *m, bool chat, struct text_m
     const json_t *data = json_object_get(m->view.resolved, "data");
     char folder[PATH_CAP];
     TRY(path_join(folder, m->found.of, INGEST_FOLDER, e));
-    bool packed = json_object_get(data, "tokenizer") && !m->view.directory;
+    bool may = json_object_get(data, "tokenizer") || json_object_get(m->view.resolved, "sample");
+    bool packed = may && !m->view.directory;
     return packed ? open_packed(m, data, chat, out, e) : open_kept(data, folder, chat, out, e);
 }
 

@@ -404,6 +404,7 @@ static enum status read_sample(const struct section *root, struct sample_options
         .every = get_int(&s, "every"), .tokens = get_int(&s, "tokens"),
         .top_k = get_int(&s, "top_k"), .temperature = get_number(&s, "temperature"),
         .top_p = get_number(&s, "top_p"), .seed = (uint64_t)get_int(&s, "seed"),
+        .tokenizer = json_string_value(json_object_get(s.object, "tokenizer")),
     };
     out->prompts = calloc(json_array_size(list) + 1, sizeof *out->prompts);
     if (!out->prompts) return FAIL(s.e, ERR_MEMORY, "%zu prompts", json_array_size(list));

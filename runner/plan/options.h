@@ -20,6 +20,7 @@ struct sample_options {
     uint64_t seed;
     struct sample_prompt *prompts; /* [prompt_count], owned */
     int64_t prompt_count;
+    const char *tokenizer; /* as the script names it; NULL: not named. Borrowed from the JSON */
 };
 enum { MILESTONES_MAX = 64 };
 

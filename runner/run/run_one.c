@@ -27,6 +27,7 @@
 #include "runner/run/reopen.h"
 #include "runner/run/run_status.h"
 #include "runner/run/run_tokens.h"
+#include "runner/run/sample_tokenizer.h"
 #include "runner/run/sharing.h"
 
 /* ---- the record -------------------------------------------------------------------------------*/
@@ -139,6 +140,7 @@ static enum status write_experiment(const struct run_settings *s, const struct r
     TRY(run_dir_put(dir, RUN_PATH_data_files, request->data_files, e));
     if (request->init) TRY(run_dir_put(dir, DOCUMENT_init, request->init, e));
     if (request->tokens) TRY(ingest_record_write(dir, request->tokens, e));
+    TRY(sample_tokenizer_keep(dir, request->run->config_json, s->data_root, request->kept, e));
     json_t *argv = argv_record(s->cli, request);
     enum status st = argv ? run_dir_put(dir, DOCUMENT_argv, argv, e)
                           : FAIL(e, ERR_MEMORY, "command line");

@@ -32,6 +32,7 @@ struct run_request {
     const json_t *init;       /* of the first weights (run/init_from.h); NULL: random ones */
     const json_t *overrides;  /* the texts of --set */
     const json_t *mismatch; /* of the hardware query, with --anywhere; or NULL */
+    const char *kept; /* data/experiment of the run that this one repeats; NULL: none */
     const char *parent; /* identity of the bundle that this run reproduces or extends, or NULL */
     const struct run_beginning *beginning; /* NULL: from step 0 */
 };

@@ -184,12 +184,18 @@ static void check_sample(struct diagnostics *d, const struct value *experiment) 
     const struct value *kind = value_get(value_get(experiment, "data"), "kind");
     if (!sample || sample->type != VALUE_TABLE || !kind) return;
     const struct value *prompts = value_get(sample, "prompts");
-    if (value_is(kind, "text") || value_is(kind, "chats") || !prompts) return;
+    const struct value *tokenizer = value_get(sample, "tokenizer");
+    bool text = value_is(kind, "text") || value_is(kind, "chats");
+    if (text && tokenizer)
+        diagnostics_add(d, tokenizer->place, "sample.tokenizer", "data = %s has a tokenizer of its "
+                        "own; leave it out", kind->string);
+    /* Shards may say which tokenizer made them: run/sample_tokenizer.h. */
+    if (text || tokenizer || value_is(kind, "tokens") || !prompts) return;
     for (int64_t i = 0; i < prompts->item_count; i++) {
         if (prompts->items[i]->type != VALUE_STRING) continue;
         diagnostics_add(d, sample->place, "sample", "data = %s has no tokenizer that could read a "
-                        "prompt; write prompts of token ids, { { 1, 2, 3 } }, sample = false, or "
-                        "data = text or chats", kind->string);
+                        "prompt; write prompts of token ids, { { 1, 2, 3 } }, sample.tokenizer, "
+                        "sample = false, or data = text or chats", kind->string);
         return;
     }
 }

@@ -218,6 +218,7 @@ static const struct field EVAL[] = {
 static const struct field SAMPLE[] = {
     INT("every", 1, STEPS_MAX, REQUIRED), /* steps */
     { .key = "prompts", .type = FIELD_PROMPTS, .min = 1, .max = 65536, .flags = FIELD_REQUIRED },
+    STRING("tokenizer", 4096), /* absent unless set */
     INT("tokens", 1, 1 << 20, INITIAL("64")), /* new ones a prompt, at most */
     FLOAT("temperature", 0, 100, INITIAL("0")), /* 0: the most likely token */
     INT("top_k", 0, 1 << 24, INITIAL("0")),     /* 0: all */

@@ -14,14 +14,21 @@
 
 /* ---- prompts ----------------------------------------------------------------------------------*/
 
+/* Without a file, the tokenizer that the run was given reads bytes (run/sample_tokenizer.h). */
+static bool reads_bytes(const struct sample_options *o) {
+    for (int64_t i = 0; i < o->prompt_count; i++)
+        if (o->prompts[i].text) return true;
+    return o->tokenizer;
+}
+
 static enum status open_text(struct samples *s, const char *run_path, const json_t *data,
                              struct err *e) {
     char own[PATH_CAP];
     const char *kind = json_text(data, "kind", "");
     bool chats = !strcmp(kind, "chats");
     s->speaks = chats || !strcmp(kind, "text");
-    if (!s->speaks) return OK;
     TRY(path_join(own, run_path, INGEST_FOLDER, e));
+    if (!s->speaks) return text_model_kept(own, reads_bytes(s->options), &s->text, &s->speaks, e);
     TRY(text_model_of_run(data, own, &s->text, e));
     /* A function's rendering has no template: its prompts are plain text. */
     return chats && !json_object_get(data, "render") ? text_model_chat(&s->text, data, own, e) : OK;

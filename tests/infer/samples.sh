@@ -113,7 +113,7 @@ sed 's|  data = text .*|  data = chats { "talks.jsonl", tokenizer = "model/" },|
      s/seq_len = 32/seq_len = 128/' x.lua >chats.lua
 gives 0 run chats.lua --lib "$lib" --threads 1 --backend cpu --set checkpoint.every=6 -- \
     "done  step 6"
-gives 0 generate last "the loss" --chat --tokens 5 --backend cpu --json -- "$(samples \
+gives 0 generate "$(newest runs)" "the loss" --chat --tokens 5 --backend cpu --json -- "$(samples \
     "$(newest runs)" | tail -1 | python3 -c 'import json, sys
 print(json.dumps(json.load(sys.stdin)["ids"], separators=(",", ":")))')"
 samples "$(newest runs)" | python3 -c 'import json, sys
@@ -146,6 +146,37 @@ sed 's/111, 110/111, 256/' ids.lua >bad.lua
 says "sample.prompts[3]: it has the token 256, but the model has tokens 0 to 255" log
 sed 's/111, 110/111, -1/' ids.lua >bad.lua
 gives 2 check bad.lua -- "sample.prompts[3][2]: expected an integer from 0 to 16777215"
+
+# ---- token shards: the tokenizer that their description names, or one of the script -------------
+"$FP8LAB" data tokenise --to shards --tokenizer tokenizer.json data/a.jsonl >out 2>&1 || fail shards
+sed 's|  data = text .*|  data = tokens { path = "shards.bin" },|' x.lua >shards.lua
+shards() { "$FP8LAB" run shards.lua --lib "$lib" --threads 1 --backend cpu "$@" >out 2>log; }
+shards --runs shards.d --set checkpoint.every=6 || fail "text prompts for shards"
+made=$(newest shards.d)
+samples "$made" >described.jsonl
+python3 -c 'import json
+rows = [json.loads(x) for x in open("described.jsonl")]
+assert len(rows) == 2 and all(x["text"] and len(x["ids"]) == 5 for x in rows), rows' ||
+    fail "samples of shards"
+gives 0 generate "$made" "the loss" --tokens 5 --backend cpu --json -- "$(tail -1 \
+    described.jsonl | python3 -c 'import json, sys
+print(json.dumps(json.load(sys.stdin)["ids"], separators=(",", ":")))')"
+mv tokenizer.json away.json
+gives 0 repro "$made" --runs again2 --backend cpu --threads 1 -- "bitwise equal"
+samples "$(newest again2)" | cmp - described.jsonl || fail "repro takes the bundle's tokenizer"
+shards --runs bad && fail "the tokenizer is gone"
+says "the tokenizer of sample, named by shards.json" log
+{ cat away.json && echo; } >tokenizer.json
+shards --runs bad && fail "another tokenizer"
+says "made the tokens; sample = { tokenizer = " log
+shards --runs named --set sample.tokenizer=away.json || fail "sample.tokenizer"
+samples "$(newest named)" | cmp - described.jsonl || fail "the same tokenizer by name"
+mv shards.json other.json
+shards --runs bad && fail "no tokenizer"
+says "sample.prompts[1] is text, and shards.json names no tokenizer; write sample = " log
+shards --runs named --set sample.tokenizer=bytes || fail "bytes"
+mv away.json tokenizer.json
+gives 2 check x.lua --lib "$lib" --set sample.tokenizer=bytes -- "has a tokenizer of its own"
 
 # ---- what is refused -----------------------------------------------------------------------------
 long=$(printf 'x%.0s' {1..48})
