@@ -160,6 +160,13 @@ static double loss_of(const struct command *c) {
     return cli_has(c->cli, "choices") ? c->right.loss : (double)c->result.loss;
 }
 
+/* Of the answers; of the tokens, if the run's evaluations have it; else NaN. */
+static double accuracy_of(const struct command *c) {
+    const struct questions_result *r = &c->right;
+    if (cli_has(c->cli, "choices")) return (double)r->right / (double)r->examples;
+    return c->model.options.train.accuracy ? c->result.accuracy : (double)NAN;
+}
+
 /* NaN: not known. */
 static double loss_a_byte(const struct command *c) {
     double bytes = c->found.bytes_a_token;
@@ -183,7 +190,7 @@ static void print_json(const struct command *c, double tokens_per_s) {
     float loss = (float)loss_of(c);
     memcpy(&bits, &loss, sizeof bits);
     snprintf(hex, sizeof hex, "%08" PRIx32, bits);
-    double byte = loss_a_byte(c);
+    double byte = loss_a_byte(c), accuracy = accuracy_of(c);
     const struct questions_result *r = &c->right;
     int64_t tokens = choices ? r->tokens : c->result.tokens;
     json_t *object = json_pack(
@@ -198,7 +205,7 @@ static void print_json(const struct command *c, double tokens_per_s) {
         isfinite(byte) ? json_real(byte) : json_null(), "tokens_per_s", tokens_per_s, "examples",
         choices ? json_integer(r->examples) : json_null(), "right",
         choices ? json_integer(r->right) : json_null(), "accuracy",
-        choices ? json_real((double)r->right / (double)r->examples) : json_null());
+        isfinite(accuracy) ? json_real(accuracy) : json_null());
     cli_out_json(c->cli, object);
     json_decref(object);
 }
@@ -206,8 +213,7 @@ static void print_json(const struct command *c, double tokens_per_s) {
 static void print_choices(const struct command *c) {
     const struct questions_result *r = &c->right;
     cli_out(c->cli, "  accuracy     %.2f %%: %" PRId64 " of %" PRId64 " by the lowest mean loss of "
-            "a completion's tokens\n", 100 * (double)r->right / (double)r->examples, r->right,
-            r->examples);
+            "a completion's tokens\n", 100 * accuracy_of(c), r->right, r->examples);
     cli_out(c->cli, "  loss         %.6f nats a token of the right completions\n", r->loss);
 }
 
@@ -218,6 +224,9 @@ static void print_loss(const struct command *c) {
     if (isfinite(byte) && c->found.bytes_a_token != 1)
         cli_out(c->cli, "  a byte       %.6f nats a byte of text, at %.4g bytes a token\n", byte,
                 c->found.bytes_a_token);
+    if (isfinite(accuracy_of(c)))
+        cli_out(c->cli, "  accuracy     %.2f %%: the target has the largest logit\n",
+                100 * accuracy_of(c));
     cli_out(c->cli, "  tokens       %" PRId64, r->tokens);
     if (r->loss_tokens != r->tokens)
         cli_out(c->cli, ", %" PRId64 " of them with loss", r->loss_tokens);

@@ -95,6 +95,10 @@ expect "no bit of the run changes" "$(field min/*.tar.zst 'run["results_sha256"]
     "$(field right/*.tar.zst 'run["results_sha256"]')"
 "$FP8LAB" show right/*.tar.zst >out 2>log
 says "of the evaluated tokens" out
+"$FP8LAB" eval right/*.tar.zst --checkpoint last --backend cpu --json >out 2>log || fail "eval"
+accuracy() { sed 's/.*"accuracy":\([0-9.]*\).*/\1/'; }
+expect "eval says the last record's" "$(tail -1 <<<"$records" | accuracy)" \
+    "$(accuracy <out)"
 
 case_name="by time"
 # Any time has passed after a step; the checkpoint follows one step later.
