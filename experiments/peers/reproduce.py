@@ -10,7 +10,8 @@ Batches: compares the fingerprint of the embedding's output in each traced step.
 rate above 0 that is step 1 alone, since the weights move.
 Exit code 0: equal; 4: different; 2: not such a run.
 
-Nothing of fp8lab is used here: this is a second implementation, with numpy.
+Nothing of fp8lab is used here: this is a second implementation, with numpy. Random bits, shards and
+the order are in batches.py.
 """
 import argparse
 import json
@@ -21,41 +22,15 @@ import sys
 
 import numpy as np
 
+from batches import draw, make_key, mix, place, read_shard, shuffle, split
+
 EQUAL, USAGE, DIFFERENT = 0, 2, 4
-WORD = (1 << 64) - 1
-PURPOSE_INIT, PURPOSE_ORDER, PURPOSE_SYNTHETIC, PURPOSE_DOCUMENTS = 0, 3, 4, 5
+PURPOSE_INIT, PURPOSE_SYNTHETIC = 0, 4
 F32, U32, U64 = np.float32, np.uint32, np.uint64
 
 
 class NoSuchRun(Exception):
     """What is missing for a comparison, and what to do about it."""
-
-
-# ---- random bits ----
-
-def mix(x):
-    """Of an int, or of an array of U64."""
-    if isinstance(x, int):
-        x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & WORD
-        x = (x ^ (x >> 27)) * 0x94D049BB133111EB & WORD
-        return x ^ (x >> 31)
-    x = (x ^ (x >> U64(30))) * U64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> U64(27))) * U64(0x94D049BB133111EB)
-    return x ^ (x >> U64(31))
-
-
-def make_key(seed, purpose, step, tensor):
-    k = mix((seed + 0x9E3779B97F4A7C15) & WORD)
-    k = mix(k ^ (purpose << 56) ^ step)
-    return mix(k ^ (tensor * 0xD1342543DE82EF95 & WORD))
-
-
-def draw(key, i):
-    return mix((key + 0x9E3779B97F4A7C15 * (i + 1)) & WORD)
-
-
-def below(bits, n):
-    return ((bits >> 32) * n) >> 32
 
 
 # ---- first weights ----
@@ -161,64 +136,34 @@ def first_weights(config):
 
 # ---- tokens ----
 
-def read_tokens(path, form):
-    if form == "llmc":
+def read_tokens(path, data):
+    """The tokens of a file, and the bounds of its documents where its format has them."""
+    if data["kind"] == "text":
+        return np.fromfile(path, "u1"), np.zeros(1, np.int64)
+    if data["format"] == "llmc":
         head = np.fromfile(path, "<i4", 256)
-        return np.fromfile(path, "<u2" if head[0] == 20240520 else "<u4", offset=1024)
-    if path.endswith((".bin", ".idx")):
-        path = path[:-4]
-    with open(path + ".idx", "rb") as index:
-        kind = index.read(18)[17]
-    return np.fromfile(path + ".bin", {1: "u1", 4: "<i4", 8: "<u2"}[kind])
-
-
-def document_starts(path, tokens):
-    """The first token of each document of a Megatron dataset, and the end of the last."""
-    if path.endswith((".bin", ".idx")):
-        path = path[:-4]
-    with open(path + ".idx", "rb") as file:
-        raw = file.read()
-    sequences, ends = struct.unpack_from("<QQ", raw, 18)
-    first = np.concatenate([[0], np.cumsum(np.frombuffer(raw, "<i4", sequences, 34))])
-    assert first[-1] == tokens
-    return first[np.frombuffer(raw, "<i8", ends, 34 + 12 * sequences)]
+        kind = "<u2" if head[0] == 20240520 else "<u4"
+        return np.fromfile(path, kind, offset=1024), np.zeros(1, np.int64)
+    return read_shard(path[:-4] if path.endswith((".bin", ".idx")) else path)
 
 
 class Part:
     """The tokens of a part that training reads, and its documents where they matter."""
 
     def __init__(self, data, named, number, root):
-        paths = named.get("paths") or [named["path"]]
-        files = [os.path.join(root, path) for path in paths]
-        text = data["kind"] == "text"
-        tokens = [np.fromfile(file, "u1") if text else read_tokens(file, data["format"])
-                  for file in files]
         self.number, self.layout = number, data.get("layout", "windows")
         self.restarts = data.get("positions") == "document"
         self.shuffled = data.get("order") == "documents"
-        kept = sum(map(len, tokens))
-        if not data.get("eval_path") and data["holdout"] > 0:
-            kept = int(kept * (1 - data["holdout"]))
-        self.bounds = np.zeros(1, np.int64)
-        if self.shuffled or self.restarts or self.layout != "windows":
-            starts, begin = [self.bounds], 0
-            for file, ids in zip(files, tokens):
-                starts.append(begin + document_starts(file, len(ids))[1:])
-                begin += len(ids)
-            self.bounds = np.concatenate(starts)
-        if self.shuffled or self.layout != "windows":
-            self.bounds = self.bounds[self.bounds <= kept]
-            kept = int(self.bounds[-1])
-        self.tokens = np.concatenate(tokens)[:kept]
-
-    def in_order(self, seed, epoch):
-        """The tokens in the epoch's order of documents, and where these begin."""
-        if not self.shuffled:
-            return self.tokens, self.bounds
-        key, count = make_key(seed, PURPOSE_DOCUMENTS, self.number, epoch), len(self.bounds) - 1
-        order = [permute(key, count, i) for i in range(count)]
-        rows = [self.tokens[self.bounds[i]:self.bounds[i + 1]] for i in order]
-        return np.concatenate(rows), np.cumsum([0] + [len(row) for row in rows])
+        streams, starts, begin = [], [np.zeros(1, np.int64)], 0
+        for path in named.get("paths") or [named["path"]]:
+            tokens, bounds = read_tokens(os.path.join(root, path), data)
+            streams.append(tokens)
+            starts.append(begin + bounds[1:])
+            begin += len(tokens)
+        self.tokens, self.bounds = split(
+            np.concatenate(streams), np.concatenate(starts),
+            0 if data.get("eval_path") else data["holdout"],
+            self.shuffled or self.layout != "windows")
 
     def packed(self, length):
         """The documents of each sequence."""
@@ -237,10 +182,11 @@ class Part:
         """The tokens of a sequence, and the place in it where the document of each begins."""
         whole = self.packed(length) if self.layout != "windows" else None
         count = (len(self.tokens) - 1) // length if whole is None else len(whole)
-        key, epoch = make_key(seed, PURPOSE_ORDER, self.number, drawn // count), drawn // count
-        number = permute(key, count, drawn % count)
+        number, epoch = place(seed, self.number, count, drawn)
         if whole is None:
-            tokens, bounds = self.in_order(seed, epoch)
+            tokens, bounds = self.tokens, self.bounds
+            if self.shuffled:
+                tokens, bounds = shuffle(tokens, bounds, seed, self.number, epoch)
             at = np.arange(number * length, (number + 1) * length)
             starts = bounds[np.searchsorted(bounds, at, "right") - 1] - at[0]
             return tokens[at], np.maximum(starts, 0)
@@ -282,18 +228,8 @@ def training_part(data, root):
     return None if data["kind"] == "synthetic" else Blend(data, root)
 
 
-def permute(key, n, i):
-    half = 1
-    while 4 ** half < n:
-        half += 1
-    low = (1 << half) - 1
-    while True:
-        left, right = i >> half, i & low
-        for turn in range(4):
-            left, right = right, left ^ (draw(key, right * 4 + turn) & low)
-        i = left << half | right
-        if i < n:
-            return i
+def below(bits, n):
+    return ((bits >> 32) * n) >> 32
 
 
 def generated(data, config, sequence):

@@ -1,7 +1,7 @@
 #!/bin/bash
 # experiments/peers/reproduce.py repeats batches and first weights from model/NUMERICS.md. They are
 # equal to the bit for each kind of data, shape of model and number of ranks. reproduce.py also
-# notices a difference.
+# notices a difference. batches.py, as a program, prints the sequences of a step.
 set -u
 . tests/outside/lib.sh
 reproduce() { python "$lib/../peers/reproduce.py" "$@" >out 2>&1; }
@@ -82,6 +82,8 @@ return suite {
   row("shuffled", { model = learned, data = tokens { paths = { "short", "shorter" },
                                                      order = "documents", mask = "document",
                                                      positions = "document" } }),
+  row("plain", { data = tokens { path = "short", holdout = 0 } }),
+  row("whole", { data = tokens { path = "short", order = "documents", holdout = 0.1 } }),
   row("ranks", { hardware = { gpus = 3 } }),
   row("frozen", { train = { steps = 3, global_batch = 4, micro_batch = 4,
                             freeze = { "embed", "layers.0" }, optimizer = adamw { lr = 0 } } }),
@@ -91,7 +93,8 @@ return suite {
 LUA
 "$FP8LAB" run base.lua --lib "$lib" --backend cpu >out 2>&1 || fail "the runs: exit code $?"
 mkdir open
-for row in text gpt2 llmc megatron blend packed padded restart shuffled ranks frozen moving; do
+rows="text gpt2 llmc megatron blend packed padded restart shuffled plain whole ranks frozen moving"
+for row in $rows; do
     (cd open && "$FP8LAB" extract -q ../runs/*-"$row"-*.tar.zst >/dev/null 2>&1)
     reproduce open/*-"$row"-* || fail "$row: exit code $?"
     grep -q '^first weights: equal' out || fail "$row: first weights"
@@ -103,6 +106,30 @@ grep -q 'by fingerprint before step 1' out || fail "moving: there is no checkpoi
 reproduce open/*-text-*
 steps "4 of 4" text
 grep -q '(15 weights and their masters, each bit)' out || fail "not every master was compared"
+
+# The last micro-batch that the program prints of each step is what the run embedded. A step has 6
+# of 5 sequences of `plain`, and of 5 of `whole`: the order of documents changes with the epoch.
+cat >embedded.py <<'PY'
+import sys
+import numpy as np
+import reproduce as r
+run, step = sys.argv[1], int(sys.argv[2])
+batch = np.array([line.split() for line in sys.stdin], dtype=np.int64)
+config = r.read_json(run, "experiment/resolved.json")
+assert batch.shape == (6, 32) and config["train"]["micro_batch"] == 2, batch.shape
+bits = r.embedding(r.first_weights(config), False, batch[-2:], None)
+sys.exit(r.fingerprint(bits) != r.read_trace(run)[step]["out:embed"])
+PY
+batch() { python "$lib/../peers/batches.py" "$@"; }
+embedded() { PYTHONPATH="$lib/../peers" python embedded.py "$@"; }
+for step in 1 2 3 4; do
+    batch short 0 77 32 6 $step | embedded open/*-plain-* $step || fail "plain, step $step"
+    batch short 0.1 77 32 6 $step documents | embedded open/*-whole-* $step ||
+        fail "whole, step $step"
+done
+batch short 0.1 77 32 6 4 | embedded open/*-whole-* 4 && fail "the order of documents is not seen"
+batch short 2>out && fail "batches.py without a step"
+grep -q 'batches.py PREFIX HOLDOUT' out || fail "batches.py does not say how it is used"
 
 # A learning rate of 0 leaves the weights as they are: the last checkpoint's are the first one's.
 cmp open/*-text-*/data/checkpoints/step-00000[04]/model.safetensors || fail "lr = 0 moved weights"
