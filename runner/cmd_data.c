@@ -15,6 +15,7 @@
 #include "runner/data_verify.h"
 #include "runner/ingest/tokenizer.h"
 #include "runner/line_stats.h"
+#include "runner/packed_text.h"
 #include "runner/shard_files.h"
 #include "runner/text_stats.h"
 #include "runner/token_stats.h"
@@ -24,18 +25,35 @@ static const double CONTROLS_MAX = 0.01;
 
 /* ---- text ---------------------------------------------------------------------------------- */
 
-static json_t *stats_json(const char *path, const struct text_stats *s,
-                          const struct line_stats *l) {
-    json_t *out = json_pack("{s:o,s:s,s:I,s:I,s:f,s:f,s:s}", "path", json_from_text(path),
+/* A text to describe. `packed` is zeroed for a file that is not packed. */
+struct described {
+    const char *path;
+    const char *packed_by; /* NULL: not packed */
+    struct packed_text packed;
+    struct text_stats stats;
+    struct line_stats lines;
+};
+
+static json_t *stats_json(const struct described *d) {
+    const struct text_stats *s = &d->stats;
+    const struct line_stats *l = &d->lines;
+    json_t *out = json_pack("{s:o,s:s,s:I,s:I,s:f,s:f,s:s}", "path", json_from_text(d->path),
                             "format", l->kind ? "jsonl" : token_format_name(TOKENS_NONE), "bytes",
                             (json_int_t)s->bytes, "distinct_bytes", (json_int_t)s->distinct,
                             "unigram_nats", s->unigram_nats, "bigram_nats", s->bigram_nats,
                             "sha256", s->sha256);
     bool failed = !out;
-    if (!l->kind) return out;
-    json_put(out, "lines", json_integer(l->lines), &failed);
-    json_put(out, "keys", json_incref(l->keys), &failed);
-    json_put(out, "holds", json_string(line_kind_name(l->kind)), &failed);
+    if (l->kind) {
+        json_put(out, "lines", json_integer(l->lines), &failed);
+        json_put(out, "keys", json_incref(l->keys), &failed);
+        json_put(out, "holds", json_string(line_kind_name(l->kind)), &failed);
+    }
+    if (d->packed_by) {
+        json_put(out, "packed_by", json_string(d->packed_by), &failed);
+        json_put(out, "packed_bytes", json_integer(d->packed.packed_bytes), &failed);
+        json_put(out, "files", json_integer(d->packed.files), &failed);
+        json_put(out, "whole", json_boolean(d->packed.whole), &failed);
+    }
     return json_whole(out, failed);
 }
 
@@ -49,21 +67,29 @@ static void print_lines(const struct cli *cli, const struct line_stats *l) {
     else cli_out(cli, "\n  holds     neither text nor messages: data tokenise --field NAME\n");
 }
 
-static void print_stats(const struct cli *cli, const char *path, const struct text_stats *s,
-                        const struct line_stats *l) {
-    cli_out(cli, "%s%s%s\n", cli_style(cli, "bold"), PLAIN(path), cli_style(cli, NULL));
-    if (l->kind) print_lines(cli, l);
+static void print_packed(const struct cli *cli, const struct described *d) {
+    const struct packed_text *p = &d->packed;
+    cli_out(cli, "  packed    by %s, %" PRId64 " bytes", d->packed_by, p->packed_bytes);
+    if (p->files) cli_out(cli, ", tar: %" PRId64 " files", p->files);
+    if (p->whole) cli_out(cli, "; figures of the text in it\n");
+    else cli_out(cli, "; figures of the first %d MiB in it\n", PACKED_TEXT_MAX >> 20);
+}
+
+static void print_stats(const struct cli *cli, const struct described *d) {
+    const struct text_stats *s = &d->stats;
+    cli_out(cli, "%s%s%s\n", cli_style(cli, "bold"), PLAIN(d->path), cli_style(cli, NULL));
+    if (d->packed_by) print_packed(cli, d);
+    if (d->lines.kind) print_lines(cli, &d->lines);
     cli_out(cli, "  bytes     %" PRId64 " (%" PRId64 " different values)\n", s->bytes, s->distinct);
-    cli_out(cli, "  sha256    %s\n", s->sha256);
+    cli_out(cli, "  sha256    %s%s\n", s->sha256, d->packed_by ? " (packed)" : "");
     cli_out(cli, "  unigram   %.4f nats per byte\n", s->unigram_nats);
     cli_out(cli, "  bigram    %.4f nats per byte\n", s->bigram_nats);
 }
 
-/* Packed files and tables, which would only be "not text". */
-static enum status check_packed(const char *path, struct err *e) {
-    static const struct { const char *magic; size_t n; const char *what; } PACKED[] = {
-        { "\x1f\x8b", 2, "packed by gzip" }, { "\x28\xb5\x2f\xfd", 4, "packed by zstd" },
-        { "PAR1", 4, "a Parquet table" }, { "PK\3\4", 4, "a zip archive" },
+/* Tables and archives, which would only be "not text". */
+static enum status check_table(const char *path, struct err *e) {
+    static const struct { const char *magic; const char *what; } OTHER[] = {
+        { "PAR1", "a Parquet table" }, { "PK\3\4", "a zip archive" },
     };
     struct input_file f;
     struct err ignored;
@@ -71,38 +97,53 @@ static enum status check_packed(const char *path, struct err *e) {
     if (input_open(&f, path, &ignored) != OK) return OK;
     bool read = f.bytes >= 4 && input_read(&f, 0, 4, head, &ignored) == OK;
     input_close(&f);
-    for (size_t i = 0; read && i < sizeof PACKED / sizeof *PACKED; i++)
-        if (!memcmp(head, PACKED[i].magic, PACKED[i].n))
-            return FAIL(e, ERR_FORMAT, "%s is %s. `data tokenise` reads .gz, .zst and tar of them, "
-                        "and says how to convert Parquet; unpack the file to see figures of its "
-                        "text", path, PACKED[i].what);
+    for (size_t i = 0; read && i < sizeof OTHER / sizeof *OTHER; i++)
+        if (!memcmp(head, OTHER[i].magic, 4))
+            return FAIL(e, ERR_FORMAT, "%s is %s. `data tokenise` says how to convert Parquet; "
+                        "unpack a zip archive, or pack its text as .gz, .zst or a tar of them",
+                        path, OTHER[i].what);
     return OK;
 }
 
-static enum status describe_lines(const struct cli *cli, const char *path,
-                                  const struct line_stats *lines, json_t *files, struct err *e) {
-    struct text_stats stats;
+static enum status describe_stats(const struct cli *cli, const struct described *d, json_t *files,
+                                  struct err *e) {
+    const struct text_stats *s = &d->stats;
     bool failed = false;
-    TRY(text_stats_file(path, &stats, e));
-    double share = (double)stats.controls / (double)(stats.bytes ? stats.bytes : 1);
+    double share = (double)s->controls / (double)(s->bytes ? s->bytes : 1);
     if (share > CONTROLS_MAX && !cli_has(cli, "bytes"))
-        return FAIL(e, ERR_FORMAT, "%s is not text: %.1f %% of its bytes are control characters. "
+        return FAIL(e, ERR_FORMAT, "%s is not text: %.1f %% of its%s bytes are control characters. "
                     "Megatron's tokens need the .idx beside the .bin; --bytes describes the bytes "
-                    "of any file", path, 100 * share);
-    if (!cli->json) print_stats(cli, path, &stats, lines);
-    else json_append(files, stats_json(path, &stats, lines), &failed);
-    return failed ? FAIL(e, ERR_MEMORY, "statistics of %s as JSON", path) : OK;
+                    "of any file", d->path, 100 * share, d->packed_by ? " unpacked" : "");
+    if (!cli->json) print_stats(cli, d);
+    else json_append(files, stats_json(d), &failed);
+    return failed ? FAIL(e, ERR_MEMORY, "statistics of %s as JSON", d->path) : OK;
+}
+
+static enum status measure_packed(struct described *d, struct err *e) {
+    struct packed_text *p = &d->packed;
+    TRY(packed_text_read(p, d->path, e));
+    TRY(line_stats_memory(p->text, p->bytes, !p->whole, &d->lines, e));
+    TRY(text_stats_memory(p->text, p->bytes, d->path, &d->stats, e));
+    memcpy(d->stats.sha256, p->sha256, sizeof p->sha256);
+    return OK;
 }
 
 static enum status describe_text(const struct cli *cli, const char *path, json_t *files,
                                  struct err *e) {
-    struct line_stats lines = { 0 };
-    if (!cli_has(cli, "bytes")) {
-        TRY(check_packed(path, e));
-        TRY(line_stats_file(path, &lines, e));
+    struct described d = { .path = path };
+    bool bytes = cli_has(cli, "bytes");
+    enum status st = OK;
+    if (!bytes) TRY(check_table(path, e));
+    if (!bytes) d.packed_by = packed_text_kind(path);
+    if (d.packed_by) {
+        st = measure_packed(&d, e);
+    } else {
+        if (!bytes) st = line_stats_file(path, &d.lines, e);
+        if (st == OK) st = text_stats_file(path, &d.stats, e);
     }
-    enum status st = describe_lines(cli, path, &lines, files, e);
-    json_decref(lines.keys);
+    if (st == OK) st = describe_stats(cli, &d, files, e);
+    json_decref(d.lines.keys);
+    packed_text_free(&d.packed);
     return st;
 }
 

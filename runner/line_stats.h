@@ -21,5 +21,8 @@ const char *line_kind_name(enum line_kind kind);
  * parsed; all are counted. A file that is no regular file is LINES_NONE: it can be read once only.
  * The caller releases the keys. */
 NODISCARD enum status line_stats_file(const char *path, struct line_stats *out, struct err *e);
+/* The same of n bytes in memory, which are not all of the text if there is `more`. */
+NODISCARD enum status line_stats_memory(const char *text, int64_t n, bool more,
+                                        struct line_stats *out, struct err *e);
 
 #endif

@@ -17,14 +17,14 @@ struct tally {
     unsigned char chunk[CHUNK];
 };
 
-static void tally_add(struct tally *t, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        int byte = t->chunk[i];
+static void tally_add(struct tally *t, const unsigned char *text, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        int byte = text[i];
         t->single[byte]++;
         if (t->last >= 0) t->pair[t->last][byte]++;
         t->last = byte;
     }
-    t->total += (int64_t)n;
+    t->total += n;
 }
 
 /* -sum p log p = log(total) - sum(c log c) / total. */
@@ -59,24 +59,41 @@ static void summarise(const struct tally *t, struct text_stats *out) {
 
 static enum status count(const struct input_file *f, struct tally *tally, struct sha256 *sha,
                          struct err *e) {
-    tally->last = -1;
     for (int64_t at = 0; at < f->bytes; at += CHUNK) {
         int64_t n = f->bytes - at < CHUNK ? f->bytes - at : CHUNK;
         TRY(input_read(f, at, n, tally->chunk, e));
         sha256_add(sha, tally->chunk, (size_t)n);
-        tally_add(tally, (size_t)n);
+        tally_add(tally, tally->chunk, n);
     }
+    return OK;
+}
+
+static enum status tally_create(struct tally **out, const char *path, struct err *e) {
+    *out = calloc(1, sizeof **out);
+    if (!*out)
+        return FAIL(e, ERR_MEMORY, "%zu bytes to count the bytes of %s", sizeof **out, path);
+    (*out)->last = -1;
+    return OK;
+}
+
+enum status text_stats_memory(const void *text, int64_t n, const char *path,
+                              struct text_stats *out, struct err *e) {
+    struct tally *tally = NULL;
+    TRY(tally_create(&tally, path, e));
+    tally_add(tally, text, n);
+    summarise(tally, out);
+    out->sha256[0] = 0;
+    free(tally);
     return OK;
 }
 
 enum status text_stats_file(const char *path, struct text_stats *out, struct err *e) {
     struct sha256 *sha = NULL;
+    struct tally *tally = NULL;
     struct input_file f;
     TRY(input_open(&f, path, e));
-    struct tally *tally = calloc(1, sizeof *tally);
-    enum status st = tally ? sha256_create(&sha, e)
-                           : FAIL(e, ERR_MEMORY, "%zu bytes to count the bytes of %s",
-                                  sizeof *tally, path);
+    enum status st = tally_create(&tally, path, e);
+    if (st == OK) st = sha256_create(&sha, e);
     if (st == OK) st = count(&f, tally, sha, e);
     if (st == OK) {
         summarise(tally, out);

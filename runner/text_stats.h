@@ -20,6 +20,10 @@ struct text_stats {
  * this text, and no estimate for other text. ERR_IO or ERR_MEMORY. */
 NODISCARD enum status text_stats_file(const char *path, struct text_stats *out, struct err *e);
 
+/* The same of n bytes in memory; sha256 is "". `path` is for the error, ERR_MEMORY. */
+NODISCARD enum status text_stats_memory(const void *text, int64_t n, const char *path,
+                                        struct text_stats *out, struct err *e);
+
 /* -sum p log p of n counts that sum to `total`, in nats; 0 for a total of 0. */
 double text_entropy(const int64_t *count, int64_t n, int64_t total);
 

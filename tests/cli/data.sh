@@ -92,7 +92,22 @@ data 2 empty -- 'neither config.json nor tokenizer.json'
 printf '{' >model/config.json
 data 2 model -- 'model/config.json:1'
 gzip -k some.list
-data 2 some.list.gz -- 'packed by gzip' 'data tokenise'
+data 0 some.list.gz -- 'packed    by gzip, ' ' bytes; figures of the text in it' 'JSON lines, 2' \
+    'holds     text: data tokenise' "sha256    $(sha256sum <some.list.gz | cut -c1-64) (packed)"
+figures() { grep -E 'format|holds|bytes  |gram' out; }
+figures >packed
+data 0 some.list -- 'JSON lines' && figures | diff packed - || fail "figures of a packed text"
+printf '{"text": "c"}\n' >more.list
+tar --format=ustar -cf two.tar some.list more.list && gzip -k two.tar
+data 0 two.tar -- 'by tar, 10240 bytes, tar: 2 files; figures of the text' 'JSON lines, 3;'
+data 0 two.tar.gz -- 'by gzip, ' ' bytes, tar: 2 files; ' 'JSON lines, 3; the first has id'
+data 0 --json two.tar.gz -- '"packed_by":"gzip"' '"files":2' '"whole":true' '"lines":3'
+head -c 30 some.list.gz >cut.gz
+data 2 cut.gz -- 'read cut.gz: ' 'truncated'
+yes '{"text": "a text that is longer than its bound"}' | head -c 67108865 | gzip -1 >long.gz
+data 0 long.gz -- 'figures of the first 64 MiB in it' 'bytes     67108864 (' 'holds     text'
+head -c 3000 /dev/zero | tr '\0' '\1' | gzip >ones.gz
+data 2 ones.gz -- 'ones.gz is not text: 100.0 % of its unpacked bytes'
 printf 'PAR1PAR1' >table
 data 2 table -- 'a Parquet table'
 # Shards of data tokenise: what is beside them.
