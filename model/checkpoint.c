@@ -109,6 +109,7 @@ enum status checkpoint_load(struct trainer *t, const char *path, struct checkpoi
     TRY(pieces_agree(&t->pieces, st, "verifying a checkpoint", e));
     TRY(pieces_broadcast(&t->pieces, info, sizeof *info, e));
     if (t->failure == IN_PART) t->failure = NULL; /* a retry may succeed */
+    trainer_draw_from(t, info->cursor);           /* while the state is read */
     st = restore(t, path, e);
     st = pieces_agree(&t->pieces, st, path, e);
     if (st != OK) {

@@ -184,6 +184,7 @@ enum status checkpoint_adopt(struct trainer *t, const struct state_source *sourc
     }
     t->step = source->restart ? 0 : source->step;
     t->cursor = t->step * t->options.global_batch;
+    trainer_draw_from(t, t->cursor);
     t->updates_before = source->updates - t->step;
     return OK;
 }

@@ -13,14 +13,14 @@ struct drawn {
 };
 
 /* A ring: batches first .. first+drawn-1 are ready. While there is a free place, the thread draws
- * the next one. Positions are counted from `origin`, the batch that the thread did not draw. */
+ * the next one. Batch 0 is at position `origin`, where a step begins. */
 struct data_ahead {
     const struct data *data;
     struct ahead_plan plan;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool started, stop, wanted; /* wanted: a position was taken, so the next ones are known */
+    bool started, stop, wanted; /* wanted: the next positions are known */
     int64_t origin, first, drawn, generation; /* a new generation discards what is being drawn */
     struct drawn ring[BATCHES_AHEAD];
 };
@@ -40,7 +40,7 @@ static enum status draw(const struct data_ahead *a, int64_t position, bool first
 /* All places are taken: waits, or first makes ready what the next epoch needs. Nothing before the
  * step of the next batch is drawn any more. Called with the lock, which it may give up. */
 static void wait_or_prepare(struct data_ahead *a) {
-    int64_t batch = a->first + a->drawn + 1, in_step = batch % a->plan.batches;
+    int64_t batch = a->first + a->drawn, in_step = batch % a->plan.batches;
     int64_t step = a->origin + (batch - in_step) * a->plan.stride - a->plan.offset;
     if (!a->wanted || data_prepared(a->data, step)) {
         pthread_cond_wait(&a->changed, &a->lock);
@@ -60,10 +60,10 @@ static void *draw_ahead(void *context) {
             continue;
         }
         int64_t generation = a->generation, next = a->first + a->drawn;
-        int64_t position = a->origin + (next + 1) * a->plan.stride;
+        int64_t position = a->origin + next * a->plan.stride;
         struct drawn *b = &a->ring[next % BATCHES_AHEAD];
         pthread_mutex_unlock(&a->lock);
-        bool first = (next + 1) % a->plan.batches == 0;
+        bool first = next % a->plan.batches == 0;
         b->status = draw(a, position, first, &b->batch, &b->error);
         pthread_mutex_lock(&a->lock);
         if (generation == a->generation) a->drawn++;
@@ -138,18 +138,28 @@ void data_ahead_destroy(struct data_ahead *a) {
     free(a);
 }
 
-/* Draws here, and lets the thread continue behind this position. If the thread is drawing a batch
- * of an earlier generation, it discards this batch. */
-static enum status draw_here(struct data_ahead *a, int64_t position, struct ahead_batch *out,
-                             struct err *e) {
-    enum status st = draw(a, position, true, out, e);
+/* Lets the thread draw from batch `first` on. If it is drawing a batch of an earlier generation, it
+ * discards this batch. */
+static void draw_from(struct data_ahead *a, int64_t origin, int64_t first) {
     pthread_mutex_lock(&a->lock);
-    a->origin = position;
-    a->first = a->drawn = 0;
+    a->origin = origin;
+    a->first = first;
+    a->drawn = 0;
     a->generation++;
     a->wanted = true;
     pthread_cond_broadcast(&a->changed);
     pthread_mutex_unlock(&a->lock);
+}
+
+void data_ahead_begin(struct data_ahead *a, int64_t position) {
+    if (a) draw_from(a, position, 0);
+}
+
+/* Draws here, and lets the thread continue behind this position. */
+static enum status draw_here(struct data_ahead *a, int64_t position, struct ahead_batch *out,
+                             struct err *e) {
+    enum status st = draw(a, position, true, out, e);
+    draw_from(a, position, 1);
     return st;
 }
 
@@ -165,7 +175,7 @@ static void copy_batch(const struct data_ahead *a, struct ahead_batch *out,
 enum status data_ahead_take(struct data_ahead *a, int64_t position, struct ahead_batch *out,
                             struct err *e) {
     pthread_mutex_lock(&a->lock);
-    bool next = a->wanted && position == a->origin + (a->first + 1) * a->plan.stride;
+    bool next = a->wanted && position == a->origin + a->first * a->plan.stride;
     while (next && a->drawn == 0) pthread_cond_wait(&a->changed, &a->lock);
     pthread_mutex_unlock(&a->lock);
     if (!next) return draw_here(a, position, out, e);

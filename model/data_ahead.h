@@ -1,8 +1,9 @@
 /* Draws the next training batches in a thread of its own, so that a step does not wait for files.
  *
- * Results do not depend on it: a batch is a function of its position. After position p was taken,
- * the thread draws positions p + stride, p + 2 stride, and so on. While all of them are drawn, it
- * makes ready what the next epoch needs. */
+ * Results do not depend on it: a batch is a function of its position. The thread draws the position
+ * that data_ahead_begin names and those behind it, each one stride further. After another position
+ * p was taken, it draws p + stride, p + 2 stride, and so on. While all places are drawn, it makes
+ * ready what the next epoch needs. */
 #ifndef FP8LAB_MODEL_DATA_AHEAD_H
 #define FP8LAB_MODEL_DATA_AHEAD_H
 
@@ -29,6 +30,10 @@ NODISCARD enum status data_ahead_create(struct data_ahead **out, const struct da
                                         const struct ahead_plan *plan, struct err *e);
 /* Ends the thread after the batch that it is drawing. NULL is fine. */
 void data_ahead_destroy(struct data_ahead *a);
+
+/* The thread begins to draw: `position`, where a step begins, and what follows. What it has drawn
+ * is discarded. The caller does not wait. NULL is fine. */
+void data_ahead_begin(struct data_ahead *a, int64_t position);
 
 /* The batch at `position`: fills the caller's buffers, and `counted`. Waits for the thread if it is
  * drawing this batch or the ones before. Any other position is drawn at once as the first batch of

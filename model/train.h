@@ -48,6 +48,8 @@ struct train_options {
     bool accuracy; /* evaluations also count the right tokens: 4 bytes a row of a micro-batch */
     bool forward_only; /* one rank that evaluates and never steps: nothing that only a step needs
                           is planned, and the optimizer's options are not read */
+    bool resumes; /* a checkpoint is loaded before the first step: it says which batch is next, and
+                     none is drawn before. Otherwise trainer_create begins to draw the first ones */
     struct optimizer_options optimizer;
     struct schedule_options schedule;
     struct selection selection; /* frozen parameters, factors of the learning rate */

@@ -239,7 +239,8 @@ static enum status make_host_buffers(struct trainer *t, struct err *e) {
                 (long long)t->record_bytes);
 }
 
-/* Checks that data and trainer agree, and starts the thread that draws. */
+/* Checks that data and trainer agree, and starts the thread that draws. It draws the first step's
+ * batches while the rest is set up, unless a checkpoint decides which they are. */
 static enum status start_drawing(struct trainer *t, struct err *e) {
     struct document_options of_data = data_documents(t->data), mine = t->options.documents;
     if (of_data.mask != mine.mask || of_data.restart != mine.restart)
@@ -252,7 +253,9 @@ static enum status start_drawing(struct trainer *t, struct err *e) {
         .stride = t->options.micro_batch * t->world, .batches = t->accumulation,
         .offset = t->rank * t->options.micro_batch,
     };
-    return data_ahead_create(&t->ahead, t->data, &plan, e);
+    TRY(data_ahead_create(&t->ahead, t->data, &plan, e));
+    if (!t->options.resumes) trainer_draw_from(t, 0);
+    return OK;
 }
 
 enum status trainer_create(struct trainer **out, struct backend *backend,

@@ -92,6 +92,11 @@ static inline int32_t flag_norm(const struct trainer *t) {
     return t->slots.count + 1 + t->params.count;
 }
 
+/* The thread that reads data draws this rank's batches from `cursor` of all ranks on. */
+static inline void trainer_draw_from(struct trainer *t, int64_t cursor) {
+    data_ahead_begin(t->ahead, cursor + t->rank * t->options.micro_batch);
+}
+
 /* Sets the gradients' factor for a step with `counted` tokens with loss. Queued. */
 NODISCARD enum status trainer_scale_gradients(struct trainer *t, int64_t counted, struct err *e);
 

@@ -171,6 +171,7 @@ static void explain_memory(const struct worker *w, const struct plan *plan, stru
 static enum status build_trainer(struct worker *w, struct err *e) {
     struct run_options *r = &w->run;
     struct plan plan = { 0 };
+    r->train.resumes = w->options->from > 0;
     TRY(trainer_plan(&plan, &r->model, &r->recipe, &r->train, (int)w->options->world, e));
     enum status st = is_rank0(w) ? say_plan(w->events, &plan, e) : OK;
     if (st == OK)

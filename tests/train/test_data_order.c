@@ -6,9 +6,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "model/checkpoint.h"
 #include "model/data_ahead.h"
 #include "tests/support/must.h"
 #include "tests/support/shards.h"
+#include "tests/support/tiny.h"
 
 static char DIR[64]; /* of this test program only */
 
@@ -320,6 +322,88 @@ static void batches_are_drawn_ahead(void **state) {
     drop("m");
 }
 
+/* The thread draws what data_ahead_begin names before anything was taken. It can begin again
+ * elsewhere. A step has two batches, and its first one has the count. */
+static void drawing_begins_before_the_first_batch(void **state) {
+    enum { BATCH = 2, STRIDE = 6, BATCHES = 2 };
+    static const int64_t BEGIN[] = { 0, 2 * STRIDE, 7 };
+    int length[] = { 4 * 40 + 1 };
+    put_documents("m", 1, length, 0, false);
+    struct path path = path_of("m", "");
+    const char *paths[] = { path.text };
+    struct data_options o = { .kind = DATA_MEGATRON, .paths = paths, .path_count = 1 };
+    struct data *d;
+    struct data_ahead *ahead;
+    int32_t tokens[BATCH * T], targets[BATCH * T], wanted[BATCH * T], wanted_targets[BATCH * T];
+    struct ahead_plan plan = { .count = BATCH, .seq_len = T, .stride = STRIDE, .batches = BATCHES };
+    struct ahead_batch taken = { .tokens = tokens, .targets = targets };
+    MUST(data_open(&d, &o, 50000, T, 7, E));
+    MUST(data_ahead_create(&ahead, d, &plan, E));
+    for (size_t i = 0; i < sizeof BEGIN / sizeof *BEGIN; i++) {
+        int before = atomic_load(&reads);
+        data_ahead_begin(ahead, BEGIN[i]);
+        wait_for_reads(before + BATCHES_AHEAD * BATCH);
+        for (int64_t k = 0; k < BATCHES_AHEAD; k++) {
+            int64_t position = BEGIN[i] + k * STRIDE;
+            MUST(data_ahead_take(ahead, position, &taken, E));
+            wait_for_reads(before + (BATCHES_AHEAD + 1) * BATCH); /* one more, and none here */
+            MUST(data_batch(d, SPLIT_TRAIN, position, BATCH, wanted, wanted_targets, NULL, E));
+            before += 2 * BATCH;
+            assert_memory_equal(tokens, wanted, sizeof wanted);
+            assert_memory_equal(targets, wanted_targets, sizeof wanted);
+            assert_int_equal(taken.counted, k % BATCHES ? 0 : BATCHES * STRIDE * T);
+        }
+    }
+    data_ahead_destroy(ahead);
+    data_close(d);
+    drop("m");
+}
+
+static void make_trainer(struct tiny_run *r, const struct data *d) {
+    trainer_destroy(r->trainer);
+    MUST(trainer_create(&r->trainer, r->backend, &r->model, &r->recipe, &r->train, d, E));
+}
+
+/* A trainer has its first batches drawn without a step. One that resumes draws none before the
+ * checkpoint is loaded, and then those that follow it. */
+static void a_trainer_draws_before_its_first_step(void **state) {
+    char text[32 * 40 + 1];
+    struct tiny_run r;
+    struct step_result s;
+    struct checkpoint_info info, found;
+    memset(text, 'A', sizeof text);
+    struct path path = path_of("t", ".txt");
+    put(path, text, sizeof text);
+    const char *paths[] = { path.text };
+    tiny_run_init(&r, RECIPE_BF16, 2);
+    r.data_options = (struct data_options){ .kind = DATA_TEXT, .paths = paths, .path_count = 1 };
+    MUST(tiny_run_open(&r, E)); /* with all else that it needs */
+    trainer_destroy(r.trainer);
+    r.trainer = NULL;
+    int before = atomic_load(&reads), ahead = (int)(BATCHES_AHEAD * r.train.micro_batch);
+    make_trainer(&r, r.data);
+    wait_for_reads(before + ahead);
+    MUST(trainer_step(r.trainer, false, &s, E));
+    MUST(checkpoint_save(r.trainer, DIR, &info, E));
+    make_trainer(&r, NULL);
+    before = atomic_load(&reads);
+    MUST(checkpoint_load(r.trainer, info.path, &found, E));
+    int loading = atomic_load(&reads) - before;
+    r.train.resumes = true;
+    make_trainer(&r, r.data);
+    before = atomic_load(&reads);
+    MUST(checkpoint_load(r.trainer, info.path, &found, E));
+    wait_for_reads(before + loading + ahead);
+    MUST(trainer_step(r.trainer, false, &s, E)); /* a step takes two of the four */
+    wait_for_reads(before + loading + ahead + (int)r.train.global_batch);
+    make_trainer(&r, r.data);
+    before = atomic_load(&reads);
+    tiny_run_close(&r);
+    assert_int_equal(atomic_load(&reads), before);
+    MUST(checkpoint_remove(info.path, E));
+    assert_int_equal(unlink(path.text), 0);
+}
+
 /* While its batches are ready, the thread prepares the order of the next epoch. It has the first
  * batch of that epoch before the last one of this is taken. The epoch ends inside a batch. */
 static void the_next_epoch_is_ready(void **state) {
@@ -413,6 +497,8 @@ int main(void) {
         cmocka_unit_test(whole_documents_are_held_out),
         cmocka_unit_test(damaged_documents_are_named),
         cmocka_unit_test(batches_are_drawn_ahead),
+        cmocka_unit_test(drawing_begins_before_the_first_batch),
+        cmocka_unit_test(a_trainer_draws_before_its_first_step),
         cmocka_unit_test(the_next_epoch_is_ready),
         cmocka_unit_test(an_error_belongs_to_its_batch),
     };
