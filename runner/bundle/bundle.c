@@ -62,7 +62,7 @@ static enum status read_lines(int fd, const char *path, struct columns **out, st
     struct stat info;
     if (fstat(fd, &info) != 0) return FAIL(e, ERR_IO, "stat %s: %s", path, strerror(errno));
     size_t n = (size_t)info.st_size;
-    if (n == 0) return OK;
+    if (n == 0) return columns_of_lines("", 0, path, out, e); /* a mapping is never empty */
     void *text = mmap(NULL, n, PROT_READ, MAP_PRIVATE, fd, 0);
     if (text == MAP_FAILED) return FAIL(e, ERR_IO, "map %s: %s", path, strerror(errno));
     enum status st = columns_of_lines(text, n, path, out, e);

@@ -248,6 +248,21 @@ static void a_live_run_is_rejected_and_damaged_records_stay(void **state) {
     CHECK(tree_remove(parent, &e));
 }
 
+/* As after a retry on one rank, from the first step: the ranks of the attempt before left no row. */
+static void a_stream_without_a_row_gives_a_bundle_that_verifies(void **state) {
+    char parent[PATH_CAP], dir[PATH_CAP];
+    struct err e = { 0 };
+    struct bundle_result result;
+    struct unpack_report report;
+    scratch_directory(parent);
+    struct run_fixture f = run_fixture_default();
+    run_fixture_write(parent, &f, dir);
+    put_file(dir, "data/metrics/ranks.jsonl", "%s", "");
+    CHECK(bundle_finish(dir, &KEEP, &result, &e));
+    CHECK(bundle_unpack(result.path, NULL, &BUNDLE_LIMITS, &report, &e));
+    CHECK(tree_remove(parent, &e));
+}
+
 /* ---- limits of the machine ------------------------------------------------------------------ */
 
 static void memory_use_is_constant(void **state) {
@@ -341,6 +356,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(the_directory_is_removed_on_request_and_pruned_by_policy),
         cmocka_unit_test(results_hash_sees_results_and_not_times),
         cmocka_unit_test(a_live_run_is_rejected_and_damaged_records_stay),
+        cmocka_unit_test(a_stream_without_a_row_gives_a_bundle_that_verifies),
         cmocka_unit_test(memory_use_is_constant),
         cmocka_unit_test(a_full_disk_keeps_the_directory),
     };
