@@ -248,7 +248,7 @@ static void a_live_run_is_rejected_and_damaged_records_stay(void **state) {
     CHECK(tree_remove(parent, &e));
 }
 
-/* As after a retry on one rank, from the first step: the ranks of the attempt before left no row. */
+/* As after a retry on one rank, from the first step: ranks of the attempt before left no row. */
 static void a_stream_without_a_row_gives_a_bundle_that_verifies(void **state) {
     char parent[PATH_CAP], dir[PATH_CAP];
     struct err e = { 0 };
