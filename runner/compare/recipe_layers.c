@@ -41,7 +41,8 @@ static json_t *layer_parts(const json_t *list, size_t from, size_t to, bool *fai
         size_t earlier = from, alike = 0;
         while (!json_equal(recipe_of(list, earlier), recipe_of(list, i))) earlier++;
         if (earlier < i) continue;
-        for (size_t k = i; k < to; k++) alike += json_equal(recipe_of(list, k), recipe_of(list, i));
+        for (size_t k = i; k < to; k++)
+            if (json_equal(recipe_of(list, k), recipe_of(list, i))) alike++;
         bool first = true;
         for (size_t k = i; k < to && alike < GEMM_SITE_COUNT; k++) {
             if (!json_equal(recipe_of(list, k), recipe_of(list, i))) continue;
