@@ -268,8 +268,8 @@ ON_RUNNER := $(shell grep -lE '"(runner/|tests/support/(comm_cases|ranks|run_fix
 ON_RUNNER_BIN  := $(patsubst %.c,$(BUILD)/%,$(filter $(ON_RUNNER),$(TEST_SRC)))
 MODEL_TEST_HELP := $(filter-out $(call objs,$(ON_RUNNER)),$(TEST_HELP))
 # Its malloc must leave no frame on the stack. The leak checker ignores memory of the dynamic loader,
-# and it recognises the loader as the caller of malloc.
-FLAGS_allocations := -foptimize-sibling-calls
+# and it recognises the loader as the caller of malloc. -Og would keep the frame.
+FLAGS_allocations := -O1 -foptimize-sibling-calls
 # The results of these tests do not depend on CONFIG, so only release runs them.
 ifneq ($(CONFIG),release)
 TEST_SH := $(filter-out tests/house/% tests/containers/% %/aarch64.sh,$(TEST_SH))
