@@ -1,13 +1,12 @@
 /* Backward of both norms; norm.cuh has the shared part. One or more warps take a row, held in
  * registers. Sums over rows have a fixed order: a group of warps adds its rows, then columns.cuh
  * joins the groups. They are sums for gain and bias, and of dx for the bias of the GEMM that reads
- * dx. Codes of a known scale are made in the same pass. */
+ * dx. */
 #ifndef FP8LAB_KERNELS_CUDA_NORM_BWD_CUH
 #define FP8LAB_KERNELS_CUDA_NORM_BWD_CUH
 
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/norm.cuh"
-#include "kernels/cuda/norm_codes.cuh"
 
 struct norm_bwd {
     bf16_bits *dx;
@@ -16,7 +15,6 @@ struct norm_bwd {
     int64_t rows, cols, ld_dy, ld_x, ld_residual;
     uint32_t *amax;
     float *d_gain, *d_bias, *sums; /* partial sums [blocks][cols]; the last two may be NULL */
-    struct row_codes codes;        /* E5M2 */
 };
 
 template <bool CENTRED>
@@ -104,7 +102,7 @@ __device__ static inline void put_column_sums(float *partial, const float (&sum)
 
 /* dx and the partial sums of gain, bias and (SUMS) dx in one read. W warps share a row of up to W V
  * vectors of eight a lane; a group of W warps takes `group_rows` rows. */
-template <bool CENTRED, bool SUMS, bool CODES, int V, int W, int BLOCKS>
+template <bool CENTRED, bool SUMS, int V, int W, int BLOCKS>
 __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
     norm_bwd_warp_kernel(struct norm_bwd a, int group_rows) {
     constexpr int GROUPS = NORM_WARPS / W, WIDTH = W * V * NORM_COLUMNS;
@@ -116,8 +114,6 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
     float gain_sum[V][8] = {}, bias_sum[CENTRED ? V : 1][8] = {};
     float dx_sum[SUMS ? V : 1][8] = {};
     uint32_t top = 0;
-    float m = CODES ? *a.codes.multiplier : 1.0f;
-    struct counts n = { 0, 0 };
     for (int step = 0; step < group_rows; step++) {
         int64_t row = ((int64_t)blockIdx.x * group_rows + step) * GROUPS + group;
         struct row_grad mean = { 0.0f, 0.0f };
@@ -170,7 +166,6 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
             for (int j = 0; j < 8 && a.residual; j++) d[j] += v[j];
             uint4 out = bf16x8_encode(d);
             store_words(a.dx + row * a.cols + c, out);
-            if (CODES) put_codes<true>(a.codes, row * a.cols + c, out, m, n);
             top = __vmaxu2(top, bf16x8_largest(out));
             if constexpr (SUMS) {
                 bf16x8_decode(d, out);
@@ -180,7 +175,6 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
         }
     }
     block_amax_into(a.amax, max(top << 16, top & 0xFFFF0000u));
-    if (CODES) add_row_counts(a.codes, n);
     put_column_sums<GROUPS, WIDTH>(a.d_gain, gain_sum, column_sum, group, col0, a.cols);
     if constexpr (SUMS)
         put_column_sums<GROUPS, WIDTH>(a.sums, dx_sum, column_sum, group, col0, a.cols);
@@ -196,19 +190,16 @@ typedef void (*norm_bwd_function)(struct norm_bwd, int);
 struct norm_bwd_choice { norm_bwd_function kernel; int groups, blocks; };
 
 template <bool CENTRED, bool SUMS, int V, int W, int BLOCKS>
-static struct norm_bwd_choice norm_bwd_with(bool codes) {
-    return { codes ? norm_bwd_warp_kernel<CENTRED, SUMS, true, V, W, BLOCKS>
-                   : norm_bwd_warp_kernel<CENTRED, SUMS, false, V, W, BLOCKS>,
-             NORM_WARPS / W, 128 * BLOCKS };
+static struct norm_bwd_choice norm_bwd_with() {
+    return { norm_bwd_warp_kernel<CENTRED, SUMS, V, W, BLOCKS>, NORM_WARPS / W, 128 * BLOCKS };
 }
-template <bool CENTRED, bool SUMS>
-static struct norm_bwd_choice choose_norm_bwd(int64_t cols, bool codes) {
+template <bool CENTRED, bool SUMS> static struct norm_bwd_choice choose_norm_bwd(int64_t cols) {
     constexpr int FOUR = 4 - CENTRED - SUMS; /* blocks: fewer with more sums beside four vectors */
-    if (cols <= 1 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 1, 1, 6 - SUMS>(codes);
-    if (cols <= 3 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 3, 1, 4 - SUMS>(codes);
-    if (cols <= 4 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 4, 1, FOUR>(codes);
-    if (cols <= 8 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 4, 2, FOUR>(codes);
-    return norm_bwd_with<CENTRED, SUMS, 4, 4, FOUR>(codes);
+    if (cols <= 1 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 1, 1, 6 - SUMS>();
+    if (cols <= 3 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 3, 1, 4 - SUMS>();
+    if (cols <= 4 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 4, 1, FOUR>();
+    if (cols <= 8 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 4, 2, FOUR>();
+    return norm_bwd_with<CENTRED, SUMS, 4, 4, FOUR>();
 }
 
 /* sums: where the sums of dx go, or NULL. */
@@ -216,9 +207,8 @@ template <bool CENTRED>
 static enum status launch_norm_bwd_warps(struct backend *b, int lane, struct norm_bwd a,
                                          const struct tensor *d_gain, const struct tensor *d_bias,
                                          const struct tensor *sums, struct err *e) {
-    bool codes = a.codes.to;
-    struct norm_bwd_choice choice = sums ? choose_norm_bwd<CENTRED, true>(a.cols, codes)
-                                         : choose_norm_bwd<CENTRED, false>(a.cols, codes);
+    struct norm_bwd_choice choice = sums ? choose_norm_bwd<CENTRED, true>(a.cols)
+                                         : choose_norm_bwd<CENTRED, false>(a.cols);
     int64_t group_rows = ceil_div(a.rows, (int64_t)choice.groups * choice.blocks);
     int64_t blocks = ceil_div(a.rows, group_rows * choice.groups);
     struct column_join join = { {}, NULL, blocks, a.cols };
@@ -295,20 +285,15 @@ static enum status norm_backward(struct backend *b, int lane, const struct norm_
                           sink_amax(dx),
                           NULL,
                           NULL,
-                          NULL,
-                          { NULL, NULL, NULL } };
+                          NULL };
     struct sink rest = *dx;
-    bool by_rows = false;
     if (vectors && fits_warp(cols)) {
         rest.sums = NULL;
-        by_rows = cast_fuses(&rest) && codes_by_rows(&rest, DTYPE_E5M2);
-        if (by_rows) a.codes = row_codes_of(&rest);
         TRY(launch_norm_bwd_warps<CENTRED>(b, lane, a, d_gain, d_bias, dx->sums, e));
     } else {
         TRY(launch_norm_bwd_blocks<CENTRED>(b, lane, a, d_gain, d_bias, vectors, what, e));
     }
     TRY(cuda_launched(what, e));
-    if (by_rows) return transpose_row_codes(b, lane, &rest, e);
     return cuda_sink_emit(b, lane, &rest, true, e);
 }
 

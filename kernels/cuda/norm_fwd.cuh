@@ -1,13 +1,11 @@
 /* Forward of both norms; norm.cuh has the shared part. A warp takes a row, reads it once and holds
  * it. For codes the row is read twice: for the statistics (and the amax, if the scale needs it),
- * and for the codes. That moves 6 bytes an element, instead of 8 by storing the value first. With a
- * known scale the row is read once, its codes are stored, and these are transposed: 5 bytes, of
- * which one is still in the L2 cache. */
+ * and for the codes. That moves 6 bytes an element, instead of 8 by storing the value first. */
 #ifndef FP8LAB_KERNELS_CUDA_NORM_FWD_CUH
 #define FP8LAB_KERNELS_CUDA_NORM_FWD_CUH
 
+#include "kernels/cuda/cast_tile.cuh"
 #include "kernels/cuda/norm.cuh"
-#include "kernels/cuda/norm_codes.cuh"
 
 struct norm_fwd {
     bf16_bits *y; /* NULL: not stored */
@@ -16,7 +14,6 @@ struct norm_fwd {
     int64_t rows, cols, ld;
     float eps;
     uint32_t *amax;
-    struct row_codes codes; /* E4M3 */
 };
 
 /* normal * gain + bias for N columns from c on. */
@@ -103,12 +100,10 @@ __device__ static inline struct row_stats stats_of(const uint4 (&held)[V], int64
 
 /* One warp a row. The next row of a short one is in flight while the warp works; for long rows more
  * warps are faster. */
-template <bool CENTRED, int V, int BLOCKS, bool CODES>
+template <bool CENTRED, int V, int BLOCKS>
 __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
 norm_fwd_warp_kernel(struct norm_fwd a) {
     constexpr bool AHEAD = V <= 4;
-    float m = CODES ? *a.codes.multiplier : 1.0f;
-    struct counts n = { 0, 0 };
     int64_t row = (int64_t)blockIdx.x * NORM_WARPS + threadIdx.x / WARP;
     int64_t step = (int64_t)gridDim.x * NORM_WARPS;
     uint4 held[V], next[V];
@@ -127,19 +122,17 @@ norm_fwd_warp_kernel(struct norm_fwd a) {
 #pragma unroll
         for (int i = 0; i < V; i++) {
             int64_t c = (i * WARP + threadIdx.x % WARP) * 8;
-            if (!(CODES || a.y || a.amax) || c >= a.cols) continue;
+            if (!(a.y || a.amax) || c >= a.cols) continue;
             float v[8];
             bf16x8_decode(v, held[i]);
             normalise<CENTRED>(v, a.gain + c, a.bias ? a.bias + c : NULL, s);
             uint4 y = a.y ? bf16x8_encode(v) : bf16x8_pack(v);
             if (a.y) store_words(a.y + row * a.cols + c, y);
-            if (CODES) put_codes<false>(a.codes, row * a.cols + c, y, m, n);
             top = __vmaxu2(top, bf16x8_largest(y));
         }
     }
     top = max(top & 0xFFFFu, top >> 16);
     block_amax_into(a.amax, top > 0x7F80u ? 0x7FC00000u : top << 16); /* NaN is canonical */
-    if (CODES) add_row_counts(a.codes, n);
 }
 
 /* y for the tiles of cast_tile_kernel, from known statistics. */
@@ -167,24 +160,22 @@ typedef void (*norm_fwd_function)(struct norm_fwd);
 /* Blocks per multiprocessor, limited by registers. */
 struct norm_fwd_choice { norm_fwd_function kernel; int blocks; };
 
-template <bool CENTRED, int V, int BLOCKS>
-static struct norm_fwd_choice norm_fwd_with(bool codes) {
-    return { codes ? norm_fwd_warp_kernel<CENTRED, V, BLOCKS, true>
-                   : norm_fwd_warp_kernel<CENTRED, V, BLOCKS, false>, BLOCKS };
+template <bool CENTRED, int V, int BLOCKS> static struct norm_fwd_choice norm_fwd_with() {
+    return { norm_fwd_warp_kernel<CENTRED, V, BLOCKS>, BLOCKS };
 }
-template <bool CENTRED> static struct norm_fwd_choice choose_norm_fwd(int64_t cols, bool codes) {
-    if (cols <= 1 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 1, 12>(codes);
-    if (cols <= 3 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 3, 8>(codes);
-    if (cols <= 4 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 4, 8>(codes);
-    if (cols <= 8 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 8, 8>(codes);
-    return norm_fwd_with<CENTRED, 16, 5>(codes);
+template <bool CENTRED> static struct norm_fwd_choice choose_norm_fwd(int64_t cols) {
+    if (cols <= 1 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 1, 12>();
+    if (cols <= 3 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 3, 8>();
+    if (cols <= 4 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 4, 8>();
+    if (cols <= 8 * NORM_COLUMNS) return norm_fwd_with<CENTRED, 8, 8>();
+    return norm_fwd_with<CENTRED, 16, 5>();
 }
 
 template <bool CENTRED>
 static void launch_norm_fwd(struct backend *b, int lane, const struct norm_fwd &a, bool vectors) {
     cudaStream_t stream = cuda_lane(b, lane);
     if (vectors && fits_warp(a.cols)) {
-        struct norm_fwd_choice choice = choose_norm_fwd<CENTRED>(a.cols, a.codes.to != NULL);
+        struct norm_fwd_choice choice = choose_norm_fwd<CENTRED>(a.cols);
         int64_t room = (int64_t)cuda_of(b)->sm_count * choice.blocks;
         unsigned blocks = (unsigned)min_i64(ceil_div(a.rows, NORM_WARPS), room);
         choice.kernel<<<blocks, NORM_WARPS * WARP, 0, stream>>>(a);
@@ -209,17 +200,13 @@ static enum status norm_forward(struct backend *b, int lane, const struct norm_f
     struct norm_values<CENTRED> from = { {
         y->keep_value ? sink_value_of(y) : NULL, mean ? (float *)mean->data : NULL,
         (float *)args->rstd->data, (const bf16_bits *)x->data, (const bf16_bits *)gain->data,
-        bias ? (const bf16_bits *)bias->data : NULL, rows, cols, x->stride[0], args->eps, NULL,
-        { NULL, NULL, NULL }
+        bias ? (const bf16_bits *)bias->data : NULL, rows, cols, x->stride[0], args->eps, NULL
     } };
-    bool by_rows = fused && fits_warp(cols) && codes_by_rows(y, DTYPE_E4M3);
     struct norm_fwd first = from.a;
-    if (!by_rows) first.y = fused || repeated ? NULL : sink_value_of(y);
-    else first.codes = row_codes_of(y);
-    first.amax = fused && !by_rows ? NULL : sink_amax(y); /* the pass over tiles takes it */
+    first.y = fused || repeated ? NULL : sink_value_of(y);
+    first.amax = fused ? NULL : sink_amax(y); /* if fused, the pass over tiles takes it */
     launch_norm_fwd<CENTRED>(b, lane, first, vectors);
     TRY(cuda_launched(what, e));
-    if (by_rows) return transpose_row_codes(b, lane, y, e);
     if (!fused && !repeated) return cuda_sink_emit(b, lane, y, true, e);
     struct tile_args tiles = tile_args_of(y, fused ? sink_amax(y) : NULL);
     tiles.backwards = true; /* the last rows of x may still be in the L2 cache */

@@ -174,7 +174,6 @@ enum status cuda_transpose(struct backend *b, int lane, const struct tensor *out
     a.row.ld = x->stride[1];
     a.col.codes = (uint8_t *)out->data;
     a.col.ld = out->stride[0];
-    a.backwards = true; /* the last codes may still be in the L2 cache */
     int64_t tiles = ceil_div(a.rows, TILE) * ceil_div(a.cols, TILE);
     if (tiles > INT32_MAX) return FAIL(e, ERR_ARG, "copy: %lld tiles", (long long)tiles);
     transpose_kernel<<<(unsigned)tiles, TILE_THREADS, 0, cuda_lane(b, lane)>>>(a);
