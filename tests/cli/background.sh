@@ -13,7 +13,7 @@ run_out_of_room() { # RUNS STEPS
     "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 --runs "$1" --set train.steps="$2" \
         --set checkpoint.every=5 >out 2>log &
     command=$!
-    await_words "checkpoint of step 5," "$1/*/data/logs/runner.log"
+    await_checkpoint "$1" 5
     runner=$(runner_of "$1")
     prlimit --fsize=1000000:unlimited --pid "$(children_of "$runner" | cut -d' ' -f1)"
     await_words "could not be written; the run goes on" "$1/*/data/logs/runner.log"
@@ -62,7 +62,7 @@ case_name="only one in the middle"
 run_out_of_room middle 100000
 prlimit --fsize=unlimited:unlimited --pid "$(children_of "$runner" | cut -d' ' -f1)"
 failed_at=$(grep -o "checkpoint of step [0-9]*" middle/*/data/logs/runner.log | tail -1)
-await_words "checkpoint of step $((${failed_at##* } + 50))," "middle/*/data/logs/runner.log"
+await_checkpoint middle $((${failed_at##* } + 50))
 kill -TERM "$runner"
 wait "$command"
 expect "exit code" 143 $?

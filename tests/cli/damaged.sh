@@ -15,7 +15,7 @@ results() {
 }
 stop() { # RUNS ARGS...: interrupted after its third checkpoint; the directory and its bundle stay
     run "$@" &
-    await_words "checkpoint of step $((every * 3))," "$1/*/data/logs/runner.log"
+    await_checkpoint "$1" $((every * 3))
     kill -TERM "$(runner_of "$1")"
     wait
     ls -d "$1"/*/data "$1"/*.tar.zst >/dev/null || fail "$1 was done before it was stopped"

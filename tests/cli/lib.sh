@@ -68,5 +68,10 @@ await_step() { # RUNS STEP [NAME]: until a run there with NAME in its name has r
     await_words "\"step\":$2," "$1/*${3:-}*/data/metrics/train.jsonl"
 }
 
+# Steps do not wait for a checkpoint: a run that has recorded a later step may not have written it.
+await_checkpoint() { # RUNS STEP [NAME]
+    await_words "checkpoint of step $2," "$1/*${3:-}*/data/logs/runner.log"
+}
+
 children_of() { cat "/proc/$1/task/$1/children"; }
 runner_of() { head -1 "$(ls "$1"/*/lock)"; } # RUNS: the process of its only open run

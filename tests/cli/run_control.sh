@@ -194,7 +194,7 @@ wait
 # work across hosts. The runner and worker are gone.
 case_name="a runner on another host"
 run --runs far $endless &
-await_step far $((every * 5 / 4))
+await_checkpoint far $every
 pid=$(runner_of far)
 kill -KILL "$(worker_of far)" "$pid"
 wait

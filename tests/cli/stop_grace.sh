@@ -16,7 +16,7 @@ stop() {
     await_step "$runs" "$step"
     if [ -n "$unresponsive" ]; then
         [ "$unresponsive" = now ] ||
-            await_words "checkpoint of step $step," "$runs/*/data/logs/runner.log"
+            await_checkpoint "$runs" "$step"
         kill -STOP $(children_of "$pid")
     fi
     begun=$(date +%s%N)

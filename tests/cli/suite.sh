@@ -63,7 +63,7 @@ expect "runs of two rows" 2 "$(ls shared/*.tar.zst | wc -l)"
 expect "comparisons" 2 "$(cat out.first out.second | grep -c "one factor: recipe")"
 
 both taken
-await_words "checkpoint of step 25," "taken/*bf16*/data/logs/runner.log"
+await_checkpoint taken 25 bf16
 owner=$(head -1 taken/*bf16*/lock)
 kill -KILL "$owner"
 left=$((first + second - owner))
@@ -80,7 +80,7 @@ await_step left 5 bf16
 "$FP8LAB" run $suite --runs left --only '*.tensorwise' \
     >out.second 2>log.second &
 second=$!
-await_words "checkpoint of step 25," "left/*tensorwise*/data/logs/runner.log"
+await_checkpoint left 25 tensorwise
 kill -KILL $second
 wait $first
 expect "exit code of the one left" 0 $?

@@ -64,7 +64,7 @@ expect "the text" True "$(field "$bundle" \
 case_name="kill -9 of rank 0, one retry, the newest checkpoint damaged"
 run 2 --runs retry $long --set checkpoint.every=$((2 * every)) --retries 1 &
 # The second of three checkpoints.
-await_words "checkpoint of step $((every * 4))," "retry/*/data/logs/runner.log"
+await_checkpoint retry $((every * 4))
 newest=$(ls -d retry/*/data/checkpoints/step-* | tail -1)
 truncate -s -1 "$newest/state.safetensors"
 kill -KILL "$(rank_of "$(runner_of retry)" 0)"

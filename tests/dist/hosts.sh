@@ -120,7 +120,7 @@ master=
 case_name="rank 2, on the other host, is killed"
 # shellcheck disable=SC2086
 job killed $endless &
-await_step killed $((every * 5 / 4))
+await_checkpoint killed $every
 kill -KILL "$(pgrep -f -- "fp8lab worker .*--rank 2 ")"
 wait $!
 bundle=$(bundle_in killed)

@@ -332,7 +332,7 @@ expect attempts "['signal', 'done']" \
 case_name="a task's runner is killed"
 # shellcheck disable=SC2086
 job 2 srun lost $endless &
-await_step lost $((every * 5 / 4))
+await_checkpoint lost $every
 await_beats
 kill -KILL "$(cat pid1)"
 wait

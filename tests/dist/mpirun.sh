@@ -150,7 +150,7 @@ for mpi in openmpi hydra; do
     case_name="$mpi, a task is killed"
     # shellcheck disable=SC2046,SC2086
     start $mpi 4 $(command_of 4 --runs $mpi-task $endless)
-    await_step $mpi-task $((every * 5 / 4))
+    await_checkpoint $mpi-task $every
     kill -KILL "$(task_of "$pid" 2)"
     wait "$pid" && fail "exit code 0"
     all_ended

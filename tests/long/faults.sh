@@ -130,7 +130,7 @@ other_worker_stands_still() {
 asked_while_failing() { # RETRIES
     case_name="SIGTERM after a death, retries: $1"
     run 2 --runs asked $endless --retries "$1" &
-    await_step asked $((every * 5 / 4))
+    await_checkpoint asked $every
     runner=$(runner_of asked) dies=$(rank_of "$(runner_of asked)" 1)
     kill -STOP "$(rank_of "$runner" 0)" # so that the attempt takes its time to end
     kill -KILL "$dies"
@@ -164,7 +164,7 @@ worker_does_not_die() {
     # shellcheck disable=SC2046,SC2086
     FP8LAB=$PWD/bin/fp8lab two_tasks $(FP8LAB=$PWD/bin/fp8lab command_of 2 --runs unkillable \
         $endless --retries 1 --fewer-gpus)
-    await_step unkillable $((every * 5 / 4))
+    await_checkpoint unkillable $every
     echo "unkillable 1" >bin/fault
     worker=$(children_of "$follower")
     worker=${worker% }
@@ -194,7 +194,7 @@ suite_on_what_is_left() {
     case_name="a suite that loses a task, then a GPU: further rows are without the task"
     # shellcheck disable=SC2086
     two_tasks $suite --runs left --retries 2 --fewer-gpus
-    await_step left $((every * 5 / 4))
+    await_checkpoint left $every
     kill -KILL "$follower"
     await_step left $((every * 9 / 4)) # of the remaining ranks
     kill -KILL "$(rank_of "$leader" 1)"
@@ -213,7 +213,7 @@ suite_without_a_task() {
     case_name="a suite that loses a task, without --fewer-gpus"
     # shellcheck disable=SC2086
     two_tasks $suite --runs all
-    await_step all $((every * 5 / 4))
+    await_checkpoint all $every
     kill -KILL "$follower"
     wait "$leader"
     expect "exit code" 1 $?
@@ -239,7 +239,7 @@ for each in "${beside[@]}"; do wait "$each" || failed=1; done
 
 case_name="no GPU is left"
 run 1 --runs last $endless --retries 1 --fewer-gpus &
-await_step last $((every * 5 / 4))
+await_checkpoint last $every
 kill -KILL "$(children_of "$(runner_of last)")"
 wait
 bundle=$(bundle_in last)
