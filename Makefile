@@ -19,8 +19,6 @@ OPT_asan    := -Og -g1 -fsanitize=address,undefined -fno-omit-frame-pointer \
 # For tests of threads other than OpenMP's, for example T="dist/test_job unit/test_board". libgomp is
 # not instrumented, and its barriers would be reported. So tests/run.sh limits OpenMP to one thread.
 OPT_tsan    := -O1 -fsanitize=thread -fno-omit-frame-pointer
-# For `make arrows`, which reads the objects' symbols: the quickest build.
-OPT_symbols := -O0 -g0 -w
 ifeq ($(OPT_$(CONFIG)),)
 $(error CONFIG=$(CONFIG) is unknown; use release, debug, asan or tsan)
 endif
@@ -120,7 +118,7 @@ $(BUILD)/runner/base/build_info.o: $(GEN)/sources.h
 VECTORISED := adamw attention attention_bwd attention_pack embedding fill fingerprint gelu \
               isa_avx2 isa_avx512 isa_neon isa_portable lanes layernorm loss matmul matmul_pack qk \
               quantise reduce rmsnorm sink swiglu
-$(foreach f,$(if $(filter symbols,$(CONFIG)),,$(VECTORISED)),$(eval FLAGS_$f := -O3 -fno-math-errno -fno-trapping-math))
+$(foreach f,$(VECTORISED),$(eval FLAGS_$f := -O3 -fno-math-errno -fno-trapping-math))
 
 # ---- the CUDA backend ------------------------------------------------------------------------------
 # A plugin, built if nvcc is found. ARCHS: the devices that get machine code; "all": every supported
@@ -423,11 +421,8 @@ test-long: test-packages ## run what takes minutes and up to 14 GB of memory, th
 	@JOBS=1 TEST_TIMEOUT=1800 tests/run.sh $(call test_names,$(LONG_SRC) $(LONG_SH) $(OUTSIDE_SH))
 
 .PHONY: arrows
-arrows: ## check the includes between rooms, and that no file keeps mutable state
-	+@$(AGAIN) CONFIG=symbols BUILD=build/symbols symbols
-	@BUILD=build/symbols tests/house/arrows.sh
-.PHONY: symbols
-symbols: $(call objs,$(KERNELS_SRC) $(MODEL_SRC) $(RUNNER_SRC) runner/main.c)
+arrows: ## check the includes between rooms; `make check` also looks for mutable state in the objects
+	@tests/house/arrows.sh .
 
 .PHONY: headers
 headers: ## compile each header alone, as C11, and those of kernels/ as C++ too

@@ -1,8 +1,9 @@
 #!/bin/bash
 # Fails on an include against the arrows, and on a call outside runner/main.c that ends the process.
-# Also on file-scope mutable state in the built objects, and on a cycle of calls in the schema.
+# Without ROOT also on file-scope mutable state in the built objects, and on a cycle of calls in the
+# schema.
 #
-#   tests/house/arrows.sh [ROOT]        ROOT: another tree with the same rooms; default: here
+#   tests/house/arrows.sh [ROOT]        ROOT: a tree with these rooms, whose sources alone are read
 #
 #   experiments -> runner -> model -> model/ground -> kernels/*.h <- kernels/cpu, kernels/cuda
 set -u
