@@ -137,13 +137,13 @@ const struct verb VERB_COMPARE = {
     .about = "what differs between runs, in inputs and in results",
     .more = RUN_FORMS
             "First the inputs that differ, then loss, step time, tokens/s and memory with ratios\n"
-            "to the first run, the reference.\n"
+            "to the baseline (--baseline).\n"
             "Does each FP8 recipe hold the loss of the BF16 runs that differ only in the recipe?\n"
             "With at least 3 seeds a side, after equal tokens, the last that all evaluated: it\n"
             "holds if the upper 95 % bound of the difference is within 0.5 % above BF16\n"
             "(blockwise: 0.25 %). It does not hold if the lower bound is above that, or a run\n"
-            "diverged. Otherwise it is undecided, and the seeds that it would take are estimated.\n"
-            "A second table has the losses after equal time, and time and tokens to one loss.\n"
+            "diverged. Otherwise it is undecided. It says how many seeds it needs.\n"
+            "A second table has losses after equal time. It also has time and tokens to one loss.\n"
             "NAME is a row's name, a recipe, a run's name or the beginning of its id.\n"
             "With at least 4 seeds a side, also a Mann-Whitney test and a bootstrap\n"
             "interval. Last, the first step and tensor at which each run differs from the first.\n",
