@@ -59,6 +59,19 @@ NODISCARD enum status columns_map(int fd, int64_t offset, int64_t n, const char 
 NODISCARD enum status columns_of_lines(const char *text, size_t n, const char *name,
                                        struct columns **out, struct err *e);
 
+/* The same for lines that arrive in pieces, cut anywhere: create, add each piece, finish, destroy. A
+ * line of more than JSONL_LINE_LIMIT bytes is ERR_FORMAT even if its end has not come. After an
+ * error, and after finish, the reader can only be destroyed. `name` is copied. */
+struct lines_reader;
+NODISCARD enum status lines_reader_create(const char *name, struct lines_reader **out,
+                                          struct err *e);
+NODISCARD enum status lines_reader_add(struct lines_reader *r, const char *bytes, size_t n,
+                                       struct err *e);
+/* The caller owns *out. */
+NODISCARD enum status lines_reader_finish(struct lines_reader *r, struct columns **out,
+                                          struct err *e);
+void lines_reader_destroy(struct lines_reader *r); /* r may be NULL */
+
 /* Call it before row `row` in a walk over the rows of column c. It releases the memory of a mapping
  * now and then. So a walk over any number of rows needs little memory. Values stay readable. */
 void columns_pass(const struct columns *all, const struct column *c, int64_t row);

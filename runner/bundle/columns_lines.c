@@ -22,13 +22,16 @@ enum kind { KIND_NONE, KIND_WHOLE, KIND_REAL, KIND_HEX8, KIND_HEX16, KIND_TEXT }
 struct draft {
     char name[COLUMN_NAME_CAP];
     size_t length;            /* of name */
+    bool plain;               /* the name stands in the file as it is, without escapes */
     enum kind kind;
     int64_t row;              /* the last row with the key */
     union stream_value *cell; /* [capacity]; owned */
 };
 
-struct reader {
-    const char *name;
+struct lines_reader {
+    char *name; /* owned */
+    char *begun; /* the beginning of a line whose end has not come; owned */
+    size_t begun_bytes, begun_capacity;
     struct draft draft[DRAFTS_MAX];
     int64_t count, rows, capacity;
     int64_t bytes; /* of the lines read so far */
@@ -37,7 +40,7 @@ struct reader {
 
 /* ---- drafts --------------------------------------------------------------------------------- */
 
-static enum status grow(struct reader *r, struct err *e) {
+static enum status grow(struct lines_reader *r, struct err *e) {
     if (r->count * r->rows > r->bytes + SPARE_VALUES)
         return FAIL(e, ERR_FORMAT, "%s:%lld: %lld keys in %lld bytes: most records lack most keys",
                     r->name, (long long)r->rows, (long long)r->count, (long long)r->bytes);
@@ -53,7 +56,15 @@ static enum status grow(struct reader *r, struct err *e) {
     return OK;
 }
 
-static enum status add_draft(struct reader *r, const char *key, size_t n, struct draft **out,
+static bool is_digit(char x) { return x >= '0' && x <= '9'; }
+
+/* The end of the plain characters at key. */
+static const char *plain_end(const char *key) {
+    while (*key == '_' || (*key >= 'a' && *key <= 'z') || is_digit(*key)) key++;
+    return key;
+}
+
+static enum status add_draft(struct lines_reader *r, const char *key, size_t n, struct draft **out,
                              struct err *e) {
     if (r->count == DRAFTS_MAX)
         return FAIL(e, ERR_FORMAT, "%s:%lld: more than %d different keys", r->name,
@@ -67,20 +78,34 @@ static enum status add_draft(struct reader *r, const char *key, size_t n, struct
                          .cell = malloc((size_t)r->capacity * sizeof *d->cell) };
     if (!d->cell) return FAIL(e, ERR_MEMORY, "%lld records of %s", (long long)r->capacity, r->name);
     memcpy(d->name, key, n);
+    d->plain = plain_end(d->name) == d->name + n;
     for (int64_t i = 0; i < r->rows; i++) d->cell[i] = ABSENT;
     r->count++;
     *out = d;
     return OK;
 }
 
+static void expect_after(struct lines_reader *r, const struct draft *d) {
+    r->next = d + 1 < r->draft + r->count ? d + 1 - r->draft : 0;
+}
+
+/* The draft of the key at `key` if it is the expected one, else NULL. Reads no byte behind the first
+ * one that differs. */
+static struct draft *expected_draft(struct lines_reader *r, const char *key) {
+    struct draft *d = &r->draft[r->next];
+    if (r->count == 0 || !d->plain || strncmp(key, d->name, d->length) != 0) return NULL;
+    if (key[d->length] != '"') return NULL;
+    expect_after(r, d);
+    return d;
+}
+
 /* The draft of a key; a new one if no line had the key before. */
-static enum status find_draft(struct reader *r, const char *key, size_t n, struct draft **out,
-                              struct err *e) {
-    struct draft *d = &r->draft[r->next], *end = r->draft + r->count;
-    if (r->count == 0 || d->length != n || memcmp(d->name, key, n) != 0)
-        for (d = r->draft; d < end && (d->length != n || memcmp(d->name, key, n) != 0);) d++;
+static enum status find_draft(struct lines_reader *r, const char *key, size_t n,
+                              struct draft **out, struct err *e) {
+    struct draft *d = r->draft, *end = r->draft + r->count;
+    while (d < end && (d->length != n || memcmp(d->name, key, n) != 0)) d++;
     if (d == end) return add_draft(r, key, n, out, e);
-    r->next = d + 1 < end ? d + 1 - r->draft : 0;
+    expect_after(r, d);
     *out = d;
     return OK;
 }
@@ -92,7 +117,7 @@ static void make_real(struct draft *d, int64_t rows) {
 }
 
 /* Sets the value of the current row; twice gives the same. */
-static void put(struct reader *r, struct draft *d, enum kind kind, union stream_value v) {
+static void put(struct lines_reader *r, struct draft *d, enum kind kind, union stream_value v) {
     d->row = r->rows;
     if (kind == KIND_NONE) v = ABSENT;
     /* Without a kind, no earlier record has a value. */
@@ -107,7 +132,7 @@ static void put(struct reader *r, struct draft *d, enum kind kind, union stream_
 }
 
 /* Ends a row: keys that the record lacks are absent. */
-static void end_row(struct reader *r) {
+static void end_row(struct lines_reader *r) {
     for (int64_t i = 0; i < r->count; i++) {
         struct draft *d = &r->draft[i];
         if (d->row == r->rows) continue;
@@ -152,7 +177,7 @@ static enum kind kind_of(const json_t *value, union stream_value *v) {
     return KIND_TEXT;
 }
 
-static enum status parse_line(struct reader *r, const char *line, size_t n, struct err *e) {
+static enum status parse_line(struct lines_reader *r, const char *line, size_t n, struct err *e) {
     json_error_t why;
     json_t *record = NULL;
     enum status st = json_parse(&record, line, n, JSON_REJECT_DUPLICATES, &why);
@@ -187,8 +212,6 @@ static const long double POWERS[] = {
     1e20L, 1e21L, 1e22L, 1e23L, 1e24L, 1e25L, 1e26L, 1e27L,
 };
 enum { DOUBLE_POWER_MAX = 22, LONG_POWER_MAX = 27 };
-
-static bool is_digit(char x) { return x >= '0' && x <= '9'; }
 
 /* Reads digits into *value; *exact becomes false if the value does not hold all of them. */
 static const char *take_digits(const char *p, uint64_t *value, bool *exact) {
@@ -262,19 +285,28 @@ static const char *take_value(const char *p, enum kind *kind, union stream_value
     return take_number(p, kind, v);
 }
 
+/* Reads a key that was not expected at *p, up to the quote behind it. *out is NULL if jansson must
+ * read the line. */
+static enum status take_new_key(struct lines_reader *r, const char **p, struct draft **out,
+                                struct err *e) {
+    const char *key = *p, *end = plain_end(key);
+    size_t n = (size_t)(end - key);
+    if (*end != '"' || n >= COLUMN_NAME_CAP) return OK;
+    *p = end;
+    return find_draft(r, key, n, out, e);
+}
+
 /* Reads one line. No test goes past the newline that ends it, since nothing here accepts a newline.
  * *done is false if jansson must read it. */
-static enum status take_line(struct reader *r, const char *p, bool *done, struct err *e) {
+static enum status take_line(struct lines_reader *r, const char *p, bool *done, struct err *e) {
     *done = false;
     if (*p++ != '{') return OK;
     for (;; p++) {
         if (*p++ != '"') return OK;
-        const char *key = p;
-        while (*p == '_' || (*p >= 'a' && *p <= 'z') || is_digit(*p)) p++;
-        size_t n = (size_t)(p - key);
-        if (p[0] != '"' || p[1] != ':' || n >= COLUMN_NAME_CAP) return OK;
-        struct draft *d = NULL;
-        TRY(find_draft(r, key, n, &d, e));
+        struct draft *d = expected_draft(r, p);
+        if (d) p += d->length;
+        else TRY(take_new_key(r, &p, &d, e));
+        if (!d || p[1] != ':') return OK;
         if (d->row == r->rows) return OK; /* the key occurs twice: an error */
         enum kind kind = KIND_NONE;
         union stream_value v = { 0 };
@@ -289,27 +321,55 @@ static enum status take_line(struct reader *r, const char *p, bool *done, struct
 
 /* ---- all lines ------------------------------------------------------------------------------ */
 
-static enum status read_lines(struct reader *r, const char *text, size_t n, struct err *e) {
-    const char *end = text + n;
-    while (text < end) {
-        const char *stop = memchr(text, '\n', (size_t)(end - text));
-        if (!stop) return OK; /* incomplete */
-        if (stop - text > JSONL_LINE_LIMIT)
-            return FAIL(e, ERR_FORMAT, "%s:%lld: a line of more than %d bytes", r->name,
-                        (long long)r->rows + 1, JSONL_LINE_LIMIT);
-        if (r->rows == r->capacity) TRY(grow(r, e));
-        bool done = false;
-        TRY(take_line(r, text, &done, e));
-        if (!done) TRY(parse_line(r, text, (size_t)(stop - text), e));
-        end_row(r);
-        r->bytes += stop + 1 - text;
-        text = stop + 1;
+static enum status too_long(const struct lines_reader *r, struct err *e) {
+    return FAIL(e, ERR_FORMAT, "%s:%lld: a line of more than %d bytes", r->name,
+                (long long)r->rows + 1, JSONL_LINE_LIMIT);
+}
+
+/* Reads one line of n bytes, and the newline behind them. */
+static enum status read_line(struct lines_reader *r, const char *line, size_t n, struct err *e) {
+    if (n > JSONL_LINE_LIMIT) return too_long(r, e);
+    if (r->rows == r->capacity) TRY(grow(r, e));
+    bool done = false;
+    TRY(take_line(r, line, &done, e));
+    if (!done) TRY(parse_line(r, line, n, e));
+    end_row(r);
+    r->bytes += (int64_t)n + 1;
+    return OK;
+}
+
+/* Keeps n more bytes of a line whose end has not come. */
+static enum status keep_begun(struct lines_reader *r, const char *bytes, size_t n, struct err *e) {
+    size_t need = r->begun_bytes + n;
+    if (need > JSONL_LINE_LIMIT + 1) return too_long(r, e);
+    if (need > r->begun_capacity) {
+        char *more = realloc(r->begun, 2 * need);
+        if (!more) return FAIL(e, ERR_MEMORY, "%zu bytes of %s", 2 * need, r->name);
+        r->begun = more;
+        r->begun_capacity = 2 * need;
+    }
+    if (n > 0) memcpy(r->begun + r->begun_bytes, bytes, n);
+    r->begun_bytes = need;
+    return OK;
+}
+
+enum status lines_reader_add(struct lines_reader *r, const char *bytes, size_t n, struct err *e) {
+    for (const char *end = bytes + n, *stop; bytes < end; bytes = stop + 1) {
+        stop = memchr(bytes, '\n', (size_t)(end - bytes));
+        if (!stop) return keep_begun(r, bytes, (size_t)(end - bytes), e);
+        if (r->begun_bytes > 0) {
+            TRY(keep_begun(r, bytes, (size_t)(stop + 1 - bytes), e));
+            TRY(read_line(r, r->begun, r->begun_bytes - 1, e));
+            r->begun_bytes = 0;
+        } else {
+            TRY(read_line(r, bytes, (size_t)(stop - bytes), e));
+        }
     }
     return OK;
 }
 
 /* Moves the cells of the drafts that are numbers to columns. */
-static enum status make_columns(struct reader *r, struct columns *c, struct err *e) {
+static enum status make_columns(struct lines_reader *r, struct columns *c, struct err *e) {
     static const enum column_type TYPES[] = { [KIND_WHOLE] = COLUMN_I64, [KIND_REAL] = COLUMN_F64,
                                               [KIND_HEX8] = COLUMN_U32,
                                               [KIND_HEX16] = COLUMN_U64 };
@@ -332,19 +392,39 @@ static enum status make_columns(struct reader *r, struct columns *c, struct err 
     return OK;
 }
 
-enum status columns_of_lines(const char *text, size_t n, const char *name, struct columns **out,
-                             struct err *e) {
-    struct columns *c = calloc(1, sizeof *c);
-    struct reader *r = calloc(1, sizeof *r);
-    enum status st = c && r ? OK : FAIL(e, ERR_MEMORY, "the records of %s", name);
-    if (st == OK) {
-        r->name = name;
-        st = read_lines(r, text, n, e);
+enum status lines_reader_create(const char *name, struct lines_reader **out, struct err *e) {
+    struct lines_reader *r = calloc(1, sizeof *r);
+    if (r) r->name = strdup(name);
+    if (!r || !r->name) {
+        free(r);
+        return FAIL(e, ERR_MEMORY, "the records of %s", name);
     }
-    if (st == OK) st = make_columns(r, c, e);
-    for (int64_t i = 0; r && i < r->count; i++) free(r->draft[i].cell);
+    *out = r;
+    return OK;
+}
+
+void lines_reader_destroy(struct lines_reader *r) {
+    if (!r) return;
+    for (int64_t i = 0; i < r->count; i++) free(r->draft[i].cell);
+    free(r->begun);
+    free(r->name);
     free(r);
+}
+
+enum status lines_reader_finish(struct lines_reader *r, struct columns **out, struct err *e) {
+    struct columns *c = calloc(1, sizeof *c);
+    enum status st = c ? make_columns(r, c, e) : FAIL(e, ERR_MEMORY, "the columns of %s", r->name);
     if (st == OK) *out = c;
     else columns_destroy(c);
+    return st;
+}
+
+enum status columns_of_lines(const char *text, size_t n, const char *name, struct columns **out,
+                             struct err *e) {
+    struct lines_reader *r = NULL;
+    TRY(lines_reader_create(name, &r, e));
+    enum status st = lines_reader_add(r, text, n, e);
+    if (st == OK) st = lines_reader_finish(r, out, e);
+    lines_reader_destroy(r);
     return st;
 }

@@ -16,7 +16,8 @@
 #include "runner/bundle/recheck.h"
 #include "runner/record/inputs.h"
 
-enum { SAMPLES_MAX = 256 }; /* of the last step */
+enum { SAMPLES_MAX = 256, /* of the last step */
+       PIECE = 256 * 1024 /* bytes of JSON lines read at a time */ };
 static const int64_t MEMBER_LIMIT = INT64_C(4) << 30; /* one file of columns or JSON lines */
 
 struct loader {
@@ -30,22 +31,69 @@ struct loader {
 
 static bool has_manifest(const struct loader *l) { return l->tags.text[BAG_MANIFEST] != NULL; }
 
+/* Compares the hash of an entry with the manifest, if there is one. */
+static enum status check_hash(struct loader *l, const char *name, const char *hex,
+                              struct err *e) {
+    if (!has_manifest(l)) return OK;
+    struct bag_line *line = bag_manifest_find(&l->tags.manifest, name);
+    if (!line)
+        return FAIL(e, ERR_VERIFY, "extra file that the manifest does not list: %s", name);
+    line->seen = true;
+    if (strcmp(line->hex, hex) == 0) return OK;
+    return FAIL(e, ERR_VERIFY, "wrong hash: %s is %.16s…, the manifest says %.16s…", name, hex,
+                line->hex);
+}
+
 /* Reads the current entry whole and checks it against the manifest. */
 static enum status take(struct loader *l, const char *name, int64_t limit, char **out, size_t *n,
                         struct err *e) {
     char hex[SHA256_HEX];
     TRY(bundle_read_all(l->bundle, limit, out, n, e));
-    if (!has_manifest(l)) return OK;
-    struct bag_line *line = bag_manifest_find(&l->tags.manifest, name);
-    enum status st = sha256_bytes(*out, *n, hex, e);
-    if (line) line->seen = true;
-    if (st == OK && line && strcmp(line->hex, hex) == 0) return OK;
+    enum status st = has_manifest(l) ? sha256_bytes(*out, *n, hex, e) : OK;
+    if (st == OK) st = check_hash(l, name, hex, e);
+    if (st == OK) return OK;
     free(*out);
     *out = NULL;
-    if (st != OK) return st;
-    return line ? FAIL(e, ERR_VERIFY, "wrong hash: %s is %.16s…, the manifest says %.16s…", name,
-                       hex, line->hex)
-                : FAIL(e, ERR_VERIFY, "extra file that the manifest does not list: %s", name);
+    return st;
+}
+
+/* Reads the current entry in pieces. A line that cannot be read is reported only if the entry has
+ * its hash: else the entry was damaged. */
+static enum status read_pieces(struct loader *l, const char *name, struct lines_reader *r,
+                               struct sha256 *sha, char *piece, struct err *e) {
+    struct err why = { 0 };
+    char hex[SHA256_HEX];
+    enum status parsed = OK;
+    int64_t bytes = 0;
+    for (size_t got = 1; got > 0; bytes += (int64_t)got) {
+        TRY(bundle_read(l->bundle, piece, PIECE, &got, e));
+        if (bytes > MEMBER_LIMIT)
+            return FAIL(e, ERR_FORMAT, "%s has more than %lld bytes", name,
+                        (long long)MEMBER_LIMIT);
+        if (has_manifest(l)) sha256_add(sha, piece, got);
+        if (parsed == OK) parsed = lines_reader_add(r, piece, got, &why);
+    }
+    sha256_finish(sha, hex);
+    TRY(check_hash(l, name, hex, e));
+    if (parsed != OK && e) *e = why;
+    return parsed;
+}
+
+/* Reads the current entry, JSON lines, without holding its text. */
+static enum status take_lines(struct loader *l, const char *name, struct columns **out,
+                              struct err *e) {
+    struct lines_reader *r = NULL;
+    struct sha256 *sha = NULL;
+    char *piece = malloc(PIECE);
+    enum status st = piece ? OK : FAIL(e, ERR_MEMORY, "%d bytes of %s", PIECE, name);
+    if (st == OK) st = sha256_create(&sha, e);
+    if (st == OK) st = lines_reader_create(name, &r, e);
+    if (st == OK) st = read_pieces(l, name, r, sha, piece, e);
+    if (st == OK) st = lines_reader_finish(r, out, e);
+    lines_reader_destroy(r);
+    sha256_destroy(sha);
+    free(piece);
+    return st;
 }
 
 static enum status take_json(struct loader *l, const char *name, json_t **out, struct err *e) {
@@ -91,17 +139,20 @@ static enum status take_stream(struct loader *l, const char *path, struct stream
     char *bytes = NULL;
     size_t n = 0;
     bool lines = !file.columns && !STREAMS[file.stream].labels;
-    TRY(take(l, path, MEMBER_LIMIT, &bytes, &n, e));
+    bool texts = file.stream == STREAM_SAMPLES;
     enum status st = OK;
-    if (lines) {
+    if (lines && !texts) {
+        st = take_lines(l, path, &found, e);
+    } else if (lines) {
+        TRY(take(l, path, MEMBER_LIMIT, &bytes, &n, e));
         st = columns_of_lines(bytes, n, path, &found, e);
-        if (st == OK && file.stream == STREAM_SAMPLES) st = take_samples(l, bytes, n, e);
+        if (st == OK) st = take_samples(l, bytes, n, e);
         free(bytes);
-    } else if (n == 0 && !has_manifest(l)) {
-        free(bytes); /* no record yet */
     } else {
-        st = columns_parse(bytes, n, has_manifest(l) ? ROWS_COMPLETE : ROWS_GROWING, path, &found,
-                           e);
+        enum rows_end end = has_manifest(l) ? ROWS_COMPLETE : ROWS_GROWING;
+        TRY(take(l, path, MEMBER_LIMIT, &bytes, &n, e));
+        if (n > 0 || has_manifest(l)) st = columns_parse(bytes, n, end, path, &found, e);
+        else free(bytes); /* no record yet */
     }
     if (st != OK) {
         columns_destroy(found);

@@ -65,6 +65,19 @@ static double select_rank(const struct columns *t, const struct column *c, struc
     return order_value(prefix);
 }
 
+/* The value of rank `rank` - 1, given that of `rank`: in one pass instead of four. */
+static double rank_below(const struct columns *t, const struct column *c, struct window w,
+                         int64_t rank, double value) {
+    int64_t less = 0;
+    double largest = value;
+    for (int64_t i = w.first; i < w.last; i++) {
+        double v = walk_value(t, c, i);
+        if (!(order_key(v) < order_key(value)) || isnan(v)) continue;
+        if (less++ == 0 || order_key(v) > order_key(largest)) largest = v;
+    }
+    return less == rank ? largest : value;
+}
+
 enum status window_median(const struct columns *t, const char *name, struct window w, double *out,
                           struct err *e) {
     const struct column *c = columns_scalar(t, name);
@@ -76,7 +89,7 @@ enum status window_median(const struct columns *t, const char *name, struct wind
     int64_t *counts = malloc(RADIX * sizeof *counts);
     if (!counts) return FAIL(e, ERR_MEMORY, "%d counters for a median", RADIX);
     *out = select_rank(t, c, w, n / 2, counts);
-    if (n % 2 == 0) *out = 0.5 * (*out + select_rank(t, c, w, n / 2 - 1, counts));
+    if (n % 2 == 0) *out = 0.5 * (*out + rank_below(t, c, w, n / 2, *out));
     free(counts);
     return OK;
 }

@@ -46,6 +46,68 @@ static void values_keep_their_bits(void **state) {
     columns_destroy(c);
 }
 
+/* The columns of the same lines in pieces of n bytes. */
+static struct columns *read_pieces(const char *text, size_t n, struct err *why) {
+    struct lines_reader *r = NULL;
+    struct columns *c = NULL;
+    size_t bytes = strlen(text);
+    enum status st = lines_reader_create("in.jsonl", &r, why);
+    for (size_t at = 0; st == OK && at < bytes; at += n) {
+        size_t size = n < bytes - at ? n : bytes - at;
+        char *piece = malloc(size); /* of its own: a sanitizer sees a read behind it */
+        assert_non_null(piece);
+        memcpy(piece, text + at, size);
+        st = lines_reader_add(r, piece, size, why);
+        free(piece);
+    }
+    if (st == OK) st = lines_reader_finish(r, &c, why);
+    lines_reader_destroy(r);
+    return st == OK ? c : NULL;
+}
+
+static void pieces_may_be_cut_anywhere(void **state) {
+    static const char text[] = "{\"step\":1,\"loss\":0.1,\"loss_bits\":\"3dcccccd\"}\n"
+                               "{\"step\":2, \"loss\":2.5}\n"
+                               "{\"step\":3,\"loss\":3,\"late\":-7}\n"
+                               "{\"step\":4,\"lo";
+    struct err e = { 0 };
+    struct columns *whole = read_text(text, &e);
+    assert_non_null(whole);
+    assert_int_equal(whole->rows, 3);
+    for (size_t n = 1; n <= sizeof text; n++) {
+        struct columns *c = read_pieces(text, n, &e);
+        assert_non_null(c);
+        assert_true(c->rows == whole->rows && c->count == whole->count);
+        for (int64_t i = 0; i < c->count; i++) {
+            assert_string_equal(c->column[i].name, whole->column[i].name);
+            for (int64_t row = 0; row < c->rows; row++)
+                assert_true(column_bits(&c->column[i], row, 0) ==
+                            column_bits(&whole->column[i], row, 0));
+        }
+        columns_destroy(c);
+    }
+    columns_destroy(whole);
+    assert_null(read_pieces("{\"step\":1}\n{\"step\":\n", 3, &e));
+    assert_non_null(strstr(e.text, "in.jsonl:2"));
+    assert_null(read_text("{\"a\\\"b\":1}\n{\"a\"b\":1}\n", &e)); /* an escaped name, then none */
+    assert_non_null(strstr(e.text, "in.jsonl:2"));
+}
+
+static void a_line_without_end_is_bounded(void **state) {
+    struct lines_reader *r = NULL;
+    struct err e = { 0 };
+    enum status st = OK;
+    char *piece = malloc(1 << 20);
+    assert_non_null(piece);
+    memset(piece, ' ', 1 << 20);
+    assert_int_equal(lines_reader_create("in.jsonl", &r, &e), OK);
+    for (int i = 0; st == OK && i < 64; i++) st = lines_reader_add(r, piece, 1 << 20, &e);
+    assert_int_equal(st, ERR_FORMAT);
+    assert_non_null(strstr(e.text, "in.jsonl:1: a line of more than"));
+    lines_reader_destroy(r);
+    free(piece);
+}
+
 static void gaps_are_not_a_number(void **state) {
     struct err e = { 0 };
     struct columns *c = read_text("{\"step\":-1,\"x\":null,\"f\":\"fedcba9876543210\",\"n\":7}\n"
@@ -477,6 +539,8 @@ static void numbers_beyond_integers_are_null(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_keep_their_bits),
+        cmocka_unit_test(pieces_may_be_cut_anywhere),
+        cmocka_unit_test(a_line_without_end_is_bounded),
         cmocka_unit_test(gaps_are_not_a_number),
         cmocka_unit_test(numbers_are_read_as_jansson_reads_them),
         cmocka_unit_test(every_double_is_the_nearest),

@@ -161,6 +161,15 @@ static void archives_need_manifests(void **state) {
     expect(s->forged, ERR_VERIFY, "missing file tagmanifest-sha256.txt", false);
 }
 
+/* Readers read lines before they know the hash of the file. */
+static void damaged_lines_are_a_wrong_hash(void **state) {
+    struct scene *s = *state;
+    put_file(s->dir, "data/metrics/train.jsonl", "no record\n");
+    pack_without(s, NULL);
+    expect(s->forged, ERR_VERIFY, "wrong hash: data/metrics/train.jsonl", true);
+    expect(s->dir, ERR_VERIFY, "wrong hash: data/metrics/train.jsonl", true);
+}
+
 /* Packs a bundle with the file `name` at the end. */
 static void pack_last(const struct scene *s, const char *name) {
     struct tree list, order = { 0 };
@@ -568,6 +577,7 @@ int main(void) {
                                         tear_down),
         cmocka_unit_test_setup_teardown(an_empty_manifest_covers_no_file, set_up, tear_down),
         cmocka_unit_test_setup_teardown(archives_need_manifests, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(damaged_lines_are_a_wrong_hash, set_up, tear_down),
         cmocka_unit_test_setup_teardown(files_out_of_order_are_rejected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_list_reads_no_further_than_the_summary, set_up,
                                         tear_down),
