@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-#include "runner/ingest/eight_bytes.h"
+#include "runner/ingest/split_ascii.h"
 
 static const struct { enum split_kind kind; const char *name, *regex; } KNOWN[] = {
     { SPLIT_NONE, "none", NULL },
@@ -336,14 +336,38 @@ static const uint8_t *digits(const struct unicode *u, const uint8_t *p, const ui
         }                                         \
     } while (0)
 
+/* The pieces that a block of ASCII at p has, 0: the piece at p is to be found alone. *foreign: no
+ * block is worth its time up to there; NULL: any is. */
+INLINE int block_pieces(enum ascii_pattern pattern, const uint8_t *p, const uint8_t *end,
+                        const uint8_t **foreign, const uint8_t **ends, int most) {
+    int ascii;
+    if ((*foreign && p <= *foreign) || end - p < ASCII_BLOCK || load8(p) & EACH(0x80ull)) return 0;
+    int count = split_ascii(pattern, p, ends, most, &ascii);
+    *foreign = count && ascii == ASCII_BLOCK ? NULL : p + ascii;
+    return count;
+}
+
+/* The same by blocks of ASCII where the text has them. A block is not begun without room for most
+ * of the pieces that it may have. */
+#define PIECES_OF_BLOCKS(pattern, call)                                                           \
+    do {                                                                                          \
+        const uint8_t *foreign = NULL;                                                            \
+        while (p < end && (count == 0 || count + BLOCK_PIECES <= most)) {                         \
+            int more = block_pieces(pattern, p, end, &foreign, ends + count, most - count);       \
+            if (more == 0) ends[count] = (call);                                                  \
+            count += more + (more == 0);                                                          \
+            p = ends[count - 1];                                                                  \
+        }                                                                                         \
+    } while (0)
+
 int split_next(const struct unicode *u, enum split_kind kind, const uint8_t *p, const uint8_t *end,
                const uint8_t **ends, int most) {
     int count = 0;
     switch (kind) {
-    case SPLIT_GPT2: PIECES(gpt2(u, p, end)); break;
-    case SPLIT_LLAMA3: PIECES(llama3(u, p, end, 3, false)); break;
-    case SPLIT_QWEN2: PIECES(llama3(u, p, end, 1, false)); break;
-    case SPLIT_CL100K: PIECES(llama3(u, p, end, 3, true)); break;
+    case SPLIT_GPT2: PIECES_OF_BLOCKS(ASCII_GPT2, gpt2(u, p, end)); break;
+    case SPLIT_LLAMA3: PIECES_OF_BLOCKS(ASCII_LLAMA3, llama3(u, p, end, 3, false)); break;
+    case SPLIT_QWEN2: PIECES_OF_BLOCKS(ASCII_QWEN2, llama3(u, p, end, 1, false)); break;
+    case SPLIT_CL100K: PIECES_OF_BLOCKS(ASCII_LLAMA3, llama3(u, p, end, 3, true)); break;
     case SPLIT_O200K: PIECES(o200k(u, p, end, true, 3)); break;
     case SPLIT_TEKKEN: PIECES(o200k(u, p, end, false, 1)); break;
     case SPLIT_DEEPSEEK: PIECES(deepseek(u, p, end)); break;

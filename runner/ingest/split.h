@@ -28,7 +28,10 @@ enum split_kind split_known(const char *regex);
 /* The word for a kind, for messages and --pattern: "gpt2", "llama3", ... */
 const char *split_name(enum split_kind kind);
 
-/* Writes where the next pieces from p on end, at most `most` of them; returns how many. */
+enum { BLOCK_PIECES = 24 }; /* pieces that are found together, in most text */
+
+/* Writes where the next pieces from p on end, at most `most` of them; returns how many, at least
+ * one if there is text. */
 int split_next(const struct unicode *u, enum split_kind kind, const uint8_t *p, const uint8_t *end,
                const uint8_t **ends, int most);
 

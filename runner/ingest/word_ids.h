@@ -4,7 +4,7 @@
 
 #include "runner/ingest/tokenizer_parts.h"
 
-enum { WORDS_AHEAD = 32 }; /* words that are looked up together */
+enum { WORDS_AHEAD = 32 + BLOCK_PIECES }; /* words that are looked up together */
 
 struct word_ids {
     const struct tokenizer *t; /* borrowed */
