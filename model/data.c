@@ -332,6 +332,23 @@ enum status data_batch(const struct data *d, enum data_split which, int64_t posi
     return OK;
 }
 
+/* Whether the sequence at a training position is found without making its epoch ready. */
+static bool found_at_once(const struct data *d, int64_t position) {
+    struct blended b = data_blend(d, position);
+    const struct token_source *part = &d->part[b.part];
+    return !part->order || order_prepared(part->order, b.drawn / part->sequences[SPLIT_TRAIN]);
+}
+
+void data_advise(const struct data *d, int64_t position, int64_t count, bool loss_only) {
+    if (d->sequences[SPLIT_TRAIN] == 0 || d->kind == DATA_SYNTHETIC) return;
+    if (loss_only && !d->loss) return;
+    for (int64_t i = position; i < position + count; i++) {
+        struct window w = { .length = d->seq_len, .advises = true, .loss_only = loss_only };
+        enum status st = found_at_once(d, i) ? draw_training(d, i, &w, NULL) : OK;
+        (void)st; /* who reads gets the error */
+    }
+}
+
 /* The epoch behind the one that a part's first draw at or behind a position is of. */
 static int64_t next_epoch(const struct data *d, int64_t part, int64_t position) {
     return data_blend_count(d, part, position) / d->part[part].sequences[SPLIT_TRAIN] + 1;

@@ -50,6 +50,11 @@ NODISCARD enum status data_batch(const struct data *d, enum data_split split, in
                                  int64_t count, int32_t *tokens, int32_t *targets, int32_t *starts,
                                  struct err *e);
 
+/* Asks the system to read soon what data_batch will read of these training sequences, or with
+ * `loss_only` what data_count will read. Sequences of an epoch that is not prepared are left out.
+ * Reads and allocates nothing. Thread-safe. */
+void data_advise(const struct data *d, int64_t position, int64_t count, bool loss_only);
+
 /* *counted: the targets of these sequences that are not -1; held-out sequences behind the last have
  * none. Reads no token: only loss bytes, if there are any. The errors of data_batch. Allocates
  * nothing. Thread-safe. */

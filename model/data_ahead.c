@@ -22,6 +22,7 @@ struct data_ahead {
     pthread_cond_t changed;
     bool started, stop, wanted; /* wanted: the next positions are known */
     int64_t origin, first, drawn, generation; /* a new generation discards what is being drawn */
+    int64_t asked;                            /* the batches before this one were asked for */
     struct drawn ring[BATCHES_AHEAD];
 };
 
@@ -35,6 +36,21 @@ static enum status draw(const struct data_ahead *a, int64_t position, bool first
                        &out->counted, e));
     return data_batch(a->data, SPLIT_TRAIN, position, p->count, out->tokens, out->targets,
                       out->starts, e);
+}
+
+/* Asks for the batches from `asked` on, as far as the one to draw next allows. Returns the first
+ * that was not asked for. */
+static int64_t ask(const struct data_ahead *a, int64_t origin, int64_t asked, int64_t next) {
+    const struct ahead_plan *p = &a->plan;
+    int64_t end = asked + BATCHES_ASKED_AT_ONCE;
+    if (end > next + BATCHES_ASKED) end = next + BATCHES_ASKED;
+    for (; asked < end; asked++) {
+        int64_t position = origin + asked * p->stride;
+        if (asked % p->batches == 0)
+            data_advise(a->data, position - p->offset, p->batches * p->stride, true);
+        data_advise(a->data, position, p->count, false);
+    }
+    return asked;
 }
 
 /* All places are taken: waits, or first makes ready what the next epoch needs. Nothing before the
@@ -60,13 +76,17 @@ static void *draw_ahead(void *context) {
             continue;
         }
         int64_t generation = a->generation, next = a->first + a->drawn;
-        int64_t position = a->origin + next * a->plan.stride;
+        int64_t origin = a->origin, position = origin + next * a->plan.stride, asked = a->asked;
         struct drawn *b = &a->ring[next % BATCHES_AHEAD];
         pthread_mutex_unlock(&a->lock);
         bool first = next % a->plan.batches == 0;
+        asked = ask(a, origin, asked, next);
         b->status = draw(a, position, first, &b->batch, &b->error);
         pthread_mutex_lock(&a->lock);
-        if (generation == a->generation) a->drawn++;
+        if (generation == a->generation) {
+            a->asked = asked;
+            a->drawn++;
+        }
         pthread_cond_broadcast(&a->changed);
     }
     pthread_mutex_unlock(&a->lock);
@@ -143,7 +163,7 @@ void data_ahead_destroy(struct data_ahead *a) {
 static void draw_from(struct data_ahead *a, int64_t origin, int64_t first) {
     pthread_mutex_lock(&a->lock);
     a->origin = origin;
-    a->first = first;
+    a->first = a->asked = first;
     a->drawn = 0;
     a->generation++;
     a->wanted = true;

@@ -1,4 +1,6 @@
 /* Draws the next training batches in a thread of its own, so that a step does not wait for files.
+ * Long before it draws a batch, it asks the system to read it: a disk answers many questions at
+ * once sooner than one after the other.
  *
  * Results do not depend on it: a batch is a function of its position. The thread draws the position
  * that data_ahead_begin names and those behind it, each one stride further. After another position
@@ -9,7 +11,9 @@
 
 #include "model/data.h"
 
-enum { BATCHES_AHEAD = 4 };
+/* Drawn; asked for and not drawn; asked for at most before the next one is drawn, so that the first
+ * batch does not wait for the question about later ones. */
+enum { BATCHES_AHEAD = 8, BATCHES_ASKED = 32, BATCHES_ASKED_AT_ONCE = 4 };
 
 struct data_ahead; /* opaque */
 

@@ -81,6 +81,8 @@ NODISCARD enum status stream_append(struct data *d, struct token_stream *s, int6
 struct window {
     int32_t *tokens, *targets; /* NULL: counts the targets that are not -1, and reads no id */
     int32_t *starts;           /* where each token's document begins in the sequence, or NULL */
+    bool advises, loss_only;   /* nothing is read: the system is asked to read ids and loss bytes
+                                  soon, or only the latter */
     int64_t length, taken;
     int64_t start;             /* `taken` where the document that is being read began */
     int64_t counted;

@@ -91,11 +91,17 @@ static enum status read_piece(const struct data *d, const struct piece *p, int b
     return OK;
 }
 
+static void advise_piece(const struct piece *p, int bytes, bool loss_only) {
+    if (!loss_only) input_advise(p->file, p->offset, p->count * bytes);
+    if (p->loss) input_advise(p->loss, p->loss_offset, p->count);
+}
+
 enum status stream_read(const struct data *d, const struct token_stream *s, int64_t at,
                         int64_t count, struct window *out, struct err *e) {
     while (count > 0) {
         struct piece p = piece_at(d, s, at, count);
-        TRY(read_piece(d, &p, s->token_bytes, out, e));
+        if (out && out->advises) advise_piece(&p, s->token_bytes, out->loss_only);
+        else TRY(read_piece(d, &p, s->token_bytes, out, e));
         at += p.count;
         count -= p.count;
     }

@@ -33,6 +33,11 @@ void input_close(struct input_file *f) {
     *f = (struct input_file){ 0 };
 }
 
+/* The system may decline: then the read waits, as without it. */
+void input_advise(const struct input_file *f, int64_t at, int64_t n) {
+    (void)posix_fadvise(f->fd, at, n, POSIX_FADV_WILLNEED);
+}
+
 enum status input_check_size(const struct input_file *f, int64_t bytes, struct err *e) {
     if (bytes == f->bytes) return OK;
     return FAIL(e, ERR_IO, "%s: %lld bytes when it was opened, now %lld: it was changed while in "

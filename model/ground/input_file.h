@@ -22,6 +22,9 @@ void input_close(struct input_file *f); /* allowed for a zeroed struct */
 NODISCARD enum status input_read(const struct input_file *f, int64_t at, int64_t n, void *out,
                                  struct err *e);
 
+/* Asks the system to have bytes at .. at+n-1 in memory soon, and does not wait for them. */
+void input_advise(const struct input_file *f, int64_t at, int64_t n);
+
 /* ERR_IO unless `bytes`, the bytes that could be read, equals the size at open. */
 NODISCARD enum status input_check_size(const struct input_file *f, int64_t bytes, struct err *e);
 

@@ -1,5 +1,6 @@
 /* The order of sequences in blends, of shuffled documents, and of batches that a thread draws. */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -274,14 +275,30 @@ static void damaged_documents_are_named(void **state) {
 
 /* ---- batches drawn by a thread ---- */
 
-static _Atomic int reads; /* of this test program only */
+/* Of this test program only: how many reads were made, and where the first ones were; the same for
+ * what the system was asked for. While `held` is set, reads do not return, as on a slow disk. */
+enum { PLACES = 256 };
+static _Atomic int reads, asks;
+static _Atomic int64_t read_at[PLACES], asked_at[PLACES];
+static _Atomic bool held;
 
-/* Replaces the C library's function. */
+/* Replaces the C library's function, as the next. */
 ssize_t pread(int fd, void *out, size_t n, off_t at) {
     ssize_t (*real)(int, void *, size_t, off_t);
     *(void **)&real = dlsym(RTLD_NEXT, "pread");
-    atomic_fetch_add(&reads, 1);
+    while (atomic_load(&held)) usleep(1000);
+    int i = atomic_fetch_add(&reads, 1);
+    if (i < PLACES) atomic_store(&read_at[i], at);
     return real(fd, out, n, at);
+}
+
+int posix_fadvise(int fd, off_t at, off_t n, int advice) {
+    assert_int_equal(advice, POSIX_FADV_WILLNEED);
+    assert_true(fd >= 0 && n > 0);
+    int i = atomic_load(&asks); /* by one thread */
+    if (i < PLACES) atomic_store(&asked_at[i], at);
+    atomic_store(&asks, i + 1);
+    return 0;
 }
 
 /* Waits until `count` reads were made. */
@@ -317,6 +334,64 @@ static void batches_are_drawn_ahead(void **state) {
         assert_memory_equal(targets, wanted_targets, sizeof wanted);
         assert_int_equal(taken.counted, STRIDE * T);
     }
+    data_ahead_destroy(ahead);
+    data_close(d);
+    drop("m");
+}
+
+static void wait_for_asks(int count) {
+    time_t limit = time(NULL) + 60;
+    while (atomic_load(&asks) < count && time(NULL) < limit) usleep(1000);
+    assert_int_equal(atomic_load(&asks), count);
+}
+
+/* Where batches 0 .. batches-1 of a step of one are read. */
+static void places_of(const struct data *d, const struct ahead_plan *plan, int batches,
+                      int64_t *place) {
+    int32_t tokens[4 * T], targets[4 * T];
+    atomic_store(&reads, 0);
+    for (int k = 0; k < batches; k++)
+        MUST(data_batch(d, SPLIT_TRAIN, k * plan->stride, plan->count, tokens, targets, NULL, E));
+    assert_int_equal(atomic_load(&reads), batches * plan->count);
+    for (int i = 0; i < batches * plan->count; i++) place[i] = atomic_load(&read_at[i]);
+}
+
+/* A disk that does not answer: the first batches were asked for before the first read returns. Then
+ * BATCHES_AHEAD are drawn, and BATCHES_ASKED behind them are asked for, all in order. */
+static void batches_are_asked_for_before_they_are_read(void **state) {
+    enum { BATCH = 2, STRIDE = 2, TAKEN = 5, DRAWN = TAKEN + BATCHES_AHEAD };
+    enum { ASKED = DRAWN - 1 + BATCHES_ASKED, SEQUENCES = 2 * ASKED };
+    _Static_assert(BATCH * ASKED <= PLACES, "all places are kept");
+    _Static_assert(BATCHES_ASKED_AT_ONCE * DRAWN > ASKED, "the last are not limited by this");
+    int length[] = { 4 * SEQUENCES + 1 };
+    int64_t place[PLACES];
+    put_documents("m", 1, length, 0, false);
+    struct path path = path_of("m", "");
+    const char *paths[] = { path.text };
+    struct data_options o = { .kind = DATA_MEGATRON, .paths = paths, .path_count = 1 };
+    struct data *d;
+    struct data_ahead *ahead;
+    int32_t tokens[BATCH * T], targets[BATCH * T];
+    struct ahead_plan plan = { .count = BATCH, .seq_len = T, .stride = STRIDE, .batches = 1 };
+    struct ahead_batch taken = { .tokens = tokens, .targets = targets };
+    MUST(data_open(&d, &o, 50000, T, 7, E));
+    places_of(d, &plan, ASKED, place);
+    MUST(data_ahead_create(&ahead, d, &plan, E));
+    atomic_store(&reads, 0);
+    atomic_store(&asks, 0);
+    atomic_store(&held, true);
+    data_ahead_begin(ahead, 0);
+    wait_for_asks(BATCH * BATCHES_ASKED_AT_ONCE);
+    assert_int_equal(atomic_load(&reads), 0);
+    atomic_store(&held, false);
+    for (int64_t k = 0; k < TAKEN; k++) {
+        MUST(data_ahead_take(ahead, k * STRIDE, &taken, E));
+        assert_int_equal(tokens[0], place[k * BATCH] / 4); /* ids of four bytes, from 0 on */
+    }
+    wait_for_reads(BATCH * DRAWN);
+    wait_for_asks(BATCH * ASKED);
+    for (int i = 0; i < BATCH * ASKED; i++) assert_int_equal(atomic_load(&asked_at[i]), place[i]);
+    for (int i = 0; i < BATCH * DRAWN; i++) assert_int_equal(atomic_load(&read_at[i]), place[i]);
     data_ahead_destroy(ahead);
     data_close(d);
     drop("m");
@@ -394,7 +469,7 @@ static void a_trainer_draws_before_its_first_step(void **state) {
     before = atomic_load(&reads);
     MUST(checkpoint_load(r.trainer, info.path, &found, E));
     wait_for_reads(before + loading + ahead);
-    MUST(trainer_step(r.trainer, false, &s, E)); /* a step takes two of the four */
+    MUST(trainer_step(r.trainer, false, &s, E)); /* a step takes two of them */
     wait_for_reads(before + loading + ahead + (int)r.train.global_batch);
     make_trainer(&r, r.data);
     before = atomic_load(&reads);
@@ -497,6 +572,7 @@ int main(void) {
         cmocka_unit_test(whole_documents_are_held_out),
         cmocka_unit_test(damaged_documents_are_named),
         cmocka_unit_test(batches_are_drawn_ahead),
+        cmocka_unit_test(batches_are_asked_for_before_they_are_read),
         cmocka_unit_test(drawing_begins_before_the_first_batch),
         cmocka_unit_test(a_trainer_draws_before_its_first_step),
         cmocka_unit_test(the_next_epoch_is_ready),
