@@ -30,6 +30,7 @@ static const struct rule RULES[] = {
     { "config", "checkpoint", NULL, false },
     { "config", "eval", NULL, false },
     { "config", "sample", NULL, false },
+    { "config", "tensorboard", NULL, false },
     { "config", "train.time_limit_s", NULL, false },
     { "config", "train.seed", "seed", false },
     { "config", "recipe", "recipe", true },

@@ -417,7 +417,17 @@ static enum status read_sample(const struct section *root, struct sample_options
     return s.st;
 }
 
-/* eval, sample, checkpoint, trace, archive, hardware: the runner's work around the steps. */
+/* Absent: on. null: off. */
+static enum status read_tensorboard(const struct section *root, struct tensorboard_options *out) {
+    const json_t *value = json_object_get(root->object, "tensorboard");
+    out->on = !json_is_null(value);
+    if (!out->on || !value) return root->st;
+    struct section s = section_of(root, "tensorboard", "tensorboard");
+    return s.st;
+}
+
+/* eval, sample, checkpoint, tensorboard, trace, archive, hardware: the runner's work around the
+ * steps. */
 static enum status read_runner_options(const struct section *root, struct run_options *out) {
     if (!is_null(root, "eval")) {
         struct section s = section_of(root, "eval", "eval");
@@ -427,6 +437,7 @@ static enum status read_runner_options(const struct section *root, struct run_op
     }
     TRY(read_sample(root, &out->sample));
     TRY(read_checkpoint(root, &out->checkpoint));
+    TRY(read_tensorboard(root, &out->tensorboard));
     struct section trace = section_of(root, "trace", "trace");
     out->train.trace = (struct trace_options){ get_int(&trace, "first"), get_int(&trace, "every") };
     TRY(trace.st);

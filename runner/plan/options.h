@@ -22,6 +22,8 @@ struct sample_options {
     int64_t prompt_count;
     const char *tokenizer; /* as the script names it; NULL: not named. Borrowed from the JSON */
 };
+/* tensorboard: event files beside the records. */
+struct tensorboard_options { bool on; };
 enum { MILESTONES_MAX = 64 };
 
 /* What they mean for each checkpoint: plan/tiers.h. */
@@ -47,6 +49,7 @@ struct run_options {
     struct eval_options eval;
     struct sample_options sample;
     struct checkpoint_options checkpoint;
+    struct tensorboard_options tensorboard;
     enum archive_policy archive;
     int64_t time_limit_s; /* 0: none */
     double epochs;        /* train.epochs; 0: the script gives steps */

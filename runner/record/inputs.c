@@ -22,6 +22,18 @@ static enum status hash_json(const json_t *value, char hex[SHA256_HEX], struct e
     return st;
 }
 
+/* The hash of a configuration. What only says how a run is looked at is no part of it. */
+static enum status hash_config(const json_t *resolved, char hex[SHA256_HEX], struct err *e) {
+    bool failed = false;
+    if (!json_object_get(resolved, "tensorboard")) return hash_json(resolved, hex, e);
+    json_t *rest = json_copied(resolved, &failed);
+    if (rest) (void)json_object_del(rest, "tensorboard");
+    enum status st = rest && !failed ? hash_json(rest, hex, e)
+                                     : FAIL(e, ERR_MEMORY, "the hash of the configuration");
+    json_decref(rest);
+    return st;
+}
+
 /* Without this check the first evaluation would fail, perhaps hours later. */
 static enum status check_held_out(const struct run_options *run, const struct data *data,
                                   struct err *e) {
@@ -123,7 +135,7 @@ enum status inputs_hash(const json_t *resolved, const char *data_root, const cha
                         struct inputs *out, json_t **files, struct err *e) {
     *out = (struct inputs){ .known = out->known };
     if (files) *files = NULL;
-    TRY(hash_json(resolved, out->config, e));
+    TRY(hash_config(resolved, out->config, e));
     snprintf(out->code, sizeof out->code, "%s", build_info().code_sha256);
     if (shards) TRY(hash_shards(resolved, shards, out, files, e));
     else TRY(hash_data(resolved, data_root, out, files, e));
@@ -156,12 +168,10 @@ enum status inputs_record_choices(json_t *run, const char *sha256, struct err *e
                : FAIL(e, ERR_MEMORY, "run record");
 }
 
-/* Whether the hash that `of` states under `key` is that of `value`. */
-static enum status check_hash(const json_t *of, const char *key, const json_t *value,
+/* Whether the hash that `of` states under `key` is `hex`, that of `what`. */
+static enum status check_hash(const json_t *of, const char *key, const char *hex,
                               const char *what, struct err *e) {
-    char hex[SHA256_HEX];
     const char *stated = json_text(of, key, "?");
-    TRY(hash_json(value, hex, e));
     return strcmp(stated, hex) == 0
                ? OK
                : FAIL(e, ERR_VERIFY, "run.json says %s is %.16s…, but that of %s is %.16s…", key,
@@ -171,11 +181,14 @@ static enum status check_hash(const json_t *of, const char *key, const json_t *v
 enum status inputs_check(const json_t *run, const json_t *resolved, struct err *e) {
     const json_t *inputs = json_object_get(run, "inputs");
     bool hashed = json_object_get(run, "inputs_sha256") != NULL;
+    char hex[SHA256_HEX];
     if (hashed && !json_is_object(inputs))
         return FAIL(e, ERR_VERIFY, "run.json has inputs_sha256, but no inputs");
-    if (hashed) TRY(check_hash(run, "inputs_sha256", inputs, "its inputs", e));
+    if (hashed) TRY(hash_json(inputs, hex, e));
+    if (hashed) TRY(check_hash(run, "inputs_sha256", hex, "its inputs", e));
     if (!resolved || (!hashed && !json_object_get(inputs, "config"))) return OK;
-    return check_hash(inputs, "config", resolved, DOCUMENT_resolved, e);
+    TRY(hash_config(resolved, hex, e));
+    return check_hash(inputs, "config", hex, DOCUMENT_resolved, e);
 }
 
 static bool same(const json_t *inputs, const char *key, const char *value) {

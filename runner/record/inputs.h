@@ -10,7 +10,8 @@
 struct json_t;
 
 struct inputs {
-    char config[SHA256_HEX];  /* the resolved configuration, canonical; the seed is in it */
+    char config[SHA256_HEX];  /* the resolved configuration, canonical; the seed is in it. Without
+                                 `tensorboard`, which says what is drawn of the records */
     char code[SHA256_HEX];    /* the sources compiled in */
     char data[SHA256_HEX];    /* the data's bytes and format, not their names */
     char choices[SHA256_HEX]; /* the choice table; "": none, as on the cpu backend */

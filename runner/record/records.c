@@ -192,18 +192,22 @@ static enum status append(struct records *r, int64_t i, const json_t *record, st
     return st == OK ? still_there(r, i, r->fd[i], e) : st;
 }
 
-/* The bytes of hexadecimal digits; NULL: `text` has another character, or there is no memory. */
-static char *bytes_of_hex(const char *text, size_t *n) {
+enum status record_row(const json_t *event, char **out, size_t *n, struct err *e) {
     static const char DIGITS[] = "0123456789abcdef";
+    const char *text = json_text(event, "row", "?"), *kind = json_text(event, "event", "");
     size_t digits = strspn(text, DIGITS);
-    if (text[digits] || digits % 2 != 0) return NULL;
+    *out = NULL;
+    if (text[digits] || digits % 2 != 0)
+        return FAIL(e, ERR_FORMAT, "event %s has no row of hexadecimal digits", kind);
     *n = digits / 2;
-    char *out = malloc(*n + 1);
-    for (size_t i = 0; out && i < *n; i++) {
+    char *row = malloc(*n + 1);
+    if (!row) return FAIL(e, ERR_MEMORY, "a row of %zu bytes in event %s", *n, kind);
+    for (size_t i = 0; i < *n; i++) {
         const char *high = strchr(DIGITS, text[2 * i]), *low = strchr(DIGITS, text[2 * i + 1]);
-        out[i] = (char)((high - DIGITS) << 4 | (low - DIGITS));
+        row[i] = (char)((high - DIGITS) << 4 | (low - DIGITS));
     }
-    return out;
+    *out = row;
+    return OK;
 }
 
 static enum status append_row(struct records *r, int64_t i, const json_t *event, struct err *e) {
@@ -217,8 +221,8 @@ static enum status append_row(struct records *r, int64_t i, const json_t *event,
         TRY(st);
     }
     size_t n = 0;
-    char *row = bytes_of_hex(json_text(event, "row", "?"), &n);
-    if (!row) return FAIL(e, ERR_FORMAT, "event %s has no row of hexadecimal digits", s->event);
+    char *row;
+    TRY(record_row(event, &row, &n, e));
     enum status st = row_file_append(f, s, row, (int64_t)n, e);
     free(row);
     return st == OK ? still_there(r, i, f->fd, e) : st;

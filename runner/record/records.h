@@ -25,4 +25,8 @@ void records_close(struct records *r); /* NULL is fine */
  * record. */
 NODISCARD enum status records_put(struct records *r, const json_t *event, struct err *e);
 
+/* The row in the event of a wide stream: *n bytes, owned by the caller. ERR_FORMAT if the event has
+ * none. */
+NODISCARD enum status record_row(const json_t *event, char **out, size_t *n, struct err *e);
+
 #endif

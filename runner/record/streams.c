@@ -56,7 +56,7 @@ REAL(train_speed, s->step->time_us > 0
                       ? 1e6 * (double)s->step->tokens / (double)s->step->time_us : 0)
 
 static const struct metric TRAIN[] = {
-    { "step", "", COLUMN_I64, .value = step_number },
+    { "step", "", COLUMN_I64, .value = step_number, .key = true },
     { "loss", "nats a token", COLUMN_U32, .value = train_loss, .result = 4 },
     { "grad_norm", "", COLUMN_U32, .value = train_grad_norm, .result = 5 },
     { "lr", "", COLUMN_F64, .value = train_lr },
@@ -79,7 +79,7 @@ WHOLE(eval_loss_tokens, s->eval->loss_tokens)
 REAL(eval_accuracy, s->eval->accuracy)
 
 static const struct metric EVAL[] = {
-    { "step", "", COLUMN_I64, .value = step_number },
+    { "step", "", COLUMN_I64, .value = step_number, .key = true },
     { "loss", "nats a token", COLUMN_U32, .value = eval_loss, .result = 6 },
     { "tokens", "tokens evaluated", COLUMN_I64, .value = eval_tokens },
     { "loss_tokens", "of them, the ones with loss", COLUMN_I64, .value = eval_loss_tokens,
@@ -95,8 +95,8 @@ WHOLE(sample_prompt_tokens, s->sample->prompt_tokens)
 WHOLE(sample_tokens, s->sample->tokens)
 
 static const struct metric SAMPLES[] = {
-    { "step", "", COLUMN_I64, .value = step_number },
-    { "number", "of the prompt, from 0", COLUMN_I64, .value = sample_number },
+    { "step", "", COLUMN_I64, .value = step_number, .key = true },
+    { "number", "of the prompt, from 0", COLUMN_I64, .value = sample_number, .key = true },
     { "prompt_tokens", "tokens of the prompt", COLUMN_I64, .value = sample_prompt_tokens },
     { "tokens", "tokens generated", COLUMN_I64, .value = sample_tokens },
 };
@@ -112,10 +112,11 @@ WHOLE(telemetry_arenas, s->device_bytes)
 WHOLE(telemetry_dropped, s->dropped)
 
 static const struct metric TELEMETRY[] = {
-    { "step", "", COLUMN_I64, .value = step_number },
-    { "time", "s since 1970", COLUMN_I64, .value = telemetry_time },
-    { "rank", "", COLUMN_I64, .value = telemetry_rank },
-    { "device", "index of the GPU on its host", COLUMN_I64, .value = telemetry_device },
+    { "step", "", COLUMN_I64, .value = step_number, .key = true },
+    { "time", "s since 1970", COLUMN_I64, .value = telemetry_time, .key = true },
+    { "rank", "", COLUMN_I64, .value = telemetry_rank, .key = true },
+    { "device", "index of the GPU on its host", COLUMN_I64, .value = telemetry_device,
+      .key = true },
     { "comm_us", "us of the step in collectives", COLUMN_I64, .value = telemetry_comm },
     { "rss_bytes", "bytes of host memory", COLUMN_I64, .value = telemetry_rss },
     { "device_bytes", "bytes of the arenas", COLUMN_I64, .value = telemetry_arenas },
@@ -137,7 +138,7 @@ static const struct metric TELEMETRY[] = {
 /* ---- ranks: one record a step of several ranks (job/pace.h) --------------------------------- */
 
 static const struct metric RANKS[] = {
-    { "step", "", COLUMN_I64, BY_RUNNER },
+    { "step", "", COLUMN_I64, BY_RUNNER, .key = true },
     { "ranks", "number of ranks", COLUMN_I64, BY_RUNNER },
     { "slowest_rank", "", COLUMN_I64, BY_RUNNER },
     { "wait_share", "mean wait of the ranks / step time", COLUMN_F64, BY_RUNNER },
@@ -157,7 +158,7 @@ REAL(fp8_underflow, share(s->slot[label].underflow, s->slot[label].elements))
 BITS(trace_fingerprint, s->fingerprint[label])
 
 static const struct metric FP8[] = {
-    { "step", "", COLUMN_I64, .value = step_number },
+    { "step", "", COLUMN_I64, .value = step_number, .key = true },
     { "amax", "", COLUMN_U32, true, .value = fp8_amax, .result = 3 },
     { "scale", "", COLUMN_U32, true, .value = fp8_scale, .result = 2 },
     { "saturated", "share of the elements", COLUMN_F64, true, .value = fp8_saturated },
@@ -165,7 +166,7 @@ static const struct metric FP8[] = {
 };
 
 static const struct metric TRACE[] = {
-    { "step", "", COLUMN_I64, .value = step_number },
+    { "step", "", COLUMN_I64, .value = step_number, .key = true },
     /* compared first: the labels are in the order of execution */
     { "fingerprints", "", COLUMN_U64, true, .value = trace_fingerprint, .result = 1 },
 };

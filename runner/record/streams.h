@@ -68,6 +68,7 @@ struct metric {
     int result;
     /* Whether a record has the metric; NULL: every one. The same for all records of a run. */
     bool (*recorded)(const struct stream_source *s);
+    bool key; /* says which record this is and measures nothing: no curve is drawn of it */
 };
 
 struct stream {

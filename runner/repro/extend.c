@@ -21,7 +21,8 @@
 
 /* Changing these keys changes no bit of a step that both runs make. */
 static const char *const ALLOWED[] = { "train.steps", "train.time_limit", "eval", "sample",
-                                       "checkpoint", "trace", "archive", "about", NULL };
+                                       "checkpoint", "tensorboard", "trace", "archive", "about",
+                                       NULL };
 /* These keys follow from the number of steps. */
 static const char *const DERIVED[] = { "train.schedule.decay", "train.epochs", NULL };
 

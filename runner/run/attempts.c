@@ -31,6 +31,7 @@
 #include "runner/run/saves.h"
 #include "runner/run/tuning.h"
 #include "runner/record/records.h"
+#include "runner/tensorboard/tensorboard.h"
 #include "runner/worker/retention.h"
 
 struct attempts {
@@ -40,6 +41,8 @@ struct attempts {
     struct environment environment;
     struct progress progress;
     struct records *records; /* of the current attempt */
+    struct tensorboard *board;    /* of the newest attempt; NULL: not asked for, or it failed */
+    bool board_failed;
     struct milestones milestones; /* likewise */
     struct tuning tuning;         /* likewise */
     struct telemetry *telemetry; /* NULL: no GPU is used */
@@ -58,6 +61,44 @@ struct attempts {
 
 /* ---- events -----------------------------------------------------------------------------------*/
 
+/* A lack of TensorBoard's files never ends a run: the user is told once. */
+static void drop_board(struct attempts *a, struct err *why) {
+    err_prefix(why, "no more TensorBoard files of this run are written");
+    progress_say(&a->progress, why->text);
+    run_log(a->dir, "%s", why->text);
+    tensorboard_close(a->board);
+    a->board = NULL;
+    a->board_failed = true;
+}
+
+static void begin_board(struct attempts *a) {
+    struct err why;
+    tensorboard_close(a->board);
+    a->board = NULL;
+    if (!a->run.tensorboard.on || a->board_failed) return;
+    if (tensorboard_open(a->dir, a->resolved, a->run.train.steps, a->from_step, &a->board,
+                         &why) != OK)
+        drop_board(a, &why);
+}
+
+/* A run that may go on has no end. */
+static void end_board(struct attempts *a, const struct attempt *last) {
+    struct err why;
+    bool done = last->end == ATTEMPT_DONE || last->end == ATTEMPT_TIME_LIMIT;
+    bool failed = last->end == ATTEMPT_FAILED && last->error.code != ERR_PEER;
+    if (!a->board || (!done && !failed)) return;
+    if (tensorboard_end(a->board, done ? EVENT_SUCCEEDED : EVENT_FAILED, &why) != OK)
+        drop_board(a, &why);
+}
+
+/* A record becomes visible here and in TensorBoard at once. */
+static enum status put_record(struct attempts *a, const json_t *event, struct err *e) {
+    struct err why;
+    TRY(records_put(a->records, event, e));
+    if (a->board && tensorboard_put(a->board, event, &why) != OK) drop_board(a, &why);
+    return OK;
+}
+
 /* Adds the driver's figures to a worker's record. On other hosts their runner has added them. */
 static enum status put_telemetry(struct attempts *a, int64_t rank, const json_t *event,
                                  struct err *e) {
@@ -66,7 +107,7 @@ static enum status put_telemetry(struct attempts *a, int64_t rank, const json_t 
     int64_t device = json_int(event, "device");
     enum status st = OK;
     if (rank < a->layout.ranks[0]) st = telemetry_add(a->telemetry, device, both, e);
-    if (st == OK) st = records_put(a->records, both, e);
+    if (st == OK) st = put_record(a, both, e);
     json_decref(both);
     return st;
 }
@@ -84,7 +125,7 @@ static enum status put_step(struct attempts *a, const json_t *event, struct err 
     if (!more) return FAIL(e, ERR_MEMORY, "record of a step");
     enum status st = mfu_add(&a->mfu, more, e);
     progress_event(&a->progress, more);
-    if (st == OK) st = records_put(a->records, more, e);
+    if (st == OK) st = put_record(a, more, e);
     json_decref(more);
     return st;
 }
@@ -93,7 +134,7 @@ static enum status put_pace(struct attempts *a, int64_t rank, const json_t *even
                             struct err *e) {
     json_t *record = NULL;
     TRY(pace_put(a->pace, rank, event, &record, e));
-    enum status st = record ? records_put(a->records, record, e) : OK;
+    enum status st = record ? put_record(a, record, e) : OK;
     json_decref(record);
     return st;
 }
@@ -132,7 +173,7 @@ static enum status on_event(void *user, int64_t rank, const json_t *event, struc
     if (!strcmp(kind, "step")) return put_step(a, event, e);
     if (!strcmp(kind, "telemetry")) return put_telemetry(a, rank, event, e);
     if (!strcmp(kind, "pace")) return put_pace(a, rank, event, e);
-    return records_put(a->records, event, e);
+    return put_record(a, event, e);
 }
 
 static void on_tick(void *user, const char *what) {
@@ -316,6 +357,7 @@ static enum status record_attempt(struct attempts *a, const struct attempt *atte
 
 static enum status make_attempt(struct attempts *a, struct attempt *out, struct err *e) {
     TRY(records_open(a->dir, a->from_step, &a->records, e));
+    begin_board(a);
     milestones_begin(&a->milestones, a->dir);
     struct err end;
     enum status st = tuning_begin(&a->tuning, a->settings, a->dir, &a->layout, e);
@@ -560,6 +602,7 @@ static enum status all_attempts(struct attempts *a, struct attempt *last, struct
         a->stop_after = 0;
         on_tick(a, "stopped at its checkpoint to test a resume; resuming");
     }
+    end_board(a, last);
     progress_end(&a->progress);
     return record_end(a, last, e);
 }
@@ -583,6 +626,7 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     const char *name = json_text(dir->run, "name", "run");
     progress_begin(&a.progress, settings->cli, name, a.run.train.steps);
     if (st == OK) st = all_attempts(&a, last, e);
+    tensorboard_close(a.board);
     telemetry_close(a.telemetry);
     environment_free(&a.environment);
     free(a.pace);

@@ -110,6 +110,9 @@ static struct value *apply_field(struct diagnostics *d, const struct field *f,
     }
     if (f->type == FIELD_WORD && f->schema && v->type == VALUE_TABLE && !v->kind && !v->item_count)
         return schema_apply(d, f->schema, v, path);
+    if ((f->flags & FIELD_SWITCH) && ((v->type == VALUE_BOOL && v->b) ||
+                                      (words && !strcmp(v->string, "true"))))
+        return schema_apply(d, f->schema, value_new(d->pool, VALUE_TABLE, v->place), path);
     if (f->type == FIELD_TABLE) {
         if (v->type == VALUE_TABLE && !v->kind && !v->item_count)
             return schema_apply(d, f->schema, v, path);

@@ -257,6 +257,10 @@ static const struct field TRACE[] = {
     INT("every", 0, STEPS_MAX, INITIAL("0")), /* 0: only at evaluations */
     { .key = NULL },
 };
+static const struct field TENSORBOARD[] = {
+    { .key = NULL },
+};
+static const struct schema SCHEMA_TENSORBOARD = { "tensorboard", TENSORBOARD, NULL };
 static const struct schema SCHEMA_EVAL = { "eval", EVAL, NULL };
 static const struct schema SCHEMA_SAMPLE = { "sample", SAMPLE, NULL };
 static const struct schema SCHEMA_CHECKPOINT = { "checkpoint", CHECKPOINT, NULL };
@@ -278,6 +282,9 @@ static const struct field EXPERIMENT[] = {
     TABLE("sample", &SCHEMA_SAMPLE, .flags = FIELD_NULLABLE | FIELD_ABSENT),
     TABLE("checkpoint", &SCHEMA_CHECKPOINT, NULLABLE),
     TABLE("trace", &SCHEMA_TRACE),
+    /* No input of a run: record/inputs.h. */
+    TABLE("tensorboard", &SCHEMA_TENSORBOARD,
+          .flags = FIELD_NULLABLE | FIELD_ABSENT | FIELD_SWITCH),
     WORD("archive", WORDS("none", "weights", "full"), INITIAL("none")),
     { .key = NULL },
 };

@@ -22,6 +22,10 @@ same_results() { # BUNDLE
     "$FP8LAB" verify -q "$1" >/dev/null || fail "$1 does not verify"
 }
 
+event_files() { # RUNS: those in the bundle
+    tar --zstd -tf "$(bundle_in "$1")" | grep -c '/data/tensorboard/events\.out\.tfevents\.[0-9]*\.'
+}
+
 resumed_equals_undisturbed() { # RUNS
     "$FP8LAB" run --resume last --runs "$1" --threads 1 >out 2>log
     expect "exit code of --resume" 0 $?
@@ -37,6 +41,8 @@ case_name="undisturbed"
 run --runs a $long
 expect "exit code" 0 $code
 reference=$(field "$(bundle_in a)" 'run["results_sha256"]')
+inputs=$(field "$(bundle_in a)" 'run["inputs_sha256"]')
+expect "event files" 1 "$(event_files a)"
 expect "a directory is left" "" "$(find a -mindepth 1 -maxdepth 1 -type d ! -name '*.ckpt')"
 ! tar --zstd -tf "$(bundle_in a)" | grep -q "worker-0.log" || fail "the bundle has an empty log"
 tar --zstd -xOf "$(bundle_in a)" --wildcards '*/data/logs/runner.log' >runner.log
@@ -61,14 +67,16 @@ expect "checkpoint is of the last step" True \
 expect "what show says is next" "run --resume" "$(sed -n 's/^Next: fp8lab \(.*\) term.*/\1/p' log)"
 resumed_equals_undisturbed term
 
-case_name="SIGTERM to the worker alone, from another process"
-run --runs other $long &
+case_name="SIGTERM to the worker alone, from another process; without event files"
+run --runs other $long --set tensorboard=false &
 await_step other $((every * 5 / 4))
 kill -TERM $(worker_of other)
 wait
 expect status interrupted "$(field "$(bundle_in other)" 'run["status"]')"
 expect "exit code in run.json" 143 "$(field "$(bundle_in other)" 'run["exit_code"]')"
 resumed_equals_undisturbed other
+expect "event files" 0 "$(event_files other)"
+expect "the run's identity" "$inputs" "$(field "$(bundle_in other)" 'run["inputs_sha256"]')"
 
 case_name="SIGINT to the whole process group, as a terminal sends it"
 set -m
@@ -110,10 +118,13 @@ expect "the first attempt took time" True \
     "$(field "$(bundle_in budget)" 'run["attempts"][0]["seconds"] > 0')"
 rm budget/*.tar.zst budget/*/*manifest-sha256.txt
 sed -i 's/"seconds": *[0-9.]*/"seconds": 3600.0/' budget/*/data/run.json
+rm -r budget/*/data/tensorboard
+touch "$(echo budget/*/data)/tensorboard" # no event file can be made
 timeout 300 "$FP8LAB" run --resume last --runs budget --threads 1 >out 2>log # counts all time
 expect "exit code" 0 $?
 expect status time_limit "$(field "$(bundle_in budget)" 'run["status"]')"
 expect attempts 2 "$(field "$(bundle_in budget)" 'len(run["attempts"])')"
+says "no more TensorBoard files of this run are written"
 "$FP8LAB" run --resume last --runs budget --threads 1 >out 2>log
 expect "exit code of another --resume" 2 $?
 grep -q "has used up train.time_limit" log || fail "the error does not say that the time is used up"
@@ -169,6 +180,7 @@ expect status done "$(field "$(bundle_in retry)" 'run["status"]')"
 expect attempts 2 "$(field "$(bundle_in retry)" 'len(run["attempts"])')"
 expect "the second one began at a checkpoint" 0 \
     "$(field "$(bundle_in retry)" 'run["attempts"][1]["from_step"] % '$every)"
+expect "event files" 2 "$(event_files retry)"
 same_results "$(bundle_in retry)"
 
 case_name="a hang"

@@ -126,6 +126,26 @@ static void a_configuration_is_complete(void **state) {
     resolution_destroy(&r);
 }
 
+/* So does tensorboard: null is off, a table or `true` is on. */
+static void tensorboard_is_a_switch(void **state) {
+    (void)state;
+    static const struct { const char *set, *found; } CASES[] = {
+        { "tensorboard=false", "null" }, { "tensorboard=true", "{}" },
+        { "tensorboard=null", "null" },  { "train.seed=1", NULL },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct resolution r;
+        resolve_text(HEAD "return one {}", false, OVERRIDES(CASES[i].set), &r);
+        assert_int_equal(r.run_count, 1);
+        const json_t *found = json_object_get(r.runs[0].config_json, "tensorboard");
+        char *text = json_dumps(found, JSON_ENCODE_ANY);
+        if (CASES[i].found) assert_string_equal(text, CASES[i].found);
+        else assert_null(found);
+        free(text);
+        resolution_destroy(&r);
+    }
+}
+
 /* A window stands in the configuration only if it is set. */
 static void a_window_is_absent_unless_set(void **state) {
     (void)state;
@@ -729,6 +749,7 @@ int main(void) {
         cmocka_unit_test(key_order_and_spelling_change_no_byte),
         cmocka_unit_test(a_configuration_is_complete),
         cmocka_unit_test(a_window_is_absent_unless_set),
+        cmocka_unit_test(tensorboard_is_a_switch),
         cmocka_unit_test(a_bare_recipe_is_its_descriptors_defaults),
         cmocka_unit_test(recipe_defaults_are_the_named_projects),
         cmocka_unit_test(a_matrix_expands_in_a_stable_order),
