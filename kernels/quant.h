@@ -74,6 +74,8 @@ enum scale_source {
  *           producer has read the whole tensor. The producer then makes the codes too, and
  *           quantise_finish does nothing. If the value is not kept, a backend may compute it
  *           twice instead of storing it: once for the amax, once for the codes.
+ *   error   [2] f32 or NULL. No operator reads it: whoever makes codes through the sink also adds
+ *           their error there, with quant_error. Needs keep_value.
  * Callers call quantise_finish(sink) after the producer and before the codes are read. */
 struct sink {
     struct tensor *value;
@@ -82,6 +84,7 @@ struct sink {
     struct tensor *amax;
     struct tensor *stats;
     const struct tensor *sums;
+    const struct tensor *error;
     enum scale_source source;
     struct quant_rule rule;
     bool keep_value, own_amax;

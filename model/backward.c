@@ -12,7 +12,7 @@ enum status norm_bwd(struct transformer *t, const struct norm *n, const struct s
     };
     TRY(rms ? ops->rmsnorm_bwd(t->b, LANE_COMPUTE, &args, e)
             : ops->layernorm_bwd(t->b, LANE_COMPUTE, &args, e));
-    return ops->quantise_finish(t->b, LANE_COMPUTE, dx, e);
+    return operand_finish(t->b, dx, e);
 }
 
 /* dx = dy W,  dW (+)= dy^T x. The producer of dy already added its column sums to dbias. */
@@ -51,7 +51,7 @@ static enum status ffn_bwd(struct transformer *t, int64_t l, bool fresh, struct 
         TRY(ops->swiglu_bwd(t->b, LANE_COMPUTE, &d_gate_up, &t->d_h, &layer->gate_up, e));
     else
         TRY(ops->gelu_bwd(t->b, LANE_COMPUTE, &d_gate_up, &t->d_h, &layer->gate_up, e));
-    TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &d_gate_up, e));
+    TRY(operand_finish(t->b, &d_gate_up, e));
     TRY(linear_bwd(t, in, &t->d_normed, fresh, e));                               /* [R,C] */
     struct sink d_mid = dy_sink(t, &layer->linear[GEMM_ATTN_OUT]);
     return norm_bwd(t, &layer->norm2, &d_mid, &t->d_normed, &layer->x_mid, &t->d_x, e);
@@ -100,7 +100,7 @@ static enum status attention_bwd(struct transformer *t, int64_t l, const struct 
     };
     TRY(ops->attention_bwd(t->b, LANE_COMPUTE, &attention, e));
     if (between) TRY(queries_and_keys_bwd(t, layer, &d_qkv, e));
-    TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &d_qkv, e));
+    TRY(operand_finish(t->b, &d_qkv, e));
     TRY(linear_bwd(t, qkv, &t->d_normed, fresh, e));                              /* [R,C] */
     return norm_bwd(t, &layer->norm1, dx, &t->d_normed, &t->x[l], &t->d_x, e);
 }

@@ -11,7 +11,7 @@ enum status norm_fwd(struct transformer *t, const struct norm *n, const struct s
     };
     TRY(rms ? ops->rmsnorm_fwd(t->b, LANE_COMPUTE, &args, e)
             : ops->layernorm_fwd(t->b, LANE_COMPUTE, &args, e));
-    return ops->quantise_finish(t->b, LANE_COMPUTE, y, e);
+    return operand_finish(t->b, y, e);
 }
 
 /* QK-norm and rotation of qkv [R,W]; in place without QK-norm. No effect for GPT-2. */
@@ -56,7 +56,7 @@ enum status layer_attention(struct transformer *t, int64_t l, enum pass pass, st
         .kv_heads = c->kv_heads,
     };
     TRY(ops->attention_fwd(t->b, LANE_COMPUTE, &attention, e));
-    TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &o, e));
+    TRY(operand_finish(t->b, &o, e));
     return gemm_fprop(t->b, &out->spec, &layer->x_mid, &out->x, &out->weight->weight,
                       bias_value(out), &t->x[l], e);
 }
@@ -76,7 +76,7 @@ enum status layer_ffn_in(struct transformer *t, int64_t l, enum pass pass, struc
         TRY(ops->swiglu_fwd(t->b, LANE_COMPUTE, &h, &layer->gate_up, e));
     else
         TRY(ops->gelu_fwd(t->b, LANE_COMPUTE, &h, &layer->gate_up, e));
-    return ops->quantise_finish(t->b, LANE_COMPUTE, &h, e);
+    return operand_finish(t->b, &h, e);
 }
 
 static enum status layer_forward(struct transformer *t, int64_t l, enum pass pass, struct err *e) {

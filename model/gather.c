@@ -30,7 +30,7 @@ static enum status make_codes(struct exchange *x, struct operand *w, struct err 
     s.amax = s.source == SCALE_SOURCE_AMAX ? &slot->amax : NULL;
     if (s.source != SCALE_SOURCE_AMAX)
         TRY(x->b->ops->quantise(x->b, LANE_COMPUTE, &s, &w->value, e));
-    return x->b->ops->quantise_finish(x->b, LANE_COMPUTE, &s, e);
+    return operand_finish(x->b, &s, e);
 }
 
 /* Codes of settled parameters are made once (exchange_settle), but those in the ring each time.

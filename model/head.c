@@ -8,7 +8,7 @@ static enum status chunk_input(struct transformer *t, struct head_chunk *k, enum
     if (!t->head.spec.fp8) return OK;
     struct sink x = activation_sink(&k->x, t->slots, pass);
     TRY(t->b->ops->quantise(t->b, LANE_COMPUTE, &x, &k->normed, e));
-    return t->b->ops->quantise_finish(t->b, LANE_COMPUTE, &x, e);
+    return operand_finish(t->b, &x, e);
 }
 
 /* d_normed = dlogits Whead,  dWhead (+)= dlogits^T normed */
@@ -46,7 +46,7 @@ enum status transformer_head(struct transformer *t, enum pass pass, bool fresh, 
         };
         TRY(ops->cross_entropy(t->b, LANE_COMPUTE, &loss, e));
         if (pass != PASS_TRAIN) continue;
-        TRY(ops->quantise_finish(t->b, LANE_COMPUTE, &dy, e));
+        TRY(operand_finish(t->b, &dy, e));
         TRY(chunk_backward(t, k, fresh, e));
     }
     /* A tied weight's gradient is complete after the embedding has added to it. */

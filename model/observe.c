@@ -1,4 +1,5 @@
 /* What is read from a trainer: the record of a step, FP8 figures, fingerprints. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -54,18 +55,32 @@ static void count(const struct trainer *t, int i, struct fp8_slot *out) {
     if (slot->divided && s->gathers_counts) out->elements = slot->divided;
 }
 
+/* The measured error of a slot's codes; the sums are over all ranks. */
+static void error_of(const struct trainer *t, int i, struct fp8_slot *out) {
+    const struct slot *slot = &t->slots.slot[i];
+    const float *sums = (const float *)record_of(t, &t->slots.errors) + 2 * (int64_t)i;
+    double signal = (double)sums[0], noise = (double)sums[1];
+    int64_t elements = slot->divided ? slot->divided : slot->elements * t->world;
+    if (!t->has_errors || signal == 0) return;
+    out->snr_db = noise > 0 ? 10 * log10(signal / noise) : noise == 0 ? (double)INFINITY
+                                                                      : (double)NAN;
+    out->rms = sqrt(signal / (double)elements);
+}
+
 static struct fp8_slot figures_of(const struct trainer *t, int i) {
     const struct slots *s = &t->slots;
     const struct slot *slot = &s->slot[i];
     bool weight = slot->region == SLOT_WEIGHT;
     const uint32_t *amax = record_of(t, weight ? &s->amax : &s->seen_amax);
     const float *multiplier = record_of(t, weight ? &s->multiplier : &s->seen_multiplier);
-    struct fp8_slot out = { .amax_bits = amax[i], .scale = 1.0f };
+    struct fp8_slot out = { .amax_bits = amax[i], .scale = 1.0f, .snr_db = (double)NAN,
+                            .rms = (double)NAN };
     if (!dtype_is_fp8(slot->code)) return out;
     float stored;
     if (slot->delayed) out.scale = multiplier[i];
     else out.scale = quant_multiplier(&slot->rule, slot->code, f32_from_bits(amax[i]), &stored);
     count(t, i, &out);
+    error_of(t, i, &out);
     return out;
 }
 

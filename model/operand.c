@@ -70,6 +70,10 @@ struct sink operand_sink(struct operand *o, const struct slots *slots, enum pass
     s.rule = o->spec.rule;
     if (slot && s.source == SCALE_SOURCE_KNOWN) s.multiplier = &slot->multiplier;
     if (slot && pass == PASS_TRAIN) s.stats = &slot->stats;
+    if (slot && pass == PASS_TRAIN && slots->measures) {
+        s.error = &slot->error;
+        s.keep_value = true;
+    }
     return s;
 }
 
@@ -77,6 +81,21 @@ struct sink activation_sink(struct operand *o, const struct slots *slots, enum p
     struct sink s = operand_sink(o, slots, pass);
     s.own_amax = true;
     return s;
+}
+
+/* The codes that the counts of a sink are of: the transposed ones only if there are no others. */
+enum status operand_error(struct backend *b, const struct sink *s, struct err *e) {
+    if (!s->error) return OK;
+    struct tensor x = tensor_2d(s->value->data, s->value->dtype, s->codes->dim[0],
+                                s->codes->dim[1]);
+    struct tensor turned = tensor_transposed(&x);
+    if (s->codes->data) return b->ops->quant_error(b, LANE_COMPUTE, s->error, &x, s->codes, e);
+    return b->ops->quant_error(b, LANE_COMPUTE, s->error, &turned, s->codes->transposed, e);
+}
+
+enum status operand_finish(struct backend *b, const struct sink *s, struct err *e) {
+    TRY(b->ops->quantise_finish(b, LANE_COMPUTE, s, e));
+    return operand_error(b, s, e);
 }
 
 struct tensor tensor_transposed(const struct tensor *x) {

@@ -62,6 +62,12 @@ struct sink operand_sink(struct operand *o, const struct slots *slots, enum pass
 /* The same for an activation or its gradient, which no rank shares. */
 struct sink activation_sink(struct operand *o, const struct slots *slots, enum pass pass);
 
+/* Ends the making of an operand: its codes (quantise_finish), and their error if the sink asks for
+ * it. Call it after the producer and before the codes are read. */
+NODISCARD enum status operand_finish(struct backend *b, const struct sink *s, struct err *e);
+/* Adds the error of codes that are made, if the sink asks for it. */
+NODISCARD enum status operand_error(struct backend *b, const struct sink *s, struct err *e);
+
 /* The transposed view of a matrix. */
 struct tensor tensor_transposed(const struct tensor *x);
 

@@ -158,7 +158,7 @@ static enum status quantise_dgrad(struct param *p, struct backend *b, struct slo
     if (!p->dgrad.has_twin) return OK;
     struct sink sink = operand_sink(&p->dgrad, slots, PASS_TRAIN);
     TRY(b->ops->quantise(b, LANE_COMPUTE, &sink, &p->weight.value, e));
-    return b->ops->quantise_finish(b, LANE_COMPUTE, &sink, e);
+    return operand_finish(b, &sink, e);
 }
 
 enum status params_begin(struct params *p, struct backend *b, struct slots *slots, bool all,
@@ -203,15 +203,27 @@ static enum status copy_amax(struct param *p, struct backend *b, struct slots *s
     return b->ops->copy(b, LANE_COMPUTE, &to, &from, e);
 }
 
+/* The error of codes that no step makes. Ranks that divide weights do not measure it. */
+static enum status settled_error(struct param *p, struct backend *b, struct slots *slots,
+                                 struct err *e) {
+    struct sink first = operand_sink(&p->weight, slots, PASS_TRAIN);
+    struct sink second = operand_sink(&p->dgrad, slots, PASS_TRAIN);
+    TRY(operand_error(b, &first, e));
+    return p->dgrad.has_twin ? operand_error(b, &second, e) : OK;
+}
+
 enum status params_finish(struct params *p, struct backend *b, struct slots *slots, bool all,
                           struct err *e) {
     bool divided = shard_divides(&p->options.shard);
     if (divided) TRY(slots_share_weights(slots, b, e));
     for (int i = 0; i < p->count; i++) {
         struct param *x = &p->param[i];
-        if (x->settled && !all) continue;
+        if (x->settled && !all) {
+            if (!divided) TRY(settled_error(x, b, slots, e));
+            continue;
+        }
         struct sink sink = param_own_sink(p, x, slots);
-        TRY(b->ops->quantise_finish(b, LANE_COMPUTE, &sink, e));
+        TRY(operand_finish(b, &sink, e));
         TRY(divided ? copy_amax(x, b, slots, e) : quantise_dgrad(x, b, slots, e));
     }
     return OK;

@@ -94,6 +94,8 @@ enum status slots_layout(struct slots *s, struct memory *m, int record, struct e
         int64_t n = s->count + (array[i].t == &s->amax); /* the loss follows it */
         memory_append(m, record, 4 * n, &array[i].t->data);
     }
+    s->errors = tensor_2d(NULL, DTYPE_F32, s->count, 2);
+    memory_append(m, record, 8 * (int64_t)s->count, &s->errors.data);
     s->amax_eval = tensor_1d(NULL, DTYPE_U32, s->count);
     memory_reserve(m, MEMORY_STATE, "amax", 4 * (int64_t)s->count, &s->amax_eval.data);
     memory_reserve(m, MEMORY_STATE, "scales", 4 * FACTOR_STRIDE * (int64_t)s->count, &s->factor);
@@ -134,6 +136,7 @@ enum status slots_start(struct slots *s, struct backend *b, struct err *e) {
         slot->amax_eval = span_of(&s->amax_eval, i, 1);
         slot->multiplier = span_of(&s->multiplier, i, 1);
         slot->stats = tensor_1d((char *)s->stats.data + 16 * (int64_t)i, DTYPE_U64, 2);
+        slot->error = tensor_1d((char *)s->errors.data + 8 * (int64_t)i, DTYPE_F32, 2);
         slot->factor = span_of(&factor, i, 1).data;
     }
     for (int r = 0; r < s->run_count; r++) {
@@ -221,6 +224,21 @@ enum status slots_share(struct slots *s, struct backend *b, const struct tensor 
 enum status slots_share_weights(struct slots *s, struct backend *b, struct err *e) {
     struct tensor weights = span_of(&s->amax, 0, s->first[SLOT_FORWARD]);
     return b->ops->comm.all_reduce(b, LANE_COMPUTE, &weights, REDUCE_MAX, e);
+}
+
+bool slots_have_codes(const struct slots *s) {
+    for (int i = 0; i < s->count; i++)
+        if (dtype_is_fp8(s->slot[i].code)) return true;
+    return false;
+}
+
+enum status slots_begin_errors(struct slots *s, struct backend *b, struct err *e) {
+    return b->ops->zero(b, LANE_COMPUTE, &s->errors, e);
+}
+
+enum status slots_share_errors(struct slots *s, struct backend *b, struct err *e) {
+    struct tensor all = tensor_1d(s->errors.data, DTYPE_F32, 2 * (int64_t)s->count);
+    return b->ops->comm.all_reduce(b, LANE_COMPUTE, &all, REDUCE_SUM, e);
 }
 
 enum status slots_gather_counts(struct slots *s, struct backend *b, uint64_t asks,

@@ -31,6 +31,7 @@ struct slot {
     int64_t divided;  /* a weight that ranks quantise in parts: elements of all parts; else 0 */
     struct tensor amax, amax_eval; /* [1] u32 */
     struct tensor stats;           /* [2] u64 */
+    struct tensor error;           /* [2] f32: quant_error of its codes in a step that measures */
     struct tensor multiplier;      /* [1] f32 */
     void *factor;                  /* one f32, 16-byte aligned: the scale of its codes */
 };
@@ -54,6 +55,8 @@ struct slots {
     /* Device arrays over all slots. seen_amax and seen_multiplier keep the values of the last
      * micro-batch for trainer_read_fp8. All but amax_eval belong to a step's record. */
     struct tensor amax, amax_eval, multiplier, stats, seen_amax, seen_multiplier;
+    struct tensor errors; /* [count, 2] f32, in the record */
+    bool measures; /* sinks of training add to the errors; such work is in no graph */
     struct tensor loss; /* [1] f32 behind amax: 0 or NaN, see slots_share */
     /* Gathered from all ranks after a step (slots_gather_counts): [ranks * gathered_rows, 2] u64,
      * in the record. The first row of a rank is {asks to stop, 0}. With gathers_counts its counts
@@ -102,6 +105,11 @@ NODISCARD enum status slots_share_weights(struct slots *s, struct backend *b, st
 NODISCARD enum status slots_end_micro(struct slots *s, struct backend *b, struct err *e);
 /* After the last micro-batch: updates histories with roll = "step". */
 NODISCARD enum status slots_end_step(struct slots *s, struct backend *b, struct err *e);
+/* Whether any slot is of FP8 codes. */
+bool slots_have_codes(const struct slots *s);
+/* Before a step that measures errors: zeroes them. After it: adds the ranks' errors. */
+NODISCARD enum status slots_begin_errors(struct slots *s, struct backend *b, struct err *e);
+NODISCARD enum status slots_share_errors(struct slots *s, struct backend *b, struct err *e);
 /* After a step: all-gathers the ranks' counts and requests. The reader adds the counts,
  * because no collective adds integers. */
 NODISCARD enum status slots_gather_counts(struct slots *s, struct backend *b, uint64_t asks,

@@ -14,6 +14,14 @@ static_assert((int)IN_FLIGHT_MAX <= (int)READBACK_SLOTS, "a step has a read-back
 
 /* ---- a step ---- */
 
+/* Whether steps measure the errors of casts, and whether this one does. */
+static bool measures(const struct trainer *t) {
+    return t->options.fp8_error > 0 && slots_have_codes(&t->slots);
+}
+static bool measured_in(const struct trainer *t, int64_t step) {
+    return measures(t) && step % t->options.fp8_error == 0;
+}
+
 static enum status check_healthy(const struct trainer *t, struct err *e) {
     if (t->failure)
         return FAIL(e, ERR_STATE, "%s after step %lld; this trainer cannot continue", t->failure,
@@ -142,7 +150,8 @@ static enum status micro_batch(struct trainer *t, bool first, bool last, struct 
     return slots_end_micro(s, b, e);
 }
 
-/* Replays the graph of `key`, or runs the operators and offers them for capture. */
+/* Replays the graph of `key`, or runs the operators and offers them for capture. Work that measures
+ * errors has more operators: it runs beside the graphs, and they stay as they are. */
 static enum status run_micro_batch(struct trainer *t, int64_t i, struct err *e) {
     const struct backend_ops *ops = t->backend->ops;
     bool first = i == 0, last = i == t->accumulation - 1;
@@ -150,6 +159,7 @@ static enum status run_micro_batch(struct trainer *t, int64_t i, struct err *e) 
                          : last && t->world > 1 ? GRAPH_LAST_MICRO
                                                  : GRAPH_LATER_MICRO;
     bool replayed = false;
+    if (t->slots.measures) return micro_batch(t, first, last, e);
     TRY(ops->graph_replay(t->backend, key, &replayed, e));
     if (replayed) return OK;
     TRY(ops->graph_begin(t->backend, key, e));
@@ -160,6 +170,7 @@ static enum status run_micro_batch(struct trainer *t, int64_t i, struct err *e) 
 static enum status run_update(struct trainer *t, struct err *e) {
     const struct backend_ops *ops = t->backend->ops;
     bool replayed = false;
+    if (t->slots.measures) return trainer_update(t, e);
     TRY(ops->graph_replay(t->backend, GRAPH_UPDATE, &replayed, e));
     if (replayed) return OK;
     TRY(ops->graph_begin(t->backend, GRAPH_UPDATE, e));
@@ -185,9 +196,19 @@ static enum status accumulate(struct trainer *t, struct in_flight *f, struct err
         TRY(upload_batch(t, SPLIT_TRAIN, cursor + i * stride, e));
         if (i == 0) f->counted = t->host.counted; /* of the whole step */
         TRY(trainer_scale_gradients(t, f->counted, e));
+        t->slots.measures = f->measured && i == 0;
         TRY(run_micro_batch(t, i, e));
     }
+    t->slots.measures = false;
     return finish_accumulation(t, e);
+}
+
+/* The update; a step that measures ends here. */
+static enum status update(struct trainer *t, bool measured, struct err *e) {
+    t->slots.measures = measured;
+    TRY(run_update(t, e));
+    t->slots.measures = false;
+    return measured ? slots_share_errors(&t->slots, t->backend, e) : OK;
 }
 
 static int mark_of_end(int64_t step) { return MARK_END + (int)(step % END_MARKS); }
@@ -203,12 +224,13 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
     }
     TRY(upload_scalars(t, step, &f->lr, e));
     if (f->traced) TRY(trace_weights(t, e));
+    if (f->measured) TRY(slots_begin_errors(&t->slots, t->backend, e));
     TRY(accumulate(t, f, e));
     if (f->traced) {
         TRY(trace_outputs(t, e));
         TRY(trace_gradients(t, e));
     }
-    TRY(run_update(t, e));
+    TRY(update(t, f->measured, e));
     t->exchange.pending = true;
     TRY(slots_gather_counts(&t->slots, t->backend, t->asks, e));
     t->asks &= ASKS_STOP; /* the others are asked once */
@@ -226,7 +248,7 @@ enum status trainer_queue(struct trainer *t, bool trace, struct err *e) {
         return FAIL(e, ERR_STATE, "%d steps are queued: collect one first", t->pending);
     int64_t step = t->step + t->pending + 1;
     struct in_flight *f = &t->in_flight[step % IN_FLIGHT_MAX];
-    *f = (struct in_flight){ .traced = trace };
+    *f = (struct in_flight){ .traced = trace, .measured = measured_in(t, step) };
     enum status st = queue_step(t, step, f, e);
     if (st != OK) t->failure = "a step failed half-way"; /* FP8 histories may have changed */
     else t->pending++;
@@ -270,7 +292,7 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
     int64_t step = t->step + 1;
     const struct in_flight *f = &t->in_flight[step % IN_FLIGHT_MAX];
     *result = (struct step_result){ .step = step, .lr = f->lr, .traced = f->traced,
-                                    .loss_tokens = f->counted,
+                                    .measured = f->measured, .loss_tokens = f->counted,
                                     .tokens = t->options.global_batch * t->model.seq_len };
     enum status st = fetch_record(t, step, f->marked, &result->time_us, e);
     if (st != OK) {
@@ -288,7 +310,7 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
     result->comm_us = (int64_t)((head.comm_ns[0] - begin[0]) / 1000);
     result->exposed_us = (int64_t)((head.comm_ns[1] - begin[1]) / 1000);
     memcpy(t->comm_ns, head.comm_ns, sizeof t->comm_ns);
-    t->has_trace = false;
+    t->has_trace = t->has_errors = false;
     if (result->tensor[0]) {
         t->pending = 0; /* the step queued behind it changed no parameter: drop it */
         return FAIL(e, ERR_NUMERIC, "step %lld: %s is not finite", (long long)step, result->tensor);
@@ -297,6 +319,7 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
     t->step = step;
     t->cursor += t->options.global_batch;
     t->has_trace = f->traced;
+    t->has_errors = f->measured;
     return OK;
 }
 
@@ -411,17 +434,19 @@ enum status trainer_losses(struct trainer *t, const int32_t *tokens, const int32
 
 /* Runs each kind of micro-batch once, in the state after an update, as in every step but the
  * first. */
-static enum status warm_up_once(struct trainer *t, struct err *e) {
+static enum status warm_up_once(struct trainer *t, bool measured, struct err *e) {
     t->exchange.pending = true;
     if (t->options.forward_only) return run_eval_batch(t, e);
     TRY(trace_weights(t, e));
+    t->slots.measures = measured;
     TRY(run_micro_batch(t, 0, e));
+    t->slots.measures = false;
     if (t->accumulation > 2) TRY(run_micro_batch(t, 1, e));
     if (t->accumulation > 1) TRY(run_micro_batch(t, t->accumulation - 1, e));
     TRY(finish_accumulation(t, e));
     TRY(trace_outputs(t, e));
     TRY(trace_gradients(t, e));
-    TRY(run_update(t, e));
+    TRY(update(t, measured, e));
     t->exchange.pending = true;
     TRY(exchange_gather_all(&t->exchange, e));
     return run_eval_batch(t, e);
@@ -439,6 +464,7 @@ enum status trainer_warm_up(struct trainer *t, struct err *e) {
     TRY(ops->zero(b, LANE_COMPUTE, &t->transformer.tokens, e));
     TRY(ops->zero(b, LANE_COMPUTE, &t->transformer.targets, e));
     TRY(upload_scalars(t, 1, &lr, e));
-    for (int i = 0; i < 2; i++) TRY(warm_up_once(t, e)); /* plain, then captured */
+    if (measures(t)) TRY(warm_up_once(t, true, e));
+    for (int i = 0; i < 2; i++) TRY(warm_up_once(t, false, e)); /* plain, then captured */
     return ops->sync(b, e);
 }

@@ -54,6 +54,8 @@ struct train_options {
     struct schedule_options schedule;
     struct selection selection; /* frozen parameters, factors of the learning rate */
     struct trace_options trace;
+    int64_t fp8_error; /* every so many steps the error of each FP8 cast is measured; 0: never.
+                          Changes no bit of the run */
 };
 
 /* ---- plan ---- */
@@ -118,6 +120,7 @@ struct step_result {
     int64_t comm_us;  /* the part of it in collectives on this rank, waiting included */
     int64_t exposed_us; /* the part of comm_us in which LANE_COMPUTE was idle; on a CPU all */
     bool traced;
+    bool measured; /* trainer_read_fp8 has the errors of its casts */
     bool stop, save;  /* some rank was asked to stop, or to save, before it queued this step */
     bool busy;        /* some rank was writing a checkpoint when it queued this step */
     char tensor[128]; /* "" or the first non-finite tensor: "layers.3.ffn_in.dy", "loss", ... */
@@ -197,6 +200,10 @@ struct fp8_slot {
     float scale;        /* multiplier of the tensor, or of the block that holds amax; 1: not FP8 */
     int64_t saturated, underflow; /* elements, over the step */
     int64_t elements;             /* quantised elements; 0 for a slot that is not FP8 */
+    /* Of the step's first micro-batch, all ranks. NaN: not FP8, or the step did not measure. */
+    double snr_db; /* 10 log10 of the sum of x^2 over the sum of squared errors of its codes. NaN
+                      also for a tensor of zeros; infinite if the codes are exact */
+    double rms;    /* root mean square of the values */
 };
 
 /* Fills out[count]; before the first step, with the state from creation or a checkpoint. */

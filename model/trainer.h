@@ -38,7 +38,7 @@ enum { ASKS_STOP = 1, ASKS_SAVE = 2, ASKS_BUSY = 4 };
 struct in_flight {
     float lr;
     int64_t counted; /* tokens with loss, of all ranks */
-    bool traced;
+    bool traced, measured;
     bool marked; /* no step was pending before it: its beginning has a timer mark */
 };
 
@@ -76,6 +76,7 @@ struct trainer {
     int traced_count;
     const char *failure; /* static: why the trainer rejects further steps; NULL: no failure */
     bool has_trace; /* the step last collected was traced */
+    bool has_errors; /* the step last collected measured the errors of casts */
     uint64_t asks; /* ASKS_*: what this rank was asked to do */
     uint64_t comm_ns[2]; /* as of the step last collected */
 };

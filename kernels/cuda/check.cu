@@ -45,9 +45,8 @@ enum status cuda_check_indices(const struct tensor *x, const char *what, int64_t
                 (long long)count);
 }
 
-static enum status check_codes(const struct tensor *codes, const char *what, int64_t rows,
-                               int64_t cols, struct err *e) {
-    TRY(cuda_check(codes, what, IS_FP8, rows, cols, e));
+enum status cuda_check_scale(const struct tensor *codes, const char *what, int64_t rows,
+                             int64_t cols, struct err *e) {
     struct scale expect = scale_make(codes->scale.data, codes->scale.kind, rows, cols);
     if (!codes->scale.data || codes->scale.kind == SCALE_NONE)
         return FAIL(e, ERR_ARG, "%s has no scale", what);
@@ -61,6 +60,12 @@ static enum status check_codes(const struct tensor *codes, const char *what, int
         (uintptr_t)codes->scale.data % 16)
         return FAIL(e, ERR_ARG, "%s: rows of codes and scales must be 16-byte aligned", what);
     return OK;
+}
+
+static enum status check_codes(const struct tensor *codes, const char *what, int64_t rows,
+                               int64_t cols, struct err *e) {
+    TRY(cuda_check(codes, what, IS_FP8, rows, cols, e));
+    return cuda_check_scale(codes, what, rows, cols, e);
 }
 
 enum status cuda_check_sink(const struct sink *s, const char *what, int64_t rows, int64_t cols,

@@ -149,6 +149,9 @@ bool cuda_is_packed(const struct tensor *x);
 /* `count` packed I32. */
 NODISCARD enum status cuda_check_indices(const struct tensor *x, const char *what, int64_t count,
                                          struct err *e);
+/* The scale of FP8 codes [rows, cols]: kind, dtype, shape, and what a GPU needs to be aligned. */
+NODISCARD enum status cuda_check_scale(const struct tensor *codes, const char *what, int64_t rows,
+                                       int64_t cols, struct err *e);
 /* cuda_check of every part of a sink whose value is rows x cols packed elements, in any shape. */
 NODISCARD enum status cuda_check_sink(const struct sink *s, const char *what, int64_t rows,
                                       int64_t cols, struct err *e);

@@ -240,11 +240,19 @@ static enum status take_entry(struct loader *l, const char *path, struct err *e)
     return is_source(l, path, file) ? take_stream(l, path, file, e) : OK;
 }
 
+/* The first stream with the same file of labels: that file is kept there. */
+static int labels_of(int stream) {
+    int i = 0;
+    while (!STREAMS[i].labels || strcmp(STREAMS[i].labels, STREAMS[stream].labels) != 0) i++;
+    return i;
+}
+
 /* Gives the columns of format 2 the names of their values. */
 static void attach_labels(struct loader *l) {
     for (int i = 0; i < STREAM_COUNT; i++) {
         struct columns *c = l->view->columns.of[i];
-        if (c && !c->labels) c->labels = json_incref(l->labels[i]);
+        if (c && !c->labels && STREAMS[i].labels)
+            c->labels = json_incref(l->labels[labels_of(i)]);
     }
 }
 

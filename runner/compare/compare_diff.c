@@ -27,6 +27,7 @@ static const struct rule RULES[] = {
     { "config", "hardware.", NULL, false },
     { "config", "archive", NULL, false },
     { "config", "trace", NULL, false },
+    { "config", "fp8_error", NULL, false },
     { "config", "checkpoint", NULL, false },
     { "config", "eval", NULL, false },
     { "config", "sample", NULL, false },

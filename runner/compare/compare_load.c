@@ -10,8 +10,8 @@
 static void drop_records(const struct comparison *c, struct run_view *v) {
     static const char *const LOSSES[] = { "step", "loss", NULL };
     static const char *const PLOTTED[] = { "step", "loss", "grad_norm", "tokens_per_s", NULL };
-    static const enum stream_id COMPARED[] = { STREAM_FP8, STREAM_TRACE, STREAM_SAMPLES,
-                                               STREAM_RANKS };
+    static const enum stream_id COMPARED[] = { STREAM_FP8, STREAM_FP8_ERROR, STREAM_TRACE,
+                                               STREAM_SAMPLES, STREAM_RANKS };
     for (size_t k = 0; k < sizeof COMPARED / sizeof *COMPARED; k++) {
         columns_destroy(v->columns.of[COMPARED[k]]);
         v->columns.of[COMPARED[k]] = NULL;

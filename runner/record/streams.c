@@ -155,6 +155,8 @@ BITS(fp8_amax, s->slot[label].amax_bits)
 BITS(fp8_scale, float_bits(s->slot[label].scale))
 REAL(fp8_saturated, share(s->slot[label].saturated, s->slot[label].elements))
 REAL(fp8_underflow, share(s->slot[label].underflow, s->slot[label].elements))
+REAL(fp8_snr, s->slot[label].snr_db)
+REAL(fp8_rms, s->slot[label].rms)
 BITS(trace_fingerprint, s->fingerprint[label])
 
 static const struct metric FP8[] = {
@@ -163,6 +165,13 @@ static const struct metric FP8[] = {
     { "scale", "", COLUMN_U32, true, .value = fp8_scale, .result = 2 },
     { "saturated", "share of the elements", COLUMN_F64, true, .value = fp8_saturated },
     { "underflow", "share of the elements", COLUMN_F64, true, .value = fp8_underflow },
+};
+
+/* Shares of squares that f64 adds: figures to look at, no results. */
+static const struct metric FP8_ERROR[] = {
+    { "step", "", COLUMN_I64, .value = step_number },
+    { "snr_db", "dB", COLUMN_F64, true, .value = fp8_snr },
+    { "rms", "", COLUMN_F64, true, .value = fp8_rms },
 };
 
 static const struct metric TRACE[] = {
@@ -193,6 +202,11 @@ const struct stream STREAMS[STREAM_COUNT] = {
                        "data/metrics/trace_tensors.json", "tensors", METRICS(TRACE),
                        .old_columns = "data/trace.cols",
                        .old_lines = "data/metrics/trace.jsonl" },
+    /* The same labels; the file lacks if no step measured, and in runs of older versions. */
+    [STREAM_FP8_ERROR] = { "fp8_error", "fp8_error", "data/metrics/fp8_error.npy",
+                           "data/metrics/fp8_slots.json", "slots", METRICS(FP8_ERROR),
+                           .old_columns = "data/metrics/fp8_error.cols",
+                           .old_lines = "data/metrics/fp8_error.jsonl" },
 };
 
 const struct figure FIGURES[] = {

@@ -16,6 +16,7 @@ enum stream_id {
     STREAM_RANKS,
     STREAM_FP8,
     STREAM_TRACE,
+    STREAM_FP8_ERROR,
     STREAM_COUNT
 };
 

@@ -21,7 +21,8 @@
 
 /* Changing these keys changes no bit of a step that both runs make. */
 static const char *const ALLOWED[] = { "train.steps", "train.time_limit", "eval", "sample",
-                                       "checkpoint", "tensorboard", "trace", "archive", "about",
+                                       "checkpoint", "tensorboard", "trace", "fp8_error", "archive",
+                                       "about",
                                        NULL };
 /* These keys follow from the number of steps. */
 static const char *const DERIVED[] = { "train.schedule.decay", "train.epochs", NULL };
@@ -60,8 +61,8 @@ static enum status check_sets(const struct extension *x, const struct cli *cli, 
         const char *text = cli_nth(cli, "set", i);
         if (!is_below(text, strcspn(text, "="), ALLOWED))
             return FAIL(e, ERR_ARG, "--set %s: --extend can change only train.steps, "
-                        "train.time_limit, eval, checkpoint, trace, archive and about of %s; for "
-                        "other keys, run the script from step 0", text, id_of(x));
+                        "train.time_limit, eval, checkpoint, trace, fp8_error, archive and about "
+                        "of %s; for other keys, run the script from step 0", text, id_of(x));
     }
     return OK;
 }

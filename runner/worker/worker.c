@@ -310,6 +310,8 @@ static enum status observe(struct worker *w, struct err *e) {
         source.slot = w->slots;
         source.width = w->slot_count;
         if (is_rank0(w)) TRY(say_record(w->events, STREAM_FP8, &source, e));
+        if (is_rank0(w) && w->result.measured)
+            TRY(say_record(w->events, STREAM_FP8_ERROR, &source, e));
     }
     if (w->result.traced) {
         TRY(trainer_trace(w->trainer, w->fingerprints, e));

@@ -109,6 +109,60 @@ static void test_quantise(void **state) {
     }
 }
 
+/* The same sums as the reference to the bit, of every scale kind and of transposed codes alone; a
+ * second call adds to the first. */
+static void test_quant_error(void **state) {
+    for (size_t i = 0; i < sizeof QUANTISE / sizeof *QUANTISE; i++) {
+        struct twin_sink out;
+        int64_t rows = QUANTISE[i].rows, cols = QUANTISE[i].cols;
+        bool turned = !QUANTISE[i].codes;
+        pair_sink(p, &out, rows, cols, QUANTISE[i].code, QUANTISE[i].kind, QUANTISE[i].source,
+                  QUANTISE[i].rule, QUANTISE[i].transposed);
+        struct twin x = pair_tensor(p, DTYPE_BF16, rows, cols, 1, 1), view = x;
+        struct twin sums = pair_tensor(p, DTYPE_F32, 2, 1, 1, 1);
+        fill_value(&x, QUANTISE[i].special && i % 2); /* the others without NaN and infinity */
+        for (int s = 0; turned && s < SIDES; s++) view.side[s] = tensor_transposed(&x.side[s]);
+        ON_BOTH(p, ops->quantise(b, LANE_COMPUTE, S(out), S(x), e));
+        ON_BOTH(p, ops->quantise_finish(b, LANE_COMPUTE, S(out), e));
+        for (int k = 0; k < 2; k++) /* codes.transposed of each side is its twin */
+            ON_BOTH(p, ops->quant_error(b, LANE_COMPUTE, S(sums), S(view),
+                                        turned ? out.side[s].codes->transposed
+                                               : out.side[s].codes, e));
+        char what[64];
+        snprintf(what, sizeof what, "quant_error row %zu", i);
+        pair_same(p, what, &sums);
+        pair_clear(p);
+    }
+}
+
+static void change_dtype(struct tensor *x) { x->dtype = DTYPE_I32; }
+static void lengthen(struct tensor *x) { x->dim[0]++; }
+static void take_data(struct tensor *x) { x->data = NULL; }
+static void take_scale(struct tensor *x) { x->scale.kind = SCALE_NONE; }
+static void separate(struct tensor *x) { x->stride[1] = 2; }
+
+/* Arguments that the reference refuses, with the same status. */
+static void test_quant_error_refuses(void **state) {
+    static const struct { int which; void (*spoil)(struct tensor *x); } WRONG[] = {
+        { 0, change_dtype }, { 0, lengthen }, { 0, take_data },
+        { 1, change_dtype }, { 1, lengthen }, { 1, take_data }, { 1, separate },
+        { 2, change_dtype }, { 2, lengthen }, { 2, take_data }, { 2, take_scale }, { 2, separate },
+    };
+    struct twin t[3] = { pair_tensor(p, DTYPE_F32, 2, 1, 1, 1),
+                         pair_tensor(p, DTYPE_BF16, 64, 32, 1, 1),
+                         pair_codes(p, E, 64, 32, SCALE_ROW) };
+    for (size_t i = 0; i < sizeof WRONG / sizeof *WRONG; i++)
+        for (int s = 0; s < SIDES; s++) {
+            struct tensor a[3] = { t[0].side[s], t[1].side[s], t[2].side[s] };
+            WRONG[i].spoil(&a[WRONG[i].which]);
+            p->e.text[0] = 0;
+            if (p->ops[s]->quant_error(p->b[s], LANE_COMPUTE, &a[0], &a[1], &a[2], &p->e) !=
+                    ERR_ARG || strncmp(p->e.text, "quant_error", 11) != 0)
+                fail_msg("side %d, row %zu: %s", s, i, p->e.text);
+        }
+    pair_clear(p);
+}
+
 static void test_delayed(void **state) {
     enum { SLOTS = 300 };
     static const int64_t DEPTH[] = { 1, 2, 37, 1024, 1025, 2500 };
@@ -215,7 +269,8 @@ static void test_fills(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_quantise),
+        cmocka_unit_test(test_quantise), cmocka_unit_test(test_quant_error),
+        cmocka_unit_test(test_quant_error_refuses),
         cmocka_unit_test(test_delayed), cmocka_unit_test(test_copies),
         cmocka_unit_test(test_transposed_codes),
         cmocka_unit_test(test_fills),

@@ -19,6 +19,7 @@
 struct setup {
     enum recipe_kind kind;
     bool gpt2, lean, offload, documents;
+    int64_t fp8_error;
     enum recompute_kind recompute;
 };
 
@@ -74,6 +75,7 @@ static void open_on(struct gpu_run *g, const char *backend, const struct setup *
     }
     t->head_chunk = 256;
     t->recompute = how->recompute;
+    t->fp8_error = how->fp8_error;
     t->optimizer.offload = how->offload;
     if (how->lean) {
         t->micro_batch = 1;
@@ -151,6 +153,40 @@ static void a_late_record_has_the_same_bits(void **state) {
         assert_memory_equal(at_once, late, sizeof late);
         assert_string_equal(weights[0], weights[1]);
         free(choices);
+    }
+}
+
+/* Steps that measure run beside the graphs: the same bits, no new choice of the backend, and a
+ * figure for each FP8 slot. E4M3 loses some 31 dB, E5M2 some 25; a first scale may be bad. */
+static void measuring_errors_changes_no_bit(void **state) {
+    static struct fp8_slot slot[512];
+    for (int k = 0; k < SETUPS; k++) {
+        struct setup how = SETUP[k];
+        struct gpu_run g;
+        uint32_t bits[2][STEPS][2];
+        char weights[2][65], *choices;
+        open_on(&g, "cuda", &how, NULL);
+        run_ahead(&g, bits[0], weights[0]);
+        choices = choices_of(&g);
+        close_run(&g);
+        how.fp8_error = 4; /* the last step too, of 8 */
+        open_on(&g, "cuda", &how, choices);
+        run_ahead(&g, bits[1], weights[1]);
+        char *after = choices_of(&g);
+        assert_string_equal(choices, after);
+        assert_memory_equal(bits[0], bits[1], sizeof bits[0]);
+        assert_string_equal(weights[0], weights[1]);
+        const struct slots *s = &g.run.trainer->slots;
+        assert_true(s->count <= 512);
+        trainer_read_fp8(g.run.trainer, slot);
+        for (int i = 0; i < s->count; i++) {
+            bool fp8 = dtype_is_fp8(s->slot[i].code);
+            if (isnan(slot[i].snr_db) == fp8 || (fp8 && !(slot[i].snr_db > 15)))
+                fail_msg("setup %d: %s has %g dB", k, s->slot[i].name, slot[i].snr_db);
+        }
+        close_run(&g);
+        free(choices);
+        free(after);
     }
 }
 
@@ -372,6 +408,7 @@ int main(void) {
         cmocka_unit_test(queueing_does_not_wait),
         cmocka_unit_test(uploads_copy_at_once),
         cmocka_unit_test(a_late_record_has_the_same_bits),
+        cmocka_unit_test(measuring_errors_changes_no_bit),
         cmocka_unit_test(a_bad_step_changes_nothing),
         cmocka_unit_test(checkpoints_move_between_backends),
         cmocka_unit_test(saving_memory_changes_no_bit),
