@@ -368,8 +368,8 @@ int split_next(const struct unicode *u, enum split_kind kind, const uint8_t *p, 
     case SPLIT_LLAMA3: PIECES_OF_BLOCKS(ASCII_LLAMA3, llama3(u, p, end, 3, false)); break;
     case SPLIT_QWEN2: PIECES_OF_BLOCKS(ASCII_QWEN2, llama3(u, p, end, 1, false)); break;
     case SPLIT_CL100K: PIECES_OF_BLOCKS(ASCII_LLAMA3, llama3(u, p, end, 3, true)); break;
-    case SPLIT_O200K: PIECES(o200k(u, p, end, true, 3)); break;
-    case SPLIT_TEKKEN: PIECES(o200k(u, p, end, false, 1)); break;
+    case SPLIT_O200K: PIECES_OF_BLOCKS(ASCII_O200K, o200k(u, p, end, true, 3)); break;
+    case SPLIT_TEKKEN: PIECES_OF_BLOCKS(ASCII_TEKKEN, o200k(u, p, end, false, 1)); break;
     case SPLIT_DEEPSEEK: PIECES(deepseek(u, p, end)); break;
     case SPLIT_NUMBERS_3: PIECES(numbers_3(u, p, end)); break;
     case SPLIT_CJK: PIECES(cjk(u, p, end)); break;

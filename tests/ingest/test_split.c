@@ -28,10 +28,12 @@ static const char *const REGEX[] = {
     "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| "
     "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s",
     BEFORE UPPER "*" LOWER "+" SHORT "?|" BEFORE UPPER "+" LOWER "*" SHORT "?" REST,
+    BEFORE UPPER "*" LOWER "+|" BEFORE UPPER "+" LOWER "*|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|"
+    "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?"
     "[\\p{L}\\p{M}]+| ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
 };
-enum { PATTERNS = sizeof REGEX / sizeof *REGEX, STRINGS = 4000, STRING = 320, MOST = 64 };
+enum { PATTERNS = sizeof REGEX / sizeof *REGEX, STRINGS = 20000, STRING = 320, MOST = 64 };
 
 static uint64_t draw(uint64_t *state) { /* xorshift64* */
     *state ^= *state >> 12;
@@ -47,7 +49,7 @@ static size_t make_string(uint64_t *seed, char *out) {
         { "0", "9", "1", "2", "3", "4", "5", "7" },
         { " ", " ", " ", "\t", "\x0b", "\x0c", " ", " " },
         { "\n", "\r", "\n", "\r\n", " \n", "\n ", "\n", "\n\n" },
-        { "s", "ll", "LL", "Ve", "d", "M", "l", "x" },
+        { "s", "ll", "'s", "'Ve", "d", "'M", "l", "x" },
         { "é", "ß", "Ж", "中", "あ", "\u0301", "ǅ", "ª" },
         { "\u00a0", "\u3000", "\xc2\x85", "\u2028", "\u200b", "\x08", "\x0e", "\x1f" },
         { "€", "٣", "½", "😀", "ſ", "—", "\x7f", "!" },
