@@ -96,7 +96,8 @@ $(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/plan/backends.o: $(GEN)/kerne
 # script into a configuration. `build` is the hash of all sources. It must be equal in all tasks of
 # one job. git supplies the commit. An image is built without the folder .git, so its build gets
 # COMMIT and DIRTY.
-SOURCES := $(sort $(KERNELS) $(wildcard model/*.[ch] model/*/*.[ch] runner/*.[ch] runner/*/*.[ch]))
+SOURCES := $(sort $(KERNELS) $(wildcard model/*.[ch] model/*/*.[ch] runner/*.[ch] runner/*/*.[ch] \
+                                runner/compare/report.js runner/compare/report.css))
 RESULT_SOURCES := $(filter kernels/% model/% runner/script/% runner/weights/% runner/worker/% \
                            runner/plan/options.% \
                            runner/plan/backends.% runner/record/streams.% runner/base/canonical.% \
@@ -111,6 +112,8 @@ $(GEN)/sources.h: $(SOURCES)
 	  printf '#define FP8LAB_DIRTY %d\n' \
 	    "$(or $(DIRTY),$$($(GIT) status --porcelain 2>/dev/null | grep -c . || true))"; } > $@
 FLAGS_build_info := -I$(GEN)
+# The page's script and style are linked in as bytes (.incbin).
+$(BUILD)/runner/compare/page.o: runner/compare/report.js runner/compare/report.css
 $(BUILD)/runner/base/build_info.o: $(GEN)/sources.h
 
 # The compiler vectorises the reference's loops. If it had to keep errno and floating-point traps, it

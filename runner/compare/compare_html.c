@@ -1,37 +1,13 @@
-/* The comparison as one HTML file: tables and plots, no script, no external resource. Every text
- * from a bundle is escaped: a foreign run may be called "<script>". */
+/* The comparison as one HTML file without an external resource: sentences, tables, plots. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/text_stream.h"
-#include "runner/compare/compare.h"
+#include "runner/compare/page.h"
 #include "runner/compare/svg_plot.h"
 
-static const char HEAD[] =
-    "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-    "<meta name=\"viewport\" content=\"width=device-width\">"
-    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-    "style-src 'unsafe-inline'\"><title>fp8lab compare</title>\n<style>\n"
-    ":root{color-scheme:light dark;--ink:#1c1c1c;--soft:#5c5c5c;--line:#dcdcdc;--page:#fff;"
-    "--good:#00704a;--bad:#b3261e}\n"
-    "@media(prefers-color-scheme:dark){:root{--ink:#e4e4e4;--soft:#a3a3a3;--line:#3b3b3b;"
-    "--page:#161616;--good:#2cc79b;--bad:#ff8a80}}\n"
-    "body{font:15px/1.45 system-ui,sans-serif;max-width:76em;margin:2em auto;padding:0 1em;"
-    "color:var(--ink);background:var(--page)}h1{font-size:1.5em;line-height:1.25}"
-    "h2{font-size:1.15em;margin:2em 0 .5em}p{margin:.4em 0}small,.soft{color:var(--soft)}\n"
-    ".wide{overflow-x:auto}table{border-collapse:collapse}td,th{padding:.25em 1em .25em 0;"
-    "text-align:left;border-bottom:1px solid var(--line);vertical-align:top;white-space:nowrap}"
-    "th{font-weight:600}.n{text-align:right}.long{white-space:normal;min-width:25em;"
-    "overflow-wrap:anywhere}.v{white-space:normal;overflow-wrap:anywhere;max-width:16em}"
-    "td small{display:block}code{font-size:85%}"
-    ".good{color:var(--good);font-weight:600}.bad{color:var(--bad);font-weight:600}"
-    "summary{cursor:pointer;color:var(--soft);margin:.6em 0}\n"
-    ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(30em,100%),1fr));"
-    "gap:0 2.5em}\n";
-
-/* Allocation failures set *failed, as in json_safe.h; an incomplete page is not written. */
 static void put_json(FILE *out, const json_t *value, bool *failed) {
     if (json_is_null(value) || !value) {
         fputs("–", out);
@@ -46,23 +22,6 @@ static void put_json(FILE *out, const json_t *value, bool *failed) {
     }
 }
 
-static void open_table(FILE *out, const char *const *titles, size_t count) {
-    fputs("<div class=\"wide\"><table><tr>", out);
-    for (size_t k = 0; k < count; k++) fprintf(out, "<th>%s</th>", titles[k]);
-    fputs("</tr>\n", out);
-}
-
-static void close_table(FILE *out) {
-    fputs("</table></div>\n", out);
-}
-
-/* A run's mark and letter, in the colour of its plots. */
-static void put_run(FILE *out, const json_t *report, int64_t run) {
-    char name[8];
-    svg_key(out, compare_group_of(report, run));
-    fprintf(out, " %s", compare_letter(run, name));
-}
-
 /* ---- what it is about, and the answer -------------------------------------------------------- */
 
 /* The question of the experiment, if all runs have the same one; else "". */
@@ -75,26 +34,9 @@ static const char *question(const struct comparison *c) {
 
 static void put_heading(FILE *out, const struct comparison *c) {
     const char *about = question(c);
-    const char *note = json_text(json_object_get(c->report, "statistics"), "note", "");
     fputs("<h1>", out);
     html_escape(out, *about ? about : "fp8lab compare");
-    fprintf(out, "</h1>\n<p>%lld runs; <strong>", (long long)c->count);
-    html_escape(out, json_text(c->report, "verdict", ""));
-    fputs("</strong>", out);
-    if (*note) {
-        fputs("; ", out);
-        html_escape(out, note);
-    }
-    fputs("</p>\n", out);
-}
-
-static void put_group(FILE *out, const json_t *report, int64_t group, bool *failed) {
-    char *label = compare_group_label(report, group);
-    svg_key(out, group);
-    fputc(' ', out);
-    if (label) html_escape(out, label);
-    *failed = *failed || !label;
-    free(label);
+    fputs("</h1>\n", out);
 }
 
 static void put_percent(FILE *out, const json_t *row, const char *key, const char *format) {
@@ -123,9 +65,9 @@ static void put_loss_row(FILE *out, const json_t *report, const json_t *row, boo
     const char *verdict = json_text(row, "verdict", NULL);
     bool holds = verdict && !strcmp(verdict, "holds");
     bool breaks = verdict && !strcmp(verdict, "does not hold");
-    fputs("<tr><td>", out);
-    put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
-    fprintf(out, "</td><td class=\"%s\">%s</td><td class=\"n\">",
+    fputs("<tr><th scope=\"row\">", out);
+    page_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
+    fprintf(out, "</th><td class=\"%s\">%s</td><td class=\"n\">",
             holds ? "good" : breaks ? "bad" : "soft", verdict ? verdict : "no verdict");
     put_mean(out, row);
     fputs("</td>", out);
@@ -150,7 +92,7 @@ static void put_loss_step(FILE *out, const json_t *report, const json_t *family)
                                     "left out, of", out);
     json_array_foreach(cut, i, row) {
         fputs(i ? ", " : " ", out);
-        put_run(out, report, json_integer_value(json_object_get(row, "run")));
+        page_run(out, report, json_integer_value(json_object_get(row, "run")));
         fprintf(out, " (to step %lld)",
                 (long long)json_integer_value(json_object_get(row, "step")));
     }
@@ -185,13 +127,14 @@ static void put_speed(FILE *out, const json_t *report, const json_t *family, boo
     size_t i;
     if (!json_is_number(seconds)) return;
     fprintf(out, "<h3>At equal time: after %.4g s of training</h3>\n", json_number_value(seconds));
-    open_table(out, TITLES, sizeof TITLES / sizeof *TITLES);
+    page_table(out, "Losses after equal time; time and tokens to one loss", TITLES,
+               sizeof TITLES / sizeof *TITLES);
     json_array_foreach(json_object_get(family, "rows"), i, row) {
         time = json_object_get(row, "at_time");
         same = json_object_get(row, "same_loss");
-        fputs("<tr><td>", out);
-        put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
-        fputs("</td>", out);
+        fputs("<tr><th scope=\"row\">", out);
+        page_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
+        fputs("</th>", out);
         put_figure(out, time, "mean", "%.5f");
         put_deviation(out, time);
         put_figure(out, same, "loss", "%.5f");
@@ -199,7 +142,7 @@ static void put_speed(FILE *out, const json_t *report, const json_t *family, boo
         put_factor(out, json_object_get(same, "tokens"));
         fputs("</tr>\n", out);
     }
-    close_table(out);
+    page_table_end(out);
     fputs("<p class=\"soft\">" COMPARE_SPEED ".</p>\n", out);
 }
 
@@ -209,7 +152,7 @@ static void put_other_factors(FILE *out, const json_t *report, const json_t *row
     size_t i;
     if (!json_array_size(others)) return;
     fputs("<p class=\"soft\">", out);
-    put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
+    page_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
     fputs(" differs from the baseline also in", out);
     json_array_foreach(others, i, factor) {
         fputs(i ? ", " : " ", out);
@@ -225,17 +168,18 @@ static void put_family(FILE *out, const json_t *report, const json_t *family, bo
     size_t i;
     const json_t *row;
     bool undecided = false;
-    open_table(out, TITLES, sizeof TITLES / sizeof *TITLES);
-    fputs("<tr><td>", out);
-    put_group(out, report, json_integer_value(json_object_get(family, "baseline")), failed);
-    fputs("</td><td></td><td class=\"n\">", out);
+    page_table(out, "Evaluation losses after equal tokens", TITLES,
+               sizeof TITLES / sizeof *TITLES);
+    fputs("<tr><th scope=\"row\">", out);
+    page_group(out, report, json_integer_value(json_object_get(family, "baseline")), failed);
+    fputs("</th><td></td><td class=\"n\">", out);
     put_mean(out, family);
     fputs("</td><td></td><td></td><td></td><td></td></tr>\n", out);
     json_array_foreach(json_object_get(family, "rows"), i, row) {
         put_loss_row(out, report, row, failed);
         undecided = undecided || !strcmp(json_text(row, "verdict", ""), "undecided");
     }
-    close_table(out);
+    page_table_end(out);
     put_loss_step(out, report, family);
     fputs("<p class=\"soft\">" COMPARE_BOUNDS ".</p>\n", out);
     json_array_foreach(json_object_get(family, "rows"), i, row)
@@ -254,7 +198,7 @@ static void put_losses(FILE *out, const json_t *report, bool *failed) {
     json_array_foreach(losses, i, row) put_family(out, report, row, failed);
     json_array_foreach(missing, i, row) {
         fputs("<p>", out);
-        put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
+        page_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
         fputs(": no verdict, ", out);
         html_escape(out, json_text(row, "why", ""));
         fputs("</p>\n", out);
@@ -293,14 +237,16 @@ static void put_numbers(FILE *out, const json_t *report, bool *failed) {
     const struct compare_cell *cell[COMPARE_CELLS];
     int64_t cells = compare_cells(runs, cell);
     size_t i;
-    fputs("<h2>Numbers</h2>\n<div class=\"wide\"><table><tr><th></th><th>recipe</th><th>seed</th>"
-          "<th>steps</th>", out);
-    for (int64_t k = 0; k < cells; k++) fprintf(out, "<th class=\"n\">%s</th>", cell[k]->title);
-    fputs("<th>run</th></tr>\n", out);
+    fputs("<h2>Numbers</h2>\n<div class=\"wide\" tabindex=\"0\"><table><caption>The figures of "
+          "each run</caption><tr><td></td><th scope=\"col\">recipe</th><th scope=\"col\">seed</th>"
+          "<th scope=\"col\">steps</th>", out);
+    for (int64_t k = 0; k < cells; k++)
+        fprintf(out, "<th scope=\"col\" class=\"n\">%s</th>", cell[k]->title);
+    fputs("<th scope=\"col\">run</th></tr>\n", out);
     json_array_foreach(runs, i, row) {
-        fputs("<tr><td>", out);
-        put_run(out, report, (int64_t)i);
-        fputs("</td>", out);
+        fputs("<tr><th scope=\"row\">", out);
+        page_run(out, report, (int64_t)i);
+        fputs("</th>", out);
         for (size_t k = 0; k < sizeof KEYS / sizeof *KEYS; k++) {
             fputs("<td>", out);
             put_json(out, json_object_get(row, KEYS[k]), failed);
@@ -311,7 +257,7 @@ static void put_numbers(FILE *out, const json_t *report, bool *failed) {
         put_identity(out, row);
         fputs("</tr>\n", out);
     }
-    close_table(out);
+    page_table_end(out);
     char name[8];
     compare_letter(compare_reference(report), name);
     fprintf(out, "<p class=\"soft\">×: to %s. Step time and tokens/s are medians of a steady "
@@ -328,12 +274,12 @@ static void put_tests(FILE *out, const json_t *report, bool *failed) {
     size_t i;
     if (json_array_size(list) == 0) return;
     fputs("<h2>Repeats</h2>\n", out);
-    open_table(out, TITLES, sizeof TITLES / sizeof *TITLES);
+    page_table(out, "Seeds beside the baseline's", TITLES, sizeof TITLES / sizeof *TITLES);
     json_array_foreach(list, i, row) {
-        fputs("<tr><td>", out);
-        put_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
+        fputs("<tr><th scope=\"row\">", out);
+        page_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
         fprintf(out,
-                "</td><td>%s</td><td>%lld and %lld</td><td class=\"n\">%.6g</td>"
+                "</th><td>%s</td><td>%lld and %lld</td><td class=\"n\">%.6g</td>"
                 "<td class=\"n\">%.6g</td><td class=\"n\">%+.2f %%</td>"
                 "<td>%+.2f to %+.2f %%</td><td class=\"n\">%.3g</td><td>",
                 compare_metric(json_text(row, "metric", "")),
@@ -348,7 +294,7 @@ static void put_tests(FILE *out, const json_t *report, bool *failed) {
         html_escape(out, json_text(row, "verdict", ""));
         fputs("</td></tr>\n", out);
     }
-    close_table(out);
+    page_table_end(out);
 }
 
 /* ---- what differs -------------------------------------------------------------------------- */
@@ -379,17 +325,18 @@ static int64_t put_differences(FILE *out, const json_t *report, bool details, bo
         if (shown++ == 0) {
             if (details) fputs("<details><summary>Names, paths, and what a recipe's kind implies"
                                "</summary>\n", out);
-            fputs("<div class=\"wide\"><table><tr><th></th><th>key</th>", out);
+            fputs("<div class=\"wide\" tabindex=\"0\"><table><caption>Inputs with several values"
+                  "</caption><tr><td></td><th scope=\"col\">key</th>", out);
             for (size_t k = 0; k < count; k++) {
-                fputs("<th>", out);
-                put_run(out, report, (int64_t)k);
+                fputs("<th scope=\"col\">", out);
+                page_run(out, report, (int64_t)k);
                 fputs("</th>", out);
             }
             fputs("</tr>\n", out);
         }
         put_difference(out, row, failed);
     }
-    if (shown) close_table(out);
+    if (shown) page_table_end(out);
     if (shown && details) fputs("</details>\n", out);
     return shown;
 }
@@ -403,12 +350,12 @@ static void put_divergences(FILE *out, const json_t *report, bool *failed) {
     size_t i;
     const json_t *row;
     fputs("<h2>Bit by bit, against run A</h2>\n", out);
-    open_table(out, TITLES, sizeof TITLES / sizeof *TITLES);
+    page_table(out, "The first result that differs", TITLES, sizeof TITLES / sizeof *TITLES);
     json_array_foreach(json_object_get(report, "divergences"), i, row) {
         bool equal = json_is_true(json_object_get(row, "equal"));
-        fputs("<tr><td>", out);
-        put_run(out, report, json_integer_value(json_object_get(row, "b")));
-        fputs("</td><td class=\"n\">", out);
+        fputs("<tr><th scope=\"row\">", out);
+        page_run(out, report, json_integer_value(json_object_get(row, "b")));
+        fputs("</th><td class=\"n\">", out);
         if (equal)
             fprintf(out, "equal over all %lld steps",
                     (long long)json_integer_value(json_object_get(row, "common_steps")));
@@ -421,7 +368,7 @@ static void put_divergences(FILE *out, const json_t *report, bool *failed) {
         }
         fputs("</tr>\n", out);
     }
-    close_table(out);
+    page_table_end(out);
 }
 
 /* ---- the page ------------------------------------------------------------------------------ */
@@ -431,22 +378,21 @@ enum status compare_html(const struct comparison *c, const char *path, struct er
     bool failed = false;
     FILE *out = text_stream_open(&text);
     if (!out) return FAIL(e, ERR_MEMORY, "no memory for %s", path);
-    fputs(HEAD, out);
-    fputs(svg_css(), out);
-    fputs("</style></head><body>\n", out);
+    enum status st = page_open(out, "fp8lab compare", e);
     put_heading(out, c);
+    page_words(out, c, &failed);
     put_losses(out, c->report, &failed);
     put_numbers(out, c->report, &failed);
     put_tests(out, c->report, &failed);
     fputs("<h2>Curves</h2>\n<p class=\"soft\">Runs of one colour differ in their seed alone; "
           "what is subtracted is the mean of the baseline's.</p>\n<div class=\"plots\">\n", out);
-    enum status st = compare_plots(out, c, e);
+    if (st == OK) st = compare_plots(out, c, e);
     fputs("</div>\n<h2>What differs</h2>\n", out);
     if (put_differences(out, c->report, false, &failed) +
             put_differences(out, c->report, true, &failed) == 0)
         fputs("<p>Nothing that was recorded.</p>\n", out);
     put_divergences(out, c->report, &failed);
-    fputs("</body></html>\n", out);
+    page_close(out);
     failed = !text_stream_close(out, &text) || failed;
     if (failed && st == OK) st = FAIL(e, ERR_MEMORY, "no memory for %s", path);
     if (st == OK) st = file_replace(path, text.bytes, text.size, e);

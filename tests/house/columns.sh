@@ -7,7 +7,7 @@ failed=0
 
 # too_long PATH...: FILE:LINE:TEXT of each.
 too_long() {
-    grep -rnE --exclude-dir=reference --include='*.'{c,h,cu,cuh,lua,sh,py} '^.{101}' "$@"
+    grep -rnE --exclude-dir=reference --include='*.'{c,h,cu,cuh,lua,sh,py,js,css} '^.{101}' "$@"
 }
 
 # The check itself: of two lines, one with 100 characters in 200 bytes and one with 101, it finds

@@ -10,7 +10,7 @@ variable() { make -s --no-print-directory --eval "$1: ; @printf '%s\n' \$($2)" "
 hashed=$(variable hashed SOURCES)
 results=$(variable results RESULT_SOURCES)
 there=$(find kernels model runner -type f \( -name '*.c' -o -name '*.h' -o -name '*.cu' \
-    -o -name '*.cuh' -o -name '*.inc' \) | sort)
+    -o -name '*.cuh' -o -name '*.inc' -o -name '*.js' -o -name '*.css' \) | sort)
 diff <(echo "$hashed") <(echo "$there") || { echo "FAILED: not all sources are hashed"; exit 1; }
 generated="^(kernels_hash|sources)\.h$"
 included() { grep -rhoE '^ *# *include "[^"]+"' kernels model runner | sed 's/.*"\(.*\)"/\1/'; }

@@ -1,0 +1,66 @@
+#include "runner/compare/page.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/ground/sha256.h"
+#include "runner/compare/base64.h"
+#include "runner/compare/svg_plot.h"
+
+/* The bytes of a file of this folder, with a NUL behind them. The Makefile names both files. */
+#define EMBED(name, file)                                                                         \
+    __asm__(".section .rodata\n" #name ": .incbin \"runner/compare/" file "\"\n.byte 0\n"          \
+            ".previous\n");                                                                       \
+    extern const char name[]
+EMBED(report_js, "report.js");
+EMBED(report_css, "report.css");
+
+const char *page_script(void) { return report_js; }
+
+enum status page_open(FILE *out, const char *title, struct err *e) {
+    unsigned char digest[SHA256_BYTES];
+    struct base64 hash = { .out = out };
+    TRY(sha256_digest(report_js, strlen(report_js), digest, e));
+    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+          "<meta name=\"viewport\" content=\"width=device-width\">"
+          "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+          "style-src 'unsafe-inline'; script-src 'sha256-", out);
+    base64_add(&hash, digest, sizeof digest);
+    base64_end(&hash);
+    fputs("'\"><title>", out);
+    html_escape(out, title);
+    fprintf(out, "</title>\n<style>\n%s%s</style></head><body>\n", report_css, svg_css());
+    return OK;
+}
+
+void page_close(FILE *out) {
+    fprintf(out, "<script>%s</script>\n</body></html>\n", report_js);
+}
+
+void page_table(FILE *out, const char *caption, const char *const *titles, size_t count) {
+    fprintf(out, "<div class=\"wide\" tabindex=\"0\"><table><caption>%s</caption><tr>", caption);
+    for (size_t k = 0; k < count; k++) {
+        if (*titles[k]) fprintf(out, "<th scope=\"col\">%s</th>", titles[k]);
+        else fputs("<td></td>", out);
+    }
+    fputs("</tr>\n", out);
+}
+
+void page_table_end(FILE *out) {
+    fputs("</table></div>\n", out);
+}
+
+void page_run(FILE *out, const json_t *report, int64_t run) {
+    char name[8];
+    svg_key(out, compare_group_of(report, run));
+    fprintf(out, " %s", compare_letter(run, name));
+}
+
+void page_group(FILE *out, const json_t *report, int64_t group, bool *failed) {
+    char *label = compare_group_label(report, group);
+    svg_key(out, group);
+    fputc(' ', out);
+    if (label) html_escape(out, label);
+    *failed = *failed || !label;
+    free(label);
+}

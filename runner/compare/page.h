@@ -1,0 +1,29 @@
+/* The parts of the page that describes one run or compares several. Every text from a bundle is
+ * escaped: a foreign run may be called "<script>". Allocation failures set *failed, as in
+ * json_safe.h; an incomplete page is not written. */
+#ifndef FP8LAB_RUNNER_COMPARE_PAGE_H
+#define FP8LAB_RUNNER_COMPARE_PAGE_H
+
+#include "runner/compare/compare.h"
+
+/* Everything before the body: the policy that lets only our script run, the style. ERR_MEMORY. */
+NODISCARD enum status page_open(FILE *out, const char *title, struct err *e);
+/* The script and the end of the page. */
+void page_close(FILE *out);
+
+/* report.js, as the page has it. */
+const char *page_script(void);
+
+/* A table with its caption; a title "" is an empty head. */
+void page_table(FILE *out, const char *caption, const char *const *titles, size_t count);
+void page_table_end(FILE *out);
+
+/* A run's mark and letter, in the colour of its plots. */
+void page_run(FILE *out, const json_t *report, int64_t run);
+/* A group's mark and name. */
+void page_group(FILE *out, const json_t *report, int64_t group, bool *failed);
+
+/* compare_words.c: what was compared and what came of it, in sentences. */
+void page_words(FILE *out, const struct comparison *c, bool *failed);
+
+#endif

@@ -1,0 +1,115 @@
+/* The page of a comparison: its words, its script and the policy that admits nothing else, and the
+ * data of its plots. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+// clang-format off
+#include <cmocka.h>
+// clang-format on
+
+#include "runner/compare/base64.h"
+#include "runner/compare/page.h"
+#include "tests/bundle/compare_scene.h"
+
+/* The page of the comparison; the caller frees it. */
+static char *page_of(const struct scene *s) {
+    struct err e = { 0 };
+    char path[PATH_CAP], *html = NULL;
+    size_t n = 0;
+    CHECK(path_join(path, s->parent, "page.html", &e));
+    CHECK(compare_html(&s->c, path, &e));
+    CHECK(file_read(path, 1 << 24, &html, &n, &e));
+    return html;
+}
+
+static void base64_pads(void **state) {
+    (void)state;
+    static const char *const CASES[][2] = {
+        { "", "" }, { "f", "Zg==" }, { "fo", "Zm8=" }, { "foo", "Zm9v" }, { "foob", "Zm9vYg==" },
+        { "\xff\xfe\xfb", "//77" },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char text[32] = "";
+        FILE *out = fmemopen(text, sizeof text, "w");
+        struct base64 b = { .out = out };
+        assert_non_null(out);
+        for (const char *at = CASES[i][0]; *at; at++) base64_add(&b, at, 1);
+        base64_end(&b);
+        fclose(out);
+        assert_string_equal(text, CASES[i][1]);
+    }
+}
+
+/* Only the script with the hash in the policy may run, and nothing is loaded. */
+static void the_policy_admits_our_script_alone(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    unsigned char digest[SHA256_BYTES];
+    char wanted[64] = "";
+    two[1].recipe = "</script><script>alert(1)</script><!--";
+    compare(&s, two, 2);
+    char *html = page_of(&s), *script = strstr(html, "<script>"), *end;
+    assert_non_null(script);
+    script += strlen("<script>");
+    end = strstr(script, "</script>");
+    assert_non_null(end);
+    CHECK(sha256_digest(script, (size_t)(end - script), digest, &e));
+    FILE *out = fmemopen(wanted, sizeof wanted, "w");
+    struct base64 b = { .out = out };
+    assert_non_null(out);
+    base64_add(&b, digest, sizeof digest);
+    base64_end(&b);
+    fclose(out);
+    const char *policy = strstr(html, "default-src 'none'; style-src 'unsafe-inline'; "
+                                      "script-src 'sha256-");
+    assert_non_null(policy);
+    assert_memory_equal(strstr(policy, "sha256-") + 7, wanted, strlen(wanted));
+    assert_null(strstr(html, "alert(1)</script>"));
+    assert_null(strstr(page_script(), "<!--"));
+    static const char *const LOADS[] = { "http:", "https:", "src=", "href=", "url(", "@import" };
+    for (size_t i = 0; i < sizeof LOADS / sizeof *LOADS; i++) assert_null(strstr(html, LOADS[i]));
+    free(html);
+    finish(&s);
+}
+
+/* The sentences at the top say the verdict, or what one lacks. */
+static void the_words_say_the_verdict(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) {
+        runs[i].loss_shift = 0.1 * (i % 3) + (i < 3 ? 0 : 0.4);
+        runs[i].speed = i < 3 ? 1 : 1.25;
+    }
+    compare(&s, runs, 6);
+    char *html = page_of(&s);
+    const char *words = strstr(html, "<ul class=\"words\">"), *tables = strstr(html, "<h2>");
+    assert_true(words && words < tables);
+    assert_non_null(strstr(words, "A… bf16, 3 seeds: the baseline.</li>"));
+    assert_non_null(strstr(words, "the loss of A <strong class=\"bad\">does not hold</strong>. Its "
+                                  "mean evaluation loss is "));
+    assert_non_null(strstr(words, " × the tokens/s of A"));
+    free(html);
+    finish(&s);
+    runs[1].status = "killed";
+    compare(&s, (struct run_fixture[]){ runs[0], runs[3], runs[1] }, 3);
+    html = page_of(&s);
+    words = strstr(html, "<ul class=\"words\">");
+    assert_non_null(strstr(words, "no verdict</strong>."));
+    assert_non_null(strstr(words, " Missing for a verdict: a verdict needs 3 seeds a side; "));
+    assert_non_null(strstr(words, "<li>Run C ended as killed.</li>"));
+    free(html);
+    finish(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(base64_pads),
+        cmocka_unit_test(the_policy_admits_our_script_alone),
+        cmocka_unit_test(the_words_say_the_verdict),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
