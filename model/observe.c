@@ -1,8 +1,9 @@
-/* What is read from a trainer: the record of a step, FP8 figures, fingerprints. */
+/* What is read from a trainer: the record of a step, FP8 figures, fingerprints, histograms. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/histogram.h"
 #include "model/trainer.h"
 
 /* ---- the record of a step ---- */
@@ -88,7 +89,7 @@ void trainer_read_fp8(const struct trainer *t, struct fp8_slot *out) {
     for (int i = 0; i < t->slots.count; i++) out[i] = figures_of(t, i);
 }
 
-/* ---- fingerprints ---- */
+/* ---- fingerprints, histograms ---- */
 
 enum { TRACED_NAME = 80 };
 
@@ -120,9 +121,15 @@ const char *const *trainer_trace_tensors(const struct trainer *t, int64_t *count
     return t->traced;
 }
 
-static enum status print(struct trainer *t, int index, const struct tensor *x, struct err *e) {
-    struct tensor out = tensor_1d((char *)t->prints.data + 8 * (int64_t)index, DTYPE_U64, 1);
-    return t->backend->ops->fingerprint(t->backend, LANE_COMPUTE, &out, x, e);
+static enum status look_at(struct trainer *t, unsigned what, int64_t index, const struct tensor *x,
+                           struct err *e) {
+    const struct backend_ops *ops = t->backend->ops;
+    struct tensor print = tensor_1d((char *)t->prints.data + 8 * index, DTYPE_U64, 1);
+    if (what & OBSERVE_PRINTS) TRY(ops->fingerprint(t->backend, LANE_COMPUTE, &print, x, e));
+    if (!(what & OBSERVE_HISTOGRAMS)) return OK;
+    struct tensor counts = tensor_1d((char *)t->histograms.data + 8 * HISTOGRAM_COUNTS * index,
+                                     DTYPE_U64, HISTOGRAM_COUNTS);
+    return ops->histogram(t->backend, LANE_COMPUTE, &counts, x, e);
 }
 
 /* The canonical part of a parameter in the flat view of its bucket. */
@@ -131,7 +138,8 @@ static struct tensor in_bucket(const struct param *p, const struct tensor *bucke
     return param_canonical(p, &x);
 }
 
-enum status trace_weights(struct trainer *t, struct err *e) {
+enum status observe_weights(struct trainer *t, unsigned what, struct err *e) {
+    if (!what) return OK;
     for (int k = 0; k < t->params.bucket_count; k++) {
         struct tensor values;
         TRY(exchange_whole_value(&t->exchange, k, &values, e));
@@ -139,26 +147,27 @@ enum status trace_weights(struct trainer *t, struct err *e) {
             const struct param *p = &t->params.param[i];
             if (p->bucket != k) continue;
             struct tensor x = in_bucket(p, &values);
-            TRY(print(t, i, &x, e));
+            TRY(look_at(t, what, i, &x, e));
         }
     }
     return OK;
 }
 
-enum status trace_outputs(struct trainer *t, struct err *e) {
-    for (int l = 0; l < outputs_count(t); l++)
-        TRY(print(t, t->params.count + l, &t->transformer.x[l], e));
+enum status observe_outputs(struct trainer *t, unsigned what, struct err *e) {
+    for (int l = 0; what && l < outputs_count(t); l++)
+        TRY(look_at(t, what, t->params.count + l, &t->transformer.x[l], e));
     return OK;
 }
 
-enum status trace_gradients(struct trainer *t, struct err *e) {
+enum status observe_gradients(struct trainer *t, unsigned what, struct err *e) {
+    if (!what) return OK;
     for (int k = 0; k < t->params.bucket_count; k++) {
         TRY(reduce_whole_gradients(&t->exchange, k, e));
         for (int i = 0; i < t->params.count; i++) {
             const struct param *p = &t->params.param[i];
-            if (p->bucket != k || p->frozen) continue; /* the fingerprint stays 0 */
+            if (p->bucket != k || p->frozen) continue; /* its figures stay 0 */
             struct tensor x = in_bucket(p, &t->params.bucket[k].grad);
-            TRY(print(t, t->traced_count - 1 - i, &x, e));
+            TRY(look_at(t, what, t->traced_count - 1 - i, &x, e));
         }
     }
     return OK;
@@ -168,4 +177,14 @@ enum status trainer_trace(const struct trainer *t, uint64_t *out, struct err *e)
     if (!t->has_trace) return FAIL(e, ERR_STATE, "the last step was not traced");
     memcpy(out, record_of(t, &t->prints), 8 * (size_t)t->traced_count);
     return OK;
+}
+
+void trainer_ask_histograms(struct trainer *t) { t->wants_histograms = true; }
+
+enum status trainer_histograms(const struct trainer *t, int64_t *out, struct err *e) {
+    if (t->pending > 0)
+        return FAIL(e, ERR_STATE, "a queued step may count over the histograms: collect it first");
+    if (!t->has_histograms) return FAIL(e, ERR_STATE, "the last step counted no histograms");
+    return t->backend->ops->download(t->backend, LANE_COMPUTE, out, t->histograms.data,
+                                     8 * tensor_count(&t->histograms), e);
 }

@@ -223,13 +223,12 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
         TRY(ops->comm.busy(t->backend, LANE_COMPUTE, &t->scalars.comm_begin, e));
     }
     TRY(upload_scalars(t, step, &f->lr, e));
-    if (f->traced) TRY(trace_weights(t, e));
+    unsigned what = (f->traced ? OBSERVE_PRINTS : 0) | (f->histograms ? OBSERVE_HISTOGRAMS : 0);
+    TRY(observe_weights(t, what, e));
     if (f->measured) TRY(slots_begin_errors(&t->slots, t->backend, e));
     TRY(accumulate(t, f, e));
-    if (f->traced) {
-        TRY(trace_outputs(t, e));
-        TRY(trace_gradients(t, e));
-    }
+    TRY(observe_outputs(t, what, e));
+    TRY(observe_gradients(t, what, e));
     TRY(update(t, f->measured, e));
     t->exchange.pending = true;
     TRY(slots_gather_counts(&t->slots, t->backend, t->asks, e));
@@ -248,7 +247,11 @@ enum status trainer_queue(struct trainer *t, bool trace, struct err *e) {
         return FAIL(e, ERR_STATE, "%d steps are queued: collect one first", t->pending);
     int64_t step = t->step + t->pending + 1;
     struct in_flight *f = &t->in_flight[step % IN_FLIGHT_MAX];
-    *f = (struct in_flight){ .traced = trace, .measured = measured_in(t, step) };
+    if (t->wants_histograms && !t->histograms.data)
+        return FAIL(e, ERR_STATE, "the trainer was created without histograms");
+    *f = (struct in_flight){ .traced = trace, .measured = measured_in(t, step),
+                             .histograms = t->wants_histograms };
+    t->wants_histograms = false;
     enum status st = queue_step(t, step, f, e);
     if (st != OK) t->failure = "a step failed half-way"; /* FP8 histories may have changed */
     else t->pending++;
@@ -310,7 +313,7 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
     result->comm_us = (int64_t)((head.comm_ns[0] - begin[0]) / 1000);
     result->exposed_us = (int64_t)((head.comm_ns[1] - begin[1]) / 1000);
     memcpy(t->comm_ns, head.comm_ns, sizeof t->comm_ns);
-    t->has_trace = t->has_errors = false;
+    t->has_trace = t->has_errors = t->has_histograms = false;
     if (result->tensor[0]) {
         t->pending = 0; /* the step queued behind it changed no parameter: drop it */
         return FAIL(e, ERR_NUMERIC, "step %lld: %s is not finite", (long long)step, result->tensor);
@@ -320,6 +323,7 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
     t->cursor += t->options.global_batch;
     t->has_trace = f->traced;
     t->has_errors = f->measured;
+    t->has_histograms = f->histograms;
     return OK;
 }
 
@@ -437,15 +441,16 @@ enum status trainer_losses(struct trainer *t, const int32_t *tokens, const int32
 static enum status warm_up_once(struct trainer *t, bool measured, struct err *e) {
     t->exchange.pending = true;
     if (t->options.forward_only) return run_eval_batch(t, e);
-    TRY(trace_weights(t, e));
+    unsigned what = OBSERVE_PRINTS | (t->histograms.data ? OBSERVE_HISTOGRAMS : 0);
+    TRY(observe_weights(t, what, e));
     t->slots.measures = measured;
     TRY(run_micro_batch(t, 0, e));
     t->slots.measures = false;
     if (t->accumulation > 2) TRY(run_micro_batch(t, 1, e));
     if (t->accumulation > 1) TRY(run_micro_batch(t, t->accumulation - 1, e));
     TRY(finish_accumulation(t, e));
-    TRY(trace_outputs(t, e));
-    TRY(trace_gradients(t, e));
+    TRY(observe_outputs(t, what, e));
+    TRY(observe_gradients(t, what, e));
     TRY(update(t, measured, e));
     t->exchange.pending = true;
     TRY(exchange_gather_all(&t->exchange, e));

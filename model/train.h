@@ -46,6 +46,7 @@ struct train_options {
     enum shard_kind shard; /* what ranks share out; no effect with one rank */
     struct document_options documents; /* as the data were opened with */
     bool accuracy; /* evaluations also count the right tokens: 4 bytes a row of a micro-batch */
+    bool histograms; /* steps may count histograms: 1 KiB of memory a traced tensor */
     bool forward_only; /* one rank that evaluates and never steps: nothing that only a step needs
                           is planned, and the optimizer's options are not read */
     bool resumes; /* a checkpoint is loaded before the first step: it says which batch is next, and
@@ -139,6 +140,9 @@ void trainer_ask_save(struct trainer *t);
 /* Tells all ranks, by the result of the next queued step, that this rank is writing a
  * checkpoint. */
 void trainer_say_busy(struct trainer *t);
+/* The next queued step also counts histograms (train_options.histograms). Every rank asks for the
+ * same steps. */
+void trainer_ask_histograms(struct trainer *t);
 /* *ready: trainer_collect would return without waiting. False if no step is pending. */
 NODISCARD enum status trainer_ready(struct trainer *t, bool *ready, struct err *e);
 /* Waits for the oldest pending step and fills *result. A non-finite tensor is ERR_NUMERIC naming
@@ -217,6 +221,12 @@ const char *const *trainer_trace_tensors(const struct trainer *t, int64_t *count
 
 /* Fills out[count] with the fingerprints of the step last collected. ERR_STATE if not traced. */
 NODISCARD enum status trainer_trace(const struct trainer *t, uint64_t *out, struct err *e);
+
+/* The histograms of the traced tensors (names: trainer_trace_tensors) in the step last collected:
+ * out[count][HISTOGRAM_COUNTS], the buckets of kernels/histogram.h. Weights are those before the
+ * step, outputs those of this rank's last micro-batch. A frozen parameter's gradient has none: all
+ * counts are 0. ERR_STATE if a step is pending, or the last one did not count. Done on return. */
+NODISCARD enum status trainer_histograms(const struct trainer *t, int64_t *out, struct err *e);
 
 /* Broadcasts rank 0's `bytes` bytes (at most PIECE_BYTES of model/pieces.h). Every rank calls
  * it. */

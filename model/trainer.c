@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include "kernels/histogram.h"
 #include "model/fallback.h"
 #include "model/trainer.h"
 
@@ -56,6 +57,10 @@ static void layout_scalars(struct trainer *t) {
     if (t->world > 1)
         memory_reserve(&t->memory, MEMORY_STATE, "pieces of checkpoints", PIECE_BYTES,
                        &t->pieces.staging);
+    t->histograms = tensor_1d(NULL, DTYPE_U64, (int64_t)t->traced_count * HISTOGRAM_COUNTS);
+    if (t->options.histograms && !t->options.forward_only)
+        memory_reserve(&t->memory, MEMORY_STATE, "histograms", 8 * tensor_count(&t->histograms),
+                       &t->histograms.data);
     t->squares = tensor_1d(NULL, DTYPE_F32, t->params.count);
     memory_reserve(&t->memory, MEMORY_STATE, "gradient norms", 4 * (int64_t)t->params.count,
                    &t->squares.data);

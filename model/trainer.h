@@ -39,6 +39,7 @@ struct in_flight {
     float lr;
     int64_t counted; /* tokens with loss, of all ranks */
     bool traced, measured;
+    bool histograms; /* it counts them */
     bool marked; /* no step was pending before it: its beginning has a timer mark */
 };
 
@@ -58,6 +59,7 @@ struct trainer {
     struct scalars scalars;
     struct tensor squares; /* [parameters] f32: sums of squared gradients */
     struct tensor prints;  /* [traced tensors] u64 */
+    struct tensor histograms; /* [traced tensors, HISTOGRAM_COUNTS] u64; no data: not planned */
     void *record;          /* device: copied to the host after each step */
     unsigned char *seen;   /* host: the record of the step last collected; owned */
     int64_t record_bytes;
@@ -77,6 +79,8 @@ struct trainer {
     const char *failure; /* static: why the trainer rejects further steps; NULL: no failure */
     bool has_trace; /* the step last collected was traced */
     bool has_errors; /* the step last collected measured the errors of casts */
+    bool has_histograms; /* it counted them */
+    bool wants_histograms; /* the next queued step counts them */
     uint64_t asks; /* ASKS_*: what this rank was asked to do */
     uint64_t comm_ns[2]; /* as of the step last collected */
 };
@@ -140,10 +144,12 @@ static inline const uint64_t *gathered_from(const struct trainer *t, int rank) {
     return gathered + 2 * t->slots.gathered_rows * rank;
 }
 
-/* Fingerprints of a traced step: before it, after forward, after backward. Queued. */
-NODISCARD enum status trace_weights(struct trainer *t, struct err *e);
-NODISCARD enum status trace_outputs(struct trainer *t, struct err *e);
-NODISCARD enum status trace_gradients(struct trainer *t, struct err *e);
+/* What a step records of each traced tensor. */
+enum { OBSERVE_PRINTS = 1, OBSERVE_HISTOGRAMS = 2 };
+/* Before the step, after forward, after backward; `what`: OBSERVE_*, 0: nothing. Queued. */
+NODISCARD enum status observe_weights(struct trainer *t, unsigned what, struct err *e);
+NODISCARD enum status observe_outputs(struct trainer *t, unsigned what, struct err *e);
+NODISCARD enum status observe_gradients(struct trainer *t, unsigned what, struct err *e);
 /* Makes the table of traced names. */
 NODISCARD enum status trace_init(struct trainer *t, struct err *e);
 

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/clones.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/spans.h"
 
 #define TERM(bits, i) (((uint64_t)(bits) + 1u) * (2u * rng_mix((uint64_t)(i)) + 1u))
 
@@ -28,23 +29,13 @@ enum status cpu_fingerprint(struct backend *b, int lane, const struct tensor *ou
                             const struct tensor *x, struct err *e) {
     TRY(cpu_check(out, "fingerprint: out", IS_U64, 1, 1, e));
     if (!x || !x->data) return FAIL(e, ERR_ARG, "fingerprint: x is missing");
-    int64_t bytes = dtype_bytes(x->dtype), cols = x->dim[3];
-    int64_t rows = x->dim[0] * x->dim[1] * x->dim[2];
-    bool packed = x->stride[3] == 1 && (x->dim[2] == 1 || x->stride[2] == cols) &&
-                  (x->dim[1] == 1 || x->stride[1] == cols * x->dim[2]) &&
-                  (x->dim[0] == 1 || x->stride[0] == cols * x->dim[2] * x->dim[1]);
-    int64_t step = x->stride[3], count = rows * cols, span = packed ? 16384 : cols;
+    int64_t bytes = dtype_bytes(x->dtype);
+    struct spans s = spans_of(x);
     uint64_t sum = 0;
     #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads) reduction(+ : sum)
-    for (int64_t first = 0; first < count; first += span) {
-        int64_t offset = first, n = count - first < span ? count - first : span;
-        if (!packed) {
-            int64_t row = first / cols, k = row % x->dim[2], j = row / x->dim[2] % x->dim[1];
-            int64_t i = row / (x->dim[2] * x->dim[1]);
-            offset = i * x->stride[0] + j * x->stride[1] + k * x->stride[2];
-        }
-        sum += span_fingerprint((const char *)x->data + offset * bytes, bytes, packed ? 1 : step, n,
-                                first);
+    for (int64_t first = 0; first < s.count; first += s.span) {
+        int64_t n, at = spans_at(&s, x, first, &n);
+        sum += span_fingerprint((const char *)x->data + at * bytes, bytes, s.step, n, first);
     }
     *(uint64_t *)out->data = sum;
     return OK;

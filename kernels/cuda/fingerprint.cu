@@ -1,12 +1,6 @@
 /* The 64-bit fingerprint of a tensor. Integer sums modulo 2^64 are the same in any order, so
  * atomics may be used. One read of x; for packed tensors a thread reads 16 bytes at a time. */
-#include "kernels/cuda/cuda_common.cuh"
-
-struct fingerprint_view {
-    const void *data;
-    int64_t dim[4], stride[4];
-    int bytes; /* of an element */
-};
+#include "kernels/cuda/strided.cuh"
 
 __device__ static uint64_t term(uint64_t bits, int64_t i) {
     return (bits + 1u) * (2u * rng_mix((uint64_t)i) + 1u);
@@ -26,18 +20,12 @@ __device__ static void add_block(unsigned long long *out, uint64_t sum) {
     if (threadIdx.x % WARP == 0) atomicAdd(out, (unsigned long long)sum);
 }
 
-__global__ void fingerprint_kernel(unsigned long long *out, struct fingerprint_view x, int64_t n) {
+__global__ void fingerprint_kernel(unsigned long long *out, struct strided_view x, int bytes,
+                                   int64_t n) {
     int64_t step = (int64_t)gridDim.x * blockDim.x;
     uint64_t sum = 0;
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += step) {
-        int64_t rest = i, at = 0;
-#pragma unroll
-        for (int d = 3; d >= 0; d--) {
-            at += rest % x.dim[d] * x.stride[d];
-            rest /= x.dim[d];
-        }
-        sum += term(bits_at(x.data, x.bytes, at), i);
-    }
+    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += step)
+        sum += term(bits_at(x.data, bytes, strided_at(x, i)), i);
     add_block(out, sum);
 }
 
@@ -77,14 +65,8 @@ enum status cuda_fingerprint(struct backend *b, int lane, const struct tensor *o
                                    : fingerprint_packed_kernel<64>;
         kernel<<<grid_for(b, n * bytes, 256 * 16), 256, 0, stream>>>(sum, x->data, n);
     } else {
-        struct fingerprint_view view;
-        view.data = x->data;
-        view.bytes = (int)bytes;
-        for (int d = 0; d < 4; d++) {
-            view.dim[d] = x->dim[d];
-            view.stride[d] = x->stride[d];
-        }
-        fingerprint_kernel<<<grid_for(b, n, 256), 256, 0, stream>>>(sum, view, n);
+        fingerprint_kernel<<<grid_for(b, n, 256), 256, 0, stream>>>(sum, strided_of(x), (int)bytes,
+                                                                    n);
     }
     return cuda_launched("fingerprint", e);
 }

@@ -418,11 +418,16 @@ static enum status read_sample(const struct section *root, struct sample_options
 }
 
 /* Absent: on. null: off. */
-static enum status read_tensorboard(const struct section *root, struct tensorboard_options *out) {
+static enum status read_tensorboard(const struct section *root, struct run_options *out) {
     const json_t *value = json_object_get(root->object, "tensorboard");
-    out->on = !json_is_null(value);
-    if (!out->on || !value) return root->st;
+    struct tensorboard_options *o = &out->tensorboard;
+    o->on = !json_is_null(value);
+    if (!o->on || !value) return root->st;
     struct section s = section_of(root, "tensorboard", "tensorboard");
+    int64_t every = get_int_or(&s, "histograms", 0);
+    int64_t least = ceil_div(out->train.steps, HISTOGRAMS_MAX);
+    if (every > 0) o->histograms = every > least ? every : least;
+    out->train.histograms = every > 0;
     return s.st;
 }
 
@@ -437,7 +442,7 @@ static enum status read_runner_options(const struct section *root, struct run_op
     }
     TRY(read_sample(root, &out->sample));
     TRY(read_checkpoint(root, &out->checkpoint));
-    TRY(read_tensorboard(root, &out->tensorboard));
+    TRY(read_tensorboard(root, out));
     struct section trace = section_of(root, "trace", "trace");
     out->train.trace = (struct trace_options){ get_int(&trace, "first"), get_int(&trace, "every") };
     TRY(trace.st);

@@ -27,7 +27,12 @@ struct sample_options {
     const char *tokenizer; /* as the script names it; NULL: not named. Borrowed from the JSON */
 };
 /* tensorboard: event files beside the records. */
-struct tensorboard_options { bool on; };
+struct tensorboard_options {
+    bool on;
+    int64_t histograms; /* steps from one to the next, at least 1 / HISTOGRAMS_MAX of the run; 0:
+                           none */
+};
+enum { HISTOGRAMS_MAX = 100 }; /* a run's; TensorBoard shows no more by default */
 enum { MILESTONES_MAX = 64 };
 
 /* What they mean for each checkpoint: plan/tiers.h. */

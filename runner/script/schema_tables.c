@@ -258,6 +258,7 @@ static const struct field TRACE[] = {
     { .key = NULL },
 };
 static const struct field TENSORBOARD[] = {
+    INT("histograms", 1, STEPS_MAX), /* steps; absent unless set */
     { .key = NULL },
 };
 static const struct schema SCHEMA_TENSORBOARD = { "tensorboard", TENSORBOARD, NULL };

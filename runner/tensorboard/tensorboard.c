@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/histogram.h"
 #include "model/ground/json_safe.h"
 #include "runner/record/npy.h"
 #include "runner/record/records.h"
@@ -154,6 +155,54 @@ static int64_t add_sample(struct tensorboard *t, const struct stream *s, const j
     return 1;
 }
 
+/* ---- histograms -------------------------------------------------------------------------------*/
+
+/* "grad:head.weight" is drawn as "gradients/head.weight". */
+static void histogram_tag(char tag[TAG_CAP], const char *tensor) {
+    static const char *const GROUPS[][2] = { { "grad:", "gradients" }, { "out:", "activations" },
+                                             { "", "weights" } };
+    size_t g = 0;
+    while (strncmp(tensor, GROUPS[g][0], strlen(GROUPS[g][0])) != 0) g++;
+    snprintf(tag, TAG_CAP, "%s/%.200s", GROUPS[g][1], tensor + strlen(GROUPS[g][0]));
+}
+
+/* The buckets of "12:3 64:100", ascending, with one empty bucket for each gap; returns their
+ * number. NaN has no place on the axis. */
+static int64_t read_buckets(const char *text, double out[2 * HISTOGRAM_COUNTS][3]) {
+    int64_t count = 0;
+    int expected = -1, taken, bucket;
+    long long n;
+    for (; sscanf(text, "%d:%lld%n", &bucket, &n, &taken) == 2; text += taken) {
+        if (bucket < 0 || bucket >= HISTOGRAM_NAN || bucket < expected) break;
+        double left = histogram_edge(bucket), right = histogram_edge(bucket + 1);
+        if (expected >= 0 && bucket > expected) {
+            double *gap = out[count++];
+            gap[0] = histogram_edge(expected), gap[1] = left, gap[2] = 0;
+        }
+        double *row = out[count++];
+        row[0] = left, row[1] = right, row[2] = (double)n;
+        expected = bucket + 1;
+    }
+    return count;
+}
+
+static enum status put_histograms(struct tensorboard *t, const json_t *event, struct err *e) {
+    double buckets[2 * HISTOGRAM_COUNTS][3];
+    const char *name;
+    json_t *text;
+    size_t opened = event_open(&t->event, wall_s(), json_int(event, "step"));
+    json_object_foreach(json_object_get(event, "tensors"), name, text) {
+        char tag[TAG_CAP];
+        const char *counts = json_string_value(text);
+        int64_t count = counts ? read_buckets(counts, buckets) : 0;
+        if (!count) continue;
+        histogram_tag(tag, name);
+        event_histogram(&t->event, tag, buckets, count);
+    }
+    event_close(&t->event, opened);
+    return event_file_add(&t->file, &t->event, e);
+}
+
 /* ---- the interface ----------------------------------------------------------------------------*/
 
 static enum status put_record(struct tensorboard *t, int64_t stream, const json_t *event,
@@ -178,6 +227,7 @@ enum status tensorboard_put(struct tensorboard *t, const json_t *event, struct e
         json_decref(t->labels[i]);
         t->labels[i] = json_incref(json_object_get(event, "names"));
     }
+    if (!strcmp(kind, "histograms")) return put_histograms(t, event, e);
     int stream = stream_of_event(kind);
     return stream >= 0 ? put_record(t, stream, event, e) : OK;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/histogram.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_writer.h"
 #include "model/ground/sha256.h"
@@ -48,6 +49,7 @@ struct worker {
     struct fp8_slot *slots; /* [slot_count] */
     uint64_t *fingerprints; /* [tensor_count] */
     int64_t slot_count, tensor_count;
+    int64_t *histograms; /* [tensor_count][HISTOGRAM_COUNTS]; NULL: none are asked for */
     struct samples samples;
     struct retention retention;
     char checkpoints[PATH_CAP];  /* data/checkpoints of the run */
@@ -195,6 +197,10 @@ static enum status name_observations(struct worker *w, struct err *e) {
         return FAIL(e, ERR_MEMORY, "%" PRId64 " slots and %" PRId64 " traced tensors",
                     w->slot_count, w->tensor_count);
     if (!is_rank0(w)) return OK;
+    size_t counts = (size_t)w->tensor_count * HISTOGRAM_COUNTS;
+    if (w->run.train.histograms) w->histograms = calloc(counts, sizeof *w->histograms);
+    if (w->run.train.histograms && !w->histograms)
+        return FAIL(e, ERR_MEMORY, "histograms of %" PRId64 " tensors", w->tensor_count);
     if (w->slot_count) TRY(say_names(w->events, "slots", slots, w->slot_count, e));
     return say_names(w->events, "tensors", tensors, w->tensor_count, e);
 }
@@ -395,6 +401,22 @@ static enum status report_no_loss(struct worker *w, struct err *e) {
 
 static bool every(int64_t step, int64_t n) { return n > 0 && step % n == 0; }
 
+/* ---- histograms -------------------------------------------------------------------------------*/
+
+static bool histograms_are_due(const struct worker *w, int64_t step) {
+    int64_t n = w->run.tensorboard.histograms;
+    return n > 0 && (step == w->run.train.steps || every(step, n));
+}
+
+/* Of the step last collected; no step is queued. */
+static enum status report_histograms(struct worker *w, struct err *e) {
+    int64_t count;
+    if (!is_rank0(w)) return OK;
+    const char *const *names = trainer_trace_tensors(w->trainer, &count);
+    TRY(trainer_histograms(w->trainer, w->histograms, e));
+    return say_histograms(w->events, w->result.step, names, w->histograms, count, e);
+}
+
 /* ---- samples ----------------------------------------------------------------------------------*/
 
 static bool samples_are_due(const struct worker *w, int64_t step) {
@@ -477,15 +499,17 @@ static enum status one_step(struct worker *w, struct err *e) {
     int64_t step = steps_queued(w) + 1;
     bool last = step == r->train.steps;
     bool evaluates = r->eval.every > 0 && (last || every(step, r->eval.every));
-    bool samples = samples_are_due(w, step);
+    bool samples = samples_are_due(w, step), counts = histograms_are_due(w, step);
     bool wanted = r->checkpoint.given || r->archive != ARCHIVE_NONE;
     ask_by_time(w);
     if (checkpoint_writing(w->writer)) trainer_say_busy(w->trainer);
     board_enter(w->board, step, BOARD_STEPPING);
+    if (counts) trainer_ask_histograms(w->trainer);
     TRY(queue_step(w, step, trace_due(&r->train.trace, step, evaluates), e));
     take_stop_requests(w);
     bool saves = w->stop || tiers_due(&w->retention.scene, step) || (last && wanted);
-    TRY(drain(w, evaluates || samples || saves || last ? 0 : 1, e));
+    TRY(drain(w, evaluates || samples || counts || saves || last ? 0 : 1, e));
+    if (counts) TRY(report_histograms(w, e));
     /* Every rank knows of these requests: step - 1 is collected. */
     if (w->stop_step && step >= w->stop_step) w->stop = saves = true;
     if (w->save_step && step >= w->save_step) saves = true;
@@ -525,6 +549,7 @@ static enum status train(struct worker *w, struct err *e) {
 static void tear_down(struct worker *w) {
     free(w->choices);
     free(w->fingerprints);
+    free(w->histograms);
     free(w->slots);
     checkpoint_writer_destroy(w->writer);
     samples_close(&w->samples);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/histogram.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/generate/text_model.h"
@@ -109,6 +110,33 @@ enum status say_record(struct event_writer *w, enum stream_id stream,
     if (s->labels) put_row(record, s, source, &failed);
     else put_values(record, s, source, &failed);
     return emit(w, json_whole(record, failed), stream == STREAM_TELEMETRY, e);
+}
+
+/* "12:3 64:100": buckets that are not empty. Text, since an array of numbers would take ten times
+ * as long to make. */
+static json_t *buckets_text(const int64_t counts[HISTOGRAM_COUNTS]) {
+    char text[HISTOGRAM_COUNTS * 32] = "";
+    size_t n = 0;
+    for (int i = 0; i < HISTOGRAM_COUNTS; i++)
+        if (counts[i] != 0)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%d:%" PRId64, n ? " " : "", i,
+                                  counts[i]);
+    return json_stringn(text, n);
+}
+
+enum status say_histograms(struct event_writer *w, int64_t step, const char *const *names,
+                           const int64_t *counts, int64_t n, struct err *e) {
+    bool failed = false;
+    json_t *event = json_object(), *tensors = json_object();
+    for (int64_t i = 0; i < n; i++) {
+        json_t *text = buckets_text(counts + i * HISTOGRAM_COUNTS);
+        if (text && json_string_length(text) == 0) json_decref(text);
+        else json_put(tensors, names[i], text, &failed);
+    }
+    json_put(event, "event", json_string("histograms"), &failed);
+    json_put(event, "step", json_integer(step), &failed);
+    json_put(event, "tensors", tensors, &failed);
+    return emit(w, json_whole(event, failed), false, e);
 }
 
 enum status say_sample(struct event_writer *w, const struct stream_source *source,

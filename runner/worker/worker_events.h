@@ -18,6 +18,9 @@ NODISCARD enum status say_start(struct event_writer *w, int64_t step, int64_t st
  * counted; other records are queued. */
 NODISCARD enum status say_record(struct event_writer *w, enum stream_id stream,
                                  const struct stream_source *source, struct err *e);
+/* The histograms of n tensors, counts[n][HISTOGRAM_COUNTS]; those without a count are left out. */
+NODISCARD enum status say_histograms(struct event_writer *w, int64_t step, const char *const *names,
+                                     const int64_t *counts, int64_t n, struct err *e);
 /* A generated text: the record of its stream with the texts and the new tokens. Bytes that are no
  * UTF-8 become U+FFFD in `text`. All borrowed. */
 struct sample_text_said {

@@ -333,6 +333,33 @@ static void test_hyperparameters(void **state) {
     end(&s);
 }
 
+/* Buckets touch one another; a gap is one empty bucket; NaN is left out. */
+static void test_histograms(void **state) {
+    static const double WANT[][3] = { { -2, -1, 5 },           { -1, -0x1p-48, 0 },
+                                      { -0x1p-48, 0x1p-48, 7 }, { 0x1p-48, 0x1p-47, 9 },
+                                      { 0x1p-47, 2, 0 },        { 2, 4, 1 } };
+    static const char *const TAGS[] = { "weights/a.w", "gradients/a.w", "activations/embed" };
+    struct scene s;
+    begin(&s);
+    open_board(&s, 20, 0);
+    assert_int_equal(put(&s, "{\"event\":\"histograms\",\"step\":4,\"tensors\":{"
+                         "\"a.w\":\"15:5 64:7 65:9 114:1 129:2\",\"out:embed\":\"64:1\","
+                         "\"grad:a.w\":\"64:3\",\"b.w\":\"\"}}"), OK);
+    struct file *f = nth(&s, 0);
+    for (int i = 0; i < 3; i++) {
+        struct field value = value_of(f, TAGS[i], 4, NULL), tensor = field_of(value, 8);
+        assert_text(field_of(field_of(field_of(value, 9), 1), 1), "histograms");
+        assert_int_equal(field_of(tensor, 1).value, 2); /* DT_DOUBLE */
+        struct field rows = field_of(field_of(tensor, 2), 2), content = field_of(tensor, 4);
+        assert_int_equal(field_of(rows, 1).value, i ? 1 : 6);
+        assert_int_equal(content.n, (i ? 1 : 6) * sizeof *WANT);
+        if (i == 0) assert_memory_equal(content.at, WANT, sizeof WANT);
+    }
+    assert_int_equal(times(f, "weights/b.w"), 0);
+    free_events(f);
+    end(&s);
+}
+
 /* A run of a million steps does not fill the disk, and its last step is there. */
 static void test_long_runs_are_thinned(void **state) {
     struct scene s;
@@ -418,8 +445,9 @@ static void test_full_disk(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_checksums),      cmocka_unit_test(test_each_stream),
-        cmocka_unit_test(test_hyperparameters), cmocka_unit_test(test_long_runs_are_thinned),
-        cmocka_unit_test(test_resumed_runs),   cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_hyperparameters), cmocka_unit_test(test_histograms),
+        cmocka_unit_test(test_long_runs_are_thinned), cmocka_unit_test(test_resumed_runs),
+        cmocka_unit_test(test_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

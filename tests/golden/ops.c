@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/histogram.h"
 
 enum { B = 2, T = 70, R = B * T, C = 75, H = 4, G = 2, D = 24, F = 130, V = 300, VP = 304,
        N = 1500 };
@@ -247,6 +248,9 @@ int main(void) {
     struct tensor normal = make(g, DTYPE_F32, 0, N, 1, 1, 1);
     must(g, g->ops->fill_normal(g->b, 0, &normal, 0.02f, 1, 2, 3, &g->e));
     print(g, "fill_normal", &normal);
+    struct tensor counts = make(g, DTYPE_U64, 0, HISTOGRAM_COUNTS, 1, 1, 1);
+    must(g, g->ops->histogram(g->b, 0, &counts, &normal, &g->e));
+    print(g, "histogram", &counts);
     release(g);
     optimiser(g, DTYPE_F32, false, DTYPE_F32);
     optimiser(g, DTYPE_BF16, true, DTYPE_F32);

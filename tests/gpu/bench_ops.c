@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/histogram.h"
 #include "runner/plan/backends.h"
 
 enum { SAMPLES = 7, CALLS = 20 };
@@ -36,7 +37,7 @@ struct bench {
     int64_t rows, in, all; /* batch * time; width of the ffn's input; heads of q, k and v */
     struct tensor x, y, z, residual, gain, mean, rstd, d_gain, d_bias, gate_up, d_gate_up, h;
     struct tensor codes, twin, scale, qkv, d_qkv, lse, delta, rope, tokens, table, logits, loss;
-    struct tensor grad_scale, amax, stats, weight, m, v, grad, one, flag, step, sum, print;
+    struct tensor grad_scale, amax, stats, weight, m, v, grad, one, flag, step, sum, print, counts;
     struct tensor targets, bias;
 };
 
@@ -311,6 +312,7 @@ static void bench_ends(struct bench *t) {
     MEASURE(t, "adamw bf16", w * 14, 0.0, ops->adamw(b, 0, &a, 1, e));
     MEASURE(t, "sum_squares bf16", w * 2, 0.0, ops->sum_squares(b, 0, &t->sum, &t->grad, 1, e));
     MEASURE(t, "fingerprint bf16", w * 2, 0.0, ops->fingerprint(b, 0, &t->print, &t->weight, e));
+    MEASURE(t, "histogram bf16", w * 2, 0.0, ops->histogram(b, 0, &t->counts, &t->weight, e));
 }
 
 /* ---- the optimizer ---- */
@@ -425,6 +427,7 @@ static void make_ends(struct bench *t) {
     t->amax = make(t, DTYPE_U32, 1, 1, 1, 1);
     t->stats = make(t, DTYPE_U64, 2, 1, 1, 1);
     t->print = make(t, DTYPE_U64, 1, 1, 1, 1);
+    t->counts = make(t, DTYPE_U64, HISTOGRAM_COUNTS, 1, 1, 1);
     int32_t *token = malloc((size_t)t->rows * 4), none[2] = { -1, -1 };
     if (!token) exit(1);
     for (int64_t i = 0; i < t->rows; i++)

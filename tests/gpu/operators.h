@@ -60,6 +60,7 @@ CALL(flag_nonfinite, flag_nonfinite(b, 0, t[0], t[1], t[2], 0, e))
 CALL(fill, fill(b, 0, t[0], 1, e))
 CALL(fill_normal, fill_normal(b, 0, t[0], 1, 1, 1, 0, e))
 CALL(fingerprint, fingerprint(b, 0, t[0], t[1], e))
+CALL(histogram, histogram(b, 0, t[0], t[1], e))
 
 #undef CALL
 #endif

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernels/histogram.h"
 #include "tests/gpu/pair.h"
 
 enum { ARGS_MAX = 10, R = 64, C = 32, HEADS = 4, KV = 2, DIM = 16, T = 16, V = 48, VOCAB = V - 2 };
@@ -80,6 +81,7 @@ static const struct row ROWS[] = {
     { "fill", fill, { MATRIX(H, R, C) } },
     { "fill_normal", fill_normal, { MATRIX(H, R, C) } },
     { "fingerprint", fingerprint, { ONE(DTYPE_U64), MATRIX(H, R, C) } },
+    { "histogram", histogram, { VECTOR(DTYPE_U64, HISTOGRAM_COUNTS), MATRIX(H, R, C) } },
 };
 
 static struct pair *p;

@@ -1,4 +1,5 @@
-/* quantise, quantise_finish, delayed_update, copies, fills, fingerprints: to the bit. */
+/* quantise, quantise_finish, delayed_update, copies, fills, fingerprints, histograms: to the
+ * bit. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/histogram.h"
 #include "model/operand.h"
 #include "tests/gpu/pair.h"
 
@@ -240,6 +242,9 @@ static void test_copies(void **state) {
         struct twin print = pair_tensor(p, DTYPE_U64, 1, 1, 1, 1);
         ON_BOTH(p, ops->fingerprint(b, LANE_COMPUTE, S(print), S(from), e));
         pair_same(p, "fingerprint", &print);
+        struct twin counts = pair_tensor(p, DTYPE_U64, HISTOGRAM_COUNTS, 1, 1, 1);
+        ON_BOTH(p, ops->histogram(b, LANE_COMPUTE, S(counts), S(from), e));
+        pair_same(p, "histogram", &counts);
         ON_BOTH(p, ops->zero(b, LANE_COMPUTE, S(from), e));
         pair_same(p, "zero", &x);
         pair_clear(p);
@@ -256,6 +261,9 @@ static void test_fills(void **state) {
         pair_same(p, "fill_normal", &x);
         ON_BOTH(p, ops->fingerprint(b, LANE_COMPUTE, S(print), S(x), e));
         pair_same(p, "fingerprint", &print);
+        struct twin counts = pair_tensor(p, DTYPE_U64, HISTOGRAM_COUNTS, 1, 1, 1);
+        ON_BOTH(p, ops->histogram(b, LANE_COMPUTE, S(counts), S(x), e));
+        pair_same(p, "histogram", &counts);
         ON_BOTH(p, ops->fill(b, LANE_COMPUTE, S(x), -0.3f, e));
         pair_same(p, "fill", &x);
         pair_clear(p);

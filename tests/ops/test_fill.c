@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <cmocka.h>
 
+#include "kernels/histogram.h"
 #include "tests/support/ops_support.h"
 
 static void test_fill(void **state) {
@@ -117,6 +118,53 @@ static void test_fingerprint_sensitivity(void **state) {
     ops_close(o);
 }
 
+/* The bucket of a value by comparing it with the edges. */
+static int bucket_by_edges(float x) {
+    if (isnan(x)) return HISTOGRAM_NAN;
+    for (int i = 1; i < HISTOGRAM_NAN; i++) {
+        double edge = histogram_edge(i);
+        /* A bucket of negative values has its upper edge, not its lower one. */
+        if (i <= HISTOGRAM_ZERO ? (double)x <= edge : (double)x < edge) return i - 1;
+    }
+    return HISTOGRAM_NAN - 1;
+}
+
+static void expect_histogram(struct ops *o, const struct tensor *x, const uint64_t *want) {
+    struct tensor counts = ops_tensor(o, DTYPE_U64, HISTOGRAM_COUNTS, 1, 1, 1);
+    OPS_OK(o, o->table->histogram(o->b, LANE_COMPUTE, &counts, x, &o->e));
+    for (int i = 0; i < HISTOGRAM_COUNTS; i++)
+        if (((uint64_t *)counts.data)[i] != want[i])
+            fail_msg("bucket %d has %llu, not %llu", i,
+                     (unsigned long long)((uint64_t *)counts.data)[i], (unsigned long long)want[i]);
+}
+
+/* Any bits: every power of two, subnormal numbers, infinity, NaN. */
+static void test_histogram_is_the_definition(void **state) {
+    for (int c = 0; c < 4; c++) {
+        bool bf16 = c % 2;
+        struct ops *o = ops_open(1 + 2 * (c / 2));
+        struct tensor x = ops_tensor(o, bf16 ? DTYPE_BF16 : DTYPE_F32, 211, 100, 1, 1);
+        uint64_t want[HISTOGRAM_COUNTS] = { 0 }, part[HISTOGRAM_COUNTS] = { 0 };
+        for (int64_t i = 0; i < 21100; i++) {
+            uint32_t bits = (uint32_t)rng_bits(1, (uint64_t)i);
+            if (i % 3 == 0) bits &= 0xFF800000u; /* a power of two */
+            if (i % 7 == 0) bits &= 0x80000000u;
+            if (bf16) bits &= 0xFFFF0000u;
+            if (bf16) ((uint16_t *)x.data)[i] = (uint16_t)(bits >> 16);
+            else ((uint32_t *)x.data)[i] = bits;
+            int bucket = bucket_by_edges(f32_from_bits(bits));
+            want[bucket]++;
+            if (i % 100 < 40) part[bucket]++;
+        }
+        assert_true(want[0] && want[HISTOGRAM_ZERO] && want[HISTOGRAM_NAN - 1] &&
+                    want[HISTOGRAM_NAN]);
+        expect_histogram(o, &x, want);
+        x.dim[1] = 40; /* the first 40 columns, as their own tensor */
+        expect_histogram(o, &x, part);
+        ops_close(o);
+    }
+}
+
 static void test_collectives_of_one_rank(void **state) {
     struct ops *o = ops_open(1);
     const struct comm_ops *c = &o->table->comm;
@@ -164,6 +212,11 @@ static void test_arguments(void **state) {
     OPS_ERR(o, t->fill_normal(o->b, 0, &x, 1, 1, 1, -1, &o->e), ERR_ARG, "element_base -1");
     OPS_ERR(o, t->fingerprint(o->b, 0, &i32, &x, &o->e), ERR_ARG, "out is i32");
     OPS_ERR(o, t->fingerprint(o->b, 0, &x, NULL, &o->e), ERR_ARG, "out is f32");
+    struct tensor counts = ops_tensor(o, DTYPE_U64, HISTOGRAM_COUNTS, 1, 1, 1);
+    OPS_ERR(o, t->histogram(o->b, 0, &counts, &i32, &o->e), ERR_ARG, "x is i32");
+    OPS_ERR(o, t->histogram(o->b, 0, &counts, NULL, &o->e), ERR_ARG, "x is missing");
+    counts.dim[0] = 9;
+    OPS_ERR(o, t->histogram(o->b, 0, &counts, &x, &o->e), ERR_ARG, "counts is [9, 1]");
     ops_close(o);
 }
 
@@ -173,6 +226,7 @@ int main(void) {
         cmocka_unit_test(test_normal_is_counter_based),
         cmocka_unit_test(test_fingerprint_is_the_definition),
         cmocka_unit_test(test_fingerprint_sensitivity),
+        cmocka_unit_test(test_histogram_is_the_definition),
         cmocka_unit_test(test_collectives_of_one_rank), cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

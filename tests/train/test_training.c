@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "kernels/histogram.h"
 #include "model/checkpoint.h"
 #include "tests/support/allocations.h"
 #include "tests/support/cases.h"
@@ -191,6 +192,29 @@ static void resume_equals_uninterrupted(void **state) {
 
 /* ---- observation ---- */
 
+/* Each element is in one bucket. A trainer that counted nothing in a step says so. */
+static void check_histograms(struct tiny_run *r, bool counted) {
+    static const char OUTPUT[] = "out:embed";
+    static int64_t counts[TRACED_MAX][HISTOGRAM_COUNTS];
+    int64_t traced, found = 0;
+    struct err e;
+    if (!counted) {
+        assert_int_equal(trainer_histograms(r->trainer, counts[0], &e), ERR_STATE);
+        return;
+    }
+    const char *const *names = trainer_trace_tensors(r->trainer, &traced);
+    MUST(trainer_histograms(r->trainer, counts[0], E));
+    for (int64_t i = 0; i < traced; i++) {
+        int64_t sum = 0;
+        for (int k = 0; k < HISTOGRAM_COUNTS; k++) sum += counts[i][k];
+        assert_true(sum > 0 && counts[i][HISTOGRAM_NAN] == 0);
+        if (strcmp(names[i], OUTPUT) != 0) continue;
+        found++;
+        assert_int_equal(sum, 2 * 32 * r->model.width);
+    }
+    assert_int_equal(found, 1);
+}
+
 static void run_observed(const struct variant *v, enum recompute_kind recompute,
                          struct record *out) {
     struct tiny_run r;
@@ -199,13 +223,16 @@ static void run_observed(const struct variant *v, enum recompute_kind recompute,
     memset(out, 0, sizeof *out);
     init_variant(&r, v, STEPS);
     r.train.recompute = recompute;
+    r.train.histograms = true;
     MUST(tiny_run_open(&r, E));
     for (int i = 0; i < STEPS; i++) {
         struct eval_result eval, again;
         struct checkpoint_info info;
         uint64_t prints[TRACED_MAX];
         int64_t traced;
+        if (i % 2) trainer_ask_histograms(r.trainer);
         record_step(&r, out, true);
+        check_histograms(&r, i % 2);
         trainer_trace_tensors(r.trainer, &traced);
         assert_true(traced <= TRACED_MAX);
         MUST(trainer_trace(r.trainer, prints, E));
