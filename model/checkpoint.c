@@ -119,6 +119,6 @@ enum status checkpoint_load(struct trainer *t, const char *path, struct checkpoi
     t->step = info->step;
     t->cursor = info->cursor;
     t->updates_before = info->updates_before;
-    t->has_trace = t->has_errors = false;
+    t->has_trace = t->has_errors = t->has_histograms = false;
     return OK;
 }

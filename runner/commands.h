@@ -13,6 +13,8 @@
     X(VERB_DATA) \
     X(VERB_LIST) \
     X(VERB_SHOW) \
+    X(VERB_WATCH) \
+    X(VERB_LOG) \
     X(VERB_TAG) \
     X(VERB_EVAL) \
     X(VERB_COMPARE) \

@@ -128,10 +128,12 @@ static bool take_global(struct cli *cli, const char *arg) {
 /* Reads the flag at argv[*i], with its value; *i becomes the index of the last word used. */
 static enum status take_flag(struct cli *cli, int argc, char **argv, int *i, struct err *e) {
     if (take_global(cli, argv[*i])) return OK;
-    if (strncmp(argv[*i], "--", 2))
-        return FAIL(e, ERR_ARG, "unknown flag %s (flags are long, as --help; -q and -h are the "
-                    "only short ones)", argv[*i]);
-    const char *text = argv[*i] + 2, *equals = strchr(text, '=');
+    bool follow = !strcmp(argv[*i], "-f") && cli->verb && /* as tail and journalctl have it */
+                  flag_find(cli->verb->flags, cli->verb->flag_count, "follow");
+    if (strncmp(argv[*i], "--", 2) && !follow)
+        return FAIL(e, ERR_ARG, "unknown flag %s (flags are long, as --help; -q, -h and the -f of "
+                    "log are the only short ones)", argv[*i]);
+    const char *text = follow ? "follow" : argv[*i] + 2, *equals = strchr(text, '=');
     const struct flag *global = flag_find(GLOBALS, GLOBAL_COUNT, text);
     if (global) return FAIL(e, ERR_ARG, "--%s takes no value", global->name);
     const struct verb *verb = cli->verb;

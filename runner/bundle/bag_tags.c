@@ -56,6 +56,25 @@ enum status bag_tags_check(struct bag_tags *t, struct err *e) {
     return st;
 }
 
+enum status bag_tags_check_hash(struct bag_tags *t, const char *name, const char *hex,
+                                struct err *e) {
+    struct bag_line *line = bag_manifest_find(&t->manifest, name);
+    if (!t->text[BAG_MANIFEST]) return OK;
+    if (!line) return FAIL(e, ERR_VERIFY, "extra file that the manifest does not list: %s", name);
+    line->seen = true;
+    if (strcmp(line->hex, hex) == 0) return OK;
+    return FAIL(e, ERR_VERIFY, "wrong hash: %s is %.16s…, the manifest says %.16s…", name, hex,
+                line->hex);
+}
+
+enum status bag_tags_check_file(struct bag_tags *t, const char *name, const char *bytes, size_t n,
+                                struct err *e) {
+    char hex[SHA256_HEX];
+    if (!t->text[BAG_MANIFEST]) return OK;
+    TRY(sha256_bytes(bytes, n, hex, e));
+    return bag_tags_check_hash(t, name, hex, e);
+}
+
 void bag_tags_free(struct bag_tags *t) {
     for (int i = 0; i < BAG_TAG_COUNT; i++) free(t->text[i]);
     bag_manifest_free(&t->manifest);

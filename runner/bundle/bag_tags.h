@@ -31,6 +31,14 @@ NODISCARD enum status bag_tags_take(struct bag_tags *t, int tag, struct bundle *
  * does not. */
 NODISCARD enum status bag_tags_check(struct bag_tags *t, struct err *e);
 
+/* Checks a file of data/ against the manifest, and marks it as seen there. OK without a manifest.
+ * ERR_VERIFY. */
+NODISCARD enum status bag_tags_check_file(struct bag_tags *t, const char *name, const char *bytes,
+                                          size_t n, struct err *e);
+/* The same for a file whose digest is `hex`. */
+NODISCARD enum status bag_tags_check_hash(struct bag_tags *t, const char *name, const char *hex,
+                                          struct err *e);
+
 void bag_tags_free(struct bag_tags *t);
 
 #endif

@@ -31,26 +31,11 @@ struct loader {
 
 static bool has_manifest(const struct loader *l) { return l->tags.text[BAG_MANIFEST] != NULL; }
 
-/* Compares the hash of an entry with the manifest, if there is one. */
-static enum status check_hash(struct loader *l, const char *name, const char *hex,
-                              struct err *e) {
-    if (!has_manifest(l)) return OK;
-    struct bag_line *line = bag_manifest_find(&l->tags.manifest, name);
-    if (!line)
-        return FAIL(e, ERR_VERIFY, "extra file that the manifest does not list: %s", name);
-    line->seen = true;
-    if (strcmp(line->hex, hex) == 0) return OK;
-    return FAIL(e, ERR_VERIFY, "wrong hash: %s is %.16s…, the manifest says %.16s…", name, hex,
-                line->hex);
-}
-
 /* Reads the current entry whole and checks it against the manifest. */
 static enum status take(struct loader *l, const char *name, int64_t limit, char **out, size_t *n,
                         struct err *e) {
-    char hex[SHA256_HEX];
     TRY(bundle_read_all(l->bundle, limit, out, n, e));
-    enum status st = has_manifest(l) ? sha256_bytes(*out, *n, hex, e) : OK;
-    if (st == OK) st = check_hash(l, name, hex, e);
+    enum status st = bag_tags_check_file(&l->tags, name, *out, *n, e);
     if (st == OK) return OK;
     free(*out);
     *out = NULL;
@@ -74,7 +59,7 @@ static enum status read_pieces(struct loader *l, const char *name, struct lines_
         if (parsed == OK) parsed = lines_reader_add(r, piece, got, &why);
     }
     sha256_finish(sha, hex);
-    TRY(check_hash(l, name, hex, e));
+    TRY(bag_tags_check_hash(&l->tags, name, hex, e));
     if (parsed != OK && e) *e = why;
     return parsed;
 }

@@ -124,7 +124,6 @@ static enum status put_step(struct attempts *a, const json_t *event, struct err 
     json_t *more = json_copy((json_t *)event);
     if (!more) return FAIL(e, ERR_MEMORY, "record of a step");
     enum status st = mfu_add(&a->mfu, more, e);
-    progress_event(&a->progress, more);
     if (st == OK) st = put_record(a, more, e);
     json_decref(more);
     return st;
@@ -159,7 +158,6 @@ static enum status take_save(struct attempts *a, const json_t *event, struct err
 static enum status on_event(void *user, int64_t rank, const json_t *event, struct err *e) {
     struct attempts *a = user;
     const char *kind = json_text(event, "event", "");
-    if (strcmp(kind, "step") != 0) progress_event(&a->progress, event);
     json_t *weights = json_object_get(event, "final_weights_sha256");
     if (weights && json_object_set(a->dir->run, "final_weights_sha256", weights) != 0)
         return FAIL(e, ERR_MEMORY, "the hash of the final weights");
@@ -603,7 +601,6 @@ static enum status all_attempts(struct attempts *a, struct attempt *last, struct
         on_tick(a, "stopped at its checkpoint to test a resume; resuming");
     }
     end_board(a, last);
-    progress_end(&a->progress);
     return record_end(a, last, e);
 }
 
@@ -624,9 +621,10 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     if (first && json_is_true(json_object_get(dir->run, "smoke")))
         a.stop_after = a.run.checkpoint.every;
     const char *name = json_text(dir->run, "name", "run");
-    progress_begin(&a.progress, settings->cli, name, a.run.train.steps);
+    progress_begin(&a.progress, settings->cli, name, dir->path);
     if (st == OK) st = all_attempts(&a, last, e);
     tensorboard_close(a.board);
+    progress_end(&a.progress);
     telemetry_close(a.telemetry);
     environment_free(&a.environment);
     free(a.pace);

@@ -5,7 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/ground/json_safe.h"
 #include "runner/base/clock.h"
+#include "runner/record/documents.h"
 #include "runner/record/run_checkpoint.h"
 #include "runner/record/run_log.h"
 
@@ -51,6 +53,72 @@ static void sample(const struct milestones *m, const json_t *event) {
                 json_int(event, "step"));
 }
 
+/* How many bytes and how long: the hash's line is parsed again and stays as it is. */
+static void checkpoint(const struct milestones *m, const json_t *event) {
+    run_checkpoint_note(m->dir, json_int(event, "step"), json_text(event, "sha256", "?"));
+    run_log(m->dir, "saved %s/%s: %.3f GB, written in %.1f ms; the steps waited %.1f ms",
+            RUN_PATH_checkpoints, json_text(event, "path", "?"),
+            1e-9 * (double)json_int(event, "bytes"), 1e-3 * (double)json_int(event, "write_us"),
+            1e-3 * (double)json_int(event, "stall_us"));
+}
+
+/* The kind of a GEMM: "qkv" of "layers.3.qkv.weight". */
+static void gemm_kind(const char *weight, char out[96]) {
+    static const char TAIL[] = ".weight";
+    size_t n = strlen(weight), tail = sizeof TAIL - 1;
+    if (n > tail && !strcmp(weight + n - tail, TAIL)) n -= tail;
+    snprintf(out, 96, "%.*s", (int)n, weight);
+    const char *dot = strrchr(out, '.');
+    if (dot) memmove(out, dot + 1, strlen(dot));
+}
+
+/* Counts the GEMMs by kind, direction and way: {"qkv|fprop native: e4m3 x e4m3": 32}. NULL: no
+ * memory. */
+static json_t *count_gemms(const json_t *gemms) {
+    json_t *counts = json_object(), *directions, *way;
+    const char *weight, *direction;
+    bool failed = false;
+    json_object_foreach((json_t *)gemms, weight, directions) {
+        char kind[96], key[400];
+        gemm_kind(weight, kind);
+        json_object_foreach(directions, direction, way) {
+            snprintf(key, sizeof key, "%s|%s %.200s", kind, direction,
+                     json_is_string(way) ? json_string_value(way) : "?");
+            json_put(counts, key, json_integer(json_int(counts, key) + 1), &failed);
+        }
+    }
+    return json_whole(counts, failed);
+}
+
+/* One line a kind: "GEMM qkv: 32 dgrad native: e5m2 x e4m3, 32 fprop native: ...". */
+static void log_gemms(const struct milestones *m, const json_t *event) {
+    json_t *counts = count_gemms(json_object_get(event, "gemm")), *lines = json_object();
+    json_t *count, *text;
+    const char *key, *kind;
+    bool failed = false;
+    json_object_foreach(counts, key, count) {
+        char name[96];
+        int n = (int)strcspn(key, "|");
+        snprintf(name, sizeof name, "%.*s", n, key);
+        const char *before = json_text(lines, name, "");
+        json_put(lines, name, json_sprintf("%s%s%d %s", before, *before ? ", " : "",
+                                           (int)json_integer_value(count), key + n + 1), &failed);
+    }
+    json_object_foreach(lines, kind, text)
+        run_log(m->dir, "GEMM %s: %s", kind, json_string_value(text));
+    json_decref(lines);
+    json_decref(counts);
+}
+
+static void log_attention(const struct milestones *m, const json_t *event) {
+    const char *shape, *direction;
+    json_t *directions, *way;
+    json_object_foreach(json_object_get(event, "attention"), shape, directions)
+        json_object_foreach(directions, direction, way)
+            run_log(m->dir, "attention %s: %s %s", shape, direction,
+                    json_is_string(way) ? json_string_value(way) : "?");
+}
+
 /* On a GPU this event comes again after the first step, which selects each GEMM's algorithm. */
 static void decisions(const struct milestones *m, const json_t *event) {
     char text[256] = "";
@@ -64,6 +132,8 @@ static void decisions(const struct milestones *m, const json_t *event) {
     }
     run_log(m->dir, "backend %s on %s%s%s", json_text(event, "backend", "?"),
             json_text(event, "device", "?"), used ? ", GEMMs: " : "", text);
+    log_gemms(m, event);
+    log_attention(m, event);
 }
 
 void milestones_event(struct milestones *m, int64_t rank, const json_t *event) {
@@ -73,8 +143,7 @@ void milestones_event(struct milestones *m, int64_t rank, const json_t *event) {
     if (!strcmp(kind, "eval")) evaluation(m, event);
     if (!strcmp(kind, "sample")) sample(m, event);
     if (!strcmp(kind, "decisions")) decisions(m, event);
-    if (!strcmp(kind, "checkpoint"))
-        run_checkpoint_note(m->dir, json_int(event, "step"), json_text(event, "sha256", "?"));
+    if (!strcmp(kind, "checkpoint")) checkpoint(m, event);
     if (!strcmp(kind, "log"))
         run_log(m->dir, "worker %" PRId64 ": %s", rank, json_text(event, "text", ""));
     if (!strcmp(kind, "error")) /* run.json keeps the error of one worker; the log has all */

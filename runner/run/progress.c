@@ -1,86 +1,80 @@
 #include "runner/run/progress.h"
 
-#include <inttypes.h>
-#include <jansson.h>
-#include <math.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runner/base/clock.h"
-#include "runner/base/run_files.h"
 
-enum { TERMINAL_EVERY_MS = 200, PLAIN_EVERY_MS = 5000 };
+enum { VIEW_EVERY_MS = 200, LINE_EVERY_MS = 5000 };
 
-void progress_begin(struct progress *p, const struct cli *cli, const char *name, int64_t steps) {
-    *p = (struct progress){ .cli = cli, .name = name, .steps = steps, .loss = NAN, .eval_loss = NAN,
-                            .shown_step = -1 };
-    p->terminal = isatty(STDERR_FILENO) && cli->color_err;
+static const char *variable(const char *name) { return getenv(name); }
+
+void progress_begin(struct progress *p, const struct cli *cli, const char *name,
+                    const char *path) {
+    struct err ignored;
+    *p = (struct progress){ .cli = cli, .name = name, .line_step = -1 };
+    if (cli->quiet || live_reader_open(&p->reader, path, &ignored) != OK) return;
+    p->shown = true;
+    p->reader.own = true;
+    p->reader.live.life = RUN_LIFE_LOCKED;
+    p->terminal = screen_open(&p->screen, STDERR_FILENO, variable);
+    p->screen.color = cli->color_err;
 }
 
-/* "1:02:03" or "2:03"; "-" while nothing is known. */
-static void format_time(double seconds, char *out, size_t size) {
-    if (!(seconds >= 0) || seconds > 1e8) {
-        snprintf(out, size, "-");
-        return;
-    }
-    int64_t s = (int64_t)(seconds + 0.5);
-    if (s >= 3600)
-        snprintf(out, size, "%" PRId64 ":%02d:%02d", s / 3600, (int)(s / 60 % 60), (int)(s % 60));
-    else snprintf(out, size, "%" PRId64 ":%02d", s / 60, (int)(s % 60));
+/* What cannot be read now is read at the next poll. */
+static void read_state(struct progress *p) {
+    struct err ignored;
+    p->read_ms = clock_ms();
+    (void)!live_reader_poll(&p->reader, &ignored);
 }
 
-static double eta_s(const struct progress *p) {
-    int64_t done = p->step - p->first_step;
-    if (done < 1) return -1;
-    return (double)(clock_ms() - p->begin_ms) / 1000 / (double)done * (double)(p->steps - p->step);
+/* False: not now. */
+static bool draw(struct progress *p) {
+    struct live_lines lines;
+    struct live_look look = { .ascii = p->screen.ascii, .color = p->screen.color,
+                              .now = (int64_t)time(NULL) };
+    if (!screen_size(&p->screen, clock_ms(), &look.columns, &look.rows))
+        return false;
+    live_view(&p->reader.live, &look, &lines);
+    fflush(stderr);
+    screen_draw(&p->screen, &lines, look.columns, look.rows);
+    return true;
 }
 
-static void show(struct progress *p) {
-    char eta[32], eval[32] = "", mfu[32] = "";
-    format_time(eta_s(p), eta, sizeof eta);
-    if (!isnan(p->eval_loss)) snprintf(eval, sizeof eval, "  eval %.4f", p->eval_loss);
-    if (p->mfu > 0) snprintf(mfu, sizeof mfu, "  MFU %.1f %%", 100 * p->mfu);
-    fprintf(stderr, "%s%s  step %" PRId64 "/%" PRId64 "  loss %.4f%s  %.0f tokens/s%s  ETA %s%s",
-            p->terminal ? "\r\033[K" : "", p->name, p->step, p->steps, p->loss, eval,
-            p->tokens_per_s, mfu, eta, p->terminal ? "" : "\n");
-    p->line_open = p->terminal;
-    p->shown_ms = clock_ms();
-    p->shown_step = p->step;
-}
-
-void progress_event(struct progress *p, const json_t *event) {
-    const char *kind = json_text(event, "event", "");
-    const json_t *loss = json_object_get(event, "loss");
-    if (!strcmp(kind, "start")) {
-        p->step = p->first_step = json_int(event, "step");
-        p->begin_ms = clock_ms();
-    } else if (!strcmp(kind, "eval")) {
-        p->eval_loss = json_is_number(loss) ? json_number_value(loss) : NAN;
-    } else if (!strcmp(kind, "step")) {
-        double rate = json_number_value(json_object_get(event, "tokens_per_s"));
-        p->step = json_int(event, "step");
-        p->loss = json_is_number(loss) ? json_number_value(loss) : NAN;
-        p->mfu = json_number_value(json_object_get(event, "mfu_peak"));
-        p->tokens_per_s = p->tokens_per_s > 0 ? 0.9 * p->tokens_per_s + 0.1 * rate : rate;
-    }
+static void print_line(struct progress *p) {
+    char line[256];
+    const struct live *l = &p->reader.live;
+    if (l->step < 0 || l->step == p->line_step) return;
+    live_line(l, (int64_t)time(NULL), line, sizeof line);
+    cli_note(p->cli, "%s", line);
+    p->line_ms = clock_ms();
+    p->line_step = l->step;
 }
 
 void progress_tick(struct progress *p) {
-    if (p->cli->quiet || p->step == p->first_step || p->step == p->shown_step) return;
-    bool first = p->shown_ms == 0;
-    if (first || clock_ms() - p->shown_ms >= (p->terminal ? TERMINAL_EVERY_MS : PLAIN_EVERY_MS))
-        show(p);
+    int64_t now = clock_ms();
+    if (!p->shown || now - p->read_ms < VIEW_EVERY_MS) return;
+    if (!p->terminal && p->line_ms && now - p->line_ms < LINE_EVERY_MS) return;
+    read_state(p);
+    if (p->terminal) (void)draw(p);
+    else print_line(p);
 }
 
 void progress_say(struct progress *p, const char *text) {
-    if (p->line_open) putc('\n', stderr);
-    p->line_open = false;
+    if (p->terminal) screen_erase(&p->screen);
     cli_note(p->cli, "%s: %s", p->name, text);
+    p->read_ms = 0; /* the view comes back with the next tick */
 }
 
 void progress_end(struct progress *p) {
-    if (!p->cli->quiet && p->step > p->first_step && p->step != p->shown_step) show(p);
-    if (p->line_open) putc('\n', stderr);
-    p->line_open = false;
+    if (p->shown) {
+        read_state(p);
+        if (!live_is_running(&p->reader.live)) p->reader.live.life = RUN_LIFE_NONE;
+        if (!p->terminal) print_line(p);
+        else if (!draw(p)) (void)draw(p); /* the size was changing: it counts as steady now */
+    }
+    p->shown = false;
+    live_reader_close(&p->reader);
 }

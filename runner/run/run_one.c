@@ -23,6 +23,7 @@
 #include "runner/record/provenance.h"
 #include "runner/record/run_log.h"
 #include "runner/run/attempts.h"
+#include "runner/run/log_head.h"
 #include "runner/record/records.h"
 #include "runner/run/reopen.h"
 #include "runner/run/run_status.h"
@@ -178,7 +179,11 @@ static void say_end(const struct run_settings *s, const struct run_dir *dir) {
     if (json_is_object(error))
         cli_warn(s->cli, "%s: %s: %s", json_text(dir->run, "name", "run"), status,
                  json_text(error, "text", ""));
-    run_log(dir, "run ended: %s", status);
+    int64_t saved = json_int(dir->run, "checkpoint_step");
+    if (saved > 0 && run_may_go_on(dir->run, NULL) == OK)
+        run_log(dir, "it can go on after step %" PRId64 ": fp8lab run --resume %s", saved, dir->id);
+    run_log(dir, "run ended: %s%s%s", status, json_is_object(error) ? ": " : "",
+            json_text(error, "text", ""));
 }
 
 static int64_t checkpoint_bytes(const struct run_dir *dir) {
@@ -296,6 +301,7 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
     claim_drop(s->claim); /* from here on other commands see the run */
     if (st == OK) st = write_experiment(s, &dir, request, e);
     if (st == OK && s->choices) st = choice_file_take(&dir, s->choices, e);
+    if (st == OK) log_head(&dir, request->resolution, request->run, s->cli->argv, s->facts);
     if (st == OK) st = write_origin(s, &dir, e);
     if (st == OK && request->beginning) st = take_beginning(&dir, request->beginning, e);
     if (st != OK) {
@@ -356,6 +362,7 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
     if (st == OK && s->choices) st = choice_file_take(&dir, s->choices, e);
     if (st == OK) {
         cli_note(s->cli, "%s: resuming", dir.path);
+        log_resume(&dir);
         st = run_and_bundle(s, &dir, resolved, out, e);
     } else {
         run_dir_close(&dir);

@@ -46,7 +46,12 @@ expect "event files" 1 "$(event_files a)"
 expect "a directory is left" "" "$(find a -mindepth 1 -maxdepth 1 -type d ! -name '*.ckpt')"
 ! tar --zstd -tf "$(bundle_in a)" | grep -q "worker-0.log" || fail "the bundle has an empty log"
 tar --zstd -xOf "$(bundle_in a)" --wildcards '*/data/logs/runner.log' >runner.log
-for line in "start after step 0 of $((6 * every))$" "backend cpu on ..*" \
+"$FP8LAB" log "$(bundle_in a)" | cmp - runner.log || fail "log prints another log"
+for line in "run [-0-9a-zA-Z]*$" "program fp8lab .*, commit ..*, on ..*" "command: .* run .*tiny.lua" \
+    "script .*tiny.lua, sha256 [0-9a-f]*$" "recipe fp8.delayed: .*margin=0" \
+    "model of [0-9]* parameters: 1 layers" "$((6 * every)) steps of 128 tokens, " "data synthetic$" \
+    "machine: .* cores, .* GiB" "saved data/checkpoints/step-0*$every: [0-9.]* GB, written in " \
+    "start after step 0 of $((6 * every))$" "backend cpu on ..*" \
     "step 1 of $((6 * every)): loss [0-9.]*, [0-9]* tokens/s$" \
     "evaluation after step 6: loss [0-9.]*, [0-9]* tokens$" \
     "checkpoint of step $every, sha256 [0-9a-f]*$" \
@@ -57,8 +62,12 @@ done
 case_name="SIGTERM"
 run --runs term $long &
 await_step term $((every * 3 / 2))
+"$FP8LAB" log -f last --runs term >followed 2>&1 &
 kill -TERM "$(runner_of "term")"
 wait
+"$FP8LAB" log last --runs term | cmp - followed || fail "log -f missed something"
+says "run ended: interrupted" followed
+says "it can go on after step" followed
 expect status interrupted "$(field "$(bundle_in term)" 'run["status"]')"
 expect "exit code in run.json" 143 "$(field "$(bundle_in term)" 'run["exit_code"]')"
 expect "checkpoint is of the last step" True \

@@ -1,0 +1,59 @@
+#include "runner/live/live_bundle.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runner/bundle/columns.h"
+
+struct row { const struct columns *columns; int64_t row; };
+
+static double number_of_row(const void *source, const char *metric) {
+    const struct row *r = source;
+    char bits_name[COLUMN_NAME_CAP];
+    const struct column *c = columns_scalar(r->columns, metric);
+    if (c && c->type != COLUMN_U32) return column_value(c, r->row, 0);
+    snprintf(bits_name, sizeof bits_name, "%s_bits", metric); /* the only form in format 1 */
+    if (!c) c = columns_scalar(r->columns, bits_name);
+    if (!c) return (double)NAN;
+    uint32_t bits = (uint32_t)column_bits(c, r->row, 0);
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return (double)value;
+}
+
+static double share_of_row(const void *source, const char *metric, int64_t label) {
+    const struct row *r = source;
+    const struct column *c = columns_find(r->columns, metric);
+    return c && label < c->width ? column_value(c, r->row, label) : (double)NAN;
+}
+
+static const char *label_of_row(const void *source, int64_t label) {
+    const struct row *r = source;
+    return columns_label(r->columns, label);
+}
+
+static void take_fp8(struct live *l, const struct columns *fp8) {
+    const struct column *step = columns_scalar(fp8, "step");
+    const struct column *share = columns_find(fp8, "saturated");
+    if (!step || !share || fp8->rows < 1) return;
+    struct row last = { .columns = fp8, .row = fp8->rows - 1 };
+    struct live_shares shares = { .share = share_of_row, .label = label_of_row, .source = &last,
+                                  .width = share->width };
+    live_take_fp8(l, (int64_t)column_value(step, last.row, 0), &shares);
+}
+
+void live_of_view(struct live *l, const struct run_view *view) {
+    static const enum stream_id TAKEN[] = { STREAM_TRAIN, STREAM_EVAL, STREAM_TELEMETRY };
+    live_begin(l);
+    live_take_run(l, view->run);
+    live_take_resolved(l, view->resolved);
+    live_take_decisions(l, view->decisions);
+    for (size_t i = 0; i < sizeof TAKEN / sizeof *TAKEN; i++) {
+        struct row row = { .columns = view->columns.of[TAKEN[i]] };
+        struct live_record record = { .number = number_of_row, .source = &row };
+        for (; row.columns && row.row < row.columns->rows; row.row++)
+            live_take(l, TAKEN[i], &record);
+    }
+    take_fp8(l, view->columns.of[STREAM_FP8]);
+}
