@@ -117,8 +117,18 @@ static void put(int fd, const struct text *t) {
     }
 }
 
+/* Whether these lines stand there already. */
+static bool is_drawn(const struct screen *s, const struct live_lines *lines, int64_t columns,
+                     int64_t rows) {
+    if (s->columns != columns || s->rows != rows || s->lines.count != lines->count) return false;
+    for (int64_t i = 0; i < lines->count; i++)
+        if (strcmp(s->lines.line[i].text, lines->line[i].text) != 0) return false;
+    return true;
+}
+
 void screen_draw(struct screen *s, const struct live_lines *lines, int64_t columns, int64_t rows) {
     struct text text = { 0 };
+    if (lines && is_drawn(s, lines, columns, rows)) return;
     screen_compose(s, lines, columns, rows, &text);
     put(s->fd, &text);
     text_free(&text);

@@ -27,7 +27,7 @@ bool screen_open(struct screen *s, int fd, const char *(*variable)(const char *n
  * pause (Ctrl-Z, a blocked disk) a fresh block begins, because others may have printed below. */
 bool screen_size(struct screen *s, int64_t now_ms, int64_t *columns, int64_t *rows);
 
-/* Draws the lines over those of the last draw. */
+/* Draws the lines over those of the last draw; writes nothing if they are the same. */
 void screen_draw(struct screen *s, const struct live_lines *lines, int64_t columns, int64_t rows);
 /* Removes the block, so that a message can be printed in its place. */
 void screen_erase(struct screen *s);
