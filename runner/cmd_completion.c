@@ -78,6 +78,7 @@ static bool takes_paths(const struct verb *verb) {
 /* The characters of a run's id. A bundle with other characters is offered as a file only: bash does
  * not quote `$` in a candidate that is not a file name. */
 #define ID_CHARACTERS "A-Za-z0-9._-"
+/* Directories of runs are offered too: a live run has no bundle yet. */
 
 /* ---- bash and zsh: the part that both shells read ---------------------------------------------*/
 
@@ -151,12 +152,17 @@ static void print_bash(const struct cli *cli) {
                  "        item=${item#runs/} item=${item%%.tar.zst}\n"
                  "        [[ $item != \"$word\"* || $item == *[!%s]* ]] || COMPREPLY+=(\"$item\")\n"
                  "    done < <(compgen -f -X '!*.tar.zst' -- runs/)\n"
+                 "    while [[ $runs ]] && IFS= read -r item; do\n"
+                 "        item=${item#runs/}\n"
+                 "        [[ $item == \"$word\"* && $item =~ ^[%s]+-[0-9a-f]{8}$ ]] || continue\n"
+                 "        [[ -e runs/$item.tar.zst ]] || COMPREPLY+=(\"$item\")\n"
+                 "    done < <(compgen -d -- runs/)\n"
                  "    [[ $files && $word != -* ]] || return 0\n"
                  "    while IFS= read -r item; do\n"
                  "        COMPREPLY+=(\"$item\")\n"
                  "    done < <(compgen -f -X \"!$files\" -- \"$2\"; compgen -d -- \"$2\")\n"
                  "}\n"
-                 "complete -o filenames -F _fp8lab fp8lab\n", ID_CHARACTERS);
+                 "complete -o filenames -F _fp8lab fp8lab\n", ID_CHARACTERS, ID_CHARACTERS);
 }
 
 static void print_zsh(const struct cli *cli) {
@@ -166,12 +172,12 @@ static void print_zsh(const struct cli *cli) {
     put_shell_verbs(cli);
     cli_out(cli, "    compadd -- ${=flags} && none=0\n"
                  "    [[ -n $runs ]] && compadd -- " RUN_WORDS
-                 " runs/[%s]##.tar.zst(N:t:r:r) && none=0\n"
+                 " runs/[%s]##.tar.zst(N:t:r:r) runs/[%s]##-[0-9a-f](#c8)(N/:t) && none=0\n"
                  "    [[ -n $files && $PREFIX != -* ]] && _files -g $files && none=0\n"
                  "    return none\n"
                  "}\n"
                  "(( $+functions[compdef] )) || { autoload -U compinit && compinit -i; }\n"
-                 "compdef _fp8lab fp8lab\n", ID_CHARACTERS);
+                 "compdef _fp8lab fp8lab\n", ID_CHARACTERS, ID_CHARACTERS);
 }
 
 /* ---- fish -------------------------------------------------------------------------------------*/
@@ -200,7 +206,8 @@ static void print_fish(const struct cli *cli) {
                  "    for bundle in runs/*.tar.zst\n"
                  "        string replace -rf '^runs/([%s]+)\\.tar\\.zst$' '$1' -- $bundle\n"
                  "    end\n"
-                 "end\n", ID_CHARACTERS);
+                 "    string replace -rf '^runs/([%s]+-[0-9a-f]{8})/$' '$1' -- runs/*/\n"
+                 "end\n", ID_CHARACTERS, ID_CHARACTERS);
     for (size_t v = 0; v < VERB_COUNT; v++) {
         const struct verb *verb = VERBS[v];
         if (verb->hidden) continue;

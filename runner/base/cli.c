@@ -71,6 +71,8 @@ static const struct other_name OTHER_VERBS[] = {
     { "unpack", "extract" },          { "reproduce", "repro" },
     { "info", "show" },               { "status", "show" },
     { "benchmark", "bench" },         { "ls", "list" },
+    { "attach", "watch" },            { "top", "watch" },
+    { "logs", "log" },                { "tail", "log --follow" },
     { "version", "--version" },       { NULL, NULL },
 };
 

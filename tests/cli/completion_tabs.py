@@ -14,6 +14,7 @@ import time
 PROGRAM, SHELL, FOLDER = sys.argv[1], sys.argv[2], os.path.abspath(sys.argv[3])
 DEADLINE_S = 120
 RUN = "20261121T010203Z-tiny-0badcafe"
+LIVE = "20271121T010203Z-live-0badcafe"
 HOSTILE = ["$(touch PWNED)", "`touch PWNED`", "a;touch PWNED;", "b|touch PWNED", "c>PWNED",
             "d $(touch PWNED)e", "f'$(touch PWNED)'", 'g"$(touch PWNED)"', "h*", "i?", "j{k,l}",
             "m\\$(touch PWNED)", "n&touch PWNED&", "~root", "o\tp", "q\x1b]0;r", "!!"]
@@ -21,6 +22,7 @@ HOSTILE = ["$(touch PWNED)", "`touch PWNED`", "a;touch PWNED;", "b|touch PWNED",
 # The text before the TAB of each case, and the arguments that the program must get.
 CASES = [(["show", RUN[:10]], RUN),
          (["show", "la"], "last"),
+         (["watch", LIVE[:10]], LIVE),
          (["sh"], "show"),
          (["run", "--launch", "pod"], "podman"),
          (["check", "plain"], "plain file.lua"),
@@ -34,7 +36,8 @@ CASES = [(["show", RUN[:10]], RUN),
 
 
 def set_up():
-    os.makedirs(FOLDER + "/here/runs")
+    os.makedirs(FOLDER + "/here/runs/" + LIVE)
+    os.makedirs(FOLDER + "/here/runs/" + LIVE + ".ckpt")
     os.makedirs(FOLDER + "/bin")
     os.makedirs(FOLDER + "/home")
     for name in [RUN] + HOSTILE:

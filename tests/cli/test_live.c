@@ -116,6 +116,26 @@ static void it_reads_what_is_new_and_no_half_line(void **state) {
     take_down(&p);
 }
 
+static void it_begins_before_the_first_record(void **state) {
+    struct place p;
+    struct live_reader r;
+    struct err e = { 0 };
+    char metrics[PATH_CAP];
+    set_up(&p, "running");
+    CHECK(path_join(metrics, p.run, "data/metrics", &e));
+    CHECK(tree_remove(metrics, &e));
+    begin(&r, &p);
+    assert_int_equal(r.live.step, -1);
+    assert_int_equal(r.live.steps, 100);
+    polls(&r);
+    put_file(p.run, TRAIN, "{\"step\":1,\"loss\":5.5,\"lr\":1e-3}\n");
+    polls(&r);
+    assert_int_equal(r.live.step, 1);
+    assert_int_equal(r.live.fp8_step, -1);
+    live_reader_close(&r);
+    take_down(&p);
+}
+
 static void records_that_were_cut_back_are_read_again(void **state) {
     struct place p;
     struct live_reader r;
@@ -475,6 +495,7 @@ static void ctrl_c_leaves_the_last_state_and_the_messages(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_reads_what_is_new_and_no_half_line),
+        cmocka_unit_test(it_begins_before_the_first_record),
         cmocka_unit_test(records_that_were_cut_back_are_read_again),
         cmocka_unit_test(a_new_attempt_starts_another_pace),
         cmocka_unit_test(it_says_what_is_no_run_and_when_a_run_is_gone),
