@@ -208,7 +208,10 @@ static enum status put(struct scene *s, const char *format, ...) {
 
 /* A record of two FP8 tensors. */
 static enum status put_fp8(struct scene *s, int64_t step) {
-    struct fp8_slot slot[2] = { { 0x40400000, 0.25f, 1, 0, 4 }, { 0x7fc00000, 8.0f, 0, 3, 4 } };
+    struct fp8_slot slot[2] = {
+        { .amax_bits = 0x40400000, .scale = 0.25f, .saturated = 1, .elements = 4 },
+        { .amax_bits = 0x7fc00000, .scale = 8.0f, .underflow = 3, .elements = 4 },
+    };
     struct stream_source source = { .slot = slot, .step_number = step, .width = 2 };
     struct npy layout;
     char hex[1024];
