@@ -24,13 +24,12 @@ static enum status write_band(const struct cli *cli, const struct comparison *c,
 static enum status print(const struct cli *cli, const struct comparison *c, struct err *e) {
     const char *html = cli_value(cli, "html"), *band = cli_value(cli, "seed-band");
     char *text = NULL;
-    if (cli->json) {
-        cli_out_json(cli, c->report);
-    } else {
-        TRY(compare_text(c, cli_has(cli, "all"), &text, e));
-        cli_out(cli, "%s", text);
-        free(text);
-    }
+    if (cli->json) cli_out_json(cli, c->report);
+    else if (cli_has(cli, "csv")) TRY(compare_table(c, COMPARE_CSV, &text, e));
+    else if (cli_has(cli, "md")) TRY(compare_table(c, COMPARE_MARKDOWN, &text, e));
+    else TRY(compare_text(c, cli_has(cli, "all"), &text, e));
+    if (text) cli_out(cli, "%s", text);
+    free(text);
     if (band) TRY(write_band(cli, c, band, e));
     if (!html) return OK;
     TRY(compare_html(c, html, e));
@@ -95,6 +94,11 @@ static enum status read_tolerance(const struct cli *cli, double *value,
     return OK;
 }
 
+static enum status check_outputs(const struct cli *cli, struct err *e) {
+    if (cli->json + cli_has(cli, "csv") + cli_has(cli, "md") <= 1) return OK;
+    return FAIL(e, ERR_ARG, "--json, --csv and --md each take all of stdout; give one of them");
+}
+
 static int cmd_compare(const struct cli *cli) {
     struct comparison c = { 0 };
     struct err e = { 0 };
@@ -104,6 +108,7 @@ static int cmd_compare(const struct cli *cli) {
     struct compare_options options = { .baseline = cli_value(cli, "baseline"),
                                        .lean = !cli_has(cli, "html") };
     enum status st = names ? locate(cli, &paths, &e) : FAIL(&e, ERR_MEMORY, "no memory for names");
+    if (st == OK) st = check_outputs(cli, &e);
     if (st == OK) st = read_tolerance(cli, &tolerance, &options, &e);
     for (int64_t i = 0; st == OK && i < cli->arg_count; i++) names[i] = paths[i];
     if (st == OK) st = compare_runs(names, cli->arg_count, &options, &c, &e);
@@ -127,6 +132,8 @@ static const struct flag FLAGS[] = {
     { .name = "seed-band", .value = "FILE",
       .help = "write the spread over seeds at each step, for repro" },
     { .name = "runs", .value = "DIR", .help = "where runs are looked up by id (default: runs)" },
+    { .name = "csv", .help = "print a table for spreadsheets: a row a run, with its verdict" },
+    { .name = "md", .help = "print the tables as Markdown" },
     { .name = "all", .help = "show every key that differs, also implied ones and names" },
     { .name = "assert-equal", .help = "exit 5 unless all runs are equal, bit for bit" },
 };

@@ -87,7 +87,7 @@ static json_t *run_row(const struct run_view *v, bool tokenised) {
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
         json_put(row, KEYS[i], member(s, KEYS[i]), &failed);
     for (int64_t i = 0; i < COMPARE_CELLS; i++)
-        json_put(row, compare_cell_key(i), member(s, compare_cell_key(i)), &failed);
+        json_put(row, compare_cell(i)->key, member(s, compare_cell(i)->key), &failed);
     json_put(row, "memory_bytes_peak", peak_memory(s), &failed);
     json_put(row, "energy_j_per_token", energy_of_token(v), &failed);
     json_put(row, "eval_loss_byte", tokenised ? loss_of_byte(v) : json_null(), &failed);

@@ -87,6 +87,12 @@ void compare_free(struct comparison *c);
  * caller. */
 NODISCARD enum status compare_text(const struct comparison *c, bool all, char **out, struct err *e);
 
+/* The runs and verdicts as a table for other programs. CSV: RFC 4180 with line feeds; titles, then
+ * a row a run with the values of the report and the verdict of its group. Owned by the caller. */
+enum compare_format { COMPARE_CSV, COMPARE_MARKDOWN };
+NODISCARD enum status compare_table(const struct comparison *c, enum compare_format format,
+                                    char **out, struct err *e);
+
 /* Writes one HTML file with plots that loads nothing else. Replaces path atomically. */
 NODISCARD enum status compare_html(const struct comparison *c, const char *path, struct err *e);
 
@@ -100,8 +106,8 @@ struct compare_cell {
     bool optional; /* left out if no run has it */
 };
 enum { COMPARE_CELLS = 11 };
-/* The key of a column, 0 <= cell < COMPARE_CELLS. */
-const char *compare_cell_key(int64_t cell);
+/* A column, 0 <= cell < COMPARE_CELLS. */
+const struct compare_cell *compare_cell(int64_t cell);
 /* The columns to show for these runs; returns their number. */
 int64_t compare_cells(const json_t *runs, const struct compare_cell *out[COMPARE_CELLS]);
 
@@ -111,6 +117,8 @@ const char *compare_metric(const char *key);
 
 /* Runs are called A, B, C... and, beyond Z, by number. */
 const char *compare_letter(int64_t run, char out[8]);
+/* The letter of a group's first run. */
+const char *compare_group_letter(const json_t *statistics, int64_t group, char out[8]);
 
 /* The group (of "statistics") that the run belongs to: runs that differ in their seed alone. */
 int64_t compare_group_of(const json_t *report, int64_t run);

@@ -21,7 +21,7 @@ static const struct compare_cell CELLS[] = {
 };
 _Static_assert(sizeof CELLS / sizeof *CELLS == COMPARE_CELLS, "compare.h: COMPARE_CELLS");
 
-const char *compare_cell_key(int64_t cell) { return CELLS[cell].key; }
+const struct compare_cell *compare_cell(int64_t cell) { return &CELLS[cell]; }
 
 bool compare_has(const json_t *runs, const char *key) {
     size_t i;
@@ -60,6 +60,10 @@ static const json_t *groups_of(const json_t *report) {
 static int64_t first_run(const json_t *groups, size_t group) {
     const json_t *runs = json_object_get(json_array_get(groups, group), "runs");
     return json_integer_value(json_array_get(runs, 0));
+}
+
+const char *compare_group_letter(const json_t *statistics, int64_t group, char out[8]) {
+    return compare_letter(first_run(json_object_get(statistics, "groups"), (size_t)group), out);
 }
 
 int64_t compare_group_of(const json_t *report, int64_t run) {

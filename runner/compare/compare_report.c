@@ -193,12 +193,6 @@ static void put_numbers(FILE *out, const json_t *runs, int64_t reference) {
 
 /* ---- statistics ---------------------------------------------------------------------------- */
 
-/* The letter of a group's first run. */
-static const char *group_letter(const json_t *statistics, int64_t group, char out[8]) {
-    const json_t *row = json_array_get(json_object_get(statistics, "groups"), (size_t)group);
-    return compare_letter(json_integer_value(json_array_get(json_object_get(row, "runs"), 0)), out);
-}
-
 static double percent(const json_t *row, const char *key) {
     return 100 * json_number_value(json_object_get(row, key));
 }
@@ -233,7 +227,7 @@ static void put_bounds(FILE *out, const json_t *row, double scale, int width, co
 static void put_loss_row(FILE *out, const json_t *statistics, const json_t *row, int width) {
     char name[8];
     const char *verdict = json_text(row, "verdict", NULL), *why = json_text(row, "why", "");
-    fprintf(out, "%-4s ", group_letter(statistics, whole(row, "group"), name));
+    fprintf(out, "%-4s ", compare_group_letter(statistics, whole(row, "group"), name));
     put_padded(out, group_name(statistics, whole(row, "group")), width);
     fprintf(out, " %6lld", (long long)whole(row, "seeds"));
     put_figure(out, row, "mean", 1, 14, "%.5f");
@@ -267,7 +261,7 @@ static void put_other_factors(FILE *out, const json_t *statistics, const json_t 
     char name[8];
     if (!json_array_size(others)) return;
     fprintf(out, "    %s differs from the baseline also in",
-            group_letter(statistics, whole(row, "group"), name));
+            compare_group_letter(statistics, whole(row, "group"), name));
     json_array_foreach(others, i, factor)
         fprintf(out, "%s %s", i ? "," : "", json_string_value(factor));
     fputc('\n', out);
@@ -280,14 +274,14 @@ static void put_speed(FILE *out, const json_t *statistics, const json_t *family,
     char name[8], from[16], at[40];
     if (!json_is_number(json_object_get(family, "seconds"))) return;
     snprintf(from, sizeof from, "from %s",
-             group_letter(statistics, whole(family, "baseline"), name));
+             compare_group_letter(statistics, whole(family, "baseline"), name));
     snprintf(at, sizeof at, "at %.4g s", json_number_value(json_object_get(family, "seconds")));
     fprintf(out, "%-4s %-*s %14s %9s %19s %10s %8s %14s %8s %14s\n", "", width, "at equal time",
             at, from, "95 % bounds", "same loss", "time", "bounds", "tokens", "bounds");
     json_array_foreach(rows, i, row) {
         time = json_object_get(row, "at_time");
         same = json_object_get(row, "same_loss");
-        fprintf(out, "%-4s ", group_letter(statistics, whole(row, "group"), name));
+        fprintf(out, "%-4s ", compare_group_letter(statistics, whole(row, "group"), name));
         put_padded(out, group_name(statistics, whole(row, "group")), width);
         put_figure(out, time, "mean", 1, 14, "%.5f");
         put_figure(out, time, "relative", 100, 9, "%+.2f %%");
@@ -308,7 +302,7 @@ static void put_family(FILE *out, const json_t *statistics, const json_t *family
     size_t i;
     char name[8], from[16];
     bool undecided = false;
-    const char *letter = group_letter(statistics, whole(family, "baseline"), name);
+    const char *letter = compare_group_letter(statistics, whole(family, "baseline"), name);
     snprintf(from, sizeof from, "from %s", letter);
     fprintf(out, "%-4s %-*s %6s %14s %9s %19s %8s\n", "", width, "recipe", "seeds",
             "mean eval loss", from, "95 % bounds", "allowed");
@@ -343,7 +337,7 @@ static void put_missing(FILE *out, const json_t *statistics) {
         json_array_foreach(list, k, other) {
             if (strcmp(json_text(other, "why", ""), why) != 0) continue;
             fprintf(out, "%s %s", first ? "" : ",",
-                    group_letter(statistics, whole(other, "group"), name));
+                    compare_group_letter(statistics, whole(other, "group"), name));
             first = false;
         }
         fprintf(out, ": %s\n", why);
@@ -376,8 +370,8 @@ static void put_tests(FILE *out, const json_t *report) {
             snprintf(step, sizeof step, " at step %lld", (long long)whole(row, "step"));
         fprintf(out, "  %s… to %s… %s, %s%s: median %+.2f %% (95 %% interval %+.2f to %+.2f), "
                      "Mann-Whitney p = %.3g, n = %lld and %lld: %s\n",
-                group_letter(statistics, base, a),
-                group_letter(statistics, whole(row, "group"), b),
+                compare_group_letter(statistics, base, a),
+                compare_group_letter(statistics, whole(row, "group"), b),
                 group_name(statistics, whole(row, "group")),
                 compare_metric(json_text(row, "metric", "")), step, percent(row, "effect"),
                 percent(row, "effect_low"), percent(row, "effect_high"),

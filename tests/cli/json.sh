@@ -63,6 +63,30 @@ expect 0 removal gc "$runs" --dry-run
 expect 0 verify verify "${bundles[0]}"
 expect 0 extract extract "${bundles[0]}" --to "$TEST_TMP/extracted"
 expect 0 compare compare "${bundles[@]}"
+# The same numbers as tables.
+"$FP8LAB" compare --csv "${bundles[@]}" >"$TEST_TMP/csv" 2>"$TEST_TMP/err" &&
+    "$FP8LAB" compare --md "${bundles[@]}" >"$TEST_TMP/md" 2>"$TEST_TMP/err" &&
+    python3 - "$TEST_TMP" 2>"$TEST_TMP/err" <<'PY' || fail "compare: tables other than --json"
+import csv, json, sys
+def same(text, value):
+    return float(text) == value if isinstance(value, (int, float)) else text == (value or "")
+out, table, page = (open(f"{sys.argv[1]}/{name}") for name in ("out", "csv", "md"))
+report = json.load(out)
+rows = list(csv.DictReader(table, strict=True))
+assert len(rows) == len(report["runs"]) > 1
+for row, run in zip(rows, report["runs"]):
+    for key in row.keys() & run.keys() - {"ratio", "verified"}:
+        value = run[key]
+        assert same(row[key], value), (key, row[key], value)
+    for key, value in run["ratio"].items():
+        assert same(row["ratio_" + key], value), key
+lines = page.read().splitlines()
+assert len(lines) >= len(rows) + 2
+assert all(run["id"] in line for run, line in zip(report["runs"], lines[2:]))
+assert len({line.count("|") for line in lines[:len(rows) + 2]}) == 1, lines
+PY
+"$FP8LAB" compare --md --csv "${bundles[@]}" >"$TEST_TMP/out" 2>"$TEST_TMP/err"
+[ $? = 2 ] || fail "compare takes two outputs"
 expect 0 repro repro "${bundles[0]}" --runs "$TEST_TMP/again"
 complete repro
 if [ ! -e /dev/nvidiactl ]; then # refused, with the same keys

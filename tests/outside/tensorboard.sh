@@ -30,7 +30,7 @@ for runs in done killed; do
     tar --zstd -xf $runs/*.tar.zst -C $runs || fail "$runs has no bundle"
 done
 expect "event files of the resumed run" 2 "$(ls killed/*/data/tensorboard | wc -l)"
-python - done/*/data killed/*/data <<'PY' >log 2>&1 || fail "the package tensorboard reads otherwise"
+python - done/*/data killed/*/data <<'PY' >log 2>&1 || fail "the package reads them otherwise"
 import glob, json, struct, sys
 import numpy
 from tensorboard.backend.event_processing import event_accumulator

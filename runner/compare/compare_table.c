@@ -1,0 +1,229 @@
+/* The comparison as tables for other programs: CSV, a row a run; Markdown, for pages and mails. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/base/plain_text.h"
+#include "runner/base/text_stream.h"
+#include "runner/compare/compare.h"
+
+struct table {
+    FILE *out;
+    enum compare_format format;
+    int64_t columns; /* of the row so far */
+};
+
+/* ---- cells ------------------------------------------------------------------------------------*/
+
+/* A field of RFC 4180. */
+static void put_field(FILE *out, const char *text) {
+    bool quoted = strpbrk(text, ",\"\r\n") != NULL;
+    if (quoted) fputc('"', out);
+    for (; *text; text++) {
+        if (*text == '"') fputc('"', out);
+        fputc(*text, out);
+    }
+    if (quoted) fputc('"', out);
+}
+
+static void put_text(struct table *t, const char *text) {
+    if (t->format == COMPARE_CSV) {
+        if (t->columns++) fputc(',', t->out);
+        put_field(t->out, text);
+        return;
+    }
+    fputs(t->columns++ ? " " : "| ", t->out);
+    for (; *text; text++) {
+        if (*text == '|' || *text == '\\') fputc('\\', t->out);
+        fputc(*text == '\n' ? ' ' : *text, t->out);
+    }
+    fputs(" |", t->out);
+}
+
+static void end_row(struct table *t) {
+    fputc('\n', t->out);
+    t->columns = 0;
+}
+
+/* The row of a Markdown table below its titles; `left` columns of text come first. */
+static void put_rule(struct table *t, int64_t left) {
+    int64_t columns = t->columns;
+    end_row(t);
+    for (int64_t i = 0; i < columns; i++) fputs(i < left ? "|---" : "|---:", t->out);
+    fputs("|\n", t->out);
+}
+
+/* A value as it is in --json: whole numbers, and the shortest text of the others. Null: empty. */
+static void put_value(struct table *t, const json_t *value) {
+    struct text text = { 0 };
+    if (json_is_integer(value)) canonical_add_int(&text, json_integer_value(value));
+    else if (json_is_real(value)) canonical_add_double(&text, json_real_value(value));
+    else if (json_is_boolean(value)) text_puts(&text, json_is_true(value) ? "true" : "false");
+    else if (json_is_string(value)) text_puts(&text, json_string_value(value));
+    put_text(t, text.failed ? "(no memory)" : text.bytes ? text.bytes : "");
+    text_free(&text);
+}
+
+/* ---- verdicts ---------------------------------------------------------------------------------*/
+
+/* The group's row among the verdicts of losses, and the baseline's group; NULL: it has none. */
+static const json_t *verdict_of(const json_t *statistics, int64_t group, int64_t *baseline) {
+    const json_t *losses = json_object_get(statistics, "losses");
+    const json_t *family, *row;
+    size_t i, k;
+    json_array_foreach(losses, i, family)
+        json_array_foreach(json_object_get(family, "rows"), k, row) {
+            *baseline = json_integer_value(json_object_get(family, "baseline"));
+            if (json_integer_value(json_object_get(row, "group")) == group) return row;
+        }
+    return NULL;
+}
+
+/* ---- CSV --------------------------------------------------------------------------------------*/
+
+static const char *const RUN_KEYS[] = { "id", "name", "label", "recipe", "seed", "status",
+                                        "verified", "steps", "step_last", "eval_step" };
+static const char *const VERDICT_KEYS[] = { "relative", "low", "high", "tolerance", "verdict",
+                                            "why" };
+enum { RUN_KEY_COUNT = sizeof RUN_KEYS / sizeof *RUN_KEYS,
+       VERDICT_KEY_COUNT = sizeof VERDICT_KEYS / sizeof *VERDICT_KEYS };
+
+static void put_csv_titles(struct table *t) {
+    char title[80];
+    put_text(t, "run");
+    for (int i = 0; i < RUN_KEY_COUNT; i++) put_text(t, RUN_KEYS[i]);
+    for (int k = 0; k < COMPARE_CELLS; k++) put_text(t, compare_cell(k)->key);
+    for (int k = 0; k < COMPARE_CELLS; k++) {
+        snprintf(title, sizeof title, "ratio_%s", compare_cell(k)->ratio);
+        if (*compare_cell(k)->ratio) put_text(t, title);
+    }
+    put_text(t, "baseline");
+    for (int i = 0; i < VERDICT_KEY_COUNT; i++) {
+        snprintf(title, sizeof title, "loss_%s", VERDICT_KEYS[i]);
+        put_text(t, title);
+    }
+    end_row(t);
+}
+
+static void put_csv_row(struct table *t, const json_t *report, const json_t *row, int64_t run) {
+    const json_t *ratio = json_object_get(row, "ratio");
+    const json_t *statistics = json_object_get(report, "statistics");
+    int64_t baseline = 0;
+    const json_t *verdict = verdict_of(statistics, compare_group_of(report, run), &baseline);
+    char letter[8];
+    put_text(t, compare_letter(run, letter));
+    for (int i = 0; i < RUN_KEY_COUNT; i++) put_value(t, json_object_get(row, RUN_KEYS[i]));
+    for (int k = 0; k < COMPARE_CELLS; k++)
+        put_value(t, json_object_get(row, compare_cell(k)->key));
+    for (int k = 0; k < COMPARE_CELLS; k++)
+        if (*compare_cell(k)->ratio) put_value(t, json_object_get(ratio, compare_cell(k)->ratio));
+    put_text(t, verdict ? compare_group_letter(statistics, baseline, letter) : "");
+    for (int i = 0; i < VERDICT_KEY_COUNT; i++)
+        put_value(t, json_object_get(verdict, VERDICT_KEYS[i]));
+    end_row(t);
+}
+
+static void put_csv(struct table *t, const json_t *report) {
+    size_t i;
+    const json_t *row;
+    put_csv_titles(t);
+    json_array_foreach(json_object_get(report, "runs"), i, row)
+        put_csv_row(t, report, row, (int64_t)i);
+}
+
+/* ---- Markdown ---------------------------------------------------------------------------------*/
+
+/* "4.32002", or beside a run of ratios "4.32002 (1.003x)". */
+static void put_rounded(struct table *t, const json_t *row, const struct compare_cell *cell) {
+    char text[96] = "-";
+    const json_t *value = json_object_get(row, cell->key);
+    const json_t *ratio = json_object_get(json_object_get(row, "ratio"), cell->ratio);
+    int n = json_is_number(value) ? snprintf(text, sizeof text, "%.*f", cell->decimals,
+                                             cell->scale * json_number_value(value))
+                                  : 1;
+    if (json_is_number(ratio))
+        snprintf(text + n, sizeof text - (size_t)n, " (%.3fx)", json_number_value(ratio));
+    put_text(t, text);
+}
+
+static void put_runs(struct table *t, const json_t *report) {
+    const struct compare_cell *cell[COMPARE_CELLS];
+    const json_t *runs = json_object_get(report, "runs"), *row;
+    int64_t cells = compare_cells(runs, cell);
+    char letter[8];
+    size_t i;
+    for (int k = 0; k < 5; k++)
+        put_text(t, ((const char *const[]){ "", "recipe", "run", "seed", "steps" })[k]);
+    for (int64_t k = 0; k < cells; k++) put_text(t, cell[k]->title);
+    put_rule(t, 3);
+    json_array_foreach(runs, i, row) {
+        put_text(t, compare_letter((int64_t)i, letter));
+        put_value(t, json_object_get(row, "label"));
+        put_value(t, json_object_get(row, "id"));
+        put_value(t, json_object_get(row, "seed"));
+        put_value(t, json_object_get(row, "steps"));
+        for (int64_t k = 0; k < cells; k++) put_rounded(t, row, cell[k]);
+        end_row(t);
+    }
+}
+
+static void put_percent(struct table *t, const json_t *row, const char *key) {
+    char text[64] = "-";
+    const json_t *value = json_object_get(row, key);
+    if (json_is_number(value))
+        snprintf(text, sizeof text, "%+.2f %%", 100 * json_number_value(value));
+    put_text(t, text);
+}
+
+static void put_verdicts(struct table *t, const json_t *report) {
+    static const char *const TITLES[] = { "recipe", "baseline", "verdict", "eval loss from it",
+                                          "lower 95 % bound", "upper", "allowed" };
+    const json_t *statistics = json_object_get(report, "statistics");
+    const json_t *groups = json_object_get(statistics, "groups");
+    bool any = false;
+    for (int64_t g = 0; g < (int64_t)json_array_size(groups); g++) {
+        int64_t baseline = 0;
+        const json_t *row = verdict_of(statistics, g, &baseline);
+        if (!row) continue;
+        if (!any) {
+            end_row(t);
+            for (size_t i = 0; i < sizeof TITLES / sizeof *TITLES; i++) put_text(t, TITLES[i]);
+            put_rule(t, 3);
+        }
+        any = true;
+        char *name = compare_group_label(report, g), letter[8];
+        const char *verdict = json_text(row, "verdict", NULL);
+        put_text(t, name ? name : "(no memory)");
+        put_text(t, compare_group_letter(statistics, baseline, letter));
+        put_text(t, verdict ? verdict : json_text(row, "why", "no verdict"));
+        put_percent(t, row, "relative");
+        put_percent(t, row, "low");
+        put_percent(t, row, "high");
+        put_percent(t, row, "tolerance");
+        end_row(t);
+        free(name);
+    }
+}
+
+/* ---- the interface ----------------------------------------------------------------------------*/
+
+enum status compare_table(const struct comparison *c, enum compare_format format, char **out,
+                          struct err *e) {
+    struct text text = { 0 };
+    json_t *report = plain_tree(c->report); /* ids, names and values are foreign text */
+    struct table t = { report ? text_stream_open(&text) : NULL, format, 0 };
+    if (t.out && format == COMPARE_CSV) put_csv(&t, report);
+    if (t.out && format == COMPARE_MARKDOWN) {
+        put_runs(&t, report);
+        put_verdicts(&t, report);
+    }
+    bool whole = t.out && text_stream_close(t.out, &text);
+    json_decref(report);
+    if (whole) {
+        *out = text.bytes;
+        return OK;
+    }
+    text_free(&text);
+    return FAIL(e, ERR_MEMORY, "no memory for the comparison's table");
+}
