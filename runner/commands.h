@@ -16,6 +16,7 @@
     X(VERB_WATCH) \
     X(VERB_LOG) \
     X(VERB_TAG) \
+    X(VERB_HEALTH) \
     X(VERB_EVAL) \
     X(VERB_COMPARE) \
     X(VERB_VERIFY) \

@@ -28,6 +28,10 @@ expect 2 "nowhere is no directory" list nowhere
 expect 0 '"schema":"fp8lab.list/1"' list --json
 expect 0 "loss is nan at step 7" show 20261121T024821Z
 expect 0 "killed" show last
+expect 0 "watch: saturated, 1 tensor" health "$done" # one of its three is clipped in each step
+expect 0 "3 FP8 tensors" health last
+expect 0 '"schema":"fp8lab.health/1"' health --json runs/*-done-0badcafe
+expect 2 "no run" health --runs nowhere last
 expect 2 "3 runs begin with 2026" show 2026
 expect 2 "neither a path nor the beginning of a run" show 1999
 expect 0 "valid: $done" verify "$done"

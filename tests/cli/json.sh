@@ -57,6 +57,7 @@ expect 0 list list "$runs"
 expect 0 show show "${bundles[0]}"
 expect 0 watch watch "${bundles[0]}"
 expect 0 log log "${bundles[0]}"
+expect 0 health health "${bundles[0]}"
 expect 0 tag tag "${bundles[0]}" mine --note "some text"
 expect 0 removal rm "${bundles[0]}" --dry-run
 expect 0 removal gc "$runs" --dry-run

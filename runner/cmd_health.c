@@ -1,0 +1,59 @@
+/* fp8lab health: which FP8 tensors of a run are in trouble, since when, and what may help. */
+#include <jansson.h>
+
+#include "runner/bundle/run_pick.h"
+#include "runner/bundle/run_view.h"
+#include "runner/commands.h"
+#include "runner/health/health.h"
+
+static void print_line(void *to, enum health_level level, const char *line) {
+    static const char *const STYLES[] = { NULL, "yellow", "red" };
+    const struct cli *cli = to;
+    bool styled = level != HEALTH_FINE;
+    cli_out(cli, "%s%s%s\n", styled ? cli_style(cli, STYLES[level]) : "", line,
+            styled ? cli_style(cli, NULL) : "");
+}
+
+static int cmd_health(const struct cli *cli) {
+    char path[PATH_CAP];
+    struct run_view view = { 0 };
+    struct health health = { 0 };
+    struct err e = { 0 };
+    enum status st = run_locate(cli->args[0], cli_runs(cli), path, &e);
+    if (st == OK) st = run_view_load(path, RUN_VIEW_FULL, &view, &e);
+    if (st == OK) st = health_make(&view, &health, &e);
+    if (st == OK && cli->json) {
+        json_t *object = health_json(&health, &view);
+        if (object) cli_out_json(cli, object);
+        else st = FAIL(&e, ERR_MEMORY, "the report");
+        json_decref(object);
+    } else if (st == OK) {
+        health_print(&health, cli_has(cli, "all"), print_line, (void *)(uintptr_t)cli);
+    }
+    health_free(&health);
+    run_view_free(&view);
+    return st == OK ? EXIT_OK : cli_fail(cli, &e);
+}
+
+static const struct flag FLAGS[] = {
+    { "all", NULL, "name every tensor of a symptom, not the first six", false },
+    { "runs", "DIR", "where runs are looked up by id (default: runs)", false },
+};
+
+const struct verb VERB_HEALTH = {
+    .name = "health",
+    .arguments = "RUN",
+    .about = "which FP8 tensors are in trouble, since when, what to try",
+    .more = RUN_FORMS
+            "\n"
+            "Judges the end of a run, live or finished: the last tenth of its steps, at least 20.\n"
+            "A symptom held in at least half of them; since: the step from which on it held at\n"
+            "least every second time. The SNR of a cast is measured every `fp8_error` steps\n"
+            "(100). runner/health/README.md has the rules.\n"
+            "range used: amax * scale, of the largest value of the format. Over 100 % saturates.\n"
+            "saturated, underflow: shares of the elements that did not fit, or became 0.\n",
+    VERB_FLAGS(FLAGS),
+    .args_min = 1,
+    .args_max = 1,
+    .run = cmd_health,
+};

@@ -1,0 +1,240 @@
+#include "runner/health/health.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/plan/options.h"
+
+/* The records of one stream, and the part of them that is the window. */
+struct series {
+    const struct columns *all;
+    const struct column *step, *amax, *scale, *saturated, *underflow, *snr_db, *rms;
+    int64_t rows, from; /* the window: [from, rows) */
+};
+
+static int64_t largest(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* A wide column with a value for each label, or NULL. */
+static const struct column *wide(const struct columns *c, const char *name, int64_t width) {
+    const struct column *found = columns_find(c, name);
+    return found && found->width == width ? found : NULL;
+}
+
+static struct series series_of(const struct columns *c, int64_t width, int64_t window) {
+    struct series s = { .all = c, .step = columns_scalar(c, "step"),
+                        .amax = wide(c, "amax", width), .scale = wide(c, "scale", width),
+                        .saturated = wide(c, "saturated", width),
+                        .underflow = wide(c, "underflow", width),
+                        .snr_db = wide(c, "snr_db", width), .rms = wide(c, "rms", width) };
+    s.rows = c && s.step ? c->rows : 0;
+    s.from = largest(s.rows - window, 0);
+    return s;
+}
+
+static double f32_at(const struct column *c, int64_t row, int64_t label) {
+    return c ? (double)f32_from_bits((uint32_t)column_bits(c, row, label)) : (double)NAN;
+}
+static double f64_at(const struct column *c, int64_t row, int64_t label) {
+    return c ? column_value(c, row, label) : (double)NAN;
+}
+
+static struct health_row row_at(const struct series *s, int64_t row, int64_t label) {
+    return (struct health_row){ f32_at(s->amax, row, label), f32_at(s->scale, row, label),
+                                f64_at(s->saturated, row, label), f64_at(s->underflow, row, label),
+                                f64_at(s->snr_db, row, label), f64_at(s->rms, row, label) };
+}
+
+static int64_t step_at(const struct series *s, int64_t row) {
+    return (int64_t)column_value(s->step, row, 0);
+}
+
+/* The amax of a step that measured; steps ascend, and `hint` is where the last search ended. */
+static double amax_of_step(const struct series *s, int64_t step, int64_t label, int64_t *hint) {
+    while (*hint > 0 && step_at(s, *hint) > step) --*hint;
+    while (*hint + 1 < s->rows && step_at(s, *hint) < step) ++*hint;
+    bool found = s->rows > 0 && step_at(s, *hint) == step;
+    return found ? f32_at(s->amax, *hint, label) : (double)NAN;
+}
+
+/* ---- means ---- */
+
+struct mean { double sum; int64_t n; };
+
+static void mean_add(struct mean *m, double x) {
+    if (!isfinite(x)) return;
+    m->sum += x;
+    m->n++;
+}
+static double mean_of(const struct mean *m) { return m->n ? m->sum / (double)m->n : (double)NAN; }
+
+static void means_of_records(struct health_tensor *t, const struct series *s, int64_t label) {
+    struct mean range = { 0 }, saturated = { 0 }, underflow = { 0 };
+    for (int64_t i = s->from; i < s->rows; i++) {
+        struct health_row r = row_at(s, i, label);
+        mean_add(&saturated, r.saturated);
+        mean_add(&underflow, r.underflow);
+        if (t->known && r.amax > 0) mean_add(&range, r.amax * r.scale / (double)dtype_max(t->code));
+    }
+    t->range_used = mean_of(&range);
+    t->saturated = mean_of(&saturated);
+    t->underflow = mean_of(&underflow);
+}
+
+static void means_of_errors(struct health_tensor *t, const struct series *s,
+                            const struct series *records, int64_t label) {
+    struct mean first = { 0 }, last = { 0 }, crest = { 0 };
+    int64_t hint = 0;
+    for (int64_t i = 0; i < s->rows / 3; i++) mean_add(&first, f64_at(s->snr_db, i, label));
+    for (int64_t i = s->from; i < s->rows; i++) {
+        struct health_row r = row_at(s, i, label);
+        mean_add(&last, r.snr_db);
+        if (r.rms > 0) mean_add(&crest, amax_of_step(records, step_at(s, i), label, &hint) / r.rms);
+    }
+    t->snr_first = s->rows >= TREND_LEAST ? mean_of(&first) : (double)NAN;
+    t->snr_db = mean_of(&last);
+    t->crest = mean_of(&crest);
+}
+
+/* ---- rules ---- */
+
+static void count_one(struct health_count *c, const struct health_rule *rule, bool holds,
+                      bool in_window, int64_t step) {
+    c->score += holds ? 1 : -1;
+    if (!holds) return;
+    if (in_window || rule->any) c->held++;
+    if (c->score >= 0 || rule->any) c->since = step;
+}
+
+/* From the last record back: `since` needs to know what follows. */
+static void count_rules(struct health_tensor *t, const struct series *s,
+                        const struct series *records, int64_t label, bool measured) {
+    int64_t hint = largest(records->rows - 1, 0);
+    for (int64_t i = s->rows - 1; i >= 0; i--) {
+        struct health_row row = row_at(s, i, label);
+        int64_t step = step_at(s, i);
+        if (measured) row.amax = amax_of_step(records, step, label, &hint);
+        for (int k = 0; k < HEALTH_RULE_COUNT; k++) {
+            const struct health_rule *rule = &HEALTH_RULES[k];
+            if (rule->measured == measured)
+                count_one(&t->count[k], rule, rule->holds(t, &row), i >= s->from, step);
+        }
+    }
+}
+
+/* Whether what was counted is a symptom. window: records in it; 0: too few for a judgement. */
+static bool is_symptom(const struct health_rule *rule, const struct health_count *c,
+                       int64_t window) {
+    if (rule->any) return c->held > 0;
+    if (window == 0) return false;
+    bool often = 2 * c->held >= window;
+    return rule->seldom ? c->held >= rule->seldom && !often : often;
+}
+
+static enum status judge(struct health *h, struct err *e) {
+    h->finding = calloc((size_t)(h->tensor_count * HEALTH_RULE_COUNT) + 1, sizeof *h->finding);
+    if (!h->finding) return FAIL(e, ERR_MEMORY, "the health of %lld tensors",
+                                 (long long)h->tensor_count);
+    for (enum health_level level = HEALTH_TROUBLE; level > HEALTH_FINE; level--)
+        for (int k = 0; k < HEALTH_RULE_COUNT; k++)
+            for (int64_t i = 0; i < h->tensor_count; i++) {
+                const struct health_rule *rule = &HEALTH_RULES[k];
+                const struct health_tensor *t = &h->tensor[i];
+                int64_t window = rule->measured ? h->measured_window : h->window;
+                if (!t->fp8 || !is_symptom(rule, &t->count[k], window)) continue;
+                if ((rule->confirm ? rule->confirm(t) : rule->level) != level) continue;
+                h->finding[h->finding_count++] =
+                    (struct health_finding){ k, i, t->count[k].since, level };
+                if (level > h->level) h->level = level;
+            }
+    return OK;
+}
+
+/* ---- the whole ---- */
+
+/* Without a recipe that this version reads: an FP8 slot has a scale, or loses something. */
+static bool looks_fp8(const struct series *s, int64_t label) {
+    for (int64_t i = 0; i < s->rows; i++) {
+        struct health_row r = row_at(s, i, label);
+        if (r.scale != 1 || r.saturated > 0 || r.underflow > 0) return true;
+    }
+    return false;
+}
+
+static void identify(struct health *h, const struct run_view *v, const struct series *s) {
+    struct run_options options = { 0 };
+    struct err ignored; /* a configuration of another version */
+    bool readable = v->resolved && options_read(v->resolved, &options, &ignored) == OK;
+    const json_t *recipe = json_object_get(v->resolved, "recipe");
+    snprintf(h->recipe, sizeof h->recipe, "%s", json_text(recipe, "kind", "?"));
+    for (int64_t i = 0; i < h->tensor_count; i++) {
+        struct health_tensor *t = &h->tensor[i];
+        const char *name = columns_label(s->all, i);
+        t->name = name ? name : "?";
+        if (readable && name)
+            health_identify(t, &options.recipe, json_object_get(v->decisions, "fallback"));
+        else t->fp8 = looks_fp8(s, i);
+        for (int k = 0; k < HEALTH_RULE_COUNT; k++) t->count[k].since = -1;
+        h->fp8_count += t->fp8;
+    }
+    options_free(&options);
+}
+
+/* A step that failed has no record. Its error names the first tensor that is not finite. */
+static void take_error(struct health *h, const json_t *error) {
+    char name[128] = "";
+    long long step = -1;
+    if (strcmp(json_text(error, "code", ""), "ERR_NUMERIC") != 0 ||
+        sscanf(json_text(error, "text", ""), "step %lld: %127s is not finite", &step, name) != 2)
+        return;
+    for (int64_t i = 0; i < h->tensor_count; i++)
+        for (int k = 0; k < HEALTH_RULE_COUNT && !strcmp(h->tensor[i].name, name); k++)
+            if (HEALTH_RULES[k].any && h->tensor[i].count[k].held++ == 0)
+                h->tensor[i].count[k].since = step;
+}
+
+/* A label a task: the columns are read by rows, so neighbours share their cache lines. */
+static void examine(struct health *h, const struct series *records, const struct series *errors) {
+#pragma omp parallel for schedule(dynamic, 16)
+    for (int64_t i = 0; i < h->tensor_count; i++) {
+        struct health_tensor *t = &h->tensor[i];
+        if (!t->fp8) continue;
+        means_of_records(t, records, i);
+        means_of_errors(t, errors, records, i);
+        count_rules(t, records, records, i, false);
+        count_rules(t, errors, records, i, true);
+    }
+}
+
+enum status health_make(const struct run_view *v, struct health *out, struct err *e) {
+    const struct columns *fp8 = v->columns.of[STREAM_FP8];
+    const struct columns *errors = v->columns.of[STREAM_FP8_ERROR];
+    const struct column *amax = columns_find(fp8, "amax");
+    int64_t width = amax ? amax->width : 0, rows = fp8 ? fp8->rows : 0;
+    int64_t third = errors ? errors->rows / 3 : 0;
+    struct series s = series_of(fp8, width, largest(rows / 10, WINDOW_LEAST));
+    struct series m = series_of(errors, width, largest(third, MEASURED_LEAST));
+    *out = (struct health){ .step_first = -1, .step_last = -1, .tensor_count = width,
+                            .records = s.rows, .measured = m.snr_db ? m.rows : 0 };
+    out->tensor = calloc((size_t)width + 1, sizeof *out->tensor);
+    if (!out->tensor) return FAIL(e, ERR_MEMORY, "the health of %lld tensors", (long long)width);
+    if (s.rows > 0) {
+        out->step_first = step_at(&s, 0);
+        out->step_last = step_at(&s, s.rows - 1);
+    }
+    out->judged = s.rows >= JUDGED_LEAST;
+    out->window = out->judged ? s.rows - s.from : 0;
+    if (out->measured >= MEASURED_LEAST) out->measured_window = m.rows - m.from;
+    identify(out, v, &s);
+    examine(out, &s, &m);
+    take_error(out, json_object_get(v->run, "error"));
+    return judge(out, e);
+}
+
+void health_free(struct health *h) {
+    free(h->tensor);
+    free(h->finding);
+    *h = (struct health){ 0 };
+}
