@@ -65,11 +65,13 @@ struct divergence {
 };
 
 struct curve; /* curve.h */
+struct heat;  /* health/heat.h */
 
 struct comparison {
     struct compare_options options;
     struct run_view *run; /* owned; of the records, those of training and evaluation stay loaded */
     struct curve *curve;  /* the evaluations of each run; owned */
+    struct heat *heat;    /* its FP8 figures layer by step, empty with `lean`; owned */
     struct divergence *divergence; /* of each run from run 0, but for run 0; owned */
     int64_t count;
     json_t *report; /* owned */
@@ -92,6 +94,9 @@ NODISCARD enum status compare_text(const struct comparison *c, bool all, char **
 enum compare_format { COMPARE_CSV, COMPARE_MARKDOWN };
 NODISCARD enum status compare_table(const struct comparison *c, enum compare_format format,
                                     char **out, struct err *e);
+
+/* Writes the heat maps of FP8 runs as HTML; nothing without one. */
+void compare_heat(FILE *out, const struct comparison *c);
 
 /* Writes one HTML file with plots that loads nothing else. Replaces path atomically. */
 NODISCARD enum status compare_html(const struct comparison *c, const char *path, struct err *e);

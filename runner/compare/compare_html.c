@@ -387,7 +387,9 @@ enum status compare_html(const struct comparison *c, const char *path, struct er
     fputs("<h2>Curves</h2>\n<p class=\"soft\">Runs of one colour differ in their seed alone; "
           "what is subtracted is the mean of the baseline's.</p>\n<div class=\"plots\">\n", out);
     if (st == OK) st = compare_plots(out, c, e);
-    fputs("</div>\n<h2>What differs</h2>\n", out);
+    fputs("</div>\n", out);
+    compare_heat(out, c);
+    fputs("<h2>What differs</h2>\n", out);
     if (put_differences(out, c->report, false, &failed) +
             put_differences(out, c->report, true, &failed) == 0)
         fputs("<p>Nothing that was recorded.</p>\n", out);

@@ -5,6 +5,7 @@
 
 #include "runner/compare/compare.h"
 #include "runner/compare/curve.h"
+#include "runner/health/heat.h"
 
 /* Frees the records that are not needed any more. */
 static void drop_records(const struct comparison *c, struct run_view *v) {
@@ -24,6 +25,7 @@ static void drop_records(const struct comparison *c, struct run_view *v) {
 static enum status load_one(struct comparison *c, const char *path, int64_t i, struct err *e) {
     TRY(run_view_load(path, RUN_VIEW_FULL, &c->run[i], e));
     TRY(curve_make(&c->run[i], &c->curve[i], e));
+    if (!c->options.lean) TRY(heat_make(&c->run[i], &c->heat[i], e));
     if (i == 0) return OK;
     compare_diverge(&c->run[0], &c->run[i], &c->divergence[i]);
     drop_records(c, &c->run[i]);
@@ -51,7 +53,8 @@ enum status compare_load(struct comparison *c, const char *const *paths, struct 
     c->run = calloc((size_t)c->count, sizeof *c->run);
     c->curve = calloc((size_t)c->count, sizeof *c->curve);
     c->divergence = calloc((size_t)c->count, sizeof *c->divergence);
-    if (!c->run || !c->curve || !c->divergence)
+    c->heat = calloc((size_t)c->count, sizeof *c->heat);
+    if (!c->run || !c->curve || !c->divergence || !c->heat)
         return FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
     TRY(load_one(c, paths[0], 0, e));
     TRY(load_others(c, paths, e));
@@ -62,8 +65,10 @@ enum status compare_load(struct comparison *c, const char *const *paths, struct 
 void compare_free(struct comparison *c) {
     for (int64_t i = 0; c->run && i < c->count; i++) run_view_free(&c->run[i]);
     for (int64_t i = 0; c->curve && i < c->count; i++) curve_free(&c->curve[i]);
+    for (int64_t i = 0; c->heat && i < c->count; i++) heat_free(&c->heat[i]);
     free(c->run);
     free(c->curve);
+    free(c->heat);
     free(c->divergence);
     json_decref(c->report);
     *c = (struct comparison){ 0 };

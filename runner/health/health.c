@@ -208,26 +208,37 @@ static void examine(struct health *h, const struct series *records, const struct
     }
 }
 
-enum status health_make(const struct run_view *v, struct health *out, struct err *e) {
-    const struct columns *fp8 = v->columns.of[STREAM_FP8];
-    const struct columns *errors = v->columns.of[STREAM_FP8_ERROR];
-    const struct column *amax = columns_find(fp8, "amax");
-    int64_t width = amax ? amax->width : 0, rows = fp8 ? fp8->rows : 0;
-    int64_t third = errors ? errors->rows / 3 : 0;
-    struct series s = series_of(fp8, width, largest(rows / 10, WINDOW_LEAST));
-    struct series m = series_of(errors, width, largest(third, MEASURED_LEAST));
+static int64_t width_of(const struct run_view *v) {
+    const struct column *amax = columns_find(v->columns.of[STREAM_FP8], "amax");
+    return amax ? amax->width : 0;
+}
+
+enum status health_tensors(const struct run_view *v, struct health *out, struct err *e) {
+    int64_t width = width_of(v);
+    struct series s = series_of(v->columns.of[STREAM_FP8], width, WINDOW_LEAST);
     *out = (struct health){ .step_first = -1, .step_last = -1, .tensor_count = width,
-                            .records = s.rows, .measured = m.snr_db ? m.rows : 0 };
+                            .records = s.rows };
     out->tensor = calloc((size_t)width + 1, sizeof *out->tensor);
     if (!out->tensor) return FAIL(e, ERR_MEMORY, "the health of %lld tensors", (long long)width);
     if (s.rows > 0) {
         out->step_first = step_at(&s, 0);
         out->step_last = step_at(&s, s.rows - 1);
     }
+    identify(out, v, &s);
+    return OK;
+}
+
+enum status health_make(const struct run_view *v, struct health *out, struct err *e) {
+    const struct columns *errors = v->columns.of[STREAM_FP8_ERROR];
+    TRY(health_tensors(v, out, e));
+    int64_t width = out->tensor_count, third = errors ? errors->rows / 3 : 0;
+    struct series s = series_of(v->columns.of[STREAM_FP8], width,
+                                largest(out->records / 10, WINDOW_LEAST));
+    struct series m = series_of(errors, width, largest(third, MEASURED_LEAST));
+    out->measured = m.snr_db ? m.rows : 0;
     out->judged = s.rows >= JUDGED_LEAST;
     out->window = out->judged ? s.rows - s.from : 0;
     if (out->measured >= MEASURED_LEAST) out->measured_window = m.rows - m.from;
-    identify(out, v, &s);
     examine(out, &s, &m);
     take_error(out, json_object_get(v->run, "error"));
     return judge(out, e);

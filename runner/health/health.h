@@ -92,6 +92,17 @@ double health_snr_floor(const struct health_tensor *t);
  * ran in BF16, or NULL. */
 void health_identify(struct health_tensor *t, const struct recipe *recipe, const json_t *fallback);
 
+/* The FP8 signal-to-noise ratio of the format alone, in decibels. */
+double health_snr_format(const struct health_tensor *t);
+
+/* Whether its elements can exceed the format. With a scale from its own amax the count has elements
+ * that equal the amax: their product is above the largest value by a rounding. */
+bool health_can_saturate(const struct health_tensor *t);
+
+/* Only names and formats of the tensors, as many as the FP8 records have. ERR_MEMORY. *out as
+ * below. */
+NODISCARD enum status health_tensors(const struct run_view *v, struct health *out, struct err *e);
+
 /* Judges a run that was loaded whole. Without FP8 tensors fp8_count is 0. ERR_MEMORY. *out is valid
  * for health_free after an error too. */
 NODISCARD enum status health_make(const struct run_view *v, struct health *out, struct err *e);

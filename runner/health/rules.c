@@ -29,9 +29,11 @@ static const double FALL_LEAST_DB = 3;
 
 /* Rounding to n bits of mantissa gives 6 n + 13.5 dB over an even mantissa: 31.5 and 25.5. A floor
  * 6 dB below is as much as one bit of every mantissa. An unknown format: the lower one. */
-double health_snr_floor(const struct health_tensor *t) {
-    return t->known && t->code == DTYPE_E4M3 ? 25.5 : 19.5;
+double health_snr_format(const struct health_tensor *t) {
+    return t->known && t->code == DTYPE_E4M3 ? 31.5 : 25.5;
 }
+bool health_can_saturate(const struct health_tensor *t) { return !t->known || t->delayed; }
+double health_snr_floor(const struct health_tensor *t) { return health_snr_format(t) - 6; }
 
 static bool is_low(const struct health_tensor *t, double snr_db) {
     return snr_db < health_snr_floor(t); /* false for NaN: not measured, or all zeros */
@@ -44,11 +46,11 @@ static bool not_finite(const struct health_tensor *t, const struct health_row *r
 }
 
 static bool saturates(const struct health_tensor *t, const struct health_row *r) {
-    return r->saturated > SATURATED_LEAST;
+    return health_can_saturate(t) && r->saturated > SATURATED_LEAST;
 }
 
 static bool spikes(const struct health_tensor *t, const struct health_row *r) {
-    return r->saturated > SPIKE_LEAST;
+    return health_can_saturate(t) && r->saturated > SPIKE_LEAST;
 }
 
 static bool underflows(const struct health_tensor *t, const struct health_row *r) {
@@ -69,9 +71,11 @@ static bool is_noisy(const struct health_tensor *t, const struct health_row *r) 
     return is_low(t, r->snr_db) && !has_outliers(t, r);
 }
 
-/* False if too little was measured for a first third. */
+/* From above the format's own to the format's own is no loss: an untrained head's gradient has few
+ * values. False if too little was measured for a first third. */
 static bool falls(const struct health_tensor *t, const struct health_row *r) {
-    return r->snr_db < t->snr_first - FALL_LEAST_DB;
+    return r->snr_db < fmin(t->snr_first, health_snr_format(t)) - FALL_LEAST_DB &&
+           !isnan(t->snr_first);
 }
 
 /* ---- second looks ---- */
@@ -137,7 +141,8 @@ const struct health_rule HEALTH_RULES[] = {
       .source = "Recipes for Pre-training LLMs with MXFP8, arXiv:2506.08027 (E4M3 for all "
                 "tensors)" },
     { "SNR falls", HEALTH_WATCH, .measured = true, .holds = falls,
-      .means = "the SNR is over 3 dB below that of the first third of the run",
+      .means = "the SNR is over 3 dB below that of the first third of the run, and below the "
+               "format's",
       .why = "twice the noise; a tensor that keeps its shape keeps its SNR",
       .advice = "look at amax and rms over the steps (data/metrics): growing outliers took "
                 "200 billion tokens to end a published run",

@@ -334,6 +334,9 @@ static void a_row_name_has_the_differing_keys(void **state) {
     CHECK(file_read(path, 1 << 24, &html, &size, &e));
     assert_non_null(strstr(html, "C fp8.tensorwise first_bf16=1 last_bf16=1")); /* a legend */
     assert_non_null(strstr(html, "<td>fp8.tensorwise layers=8 seq_len=32768</td>"));
+    assert_non_null(strstr(html, "<h2>FP8 by layer and step</h2>"));
+    assert_non_null(strstr(html, "Underflow, % of the elements; at worst 25 of layers.0.qkv.dy"));
+    assert_non_null(strstr(html, "<path class=\"heat\" d=\"M64 10h500v14h-500z\""));
     assert_int_equal(occurrences(text, "fp8.tensorwise first_bf16=1 last_bf16=1"), 3);
     free(html);
     free(text);

@@ -12,6 +12,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/health/health.h"
+#include "runner/health/heat.h"
 #include "runner/record/npy.h"
 #include "tests/support/run_fixture.h"
 
@@ -153,6 +154,14 @@ static struct values outliers(int64_t step, int64_t steps) {
 static struct values drifting(int64_t step, int64_t steps) {
     return (struct values){ 4, 112, 0, 0, step > 50 ? 27.5 : 31.4, 1 };
 }
+/* The gradient of an untrained head has few different values, so its codes are nearly exact. */
+static struct values untrained_head(int64_t step, int64_t steps) {
+    return (struct values){ 4, 112, 0, 0, step > 50 ? 31.6 : 40.2, 1 };
+}
+/* Current scaling: many elements equal the amax, and the product rounds up. */
+static struct values ties(int64_t step, int64_t steps) {
+    return (struct values){ 0.3f, 448 / 0.3f, 0.02, 0, 31.4, 0.1 };
+}
 static struct values infinite(int64_t step, int64_t steps) {
     struct values v = healthy(step, steps);
     if (step == 3) v.amax = (double)INFINITY;
@@ -198,6 +207,8 @@ static const struct health_case {
     { "outliers", TENSORWISE, 100, 10, outliers, "trouble outliers 10" },
     { "a falling SNR", TENSORWISE, 100, 5, drifting, "watch SNR falls 55" },
     { "too few measurements for a trend", TENSORWISE, 100, 25, drifting, "" },
+    { "an SNR that falls to the format's own", TENSORWISE, 100, 5, untrained_head, "" },
+    { "elements that equal the amax", TENSORWISE, 100, 0, ties, "" },
     { "two measurements", TENSORWISE, 100, 50, outliers, "" },
     { "infinite once", TENSORWISE, 100, 10, infinite, "trouble not finite 3" },
     { "NaN at the end", TENSORWISE, 4, 0, not_a_number, "trouble not finite 4" },
@@ -332,6 +343,64 @@ static void reports_say_it_in_words(void **state) {
         if (!strstr(text, WORDS[i])) fail_msg("\"%s\" is not in:\n%s", WORDS[i], text);
 }
 
+/* ---- the heat map ---- */
+
+static struct values hot_in_step_990(int64_t step, int64_t steps) {
+    struct values v = healthy(step, steps);
+    if (step == 990) v = (struct values){ 400, 112, 0.02, 0, 8.5, 100 };
+    return v;
+}
+
+/* One bad step of a thousand is in its cell, with the tensor's name and the step. */
+static void heat_keeps_the_worst(void **state) {
+    struct run_view v = view_of(DELAYED, 1000, 10, hot_in_step_990);
+    struct heat h;
+    struct err e = { 0 };
+    CHECK(heat_make(&v, &h, &e));
+    assert_int_equal(h.layers, 2); /* the head is not FP8 */
+    assert_false(h.has_head);
+    static const struct { enum heat_metric m; double value; } WORST[] = {
+        { HEAT_SATURATED, 2 }, { HEAT_UNDERFLOW, 0.1 }, { HEAT_SNR, 23 },
+    };
+    for (size_t i = 0; i < HEAT_METRICS; i++) {
+        const struct heat_worst *w = &h.worst[WORST[i].m][1];
+        assert_int_equal(h.bins[i], HEAT_BINS);
+        assert_true(fabs(w->value - WORST[i].value) < 1e-9);
+        if (i != HEAT_UNDERFLOW) assert_int_equal(w->step, 990);
+        assert_int_equal(w->tensor, X);
+        for (int bin = 0; bin < HEAT_BINS; bin++) {
+            bool hot = i != HEAT_UNDERFLOW && bin == 98;
+            assert_int_equal(h.level[i][HEAT_BINS + bin], hot ? 3 : 0);
+            assert_int_equal(h.level[i][bin], 0);
+        }
+    }
+    heat_free(&h);
+    run_view_free(&v);
+}
+
+static void heat_of_other_runs(void **state) {
+    struct run_view v = view_of("\"kind\":\"bf16\"", 50, 0, NULL);
+    struct heat h;
+    struct err e = { 0 };
+    CHECK(heat_make(&v, &h, &e));
+    assert_int_equal(h.layers, 0);
+    heat_free(&h);
+    run_view_free(&v);
+    v = view_of(TENSORWISE, 7, 0, healthy); /* a column a step; no measurement */
+    CHECK(heat_make(&v, &h, &e));
+    assert_int_equal(h.bins[HEAT_SATURATED], 7);
+    assert_int_equal(h.bins[HEAT_SNR], 0);
+    heat_free(&h);
+    /* A foreign label of a layer that cannot be has no row. */
+    json_array_set_new(v.columns.of[STREAM_FP8]->labels, X,
+                       json_string("layers.99999999999.qkv.x"));
+    json_object_set_new(v.resolved, "model", json_null());
+    CHECK(heat_make(&v, &h, &e));
+    assert_int_equal(h.layers, 2);
+    heat_free(&h);
+    run_view_free(&v);
+}
+
 /* Each rule has a reason, an advice, and a source for it. */
 static void the_table_is_complete(void **state) {
     assert_true(HEALTH_RULE_COUNT <= HEALTH_RULES_MAX);
@@ -348,6 +417,8 @@ int main(void) {
         cmocka_unit_test(labels_are_what_the_recipe_says),
         cmocka_unit_test(the_error_of_a_failed_run_counts),
         cmocka_unit_test(reports_say_it_in_words),
+        cmocka_unit_test(heat_keeps_the_worst),
+        cmocka_unit_test(heat_of_other_runs),
         cmocka_unit_test(the_table_is_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

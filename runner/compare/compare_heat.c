@@ -1,0 +1,161 @@
+/* FP8 by layer and step on the page: heat maps of the first FP8 run of each group, and for readers
+ * without eyes on them, or with questions, a table of each layer's worst. */
+#include <string.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/compare/compare.h"
+#include "runner/compare/svg_plot.h"
+#include "runner/health/heat.h"
+
+/* Sizes in SVG units. A cell is CELL_WIDTH wide if there are HEAT_BINS of them. */
+enum { LEFT = 64, TOP = 10, CELL_WIDTH = 5, MAP_WIDTH = CELL_WIDTH * HEAT_BINS, BELOW = 34 };
+
+static int cell_height(const struct heat *h) {
+    return h->layers > 60 ? 4 : h->layers > 24 ? 8 : 14;
+}
+
+/* All cells of a level as one path: neighbours of a row are one rectangle. */
+static void put_level(FILE *out, const struct heat *h, enum heat_metric m, int level) {
+    int height = cell_height(h);
+    int64_t bins = h->bins[m];
+    bool open = false;
+    for (int64_t row = 0; row < h->layers; row++)
+        for (int64_t bin = 0, next; bin < bins; bin = next) {
+            const uint8_t *cells = h->level[m] + row * HEAT_BINS;
+            for (next = bin + 1; next < bins && cells[next] == cells[bin];) next++;
+            if (cells[bin] != level) continue;
+            int64_t x = MAP_WIDTH * bin / bins, end = MAP_WIDTH * next / bins;
+            fprintf(out, "%sM%lld %lldh%lldv%dh-%lldz", open ? "" : "<path class=\"heat\" d=\"",
+                    (long long)(LEFT + x), (long long)(TOP + row * height), (long long)(end - x),
+                    height, (long long)(end - x));
+            open = true;
+        }
+    if (open)
+        fprintf(out, "\" fill-opacity=\"%s\"/>\n", level == 1 ? ".3" : level == 2 ? ".6" : "1");
+}
+
+static void put_row_name(FILE *out, const struct heat *h, int64_t row) {
+    if (h->has_head && row == h->layers - 1) fputs("head", out);
+    else fprintf(out, "%lld", (long long)row);
+}
+
+/* About ten numbers of layers, and the ends of the steps. Text is larger on a phone: SPACE keeps
+ * two numbers apart. */
+enum { SPACE = 26 };
+static void put_axes(FILE *out, const struct heat *h) {
+    int height = cell_height(h);
+    int64_t apart = (SPACE + height - 1) / height, tenth = (h->layers + 9) / 10;
+    int64_t every = tenth > apart ? tenth : apart, below = TOP + h->layers * height;
+    for (int64_t row = 0; row < h->layers; row++) {
+        bool head = h->has_head && row == h->layers - 1;
+        bool close = h->has_head && row + apart >= h->layers;
+        if (!head && (row % every != 0 || close)) continue;
+        fprintf(out, "<text x=\"%d\" y=\"%lld\" text-anchor=\"end\">", LEFT - 6,
+                (long long)(TOP + row * height + height / 2 + 4));
+        put_row_name(out, h, row);
+        fputs("</text>", out);
+    }
+    fprintf(out,
+            "<text x=\"%d\" y=\"%lld\">step %lld</text>"
+            "<text x=\"%d\" y=\"%lld\" text-anchor=\"end\">%lld</text>\n",
+            LEFT, (long long)(below + 18), (long long)h->step_first, LEFT + MAP_WIDTH,
+            (long long)(below + 18), (long long)h->step_last);
+}
+
+static const char *name_of(const struct heat *h, const struct heat_worst *worst) {
+    const char *name = json_string_value(json_array_get(h->labels, (size_t)worst->tensor));
+    return name ? name : "?";
+}
+
+/* The layer with the worst value; -1: none has one. */
+static int64_t worst_layer(const struct heat *h, enum heat_metric m) {
+    int64_t found = -1;
+    for (int64_t i = 0; i < h->layers; i++)
+        if (h->worst[m][i].step >= 0 &&
+            (found < 0 || h->worst[m][i].value > h->worst[m][found].value))
+            found = i;
+    return found;
+}
+
+/* "Saturated, % of the elements; at worst 2 % of layers.1.qkv.dy in step 60" */
+static void put_words(FILE *out, const struct heat *h, enum heat_metric m) {
+    int64_t at = worst_layer(h, m);
+    fprintf(out, "%s, %s", HEAT_SCALES[m].title, HEAT_SCALES[m].unit);
+    if (at < 0) return;
+    const struct heat_worst *worst = &h->worst[m][at];
+    fprintf(out, "; at worst %.3g of ", worst->value);
+    html_escape(out, name_of(h, worst));
+    fprintf(out, " in step %lld", (long long)worst->step);
+}
+
+static void put_map(FILE *out, const struct heat *h, enum heat_metric m) {
+    const double *from = HEAT_SCALES[m].from;
+    int64_t height = h->layers * cell_height(h);
+    if (worst_layer(h, m) < 0) return; /* nothing recorded, or it cannot be */
+    fputs("<figure class=\"map\"><figcaption>", out);
+    put_words(out, h, m);
+    fprintf(out, "</figcaption><svg viewBox=\"0 0 %d %lld\" role=\"img\"><title>",
+            LEFT + MAP_WIDTH, (long long)(TOP + height + BELOW));
+    put_words(out, h, m);
+    fprintf(out,
+            "; rows are layers, columns steps, and a cell is the worst of both</title>\n"
+            "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%lld\"/>\n",
+            LEFT, TOP, MAP_WIDTH, (long long)height);
+    for (int level = 1; level < HEAT_LEVELS; level++) put_level(out, h, m, level);
+    put_axes(out, h);
+    fprintf(out, "</svg><p class=\"soft\">From faint to full: %g, %g, %g %s</p></figure>\n",
+            from[0], from[1], from[2], HEAT_SCALES[m].unit);
+}
+
+static void put_table(FILE *out, const struct heat *h) {
+    fputs("<details><summary>The worst of each layer</summary><div class=\"wide\"><table><tr>"
+          "<th scope=\"col\">layer</th>", out);
+    for (int m = 0; m < HEAT_METRICS; m++)
+        fprintf(out, "<th scope=\"col\">%s, %s</th>", HEAT_SCALES[m].title, HEAT_SCALES[m].unit);
+    fputs("</tr>\n", out);
+    for (int64_t row = 0; row < h->layers; row++) {
+        fputs("<tr><th scope=\"row\">", out);
+        put_row_name(out, h, row);
+        fputs("</th>", out);
+        for (int m = 0; m < HEAT_METRICS; m++) {
+            const struct heat_worst *worst = &h->worst[m][row];
+            if (worst->step < 0) {
+                fputs("<td>–</td>", out);
+                continue;
+            }
+            fprintf(out, "<td>%.3g<small>", worst->value);
+            html_escape(out, name_of(h, worst));
+            fprintf(out, ", step %lld</small></td>", (long long)worst->step);
+        }
+        fputs("</tr>\n", out);
+    }
+    fputs("</table></div></details>\n", out);
+}
+
+/* Whether the run is the first of its group that has FP8 tensors. */
+static bool stands_for_group(const struct comparison *c, int64_t run) {
+    int64_t group = compare_group_of(c->report, run);
+    if (c->heat[run].layers == 0) return false;
+    for (int64_t i = 0; i < run; i++)
+        if (compare_group_of(c->report, i) == group && c->heat[i].layers > 0) return false;
+    return true;
+}
+
+void compare_heat(FILE *out, const struct comparison *c) {
+    bool first = true;
+    for (int64_t i = 0; i < c->count; i++) {
+        char name[8];
+        if (!stands_for_group(c, i)) continue;
+        if (first)
+            fputs("<h2>FP8 by layer and step</h2>\n<p class=\"soft\">Of the first run of each "
+                  "colour. A cell has the worst of its layer's tensors and of its steps; "
+                  "<code>fp8lab health RUN</code> says what it means.</p>\n", out);
+        first = false;
+        fputs("<h3>", out);
+        svg_key(out, compare_group_of(c->report, i));
+        fprintf(out, " %s</h3>\n<div class=\"plots\">\n", compare_letter(i, name));
+        for (int m = 0; m < HEAT_METRICS; m++) put_map(out, &c->heat[i], (enum heat_metric)m);
+        fputs("</div>\n", out);
+        put_table(out, &c->heat[i]);
+    }
+}
