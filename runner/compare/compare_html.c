@@ -6,6 +6,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/text_stream.h"
 #include "runner/compare/page.h"
+#include "runner/compare/plots.h"
 #include "runner/compare/svg_plot.h"
 
 static void put_json(FILE *out, const json_t *value, bool *failed) {
@@ -385,9 +386,8 @@ enum status compare_html(const struct comparison *c, const char *path, struct er
     put_numbers(out, c->report, &failed);
     put_tests(out, c->report, &failed);
     fputs("<h2>Curves</h2>\n<p class=\"soft\">Runs of one colour differ in their seed alone; "
-          "what is subtracted is the mean of the baseline's.</p>\n<div class=\"plots\">\n", out);
+          "what is subtracted is the mean of the baseline's.</p>\n", out);
     if (st == OK) st = compare_plots(out, c, e);
-    fputs("</div>\n", out);
     compare_heat(out, c);
     fputs("<h2>What differs</h2>\n", out);
     if (put_differences(out, c->report, false, &failed) +

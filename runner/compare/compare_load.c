@@ -10,15 +10,23 @@
 /* Frees the records that are not needed any more. */
 static void drop_records(const struct comparison *c, struct run_view *v) {
     static const char *const LOSSES[] = { "step", "loss", NULL };
-    static const char *const PLOTTED[] = { "step", "loss", "grad_norm", "tokens_per_s", NULL };
+    static const char *const PLOTTED[] = { "step", "loss", "grad_norm", "tokens_per_s",
+                                           "step_time_us", NULL };
+    static const char *const WAITED[] = { "step", "wait_share", "exposed_share", NULL };
     static const enum stream_id COMPARED[] = { STREAM_FP8, STREAM_FP8_ERROR, STREAM_TRACE,
-                                               STREAM_SAMPLES, STREAM_RANKS };
+                                               STREAM_SAMPLES };
     for (size_t k = 0; k < sizeof COMPARED / sizeof *COMPARED; k++) {
         columns_destroy(v->columns.of[COMPARED[k]]);
         v->columns.of[COMPARED[k]] = NULL;
     }
     if (v->columns.of[STREAM_TRAIN])
         columns_keep(v->columns.of[STREAM_TRAIN], c->options.lean ? LOSSES : PLOTTED);
+    if (c->options.lean) {
+        columns_destroy(v->columns.of[STREAM_RANKS]);
+        v->columns.of[STREAM_RANKS] = NULL;
+    } else if (v->columns.of[STREAM_RANKS]) {
+        columns_keep(v->columns.of[STREAM_RANKS], WAITED);
+    }
     malloc_trim(0); /* glibc keeps what other sizes of the next run do not fit into */
 }
 
@@ -26,6 +34,7 @@ static enum status load_one(struct comparison *c, const char *path, int64_t i, s
     TRY(run_view_load(path, RUN_VIEW_FULL, &c->run[i], e));
     TRY(curve_make(&c->run[i], &c->curve[i], e));
     if (!c->options.lean) TRY(heat_make(&c->run[i], &c->heat[i], e));
+    if (!c->options.lean) TRY(progress_make(&c->run[i], &c->progress[i], e));
     if (i == 0) return OK;
     compare_diverge(&c->run[0], &c->run[i], &c->divergence[i]);
     drop_records(c, &c->run[i]);
@@ -52,9 +61,10 @@ static enum status load_others(struct comparison *c, const char *const *paths, s
 enum status compare_load(struct comparison *c, const char *const *paths, struct err *e) {
     c->run = calloc((size_t)c->count, sizeof *c->run);
     c->curve = calloc((size_t)c->count, sizeof *c->curve);
+    c->progress = calloc((size_t)c->count, sizeof *c->progress);
     c->divergence = calloc((size_t)c->count, sizeof *c->divergence);
     c->heat = calloc((size_t)c->count, sizeof *c->heat);
-    if (!c->run || !c->curve || !c->divergence || !c->heat)
+    if (!c->run || !c->curve || !c->progress || !c->divergence || !c->heat)
         return FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
     TRY(load_one(c, paths[0], 0, e));
     TRY(load_others(c, paths, e));
@@ -66,9 +76,11 @@ void compare_free(struct comparison *c) {
     for (int64_t i = 0; c->run && i < c->count; i++) run_view_free(&c->run[i]);
     for (int64_t i = 0; c->curve && i < c->count; i++) curve_free(&c->curve[i]);
     for (int64_t i = 0; c->heat && i < c->count; i++) heat_free(&c->heat[i]);
+    for (int64_t i = 0; c->progress && i < c->count; i++) progress_free(&c->progress[i]);
     free(c->run);
     free(c->curve);
     free(c->heat);
+    free(c->progress);
     free(c->divergence);
     json_decref(c->report);
     *c = (struct comparison){ 0 };

@@ -3,28 +3,42 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Tokens a training step of the run; 1 if it does not say. */
-static double tokens_a_step(const struct columns *train) {
+double step_tokens(const struct run_view *v) {
+    const struct columns *train = v->columns.of[STREAM_TRAIN];
     const struct column *tokens = columns_scalar(train, "tokens");
     double n = tokens && train->rows > 0 ? column_value(tokens, 0, 0) : (double)NAN;
     return n > 0 ? n : 1;
 }
 
+struct step_clock step_clock_of(const struct run_view *v) {
+    const struct columns *train = v->columns.of[STREAM_TRAIN];
+    const json_t *median = json_object_get(v->summary, "step_time_us_median");
+    const json_t *steady = json_object_get(v->summary, "steady_from");
+    bool known = json_is_number(median) && json_is_number(steady);
+    struct step_clock clock = { columns_scalar(train, "step"),
+                                columns_scalar(train, "step_time_us"),
+                                known ? json_number_value(steady) : 0,
+                                known ? json_number_value(median) : 0 };
+    if (!clock.step || !clock.time) clock.step = clock.time = NULL;
+    return clock;
+}
+
+double step_clock_us(const struct step_clock *clock, int64_t row) {
+    return column_value(clock->step, row, 0) < clock->from ? clock->median
+                                                           : column_value(clock->time, row, 0);
+}
+
 /* Fills `seconds`: the sum over all training steps up to each evaluation. */
 static void sum_time(const struct run_view *v, struct curve *c) {
     const struct columns *train = v->columns.of[STREAM_TRAIN];
-    const struct column *step = columns_scalar(train, "step");
-    const struct column *time = columns_scalar(train, "step_time_us");
-    const json_t *median = json_object_get(v->summary, "step_time_us_median");
-    const json_t *steady = json_object_get(v->summary, "steady_from");
-    double from = json_is_number(median) && json_is_number(steady) ? json_number_value(steady) : 0;
+    struct step_clock clock = step_clock_of(v);
     double us = 0;
     int64_t at = 0;
     for (int64_t i = 0; i < c->points; i++) {
-        for (; step && time && at < train->rows && column_value(step, at, 0) <= c->step[i]; at++)
-            us += column_value(step, at, 0) < from ? json_number_value(median)
-                                                   : column_value(time, at, 0);
-        c->seconds[i] = step && time ? 1e-6 * us : (double)NAN;
+        for (; clock.step && at < train->rows && column_value(clock.step, at, 0) <= c->step[i];
+             at++)
+            us += step_clock_us(&clock, at);
+        c->seconds[i] = clock.step ? 1e-6 * us : (double)NAN;
     }
 }
 
@@ -33,7 +47,7 @@ enum status curve_make(const struct run_view *v, struct curve *out, struct err *
     const struct column *step = columns_scalar(eval, "step"), *loss = columns_scalar(eval, "loss");
     const struct column *tokens = columns_scalar(eval, "tokens");
     int64_t n = step && loss ? eval->rows : 0;
-    double each = tokens_a_step(v->columns.of[STREAM_TRAIN]);
+    double each = step_tokens(v);
     *out = (struct curve){ .points = n,
                            .memory = malloc((size_t)(5 * n + 1) * sizeof *out->memory) };
     if (!out->memory) return FAIL(e, ERR_MEMORY, "%lld evaluations", (long long)n);
@@ -55,6 +69,29 @@ enum status curve_make(const struct run_view *v, struct curve *out, struct err *
 void curve_free(struct curve *c) {
     free(c->memory);
     *c = (struct curve){ 0 };
+}
+
+enum status progress_make(const struct run_view *v, struct progress *out, struct err *e) {
+    const struct columns *train = v->columns.of[STREAM_TRAIN];
+    struct step_clock clock = step_clock_of(v);
+    int64_t rows = clock.step ? train->rows : 0, each = rows / PROGRESS_MAX + 1;
+    double us = 0;
+    *out = (struct progress){ .tokens = step_tokens(v) };
+    out->step = malloc((size_t)(2 * (rows / each + 2)) * sizeof *out->step);
+    if (!out->step) return FAIL(e, ERR_MEMORY, "the progress of %lld steps", (long long)rows);
+    out->seconds = out->step + rows / each + 2;
+    for (int64_t i = 0; i < rows; i++) {
+        us += step_clock_us(&clock, i);
+        if (i % each != 0 && i != rows - 1) continue;
+        out->step[out->points] = column_value(clock.step, i, 0);
+        out->seconds[out->points++] = 1e-6 * us;
+    }
+    return OK;
+}
+
+void progress_free(struct progress *p) {
+    free(p->step);
+    *p = (struct progress){ 0 };
 }
 
 int64_t curve_find(const struct curve *c, double tokens) {

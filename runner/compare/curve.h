@@ -16,6 +16,28 @@ struct curve {
     double *memory;    /* that holds all of them */
 };
 
+/* The time of each training step of a run, as `seconds` above counts it. */
+struct step_clock {
+    const struct column *step, *time; /* borrowed from the run; NULL: no times are known */
+    double from, median;              /* steps before `from` count as the median, in us */
+};
+struct step_clock step_clock_of(const struct run_view *v);
+/* Microseconds of the step of a row of the training records. */
+double step_clock_us(const struct step_clock *clock, int64_t row);
+/* Tokens a training step of the run; 1 if it does not say. */
+double step_tokens(const struct run_view *v);
+
+/* The time of training before each of some rows of the training records, at most PROGRESS_MAX + 1,
+ * the last one too. */
+enum { PROGRESS_MAX = 1000 };
+struct progress {
+    int64_t points;
+    double tokens;          /* a step */
+    double *step, *seconds; /* owned, in one piece; seconds: up to the end of that step */
+};
+NODISCARD enum status progress_make(const struct run_view *v, struct progress *out, struct err *e);
+void progress_free(struct progress *p);
+
 NODISCARD enum status curve_make(const struct run_view *v, struct curve *out, struct err *e);
 void curve_free(struct curve *c);
 

@@ -2,10 +2,7 @@
 
 #include <math.h>
 
-/* Sizes in SVG units: the data frame and its margins. LEFT and BOTTOM fit labels at their size on a
- * phone (22 units). */
-enum { LEFT = 74, TOP = 14, WIDTH = 540, HEIGHT = 270, RIGHT = 26, BOTTOM = 62 };
-enum { COLORS = 8, DOT_DISTANCE = 10, TICKS = 5 };
+enum { COLORS = 8, DOT_DISTANCE = 10, TICKS = 5, DESCRIBED = 16 };
 
 struct range {
     double low, high;
@@ -21,7 +18,7 @@ static const char CSS[] =
     "figure{margin:0;min-width:0}figcaption{font-weight:600}figure>svg{width:100%;display:block}\n"
     "svg text{font:13px system-ui,sans-serif;fill:var(--soft)}.grid{stroke:var(--line)}"
     ".zero{stroke:var(--soft)}.data{fill:none;stroke:currentColor;stroke-width:1.6;"
-    "stroke-linejoin:round}circle{fill:currentColor}.d1{stroke-dasharray:7 4}"
+    "stroke-linejoin:round}circle{fill:currentColor}.band{fill:currentColor;opacity:.18}.d1{stroke-dasharray:7 4}"
     ".d2{stroke-dasharray:2 3}\n"
     ".key{width:22px;height:8px;vertical-align:middle}.key line{stroke-width:3}"
     ".legend{margin:.2em 0 1.5em;color:var(--soft);font-size:90%;overflow-wrap:anywhere}"
@@ -67,6 +64,18 @@ static void widen(struct range *r, double v) {
     if (v > r->high) r->high = v;
 }
 
+bool svg_extent(const struct svg_line *line, int64_t from, int64_t count, double *low,
+                double *high) {
+    struct range r = { INFINITY, -INFINITY };
+    for (int64_t i = from; i < line->rows && i < from + count; i++) {
+        widen(&r, line->y[i]);
+        if (line->high) widen(&r, line->high[i]);
+    }
+    *low = r.low;
+    *high = r.high;
+    return r.low <= r.high;
+}
+
 /* ---- axes ---------------------------------------------------------------------------------- */
 
 /* The distance of ticks: 1, 2 or 5 times a power of ten; gives two to five ticks. */
@@ -88,10 +97,10 @@ static void put_tick(FILE *out, double v, double step, struct range r) {
 }
 
 static double x_at(struct range r, double v) {
-    return LEFT + WIDTH * (v - r.low) / (r.high - r.low);
+    return SVG_LEFT + SVG_WIDTH * (v - r.low) / (r.high - r.low);
 }
 static double y_at(struct range r, double v) {
-    return TOP + HEIGHT * (r.high - v) / (r.high - r.low);
+    return SVG_TOP + SVG_HEIGHT * (r.high - v) / (r.high - r.low);
 }
 
 static void put_axes(FILE *out, struct range x, struct range y) {
@@ -100,8 +109,8 @@ static void put_axes(FILE *out, struct range x, struct range y) {
         fprintf(out,
                 "<line class=\"%s\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
                 "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">",
-                fabs(v) < step / 2 ? "zero" : "grid", LEFT, LEFT + WIDTH, y_at(y, v), y_at(y, v),
-                LEFT - 8, y_at(y, v) + 5);
+                fabs(v) < step / 2 ? "zero" : "grid", SVG_LEFT, SVG_LEFT + SVG_WIDTH, y_at(y, v),
+                y_at(y, v), SVG_LEFT - 8, y_at(y, v) + 5);
         put_tick(out, v, step, y);
         fputs("</text>\n", out);
     }
@@ -110,15 +119,16 @@ static void put_axes(FILE *out, struct range x, struct range y) {
         fprintf(out,
                 "<line class=\"zero\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>"
                 "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">",
-                x_at(x, v), x_at(x, v), TOP + HEIGHT, TOP + HEIGHT + 5, x_at(x, v),
-                TOP + HEIGHT + 25);
+                x_at(x, v), x_at(x, v), SVG_TOP + SVG_HEIGHT, SVG_TOP + SVG_HEIGHT + 5, x_at(x, v),
+                SVG_TOP + SVG_HEIGHT + 25);
         put_tick(out, v, step, x);
         fputs("</text>\n", out);
     }
     fprintf(out,
             "<line class=\"zero\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>"
             "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">step</text>\n",
-            LEFT, LEFT + WIDTH, TOP + HEIGHT, TOP + HEIGHT, LEFT + WIDTH / 2, TOP + HEIGHT + 50);
+            SVG_LEFT, SVG_LEFT + SVG_WIDTH, SVG_TOP + SVG_HEIGHT, SVG_TOP + SVG_HEIGHT,
+            SVG_LEFT + SVG_WIDTH / 2, SVG_TOP + SVG_HEIGHT + 50);
 }
 
 /* Widens a range that is too narrow for its numbers: otherwise a tick step is lost in rounding. */
@@ -134,8 +144,10 @@ static bool find_ranges(const struct svg_figure *figure, const struct svg_line *
     *x = *y = (struct range){ INFINITY, -INFINITY };
     for (int64_t l = 0; l < count; l++)
         for (int64_t i = 0; i < lines[l].rows; i++) {
-            if (!drawable(lines[l].y[i])) continue;
-            widen(y, lines[l].y[i]);
+            struct range r;
+            if (!svg_extent(&lines[l], i, 1, &r.low, &r.high)) continue;
+            widen(y, r.low);
+            widen(y, r.high);
             widen(x, lines[l].x[i]);
         }
     if (x->low > x->high || y->low > y->high) return false;
@@ -164,41 +176,83 @@ static void put_dots(FILE *out, const struct svg_line *line, struct range x, str
     fputs("</g>\n", out);
 }
 
-/* Draws one polyline for each stretch without NaN; with more than two points a pixel, the minimum
- * and maximum of each bucket. */
+/* The end of a path so far, in tenths of a unit: relative coordinates are half as long. */
+struct pen {
+    FILE *out;
+    int64_t x, y;
+    bool down; /* the path has begun, and was not interrupted */
+};
+
+/* A number of tenths without zeros that SVG does not need; a sign or a space separates it. */
+static void put_tenths(FILE *out, int64_t n, bool separate) {
+    int64_t size = n < 0 ? -n : n;
+    if (n < 0) fputc('-', out);
+    else if (separate) fputc(' ', out);
+    if (size >= 10 || size == 0) fprintf(out, "%lld", (long long)(size / 10));
+    if (size % 10) fprintf(out, ".%lld", (long long)(size % 10));
+}
+
+static void pen_to(struct pen *pen, double x, double y) {
+    int64_t tx = llround(10 * x), ty = llround(10 * y);
+    bool first = !pen->down;
+    fputc(first ? 'M' : 'l', pen->out);
+    put_tenths(pen->out, first ? tx : tx - pen->x, false);
+    put_tenths(pen->out, first ? ty : ty - pen->y, true);
+    *pen = (struct pen){ pen->out, tx, ty, true };
+}
+
+/* Rows that share one point of a drawn line: with more than two a pixel, the least and the largest
+ * of each bucket are drawn. */
+static int64_t bucket_of(const struct svg_line *line) {
+    return line->rows / SVG_WIDTH > 1 ? line->rows / SVG_WIDTH : 1;
+}
+
+/* Draws a line as one path; NaN lifts the pen. */
 static void put_line(FILE *out, const struct svg_line *line, struct range x, struct range y) {
-    int64_t bucket = line->rows / WIDTH > 1 ? line->rows / WIDTH : 1;
-    bool open = false;
+    struct pen pen = { .out = out };
+    int64_t bucket = bucket_of(line);
+    fputs("<path class=\"", out);
+    put_class(out, line->color);
+    fputs("\" d=\"", out);
     for (int64_t i = 0; i < line->rows; i += bucket) {
-        struct range r = { INFINITY, -INFINITY };
-        for (int64_t k = i; k < line->rows && k < i + bucket; k++) widen(&r, line->y[k]);
-        if (r.low > r.high) {
-            if (open) fputs("\"/>\n", out);
-            open = false;
-            continue;
-        }
-        if (!open) {
-            fputs("<polyline class=\"", out);
-            put_class(out, line->color);
-            fputs("\" points=\"", out);
-        }
-        open = true;
+        struct range r;
+        pen.down = svg_extent(line, i, bucket, &r.low, &r.high) && pen.down;
+        if (r.low > r.high) continue;
         double at = x_at(x, line->x[i]);
-        fprintf(out, "%.1f,%.1f ", at, y_at(y, r.low));
-        if (r.high > r.low) fprintf(out, "%.1f,%.1f ", at, y_at(y, r.high));
+        pen_to(&pen, at, y_at(y, r.low));
+        if (r.high > r.low) pen_to(&pen, at, y_at(y, r.high));
     }
-    if (open) fputs("\"/>\n", out);
+    fputs("\"/>\n", out);
     if (line->rows > 0) put_dots(out, line, x, y);
+}
+
+/* One area for each stretch of a band without NaN: along the upper edge, and back. */
+static void put_band(FILE *out, const struct svg_line *line, struct range x, struct range y) {
+    int64_t bucket = bucket_of(line);
+    fprintf(out, "<path class=\"band k%d\" d=\"", (int)(line->color % COLORS));
+    for (int64_t i = 0, end; i < line->rows; i = end + bucket) {
+        struct pen pen = { .out = out };
+        struct range r;
+        for (end = i; end < line->rows && svg_extent(line, end, bucket, &r.low, &r.high);
+             end += bucket)
+            pen_to(&pen, x_at(x, line->x[end]), y_at(y, r.high));
+        for (int64_t k = end - bucket; k >= i; k -= bucket)
+            if (svg_extent(line, k, bucket, &r.low, &r.high))
+                pen_to(&pen, x_at(x, line->x[k]), y_at(y, r.low));
+        if (pen.down) fputc('Z', out);
+    }
+    fputs("\"/>\n", out);
 }
 
 static void put_legend(FILE *out, const struct svg_line *lines, int64_t count) {
     fputs("<p class=\"legend\">", out);
     for (int64_t i = 0; i < count; i++) {
-        bool named = lines[i].rows == 0;
+        bool named = lines[i].rows == 0 || lines[i].high;
         for (int64_t k = 0; k < i; k++)
-            named = named || (lines[k].rows > 0 && lines[k].color == lines[i].color);
+            named = named || (lines[k].rows > 0 && !lines[k].high &&
+                              lines[k].color == lines[i].color);
         if (named) continue;
-        fputs("<span>", out);
+        fprintf(out, "<span data-group=\"%lld\">", (long long)lines[i].color);
         svg_key(out, lines[i].color);
         fputc(' ', out);
         html_escape(out, lines[i].name);
@@ -207,19 +261,41 @@ static void put_legend(FILE *out, const struct svg_line *lines, int64_t count) {
     fputs("</p>", out);
 }
 
+/* What the plot shows, for readers who do not see it. */
+static void put_description(FILE *out, const struct svg_line *lines, int64_t count) {
+    struct range x, y;
+    if (!find_ranges(&(struct svg_figure){ 0 }, lines, count, &x, &y)) return;
+    fprintf(out, "<desc>From step %.0f to %.0f.", x.low, x.high);
+    for (int64_t i = 0; i < count && i < DESCRIBED; i++) {
+        struct range all, last = { INFINITY, -INFINITY };
+        if (lines[i].high || !svg_extent(&lines[i], 0, lines[i].rows, &all.low, &all.high))
+            continue;
+        for (int64_t k = lines[i].rows; k-- > 0 && last.low > last.high;)
+            widen(&last, lines[i].y[k]);
+        fputc(' ', out);
+        html_escape(out, lines[i].name);
+        fprintf(out, ": from %.5g to %.5g, at the end %.5g.", all.low, all.high, last.low);
+    }
+    fputs("</desc>\n", out);
+}
+
 void svg_plot(FILE *out, const struct svg_figure *figure, const struct svg_line *lines,
               int64_t count) {
     struct range x, y;
     if (!find_ranges(figure, lines, count, &x, &y)) return;
-    fputs("<figure><figcaption>", out);
+    fprintf(out, "<figure data-plot=\"%s\"><figcaption>", figure->id);
     html_escape(out, figure->title);
     fprintf(out, "</figcaption>\n<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"",
-            LEFT + WIDTH + RIGHT, TOP + HEIGHT + BOTTOM);
+            SVG_LEFT + SVG_WIDTH + SVG_RIGHT, SVG_TOP + SVG_HEIGHT + SVG_BOTTOM);
     html_escape(out, figure->title);
     fputs("\">\n", out);
+    put_description(out, lines, count);
     put_axes(out, x, y);
     /* The first line is the reference: it is drawn last, on top. */
-    for (int64_t i = count; i-- > 0;) put_line(out, &lines[i], x, y);
+    for (int64_t i = count; i-- > 0;)
+        if (lines[i].high) put_band(out, &lines[i], x, y);
+    for (int64_t i = count; i-- > 0;)
+        if (!lines[i].high && lines[i].rows > 0) put_line(out, &lines[i], x, y);
     fputs("</svg>\n", out);
     put_legend(out, lines, count);
     fputs("</figure>\n", out);

@@ -1,4 +1,4 @@
-/* Line plots as inline SVG, for pages without a network or scripts. */
+/* Line plots as inline SVG, for pages without a network. They need no script. */
 #ifndef FP8LAB_RUNNER_COMPARE_SVG_PLOT_H
 #define FP8LAB_RUNNER_COMPARE_SVG_PLOT_H
 
@@ -6,17 +6,30 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Sizes in SVG units: the data frame and its margins. SVG_LEFT and SVG_BOTTOM fit labels at their
+ * size on a phone (22 units). */
+enum { SVG_LEFT = 74, SVG_TOP = 14, SVG_WIDTH = 540, SVG_HEIGHT = 270, SVG_RIGHT = 26,
+       SVG_BOTTOM = 62 };
+
 struct svg_line {
     const char *name; /* in the legend; borrowed */
     int64_t color;    /* lines of one colour share one legend entry, with the first line's name */
+    int64_t run;
     const double *x, *y; /* borrowed; NaN interrupts the line */
+    const double *high;  /* the upper edge of a band, y is the lower one; NULL: a line. Borrowed. */
     int64_t rows;
 };
 
 struct svg_figure {
+    const char *id;    /* a word, for file names and the page's script */
     const char *title; /* what is drawn, with its unit */
     bool from_zero;    /* the vertical axis begins at or below 0, for ratios of values */
 };
+
+/* The least and the largest value of the rows [from, from + count) of a line, or of both edges of a
+ * band; false if none can be drawn. */
+bool svg_extent(const struct svg_line *line, int64_t from, int64_t count, double *low,
+                double *high);
 
 /* The CSS rules for plots and keys: colours for light and dark pages, and text that stays readable
  * on a phone. */

@@ -436,7 +436,7 @@ static void the_page_is_one_file_with_escaped_text(void **state) {
     assert_null(strstr(html, "http://"));
     assert_null(strstr(html, "https://"));
     assert_non_null(strstr(html, "&lt;script&gt;"));
-    assert_non_null(strstr(html, "<polyline"));
+    assert_non_null(strstr(html, "<path class=\"data"));
     free(html);
     finish(&s);
 }
@@ -467,7 +467,7 @@ static void the_page_shows_the_verdict(void **state) {
     assert_non_null(strstr(html, "D… fp8.delayed, 3 seeds"));
     assert_non_null(strstr(html, "class=\"data k1\""));
     assert_null(strstr(html, "class=\"data k2\""));
-    assert_int_equal(occurrences(html, "<figure>"), occurrences(html, "class=\"legend\""));
+    assert_int_equal(occurrences(html, "<figure "), occurrences(html, "class=\"legend\""));
     assert_non_null(strstr(html, "Evaluation loss minus the baseline&#39;s"));
     char memory[32], cell[64]; /* the text's last column; the page has the same figure and unit */
     const char *row = strstr(text, "\nA   bf16");

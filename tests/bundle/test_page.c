@@ -1,5 +1,6 @@
 /* The page of a comparison: its words, its script and the policy that admits nothing else, and the
  * data of its plots. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -11,6 +12,8 @@
 
 #include "runner/compare/base64.h"
 #include "runner/compare/page.h"
+#include "runner/compare/plots.h"
+#include "runner/base/text_stream.h"
 #include "tests/bundle/compare_scene.h"
 
 /* The page of the comparison; the caller frees it. */
@@ -75,6 +78,89 @@ static void the_policy_admits_our_script_alone(void **state) {
     finish(&s);
 }
 
+/* The numbers of the plots are numbers, ids of ours and base64: no text of a run. */
+static void the_data_have_no_text_of_a_run(void **state) {
+    struct scene s;
+    struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    two[0].recipe = "\\\\<'&>";
+    compare(&s, two, 2);
+    char *html = page_of(&s), *data = strstr(html, " id=\"data\">"), *end;
+    assert_non_null(data);
+    data += strlen(" id=\"data\">");
+    end = strstr(data, "</script>");
+    assert_non_null(end);
+    *end = '\0';
+    json_t *json = json_loads(data, 0, NULL);
+    assert_non_null(json);
+    assert_int_equal(json_array_size(json_object_get(json, "runs")), 2);
+    assert_true(json_array_size(json_object_get(json, "plots")) > 5);
+    assert_int_equal(strspn(data, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                  "+/=\",:{}[]_.- \n"), strlen(data));
+    json_decref(json);
+    free(html);
+    finish(&s);
+}
+
+/* The largest of the numbers behind a key of a line. */
+static double largest(const char *text, const char *key) {
+    static const char DIGITS[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = strstr(text, key);
+    double most = -INFINITY;
+    unsigned char bytes[4];
+    uint32_t bits = 0;
+    int count = 0, known = 0;
+    assert_non_null(at);
+    for (at += strlen(key); *at != '"' && *at != '='; at++) {
+        bits = bits << 6 | (uint32_t)(strchr(DIGITS, *at) - DIGITS);
+        known += 6;
+        if (known < 8) continue;
+        known -= 8;
+        bytes[count++] = (unsigned char)(bits >> known);
+        if (count < 4) continue;
+        float f;
+        memcpy(&f, bytes, sizeof f);
+        most = fmax(most, (double)f);
+        count = 0;
+    }
+    return most;
+}
+
+/* One plot of ten runs of 100,000 steps takes its part of 2 MB; no spike is lost. */
+static void a_plot_is_thinned_and_keeps_its_spikes(void **state) {
+    (void)state;
+    enum { ROWS = 100000, LINES = 10, PLOTS = 13, SPIKE = 31415 };
+    struct text text = { 0 };
+    struct svg_line lines[LINES];
+    double *x = malloc(ROWS * sizeof *x), *y = malloc(ROWS * sizeof *y);
+    assert_true(x && y);
+    uint32_t random = 1;
+    for (int i = 0; i < ROWS; i++) {
+        random = random * 1664525 + 1013904223;
+        x[i] = i + 1;
+        y[i] = 2 + 5.0 / (i + 1) + 1e-10 * random;
+    }
+    y[SPIKE] = 1000;
+    for (int i = 0; i < LINES; i++)
+        lines[i] = (struct svg_line){ "A", i, i, x, y, NULL, ROWS };
+    const struct svg_figure figure = { "loss", "Loss", false };
+    FILE *out = text_stream_open(&text);
+    plot_data_add(out, &figure, lines, LINES, 750);
+    assert_true(text_stream_close(out, &text));
+    assert_true(largest(text.bytes, "\"high\":\"") == 1000);
+    assert_true(largest(text.bytes, "\"low\":\"") < 8);
+    assert_non_null(strstr(text.bytes, "\"x\":[1,134]"));
+    size_t bytes = text.size;
+    text_free(&text);
+    text = (struct text){ 0 };
+    out = text_stream_open(&text);
+    svg_plot(out, &figure, lines, LINES);
+    assert_true(text_stream_close(out, &text));
+    assert_true(bytes + text.size < 2000000 / PLOTS);
+    text_free(&text);
+    free(x);
+    free(y);
+}
+
 /* The sentences at the top say the verdict, or what one lacks. */
 static void the_words_say_the_verdict(void **state) {
     struct scene s;
@@ -109,6 +195,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(base64_pads),
         cmocka_unit_test(the_policy_admits_our_script_alone),
+        cmocka_unit_test(the_data_have_no_text_of_a_run),
+        cmocka_unit_test(a_plot_is_thinned_and_keeps_its_spikes),
         cmocka_unit_test(the_words_say_the_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
