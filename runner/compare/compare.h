@@ -157,7 +157,7 @@ bool compare_has(const json_t *runs, const char *key);
 /* The columns of UTF-8 text on a terminal, one a character. */
 int compare_columns(const char *text);
 
-/* Fills run, curve, progress and divergence. After an error compare_free() frees what was loaded. */
+/* Fills run, curve, progress, divergence. After an error compare_free() frees what was loaded. */
 NODISCARD enum status compare_load(struct comparison *c, const char *const *paths, struct err *e);
 
 /* What differs between the runs, and which of it counts as a factor. New references. */

@@ -18,7 +18,7 @@ NODISCARD enum status compare_each_plot(const struct comparison *c,
  * in a data block, which has no text of a bundle. */
 NODISCARD enum status compare_plots(FILE *out, const struct comparison *c, struct err *e);
 
-/* ---- plot_data.c: the numbers of plots as JSON ------------------------------------------------ */
+/* ---- plot_data.c: the numbers of plots as JSON ----------------------------------------------- */
 
 /* {"frame": of the SVG, "runs": [{group, tokens: a step, step, seconds}], "plots": [...]}. Writes
  * the beginning, up to the first plot. Arrays are [first, distance] or, in base64, little-endian
