@@ -7,7 +7,8 @@
 
 #include "runner/base/clock.h"
 
-enum { VIEW_EVERY_MS = 200, LINE_EVERY_MS = 5000 };
+/* The view is read and drawn twice a second: the directory may be on a shared disk. */
+enum { VIEW_EVERY_MS = 500, LINE_EVERY_MS = 5000 };
 
 static const char *variable(const char *name) { return getenv(name); }
 

@@ -180,9 +180,12 @@ static void say_end(const struct run_settings *s, const struct run_dir *dir) {
         cli_warn(s->cli, "%s: %s: %s", json_text(dir->run, "name", "run"), status,
                  json_text(error, "text", ""));
     int64_t saved = json_int(dir->run, "checkpoint_step");
-    if (saved > 0 && run_may_go_on(dir->run, NULL) == OK)
+    if (saved > 0 && run_may_go_on(dir->run, NULL) == OK && !run_fails_again(dir->run))
         run_log(dir, "it can go on after step %" PRId64 ": fp8lab run --resume %s", saved, dir->id);
-    run_log(dir, "run ended: %s%s%s", status, json_is_object(error) ? ": " : "",
+    int64_t code = json_int(dir->run, "exit_code");
+    char exit_code[48] = "";
+    if (code) snprintf(exit_code, sizeof exit_code, ", exit code %" PRId64, code);
+    run_log(dir, "run ended: %s%s%s%s", status, exit_code, json_is_object(error) ? ": " : "",
             json_text(error, "text", ""));
 }
 

@@ -68,7 +68,7 @@ await_step term $((every * 3 / 2))
 kill -TERM "$(runner_of "term")"
 wait
 "$FP8LAB" log last --runs term | cmp - followed || fail "log -f missed something"
-says "run ended: interrupted" followed
+says "run ended: interrupted, exit code 143" followed
 says "it can go on after step" followed
 expect status interrupted "$(field "$(bundle_in term)" 'run["status"]')"
 expect "exit code in run.json" 143 "$(field "$(bundle_in term)" 'run["exit_code"]')"

@@ -377,6 +377,7 @@ static void the_view_is_right_at_80_and_40_columns_and_after_a_resize(void **sta
     await_rows(&t, "step 23/100", 1);
     assert_int_equal(rows_with(&t, "tiny  running"), 1);
     assert_int_equal(rows_with(&t, "before"), 1); /* text above the view */
+    assert_non_null(strstr(t.raw, "\033[1mtiny\033[0m"));
     assert_int_equal(write(t.fd, "\003", 1), 1);  /* Ctrl-C */
     int status = finish(&t);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
@@ -393,13 +394,14 @@ static void a_run_whose_runner_died_is_called_killed(void **state) {
     int lock;
     set_up(&p, "running");
     CHECK(run_lock_take(p.run, false, &lock, &e));
-    start(&t, 80, "xterm", (const char *[]){ "fp8lab", "watch", p.run, NULL });
+    start(&t, 80, "xterm", (const char *[]){ "fp8lab", "--no-color", "watch", p.run, NULL });
     await_rows(&t, "tiny  running", 1);
     close(lock); /* as the kernel does for a process that was killed */
     await_rows(&t, "its runner is gone", 1);
     int status = finish(&t);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     assert_int_equal(rows_with(&t, "tiny  killed"), 1);
+    assert_true(strstr(t.raw, "\033[K") && !strstr(t.raw, "\033[0m"));
     assert_int_equal(rows_with(&t, "Next: fp8lab close"), 1);
     free(t.raw);
     take_down(&p);
