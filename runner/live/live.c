@@ -144,6 +144,12 @@ void live_take_decisions(struct live *l, const json_t *decisions) {
     copy(l->device, sizeof l->device, decisions, "device");
 }
 
+void live_take_event(struct live *l, const char *line) {
+    const char *time = strchr(line, 'T'), *text = strstr(line, "Z ");
+    bool whole = time && text == time + strlen("T02:48:23");
+    plain_copy(l->event, sizeof l->event, whole ? time + 1 : line);
+}
+
 /* ---- what follows from it -------------------------------------------------------------------- */
 
 bool live_is_running(const struct live *l) { return !strcmp(l->status, "running"); }

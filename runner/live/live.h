@@ -49,6 +49,7 @@ struct live {
     double pace_time, pace_step; /* of rank 0's first telemetry of this attempt */
     int64_t fp8_step;            /* -1: no record */
     struct live_worst saturated, underflow;
+    char event[160]; /* the last line of the run's log, with the time of day; "": none */
 };
 
 void live_begin(struct live *l);
@@ -76,6 +77,9 @@ struct live_shares {
     int64_t width;
 };
 void live_take_fp8(struct live *l, int64_t step, const struct live_shares *s);
+
+/* Takes a line of the log, "2026-11-21T02:48:23Z text". */
+void live_take_event(struct live *l, const char *line);
 
 bool live_is_running(const struct live *l);  /* run.json says so */
 bool live_is_dead(const struct live *l);     /* it says so, but no process holds the lock */

@@ -11,6 +11,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/record/documents.h"
 #include "runner/record/npy.h"
+#include "runner/record/run_log.h"
 
 /* A record of these streams has a few hundred bytes. */
 enum { CHUNK = 256 << 10 };
@@ -38,7 +39,7 @@ void live_reader_close(struct live_reader *r) {
 static void begin_again(struct live_reader *r) {
     live_begin(&r->live);
     memset(r->at, 0, sizeof r->at);
-    r->run = r->resolved = r->decisions = r->fp8 = (struct live_stamp){ 0 };
+    r->run = r->resolved = r->decisions = r->fp8 = r->log = (struct live_stamp){ 0 };
     r->damaged = 0;
     r->reread = false;
     r->first = true;
@@ -225,13 +226,39 @@ static enum status read_fp8(struct live_reader *r, int root, struct err *e) {
     return st;
 }
 
+/* ---- the log --------------------------------------------------------------------------------- */
+
+/* Takes the last whole line of the run's log. */
+static enum status read_log(struct live_reader *r, int root, struct err *e) {
+    enum { TAIL = 4096 };
+    struct stat info;
+    int fd;
+    TRY(open_file_beneath(root, RUN_LOG_FILE, O_RDONLY, r->path, &fd, e));
+    if (fd < 0) return OK;
+    struct live_stamp now = { 0 };
+    if (fstat(fd, &info) == 0) now = stamp_of(&info);
+    ssize_t n = 0;
+    if (!is_same(&now, &r->log))
+        n = pread(fd, r->buffer, TAIL, now.bytes > TAIL ? now.bytes - TAIL : 0);
+    close(fd);
+    while (n > 0 && r->buffer[n - 1] != '\n') n--; /* a line that is half written */
+    if (n < 1) return OK;
+    r->log = now;
+    r->buffer[n - 1] = '\0';
+    const char *before = memrchr(r->buffer, '\n', (size_t)n);
+    live_take_event(&r->live, before ? before + 1 : r->buffer);
+    return OK;
+}
+
 /* ---- a poll ---------------------------------------------------------------------------------- */
 
 static enum status read_all(struct live_reader *r, int root, struct err *e) {
     TRY(read_run(r, root, e));
     TRY(read_documents(r, root, e));
     for (int i = 0; i < LINES_COUNT && !r->reread; i++) TRY(read_lines(r, root, LINES[i], e));
-    return r->reread ? OK : read_fp8(r, root, e);
+    if (r->reread) return OK;
+    TRY(read_fp8(r, root, e));
+    return read_log(r, root, e);
 }
 
 enum status live_reader_poll(struct live_reader *r, struct err *e) {

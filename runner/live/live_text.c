@@ -303,6 +303,12 @@ static void put_device(struct page *p, const struct live *l) {
                                 temperature.count > 1 ? " at most" : "");
 }
 
+static void put_event(struct page *p, const struct live *l) {
+    if (!*l->event || !live_is_running(l)) return;
+    begin_row(p, 8, 2);
+    cell(p, DIM, "%s", l->event);
+}
+
 static void put_end(struct page *p, const struct live *l) {
     char text[CELL_CAP];
     live_end_text(l, text, sizeof text);
@@ -341,6 +347,7 @@ void live_view(const struct live *l, const struct live_look *look, struct live_l
     put_fp8(&p, l);
     put_memory(&p, l);
     put_device(&p, l);
+    put_event(&p, l);
     put_end(&p, l);
     fit_height(&p, look->rows - 1);
 }

@@ -99,8 +99,11 @@ static void it_reads_what_is_new_and_no_half_line(void **state) {
     assert_int_equal(r.live.steps, 100);
     assert_int_equal(r.live.fp8_step, 20);
     assert_true(isfinite(r.live.eval_loss) && isfinite(r.live.saturated.share));
+    assert_string_equal(r.live.event, "ended");
     append(&p, TRAIN, "{\"step\":21,\"loss\":2.25");
+    append(&p, "data/logs/runner.log", "2026-11-21T02:48:59Z a \033[2J\tword\nand half a li");
     polls(&r);
+    assert_string_equal(r.live.event, "02:48:59Z a ?[2J?word");
     assert_int_equal(r.live.step, 20);
     append(&p, TRAIN, ",\"lr\":1e-3}\n");
     polls(&r);
