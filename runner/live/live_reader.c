@@ -108,22 +108,25 @@ static enum status read_documents(struct live_reader *r, int root, struct err *e
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
-/* Takes the whole lines of n bytes; returns how many bytes those have. A line that is no record
+/* Takes the whole lines of n bytes; *taken: how many bytes those have. A line that is no record
  * means that the file was cut back and grew again, so that we read on in the middle of a line. If
  * we read from the beginning, the line itself is damaged. */
-static size_t take_lines(struct live_reader *r, enum stream_id stream, size_t n) {
+static enum status take_lines(struct live_reader *r, enum stream_id stream, size_t n,
+                              size_t *taken, struct err *e) {
     const char *from = r->buffer, *end;
     while ((end = memchr(from, '\n', (size_t)(r->buffer + n - from)))) {
         json_t *record = NULL;
         json_error_t why;
         enum status st = json_parse(&record, from, (size_t)(end - from), 0, &why);
+        if (st == ERR_MEMORY) return FAIL(e, st, "a record of %s", STREAMS[stream].file);
         if (st == OK && json_is_object(record)) live_take_json(&r->live, stream, record);
         else if (r->first) r->damaged++;
         else r->reread = true;
         json_decref(record);
         from = end + 1;
     }
-    return (size_t)(from - r->buffer);
+    *taken = (size_t)(from - r->buffer);
+    return OK;
 }
 
 static enum status read_lines(struct live_reader *r, int root, enum stream_id stream,
@@ -147,8 +150,9 @@ static enum status read_lines(struct live_reader *r, int root, enum stream_id st
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) st = FAIL(e, ERR_IO, "read %s/%s: %s", r->path, file, strerror(errno));
         if (n <= 0) break;
-        size_t taken = take_lines(r, stream, (size_t)n);
-        if (!taken && n < CHUNK) break; /* the last line is not whole yet */
+        size_t taken = 0;
+        st = take_lines(r, stream, (size_t)n, &taken, e);
+        if (st != OK || (!taken && n < CHUNK)) break; /* or the last line is not whole yet */
         r->at[stream] += taken ? (int64_t)taken : n; /* a line of this length is no record */
     }
     close(fd);
@@ -253,6 +257,7 @@ static enum status read_log(struct live_reader *r, int root, struct err *e) {
 /* ---- a poll ---------------------------------------------------------------------------------- */
 
 static enum status read_all(struct live_reader *r, int root, struct err *e) {
+    if (r->reread) return OK;
     TRY(read_run(r, root, e));
     TRY(read_documents(r, root, e));
     for (int i = 0; i < LINES_COUNT && !r->reread; i++) TRY(read_lines(r, root, LINES[i], e));
@@ -282,7 +287,7 @@ enum status live_reader_poll(struct live_reader *r, struct err *e) {
     }
     close(root);
     r->first = false;
-    r->reread = false;
+    r->reread = st == ERR_MEMORY; /* a part of the lines was taken */
     struct stat info;
     if (st != OK && stat(r->path, &info) != 0 && errno == ENOENT) { /* removed while we read */
         r->gone = true;

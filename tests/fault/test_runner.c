@@ -14,6 +14,7 @@
 #include "runner/compare/compare.h"
 #include "runner/hardware/query.h"
 #include "runner/launch/launch.h"
+#include "runner/live/live_reader.h"
 #include "runner/record/environment.h"
 #include "runner/repro/repro_verdict.h"
 #include "runner/script/resolve.h"
@@ -129,6 +130,51 @@ static void reading_a_bundle_survives(void **state) {
                                                  .attempt = extract, .after = is_extracted,
                                                  .context = &c });
     bundle_case_close(&c);
+}
+
+/* ---- following ---- */
+
+struct follow_case {
+    struct bundle_case bundle;
+    struct live_reader reader;
+    json_t *whole; /* the state that was read without a failing allocation; owned */
+};
+
+static void follow_afresh(void *context) {
+    struct follow_case *c = context;
+    live_reader_close(&c->reader);
+}
+
+static enum status follow(void *context, struct err *e) {
+    struct follow_case *c = context;
+    TRY(live_reader_open(&c->reader, c->bundle.dir, e));
+    return live_reader_poll(&c->reader, e);
+}
+
+/* A poll after one that failed reads all that there is, and nothing twice. */
+static enum status has_all(void *context, enum status st, struct err *e) {
+    struct follow_case *c = context;
+    if (!c->reader.buffer) return OK;
+    if (st != OK) TRY(live_reader_poll(&c->reader, e));
+    json_t *now = live_json(&c->reader.live, "x", 0);
+    if (!c->whole) c->whole = json_incref(now);
+    bool same = json_equal(now, c->whole) && c->reader.live.losses.bins == 3 &&
+                c->reader.damaged == 0;
+    json_decref(now);
+    return same ? OK : FAIL(e, ERR_VERIFY, "the state is another one");
+}
+
+static void following_a_run_survives(void **state) {
+    struct follow_case *c = calloc(1, sizeof *c);
+    assert_non_null(c);
+    bundle_case_open(&c->bundle);
+    fault_every_allocation(&(struct fault_case){ .name = "live_reader_poll",
+                                                 .before = follow_afresh, .attempt = follow,
+                                                 .after = has_all, .context = c });
+    live_reader_close(&c->reader);
+    json_decref(c->whole);
+    bundle_case_close(&c->bundle);
+    free(c);
 }
 
 /* ---- comparing ---- */
@@ -327,6 +373,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closing_a_run_survives),
         cmocka_unit_test(reading_a_bundle_survives),
+        cmocka_unit_test(following_a_run_survives),
         cmocka_unit_test(comparing_survives),
         cmocka_unit_test(judging_survives),
         cmocka_unit_test(launching_survives),
