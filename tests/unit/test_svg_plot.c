@@ -11,7 +11,7 @@
 #include "runner/base/text_stream.h"
 #include "runner/compare/svg_plot.h"
 
-static const struct svg_figure FIGURE = { "Loss <nats>", false };
+static const struct svg_figure FIGURE = { .id = "loss", .title = "Loss <nats>" };
 
 /* The figure for the lines; owned by the caller, NULL if nothing is drawn. */
 static char *draw(const struct svg_figure *figure, const struct svg_line *lines, int64_t count) {
@@ -37,7 +37,7 @@ static void any_range_has_a_handful_of_ticks(void **state) {
     };
     static const double X[2] = { 1, 2 };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
-        struct svg_line line = { "a", 0, X, CASES[i], 2 };
+        struct svg_line line = { .name = "a", .x = X, .y = CASES[i], .rows = 2 };
         char *svg = draw(&FIGURE, &line, 1);
         if (fabs(CASES[i][1]) >= 1e300) { /* too large for the axes: no figure */
             assert_null(svg);
@@ -52,7 +52,7 @@ static void any_range_has_a_handful_of_ticks(void **state) {
 
 static void the_tick_loop_ends_for_large_steps(void **state) {
     static const double X[2] = { 9007199254740990.0, 9007199254740991.0 }, Y[2] = { 1, 2 };
-    struct svg_line line = { "a", 0, X, Y, 2 };
+    struct svg_line line = { .name = "a", .x = X, .y = Y, .rows = 2 };
     char *svg = draw(&FIGURE, &line, 1);
     assert_in_range(occurrences(svg, "<text"), 4, 16);
     free(svg);
@@ -60,14 +60,14 @@ static void the_tick_loop_ends_for_large_steps(void **state) {
 
 static void nan_interrupts_a_line_and_points_stay_visible(void **state) {
     static const double X[5] = { 1, 2, 3, 4, 5 }, Y[5] = { 1, 2, NAN, 3, 4 };
-    struct svg_line line = { "a", 0, X, Y, 5 };
+    struct svg_line line = { .name = "a", .x = X, .y = Y, .rows = 5 };
     char *svg = draw(&FIGURE, &line, 1);
     assert_int_equal(occurrences(svg, "<polyline"), 2);
     assert_int_equal(occurrences(svg, "<circle"), 4);
     assert_non_null(strstr(svg, "Loss &lt;nats&gt;"));
     free(svg);
     static const double FAR_X[2] = { 1, 500 }; /* next to a longer line the dots would overlap */
-    struct svg_line two[2] = { line, { "b", 1, FAR_X, Y, 2 } };
+    struct svg_line two[2] = { line, { .name = "b", .color = 1, .x = FAR_X, .y = Y, .rows = 2 } };
     svg = draw(&FIGURE, two, 2);
     assert_int_equal(occurrences(svg, "<circle"), 2);
     free(svg);
@@ -81,8 +81,12 @@ static void nan_interrupts_a_line_and_points_stay_visible(void **state) {
 
 static void one_colour_is_one_entry_of_the_legend(void **state) {
     static const double X[2] = { 1, 2 }, Y[2] = { 1, 2 };
-    struct svg_line lines[4] = { { "first", 0, X, Y, 2 }, { "second", 0, X, Y, 2 },
-                                 { "third", 9, X, Y, 2 }, { "empty", 1, X, Y, 0 } };
+    struct svg_line lines[4] = {
+        { .name = "first", .x = X, .y = Y, .rows = 2 },
+        { .name = "second", .x = X, .y = Y, .rows = 2 },
+        { .name = "third", .color = 9, .x = X, .y = Y, .rows = 2 },
+        { .name = "empty", .color = 1, .x = X, .y = Y },
+    };
     char *svg = draw(&FIGURE, lines, 4);
     assert_int_equal(occurrences(svg, "<span>"), 2);
     assert_null(strstr(svg, "second"));
@@ -92,9 +96,9 @@ static void one_colour_is_one_entry_of_the_legend(void **state) {
 }
 
 static void labels_have_the_decimals_of_their_axis(void **state) {
-    static const struct svg_figure SPEED = { "Tokens/s", true };
+    static const struct svg_figure SPEED = { .id = "speed", .title = "Tokens/s", .from_zero = true };
     static const double X[2] = { 1, 200 }, Y[2] = { 26000, 39000 }, FINE[2] = { 1.95, 2.1 };
-    struct svg_line line = { "a", 0, X, Y, 2 };
+    struct svg_line line = { .name = "a", .x = X, .y = Y, .rows = 2 };
     char *svg = draw(&SPEED, &line, 1);
     assert_non_null(strstr(svg, ">0</text>"));
     assert_non_null(strstr(svg, ">20k</text>"));
