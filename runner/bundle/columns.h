@@ -59,8 +59,8 @@ NODISCARD enum status columns_map(int fd, int64_t offset, int64_t n, const char 
 NODISCARD enum status columns_of_lines(const char *text, size_t n, const char *name,
                                        struct columns **out, struct err *e);
 
-/* The same for lines that arrive in pieces, cut anywhere: create, add each piece, finish, destroy. A
- * line of more than JSONL_LINE_LIMIT bytes is ERR_FORMAT even if its end has not come. After an
+/* The same for lines that arrive in pieces, cut anywhere: create, add each piece, finish, destroy.
+ * A line of more than JSONL_LINE_LIMIT bytes is ERR_FORMAT even if its end has not come. After an
  * error, and after finish, the reader can only be destroyed. `name` is copied. */
 struct lines_reader;
 NODISCARD enum status lines_reader_create(const char *name, struct lines_reader **out,

@@ -89,8 +89,8 @@ static void expect_after(struct lines_reader *r, const struct draft *d) {
     r->next = d + 1 < r->draft + r->count ? d + 1 - r->draft : 0;
 }
 
-/* The draft of the key at `key` if it is the expected one, else NULL. Reads no byte behind the first
- * one that differs. */
+/* The draft of the key at `key` if it is the expected one, else NULL. Reads no byte behind the
+ * first one that differs. */
 static struct draft *expected_draft(struct lines_reader *r, const char *key) {
     struct draft *d = &r->draft[r->next];
     if (r->count == 0 || !d->plain || strncmp(key, d->name, d->length) != 0) return NULL;

@@ -62,7 +62,7 @@ static void nan_interrupts_a_line_and_points_stay_visible(void **state) {
     static const double X[5] = { 1, 2, 3, 4, 5 }, Y[5] = { 1, 2, NAN, 3, 4 };
     struct svg_line line = { .name = "a", .x = X, .y = Y, .rows = 5 };
     char *svg = draw(&FIGURE, &line, 1);
-    assert_int_equal(occurrences(svg, "<polyline"), 2);
+    assert_int_equal(occurrences(svg, "M"), 2);
     assert_int_equal(occurrences(svg, "<circle"), 4);
     assert_non_null(strstr(svg, "Loss &lt;nats&gt;"));
     free(svg);
@@ -88,15 +88,17 @@ static void one_colour_is_one_entry_of_the_legend(void **state) {
         { .name = "empty", .color = 1, .x = X, .y = Y },
     };
     char *svg = draw(&FIGURE, lines, 4);
-    assert_int_equal(occurrences(svg, "<span>"), 2);
-    assert_null(strstr(svg, "second"));
-    assert_null(strstr(svg, "empty"));
+    assert_int_equal(occurrences(svg, "<span "), 2);
+    assert_null(strstr(svg, "second</span>"));
+    assert_null(strstr(svg, "empty</span>"));
     assert_non_null(strstr(svg, "data k1 d1")); /* the tenth colour is the second, dashed */
     free(svg);
 }
 
 static void labels_have_the_decimals_of_their_axis(void **state) {
-    static const struct svg_figure SPEED = { .id = "speed", .title = "Tokens/s", .from_zero = true };
+    static const struct svg_figure SPEED = {
+        .id = "speed", .title = "Tokens/s", .from_zero = true
+    };
     static const double X[2] = { 1, 200 }, Y[2] = { 26000, 39000 }, FINE[2] = { 1.95, 2.1 };
     struct svg_line line = { .name = "a", .x = X, .y = Y, .rows = 2 };
     char *svg = draw(&SPEED, &line, 1);
