@@ -16,8 +16,10 @@
 #include "runner/launch/launch.h"
 #include "runner/live/live_reader.h"
 #include "runner/record/environment.h"
+#include "runner/record/npy.h"
 #include "runner/repro/repro_verdict.h"
 #include "runner/script/resolve.h"
+#include "runner/tensorboard/tensorboard.h"
 #include "tests/support/allocations.h"
 #include "tests/support/must.h"
 #include "tests/support/run_fixture.h"
@@ -369,6 +371,69 @@ static void making_an_environment_survives(void **state) {
                                                  .attempt = make_environment, .context = &count });
 }
 
+/* ---- TensorBoard ---- */
+
+struct drawing {
+    struct run_dir dir;
+    char folder[PATH_CAP]; /* data/tensorboard */
+    json_t *config, *events;
+    int64_t bytes; /* of the file made without a failing allocation */
+};
+
+static void clear_drawing(void *context) {
+    const struct drawing *d = context;
+    MUST(tree_remove(d->folder, E));
+}
+
+static enum status draw(void *context, struct err *e) {
+    struct drawing *d = context;
+    struct tensorboard *board;
+    struct tree files;
+    const json_t *event;
+    size_t i;
+    TRY(tensorboard_open(&d->dir, d->config, 20, 0, &board, e));
+    enum status st = OK;
+    json_array_foreach(d->events, i, event)
+        if (st == OK) st = tensorboard_put(board, event, e);
+    if (st == OK) st = tensorboard_end(board, EVENT_SUCCEEDED, e);
+    tensorboard_close(board);
+    if (st != OK) return st;
+    TRY(tree_list(d->folder, INT64_MAX, &files, e));
+    int64_t bytes = files.count == 1 ? files.file[0].size : -1;
+    tree_free(&files);
+    if (!d->bytes) d->bytes = bytes;
+    return bytes == d->bytes ? OK : FAIL(e, ERR_VERIFY, "%lld bytes", (long long)bytes);
+}
+
+static void drawing_survives(void **state) {
+    struct drawing d = { .dir = RUN_DIR_NONE };
+    struct fp8_slot slot = { 0 };
+    struct stream_source source = { .slot = &slot, .step_number = 1, .width = 1 };
+    struct npy layout;
+    unsigned char row[128];
+    char parent[PATH_CAP], hex[2 * sizeof row + 1];
+    fast_directory(parent);
+    MUST(run_dir_create(parent, "drawn", "0badcafe", &d.dir, E));
+    MUST(path_join(d.folder, d.dir.path, "data/tensorboard", E));
+    npy_layout(&STREAMS[STREAM_FP8], 1, &layout);
+    assert_true(layout.row_bytes <= (int64_t)sizeof row);
+    npy_row(&STREAMS[STREAM_FP8], &source, &layout, (char *)row);
+    for (int64_t i = 0; i < layout.row_bytes; i++) snprintf(hex + 2 * i, 3, "%02x", row[i]);
+    d.config = json_pack("{s:[i,i],s:{s:f}}", "a", 1, 2, "b", "c", 0.5);
+    d.events = json_pack("[{s:s,s:[s]},{s:s,s:i,s:s},{s:s,s:i,s:f},{s:s,s:i,s:s,s:n,s:[i]},"
+                         "{s:s,s:i,s:{s:s}}]", "event", "slots", "names", "a.x", "event", "fp8",
+                         "step", 1, "row", hex, "event", "step", "step", 1, "loss", 1.5, "event",
+                         "sample", "step", 1, "prompt", "A", "text", "ids", 7, "event",
+                         "histograms", "step", 1, "tensors", "out:embed", "64:1 70:2");
+    assert_true(d.config && d.events);
+    fault_every_allocation(&(struct fault_case){ .name = "tensorboard", .before = clear_drawing,
+                                                 .attempt = draw, .context = &d });
+    json_decref(d.config);
+    json_decref(d.events);
+    run_dir_close(&d.dir);
+    MUST(tree_remove(parent, E));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closing_a_run_survives),
@@ -380,6 +445,7 @@ int main(void) {
         cmocka_unit_test(resolving_survives),
         cmocka_unit_test(querying_survives),
         cmocka_unit_test(making_an_environment_survives),
+        cmocka_unit_test(drawing_survives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
