@@ -20,6 +20,8 @@ enum { START_HPARAMS = 1, START_TIME = 5, END_STATUS = 1, END_TIME = 2 };
 enum { MAP_KEY = 1, MAP_VALUE = 2 };
 enum { JSON_NUMBER = 2, JSON_TEXT = 3, JSON_BOOL = 4 }; /* google.protobuf.Value */
 
+enum { LIST_BYTES_MAX = 200 }; /* of a hyperparameter */
+
 static void begin(struct text *m, double wall_s, int64_t step) {
     m->size = 0;
     message_double(m, EVENT_WALL_TIME, wall_s);
@@ -117,11 +119,14 @@ static void add_hparams(struct text *m, const char *tag, const struct text *cont
     message_close(m, v);
 }
 
+/* A long list, as of thousands of data files, is its number of items: a table shows it. */
 static void add_list(struct text *m, const json_t *list) {
-    char *text = NULL;
+    char *text = NULL, count[32];
     size_t n;
-    if (json_canonical(list, &text, &n, NULL) == OK) message_bytes(m, JSON_TEXT, text, n);
-    else m->failed = true;
+    snprintf(count, sizeof count, "%zu items", json_array_size(list));
+    if (json_canonical(list, &text, &n, NULL) != OK) m->failed = true;
+    else if (n > LIST_BYTES_MAX) message_text(m, JSON_TEXT, count);
+    else message_bytes(m, JSON_TEXT, text, n);
     free(text);
 }
 

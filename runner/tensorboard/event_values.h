@@ -15,8 +15,8 @@ void event_version(struct text *m, double wall_s);
 /* Readers drop what earlier files of the run have from `step` on. */
 void event_begin(struct text *m, double wall_s, int64_t step);
 
-/* The hyperparameters: the scalars of the configuration by their path, "train.optimizer.lr"; lists
- * as JSON. Their metrics are the last values of the run's scalars. */
+/* The hyperparameters: the scalars of the configuration by their path, "train.optimizer.lr"; short
+ * lists as JSON. Their metrics are the last values of the run's scalars. */
 void event_hparams(struct text *m, double wall_s, const json_t *config);
 enum event_end { EVENT_SUCCEEDED = 1, EVENT_FAILED = 2 };
 /* The run has ended. Readers keep the first of these, so a run that may go on has none. */

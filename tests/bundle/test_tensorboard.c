@@ -160,6 +160,8 @@ static int times(const struct file *f, const char *tag) {
 
 /* ---- a run ------------------------------------------------------------------------------------*/
 
+#define LONG "\"a/long/path/a\",\"a/long/path/b\",\"a/long/path/c\","
+
 struct scene {
     char folder[PATH_CAP];
     struct run_dir dir;
@@ -173,7 +175,8 @@ static void begin(struct scene *s) {
     *s = (struct scene){ .dir = RUN_DIR_NONE };
     scratch_directory(s->folder);
     CHECK(run_dir_create(s->folder, "drawn", SHA, &s->dir, &e));
-    s->config = json_loads("{\"about\":\"a \\\"test\\\"\",\"eval\":null,\"train\":{\"steps\":20,"
+    s->config = json_loads("{\"long\":[" LONG LONG LONG LONG LONG "\"\"],"
+                           "\"about\":\"a \\\"test\\\"\",\"eval\":null,\"train\":{\"steps\":20,"
                            "\"optimizer\":{\"lr\":0.5,\"betas\":[0.9,0.95]},\"tied\":true}}", 0,
                            NULL);
     assert_non_null(s->config);
@@ -329,6 +332,7 @@ static void test_hyperparameters(void **state) {
     assert_text(field_of(hparam(start, "about"), 3), "a \"test\"");
     assert_int_equal(field_of(hparam(start, "train.tied"), 4).value, 1);
     assert_null(hparam(start, "eval").at);
+    assert_text(field_of(hparam(start, "long"), 3), "16 items");
     value = value_of(f, "_hparams_/session_end_info", 0, NULL);
     struct field done = field_of(field_of(field_of(field_of(value, 9), 1), 2), 4);
     assert_int_equal(field_of(done, 1).value, 1);
