@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "kernels/histogram.h"
 #include "model/checkpoint.h"
 #include "model/trainer.h"
 #include "tests/support/cases.h"
@@ -38,6 +39,7 @@ struct record {
     char weights[65];
     uint64_t prints[STEPS][TRACED_MAX];
     struct fp8_slot slot[SLOTS_MAX];
+    uint64_t histograms; /* of weights and gradients in the second step, as one number */
     int forward, slots; /* the first slot of a forward operand; all */
 };
 
@@ -76,6 +78,7 @@ static void init_way(struct tiny_run *r, const struct job *job) {
     r->train.global_batch = job->global_batch;
     r->train.micro_batch = job->micro_batch;
     r->train.shard = job->shard;
+    r->train.histograms = true;
 }
 
 /* Weights and gradients; a block's outputs are of the rank's own sequences. */
@@ -88,15 +91,28 @@ static enum status trace(struct tiny_run *r, uint64_t *out, struct err *e) {
     return OK;
 }
 
+static enum status mix_histograms(struct tiny_run *r, uint64_t *out, struct err *e) {
+    static int64_t counts[TRACED_MAX][HISTOGRAM_COUNTS];
+    int64_t count;
+    const char *const *name = trainer_trace_tensors(r->trainer, &count);
+    TRY(trainer_histograms(r->trainer, counts[0], e));
+    for (int64_t i = 0; i < count; i++)
+        for (int k = 0; k < HISTOGRAM_COUNTS && strncmp(name[i], "out:", 4) != 0; k++)
+            *out = rng_mix(*out + (uint64_t)counts[i][k]);
+    return OK;
+}
+
 static enum status run_steps(struct tiny_run *r, int steps, struct record *out, struct err *e) {
     int begin = (int)trainer_step_count(r->trainer);
     for (int i = begin; i < begin + steps; i++) {
         struct step_result s;
+        if (i == 1) trainer_ask_histograms(r->trainer);
         TRY(trainer_step(r->trainer, i != 2, &s, e)); /* one of them is not traced */
         out->loss[i] = s.loss;
         out->norm[i] = s.grad_norm;
         if (s.traced) TRY(trace(r, out->prints[i], e));
         if (i != 1) continue; /* an evaluation in between must change nothing */
+        TRY(mix_histograms(r, &out->histograms, e));
         struct eval_result eval;
         TRY(trainer_eval(r->trainer, 2, &eval, e));
         out->eval = eval.loss;
@@ -159,6 +175,7 @@ static void assert_same(const struct record *a, const struct record *b, const ch
                      (double)b->norm[i]);
     }
     if (strcmp(a->weights, b->weights) != 0) fail_msg("%s: the weights differ", what);
+    if (a->histograms != b->histograms) fail_msg("%s: the histograms differ", what);
     if (f32_bits(a->eval) != f32_bits(b->eval)) fail_msg("%s: the evaluations differ", what);
     for (int k = 0; k < SLOTS_MAX; k++)
         if (a->slot[k].amax_bits != b->slot[k].amax_bits ||
@@ -536,7 +553,8 @@ static void checkpoints_fit_any_number_of_ranks(void **state) {
                             .micro_batch = 1, .steps = STEPS - 2, .load = again };
         struct job *whole = run(&WAYS[i], SHARD_OPTIMIZER, 4, 4, 1), *resumed = run_job(&rest, 4);
         struct record *w = &whole->rank[0];
-        w->eval = 0; /* only the first half was evaluated, and traced */
+        w->eval = 0; /* only the first half was evaluated, traced, counted */
+        w->histograms = 0;
         memset(w->prints, 0, 2 * sizeof w->prints[0]);
         memset(w->loss, 0, 2 * sizeof w->loss[0]);
         memset(w->norm, 0, 2 * sizeof w->norm[0]);
