@@ -368,37 +368,91 @@ static enum status eval_mean(struct trainer *t, const struct tensor *sum, int64_
     return OK;
 }
 
-enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result *result,
-                         struct err *e) {
+/* The held-out sequences in `most` of them, and the tokens that these have. */
+static enum status count_eval(const struct data *data, int64_t seq_len, int64_t most,
+                              int64_t *sequences, struct eval_result *result, struct err *e) {
+    int64_t all = data_sequences(data, SPLIT_EVAL);
+    *result = (struct eval_result){ .accuracy = (double)NAN };
+    *sequences = most < all ? most : all;
+    result->tokens = *sequences * seq_len;
+    if (result->tokens == 0)
+        return FAIL(e, ERR_CONFIG, "there is no held-out sequence to evaluate");
+    TRY(data_count(data, SPLIT_EVAL, 0, *sequences, &result->loss_tokens, e));
+    if (result->loss_tokens > 0) return OK;
+    return FAIL(e, ERR_CONFIG, "no token of the %lld held-out sequences has loss: nothing to "
+                "evaluate", (long long)*sequences);
+}
+
+static enum status clear_eval(struct trainer *t, struct err *e) {
+    struct backend *b = t->backend;
+    TRY(b->ops->zero(b, LANE_COMPUTE, &t->scalars.eval_loss, e));
+    return t->options.accuracy ? b->ops->zero(b, LANE_COMPUTE, &t->scalars.eval_right, e) : OK;
+}
+
+static enum status begin_eval(struct trainer *t, int64_t batches, int64_t *sequences,
+                              struct eval_result *result, struct err *e) {
     memset(result, 0, sizeof *result);
     TRY(check_usable(t, e));
     TRY(trainer_check_idle(t, e));
-    struct backend *b = t->backend;
-    TRY(exchange_gather_all(&t->exchange, e));
-    TRY(b->ops->zero(b, LANE_COMPUTE, &t->scalars.eval_loss, e));
-    if (t->options.accuracy) TRY(b->ops->zero(b, LANE_COMPUTE, &t->scalars.eval_right, e));
-    int64_t sequences = data_sequences(t->data, SPLIT_EVAL);
-    int64_t mine = t->options.micro_batch, all = mine * t->world;
-    int64_t wanted = batches * mine < sequences ? batches * mine : sequences;
+    TRY(count_eval(t->data, t->model.seq_len, batches * t->options.micro_batch, sequences, result,
+                   e));
+    return exchange_gather_all(&t->exchange, e);
+}
+
+enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result *result,
+                         struct err *e) {
+    int64_t wanted, mine = t->options.micro_batch, all = mine * t->world;
+    TRY(begin_eval(t, batches, &wanted, result, e));
+    TRY(clear_eval(t, e));
     /* Surplus ranks evaluate positions after the last sequence, which do not count. */
     for (int64_t first = 0; first < wanted; first += all) {
         int64_t at = first + t->rank * mine;
-        TRY(upload_batch(t, SPLIT_EVAL, at < wanted ? at : sequences, e));
+        TRY(upload_batch(t, SPLIT_EVAL, at < wanted ? at : data_sequences(t->data, SPLIT_EVAL),
+                         e));
         TRY(run_eval_batch(t, e));
     }
-    result->tokens = wanted * t->model.seq_len;
-    if (result->tokens == 0)
-        return FAIL(e, ERR_CONFIG, "there is no held-out sequence to evaluate");
-    TRY(data_count(t->data, SPLIT_EVAL, 0, wanted, &result->loss_tokens, e));
-    if (result->loss_tokens == 0)
-        return FAIL(e, ERR_CONFIG, "no token of the %lld held-out sequences has loss: nothing to "
-                    "evaluate", (long long)wanted);
     double mean;
     TRY(eval_mean(t, &t->scalars.eval_loss, result->loss_tokens, &mean, e));
     result->loss = (float)mean;
-    result->accuracy = (double)NAN;
     if (!t->options.accuracy) return OK;
     return eval_mean(t, &t->scalars.eval_right, result->loss_tokens, &result->accuracy, e);
+}
+
+enum status trainer_eval_part(struct trainer *t, int64_t batches, const struct eval_part *part,
+                              struct err *e) {
+    struct backend *b = t->backend;
+    struct eval_result counts;
+    int64_t wanted, mine = t->options.micro_batch;
+    assert(t->world == 1);
+    TRY(begin_eval(t, batches, &wanted, &counts, e));
+    for (int64_t i = part->first; i * mine < wanted; i += part->stride) {
+        TRY(clear_eval(t, e));
+        TRY(upload_batch(t, SPLIT_EVAL, i * mine, e));
+        TRY(run_eval_batch(t, e));
+        TRY(b->ops->download(b, LANE_COMPUTE, &part->loss[i], t->scalars.eval_loss.data,
+                             sizeof *part->loss, e));
+        if (!t->options.accuracy) continue;
+        TRY(b->ops->download(b, LANE_COMPUTE, &part->right[i], t->scalars.eval_right.data,
+                             sizeof *part->right, e));
+    }
+    return OK;
+}
+
+/* As the device adds: in f32, micro-batch by micro-batch. */
+static double mean_of_parts(const float *sum, int64_t count, int64_t tokens) {
+    float total = 0;
+    for (int64_t i = 0; i < count; i++) total += sum[i];
+    return (double)total / (double)tokens;
+}
+
+enum status eval_join(const struct eval_whole *w, const float *loss, const float *right,
+                      struct eval_result *result, struct err *e) {
+    int64_t sequences;
+    TRY(count_eval(w->data, w->seq_len, w->batches * w->micro_batch, &sequences, result, e));
+    int64_t count = ceil_div(sequences, w->micro_batch);
+    result->loss = (float)mean_of_parts(loss, count, result->loss_tokens);
+    if (right) result->accuracy = mean_of_parts(right, count, result->loss_tokens);
+    return OK;
 }
 
 static enum status check_ids(const struct trainer *t, const int32_t *id, int32_t least,

@@ -169,6 +169,24 @@ struct eval_result {
 NODISCARD enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result *result,
                                    struct err *e);
 
+/* trainer_eval by parts: each of several processes has a trainer of one rank, and evaluates some of
+ * the micro-batches. Fills loss[i], and with train_options.accuracy right[i], for i = first,
+ * first + stride, ... below `batches` and below the number of micro-batches that there are. */
+struct eval_part {
+    int64_t first, stride;
+    float *loss, *right; /* [batches] sums over tokens */
+};
+NODISCARD enum status trainer_eval_part(struct trainer *t, int64_t batches,
+                                        const struct eval_part *part, struct err *e);
+/* The result of all parts. It adds in the order of trainer_eval with one rank, which has the same
+ * bits. right NULL: without accuracy. Needs no trainer. */
+struct eval_whole {
+    const struct data *data;
+    int64_t seq_len, micro_batch, batches;
+};
+NODISCARD enum status eval_join(const struct eval_whole *w, const float *loss, const float *right,
+                                struct eval_result *result, struct err *e);
+
 /* The losses of given sequences, in nats, by the pass of trainer_eval: tokens, targets and losses
  * [micro_batch, T], each rank's own. A target of -1 has the loss 0. A sequence is one document.
  * Needs no data and changes no state of training. ERR_ARG for an id that the model lacks. Done on

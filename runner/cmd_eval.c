@@ -9,11 +9,11 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
-#include "runner/base/clock.h"
 #include "runner/base/plain_text.h"
 #include "runner/commands.h"
 #include "runner/eval_data.h"
-#include "runner/infer/questions.h"
+#include "runner/infer/evaluate.h"
+#include "runner/infer/processes.h"
 
 enum {
     FILES_MAX = 4096,
@@ -29,6 +29,7 @@ static const struct flag FLAGS[] = {
     { "batches", "N", "at most N micro-batches (own data: as the run; else all)", false },
     { "micro-batch", "N", "sequences at a time (default: as the run, or 1)", false },
     { "seq-len", "N", "tokens a sequence (default: the run's; a folder's, at most 2048)", false },
+    { "gpus", "N", "divide the batches among N GPUs, from --device on (cpu: processes)", false },
     MODEL_FLAGS,
 };
 
@@ -41,10 +42,9 @@ struct command {
     struct questions questions;
     const char *files[FILES_MAX];
     int64_t batches, micro_batch, seq_len; /* as asked; 0: not given */
+    int64_t ranks;
     char *table; /* the run's choice table; owned, or NULL */
-    int64_t us;
-    struct eval_result result;
-    struct questions_result right;
+    struct evaluated result;
 };
 
 /* ---- what is asked ----------------------------------------------------------------------------*/
@@ -57,6 +57,8 @@ static enum status read_flags(struct command *c, struct err *e) {
     TRY(cli_int(cli, "batches", 1, INT32_MAX, &c->batches, e));
     TRY(cli_int(cli, "micro-batch", 1, INT32_MAX, &c->micro_batch, e));
     TRY(cli_int(cli, "seq-len", 1, INT32_MAX, &c->seq_len, e));
+    c->ranks = 1;
+    TRY(cli_int(cli, "gpus", 1, PROCESSES_MAX, &c->ranks, e));
     if (n > FILES_MAX)
         return FAIL(e, ERR_ARG, "--data: %" PRId64 " files, at most %d", n, FILES_MAX);
     for (int64_t i = 0; i < n; i++) c->files[i] = cli_nth(cli, "data", i);
@@ -64,11 +66,6 @@ static enum status read_flags(struct command *c, struct err *e) {
         return FAIL(e, ERR_ARG, "--choices evaluates all of its file, which has tokens: leave out "
                     "--data, --tokenizer, --batches and --seq-len");
     return OK;
-}
-
-/* A file that the user must mend, or another one that the user must name. */
-static enum status blame_user(enum status st, struct err *e) {
-    return st == ERR_FORMAT || st == ERR_IO ? (e->code = ERR_CONFIG) : st;
 }
 
 /* ---- the loss of data -------------------------------------------------------------------------*/
@@ -108,7 +105,7 @@ static enum status take_choices(struct command *c, struct err *e) {
     return OK;
 }
 
-static enum status evaluate(struct command *c, struct err *e) {
+static enum status take_data(struct command *c, struct err *e) {
     const struct eval_data_request q = {
         .cli = c->cli, .model = &c->request, .opened = &c->model, .files = c->files,
         .count = cli_count(c->cli, "data"), .tokenizer = cli_value(c->cli, "tokenizer"),
@@ -116,24 +113,19 @@ static enum status evaluate(struct command *c, struct err *e) {
     const struct run_options *o = &c->model.options;
     TRY(eval_data_find(&q, &c->found, e));
     TRY(choose_sizes(c, e));
-    TRY(blame_user(data_open(&c->data, &c->found.options, o->model.vocab, o->model.seq_len,
-                             o->train.seed, e), e));
+    TRY(evaluate_blame(data_open(&c->data, &c->found.options, o->model.vocab, o->model.seq_len,
+                                 o->train.seed, e), e));
     TRY(take_choices(c, e));
-    TRY(model_start(&c->request, &c->model, c->data, e));
     choose_batches(c);
     int64_t sequences = data_sequences(c->data, SPLIT_EVAL), asked = c->batches * c->micro_batch;
     cli_note(c->cli, "evaluating %" PRId64 " sequences of %" PRId64 " tokens",
              asked < sequences ? asked : sequences, c->seq_len);
-    int64_t begin = clock_us();
-    TRY(blame_user(trainer_eval(c->model.trainer, c->batches, &c->result, e), e));
-    c->us = clock_us() - begin;
-    if (isfinite(c->result.loss)) return OK;
-    return FAIL(e, ERR_NUMERIC, "the loss is not finite");
+    return OK;
 }
 
 /* ---- multiple choice --------------------------------------------------------------------------*/
 
-static enum status choose(struct command *c, struct err *e) {
+static enum status take_questions(struct command *c, struct err *e) {
     struct model_config *m = &c->model.options.model;
     struct train_options *t = &c->model.options.train;
     TRY(questions_open(cli_value(c->cli, "choices"), m->vocab, m->seq_len, &c->questions, e));
@@ -142,11 +134,19 @@ static enum status choose(struct command *c, struct err *e) {
     if (rows < m->seq_len) m->seq_len = rows;
     c->seq_len = m->seq_len;
     t->micro_batch = t->global_batch = c->micro_batch;
-    TRY(model_start(&c->request, &c->model, NULL, e));
-    int64_t begin = clock_us();
-    TRY(questions_score(&c->questions, c->model.trainer, c->micro_batch, c->seq_len, &c->right, e));
-    c->us = clock_us() - begin;
     return OK;
+}
+
+/* ---- both -------------------------------------------------------------------------------------*/
+
+static enum status evaluate_model(struct command *c, struct err *e) {
+    bool choices = cli_has(c->cli, "choices");
+    TRY(choices ? take_questions(c, e) : take_data(c, e));
+    const struct evaluation v = {
+        .request = &c->request, .model = &c->model, .data = c->data, .batches = c->batches,
+        .questions = choices ? &c->questions : NULL, .ranks = c->ranks,
+    };
+    return evaluate(&v, &c->result, e);
 }
 
 /* ---- output -----------------------------------------------------------------------------------*/
@@ -157,20 +157,21 @@ static const char *recipe_of(const struct command *c) {
 }
 
 static double loss_of(const struct command *c) {
-    return cli_has(c->cli, "choices") ? c->right.loss : (double)c->result.loss;
+    return cli_has(c->cli, "choices") ? c->result.answers.loss : (double)c->result.loss.loss;
 }
 
 /* Of the answers; of the tokens, if the run's evaluations have it; else NaN. */
 static double accuracy_of(const struct command *c) {
-    const struct questions_result *r = &c->right;
+    const struct questions_result *r = &c->result.answers;
     if (cli_has(c->cli, "choices")) return (double)r->right / (double)r->examples;
-    return c->model.options.train.accuracy ? c->result.accuracy : (double)NAN;
+    return c->model.options.train.accuracy ? c->result.loss.accuracy : (double)NAN;
 }
 
 /* NaN: not known. */
 static double loss_a_byte(const struct command *c) {
     double bytes = c->found.bytes_a_token;
-    return bytes > 0 && c->result.loss_tokens ? (double)c->result.loss / bytes : (double)NAN;
+    const struct eval_result *r = &c->result.loss;
+    return bytes > 0 && r->loss_tokens ? (double)r->loss / bytes : (double)NAN;
 }
 
 static json_t *data_json(const struct command *c) {
@@ -191,18 +192,19 @@ static void print_json(const struct command *c, double tokens_per_s) {
     memcpy(&bits, &loss, sizeof bits);
     snprintf(hex, sizeof hex, "%08" PRIx32, bits);
     double byte = loss_a_byte(c), accuracy = accuracy_of(c);
-    const struct questions_result *r = &c->right;
-    int64_t tokens = choices ? r->tokens : c->result.tokens;
+    const struct questions_result *r = &c->result.answers;
+    int64_t tokens = choices ? r->tokens : c->result.loss.tokens;
+    int64_t counted = choices ? tokens : c->result.loss.loss_tokens;
     json_t *object = json_pack(
-        "{ss so so? sI ss ss so sI sI sI sI sf ss so sf so so so}", "schema", "fp8lab.eval/1",
+        "{ss so so? sI ss ss sI so sI sI sI sI sf ss so sf so so so}", "schema", "fp8lab.eval/1",
         "path", json_from_text(c->model.found.path), "run",
         run ? json_from_text(c->model.found.run) : NULL, "step",
         (json_int_t)c->model.found.step, "recipe", recipe_of(c), "backend",
-        c->model.device.backend->ops->name, "data", data_json(c), "seq_len",
+        c->result.backend, "ranks", (json_int_t)c->result.ranks, "data", data_json(c), "seq_len",
         (json_int_t)c->seq_len, "micro_batch", (json_int_t)c->micro_batch, "tokens",
-        (json_int_t)tokens, "loss_tokens", (json_int_t)(choices ? tokens : c->result.loss_tokens),
-        "loss", loss_of(c), "loss_bits", hex, "loss_a_byte",
-        isfinite(byte) ? json_real(byte) : json_null(), "tokens_per_s", tokens_per_s, "examples",
+        (json_int_t)tokens, "loss_tokens", (json_int_t)counted, "loss", loss_of(c),
+        "loss_bits", hex, "loss_a_byte", isfinite(byte) ? json_real(byte) : json_null(),
+        "tokens_per_s", tokens_per_s, "examples",
         choices ? json_integer(r->examples) : json_null(), "right",
         choices ? json_integer(r->right) : json_null(), "accuracy",
         isfinite(accuracy) ? json_real(accuracy) : json_null());
@@ -211,7 +213,7 @@ static void print_json(const struct command *c, double tokens_per_s) {
 }
 
 static void print_choices(const struct command *c) {
-    const struct questions_result *r = &c->right;
+    const struct questions_result *r = &c->result.answers;
     cli_out(c->cli, "  accuracy     %.2f %%: %" PRId64 " of %" PRId64 " by the lowest mean loss of "
             "a completion's tokens\n", 100 * accuracy_of(c), r->right, r->examples);
     cli_out(c->cli, "  loss         %.6f nats a token of the right completions\n", r->loss);
@@ -219,7 +221,7 @@ static void print_choices(const struct command *c) {
 
 static void print_loss(const struct command *c) {
     double byte = loss_a_byte(c);
-    const struct eval_result *r = &c->result;
+    const struct eval_result *r = &c->result.loss;
     cli_out(c->cli, "  loss         %.6f nats a token\n", (double)r->loss);
     if (isfinite(byte) && c->found.bytes_a_token != 1)
         cli_out(c->cli, "  a byte       %.6f nats a byte of text, at %.4g bytes a token\n", byte,
@@ -235,8 +237,8 @@ static void print_loss(const struct command *c) {
 
 static void print(const struct command *c) {
     bool choices = cli_has(c->cli, "choices");
-    int64_t tokens = choices ? c->right.tokens : c->result.tokens;
-    double speed = c->us > 0 ? 1e6 * (double)tokens / (double)c->us : 0;
+    int64_t tokens = choices ? c->result.answers.tokens : c->result.loss.tokens;
+    double speed = c->result.us > 0 ? 1e6 * (double)tokens / (double)c->result.us : 0;
     if (c->cli->json) {
         print_json(c, speed);
         return;
@@ -244,10 +246,12 @@ static void print(const struct command *c) {
     bool run = *c->model.found.of;
     cli_out(c->cli, "%s", run ? c->model.found.run : PLAIN(c->model.found.path));
     if (run) cli_out(c->cli, "  step %" PRId64, c->model.found.step);
-    cli_out(c->cli, "  %s on %s\n", recipe_of(c), c->model.device.backend->ops->name);
+    cli_out(c->cli, "  %s on %s\n", recipe_of(c), c->result.backend);
     if (choices) print_choices(c);
     else print_loss(c);
-    cli_out(c->cli, "  speed        %.1f tokens/s\n", speed);
+    cli_out(c->cli, "  speed        %.1f tokens/s", speed);
+    if (c->result.ranks > 1) cli_out(c->cli, " of %" PRId64 " processes", c->result.ranks);
+    cli_out(c->cli, "\n");
 }
 
 static int cmd_eval(const struct cli *cli) {
@@ -255,7 +259,7 @@ static int cmd_eval(const struct cli *cli) {
     struct err e = { 0 };
     enum status st = read_flags(&c, &e);
     if (st == OK) st = model_find(&c.request, &c.model, &e);
-    if (st == OK) st = cli_has(cli, "choices") ? choose(&c, &e) : evaluate(&c, &e);
+    if (st == OK) st = evaluate_model(&c, &e);
     if (st == OK) print(&c);
     model_close(&c.model); /* before its data */
     data_close(c.data);
@@ -277,8 +281,8 @@ const struct verb VERB_EVAL = {
             "All of it is evaluated: the last sequence may be short.\n"
             "  fp8lab eval last && fp8lab eval last --recipe bf16   what does FP8 cost?\n"
             "--choices: a completion is as good as the mean loss of its tokens is low.\n"
-            "One process evaluates, on one GPU (--device) or one CPU: the model must fit it. A\n"
-            "run of several GPUs evaluates on all of them: eval = { every = N } in its script.\n",
+            "Each of --gpus N has the whole model, which must fit it. Their number changes no\n"
+            "bit, if they take the same algorithms: the run's own, or any on a CPU.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

@@ -151,6 +151,8 @@ static enum status check_examples(struct questions *c, int64_t vocab, int64_t se
         c->at[i] = at;
         TRY(read_example(c, i, x, e));
         TRY(check_fit(c, x, vocab, seq_len, &reads, e));
+        c->rows += x->completions;
+        for (int64_t k = 0; k < x->completions; k++) c->tokens += x->completion[k].count;
         at += x->bytes;
         if (x->bytes > most) most = x->bytes;
         if (reads > c->longest) c->longest = reads;
@@ -187,20 +189,18 @@ void questions_close(struct questions *c) {
 
 /* ---- scoring ----------------------------------------------------------------------------------*/
 
-/* Rows of one batch, each a completion after its context, and the best of the example so far. */
+/* Rows of one batch, each a completion after its context. */
 struct scorer {
     struct trainer *trainer;
     int64_t batch, seq_len, rows;
-    struct row { int64_t example, completion, first, count; bool last, right; } *row;
+    struct row { int64_t number, example, completion, first, count; } *row;
     int32_t *tokens, *targets;
     float *losses;
-    double best;
-    bool best_right;
-    struct questions_result result;
+    double *mean; /* by number of the row */
 };
 
 /* Behind its tokens a row repeats its first one, which no token before it sees. */
-static void add_row(struct scorer *s, const struct example *x, int64_t k) {
+static void add_row(struct scorer *s, const struct example *x, int64_t k, int64_t number) {
     int64_t T = s->seq_len, n = x->context.count, m = x->completion[k].count;
     int32_t *tokens = s->tokens + s->rows * T, *targets = s->targets + s->rows * T;
     for (int64_t i = 0; i < T; i++) {
@@ -208,9 +208,7 @@ static void add_row(struct scorer *s, const struct example *x, int64_t k) {
                           : i < n + m - 1 ? x->completion[k].token[i - n] : x->context.token[0];
         targets[i] = i >= n - 1 && i < n + m - 1 ? x->completion[k].token[i - n + 1] : -1;
     }
-    s->row[s->rows++] = (struct row){ x->number, k, n - 1, m, k == x->completions - 1,
-                                      k == x->right };
-    s->result.tokens += m;
+    s->row[s->rows++] = (struct row){ number, x->number, k, n - 1, m };
 }
 
 static enum status take_row(struct scorer *s, const struct row *r, const float *losses,
@@ -218,18 +216,10 @@ static enum status take_row(struct scorer *s, const struct row *r, const float *
     double sum = 0;
     for (int64_t i = 0; i < r->count; i++) sum += (double)losses[r->first + i];
     double mean = sum / (double)r->count;
-    if (!isfinite(mean))
-        return FAIL(e, ERR_NUMERIC, "the loss of completion %" PRId64 " of example %" PRId64
-                    " is not finite", r->completion, r->example);
-    if (r->completion == 0 || mean < s->best) {
-        s->best = mean;
-        s->best_right = r->right;
-    }
-    if (r->right) s->result.loss += mean;
-    if (!r->last) return OK;
-    s->result.examples++;
-    s->result.right += s->best_right;
-    return OK;
+    s->mean[r->number] = mean;
+    if (isfinite(mean)) return OK;
+    return FAIL(e, ERR_NUMERIC, "the loss of completion %" PRId64 " of example %" PRId64
+                " is not finite", r->completion, r->example);
 }
 
 static enum status run_rows(struct scorer *s, struct err *e) {
@@ -245,36 +235,57 @@ static enum status run_rows(struct scorer *s, struct err *e) {
     return OK;
 }
 
-static enum status score_all(const struct questions *c, struct scorer *s, struct example *x,
-                             struct err *e) {
+static enum status score_part(const struct questions *c, const struct questions_part *part,
+                              struct scorer *s, struct example *x, struct err *e) {
+    int64_t number = 0;
     for (int64_t i = 0; i < c->count; i++) {
         TRY(read_example(c, i, x, e));
-        for (int64_t k = 0; k < x->completions; k++) {
-            add_row(s, x, k);
+        for (int64_t k = 0; k < x->completions; k++, number++) {
+            if (number / s->batch % part->stride != part->first) continue;
+            add_row(s, x, k, number);
             if (s->rows == s->batch) TRY(run_rows(s, e));
         }
     }
     return s->rows ? run_rows(s, e) : OK;
 }
 
-enum status questions_score(const struct questions *c, struct trainer *trainer, int64_t batch,
-                          int64_t seq_len, struct questions_result *out, struct err *e) {
-    size_t all = (size_t)(batch * seq_len);
+enum status questions_losses(const struct questions *c, struct trainer *trainer,
+                             const struct questions_part *part, double *mean, struct err *e) {
+    size_t all = (size_t)(part->batch * part->seq_len);
     struct example *x = malloc(sizeof *x);
     struct scorer s = {
-        .trainer = trainer, .batch = batch, .seq_len = seq_len,
-        .row = malloc((size_t)batch * sizeof *s.row), .tokens = malloc(all * sizeof *s.tokens),
+        .trainer = trainer, .batch = part->batch, .seq_len = part->seq_len, .mean = mean,
+        .row = malloc((size_t)part->batch * sizeof *s.row),
+        .tokens = malloc(all * sizeof *s.tokens),
         .targets = malloc(all * sizeof *s.targets), .losses = malloc(all * sizeof *s.losses),
     };
     bool made = x && s.row && s.tokens && s.targets && s.losses;
-    enum status st = made ? score_all(c, &s, x, e)
-                          : FAIL(e, ERR_MEMORY, "%" PRId64 " rows of choices", batch);
-    *out = s.result;
-    if (st == OK) out->loss /= (double)out->examples;
+    enum status st = made ? score_part(c, part, &s, x, e)
+                          : FAIL(e, ERR_MEMORY, "%" PRId64 " rows of choices", part->batch);
     free(x);
     free(s.row);
     free(s.tokens);
     free(s.targets);
     free(s.losses);
+    return st;
+}
+
+enum status questions_judge(const struct questions *c, const double *mean,
+                            struct questions_result *out, struct err *e) {
+    *out = (struct questions_result){ .examples = c->count, .tokens = c->tokens };
+    struct example *x = malloc(sizeof *x);
+    enum status st = x ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " examples", c->count);
+    for (int64_t i = 0; i < c->count && st == OK; i++) {
+        int64_t best = 0;
+        st = read_head(c, i, x, e);
+        if (st != OK) break;
+        for (int64_t k = 1; k < x->completions; k++)
+            if (mean[k] < mean[best]) best = k;
+        out->right += best == x->right;
+        out->loss += mean[x->right];
+        mean += x->completions;
+    }
+    out->loss /= (double)c->count;
+    free(x);
     return st;
 }

@@ -19,6 +19,8 @@ struct questions {
     int64_t *at;     /* byte where each example begins; owned */
     int64_t count;   /* examples, at least 1 */
     int64_t longest; /* tokens that the longest row reads: context and completion less one */
+    int64_t rows;    /* completions of all examples */
+    int64_t tokens;  /* of those */
 };
 
 /* Opens and checks every example of an untrusted file. ERR_CONFIG names the example, what was found
@@ -35,10 +37,16 @@ struct questions_result {
     double loss;             /* nats a token: mean over examples, of the right completions */
 };
 
-/* The trainer has sequences of at least c->longest tokens; `batch` is its micro-batch. ERR_NUMERIC
- * names an example whose loss is not finite. */
-NODISCARD enum status questions_score(const struct questions *c, struct trainer *trainer,
-                                      int64_t batch, int64_t seq_len,
+/* The trainer has sequences of `seq_len` tokens, at least c->longest; `batch` is its micro-batch.
+ * Batches are of neighbouring completions; of them, one trainer takes number first, first + stride,
+ * and so on, and fills their mean losses in mean [rows]. ERR_NUMERIC names an example whose loss is
+ * not finite. */
+struct questions_part { int64_t batch, seq_len, first, stride; };
+NODISCARD enum status questions_losses(const struct questions *c, struct trainer *trainer,
+                                       const struct questions_part *part, double *mean,
+                                       struct err *e);
+/* The answers by the mean loss of each completion. */
+NODISCARD enum status questions_judge(const struct questions *c, const double *mean,
                                       struct questions_result *out, struct err *e);
 
 #endif

@@ -96,20 +96,18 @@ enum status deploy_parts(const struct job_members *members, const json_t *orders
 
 /* ---- one part ---------------------------------------------------------------------------------*/
 
-/* The command line of a worker, without what ranks.c adds for each rank. */
-struct command {
-    const char *argv[ARGS_MAX + 5]; /* NULL-terminated; points into this struct and the part */
-    char self[PATH_CAP], threads[24];
-};
-
-/* Processors for each worker of the CPU backend, of which `workers` share this host. 0, all of
- * them, for a single worker. */
-static int64_t threads_each(int64_t asked, int64_t workers) {
+int64_t deploy_threads(int64_t asked, int64_t workers) {
     cpu_set_t set;
     if (asked || workers == 1) return asked;
     int64_t here = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
     return here > workers ? here / workers : 1;
 }
+
+/* The command line of a worker, without what ranks.c adds for each rank. */
+struct command {
+    const char *argv[ARGS_MAX + 5]; /* NULL-terminated; points into this struct and the part */
+    char self[PATH_CAP], threads[24];
+};
 
 static enum status make_command(const json_t *part, int64_t workers, struct command *out,
                                 struct err *e) {
@@ -120,7 +118,7 @@ static enum status make_command(const json_t *part, int64_t workers, struct comm
     if (n <= 0) return FAIL(e, ERR_IO, "/proc is not mounted: cannot find this program");
     out->self[n] = '\0';
     snprintf(out->threads, sizeof out->threads, "%" PRId64,
-             threads_each(json_int(part, "threads"), workers));
+             deploy_threads(json_int(part, "threads"), workers));
     *argv++ = out->self;
     *argv++ = "worker";
     json_array_foreach(args, i, arg)

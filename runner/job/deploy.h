@@ -36,6 +36,10 @@ NODISCARD enum status deploy_parts(const struct job_members *members, const stru
                                    const struct rank_layout *layout, struct rendezvous *rendezvous,
                                    struct err *e);
 
+/* Processors for each process of the CPU backend, of which `workers` share this host. 0, all of
+ * them, for a single one. `asked` unless that is 0. */
+int64_t deploy_threads(int64_t asked, int64_t workers);
+
 /* For the leader; otherwise as supervise(). */
 NODISCARD enum status deploy(const struct deployment *d, struct attempt *out, struct err *e);
 

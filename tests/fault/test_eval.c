@@ -23,12 +23,15 @@ struct scene {
 static enum status evaluate(struct scene *s, const struct model_request *q, struct open_model *m,
                             const struct data *data, struct err *e) {
     struct questions x;
+    const struct questions_part part = { 1, T, 0, 1 };
     struct questions_result r = { 0 };
     struct eval_result loss;
+    double mean[2];
     TRY(model_start(q, m, data, e));
     TRY(trainer_eval(m->trainer, 100, &loss, e));
     enum status st = questions_open(s->questions, 256, T, &x, e);
-    if (st == OK) st = questions_score(&x, m->trainer, 1, T, &r, e);
+    if (st == OK) st = questions_losses(&x, m->trainer, &part, mean, e);
+    if (st == OK) st = questions_judge(&x, mean, &r, e);
     questions_close(&x);
     s->found = (struct figures){ loss.loss, loss.loss_tokens, r.right, r.loss };
     return st;

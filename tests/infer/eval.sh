@@ -133,6 +133,17 @@ wait $!
 expect "exit code after a signal" 143 $?
 expect "files left after a signal" "" "$(ls -A temporary | grep -v :)"
 
+# ---- several processes: the bits of one, whether or not the batches divide among them
+many='o["loss_bits"], o["tokens"], o["loss_tokens"], o["examples"], o["right"]'
+parts() { # ARGUMENTS...
+    expect "three processes: $*" "$(get "$many" "$@")" "$(get "$many" "$@" --gpus 3)"
+}
+parts "$chats"
+parts "$bytes" --data b.txt --batches 5
+expect "no more than batches" 2 "$(get 'o["ranks"]' "$bytes" --data b.txt --batches 2 --gpus 64)"
+gives 2 eval "$bytes" --gpus 65 -- "--gpus: expected a whole number from 1 to 64"
+gives 3 eval "$bytes" --gpus 2 --backend cuda -- "rank "
+
 # ---- other recipes: near the run's own, which is not the same
 own=$(get 'o["loss"]' "$bytes" --data b.txt)
 for recipe in f32 fp8.blockwise; do
@@ -165,6 +176,7 @@ PY
 nine() { get "$1" "$bytes" --choices nine.bin "${@:2}"; }
 expect "examples" "(9, True, 90)" \
     "$(nine 'o["examples"], o["right"] == 9 * o["accuracy"], o["tokens"]')"
+parts "$bytes" --choices nine.bin --micro-batch 5
 expect "in batches of three" "$(nine 'round(o["loss"], 5)' --recipe f32)" \
     "$(nine 'round(o["loss"], 5)' --recipe f32 --micro-batch 3)"
 python3 - "$root/runner/JSON.md" <<'PY' || fail "--json: other keys than runner/JSON.md"

@@ -74,6 +74,21 @@ static enum status open_file(const struct file *f, int64_t vocab, int64_t seq_le
     return st;
 }
 
+/* By two trainers' shares, though one trainer takes both; all of `batch` completions at a time. */
+static void score(const struct questions *q, struct trainer *t, int64_t batch,
+                  struct questions_result *out) {
+    double mean[EXAMPLES * 5];
+    assert_in_range(q->rows, 1, EXAMPLES * 5);
+    for (int64_t i = 0; i < q->rows; i++) mean[i] = -1;
+    for (int first = 1; first >= 0; first--) {
+        const struct questions_part part = { batch, T, first, 2 };
+        MUST(questions_losses(q, t, &part, mean, E));
+        for (int64_t i = 0; i < q->rows; i++) /* a share fills its own */
+            assert_true((mean[i] > 0) == (first == 0 || i / batch % 2 == 1));
+    }
+    MUST(questions_judge(q, mean, out, E));
+}
+
 /* ---- the rule ---------------------------------------------------------------------------------*/
 
 /* Mean loss of `count` tokens behind the first `context` of a row. */
@@ -134,7 +149,7 @@ static void the_lowest_mean_loss_is_the_answer(void **state) {
         MUST(open_file(&f, V, T, &q, E));
         assert_int_equal(q.count, EXAMPLES);
         assert_int_equal(q.longest, T);
-        MUST(questions_score(&q, r.trainer, B, T, &got, E));
+        score(&q, r.trainer, B, &got);
         int right = naive(&f, r.trainer, &loss);
         assert_int_equal(got.examples, EXAMPLES);
         assert_int_equal(got.right, right);
@@ -169,7 +184,7 @@ static void the_first_of_equal_ones_counts(void **state) {
         tiny_run_init(&r, RECIPE_BF16, 1);
         MUST(tiny_run_open(&r, E));
         MUST(open_file(&f, V, T, &q, E));
-        MUST(questions_score(&q, r.trainer, 2, T, &got, E));
+        score(&q, r.trainer, 2, &got);
         assert_int_equal(got.right, label == 0);
         assert_int_equal(got.tokens, 6);
         questions_close(&q);

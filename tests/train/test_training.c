@@ -345,6 +345,26 @@ static void a_part_batch_is_evaluated_in_part(void **state) {
     unlink(path);
 }
 
+/* The sums of shares, made in any order, join to the bits of one evaluation. */
+static void shares_join_to_the_same_bits(void **state) {
+    for (int i = 0; i < VARIANT_COUNT; i = next_variant(i)) {
+        struct tiny_run r;
+        struct eval_result whole, joined;
+        float loss[5], right[5];
+        init_variant(&r, &VARIANTS[i], 2);
+        r.train.accuracy = true;
+        MUST(tiny_run_open(&r, E));
+        MUST(trainer_eval(r.trainer, 5, &whole, E));
+        for (int first = 2; first >= 0; first--)
+            MUST(trainer_eval_part(r.trainer, 5, &(struct eval_part){ first, 3, loss, right }, E));
+        const struct eval_whole all = { r.data, r.model.seq_len, r.train.micro_batch, 5 };
+        MUST(eval_join(&all, loss, right, &joined, E));
+        assert_true(whole.loss == joined.loss && whole.accuracy == joined.accuracy);
+        assert_true(whole.tokens == joined.tokens && whole.loss_tokens == joined.loss_tokens);
+        tiny_run_close(&r);
+    }
+}
+
 /* One held-out sequence in a batch of four has the same loss as alone, bit for bit. The filler
  * changes no scale, even with one scale a tensor. */
 static void filler_reaches_no_scale(void **state) {
@@ -436,6 +456,7 @@ int main(void) {
         cmocka_unit_test(recomputation_saves_memory),
         cmocka_unit_test(accumulation_is_one_batch),
         cmocka_unit_test(a_part_batch_is_evaluated_in_part),
+        cmocka_unit_test(shares_join_to_the_same_bits),
         cmocka_unit_test(filler_reaches_no_scale),
         cmocka_unit_test(a_step_allocates_nothing),
         cmocka_unit_test(odd_shapes_train),
