@@ -63,6 +63,9 @@ NODISCARD enum status exchange_gather_all(struct exchange *x, struct err *e);
 /* After params_quantise: gathers what no step gathers again, and makes the codes of settled
  * parameters. */
 NODISCARD enum status exchange_settle(struct exchange *x, struct err *e);
+/* After an update whose record is queued: makes the codes of frozen weights again, whose delayed
+ * scale may have changed. Their counts belong to the next record. */
+NODISCARD enum status exchange_remake(struct exchange *x, struct err *e);
 /* Between steps: *out is the whole flat value of a bucket, valid until the next call or step. */
 NODISCARD enum status exchange_whole_value(struct exchange *x, int bucket, struct tensor *out,
                                     struct err *e);

@@ -33,6 +33,14 @@ static enum status make_codes(struct exchange *x, struct operand *w, struct err 
     return operand_finish(x->b, &s, e);
 }
 
+/* The codes of a parameter whose value, or codes, have arrived. */
+static enum status prepare_param(struct exchange *x, struct param *p, struct err *e) {
+    if (!p->spec || !p->spec->fp8) return OK;
+    if (x->params->bucket[p->bucket].gathers_codes) return transpose_codes(x, p, e);
+    TRY(make_codes(x, &p->weight, e));
+    return p->spec->split_weight && x->pass != PASS_EVAL ? make_codes(x, &p->dgrad, e) : OK;
+}
+
 /* Codes of settled parameters are made once (exchange_settle), but those in the ring each time.
  * all: makes them too. */
 static enum status prepare(struct exchange *x, int bucket, bool all, struct err *e) {
@@ -42,13 +50,8 @@ static enum status prepare(struct exchange *x, int bucket, bool all, struct err 
         TRY(slots_clear_counts(x->slots, x->b, k->slots, all, e));
     for (int i = 0; i < x->params->count; i++) {
         struct param *p = &x->params->param[i];
-        if (p->bucket != bucket || !p->spec || !p->spec->fp8 || (p->settled && !all)) continue;
-        if (k->gathers_codes) {
-            TRY(transpose_codes(x, p, e));
-            continue;
-        }
-        TRY(make_codes(x, &p->weight, e));
-        if (p->spec->split_weight && x->pass != PASS_EVAL) TRY(make_codes(x, &p->dgrad, e));
+        if (p->bucket != bucket || (p->settled && !all)) continue;
+        TRY(prepare_param(x, p, e));
     }
     return OK;
 }
@@ -154,6 +157,29 @@ enum status exchange_settle(struct exchange *x, struct err *e) {
         if (b->value_transient || !(b->stays || has_settled(x->params, k))) continue;
         TRY(gather(x, k, LANE_COMPUTE, e));
         TRY(prepare(x, k, true, e));
+    }
+    return OK;
+}
+
+static bool has_following(const struct params *p, int bucket) {
+    for (int i = 0; i < p->count; i++)
+        if (p->param[i].bucket == bucket && p->param[i].follows) return true;
+    return false;
+}
+
+enum status exchange_remake(struct exchange *x, struct err *e) {
+    if (!divides(x)) return OK;
+    x->pass = PASS_TRAIN;
+    for (int k = 0; k < x->params->bucket_count; k++) { /* those in the ring are made each time */
+        const struct bucket *b = &x->params->bucket[k];
+        if (b->value_transient || !has_following(x->params, k)) continue;
+        if (b->gathers_codes) TRY(gather(x, k, LANE_COMPUTE, e));
+        for (int i = 0; i < x->params->count; i++) {
+            struct param *p = &x->params->param[i];
+            if (p->bucket != k || !p->follows) continue;
+            if (!b->gathers_codes) TRY(params_clear_counts(p, x->b, x->slots, e));
+            TRY(prepare_param(x, p, e));
+        }
     }
     return OK;
 }

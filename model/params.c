@@ -172,19 +172,17 @@ enum status params_begin(struct params *p, struct backend *b, struct slots *slot
     return OK;
 }
 
+enum status params_clear_counts(const struct param *x, struct backend *b, struct slots *slots,
+                                struct err *e) {
+    TRY(slots_clear_counts(slots, b, (struct span){ x->weight.slot, 1 }, true, e));
+    if (!x->spec || !x->spec->split_weight) return OK;
+    return slots_clear_counts(slots, b, (struct span){ x->dgrad.slot, 1 }, true, e);
+}
+
 static enum status quantise_own(struct params *p, struct param *x, struct backend *b,
                                 struct slots *slots, struct err *e) {
     struct sink sink = param_own_sink(p, x, slots);
     return x->own.count ? b->ops->quantise(b, LANE_COMPUTE, &sink, sink.value, e) : OK;
-}
-
-enum status params_quantise_frozen(struct params *p, struct backend *b, struct slots *slots,
-                                   struct err *e) {
-    for (int i = 0; i < p->count; i++) {
-        struct param *x = &p->param[i];
-        if (x->frozen && !x->settled) TRY(quantise_own(p, x, b, slots, e));
-    }
-    return OK;
 }
 
 enum status params_quantise(struct params *p, struct backend *b, struct slots *slots,
@@ -212,19 +210,35 @@ static enum status settled_error(struct param *p, struct backend *b, struct slot
     return p->dgrad.has_twin ? operand_error(b, &second, e) : OK;
 }
 
+static enum status finish_own(struct params *p, struct param *x, struct backend *b,
+                              struct slots *slots, struct err *e) {
+    bool divided = shard_divides(&p->options.shard);
+    struct sink sink = param_own_sink(p, x, slots);
+    TRY(operand_finish(b, &sink, e));
+    return divided ? copy_amax(x, b, slots, e) : quantise_dgrad(x, b, slots, e);
+}
+
 enum status params_finish(struct params *p, struct backend *b, struct slots *slots, bool all,
                           struct err *e) {
     bool divided = shard_divides(&p->options.shard);
     if (divided) TRY(slots_share_weights(slots, b, e));
     for (int i = 0; i < p->count; i++) {
         struct param *x = &p->param[i];
-        if (x->settled && !all) {
-            if (!divided) TRY(settled_error(x, b, slots, e));
-            continue;
-        }
-        struct sink sink = param_own_sink(p, x, slots);
-        TRY(operand_finish(b, &sink, e));
-        TRY(divided ? copy_amax(x, b, slots, e) : quantise_dgrad(x, b, slots, e));
+        if (!x->settled || all) TRY(finish_own(p, x, b, slots, e));
+        else if (!divided) TRY(settled_error(x, b, slots, e));
+    }
+    return OK;
+}
+
+enum status params_remake(struct params *p, struct backend *b, struct slots *slots,
+                          struct err *e) {
+    bool divided = shard_divides(&p->options.shard);
+    for (int i = 0; i < p->count; i++) {
+        struct param *x = &p->param[i];
+        if (!x->follows || (divided && !p->bucket[x->bucket].gathers_codes)) continue;
+        TRY(params_clear_counts(x, b, slots, e));
+        TRY(quantise_own(p, x, b, slots, e));
+        TRY(finish_own(p, x, b, slots, e));
     }
     return OK;
 }

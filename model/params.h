@@ -29,8 +29,10 @@ struct param {
     const struct gemm_spec *spec; /* NULL if no GEMM reads it; owned by the transformer */
     int bucket;                   /* see model/bucket.h */
     bool frozen;                  /* has no gradient, no update, no master, no moments */
-    bool settled;                 /* frozen, and its scales are not delayed: its amax and codes
-                                     never change, so they are made with its value, not in steps */
+    bool settled;                 /* frozen: its amax and codes are made with its value, and not in
+                                     steps, except while a scale `follows` */
+    bool follows;                 /* settled, with a scale that follows its history in the first
+                                     updates (trainer.remakes) */
     int lr_rule, lr_place;        /* its rule + 1, or 0; the place of its factor in lr_scale */
     struct tensor lr;             /* [1] f32: its learning rate, uploaded before a step */
     int64_t offset;               /* in the bucket, elements */
@@ -94,11 +96,14 @@ NODISCARD enum status params_fill(struct params *p, struct backend *b, const str
 /* Call before weights are quantised: clears their amax and counts; all: also of settled ones. */
 NODISCARD enum status params_begin(struct params *p, struct backend *b, struct slots *slots,
                                    bool all, struct err *e);
-/* Amax from the current values, and codes if this rank makes them: of frozen parameters that are
- * not settled, which no update makes, or of all. params_finish ends it. */
-NODISCARD enum status params_quantise_frozen(struct params *p, struct backend *b,
-                                             struct slots *slots, struct err *e);
-/* The same for all, and params_finish. */
+/* The counts of its codes, settled or not. */
+NODISCARD enum status params_clear_counts(const struct param *x, struct backend *b,
+                                          struct slots *slots, struct err *e);
+/* After an update: codes of weights whose scale `follows`, where this rank makes them of its shard.
+ * Other ones are made when the record has been read (exchange_remake). */
+NODISCARD enum status params_remake(struct params *p, struct backend *b, struct slots *slots,
+                                    struct err *e);
+/* Amax from the current values of all, and codes if this rank makes them; and params_finish. */
 NODISCARD enum status params_quantise(struct params *p, struct backend *b, struct slots *slots,
                                       struct err *e);
 /* Call after the producers: reduces the amax of weights over ranks, then makes the codes that need

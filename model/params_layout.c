@@ -201,13 +201,12 @@ static void settle(struct params *p, struct slots *slots) {
         p->bucket[k].stays = p->bucket[k].frozen && !p->bucket[k].value_transient;
     for (int i = 0; i < p->count; i++) {
         struct param *x = &p->param[i];
-        struct bucket *b = &p->bucket[x->bucket];
         bool second = x->spec && x->spec->fp8 && x->spec->split_weight && !p->options.forward_only;
-        x->settled = x->frozen && !slots->slot[x->weight.slot].delayed &&
-                     !(second && slots->slot[x->dgrad.slot].delayed);
+        x->settled = x->frozen;
+        x->follows = x->frozen && (slots->slot[x->weight.slot].delayed ||
+                                   (second && slots->slot[x->dgrad.slot].delayed));
         slots->slot[x->weight.slot].settled = x->settled;
         if (second) slots->slot[x->dgrad.slot].settled = x->settled;
-        if (b->gathers_codes && !x->settled) b->stays = false;
     }
 }
 

@@ -191,12 +191,11 @@ static enum status update_run(struct slot_run *run, struct backend *b, struct er
     return b->ops->delayed_update(b, LANE_COMPUTE, &args, e);
 }
 
-static enum status update_runs(struct slots *s, struct backend *b, bool weights,
-                               enum roll_kind roll, struct err *e) {
+static enum status update_runs(struct slots *s, struct backend *b, enum roll_kind roll,
+                               struct err *e) {
     for (int r = 0; r < s->run_count; r++) {
         struct slot_run *run = &s->run[r];
-        if ((run->region == SLOT_WEIGHT) != weights) continue;
-        if (!weights && run->options->roll != roll) continue;
+        if (run->region == SLOT_WEIGHT || run->options->roll != roll) continue;
         TRY(update_run(run, b, e));
     }
     return OK;
@@ -276,17 +275,76 @@ enum status slots_end_micro(struct slots *s, struct backend *b, struct err *e) {
     from.dtype = to.dtype = DTYPE_F32;
     TRY(b->ops->copy(b, LANE_COMPUTE, &to, &from, e));
     TRY(b->ops->copy(b, LANE_COMPUTE, &s->seen_multiplier, &s->multiplier, e));
-    return update_runs(s, b, false, ROLL_MICROBATCH, e);
+    return update_runs(s, b, ROLL_MICROBATCH, e);
 }
 
 enum status slots_end_step(struct slots *s, struct backend *b, struct err *e) {
-    return update_runs(s, b, false, ROLL_STEP, e);
+    return update_runs(s, b, ROLL_STEP, e);
+}
+
+static bool has_settled(const struct slots *s, const struct slot_run *run) {
+    for (int i = 0; i < run->count; i++)
+        if (s->slot[run->first + i].settled) return true;
+    return false;
+}
+
+/* Whether the history of each settled slot holds its amax, or nothing. host [rows * count + count]:
+ * room. */
+static enum status is_uniform(const struct slots *s, const struct slot_run *run, struct backend *b,
+                              float *host, bool *uniform, struct err *e) {
+    int64_t n = tensor_count(&run->history);
+    float *amax = host + n;
+    *uniform = true;
+    TRY(b->ops->download(b, LANE_COMPUTE, host, run->history.data, 4 * n, e));
+    TRY(b->ops->download(b, LANE_COMPUTE, amax, run->amax.data, 4 * (int64_t)run->count, e));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t slot = i % run->count;
+        bool same = host[i] == 0 || host[i] == amax[slot];
+        if (s->slot[run->first + slot].settled && !same) *uniform = false;
+    }
+    return OK;
+}
+
+enum status slots_remakes(const struct slots *s, struct backend *b, int64_t *updates,
+                          struct err *e) {
+    *updates = 0;
+    for (int r = 0; r < s->run_count; r++) {
+        const struct slot_run *run = &s->run[r];
+        bool uniform;
+        if (run->region != SLOT_WEIGHT || !has_settled(s, run)) continue;
+        size_t bytes = (size_t)(tensor_count(&run->history) + run->count) * sizeof(float);
+        float *host = malloc(bytes);
+        if (!host) return FAIL(e, ERR_MEMORY, "%zu bytes for amax histories", bytes);
+        enum status st = is_uniform(s, run, b, host, &uniform, e);
+        free(host);
+        TRY(st);
+        int64_t wanted = uniform ? 1 : run->options->history;
+        if (wanted > *updates) *updates = wanted;
+    }
+    return OK;
 }
 
 enum status slots_clear_weights(struct slots *s, struct backend *b, bool all, struct err *e) {
     return zero_slots(s, &s->amax, 0, s->first[SLOT_FORWARD], all, b, e);
 }
 
+static enum status copy_amax(const struct tensor *out, const struct tensor *x, struct backend *b,
+                             struct err *e) {
+    struct tensor to = *out, from = *x;
+    to.dtype = from.dtype = DTYPE_F32; /* a NaN becomes the canonical NaN */
+    return b->ops->copy(b, LANE_COMPUTE, &to, &from, e);
+}
+
+/* The update of a history clears the amax, which no step finds again for a settled slot. */
 enum status slots_roll_weights(struct slots *s, struct backend *b, struct err *e) {
-    return update_runs(s, b, true, ROLL_MICROBATCH, e);
+    for (int r = 0; r < s->run_count; r++) {
+        struct slot_run *run = &s->run[r];
+        if (run->region != SLOT_WEIGHT) continue;
+        struct tensor kept = span_of(&s->amax_eval, run->first, run->count);
+        bool settled = has_settled(s, run);
+        if (settled) TRY(copy_amax(&kept, &run->amax, b, e));
+        TRY(update_run(run, b, e));
+        if (settled) TRY(copy_amax(&run->amax, &kept, b, e));
+    }
+    return OK;
 }

@@ -230,12 +230,15 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
     TRY(observe_outputs(t, what, e));
     TRY(observe_gradients(t, what, e));
     TRY(update(t, f->measured, e));
+    if (t->remakes > 0) TRY(params_remake(&t->params, t->backend, &t->slots, e));
     t->exchange.pending = true;
     TRY(slots_gather_counts(&t->slots, t->backend, t->asks, e));
     t->asks &= ASKS_STOP; /* the others are asked once */
     TRY(ops->comm.busy(t->backend, LANE_COMPUTE, &t->scalars.comm, e));
     TRY(ops->readback(t->backend, LANE_COMPUTE, (int)(step % IN_FLIGHT_MAX), t->record,
                       t->record_bytes, e));
+    if (t->remakes-- > 0) TRY(exchange_remake(&t->exchange, e));
+    if (t->remakes < 0) t->remakes = 0;
     return ops->timer_mark(t->backend, LANE_COMPUTE, mark_of_end(step), e);
 }
 

@@ -68,6 +68,8 @@ struct trainer {
     int64_t step, cursor;      /* steps collected; training sequences drawn for them by all ranks */
     int64_t updates_before;    /* that the moments saw before step 0, in other runs */
     int pending;               /* steps queued after those */
+    int64_t remakes;           /* updates to come that make frozen weights with delayed scales
+                                  again, until no scale can change */
     struct in_flight in_flight[IN_FLIGHT_MAX]; /* of step s at s % IN_FLIGHT_MAX */
     bool counts_all;           /* every target of the training data counts */
     int64_t scaled_by;         /* transformer.grad_scale is 1 / this, 0 if this is 0 */

@@ -74,7 +74,6 @@ enum status trainer_update(struct trainer *t, struct err *e) {
     TRY(slots_roll_weights(&t->slots, t->backend, e));
     TRY(params_begin(&t->params, t->backend, &t->slots, false, e));
     TRY(update_params(t, e));
-    TRY(params_quantise_frozen(&t->params, t->backend, &t->slots, e));
     TRY(params_finish(&t->params, t->backend, &t->slots, false, e));
     return flag_weights(t, e);
 }
@@ -89,5 +88,6 @@ enum status trainer_requantise(struct trainer *t, struct err *e) {
     char tensor[128];
     TRY(trainer_read_record(t, &head, tensor, e));
     if (t->failure) return FAIL(e, ERR_NUMERIC, "%s is not finite", tensor);
+    TRY(slots_remakes(&t->slots, t->backend, &t->remakes, e));
     return exchange_settle(&t->exchange, e);
 }
