@@ -104,7 +104,10 @@ static enum status add_data_path(struct launch_mounts *m, const char *root, cons
 
 enum status mounts_add_data(struct launch_mounts *m, const json_t *config, const char *root,
                             struct err *e) {
-    static const char *const BESIDE[] = { "tokenizer", "template" };
+    static const char *const BESIDE[][2] = {
+        { "data", "tokenizer" }, { "data", "template" }, { "sample", "tokenizer" },
+        { "init", "from" },
+    };
     struct data_options data;
     TRY(options_read_data(config, &data, e));
     enum status st = OK;
@@ -112,11 +115,10 @@ enum status mounts_add_data(struct launch_mounts *m, const json_t *config, const
         st = add_data_path(m, root, data.paths[i], e);
     if (st == OK && data.eval_path) st = add_data_path(m, root, data.eval_path, e);
     for (size_t i = 0; st == OK && i < sizeof BESIDE / sizeof *BESIDE; i++) {
-        const char *path = json_text(json_object_get(config, "data"), BESIDE[i], NULL);
-        if (path) st = add_data_path(m, root, path, e); /* "bytes" is no file */
+        const json_t *table = json_object_get(config, BESIDE[i][0]);
+        const char *path = json_text(table, BESIDE[i][1], NULL);
+        if (path) st = add_data_path(m, root, path, e); /* "bytes" and a run's id are no files */
     }
-    const char *init = json_text(json_object_get(config, "init"), "from", NULL);
-    if (st == OK && init) st = add_data_path(m, root, init, e); /* a run's id is no file */
     options_free_data(&data);
     return st;
 }

@@ -31,7 +31,7 @@ return experiment {
   train = { steps = 10, global_batch = 8, time_limit = "1h56m" },
 }
 LUA
-touch "$TEST_TMP/elsewhere/shard.bin"
+mkdir "$TEST_TMP/words" && touch "$TEST_TMP/elsewhere/shard.bin" "$TEST_TMP/words/tokenizer.json"
 cat >slurm.json <<'JSON'
 { "schema": "fp8lab.slurm/1", "flags": ["--account=lab", "--partition=gpu"],
   "nodes": [
@@ -62,7 +62,9 @@ show() {
     show run tiny.lua --launch podman --dry-run --runs ../elsewhere/runs --backend cpu
     show run tiny.lua --backend cpu --launch apptainer --dry-run
     show run tiny.lua --launch srun --dry-run --set 'about=two words'
-    show run big.lua --launch docker --dry-run --program ../dist
+    show run big.lua --launch docker --dry-run --program ../dist \
+        --set sample.every=5 --set sample.prompts=Once \
+        --set sample.tokenizer=../words/tokenizer.json
     show run big.lua --launch podman --dry-run --image registry.lab:5000/fp8lab:1
     show run big.lua --launch apptainer --dry-run --image nvcr.io/nvidia/pytorch:25.04-py3
     show run big.lua --launch srun --dry-run --program ../dist --slurm slurm.json
