@@ -1,9 +1,11 @@
 /* fp8lab completion: prints a shell script that completes verbs, flags, scripts and runs. It is
  * made from the same tables as --help. */
+#include <stdio.h>
 #include <string.h>
 
 #include "model/recipe_kinds.h"
 #include "runner/commands.h"
+#include "runner/script/schema_tables.h"
 
 #define ROW(name) &name,
 static const struct verb *const VERBS[] = { FP8LAB_VERBS(ROW) };
@@ -63,6 +65,45 @@ static const char *values_of(const struct flag *flag) {
     return NULL;
 }
 
+/* ---- keys of an experiment --------------------------------------------------------------------*/
+
+enum { KEY_CAP = 160 };
+
+static bool in_earlier(const struct field *f, const struct schema *const *variants, size_t before) {
+    for (size_t i = 0; i < before; i++)
+        if (schema_field(variants[i], f->key)) return true;
+    return false;
+}
+
+/* The key itself, unless it is a table without a short form or a function. */
+static bool takes_value(const struct field *f) {
+    bool whole = f->type == FIELD_TABLE && !(f->flags & FIELD_SHORT);
+    return !whole && f->type != FIELD_TABLES && f->type != FIELD_ENV && f->type != FIELD_FUNCTION;
+}
+
+static void put_field(const struct cli *cli, const struct field *f, const char *path) {
+    char key[KEY_CAP];
+    snprintf(key, sizeof key, "%s%s%s", path, *path ? "." : "", f->key);
+    bool first = f == SCHEMA_EXPERIMENT.fields;
+    if (takes_value(f)) cli_out(cli, "%s%s=", first ? "" : " ", key);
+    bool table = f->type == FIELD_TABLE || f->type == FIELD_WORD;
+    for (const struct field *g = table && f->schema ? f->schema->fields : NULL; g && g->key; g++)
+        put_field(cli, g, key);
+    if (f->type != FIELD_VARIANT) return;
+    for (size_t i = 0; f->variants[i]; i++)
+        for (const struct field *g = f->variants[i]->fields; g->key; g++)
+            if (!in_earlier(g, f->variants, i)) put_field(cli, g, key);
+}
+
+/* What --set may name, as "train.steps=". */
+static void put_keys(const struct cli *cli) {
+    for (const struct field *f = SCHEMA_EXPERIMENT.fields; f->key; f++) put_field(cli, f, "");
+}
+
+static bool is_key(const struct flag *flag) {
+    return flag->value && !strcmp(flag->value, "KEY=VALUE");
+}
+
 /* Whether a flag's value is a path. */
 static bool is_path(const char *value) {
     static const char *const PATHS[] = { "DIR", "FILE", "TREE" };
@@ -90,7 +131,9 @@ static bool takes_paths(const struct verb *verb) {
 /* The candidates after a flag that takes a value; they replace the verb's own. */
 static void put_shell_value(const struct cli *cli, const struct flag *flag) {
     const char *values = values_of(flag);
-    cli_out(cli, "        --%s) flags='%s'", flag->name, values ? values : "");
+    cli_out(cli, "        --%s) flags=", flag->name);
+    if (is_key(flag)) cli_out(cli, "$keys");
+    else cli_out(cli, "'%s'", values ? values : "");
     if (strcmp(flag->value, "RUN") != 0) cli_out(cli, " runs=''");
     cli_out(cli, " files='%s' ;;\n", is_path(flag->value) ? "*" : "");
 }
@@ -117,7 +160,9 @@ static void put_shell_verb(const struct cli *cli, const struct verb *verb) {
 /* `given` holds the words between "fp8lab" and the word being completed; `before` is the last
  * one. */
 static void put_shell_verbs(const struct cli *cli) {
-    cli_out(cli, "    local item verb='' flags='' files='' runs=''\n"
+    cli_out(cli, "    local item verb='' flags='' files='' runs='' keys='");
+    put_keys(cli);
+    cli_out(cli, "'\n"
                  "    for item in \"${given[@]}\"; do\n"
                  "        case $item in\n"
                  "        -*) continue ;;\n"
@@ -148,6 +193,7 @@ static void print_bash(const struct cli *cli) {
                  "    for item in $flags ${runs:+" RUN_WORDS "}; do\n"
                  "        [[ $item != \"$word\"* ]] || COMPREPLY+=(\"$item\")\n"
                  "    done\n"
+                 "    [[ $flags != \"$keys\" ]] || compopt -o nospace 2>/dev/null\n"
                  "    while [[ $runs ]] && IFS= read -r item; do\n"
                  "        item=${item#runs/} item=${item%%.tar.zst}\n"
                  "        [[ $item != \"$word\"* || $item == *[!%s]* ]] || COMPREPLY+=(\"$item\")\n"
@@ -170,7 +216,9 @@ static void print_zsh(const struct cli *cli) {
                  "    local before=${words[CURRENT-1]} none=1\n"
                  "    local -a given=(\"${(@)words[2,CURRENT-1]}\")\n");
     put_shell_verbs(cli);
-    cli_out(cli, "    compadd -- ${=flags} && none=0\n"
+    cli_out(cli, "    local -a space=()\n"
+                 "    [[ $flags != \"$keys\" ]] || space=(-S '') # its value follows\n"
+                 "    compadd $space -- ${=flags} && none=0\n"
                  "    [[ -n $runs ]] && compadd -- " RUN_WORDS
                  " runs/[%s]##.tar.zst(N:t:r:r) runs/[%s]##-[0-9a-f](#c8)(N/:t) && none=0\n"
                  "    [[ -n $files && $PREFIX != -* ]] && _files -g $files && none=0\n"
@@ -196,6 +244,7 @@ static void put_fish_flag(const struct cli *cli, const struct verb *verb,
             flag->name, !flag->value ? "" : is_path(flag->value) ? " -r" : " -x");
     put_fish_text(cli, flag->help);
     if (values) cli_out(cli, " -a '%s'", values);
+    if (is_key(flag)) cli_out(cli, " -a '(__fp8lab_keys)'");
     if (flag->value && !strcmp(flag->value, "RUN")) cli_out(cli, " -a '(__fp8lab_runs)'");
     cli_out(cli, "\n");
 }
@@ -208,6 +257,11 @@ static void print_fish(const struct cli *cli) {
                  "    end\n"
                  "    string replace -rf '^runs/([%s]+-[0-9a-f]{8})/$' '$1' -- runs/*/\n"
                  "end\n", ID_CHARACTERS, ID_CHARACTERS);
+    cli_out(cli, "function __fp8lab_keys\n"
+                 "    string split ' ' -- '");
+    put_keys(cli);
+    cli_out(cli, "'\n"
+                 "end\n");
     for (size_t v = 0; v < VERB_COUNT; v++) {
         const struct verb *verb = VERBS[v];
         if (verb->hidden) continue;
@@ -250,7 +304,8 @@ const struct verb VERB_COMPLETION = {
     .more = "  bash   source <(fp8lab completion bash)\n"
             "  zsh    source <(fp8lab completion zsh)\n"
             "  fish   fp8lab completion fish | source\n"
-            "Completes verbs, flags and their values, scripts, and the runs in ./runs.\n",
+            "Completes verbs, flags and their values, keys after --set, scripts, and the runs in\n"
+            "./runs.\n",
     .args_min = 1,
     .args_max = 1,
     .run = cmd_completion,

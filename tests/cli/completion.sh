@@ -42,6 +42,11 @@ offers help worker fp8lab h
 offers repro worker fp8lab help ""
 offers attention docker fp8lab bench ""
 offers fish gemm fp8lab completion f
+offers train.steps= x.lua fp8lab run x.lua --set train.s
+offers recipe.history= train.steps= fp8lab check x.lua --set recipe.h
+offers model.rope.scaling.factor= --smoke fp8lab plan x.lua --set model.rope.
+offers data.tokenizer= data.render= fp8lab run x.lua --set data.
+offers train.optimizer.offload= hardware= fp8lab run x.lua --set ""
 # After a flag only its values; no files for a verb without file arguments.
 touch reports replay.tar.zst
 offers e4m3 --m fp8lab bench gemm --dtype ""
