@@ -16,6 +16,7 @@
 #include "runner/plan/options.h"
 #include "runner/plan/trained.h"
 #include "runner/record/image_record.h"
+#include "runner/run/init_from.h"
 #include "runner/script/script_flags.h"
 
 static const struct flag FLAGS[] = {
@@ -206,6 +207,18 @@ static bool look_for_data(const struct cli *cli, const struct resolution *r) {
     return here;
 }
 
+/* The same for the weights of `init`, of which only a run reads the values. */
+static bool look_for_weights(const struct cli *cli, const struct resolution *r) {
+    char said[sizeof((struct err *)0)->text] = "";
+    for (int64_t i = 0; i < r->run_count; i++) {
+        struct err e = { 0 };
+        if (init_look(r->runs[i].config_json, &e) == OK || !strcmp(said, e.text)) continue;
+        snprintf(said, sizeof said, "%s", e.text);
+        cli_warn(cli, "%s: its weights would be rejected: %s", r->runs[i].name, e.text);
+    }
+    return !*said;
+}
+
 /* ---- the verb -------------------------------------------------------------------------------- */
 
 static int check(const struct cli *cli) {
@@ -236,7 +249,8 @@ static int check(const struct cli *cli) {
     }
     if (st == OK) { /* `plan` reads no data */
         note_text(cli, &r);
-        bool ready = look_for_data(cli, &r) && !asks_for_a_machine(&r);
+        bool weights = look_for_weights(cli, &r);
+        bool ready = look_for_data(cli, &r) && weights && !asks_for_a_machine(&r);
         script_next(cli, ready ? "run" : "plan", false);
     }
     free(keeps);

@@ -82,6 +82,8 @@ enum status keep_plan(const json_t *config, bool smoke, struct keep *out, struct
     *out = (struct keep){ 0 };
     TRY(options_read(config, &run, e));
     *out = keep_which(&run, smoke);
+    out->loses = json_is_object(json_object_get(config, "init")) && !smoke &&
+                 !run.checkpoint.given && run.archive == ARCHIVE_NONE;
     /* A checkpoint is the same for any number of ranks: one rank holds all of it. */
     enum status st = trainer_plan(&plan, &run.model, &run.recipe, &run.train, 1, e);
     for (int64_t i = 0; i < plan.row_count && st == OK; i++) {
@@ -226,11 +228,12 @@ static bool alike(const struct keep *a, const struct keep *b) {
 
 /* Runs that keep the same checkpoints share a line, which has the size of the largest one. */
 void keep_say(const struct cli *cli, const struct keep *keeps, int64_t count, bool on_stdout) {
-    int64_t nothing = 0;
+    int64_t nothing = 0, lost = 0;
     for (int64_t i = 0; i < count; i++) {
         struct keep largest = keeps[i];
         int64_t rows = 0, bytes = 0;
         bool said = false;
+        lost += largest.loses;
         if (!keeps_any(&largest)) {
             nothing += largest.asked;
             continue;
@@ -248,4 +251,8 @@ void keep_say(const struct cli *cli, const struct keep *keeps, int64_t count, bo
         cli_warn(cli, "no checkpoint of %s is kept at the end, although `checkpoint` is set: "
                  "checkpoint.keep is 0; --set checkpoint.keep=1 keeps the last one",
                  nothing > 1 ? "these runs" : "the run");
+    if (lost)
+        cli_warn(cli, "no checkpoint of %s is kept at the end, so the weights that `init` begins "
+                 "with are trained in vain; --set checkpoint.every=100 keeps the last one",
+                 lost > 1 ? "these runs" : "the run");
 }

@@ -9,6 +9,7 @@
 
 struct keep {
     bool asked;      /* the experiment has `checkpoint`; always false for --smoke */
+    bool loses;      /* it tunes the weights of `init` and keeps none; never with --smoke */
     bool init;       /* the one before the first step is kept */
     bool last, best; /* which others are kept; one checkpoint may be both */
     int64_t milestones, epochs; /* further ones; each may also be one of the above */
@@ -47,7 +48,7 @@ void keep_say_disk(const struct cli *cli, const struct keep_disk *disk);
 json_t *keep_disk_json(const struct keep_disk *disk);
 
 /* Prints for `count` runs which checkpoints are kept, in one line. Warns if an experiment with
- * `checkpoint` keeps none. on_stdout: for verbs whose result this is; else it is a message. */
+ * `checkpoint` or `init` keeps none. on_stdout: for verbs whose result this is; else it is a message. */
 void keep_say(const struct cli *cli, const struct keep *keeps, int64_t count, bool on_stdout);
 
 /* {"init","last","best","milestones","epochs","bytes","where": "beside", "bundle" or null}; JSON

@@ -15,6 +15,7 @@
 #include "runner/plan/options.h"
 #include "runner/record/documents.h"
 #include "runner/record/init_record.h"
+#include "runner/weights/weights.h"
 
 static bool has(const char *folder, const char *name) {
     char path[PATH_CAP];
@@ -178,6 +179,21 @@ enum status weights_find(const struct init_request *q, const char *from,
     if (!weights && path_is_directory(full) && has_steps(full)) return find_newest(full, out, e);
     memcpy(out->path, full, sizeof full);
     return OK;
+}
+
+enum status init_look(const json_t *config, struct err *e) {
+    const char *from = json_text(json_object_get(config, "init"), "from", NULL);
+    struct run_options options;
+    struct weights w;
+    if (!from || !path_exists(from) || is_bundle(from) || has(from, DOCUMENT_run)) return OK;
+    bool weights = has(from, "config.json") || has(from, CHECKPOINT_JSON);
+    if (!weights && path_is_directory(from)) return OK; /* it may have checkpoints */
+    TRY(options_read(config, &options, e));
+    enum status st = weights_open(from, &options.model, &w, e);
+    weights_close(&w);
+    options_free(&options);
+    if (st != OK) err_prefix(e, "init = \"%.200s\"", from);
+    return st;
 }
 
 /* The steps of the run count those of its parent. */

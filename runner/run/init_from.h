@@ -36,6 +36,10 @@ NODISCARD enum status weights_find(const struct init_request *q, const char *fro
 NODISCARD enum status weights_of_run(const struct init_request *q, const char *path,
                                      struct found_weights *out, struct err *e);
 
+/* Whether the tensors that `init` names are the model's, by their names and shapes alone. OK also
+ * for a run, and if they are not here. ERR_CONFIG, ERR_FORMAT: what run would refuse. */
+NODISCARD enum status init_look(const json_t *config, struct err *e);
+
 /* *record, owned by the caller, is that of record/init_record.h; NULL if the experiment has no
  * `init`. ERR_CONFIG: there are no such weights, or they are not the model's. */
 NODISCARD enum status init_take(const struct init_request *q, json_t **record, struct err *e);

@@ -100,9 +100,8 @@ enum status llmc_open(const char *path, struct tensor_files *out, bool *is, stru
     *is = magic == MAGIC_GPT2 || magic == MAGIC_LLAMA;
     if (!*is) return OK;
     if (magic == MAGIC_LLAMA)
-        return FAIL(e, ERR_CONFIG, "%s: llm.c's file of a Llama; its layout is not fixed: two have "
-                    "this version, and llm.c's own reader ends before the weights. Give the "
-                    "Hugging Face folder that it was made of", path);
+        return FAIL(e, ERR_CONFIG, "%s: llm.c's file of a Llama; its layout is not fixed: several "
+                    "have this version. Give the Hugging Face folder that it was made of", path);
     TRY(read_sizes(f, header, &s, &type, e));
     TRY(add_all(out, &s, type, &at, e));
     if (at != f->bytes)

@@ -56,6 +56,8 @@ copy llama32 && cp models/x/model-0000{1,2}-of-00003.safetensors
 refused "a tensor in two shards" "is in "
 copy llama2 && mv models/x/{model.safetensors,pytorch_model.bin}
 refused "torch.save" "save_pretrained"
+gives 0 check x.lua -- "x: its weights would be rejected: init = \"models/x\"" "save_pretrained" \
+    "no checkpoint of the run is kept at the end" "Next: fp8lab plan"
 copy llama2 && rm models/x/model.safetensors && touch models/x/__0_0.distcp
 refused "a distributed checkpoint" "dcp_to_torch"
 script models/nowhere models/llama2
