@@ -130,7 +130,7 @@ static void add_list(struct text *m, const json_t *list) {
     free(text);
 }
 
-/* One entry of the map. Null is left out: the plugin shows such a cell as empty. */
+/* One entry of the map. Null and empty text are left out: their cell is empty. */
 static void add_hparam(struct text *m, const char *name, const json_t *value) {
     size_t entry = message_open(m, START_HPARAMS);
     message_text(m, MAP_KEY, name);
@@ -150,7 +150,8 @@ static void flatten(struct text *m, const char *path, const json_t *object) {
         char name[256];
         snprintf(name, sizeof name, "%s%s%s", path, *path ? "." : "", key);
         if (json_is_object(item)) flatten(m, name, item);
-        else if (!json_is_null(item)) add_hparam(m, name, item);
+        else if (!json_is_null(item) && (!json_is_string(item) || *json_string_value(item)))
+            add_hparam(m, name, item);
     }
 }
 
