@@ -70,32 +70,51 @@ static void mean_add(struct mean *m, double x) {
 }
 static double mean_of(const struct mean *m) { return m->n ? m->sum / (double)m->n : (double)NAN; }
 
-static void means_of_records(struct health_tensor *t, const struct series *s, int64_t label) {
-    struct mean range = { 0 }, saturated = { 0 }, underflow = { 0 };
-    for (int64_t i = s->from; i < s->rows; i++) {
-        struct health_row r = row_at(s, i, label);
-        mean_add(&saturated, r.saturated);
-        mean_add(&underflow, r.underflow);
-        if (t->known && r.amax > 0) mean_add(&range, r.amax * r.scale / (double)dtype_max(t->code));
+/* A part of the labels: rows are read one after another, so neighbours share their cache lines. */
+enum { PART = 64 };
+struct part { int64_t first, count; };
+
+static void means_of_records(struct health_tensor *tensor, const struct series *s,
+                             struct part part) {
+    struct mean range[PART] = { { 0, 0 } }, saturated[PART] = { { 0, 0 } };
+    struct mean underflow[PART] = { { 0, 0 } };
+    for (int64_t i = s->from; i < s->rows; i++)
+        for (int64_t k = 0; k < part.count; k++) {
+            const struct health_tensor *t = &tensor[part.first + k];
+            struct health_row r = row_at(s, i, part.first + k);
+            mean_add(&saturated[k], r.saturated);
+            mean_add(&underflow[k], r.underflow);
+            if (t->known && t->fp8 && r.amax > 0)
+                mean_add(&range[k], r.amax * r.scale / (double)dtype_max(t->code));
+        }
+    for (int64_t k = 0; k < part.count; k++) {
+        struct health_tensor *t = &tensor[part.first + k];
+        t->range_used = mean_of(&range[k]);
+        t->saturated = mean_of(&saturated[k]);
+        t->underflow = mean_of(&underflow[k]);
     }
-    t->range_used = mean_of(&range);
-    t->saturated = mean_of(&saturated);
-    t->underflow = mean_of(&underflow);
 }
 
-static void means_of_errors(struct health_tensor *t, const struct series *s,
-                            const struct series *records, int64_t label) {
-    struct mean first = { 0 }, last = { 0 }, crest = { 0 };
+static void means_of_errors(struct health_tensor *tensor, const struct series *s,
+                            const struct series *records, struct part part) {
+    struct mean first[PART] = { { 0, 0 } }, last[PART] = { { 0, 0 } }, crest[PART] = { { 0, 0 } };
     int64_t hint = 0;
-    for (int64_t i = 0; i < s->rows / 3; i++) mean_add(&first, f64_at(s->snr_db, i, label));
-    for (int64_t i = s->from; i < s->rows; i++) {
-        struct health_row r = row_at(s, i, label);
-        mean_add(&last, r.snr_db);
-        if (r.rms > 0) mean_add(&crest, amax_of_step(records, step_at(s, i), label, &hint) / r.rms);
+    for (int64_t i = 0; i < s->rows / 3; i++)
+        for (int64_t k = 0; k < part.count; k++)
+            mean_add(&first[k], f64_at(s->snr_db, i, part.first + k));
+    for (int64_t i = s->from; i < s->rows; i++)
+        for (int64_t k = 0; k < part.count; k++) {
+            struct health_row r = row_at(s, i, part.first + k);
+            double amax = amax_of_step(records, step_at(s, i), part.first + k, &hint);
+            mean_add(&last[k], r.snr_db);
+            if (r.rms > 0) mean_add(&crest[k], amax / r.rms);
+        }
+    for (int64_t k = 0; k < part.count; k++) {
+        struct health_tensor *t = &tensor[part.first + k];
+        t->snr_first = s->rows >= TREND_LEAST ? mean_of(&first[k]) : (double)NAN;
+        t->snr_db = mean_of(&last[k]);
+        t->crest = mean_of(&crest[k]);
     }
-    t->snr_first = s->rows >= TREND_LEAST ? mean_of(&first) : (double)NAN;
-    t->snr_db = mean_of(&last);
-    t->crest = mean_of(&crest);
 }
 
 /* ---- rules ---- */
@@ -108,18 +127,26 @@ static void count_one(struct health_count *c, const struct health_rule *rule, bo
     if (c->score >= 0 || rule->any) c->since = step;
 }
 
+static void count_row(struct health_tensor *t, const struct health_row *row, bool measured,
+                      bool in_window, int64_t step) {
+    for (int k = 0; k < HEALTH_RULE_COUNT; k++) {
+        const struct health_rule *rule = &HEALTH_RULES[k];
+        if (rule->measured == measured)
+            count_one(&t->count[k], rule, rule->holds(t, row), in_window, step);
+    }
+}
+
 /* From the last record back: `since` needs to know what follows. */
-static void count_rules(struct health_tensor *t, const struct series *s,
-                        const struct series *records, int64_t label, bool measured) {
+static void count_rules(struct health_tensor *tensor, const struct series *s,
+                        const struct series *records, struct part part, bool measured) {
     int64_t hint = largest(records->rows - 1, 0);
     for (int64_t i = s->rows - 1; i >= 0; i--) {
-        struct health_row row = row_at(s, i, label);
         int64_t step = step_at(s, i);
-        if (measured) row.amax = amax_of_step(records, step, label, &hint);
-        for (int k = 0; k < HEALTH_RULE_COUNT; k++) {
-            const struct health_rule *rule = &HEALTH_RULES[k];
-            if (rule->measured == measured)
-                count_one(&t->count[k], rule, rule->holds(t, &row), i >= s->from, step);
+        for (int64_t k = part.first; k < part.first + part.count; k++) {
+            if (!tensor[k].fp8) continue;
+            struct health_row row = row_at(s, i, k);
+            if (measured) row.amax = amax_of_step(records, step, k, &hint);
+            count_row(&tensor[k], &row, measured, i >= s->from, step);
         }
     }
 }
@@ -195,16 +222,15 @@ static void take_error(struct health *h, const json_t *error) {
                 h->tensor[i].count[k].since = step;
 }
 
-/* A label a task: the columns are read by rows, so neighbours share their cache lines. */
 static void examine(struct health *h, const struct series *records, const struct series *errors) {
-#pragma omp parallel for schedule(dynamic, 16)
-    for (int64_t i = 0; i < h->tensor_count; i++) {
-        struct health_tensor *t = &h->tensor[i];
-        if (!t->fp8) continue;
-        means_of_records(t, records, i);
-        means_of_errors(t, errors, records, i);
-        count_rules(t, records, records, i, false);
-        count_rules(t, errors, records, i, true);
+#pragma omp parallel for schedule(dynamic, 1)
+    for (int64_t first = 0; first < h->tensor_count; first += PART) {
+        struct part part = { first, h->tensor_count - first };
+        if (part.count > PART) part.count = PART;
+        means_of_records(h->tensor, records, part);
+        means_of_errors(h->tensor, errors, records, part);
+        count_rules(h->tensor, records, records, part, false);
+        count_rules(h->tensor, errors, records, part, true);
     }
 }
 

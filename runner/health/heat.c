@@ -44,20 +44,20 @@ static void number_rows(const struct health *h, int64_t *row, struct heat *out) 
 static enum status allocate(struct heat *h, struct err *e) {
     size_t rows = (size_t)h->layers;
     for (int m = 0; m < HEAT_METRICS; m++) {
-        h->level[m] = malloc(rows * HEAT_BINS + 1);
+        h->level[m] = calloc(rows * HEAT_BINS + 1, 1);
         h->worst[m] = calloc(rows + 1, sizeof *h->worst[m]);
         if (!h->level[m] || !h->worst[m])
             return FAIL(e, ERR_MEMORY, "a heat map of %zu layers", rows);
-        memset(h->level[m], HEAT_EMPTY, rows * HEAT_BINS);
         for (size_t i = 0; i < rows; i++) h->worst[m][i].step = -1;
     }
     return OK;
 }
 
-/* The value as the scale counts it; NaN: none. */
+/* The value as the scale counts it; NaN: none. Most shares are 0, which is never the worst. */
 static double badness(enum heat_metric m, const struct health_tensor *t, double value) {
-    if (!isfinite(value) || (m == HEAT_SATURATED && !health_can_saturate(t))) return (double)NAN;
-    return m == HEAT_SNR ? health_snr_format(t) - value : 100 * value;
+    if (m == HEAT_SNR) return isfinite(value) ? health_snr_format(t) - value : (double)NAN;
+    bool counts = value > 0 && (m != HEAT_SATURATED || health_can_saturate(t));
+    return counts && isfinite(value) ? 100 * value : (double)NAN;
 }
 
 static uint8_t level_of(enum heat_metric m, double value) {
@@ -70,7 +70,7 @@ static void add(struct heat *out, enum heat_metric m, int64_t row, int64_t bin, 
                 int64_t step, int64_t tensor) {
     struct heat_worst *worst = &out->worst[m][row];
     uint8_t *cell = &out->level[m][row * HEAT_BINS + bin], level = level_of(m, value);
-    if (*cell == HEAT_EMPTY || level > *cell) *cell = level;
+    if (level > *cell) *cell = level;
     if (worst->step < 0 || value > worst->value)
         *worst = (struct heat_worst){ value, step, tensor };
 }
@@ -83,15 +83,19 @@ static void walk(struct heat *out, enum heat_metric m, const struct run_view *v,
     const struct column *values = columns_find(c, SOURCES[m].column);
     int64_t span = out->step_last - out->step_first + 1;
     if (!step || !values || values->width != h->tensor_count || span < 1) return;
+    if (values->type != COLUMN_F64) return;
     out->bins[m] = c->rows < HEAT_BINS ? c->rows : HEAT_BINS;
     for (int64_t i = 0; i < c->rows; i++) {
         int64_t at = (int64_t)column_value(step, i, 0);
         if (at < out->step_first || at > out->step_last) continue;
         int64_t bin = (int64_t)((double)(at - out->step_first) / (double)span *
                                 (double)out->bins[m]);
+        const char *at_row = column_row(values, i);
         for (int64_t k = 0; k < values->width; k++) {
+            double value;
             if (row[k] < 0) continue;
-            double value = badness(m, &h->tensor[k], column_value(values, i, k));
+            memcpy(&value, at_row + 8 * k, sizeof value); /* perhaps not aligned */
+            value = badness(m, &h->tensor[k], value);
             if (!isnan(value)) add(out, m, row[k], bin, value, at, k);
         }
     }

@@ -6,8 +6,8 @@
 
 enum heat_metric { HEAT_SATURATED, HEAT_UNDERFLOW, HEAT_SNR, HEAT_METRICS };
 
-/* Levels of a cell: 0 is fine, 3 the worst. HEAT_EMPTY: nothing was recorded there. */
-enum { HEAT_LEVELS = 4, HEAT_EMPTY = 255, HEAT_BINS = 100 };
+/* Levels of a cell: 0 is fine, or not recorded; 3 is the worst. */
+enum { HEAT_LEVELS = 4, HEAT_BINS = 100 };
 
 /* What a metric is called, and the lower bounds of levels 1 to 3: of shares in percent; of the SNR
  * in decibels that are missing to the format's own. */
