@@ -13,6 +13,7 @@
 #include "runner/bundle/run_notes.h"
 #include "runner/bundle/run_pick.h"
 #include "runner/commands.h"
+#include "runner/compare/compare.h"
 #include "runner/compare/recipe_name.h"
 #include "runner/plan/mfu.h"
 #include "runner/plan/trained.h"
@@ -340,11 +341,24 @@ static void print_samples(const struct cli *cli, const struct run_view *v) {
     }
 }
 
+/* The run as a page: a comparison of one. */
+static enum status write_page(const struct cli *cli, const char *path, const char *file,
+                              struct err *e) {
+    struct comparison c = { 0 };
+    enum status st = compare_runs(&path, 1, NULL, &c, e);
+    if (st == OK) st = compare_html(&c, file, e);
+    if (st == OK) cli_note(cli, "wrote %s", file);
+    compare_free(&c);
+    return st;
+}
+
 static int cmd_show(const struct cli *cli) {
+    const char *html = cli_value(cli, "html");
     char path[PATH_CAP];
     struct run_view view;
     struct err e = { 0 };
     enum status st = run_locate(cli->args[0], cli_runs(cli), path, &e);
+    if (st == OK && html) st = write_page(cli, path, html, &e);
     if (st == OK) st = run_view_load(path, RUN_VIEW_FULL, &view, &e);
     if (st != OK) return cli_fail(cli, &e);
     if (cli->json) {
@@ -384,6 +398,7 @@ static int cmd_show(const struct cli *cli) {
 }
 
 static const struct flag FLAGS[] = {
+    { .name = "html", .value = "FILE", .help = "also write a page with plots" },
     { .name = "runs", .value = "DIR", .help = "where runs are looked up by id (default: runs)" },
 };
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/bundle/archive.h"
 #include "runner/bundle/bag_tags.h"
@@ -200,6 +201,24 @@ static bool is_source(const struct loader *l, const char *path, struct stream_fi
     return l->format > 1 || !l->view->columns.of[file.stream];
 }
 
+/* The name of a Lua file in the experiment's folder; NULL: another file. */
+static const char *script_name(const char *path) {
+    static const char HEAD[] = "data/experiment/";
+    size_t n = strlen(path);
+    bool lua = n > 4 && strcmp(path + n - 4, ".lua") == 0;
+    return lua && strncmp(path, HEAD, sizeof HEAD - 1) == 0 ? path + sizeof HEAD - 1 : NULL;
+}
+
+static enum status take_script(struct loader *l, const char *path, struct err *e) {
+    char *text = NULL;
+    size_t n = 0;
+    bool failed = false;
+    TRY(take(l, path, JSON_FILE_LIMIT, &text, &n, e));
+    json_put(l->view->scripts, script_name(path), json_from_text(text), &failed);
+    free(text);
+    return failed ? FAIL(e, ERR_MEMORY, "the text of %s", path) : OK;
+}
+
 /* Whether no needed file follows: entries come in the bundle's order. In format 1 the columns come
  * before the lines that repeat them. */
 static bool enough(const struct loader *l, const char *path) {
@@ -221,6 +240,7 @@ static enum status take_entry(struct loader *l, const char *path, struct err *e)
     /* Without a manifest the summary is computed from the records; a stored one is ignored. */
     if (slot == &l->view->summary && !has_manifest(l)) return OK;
     if (slot) TRY(take_json(l, path, slot, e));
+    if (l->depth == RUN_VIEW_FULL && script_name(path)) return take_script(l, path, e);
     if (slot == &l->view->run) return bundle_format_of(l->view->run, &l->format, e);
     return is_source(l, path, file) ? take_stream(l, path, file, e) : OK;
 }
@@ -266,7 +286,8 @@ static enum status check_complete(struct loader *l, struct err *e) {
         const struct bag_line *line = &l->tags.manifest.line[i];
         struct stream_file file = stream_file_of(line->path);
         bool source = l->format == 1 ? file.columns : is_source(l, line->path, file);
-        bool asked = l->depth == RUN_VIEW_FULL        ? json_slot(l, line->path) || source
+        bool asked = l->depth == RUN_VIEW_FULL ? json_slot(l, line->path) || source ||
+                                                     script_name(line->path)
                      : l->depth == RUN_VIEW_DOCUMENTS ? json_slot(l, line->path) != NULL
                          : archive_stage(line->path) < 3 ||
                                (l->depth == RUN_VIEW_INPUTS &&
@@ -284,6 +305,7 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
     snprintf(out->path, sizeof out->path, "%s", path);
     out->checkpoints = json_array();
     out->samples = json_array();
+    out->scripts = json_object();
     enum status st = bundle_open(path, &BUNDLE_LIMITS, &l.bundle, e);
     if (st == OK) {
         st = take_entries(&l, e);
@@ -313,7 +335,7 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
 
 void run_view_free(struct run_view *v) {
 #define DOCUMENT_OF_VIEW(name, path) v->name,
-    json_t *all[] = { DOCUMENTS(DOCUMENT_OF_VIEW) v->checkpoints, v->samples };
+    json_t *all[] = { DOCUMENTS(DOCUMENT_OF_VIEW) v->checkpoints, v->samples, v->scripts };
 #undef DOCUMENT_OF_VIEW
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) json_decref(all[i]);
     run_columns_free(&v->columns);

@@ -36,7 +36,8 @@ static const char *question(const struct comparison *c) {
 static void put_heading(FILE *out, const struct comparison *c) {
     const char *about = question(c);
     fputs("<h1>", out);
-    html_escape(out, *about ? about : "fp8lab compare");
+    html_escape(out, *about ? about : c->count > 1 ? "fp8lab compare"
+                                   : json_text(c->run[0].run, "id", "fp8lab show"));
     fputs("</h1>\n", out);
 }
 
@@ -121,7 +122,7 @@ static void put_factor(FILE *out, const json_t *row) {
 
 /* A second table: losses after equal time, and time and tokens to an equal loss. */
 static void put_speed(FILE *out, const json_t *report, const json_t *family, bool *failed) {
-    static const char *const TITLES[] = { "", "loss then", "to the first", "95 % bounds",
+    static const char *const TITLES[] = { "", "loss then", "to the baseline", "95 % bounds",
                                           "same loss", "time to it", "bounds", "tokens to it",
                                           "bounds" };
     const json_t *seconds = json_object_get(family, "seconds"), *row, *time, *same;
@@ -163,7 +164,7 @@ static void put_other_factors(FILE *out, const json_t *report, const json_t *row
 }
 
 static void put_family(FILE *out, const json_t *report, const json_t *family, bool *failed) {
-    static const char *const TITLES[] = { "", "verdict", "mean eval loss", "to the first",
+    static const char *const TITLES[] = { "", "verdict", "mean eval loss", "to the baseline",
                                           "95 % bounds",
                                           "allowed", "" };
     size_t i;
@@ -261,9 +262,11 @@ static void put_numbers(FILE *out, const json_t *report, bool *failed) {
     page_table_end(out);
     char name[8];
     compare_letter(compare_reference(report), name);
-    fprintf(out, "<p class=\"soft\">×: to %s. Step time and tokens/s are medians of a steady "
-                 "window, losses nats a token, each of its run's last step or evaluation: no × "
-                 "where that is another step than %s's.", name, name);
+    fputs("<p class=\"soft\">", out);
+    if (json_array_size(runs) > 1)
+        fprintf(out, "×: to %s; no × where a loss is of another step than %s's. ", name, name);
+    fputs("Step time and tokens/s are medians of a steady window, losses nats a token, each of its "
+          "run's last step or evaluation.", out);
     if (compare_has(runs, "eval_loss_byte")) fputs(" Eval/byte: " COMPARE_BYTE ".", out);
     fputs("</p>\n", out);
 }
@@ -374,27 +377,52 @@ static void put_divergences(FILE *out, const json_t *report, bool *failed) {
 
 /* ---- the page ------------------------------------------------------------------------------ */
 
+static void put_curves_heading(FILE *out, bool several) {
+    fputs("<h2>Curves</h2>\n", out);
+    if (several)
+        fputs("<p class=\"soft\">Runs of one colour differ in their seed alone; what is subtracted "
+              "is the mean of the baseline's. The band: the spread of its seeds.</p>\n", out);
+}
+
+static void put_all_differences(FILE *out, const json_t *report, bool *failed) {
+    fputs("<h2>What differs</h2>\n", out);
+    if (put_differences(out, report, false, failed) +
+            put_differences(out, report, true, failed) == 0)
+        fputs("<p>Nothing that was recorded.</p>\n", out);
+    put_divergences(out, report, failed);
+}
+
+/* A page of one run has its settings in place of what compares. */
+static enum status put_page(FILE *out, const struct comparison *c, bool *failed, struct err *e) {
+    bool several = c->count > 1;
+    TRY(page_open(out, several ? "fp8lab compare" : "fp8lab show", e));
+    put_heading(out, c);
+    if (several) {
+        page_words(out, c, failed);
+        put_losses(out, c->report, failed);
+    } else {
+        page_one(out, c);
+    }
+    put_numbers(out, c->report, failed);
+    page_times(out, c);
+    put_tests(out, c->report, failed);
+    put_curves_heading(out, several);
+    TRY(compare_plots(out, c, e));
+    compare_heat(out, c);
+    if (several) put_all_differences(out, c->report, failed);
+    else page_settings(out, &c->run[0], failed);
+    page_scripts(out, c);
+    page_repeat(out, c, failed);
+    page_close(out);
+    return OK;
+}
+
 enum status compare_html(const struct comparison *c, const char *path, struct err *e) {
     struct text text = { 0 };
     bool failed = false;
     FILE *out = text_stream_open(&text);
     if (!out) return FAIL(e, ERR_MEMORY, "no memory for %s", path);
-    enum status st = page_open(out, "fp8lab compare", e);
-    put_heading(out, c);
-    page_words(out, c, &failed);
-    put_losses(out, c->report, &failed);
-    put_numbers(out, c->report, &failed);
-    put_tests(out, c->report, &failed);
-    fputs("<h2>Curves</h2>\n<p class=\"soft\">Runs of one colour differ in their seed alone; "
-          "what is subtracted is the mean of the baseline's.</p>\n", out);
-    if (st == OK) st = compare_plots(out, c, e);
-    compare_heat(out, c);
-    fputs("<h2>What differs</h2>\n", out);
-    if (put_differences(out, c->report, false, &failed) +
-            put_differences(out, c->report, true, &failed) == 0)
-        fputs("<p>Nothing that was recorded.</p>\n", out);
-    put_divergences(out, c->report, &failed);
-    page_close(out);
+    enum status st = put_page(out, c, &failed, e);
     failed = !text_stream_close(out, &text) || failed;
     if (failed && st == OK) st = FAIL(e, ERR_MEMORY, "no memory for %s", path);
     if (st == OK) st = file_replace(path, text.bytes, text.size, e);

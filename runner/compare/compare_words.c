@@ -158,3 +158,43 @@ void page_words(FILE *out, const struct comparison *c, bool *failed) {
     put_caution(out, c->report);
     fputs("</ul>\n", out);
 }
+
+/* ---- one run ------------------------------------------------------------------------------- */
+
+/* `format` takes one double. */
+static void put_figure(FILE *out, const json_t *object, const char *key, double scale,
+                       const char *format) {
+    const json_t *value = json_object_get(object, key);
+    if (json_is_number(value)) fprintf(out, format, scale * json_number_value(value));
+}
+
+void page_one(FILE *out, const struct comparison *c) {
+    const json_t *run = json_array_get(json_object_get(c->report, "runs"), 0);
+    const json_t *s = c->run[0].summary, *error = json_object_get(c->run[0].run, "error");
+    fputs("<ul class=\"words\">\n<li>", out);
+    html_escape(out, json_text(run, "label", "?"));
+    fputs(": <strong>", out);
+    html_escape(out, json_text(run, "status", "?"));
+    fputs("</strong>", out);
+    put_figure(out, s, "step_last", 1, ", after %.0f steps");
+    put_figure(out, s, "tokens", 1, " and %.0f tokens");
+    fputs(".</li>\n<li>", out);
+    put_figure(out, s, "loss_final", 1, "The last training loss is %.5f nats a token");
+    put_figure(out, s, "eval_loss_final", 1, ", the last evaluation loss %.5f");
+    put_figure(out, s, "eval_loss_best", 1, ", the lowest %.5f");
+    fputs(".</li>\n<li>", out);
+    put_figure(out, s, "tokens_per_s_median", 1, "It ran at %.0f tokens/s");
+    put_figure(out, s, "step_time_us_median", 1e-3, ", %.2f ms a step");
+    put_figure(out, s, "mfu_peak_median", 100, ", %.1f %% of the device's dense peak");
+    put_figure(out, run, "memory_bytes_peak", 0x1p-20, ", in %.0f MiB of memory");
+    fputs(".</li>\n", out);
+    put_figure(out, s, "saturated_max", 100, "<li>Of an FP8 tensor at most %.3g %% saturated");
+    put_figure(out, s, "underflow_max", 100, ", and at most %.3g %% became zero.</li>\n");
+    if (json_is_string(json_object_get(error, "text"))) {
+        fputs("<li>The error: ", out);
+        html_escape(out, json_text(error, "text", ""));
+        fputs("</li>\n", out);
+    }
+    put_caution(out, c->report);
+    fputs("</ul>\n", out);
+}

@@ -25,5 +25,15 @@ void page_group(FILE *out, const json_t *report, int64_t group, bool *failed);
 
 /* compare_words.c: what was compared and what came of it, in sentences. */
 void page_words(FILE *out, const struct comparison *c, bool *failed);
+/* The same of a run by itself. */
+void page_one(FILE *out, const struct comparison *c);
+
+/* page_runs.c: where each run's time went; scripts, once for all runs that share them; commands
+ * that repeat the runs and the page. */
+void page_times(FILE *out, const struct comparison *c);
+void page_scripts(FILE *out, const struct comparison *c);
+void page_repeat(FILE *out, const struct comparison *c, bool *failed);
+/* For a page of one run: configuration, machine, libraries, figures. */
+void page_settings(FILE *out, const struct run_view *v, bool *failed);
 
 #endif

@@ -191,12 +191,55 @@ static void the_words_say_the_verdict(void **state) {
     finish(&s);
 }
 
+/* Runs of one script share its text; each has the commands that repeat it. */
+static void the_page_says_how_to_repeat_it(void **state) {
+    struct scene s;
+    struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    char command[PATH_CAP + 64];
+    two[1].recipe = "bf16";
+    compare(&s, two, 2);
+    char *html = page_of(&s), *script = strstr(html, "<h2>Scripts</h2>");
+    assert_non_null(script);
+    script = strstr(script, "return experiment { name = &quot;tiny&quot; }");
+    assert_non_null(script);
+    assert_null(strstr(script + 1, "return experiment"));
+    for (int i = 0; i < 2; i++) {
+        snprintf(command, sizeof command, "<code>fp8lab repro %s</code>", s.path[i]);
+        assert_non_null(strstr(html, command));
+    }
+    assert_non_null(strstr(html, "started by <code>fp8lab run tiny.lua</code>"));
+    assert_non_null(strstr(html, "<pre tabindex=\"0\">fp8lab compare --html page.html \\\n"));
+    const char *times = strstr(html, "<h2>Where the time went</h2>");
+    assert_non_null(times);
+    assert_non_null(strstr(times, "<td class=\"n\">40."));
+    free(html);
+    finish(&s);
+}
+
+/* A page of one run has nothing that compares. */
+static void one_run_has_a_page(void **state) {
+    struct scene s;
+    struct run_fixture one = run_fixture_default();
+    compare(&s, &one, 1);
+    char *html = page_of(&s);
+    assert_non_null(strstr(html, "<li>fp8.delayed: <strong>done</strong>, after 20 steps"));
+    assert_non_null(strstr(html, "<h2>Settings</h2>"));
+    assert_non_null(strstr(html, "data-plot=\"train_loss\""));
+    assert_null(strstr(html, "data-plot=\"train_gap\""));
+    assert_null(strstr(html, "<h2>What differs</h2>"));
+    assert_null(strstr(html, "the baseline"));
+    free(html);
+    finish(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(base64_pads),
         cmocka_unit_test(the_policy_admits_our_script_alone),
         cmocka_unit_test(the_data_have_no_text_of_a_run),
         cmocka_unit_test(a_plot_is_thinned_and_keeps_its_spikes),
+        cmocka_unit_test(the_page_says_how_to_repeat_it),
+        cmocka_unit_test(one_run_has_a_page),
         cmocka_unit_test(the_words_say_the_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
