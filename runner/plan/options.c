@@ -447,7 +447,7 @@ static enum status read_runner_options(const struct section *root, struct run_op
     out->train.trace = (struct trace_options){ get_int(&trace, "first"), get_int(&trace, "every") };
     TRY(trace.st);
     struct section whole = *root;
-    out->train.fp8_error = get_int_or(&whole, "fp8_error", FP8_ERROR_EVERY);
+    out->train.fp8_error = get_int_or(&whole, "fp8_error", 0);
     TRY(whole.st);
     struct section hardware = section_of(root, "hardware", "hardware");
     out->gpus = get_int_or(&hardware, "gpus", 1);

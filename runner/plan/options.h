@@ -8,10 +8,6 @@
 
 struct json_t;
 
-/* fp8_error, unless the script sets it. A step that measures runs beside the captured graphs and
- * reads each FP8 operand once more: some ten percent of a step, so a thousandth of a hundred. */
-enum { FP8_ERROR_EVERY = 100 };
-
 enum archive_policy { ARCHIVE_NONE, ARCHIVE_WEIGHTS, ARCHIVE_FULL };
 
 struct eval_options { int64_t every, batches; };      /* every 0: no evaluation */
