@@ -7,6 +7,7 @@
 #include "runner/bundle/run_pick.h"
 #include "runner/commands.h"
 #include "runner/compare/compare.h"
+#include "runner/compare/plots.h"
 #include "runner/compare/seed_band.h"
 
 enum { RUNS_MAX = 1000, RUN_TIME = 16 }; /* of a run's id: 20261121T024823Z */
@@ -23,6 +24,8 @@ static enum status write_band(const struct cli *cli, const struct comparison *c,
 
 static enum status print(const struct cli *cli, const struct comparison *c, struct err *e) {
     const char *html = cli_value(cli, "html"), *band = cli_value(cli, "seed-band");
+    const char *svg = cli_value(cli, "svg");
+    int64_t files = 0;
     char *text = NULL;
     if (cli->json) cli_out_json(cli, c->report);
     else if (cli_has(cli, "csv")) TRY(compare_table(c, COMPARE_CSV, &text, e));
@@ -31,6 +34,10 @@ static enum status print(const struct cli *cli, const struct comparison *c, stru
     if (text) cli_out(cli, "%s", text);
     free(text);
     if (band) TRY(write_band(cli, c, band, e));
+    if (svg) {
+        TRY(compare_svg(c, svg, &files, e));
+        cli_note(cli, "wrote %lld plots to %s", (long long)files, svg);
+    }
     if (!html) return OK;
     TRY(compare_html(c, html, e));
     cli_note(cli, "wrote %s", html);
@@ -106,7 +113,7 @@ static int cmd_compare(const struct cli *cli) {
     const char **names = calloc((size_t)cli->arg_count, sizeof *names);
     double tolerance;
     struct compare_options options = { .baseline = cli_value(cli, "baseline"),
-                                       .lean = !cli_has(cli, "html") };
+                                       .lean = !cli_has(cli, "html") && !cli_has(cli, "svg") };
     enum status st = names ? locate(cli, &paths, &e) : FAIL(&e, ERR_MEMORY, "no memory for names");
     if (st == OK) st = check_outputs(cli, &e);
     if (st == OK) st = read_tolerance(cli, &tolerance, &options, &e);
@@ -125,6 +132,7 @@ static int cmd_compare(const struct cli *cli) {
 
 static const struct flag FLAGS[] = {
     { .name = "html", .value = "FILE", .help = "also write a page with plots" },
+    { .name = "svg", .value = "DIR", .help = "also write each plot as an SVG file" },
     { .name = "baseline", .value = "NAME",
       .help = "the row to compare all with (default: BF16, by its recipe)" },
     { .name = "tolerance", .value = "P%",

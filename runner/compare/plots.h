@@ -18,6 +18,11 @@ NODISCARD enum status compare_each_plot(const struct comparison *c,
  * in a data block, which has no text of a bundle. */
 NODISCARD enum status compare_plots(FILE *out, const struct comparison *c, struct err *e);
 
+/* Writes each plot as a file of the directory, which is made: train_loss.svg and others. *count:
+ * the files. */
+NODISCARD enum status compare_svg(const struct comparison *c, const char *dir, int64_t *count,
+                                  struct err *e);
+
 /* ---- plot_data.c: the numbers of plots as JSON ----------------------------------------------- */
 
 /* {"frame": of the SVG, "runs": [{group, tokens: a step, step, seconds}], "plots": [...]}. Writes

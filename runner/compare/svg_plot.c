@@ -10,20 +10,31 @@ struct range {
 
 /* Okabe and Ito's colours, which colour-blind readers can separate, plus an olive and a grey; dark
  * pages have the same hues, lighter. */
-static const char CSS[] =
-    ".k0{color:#0072b2}.k1{color:#d55e00}.k2{color:#009e73}.k3{color:#c0609a}"
+#define LIGHT                                                                                     \
+    ".k0{color:#0072b2}.k1{color:#d55e00}.k2{color:#009e73}.k3{color:#c0609a}"                    \
     ".k4{color:#c98a00}.k5{color:#3a9bd9}.k6{color:#8a8000}.k7{color:#6b6b6b}\n"
+#define LINES                                                                                     \
+    ".data{fill:none;stroke:currentColor;stroke-width:1.6;stroke-linejoin:round}"                 \
+    "circle{fill:currentColor}.band{fill:currentColor;opacity:.18}"                               \
+    ".d1{stroke-dasharray:7 4}.d2{stroke-dasharray:2 3}\n"
+
+static const char CSS[] =
+    LIGHT LINES
     "@media(prefers-color-scheme:dark){.k0{color:#4aa8e8}.k1{color:#ff8a3d}.k2{color:#2cc79b}"
     ".k3{color:#e59ac8}.k4{color:#f0b429}.k5{color:#9bd7ff}.k6{color:#d6cb3a}.k7{color:#a8a8a8}}\n"
     "figure{margin:0;min-width:0}figcaption{font-weight:600}figure>svg{width:100%;display:block}\n"
     "svg text{font:13px system-ui,sans-serif;fill:var(--soft)}.grid{stroke:var(--line)}"
-    ".zero{stroke:var(--soft)}.data{fill:none;stroke:currentColor;stroke-width:1.6;"
-    "stroke-linejoin:round}circle{fill:currentColor}.band{fill:currentColor;opacity:.18}"
-    ".d1{stroke-dasharray:7 4}.d2{stroke-dasharray:2 3}\n"
+    ".zero{stroke:var(--soft)}\n"
     ".key{width:22px;height:8px;vertical-align:middle}.key line{stroke-width:3}"
     ".legend{margin:.2em 0 1.5em;color:var(--soft);font-size:90%;overflow-wrap:anywhere}"
     ".legend span{display:inline-block;margin-right:1.2em}\n"
     "@media(max-width:42em){svg text{font-size:22px}.data{stroke-width:2.4}}\n";
+
+/* Of a file by itself: on white paper, in fonts that most programs have. */
+static const char FILE_CSS[] =
+    LIGHT LINES
+    "text{font:13px Helvetica,Arial,sans-serif;fill:#1c1c1c}.title{font-weight:bold}"
+    ".grid{stroke:#dcdcdc}.zero{stroke:#5c5c5c}.key{stroke-width:3}\n";
 
 const char *svg_css(void) {
     return CSS;
@@ -48,7 +59,8 @@ void html_escape(FILE *out, const char *text) {
         case '>': fputs("&gt;", out); break;
         case '"': fputs("&quot;", out); break;
         case '\'': fputs("&#39;", out); break;
-        default: fputc(*text, out);
+        default: fputc((unsigned char)*text < ' ' && *text != '\n' && *text != '\t' ? '?' : *text,
+                       out);
         }
     }
 }
@@ -244,14 +256,18 @@ static void put_band(FILE *out, const struct svg_line *line, struct range x, str
     fputs("\"/>\n", out);
 }
 
+/* Whether the line has an entry in the legend: the first one of its colour with points. */
+static bool has_entry(const struct svg_line *lines, int64_t i) {
+    if (lines[i].rows == 0 || lines[i].high) return false;
+    for (int64_t k = 0; k < i; k++)
+        if (lines[k].rows > 0 && !lines[k].high && lines[k].color == lines[i].color) return false;
+    return true;
+}
+
 static void put_legend(FILE *out, const struct svg_line *lines, int64_t count) {
     fputs("<p class=\"legend\">", out);
     for (int64_t i = 0; i < count; i++) {
-        bool named = lines[i].rows == 0 || lines[i].high;
-        for (int64_t k = 0; k < i; k++)
-            named = named || (lines[k].rows > 0 && !lines[k].high &&
-                              lines[k].color == lines[i].color);
-        if (named) continue;
+        if (!has_entry(lines, i)) continue;
         fprintf(out, "<span data-group=\"%lld\">", (long long)lines[i].color);
         svg_key(out, lines[i].color);
         fputc(' ', out);
@@ -259,6 +275,15 @@ static void put_legend(FILE *out, const struct svg_line *lines, int64_t count) {
         fputs("</span> ", out);
     }
     fputs("</p>", out);
+}
+
+/* Bands, then lines. The first line is the reference: it is drawn last, on top. */
+static void put_lines(FILE *out, const struct svg_line *lines, int64_t count, struct range x,
+                      struct range y) {
+    for (int64_t i = count; i-- > 0;)
+        if (lines[i].high) put_band(out, &lines[i], x, y);
+    for (int64_t i = count; i-- > 0;)
+        if (!lines[i].high && lines[i].rows > 0) put_line(out, &lines[i], x, y);
 }
 
 /* What the plot shows, for readers who do not see it. */
@@ -291,12 +316,44 @@ void svg_plot(FILE *out, const struct svg_figure *figure, const struct svg_line 
     fputs("\">\n", out);
     put_description(out, lines, count);
     put_axes(out, x, y);
-    /* The first line is the reference: it is drawn last, on top. */
-    for (int64_t i = count; i-- > 0;)
-        if (lines[i].high) put_band(out, &lines[i], x, y);
-    for (int64_t i = count; i-- > 0;)
-        if (!lines[i].high && lines[i].rows > 0) put_line(out, &lines[i], x, y);
+    put_lines(out, lines, count, x, y);
     fputs("</svg>\n", out);
     put_legend(out, lines, count);
     fputs("</figure>\n", out);
+}
+
+void svg_file(FILE *out, const struct svg_figure *figure, const struct svg_line *lines,
+              int64_t count) {
+    enum { HEAD = 26, ENTRY = 20 };
+    int width = SVG_LEFT + SVG_WIDTH + SVG_RIGHT, height = SVG_TOP + SVG_HEIGHT + SVG_BOTTOM;
+    int entries = 0, at = HEAD + height;
+    struct range x, y;
+    if (!find_ranges(figure, lines, count, &x, &y)) return;
+    for (int64_t i = 0; i < count; i++) entries += has_entry(lines, i);
+    height += HEAD + entries * ENTRY;
+    fprintf(out,
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" "
+            "width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n<title>",
+            width, height, width, height);
+    html_escape(out, figure->title);
+    fputs("</title>\n", out);
+    put_description(out, lines, count);
+    fprintf(out, "<style>\n%s</style>\n<text class=\"title\" x=\"%d\" y=\"18\">", FILE_CSS,
+            SVG_LEFT);
+    html_escape(out, figure->title);
+    fprintf(out, "</text>\n<g transform=\"translate(0 %d)\">\n", HEAD);
+    put_axes(out, x, y);
+    put_lines(out, lines, count, x, y);
+    fputs("</g>\n", out);
+    for (int64_t i = 0; i < count; i++) {
+        if (!has_entry(lines, i)) continue;
+        fputs("<line class=\"key ", out);
+        put_class(out, lines[i].color);
+        fprintf(out, "\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/><text x=\"%d\" y=\"%d\">",
+                SVG_LEFT, SVG_LEFT + 22, at, at, SVG_LEFT + 30, at + 5);
+        html_escape(out, lines[i].name);
+        fputs("</text>\n", out);
+        at += ENTRY;
+    }
+    fputs("</svg>\n", out);
 }

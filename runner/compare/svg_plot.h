@@ -45,7 +45,11 @@ void svg_key(FILE *out, int64_t i);
 void svg_plot(FILE *out, const struct svg_figure *figure, const struct svg_line *lines,
               int64_t count);
 
-/* Writes text with & < > " ' escaped. */
+/* Writes the plot as an SVG file by itself, with title and legend, on white. */
+void svg_file(FILE *out, const struct svg_figure *figure, const struct svg_line *lines,
+              int64_t count);
+
+/* Writes text with & < > " ' escaped; control characters become '?'. */
 void html_escape(FILE *out, const char *text);
 
 #endif

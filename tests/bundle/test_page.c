@@ -216,6 +216,34 @@ static void the_page_says_how_to_repeat_it(void **state) {
     finish(&s);
 }
 
+/* Files for papers: whole, named by what they show, with rows named by what differs. */
+static void each_plot_is_a_file(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    char dir[PATH_CAP], path[PATH_CAP], *text = NULL;
+    int64_t files = 0;
+    size_t n = 0;
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 3; i < 6; i++) runs[i].recipe = "<script>\\u0001</script>";
+    compare(&s, runs, 6);
+    CHECK(path_join(dir, s.parent, "figures/of it", &e));
+    CHECK(compare_svg(&s.c, dir, &files, &e));
+    assert_int_equal(files, 7);
+    CHECK(path_join(path, dir, "train_gap.svg", &e));
+    CHECK(file_read(path, 1 << 24, &text, &n, &e));
+    assert_memory_equal(text, "<?xml version", 13);
+    assert_string_equal(text + n - 7, "</svg>\n");
+    assert_null(strstr(text, "<script"));
+    assert_null(strchr(text, '\001'));
+    assert_non_null(strstr(text, "A… bf16, 3 seeds</text>"));
+    assert_non_null(strstr(text, "&lt;script&gt;?&lt;/script&gt;, 3 seeds</text>"));
+    assert_non_null(strstr(text, "Helvetica"));
+    assert_non_null(strstr(text, "<path class=\"band k0\" d=\"M")); /* of the baseline's seeds */
+    free(text);
+    finish(&s);
+}
+
 /* A page of one run has nothing that compares. */
 static void one_run_has_a_page(void **state) {
     struct scene s;
@@ -239,6 +267,7 @@ int main(void) {
         cmocka_unit_test(the_data_have_no_text_of_a_run),
         cmocka_unit_test(a_plot_is_thinned_and_keeps_its_spikes),
         cmocka_unit_test(the_page_says_how_to_repeat_it),
+        cmocka_unit_test(each_plot_is_a_file),
         cmocka_unit_test(one_run_has_a_page),
         cmocka_unit_test(the_words_say_the_verdict),
     };

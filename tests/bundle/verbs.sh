@@ -47,6 +47,8 @@ expect 0 "equal bit for bit over 20 steps" compare "$done" "$killed" --assert-eq
 expect 0 "equal bit for bit over 20 steps" compare "$done" out --html page.html
 expect 0 "wrote one.html" show "$done" --html one.html
 grep -q '<h2>Settings</h2>' one.html || { echo "one.html has no settings"; failed=1; }
+expect 0 "plots to figures" compare "$done" out --svg figures
+expect 6 "one.html" compare "$done" out --svg one.html
 expect 0 '"equal":true' compare --json "$done" "$killed"
 # The next command names a run by its time, or by its path if the time does not select the bundle.
 # Here the time does not: the finished run still has its directory beside its bundle.
