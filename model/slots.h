@@ -119,9 +119,9 @@ NODISCARD enum status slots_clear_counts(struct slots *s, struct backend *b, str
                                          bool all, struct err *e);
 /* Before an update quantises weights: updates their histories. */
 NODISCARD enum status slots_roll_weights(struct slots *s, struct backend *b, struct err *e);
-/* How many updates from now on may still change a scale of a settled slot, whose amax is known. 1 if
- * its history holds that amax alone, as in a new run; otherwise what the history has room for. 0 if
- * no such scale is delayed. */
+/* How many updates from now on may still change a scale of a settled slot, whose amax is known: 1
+ * if its history holds that amax alone, as in a new run; otherwise what the history has room for; 0
+ * if no such scale is delayed. */
 NODISCARD enum status slots_remakes(const struct slots *s, struct backend *b, int64_t *updates,
                                     struct err *e);
 /* Zeroes the amax of weights, before they are quantised; `all` as above. */

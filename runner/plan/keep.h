@@ -48,7 +48,8 @@ void keep_say_disk(const struct cli *cli, const struct keep_disk *disk);
 json_t *keep_disk_json(const struct keep_disk *disk);
 
 /* Prints for `count` runs which checkpoints are kept, in one line. Warns if an experiment with
- * `checkpoint` or `init` keeps none. on_stdout: for verbs whose result this is; else it is a message. */
+ * `checkpoint` or `init` keeps none. on_stdout: for verbs whose result this is; else it is a
+ * message. */
 void keep_say(const struct cli *cli, const struct keep *keeps, int64_t count, bool on_stdout);
 
 /* {"init","last","best","milestones","epochs","bytes","where": "beside", "bundle" or null}; JSON
