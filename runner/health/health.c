@@ -8,6 +8,11 @@
 #include "model/ground/json_safe.h"
 #include "runner/plan/options.h"
 
+/* A foreign file may have any number there. */
+int64_t health_step(double step) {
+    return step >= 0 && step <= 0x1p53 ? (int64_t)step : -1;
+}
+
 /* The records of one stream, and the part of them that is the window. */
 struct series {
     const struct columns *all;
@@ -48,15 +53,23 @@ static struct health_row row_at(const struct series *s, int64_t row, int64_t lab
 }
 
 static int64_t step_at(const struct series *s, int64_t row) {
-    return (int64_t)column_value(s->step, row, 0);
+    return health_step(column_value(s->step, row, 0));
 }
 
-/* The amax of a step that measured; steps ascend, and `hint` is where the last search ended. */
-static double amax_of_step(const struct series *s, int64_t step, int64_t label, int64_t *hint) {
-    while (*hint > 0 && step_at(s, *hint) > step) --*hint;
-    while (*hint + 1 < s->rows && step_at(s, *hint) < step) ++*hint;
-    bool found = s->rows > 0 && step_at(s, *hint) == step;
-    return found ? f32_at(s->amax, *hint, label) : (double)NAN;
+/* The record of a step that measured; -1: none. Steps ascend; in a foreign file that lies, the
+ * search still ends. */
+static int64_t row_of(const struct series *s, int64_t step) {
+    int64_t low = 0, high = s->rows;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (step_at(s, middle) < step) low = middle + 1;
+        else high = middle;
+    }
+    return low < s->rows && step_at(s, low) == step ? low : -1;
+}
+
+static double amax_at(const struct series *s, int64_t row, int64_t label) {
+    return row >= 0 ? f32_at(s->amax, row, label) : (double)NAN;
 }
 
 /* ---- means ---- */
@@ -98,17 +111,17 @@ static void means_of_records(struct health_tensor *tensor, const struct series *
 static void means_of_errors(struct health_tensor *tensor, const struct series *s,
                             const struct series *records, struct part part) {
     struct mean first[PART] = { { 0, 0 } }, last[PART] = { { 0, 0 } }, crest[PART] = { { 0, 0 } };
-    int64_t hint = 0;
     for (int64_t i = 0; i < s->rows / 3; i++)
         for (int64_t k = 0; k < part.count; k++)
             mean_add(&first[k], f64_at(s->snr_db, i, part.first + k));
-    for (int64_t i = s->from; i < s->rows; i++)
+    for (int64_t i = s->from; i < s->rows; i++) {
+        int64_t record = row_of(records, step_at(s, i));
         for (int64_t k = 0; k < part.count; k++) {
             struct health_row r = row_at(s, i, part.first + k);
-            double amax = amax_of_step(records, step_at(s, i), part.first + k, &hint);
             mean_add(&last[k], r.snr_db);
-            if (r.rms > 0) mean_add(&crest[k], amax / r.rms);
+            if (r.rms > 0) mean_add(&crest[k], amax_at(records, record, part.first + k) / r.rms);
         }
+    }
     for (int64_t k = 0; k < part.count; k++) {
         struct health_tensor *t = &tensor[part.first + k];
         t->snr_first = s->rows >= TREND_LEAST ? mean_of(&first[k]) : (double)NAN;
@@ -139,13 +152,12 @@ static void count_row(struct health_tensor *t, const struct health_row *row, boo
 /* From the last record back: `since` needs to know what follows. */
 static void count_rules(struct health_tensor *tensor, const struct series *s,
                         const struct series *records, struct part part, bool measured) {
-    int64_t hint = largest(records->rows - 1, 0);
     for (int64_t i = s->rows - 1; i >= 0; i--) {
-        int64_t step = step_at(s, i);
+        int64_t step = step_at(s, i), record = measured ? row_of(records, step) : -1;
         for (int64_t k = part.first; k < part.first + part.count; k++) {
             if (!tensor[k].fp8) continue;
             struct health_row row = row_at(s, i, k);
-            if (measured) row.amax = amax_of_step(records, step, k, &hint);
+            if (measured) row.amax = amax_at(records, record, k);
             count_row(&tensor[k], &row, measured, i >= s->from, step);
         }
     }
@@ -168,12 +180,13 @@ static enum status judge(struct health *h, struct err *e) {
         for (int k = 0; k < HEALTH_RULE_COUNT; k++)
             for (int64_t i = 0; i < h->tensor_count; i++) {
                 const struct health_rule *rule = &HEALTH_RULES[k];
-                const struct health_tensor *t = &h->tensor[i];
+                struct health_tensor *t = &h->tensor[i];
                 int64_t window = rule->measured ? h->measured_window : h->window;
                 if (!t->fp8 || !is_symptom(rule, &t->count[k], window)) continue;
                 if ((rule->confirm ? rule->confirm(t) : rule->level) != level) continue;
                 h->finding[h->finding_count++] =
                     (struct health_finding){ k, i, t->count[k].since, level };
+                if (level > t->level) t->level = level;
                 if (level > h->level) h->level = level;
             }
     return OK;

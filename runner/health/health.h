@@ -31,6 +31,8 @@ struct health_count {
 
 enum { HEALTH_RULES_MAX = 16 };
 
+enum health_level { HEALTH_FINE, HEALTH_WATCH, HEALTH_TROUBLE };
+
 /* One label of the FP8 records. */
 struct health_tensor {
     const char *name;  /* borrowed from the run's columns */
@@ -45,10 +47,10 @@ struct health_tensor {
     double snr_db, crest;        /* over the measurements of the window; crest: amax / rms */
     double snr_first;            /* mean over the first third of the measurements */
     struct health_count count[HEALTH_RULES_MAX];
+    enum health_level level; /* of its worst symptom */
 };
 
 /* Index of a symptom's rule in HEALTH_RULES, and of its tensor. */
-enum health_level { HEALTH_FINE, HEALTH_WATCH, HEALTH_TROUBLE };
 struct health_finding {
     int rule;
     int64_t tensor, since; /* since: a step */
@@ -84,6 +86,9 @@ struct health_rule {
 };
 extern const struct health_rule HEALTH_RULES[];
 extern const int HEALTH_RULE_COUNT;
+
+/* A step as it was recorded; -1: it cannot be one. */
+int64_t health_step(double step);
 
 /* The signal-to-noise ratio in decibels below which a format loses more than its own rounding. */
 double health_snr_floor(const struct health_tensor *t);

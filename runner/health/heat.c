@@ -86,10 +86,11 @@ static void walk(struct heat *out, enum heat_metric m, const struct run_view *v,
     if (values->type != COLUMN_F64) return;
     out->bins[m] = c->rows < HEAT_BINS ? c->rows : HEAT_BINS;
     for (int64_t i = 0; i < c->rows; i++) {
-        int64_t at = (int64_t)column_value(step, i, 0);
+        int64_t at = health_step(column_value(step, i, 0));
         if (at < out->step_first || at > out->step_last) continue;
         int64_t bin = (int64_t)((double)(at - out->step_first) / (double)span *
                                 (double)out->bins[m]);
+        if (bin >= out->bins[m]) bin = out->bins[m] - 1; /* rounded */
         const char *at_row = column_row(values, i);
         for (int64_t k = 0; k < values->width; k++) {
             double value;

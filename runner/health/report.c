@@ -117,15 +117,10 @@ static void say_symptom(const struct printer *p, const struct health *h, int64_t
         say(p, HEALTH_FINE, "    and %" PRId64 " more: --all", next - shown);
 }
 
-/* Tensors with a finding of that level. */
+/* Tensors whose worst symptom has that level. */
 static int64_t tensors_of(const struct health *h, enum health_level level) {
     int64_t n = 0;
-    for (int64_t i = 0; i < h->tensor_count; i++)
-        for (int64_t k = 0; k < h->finding_count; k++)
-            if (h->finding[k].tensor == i && h->finding[k].level == level) {
-                n++;
-                break;
-            }
+    for (int64_t i = 0; i < h->tensor_count; i++) n += h->tensor[i].level == level;
     return n;
 }
 

@@ -332,7 +332,7 @@ static void reports_say_it_in_words(void **state) {
     assert_string_equal(text, "nothing in FP8: the recipe is bf16\n");
     text_of(DELAYED, 100, 5, clipped_for_good, text);
     static const char *const WORDS[] = {
-        "1 of 3 FP8 tensors in trouble, 1 to watch; steps 1 to 100, judged by the last 20; the "
+        "1 of 3 FP8 tensors in trouble, 0 to watch; steps 1 to 100, judged by the last 20; the "
         "lowest SNR is 12.0 dB, of layers.1.ffn_out.x\n",
         "trouble: saturated, 1 tensor\n", "  try     recipe.margin = 1",
         "  source  TransformerEngine, recipe.DelayedScaling (margin)",
@@ -401,6 +401,33 @@ static void heat_of_other_runs(void **state) {
     run_view_free(&v);
 }
 
+/* A foreign run may have steps that cannot be, in any order, and other widths. */
+static void foreign_numbers_end(void **state) {
+    static const int64_t STEPS[] = { INT64_MIN, INT64_MAX, 3, -5, 0, (int64_t)1 << 53, 7, 2 };
+    for (int which = 0; which < 3; which++) {
+        struct run_view v = view_of(DELAYED, 8, 1, clipped_for_good);
+        struct health h;
+        struct heat heat;
+        struct err e = { 0 };
+        for (int s = 0; s < 2; s++) {
+            struct columns *c = v.columns.of[s ? STREAM_FP8_ERROR : STREAM_FP8];
+            const struct column *step = columns_find(c, "step");
+            for (int64_t i = 0; which < 2 && i < 8; i++)
+                memcpy((char *)(uintptr_t)column_row(step, i), &STEPS[(i + which * 4) % 8], 8);
+        }
+        if (which == 2) { /* the error of fewer tensors, without names */
+            v.columns.of[STREAM_FP8_ERROR]->column[1].width = LABELS - 1;
+            json_decref(v.columns.of[STREAM_FP8]->labels);
+            v.columns.of[STREAM_FP8]->labels = NULL;
+        }
+        CHECK(health_make(&v, &h, &e));
+        CHECK(heat_make(&v, &heat, &e));
+        heat_free(&heat);
+        health_free(&h);
+        run_view_free(&v);
+    }
+}
+
 /* Each rule has a reason, an advice, and a source for it. */
 static void the_table_is_complete(void **state) {
     assert_true(HEALTH_RULE_COUNT <= HEALTH_RULES_MAX);
@@ -419,6 +446,7 @@ int main(void) {
         cmocka_unit_test(reports_say_it_in_words),
         cmocka_unit_test(heat_keeps_the_worst),
         cmocka_unit_test(heat_of_other_runs),
+        cmocka_unit_test(foreign_numbers_end),
         cmocka_unit_test(the_table_is_complete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
