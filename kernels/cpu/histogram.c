@@ -15,7 +15,7 @@ static void count_span(uint64_t *counts, const void *data, bool bf16, int64_t st
 
 enum status cpu_histogram(struct backend *b, int lane, const struct tensor *counts,
                           const struct tensor *x, struct err *e) {
-    TRY(cpu_check(counts, "histogram: counts", IS_U64, HISTOGRAM_COUNTS, 1, e));
+    TRY(cpu_check_packed(counts, "histogram: counts", IS_U64, HISTOGRAM_COUNTS, 1, e));
     if (!x || !x->data) return FAIL(e, ERR_ARG, "histogram: x is missing");
     if (x->dtype != DTYPE_F32 && x->dtype != DTYPE_BF16)
         return FAIL(e, ERR_ARG, "histogram: x is %s", dtype_name(x->dtype));

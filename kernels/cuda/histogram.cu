@@ -65,7 +65,7 @@ __global__ void histogram_packed_kernel(unsigned long long *out, const void *x, 
 
 enum status cuda_histogram(struct backend *b, int lane, const struct tensor *counts,
                            const struct tensor *x, struct err *e) {
-    TRY(cuda_check(counts, "histogram: counts", IS_U64, HISTOGRAM_COUNTS, 1, e));
+    TRY(cuda_check_packed(counts, "histogram: counts", IS_U64, HISTOGRAM_COUNTS, 1, e));
     if (!x || !x->data) return FAIL(e, ERR_ARG, "histogram: x is missing");
     if (x->dtype != DTYPE_F32 && x->dtype != DTYPE_BF16)
         return FAIL(e, ERR_ARG, "histogram: x is %s", dtype_name(x->dtype));

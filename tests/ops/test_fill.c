@@ -215,6 +215,9 @@ static void test_arguments(void **state) {
     struct tensor counts = ops_tensor(o, DTYPE_U64, HISTOGRAM_COUNTS, 1, 1, 1);
     OPS_ERR(o, t->histogram(o->b, 0, &counts, &i32, &o->e), ERR_ARG, "x is i32");
     OPS_ERR(o, t->histogram(o->b, 0, &counts, NULL, &o->e), ERR_ARG, "x is missing");
+    counts.stride[0] = 2;
+    OPS_ERR(o, t->histogram(o->b, 0, &counts, &x, &o->e), ERR_ARG, "not packed");
+    counts.stride[0] = 1;
     counts.dim[0] = 9;
     OPS_ERR(o, t->histogram(o->b, 0, &counts, &x, &o->e), ERR_ARG, "counts is [9, 1]");
     ops_close(o);
