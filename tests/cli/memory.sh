@@ -129,7 +129,7 @@ print(json.dumps(json.load(sys.stdin)["runs"][0]["config"]))' >worker/config.jso
      "$FP8LAB" worker --config worker/config.json --run worker --backend cpu --threads 1 \
          --events-fd 3 3>worker/events) >log 2>&1
     [ $? = 6 ] || fail "exit code of a worker without memory"
-    says "out of memory before step 0; 209836.8 MiB are planned (weights 15316.5, master"
+    says "out of memory before step 0; 209836.9 MiB are planned (weights 15316.5, master"
     says "memory for weights: "
     says "$less"
     grep -q '"event":"step"' worker/events && fail "a step was made"

@@ -58,8 +58,8 @@ visit page.html "#x=__proto__&hide=ZZ,%00&zoom=9,1&at=NaN" 1600
 [ -s console ] && fail "nonsense: $(cat console)"
 expect "axis" "$plots" "$(count '>step</text>')"
 
-"$FP8LAB" show "$root/experiments/reference/cpu/repro-cpu-bf16.tar.zst" --html one.html >out 2>log ||
-    fail "no page of one run"
+one=$root/experiments/reference/cpu/repro-cpu-bf16.tar.zst
+"$FP8LAB" show "$one" --html one.html >out 2>log || fail "no page of one run"
 visit one.html "" 400
 [ -s console ] && fail "one run: $(cat console)"
 expect "axis of one run" "$(grep -c '<figure ' one.html)" "$(count '>step</text>')"
