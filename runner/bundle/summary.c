@@ -45,18 +45,35 @@ static double walk_value(const struct columns *t, const struct column *c, int64_
     return column_value(c, i, 0);
 }
 
+enum { VALUES_AT_ONCE = 512 };
+
+/* The next values of a walk that ends before row `last`; returns how many. The type is tested once
+ * for all of them. */
+static int64_t walk_values(const struct columns *t, const struct column *c, int64_t from,
+                           int64_t last, double out[VALUES_AT_ONCE]) {
+    int64_t n = last - from < VALUES_AT_ONCE ? last - from : VALUES_AT_ONCE;
+    if (!t->mapped && c->type == COLUMN_F64)
+        for (int64_t i = 0; i < n; i++) memcpy(&out[i], column_row(c, from + i), sizeof *out);
+    else
+        for (int64_t i = 0; i < n; i++) out[i] = walk_value(t, c, from + i);
+    return n;
+}
+
 /* The value of rank `rank` (from 0) in the window. Each of four passes finds 16 bits of its key, so
  * a run of any length needs one table and no copy. counts has RADIX entries. */
 static double select_rank(const struct columns *t, const struct column *c, struct window w,
                           int64_t rank, int64_t *counts) {
     uint64_t prefix = 0;
+    double v[VALUES_AT_ONCE];
     for (int shift = 64 - RADIX_BITS; shift >= 0; shift -= RADIX_BITS) {
         memset(counts, 0, RADIX * sizeof *counts);
-        for (int64_t i = w.first; i < w.last; i++) {
-            double v = walk_value(t, c, i);
-            uint64_t key = order_key(v);
-            bool inside = shift + RADIX_BITS == 64 || key >> (shift + RADIX_BITS) == prefix;
-            if (!isnan(v) && inside) counts[key >> shift & (RADIX - 1)]++;
+        for (int64_t i = w.first, n; i < w.last; i += n) {
+            n = walk_values(t, c, i, w.last, v);
+            for (int64_t k = 0; k < n; k++) {
+                uint64_t key = order_key(v[k]);
+                bool inside = shift + RADIX_BITS == 64 || key >> (shift + RADIX_BITS) == prefix;
+                if (inside && !isnan(v[k])) counts[key >> shift & (RADIX - 1)]++;
+            }
         }
         uint64_t digit = 0;
         while (rank >= counts[digit]) rank -= counts[digit++];
@@ -69,13 +86,18 @@ static double select_rank(const struct columns *t, const struct column *c, struc
 static double rank_below(const struct columns *t, const struct column *c, struct window w,
                          int64_t rank, double value) {
     int64_t less = 0;
-    double largest = value;
-    for (int64_t i = w.first; i < w.last; i++) {
-        double v = walk_value(t, c, i);
-        if (!(order_key(v) < order_key(value)) || isnan(v)) continue;
-        if (less++ == 0 || order_key(v) > order_key(largest)) largest = v;
+    uint64_t limit = order_key(value), largest = 0;
+    double v[VALUES_AT_ONCE];
+    for (int64_t i = w.first, n; i < w.last; i += n) {
+        n = walk_values(t, c, i, w.last, v);
+        for (int64_t k = 0; k < n; k++) {
+            uint64_t key = order_key(v[k]);
+            if (key >= limit || isnan(v[k])) continue;
+            less++;
+            if (key > largest) largest = key;
+        }
     }
-    return less == rank ? largest : value;
+    return less == rank ? order_value(largest) : value;
 }
 
 enum status window_median(const struct columns *t, const char *name, struct window w, double *out,
@@ -269,12 +291,15 @@ static void hash_values(struct sha256 *sha, const struct columns *t, const struc
             sha256_add(sha, block, n);
             n = 0;
         }
+        const char *values = column_row(c, i);
         if (row > sizeof block) {
-            sha256_add(sha, column_row(c, i), row);
-        } else {
-            memcpy(block + n, column_row(c, i), row);
-            n += row;
+            sha256_add(sha, values, row);
+            continue;
         }
+        if (row == 4) memcpy(block + n, values, 4); /* of known size: no call */
+        else if (row == 8) memcpy(block + n, values, 8);
+        else memcpy(block + n, values, row);
+        n += row;
     }
     sha256_add(sha, block, n);
 }

@@ -1,6 +1,5 @@
 /* Loads the runs of a comparison, several at a time. What only the bits of run 0 are compared with
  * is freed at once, so that memory does not grow with every record of every run. */
-#include <malloc.h>
 #include <stdlib.h>
 
 #include "runner/compare/compare.h"
@@ -27,7 +26,6 @@ static void drop_records(const struct comparison *c, struct run_view *v) {
     } else if (v->columns.of[STREAM_RANKS]) {
         columns_keep(v->columns.of[STREAM_RANKS], WAITED);
     }
-    malloc_trim(0); /* glibc keeps what other sizes of the next run do not fit into */
 }
 
 static enum status load_one(struct comparison *c, const char *path, int64_t i, struct err *e) {
