@@ -2,7 +2,7 @@
 # timeout: 600
 # The page of compare in a headless Chromium: its script runs under the page's own policy without a
 # word on the console, at two widths. The address chooses axis, hidden lines and a place, as the
-# buttons do.
+# buttons do. tests/support/browser.py then clicks, drags, turns the wheel and types.
 set -u
 . tests/cli/lib.sh
 browser=$(command -v chromium || command -v chromium-browser) || {
@@ -32,6 +32,12 @@ sed 's|<h1>|<img src="http://127.0.0.1:9/x.png"><script>document.title = "foreig
 visit foreign.html "" 1600
 expect "refusals" 2 "$(grep -c 'Content Security Policy' console)"
 grep -q '<title>foreign' dom && fail "a foreign script ran"
+drive() { # PAGE WIDTH: what is wrong, in `log`
+    timeout 120 python3 "$root/tests/support/browser.py" "$browser" "$TEST_TMP/driven" "$1" "$2" \
+        >log 2>&1
+}
+drive foreign.html 1600 && fail "a foreign page is right"
+says "the console: "
 
 for width in 400 1600; do
     visit page.html "" "$width"
@@ -46,6 +52,7 @@ for width in 400 1600; do
     expect "axis" "$plots" "$(count '>time of training, s</text>')"
     expect "buttons that are off" "$plots" "$(count 'aria-pressed="false"')"
     expect "lines of B" 0 "$(count '<path class="data k1"')"
+    drive page.html "$width" || fail "at $width pixels"
     expect "place" 1 "$(count '<div class="tip" role="status" style="[^"]*"><div>0.5 s</div>')"
 done
 
@@ -58,8 +65,9 @@ visit page.html "#x=__proto__&hide=ZZ,%00&zoom=9,1&at=NaN" 1600
 [ -s console ] && fail "nonsense: $(cat console)"
 expect "axis" "$plots" "$(count '>step</text>')"
 
-one=$root/experiments/reference/cpu/repro-cpu-bf16.tar.zst
-"$FP8LAB" show "$one" --html one.html >out 2>log || fail "no page of one run"
+bundle=$root/experiments/reference/cpu/repro-cpu-bf16.tar.zst
+"$FP8LAB" show "$bundle" --html one.html >out 2>log ||
+    fail "no page of one run"
 visit one.html "" 400
 [ -s console ] && fail "one run: $(cat console)"
 expect "axis of one run" "$(grep -c '<figure ' one.html)" "$(count '>step</text>')"
