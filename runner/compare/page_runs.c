@@ -2,6 +2,7 @@
  * it. */
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/shell_word.h"
@@ -80,6 +81,19 @@ static bool is_first(const struct comparison *c, int64_t first) {
     return true;
 }
 
+static void put_script(FILE *out, const char *name, const char *text) {
+    enum { SHOWN_MAX = 100000 };
+    fputs("<p><code>", out);
+    html_escape(out, name);
+    if (strlen(text) > SHOWN_MAX) {
+        fprintf(out, "</code>: %zu bytes, too long for this page</p>\n", strlen(text));
+        return;
+    }
+    fputs("</code></p>\n<pre tabindex=\"0\">", out);
+    html_escape(out, text);
+    fputs("</pre>\n", out);
+}
+
 void page_scripts(FILE *out, const struct comparison *c) {
     const char *name;
     json_t *text;
@@ -93,13 +107,8 @@ void page_scripts(FILE *out, const struct comparison *c) {
             page_run(out, c->report, k);
         }
         fputs("</summary>\n", out);
-        json_object_foreach(c->run[i].scripts, name, text) {
-            fputs("<p><code>", out);
-            html_escape(out, name);
-            fputs("</code></p>\n<pre tabindex=\"0\">", out);
-            html_escape(out, json_string_value(text));
-            fputs("</pre>\n", out);
-        }
+        json_object_foreach(c->run[i].scripts, name, text)
+            put_script(out, name, json_string_value(text));
         fputs("</details>\n", out);
     }
 }

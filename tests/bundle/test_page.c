@@ -213,6 +213,15 @@ static void the_page_says_how_to_repeat_it(void **state) {
     assert_non_null(times);
     assert_non_null(strstr(times, "<td class=\"n\">40."));
     free(html);
+    char *huge = calloc(1, 200001);
+    assert_non_null(huge);
+    memset(huge, 'x', 200000);
+    assert_int_equal(json_object_set_new(s.c.run[1].scripts, "main.lua", json_string(huge)), 0);
+    html = page_of(&s);
+    assert_non_null(strstr(html, "main.lua</code>: 200000 bytes, too long for this page"));
+    assert_null(strstr(html, "xxxxxxxx"));
+    free(huge);
+    free(html);
     finish(&s);
 }
 
