@@ -1,5 +1,5 @@
-"""Drives a headless Chromium over its debugging pipe: real clicks, drags, wheel and keys on the page
-of compare. Prints what is wrong; exits 1 then.
+"""Drives a headless Chromium over its debugging pipe: real clicks, drags, wheel and keys on the
+page of compare. Prints what is wrong; exits 1 then.
 
     browser.py CHROMIUM PROFILE_FOLDER PAGE.html WIDTH
 """
