@@ -62,6 +62,7 @@ data.plots = data.plots.filter(plot => plot);
 for (const plot of data.plots)
     for (const line of plot.lines) {
         line.low = decode(line.low);
+        line.thin = Boolean(line.high) && !line.band;
         line.high = line.high ? decode(line.high) : line.low;
         line.step = positions(line.x, line.low.length);
         line.group = data.runs[line.run].group;
@@ -83,17 +84,21 @@ function wholeRange() {
     return low < high ? [low, high] : [low - 1, high + 1];
 }
 
-/* The range of the values between two places; null: none is there. */
-function valueRange(plot, from, to) {
+/* The range of the values between two places, or if none is there of the `around` points before and
+ * after; null: there are none. */
+function valueRange(plot, from, to, around = 0) {
     let low = Infinity, high = -Infinity;
     for (const line of linesOf(plot)) {
-        const places = placesOf(line), end = Math.min(below(places, to) + 2, places.length);
-        for (let i = Math.max(below(places, from), 0); i < end; i++) {
+        const places = placesOf(line);
+        const end = Math.min(below(places, to) + 1 + around, places.length);
+        let i = Math.max(below(places, from), 0);
+        if (!around && places[i] < from) i++;
+        for (; i < end; i++) {
             if (line.low[i] < low) low = line.low[i];
             if (line.high[i] > high) high = line.high[i];
         }
     }
-    if (!(low <= high)) return null;
+    if (!(low <= high)) return around ? null : valueRange(plot, from, to, 1);
     const least = 1e-9 * Math.max(Math.abs(low), Math.abs(high)) + 1e-9;
     if (high - low < least) { low -= least; high += least; }
     const margin = 0.03 * (high - low);
@@ -182,7 +187,6 @@ function drawLine(line, plot, into) {
         if (ok) {
             const x = plot.xAt(places[i]).toFixed(1), y = plot.yAt(line.low[i]).toFixed(1);
             path += (down ? "L" : "M") + x + " " + y;
-            if (line.high[i] > line.low[i]) path += "V" + plot.yAt(line.high[i]).toFixed(1);
             dots.push([x, y]);
         }
         down = ok;
@@ -194,7 +198,9 @@ function drawLine(line, plot, into) {
             into.append(svg("circle", { class: "k" + line.group % COLORS, cx, cy, r: 2.6 }));
 }
 
-function drawBand(line, plot, into) {
+/* The area between the least and the largest values: a band, or a line of which each point stands
+ * for many records. */
+function drawArea(line, plot, into) {
     const places = placesOf(line), [first, end] = partOf(line, plot);
     let path = "", back = "";
     for (let i = first; i <= end; i++) {
@@ -207,7 +213,8 @@ function drawBand(line, plot, into) {
             back = "";
         }
     }
-    into.append(svg("path", { class: "band k" + line.group % COLORS, d: path }));
+    const look = lineClass(line.group).replace("data", line.band ? "band" : "range");
+    into.append(svg("path", { class: look, d: path }));
 }
 
 function draw(plot) {
@@ -221,8 +228,9 @@ function draw(plot) {
     const shown = linesOf(plot).reverse(); /* the first line on top */
     const axes = svg("g", {});
     drawAxes(plot, axes);
-    for (const line of shown) if (line.band) drawBand(line, plot, inner);
-    for (const line of shown) if (!line.band) drawLine(line, plot, inner);
+    for (const line of shown) if (line.band) drawArea(line, plot, inner);
+    for (const line of shown) if (line.thin) drawArea(line, plot, inner);
+    for (const line of shown) if (!line.band && !line.thin) drawLine(line, plot, inner);
     plot.over = svg("g", {});
     plot.svg.replaceChildren(...(plot.about ? [plot.about] : []), axes, inner, plot.over);
 }
