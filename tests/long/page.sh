@@ -24,7 +24,7 @@ count() { grep -oE -- "$1" dom | wc -l; }
 
 "$FP8LAB" compare "$root"/experiments/reference/cpu/*.tar.zst --html page.html >out 2>log ||
     fail "no page"
-plots=$(grep -c '<figure ' page.html)
+plots=$(grep -c '<figure data-plot' page.html)
 
 # The check itself: a resource and a foreign script are both refused, and said so.
 sed 's|<h1>|<img src="http://127.0.0.1:9/x.png"><script>document.title = "foreign"</script>&|' \
@@ -70,5 +70,5 @@ bundle=$root/experiments/reference/cpu/repro-cpu-bf16.tar.zst
     fail "no page of one run"
 visit one.html "" 400
 [ -s console ] && fail "one run: $(cat console)"
-expect "axis of one run" "$(grep -c '<figure ' one.html)" "$(count '>step</text>')"
+expect "axis of one run" "$(grep -c '<figure data-plot' one.html)" "$(count '>step</text>')"
 exit "$failed"
