@@ -9,6 +9,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/json_number.h"
 #include "runner/base/plain_text.h"
 #include "runner/commands.h"
 #include "runner/eval_data.h"
@@ -203,11 +204,11 @@ static void print_json(const struct command *c, double tokens_per_s) {
         c->result.backend, "ranks", (json_int_t)c->result.ranks, "data", data_json(c), "seq_len",
         (json_int_t)c->seq_len, "micro_batch", (json_int_t)c->micro_batch, "tokens",
         (json_int_t)tokens, "loss_tokens", (json_int_t)counted, "loss", loss_of(c),
-        "loss_bits", hex, "loss_a_byte", isfinite(byte) ? json_real(byte) : json_null(),
+        "loss_bits", hex, "loss_a_byte", json_finite(byte),
         "tokens_per_s", tokens_per_s, "examples",
         choices ? json_integer(r->examples) : json_null(), "right",
         choices ? json_integer(r->right) : json_null(), "accuracy",
-        isfinite(accuracy) ? json_real(accuracy) : json_null());
+        json_finite(accuracy));
     cli_out_json(c->cli, object);
     json_decref(object);
 }

@@ -10,6 +10,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/json_number.h"
 #include "runner/base/plain_text.h"
 #include "runner/bundle/kept.h"
 #include "runner/bundle/run_notes.h"
@@ -168,7 +169,7 @@ static void set_key(const struct run_view *v, size_t key, struct row *row) {
     const char *words[] = { row->facts.date, json_text(v->run, "name", ""), row->status,
                             row->facts.recipe, row->facts.model, row->facts.device };
     const json_t *value = KEYS[key].summary ? json_object_get(v->summary, KEYS[key].summary) : NULL;
-    row->key = json_is_number(value) ? json_number_value(value) : (double)NAN;
+    row->key = json_double(value);
     snprintf(row->word, sizeof row->word, "%s", KEYS[key].summary ? "" : words[key]);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/json_number.h"
 #include "runner/hardware/telemetry.h"
 
 void run_columns_free(struct run_columns *c) {
@@ -118,8 +119,6 @@ enum status window_median(const struct columns *t, const char *name, struct wind
 
 /* ---- summary.json -------------------------------------------------------------------------- */
 
-static json_t *number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
-
 /* Whether v, rounded towards zero, fits int64_t; a foreign column may hold any double. */
 static bool is_whole(double v) { return v >= -0x1p63 && v < 0x1p63; }
 
@@ -184,11 +183,15 @@ static enum status make_figure(const struct figure *f, const struct columns *t, 
     if (f->kind == FIGURE_MEDIAN_ALL) TRY(window_median(t, f->column, all, &median, e));
     switch (f->kind) {
     case FIGURE_MEDIAN:
-    case FIGURE_MEDIAN_ALL: *out = number(median * f->scale); break;
-    case FIGURE_LAST: *out = number(last_value(t, f->column) * f->scale); break;
+    case FIGURE_MEDIAN_ALL: *out = json_finite(median * f->scale); break;
+    case FIGURE_LAST: *out = json_finite(last_value(t, f->column) * f->scale); break;
     case FIGURE_LAST_BITS: *out = last_bits(t, f->column); break;
-    case FIGURE_LEAST: *out = number(column_extreme(t, f->column, -1).value * f->scale); break;
-    case FIGURE_LARGEST: *out = number(column_extreme(t, f->column, 1).value * f->scale); break;
+    case FIGURE_LEAST:
+        *out = json_finite(column_extreme(t, f->column, -1).value * f->scale);
+        break;
+    case FIGURE_LARGEST:
+        *out = json_finite(column_extreme(t, f->column, 1).value * f->scale);
+        break;
     case FIGURE_PEAK: *out = integer(column_extreme(t, f->column, 1).value * f->scale); break;
     case FIGURE_SUM: *out = integer(column_sum(t, f->column) * f->scale); break;
     }

@@ -7,6 +7,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/json_number.h"
 
 /* ---- one run's row ------------------------------------------------------------------------- */
 
@@ -22,7 +23,7 @@ static json_t *ratio(const json_t *row, const json_t *first, const char *key) {
     const json_t *a = json_object_get(first, key), *b = json_object_get(row, key);
     if (!json_is_number(a) || !json_is_number(b)) return json_null();
     double value = json_number_value(b) / json_number_value(a);
-    return isfinite(value) ? json_real(value) : json_null();
+    return json_finite(value);
 }
 
 /* The same for a loss; null if the two losses are of different steps. */

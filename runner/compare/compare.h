@@ -66,14 +66,14 @@ struct divergence {
 
 struct curve; /* curve.h */
 struct heat;  /* health/heat.h */
-struct progress;
+struct step_times;
 
 struct comparison {
     struct compare_options options;
     struct run_view *run; /* owned; of the records, those of training and evaluation stay loaded */
     struct curve *curve;  /* the evaluations of each run; owned */
     struct heat *heat;    /* its FP8 figures layer by step, empty with `lean`; owned */
-    struct progress *progress; /* tokens and time of each run's steps, unless lean; owned */
+    struct step_times *times; /* tokens and time of each run's steps, unless lean; owned */
     struct divergence *divergence; /* of each run from run 0, but for run 0; owned */
     int64_t count;
     json_t *report; /* owned */
@@ -157,7 +157,7 @@ bool compare_has(const json_t *runs, const char *key);
 /* The columns of UTF-8 text on a terminal, one a character. */
 int compare_columns(const char *text);
 
-/* Fills run, curve, progress, divergence. After an error compare_free() frees what was loaded. */
+/* Fills run, curve, times, divergence. After an error compare_free() frees what was loaded. */
 NODISCARD enum status compare_load(struct comparison *c, const char *const *paths, struct err *e);
 
 /* What differs between the runs, and which of it counts as a factor. New references. */

@@ -55,7 +55,4 @@ void loss_sample_free(struct loss_sample *s);
 NODISCARD enum status family_speed(const struct family *f, int64_t group, json_t *row,
                                    struct err *e);
 
-/* The value, or null if it is not finite. New reference. */
-json_t *compare_number(double v);
-
 #endif

@@ -32,7 +32,7 @@ static enum status load_one(struct comparison *c, const char *path, int64_t i, s
     TRY(run_view_load(path, RUN_VIEW_FULL, &c->run[i], e));
     TRY(curve_make(&c->run[i], &c->curve[i], e));
     if (!c->options.lean) TRY(heat_make(&c->run[i], &c->heat[i], e));
-    if (!c->options.lean) TRY(progress_make(&c->run[i], &c->progress[i], e));
+    if (!c->options.lean) TRY(step_times_make(&c->run[i], &c->times[i], e));
     if (i == 0) return OK;
     compare_diverge(&c->run[0], &c->run[i], &c->divergence[i]);
     drop_records(c, &c->run[i]);
@@ -59,10 +59,10 @@ static enum status load_others(struct comparison *c, const char *const *paths, s
 enum status compare_load(struct comparison *c, const char *const *paths, struct err *e) {
     c->run = calloc((size_t)c->count, sizeof *c->run);
     c->curve = calloc((size_t)c->count, sizeof *c->curve);
-    c->progress = calloc((size_t)c->count, sizeof *c->progress);
+    c->times = calloc((size_t)c->count, sizeof *c->times);
     c->divergence = calloc((size_t)c->count, sizeof *c->divergence);
     c->heat = calloc((size_t)c->count, sizeof *c->heat);
-    if (!c->run || !c->curve || !c->progress || !c->divergence || !c->heat)
+    if (!c->run || !c->curve || !c->times || !c->divergence || !c->heat)
         return FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
     TRY(load_one(c, paths[0], 0, e));
     TRY(load_others(c, paths, e));
@@ -74,11 +74,11 @@ void compare_free(struct comparison *c) {
     for (int64_t i = 0; c->run && i < c->count; i++) run_view_free(&c->run[i]);
     for (int64_t i = 0; c->curve && i < c->count; i++) curve_free(&c->curve[i]);
     for (int64_t i = 0; c->heat && i < c->count; i++) heat_free(&c->heat[i]);
-    for (int64_t i = 0; c->progress && i < c->count; i++) progress_free(&c->progress[i]);
+    for (int64_t i = 0; c->times && i < c->count; i++) step_times_free(&c->times[i]);
     free(c->run);
     free(c->curve);
     free(c->heat);
-    free(c->progress);
+    free(c->times);
     free(c->divergence);
     json_decref(c->report);
     *c = (struct comparison){ 0 };

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/json_number.h"
 #include "runner/compare/compare_family.h"
 
 static double at_time(const struct curve *c, const struct family_value *v) {
@@ -37,10 +38,10 @@ static enum status put_time(const struct family *f, int64_t group, json_t *row, 
     TRY(gap_of(f, group, &value, &gap, e));
     double base = gap.baseline_mean, relative = gap.mean / base - 1;
     json_put(row, "at_time",
-             json_pack("{s:o, s:o, s:o, s:o, s:o}", "baseline_mean", compare_number(base), "mean",
-                       compare_number(gap.mean), "relative", compare_number(relative), "low",
-                       compare_number(relative - gap.half / base), "high",
-                       compare_number(relative + gap.half / base)), &failed);
+             json_pack("{s:o, s:o, s:o, s:o, s:o}", "baseline_mean", json_finite(base), "mean",
+                       json_finite(gap.mean), "relative", json_finite(relative), "low",
+                       json_finite(relative - gap.half / base), "high",
+                       json_finite(relative + gap.half / base)), &failed);
     return failed ? FAIL(e, ERR_MEMORY, "losses at equal time") : OK;
 }
 
@@ -64,9 +65,9 @@ static enum status put_factor(const struct family *f, int64_t group, double loss
     TRY(gap_of(f, group, &value, &gap, e));
     double less = gap.baseline_mean - gap.mean;
     json_put(out, time ? "time" : "tokens",
-             json_pack("{s:o, s:o, s:o}", "factor", compare_number(exp(less)), "low",
-                       compare_number(exp(less - gap.half)), "high",
-                       compare_number(exp(less + gap.half))), &failed);
+             json_pack("{s:o, s:o, s:o}", "factor", json_finite(exp(less)), "low",
+                       json_finite(exp(less - gap.half)), "high",
+                       json_finite(exp(less + gap.half))), &failed);
     return failed ? FAIL(e, ERR_MEMORY, "times to a loss") : OK;
 }
 
@@ -74,7 +75,7 @@ static enum status put_same_loss(const struct family *f, int64_t group, json_t *
                                  struct err *e) {
     double loss = loss_of_both(f, group);
     bool failed = false;
-    json_t *out = json_pack("{s:o}", "loss", compare_number(loss));
+    json_t *out = json_pack("{s:o}", "loss", json_finite(loss));
     enum status st = out ? put_factor(f, group, loss, true, out, e)
                          : FAIL(e, ERR_MEMORY, "times to a loss");
     if (st == OK) st = put_factor(f, group, loss, false, out, e);

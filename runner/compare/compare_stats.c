@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/json_number.h"
 #include "runner/compare/compare_loss.h"
 #include "runner/compare/stats.h"
 
@@ -57,7 +58,7 @@ static enum status take_values(const struct comparison *c, struct side *s, const
         const json_t *figure = json_object_get(c->run[s->run[i]].summary, m->key);
         if (m->source != OF_SUMMARY)
             s->value[i] = compare_value_at(records_of(c, s->run[i], m), "loss", step);
-        else s->value[i] = json_is_number(figure) ? json_number_value(figure) : (double)NAN;
+        else s->value[i] = json_double(figure);
         *whole = *whole && isfinite(s->value[i]);
     }
     return OK;

@@ -9,9 +9,8 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/json_number.h"
 #include "runner/compare/compare_family.h"
-
-json_t *compare_number(double v) { return isfinite(v) ? json_real(v) : json_null(); }
 
 bool family_diverged(const struct family *f, int64_t group, char why[FAMILY_WHY_CAP]) {
     char how[256], name[8];
@@ -188,9 +187,9 @@ static json_t *judged_row(const struct family *f, int64_t group, const struct lo
     return json_pack("{s:I, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:s?, s:o, s:o, s:O}",
                      "group", (json_int_t)group, "recipe", kind, "seeds", (json_int_t)m, "pairs",
                      (json_int_t)j->gap.pairs, "baseline_mean",
-                     compare_number(j->gap.baseline_mean), "mean", compare_number(j->gap.mean),
-                     "relative", compare_number(j->relative), "low", compare_number(j->low),
-                     "high", compare_number(j->high), "tolerance", tolerance, "verdict", verdict,
+                     json_finite(j->gap.baseline_mean), "mean", json_finite(j->gap.mean),
+                     "relative", json_finite(j->relative), "low", json_finite(j->low),
+                     "high", json_finite(j->high), "tolerance", tolerance, "verdict", verdict,
                      "why", json_from_text(why), "seeds_needed",
                      undecided ? json_integer(j->needed) : json_null(), "differs_in",
                      json_array_get(f->kin->others, (size_t)group));
@@ -253,9 +252,9 @@ static enum status family_json(struct family *f, json_t **out, struct err *e) {
     if (st == OK)
         *out = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:O}", "baseline",
                          (json_int_t)f->baseline, "seeds", (json_int_t)seeds, "mean",
-                         compare_number(stats_mean(x.value, x.count)), "step", place_step(f),
-                         "tokens", compare_number(f->tokens), "seconds",
-                         compare_number(f->seconds), "why", json_from_text(f->why), "cut",
+                         json_finite(stats_mean(x.value, x.count)), "step", place_step(f),
+                         "tokens", json_finite(f->tokens), "seconds",
+                         json_finite(f->seconds), "why", json_from_text(f->why), "cut",
                          cut_runs(f), "rows", rows);
     if (st == OK && !*out) st = FAIL(e, ERR_MEMORY, "a family of losses");
     json_decref(rows);

@@ -3,12 +3,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "runner/base/json_number.h"
 #include "runner/compare/page.h"
 #include "runner/compare/svg_plot.h"
-
-static int64_t whole(const json_t *object, const char *key) {
-    return json_integer_value(json_object_get(object, key));
-}
 
 /* The row of the group in a table of losses, and its table; NULL: it is in none. */
 static const json_t *row_of(const json_t *statistics, int64_t group, const json_t **family) {
@@ -16,7 +13,7 @@ static const json_t *row_of(const json_t *statistics, int64_t group, const json_
     size_t i, k;
     json_array_foreach(json_object_get(statistics, "losses"), i, table)
         json_array_foreach(json_object_get(table, "rows"), k, row)
-            if (whole(row, "group") == group) {
+            if (json_int(row, "group") == group) {
                 *family = table;
                 return row;
             }
@@ -27,7 +24,7 @@ static bool is_baseline(const json_t *statistics, int64_t group) {
     const json_t *table;
     size_t i;
     json_array_foreach(json_object_get(statistics, "losses"), i, table)
-        if (whole(table, "baseline") == group) return true;
+        if (json_int(table, "baseline") == group) return true;
     return false;
 }
 
@@ -40,7 +37,7 @@ static double ratio_of(const json_t *report, const json_t *group, const char *ke
         const json_t *row = json_array_get(json_object_get(report, "runs"),
                                            (size_t)json_integer_value(run));
         const json_t *value = json_object_get(json_object_get(row, "ratio"), key);
-        sum += json_is_number(value) ? json_number_value(value) : (double)NAN;
+        sum += json_double(value);
     }
     return sum / (double)json_array_size(members);
 }
@@ -69,7 +66,7 @@ static void put_verdict(FILE *out, const json_t *report, const json_t *row, cons
     const json_t *relative = json_object_get(row, "relative"), *high = json_object_get(row, "high");
     const json_t *seeds = json_object_get(row, "seeds_needed");
     const json_t *groups = json_object_get(json_object_get(report, "statistics"), "groups");
-    const json_t *base = json_array_get(groups, (size_t)whole(family, "baseline"));
+    const json_t *base = json_array_get(groups, (size_t)json_int(family, "baseline"));
     int64_t first = json_integer_value(json_array_get(json_object_get(base, "runs"), 0));
     char name[8];
     if (verdict)
@@ -108,7 +105,7 @@ static void put_item(FILE *out, const json_t *report, int64_t g, const json_t *g
     if (row) put_verdict(out, report, row, family);
     else if (is_baseline(statistics, g)) fputs("the baseline.", out);
     json_array_foreach(json_object_get(statistics, "losses_missing"), i, lost)
-        if (whole(lost, "group") == g) {
+        if (json_int(lost, "group") == g) {
             fputs("<strong class=\"soft\">no verdict</strong>.", out);
             put_why(out, " Missing for a verdict: ", json_text(lost, "why", ""));
         }

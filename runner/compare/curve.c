@@ -71,14 +71,14 @@ void curve_free(struct curve *c) {
     *c = (struct curve){ 0 };
 }
 
-enum status progress_make(const struct run_view *v, struct progress *out, struct err *e) {
+enum status step_times_make(const struct run_view *v, struct step_times *out, struct err *e) {
     const struct columns *train = v->columns.of[STREAM_TRAIN];
     struct step_clock clock = step_clock_of(v);
-    int64_t rows = clock.step ? train->rows : 0, each = rows / PROGRESS_MAX + 1;
+    int64_t rows = clock.step ? train->rows : 0, each = rows / STEP_TIMES_MAX + 1;
     double us = 0;
-    *out = (struct progress){ .tokens = step_tokens(v) };
+    *out = (struct step_times){ .tokens = step_tokens(v) };
     out->step = malloc((size_t)(2 * (rows / each + 2)) * sizeof *out->step);
-    if (!out->step) return FAIL(e, ERR_MEMORY, "the progress of %lld steps", (long long)rows);
+    if (!out->step) return FAIL(e, ERR_MEMORY, "the times of %lld steps", (long long)rows);
     out->seconds = out->step + rows / each + 2;
     for (int64_t i = 0; i < rows; i++) {
         us += step_clock_us(&clock, i);
@@ -89,9 +89,9 @@ enum status progress_make(const struct run_view *v, struct progress *out, struct
     return OK;
 }
 
-void progress_free(struct progress *p) {
+void step_times_free(struct step_times *p) {
     free(p->step);
-    *p = (struct progress){ 0 };
+    *p = (struct step_times){ 0 };
 }
 
 int64_t curve_find(const struct curve *c, double tokens) {

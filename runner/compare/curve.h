@@ -27,16 +27,17 @@ double step_clock_us(const struct step_clock *clock, int64_t row);
 /* Tokens a training step of the run; 1 if it does not say. */
 double step_tokens(const struct run_view *v);
 
-/* The time of training before each of some rows of the training records, at most PROGRESS_MAX + 1,
- * the last one too. */
-enum { PROGRESS_MAX = 1000 };
-struct progress {
+/* The time of training up to some rows of the training records: at most STEP_TIMES_MAX + 1 rows,
+ * the last one included. */
+enum { STEP_TIMES_MAX = 1000 };
+struct step_times {
     int64_t points;
     double tokens;          /* a step */
     double *step, *seconds; /* owned, in one piece; seconds: up to the end of that step */
 };
-NODISCARD enum status progress_make(const struct run_view *v, struct progress *out, struct err *e);
-void progress_free(struct progress *p);
+NODISCARD enum status step_times_make(const struct run_view *v, struct step_times *out,
+                                      struct err *e);
+void step_times_free(struct step_times *p);
 
 NODISCARD enum status curve_make(const struct run_view *v, struct curve *out, struct err *e);
 void curve_free(struct curve *c);

@@ -34,7 +34,7 @@ static void put_positions(FILE *out, const double *x, int64_t rows, int64_t each
 void plot_data_open(FILE *out, const struct comparison *c) {
     fprintf(out, "{\"frame\":[%d,%d,%d,%d],\"runs\":[", SVG_LEFT, SVG_TOP, SVG_WIDTH, SVG_HEIGHT);
     for (int64_t i = 0; i < c->count; i++) {
-        const struct progress *p = &c->progress[i];
+        const struct step_times *p = &c->times[i];
         struct base64 b = { .out = out };
         fprintf(out, "%s{\"group\":%lld,\"tokens\":%.17g", i ? "," : "",
                 (long long)compare_group_of(c->report, i), p->tokens);

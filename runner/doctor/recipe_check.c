@@ -10,6 +10,7 @@
 #include "model/ground/json_safe.h"
 #include "model/train.h"
 #include "runner/base/canonical.h"
+#include "runner/base/json_number.h"
 #include "runner/bench/bench_measure.h"
 #include "runner/plan/backends.h"
 #include "runner/plan/options.h"
@@ -145,7 +146,7 @@ json_t *recipe_check_json(const struct recipe_check *c) {
         uint32_t word;
         memcpy(&word, &c->loss[i], sizeof word);
         json_append(bits, json_sprintf("%08" PRIx32, word), &failed);
-        json_append(losses, isfinite(c->loss[i]) ? json_real((double)c->loss[i]) : json_null(),
+        json_append(losses, json_finite((double)c->loss[i]),
                     &failed);
     }
     json_t *object = json_pack(

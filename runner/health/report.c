@@ -7,6 +7,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/json_number.h"
 #include "runner/base/plain_text.h"
 #include "runner/health/health.h"
 
@@ -17,14 +18,13 @@ static const char *const LEVELS[] = { "fine", "watch", "trouble" };
 
 /* ---- JSON ---- */
 
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
 static json_t *tensor_json(const struct health_tensor *t) {
     return json_pack("{s:o, s:s?, s:o, s:o, s:o, s:o, s:o, s:o}", "tensor",
                      json_from_text(t->name), "format", t->known ? dtype_name(t->code) : NULL,
-                     "range_used", number(t->range_used), "saturated", number(t->saturated),
-                     "underflow", number(t->underflow), "snr_db", number(t->snr_db),
-                     "snr_db_first", number(t->snr_first), "amax_to_rms", number(t->crest));
+                     "range_used", json_finite(t->range_used), "saturated",
+                     json_finite(t->saturated), "underflow", json_finite(t->underflow), "snr_db",
+                     json_finite(t->snr_db), "snr_db_first", json_finite(t->snr_first),
+                     "amax_to_rms", json_finite(t->crest));
 }
 
 static json_t *finding_json(const struct health *h, const struct health_finding *f) {

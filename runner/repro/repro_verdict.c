@@ -8,6 +8,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/cli.h"
+#include "runner/base/json_number.h"
 #include "runner/repro/repro_config.h"
 
 static const char *backend_of(const struct run_view *v) {
@@ -197,12 +198,11 @@ int repro_exit_code(enum repro_kind kind, bool exact) {
 
 /* ---- as JSON --------------------------------------------------------------------------------- */
 
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
 static json_t *distance_json(const struct loss_distance *d) {
     if (d->step == 0) return json_null();
-    return json_pack("{s:I,s:o,s:o,s:o}", "step", (json_int_t)d->step, "nats", number(d->nats),
-                     "relative", number(d->relative), "allowed_nats", number(d->allowed_nats));
+    return json_pack("{s:I,s:o,s:o,s:o}", "step", (json_int_t)d->step, "nats",
+                     json_finite(d->nats), "relative", json_finite(d->relative), "allowed_nats",
+                     json_finite(d->allowed_nats));
 }
 
 static json_t *divergence_json(const struct divergence *d) {

@@ -7,6 +7,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/clock.h"
+#include "runner/base/json_number.h"
 #include "runner/record/documents.h"
 #include "runner/record/run_checkpoint.h"
 #include "runner/record/run_log.h"
@@ -14,8 +15,7 @@
 enum { STEP_EVERY_MS = 30000 };
 
 static double number(const json_t *event, const char *key) {
-    const json_t *value = json_object_get(event, key);
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+    return json_double(json_object_get(event, key));
 }
 
 void milestones_begin(struct milestones *m, const struct run_dir *dir) {

@@ -10,6 +10,7 @@
 #include "kernels/histogram.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/json_number.h"
 #include "runner/generate/text_model.h"
 #include "runner/record/npy.h"
 
@@ -22,8 +23,6 @@ static enum status emit(struct event_writer *w, json_t *event, bool may_drop, st
 }
 
 /* JSON has no NaN and no infinity: null, with the exact value in *_bits. */
-static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(); }
-
 enum status say_plan(struct event_writer *w, const struct plan *plan, struct err *e) {
     json_t *rows = json_array();
     bool failed = false;
@@ -62,14 +61,14 @@ static void put_value(json_t *record, const struct metric *m, union stream_value
     float f;
     switch (m->type) {
     case COLUMN_I64: json_put(record, m->name, json_integer(v.i), failed); break;
-    case COLUMN_F64: json_put(record, m->name, number(v.f), failed); break;
+    case COLUMN_F64: json_put(record, m->name, json_finite(v.f), failed); break;
     case COLUMN_U64:
         json_put(record, m->name, json_sprintf("%016" PRIx64, v.u), failed);
         break;
     case COLUMN_U32:
         memcpy(&f, &bits, sizeof f);
         snprintf(bits_name, sizeof bits_name, "%s_bits", m->name);
-        json_put(record, m->name, number((double)f), failed);
+        json_put(record, m->name, json_finite((double)f), failed);
         json_put(record, bits_name, json_sprintf("%08" PRIx32, bits), failed);
         break;
     }
