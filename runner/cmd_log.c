@@ -90,12 +90,9 @@ static enum status read_bundle(struct reading *r, const char *path, struct err *
 
 /* A run that ended was packed into the bundle beside its directory. */
 static enum status read_rest(struct reading *r, struct err *e) {
-    char stem[PATH_CAP], bundle[PATH_CAP + 16];
-    run_stem(stem, r->path);
-    snprintf(bundle, sizeof bundle, "%s.tar.zst", stem);
-    if (path_exists(bundle)) return read_bundle(r, bundle, e);
-    return FAIL(e, ERR_ARG, "%s is gone, and there is no %s: the run was removed or renamed",
-                r->path, bundle);
+    char bundle[PATH_CAP];
+    TRY(run_packed(r->path, bundle, e));
+    return read_bundle(r, bundle, e);
 }
 
 /* Whether run.json says that the run goes on. ERR_ARG: there is none. */

@@ -15,7 +15,7 @@
 #include "runner/live/screen.h"
 
 /* A poll of the files each second; the size of the terminal is looked at more often. */
-enum { POLL_MS = 1000, NAP_MS = 200, LINE_EVERY_MS = 5000 };
+enum { POLL_MS = 1000, NAP_MS = 200 };
 
 struct watching {
     const struct cli *cli;
@@ -26,23 +26,11 @@ struct watching {
     int64_t line_ms, line_step;
 };
 
-static const char *variable(const char *name) { return getenv(name); }
-
-static void show_view(struct watching *w, const struct live *l) {
-    struct live_lines lines;
-    struct live_look look = { .ascii = w->screen.ascii, .color = w->screen.color,
-                              .now = (int64_t)time(NULL) };
-    if (!screen_size(&w->screen, clock_ms(), &look.columns, &look.rows)) return;
-    live_view(l, &look, &lines);
-    fflush(stdout);
-    screen_draw(&w->screen, &lines, look.columns, look.rows);
-}
-
 /* A line now and then; `last`: the last one, however soon it comes. */
 static void show_line(struct watching *w, const struct live *l, bool last) {
     char text[256];
     if (l->step < 0 && !w->begun) cli_out(w->cli, "%s: no step is recorded yet\n", PLAIN(l->name));
-    bool due = last || !w->line_ms || clock_ms() - w->line_ms >= LINE_EVERY_MS;
+    bool due = last || !w->line_ms || clock_ms() - w->line_ms >= LIVE_LINE_EVERY_MS;
     w->begun = true;
     if (l->step >= 0 && l->step != w->line_step && due) {
         live_line(l, (int64_t)time(NULL), text, sizeof text);
@@ -60,7 +48,7 @@ static void show_line(struct watching *w, const struct live *l, bool last) {
 
 static void show(struct watching *w, const struct live *l, bool last) {
     if (!w->terminal) show_line(w, l, last);
-    else show_view(w, l);
+    else (void)screen_show(&w->screen, l, stdout);
 }
 
 static void nap(void) {
@@ -97,12 +85,9 @@ static enum status watch_bundle(struct watching *w, const char *path, int *code,
 
 /* The directory went away: a run that ends is packed into the bundle beside it. */
 static enum status follow_into_bundle(struct watching *w, int *code, struct err *e) {
-    char stem[PATH_CAP], bundle[PATH_CAP + 16];
-    run_stem(stem, w->path);
-    snprintf(bundle, sizeof bundle, "%s.tar.zst", stem);
-    if (path_exists(bundle)) return watch_bundle(w, bundle, code, e);
-    return FAIL(e, ERR_ARG, "%s is gone, and there is no %s: the run was removed or renamed",
-                w->path, bundle);
+    char bundle[PATH_CAP];
+    TRY(run_packed(w->path, bundle, e));
+    return watch_bundle(w, bundle, code, e);
 }
 
 static void say_next(const struct watching *w, const struct live *l) {
@@ -152,7 +137,7 @@ static int cmd_watch(const struct cli *cli) {
         st = run_locate(cli->args[0], cli_runs(cli), path, &e);
     }
     if (st == OK) {
-        w->terminal = screen_open(&w->screen, STDOUT_FILENO, variable);
+        w->terminal = screen_open(&w->screen, STDOUT_FILENO, screen_variable);
         w->screen.color = cli->color;
         st = live_reader_open(&w->reader, path, &e);
     }

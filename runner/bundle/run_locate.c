@@ -24,6 +24,15 @@ void run_stem(char out[PATH_CAP], const char *path) {
     if (has_suffix(out)) out[strlen(out) - (sizeof SUFFIX - 1)] = '\0';
 }
 
+enum status run_packed(const char *dir, char out[PATH_CAP], struct err *e) {
+    char stem[PATH_CAP];
+    run_stem(stem, dir);
+    int n = snprintf(out, PATH_CAP, "%s%s", stem, SUFFIX);
+    if (n < PATH_CAP && path_exists(out)) return OK;
+    return FAIL(e, ERR_ARG, "%s is gone, and there is no %s%s: the run was removed or renamed", dir,
+                stem, SUFFIX);
+}
+
 /* A directory is a run if it has a run.json; a file is one if its name ends in .tar.zst. */
 static bool is_run(const char *runs_dir, const char *name, struct err *e) {
     char path[PATH_CAP], inner[PATH_CAP];

@@ -64,6 +64,10 @@ NODISCARD enum status run_locate(const char *text, const char *runs_dir, char ou
  * bundle. */
 void run_stem(char out[PATH_CAP], const char *path);
 
+/* The bundle beside the directory of a run that is no longer there, because a run that ends is
+ * packed. ERR_ARG: there is none. */
+NODISCARD enum status run_packed(const char *dir, char out[PATH_CAP], struct err *e);
+
 /* The paths of all runs in runs_dir, oldest first: the directory of a run, or its bundle file if
  * there is no directory. An absent runs_dir has no runs. The caller frees with tree_free. */
 NODISCARD enum status run_list(const char *runs_dir, struct tree *out, struct err *e);

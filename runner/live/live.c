@@ -6,11 +6,15 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/json_number.h"
 #include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
 #include "runner/record/run_dir.h"
 
 static const double NONE = (double)NAN;
+
+const enum stream_id LIVE_STREAMS[LIVE_STREAM_COUNT] = { STREAM_TRAIN, STREAM_EVAL,
+                                                         STREAM_TELEMETRY };
 
 void live_begin(struct live *l) {
     *l = (struct live){ .step = -1, .first_step = -1, .fp8_step = -1 };
@@ -80,8 +84,7 @@ void live_take(struct live *l, enum stream_id stream, const struct live_record *
 }
 
 static double number_of_json(const void *source, const char *metric) {
-    const json_t *value = json_object_get(source, metric);
-    return json_is_number(value) ? json_number_value(value) : NONE;
+    return json_double(json_object_get(source, metric));
 }
 
 void live_take_json(struct live *l, enum stream_id stream, const json_t *record) {

@@ -54,12 +54,16 @@ struct live {
 
 void live_begin(struct live *l);
 
+/* The streams of lines that the state is made of. */
+enum { LIVE_STREAM_COUNT = 3 };
+extern const enum stream_id LIVE_STREAMS[LIVE_STREAM_COUNT];
+
 /* A record of any source: the number of a metric, NaN if the record lacks it. */
 struct live_record {
     double (*number)(const void *source, const char *metric);
     const void *source;
 };
-/* Takes the next record of train, eval or telemetry; ignores other streams. */
+/* Takes the next record of one of LIVE_STREAMS; ignores other streams. */
 void live_take(struct live *l, enum stream_id stream, const struct live_record *r);
 /* A record that is a JSON object. */
 void live_take_json(struct live *l, enum stream_id stream, const json_t *record);

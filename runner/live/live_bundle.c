@@ -44,16 +44,15 @@ static void take_fp8(struct live *l, const struct columns *fp8) {
 }
 
 void live_of_view(struct live *l, const struct run_view *view) {
-    static const enum stream_id TAKEN[] = { STREAM_TRAIN, STREAM_EVAL, STREAM_TELEMETRY };
     live_begin(l);
     live_take_run(l, view->run);
     live_take_resolved(l, view->resolved);
     live_take_decisions(l, view->decisions);
-    for (size_t i = 0; i < sizeof TAKEN / sizeof *TAKEN; i++) {
-        struct row row = { .columns = view->columns.of[TAKEN[i]] };
+    for (int i = 0; i < LIVE_STREAM_COUNT; i++) {
+        struct row row = { .columns = view->columns.of[LIVE_STREAMS[i]] };
         struct live_record record = { .number = number_of_row, .source = &row };
         for (; row.columns && row.row < row.columns->rows; row.row++)
-            live_take(l, TAKEN[i], &record);
+            live_take(l, LIVE_STREAMS[i], &record);
     }
     take_fp8(l, view->columns.of[STREAM_FP8]);
 }

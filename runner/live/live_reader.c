@@ -16,9 +16,6 @@
 /* A record of these streams has a few hundred bytes. */
 enum { CHUNK = 256 << 10 };
 
-static const enum stream_id LINES[] = { STREAM_TRAIN, STREAM_EVAL, STREAM_TELEMETRY };
-enum { LINES_COUNT = sizeof LINES / sizeof *LINES };
-
 enum status live_reader_open(struct live_reader *r, const char *path, struct err *e) {
     *r = (struct live_reader){ .first = true };
     if (snprintf(r->path, sizeof r->path, "%s", path) >= (int)sizeof r->path)
@@ -260,7 +257,8 @@ static enum status read_all(struct live_reader *r, int root, struct err *e) {
     if (r->reread) return OK;
     TRY(read_run(r, root, e));
     TRY(read_documents(r, root, e));
-    for (int i = 0; i < LINES_COUNT && !r->reread; i++) TRY(read_lines(r, root, LINES[i], e));
+    for (int i = 0; i < LIVE_STREAM_COUNT && !r->reread; i++)
+        TRY(read_lines(r, root, LIVE_STREAMS[i], e));
     if (r->reread) return OK;
     TRY(read_fp8(r, root, e));
     return read_log(r, root, e);

@@ -26,6 +26,9 @@ struct live_look {
  * not suffice, the least important lines are left out. */
 void live_view(const struct live *l, const struct live_look *look, struct live_lines *out);
 
+/* Without a terminal a line is printed this often. */
+enum { LIVE_LINE_EVERY_MS = 5000 };
+
 /* "step 120/1000  loss 3.412  lr 3.0e-04  grad 1.23  41.2 ms  99k tokens/s  ETA 0:36". */
 void live_line(const struct live *l, int64_t now, char *out, size_t size);
 

@@ -3,10 +3,14 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "runner/base/clock.h"
 
 /* After a pause of this length someone else may have printed. */
 enum { PAUSE_MS = 3000, COLUMNS_DEFAULT = 80, ROWS_DEFAULT = 24 };
@@ -38,6 +42,8 @@ static bool known_to_reflow(variables variable) {
         if (is_set(variable, NAMES[i])) return true;
     return false;
 }
+
+const char *screen_variable(const char *name) { return getenv(name); }
 
 bool screen_open(struct screen *s, int fd, variables variable) {
     const char *term = variable("TERM");
@@ -132,6 +138,16 @@ void screen_draw(struct screen *s, const struct live_lines *lines, int64_t colum
     screen_compose(s, lines, columns, rows, &text);
     put(s->fd, &text);
     text_free(&text);
+}
+
+bool screen_show(struct screen *s, const struct live *l, FILE *out) {
+    struct live_lines lines;
+    struct live_look look = { .ascii = s->ascii, .color = s->color, .now = (int64_t)time(NULL) };
+    if (!screen_size(s, clock_ms(), &look.columns, &look.rows)) return false;
+    live_view(l, &look, &lines);
+    fflush(out);
+    screen_draw(s, &lines, look.columns, look.rows);
+    return true;
 }
 
 void screen_erase(struct screen *s) {

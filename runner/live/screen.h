@@ -5,6 +5,8 @@
 #ifndef FP8LAB_RUNNER_LIVE_SCREEN_H
 #define FP8LAB_RUNNER_LIVE_SCREEN_H
 
+#include <stdio.h>
+
 #include "runner/base/canonical.h"
 #include "runner/live/live_text.h"
 
@@ -17,9 +19,11 @@ struct screen {
     int64_t seen_columns, seen_rows, looked_ms; /* of the last screen_size() */
 };
 
-/* Prepares the terminal of `fd`. `variable` reads an environment variable. False if the view is not
+/* Prepares the terminal of `fd`. `variable` reads an environment variable, as screen_variable()
+ * does for that of this process. False if the view is not
  * possible there: no terminal, TERM unset or "dumb", or under Open MPI's mpirun, whose pipes look
  * like a terminal. */
+const char *screen_variable(const char *name);
 bool screen_open(struct screen *s, int fd, const char *(*variable)(const char *name));
 
 /* Whether the view may be drawn now, and the size for it. False while the user changes the size,
@@ -29,6 +33,9 @@ bool screen_size(struct screen *s, int64_t now_ms, int64_t *columns, int64_t *ro
 
 /* Draws the lines over those of the last draw; writes nothing if they are the same. */
 void screen_draw(struct screen *s, const struct live_lines *lines, int64_t columns, int64_t rows);
+/* Lays the state out for the terminal's size, and draws it behind `out`, which writes to the same
+ * terminal. False: screen_size() says not now. */
+bool screen_show(struct screen *s, const struct live *l, FILE *out);
 /* Removes the block, so that a message can be printed in its place. */
 void screen_erase(struct screen *s);
 /* Leaves the block as it is; the next draw begins a new one below. */

@@ -1,16 +1,13 @@
 #include "runner/run/progress.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "runner/base/clock.h"
 
 /* The view is read and drawn twice a second: the directory may be on a shared disk. */
-enum { VIEW_EVERY_MS = 500, LINE_EVERY_MS = 5000 };
-
-static const char *variable(const char *name) { return getenv(name); }
+enum { VIEW_EVERY_MS = 500 };
 
 void progress_begin(struct progress *p, const struct cli *cli, const char *name,
                     const char *path) {
@@ -20,7 +17,7 @@ void progress_begin(struct progress *p, const struct cli *cli, const char *name,
     p->shown = true;
     p->reader.own = true;
     p->reader.live.life = RUN_LIFE_LOCKED;
-    p->terminal = screen_open(&p->screen, STDERR_FILENO, variable);
+    p->terminal = screen_open(&p->screen, STDERR_FILENO, screen_variable);
     p->screen.color = cli->color_err;
 }
 
@@ -33,15 +30,7 @@ static void read_state(struct progress *p) {
 
 /* False: not now. */
 static bool draw(struct progress *p) {
-    struct live_lines lines;
-    struct live_look look = { .ascii = p->screen.ascii, .color = p->screen.color,
-                              .now = (int64_t)time(NULL) };
-    if (!screen_size(&p->screen, clock_ms(), &look.columns, &look.rows))
-        return false;
-    live_view(&p->reader.live, &look, &lines);
-    fflush(stderr);
-    screen_draw(&p->screen, &lines, look.columns, look.rows);
-    return true;
+    return screen_show(&p->screen, &p->reader.live, stderr);
 }
 
 static void print_line(struct progress *p) {
@@ -57,7 +46,7 @@ static void print_line(struct progress *p) {
 void progress_tick(struct progress *p) {
     int64_t now = clock_ms();
     if (!p->shown || now - p->read_ms < VIEW_EVERY_MS) return;
-    if (!p->terminal && p->line_ms && now - p->line_ms < LINE_EVERY_MS) return;
+    if (!p->terminal && p->line_ms && now - p->line_ms < LIVE_LINE_EVERY_MS) return;
     read_state(p);
     if (p->terminal) (void)draw(p);
     else print_line(p);
