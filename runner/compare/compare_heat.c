@@ -1,5 +1,5 @@
-/* FP8 by layer and step on the page: heat maps of the first FP8 run of each group, and for readers
- * without eyes on them, or with questions, a table of each layer's worst. */
+/* FP8 by layer and step on the page: heat maps of the first FP8 run of each group, and a table with
+ * the worst value of each layer, which screen readers can read. */
 #include <string.h>
 
 #include "model/ground/json_safe.h"
@@ -44,7 +44,7 @@ static void put_row_name(FILE *out, const struct heat *h, int64_t row) {
 enum { SPACE = 26 };
 static void put_axes(FILE *out, const struct heat *h) {
     int height = cell_height(h);
-    int64_t apart = (SPACE + height - 1) / height, tenth = (h->layers + 9) / 10;
+    int64_t apart = ceil_div(SPACE, height), tenth = ceil_div(h->layers, 10);
     int64_t every = tenth > apart ? tenth : apart, below = TOP + h->layers * height;
     for (int64_t row = 0; row < h->layers; row++) {
         bool head = h->has_head && row == h->layers - 1;

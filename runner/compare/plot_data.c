@@ -69,7 +69,7 @@ void plot_data_add(FILE *out, const struct svg_figure *figure, const struct svg_
             figure->from_zero ? "true" : "false");
     for (int64_t i = 0; i < count; i++) {
         const struct svg_line *line = &lines[i];
-        int64_t each = (line->rows + buckets - 1) / buckets;
+        int64_t each = ceil_div(line->rows, buckets);
         if (line->rows == 0) continue;
         fprintf(out, "%s\n{\"run\":%lld,%s\"x\":", first ? "" : ",", (long long)line->run,
                 line->high ? "\"band\":1," : "");

@@ -25,7 +25,7 @@ struct evaluated {
     struct questions_result answers; /* of questions */
 };
 
-/* A file that the user must mend, or another one that the user must name: ERR_CONFIG. */
+/* Turns ERR_FORMAT and ERR_IO into ERR_CONFIG: the user must fix the file or name another one. */
 enum status evaluate_blame(enum status st, struct err *e);
 
 /* With one rank the model is open on return; its caller closes it in any case. ERR_NUMERIC: the

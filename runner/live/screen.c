@@ -88,7 +88,7 @@ static int64_t rows_of_block(const struct screen *s, int64_t columns, int64_t ro
     for (int64_t i = 0; i < s->lines.count; i++) {
         int64_t width = s->lines.line[i].columns;
         bool broken = s->reflows && columns < s->columns && width > columns;
-        count += broken ? (width + columns - 1) / columns : 1;
+        count += broken ? ceil_div(width, columns) : 1;
     }
     return count < rows ? count : rows - 1;
 }
