@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "kernels/f32_bits.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
 #include "runner/bundle/format.h"
@@ -20,8 +21,7 @@
 /* Whether `value` is the f32 with these bits. JSON has no number that is not finite; finite ones
  * are written with enough digits for an f32. */
 static bool same_number(double value, uint32_t bits) {
-    float f;
-    memcpy(&f, &bits, sizeof f);
+    float f = f32_from_bits(bits);
     return isfinite(f) ? fabs(value) < 0x1p128 && (float)value == f : !isfinite(value);
 }
 

@@ -2,8 +2,8 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
+#include "kernels/f32_bits.h"
 #include "runner/bundle/columns.h"
 
 struct row { const struct columns *columns; int64_t row; };
@@ -15,11 +15,7 @@ static double number_of_row(const void *source, const char *metric) {
     if (c && c->type != COLUMN_U32) return column_value(c, r->row, 0);
     snprintf(bits_name, sizeof bits_name, "%s_bits", metric); /* the only form in format 1 */
     if (!c) c = columns_scalar(r->columns, bits_name);
-    if (!c) return (double)NAN;
-    uint32_t bits = (uint32_t)column_bits(c, r->row, 0);
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return (double)value;
+    return c ? (double)f32_from_bits((uint32_t)column_bits(c, r->row, 0)) : (double)NAN;
 }
 
 static double share_of_row(const void *source, const char *metric, int64_t label) {

@@ -1,4 +1,5 @@
 #include "runner/record/streams.h"
+#include "kernels/f32_bits.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -243,10 +244,8 @@ double stream_number(enum stream_id stream, const char *metric, const struct str
         const struct metric *m = &of->metric[i];
         if (strcmp(m->name, metric) != 0 || !m->value) continue;
         union stream_value v = m->value(s, 0);
-        uint32_t bits = (uint32_t)v.u;
-        float f;
-        memcpy(&f, &bits, sizeof f);
-        return m->type == COLUMN_F64 ? v.f : m->type == COLUMN_I64 ? (double)v.i : (double)f;
+        if (m->type == COLUMN_F64) return v.f;
+        return m->type == COLUMN_I64 ? (double)v.i : (double)f32_from_bits((uint32_t)v.u);
     }
     return (double)NAN;
 }

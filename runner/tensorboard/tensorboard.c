@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "kernels/f32_bits.h"
 #include "kernels/histogram.h"
 #include "model/ground/json_safe.h"
 #include "runner/record/npy.h"
@@ -49,19 +50,13 @@ static bool is_drawn(const struct metric *m) { return !m->key && m->type != COLU
 
 /* ---- records of lines -------------------------------------------------------------------------*/
 
-static double float_of(uint32_t bits) {
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return (double)f;
-}
-
 /* The value of a metric in a record. JSON has no NaN and no infinity; the bits of an f32 do. */
 static bool read_value(const json_t *record, const struct metric *m, double *out) {
     char name[COLUMN_NAME_CAP];
     const json_t *value = json_object_get(record, m->name);
     snprintf(name, sizeof name, "%s_bits", m->name);
     const char *bits = m->type == COLUMN_U32 ? json_text(record, name, NULL) : NULL;
-    if (bits) *out = float_of((uint32_t)strtoul(bits, NULL, 16));
+    if (bits) *out = (double)f32_from_bits((uint32_t)strtoul(bits, NULL, 16));
     else if (json_is_boolean(value)) *out = json_is_true(value);
     else *out = json_number_value(value);
     return bits || json_is_number(value) || json_is_boolean(value);
@@ -88,7 +83,7 @@ static int64_t add_line(struct tensorboard *t, const struct stream *s, const jso
 static double cell(const char *at, enum column_type type) {
     union stream_value v = { 0 };
     memcpy(&v, at, (size_t)column_type_bytes(type));
-    if (type == COLUMN_U32) return float_of((uint32_t)v.u);
+    if (type == COLUMN_U32) return (double)f32_from_bits((uint32_t)v.u);
     return type == COLUMN_F64 ? v.f : (double)v.i;
 }
 

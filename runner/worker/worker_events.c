@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/f32_bits.h"
 #include "kernels/histogram.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
@@ -58,7 +59,6 @@ enum status say_start(struct event_writer *w, int64_t step, int64_t steps, int64
 static void put_value(json_t *record, const struct metric *m, union stream_value v, bool *failed) {
     char bits_name[COLUMN_NAME_CAP];
     uint32_t bits = (uint32_t)v.u;
-    float f;
     switch (m->type) {
     case COLUMN_I64: json_put(record, m->name, json_integer(v.i), failed); break;
     case COLUMN_F64: json_put(record, m->name, json_finite(v.f), failed); break;
@@ -66,9 +66,8 @@ static void put_value(json_t *record, const struct metric *m, union stream_value
         json_put(record, m->name, json_sprintf("%016" PRIx64, v.u), failed);
         break;
     case COLUMN_U32:
-        memcpy(&f, &bits, sizeof f);
         snprintf(bits_name, sizeof bits_name, "%s_bits", m->name);
-        json_put(record, m->name, json_finite((double)f), failed);
+        json_put(record, m->name, json_finite((double)f32_from_bits(bits)), failed);
         json_put(record, bits_name, json_sprintf("%08" PRIx32, bits), failed);
         break;
     }
