@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/base/output_file.h"
 #include "runner/bundle/run_pick.h"
 #include "runner/commands.h"
 #include "runner/compare/compare.h"
@@ -102,6 +103,9 @@ static enum status read_tolerance(const struct cli *cli, double *value,
 }
 
 static enum status check_outputs(const struct cli *cli, struct err *e) {
+    const char *html = cli_value(cli, "html"), *band = cli_value(cli, "seed-band");
+    if (html) TRY(output_may_replace("html", html, PAGE_MARK, "page", e));
+    if (band) TRY(output_may_replace("seed-band", band, SEED_BAND_SCHEMA, "seed band", e));
     if (cli->json + cli_has(cli, "csv") + cli_has(cli, "md") <= 1) return OK;
     return FAIL(e, ERR_ARG, "--json, --csv and --md each take all of stdout; give one of them");
 }

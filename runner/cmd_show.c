@@ -7,6 +7,7 @@
 
 #include "model/checkpoint.h"
 #include "runner/base/canonical.h"
+#include "runner/base/output_file.h"
 #include "runner/base/plain_text.h"
 #include "runner/bundle/kept.h"
 #include "runner/bundle/run_view.h"
@@ -358,6 +359,7 @@ static int cmd_show(const struct cli *cli) {
     struct run_view view;
     struct err e = { 0 };
     enum status st = run_locate(cli->args[0], cli_runs(cli), path, &e);
+    if (st == OK && html) st = output_may_replace("html", html, PAGE_MARK, "page", &e);
     if (st == OK && html) st = write_page(cli, path, html, &e);
     if (st == OK) st = run_view_load(path, RUN_VIEW_FULL, &view, &e);
     if (st != OK) return cli_fail(cli, &e);

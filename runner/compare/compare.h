@@ -100,6 +100,9 @@ NODISCARD enum status compare_table(const struct comparison *c, enum compare_for
 /* Writes the heat maps of FP8 runs as HTML; nothing without one. */
 void compare_heat(FILE *out, const struct comparison *c);
 
+/* What each page holds, and no other file: the beginning of its title. */
+#define PAGE_MARK "<title>fp8lab "
+
 /* Writes one HTML file with plots that loads nothing else. Replaces path atomically. */
 NODISCARD enum status compare_html(const struct comparison *c, const char *path, struct err *e);
 

@@ -83,10 +83,10 @@ char *compare_group_label(const json_t *report, int64_t group) {
     const json_t *groups = groups_of(report), *row = json_array_get(groups, (size_t)group);
     const char *what = json_text(row, "label", "?");
     size_t runs = json_array_size(json_object_get(row, "runs"));
+    int64_t count = json_integer_value(json_object_get(row, "seeds"));
     char letter[8], seeds[48] = "";
     if (runs > 1)
-        snprintf(seeds, sizeof seeds, ", %lld seeds",
-                 (long long)json_integer_value(json_object_get(row, "seeds")));
+        snprintf(seeds, sizeof seeds, ", %lld seed%s", (long long)count, count == 1 ? "" : "s");
     size_t n = strlen(what) + sizeof letter + sizeof seeds + 8;
     char *out = malloc(n);
     if (out)

@@ -9,7 +9,6 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
 
-static const char SCHEMA[] = "fp8lab.seed_band/1";
 static const double LOSS_MAX = 1e100; /* above any float; its square is finite in a double */
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -91,7 +90,7 @@ static json_t *describe(const struct comparison *c, json_t *band) {
         json_append(seeds, seed ? json_incref(seed) : NULL, &failed);
         json_append(bundles, json_string(c->run[i].identity), &failed);
     }
-    json_t *out = json_pack("{s:s,s:s,s:s,s:o,s:o,s:i,s:o}", "schema", SCHEMA, "name",
+    json_t *out = json_pack("{s:s,s:s,s:s,s:o,s:o,s:i,s:o}", "schema", SEED_BAND_SCHEMA, "name",
                             json_text(c->run[0].run, "name", "?"), "reference",
                             c->run[0].identity, "seeds", seeds, "bundles", bundles, "window",
                             SEED_BAND_WINDOW, "band", band);
@@ -130,8 +129,8 @@ static enum status parse(const json_t *file, const char *path, const char *ident
                          struct seed_band *out, struct err *e) {
     const json_t *band = json_object_get(file, "band");
     size_t n = json_array_size(band);
-    if (strcmp(json_text(file, "schema", ""), SCHEMA) != 0 || n == 0)
-        return FAIL(e, ERR_FORMAT, "%s is no seed band (schema %s)", path, SCHEMA);
+    if (strcmp(json_text(file, "schema", ""), SEED_BAND_SCHEMA) != 0 || n == 0)
+        return FAIL(e, ERR_FORMAT, "%s is no seed band (schema %s)", path, SEED_BAND_SCHEMA);
     if (strcmp(json_text(file, "reference", ""), identity) != 0)
         return FAIL(e, ERR_CONFIG, "%s is the seed band of bundle %.12s, not of %.12s", path,
                     json_text(file, "reference", "?"), identity);

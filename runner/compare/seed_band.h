@@ -8,6 +8,8 @@
 
 #include "runner/compare/compare.h"
 
+#define SEED_BAND_SCHEMA "fp8lab.seed_band/1"
+
 enum { SEED_BAND_SEEDS_MIN = 3, SEED_BAND_WINDOW = 11 };
 
 struct seed_band {

@@ -47,6 +47,14 @@ expect 0 "equal bit for bit over 20 steps" compare "$done" "$killed" --assert-eq
 expect 0 "equal bit for bit over 20 steps" compare "$done" out --html page.html
 expect 0 "wrote one.html" show "$done" --html one.html
 grep -q '<h2>Settings</h2>' one.html || { echo "one.html has no settings"; failed=1; }
+# A page replaces a page, and no other file: with a forgotten name, the next argument is a bundle.
+before=$(sha256sum "$done")
+for flag in "show last --html" "compare $killed out --html" "compare $killed out --seed-band"; do
+    expect 2 "$done: the file holds other data, and stays as it is" $flag "$done"
+done
+[ "$(sha256sum "$done")" = "$before" ] || { echo "$done was replaced"; failed=1; }
+expect 0 "wrote page.html" show "$done" --html page.html
+expect 2 "it is no regular file" show "$done" --html /dev/null
 expect 0 "plots to figures" compare "$done" out --svg figures
 expect 6 "one.html" compare "$done" out --svg one.html
 expect 0 '"equal":true' compare --json "$done" "$killed"
