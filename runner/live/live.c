@@ -37,18 +37,26 @@ static double smooth(double old, double new) {
     return isfinite(old) ? 0.9 * old + 0.1 * new : new;
 }
 
+/* The same for a rate: the time that it stands for is followed, so that it fits the step time. */
+static double smooth_rate(double old, double new) {
+    return new > 0 ? 1 / smooth(1 / old, 1 / new) : old;
+}
+
 static void take_train(struct live *l, const struct live_record *r) {
     double step = number(r, "step");
     if (!(step >= 0)) return;
+    /* The first step takes longer, and says nothing about the next. */
+    if (l->step >= 0 && l->step == l->first_step)
+        l->step_ms = l->tokens_per_s = l->mfu = l->tflops = NONE;
     l->step = (int64_t)step;
     if (l->first_step < 0) l->first_step = l->step;
     l->loss = number(r, "loss");
     l->grad_norm = number(r, "grad_norm");
     l->lr = number(r, "lr");
     l->step_ms = smooth(l->step_ms, number(r, "step_time_us") / 1000);
-    l->tokens_per_s = smooth(l->tokens_per_s, number(r, "tokens_per_s"));
-    l->mfu = smooth(l->mfu, number(r, "mfu_peak"));
-    l->tflops = smooth(l->tflops, number(r, "model_tflops"));
+    l->tokens_per_s = smooth_rate(l->tokens_per_s, number(r, "tokens_per_s"));
+    l->mfu = smooth_rate(l->mfu, number(r, "mfu_peak"));
+    l->tflops = smooth_rate(l->tflops, number(r, "model_tflops"));
     trend_add(&l->losses, l->loss);
 }
 

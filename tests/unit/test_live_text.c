@@ -114,6 +114,21 @@ static void one_line_has_all_figures(void **state) {
     assert_non_null(strstr(line, "step 121/1000  loss nan"));
 }
 
+/* 128 tokens a step; the first step, the slowest, is left out. */
+static void speed_and_step_time_fit(void **state) {
+    static const double MS[] = { 900, 10, 30, 20, 40 };
+    struct live l;
+    live_begin(&l);
+    for (int i = 0; i < 5; i++) {
+        char text[200];
+        snprintf(text, sizeof text, "{\"step\":%d,\"loss\":1,\"step_time_us\":%.0f,"
+                 "\"tokens_per_s\":%.9g}", i + 1, 1000 * MS[i], 128e3 / MS[i]);
+        take(&l, STREAM_TRAIN, text);
+    }
+    assert_true(l.step_ms > 10 && l.step_ms < 40);
+    assert_true(fabs(l.step_ms * l.tokens_per_s / 128e3 - 1) < 1e-6);
+}
+
 /* ---- the curve ------------------------------------------------------------------------------- */
 
 static void a_curve_falls_from_the_top_to_the_bottom(void **state) {
@@ -307,6 +322,7 @@ int main(void) {
         cmocka_unit_test(time_left_follows_the_pace_of_this_attempt),
         cmocka_unit_test(records_of_an_earlier_attempt_set_no_pace),
         cmocka_unit_test(one_line_has_all_figures),
+        cmocka_unit_test(speed_and_step_time_fit),
         cmocka_unit_test(a_curve_falls_from_the_top_to_the_bottom),
         cmocka_unit_test(a_long_curve_keeps_every_value_in_a_mean),
         cmocka_unit_test(a_view_of_80_columns_has_everything),
