@@ -99,7 +99,9 @@ function valueRange(plot, from, to, around = 0) {
         }
     }
     if (!(low <= high)) return around ? null : valueRange(plot, from, to, 1);
-    const least = 1e-9 * Math.max(Math.abs(low), Math.abs(high)) + 1e-9;
+    const size = Math.max(Math.abs(low), Math.abs(high));
+    let least = 1e-9 * size + 1e-9;
+    if (low === high) least = size > 0 ? Math.max(least, 0.01 * size) : 1; /* a flat line */
     if (high - low < least) { low -= least; high += least; }
     const margin = 0.03 * (high - low);
     low = plot.zero && low >= 0 ? Math.min(0, low) : low - margin;

@@ -145,8 +145,9 @@ static void put_axes(FILE *out, struct range x, struct range y) {
 
 /* Widens a range that is too narrow for its numbers: otherwise a tick step is lost in rounding. */
 static void open_up(struct range *r) {
-    double least = 1e-9 * fmax(fabs(r->low), fabs(r->high)) + 1e-9;
+    double size = fmax(fabs(r->low), fabs(r->high)), least = 1e-9 * size + 1e-9;
     if (r->high - r->low >= least) return;
+    if (r->low == r->high) least = size > 0 ? fmax(least, 0.01 * size) : 1; /* a flat line */
     r->low -= least;
     r->high += least;
 }

@@ -95,6 +95,15 @@ static void one_colour_is_one_entry_of_the_legend(void **state) {
     free(svg);
 }
 
+static void a_flat_line_has_short_labels(void **state) {
+    static const double X[2] = { 1, 200 }, Y[2] = { 0, 0 };
+    struct svg_line line = { .name = "a", .x = X, .y = Y, .rows = 2 };
+    char *svg = draw(&FIGURE, &line, 1);
+    assert_null(strstr(svg, "e-"));
+    assert_non_null(strstr(svg, ">-0.5</text>"));
+    free(svg);
+}
+
 static void labels_have_the_decimals_of_their_axis(void **state) {
     static const struct svg_figure SPEED = {
         .id = "speed", .title = "Tokens/s", .from_zero = true
@@ -119,6 +128,7 @@ int main(void) {
         cmocka_unit_test(the_tick_loop_ends_for_large_steps),
         cmocka_unit_test(nan_interrupts_a_line_and_points_stay_visible),
         cmocka_unit_test(one_colour_is_one_entry_of_the_legend),
+        cmocka_unit_test(a_flat_line_has_short_labels),
         cmocka_unit_test(labels_have_the_decimals_of_their_axis),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
