@@ -342,6 +342,14 @@ static void await_rows(struct terminal *t, const char *text, int count) {
     fail_msg("not in %d rows: %s", count, text);
 }
 
+/* Reads the rest of a view that is being drawn: rows of a half that comes after a resize would break
+ * where no row of a whole view does. */
+static void await_drawn(struct terminal *t) {
+    int64_t end = clock_ms() + 120000;
+    while (t->used < 3 || memcmp(t->raw + t->used - 3, "\033[J", 3) != 0)
+        if (clock_ms() >= end || !read_some(t)) fail_msg("a view has no end");
+}
+
 /* The status of waitpid, once the program has ended. */
 static int finish(struct terminal *t) {
     int status = 0;
@@ -365,12 +373,15 @@ static void the_view_is_right_at_80_and_40_columns_and_after_a_resize(void **sta
     await_rows(&t, "tokens/s", 1);
     append_step(&p, 21);
     await_rows(&t, "step 21/100", 1);
+    await_drawn(&t);
     assert_int_equal(rows_with(&t, "/100"), 1);
     assert_int_equal(rows_with(&t, "step 21/100  21 %  ETA "), 1);
     resize(&t, 40);
     await_rows(&t, "tiny  running", 1);
+    await_drawn(&t);
     append_step(&p, 22);
     await_rows(&t, "step 22/100", 1);
+    await_drawn(&t);
     assert_int_equal(rows_with(&t, "tiny  running"), 1);
     assert_int_equal(rows_with(&t, "loss 2.5000"), 1);
     assert_int_equal(rows_with(&t, "tokens/s"), 1);
@@ -378,6 +389,7 @@ static void the_view_is_right_at_80_and_40_columns_and_after_a_resize(void **sta
     resize(&t, 100);
     append_step(&p, 23);
     await_rows(&t, "step 23/100", 1);
+    await_drawn(&t);
     assert_int_equal(rows_with(&t, "tiny  running"), 1);
     assert_int_equal(rows_with(&t, "before"), 1); /* text above the view */
     assert_non_null(strstr(t.raw, "\033[1mtiny\033[0m"));
