@@ -96,6 +96,7 @@ case_name="a full disk for one rank"
 for rank in 0 1; do # each writes 1 MiB of the file for an embedding of 4 MiB
     run 2 --runs full$rank $endless --set model.vocab=8192 --set checkpoint.every=2 &
     await_step full$rank 3
+    await_checkpoint full$rank 2
     runner=$(runner_of full$rank)
     prlimit --fsize=1048576 --pid "$(rank_of "$runner" $rank)"
     await_words "could not be written; the run goes on" "full$rank/*/data/logs/runner.log"
