@@ -342,8 +342,8 @@ static void await_rows(struct terminal *t, const char *text, int count) {
     fail_msg("not in %d rows: %s", count, text);
 }
 
-/* Reads the rest of a view that is being drawn: rows of a half that comes after a resize would break
- * where no row of a whole view does. */
+/* Reads the rest of a view that is being drawn: the rows that come after a resize would break where
+ * no row of a whole view does. */
 static void await_drawn(struct terminal *t) {
     int64_t end = clock_ms() + 120000;
     while (t->used < 3 || memcmp(t->raw + t->used - 3, "\033[J", 3) != 0)
