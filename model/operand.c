@@ -88,21 +88,14 @@ enum status operand_error(struct backend *b, const struct sink *s, struct err *e
     if (!s->error) return OK;
     struct tensor x = tensor_2d(s->value->data, s->value->dtype, s->codes->dim[0],
                                 s->codes->dim[1]);
-    struct tensor turned = tensor_transposed(&x);
+    struct tensor transposed = tensor_transposed(&x);
     if (s->codes->data) return b->ops->quant_error(b, LANE_COMPUTE, s->error, &x, s->codes, e);
-    return b->ops->quant_error(b, LANE_COMPUTE, s->error, &turned, s->codes->transposed, e);
+    return b->ops->quant_error(b, LANE_COMPUTE, s->error, &transposed, s->codes->transposed, e);
 }
 
 enum status operand_finish(struct backend *b, const struct sink *s, struct err *e) {
     TRY(b->ops->quantise_finish(b, LANE_COMPUTE, s, e));
     return operand_error(b, s, e);
-}
-
-struct tensor tensor_transposed(const struct tensor *x) {
-    struct tensor t = *x;
-    t.dim[0] = x->dim[1]; t.dim[1] = x->dim[0];
-    t.stride[0] = x->stride[1]; t.stride[1] = x->stride[0];
-    return t;
 }
 
 enum status gemm_fprop(struct backend *b, const struct gemm_spec *spec, const struct tensor *y,

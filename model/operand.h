@@ -11,6 +11,7 @@
 #ifndef FP8LAB_MODEL_OPERAND_H
 #define FP8LAB_MODEL_OPERAND_H
 
+#include "kernels/transposed.h"
 #include "model/memory.h"
 #include "model/recipe.h"
 #include "model/slots.h"
@@ -67,9 +68,6 @@ struct sink activation_sink(struct operand *o, const struct slots *slots, enum p
 NODISCARD enum status operand_finish(struct backend *b, const struct sink *s, struct err *e);
 /* Adds the error of codes that are made, if the sink asks for it. */
 NODISCARD enum status operand_error(struct backend *b, const struct sink *s, struct err *e);
-
-/* The transposed view of a matrix. */
-struct tensor tensor_transposed(const struct tensor *x);
 
 /* The GEMMs of a linear layer. The spec decides whether they read codes, twins or views. */
 NODISCARD enum status gemm_fprop(struct backend *b, const struct gemm_spec *spec,

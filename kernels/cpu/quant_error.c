@@ -6,6 +6,7 @@
 #include <omp.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/transposed.h"
 
 enum { STRIP = 8, GROUP = 8, LANES = 256, SPAN = 1024 };
 
@@ -77,14 +78,10 @@ static enum status check(const struct tensor *out, const struct tensor *x,
     TRY(cpu_check(codes, "quant_error: codes", IS_FP8, -1, -1, e));
     TRY(cpu_check_scale(codes, "quant_error: codes", e));
     if (!x || !x->data) return FAIL(e, ERR_ARG, "quant_error: x is missing");
-    struct tensor upright = *x; /* its rows are those of a transposed view's matrix */
-    bool turned = x->stride[1] != 1 && x->stride[0] == 1 && x->dim[2] * x->dim[3] == 1;
-    if (turned) {
-        upright.dim[0] = x->dim[1]; upright.dim[1] = x->dim[0];
-        upright.stride[0] = x->stride[1]; upright.stride[1] = x->stride[0];
-    }
-    int64_t rows = codes->dim[turned ? 1 : 0], cols = codes->dim[turned ? 0 : 1];
-    return cpu_check_packed(&upright, "quant_error: x", IS_ACT, rows, cols, e);
+    if (!is_transposed_view(x))
+        return cpu_check_packed(x, "quant_error: x", IS_ACT, codes->dim[0], codes->dim[1], e);
+    struct tensor stored = tensor_transposed(x); /* its rows are contiguous */
+    return cpu_check_packed(&stored, "quant_error: x", IS_ACT, codes->dim[1], codes->dim[0], e);
 }
 
 enum status cpu_quant_error(struct backend *b, int lane, const struct tensor *out,

@@ -4,6 +4,7 @@
  * Bound by memory: 2 bytes of value and 1 of code an element. Only some steps call it. f64 keeps
  * the squares of any gradient; a thread has two sums. */
 #include "kernels/cuda/quantise.cuh"
+#include "kernels/transposed.h"
 
 enum { STRIP = 8, GROUP = 8, LANES = 256 };
 
@@ -91,14 +92,10 @@ static enum status check(const struct tensor *out, const struct tensor *x,
     TRY(cuda_check(codes, "quant_error: codes", IS_FP8, -1, -1, e));
     TRY(cuda_check_scale(codes, "quant_error: codes", codes->dim[0], codes->dim[1], e));
     if (!x || !x->data) return FAIL(e, ERR_ARG, "quant_error: x is missing");
-    struct tensor upright = *x; /* its rows are those of a transposed view's matrix */
-    bool turned = x->stride[1] != 1 && x->stride[0] == 1 && x->dim[2] * x->dim[3] == 1;
-    if (turned) {
-        upright.dim[0] = x->dim[1]; upright.dim[1] = x->dim[0];
-        upright.stride[0] = x->stride[1]; upright.stride[1] = x->stride[0];
-    }
-    int64_t rows = codes->dim[turned ? 1 : 0], cols = codes->dim[turned ? 0 : 1];
-    return cuda_check_packed(&upright, "quant_error: x", IS_BF16, rows, cols, e);
+    if (!is_transposed_view(x))
+        return cuda_check_packed(x, "quant_error: x", IS_BF16, codes->dim[0], codes->dim[1], e);
+    struct tensor stored = tensor_transposed(x); /* its rows are contiguous */
+    return cuda_check_packed(&stored, "quant_error: x", IS_BF16, codes->dim[1], codes->dim[0], e);
 }
 
 enum status cuda_quant_error(struct backend *b, int lane, const struct tensor *out,

@@ -124,7 +124,7 @@ int utf8_put(uint32_t code, uint8_t out[4]) {
 }
 
 /* The character at p, Unicode 16.0 table 3-7: returns its length, or 0 with *subpart bytes that
- * are a maximal subpart of none. *torn: the text ends before it could be told. */
+ * are a maximal subpart of none. *torn: the text ends before that is known. */
 static int character(const uint8_t *p, size_t n, size_t *subpart, bool *torn) {
     uint8_t low = 0x80, high = 0xbf;
     int length = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3

@@ -13,9 +13,9 @@ enum { JOB_FILE_CAP = 1024 };
 NODISCARD enum status job_file_path(const struct task *task, const char *runs,
                                     char path[JOB_FILE_CAP], struct err *e);
 /* Writes secret, port, host and addresses, the launcher's master address first. Replaces the file
- * of a dead leader. ERR_STATE: the leader of another job with this name lives; it is told, and
- * fails, too (job_file_name_conflict). On a file system without hard links, several leaders may
- * start at the same time. Then the last one replaces the files of the others. */
+ * of a dead leader. ERR_STATE: the leader of another job with this name lives; it hears of
+ * this and fails, too (job_file_name_conflict). On a file system without hard links, several
+ * leaders may start at the same time. Then the last one replaces the files of the others. */
 NODISCARD enum status job_file_publish(const char *path, const struct task *task,
                                        const char *secret, int port, struct err *e);
 /* ERR_STATE: another job has this name, and its task 0 is on `host`. The tasks of both jobs know

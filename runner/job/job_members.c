@@ -225,7 +225,7 @@ enum status job_members_gather(const struct cli *cli, const struct task *task, c
 }
 
 void job_members_release(struct job_members *members, int exit_code) {
-    struct err ignored; /* a follower that cannot be told has exited */
+    struct err ignored; /* a follower that hears nothing has exited */
     remove_file(members);
     for (int64_t i = 0; members->peer && i < members->task.count - 1; i++) {
         struct peer_connection *c = &members->peer[i];

@@ -46,7 +46,7 @@ NODISCARD enum status wire_get(int fd, struct json_t **line, int64_t deadline_ms
 /* The two sides of the handshake. The connecting side sends `hello` (borrowed) with wire_call. The
  * listening side may have several connections at a time (listener.h): it sends a challenge, and
  * answers the line that comes back. *hello is then its caller's. ERR_VERIFY: the other end does not
- * know the secret; it is not told so. */
+ * know the secret; it gets no answer. */
 NODISCARD enum status wire_call(int fd, const char *secret, const struct json_t *hello,
                                 int64_t deadline_ms, struct err *e);
 NODISCARD enum status wire_challenge(int fd, char challenge[SHA256_HEX], int64_t deadline_ms,

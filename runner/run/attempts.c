@@ -61,7 +61,7 @@ struct attempts {
 
 /* ---- events -----------------------------------------------------------------------------------*/
 
-/* A lack of TensorBoard's files never ends a run: the user is told once. */
+/* A lack of TensorBoard's files never ends a run; one warning says so. */
 static void drop_board(struct attempts *a, struct err *why) {
     err_prefix(why, "no more TensorBoard files of this run are written");
     progress_say(&a->progress, why->text);
@@ -504,7 +504,7 @@ static json_t *kept_row(const struct checkpoint_info *info, const char *const *n
 }
 
 /* Verifies the checkpoint of `step`, called `what` in messages. If it is missing or damaged,
- * out->step is -1 and the user is told. */
+ * out->step is -1 and a warning says so. */
 static enum status find_kept(struct attempts *a, const char *parent, int64_t step,
                              const char *what, struct checkpoint_info *out, struct err *e) {
     char path[CHECKPOINT_PATH_CAP];

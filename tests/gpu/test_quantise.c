@@ -117,19 +117,20 @@ static void test_quant_error(void **state) {
     for (size_t i = 0; i < sizeof QUANTISE / sizeof *QUANTISE; i++) {
         struct twin_sink out;
         int64_t rows = QUANTISE[i].rows, cols = QUANTISE[i].cols;
-        bool turned = !QUANTISE[i].codes;
+        bool transposed = !QUANTISE[i].codes;
         pair_sink(p, &out, rows, cols, QUANTISE[i].code, QUANTISE[i].kind, QUANTISE[i].source,
                   QUANTISE[i].rule, QUANTISE[i].transposed);
         struct twin x = pair_tensor(p, DTYPE_BF16, rows, cols, 1, 1), view = x;
         struct twin sums = pair_tensor(p, DTYPE_F32, 2, 1, 1, 1);
         fill_value(&x, QUANTISE[i].special && i % 2); /* the others without NaN and infinity */
-        for (int s = 0; turned && s < SIDES; s++) view.side[s] = tensor_transposed(&x.side[s]);
+        for (int s = 0; transposed && s < SIDES; s++)
+            view.side[s] = tensor_transposed(&x.side[s]);
         ON_BOTH(p, ops->quantise(b, LANE_COMPUTE, S(out), S(x), e));
         ON_BOTH(p, ops->quantise_finish(b, LANE_COMPUTE, S(out), e));
         for (int k = 0; k < 2; k++) /* codes.transposed of each side is its twin */
             ON_BOTH(p, ops->quant_error(b, LANE_COMPUTE, S(sums), S(view),
-                                        turned ? out.side[s].codes->transposed
-                                               : out.side[s].codes, e));
+                                        transposed ? out.side[s].codes->transposed
+                                                   : out.side[s].codes, e));
         char what[64];
         snprintf(what, sizeof what, "quant_error row %zu", i);
         pair_same(p, what, &sums);

@@ -17,7 +17,7 @@ static const struct error_case {
     int64_t rows, cols;
     enum dtype x, code;
     enum scale_kind kind;
-    bool turned; /* x is a transposed view */
+    bool transposed; /* x is a transposed view */
 } CASES[] = {
     { 1, 1, H, E, SCALE_TENSOR, false },
     { 150, 300, H, E, SCALE_TENSOR, false },
@@ -69,13 +69,13 @@ static void bits_are_those_of_the_definition(void **state) {
             struct backend *b = op_backend((int)v % 3 + 1, ISAS[v]);
             struct err e;
             if (!b) continue;
-            struct tensor *stored = op_tensor(c->x, c->turned ? c->cols : c->rows,
-                                              c->turned ? c->rows : c->cols, SCALE_NONE);
+            struct tensor *stored = op_tensor(c->x, c->transposed ? c->cols : c->rows,
+                                              c->transposed ? c->rows : c->cols, SCALE_NONE);
             struct tensor *codes = op_tensor(c->code, c->rows, c->cols, c->kind);
             struct tensor *out = op_tensor(F, 2, 1, SCALE_NONE);
             op_fill(stored, 7, 9);
             op_fill(codes, 8, 0);
-            struct tensor x = c->turned ? op_transposed_view(stored) : *stored;
+            struct tensor x = c->transposed ? op_transposed_view(stored) : *stored;
             op_set(out, 0, 0, 2.5f); /* the sums are added to what is there */
             if (b->ops->quant_error(b, LANE_COMPUTE, out, &x, codes, &e) != OK)
                 fail_msg("row %zu: %s", i, e.text);
