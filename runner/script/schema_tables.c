@@ -286,7 +286,7 @@ static const struct field EXPERIMENT[] = {
     /* No input of a run: record/inputs.h. */
     TABLE("tensorboard", &SCHEMA_TENSORBOARD,
           .flags = FIELD_NULLABLE | FIELD_ABSENT | FIELD_SWITCH),
-    INT("fp8_error", 0, STEPS_MAX), /* steps; absent unless set: a default of plan/options.c */
+    INT("fp8_error", 0, STEPS_MAX), /* steps; absent: FP8_ERROR_EVERY of plan/options.c */
     WORD("archive", WORDS("none", "weights", "full"), INITIAL("none")),
     { .key = NULL },
 };

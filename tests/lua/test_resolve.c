@@ -146,8 +146,8 @@ static void tensorboard_is_a_switch(void **state) {
     }
 }
 
-/* A window stands in the configuration only if it is set. */
-static void a_window_is_absent_unless_set(void **state) {
+/* These keys stand in the configuration only if they are set. */
+static void some_keys_are_absent_unless_set(void **state) {
     (void)state;
     static const char SOURCE[] =
         "return experiment { name = 'a', model = { vocab = 256, seq_len = 64, layers = 2, width = "
@@ -157,11 +157,13 @@ static void a_window_is_absent_unless_set(void **state) {
         struct err e = { 0 };
         struct resolution r;
         struct run_options run;
-        resolve_text(SOURCE, false, set ? OVERRIDES("model.window=24") : NULL, &r);
+        resolve_text(SOURCE, false, set ? OVERRIDES("model.window=24", "fp8_error=0") : NULL, &r);
         json_t *config = json_loads(r.runs[0].config, 0, NULL);
         assert_int_equal(strstr(r.runs[0].config, "window") != NULL, set);
+        assert_int_equal(strstr(r.runs[0].config, "fp8_error") != NULL, set);
         assert_int_equal(options_read(config, &run, &e), OK);
         assert_int_equal(run.model.window, set ? 24 : 0);
+        assert_int_equal(run.train.fp8_error, set ? 0 : 100);
         options_free(&run);
         json_decref(config);
         resolution_destroy(&r);
@@ -748,7 +750,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(key_order_and_spelling_change_no_byte),
         cmocka_unit_test(a_configuration_is_complete),
-        cmocka_unit_test(a_window_is_absent_unless_set),
+        cmocka_unit_test(some_keys_are_absent_unless_set),
         cmocka_unit_test(tensorboard_is_a_switch),
         cmocka_unit_test(a_bare_recipe_is_its_descriptors_defaults),
         cmocka_unit_test(recipe_defaults_are_the_named_projects),
