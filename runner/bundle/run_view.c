@@ -17,7 +17,7 @@
 #include "runner/bundle/recheck.h"
 #include "runner/record/inputs.h"
 
-enum { SAMPLES_MAX = 256, /* of the last step */
+enum { LAST_MAX = 256, /* of the last step */
        PIECE = 256 * 1024 /* bytes of JSON lines read at a time */ };
 static const int64_t MEMBER_LIMIT = INT64_C(4) << 30; /* one file of columns or JSON lines */
 
@@ -93,10 +93,9 @@ static enum status take_json(struct loader *l, const char *name, json_t **out, s
     return st == OK ? OK : FAIL(e, st, "%s:%d: %s", name, why.line, why.text);
 }
 
-/* Keeps the records of the last step with samples. A line that is no record is the last one of a
+/* Keeps the records of the last step that has some. A line that is no record is the last one of a
  * killed run, or an error that columns_of_lines() has found. */
-static enum status take_samples(struct loader *l, const char *bytes, size_t n, struct err *e) {
-    json_t *list = l->view->samples;
+static enum status take_last(json_t *list, const char *bytes, size_t n, struct err *e) {
     int64_t step = -1;
     bool failed = false;
     json_array_clear(list);
@@ -105,17 +104,17 @@ static enum status take_samples(struct loader *l, const char *bytes, size_t n, s
         json_t *record = NULL;
         json_error_t why;
         enum status st = json_parse(&record, at, (size_t)(end - at), 0, &why);
-        if (st == ERR_MEMORY) return FAIL(e, st, "a record of samples");
+        if (st == ERR_MEMORY) return FAIL(e, st, "a record of the last step");
         if (st != OK || !json_is_object(record)) {
             json_decref(record);
             continue;
         }
         if (json_int(record, "step") != step) json_array_clear(list);
         step = json_int(record, "step");
-        if (json_array_size(list) < SAMPLES_MAX) json_append(list, record, &failed);
+        if (json_array_size(list) < LAST_MAX) json_append(list, record, &failed);
         else json_decref(record);
     }
-    return failed ? FAIL(e, ERR_MEMORY, "the samples of a run") : OK;
+    return failed ? FAIL(e, ERR_MEMORY, "the records of the last step") : OK;
 }
 
 /* Reads the file of a stream: lines, rows, or the columns of format 1. */
@@ -125,14 +124,15 @@ static enum status take_stream(struct loader *l, const char *path, struct stream
     char *bytes = NULL;
     size_t n = 0;
     bool lines = !file.columns && !STREAMS[file.stream].labels;
-    bool texts = file.stream == STREAM_SAMPLES;
+    json_t *last = file.stream == STREAM_SAMPLES      ? l->view->samples
+                   : file.stream == STREAM_HISTOGRAMS ? l->view->histograms : NULL;
     enum status st = OK;
-    if (lines && !texts) {
+    if (lines && !last) {
         st = take_lines(l, path, &found, e);
     } else if (lines) {
         TRY(take(l, path, MEMBER_LIMIT, &bytes, &n, e));
         st = columns_of_lines(bytes, n, path, &found, e);
-        if (st == OK) st = take_samples(l, bytes, n, e);
+        if (st == OK) st = take_last(last, bytes, n, e);
         free(bytes);
     } else {
         enum rows_end end = has_manifest(l) ? ROWS_COMPLETE : ROWS_GROWING;
@@ -305,6 +305,7 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
     snprintf(out->path, sizeof out->path, "%s", path);
     out->checkpoints = json_array();
     out->samples = json_array();
+    out->histograms = json_array();
     out->scripts = json_object();
     enum status st = bundle_open(path, &BUNDLE_LIMITS, &l.bundle, e);
     if (st == OK) {
@@ -335,7 +336,8 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
 
 void run_view_free(struct run_view *v) {
 #define DOCUMENT_OF_VIEW(name, path) v->name,
-    json_t *all[] = { DOCUMENTS(DOCUMENT_OF_VIEW) v->checkpoints, v->samples, v->scripts };
+    json_t *all[] = { DOCUMENTS(DOCUMENT_OF_VIEW) v->checkpoints, v->samples, v->histograms,
+                      v->scripts };
 #undef DOCUMENT_OF_VIEW
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) json_decref(all[i]);
     run_columns_free(&v->columns);

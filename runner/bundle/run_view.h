@@ -32,6 +32,7 @@ struct run_view {
 #undef DOCUMENT_MEMBER
     json_t *checkpoints;       /* array of names below data/checkpoints/ that the manifest lists */
     json_t *samples;           /* array: the texts of the last step with some, as in their file */
+    json_t *histograms;        /* array: the record of the last step with histograms, or empty */
     json_t *scripts;           /* object: the text of each Lua file, by its name in the experiment's
                                   folder ("main.lua"); read at RUN_VIEW_FULL */
     struct run_columns columns;

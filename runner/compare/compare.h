@@ -66,6 +66,7 @@ struct divergence {
 
 struct curve; /* curve.h */
 struct heat;  /* health/heat.h */
+struct spread; /* spread.h */
 struct step_times;
 
 struct comparison {
@@ -73,6 +74,7 @@ struct comparison {
     struct run_view *run; /* owned; of the records, those of training and evaluation stay loaded */
     struct curve *curve;  /* the evaluations of each run; owned */
     struct heat *heat;    /* its FP8 figures layer by step, empty with `lean`; owned */
+    struct spread *spread; /* its last histograms, empty with `lean`; owned */
     struct step_times *times; /* tokens and time of each run's steps, unless lean; owned */
     struct divergence *divergence; /* of each run from run 0, but for run 0; owned */
     int64_t count;
@@ -99,6 +101,8 @@ NODISCARD enum status compare_table(const struct comparison *c, enum compare_for
 
 /* Writes the heat maps of FP8 runs as HTML; nothing without one. */
 void compare_heat(FILE *out, const struct comparison *c);
+/* Writes maps of the histograms of runs that counted some; nothing without one. */
+void compare_spread(FILE *out, const struct comparison *c);
 
 /* What each page holds, and no other file: the beginning of its title. */
 #define PAGE_MARK "<title>fp8lab "
@@ -132,6 +136,9 @@ const char *compare_group_letter(const json_t *statistics, int64_t group, char o
 
 /* The group (of "statistics") that the run belongs to: runs that differ in their seed alone. */
 int64_t compare_group_of(const json_t *report, int64_t run);
+/* Whether the run is the first of its group for which has() is true. */
+bool compare_first_of_group(const struct comparison *c, int64_t run,
+                            bool (*has)(const struct comparison *c, int64_t run));
 
 /* The run that ratios are of ("reference" of the report). */
 int64_t compare_reference(const json_t *report);

@@ -4,62 +4,29 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/compare/compare.h"
+#include "runner/compare/map_cells.h"
 #include "runner/compare/svg_plot.h"
 #include "runner/health/heat.h"
-
-/* Sizes in SVG units. A cell is CELL_WIDTH wide if there are HEAT_BINS of them. */
-enum { LEFT = 64, TOP = 10, CELL_WIDTH = 5, MAP_WIDTH = CELL_WIDTH * HEAT_BINS, BELOW = 34 };
-
-static int cell_height(const struct heat *h) {
-    return h->layers > 60 ? 4 : h->layers > 24 ? 8 : 14;
-}
-
-/* All cells of a level as one path: neighbours of a row are one rectangle. */
-static void put_level(FILE *out, const struct heat *h, enum heat_metric m, int level) {
-    int height = cell_height(h);
-    int64_t bins = h->bins[m];
-    bool open = false;
-    for (int64_t row = 0; row < h->layers; row++)
-        for (int64_t bin = 0, next; bin < bins; bin = next) {
-            const uint8_t *cells = h->level[m] + row * HEAT_BINS;
-            for (next = bin + 1; next < bins && cells[next] == cells[bin];) next++;
-            if (cells[bin] != level) continue;
-            int64_t x = MAP_WIDTH * bin / bins, end = MAP_WIDTH * next / bins;
-            fprintf(out, "%sM%lld %lldh%lldv%dh-%lldz", open ? "" : "<path class=\"heat\" d=\"",
-                    (long long)(LEFT + x), (long long)(TOP + row * height), (long long)(end - x),
-                    height, (long long)(end - x));
-            open = true;
-        }
-    if (open)
-        fprintf(out, "\" fill-opacity=\"%s\"/>\n", level == 1 ? ".3" : level == 2 ? ".6" : "1");
-}
 
 static void put_row_name(FILE *out, const struct heat *h, int64_t row) {
     if (h->has_head && row == h->layers - 1) fputs("head", out);
     else fprintf(out, "%lld", (long long)row);
 }
 
-/* About ten numbers of layers, and the ends of the steps. Text is larger on a phone: SPACE keeps
- * two numbers apart. */
-enum { SPACE = 26 };
+/* Names of rows, and the ends of the steps. */
 static void put_axes(FILE *out, const struct heat *h) {
-    int height = cell_height(h);
-    int64_t apart = ceil_div(SPACE, height), tenth = ceil_div(h->layers, 10);
-    int64_t every = tenth > apart ? tenth : apart, below = TOP + h->layers * height;
+    int64_t below = map_height(h->layers) - MAP_BELOW + 18;
     for (int64_t row = 0; row < h->layers; row++) {
-        bool head = h->has_head && row == h->layers - 1;
-        bool close = h->has_head && row + apart >= h->layers;
-        if (!head && (row % every != 0 || close)) continue;
-        fprintf(out, "<text x=\"%d\" y=\"%lld\" text-anchor=\"end\">", LEFT - 6,
-                (long long)(TOP + row * height + height / 2 + 4));
+        if (!map_row_is_named(h->layers, row)) continue;
+        map_row_name(out, h->layers, row);
         put_row_name(out, h, row);
         fputs("</text>", out);
     }
     fprintf(out,
             "<text x=\"%d\" y=\"%lld\">step %lld</text>"
             "<text x=\"%d\" y=\"%lld\" text-anchor=\"end\">%lld</text>\n",
-            LEFT, (long long)(below + 18), (long long)h->step_first, LEFT + MAP_WIDTH,
-            (long long)(below + 18), (long long)h->step_last);
+            MAP_LEFT, (long long)below, (long long)h->step_first, MAP_LEFT + MAP_WIDTH,
+            (long long)below, (long long)h->step_last);
 }
 
 static const char *name_of(const struct heat *h, const struct heat_worst *worst) {
@@ -90,18 +57,15 @@ static void put_words(FILE *out, const struct heat *h, enum heat_metric m) {
 
 static void put_map(FILE *out, const struct heat *h, enum heat_metric m) {
     const double *from = HEAT_SCALES[m].from;
-    int64_t height = h->layers * cell_height(h);
+    struct map_cells cells = { "heat", h->level[m], h->layers, h->bins[m], HEAT_BINS };
     if (worst_layer(h, m) < 0) return; /* nothing recorded, or it cannot be */
     fputs("<figure class=\"map\"><figcaption>", out);
     put_words(out, h, m);
     fprintf(out, "</figcaption><svg viewBox=\"0 0 %d %lld\" role=\"img\"><title>",
-            LEFT + MAP_WIDTH, (long long)(TOP + height + BELOW));
+            MAP_LEFT + MAP_WIDTH, (long long)map_height(h->layers));
     put_words(out, h, m);
-    fprintf(out,
-            "; rows are layers, columns steps, and a cell is the worst of both</title>\n"
-            "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%lld\"/>\n",
-            LEFT, TOP, MAP_WIDTH, (long long)height);
-    for (int level = 1; level < HEAT_LEVELS; level++) put_level(out, h, m, level);
+    fputs("; rows are layers, columns steps, and a cell is the worst of both</title>\n", out);
+    map_cells_put(out, &cells);
     put_axes(out, h);
     fprintf(out, "</svg><p class=\"soft\">From faint to full: %g, %g, %g %s</p></figure>\n",
             from[0], from[1], from[2], HEAT_SCALES[m].unit);
@@ -132,20 +96,13 @@ static void put_table(FILE *out, const struct heat *h) {
     fputs("</table></div></details>\n", out);
 }
 
-/* Whether the run is the first of its group that has FP8 tensors. */
-static bool stands_for_group(const struct comparison *c, int64_t run) {
-    int64_t group = compare_group_of(c->report, run);
-    if (c->heat[run].layers == 0) return false;
-    for (int64_t i = 0; i < run; i++)
-        if (compare_group_of(c->report, i) == group && c->heat[i].layers > 0) return false;
-    return true;
-}
+static bool has_fp8(const struct comparison *c, int64_t run) { return c->heat[run].layers > 0; }
 
 void compare_heat(FILE *out, const struct comparison *c) {
     bool first = true;
     for (int64_t i = 0; i < c->count; i++) {
         char name[8];
-        if (!stands_for_group(c, i)) continue;
+        if (!compare_first_of_group(c, i, has_fp8)) continue;
         if (first)
             fputs("<h2>FP8 by layer and step</h2>\n<p class=\"soft\">Of the first run of each "
                   "colour. A cell has the worst of its layer's tensors and of its steps; "

@@ -409,6 +409,7 @@ static enum status put_page(FILE *out, const struct comparison *c, bool *failed,
     put_curves_heading(out, several);
     TRY(compare_plots(out, c, e));
     compare_heat(out, c);
+    compare_spread(out, c);
     if (several) put_all_differences(out, c->report, failed);
     else page_settings(out, &c->run[0], failed);
     page_scripts(out, c);

@@ -4,6 +4,7 @@
 
 #include "runner/compare/compare.h"
 #include "runner/compare/curve.h"
+#include "runner/compare/spread.h"
 #include "runner/health/heat.h"
 
 /* Frees the records that are not needed any more. */
@@ -32,6 +33,7 @@ static enum status load_one(struct comparison *c, const char *path, int64_t i, s
     TRY(run_view_load(path, RUN_VIEW_FULL, &c->run[i], e));
     TRY(curve_make(&c->run[i], &c->curve[i], e));
     if (!c->options.lean) TRY(heat_make(&c->run[i], &c->heat[i], e));
+    if (!c->options.lean) TRY(spread_make(&c->run[i], &c->spread[i], e));
     if (!c->options.lean) TRY(step_times_make(&c->run[i], &c->times[i], e));
     if (i == 0) return OK;
     compare_diverge(&c->run[0], &c->run[i], &c->divergence[i]);
@@ -62,7 +64,8 @@ enum status compare_load(struct comparison *c, const char *const *paths, struct 
     c->times = calloc((size_t)c->count, sizeof *c->times);
     c->divergence = calloc((size_t)c->count, sizeof *c->divergence);
     c->heat = calloc((size_t)c->count, sizeof *c->heat);
-    if (!c->run || !c->curve || !c->times || !c->divergence || !c->heat)
+    c->spread = calloc((size_t)c->count, sizeof *c->spread);
+    if (!c->run || !c->curve || !c->times || !c->divergence || !c->heat || !c->spread)
         return FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
     TRY(load_one(c, paths[0], 0, e));
     TRY(load_others(c, paths, e));
@@ -74,10 +77,12 @@ void compare_free(struct comparison *c) {
     for (int64_t i = 0; c->run && i < c->count; i++) run_view_free(&c->run[i]);
     for (int64_t i = 0; c->curve && i < c->count; i++) curve_free(&c->curve[i]);
     for (int64_t i = 0; c->heat && i < c->count; i++) heat_free(&c->heat[i]);
+    for (int64_t i = 0; c->spread && i < c->count; i++) spread_free(&c->spread[i]);
     for (int64_t i = 0; c->times && i < c->count; i++) step_times_free(&c->times[i]);
     free(c->run);
     free(c->curve);
     free(c->heat);
+    free(c->spread);
     free(c->times);
     free(c->divergence);
     json_decref(c->report);

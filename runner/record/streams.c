@@ -181,6 +181,12 @@ static const struct metric TRACE[] = {
     { "fingerprints", "", COLUMN_U64, true, .value = trace_fingerprint, .result = 1 },
 };
 
+/* ---- histograms: one record a counted step, with the counts by tensor (bucket_text.h) -------- */
+
+static const struct metric HISTOGRAMS[] = {
+    { "step", "", COLUMN_I64, BY_RUNNER, .key = true },
+};
+
 /* ---- the tables ----------------------------------------------------------------------------- */
 
 #define METRICS(list) .metric = list, .metric_count = sizeof(list) / sizeof *(list)
@@ -208,6 +214,8 @@ const struct stream STREAMS[STREAM_COUNT] = {
                            "data/metrics/fp8_slots.json", "slots", METRICS(FP8_ERROR),
                            .old_columns = "data/metrics/fp8_error.cols",
                            .old_lines = "data/metrics/fp8_error.jsonl" },
+    [STREAM_HISTOGRAMS] = { "histograms", "histograms", "data/metrics/histograms.jsonl",
+                            METRICS(HISTOGRAMS), .old_columns = "data/metrics/histograms.cols" },
 };
 
 const struct figure FIGURES[] = {

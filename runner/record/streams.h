@@ -17,6 +17,7 @@ enum stream_id {
     STREAM_FP8,
     STREAM_TRACE,
     STREAM_FP8_ERROR,
+    STREAM_HISTOGRAMS,
     STREAM_COUNT
 };
 

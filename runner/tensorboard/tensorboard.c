@@ -7,8 +7,8 @@
 #include <time.h>
 
 #include "kernels/f32_bits.h"
-#include "kernels/histogram.h"
 #include "model/ground/json_safe.h"
+#include "runner/record/bucket_text.h"
 #include "runner/record/npy.h"
 #include "runner/record/records.h"
 #include "runner/tensorboard/event_file.h"
@@ -161,14 +161,12 @@ static void histogram_tag(char tag[TAG_CAP], const char *tensor) {
     snprintf(tag, TAG_CAP, "%s/%.200s", GROUPS[g][1], tensor + strlen(GROUPS[g][0]));
 }
 
-/* The buckets of "12:3 64:100", ascending, with one empty bucket for each gap; returns their
- * number. NaN has no place on the axis. */
+/* The buckets of a text, ascending, with one empty bucket for each gap; returns their number. NaN
+ * has no place on the axis. */
 static int64_t read_buckets(const char *text, double out[2 * HISTOGRAM_COUNTS][3]) {
-    int64_t count = 0;
-    int expected = -1, taken, bucket;
-    long long n;
-    for (; sscanf(text, "%d:%lld%n", &bucket, &n, &taken) == 2; text += taken) {
-        if (bucket < 0 || bucket >= HISTOGRAM_NAN || bucket < expected) break;
+    int64_t count = 0, n;
+    int expected = -1, bucket = -1;
+    while (bucket_text_next(&text, &bucket, &n) && bucket < HISTOGRAM_NAN) {
         double left = histogram_edge(bucket), right = histogram_edge(bucket + 1);
         if (expected >= 0 && bucket > expected) {
             double *gap = out[count++];
@@ -222,8 +220,8 @@ enum status tensorboard_put(struct tensorboard *t, const json_t *event, struct e
         json_decref(t->labels[i]);
         t->labels[i] = json_incref(json_object_get(event, "names"));
     }
-    if (!strcmp(kind, "histograms")) return put_histograms(t, event, e);
     int stream = stream_of_event(kind);
+    if (stream == STREAM_HISTOGRAMS) return put_histograms(t, event, e);
     return stream >= 0 ? put_record(t, stream, event, e) : OK;
 }
 

@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "kernels/f32_bits.h"
-#include "kernels/histogram.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/json_number.h"
 #include "runner/generate/text_model.h"
+#include "runner/record/bucket_text.h"
 #include "runner/record/npy.h"
 
 /* Emits and frees `event`; NULL: its allocation failed. */
@@ -110,28 +110,16 @@ enum status say_record(struct event_writer *w, enum stream_id stream,
     return emit(w, json_whole(record, failed), stream == STREAM_TELEMETRY, e);
 }
 
-/* "12:3 64:100": buckets that are not empty. Text, since an array of numbers would take ten times
- * as long to make. */
-static json_t *buckets_text(const int64_t counts[HISTOGRAM_COUNTS]) {
-    char text[HISTOGRAM_COUNTS * 32] = "";
-    size_t n = 0;
-    for (int i = 0; i < HISTOGRAM_COUNTS; i++)
-        if (counts[i] != 0)
-            n += (size_t)snprintf(text + n, sizeof text - n, "%s%d:%" PRId64, n ? " " : "", i,
-                                  counts[i]);
-    return json_stringn(text, n);
-}
-
 enum status say_histograms(struct event_writer *w, int64_t step, const char *const *names,
                            const int64_t *counts, int64_t n, struct err *e) {
     bool failed = false;
     json_t *event = json_object(), *tensors = json_object();
     for (int64_t i = 0; i < n; i++) {
-        json_t *text = buckets_text(counts + i * HISTOGRAM_COUNTS);
+        json_t *text = bucket_text(counts + i * HISTOGRAM_COUNTS);
         if (text && json_string_length(text) == 0) json_decref(text);
         else json_put(tensors, names[i], text, &failed);
     }
-    json_put(event, "event", json_string("histograms"), &failed);
+    json_put(event, "event", json_string(STREAMS[STREAM_HISTOGRAMS].event), &failed);
     json_put(event, "step", json_integer(step), &failed);
     json_put(event, "tensors", tensors, &failed);
     return emit(w, json_whole(event, failed), false, e);

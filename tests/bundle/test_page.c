@@ -191,6 +191,38 @@ static void the_words_say_the_verdict(void **state) {
     finish(&s);
 }
 
+/* Of the last counted step; rows are layers in order, and a foreign text ends where it is none. */
+static void the_page_maps_the_last_histograms(void **state) {
+    struct scene s;
+    struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    two[0].recipe = "bf16"; /* another colour, without histograms */
+    two[1].histograms =
+        "{\"step\":5,\"tensors\":{\"layers.1.qkv.weight\":\"100:7\"}}\n"
+        "{\"step\":10,\"tensors\":{\"<b>.weight\":\"64:1 90:1\",\"grad:head.weight\":\"129:4\","
+        "\"layers.10.qkv.weight\":\"90:1\",\"layers.2.a.weight\":\"26:1 64:4 102:2 5:9\","
+        "\"layers.2.b.weight\":\"94:1 x\",\"out:layers.0\":3}}\n";
+    compare(&s, two, 2);
+    char *html = page_of(&s), *maps = strstr(html, "<h2>Histograms</h2>"), *end;
+    assert_non_null(maps);
+    end = strstr(maps, "<h2>What differs");
+    assert_non_null(end);
+    *end = '\0';
+    assert_non_null(strstr(maps, "Weights in step 10, by powers of two"));
+    assert_null(strstr(maps, "Gradients in step"));  /* NaN alone */
+    assert_null(strstr(maps, "Outputs of blocks in")); /* no text */
+    /* rows 2, 10, <b>; columns 2^-23 to 2^-11, so the fifth is 2^-19 */
+    assert_non_null(strstr(maps, "<path class=\"spread\" d=\"M217 10h39v14h-39z"));
+    assert_non_null(strstr(maps, "<tr><th scope=\"row\">Weights</th><td>2</td>"
+                                 "<td class=\"n\">50</td><td class=\"n\">2^-10</td>"
+                                 "<td class=\"n\">2^-10</td><td class=\"n\">0</td></tr>\n"
+                                 "<tr><th scope=\"row\">Weights</th><td>10</td>"));
+    assert_non_null(strstr(maps, "<td>&lt;b&gt;</td><td class=\"n\">50</td>"));
+    assert_non_null(strstr(maps, "<th scope=\"row\">Gradients</th><td>head</td>"));
+    assert_non_null(strstr(maps, "<td class=\"n\">4</td></tr>")); /* NaN */
+    free(html);
+    finish(&s);
+}
+
 /* Runs of one script share its text; each has the commands that repeat it. */
 static void the_page_says_how_to_repeat_it(void **state) {
     struct scene s;
@@ -275,6 +307,7 @@ int main(void) {
         cmocka_unit_test(the_policy_admits_our_script_alone),
         cmocka_unit_test(the_data_have_no_text_of_a_run),
         cmocka_unit_test(a_plot_is_thinned_and_keeps_its_spikes),
+        cmocka_unit_test(the_page_maps_the_last_histograms),
         cmocka_unit_test(the_page_says_how_to_repeat_it),
         cmocka_unit_test(each_plot_is_a_file),
         cmocka_unit_test(one_run_has_a_page),

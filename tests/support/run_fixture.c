@@ -247,6 +247,7 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
     write_train(dir, f);
     write_fp8(dir, f);
     write_trace(dir, f);
+    if (f->histograms) put_file(dir, STREAMS[STREAM_HISTOGRAMS].file, "%s", f->histograms);
     if (f->power_mw)
         put_file(dir, "data/metrics/telemetry.jsonl",
                  "{\"step\":1,\"rank\":0,\"gpu_power_mw\":1}\n"

@@ -34,6 +34,7 @@ struct run_fixture {
     int64_t step_tokens;     /* 0: 2048 */
     double speed;            /* divides the time of a step; 0: 1 */
     int64_t flip_amax_step;  /* 0, or the step at which a bit of layers.0.qkv.w's amax differs */
+    const char *histograms;  /* its lines of histograms; NULL: none */
 };
 
 /* id, done, 20 steps, seed 1, fp8.delayed, 6 tensors, a checkpoint of 4 KiB. */
