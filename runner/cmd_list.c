@@ -18,6 +18,7 @@
 #include "runner/commands.h"
 #include "runner/compare/compare.h"
 #include "runner/list_filter.h"
+#include "runner/plan/options.h"
 #include "runner/record/run_dir.h"
 #include "runner/record/run_lock.h"
 #include "runner/run/close.h"
@@ -289,7 +290,7 @@ static bool comparable(const struct run_view *a, const struct run_view *b) {
 }
 
 static bool is_fp8(const struct run_view *v) {
-    return compare_is_fp8(json_object_get(v->resolved, "recipe"));
+    return options_recipe_is_fp8(json_object_get(v->resolved, "recipe"));
 }
 
 /* Suggests a comparison of the newest run with one of the few before it. For an FP8 run this is a

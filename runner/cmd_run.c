@@ -97,7 +97,7 @@ static int resume(struct command *c) {
     if (st == OK) st = run_locate(cli_value(c->cli, "resume"), c->settings.runs, path, &e);
     if (st == OK) st = run_directory(c->cli, path, &e);
     if (st == OK) st = preflight_probe(&c->settings, c->facts, &e);
-    if (st == OK) st = run_resume(&c->settings, path, &outcome, &e);
+    if (st == OK) st = run_resume(&c->settings, path, NULL, &outcome, &e);
     if (st != OK) return cli_fail(c->cli, &e);
     if (c->cli->json)
         outcome_print_json(c->cli, json_pack("[o]", outcome_json(outcome.name, &outcome, false)));

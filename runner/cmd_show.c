@@ -17,6 +17,7 @@
 #include "runner/compare/compare.h"
 #include "runner/compare/recipe_name.h"
 #include "runner/plan/mfu.h"
+#include "runner/plan/options.h"
 #include "runner/plan/trained.h"
 
 /* Prints one line; text may be foreign. */
@@ -216,6 +217,16 @@ static void print_worst(const struct cli *cli, const char *name, const struct co
         cli_out(cli, "  %-14s nothing\n", name);
 }
 
+/* What the casts to FP8 lost. */
+static void print_lost(const struct cli *cli, const struct run_view *v) {
+    const json_t *recipe = json_object_get(v->resolved, "recipe");
+    const struct columns *fp8 = v->columns.of[STREAM_FP8];
+    if (!fp8 || (recipe && !options_recipe_is_fp8(recipe))) return;
+    if (!recipe || options_recipe_can_saturate(recipe)) print_worst(cli, "saturated", fp8);
+    else line(cli, "saturated", "nothing: each scale is from the values themselves");
+    print_worst(cli, "underflow", fp8);
+}
+
 /* The driver's figures, if there are any: of the whole device, other processes included. */
 static void print_memory(const struct cli *cli, const struct run_view *v) {
     const struct columns *telemetry = v->columns.of[STREAM_TELEMETRY];
@@ -262,8 +273,7 @@ static void print_numbers(const struct cli *cli, const struct run_view *v) {
         number(cli, "not reported", s, "ranks_steps_missing", 1,
                "%.0f steps are missing in the three lines above");
     print_memory(cli, v);
-    print_worst(cli, "saturated", v->columns.of[STREAM_FP8]);
-    print_worst(cli, "underflow", v->columns.of[STREAM_FP8]);
+    print_lost(cli, v);
 }
 
 /* Whether the run was stopped or killed, has a checkpoint, and its directory is here. */

@@ -167,7 +167,7 @@ const struct verb VERB_WATCH = {
             "every few seconds; --json prints the state once and exits.\n"
             "FP8: the largest share of a tensor's elements that did not fit the format, or\n"
             "became 0, in the last recorded step. ETA: by the pace since the run was started or\n"
-            "resumed.\n",
+            "resumed. Of a suite: which row this is, and how those before it ended.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

@@ -215,9 +215,6 @@ double compare_value_at(const struct columns *t, const char *name, int64_t step)
 NODISCARD enum status compare_names(const struct comparison *c, const struct compare_groups *g,
                                     const json_t *differences, json_t **out, struct err *e);
 
-/* Whether any GEMM of the recipe is FP8. */
-bool compare_is_fp8(const json_t *recipe);
-
 /* "statistics" of the report. New reference. */
 NODISCARD enum status compare_statistics(const struct comparison *c, const json_t *differences,
                                          json_t **out, struct err *e);

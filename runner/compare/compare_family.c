@@ -8,11 +8,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/compare/recipe_name.h"
-
-bool compare_is_fp8(const json_t *recipe) {
-    return strncmp(json_text(recipe, "kind", ""), "fp8.", 4) == 0 ||
-           json_array_size(json_object_get(recipe, "layers")) > 0;
-}
+#include "runner/plan/options.h"
 
 static const struct run_view *first_of(const struct comparison *c, const struct compare_groups *g,
                                        int64_t group) {
@@ -25,7 +21,7 @@ static const json_t *recipe_of(const struct comparison *c, const struct compare_
 }
 
 static bool is_bf16(const json_t *recipe) {
-    return !strcmp(json_text(recipe, "kind", ""), "bf16") && !compare_is_fp8(recipe);
+    return !strcmp(json_text(recipe, "kind", ""), "bf16") && !options_recipe_is_fp8(recipe);
 }
 
 /* ---- by its recipe ------------------------------------------------------------------------- */
@@ -71,7 +67,7 @@ static enum status find_all(const struct comparison *c, const struct compare_gro
     for (int64_t k = 0; k < g->count; k++) {
         char why[FAMILY_WHY_CAP];
         json_append(out->others, json_array(), &failed);
-        if (!asked || !compare_is_fp8(recipe_of(c, g, k))) continue;
+        if (!asked || !options_recipe_is_fp8(recipe_of(c, g, k))) continue;
         TRY(find_baseline(c, g, k, &out->of[k], why, e));
         if (out->of[k] < 0)
             json_append(missing, json_pack("{s:I, s:o}", "group", (json_int_t)k, "why",

@@ -8,6 +8,7 @@
 #include "runner/base/canonical.h"
 #include "runner/compare/compare.h"
 #include "runner/compare/recipe_name.h"
+#include "runner/plan/options.h"
 
 /* A name has at most PARTS_MAX keys of the configuration, unless it takes more to separate rows. */
 enum { PARTS_MAX = 4, PART_WIDTH = 32, OPTION_WIDTH = 64 };
@@ -74,7 +75,7 @@ static void name_recipes(struct naming *n) {
     for (int64_t k = 0; !n->failed && k < n->g->count; k++) {
         options[k] = recipe_options(recipe_of(n, k));
         n->failed = n->failed || !options[k];
-        json_append(fp8, json_boolean(compare_is_fp8(recipe_of(n, k))), &n->failed);
+        json_append(fp8, json_boolean(options_recipe_is_fp8(recipe_of(n, k))), &n->failed);
     }
     for (int64_t k = 0; !n->failed && k < n->g->count; k++) {
         size_t i;

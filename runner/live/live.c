@@ -9,6 +9,7 @@
 #include "runner/base/json_number.h"
 #include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
+#include "runner/plan/options.h"
 #include "runner/record/run_dir.h"
 
 static const double NONE = (double)NAN;
@@ -147,12 +148,33 @@ void live_take_run(struct live *l, const json_t *run) {
 
 void live_take_resolved(struct live *l, const json_t *resolved) {
     l->steps = json_int(json_object_get(resolved, "train"), "steps");
-    copy(l->recipe, sizeof l->recipe, json_object_get(resolved, "recipe"), "kind");
+    const json_t *recipe = json_object_get(resolved, "recipe");
+    copy(l->recipe, sizeof l->recipe, recipe, "kind");
+    l->no_fp8 = recipe && !options_recipe_is_fp8(recipe);
+    l->no_saturation = recipe && !options_recipe_can_saturate(recipe);
 }
 
 void live_take_decisions(struct live *l, const json_t *decisions) {
     copy(l->backend, sizeof l->backend, decisions, "backend");
     copy(l->device, sizeof l->device, decisions, "device");
+}
+
+void live_take_suite(struct live *l, const json_t *suite) {
+    const json_t *ended = json_object_get(suite, "ended");
+    size_t count = json_array_size(ended);
+    size_t from = count > LIVE_ROWS_MAX ? count - LIVE_ROWS_MAX : 0;
+    l->row = json_int(suite, "row");
+    l->rows = json_int(suite, "rows");
+    l->row_count = (int64_t)(count - from);
+    for (int64_t i = 0; i < l->row_count; i++) {
+        const json_t *row = json_array_get(ended, from + (size_t)i);
+        struct live_row *r = &l->ended_row[i];
+        r->row = json_int(row, "row");
+        copy(r->name, sizeof r->name, row, "name");
+        copy(r->status, sizeof r->status, row, "status");
+        r->loss = json_double(json_object_get(row, "loss"));
+        r->eval_loss = json_double(json_object_get(row, "eval_loss"));
+    }
 }
 
 void live_take_event(struct live *l, const char *line) {
@@ -199,10 +221,28 @@ static json_t *number_json(double x) {
     return x == floor(x) && fabs(x) < 0x1p53 ? json_integer((json_int_t)x) : json_real(x);
 }
 
-static json_t *worst_json(const struct live_worst *w) {
-    if (!isfinite(w->share)) return json_null();
+static json_t *worst_json(const struct live_worst *w, bool cannot) {
+    if (cannot || !isfinite(w->share)) return json_null();
     return json_pack("{s:f,s:o}", "share", w->share, "tensor",
                      *w->label ? json_from_text(w->label) : json_null());
+}
+
+static json_t *suite_json(const struct live *l) {
+    json_t *ended = json_array();
+    bool failed = false;
+    if (l->rows < 1) {
+        json_decref(ended);
+        return json_null();
+    }
+    for (int64_t i = 0; i < l->row_count; i++) {
+        const struct live_row *r = &l->ended_row[i];
+        json_append(ended, json_pack("{s:I,s:o,s:o,s:o,s:o}", "row", (json_int_t)r->row, "name",
+                                     json_from_text(r->name), "status", json_from_text(r->status),
+                                     "loss", number_json(r->loss), "eval_loss",
+                                     number_json(r->eval_loss)), &failed);
+    }
+    return json_pack("{s:I,s:I,s:o}", "row", (json_int_t)l->row, "rows", (json_int_t)l->rows,
+                     "ended", json_whole(ended, failed));
 }
 
 json_t *live_json(const struct live *l, const char *path, int64_t now) {
@@ -210,6 +250,7 @@ json_t *live_json(const struct live *l, const char *path, int64_t now) {
     const struct live_rank *rank = l->ranks ? &l->rank[0] : &none;
     double eta = live_eta_s(l, now);
     bool failed = false, known = l->step >= 0;
+    json_t *saturated = worst_json(&l->saturated, l->no_saturation);
     const struct { const char *key; double value; } NUMBERS[] = {
         { "loss", l->loss }, { "grad_norm", l->grad_norm }, { "lr", l->lr },
         { "step_ms", l->step_ms }, { "tokens_per_s", l->tokens_per_s }, { "mfu_peak", l->mfu },
@@ -220,12 +261,12 @@ json_t *live_json(const struct live *l, const char *path, int64_t now) {
         { "gpu_power_w", rank->power_w }, { "gpu_temperature_c", rank->temperature_c },
         { "eta_s", eta >= 0 ? eta : NONE },
     };
-    json_t *o = json_pack("{s:s,s:o,s:o,s:o,s:b,s:o,s:I,s:o,s:o}", "schema", "fp8lab.watch/1",
+    json_t *o = json_pack("{s:s,s:o,s:o,s:o,s:b,s:o,s:I,s:o,s:o,s:o}", "schema", "fp8lab.watch/1",
                           "path", json_from_text(path), "name", json_from_text(l->name), "status",
                           json_from_text(l->status), "alive", l->life != RUN_LIFE_NONE, "step",
                           known ? json_integer(l->step) : json_null(), "steps",
-                          (json_int_t)l->steps, "saturated", worst_json(&l->saturated),
-                          "underflow", worst_json(&l->underflow));
+                          (json_int_t)l->steps, "saturated", saturated, "underflow",
+                          worst_json(&l->underflow, l->no_fp8), "suite", suite_json(l));
     for (size_t i = 0; i < sizeof NUMBERS / sizeof *NUMBERS; i++)
         json_put(o, NUMBERS[i].key, number_json(NUMBERS[i].value), &failed);
     return json_whole(o, failed);

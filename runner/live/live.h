@@ -10,7 +10,7 @@
 #include "runner/record/run_lock.h"
 #include "runner/record/streams.h"
 
-enum { LIVE_RANKS_MAX = 64, LIVE_LABEL_CAP = 96 };
+enum { LIVE_RANKS_MAX = 64, LIVE_LABEL_CAP = 96, LIVE_ROWS_MAX = 32 };
 
 /* The driver's and the process's figures of one rank: its last record of telemetry. NaN: absent. */
 struct live_rank {
@@ -25,6 +25,9 @@ struct live_worst {
     char label[LIVE_LABEL_CAP]; /* "": no element of any tensor */
 };
 
+/* A row of the suite that ended before this one began. NaN: no such loss. */
+struct live_row { int64_t row; char name[96], status[16]; double loss, eval_loss; };
+
 struct live {
     /* run.json */
     char name[96], id[160], status[16], error[512];
@@ -33,12 +36,17 @@ struct live {
     int64_t attempt_started, from_step; /* of the last attempt */
     char attempt[48];       /* names the last attempt: another text is another attempt */
     bool smoke;
+    /* suite.json */
+    int64_t row, rows;   /* this one, from 1, and how many; 0: the run is of no suite */
+    int64_t row_count;   /* of the array below: the last rows that ended */
+    struct live_row ended_row[LIVE_ROWS_MAX];
     /* its lock */
     enum run_life life;
     struct run_writer writer;
     /* resolved.json, decisions.json */
     int64_t steps; /* of the whole run; 0: not known yet */
     char recipe[64], backend[32], device[96];
+    bool no_fp8, no_saturation; /* the recipe has no FP8; or none that can saturate */
     /* the records; NaN: none yet */
     int64_t step, first_step; /* of the last and the first record of train; -1: none */
     double loss, grad_norm, lr, step_ms, tokens_per_s, mfu, tflops;
@@ -72,6 +80,7 @@ void live_take_json(struct live *l, enum stream_id stream, const json_t *record)
 void live_take_run(struct live *l, const json_t *run);
 void live_take_resolved(struct live *l, const json_t *resolved);
 void live_take_decisions(struct live *l, const json_t *decisions);
+void live_take_suite(struct live *l, const json_t *suite);
 
 /* Takes the FP8 shares of one step: `share` gives that of a label, 0 <= label < width. */
 struct live_shares {

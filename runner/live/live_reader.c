@@ -36,7 +36,7 @@ void live_reader_close(struct live_reader *r) {
 static void begin_again(struct live_reader *r) {
     live_begin(&r->live);
     memset(r->at, 0, sizeof r->at);
-    r->run = r->resolved = r->decisions = r->fp8 = r->log = (struct live_stamp){ 0 };
+    r->run = r->resolved = r->decisions = r->suite = r->fp8 = r->log = (struct live_stamp){ 0 };
     r->damaged = 0;
     r->reread = false;
     r->first = true;
@@ -93,13 +93,21 @@ static enum status read_run(struct live_reader *r, int root, struct err *e) {
 }
 
 static enum status read_documents(struct live_reader *r, int root, struct err *e) {
-    json_t *found;
-    TRY(read_changed(r, root, DOCUMENT_resolved, &r->resolved, &found, e));
-    if (found) live_take_resolved(&r->live, found);
-    json_decref(found);
-    TRY(read_changed(r, root, DOCUMENT_decisions, &r->decisions, &found, e));
-    if (found) live_take_decisions(&r->live, found);
-    json_decref(found);
+    const struct {
+        const char *file;
+        struct live_stamp *last;
+        void (*take)(struct live *l, const json_t *document);
+    } DOCUMENTS_READ[] = {
+        { DOCUMENT_resolved, &r->resolved, live_take_resolved },
+        { DOCUMENT_decisions, &r->decisions, live_take_decisions },
+        { RUN_PATH_suite, &r->suite, live_take_suite },
+    };
+    for (size_t i = 0; i < sizeof DOCUMENTS_READ / sizeof *DOCUMENTS_READ; i++) {
+        json_t *found;
+        TRY(read_changed(r, root, DOCUMENTS_READ[i].file, DOCUMENTS_READ[i].last, &found, e));
+        if (found) DOCUMENTS_READ[i].take(&r->live, found);
+        json_decref(found);
+    }
     return OK;
 }
 

@@ -18,7 +18,7 @@ struct live_reader {
     bool first;          /* this poll reads the files from their beginning */
     int64_t inode[STREAM_COUNT], at[STREAM_COUNT]; /* of lines: the bytes that were taken */
     int64_t damaged;     /* lines that are no record, left out */
-    struct live_stamp run, resolved, decisions, fp8, log;
+    struct live_stamp run, resolved, decisions, suite, fp8, log;
     json_t *labels;      /* owned; of the FP8 rows, or NULL */
     char *buffer;        /* owned */
 };

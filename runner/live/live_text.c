@@ -163,6 +163,7 @@ static void put_head(struct page *p, const struct live *l) {
     cell(p, BOLD, "%s", l->name);
     cell(p, status_style(status), "%s%s", status,
          !live_is_running(l) && !live_is_over(l) && l->life == RUN_LIFE_LOCKED ? ", packing" : "");
+    if (l->rows > 0) cell(p, "", "row %" PRId64 " of %" PRId64, l->row, l->rows);
     if (l->smoke) cell(p, YELLOW, "smoke run");
     if (l->writer.elsewhere) cell(p, DIM, "on %s", l->writer.host);
     if (l->attempts > 1) cell(p, DIM, "attempt %" PRId64, l->attempts);
@@ -249,10 +250,10 @@ static void put_worst(struct page *p, const char *name, const struct live_worst 
 }
 
 static void put_fp8(struct page *p, const struct live *l) {
-    if (l->fp8_step < 0) return;
+    if (l->fp8_step < 0 || l->no_fp8) return;
     begin_row(p, 5, 2);
     cell(p, DIM, "FP8");
-    put_worst(p, "saturated", &l->saturated);
+    if (!l->no_saturation) put_worst(p, "saturated", &l->saturated);
     put_worst(p, "underflow", &l->underflow);
 }
 
@@ -309,6 +310,38 @@ static void put_event(struct page *p, const struct live *l) {
     cell(p, DIM, "%s", l->event);
 }
 
+/* Adds a cell if it needs no line of its own. */
+static void cell_if_room(struct page *p, const char *style, const char *text) {
+    int64_t used = p->out->line[p->out->count - 1].columns;
+    if (used + 2 + text_columns(text) <= p->columns) cell(p, style, "%s", text);
+}
+
+/* The last rows of the suite, a line each; the oldest is the first to be left out. */
+static void put_rows(struct page *p, const struct live *l) {
+    enum { SHOWN = 8, NAME_MAX_COLUMNS = 32, OTHERS = 27 }; /* "row 1", "done", "loss 1.2345" */
+    int64_t from = l->row_count > SHOWN ? l->row_count - SHOWN : 0, widest = 0;
+    int64_t room = p->columns - OTHERS < NAME_MAX_COLUMNS ? p->columns - OTHERS : NAME_MAX_COLUMNS;
+    char text[CELL_CAP];
+    if (!live_is_running(l) || live_is_dead(l)) return;
+    for (int64_t i = from; i < l->row_count; i++)
+        if (text_columns(l->ended_row[i].name) > widest)
+            widest = text_columns(l->ended_row[i].name);
+    if (widest > room) widest = room > 4 ? room : 4;
+    for (int64_t i = from; i < l->row_count; i++) {
+        const struct live_row *r = &l->ended_row[i];
+        begin_row(p, 9 + (int)(l->row_count - i), 2);
+        snprintf(text, sizeof text, "%s", r->name);
+        cut_to(text, widest, p->look->ascii);
+        cell(p, DIM, "row %" PRId64, r->row);
+        cell(p, "", "%s%*s", text, (int)(widest - text_columns(text)), "");
+        cell_if_room(p, status_style(r->status), r->status);
+        snprintf(text, sizeof text, "loss %.4f", r->loss);
+        if (isfinite(r->loss)) cell_if_room(p, "", text);
+        snprintf(text, sizeof text, "eval %.4f", r->eval_loss);
+        if (isfinite(r->eval_loss)) cell_if_room(p, "", text);
+    }
+}
+
 static void put_end(struct page *p, const struct live *l) {
     char text[CELL_CAP];
     live_end_text(l, text, sizeof text);
@@ -348,6 +381,7 @@ void live_view(const struct live *l, const struct live_look *look, struct live_l
     put_memory(&p, l);
     put_device(&p, l);
     put_event(&p, l);
+    put_rows(&p, l);
     put_end(&p, l);
     fit_height(&p, look->rows - 1);
 }
@@ -356,16 +390,18 @@ void live_view(const struct live *l, const struct live_look *look, struct live_l
 
 void live_line(const struct live *l, int64_t now, char *out, size_t size) {
     char ms[32], rate[32], eta[32], eval[48] = "", mfu[32] = "", left[48] = "", of[32] = "";
+    char row[64] = "";
     double seconds = live_eta_s(l, now);
     format_step_time(l->step_ms, ms, sizeof ms);
     live_format_count(l->tokens_per_s, rate, sizeof rate);
     live_format_time(seconds, eta, sizeof eta);
+    if (l->rows > 0) snprintf(row, sizeof row, "row %" PRId64 "/%" PRId64 "  ", l->row, l->rows);
     if (l->steps > 0) snprintf(of, sizeof of, "/%" PRId64, l->steps);
     if (isfinite(l->eval_loss)) snprintf(eval, sizeof eval, "  eval %.3f", l->eval_loss);
     if (isfinite(l->mfu)) snprintf(mfu, sizeof mfu, "  MFU %.1f %%", 100 * l->mfu);
     if (seconds >= 0) snprintf(left, sizeof left, "  ETA %s", eta);
-    snprintf(out, size, "step %" PRId64 "%s  loss %.3f  lr %.1e  grad %.3g  %s  %s tokens/s%s%s%s",
-             l->step, of, l->loss, l->lr, l->grad_norm, ms, rate, eval, mfu, left);
+    snprintf(out, size, "%sstep %" PRId64 "%s  loss %.3f  lr %.1e  grad %.3g  %s  %s tokens/s"
+             "%s%s%s", row, l->step, of, l->loss, l->lr, l->grad_norm, ms, rate, eval, mfu, left);
 }
 
 void live_end_text(const struct live *l, char *out, size_t size) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/run_files.h"
 #include "runner/cache/cache_key.h"
 
 /* Steps between two measurements of casts: 0.24 % of the mean step on an H200 (model/LOG.md). */
@@ -182,6 +183,32 @@ static void read_exceptions(struct section *s, struct recipe *out) {
         if (s->st != OK) return;
         out->site[layer * GEMM_SITE_COUNT + site] = o;
     }
+}
+
+static bool is_fp8_kind(const char *kind) {
+    for (int k = 0; k < RECIPE_KIND_COUNT; k++)
+        if (!strcmp(kind, RECIPE_KIND_NAMES[k])) return recipe_is_fp8((enum recipe_kind)k);
+    return !strncmp(kind, "fp8.", 4); /* of another version */
+}
+
+static bool is_delayed_kind(const char *kind) {
+    return !strcmp(kind, RECIPE_KIND_NAMES[RECIPE_DELAYED]);
+}
+
+/* Whether the kind of the recipe, or of one of its exceptions, is such a kind. */
+static bool any_kind(const json_t *recipe, bool (*is)(const char *kind)) {
+    const json_t *row;
+    size_t i;
+    bool found = is(json_text(recipe, "kind", ""));
+    json_array_foreach(json_object_get(recipe, "layers"), i, row)
+        found = found || is(json_text(json_object_get(row, "recipe"), "kind", ""));
+    return found;
+}
+
+bool options_recipe_is_fp8(const json_t *recipe) { return any_kind(recipe, is_fp8_kind); }
+
+bool options_recipe_can_saturate(const json_t *recipe) {
+    return any_kind(recipe, is_delayed_kind);
 }
 
 static enum status read_recipe(const struct section *root, int64_t layers, struct recipe *out) {

@@ -76,6 +76,13 @@ NODISCARD enum status options_read_data(const struct json_t *resolved, struct da
                                         struct err *e);
 void options_free(struct run_options *o);
 
+/* Of the resolved "recipe". Whether any GEMM is FP8. */
+bool options_recipe_is_fp8(const struct json_t *recipe);
+/* Whether a value can exceed its format: only where scales are older than the values. With a scale
+ * from its own amax a product is at most a rounding above the format's maximum, which the count of
+ * "saturated" has. */
+bool options_recipe_can_saturate(const struct json_t *recipe);
+
 /* Text with a tokenizer is trained on as the token shards of it at `prefix`: *out, owned by the
  * caller, is the configuration with such data. It shares every other section with `config`. */
 NODISCARD enum status options_with_shards(const struct json_t *config, const char *prefix,

@@ -25,7 +25,8 @@
     X(checkpoints, "data/checkpoints")                                                            \
     X(tensorboard, "data/tensorboard")                                                            \
     X(dirty_patch, "data/source/dirty.patch")                                                     \
-    X(crate, "data/ro-crate-metadata.json")
+    X(crate, "data/ro-crate-metadata.json")                                                       \
+    X(suite, "suite.json") /* beside data/, so no bundle has it: for who watches the run */
 
 /* DOCUMENT_run is the path of run.json, RUN_PATH_choices that of choices.txt, and so on. */
 #define DOCUMENT_PATH(name, path)                                                                 \

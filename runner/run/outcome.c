@@ -1,8 +1,10 @@
 #include "runner/run/outcome.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "runner/base/canonical.h"
+#include "runner/base/json_number.h"
 #include "runner/bundle/run_view.h"
 
 static void print_number(const struct cli *cli, const json_t *summary, const char *key,
@@ -21,6 +23,15 @@ void outcome_print(const struct cli *cli, const struct run_outcome *o) {
     print_number(cli, view.summary, "eval_loss_final", "  eval %.4f");
     print_number(cli, view.summary, "tokens_per_s_median", "  %.0f tokens/s");
     cli_out(cli, "  %s\n", o->bundle);
+    run_view_free(&view);
+}
+
+void outcome_losses(const struct run_outcome *o, double *loss, double *eval_loss) {
+    struct run_view view;
+    *loss = *eval_loss = (double)NAN;
+    if (run_view_load(o->bundle, RUN_VIEW_BRIEF, &view, NULL) != OK) return;
+    *loss = json_double(json_object_get(view.summary, "loss_final"));
+    *eval_loss = json_double(json_object_get(view.summary, "eval_loss_final"));
     run_view_free(&view);
 }
 

@@ -160,6 +160,13 @@ static enum status write_origin(const struct run_settings *s, const struct run_d
     return OK;
 }
 
+/* Only those who watch the run read the file, so its errors are ignored. */
+static void write_rows(const struct run_dir *dir, const json_t *rows) {
+    struct err ignored;
+    if (rows) (void)!run_dir_put(dir, RUN_PATH_suite, rows, &ignored);
+    else (void)unlinkat(dir->root, RUN_PATH_suite, 0); /* the row goes on alone */
+}
+
 /* ---- the end ----------------------------------------------------------------------------------*/
 
 static void fill_outcome(const struct run_dir *dir, struct run_outcome *out) {
@@ -313,6 +320,7 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
         run_dir_close(&dir);
         return st;
     }
+    write_rows(&dir, request->rows);
     cli_note(s->cli, "%s", dir.path);
     return run_and_bundle(s, &dir, request->run->config_json, out, e);
 }
@@ -337,8 +345,8 @@ enum status run_directory(const struct cli *cli, char path[PATH_CAP], struct err
     return bundle_unpack(bundle, path, &BUNDLE_LIMITS, &report, e);
 }
 
-enum status run_resume(const struct run_settings *s, const char *path, struct run_outcome *out,
-                       struct err *e) {
+enum status run_resume(const struct run_settings *s, const char *path, const json_t *rows,
+                       struct run_outcome *out, struct err *e) {
     struct run_dir dir;
     json_t *resolved = NULL;
     struct cache_entry tokens = { 0 };
@@ -366,6 +374,7 @@ enum status run_resume(const struct run_settings *s, const char *path, struct ru
     if (st == OK) {
         cli_note(s->cli, "%s: resuming", dir.path);
         log_resume(&dir);
+        write_rows(&dir, rows);
         st = run_and_bundle(s, &dir, resolved, out, e);
     } else {
         run_dir_close(&dir);

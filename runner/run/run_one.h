@@ -35,6 +35,7 @@ struct run_request {
     const char *kept; /* data/experiment of the run that this one repeats; NULL: none */
     const char *parent; /* identity of the bundle that this run reproduces or extends, or NULL */
     const struct run_beginning *beginning; /* NULL: from step 0 */
+    const json_t *rows; /* of its suite, for suite.json; NULL: an experiment alone */
 };
 
 struct run_outcome {
@@ -56,8 +57,9 @@ NODISCARD enum status run_one(const struct run_settings *settings,
  * unpacked beside itself. ERR_ARG as run_may_go_on(). */
 NODISCARD enum status run_directory(const struct cli *cli, char path[PATH_CAP], struct err *e);
 
-/* Resumes an interrupted run in its directory, from the newest intact checkpoint. */
+/* Resumes an interrupted run in its directory, from the newest intact checkpoint. rows: as in
+ * struct run_request. */
 NODISCARD enum status run_resume(const struct run_settings *settings, const char *path,
-                                 struct run_outcome *out, struct err *e);
+                                 const json_t *rows, struct run_outcome *out, struct err *e);
 
 #endif

@@ -1,11 +1,15 @@
 #include "runner/run/suite.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
 #include "runner/bundle/kept.h"
 #include "runner/job/job_members.h"
 #include "runner/run/close.h"
@@ -90,7 +94,46 @@ static void note_running(const struct cli *cli, const char *name, const struct r
                  "for it at the end (if it is dead: fp8lab close --force %s)", name, state->path);
 }
 
+/* ---- for watchers -----------------------------------------------------------------------------*/
+
+/* The rows of a suite are called "<suite>-<what varies>". */
+static const char *short_name(const struct suite *s, int64_t i) {
+    const char *name = s->resolution->runs[i].name, *suite = s->resolution->name;
+    size_t n = strlen(suite);
+    bool begins = !strncmp(name, suite, n) && name[n] == '-' && name[n + 1];
+    return begins ? name + n + 1 : name;
+}
+
+static json_t *loss_json(double loss) { return isfinite(loss) ? json_real(loss) : json_null(); }
+
+/* suite.json of the row that is about to run, for those who watch it: { "schema":
+ * "fp8lab.suite/1", "name", "row": from 1, "rows": their number, "ended": [{ "row", "name": without
+ * the suite's, "status", "loss", "eval_loss": null where there is none }] }. NULL: no memory. */
+static json_t *rows_json(const struct suite *s, int64_t row) {
+    json_t *ended = json_array();
+    bool failed = false;
+    for (int64_t i = 0; i < s->resolution->run_count; i++) {
+        const struct suite_row *r = &s->rows[i];
+        if (!r->ended) continue;
+        json_append(ended, json_pack("{s:I,s:o,s:s,s:o,s:o}", "row", (json_int_t)(i + 1), "name",
+                                     json_from_text(short_name(s, i)), "status", r->outcome.status,
+                                     "loss", loss_json(r->loss), "eval_loss",
+                                     loss_json(r->eval_loss)), &failed);
+    }
+    ended = json_whole(ended, failed);
+    if (!ended) return NULL;
+    return json_pack("{s:s,s:o,s:I,s:I,s:o}", "schema", "fp8lab.suite/1", "name",
+                     json_from_text(s->resolution->name), "row", (json_int_t)(row + 1), "rows",
+                     (json_int_t)s->resolution->run_count, "ended", ended);
+}
+
 /* ---- one row ----------------------------------------------------------------------------------*/
+
+static void note_end(struct suite *s, struct suite_row *row) {
+    row->ended = true;
+    s->ended++;
+    if (s->resolution->suite) outcome_losses(&row->outcome, &row->loss, &row->eval_loss);
+}
 
 static void take_earlier(struct suite *s, int64_t i) {
     const struct cli *cli = s->settings->cli;
@@ -102,8 +145,8 @@ static void take_earlier(struct suite *s, int64_t i) {
     if (kept_folder(o->checkpoints, row->state.path, NULL) != OK ||
         !path_is_directory(o->checkpoints))
         o->checkpoints[0] = '\0';
-    row->earlier = row->ended = true;
-    s->ended++;
+    row->earlier = true;
+    note_end(s, row);
     cli_note(cli, "%s: already run with these inputs, not run again (--again runs it again): %s",
              s->resolution->runs[i].name, row->state.path);
     if (!s->resolution->suite) outcome_print(cli, o); /* a suite ends with a comparison instead */
@@ -129,7 +172,7 @@ static enum status read_again(struct suite *s, struct suite_row *row, struct err
 }
 
 /* Runs the row here: a new run, or one that goes on from its checkpoint. */
-static enum status run_here(struct suite *s, int64_t i, struct err *e) {
+static enum status run_here(struct suite *s, int64_t i, const json_t *rows, struct err *e) {
     const struct run_settings *settings = s->settings;
     struct suite_row *row = &s->rows[i];
     struct run_request request = {
@@ -137,16 +180,16 @@ static enum status run_here(struct suite *s, int64_t i, struct err *e) {
         .data_files = row->data_files, .overrides = s->overrides, .mismatch = row->mismatch,
         .tokens = row->tokens.record ? &row->tokens : NULL,
         .init = row->init, .parent = s->parent, .beginning = s->beginning,
+        .rows = rows,
     };
     if (row->state.kind == ROW_RESUMABLE) {
         TRY(run_directory(settings->cli, row->state.path, e));
-        TRY(run_resume(settings, row->state.path, &row->outcome, e));
+        TRY(run_resume(settings, row->state.path, rows, &row->outcome, e));
     } else {
         note_new_run(settings->cli, request.run->name, &row->state);
         TRY(run_one(settings, &request, &row->outcome, e));
     }
-    row->ended = true;
-    s->ended++;
+    note_end(s, row);
     outcome_print(settings->cli, &row->outcome);
     return OK;
 }
@@ -156,7 +199,11 @@ static enum status run_row(struct suite *s, int64_t i, struct err *e) {
     const char *name = s->resolution->runs[i].name;
     enum status st = read_again(s, row, e);
     if (st == OK && row->state.kind == ROW_ENDED) take_earlier(s, i);
-    else if (st == OK && row->state.kind != ROW_RUNNING) st = run_here(s, i, e);
+    else if (st == OK && row->state.kind != ROW_RUNNING) {
+        json_t *rows = s->resolution->suite ? rows_json(s, i) : NULL;
+        st = run_here(s, i, rows, e);
+        json_decref(rows);
+    }
     else if (st == OK && s->resolution->suite) note_running(s->settings->cli, name, &row->state);
     else if (st == OK) st = refuse_running(name, &row->state, e);
     claim_drop(s->settings->claim);

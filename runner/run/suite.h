@@ -15,6 +15,7 @@ struct suite_row {
     struct run_outcome outcome; /* valid if `ended` */
     struct row_state state;     /* of the row in the folder of runs */
     bool too_big; /* the row needs more memory than this machine has */
+    double loss, eval_loss; /* the last ones of a row of a suite that ended; NaN: none */
     bool earlier; /* the outcome is that of an earlier run with the same inputs */
     bool ended;
 };

@@ -9,6 +9,13 @@ suite="$tests/suite.lua --lib $lib --threads 1"
 "$FP8LAB" run $suite >out 2>log & # stopped in its second row
 pid=$!
 await_step runs 5 tensorwise
+"$FP8LAB" watch --json "$(echo runs/*tensorwise*/)" >watch.json
+expect "the row, and those that ended" "2 of 2 [(1, 'bf16', 'done', True, True)]" \
+    "$(python3 -c 'import json
+s = json.load(open("watch.json"))["suite"]
+print(s["row"], "of", s["rows"], [(r["row"], r["name"], r["status"], 0 < r["loss"] < 10,
+                                   0 < r["eval_loss"] < 10) for r in s["ended"]])')"
+grep -q "^row 2/2  step " log || grep -q "^row 1/2  step " log || fail "no line names its row"
 kill -TERM $pid
 wait $pid
 expect "exit code of the stopped suite" 143 $?

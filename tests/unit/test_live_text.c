@@ -53,6 +53,20 @@ static const char *label_of(const void *source, int64_t label) {
     return label == 2 ? "layers.0.ffn_in.x" : "layers.0.qkv.w";
 }
 
+/* A suite of 40 rows; its 36th runs, after 12 that ended. */
+static void take_suite(struct live *l) {
+    json_t *ended = json_array();
+    for (int i = 1; i <= 12; i++)
+        json_array_append_new(ended, json_pack("{s:i,s:s,s:s,s:f,s:o}", "row", i, "name",
+                                               i == 12 ? "fp8.tensorwise-first_bf16=1" : "bf16",
+                                               "status", i == 12 ? "failed" : "done", "loss",
+                                               1.5 + i, "eval_loss", i == 12 ? json_null()
+                                                                             : json_real(0.25)));
+    json_t *suite = json_pack("{s:i,s:i,s:o}", "row", 36, "rows", 40, "ended", ended);
+    live_take_suite(l, suite);
+    json_decref(suite);
+}
+
 static const char *no_variable(const char *name) { return NULL; }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -206,6 +220,7 @@ static void no_size_makes_a_line_too_long_or_the_view_too_high(void **state) {
     struct live_shares shares = { share_of, label_of, NULL, 3 };
     make(&l);
     live_take_fp8(&l, 120, &shares);
+    take_suite(&l);
     snprintf(l.error, sizeof l.error, "%0200d", 7);
     for (int ended = 0; ended < 2; ended++) {
         if (ended) snprintf(l.status, sizeof l.status, "failed");
@@ -242,6 +257,64 @@ static void names_of_others_cannot_control_the_terminal(void **state) {
     live_view(&l, &look, &lines); /* such a character has two columns */
     assert_true(lines.line[0].columns < 40);
     assert_true(shows(&lines, "漢…"));
+}
+
+static void the_rows_of_a_suite_are_shown_while_one_runs(void **state) {
+    struct live l;
+    struct live_lines lines;
+    struct live_look look = { .columns = 80, .rows = 30, .now = 1795229310 };
+    char line[256];
+    make(&l);
+    take_suite(&l);
+    live_line(&l, 1795229310, line, sizeof line);
+    assert_int_equal(strncmp(line, "row 36/40  step 120/1000  loss ", 31), 0);
+    live_view(&l, &look, &lines);
+    assert_true(shows(&lines, "tiny  running  row 36 of 40  fp8.delayed"));
+    assert_true(shows(&lines, "row 12  fp8.tensorwise-first_bf16=1  failed  loss 13.5000"));
+    assert_true(shows(&lines, "row 5  bf16                         done  loss 6.5000  eval 0.25"));
+    assert_false(shows(&lines, "row 4  ")); /* the last eight */
+    look.columns = 40;
+    live_view(&l, &look, &lines);
+    assert_true(shows(&lines, "row 12  fp8.tensorw…  failed"));
+    assert_true(shows(&lines, "row 7  bf16          done  loss 8.5000"));
+    look.columns = 80;
+    look.rows = 9; /* the oldest go first, and no other line for them */
+    live_view(&l, &look, &lines);
+    assert_true(shows(&lines, "row 12  ") && !shows(&lines, "row 11  "));
+    look.rows = 6;
+    live_view(&l, &look, &lines);
+    assert_true(shows(&lines, "row 36 of 40") && !shows(&lines, "row 12  "));
+    snprintf(l.status, sizeof l.status, "done"); /* the next row's view shows them again */
+    look.rows = 30;
+    live_view(&l, &look, &lines);
+    assert_false(shows(&lines, "row 12  "));
+}
+
+static void what_the_recipe_cannot_lose_is_not_shown(void **state) {
+    struct live l;
+    struct live_lines lines;
+    struct live_look look = { .columns = 80, .rows = 30, .now = 1795229310 };
+    struct live_shares shares = { share_of, label_of, NULL, 3 };
+    make(&l);
+    live_take_fp8(&l, 120, &shares);
+    static const struct { const char *resolved; bool saturated, underflow; } CASES[] = {
+        { "{\"kind\":\"bf16\"}", false, false },
+        { "{\"kind\":\"fp8.tensorwise\"}", false, true },
+        { "{\"kind\":\"fp8.delayed\"}", true, true },
+        { "{\"kind\":\"bf16\",\"layers\":[{\"recipe\":{\"kind\":\"fp8.delayed\"}}]}", true, true },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        json_t *resolved = json_pack("{s:o}", "recipe", json_loads(CASES[i].resolved, 0, NULL));
+        live_take_resolved(&l, resolved);
+        json_decref(resolved);
+        live_view(&l, &look, &lines);
+        json_t *o = live_json(&l, "x", 0);
+        assert_int_equal(shows(&lines, "FP8"), CASES[i].underflow);
+        assert_int_equal(shows(&lines, "saturated 0 %"), CASES[i].saturated);
+        assert_int_equal(json_is_object(json_object_get(o, "saturated")), CASES[i].saturated);
+        assert_int_equal(json_is_object(json_object_get(o, "underflow")), CASES[i].underflow);
+        json_decref(o);
+    }
 }
 
 static void before_the_first_step_and_after_the_end_it_says_so(void **state) {
@@ -328,6 +401,8 @@ int main(void) {
         cmocka_unit_test(a_view_of_80_columns_has_everything),
         cmocka_unit_test(no_size_makes_a_line_too_long_or_the_view_too_high),
         cmocka_unit_test(names_of_others_cannot_control_the_terminal),
+        cmocka_unit_test(the_rows_of_a_suite_are_shown_while_one_runs),
+        cmocka_unit_test(what_the_recipe_cannot_lose_is_not_shown),
         cmocka_unit_test(before_the_first_step_and_after_the_end_it_says_so),
         cmocka_unit_test(blocks_are_drawn_where_the_locale_has_them),
         cmocka_unit_test(a_draw_goes_up_by_the_rows_of_the_last_one),
