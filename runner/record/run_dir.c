@@ -42,11 +42,12 @@ int64_t run_time_parse(const char *text) {
 }
 
 enum status run_dir_tidy(const struct run_dir *dir, struct err *e) {
-    static const char *const HALF_MADE[] = { "data/checkpoints/.unfinished",
-                                             "data/checkpoints/.replaced", "offered.json" };
+    static const char *const OF_WRITER[] = { "data/checkpoints/.unfinished",
+                                             "data/checkpoints/.replaced", "offered.json",
+                                             RUN_PATH_suite };
     char path[PATH_CAP];
-    for (size_t i = 0; i < sizeof HALF_MADE / sizeof *HALF_MADE; i++) {
-        TRY(path_join(path, dir->path, HALF_MADE[i], e));
+    for (size_t i = 0; i < sizeof OF_WRITER / sizeof *OF_WRITER; i++) {
+        TRY(path_join(path, dir->path, OF_WRITER[i], e));
         TRY(tree_remove(path, e));
     }
     return OK;

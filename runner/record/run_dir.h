@@ -49,7 +49,7 @@ NODISCARD enum status run_dir_check_leftover(const char *path, struct err *e);
 NODISCARD enum status run_dir_put(const struct run_dir *dir, const char *file, const json_t *value,
                                   struct err *e);
 
-/* Deletes the unfinished checkpoint that a killed worker left. */
+/* Deletes what only a living run has, and the unfinished checkpoint that a killed worker left. */
 NODISCARD enum status run_dir_tidy(const struct run_dir *dir, struct err *e);
 
 /* Releases the directory. Deletes the lock file if the run has its bundle; otherwise the file

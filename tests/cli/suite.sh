@@ -20,6 +20,7 @@ kill -TERM $pid
 wait $pid
 expect "exit code of the stopped suite" 143 $?
 expect "bundles" 2 "$(ls runs/*.tar.zst | wc -l)"
+"$FP8LAB" verify runs/*tensorwise*/ >out 2>&1 || fail "the stopped row's directory: $(cat out)"
 next=$(sed -n 's/^Next: fp8lab//p' log) # the command of the suite, which resumes it
 [ -n "$next" ] || fail "no next command"
 
