@@ -1,6 +1,5 @@
 #include "runner/bundle/columns.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -183,8 +182,7 @@ enum status columns_map(int fd, int64_t offset, int64_t n, const char *name, str
     return parse(bytes, size, size, ROWS_COMPLETE, name, out, e);
 }
 
-void columns_pass(const struct columns *all, const struct column *c, int64_t row) {
-    if (!all->mapped) return;
+void columns_forget(const struct columns *all, const struct column *c, int64_t row) {
     int64_t rows = FORGET_BYTES / c->stride;
     if (rows < 1 || row % rows == 0) (void)madvise(all->bytes, all->mapped, MADV_DONTNEED);
 }
@@ -224,30 +222,6 @@ const struct column *columns_find(const struct columns *c, const char *name) {
 const struct column *columns_scalar(const struct columns *c, const char *name) {
     const struct column *found = columns_find(c, name);
     return found && found->width == 1 ? found : NULL;
-}
-
-uint64_t column_bits(const struct column *c, int64_t row, int64_t label) {
-    uint64_t bits;
-    uint32_t low;
-    if (c->type == COLUMN_U32) {
-        memcpy(&low, column_row(c, row) + label * 4, sizeof low);
-        return low;
-    }
-    memcpy(&bits, column_row(c, row) + label * 8, sizeof bits);
-    return bits;
-}
-
-double column_value(const struct column *c, int64_t row, int64_t label) {
-    uint64_t bits = column_bits(c, row, label);
-    double f;
-    switch (c->type) {
-    case COLUMN_I64: return (double)(int64_t)bits;
-    case COLUMN_F64: memcpy(&f, &bits, sizeof f); return f;
-    case COLUMN_U32:
-    case COLUMN_U64: return (double)bits;
-    }
-    assert(!"a column of no type");
-    return 0;
 }
 
 const char *columns_label(const struct columns *c, int64_t label) {

@@ -13,6 +13,7 @@
 #define FP8LAB_RUNNER_BUNDLE_COLUMNS_H
 
 #include <jansson.h>
+#include <string.h>
 
 #include "kernels/base.h"
 #include "runner/record/streams.h"
@@ -72,9 +73,12 @@ NODISCARD enum status lines_reader_finish(struct lines_reader *r, struct columns
                                           struct err *e);
 void lines_reader_destroy(struct lines_reader *r); /* r may be NULL */
 
+void columns_forget(const struct columns *all, const struct column *c, int64_t row);
 /* Call it before row `row` in a walk over the rows of column c. It releases the memory of a mapping
  * now and then. So a walk over any number of rows needs little memory. Values stay readable. */
-void columns_pass(const struct columns *all, const struct column *c, int64_t row);
+static inline void columns_pass(const struct columns *all, const struct column *c, int64_t row) {
+    if (all->mapped) columns_forget(all, c, row);
+}
 
 void columns_destroy(struct columns *c); /* c may be NULL. */
 
@@ -92,9 +96,25 @@ static inline const char *column_row(const struct column *c, int64_t row) {
     return c->data + row * c->stride;
 }
 /* The bits of one value, extended to 64 bits with zeros; of an i64, its two's complement. */
-uint64_t column_bits(const struct column *c, int64_t row, int64_t label);
+static inline uint64_t column_bits(const struct column *c, int64_t row, int64_t label) {
+    uint64_t bits;
+    uint32_t low;
+    if (c->type == COLUMN_U32) {
+        memcpy(&low, column_row(c, row) + label * 4, sizeof low);
+        return low;
+    }
+    memcpy(&bits, column_row(c, row) + label * 8, sizeof bits);
+    return bits;
+}
 /* One value as a double; i64 beyond 2^53 rounds, and a u32 is the integer of its bits. */
-double column_value(const struct column *c, int64_t row, int64_t label);
+static inline double column_value(const struct column *c, int64_t row, int64_t label) {
+    uint64_t bits = column_bits(c, row, label);
+    double f;
+    if (c->type == COLUMN_I64) return (double)(int64_t)bits;
+    if (c->type != COLUMN_F64) return (double)bits;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
 
 /* The label of value `label` of a wide column, or NULL. */
 const char *columns_label(const struct columns *c, int64_t label);

@@ -89,11 +89,11 @@ static void expect_after(struct lines_reader *r, const struct draft *d) {
     r->next = d + 1 < r->draft + r->count ? d + 1 - r->draft : 0;
 }
 
-/* The draft of the key at `key` if it is the expected one, else NULL. Reads no byte behind the
- * first one that differs. */
-static struct draft *expected_draft(struct lines_reader *r, const char *key) {
+/* The draft of the key at `key` if it is the expected one, else NULL. The line ends at `end`. */
+static struct draft *expected_draft(struct lines_reader *r, const char *key, const char *end) {
     struct draft *d = &r->draft[r->next];
-    if (r->count == 0 || !d->plain || strncmp(key, d->name, d->length) != 0) return NULL;
+    if (r->count == 0 || !d->plain || (size_t)(end - key) <= d->length) return NULL;
+    if (memcmp(key, d->name, d->length) != 0) return NULL;
     if (key[d->length] != '"') return NULL;
     expect_after(r, d);
     return d;
@@ -296,14 +296,15 @@ static enum status take_new_key(struct lines_reader *r, const char **p, struct d
     return find_draft(r, key, n, out, e);
 }
 
-/* Reads one line. No test goes past the newline that ends it, since nothing here accepts a newline.
- * *done is false if jansson must read it. */
-static enum status take_line(struct lines_reader *r, const char *p, bool *done, struct err *e) {
+/* Reads one line, up to the newline at `end`. No test goes past it, since nothing here accepts a
+ * newline. *done is false if jansson must read it. */
+static enum status take_line(struct lines_reader *r, const char *p, const char *end, bool *done,
+                             struct err *e) {
     *done = false;
     if (*p++ != '{') return OK;
     for (;; p++) {
         if (*p++ != '"') return OK;
-        struct draft *d = expected_draft(r, p);
+        struct draft *d = expected_draft(r, p, end);
         if (d) p += d->length;
         else TRY(take_new_key(r, &p, &d, e));
         if (!d || p[1] != ':') return OK;
@@ -331,7 +332,7 @@ static enum status read_line(struct lines_reader *r, const char *line, size_t n,
     if (n > JSONL_LINE_LIMIT) return too_long(r, e);
     if (r->rows == r->capacity) TRY(grow(r, e));
     bool done = false;
-    TRY(take_line(r, line, &done, e));
+    TRY(take_line(r, line, line + n, &done, e));
     if (!done) TRY(parse_line(r, line, n, e));
     end_row(r);
     r->bytes += (int64_t)n + 1;
