@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "model/ground/json_safe.h"
-#include "runner/compare/compare.h"
 #include "runner/compare/map_cells.h"
+#include "runner/compare/page.h"
 #include "runner/compare/svg_plot.h"
 #include "runner/health/heat.h"
 
@@ -72,11 +72,14 @@ static void put_map(FILE *out, const struct heat *h, enum heat_metric m) {
 }
 
 static void put_table(FILE *out, const struct heat *h) {
-    fputs("<details><summary>The worst of each layer</summary><div class=\"wide\"><table><tr>"
-          "<th scope=\"col\">layer</th>", out);
-    for (int m = 0; m < HEAT_METRICS; m++)
-        fprintf(out, "<th scope=\"col\">%s, %s</th>", HEAT_SCALES[m].title, HEAT_SCALES[m].unit);
-    fputs("</tr>\n", out);
+    char text[HEAT_METRICS][64];
+    const char *titles[1 + HEAT_METRICS] = { "layer" };
+    for (int m = 0; m < HEAT_METRICS; m++) {
+        snprintf(text[m], sizeof text[m], "%s, %s", HEAT_SCALES[m].title, HEAT_SCALES[m].unit);
+        titles[1 + m] = text[m];
+    }
+    fputs("<details><summary>The worst of each layer</summary>", out);
+    page_table(out, "The worst value of each layer in all steps", titles, 1 + HEAT_METRICS);
     for (int64_t row = 0; row < h->layers; row++) {
         fputs("<tr><th scope=\"row\">", out);
         put_row_name(out, h, row);
@@ -93,7 +96,8 @@ static void put_table(FILE *out, const struct heat *h) {
         }
         fputs("</tr>\n", out);
     }
-    fputs("</table></div></details>\n", out);
+    page_table_end(out);
+    fputs("</details>\n", out);
 }
 
 static bool has_fp8(const struct comparison *c, int64_t run) { return c->heat[run].layers > 0; }

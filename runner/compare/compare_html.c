@@ -239,8 +239,9 @@ static void put_numbers(FILE *out, const json_t *report, bool *failed) {
     const struct compare_cell *cell[COMPARE_CELLS];
     int64_t cells = compare_cells(runs, cell);
     size_t i;
-    fputs("<h2>Numbers</h2>\n<div class=\"wide\" tabindex=\"0\"><table><caption>The figures of "
-          "each run</caption><tr><td></td><th scope=\"col\">recipe</th><th scope=\"col\">seed</th>"
+    fputs("<h2>Numbers</h2>\n", out);
+    page_table_begin(out, "The figures of each run");
+    fputs("<td></td><th scope=\"col\">recipe</th><th scope=\"col\">seed</th>"
           "<th scope=\"col\">steps</th>", out);
     for (int64_t k = 0; k < cells; k++)
         fprintf(out, "<th scope=\"col\" class=\"n\">%s</th>", cell[k]->title);
@@ -329,8 +330,9 @@ static int64_t put_differences(FILE *out, const json_t *report, bool details, bo
         if (shown++ == 0) {
             if (details) fputs("<details><summary>Names, paths, and what a recipe's kind implies"
                                "</summary>\n", out);
-            fputs("<div class=\"wide\" tabindex=\"0\"><table><caption>Inputs with several values"
-                  "</caption><tr><td></td><th scope=\"col\">key</th>", out);
+            page_table_begin(out, details ? "Names and paths with several values"
+                                          : "Inputs with several values");
+            fputs("<td></td><th scope=\"col\">key</th>", out);
             for (size_t k = 0; k < count; k++) {
                 fputs("<th scope=\"col\">", out);
                 page_run(out, report, (int64_t)k);

@@ -2,8 +2,8 @@
  * of the last counted step, and a table that screen readers can read. */
 #include <stdlib.h>
 
-#include "runner/compare/compare.h"
 #include "runner/compare/map_cells.h"
+#include "runner/compare/page.h"
 #include "runner/compare/spread.h"
 #include "runner/compare/svg_plot.h"
 
@@ -87,10 +87,10 @@ static int largest_power(const struct spread_row *r) {
 }
 
 static void put_table(FILE *out, const struct spread *s) {
-    fputs("<details><summary>The histograms in numbers</summary><div class=\"wide\"><table><tr>"
-          "<th scope=\"col\">values of</th><th scope=\"col\">layer</th>"
-          "<th scope=\"col\">zero, %</th><th scope=\"col\">half are below</th>"
-          "<th scope=\"col\">all are below</th><th scope=\"col\">NaN</th></tr>\n", out);
+    static const char *const HEAD[] = { "values of", "layer", "zero, %", "half are below",
+                                        "all are below", "NaN" };
+    fputs("<details><summary>The histograms in numbers</summary>\n", out);
+    page_table(out, "Histograms by layer", HEAD, sizeof HEAD / sizeof *HEAD);
     for (int kind = 0; kind < SPREAD_KINDS; kind++)
         for (int64_t i = 0; i < s->of[kind].count; i++) {
             const struct spread_row *r = &s->of[kind].row[i];
@@ -101,7 +101,8 @@ static void put_table(FILE *out, const struct spread *s) {
                     r->all > 0 ? 100 * r->zeros / r->all : 0, median_power(r), largest_power(r),
                     r->nans);
         }
-    fputs("</table></div></details>\n", out);
+    page_table_end(out);
+    fputs("</details>\n", out);
 }
 
 static bool has_histograms(const struct comparison *c, int64_t run) {

@@ -6,6 +6,7 @@
 #include "runner/base/json_number.h"
 #include "runner/compare/page.h"
 #include "runner/compare/svg_plot.h"
+#include "runner/plan/options.h"
 
 /* The row of the group in a table of losses, and its table; NULL: it is in none. */
 static const json_t *row_of(const json_t *statistics, int64_t group, const json_t **family) {
@@ -165,6 +166,17 @@ static void put_figure(FILE *out, const json_t *object, const char *key, double 
     if (json_is_number(value)) fprintf(out, format, scale * json_number_value(value));
 }
 
+/* What the casts to FP8 lost. */
+static void put_lost(FILE *out, const struct run_view *v) {
+    const json_t *recipe = json_object_get(v->resolved, "recipe");
+    if (recipe && !options_recipe_is_fp8(recipe)) return;
+    if (!recipe || options_recipe_can_saturate(recipe))
+        put_figure(out, v->summary, "saturated_max", 100,
+                   "<li>Of an FP8 tensor at most %.3g %% saturated.</li>\n");
+    put_figure(out, v->summary, "underflow_max", 100,
+               "<li>Of an FP8 tensor at most %.3g %% became zero.</li>\n");
+}
+
 void page_one(FILE *out, const struct comparison *c) {
     const json_t *run = json_array_get(json_object_get(c->report, "runs"), 0);
     const json_t *s = c->run[0].summary, *error = json_object_get(c->run[0].run, "error");
@@ -185,8 +197,7 @@ void page_one(FILE *out, const struct comparison *c) {
     put_figure(out, s, "mfu_peak_median", 100, ", %.1f %% of the device's dense peak");
     put_figure(out, run, "memory_bytes_peak", 0x1p-20, ", in %.0f MiB of memory");
     fputs(".</li>\n", out);
-    put_figure(out, s, "saturated_max", 100, "<li>Of an FP8 tensor at most %.3g %% saturated");
-    put_figure(out, s, "underflow_max", 100, ", and at most %.3g %% became zero.</li>\n");
+    put_lost(out, &c->run[0]);
     if (json_is_string(json_object_get(error, "text"))) {
         fputs("<li>The error: ", out);
         html_escape(out, json_text(error, "text", ""));

@@ -37,8 +37,21 @@ void page_close(FILE *out) {
     fprintf(out, "<script>%s</script>\n</body></html>\n", report_js);
 }
 
+static void put_region(FILE *out, const char *element, const char *label) {
+    fprintf(out, "<%s tabindex=\"0\" role=\"region\" aria-label=\"", element);
+    html_escape(out, label);
+    fputs("\">", out);
+}
+
+void page_text_begin(FILE *out, const char *label) { put_region(out, "pre", label); }
+
+void page_table_begin(FILE *out, const char *caption) {
+    put_region(out, "div class=\"wide\"", caption);
+    fprintf(out, "<table><caption>%s</caption><tr>", caption);
+}
+
 void page_table(FILE *out, const char *caption, const char *const *titles, size_t count) {
-    fprintf(out, "<div class=\"wide\" tabindex=\"0\"><table><caption>%s</caption><tr>", caption);
+    page_table_begin(out, caption);
     for (size_t k = 0; k < count; k++) {
         if (*titles[k]) fprintf(out, "<th scope=\"col\">%s</th>", titles[k]);
         else fputs("<td></td>", out);

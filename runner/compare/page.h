@@ -14,9 +14,14 @@ void page_close(FILE *out);
 /* report.js, as the page has it. */
 const char *page_script(void);
 
-/* A table with its caption; a title "" is an empty head. */
+/* A table with its caption, up to the beginning of its first row. Tables and texts that may scroll
+ * are regions with a name, so that keys and screen readers reach them. */
+void page_table_begin(FILE *out, const char *caption);
+/* The same with the row of titles; a title "" is an empty head. */
 void page_table(FILE *out, const char *caption, const char *const *titles, size_t count);
 void page_table_end(FILE *out);
+/* The begin of a text of fixed width; the caller writes "</pre>" behind it. */
+void page_text_begin(FILE *out, const char *label);
 
 /* A run's mark and letter, in the colour of its plots. */
 void page_run(FILE *out, const json_t *report, int64_t run);

@@ -89,7 +89,8 @@ static void put_script(FILE *out, const char *name, const char *text) {
         fprintf(out, "</code>: %zu bytes, too long for this page</p>\n", strlen(text));
         return;
     }
-    fputs("</code></p>\n<pre tabindex=\"0\">", out);
+    fputs("</code></p>\n", out);
+    page_text_begin(out, name);
     html_escape(out, text);
     fputs("</pre>\n", out);
 }
@@ -152,7 +153,9 @@ void page_repeat(FILE *out, const struct comparison *c, bool *failed) {
         put_command(out, &c->run[i], failed);
         fputs("</li>\n", out);
     }
-    fputs("</ul>\n<p>This page:</p>\n<pre tabindex=\"0\">fp8lab ", out);
+    fputs("</ul>\n<p>This page:</p>\n", out);
+    page_text_begin(out, "The command of this page");
+    fputs("fp8lab ", out);
     fputs(c->count > 1 ? "compare --html page.html" : "show --html page.html", out);
     if (c->options.baseline) {
         fputs(" --baseline ", out);
@@ -184,7 +187,8 @@ void page_settings(FILE *out, const struct run_view *v, bool *failed) {
         char *text = part ? json_dump_text(part, JSON_INDENT(2) | JSON_REAL_PRECISION(10)) : NULL;
         if (!part) continue;
         *failed = *failed || !text;
-        fprintf(out, "<details><summary>%s</summary>\n<pre tabindex=\"0\">", PARTS[i].title);
+        fprintf(out, "<details><summary>%s</summary>\n", PARTS[i].title);
+        page_text_begin(out, PARTS[i].title);
         if (text) html_escape(out, text);
         fputs("</pre></details>\n", out);
         free(text);

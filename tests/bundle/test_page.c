@@ -240,7 +240,8 @@ static void the_page_says_how_to_repeat_it(void **state) {
         assert_non_null(strstr(html, command));
     }
     assert_non_null(strstr(html, "started by <code>fp8lab run tiny.lua</code>"));
-    assert_non_null(strstr(html, "<pre tabindex=\"0\">fp8lab compare --html page.html \\\n"));
+    assert_non_null(strstr(html, "role=\"region\" aria-label=\"The command of this page\">fp8lab "
+                                 "compare --html page.html \\\n"));
     const char *times = strstr(html, "<h2>Where the time went</h2>");
     assert_non_null(times);
     assert_non_null(strstr(times, "<td class=\"n\">40."));
@@ -287,8 +288,20 @@ static void each_plot_is_a_file(void **state) {
 
 /* A page of one run has nothing that compares. */
 static void one_run_has_a_page(void **state) {
+    static const struct { const char *recipe; bool saturates, underflows; } CASES[] = {
+        { "bf16", false, false }, { "fp8.tensorwise", false, true }, { "fp8.delayed", true, true },
+    };
     struct scene s;
     struct run_fixture one = run_fixture_default();
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        one.recipe = CASES[i].recipe;
+        compare(&s, &one, 1);
+        char *html = page_of(&s);
+        assert_int_equal(strstr(html, "% saturated.</li>") != NULL, CASES[i].saturates);
+        assert_int_equal(strstr(html, "% became zero.</li>") != NULL, CASES[i].underflows);
+        free(html);
+        finish(&s);
+    }
     compare(&s, &one, 1);
     char *html = page_of(&s);
     assert_non_null(strstr(html, "<li>fp8.delayed: <strong>done</strong>, after 20 steps"));

@@ -104,6 +104,10 @@ def key(name, text=None):
     pipe.ask("Input.dispatchKeyEvent", type="keyUp", key=name)
 
 
+def takes_focus(node):
+    return any(p["name"] == "focusable" and p["value"]["value"] for p in node.get("properties", []))
+
+
 def zoomed():
     return "zoom=" in pipe.value("location.hash")
 
@@ -152,6 +156,30 @@ press(*middle(".controls input[value=time]")[:2])
 expect("the address", "#x=time", pipe.value("location.hash"))
 expect("the axis", True, pipe.value(
     "document.querySelector('figure svg .axis').textContent.startsWith('time of training')"))
+
+# What takes the focus has a name and shows that it has it; a table fits a wide window, and paper.
+nameless = [n["role"]["value"] for n in pipe.ask("Accessibility.getFullAXTree")["nodes"]
+            if takes_focus(n) and not n.get("name", {}).get("value")]
+expect("elements with the focus and no name", [], nameless)
+pipe.value("document.activeElement.blur()")
+seen = set()
+for _ in range(12):
+    pipe.ask("Input.dispatchKeyEvent", type="keyDown", key="Tab", code="Tab",
+             windowsVirtualKeyCode=9)
+    pipe.ask("Input.dispatchKeyEvent", type="keyUp", key="Tab", code="Tab",
+             windowsVirtualKeyCode=9)
+    seen.add(pipe.value("getComputedStyle(document.activeElement).outlineStyle"))
+expect("outlines of the focus", {"solid"}, seen)
+WIDE = "[...document.querySelectorAll('.wide')].filter(e => e.scrollWidth > e.clientWidth).length"
+if int(WIDTH) >= 1600:
+    expect("tables that scroll sideways", 0, pipe.value(WIDE))
+pipe.ask("Emulation.setEmulatedMedia", media="print")
+pipe.ask("Emulation.setDeviceMetricsOverride", width=720, height=900, deviceScaleFactor=1,
+         mobile=False)
+expect("tables wider than paper", 0, pipe.value(WIDE))
+expect("figures in two lines on paper", 0, pipe.value("""[...document.querySelectorAll('td.n')]
+    .filter(e => { const r = document.createRange(); r.selectNodeContents(e.firstChild ?? e);
+                   return r.getClientRects().length > 1; }).length"""))
 
 for event in pipe.events:
     params = event.get("params", {})
