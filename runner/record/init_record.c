@@ -8,6 +8,7 @@
 #include "model/checkpoint_files.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 #include "runner/record/documents.h"
 #include "runner/weights/export_source.h"
@@ -154,10 +155,13 @@ static enum status import(const json_t *record, const struct init_import *q, str
     return checkpoint_adopt(q->trainer, &state, e);
 }
 
-enum status init_record_import(const struct init_import *q, struct err *e) {
+enum status init_record_import(const struct init_import *q, struct init_imported *out,
+                               struct err *e) {
     char path[PATH_CAP];
     json_t *record = NULL;
     struct sources s;
+    int64_t begin_us = clock_us();
+    *out = (struct init_imported){ 0 };
     TRY(path_join(path, q->run_path, DOCUMENT_init, e));
     if (!path_exists(path)) return OK;
     TRY(json_file_read(path, &record, e));
@@ -165,6 +169,9 @@ enum status init_record_import(const struct init_import *q, struct err *e) {
     enum status st = sources_open(json_text(record, "path", ""), q->model, optimizer, &s, e);
     if (st == OK) st = check_files(record, &s, e);
     if (st == OK) st = import(record, q, &s, e);
+    for (int64_t i = 0; st == OK && i < sources_count(&s); i++)
+        out->bytes += source_at(&s, i)->bytes;
+    out->us = clock_us() - begin_us;
     sources_close(&s);
     json_decref(record);
     return st;

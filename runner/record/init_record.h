@@ -31,8 +31,13 @@ struct init_import {
     bool restart;            /* init.restart (model/checkpoint_adopt.h) */
 };
 
-/* Imports the weights of a run, if it has a record of them, and the optimizer's state.
- * ERR_CONFIG if a file changed since: its size, or bytes of a sample. */
-NODISCARD enum status init_record_import(const struct init_import *q, struct err *e);
+struct init_imported {
+    int64_t bytes, us; /* of the files together, and how long the reading took */
+};
+
+/* Imports the weights of a run, if it has a record of them, and the optimizer's state; otherwise
+ * *out is zero. ERR_CONFIG if a file changed since: its size, or bytes of a sample. */
+NODISCARD enum status init_record_import(const struct init_import *q, struct init_imported *out,
+                                         struct err *e);
 
 #endif

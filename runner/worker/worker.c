@@ -222,6 +222,7 @@ static enum status open_writer(struct worker *w, struct err *e) {
 
 static enum status restore(struct worker *w, struct err *e) {
     struct checkpoint_info info = { .step = -1 };
+    struct init_imported imported = { 0 };
     char path[CHECKPOINT_PATH_CAP];
     int64_t from = w->options->from;
     w->saved_step = from ? from : -1;
@@ -229,7 +230,9 @@ static enum status restore(struct worker *w, struct err *e) {
     if (from) TRY(checkpoint_path(path, w->checkpoints, from, e));
     if (from) TRY(checkpoint_load(w->trainer, path, &info, e));
     else TRY(init_record_import(&(struct init_import){ w->options->run_path, &w->run.model,
-                                                       w->trainer, w->run.init_restart }, e));
+                                                       w->trainer, w->run.init_restart },
+                                &imported, e));
+    if (is_rank0(w)) TRY(say_imported(w->events, &imported, e));
     TRY(open_writer(w, e));
     bool endless = w->run.data.kind == DATA_SYNTHETIC;
     int64_t sequences = endless ? 0 : data_sequences(w->data, SPLIT_TRAIN);

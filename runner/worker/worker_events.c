@@ -236,6 +236,16 @@ enum status say_no_loss(struct event_writer *w, const struct step_result *r, str
     return say_log(w, text, e);
 }
 
+enum status say_imported(struct event_writer *w, const struct init_imported *imported,
+                         struct err *e) {
+    char text[120];
+    double gb = 1e-9 * (double)imported->bytes, s = 1e-6 * (double)imported->us;
+    if (!imported->bytes) return OK;
+    snprintf(text, sizeof text, "weights: %.3f GB read in %.3f s, %.2f GB/s", gb, s,
+             s > 0 ? gb / s : 0.0);
+    return say_log(w, text, e);
+}
+
 enum status say_decisions(struct event_writer *w, struct backend *b, const struct trainer *t,
                           int64_t world, int64_t vocab_padded, const char *caps,
                           const char *choices_sha256, struct err *e) {

@@ -5,6 +5,7 @@
 #include "model/checkpoint.h"
 #include "runner/job/events.h"
 #include "runner/plan/options.h"
+#include "runner/record/init_record.h"
 #include "runner/record/streams.h"
 
 /* All return ERR_PEER if the runner is gone. */
@@ -54,6 +55,9 @@ NODISCARD enum status say_emulated(struct event_writer *w, struct backend *b, st
 /* A log line for a step none of whose tokens has loss. */
 NODISCARD enum status say_no_loss(struct event_writer *w, const struct step_result *result,
                                   struct err *e);
+/* A log line for weights that were read before the first step; nothing if there were none. */
+NODISCARD enum status say_imported(struct event_writer *w, const struct init_imported *imported,
+                                   struct err *e);
 /* With several ranks: how long the step took on this rank, and how much of it was collectives. */
 NODISCARD enum status say_pace(struct event_writer *w, const struct step_result *result,
                                struct err *e);

@@ -117,12 +117,13 @@ static enum status inherit(void *context, struct err *e) {
     struct scene *s = context;
     char path[PATH_CAP];
     json_t *record = NULL;
+    struct init_imported imported;
     const struct init_origin origin = { "parent", s->checkpoint, "parent", 2, true };
     const struct init_import q = { s->folder, &s->run.model, s->run.trainer, false };
     TRY(init_record_make(&origin, &s->run.model, &record, e));
     enum status st = path_join(path, s->folder, DOCUMENT_init, e);
     if (st == OK) st = json_file_write(path, record, e);
-    if (st == OK) st = init_record_import(&q, e);
+    if (st == OK) st = init_record_import(&q, &imported, e);
     json_decref(record);
     return st;
 }

@@ -94,6 +94,9 @@ m.write_model("models/three", config, kind, 3)'
 script models/three && run_x
 expect "the hash of three shards" "$one" "$(hash_of)"
 whole=$(loss_of)
+"$FP8LAB" log "$(newest runs)" >out 2>log
+grep -qE "worker 0: weights: 0.[0-9]* GB read in [0-9.]* s, [0-9.]* GB/s$" out ||
+    fail "the log does not say how fast the weights were read"
 
 # ---- ranks: each reads its share; text and loss are those of one rank
 cat >ranks.lua <<'END'
