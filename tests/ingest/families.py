@@ -4,6 +4,7 @@ Needs the packages tokenizers and tiktoken. The JSON around model and vocabulary
 families' own files: what they split by, normalise and add.
 """
 import collections
+import copy
 import glob
 import json
 import os
@@ -95,9 +96,21 @@ FAMILIES = {
 }
 
 
-def make(name, texts, vocab):
-    """tokenizer.json of a family with about `vocab` tokens, as a Python object."""
-    pre, normal, added, options = FAMILIES[name]
+def alphabet(name, vocab):
+    """The number of characters that the trainer begins with."""
+    _, _, _, options = FAMILIES[name]
+    return options.get("alphabet", min(1000, vocab // 3) if "bytes" in options else 256)
+
+
+def shared(name):
+    """How many tokens are not trained."""
+    _, _, added, options = FAMILIES[name]
+    return len(added) + (256 if "bytes" in options else 0)
+
+
+def train(name, texts, vocab):
+    """tokenizer.json with the model alone. cut() makes smaller ones of it."""
+    pre, normal, _, options = FAMILIES[name]
     in_bytes = "bytes" in options
     shell = Tokenizer(models.BPE())
     if pre or normal:
@@ -107,12 +120,36 @@ def make(name, texts, vocab):
             parts["pre_tokenizer"] = dict(METASPACE, split=True)
             parts["normalizer"] = None
         shell = Tokenizer.from_str(json.dumps(parts))
-    limit = options.get("alphabet", min(1000, vocab // 3) if in_bytes else 256)
-    taken = len(added) + (256 if in_bytes else 0)
+    limit = alphabet(name, vocab)
     shell.train_from_iterator(texts, trainers.BpeTrainer(
-        vocab_size=vocab - taken, show_progress=False, limit_alphabet=limit,
+        vocab_size=vocab - shared(name), show_progress=False, limit_alphabet=limit,
         initial_alphabet=most_frequent(texts, limit, in_bytes)))
-    file = json.loads(shell.to_str())
+    return json.loads(shell.to_str())
+
+
+def cut(name, trained, vocab):
+    """What train() gives for a smaller vocabulary with the same alphabet: its first merges."""
+    model = trained["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].get)[:vocab - shared(name)]
+    kept, merges = set(tokens), []
+    for merge in model["merges"]:
+        if "".join(merge) not in kept:
+            break
+        merges.append(merge)
+    return trained | {"model": model | {"vocab": {token: i for i, token in enumerate(tokens)},
+                                        "merges": merges}}
+
+
+def make(name, texts, vocab):
+    """tokenizer.json of a family with about `vocab` tokens, as a Python object."""
+    return complete(name, train(name, texts, vocab))
+
+
+def complete(name, trained):
+    """tokenizer.json of a family with the tokens and merges of a trained one."""
+    pre, normal, added, options = FAMILIES[name]
+    in_bytes = "bytes" in options
+    file = copy.deepcopy(trained)
     file["pre_tokenizer"], file["normalizer"] = pre, normal
     model = file["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].get)
