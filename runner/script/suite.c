@@ -21,7 +21,8 @@ static bool parse_override(struct diagnostics *d, const char *argument, struct o
     const char *equals = strchr(argument, '=');
     bool plain = equals && equals > argument && argument[0] != '.' && equals[-1] != '.';
     for (const char *at = argument; plain && at < equals; at++)
-        plain = (isalnum((unsigned char)*at) || *at == '_' || (*at == '.' && at[1] != '.'));
+        plain = isalnum((unsigned char)*at) || *at == '_' || *at == '-' || /* layers.0-3 */
+                (*at == '.' && at[1] != '.');
     if (!plain) {
         diagnostics_add(d, place, "", "expected KEY=VALUE, as in train.steps=20");
         return false;

@@ -21,7 +21,7 @@ gives 2 run f.lua --backend cpu --set train.freeze=embed,layers.4 -- \
     "embed, layers.0-3 (each norm1, qkv, attn_out, norm2, ffn_in, ffn_out), final_norm, head"
 gives 2 check f.lua --set train.freeze=embed,layers,final_norm,head -- "nothing is left to train"
 gives 2 check f.lua --set train.lr_scale.layers.2.qkv=1 -- "both name layers.2.qkv.weight"
-gives 2 check f.lua --set train.lr_scale.layers.0=1 -- 'all that "layers.0" names is frozen'
+gives 2 check f.lua --set train.lr_scale.layers.0-1=1 -- 'all that "layers.0-1" names is frozen'
 
 train() { # ARGS...
     "$FP8LAB" run f.lua --backend cpu --threads 1 "$@" >out 2>log || fail "run $*"
