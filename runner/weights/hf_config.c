@@ -266,7 +266,7 @@ static const char *const NEUTRAL[] = {
     "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "diversity_penalty",
     "no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids",
     "num_return_sequences", "return_dict_in_generate", "use_bfloat16", "model_max_length",
-    "pretraining_data", "unsloth_version", "unsloth_fixed", NULL
+    "pretraining_data", "unsloth_version", "unsloth_fixed", "is_llama_config", NULL
 };
 
 static bool is_neutral(const char *key) {

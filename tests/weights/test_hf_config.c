@@ -31,6 +31,8 @@ static const struct case_ READ[] = {
     { "the keys of transformers 5", "{" LLAMA ",\"dtype\":\"float32\",\"rope_parameters\":"
       "{\"rope_type\":\"default\",\"rope_theta\":100000.0}}",
       "\"rope\":{\"scaling\":null,\"theta\":100000.0}" },
+    { "SmolLM2's own keys", "{" LLAMA ",\"is_llama_config\":true,\"rope_interleaved\":false,"
+      "\"transformers.js_config\":{\"dtype\":\"q4\"}}", "\"vocab\":300,\"width\":64}" },
     { "a head_dim of its own", "{" LLAMA ",\"head_dim\":32}", "\"head_dim\":32" },
     { "biases everywhere", "{" LLAMA ",\"attention_bias\":true,\"mlp_bias\":true}",
       "\"bias\":true" },
@@ -84,6 +86,7 @@ static const struct case_ REFUSED[] = {
     { "tensor parallel arithmetic", "{" LLAMA ",\"pretraining_tp\":2}", "pretraining_tp is 2" },
     { "some layers have a window", "{\"model_type\":\"qwen2\",\"use_sliding_window\":true,"
       "\"sliding_window\":16,\"max_window_layers\":1," SIZES "}", "in all layers or in none" },
+    { "neighbours are turned", "{" LLAMA ",\"rope_interleaved\":true}", "rope_interleaved is true" },
     { "an unknown key", "{" LLAMA ",\"logit_scale\":3.5}", "logit_scale is 3.5; expected no" },
     { "experts", "{" LLAMA ",\"num_local_experts\":8}", "num_local_experts is 8" },
     { "GPT-2's other GELU", "{" GPT2 ",\"activation_function\":\"gelu\"}",
