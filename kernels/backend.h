@@ -40,8 +40,34 @@ enum { EVENT_COUNT = 64 }; /* events are small integers, chosen by the model */
 enum { TIMER_MARKS = 1 << 15 }; /* so are the marks of timer_mark; the last 4 are the trainer's */
 enum { READBACK_SLOTS = 4, READBACK_BYTES = 1 << 20 };
 
+/* What the operators that the model queues are for. `index` is the number of the step (from 1), of
+ * the micro-batch, layer or chunk of the head (from 0), otherwise 0. */
+enum scope {
+    SCOPE_STEP, SCOPE_MICRO, SCOPE_FORWARD, SCOPE_BACKWARD, SCOPE_UPDATE,
+    SCOPE_EVAL, /* a micro-batch of an evaluation */
+    SCOPE_EMBEDDING, SCOPE_LAYER, SCOPE_HEAD
+};
+
+/* Is told which scopes the model enters; they nest. For measuring only. A call that fails may leave
+ * scopes open. */
+struct watch {
+    void (*enter)(struct watch *w, enum scope scope, int64_t index);
+    void (*leave)(struct watch *w);
+    struct watch *next; /* owned by its maker, as this one is; NULL: the last */
+};
+
 struct backend_ops;
-struct backend { const struct backend_ops *ops; }; /* first member of each concrete backend */
+struct backend { /* first member of each concrete backend */
+    const struct backend_ops *ops;
+    struct watch *watch; /* NULL: nobody watches */
+};
+
+static inline void scope_enter(struct backend *b, enum scope scope, int64_t index) {
+    for (struct watch *w = b->watch; w; w = w->next) w->enter(w, scope, index);
+}
+static inline void scope_leave(struct backend *b) {
+    for (struct watch *w = b->watch; w; w = w->next) w->leave(w);
+}
 
 struct device_info {
     char name[128];         /* "cpu: AVX-512, 2 threads"; the exact product name for a GPU */

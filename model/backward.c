@@ -111,25 +111,36 @@ static struct sink d_stream_sink(struct transformer *t, int64_t l) {
     return sink_value(&t->d_x, &t->slots->slot[t->slot_embed].amax);
 }
 
+static enum status layer_backward(struct transformer *t, int64_t l, bool fresh, struct err *e) {
+    struct sink dx = d_stream_sink(t, l);
+    scope_enter(t->b, SCOPE_LAYER, l);
+    TRY(gather_back(t->exchange, BUCKET_LAYER + (int)l, e));
+    TRY(reduce_open(t->exchange, BUCKET_LAYER + (int)l, e));
+    TRY(recompute(t, l, e));
+    TRY(ffn_bwd(t, l, fresh, e));
+    TRY(attention_bwd(t, l, &dx, fresh, e));
+    TRY(reduce_close(t->exchange, BUCKET_LAYER + (int)l, e));
+    scope_leave(t->b);
+    return OK;
+}
+
+static enum status embedding_backward(struct transformer *t, struct err *e) {
+    const struct tensor *d_position = t->position ? &t->position->grad : NULL;
+    scope_enter(t->b, SCOPE_EMBEDDING, 0);
+    TRY(reduce_open(t->exchange, BUCKET_EMBEDDING, e));
+    TRY(t->b->ops->embedding_bwd(t->b, LANE_COMPUTE, &t->embed->grad, d_position, &t->d_x,
+                                 &t->tokens, positions_of(t), e));
+    TRY(reduce_close(t->exchange, BUCKET_EMBEDDING, e));
+    scope_leave(t->b);
+    return OK;
+}
+
 enum status transformer_backward(struct transformer *t, bool fresh, struct err *e) {
     int64_t L = t->config.layers;
     struct sink top = d_stream_sink(t, L);                                        /* [R,C] */
     TRY(norm_bwd(t, &t->final_norm, &top, &t->d_normed, &t->x[L], NULL, e));
     int64_t lowest = t->exchange->params->lowest; /* layers below it are frozen */
-    for (int64_t l = L; l-- > (lowest > 0 ? lowest : 0);) {
-        struct sink dx = d_stream_sink(t, l);
-        TRY(gather_back(t->exchange, BUCKET_LAYER + (int)l, e));
-        TRY(reduce_open(t->exchange, BUCKET_LAYER + (int)l, e));
-        TRY(recompute(t, l, e));
-        TRY(ffn_bwd(t, l, fresh, e));
-        TRY(attention_bwd(t, l, &dx, fresh, e));
-        TRY(reduce_close(t->exchange, BUCKET_LAYER + (int)l, e));
-    }
-    const struct tensor *d_position = t->position ? &t->position->grad : NULL;
-    if (lowest != LOWEST_EMBEDDING) return reduce_close(t->exchange, BUCKET_VECTORS, e);
-    TRY(reduce_open(t->exchange, BUCKET_EMBEDDING, e));
-    TRY(t->b->ops->embedding_bwd(t->b, LANE_COMPUTE, &t->embed->grad, d_position, &t->d_x,
-                                 &t->tokens, positions_of(t), e));
-    TRY(reduce_close(t->exchange, BUCKET_EMBEDDING, e));
+    for (int64_t l = L; l-- > (lowest > 0 ? lowest : 0);) TRY(layer_backward(t, l, fresh, e));
+    if (lowest == LOWEST_EMBEDDING) TRY(embedding_backward(t, e));
     return reduce_close(t->exchange, BUCKET_VECTORS, e);
 }

@@ -82,20 +82,25 @@ enum status layer_ffn_in(struct transformer *t, int64_t l, enum pass pass, struc
 static enum status layer_forward(struct transformer *t, int64_t l, enum pass pass, struct err *e) {
     struct layer *layer = &t->layer[l];
     struct linear *out = &layer->linear[GEMM_FFN_OUT];
+    scope_enter(t->b, SCOPE_LAYER, l);
     TRY(gather_use(t->exchange, BUCKET_LAYER + (int)l, e));
     TRY(layer_attention(t, l, pass, e));
     TRY(layer_ffn_in(t, l, pass, e));
-    return gemm_fprop(t->b, &out->spec, &t->x[l + 1], &out->x, &out->weight->weight,
-                      bias_value(out), &layer->x_mid, e);
+    TRY(gemm_fprop(t->b, &out->spec, &t->x[l + 1], &out->x, &out->weight->weight,
+                   bias_value(out), &layer->x_mid, e));
+    scope_leave(t->b);
+    return OK;
 }
 
 enum status transformer_forward(struct transformer *t, enum pass pass, struct err *e) {
     int64_t L = t->config.layers;
     TRY(gather_begin(t->exchange, pass, e));
+    scope_enter(t->b, SCOPE_EMBEDDING, 0);
     TRY(gather_use(t->exchange, BUCKET_EMBEDDING, e));
     TRY(t->b->ops->embedding_fwd(t->b, LANE_COMPUTE, &t->x[0], &t->tokens, &t->embed->weight.value,
                                  t->position ? &t->position->weight.value : NULL, positions_of(t),
                                  e));
+    scope_leave(t->b);
     for (int64_t l = 0; l < L; l++) TRY(layer_forward(t, l, pass, e));
     struct sink normed = activation_sink(&t->normed, t->slots, pass);             /* [R,C] */
     return norm_fwd(t, &t->final_norm, &normed, &t->x[L], e);

@@ -17,10 +17,13 @@ static enum status chunk_backward(struct transformer *t, struct head_chunk *k, b
     struct linear *head = &t->head;
     const struct operand *twin = head->spec.split_weight ? &head->weight->dgrad
                                                          : &head->weight->weight;
+    scope_enter(t->b, SCOPE_BACKWARD, 0);
     TRY(gemm_dgrad(t->b, &head->spec, &k->d_normed, &k->dy, twin, e));
-    if (head->weight->frozen) return OK;
-    return gemm_wgrad(t->b, &head->spec, &head->weight->grad, &k->dy, &k->x,
-                      fresh && k->first == 0 ? 0.0f : 1.0f, e);
+    if (!head->weight->frozen)
+        TRY(gemm_wgrad(t->b, &head->spec, &head->weight->grad, &k->dy, &k->x,
+                       fresh && k->first == 0 ? 0.0f : 1.0f, e));
+    scope_leave(t->b);
+    return OK;
 }
 
 enum status transformer_logits(struct transformer *t, int64_t i, enum pass pass, struct err *e) {
@@ -30,25 +33,32 @@ enum status transformer_logits(struct transformer *t, int64_t i, enum pass pass,
                       e);
 }
 
-enum status transformer_head(struct transformer *t, enum pass pass, bool fresh, struct err *e) {
-    const struct backend_ops *ops = t->b->ops;
-    struct linear *head = &t->head;
-    TRY(gather_use(t->exchange, head->weight->bucket, e));
-    if (pass == PASS_TRAIN) TRY(reduce_open(t->exchange, head->weight->bucket, e));
-    for (int64_t i = 0; i < t->chunk_count; i++) {
-        struct head_chunk *k = &t->chunk[i];
-        TRY(transformer_logits(t, i, pass, e));
-        struct sink dy = activation_sink(&k->dy, t->slots, pass);                 /* [rows,Vp] */
-        struct cross_entropy_args loss = {
-            .loss = &k->losses, .d_logits = pass == PASS_TRAIN ? &dy : NULL, .logits = &k->logits,
-            .right = pass == PASS_EVAL && t->accuracy ? &k->right : NULL,
-            .targets = &k->targets, .grad_scale = &t->grad_scale, .vocab = t->config.vocab,
-        };
-        TRY(ops->cross_entropy(t->b, LANE_COMPUTE, &loss, e));
-        if (pass != PASS_TRAIN) continue;
+/* The chunk's loss; in training also its share of the gradients. */
+static enum status head_chunk(struct transformer *t, int64_t i, enum pass pass, bool fresh,
+                              struct err *e) {
+    struct head_chunk *k = &t->chunk[i];
+    scope_enter(t->b, SCOPE_HEAD, i);
+    TRY(transformer_logits(t, i, pass, e));
+    struct sink dy = activation_sink(&k->dy, t->slots, pass);                     /* [rows,Vp] */
+    struct cross_entropy_args loss = {
+        .loss = &k->losses, .d_logits = pass == PASS_TRAIN ? &dy : NULL, .logits = &k->logits,
+        .right = pass == PASS_EVAL && t->accuracy ? &k->right : NULL,
+        .targets = &k->targets, .grad_scale = &t->grad_scale, .vocab = t->config.vocab,
+    };
+    TRY(t->b->ops->cross_entropy(t->b, LANE_COMPUTE, &loss, e));
+    if (pass == PASS_TRAIN) {
         TRY(operand_finish(t->b, &dy, e));
         TRY(chunk_backward(t, k, fresh, e));
     }
+    scope_leave(t->b);
+    return OK;
+}
+
+enum status transformer_head(struct transformer *t, enum pass pass, bool fresh, struct err *e) {
+    struct linear *head = &t->head;
+    TRY(gather_use(t->exchange, head->weight->bucket, e));
+    if (pass == PASS_TRAIN) TRY(reduce_open(t->exchange, head->weight->bucket, e));
+    for (int64_t i = 0; i < t->chunk_count; i++) TRY(head_chunk(t, i, pass, fresh, e));
     /* A tied weight's gradient is complete after the embedding has added to it. */
     if (pass != PASS_TRAIN || t->config.tied) return OK;
     return reduce_close(t->exchange, head->weight->bucket, e);

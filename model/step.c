@@ -125,29 +125,44 @@ static float mean_loss(const struct trainer *t, float recorded, int64_t counted)
     return counted > 0 ? (float)((double)recorded / (double)counted) : recorded; /* 0, or NaN */
 }
 
-/* Forward, loss and backward of one micro-batch. */
-static enum status micro_batch(struct trainer *t, bool first, bool last, struct err *e) {
+/* The loss of a micro-batch. The head also makes the first gradients, chunk by chunk. */
+static enum status micro_forward(struct trainer *t, bool first, bool fresh, struct err *e) {
     struct backend *b = t->backend;
-    const struct backend_ops *ops = b->ops;
-    struct slots *s = &t->slots;
-    bool fresh = first || exchange_reduces_always(&t->exchange);
-    t->exchange.first = first;
-    t->exchange.last = last;
-    TRY(slots_begin_micro(s, b, first, e));
+    scope_enter(b, SCOPE_FORWARD, 0);
+    TRY(slots_begin_micro(&t->slots, b, first, e));
     TRY(reduce_begin(&t->exchange, e));
     TRY(transformer_forward(&t->transformer, PASS_TRAIN, e));
     TRY(transformer_head(&t->transformer, PASS_TRAIN, fresh, e));
-    TRY(ops->sum(b, LANE_COMPUTE, &t->scalars.loss, &t->transformer.losses, loss_factor(t),
-                 first ? 0.0f : 1.0f, e));
+    TRY(b->ops->sum(b, LANE_COMPUTE, &t->scalars.loss, &t->transformer.losses, loss_factor(t),
+                    first ? 0.0f : 1.0f, e));
+    scope_leave(b);
+    return OK;
+}
+
+/* The rest of its gradients, and the search for values that are not finite. */
+static enum status micro_backward(struct trainer *t, bool fresh, struct err *e) {
+    struct backend *b = t->backend;
+    struct slots *s = &t->slots;
+    scope_enter(b, SCOPE_BACKWARD, 0);
     TRY(transformer_backward(&t->transformer, fresh, e));
     TRY(reduce_finish(&t->exchange, e));
     TRY(slots_share(s, b, &t->scalars.loss, e));
     TRY(flag_slots(t, 0, s->first[SLOT_BACKWARD], e));
     const struct tensor *loss = t->world > 1 ? &s->loss : &t->scalars.loss;
-    TRY(ops->flag_nonfinite(b, LANE_COMPUTE, &t->scalars.flag, &t->scalars.step, loss,
-                            flag_loss(t), e));
+    TRY(b->ops->flag_nonfinite(b, LANE_COMPUTE, &t->scalars.flag, &t->scalars.step, loss,
+                               flag_loss(t), e));
     TRY(flag_slots(t, s->first[SLOT_BACKWARD], s->count, e));
-    return slots_end_micro(s, b, e);
+    TRY(slots_end_micro(s, b, e));
+    scope_leave(b);
+    return OK;
+}
+
+static enum status micro_batch(struct trainer *t, bool first, bool last, struct err *e) {
+    bool fresh = first || exchange_reduces_always(&t->exchange);
+    t->exchange.first = first;
+    t->exchange.last = last;
+    TRY(micro_forward(t, first, fresh, e));
+    return micro_backward(t, fresh, e);
 }
 
 /* Replays the graph of `key`, or runs the operators and offers them for capture. Work that measures
@@ -197,7 +212,9 @@ static enum status accumulate(struct trainer *t, struct in_flight *f, struct err
         if (i == 0) f->counted = t->host.counted; /* of the whole step */
         TRY(trainer_scale_gradients(t, f->counted, e));
         t->slots.measures = f->measured && i == 0;
+        scope_enter(t->backend, SCOPE_MICRO, i);
         TRY(run_micro_batch(t, i, e));
+        scope_leave(t->backend);
     }
     t->slots.measures = false;
     return finish_accumulation(t, e);
@@ -206,7 +223,9 @@ static enum status accumulate(struct trainer *t, struct in_flight *f, struct err
 /* The update; a step that measures ends here. */
 static enum status update(struct trainer *t, bool measured, struct err *e) {
     t->slots.measures = measured;
+    scope_enter(t->backend, SCOPE_UPDATE, 0);
     TRY(run_update(t, e));
+    scope_leave(t->backend);
     t->slots.measures = false;
     return measured ? slots_share_errors(&t->slots, t->backend, e) : OK;
 }
@@ -255,7 +274,9 @@ enum status trainer_queue(struct trainer *t, bool trace, struct err *e) {
     *f = (struct in_flight){ .traced = trace, .measured = measured_in(t, step),
                              .histograms = t->wants_histograms };
     t->wants_histograms = false;
+    scope_enter(t->backend, SCOPE_STEP, step);
     enum status st = queue_step(t, step, f, e);
+    scope_leave(t->backend);
     if (st != OK) t->failure = "a step failed half-way"; /* FP8 histories may have changed */
     else t->pending++;
     return st;
@@ -351,7 +372,7 @@ static enum status eval_batch(struct trainer *t, struct err *e) {
                        e);
 }
 
-static enum status run_eval_batch(struct trainer *t, struct err *e) {
+static enum status replay_eval_batch(struct trainer *t, struct err *e) {
     const struct backend_ops *ops = t->backend->ops;
     bool replayed = false;
     TRY(ops->graph_replay(t->backend, GRAPH_EVAL, &replayed, e));
@@ -359,6 +380,13 @@ static enum status run_eval_batch(struct trainer *t, struct err *e) {
     TRY(ops->graph_begin(t->backend, GRAPH_EVAL, e));
     TRY(eval_batch(t, e));
     return ops->graph_end(t->backend, GRAPH_EVAL, e);
+}
+
+static enum status run_eval_batch(struct trainer *t, struct err *e) {
+    scope_enter(t->backend, SCOPE_EVAL, 0);
+    TRY(replay_eval_batch(t, e));
+    scope_leave(t->backend);
+    return OK;
 }
 
 /* The sum of all ranks over the tokens with loss. */

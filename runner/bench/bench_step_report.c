@@ -33,11 +33,16 @@ static void add(struct sums *to, const struct step_bench *s, const struct timed_
 
 static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
-static void part_sums(const struct step_bench *s, struct sums part[PART_COUNT], struct sums *all) {
+/* The calls three times: by part, by phase, all. */
+struct totals { struct sums part[PART_COUNT], phase[PHASE_COUNT], all; };
+
+static void total(const struct step_bench *s, struct totals *t) {
+    *t = (struct totals){ .all = { 0 } };
     for (int64_t i = 0; i < s->record.call_count; i++) {
         const struct timed_call *c = &s->record.call[i];
-        add(&part[c->part], s, c);
-        add(all, s, c);
+        add(&t->part[c->part], s, c);
+        add(&t->phase[c->phase], s, c);
+        add(&t->all, s, c);
     }
 }
 
@@ -140,11 +145,8 @@ static void print_energy(const struct cli *cli, const struct step_bench *s,
     else cli_out(cli, "  energy not measured: there is no energy counter of this device\n");
 }
 
-void step_bench_print(const struct cli *cli, const struct step_bench *s, bool detail) {
-    struct sums part[PART_COUNT] = { { 0 } }, all = { 0 };
-    part_sums(s, part, &all);
+static void print_head(const struct cli *cli, const struct step_bench *s) {
     double step = s->step.median_us;
-    int width = name_width(s, detail);
     cli_out(cli, "%s%s%s on %s (%s)\n", cli_style(cli, "bold"), s->name, cli_style(cli, NULL),
             s->device.name, s->device.architecture);
     cli_out(cli, "  step %.3f ms (best of %" PRId64 ": %.3f), %.0f tokens/s, loss %.4f\n",
@@ -162,23 +164,42 @@ void step_bench_print(const struct cli *cli, const struct step_bench *s, bool de
         cli_out(cli, "  meanwhile SM at %.0f MHz, up to %.0f W%s%s\n", s->clock_mhz, s->power_w,
                 *reasons ? ", clocks limited by: " : "", reasons);
     }
-    if (s->energy_asked) print_energy(cli, s, &all);
+}
+
+/* The parts, their sum, and the same sum by phase. */
+static void print_totals(const struct cli *cli, const struct step_bench *s, const struct totals *t,
+                         int width) {
+    double step = s->step.median_us;
     cli_out(cli, "  %-*s %6s %10s %7s %10s %7s%s\n", width, "part", "calls", "ms", "of step",
             "floor ms", "reached", s->energy_asked ? "             J" : "");
     for (enum timed_part i = 0; i < PART_COUNT; i++)
-        if (part[i].calls) print_sums(cli, timed_part_name(i), width, &part[i], s);
-    print_sums(cli, "all parts, one operator at a time", width, &all, s);
+        if (t->part[i].calls) print_sums(cli, timed_part_name(i), width, &t->part[i], s);
+    print_sums(cli, "all parts, one operator at a time", width, &t->all, s);
+    for (enum timed_phase i = 0; i < PHASE_COUNT; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "  %s", timed_phase_name(i));
+        print_sums(cli, name, width, &t->phase[i], s);
+    }
     cli_out(cli, "  %-*s %6s %10.3f %6.1f%%\n", width, "step less all parts", "",
-            (step - all.us) / 1e3, 100 * ratio(step - all.us, step));
-    cli_out(cli, "  floor %.3f ms: the step reaches %.1f%% of it\n", all.floor_us / 1e3,
-            100 * ratio(all.floor_us, step));
+            (step - t->all.us) / 1e3, 100 * ratio(step - t->all.us, step));
+    cli_out(cli, "  floor %.3f ms: the step reaches %.1f%% of it\n", t->all.floor_us / 1e3,
+            100 * ratio(t->all.floor_us, step));
+}
+
+void step_bench_print(const struct cli *cli, const struct step_bench *s, bool detail) {
+    struct totals t;
+    total(s, &t);
+    int width = name_width(s, detail);
+    print_head(cli, s);
+    if (s->energy_asked) print_energy(cli, s, &t.all);
+    print_totals(cli, s, &t, width);
     if (detail) print_detail(cli, s, width);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------*/
 
-static json_t *sums_json(const char *name, const struct sums *p) {
-    return json_pack("{s:s,s:I,s:f,s:f,s:f,s:f,s:o}", "part", name, "calls", (json_int_t)p->calls,
+static json_t *sums_json(const char *kind, const char *name, const struct sums *p) {
+    return json_pack("{s:s,s:I,s:f,s:f,s:f,s:f,s:o}", kind, name, "calls", (json_int_t)p->calls,
                      "time_us", p->us, "floor_us", p->floor_us, "bytes", p->bytes, "flop", p->flop,
                      "energy_j", energy_json(p->joules));
 }
@@ -198,23 +219,27 @@ static json_t *gemm_json(const struct step_bench *s, int index) {
 }
 
 json_t *step_bench_json(const struct step_bench *s) {
-    struct sums part[PART_COUNT] = { { 0 } }, all = { 0 };
-    part_sums(s, part, &all);
-    json_t *parts = json_array(), *gemms = json_array();
+    struct totals t;
+    total(s, &t);
+    json_t *parts = json_array(), *phases = json_array(), *gemms = json_array();
     bool failed = false;
     for (enum timed_part i = 0; i < PART_COUNT; i++)
-        if (part[i].calls) json_append(parts, sums_json(timed_part_name(i), &part[i]), &failed);
+        if (t.part[i].calls)
+            json_append(parts, sums_json("part", timed_part_name(i), &t.part[i]), &failed);
+    for (enum timed_phase i = 0; i < PHASE_COUNT; i++)
+        json_append(phases, sums_json("phase", timed_phase_name(i), &t.phase[i]), &failed);
     for (int i = 0; i < s->record.gemm_count; i++) json_append(gemms, gemm_json(s, i), &failed);
     json_t *object = json_pack(
-        "{s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:f,s:f,s:I,s:o,s:o,s:o}", "name",
+        "{s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:f,s:f,s:I,s:o,s:o,s:o,s:o}",
+        "name",
         s->name, "tokens", (json_int_t)s->tokens, "steps", (json_int_t)s->steps, "loss",
         (double)s->loss,
         "step_us_median", s->step.median_us, "step_us_best", s->step.best_us, "tokens_per_s",
         (double)s->tokens / s->step.median_us * 1e6, "model_flop", s->model_flop, "parts_us",
-        all.us, "floor_us", all.floor_us, "copy_bytes_per_s", s->copy_bytes_per_s,
+        t.all.us, "floor_us", t.all.floor_us, "copy_bytes_per_s", s->copy_bytes_per_s,
         "peak_tflops", s->mfu.peak_tflops, "gemm_tflops", s->mfu.ceiling_tflops, "memory_bytes",
         (json_int_t)s->memory_bytes, "clock_sm_mhz", s->clock_mhz, "power_w", s->power_w,
         "throttle", (json_int_t)s->throttle, "energy_j", energy_json(s->energy.joules),
-        "parts", parts, "gemms", gemms);
+        "parts", parts, "phases", phases, "gemms", gemms);
     return json_whole(object, failed);
 }

@@ -1,21 +1,26 @@
 #include "runner/bench/timed_backend.h"
 
+#include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 #include "kernels/tensor.h"
 
 enum { CALLS_MAX = TIMER_MARKS / 2 - 4 /* number of marks for operators; the trainer has the last
-                                          ones */ };
+                                          ones */,
+       SCOPES_MAX = 16 /* depth of nested scopes */ };
 
 struct timed {
     struct backend_ops ops;           /* first: the table of the backend during a timing */
     const struct backend_ops *inner;  /* the real table */
     struct backend *backend;
+    struct watch watch;
+    struct { enum timed_phase phase; bool inside; } scope[SCOPES_MAX]; /* the open ones; inside: it
+                               is a phase, or in one */
+    int scopes;            /* number of open scopes */
     struct timed_record record;
     int64_t at;            /* number of calls in this step so far */
     int depth;             /* depth of nested operators: only the outer call is timed */
-    enum graph_key region; /* the model's current phase; separates the optimizer's codes from
-                              others */
     enum timed_part last;  /* part of the producer before a quantise_finish */
     const void *codes;     /* codes of the last quantise, NULL: none; its call */
     int64_t quantise_at;
@@ -34,6 +39,11 @@ const char *timed_part_name(enum timed_part part) {
         "other",
     };
     return NAMES[part];
+}
+
+const char *timed_phase_name(enum timed_phase phase) {
+    static const char *const NAMES[PHASE_COUNT] = { "forward", "backward", "update" };
+    return NAMES[phase];
 }
 
 double gemm_flop(const struct gemm_shape *s) {
@@ -141,8 +151,10 @@ static struct gemm_shape shape_of(const struct matmul_args *a) {
 
 /* ---- one call ---------------------------------------------------------------------------------*/
 
-static enum timed_part part_of(struct timed *t, enum timed_part part) {
-    return t->region == GRAPH_UPDATE ? PART_OPTIMIZER : part;
+static enum timed_phase phase_of(const struct timed *t) { return t->scope[t->scopes].phase; }
+
+static enum timed_part part_of(const struct timed *t, enum timed_part part) {
+    return phase_of(t) == PHASE_UPDATE ? PART_OPTIMIZER : part;
 }
 
 /* The cost of one call. PART_COUNT: the operator is not timed, since only some steps call it. */
@@ -164,8 +176,9 @@ static enum status call_begin(struct timed *t, int lane, const char *op, const s
         return FAIL(e, ERR_STATE, "a step of more than %d operators cannot be timed", CALLS_MAX);
     struct timed_call *c = &t->record.call[t->at];
     if (t->record.steps == 0) {
-        *c = (struct timed_call){ .op = op, .part = part_of(t, what->part), .gemm = what->gemm,
-                                  .attention = what->attention, .bytes = what->bytes };
+        *c = (struct timed_call){ .op = op, .part = part_of(t, what->part), .phase = phase_of(t),
+                                  .gemm = what->gemm, .attention = what->attention,
+                                  .bytes = what->bytes };
         t->record.call_count = t->at + 1;
     } else if (t->at >= t->record.call_count || strcmp(c->op, op)) {
         return FAIL(e, ERR_STATE, "operator %lld of this step is %s; in the first step it was "
@@ -269,19 +282,40 @@ static struct cost finish_cost(const struct timed *t, const struct sink *out) {
     }
 #include "kernels/operators.inc"
 
-/* ---- no graphs; the region says which part of the model calls ---------------------------------*/
+/* ---- phases -----------------------------------------------------------------------------------*/
+
+static struct timed *timed_of_watch(struct watch *w) {
+    return (struct timed *)(void *)((char *)w - offsetof(struct timed, watch));
+}
+
+static void timed_enter(struct watch *w, enum scope scope, int64_t index) {
+    struct timed *t = timed_of_watch(w);
+    assert(t->scopes + 1 < SCOPES_MAX);
+    int outer = t->scopes++;
+    t->scope[t->scopes] = t->scope[outer];
+    if (scope != SCOPE_FORWARD && scope != SCOPE_BACKWARD && scope != SCOPE_UPDATE) return;
+    t->scope[t->scopes].inside = true;
+    t->scope[t->scopes].phase = scope == SCOPE_FORWARD    ? PHASE_FORWARD
+                                : scope == SCOPE_BACKWARD ? PHASE_BACKWARD
+                                                          : PHASE_UPDATE;
+}
+
+/* What follows a phase outside of all phases counts for it: it finishes the phase. */
+static void timed_leave(struct watch *w) {
+    struct timed *t = timed_of_watch(w);
+    enum timed_phase left = phase_of(t);
+    t->scopes--;
+    if (!t->scope[t->scopes].inside) t->scope[t->scopes].phase = left;
+}
+
+/* ---- no graphs --------------------------------------------------------------------------------*/
 
 static enum status timed_graph_replay(struct backend *b, enum graph_key key, bool *replayed,
                                       struct err *e) {
     *replayed = false;
     return OK;
 }
-static enum status timed_graph_begin(struct backend *b, enum graph_key key, struct err *e) {
-    timed_of(b)->region = key;
-    return OK;
-}
-static enum status timed_graph_end(struct backend *b, enum graph_key key, struct err *e) {
-    timed_of(b)->region = GRAPH_COUNT;
+static enum status timed_graph_mark(struct backend *b, enum graph_key key, struct err *e) {
     return OK;
 }
 
@@ -289,8 +323,8 @@ static enum status timed_graph_end(struct backend *b, enum graph_key key, struct
 
 static void replace_operators(struct timed *t) {
     t->ops.graph_replay = timed_graph_replay;
-    t->ops.graph_begin = timed_graph_begin;
-    t->ops.graph_end = timed_graph_end;
+    t->ops.graph_begin = timed_graph_mark;
+    t->ops.graph_end = timed_graph_mark;
 #define OPERATOR(op, parameters, arguments, cost_of_call) t->ops.op = timed_##op;
 #include "kernels/operators.inc"
 }
@@ -306,7 +340,8 @@ enum status timed_start(struct backend *b, struct timed **out, struct err *e) {
     t->inner = b->ops;
     t->ops = *b->ops;
     t->backend = b;
-    t->region = GRAPH_COUNT;
+    t->watch = (struct watch){ timed_enter, timed_leave, b->watch };
+    b->watch = &t->watch;
     replace_operators(t);
     b->ops = &t->ops;
     *out = t;
@@ -338,6 +373,7 @@ void timed_repeat(struct timed *t, int64_t call,
 void timed_stop(struct timed *t, struct timed_record *out) {
     if (!t) return;
     t->backend->ops = t->inner;
+    t->backend->watch = t->watch.next;
     *out = t->record;
     free(t);
 }

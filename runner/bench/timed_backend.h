@@ -21,6 +21,11 @@ enum timed_part {
 };
 const char *timed_part_name(enum timed_part part);
 
+/* The phases of a step. The head makes its gradients chunk by chunk, between its losses: they are
+ * backward, as is what backward recomputes. */
+enum timed_phase { PHASE_FORWARD, PHASE_BACKWARD, PHASE_UPDATE, PHASE_COUNT };
+const char *timed_phase_name(enum timed_phase phase);
+
 /* Mode and shape of one matmul. */
 struct gemm_shape {
     int64_t m, n, k;
@@ -44,6 +49,7 @@ enum { SHAPES_MAX = 128 };
 struct timed_call {
     const char *op; /* "matmul": static */
     enum timed_part part;
+    enum timed_phase phase;
     int gemm, attention; /* index of its shape; -1: neither a GEMM nor an attention */
     double bytes;        /* bytes with each operand moved once */
     double time_us;      /* mean over the timed steps */

@@ -59,6 +59,13 @@ assert abs(sum(p["time_us"] for p in parts) - row["parts_us"]) < 1e-6 * row["par
 assert abs(sum(p["floor_us"] for p in parts) - row["floor_us"]) < 1e-6 * row["floor_us"]
 assert all(p["time_us"] > 0 and p["floor_us"] >= 0 and p["calls"] > 0 for p in parts)
 assert all(p["floor_us"] <= p["time_us"] * (1 + 1e-9) for p in parts), parts
+phases = row["phases"]
+assert [p["phase"] for p in phases] == ["forward", "backward", "update"], phases
+assert all(p["time_us"] > 0 and p["calls"] > 0 for p in phases), phases
+assert abs(sum(p["time_us"] for p in phases) - row["parts_us"]) < 1e-6 * row["parts_us"]
+assert sum(p["calls"] for p in phases) == sum(p["calls"] for p in parts)
+optimizer = next(p for p in parts if p["part"] == "optimizer")
+assert optimizer["calls"] == phases[2]["calls"], (optimizer, phases[2])
 assert row["tokens"] == 128 and row["model_flop"] > 0 and row["copy_bytes_per_s"] > 0
 assert {g["direction"] for g in row["gemms"]} == {"fprop", "dgrad", "wgrad"}
 PY
@@ -86,6 +93,10 @@ done
 # Names of details are complete, and their columns align with the table above.
 "$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --detail \
     >"$TEST_TMP/detail" 2>/dev/null || fail "bench step --detail: exit code $?"
+for phase in forward backward update; do
+    grep -qE "^    $phase +[0-9]+ +[0-9.]+ +[0-9.]+% " "$TEST_TMP/detail" ||
+        fail "bench step: no line of $phase"
+done
 grep -q '^  quantise, transpose: quantise_finish ' "$TEST_TMP/detail" ||
     fail "bench step --detail: names are cut"
 ends=$(grep -oE '^  [a-zA-Z, ]+(: .*)? +[0-9]+ +[0-9.]+ +[0-9.]+% ' "$TEST_TMP/detail" |

@@ -47,6 +47,30 @@ static int64_t calls_of(const struct timed_record *r, enum timed_part part, cons
     return n;
 }
 
+static int64_t calls_in(const struct timed_record *r, enum timed_phase phase, const char *op) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < r->call_count; i++)
+        n += r->call[i].phase == phase && !strcmp(r->call[i].op, op);
+    return n;
+}
+
+/* 2 micro-batches; 4 GEMMs a layer and one of the head forward, twice as many backward. Order
+ * within a step: the update comes last. */
+static void each_call_has_its_phase(const struct timed_record *r) {
+    assert_int_equal(calls_in(r, PHASE_FORWARD, "matmul"), 2 * (2 * 4 + 1));
+    assert_int_equal(calls_in(r, PHASE_BACKWARD, "matmul"), 2 * 2 * (2 * 4 + 1));
+    assert_int_equal(calls_in(r, PHASE_UPDATE, "matmul"), 0);
+    assert_int_equal(calls_in(r, PHASE_FORWARD, "attention_fwd"), 2 * 2);
+    assert_int_equal(calls_in(r, PHASE_BACKWARD, "attention_bwd"), 2 * 2);
+    assert_int_equal(calls_in(r, PHASE_UPDATE, "adamw"), calls_of(r, PART_OPTIMIZER, "adamw"));
+    bool updates = false;
+    for (int64_t i = 0; i < r->call_count; i++) {
+        assert_true(!updates || r->call[i].phase == PHASE_UPDATE);
+        updates = r->call[i].phase == PHASE_UPDATE;
+    }
+    assert_true(updates);
+}
+
 /* tiny_model: 2 layers; tiny_train: 2 micro-batches a step. */
 static void timing_changes_no_bit_and_misses_no_operator(void **state) {
     for (int kind = RECIPE_F32; kind < RECIPE_KIND_COUNT; kind++) {
@@ -64,6 +88,7 @@ static void timing_changes_no_bit_and_misses_no_operator(void **state) {
         assert_true(calls_of(&r, PART_OPTIMIZER, "adamw") > 0);
         assert_int_equal(calls_of(&r, PART_QUANTISE, "delayed_update") > 0, kind == RECIPE_DELAYED);
         for (int64_t i = 0; i < r.call_count; i++) assert_true(r.call[i].time_us >= 0);
+        each_call_has_its_phase(&r);
         timed_record_free(&r);
     }
 }
