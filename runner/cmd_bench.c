@@ -7,6 +7,7 @@
 #include "runner/bench/bench_energy.h"
 #include "runner/commands.h"
 #include "runner/plan/backends.h"
+#include "runner/profile/profile.h"
 
 static const struct kind {
     const char *name;
@@ -67,6 +68,17 @@ static enum status print_report(const struct cli *cli, const struct kind *kind, 
     return OK;
 }
 
+/* Ranges of what the kind measures, if a profiler asks for them. */
+static enum status run_kind(const struct cli *cli, const struct kind *kind, struct backend *b,
+                            const struct energy_meter *meter, json_t *rows, struct err *e) {
+    struct profile profile;
+    TRY(profile_start(b, false, &profile, e));
+    if (nvtx_is_asked()) cli_note(cli, "%s", profile.text);
+    enum status st = kind->run(cli, b, meter, rows, e);
+    profile_stop(&profile);
+    return st;
+}
+
 static enum status bench(const struct cli *cli, const struct kind *kind, json_t *rows,
                          struct err *e) {
     int64_t threads = 0, device = 0;
@@ -82,7 +94,7 @@ static enum status bench(const struct cli *cli, const struct kind *kind, json_t 
     if (st == OK) st = b->ops->info(b, &info, e);
     if (st == OK) cli_note(cli, "%s", info.name);
     if (st == OK) st = energy_meter_open(cli, b, &meter, e);
-    if (st == OK) st = kind->run(cli, b, &meter, rows, e);
+    if (st == OK) st = run_kind(cli, kind, b, &meter, rows, e);
     energy_meter_close(&meter);
     if (st == OK && cli->json) st = print_report(cli, kind, b, &info, rows, e);
     backend_close(&h);

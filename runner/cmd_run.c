@@ -15,6 +15,7 @@
 #include "runner/job/stop_grace.h"
 #include "runner/launch/launch.h"
 #include "runner/plan/backends.h"
+#include "runner/profile/nvtx.h"
 #include "runner/repro/extend.h"
 #include "runner/run/close.h"
 #include "runner/run/outcome.h"
@@ -136,6 +137,7 @@ static enum status read_settings(struct command *c, struct err *e) {
         .runs = cli_runs(cli),
         .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
         .keep_directory = cli_has(cli, "keep-dir"),
+        .profile = cli_has(cli, "profile"),
         .caps = cli_has(cli, "caps") ? cli_value(cli, "caps") : NULL,
         .choices = cli_has(cli, "choices") ? cli_value(cli, "choices") : NULL,
         .data_root = cli_value(cli, "data-root"),
@@ -143,6 +145,9 @@ static enum status read_settings(struct command *c, struct err *e) {
         .fewer_gpus = cli_has(cli, "fewer-gpus"),
         .members = c->members.task.count > 1 ? &c->members : NULL,
     };
+    if (s->profile && !nvtx_is_asked())
+        cli_warn(cli, "--profile: no profiler asks for ranges (NVTX_INJECTION64_PATH is not set); "
+                 "start it around this command: nsys profile fp8lab run ... --profile");
     TRY(backend_check(s->backend, e));
     if (s->caps) TRY(backend_check_caps(s->backend, s->caps, e));
     TRY(tuning_settings(s, &c->cache, e));
@@ -229,6 +234,7 @@ static const struct flag FLAGS[] = {
     { "retries", "N", "new attempts after a worker dies or hangs (default: 0)", false },
     { "hang-after", "SECONDS", "time without events that counts as a hang", false },
     { "again", NULL, "run again, even if a run with these inputs exists", false },
+    { "profile", NULL, "for nsys: a range for each operator, no CUDA graphs", false },
     { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
     { "lib", "DIR", "where require finds the shared presets", false },
     { "image", "IMAGE", "with --launch: this image instead of the experiment's", false },

@@ -11,6 +11,7 @@ static int cmd_worker(const struct cli *cli) {
         .caps = cli_has(cli, "caps") ? cli_value(cli, "caps") : NULL,
         .data_root = cli_value(cli, "data-root"),
         .choose_anew = cli_has(cli, "choose-anew"),
+        .profile = cli_has(cli, "profile"),
         .world = 1,
         .choices = cli_value(cli, "choices"),
     };
@@ -40,6 +41,7 @@ static const struct flag FLAGS[] = {
     { "caps", "ARCH", "use only what a GPU of this architecture has", false },
     { "data-root", "DIR", "data paths are relative to DIR", false },
     { "choose-anew", NULL, "make a new choice table if the run's does not fit", false },
+    { "profile", NULL, "no graphs; ranges for a profiler", false },
     { "threads", "N", "threads of the cpu backend", false },
     { "rank", "N", "rank of this process", false },
     { "world", "N", "number of ranks", false },

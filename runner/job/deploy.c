@@ -45,6 +45,7 @@ static json_t *make_args(const struct deployment *d, const char *run) {
         json_append(args, json_string_nocheck(flags[i][1]), &failed);
     }
     if (s->choose_anew) json_append(args, json_string("--choose-anew"), &failed);
+    if (s->profile) json_append(args, json_string("--profile"), &failed);
     return json_whole(args, failed);
 }
 
@@ -52,8 +53,9 @@ static json_t *make_args(const struct deployment *d, const char *run) {
 static json_t *make_orders(const struct deployment *d) {
     char *whole = realpath(d->dir->path, NULL); /* working directories may differ */
     const char *run = whole ? whole : d->dir->path;
-    json_t *orders = json_pack("{s:o,s:o,s:I}", "run", json_string_nocheck(run), "args",
-                               make_args(d, run), "threads", (json_int_t)d->settings->threads);
+    json_t *orders = json_pack("{s:o,s:o,s:I,s:b}", "run", json_string_nocheck(run), "args",
+                               make_args(d, run), "threads", (json_int_t)d->settings->threads,
+                               "profile", d->settings->profile);
     free(whole);
     return orders;
 }

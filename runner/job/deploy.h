@@ -2,7 +2,8 @@
  * task. It sends the other tasks theirs as "attempt" messages, and each runner starts its workers
  * from its part:
  *   {"run": the run directory, "args": a worker's command line as far as it is the same on all
- *    hosts, "threads" (0: an equal share of the host's processors for each worker), "world",
+ *    hosts, "threads" (0: an equal share of the host's processors for each worker), "profile":
+ *    whether the worker's environment lets a profiler follow, "world",
  *    "each": slots of a task, "slots": of this task's ranks, "first_rank", "port" and "timeout_s"
  *    of the rendezvous, "nonce"}
  * The secret of the rendezvous is not sent: the follower derives it from "nonce" (secret.h). */

@@ -136,7 +136,8 @@ static enum status run_part(struct follower *f, const json_t *part, struct attem
                    "all hosts share)", f->rendezvous.host);
         return st;
     }
-    st = environment_make(json_object_get(resolved, "env"), &environment, e);
+    st = environment_make(json_object_get(resolved, "env"),
+                          json_is_true(json_object_get(part, "profile")), &environment, e);
     struct supervise_options options = {
         .envp = (const char *const *)environment.vars, .signals = &f->signals, .lock_fd = -1,
         .rendezvous = &f->rendezvous, .rendezvous_fd = -1, .peer = &f->leader, .peers = 1,

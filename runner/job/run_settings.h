@@ -28,6 +28,7 @@ struct run_settings {
     const char *data_root; /* relative paths of data start here; NULL: unchanged paths */
     const char *cache;   /* --cache: keeps tokens of text, and choices; NULL: by default */
     bool choose_anew;    /* a choice table of another device is replaced; false: it is an error */
+    bool profile;        /* steps without graphs, and ranges if a profiler asks for them */
     bool keep_directory; /* keep the run directory beside the bundle */
     int *claim; /* released once the run has its directory (run/sharing.h); NULL: none */
     const json_t *facts; /* of this machine; borrowed */

@@ -21,14 +21,25 @@ static const char *const ALLOWED[] = {
     "ASAN_OPTIONS", "UBSAN_OPTIONS",
 };
 
+/* By these nsys and ncu load themselves into a program and the processes that it starts. */
+static const char *const OF_PROFILERS[] = {
+    "LD_PRELOAD", "*_INJECTION64_PATH", "QUADD_*", "NSYS_*", "NV_NSIGHT_*", "NV_COMPUTE_*",
+    "NV_TPS_*",
+};
+
+static bool is_listed(const char *name, const char *const *list, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (fnmatch(list[i], name, 0) == 0) return true;
+    return false;
+}
+
 /* NCCL variables are allowed if an experiment may set them. Other variables of that list
  * (NVIDIA_TF32_OVERRIDE, CUBLAS_WORKSPACE_CONFIG) may change bits, so only an experiment sets them,
  * and its hash covers them. */
-static bool is_allowed(const char *name) {
+static bool is_allowed(const char *name, bool profile) {
     if (!strncmp(name, "NCCL_", 5)) return env_is_allowed(name);
-    for (size_t i = 0; i < sizeof ALLOWED / sizeof *ALLOWED; i++)
-        if (fnmatch(ALLOWED[i], name, 0) == 0) return true;
-    return false;
+    if (is_listed(name, ALLOWED, sizeof ALLOWED / sizeof *ALLOWED)) return true;
+    return profile && is_listed(name, OF_PROFILERS, sizeof OF_PROFILERS / sizeof *OF_PROFILERS);
 }
 
 static int by_name(const void *a, const void *b) {
@@ -40,7 +51,7 @@ static bool is_utf8(const char *text) {
 }
 
 /* Sorts this process's variables into kept and withheld. */
-static bool sort_own(json_t *kept, json_t *withheld) {
+static bool sort_own(bool profile, json_t *kept, json_t *withheld) {
     char **names = NULL;
     size_t count = 0, withheld_count = 0;
     while (environ[count]) count++;
@@ -51,7 +62,7 @@ static bool sort_own(json_t *kept, json_t *withheld) {
         const char *value = strchr(environ[i], '=');
         good = name != NULL;
         /* A value that is not UTF-8 cannot be recorded, so it is withheld. */
-        if (good && is_allowed(name) && value && is_utf8(value + 1)) {
+        if (good && is_allowed(name, profile) && value && is_utf8(value + 1)) {
             good = json_object_set_new(kept, name, json_string(value + 1)) == 0;
             free(name);
         } else if (good) {
@@ -132,12 +143,14 @@ static enum status check_experiment(const json_t *env, struct err *e) {
     return OK;
 }
 
-enum status environment_make(const json_t *env, struct environment *out, struct err *e) {
+enum status environment_make(const json_t *env, bool profile, struct environment *out,
+                             struct err *e) {
     *out = (struct environment){ 0 };
     TRY(check_experiment(env, e));
     json_t *kept = json_object(), *withheld = json_array(), *defaults = json_array();
-    bool good = kept && withheld && sort_own(kept, withheld) && add_experiment(kept, env) &&
-                add_defaults(kept, defaults) && to_vector(kept, &out->vars);
+    bool good = kept && withheld && sort_own(profile, kept, withheld) &&
+                add_experiment(kept, env) && add_defaults(kept, defaults) &&
+                to_vector(kept, &out->vars);
     out->record = json_pack("{s:o,s:o,s:o}", "kept", kept, "defaults", defaults, "withheld",
                             withheld);
     if (good && out->record) return OK;
@@ -148,7 +161,7 @@ enum status environment_make(const json_t *env, struct environment *out, struct 
 json_t *environment_of_task(void) {
     struct environment own;
     struct err unmade;
-    if (environment_make(NULL, &own, &unmade) != OK) return NULL;
+    if (environment_make(NULL, false, &own, &unmade) != OK) return NULL;
     json_t *record = json_incref(own.record);
     environment_free(&own);
     static const char *const CUT[] = { "withheld", "kept" };

@@ -16,9 +16,10 @@ struct environment {
 };
 
 /* Makes it from this process's environment and `env` of the resolved configuration (an object of
- * texts and numbers); `env` takes precedence. ERR_CONFIG: an experiment may not set a variable. */
-NODISCARD enum status environment_make(const struct json_t *env, struct environment *out,
-                                       struct err *e);
+ * texts and numbers); `env` takes precedence. profile: also what a profiler needs to follow a
+ * worker. ERR_CONFIG: an experiment may not set a variable. */
+NODISCARD enum status environment_make(const struct json_t *env, bool profile,
+                                       struct environment *out, struct err *e);
 void environment_free(struct environment *environment);
 
 /* The record of this process's own variables, to be sent to the task that leads the job. The caller

@@ -312,7 +312,9 @@ static enum status record_begin(struct attempts *a, struct err *e) {
     run_time_now(started);
     json_t *row = json_pack("{s:s,s:I,s:I}", "started", started, "from_step",
                             (json_int_t)a->from_step, "ranks", (json_int_t)a->layout.world);
-    return row && json_object_set_new(a->dir->run, "attempt", row) == 0
+    bool failed = false;
+    if (a->settings->profile) json_put(row, "profile", json_true(), &failed);
+    return row && !failed && json_object_set_new(a->dir->run, "attempt", row) == 0
                ? OK
                : FAIL(e, ERR_MEMORY, "attempts");
 }
@@ -613,7 +615,9 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     a.pace = calloc(1, sizeof *a.pace);
     enum status st = a.pace ? OK : FAIL(e, ERR_MEMORY, "the pace records of the ranks");
     if (st == OK) st = lay_out_ranks(settings, &a.run, mismatch, &a.layout, e);
-    if (st == OK) st = environment_make(json_object_get(resolved, "env"), &a.environment, e);
+    if (st == OK)
+        st = environment_make(json_object_get(resolved, "env"), settings->profile, &a.environment,
+                              e);
     if (st == OK) st = run_dir_put(dir, DOCUMENT_environment, a.environment.record, e);
     if (st == OK && settings->members)
         st = run_dir_put(dir, "data/system/hosts.json", settings->members->hosts, e);

@@ -20,6 +20,7 @@
 #include "runner/plan/backends.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/options.h"
+#include "runner/profile/profile.h"
 #include "runner/record/choice_cache.h"
 #include "runner/record/choice_file.h"
 #include "runner/record/data_check.h"
@@ -44,6 +45,7 @@ struct worker {
     json_t *resolved, *trained; /* the configuration; with the shards of its text as data */
     struct run_options run;
     struct backend_handle device;
+    struct profile profile;
     struct data *data;
     struct trainer *trainer;
     struct fp8_slot *slots; /* [slot_count] */
@@ -134,12 +136,21 @@ static enum status connect_ranks(struct worker *w, struct err *e) {
     return st;
 }
 
+static enum status start_profile(struct worker *w, struct err *e) {
+    char text[400];
+    if (!w->options->profile) return OK;
+    TRY(profile_start(w->device.backend, true, &w->profile, e));
+    snprintf(text, sizeof text, "--profile: steps run without graphs; %s", w->profile.text);
+    return is_rank0(w) ? say_log(w->events, text, e) : OK;
+}
+
 static enum status open_device(struct worker *w, struct err *e) {
     const struct worker_options *o = w->options;
     TRY(connect_ranks(w, e));
     TRY(backend_open(o->backend, o->threads, o->device, &w->device, e));
     struct backend *b = w->device.backend;
     TRY(b->ops->comm.init(b, o->world > 1 ? &w->group : NULL, e));
+    TRY(start_profile(w, e));
     heartbeat_watch(w->heartbeat, b);
     if (o->caps) TRY(b->ops->assume_architecture(b, o->caps, e));
     TRY(load_choices(w, e));
@@ -559,6 +570,7 @@ static void tear_down(struct worker *w) {
     trainer_destroy(w->trainer); /* also its graphs, for which an abort of the group waits */
     if (w->heartbeat) heartbeat_watch(w->heartbeat, NULL);
     data_close(w->data);
+    profile_stop(&w->profile);
     backend_close(&w->device);
     mesh_close(&w->mesh);
     options_free(&w->run);

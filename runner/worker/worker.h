@@ -13,6 +13,7 @@ struct worker_options {
     const char *caps;     /* "sm_121": the architecture to emulate; NULL: the device's own */
     const char *data_root; /* data paths are relative to it; NULL: to the working directory */
     bool choose_anew;     /* if the run's choice table does not fit this device: make a new one */
+    bool profile;         /* no graphs; ranges if a profiler asks for them (runner/profile) */
     int64_t threads;      /* of the cpu backend; 0 = one per processor */
     int64_t rank, world;
     int64_t device;       /* of the cuda backend */

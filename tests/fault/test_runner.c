@@ -357,7 +357,7 @@ static void querying_survives(void **state) {
 static enum status make_environment(void *context, struct err *e) {
     struct environment environment;
     size_t wanted = *(size_t *)context;
-    TRY(environment_make(NULL, &environment, e));
+    TRY(environment_make(NULL, false, &environment, e));
     size_t kept = json_object_size(json_object_get(environment.record, "kept")) +
                   json_array_size(json_object_get(environment.record, "withheld"));
     if (!wanted) *(size_t *)context = kept;

@@ -24,7 +24,7 @@ static void an_experiment_sets_what_is_allowed(void **state) {
     json_t *env = json_pack("{s:s, s:s}", "NCCL_ALGO", "Ring", "OMP_NUM_THREADS", "3");
     assert_int_equal(setenv("SECRET_TOKEN", "hunter2", 1), 0);
     assert_int_equal(setenv("OMP_NUM_THREADS", "7", 1), 0);
-    assert_int_equal(environment_make(env, &environment, &e), OK);
+    assert_int_equal(environment_make(env, false, &environment, &e), OK);
     assert_true(has_var(&environment, "NCCL_ALGO=Ring"));
     assert_true(has_var(&environment, "OMP_NUM_THREADS=3")); /* the experiment's wins */
     assert_false(has_var(&environment, "SECRET_TOKEN=hunter2"));
@@ -44,7 +44,7 @@ static void unset_variables_have_defaults(void **state) {
     assert_int_equal(unsetenv("OMP_WAIT_POLICY"), 0);
     assert_int_equal(unsetenv("NCCL_NVLS_ENABLE"), 0);
     assert_int_equal(setenv("LANG", "\xff", 1), 0);
-    assert_int_equal(environment_make(NULL, &environment, &e), OK);
+    assert_int_equal(environment_make(NULL, false, &environment, &e), OK);
     assert_true(has_var(&environment, "OMP_WAIT_POLICY=passive"));
     assert_true(has_var(&environment, "NCCL_NVLS_ENABLE=0"));
     assert_false(has_var(&environment, "LANG=\xff")); /* not recordable, so not passed */
@@ -55,7 +55,7 @@ static void unset_variables_have_defaults(void **state) {
     environment_free(&environment);
     assert_int_equal(setenv("OMP_WAIT_POLICY", "active", 1), 0);
     assert_int_equal(setenv("NCCL_NVLS_ENABLE", "1", 1), 0);
-    assert_int_equal(environment_make(NULL, &environment, &e), OK);
+    assert_int_equal(environment_make(NULL, false, &environment, &e), OK);
     assert_true(has_var(&environment, "OMP_WAIT_POLICY=active"));
     assert_int_equal(json_array_size(json_object_get(environment.record, "defaults")), 0);
     environment_free(&environment);
@@ -69,11 +69,28 @@ static void a_site_configures_the_network(void **state) {
     assert_int_equal(setenv("NCCL_IB_GID_INDEX", "3", 1), 0);
     assert_int_equal(setenv("NCCL_NET_PLUGIN", "other", 1), 0);
     assert_int_equal(setenv("NVIDIA_TF32_OVERRIDE", "1", 1), 0);
-    assert_int_equal(environment_make(NULL, &environment, &e), OK);
+    assert_int_equal(environment_make(NULL, false, &environment, &e), OK);
     assert_true(has_var(&environment, "NCCL_IB_GID_INDEX=3"));
     assert_false(has_var(&environment, "NCCL_NET_PLUGIN=other"));
     assert_false(has_var(&environment, "NVIDIA_TF32_OVERRIDE=1"));
     environment_free(&environment);
+}
+
+/* LD_PRELOAD loads code, so it is withheld unless a profiler is to follow. */
+static void a_profiler_follows_on_request(void **state) {
+    (void)state;
+    struct environment environment;
+    struct err e = { 0 };
+    assert_int_equal(setenv("NVTX_INJECTION64_PATH", "/tool.so", 1), 0);
+    assert_int_equal(setenv("NSYS_EXAMPLE", "1", 1), 0);
+    for (int profile = 0; profile < 2; profile++) {
+        assert_int_equal(environment_make(NULL, profile != 0, &environment, &e), OK);
+        assert_int_equal(has_var(&environment, "NVTX_INJECTION64_PATH=/tool.so"), profile);
+        assert_int_equal(has_var(&environment, "NSYS_EXAMPLE=1"), profile);
+        environment_free(&environment);
+    }
+    assert_int_equal(unsetenv("NVTX_INJECTION64_PATH"), 0);
+    assert_int_equal(unsetenv("NSYS_EXAMPLE"), 0);
 }
 
 /* Sent in one line of a handshake, however long the variables of a host are. */
@@ -111,7 +128,7 @@ static void variables_that_load_code_or_name_files_are_rejected(void **state) {
         struct err e = { 0 };
         json_t *env = json_pack("{s:s}", NAMES[i], "x");
         assert_non_null(env_refusal(NAMES[i]));
-        assert_int_equal(environment_make(env, &environment, &e), ERR_CONFIG);
+        assert_int_equal(environment_make(env, false, &environment, &e), ERR_CONFIG);
         assert_non_null(strstr(e.text, "may not be set"));
         environment_free(&environment);
         json_decref(env);
@@ -133,6 +150,7 @@ int main(void) {
         cmocka_unit_test(a_site_configures_the_network),
         cmocka_unit_test(variables_that_load_code_or_name_files_are_rejected),
         cmocka_unit_test(the_list_is_sorted_and_allowed),
+        cmocka_unit_test(a_profiler_follows_on_request),
         cmocka_unit_test(a_task_sends_no_more_than_fits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
