@@ -18,6 +18,7 @@ struct cpu_backend {
     struct backend_ops ops; /* what base.ops points to */
     int threads;            /* in every parallel region */
     const struct isa *isa;  /* vector kernels */
+    const struct arithmetic *arithmetic; /* of matmul */
     float *scratch;         /* [threads][SCRATCH_FLOATS], 64-byte aligned */
     float *gemm_a, *gemm_b, *gemm_c; /* matmul.c: packed operands, partial sums */
     unsigned char readback[READBACK_SLOTS][READBACK_BYTES];

@@ -250,6 +250,7 @@ enum status cpu_backend_open(struct backend **out, int threads, struct err *e) {
     cpu->base.ops = &cpu->ops;
     cpu->threads = threads ? threads : omp_get_max_threads();
     cpu->isa = isa_find(NULL);
+    cpu->arithmetic = arithmetic_at(0);
     enum status st = allocate_floats(&cpu->scratch, (int64_t)cpu->threads * SCRATCH_FLOATS,
                                      "scratch of the CPU backend", e);
     float **gemm[3] = { &cpu->gemm_a, &cpu->gemm_b, &cpu->gemm_c };
@@ -269,5 +270,12 @@ enum status cpu_backend_use(struct backend *b, const char *isa, struct err *e) {
         return FAIL(e, ERR_UNSUPPORTED, "vector kernels \"%s\": this machine has at best \"%s\"",
                     isa, isa_find(NULL)->name);
     cpu_of(b)->isa = found;
+    return OK;
+}
+
+enum status cpu_backend_calculate(struct backend *b, const char *arithmetic, struct err *e) {
+    const struct arithmetic *found;
+    TRY(arithmetic_find(arithmetic, &found, e));
+    cpu_of(b)->arithmetic = found;
     return OK;
 }

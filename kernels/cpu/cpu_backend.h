@@ -21,6 +21,11 @@ NODISCARD enum status cpu_backend_open(struct backend **out, int threads, struct
  * ERR_UNSUPPORTED if the machine lacks them; the error names the machine's best. */
 NODISCARD enum status cpu_backend_use(struct backend *b, const char *isa, struct err *e);
 
+/* From now on matmul adds as `arithmetic` says (kernels/arithmetic.h): "reference", the default,
+ * "hopper" ... Attention and all other operators stay the reference's. ERR_ARG for another name. */
+NODISCARD enum status cpu_backend_calculate(struct backend *b, const char *arithmetic,
+                                            struct err *e);
+
 #ifdef __cplusplus
 }
 #endif

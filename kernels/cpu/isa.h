@@ -3,6 +3,7 @@
 #ifndef FP8LAB_KERNELS_CPU_ISA_H
 #define FP8LAB_KERNELS_CPU_ISA_H
 
+#include "kernels/arithmetic.h"
 #include "kernels/dtype.h"
 
 enum { GEMM_MR_MAX = 16, GEMM_NR_MAX = 32 };
@@ -20,6 +21,18 @@ struct isa {
     /* A fresh chain over k terms from +0, then c[i][j] = fma(chain, sa[i] * sb[j], c[i][j]). */
     void (*gemm_scaled)(int64_t k, const float *a, const float *b, const float *sa, const float *sb,
                         float *c);
+
+    /* The same product as a tensor core adds it (kernels/arithmetic.h). Micro-tiles are
+     * [mma_mr][mma_nr]; ea, eb hold the exponents of the packed values (mma_exponents).
+     * mma: continues the chains of c over k terms. All but the last call of a chain have k a
+     * multiple of the group. b, eb, c, chain, sb are aligned to 16 floats, or to a row of the
+     * micro-tile.
+     * mma_fold: c = fma(chain, sa[i] * sb[j], c); sa NULL: c + chain. */
+    int mma_mr, mma_nr;
+    void (*mma)(const struct mma *m, int64_t k, const float *a, const int32_t *ea, const float *b,
+                const int32_t *eb, float *c);
+    void (*mma_fold)(const float *chain, const float *sa, const float *sb, float *c);
+    void (*mma_exponents)(int least, const float *x, int32_t *exponents, int64_t n);
 
     /* n codes to f32, exact (dtype.h). */
     void (*fp8_decode)(enum dtype t, float *out, const uint8_t *codes, int64_t n);

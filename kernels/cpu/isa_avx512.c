@@ -13,6 +13,10 @@
 #define VEC_MUL(a, b) _mm512_mul_ps((a), (b))
 #define VEC_FMA(a, b, c) _mm512_fmadd_ps((a), (b), (c))
 enum { MR = 12, NV = 2 }; /* 24 chains of 16, 2 of B, 1 broadcast: 27 of 32 registers */
+#define MMA_FLOATS 16
+#define MMA_MAX(a, b) ((mma_i)_mm512_max_epi32((__m512i)(a), (__m512i)(b)))
+#define MMA_FMA(a, b, c) ((mma_f)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+enum { MMA_MR = 8, MMA_NV = 2 };
 #include "kernels/cpu/isa_kernels.h"
 
 const struct isa ISA_AVX512 = { .name = "avx512", .title = "AVX-512",

@@ -3,6 +3,7 @@
  *   VEC, VEC_FLOATS  a vector of f32 and its length
  *   VEC_LOAD(p) VEC_STORE(p, v) VEC_SPLAT(x) VEC_MUL(a, b) VEC_FMA(a, b, c)   fused: one rounding
  *   MR, NV           the micro-tile: MR rows of A by NV vectors of rows of B
+ *   MMA_...          see isa_mma.h
  * and afterwards fills a struct isa from the static functions below. The loops over elements are
  * plain C that the compiler vectorises for the target (-O3, see the Makefile). IEEE 754 defines
  * every operation in them to the bit, so the bits do not depend on the target. */
@@ -108,8 +109,10 @@ ISA_TARGET static void isa_amax_each(uint32_t *max, const float *x, int64_t n) {
     }
 }
 
+#include "kernels/cpu/isa_mma.h"
+
 #define ISA_KERNELS                                                                          \
     .mr = MR, .nr = NR, .gemm = isa_gemm, .gemm_scaled = isa_gemm_scaled,                    \
     .fp8_decode = isa_fp8_decode, .fp8_encode = isa_fp8_encode,                              \
     .fp8_stats = isa_fp8_stats, .bf16_decode = isa_bf16_decode,                              \
-    .bf16_encode = isa_bf16_encode, .amax = isa_amax, .amax_each = isa_amax_each
+    .bf16_encode = isa_bf16_encode, .amax = isa_amax, .amax_each = isa_amax_each, ISA_MMA

@@ -13,6 +13,12 @@
 #define VEC_MUL(a, b) ((a) * (b))
 #define VEC_FMA(a, b, c) fmaf((a), (b), (c))
 enum { MR = 4, NV = 4 };
+#define MMA_FLOATS 4 /* the compiler splits them where the machine has no vectors */
+#define MMA_MAX(a, b) (((a) & ((a) > (b))) | ((b) & ~((a) > (b))))
+#define MMA_FMA(a, b, c) \
+    ((mma_f){ fmaf((a)[0], (b)[0], (c)[0]), fmaf((a)[1], (b)[1], (c)[1]), \
+              fmaf((a)[2], (b)[2], (c)[2]), fmaf((a)[3], (b)[3], (c)[3]) })
+enum { MMA_MR = 8, MMA_NV = 2 };
 #include "kernels/cpu/isa_kernels.h"
 
 #if defined(__x86_64__)

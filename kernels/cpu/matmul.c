@@ -11,7 +11,7 @@
 #include <omp.h>
 
 #include "kernels/cpu/cpu.h"
-#include "kernels/cpu/matmul_pack.h"
+#include "kernels/cpu/matmul_mma.h"
 
 enum {
     K_SUPER = 4096,    /* along K in a super-block: a multiple of every scale block */
@@ -26,8 +26,10 @@ _Static_assert(K_SUPER % 128 == 0 && K_CHUNK % 128 == 0, "chunks hold whole scal
 struct gemm {
     const struct matmul_args *args;
     const struct isa *isa;
+    const struct mma_way *way; /* NULL: the reference's */
     struct operand a, b;
-    int64_t block;           /* 128 or 32: factors inside the sum; 0: at its end */
+    int64_t block;           /* 128 or 32: factors inside the sum; 0: at its end, or in the values */
+    bool last_factor;        /* at the sum's end */
     int64_t m_step, n_step, k_step; /* super-block */
     int64_t tile_m, tile_n;  /* panels */
     float *pack_a, *pack_b, *sums;
@@ -37,7 +39,8 @@ struct gemm {
 struct super {
     int64_t m0, m, n0, n, k0, k;
     int64_t panels_a, panels_b;
-    int64_t stride_a, stride_b; /* floats of a packed panel: elements, then factors */
+    int64_t stride_a, stride_b; /* floats of a packed panel: elements, exponents, factors */
+    int64_t factors;            /* elements of K before them: k, or twice that with exponents */
     bool first, last;           /* along K */
 };
 
@@ -108,18 +111,22 @@ static enum status check_args(const struct matmul_args *m, struct err *e) {
 static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* Floats of one row of a panel over k elements: the elements, their exponents, and factors. */
+static int64_t row_floats(const struct gemm *g, int64_t k) {
+    return (g->way ? 2 * k : k) + (g->block ? ceil_div(k, g->block) : 0);
+}
+
 /* How many rows of an operand a buffer holds, in whole panels. */
-static int64_t rows_held(const struct operand *o, int64_t k, int64_t block) {
-    int64_t floats = k + (block ? ceil_div(k, block) : 0);
-    int64_t held = GEMM_FLOATS / max64(floats, 1) / o->width * o->width;
+static int64_t rows_held(const struct gemm *g, const struct operand *o) {
+    int64_t held = GEMM_FLOATS / max64(row_floats(g, g->k_step), 1) / o->width * o->width;
     return min64(held, round_up(o->rows, o->width));
 }
 
 static void plan(struct gemm *g, int threads) {
     int64_t mr = g->a.width, nr = g->b.width;
     g->k_step = min64(g->a.k, K_SUPER);
-    g->m_step = rows_held(&g->a, g->k_step, g->block);
-    g->n_step = rows_held(&g->b, g->k_step, g->block);
+    g->m_step = rows_held(g, &g->a);
+    g->n_step = rows_held(g, &g->b);
     while (g->m_step * g->n_step > GEMM_FLOATS) {
         if (g->m_step > g->n_step) g->m_step = round_up(g->m_step / 2, mr);
         else g->n_step = round_up(g->n_step / 2, nr);
@@ -148,9 +155,12 @@ static void pack_group(const struct gemm *g, const struct super *s, bool is_b, i
     int64_t row = (is_b ? s->n0 : s->m0) + i * PACK_GROUP * o->width;
     int64_t count = min64(PACK_GROUP, panels - i * PACK_GROUP);
     pack_panels(g->isa, o, row, count, s->k0, s->k, out, stride, scratch);
-    if (!g->block) return;
-    for (int64_t p = 0; p < count; p++)
-        pack_scales(o, row + p * o->width, s->k0, s->k, out + p * stride + s->k * o->width);
+    for (int64_t p = 0; p < count; p++, row += o->width, out += stride) {
+        if (g->way)
+            mma_pack(g->isa, g->way, is_b ? g->way->least_b : g->way->least_a, o, row, s->k0, s->k,
+                     out, (int32_t *)(out + s->k * o->width), scratch);
+        if (g->block) pack_scales(o, row, s->k0, s->k, out + s->factors * o->width);
+    }
 }
 
 /* ---- one tile ---- */
@@ -159,11 +169,17 @@ static void pack_group(const struct gemm *g, const struct super *s, bool is_b, i
 static void micro_tile(const struct gemm *g, const struct super *s, const float *a, const float *b,
                        int64_t k, int64_t kn, float *sums) {
     int64_t mr = g->a.width, nr = g->b.width;
+    const float *factors_a = a + s->factors * mr, *factors_b = b + s->factors * nr;
+    if (g->way) {
+        const int32_t *ea = (const int32_t *)(a + s->k * mr), *eb = (const int32_t *)(b + s->k * nr);
+        mma_micro_tile(g->isa, g->way, (struct mma_panel){ a, ea, g->block ? factors_a : NULL },
+                       (struct mma_panel){ b, eb, g->block ? factors_b : NULL }, k, kn, sums);
+        return;
+    }
     if (!g->block) {
         g->isa->gemm(kn, a + k * mr, b + k * nr, sums);
         return;
     }
-    const float *factors_a = a + s->k * mr, *factors_b = b + s->k * nr;
     for (int64_t end = k + kn; k < end; k += g->block) {
         int64_t j = k / g->block;
         g->isa->gemm_scaled(min64(g->block, end - k), a + k * mr, b + k * nr, factors_a + j * mr,
@@ -175,7 +191,7 @@ static void micro_tile(const struct gemm *g, const struct super *s, const float 
 static void finish_span(const struct gemm *g, int64_t row, int64_t col, int64_t n, float *values,
                         float *other) {
     const struct matmul_args *args = g->args;
-    if (!g->block && args->a->scale.kind != SCALE_NONE) {
+    if (g->last_factor) {
         float factor_a = operand_row_scale(&g->a, row);
         const float *factors_b = args->b->scale.data;
         if (args->b->scale.kind == SCALE_TENSOR) {
@@ -246,9 +262,9 @@ static struct super super_at(const struct gemm *g, int64_t m0, int64_t n0, int64
     s.k = min64(g->k_step, g->a.k - k0);
     s.panels_a = ceil_div(s.m, g->a.width);
     s.panels_b = ceil_div(s.n, g->b.width);
-    int64_t floats = s.k + (g->block ? ceil_div(s.k, g->block) : 0);
-    s.stride_a = floats * g->a.width;
-    s.stride_b = floats * g->b.width;
+    s.factors = g->way ? 2 * s.k : s.k;
+    s.stride_a = row_floats(g, s.k) * g->a.width;
+    s.stride_b = row_floats(g, s.k) * g->b.width;
     s.first = k0 == 0;
     s.last = k0 + s.k == g->a.k;
     return s;
@@ -269,11 +285,15 @@ static void compute_super(const struct gemm *g, const struct super *s, float *sc
 enum status cpu_matmul(struct backend *b, int lane, const struct matmul_args *args, struct err *e) {
     TRY(check_args(args, e));
     struct cpu_backend *cpu = cpu_of(b);
+    struct mma_way way;
+    bool mma = !arithmetic_is_reference(cpu->arithmetic);
+    if (mma) TRY(arithmetic_way(cpu->arithmetic, args, &way, e));
     int64_t k = args->a->dim[1], block = scale_block(args->a->scale.kind);
     struct gemm g = {
-        .args = args, .isa = cpu->isa, .block = block,
-        .a = { args->a, args->a->dim[0], k, block, cpu->isa->mr },
-        .b = { args->b, args->b->dim[0], k, block, cpu->isa->nr },
+        .args = args, .isa = cpu->isa, .way = mma ? &way : NULL, .block = mma ? way.block : block,
+        .last_factor = dtype_is_fp8(args->a->dtype) && !block,
+        .a = { args->a, args->a->dim[0], k, block, mma ? cpu->isa->mma_mr : cpu->isa->mr },
+        .b = { args->b, args->b->dim[0], k, block, mma ? cpu->isa->mma_nr : cpu->isa->nr },
         .pack_a = cpu->gemm_a, .pack_b = cpu->gemm_b, .sums = cpu->gemm_c,
     };
     plan(&g, cpu->threads);

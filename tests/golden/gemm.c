@@ -1,10 +1,11 @@
-/* Hashes of matmul and of quantisation for every scale kind, compared with gemm.txt on every
- * architecture and for any number of threads. If the losses differ, these hashes show whether the
- * GEMM is the cause. Links kernels only. */
+/* Hashes of matmul and of quantisation for every scale kind, and of matmul under each arithmetic,
+ * compared with gemm.txt on every architecture and for any number of threads. If the losses differ,
+ * these hashes show whether the GEMM is the cause. Links kernels only. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/arithmetic.h"
 #include "kernels/cpu/cpu_backend.h"
 
 enum { M = 150, N = 70, K = 300 }; /* tails of every tile, short last blocks */
@@ -74,6 +75,20 @@ static enum status product(struct backend *b, const struct tensor *x, const stru
     return st;
 }
 
+/* One line for the product under each arithmetic but the reference. */
+static enum status arithmetics(struct backend *b, const char *name, const struct tensor *x,
+                               const struct tensor *y, struct err *e) {
+    printf("%s", name);
+    for (int i = 1; arithmetic_at(i); i++) {
+        uint64_t hash = 0;
+        TRY(cpu_backend_calculate(b, arithmetic_at(i)->name, e));
+        TRY(product(b, x, y, &hash, e));
+        printf(" %s %016" PRIx64, arithmetic_at(i)->name, hash);
+    }
+    printf("\n");
+    return cpu_backend_calculate(b, arithmetic_at(0)->name, e);
+}
+
 static const struct {
     const char *name;
     enum dtype a, b;
@@ -94,6 +109,7 @@ static enum status run(struct backend *b, struct err *e) {
     uint64_t hash = 0;
     TRY(product(b, &x, &y, &hash, e));
     printf("bf16 %016" PRIx64 "\n", hash);
+    TRY(arithmetics(b, "bf16", &x, &y, e));
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         struct tensor a, c;
         uint64_t codes = 0, sums = 0;
@@ -101,6 +117,7 @@ static enum status run(struct backend *b, struct err *e) {
         TRY(quantised(b, &y, CASES[i].b, CASES[i].kind_b, CASES[i].rule, &c, &codes, e));
         TRY(product(b, &a, &c, &sums, e));
         printf("%s codes %016" PRIx64 " product %016" PRIx64 "\n", CASES[i].name, codes, sums);
+        TRY(arithmetics(b, CASES[i].name, &a, &c, e));
         release(&a);
         release(&c);
     }

@@ -1,0 +1,191 @@
+#include "kernels/arithmetic.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* Ada adds 32 FP8 or 16 BF16 products as two instructions of half as many. */
+static const struct arithmetic ARITHMETICS[] = {
+    { .name = "reference", .about = "the fma chains that define matmul", .verified = true },
+    { .name = "hopper", .about = "an H200's tensor cores", .verified = true,
+      .fp8 = { 32, 13, 13 }, .bf16 = { 16, 25, 23 }, .promoted = 128,
+      .native = 1 << SCALE_TENSOR | 1 << SCALE_ROW | 1 << SCALE_1X128 | 1 << SCALE_128X128 },
+    { .name = "ada", .about = "tensor cores of sm_89, from the literature",
+      .fp8 = { 16, 13, 13 }, .bf16 = { 8, 24, 23 }, .promoted = 128, .native = 1 << SCALE_TENSOR },
+    { .name = "sm_100", .about = "tensor cores of sm_100, from the literature",
+      .fp8 = { 32, 25, 23 }, .bf16 = { 16, 25, 23 },
+      .native = 1 << SCALE_TENSOR | 1 << SCALE_1X32 | 1 << SCALE_32X32 },
+    { .name = "sm_120", .about = "tensor cores of sm_120, from the literature",
+      .fp8 = { 32, 25, 23 }, .bf16 = { 16, 25, 23 },
+      .native = 1 << SCALE_TENSOR | 1 << SCALE_1X32 | 1 << SCALE_32X32 },
+};
+enum { ARITHMETIC_COUNT = sizeof ARITHMETICS / sizeof *ARITHMETICS };
+
+const struct arithmetic *arithmetic_at(int i) {
+    return i >= 0 && i < ARITHMETIC_COUNT ? &ARITHMETICS[i] : NULL;
+}
+
+enum status arithmetic_find(const char *name, const struct arithmetic **out, struct err *e) {
+    char names[256];
+    size_t n = 0;
+    for (int i = 0; i < ARITHMETIC_COUNT; i++) {
+        *out = &ARITHMETICS[i];
+        if (!strcmp(name, (*out)->name)) return OK;
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", (*out)->name);
+    }
+    *out = NULL;
+    return FAIL(e, ERR_ARG, "unknown arithmetic '%s'; the arithmetics are %s", name, names);
+}
+
+/* ---- one instruction ---- */
+
+static double pow2(int exponent) { return ldexp(1.0, exponent); }
+
+/* The largest exponent that takes part. */
+static int largest(int64_t n, struct mma_terms a, struct mma_terms b, float c) {
+    int most = mma_exponent(c, MMA_LEAST);
+    if (most < MMA_LEAST) most = MMA_LEAST;
+    for (int64_t k = 0; k < n; k++) {
+        int sum = a.exponent[k * a.stride] + b.exponent[k * b.stride];
+        if (sum > most) most = sum;
+    }
+    return most;
+}
+
+float mma_add(const struct mma *m, int64_t n, struct mma_terms a, struct mma_terms b, float c) {
+    double plain = (double)c; /* f64: no product of two operands is too large or too small */
+    for (int64_t k = 0; k < n; k++)
+        plain += (double)a.value[k * a.stride] * (double)b.value[k * b.stride];
+    if (!isfinite(plain)) return f32_canonical((float)plain);
+    int most = largest(n, a, b, c);
+    double up = pow2(m->fraction - most);
+    int64_t sum = (int64_t)((double)c * up);
+    for (int64_t k = 0; k < n; k++)
+        sum += (int64_t)((double)a.value[k * a.stride] * (double)b.value[k * b.stride] * up);
+    int64_t size = sum < 0 ? -sum : sum;
+    int bits = 0;
+    while (bits < 63 && size >> bits) bits++;
+    int cut = bits - (m->mantissa + 1), step = MMA_LEAST - m->mantissa - (most - m->fraction);
+    if (step > cut) cut = step;
+    if (cut > 62) cut = 62;
+    if (cut > 0) size = size >> cut << cut;
+    double value = (double)size * pow2(most - m->fraction);
+    return (float)(sum < 0 ? -value : value);
+}
+
+/* ---- the way of a product ---- */
+
+static int64_t block_of(enum scale_kind kind) {
+    if (kind == SCALE_1X128 || kind == SCALE_128X128) return 128;
+    return kind == SCALE_1X32 || kind == SCALE_32X32 ? 32 : 0;
+}
+
+static int least_of(enum dtype t) {
+    if (t == DTYPE_E4M3) return -6;
+    return t == DTYPE_E5M2 ? -14 : MMA_LEAST;
+}
+
+enum status arithmetic_way(const struct arithmetic *m, const struct matmul_args *args,
+                           struct mma_way *way, struct err *e) {
+    const struct tensor *a = args->a, *b = args->b;
+    *way = (struct mma_way){ .mma = m->bf16, .least_a = MMA_LEAST, .least_b = MMA_LEAST };
+    if (a->dtype == DTYPE_F32)
+        return FAIL(e, ERR_UNSUPPORTED, "matmul: a is f32, and %s multiplies bf16 and FP8 only: use "
+                    "a recipe without f32, or the arithmetic reference", m->name);
+    if (!dtype_is_fp8(a->dtype)) return OK;
+    int64_t block = block_of(a->scale.kind);
+    way->last_factor = block == 0;
+    if (!(m->native >> a->scale.kind & 1) || !(m->native >> b->scale.kind & 1)) {
+        way->widened = block != 0;
+        return OK;
+    }
+    way->mma = m->fp8;
+    way->least_a = least_of(a->dtype);
+    way->least_b = least_of(b->dtype);
+    way->scaled = block == 32;
+    if (block == 128) way->block = way->order.chain = block;
+    else if (!args->fast_accumulate && !block) way->order.chain = m->promoted;
+    return OK;
+}
+
+/* ---- one output ---- */
+
+static float stored(const struct tensor *x, int64_t i, int64_t k) {
+    int64_t at = i * x->stride[0] + k * x->stride[1];
+    if (x->dtype == DTYPE_F32) return ((const float *)x->data)[at];
+    if (x->dtype == DTYPE_BF16) return bf16_decode(((const uint16_t *)x->data)[at]);
+    return fp8_decode(x->dtype, ((const uint8_t *)x->data)[at]);
+}
+
+static float factor_at(const struct tensor *x, int64_t i, int64_t k) {
+    const struct scale *s = &x->scale;
+    int64_t block = block_of(s->kind), row = i, at = 0;
+    if (s->kind == SCALE_128X128 || s->kind == SCALE_32X32) row = i / block;
+    if (s->kind == SCALE_ROW) at = row;
+    if (block) at = row * s->dim[1] + k / block;
+    return s->dtype == DTYPE_E8M0 ? e8m0_decode(((const uint8_t *)s->data)[at])
+                                  : ((const float *)s->data)[at];
+}
+
+/* Element k of row i as the instruction gets it. */
+static void load(const struct mma_way *way, const struct tensor *x, int least, int64_t i, int64_t k,
+                 float *value, int32_t *exponent) {
+    float v = stored(x, i, k);
+    *exponent = mma_exponent(v, least);
+    if (way->widened) {
+        v = bf16_decode(bf16_encode(v * factor_at(x, i, k)));
+        *exponent = mma_exponent(v, least);
+    } else if (way->scaled) {
+        float factor = factor_at(x, i, k);
+        v = v * factor;
+        *exponent = isfinite(v) ? *exponent + ilogbf(factor) : MMA_SPECIAL;
+    }
+    *value = v;
+}
+
+/* A chain over [k, end) from 0. */
+static float chain(const struct mma_way *way, const struct matmul_args *args, int64_t row,
+                   int64_t col, int64_t k, int64_t end) {
+    enum { GROUP_MAX = 32 };
+    float a[GROUP_MAX], b[GROUP_MAX], c = 0.0f;
+    int32_t ea[GROUP_MAX], eb[GROUP_MAX];
+    while (k < end) {
+        int64_t n = 0;
+        for (; n < way->mma.group && k < end; n++, k++) {
+            load(way, args->a, way->least_a, row, k, &a[n], &ea[n]);
+            load(way, args->b, way->least_b, col, k, &b[n], &eb[n]);
+        }
+        c = mma_add(&way->mma, n, (struct mma_terms){ a, ea, 1 }, (struct mma_terms){ b, eb, 1 },
+                    c);
+    }
+    return c;
+}
+
+/* One part: its chains, added up. */
+static float part_sum(const struct mma_way *way, const struct matmul_args *args, int64_t row,
+                      int64_t col, int64_t k, int64_t end) {
+    int64_t length = way->order.chain;
+    if (!length) return chain(way, args, row, col, k, end);
+    float total = 0.0f;
+    for (; k < end; k += length) {
+        float c = chain(way, args, row, col, k, k + length < end ? k + length : end);
+        float factor = 1.0f;
+        if (way->block) factor = factor_at(args->a, row, k) * factor_at(args->b, col, k);
+        total = fmaf(c, factor, total);
+    }
+    return total;
+}
+
+float arithmetic_output(const struct mma_way *way, const struct matmul_args *args, int64_t row,
+                        int64_t col) {
+    int64_t K = args->a->dim[1], part = way->order.part ? way->order.part : K;
+    float x = 0.0f;
+    for (int64_t k = 0; k < K; k += part) {
+        float sum = part_sum(way, args, row, col, k, k + part < K ? k + part : K);
+        x = k ? x + sum : sum;
+    }
+    if (way->last_factor) x = x * (factor_at(args->a, row, 0) * factor_at(args->b, col, 0));
+    if (args->bias) x = x + stored(args->bias, col, 0);
+    if (args->beta != 0.0f) x = x + stored(args->out, row, col);
+    if (args->residual) x = x + stored(args->residual, row, col);
+    return x;
+}
