@@ -170,8 +170,9 @@ def codes(fmt, kind, K):
     top = {"e4m3": 0x7E, "e5m2": 0x7B, "bf16": 0x7F7F}[fmt]
     one = bias << frac
     def normal(spread):
+        drawn = random.choice((0, sign))
         near = one + random.randrange(-spread << frac, spread << frac)
-        return random.choice((0, sign)) | max(0, min(top, near))
+        return drawn | max(0, min(top, near))
     if kind == "near":
         return [normal(2) for _ in range(K)]
     if kind == "wide":
