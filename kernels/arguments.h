@@ -20,6 +20,8 @@
  *   row scales: acc * (s_a * s_b) at the end. Block scales along K: that chain within each block
  *   where both factors are constant (128, or 32 for MXFP8), then total = fma(chain, s_a * s_b,
  *   total), blocks ascending. 128x128 by 128x128 is refused: no recipe and no library has it.
+ *   NVFP4 (blocks of 16): the blocks' factors are the two E4M3 scales, and the total is multiplied
+ *   by nvfp4_product_factor of the two tensors' amax. E2M1 is multiplied with E2M1 only.
  *   fast_accumulate: the device may keep fewer accumulator bits (cuBLASLt FAST_ACCUM); the
  *   reference has only one way to add and ignores it. */
 enum gemm_direction { GEMM_FPROP, GEMM_DGRAD, GEMM_WGRAD };

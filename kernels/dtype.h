@@ -1,7 +1,8 @@
 /* Number formats: F32, BF16, the two FP8 formats, and E8M0 block scales.
  *
  * Every encoder rounds to nearest, ties to even, from the f32 value it is given. NaN is canonical:
- * BF16 0x7FC0, F32 0x7FC00000, E4M3 0x7F, E5M2 0x7F, E8M0 0xFF. The sign is dropped, so every
+ * BF16 0x7FC0, F32 0x7FC00000, E4M3 0x7F, E5M2 0x7F, E8M0 0xFF. E2M1 has none: a NaN's code is
+ * 6, and the NaN is in the scale of its block. The sign is dropped, so every
  * machine has the same bits (x86 and Arm disagree on the sign of 0/0).
  * Sources: OCP 8-bit Floating Point Specification 1.0; OCP Microscaling Formats 1.0 (E8M0). */
 #ifndef FP8LAB_KERNELS_DTYPE_H
@@ -22,15 +23,19 @@ enum dtype {
     DTYPE_I32,  /* tokens, targets, steps */
     DTYPE_U32,  /* amax slots: |x| bits */
     DTYPE_U64,  /* fingerprints, counts */
+    DTYPE_E2M1, /* 1-2-1, bias 1, no infinity, no NaN, max 6; NVFP4's codes, one a byte */
     DTYPE_COUNT
 };
 
-/* Bytes of one element: 4 2 1 1 1 4 4 8. */
+/* Bytes of one element: 4 2 1 1 1 4 4 8 1. */
 int64_t dtype_bytes(enum dtype t);
 /* "f32", "bf16", "e4m3" ...: the spelling of logs, JSON and error texts. Never NULL. */
 const char *dtype_name(enum dtype t);
-static inline bool dtype_is_fp8(enum dtype t) { return t == DTYPE_E4M3 || t == DTYPE_E5M2; }
-/* Largest finite magnitude of an FP8 format: 448 or 57344. 0 for every other dtype. */
+/* The formats of codes under a scale: the two FP8 formats and E2M1. */
+static inline bool dtype_is_fp8(enum dtype t) {
+    return t == DTYPE_E4M3 || t == DTYPE_E5M2 || t == DTYPE_E2M1;
+}
+/* Largest finite magnitude of a code: 448, 57344 or 6. 0 for every other dtype. */
 float dtype_max(enum dtype t);
 
 /* f32 -> bf16, nearest even; overflow goes to infinity; NaN -> 0x7FC0. */
@@ -45,6 +50,9 @@ HOST_DEVICE static inline float bf16_decode(uint16_t b) { return f32_from_bits((
  * of that sign (TransformerEngine and cvt.rn.satfinite do the same); NaN -> 0x7F. */
 uint8_t e4m3_encode(float x);
 uint8_t e5m2_encode(float x);
+/* The same for E2M1, but NaN -> 6, as TransformerEngine's casts have it. */
+uint8_t e2m1_encode(float x);
+float e2m1_decode(uint8_t code);
 /* Exact. E4M3 0x7F/0xFF and E5M2 0x7D-0x7F/0xFD-0xFF decode to the canonical NaN. */
 float e4m3_decode(uint8_t code);
 float e5m2_decode(uint8_t code);

@@ -33,6 +33,17 @@ HOST_DEVICE static inline uint8_t e5m2_encode_inline(float x) {
     return (uint8_t)fp8_encode_bits(x, 0x47600000u, 0x38800000u, 128.0f, 21, 112u << 2);
 }
 
+/* E2M1: 0 .5 1 1.5 2 3 4 6, bit 3 the sign. A tie goes to the even code; NaN compares false, and is
+ * given 6. */
+HOST_DEVICE static inline uint8_t e2m1_encode_inline(float x) {
+    uint32_t u = f32_bits(x), abs = u & 0x7FFFFFFFu;
+    float a = f32_from_bits(abs);
+    uint32_t code = (uint32_t)(a > 0.25f) + (uint32_t)(a >= 0.75f) + (uint32_t)(a > 1.25f) +
+                    (uint32_t)(a >= 1.75f) + (uint32_t)(a > 2.5f) + (uint32_t)(a >= 3.5f) +
+                    (uint32_t)(a > 5.0f);
+    return (uint8_t)(abs > 0x7F800000u ? 7u : code | (u >> 28 & 8u));
+}
+
 /* Exponent field 0 is decoded as 1 and 2^(1-bias) is taken off again: exact, and free of f32
  * subnormals, which some machines handle slowly. */
 HOST_DEVICE static inline float fp8_decode_bits(uint32_t magnitude, int mantissa, uint32_t rebias,
@@ -52,6 +63,11 @@ HOST_DEVICE static inline float e5m2_decode_inline(uint8_t code) {
     uint32_t u = f32_bits(fp8_decode_bits(magnitude, 2, 112, 6.103515625e-05f)); /* 2^-14 */
     u = (magnitude == 0x7Cu ? 0x7F800000u : u) | sign;
     return f32_from_bits(magnitude > 0x7Cu ? 0x7FC00000u : u);
+}
+
+HOST_DEVICE static inline float e2m1_decode_inline(uint8_t code) {
+    uint32_t sign = (uint32_t)(code & 8u) << 28;
+    return f32_from_bits(f32_bits(fp8_decode_bits(code & 7u, 1, 126, 1.0f)) | sign);
 }
 
 #ifdef __cplusplus

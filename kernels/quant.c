@@ -4,6 +4,8 @@
 #include <float.h>
 #include <math.h>
 
+#include "kernels/nvfp4.h"
+
 static const float BF16_MAX = 0x1.fep127f;
 enum { EXPONENT_MASK = 0x7F800000, MANTISSA_MASK = 0x007FFFFF };
 
@@ -61,6 +63,9 @@ float quant_multiplier(const struct quant_rule *rule, enum dtype code, float ama
     case QUANT_TORCHAO: return multiplier_torchao(rule, code, amax, stored);
     case QUANT_DEEPSEEK: return multiplier_deepseek(rule, amax, stored);
     case QUANT_MX: return multiplier_mx(code, amax, stored);
+    case QUANT_NVFP4:
+        *stored = nvfp4_tensor_factor(amax);
+        return nvfp4_tensor_multiplier(amax);
     }
     assert(!"unknown constants");
     return NAN;

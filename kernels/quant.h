@@ -28,7 +28,10 @@ enum quant_constants {
     QUANT_MX,
     /* QUANT_TE for TransformerEngine's FP8 blocks: an infinite m becomes the largest finite value
      * of the input's dtype, BF16, instead of FLT_MAX. With pow2 both are 2^127. */
-    QUANT_TE_BLOCK
+    QUANT_TE_BLOCK,
+    /* NVFP4 as TransformerEngine: S from the tensor's amax, an E4M3 scale a block (nvfp4.h). The
+     * multiplier of one amax is S, the stored factor 1/S as a GEMM has it: amax * (1/2688). */
+    QUANT_NVFP4
 };
 
 struct quant_rule {
@@ -48,6 +51,18 @@ enum scale_source {
     SCALE_SOURCE_BLOCK  /* one scale a row, block or tile, from its own amax */
 };
 
+/* Stochastic rounding of a gradient's codes. A draw depends on the seed, the step, the tensor, the
+ * copy (codes or twin) and the element's place in the global batch. It depends on no rank, and on
+ * no size of a micro-batch. kernels/nvfp4.h has the formula. */
+struct round_draws {
+    const struct tensor *step;     /* [1] i32 */
+    const struct tensor *sequence; /* [1] i32: place of the micro-batch's first sequence */
+    int64_t sequence_rows;         /* rows of a sequence */
+    int64_t row;                   /* of the tensor's first row, among those of the micro-batch */
+    uint64_t seed;
+    uint32_t tensor;
+};
+
 /* The output of every operator that feeds a GEMM.
  *
  * Definition, the same for a fused kernel and for its composition: the operator computes in f32,
@@ -58,8 +73,9 @@ enum scale_source {
  *           result too if keep_value; otherwise scratch, undefined afterwards
  *           (the CPU stages through it; a fused kernel need not touch it). Never NULL.
  *   codes   [rows, K] FP8 with scale, or NULL. codes->transposed [K, rows], if not NULL, gets
- *           the same codes moved (SCALE_TENSOR, SCALE_128X128, SCALE_32X32) or is quantised
- *           afresh from `value` along the other axis (SCALE_ROW, SCALE_1X128, SCALE_1X32).
+ *           the same codes moved (SCALE_TENSOR and square blocks) or is quantised
+ *           afresh from `value` along the other axis (SCALE_ROW, SCALE_1X128, SCALE_1X32,
+ *           SCALE_1X16).
  *           A transposed twin may be wanted alone: codes->data NULL and codes->transposed set.
  *   multiplier  [1] f32, read for SCALE_SOURCE_KNOWN only.
  *   amax    [1] u32 or NULL: becomes the unsigned maximum of itself and |x| bits of every element,
@@ -74,6 +90,9 @@ enum scale_source {
  *           producer has read the whole tensor. The producer then makes the codes too, and
  *           quantise_finish does nothing. If the value is not kept, a backend may compute it
  *           twice instead of storing it: once for the amax, once for the codes.
+ *   rotate  with SCALE_1X16: the twin is made of the value rotated by nvfp4_rotate, in groups of 16
+ *           rows from the first. A last group of fewer rows is not rotated.
+ *   draws   NULL: codes are rounded to nearest. With SCALE_1X16: stochastically.
  *   error   [2] f32 or NULL. No operator reads it: whoever makes codes through the sink also adds
  *           their error there, with quant_error. Needs keep_value.
  * Callers call quantise_finish(sink) after the producer and before the codes are read. */
@@ -87,7 +106,8 @@ struct sink {
     const struct tensor *error;
     enum scale_source source;
     struct quant_rule rule;
-    bool keep_value, own_amax;
+    bool keep_value, own_amax, rotate;
+    const struct round_draws *draws;
 };
 
 /* True if quantise_finish makes the codes. */

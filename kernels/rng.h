@@ -18,7 +18,8 @@ enum rng_purpose { /* the values are part of every draw */
     RNG_DATA_ORDER = 3,     /* the order of sequences; step = part, tensor = epoch */
     RNG_DATA_SYNTHETIC = 4, /* synthetic tokens */
     RNG_DOCUMENT_ORDER = 5, /* the order of documents; step = part, tensor = epoch */
-    RNG_SAMPLE = 6          /* generated tokens; tensor = prompt, element = place of the token */
+    RNG_SAMPLE = 6,         /* generated tokens; tensor = prompt, element = place of the token */
+    RNG_GRADIENT = 7        /* stochastic rounding of FP4 gradients: nvfp4.h */
 };
 
 HOST_DEVICE static inline uint64_t rng_mix(uint64_t x) {

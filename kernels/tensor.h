@@ -23,14 +23,20 @@ enum scale_kind {
     SCALE_1X128,   /* 128 along K    dim { rows, ceil(K/128) }                f32 */
     SCALE_128X128, /* square blocks  dim { ceil(rows/128), ceil(K/128) }      f32 */
     SCALE_1X32,    /* 32 along K     dim { rows, ceil(K/32) }                 e8m0 (MXFP8) */
-    SCALE_32X32    /* square blocks  dim { ceil(rows/32), ceil(K/32) }        e8m0 (weights) */
+    SCALE_32X32,   /* square blocks  dim { ceil(rows/32), ceil(K/32) }        e8m0 (weights) */
+    SCALE_1X16,    /* 16 along K     dim { rows, ceil(K/16) }                 e4m3 (NVFP4) */
+    SCALE_16X16,   /* square blocks  dim { ceil(rows/16), ceil(K/16) }        e4m3 (NVFP4 weights) */
+    SCALE_KIND_COUNT
 };
 
-/* value = stored * scale: the *dequantisation* factor, as the GEMM wants it. Row-major. */
+/* value = stored * scale: the *dequantisation* factor, as the GEMM wants it. Row-major.
+ * NVFP4 has two levels: a header of SCALE_HEADER bytes, which begins with the tensor's amax (f32),
+ * then the blocks' scales. kernels/nvfp4.h makes the factor of both. */
+enum { SCALE_HEADER = 16 };
 struct scale {
     void *data; /* borrowed, 16-byte aligned (cuBLASLt 13.1 fails at +4 and +8 bytes) */
     enum scale_kind kind;
-    enum dtype dtype; /* DTYPE_F32 or DTYPE_E8M0 */
+    enum dtype dtype; /* DTYPE_F32, DTYPE_E8M0 or DTYPE_E4M3 */
     int64_t dim[2];
 };
 
@@ -81,6 +87,10 @@ static inline int64_t tensor_fp8_bytes(int64_t rows, int64_t k) {
     return rows * round_up(k, FP8_ROW_ALIGN);
 }
 
+static inline bool scale_is_nvfp4(enum scale_kind kind) {
+    return kind == SCALE_1X16 || kind == SCALE_16X16;
+}
+
 /* The scale of `kind` over [rows, k], at `data`; and the bytes it takes. */
 static inline struct scale scale_make(void *data, enum scale_kind kind, int64_t rows, int64_t k) {
     struct scale s;
@@ -88,16 +98,21 @@ static inline struct scale scale_make(void *data, enum scale_kind kind, int64_t 
     s.data = data;
     s.kind = kind;
     s.dtype = kind == SCALE_1X32 || kind == SCALE_32X32 ? DTYPE_E8M0 : DTYPE_F32;
+    if (scale_is_nvfp4(kind)) s.dtype = DTYPE_E4M3;
     s.dim[0] = s.dim[1] = 1;
     if (kind == SCALE_ROW) s.dim[0] = rows;
     if (kind == SCALE_1X128) { s.dim[0] = rows; s.dim[1] = ceil_div(k, 128); }
     if (kind == SCALE_128X128) { s.dim[0] = ceil_div(rows, 128); s.dim[1] = ceil_div(k, 128); }
     if (kind == SCALE_1X32) { s.dim[0] = rows; s.dim[1] = ceil_div(k, 32); }
     if (kind == SCALE_32X32) { s.dim[0] = ceil_div(rows, 32); s.dim[1] = ceil_div(k, 32); }
+    if (kind == SCALE_1X16) { s.dim[0] = rows; s.dim[1] = ceil_div(k, 16); }
+    if (kind == SCALE_16X16) { s.dim[0] = ceil_div(rows, 16); s.dim[1] = ceil_div(k, 16); }
     return s;
 }
 static inline int64_t scale_bytes(const struct scale *s) {
-    return s->kind == SCALE_NONE ? 0 : s->dim[0] * s->dim[1] * dtype_bytes(s->dtype);
+    if (s->kind == SCALE_NONE) return 0;
+    int64_t header = scale_is_nvfp4(s->kind) ? SCALE_HEADER : 0;
+    return header + s->dim[0] * s->dim[1] * dtype_bytes(s->dtype);
 }
 
 #ifdef __cplusplus

@@ -108,7 +108,8 @@ static inline float sum16_dot(const float *x, const float *y, int64_t n) {
 
 enum { /* sets of dtypes */
     IS_F32 = 1 << DTYPE_F32, IS_BF16 = 1 << DTYPE_BF16, IS_ACT = IS_F32 | IS_BF16,
-    IS_E4M3 = 1 << DTYPE_E4M3, IS_E5M2 = 1 << DTYPE_E5M2, IS_FP8 = IS_E4M3 | IS_E5M2,
+    IS_E4M3 = 1 << DTYPE_E4M3, IS_E5M2 = 1 << DTYPE_E5M2, IS_E2M1 = 1 << DTYPE_E2M1,
+    IS_FP8 = IS_E4M3 | IS_E5M2 | IS_E2M1,
     IS_I32 = 1 << DTYPE_I32, IS_U32 = 1 << DTYPE_U32, IS_U64 = 1 << DTYPE_U64
 };
 /* Whether the elements of x are contiguous in row-major order. */
@@ -141,6 +142,8 @@ static inline struct tensor sink_rows(const struct sink *s, int64_t rows, int64_
 void cpu_sink_emit(struct backend *b, const struct sink *s);
 /* Makes the codes of SCALE_SOURCE_AMAX, once its amax is final. */
 void cpu_sink_finish(struct backend *b, const struct sink *s);
+/* The same for NVFP4's kinds (nvfp4.c). */
+void cpu_nvfp4_finish(struct backend *b, const struct sink *s);
 
 /* ---- collectives (comm.c) and the operators -------------------------------------------------- */
 

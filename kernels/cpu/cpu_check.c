@@ -29,8 +29,11 @@ enum status cpu_check(const struct tensor *x, const char *what, int dtypes, int6
 
 enum status cpu_check_scale(const struct tensor *x, const char *what, struct err *e) {
     const struct scale *s = &x->scale;
-    if (s->kind <= SCALE_NONE || s->kind > SCALE_32X32 || !s->data)
+    if (s->kind <= SCALE_NONE || s->kind >= SCALE_KIND_COUNT || !s->data)
         return FAIL(e, ERR_ARG, "%s: %s without a scale", what, dtype_name(x->dtype));
+    if (scale_is_nvfp4(s->kind) != (x->dtype == DTYPE_E2M1))
+        return FAIL(e, ERR_ARG, "%s: %s codes do not have NVFP4's scales, or others have", what,
+                    dtype_name(x->dtype));
     struct scale expect = scale_make(s->data, s->kind, x->dim[0], x->dim[1]);
     if (s->dtype != expect.dtype || s->dim[0] != expect.dim[0] || s->dim[1] != expect.dim[1])
         return FAIL(e, ERR_ARG, "%s: the scale is %s [%lld, %lld], not %s [%lld, %lld]", what,
@@ -55,7 +58,7 @@ static enum status check_codes(const struct tensor *x, const char *what, const c
 
 static enum status check_source(const struct sink *s, const char *what, enum scale_kind kind,
                                 struct err *e) {
-    bool tensor_wide = kind == SCALE_TENSOR;
+    bool nvfp4 = scale_is_nvfp4(kind), tensor_wide = kind == SCALE_TENSOR || nvfp4;
     bool mx = kind == SCALE_1X32 || kind == SCALE_32X32;
     if (s->source == SCALE_SOURCE_NONE)
         return FAIL(e, ERR_ARG, "%s: codes without a source of scales", what);
@@ -64,6 +67,16 @@ static enum status check_source(const struct sink *s, const char *what, enum sca
                     tensor_wide ? "for the whole tensor does not fit" : "per block does not fit");
     if (mx != (s->rule.constants == QUANT_MX))
         return FAIL(e, ERR_ARG, "%s: e8m0 scales and the mx rule must be used together", what);
+    if (nvfp4 != (s->rule.constants == QUANT_NVFP4) ||
+        (nvfp4 && s->source != SCALE_SOURCE_AMAX))
+        return FAIL(e, ERR_ARG, "%s: NVFP4's scales, its rule and an amax must be used together",
+                    what);
+    if ((s->rotate || s->draws) && kind != SCALE_1X16)
+        return FAIL(e, ERR_ARG, "%s: rotation and stochastic rounding are for 1x16 scales", what);
+    if (s->draws) {
+        TRY(cpu_check(s->draws->step, "sink: step", IS_I32, 1, 1, e));
+        TRY(cpu_check(s->draws->sequence, "sink: sequence", IS_I32, 1, 1, e));
+    }
     if (s->source == SCALE_SOURCE_KNOWN)
         TRY(cpu_check(s->multiplier, "sink: multiplier", IS_F32, 1, 1, e));
     if (s->source == SCALE_SOURCE_AMAX && !s->amax)

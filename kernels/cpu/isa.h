@@ -47,6 +47,11 @@ struct isa {
     uint32_t (*amax)(const float *x, int64_t n);
     /* max[i] = the larger of max[i] and the bits of |x[i]|. */
     void (*amax_each)(uint32_t *max, const float *x, int64_t n);
+    /* E2M1 by e2m1_round_stochastic: random has a byte an element. */
+    void (*e2m1_round)(uint8_t *out, const float *x, const float *m, const uint8_t *random,
+                       int64_t n);
+    /* nvfp4_rotate of n columns of x, 16 rows that are `stride` apart; rounded to BF16. */
+    void (*rotate)(float *x, int64_t stride, int64_t n);
 };
 
 /* The instruction sets that this build holds. */

@@ -9,6 +9,7 @@
  * every operation in them to the bit, so the bits do not depend on the target. */
 #include "kernels/cpu/isa.h"
 #include "kernels/fp8_inline.h"
+#include "kernels/nvfp4.h"
 
 enum { NR = NV * VEC_FLOATS };
 
@@ -58,6 +59,8 @@ ISA_TARGET static void isa_gemm_scaled(int64_t k, const float *a, const float *b
 ISA_TARGET static void isa_fp8_decode(enum dtype t, float *out, const uint8_t *codes, int64_t n) {
     if (t == DTYPE_E4M3)
         for (int64_t i = 0; i < n; i++) out[i] = e4m3_decode_inline(codes[i]);
+    else if (t == DTYPE_E2M1)
+        for (int64_t i = 0; i < n; i++) out[i] = e2m1_decode_inline(codes[i]);
     else
         for (int64_t i = 0; i < n; i++) out[i] = e5m2_decode_inline(codes[i]);
 }
@@ -66,6 +69,8 @@ ISA_TARGET static void isa_fp8_encode(enum dtype t, uint8_t *out, const float *x
                                       int64_t n) {
     if (t == DTYPE_E4M3)
         for (int64_t i = 0; i < n; i++) out[i] = e4m3_encode_inline(x[i] * m[i]);
+    else if (t == DTYPE_E2M1)
+        for (int64_t i = 0; i < n; i++) out[i] = e2m1_encode_inline(x[i] * m[i]);
     else
         for (int64_t i = 0; i < n; i++) out[i] = e5m2_encode_inline(x[i] * m[i]);
 }
@@ -73,13 +78,15 @@ ISA_TARGET static void isa_fp8_encode(enum dtype t, uint8_t *out, const float *x
 ISA_TARGET static void isa_fp8_stats(enum dtype t, const uint8_t *codes, const float *x,
                                      const float *m, int64_t n, uint32_t count[2]) {
     /* Compared as integers, which order like magnitudes. NaN counts as neither. */
-    int32_t max = t == DTYPE_E4M3 ? 0x43E00000 : 0x47600000, infinity = 0x7F800000; /* 448, 57344 */
+    int32_t max = t == DTYPE_E4M3 ? 0x43E00000 : 0x47600000; /* 448, 57344 */
+    int32_t infinity = 0x7F800000, code_bits = t == DTYPE_E2M1 ? 7 : 0x7F;
+    if (t == DTYPE_E2M1) max = 0x40C00000; /* 6 */
     uint32_t saturated = 0, flushed = 0;
     for (int64_t i = 0; i < n; i++) {
         int32_t before = (int32_t)(f32_bits(x[i]) & 0x7FFFFFFFu);
         int32_t after = (int32_t)(f32_bits(x[i] * m[i]) & 0x7FFFFFFFu);
         saturated += (uint32_t)((after > max) & (after <= infinity));
-        flushed += (uint32_t)((before != 0) & ((codes[i] & 0x7F) == 0));
+        flushed += (uint32_t)((before != 0) & ((codes[i] & code_bits) == 0));
     }
     count[0] += saturated;
     count[1] += flushed;
@@ -109,10 +116,34 @@ ISA_TARGET static void isa_amax_each(uint32_t *max, const float *x, int64_t n) {
     }
 }
 
+ISA_TARGET static void isa_e2m1_round(uint8_t *out, const float *x, const float *m,
+                                      const uint8_t *random, int64_t n) {
+    for (int64_t i = 0; i < n; i++) out[i] = e2m1_round_stochastic(x[i] * m[i], random[i]);
+}
+
+ISA_TARGET static void isa_rotate(float *x, int64_t stride, int64_t n) {
+    for (int r = 0; r < NVFP4_BLOCK; r++)
+        for (int64_t i = 0; i < n; i++) x[r * stride + i] = x[r * stride + i] * nvfp4_sign(r);
+    for (int apart = 1; apart < NVFP4_BLOCK; apart *= 2)
+        for (int r = 0; r < NVFP4_BLOCK; r++) {
+            if (r & apart) continue;
+            float *low = x + r * stride, *high = x + (r + apart) * stride;
+            for (int64_t i = 0; i < n; i++) {
+                float a = low[i], b = high[i];
+                low[i] = a + b;
+                high[i] = a - b;
+            }
+        }
+    for (int r = 0; r < NVFP4_BLOCK; r++)
+        for (int64_t i = 0; i < n; i++)
+            x[r * stride + i] = bf16_decode(bf16_encode(x[r * stride + i]));
+}
+
 #include "kernels/cpu/isa_mma.h"
 
 #define ISA_KERNELS                                                                          \
     .mr = MR, .nr = NR, .gemm = isa_gemm, .gemm_scaled = isa_gemm_scaled,                    \
     .fp8_decode = isa_fp8_decode, .fp8_encode = isa_fp8_encode,                              \
     .fp8_stats = isa_fp8_stats, .bf16_decode = isa_bf16_decode,                              \
-    .bf16_encode = isa_bf16_encode, .amax = isa_amax, .amax_each = isa_amax_each, ISA_MMA
+    .bf16_encode = isa_bf16_encode, .amax = isa_amax, .amax_each = isa_amax_each,         \
+    .e2m1_round = isa_e2m1_round, .rotate = isa_rotate, ISA_MMA

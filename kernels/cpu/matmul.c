@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/matmul_mma.h"
+#include "kernels/nvfp4.h"
 
 enum {
     K_SUPER = 4096,    /* along K in a super-block: a multiple of every scale block */
@@ -28,7 +29,8 @@ struct gemm {
     const struct isa *isa;
     const struct mma_way *way; /* NULL: the reference's */
     struct operand a, b;
-    int64_t block;           /* 128 or 32: factors inside the sum; 0: at its end, or in the values */
+    int64_t block;           /* 128, 32 or 16: factors inside the sum; 0: at its end, or in
+                                the values */
     bool last_factor;        /* at the sum's end */
     int64_t m_step, n_step, k_step; /* super-block */
     int64_t tile_m, tile_n;  /* panels */
@@ -66,6 +68,7 @@ static enum status check_operand(const struct tensor *x, const char *what, struc
 
 static int64_t scale_block(enum scale_kind kind) {
     if (kind == SCALE_1X128 || kind == SCALE_128X128) return 128;
+    if (scale_is_nvfp4(kind)) return NVFP4_BLOCK;
     return kind == SCALE_1X32 || kind == SCALE_32X32 ? 32 : 0;
 }
 
@@ -191,7 +194,11 @@ static void micro_tile(const struct gemm *g, const struct super *s, const float 
 static void finish_span(const struct gemm *g, int64_t row, int64_t col, int64_t n, float *values,
                         float *other) {
     const struct matmul_args *args = g->args;
-    if (g->last_factor) {
+    if (scale_is_nvfp4(args->a->scale.kind)) {
+        float factor = nvfp4_product_factor(*(const float *)args->a->scale.data,
+                                            *(const float *)args->b->scale.data);
+        for (int64_t j = 0; j < n; j++) values[j] = values[j] * factor;
+    } else if (g->last_factor) {
         float factor_a = operand_row_scale(&g->a, row);
         const float *factors_b = args->b->scale.data;
         if (args->b->scale.kind == SCALE_TENSOR) {

@@ -80,13 +80,15 @@ void pack_panels(const struct isa *isa, const struct operand *o, int64_t row, in
 
 static float scale_at(const struct scale *s, int64_t i, int64_t j) {
     int64_t at = i * s->dim[1] + j;
+    if (s->dtype == DTYPE_E4M3) return e4m3_decode(((const uint8_t *)s->data)[SCALE_HEADER + at]);
     return s->dtype == DTYPE_E8M0 ? e8m0_decode(((const uint8_t *)s->data)[at])
                                   : ((const float *)s->data)[at];
 }
 
 void pack_scales(const struct operand *o, int64_t row, int64_t k0, int64_t kn, float *out) {
     const struct scale *s = &o->x->scale;
-    bool square = s->kind == SCALE_128X128 || s->kind == SCALE_32X32;
+    bool square = s->kind == SCALE_128X128 || s->kind == SCALE_32X32 ||
+                  s->kind == SCALE_16X16;
     for (int64_t j = 0; j < ceil_div(kn, o->block); j++)
         for (int64_t r = 0; r < o->width; r++) {
             int64_t i = square ? (row + r) / o->block : row + r;

@@ -6,6 +6,7 @@
 #include <omp.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/nvfp4.h"
 #include "kernels/transposed.h"
 
 enum { STRIP = 8, GROUP = 8, LANES = 256, SPAN = 1024 };
@@ -17,12 +18,16 @@ static int64_t min64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static float factor_at(const struct scale *s, int64_t row, int64_t col) {
     bool mx = s->kind == SCALE_1X32 || s->kind == SCALE_32X32;
-    bool square = s->kind == SCALE_128X128 || s->kind == SCALE_32X32;
-    int64_t block = mx ? 32 : 128, at = 0;
+    bool nvfp4 = scale_is_nvfp4(s->kind);
+    bool square = s->kind == SCALE_128X128 || s->kind == SCALE_32X32 || s->kind == SCALE_16X16;
+    int64_t block = nvfp4 ? NVFP4_BLOCK : mx ? 32 : 128, at = 0;
     if (s->kind == SCALE_ROW) at = row;
     else if (s->kind != SCALE_TENSOR)
         at = (square ? row / block : row) * s->dim[1] + col / block;
-    return mx ? e8m0_decode(((const uint8_t *)s->data)[at]) : ((const float *)s->data)[at];
+    const uint8_t *bytes = s->data;
+    if (nvfp4)
+        return e4m3_decode(bytes[SCALE_HEADER + at]) * nvfp4_tensor_factor(*(const float *)s->data);
+    return mx ? e8m0_decode(bytes[at]) : ((const float *)s->data)[at];
 }
 
 /* n elements of a row from column `col` on, of a matrix or of the transposed view of one. */

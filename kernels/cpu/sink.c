@@ -306,6 +306,10 @@ void cpu_sink_emit(struct backend *b, const struct sink *s) {
 
 void cpu_sink_finish(struct backend *b, const struct sink *s) {
     struct walk w = walk_of(b, s);
+    if (scale_is_nvfp4(w.kind)) {
+        cpu_nvfp4_finish(b, s);
+        return;
+    }
     float stored, amax = f32_from_bits(*(const uint32_t *)s->amax->data);
     w.multiplier = quant_multiplier(&s->rule, w.dtype, amax, &stored);
     if (w.codes) *(float *)w.codes->scale.data = stored;

@@ -23,8 +23,10 @@ static struct recipe_row hopper_scales(int cc) {
     return row(WAY_EMULATED, "cuBLASLt has GEMMs with these scales for Hopper only");
 }
 
-/* One scale for 32 elements: emulated everywhere. */
-static struct recipe_row scales_of_32(int cc) {
+/* One scale for 32 or 16 elements: emulated everywhere. */
+static struct recipe_row small_blocks(int cc, bool fp4) {
+    if (fp4 && cc < 100) return row(WAY_EMULATED, "this chip has no FP4 tensor cores");
+    if (fp4) return row(WAY_EMULATED, "its FP4 GEMMs are not used by this version");
     if (cc < 89) return tensor_scales(cc);
     return row(WAY_EMULATED, cc < 100 ? "this chip has no 1x32 scales"
                                       : "its 1x32 GEMMs are not used by this version");
@@ -42,8 +44,7 @@ struct recipe_row recipe_on(enum recipe_kind kind, int capability) {
     case SCALE_ROW:
     case SCALE_1X128:
     case SCALE_128X128: return hopper_scales(capability);
-    case SCALE_1X32:
-    case SCALE_32X32: break;
+    default: break; /* blocks of 32 and of 16 */
     }
-    return scales_of_32(capability);
+    return small_blocks(capability, scale_is_nvfp4(recipe_info(kind)->scale_x));
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/rng.h"
+#include "kernels/nvfp4.h"
 
 /* A chain of blocks, freed together. Tests are single-threaded outside the operators. */
 struct block { struct block *next; _Alignas(ARENA_ALIGN) unsigned char data[]; };
@@ -76,9 +76,11 @@ static float draw(uint64_t seed, int64_t i, int spread) {
 }
 
 static void fill_scale(struct scale *s, uint64_t seed) {
+    if (scale_is_nvfp4(s->kind)) *(float *)s->data = fabsf(draw(seed, -1, 3)); /* the amax */
     for (int64_t i = 0; i < s->dim[0] * s->dim[1]; i++) {
         float x = fabsf(draw(seed, i, 3));
         if (s->dtype == DTYPE_F32) ((float *)s->data)[i] = x;
+        else if (s->dtype == DTYPE_E4M3) ((uint8_t *)s->data)[SCALE_HEADER + i] = e4m3_encode(x);
         else ((uint8_t *)s->data)[i] = e8m0_encode_up(x);
     }
 }
@@ -92,6 +94,7 @@ void op_fill(struct tensor *x, uint64_t seed, int spread) {
                 continue;
             }
             uint8_t code = (uint8_t)(rng_bits(seed, (uint64_t)at) >> 40);
+            if (x->dtype == DTYPE_E2M1) code &= 15;
             bool finite = isfinite(fp8_decode(x->dtype, code));
             ((uint8_t *)x->data)[i * x->stride[0] + j] = finite ? code : code & 0x83;
         }
@@ -109,14 +112,18 @@ float op_factor(const struct tensor *x, int64_t i, int64_t j) {
     static const struct { int rows, cols; } BLOCK[] = {
         [SCALE_TENSOR] = { 0, 0 },        [SCALE_ROW] = { 1, 0 },   [SCALE_1X128] = { 1, 128 },
         [SCALE_128X128] = { 128, 128 },   [SCALE_1X32] = { 1, 32 }, [SCALE_32X32] = { 32, 32 },
+        [SCALE_1X16] = { 1, 16 },         [SCALE_16X16] = { 16, 16 },
     };
     const struct scale *s = &x->scale;
     if (s->kind == SCALE_NONE) return 1.0f;
     int64_t row = BLOCK[s->kind].rows ? i / BLOCK[s->kind].rows : 0;
     int64_t col = BLOCK[s->kind].cols ? j / BLOCK[s->kind].cols : 0;
     int64_t at = row * s->dim[1] + col;
+    const uint8_t *bytes = s->data;
+    if (scale_is_nvfp4(s->kind))
+        return e4m3_decode(bytes[SCALE_HEADER + at]) * nvfp4_tensor_factor(*(const float *)s->data);
     return s->dtype == DTYPE_F32 ? ((const float *)s->data)[at]
-                                 : e8m0_decode(((const uint8_t *)s->data)[at]);
+                                 : e8m0_decode(bytes[at]);
 }
 
 void op_set(const struct tensor *x, int64_t i, int64_t j, float value) {
