@@ -91,6 +91,9 @@ enum status arithmetic_way(const struct arithmetic *m, const struct matmul_args 
     if (a->dtype == DTYPE_F32)
         return FAIL(e, ERR_UNSUPPORTED, "matmul: a is f32, and %s multiplies bf16 and FP8 only: use "
                     "a recipe without f32, or the arithmetic reference", m->name);
+    if (scale_is_nvfp4(a->scale.kind))
+        return FAIL(e, ERR_UNSUPPORTED, "matmul: a has scales of NVFP4, whose products %s does not "
+                    "describe: use another recipe, or the arithmetic reference", m->name);
     if (!dtype_is_fp8(a->dtype)) return OK;
     int64_t block = block_of(a->scale.kind);
     way->last_factor = block == 0;

@@ -64,6 +64,21 @@ enum status transformer_init(struct transformer *t, const struct model_config *c
     return OK;
 }
 
+static bool set_forward(struct gemm_spec *spec, int64_t step) {
+    int64_t after = spec->fp8 ? spec->options->forward_bf16_after : 0;
+    bool before = spec->fprop_bf16;
+    spec->fprop_bf16 = after > 0 && step > after;
+    return spec->fprop_bf16 != before;
+}
+
+bool transformer_set_forward(struct transformer *t, int64_t step) {
+    bool changed = set_forward(&t->head.spec, step);
+    for (int64_t l = 0; l < t->config.layers; l++)
+        for (int s = 0; s < GEMM_SITE_COUNT; s++)
+            if (set_forward(&t->layer[l].linear[s].spec, step)) changed = true;
+    return changed;
+}
+
 int transformer_slots_max(const struct transformer *t, const struct params *p) {
     return (int)(2 * p->count + 2 * GEMM_SITE_COUNT * t->config.layers + 2 * t->chunk_count + 2);
 }
@@ -151,6 +166,7 @@ static void layout_x(struct transformer *t, struct memory *m, const struct regio
         place.twin = g->x_twin[site];
     }
     if (!use.value) place.value = g->staging;
+    if (spec->fp8 && spec->options->forward_bf16_after > 0) use.value = true; /* for fprop */
     int64_t k = gemm_site_size(&t->config, (enum gemm_site)site).inputs;
     int slot = slots_add(t->slots, SLOT_FORWARD, &spec->x, spec->options, t->rows * k,
                          "layers.%lld.%s.x", (long long)l, GEMM_SITE_NAMES[site]);
@@ -271,6 +287,14 @@ static void layout_backward(struct transformer *t, struct memory *m) {
     reserve_act(&t->delta, m, MEMORY_WORKSPACE, "attention delta", DTYPE_F32, R, c->heads);
 }
 
+static bool rounds_gradients(const struct transformer *t) {
+    bool rounds = t->head.spec.dy.stochastic;
+    for (int64_t l = 0; l < t->config.layers; l++)
+        for (int s = 0; s < GEMM_SITE_COUNT; s++)
+            rounds = rounds || t->layer[l].linear[s].spec.dy.stochastic;
+    return rounds && !t->forward_only;
+}
+
 static void layout_tokens(struct transformer *t, struct memory *m) {
     const struct model_config *c = &t->config;
     int64_t R = t->rows;
@@ -283,6 +307,8 @@ static void layout_tokens(struct transformer *t, struct memory *m) {
     if (t->accuracy) memory_reserve(m, MEMORY_STATE, "right tokens", 4 * R, &t->right.data);
     t->grad_scale = tensor_1d(NULL, DTYPE_F32, 1);
     memory_reserve(m, MEMORY_STATE, "scalars", 4, &t->grad_scale.data);
+    t->sequence = tensor_1d(NULL, DTYPE_I32, 1);
+    if (rounds_gradients(t)) memory_reserve(m, MEMORY_STATE, "scalars", 4, &t->sequence.data);
     if (c->positions == POSITION_ROPE)
         reserve_act(&t->rope, m, MEMORY_STATE, "rope table", DTYPE_F32, c->seq_len, c->head_dim);
     if (model_has_window(c) || t->documents.mask)
@@ -348,6 +374,13 @@ static struct tensor rows_of(const struct tensor *x, int64_t first, int64_t rows
     return v;
 }
 
+/* Linear layer `id` of the model, whose rows begin with `row` of the micro-batch. */
+static void bind_draws(struct transformer *t, struct operand *dy, int64_t id, int64_t row) {
+    dy->draws = (struct round_draws){ .step = t->step, .sequence = &t->sequence,
+                                      .sequence_rows = t->config.seq_len, .row = row,
+                                      .seed = t->seed, .tensor = (uint32_t)id };
+}
+
 static void bind_chunk(struct transformer *t, struct head_chunk *k) {
     k->normed = rows_of(&t->normed.value, k->first, k->rows);
     if (!t->forward_only) k->d_normed = rows_of(&t->d_normed, k->first, k->rows);
@@ -357,6 +390,7 @@ static void bind_chunk(struct transformer *t, struct head_chunk *k) {
     k->targets = rows_of(&t->targets, k->first, k->rows);
     operand_bind(&k->x, t->slots);
     operand_bind(&k->dy, t->slots);
+    bind_draws(t, &k->dy, t->config.layers * GEMM_SITE_COUNT, k->first);
 }
 
 enum status transformer_start(struct transformer *t, struct backend *b, struct slots *slots,
@@ -368,6 +402,7 @@ enum status transformer_start(struct transformer *t, struct backend *b, struct s
         for (int s = 0; s < GEMM_SITE_COUNT; s++) {
             operand_bind(&t->layer[l].linear[s].x, slots);
             operand_bind(&t->layer[l].linear[s].dy, slots);
+            bind_draws(t, &t->layer[l].linear[s].dy, l * GEMM_SITE_COUNT + s, 0);
         }
     operand_bind(&t->normed, slots);
     for (int64_t i = 0; i < t->chunk_count; i++) bind_chunk(t, &t->chunk[i]);

@@ -68,6 +68,8 @@ struct sink operand_sink(struct operand *o, const struct slots *slots, enum pass
     s.codes = pass == PASS_EVAL ? &o->codes_only : &o->codes;
     s.source = o->spec.source;
     s.rule = o->spec.rule;
+    s.rotate = o->spec.rotate;
+    s.draws = o->spec.stochastic ? &o->draws : NULL;
     if (slot && s.source == SCALE_SOURCE_KNOWN) s.multiplier = &slot->multiplier;
     if (slot && pass == PASS_TRAIN) s.stats = &slot->stats;
     if (slot && pass == PASS_TRAIN && slots->measures) {
@@ -101,9 +103,10 @@ enum status operand_finish(struct backend *b, const struct sink *s, struct err *
 enum status gemm_fprop(struct backend *b, const struct gemm_spec *spec, const struct tensor *y,
                        const struct operand *x, const struct operand *w, const struct tensor *bias,
                        const struct tensor *residual, struct err *e) {
+    bool codes = spec->fp8 && !spec->fprop_bf16;
     struct matmul_args args = { .out = y, .bias = bias, .residual = residual,
-                                .a = spec->fp8 ? &x->codes : &x->value,
-                                .b = spec->fp8 ? &w->codes : &w->value,
+                                .a = codes ? &x->codes : &x->value,
+                                .b = codes ? &w->codes : &w->value,
                                 .fast_accumulate = spec->fprop_fast, .name = spec->name,
                                 .direction = GEMM_FPROP };
     return b->ops->matmul(b, LANE_COMPUTE, &args, e);

@@ -26,6 +26,7 @@ struct operand {
     const struct tensor *lender; /* the value uses this tensor's memory; or NULL */
     int slot;                    /* amax slot, or -1: not recorded */
     bool fp8, keep_value, has_codes, has_twin;
+    struct round_draws draws; /* of a spec that rounds stochastically; the caller sets them */
 };
 
 /* The place of an operand's bytes: the index of a shared region, or PLACE_OWN for bytes of its own

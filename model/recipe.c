@@ -23,6 +23,7 @@ enum { ACCUMULATE_split, ACCUMULATE_fast };
 
 enum { BOTH_FORMATS = 1u << FORMAT_HYBRID | 1u << FORMAT_E4M3, E4M3_ONLY = 1u << FORMAT_E4M3 };
 #define TENSOR_TOLERANCE 0.005
+#define FP4_TOLERANCE 0.015 /* published runs lose up to 1 % of the loss (arXiv 2509.25149) */
 #define BLOCK_TOLERANCE 0.0025 /* scales follow each 128 values, so the loss must be nearer */
 
 static const struct recipe_info INFO[RECIPE_KIND_COUNT] = {
@@ -65,6 +66,12 @@ static const struct recipe_info INFO[RECIPE_KIND_COUNT] = {
         .why_constants = "MXFP8's scales have no other constants than the E8M0 rounding",
         .why_formats = "MXFP8 is E4M3 forward and backward (E5M2 gradients were found to be worse)",
         .loss_tolerance = TENSOR_TOLERANCE },
+    [RECIPE_NVFP4] = {
+        .defaults = DEFAULTS(NVFP4),
+        .scale_x = SCALE_1X16, .scale_w = SCALE_1X16, .constants = 1u << QUANT_TE,
+        .why_no_fast = "NVFP4 applies a scale every 16 products, so its accumulation is always "
+                       "\"split\"",
+        .loss_tolerance = FP4_TOLERANCE },
 };
 
 const struct recipe_info *recipe_info(enum recipe_kind kind) { return &INFO[kind]; }
@@ -130,10 +137,19 @@ enum status recipe_check(const struct recipe *r, const struct model_config *c, s
  * bound for gradients only keeps the factor of a zero block, amax/448, a normal number. */
 static const float DEEPSEEK_AMAX_MIN = 1e-4f, DEEPSEEK_GRADIENT_AMAX_MIN = 448 * 0x1p-126f;
 
+/* The amax of the tensor comes before the blocks' scales, so all codes wait for it. */
+static struct operand_spec nvfp4_spec(const struct recipe_options *o, enum scale_kind kind,
+                                      bool gradient) {
+    return (struct operand_spec){ .code = DTYPE_E2M1, .kind = kind, .source = SCALE_SOURCE_AMAX,
+                                  .rule = { .constants = QUANT_NVFP4 },
+                                  .stochastic = gradient && o->stochastic };
+}
+
 /* One operand: its format, the granularity of its scales, and the rule from amax to scale. */
 static struct operand_spec spec_of(const struct recipe_options *o, enum scale_kind kind,
                                    bool gradient) {
     struct operand_spec s;
+    if (scale_is_nvfp4(kind)) return nvfp4_spec(o, kind, gradient);
     memset(&s, 0, sizeof s);
     s.code = gradient && o->format == FORMAT_HYBRID ? DTYPE_E5M2 : DTYPE_E4M3;
     s.kind = kind;
@@ -161,9 +177,11 @@ void gemm_spec_resolve(struct gemm_spec *out, const struct recipe_options *o) {
     out->wgrad_fast = o->wgrad_fast;
     enum scale_kind w = info->scale_w;
     if (o->weight_2d && w == SCALE_1X32) w = SCALE_32X32;
+    if (o->weight_2d && w == SCALE_1X16) w = SCALE_16X16;
     out->x = spec_of(o, info->scale_x, false);
     out->w = out->w_dgrad = spec_of(o, w, false);
     out->dy = spec_of(o, info->scale_x, true);
+    out->x.rotate = out->dy.rotate = o->hadamard;
     if (info->delayed) {
         /* Weights too, with or without param_gather: TransformerEngine casts FP8 primary weights
          * with the lagged scale, and their amax enters the history

@@ -37,7 +37,10 @@ struct recipe_options {
     enum roll_kind roll;
     bool fprop_fast, dgrad_fast, wgrad_fast; /* fast accumulation per GEMM */
     bool wgrad_bf16;   /* rowwise_with_gw_hp: wgrad in BF16, dgrad's weight scaled tensor-wide */
-    bool weight_2d;    /* 32x32 weight scales */
+    bool weight_2d;    /* square weight scales: 32x32 of MXFP8, 16x16 of NVFP4 */
+    bool hadamard;     /* NVFP4: the twins of x and dy, both operands of wgrad, are rotated */
+    bool stochastic;   /* NVFP4: gradients are rounded stochastically */
+    int64_t forward_bf16_after; /* steps after this one multiply forward in BF16; 0: none */
     bool fall_back;    /* use BF16 where the device would emulate the FP8 GEMMs */
     bool fell_back;    /* set by recipe_fall_back, with kind RECIPE_BF16 */
     bool param_gather; /* ranks gather FP8 codes of weights instead of values: the same bits */
@@ -91,10 +94,11 @@ NODISCARD enum status recipe_check(const struct recipe *r, const struct model_co
 
 /* How one operand is stored. kind SCALE_NONE: high precision, in the act dtype. */
 struct operand_spec {
-    enum dtype code; /* DTYPE_E4M3 or DTYPE_E5M2 */
+    enum dtype code; /* DTYPE_E4M3, DTYPE_E5M2 or DTYPE_E2M1 */
     enum scale_kind kind;
     enum scale_source source;
     struct quant_rule rule;
+    bool rotate, stochastic; /* as in struct sink, with draws */
 };
 
 /* A recipe at one GEMM site. With split_weight, dgrad reads the weight with another scale (rowwise
@@ -102,6 +106,7 @@ struct operand_spec {
 struct gemm_spec {
     bool fp8, wgrad_fp8, split_weight;
     bool fprop_fast, dgrad_fast, wgrad_fast;
+    bool fprop_bf16; /* in this step: forward_bf16_after has passed */
     struct operand_spec x, w, w_dgrad, dy;
     const struct recipe_options *options; /* borrowed from the recipe */
     const char *name;                     /* of the weight, borrowed; NULL: no name */

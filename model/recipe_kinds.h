@@ -1,4 +1,4 @@
-/* The FP8 recipe kinds: the one list of their names, options and defaults. model/recipe.c makes the
+/* The FP8 and FP4 recipe kinds: the one list of their names, options and defaults. model/recipe.c makes the
  * descriptors from these lists. runner/script/schema_recipe.c makes the keys of a script.
  *
  * Defaults are TransformerEngine's (transformer_engine/common/recipe; accumulators from
@@ -13,7 +13,8 @@
     X(TENSORWISE, "fp8.tensorwise")                                                           \
     X(ROWWISE, "fp8.rowwise")                                                                 \
     X(BLOCKWISE, "fp8.blockwise")                                                             \
-    X(MXFP8, "fp8.mxfp8")
+    X(MXFP8, "fp8.mxfp8")                                                                     \
+    X(NVFP4, "fp4.nvfp4")
 
 /* RECIPE_OPTIONS_KIND(O, A): the options of a kind, in the order in which error texts list them.
  * O(FIELD, DEFAULT, TEXT): a field of struct recipe_options, its default, and the default as an
@@ -58,6 +59,13 @@
     O(weight_2d, false, "false")                                                              \
     A(fast, split, split)                                                                     \
     O(param_gather, false, "false")                                                           \
+    O(fall_back, false, NULL)
+#define RECIPE_OPTIONS_NVFP4(O, A)                                                            \
+    O(weight_2d, true, "true")                                                                \
+    O(hadamard, true, "true")                                                                 \
+    O(stochastic, true, "true")                                                               \
+    O(forward_bf16_after, 0, "0")                                                             \
+    A(split, split, split)                                                                    \
     O(fall_back, false, NULL)
 
 #endif

@@ -125,6 +125,11 @@ static float mean_loss(const struct trainer *t, float recorded, int64_t counted)
     return counted > 0 ? (float)((double)recorded / (double)counted) : recorded; /* 0, or NaN */
 }
 
+/* How layers multiply forward in `step`. Captured graphs have the other way. */
+static void set_forward(struct trainer *t, int64_t step) {
+    if (transformer_set_forward(&t->transformer, step)) t->backend->ops->graph_drop(t->backend);
+}
+
 /* The loss of a micro-batch. The head also makes the first gradients, chunk by chunk. */
 static enum status micro_forward(struct trainer *t, bool first, bool fresh, struct err *e) {
     struct backend *b = t->backend;
@@ -201,6 +206,14 @@ static enum status finish_accumulation(struct trainer *t, struct err *e) {
     return b->ops->comm.all_reduce(b, LANE_COMPUTE, &t->scalars.loss, REDUCE_SUM, e);
 }
 
+/* The place of a micro-batch's first sequence in the global batch, for stochastic rounding. */
+static enum status upload_place(struct trainer *t, int64_t sequence, struct err *e) {
+    const struct tensor *to = &t->transformer.sequence;
+    int32_t place = (int32_t)sequence; /* global_batch is below 2^31 (check_options) */
+    if (!to->data) return OK;
+    return t->backend->ops->upload(t->backend, LANE_COMPUTE, to->data, &place, sizeof place, e);
+}
+
 /* Runs every micro-batch of this rank, then sums over ranks. A global batch has accumulation *
  * stride sequences, so positions are one stride apart from step to step too, and the thread that
  * reads ahead finds each. */
@@ -210,6 +223,7 @@ static enum status accumulate(struct trainer *t, struct in_flight *f, struct err
     for (int64_t i = 0; i < t->accumulation; i++) {
         TRY(upload_batch(t, SPLIT_TRAIN, cursor + i * stride, e));
         if (i == 0) f->counted = t->host.counted; /* of the whole step */
+        TRY(upload_place(t, t->rank * mine + i * stride, e));
         TRY(trainer_scale_gradients(t, f->counted, e));
         t->slots.measures = f->measured && i == 0;
         scope_enter(t->backend, SCOPE_MICRO, i);
@@ -242,6 +256,7 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
         TRY(ops->comm.busy(t->backend, LANE_COMPUTE, &t->scalars.comm_begin, e));
     }
     TRY(upload_scalars(t, step, &f->lr, e));
+    set_forward(t, step);
     unsigned what = (f->traced ? OBSERVE_PRINTS : 0) | (f->histograms ? OBSERVE_HISTOGRAMS : 0);
     TRY(observe_weights(t, what, e));
     if (f->measured) TRY(slots_begin_errors(&t->slots, t->backend, e));
@@ -425,6 +440,7 @@ static enum status begin_eval(struct trainer *t, int64_t batches, int64_t *seque
     memset(result, 0, sizeof *result);
     TRY(check_usable(t, e));
     TRY(trainer_check_idle(t, e));
+    set_forward(t, t->step);
     TRY(count_eval(t->data, t->model.seq_len, batches * t->options.micro_batch, sequences, result,
                    e));
     return exchange_gather_all(&t->exchange, e);
@@ -555,6 +571,10 @@ enum status trainer_warm_up(struct trainer *t, struct err *e) {
     TRY(ops->zero(b, LANE_COMPUTE, &t->transformer.targets, e));
     TRY(upload_scalars(t, 1, &lr, e));
     if (measures(t)) TRY(warm_up_once(t, true, e));
+    if (transformer_set_forward(&t->transformer, INT64_MAX)) {
+        TRY(warm_up_once(t, false, e));
+        set_forward(t, t->step);
+    }
     for (int i = 0; i < 2; i++) TRY(warm_up_once(t, false, e)); /* plain, then captured */
     return ops->sync(b, e);
 }

@@ -220,6 +220,8 @@ static enum status start(struct trainer *t, struct err *e) {
     t->pieces.b = b;
     t->pieces.rank = t->rank;
     t->pieces.world = t->world;
+    t->transformer.step = &t->scalars.step;
+    t->transformer.seed = t->options.seed;
     TRY(transformer_start(&t->transformer, b, &t->slots, &t->exchange, e));
     TRY(trainer_scale_gradients(t, t->options.global_batch * t->model.seq_len, e));
     TRY(params_fill(&t->params, b, &t->model, t->options.seed, e));

@@ -71,6 +71,11 @@ struct transformer {
     struct tensor positions;  /* [B,T] i32, data NULL if a token's position is its place */
     struct tensor tokens, targets, losses; /* [R] i32, i32, f32 */
     struct tensor right;      /* [R] f32, data NULL without `accuracy` */
+    /* Stochastic rounding: [1] i32, the place of the micro-batch's first sequence in the global
+     * batch (data NULL if no gradient is rounded so); the step, borrowed; the run's seed. */
+    struct tensor sequence;
+    const struct tensor *step;
+    uint64_t seed;
     struct tensor grad_scale; /* [1] f32: 1 / tokens with loss of the global batch */
     struct tensor logits;     /* [chunk,Vp] act */
     /* Workspace of backward. */
@@ -99,9 +104,12 @@ int transformer_slots_max(const struct transformer *t, const struct params *p);
 void transformer_layout(struct transformer *t, struct memory *m, struct slots *slots);
 /* After allocation and slots_start: sets addresses of views, fills the RoPE table and
  * first_key. */
+/* t->step and t->seed must be set. */
 NODISCARD enum status transformer_start(struct transformer *t, struct backend *b,
                                         struct slots *slots, struct exchange *exchange,
                                         struct err *e);
+/* Sets how each layer multiplies forward in `step` (forward_bf16_after). True if one changed. */
+bool transformer_set_forward(struct transformer *t, int64_t step);
 void transformer_destroy(struct transformer *t);
 
 /* ---- operators in order ---- all queued on the compute lane */

@@ -85,6 +85,8 @@ static struct quant_rule rule_of(enum scale_kind kind) {
     case SCALE_128X128: return (struct quant_rule){ QUANT_TE_BLOCK, 0, true };
     case SCALE_1X32:
     case SCALE_32X32: return (struct quant_rule){ QUANT_MX, 0, false };
+    case SCALE_1X16:
+    case SCALE_16X16: return (struct quant_rule){ QUANT_NVFP4, 0, false };
     default: return (struct quant_rule){ QUANT_TE, 0, false };
     }
 }
@@ -108,7 +110,8 @@ enum status bench_sink(struct bench_memory *m, struct sink *out, struct tensor *
     codes->transposed = twin;
     *out = sink_value(value, NULL);
     out->codes = codes;
-    out->source = kind == SCALE_TENSOR ? SCALE_SOURCE_AMAX : SCALE_SOURCE_BLOCK;
+    bool amax = kind == SCALE_TENSOR || scale_is_nvfp4(kind);
+    out->source = amax ? SCALE_SOURCE_AMAX : SCALE_SOURCE_BLOCK;
     out->rule = rule_of(kind);
     return OK;
 }

@@ -34,6 +34,8 @@ static const struct { const char *gemm, *loss, *weights; } GOLDEN[] = {
       "87801f62921ccf893a18d7af2c8cfcffbc1863ef48357aeec4049070326c7729" },
     [RECIPE_MXFP8] = { "5f805c76ea75beb7", "4060c62c",
       "24487998d09c4073bddaec7793d49daca9d7f615e1c145b49688e2784062cbc4" },
+    [RECIPE_NVFP4] = { "973dc546fd697d34", "40629df4",
+      "1ce4c666c15fe315d4fc5b963d486d2c191cb0f16749487d0e83444027537dad" },
 };
 _Static_assert(sizeof GOLDEN / sizeof *GOLDEN == RECIPE_KIND_COUNT, "a kind has no golden row");
 

@@ -28,6 +28,7 @@ static enum status multiply(struct backend *b, enum recipe_kind kind, uint16_t *
     struct tensor left, right, out, sum = tensor_1d(NULL, DTYPE_U64, 1);
     struct matmul_args args = { .out = &out, .a = &left, .b = &right };
     enum dtype t = recipe_is_fp8(kind) ? DTYPE_E4M3 : DTYPE_BF16;
+    if (scale_is_nvfp4(info->scale_x)) t = DTYPE_E2M1;
     enum status st = bench_operand(&m, &left, t, n, n, info->scale_x, false, e);
     if (st == OK) st = bench_operand(&m, &right, t, n, n, info->scale_w, false, e);
     if (st == OK) st = bench_tensor(&m, &out, DTYPE_BF16, n, n, 1, 1, e);

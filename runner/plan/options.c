@@ -154,6 +154,9 @@ static struct recipe_options read_recipe_options(struct section *s) {
     o.roll = (enum roll_kind)get_word_or(s, "roll", RECIPE_ROLL_NAMES, ROLL_MICROBATCH);
     o.wgrad_bf16 = get_word_or(s, "wgrad", WORDS("fp8", "bf16"), 0) == 1;
     o.weight_2d = get_bool_or(s, "weight_2d", false);
+    o.hadamard = get_bool_or(s, "hadamard", false);
+    o.stochastic = get_bool_or(s, "stochastic", false);
+    o.forward_bf16_after = get_upto(s, "forward_bf16_after", 1000000000);
     o.param_gather = get_bool_or(s, "param_gather", false);
     o.fall_back = !is_null(s, "fallback");
     if (s->st == OK && !is_null(s, "accumulate")) {
@@ -188,7 +191,7 @@ static void read_exceptions(struct section *s, struct recipe *out) {
 static bool is_fp8_kind(const char *kind) {
     for (int k = 0; k < RECIPE_KIND_COUNT; k++)
         if (!strcmp(kind, RECIPE_KIND_NAMES[k])) return recipe_is_fp8((enum recipe_kind)k);
-    return !strncmp(kind, "fp8.", 4); /* of another version */
+    return !strncmp(kind, "fp8.", 4) || !strncmp(kind, "fp4.", 4); /* of another version */
 }
 
 static bool is_delayed_kind(const char *kind) {

@@ -30,6 +30,9 @@ static const struct other_name NO_FORMATS[] = {
 #define ROW_roll(initial_) WORD("roll", initial_, RECIPE_ROLL_NAMES)
 #define ROW_pow2(initial_) BOOL("pow2", initial_)
 #define ROW_weight_2d(initial_) BOOL("weight_2d", initial_)
+#define ROW_hadamard(initial_) BOOL("hadamard", initial_)
+#define ROW_stochastic(initial_) BOOL("stochastic", initial_)
+#define ROW_forward_bf16_after(initial_) INT("forward_bf16_after", 0, 1000000000, initial_)
 #define ROW_wgrad_bf16(initial_) WORD("wgrad", initial_, WORDS("fp8", "bf16"))
 #define ROW_param_gather(initial_) BOOL("param_gather", initial_)
 #define ROW_fall_back(initial_)                                                                \

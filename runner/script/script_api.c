@@ -176,9 +176,11 @@ static const char *const *const FP8_WORDS = RECIPE_KIND_NAMES + RECIPE_BF16 + 1;
 enum { WORD_COUNT = sizeof WORDS / sizeof *WORDS,
        FP8_WORD_COUNT = RECIPE_KIND_COUNT - RECIPE_BF16 - 1 };
 
+enum { PREFIX = sizeof "fp8." - 1 };
+
 static int fp8_missing(lua_State *L) {
     const char *name = luaL_checkstring(L, 2);
-    const char *full = lua_pushfstring(L, "fp8.%s", name);
+    const char *full = lua_pushfstring(L, "%s%s", lua_tostring(L, lua_upvalueindex(1)), name);
     const char *near = nearest_name(full, FP8_WORDS, FP8_WORD_COUNT);
     luaL_Buffer all;
     luaL_buffinit(L, &all);
@@ -188,8 +190,26 @@ static int fp8_missing(lua_State *L) {
         luaL_addstring(&all, FP8_WORDS[i]);
     }
     luaL_pushresult(&all);
-    return luaL_error(L, "there is no recipe %s%s%s; the FP8 recipes are %s", full,
+    return luaL_error(L, "there is no recipe %s%s%s; the FP8 and FP4 recipes are %s", full,
                       near ? "; did you mean " : "", near ? near : "", lua_tostring(L, -1));
+}
+
+/* The table `name` of the recipes that begin so. */
+static void open_recipes(lua_State *L, const char *name) {
+    lua_newtable(L);
+    for (int i = 0; i < FP8_WORD_COUNT; i++) {
+        if (strncmp(FP8_WORDS[i], name, strlen(name)) != 0) continue;
+        push_word(L, FP8_WORDS[i]);
+        lua_setfield(L, -2, FP8_WORDS[i] + PREFIX);
+    }
+    lua_newtable(L);
+    lua_pushfstring(L, "%s.", name);
+    lua_pushcclosure(L, fp8_missing, 1);
+    lua_setfield(L, -2, "__index");
+    lua_pushboolean(L, 0);
+    lua_setfield(L, -2, "__metatable");
+    lua_setmetatable(L, -2);
+    lua_setglobal(L, name);
 }
 
 void script_open_api(lua_State *L) {
@@ -199,18 +219,8 @@ void script_open_api(lua_State *L) {
         push_word(L, WORDS[i]);
         lua_setglobal(L, WORDS[i]);
     }
-    lua_newtable(L);
-    for (int i = 0; i < FP8_WORD_COUNT; i++) {
-        push_word(L, FP8_WORDS[i]);
-        lua_setfield(L, -2, FP8_WORDS[i] + strlen("fp8."));
-    }
-    lua_newtable(L);
-    lua_pushcfunction(L, fp8_missing);
-    lua_setfield(L, -2, "__index");
-    lua_pushboolean(L, 0);
-    lua_setfield(L, -2, "__metatable");
-    lua_setmetatable(L, -2);
-    lua_setglobal(L, "fp8");
+    open_recipes(L, "fp8");
+    open_recipes(L, "fp4");
     lua_pushcfunction(L, preset_new);
     lua_setglobal(L, "preset");
 }

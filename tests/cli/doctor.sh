@@ -48,7 +48,7 @@ report = json.load(open(sys.argv[1]))
 assert report["schema"] == "fp8lab.doctor/1" and report["well"] is True
 rows = {r["recipe"]: r for r in report["recipes"]}
 assert list(rows) == ["bf16", "fp8.delayed", "fp8.tensorwise", "fp8.rowwise", "fp8.blockwise",
-                      "fp8.mxfp8"]
+                      "fp8.mxfp8", "fp4.nvfp4"]
 for name, row in rows.items():
     assert row["way"] == "emulated" and row["because"], name
     assert row["verdict"] == "agrees", (name, row["verdict"])
@@ -69,7 +69,8 @@ WORLD_SIZE=2 expect 1 -- --quick --backend cpu -- 'wrong    launcher' \
 # ---- machines of fact files
 expect 0 -- --facts tests/facts/h200.json -- 'NVIDIA H200, compute capability 9.0' \
     'dense 989 TFLOP/s BF16, 1979 FP8' 'fp8.blockwise    native' \
-    'fp8.mxfp8        emulated: this chip has no 1x32 scales'
+    'fp8.mxfp8        emulated: this chip has no 1x32 scales' \
+    'fp4.nvfp4        emulated: this chip has no FP4 tensor cores'
 expect 0 -- --facts tests/facts/gb10.json -- 'CPU and GPU share it, 8 GiB of it are left' \
     '; derived)' 'fp8.tensorwise   native' \
     'fp8.blockwise    emulated: cuBLASLt has GEMMs with these scales for Hopper only'

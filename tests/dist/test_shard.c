@@ -221,6 +221,7 @@ static const struct way WAYS[] = {
       .tied = true, .learned = true, .state = STATE_8BIT, .selection = { PARTS_FROZEN, 4 } },
     { .name = "bf16, all but the head frozen", .kind = RECIPE_BF16,
       .selection = { BODY_FROZEN, 3 } },
+    { .name = "nvfp4", .kind = RECIPE_NVFP4, .fp8_head = true },
 };
 enum { WAY_COUNT = sizeof WAYS / sizeof *WAYS };
 
@@ -296,6 +297,7 @@ static void the_loss_does_not_depend_on_the_number_of_ranks(void **state) {
         { .name = "delayed per step", .kind = RECIPE_DELAYED, .per_step = true },
         { .name = "tensorwise", .kind = RECIPE_TENSORWISE, .param_gather = true },
         { .name = "blockwise", .kind = RECIPE_BLOCKWISE },
+        { .name = "nvfp4", .kind = RECIPE_NVFP4 },
         { .name = "bf16, frozen", .kind = RECIPE_BF16, .selection = { LOWER_FROZEN, 2 } },
     };
     for (size_t w = 0; w < sizeof WAY / sizeof *WAY; w += (size_t)cases_step(1, 2)) {

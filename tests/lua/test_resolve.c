@@ -211,6 +211,7 @@ static void recipe_defaults_are_the_named_projects(void **state) {
         { "fp8.blockwise", "recipe.format", "e4m3" },
         { "fp8.blockwise", "recipe.accumulate.fprop", "split" },
         { "fp8.mxfp8", "recipe.format", "e4m3" },
+        { "fp4.nvfp4", "recipe.accumulate.fprop", "split" },
         { "bf16", "recipe.kind", "bf16" },
         { "f32", "recipe.kind", "f32" },
     };

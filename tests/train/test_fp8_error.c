@@ -18,6 +18,7 @@ static const struct kind_case {
     { "rowwise, wgrad in BF16", { .kind = RECIPE_ROWWISE, .wgrad_bf16 = true } },
     { "blockwise", { .kind = RECIPE_BLOCKWISE } },
     { "mxfp8, 2-D weights", { .kind = RECIPE_MXFP8, .weight_2d = true } },
+    { "nvfp4, 2-D weights", { .kind = RECIPE_NVFP4, .weight_2d = true } },
 };
 enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 
@@ -49,7 +50,7 @@ static void check_figures(struct tiny_run *r, const char *name, int64_t step) {
     for (int i = 0; i < t->slots.count; i++) {
         const struct slot *slot = &t->slots.slot[i];
         bool fp8 = dtype_is_fp8(slot->code);
-        double least = slot->code == DTYPE_E5M2 ? 18 : 24;
+        double least = slot->code == DTYPE_E2M1 ? 12 : slot->code == DTYPE_E5M2 ? 18 : 24;
         if (isnan(s[i].snr_db) != !fp8 || isnan(s[i].rms) != !fp8)
             fail_msg("%s, step %lld: %s has %g dB", name, (long long)step, slot->name, s[i].snr_db);
         if (fp8 && step > 2 && (s[i].snr_db < least || s[i].snr_db > 45))

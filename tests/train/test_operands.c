@@ -22,6 +22,8 @@ struct operand_case {
 #define B2 SCALE_128X128
 #define X1 SCALE_1X32
 #define X2 SCALE_32X32
+#define F1 SCALE_1X16
+#define F2 SCALE_16X16
 #define KNOWN SCALE_SOURCE_KNOWN
 #define AMAX SCALE_SOURCE_AMAX
 #define BLOCK SCALE_SOURCE_BLOCK
@@ -58,9 +60,20 @@ static const struct operand_case CASES[] = {
     { "mxfp8, 2-D weights",
       { .kind = RECIPE_MXFP8, .constants = QUANT_TE, .format = FORMAT_E4M3, .weight_2d = true },
       { X1, X2 }, { X1, X2 }, { X1, X1 }, BLOCK, { QUANT_MX, 0, false } },
+    { "nvfp4", { .kind = RECIPE_NVFP4, .constants = QUANT_TE },
+      { F1, F1 }, { F1, F1 }, { F1, F1 }, AMAX, { QUANT_NVFP4, 0, false } },
+    { "nvfp4, 2-D weights, rotated, stochastic",
+      { .kind = RECIPE_NVFP4, .constants = QUANT_TE, .weight_2d = true, .hadamard = true,
+        .stochastic = true },
+      { F1, F2 }, { F1, F2 }, { F1, F1 }, AMAX, { QUANT_NVFP4, 0, false } },
 };
 
+static enum dtype forward_code(const struct operand_case *c) {
+    return c->o.kind == RECIPE_NVFP4 ? DTYPE_E2M1 : DTYPE_E4M3;
+}
+
 static enum dtype gradient_code(const struct operand_case *c) {
+    if (c->o.kind == RECIPE_NVFP4) return DTYPE_E2M1;
     return c->o.format == FORMAT_HYBRID ? DTYPE_E5M2 : DTYPE_E4M3;
 }
 
@@ -80,12 +93,15 @@ static void recipes_resolve_to_their_table(void **state) {
         gemm_spec_resolve(&s, &c->o);
         float floor = c->rule.amax_min;
         float of_dy = c->rule.constants == QUANT_DEEPSEEK ? 448 * 0x1p-126f : floor;
-        assert_spec(c, &s.x, DTYPE_E4M3, c->fprop.a, floor, "x");
-        assert_spec(c, &s.w, DTYPE_E4M3, c->fprop.b, floor, "W");
-        assert_spec(c, &s.w_dgrad, DTYPE_E4M3, c->dgrad.b, floor, "W of dgrad");
+        assert_spec(c, &s.x, forward_code(c), c->fprop.a, floor, "x");
+        assert_spec(c, &s.w, forward_code(c), c->fprop.b, floor, "W");
+        assert_spec(c, &s.w_dgrad, forward_code(c), c->dgrad.b, floor, "W of dgrad");
         assert_spec(c, &s.dy, gradient_code(c), c->dgrad.a, of_dy, "dY");
         assert_int_equal(s.w.source, c->weight);
         assert_int_equal(s.wgrad_fp8, c->wgrad.a != SCALE_NONE);
+        /* Both operands of wgrad are rotated, no weight is; gradients alone are stochastic. */
+        assert_true(s.x.rotate == c->o.hadamard && s.dy.rotate == c->o.hadamard && !s.w.rotate);
+        assert_true(s.dy.stochastic == c->o.stochastic && !s.x.stochastic && !s.w.stochastic);
     }
 }
 
@@ -145,8 +161,8 @@ static void gemms_read_what_the_table_says(void **state) {
         watch_a_step(&o);
         for (int g = 0; g < GEMM_COUNT; g++) {
             bool fp8 = wanted[g]->a != SCALE_NONE;
-            enum dtype a = !fp8 ? DTYPE_BF16 : g == FPROP ? DTYPE_E4M3 : gradient_code(c);
-            enum dtype b = fp8 ? DTYPE_E4M3 : DTYPE_BF16;
+            enum dtype a = !fp8 ? DTYPE_BF16 : g == FPROP ? forward_code(c) : gradient_code(c);
+            enum dtype b = fp8 ? forward_code(c) : DTYPE_BF16;
             if (seen.gemm[g].calls != 1 || seen.gemm[g].a != a || seen.gemm[g].b != b ||
                 seen.gemm[g].kind.a != wanted[g]->a || seen.gemm[g].kind.b != wanted[g]->b ||
                 seen.gemm[g].fast != ((int)i % 3 == g))

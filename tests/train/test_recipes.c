@@ -284,6 +284,7 @@ static void every_gemm_runs_in_its_format(void **state) {
         { RECIPE_DELAYED, false, false, 24, 3 },   { RECIPE_TENSORWISE, false, false, 24, 3 },
         { RECIPE_ROWWISE, false, false, 24, 3 },   { RECIPE_ROWWISE, false, true, 16, 11 },
         { RECIPE_BLOCKWISE, false, false, 24, 3 }, { RECIPE_MXFP8, true, false, 27, 0 },
+        { RECIPE_NVFP4, false, false, 24, 3 },
     };
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
         struct tiny_run r;
@@ -352,6 +353,7 @@ static void gradients_have_direction_and_length(void **state) {
         { "blockwise", RECIPE_BLOCKWISE, false, false, false, true, 0.4 },
         { "mxfp8", RECIPE_MXFP8, false, false, false, true, 0.4 },
         { "mxfp8, 2-D weights", RECIPE_MXFP8, false, false, true, true, 0.4 },
+        { "nvfp4", RECIPE_NVFP4, false, false, true, true, 1.5 },
     };
     struct tiny_run reference;
     struct recipe_options f32 = tiny_recipe_options(RECIPE_F32);

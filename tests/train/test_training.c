@@ -20,7 +20,8 @@ struct variant {
     enum state_kind state;
     bool no_master, bf16_grad, per_step, param_gather, fp8_head, bf16_ends;
     enum quant_constants constants; /* 0: the kind's own */
-    bool wgrad_bf16, weight_2d;
+    bool wgrad_bf16, weight_2d, nearest; /* nearest: without NVFP4's rotation and random bits */
+    int64_t forward_bf16_after;
 };
 
 static const struct variant VARIANTS[] = {
@@ -46,6 +47,10 @@ static const struct variant VARIANTS[] = {
     { .name = "mxfp8", .kind = RECIPE_MXFP8, .state = STATE_F32, .fp8_head = true },
     { .name = "mxfp8, 2-D weights", .kind = RECIPE_MXFP8, .state = STATE_F32, .weight_2d = true,
       .no_master = true },
+    { .name = "nvfp4, 1x16 weights, to nearest, unrotated", .kind = RECIPE_NVFP4,
+      .state = STATE_BF16, .nearest = true, .bf16_ends = true },
+    { .name = "nvfp4, forward in bf16 after 3 steps", .kind = RECIPE_NVFP4, .state = STATE_F32,
+      .weight_2d = true, .fp8_head = true, .forward_bf16_after = 3 },
 };
 enum { VARIANT_COUNT = sizeof VARIANTS / sizeof *VARIANTS };
 
@@ -62,6 +67,8 @@ static void init_variant(struct tiny_run *r, const struct variant *v, int64_t st
     o.param_gather = v->param_gather;
     o.wgrad_bf16 = v->wgrad_bf16;
     o.weight_2d = v->weight_2d;
+    if (v->nearest) o.hadamard = o.stochastic = false;
+    o.forward_bf16_after = v->forward_bf16_after;
     o.history = 3;
     tiny_run_recipe(r, &o);
     struct recipe_options bf16 = tiny_recipe_options(RECIPE_BF16);
