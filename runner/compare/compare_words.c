@@ -70,10 +70,12 @@ static void put_verdict(FILE *out, const json_t *report, const json_t *row, cons
     const json_t *base = json_array_get(groups, (size_t)json_int(family, "baseline"));
     int64_t first = json_integer_value(json_array_get(json_object_get(base, "runs"), 0));
     char name[8];
-    if (verdict)
+    if (verdict && !strcmp(verdict, "undecided"))
+        fprintf(out, "it is <strong class=\"soft\">undecided</strong> whether the loss of %s holds.",
+                compare_letter(first, name));
+    else if (verdict)
         fprintf(out, "the loss of %s <strong class=\"%s\">%s</strong>.",
-                compare_letter(first, name), !strcmp(verdict, "holds") ? "good"
-                : !strcmp(verdict, "undecided") ? "soft" : "bad", verdict);
+                compare_letter(first, name), !strcmp(verdict, "holds") ? "good" : "bad", verdict);
     else fputs("<strong class=\"soft\">no verdict</strong>.", out);
     if (json_is_number(relative)) {
         double percent = 100 * json_number_value(relative);
@@ -89,10 +91,10 @@ static void put_verdict(FILE *out, const json_t *report, const json_t *row, cons
                     100 * json_number_value(json_object_get(row, "tolerance")));
         fputs(".", out);
     }
-    if (*why) put_why(out, verdict ? " The reason: " : " Missing for a verdict: ", why);
-    if (json_is_integer(seeds))
+    if (json_is_integer(seeds)) /* which is the reason, too */
         fprintf(out, " About %lld seeds a side would decide.",
                 (long long)json_integer_value(seeds));
+    else if (*why) put_why(out, verdict ? " The reason: " : " Missing for a verdict: ", why);
 }
 
 static void put_item(FILE *out, const json_t *report, int64_t g, const json_t *group,

@@ -180,6 +180,15 @@ static void the_words_say_the_verdict(void **state) {
     assert_non_null(strstr(words, " × the tokens/s of A"));
     free(html);
     finish(&s);
+    for (int i = 0; i < 6; i++) runs[i].loss_shift = i < 3 ? 0 : 0.005 + 0.03 * (i - 4);
+    compare(&s, runs, 6);
+    html = page_of(&s);
+    words = strstr(html, "it is <strong class=\"soft\">undecided</strong> whether the loss of A "
+                         "holds. ");
+    assert_non_null(words);
+    assert_non_null(strstr(words, " seeds a side would decide."));
+    free(html);
+    finish(&s);
     runs[1].status = "killed";
     compare(&s, (struct run_fixture[]){ runs[0], runs[3], runs[1] }, 3);
     html = page_of(&s);
