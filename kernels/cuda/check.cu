@@ -48,6 +48,9 @@ enum status cuda_check_indices(const struct tensor *x, const char *what, int64_t
 enum status cuda_check_scale(const struct tensor *codes, const char *what, int64_t rows,
                              int64_t cols, struct err *e) {
     struct scale expect = scale_make(codes->scale.data, codes->scale.kind, rows, cols);
+    if (scale_is_nvfp4(codes->scale.kind) != (codes->dtype == DTYPE_E2M1))
+        return FAIL(e, ERR_ARG, "%s: %s codes do not have NVFP4's scales, or others have", what,
+                    dtype_name(codes->dtype));
     if (!codes->scale.data || codes->scale.kind == SCALE_NONE)
         return FAIL(e, ERR_ARG, "%s has no scale", what);
     if (codes->scale.dtype != expect.dtype || codes->scale.dim[0] != expect.dim[0] ||
@@ -66,6 +69,21 @@ static enum status check_codes(const struct tensor *codes, const char *what, int
                                int64_t cols, struct err *e) {
     TRY(cuda_check(codes, what, IS_FP8, rows, cols, e));
     return cuda_check_scale(codes, what, rows, cols, e);
+}
+
+/* What only NVFP4 has, and what it must have. */
+static enum status check_nvfp4(const struct sink *s, const char *what, enum scale_kind kind,
+                               struct err *e) {
+    bool nvfp4 = scale_is_nvfp4(kind);
+    if (nvfp4 != (s->rule.constants == QUANT_NVFP4) ||
+        (nvfp4 && s->source != SCALE_SOURCE_AMAX))
+        return FAIL(e, ERR_ARG, "%s: NVFP4's scales, its rule and an amax must be used together",
+                    what);
+    if ((s->rotate || s->draws) && kind != SCALE_1X16)
+        return FAIL(e, ERR_ARG, "%s: rotation and stochastic rounding are for 1x16 scales", what);
+    if (!s->draws) return OK;
+    TRY(cuda_check(s->draws->step, "sink: step", IS_I32, 1, 1, e));
+    return cuda_check(s->draws->sequence, "sink: sequence", IS_I32, 1, 1, e);
 }
 
 enum status cuda_check_sink(const struct sink *s, const char *what, int64_t rows, int64_t cols,
@@ -94,7 +112,8 @@ enum status cuda_check_sink(const struct sink *s, const char *what, int64_t rows
     bool block = s->source == SCALE_SOURCE_BLOCK;
     const struct tensor *side[2] = { s->codes->data ? s->codes : NULL, s->codes->transposed };
     for (int i = 0; i < 2; i++)
-        if (side[i] && block != (side[i]->scale.kind != SCALE_TENSOR))
+        if (side[i] && !scale_is_nvfp4(side[i]->scale.kind) &&
+            block != (side[i]->scale.kind != SCALE_TENSOR))
             return FAIL(e, ERR_ARG, "%s: the scale kind does not fit the scale source", what);
-    return OK;
+    return check_nvfp4(s, what, (side[0] ? side[0] : side[1])->scale.kind, e);
 }

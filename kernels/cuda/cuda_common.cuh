@@ -133,7 +133,8 @@ static inline enum status cuda_launched(const char *what, struct err *e) {
 
 enum { /* sets of dtypes */
     IS_F32 = 1 << DTYPE_F32, IS_BF16 = 1 << DTYPE_BF16, IS_GRAD = IS_F32 | IS_BF16,
-    IS_E4M3 = 1 << DTYPE_E4M3, IS_E5M2 = 1 << DTYPE_E5M2, IS_FP8 = IS_E4M3 | IS_E5M2,
+    IS_E4M3 = 1 << DTYPE_E4M3, IS_E5M2 = 1 << DTYPE_E5M2, IS_E2M1 = 1 << DTYPE_E2M1,
+    IS_FP8 = IS_E4M3 | IS_E5M2 | IS_E2M1,
     IS_I32 = 1 << DTYPE_I32, IS_U32 = 1 << DTYPE_U32, IS_U64 = 1 << DTYPE_U64
 };
 
@@ -162,7 +163,11 @@ NODISCARD enum status cuda_check_sink(const struct sink *s, const char *what, in
  * that writes the value, and pass that fact; otherwise this function reads the value for it. */
 NODISCARD enum status cuda_sink_emit(struct backend *b, int lane, const struct sink *s,
                                      bool amax_done, struct err *e);
-/* out [rows,K] BF16 = codes * scale, rounded once: the operands of an emulated matmul. */
+/* The codes of a sink of NVFP4, from its stored value and amax (nvfp4.cu). */
+NODISCARD enum status cuda_nvfp4_codes(struct backend *b, int lane, const struct sink *s,
+                                       struct err *e);
+/* out [rows,K] BF16 = codes * scale, rounded once: the operands of an emulated matmul. Of NVFP4 only
+ * the blocks' scales, which is exact; the tensors' factor is left to the product. */
 NODISCARD enum status cuda_dequantise(struct backend *b, int lane, const struct tensor *out,
                                       const struct tensor *codes, struct err *e);
 /* cuda_sink_emit for AdamW: nothing is written once flag[0] >= 0 on the device. */

@@ -58,7 +58,7 @@ static void count(struct need *need, const struct device_gemm *p) {
         size = 2;
         most(&need->wide[0], 2 * p->m * round_up(p->k, 8));
         most(&need->wide[1], 2 * p->n * round_up(p->k, 8));
-        if (scale_block(p->a) == 0) {
+        if (scale_block(p->a) == 0 || scale_is_nvfp4(p->a)) {
             out = 4; /* factors are applied to the f32 product */
             most(&need->result, 4 * p->m * p->n);
         }

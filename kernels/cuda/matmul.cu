@@ -6,9 +6,11 @@
  *   emulated   if the device or the library lacks the mode or the shape. Tensor and row scales:
  *              codes are widened to BF16, which is exact, and factors are applied to the f32
  *              product. Block scales: codes times factors, exact for powers of two, otherwise
- *              rounded to BF16.
+ *              rounded to BF16. NVFP4: codes times the blocks' scales, exact; the tensors' factor
+ *              is applied to the f32 product.
  * A kernel of ours computes an epilogue that the library rejects, from the f32 product. */
 #include "kernels/cuda/gemm.cuh"
+#include "kernels/nvfp4.h"
 
 /* ---- checks ---- */
 
@@ -29,6 +31,9 @@ static enum status check_operand(const struct tensor *x, const char *what, struc
     }
     if (x->stride[1] != 1 || x->stride[0] % FP8_ROW_ALIGN || (uintptr_t)x->data % 16)
         return FAIL(e, ERR_ARG, "matmul: %s is FP8 and its rows are not 16-byte aligned", what);
+    if (scale_is_nvfp4(x->scale.kind) != (x->dtype == DTYPE_E2M1))
+        return FAIL(e, ERR_ARG, "matmul: %s is %s and does not have NVFP4's scales, or has", what,
+                    dtype_name(x->dtype));
     struct scale expect = scale_make(x->scale.data, x->scale.kind, x->dim[0], x->dim[1]);
     if (x->scale.kind == SCALE_NONE || !x->scale.data)
         return FAIL(e, ERR_ARG, "matmul: %s is FP8 without a scale", what);
@@ -75,7 +80,7 @@ struct epilogue {
     const void *bias, *residual;
     int64_t rows, cols, ld, ld_residual;
     int a_rows, b_rows; /* one factor a row, or one in all */
-    bool bf16, bias_bf16, beta;
+    bool bf16, bias_bf16, beta, nvfp4; /* nvfp4: the scales are the tensors' amax */
 };
 
 __global__ void epilogue_kernel(struct epilogue p) {
@@ -83,7 +88,8 @@ __global__ void epilogue_kernel(struct epilogue p) {
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < n; i += step) {
         int64_t row = i / p.cols, col = i % p.cols, at = row * p.ld + col;
         float x = p.product[i];
-        if (p.scale_a) x = x * (p.scale_a[p.a_rows ? row : 0] * p.scale_b[p.b_rows ? col : 0]);
+        if (p.nvfp4) x = x * nvfp4_product_factor(*p.scale_a, *p.scale_b);
+        else if (p.scale_a) x = x * (p.scale_a[p.a_rows ? row : 0] * p.scale_b[p.b_rows ? col : 0]);
         struct grad_view out = { p.out, p.bf16 };
         if (p.bias) {
             struct grad_view bias = { (void *)p.bias, p.bias_bf16 };
@@ -111,6 +117,7 @@ static enum status run_epilogue(struct backend *b, int lane, const struct matmul
     if (scaled) {
         p.scale_a = (const float *)t->a->scale.data;
         p.scale_b = (const float *)t->b->scale.data;
+        p.nvfp4 = scale_is_nvfp4(t->a->scale.kind);
         p.a_rows = t->a->scale.kind == SCALE_ROW;
         p.b_rows = t->b->scale.kind == SCALE_ROW;
     }
@@ -398,18 +405,19 @@ static enum status widen(struct backend *b, int lane, enum scratch_use use, cons
 static enum status run_emulated(struct backend *b, int lane, const struct matmul_args *t,
                                 struct gemm_problem *p, bool *found, struct err *e) {
     bool plain = scale_block(t->a->scale.kind) == 0;
+    bool unscaled = plain || scale_is_nvfp4(t->a->scale.kind);
     TRY(widen(b, lane, SCRATCH_OPERAND_A, t->b, plain, &p->a, e));
     TRY(widen(b, lane, SCRATCH_OPERAND_B, t->a, plain, &p->b, e));
     p->k = t->a->dim[1];
     p->fast_accumulate = false;
-    return run_product(b, lane, t, p, plain, found, e);
+    return run_product(b, lane, t, p, unscaled, found, e);
 }
 
 /* ---- the record ---- */
 
 static const char *scale_name(int kind) {
     static const char *const NAME[] = { "", " tensor", " row", " 1x128", " 128x128", " 1x32",
-                                        " 32x32" };
+                                        " 32x32", " 1x16", " 16x16" };
     return NAME[kind];
 }
 

@@ -4,6 +4,7 @@
  * Bound by memory: 2 bytes of value and 1 of code an element. Only some steps call it. f64 keeps
  * the squares of any gradient; a thread has two sums. */
 #include "kernels/cuda/quantise.cuh"
+#include "kernels/nvfp4.h"
 #include "kernels/transposed.h"
 
 enum { STRIP = 8, GROUP = 8, LANES = 256 };
@@ -14,16 +15,21 @@ struct error_args {
     const void *scale;
     int64_t rows, cols, ld_row, ld_col, ld_codes, scale_cols;
     int kind;
-    bool e5m2, vectors;
+    enum dtype code;
+    bool vectors;
 };
 struct sums { double signal, noise; };
 
 __device__ static float factor_at(const struct error_args &a, int64_t row, int64_t col) {
     bool mx = a.kind == SCALE_1X32 || a.kind == SCALE_32X32;
-    bool square = a.kind == SCALE_128X128 || a.kind == SCALE_32X32;
-    int64_t block = mx ? 32 : 128, at = 0;
+    bool nvfp4 = a.kind == SCALE_1X16 || a.kind == SCALE_16X16;
+    bool square = a.kind == SCALE_128X128 || a.kind == SCALE_32X32 || a.kind == SCALE_16X16;
+    int64_t block = nvfp4 ? NVFP4_BLOCK : mx ? 32 : 128, at = 0;
     if (a.kind == SCALE_ROW) at = row;
     else if (a.kind != SCALE_TENSOR) at = (square ? row / block : row) * a.scale_cols + col / block;
+    if (nvfp4)
+        return e4m3_decode_inline(((const uint8_t *)a.scale)[SCALE_HEADER + at]) *
+               nvfp4_tensor_factor(*(const float *)a.scale);
     return mx ? e8m0_decode_of(((const uint8_t *)a.scale)[at]) : ((const float *)a.scale)[at];
 }
 
@@ -61,7 +67,7 @@ __global__ void __launch_bounds__(LANES)
         for (int j = 0; j < GROUP; j++) {
             if (j >= n) break;
             uint32_t word = j < 4 ? packed.x : packed.y;
-            float back = fp8_decode_of(a.e5m2, (uint8_t)(word >> (j % 4 * 8))) * factor;
+            float back = code_decode_of(a.code, (uint8_t)(word >> (j % 4 * 8))) * factor;
             double value = (double)x[j], lost = value - (double)back;
             mine.signal += value * value;
             mine.noise += lost * lost;
@@ -115,7 +121,7 @@ enum status cuda_quant_error(struct backend *b, int lane, const struct tensor *o
     a.ld_codes = codes->stride[0];
     a.scale_cols = codes->scale.dim[1];
     a.kind = codes->scale.kind;
-    a.e5m2 = codes->dtype == DTYPE_E5M2;
+    a.code = codes->dtype;
     a.vectors = a.ld_col == 1 && rows_are_vectors(a.x, a.cols, a.ld_row);
     void *partial;
     cudaStream_t stream = cuda_lane(b, lane);

@@ -2,6 +2,7 @@
  * of lines, and dequantisation. */
 #include "kernels/cuda/cast_tile.cuh"
 #include "kernels/cuda/columns.cuh"
+#include "kernels/nvfp4.h"
 
 /* Stored values: with 16-byte loads where rows allow them, and element by element. */
 struct stored_vectors {
@@ -189,6 +190,7 @@ static enum status launch_stored(struct backend *b, int lane, const struct sink 
 
 static enum status launch_codes(struct backend *b, int lane, const struct sink *s, uint32_t *amax,
                                 const int32_t *flag, struct err *e) {
+    if (scale_is_nvfp4(codes_made(s)->scale.kind)) return cuda_nvfp4_codes(b, lane, s, e);
     struct tile_args a = tile_args_of(s, amax);
     a.flag = flag;
     a.backwards = true; /* the producer's last rows may still be in the L2 cache */
@@ -259,6 +261,12 @@ __device__ static float factor_at(const struct factor_view &f, int64_t row, int6
     case SCALE_1X32: return e8m0_decode_of(((const uint8_t *)f.data)[row * f.cols + col / 32]);
     case SCALE_32X32:
         return e8m0_decode_of(((const uint8_t *)f.data)[row / 32 * f.cols + col / 32]);
+    case SCALE_1X16:
+    case SCALE_16X16: {
+        int64_t down = f.kind == SCALE_1X16 ? row : row / NVFP4_BLOCK;
+        const uint8_t *scales = (const uint8_t *)f.data + SCALE_HEADER;
+        return e4m3_decode_inline(scales[down * f.cols + col / NVFP4_BLOCK]);
+    }
     default: return 1.0f;
     }
 }
@@ -266,7 +274,7 @@ __device__ static float factor_at(const struct factor_view &f, int64_t row, int6
 /* Eight codes a thread. Rows of codes are padded to 16, rows of out need not be. */
 __global__ void dequantise_kernel(bf16_bits *out, int64_t ld_out, bool vectors,
                                   const uint8_t *codes, int64_t ld, int64_t rows, int64_t cols,
-                                  struct factor_view f, bool e5m2) {
+                                  struct factor_view f, enum dtype code) {
     int64_t across = (cols + 7) / 8, step = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < rows * across; i += step) {
         int64_t row = i / across, col = i % across * 8;
@@ -275,7 +283,7 @@ __global__ void dequantise_kernel(bf16_bits *out, int64_t ld_out, bool vectors,
 #pragma unroll
         for (int j = 0; j < 8; j++) {
             uint32_t word = j < 4 ? packed.x : packed.y;
-            x[j] = fp8_decode_of(e5m2, (uint8_t)(word >> (j % 4 * 8))) * factor;
+            x[j] = code_decode_of(code, (uint8_t)(word >> (j % 4 * 8))) * factor;
         }
         bf16_bits *to = out + row * ld_out + col;
         if (vectors) store_bf16<8>(to, x);
@@ -293,6 +301,6 @@ enum status cuda_dequantise(struct backend *b, int lane, const struct tensor *ou
     struct factor_view f = { codes->scale.data, codes->scale.dim[1], codes->scale.kind };
     dequantise_kernel<<<grid_for(b, rows * ceil_div(cols, 8), 256), 256, 0, cuda_lane(b, lane)>>>(
         (bf16_bits *)out->data, out->stride[0], tensor_is_vectors(out),
-        (const uint8_t *)codes->data, codes->stride[0], rows, cols, f, codes->dtype == DTYPE_E5M2);
+        (const uint8_t *)codes->data, codes->stride[0], rows, cols, f, codes->dtype);
     return cuda_launched("dequantise", e);
 }

@@ -24,6 +24,10 @@ __device__ static inline uint32_t fp8x2_encode(bool e5m2, float low, float high)
 __device__ static inline float fp8_decode_of(bool e5m2, uint8_t code) {
     return e5m2 ? e5m2_decode_inline(code) : e4m3_decode_inline(code);
 }
+/* Of E2M1 too. */
+__device__ static inline float code_decode_of(enum dtype t, uint8_t code) {
+    return t == DTYPE_E2M1 ? e2m1_decode_inline(code) : fp8_decode_of(t == DTYPE_E5M2, code);
+}
 
 __device__ static inline uint8_t e8m0_encode_up_of(float x) {
     uint32_t u = f32_bits(x), exponent = u >> 23 & 0xFFu, mantissa = u & 0x7FFFFFu;

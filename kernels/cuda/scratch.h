@@ -54,6 +54,7 @@ static inline int64_t collective_stride(int64_t slice, int world, int64_t size) 
 /* Elements along K that share a factor; 0: all of them. */
 static inline int64_t scale_block(enum scale_kind kind) {
     if (kind == SCALE_1X128 || kind == SCALE_128X128) return 128;
+    if (scale_is_nvfp4(kind)) return 16;
     return kind == SCALE_1X32 || kind == SCALE_32X32 ? 32 : 0;
 }
 
@@ -62,7 +63,7 @@ static inline int64_t scale_block(enum scale_kind kind) {
 static inline bool gemm_is_native(int cc, enum scale_kind a, enum scale_kind b, int64_t m,
                                   int64_t n) {
     if (a == SCALE_TENSOR && b == SCALE_TENSOR) return cc >= 89;
-    if (cc != 90 || scale_block(a) == 32) return false;
+    if (cc != 90 || scale_block(a) == 32 || scale_block(a) == 16) return false;
     /* Block factors are laid out in rows of `outer`, which must then be padded by nothing. */
     bool one_dimensional = a == SCALE_1X128 || b == SCALE_1X128;
     return !one_dimensional || (m % 8 == 0 && n % 8 == 0);

@@ -114,6 +114,7 @@ static void fill_codes(const struct tensor *x, uint8_t *host, uint64_t seed) {
     for (int64_t i = 0; i < x->dim[0]; i++)
         for (int64_t j = 0; j < x->dim[1]; j++) {
             uint8_t code = (uint8_t)(rng_bits(seed, (uint64_t)(i * x->dim[1] + j)) >> 40);
+            if (x->dtype == DTYPE_E2M1) code &= 15;
             bool finite = isfinite(fp8_decode(x->dtype, code));
             host[i * x->stride[0] + j] = finite ? code : code & 0x83;
         }
@@ -122,13 +123,16 @@ static void fill_codes(const struct tensor *x, uint8_t *host, uint64_t seed) {
 static void fill_scale(struct pair *p, struct twin *x, uint64_t seed) {
     const struct scale *shape = &x->side[CPU].scale;
     int64_t n = shape->dim[0] * shape->dim[1];
-    void *host = calloc((size_t)n, 4), *data[SIDES] = { shape->data, x->side[GPU].scale.data };
+    void *host = calloc((size_t)n + SCALE_HEADER, 4), *data[SIDES] = { shape->data, x->side[GPU].scale.data };
     assert_non_null(host);
     for (int64_t i = 0; i < n; i++) {
         float factor = fabsf(draw(seed, i, 2, 1.0f));
         if (shape->dtype == DTYPE_F32) ((float *)host)[i] = factor;
+        else if (shape->dtype == DTYPE_E4M3)
+            ((uint8_t *)host)[SCALE_HEADER + i] = e4m3_encode(factor);
         else ((uint8_t *)host)[i] = e8m0_encode_up(factor);
     }
+    if (scale_is_nvfp4(shape->kind)) *(float *)host = fabsf(draw(seed, n, 2, 1.0f)); /* the amax */
     write_both(p, data, host, scale_bytes(shape));
     free(host);
 }

@@ -182,11 +182,14 @@ static void what_a_device_lacks_is_emulated(void **state) {
     }
 }
 
-static void mxfp8_is_emulated(void **state) {
-    struct trained t;
-    train(&t, RECIPE_MXFP8, (struct how){ 0 });
-    every_layer_goes(&t, "emulated", false);
-    done(&t);
+static void mxfp8_and_nvfp4_are_emulated(void **state) {
+    static const enum recipe_kind KIND[] = { RECIPE_MXFP8, RECIPE_NVFP4 };
+    for (int i = 0; i < 2; i++) {
+        struct trained t;
+        train(&t, KIND[i], (struct how){ 0 });
+        every_layer_goes(&t, "emulated", false);
+        done(&t);
+    }
 }
 
 /* With fallback, a recipe is BF16 for what sm_121 lacks, which is named, and FP8 for the rest. */
@@ -376,7 +379,7 @@ int main(void) {
         cmocka_unit_test(native_is_fp8_in_every_direction),
         cmocka_unit_test(a_layer_left_out_is_bf16),
         cmocka_unit_test(what_a_device_lacks_is_emulated),
-        cmocka_unit_test(mxfp8_is_emulated),
+        cmocka_unit_test(mxfp8_and_nvfp4_are_emulated),
         cmocka_unit_test(what_sm_121_lacks_falls_back),
         cmocka_unit_test(missing_algorithm_is_rejected),
         cmocka_unit_test(a_loaded_table_gives_the_same_bits),

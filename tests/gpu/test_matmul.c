@@ -32,6 +32,9 @@ static int teardown(void **state) { pair_close(p); return 0; }
 #define W SCALE_128X128
 #define X SCALE_1X32
 #define Y SCALE_32X32
+#define N4 SCALE_1X16
+#define M4 SCALE_16X16
+#define E2 DTYPE_E2M1
 
 struct matmul_case {
     int64_t m, n, k;
@@ -93,6 +96,10 @@ static const struct matmul_case CASES[] = {
     { 256, 384, 512, E, E, H, X, X, false, false, 0, -1, false, false, "emulated" },
     { 256, 384, 512, E, E, F, X, Y, false, false, 1, -1, false, false, "emulated" },
     { 50, 70, 90, G, E, H, X, X, false, false, 0, H, true, false, "emulated" },
+    /* NVFP4: the tensors' factor is applied to the f32 product */
+    { 256, 384, 512, E2, E2, H, N4, M4, false, false, 0, -1, false, false, "emulated" },
+    { 256, 384, 512, E2, E2, F, N4, N4, false, false, 1, -1, false, false, "emulated" },
+    { 50, 70, 90, E2, E2, H, N4, M4, false, false, 0, H, true, false, "emulated" },
 };
 
 /* The largest NMSE that a row may have.

@@ -27,13 +27,14 @@ struct setup {
 static const struct setup SETUP[] = {
     { .kind = RECIPE_BF16 }, { .kind = RECIPE_DELAYED }, { .kind = RECIPE_TENSORWISE },
     { .kind = RECIPE_ROWWISE }, { .kind = RECIPE_BLOCKWISE }, { .kind = RECIPE_MXFP8 },
+    { .kind = RECIPE_NVFP4 },
     { .kind = RECIPE_BF16, .lean = true }, { .kind = RECIPE_BLOCKWISE, .lean = true },
     { .kind = RECIPE_DELAYED, .gpt2 = true }, { .kind = RECIPE_ROWWISE, .gpt2 = true },
     { .kind = RECIPE_BLOCKWISE, .gpt2 = true, .lean = true },
     { .kind = RECIPE_BF16, .documents = true },
     { .kind = RECIPE_DELAYED, .documents = true, .gpt2 = true, .lean = true },
 };
-enum { SETUPS = sizeof SETUP / sizeof *SETUP, RECIPES = 6, STEPS = 8 };
+enum { SETUPS = sizeof SETUP / sizeof *SETUP, RECIPES = 7, STEPS = 8 };
 
 struct gpu_run {
     struct tiny_run run;
