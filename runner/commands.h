@@ -9,6 +9,7 @@
     X(VERB_RUN) \
     X(VERB_CHECK) \
     X(VERB_PLAN) \
+    X(VERB_ADVISE) \
     X(VERB_HW) \
     X(VERB_DATA) \
     X(VERB_LIST) \

@@ -197,6 +197,8 @@ static enum status bench_run(const struct cli *cli, struct backend *b,
     struct step_bench s = { .steps = 0 };
     TRY(options_read(run->config_json, &options, e));
     snprintf(s.name, sizeof s.name, "%s", run->name);
+    snprintf(s.recipe, sizeof s.recipe, "%s",
+             json_text(json_object_get(run->config_json, "recipe"), "kind", "?"));
     enum status st = measure(b, &options, o, &s, e);
     bool failed = false;
     if (st == OK && cli->json) json_append(rows, step_bench_json(&s), &failed);

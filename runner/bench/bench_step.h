@@ -12,6 +12,7 @@ struct cli;
 
 struct step_bench {
     char name[128]; /* of the run */
+    char recipe[32]; /* the kind of its recipe */
     const char *backend;
     struct device_info device;
     int64_t tokens;      /* per step of this rank */

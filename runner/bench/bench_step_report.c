@@ -8,6 +8,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/cli.h"
 #include "runner/bench/bench_step.h"
+#include "runner/bench/step_work.h"
 #include "runner/hardware/telemetry.h"
 
 enum { NAME_WIDTH = 40, NAME_CAP = 256 };
@@ -218,6 +219,15 @@ static json_t *gemm_json(const struct step_bench *s, int index) {
                      energy_json(sums.joules));
 }
 
+/* Every operator with its shape; NULL: no memory. */
+static json_t *operators_json(const struct step_bench *s) {
+    struct step_works works = { 0 };
+    struct err e;
+    json_t *list = step_works_add(&works, &s->record, 1, &e) == OK ? step_works_json(&works) : NULL;
+    step_works_free(&works);
+    return list;
+}
+
 json_t *step_bench_json(const struct step_bench *s) {
     struct totals t;
     total(s, &t);
@@ -230,16 +240,16 @@ json_t *step_bench_json(const struct step_bench *s) {
         json_append(phases, sums_json("phase", timed_phase_name(i), &t.phase[i]), &failed);
     for (int i = 0; i < s->record.gemm_count; i++) json_append(gemms, gemm_json(s, i), &failed);
     json_t *object = json_pack(
-        "{s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:f,s:f,s:I,s:o,s:o,s:o,s:o}",
-        "name",
-        s->name, "tokens", (json_int_t)s->tokens, "steps", (json_int_t)s->steps, "loss",
-        (double)s->loss,
+        "{s:s,s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:f,s:f,s:I,s:o,s:o,s:o,s:o,"
+        "s:o}",
+        "name", s->name, "recipe", s->recipe, "tokens", (json_int_t)s->tokens, "steps",
+        (json_int_t)s->steps, "loss", (double)s->loss,
         "step_us_median", s->step.median_us, "step_us_best", s->step.best_us, "tokens_per_s",
         (double)s->tokens / s->step.median_us * 1e6, "model_flop", s->model_flop, "parts_us",
         t.all.us, "floor_us", t.all.floor_us, "copy_bytes_per_s", s->copy_bytes_per_s,
         "peak_tflops", s->mfu.peak_tflops, "gemm_tflops", s->mfu.ceiling_tflops, "memory_bytes",
         (json_int_t)s->memory_bytes, "clock_sm_mhz", s->clock_mhz, "power_w", s->power_w,
         "throttle", (json_int_t)s->throttle, "energy_j", energy_json(s->energy.joules),
-        "parts", parts, "phases", phases, "gemms", gemms);
+        "parts", parts, "phases", phases, "gemms", gemms, "operators", operators_json(s));
     return json_whole(object, failed);
 }

@@ -70,6 +70,15 @@ assert row["tokens"] == 128 and row["model_flop"] > 0 and row["copy_bytes_per_s"
 assert {g["direction"] for g in row["gemms"]} == {"fprop", "dgrad", "wgrad"}
 PY
 
+# What was measured here is what `advise` forecasts here, for the recipe and the shapes measured.
+echo "$json" >"$TEST_TMP/step.json"
+"$FP8LAB" advise tests/cli/tiny.lua --bench "$TEST_TMP/step.json" --json 2>/dev/null |
+    python3 -c 'import json, sys
+row, = (r for r in json.load(sys.stdin)["rows"] if r["recipe"] == "fp8.delayed")
+measured = json.load(open(sys.argv[1]))["rows"][0]["step_us_median"]
+assert abs(row["forecast"]["step_us"] / measured - 1) < 0.1, (row, measured)' \
+    "$TEST_TMP/step.json" || fail "advise: not the step that was measured"
+
 # Joules: a CPU has no counter. That is said, and is never 0.
 "$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --energy 1 \
     >"$TEST_TMP/energy" 2>/dev/null || fail "bench step --energy: exit code $?"

@@ -49,6 +49,7 @@ expect 0 bench bench gemm --m 16 --n 16 --k 16 --repeats 1 --backend cpu
 expect 0 check check "$suite"
 expect 2 check check "$suite" --set train.nonsense=1
 expect 0 plan plan "$suite" --backend cpu
+expect 0 advise advise "$suite" --facts tests/facts/h200.json --runs "$runs"
 expect 3 run_refused run experiments/h200_bf16.lua --runs "$runs" --set hardware.gpus=128
 expect 0 run_result run experiments/quickstart.lua --smoke --only '*16' --only '*wise' \
     --runs "$runs" --backend cpu

@@ -52,7 +52,7 @@ shopt -s extglob nullglob
 # The rooms of the runner, from the bottom up: each may include the rooms before it, the verbs all.
 below=""
 for part in base ingest chat cache hardware plan profile weights script record tensorboard bundle \
-    live health generate job worker run infer compare bench doctor launch repro; do
+    live health generate job worker run infer compare bench doctor advise launch repro; do
     below+="${below:+|}$part"
     room "runner/$part" runner/$part/!(backends).[ch] -- \
         "(runner/($below)/[a-z0-9_]+\.h|$model|$iface|sources\.h)"

@@ -1,0 +1,170 @@
+#include "runner/advise/advice.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/advise/census.h"
+#include "runner/base/run_files.h"
+#include "runner/plan/fit.h"
+
+/* "9.0" as 90; 0: no GPU, so the CPU backend. */
+static int capability_of(const json_t *facts) {
+    int major, minor;
+    if (json_integer_value(json_object_get(facts, "gpu.count")) <= 0) return 0;
+    if (sscanf(json_text(facts, "gpu.cc", ""), "%d.%d", &major, &minor) != 2) return 0;
+    return major * 10 + minor;
+}
+
+/* ---- one row ----------------------------------------------------------------------------------*/
+
+static enum status find_memory(const json_t *facts, int cc, struct advice_row *row,
+                               struct err *e) {
+    struct fit fit = { 0 };
+    enum status st = fit_plan(row->config, facts, cc ? "cuda" : "cpu", 0, &fit, e);
+    if (st == OK) {
+        row->bytes = fit.wanted;
+        row->memory = fit.memory;
+        row->where = fit.where;
+        row->fits = fit.fits;
+        row->ranks = fit.ranks;
+        snprintf(row->less_memory, sizeof row->less_memory, "%s", fit.less_memory);
+    }
+    fit_free(&fit);
+    return st;
+}
+
+static enum status find_time(const struct measured *m, struct advice_row *row, struct err *e) {
+    struct census census;
+    struct step_works works = { 0 };
+    bool native = row->way.way == WAY_NATIVE;
+    TRY(census_take(row->config, row->ranks, native, &census, e));
+    enum status st = census_works(&census, &works, e);
+    row->tokens = census.tokens;
+    if (st == OK && m->count > 0) forecast_step(m, &works, row->kind, &row->forecast);
+    step_works_free(&works);
+    census_free(&census);
+    return st;
+}
+
+enum status advice_add(struct advice *a, const json_t *config, const char *run,
+                       const json_t *facts, const struct measured *m, struct err *e) {
+    const char *kind = json_text(json_object_get(config, "recipe"), "kind", "");
+    const struct recipe_info *info = recipe_info_named(kind);
+    int cc = capability_of(facts);
+    if (!info || a->count == RECIPE_KIND_COUNT)
+        return FAIL(e, ERR_CONFIG, "%s: recipe \"%.32s\"", run, kind);
+    struct advice_row *row = &a->row[a->count];
+    *row = (struct advice_row){ .kind = info->defaults.kind, .config = config, .run = run,
+                                .way = recipe_on(info->defaults.kind, cc) };
+    TRY(find_memory(facts, cc, row, e));
+    TRY(find_time(m, row, e));
+    a->timed = a->timed || row->forecast.known;
+    a->count++;
+    return OK;
+}
+
+/* ---- the rule ---------------------------------------------------------------------------------*/
+
+static const struct advice_row *bf16_of(const struct advice *a) {
+    for (int64_t i = 0; i < a->count; i++)
+        if (a->row[i].kind == RECIPE_BF16) return &a->row[i];
+    return NULL;
+}
+
+static enum advice_group group_of(const struct advice_row *row) {
+    if (row->way.way == WAY_REFUSED || !row->fits) return ADVICE_CANNOT;
+    if (row->loss.finding == EVIDENCE_FAILS) return ADVICE_LOSS;
+    return row->forecast.known ? ADVICE_TIMED : ADVICE_UNTIMED;
+}
+
+/* Where no time decides, BF16 is first: it needs no proof of its loss. Then native before
+ * emulated. */
+static int untimed_order(const struct advice_row *row) {
+    return row->kind == RECIPE_BF16 ? 0 : row->way.way == WAY_NATIVE ? 1 : 2;
+}
+
+static int by_rule(const void *x, const void *y) {
+    const struct advice_row *a = x, *b = y;
+    if (a->group != b->group) return a->group < b->group ? -1 : 1;
+    double s = a->forecast.step_us, t = b->forecast.step_us;
+    if (a->group == ADVICE_TIMED && (s < t || s > t)) return s < t ? -1 : 1;
+    int m = untimed_order(a), n = untimed_order(b);
+    if (m != n) return m - n;
+    return (int)a->kind - (int)b->kind;
+}
+
+bool advice_is_rough(const struct advice_row *row) {
+    return row->forecast.outside || row->forecast.assumed > ADVICE_ASSUMED_MAX;
+}
+
+/* Whether a forecast is short enough to prefer the recipe to BF16. Without a BF16 that runs, each
+ * is; against a BF16 without a time none is. */
+static bool beats(const struct advice_row *row, const struct advice_row *bf16) {
+    if (row->group != ADVICE_TIMED || row->kind == RECIPE_BF16) return false;
+    if (!bf16 || bf16->group >= ADVICE_LOSS) return true;
+    double margin = advice_is_rough(row) ? ADVICE_MARGIN_ROUGH : ADVICE_MARGIN;
+    return row->forecast.step_us * (1 + margin) < bf16->forecast.step_us;
+}
+
+/* Whether the loss is the reason to take `row`, which is about as fast as the faster `than`. */
+static bool is_safer(const struct advice_row *row, const struct advice_row *than) {
+    return row->loss.finding == EVIDENCE_HOLDS && than->loss.finding != EVIDENCE_HOLDS &&
+           row->forecast.step_us <= than->forecast.step_us * (1 + ADVICE_MARGIN);
+}
+
+/* Moves the row to use to the front of rows that are sorted: the fastest that beats BF16, or one
+ * about as fast whose loss holds. If none beats it, BF16. */
+static void choose(struct advice *a) {
+    const struct advice_row *bf16 = bf16_of(a);
+    int64_t at = -1;
+    for (int64_t i = 0; i < a->count; i++)
+        if (beats(&a->row[i], bf16) && (at < 0 || is_safer(&a->row[i], &a->row[at]))) at = i;
+    if (at < 0 && (!bf16 || bf16->group >= ADVICE_LOSS)) return;
+    if (at < 0) at = bf16 - a->row;
+    struct advice_row best = a->row[at];
+    memmove(&a->row[1], &a->row[0], (size_t)at * sizeof best);
+    a->row[0] = best;
+}
+
+static void explain(struct advice_row *row, const struct advice_row *best) {
+    size_t size = sizeof row->reason;
+    row->reason[0] = '\0';
+    if (row == best) return;
+    if (row->way.way == WAY_REFUSED) snprintf(row->reason, size, "%s", row->way.because);
+    else if (!row->fits)
+        snprintf(row->reason, size, "it needs %.1f GiB of %.1f", (double)row->bytes / 0x1p30,
+                 (double)row->memory / 0x1p30);
+    else if (row->group == ADVICE_LOSS)
+        snprintf(row->reason, size, "runs here show that its loss does not hold");
+    else if (row->group == ADVICE_TIMED)
+        snprintf(row->reason, size, "%s",
+                 !best->forecast.known ? "bf16 has no time to compare with"
+                 : row->forecast.step_us > best->forecast.step_us ? "slower"
+                 : best->kind != RECIPE_BF16 ? "about as fast, and runs here show less of its loss"
+                 : advice_is_rough(row)      ? "its forecast is rough, and not 25 % below bf16's"
+                                             : "its forecast is not 10 % below bf16's");
+    else if (row->way.way == WAY_EMULATED)
+        snprintf(row->reason, size, "emulated: %s", row->way.because);
+    else if (*row->forecast.missing)
+        snprintf(row->reason, size, "%s was not measured", row->forecast.missing);
+    else snprintf(row->reason, size, "no time can be forecast");
+}
+
+void advice_rank(struct advice *a) {
+    for (int64_t i = 0; i < a->count; i++) a->row[i].group = group_of(&a->row[i]);
+    qsort(a->row, (size_t)a->count, sizeof *a->row, by_rule);
+    choose(a);
+    const struct advice_row *bf16 = bf16_of(a);
+    double base = bf16 ? bf16->forecast.step_us : 0;
+    for (int64_t i = 0; i < a->count; i++) {
+        struct advice_row *row = &a->row[i];
+        row->speed = row->forecast.known && base > 0 ? base / row->forecast.step_us : 0;
+        explain(row, advice_best(a));
+    }
+}
+
+const struct advice_row *advice_best(const struct advice *a) {
+    return a->count > 0 && a->row[0].group < ADVICE_LOSS ? &a->row[0] : NULL;
+}

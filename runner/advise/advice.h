@@ -1,0 +1,61 @@
+/* Which recipe suits a model on a machine: one row a recipe, ranked. README.md has the rule. */
+#ifndef FP8LAB_RUNNER_ADVISE_ADVICE_H
+#define FP8LAB_RUNNER_ADVISE_ADVICE_H
+
+#include "runner/advise/evidence.h"
+#include "runner/advise/forecast.h"
+#include "runner/doctor/recipe_table.h"
+
+struct json_t;
+
+/* The groups of the rule, best first. */
+enum advice_group {
+    ADVICE_TIMED,   /* it runs, and its time is forecast */
+    ADVICE_UNTIMED, /* it runs; no time is known */
+    ADVICE_LOSS,    /* runs here show that its loss does not hold */
+    ADVICE_CANNOT   /* it lacks memory, or the device refuses it */
+};
+
+struct advice_row {
+    enum recipe_kind kind;
+    const struct json_t *config; /* borrowed: the resolved run */
+    const char *run;             /* its name, borrowed */
+    struct recipe_row way;
+    int64_t bytes, memory;       /* a rank needs; there is (0: not known) */
+    const char *where;           /* the fact of `memory`: static */
+    bool fits;
+    char less_memory[320];       /* as in plan/fit.h */
+    int64_t tokens;              /* of a step, all ranks */
+    int ranks;
+    struct forecast forecast;
+    double speed; /* tokens/s to those of BF16; 0: one of the two is not known */
+    struct loss_evidence loss;
+    enum advice_group group;
+    char reason[192]; /* why it stands where it stands; "" for the first */
+};
+
+struct advice {
+    struct advice_row row[RECIPE_KIND_COUNT]; /* ranked by advice_rank */
+    int64_t count;
+    bool timed; /* some row has a forecast */
+};
+
+/* FP8 is preferred to BF16 if BF16's step is this much longer. Recipes nearer to each other count
+ * as equally fast: forecasts are that uncertain. The second is for rough ones. */
+#define ADVICE_MARGIN 0.10
+#define ADVICE_MARGIN_ROUGH 0.25
+/* A forecast is rough if more of its step is assumed. */
+#define ADVICE_ASSUMED_MAX 0.10
+bool advice_is_rough(const struct advice_row *row);
+
+/* Adds the row of a resolved run: its memory, how the device runs it, and its forecast. `config`
+ * and `run` are borrowed. */
+NODISCARD enum status advice_add(struct advice *a, const struct json_t *config, const char *run,
+                                 const struct json_t *facts, const struct measured *m,
+                                 struct err *e);
+/* Sorts the rows by the rule and gives each its group, speed and reason. */
+void advice_rank(struct advice *a);
+/* The row to use; NULL: no recipe can run here. */
+const struct advice_row *advice_best(const struct advice *a);
+
+#endif

@@ -1,0 +1,265 @@
+#include "runner/advise/advice_report.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/base/shell_word.h"
+
+enum { TEXT_CAP = 512 };
+
+static const char *name_of(const struct advice_row *row) { return RECIPE_KIND_NAMES[row->kind]; }
+
+static double gib(int64_t bytes) { return (double)bytes / 0x1p30; }
+
+static double tokens_per_s(const struct advice_row *row) {
+    return row->forecast.known ? (double)row->tokens / row->forecast.step_us * 1e6 : 0;
+}
+
+/* Adds to the text in out[TEXT_CAP]; what does not fit is cut. */
+static void PRINTF_LIKE(2, 3) add(char *out, const char *format, ...) {
+    size_t used = strlen(out);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(out + used, TEXT_CAP - used, format, args);
+    va_end(args);
+}
+
+/* "162 ms": three or four digits, in a unit that fits. */
+static void add_time(char *out, double us) {
+    if (us >= 1e7) add(out, "%.1f s", us * 1e-6);
+    else if (us >= 1e6) add(out, "%.2f s", us * 1e-6);
+    else add(out, "%.*f ms", us >= 1e5 ? 0 : us >= 1e4 ? 1 : 2, us * 1e-3);
+}
+
+static void add_memory(char *out, const struct advice_row *row) {
+    bool small = row->bytes < INT64_C(1) << 30;
+    add(out, "needs %.*f %s", small ? 0 : 1, gib(row->bytes) * (small ? 1024 : 1),
+        small ? "MiB" : "GiB");
+    if (row->memory) add(out, " of %.1f GiB", gib(row->memory));
+    else add(out, ", and how much there is, is not known");
+}
+
+/* ---- the command that measures what is missing ------------------------------------------------*/
+
+/* The recipe to measure: the first that runs natively without a forecast. NULL: none is missing.
+ * Nothing is gained by measuring recipes that the device emulates, but for a machine that emulates
+ * all of them. */
+static const struct advice_row *unmeasured(const struct advice *a) {
+    const struct advice_row *found = NULL;
+    for (int64_t i = 0; i < a->count; i++) {
+        const struct advice_row *row = &a->row[i];
+        if (row->group != ADVICE_UNTIMED) continue;
+        if (row->way.way == WAY_NATIVE) return row;
+        if (!a->timed && !found) found = row;
+    }
+    return found;
+}
+
+/* "" if nothing is missing. */
+static void measure_command(const struct advice *a, const char *script, char out[TEXT_CAP]) {
+    const struct advice_row *row = unmeasured(a);
+    char *word = shell_word(script);
+    out[0] = '\0';
+    if (row && word && !a->timed) add(out, "fp8lab bench step %s --json > bench.json", word);
+    else if (row && word)
+        add(out, "fp8lab bench step %s --set recipe=%s --json > %s.json", word, name_of(row),
+            name_of(row));
+    free(word);
+}
+
+/* ---- five lines -------------------------------------------------------------------------------*/
+
+static void best_line(const struct advice *a, const struct advice_row *best, char out[TEXT_CAP]) {
+    add(out, "Use %s: ", name_of(best));
+    if (best->forecast.known) {
+        add_time(out, best->forecast.step_us);
+        add(out, " a step, %.0f tokens/s", tokens_per_s(best));
+        if (best->kind != RECIPE_BF16 && best->speed > 0)
+            add(out, ", %.2f x bf16", best->speed);
+        add(out, "; ");
+    } else if (best->kind == RECIPE_BF16)
+        add(out, "without times it is the safe choice; ");
+    if (best->kind != RECIPE_BF16) add(out, "%s; ", recipe_way_name(best->way.way));
+    add_memory(out, best);
+    if (a->timed && best->kind == RECIPE_BF16 && a->count > 1)
+        add(out, "; none is forecast to be 10 %% faster");
+    add(out, ".");
+}
+
+static void none_line(const struct advice *a, char out[TEXT_CAP]) {
+    bool less = a->count > 0 && *a->row[0].less_memory;
+    add(out, "No recipe can be advised here: ");
+    for (int64_t i = 0; i < a->count; i++)
+        add(out, "%s%s: %s", i ? "; " : "", name_of(&a->row[i]), a->row[i].reason);
+    add(out, ".%s%s", less ? " Less memory:" : "", less ? a->row[0].less_memory : "");
+}
+
+static void add_loss(char *out, const struct loss_evidence *loss) {
+    add(out, "%s", evidence_name(loss->finding));
+    if (!isnan(loss->relative))
+        add(out, " (%+.2f %% to bf16, at most %+.2f %%, %" PRId64 " seeds)", 100 * loss->relative,
+            100 * loss->high, loss->seeds);
+    if (*loss->why) add(out, ": %s", loss->why);
+}
+
+static void loss_line(const struct advice_row *best, const struct advice_context *x,
+                      char out[TEXT_CAP]) {
+    if (best->kind == RECIPE_BF16) {
+        add(out, "Loss: bf16 is what the others are compared with.");
+        return;
+    }
+    add(out, "Loss: ");
+    if (best->loss.finding == EVIDENCE_NONE && !*best->loss.why)
+        add(out, "no runs here show whether it holds; a suite of bf16 and %s with three seeds "
+            "each does", name_of(best));
+    else add_loss(out, &best->loss);
+    if (x->evidence->unreadable)
+        add(out, " (%" PRId64 " runs could not be read)", x->evidence->unreadable);
+    add(out, ".");
+}
+
+static void next_line(const struct advice *a, char out[TEXT_CAP]) {
+    add(out, "Then: ");
+    bool any = false;
+    for (int64_t i = 1; i < a->count && a->row[i].group == ADVICE_TIMED; i++, any = true) {
+        add(out, "%s%s ", any ? ", " : "", name_of(&a->row[i]));
+        add_time(out, a->row[i].forecast.step_us);
+        if (a->row[i].kind != RECIPE_BF16 && a->row[i].speed > 0)
+            add(out, " (%.2f x bf16)", a->row[i].speed);
+    }
+    add(out, "%s.", any ? "" : "nothing else has a forecast");
+}
+
+/* Adds the recipes whose reason is that of row `first`; an earlier row may have said it. */
+static bool add_reason(char out[TEXT_CAP], const struct advice *a, int64_t first, bool any) {
+    const char *reason = a->row[first].reason;
+    for (int64_t i = 1; i < first; i++)
+        if (!strcmp(a->row[i].reason, reason)) return any;
+    add(out, "%s", any ? "; " : "");
+    for (int64_t i = first; i < a->count; i++)
+        if (!strcmp(a->row[i].reason, reason))
+            add(out, "%s%s", i > first ? ", " : "", name_of(&a->row[i]));
+    add(out, " (%s)", reason);
+    return true;
+}
+
+static void not_line(const struct advice *a, char out[TEXT_CAP]) {
+    bool any = false;
+    add(out, "Not: ");
+    for (int64_t i = 1; i < a->count; i++)
+        if (a->row[i].group != ADVICE_TIMED) any = add_reason(out, a, i, any);
+    add(out, "%s.", any ? "" : "nothing is excluded");
+}
+
+static void time_line(const struct advice *a, const struct advice_context *x, char out[TEXT_CAP]) {
+    char command[TEXT_CAP];
+    measure_command(a, x->script, command);
+    if (a->timed) {
+        add(out, "Times: forecast from %" PRId64 " steps measured on %s, to about 10 %%",
+            x->measured->count, x->machine);
+        if (a->row[0].forecast.outside)
+            add(out, "; rough, since its operators are 8 times shorter or longer than measured");
+        else if (advice_is_rough(&a->row[0]))
+            add(out, "; rough, since %.0f %% of the step was not measured in this recipe",
+                100 * a->row[0].forecast.assumed);
+        if (a->row[0].ranks > 1) add(out, "; waiting for other ranks comes on top");
+    } else if (x->measured->unused) {
+        add(out, "Times: none, since what was measured is of %s, not of %s", x->measured->other,
+            x->machine);
+    } else add(out, "Times: none can be forecast without measurements of %s", x->machine);
+    if (*command) add(out, "; `%s` measures %s, --bench FILE reads it", command,
+                      a->timed ? "what lacks" : "it");
+    add(out, ".");
+}
+
+void advice_print(const struct cli *cli, const struct advice *a, const struct advice_context *x) {
+    char line[5][TEXT_CAP] = { "" };
+    const struct advice_row *best = advice_best(a);
+    if (!best) {
+        none_line(a, line[0]);
+        cli_out(cli, "%s\n", line[0]);
+        return;
+    }
+    best_line(a, best, line[0]);
+    loss_line(best, x, line[1]);
+    next_line(a, line[2]);
+    not_line(a, line[3]);
+    time_line(a, x, line[4]);
+    cli_out(cli, "%s%s%s\n", cli_style(cli, "bold"), line[0], cli_style(cli, NULL));
+    for (int i = 1; i < 5; i++) cli_out(cli, "%s\n", line[i]);
+}
+
+/* ---- the table --------------------------------------------------------------------------------*/
+
+void advice_print_table(const struct cli *cli, const struct advice *a) {
+    cli_out(cli, "%-16s %-9s %10s %10s %12s %8s %8s  %s\n", "recipe", "way", "GiB", "step ms",
+            "tokens/s", "to bf16", "assumed", "loss; why it is not first");
+    for (int64_t i = 0; i < a->count; i++) {
+        const struct advice_row *row = &a->row[i];
+        char time[32] = "-", speed[32] = "-", ratio[32] = "-", assumed[32] = "-";
+        char words[TEXT_CAP] = "";
+        if (row->forecast.known) {
+            snprintf(time, sizeof time, "%.2f", row->forecast.step_us * 1e-3);
+            snprintf(speed, sizeof speed, "%.0f", tokens_per_s(row));
+            snprintf(assumed, sizeof assumed, "%.0f%%", 100 * row->forecast.assumed);
+        }
+        if (row->speed > 0) snprintf(ratio, sizeof ratio, "%.2fx", row->speed);
+        if (row->kind == RECIPE_BF16) add(words, "the baseline");
+        else add_loss(words, &row->loss);
+        if (*row->reason) add(words, "; %s", row->reason);
+        cli_out(cli, "%-16s %-9s %10.1f %10s %12s %8s %8s  %s\n", name_of(row),
+                recipe_way_name(row->way.way), gib(row->bytes), time, speed, ratio, assumed, words);
+    }
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------*/
+
+static json_t *forecast_json(const struct advice_row *row) {
+    if (!row->forecast.known) return json_null();
+    json_t *parts = json_object();
+    bool failed = !parts;
+    for (int i = 0; i < PART_COUNT && parts; i++)
+        json_put(parts, timed_part_name((enum timed_part)i), json_real(row->forecast.part_us[i]),
+                 &failed);
+    return json_pack("{s:f,s:f,s:f,s:b,s:o}", "step_us", row->forecast.step_us,
+                     "tokens_per_s", tokens_per_s(row), "assumed_share", row->forecast.assumed,
+                     "rough", advice_is_rough(row), "parts_us", json_whole(parts, failed));
+}
+
+static json_t *finite_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
+
+static json_t *row_json(const struct advice_row *row) {
+    static const char *const GROUPS[] = { "timed", "untimed", "loss", "cannot" };
+    json_t *loss = json_pack("{s:s,s:I,s:o,s:o,s:s}", "verdict", evidence_name(row->loss.finding),
+                             "seeds", (json_int_t)row->loss.seeds, "relative",
+                             finite_or_null(row->loss.relative), "high",
+                             finite_or_null(row->loss.high), "why", row->loss.why);
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:b,s:I,s:o,s:i,s:o,s:o,s:o,s:s}", "recipe",
+                     name_of(row), "run", row->run, "group", GROUPS[row->group], "way",
+                     recipe_way_name(row->way.way), "because", row->way.because, "fits", row->fits,
+                     "bytes", (json_int_t)row->bytes, "memory_bytes",
+                     row->memory ? json_integer(row->memory) : json_null(), "ranks", row->ranks,
+                     "forecast", forecast_json(row), "speed",
+                     row->speed > 0 ? json_real(row->speed) : json_null(), "loss", loss, "reason",
+                     row->reason);
+}
+
+json_t *advice_json(const struct advice *a, const struct advice_context *x) {
+    const struct advice_row *best = advice_best(a);
+    json_t *rows = json_array();
+    bool failed = false;
+    char command[TEXT_CAP];
+    measure_command(a, x->script, command);
+    for (int64_t i = 0; i < a->count; i++) json_append(rows, row_json(&a->row[i]), &failed);
+    return json_pack("{s:s,s:s,s:o,s:I,s:I,s:I,s:I,s:s,s:o}", "schema", "fp8lab.advise/1",
+                     "machine", x->machine, "best", best ? json_string(name_of(best)) : json_null(),
+                     "measured_steps", (json_int_t)x->measured->count, "files_unused",
+                     (json_int_t)x->measured->unused, "runs", (json_int_t)x->evidence->runs,
+                     "runs_unreadable", (json_int_t)x->evidence->unreadable, "measure", command,
+                     "rows", json_whole(rows, failed));
+}

@@ -1,0 +1,20 @@
+/* The outputs of `advise`: five lines, the table of --detail, and JSON. */
+#ifndef FP8LAB_RUNNER_ADVISE_ADVICE_REPORT_H
+#define FP8LAB_RUNNER_ADVISE_ADVICE_REPORT_H
+
+#include "runner/advise/advice.h"
+#include "runner/base/cli.h"
+
+/* What a report needs beside the ranked rows; all borrowed. */
+struct advice_context {
+    const char *script, *machine; /* the script as typed; the GPU or the CPU */
+    const struct measured *measured;
+    const struct evidence *evidence;
+};
+
+void advice_print(const struct cli *cli, const struct advice *a, const struct advice_context *x);
+void advice_print_table(const struct cli *cli, const struct advice *a);
+/* "fp8lab.advise/1"; NULL: no memory. */
+struct json_t *advice_json(const struct advice *a, const struct advice_context *x);
+
+#endif

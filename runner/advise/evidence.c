@@ -1,0 +1,132 @@
+#include "runner/advise/evidence.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/base/file_tree.h"
+#include "runner/compare/compare.h"
+
+static const json_t *section(const json_t *config, const char *name) {
+    return json_object_get(config, name);
+}
+
+/* Whether the run at `path` trained this model. */
+static bool has_model(const char *path, const json_t *model, struct evidence *out) {
+    struct run_view view;
+    struct err e;
+    if (run_view_load(path, RUN_VIEW_INPUTS, &view, &e) != OK) {
+        out->unreadable++;
+        return false;
+    }
+    bool same = json_equal(section(view.resolved, "model"), model);
+    run_view_free(&view);
+    return same;
+}
+
+/* The verdict of a row of "losses", with the recipe of its group. */
+static void add_row(const struct comparison *c, const json_t *row, json_t *out, bool *failed) {
+    const json_t *groups = json_object_get(json_object_get(c->report, "statistics"), "groups");
+    const json_t *group =
+        json_array_get(groups, (size_t)json_integer_value(json_object_get(row, "group")));
+    int64_t run = json_integer_value(json_array_get(json_object_get(group, "runs"), 0));
+    if (run < 0 || run >= c->count) return;
+    json_t *found = json_pack("{s:O?,s:O?,s:O?,s:O?,s:O?,s:O?}", "recipe",
+                              section(c->run[run].resolved, "recipe"), "verdict",
+                              json_object_get(row, "verdict"), "seeds",
+                              json_object_get(row, "seeds"), "relative",
+                              json_object_get(row, "relative"), "high",
+                              json_object_get(row, "high"), "why", json_object_get(row, "why"));
+    json_append(out, found, failed);
+}
+
+static enum status add_verdicts(const struct comparison *c, json_t *out, struct err *e) {
+    const json_t *losses = json_object_get(json_object_get(c->report, "statistics"), "losses");
+    const json_t *family, *row;
+    size_t i, k;
+    bool failed = false;
+    json_array_foreach(losses, i, family) {
+        json_array_foreach(json_object_get(family, "rows"), k, row) add_row(c, row, out, &failed);
+    }
+    return failed ? FAIL(e, ERR_MEMORY, "verdicts on losses") : OK;
+}
+
+/* Runs that cannot be compared give no evidence, and a sentence. */
+static enum status compare(const char *const *paths, struct evidence *out, struct err *e) {
+    const struct compare_options options = { .lean = true };
+    struct comparison c = { 0 };
+    struct err why;
+    enum status st = OK;
+    if (out->runs < 2) return OK;
+    if (compare_runs(paths, out->runs, &options, &c, &why) == OK)
+        st = add_verdicts(&c, out->rows, e);
+    else
+        snprintf(out->problem, sizeof out->problem, "%.240s", why.text);
+    compare_free(&c);
+    return st;
+}
+
+enum status evidence_gather(const char *runs_dir, const json_t *config, struct evidence *out,
+                            struct err *e) {
+    struct tree runs = { 0 };
+    const json_t *model = section(config, "model");
+    *out = (struct evidence){ .rows = json_array() };
+    if (!out->rows) return FAIL(e, ERR_MEMORY, "verdicts on losses");
+    enum status st = run_list(runs_dir, &runs, e);
+    const char **paths = st == OK ? calloc((size_t)runs.count + 1, sizeof *paths) : NULL;
+    if (st == OK && !paths) st = FAIL(e, ERR_MEMORY, "%lld paths", (long long)runs.count);
+    for (int64_t i = 0; st == OK && i < runs.count; i++)
+        if (has_model(runs.file[i].path, model, out)) paths[out->runs++] = runs.file[i].path;
+    if (st == OK) st = compare(paths, out, e);
+    free(paths);
+    tree_free(&runs);
+    if (st != OK) evidence_free(out);
+    return st;
+}
+
+void evidence_free(struct evidence *x) {
+    json_decref(x->rows);
+    *x = (struct evidence){ .rows = NULL };
+}
+
+static enum loss_finding finding_of(const char *verdict) {
+    if (!verdict) return EVIDENCE_NONE;
+    return !strcmp(verdict, "holds")           ? EVIDENCE_HOLDS
+           : !strcmp(verdict, "does not hold") ? EVIDENCE_FAILS
+           : !strcmp(verdict, "undecided")     ? EVIDENCE_UNDECIDED
+                                               : EVIDENCE_NONE;
+}
+
+static double number_or_nan(const json_t *value) {
+    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+}
+
+void evidence_of(const struct evidence *x, const json_t *config, struct loss_evidence *out) {
+    /* The worst one first: one that failed, then one that could not decide. */
+    static const int RANK[] = { [EVIDENCE_NONE] = 0, [EVIDENCE_HOLDS] = 1,
+                                [EVIDENCE_UNDECIDED] = 2, [EVIDENCE_FAILS] = 3 };
+    const json_t *recipe = section(config, "recipe"), *row;
+    bool any = false;
+    size_t i;
+    *out = (struct loss_evidence){ .relative = (double)NAN, .high = (double)NAN };
+    json_array_foreach(x->rows, i, row) {
+        if (!json_equal(json_object_get(row, "recipe"), recipe)) continue;
+        enum loss_finding finding =
+            finding_of(json_string_value(json_object_get(row, "verdict")));
+        if (any && RANK[finding] <= RANK[out->finding]) continue;
+        any = true;
+        out->finding = finding;
+        out->seeds = json_integer_value(json_object_get(row, "seeds"));
+        out->relative = number_or_nan(json_object_get(row, "relative"));
+        out->high = number_or_nan(json_object_get(row, "high"));
+        snprintf(out->why, sizeof out->why, "%.150s", json_text(row, "why", ""));
+    }
+}
+
+const char *evidence_name(enum loss_finding finding) {
+    static const char *const NAMES[] = { "not judged", "undecided", "holds", "does not hold" };
+    return NAMES[finding];
+}

@@ -1,0 +1,183 @@
+#include "runner/advise/forecast.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double LAUNCH_US = 2; /* of an operator without work on a GPU, about */
+/* Added to the square of a distance, which is of natural logarithms. A shape that was measured
+ * itself then weighs some fifty times more than one of twice its size. */
+static const double NEAR = 0.02;
+static const double OUTSIDE = 8;
+
+/* ---- classes: how like a measured operator is, from 0 (the same kind of work) -----------------*/
+
+enum { LEVEL_NONE = 9 };
+
+static int gemm_level(const struct gemm_shape *a, const struct gemm_shape *b) {
+    bool fp8 = dtype_is_fp8(a->a);
+    if (a->a_scale != b->a_scale || dtype_is_fp8(b->a) != fp8) return LEVEL_NONE;
+    if (!fp8 && a->a != b->a) return LEVEL_NONE;
+    if (a->direction != b->direction) return 2;
+    bool same = a->a == b->a && a->b == b->b && a->b_scale == b->b_scale;
+    return same && (!fp8 || a->fast_accumulate == b->fast_accumulate) ? 0 : 1;
+}
+
+static int attention_level(const struct attention_shape *a, const struct attention_shape *b) {
+    if (a->backward != b->backward || a->act != b->act) return LEVEL_NONE;
+    return a->head_dim == b->head_dim ? 0 : 1;
+}
+
+static int other_level(const struct step_work *a, enum recipe_kind recipe,
+                       const struct step_work *b, enum recipe_kind other) {
+    if (!strcmp(a->op, b->op))
+        return a->part == b->part ? recipe != other : 2;
+    return a->part != b->part ? LEVEL_NONE : recipe == other ? 3 : 4;
+}
+
+static int level_of(const struct step_work *a, enum recipe_kind recipe, const struct step_work *b,
+                    enum recipe_kind other) {
+    if (a->kind != b->kind) return LEVEL_NONE;
+    return a->kind == WORK_GEMM        ? gemm_level(&a->gemm, &b->gemm)
+           : a->kind == WORK_ATTENTION ? attention_level(&a->attention, &b->attention)
+                                       : other_level(a, recipe, b, other);
+}
+
+/* ---- distance ---------------------------------------------------------------------------------*/
+
+static double log_square(double a, double b) {
+    double d = log(a / b);
+    return d * d;
+}
+
+static double distance(const struct step_work *a, const struct step_work *b) {
+    const struct gemm_shape *g = &a->gemm, *h = &b->gemm;
+    const struct attention_shape *x = &a->attention, *y = &b->attention;
+    if (a->kind == WORK_GEMM)
+        return log_square((double)g->m, (double)h->m) + log_square((double)g->n, (double)h->n) +
+               log_square((double)g->k, (double)h->k);
+    if (a->kind == WORK_ATTENTION)
+        return log_square((double)(x->batch * x->heads), (double)(y->batch * y->heads)) +
+               log_square((double)x->seq_len, (double)y->seq_len);
+    return log_square(a->bytes / (double)a->calls + 1000, b->bytes / (double)b->calls + 1000);
+}
+
+/* ---- one operator -----------------------------------------------------------------------------*/
+
+/* What a step is compared with: the measured operators of one class. */
+struct class {
+    const struct measured *m;
+    const struct step_work *work; /* of the step that is forecast */
+    enum recipe_kind recipe;
+    int level;
+    double flop_per_us; /* the best of the class; 0: it has no FLOP */
+};
+
+static bool is_member(const struct class *c, const struct measured_step *s,
+                      const struct step_work *w) {
+    return w->time_us > 0 && level_of(c->work, c->recipe, w, s->recipe) == c->level;
+}
+
+static void class_find(struct class *c) {
+    c->level = LEVEL_NONE;
+    for (int64_t i = 0; i < c->m->count; i++)
+        for (int64_t k = 0; k < c->m->step[i].works.count; k++) {
+            const struct step_work *w = &c->m->step[i].works.work[k];
+            int level = level_of(c->work, c->recipe, w, c->m->step[i].recipe);
+            if (w->time_us > 0 && level < c->level) c->level = level;
+        }
+    c->flop_per_us = 0;
+    for (int64_t i = 0; i < c->m->count && c->level < LEVEL_NONE; i++)
+        for (int64_t k = 0; k < c->m->step[i].works.count; k++) {
+            const struct step_work *w = &c->m->step[i].works.work[k];
+            if (!is_member(c, &c->m->step[i], w)) continue;
+            double rate = step_work_flop(w) * (double)w->calls / w->time_us;
+            if (rate > c->flop_per_us) c->flop_per_us = rate;
+        }
+}
+
+static double base_us(const struct class *c, const struct step_work *w) {
+    double flop = step_work_flop(w) * (double)w->calls;
+    return (c->flop_per_us > 0 ? flop / c->flop_per_us : 0) + w->bytes / c->m->copy_bytes_per_us +
+           LAUNCH_US * (double)w->calls;
+}
+
+/* The geometric mean of the ratios of a class. */
+static double class_ratio(const struct class *c) {
+    double sum = 0, weights = 0;
+    for (int64_t i = 0; i < c->m->count; i++)
+        for (int64_t k = 0; k < c->m->step[i].works.count; k++) {
+            const struct step_work *w = &c->m->step[i].works.work[k];
+            if (!is_member(c, &c->m->step[i], w)) continue;
+            double weight = 1 / (distance(c->work, w) + NEAR);
+            sum += weight * log(w->time_us / base_us(c, w));
+            weights += weight;
+        }
+    return exp(sum / weights);
+}
+
+/* ---- the step ---------------------------------------------------------------------------------*/
+
+static int64_t calls_of(const struct step_works *works) {
+    int64_t calls = 0;
+    for (int64_t i = 0; i < works->count; i++) calls += works->work[i].calls;
+    return calls;
+}
+
+/* The mean time of an operator of a measured step. */
+static double mean_us(const struct measured_step *s) {
+    return s->parts_us / (double)calls_of(&s->works);
+}
+
+static bool is_outside(const struct measured *m, double us_of_call) {
+    for (int64_t i = 0; i < m->count; i++) {
+        double mean = mean_us(&m->step[i]);
+        if (us_of_call * OUTSIDE >= mean && us_of_call <= mean * OUTSIDE) return false;
+    }
+    return true;
+}
+
+/* A whole step beside its operators one at a time: the saved launches of a graph, the marks between
+ * operators. Steps with operators of about the same length weigh most. */
+static double whole_ratio(const struct measured *m, double us_of_call) {
+    double sum = 0, weights = 0;
+    for (int64_t i = 0; i < m->count; i++) {
+        const struct measured_step *s = &m->step[i];
+        double weight = 1 / (log_square(us_of_call, mean_us(s)) + NEAR);
+        sum += weight * log(s->step_us / s->parts_us);
+        weights += weight;
+    }
+    return exp(sum / weights);
+}
+
+static void name_missing(const struct step_work *w, char out[128]) {
+    if (w->kind == WORK_GEMM)
+        snprintf(out, 128, "a GEMM of %s operands", dtype_name(w->gemm.a));
+    else
+        snprintf(out, 128, "%s", w->op);
+}
+
+void forecast_step(const struct measured *m, const struct step_works *works,
+                   enum recipe_kind recipe, struct forecast *out) {
+    double all = 0, assumed = 0;
+    memset(out, 0, sizeof *out);
+    for (int64_t i = 0; i < works->count; i++) {
+        struct class c = { .m = m, .work = &works->work[i], .recipe = recipe };
+        if (c.work->calls <= 0) continue;
+        class_find(&c);
+        if (c.level == LEVEL_NONE) {
+            name_missing(c.work, out->missing);
+            return;
+        }
+        double us = base_us(&c, c.work) * class_ratio(&c);
+        out->part_us[c.work->part] += us;
+        all += us;
+        if (c.level > 0) assumed += us;
+    }
+    if (!(all > 0)) return;
+    out->known = true;
+    out->assumed = assumed / all;
+    double of_call = all / (double)calls_of(works);
+    out->outside = is_outside(m, of_call);
+    out->step_us = all * whole_ratio(m, of_call);
+}

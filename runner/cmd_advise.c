@@ -1,0 +1,212 @@
+/* fp8lab advise: which recipe suits this model on this machine. */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/advise/advice_report.h"
+#include "runner/base/run_files.h"
+#include "runner/commands.h"
+#include "runner/doctor/probe.h"
+#include "runner/hardware/facts.h"
+#include "runner/hardware/hardware.h"
+#include "runner/script/script_flags.h"
+
+/* The script as typed, and once for each recipe that it does not have. */
+struct scripts {
+    struct resolution own, other[RECIPE_KIND_COUNT];
+    const struct resolved_run *run[RECIPE_KIND_COUNT]; /* of each recipe; NULL: none */
+};
+
+static const json_t *section(const struct resolved_run *run, const char *name) {
+    return json_object_get(run->config_json, name);
+}
+
+static const char *kind_of(const struct resolved_run *run) {
+    return json_text(section(run, "recipe"), "kind", "");
+}
+
+/* The first run with the sizes and the training of `like`; NULL: none. */
+static const struct resolved_run *alike(const struct resolution *r,
+                                        const struct resolved_run *like, const char *kind) {
+    for (int64_t i = 0; i < r->run_count; i++) {
+        const struct resolved_run *run = &r->runs[i];
+        if (!strcmp(kind_of(run), kind) &&
+            json_equal(section(run, "model"), section(like, "model")) &&
+            json_equal(section(run, "train"), section(like, "train")))
+            return run;
+    }
+    return NULL;
+}
+
+/* Whether a flag is about the script's own recipe. --only names rows by their recipes. */
+static bool is_of_recipe(const struct cli_flag *flag) {
+    return !strcmp(flag->name, "only") ||
+           (!strcmp(flag->name, "set") && (!strncmp(flag->value, "recipe=", 7) ||
+                                           !strncmp(flag->value, "recipe.", 7)));
+}
+
+/* Resolves the script with another recipe, in its default form; `alike` finds the row. */
+static enum status resolve_with(const struct cli *cli, const char *recipe, struct resolution *out,
+                                struct err *e) {
+    struct cli with = *cli;
+    char word[64];
+    struct cli_flag *flags = calloc((size_t)cli->flag_count + 1, sizeof *flags);
+    if (!flags) return FAIL(e, ERR_MEMORY, "a command line");
+    with.flags = flags;
+    with.flag_count = 0;
+    for (int64_t i = 0; i < cli->flag_count; i++)
+        if (!is_of_recipe(&cli->flags[i])) flags[with.flag_count++] = cli->flags[i];
+    snprintf(word, sizeof word, "recipe=%s", recipe);
+    flags[with.flag_count++] = (struct cli_flag){ "set", word };
+    enum status st = script_resolve(&with, NULL, out, e);
+    free(flags);
+    return st;
+}
+
+static enum status resolve_all(const struct cli *cli, struct scripts *s, struct err *e) {
+    TRY(script_resolve(cli, NULL, &s->own, e));
+    if (s->own.run_count == 0) return FAIL(e, ERR_CONFIG, "%s has no runs", cli->args[0]);
+    const struct resolved_run *like = &s->own.runs[0];
+    for (int k = RECIPE_BF16; k < RECIPE_KIND_COUNT; k++) {
+        s->run[k] = alike(&s->own, like, RECIPE_KIND_NAMES[k]);
+        if (s->run[k]) continue;
+        TRY(resolve_with(cli, RECIPE_KIND_NAMES[k], &s->other[k], e));
+        s->run[k] = alike(&s->other[k], like, RECIPE_KIND_NAMES[k]);
+    }
+    if (s->own.run_count > 1)
+        cli_note(cli, "advice for the model of %s; --only NAME takes another row", like->name);
+    return OK;
+}
+
+static void scripts_free(struct scripts *s) {
+    resolution_destroy(&s->own);
+    for (int k = 0; k < RECIPE_KIND_COUNT; k++) resolution_destroy(&s->other[k]);
+}
+
+/* ---- the machine ------------------------------------------------------------------------------*/
+
+static enum status find_facts(const struct cli *cli, json_t **facts, struct err *e) {
+    const char *file = cli_value(cli, "facts");
+    char problem[256] = "";
+    if (file) return facts_load(file, facts, e);
+    TRY(facts_gather(facts, NULL, 0, e));
+    TRY(probe_facts(*facts, false, problem, sizeof problem, e));
+    if (*problem) cli_warn(cli, "%s", problem);
+    return OK;
+}
+
+static const char *machine_of(const json_t *facts) {
+    bool gpu = json_integer_value(json_object_get(facts, "gpu.count")) > 0;
+    return json_text(facts, gpu ? "gpu.product_name" : "cpu.model", "this machine");
+}
+
+/* Says what the experiment asks for that the machine lacks; *code is then EXIT_HARDWARE. */
+static enum status check_machine(const struct cli *cli, const struct resolved_run *run,
+                                 const json_t *facts, int *code, struct err *e) {
+    json_t *mismatch = NULL;
+    TRY(hardware_match(run->config_json, facts, &mismatch, e));
+    char *text = mismatch ? hardware_mismatch_text(run->config_json, mismatch) : NULL;
+    if (mismatch) *code = EXIT_HARDWARE;
+    if (text)
+        cli_warn(cli, "the machine is not the one that the experiment asks for:\n%s", text);
+    free(text);
+    json_decref(mismatch);
+    return OK;
+}
+
+/* ---- the verb ---------------------------------------------------------------------------------*/
+
+static enum status print(const struct cli *cli, const struct advice *a,
+                         const struct advice_context *x, struct err *e) {
+    if (cli->json) {
+        json_t *object = advice_json(a, x);
+        if (!object) return FAIL(e, ERR_MEMORY, "advice as JSON");
+        cli_out_json(cli, object);
+        json_decref(object);
+        return OK;
+    }
+    advice_print(cli, a, x);
+    if (cli_has(cli, "detail")) advice_print_table(cli, a);
+    return OK;
+}
+
+static enum status judge(const struct scripts *s, const json_t *facts, const struct measured *m,
+                         const struct evidence *evidence, struct advice *a, struct err *e) {
+    for (int k = RECIPE_BF16; k < RECIPE_KIND_COUNT; k++) {
+        if (!s->run[k]) continue;
+        TRY(advice_add(a, s->run[k]->config_json, s->run[k]->name, facts, m, e));
+        evidence_of(evidence, s->run[k]->config_json, &a->row[a->count - 1].loss);
+    }
+    advice_rank(a);
+    return OK;
+}
+
+static enum status advise(const struct cli *cli, const struct scripts *s, const json_t *facts,
+                          int *code, struct err *e) {
+    struct measured measured = { 0 };
+    struct evidence evidence = { 0 };
+    struct advice *a = calloc(1, sizeof *a);
+    struct advice_context x = { cli->args[0], machine_of(facts), &measured, &evidence };
+    enum status st = a ? OK : FAIL(e, ERR_MEMORY, "advice");
+    for (int64_t i = 0; st == OK && i < cli_count(cli, "bench"); i++)
+        st = measured_add(&measured, cli_nth(cli, "bench", i), facts, e);
+    if (st == OK)
+        st = evidence_gather(cli_runs(cli), s->own.runs[0].config_json, &evidence, e);
+    if (st == OK && *evidence.problem)
+        cli_warn(cli, "the runs in %s say nothing about the loss: %s", cli_runs(cli),
+                 evidence.problem);
+    if (st == OK) st = judge(s, facts, &measured, &evidence, a, e);
+    if (st == OK) st = check_machine(cli, &s->own.runs[0], facts, code, e);
+    if (st == OK) st = print(cli, a, &x, e);
+    if (st == OK && !advice_best(a)) *code = EXIT_HARDWARE;
+    measured_free(&measured);
+    evidence_free(&evidence);
+    free(a);
+    return st;
+}
+
+static int cmd_advise(const struct cli *cli) {
+    struct err e = { 0 };
+    struct scripts scripts = { 0 };
+    json_t *facts = NULL;
+    int code = EXIT_OK;
+    enum status st = resolve_all(cli, &scripts, &e);
+    if (st == OK) st = find_facts(cli, &facts, &e);
+    if (st == OK) st = advise(cli, &scripts, facts, &code, &e);
+    scripts_free(&scripts);
+    json_decref(facts);
+    if (st != OK) return cli_fail(cli, &e);
+    cli_next(cli, "plan", cli->args[0], NULL);
+    return code;
+}
+
+static const struct flag FLAGS[] = {
+    { "bench", "FILE", "steps of this machine (bench step --json), to forecast from", true },
+    { "detail", NULL, "also a table: every recipe and why it is not first", false },
+    { "facts", "FILE", "advise for the machine that FILE describes (hw --json)", false },
+    { "set", "KEY=VALUE", "override a key: --set train.micro_batch=2", true },
+    { "only", "NAME", "take the model of this row of a suite (* and ?)", true },
+    { "smoke", NULL, "advise for the --smoke run instead", false },
+    { "runs", "DIR", "runs whose losses count as evidence (default: runs)", false },
+    { "lib", "DIR", "where require finds the shared presets", false },
+};
+
+const struct verb VERB_ADVISE = {
+    .name = "advise",
+    .arguments = "FILE.lua",
+    .about = "which recipe suits this model on this machine",
+    .more = "Five lines: the recipe to use, what runs here say about its loss, the recipes behind\n"
+            "it, those that are excluded and why, and where the times come from. A recipe of the\n"
+            "script keeps its options; the others have their defaults.\n"
+            "The time of a step is forecast from steps that `bench step --json` measured on this\n"
+            "machine, of any model; without them there are no times, and bf16 is advised. FP8 is\n"
+            "advised only where it is forecast more than 10 % faster than bf16, fits, and no runs\n"
+            "here show that its loss does not hold.\n"
+            "Runs nothing. Exits with 3 if no recipe can run here, or if the machine does not\n"
+            "match the hardware query.\n",
+    VERB_FLAGS(FLAGS),
+    .args_min = 1,
+    .args_max = 1,
+    .run = cmd_advise,
+};

@@ -1,0 +1,237 @@
+/* The rule of `advise`, clause by clause (runner/advise/README.md), its forecast on made-up
+ * operators, and the census: the dry backend is given the operators that the CPU runs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runner/advise/advice.h"
+#include "runner/advise/dry_backend.h"
+#include "tests/support/tiny.h"
+
+static void need(enum status st, const struct err *e) {
+    if (st != OK) fail_msg("%s", e->text);
+}
+
+/* ---- the rule */
+
+/* A row that runs; step_us 0: no forecast. */
+static struct advice_row row(enum recipe_kind kind, double step_us) {
+    struct advice_row r = { .kind = kind, .fits = true, .way = { WAY_NATIVE, "" }, .bytes = 1,
+                            .memory = 2, .tokens = 1, .ranks = 1 };
+    r.forecast.known = step_us > 0;
+    r.forecast.step_us = step_us;
+    return r;
+}
+
+static struct advice three(double bf16, double tensorwise, double blockwise) {
+    struct advice a = { .count = 3, .timed = true };
+    a.row[0] = row(RECIPE_BF16, bf16);
+    a.row[1] = row(RECIPE_TENSORWISE, tensorwise);
+    a.row[2] = row(RECIPE_BLOCKWISE, blockwise);
+    return a;
+}
+
+static void best_is(struct advice *a, int kind) {
+    advice_rank(a);
+    const struct advice_row *best = advice_best(a);
+    assert_int_equal(best ? (int)best->kind : -1, kind);
+    for (int64_t i = 0; i < a->count; i++)
+        assert_int_equal(!*a->row[i].reason, &a->row[i] == best);
+}
+
+static const struct advice_row *find(const struct advice *a, enum recipe_kind kind) {
+    for (int64_t i = 0; i < a->count; i++)
+        if (a->row[i].kind == kind) return &a->row[i];
+    return NULL;
+}
+
+static void what_cannot_run_is_not_advised(void **state) {
+    struct advice a = three(100, 50, 70);
+    a.row[1].fits = false;
+    best_is(&a, RECIPE_BLOCKWISE);
+    assert_non_null(strstr(find(&a, RECIPE_TENSORWISE)->reason, "GiB"));
+    assert_int_equal(a.row[2].kind, RECIPE_TENSORWISE); /* last */
+    a = three(100, 50, 70);
+    a.row[1].way = (struct recipe_row){ WAY_REFUSED, "no code" };
+    best_is(&a, RECIPE_BLOCKWISE);
+    assert_string_equal(find(&a, RECIPE_TENSORWISE)->reason, "no code");
+    a = three(100, 50, 70);
+    for (int i = 0; i < 3; i++) a.row[i].fits = false;
+    best_is(&a, -1);
+    a = three(100, 90, 70);
+    a.row[0].fits = false; /* without BF16 the fastest */
+    best_is(&a, RECIPE_BLOCKWISE);
+}
+
+static void a_loss_that_failed_is_not_advised(void **state) {
+    struct advice a = three(100, 50, 70);
+    a.row[1].loss.finding = EVIDENCE_FAILS;
+    best_is(&a, RECIPE_BLOCKWISE);
+    assert_non_null(strstr(find(&a, RECIPE_TENSORWISE)->reason, "does not hold"));
+    a.row[0].loss.finding = EVIDENCE_FAILS; /* blockwise is there now */
+    best_is(&a, RECIPE_BF16);
+    a.row[0].fits = false; /* then nothing is left */
+    best_is(&a, -1);
+}
+
+static void fp8_must_be_faster_by_the_margin(void **state) {
+    struct advice a = three(109, 100, 105);
+    best_is(&a, RECIPE_BF16);
+    a = three(111, 100, 105);
+    best_is(&a, RECIPE_TENSORWISE);
+    assert_true(fabs(a.row[0].speed - 1.11) < 1e-9);
+    a = three(120, 100, 119);
+    a.row[1].forecast.assumed = 0.2; /* rough: 25 % */
+    best_is(&a, RECIPE_BF16);
+    assert_non_null(strstr(find(&a, RECIPE_TENSORWISE)->reason, "rough"));
+    a = three(126, 100, 119);
+    a.row[1].forecast.outside = true;
+    best_is(&a, RECIPE_TENSORWISE);
+    a = three(0, 100, 119); /* a BF16 without a time */
+    best_is(&a, RECIPE_BF16);
+    assert_true(find(&a, RECIPE_TENSORWISE)->speed <= 0);
+    assert_non_null(strstr(find(&a, RECIPE_TENSORWISE)->reason, "no time to compare"));
+}
+
+static void a_loss_that_holds_decides_between_near_recipes(void **state) {
+    struct advice a = three(150, 100, 109);
+    a.row[2].loss.finding = EVIDENCE_HOLDS;
+    best_is(&a, RECIPE_BLOCKWISE);
+    assert_non_null(strstr(find(&a, RECIPE_TENSORWISE)->reason, "less of its loss"));
+    a = three(150, 100, 111); /* not near */
+    a.row[2].loss.finding = EVIDENCE_HOLDS;
+    best_is(&a, RECIPE_TENSORWISE);
+    a = three(150, 100, 109);
+    a.row[1].loss.finding = a.row[2].loss.finding = EVIDENCE_HOLDS;
+    best_is(&a, RECIPE_TENSORWISE);
+}
+
+static void without_times_bf16_then_native_then_emulated(void **state) {
+    struct advice a = three(0, 0, 0);
+    a.timed = false;
+    a.row[1].way = (struct recipe_row){ WAY_EMULATED, "no such cores" };
+    best_is(&a, RECIPE_BF16);
+    assert_int_equal(a.row[1].kind, RECIPE_BLOCKWISE);
+    assert_non_null(strstr(a.row[2].reason, "emulated: no such cores"));
+    a = three(0, 0, 0);
+    a.row[0].fits = false;
+    best_is(&a, RECIPE_TENSORWISE);
+}
+
+/* ---- the forecast */
+
+static struct step_work gemm(enum dtype t, enum scale_kind scale, int64_t n, double time_us) {
+    struct step_work w;
+    memset(&w, 0, sizeof w);
+    snprintf(w.op, sizeof w.op, "matmul");
+    w.kind = WORK_GEMM;
+    w.gemm = (struct gemm_shape){ .m = 1024, .n = n, .k = 1024, .a = t, .b = t, .a_scale = scale,
+                                  .b_scale = scale, .out = DTYPE_BF16 };
+    w.calls = 1;
+    w.bytes = 1e6;
+    w.time_us = time_us;
+    return w;
+}
+
+static void a_forecast_follows_near_shapes(void **state) {
+    struct step_work known[] = { gemm(DTYPE_BF16, SCALE_NONE, 1024, 100),
+                                 gemm(DTYPE_BF16, SCALE_NONE, 4096, 800) };
+    struct measured_step step = { .recipe = RECIPE_BF16, .works = { known, 2, 2 }, .step_us = 900,
+                                  .parts_us = 900 };
+    struct measured m = { .step = &step, .count = 1, .copy_bytes_per_us = 1e6 };
+    struct step_work one = gemm(DTYPE_BF16, SCALE_NONE, 1024, 0);
+    struct step_works works = { &one, 1, 1 };
+    struct forecast f;
+    forecast_step(&m, &works, RECIPE_BF16, &f);
+    assert_true(f.known && f.assumed <= 0);
+    assert_true(fabs(f.step_us / 100 - 1) < 0.05); /* what was measured */
+    assert_true(fabs(f.part_us[PART_GEMM] / f.step_us - 1) < 1e-9);
+    one.gemm.n = 2048; /* between the two */
+    forecast_step(&m, &works, RECIPE_BF16, &f);
+    assert_true(f.step_us > 200 && f.step_us < 400);
+    one.calls = 10;
+    one.bytes *= 10;
+    double ten = f.step_us * 10;
+    forecast_step(&m, &works, RECIPE_BF16, &f);
+    assert_true(fabs(f.step_us / ten - 1) < 1e-9);
+    one.gemm.direction = GEMM_WGRAD; /* the nearest class, and it says so */
+    forecast_step(&m, &works, RECIPE_BF16, &f);
+    assert_true(f.known && fabs(f.assumed - 1) < 1e-9);
+    one.gemm.n = 1; /* short operators: launches decide */
+    one.calls = 1;
+    one.bytes = 0;
+    forecast_step(&m, &works, RECIPE_BF16, &f);
+    assert_true(f.known && f.outside);
+}
+
+static void scales_that_were_not_measured_have_no_forecast(void **state) {
+    struct step_work known[] = { gemm(DTYPE_BF16, SCALE_NONE, 1024, 100),
+                                 gemm(DTYPE_E4M3, SCALE_TENSOR, 1024, 60) };
+    struct measured_step step = { .recipe = RECIPE_TENSORWISE, .works = { known, 2, 2 },
+                                  .step_us = 160, .parts_us = 160 };
+    struct measured m = { .step = &step, .count = 1, .copy_bytes_per_us = 1e6 };
+    struct step_work one = gemm(DTYPE_E4M3, SCALE_1X128, 1024, 0);
+    struct step_works works = { &one, 1, 1 };
+    struct forecast f;
+    forecast_step(&m, &works, RECIPE_BLOCKWISE, &f);
+    assert_false(f.known);
+    assert_non_null(strstr(f.missing, "e4m3"));
+}
+
+/* ---- the census */
+
+static void record(struct tiny_run *run, struct timed_record *out) {
+    struct timed *timed = NULL;
+    struct err e;
+    need(tiny_run_open(run, &e), &e);
+    need(timed_start(run->backend, &timed, &e), &e);
+    need(trainer_queue(run->trainer, false, &e), &e);
+    need(timed_step_done(timed, &e), &e);
+    timed_stop(timed, out);
+}
+
+static void the_dry_backend_is_given_the_same_operators(void **state) {
+    static const enum recipe_kind KINDS[] = { RECIPE_DELAYED, RECIPE_BLOCKWISE };
+    for (size_t k = 0; k < sizeof KINDS / sizeof *KINDS; k++) {
+        struct tiny_run cpu, dry;
+        struct timed_record x, y;
+        struct dry_backend backend;
+        dry_backend_open(&backend, 1, true);
+        tiny_run_init(&cpu, KINDS[k], 1);
+        tiny_run_init(&dry, KINDS[k], 1);
+        dry.backend = &backend.base;
+        record(&cpu, &x);
+        record(&dry, &y);
+        assert_int_equal(x.call_count, y.call_count);
+        for (int64_t i = 0; i < x.call_count; i++) {
+            assert_string_equal(x.call[i].op, y.call[i].op);
+            assert_int_equal(x.call[i].part, y.call[i].part);
+            assert_int_equal(x.call[i].gemm, y.call[i].gemm);
+            assert_int_equal(x.call[i].attention, y.call[i].attention);
+            assert_true(fabs(x.call[i].bytes - y.call[i].bytes) < 1e-9);
+        }
+        assert_memory_equal(x.gemm, y.gemm, (size_t)x.gemm_count * sizeof *x.gemm);
+        tiny_run_close(&cpu);
+        tiny_run_close(&dry);
+        timed_record_free(&x);
+        timed_record_free(&y);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_cannot_run_is_not_advised),
+        cmocka_unit_test(a_loss_that_failed_is_not_advised),
+        cmocka_unit_test(fp8_must_be_faster_by_the_margin),
+        cmocka_unit_test(a_loss_that_holds_decides_between_near_recipes),
+        cmocka_unit_test(without_times_bf16_then_native_then_emulated),
+        cmocka_unit_test(a_forecast_follows_near_shapes),
+        cmocka_unit_test(scales_that_were_not_measured_have_no_forecast),
+        cmocka_unit_test(the_dry_backend_is_given_the_same_operators),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
