@@ -141,6 +141,7 @@ static void test_names_and_sizes(void **state) {
     static const struct { const char *name; int64_t bytes; float max; } ROW[DTYPE_COUNT] = {
         { "f32", 4, 0 },  { "bf16", 2, 0 }, { "e4m3", 1, 448 }, { "e5m2", 1, 57344 },
         { "e8m0", 1, 0 }, { "i32", 4, 0 },  { "u32", 4, 0 },    { "u64", 8, 0 },
+        { "e2m1", 1, 6 },
     };
     for (int t = 0; t < DTYPE_COUNT; t++) {
         assert_string_equal(dtype_name(t), ROW[t].name);
