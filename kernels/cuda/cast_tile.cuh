@@ -534,8 +534,9 @@ static inline bool cast_fuses(const struct sink *s) {
 /* True if the producer may compute that value twice instead of storing it: once for the amax, once
  * for the codes. This pays if the inputs are no larger than value, codes and value again. */
 static inline bool cast_repeats(const struct sink *s) {
-    if (scale_is_nvfp4(codes_made(s)->scale.kind)) return false; /* nvfp4.cu reads it stored */
-    return s->source == SCALE_SOURCE_AMAX && !sink_waits(s) && !s->keep_value && !s->sums &&
+    return s->source == SCALE_SOURCE_AMAX &&
+           !scale_is_nvfp4(codes_made(s)->scale.kind) && /* nvfp4.cu reads it stored */
+           !sink_waits(s) && !s->keep_value && !s->sums &&
            whole_tiles(s->codes->dim[0], s->codes->dim[1]);
 }
 
