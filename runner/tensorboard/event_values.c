@@ -106,8 +106,10 @@ void event_histogram(struct text *m, const char *tag, const double (*buckets)[3]
 
 /* ---- hyperparameters --------------------------------------------------------------------------*/
 
-/* The plugin reads the metadata alone; a value has no tensor. */
-static void add_hparams(struct text *m, const char *tag, const struct text *content) {
+/* An event of the content, which it frees. The plugin reads the metadata alone: a value has no
+ * tensor. */
+static void put_hparams(struct text *m, double wall_s, const char *tag, struct text *content) {
+    size_t event = event_open(m, wall_s, 0);
     size_t v = message_open(m, SUMMARY_VALUE);
     message_text(m, VALUE_TAG, tag);
     size_t metadata = message_open(m, VALUE_METADATA), data = message_open(m, METADATA_PLUGIN);
@@ -117,6 +119,8 @@ static void add_hparams(struct text *m, const char *tag, const struct text *cont
     message_close(m, data);
     message_close(m, metadata);
     message_close(m, v);
+    event_close(m, event);
+    text_free(content);
 }
 
 /* A long list, as of thousands of data files, is its number of items: a table shows it. */
@@ -161,10 +165,7 @@ void event_hparams(struct text *m, double wall_s, const json_t *config) {
     flatten(&content, "", config);
     message_double(&content, START_TIME, wall_s);
     message_close(&content, start);
-    size_t event = event_open(m, wall_s, 0);
-    add_hparams(m, "_hparams_/session_start_info", &content);
-    event_close(m, event);
-    text_free(&content);
+    put_hparams(m, wall_s, "_hparams_/session_start_info", &content);
 }
 
 void event_hparams_end(struct text *m, double wall_s, enum event_end how) {
@@ -173,8 +174,5 @@ void event_hparams_end(struct text *m, double wall_s, enum event_end how) {
     message_int(&content, END_STATUS, how);
     message_double(&content, END_TIME, wall_s);
     message_close(&content, end);
-    size_t event = event_open(m, wall_s, 0);
-    add_hparams(m, "_hparams_/session_end_info", &content);
-    event_close(m, event);
-    text_free(&content);
+    put_hparams(m, wall_s, "_hparams_/session_end_info", &content);
 }
