@@ -200,7 +200,7 @@ static enum status run_row(struct suite *s, int64_t i, struct err *e) {
     enum status st = read_again(s, row, e);
     if (st == OK && row->state.kind == ROW_ENDED) take_earlier(s, i);
     else if (st == OK && row->state.kind != ROW_RUNNING) {
-        json_t *rows = s->resolution->suite ? rows_json(s, i) : NULL;
+        json_t *rows = s->resolution->run_count > 1 ? rows_json(s, i) : NULL;
         st = run_here(s, i, rows, e);
         json_decref(rows);
     }
