@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/bytes_text.h"
 #include "runner/base/plain_text.h"
 #include "runner/commands.h"
 #include "runner/doctor/doctor.h"
@@ -17,11 +18,10 @@ static void print_value(const struct cli *cli, const struct fact_name *fact, con
     } else if (json_is_boolean(value)) {
         cli_out(cli, "%s", json_is_true(value) ? "true" : "false");
     } else if (fact->kind == FACT_BYTES && json_is_number(value)) {
+        char size[BYTES_TEXT_CAP];
         double bytes = json_number_value(value);
-        if (bytes >= 0x1p62) cli_out(cli, "no limit"); /* RLIM_INFINITY, as JSON holds it */
-        else if (bytes < 0x1p20) cli_out(cli, "%.0fKiB", bytes / 0x1p10);
-        else if (bytes < 0x1p30) cli_out(cli, "%.0fMiB", bytes / 0x1p20);
-        else cli_out(cli, "%.1fGiB", bytes / 0x1p30);
+        bool limit = bytes < 0x1p62; /* RLIM_INFINITY, as JSON holds it */
+        cli_out(cli, "%s", limit ? bytes_query_text(bytes, size) : "no limit");
     } else if (json_is_number(value)) {
         cli_out(cli, "%.10g", json_number_value(value));
     } else {

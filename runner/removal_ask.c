@@ -6,25 +6,16 @@
 #include <unistd.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/bytes_text.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
-
-/* "1.5 GiB". */
-static const char *size_text(int64_t bytes, char out[32]) {
-    static const char *const UNITS[] = { "bytes", "KiB", "MiB", "GiB", "TiB" };
-    double n = (double)bytes;
-    int unit = 0;
-    for (; n >= 1024 && unit < 4; unit++) n /= 1024;
-    snprintf(out, 32, "%.*f %s", unit ? 1 : 0, n, UNITS[unit]);
-    return out;
-}
 
 static void print_text(const struct cli *cli, const struct removal *r) {
     const json_t *row;
     size_t i;
     char size[32];
     for (int64_t k = 0; k < r->count; k++)
-        cli_out(cli, "%10s  %s  (%s)\n", size_text(r->item[k].bytes, size),
+        cli_out(cli, "%10s  %s  (%s)\n", bytes_text((double)r->item[k].bytes, size),
                 PLAIN(r->item[k].path), PLAIN(r->item[k].why));
     json_array_foreach(r->spared, i, row)
         cli_note(cli, "stays: %s: %s", json_text(row, "path", "?"), json_text(row, "why", "?"));
@@ -56,7 +47,7 @@ static bool said_yes(void) {
 static const char *amount_text(const struct removal *r, char out[80]) {
     char size[32];
     snprintf(out, 80, "%" PRId64 " item%s, %s", r->count, r->count == 1 ? "" : "s",
-             size_text(r->bytes, size));
+             bytes_text((double)r->bytes, size));
     return out;
 }
 

@@ -2,12 +2,12 @@
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/bytes_text.h"
 #include "runner/base/text_stream.h"
 #include "runner/hardware/query_tree.h"
 
@@ -77,25 +77,16 @@ static enum truth node_truth(const struct query_node *node, const json_t *facts)
 
 /* ---- explanation ------------------------------------------------------------------------------*/
 
-static void format_bytes(double bytes, char *out, size_t size) {
-    static const char *const UNITS[] = { "B", "KiB", "MiB", "GiB", "TiB" };
-    int64_t unit = 0;
-    while (fabs(bytes) >= 1024 && unit < 4) {
-        bytes /= 1024;
-        unit++;
-    }
-    snprintf(out, size, bytes == floor(bytes) ? "%.0f%s" : "%.1f%s", bytes, UNITS[unit]);
-}
-
 static void format_found(const struct query_node *term, const json_t *facts, char *out,
                          size_t size) {
     const json_t *found = json_object_get(facts, term->fact->name);
+    char bytes[BYTES_TEXT_CAP];
     bool gpu_less = json_number_value(json_object_get(facts, "gpu.count")) == 0;
     if (json_is_string(found)) snprintf(out, size, "\"%s\"", json_string_value(found));
     else if (json_is_boolean(found))
         snprintf(out, size, "%s", json_is_true(found) ? "true" : "false");
     else if (json_is_number(found) && term->fact->kind == FACT_BYTES)
-        format_bytes(json_number_value(found), out, size);
+        snprintf(out, size, "%s", bytes_query_text(json_number_value(found), bytes));
     else if (json_is_number(found)) snprintf(out, size, "%.10g", json_number_value(found));
     else if (gpu_less && !strncmp(term->fact->name, "gpu.", 4))
         snprintf(out, size, "nothing: no NVIDIA GPU");

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runner/base/bytes_text.h"
 #include "runner/base/plain_text.h"
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -35,11 +36,6 @@ void live_format_count(double value, char *out, size_t size) {
 static void format_step_time(double ms, char *out, size_t size) {
     if (ms >= 9999.5) snprintf(out, size, "%.1f s", ms / 1000);
     else snprintf(out, size, ms >= 9.995 ? "%.1f ms" : "%.2f ms", ms);
-}
-
-static void format_bytes(double bytes, char *out, size_t size) {
-    if (bytes >= 0x1p30) snprintf(out, size, "%.1f GiB", bytes / 0x1p30);
-    else snprintf(out, size, "%.0f MiB", bytes / 0x1p20);
 }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -278,16 +274,14 @@ static struct over over_ranks(const struct live *l, size_t member) {
 static void put_memory(struct page *p, const struct live *l) {
     struct over host = OVER(l, rss_bytes), arenas = OVER(l, device_bytes);
     struct over gpu = OVER(l, gpu_used_bytes);
-    char text[32];
+    char text[BYTES_TEXT_CAP];
     if (!host.count) return;
     begin_row(p, 6, 2);
     cell(p, DIM, "memory");
-    format_bytes(gpu.most, text, sizeof text);
-    if (gpu.count) cell(p, "", "GPU %s%s", text, l->ranks > 1 ? " at most" : "");
-    format_bytes(arenas.most, text, sizeof text);
-    cell(p, "", "arenas %s", text);
-    format_bytes(host.sum, text, sizeof text);
-    cell(p, "", "host %s", text);
+    if (gpu.count)
+        cell(p, "", "GPU %s%s", bytes_text(gpu.most, text), l->ranks > 1 ? " at most" : "");
+    cell(p, "", "arenas %s", bytes_text(arenas.most, text));
+    cell(p, "", "host %s", bytes_text(host.sum, text));
 }
 
 static void put_device(struct page *p, const struct live *l) {

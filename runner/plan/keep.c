@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include "runner/base/bytes_text.h"
 #include "runner/base/canonical.h"
 #include "runner/base/paths.h"
 #include "runner/base/plain_text.h"
@@ -107,11 +108,6 @@ json_t *keep_json(const struct keep *keep) {
 
 /* ---- the disk -------------------------------------------------------------------------------- */
 
-static void size_text(int64_t bytes, char out[32]) {
-    if (bytes < (INT64_C(1) << 30)) snprintf(out, 32, "%.1f MiB", (double)bytes / 0x1p20);
-    else snprintf(out, 32, "%.1f GiB", (double)bytes / 0x1p30);
-}
-
 /* Free bytes of the disk that has `folder`, or the nearest folder above it that exists. */
 static enum status free_bytes(const char *folder, int64_t *out, struct err *e) {
     char at[PATH_CAP], above[PATH_CAP];
@@ -156,9 +152,9 @@ enum status keep_disk(const char *folder, const struct keep *keeps, int64_t coun
 enum status keep_check_disk(const struct keep_disk *d, struct err *e) {
     char wanted[32], found[32], one[32];
     if (d->need <= d->free) return OK;
-    size_text(d->need, wanted);
-    size_text(d->free, found);
-    size_text(d->one, one);
+    bytes_text((double)d->need, wanted);
+    bytes_text((double)d->free, found);
+    bytes_text((double)d->one, one);
     return FAIL(e, ERR_IO, "checkpoints need up to %s of disk, and the disk of %s has %s free: a "
                 "checkpoint is %s, and %" PRId64 " of them are on the disk at once; free space, "
                 "give --runs DIR on another disk, or keep fewer (--set checkpoint.keep=1)", wanted,
@@ -169,7 +165,7 @@ void keep_say_disk(const struct cli *cli, const struct keep_disk *d) {
     char wanted[32];
     struct err why;
     if (d->need == 0) return;
-    size_text(d->need, wanted);
+    bytes_text((double)d->need, wanted);
     if (keep_check_disk(d, &why) == OK)
         cli_out(cli, "the disk of %s has room: checkpoints need up to %s at once\n",
                 PLAIN(d->folder), wanted);
@@ -207,8 +203,8 @@ static void say_kept(const struct cli *cli, const struct keep *keep, int64_t row
                                          "the first, the last and the best checkpoint" };
     const char *which = WHICH[keep->init << 2 | keep->last << 1 | (int)keep->best];
     char text[500], all[32], one[32], more[96];
-    size_text(bytes, all);
-    size_text(keep->bytes, one);
+    bytes_text((double)bytes, all);
+    bytes_text((double)keep->bytes, one);
     further_text(keep, more);
     const char *and = *which && *more ? ", " : "";
     snprintf(text, sizeof text, "keeps %s%s%s of %s%s, %s: %s a checkpoint, at most %s in all",

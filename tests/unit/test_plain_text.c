@@ -1,4 +1,4 @@
-/* Untrusted text for a terminal: no control characters, no second line, valid UTF-8. */
+/* Untrusted text for a terminal: no control characters, no second line, valid UTF-8. Sizes. */
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "runner/base/bytes_text.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 
@@ -82,12 +83,32 @@ static void every_string_of_a_tree_is_plain(void **state) {
     json_decref(value);
 }
 
+static void bytes_have_a_unit_that_people_read(void **state) {
+    static const struct { double bytes; const char *text, *query; } SIZES[] = {
+        { 0, "0 bytes", "0B" },
+        { 1023, "1023 bytes", "1023B" },
+        { 1536, "1.5 KiB", "1.5KiB" },
+        { 0x1p20 * 14.1, "14.1 MiB", "14.1MiB" },
+        { 0x1p29, "512 MiB", "512MiB" },
+        { 0x1p30, "1.0 GiB", "1GiB" },
+        { 80 * 0x1p30, "80.0 GiB", "80GiB" },
+        { 5000 * 0x1p40, "5000 TiB", "5000TiB" },
+    };
+    char text[BYTES_TEXT_CAP];
+    (void)state;
+    for (size_t i = 0; i < sizeof SIZES / sizeof *SIZES; i++) {
+        assert_string_equal(bytes_text(SIZES[i].bytes, text), SIZES[i].text);
+        assert_string_equal(bytes_query_text(SIZES[i].bytes, text), SIZES[i].query);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_character_is_kept_or_replaced),
         cmocka_unit_test(long_text_is_cut),
         cmocka_unit_test(json_is_escaped),
         cmocka_unit_test(every_string_of_a_tree_is_plain),
+        cmocka_unit_test(bytes_have_a_unit_that_people_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
