@@ -350,7 +350,7 @@ static int cmd_list(const struct cli *cli) {
     int code = list_runs(&l, &runs, &last);
     if (runs.count == 0) cli_note(cli, "no runs in %s", dir);
     else if (l.count == 0 && code == EXIT_OK)
-        cli_note(cli, "none of the %lld runs in %s is so", (long long)runs.count, dir);
+        cli_note(cli, "none of the %lld runs in %s matches", (long long)runs.count, dir);
     note_leftovers(cli, dir);
     if (runs.count == 0 || (last < 0 && code != EXIT_OK))
         cli_next(cli, "run", "experiments/quickstart.lua", NULL);

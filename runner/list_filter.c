@@ -35,12 +35,28 @@ static enum status read_since(const char *text, int64_t now, int64_t *out, struc
                 "(2026-11-20T10:00:00Z), or a duration (30m, 12h, 3d, 2w)", text);
 }
 
+/* "running" is "running on HOST" too, and "left" is "left open". */
+static bool is_status(const char *given, const char *status) {
+    size_t n = strlen(given);
+    return n && !strncmp(status, given, n) && (!status[n] || status[n] == ' ');
+}
+
+static enum status check_status(const char *given, struct err *e) {
+    static const char *const STATUSES[] = { "done", "time_limit", "interrupted", "failed", "killed",
+                                            "running", "left open" };
+    for (size_t i = 0; i < sizeof STATUSES / sizeof *STATUSES; i++)
+        if (is_status(given, STATUSES[i])) return OK;
+    return FAIL(e, ERR_ARG, "--status: found '%.40s'; a run is done, time_limit, interrupted, "
+                "failed, killed, running or left open", given);
+}
+
 enum status list_filter_read(const struct cli *cli, int64_t now, struct list_filter *out,
                              struct err *e) {
     const char *since = cli_value(cli, "since");
     *out = (struct list_filter){ .cli = cli, .recipe = cli_value(cli, "recipe"),
                                  .status = cli_value(cli, "status"),
                                  .name = cli_value(cli, "name") };
+    if (out->status) TRY(check_status(out->status, e));
     return since ? read_since(since, now, &out->since, e) : OK;
 }
 
@@ -88,12 +104,9 @@ static bool like(const char *glob, const char *text) { return fnmatch(glob, text
 
 bool list_filter_takes(const struct list_filter *f, const struct run_view *v,
                        const struct list_facts *facts, const char *status, const json_t *notes) {
-    size_t n = f->status ? strlen(f->status) : 0;
     if (f->recipe && !like(f->recipe, facts->kind) && !like(f->recipe, facts->recipe)) return false;
     if (f->name && !like(f->name, json_text(v->run, "name", ""))) return false;
-    /* "running on HOST" is running too. */
-    if (f->status && (strncmp(status, f->status, n) != 0 || (status[n] && status[n] != ' ')))
-        return false;
+    if (f->status && !is_status(f->status, status)) return false;
     if (f->since && run_time_parse(json_text(v->run, "started", "")) < f->since) return false;
     for (int64_t i = 0; i < cli_count(f->cli, "tag"); i++)
         if (!run_notes_have(notes, cli_nth(f->cli, "tag", i))) return false;

@@ -17,10 +17,15 @@ static enum status refuse(const char *flag, const char *path, const char *what, 
 
 enum status output_may_replace(const char *flag, const char *path, const char *mark,
                                const char *kind, struct err *e) {
+    static const char BUNDLE[] = ".tar.zst";
     struct stat info;
     char *bytes = NULL;
-    size_t n = 0;
+    size_t n = 0, length = strlen(path), end = sizeof BUNDLE - 1;
     if (stat(path, &info) != 0) {
+        /* A page with a bundle's name among the runs would be read as one. */
+        if (errno == ENOENT && length > end && !strcmp(path + length - end, BUNDLE))
+            return FAIL(e, ERR_ARG, "--%s %s: bundles are called so; name a new file or an "
+                        "earlier %s", flag, path, kind);
         if (errno == ENOENT) return OK;
         return FAIL(e, ERR_IO, "stat %s: %s", path, strerror(errno));
     }

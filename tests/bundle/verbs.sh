@@ -54,6 +54,7 @@ for flag in "show last --html" "compare $killed out --html" "compare $killed out
 done
 [ "$(sha256sum "$done")" = "$before" ] || { echo "$done was replaced"; failed=1; }
 expect 0 "wrote page.html" show "$done" --html page.html
+expect 2 "new.tar.zst: bundles are called so" show "$done" --html new.tar.zst
 expect 2 "it is no regular file" show "$done" --html /dev/null
 expect 0 "plots to figures" compare "$done" out --svg figures
 expect 6 "one.html" compare "$done" out --svg one.html

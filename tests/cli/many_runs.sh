@@ -36,10 +36,11 @@ expect "rows" 3 "$(wc -l <out)"
 expect "since" 0 "$("$FP8LAB" list -q --ids --since 2026-11-22 | wc -l)"
 expect "since the second" 3 "$("$FP8LAB" list -q --ids --since 2026-11-21T06:42:00Z | wc -l)"
 expect "status" 4 "$("$FP8LAB" list -q --ids --status done | wc -l)"
-expect "no such status" 0 "$("$FP8LAB" list -q --ids --status don | wc -l)"
+expect "another status" 0 "$("$FP8LAB" list -q --ids --status left | wc -l)"
+gives 2 list --status don -- "--status: found 'don'; a run is done, time_limit, interrupted"
 gives 2 list --since yesterday -- "--since: found 'yesterday'; write a day (2026-11-20)"
 gives 2 list --sort colour -- "--sort: found 'colour'; the columns are date"
-gives 0 list --name nothing -- "none of the 4 runs in runs is so"
+gives 0 list --name nothing -- "none of the 4 runs in runs matches"
 
 case_name="tags"
 before=$(sha256sum runs/*.tar.zst)
