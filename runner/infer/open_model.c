@@ -125,6 +125,15 @@ static enum status choose_recipe(const struct model_request *q, struct open_mode
     return OK;
 }
 
+/* Compares the tensors with the model before anybody makes tokens of a large text. */
+static enum status check_weights(const struct open_model *m, struct err *e) {
+    struct weights w;
+    if (model_is_delayed(m)) return OK; /* a checkpoint, which was verified */
+    enum status st = weights_open(m->found.path, &m->options.model, &w, e);
+    weights_close(&w);
+    return st;
+}
+
 /* ---- all --------------------------------------------------------------------------------------*/
 
 enum status model_find(const struct model_request *q, struct open_model *out, struct err *e) {
@@ -133,6 +142,7 @@ enum status model_find(const struct model_request *q, struct open_model *out, st
     TRY(weights_find(&where, q->what, &out->found, e));
     TRY(read_options(out, e));
     TRY(choose_recipe(q, out, e));
+    TRY(check_weights(out, e));
     struct train_options *t = &out->options.train;
     t->forward_only = true;
     t->steps = t->global_batch = t->micro_batch = 1;

@@ -207,6 +207,9 @@ python3 -c 'open("big.bin", "wb").write(b"\xff\xff" * (len(open("other.bin", "rb
 gives 2 eval "$text" --data big.bin -- "big.bin: token id 65535 at byte 0 is beyond the vocabulary"
 head -c 100 other.bin >short.bin
 gives 2 eval "$text" --data short.bin -- "an llm.c shard has a header of 1024 (truncated?)"
+mv hf/model.safetensors hf/pytorch_model.bin
+gives 2 eval hf --data b.txt --tokenizer bytes --cache unmade -- "save_pretrained"
+[ ! -e unmade ] || fail "tokens were made for weights that are refused"
 printf '{"model_type": "mamba", "hidden_size": 8}' >hf/config.json
 gives 2 eval hf --data b.txt -- "mamba"
 mv a.txt away.txt
