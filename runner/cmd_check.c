@@ -109,14 +109,16 @@ static void print_table(const struct cli *cli, const struct resolution *r) {
 
 /* What rows do not train, or train at another rate; neighbours that are alike are said once. */
 static void print_trained(const struct cli *cli, const struct resolution *r) {
-    char text[TRAINED_TEXT_CAP], before[TRAINED_TEXT_CAP] = "";
+    struct text text, before = { 0 };
     for (int64_t i = 0; i < r->run_count; i++) {
         struct err ignored; /* the trainer has accepted the row */
-        if (trained_text(r->runs[i].config_json, text, &ignored) != OK) continue;
-        if (*text && strcmp(text, before) != 0)
-            cli_out(cli, "%s trains %s\n", r->runs[i].name, PLAIN(text));
-        memcpy(before, text, sizeof before);
+        if (trained_text(r->runs[i].config_json, &text, &ignored) != OK) continue;
+        if (text.bytes && (!before.bytes || strcmp(text.bytes, before.bytes) != 0))
+            cli_out(cli, "%s trains %s\n", r->runs[i].name, plain_text(text.bytes));
+        text_free(&before);
+        before = text;
     }
+    text_free(&before);
 }
 
 /* If so, the next command is `plan`, which matches the machine. */

@@ -59,10 +59,11 @@ static void print_recipe(const struct cli *cli, const struct run_view *v) {
 
 /* What the run does not train, or at another rate. */
 static void print_trained(const struct cli *cli, const struct run_view *v) {
-    char text[TRAINED_TEXT_CAP];
+    struct text text;
     struct err ignored; /* a configuration of another version */
-    if (v->resolved && trained_text(v->resolved, text, &ignored) == OK && *text)
-        line(cli, "trains", text);
+    if (!v->resolved || trained_text(v->resolved, &text, &ignored) != OK) return;
+    if (text.bytes) cli_out(cli, "  %-14s %s\n", "trains", plain_text(text.bytes));
+    text_free(&text);
 }
 
 /* The run that this one extends, and whether the learning rates followed one schedule. */

@@ -215,13 +215,17 @@ static enum status bench_run(const struct cli *cli, struct backend *b,
 
 static void print_together(const struct cli *cli, const struct bench_line *line, int64_t count,
                            bool energy) {
-    cli_out(cli, "%-42s %10s %12s %9s %9s%s\n", "run", "step ms", "tokens/s", "to first",
+    int width = 42;
+    for (int64_t i = 0; i < count; i++)
+        if ((int)strlen(line[i].name) > width) width = (int)strlen(line[i].name);
+    cli_out(cli, "%-*s %10s %12s %9s %9s%s\n", width, "run", "step ms", "tokens/s", "to first",
             "of floor", energy ? "       J a step" : "");
     for (int64_t i = 0; i < count; i++) {
         char joules[ENERGY_TEXT_CAP];
         energy_text(line[i].joules, joules);
-        cli_out(cli, "%-42s %10.3f %12.0f %8.3fx %8.1f%%", line[i].name, line[i].step_us / 1e3,
-                line[i].tokens_per_s, line[i].tokens_per_s / line[0].tokens_per_s,
+        cli_out(cli, "%-*s %10.3f %12.0f %8.3fx %8.1f%%", width, line[i].name,
+                line[i].step_us / 1e3, line[i].tokens_per_s,
+                line[i].tokens_per_s / line[0].tokens_per_s,
                 100 * line[i].floor_us / line[i].step_us);
         if (energy) cli_out(cli, " %14s", joules);
         cli_out(cli, "\n");

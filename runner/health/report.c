@@ -12,7 +12,7 @@
 #include "runner/health/health.h"
 
 /* TENSORS_SHOWN: of one symptom. WIDTH: columns of a paragraph. */
-enum { TENSORS_SHOWN = 6, WIDTH = 88 };
+enum { TENSORS_SHOWN = 6, WIDTH = 88, LOWEST_CAP = 512, LINE_CAP = 2048 };
 
 static const char *const LEVELS[] = { "fine", "watch", "trouble" };
 
@@ -61,7 +61,7 @@ struct printer {
 static void say(const struct printer *p, enum health_level level, const char *format, ...)
     PRINTF_LIKE(3, 4);
 static void say(const struct printer *p, enum health_level level, const char *format, ...) {
-    char line[512];
+    char line[LINE_CAP];
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
@@ -125,20 +125,21 @@ static int64_t tensors_of(const struct health *h, enum health_level level) {
 }
 
 /* The lowest measured SNR: "the lowest SNR is 24.1 dB, of layers.1.attn_out.dy". */
-static void lowest_text(const struct health *h, char out[200]) {
+static void lowest_text(const struct health *h, char out[LOWEST_CAP]) {
     const struct health_tensor *lowest = NULL;
     for (int64_t i = 0; i < h->tensor_count; i++) {
         const struct health_tensor *t = &h->tensor[i];
         if (t->fp8 && !isnan(t->snr_db) && (!lowest || t->snr_db < lowest->snr_db)) lowest = t;
     }
     if (lowest)
-        snprintf(out, 200, "; the lowest SNR is %.1f dB, of %.100s", lowest->snr_db, lowest->name);
+        snprintf(out, LOWEST_CAP, "; the lowest SNR is %.1f dB, of %s", lowest->snr_db,
+                 lowest->name);
     else
-        snprintf(out, 200, "; no step measured the error of casts (fp8_error)");
+        snprintf(out, LOWEST_CAP, "; no step measured the error of casts (fp8_error)");
 }
 
 static void say_head(const struct printer *p, const struct health *h) {
-    char lowest[200];
+    char lowest[LOWEST_CAP];
     lowest_text(h, lowest);
     if (h->level == HEALTH_FINE)
         say(p, HEALTH_FINE, "healthy: none of %" PRId64 " FP8 tensors is in trouble, steps %" PRId64

@@ -3,14 +3,12 @@
 #define FP8LAB_RUNNER_PLAN_TRAINED_H
 
 #include "kernels/base.h"
+#include "runner/base/canonical.h"
 
 struct json_t;
 
-enum { TRAINED_TEXT_CAP = 400 };
-
-/* "12 of 345 parameters; frozen: embed, layers.0-3; learning rate: head x 0.5". "" if a resolved
- * configuration has neither key. A long list ends with "...". */
-NODISCARD enum status trained_text(const struct json_t *config, char out[TRAINED_TEXT_CAP],
-                                   struct err *e);
+/* "12 of 345 parameters; frozen: embed, layers.0-3; learning rate: head x 0.5", with every name.
+ * Its bytes are NULL if a resolved configuration has neither key. On OK the caller frees it. */
+NODISCARD enum status trained_text(const struct json_t *config, struct text *out, struct err *e);
 
 #endif

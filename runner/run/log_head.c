@@ -84,7 +84,7 @@ static void put_recipe(const struct run_dir *dir, const json_t *recipe) {
 static void put_model(const struct run_dir *dir, const json_t *config) {
     struct run_options run;
     struct err ignored;
-    char trained[TRAINED_TEXT_CAP];
+    struct text trained;
     if (options_read(config, &run, &ignored) != OK) return;
     const struct model_config *m = &run.model;
     const struct train_options *t = &run.train;
@@ -95,8 +95,10 @@ static void put_model(const struct run_dir *dir, const json_t *config) {
     run_log(dir, "%" PRId64 " steps of %" PRId64 " tokens, %" PRId64 " in all, on %" PRId64
             " rank%s; seed %" PRId64, t->steps, tokens, tokens * t->steps,
             run.gpus, run.gpus == 1 ? "" : "s", (int64_t)t->seed);
-    if (trained_text(config, trained, &ignored) == OK && *trained)
-        run_log(dir, "trained are %s", trained);
+    if (trained_text(config, &trained, &ignored) == OK) {
+        if (trained.bytes) run_log(dir, "trained are %s", trained.bytes);
+        text_free(&trained);
+    }
     options_free(&run);
 }
 

@@ -23,6 +23,12 @@ gives 2 check f.lua --set train.freeze=embed,layers,final_norm,head -- "nothing 
 gives 2 check f.lua --set train.lr_scale.layers.2.qkv=1 -- "both name layers.2.qkv.weight"
 gives 2 check f.lua --set train.lr_scale.layers.0-1=1 -- 'all that "layers.0-1" names is frozen'
 
+# A long list is printed whole.
+names=$(for l in 0 1 2 3; do printf "layers.$l.%s," norm1 qkv attn_out norm2 ffn_in ffn_out; done)
+names+=final_norm
+sed 's/, lr_scale = .*/ },/' f.lua >long.lua
+gives 0 check long.lua --set train.freeze="$names" -- "; frozen: ${names//,/, }"
+
 train() { # ARGS...
     "$FP8LAB" run f.lua --backend cpu --threads 1 "$@" >out 2>log || fail "run $*"
 }
