@@ -120,7 +120,7 @@ $(BUILD)/runner/base/build_info.o: $(GEN)/sources.h
 # could not vectorise sqrt or a select. No code here reads them, and neither flag changes a value.
 VECTORISED := adamw attention attention_bwd attention_pack embedding fill fingerprint gelu \
               isa_avx2 isa_avx512 isa_neon isa_portable lanes layernorm loss matmul matmul_pack qk \
-              quantise reduce rmsnorm sink swiglu
+              quantise reduce rmsnorm sink softmax swiglu
 $(foreach f,$(VECTORISED),$(eval FLAGS_$f := -O3 -fno-math-errno -fno-trapping-math))
 
 # ---- the CUDA backend ------------------------------------------------------------------------------

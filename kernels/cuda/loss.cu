@@ -13,19 +13,6 @@ enum {
     LOSS_DEPTH = 4 /* vectors of a thread in flight */
 };
 
-__device__ static float block_max(float x, float *shared) {
-#pragma unroll
-    for (int step = WARP / 2; step; step /= 2) x = max_of(x, __shfl_xor_sync(0xFFFFFFFFu, x, step));
-    __syncthreads();
-    if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = x;
-    __syncthreads();
-    int warps = (int)blockDim.x / WARP;
-    x = (int)(threadIdx.x % WARP) < warps ? shared[threadIdx.x % WARP] : -INFINITY;
-#pragma unroll
-    for (int step = WARP / 2; step; step /= 2) x = max_of(x, __shfl_xor_sync(0xFFFFFFFFu, x, step));
-    return x;
-}
-
 /* Adds one vector to a running maximum and the sum of exp(x - maximum). Its first `room` elements
  * are in the vocabulary. */
 template <int N>

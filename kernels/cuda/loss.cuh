@@ -1,4 +1,4 @@
-/* Shared by the two implementations of cross-entropy. */
+/* Shared by the two implementations of cross-entropy; maxima also by softmax.cu. */
 #ifndef FP8LAB_KERNELS_CUDA_LOSS_CUH
 #define FP8LAB_KERNELS_CUDA_LOSS_CUH
 
@@ -25,6 +25,20 @@ NODISCARD enum status loss_by_clusters(struct backend *b, int lane, const struct
 
 /* NaN never becomes the maximum, but reaches the sum. */
 __device__ static inline float max_of(float a, float b) { return b > a ? b : a; }
+
+/* The largest x of the block; `shared` holds a float for each warp. */
+__device__ static inline float block_max(float x, float *shared) {
+#pragma unroll
+    for (int step = WARP / 2; step; step /= 2) x = max_of(x, __shfl_xor_sync(0xFFFFFFFFu, x, step));
+    __syncthreads();
+    if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = x;
+    __syncthreads();
+    int warps = (int)blockDim.x / WARP;
+    x = (int)(threadIdx.x % WARP) < warps ? shared[threadIdx.x % WARP] : -INFINITY;
+#pragma unroll
+    for (int step = WARP / 2; step; step /= 2) x = max_of(x, __shfl_xor_sync(0xFFFFFFFFu, x, step));
+    return x;
+}
 
 /* counts: the row has a target. */
 struct row_result { float max, inverse, scale; int64_t target; bool counts; };

@@ -1,11 +1,16 @@
 /* bench attention and bench quantise: operators of a step other than GEMMs. Attention is compared
- * with a large GEMM, quantisation with the bandwidth of a copy. */
+ * with a large GEMM and with its plain version, quantisation with the bandwidth of a copy. */
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
 #include "runner/bench/bench.h"
 #include "runner/bench/bench_ceilings.h"
+#include "runner/bench/plain_attention.h"
+#include "runner/hardware/facts.h"
 #include "runner/plan/mfu.h"
 
 enum { REPEATS = 11, DIM_MAX = 1 << 20, COPY_BYTES = 1 << 28, COPY_BYTES_CPU = 1 << 25 };
@@ -33,33 +38,88 @@ static struct decision attention_served(struct backend *b, const char *direction
     return found;
 }
 
+/* On a CPU the page cache is no obstacle, so its free memory is not asked for. */
+static enum status plain_version(struct backend *b, const struct attention_shape *s,
+                                 const struct bench_effort *effort, struct attention_version *out,
+                                 struct err *e) {
+    struct device_info info;
+    TRY(b->ops->info(b, &info, e));
+    bool cpu = !strcmp(b->ops->name, "cpu");
+    int64_t have = cpu ? facts_memory_available() : info.memory_free;
+    return plain_attention_measure(b, s, effort, have, out, e);
+}
+
+static double tflops_of(const struct attention_shape *s, const struct attention_version *v) {
+    return attention_flop(s) / v->time.median_us * 1e-6;
+}
+
+/* A row of the table up to its remarks: what, time, rate, share, memory. */
+static void print_version(const struct cli *cli, const char *what, const struct attention_shape *s,
+                          const struct attention_version *v, double ceiling) {
+    char name[128];
+    double tflops = tflops_of(s, v);
+    struct flop_rate rate = flop_rate_of(tflops);
+    snprintf(name, sizeof name, "%s B%" PRId64 " T%" PRId64 " H%" PRId64 " G%" PRId64 " D%" PRId64,
+             what, s->batch, s->seq_len, s->heads, s->kv_heads, s->head_dim);
+    cli_out(cli, "%-36s %10.1f us  %9.1f %s  %5.1f%% of a large GEMM %10.2f MiB", name,
+            v->time.median_us, rate.value, rate.unit, 100 * tflops / ceiling,
+            (double)v->bytes / 0x1p20);
+}
+
+static void print_versions(const struct cli *cli, const struct attention_shape *s,
+                           const struct bench_effort *effort, const struct attention_version *fused,
+                           const struct attention_version *plain, double ceiling,
+                           const struct decision *d) {
+    print_version(cli, s->backward ? "backward" : "forward", s, fused, ceiling);
+    cli_out(cli, "%s%s%s%s%s", *d->way ? "  by " : "", d->way, *d->detail ? " (" : "", d->detail,
+            *d->detail ? ")" : "");
+    energy_end_row(cli, effort->meter, fused->time.joules);
+    if (*plain->why) {
+        cli_out(cli, "  plain: not measured: %s\n", plain->why);
+        return;
+    }
+    print_version(cli, "  plain", s, plain, ceiling);
+    cli_out(cli, "  %.2fx the time, %.0fx the memory",
+            plain->time.median_us / fused->time.median_us,
+            (double)plain->bytes / (double)fused->bytes);
+    energy_end_row(cli, effort->meter, plain->time.joules);
+}
+
+static json_t *plain_json(const struct attention_shape *s, const struct attention_version *plain,
+                          double ceiling) {
+    if (*plain->why)
+        return json_pack("{s:I,s:o}", "memory_bytes", (json_int_t)plain->bytes, "why",
+                         json_from_text(plain->why));
+    return json_pack("{s:f,s:f,s:f,s:I,s:o}", "time_us_median", plain->time.median_us,
+                     "tflops_median", tflops_of(s, plain), "share", tflops_of(s, plain) / ceiling,
+                     "memory_bytes", (json_int_t)plain->bytes, "energy_j",
+                     energy_json(plain->time.joules));
+}
+
 static enum status attention_row(const struct cli *cli, struct backend *b,
                                  const struct attention_shape *s, const struct bench_effort *effort,
                                  double ceiling, json_t *rows, struct err *e) {
-    struct bench_time time;
+    struct attention_version fused = { .bytes = fused_attention_bytes(s) }, plain;
     const char *direction = s->backward ? "backward" : "forward";
-    TRY(ceiling_attention(b, s, effort, &time, e));
+    TRY(ceiling_attention(b, s, effort, &fused.time, e));
     struct decision d = attention_served(b, direction);
-    double tflops = attention_flop(s) / time.median_us * 1e-6;
-    struct flop_rate rate = flop_rate_of(tflops);
+    TRY(plain_version(b, s, effort, &plain, e));
     if (!cli->json) {
-        cli_out(cli, "%-8s B%" PRId64 " T%" PRId64 " H%" PRId64 " G%" PRId64 " D%" PRId64
-                "  %10.1f us  %9.1f %s  %5.1f%% of a large GEMM%s%s%s%s%s", direction,
-                s->batch, s->seq_len, s->heads, s->kv_heads, s->head_dim, time.median_us,
-                rate.value, rate.unit, 100 * tflops / ceiling, *d.way ? "  by " : "", d.way,
-                *d.detail ? " (" : "", d.detail, *d.detail ? ")" : "");
-        energy_end_row(cli, effort->meter, time.joules);
+        print_versions(cli, s, effort, &fused, &plain, ceiling, &d);
         return OK;
     }
-    return append(rows, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:o,s:s*,s:s*}",
+    double tflops = tflops_of(s, &fused);
+    return append(rows, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:f,s:f,s:f,s:I,s:o,s:o,s:s*,s:s*}",
                                   "direction", direction, "batch", (json_int_t)s->batch, "seq_len",
                                   (json_int_t)s->seq_len,
                                   "heads", (json_int_t)s->heads, "kv_heads",
                                   (json_int_t)s->kv_heads, "head_dim", (json_int_t)s->head_dim,
-                                  "time_us_median", time.median_us, "tflops_median", tflops,
-                                  "share", tflops / ceiling, "energy_j",
-                                  energy_json(time.joules), "way", *d.way ? d.way : NULL, "why",
-                                  *d.detail ? d.detail : NULL), e);
+                                  "time_us_median", fused.time.median_us, "tflops_median", tflops,
+                                  "share", tflops / ceiling, "memory_bytes",
+                                  (json_int_t)fused.bytes, "energy_j",
+                                  energy_json(fused.time.joules), "plain",
+                                  plain_json(s, &plain, ceiling), "way", *d.way ? d.way : NULL,
+                                  "why", *d.detail ? d.detail : NULL), e);
 }
 
 enum status bench_attention(const struct cli *cli, struct backend *b, const struct energy_meter *m,

@@ -33,7 +33,17 @@ done
 
 rows=$("$FP8LAB" bench attention --seq-len 64 --heads 2 --kv-heads 1 --repeats 3 --backend cpu \
     --threads 1 2>/dev/null | grep -c '[GT]FLOP/s .*% of a large GEMM')
-[ "$rows" = 2 ] || fail "bench attention: wanted forward and backward, found $rows rows"
+[ "$rows" = 4 ] || fail "bench attention: wanted forward, backward and plain, found $rows rows"
+"$FP8LAB" bench attention --seq-len 64 --heads 2 --kv-heads 1 --repeats 1 --backend cpu \
+    --threads 1 --json 2>/dev/null >"$TEST_TMP/attention" || fail "bench attention: exit code $?"
+python3 - "$TEST_TMP/attention" <<'PY' || fail "bench attention: the plain version"
+import json, sys
+for row, tables in zip(json.load(open(sys.argv[1]))["rows"], (1, 2)):
+    assert row["memory_bytes"] == tables * 2 * 64 * 4, row
+    plain = row["plain"]
+    assert plain["memory_bytes"] == tables * 2 * 64 * 64 * 2, row
+    assert plain["time_us_median"] > 0 and 0 < plain["share"] and plain["energy_j"] is None, row
+PY
 rows=$("$FP8LAB" bench quantise --m 48 --k 64 --repeats 3 --backend cpu --threads 1 2>/dev/null |
     grep -c 'GB/s .*% of a copy')
 [ "$rows" = 10 ] || fail "bench quantise: wanted 5 granularities, twice, found $rows rows"

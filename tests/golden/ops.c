@@ -146,6 +146,11 @@ static void attention(struct golden *g, enum dtype t, bool nan) {
             .gain_q = &gain, .gain_k = &gain, .rstd = &rstd, .rope = &rope,
             .positions = &positions, .heads = H, .kv_heads = G }, &g->e));
     print(g, "qk dx, positions", &d_qkv);
+    struct tensor scores = make(g, t, 15, H, T, T, 1), dp = make(g, t, 16, H, T, T, 1);
+    must(g, g->ops->softmax_fwd(g->b, 0, &scores, &scores, 0.25f, &g->e));
+    print(g, "softmax p", &scores);
+    must(g, g->ops->softmax_bwd(g->b, 0, &dp, &scores, &dp, 0.25f, &g->e));
+    print(g, "softmax ds", &dp);
     release(g);
 }
 

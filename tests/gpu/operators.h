@@ -42,6 +42,8 @@ CALL(attention_fwd, attention_fwd(b, 0, &(struct attention_fwd_args){
 CALL(attention_bwd, attention_bwd(b, 0, &(struct attention_bwd_args){
         .d_qkv = SINK(0), .delta = t[1], .d_o = t[2], .o = t[3], .qkv = t[4], .lse = t[5],
         .heads = HEADS, .kv_heads = KV }, e))
+CALL(softmax_fwd, softmax_fwd(b, 0, t[0], t[1], 0.125f, e))
+CALL(softmax_bwd, softmax_bwd(b, 0, t[0], t[1], t[2], 0.125f, e))
 CALL(swiglu_fwd, swiglu_fwd(b, 0, SINK(0), t[1], e))
 CALL(swiglu_bwd, swiglu_bwd(b, 0, SINK(0), t[1], t[2], e))
 CALL(gelu_fwd, gelu_fwd(b, 0, SINK(0), t[1], e))

@@ -37,6 +37,7 @@ struct row {
 #define MATRIX(t, rows, cols) { t, { rows, cols, 1, 1 } }
 #define ONE(t) VECTOR(t, 1)
 #define QKV { H, { R / T, T, HEADS + 2 * KV, DIM } }
+#define SQUARES { H, { HEADS, T, T, 1 } }
 #define LSE { F, { R / T, HEADS, T, 1 } }
 
 static const struct row ROWS[] = {
@@ -65,6 +66,8 @@ static const struct row ROWS[] = {
     { "attention_fwd", attention_fwd, { MATRIX(H, R, HEADS * DIM), LSE, QKV } },
     { "attention_bwd", attention_bwd, { QKV, LSE, MATRIX(H, R, HEADS * DIM),
                                         MATRIX(H, R, HEADS * DIM), QKV, LSE } },
+    { "softmax_fwd", softmax_fwd, { SQUARES, SQUARES } },
+    { "softmax_bwd", softmax_bwd, { SQUARES, SQUARES, SQUARES } },
     { "swiglu_fwd", swiglu_fwd, { MATRIX(H, R, C), MATRIX(H, R, 2 * C) } },
     { "swiglu_bwd", swiglu_bwd, { MATRIX(H, R, 2 * C), MATRIX(H, R, C), MATRIX(H, R, 2 * C) } },
     { "gelu_fwd", gelu_fwd, { MATRIX(H, R, C), MATRIX(H, R, C) } },

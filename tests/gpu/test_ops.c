@@ -275,6 +275,27 @@ static void test_cross_entropy(void **state) {
     }
 }
 
+/* Rows of one vector or one element a thread, and of more vectors than that. */
+static void test_softmax(void **state) {
+    static const int64_t LENGTH[] = { 1, 37, 64, 700, 2056, 4095, 8200 };
+    for (size_t i = 0; i < sizeof LENGTH / sizeof *LENGTH; i++) {
+        int64_t t = LENGTH[i], n = t > 1000 ? 1 : 3;
+        struct twin scores = pair_tensor(p, H, n, t, t, 1);
+        struct twin prob = pair_tensor(p, H, n, t, t, 1);
+        struct twin weight = pair_tensor(p, H, n, t, t, 1), dp = pair_tensor(p, H, n, t, t, 1);
+        pair_fill(p, &scores, 1, 2, 4);
+        pair_fill(p, &weight, 2, 2, 1.0f / 64);
+        pair_fill(p, &dp, 3, 2, 1);
+        ON_BOTH(p, ops->softmax_fwd(b, LANE_COMPUTE, S(prob), S(scores), 0.125f, e));
+        pair_near(p, "softmax_fwd", &prob, BF16_NEAR);
+        ON_BOTH(p, ops->softmax_fwd(b, LANE_COMPUTE, S(scores), S(scores), 0.125f, e));
+        pair_near(p, "softmax_fwd in place", &scores, BF16_NEAR);
+        ON_BOTH(p, ops->softmax_bwd(b, LANE_COMPUTE, S(dp), S(weight), S(dp), 0.125f, e));
+        pair_near(p, "softmax_bwd in place", &dp, BF16_NEAR);
+        pair_clear(p);
+    }
+}
+
 static void *downloaded(const struct tensor *x) {
     int64_t bytes = tensor_count(x) * dtype_bytes(x->dtype);
     void *host = malloc((size_t)bytes);
@@ -463,7 +484,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_rmsnorm), cmocka_unit_test(test_layernorm),
         cmocka_unit_test(test_qk), cmocka_unit_test(test_qk_in_place),
         cmocka_unit_test(test_embedding), cmocka_unit_test(test_cross_entropy),
-        cmocka_unit_test(test_cross_entropy_not_finite),
+        cmocka_unit_test(test_cross_entropy_not_finite), cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_cross_entropy_many_rows),
         cmocka_unit_test(test_many_squares),
         cmocka_unit_test(test_reductions), cmocka_unit_test(test_clip),
