@@ -123,7 +123,8 @@ static void fill_codes(const struct tensor *x, uint8_t *host, uint64_t seed) {
 static void fill_scale(struct pair *p, struct twin *x, uint64_t seed) {
     const struct scale *shape = &x->side[CPU].scale;
     int64_t n = shape->dim[0] * shape->dim[1];
-    void *host = calloc((size_t)n + SCALE_HEADER, 4), *data[SIDES] = { shape->data, x->side[GPU].scale.data };
+    void *host = calloc((size_t)n + SCALE_HEADER, 4);
+    void *data[SIDES] = { shape->data, x->side[GPU].scale.data };
     assert_non_null(host);
     for (int64_t i = 0; i < n; i++) {
         float factor = fabsf(draw(seed, i, 2, 1.0f));

@@ -204,7 +204,8 @@ static void check_case(struct backend *b, size_t row) {
     uint64_t stats[2] = { 0, 0 }, twin_stats[2] = { 0, 0 };
     struct tensor *x = op_tensor(DTYPE_BF16, c->rows, c->cols, SCALE_NONE);
     op_fill(x, row, 3);
-    for (int64_t j = 16; j < 40 && j < c->cols; j++) op_set(x, c->rows / 2, j, 0); /* a zero block */
+    for (int64_t j = 16; j < 40 && j < c->cols; j++) /* with a block of zeros */
+        op_set(x, c->rows / 2, j, 0);
     fixture_make(&f, c, x);
     quantise(b, &f);
     struct tensor turned = op_transposed_view(c->rotate ? rotated(x) : x);
@@ -226,7 +227,7 @@ static void test_bits_are_those_of_the_definition(void **state) {
 }
 
 /* Two micro-batches of equal values have the codes of one that holds both: a draw knows its place
- * in the global batch, and no rank and no micro-batch. Equal values themselves get unequal codes. */
+ * in the global batch, and no rank and no micro-batch. Equal values get unequal codes. */
 static void test_draws_know_the_place(void **state) {
     struct nvfp4_case whole = { 2 * SEQUENCE, 64, SCALE_1X16, true, true, false, true, 2 };
     struct backend *b = op_backend(2, NULL);

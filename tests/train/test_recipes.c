@@ -277,6 +277,18 @@ static enum status counting_matmul(struct backend *b, int lane, const struct mat
     return counted.real->matmul(b, lane, args, e);
 }
 
+/* One training step, with its GEMMs counted. */
+static void count_a_step(struct tiny_run *r) {
+    struct step_result s;
+    struct backend_ops ops = *r->backend->ops;
+    memset(&counted, 0, sizeof counted);
+    counted.real = r->backend->ops;
+    ops.matmul = counting_matmul;
+    r->backend->ops = &ops;
+    MUST(trainer_step(r->trainer, false, &s, E));
+    r->backend->ops = counted.real;
+}
+
 static void every_gemm_runs_in_its_format(void **state) {
     static const struct { enum recipe_kind kind; bool head, wgrad_bf16; int fp8, high; } CASE[] = {
         /* 2 layers x 4 GEMMs x 3 directions, and 3 of the head */
@@ -288,7 +300,6 @@ static void every_gemm_runs_in_its_format(void **state) {
     };
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
         struct tiny_run r;
-        struct step_result s;
         tiny_run_init(&r, CASE[i].kind, 5);
         struct recipe_options o = tiny_recipe_options(CASE[i].kind);
         o.wgrad_bf16 = CASE[i].wgrad_bf16;
@@ -296,18 +307,35 @@ static void every_gemm_runs_in_its_format(void **state) {
         if (CASE[i].head) r.recipe.head = o;
         r.train.micro_batch = 4;
         MUST(tiny_run_open(&r, E));
-        struct backend_ops ops = *r.backend->ops;
-        memset(&counted, 0, sizeof counted);
-        counted.real = r.backend->ops;
-        ops.matmul = counting_matmul;
-        r.backend->ops = &ops;
-        MUST(trainer_step(r.trainer, false, &s, E));
-        r.backend->ops = counted.real;
+        count_a_step(&r);
         assert_int_equal(counted.fp8, CASE[i].fp8);
         assert_int_equal(counted.high, CASE[i].high);
         assert_int_equal(counted.mixed, 0);
         tiny_run_close(&r);
     }
+}
+
+/* After forward_bf16_after steps the eight fprops are BF16; dgrad and wgrad are not, and an
+ * evaluation is as the last step's forward. */
+static void forward_changes_to_bf16(void **state) {
+    struct tiny_run r;
+    struct eval_result before, after;
+    tiny_run_init(&r, RECIPE_NVFP4, 5);
+    struct recipe_options o = tiny_recipe_options(RECIPE_NVFP4);
+    o.forward_bf16_after = 1;
+    tiny_run_recipe(&r, &o);
+    r.train.micro_batch = 4;
+    r.train.optimizer.lr = 0; /* the weights stay */
+    r.data_options.holdout = 0.1;
+    MUST(tiny_run_open(&r, E));
+    count_a_step(&r);
+    assert_true(counted.fp8 == 24 && counted.high == 3);
+    MUST(trainer_eval(r.trainer, 1, &before, E));
+    count_a_step(&r);
+    assert_true(counted.fp8 == 16 && counted.high == 11 && counted.mixed == 0);
+    MUST(trainer_eval(r.trainer, 1, &after, E));
+    assert_true(before.loss != after.loss);
+    tiny_run_close(&r);
 }
 
 /* ---- gradients ---- */
@@ -575,6 +603,7 @@ int main(void) {
         cmocka_unit_test(saturation_is_counted),
         cmocka_unit_test(large_batches_lose_no_gradients),
         cmocka_unit_test(every_gemm_runs_in_its_format),
+        cmocka_unit_test(forward_changes_to_bf16),
         cmocka_unit_test(gradients_have_direction_and_length),
         cmocka_unit_test(nan_in_a_weight_is_named),
         cmocka_unit_test(nan_in_an_activation_is_named),
