@@ -177,7 +177,7 @@ static int cmd_advise(const struct cli *cli) {
     scripts_free(&scripts);
     json_decref(facts);
     if (st != OK) return cli_fail(cli, &e);
-    cli_next(cli, "plan", cli->args[0], NULL);
+    script_next(cli, "plan", false);
     return code;
 }
 

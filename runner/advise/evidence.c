@@ -14,7 +14,8 @@ static const json_t *section(const json_t *config, const char *name) {
     return json_object_get(config, name);
 }
 
-/* Whether the run at `path` trained this model. */
+/* Whether the run at `path` trained this model. A run that is not over would shorten the comparison
+ * to its few steps. */
 static bool has_model(const char *path, const json_t *model, struct evidence *out) {
     struct run_view view;
     struct err e;
@@ -22,7 +23,8 @@ static bool has_model(const char *path, const json_t *model, struct evidence *ou
         out->unreadable++;
         return false;
     }
-    bool same = json_equal(section(view.resolved, "model"), model);
+    bool over = strcmp(json_text(view.run, "status", ""), "running") != 0;
+    bool same = over && json_equal(section(view.resolved, "model"), model);
     run_view_free(&view);
     return same;
 }

@@ -31,6 +31,18 @@ while IFS='|' read -r arguments rows _; do
     echo "$rows" >"$TEST_TMP/measured.$n"
     n=$((n + 1))
 done <tests/cli/advise_h200.txt
+# GPT-2 without its own rows: some of its operators were never measured, and others stand in.
+python3 - experiments/reference/figures/bench_h200.json >"$TEST_TMP/no_gpt2.json" <<'PY'
+import json, sys
+bench = json.load(open(sys.argv[1]))
+bench["rows"] = [row for row in bench["rows"] if "gpt2" not in row["name"]]
+json.dump(bench, sys.stdout)
+PY
+# shellcheck disable=SC2086
+advise 0 experiments/bench_gpt2_124m.lua $h200 --bench "$TEST_TMP/no_gpt2.json" --json
+mv "$out" "$TEST_TMP/forecast.$n"
+grep '^bench_gpt2' tests/cli/advise_h200.txt | cut -d'|' -f2 >"$TEST_TMP/measured.$n"
+n=$((n + 1))
 python3 - "$TEST_TMP" "$n" >"$out" <<'PY' || fail "not within 10 %"
 import json, sys
 errors = []
@@ -41,7 +53,7 @@ for i in range(int(sys.argv[2])):
         recipe, tokens_per_s = word.split("=")
         errors.append(float(tokens_per_s) / forecast[recipe]["tokens_per_s"] - 1)
         print("%+5.1f %%  row %d, %s" % (100 * errors[-1], i + 1, recipe))
-assert len(errors) == 31, len(errors)
+assert len(errors) == 35, len(errors)
 sys.exit(max(map(abs, errors)) > 0.10)
 PY
 
@@ -68,7 +80,9 @@ case_name="another machine, too little memory"
 # shellcheck disable=SC2086
 advise 0 experiments/bench_llama3_8b_8layers.lua --facts tests/facts/gb10.json $bench --runs "$runs"
 says "Times: none, since what was measured is of NVIDIA H200, not of NVIDIA GB10" "$out"
-advise 3 experiments/bench_llama3_8b_8layers.lua --facts tests/facts/laptop.json --runs "$runs"
+advise 3 experiments/bench_llama3_8b_8layers.lua --set model.layers=16 --runs "$runs" \
+    --facts tests/facts/laptop.json
+says "Next: fp8lab plan --set model.layers=16" "$TEST_TMP/log"
 says "gpu.cc             wanted >= 8.9" "$TEST_TMP/log"
 says "No recipe can be advised here: bf16: it needs" "$out"
 says "Less memory: --set train.recompute=block" "$out"

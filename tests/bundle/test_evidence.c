@@ -1,0 +1,100 @@
+/* What runs at hand say about the loss of a recipe, on made-up runs (runner/advise/README.md). */
+#include "tests/bundle/compare_scene.h"
+
+#include "runner/advise/evidence.h"
+
+static const char MODEL[] = "{\"layers\":2,\"width\":64}";
+
+/* Writes the runs into one folder and asks about the configuration of run `of`. */
+static void ask(const struct run_fixture *runs, int64_t count, int64_t of,
+                const char *other_model, bool damaged, struct loss_evidence *out,
+                struct evidence *all) {
+    struct err e = { 0 };
+    struct run_view view;
+    char parent[PATH_CAP], dir[PATH_CAP];
+    scratch_directory(parent);
+    for (int64_t i = 0; i < count; i++) {
+        struct run_fixture run = runs[i];
+        char id[64];
+        snprintf(id, sizeof id, "2026112%dT024823Z-tiny-0badcafe", (int)i);
+        run.id = id;
+        run.model = MODEL;
+        run_fixture_write(parent, &run, dir);
+        if (i == of) CHECK(run_view_load(dir, RUN_VIEW_INPUTS, &view, &e));
+    }
+    if (damaged) put_file(parent, "20261121T030000Z-broken-0badcafe.tar.zst", "no archive");
+    if (other_model) {
+        json_t *model = json_loads(other_model, 0, NULL);
+        assert_int_equal(json_object_set_new(view.resolved, "model", model), 0);
+    }
+    CHECK(evidence_gather(parent, view.resolved, all, &e));
+    evidence_of(all, view.resolved, out);
+    run_view_free(&view);
+    CHECK(tree_remove(parent, &e));
+}
+
+static void finding_is(const struct run_fixture *runs, int64_t count, int64_t of,
+                       enum loss_finding wanted) {
+    struct loss_evidence loss;
+    struct evidence all;
+    ask(runs, count, of, NULL, false, &loss, &all);
+    if (loss.finding != wanted)
+        fail_msg("%s, not %s: %s %s", evidence_name(loss.finding), evidence_name(wanted), loss.why,
+                 all.problem);
+    evidence_free(&all);
+}
+
+static void the_verdict_of_compare_is_the_evidence(void **state) {
+    struct run_fixture runs[6];
+    two_sides(runs);
+    finding_is(runs, 6, 3, EVIDENCE_HOLDS);
+    for (int i = 3; i < 6; i++) runs[i].loss_shift = 0.5;
+    finding_is(runs, 6, 3, EVIDENCE_FAILS);
+    finding_is(runs, 5, 3, EVIDENCE_NONE); /* two seeds give no verdict */
+}
+
+static void other_options_models_and_open_runs_say_nothing(void **state) {
+    struct run_fixture runs[7];
+    struct loss_evidence loss;
+    struct evidence all;
+    two_sides(runs);
+    runs[6] = runs[3];
+    runs[6].margin = 1;
+    runs[6].seed = 9;
+    finding_is(runs, 7, 6, EVIDENCE_NONE);
+    ask(runs, 6, 3, "{\"layers\":3,\"width\":64}", true, &loss, &all);
+    assert_int_equal(loss.finding, EVIDENCE_NONE);
+    assert_int_equal(all.runs, 0);
+    assert_int_equal(all.unreadable, 1);
+    evidence_free(&all);
+    runs[5].status = "running";
+    finding_is(runs, 6, 3, EVIDENCE_NONE);
+}
+
+static void the_worst_of_several_verdicts_counts(void **state) {
+    static const char ROWS[] =
+        "[{\"recipe\":1,\"verdict\":\"holds\",\"seeds\":3},"
+        "{\"recipe\":1,\"verdict\":\"does not hold\",\"seeds\":4,\"relative\":0.02,\"high\":0.03},"
+        "{\"recipe\":1,\"verdict\":\"undecided\",\"seeds\":5},{\"recipe\":2,\"verdict\":null}]";
+    struct evidence all = { .rows = json_loads(ROWS, 0, NULL) };
+    struct loss_evidence loss;
+    json_t *config = json_pack("{s:i}", "recipe", 1);
+    evidence_of(&all, config, &loss);
+    assert_int_equal(loss.finding, EVIDENCE_FAILS);
+    assert_int_equal(loss.seeds, 4);
+    assert_true(loss.high > 0.029);
+    json_object_set_new(config, "recipe", json_integer(2));
+    evidence_of(&all, config, &loss);
+    assert_int_equal(loss.finding, EVIDENCE_NONE);
+    json_decref(config);
+    evidence_free(&all);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_verdict_of_compare_is_the_evidence),
+        cmocka_unit_test(other_options_models_and_open_runs_say_nothing),
+        cmocka_unit_test(the_worst_of_several_verdicts_counts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
