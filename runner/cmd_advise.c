@@ -6,6 +6,7 @@
 
 #include "runner/advise/advice_report.h"
 #include "runner/base/run_files.h"
+#include "runner/base/shell_word.h"
 #include "runner/commands.h"
 #include "runner/doctor/probe.h"
 #include "runner/hardware/facts.h"
@@ -62,6 +63,27 @@ static enum status resolve_with(const struct cli *cli, const char *recipe, struc
     enum status st = script_resolve(&with, NULL, out, e);
     free(flags);
     return st;
+}
+
+/* The script and its flags for another command, quoted, without those of the recipe. Owned by the
+ * caller; NULL: no memory. */
+static char *given_words(const struct cli *cli) {
+    char *all = shell_word(cli->args[0]);
+    for (int64_t i = 0; all && i < cli->flag_count; i++) {
+        const struct cli_flag *flag = &cli->flags[i];
+        bool carried = !strcmp(flag->name, "set") || !strcmp(flag->name, "smoke") ||
+                       !strcmp(flag->name, "lib");
+        if (!carried || is_of_recipe(flag)) continue;
+        char *value = flag->value ? shell_word(flag->value) : NULL, *longer = NULL;
+        if (flag->value && !value) longer = NULL;
+        else if (asprintf(&longer, "%s --%s%s%s", all, flag->name, value ? " " : "",
+                          value ? value : "") < 0)
+            longer = NULL;
+        free(value);
+        free(all);
+        all = longer;
+    }
+    return all;
 }
 
 static enum status resolve_all(const struct cli *cli, struct scripts *s, struct err *e) {
@@ -147,8 +169,9 @@ static enum status advise(const struct cli *cli, const struct scripts *s, const 
     struct measured measured = { 0 };
     struct evidence evidence = { 0 };
     struct advice *a = calloc(1, sizeof *a);
-    struct advice_context x = { cli->args[0], machine_of(facts), &measured, &evidence };
-    enum status st = a ? OK : FAIL(e, ERR_MEMORY, "advice");
+    char *given = given_words(cli);
+    struct advice_context x = { given, machine_of(facts), &measured, &evidence };
+    enum status st = a && given ? OK : FAIL(e, ERR_MEMORY, "advice");
     for (int64_t i = 0; st == OK && i < cli_count(cli, "bench"); i++)
         st = measured_add(&measured, cli_nth(cli, "bench", i), facts, e);
     if (st == OK)
@@ -162,6 +185,7 @@ static enum status advise(const struct cli *cli, const struct scripts *s, const 
     if (st == OK && !advice_best(a)) *code = EXIT_HARDWARE;
     measured_free(&measured);
     evidence_free(&evidence);
+    free(given);
     free(a);
     return st;
 }

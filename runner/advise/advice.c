@@ -39,9 +39,16 @@ static enum status find_time(const struct measured *m, struct advice_row *row, s
     struct census census;
     struct step_works works = { 0 };
     bool native = row->way.way == WAY_NATIVE;
-    TRY(census_take(row->config, row->ranks, native, &census, e));
-    enum status st = census_works(&census, &works, e);
+    struct err why;
+    enum status st = census_take(row->config, row->ranks, native, &census, &why);
     row->tokens = census.tokens;
+    if (st != OK && st != ERR_MEMORY) { /* such as a step of too many operators: advice goes on */
+        snprintf(row->forecast.missing, sizeof row->forecast.missing, "%.150s", why.text);
+        row->uncounted = true;
+        return OK;
+    }
+    if (st != OK) return FAIL(e, st, "%s", why.text);
+    st = census_works(&census, &works, e);
     if (st == OK && m->count > 0) forecast_step(m, &works, row->kind, &row->forecast);
     step_works_free(&works);
     census_free(&census);
@@ -148,7 +155,7 @@ static void explain(struct advice_row *row, const struct advice_row *best) {
     else if (row->way.way == WAY_EMULATED)
         snprintf(row->reason, size, "emulated: %s", row->way.because);
     else if (*row->forecast.missing)
-        snprintf(row->reason, size, "%s was not measured", row->forecast.missing);
+        snprintf(row->reason, size, "%s", row->forecast.missing);
     else snprintf(row->reason, size, "no time can be forecast");
 }
 

@@ -28,6 +28,7 @@ struct advice_row {
     int64_t tokens;              /* of a step, all ranks */
     int ranks;
     struct forecast forecast;
+    bool uncounted; /* its operators cannot be counted; forecast.missing says why */
     double speed; /* tokens/s to those of BF16; 0: one of the two is not known */
     struct loss_evidence loss;
     enum advice_group group;

@@ -4,11 +4,9 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "model/ground/json_safe.h"
-#include "runner/base/shell_word.h"
 
 enum { TEXT_CAP = 512 };
 
@@ -53,7 +51,7 @@ static const struct advice_row *unmeasured(const struct advice *a) {
     const struct advice_row *found = NULL;
     for (int64_t i = 0; i < a->count; i++) {
         const struct advice_row *row = &a->row[i];
-        if (row->group != ADVICE_UNTIMED) continue;
+        if (row->group != ADVICE_UNTIMED || row->uncounted) continue;
         if (row->way.way == WAY_NATIVE) return row;
         if (!a->timed && !found) found = row;
     }
@@ -61,15 +59,12 @@ static const struct advice_row *unmeasured(const struct advice *a) {
 }
 
 /* "" if nothing is missing. */
-static void measure_command(const struct advice *a, const char *script, char out[TEXT_CAP]) {
+static void measure_command(const struct advice *a, const char *given, char out[TEXT_CAP]) {
     const struct advice_row *row = unmeasured(a);
-    char *word = shell_word(script);
     out[0] = '\0';
-    if (row && word && !a->timed) add(out, "fp8lab bench step %s --json > bench.json", word);
-    else if (row && word)
-        add(out, "fp8lab bench step %s --set recipe=%s --json > %s.json", word, name_of(row),
+    if (row)
+        add(out, "fp8lab bench step %s --set recipe=%s --json > %s.json", given, name_of(row),
             name_of(row));
-    free(word);
 }
 
 /* ---- five lines -------------------------------------------------------------------------------*/
@@ -158,7 +153,7 @@ static void not_line(const struct advice *a, char out[TEXT_CAP]) {
 
 static void time_line(const struct advice *a, const struct advice_context *x, char out[TEXT_CAP]) {
     char command[TEXT_CAP];
-    measure_command(a, x->script, command);
+    measure_command(a, x->given, command);
     if (a->timed) {
         add(out, "Times: forecast from %" PRId64 " steps measured on %s, to about 10 %%",
             x->measured->count, x->machine);
@@ -168,12 +163,14 @@ static void time_line(const struct advice *a, const struct advice_context *x, ch
             add(out, "; rough, since %.0f %% of the step was not measured in this recipe",
                 100 * a->row[0].forecast.assumed);
         if (a->row[0].ranks > 1) add(out, "; waiting for other ranks comes on top");
+    } else if (x->measured->count) {
+        add(out, "Times: none, since %s", a->row[0].forecast.missing);
     } else if (x->measured->unused) {
         add(out, "Times: none, since what was measured is of %s, not of %s", x->measured->other,
             x->machine);
-    } else add(out, "Times: none can be forecast without measurements of %s", x->machine);
-    if (*command) add(out, "; `%s` measures %s, --bench FILE reads it", command,
-                      a->timed ? "what lacks" : "it");
+    } else
+        add(out, "Times: none can be forecast without measurements of %s", x->machine);
+    if (*command) add(out, "; `%s` measures one recipe, --bench FILE reads it", command);
     add(out, ".");
 }
 
@@ -254,7 +251,7 @@ json_t *advice_json(const struct advice *a, const struct advice_context *x) {
     json_t *rows = json_array();
     bool failed = false;
     char command[TEXT_CAP];
-    measure_command(a, x->script, command);
+    measure_command(a, x->given, command);
     for (int64_t i = 0; i < a->count; i++) json_append(rows, row_json(&a->row[i]), &failed);
     return json_pack("{s:s,s:s,s:o,s:I,s:I,s:I,s:I,s:s,s:o}", "schema", "fp8lab.advise/1",
                      "machine", x->machine, "best", best ? json_string(name_of(best)) : json_null(),

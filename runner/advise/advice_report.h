@@ -7,7 +7,8 @@
 
 /* What a report needs beside the ranked rows; all borrowed. */
 struct advice_context {
-    const char *script, *machine; /* the script as typed; the GPU or the CPU */
+    const char *given;   /* the script and its overrides but for the recipe, quoted for a shell */
+    const char *machine; /* the GPU or the CPU */
     const struct measured *measured;
     const struct evidence *evidence;
 };

@@ -9,7 +9,7 @@ struct json_t;
 
 /* A step of n micro-steps costs `shorter` plus (n - short_steps) times what `longer`, a step of one
  * micro-step more, adds. Up to CENSUS_MICRO_STEPS the count is exact: `longer` is then empty. */
-enum { CENSUS_MICRO_STEPS = 3 };
+enum { CENSUS_MICRO_STEPS = 2 };
 struct census {
     struct timed_record shorter, longer; /* without times; owned */
     int64_t micro_steps, short_steps;

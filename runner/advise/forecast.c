@@ -150,11 +150,12 @@ static double whole_ratio(const struct measured *m, double us_of_call) {
     return exp(sum / weights);
 }
 
-static void name_missing(const struct step_work *w, char out[128]) {
+static void say_missing(const struct step_work *w, char *out, size_t size) {
     if (w->kind == WORK_GEMM)
-        snprintf(out, 128, "a GEMM of %s operands", dtype_name(w->gemm.a));
+        snprintf(out, size, "no GEMM of %s operands with these scales was measured",
+                 dtype_name(w->gemm.a));
     else
-        snprintf(out, 128, "%s", w->op);
+        snprintf(out, size, "%s was not measured", w->op);
 }
 
 void forecast_step(const struct measured *m, const struct step_works *works,
@@ -166,7 +167,7 @@ void forecast_step(const struct measured *m, const struct step_works *works,
         if (c.work->calls <= 0) continue;
         class_find(&c);
         if (c.level == LEVEL_NONE) {
-            name_missing(c.work, out->missing);
+            say_missing(c.work, out->missing, sizeof out->missing);
             return;
         }
         double us = base_us(&c, c.work) * class_ratio(&c);

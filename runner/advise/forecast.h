@@ -16,7 +16,7 @@ struct forecast {
     bool outside;                /* its mean operator is OUTSIDE times shorter or longer than in
                                     every measured step: launches or power may decide */
     double assumed; /* share of the time from operators that were never measured in this recipe */
-    char missing[128];           /* "" or a product that was never measured: no forecast */
+    char missing[160]; /* why there is no forecast; "" if it is known, or nothing was measured */
 };
 
 /* `recipe`: of the step whose operators `works` are; without times. ranks 1: this is all. With
