@@ -89,8 +89,8 @@ enum status arithmetic_way(const struct arithmetic *m, const struct matmul_args 
     const struct tensor *a = args->a, *b = args->b;
     *way = (struct mma_way){ .mma = m->bf16, .least_a = MMA_LEAST, .least_b = MMA_LEAST };
     if (a->dtype == DTYPE_F32)
-        return FAIL(e, ERR_UNSUPPORTED, "matmul: a is f32, and %s multiplies bf16 and FP8 only: use "
-                    "a recipe without f32, or the arithmetic reference", m->name);
+        return FAIL(e, ERR_UNSUPPORTED, "matmul: a is f32, and %s multiplies bf16 and FP8 only: "
+                    "use a recipe without f32, or the arithmetic reference", m->name);
     if (scale_is_nvfp4(a->scale.kind))
         return FAIL(e, ERR_UNSUPPORTED, "matmul: a has scales of NVFP4, whose products %s does not "
                     "describe: use another recipe, or the arithmetic reference", m->name);

@@ -1,9 +1,9 @@
 /* How a GEMM adds its products: the reference's way, or a tensor core's, to the bit.
  *
  * A tensor core adds a group of products along K to its accumulator C in one instruction:
- *   1. An operand is sign * sig * 2^exp with sig in [1,2); below its format's smallest normal number
- *      exp stays at the least one and sig is in [0,1). A product is exact and is not normalised:
- *      sig in [0,4), exp the sum of both. Zero products take no part.
+ *   1. An operand is sign * sig * 2^exp with sig in [1,2). Below its format's smallest normal
+ *      number exp stays at the least one, and sig is in [0,1). A product is exact and is not
+ *      normalised: sig in [0,4), exp the sum of both. Zero products take no part.
  *   2. E is the largest exponent of the products and of C (f32, at least -126). Each product and C
  *      is shifted to E and truncated toward zero at `fraction` bits below it.
  *   3. These integers are added exactly. The sum is truncated toward zero to `mantissa` bits after

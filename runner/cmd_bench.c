@@ -16,12 +16,12 @@ static const struct kind {
     const char *flags;   /* flags of this kind, besides the common ones */
     const char *next[4]; /* function that measures */
 } KINDS[] = {
-    { "gemm", bench_gemm, " m n k dtype scale repeats energy ", { "attention" } },
+    { "gemm", bench_gemm, " m n k dtype scale arithmetic repeats energy ", { "attention" } },
     { "attention", bench_attention, " batch seq-len heads kv-heads head-dim repeats energy ",
       { "quantise" } },
     { "quantise", bench_quantise, " m k scale repeats energy ",
       { "step", "experiments/quickstart.lua", "--only", "*bf16" } },
-    { "step", bench_step, " steps detail energy set only smoke lib ", { "gemm" } },
+    { "step", bench_step, " steps detail energy arithmetic set only smoke lib ", { "gemm" } },
 };
 enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 static const char EVERY_KIND[] = " threads backend device json quiet no-color ";
@@ -91,6 +91,8 @@ static enum status bench(const struct cli *cli, const struct kind *kind, json_t 
     TRY(backend_open(name, threads, device, &h, e));
     struct backend *b = h.backend;
     enum status st = b->ops->comm.init(b, NULL, e);
+    if (st == OK && cli_has(cli, "arithmetic"))
+        st = backend_calculate(&h, cli_value(cli, "arithmetic"), e);
     if (st == OK) st = b->ops->info(b, &info, e);
     if (st == OK) cli_note(cli, "%s", info.name);
     if (st == OK) st = energy_meter_open(cli, b, &meter, e);
@@ -120,6 +122,7 @@ static const struct flag FLAGS[] = {
     { "k", "LENGTH", "gemm: what is summed over; quantise: of a row (1024)", false },
     { "dtype", "TYPE", "f32, bf16, e4m3, e5m2 (A e5m2, B e4m3); default: three", false },
     { "scale", "KIND", "of FP8: tensor, row, 1x128 (B 128x128), 1x32", false },
+    { "arithmetic", "NAME", "gemm, step: multiply as an H200 (hopper) does, on a CPU", false },
     { "batch", "N", "attention: sequences (1)", false },
     { "seq-len", "N", "attention: tokens of each (1024)", false },
     { "heads", "N", "attention: query heads (8)", false },

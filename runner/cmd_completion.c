@@ -52,6 +52,7 @@ static const char *values_of(const struct flag *flag) {
         { "backend", "auto cpu cuda" },
         { "launch", "docker podman apptainer srun" },
         { "caps", "sm_80 sm_89 sm_90 sm_100 sm_120 sm_121" },
+        { "arithmetic", "reference hopper ada sm_100 sm_120" },
         { "dtype", "f32 bf16 e4m3 e5m2" },
         { "checkpoints", "old all" },
         { "loss", "all last" },

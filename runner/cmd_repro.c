@@ -204,11 +204,21 @@ static enum status check_memory(struct command *c, char why[WHY_CAP], struct err
     return OK;
 }
 
+/* The cpu backend multiplies as the bundle's run did, unless the user names another arithmetic. */
+static enum status take_arithmetic(struct command *c, struct err *e) {
+    const char **out = &c->settings.arithmetic, *asked = cli_value(c->cli, "arithmetic");
+    if (!asked && !strcmp(c->settings.backend, "cpu"))
+        asked = json_text(json_object_get(c->source.view.run, "inputs"), "arithmetic", NULL);
+    TRY(backend_arithmetic(c->settings.backend, asked, out, e));
+    return *out ? inputs_calculate(&c->inputs, *out, e) : OK;
+}
+
 /* A backend on a device uses the bundle's choice table as an input, if it fits. */
 static enum status take_choices(struct command *c, struct err *e) {
     const struct repro_source *s = &c->source;
     const char *caps = json_text(s->view.decisions, "caps", NULL);
     c->settings.caps = caps && !strcmp(c->settings.backend, "cuda") ? caps : NULL;
+    TRY(take_arithmetic(c, e));
     if (!*s->choices || !strcmp(c->settings.backend, "cpu")) return OK;
     c->settings.choices = s->choices;
     c->settings.choose_anew = true;
@@ -392,6 +402,7 @@ static int cmd_repro(const struct cli *cli) {
 static const struct flag FLAGS[] = {
     { "exact", NULL, "exit 5 unless the bits are equal", false },
     { "backend", "NAME", "cpu or cuda (default: what the bundle's run used)", false },
+    { "arithmetic", "NAME", "of the cpu backend (default: what the bundle's run used)", false },
     { "data", "DIR", "also look for the data files here, by content", false },
     { "init", "DIR", "the first weights, if they are not where they were", false },
     { "cache", "DIR", "keeps tokens of text (default: RUNS/cache) and GPU choices", false },

@@ -41,8 +41,8 @@ struct command {
 
 /* ---- script -----------------------------------------------------------------------------------*/
 
-/* --extend: the script of the run that is extended, and its choice table unless --choices names
- * another one. */
+/* --extend: the script of the run that is extended, its arithmetic unless --arithmetic names one,
+ * and its choice table unless --choices does. */
 static enum status read_extended(struct command *c, struct err *e) {
     struct extension *x = &c->extension;
     if (cli_has(c->cli, "smoke") || cli_has(c->cli, "only") || cli_has(c->cli, "resume"))
@@ -52,6 +52,9 @@ static enum status read_extended(struct command *c, struct err *e) {
     c->resolution = x->resolution;
     x->resolution = (struct resolution){ 0 };
     c->overrides = json_incref(x->overrides);
+    const char *then = json_text(json_object_get(x->source.view.run, "inputs"), "arithmetic", NULL);
+    if (!cli_has(c->cli, "arithmetic"))
+        TRY(backend_arithmetic(c->settings.backend, then, &c->settings.arithmetic, e));
     bool table = *x->source.choices && strcmp(c->settings.backend, "cpu") != 0;
     if (!c->settings.choices && table) c->settings.choices = x->source.choices;
     if (x->beginning.step) {
@@ -95,6 +98,8 @@ static int resume(struct command *c) {
     enum status st = OK;
     if (c->cli->arg_count || cli_has(c->cli, "set") || cli_has(c->cli, "smoke"))
         st = FAIL(&e, ERR_ARG, "--resume continues a run as it is: no script, --set or --smoke");
+    if (cli_has(c->cli, "arithmetic"))
+        st = FAIL(&e, ERR_ARG, "--resume continues a run as it is: no --arithmetic");
     if (st == OK) st = run_locate(cli_value(c->cli, "resume"), c->settings.runs, path, &e);
     if (st == OK) st = run_directory(c->cli, path, &e);
     if (st == OK) st = preflight_probe(&c->settings, c->facts, &e);
@@ -150,6 +155,7 @@ static enum status read_settings(struct command *c, struct err *e) {
                  "start it around this command: nsys profile fp8lab run ... --profile");
     TRY(backend_check(s->backend, e));
     if (s->caps) TRY(backend_check_caps(s->backend, s->caps, e));
+    TRY(backend_arithmetic(s->backend, cli_value(cli, "arithmetic"), &s->arithmetic, e));
     TRY(tuning_settings(s, &c->cache, e));
     TRY(stop_grace_read(&s->stop_grace_s, e));
     TRY(cli_int(cli, "threads", 1, 4096, &s->threads, e));
@@ -221,6 +227,7 @@ static const struct flag FLAGS[] = {
     { "anywhere", NULL, "run although the hardware does not match; recorded", false },
     { "backend", "NAME", "auto (default), cpu or cuda", false },
     { "caps", "ARCH", "use only the features of ARCH (sm_121), for tests", false },
+    { "arithmetic", "NAME", "multiply as an H200 (hopper) or other GPUs do, on a CPU", false },
     { "choices", "FILE", "choice table: choices.txt, a checkpoint, or none", false },
     { "data-root", "DIR", "data paths are relative to DIR (default: here)", false },
     { "cache", "DIR", "keeps tokens of text (default: RUNS/cache) and GPU choices", false },

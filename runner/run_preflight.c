@@ -225,6 +225,8 @@ enum status preflight_inputs(struct suite *s, const struct extension *extension,
         if (st == OK && !extension) st = take_init(s, i, e);
         if (st == OK && settings->choices)
             st = choice_file_hash(settings->choices, &row->inputs, e);
+        if (st == OK && settings->arithmetic)
+            st = inputs_calculate(&row->inputs, settings->arithmetic, e);
         if (st == OK && extension) st = extension_inputs(extension, settings->cli, &row->inputs, e);
         if (st != OK) {
             err_prefix(e, "%s", run->name);

@@ -19,8 +19,11 @@ static int64_t memory_pages(int name) {
 
 static enum status cpu_info(struct backend *b, struct device_info *info, struct err *e) {
     const struct cpu_backend *cpu = cpu_of(b);
-    snprintf(info->name, sizeof info->name, "cpu: %s, %d thread%s", cpu->isa->title, cpu->threads,
-             cpu->threads == 1 ? "" : "s");
+    const struct arithmetic *m = cpu->arithmetic;
+    bool named = !arithmetic_is_reference(m);
+    snprintf(info->name, sizeof info->name, "cpu: %s, %d thread%s%s%s%s", cpu->isa->title,
+             cpu->threads, cpu->threads == 1 ? "" : "s", named ? ", arithmetic " : "",
+             named ? m->name : "", m->verified ? "" : " (unverified)");
     snprintf(info->architecture, sizeof info->architecture, "%s", cpu->isa->architecture);
     info->memory_bytes = memory_pages(_SC_PHYS_PAGES);
     info->memory_free = memory_pages(_SC_AVPHYS_PAGES);

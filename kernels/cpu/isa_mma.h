@@ -1,13 +1,14 @@
-/* A tensor core's additions (kernels/arithmetic.h) in vectors: included by isa_kernels.h. The vectors
- * are the compiler's, so one source serves all instruction sets; an isa_<name>.c defines
+/* A tensor core's additions (kernels/arithmetic.h) in vectors, included by isa_kernels.h. The
+ * vectors are the compiler's, so one source serves all instruction sets. An isa_<name>.c defines
  *   MMA_FLOATS       floats of a vector
  *   MMA_MR, MMA_NV   rows of A, and vectors of rows of B, of a micro-tile
  *   MMA_MAX(a, b)    the larger of each pair of int32; MMA_FMA(a, b, c) fused
  *
- * The integers of rule 2 are conversions: a product of values is exact in f32, so is its multiple by
- * 2^(fraction - E), and the conversion to int32 truncates toward zero. Each half of a group is summed
- * in one int32: 16 products below 4 * 2^25 / 1.13 and C stay below 2^31. f32's range is left only if
- * E is far from 0; such outputs, NaN and infinities go to mma_add, a row of a micro-tile at a time. */
+ * The integers of rule 2 are conversions. A product of values is exact in f32, and so is its
+ * multiple by 2^(fraction - E). The conversion to int32 truncates toward zero. Each half of a group
+ * has one int32: 16 products of FP8, below 3.52 * 2^25 each, and C stay below 2^31. Sums and
+ * products leave f32's range only if E is far from 0. Such outputs, NaN and infinities go to
+ * mma_add, a row of a micro-tile at a time. */
 #include "kernels/arithmetic.h"
 
 typedef float mma_f __attribute__((vector_size(4 * MMA_FLOATS), may_alias));

@@ -29,8 +29,7 @@ struct gemm {
     const struct isa *isa;
     const struct mma_way *way; /* NULL: the reference's */
     struct operand a, b;
-    int64_t block;           /* 128, 32 or 16: factors inside the sum; 0: at its end, or in
-                                the values */
+    int64_t block;           /* 128, 32 or 16: factors inside the sum; 0: none there */
     bool last_factor;        /* at the sum's end */
     int64_t m_step, n_step, k_step; /* super-block */
     int64_t tile_m, tile_n;  /* panels */
@@ -174,7 +173,8 @@ static void micro_tile(const struct gemm *g, const struct super *s, const float 
     int64_t mr = g->a.width, nr = g->b.width;
     const float *factors_a = a + s->factors * mr, *factors_b = b + s->factors * nr;
     if (g->way) {
-        const int32_t *ea = (const int32_t *)(a + s->k * mr), *eb = (const int32_t *)(b + s->k * nr);
+        const int32_t *ea = (const int32_t *)(a + s->k * mr);
+        const int32_t *eb = (const int32_t *)(b + s->k * nr);
         mma_micro_tile(g->isa, g->way, (struct mma_panel){ a, ea, g->block ? factors_a : NULL },
                        (struct mma_panel){ b, eb, g->block ? factors_b : NULL }, k, kn, sums);
         return;

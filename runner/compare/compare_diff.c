@@ -40,6 +40,7 @@ static const struct rule RULES[] = {
     { "inputs", "code", "code", false },
     { "inputs", "data", "data", false },
     { "inputs", "choices", "choices", false },
+    { "inputs", "arithmetic", "arithmetic", false },
     { "inputs", "parent", "extension", false }, /* the checkpoint of the run that it extends */
     { "machine", "gpu.product_name", "gpu", false },
     { "machine", "gpu.count", "gpu", false },

@@ -23,7 +23,7 @@ enum { RENDEZVOUS_S = 300, ARGS_MAX = 32 };
  * it is not checked for UTF-8. */
 static json_t *make_args(const struct deployment *d, const char *run) {
     const struct run_settings *s = d->settings;
-    const char *choices = json_text(json_object_get(d->dir->run, "inputs"), "choices", NULL);
+    const json_t *inputs = json_object_get(d->dir->run, "inputs");
     char config[PATH_CAP], from[24], stop[24];
     bool failed = path_join(config, run, DOCUMENT_resolved, NULL) != OK;
     snprintf(from, sizeof from, "%" PRId64, d->from_step);
@@ -36,7 +36,8 @@ static json_t *make_args(const struct deployment *d, const char *run) {
         { "--stop-after", d->stop_after ? stop : NULL },
         { "--caps", s->caps },
         { "--data-root", s->data_root },
-        { "--choices", choices },
+        { "--choices", json_text(inputs, "choices", NULL) },
+        { "--arithmetic", json_text(inputs, "arithmetic", NULL) },
     };
     json_t *args = json_array();
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {

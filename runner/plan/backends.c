@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "kernels_hash.h"
+#include "kernels/arithmetic.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/device.h"
 #include "runner/base/run_files.h"
@@ -77,6 +78,26 @@ enum status backend_check_caps(const char *name, const char *caps, struct err *e
     if (!strcmp(choose(name), "cpu"))
         return FAIL(e, ERR_ARG, "caps %s: the cpu backend cannot simulate a GPU", caps);
     return device_capability(caps, &cc, e);
+}
+
+enum status backend_arithmetic(const char *name, const char *asked, const char **out,
+                               struct err *e) {
+    const struct arithmetic *found;
+    *out = NULL;
+    if (!asked) return OK;
+    TRY(arithmetic_find(asked, &found, e));
+    if (arithmetic_is_reference(found)) return OK;
+    *out = found->name;
+    if (!strcmp(choose(name), "cpu")) return OK;
+    return FAIL(e, ERR_ARG, "arithmetic %s: a GPU multiplies in its own way; --backend cpu "
+                "multiplies as another device would", asked);
+}
+
+enum status backend_calculate(const struct backend_handle *h, const char *arithmetic,
+                              struct err *e) {
+    const char *found;
+    TRY(backend_arithmetic(h->backend->ops->name, arithmetic, &found, e));
+    return found ? cpu_backend_calculate(h->backend, found, e) : OK;
 }
 
 const char *backend_kernels_sha256(void) { return FP8LAB_KERNELS_SHA256; }

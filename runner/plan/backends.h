@@ -27,6 +27,14 @@ NODISCARD enum status backend_check(const char *name, struct err *e);
 /* Why "auto" means the CPU here; NULL if it means the GPU, or for other names. */
 const char *backend_without_gpu(const char *name);
 
+/* *out = the arithmetic `asked` (kernels/arithmetic.h), or NULL for the reference's. asked
+ * NULL: none was named. ERR_ARG for an unknown name, and for any but "reference" on a GPU. */
+NODISCARD enum status backend_arithmetic(const char *name, const char *asked, const char **out,
+                                         struct err *e);
+/* From now on an open cpu backend multiplies under it. Errors as above. */
+NODISCARD enum status backend_calculate(const struct backend_handle *h, const char *arithmetic,
+                                        struct err *e);
+
 /* The hash of the kernels' sources, the program's and its plugin's. */
 const char *backend_kernels_sha256(void);
 

@@ -108,9 +108,10 @@ static enum status hash_data(const json_t *resolved, const char *root, struct in
 }
 
 json_t *inputs_json(const struct inputs *in) {
-    return json_pack("{s:s,s:s,s:s,s:s?,s:s*,s:s*}", "config", in->config, "code", in->code, "data",
-                     in->data, "choices", *in->choices ? in->choices : NULL, "parent",
-                     *in->parent ? in->parent : NULL, "weights", *in->weights ? in->weights : NULL);
+    return json_pack("{s:s,s:s,s:s,s:s?,s:s*,s:s*,s:s*}", "config", in->config, "code", in->code,
+                     "data", in->data, "choices", *in->choices ? in->choices : NULL, "parent",
+                     *in->parent ? in->parent : NULL, "weights", *in->weights ? in->weights : NULL,
+                     "arithmetic", *in->arithmetic ? in->arithmetic : NULL);
 }
 
 static enum status hash_all(struct inputs *in, struct err *e) {
@@ -154,6 +155,11 @@ enum status inputs_extend(struct inputs *in, const char *sha256, struct err *e) 
 
 enum status inputs_begin_with(struct inputs *in, const char *sha256, struct err *e) {
     snprintf(in->weights, sizeof in->weights, "%s", sha256);
+    return hash_all(in, e);
+}
+
+enum status inputs_calculate(struct inputs *in, const char *arithmetic, struct err *e) {
+    snprintf(in->arithmetic, sizeof in->arithmetic, "%s", arithmetic);
     return hash_all(in, e);
 }
 
@@ -201,5 +207,6 @@ bool inputs_asked(const json_t *run, const struct inputs *in) {
     return same(then, "config", in->config) && same(then, "code", in->code) &&
            same(then, "data", in->data) && !strcmp(json_text(then, "parent", ""), in->parent) &&
            !strcmp(json_text(then, "weights", ""), in->weights) &&
+           !strcmp(json_text(then, "arithmetic", ""), in->arithmetic) &&
            (!*in->choices || same(then, "choices", in->choices));
 }

@@ -17,6 +17,7 @@ struct inputs {
     char choices[SHA256_HEX]; /* the choice table; "": none, as on the cpu backend */
     char parent[SHA256_HEX];  /* the checkpoint from which an extended run starts; "": none */
     char weights[SHA256_HEX]; /* the first weights (weights/weights.h); "": random ones */
+    char arithmetic[32];      /* of the cpu backend (kernels/arithmetic.h); "": the reference's */
     char all[SHA256_HEX];     /* inputs_sha256: of the canonical JSON of these */
     struct known_data *known; /* set before inputs_hash; digests of files read before, or NULL */
     char repeats[400]; /* a line about data that the run reads more than once, or ""; not hashed */
@@ -42,6 +43,9 @@ NODISCARD enum status inputs_extend(struct inputs *in, const char *sha256, struc
 /* Sets the hash of the first weights, and recomputes `all`. */
 NODISCARD enum status inputs_begin_with(struct inputs *in, const char *sha256, struct err *e);
 
+/* Sets the arithmetic, and recomputes `all`. */
+NODISCARD enum status inputs_calculate(struct inputs *in, const char *arithmetic, struct err *e);
+
 /* Whether the run of this run.json was started with these inputs. The choice table is compared only
  * if the inputs name one, since a run without --choices makes its own. */
 bool inputs_asked(const struct json_t *run, const struct inputs *in);
@@ -52,8 +56,8 @@ bool inputs_asked(const struct json_t *run, const struct inputs *in);
 NODISCARD enum status inputs_check(const struct json_t *run, const struct json_t *resolved,
                                    struct err *e);
 
-/* run.json's "inputs": {"config","code","data","choices": text or null}, and "parent" and
- * "weights" if there are any. NULL: out of memory. */
+/* run.json's "inputs": {"config","code","data","choices": text or null}, and "parent", "weights"
+ * and "arithmetic" if there are any. NULL: out of memory. */
 struct json_t *inputs_json(const struct inputs *in);
 
 #endif

@@ -81,7 +81,8 @@ static enum status report_decisions(struct worker *w, struct err *e) {
     char choices[SHA256_HEX] = "";
     if (*w->choices) TRY(sha256_bytes(w->choices, strlen(w->choices), choices, e));
     return say_decisions(w->events, w->device.backend, w->trainer, w->options->world,
-                         model_vocab_padded(&w->run.model), w->options->caps, choices, e);
+                         model_vocab_padded(&w->run.model), w->options->caps,
+                         w->options->arithmetic, choices, e);
 }
 
 /* Emits the choice table if it has grown (*grew): after the first step, and after an evaluation,
@@ -153,6 +154,7 @@ static enum status open_device(struct worker *w, struct err *e) {
     TRY(start_profile(w, e));
     heartbeat_watch(w->heartbeat, b);
     if (o->caps) TRY(b->ops->assume_architecture(b, o->caps, e));
+    if (o->arithmetic) TRY(backend_calculate(&w->device, o->arithmetic, e));
     TRY(load_choices(w, e));
     TRY(take_offers(w, e));
     return is_rank0(w) ? report_decisions(w, e) : OK;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/arithmetic.h"
 #include "kernels/f32_bits.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
@@ -246,17 +247,26 @@ enum status say_imported(struct event_writer *w, const struct init_imported *imp
     return say_log(w, text, e);
 }
 
+/* Whether an arithmetic was compared with a device: new reference; NULL where none is named. */
+static json_t *is_verified(const char *arithmetic) {
+    const struct arithmetic *found;
+    struct err unknown;
+    if (!arithmetic || arithmetic_find(arithmetic, &found, &unknown) != OK) return NULL;
+    return json_boolean(found->verified);
+}
+
 enum status say_decisions(struct event_writer *w, struct backend *b, const struct trainer *t,
                           int64_t world, int64_t vocab_padded, const char *caps,
-                          const char *choices_sha256, struct err *e) {
+                          const char *arithmetic, const char *choices_sha256, struct err *e) {
     struct device_info info;
     struct decision d;
     TRY(b->ops->info(b, &info, e));
     json_t *event = json_pack(
-        "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:s*,s:s*}", "event", "decisions", "backend",
+        "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:s*,s:s*,s:o*,s:s*}", "event", "decisions", "backend",
         b->ops->name, "device", info.name, "architecture", info.architecture, "memory_bytes",
         (json_int_t)info.memory_bytes, "world", (json_int_t)world, "vocab_padded",
-        (json_int_t)vocab_padded, "fallback", fallback_names(t), "caps", caps, "choices_sha256",
+        (json_int_t)vocab_padded, "fallback", fallback_names(t), "caps", caps, "arithmetic",
+        arithmetic, "arithmetic_verified", is_verified(arithmetic), "choices_sha256",
         *choices_sha256 ? choices_sha256 : NULL);
     for (int64_t i = 0; event && b->ops->decision(b, i, &d); i++)
         if (!put_decision(event, &d)) {

@@ -13,6 +13,12 @@ small="--m 64 --n 48 --k 32 --repeats 3 --threads 1 --backend cpu"
 rows=$("$FP8LAB" bench gemm $small 2>/dev/null | grep -c 'GFLOP/s')
 [ "$rows" = 3 ] || fail "wanted rows for f32, bf16 and e4m3, found $rows"
 
+# A GPU's arithmetic reaches the product, and the machine's name says so.
+"$FP8LAB" bench gemm $small --arithmetic ada --dtype f32 >"$TEST_TMP/ada" 2>&1
+for want in ', arithmetic ada (unverified)' 'matmul: a is f32, and ada multiplies bf16 and FP8'; do
+    grep -qF -- "$want" "$TEST_TMP/ada" || fail "bench --arithmetic ada does not say: $want"
+done
+
 # No share of the fastest product is above 1, not even for the fastest shape of a CPU.
 "$FP8LAB" bench gemm --m 768 --n 768 --k 768 --repeats 3 --threads 1 --backend cpu --json \
     2>/dev/null >"$TEST_TMP/large.json" || fail "bench gemm 768: exit code $?"

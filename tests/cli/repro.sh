@@ -52,6 +52,35 @@ LUA
 "$FP8LAB" run suite/s.lua --smoke --runs s --backend cpu --threads 1 -q >/dev/null 2>log
 again 0 "s-fp8.tensorwise, " s/*tensorwise*.tar.zst --exact
 
+# ---- a GPU's arithmetic on the CPU ---------------------------------------------------------------
+# Each recipe trains under it. The bundle names it, and repro takes it from there.
+cat >arithmetic.lua <<'LUA'
+local tiny = require "models.tiny"
+return suite {
+  name = "h", matrix = { recipe = { bf16, fp8.tensorwise, fp8.delayed, fp8.blockwise } },
+  model = tiny.llama { layers = 1, seq_len = 32 }, data = synthetic {},
+  train = { steps = 2, global_batch = 2 },
+}
+LUA
+run h arithmetic.lua --lib suite/lib --arithmetic hopper >bundles
+expect "bundles under hopper" 4 "$(wc -l <bundles)"
+for h in $(cat bundles); do
+    expect "$h" "hopper None" "$(field "$h" \
+        'run["inputs"]["arithmetic"] + " " + str(run["inputs"]["choices"])')"
+done
+h=$(ls h/*delayed*.tar.zst)
+again 0 "bitwise equal" "$h" --exact
+decisions() { tar --zstd -xOf "$1" --wildcards '*/decisions.json' >decisions; }
+decisions "$(newest runs)"
+says '"arithmetic_verified": true' decisions
+again 0 "inputs.arithmetic was hopper and is ada" "$h" --arithmetic ada
+decisions "$(newest runs)"
+says ', arithmetic ada (unverified)"' decisions
+says '"arithmetic_verified": false' decisions
+gives 2 run arithmetic.lua --lib suite/lib --backend cpu --arithmetic volta -- \
+    "unknown arithmetic 'volta'; the arithmetics are reference, hopper, ada, sm_100, sm_120"
+gives 2 run --resume x --backend cpu --arithmetic hopper -- "as it is: no --arithmetic"
+
 # ---- data ---------------------------------------------------------------------------------------
 seq 1 4000 >data/numbers.txt
 mkdir text && cp -r suite/lib text/

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/ops/arithmetic.txt: products as kernels/arithmetic.h defines them, in exact fractions.
+"""Writes tests/ops/arithmetic.txt: products as kernels/arithmetic.h has them, in exact fractions.
 
     python3 tests/ops/arithmetic.py > tests/ops/arithmetic.txt
 
@@ -11,7 +11,7 @@ from fractions import Fraction
 
 random.seed(23)
 HALF = Fraction(1, 2)
-# FP8: group, fraction, mantissa; BF16: the same; chain of FP8 without fast accumulation; MX is native
+# Group, fraction, mantissa of FP8, then of BF16; chain without fast accumulation; MX is native
 MODELS = {"hopper": ((32, 13, 13), (16, 25, 23), 128, False),
           "ada": ((16, 13, 13), (8, 24, 23), 128, False),
           "sm_100": ((32, 25, 23), (16, 25, 23), 0, True),

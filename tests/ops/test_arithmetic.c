@@ -70,7 +70,8 @@ static void check_line(int number, char *const field[FIELDS]) {
     struct tensor *a = operand(field[DTYPE_A], field[SCALE], k, field[CODES_A], field[FACTORS_A]);
     struct tensor *b = operand(field[DTYPE_B], field[SCALE], k, field[CODES_B], field[FACTORS_B]);
     struct tensor *out = op_tensor(DTYPE_F32, 1, 1, SCALE_NONE);
-    struct matmul_args args = { .out = out, .a = a, .b = b, .fast_accumulate = !!atoi(field[FAST]) };
+    struct matmul_args args = { .out = out, .a = a, .b = b,
+                                .fast_accumulate = *field[FAST] == '1' };
     const struct arithmetic *m;
     struct mma_way way;
     struct err e;
