@@ -1,0 +1,117 @@
+/* A Hopper's products beside the CPU's under the arithmetic `hopper`: the share of outputs that are
+ * equal to the bit. Rows of the classes that kernels/EXACT.md calls equal must be equal in all
+ * outputs. The others are printed only, for that page: their order along K depends on the algorithm
+ * that was fastest. Other devices are skipped. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu_backend.h"
+#include "tests/gpu/pair.h"
+
+static struct pair *p;
+static int setup(void **state) { p = pair_open(); return 0; }
+static int teardown(void **state) { pair_close(p); return 0; }
+
+#define E DTYPE_E4M3
+#define G DTYPE_E5M2
+#define H DTYPE_BF16
+#define F DTYPE_F32
+#define T SCALE_TENSOR
+#define R SCALE_ROW
+#define B SCALE_1X128
+#define W SCALE_128X128
+#define X SCALE_1X32
+
+enum extra { NOTHING, BIAS, RESIDUAL, IN_PLACE };
+
+struct exact_case {
+    const char *about;
+    int64_t m, n, k;
+    enum dtype a, b, out;
+    enum scale_kind scale_a, scale_b;
+    bool fast, equal; /* equal: every output must be */
+    enum extra extra;
+};
+
+static const struct exact_case CASES[] = {
+    { "bf16", 1024, 2048, 768, H, H, F, 0, 0, false, true, NOTHING },
+    { "bf16, long", 2048, 2048, 14336, H, H, H, 0, 0, false, true, NOTHING },
+    { "e4m3, fast", 1024, 2048, 1024, E, E, F, T, T, true, true, NOTHING },
+    { "e4m3, split", 1024, 2048, 1024, E, E, F, T, T, false, true, NOTHING },
+    { "e4m3, fast, long", 2048, 2048, 14336, E, E, H, T, T, true, true, NOTHING },
+    { "e4m3, split, long", 2048, 2048, 14336, E, E, F, T, T, false, true, NOTHING },
+    { "e5m2 with e4m3, split", 1024, 2048, 2048, G, E, F, T, T, false, true, NOTHING },
+    { "row scales, fast", 1024, 2048, 2048, E, E, H, R, R, true, true, NOTHING },
+    { "row scales, split", 1024, 2048, 2048, E, E, H, R, R, false, true, NOTHING },
+    { "1x128 by 128x128", 1024, 2048, 2048, E, E, H, B, W, false, true, NOTHING },
+    { "1x128 by 1x128", 1024, 2048, 2048, E, E, F, B, B, false, true, NOTHING },
+    { "1x32, widened to bf16", 1024, 2048, 1024, E, E, F, X, X, false, false, NOTHING },
+    { "bf16 and a bias", 1024, 2048, 768, H, H, H, 0, 0, false, false, BIAS },
+    { "bf16 and a residual", 1024, 2048, 768, H, H, H, 0, 0, false, false, RESIDUAL },
+    { "bf16 into f32 in place", 1024, 2048, 768, H, H, F, 0, 0, false, false, IN_PLACE },
+    { "bf16 in place", 1024, 2048, 768, H, H, H, 0, 0, false, false, IN_PLACE },
+    { "e5m2 with e4m3 into f32 in place", 1024, 2048, 768, G, E, F, T, T, false, false, IN_PLACE },
+    { "e4m3, fast, a residual", 1024, 2048, 768, E, E, H, T, T, true, false, RESIDUAL },
+    { "blocks and a residual", 1024, 2048, 768, E, E, H, B, W, false, false, RESIDUAL },
+    { "bf16, few outputs", 96, 64, 40000, H, H, F, 0, 0, false, false, NOTHING },
+    { "e5m2 with e4m3, few outputs", 96, 64, 40000, G, E, F, T, T, false, false, NOTHING },
+};
+
+static struct twin operand(enum dtype t, int64_t rows, int64_t k, enum scale_kind kind,
+                           uint64_t seed) {
+    struct twin x = dtype_is_fp8(t) ? pair_codes(p, t, rows, k, kind)
+                                    : pair_tensor(p, t, rows, k, 1, 1);
+    pair_fill(p, &x, seed, 2, 1.0f);
+    return x;
+}
+
+static double share_equal(const struct twin *x) {
+    int64_t n = tensor_count(&x->side[GPU]), size = dtype_bytes(x->side[GPU].dtype), equal = 0;
+    char *there = test_malloc((size_t)(n * size));
+    if (p->ops[GPU]->download(p->b[GPU], LANE_COMPUTE, there, x->side[GPU].data, n * size, &p->e)
+        != OK)
+        fail_msg("%s", p->e.text);
+    for (int64_t i = 0; i < n; i++)
+        equal += !memcmp(there + i * size, (char *)x->side[CPU].data + i * size, (size_t)size);
+    test_free(there);
+    return (double)equal / (double)n;
+}
+
+static void check(const struct exact_case *c) {
+    struct twin a = operand(c->a, c->m, c->k, c->scale_a, 31);
+    struct twin w = operand(c->b, c->n, c->k, c->scale_b, 32);
+    struct twin out = pair_tensor(p, c->out, c->m, c->n, 1, 1);
+    struct twin residual = pair_tensor(p, c->out, c->m, c->n, 1, 1);
+    struct twin bias = pair_tensor(p, H, c->n, 1, 1, 1);
+    pair_fill(p, &out, 33, 2, 20.0f);
+    pair_fill(p, &residual, 34, 2, 20.0f);
+    pair_fill(p, &bias, 35, 2, 20.0f);
+    ON_BOTH(p, ops->matmul(b, LANE_COMPUTE, &(struct matmul_args){
+        .out = S(out), .a = S(a), .b = S(w), .bias = c->extra == BIAS ? S(bias) : NULL,
+        .residual = c->extra == RESIDUAL ? S(residual) : NULL,
+        .beta = c->extra == IN_PLACE ? 1.0f : 0.0f, .fast_accumulate = c->fast,
+        .name = c->about }, e));
+    double share = share_equal(&out);
+    printf("    %-34s %lld x %lld x %lld: %.4f %% of outputs equal\n", c->about, (long long)c->m,
+           (long long)c->n, (long long)c->k, 100 * share);
+    if (c->equal && share < 1) fail_msg("%s: other bits than on the CPU", c->about);
+    pair_clear(p);
+}
+
+static void test_hopper(void **state) {
+    struct device_info info;
+    if (p->ops[GPU]->info(p->b[GPU], &info, &p->e) != OK) fail_msg("%s", p->e.text);
+    if (strcmp(info.architecture, "sm_90") != 0) skip();
+    if (cpu_backend_calculate(p->b[CPU], "hopper", &p->e) != OK) fail_msg("%s", p->e.text);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) check(&CASES[i]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_hopper) };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
