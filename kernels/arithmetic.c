@@ -107,6 +107,7 @@ enum status arithmetic_way(const struct arithmetic *m, const struct matmul_args 
     way->scaled = block == 32;
     if (block == 128) way->block = way->order.chain = block;
     else if (!args->fast_accumulate && !block) way->order.chain = m->promoted;
+    if (a->scale.kind == SCALE_ROW || b->scale.kind == SCALE_ROW) way->factors = FACTOR_B_FIRST;
     return OK;
 }
 
@@ -145,11 +146,11 @@ static void load(const struct mma_way *way, const struct tensor *x, int least, i
     *value = v;
 }
 
-/* A chain over [k, end) from 0. */
+/* A chain over [k, end) from c. */
 static float chain(const struct mma_way *way, const struct matmul_args *args, int64_t row,
-                   int64_t col, int64_t k, int64_t end) {
+                   int64_t col, int64_t k, int64_t end, float c) {
     enum { GROUP_MAX = 32 };
-    float a[GROUP_MAX], b[GROUP_MAX], c = 0.0f;
+    float a[GROUP_MAX], b[GROUP_MAX];
     int32_t ea[GROUP_MAX], eb[GROUP_MAX];
     while (k < end) {
         int64_t n = 0;
@@ -163,17 +164,27 @@ static float chain(const struct mma_way *way, const struct matmul_args *args, in
     return c;
 }
 
+/* total + x * s_a * s_b, with the last multiplication fused. */
+static float add_scaled(const struct mma_way *way, float x, float a, float b, float total) {
+    if (way->factors == FACTOR_A_FIRST) return fmaf(x * a, b, total);
+    return way->factors == FACTOR_B_FIRST ? fmaf(x * b, a, total) : fmaf(x, a * b, total);
+}
+
 /* One part: its chains, added up. */
 static float part_sum(const struct mma_way *way, const struct matmul_args *args, int64_t row,
                       int64_t col, int64_t k, int64_t end) {
-    int64_t length = way->order.chain;
-    if (!length) return chain(way, args, row, col, k, end);
+    int64_t length = way->order.chain, tile = way->order.tile;
+    int64_t first = tile ? (end - k) % tile : 0;
     float total = 0.0f;
+    if (!length) {
+        total = chain(way, args, row, col, k, k + first, total);
+        return chain(way, args, row, col, k + first, end, total);
+    }
     for (; k < end; k += length) {
-        float c = chain(way, args, row, col, k, k + length < end ? k + length : end);
-        float factor = 1.0f;
-        if (way->block) factor = factor_at(args->a, row, k) * factor_at(args->b, col, k);
-        total = fmaf(c, factor, total);
+        float c = chain(way, args, row, col, k, k + length < end ? k + length : end, 0.0f);
+        total = way->block ? add_scaled(way, c, factor_at(args->a, row, k),
+                                        factor_at(args->b, col, k), total)
+                           : total + c;
     }
     return total;
 }
@@ -186,7 +197,10 @@ float arithmetic_output(const struct mma_way *way, const struct matmul_args *arg
         float sum = part_sum(way, args, row, col, k, k + part < K ? k + part : K);
         x = k ? x + sum : sum;
     }
-    if (way->last_factor) x = x * (factor_at(args->a, row, 0) * factor_at(args->b, col, 0));
+    if (way->last_factor) {
+        float a = factor_at(args->a, row, 0), b = factor_at(args->b, col, 0);
+        x = way->factors == FACTOR_B_FIRST ? x * b * a : x * (a * b);
+    }
     if (args->bias) x = x + stored(args->bias, col, 0);
     if (args->beta != 0.0f) x = x + stored(args->out, row, col);
     if (args->residual) x = x + stored(args->residual, row, col);

@@ -33,6 +33,16 @@ struct mma {
 struct k_order {
     int64_t chain; /* 0: one chain a part */
     int64_t part;  /* 0: one part; otherwise a multiple of `chain` and of the group */
+    int64_t tile;  /* > 0: the K % tile products come first, in groups of their own. Libraries do
+                      this where rows are not aligned for larger copies */
+};
+
+/* How the factors of both operands reach a sum x, each step rounded to f32. All have the same bits
+ * if the factors are powers of two. */
+enum factor_order {
+    FACTORS_TOGETHER, /* x * (s_a * s_b) */
+    FACTOR_A_FIRST,   /* (x * s_a) * s_b */
+    FACTOR_B_FIRST    /* (x * s_b) * s_a */
 };
 
 /* A named arithmetic: static storage. */
@@ -57,8 +67,9 @@ static inline bool arithmetic_is_reference(const struct arithmetic *m) { return 
 struct mma_way {
     struct mma mma;
     struct k_order order;
-    int64_t block;    /* > 0: the chain's factors s_a * s_b, one pair each `block` products:
-                         total = fma(chain, s_a * s_b, total); then block == order.chain */
+    enum factor_order factors;
+    int64_t block;    /* > 0: a pair of factors each `block` products, then block == order.chain.
+                         The last multiplication is fused: total = fma(chain, s_a * s_b, total) */
     bool widened;     /* values are bf16(code * factor) */
     bool scaled;      /* values are code * factor, and the factor's exponent is the value's (MX) */
     bool last_factor; /* the sum is multiplied by s_a * s_b: tensor and row scales */

@@ -190,6 +190,21 @@ static void micro_tile(const struct gemm *g, const struct super *s, const float 
     }
 }
 
+/* The factors of tensors and rows, as the reference or a tensor core's way orders them. */
+static void multiply_factors(const struct gemm *g, int64_t row, int64_t col, int64_t n,
+                             float *values) {
+    const struct scale *b = &g->args->b->scale;
+    const float *factors_b = b->data;
+    float factor_a = operand_row_scale(&g->a, row);
+    int64_t at = b->kind == SCALE_TENSOR ? 0 : col, step = b->kind != SCALE_TENSOR;
+    if (g->way && g->way->factors == FACTOR_B_FIRST)
+        for (int64_t j = 0; j < n; j++, at += step)
+            values[j] = values[j] * factors_b[at] * factor_a;
+    else
+        for (int64_t j = 0; j < n; j++, at += step)
+            values[j] = values[j] * (factor_a * factors_b[at]);
+}
+
 /* All steps after the sum, for `n` outputs of one row. values: the sums; overwritten. */
 static void finish_span(const struct gemm *g, int64_t row, int64_t col, int64_t n, float *values,
                         float *other) {
@@ -199,15 +214,7 @@ static void finish_span(const struct gemm *g, int64_t row, int64_t col, int64_t 
                                             *(const float *)args->b->scale.data);
         for (int64_t j = 0; j < n; j++) values[j] = values[j] * factor;
     } else if (g->last_factor) {
-        float factor_a = operand_row_scale(&g->a, row);
-        const float *factors_b = args->b->scale.data;
-        if (args->b->scale.kind == SCALE_TENSOR) {
-            float factor = factor_a * factors_b[0];
-            for (int64_t j = 0; j < n; j++) values[j] = values[j] * factor;
-        } else {
-            for (int64_t j = 0; j < n; j++)
-                values[j] = values[j] * (factor_a * factors_b[col + j]);
-        }
+        multiply_factors(g, row, col, n, values);
     }
     if (args->bias) {
         load_span(other, args->bias, col, n);

@@ -148,6 +148,8 @@ def output(name, fa, fb, scale, fast, a, b, sa, sb):
         x = Fraction(0)
         for k in range(0, K, promoted):
             x = f32(plus(x, chain(terms[k:k + promoted], fp8)))
+    if scale == "row":
+        return f32(times(f32(times(x, sb[0])), sa[0]))
     return f32(times(x, f32(times(sa[0], sb[0]))))
 
 

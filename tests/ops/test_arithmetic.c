@@ -226,6 +226,68 @@ static void test_parts(void **state) {
     op_free();
 }
 
+/* One instruction on elements [k, k + n) of row 0 of both operands. */
+static float add_terms(const struct mma_way *way, const struct tensors *t, int64_t k, int64_t n,
+                       float c) {
+    float a[32], b[32];
+    int32_t ea[32], eb[32];
+    for (int64_t i = 0; i < n; i++) {
+        a[i] = op_stored(&t->a, 0, k + i);
+        b[i] = op_stored(&t->b, 0, k + i);
+        ea[i] = mma_exponent(a[i], way->least_a);
+        eb[i] = mma_exponent(b[i], way->least_b);
+    }
+    return mma_add(&way->mma, n, (struct mma_terms){ a, ea, 1 }, (struct mma_terms){ b, eb, 1 }, c);
+}
+
+/* The products that fill no tile come first, in groups of their own. */
+static void test_rest_of_a_tile_comes_first(void **state) {
+    struct tensors t;
+    struct product p = { 1, 1, 43, H, H, DTYPE_F32, .fast = false };
+    struct matmul_args args = make(&p, &t);
+    struct mma_way way;
+    struct err e;
+    float c = 0.0f;
+    assert_int_equal(arithmetic_way(arithmetic_at(1), &args, &way, &e), OK);
+    float whole = arithmetic_output(&way, &args, 0, 0);
+    way.order.tile = 16;
+    way.mma.group = 8;
+    c = add_terms(&way, &t, 0, 8, c); /* 43 is 2 tiles of 16 and 11 */
+    c = add_terms(&way, &t, 8, 3, c);
+    for (int64_t k = 11; k < 43; k += 8) c = add_terms(&way, &t, k, 8, c);
+    assert_int_equal(f32_bits(arithmetic_output(&way, &args, 0, 0)), f32_bits(c));
+    assert_int_not_equal(f32_bits(whole), f32_bits(c));
+    op_free();
+}
+
+/* Factors of a block, in each order; those of this test are no powers of two. */
+static void test_orders_of_factors(void **state) {
+    struct tensors t;
+    struct product p = { 1, 1, 128, E, E, DTYPE_F32, SCALE_1X128, SCALE_1X128, .fast = false };
+    struct matmul_args args = make(&p, &t);
+    struct mma_way way;
+    struct err e;
+    float a = 1.1f, b, one = 1.0f;
+    int others = 0;
+    assert_int_equal(arithmetic_way(arithmetic_at(1), &args, &way, &e), OK);
+    t.a.scale.data = t.b.scale.data = &one;
+    float x = arithmetic_output(&way, &args, 0, 0);
+    t.a.scale.data = &a;
+    t.b.scale.data = &b;
+    for (int n = 0; n < 20; n++) {
+        b = 0.3f + 0.1f * (float)n;
+        const float want[] = { [FACTORS_TOGETHER] = x * (a * b), [FACTOR_A_FIRST] = x * a * b,
+                               [FACTOR_B_FIRST] = x * b * a };
+        for (int i = 0; i < 3; i++) {
+            way.factors = (enum factor_order)i;
+            assert_int_equal(f32_bits(arithmetic_output(&way, &args, 0, 0)), f32_bits(want[i]));
+        }
+        others += want[0] != want[1] && want[1] != want[2];
+    }
+    assert_true(others > 0);
+    op_free();
+}
+
 static void test_refuses(void **state) {
     struct err e;
     struct backend *b = op_backend(1, NULL);
@@ -248,6 +310,8 @@ int main(void) {
         cmocka_unit_test(test_recorded_outputs),
         cmocka_unit_test(test_whole_products),
         cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_rest_of_a_tile_comes_first),
+        cmocka_unit_test(test_orders_of_factors),
         cmocka_unit_test(test_refuses),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
