@@ -9,11 +9,12 @@ extend() { # RUN ARGS...
     "$FP8LAB" run --threads 1 --extend "$@" >out 2>log
     code=$?
 }
+hopper="--arithmetic hopper" # of the parent; its extensions take it over
 left() { find "$1" -mindepth 1 -maxdepth 1 -name '.*' ! -name .claim; } # of the command's own
 
 case_name="a constant schedule: the bits of one run"
-run_tiny --runs whole --set train.steps=24
-run_tiny --runs runs
+run_tiny $hopper --runs whole --set train.steps=24
+run_tiny $hopper --runs runs
 parent=$(newest runs)
 before=$(sha256sum <"$parent")
 kept=$(sha256sum runs/*.ckpt/*/* | cut -d' ' -f1)
@@ -49,10 +50,10 @@ extend "$parent" --set train.steps=24
 says "already run with these inputs"
 extend "$child" --set train.steps=30
 expect "exit code" 0 $code
-run_tiny --runs further --set train.steps=30
+run_tiny $hopper --runs further --set train.steps=30
 expect "the weights" "$(field further/*.tar.zst 'run["final_weights_sha256"]')" \
     "$(field "$(newest runs)" 'run["final_weights_sha256"]')"
-run_tiny --runs runs --set train.steps=24 # not the same run as the extension
+run_tiny $hopper --runs runs --set train.steps=24 # not the same run as the extension
 expect "an extension taken for a plain run of as many steps" 0 "$(grep -c "already run" log)"
 
 case_name="repro of an extension"
@@ -109,7 +110,7 @@ expect "nothing was begun" "$runs" "$(ls runs/*.tar.zst | wc -l)"
 expect "what else is left" "" "$(left runs)"
 
 case_name="a checkpoint in a bundle of another folder of runs"
-run_tiny --runs packed --set archive=full
+run_tiny $hopper --runs packed --set archive=full
 extend "$(newest packed)" --runs elsewhere --set train.steps=24
 expect "exit code" 0 $code
 expect "the weights" "$(field whole/*.tar.zst 'run["final_weights_sha256"]')" \
