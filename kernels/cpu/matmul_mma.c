@@ -17,7 +17,8 @@ void mma_pack(const struct isa *isa, const struct mma_way *way, int least, const
         for (int64_t i = 0; i < n; i++) {
             float factor = scratch[i / o->width / o->block * o->width + i % o->width];
             values[i] = values[i] * factor;
-            exponents[i] = isfinite(values[i]) ? exponents[i] + ilogbf(factor) : MMA_SPECIAL;
+            if (!isfinite(values[i])) exponents[i] = MMA_SPECIAL;
+            else if (values[i] != 0.0f) exponents[i] += ilogbf(factor); /* padding has factor 0 */
         }
 }
 
