@@ -25,7 +25,7 @@ enum scale_kind {
     SCALE_1X32,    /* 32 along K     dim { rows, ceil(K/32) }                 e8m0 (MXFP8) */
     SCALE_32X32,   /* square blocks  dim { ceil(rows/32), ceil(K/32) }        e8m0 (weights) */
     SCALE_1X16,    /* 16 along K     dim { rows, ceil(K/16) }                 e4m3 (NVFP4) */
-    SCALE_16X16,   /* square blocks  dim { ceil(rows/16), ceil(K/16) }        e4m3 (NVFP4 weights) */
+    SCALE_16X16,   /* square blocks  dim { ceil(rows/16), ceil(K/16) }        e4m3 (its weights) */
     SCALE_KIND_COUNT
 };
 

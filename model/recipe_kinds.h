@@ -1,5 +1,5 @@
-/* The FP8 and FP4 recipe kinds: the one list of their names, options and defaults. model/recipe.c makes the
- * descriptors from these lists. runner/script/schema_recipe.c makes the keys of a script.
+/* The FP8 and FP4 recipe kinds: the one list of their names, options and defaults. model/recipe.c
+ * makes the descriptors from these lists, runner/script/schema_recipe.c the keys of a script.
  *
  * Defaults are TransformerEngine's (transformer_engine/common/recipe; accumulators from
  * pytorch/module/base.py), and torchao's (torchao/float8/config.py) for rowwise, which

@@ -516,6 +516,7 @@ enum status trainer_upload_sequences(struct trainer *t, const int32_t *tokens,
     size_t bytes = (size_t)t->transformer.rows * sizeof *tokens;
     TRY(check_healthy(t, e));
     TRY(trainer_check_idle(t, e));
+    set_forward(t, t->step);
     TRY(check_ids(t, tokens, 0, e));
     if (targets) TRY(check_ids(t, targets, -1, e));
     memcpy(t->host.tokens, tokens, bytes);

@@ -166,8 +166,8 @@ NODISCARD enum status cuda_sink_emit(struct backend *b, int lane, const struct s
 /* The codes of a sink of NVFP4, from its stored value and amax (nvfp4.cu). */
 NODISCARD enum status cuda_nvfp4_codes(struct backend *b, int lane, const struct sink *s,
                                        struct err *e);
-/* out [rows,K] BF16 = codes * scale, rounded once: the operands of an emulated matmul. Of NVFP4 only
- * the blocks' scales, which is exact; the tensors' factor is left to the product. */
+/* out [rows,K] BF16 = codes * scale, rounded once: the operands of an emulated matmul. Of NVFP4 the
+ * blocks' scales, which is exact; the tensors' factor is left to the product. */
 NODISCARD enum status cuda_dequantise(struct backend *b, int lane, const struct tensor *out,
                                       const struct tensor *codes, struct err *e);
 /* cuda_sink_emit for AdamW: nothing is written once flag[0] >= 0 on the device. */

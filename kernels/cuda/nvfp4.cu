@@ -1,5 +1,5 @@
-/* From a BF16 value to NVFP4's codes: the CPU's strips of 16 rows by 128 columns, a block of threads
- * each (kernels/nvfp4.h has the arithmetic, equal to the bit).
+/* From a BF16 value to NVFP4's codes: the CPU's strips of 16 rows by 128 columns, a block of
+ * threads each (kernels/nvfp4.h has the arithmetic, equal to the bit).
  *
  * A thread makes the 16 codes of one block: first along a row, then along a column, where it can
  * rotate its 16 values in registers. So each copy is stored in pieces of 16 bytes. Bound by memory:

@@ -30,7 +30,7 @@ static const double FALL_LEAST_DB = 3;
 /* Rounding to n bits of mantissa gives 6 n + 13.5 dB over an even mantissa: 31.5 and 25.5. A floor
  * 6 dB below is as much as one bit of every mantissa. An unknown format: the lower one. */
 double health_snr_format(const struct health_tensor *t) {
-    if (t->known && t->code == DTYPE_E2M1) return 19.5;
+    if (t->known && t->code == DTYPE_E2M1) return 20.4;
     return t->known && t->code == DTYPE_E4M3 ? 31.5 : 25.5;
 }
 bool health_can_saturate(const struct health_tensor *t) { return !t->known || t->delayed; }

@@ -438,8 +438,21 @@ static void the_table_is_complete(void **state) {
     }
 }
 
+/* The SNR of a format: 6 dB a bit of mantissa; NVFP4's is that of normal values in its blocks. */
+static void formats_have_their_snr(void **state) {
+    static const struct { enum dtype code; double snr; } FORMATS[] = {
+        { DTYPE_E4M3, 31.5 }, { DTYPE_E5M2, 25.5 }, { DTYPE_E2M1, 20.4 },
+    };
+    for (size_t i = 0; i < sizeof FORMATS / sizeof *FORMATS; i++) {
+        struct health_tensor t = { .known = true, .code = FORMATS[i].code };
+        assert_true(health_snr_format(&t) == FORMATS[i].snr);
+        assert_true(health_snr_floor(&t) == FORMATS[i].snr - 6);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(formats_have_their_snr),
         cmocka_unit_test(cases_have_their_symptoms),
         cmocka_unit_test(labels_are_what_the_recipe_says),
         cmocka_unit_test(the_error_of_a_failed_run_counts),

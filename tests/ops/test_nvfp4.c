@@ -178,7 +178,8 @@ static struct tensor *defined(const struct nvfp4_case *c, const struct tensor *x
             uint8_t d = nvfp4_block_scale(s, f32_from_bits(top));
             float v = op_stored(x, i, j), m = nvfp4_block_multiplier(s, d);
             uint32_t random = copy == NVFP4_CODES ? byte_of(c, copy, i, j) : byte_of(c, copy, j, i);
-            uint8_t code = c->stochastic ? e2m1_round_stochastic(v * m, random) : e2m1_encode(v * m);
+            uint8_t code = e2m1_encode(v * m);
+            if (c->stochastic) code = e2m1_round_stochastic(v * m, random);
             uint8_t *scales = (uint8_t *)codes->scale.data + SCALE_HEADER;
             scales[i / rows * codes->scale.dim[1] + j / 16] = d;
             ((uint8_t *)codes->data)[i * codes->stride[0] + j] = code;

@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "model/checkpoint.h"
+#include "model/checkpoint_content.h"
 #include "model/checkpoint_writer.h"
 #include "model/safetensors.h"
 #include "model/ground/sha256.h"
@@ -589,6 +590,31 @@ static int leave_checkpoint(const char *dir) {
     return 0;
 }
 
+static void hash_of(const struct recipe_options *o, char hex[65]) {
+    struct recipe_options site[GEMM_SITE_COUNT];
+    struct recipe r = tiny_recipe(o, site, 1);
+    MUST(checkpoint_recipe_sha256(&r, hex, E));
+}
+
+/* Each option of NVFP4 makes another recipe; other kinds have the hashes that they had without
+ * these options. */
+static void options_of_nvfp4_are_hashed(void **state) {
+    struct recipe_options o[5], mxfp8 = tiny_recipe_options(RECIPE_MXFP8);
+    char hex[5][65], without[65], with[65];
+    for (int i = 0; i < 5; i++) o[i] = tiny_recipe_options(RECIPE_NVFP4);
+    o[1].hadamard = false;
+    o[2].stochastic = false;
+    o[3].forward_bf16_after = 7;
+    o[4].weight_2d = false;
+    for (int i = 0; i < 5; i++) hash_of(&o[i], hex[i]);
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < i; k++) assert_string_not_equal(hex[i], hex[k]);
+    hash_of(&mxfp8, without);
+    mxfp8.hadamard = mxfp8.stochastic = true;
+    hash_of(&mxfp8, with);
+    assert_string_equal(with, without);
+}
+
 int main(int argc, char **argv) {
     if (argc == 2) return leave_checkpoint(argv[1]);
     const struct CMUnitTest tests[] = {
@@ -606,6 +632,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_copy_without_disk_leaves_the_older_one),
         cmocka_unit_test(offsets_out_of_range_are_refused),
         cmocka_unit_test(choices_are_saved),
+        cmocka_unit_test(options_of_nvfp4_are_hashed),
         cmocka_unit_test(the_package_reads_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
