@@ -48,8 +48,8 @@ static enum status read_folder(const char *folder, struct model_config *out, str
     size_t n = 0;
     TRY(path_join(path, folder, "config.json", e));
     if (!path_exists(path))
-        return FAIL(e, ERR_CONFIG, "%s has no config.json: name a run, a Hugging Face folder or a "
-                    "checkpoint", folder);
+        return FAIL(e, ERR_CONFIG, "%s has no config.json: name a run, a Hugging Face folder (in "
+                    "its cache the one below snapshots/) or a checkpoint", folder);
     TRY(file_read(path, HF_CONFIG_MAX, &text, &n, e));
     enum status st = hf_config_read(text, n, path, &model, e);
     if (st == OK) st = read_model(model, path, out, e);

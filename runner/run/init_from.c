@@ -1,5 +1,6 @@
 #include "runner/run/init_from.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -152,12 +153,15 @@ static bool is_bundle(const char *path) {
     return n > 8 && !strcmp(path + n - 8, ".tar.zst");
 }
 
-/* Whether a folder has step-000100/ and the like, as RUN.checkpoints and data/checkpoints have. */
+/* Whether a folder has step-000100/ and the like, as RUN.checkpoints and data/checkpoints have.
+ * Nothing is verified. */
 static bool has_steps(const char *folder) {
-    struct checkpoint_info info;
-    struct err ignored;
-    return checkpoint_latest(folder, NULL, &info, &ignored) == OK &&
-           (info.step >= 0 || *info.damage);
+    DIR *dir = opendir(folder);
+    bool found = false;
+    for (const struct dirent *d; dir && !found && (d = readdir(dir));)
+        found = !strncmp(d->d_name, "step-", 5);
+    if (dir) closedir(dir);
+    return found;
 }
 
 enum status weights_find(const struct init_request *q, const char *from,
@@ -187,7 +191,7 @@ enum status init_look(const json_t *config, struct err *e) {
     struct weights w;
     if (!from || !path_exists(from) || is_bundle(from) || has(from, DOCUMENT_run)) return OK;
     bool weights = has(from, "config.json") || has(from, CHECKPOINT_JSON);
-    if (!weights && path_is_directory(from)) return OK; /* it may have checkpoints */
+    if (!weights && path_is_directory(from) && has_steps(from)) return OK;
     TRY(options_read(config, &options, e));
     enum status st = weights_open(from, &options.model, &w, e);
     weights_close(&w);

@@ -30,7 +30,8 @@ static enum status find(const struct model_source *source, const char *path, con
     if (source->stored || (!path_exists(file) && path_exists(stored)))
         memcpy(file, stored, sizeof stored);
     if (path_exists(file)) return OK;
-    return FAIL(e, ERR_CONFIG, "%s does not exist; name a folder of a Hugging Face model", file);
+    return FAIL(e, ERR_CONFIG, "%s does not exist; name the folder of a Hugging Face model (in its "
+                "cache the one below snapshots/)", file);
 }
 
 static enum status read_one(const struct model_source *source, const char *path, json_t *models,

@@ -209,6 +209,8 @@ static const char *advice_for(const char *name) {
           "model.save_pretrained(\"NEW\")" },
         { ".pt", "weights of torch.save; write them as safetensors with transformers: "
           "model.save_pretrained(\"NEW\")" },
+        { "snapshots", "the versions of a model in Hugging Face's cache; name a folder below "
+          "snapshots/" },
         { ".gguf", "a GGUF file, with quantised weights; take the model's safetensors" },
     };
     for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++)

@@ -60,6 +60,11 @@ gives 0 check x.lua -- "x: its weights would be rejected: init = \"models/x\"" "
     "no checkpoint of the run is kept at the end" "Next: fp8lab plan"
 copy llama2 && rm models/x/model.safetensors && touch models/x/__0_0.distcp
 refused "a distributed checkpoint" "dcp_to_torch"
+rm -rf models/x && mkdir -p models/x/snapshots && script models/x models/llama2
+refused "a folder of Hugging Face's cache" "below snapshots/"
+gives 0 check x.lua -- "x: its weights would be rejected" "below snapshots/"
+script models/x
+refused "the same as the model" "models/x/config.json does not exist" "below snapshots/"
 script models/nowhere models/llama2
 refused "no such folder" "init = \"models/nowhere\""
 copy llama2 && edit models/x 't["model.norm.weight"] = ("F32", [32], b"\0\0\xc0\x7f" * 32)'
