@@ -45,7 +45,7 @@ static enum status check_status(const char *given, struct err *e) {
     static const char *const STATUSES[] = { "done", "time_limit", "interrupted", "failed", "killed",
                                             "running", "left open" };
     for (size_t i = 0; i < sizeof STATUSES / sizeof *STATUSES; i++)
-        if (is_status(given, STATUSES[i])) return OK;
+        if (is_status(given, STATUSES[i]) || is_status(STATUSES[i], given)) return OK;
     return FAIL(e, ERR_ARG, "--status: found '%.40s'; a run is done, time_limit, interrupted, "
                 "failed, killed, running or left open", given);
 }
