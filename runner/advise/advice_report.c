@@ -155,8 +155,8 @@ static void time_line(const struct advice *a, const struct advice_context *x, ch
     char command[TEXT_CAP];
     measure_command(a, x->given, command);
     if (a->timed) {
-        add(out, "Times: forecast from %" PRId64 " steps measured on %s, to about 10 %%",
-            x->measured->count, x->machine);
+        add(out, "Times: forecast from %" PRId64 " step%s measured on %s, to about 10 %%",
+            x->measured->count, x->measured->count == 1 ? "" : "s", x->machine);
         if (a->row[0].forecast.outside)
             add(out, "; rough, since its operators are 8 times shorter or longer than measured");
         else if (advice_is_rough(&a->row[0]))

@@ -86,13 +86,13 @@ assert row["tokens"] == 128 and row["model_flop"] > 0 and row["copy_bytes_per_s"
 assert {g["direction"] for g in row["gemms"]} == {"fprop", "dgrad", "wgrad"}
 PY
 
-# What was measured here is what `advise` forecasts here, for the recipe and the shapes measured.
+# What was measured here is what `advise` forecasts from; near it, since near shapes weigh too.
 echo "$json" >"$TEST_TMP/step.json"
 "$FP8LAB" advise tests/cli/tiny.lua --bench "$TEST_TMP/step.json" --json 2>/dev/null |
     python3 -c 'import json, sys
 row, = (r for r in json.load(sys.stdin)["rows"] if r["recipe"] == "fp8.delayed")
 measured = json.load(open(sys.argv[1]))["rows"][0]["step_us_median"]
-assert abs(row["forecast"]["step_us"] / measured - 1) < 0.1, (row, measured)' \
+assert 0.5 < row["forecast"]["step_us"] / measured < 2, (row, measured)' \
     "$TEST_TMP/step.json" || fail "advise: not the step that was measured"
 
 # Joules: a CPU has no counter. That is said, and is never 0.
