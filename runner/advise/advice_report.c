@@ -99,7 +99,7 @@ static void add_loss(char *out, const struct loss_evidence *loss) {
     if (!isnan(loss->relative))
         add(out, " (%+.2f %% to bf16, at most %+.2f %%, %" PRId64 " seeds)", 100 * loss->relative,
             100 * loss->high, loss->seeds);
-    if (*loss->why) add(out, ": %s", loss->why);
+    if (*loss->why) add(out, "; compare says: %s", loss->why);
 }
 
 static void loss_line(const struct advice_row *best, const struct advice_context *x,

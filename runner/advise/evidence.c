@@ -14,8 +14,16 @@ static const json_t *section(const json_t *config, const char *name) {
     return json_object_get(config, name);
 }
 
-/* Whether the run at `path` trained this model. A run that is not over would shorten the comparison
- * to its few steps. */
+/* Whether a run says anything about a loss. A run that is not over would shorten the comparison to
+ * its few steps; one that was never evaluated, such as a measurement of speed, would end it. A run
+ * that failed may have diverged. */
+static bool is_evidence(const struct run_view *view) {
+    const char *status = json_text(view->run, "status", "");
+    bool evaluated = json_is_number(json_object_get(view->summary, "eval_loss_final"));
+    return strcmp(status, "running") != 0 && (evaluated || !strcmp(status, "failed"));
+}
+
+/* Whether the run at `path` trained this model, and counts. */
 static bool has_model(const char *path, const json_t *model, struct evidence *out) {
     struct run_view view;
     struct err e;
@@ -23,8 +31,7 @@ static bool has_model(const char *path, const json_t *model, struct evidence *ou
         out->unreadable++;
         return false;
     }
-    bool over = strcmp(json_text(view.run, "status", ""), "running") != 0;
-    bool same = over && json_equal(section(view.resolved, "model"), model);
+    bool same = is_evidence(&view) && json_equal(section(view.resolved, "model"), model);
     run_view_free(&view);
     return same;
 }

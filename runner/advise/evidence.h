@@ -22,7 +22,7 @@ struct loss_evidence {
 
 struct evidence {
     struct json_t *rows; /* owned: {recipe: its section of the configuration, verdict...} a row */
-    int64_t runs;        /* that have this model and are over */
+    int64_t runs;        /* that have this model, are over and were evaluated or failed */
     int64_t unreadable;  /* that could not be read; they say nothing */
     char problem[256];   /* why the runs could not be compared; "" */
 };

@@ -69,6 +69,11 @@ static void other_options_models_and_open_runs_say_nothing(void **state) {
     evidence_free(&all);
     runs[5].status = "running";
     finding_is(runs, 6, 3, EVIDENCE_NONE);
+    two_sides(runs);
+    runs[6] = runs[3]; /* a run without evaluations beside three with them */
+    runs[6].seed = 9;
+    runs[6].steps = 5;
+    finding_is(runs, 7, 3, EVIDENCE_HOLDS);
 }
 
 static void the_worst_of_several_verdicts_counts(void **state) {
