@@ -42,6 +42,7 @@ static enum status find_time(const struct measured *m, struct advice_row *row, s
     struct err why;
     enum status st = census_take(row->config, row->ranks, native, &census, &why);
     row->tokens = census.tokens;
+    row->comm_bytes = census.comm_bytes;
     if (st != OK && st != ERR_MEMORY) { /* such as a step of too many operators: advice goes on */
         snprintf(row->forecast.missing, sizeof row->forecast.missing, "%.150s", why.text);
         row->uncounted = true;

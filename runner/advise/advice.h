@@ -27,6 +27,7 @@ struct advice_row {
     char less_memory[320];       /* as in plan/fit.h */
     int64_t tokens;              /* of a step, all ranks */
     int ranks;
+    double comm_bytes;           /* of a rank's collectives in a step */
     struct forecast forecast;
     bool uncounted; /* its operators cannot be counted; forecast.missing says why */
     double speed; /* tokens/s to those of BF16; 0: one of the two is not known */

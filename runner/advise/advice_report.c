@@ -162,7 +162,9 @@ static void time_line(const struct advice *a, const struct advice_context *x, ch
         else if (advice_is_rough(&a->row[0]))
             add(out, "; rough, since %.0f %% of the step was not measured in this recipe",
                 100 * a->row[0].forecast.assumed);
-        if (a->row[0].ranks > 1) add(out, "; waiting for other ranks comes on top");
+        if (a->row[0].ranks > 1)
+            add(out, "; what %.1f GB between ranks cannot hide comes on top",
+                a->row[0].comm_bytes * 1e-9);
     } else if (x->measured->count) {
         add(out, "Times: none, since %s", a->row[0].forecast.missing);
     } else if (x->measured->unused) {
@@ -236,12 +238,12 @@ static json_t *row_json(const struct advice_row *row) {
                              "seeds", (json_int_t)row->loss.seeds, "relative",
                              finite_or_null(row->loss.relative), "high",
                              finite_or_null(row->loss.high), "why", row->loss.why);
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:b,s:I,s:o,s:i,s:o,s:o,s:o,s:s}", "recipe",
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:s}", "recipe",
                      name_of(row), "run", row->run, "group", GROUPS[row->group], "way",
                      recipe_way_name(row->way.way), "because", row->way.because, "fits", row->fits,
                      "bytes", (json_int_t)row->bytes, "memory_bytes",
                      row->memory ? json_integer(row->memory) : json_null(), "ranks", row->ranks,
-                     "forecast", forecast_json(row), "speed",
+                     "comm_bytes", row->comm_bytes, "forecast", forecast_json(row), "speed",
                      row->speed > 0 ? json_real(row->speed) : json_null(), "loss", loss, "reason",
                      row->reason);
 }

@@ -13,7 +13,7 @@ struct dry_backend {
     int world;           /* ranks of the group; this is rank 0 */
     bool native;         /* the answer of matmul_native */
     uintptr_t next;      /* the next invented address */
-    double comm_bytes;   /* bytes of this rank's operands in sums and gathers over ranks so far */
+    double comm_bytes;   /* bytes of this rank's operands in collectives so far; 0 with one rank */
 };
 
 /* Owned by the caller; there is nothing to close. */

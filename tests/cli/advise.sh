@@ -53,6 +53,8 @@ for i in range(int(sys.argv[2])):
         recipe, tokens_per_s = word.split("=")
         errors.append(float(tokens_per_s) / forecast[recipe]["tokens_per_s"] - 1)
         print("%+5.1f %%  row %d, %s" % (100 * errors[-1], i + 1, recipe))
+    for row in rows: # gradients and weights of 8B cross the link; with one GPU nothing does
+        assert (row["comm_bytes"] > 1e9) == (row["ranks"] > 1) == (row["comm_bytes"] > 0), row
 assert len(errors) == 35, len(errors)
 sys.exit(max(map(abs, errors)) > 0.10)
 PY
