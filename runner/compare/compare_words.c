@@ -71,8 +71,8 @@ static void put_verdict(FILE *out, const json_t *report, const json_t *row, cons
     int64_t first = json_integer_value(json_array_get(json_object_get(base, "runs"), 0));
     char name[8];
     if (verdict && !strcmp(verdict, "undecided"))
-        fprintf(out, "it is <strong class=\"soft\">undecided</strong> whether the loss of %s holds.",
-                compare_letter(first, name));
+        fprintf(out, "it is <strong class=\"soft\">undecided</strong> whether the loss of %s "
+                "holds.", compare_letter(first, name));
     else if (verdict)
         fprintf(out, "the loss of %s <strong class=\"%s\">%s</strong>.",
                 compare_letter(first, name), !strcmp(verdict, "holds") ? "good" : "bad", verdict);
