@@ -266,10 +266,14 @@ static const char *setup_name(const struct setup *how, char out[64]) {
  * and gradient norms differ by the rounding of sums; those of step 5 follow an update that each
  * backend made from its own gradients. A simulation had noise of nmse_bound's s (test_matmul.c, the
  * worst case) in each product. Losses differed by up to 4.2e-4 and 1.2e-3, norms by up to
- * 2.4e-3. */
+ * 2.4e-3. A code of E2M1 that flips changes by four times as much as one of E4M3, and a tensor's
+ * amax moves the scales of all its blocks. With noise of 1e-4 in NVFP4's products alone, losses
+ * differed by up to 1.1e-3 and 3.9e-3 in 30 simulations; its bounds are twice that, since the
+ * device's norms and attention differ too. */
 static void checkpoints_move_between_backends(void **state) {
     static const char *const BACKEND[] = { "cpu", "cuda" };
-    static const float LOSS_NEAR[2] = { 4e-4f, 3e-3f }, NORM_NEAR = 0.01f;
+    static const float NORM_NEAR = 0.01f;
+    static const float NEAR[2][2] = { { 4e-4f, 3e-3f }, { 2.2e-3f, 7.8e-3f } };
     for (int k = 0; k < SETUPS; k++)
         for (int from = 0; from < 2; from++) {
             struct gpu_run g;
@@ -284,13 +288,14 @@ static void checkpoints_move_between_backends(void **state) {
             close_run(&g);
             for (int to = 0; to < 2; to++)
                 at[to] = resume_on(BACKEND[to], &SETUP[k], saved.path, &saved);
+            const float *near = NEAR[SETUP[k].kind == RECIPE_NVFP4];
             for (int i = 0; i < 2; i++) {
                 print_message("%s from %s: step %d on cpu loss %.6f, norm %.5f, on cuda %+.1e, "
                               "%+.1e of them\n", setup_name(&SETUP[k], name), BACKEND[from], 4 + i,
                               (double)at[0].loss[i], (double)at[0].norm[i],
                               (double)(at[1].loss[i] / at[0].loss[i] - 1),
                               (double)(at[1].norm[i] / at[0].norm[i] - 1));
-                assert_float_equal(at[0].loss[i], at[1].loss[i], LOSS_NEAR[i] * at[0].loss[i]);
+                assert_float_equal(at[0].loss[i], at[1].loss[i], near[i] * at[0].loss[i]);
                 assert_float_equal(at[0].norm[i], at[1].norm[i], NORM_NEAR * at[0].norm[i]);
             }
             MUST(checkpoint_remove(saved.path, E));

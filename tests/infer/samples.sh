@@ -1,5 +1,5 @@
 #!/bin/bash
-# long: 30
+# tier: long
 # sample = { ... }: a run with samples has the bits of one without; texts are those of `generate`;
 # they repeat after a resume and on two ranks; what `show` prints; tokenizers, chats; bad prompts.
 set -u
