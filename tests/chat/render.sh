@@ -1,4 +1,5 @@
 #!/bin/bash
+# tier: long
 # data = chats { ..., render = function }: the same tokens as a template for any number of threads;
 # special tokens only where the script allows them; the key; resume and repro; what is wrong.
 set -u

@@ -193,6 +193,7 @@ rm x.* long.jsonl
 printf '{' >huge.jsonl && truncate -s 1G huge.jsonl
 data 2 tokenise --chat --to x --tokenizer bytes --template "$chatml" huge.jsonl -- \
     'huge.jsonl:1: a line of 256 MiB or more; divide'
+rm huge.jsonl
 printf 'PAR1' >table.parquet
 data 2 tokenise --chat --to x --tokenizer bytes --template "$chatml" table.parquet -- 'to_json'
 touch x.loss

@@ -1,5 +1,5 @@
 #!/bin/bash
-# long: 40
+# tier: long
 # eval: on its own held-out data a run has the loss of its last evaluation, to the bit, for every
 # kind of data and recipe; other data, recipes and folders; what does not fit is refused by name.
 set -u

@@ -1,4 +1,5 @@
 #!/bin/bash
+# tier: long
 # init = { from = RUN, optimizer = true }: the bits of a run that goes on; another recipe, number of
 # ranks and micro-batch; restart; a kill before the first checkpoint; repro; what is refused.
 set -u
