@@ -136,9 +136,6 @@ const char *compare_group_letter(const json_t *statistics, int64_t group, char o
 
 /* The group (of "statistics") that the run belongs to: runs that differ in their seed alone. */
 int64_t compare_group_of(const json_t *report, int64_t run);
-/* Whether the run is the first of its group for which has() is true. */
-bool compare_first_of_group(const struct comparison *c, int64_t run,
-                            bool (*has)(const struct comparison *c, int64_t run));
 
 /* The run that ratios are of ("reference" of the report). */
 int64_t compare_reference(const json_t *report);

@@ -66,15 +66,6 @@ const char *compare_group_letter(const json_t *statistics, int64_t group, char o
     return compare_letter(first_run(json_object_get(statistics, "groups"), (size_t)group), out);
 }
 
-bool compare_first_of_group(const struct comparison *c, int64_t run,
-                            bool (*has)(const struct comparison *c, int64_t run)) {
-    int64_t group = compare_group_of(c->report, run);
-    if (!has(c, run)) return false;
-    for (int64_t i = 0; i < run; i++)
-        if (compare_group_of(c->report, i) == group && has(c, i)) return false;
-    return true;
-}
-
 int64_t compare_group_of(const json_t *report, int64_t run) {
     size_t g, k;
     const json_t *group, *member;

@@ -102,21 +102,16 @@ static void put_table(FILE *out, const struct heat *h) {
 
 static bool has_fp8(const struct comparison *c, int64_t run) { return c->heat[run].layers > 0; }
 
+static void put_run(FILE *out, const struct comparison *c, int64_t run) {
+    fputs("<div class=\"plots\">\n", out);
+    for (int m = 0; m < HEAT_METRICS; m++) put_map(out, &c->heat[run], (enum heat_metric)m);
+    fputs("</div>\n", out);
+    put_table(out, &c->heat[run]);
+}
+
 void compare_heat(FILE *out, const struct comparison *c) {
-    bool first = true;
-    for (int64_t i = 0; i < c->count; i++) {
-        char name[8];
-        if (!compare_first_of_group(c, i, has_fp8)) continue;
-        if (first)
-            fputs("<h2>FP8 by layer and step</h2>\n<p class=\"soft\">Of the first run of each "
-                  "colour. A cell has the worst of its layer's tensors and of its steps; "
-                  "<code>fp8lab health RUN</code> says what it means.</p>\n", out);
-        first = false;
-        fputs("<h3>", out);
-        svg_key(out, compare_group_of(c->report, i));
-        fprintf(out, " %s</h3>\n<div class=\"plots\">\n", compare_letter(i, name));
-        for (int m = 0; m < HEAT_METRICS; m++) put_map(out, &c->heat[i], (enum heat_metric)m);
-        fputs("</div>\n", out);
-        put_table(out, &c->heat[i]);
-    }
+    page_firsts(out, c,
+                "<h2>FP8 by layer and step</h2>\n<p class=\"soft\">Of the first run of each colour. A "
+                "cell has the worst of its layer's tensors and of its steps; <code>fp8lab health "
+                "RUN</code> says what it means.</p>\n", has_fp8, put_run);
 }

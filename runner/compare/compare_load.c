@@ -35,26 +35,50 @@ static enum status load_one(struct comparison *c, const char *path, int64_t i, s
     if (!c->options.lean) TRY(heat_make(&c->run[i], &c->heat[i], e));
     if (!c->options.lean) TRY(spread_make(&c->run[i], &c->spread[i], e));
     if (!c->options.lean) TRY(step_times_make(&c->run[i], &c->times[i], e));
-    if (i == 0) return OK;
-    compare_diverge(&c->run[0], &c->run[i], &c->divergence[i]);
-    drop_records(c, &c->run[i]);
     return OK;
 }
 
-/* One thread reads each run. The error reported is the first one in the order of the arguments. */
-static enum status load_others(struct comparison *c, const char *const *paths, struct err *e) {
-    enum status *each = calloc((size_t)c->count, sizeof *each), st = OK;
-    struct err *why = calloc((size_t)c->count, sizeof *why);
-    if (!each || !why) st = FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
-#pragma omp parallel for schedule(dynamic, 1) if (st == OK)
-    for (int64_t i = 1; i < (st == OK ? c->count : 0); i++)
-        each[i] = load_one(c, paths[i], i, &why[i]);
-    for (int64_t i = 1; st == OK && i < c->count; i++) {
-        st = each[i];
-        if (st != OK && e) *e = why[i];
+/* What needs run 0. */
+static void settle(struct comparison *c, int64_t i) {
+    compare_diverge(&c->run[0], &c->run[i], &c->divergence[i]);
+    drop_records(c, &c->run[i]);
+}
+
+struct loaded { enum status st; bool settled; struct err why; };
+
+/* One thread reads each run. Runs that were read before run 0 are compared with it at the end. */
+static void load_each(struct comparison *c, const char *const *paths, struct loaded *each) {
+    bool ready = false; /* run 0 */
+#pragma omp parallel for schedule(dynamic, 1)
+    for (int64_t i = 0; i < c->count; i++) {
+        bool known;
+        each[i].st = load_one(c, paths[i], i, &each[i].why);
+        if (each[i].st != OK) continue;
+        if (i == 0) {
+#pragma omp atomic write seq_cst
+            ready = true;
+            continue;
+        }
+#pragma omp atomic read seq_cst
+        known = ready;
+        if (known) settle(c, i);
+        each[i].settled = known;
     }
+}
+
+/* The error reported is the first one in the order of the arguments. */
+static enum status load_all(struct comparison *c, const char *const *paths, struct err *e) {
+    struct loaded *each = calloc((size_t)c->count, sizeof *each);
+    enum status st = OK;
+    if (!each) return FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
+    load_each(c, paths, each);
+    for (int64_t i = 0; st == OK && i < c->count; i++) {
+        st = each[i].st;
+        if (st != OK && e) *e = each[i].why;
+    }
+    for (int64_t i = 1; st == OK && i < c->count; i++)
+        if (!each[i].settled) settle(c, i);
     free(each);
-    free(why);
     return st;
 }
 
@@ -67,8 +91,7 @@ enum status compare_load(struct comparison *c, const char *const *paths, struct 
     c->spread = calloc((size_t)c->count, sizeof *c->spread);
     if (!c->run || !c->curve || !c->times || !c->divergence || !c->heat || !c->spread)
         return FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
-    TRY(load_one(c, paths[0], 0, e));
-    TRY(load_others(c, paths, e));
+    TRY(load_all(c, paths, e));
     drop_records(c, &c->run[0]);
     return OK;
 }

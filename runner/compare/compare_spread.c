@@ -109,21 +109,16 @@ static bool has_histograms(const struct comparison *c, int64_t run) {
     return c->spread[run].counted;
 }
 
+static void put_run(FILE *out, const struct comparison *c, int64_t run) {
+    fputs("<div class=\"plots\">\n", out);
+    for (int kind = 0; kind < SPREAD_KINDS; kind++) put_map(out, &c->spread[run], kind);
+    fputs("</div>\n", out);
+    put_table(out, &c->spread[run]);
+}
+
 void compare_spread(FILE *out, const struct comparison *c) {
-    bool first = true;
-    for (int64_t i = 0; i < c->count; i++) {
-        char name[8];
-        if (!compare_first_of_group(c, i, has_histograms)) continue;
-        if (first)
-            fputs("<h2>Histograms</h2>\n<p class=\"soft\">Of the first run of each colour that "
-                  "counted them. A value x is in the column of the power of two at or below "
-                  "|x|.</p>\n", out);
-        first = false;
-        fputs("<h3>", out);
-        svg_key(out, compare_group_of(c->report, i));
-        fprintf(out, " %s</h3>\n<div class=\"plots\">\n", compare_letter(i, name));
-        for (int kind = 0; kind < SPREAD_KINDS; kind++) put_map(out, &c->spread[i], kind);
-        fputs("</div>\n", out);
-        put_table(out, &c->spread[i]);
-    }
+    page_firsts(out, c,
+                "<h2>Histograms</h2>\n<p class=\"soft\">Of the first run of each colour that counted "
+                "them. A value x is in the column of the power of two at or below |x|.</p>\n",
+                has_histograms, put_run);
 }

@@ -77,3 +77,28 @@ void page_group(FILE *out, const json_t *report, int64_t group, bool *failed) {
     *failed = *failed || !label;
     free(label);
 }
+
+static bool is_first(const struct comparison *c, int64_t run,
+                     bool (*has)(const struct comparison *c, int64_t run)) {
+    int64_t group = compare_group_of(c->report, run);
+    if (!has(c, run)) return false;
+    for (int64_t i = 0; i < run; i++)
+        if (compare_group_of(c->report, i) == group && has(c, i)) return false;
+    return true;
+}
+
+void page_firsts(FILE *out, const struct comparison *c, const char *head,
+                 bool (*has)(const struct comparison *c, int64_t run),
+                 void (*put)(FILE *out, const struct comparison *c, int64_t run)) {
+    bool first = true;
+    for (int64_t i = 0; i < c->count; i++) {
+        char name[8];
+        if (!is_first(c, i, has)) continue;
+        if (first) fputs(head, out);
+        first = false;
+        fputs("<h3>", out);
+        svg_key(out, compare_group_of(c->report, i));
+        fprintf(out, " %s</h3>\n", compare_letter(i, name));
+        put(out, c, i);
+    }
+}

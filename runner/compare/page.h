@@ -28,6 +28,12 @@ void page_run(FILE *out, const json_t *report, int64_t run);
 /* A group's mark and name. */
 void page_group(FILE *out, const json_t *report, int64_t group, bool *failed);
 
+/* A section about the first run of each group for which has() is true: `head` once, then each run's
+ * mark and what put() writes of it. Nothing without such a run. */
+void page_firsts(FILE *out, const struct comparison *c, const char *head,
+                 bool (*has)(const struct comparison *c, int64_t run),
+                 void (*put)(FILE *out, const struct comparison *c, int64_t run));
+
 /* compare_words.c: what was compared and what came of it, in sentences. */
 void page_words(FILE *out, const struct comparison *c, bool *failed);
 /* The same of a run by itself. */
