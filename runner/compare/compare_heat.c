@@ -111,7 +111,8 @@ static void put_run(FILE *out, const struct comparison *c, int64_t run) {
 
 void compare_heat(FILE *out, const struct comparison *c) {
     page_firsts(out, c,
-                "<h2>FP8 by layer and step</h2>\n<p class=\"soft\">Of the first run of each "
-                "colour. A cell has the worst of its layer's tensors and of its steps; <code>fp8lab health "
-                "RUN</code> says what it means.</p>\n", has_fp8, put_run);
+                "<h2>FP8 by layer and step</h2>\n"
+                "<p class=\"soft\">Of the first run of each colour. A cell has the worst of its "
+                "layer's tensors and of its steps; <code>fp8lab health RUN</code> says what it "
+                "means.</p>\n", has_fp8, put_run);
 }

@@ -118,7 +118,8 @@ static void put_run(FILE *out, const struct comparison *c, int64_t run) {
 
 void compare_spread(FILE *out, const struct comparison *c) {
     page_firsts(out, c,
-                "<h2>Histograms</h2>\n<p class=\"soft\">Of the first run of each colour that "
-                "counted them. A value x is in the column of the power of two at or below |x|.</p>\n",
+                "<h2>Histograms</h2>\n"
+                "<p class=\"soft\">Of the first run of each colour that counted them. A value x "
+                "is in the column of the power of two at or below |x|.</p>\n",
                 has_histograms, put_run);
 }
