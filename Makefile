@@ -157,7 +157,8 @@ PLUGIN     := $(BUILD)/libfp8lab_cuda.so
 FOREIGN    := $(BUILD)/foreign/$(notdir $(PLUGIN))
 CUDA_SRC   := $(wildcard kernels/cuda/*.cu)
 CUDA_OBJ   := $(patsubst %.cu,$(BUILD)/%.o,$(CUDA_SRC)) \
-              $(addprefix $(BUILD)/plugin/kernels/,base.o choices.o dtype.o link.o cuda/device.o)
+              $(addprefix $(BUILD)/plugin/kernels/,arithmetic.o arithmetic_way.o base.o choices.o \
+                dtype.o link.o cuda/device.o)
 NVCC_FLAGS := -std=c++17 -O2 -lineinfo -fmad=false -I. -I$(GEN) $(addprefix -I,$(CUDNN_INCLUDE)) \
     $(NVCC_TARGET) $(NVCC_QUICK) $(if $(filter debug,$(CONFIG)),-DFP8LAB_CUDA_DEBUG) -Werror all-warnings \
     -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-parameter,-Wno-unused-function

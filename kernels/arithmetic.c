@@ -72,45 +72,6 @@ float mma_add(const struct mma *m, int64_t n, struct mma_terms a, struct mma_ter
     return (float)(sum < 0 ? -value : value);
 }
 
-/* ---- the way of a product ---- */
-
-static int64_t block_of(enum scale_kind kind) {
-    if (kind == SCALE_1X128 || kind == SCALE_128X128) return 128;
-    return kind == SCALE_1X32 || kind == SCALE_32X32 ? 32 : 0;
-}
-
-static int least_of(enum dtype t) {
-    if (t == DTYPE_E4M3) return -6;
-    return t == DTYPE_E5M2 ? -14 : MMA_LEAST;
-}
-
-enum status arithmetic_way(const struct arithmetic *m, const struct matmul_args *args,
-                           struct mma_way *way, struct err *e) {
-    const struct tensor *a = args->a, *b = args->b;
-    *way = (struct mma_way){ .mma = m->bf16, .least_a = MMA_LEAST, .least_b = MMA_LEAST };
-    if (a->dtype == DTYPE_F32)
-        return FAIL(e, ERR_UNSUPPORTED, "matmul: a is f32, and %s multiplies bf16 and FP8 only: "
-                    "use a recipe without f32, or the arithmetic reference", m->name);
-    if (scale_is_nvfp4(a->scale.kind))
-        return FAIL(e, ERR_UNSUPPORTED, "matmul: a has scales of NVFP4, whose products %s does not "
-                    "describe: use another recipe, or the arithmetic reference", m->name);
-    if (!dtype_is_fp8(a->dtype)) return OK;
-    int64_t block = block_of(a->scale.kind);
-    way->last_factor = block == 0;
-    if (!(m->native >> a->scale.kind & 1) || !(m->native >> b->scale.kind & 1)) {
-        way->widened = block != 0;
-        return OK;
-    }
-    way->mma = m->fp8;
-    way->least_a = least_of(a->dtype);
-    way->least_b = least_of(b->dtype);
-    way->scaled = block == 32;
-    if (block == 128) way->block = way->order.chain = block;
-    else if (!args->fast_accumulate && !block) way->order.chain = m->promoted;
-    if (a->scale.kind == SCALE_ROW || b->scale.kind == SCALE_ROW) way->factors = FACTOR_B_FIRST;
-    return OK;
-}
-
 /* ---- one output ---- */
 
 static float stored(const struct tensor *x, int64_t i, int64_t k) {
@@ -122,7 +83,7 @@ static float stored(const struct tensor *x, int64_t i, int64_t k) {
 
 static float factor_at(const struct tensor *x, int64_t i, int64_t k) {
     const struct scale *s = &x->scale;
-    int64_t block = block_of(s->kind), row = i, at = 0;
+    int64_t block = arithmetic_block(s->kind), row = i, at = 0;
     if (s->kind == SCALE_128X128 || s->kind == SCALE_32X32) row = i / block;
     if (s->kind == SCALE_ROW) at = row;
     if (block) at = row * s->dim[1] + k / block;
@@ -199,9 +160,11 @@ float arithmetic_output(const struct mma_way *way, const struct matmul_args *arg
     }
     if (way->last_factor) {
         float a = factor_at(args->a, row, 0), b = factor_at(args->b, col, 0);
-        x = way->factors == FACTOR_B_FIRST ? x * b * a : x * (a * b);
+        if (way->factors == FACTOR_A_FIRST) x = x * a * b;
+        else x = way->factors == FACTOR_B_FIRST ? x * b * a : x * (a * b);
     }
     if (args->bias) x = x + stored(args->bias, col, 0);
+    if (way->rounded) x = bf16_decode(bf16_encode(x));
     if (args->beta != 0.0f) x = x + stored(args->out, row, col);
     if (args->residual) x = x + stored(args->residual, row, col);
     return x;

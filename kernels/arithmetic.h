@@ -73,8 +73,18 @@ struct mma_way {
     bool widened;     /* values are bf16(code * factor) */
     bool scaled;      /* values are code * factor, and the factor's exponent is the value's (MX) */
     bool last_factor; /* the sum is multiplied by s_a * s_b: tensor and row scales */
+    bool rounded;     /* after the bias the sum is rounded to BF16; then C is added in f32 */
     int least_a, least_b; /* the least exponents of the values */
 };
+
+/* Elements along K that share a factor; 0: all of them, or a scale of NVFP4. */
+static inline int64_t arithmetic_block(enum scale_kind kind) {
+    if (kind == SCALE_1X128 || kind == SCALE_128X128) return 128;
+    return kind == SCALE_1X32 || kind == SCALE_32X32 ? 32 : 0;
+}
+
+/* Whether arithmetic_way accepts these operands: not F32, not NVFP4. */
+bool arithmetic_describes(const struct matmul_args *args);
 
 /* The way of `args` under an arithmetic that is not the reference. Operands have dtypes and scales,
  * but need no data. ERR_UNSUPPORTED for F32 operands. */

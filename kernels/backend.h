@@ -27,6 +27,8 @@
 extern "C" {
 #endif
 
+struct mma_way; /* arithmetic.h */
+
 enum lane { LANE_COMPUTE, LANE_COMM, LANE_COPY, LANE_COUNT };
 
 /* What a captured graph is of. */
@@ -167,6 +169,14 @@ struct backend_ops {
      * device may have to measure to answer. */
     enum status (*matmul_native)(struct backend *b, const struct matmul_args *args, bool *native,
                                  struct err *e);
+
+    /* In which way (arithmetic.h) this backend adds matmul's product of these arguments: with `way`,
+     * arithmetic_output computes any output again, to the bit. *known false: in none that this
+     * project has compared with a device; *way is then undefined. A device makes its choice for the
+     * product now if it has none, outside graphs. Tensors need no data; addresses, if set, must be
+     * those of the product, since alignment may decide. */
+    enum status (*product_way)(struct backend *b, const struct matmul_args *args,
+                               struct mma_way *way, bool *known, struct err *e);
 
     /* ---- choices of the backend ---- */
     /* The choice table (kernels/choices.h) so far, "" if nothing was chosen. The caller frees

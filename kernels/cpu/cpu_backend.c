@@ -176,6 +176,13 @@ static enum status cpu_matmul_native(struct backend *b, const struct matmul_args
     return OK;
 }
 
+static enum status cpu_product_way(struct backend *b, const struct matmul_args *args,
+                                   struct mma_way *way, bool *known, struct err *e) {
+    const struct arithmetic *m = cpu_of(b)->arithmetic;
+    *known = !arithmetic_is_reference(m) && arithmetic_describes(args);
+    return *known ? arithmetic_way(m, args, way, e) : OK;
+}
+
 /* ---- order and graphs: every operator has finished when it returns ---- */
 
 static enum status cpu_event(struct backend *b, int lane, int event, struct err *e) {
@@ -223,7 +230,7 @@ static const struct backend_ops CPU_OPS = {
     .graph_replay = cpu_graph_replay,
     .graph_begin = cpu_graph_mark, .graph_end = cpu_graph_mark, .graph_drop = cpu_graph_drop,
     .timer_mark = cpu_timer_mark, .timer_read = cpu_timer_read,
-    .matmul_native = cpu_matmul_native,
+    .matmul_native = cpu_matmul_native, .product_way = cpu_product_way,
 #define OPERATOR(name, parameters, arguments, cost) .name = cpu_##name,
 #include "kernels/operators.inc"
     .choices_save = cpu_choices_save,

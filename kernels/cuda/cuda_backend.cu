@@ -39,6 +39,7 @@ static void fill_table(struct backend_ops *t) {
     t->timer_mark = cuda_timer_mark;
     t->timer_read = cuda_timer_read;
     t->matmul_native = cuda_matmul_native;
+    t->product_way = cuda_product_way;
     t->choices_save = cuda_choices_save;
     t->choices_load = cuda_choices_load;
     t->choices_offer = cuda_choices_offer;

@@ -399,6 +399,9 @@ void cuda_attention_close(struct cuda_backend *b);
 enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args, bool *native,
                                struct err *e);
 
+enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
+                             struct mma_way *way, bool *known, struct err *e);
+
 /* Whether cuda_transpose can do this copy: aligned FP8 codes into their transposed twin. */
 bool cuda_is_transposed_copy(const struct tensor *out, const struct tensor *x);
 enum status cuda_transpose(struct backend *b, int lane, const struct tensor *out,

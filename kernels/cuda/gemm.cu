@@ -527,11 +527,44 @@ enum status gemm_found(struct cuda_backend *b, int lane, const struct gemm_probl
     return OK;
 }
 
+/* The order of a choice, from its attributes. Unknown are: rows that are not multiples of 16 bytes,
+ * BF16 in place (the library rounds before it adds), and schemes that this file does not choose. */
+static void order_of(const struct gemm_problem *p, const struct gemm_choice *choice,
+                     struct gemm_way *out) {
+    out->known = true;
+    if (choice->own) return;
+    int32_t parts = 1;
+    uint32_t scheme = 0;
+    size_t bytes;
+    bool read = cublasLtMatmulAlgoConfigGetAttribute(&choice->algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+                                                     &parts, sizeof parts, &bytes) ==
+                    CUBLAS_STATUS_SUCCESS &&
+                cublasLtMatmulAlgoConfigGetAttribute(&choice->algo,
+                                                     CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
+                                                     sizeof scheme, &bytes) ==
+                    CUBLAS_STATUS_SUCCESS;
+    bool split = parts > 1, narrow = type_bytes(p->a.type) == 1, wide = p->type == CUDA_R_32F;
+    bool aligned = p->ld * type_bytes(p->type) % 16 == 0 &&
+                   p->a.ld * type_bytes(p->a.type) % 16 == 0 &&
+                   p->b.ld * type_bytes(p->b.type) % 16 == 0;
+    bool in_place = choice->key.accumulate && !choice->key.elsewhere && !wide;
+    out->known = read && aligned && !in_place && parts >= 0 &&
+                 (!split || scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+    if (!out->known) return;
+    if (split) out->part = round_up(ceil_div(p->k, parts), narrow ? 128 : 64);
+    out->a_first = p->a.scale && p->a.scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F &&
+                   p->b.scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+}
+
 enum status gemm_way_of(struct cuda_backend *b, int lane, const struct gemm_problem *p,
                         struct gemm_way *out, struct err *e) {
     struct gemm_choice *choice;
     void *workspace;
     TRY(choice_of(b, lane, p, &choice, &workspace, e));
-    *out = { choice->own, choice->why };
+    *out = {};
+    out->found = choice->usable;
+    out->own = choice->own;
+    out->why = choice->why;
+    if (choice->usable) order_of(p, choice, out);
     return OK;
 }

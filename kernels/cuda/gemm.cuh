@@ -40,8 +40,13 @@ NODISCARD enum status gemm_run(struct cuda_backend *b, int lane, const struct ge
 /* The choice for the problem, made now if there is none. Our own kernel reads factors, not scales:
  * if `own` is set, scales need not be laid out. */
 struct gemm_way {
+    bool found; /* false: no algorithm runs */
     bool own;
     const char *why; /* "wgmma 480 us, cublaslt 502 us"; "": not timed; valid until a new choice */
+    /* How it adds, beside the product's arithmetic (kernels/arithmetic.h). */
+    bool known;    /* false: nobody found out; the rest is then 0 */
+    bool a_first;  /* the first factor is that of p->b: matmul's a */
+    int64_t part;  /* of split-K, along K; 0: one */
 };
 NODISCARD enum status gemm_way_of(struct cuda_backend *b, int lane, const struct gemm_problem *p,
                                   struct gemm_way *out, struct err *e);

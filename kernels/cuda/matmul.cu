@@ -9,6 +9,7 @@
  *              rounded to BF16. NVFP4: codes times the blocks' scales, exact; the tensors' factor
  *              is applied to the f32 product.
  * A kernel of ours computes an epilogue that the library rejects, from the f32 product. */
+#include "kernels/arithmetic.h"
 #include "kernels/cuda/gemm.cuh"
 #include "kernels/nvfp4.h"
 
@@ -172,6 +173,16 @@ static struct gemm_problem whole_problem(const struct matmul_args *t,
     return whole;
 }
 
+/* The product alone, into f32 at `product`. */
+static struct gemm_problem plain_problem(const struct gemm_problem *p, void *product) {
+    struct gemm_problem plain = *p;
+    plain.d = product;
+    plain.c = product;
+    plain.ld = p->m;
+    plain.type = CUDA_R_32F;
+    return plain;
+}
+
 /* The product and its epilogue: wholly by the library, or the product by the library into f32 and
  * the epilogue by our kernel. `unscaled`: factors are still to be applied, so always the second. */
 static enum status run_product(struct backend *b, int lane, const struct matmul_args *t,
@@ -185,11 +196,7 @@ static enum status run_product(struct backend *b, int lane, const struct matmul_
     }
     void *product;
     TRY(cuda_scratch(b, lane, SCRATCH_RESULT, p->m * p->n * 4, &product, e));
-    struct gemm_problem plain = *p;
-    plain.d = product;
-    plain.c = product;
-    plain.ld = p->m;
-    plain.type = CUDA_R_32F;
+    struct gemm_problem plain = plain_problem(p, product);
     TRY(gemm_run(cb, lane, &plain, found, e));
     return *found ? run_epilogue(b, lane, t, (const float *)product, unscaled, e) : OK;
 }
@@ -413,6 +420,80 @@ static enum status run_emulated(struct backend *b, int lane, const struct matmul
     return run_product(b, lane, t, p, unscaled, found, e);
 }
 
+/* ---- the way of a product ---- */
+
+/* Which call of gemm.cu run_product would make: that of the whole problem or of the plain one. */
+static enum status way_of_product(struct cuda_backend *cb, const struct matmul_args *t,
+                                  const struct gemm_problem *p, bool unscaled,
+                                  struct gemm_way *way, bool *apart, struct err *e) {
+    *way = {};
+    *apart = unscaled || !epilogue_fits(t);
+    if (!*apart) {
+        struct gemm_problem whole = whole_problem(t, p);
+        TRY(gemm_way_of(cb, LANE_COMPUTE, &whole, way, e));
+        if (way->found) return OK;
+        *apart = true;
+    }
+    struct gemm_problem plain = plain_problem(p, NULL); /* scratch is aligned */
+    return gemm_way_of(cb, LANE_COMPUTE, &plain, way, e);
+}
+
+/* x as widen() gives it; without data, since only alignment counts. */
+static struct gemm_operand wide_operand(const struct tensor *x) {
+    struct gemm_operand o = {};
+    o.type = CUDA_R_16BF;
+    o.transposed = true;
+    o.ld = round_up(x->dim[1], 8);
+    return o;
+}
+
+/* The arithmetic of this device; NULL if it was never compared with one. */
+static const struct arithmetic *arithmetic_of_device(const struct cuda_backend *cb) {
+    struct err ignored = {};
+    const struct arithmetic *m = NULL;
+    bool found = cb->cc == 90 && arithmetic_find("hopper", &m, &ignored) == OK;
+    return found && m->verified ? m : NULL;
+}
+
+enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
+                             struct mma_way *way, bool *known, struct err *e) {
+    struct cuda_backend *cb = cuda_of(b);
+    const struct arithmetic *m = arithmetic_of_device(cb);
+    *known = false;
+    if (!m || !arithmetic_describes(args)) return OK;
+    struct arithmetic does = *m;
+    struct gemm_problem p = {};
+    struct gemm_way by = {};
+    bool apart = false, fp8 = is_fp8(args->a);
+    p.m = args->b->dim[0];
+    p.n = args->a->dim[0];
+    p.k = args->a->dim[1];
+    if (fp8 && device_has(cb, args)) {
+        set_native(&p, args);
+        p.a.scale = p.b.scale = &p; /* any address but NULL */
+        TRY(way_of_product(cb, args, &p, false, &by, &apart, e));
+    }
+    if (fp8 && !by.found) {
+        does.native = 0;
+        p.a = wide_operand(args->b);
+        p.b = wide_operand(args->a);
+        p.k = args->a->dim[1];
+        p.fast_accumulate = false;
+        bool unscaled = scale_block(args->a->scale.kind) == 0;
+        TRY(way_of_product(cb, args, &p, unscaled, &by, &apart, e));
+    } else if (!fp8) {
+        p.a = bf16_operand(args->b);
+        p.b = bf16_operand(args->a);
+        TRY(way_of_product(cb, args, &p, false, &by, &apart, e));
+    }
+    if (!by.found || !by.known) return OK;
+    TRY(arithmetic_way(&does, args, way, e));
+    way->order.part = by.part;
+    if (by.a_first) way->factors = FACTOR_A_FIRST;
+    *known = true;
+    return OK;
+}
+
 /* ---- the record ---- */
 
 static const char *scale_name(int kind) {
@@ -453,7 +534,8 @@ enum status cuda_matmul(struct backend *b, int lane, const struct matmul_args *a
     if (p.m == 0 || p.n == 0) return OK;
     bool found = false;
     const char *way = "bf16";
-    struct gemm_way by = { false, "" };
+    struct gemm_way by = {};
+    by.why = "";
     if (is_fp8(args->a)) {
         way = "native";
         TRY(run_native(b, lane, args, &p, &by, &found, e));

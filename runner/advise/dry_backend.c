@@ -117,6 +117,12 @@ static enum status dry_matmul_native(struct backend *b, const struct matmul_args
     return OK;
 }
 
+static enum status dry_product_way(struct backend *b, const struct matmul_args *args,
+                                   struct mma_way *way, bool *known, struct err *e) {
+    *known = false;
+    return OK;
+}
+
 /* ---- choices: none ----------------------------------------------------------------------------*/
 
 static enum status dry_choices_save(struct backend *b, char **text, struct err *e) {
@@ -151,7 +157,7 @@ static const struct backend_ops DRY_OPS = {
     .timer_mark = dry_timer_mark, .timer_read = dry_timer_read,
 #define OPERATOR(op, parameters, arguments, cost) .op = dry_##op,
 #include "kernels/operators.inc"
-    .matmul_native = dry_matmul_native,
+    .matmul_native = dry_matmul_native, .product_way = dry_product_way,
     .choices_save = dry_choices_save, .choices_load = dry_choices_load,
     .choices_offer = dry_choices_load, .choices_timed = dry_choices_save,
     .library = dry_library, .decision = dry_decision, .in_progress = dry_in_progress,

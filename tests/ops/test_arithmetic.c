@@ -176,6 +176,13 @@ static void check_product(size_t row, const char *name) {
     for (int v = 0; v < ISA_COUNT; v++) {
         struct backend *b = backend_of(v % 3 + 1, ISAS[v], name);
         if (!b) continue;
+        struct mma_way told;
+        bool known = false;
+        if (b->ops->product_way(b, &args, &told, &known, &e) != OK) fail_msg("%s", e.text);
+        assert_true(known);
+        assert_memory_equal(&told.mma, &way.mma, sizeof way.mma);
+        assert_memory_equal(&told.order, &way.order, sizeof way.order);
+        assert_true(told.factors == way.factors && told.block == way.block);
         variants++;
         memcpy(t.out->data, t.before->data, (size_t)op_bytes(t.out));
         if (b->ops->matmul(b, LANE_COMPUTE, &args, &e) != OK) fail_msg("%s", e.text);
@@ -188,6 +195,23 @@ static void check_product(size_t row, const char *name) {
     }
     assert_true(variants >= 1);
     op_free();
+}
+
+/* The reference is defined by its operator, and F32 has no class. */
+static void test_ways_that_are_unknown(void **state) {
+    struct tensors t;
+    struct err e;
+    struct mma_way way;
+    struct product f32 = { .m = 2, .n = 3, .k = 8, .a = DTYPE_F32, .b = DTYPE_F32 };
+    static const char *const NAMES[] = { "reference", "hopper" };
+    for (int i = 0; i < 2; i++) {
+        struct matmul_args args = make(i ? &f32 : &PRODUCTS[0], &t);
+        struct backend *b = backend_of(1, NULL, NAMES[i]);
+        bool known = true;
+        assert_int_equal(b->ops->product_way(b, &args, &way, &known, &e), OK);
+        assert_false(known);
+        op_free();
+    }
 }
 
 static void test_whole_products(void **state) {
@@ -309,6 +333,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recorded_outputs),
         cmocka_unit_test(test_whole_products),
+        cmocka_unit_test(test_ways_that_are_unknown),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_rest_of_a_tile_comes_first),
         cmocka_unit_test(test_orders_of_factors),

@@ -1,0 +1,38 @@
+/* In which way an arithmetic adds a product, from the product's kind alone. */
+#include "kernels/arithmetic.h"
+
+static int least_of(enum dtype t) {
+    if (t == DTYPE_E4M3) return -6;
+    return t == DTYPE_E5M2 ? -14 : MMA_LEAST;
+}
+
+bool arithmetic_describes(const struct matmul_args *args) {
+    return args->a->dtype != DTYPE_F32 && !scale_is_nvfp4(args->a->scale.kind);
+}
+
+enum status arithmetic_way(const struct arithmetic *m, const struct matmul_args *args,
+                           struct mma_way *way, struct err *e) {
+    const struct tensor *a = args->a, *b = args->b;
+    *way = (struct mma_way){ .mma = m->bf16, .least_a = MMA_LEAST, .least_b = MMA_LEAST };
+    if (a->dtype == DTYPE_F32)
+        return FAIL(e, ERR_UNSUPPORTED, "matmul: a is f32, and %s multiplies bf16 and FP8 only: "
+                    "use a recipe without f32, or the arithmetic reference", m->name);
+    if (scale_is_nvfp4(a->scale.kind))
+        return FAIL(e, ERR_UNSUPPORTED, "matmul: a has scales of NVFP4, whose products %s does not "
+                    "describe: use another recipe, or the arithmetic reference", m->name);
+    if (!dtype_is_fp8(a->dtype)) return OK;
+    int64_t block = arithmetic_block(a->scale.kind);
+    way->last_factor = block == 0;
+    if (!(m->native >> a->scale.kind & 1) || !(m->native >> b->scale.kind & 1)) {
+        way->widened = block != 0;
+        return OK;
+    }
+    way->mma = m->fp8;
+    way->least_a = least_of(a->dtype);
+    way->least_b = least_of(b->dtype);
+    way->scaled = block == 32;
+    if (block == 128) way->block = way->order.chain = block;
+    else if (!args->fast_accumulate && !block) way->order.chain = m->promoted;
+    if (a->scale.kind == SCALE_ROW || b->scale.kind == SCALE_ROW) way->factors = FACTOR_B_FIRST;
+    return OK;
+}
