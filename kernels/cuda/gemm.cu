@@ -193,23 +193,46 @@ enum status gemm_choice_take(struct cuda_backend *b, const struct choice *c, str
     return OK;
 }
 
-/* ---- descriptors: on the stack, filled per call, nothing to free ---- */
+/* ---- descriptors: the library's, made per call, freed at the end of their scope ----
+ *
+ * The library allocates them. Later versions made some of them larger, so memory of ours, sized by
+ * the headers of the build, would be too small for a newer library. */
 
 struct descriptors {
-    cublasLtMatmulDescOpaque_t product;
-    cublasLtMatrixLayoutOpaque_t a, b, d;
+    cublasLtMatmulDesc_t product = NULL;
+    cublasLtMatrixLayout_t a = NULL, b = NULL, d = NULL;
+
+    descriptors() = default;
+    descriptors(const descriptors &) = delete;
+    ~descriptors() {
+        if (product) cublasLtMatmulDescDestroy(product);
+        if (a) cublasLtMatrixLayoutDestroy(a);
+        if (b) cublasLtMatrixLayoutDestroy(b);
+        if (d) cublasLtMatrixLayoutDestroy(d);
+    }
 };
 
-static cublasStatus_t layout_of(cublasLtMatrixLayout_t out, const struct gemm_operand *x,
+struct preference {
+    cublasLtMatmulPreference_t of = NULL;
+
+    preference() = default;
+    preference(const preference &) = delete;
+    ~preference() {
+        if (of) cublasLtMatmulPreferenceDestroy(of);
+    }
+};
+
+static cublasStatus_t layout_of(cublasLtMatrixLayout_t *out, const struct gemm_operand *x,
                                 int64_t outer, int64_t k) {
     int64_t rows = x->transposed ? k : outer, cols = x->transposed ? outer : k;
-    return cublasLtMatrixLayoutInit(out, x->type, (uint64_t)rows, (uint64_t)cols, x->ld);
+    return cublasLtMatrixLayoutCreate(out, x->type, (uint64_t)rows, (uint64_t)cols, x->ld);
 }
 
-#define SET(name, value) cublasLtMatmulDescSetAttribute(&d->product, name, &(value), sizeof(value))
+#define SET(name, value) cublasLtMatmulDescSetAttribute(d->product, name, &(value), sizeof(value))
 
+/* Fills d, which is empty. */
 static enum status describe(struct descriptors *d, const struct gemm_problem *p, struct err *e) {
-    LT_TRY(e, cublasLtMatmulDescInit(&d->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    LT_TRY(e, cublasLtMatmulDescCreate(&d->product, CUBLAS_COMPUTE_32F, CUDA_R_32F));
     cublasOperation_t ta = p->a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     /* B enters as [K, n], which is how it is stored unless it is transposed. */
     cublasOperation_t tb = p->b.transposed ? CUBLAS_OP_N : CUBLAS_OP_T;
@@ -231,7 +254,7 @@ static enum status describe(struct descriptors *d, const struct gemm_problem *p,
     }
     LT_TRY(e, layout_of(&d->a, &p->a, p->m, p->k));
     LT_TRY(e, layout_of(&d->b, &p->b, p->n, p->k));
-    LT_TRY(e, cublasLtMatrixLayoutInit(&d->d, p->type, (uint64_t)p->m, (uint64_t)p->n, p->ld));
+    LT_TRY(e, cublasLtMatrixLayoutCreate(&d->d, p->type, (uint64_t)p->m, (uint64_t)p->n, p->ld));
     return OK;
 }
 
@@ -239,8 +262,8 @@ static cublasStatus_t multiply(struct gemm_library *g, struct descriptors *d,
                                const struct gemm_problem *p, const cublasLtMatmulAlgo_t *algo,
                                void *workspace, cudaStream_t stream) {
     float alpha = 1.0f;
-    return cublasLtMatmul(g->handle, &d->product, &alpha, p->a.data, &d->a, p->b.data, &d->b,
-                          &p->beta, p->beta != 0.0f ? p->c : p->d, &d->d, p->d, &d->d, algo,
+    return cublasLtMatmul(g->handle, d->product, &alpha, p->a.data, d->a, p->b.data, d->b,
+                          &p->beta, p->beta != 0.0f ? p->c : p->d, d->d, p->d, d->d, algo,
                           workspace, (size_t)GEMM_WORKSPACE_BYTES, stream);
 }
 
@@ -367,15 +390,15 @@ static enum status measure(struct cuda_backend *b, const struct gemm_problem *pr
 }
 
 #define PREFER(name, value) \
-    cublasLtMatmulPreferenceSetAttribute(&preference, name, &(value), sizeof(value))
+    cublasLtMatmulPreferenceSetAttribute(preference.of, name, &(value), sizeof(value))
 
 /* Adds the library's first algorithms for d under these reduction schemes to the list, if they also
  * support `whole`. */
 static enum status query(struct cuda_backend *b, struct descriptors *d, struct descriptors *whole,
                          const struct gemm_key *key, uint32_t schemes,
                          cublasLtMatmulHeuristicResult_t *list, int *count, struct err *e) {
-    cublasLtMatmulPreferenceOpaque_t preference;
-    LT_TRY(e, cublasLtMatmulPreferenceInit(&preference));
+    struct preference preference;
+    LT_TRY(e, cublasLtMatmulPreferenceCreate(&preference.of));
     uint64_t bytes = (uint64_t)GEMM_WORKSPACE_BYTES;
     uint32_t align[4] = { (uint32_t)key->align_a, (uint32_t)key->align_b, (uint32_t)key->align_c,
                           (uint32_t)key->align_d };
@@ -388,8 +411,8 @@ static enum status query(struct cuda_backend *b, struct descriptors *d, struct d
     cublasLtMatmulHeuristicResult_t more[CANDIDATES / 2];
     int found = 0;
     cublasStatus_t status =
-        cublasLtMatmulAlgoGetHeuristic(b->gemm->handle, &d->product, &d->a, &d->b, &d->d, &d->d,
-                                       &preference, CANDIDATES / 2, more, &found);
+        cublasLtMatmulAlgoGetHeuristic(b->gemm->handle, d->product, d->a, d->b, d->d, d->d,
+                                       preference.of, CANDIDATES / 2, more, &found);
     /* Out of memory or no device says nothing about the shape, so no entry may be made of it. */
     if (status == CUBLAS_STATUS_NOT_INITIALIZED || status == CUBLAS_STATUS_ALLOC_FAILED ||
         status == CUBLAS_STATUS_EXECUTION_FAILED)
@@ -401,8 +424,8 @@ static enum status query(struct cuda_backend *b, struct descriptors *d, struct d
             fresh = fresh && memcmp(&list[j].algo, &more[i].algo, sizeof more[i].algo) != 0;
         cublasLtMatmulHeuristicResult_t checked = more[i];
         if (fresh && d != whole)
-            fresh = cublasLtMatmulAlgoCheck(b->gemm->handle, &whole->product, &whole->a, &whole->b,
-                                            &whole->d, &whole->d, &more[i].algo,
+            fresh = cublasLtMatmulAlgoCheck(b->gemm->handle, whole->product, whole->a, whole->b,
+                                            whole->d, whole->d, &more[i].algo,
                                             &checked) == CUBLAS_STATUS_SUCCESS &&
                     checked.workspaceSize <= (size_t)GEMM_WORKSPACE_BYTES;
         if (fresh) list[(*count)++] = more[i];
@@ -446,7 +469,7 @@ static bool offered(struct cuda_backend *b, const struct gemm_problem *p,
     if (out->own) return gemm_hopper_serves(b, p);
     cublasLtMatmulHeuristicResult_t checked = {};
     return describe(&d, p, &ignored) == OK &&
-           cublasLtMatmulAlgoCheck(b->gemm->handle, &d.product, &d.a, &d.b, &d.d, &d.d, &out->algo,
+           cublasLtMatmulAlgoCheck(b->gemm->handle, d.product, d.a, d.b, d.d, d.d, &out->algo,
                                    &checked) == CUBLAS_STATUS_SUCCESS &&
            checked.workspaceSize <= (size_t)GEMM_WORKSPACE_BYTES;
 }
