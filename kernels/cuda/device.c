@@ -5,7 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/cuda/scratch.h"
+#include "kernels/cuda/byte_scales.h"
+#include "kernels/cuda/native.h"
 
 enum status device_capability(const char *architecture, int *cc, struct err *e) {
     static const int KNOWN[] = { 80, 89, 90, 100, 120, 121 };
@@ -33,6 +34,7 @@ static const int64_t NCCL_BYTES = (int64_t)600 << 20, NCCL_PEER_BYTES = (int64_t
 struct need {
     int cc;
     int64_t factors[2];      /* scales in the library's layout */
+    int64_t packed[2];       /* NVFP4's codes, two a byte */
     int64_t wide[2], result; /* emulated: operands in BF16, the product in f32 */
     int64_t trial[2];        /* timing: before, after attention's backward */
 };
@@ -43,6 +45,7 @@ static void most(int64_t *x, int64_t y) {
 
 /* One operand with `outer` rows. Scales of a tensor or a row need no copy. */
 static int64_t factor_bytes(enum scale_kind kind, int64_t outer, int64_t k) {
+    if (scale_is_byte(kind)) return 4 * swizzle_words(outer, ceil_div(k, scale_block(kind)));
     if (kind == SCALE_1X128) return 4 * round_up(outer, 4) * ceil_div(k, 128);
     if (kind == SCALE_128X128) return 4 * ceil_div(outer, 128) * round_up(ceil_div(k, 128), 4);
     return 0;
@@ -50,12 +53,18 @@ static int64_t factor_bytes(enum scale_kind kind, int64_t outer, int64_t k) {
 
 /* Algorithm candidates are timed on copies of the operands and the output. */
 static void count(struct need *need, const struct device_gemm *p) {
-    int64_t size = p->fp8 ? 1 : 2, out = p->out_bytes;
-    if (p->fp8 && gemm_is_native(need->cc, p->a, p->b, p->m, p->n)) {
+    const struct gemm_kind kind = { need->cc, 0, p->a, p->b, p->m, p->n, p->k };
+    int64_t halves = p->fp8 ? 2 : 4, out = p->out_bytes; /* an operand's element, in half bytes */
+    if (p->fp8 && !gemm_refusal(&kind)) {
         most(&need->factors[0], factor_bytes(p->a, p->m, p->k));
         most(&need->factors[1], factor_bytes(p->b, p->n, p->k));
+        if (scale_is_nvfp4(p->a)) {
+            halves = 1;
+            most(&need->packed[0], p->m * p->k / 2);
+            most(&need->packed[1], p->n * p->k / 2);
+        }
     } else if (p->fp8) {
-        size = 2;
+        halves = 4;
         most(&need->wide[0], 2 * p->m * round_up(p->k, 8));
         most(&need->wide[1], 2 * p->n * round_up(p->k, 8));
         if (scale_block(p->a) == 0 || scale_is_nvfp4(p->a)) {
@@ -65,7 +74,7 @@ static void count(struct need *need, const struct device_gemm *p) {
     }
     /* If a row is not a multiple of 16 bytes, our kernel adds the residual, from f32. */
     if (p->residual && p->n % 8) most(&need->result, 4 * p->m * p->n);
-    most(&need->trial[p->late], size * (p->m * p->k + p->n * p->k) + out * p->m * p->n);
+    most(&need->trial[p->late], halves * (p->m * p->k + p->n * p->k) / 2 + out * p->m * p->n);
 }
 
 static void add_item(struct device_item *item, int *items, const char *name, int64_t bytes) {
@@ -86,7 +95,9 @@ int device_memory(int cc, const struct device_work *work,
     if (scores > 0 && work->attention_sums)
         add_item(item, &n, "sums of its columns", attention_partial_bytes(&work->attention));
     add_item(item, &n, "operands widened to BF16", need.wide[0] + need.wide[1] + need.result);
-    add_item(item, &n, "scales for cuBLASLt", need.factors[0] + need.factors[1]);
+    int64_t packed = need.packed[0] + need.packed[1];
+    add_item(item, &n, packed ? "scales and FP4 for cuBLASLt" : "scales for cuBLASLt",
+             need.factors[0] + need.factors[1] + packed);
     add_item(item, &n, "tokens sorted", 32 * work->tokens);
     if (world > 1) {
         add_item(item, &n, "terms of a sum over ranks",

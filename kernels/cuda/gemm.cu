@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/byte_scales.h"
 #include "kernels/cuda/gemm_hopper.cuh"
 #include "kernels/cuda/trial.cuh"
 
@@ -243,9 +244,11 @@ static enum status describe(struct descriptors *d, const struct gemm_problem *p,
         LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, p->b.scale_mode));
         LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p->a.scale));
         LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p->b.scale));
-        int8_t fast = p->fast_accumulate;
-        LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast));
+        int8_t fast = p->fast_accumulate; /* of FP8 only: for FP4 the attribute is refused */
+        if (p->a.type != CUDA_R_4F_E2M1) LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_FAST_ACCUM, fast));
     }
+    cublasLtPointerMode_t where = CUBLASLT_POINTER_MODE_DEVICE;
+    if (p->alpha) LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_POINTER_MODE, where));
     if (p->bias) {
         cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
         LT_TRY(e, SET(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue));
@@ -261,16 +264,29 @@ static enum status describe(struct descriptors *d, const struct gemm_problem *p,
 static cublasStatus_t multiply(struct gemm_library *g, struct descriptors *d,
                                const struct gemm_problem *p, const cublasLtMatmulAlgo_t *algo,
                                void *workspace, cudaStream_t stream) {
-    float alpha = 1.0f;
-    return cublasLtMatmul(g->handle, d->product, &alpha, p->a.data, d->a, p->b.data, d->b,
-                          &p->beta, p->beta != 0.0f ? p->c : p->d, d->d, p->d, d->d, algo,
+    const float one = 1.0f, *alpha = p->alpha ? p->alpha : &one;
+    const float *beta = p->alpha ? p->alpha + (p->beta != 0.0f ? 2 : 1) : &p->beta;
+    return cublasLtMatmul(g->handle, d->product, alpha, p->a.data, d->a, p->b.data, d->b,
+                          beta, p->beta != 0.0f ? p->c : p->d, d->d, p->d, d->d, algo,
                           workspace, (size_t)GEMM_WORKSPACE_BYTES, stream);
 }
 
 /* ---- measuring ---- */
 
-static int64_t type_bytes(cudaDataType_t type) {
-    return type == CUDA_R_32F ? 4 : type == CUDA_R_16BF ? 2 : 1;
+static int64_t bytes_of(cudaDataType_t type, int64_t elements) {
+    if (type == CUDA_R_4F_E2M1) return ceil_div(elements, 2);
+    return elements * (type == CUDA_R_32F ? 4 : type == CUDA_R_16BF ? 2 : 1);
+}
+
+/* An operand's scales in the library's layout, at most: bytes, and the word for factors of 1. */
+static int64_t scale_bytes_of(const struct gemm_operand *x, int64_t outer, int64_t k,
+                              uint32_t *one) {
+    bool mxfp8 = x->scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
+    bool nvfp4 = x->scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3;
+    *one = mxfp8 ? 0x7F7F7F7Fu : nvfp4 ? 0x38383838u : 0x3F800000u;
+    if (!x->scale) return 0;
+    if (mxfp8 || nvfp4) return 4 * swizzle_words(outer, ceil_div(k, mxfp8 ? 32 : 16));
+    return 4 * (ceil_div(outer, 128) * 128) * (ceil_div(k, 128) + 4);
 }
 
 /* A stand-in for one operand, of codes or BF16 values of moderate size, and its scale (factors of
@@ -278,16 +294,18 @@ static int64_t type_bytes(cudaDataType_t type) {
 static cudaError_t stand_in(const struct trial *t, struct gemm_operand *x, int64_t outer, int64_t k,
                             void **owned) {
     int64_t rows = x->transposed ? outer : k, cols = x->transposed ? k : outer;
-    int64_t bytes = round_up(max_i64((rows - 1) * x->ld + cols, 1) * type_bytes(x->type), 256);
-    int64_t factors = x->scale ? (ceil_div(outer, 128) * 128) * (ceil_div(k, 128) + 4) : 0;
-    cudaError_t status = cudaMalloc(owned, (size_t)(bytes + factors * 4));
+    int64_t bytes = round_up(bytes_of(x->type, max_i64((rows - 1) * x->ld + cols, 1)), 256);
+    uint32_t one;
+    int64_t factors = scale_bytes_of(x, outer, k, &one);
+    cudaError_t status = cudaMalloc(owned, (size_t)(bytes + factors));
     if (status != cudaSuccess) return status;
-    bool narrow = type_bytes(x->type) == 1;
-    status = trial_noise(t, *owned, bytes, narrow ? 0x8F8F8F8Fu : NOISE_BF16_KEEP,
-                         narrow ? 0x30303030u : NOISE_BF16_SET);
+    if (x->type == CUDA_R_16BF)
+        status = trial_noise(t, *owned, bytes, NOISE_BF16_KEEP, NOISE_BF16_SET);
+    else if (x->type == CUDA_R_4F_E2M1) /* each of its codes is a moderate number */
+        status = trial_noise(t, *owned, bytes, 0xFFFFFFFFu, 0);
+    else status = trial_noise(t, *owned, bytes, 0x8F8F8F8Fu, 0x30303030u);
     float *factor = (float *)((char *)*owned + bytes);
-    if (factors && status == cudaSuccess)
-        status = trial_noise(t, factor, factors * 4, 0, 0x3F800000u);
+    if (factors && status == cudaSuccess) status = trial_noise(t, factor, factors, 0, one);
     x->data = *owned;
     if (x->scale) x->scale = x->factors = factor;
     return status;
@@ -354,22 +372,29 @@ static enum status measure(struct cuda_backend *b, const struct gemm_problem *pr
                            struct gemm_choice *choice, struct err *e) {
     struct gemm_library *g = b->gemm;
     struct gemm_problem p = *problem;
-    void *owned[5] = { NULL, NULL, NULL, NULL, NULL };
+    enum { OWNED = 6 };
+    void *owned[OWNED] = {};
     struct descriptors d;
     enum status st = OK;
-    int64_t out_bytes = p.ld * p.n * type_bytes(p.type);
+    int64_t out_bytes = bytes_of(p.type, p.ld * p.n);
     cudaError_t status = stand_in(&g->trial, &p.a, p.m, p.k, &owned[0]);
     if (status == cudaSuccess) status = stand_in(&g->trial, &p.b, p.n, p.k, &owned[1]);
-    const int64_t zeroed[3] = { out_bytes, p.bias ? p.m * 4 : 0,
-                                choice->key.elsewhere ? out_bytes : 0 };
-    for (int i = 0; i < 3 && status == cudaSuccess; i++) {
+    const int64_t zeroed[OWNED - 2] = { out_bytes, p.bias ? p.m * 4 : 0,
+                                        choice->key.elsewhere ? out_bytes : 0,
+                                        p.alpha ? GEMM_FACTORS * 4 : 0 };
+    for (int i = 0; i < OWNED - 2 && status == cudaSuccess; i++) {
         if (!zeroed[i]) continue;
         status = cudaMalloc(&owned[2 + i], (size_t)zeroed[i]);
         if (status == cudaSuccess)
             status = cudaMemsetAsync(owned[2 + i], 0, (size_t)zeroed[i], g->trial.stream);
     }
+    static const float FACTORS[GEMM_FACTORS] = { 1.0f, 0.0f, 1.0f };
+    if (p.alpha && status == cudaSuccess)
+        status = cudaMemcpyAsync(owned[5], FACTORS, sizeof FACTORS, cudaMemcpyHostToDevice,
+                                 g->trial.stream);
     if (status == cudaSuccess) {
         p.d = owned[2];
+        p.alpha = (const float *)owned[5];
         p.c = choice->key.elsewhere ? owned[4] : owned[2];
         if (p.bias) p.bias = owned[3];
         st = describe(&d, &p, e);
@@ -385,7 +410,7 @@ static enum status measure(struct cuda_backend *b, const struct gemm_problem *pr
     } else {
         st = FAIL(e, ERR_DEVICE, "measuring a GEMM: %s", cudaGetErrorString(status));
     }
-    for (int i = 0; i < 5; i++) cudaFree(owned[i]);
+    for (int i = 0; i < OWNED; i++) cudaFree(owned[i]);
     return st;
 }
 

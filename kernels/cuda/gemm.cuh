@@ -20,12 +20,16 @@ struct gemm_operand {
     bool transposed; /* stored [K, outer]: the operand enters as its transpose */
 };
 
-/* D [m,n] = op(A) op(B) + beta C (+ bias over m), column-major; C and D share type and ld. */
+/* The library reads either all scalars on the device or all on the host: beta is 0 or 1. */
+enum { GEMM_FACTORS = 3 };
+
+/* D [m,n] = alpha op(A) op(B) + beta C (+ bias over m), column-major; C and D share type and ld. */
 struct gemm_problem {
     struct gemm_operand a, b;
     void *d;
     const void *c; /* D itself or a residual; read when beta is 1 */
     const void *bias;
+    const float *alpha; /* device [GEMM_FACTORS]: the product's factor, 0, 1. NULL: factor 1 */
     int64_t m, n, k, ld;
     cudaDataType_t type, bias_type;
     float beta;

@@ -2,7 +2,8 @@
  *
  * The library is column-major: its A is our b, its B our a, its D our out, all without a copy.
  *   native     FP8 operands as they are. Row and block scales are first copied into the library's
- *              layout (4 bytes for 128 codes), unless our own kernel serves the shape.
+ *              layout (4 bytes for 128 codes), unless our own kernel serves the shape. MXFP8 and
+ *              NVFP4: byte_scales.cuh.
  *   emulated   if the device or the library lacks the mode or the shape. Tensor and row scales:
  *              codes are widened to BF16, which is exact, and factors are applied to the f32
  *              product. Block scales: codes times factors, exact for powers of two, otherwise
@@ -10,7 +11,9 @@
  *              is applied to the f32 product.
  * A kernel of ours computes an epilogue that the library rejects, from the f32 product. */
 #include "kernels/arithmetic.h"
+#include "kernels/cuda/byte_scales.cuh"
 #include "kernels/cuda/gemm.cuh"
+#include "kernels/cuda/native.h"
 #include "kernels/nvfp4.h"
 
 /* ---- checks ---- */
@@ -151,6 +154,18 @@ static void set_out(struct gemm_problem *p, const struct tensor *out) {
     p->type = out->dtype == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
+static struct gemm_kind kind_of(const struct cuda_backend *cb, const struct matmul_args *t) {
+    struct gemm_kind g = {};
+    g.cc = cb->caps;
+    g.library = (int64_t)cublasLtGetVersion();
+    g.a = t->a->scale.kind;
+    g.b = t->b->scale.kind;
+    g.m = t->out->dim[0];
+    g.n = tensor_cols(t->out);
+    g.k = t->a->dim[1];
+    return g;
+}
+
 /* Whether the library can do the whole epilogue: one addend with the layout of out. Its kernels for
  * BF16 rows that are not a multiple of 16 bytes round the product before they add: not usable. */
 static bool epilogue_fits(const struct matmul_args *t) {
@@ -189,7 +204,8 @@ static enum status run_product(struct backend *b, int lane, const struct matmul_
                                struct gemm_problem *p, bool unscaled, bool *found, struct err *e) {
     struct cuda_backend *cb = cuda_of(b);
     *found = false;
-    if (!unscaled && epilogue_fits(t)) {
+    struct gemm_kind kind = kind_of(cuda_of(b), t);
+    if (!unscaled && epilogue_fits(t) && (!t->bias || gemm_adds_bias(&kind))) {
         struct gemm_problem whole = whole_problem(t, p);
         TRY(gemm_run(cb, lane, &whole, found, e));
         if (*found) return OK;
@@ -318,9 +334,9 @@ static enum status plan_scale(struct backend *b, int lane, enum scratch_use use,
 
 /* ---- FP8 on FP8 hardware ---- */
 
-static bool device_has(const struct cuda_backend *cb, const struct matmul_args *t) {
-    return gemm_is_native(cb->caps, t->a->scale.kind, t->b->scale.kind, t->out->dim[0],
-                          tensor_cols(t->out));
+static bool library_has(const struct cuda_backend *cb, const struct matmul_args *t) {
+    struct gemm_kind kind = kind_of(cb, t);
+    return gemm_refusal(&kind) == NULL;
 }
 
 static cudaDataType_t fp8_type(const struct tensor *x) {
@@ -341,8 +357,12 @@ static bool has_rows(const struct matmul_args *t) {
     return t->a->scale.kind == SCALE_ROW || t->b->scale.kind == SCALE_ROW;
 }
 
-/* Native operands; their scales are still to be laid out. */
+/* Native operands; their scales are still to be laid out, and NVFP4's codes to be packed. */
 static void set_native(struct gemm_problem *p, const struct matmul_args *t) {
+    if (scale_is_byte(t->a->scale.kind)) {
+        byte_scales_describe(t, p);
+        return;
+    }
     p->a = fp8_operand(t->b, has_rows(t));
     p->b = fp8_operand(t->a, has_rows(t));
     p->k = round_up(t->a->dim[1], FP8_ROW_ALIGN); /* the padding is zero */
@@ -367,9 +387,13 @@ static enum status run_native(struct backend *b, int lane, const struct matmul_a
                               struct gemm_problem *p, struct gemm_way *way, bool *found,
                               struct err *e) {
     *found = false;
-    if (!device_has(cuda_of(b), t)) return OK;
+    if (!library_has(cuda_of(b), t)) return OK;
     struct scale_copies copies = {};
     set_native(p, t);
+    if (scale_is_byte(t->a->scale.kind)) {
+        TRY(byte_scales_operands(b, lane, t, p, e));
+        return run_product(b, lane, t, p, false, found, e);
+    }
     TRY(run_own(b, lane, t, p, way, found, e));
     if (*found) return OK;
     TRY(plan_scale(b, lane, SCRATCH_SCALE_A, t->b, has_rows(t), &p->a, &copies.side[0], e));
@@ -381,13 +405,14 @@ static enum status run_native(struct backend *b, int lane, const struct matmul_a
 enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args, bool *native,
                                struct err *e) {
     *native = false;
-    if (!is_fp8(args->a) || !is_fp8(args->b) || !device_has(cuda_of(b), args)) return OK;
+    if (!is_fp8(args->a) || !is_fp8(args->b) || !library_has(cuda_of(b), args)) return OK;
     struct gemm_problem p = {};
     p.m = args->b->dim[0];
     p.n = args->a->dim[0];
     set_native(&p, args);
     set_out(&p, args->out);
     p.a.scale = p.b.scale = &p; /* any address but NULL: the scales exist, but not their data */
+    if (scale_is_nvfp4(args->a->scale.kind)) p.alpha = &p.beta; /* likewise */
     p.beta = args->beta;
     p.c = p.d;
     return gemm_found(cuda_of(b), LANE_COMPUTE, &p, native, e);
@@ -504,6 +529,7 @@ static const char *scale_name(int kind) {
 
 /* An operand's type as the library got it: BF16 if emulated. */
 static const char *library_type(cudaDataType_t type) {
+    if (type == CUDA_R_4F_E2M1) return "e2m1";
     return type == CUDA_R_8F_E4M3 ? "e4m3" : type == CUDA_R_8F_E5M2 ? "e5m2" : "bf16";
 }
 
@@ -540,7 +566,9 @@ enum status cuda_matmul(struct backend *b, int lane, const struct matmul_args *a
         way = "native";
         TRY(run_native(b, lane, args, &p, &by, &found, e));
         if (!found) {
+            struct gemm_kind kind = kind_of(cuda_of(b), args);
             way = "emulated";
+            if (gemm_refused_by_version(&kind)) by.why = gemm_refusal(&kind);
             TRY(run_emulated(b, lane, args, &p, &found, e));
         }
     } else {

@@ -1,0 +1,58 @@
+/* Which products of FP8 and FP4 operands cuBLASLt multiplies directly, of sizes and versions alone.
+ * Otherwise the operands are widened first. C and C++, without a GPU: the plan asks too. */
+#ifndef FP8LAB_KERNELS_CUDA_NATIVE_H
+#define FP8LAB_KERNELS_CUDA_NATIVE_H
+
+#include "kernels/cuda/scratch.h"
+
+struct gemm_kind {
+    int cc;                 /* the device's compute capability: 90 for 9.0 */
+    int64_t library;        /* cublasLtGetVersion(): 130401 for 13.4.1. 0: one without known faults */
+    enum scale_kind a, b;
+    int64_t m, n, k;        /* out [m,n] = a [m,k] b [n,k]^T */
+};
+
+static inline bool device_is_blackwell(int cc) { return cc >= 100; }
+/* Jetson Thor: 10.1 for CUDA 12, 11.0 from CUDA 13 on. */
+static inline bool device_is_thor(int cc) { return cc == 101 || cc == 110; }
+
+/* Scales of one byte, in blocks of 32 (MXFP8) or 16 (NVFP4) along K. */
+static inline bool scale_is_byte(enum scale_kind kind) {
+    return scale_block(kind) == 32 || scale_block(kind) == 16;
+}
+
+/* Block-scaled operands with scales of one byte. NVIDIA requires rows of 16 bytes (16 codes of FP8,
+ * 32 of FP4). A last block that is short is nowhere described, so K is whole blocks. The rows of
+ * the product then start at 16 bytes where n is a multiple of 8. TransformerEngine has the same
+ * limits. Known faults of versions: release notes of CUDA 13.2.1, and TransformerEngine's
+ * cublaslt_gemm.cu. */
+static inline const char *gemm_byte_refusal(const struct gemm_kind *g) {
+    bool fp4 = scale_is_nvfp4(g->a);
+    if (!device_is_blackwell(g->cc)) return "the device has no such block scales";
+    if (g->k % 32 || g->m % 8 || g->n % 8) return "K is no multiple of 32, or M or N of 8";
+    if (g->library && g->library <= 120803)
+        return "cuBLASLt < 12.8.1 mixes up MXFP8, FP8";
+    if (fp4 && g->library == 130400) return "cuBLASLt 13.4.0 drops NVFP4's factor";
+    return NULL;
+}
+
+/* NULL: the library has the mode. Otherwise why it does not multiply these operands; static, and
+ * short enough for the detail of a decision. */
+static inline const char *gemm_refusal(const struct gemm_kind *g) {
+    if (scale_is_byte(g->a)) return gemm_byte_refusal(g);
+    return gemm_is_native(g->cc, g->a, g->b, g->m, g->n) ? NULL : "the library has no such mode";
+}
+
+/* Whether the refusal is of this version of the library alone, which users can change. */
+static inline bool gemm_refused_by_version(const struct gemm_kind *g) {
+    struct gemm_kind sound = *g;
+    sound.library = 0;
+    return gemm_refusal(g) && !gemm_refusal(&sound);
+}
+
+/* Whether the library also adds a bias. Not for NVFP4 on Thor (CUDALibrarySamples #303). */
+static inline bool gemm_adds_bias(const struct gemm_kind *g) {
+    return !(scale_is_nvfp4(g->a) && device_is_thor(g->cc));
+}
+
+#endif
