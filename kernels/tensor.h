@@ -87,6 +87,9 @@ static inline int64_t tensor_fp8_bytes(int64_t rows, int64_t k) {
     return rows * round_up(k, FP8_ROW_ALIGN);
 }
 
+/* Where the pieces of a gather begin (operators.inc). */
+enum { GATHER_ALIGN = 16 };
+
 static inline bool scale_is_nvfp4(enum scale_kind kind) {
     return kind == SCALE_1X16 || kind == SCALE_16X16;
 }

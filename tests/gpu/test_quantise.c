@@ -246,6 +246,9 @@ static void test_copies(void **state) {
         struct twin counts = pair_tensor(p, DTYPE_U64, HISTOGRAM_COUNTS, 1, 1, 1);
         ON_BOTH(p, ops->histogram(b, LANE_COMPUTE, S(counts), S(from), e));
         pair_same(p, "histogram", &counts);
+        struct twin all = pair_tensor(p, DTYPE_F32, 13 * 5 * 3 * 7, 1, 1, 1);
+        ON_BOTH(p, ops->gather(b, LANE_COMPUTE, S(all), S(from), 1, e));
+        pair_same(p, "gather", &all);
         ON_BOTH(p, ops->zero(b, LANE_COMPUTE, S(from), e));
         pair_same(p, "zero", &x);
         pair_clear(p);

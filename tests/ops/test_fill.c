@@ -201,6 +201,39 @@ static void test_collectives_of_one_rank(void **state) {
     ops_close(o);
 }
 
+/* A row of codes, a column of values, one number: each from the next 16 bytes on. */
+static void test_gather(void **state) {
+    struct ops *o = ops_open(1);
+    struct tensor codes = ops_tensor(o, DTYPE_E4M3, 3, 5, 1, 1);
+    struct tensor values = ops_tensor(o, DTYPE_BF16, 4, 6, 1, 1);
+    struct tensor one = ops_tensor(o, DTYPE_F32, 1, 1, 1, 1);
+    struct tensor out = ops_tensor(o, DTYPE_U64, 5, 1, 1, 1);
+    for (int i = 0; i < 15; i++) ((uint8_t *)codes.data)[i] = (uint8_t)(i + 1);
+    for (int i = 0; i < 24; i++) ((uint16_t *)values.data)[i] = (uint16_t)(0x100 + i);
+    *(float *)one.data = 2.5f;
+    memset(out.data, 0xEE, 40);
+    struct tensor row = codes, column = values, x[3];
+    row.data = (char *)codes.data + 5;
+    row.dim[0] = 1;
+    column.data = (char *)values.data + 2 * 2;
+    column.dim[1] = 1;
+    x[0] = row, x[1] = column, x[2] = one;
+    OPS_OK(o, o->table->gather(o->b, LANE_COMPUTE, &out, x, 3, &o->e));
+    const uint8_t *bytes = out.data;
+    for (int i = 0; i < 5; i++) assert_int_equal(bytes[i], 6 + i);
+    assert_int_equal(bytes[5], 0xEE); /* a gap */
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(((const uint16_t *)(bytes + 16))[i], 0x100 + 6 * i + 2);
+    assert_float_equal(*(const float *)(bytes + 32), 2.5f, 0);
+    out.dim[0] = 4;
+    OPS_ERR(o, o->table->gather(o->b, 0, &out, x, 3, &o->e), ERR_ARG, "x[2] ends at 36");
+    x[1].data = NULL;
+    OPS_ERR(o, o->table->gather(o->b, 0, &out, x, 3, &o->e), ERR_ARG, "x[1] is missing");
+    OPS_ERR(o, o->table->gather(o->b, 0, &out, x, -1, &o->e), ERR_ARG, "-1 pieces");
+    OPS_ERR(o, o->table->gather(o->b, 0, NULL, x, 1, &o->e), ERR_ARG, "out is missing");
+    ops_close(o);
+}
+
 static void test_arguments(void **state) {
     struct ops *o = ops_open(1);
     const struct backend_ops *t = o->table;
@@ -230,7 +263,8 @@ int main(void) {
         cmocka_unit_test(test_fingerprint_is_the_definition),
         cmocka_unit_test(test_fingerprint_sensitivity),
         cmocka_unit_test(test_histogram_is_the_definition),
-        cmocka_unit_test(test_collectives_of_one_rank), cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_collectives_of_one_rank), cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
