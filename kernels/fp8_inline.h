@@ -33,14 +33,15 @@ HOST_DEVICE static inline uint8_t e5m2_encode_inline(float x) {
     return (uint8_t)fp8_encode_bits(x, 0x47600000u, 0x38800000u, 128.0f, 21, 112u << 2);
 }
 
-/* E2M1: 0 .5 1 1.5 2 3 4 6, bit 3 the sign. A tie goes to the even code; NaN compares false, and is
- * given 6. */
+/* E2M1: 0 .5 1 1.5 2 3 4 6, bit 3 the sign. A tie goes to the even code; NaN is given 6. Above 1 a
+ * code is the exponent and one bit of the mantissa, so the f32's bits are rounded there. Below 1 the
+ * step is 1/2: that of f32 at 2^22. */
 HOST_DEVICE static inline uint8_t e2m1_encode_inline(float x) {
     uint32_t u = f32_bits(x), abs = u & 0x7FFFFFFFu;
-    float a = f32_from_bits(abs);
-    uint32_t code = (uint32_t)(a > 0.25f) + (uint32_t)(a >= 0.75f) + (uint32_t)(a > 1.25f) +
-                    (uint32_t)(a >= 1.75f) + (uint32_t)(a > 2.5f) + (uint32_t)(a >= 3.5f) +
-                    (uint32_t)(a > 5.0f);
+    float a = f32_from_bits(abs) < 6.0f ? f32_from_bits(abs) : 6.0f;
+    uint32_t v = f32_bits(a), small = f32_bits(a + 4194304.0f) & 7u;
+    uint32_t large = ((v + 0x1FFFFFu + (v >> 22 & 1u)) >> 22) - 252u;
+    uint32_t code = a < 1.0f ? small : large;
     return (uint8_t)(abs > 0x7F800000u ? 7u : code | (u >> 28 & 8u));
 }
 

@@ -51,14 +51,14 @@ HOST_DEVICE static inline float nvfp4_product_factor(float amax_a, float amax_b)
 /* ---- stochastic rounding ---- */
 
 /* E2M1 with 8 random bits: random/256 of the grid's step at |x| is added, and the sum rounded down.
- * NaN -> 6. */
+ * NaN -> 6. The random integer becomes a float below 2^23, where the step of f32 is 1. */
 HOST_DEVICE static inline uint8_t e2m1_round_stochastic(float x, uint32_t random) {
     uint32_t u = f32_bits(x), abs = u & 0x7FFFFFFFu;
-    float a = f32_from_bits(abs), step = a < 2.0f ? 0.5f : a < 4.0f ? 1.0f : 2.0f;
-    float t = a + (float)(int32_t)(random & 0xFFu) * (1.0f / 256.0f) * step;
-    uint32_t code = (uint32_t)(t >= 0.5f) + (uint32_t)(t >= 1.0f) + (uint32_t)(t >= 1.5f) +
-                    (uint32_t)(t >= 2.0f) + (uint32_t)(t >= 3.0f) + (uint32_t)(t >= 4.0f) +
-                    (uint32_t)(t >= 6.0f);
+    float a = f32_from_bits(abs);
+    float step = a < 2.0f ? 0.5f / 256.0f : a < 4.0f ? 1.0f / 256.0f : 2.0f / 256.0f;
+    float t = a + (f32_from_bits(0x4B000000u | (random & 0xFFu)) - 8388608.0f) * step;
+    uint32_t large = (f32_bits(t) >> 22) - 252u; /* the exponent, and one bit of the mantissa */
+    uint32_t code = t < 1.0f ? (uint32_t)(t >= 0.5f) : large < 7u ? large : 7u;
     return (uint8_t)(abs > 0x7F800000u ? 7u : code | (u >> 28 & 8u));
 }
 

@@ -271,24 +271,54 @@ __device__ static float factor_at(const struct factor_view &f, int64_t row, int6
     }
 }
 
-/* Eight codes a thread. Rows of codes are padded to 16, rows of out need not be. */
-__global__ void dequantise_kernel(bf16_bits *out, int64_t ld_out, bool vectors,
-                                  const uint8_t *codes, int64_t ld, int64_t rows, int64_t cols,
-                                  struct factor_view f, enum dtype code) {
-    int64_t across = (cols + 7) / 8, step = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < rows * across; i += step) {
-        int64_t row = i / across, col = i % across * 8;
-        uint2 packed = *(const uint2 *)(codes + row * ld + col);
-        float factor = factor_at(f, row, col), x[8];
-#pragma unroll
-        for (int j = 0; j < 8; j++) {
-            uint32_t word = j < 4 ? packed.x : packed.y;
-            x[j] = code_decode_of(code, (uint8_t)(word >> (j % 4 * 8))) * factor;
-        }
-        bf16_bits *to = out + row * ld_out + col;
-        if (vectors) store_bf16<8>(to, x);
-        else for (int j = 0; j < 8 && col + j < cols; j++) to[j] = bf16_encode(x[j]);
+/* Two codes of one word to f32. */
+__device__ static inline void code_decode_pair(enum dtype t, uint32_t pair, float &low,
+                                               float &high) {
+#if __CUDA_ARCH__ >= 890
+    if (t != DTYPE_E2M1) {
+        uint32_t halves;
+        uint16_t codes = (uint16_t)pair;
+        if (t == DTYPE_E5M2) asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(halves) : "h"(codes));
+        else asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(halves) : "h"(codes));
+        float2 x = __half22float2(*(const __half2 *)&halves);
+        low = x.x;
+        high = x.y;
+        return;
     }
+#endif
+    low = code_decode_of(t, (uint8_t)pair);
+    high = code_decode_of(t, (uint8_t)(pair >> 8));
+}
+
+/* Sixteen codes a thread, which share a factor. Rows of codes are padded to 16, rows of out need
+ * not be. Grid: threads along a row, then blocks of rows. */
+enum { DEQUANTISE_ACROSS = 32, DEQUANTISE_DOWN = 8 };
+__global__ void __launch_bounds__(DEQUANTISE_ACROSS * DEQUANTISE_DOWN)
+    dequantise_kernel(bf16_bits *out, int64_t ld_out, bool vectors, const uint8_t *codes,
+                      int64_t ld, int64_t rows, int64_t cols, struct factor_view f,
+                      enum dtype code) {
+    int64_t down = (int64_t)gridDim.x * DEQUANTISE_DOWN;
+    for (int64_t row = blockIdx.x * (int64_t)DEQUANTISE_DOWN + threadIdx.y; row < rows; row += down)
+        for (int64_t col = threadIdx.x * 16; col < cols; col += DEQUANTISE_ACROSS * 16) {
+            uint4 packed = *(const uint4 *)(codes + row * ld + col);
+            const uint32_t word[4] = { packed.x, packed.y, packed.z, packed.w };
+            float factor = factor_at(f, row, col);
+            bf16_bits *to = out + row * ld_out + col;
+#pragma unroll
+            for (int half = 0; half < 16; half += 8) {
+                float x[8];
+#pragma unroll
+                for (int j = 0; j < 8; j += 2) {
+                    uint32_t pair = word[(half + j) / 4] >> (j % 4 * 8);
+                    code_decode_pair(code, pair & 0xFFFFu, x[j], x[j + 1]);
+                    x[j] *= factor;
+                    x[j + 1] *= factor;
+                }
+                if (vectors && col + half < cols) store_bf16<8>(to + half, x);
+                for (int j = 0; !vectors && j < 8 && col + half + j < cols; j++)
+                    to[half + j] = bf16_encode(x[j]);
+            }
+        }
 }
 
 enum status cuda_dequantise(struct backend *b, int lane, const struct tensor *out,
@@ -299,7 +329,8 @@ enum status cuda_dequantise(struct backend *b, int lane, const struct tensor *ou
     if (codes->stride[0] % FP8_ROW_ALIGN || (uintptr_t)codes->data % 16)
         return FAIL(e, ERR_ARG, "dequantise: rows of codes must be 16-byte aligned");
     struct factor_view f = { codes->scale.data, codes->scale.dim[1], codes->scale.kind };
-    dequantise_kernel<<<grid_for(b, rows * ceil_div(cols, 8), 256), 256, 0, cuda_lane(b, lane)>>>(
+    dim3 threads(DEQUANTISE_ACROSS, DEQUANTISE_DOWN);
+    dequantise_kernel<<<grid_for(b, rows, DEQUANTISE_DOWN), threads, 0, cuda_lane(b, lane)>>>(
         (bf16_bits *)out->data, out->stride[0], tensor_is_vectors(out),
         (const uint8_t *)codes->data, codes->stride[0], rows, cols, f, codes->dtype);
     return cuda_launched("dequantise", e);
