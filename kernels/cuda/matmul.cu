@@ -493,7 +493,7 @@ enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
     p.m = args->b->dim[0];
     p.n = args->a->dim[0];
     p.k = args->a->dim[1];
-    if (fp8 && device_has(cb, args)) {
+    if (fp8 && library_has(cb, args)) {
         set_native(&p, args);
         p.a.scale = p.b.scale = &p; /* any address but NULL */
         TRY(way_of_product(cb, args, &p, false, &by, &apart, e));
