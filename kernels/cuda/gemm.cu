@@ -591,10 +591,10 @@ static void order_of(const struct gemm_problem *p, const struct gemm_choice *cho
                                                      CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
                                                      sizeof scheme, &bytes) ==
                     CUBLAS_STATUS_SUCCESS;
-    bool split = parts > 1, narrow = type_bytes(p->a.type) == 1, wide = p->type == CUDA_R_32F;
-    bool aligned = p->ld * type_bytes(p->type) % 16 == 0 &&
-                   p->a.ld * type_bytes(p->a.type) % 16 == 0 &&
-                   p->b.ld * type_bytes(p->b.type) % 16 == 0;
+    bool split = parts > 1, narrow = bytes_of(p->a.type, 1) == 1, wide = p->type == CUDA_R_32F;
+    bool aligned = bytes_of(p->type, p->ld) % 16 == 0 &&
+                   bytes_of(p->a.type, p->a.ld) % 16 == 0 &&
+                   bytes_of(p->b.type, p->b.ld) % 16 == 0;
     bool in_place = choice->key.accumulate && !choice->key.elsewhere && !wide;
     out->known = read && aligned && !in_place && parts >= 0 &&
                  (!split || scheme == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
