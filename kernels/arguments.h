@@ -105,13 +105,28 @@ struct qk_bwd_args {
     int64_t heads, kv_heads;
 };
 
+/* How FP8 attention rounds a matrix [B,H,T,T] that it never stores: code = sat(x * multiplier), and
+ * the product that reads it is multiplied by the factor. Only pairs of a query and a key that it
+ * sees count in amax and stats, which are raised and added to as a sink's. */
+struct attention_cast {
+    enum dtype code;                 /* DTYPE_E4M3 or DTYPE_E5M2 */
+    const struct tensor *multiplier; /* [1] f32 */
+    const struct tensor *factor;     /* [1] f32 */
+    struct tensor *amax;             /* [1] u32 */
+    struct tensor *stats;            /* [2] u64 or NULL */
+};
+
 /* attention_fwd: causal softmax attention with grouped key/value heads; head h reads key/value head
  * h*G/H, and H % G == 0.
  *   o = softmax(q k^T / sqrt(D)) v     arXiv:1706.03762, 2305.13245.  T x T is never stored.
  * Query t sees the keys first_key[t] .. t. Documents in one window: first_key is the start of the
  * query's document. A sliding window of W keys: max(t - W + 1, 0).
  * Reference: the scores of one row are fma chains over D, times the scale; the row maximum is
- * subtracted; probabilities stay f32; keys that the query does not see have probability +0. */
+ * subtracted; probabilities stay f32; keys that the query does not see have probability +0.
+ * FP8 (p is not NULL), as TransformerEngine's fp8_dpa: qkv is a view of E4M3 codes with one scale
+ * factor f. Products are of codes; scores are the chains times (1/sqrt(D) * (f * f)). The
+ * probabilities are divided by their sum first, exp(s - max) * (1/sum), then rounded to codes by p:
+ *   o = (chain over keys of p code * v code) * (factor of p * f) + 0. */
 struct attention_fwd_args {
     const struct sink *o;     /* value [B*T, H*D] act, kept for backward */
     const struct tensor *lse; /* [B,H,T] f32, kept for backward */
@@ -120,16 +135,26 @@ struct attention_fwd_args {
                                        non-decreasing along T, 0 <= first_key[t] <= t. The CPU
                                        checks the values; a device may not, and may then hang */
     int64_t heads, kv_heads;  /* H, G */
+    const struct attention_cast *p; /* FP8 only, else NULL */
 };
 
 /* attention_bwd: the gradients of keys and values are summed over their query heads in head
- * order. */
+ * order.
+ * FP8 (p and ds are not NULL): d_o has codes [B*T, H*D] with one scale, and o act or such codes.
+ * With f the factor of qkv, g that of d_o, and h that of o (1 if it is act):
+ *   P = exp(s - lse), rounded to codes by p (forward has recorded its amax and stats)
+ *   dP = (chain of d_o and v codes) * (g * f)
+ *   delta = sum16(d_o code * o) * (g * h);     dS = (P * (dP - delta)) * (1/sqrt(D)), with P before
+ *                                              it is rounded; then rounded to codes by ds
+ *   dv = (chain of P and d_o codes) * (factor of p * g)
+ *   dq, dk = (chain of dS codes and k, q codes) * (factor of ds * f) */
 struct attention_bwd_args {
     const struct sink *d_qkv;       /* value [B*T, (H+2G)*D] act, packed as qkv */
     const struct tensor *delta;     /* [B,H,T] f32, scratch */
     const struct tensor *d_o, *o;   /* [B*T, H*D] act */
     const struct tensor *qkv, *lse, *first_key; /* as in forward */
     int64_t heads, kv_heads;
+    const struct attention_cast *p, *ds; /* FP8 only, else NULL */
 };
 
 /* ---- loss ---- */

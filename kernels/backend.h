@@ -42,6 +42,9 @@ enum { EVENT_COUNT = 64 }; /* events are small integers, chosen by the model */
 enum { TIMER_MARKS = 1 << 15 }; /* so are the marks of timer_mark; the last 4 are the trainer's */
 enum { READBACK_SLOTS = 4, READBACK_BYTES = 1 << 20 };
 
+/* Which kernel serves attention: the faster one of those that were timed, or always one of them. */
+enum attention_backend { ATTENTION_TIMED, ATTENTION_OWN, ATTENTION_CUDNN, ATTENTION_BACKEND_COUNT };
+
 /* What the operators that the model queues are for. `index` is the number of the step (from 1), of
  * the micro-batch, layer or chunk of the head (from 0), otherwise 0. */
 enum scope {
@@ -192,6 +195,11 @@ struct backend_ops {
     /* The part of the table that this process has timed, as choices_save gives it: nothing that
      * was loaded, offered, or taken untimed because memory was short. */
     enum status (*choices_timed)(struct backend *b, char **text, struct err *e);
+    /* From now on one kernel serves attention, whatever is faster. Call it before any choice.
+     * ERR_UNSUPPORTED if the backend lacks it; a shape that it cannot serve is refused with
+     * ERR_UNSUPPORTED on its first use. */
+    enum status (*attention_backend)(struct backend *b, enum attention_backend which,
+                                     struct err *e);
     /* The i-th library; false after the last. Searches for libraries that are opened on demand. Not
      * inside a capture. The CPU has none. */
     bool (*library)(struct backend *b, int64_t i, struct library *out);

@@ -88,15 +88,25 @@ static enum status attention_bwd(struct transformer *t, int64_t l, const struct 
     struct linear *qkv = &layer->linear[GEMM_QKV], *out = &layer->linear[GEMM_ATTN_OUT];
 
     TRY(linear_bwd(t, out, &t->d_o, fresh, e));                                   /* [R,HD] */
-    struct tensor heads = heads_view(t, &layer->qkv);
+    struct attention_state *fp8 = layer->attention.spec.fp8 ? &layer->attention : NULL;
+    struct tensor heads = heads_view(t, &layer->qkv), factor[2];
+    struct attention_cast p, ds;
+    if (fp8) {
+        TRY(quantise_into(t, &fp8->d_o, &t->d_o, PASS_TRAIN, e));
+        heads = heads_codes(t, &fp8->qkv.codes);
+        p = attention_cast_of(t->slots, fp8->slot_p, PASS_TRAIN, &factor[0]);
+        ds = attention_cast_of(t->slots, fp8->slot_ds, PASS_TRAIN, &factor[1]);
+    }
     struct tensor lse = tensor_make(layer->lse.data, DTYPE_F32, t->batch, c->heads, c->seq_len, 1);
     struct tensor delta = tensor_make(t->delta.data, DTYPE_F32, t->batch, c->heads, c->seq_len, 1);
     bool between = c->qk_norm || t->rope.data; /* if not (GPT-2), attention writes it */
     struct sink d_qkv = dy_sink(t, qkv);                                          /* [R,W] */
     struct sink d_heads = between ? sink_value(&t->d_qkv, NULL) : d_qkv;
     struct attention_bwd_args attention = {
-        .d_qkv = &d_heads, .delta = &delta, .d_o = &t->d_o, .o = &out->x.value, .qkv = &heads,
+        .d_qkv = &d_heads, .delta = &delta, .d_o = fp8 ? &fp8->d_o.codes : &t->d_o,
+        .o = layer->attention.spec.o_codes ? &out->x.codes : &out->x.value, .qkv = &heads,
         .lse = &lse, .first_key = first_key_of(t), .heads = c->heads, .kv_heads = c->kv_heads,
+        .p = fp8 ? &p : NULL, .ds = fp8 ? &ds : NULL,
     };
     TRY(ops->attention_bwd(t->b, LANE_COMPUTE, &attention, e));
     if (between) TRY(queries_and_keys_bwd(t, layer, &d_qkv, e));

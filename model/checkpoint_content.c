@@ -72,6 +72,7 @@ enum status checkpoint_recipe_sha256(const struct recipe *r, char hex[65], struc
                      (long long)o->forward_bf16_after);
         sha256_add(sha, line, (size_t)n);
     }
+    if (r->attention_fp8) sha256_add(sha, "attention fp8\n", 14);
     sha256_finish(sha, hex);
     sha256_destroy(sha);
     return OK;

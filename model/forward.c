@@ -14,6 +14,13 @@ enum status norm_fwd(struct transformer *t, const struct norm *n, const struct s
     return operand_finish(t->b, y, e);
 }
 
+enum status quantise_into(struct transformer *t, struct operand *o, const struct tensor *x,
+                          enum pass pass, struct err *e) {
+    struct sink s = activation_sink(o, t->slots, pass);
+    TRY(t->b->ops->quantise(t->b, LANE_COMPUTE, &s, x, e));
+    return operand_finish(t->b, &s, e);
+}
+
 /* QK-norm and rotation of qkv [R,W]; in place without QK-norm. No effect for GPT-2. */
 static enum status queries_and_keys(struct transformer *t, struct layer *layer, struct err *e) {
     const struct model_config *c = &t->config;
@@ -49,11 +56,18 @@ enum status layer_attention(struct transformer *t, int64_t l, enum pass pass, st
     TRY(queries_and_keys(t, layer, e));
 
     struct sink o = activation_sink(&out->x, t->slots, pass);                     /* [R,HD] */
-    struct tensor heads = heads_view(t, &layer->qkv);
+    struct attention_state *fp8 = layer->attention.spec.fp8 ? &layer->attention : NULL;
+    struct tensor heads = heads_view(t, &layer->qkv), factor;
+    struct attention_cast p;
+    if (fp8) {
+        TRY(quantise_into(t, &fp8->qkv, &layer->qkv, pass, e));
+        heads = heads_codes(t, &fp8->qkv.codes);
+        p = attention_cast_of(t->slots, fp8->slot_p, pass, &factor);
+    }
     struct tensor lse = tensor_make(layer->lse.data, DTYPE_F32, t->batch, c->heads, c->seq_len, 1);
     struct attention_fwd_args attention = {
         .o = &o, .lse = &lse, .qkv = &heads, .first_key = first_key_of(t), .heads = c->heads,
-        .kv_heads = c->kv_heads,
+        .kv_heads = c->kv_heads, .p = fp8 ? &p : NULL,
     };
     TRY(ops->attention_fwd(t->b, LANE_COMPUTE, &attention, e));
     TRY(operand_finish(t->b, &o, e));

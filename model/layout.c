@@ -20,6 +20,8 @@ static void init_layer(struct transformer *t, int64_t l, const struct recipe *r,
     snprintf(prefix, sizeof prefix, "layers.%lld.", (long long)l);
     find_norm(&layer->norm1, p, prefix, "norm1");
     find_norm(&layer->norm2, p, prefix, "norm2");
+    attention_spec_resolve(&layer->attention.spec, r, l);
+    if (t->forward_only) layer->attention.spec.o_codes = false;
     layer->q_norm = params_find(p, "%sq_norm.weight", prefix);
     layer->k_norm = params_find(p, "%sk_norm.weight", prefix);
     for (int s = 0; s < GEMM_SITE_COUNT; s++) {
@@ -79,8 +81,11 @@ bool transformer_set_forward(struct transformer *t, int64_t step) {
     return changed;
 }
 
+enum { ATTENTION_SLOTS = 4 }; /* of a layer with FP8 attention */
+
 int transformer_slots_max(const struct transformer *t, const struct params *p) {
-    return (int)(2 * p->count + 2 * GEMM_SITE_COUNT * t->config.layers + 2 * t->chunk_count + 2);
+    return (int)(2 * p->count + (2 * GEMM_SITE_COUNT + ATTENTION_SLOTS) * t->config.layers +
+                 2 * t->chunk_count + 2);
 }
 
 void transformer_destroy(struct transformer *t) {
@@ -99,6 +104,7 @@ struct regions {
     int x_kept[GEMM_SITE_COUNT]; /* recomputed, one layer at a time */
     int x_twin[GEMM_SITE_COUNT];
     int qkv, qkv_raw, x_mid, gate_up;
+    int qkv_codes, d_o_codes; /* of FP8 attention */
     int x[2]; /* the residual stream, without a backward */
 };
 
@@ -113,6 +119,8 @@ static void open_regions(struct regions *g, struct memory *m) {
     }
     g->qkv = memory_share_open(m, MEMORY_WORKSPACE, "recomputed");
     g->qkv_raw = memory_share_open(m, MEMORY_WORKSPACE, "recomputed");
+    g->qkv_codes = memory_share_open(m, MEMORY_WORKSPACE, "recomputed");
+    g->d_o_codes = memory_share_open(m, MEMORY_WORKSPACE, "gradient codes");
     g->x_mid = memory_share_open(m, MEMORY_WORKSPACE, "recomputed");
     g->gate_up = memory_share_open(m, MEMORY_WORKSPACE, "recomputed");
     for (int i = 0; i < 2; i++)
@@ -154,15 +162,18 @@ static void layout_x(struct transformer *t, struct memory *m, const struct regio
     bool wgrad = l >= t->lowest && !lin->weight->frozen; /* else only fprop reads it */
     if (!wgrad && (site != GEMM_ATTN_OUT || l < t->lowest)) again = true;
     /* attention_bwd reads attention's output */
-    struct operand_use use = { .value = !spec->wgrad_fp8 || site == GEMM_ATTN_OUT,
+    bool output = site == GEMM_ATTN_OUT, o_codes = output && t->layer[l].attention.spec.o_codes;
+    struct operand_use use = { .value = !spec->wgrad_fp8 || (output && !o_codes),
                                .codes = spec->fp8, .twin = spec->wgrad_fp8 };
     if (t->forward_only) use = (struct operand_use){ .value = !spec->fp8, .codes = spec->fp8 };
     struct operand_place place = { .value_arena = MEMORY_ACTIVATIONS,
                                    .code_arena = MEMORY_ACTIVATIONS, .item = ITEM[site],
                                    .value = PLACE_OWN, .codes = g->x_codes, .twin = PLACE_OWN };
     use.twin = use.twin && wgrad;
+    if (o_codes) place.codes = PLACE_OWN;
     if (again) {
-        place.value = g->x_kept[site];
+        if (o_codes) place.codes = g->x_kept[site];
+        else place.value = g->x_kept[site];
         place.twin = g->x_twin[site];
     }
     if (!use.value) place.value = g->staging;
@@ -194,6 +205,42 @@ static void layout_dy(struct transformer *t, struct memory *m, const struct regi
     operand_layout(&lin->dy, m, &spec->dy, use, place, t->act, t->rows, n, value, slot);
 }
 
+/* The codes of qkv are kept instead of its value. Slot p counts the pairs that a window or a
+ * document may hide, too. */
+static void layout_attention(struct transformer *t, struct memory *m, const struct regions *g,
+                             int64_t l, bool again) {
+    struct attention_state *a = &t->layer[l].attention;
+    const struct attention_spec *spec = &a->spec;
+    const struct model_config *c = &t->config;
+    int64_t W = model_qkv_width(c), pairs = t->batch * c->heads * c->seq_len * (c->seq_len + 1) / 2;
+    struct operand_place place = { .code_arena = MEMORY_ACTIVATIONS, .item = "qkv codes",
+                                   .codes = again ? g->qkv_codes : PLACE_OWN };
+    if (!spec->fp8) return;
+    int slot = slots_add(t->slots, SLOT_FORWARD, &spec->qkv, spec->options, t->rows * W,
+                         "layers.%lld.attention.qkv", (long long)l);
+    operand_layout(&a->qkv, m, &spec->qkv, (struct operand_use){ .value = true, .codes = true },
+                   place, t->act, t->rows, W, &t->layer[l].qkv, slot);
+    a->slot_p = slots_add(t->slots, SLOT_FORWARD, &spec->p, spec->inner, pairs,
+                          "layers.%lld.attention.p", (long long)l);
+}
+
+static void layout_attention_dy(struct transformer *t, struct memory *m, const struct regions *g,
+                                int64_t l) {
+    struct attention_state *a = &t->layer[l].attention;
+    const struct attention_spec *spec = &a->spec;
+    const struct model_config *c = &t->config;
+    int64_t HD = c->heads * c->head_dim, T = c->seq_len;
+    struct operand_place place = { .code_arena = MEMORY_WORKSPACE, .codes = g->d_o_codes };
+    if (!spec->fp8) return;
+    int slot = slots_add(t->slots, SLOT_BACKWARD, &spec->d_o, spec->options, t->rows * HD,
+                         "layers.%lld.attention.do", (long long)l);
+    operand_layout(&a->d_o, m, &spec->d_o, (struct operand_use){ .value = true, .codes = true },
+                   place, t->act, t->rows, HD, &t->d_o, slot);
+    a->slot_ds = slots_add(t->slots, SLOT_BACKWARD, &spec->ds, spec->inner,
+                           t->batch * c->heads * T * (T + 1) / 2, "layers.%lld.attention.ds",
+                           (long long)l);
+}
+
 static void layout_layer(struct transformer *t, struct memory *m, const struct regions *g,
                          int64_t l) {
     const struct model_config *c = &t->config;
@@ -203,7 +250,7 @@ static void layout_layer(struct transformer *t, struct memory *m, const struct r
     bool block = t->recompute == RECOMPUTE_BLOCK || l < t->lowest;
     bool ffn = block || t->recompute == RECOMPUTE_FFN;
     layout_norm(&layer->norm1, m, c->norm, R);
-    keep(&layer->qkv, m, block, g->qkv, "qkv", t->act, R, W);
+    keep(&layer->qkv, m, block || layer->attention.spec.fp8, g->qkv, "qkv", t->act, R, W);
     if (c->qk_norm) {
         keep(&layer->qkv_raw, m, block, g->qkv_raw, "qkv before QK-norm", t->act, R, W);
         reserve_act(&layer->rstd_qk, m, MEMORY_ACTIVATIONS, "norm statistics", DTYPE_F32, R,
@@ -213,7 +260,10 @@ static void layout_layer(struct transformer *t, struct memory *m, const struct r
     keep(&layer->x_mid, m, block, g->x_mid, "residual stream", t->act, R, c->width);
     layout_norm(&layer->norm2, m, c->norm, R);
     keep(&layer->gate_up, m, ffn, g->gate_up, "ffn input", t->act, R, model_ffn_in_width(c));
-    for (int s = 0; s < GEMM_SITE_COUNT; s++) layout_x(t, m, g, l, s);
+    for (int s = 0; s < GEMM_SITE_COUNT; s++) {
+        layout_x(t, m, g, l, s);
+        if (s == GEMM_QKV) layout_attention(t, m, g, l, block);
+    }
 }
 
 /* One slot per chunk if a chunk's scale comes from its own amax; otherwise one slot for all. */
@@ -332,7 +382,10 @@ void transformer_layout(struct transformer *t, struct memory *m, struct slots *s
     if (t->forward_only) return;
     layout_head_dy(t, m);
     for (int64_t l = t->config.layers; l-- > 0;)
-        for (int s = GEMM_SITE_COUNT; s-- > 0;) layout_dy(t, m, &g, l, s);
+        for (int s = GEMM_SITE_COUNT; s-- > 0;) {
+            layout_dy(t, m, &g, l, s);
+            if (s == GEMM_ATTN_OUT) layout_attention_dy(t, m, &g, l);
+        }
     t->slot_embed = slots_add(slots, SLOT_BACKWARD, NULL, NULL, 0, "embed.dy");
 }
 
@@ -404,6 +457,11 @@ enum status transformer_start(struct transformer *t, struct backend *b, struct s
             operand_bind(&t->layer[l].linear[s].dy, slots);
             bind_draws(t, &t->layer[l].linear[s].dy, l * GEMM_SITE_COUNT + s, 0);
         }
+    for (int64_t l = 0; l < t->config.layers; l++) {
+        struct attention_state *a = &t->layer[l].attention;
+        if (a->spec.fp8) operand_bind(&a->qkv, slots);
+        if (a->spec.fp8 && !t->forward_only) operand_bind(&a->d_o, slots);
+    }
     operand_bind(&t->normed, slots);
     for (int64_t i = 0; i < t->chunk_count; i++) bind_chunk(t, &t->chunk[i]);
     if (t->rope.data) TRY(upload_rope(t, e));

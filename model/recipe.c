@@ -116,6 +116,19 @@ static enum status check_site(const struct recipe_options *o, bool f32, const ch
     return OK;
 }
 
+/* A layer that fell back to BF16 has lost its FP8 attention too. */
+static enum status check_attention(const struct recipe *r, struct err *e) {
+    bool found = !r->attention_fp8;
+    for (int64_t l = 0; l < r->layers && !found; l++) {
+        struct attention_spec spec;
+        attention_spec_resolve(&spec, r, l);
+        found = spec.fp8 || recipe_at(r, l, GEMM_QKV)->fell_back;
+    }
+    if (found) return OK;
+    return FAIL(e, ERR_CONFIG, "attention.precision is \"fp8\", which fp8.delayed and "
+                "fp8.tensorwise define; no layer's qkv has one of them");
+}
+
 enum status recipe_check(const struct recipe *r, const struct model_config *c, struct err *e) {
     if (r->layers != c->layers)
         return FAIL(e, ERR_CONFIG, "the recipe has %lld layers, the model %lld",
@@ -127,6 +140,7 @@ enum status recipe_check(const struct recipe *r, const struct model_config *c, s
                      GEMM_SITE_NAMES[s]);
             TRY(check_site(recipe_at(r, l, (enum gemm_site)s), r->f32, where, e));
         }
+    TRY(check_attention(r, e));
     return check_site(&r->head, r->f32, "recipe of the head", e);
 }
 
@@ -193,4 +207,26 @@ void gemm_spec_resolve(struct gemm_spec *out, const struct recipe_options *o) {
         out->split_weight = true;
         out->w_dgrad = spec_of(o, SCALE_TENSOR, false);
     }
+}
+
+/* ---- attention ---- */
+
+/* TransformerEngine's defaults for p and ds where the other scales are current
+ * (NVTE_DPA_FP8DS_AMAX_ALGO, NVTE_DPA_FP8DS_AMAX_HISTLEN). */
+static const struct recipe_options MOST_RECENT = {
+    .kind = RECIPE_DELAYED, .history = 1, .algo = AMAX_MOST_RECENT, .roll = ROLL_MICROBATCH };
+
+void attention_spec_resolve(struct attention_spec *out, const struct recipe *r, int64_t layer) {
+    const struct recipe_options *o = recipe_at(r, layer, GEMM_QKV);
+    const struct recipe_info *info = recipe_info(o->kind);
+    memset(out, 0, sizeof *out);
+    if (!r->attention_fp8 || info->scale_x != SCALE_TENSOR) return;
+    out->fp8 = true;
+    out->o_codes = info->delayed && recipe_at(r, layer, GEMM_ATTN_OUT)->kind == o->kind;
+    out->options = o;
+    out->inner = info->delayed ? o : &MOST_RECENT;
+    out->qkv = out->p = spec_of(o, SCALE_TENSOR, false);
+    out->d_o = out->ds = spec_of(o, SCALE_TENSOR, true);
+    out->p.source = out->ds.source = SCALE_SOURCE_KNOWN;
+    if (info->delayed) out->qkv.source = out->d_o.source = SCALE_SOURCE_KNOWN;
 }

@@ -78,6 +78,7 @@ struct recipe {
     struct recipe_options *site; /* [layers * GEMM_SITE_COUNT], layer-major; owned by the caller */
     struct recipe_options head;  /* kind BF16 (or F32) unless lm_head = "fp8" */
     int64_t layers;
+    bool attention_fp8;          /* in the layers whose qkv has a recipe that defines it */
     bool f32;                    /* the whole run is f32: every site's kind is RECIPE_F32 */
 };
 
@@ -111,6 +112,18 @@ struct gemm_spec {
     const struct recipe_options *options; /* borrowed from the recipe */
     const char *name;                     /* of the weight, borrowed; NULL: no name */
 };
+
+/* FP8 attention of a layer, as TransformerEngine's fp8_dpa: queries, keys and values are quantised
+ * as one tensor. The probabilities p and the score gradients ds are never stored, so they always have
+ * delayed scales: those of the recipe, or of the most recent step with current scaling. */
+struct attention_spec {
+    bool fp8;
+    bool o_codes; /* backward reads the codes of attention's output, the input of attn_out */
+    struct operand_spec qkv, d_o, p, ds;
+    const struct recipe_options *options, *inner; /* of qkv and d_o; of p and ds. Borrowed */
+};
+/* Without FP8 attention in the layer, all is zero. */
+void attention_spec_resolve(struct attention_spec *out, const struct recipe *r, int64_t layer);
 
 /* Resolves a site's options. Never fails on options that recipe_check passed. */
 void gemm_spec_resolve(struct gemm_spec *out, const struct recipe_options *options);

@@ -28,11 +28,20 @@ struct norm {
     struct tensor mean, rstd;  /* [R] f32, kept for backward; mean for LayerNorm only */
 };
 
+/* FP8 attention of a layer; without it, only the spec is set. */
+struct attention_state {
+    struct attention_spec spec;
+    struct operand qkv, d_o; /* their values are struct layer's qkv and struct transformer's d_o */
+    int slot_p, slot_ds;
+};
+
 struct layer {
     struct norm norm1, norm2;
+    struct attention_state attention;
     struct param *q_norm, *k_norm;         /* NULL without QK-norm */
     struct linear linear[GEMM_SITE_COUNT]; /* x of each: n1, o, n2, h */
-    struct tensor qkv_raw, qkv; /* [R,W] act before and after qk; one buffer without QK-norm */
+    struct tensor qkv_raw, qkv; /* [R,W] act before and after qk; one buffer without QK-norm. With
+                                   FP8 attention, qkv is valid until its codes are made */
     struct tensor rstd_qk;      /* [B,T,H+G] f32, QK-norm only */
     struct tensor lse;          /* [B,H,T] f32 */
     struct tensor x_mid;        /* [R,C] act */
@@ -132,6 +141,9 @@ NODISCARD enum status layer_attention(struct transformer *t, int64_t l, enum pas
                                       struct err *e);
 NODISCARD enum status layer_ffn_in(struct transformer *t, int64_t l, enum pass pass, struct err *e);
 
+/* Makes the codes of an operand of FP8 attention, whose value is x. */
+NODISCARD enum status quantise_into(struct transformer *t, struct operand *o,
+                                    const struct tensor *x, enum pass pass, struct err *e);
 /* y <- norm(x) through the sink, for both kinds of norm; and its backward. */
 NODISCARD enum status norm_fwd(struct transformer *t, const struct norm *n, const struct sink *y,
                                const struct tensor *x, struct err *e);
@@ -149,6 +161,26 @@ static inline const struct tensor *first_key_of(const struct transformer *t) {
 /* What the embedding and the rotation take as positions. */
 static inline const struct tensor *positions_of(const struct transformer *t) {
     return t->positions.data ? &t->positions : NULL;
+}
+/* How FP8 attention rounds p or ds in a pass, with the slot's scale; `factor` is its room. */
+static inline struct attention_cast attention_cast_of(const struct slots *slots, int slot,
+                                                      enum pass pass, struct tensor *factor) {
+    struct slot *s = &slots->slot[slot];
+    *factor = tensor_1d(s->factor, DTYPE_F32, 1);
+    return (struct attention_cast){ .code = s->code, .multiplier = &s->multiplier,
+                                    .factor = factor,
+                                    .amax = pass == PASS_EVAL ? &s->amax_eval : &s->amax,
+                                    .stats = pass == PASS_TRAIN ? &s->stats : NULL };
+}
+/* The codes of qkv as that view; their rows may be padded. */
+static inline struct tensor heads_codes(const struct transformer *t, const struct tensor *codes) {
+    const struct model_config *c = &t->config;
+    struct tensor x = tensor_make(codes->data, codes->dtype, t->batch, c->seq_len,
+                                  c->heads + 2 * c->kv_heads, c->head_dim);
+    x.stride[1] = codes->stride[0];
+    x.stride[0] = c->seq_len * codes->stride[0];
+    x.scale = codes->scale;
+    return x;
 }
 /* [R, (H+2G)D] as the 4-D view that attention reads. */
 static inline struct tensor heads_view(const struct transformer *t, const struct tensor *qkv) {

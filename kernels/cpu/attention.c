@@ -1,7 +1,8 @@
 /* Attention, forward. For query row i of a head, over its keys j = first_key[i]..i:
  *   s_j = (fma chain over D of q_d k_jd) * (1/sqrt D),   m = max s_j,
  *   p_j = exp(s_j - m),   l = sum16(p_j), p_j in lane j % 16,   lse = m + ln l,
- *   o_d = (fma chain over j of p_j v_jd, from +0) * (1/l) + 0. */
+ *   o_d = (fma chain over j of p_j v_jd, from +0) * (1/l) + 0.
+ * FP8: s_j as its contract says; o_d = (fma chain of code(p_j * (1/l)) v_jd) * factors + 0. */
 #include <math.h>
 #include <omp.h>
 
@@ -49,13 +50,23 @@ static inline ALWAYS_INLINE void softmax_body(float *s, const struct sight *seen
  * registers. */
 CLONES static void softmax_columns(const struct attention *a, float *s, const struct sight *seen,
                                    float *max, float *total) {
-    if (a->nr == 32) softmax_body(s, seen, 32, a->scale, max, total);
-    else if (a->nr == 16) softmax_body(s, seen, 16, a->scale, max, total);
-    else softmax_body(s, seen, (int)a->nr, a->scale, max, total);
+    if (a->nr == 32) softmax_body(s, seen, 32, a->score_scale, max, total);
+    else if (a->nr == 16) softmax_body(s, seen, 16, a->score_scale, max, total);
+    else softmax_body(s, seen, (int)a->nr, a->score_scale, max, total);
+}
+
+/* FP8: s <- the codes of s * inverse. n: columns that are queries. */
+CLONES static void round_columns(const struct rounding *r, float *s, const struct sight *seen,
+                                 int64_t nr, int64_t n, const float *inverse, struct tally *t) {
+    for (int j = seen->begin; j < seen->end; j++)
+        for (int c = 0; c < n; c++)
+            if ((j - seen->row <= c) & (j >= seen->low[c]))
+                s[j * nr + c] = rounding_apply(r, s[j * nr + c] * inverse[c], t);
 }
 
 struct forward {
     struct attention a;
+    struct rounding p;
     const struct tensor *o;
     float *lse; /* [B,H,T] */
 };
@@ -69,7 +80,7 @@ static int64_t forward_floats(const struct attention *a) {
 
 /* Query rows [begin, end) of head h of sequence i. */
 static void forward_chunk(const struct forward *f, int64_t i, int64_t h, int64_t begin, int64_t end,
-                          float *scratch) {
+                          float *scratch, struct tally *tally) {
     const struct attention *a = &f->a;
     int64_t group = h * a->kv_heads / a->heads, d = a->head_dim, mr = a->mr;
     int64_t base = first_key_of(a, i, begin) / mr * mr, held = end - base; /* keys of the chunk */
@@ -93,13 +104,16 @@ static void forward_chunk(const struct forward *f, int64_t i, int64_t h, int64_t
         attention_multiply(a, scores + panel * mr * a->nr, keys + (panel * mr - base) * d, mr * d,
                            panels, queries, d);
         softmax_columns(a, scores, &seen, max, total);
+        for (int64_t c = 0; c < n; c++) inverse[c] = 1.0f / total[c];
+        if (f->p.given) {
+            round_columns(&f->p, scores, &seen, a->nr, n, inverse, tally);
+            for (int64_t c = 0; c < n; c++) inverse[c] = f->p.factor * a->factor;
+        }
         attention_multiply(a, out, values + (low - base) * mr, mr * held, a->dim_padded / mr,
                            scores + low * a->nr, t + n - low);
-        for (int64_t c = 0; c < n; c++) {
-            inverse[c] = 1.0f / total[c];
+        for (int64_t c = 0; c < n; c++)
             f->lse[(i * a->heads + h) * a->length + t + c] =
                 f32_canonical(max[c] + exact_logf(total[c]));
-        }
         int64_t row = a->heads * d;
         struct rows o = { f->o, (i * a->length + t) * row + h * d, row, n };
         unpack_columns(a, o, out, inverse);
@@ -113,7 +127,8 @@ enum status cpu_attention_fwd(struct backend *b, int lane, const struct attentio
     const struct tensor *lse = args->lse;
     int64_t heads = args->heads;
     TRY(attention_setup(&f.a, b, "attention_fwd", args->qkv, heads, args->kv_heads,
-                        args->first_key, e));
+                        args->first_key, args->p != NULL, e));
+    TRY(rounding_setup(&f.p, args->p, "attention_fwd: p", e));
     int64_t batch = f.a.batch, length = f.a.length;
     TRY(cpu_check_sink(o, "attention_fwd: o", batch * length, heads * f.a.head_dim, e));
     TRY(cpu_check_packed(lse, "attention_fwd: lse", IS_F32, batch, heads * length, e));
@@ -125,13 +140,21 @@ enum status cpu_attention_fwd(struct backend *b, int lane, const struct attentio
     f.lse = lse->data;
     /* Later chunks have more keys, so they go first. */
     int64_t chunks = ceil_div(length, CHUNK), pieces = batch * heads * chunks;
-    #pragma omp parallel for schedule(dynamic) num_threads(cpu_of(b)->threads)
+    uint32_t amax = 0;
+    uint64_t saturated = 0, flushed = 0;
+    #pragma omp parallel for schedule(dynamic) num_threads(cpu_of(b)->threads) \
+        reduction(max : amax) reduction(+ : saturated, flushed)
     for (int64_t piece = 0; piece < pieces; piece++) {
+        struct tally tally = { 0 };
         int64_t chunk = chunks - 1 - piece / (batch * heads), head = piece % (batch * heads);
         int64_t begin = chunk * CHUNK, end = length < begin + CHUNK ? length : begin + CHUNK;
         forward_chunk(&f, head / heads, head % heads, begin, end,
-                      cpu_scratch(b, omp_get_thread_num()));
+                      cpu_scratch(b, omp_get_thread_num()), &tally);
+        amax = amax > tally.amax ? amax : tally.amax;
+        saturated += tally.saturated;
+        flushed += tally.flushed;
     }
+    rounding_add(&f.p, &(struct tally){ amax, saturated, flushed });
     cpu_sink_emit(b, o);
     return OK;
 }

@@ -161,6 +161,8 @@ enum status cpu_timer_read(struct backend *b, int from, int to, double *us, stru
 /* ---- cpu_choices.c: none ---- */
 enum status cpu_choices_save(struct backend *b, char **text, struct err *e);
 enum status cpu_choices_load(struct backend *b, const char *text, struct err *e);
+enum status cpu_attention_backend(struct backend *b, enum attention_backend which,
+                                  struct err *e);
 bool cpu_library(struct backend *b, int64_t i, struct library *out);
 bool cpu_decision(struct backend *b, int64_t i, struct decision *out);
 bool cpu_in_progress(struct backend *b, char *out, size_t size);

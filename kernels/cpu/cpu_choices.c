@@ -18,6 +18,13 @@ enum status cpu_choices_load(struct backend *b, const char *text, struct err *e)
                 "bits differ; use --choices none to run without the table", r.device, r.libraries);
 }
 
+enum status cpu_attention_backend(struct backend *b, enum attention_backend which,
+                                  struct err *e) {
+    if (which != ATTENTION_CUDNN) return OK;
+    return FAIL(e, ERR_UNSUPPORTED, "attention.backend = \"cudnn\": the cpu backend has one way to "
+                "compute attention, its own; leave the key out, or run on a GPU");
+}
+
 bool cpu_library(struct backend *b, int64_t i, struct library *out) { return false; }
 
 bool cpu_decision(struct backend *b, int64_t i, struct decision *out) { return false; }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "kernels/cuda/attention_choice.cuh"
+#include "kernels/cuda/attention_fp8.cuh"
 #include "kernels/cuda/attention_hopper.cuh"
 
 enum { QUERY_ROWS = 128, KEY_ROWS = 64, M_TILES = QUERY_ROWS / ATTENTION_WARPS / 16,
@@ -236,6 +237,7 @@ enum status cuda_attention_open(struct cuda_backend *b, struct err *e) {
             CUDA_TRY(e, cudaFuncSetAttribute(kernel_for(d, ranged),
                                              cudaFuncAttributeMaxDynamicSharedMemorySize,
                                              shared_bytes(d)));
+    TRY(attention_fp8_open(e));
     if (b->cc == 90) {
         TRY(hopper_attention_fwd_open(e));
         TRY(hopper_attention_bwd_open(e));
@@ -264,6 +266,7 @@ enum status cuda_attention_fwd(struct backend *b, int lane, const struct attenti
     const struct sink *o = args->o;
     const struct tensor *lse = args->lse;
     int64_t heads = args->heads;
+    if (args->p) return attention_fp8_fwd(cb, lane, args, e);
     TRY(attention_setup(&f.a, "attention_fwd", args->qkv, heads, args->kv_heads, args->first_key,
                         e));
     TRY(cuda_check_sink(o, "attention_fwd: o", f.a.batch * f.a.length, heads * f.a.head_dim, e));

@@ -7,6 +7,7 @@
  *
  * Tiles of 64 x 64; a warp takes 16 rows of its own side. p and dS are rounded to BF16 before they
  * are multiplied; the reference does not round them. */
+#include "kernels/cuda/attention_fp8.cuh"
 #include "kernels/cuda/attention_hopper.cuh"
 
 enum { ROWS = 64, TILES = ROWS / 8 };
@@ -211,6 +212,7 @@ enum status cuda_attention_bwd(struct backend *b, int lane, const struct attenti
     const struct sink *d_qkv = args->d_qkv;
     const struct tensor *delta = args->delta, *d_o = args->d_o, *o = args->o, *lse = args->lse;
     int64_t heads = args->heads, kv_heads = args->kv_heads;
+    if (args->p) return attention_fp8_bwd(cuda_of(b), lane, args, e);
     TRY(attention_setup(&f.a, "attention_bwd", args->qkv, heads, kv_heads, args->first_key, e));
     int64_t rows = f.a.batch * f.a.length, row = heads * f.a.head_dim, per = heads * f.a.length;
     TRY(cuda_check_sink(d_qkv, "attention_bwd: d_qkv", rows, f.a.width, e));

@@ -1,4 +1,4 @@
-/* The choice table of attention's forward. If cuDNN has a deterministic plan for a shape, the plan
+/* The choice table of attention's forward, unless attention_backend has fixed it. If cuDNN has a deterministic plan for a shape, the plan
  * and our own kernel are timed once. The faster one serves that shape from then on.
  *
  * Only the kernels are timed. Our kernels also take the maximum of their output; cuDNN needs
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/cuda_backend.cuh"
 #include "kernels/cuda/trial.cuh"
 
 enum {
@@ -31,6 +32,7 @@ struct attention_choice {
 
 struct attention_table {
     struct trial trial;
+    enum attention_backend only; /* ATTENTION_TIMED: the faster one */
     struct attention_choice choice[TABLE_MAX];
     int count;
 };
@@ -43,6 +45,24 @@ static enum status table_of(struct cuda_backend *b, struct attention_table **out
     *out = b->attention = t; /* the backend closes it, even if this function fails */
     t->trial.held = true;
     return trial_open(&t->trial, e);
+}
+
+static enum attention_backend only(const struct cuda_backend *b) {
+    return b->attention ? b->attention->only : ATTENTION_TIMED;
+}
+
+enum status cuda_attention_backend(struct backend *b, enum attention_backend which,
+                                   struct err *e) {
+    struct cuda_backend *cb = cuda_of(b);
+    struct attention_table *t;
+    if (attention_choices(cb))
+        return FAIL(e, ERR_STATE, "attention.backend: attention has chosen a kernel already");
+    if (which == ATTENTION_CUDNN && !cudnn_version(cb))
+        return FAIL(e, ERR_UNSUPPORTED, "attention.backend = \"cudnn\": cuDNN 9.11 or later was "
+                    "not found (`fp8lab doctor` lists libraries); leave the key out");
+    TRY(table_of(cb, &t, e));
+    t->only = which;
+    return OK;
 }
 
 void cuda_attention_close(struct cuda_backend *b) {
@@ -213,6 +233,7 @@ static bool offered(struct cuda_backend *b, const struct attention *a, struct at
     key_integers(&c->shape, key);
     if (!b->offers || !choices_find(b->offers, "attention", key, KEY_INTEGERS, &kept)) return false;
     if (kept.bytes && kept.bytes != (int)sizeof value) return false;
+    if (only(b) == ATTENTION_CUDNN && !kept.bytes) return false;
     memcpy(value, kept.value, sizeof value);
     c->by_cudnn = kept.bytes > 0;
     c->name = { value[0], value[1] };
@@ -235,6 +256,22 @@ static enum status take_offer(struct cuda_backend *b, const struct attention *a,
     return OK;
 }
 
+static enum status refuse(const struct attention *a, const char *why, struct err *e) {
+    return FAIL(e, ERR_UNSUPPORTED, "attention.backend = \"cudnn\" cannot serve %lld sequences of "
+                "%lld tokens, heads %d/%d of %d: %s; leave the key out, or use \"own\"",
+                (long long)a->batch, (long long)a->length, a->heads, a->kv_heads, a->head_dim, why);
+}
+
+/* The plan without a trial, where cuDNN alone may serve. */
+static enum status fix(struct attention_choice *c, const struct attention *a, struct err *e) {
+    if (!c->plan) return refuse(a, "cuDNN has no deterministic plan for them", e);
+    c->name = c->plan->name;
+    c->by_cudnn = true;
+    c->timed = false;
+    snprintf(c->why, sizeof c->why, "attention.backend");
+    return OK;
+}
+
 static enum status choose(struct cuda_backend *b, const struct forward *f,
                           struct attention_choice *c, struct err *e) {
     bool taken;
@@ -243,7 +280,8 @@ static enum status choose(struct cuda_backend *b, const struct forward *f,
     cudnn_plan_destroy(b, c->plan); /* of an offer that a leading rank does not have */
     c->plan = cudnn_plan_create(b, &f->a, NULL);
     c->timed = !c->plan; /* there is nothing to time */
-    if (c->plan) TRY(measure(b, f, c, e));
+    if (only(b) == ATTENTION_CUDNN) TRY(fix(c, &f->a, e));
+    else if (c->plan) TRY(measure(b, f, c, e));
     else snprintf(c->why, sizeof c->why, "cuDNN has no plan for it");
     TRY(agree(b, c, e));
     return settle(b, &f->a, c, e);
@@ -269,6 +307,8 @@ static enum status choice_of(struct cuda_backend *b, const struct forward *f,
         return FAIL(e, ERR_UNSUPPORTED, "more than %d attention shapes in one run", TABLE_MAX);
     struct attention_choice *c = *out = &t->choice[i];
     bool fresh = i == t->count;
+    if (!fresh && !c->by_cudnn && t->only == ATTENTION_CUDNN)
+        return refuse(a, "the choice table names our own kernel", e);
     if (!fresh && (c->plan || !c->by_cudnn)) return OK;
     if (b->capture)
         return FAIL(e, ERR_STATE, "attention of %lld x %lld, %d heads of %d, was not seen in the "
@@ -287,6 +327,11 @@ enum status attention_choose(struct cuda_backend *b, const struct forward *f,
                              struct attention_way *way, struct err *e) {
     struct attention_choice *c = NULL;
     *way = { NULL, "" };
+    if (only(b) == ATTENTION_OWN) way->why = "attention.backend";
+    if (only(b) == ATTENTION_OWN) return OK;
+    if (!may_have_plan(b, &f->a) && only(b) == ATTENTION_CUDNN)
+        return refuse(&f->a, "it needs sm_90 or sm_100, head_dim of at least 64, at least 256 "
+                      "tokens, and neither a window nor masks of documents", e);
     if (!may_have_plan(b, &f->a)) return OK;
     TRY(choice_of(b, f, &c, e));
     *way = { c->plan, c->why };

@@ -132,6 +132,10 @@ static enum status dry_choices_save(struct backend *b, char **text, struct err *
 static enum status dry_choices_load(struct backend *b, const char *text, struct err *e) {
     return OK;
 }
+static enum status dry_attention_backend(struct backend *b, enum attention_backend which,
+                                         struct err *e) {
+    return OK;
+}
 static bool dry_library(struct backend *b, int64_t i, struct library *out) { return false; }
 static bool dry_decision(struct backend *b, int64_t i, struct decision *out) { return false; }
 static bool dry_in_progress(struct backend *b, char *out, size_t size) { return false; }
@@ -160,6 +164,7 @@ static const struct backend_ops DRY_OPS = {
     .matmul_native = dry_matmul_native, .product_way = dry_product_way,
     .choices_save = dry_choices_save, .choices_load = dry_choices_load,
     .choices_offer = dry_choices_load, .choices_timed = dry_choices_save,
+    .attention_backend = dry_attention_backend,
     .library = dry_library, .decision = dry_decision, .in_progress = dry_in_progress,
     .assume_architecture = dry_assume,
 };

@@ -46,6 +46,14 @@ static void identify_head(struct health_tensor *t, const struct recipe *recipe) 
     take(t, gradient ? NULL : operand_named(&spec, part));
 }
 
+/* "qkv", "p", "do", "ds" of FP8 attention. */
+static const struct operand_spec *attention_operand(const struct attention_spec *spec,
+                                                    const char *part) {
+    if (!strcmp(part, "qkv")) return &spec->qkv;
+    if (!strcmp(part, "p")) return &spec->p;
+    return !strcmp(part, "do") ? &spec->d_o : &spec->ds;
+}
+
 void health_identify(struct health_tensor *t, const struct recipe *recipe, const json_t *fallback) {
     struct gemm_spec spec;
     long long layer = -1;
@@ -57,6 +65,12 @@ void health_identify(struct health_tensor *t, const struct recipe *recipe, const
     if (sscanf(t->name, "layers.%lld.%n", &layer, &used) != 1 || !used || layer < 0 ||
         layer >= recipe->layers) {
         take(t, NULL); /* position.weight, final_norm.weight */
+        return;
+    }
+    if (!strncmp(t->name + used, "attention.", 10)) {
+        struct attention_spec attention;
+        attention_spec_resolve(&attention, recipe, layer);
+        take(t, attention_operand(&attention, t->name + used + 10));
         return;
     }
     for (int site = 0; site < GEMM_SITE_COUNT; site++) {

@@ -232,6 +232,15 @@ static enum status read_recipe(const struct section *root, int64_t layers, struc
     return s.st;
 }
 
+static enum status read_attention(const struct section *root, struct run_options *out) {
+    if (is_null(root, "attention")) return OK;
+    struct section s = section_of(root, "attention", "attention");
+    out->recipe.attention_fp8 = get_word_or(&s, "precision", WORDS("bf16", "fp8"), 0) == 1;
+    out->attention = (enum attention_backend)get_word_or(&s, "backend",
+                                                         WORDS("timed", "own", "cudnn"), 0);
+    return s.st;
+}
+
 /* ---- data -------------------------------------------------------------------------------------*/
 
 /* Appends the files of `path` or `paths` of a table: of the data, or of a part. */
@@ -511,6 +520,7 @@ enum status options_read(const json_t *resolved, struct run_options *out, struct
     if (st == OK) st = read_model(&root, &out->model);
     if (st == OK) st = model_config_check(&out->model, e);
     if (st == OK) st = read_recipe(&root, out->model.layers, &out->recipe);
+    if (st == OK) st = read_attention(&root, out);
     if (st == OK) st = read_data(&root, &out->data);
     if (st == OK) st = read_train(&root, out);
     out->train.documents = out->data.documents;
@@ -543,7 +553,9 @@ enum status options_set_recipe(struct run_options *o, const char *name, struct e
     bool f32 = info->defaults.kind == RECIPE_F32;
     free(o->recipe.site);
     o->recipe = (struct recipe){ .site = site, .layers = o->model.layers, .f32 = f32,
-                                 .head = { .kind = f32 ? RECIPE_F32 : RECIPE_BF16 } };
+                                 .head = { .kind = f32 ? RECIPE_F32 : RECIPE_BF16 },
+                                 .attention_fp8 = o->recipe.attention_fp8 &&
+                                                  info->scale_x == SCALE_TENSOR };
     return OK;
 }
 

@@ -49,6 +49,7 @@ struct checkpoint_options {
 struct run_options {
     struct model_config model;
     struct recipe recipe; /* site owned */
+    enum attention_backend attention; /* attention.backend */
     struct train_options train; /* selection.rule owned; its strings as those of data */
     struct data_options data; /* strings borrowed from the JSON; the lists owned */
     struct eval_options eval;

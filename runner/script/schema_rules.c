@@ -434,6 +434,20 @@ static void check_excluded_layers(struct diagnostics *d, const struct value *exp
                         " layers in FP8; use bf16 {} for that", first, last, layers);
 }
 
+/* A recipe for each layer, which `layers` gives, is known to the trainer alone. */
+static void check_attention(struct diagnostics *d, const struct value *experiment) {
+    const struct value *attention = value_get(experiment, "attention");
+    const struct value *recipe = value_get(experiment, "recipe");
+    const struct value *kind = value_get(recipe, "kind"), *layers = value_get(recipe, "layers");
+    const struct recipe_info *info = kind ? recipe_info_named(kind->string) : NULL;
+    bool by_layer = layers && layers->type != VALUE_NULL;
+    if (!info || by_layer || !value_is(value_get(attention, "precision"), "fp8")) return;
+    if (info->scale_x != SCALE_TENSOR)
+        diagnostics_add(d, place_of(attention, "precision"), "attention.precision",
+                        "FP8 attention is defined by fp8.delayed and fp8.tensorwise, which scale "
+                        "whole tensors; found the recipe %s", kind->string);
+}
+
 /* `restart` says how the optimizer's state is used. */
 static void check_init(struct diagnostics *d, const struct value *experiment) {
     const struct value *init = value_get(experiment, "init");
@@ -457,6 +471,7 @@ void schema_rules(struct diagnostics *d, struct value *experiment) {
     if (train) derive_head_chunk(d, train, model);
     if (recipe) schema_recipe_rules(d, recipe, "recipe");
     check_init(d, experiment);
+    check_attention(d, experiment);
     check_batches(d, experiment);
     check_best(d, experiment);
     check_sample(d, experiment);

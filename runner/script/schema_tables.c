@@ -74,6 +74,14 @@ static const struct field MODEL[] = {
 };
 static const struct schema SCHEMA_MODEL = { "model", MODEL, NULL };
 
+/* ---- attention: absent unless set ------------------------------------------------------------ */
+static const struct field ATTENTION[] = {
+    WORD("precision", WORDS("bf16", "fp8")),
+    WORD("backend", WORDS("timed", "own", "cudnn")), /* enum attention_backend */
+    { .key = NULL },
+};
+static const struct schema SCHEMA_ATTENTION = { "attention", ATTENTION, NULL };
+
 /* ---- first weights --------------------------------------------------------------------------- */
 static const struct field INIT[] = {
     STRING("from", 4096, REQUIRED), /* a Hugging Face folder, a run, a checkpoint */
@@ -277,6 +285,7 @@ static const struct field EXPERIMENT[] = {
     TABLE("model", &SCHEMA_MODEL, REQUIRED),
     TABLE("init", &SCHEMA_INIT, .flags = FIELD_SHORT), /* random weights if absent */
     VARIANT("recipe", SCHEMA_RECIPES, REQUIRED),
+    TABLE("attention", &SCHEMA_ATTENTION, .flags = FIELD_ABSENT),
     VARIANT("data", DATA_KINDS, REQUIRED),
     TABLE("train", &SCHEMA_TRAIN, REQUIRED),
     TABLE("eval", &SCHEMA_EVAL, NULLABLE),

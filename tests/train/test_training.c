@@ -22,6 +22,7 @@ struct variant {
     enum quant_constants constants; /* 0: the kind's own */
     bool wgrad_bf16, weight_2d, nearest; /* nearest: without NVFP4's rotation and random bits */
     int64_t forward_bf16_after;
+    bool attention_fp8;
 };
 
 static const struct variant VARIANTS[] = {
@@ -51,6 +52,10 @@ static const struct variant VARIANTS[] = {
       .state = STATE_BF16, .nearest = true, .bf16_ends = true },
     { .name = "nvfp4, forward in bf16 after 3 steps", .kind = RECIPE_NVFP4, .state = STATE_F32,
       .weight_2d = true, .fp8_head = true, .forward_bf16_after = 3 },
+    { .name = "tensorwise, fp8 attention, bf16 ends", .kind = RECIPE_TENSORWISE,
+      .state = STATE_F32, .bf16_ends = true, .attention_fp8 = true },
+    { .name = "delayed, fp8 attention", .kind = RECIPE_DELAYED, .state = STATE_F32,
+      .attention_fp8 = true },
 };
 enum { VARIANT_COUNT = sizeof VARIANTS / sizeof *VARIANTS };
 
@@ -75,6 +80,7 @@ static void init_variant(struct tiny_run *r, const struct variant *v, int64_t st
     for (int s = 0; v->bf16_ends && s < GEMM_SITE_COUNT; s++)
         r->site[s] = r->site[2 * GEMM_SITE_COUNT + s] = bf16;
     if (v->fp8_head) r->recipe.head = o;
+    r->recipe.attention_fp8 = v->attention_fp8;
     r->train.head_chunk = 48; /* of 64 rows: a second, shorter chunk */
     r->train.optimizer.state = v->state;
     r->train.optimizer.master = !v->no_master;
