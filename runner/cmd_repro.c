@@ -275,7 +275,8 @@ static enum status judge(struct command *c, int *code, struct err *e) {
     struct comparison comparison = { 0 };
     struct repro_verdict verdict = { 0 };
     enum status st = compare_runs(paths, 2, NULL, &comparison, e);
-    if (st == OK) st = repro_judge(&comparison, &c->band, &verdict, e);
+    if (st == OK) st = repro_judge(&comparison, &c->band, c->settings.only_steps,
+                                  &verdict, e);
     if (st == OK) {
         *code = repro_exit_code(verdict.kind, cli_has(c->cli, "exact"));
         repro_report(c->cli, &c->source, &c->outcome, &verdict, *code);
@@ -296,6 +297,7 @@ static enum status read_settings(struct command *c, struct err *e) {
         .keep_directory = cli_has(cli, "keep-dir"),
     };
     TRY(stop_grace_read(&c->settings.stop_grace_s, e));
+    TRY(cli_int(cli, "steps", 1, INT64_MAX, &c->settings.only_steps, e));
     return cli_int(cli, "threads", 1, 4096, &c->settings.threads, e);
 }
 
@@ -401,6 +403,7 @@ static int cmd_repro(const struct cli *cli) {
 
 static const struct flag FLAGS[] = {
     { "exact", NULL, "exit 5 unless the bits are equal", false },
+    { "steps", "N", "repeat and compare only the first N steps", false },
     { "backend", "NAME", "cpu or cuda (default: what the bundle's run used)", false },
     { "arithmetic", "NAME", "of the cpu backend (default: what the bundle's run used)", false },
     { "data", "DIR", "also look for the data files here, by content", false },

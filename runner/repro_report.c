@@ -20,8 +20,12 @@ static void print_verdict(const struct cli *cli, const struct repro_source *sour
     const struct divergence *d = &v->first;
     size_t i;
     const json_t *reason;
-    cli_out(cli, "%s%s%s  %s, %" PRId64 " steps\n", cli_style(cli, "bold"),
-            repro_kind_name(v->kind), cli_style(cli, NULL), PLAIN(source->run->name), v->steps);
+    char of[64] = "";
+    if (v->steps < v->of_steps)
+        snprintf(of, sizeof of, "the first %" PRId64 " of ", v->steps);
+    cli_out(cli, "%s%s%s  %s, %s%" PRId64 " steps\n", cli_style(cli, "bold"),
+            repro_kind_name(v->kind), cli_style(cli, NULL), PLAIN(source->run->name), of,
+            v->of_steps);
     cli_out(cli, "  bundle     %s\n  run        %s\n", PLAIN(source->bundle),
             outcome->bundle);
     if (d->found) {

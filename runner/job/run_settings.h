@@ -21,6 +21,7 @@ struct run_settings {
     struct job_members *members; /* the other runners of the job; NULL: none */
     int64_t hang_s;      /* 0: automatic */
     int64_t stop_grace_s; /* stop_grace.h; 0: no limit */
+    int64_t only_steps;  /* a repetition ends after this step, without a checkpoint; 0: never */
     int64_t retries;     /* further attempts after a worker died or hung */
     const char *caps;    /* "sm_121": use only the features of such a device; NULL: all */
     const char *arithmetic; /* of a new run on the cpu backend; NULL: the reference's */

@@ -133,8 +133,10 @@ static bool same_results(const struct comparison *c) {
                    json_text(c->run[1].run, "results_sha256", ""));
 }
 
-static enum repro_kind decide(const struct comparison *c, bool config, struct repro_verdict *v) {
-    int64_t then = step_count(&c->run[0]), now = step_count(&c->run[1]);
+static enum repro_kind decide(const struct comparison *c, bool config, int64_t only_steps,
+                              struct repro_verdict *v) {
+    int64_t all = step_count(&c->run[0]), now = step_count(&c->run[1]);
+    int64_t then = only_steps && only_steps < all ? only_steps : all;
     size_t size = sizeof v->note;
     if (then == 0) {
         snprintf(v->note, size, "the bundle holds no step to compare with");
@@ -145,7 +147,10 @@ static enum repro_kind decide(const struct comparison *c, bool config, struct re
                  v->steps, then);
         return REPRO_INCOMPARABLE;
     }
-    if (now > then)
+    if (then < all)
+        snprintf(v->note, size, "steps after %" PRId64 " and the final weights were not compared",
+                 then);
+    else if (now > then)
         snprintf(v->note, size, "compared over the %" PRId64 " steps that the bundle has: it ended "
                  "as %.40s", then, json_text(c->run[0].run, "status", "?"));
     if (!v->first.found && same_results(c)) return REPRO_BITWISE;
@@ -160,14 +165,15 @@ static enum repro_kind decide(const struct comparison *c, bool config, struct re
 }
 
 enum status repro_judge(const struct comparison *c, const struct seed_band *band,
-                        struct repro_verdict *out, struct err *e) {
+                        int64_t only_steps, struct repro_verdict *out, struct err *e) {
     bool config;
     *out = (struct repro_verdict){ .kind = REPRO_INCOMPARABLE };
     TRY(find_reasons(c, &out->reasons, &config, e));
     out->first = c->divergence[1];
     out->steps = out->first.common_steps;
+    out->of_steps = step_count(&c->run[0]);
     measure_losses(c, band, out);
-    out->kind = decide(c, config, out);
+    out->kind = decide(c, config, only_steps, out);
     return OK;
 }
 
@@ -213,8 +219,9 @@ static json_t *divergence_json(const struct divergence *d) {
 }
 
 json_t *repro_verdict_json(const struct repro_verdict *v) {
-    return json_pack("{s:s,s:I,s:O,s:b,s:o,s:o,s:o,s:s}", "verdict", repro_kind_name(v->kind),
-                     "steps", (json_int_t)v->steps, "reasons", v->reasons, "bits_expected",
+    return json_pack("{s:s,s:I,s:I,s:O,s:b,s:o,s:o,s:o,s:s}", "verdict",
+                     repro_kind_name(v->kind), "steps", (json_int_t)v->steps, "of_steps",
+                     (json_int_t)v->of_steps, "reasons", v->reasons, "bits_expected",
                      json_array_size(v->reasons) == 0, "divergence", divergence_json(&v->first),
                      "loss_worst", distance_json(&v->worst), "loss_first_outside",
                      distance_json(&v->first_outside), "note", v->note);

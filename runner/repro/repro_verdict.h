@@ -25,6 +25,7 @@ struct loss_distance {
 struct repro_verdict {
     enum repro_kind kind;
     int64_t steps;           /* training steps that both have */
+    int64_t of_steps;        /* those of the bundle */
     json_t *reasons;         /* texts: why equal bits were not expected; [] if they were */
     struct divergence first; /* the first difference */
     struct loss_distance worst, first_outside; /* worst: by share of the allowed difference;
@@ -32,10 +33,10 @@ struct repro_verdict {
     char note[200];          /* further information for the user, or "" */
 };
 
-/* c: run 0 is the bundle, run 1 the new run. band: of the reference, may be empty. Release the
- * result with repro_verdict_free(). */
+/* c: run 0 is the bundle, run 1 the new run. band: of the reference, may be empty. only_steps: as
+ * many of the bundle's steps were repeated; 0: all. Release the result with repro_verdict_free(). */
 NODISCARD enum status repro_judge(const struct comparison *c, const struct seed_band *band,
-                                  struct repro_verdict *out, struct err *e);
+                                  int64_t only_steps, struct repro_verdict *out, struct err *e);
 void repro_verdict_free(struct repro_verdict *v);
 
 /* "bitwise equal", "within tolerance", "different", "not comparable". */

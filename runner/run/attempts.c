@@ -57,6 +57,7 @@ struct attempts {
     struct pace *pace; /* owned */
     int64_t epoch_sequences; /* of the data; 0: they have no end */
     int64_t stop_after;      /* --smoke stops here once and resumes; 0: no stop */
+    bool ends_there;         /* it does not resume: as many steps as asked for */
 };
 
 /* ---- events -----------------------------------------------------------------------------------*/
@@ -344,9 +345,9 @@ static enum status record_attempt(struct attempts *a, const struct attempt *atte
     char ended[32];
     run_time_now(ended);
     int64_t to = attempt->last_step > a->from_step ? attempt->last_step : a->from_step;
-    const char *reason = a->stop_after && attempt->end == ATTEMPT_DONE
-                             ? "stopped to test a resume"
-                             : attempt_end_name(attempt->end);
+    bool stopped = a->stop_after && attempt->end == ATTEMPT_DONE;
+    const char *reason = !stopped ? attempt_end_name(attempt->end)
+                       : a->ends_there ? "as many steps as asked for" : "stopped to test a resume";
     TRY(file_attempt(a->dir->run, json_pack("{s:s,s:I,s:s,s:f}", "ended", ended, "to_step",
                                             (json_int_t)to, "reason", reason, "seconds",
                                             (double)(clock_ms() - a->begin_ms) / 1000), e));
@@ -434,9 +435,9 @@ static bool retry(struct attempts *a, struct attempt *attempt) {
     return true;
 }
 
-static const char *status_of(const struct attempt *attempt) {
+static const char *status_of(const struct attempts *a, const struct attempt *attempt) {
     switch (attempt->end) {
-    case ATTEMPT_DONE: return "done";
+    case ATTEMPT_DONE: return a->ends_there ? "interrupted" : "done";
     case ATTEMPT_TIME_LIMIT: return "time_limit";
     case ATTEMPT_SIGNAL:
     case ATTEMPT_ABANDONED: return "interrupted";
@@ -582,9 +583,9 @@ static enum status record_end(struct attempts *a, const struct attempt *attempt,
     int code = exit_code_for(a, attempt);
     TRY(run_dir_tidy(a->dir, e));
     TRY(run_checkpoint_latest(a->dir, &saved, e));
-    if (attempt->end == ATTEMPT_DONE) TRY(record_kept(a, &saved, e));
+    if (attempt->end == ATTEMPT_DONE && !a->ends_there) TRY(record_kept(a, &saved, e));
     bool bad = json_object_set_new(run, "checkpoint_step", json_integer(saved.step)) != 0 ||
-               json_object_set_new(run, "status", json_string(status_of(attempt))) != 0 ||
+               json_object_set_new(run, "status", json_string(status_of(a, attempt))) != 0 ||
                json_object_set_new(run, "exit_code", json_integer(code)) != 0 ||
                json_object_set_new(run, "error", error_json(a, attempt)) != 0 ||
                json_object_set_new(run, "ended", json_string(ended)) != 0;
@@ -598,7 +599,7 @@ static enum status all_attempts(struct attempts *a, struct attempt *last, struct
     for (;;) {
         TRY(try_attempt(a, last, e));
         if (retry(a, last)) continue;
-        if (!a->stop_after || last->end != ATTEMPT_DONE) break;
+        if (!a->stop_after || a->ends_there || last->end != ATTEMPT_DONE) break;
         a->stop_after = 0;
         on_tick(a, "stopped at its checkpoint to test a resume; resuming");
     }
@@ -624,6 +625,8 @@ enum status attempts_run(const struct run_settings *settings, struct run_dir *di
     bool first = json_array_size(json_object_get(dir->run, "attempts")) == 0;
     if (first && json_is_true(json_object_get(dir->run, "smoke")))
         a.stop_after = a.run.checkpoint.every;
+    a.ends_there = settings->only_steps && settings->only_steps < a.run.train.steps;
+    if (a.ends_there) a.stop_after = settings->only_steps;
     const char *name = json_text(dir->run, "name", "run");
     progress_begin(&a.progress, settings->cli, name, dir->path);
     if (st == OK) st = all_attempts(&a, last, e);

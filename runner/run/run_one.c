@@ -217,6 +217,7 @@ static enum bundle_checkpoints choose_checkpoints(const struct run_settings *s,
                                                   const struct run_outcome *out) {
     enum bundle_checkpoints policy = bundle_policy(json_text(resolved, "archive", NULL),
                                                    out->status);
+    if (s->only_steps) return BUNDLE_CHECKPOINTS_NONE;
     if (last->end != ATTEMPT_SIGNAL) return policy;
     int64_t bytes = checkpoint_bytes(dir);
     if (!bytes || stop_grace_packs(s->stop_grace_s, clock_ms() - last->signal_ms, bytes))
@@ -258,7 +259,7 @@ static void bundle_run(const struct run_settings *s, struct run_dir *dir, const 
     struct bundle_result result;
     struct bundle_options options = {
         .checkpoints = choose_checkpoints(s, dir, resolved, last, out),
-        .keep_directory = s->keep_directory || out->resumable,
+        .keep_directory = s->keep_directory || (out->resumable && !s->only_steps),
         .threads = 1,
     };
     if (bundle_finish(dir->path, &options, &result, &e) == OK) {

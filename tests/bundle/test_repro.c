@@ -66,22 +66,26 @@ static void the_verdict_follows_the_difference(void **state) {
         enum repro_kind kind;
         int64_t first_bit, first_outside; /* steps */
         int code, code_exact;
+        int64_t only_steps;
     } CASES[] = {
-        { same, same, 0, REPRO_BITWISE, 0, 0, EXIT_OK, EXIT_OK },
-        { same, near, 0, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS },
-        { same, far, 0, REPRO_DIFFERENT, 1, 8, EXIT_DIFFERS, EXIT_DIFFERS },
-        { same, far, 0.0007, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS },
-        { same, bit, 0, REPRO_TOLERANCE, 5, 0, EXIT_OK, EXIT_DIFFERS },
-        { same, fewer, 0, REPRO_INCOMPARABLE, 0, 0, EXIT_HARDWARE, EXIT_HARDWARE },
-        { cut, same, 0, REPRO_BITWISE, 0, 0, EXIT_OK, EXIT_OK },
-        { same, recipe, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE },
+        { same, same, 0, REPRO_BITWISE, 0, 0, EXIT_OK, EXIT_OK, 0 },
+        { same, near, 0, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS, 0 },
+        { same, far, 0, REPRO_DIFFERENT, 1, 8, EXIT_DIFFERS, EXIT_DIFFERS, 0 },
+        { same, far, 0.0007, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS, 0 },
+        { same, bit, 0, REPRO_TOLERANCE, 5, 0, EXIT_OK, EXIT_DIFFERS, 0 },
+        { same, fewer, 0, REPRO_INCOMPARABLE, 0, 0, EXIT_HARDWARE, EXIT_HARDWARE, 0 },
+        { cut, same, 0, REPRO_BITWISE, 0, 0, EXIT_OK, EXIT_OK, 0 },
+        { same, cut, 0, REPRO_BITWISE, 0, 0, EXIT_OK, EXIT_OK, cut.steps },
+        { same, cut, 0, REPRO_INCOMPARABLE, 0, 0, EXIT_HARDWARE, EXIT_HARDWARE, cut.steps + 1 },
+        { same, near, 0, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS, 3 },
+        { same, recipe, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE, 0 },
         /* A key that the bundle's version lacked gets its default. A key that had no value, or
          * that was removed, makes a different configuration. */
-        { same, newer, 0, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS },
-        { same, newer_far, 0, REPRO_DIFFERENT, 1, 8, EXIT_DIFFERS, EXIT_DIFFERS },
-        { older, newer, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE },
-        { newer, same, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE },
-        { same, changed, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE },
+        { same, newer, 0, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS, 0 },
+        { same, newer_far, 0, REPRO_DIFFERENT, 1, 8, EXIT_DIFFERS, EXIT_DIFFERS, 0 },
+        { older, newer, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE, 0 },
+        { newer, same, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE, 0 },
+        { same, changed, 0, REPRO_INCOMPARABLE, 1, 0, EXIT_HARDWARE, EXIT_HARDWARE, 0 },
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         struct run_fixture two[2] = { CASES[i].bundle, CASES[i].run };
@@ -91,7 +95,7 @@ static void the_verdict_follows_the_difference(void **state) {
         struct scene s;
         for (int k = 0; k < 20; k++) nats[k] = CASES[i].band;
         scene_open(&s, two, 2);
-        MUST(repro_judge(&s.c, &band, &v, E));
+        MUST(repro_judge(&s.c, &band, CASES[i].only_steps, &v, E));
         if (v.kind != CASES[i].kind)
             fail_msg("case %zu: %s, not %s", i, repro_kind_name(v.kind),
                      repro_kind_name(CASES[i].kind));
@@ -128,7 +132,7 @@ static void reasons_are_the_broken_conditions(void **state) {
     };
     for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++)
         json_array_append_new(rows, json_loads(ROWS[i], 0, NULL));
-    MUST(repro_judge(&s.c, &none, &v, E));
+    MUST(repro_judge(&s.c, &none, 0, &v, E));
     assert_int_equal(v.kind, REPRO_BITWISE);
     assert_int_equal(json_array_size(v.reasons), 2);
     assert_string_equal(json_string_value(json_array_get(v.reasons, 0)),

@@ -38,6 +38,13 @@ again 0 "bitwise equal" "$(newest runs)" # of a reproduction
 again 0 '"verdict":"bitwise equal"' --json "$a"
 [ -z "$(find runs -name '.repro*')" ] || fail "a working folder was left"
 
+# Only the beginning: the schedule is that of the whole run, and no checkpoint stays.
+again 0 "bitwise equal" "$a" --exact --steps 3 --runs begun
+says "tiny, the first 3 of 8 steps" out
+says "steps after 3 and the final weights were not compared" out
+expect "what --steps leaves" 1 "$(find begun -mindepth 1 -maxdepth 1 -name '2*' | wc -l)"
+again 2 "steps" "$a" --steps 0
+
 # A row of a suite with --smoke: it stops in the middle and resumes.
 mkdir suite
 cp -r "$root/experiments/lib" suite/
@@ -143,6 +150,8 @@ grep -q "first bit  step 2, train.loss" out || fail "the first divergent step is
 again 5 "within tolerance" "$b" --exact
 c=$(forge far $train "3s/$loss/\"loss\":9.0,\"loss_bits\":\"41100000/" forge.lua)
 again 5 "different" "$c"
+again 0 "bitwise equal" "$c" --exact --steps 2
+again 5 "different" "$c" --steps 3
 grep -q "beyond the tolerance from step 3" out || fail "the step beyond the tolerance is not named"
 resolved=data/experiment/resolved.json
 again 0 "keys newer than the bundle, at their defaults: train.shard" \

@@ -227,7 +227,7 @@ static enum status judge(void *context, struct err *e) {
     struct repro_verdict verdict = { 0 };
     json_t *band = NULL;
     TRY(compare_runs(paths, 2, NULL, &comparison, e));
-    enum status st = repro_judge(&comparison, &none, &verdict, e);
+    enum status st = repro_judge(&comparison, &none, 0, &verdict, e);
     json_t *json = st == OK ? repro_verdict_json(&verdict) : NULL;
     if (st == OK && !json) st = FAIL(e, ERR_MEMORY, "a verdict");
     if (st == OK && verdict.kind != REPRO_BITWISE)
