@@ -31,7 +31,7 @@ LIBS       := -lm -ldl -lpthread
 # Test programs are many, and gold links each four times as fast.
 TEST_LIBS  := -lcmocka $(LIBS) $(if $(shell command -v ld.gold),-fuse-ld=gold)
 
-KERNELS_SRC := $(wildcard kernels/*.c kernels/cpu/*.c kernels/cuda/*.c)
+KERNELS_SRC := $(wildcard kernels/*.c kernels/certify/*.c kernels/cpu/*.c kernels/cuda/*.c)
 MODEL_SRC   := $(wildcard model/*.c model/*/*.c)
 RUNNER_SRC  := $(filter-out runner/main.c,$(wildcard runner/*.c runner/*/*.c))
 objs = $(patsubst %.c,$(BUILD)/%.o,$(1))

@@ -20,6 +20,7 @@ static const struct { const char *name; size_t at; } SLOTS[] = {
     SLOT(choices_save), SLOT(choices_load), SLOT(choices_offer), SLOT(choices_timed),
     SLOT(attention_backend),
     SLOT(library), SLOT(decision), SLOT(in_progress), SLOT(assume_architecture),
+    SLOT(forbid),
 };
 #undef SLOT
 /* In both structs the function pointers come last, or are all there is. */

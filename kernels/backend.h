@@ -19,6 +19,8 @@
 #ifndef FP8LAB_KERNELS_BACKEND_H
 #define FP8LAB_KERNELS_BACKEND_H
 
+#include <stdio.h>
+
 #include "kernels/arguments.h"
 #include "kernels/comm.h"
 #include "kernels/rng.h"
@@ -99,6 +101,14 @@ struct decision {
                            "cudnn 302.1 us, wgmma 310.4 us" */
     int64_t calls;      /* queued or captured; replays are not counted */
 };
+
+enum { FORBIDDEN_WAY_CAP = 64 };
+/* The name of a GEMM's way for forbid(): of the operands of args, "e4m3 tensor x e5m2 tensor". */
+static inline void gemm_way_name(const struct matmul_args *args, char out[FORBIDDEN_WAY_CAP]) {
+    const char *a = scale_kind_name(args->a->scale.kind), *b = scale_kind_name(args->b->scale.kind);
+    snprintf(out, FORBIDDEN_WAY_CAP, "%s%s%s x %s%s%s", dtype_name(args->a->dtype), *a ? " " : "",
+             a, dtype_name(args->b->dtype), *b ? " " : "", b);
+}
 
 /* What every operator takes beside its own parameters (operators.inc). */
 #define OPERATOR_PARAMETERS(...) (struct backend *b, int lane, __VA_ARGS__, struct err *e)
@@ -214,6 +224,12 @@ struct backend_ops {
      * emulates the others. Call it before any choice. ERR_UNSUPPORTED lists the
      * architectures. */
     enum status (*assume_architecture)(struct backend *b, const char *architecture, struct err *e);
+    /* From now on the backend does not compute in this way, which gave wrong results here, but in
+     * another one. Call it before any choice, on every rank of a group.
+     *   "gemm", "e4m3 1x128 x e4m3 128x128"  these operands are widened (FORBIDDEN_GEMM)
+     *   "attention", "cudnn" or "wgmma"      another kernel serves
+     * ERR_UNSUPPORTED for a way that has no other, such as all ways of the CPU. */
+    enum status (*forbid)(struct backend *b, const char *section, const char *way, struct err *e);
 };
 
 /* The name of the first empty slot of a table ("comm.init", "matmul"); NULL: the table is full. */

@@ -29,6 +29,13 @@ enum scale_kind {
     SCALE_KIND_COUNT
 };
 
+/* "1x128"; "" for SCALE_NONE. */
+static inline const char *scale_kind_name(enum scale_kind kind) {
+    static const char *const NAME[] = { "", "tensor", "row", "1x128", "128x128", "1x32", "32x32",
+                                        "1x16", "16x16" };
+    return NAME[kind];
+}
+
 /* value = stored * scale: the *dequantisation* factor, as the GEMM wants it. Row-major.
  * NVFP4 has two levels: a header of SCALE_HEADER bytes, which begins with the tensor's amax (f32),
  * then the blocks' scales. kernels/nvfp4.h makes the factor of both. */

@@ -167,5 +167,6 @@ bool cpu_library(struct backend *b, int64_t i, struct library *out);
 bool cpu_decision(struct backend *b, int64_t i, struct decision *out);
 bool cpu_in_progress(struct backend *b, char *out, size_t size);
 enum status cpu_assume_architecture(struct backend *b, const char *architecture, struct err *e);
+enum status cpu_forbid(struct backend *b, const char *section, const char *way, struct err *e);
 
 #endif

@@ -240,6 +240,7 @@ static const struct backend_ops CPU_OPS = {
     .library = cpu_library, .decision = cpu_decision,
     .attention_backend = cpu_attention_backend,
     .in_progress = cpu_in_progress, .assume_architecture = cpu_assume_architecture,
+    .forbid = cpu_forbid,
 };
 
 /* Allocates scratch memory at open, so that a step allocates nothing. */

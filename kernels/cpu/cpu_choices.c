@@ -35,3 +35,8 @@ enum status cpu_assume_architecture(struct backend *b, const char *architecture,
     return FAIL(e, ERR_UNSUPPORTED, "caps %s: the cpu backend cannot take a GPU's features",
                 architecture);
 }
+
+enum status cpu_forbid(struct backend *b, const char *section, const char *way, struct err *e) {
+    return FAIL(e, ERR_UNSUPPORTED, "%s %s: the cpu backend has no other way to compute it",
+                section, way);
+}

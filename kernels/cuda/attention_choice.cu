@@ -291,7 +291,7 @@ static enum status choose(struct cuda_backend *b, const struct forward *f,
  * has no first key. */
 static bool may_have_plan(const struct cuda_backend *b, const struct attention *a) {
     return (b->caps == 90 || b->caps == 100) && a->head_dim >= 64 && a->length >= LENGTH_MIN &&
-           a->batch > 0 && !a->first_key;
+           a->batch > 0 && !a->first_key && !cuda_is_forbidden(b, "attention", "cudnn");
 }
 
 /* The shape's entry, made on its first use. */

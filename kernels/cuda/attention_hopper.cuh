@@ -10,7 +10,8 @@ NODISCARD enum status hopper_attention_bwd_open(struct err *e);
 /* Whether this device has wgmma and there is a kernel for the shape. */
 static inline bool hopper_attention_serves(const struct cuda_backend *b,
                                            const struct attention *a) {
-    return b->cc == 90 && attention_has_wgmma(b->caps, a->head_dim);
+    return b->cc == 90 && attention_has_wgmma(b->caps, a->head_dim) &&
+           !cuda_is_forbidden(b, "attention", "wgmma");
 }
 
 /* Computes outputs and log-sum-exp; raises f->amax. Queued. */

@@ -103,6 +103,34 @@ enum status cuda_assume_architecture(struct backend *b, const char *architecture
     return OK;
 }
 
+/* ---- ways that are not used ---- */
+
+bool cuda_is_forbidden(const struct cuda_backend *b, const char *section, const char *way) {
+    for (int i = 0; i < b->forbidden_count; i++)
+        if (!strcmp(b->forbidden[i].section, section) && !strcmp(b->forbidden[i].way, way))
+            return true;
+    return false;
+}
+
+enum status cuda_forbid(struct backend *b, const char *section, const char *way, struct err *e) {
+    struct cuda_backend *cb = cuda_of(b);
+    bool gemm = !strcmp(section, "gemm") && strncmp(way, "bf16", 4) != 0;
+    bool attention = !strcmp(section, "attention") &&
+                     (!strcmp(way, "cudnn") || !strcmp(way, "wgmma"));
+    if (!nothing_chosen(cb))
+        return FAIL(e, ERR_STATE, "forbid %s: algorithms have been chosen already", way);
+    if (!gemm && !attention)
+        return FAIL(e, ERR_UNSUPPORTED, "%s %s: the cuda backend has no other way to compute it",
+                    section, way);
+    if (cuda_is_forbidden(cb, section, way)) return OK;
+    if (cb->forbidden_count == FORBIDDEN_MAX)
+        return FAIL(e, ERR_UNSUPPORTED, "more than %d forbidden ways", FORBIDDEN_MAX);
+    struct forbidden_way *f = &cb->forbidden[cb->forbidden_count++];
+    snprintf(f->section, sizeof f->section, "%s", section);
+    snprintf(f->way, sizeof f->way, "%s", way);
+    return OK;
+}
+
 /* ---- decisions ---- */
 
 struct decision_log {

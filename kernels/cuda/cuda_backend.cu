@@ -49,6 +49,7 @@ static void fill_table(struct backend_ops *t) {
     t->decision = cuda_decision;
     t->in_progress = cuda_in_progress;
     t->assume_architecture = cuda_assume_architecture;
+    t->forbid = cuda_forbid;
     cuda_progress_wrap(t); /* the operators, and other slots that may see a fault */
 }
 

@@ -64,12 +64,17 @@ struct decision_log;    /* choices.cu */
 struct cuda_progress;   /* cuda_progress.cu */
 struct cuda_group;      /* comm.cu */
 
+enum { FORBIDDEN_MAX = 24 };
+struct forbidden_way { char section[16], way[FORBIDDEN_WAY_CAP]; };
+
 struct cuda_backend {
     struct backend base;    /* first: a struct backend * is a struct cuda_backend * */
     struct backend_ops ops; /* what base.ops points to */
     int device, cc, sm_count; /* cc: 90 for 9.0 */
     int64_t memory_bytes;     /* total of the device */
     int caps;         /* capability whose features are used: cc, or of assume_architecture() */
+    struct forbidden_way forbidden[FORBIDDEN_MAX]; /* see forbid() */
+    int forbidden_count;
     int shared_bytes; /* opt-in shared memory of one block */
     cudaStream_t lane[LANE_COUNT];
     struct event_slot event[EVENT_COUNT];
@@ -98,6 +103,9 @@ static inline cudaStream_t cuda_lane(struct backend *b, int lane) { return cuda_
  * the captured graphs, which hold its address. Growing inside a capture is ERR_STATE. */
 NODISCARD enum status cuda_scratch(struct backend *b, int lane, enum scratch_use use, int64_t bytes,
                                    void **out, struct err *e);
+
+/* Whether forbid() named this way. */
+bool cuda_is_forbidden(const struct cuda_backend *b, const char *section, const char *way);
 
 /* Records the decision of a call (kernels/backend.h, struct decision), and counts the calls. */
 NODISCARD enum status cuda_decided(struct cuda_backend *b, const struct decision *d,

@@ -335,6 +335,9 @@ static enum status plan_scale(struct backend *b, int lane, enum scratch_use use,
 /* ---- FP8 on FP8 hardware ---- */
 
 static bool library_has(const struct cuda_backend *cb, const struct matmul_args *t) {
+    char way[FORBIDDEN_WAY_CAP];
+    gemm_way_name(t, way);
+    if (cuda_is_forbidden(cb, "gemm", way)) return false;
     struct gemm_kind kind = kind_of(cb, t);
     return gemm_refusal(&kind) == NULL;
 }
@@ -521,12 +524,6 @@ enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
 
 /* ---- the record ---- */
 
-static const char *scale_name(int kind) {
-    static const char *const NAME[] = { "", " tensor", " row", " 1x128", " 128x128", " 1x32",
-                                        " 32x32", " 1x16", " 16x16" };
-    return NAME[kind];
-}
-
 /* An operand's type as the library got it: BF16 if emulated. */
 static const char *library_type(cudaDataType_t type) {
     if (type == CUDA_R_4F_E2M1) return "e2m1";
@@ -544,9 +541,9 @@ static enum status record(struct backend *b, const struct matmul_args *t,
     snprintf(d.direction, sizeof d.direction, "%s", DIRECTION[t->direction]);
     snprintf(d.way, sizeof d.way, "%s", way);
     const char *why = *by->why ? by->why : by->own ? "wgmma" : "";
-    snprintf(d.detail, sizeof d.detail, "%s%s x %s%s%s%s%s", library_type(p->b.type),
-             scale_name(t->a->scale.kind), library_type(p->a.type), scale_name(t->b->scale.kind),
-             p->fast_accumulate ? ", fast" : "", *why ? ", " : "", why);
+    const char *a = scale_kind_name(t->a->scale.kind), *w = scale_kind_name(t->b->scale.kind);
+    snprintf(d.detail, sizeof d.detail, "%s%s%s x %s%s%s%s%s%s", library_type(p->b.type),
+             *a ? " " : "", a, library_type(p->a.type), *w ? " " : "", w, p->fast_accumulate ? ", fast" : "", *why ? ", " : "", why);
     return cuda_decided(cuda_of(b), &d, e);
 }
 

@@ -142,6 +142,10 @@ static bool dry_in_progress(struct backend *b, char *out, size_t size) { return 
 static enum status dry_assume(struct backend *b, const char *architecture, struct err *e) {
     return OK;
 }
+static enum status dry_forbid(struct backend *b, const char *section, const char *way,
+                              struct err *e) {
+    return OK;
+}
 static void dry_close(struct backend *b) {}
 
 static const struct backend_ops DRY_OPS = {
@@ -166,7 +170,7 @@ static const struct backend_ops DRY_OPS = {
     .choices_offer = dry_choices_load, .choices_timed = dry_choices_save,
     .attention_backend = dry_attention_backend,
     .library = dry_library, .decision = dry_decision, .in_progress = dry_in_progress,
-    .assume_architecture = dry_assume,
+    .assume_architecture = dry_assume, .forbid = dry_forbid,
 };
 
 void dry_backend_open(struct dry_backend *out, int world, bool native) {

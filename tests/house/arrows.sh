@@ -42,6 +42,7 @@ iface='kernels/[a-z0-9_]+\.(h|inc)'
 room "the kernel interface" kernels/*.[ch] -- "$iface"
 room "kernels/cpu" kernels/cpu/*.[ch] -- \
     "($iface|kernels/cpu/[a-z0-9_]+\.(h|inc)|kernels_hash\.h)"
+room "kernels/certify" kernels/certify/*.[ch] -- "($iface|kernels/certify/[a-z0-9_]+\.h)"
 room "kernels/cuda" kernels/cuda/*.{c,h,cu,cuh} -- \
     "($iface|kernels/cuda/[a-z0-9_]+\.(h|cuh)|kernels_hash\.h)"
 room "model/ground" model/ground/*.[ch] -- "(model/ground/[a-z0-9_]+\.h|kernels/base\.h)"
@@ -51,11 +52,11 @@ shopt -s extglob nullglob
 
 # The rooms of the runner, from the bottom up: each may include the rooms before it, the verbs all.
 below=""
-for part in base ingest chat cache hardware plan profile weights script record tensorboard bundle \
-    live health generate job worker run infer compare bench doctor advise launch repro; do
+for part in base ingest chat cache hardware plan profile weights script record certify tensorboard \
+    bundle live health generate job worker run infer compare bench doctor advise launch repro; do
     below+="${below:+|}$part"
     room "runner/$part" runner/$part/!(backends).[ch] -- \
-        "(runner/($below)/[a-z0-9_]+\.h|$model|$iface|sources\.h)"
+        "(runner/($below)/[a-z0-9_]+\.h|$model|$iface|kernels/certify/[a-z0-9_]+\.h|sources\.h)"
 done
 room "runner/plan/backends.c" runner/plan/backends.c -- \
     "((runner/base|runner/plan|kernels|kernels/cpu)/[a-z0-9_]+\.h|$model|kernels_hash\.h)"
@@ -65,7 +66,7 @@ for folder in runner/*/; do
 done
 
 # Within a room the sources form no circle of includes; x.c and x.h count as one.
-for folder in kernels kernels/cpu kernels/cuda model model/ground runner runner/*/; do
+for folder in kernels kernels/*/ model model/ground runner runner/*/; do
     folder=${folder%/}
     circle=$(grep -oHE "^#include \"$folder/[a-z0-9_]+\.h" "$folder"/*.* /dev/null 2>/dev/null |
         sed -E 's@^[^:]*/([a-z0-9_]+)\.[^:]*:.*/([a-z0-9_]+)\.h@\1 \2@' | tsort 2>&1 >/dev/null)

@@ -1,0 +1,241 @@
+#include "kernels/certify/cast_check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Rows of a cast: two blocks of 128 along the rows, the second short. */
+enum { ROWS_MAX = 144, PARTS = 5 };
+/* What a cast writes; its inputs come after. */
+enum part { CODES, FACTORS, TWIN, TWIN_FACTORS, AMAX, VALUE, MULTIPLIER, STEP, SEQUENCE, MEMORY };
+static const char *const PART_NAMES[PARTS] = { "codes", "scales", "transposed codes",
+                                               "transposed scales", "amax" };
+
+/* One cast on one backend. */
+struct cast {
+    struct backend *b;
+    const struct certify_way *way;
+    int64_t rows, k;
+    struct tensor value, codes, twin, amax, multiplier, step, sequence;
+    struct round_draws draws;
+    struct sink sink;
+    void *memory[MEMORY];
+    int64_t bytes[MEMORY];
+    unsigned char *got[PARTS]; /* owned */
+};
+
+static enum status no_memory(struct err *e) {
+    return FAIL(e, ERR_MEMORY, "no memory for a cast's certificate");
+}
+
+static void cast_close(struct cast *c) {
+    for (int i = 0; i < MEMORY; i++) {
+        if (c->memory[i]) c->b->ops->memory_destroy(c->b, c->memory[i]);
+        if (i < PARTS) free(c->got[i]);
+    }
+}
+
+static void make_views(struct cast *c) {
+    const struct certify_way *w = c->way;
+    c->value = tensor_2d(c->memory[VALUE], w->a, c->rows, c->k);
+    c->codes = tensor_fp8(w->codes ? c->memory[CODES] : NULL, w->b, c->rows, c->k);
+    c->codes.scale = scale_make(c->memory[FACTORS], w->scale_b, c->rows, c->k);
+    c->twin = tensor_fp8(c->memory[TWIN], w->b, c->k, c->rows);
+    bool shared = w->scale_b == SCALE_TENSOR;
+    c->twin.scale = scale_make(c->memory[shared ? FACTORS : TWIN_FACTORS], w->scale_b, c->k,
+                               c->rows);
+    c->amax = tensor_1d(c->memory[AMAX], DTYPE_U32, 1);
+    c->multiplier = tensor_1d(c->memory[MULTIPLIER], DTYPE_F32, 1);
+    c->step = tensor_1d(c->memory[STEP], DTYPE_I32, 1);
+    c->sequence = tensor_1d(c->memory[SEQUENCE], DTYPE_I32, 1);
+    if (w->twin) c->codes.transposed = &c->twin;
+    c->draws = (struct round_draws){ .step = &c->step, .sequence = &c->sequence,
+                                     .sequence_rows = c->rows, .seed = 2104, .tensor = 3 };
+    c->sink = (struct sink){ .value = &c->value, .codes = &c->codes,
+                             .multiplier = &c->multiplier, .amax = &c->amax, .source = w->source,
+                             .rule = w->rule, .keep_value = true, .own_amax = w->own_amax,
+                             .rotate = w->rotate, .draws = w->draws ? &c->draws : NULL };
+}
+
+static enum status cast_open(struct cast *c, struct backend *b, const struct certify_way *way,
+                             struct err *e) {
+    *c = (struct cast){ .b = b, .way = way, .rows = way->m < ROWS_MAX ? way->m : ROWS_MAX,
+                        .k = way->k };
+    make_views(c);
+    int64_t bytes[MEMORY] = {
+        [CODES] = tensor_fp8_bytes(c->rows, c->k), [FACTORS] = scale_bytes(&c->codes.scale),
+        [TWIN] = tensor_fp8_bytes(c->k, c->rows), [TWIN_FACTORS] = scale_bytes(&c->twin.scale),
+        [AMAX] = 4, [VALUE] = c->rows * c->k * dtype_bytes(way->a), [MULTIPLIER] = 4, [STEP] = 4,
+        [SEQUENCE] = 4,
+    };
+    memcpy(c->bytes, bytes, sizeof bytes);
+    for (int i = 0; i < MEMORY; i++) {
+        TRY(b->ops->memory_create(b, "certify: a cast", bytes[i], &c->memory[i], e));
+        if (i >= PARTS) continue;
+        c->got[i] = calloc(1, (size_t)bytes[i]);
+        if (!c->got[i]) return no_memory(e);
+    }
+    make_views(c);
+    return OK;
+}
+
+/* Fills codes with `garbage`; the padding of their rows stays zero. */
+static enum status fill_codes(struct cast *c, enum part part, int64_t rows, int64_t k, int garbage,
+                              struct err *e) {
+    unsigned char *p = c->got[part];
+    memset(p, 0, (size_t)c->bytes[part]);
+    for (int64_t row = 0; row < rows; row++)
+        memset(p + row * round_up(k, FP8_ROW_ALIGN), garbage, (size_t)k);
+    return c->b->ops->upload(c->b, LANE_COMPUTE, c->memory[part], p, c->bytes[part], e);
+}
+
+static enum status cast_run(struct cast *c, const unsigned char *value, int garbage,
+                            struct err *e) {
+    const struct backend_ops *ops = c->b->ops;
+    const float multiplier = 4.0f, factor = 0.25f;
+    const int32_t step = 7, sequence = 5;
+    const uint32_t zero = 0;
+    TRY(fill_codes(c, CODES, c->rows, c->k, garbage, e));
+    TRY(fill_codes(c, TWIN, c->k, c->rows, garbage, e));
+    TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[VALUE], value, c->bytes[VALUE], e));
+    TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[MULTIPLIER], &multiplier, 4, e));
+    TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[STEP], &step, 4, e));
+    TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[SEQUENCE], &sequence, 4, e));
+    TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[AMAX], &zero, 4, e));
+    if (c->way->source == SCALE_SOURCE_KNOWN)
+        TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[FACTORS], &factor, 4, e));
+    TRY(ops->quantise(c->b, LANE_COMPUTE, &c->sink, &c->value, e));
+    TRY(ops->quantise_finish(c->b, LANE_COMPUTE, &c->sink, e));
+    for (int i = 0; i < PARTS; i++)
+        TRY(ops->download(c->b, LANE_COMPUTE, c->got[i], c->memory[i], c->bytes[i], e));
+    return OK;
+}
+
+/* ---- values ---- */
+
+static void put(enum dtype t, unsigned char *value, int64_t at, float x) {
+    uint16_t bits = bf16_encode(x);
+    if (t == DTYPE_F32) memcpy(value + 4 * at, &x, sizeof x);
+    else memcpy(value + 2 * at, &bits, sizeof bits);
+}
+
+/* Row 0 and a block of row 1 are zero; row 2 has an outlier; row 3 is close to zero. */
+static void make_values(const struct cast *c, bool nan, unsigned char *value) {
+    for (int64_t row = 0; row < c->rows; row++)
+        for (int64_t k = 0; k < c->k; k++) {
+            uint64_t bits = rng_bits(2104, (uint64_t)(row * c->k + k));
+            float x = ((float)(int64_t)(bits & 65535) / 32768.0f - 1.0f) *
+                      (float)(1 << (bits >> 20 & 7));
+            if (row == 0 || (row == 1 && k < 128)) x = 0.0f;
+            if (row == 2 && k == c->k / 2) x = 3.0e4f;
+            if (row == 3) x *= 0x1p-120f;
+            put(c->way->a, value, row * c->k + k, x);
+        }
+    if (nan) put(c->way->a, value, c->rows / 2 * c->k + c->k / 3, f32_from_bits(0x7FC00000u));
+}
+
+/* ---- what is wrong ---- */
+
+/* A word for different codes: rounding that gives zeros, rows or columns at the end, or others. */
+static const char *fault_of_codes(const struct cast *good, const struct cast *bad, int part,
+                                  bool nan) {
+    int64_t rows = part == CODES ? good->rows : good->k, k = part == CODES ? good->k : good->rows;
+    int64_t ld = round_up(k, FP8_ROW_ALIGN), wrong = 0, zero = 0, tail = 0;
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t i = 0; i < k; i++) {
+            int64_t at = row * ld + i;
+            if (good->got[part][at] == bad->got[part][at]) continue;
+            wrong++;
+            zero += !(bad->got[part][at] & 0x7F);
+            tail += row >= rows / 16 * 16 || i >= k / 16 * 16 || row == rows - 1 || i == k - 1;
+        }
+    if (wrong == zero) return good->way->draws ? "zeroed rounding" : "zeroed codes";
+    if (wrong == tail) return "tail not written";
+    return nan ? "NaN swallowed" : "wrong codes";
+}
+
+static bool is_used(const struct certify_way *w, int part) {
+    if (part == CODES) return w->codes;
+    if (part == FACTORS) return w->codes || w->scale_b == SCALE_TENSOR;
+    if (part == TWIN) return w->twin;
+    if (part == TWIN_FACTORS) return w->twin && w->scale_b != SCALE_TENSOR;
+    return true;
+}
+
+static void compare(const struct cast *good, const struct cast *bad, bool nan,
+                    struct certificate *out) {
+    for (int i = 0; i < PARTS; i++) {
+        int64_t bytes = good->bytes[i], wrong = 0;
+        if (!is_used(good->way, i)) continue;
+        out->outputs += bytes;
+        for (int64_t k = 0; k < bytes; k++) wrong += good->got[i][k] != bad->got[i][k];
+        if (!wrong) continue;
+        bool codes = i == CODES || i == TWIN;
+        certify_fail(out, codes ? fault_of_codes(good, bad, i, nan)
+                                : nan ? "NaN swallowed" : "wrong scale",
+                     "%s: %lld of %lld bytes differ from the reference%s", PART_NAMES[i],
+                     (long long)wrong, (long long)bytes,
+                     nan ? ", with a NaN among the values" : "");
+        return;
+    }
+}
+
+static bool same_twice(const struct cast *c, unsigned char *const before[PARTS]) {
+    for (int i = 0; i < PARTS; i++)
+        if (is_used(c->way, i) && memcmp(c->got[i], before[i], (size_t)c->bytes[i]) != 0)
+            return false;
+    return true;
+}
+
+/* Runs the cast twice, over different bytes; *same: with the same results. */
+static enum status run_twice(struct cast *c, const unsigned char *value, bool *same,
+                             struct err *e) {
+    unsigned char *first[PARTS] = { NULL };
+    enum status st = cast_run(c, value, 0x11, e);
+    for (int i = 0; i < PARTS && st == OK; i++) {
+        first[i] = malloc((size_t)c->bytes[i] + 1);
+        if (first[i]) memcpy(first[i], c->got[i], (size_t)c->bytes[i]);
+        else st = no_memory(e);
+    }
+    if (st == OK) st = cast_run(c, value, 0x22, e);
+    *same = st == OK && same_twice(c, first);
+    for (int i = 0; i < PARTS; i++) free(first[i]);
+    return st;
+}
+
+static enum status run_all(struct cast *good, struct cast *bad, unsigned char *value,
+                           struct certificate *out, struct err *e) {
+    bool same;
+    make_values(good, false, value);
+    TRY(run_twice(bad, value, &same, e));
+    if (!same) {
+        certify_fail(out, "stale output", "the same cast over other bytes gives other codes");
+        return OK;
+    }
+    TRY(cast_run(good, value, 0x33, e));
+    compare(good, bad, false, out);
+    if (out->outcome != CERTIFY_PASSED) return OK;
+    make_values(good, true, value);
+    TRY(cast_run(bad, value, 0x44, e));
+    TRY(cast_run(good, value, 0x44, e));
+    compare(good, bad, true, out);
+    return OK;
+}
+
+enum status certify_cast(struct backend *b, struct backend *reference,
+                         const struct certify_way *way, struct certificate *out, struct err *e) {
+    struct cast good, bad;
+    snprintf(out->how, sizeof out->how, "own");
+    snprintf(out->reason, sizeof out->reason, "codes, scales and amax are defined to the bit");
+    enum status st = cast_open(&good, reference, way, e);
+    if (st != OK) {
+        cast_close(&good);
+        return st;
+    }
+    st = cast_open(&bad, b, way, e);
+    unsigned char *value = malloc((size_t)(good.bytes[VALUE] + 1));
+    if (st == OK) st = value ? run_all(&good, &bad, value, out, e) : no_memory(e);
+    free(value);
+    cast_close(&bad);
+    cast_close(&good);
+    return st;
+}

@@ -1,0 +1,67 @@
+#include "kernels/certify/certificate.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* ---- names ---- */
+
+static const char *spaced(enum scale_kind kind, char out[16]) {
+    const char *name = scale_kind_name(kind);
+    snprintf(out, 16, "%s%s", *name ? " " : "", name);
+    return out;
+}
+
+static void gemm_text(const struct certify_way *w, char *out) {
+    char a[16], b[16];
+    snprintf(out, WAY_TEXT_CAP, "gemm %s%s%s x %s%s%s -> %s, %lld x %lld x %lld%s%s%s%s%s",
+             dtype_name(w->a), spaced(w->scale_a, a), w->transposed_a ? " transposed" : "",
+             dtype_name(w->b), spaced(w->scale_b, b), w->transposed_b ? " transposed" : "",
+             dtype_name(w->out), (long long)w->m, (long long)w->n, (long long)w->k,
+             w->fast ? ", fast" : "", w->beta ? ", in place" : "",
+             w->bias ? ", bias " : "", w->bias ? dtype_name(w->bias_dtype) : "",
+             w->residual ? ", residual" : "");
+}
+
+static void cast_text(const struct certify_way *w, char *out) {
+    static const char *const RULES[] = { "te", "torchao", "deepseek", "mx", "te block", "nvfp4" };
+    static const char *const SOURCES[] = { "none", "known", "amax", "block" };
+    char kind[16];
+    snprintf(out, WAY_TEXT_CAP, "cast %s to %s%s by %s, %s%s, epsilon %g, %lld x %lld%s%s%s%s",
+             dtype_name(w->a), dtype_name(w->b), spaced(w->scale_b, kind), SOURCES[w->source],
+             RULES[w->rule.constants], w->rule.pow2 ? ", powers of two" : "",
+             (double)w->rule.amax_min, (long long)w->m, (long long)w->k,
+             w->codes ? w->twin ? ", both copies" : "" : ", transposed copy",
+             w->own_amax ? ", own amax" : "", w->rotate ? ", rotated" : "",
+             w->draws ? ", stochastic" : "");
+}
+
+void certify_way_text(const struct certify_way *way, char out[WAY_TEXT_CAP]) {
+    if (way->section == WAY_GEMM) gemm_text(way, out);
+    else if (way->section == WAY_CAST) cast_text(way, out);
+    else snprintf(out, WAY_TEXT_CAP, "attention %s, %lld x %lld, heads %lld/%lld of %lld",
+                  dtype_name(way->a), (long long)way->batch, (long long)way->length,
+                  (long long)way->heads, (long long)way->kv_heads, (long long)way->head_dim);
+}
+
+const struct arithmetic *certify_known(const char *architecture) {
+    static const struct { const char *architecture, *name; } KNOWN[] = {
+        { "sm_90", "hopper" }, { "x86_64", "reference" }, { "aarch64", "reference" },
+    };
+    for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) {
+        const struct arithmetic *m;
+        struct err ignored;
+        if (strncmp(architecture, KNOWN[i].architecture, strlen(KNOWN[i].architecture)) != 0)
+            continue;
+        return arithmetic_find(KNOWN[i].name, &m, &ignored) == OK && m->verified ? m : NULL;
+    }
+    return NULL;
+}
+
+void certify_fail(struct certificate *out, const char *fault, const char *format, ...) {
+    va_list list;
+    out->outcome = CERTIFY_FAILED;
+    snprintf(out->fault, sizeof out->fault, "%s", fault);
+    va_start(list, format);
+    vsnprintf(out->found, sizeof out->found, format, list);
+    va_end(list);
+}

@@ -1,0 +1,102 @@
+#include "kernels/certify/certify.h"
+
+#include <stdio.h>
+
+#include "kernels/certify/attention_check.h"
+#include "kernels/certify/cast_check.h"
+#include "kernels/certify/gemm_check.h"
+
+/* ---- a GEMM ---- */
+
+enum { EDGES = 3 };
+/* Small shapes: one block along K, tails in each direction, the worst alignment that is allowed. */
+static void edge_shapes(const struct certify_way *w, int64_t shape[EDGES][3]) {
+    static const int64_t BF16[EDGES][3] = { { 37, 53, 100 }, { 8, 8, 8 }, { 130, 264, 72 } };
+    static const int64_t FP8[EDGES][3] = { { 80, 144, 0 }, { 48, 272, 400 }, { 144, 16, 656 } };
+    int64_t block = trial_block(w->scale_a);
+    memcpy(shape, dtype_is_fp8(w->a) ? FP8 : BF16, sizeof BF16);
+    if (dtype_is_fp8(w->a)) shape[0][2] = block ? block : FP8_ROW_ALIGN;
+}
+
+static enum status is_native(const struct gemm_trial *t, bool *native, struct err *e) {
+    struct matmul_args args = gemm_trial_args(t);
+    *native = false;
+    if (!dtype_is_fp8(t->way->a)) return OK;
+    return t->b->ops->matmul_native(t->b, &args, native, e);
+}
+
+/* One trial; `native`: the way of the run's own shape, others are skipped (*ran false). */
+static enum status try_shape(struct backend *b, const struct certify_way *way,
+                             const int64_t shape[3], enum trial_fill fill,
+                             const struct arithmetic *known, const bool *native,
+                             struct certificate *out, struct err *e) {
+    struct gemm_trial t;
+    bool same = true;
+    enum status st = gemm_trial_open(&t, b, way, shape, fill, e);
+    if (st == OK) st = is_native(&t, &same, e);
+    if (st == OK && (!dtype_is_fp8(way->a) || same == *native))
+        st = fill == TRIAL_WHOLE ? gemm_check_whole(&t, out, e)
+                                 : gemm_check_noise(&t, known, *native, out, e);
+    gemm_trial_free(&t);
+    return st;
+}
+
+/* Sets `how` and the name for forbid(). */
+static enum status name_way(struct backend *b, const struct certify_way *way, bool *native,
+                            struct certificate *out, struct err *e) {
+    const int64_t shape[3] = { way->m, way->n, way->k };
+    struct gemm_trial t = { .b = b, .way = way, .m = shape[0], .n = shape[1], .k = shape[2] };
+    t.a.view = dtype_is_fp8(way->a) ? tensor_fp8(NULL, way->a, way->m, way->k)
+                                    : tensor_2d(NULL, way->a, way->m, way->k);
+    t.w.view = dtype_is_fp8(way->b) ? tensor_fp8(NULL, way->b, way->n, way->k)
+                                    : tensor_2d(NULL, way->b, way->n, way->k);
+    t.a.view.scale = scale_make(NULL, way->scale_a, way->m, way->k);
+    t.w.view.scale = scale_make(NULL, way->scale_b, way->n, way->k);
+    t.out = tensor_2d(NULL, way->out, way->m, way->n);
+    TRY(is_native(&t, native, e));
+    const char *fp8 = *native ? "native" : "emulated";
+    snprintf(out->how, sizeof out->how, "%s", dtype_is_fp8(way->a) ? fp8 : dtype_name(way->a));
+    struct matmul_args args = gemm_trial_args(&t);
+    if (*native) gemm_way_name(&args, out->forbid);
+    return OK;
+}
+
+static enum status certify_gemm(struct backend *b, const struct arithmetic *known,
+                                const struct certify_way *way, struct certificate *out,
+                                struct err *e) {
+    int64_t shape[EDGES][3];
+    const int64_t own[3] = { way->m, way->n, way->k };
+    bool native;
+    TRY(name_way(b, way, &native, out, e));
+    edge_shapes(way, shape);
+    for (int i = 0; i < EDGES && out->outcome == CERTIFY_PASSED; i++)
+        TRY(try_shape(b, way, shape[i], TRIAL_WHOLE, known, &native, out, e));
+    if (out->outcome == CERTIFY_PASSED)
+        TRY(try_shape(b, way, own, TRIAL_WHOLE, known, &native, out, e));
+    if (out->outcome != CERTIFY_PASSED) return OK;
+    return try_shape(b, way, own, TRIAL_NOISE, known, &native, out, e);
+}
+
+/* ---- any way ---- */
+
+enum status certify(struct backend *b, struct backend *reference, const struct certify_way *way,
+                    struct certificate *out, struct err *e) {
+    struct device_info info;
+    memset(out, 0, sizeof *out);
+    out->way = *way;
+    TRY(b->ops->info(b, &info, e));
+    enum status st = OK;
+    if (way->section == WAY_GEMM)
+        st = certify_gemm(b, certify_known(info.architecture), way, out, e);
+    else if (way->section == WAY_CAST) st = certify_cast(b, reference, way, out, e);
+    else st = certify_attention(b, way, out, e);
+    if (st == ERR_UNSUPPORTED) {
+        out->outcome = CERTIFY_ABSENT;
+        snprintf(out->found, sizeof out->found, "%.250s", e->text);
+        return OK;
+    }
+    if (st == OK && out->outcome == CERTIFY_PASSED)
+        snprintf(out->found, sizeof out->found, "%lld outputs are right; the largest error on "
+                 "noise is %.3g", (long long)out->outputs, out->error);
+    return st;
+}

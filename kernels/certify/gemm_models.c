@@ -1,0 +1,295 @@
+/* A product on noise beside the published arithmetics, and the bound where none is known. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "kernels/certify/gemm_check.h"
+#include "kernels/nvfp4.h"
+
+enum { CLASS_SAMPLES = 24, SCALE_COLUMNS = 3 };
+
+/* ---- one sampled output on the host ---- */
+
+/* Operands of one output: a row of a and a row of w, packed, with their factors. */
+struct sample {
+    struct tensor a, w, out, bias, residual;
+    struct matmul_args args;
+    unsigned char *memory[4]; /* owned: codes and factors of a, of w */
+    float added[3];           /* what the three addends point to, as f32 */
+};
+
+static enum status open_row(const struct trial_operand *o, int64_t row, struct tensor *x,
+                            unsigned char **codes, unsigned char **factors, struct err *e) {
+    int64_t size = dtype_bytes(o->dtype), blocks = o->view.scale.dim[1];
+    int64_t each = dtype_bytes(o->view.scale.dtype);
+    *codes = malloc((size_t)(o->k * size));
+    *factors = calloc((size_t)(blocks + 1), 4);
+    if (!*codes || !*factors) return FAIL(e, ERR_MEMORY, "no memory for a sampled output");
+    for (int64_t k = 0; k < o->k; k++) {
+        int64_t line = o->by_k ? k : row, at = o->by_k ? row : k;
+        memcpy(*codes + k * size, o->codes + (line % TRIAL_PERIOD * o->line + at) * size,
+               (size_t)size);
+    }
+    *x = tensor_2d(*codes, o->dtype, 1, o->k);
+    x->scale = o->view.scale;
+    x->scale.data = *factors;
+    if (o->factors && !scale_is_nvfp4(x->scale.kind))
+        memcpy(*factors, o->factors + trial_factor_index(o, row, 0) * each, (size_t)(blocks * each));
+    return OK;
+}
+
+static void free_sample(struct sample *s) {
+    for (int i = 0; i < 4; i++) free(s->memory[i]);
+}
+
+static enum status open_sample(const struct gemm_trial *t, int64_t row, int64_t col,
+                               struct sample *s, struct err *e) {
+    const struct certify_way *w = t->way;
+    *s = (struct sample){ .added = { 0 } };
+    enum status st = open_row(&t->a, row, &s->a, &s->memory[0], &s->memory[1], e);
+    if (st == OK) st = open_row(&t->w, col, &s->w, &s->memory[2], &s->memory[3], e);
+    for (int i = 0; i < 3; i++) s->added[i] = trial_added(t, (enum trial_addend)i, row, col);
+    s->bias = tensor_1d(&s->added[ADD_BIAS], DTYPE_F32, 1);
+    s->out = tensor_2d(&s->added[ADD_OUT], DTYPE_F32, 1, 1);
+    s->residual = tensor_2d(&s->added[ADD_RESIDUAL], DTYPE_F32, 1, 1);
+    s->args = (struct matmul_args){ .out = &s->out, .a = &s->a, .b = &s->w,
+                                    .bias = w->bias ? &s->bias : NULL,
+                                    .residual = w->residual ? &s->residual : NULL,
+                                    .beta = w->beta ? 1.0f : 0.0f, .fast_accumulate = w->fast };
+    return st;
+}
+
+/* The reference's chains, as the contract of matmul has them. */
+static float reference_output(const struct gemm_trial *t, int64_t row, int64_t col) {
+    int64_t block = trial_block(t->way->scale_a), length = block ? block : t->k;
+    float total = 0.0f;
+    for (int64_t k = 0; k < t->k; k += length) {
+        float c = 0.0f;
+        for (int64_t i = k; i < k + length && i < t->k; i++)
+            c = fmaf(trial_value(&t->a, row, i), trial_value(&t->w, col, i), c);
+        float s = trial_factor_at(&t->a, trial_factor_index(&t->a, row, k / length)) *
+                  trial_factor_at(&t->w, trial_factor_index(&t->w, col, k / length));
+        if (block) total = fmaf(c, s, total);
+        else total = t->way->scale_a == SCALE_NONE ? c : c * s;
+    }
+    if (scale_is_nvfp4(t->way->scale_a)) total *= nvfp4_product_factor(2688.0f, 2688.0f);
+    if (t->way->bias) total += trial_added(t, ADD_BIAS, row, col);
+    if (t->way->beta) total += trial_added(t, ADD_OUT, row, col);
+    if (t->way->residual) total += trial_added(t, ADD_RESIDUAL, row, col);
+    return total;
+}
+
+/* ---- classes ---- */
+
+static bool same_bits(const struct gemm_trial *t, int i, int j, float x) {
+    uint32_t bits;
+    float got = gemm_trial_got(t, 0, i, j, &bits);
+    if (x == 0.0f && got == 0.0f) return true;
+    return bits == (t->way->out == DTYPE_F32 ? f32_bits(f32_canonical(x)) : bf16_encode(x));
+}
+
+/* The samples, made once for all orders. */
+struct samples {
+    struct sample at[CLASS_SAMPLES];
+    int i[CLASS_SAMPLES], j[CLASS_SAMPLES], count;
+};
+
+static bool has_order(const struct gemm_trial *t, const struct samples *s,
+                      const struct mma_way *way) {
+    for (int n = 0; n < s->count; n++)
+        if (!same_bits(t, s->i[n], s->j[n], arithmetic_output(way, &s->at[n].args, 0, 0)))
+            return false;
+    return true;
+}
+
+static void say_order(const struct mma_way *way, char *out, size_t size) {
+    const char *factors = !way->block ? ""
+                          : way->factors == FACTOR_A_FIRST ? ", a's factor first"
+                          : way->factors == FACTOR_B_FIRST ? ", b's factor first" : "";
+    int n = way->order.chain ? snprintf(out, size, "chains of %lld", (long long)way->order.chain)
+                             : snprintf(out, size, "one chain");
+    if (n > 0 && (size_t)n < size && way->order.part)
+        n += snprintf(out + n, size - (size_t)n, ", parts of %lld", (long long)way->order.part);
+    if (n > 0 && (size_t)n < size && way->order.tile)
+        n += snprintf(out + n, size - (size_t)n, ", the rest of a tile of %lld first",
+                      (long long)way->order.tile);
+    if (n > 0 && (size_t)n < size) snprintf(out + n, size - (size_t)n, "%s", factors);
+}
+
+/* Split-K, with chains and without. */
+static bool find_parts(const struct gemm_trial *t, const struct samples *s, struct mma_way *way) {
+    static const int64_t UNITS[] = { 128, 64, 32 };
+    static const int PARTS[] = { 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32 };
+    for (size_t p = 0; p < sizeof PARTS / sizeof *PARTS; p++)
+        for (size_t u = 0; u < (PARTS[p] > 1 ? sizeof UNITS / sizeof *UNITS : 1); u++)
+            for (int chains = 0; chains < (way->block ? 1 : 2); chains++) {
+                int64_t part = round_up(ceil_div(t->k, PARTS[p]), UNITS[u]);
+                if (!way->block) way->order.chain = chains ? 128 : 0;
+                if (way->order.chain && part % way->order.chain) continue;
+                way->order.part = PARTS[p] > 1 ? part : 0;
+                if (has_order(t, s, way)) return true;
+            }
+    return false;
+}
+
+/* Rows that are not aligned: the rest of a tile comes first, in instructions of 8 or 16. */
+static bool find_tile(const struct gemm_trial *t, const struct samples *s, struct mma_way *way) {
+    way->order = (struct k_order){ 0 };
+    for (int group = 8; group <= 16; group *= 2)
+        for (int64_t tile = 16; tile <= 128; tile *= 2) {
+            way->mma.group = group;
+            way->order.tile = tile;
+            if (has_order(t, s, way)) return true;
+        }
+    return false;
+}
+
+/* Whether all samples have the bits of m in some order; `order` then says which. */
+static bool agrees(const struct gemm_trial *t, const struct samples *s,
+                   const struct arithmetic *m, bool native, char *order, size_t size) {
+    struct mma_way way;
+    struct err ignored;
+    struct arithmetic as = *m;
+    if (!native) as.native = 0; /* the device widens these operands */
+    if (arithmetic_is_reference(m)) {
+        snprintf(order, size, "the reference's");
+        for (int n = 0; n < s->count; n++)
+            if (!same_bits(t, s->i[n], s->j[n], reference_output(t, t->row[s->i[n]],
+                                                                 t->col[s->j[n]])))
+                return false;
+        return true;
+    }
+    if (arithmetic_way(&as, &s->at[0].args, &way, &ignored) != OK) return false;
+    bool found = has_order(t, s, &way);
+    for (int f = 0; f < SCALE_COLUMNS && !found && (way.block || way.last_factor); f++) {
+        way.factors = (enum factor_order)f;
+        found = has_order(t, s, &way);
+    }
+    if (!found && !way.block) found = find_parts(t, s, &way);
+    if (!found && !way.last_factor && !way.block) found = find_tile(t, s, &way);
+    if (found) say_order(&way, order, size);
+    return found;
+}
+
+/* ---- the bound ---- */
+
+/* How far an output may be from the exact one, on a device whose arithmetic is not known: the
+ * narrowest published accumulator of this kind, in any order. */
+static double bound_of(const struct gemm_trial *t, bool native, int64_t row, int64_t col,
+                       double sum) {
+    bool fp8 = native && dtype_is_fp8(t->way->a);
+    const double cut = fp8 ? 0x1p-13 : 0x1p-23;
+    const int64_t group = fp8 ? 16 : 8;
+    double all = 0, largest = 0, partial = 0, highest = 0, steps = 0, bound;
+    double s_all = 1;
+    for (int64_t k = 0; k < t->k; k++) {
+        const struct trial_operand *o[] = { &t->a, &t->w };
+        const int64_t at[] = { row, col };
+        double product = 1;
+        for (int i = 0; i < 2; i++) {
+            int64_t block = trial_block(o[i]->view.scale.kind);
+            product *= (double)trial_value(o[i], at[i], k) *
+                       (double)trial_factor_at(o[i], o[i]->factors ?
+                           trial_factor_index(o[i], at[i], block ? k / block : 0) : 0);
+        }
+        all += fabs(product);
+        partial += product;
+        if (fabs(product) > largest) largest = fabs(product);
+        if (fabs(partial) > highest) highest = fabs(partial);
+        if ((k + 1) % group == 0 || k + 1 == t->k) {
+            steps += (double)(group + 2) * cut * (largest > 2 * highest ? largest : 2 * highest);
+            largest = 0;
+        }
+    }
+    if (scale_is_nvfp4(t->way->scale_a)) s_all = (double)nvfp4_product_factor(2688.0f, 2688.0f);
+    bound = s_all * (steps + all * 0x1p-22);
+    if (!native && trial_block(t->way->scale_a)) bound += s_all * all * 0x1p-7;
+    double more = t->way->beta || t->way->residual || t->way->bias ? 9 : 0;
+    return bound + (fabs(sum) + bound + more) * (t->way->out == DTYPE_F32 ? 0x1p-22 : 0x1p-7);
+}
+
+static void check_bound(const struct gemm_trial *t, bool native, struct certificate *out) {
+    double worst = -1;
+    for (int i = 0; i < t->rows; i++)
+        for (int j = 0; j < t->cols; j++) {
+            uint32_t bits;
+            double sum = gemm_sum(t, t->row[i], t->col[j]);
+            double limit = bound_of(t, native, t->row[i], t->col[j], sum), exact = sum;
+            if (t->way->bias) exact += (double)trial_added(t, ADD_BIAS, t->row[i], t->col[j]);
+            if (t->way->beta) exact += (double)trial_added(t, ADD_OUT, t->row[i], t->col[j]);
+            if (t->way->residual)
+                exact += (double)trial_added(t, ADD_RESIDUAL, t->row[i], t->col[j]);
+            double error = fabs((double)gemm_trial_got(t, 0, i, j, &bits) - exact);
+            double share = limit > 0 ? error / limit : error > 0 ? INFINITY : 0;
+            if (share <= worst) continue; /* NaN is no number and replaces the worst */
+            worst = share;
+            out->error = error;
+            out->bound = limit;
+            if (!(share <= 1))
+                certify_fail(out, "beyond the bound", "noise, %lld x %lld x %lld: row %lld, column "
+                             "%lld is %.9g, %.3g from the exact sum; the bound is %.3g",
+                             (long long)t->m, (long long)t->n, (long long)t->k,
+                             (long long)t->row[i], (long long)t->col[j],
+                             (double)gemm_trial_got(t, 0, i, j, &bits), error, limit);
+            if (isnan(share)) return;
+        }
+}
+
+/* ---- both ---- */
+
+/* Whether kernels/EXACT.md knows the order along K: not of BF16 in place, nor of rows that are not
+ * aligned. NVFP4 is no part of an arithmetic. */
+static bool order_is_known(const struct gemm_trial *t) {
+    const struct certify_way *w = t->way;
+    bool bf16 = w->a == DTYPE_BF16;
+    if (scale_is_nvfp4(w->scale_a)) return false;
+    return !(bf16 && (t->k % 8 || t->n % 8 || t->m % 8)) && !(w->beta && w->out == DTYPE_BF16);
+}
+
+static enum status open_samples(const struct gemm_trial *t, struct samples *s, struct err *e) {
+    int outputs = t->rows * t->cols;
+    for (int n = 0; n < CLASS_SAMPLES && n < outputs; n++) {
+        int at = (int)((int64_t)n * outputs / (outputs < CLASS_SAMPLES ? outputs : CLASS_SAMPLES));
+        s->i[n] = at / t->cols;
+        s->j[n] = at % t->cols;
+        s->count = n + 1;
+        TRY(open_sample(t, t->row[s->i[n]], t->col[s->j[n]], &s->at[n], e));
+    }
+    return OK;
+}
+
+enum status gemm_check_noise(struct gemm_trial *t, const struct arithmetic *known, bool native,
+                             struct certificate *out, struct err *e) {
+    struct samples s = { .count = 0 };
+    bool demanded = known && order_is_known(t), equal = false;
+    TRY(gemm_trial_run(t, 0, 0, e));
+    out->outputs += (int64_t)t->rows * t->cols;
+    enum status st = open_samples(t, &s, e);
+    const struct arithmetic *m;
+    for (int i = 0; st == OK && (m = arithmetic_at(i)); i++) {
+        char order[sizeof out->order];
+        if (!agrees(t, &s, m, native, order, sizeof order)) continue;
+        out->agreed |= 1u << i;
+        equal = equal || m == known;
+        if (m == known || !*out->order) snprintf(out->order, sizeof out->order, "%s", order);
+    }
+    for (int n = 0; n < s.count; n++) free_sample(&s.at[n]);
+    TRY(st);
+    check_bound(t, native, out);
+    if (out->outcome == CERTIFY_FAILED) return OK;
+    if (demanded && !equal)
+        certify_fail(out, "other bits", "noise, %lld x %lld x %lld: sampled outputs have the bits of "
+                     "%s in no known order along K; the largest error is %.3g", (long long)t->m,
+                     (long long)t->n, (long long)t->k, known->name, out->error);
+    if (demanded) {
+        out->bound = 0;
+        snprintf(out->reason, sizeof out->reason, "this device's arithmetic is %s, to the bit",
+                 known->name);
+    } else {
+        snprintf(out->reason, sizeof out->reason, "%s of %s: each group cut %d bits below its "
+                 "largest term, in any order", native && dtype_is_fp8(t->way->a) ? "FP8" : "BF16",
+                 "the narrowest published accumulator",
+                 native && dtype_is_fp8(t->way->a) ? 13 : 23);
+    }
+    return OK;
+}

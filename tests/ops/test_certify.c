@@ -1,0 +1,209 @@
+/* Certificates (kernels/certify) of stand-ins that are wrong in ways that real kernels have been:
+ * each must fail and be named. A correct device must pass, also one that adds in another order. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdio.h>
+
+#include "kernels/certify/certify.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "tests/support/must.h"
+#include "tests/support/wrong_backend.h"
+
+#define GEMM(...) { .section = WAY_GEMM, .m = 64, .n = 48, .k = 272, __VA_ARGS__ }
+#define FP8(kind_a, kind_b, ...)                                                               \
+    GEMM(.a = DTYPE_E4M3, .b = DTYPE_E4M3, .out = DTYPE_BF16, .scale_a = SCALE_##kind_a,       \
+         .scale_b = SCALE_##kind_b, __VA_ARGS__)
+#define F32_OUT .out = DTYPE_F32
+
+/* Ways of the recipes. */
+static const struct certify_way WAYS[] = {
+    GEMM(.a = DTYPE_BF16, .b = DTYPE_BF16, .out = DTYPE_BF16),
+    GEMM(.a = DTYPE_BF16, .b = DTYPE_BF16, .out = DTYPE_F32, .transposed_a = true,
+         .transposed_b = true, .beta = true),
+    GEMM(.a = DTYPE_BF16, .b = DTYPE_BF16, .out = DTYPE_BF16, .bias = true,
+         .bias_dtype = DTYPE_BF16, .residual = true),
+    FP8(TENSOR, TENSOR, .fast = true),
+    FP8(ROW, ROW, .beta = true),
+    FP8(1X128, 128X128, .residual = true),
+    { .section = WAY_GEMM, .m = 48, .n = 64, .k = 200, .a = DTYPE_E5M2, .b = DTYPE_E4M3,
+      .out = DTYPE_F32, .scale_a = SCALE_1X128, .scale_b = SCALE_1X128, .beta = true },
+    FP8(1X32, 1X32, .fast = false), FP8(1X32, 32X32, .fast = false),
+    { .section = WAY_GEMM, .m = 48, .n = 64, .k = 208, .a = DTYPE_E2M1, .b = DTYPE_E2M1,
+      .out = DTYPE_BF16, .scale_a = SCALE_1X16, .scale_b = SCALE_16X16 },
+    { .section = WAY_CAST, .m = 150, .k = 272, .a = DTYPE_BF16, .b = DTYPE_E4M3,
+      .scale_b = SCALE_TENSOR, .source = SCALE_SOURCE_KNOWN, .codes = true, .twin = true },
+    { .section = WAY_CAST, .m = 150, .k = 272, .a = DTYPE_BF16, .b = DTYPE_E5M2,
+      .scale_b = SCALE_TENSOR, .source = SCALE_SOURCE_AMAX, .codes = true },
+    { .section = WAY_CAST, .m = 150, .k = 272, .a = DTYPE_BF16, .b = DTYPE_E4M3,
+      .scale_b = SCALE_1X128, .source = SCALE_SOURCE_BLOCK, .codes = true, .twin = true,
+      .rule = { QUANT_TE_BLOCK, 0, true } },
+    { .section = WAY_CAST, .m = 150, .k = 272, .a = DTYPE_BF16, .b = DTYPE_E4M3,
+      .scale_b = SCALE_1X32, .source = SCALE_SOURCE_BLOCK, .codes = true, .twin = true,
+      .rule = { QUANT_MX, 0, true } },
+    { .section = WAY_ATTENTION, .a = DTYPE_BF16, .batch = 2, .length = 70, .heads = 4,
+      .kv_heads = 2, .head_dim = 16 },
+};
+enum { WAY_COUNT = sizeof WAYS / sizeof *WAYS };
+
+static const struct certify_way BLOCKS = FP8(1X128, 1X128, .fast = false);
+static const struct certify_way LARGE = { .section = WAY_GEMM, .m = 256, .n = 32, .k = 128,
+    .a = DTYPE_E4M3, .b = DTYPE_E4M3, .out = DTYPE_F32, .scale_a = SCALE_ROW,
+    .scale_b = SCALE_ROW };
+static const struct certify_way STOCHASTIC = { .section = WAY_CAST, .m = 64, .k = 128,
+    .a = DTYPE_BF16, .b = DTYPE_E2M1, .scale_b = SCALE_1X16, .source = SCALE_SOURCE_AMAX,
+    .rule = { QUANT_NVFP4, 0, false }, .codes = true, .draws = true };
+
+static struct backend *open_cpu(const char *arithmetic) {
+    struct backend *b = NULL;
+    MUST(cpu_backend_open(&b, 1, E));
+    if (arithmetic) MUST(cpu_backend_calculate(b, arithmetic, E));
+    return b;
+}
+
+static struct certificate try_way(const struct certify_way *way, enum wrong_kind kind,
+                                  const char *arithmetic, const char *architecture,
+                                  const char *forbid) {
+    struct backend *reference = open_cpu(NULL), *b = open_cpu(arithmetic);
+    struct certificate c;
+    MUST(wrong_backend_open(b, kind, architecture, "cuda", E));
+    if (forbid) MUST(b->ops->forbid(b, "gemm", forbid, E));
+    MUST(certify(b, reference, way, &c, E));
+    b->ops->close(b);
+    reference->ops->close(reference);
+    return c;
+}
+
+static void must_pass(const struct certificate *c) {
+    char text[WAY_TEXT_CAP];
+    certify_way_text(&c->way, text);
+    if (c->outcome != CERTIFY_PASSED) fail_msg("%s: %s: %s", text, c->fault, c->found);
+    assert_true(c->outputs > 0);
+}
+
+/* The reference has its own bits, and bits are demanded on this architecture. */
+static void test_reference(void **state) {
+    for (int i = 0; i < WAY_COUNT; i++) {
+        struct certificate c = try_way(&WAYS[i], WRONG_NOTHING, NULL, "x86_64", NULL);
+        must_pass(&c);
+        if (c.way.section == WAY_GEMM) assert_true(c.agreed & 1);
+    }
+}
+
+/* On an unknown device the same outputs are within the bound. So are those of another order. */
+static void test_unknown(void **state) {
+    for (int i = 0; i < WAY_COUNT; i++)
+        for (int order = 0; order < (i < 5 ? 2 : 1); order++) {
+            struct certificate c = try_way(&WAYS[i], order ? WRONG_ORDER : WRONG_NOTHING, NULL,
+                                           "sm_121", NULL);
+            must_pass(&c);
+            if (c.way.section == WAY_GEMM) assert_true(c.bound > 0 && c.error <= c.bound);
+        }
+}
+
+/* Each published arithmetic is recognised by its outputs, on a device where none is known. */
+static void test_models(void **state) {
+    const struct arithmetic *m;
+    for (int i = 1; (m = arithmetic_at(i)); i++)
+        for (int w = 1; w < 7; w += 2) { /* BF16, one scale a tensor, 1x128 by 128x128 */
+            struct certificate c = try_way(&WAYS[w], WRONG_NOTHING, m->name, "sm_121", NULL);
+            must_pass(&c);
+            if (!(c.agreed >> i & 1)) fail_msg("%s is not recognised in way %d", m->name, w);
+        }
+}
+
+/* Where Hopper's bits are demanded, its arithmetic passes and the reference's does not. */
+static void test_demanded(void **state) {
+    struct certificate c = try_way(&BLOCKS, WRONG_NOTHING, "hopper", "sm_90", NULL);
+    must_pass(&c);
+    assert_string_equal(c.how, "native");
+    assert_non_null(strstr(c.order, "chains of 128"));
+    assert_non_null(strstr(c.reason, "hopper, to the bit"));
+    c = try_way(&WAYS[6], WRONG_NOTHING, NULL, "sm_90", NULL);
+    assert_int_equal(c.outcome, CERTIFY_FAILED);
+    assert_string_equal(c.fault, "other bits");
+}
+
+struct wrong_case {
+    const struct certify_way *way;
+    enum wrong_kind kind;
+    const char *fault, *words; /* words: part of the sentence */
+};
+
+static void test_mistakes(void **state) {
+    const struct certify_way *attention = &WAYS[WAY_COUNT - 1], *cast = &WAYS[12];
+    const struct wrong_case cases[] = {
+        { &BLOCKS, WRONG_IGNORED, "ignored scale", "without the scale of a" },
+        { &WAYS[3], WRONG_IGNORED, "ignored scale", "without the scale of a" },
+        { &WAYS[4], WRONG_IGNORED, "ignored scale", "without the scale of a" },
+        { &WAYS[7], WRONG_IGNORED, "ignored scale", "without the scale of a" },
+        { &WAYS[9], WRONG_IGNORED, "ignored scale", "without the scale of a" },
+        { &BLOCKS, WRONG_SWAPPED, "swapped blocks", "neighbouring scale blocks of a" },
+        { &WAYS[8], WRONG_SWAPPED, "swapped blocks", "neighbouring scale blocks of a" },
+        { &BLOCKS, WRONG_TRANSPOSED, "transposed scales", "column by column" },
+        { &WAYS[8], WRONG_TRANSPOSED, "transposed scales", "column by column" },
+        { &BLOCKS, WRONG_STALE, "stale output", "what was there before" },
+        { &WAYS[3], WRONG_STALE, "stale output", "what was there before" },
+        { &BLOCKS, WRONG_TAIL, "tail not written", "what was there before" },
+        { &BLOCKS, WRONG_NAN, "NaN swallowed", "is exact" },
+        { &BLOCKS, WRONG_K_TAIL, "tail of K", "without the last products" },
+        { &LARGE, WRONG_LARGE, "ignored scale", "256 x 32 x 128" },
+        { &STOCHASTIC, WRONG_ROUNDING, "zeroed rounding", "codes" },
+        { cast, WRONG_CAST_STALE, "stale output", "over other bytes" },
+        { cast, WRONG_CAST_NAN, "NaN swallowed", "with a NaN" },
+        { attention, WRONG_ATTENTION, "beyond the bound", "the output of token" },
+        { attention, WRONG_ATTENTION_STALE, "beyond the bound", "is exact" },
+        { attention, WRONG_ATTENTION_NAN, "NaN swallowed", "sees a value that is NaN" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct certificate c = try_way(cases[i].way, cases[i].kind, NULL, "sm_121", NULL);
+        if (c.outcome != CERTIFY_FAILED || strcmp(c.fault, cases[i].fault) != 0 ||
+            !strstr(c.found, cases[i].words))
+            fail_msg("case %zu: %s: \"%s\"; wanted %s with \"%s\"", i, c.fault, c.found,
+                     cases[i].fault, cases[i].words);
+    }
+}
+
+/* The failed way has a name for forbid(); without it the same product passes. */
+static void test_forbidden(void **state) {
+    struct certificate c = try_way(&BLOCKS, WRONG_STALE, NULL, "sm_121", NULL);
+    assert_string_equal(c.forbid, "e4m3 1x128 x e4m3 1x128");
+    c = try_way(&BLOCKS, WRONG_STALE, NULL, "sm_121", "e4m3 1x128 x e4m3 1x128");
+    must_pass(&c);
+    assert_string_equal(c.how, "emulated");
+    assert_string_equal(c.forbid, "");
+    c = try_way(&WAYS[WAY_COUNT - 1], WRONG_ATTENTION, NULL, "sm_121", NULL);
+    assert_string_equal(c.forbid, "wgmma");
+    c = try_way(&WAYS[WAY_COUNT - 1], WRONG_ATTENTION, NULL, "sm_121", "wgmma");
+    must_pass(&c);
+    assert_string_equal(c.how, "mma");
+    struct backend *cpu = open_cpu(NULL);
+    MUST_FAIL(ERR_UNSUPPORTED, "no other way", cpu->ops->forbid(cpu, "gemm", "x", E));
+    cpu->ops->close(cpu);
+}
+
+static void test_texts(void **state) {
+    char text[WAY_TEXT_CAP];
+    for (int i = 0; i < WAY_COUNT; i++)
+        for (int j = 0; j < i; j++) {
+            char other[WAY_TEXT_CAP];
+            certify_way_text(&WAYS[i], text);
+            certify_way_text(&WAYS[j], other);
+            assert_string_not_equal(text, other);
+        }
+    certify_way_text(&WAYS[5], text);
+    assert_string_equal(text, "gemm e4m3 1x128 x e4m3 128x128 -> bf16, 64 x 48 x 272, residual");
+    certify_way_text(&WAYS[WAY_COUNT - 1], text);
+    assert_string_equal(text, "attention bf16, 2 x 70, heads 4/2 of 16");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reference), cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_models), cmocka_unit_test(test_demanded),
+        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_forbidden),
+        cmocka_unit_test(test_texts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,256 @@
+#include "tests/support/wrong_backend.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { FORBIDDEN = 8 };
+
+/* Begins with the table that callers see; the real one is behind it. */
+struct wrong {
+    struct backend_ops ops;
+    const struct backend_ops *real;
+    enum wrong_kind kind;
+    char architecture[32];
+    char forbidden[FORBIDDEN][FORBIDDEN_WAY_CAP];
+    int count;
+};
+
+static struct wrong *wrong_of(struct backend *b) { return (struct wrong *)(uintptr_t)b->ops; }
+
+static bool is_forbidden(const struct wrong *w, const char *way) {
+    for (int i = 0; i < w->count; i++)
+        if (!strcmp(w->forbidden[i], way)) return true;
+    return false;
+}
+
+static enum status wrong_forbid(struct backend *b, const char *section, const char *way,
+                                struct err *e) {
+    struct wrong *w = wrong_of(b);
+    if (!strncmp(way, "bf16", 4) || w->count == FORBIDDEN)
+        return FAIL(e, ERR_UNSUPPORTED, "%s %s: there is no other way", section, way);
+    snprintf(w->forbidden[w->count++], FORBIDDEN_WAY_CAP, "%s", way);
+    return OK;
+}
+
+static enum status wrong_info(struct backend *b, struct device_info *info, struct err *e) {
+    struct wrong *w = wrong_of(b);
+    TRY(w->real->info(b, info, e));
+    snprintf(info->name, sizeof info->name, "a stand-in");
+    snprintf(info->architecture, sizeof info->architecture, "%s", w->architecture);
+    return OK;
+}
+
+static void wrong_close(struct backend *b) {
+    if (!b) return;
+    struct wrong *w = wrong_of(b);
+    b->ops = w->real;
+    w->real->close(b);
+    free(w);
+}
+
+/* ---- GEMM ---- */
+
+static bool is_fp8(const struct matmul_args *args) { return dtype_is_fp8(args->a->dtype); }
+
+static bool is_native(const struct wrong *w, const struct matmul_args *args) {
+    char way[FORBIDDEN_WAY_CAP];
+    gemm_way_name(args, way);
+    return is_fp8(args) && !is_forbidden(w, way);
+}
+
+static enum status wrong_native(struct backend *b, const struct matmul_args *args, bool *native,
+                                struct err *e) {
+    *native = is_native(wrong_of(b), args);
+    return OK;
+}
+
+/* a's scale with the mistake, in *memory. */
+static struct scale wrong_scale(enum wrong_kind kind, const struct scale *s, void **memory) {
+    struct scale out = *s;
+    int64_t each = dtype_bytes(s->dtype), n = s->dim[0] * s->dim[1];
+    int64_t header = scale_bytes(s) - n * each;
+    unsigned char *to = *memory = malloc((size_t)scale_bytes(s));
+    const unsigned char *from = s->data;
+    out.data = to;
+    memcpy(to, from, (size_t)scale_bytes(s));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = i / s->dim[1], col = i % s->dim[1], at = i;
+        if (kind == WRONG_SWAPPED && (col ^ 1) < s->dim[1]) at = row * s->dim[1] + (col ^ 1);
+        if (kind == WRONG_TRANSPOSED) at = col * s->dim[0] + row;
+        memcpy(to + header + i * each, from + header + at * each, (size_t)each);
+        const float one = 1.0f;
+        if (kind != WRONG_IGNORED) continue;
+        if (s->dtype == DTYPE_F32) memcpy(to + i * each, &one, sizeof one);
+        else to[header + i] = s->dtype == DTYPE_E8M0 ? 127 : e4m3_encode(1.0f);
+    }
+    return out;
+}
+
+static float load(const struct tensor *x, int64_t at) {
+    return x->dtype == DTYPE_F32 ? ((const float *)x->data)[at]
+                                 : bf16_decode(((const uint16_t *)x->data)[at]);
+}
+
+static void store(const struct tensor *x, int64_t at, float value) {
+    if (x->dtype == DTYPE_F32) ((float *)x->data)[at] = value;
+    else ((uint16_t *)x->data)[at] = bf16_encode(value);
+}
+
+static void no_nan(const struct tensor *x) {
+    for (int64_t i = 0; i < tensor_count(x); i++)
+        if (isnan(load(x, i))) store(x, i, 0.0f);
+}
+
+/* Exact sums of the two halves of K, with factors, the second half first. */
+static enum status other_order(struct backend *b, int lane, const struct matmul_args *args,
+                               struct err *e) {
+    int64_t half = args->a->dim[1] / 2 / 128 * 128, k = args->a->dim[1];
+    enum scale_kind kind = args->a->scale.kind;
+    const struct wrong *w = wrong_of(b);
+    struct tensor out = *args->out, a[2] = { *args->a, *args->a }, x[2] = { *args->b, *args->b };
+    if (!half || args->bias || args->residual || out.dtype != DTYPE_F32 || args->beta != 0.0f ||
+        (kind != SCALE_NONE && kind != SCALE_TENSOR && kind != SCALE_ROW))
+        return w->real->matmul(b, lane, args, e);
+    for (int i = 0; i < 2; i++) {
+        struct tensor *side[2] = { &a[i], &x[i] };
+        for (int s = 0; s < 2; s++) {
+            side[s]->dim[1] = i ? half : k - half;
+            int64_t skip = (i ? 0 : half) * side[s]->stride[1] * dtype_bytes(side[s]->dtype);
+            side[s]->data = (char *)side[s]->data + skip;
+        }
+        struct matmul_args part = *args;
+        part.a = &a[i];
+        part.b = &x[i];
+        part.beta = i ? 1.0f : 0.0f;
+        TRY(w->real->matmul(b, lane, &part, e));
+    }
+    return OK;
+}
+
+/* The product, but for its last row and column, which keep what they had. */
+static enum status without_tail(struct backend *b, int lane, const struct matmul_args *args,
+                                struct err *e) {
+    const struct tensor *out = args->out;
+    int64_t rows = out->dim[0], cols = out->dim[1], bytes = rows * cols * dtype_bytes(out->dtype);
+    struct tensor before = *out;
+    before.data = malloc((size_t)bytes);
+    memcpy(before.data, out->data, (size_t)bytes);
+    enum status st = wrong_of(b)->real->matmul(b, lane, args, e);
+    int64_t each = dtype_bytes(out->dtype);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = i == rows - 1 ? 0 : cols - 1; j < cols; j++)
+            memcpy((char *)out->data + (i * cols + j) * each,
+                   (char *)before.data + (i * cols + j) * each, (size_t)each);
+    free(before.data);
+    return st;
+}
+
+/* A copy of FP8 codes, zero beyond the last 32 along K that are whole. */
+static void *without_end(const struct tensor *x) {
+    int64_t ld = x->stride[0], end = x->dim[1] / 32 * 32;
+    unsigned char *copy = malloc((size_t)(x->dim[0] * ld));
+    memcpy(copy, x->data, (size_t)(x->dim[0] * ld));
+    for (int64_t row = 0; row < x->dim[0]; row++)
+        memset(copy + row * ld + end, 0, (size_t)(ld - end));
+    return copy;
+}
+
+static enum status wrong_matmul(struct backend *b, int lane, const struct matmul_args *args,
+                                struct err *e) {
+    struct wrong *w = wrong_of(b);
+    struct matmul_args changed = *args;
+    struct tensor a = *args->a;
+    void *memory = NULL;
+    if (!is_native(w, args) && w->kind != WRONG_ORDER)
+        return w->real->matmul(b, lane, args, e);
+    switch (w->kind) {
+    case WRONG_STALE: return OK;
+    case WRONG_TAIL: return without_tail(b, lane, args, e);
+    case WRONG_ORDER: return other_order(b, lane, args, e);
+    case WRONG_IGNORED: case WRONG_SWAPPED: case WRONG_TRANSPOSED: case WRONG_LARGE:
+        if (w->kind == WRONG_LARGE && a.dim[0] < 256) break;
+        a.scale = wrong_scale(w->kind == WRONG_LARGE ? WRONG_IGNORED : w->kind, &args->a->scale,
+                              &memory);
+        changed.a = &a;
+        break;
+    case WRONG_K_TAIL:
+        if (args->a->dim[1] % 32 == 0) break;
+        a.data = memory = without_end(&a);
+        changed.a = &a;
+        break;
+    default: break;
+    }
+    enum status st = w->real->matmul(b, lane, &changed, e);
+    if (w->kind == WRONG_NAN) no_nan(args->out);
+    free(memory);
+    return st;
+}
+
+/* ---- casts ---- */
+
+static enum status wrong_quantise(struct backend *b, int lane, const struct sink *out,
+                                  const struct tensor *x, struct err *e) {
+    struct wrong *w = wrong_of(b);
+    if (w->kind == WRONG_CAST_STALE) return OK;
+    if (w->kind == WRONG_CAST_NAN) no_nan(x);
+    return w->real->quantise(b, lane, out, x, e);
+}
+
+/* Stochastic rounding that gives zeros. */
+static enum status wrong_finish(struct backend *b, int lane, const struct sink *out,
+                                struct err *e) {
+    struct wrong *w = wrong_of(b);
+    TRY(w->real->quantise_finish(b, lane, out, e));
+    if (w->kind != WRONG_ROUNDING || !out->draws) return OK;
+    struct tensor *t = out->codes->data ? out->codes : out->codes->transposed;
+    memset(t->data, 0, (size_t)tensor_fp8_bytes(t->dim[0], t->dim[1]));
+    return OK;
+}
+
+/* ---- attention ---- */
+
+static enum status wrong_attention(struct backend *b, int lane,
+                                   const struct attention_fwd_args *args, struct err *e) {
+    struct wrong *w = wrong_of(b);
+    struct tensor *o = args->o->value;
+    bool used = !is_forbidden(w, "wgmma");
+    if (w->kind == WRONG_ATTENTION_STALE && used) return OK;
+    TRY(w->real->attention_fwd(b, lane, args, e));
+    if (w->kind == WRONG_ATTENTION_NAN && used) no_nan(o);
+    for (int64_t i = 0; w->kind == WRONG_ATTENTION && used && i < tensor_count(o); i++)
+        store(o, i, load(o, i) * 1.125f);
+    return OK;
+}
+
+/* Names the kernel of attention, as a device does. */
+static bool wrong_decision(struct backend *b, int64_t i, struct decision *out) {
+    const struct wrong *w = wrong_of(b);
+    if (i > 1 || w->kind < WRONG_ATTENTION) return false;
+    *out = (struct decision){ .section = "attention", .name = "any", .calls = 1 };
+    snprintf(out->direction, sizeof out->direction, "%s", i ? "backward" : "forward");
+    snprintf(out->way, sizeof out->way, "%s", is_forbidden(w, "wgmma") ? "mma" : "wgmma");
+    return true;
+}
+
+enum status wrong_backend_open(struct backend *b, enum wrong_kind kind, const char *architecture,
+                               const char *name, struct err *e) {
+    struct wrong *w = calloc(1, sizeof *w);
+    if (!w) return FAIL(e, ERR_MEMORY, "no memory for a stand-in");
+    w->ops = *b->ops;
+    w->real = b->ops;
+    w->kind = kind;
+    snprintf(w->architecture, sizeof w->architecture, "%s", architecture);
+    if (name) w->ops.name = name;
+    w->ops.info = wrong_info;
+    w->ops.close = wrong_close;
+    w->ops.forbid = wrong_forbid;
+    w->ops.matmul = wrong_matmul;
+    w->ops.matmul_native = wrong_native;
+    w->ops.quantise = wrong_quantise;
+    w->ops.quantise_finish = wrong_finish;
+    w->ops.attention_fwd = wrong_attention;
+    w->ops.decision = wrong_decision;
+    b->ops = &w->ops;
+    return OK;
+}

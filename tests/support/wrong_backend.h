@@ -1,0 +1,23 @@
+/* The CPU backend with one mistake of a kind that real kernels have made: a stand-in for a device.
+ * It makes no mistake in a way that forbid() named. */
+#ifndef FP8LAB_TESTS_SUPPORT_WRONG_BACKEND_H
+#define FP8LAB_TESTS_SUPPORT_WRONG_BACKEND_H
+
+#include "kernels/backend.h"
+
+enum wrong_kind {
+    WRONG_NOTHING, WRONG_ORDER, /* correct: K is added in another order */
+    WRONG_IGNORED, WRONG_SWAPPED, WRONG_TRANSPOSED, WRONG_STALE, WRONG_TAIL, WRONG_NAN,
+    WRONG_K_TAIL, WRONG_LARGE, /* the mistakes of a GEMM; LARGE: only if M is at least 256 */
+    WRONG_ROUNDING, WRONG_CAST_STALE, WRONG_CAST_NAN, /* of a cast */
+    WRONG_ATTENTION, WRONG_ATTENTION_STALE, WRONG_ATTENTION_NAN,
+    WRONG_KINDS
+};
+
+/* Takes b over, an open CPU backend, which then is a device of this architecture. Closing b closes
+ * both. name: "cuda", or the CPU's own for NULL. */
+NODISCARD enum status wrong_backend_open(struct backend *b, enum wrong_kind kind,
+                                         const char *architecture, const char *name,
+                                         struct err *e);
+
+#endif
