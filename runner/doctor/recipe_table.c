@@ -23,13 +23,11 @@ static struct recipe_row hopper_scales(int cc) {
     return row(WAY_EMULATED, "cuBLASLt has GEMMs with these scales for Hopper only");
 }
 
-/* One scale for 32 or 16 elements: emulated everywhere. */
+/* One scale for 32 or 16 elements: Blackwell. */
 static struct recipe_row small_blocks(int cc, bool fp4) {
-    if (fp4 && cc < 100) return row(WAY_EMULATED, "this chip has no FP4 tensor cores");
-    if (fp4) return row(WAY_EMULATED, "its FP4 GEMMs are not used by this version");
-    if (cc < 89) return tensor_scales(cc);
-    return row(WAY_EMULATED, cc < 100 ? "this chip has no 1x32 scales"
-                                      : "its 1x32 GEMMs are not used by this version");
+    if (cc >= 100) return row(WAY_NATIVE, "");
+    if (fp4) return row(WAY_EMULATED, "this chip has no FP4 tensor cores");
+    return cc < 89 ? tensor_scales(cc) : row(WAY_EMULATED, "this chip has no 1x32 scales");
 }
 
 struct recipe_row recipe_on(enum recipe_kind kind, int capability) {

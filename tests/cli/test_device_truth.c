@@ -201,6 +201,10 @@ static void the_recipe_table_is_whole(void **state) {
     assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 121).way, WAY_EMULATED);
     assert_int_equal(recipe_on(RECIPE_TENSORWISE, 121).way, WAY_NATIVE);
     assert_int_equal(recipe_on(RECIPE_TENSORWISE, 80).way, WAY_EMULATED);
+    assert_int_equal(recipe_on(RECIPE_MXFP8, 100).way, WAY_NATIVE);
+    assert_int_equal(recipe_on(RECIPE_MXFP8, 90).way, WAY_EMULATED);
+    assert_int_equal(recipe_on(RECIPE_NVFP4, 121).way, WAY_NATIVE);
+    assert_int_equal(recipe_on(RECIPE_NVFP4, 90).way, WAY_EMULATED);
     assert_int_equal(recipe_on(RECIPE_BF16, 80).way, WAY_NATIVE);
     assert_int_equal(recipe_on(RECIPE_F32, 90).way, WAY_REFUSED);
     assert_int_equal(recipe_on(RECIPE_BF16, 75).way, WAY_REFUSED);
