@@ -89,6 +89,11 @@ struct comm_ops {
      * be that slice of x. */
     enum status (*reduce_scatter)(struct backend *b, int lane, const struct tensor *out,
                                   const struct tensor *x, struct err *e);
+    /* reduce_scatter with terms of 8 bits: every rank's x, its own slice too, is rounded to codes
+     * (comm_codes.h) in blocks that begin with each slice; the last of a slice may be short. out
+     * and x are f32 or bf16. One rank rounds nothing. */
+    enum status (*reduce_scatter_codes)(struct backend *b, int lane, const struct tensor *out,
+                                        const struct tensor *x, struct err *e);
     /* out [n*world] <- every rank's x [n], in rank order. x may be this rank's slice of out. Bytes
      * are moved, so any dtype. */
     enum status (*all_gather)(struct backend *b, int lane, const struct tensor *out,

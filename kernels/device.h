@@ -36,6 +36,7 @@ struct device_work {
     int64_t tokens;      /* of a micro-batch */
     int world;           /* ranks */
     int64_t shard, shard_bytes; /* the largest shard that a rank reduces: elements, bytes of each */
+    bool shard_codes; /* the ranks' terms of it are 8-bit codes (comm_codes.h) */
 };
 
 struct device_item { const char *name; int64_t bytes; };

@@ -42,18 +42,6 @@ float fp8_decode(enum dtype t, uint8_t code) {
     return t == DTYPE_E4M3 ? e4m3_decode_inline(code) : e5m2_decode_inline(code);
 }
 
-uint8_t e8m0_encode_up(float x) {
-    uint32_t u = f32_bits(x), exponent = (u >> 23) & 0xFFu, mantissa = u & 0x7FFFFFu;
-    if (exponent == 0xFF) return mantissa ? 0xFF : 0xFE;
-    /* An f32 subnormal up to 2^-127 (mantissa 0x400000) is code 0; the rest round up. */
-    bool up = mantissa > 0 && exponent != 0xFE && !(exponent == 0 && mantissa <= 0x400000u);
-    return (uint8_t)(exponent + up);
-}
-float e8m0_decode(uint8_t e) {
-    if (e == 0xFF) return f32_from_bits(0x7FC00000u);
-    return f32_from_bits(e ? (uint32_t)e << 23 : 0x00400000u);
-}
-float e8m0_decode_inverse(uint8_t e) {
-    if (e == 0xFF) return f32_from_bits(0x7FC00000u);
-    return f32_from_bits(e == 0xFE ? 0x00400000u : (uint32_t)(254 - e) << 23);
-}
+uint8_t e8m0_encode_up(float x) { return e8m0_encode_up_inline(x); }
+float e8m0_decode(uint8_t e) { return e8m0_decode_inline(e); }
+float e8m0_decode_inverse(uint8_t e) { return e8m0_decode_inverse_inline(e); }

@@ -71,6 +71,23 @@ HOST_DEVICE static inline float e2m1_decode_inline(uint8_t code) {
     return f32_from_bits(f32_bits(fp8_decode_bits(code & 7u, 1, 126, 1.0f)) | sign);
 }
 
+/* E8M0: dtype.h says what each does. */
+HOST_DEVICE static inline uint8_t e8m0_encode_up_inline(float x) {
+    uint32_t u = f32_bits(x), exponent = (u >> 23) & 0xFFu, mantissa = u & 0x7FFFFFu;
+    if (exponent == 0xFF) return mantissa ? 0xFF : 0xFE;
+    /* An f32 subnormal up to 2^-127 (mantissa 0x400000) is code 0; the rest round up. */
+    bool up = mantissa > 0 && exponent != 0xFE && !(exponent == 0 && mantissa <= 0x400000u);
+    return (uint8_t)(exponent + (up ? 1u : 0u));
+}
+HOST_DEVICE static inline float e8m0_decode_inline(uint8_t e) {
+    if (e == 0xFF) return f32_from_bits(0x7FC00000u);
+    return f32_from_bits(e ? (uint32_t)e << 23 : 0x00400000u); /* 2^-127 is subnormal */
+}
+HOST_DEVICE static inline float e8m0_decode_inverse_inline(uint8_t e) {
+    if (e == 0xFF) return f32_from_bits(0x7FC00000u);
+    return f32_from_bits(e == 0xFE ? 0x00400000u : (uint32_t)(254 - e) << 23);
+}
+
 #ifdef __cplusplus
 }
 #endif

@@ -51,6 +51,7 @@ struct param_options {
     enum state_kind state;
     bool master;
     struct shard_place shard;
+    bool grad_codes; /* gradients are reduced as 8-bit codes */
     bool accumulates; /* a rank has several micro-batches in a step */
     bool forward_only; /* no gradients, no state, no codes that only backward reads */
 };

@@ -89,6 +89,7 @@ enum status plan_add_gpu(struct plan *p, const struct model_config *c, const str
                           !c->qk_norm,
         .tokens = o->micro_batch * c->seq_len,
         .world = world, .shard = p->shard_max, .shard_bytes = dtype_bytes(o->grad_dtype),
+        .shard_codes = o->grad_codes,
     };
     struct device_item item[DEVICE_ITEMS_MAX];
     enum status st = add_rows(p, item, device_memory(cc, &work, item), e);

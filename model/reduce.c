@@ -35,7 +35,9 @@ static enum status reduce(struct exchange *x, const struct bucket *k, struct err
     const struct backend_ops *ops = x->b->ops;
     bool adds = k->grad_transient && !x->first;
     const struct tensor *out = adds ? &k->grad_part : &k->grad_shard;
-    TRY(ops->comm.reduce_scatter(x->b, LANE_COMM, out, &k->grad, e));
+    if (x->params->options.grad_codes)
+        TRY(ops->comm.reduce_scatter_codes(x->b, LANE_COMM, out, &k->grad, e));
+    else TRY(ops->comm.reduce_scatter(x->b, LANE_COMM, out, &k->grad, e));
     if (adds) return ops->add(x->b, LANE_COMM, &k->grad_shard, &k->grad_part, e);
     if (x->params->options.shard.kind != SHARD_NONE) return OK;
     return ops->comm.all_gather(x->b, LANE_COMM, &k->grad, &k->grad_shard, e);

@@ -41,6 +41,7 @@ struct train_options {
     int64_t global_batch, micro_batch; /* sequences; global = micro * ranks * accumulation steps */
     uint64_t seed;
     enum dtype grad_dtype; /* DTYPE_F32 or DTYPE_BF16: main gradients, also the accumulator */
+    bool grad_codes; /* ranks send their gradients as 8-bit codes (kernels/comm_codes.h) */
     enum recompute_kind recompute;
     int64_t head_chunk; /* rows of logits at a time: whole HEAD_CHUNK_ALIGN; 0: the default */
     enum shard_kind shard; /* what ranks share out; no effect with one rank */

@@ -30,6 +30,8 @@ static enum status check_options(const struct trainer *t, struct err *e) {
     if (t->recipe.f32 && o->grad_dtype != DTYPE_F32)
         return FAIL(e, ERR_CONFIG, "the f32 recipe has f32 gradients, found %s",
                     dtype_name(o->grad_dtype));
+    if (t->recipe.f32 && o->grad_codes)
+        return FAIL(e, ERR_CONFIG, "the f32 recipe has f32 gradients, found fp8");
     if (o->head_chunk < 0 || o->head_chunk % HEAD_CHUNK_ALIGN)
         return FAIL(e, ERR_CONFIG, "train.head_chunk is %lld; it must be a multiple of %d, or 0",
                     (long long)o->head_chunk, HEAD_CHUNK_ALIGN);
@@ -94,6 +96,7 @@ static enum status layout(struct trainer *t, struct err *e) {
                                 .master = o->optimizer.master && act != DTYPE_F32 &&
                                           !o->forward_only,
                                 .shard = { o->shard, t->rank, t->world },
+                                .grad_codes = o->grad_codes,
                                 .accumulates = t->accumulation > 1,
                                 .forward_only = o->forward_only };
     struct transformer_options to = { .act = act, .batch = t->options.micro_batch,

@@ -1,14 +1,20 @@
 /* Collectives over the group's sockets. A reduction is scattered (every rank adds one slice, in
  * rank order) and gathered again. Tensors are moved in pieces, so the memory for other ranks' terms
  * is allocated once, at init. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include "kernels/comm_codes.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/link.h"
 
 enum { PIECE = 1 << 17 }; /* elements of one slice that are moved at a time */
+/* Terms of 8 bits: codes received take the first half of a rank's room, codes to send the other. */
+enum { OUTGOING = PIECE / 2 /* u32 */ };
+static_assert(PIECE % COMM_BLOCK == 0, "blocks do not cross pieces");
+static_assert(OUTGOING * 4 >= PIECE + PIECE / COMM_BLOCK, "a half holds a piece's codes");
 
 struct cpu_group {
     struct links *links;
@@ -169,6 +175,74 @@ static void max_terms(const struct cpu_group *g, uint32_t *own, int64_t n) {
     }
 }
 
+/* ---- terms of 8 bits ---- */
+
+/* A piece of rank r's slice, on its way to r, or there. */
+static uint8_t *outgoing(const struct cpu_group *g, int r) {
+    return (uint8_t *)(g->terms + (int64_t)r * PIECE + OUTGOING);
+}
+
+static void encode(const struct isa *isa, uint8_t *to, const float *x, int64_t n) {
+    uint8_t *scale = to + comm_scales_at(n);
+    float m[COMM_BLOCK];
+    for (int64_t at = 0; at < n; at += COMM_BLOCK, scale++) {
+        int64_t block = n - at < COMM_BLOCK ? n - at : COMM_BLOCK;
+        *scale = comm_block_scale(isa->amax(x + at, block));
+        for (int64_t i = 0; i < block; i++) m[i] = e8m0_decode_inverse(*scale);
+        isa->fp8_encode(DTYPE_E4M3, to + at, x + at, m, block);
+    }
+}
+
+static void decode(const struct isa *isa, float *to, const uint8_t *from, int64_t n) {
+    const uint8_t *scale = from + comm_scales_at(n);
+    isa->fp8_decode(DTYPE_E4M3, to, from, n);
+    for (int64_t i = 0; i < n; i++) to[i] = to[i] * e8m0_decode(scale[i / COMM_BLOCK]);
+}
+
+/* scatter_piece, with each term made into codes first. */
+static enum status scatter_codes(struct backend *b, const struct tensor *x, const struct slices *s,
+                                 int64_t p, struct err *e) {
+    struct cpu_group *g = cpu_of(b)->group;
+    float *values = cpu_scratch(b, 0);
+    char *at;
+    int n = 0;
+    int64_t mine = piece_of(s, g->rank, p, &at);
+    for (int i = 0; i < g->world; i++) {
+        int64_t theirs = piece_of(s, i, p, &at);
+        load_span(values, x, (at - s->data) / s->bytes, theirs);
+        encode(cpu_of(b)->isa, outgoing(g, i), values, theirs);
+        if (i == g->rank) continue;
+        g->transfer[n++] = (struct link_transfer){
+            .peer = i, .out = outgoing(g, i), .out_bytes = comm_codes_bytes(theirs),
+            .in = g->terms + (int64_t)i * PIECE, .in_bytes = comm_codes_bytes(mine),
+        };
+    }
+    return links_exchange(g->links, g->transfer, n, g->at.what, e);
+}
+
+static void add_codes(struct backend *b, const struct tensor *out, int64_t at, int64_t n) {
+    const struct cpu_group *g = cpu_of(b)->group;
+    float *sum = cpu_scratch(b, 0), *next = sum + PIECE;
+    for (int r = 0; r < g->world; r++) {
+        decode(cpu_of(b)->isa, r ? next : sum, term(g, r, outgoing(g, g->rank)), n);
+        for (int64_t i = 0; r && i < n; i++) sum[i] = sum[i] + next[i];
+    }
+    store_span(out, at, sum, n);
+}
+
+static enum status reduce_codes(struct backend *b, const struct tensor *out,
+                                const struct tensor *x, struct err *e) {
+    struct cpu_group *g = cpu_of(b)->group;
+    struct slices s = slices_of(g, x);
+    TRY(begin(g, "reduce_scatter_codes", x, 0, NULL, 0, e));
+    for (int64_t p = 0; p * PIECE < s.each; p++) {
+        char *own;
+        TRY(scatter_codes(b, x, &s, p, e));
+        add_codes(b, out, p * PIECE, piece_of(&s, g->rank, p, &own));
+    }
+    return OK;
+}
+
 /* ---- the collectives ---- */
 
 static enum status reduce_all(struct backend *b, const struct tensor *x, enum reduce_op op,
@@ -274,6 +348,17 @@ static enum status comm_reduce_scatter(struct backend *b, int lane, const struct
     return st;
 }
 
+static enum status comm_reduce_scatter_codes(struct backend *b, int lane,
+                                             const struct tensor *out, const struct tensor *x,
+                                             struct err *e) {
+    uint64_t since = now_ns();
+    TRY(check_pair(b, "reduce_scatter_codes", out, x, IS_ACT, e));
+    if (!cpu_of(b)->group) return copy_alone(out, x);
+    enum status st = reduce_codes(b, out, x, e);
+    account(b, since);
+    return st;
+}
+
 static enum status comm_all_gather(struct backend *b, int lane, const struct tensor *out,
                                    const struct tensor *x, struct err *e) {
     uint64_t since = now_ns();
@@ -306,6 +391,7 @@ static enum status comm_busy(struct backend *b, int lane, const struct tensor *o
 
 const struct comm_ops CPU_COMM = {
     .init = comm_init, .rank = comm_rank, .world = comm_world, .all_reduce = comm_all_reduce,
-    .reduce_scatter = comm_reduce_scatter, .all_gather = comm_all_gather,
+    .reduce_scatter = comm_reduce_scatter, .reduce_scatter_codes = comm_reduce_scatter_codes,
+    .all_gather = comm_all_gather,
     .broadcast = comm_broadcast, .busy = comm_busy, .poll = comm_poll, .abort = comm_abort,
 };

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/comm_codes.h"
 #include "kernels/cuda/comm_place.cuh"
 #include "kernels/cuda/cuda_backend.cuh"
 #include "kernels/cuda/nccl.cuh"
@@ -290,6 +291,81 @@ static enum status reduce_large(struct backend *b, int lane, const struct tensor
     return reduce_small(b, lane, &rest, e);
 }
 
+/* ---- terms of 8 bits (comm_codes.h) ---- */
+
+/* A piece of n elements of each rank's slice: of x [world][each], `at` elements into the slice. */
+struct coded {
+    struct grad_view x, out; /* out: of this rank's slice */
+    uint8_t *codes, *other;  /* [world][stride]: to send, one of them this rank's; received */
+    int64_t each, at, n, stride;
+    int rank, world;
+};
+
+/* A warp makes one block of each lap. */
+__global__ static void encode_terms_kernel(struct coded c) {
+    enum { EACH = COMM_BLOCK / WARP };
+    int64_t across = (c.n + COMM_BLOCK - 1) / COMM_BLOCK, blocks = across * c.world;
+    int64_t warp = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / WARP;
+    int lane = threadIdx.x % WARP;
+    for (int64_t i = warp; i < blocks; i += (int64_t)gridDim.x * THREADS / WARP) {
+        int64_t rank = i / across, block = i % across, first = block * COMM_BLOCK + lane;
+        uint8_t *codes = c.codes + rank * c.stride;
+        float x[EACH];
+        uint32_t top = 0;
+#pragma unroll
+        for (int j = 0; j < EACH; j++) {
+            int64_t k = first + j * WARP;
+            x[j] = k < c.n ? grad_load(c.x, rank * c.each + c.at + k) : 0.0f;
+            top = max(top, f32_bits(x[j]) & 0x7FFFFFFFu);
+        }
+        uint8_t scale = comm_block_scale(warp_max(top));
+        float m = e8m0_decode_inverse_inline(scale);
+#pragma unroll
+        for (int j = 0; j < EACH; j++)
+            if (first + j * WARP < c.n) codes[first + j * WARP] = e4m3_encode_inline(x[j] * m);
+        if (lane == 0) codes[comm_scales_at(c.n) + block] = scale;
+    }
+}
+
+__device__ static inline float term_of(const struct coded &c, int r, int64_t i) {
+    const uint8_t *codes = (r == c.rank ? c.codes : c.other) + r * c.stride;
+    return e4m3_decode_inline(codes[i]) *
+           e8m0_decode_inline(codes[comm_scales_at(c.n) + i / COMM_BLOCK]);
+}
+
+__global__ static void add_codes_kernel(struct coded c) {
+    int64_t step = (int64_t)gridDim.x * THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < c.n; i += step) {
+        float sum = term_of(c, 0, i);
+        for (int r = 1; r < c.world; r++) sum = sum + term_of(c, r, i);
+        grad_store(c.out, c.at + i, sum);
+    }
+}
+
+/* scatter() with such terms. */
+static enum status scatter_codes(struct backend *b, int lane, const struct tensor *out,
+                                 const struct tensor *x, struct err *e) {
+    struct cuda_group *g = cuda_of(b)->group;
+    int64_t each = tensor_count(out), piece = collective_codes_piece(each, g->world);
+    int64_t stride = collective_codes_stride(each, g->world);
+    void *codes;
+    TRY(cuda_scratch(b, lane, SCRATCH_TERMS, 2 * g->world * stride, &codes, e));
+    uint8_t *other = (uint8_t *)codes + g->world * stride;
+    for (int64_t at = 0; at < each; at += piece) {
+        int64_t n = min_i64(each - at, piece);
+        const struct coded c = { grad_of(x), grad_of(out), (uint8_t *)codes, other, each, at, n,
+                                 stride, g->rank, g->world };
+        unsigned grid = grid_for(b, g->world * ceil_div(n, COMM_BLOCK), THREADS / WARP);
+        encode_terms_kernel<<<grid, THREADS, 0, cuda_lane(b, lane)>>>(c);
+        TRY(cuda_launched("codes of a group's terms", e));
+        TRY(nccl_swap(g->nccl, other, stride, codes, stride, comm_codes_bytes(n),
+                      cuda_lane(b, lane), e));
+        add_codes_kernel<<<grid_for(b, n, THREADS), THREADS, 0, cuda_lane(b, lane)>>>(c);
+        TRY(cuda_launched("adding the codes of a group", e));
+    }
+    return OK;
+}
+
 /* ---- the collectives ---- */
 
 static enum status comm_all_reduce(struct backend *b, int lane, const struct tensor *x,
@@ -339,6 +415,16 @@ static enum status comm_reduce_scatter(struct backend *b, int lane, const struct
     return end(b, lane, e);
 }
 
+static enum status comm_reduce_scatter_codes(struct backend *b, int lane,
+                                             const struct tensor *out, const struct tensor *x,
+                                             struct err *e) {
+    TRY(check_pair(b, "reduce_scatter_codes", out, x, IS_GRAD, e));
+    if (!cuda_of(b)->group) return copy_alone(b, lane, out, x, e);
+    TRY(begin(b, lane, "reduce_scatter_codes", x, e));
+    TRY(scatter_codes(b, lane, out, x, e));
+    return end(b, lane, e);
+}
+
 static enum status comm_all_gather(struct backend *b, int lane, const struct tensor *out,
                                    const struct tensor *x, struct err *e) {
     struct cuda_group *g = cuda_of(b)->group;
@@ -378,6 +464,7 @@ void cuda_fill_comm(struct comm_ops *comm) {
     comm->world = comm_world;
     comm->all_reduce = comm_all_reduce;
     comm->reduce_scatter = comm_reduce_scatter;
+    comm->reduce_scatter_codes = comm_reduce_scatter_codes;
     comm->all_gather = comm_all_gather;
     comm->broadcast = comm_broadcast;
     comm->busy = comm_busy;

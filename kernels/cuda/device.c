@@ -101,7 +101,9 @@ int device_memory(int cc, const struct device_work *work,
     add_item(item, &n, "tokens sorted", 32 * work->tokens);
     if (world > 1) {
         add_item(item, &n, "terms of a sum over ranks",
-                 world * collective_stride(work->shard, world, work->shard_bytes));
+                 work->shard_codes
+                     ? 2 * world * collective_codes_stride(work->shard, world)
+                     : world * collective_stride(work->shard, world, work->shard_bytes));
         add_item(item, &n, "NCCL", NCCL_BYTES + (world - 1) * NCCL_PEER_BYTES);
     }
     add_item(item, &n, "timing GEMMs, before step 0", timing);

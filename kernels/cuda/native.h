@@ -7,7 +7,7 @@
 
 struct gemm_kind {
     int cc;                 /* the device's compute capability: 90 for 9.0 */
-    int64_t library;        /* cublasLtGetVersion(): 130401 for 13.4.1. 0: one without known faults */
+    int64_t library;        /* cublasLtGetVersion(): 130401 for 13.4.1. 0: a sound version */
     enum scale_kind a, b;
     int64_t m, n, k;        /* out [m,n] = a [m,k] b [n,k]^T */
 };

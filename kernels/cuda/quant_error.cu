@@ -30,7 +30,7 @@ __device__ static float factor_at(const struct error_args &a, int64_t row, int64
     if (nvfp4)
         return e4m3_decode_inline(((const uint8_t *)a.scale)[SCALE_HEADER + at]) *
                nvfp4_tensor_factor(*(const float *)a.scale);
-    return mx ? e8m0_decode_of(((const uint8_t *)a.scale)[at]) : ((const float *)a.scale)[at];
+    return mx ? e8m0_decode_inline(((const uint8_t *)a.scale)[at]) : ((const float *)a.scale)[at];
 }
 
 /* The sum of all threads' sums, in thread 0. */

@@ -258,9 +258,9 @@ __device__ static float factor_at(const struct factor_view &f, int64_t row, int6
     case SCALE_ROW: return ((const float *)f.data)[row];
     case SCALE_1X128: return ((const float *)f.data)[row * f.cols + col / 128];
     case SCALE_128X128: return ((const float *)f.data)[row / 128 * f.cols + col / 128];
-    case SCALE_1X32: return e8m0_decode_of(((const uint8_t *)f.data)[row * f.cols + col / 32]);
+    case SCALE_1X32: return e8m0_decode_inline(((const uint8_t *)f.data)[row * f.cols + col / 32]);
     case SCALE_32X32:
-        return e8m0_decode_of(((const uint8_t *)f.data)[row / 32 * f.cols + col / 32]);
+        return e8m0_decode_inline(((const uint8_t *)f.data)[row / 32 * f.cols + col / 32]);
     case SCALE_1X16:
     case SCALE_16X16: {
         int64_t down = f.kind == SCALE_1X16 ? row : row / NVFP4_BLOCK;

@@ -29,22 +29,6 @@ __device__ static inline float code_decode_of(enum dtype t, uint8_t code) {
     return t == DTYPE_E2M1 ? e2m1_decode_inline(code) : fp8_decode_of(t == DTYPE_E5M2, code);
 }
 
-__device__ static inline uint8_t e8m0_encode_up_of(float x) {
-    uint32_t u = f32_bits(x), exponent = u >> 23 & 0xFFu, mantissa = u & 0x7FFFFFu;
-    if ((u & 0x7FFFFFFFu) > 0x7F800000u) return 0xFF;
-    if (exponent == 0xFFu) return 0xFE;
-    bool up = mantissa && exponent != 0xFEu && !(exponent == 0 && mantissa <= 0x400000u);
-    return (uint8_t)(exponent + (up ? 1u : 0u));
-}
-__device__ static inline float e8m0_decode_of(uint8_t e) {
-    if (e == 0xFF) return f32_from_bits(0x7FC00000u);
-    return f32_from_bits(e ? (uint32_t)e << 23 : 0x400000u); /* 2^-127 is subnormal */
-}
-__device__ static inline float e8m0_decode_inverse_of(uint8_t e) {
-    if (e == 0xFF) return f32_from_bits(0x7FC00000u);
-    return f32_from_bits(e == 254 ? 0x400000u : (254u - e) << 23);
-}
-
 /* quant_multiplier of kernels/quant.c. `factor`: what the GEMM multiplies by; `e8m0`: its stored
  * byte, if the rule is QUANT_MX. */
 struct multiplier { float m, factor; uint8_t e8m0; };
@@ -74,9 +58,9 @@ __device__ static inline struct multiplier quant_multiplier_of(const struct quan
         r.factor = f32_canonical(s);
         r.m = f32_canonical(1.0f / s);
     } else {
-        r.e8m0 = e8m0_encode_up_of(amax * (1.0f / max));
-        r.factor = e8m0_decode_of(r.e8m0);
-        r.m = e8m0_decode_inverse_of(r.e8m0);
+        r.e8m0 = e8m0_encode_up_inline(amax * (1.0f / max));
+        r.factor = e8m0_decode_inline(r.e8m0);
+        r.m = e8m0_decode_inverse_inline(r.e8m0);
     }
     return r;
 }

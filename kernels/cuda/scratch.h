@@ -3,6 +3,7 @@
 #ifndef FP8LAB_KERNELS_CUDA_SCRATCH_H
 #define FP8LAB_KERNELS_CUDA_SCRATCH_H
 
+#include "kernels/comm_codes.h"
 #include "kernels/device.h"
 
 /* cuBLASLt's workspace, of each lane that multiplies. */
@@ -47,6 +48,15 @@ static inline int64_t collective_piece(int64_t slice, int world, int64_t size) {
 /* From one rank's terms to the next one's, in bytes. */
 static inline int64_t collective_stride(int64_t slice, int world, int64_t size) {
     return round_up(collective_piece(slice, world, size) * size, 256);
+}
+
+/* The same for terms of 8 bits: elements in one piece; bytes from one rank's codes to the next
+ * one's. The terms to send take as much as those received. */
+static inline int64_t collective_codes_piece(int64_t slice, int world) {
+    return collective_piece(slice, world, 4);
+}
+static inline int64_t collective_codes_stride(int64_t slice, int world) {
+    return round_up(comm_codes_bytes(collective_codes_piece(slice, world)), 256);
 }
 
 /* ---- GEMM ---- */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/comm_codes.h"
 #include "kernels/tensor.h"
 
 static struct dry_backend *dry_of(struct backend *b) { return (struct dry_backend *)b; }
@@ -90,6 +91,12 @@ static enum status dry_reduce_scatter(struct backend *b, int lane, const struct 
                                       const struct tensor *x, struct err *e) {
     return moved(b, x);
 }
+static enum status dry_reduce_scatter_codes(struct backend *b, int lane, const struct tensor *out,
+                                            const struct tensor *x, struct err *e) {
+    struct dry_backend *d = dry_of(b);
+    if (d->world > 1) d->comm_bytes += (double)(d->world * comm_codes_bytes(tensor_count(out)));
+    return OK;
+}
 static enum status dry_all_gather(struct backend *b, int lane, const struct tensor *out,
                                   const struct tensor *x, struct err *e) {
     return moved(b, out);
@@ -152,7 +159,8 @@ static const struct backend_ops DRY_OPS = {
     .size = sizeof(struct backend_ops), .kernels_sha256 = "", .name = "dry",
     .comm = { .init = dry_init, .rank = dry_rank, .world = dry_world,
               .all_reduce = dry_all_reduce, .reduce_scatter = dry_reduce_scatter,
-              .all_gather = dry_all_gather, .broadcast = dry_broadcast, .busy = dry_busy,
+              .reduce_scatter_codes = dry_reduce_scatter_codes, .all_gather = dry_all_gather,
+              .broadcast = dry_broadcast, .busy = dry_busy,
               .poll = dry_poll, .abort = dry_abort },
     .close = dry_close, .info = dry_info,
     .memory_create = dry_memory_create, .memory_create_pinned = dry_memory_create,

@@ -377,6 +377,7 @@ static enum status read_selection(struct section *s, struct selection *out) {
 static enum status read_train(const struct section *root, struct run_options *out) {
     struct section s = section_of(root, "train", "train");
     struct train_options *t = &out->train;
+    int grad = get_word(&s, "grad_dtype", WORDS("f32", "bf16", "fp8"));
     /* Epochs of text that is not yet tokens: the memory is that of any number of steps. */
     bool open = cache_is_needed(root->object) && is_null(&s, "steps");
     *t = (struct train_options){
@@ -384,7 +385,9 @@ static enum status read_train(const struct section *root, struct run_options *ou
         .global_batch = get_int(&s, "global_batch"),
         .micro_batch = get_int(&s, "micro_batch"),
         .seed = (uint64_t)get_int(&s, "seed"),
-        .grad_dtype = get_word(&s, "grad_dtype", WORDS("f32", "bf16")) ? DTYPE_BF16 : DTYPE_F32,
+        /* "fp8" is what ranks send one another; sums over micro-batches stay f32. */
+        .grad_dtype = grad == 1 ? DTYPE_BF16 : DTYPE_F32,
+        .grad_codes = grad == 2,
         .recompute = (enum recompute_kind)get_word(&s, "recompute", WORDS("none", "ffn", "block")),
         .head_chunk = get_int(&s, "head_chunk"),
         .shard = (enum shard_kind)get_word_or(

@@ -93,6 +93,7 @@ static enum status end(const struct ranges *r, enum status st) {
     }
 COLLECTIVE(all_reduce, (const struct tensor *x, enum reduce_op op), (x, op))
 COLLECTIVE(reduce_scatter, (const struct tensor *out, const struct tensor *x), (out, x))
+COLLECTIVE(reduce_scatter_codes, (const struct tensor *out, const struct tensor *x), (out, x))
 COLLECTIVE(all_gather, (const struct tensor *out, const struct tensor *x), (out, x))
 COLLECTIVE(broadcast, (const struct tensor *x, int root), (x, root))
 
@@ -119,6 +120,7 @@ static void replace_all(struct backend_ops *t) {
 #include "kernels/operators.inc"
     t->comm.all_reduce = ranged_all_reduce;
     t->comm.reduce_scatter = ranged_reduce_scatter;
+    t->comm.reduce_scatter_codes = ranged_reduce_scatter_codes;
     t->comm.all_gather = ranged_all_gather;
     t->comm.broadcast = ranged_broadcast;
     t->graph_replay = ranged_replay;

@@ -202,7 +202,7 @@ static const struct field TRAIN[] = {
     INT("micro_batch", 1, ROWS_MAX, INITIAL("1")), /* sequences a pass and GPU */
     INT("seed", 0, 0x1p53, INITIAL("1234")),
     { .key = "time_limit", .type = FIELD_DURATION, .max = 366 * 86400.0, .flags = FIELD_NULLABLE },
-    WORD("grad_dtype", WORDS("f32", "bf16"), INITIAL("f32")),
+    WORD("grad_dtype", WORDS("f32", "bf16", "fp8"), INITIAL("f32")),
     WORD("recompute", WORDS("none", "ffn", "block"), INITIAL("none")),
     INT("head_chunk", 1, ROWS_MAX), /* token rows of head and loss at a time: model_head_chunk */
     /* What is divided among several GPUs. Each word includes the ones before it. */

@@ -28,6 +28,7 @@ static void all_succeed(rank_body body) {
 static void test_sum(void **state) { all_succeed(comm_sums); }
 static void test_max(void **state) { all_succeed(comm_maxima); }
 static void test_reduce_scatter(void **state) { all_succeed(comm_scatters); }
+static void test_reduce_scatter_codes(void **state) { all_succeed(comm_scatters_codes); }
 static void test_all_gather(void **state) { all_succeed(comm_gathers); }
 static void test_broadcast(void **state) { all_succeed(comm_broadcasts); }
 
@@ -125,6 +126,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sum), cmocka_unit_test(test_max),
         cmocka_unit_test(test_reduce_scatter), cmocka_unit_test(test_all_gather),
+        cmocka_unit_test(test_reduce_scatter_codes),
         cmocka_unit_test(test_broadcast), cmocka_unit_test(test_disagreement),
         cmocka_unit_test(test_goodbye), cmocka_unit_test(test_death),
         cmocka_unit_test(test_abort), cmocka_unit_test(test_cut_off),

@@ -51,6 +51,7 @@ static void all_succeed(rank_body body) {
 static void test_sum(void **state) { all_succeed(comm_sums); }
 static void test_max(void **state) { all_succeed(comm_maxima); }
 static void test_reduce_scatter(void **state) { all_succeed(comm_scatters); }
+static void test_reduce_scatter_codes(void **state) { all_succeed(comm_scatters_codes); }
 static void test_all_gather(void **state) { all_succeed(comm_gathers); }
 static void test_broadcast(void **state) { all_succeed(comm_broadcasts); }
 
@@ -172,6 +173,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sum), cmocka_unit_test(test_max),
         cmocka_unit_test(test_reduce_scatter), cmocka_unit_test(test_all_gather),
+        cmocka_unit_test(test_reduce_scatter_codes),
         cmocka_unit_test(test_broadcast), cmocka_unit_test(test_one_lane),
         cmocka_unit_test(test_two_lanes), cmocka_unit_test(test_captured),
         cmocka_unit_test(test_captured_lanes),

@@ -186,6 +186,9 @@ static void test_collectives_of_one_rank(void **state) {
     OPS_OK(o, c->reduce_scatter(o->b, LANE_COMM, &y, &x, &o->e));
     assert_int_equal(ops_hash(&y), before);
     OPS_OK(o, c->reduce_scatter(o->b, LANE_COMM, &x, &x, &o->e));
+    memset(y.data, 0, 64);
+    OPS_OK(o, c->reduce_scatter_codes(o->b, LANE_COMM, &y, &x, &o->e));
+    assert_int_equal(ops_hash(&y), before);
     OPS_OK(o, c->poll(o->b, &o->e));
     c->abort(o->b);
     const struct comm_group unlinked = { .rank = 0, .world = 2 };
@@ -197,6 +200,7 @@ static void test_collectives_of_one_rank(void **state) {
     OPS_ERR(o, c->all_gather(o->b, 0, &few, &x, &o->e), ERR_ARG, "16 f32 and 8 f32, with 1 ranks");
     OPS_ERR(o, c->reduce_scatter(o->b, 0, &few, &x, &o->e), ERR_ARG,
             "8 f32 and 16 f32, with 1 ranks");
+    OPS_ERR(o, c->reduce_scatter_codes(o->b, 0, &amax, &amax, &o->e), ERR_ARG, "u32");
     OPS_ERR(o, c->broadcast(o->b, 0, &x, 1, &o->e), ERR_ARG, "root 1 of 1 ranks");
     ops_close(o);
 }

@@ -1,8 +1,11 @@
 #include "tests/support/comm_cases.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "kernels/comm_codes.h"
 
 float comm_value(int r, int64_t i) {
     uint32_t x = (uint32_t)i * 2654435761u + (uint32_t)r * 40503u + 12345u;
@@ -141,6 +144,77 @@ int comm_scatters(struct rank_test *t) {
             drop(t, own.data);
             drop(t, x.data);
         }
+    return 0;
+}
+
+/* ---- terms of 8 bits ---- */
+
+enum { ZEROS = 1, INFINITE, NAN_BLOCK }; /* blocks of a slice that begin or are like that */
+
+/* The value of rank r at element i of a slice, n elements each. Each rank's blocks have scales of
+ * their own. */
+static float coded_value(int r, int64_t slice, int64_t i, int64_t n, enum dtype dtype) {
+    int64_t block = i / COMM_BLOCK;
+    if (n > 4 * COMM_BLOCK && slice == 0) {
+        if (block == ZEROS) return 0;
+        if (i == INFINITE * COMM_BLOCK && r == 1) return INFINITY;
+        if (i == NAN_BLOCK * COMM_BLOCK + 5 && r == 0) return NAN;
+    }
+    float v = comm_value(r, slice * n + i) * (block % 3 == 2 ? 0x1p-140f : 1.0f);
+    return dtype == DTYPE_BF16 ? bf16_decode(bf16_encode(v)) : v;
+}
+
+/* Element i of that slice's sum, by the definition of kernels/comm_codes.h. */
+static float coded_sum(int world, int64_t slice, int64_t i, int64_t n, enum dtype dtype) {
+    int64_t first = i / COMM_BLOCK * COMM_BLOCK;
+    float sum = 0;
+    for (int r = 0; r < world; r++) {
+        uint32_t top = 0;
+        for (int64_t k = first; k < n && k < first + COMM_BLOCK; k++) {
+            uint32_t bits = f32_bits(coded_value(r, slice, k, n, dtype)) & 0x7FFFFFFFu;
+            top = bits > top ? bits : top;
+        }
+        uint8_t scale = comm_block_scale(top);
+        float x = coded_value(r, slice, i, n, dtype) * e8m0_decode_inverse(scale);
+        float term = fp8_decode(DTYPE_E4M3, fp8_encode(DTYPE_E4M3, x)) * e8m0_decode(scale);
+        sum = r ? sum + term : term;
+    }
+    return dtype == DTYPE_BF16 ? bf16_decode(bf16_encode(sum)) : sum;
+}
+
+static int one_coded(struct rank_test *t, enum dtype dtype, int64_t n, bool in_place) {
+    int world = t->group.world, rank = t->group.rank;
+    int64_t bytes = dtype_bytes(dtype);
+    unsigned char *host = calloc((size_t)(n * world), (size_t)bytes);
+    for (int64_t i = 0; i < n * world; i++) {
+        float v = coded_value(rank, i / n, i % n, n, dtype);
+        uint16_t narrow = bf16_encode(v);
+        memcpy(host + bytes * i, dtype == DTYPE_F32 ? (void *)&v : (void *)&narrow, (size_t)bytes);
+    }
+    struct tensor x = tensor_1d(place(t, host, n * world * bytes), dtype, n * world);
+    struct tensor own = tensor_1d(place(t, host, n * bytes), dtype, n), out = own;
+    free(host);
+    RANK_CHECK(x.data && own.data);
+    if (in_place) out.data = (char *)x.data + rank * n * bytes;
+    RANK_MUST(t->backend->ops->comm.reduce_scatter_codes(t->backend, LANE_COMM, &out, &x, &must_));
+    float *value = comm_values(t, &out);
+    RANK_CHECK(value);
+    int64_t step = n > 10000 ? 37 : 1; /* a sum by the definition reads its whole block */
+    for (int64_t i = 0; i < n; i += step) {
+        float want = coded_sum(world, rank, i, n, dtype);
+        RANK_CHECK(want != want ? value[i] != value[i] : f32_bits(value[i]) == f32_bits(want));
+    }
+    free(value);
+    drop(t, own.data);
+    drop(t, x.data);
+    return 0;
+}
+
+int comm_scatters_codes(struct rank_test *t) {
+    static const int64_t N[] = { 1, 128, 1000, 300000 }; /* short blocks, several pieces */
+    for (size_t s = 0; s < sizeof N / sizeof *N; s++)
+        for (int d = 0; d < 2; d++)
+            RANK_CHECK(one_coded(t, DTYPES[d], N[s], (s + (size_t)d) % 2) == 0);
     return 0;
 }
 

@@ -17,6 +17,7 @@ float *comm_values(struct rank_test *t, const struct tensor *x);
 int comm_sums(struct rank_test *t);       /* all_reduce, sizes from fewer than ranks to millions */
 int comm_maxima(struct rank_test *t);     /* infinity and NaN are kept */
 int comm_scatters(struct rank_test *t);   /* into memory of its own, and in place */
+int comm_scatters_codes(struct rank_test *t); /* terms of 8 bits; zeros, an infinity, a NaN */
 int comm_gathers(struct rank_test *t);    /* the same; any dtype */
 int comm_broadcasts(struct rank_test *t); /* from every rank */
 

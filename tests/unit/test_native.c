@@ -148,12 +148,27 @@ static void test_memory(void **state) {
     assert_int_equal(bytes_of(120, SCALE_1X16, SCALE_16X16, TIMING), elements / 2 + out);
 }
 
+/* Terms of a sum over two ranks: codes to send and codes received, with a scale for 128. */
+static void test_memory_of_coded_terms(void **state) {
+    struct device_work work = { .world = 2, .shard = 1 << 20, .shard_bytes = 4 };
+    struct device_item item[DEVICE_ITEMS_MAX];
+    for (int codes = 0; codes < 2; codes++) {
+        int64_t found = 0;
+        work.shard_codes = codes;
+        int n = device_memory(90, &work, item);
+        for (int i = 0; i < n; i++)
+            if (!strcmp(item[i].name, "terms of a sum over ranks")) found = item[i].bytes;
+        assert_int_equal(found, codes ? 4 * ((1 << 20) + (1 << 13)) : 2 * (4 << 20));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order_of_scales),
         cmocka_unit_test(test_packed_codes),
         cmocka_unit_test(test_which_products_are_native),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory_of_coded_terms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
