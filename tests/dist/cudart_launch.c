@@ -1,5 +1,5 @@
-/* The functions of the CUDA runtime that products need, without a GPU, for cublaslt_calls.cu. Memory
- * of the device is the host's, and a launched kernel goes to stand_in_launch() by its name. No
+/* The functions of the CUDA runtime that products need, without a GPU, for cublaslt_calls.cu. The
+ * device's memory is the host's, and a launched kernel goes to stand_in_launch() by its name. No
  * header of CUDA is included, since its inline definitions would clash. */
 #include <stdlib.h>
 #include <string.h>
