@@ -3,6 +3,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "kernels/nvfp4.h"
+
 /* Ada adds 32 FP8 or 16 BF16 products as two instructions of half as many. */
 static const struct arithmetic ARITHMETICS[] = {
     { .name = "reference", .about = "the fma chains that define matmul", .verified = true },
@@ -84,9 +86,11 @@ static float stored(const struct tensor *x, int64_t i, int64_t k) {
 static float factor_at(const struct tensor *x, int64_t i, int64_t k) {
     const struct scale *s = &x->scale;
     int64_t block = arithmetic_block(s->kind), row = i, at = 0;
-    if (s->kind == SCALE_128X128 || s->kind == SCALE_32X32) row = i / block;
+    bool square = s->kind == SCALE_128X128 || s->kind == SCALE_32X32 || s->kind == SCALE_16X16;
+    if (square) row = i / block;
     if (s->kind == SCALE_ROW) at = row;
     if (block) at = row * s->dim[1] + k / block;
+    if (scale_is_nvfp4(s->kind)) return e4m3_decode(((const uint8_t *)s->data)[SCALE_HEADER + at]);
     return s->dtype == DTYPE_E8M0 ? e8m0_decode(((const uint8_t *)s->data)[at])
                                   : ((const float *)s->data)[at];
 }
@@ -113,6 +117,8 @@ static float chain(const struct mma_way *way, const struct matmul_args *args, in
     enum { GROUP_MAX = 32 };
     float a[GROUP_MAX], b[GROUP_MAX];
     int32_t ea[GROUP_MAX], eb[GROUP_MAX];
+    for (; !way->mma.group && k < end; k++) /* the reference */
+        c = fmaf(stored(args->a, row, k), stored(args->b, col, k), c);
     while (k < end) {
         int64_t n = 0;
         for (; n < way->mma.group && k < end; n++, k++) {
@@ -163,6 +169,9 @@ float arithmetic_output(const struct mma_way *way, const struct matmul_args *arg
         if (way->factors == FACTOR_A_FIRST) x = x * a * b;
         else x = way->factors == FACTOR_B_FIRST ? x * b * a : x * (a * b);
     }
+    if (scale_is_nvfp4(args->a->scale.kind))
+        x = x * nvfp4_product_factor(*(const float *)args->a->scale.data,
+                                     *(const float *)args->b->scale.data);
     if (args->bias) x = x + stored(args->bias, col, 0);
     if (way->rounded) x = bf16_decode(bf16_encode(x));
     if (args->beta != 0.0f) x = x + stored(args->out, row, col);

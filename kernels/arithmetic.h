@@ -77,17 +77,18 @@ struct mma_way {
     int least_a, least_b; /* the least exponents of the values */
 };
 
-/* Elements along K that share a factor; 0: all of them, or a scale of NVFP4. */
+/* Elements along K that share a factor; 0: all of them. */
 static inline int64_t arithmetic_block(enum scale_kind kind) {
     if (kind == SCALE_1X128 || kind == SCALE_128X128) return 128;
+    if (scale_is_nvfp4(kind)) return 16;
     return kind == SCALE_1X32 || kind == SCALE_32X32 ? 32 : 0;
 }
 
-/* Whether arithmetic_way accepts these operands: not F32, not NVFP4. */
+/* Whether tensor cores' arithmetics describe these operands: not F32, not NVFP4. */
 bool arithmetic_describes(const struct matmul_args *args);
 
-/* The way of `args` under an arithmetic that is not the reference. Operands have dtypes and scales,
- * but need no data. ERR_UNSUPPORTED for F32 operands. */
+/* The way of `args`; the reference's has mma.group 0. Operands have dtypes and scales, but need no
+ * data. ERR_UNSUPPORTED for operands that the arithmetic does not describe. */
 NODISCARD enum status arithmetic_way(const struct arithmetic *m, const struct matmul_args *args,
                                      struct mma_way *way, struct err *e);
 

@@ -6,6 +6,14 @@ static int least_of(enum dtype t) {
     return t == DTYPE_E5M2 ? -14 : MMA_LEAST;
 }
 
+/* One fma chain; or one a block, and the factors with the chain's sum into the total. */
+static struct mma_way reference_way(const struct matmul_args *args) {
+    int64_t block = arithmetic_block(args->a->scale.kind);
+    struct mma_way way = { .block = block, .order = { .chain = block } };
+    way.last_factor = !block && dtype_is_fp8(args->a->dtype);
+    return way;
+}
+
 bool arithmetic_describes(const struct matmul_args *args) {
     return args->a->dtype != DTYPE_F32 && !scale_is_nvfp4(args->a->scale.kind);
 }
@@ -13,6 +21,10 @@ bool arithmetic_describes(const struct matmul_args *args) {
 enum status arithmetic_way(const struct arithmetic *m, const struct matmul_args *args,
                            struct mma_way *way, struct err *e) {
     const struct tensor *a = args->a, *b = args->b;
+    if (arithmetic_is_reference(m)) {
+        *way = reference_way(args);
+        return OK;
+    }
     *way = (struct mma_way){ .mma = m->bf16, .least_a = MMA_LEAST, .least_b = MMA_LEAST };
     if (a->dtype == DTYPE_F32)
         return FAIL(e, ERR_UNSUPPORTED, "matmul: a is f32, and %s multiplies bf16 and FP8 only: "

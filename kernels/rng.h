@@ -19,7 +19,8 @@ enum rng_purpose { /* the values are part of every draw */
     RNG_DATA_SYNTHETIC = 4, /* synthetic tokens */
     RNG_DOCUMENT_ORDER = 5, /* the order of documents; step = part, tensor = epoch */
     RNG_SAMPLE = 6,         /* generated tokens; tensor = prompt, element = place of the token */
-    RNG_GRADIENT = 7        /* stochastic rounding of FP4 gradients: nvfp4.h */
+    RNG_GRADIENT = 7,       /* stochastic rounding of FP4 gradients: nvfp4.h */
+    RNG_AUDIT = 8           /* what an audit compares; tensor = rank */
 };
 
 HOST_DEVICE static inline uint64_t rng_mix(uint64_t x) {

@@ -257,6 +257,7 @@ enum status checkpoint_begin(struct checkpoint_writer *w, const char *parent, st
         return FAIL(e, ERR_STATE, "%s after step %lld: nothing is saved", t->failure,
                     (long long)t->step);
     if (w->begun) return FAIL(e, ERR_STATE, "a checkpoint is being written");
+    TRY(trainer_audit_settle(t, e)); /* nothing is saved after wrong results */
     if (t->options.forward_only)
         return FAIL(e, ERR_STATE, "the trainer was created to evaluate: it has no state to save");
     TRY(trainer_check_idle(t, e));

@@ -82,6 +82,7 @@ struct sink operand_sink(struct operand *o, const struct slots *slots, enum pass
 struct sink activation_sink(struct operand *o, const struct slots *slots, enum pass pass) {
     struct sink s = operand_sink(o, slots, pass);
     s.own_amax = true;
+    if (slots->keeps && pass == PASS_TRAIN) s.keep_value = true;
     return s;
 }
 

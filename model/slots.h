@@ -57,6 +57,7 @@ struct slots {
     struct tensor amax, amax_eval, multiplier, stats, seen_amax, seen_multiplier;
     struct tensor errors; /* [count, 2] f32, in the record */
     bool measures; /* sinks of training add to the errors; such work is in no graph */
+    bool keeps; /* sinks of activations keep their values, which an audit reads; likewise */
     struct tensor loss; /* [1] f32 behind amax: 0 or NaN, see slots_share */
     /* Gathered from all ranks after a step (slots_gather_counts): [ranks * gathered_rows, 2] u64,
      * in the record. The first row of a rank is {asks to stop, 0}. With gathers_counts its counts

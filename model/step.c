@@ -171,20 +171,28 @@ static enum status micro_batch(struct trainer *t, bool first, bool last, struct 
 }
 
 /* Replays the graph of `key`, or runs the operators and offers them for capture. Work that measures
- * errors has more operators: it runs beside the graphs, and they stay as they are. */
-static enum status run_micro_batch(struct trainer *t, int64_t i, struct err *e) {
+ * errors or is audited has more operators: it runs beside the graphs, and they stay as they are. */
+static enum status run_micro_batch(struct trainer *t, int64_t i, bool audited, struct err *e) {
     const struct backend_ops *ops = t->backend->ops;
     bool first = i == 0, last = i == t->accumulation - 1;
     enum graph_key key = first                   ? GRAPH_FIRST_MICRO
                          : last && t->world > 1 ? GRAPH_LAST_MICRO
                                                  : GRAPH_LATER_MICRO;
     bool replayed = false;
-    if (t->slots.measures) return micro_batch(t, first, last, e);
+    if (t->slots.measures || audited) return micro_batch(t, first, last, e);
     TRY(ops->graph_replay(t->backend, key, &replayed, e));
     if (replayed) return OK;
     TRY(ops->graph_begin(t->backend, key, e));
     TRY(micro_batch(t, first, last, e));
     return ops->graph_end(t->backend, key, e);
+}
+
+/* The same, through the operators of the audit. */
+static enum status run_audited(struct trainer *t, int64_t i, int64_t step, struct err *e) {
+    TRY(audit_begin(t->audit, step, e));
+    enum status st = run_micro_batch(t, i, true, e);
+    audit_end(t->audit);
+    return st;
 }
 
 static enum status run_update(struct trainer *t, struct err *e) {
@@ -217,7 +225,8 @@ static enum status upload_place(struct trainer *t, int64_t sequence, struct err 
 /* Runs every micro-batch of this rank, then sums over ranks. A global batch has accumulation *
  * stride sequences, so positions are one stride apart from step to step too, and the thread that
  * reads ahead finds each. */
-static enum status accumulate(struct trainer *t, struct in_flight *f, struct err *e) {
+static enum status accumulate(struct trainer *t, int64_t step, struct in_flight *f,
+                              struct err *e) {
     int64_t mine = t->options.micro_batch, stride = mine * t->world;
     int64_t cursor = t->cursor + t->pending * t->options.global_batch + t->rank * mine;
     for (int64_t i = 0; i < t->accumulation; i++) {
@@ -227,7 +236,9 @@ static enum status accumulate(struct trainer *t, struct in_flight *f, struct err
         TRY(trainer_scale_gradients(t, f->counted, e));
         t->slots.measures = f->measured && i == 0;
         scope_enter(t->backend, SCOPE_MICRO, i);
-        TRY(run_micro_batch(t, i, e));
+        bool audited = audit_due(t->audit, step, t->accumulation, i);
+        TRY(audited ? run_audited(t, i, step, e) : run_micro_batch(t, i, false, e));
+        f->audited = f->audited || audited;
         scope_leave(t->backend);
     }
     t->slots.measures = false;
@@ -260,7 +271,7 @@ static enum status queue_step(struct trainer *t, int64_t step, struct in_flight 
     unsigned what = (f->traced ? OBSERVE_PRINTS : 0) | (f->histograms ? OBSERVE_HISTOGRAMS : 0);
     TRY(observe_weights(t, what, e));
     if (f->measured) TRY(slots_begin_errors(&t->slots, t->backend, e));
-    TRY(accumulate(t, f, e));
+    TRY(accumulate(t, step, f, e));
     TRY(observe_outputs(t, what, e));
     TRY(observe_gradients(t, what, e));
     TRY(update(t, f->measured, e));
@@ -327,6 +338,27 @@ static uint64_t gathered_asks(const struct trainer *t) {
     return asks;
 }
 
+/* Compares an audited step from now on. A difference that was found ends the training. */
+static enum status audit_collected(struct trainer *t, int64_t step, bool audited, struct err *e) {
+    enum status st = audited ? audit_compare(t->audit, step, e) : audit_poll(t->audit, e);
+    if (st == ERR_VERIFY) t->failure = "an audit found a difference";
+    return st;
+}
+
+enum status trainer_audit_settle(struct trainer *t, struct err *e) {
+    enum status st = audit_settle(t->audit, e);
+    if (st == ERR_VERIFY) t->failure = "an audit found a difference";
+    return st;
+}
+
+bool trainer_audited(struct trainer *t, struct audit_record *out) {
+    return t->audit && audit_next(t->audit, out);
+}
+
+const struct audit_fault *trainer_audit_fault(const struct trainer *t) {
+    return t->audit && t->audit->failed && !t->audit->running ? &t->audit->fault : NULL;
+}
+
 enum status trainer_collect(struct trainer *t, struct step_result *result, struct err *e) {
     memset(result, 0, sizeof *result);
     if (t->pending == 0) return FAIL(e, ERR_STATE, "no step is queued");
@@ -363,7 +395,7 @@ enum status trainer_collect(struct trainer *t, struct step_result *result, struc
     t->has_trace = f->traced;
     t->has_errors = f->measured;
     t->has_histograms = f->histograms;
-    return OK;
+    return audit_collected(t, step, f->audited, e);
 }
 
 enum status trainer_step(struct trainer *t, bool trace, struct step_result *result, struct err *e) {
@@ -538,18 +570,19 @@ enum status trainer_losses(struct trainer *t, const int32_t *tokens, const int32
 
 /* ---- warm-up ---- */
 
-/* Runs each kind of micro-batch once, in the state after an update, as in every step but the
- * first. */
-static enum status warm_up_once(struct trainer *t, bool measured, struct err *e) {
+/* Runs each kind of micro-batch once, in the state after an update, as in every step but the first.
+ * beside: the first one as in a step that is audited and measures errors, where such steps are. */
+static enum status warm_up_once(struct trainer *t, bool beside, struct err *e) {
+    bool measured = beside && measures(t);
     t->exchange.pending = true;
     if (t->options.forward_only) return run_eval_batch(t, e);
     unsigned what = OBSERVE_PRINTS | (t->histograms.data ? OBSERVE_HISTOGRAMS : 0);
     TRY(observe_weights(t, what, e));
     t->slots.measures = measured;
-    TRY(run_micro_batch(t, 0, e));
+    TRY(beside && t->audit ? run_audited(t, 0, 0, e) : run_micro_batch(t, 0, false, e));
     t->slots.measures = false;
-    if (t->accumulation > 2) TRY(run_micro_batch(t, 1, e));
-    if (t->accumulation > 1) TRY(run_micro_batch(t, t->accumulation - 1, e));
+    if (t->accumulation > 2) TRY(run_micro_batch(t, 1, false, e));
+    if (t->accumulation > 1) TRY(run_micro_batch(t, t->accumulation - 1, false, e));
     TRY(finish_accumulation(t, e));
     TRY(observe_outputs(t, what, e));
     TRY(observe_gradients(t, what, e));
@@ -571,7 +604,7 @@ enum status trainer_warm_up(struct trainer *t, struct err *e) {
     TRY(ops->zero(b, LANE_COMPUTE, &t->transformer.tokens, e));
     TRY(ops->zero(b, LANE_COMPUTE, &t->transformer.targets, e));
     TRY(upload_scalars(t, 1, &lr, e));
-    if (measures(t)) TRY(warm_up_once(t, true, e));
+    if (measures(t) || t->audit) TRY(warm_up_once(t, true, e));
     if (transformer_set_forward(&t->transformer, INT64_MAX)) {
         TRY(warm_up_once(t, false, e));
         set_forward(t, t->step);

@@ -36,6 +36,14 @@ static inline bool trace_due(const struct trace_options *o, int64_t step, bool e
     return o->every > 0 ? step % o->every == 0 : evaluated;
 }
 
+/* Every so many steps some results of the backend are computed again on the host and compared to
+ * the bit (model/audit.h). Changes no bit of the run. */
+enum { AUDIT_BY_BACKEND = -1, AUDIT_EVERY = 100, AUDIT_OUTPUTS = 64, AUDIT_OUTPUTS_MAX = 1024 };
+struct audit_options {
+    int64_t every;   /* steps; 0: never; AUDIT_BY_BACKEND: AUDIT_EVERY on a GPU, never on a CPU */
+    int64_t outputs; /* of GEMMs, in such a step and on each rank; up to AUDIT_OUTPUTS_MAX */
+};
+
 struct train_options {
     int64_t steps;
     int64_t global_batch, micro_batch; /* sequences; global = micro * ranks * accumulation steps */
@@ -58,6 +66,7 @@ struct train_options {
     struct trace_options trace;
     int64_t fp8_error; /* every so many steps the error of each FP8 cast is measured; 0: never.
                           Changes no bit of the run */
+    struct audit_options audit;
 };
 
 /* ---- plan ---- */
@@ -200,6 +209,35 @@ NODISCARD enum status trainer_losses(struct trainer *t, const int32_t *tokens,
 /* The i-th GEMM site that fell back to BF16 (recipe option fallback), as "layers.0.ffn_in". False
  * after the last. */
 bool trainer_fell_back(const struct trainer *t, int64_t i, char name[64]);
+
+/* What one audited step compared on this rank; all were equal unless there is a fault. */
+struct audit_record {
+    int64_t step;
+    int64_t products;   /* outputs of GEMMs compared */
+    int64_t codes;      /* codes of casts compared, with their factors */
+    int64_t unknown;    /* outputs that nobody can compute again: the backend does not say in which
+                           way it adds, or one does not fit the buffer */
+};
+/* The oldest record not yet read; false if there is none. A comparison takes some steps. */
+bool trainer_audited(struct trainer *t, struct audit_record *out);
+/* Waits for the comparison that runs. ERR_VERIFY if any found a difference; checkpoint_begin and
+ * trainer_collect return the same error. */
+NODISCARD enum status trainer_audit_settle(struct trainer *t, struct err *e);
+
+/* The difference that an audit found. */
+struct audit_fault {
+    int64_t step, row, col;
+    const char *what;       /* "product", "code", "factor", "value above its amax" */
+    char name[96];          /* "layers.3.qkv wgrad", "layers.3.qkv.x codes" */
+    enum dtype dtype;       /* of both values */
+    uint32_t found, expected; /* their bits */
+    /* What the output was computed from, in host memory: a and b of a product [1, K], x and codes
+     * of a cast; and the way of the product. Valid until trainer_destroy. */
+    const struct tensor *operand[2];
+    const struct mma_way *way; /* NULL: a cast */
+};
+/* NULL: none was found. */
+const struct audit_fault *trainer_audit_fault(const struct trainer *t);
 
 /* Names of the amax slots: weights, then forward, then backward operands in execution order:
  * "layers.0.qkv.weight", "layers.0.qkv.x", "head.dy". Borrowed until trainer_destroy. */

@@ -35,6 +35,12 @@ static enum status check_options(const struct trainer *t, struct err *e) {
     if (o->head_chunk < 0 || o->head_chunk % HEAD_CHUNK_ALIGN)
         return FAIL(e, ERR_CONFIG, "train.head_chunk is %lld; it must be a multiple of %d, or 0",
                     (long long)o->head_chunk, HEAD_CHUNK_ALIGN);
+    const struct audit_options *audit = &o->audit;
+    if (audit->every < AUDIT_BY_BACKEND ||
+        (audit->every != 0 && (audit->outputs < 1 || audit->outputs > AUDIT_OUTPUTS_MAX)))
+        return FAIL(e, ERR_CONFIG, "train.audit is every %lld steps %lld outputs; 1 to %d outputs, "
+                    "or every = 0", (long long)audit->every, (long long)audit->outputs,
+                    AUDIT_OUTPUTS_MAX);
     if (!o->forward_only) return optimizer_check(&o->optimizer, &o->schedule, e);
     if (world == 1) return OK;
     return FAIL(e, ERR_CONFIG, "a trainer that only evaluates has one rank, found %d", world);
@@ -211,6 +217,14 @@ static void bind_scalars(struct scalars *s, void *record) {
                               DTYPE_U64, 2);
 }
 
+/* Which steps are audited, if the options leave it to the backend. */
+static enum status open_audit(struct trainer *t, struct err *e) {
+    struct audit_options o = t->options.audit;
+    if (o.every == AUDIT_BY_BACKEND) o.every = t->backend->ops->warms_up ? AUDIT_EVERY : 0;
+    if (o.every == 0 || t->options.forward_only || !t->data) return OK;
+    return audit_open(&t->audit, t->backend, &t->transformer, &t->params, &o, t->options.seed, e);
+}
+
 /* Scalars that never change, and scalars that the first step reads. */
 static enum status start(struct trainer *t, struct err *e) {
     struct backend *b = t->backend;
@@ -226,6 +240,7 @@ static enum status start(struct trainer *t, struct err *e) {
     t->transformer.step = &t->scalars.step;
     t->transformer.seed = t->options.seed;
     TRY(transformer_start(&t->transformer, b, &t->slots, &t->exchange, e));
+    TRY(open_audit(t, e));
     TRY(trainer_scale_gradients(t, t->options.global_batch * t->model.seq_len, e));
     TRY(params_fill(&t->params, b, &t->model, t->options.seed, e));
     if (t->data && b->ops->warms_up) {
@@ -300,6 +315,7 @@ void trainer_destroy(struct trainer *t) {
     if (!t) return;
     t->backend->ops->graph_drop(t->backend); /* graphs contain addresses of this trainer's memory */
     data_ahead_destroy(t->ahead);
+    audit_close(t->audit);
     free_parts(t);
     free(t);
 }

@@ -2,6 +2,7 @@
 #ifndef FP8LAB_MODEL_TRAINER_H
 #define FP8LAB_MODEL_TRAINER_H
 
+#include "model/audit.h"
 #include "model/data_ahead.h"
 #include "model/exchange.h"
 #include "model/pieces.h"
@@ -38,7 +39,7 @@ enum { ASKS_STOP = 1, ASKS_SAVE = 2, ASKS_BUSY = 4 };
 struct in_flight {
     float lr;
     int64_t counted; /* tokens with loss, of all ranks */
-    bool traced, measured;
+    bool traced, measured, audited;
     bool histograms; /* it counts them */
     bool marked; /* no step was pending before it: its beginning has a timer mark */
 };
@@ -57,6 +58,7 @@ struct trainer {
     struct exchange exchange;
     struct pieces pieces;
     struct scalars scalars;
+    struct audit *audit; /* owned; NULL: no step is audited */
     struct tensor squares; /* [parameters] f32: sums of squared gradients */
     struct tensor prints;  /* [traced tensors] u64 */
     struct tensor histograms; /* [traced tensors, HISTOGRAM_COUNTS] u64; no data: not planned */
