@@ -50,6 +50,7 @@ struct arithmetic {
     const char *name;  /* "hopper" */
     const char *about; /* a few words for people */
     bool verified;     /* compared with a device, to the bit */
+    bool wgmma;        /* our attention there is the kernel on wgmma (attention_order.h) */
     struct mma fp8, bf16; /* group 0: as kernels/cpu/README.md defines the reference */
     int64_t promoted;  /* the chain of FP8 without fast accumulation; 0: one chain */
     unsigned native;   /* 1 << enum scale_kind: FP8 operands that are multiplied as they are. The

@@ -2,12 +2,13 @@
  *
  * Each function is straight-line code: special values are selected at the end, without branches. So
  * a compiler can run 4, 8 or 16 lanes with the bits of one. Polynomials are Taylor series
- * (and one Pade fraction) cut where the next term is below a tenth of an ulp. Only +, -, *, /,
- * sqrt and integer operations; the build forbids contraction into fma. */
+ * (and one Pade fraction) cut where the next term is below a tenth of an ulp; exact_exp2f has the
+ * polynomial with the least largest error. Only +, -, *, /, sqrt, fma where it is written, and
+ * integer operations; the build forbids contraction into fma. */
 #ifndef FP8LAB_KERNELS_EXACTMATH_F32_H
 #define FP8LAB_KERNELS_EXACTMATH_F32_H
 
-#include <math.h> /* sqrtf alone, which IEEE 754 rounds correctly */
+#include <math.h> /* sqrtf and fmaf alone, which IEEE 754 rounds correctly */
 
 #include "kernels/dtype.h"
 
@@ -47,6 +48,23 @@ HOST_DEVICE static inline float exact_expf(float x) {
     float y = p * f32_from_bits((uint32_t)(half + 127) << 23);
     y = y * f32_from_bits((uint32_t)(k - half + 127) << 23);
     return x == x ? y : f32_from_bits(0x7FC00000u);
+}
+
+/* 2^x, 8 ulp, for kernels whose time it decides and whose results are rounded to BF16. 2^0 is 1.
+ * From 127.5 on it is infinity. Below -126.5 it is 0; results between are subnormal. A NaN stays
+ * one, not canonical. */
+HOST_DEVICE static inline float exact_exp2f(float x) {
+    const float magic = 12583039.0f; /* as in exact_expf, plus 127: the exponent's bits */
+    float c = x > 128.0f ? 128.0f : x;
+    c = c < -127.0f ? -127.0f : c;
+    float t = c + magic;
+    float f = c - (t - magic); /* exact, in [-1/2, 1/2] */
+    float p = fmaf(0.00111255096f, f, 0.00966628268f);
+    p = fmaf(p, f, 0.0555740036f);
+    p = fmaf(p, f, 0.240223512f);
+    p = fmaf(p, f, 0.693142831f);
+    p = fmaf(p, f, 1.0f);
+    return p * f32_from_bits(f32_bits(t) << 23);
 }
 
 /* ln x for x > 0; -infinity at 0, NaN below. */

@@ -132,6 +132,11 @@ enum status cpu_attention_fwd(struct backend *b, int lane, const struct attentio
     int64_t batch = f.a.batch, length = f.a.length;
     TRY(cpu_check_sink(o, "attention_fwd: o", batch * length, heads * f.a.head_dim, e));
     TRY(cpu_check_packed(lse, "attention_fwd: lse", IS_F32, batch, heads * length, e));
+    if (exact_serves(b, &f.a)) {
+        exact_attention_fwd(b, &f.a, o->value, lse->data);
+        cpu_sink_emit(b, o);
+        return OK;
+    }
     if (forward_floats(&f.a) > SCRATCH_FLOATS)
         return FAIL(e, ERR_ARG, "attention_fwd: %lld rows of %lld exceed the scratch memory",
                     (long long)length, (long long)f.a.head_dim);

@@ -116,4 +116,21 @@ void attention_multiply(const struct attention *a, float *out, const float *left
 void unpack_columns(const struct attention *a, struct rows out, const float *in,
                     const float *factor);
 
+/* ---- as our GPU kernels compute it: attention_exact.c, attention_exact_bwd.c ---- */
+
+/* Whether the backend's arithmetic and the call's tensors have exact kernels: BF16 and heads of 16,
+ * 32, 64 or 128, as on the GPU. */
+bool exact_serves(struct backend *b, const struct attention *a);
+/* o [B*T, H*D] and lse [B,H,T], of a call that exact_serves. */
+void exact_attention_fwd(struct backend *b, const struct attention *a, const struct tensor *o,
+                         float *lse);
+
+struct exact_gradients {
+    const struct tensor *d_qkv, *d_o, *o;
+    const float *lse;
+    float *delta; /* [B,H,T], written first */
+};
+void exact_attention_bwd(struct backend *b, const struct attention *a,
+                         const struct exact_gradients *g);
+
 #endif

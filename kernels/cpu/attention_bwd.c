@@ -273,6 +273,12 @@ enum status cpu_attention_bwd(struct backend *b, int lane, const struct attentio
     TRY(set_factors(&f, args, rows, heads * f.a.head_dim, e));
     TRY(cpu_check_packed(lse, "attention_bwd: lse", IS_F32, batch, heads * length, e));
     TRY(cpu_check_packed(delta, "attention_bwd: delta", IS_F32, batch, heads * length, e));
+    if (exact_serves(b, &f.a)) {
+        exact_attention_bwd(b, &f.a, &(struct exact_gradients){
+            d_qkv->value, d_o, o, lse->data, delta->data });
+        cpu_sink_emit(b, d_qkv);
+        return OK;
+    }
     struct buffers count;
     if (divide_scratch(&count, &f.a, NULL) > SCRATCH_FLOATS)
         return FAIL(e, ERR_ARG, "attention_bwd: %lld rows of %lld exceed the scratch memory",

@@ -22,7 +22,8 @@ NODISCARD enum status cpu_backend_open(struct backend **out, int threads, struct
 NODISCARD enum status cpu_backend_use(struct backend *b, const char *isa, struct err *e);
 
 /* From now on matmul adds as `arithmetic` says (kernels/arithmetic.h): "reference", the default,
- * "hopper" ... Attention and all other operators stay the reference's. ERR_ARG for another name. */
+ * "hopper" ... BF16 attention with heads of 16, 32, 64 or 128 then has the order of our GPU kernels
+ * (attention_order.h). All other operators stay the reference's. ERR_ARG for another name. */
 NODISCARD enum status cpu_backend_calculate(struct backend *b, const char *arithmetic,
                                             struct err *e);
 
