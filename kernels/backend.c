@@ -21,6 +21,7 @@ static const struct { const char *name; size_t at; } SLOTS[] = {
     SLOT(attention_backend),
     SLOT(library), SLOT(decision), SLOT(in_progress), SLOT(assume_architecture),
     SLOT(forbid),
+    SLOT(set_exact),
 };
 #undef SLOT
 /* In both structs the function pointers come last, or are all there is. */

@@ -230,6 +230,11 @@ struct backend_ops {
      *   "attention", "cudnn" or "wgmma"      another kernel serves
      * ERR_UNSUPPORTED for a way that has no other, such as all ways of the CPU. */
     enum status (*forbid)(struct backend *b, const char *section, const char *way, struct err *e);
+    /* From now on every operator takes the form whose bits the CPU has under the device's
+     * arithmetic (EXACT.md lists those that have none); false: the fastest. Call it outside
+     * captures; captured graphs are dropped. ERR_UNSUPPORTED for a device whose arithmetic the CPU
+     * does not follow. The CPU has one form of each, which its arithmetic chooses. */
+    enum status (*set_exact)(struct backend *b, bool exact, struct err *e);
 };
 
 /* The name of the first empty slot of a table ("comm.init", "matmul"); NULL: the table is full. */

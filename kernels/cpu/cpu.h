@@ -168,5 +168,6 @@ bool cpu_decision(struct backend *b, int64_t i, struct decision *out);
 bool cpu_in_progress(struct backend *b, char *out, size_t size);
 enum status cpu_assume_architecture(struct backend *b, const char *architecture, struct err *e);
 enum status cpu_forbid(struct backend *b, const char *section, const char *way, struct err *e);
+enum status cpu_set_exact(struct backend *b, bool exact, struct err *e);
 
 #endif

@@ -241,6 +241,7 @@ static const struct backend_ops CPU_OPS = {
     .attention_backend = cpu_attention_backend,
     .in_progress = cpu_in_progress, .assume_architecture = cpu_assume_architecture,
     .forbid = cpu_forbid,
+    .set_exact = cpu_set_exact,
 };
 
 /* Allocates scratch memory at open, so that a step allocates nothing. */

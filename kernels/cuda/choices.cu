@@ -131,6 +131,17 @@ enum status cuda_forbid(struct backend *b, const char *section, const char *way,
     return OK;
 }
 
+enum status cuda_set_exact(struct backend *b, bool exact, struct err *e) {
+    struct cuda_backend *cb = cuda_of(b);
+    if (exact && cb->caps != 90)
+        return FAIL(e, ERR_UNSUPPORTED, "exact operators: the CPU follows a GPU of compute "
+                    "capability 9.0 only, and this one is used as %d.%d", cb->caps / 10,
+                    cb->caps % 10);
+    if (cb->exact != exact) cuda_graph_drop(b);
+    cb->exact = exact;
+    return OK;
+}
+
 /* ---- decisions ---- */
 
 struct decision_log {

@@ -50,6 +50,7 @@ static void fill_table(struct backend_ops *t) {
     t->in_progress = cuda_in_progress;
     t->assume_architecture = cuda_assume_architecture;
     t->forbid = cuda_forbid;
+    t->set_exact = cuda_set_exact;
     cuda_progress_wrap(t); /* the operators, and other slots that may see a fault */
 }
 

@@ -50,6 +50,7 @@ enum status cuda_attention_backend(struct backend *b, enum attention_backend whi
 bool cuda_decision(struct backend *b, int64_t i, struct decision *out);
 enum status cuda_assume_architecture(struct backend *b, const char *architecture, struct err *e);
 enum status cuda_forbid(struct backend *b, const char *section, const char *way, struct err *e);
+enum status cuda_set_exact(struct backend *b, bool exact, struct err *e);
 void cuda_decisions_close(struct cuda_backend *b);
 
 #endif

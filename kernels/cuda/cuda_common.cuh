@@ -76,6 +76,7 @@ struct cuda_backend {
     struct forbidden_way forbidden[FORBIDDEN_MAX]; /* see forbid() */
     int forbidden_count;
     int shared_bytes; /* opt-in shared memory of one block */
+    bool exact;       /* operators take the forms that the CPU follows */
     cudaStream_t lane[LANE_COUNT];
     struct event_slot event[EVENT_COUNT];
     struct readback_slot readback[READBACK_SLOTS];

@@ -153,6 +153,7 @@ static enum status dry_forbid(struct backend *b, const char *section, const char
                               struct err *e) {
     return OK;
 }
+static enum status dry_set_exact(struct backend *b, bool exact, struct err *e) { return OK; }
 static void dry_close(struct backend *b) {}
 
 static const struct backend_ops DRY_OPS = {
@@ -179,6 +180,7 @@ static const struct backend_ops DRY_OPS = {
     .attention_backend = dry_attention_backend,
     .library = dry_library, .decision = dry_decision, .in_progress = dry_in_progress,
     .assume_architecture = dry_assume, .forbid = dry_forbid,
+    .assume_architecture = dry_assume, .set_exact = dry_set_exact,
 };
 
 void dry_backend_open(struct dry_backend *out, int world, bool native) {

@@ -146,6 +146,7 @@ static void the_cpu_chooses_nothing(void **state) {
     free(text);
     assert_false(b->ops->decision(b, 0, &d));
     assert_int_equal(b->ops->assume_architecture(b, "sm_121", &e), ERR_UNSUPPORTED);
+    assert_int_equal(b->ops->set_exact(b, true, &e), OK);
     b->ops->close(b);
 }
 
