@@ -11,8 +11,8 @@
 #include "kernels/cuda/attention_fp8.cuh"
 #include "kernels/cuda/attention_hopper.cuh"
 
-enum { QUERY_ROWS = 128, KEY_ROWS = 64, M_TILES = QUERY_ROWS / ATTENTION_WARPS / 16,
-       KEY_TILES = KEY_ROWS / 8 };
+enum { QUERY_ROWS = ATTENTION_QUERIES, KEY_ROWS = ATTENTION_MMA_KEYS,
+       M_TILES = QUERY_ROWS / ATTENTION_WARPS / 16, KEY_TILES = KEY_ROWS / 8 };
 
 /* Running maximum and sum of a thread's rows: g and g + 8 of each tile. */
 template <int D> struct row_state {
@@ -56,7 +56,7 @@ __device__ static void mask_before(float (&s)[M_TILES][KEY_TILES][4], const stru
 
 /* Scores to probabilities under the new maximum; earlier sums are rescaled to it. RANGED: a row may
  * have seen no key yet. */
-template <int D, bool RANGED>
+template <int D, bool RANGED, bool EXACT>
 __device__ static void softmax_tile(float (&s)[M_TILES][KEY_TILES][4], struct row_state<D> &r,
                                     float scale_log2) {
 #pragma unroll
@@ -69,13 +69,13 @@ __device__ static void softmax_tile(float (&s)[M_TILES][KEY_TILES][4], struct ro
                 top = fmaxf(top, fmaxf(s[m][n][2 * h], s[m][n][2 * h + 1]));
             top = fmaxf(r.max[m][h], quad_max(top));
             float base = RANGED && top == -INFINITY ? 0.0f : top;
-            float keep = exp2_fast((r.max[m][h] - base) * scale_log2), shift = base * scale_log2;
-            float sum = 0.0f;
+            float keep = attention_exp2<EXACT>((r.max[m][h] - base) * scale_log2);
+            float shift = base * scale_log2, sum = 0.0f;
 #pragma unroll
             for (int n = 0; n < KEY_TILES; n++)
 #pragma unroll
                 for (int i = 2 * h; i < 2 * h + 2; i++) {
-                    s[m][n][i] = exp2_fast(fmaf(s[m][n][i], scale_log2, -shift));
+                    s[m][n][i] = attention_exp2<EXACT>(fmaf(s[m][n][i], scale_log2, -shift));
                     sum += s[m][n][i];
                 }
             r.max[m][h] = top;
@@ -88,7 +88,7 @@ __device__ static void softmax_tile(float (&s)[M_TILES][KEY_TILES][4], struct ro
         }
 }
 
-template <int D>
+template <int D, bool EXACT>
 __device__ static void store_rows(const struct forward &f, struct row_state<D> &r, int64_t sequence,
                                   int head, int64_t first_row) {
     int lane = threadIdx.x % WARP;
@@ -102,7 +102,7 @@ __device__ static void store_rows(const struct forward &f, struct row_state<D> &
             if (row >= f.a.length) continue;
             if (lane % 4 == 0)
                 f.lse[(sequence * f.a.heads + head) * f.a.length + row] =
-                    f32_canonical(r.max[m][h] * f.a.scale + logf(sum));
+                    f32_canonical(r.max[m][h] * f.a.scale + attention_log<EXACT>(sum));
             bf16_bits *o = f.o + ((sequence * f.a.length + row) * f.a.heads + head) * D;
 #pragma unroll
             for (int n = 0; n < D / 8; n++) {
@@ -116,7 +116,7 @@ __device__ static void store_rows(const struct forward &f, struct row_state<D> &
 }
 
 /* Grid: x over query tiles, last first since they see most keys; y heads; z sequences. */
-template <int D, bool RANGED>
+template <int D, bool RANGED, bool EXACT>
 __global__ void __launch_bounds__(ATTENTION_THREADS, 2) attention_fwd_kernel(struct forward f) {
     extern __shared__ __align__(16) bf16_bits shared[];
     constexpr int STRIDE = padded_tile<D>::STRIDE;
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 2) attention_fwd_kernel(str
         first_tile = first_key_of(f.a, sequence, row0) / KEY_ROWS;
         low = first_key_of(f.a, sequence, min(warp_row + M_TILES * 16, length) - 1);
     }
-    float scale_log2 = f.a.scale * 1.44269504f;
+    float scale_log2 = f.a.scale * ATTENTION_LOG2_E;
 
     struct row_state<D> r = {};
 #pragma unroll
@@ -162,12 +162,12 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, 2) attention_fwd_kernel(str
         copies_commit();
         if (key0 + KEY_ROWS > warp_row) mask_tile(s, warp_row, key0);
         if (RANGED && key0 < low) mask_before(s, f.a, sequence, warp_row, key0);
-        softmax_tile<D, RANGED>(s, r, scale_log2);
+        softmax_tile<D, RANGED, EXACT>(s, r, scale_log2);
         copies_wait<1>();
         __syncthreads();
         multiply_columns<D, M_TILES, KEY_ROWS>(r.out, s, v);
     }
-    store_rows<D>(f, r, sequence, head, warp_row);
+    store_rows<D, EXACT>(f, r, sequence, head, warp_row);
 }
 
 static int shared_bytes(int d) { return (QUERY_ROWS + 3 * KEY_ROWS) * (d + 8) * 2; }
@@ -219,13 +219,19 @@ enum status attention_decided(struct cuda_backend *b, const struct attention *a,
 typedef void (*forward_kernel)(struct forward);
 template <bool RANGED> static forward_kernel kernel_with(int d) {
     switch (d) {
-    case 16: return attention_fwd_kernel<16, RANGED>;
-    case 32: return attention_fwd_kernel<32, RANGED>;
-    case 64: return attention_fwd_kernel<64, RANGED>;
-    default: return attention_fwd_kernel<128, RANGED>;
+    case 16: return attention_fwd_kernel<16, RANGED, false>;
+    case 32: return attention_fwd_kernel<32, RANGED, false>;
+    case 64: return attention_fwd_kernel<64, RANGED, false>;
+    default: return attention_fwd_kernel<128, RANGED, false>;
     }
 }
-static forward_kernel kernel_for(int d, bool ranged) {
+/* Only on Hopper, where other heads have wgmma. */
+template <bool RANGED> static forward_kernel exact_kernel_with(int d) {
+    if (d == 16) return attention_fwd_kernel<16, RANGED, true>;
+    return attention_fwd_kernel<32, RANGED, true>;
+}
+static forward_kernel kernel_for(int d, bool ranged, bool exact) {
+    if (exact) return ranged ? exact_kernel_with<true>(d) : exact_kernel_with<false>(d);
     return ranged ? kernel_with<true>(d) : kernel_with<false>(d);
 }
 
@@ -233,8 +239,8 @@ enum status cuda_attention_bwd_open(struct cuda_backend *b, struct err *e);
 
 enum status cuda_attention_open(struct cuda_backend *b, struct err *e) {
     for (int d = 16; d <= 128; d *= 2)
-        for (int ranged = 0; ranged < 2; ranged++)
-            CUDA_TRY(e, cudaFuncSetAttribute(kernel_for(d, ranged),
+        for (int i = 0; i < (d < 64 ? 4 : 2); i++)
+            CUDA_TRY(e, cudaFuncSetAttribute(kernel_for(d, i % 2, i / 2),
                                              cudaFuncAttributeMaxDynamicSharedMemorySize,
                                              shared_bytes(d)));
     TRY(attention_fp8_open(e));
@@ -255,7 +261,9 @@ enum status attention_own_fwd(struct cuda_backend *b, const struct forward *f, c
     dim3 grid((unsigned)ceil_div(a->length, QUERY_ROWS), (unsigned)a->heads, (unsigned)a->batch);
     int bytes = shared_bytes(a->head_dim);
     if (hopper_attention_serves(b, a)) TRY(hopper_attention_fwd(f, stream, e));
-    else kernel_for(a->head_dim, a->first_key)<<<grid, ATTENTION_THREADS, bytes, stream>>>(*f);
+    else
+        kernel_for(a->head_dim, a->first_key, a->exact)<<<grid, ATTENTION_THREADS, bytes, stream>>>(
+            *f);
     return cuda_launched("attention_fwd", e);
 }
 
@@ -269,13 +277,15 @@ enum status cuda_attention_fwd(struct backend *b, int lane, const struct attenti
     if (args->p) return attention_fp8_fwd(cb, lane, args, e);
     TRY(attention_setup(&f.a, "attention_fwd", args->qkv, heads, args->kv_heads, args->first_key,
                         e));
+    f.a.exact = cb->exact;
     TRY(cuda_check_sink(o, "attention_fwd: o", f.a.batch * f.a.length, heads * f.a.head_dim, e));
     TRY(cuda_check_packed(lse, "attention_fwd: lse", IS_F32, f.a.batch, heads * f.a.length, e));
     f.o = sink_value_of(o);
     f.lse = (float *)lse->data;
     f.amax = sink_amax(o);
     struct attention_way way;
-    TRY(attention_choose(cb, &f, &way, e));
+    if (f.a.exact) way = { NULL, "exact" };
+    else TRY(attention_choose(cb, &f, &way, e));
     TRY(attention_decided(cb, &f.a, "forward", way.plan ? "cudnn" : attention_own_name(cb, &f.a),
                           way.why, e));
     if (f.a.batch == 0 || f.a.length == 0) return cuda_sink_emit(b, lane, o, true, e);

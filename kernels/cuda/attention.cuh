@@ -7,7 +7,9 @@
 #ifndef FP8LAB_KERNELS_CUDA_ATTENTION_CUH
 #define FP8LAB_KERNELS_CUDA_ATTENTION_CUH
 
+#include "kernels/attention_order.h"
 #include "kernels/cuda/cuda_common.cuh"
+#include "kernels/exactmath_f32.h"
 
 /* qkv [B,T,H+2G,D] and the values that both directions derive from it. */
 struct attention {
@@ -16,6 +18,7 @@ struct attention {
     int64_t batch, length, width; /* width = (H+2G)*D: between time steps */
     int heads, kv_heads, head_dim;
     float scale; /* 1 / sqrt D */
+    bool exact;  /* the kernels whose bits the CPU has (cpu/attention_exact.c) */
 };
 
 /* What forward reads and writes. */
@@ -106,6 +109,16 @@ __device__ static inline float exp2_fast(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+/* What EXACT kernels compute instead of the device's approximations. */
+template <bool EXACT> __device__ static inline float attention_exp2(float x) {
+    if constexpr (EXACT) return exact_exp2f(x);
+    else return exp2_fast(x);
+}
+template <bool EXACT> __device__ static inline float attention_log(float x) {
+    if constexpr (EXACT) return exact_logf(x);
+    else return logf(x);
 }
 
 /* acc [M tiles][N tiles] += A B^T over D: A rows at `a`, B rows at `b`, both tiles in shared

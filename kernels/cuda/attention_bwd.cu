@@ -10,7 +10,7 @@
 #include "kernels/cuda/attention_fp8.cuh"
 #include "kernels/cuda/attention_hopper.cuh"
 
-enum { ROWS = 64, TILES = ROWS / 8 };
+enum { ROWS = ATTENTION_MMA_TILE, TILES = ROWS / 8 };
 
 /* ---- delta: a warp for each row and head ---- */
 
@@ -69,7 +69,7 @@ __device__ static void store_tile(bf16_bits *to, int64_t stride, const float (&x
 
 /* ---- keys and values: a warp's rows are keys, its columns queries ---- */
 
-template <int D, bool RANGED>
+template <int D, bool RANGED, bool EXACT>
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct backward f) {
     extern __shared__ __align__(16) bf16_bits shared[];
     constexpr int STRIDE = padded_tile<D>::STRIDE;
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct
     int64_t key0 = (int64_t)blockIdx.x * ROWS, sequence = blockIdx.z, length = f.a.length;
     int group = blockIdx.y, share = f.a.heads / f.a.kv_heads, lane = threadIdx.x % WARP;
     int warp_row = threadIdx.x / WARP * 16;
-    float scale_log2 = f.a.scale * 1.44269504f;
+    float scale_log2 = f.a.scale * ATTENTION_LOG2_E;
     float dk[1][D / 8][4] = {}, dv[1][D / 8][4] = {};
     struct head_view view = view_of<D>(f, sequence, group * share);
     copy_tile<D, ROWS>(k, view.k + key0 * f.a.width, f.a.width, length - key0);
@@ -96,7 +96,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct
             copies_commit();
             if (threadIdx.x < ROWS) {
                 bool there = row0 + threadIdx.x < length; /* other rows get probability 0 */
-                lse[threadIdx.x] = there ? view.lse[row0 + threadIdx.x] * 1.44269504f : INFINITY;
+                float log2_sum = there ? view.lse[row0 + threadIdx.x] * ATTENTION_LOG2_E : INFINITY;
+                lse[threadIdx.x] = log2_sum;
                 delta[threadIdx.x] = there ? view.delta[row0 + threadIdx.x] : 0.0f;
                 if (RANGED) low[threadIdx.x] = first_key_of(f.a, sequence, row0 + threadIdx.x);
             }
@@ -110,7 +111,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     int row = n * 8 + lane % 4 * 2 + i % 2, key = warp_row + lane / 4 + i / 2 * 8;
-                    float x = exp2_fast(fmaf(p[0][n][i], scale_log2, -lse[row]));
+                    float x = attention_exp2<EXACT>(fmaf(p[0][n][i], scale_log2, -lse[row]));
                     bool hidden = key0 + key > row0 + row || (RANGED && key0 + key < low[row]);
                     p[0][n][i] = hidden ? 0.0f : x;
                     ds[0][n][i] = p[0][n][i] * (ds[0][n][i] - delta[row]);
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dkv_kernel(struct
 
 /* ---- queries: a warp's rows are queries, its columns keys ---- */
 
-template <int D, bool RANGED>
+template <int D, bool RANGED, bool EXACT>
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(struct backward f) {
     extern __shared__ __align__(16) bf16_bits shared[];
     constexpr int STRIDE = padded_tile<D>::STRIDE;
@@ -137,7 +138,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(struct 
     int64_t tile = gridDim.x - 1 - blockIdx.x, row0 = tile * ROWS; /* the longest rows first */
     int64_t sequence = blockIdx.z, length = f.a.length, o_stride = (int64_t)f.a.heads * D;
     int head = blockIdx.y, lane = threadIdx.x % WARP, warp_row = threadIdx.x / WARP * 16;
-    float scale_log2 = f.a.scale * 1.44269504f, dq[1][D / 8][4] = {}, lse[2], delta[2];
+    float scale_log2 = f.a.scale * ATTENTION_LOG2_E, dq[1][D / 8][4] = {}, lse[2], delta[2];
     int low[2] = { 0, 0 };
     struct head_view view = view_of<D>(f, sequence, head);
     copy_tile<D, ROWS>(q, view.q + row0 * f.a.width, f.a.width, length - row0);
@@ -145,7 +146,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(struct 
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int64_t row = row0 + warp_row + lane / 4 + 8 * h;
-        lse[h] = row < length ? view.lse[row] * 1.44269504f : INFINITY;
+        lse[h] = row < length ? view.lse[row] * ATTENTION_LOG2_E : INFINITY;
         delta[h] = row < length ? view.delta[row] : 0.0f;
         if (RANGED) low[h] = first_key_of(f.a, sequence, row);
     }
@@ -165,7 +166,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(struct 
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 int key = n * 8 + lane % 4 * 2 + i % 2, row = warp_row + lane / 4 + i / 2 * 8;
-                float x = exp2_fast(fmaf(p[0][n][i], scale_log2, -lse[i / 2]));
+                float x = attention_exp2<EXACT>(fmaf(p[0][n][i], scale_log2, -lse[i / 2]));
                 bool hidden = key0 + key > row0 + row || (RANGED && key0 + key < low[i / 2]);
                 x = hidden ? 0.0f : x;
                 ds[0][n][i] = x * (ds[0][n][i] - delta[i / 2]);
@@ -182,22 +183,28 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_dq_kernel(struct 
 typedef void (*backward_kernel)(struct backward);
 struct kernels { backward_kernel dkv, dq; };
 
-template <bool RANGED> static struct kernels kernels_with(int d) {
-    struct kernels k = { attention_dkv_kernel<128, RANGED>, attention_dq_kernel<128, RANGED> };
-    if (d == 16) k = { attention_dkv_kernel<16, RANGED>, attention_dq_kernel<16, RANGED> };
-    if (d == 32) k = { attention_dkv_kernel<32, RANGED>, attention_dq_kernel<32, RANGED> };
-    if (d == 64) k = { attention_dkv_kernel<64, RANGED>, attention_dq_kernel<64, RANGED> };
-    return k;
+template <int D, bool RANGED, bool EXACT> static struct kernels kernels_of() {
+    return { attention_dkv_kernel<D, RANGED, EXACT>, attention_dq_kernel<D, RANGED, EXACT> };
 }
-static struct kernels kernels_for(int d, bool ranged) {
+template <bool RANGED> static struct kernels kernels_with(int d) {
+    if (d == 16) return kernels_of<16, RANGED, false>();
+    if (d == 32) return kernels_of<32, RANGED, false>();
+    return d == 64 ? kernels_of<64, RANGED, false>() : kernels_of<128, RANGED, false>();
+}
+/* Only on Hopper, where other heads have wgmma. */
+template <bool RANGED> static struct kernels exact_kernels_with(int d) {
+    return d == 16 ? kernels_of<16, RANGED, true>() : kernels_of<32, RANGED, true>();
+}
+static struct kernels kernels_for(int d, bool ranged, bool exact) {
+    if (exact) return ranged ? exact_kernels_with<true>(d) : exact_kernels_with<false>(d);
     return ranged ? kernels_with<true>(d) : kernels_with<false>(d);
 }
 static int shared_bytes(int d) { return 4 * ROWS * (d + 8) * 2 + 3 * ROWS * 4; }
 
 enum status cuda_attention_bwd_open(struct cuda_backend *b, struct err *e) {
-    for (int i = 0; i < 8; i++) {
-        int d = 16 << i / 2;
-        struct kernels k = kernels_for(d, i % 2);
+    for (int i = 0; i < 12; i++) {
+        int d = i < 8 ? 16 << i / 2 : 16 << i / 2 % 2;
+        struct kernels k = kernels_for(d, i % 2, i >= 8);
         CUDA_TRY(e, cudaFuncSetAttribute(k.dkv, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          shared_bytes(d)));
         CUDA_TRY(e, cudaFuncSetAttribute(k.dq, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -226,21 +233,22 @@ enum status cuda_attention_bwd(struct backend *b, int lane, const struct attenti
     f.lse = (const float *)lse->data;
     f.delta = (float *)delta->data;
     f.amax = sink_amax(d_qkv);
+    f.a.exact = cuda_of(b)->exact;
     if (rows == 0) return OK;
     bool wgmma = hopper_attention_serves(cuda_of(b), &f.a);
-    TRY(attention_decided(cuda_of(b), &f.a, "backward", wgmma ? "wgmma" : "mma", "",
-                          e));
+    TRY(attention_decided(cuda_of(b), &f.a, "backward", wgmma ? "wgmma" : "mma",
+                          f.a.exact ? "exact" : "", e));
     if (wgmma) {
         struct sink rest = *d_qkv;
-        rest.sums = NULL;
-        TRY(hopper_attention_bwd(cuda_of(b), lane, &f, d_qkv->sums, e));
+        if (!f.a.exact) rest.sums = NULL; /* the exact order is that of other sinks */
+        TRY(hopper_attention_bwd(cuda_of(b), lane, &f, f.a.exact ? NULL : d_qkv->sums, e));
         return cuda_sink_emit(b, lane, &rest, true, e);
     }
     cudaStream_t stream = cuda_lane(b, lane);
     delta_kernel<<<(unsigned)ceil_div(rows * heads, 256 / WARP), 256, 0, stream>>>(f);
     TRY(cuda_launched("attention_bwd: delta", e));
     unsigned tiles = (unsigned)ceil_div(f.a.length, ROWS), batch = (unsigned)f.a.batch;
-    struct kernels k = kernels_for(f.a.head_dim, f.a.first_key);
+    struct kernels k = kernels_for(f.a.head_dim, f.a.first_key, f.a.exact);
     int bytes = shared_bytes(f.a.head_dim);
     k.dkv<<<dim3(tiles, (unsigned)kv_heads, batch), ATTENTION_THREADS, bytes, stream>>>(f);
     TRY(cuda_launched("attention_bwd: keys and values", e));

@@ -15,8 +15,6 @@
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
-static const float LOG2_E = 1.44269504f;
-
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
 /* ---- requesting tiles: one thread ---- */
@@ -153,13 +151,14 @@ __device__ static void mask_before(float (&s)[STEP / 8][4], const struct attenti
 }
 
 /* Scores to probabilities: 2^(s scale + lse), lse by column. */
+template <bool EXACT>
 __device__ static void probabilities(float (&p)[STEP / 8][4], uint32_t lse, float scale_log2) {
 #pragma unroll
     for (int j = 0; j < STEP / 8; j++) {
         float2 l = shared_pair(lse + (j * 8 + threadIdx.x % 4 * 2) * 4);
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            p[j][i] = exp2_fast(fmaf(p[j][i], scale_log2, i % 2 ? l.y : l.x));
+            p[j][i] = attention_exp2<EXACT>(fmaf(p[j][i], scale_log2, i % 2 ? l.y : l.x));
     }
 }
 
@@ -196,7 +195,7 @@ __device__ static void store_ds(const uint32_t (&a)[STEP / 16][4], uint32_t tile
 struct ring { int n, stage, phase; };
 
 /* Scores of a tile of queries to probabilities. key: the warpgroup's first. */
-template <int D, bool RANGED>
+template <int D, bool RANGED, bool EXACT>
 __device__ static void recompute_softmax(const struct backward &f, const struct places<D> &s,
                                          int sequence, int key, int stage, int diagonal,
                                          float (&x)[STEP / 8][4]) {
@@ -206,14 +205,14 @@ __device__ static void recompute_softmax(const struct backward &f, const struct 
         if (first_key_of(f.a, sequence, end - 1) > key)
             mask_before(x, f.a, sequence, key, key + diagonal);
     }
-    probabilities(x, s.lse(stage), f.a.scale * LOG2_E);
+    probabilities<EXACT>(x, s.lse(stage), f.a.scale * ATTENTION_LOG2_E);
 }
 
 /* One tile of keys. The scores of the next queries are queued with the last product of these
  * queries, so that exponentials overlap products. After the last tile its own scores are queued
  * again and not used. Packed values reuse registers, so they are packed only after the products
  * that read these registers. */
-template <int D, bool RANGED>
+template <int D, bool RANGED, bool EXACT>
 __device__ static void take_queries(const struct backward &f, const struct order &o,
                                     const struct places<D> &s, int round, int line, struct ring &r,
                                     float (&dk)[D / 8][4], float (&dv)[D / 8][4]) {
@@ -228,7 +227,7 @@ __device__ static void take_queries(const struct backward &f, const struct order
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_hold(x);
-    recompute_softmax<D, RANGED>(f, s, t.sequence, t.key0 + line, r.stage, -line, x);
+    recompute_softmax<D, RANGED, EXACT>(f, s, t.sequence, t.key0 + line, r.stage, -line, x);
     for (int more = t.share * t.tiles - 1; more >= 0; more--) {
         int stage = r.stage, which = r.n % 2;
         wgmma_hold(x);
@@ -263,7 +262,8 @@ __device__ static void take_queries(const struct backward &f, const struct order
         wgmma_commit();
         wgmma_wait<1>();
         wgmma_hold(x);
-        recompute_softmax<D, RANGED>(f, s, t.sequence, t.key0 + line, next, at * STEP - line, x);
+        recompute_softmax<D, RANGED, EXACT>(f, s, t.sequence, t.key0 + line, next,
+                                            at * STEP - line, x);
         wgmma_wait<0>();
         wgmma_hold(dk);
         __syncwarp(); /* every lane has read the data of these queries */
@@ -273,7 +273,7 @@ __device__ static void take_queries(const struct backward &f, const struct order
 }
 
 /* A block's work is computed again where it is needed, because registers are scarce. */
-template <int D, bool RANGED>
+template <int D, bool RANGED, bool EXACT>
 __device__ static void own_keys(const struct backward &f, const struct order &o,
                                 const struct places<D> &s) {
     int line = __shfl_sync(0xFFFFFFFFu, (int)threadIdx.x / WARPGROUP - 1, 0) * 64;
@@ -282,7 +282,7 @@ __device__ static void own_keys(const struct backward &f, const struct order &o,
     for (int round = 0; round < rounds_of(task_of(f, o, ticket_of(s.ticket()))); round++) {
         float dk[D / 8][4] = {}, dv[D / 8][4] = {};
         barrier_wait(s.own_full(), round);
-        take_queries<D, RANGED>(f, o, s, round, line, r, dk, dv);
+        take_queries<D, RANGED, EXACT>(f, o, s, round, line, r, dk, dv);
         struct keys_task t = keys_of<D, RANGED>(f, task_of(f, o, ticket_of(s.ticket())), s, round);
         int row = t.key0 + line, column = (f.a.heads + t.group) * D, values = f.a.kv_heads * D;
         bf16_bits *to = f.d_qkv + (t.sequence * f.a.length + row) * f.a.width + column;
@@ -466,7 +466,7 @@ __global__ void __launch_bounds__(WARPGROUP) finish_kernel(struct backward f, st
     raise_amax_to(f.amax, top);
 }
 
-template <int D, bool RANGED>
+template <int D, bool RANGED, bool EXACT>
 __global__ void __launch_bounds__(THREADS, 1)
     hopper_bwd_kernel(struct backward f, struct order o, const __grid_constant__ struct maps m) {
     struct places<D> s = open_places<D>(o.tickets);
@@ -478,7 +478,7 @@ __global__ void __launch_bounds__(THREADS, 1)
         if (threadIdx.x == 2 * WARP) add_in_turn<D, RANGED>(f, o, s, 1);
     } else if (threadIdx.x < 3 * WARPGROUP) {
         registers_up<208>();
-        own_keys<D, RANGED>(f, o, s);
+        own_keys<D, RANGED, EXACT>(f, o, s);
     } else {
         registers_down<72>();
         add_queries<D, RANGED>(f, o, s);
@@ -488,7 +488,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 #else
 
 template <int D> __global__ void finish_kernel(struct backward f, struct order o) {}
-template <int D, bool RANGED> __global__ void
+template <int D, bool RANGED, bool EXACT> __global__ void
 hopper_bwd_kernel(struct backward f, struct order o, const __grid_constant__ struct maps m) {}
 
 #endif
@@ -514,7 +514,7 @@ template <int D> __global__ void rows_kernel(struct backward f, struct order o) 
 #pragma unroll
         for (int i = 0; i < 4; i++)
             delta += bf16_low(u[i]) * bf16_low(v[i]) + bf16_high(u[i]) * bf16_high(v[i]);
-        lse = f.lse[(sequence * f.a.heads + head) * f.a.length + row] * -LOG2_E;
+        lse = f.lse[(sequence * f.a.heads + head) * f.a.length + row] * -ATTENTION_LOG2_E;
     }
 #pragma unroll
     for (int i = 1; i < LANES; i *= 2) delta += __shfl_xor_sync(0xFFFFFFFFu, delta, i);
@@ -526,17 +526,23 @@ template <int D> __global__ void rows_kernel(struct backward f, struct order o) 
 
 /* ---- launching ---- */
 
-template <int D, bool RANGED> static enum status open_kernel(struct err *e) {
-    CUDA_TRY(e, cudaFuncSetAttribute(hopper_bwd_kernel<D, RANGED>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, tiles<D>::BYTES));
+typedef void (*backward_kernel)(struct backward, struct order, const struct maps);
+template <int D> static backward_kernel kernel_for(bool ranged, bool exact) {
+    if (exact) return ranged ? hopper_bwd_kernel<D, true, true> : hopper_bwd_kernel<D, false, true>;
+    return ranged ? hopper_bwd_kernel<D, true, false> : hopper_bwd_kernel<D, false, false>;
+}
+
+template <int D> static enum status open_kernels(struct err *e) {
+    for (int i = 0; i < 4; i++)
+        CUDA_TRY(e, cudaFuncSetAttribute(kernel_for<D>(i % 2, i / 2),
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         tiles<D>::BYTES));
     return OK;
 }
 
 enum status hopper_attention_bwd_open(struct err *e) {
-    TRY((open_kernel<64, false>(e)));
-    TRY((open_kernel<64, true>(e)));
-    TRY((open_kernel<128, false>(e)));
-    return open_kernel<128, true>(e);
+    TRY(open_kernels<64>(e));
+    return open_kernels<128>(e);
 }
 
 template <int D>
@@ -546,7 +552,7 @@ static enum status launch(const struct backward &f, const struct order &o, const
     rows_kernel<D><<<(unsigned)ceil_div(threads, 256), 256, 0, stream>>>(f, o);
     TRY(cuda_launched("attention_bwd: delta", e));
     unsigned blocks = (unsigned)(o.blocks * f.a.kv_heads * f.a.batch);
-    auto kernel = f.a.first_key ? hopper_bwd_kernel<D, true> : hopper_bwd_kernel<D, false>;
+    auto kernel = kernel_for<D>(f.a.first_key, f.a.exact);
     kernel<<<blocks, THREADS, tiles<D>::BYTES, stream>>>(f, o, m);
     TRY(cuda_launched("attention_bwd: products", e));
     if (!finished<D>::APART) return OK;
@@ -566,9 +572,8 @@ enum status hopper_attention_bwd(struct cuda_backend *b, int lane, const struct 
     TRY(cuda_scratch(&b->base, lane, SCRATCH_ATTENTION, attention_sums_bytes(&size), &scratch, e));
     o.tiles = (int)ceil_div(a->length, OWN);
     o.query_tiles = (int)ceil_div(a->length, STEP);
-    bool paired = o.tiles <= b->sm_count; /* two multiprocessors for each pair of blocks */
-    o.blocks = paired ? (o.tiles + 1) / 2 : o.tiles;
-    o.half = paired ? o.tiles / 2 : 0;
+    o.half = attention_half(o.tiles, b->sm_count); /* two multiprocessors for each pair of blocks */
+    o.blocks = o.tiles - o.half;
     o.sums = (float *)scratch;
     o.rows = o.sums + all * STEP * a->head_dim;
     o.turns = (uint32_t *)(o.rows + all * STEP * 2);

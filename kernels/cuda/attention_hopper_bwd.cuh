@@ -7,7 +7,7 @@
 #include "kernels/cuda/hopper_copy.cuh"
 
 enum {
-    WARPGROUP = 128, THREADS = 4 * WARPGROUP, OWN = 128, STEP = 64,
+    WARPGROUP = 128, THREADS = 4 * WARPGROUP, OWN = ATTENTION_OWN, STEP = ATTENTION_STEP,
     STAGES = 3,
     KEY_WARPS = 8, /* warps of the two warpgroups of keys */
     QUERY_WARPS = 4 /* warps of the third */
@@ -179,11 +179,8 @@ __device__ static struct adders adders_of(const struct backward &f, const struct
     return { RANGED ? first_key_of(f.a, t.sequence, row) / OWN : 0, t.tile + at / 2 };
 }
 
-/* The place of a tile of keys among them: late ones from the diagonal down, then early ones from
- * the first up. */
 __device__ static int place_of(const struct order &o, int tile, struct adders a) {
-    return tile >= o.half ? a.diagonal - tile
-                          : max(a.diagonal - o.half + 1, 0) + tile - a.first;
+    return attention_place(o.half, tile, a.first, a.diagonal);
 }
 /* Whether it is the last one, which rounds the queries' gradients. */
 template <int D> __device__ static bool finishes(int place, struct adders a) {

@@ -8,8 +8,8 @@
 #include "kernels/cuda/hopper_copy.cuh"
 #include "kernels/cuda/wgmma.cuh"
 
-enum { WARPGROUP = 128, THREADS = 3 * WARPGROUP, OWN = 128, STEP = 128, STAGES = 2,
-       QUERY_WARPS = 8 };
+enum { WARPGROUP = 128, THREADS = 3 * WARPGROUP, OWN = ATTENTION_QUERIES,
+       STEP = ATTENTION_WGMMA_KEYS, STAGES = 2, QUERY_WARPS = 8 };
 
 /* Shared memory: offsets in bytes from a 1024-byte-aligned address. */
 template <int D> struct tiles {
@@ -19,8 +19,6 @@ template <int D> struct tiles {
 };
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-static const float LOG2_E = 1.44269504f;
 
 /* Addresses in shared memory. */
 template <int D> struct places {
@@ -113,7 +111,7 @@ __device__ static void mask_before(float (&s)[STEP / 8][4], const struct attenti
 
 /* Scores to probabilities under the new maximum; keep: the factor of earlier sums. RANGED: a row
  * may have seen no key yet. */
-template <bool RANGED>
+template <bool RANGED, bool EXACT>
 __device__ static void softmax_step(float (&s)[STEP / 8][4], struct rows_so_far &r,
                                     float (&keep)[2], float scale_log2) {
 #pragma unroll
@@ -123,12 +121,12 @@ __device__ static void softmax_step(float (&s)[STEP / 8][4], struct rows_so_far 
         for (int j = 0; j < STEP / 8; j++) top = fmaxf(top, fmaxf(s[j][2 * h], s[j][2 * h + 1]));
         top = quad_max(top);
         float base = RANGED && top == -INFINITY ? 0.0f : top, shift = base * scale_log2;
-        keep[h] = exp2_fast((r.max[h] - base) * scale_log2);
+        keep[h] = attention_exp2<EXACT>((r.max[h] - base) * scale_log2);
 #pragma unroll
         for (int j = 0; j < STEP / 8; j++)
 #pragma unroll
             for (int i = 2 * h; i < 2 * h + 2; i++) {
-                s[j][i] = exp2_fast(fmaf(s[j][i], scale_log2, -shift));
+                s[j][i] = attention_exp2<EXACT>(fmaf(s[j][i], scale_log2, -shift));
                 sum += s[j][i];
             }
         r.max[h] = top;
@@ -145,7 +143,7 @@ __device__ static void rescale_sums(float (&o)[D / 8][4], const float (&keep)[2]
 }
 
 /* The warpgroup's rows from `first` on. */
-template <int D>
+template <int D, bool EXACT>
 __device__ static void store_out(const struct forward &f, const float (&o)[D / 8][4],
                                  const struct rows_so_far &r, int64_t sequence, int head,
                                  int64_t first) {
@@ -158,7 +156,7 @@ __device__ static void store_out(const struct forward &f, const float (&o)[D / 8
         if (row >= f.a.length) continue;
         if (lane % 4 == 0)
             f.lse[(sequence * f.a.heads + head) * f.a.length + row] =
-                f32_canonical(r.max[h] * f.a.scale + logf(sum));
+                f32_canonical(r.max[h] * f.a.scale + attention_log<EXACT>(sum));
         bf16_bits *to = f.o + ((sequence * f.a.length + row) * f.a.heads + head) * D;
 #pragma unroll
         for (int j = 0; j < D / 8; j++) {
@@ -170,13 +168,13 @@ __device__ static void store_out(const struct forward &f, const float (&o)[D / 8
     warp_amax_into(f.amax, top);
 }
 
-template <int D, bool RANGED>
+template <int D, bool RANGED, bool EXACT>
 __device__ static void multiply(const struct forward &f, const struct places<D> &s) {
     struct task t = task_of<RANGED>(f);
     int warpgroup = threadIdx.x / WARPGROUP - 1, row = t.row0 + warpgroup * 64, low = 0;
     if constexpr (RANGED) /* the largest first key of the warpgroup's rows */
         low = first_key_of(f.a, t.sequence, min((int64_t)row + 64, f.a.length) - 1);
-    float scale_log2 = f.a.scale * LOG2_E, keep[2], x[STEP / 8][4], o[D / 8][4] = {};
+    float scale_log2 = f.a.scale * ATTENTION_LOG2_E, keep[2], x[STEP / 8][4], o[D / 8][4] = {};
     uint32_t left[STEP / 16][4];
     struct rows_so_far r = { { -INFINITY, -INFINITY }, { 0.0f, 0.0f } };
     bool signals = threadIdx.x % WARP == 0;
@@ -194,7 +192,7 @@ __device__ static void multiply(const struct forward &f, const struct places<D> 
     if (signals) barrier_arrive(s.k_empty(0));
     if (t.count == 1) mask(x, warpgroup * 64);
     if (RANGED && t.first * STEP < low) mask_before(x, f.a, t.sequence, row, t.first * STEP);
-    softmax_step<RANGED>(x, r, keep, scale_log2);
+    softmax_step<RANGED, EXACT>(x, r, keep, scale_log2);
     pack_left(left, x);
     for (int n = 1; n < t.count; n++) {
         int stage = n % STAGES, before = (n - 1) % STAGES;
@@ -215,7 +213,7 @@ __device__ static void multiply(const struct forward &f, const struct places<D> 
         if (n + 1 == t.count) mask(x, warpgroup * 64);
         if (RANGED && (t.first + n) * STEP < low)
             mask_before(x, f.a, t.sequence, row, (t.first + n) * STEP);
-        softmax_step<RANGED>(x, r, keep, scale_log2);
+        softmax_step<RANGED, EXACT>(x, r, keep, scale_log2);
         wgmma_wait<0>();
         wgmma_hold(o);
         if (signals) barrier_arrive(s.v_empty(before));
@@ -230,11 +228,11 @@ __device__ static void multiply(const struct forward &f, const struct places<D> 
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_hold(o);
-    store_out<D>(f, o, r, t.sequence, t.head, row);
+    store_out<D, EXACT>(f, o, r, t.sequence, t.head, row);
 }
 
 /* Grid: x over query tiles, last first since they see most keys; y heads; z sequences. */
-template <int D, bool RANGED>
+template <int D, bool RANGED, bool EXACT>
 __global__ void __launch_bounds__(THREADS, 1)
     hopper_fwd_kernel(struct forward f, const __grid_constant__ CUtensorMap map) {
     extern __shared__ char memory[];
@@ -250,36 +248,41 @@ __global__ void __launch_bounds__(THREADS, 1)
         if (threadIdx.x == 0) request_tiles<D, RANGED>(f, &map, s);
     } else {
         registers_up<240>();
-        multiply<D, RANGED>(f, s);
+        multiply<D, RANGED, EXACT>(f, s);
     }
 }
 
 #else
 
-template <int D, bool RANGED> __global__ void
+template <int D, bool RANGED, bool EXACT> __global__ void
 hopper_fwd_kernel(struct forward f, const __grid_constant__ CUtensorMap map) {}
 
 #endif
 
-template <int D, bool RANGED> static enum status open_kernel(struct err *e) {
-    CUDA_TRY(e, cudaFuncSetAttribute(hopper_fwd_kernel<D, RANGED>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, tiles<D>::BYTES));
+typedef void (*forward_kernel)(struct forward, const CUtensorMap);
+template <int D> static forward_kernel kernel_for(bool ranged, bool exact) {
+    if (exact) return ranged ? hopper_fwd_kernel<D, true, true> : hopper_fwd_kernel<D, false, true>;
+    return ranged ? hopper_fwd_kernel<D, true, false> : hopper_fwd_kernel<D, false, false>;
+}
+
+template <int D> static enum status open_kernels(struct err *e) {
+    for (int i = 0; i < 4; i++)
+        CUDA_TRY(e, cudaFuncSetAttribute(kernel_for<D>(i % 2, i / 2),
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         tiles<D>::BYTES));
     return OK;
 }
 
 enum status hopper_attention_fwd_open(struct err *e) {
-    TRY((open_kernel<64, false>(e)));
-    TRY((open_kernel<64, true>(e)));
-    TRY((open_kernel<128, false>(e)));
-    return open_kernel<128, true>(e);
+    TRY(open_kernels<64>(e));
+    return open_kernels<128>(e);
 }
 
 template <int D>
 static void launch(const struct forward &f, const CUtensorMap &map, cudaStream_t stream) {
     const struct attention *a = &f.a;
     dim3 grid((unsigned)ceil_div(a->length, OWN), (unsigned)a->heads, (unsigned)a->batch);
-    auto kernel = a->first_key ? hopper_fwd_kernel<D, true> : hopper_fwd_kernel<D, false>;
-    kernel<<<grid, THREADS, tiles<D>::BYTES, stream>>>(f, map);
+    kernel_for<D>(a->first_key, a->exact)<<<grid, THREADS, tiles<D>::BYTES, stream>>>(f, map);
 }
 
 enum status hopper_attention_fwd(const struct forward *f, cudaStream_t stream, struct err *e) {
