@@ -114,8 +114,8 @@ struct gemm_spec {
 };
 
 /* FP8 attention of a layer, as TransformerEngine's fp8_dpa: queries, keys and values are quantised
- * as one tensor. The probabilities p and the score gradients ds are never stored, so they always have
- * delayed scales: those of the recipe, or of the most recent step with current scaling. */
+ * as one tensor. The probabilities p and the score gradients ds are never stored, so they always
+ * have delayed scales: the recipe's, or of the last micro-batch where the others are current. */
 struct attention_spec {
     bool fp8;
     bool o_codes; /* backward reads the codes of attention's output, the input of attn_out */

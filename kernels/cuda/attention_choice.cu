@@ -1,5 +1,6 @@
-/* The choice table of attention's forward, unless attention_backend has fixed it. If cuDNN has a deterministic plan for a shape, the plan
+/* The choice table of attention's forward. If cuDNN has a deterministic plan for a shape, the plan
  * and our own kernel are timed once. The faster one serves that shape from then on.
+ * attention_backend fixes one of them instead.
  *
  * Only the kernels are timed. Our kernels also take the maximum of their output; cuDNN needs
  * another pass for it, which the times exclude. One choice must hold for every use of a shape: a
