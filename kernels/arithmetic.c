@@ -4,6 +4,8 @@
 #include <stdio.h>
 
 #include "kernels/nvfp4.h"
+/* Scales that our kernel on mma.sync serves if the library lacks them: cuda/gemm_sync.cu. */
+enum { BY_SYNC = 1 << SCALE_TENSOR | 1 << SCALE_ROW | 1 << SCALE_1X128 | 1 << SCALE_128X128 };
 
 /* Ada adds 32 FP8 or 16 BF16 products as two instructions of half as many. */
 static const struct arithmetic ARITHMETICS[] = {
@@ -12,13 +14,15 @@ static const struct arithmetic ARITHMETICS[] = {
       .fp8 = { 32, 13, 13 }, .bf16 = { 16, 25, 23 }, .promoted = 128,
       .native = 1 << SCALE_TENSOR | 1 << SCALE_ROW | 1 << SCALE_1X128 | 1 << SCALE_128X128 },
     { .name = "ada", .about = "tensor cores of sm_89, from the literature",
-      .fp8 = { 16, 13, 13 }, .bf16 = { 8, 24, 23 }, .promoted = 128, .native = 1 << SCALE_TENSOR },
+      .fp8 = { 16, 13, 13 }, .bf16 = { 8, 24, 23 }, .promoted = 128, .native = 1 << SCALE_TENSOR,
+      .by_sync = BY_SYNC },
     { .name = "sm_100", .about = "tensor cores of sm_100, from the literature",
       .fp8 = { 32, 25, 23 }, .bf16 = { 16, 25, 23 },
       .native = 1 << SCALE_TENSOR | 1 << SCALE_1X32 | 1 << SCALE_32X32 },
     { .name = "sm_120", .about = "tensor cores of sm_120, from the literature",
       .fp8 = { 32, 25, 23 }, .bf16 = { 16, 25, 23 },
-      .native = 1 << SCALE_TENSOR | 1 << SCALE_1X32 | 1 << SCALE_32X32 },
+      .native = 1 << SCALE_TENSOR | 1 << SCALE_1X32 | 1 << SCALE_32X32,
+      .by_sync = BY_SYNC },
 };
 enum { ARITHMETIC_COUNT = sizeof ARITHMETICS / sizeof *ARITHMETICS };
 

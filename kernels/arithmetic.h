@@ -53,8 +53,10 @@ struct arithmetic {
     bool wgmma;        /* our attention there is the kernel on wgmma (attention_order.h) */
     struct mma fp8, bf16; /* group 0: as kernels/cpu/README.md defines the reference */
     int64_t promoted;  /* the chain of FP8 without fast accumulation; 0: one chain */
-    unsigned native;   /* 1 << enum scale_kind: FP8 operands that are multiplied as they are. The
-                          others are widened to BF16 first, as kernels/cuda/matmul.cu does */
+    unsigned native;   /* 1 << enum scale_kind: FP8 operands that the library multiplies as they
+                          are. The others are widened to BF16 first, as kernels/cuda/matmul.cu
+                          does, unless by_sync has them */
+    unsigned by_sync;  /* those that kernels/cuda/gemm_sync.cu multiplies: chains of 128 */
 };
 
 /* The i-th arithmetic, the reference first; NULL after the last. */

@@ -1,6 +1,8 @@
 /* In which way an arithmetic adds a product, from the product's kind alone. */
 #include "kernels/arithmetic.h"
 
+enum { SYNC_CHAIN = 128 }; /* of kernels/cuda/gemm_sync.cu, with fast accumulation too */
+
 static int least_of(enum dtype t) {
     if (t == DTYPE_E4M3) return -6;
     return t == DTYPE_E5M2 ? -14 : MMA_LEAST;
@@ -34,8 +36,10 @@ enum status arithmetic_way(const struct arithmetic *m, const struct matmul_args 
                     "describe: use another recipe, or the arithmetic reference", m->name);
     if (!dtype_is_fp8(a->dtype)) return OK;
     int64_t block = arithmetic_block(a->scale.kind);
+    unsigned both = 1u << a->scale.kind | 1u << b->scale.kind;
+    bool library = (m->native & both) == both;
     way->last_factor = block == 0;
-    if (!(m->native >> a->scale.kind & 1) || !(m->native >> b->scale.kind & 1)) {
+    if (!library && (m->by_sync & both) != both) {
         way->widened = block != 0;
         return OK;
     }
@@ -44,7 +48,8 @@ enum status arithmetic_way(const struct arithmetic *m, const struct matmul_args 
     way->least_b = least_of(b->dtype);
     way->scaled = block == 32;
     if (block == 128) way->block = way->order.chain = block;
+    else if (!library) way->order.chain = SYNC_CHAIN;
     else if (!args->fast_accumulate && !block) way->order.chain = m->promoted;
-    if (a->scale.kind == SCALE_ROW || b->scale.kind == SCALE_ROW) way->factors = FACTOR_B_FIRST;
+    if (library && both >> SCALE_ROW & 1) way->factors = FACTOR_B_FIRST;
     return OK;
 }

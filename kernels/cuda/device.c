@@ -54,8 +54,10 @@ static int64_t factor_bytes(enum scale_kind kind, int64_t outer, int64_t k) {
 /* Algorithm candidates are timed on copies of the operands and the output. */
 static void count(struct need *need, const struct device_gemm *p) {
     const struct gemm_kind kind = { need->cc, 0, p->a, p->b, p->m, p->n, p->k };
+    enum gemm_by by = gemm_by_of(&kind);
     int64_t halves = p->fp8 ? 2 : 4, out = p->out_bytes; /* an operand's element, in half bytes */
-    if (p->fp8 && !gemm_refusal(&kind)) {
+    bool timed = !p->fp8 || by != GEMM_BY_SYNC; /* our kernel on mma.sync serves without a trial */
+    if (p->fp8 && by == GEMM_BY_LIBRARY) {
         most(&need->factors[0], factor_bytes(p->a, p->m, p->k));
         most(&need->factors[1], factor_bytes(p->b, p->n, p->k));
         if (scale_is_nvfp4(p->a)) {
@@ -63,7 +65,7 @@ static void count(struct need *need, const struct device_gemm *p) {
             most(&need->packed[0], p->m * p->k / 2);
             most(&need->packed[1], p->n * p->k / 2);
         }
-    } else if (p->fp8) {
+    } else if (p->fp8 && by == GEMM_EMULATED) {
         halves = 4;
         most(&need->wide[0], 2 * p->m * round_up(p->k, 8));
         most(&need->wide[1], 2 * p->n * round_up(p->k, 8));
@@ -74,7 +76,8 @@ static void count(struct need *need, const struct device_gemm *p) {
     }
     /* If a row is not a multiple of 16 bytes, our kernel adds the residual, from f32. */
     if (p->residual && p->n % 8) most(&need->result, 4 * p->m * p->n);
-    most(&need->trial[p->late], halves * (p->m * p->k + p->n * p->k) / 2 + out * p->m * p->n);
+    int64_t operands = halves * (p->m * p->k + p->n * p->k) / 2;
+    if (timed) most(&need->trial[p->late], operands + out * p->m * p->n);
 }
 
 static void add_item(struct device_item *item, int *items, const char *name, int64_t bytes) {

@@ -7,7 +7,8 @@
  * workspace, added in a fixed order. (Before a bias or a residual some kernels round the sum.)
  * Schemes that add in place or in the output's type are not allowed. If our own kernel for block
  * factors can serve a shape (gemm_hopper.cu), it and the best algorithm are timed again, for
- * longer. The faster one at the power-limited clock serves. The heuristic may list an algorithm
+ * longer. The faster one at the power-limited clock serves. Our kernel on mma.sync (gemm_sync.cu)
+ * serves without a trial what the library has no algorithm for. The heuristic may list an algorithm
  * that then fails (seen: cuBLASLt 13.1 with misaligned scales). So only algorithms that ran are
  * kept. If memory for a trial is lacking, the first one is used. */
 #include "kernels/cuda/gemm.cuh"
@@ -17,6 +18,7 @@
 
 #include "kernels/cuda/byte_scales.h"
 #include "kernels/cuda/gemm_hopper.cuh"
+#include "kernels/cuda/gemm_sync.cuh"
 #include "kernels/cuda/trial.cuh"
 
 enum {
@@ -26,8 +28,8 @@ enum {
 /* Our kernel serves if it takes less than this share of the library's time. Closer than this, noise
  * would decide. */
 static const float OWN_TIME_MAX = 0.98f;
-/* The entry of our own kernel in the choice table, instead of an algorithm. */
-static const int32_t OWN_KERNEL = 1;
+/* The entry of a kernel of ours in the choice table, instead of an algorithm. */
+enum own_kernel { OWN_NONE, OWN_HOPPER, OWN_SYNC };
 
 /* The inputs that an algorithm's validity and speed depend on. Compared as bytes, so zeroed before
  * it is filled. */
@@ -46,7 +48,7 @@ struct gemm_choice {
     cublasLtMatmulAlgo_t algo;
     float time_us;
     bool usable; /* false: the library has no algorithm that runs */
-    bool own;    /* gemm_hopper.cu serves it, not the library */
+    int32_t own; /* enum own_kernel: which of ours serves it, not the library */
     bool timed;  /* by this process; false: loaded, offered, or without memory for a trial */
     char why[40]; /* "wgmma 480 us, cublaslt 502 us", as measured here; "": nothing was compared */
 };
@@ -82,6 +84,7 @@ enum status cuda_gemm_open(struct cuda_backend *b, struct err *e) {
     if (!b->gemm) return FAIL(e, ERR_MEMORY, "no memory for the GEMM choice table");
     LT_TRY(e, cublasLtCreate(&b->gemm->handle));
     if (b->cc == 90) TRY(gemm_hopper_open(e));
+    TRY(gemm_sync_open(b, e));
     return trial_open(&b->gemm->trial, e);
 }
 
@@ -149,7 +152,7 @@ void gemm_choices_write(const struct cuda_backend *b, bool timed, FILE *out) {
     if (b->gemm->choices)
         fputs("# gemm m n k lda ldb ldd type_a type_b type_d type_bias scale_a scale_b align_a "
               "align_b align_c align_d transposed_a transposed_b accumulate fast elsewhere : "
-              "cublasLtMatmulAlgo_t, or i32 1: gemm_hopper.cu\n",
+              "cublasLtMatmulAlgo_t, or i32 1: gemm_hopper.cu, 2: gemm_sync.cu\n",
               out);
     for (int64_t i = 0; i < b->gemm->choices; i++) {
         const struct gemm_choice *from = &b->gemm->choice[i];
@@ -162,8 +165,8 @@ void gemm_choices_write(const struct cuda_backend *b, bool timed, FILE *out) {
         c.bytes = from->usable ? (int)sizeof from->algo : 0;
         memcpy(c.value, &from->algo, (size_t)c.bytes);
         if (from->own) {
-            c.bytes = sizeof OWN_KERNEL;
-            memcpy(c.value, &OWN_KERNEL, sizeof OWN_KERNEL);
+            c.bytes = sizeof from->own;
+            memcpy(c.value, &from->own, sizeof from->own);
         }
         choices_put(out, &c);
     }
@@ -171,8 +174,9 @@ void gemm_choices_write(const struct cuda_backend *b, bool timed, FILE *out) {
 
 /* Makes an entry of a line of a table; false: the line is of another version. */
 static bool read_entry(const struct choice *c, struct gemm_choice *to) {
-    bool own = c->bytes == (int)sizeof OWN_KERNEL &&
-               memcmp(c->value, &OWN_KERNEL, sizeof OWN_KERNEL) == 0;
+    int32_t own = OWN_NONE;
+    if (c->bytes == (int)sizeof own) memcpy(&own, c->value, sizeof own);
+    if (own != OWN_HOPPER && own != OWN_SYNC) own = OWN_NONE;
     if (c->keys != KEY_INTEGERS || (c->bytes && !own && c->bytes != (int)sizeof to->algo))
         return false;
     memset(to, 0, sizeof *to);
@@ -360,7 +364,7 @@ static void time_pair(struct pair *c, struct gemm_choice *choice) {
     float us[PAIR_COUNT];
     trial_settled(&c->b->gemm->trial, queue_candidate_of, c, PAIR_COUNT, us);
     if (us[LIBRARY] < 0.0f || us[OWN] < 0.0f) return;
-    choice->own = us[OWN] < OWN_TIME_MAX * us[LIBRARY];
+    choice->own = us[OWN] < OWN_TIME_MAX * us[LIBRARY] ? OWN_HOPPER : OWN_NONE;
     snprintf(choice->why, sizeof choice->why,
              choice->own ? "wgmma %.0f us, cublaslt %.0f us" : "cublaslt %.0f us, wgmma %.0f us",
              (double)us[choice->own ? OWN : LIBRARY], (double)us[choice->own ? LIBRARY : OWN]);
@@ -458,8 +462,10 @@ static enum status query(struct cuda_backend *b, struct descriptors *d, struct d
     return OK;
 }
 
-static enum status choose(struct cuda_backend *b, const struct gemm_problem *p, void *workspace,
-                          struct gemm_choice *choice, struct err *e) {
+/* Asks the library, and times what it lists. */
+static enum status choose_of_library(struct cuda_backend *b, const struct gemm_problem *p,
+                                     void *workspace, struct gemm_choice *choice,
+                                     struct err *e) {
     struct descriptors d, product;
     cublasLtMatmulHeuristicResult_t list[CANDIDATES];
     const uint32_t unsplit = CUBLASLT_REDUCTION_SCHEME_NONE;
@@ -479,6 +485,19 @@ static enum status choose(struct cuda_backend *b, const struct gemm_problem *p, 
     return count ? measure(b, p, list, count, workspace, choice, e) : OK;
 }
 
+static enum status choose(struct cuda_backend *b, const struct gemm_problem *p, void *workspace,
+                          struct gemm_choice *choice, struct err *e) {
+    if (!p->own) TRY(choose_of_library(b, p, workspace, choice, e));
+    if (choice->usable || !gemm_sync_serves(b, p)) return OK;
+    choice->own = OWN_SYNC;
+    choice->usable = true;
+    return OK;
+}
+
+static bool own_serves(const struct cuda_backend *b, const struct gemm_problem *p, int32_t own) {
+    return own == OWN_HOPPER ? gemm_hopper_serves(b, p) : gemm_sync_serves(b, p);
+}
+
 /* Whether an offered table has an algorithm for the problem that still runs. */
 static bool offered(struct cuda_backend *b, const struct gemm_problem *p,
                     struct gemm_choice *out) {
@@ -491,7 +510,7 @@ static bool offered(struct cuda_backend *b, const struct gemm_problem *p,
         !read_entry(&c, out) || !out->usable)
         return false;
     snprintf(out->why, sizeof out->why, "timed by an earlier run");
-    if (out->own) return gemm_hopper_serves(b, p);
+    if (out->own) return own_serves(b, p, out->own);
     cublasLtMatmulHeuristicResult_t checked = {};
     return describe(&d, p, &ignored) == OK &&
            cublasLtMatmulAlgoCheck(b->gemm->handle, d.product, d.a, d.b, d.d, d.d, &out->algo,
@@ -544,12 +563,13 @@ static enum status choice_of(struct cuda_backend *b, int lane, const struct gemm
 }
 
 static enum status run_own(struct cuda_backend *b, int lane, const struct gemm_problem *p,
-                           struct err *e) {
-    if (!gemm_hopper_serves(b, p))
+                           int32_t own, struct err *e) {
+    if (!own_serves(b, p, own))
         return FAIL(e, ERR_CONFIG, "the choice table names our own kernel for a GEMM [%lld, %lld, "
                     "%lld], which it does not support: measure again without this table",
                     (long long)p->n, (long long)p->m, (long long)p->k);
-    return gemm_hopper_run(b, p, b->lane[lane], e);
+    return own == OWN_HOPPER ? gemm_hopper_run(b, p, b->lane[lane], e)
+                             : gemm_sync_run(b, p, b->lane[lane], e);
 }
 
 enum status gemm_run(struct cuda_backend *b, int lane, const struct gemm_problem *p, bool *found,
@@ -559,7 +579,7 @@ enum status gemm_run(struct cuda_backend *b, int lane, const struct gemm_problem
     TRY(choice_of(b, lane, p, &choice, &workspace, e));
     *found = choice->usable;
     if (!choice->usable) return OK;
-    if (choice->own) return run_own(b, lane, p, e);
+    if (choice->own) return run_own(b, lane, p, choice->own, e);
     struct descriptors d;
     TRY(describe(&d, p, e));
     LT_TRY(e, multiply(b->gemm, &d, p, &choice->algo, workspace, b->lane[lane]));
@@ -579,7 +599,7 @@ enum status gemm_found(struct cuda_backend *b, int lane, const struct gemm_probl
  * BF16 in place (the library rounds before it adds), and schemes that this file does not choose. */
 static void order_of(const struct gemm_problem *p, const struct gemm_choice *choice,
                      struct gemm_way *out) {
-    out->known = true;
+    out->known = choice->own != OWN_SYNC; /* only on devices that nothing was compared with */
     if (choice->own) return;
     int32_t parts = 1;
     uint32_t scheme = 0;
@@ -609,10 +629,11 @@ enum status gemm_way_of(struct cuda_backend *b, int lane, const struct gemm_prob
     struct gemm_choice *choice;
     void *workspace;
     TRY(choice_of(b, lane, p, &choice, &workspace, e));
+    const char *name = choice->own == OWN_SYNC ? "mma.sync" : choice->own ? "wgmma" : "";
     *out = {};
     out->found = choice->usable;
-    out->own = choice->own;
-    out->why = choice->why;
+    out->own = choice->own != OWN_NONE;
+    out->why = *choice->why ? choice->why : name;
     if (choice->usable) order_of(p, choice, out);
     return OK;
 }

@@ -1,6 +1,7 @@
 /* cuBLASLt behind one function: D = A B with everything that its descriptors can express. The
  * algorithm is the fastest measured on this device for this shape, or our own kernel
- * (gemm_hopper.cuh) if that was faster. Private to matmul.cu. */
+ * (gemm_hopper.cuh) if that was faster, or the one on mma.sync (gemm_sync.cuh) if the library has
+ * none. Private to matmul.cu. */
 #ifndef FP8LAB_KERNELS_CUDA_GEMM_CUH
 #define FP8LAB_KERNELS_CUDA_GEMM_CUH
 
@@ -18,6 +19,7 @@ struct gemm_operand {
     cudaDataType_t type;
     cublasLtMatmulMatrixScale_t scale_mode;
     bool transposed; /* stored [K, outer]: the operand enters as its transpose */
+    bool one_factor; /* `factors` has one in all, not one for each row or block */
 };
 
 /* The library reads either all scalars on the device or all on the host: beta is 0 or 1. */
@@ -34,6 +36,7 @@ struct gemm_problem {
     cudaDataType_t type, bias_type;
     float beta;
     bool fast_accumulate;
+    bool own; /* the library is not asked: the device that is assumed lacks the mode */
 };
 
 /* Queues the product. If the library has no algorithm that ran, sets *found to false and does
@@ -46,7 +49,8 @@ NODISCARD enum status gemm_run(struct cuda_backend *b, int lane, const struct ge
 struct gemm_way {
     bool found; /* false: no algorithm runs */
     bool own;
-    const char *why; /* "wgmma 480 us, cublaslt 502 us"; "": not timed; valid until a new choice */
+    const char *why; /* "wgmma 480 us, cublaslt 502 us"; a kernel of ours that was not timed: its
+                        name; "": the library, not timed. Valid until a new choice */
     /* How it adds, beside the product's arithmetic (kernels/arithmetic.h). */
     bool known;    /* false: nobody found out; the rest is then 0 */
     bool a_first;  /* the first factor is that of p->b: matmul's a */

@@ -3,7 +3,8 @@
  * The library is column-major: its A is our b, its B our a, its D our out, all without a copy.
  *   native     FP8 operands as they are. Row and block scales are first copied into the library's
  *              layout (4 bytes for 128 codes), unless our own kernel serves the shape. MXFP8 and
- *              NVFP4: byte_scales.cuh.
+ *              NVFP4: byte_scales.cuh. A device that lacks the mode, but multiplies FP8 by
+ *              mma.sync: our kernel of gemm_sync.cu.
  *   emulated   if the device or the library lacks the mode or the shape. Tensor and row scales:
  *              codes are widened to BF16, which is exact, and factors are applied to the f32
  *              product. Block scales: codes times factors, exact for powers of two, otherwise
@@ -334,12 +335,12 @@ static enum status plan_scale(struct backend *b, int lane, enum scratch_use use,
 
 /* ---- FP8 on FP8 hardware ---- */
 
-static bool library_has(const struct cuda_backend *cb, const struct matmul_args *t) {
+static enum gemm_by multiplied_by(const struct cuda_backend *cb, const struct matmul_args *t) {
     char way[FORBIDDEN_WAY_CAP];
     gemm_way_name(t, way);
-    if (cuda_is_forbidden(cb, "gemm", way)) return false;
+    if (cuda_is_forbidden(cb, "gemm", way)) return GEMM_EMULATED;
     struct gemm_kind kind = kind_of(cb, t);
-    return gemm_refusal(&kind) == NULL;
+    return gemm_by_of(&kind);
 }
 
 static cudaDataType_t fp8_type(const struct tensor *x) {
@@ -352,6 +353,7 @@ static struct gemm_operand fp8_operand(const struct tensor *x, bool rows) {
     o.type = fp8_type(x);
     o.ld = x->stride[0];
     o.transposed = true;
+    o.one_factor = x->scale.kind == SCALE_TENSOR;
     o.scale_mode = scale_mode_of(x, rows);
     return o;
 }
@@ -376,7 +378,13 @@ static void set_native(struct gemm_problem *p, const struct matmul_args *t) {
     p->b.factors = (const float *)t->a->scale.data;
 }
 
-/* Runs block scales by our own kernel, if that is the shape's choice. */
+/* The library lacks the mode: our kernel on mma.sync, whose chains are always of 128. */
+static void set_own(struct gemm_problem *p) {
+    p->own = true;
+    p->fast_accumulate = false;
+}
+
+/* Runs block scales by our own kernel on wgmma, if that is the shape's choice. */
 static enum status run_own(struct backend *b, int lane, const struct matmul_args *t,
                            const struct gemm_problem *p, struct gemm_way *way, bool *found,
                            struct err *e) {
@@ -390,9 +398,16 @@ static enum status run_native(struct backend *b, int lane, const struct matmul_a
                               struct gemm_problem *p, struct gemm_way *way, bool *found,
                               struct err *e) {
     *found = false;
-    if (!library_has(cuda_of(b), t)) return OK;
+    enum gemm_by by = multiplied_by(cuda_of(b), t);
+    if (by == GEMM_EMULATED) return OK;
     struct scale_copies copies = {};
     set_native(p, t);
+    if (by == GEMM_BY_SYNC) {
+        set_own(p);
+        way->own = true;
+        way->why = "mma.sync";
+        return run_product(b, lane, t, p, false, found, e);
+    }
     if (scale_is_byte(t->a->scale.kind)) {
         TRY(byte_scales_operands(b, lane, t, p, e));
         return run_product(b, lane, t, p, false, found, e);
@@ -408,11 +423,14 @@ static enum status run_native(struct backend *b, int lane, const struct matmul_a
 enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args, bool *native,
                                struct err *e) {
     *native = false;
-    if (!is_fp8(args->a) || !is_fp8(args->b) || !library_has(cuda_of(b), args)) return OK;
+    if (!is_fp8(args->a) || !is_fp8(args->b)) return OK;
+    enum gemm_by by = multiplied_by(cuda_of(b), args);
+    if (by == GEMM_EMULATED) return OK;
     struct gemm_problem p = {};
     p.m = args->b->dim[0];
     p.n = args->a->dim[0];
     set_native(&p, args);
+    if (by == GEMM_BY_SYNC) set_own(&p);
     set_out(&p, args->out);
     p.a.scale = p.b.scale = &p; /* any address but NULL: the scales exist, but not their data */
     if (scale_is_nvfp4(args->a->scale.kind)) p.alpha = &p.beta; /* likewise */
@@ -488,7 +506,8 @@ enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
     struct cuda_backend *cb = cuda_of(b);
     const struct arithmetic *m = arithmetic_of_device(cb);
     *known = false;
-    if (!m || !arithmetic_describes(args)) return OK;
+    enum gemm_by multiplier = multiplied_by(cb, args);
+    if (!m || !arithmetic_describes(args) || (is_fp8(args->a) && multiplier == GEMM_BY_SYNC)) return OK;
     struct arithmetic does = *m;
     struct gemm_problem p = {};
     struct gemm_way by = {};
@@ -496,7 +515,7 @@ enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
     p.m = args->b->dim[0];
     p.n = args->a->dim[0];
     p.k = args->a->dim[1];
-    if (fp8 && library_has(cb, args)) {
+    if (fp8 && multiplier == GEMM_BY_LIBRARY) {
         set_native(&p, args);
         p.a.scale = p.b.scale = &p; /* any address but NULL */
         TRY(way_of_product(cb, args, &p, false, &by, &apart, e));
@@ -540,10 +559,10 @@ static enum status record(struct backend *b, const struct matmul_args *t,
     snprintf(d.name, sizeof d.name, "%s", t->name);
     snprintf(d.direction, sizeof d.direction, "%s", DIRECTION[t->direction]);
     snprintf(d.way, sizeof d.way, "%s", way);
-    const char *why = *by->why ? by->why : by->own ? "wgmma" : "";
     const char *a = scale_kind_name(t->a->scale.kind), *w = scale_kind_name(t->b->scale.kind);
     snprintf(d.detail, sizeof d.detail, "%s%s%s x %s%s%s%s%s%s", library_type(p->b.type),
-             *a ? " " : "", a, library_type(p->a.type), *w ? " " : "", w, p->fast_accumulate ? ", fast" : "", *why ? ", " : "", why);
+             *a ? " " : "", a, library_type(p->a.type), *w ? " " : "", w,
+             p->fast_accumulate ? ", fast" : "", *by->why ? ", " : "", by->why);
     return cuda_decided(cuda_of(b), &d, e);
 }
 

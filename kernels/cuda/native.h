@@ -1,5 +1,5 @@
-/* Which products of FP8 and FP4 operands cuBLASLt multiplies directly, of sizes and versions alone.
- * Otherwise the operands are widened first. C and C++, without a GPU: the plan asks too. */
+/* Who multiplies FP8 and FP4 operands, of sizes and versions alone: cuBLASLt directly, our kernel on
+ * mma.sync, or cuBLASLt after the operands were widened. C and C++, without a GPU: the plan asks too. */
 #ifndef FP8LAB_KERNELS_CUDA_NATIVE_H
 #define FP8LAB_KERNELS_CUDA_NATIVE_H
 
@@ -53,6 +53,20 @@ static inline bool gemm_refused_by_version(const struct gemm_kind *g) {
 /* Whether the library also adds a bias. Not for NVFP4 on Thor (CUDALibrarySamples #303). */
 static inline bool gemm_adds_bias(const struct gemm_kind *g) {
     return !(scale_is_nvfp4(g->a) && device_is_thor(g->cc));
+}
+
+/* Whether the device's tensor cores multiply FP8 by mma.sync. Elsewhere it assembles to something
+ * slow. */
+static inline bool gemm_sync_is_fast(int cc) { return cc == 89 || cc == 120 || cc == 121; }
+
+enum gemm_by { GEMM_BY_LIBRARY, GEMM_BY_SYNC /* gemm_sync.cu */, GEMM_EMULATED };
+
+/* Our kernel takes f32 factors. It multiplies at twice the rate of BF16 and reads one byte a code
+ * instead of widening it, so it serves all shapes that the library lacks the mode for. */
+static inline enum gemm_by gemm_by_of(const struct gemm_kind *g) {
+    if (!gemm_refusal(g)) return GEMM_BY_LIBRARY;
+    bool ours = gemm_sync_is_fast(g->cc) && !scale_is_byte(g->a) && !scale_is_byte(g->b);
+    return ours ? GEMM_BY_SYNC : GEMM_EMULATED;
 }
 
 #endif

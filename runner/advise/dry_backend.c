@@ -179,8 +179,7 @@ static const struct backend_ops DRY_OPS = {
     .choices_offer = dry_choices_load, .choices_timed = dry_choices_save,
     .attention_backend = dry_attention_backend,
     .library = dry_library, .decision = dry_decision, .in_progress = dry_in_progress,
-    .assume_architecture = dry_assume, .forbid = dry_forbid,
-    .assume_architecture = dry_assume, .set_exact = dry_set_exact,
+    .assume_architecture = dry_assume, .forbid = dry_forbid, .set_exact = dry_set_exact,
 };
 
 void dry_backend_open(struct dry_backend *out, int world, bool native) {

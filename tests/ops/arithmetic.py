@@ -118,7 +118,8 @@ def output(name, fa, fb, scale, fast, a, b, sa, sb):
     factor = lambda s, k: s[k // block if block else 0]
     if fa == "bf16":
         return f32(chain(list(zip(A, B)), wide))
-    native = scale == "tensor" or (mx if scale == "1x32" else name == "hopper")
+    own = name in ("ada", "sm_120") and scale in ("row", "1x128")  # gemm_sync.cu: chains of 128
+    native = own or scale == "tensor" or (mx if scale == "1x32" else name == "hopper")
     if not native:  # values widened to BF16: codes, or codes times factors
         def widen(x, s, k):
             v = x[0] if special(x[0]) else x[0] * two(x[1])
@@ -142,13 +143,13 @@ def output(name, fa, fb, scale, fast, a, b, sa, sb):
             both = f32(times(factor(sa, k), factor(sb, k)))
             total = f32(plus(times(chain(terms[k:k + 128], fp8), both), total))
         return total
-    if fast or not promoted:
+    if not own and (fast or not promoted):
         x = chain(terms, fp8)
     else:
         x = Fraction(0)
-        for k in range(0, K, promoted):
-            x = f32(plus(x, chain(terms[k:k + promoted], fp8)))
-    if scale == "row":
+        for k in range(0, K, 128):
+            x = f32(plus(x, chain(terms[k:k + 128], fp8)))
+    if scale == "row" and not own:
         return f32(times(f32(times(x, sb[0])), sa[0]))
     return f32(times(x, f32(times(sa[0], sb[0]))))
 
