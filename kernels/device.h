@@ -32,6 +32,7 @@ struct device_work {
     const struct device_gemm *gemm; /* borrowed */
     int64_t gemms;
     struct attention_size attention;
+    int64_t attention_fp8, attention_bf16; /* layers with FP8 attention, and with BF16 */
     bool attention_sums; /* attention's backward adds the column sums of d_qkv to a bias */
     int64_t tokens;      /* of a micro-batch */
     int world;           /* ranks */

@@ -81,9 +81,16 @@ enum status plan_add_gpu(struct plan *p, const struct model_config *c, const str
     bool again = o->global_batch > o->micro_batch * world;
     for (int64_t l = 0; l < c->layers; l++) add_layer(&list, c, r, o, l, again);
     add_head(&list, c, r, o);
+    int64_t fp8 = 0;
+    for (int64_t l = 0; l < c->layers; l++) {
+        struct attention_spec spec;
+        attention_spec_resolve(&spec, r, l);
+        fp8 += spec.fp8;
+    }
     const struct device_work work = {
         .gemm = list.of, .gemms = list.n,
         .attention = { o->micro_batch, c->seq_len, c->heads, c->kv_heads, c->head_dim },
+        .attention_fp8 = fp8, .attention_bf16 = c->layers - fp8,
         /* Without rotation and QK-norm attention's backward writes the gradient of the GEMM. */
         .attention_sums = gemm_site_has_bias(c, GEMM_QKV) && c->positions == POSITION_LEARNED &&
                           !c->qk_norm,

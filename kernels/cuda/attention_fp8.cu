@@ -408,9 +408,10 @@ static enum status setup(struct cuda_backend *b, int lane, const char *what,
     if (qkv->stride[0] != qkv->dim[1] * qkv->stride[1] || qkv->stride[2] != qkv->dim[3] ||
         qkv->stride[3] != 1)
         return FAIL(e, ERR_ARG, "%s: qkv: its rows of codes are not contiguous", what);
-    int64_t rows = codes.dim[0], own = round_up(rows * codes.dim[1] * 2, 256);
-    int64_t other = d_o ? rows * heads * qkv->dim[3] * 2 : 0;
-    TRY(cuda_scratch(&b->base, lane, SCRATCH_ATTENTION, max_i64(own + other, 1), &memory, e));
+    const struct attention_size size = { qkv->dim[0], qkv->dim[1], heads, kv_heads, qkv->dim[3] };
+    int64_t rows = codes.dim[0], own = attention_qkv_wide_bytes(&size);
+    TRY(cuda_scratch(&b->base, lane, SCRATCH_ATTENTION, max_i64(attention_wide_bytes(&size), 1),
+                     &memory, e));
     view = tensor_make(memory, DTYPE_BF16, qkv->dim[0], qkv->dim[1], qkv->dim[2], qkv->dim[3]);
     TRY(attention_setup(&f->a, what, &view, heads, kv_heads, first_key, e));
     f->factor = (const float *)qkv->scale.data;

@@ -89,13 +89,16 @@ int device_memory(int cc, const struct device_work *work,
     int n = 0, world = work->world;
     struct need need = { .cc = cc };
     for (int64_t i = 0; i < work->gemms; i++) count(&need, &work->gemm[i]);
-    int64_t scores = attention_scratch_bytes(cc, &work->attention);
-    int64_t timing = need.trial[0] - scores;
+    int64_t scores = work->attention_bf16 ? attention_scratch_bytes(cc, &work->attention) : 0;
+    int64_t wide = work->attention_fp8 ? attention_wide_bytes(&work->attention) : 0;
+    bool sums = scores > 0 && work->attention_sums;
+    most(&scores, wide); /* one buffer */
+    int64_t timing = need.trial[0] - (scores - wide);
     most(&timing, need.trial[1]);
     add_item(item, &n, "context, modules, graphs", CONTEXT_BYTES);
     add_item(item, &n, "GEMM workspace", GEMM_WORKSPACE_BYTES);
-    add_item(item, &n, "attention's backward", scores);
-    if (scores > 0 && work->attention_sums)
+    add_item(item, &n, wide ? "attention, widened to BF16" : "attention's backward", scores);
+    if (sums)
         add_item(item, &n, "sums of its columns", attention_partial_bytes(&work->attention));
     add_item(item, &n, "operands widened to BF16", need.wide[0] + need.wide[1] + need.result);
     int64_t packed = need.packed[0] + need.packed[1];

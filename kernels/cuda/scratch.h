@@ -35,6 +35,16 @@ static inline int64_t attention_scratch_bytes(int cc, const struct attention_siz
     return attention_has_wgmma(cc, a->head_dim) ? attention_sums_bytes(a) : 0;
 }
 
+/* FP8 attention emulated: the codes of qkv and, behind them, of the gradient of the output as
+ * BF16. */
+static inline int64_t attention_qkv_wide_bytes(const struct attention_size *a) {
+    int64_t heads = a->heads + 2 * a->kv_heads;
+    return round_up(a->batch * a->length * heads * a->head_dim * 2, 256);
+}
+static inline int64_t attention_wide_bytes(const struct attention_size *a) {
+    return attention_qkv_wide_bytes(a) + a->batch * a->length * a->heads * a->head_dim * 2;
+}
+
 /* ---- collectives ----
  * A sum over ranks brings the others' terms of this rank's slice here, a piece at a time. */
 static const int64_t COLLECTIVE_TERMS_MAX = (int64_t)128 << 20; /* bytes */

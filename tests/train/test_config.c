@@ -176,6 +176,34 @@ static void plans_count_the_last_chunk(void **state) {
     }
 }
 
+/* FP8 attention keeps a byte of each query, key and value where BF16 keeps two; with delayed scaling
+ * the output's codes too, in place of its values. On a GPU it widens them to BF16. */
+static void plans_count_fp8_attention(void **state) {
+    enum { R = 2 * 32, W = 8 * 16, HD = 4 * 16, LAYERS = 2 };
+    static const enum recipe_kind KIND[] = { RECIPE_TENSORWISE, RECIPE_DELAYED };
+    for (int i = 0; i < 2; i++) {
+        int64_t activations[2] = { 0, 0 }, widened[2] = { 0, 0 };
+        for (int fp8 = 0; fp8 < 2; fp8++) {
+            struct tiny_run r;
+            struct plan plan;
+            tiny_run_init(&r, KIND[i], 5);
+            r.recipe.attention_fp8 = fp8;
+            MUST(trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
+            MUST(plan_add_gpu(&plan, &r.model, &r.recipe, &r.train, 1, 80, E));
+            for (int64_t k = 0; k < plan.row_count; k++) {
+                const struct plan_row *row = &plan.row[k];
+                if (!strcmp(row->arena, "activations")) activations[fp8] += row->bytes;
+                if (!strcmp(row->item, "attention, widened to BF16")) widened[fp8] = row->bytes;
+            }
+            plan_free(&plan);
+        }
+        int64_t saved = LAYERS * R * (W + (KIND[i] == RECIPE_DELAYED ? HD : 0));
+        assert_int_equal(activations[0] - activations[1], saved);
+        assert_int_equal(widened[0], 0);
+        assert_int_equal(widened[1], 2 * R * (W + HD));
+    }
+}
+
 /* Llama 3.1's table against its published formula in libm: wavelengths below 8192/4 tokens are
  * kept, those above 8192 are 8 times longer, in between interpolated. */
 static void rope_table_of_llama_31(void **state) {
@@ -254,6 +282,7 @@ int main(void) {
         cmocka_unit_test(impossible_trainers_are_refused),
         cmocka_unit_test(plans_are_free),
         cmocka_unit_test(plans_count_the_last_chunk),
+        cmocka_unit_test(plans_count_fp8_attention),
         cmocka_unit_test(sizes_do_not_overflow),
         cmocka_unit_test(rope_table_of_llama_31),
     };
