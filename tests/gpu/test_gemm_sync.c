@@ -1,8 +1,8 @@
 /* Our kernel on mma.sync (kernels/cuda/gemm_sync.cu) on the GPU at hand. Its FP8 form serves a
  * backend that assumes sm_121: on Hopper the instruction is assembled to unpacking and HMMA, slow,
  * with the same indices. Its BF16 form serves a backend whose choice table names it. Every output
- * is near the CPU's, and the same twice. Samples equal, to the bit, one of the ways in which a tensor core may
- * add the products of one instruction; the test prints which. */
+ * is near the CPU's, and the same twice. Samples equal, to the bit, one of the ways in which a
+ * tensor core may add the products of one instruction; the test prints which. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
