@@ -53,7 +53,8 @@ static enum status make_verdict(const struct cli *cli, const struct resolved_run
                  cli_style(cli, NULL), fit->where, mib(fit->memory), shared);
     char *terms = p->mismatch ? hardware_mismatch_text(run->config_json, p->mismatch) : NULL;
     int n = asprintf(
-        &p->verdict, "  %s\n%s%s%s%s%s%s", budget, less ? "  less memory:" : "",
+        &p->verdict, "  %s\n%s%s%s%s%s%s%s%s%s", budget, *fit->note ? "  " : "", fit->note,
+        *fit->note ? "\n" : "", less ? "  less memory:" : "",
         less ? fit->less_memory : "", less ? "\n" : "",
         p->mismatch ? "  the machine is not the one that the experiment asks for:\n" : "",
         terms ? terms : "",
@@ -136,14 +137,15 @@ static json_t *plan_json(const struct resolved_run *run, const struct planned *p
         if (json_object_set_new(sharded, SHARD[k], json_integer(p->fit.sharded[k])) != 0)
             failed = true;
     json_t *fits = p->fit.memory ? json_boolean(p->fit.fits) : json_null();
-    return json_pack("{s:s,s:I,s:I,s:i,s:I,s:I,s:o,s:o,s:s,s:I,s:o,s:O?,s:o}", "name", run->name,
+    return json_pack("{s:s,s:I,s:I,s:i,s:I,s:I,s:o,s:o,s:s,s:I,s:o,s:s,s:O?,s:o}",
+                     "name", run->name,
                      "parameters", (json_int_t)p->fit.parameters, "trained",
                      (json_int_t)p->fit.plan.trained, "ranks", p->fit.ranks, "bytes",
                      (json_int_t)p->fit.plan.bytes, "peak_bytes", (json_int_t)p->fit.bytes,
                      "bytes_sharded", json_whole(sharded, failed), "rows",
                      json_whole(rows, failed), "memory_fact", p->fit.where, "memory_bytes",
-                     (json_int_t)p->fit.memory, "fits", fits, "mismatch", p->mismatch,
-                     "keeps", keep_json(&p->keep));
+                     (json_int_t)p->fit.memory, "fits", fits, "note", p->fit.note, "mismatch",
+                     p->mismatch, "keeps", keep_json(&p->keep));
 }
 
 /* ---- a table of rows ------------------------------------------------------------------------ */

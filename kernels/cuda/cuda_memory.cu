@@ -4,6 +4,26 @@
 
 #include "kernels/cuda/cuda_backend.cuh"
 
+/* MemAvailable of the host in bytes; -1: not known. */
+static int64_t host_available() {
+    long long kib = -1;
+    char line[128];
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && kib < 0 && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %lld kB", &kib) != 1) kib = -1;
+    if (f) fclose(f);
+    return kib < 0 ? -1 : (int64_t)kib * 1024;
+}
+
+/* What an allocation could get. A GPU that shares the host's memory (GB10) also gets what the page
+ * cache gives back, which cudaMemGetInfo's "free" leaves out. */
+static int64_t free_of(int device, size_t free_bytes) {
+    int integrated = 0;
+    if (cudaDeviceGetAttribute(&integrated, cudaDevAttrIntegrated, device) != cudaSuccess)
+        (void)cudaGetLastError();
+    return integrated ? max_i64(host_available(), (int64_t)free_bytes) : (int64_t)free_bytes;
+}
+
 enum status cuda_info(struct backend *b, struct device_info *info, struct err *e) {
     cudaDeviceProp prop;
     CUDA_TRY(e, cudaGetDeviceProperties(&prop, cuda_of(b)->device));
@@ -12,7 +32,7 @@ enum status cuda_info(struct backend *b, struct device_info *info, struct err *e
     snprintf(info->name, sizeof info->name, "%.*s", (int)sizeof info->name - 1, prop.name);
     snprintf(info->architecture, sizeof info->architecture, "sm_%d", cuda_of(b)->cc);
     info->memory_bytes = (int64_t)total_bytes;
-    info->memory_free = (int64_t)free_bytes;
+    info->memory_free = free_of(cuda_of(b)->device, free_bytes);
     return OK;
 }
 
@@ -30,7 +50,7 @@ enum status cuda_memory_create(struct backend *b, const char *what, int64_t byte
         (void)cudaGetLastError(); /* this error is handled here; the next launch must not see it */
         (void)cudaMemGetInfo(&free_bytes, &total_bytes);
         return FAIL(e, ERR_MEMORY, "memory for %s: %lld bytes wanted, %lld free on the device",
-                    what, (long long)rounded, (long long)free_bytes);
+                    what, (long long)rounded, (long long)free_of(cuda_of(b)->device, free_bytes));
     }
     CUDA_TRY(e, status);
     status = cudaMemset(memory, 0, (size_t)rounded);

@@ -50,6 +50,7 @@ static enum status find_time(const struct measured *m, struct advice_row *row, s
     }
     if (st != OK) return FAIL(e, st, "%s", why.text);
     st = census_works(&census, &works, e);
+    if (st == OK && row->peak) row->floor_us = floor_step_us(row->peak, &works, native);
     if (st == OK && m->count > 0) forecast_step(m, &works, row->kind, &row->forecast);
     step_works_free(&works);
     census_free(&census);
@@ -66,6 +67,8 @@ enum status advice_add(struct advice *a, const json_t *config, const char *run,
     struct advice_row *row = &a->row[a->count];
     *row = (struct advice_row){ .kind = info->defaults.kind, .config = config, .run = run,
                                 .way = recipe_on(info->defaults.kind, cc) };
+    if (cc) row->peak = peak_find(json_text(facts, "gpu.product_name", ""),
+                                  json_text(facts, "gpu.cc", ""));
     TRY(find_memory(facts, cc, row, e));
     TRY(find_time(m, row, e));
     a->timed = a->timed || row->forecast.known;

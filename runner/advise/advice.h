@@ -3,6 +3,7 @@
 #define FP8LAB_RUNNER_ADVISE_ADVICE_H
 
 #include "runner/advise/evidence.h"
+#include "runner/advise/floor.h"
 #include "runner/advise/forecast.h"
 #include "runner/doctor/recipe_table.h"
 
@@ -27,6 +28,8 @@ struct advice_row {
     char less_memory[320];       /* as in plan/fit.h */
     int64_t tokens;              /* of a step, all ranks */
     int ranks;
+    const struct peak *peak;     /* the GPU's data sheet; NULL: not known, or the CPU */
+    double floor_us;             /* a step's least time by `peak`; 0: not known */
     double comm_bytes;           /* of a rank's collectives in a step */
     struct forecast forecast;
     bool uncounted; /* its operators cannot be counted; forecast.missing says why */

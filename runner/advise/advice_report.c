@@ -151,6 +151,15 @@ static void not_line(const struct advice *a, char out[TEXT_CAP]) {
     add(out, "%s.", any ? "" : "nothing is excluded");
 }
 
+/* Without a forecast: what the data sheet leaves a step at least. */
+static void add_floor(char *out, const struct advice_row *row) {
+    if (row->floor_us <= 0) return;
+    add(out, "; by the data sheet (%.5g TFLOP/s BF16, %.5g FP8, %.0f GB/s) %s takes at least ",
+        row->peak->bf16_tflops, row->peak->fp8_tflops, row->peak->memory_gb_s, name_of(row));
+    add_time(out, row->floor_us);
+    add(out, " a step");
+}
+
 static void time_line(const struct advice *a, const struct advice_context *x, char out[TEXT_CAP]) {
     char command[TEXT_CAP];
     measure_command(a, x->given, command);
@@ -172,6 +181,7 @@ static void time_line(const struct advice *a, const struct advice_context *x, ch
             x->machine);
     } else
         add(out, "Times: none can be forecast without measurements of %s", x->machine);
+    if (!a->timed) add_floor(out, &a->row[0]);
     if (*command) add(out, "; `%s` measures one recipe, --bench FILE reads it", command);
     add(out, ".");
 }
@@ -196,12 +206,13 @@ void advice_print(const struct cli *cli, const struct advice *a, const struct ad
 /* ---- the table --------------------------------------------------------------------------------*/
 
 void advice_print_table(const struct cli *cli, const struct advice *a) {
-    cli_out(cli, "%-16s %-9s %10s %10s %12s %8s %8s  %s\n", "recipe", "way", "GiB", "step ms",
-            "tokens/s", "to bf16", "assumed", "loss; why it is not first");
+    cli_out(cli, "%-16s %-9s %10s %10s %10s %12s %8s %8s  %s\n", "recipe", "way", "GiB",
+            "floor ms", "step ms", "tokens/s", "to bf16", "assumed", "loss; why it is not first");
     for (int64_t i = 0; i < a->count; i++) {
         const struct advice_row *row = &a->row[i];
-        char time[32] = "-", speed[32] = "-", ratio[32] = "-", assumed[32] = "-";
+        char time[32] = "-", least[32] = "-", speed[32] = "-", ratio[32] = "-", assumed[32] = "-";
         char words[TEXT_CAP] = "";
+        if (row->floor_us > 0) snprintf(least, sizeof least, "%.2f", row->floor_us * 1e-3);
         if (row->forecast.known) {
             snprintf(time, sizeof time, "%.2f", row->forecast.step_us * 1e-3);
             snprintf(speed, sizeof speed, "%.0f", tokens_per_s(row));
@@ -211,8 +222,9 @@ void advice_print_table(const struct cli *cli, const struct advice *a) {
         if (row->kind == RECIPE_BF16) add(words, "the baseline");
         else add_loss(words, &row->loss);
         if (*row->reason) add(words, "; %s", row->reason);
-        cli_out(cli, "%-16s %-9s %10.1f %10s %12s %8s %8s  %s\n", name_of(row),
-                recipe_way_name(row->way.way), gib(row->bytes), time, speed, ratio, assumed, words);
+        cli_out(cli, "%-16s %-9s %10.1f %10s %10s %12s %8s %8s  %s\n", name_of(row),
+                recipe_way_name(row->way.way), gib(row->bytes), least, time, speed, ratio, assumed,
+                words);
     }
 }
 
@@ -238,12 +250,14 @@ static json_t *row_json(const struct advice_row *row) {
                              "seeds", (json_int_t)row->loss.seeds, "relative",
                              finite_or_null(row->loss.relative), "high",
                              finite_or_null(row->loss.high), "why", row->loss.why);
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:s}", "recipe",
-                     name_of(row), "run", row->run, "group", GROUPS[row->group], "way",
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
+                     "recipe", name_of(row), "run", row->run, "group", GROUPS[row->group], "way",
                      recipe_way_name(row->way.way), "because", row->way.because, "fits", row->fits,
                      "bytes", (json_int_t)row->bytes, "memory_bytes",
                      row->memory ? json_integer(row->memory) : json_null(), "ranks", row->ranks,
-                     "comm_bytes", row->comm_bytes, "forecast", forecast_json(row), "speed",
+                     "comm_bytes", row->comm_bytes, "floor_us",
+                     row->floor_us > 0 ? json_real(row->floor_us) : json_null(), "forecast",
+                     forecast_json(row), "speed",
                      row->speed > 0 ? json_real(row->speed) : json_null(), "loss", loss, "reason",
                      row->reason);
 }

@@ -16,9 +16,10 @@ static struct recipe_row tensor_scales(int cc) {
     return row(WAY_EMULATED, "this chip has no FP8 tensor cores");
 }
 
-/* One scale a row, or 1x128 by 128x128: cuBLASLt has these for Hopper only. */
+/* One scale a row, or 1x128 by 128x128: cuBLASLt has these for Hopper only. Our own kernel has them
+ * where FP8 is multiplied by mma.sync (kernels/cuda/native.h). */
 static struct recipe_row hopper_scales(int cc) {
-    if (cc == 90) return row(WAY_NATIVE, "");
+    if (cc == 89 || cc == 90 || cc == 120 || cc == 121) return row(WAY_NATIVE, "");
     if (cc < 89) return row(WAY_EMULATED, "this chip has no FP8 tensor cores");
     return row(WAY_EMULATED, "cuBLASLt has GEMMs with these scales for Hopper only");
 }

@@ -15,13 +15,16 @@ static int64_t fact_bytes(const json_t *facts, const char *name) {
     return (int64_t)json_number_value(json_object_get(facts, name));
 }
 
-/* True if each rank has its own memory. */
+/* True if each rank has its own memory. Memory of a host that its GPU shares is never asked of the
+ * driver: NVML does not answer there, and CUDA's "free" leaves out what the page cache would give
+ * back. MemAvailable counts it. */
 static bool find_memory(const json_t *facts, const char *backend, struct fit *out) {
     bool gpu = json_integer_value(json_object_get(facts, "gpu.count")) > 0;
     if (strcmp(backend, "auto") != 0) gpu = !strcmp(backend, "cuda");
     out->where = gpu ? "gpu.memory" : "memory.total";
     out->memory = fact_bytes(facts, out->where);
     if (!gpu || !json_is_true(json_object_get(facts, "memory.unified"))) return gpu;
+    out->one_memory = true;
     int64_t available = fact_bytes(facts, "memory.available");
     out->where = available ? "memory.available less 8 GiB for the system"
                            : "memory.total less 8 GiB for the system";
@@ -31,7 +34,8 @@ static bool find_memory(const json_t *facts, const char *backend, struct fit *ou
 }
 
 /* Only settings that `t` does not have. A smaller head_chunk rounds one gradient differently. */
-void fit_less_memory(const struct train_options *t, int ranks, char *text, size_t size) {
+void fit_less_memory(const struct train_options *t, int ranks, bool one_memory, char *text,
+                     size_t size) {
     bool shards = ranks > 1 && t->shard != SHARD_PARAMETERS;
     snprintf(text, size, "%s%s%s%s%s%s%s%s", shards ? " --set train.shard=parameters" : "",
              t->micro_batch > 1 ? " --set train.micro_batch=1" : "",
@@ -39,7 +43,7 @@ void fit_less_memory(const struct train_options *t, int ranks, char *text, size_
              t->head_chunk > 1024 ? " --set train.head_chunk=1024" : "",
              t->optimizer.state != STATE_8BIT ? " --set train.optimizer.state=8bit" : "",
              t->optimizer.master ? " --set train.optimizer.master=none" : "",
-             !t->optimizer.offload ? " --set train.optimizer.offload=true" : "",
+             !t->optimizer.offload && !one_memory ? " --set train.optimizer.offload=true" : "",
              t->grad_dtype != DTYPE_BF16 ? " --set train.grad_dtype=bf16" : "");
 }
 
@@ -115,7 +119,7 @@ static enum status plan_copy(const json_t *config, const struct run_options *run
 enum status fit_plan(const json_t *config, const json_t *facts, const char *backend, int ranks,
                      struct fit *out, struct err *e) {
     struct run_options run;
-    *out = (struct fit){ 0 };
+    *out = (struct fit){ .note = "" };
     TRY(options_read(config, &run, e));
     out->ranks = ranks ? ranks : (int)run.gpus;
     bool on_gpu = find_memory(facts, backend, out);
@@ -126,13 +130,16 @@ enum status fit_plan(const json_t *config, const json_t *facts, const char *back
     if (st == OK) {
         out->parameters = model_parameter_count(&run.model); /* of sizes that plan_rank checked */
         out->bytes = out->plan.bytes + out->plan.gpu_bytes;
-        if (!on_gpu) out->bytes += out->plan.pinned_bytes;
+        if (!on_gpu || out->one_memory) out->bytes += out->plan.pinned_bytes;
         out->shared = !on_gpu && out->ranks > 1;
         out->wanted = out->bytes * (out->shared ? out->ranks : 1);
         out->fits = out->memory == 0 || out->wanted <= out->memory;
-        if (on_gpu && out->fits) check_host(facts, out);
+        if (on_gpu && out->fits && !out->one_memory) check_host(facts, out);
         if (!out->fits)
-            fit_less_memory(&run.train, out->ranks, out->less_memory, sizeof out->less_memory);
+            fit_less_memory(&run.train, out->ranks, out->one_memory, out->less_memory,
+                            sizeof out->less_memory);
+        if (out->one_memory && out->plan.pinned_bytes > 0)
+            out->note = "train.optimizer.offload frees nothing here: CPU and GPU share one memory";
     }
     options_free(&run);
     return st;

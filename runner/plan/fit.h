@@ -16,6 +16,8 @@ struct fit {
     int ranks;           /* of the run; the plan is for one of them */
     int64_t bytes;       /* of a rank at its peak: arenas, and on a GPU context and libraries */
     int64_t wanted;      /* of `memory`: by one rank, or by all if they share it */
+    bool one_memory;     /* CPU and GPU share `memory`: what is offloaded to the host counts too */
+    const char *note;    /* a setting that does nothing on this machine: static; "" */
     bool shared;         /* several ranks share `memory` */
     int64_t sharded[4];  /* `bytes` for each value of train.shard; 0 with one rank */
     bool fits;
@@ -34,7 +36,8 @@ enum { FIT_TEXT_CAP = 640 };
 void fit_refusal(const char *row, const struct fit *fit, char text[FIT_TEXT_CAP]);
 
 /* Settings that need less memory than `t` on `ranks` ranks, as --set flags, each after a space; ""
- * if there are none. */
-void fit_less_memory(const struct train_options *t, int ranks, char *text, size_t size);
+ * if there are none. one_memory: CPU and GPU share it, so that offloading frees nothing. */
+void fit_less_memory(const struct train_options *t, int ranks, bool one_memory, char *text,
+                     size_t size);
 
 #endif

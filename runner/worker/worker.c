@@ -180,7 +180,7 @@ static void explain_memory(const struct worker *w, const struct plan *plan, stru
     }
     err_prefix(e, "out of memory before step 0; %.1f MiB are planned (%s)",
                (double)plan->bytes / 0x1p20, arenas);
-    fit_less_memory(&w->run.train, (int)w->options->world, less, sizeof less);
+    fit_less_memory(&w->run.train, (int)w->options->world, false, less, sizeof less);
     size_t n = strlen(e->text);
     if (*less) snprintf(e->text + n, sizeof e->text - n, "; less memory:%s", less);
 }

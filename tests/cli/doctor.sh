@@ -73,6 +73,8 @@ expect 0 -- --facts tests/facts/h200.json -- 'NVIDIA H200, compute capability 9.
     'fp4.nvfp4        emulated: this chip has no FP4 tensor cores'
 expect 0 -- --facts tests/facts/gb10.json -- 'CPU and GPU share it, 8 GiB of it are left' \
     '; derived)' 'fp8.tensorwise   native' \
+    'fp8.blockwise    native'
+expect 0 -- --facts tests/facts/h200.json --caps sm_100 -- \
     'fp8.blockwise    emulated: cuBLASLt has GEMMs with these scales for Hopper only'
 expect 0 -- --facts tests/facts/h200.json --caps sm_80 -- \
     'fp8.delayed      emulated: this chip has no FP8 tensor cores' 'bf16             native'

@@ -194,6 +194,25 @@ static void record(struct tiny_run *run, struct timed_record *out) {
     timed_stop(timed, out);
 }
 
+/* A GEMM that multiplies for longer than it moves, one that moves for longer, and an operator that
+ * only moves; of a GB10: 125 and 250 TFLOP/s, 273 GB/s. */
+static void the_data_sheet_gives_a_least_time(void **state) {
+    const struct peak *gb10 = peak_find("NVIDIA GB10", "12.1");
+    struct step_work work[] = {
+        { .kind = WORK_GEMM, .calls = 2, .bytes = 1e6,
+          .gemm = { .m = 1000, .n = 1000, .k = 125000, .a = DTYPE_E4M3, .b = DTYPE_E4M3 } },
+        { .kind = WORK_GEMM, .calls = 1, .bytes = 273e6,
+          .gemm = { .m = 1000, .n = 1000, .k = 125, .a = DTYPE_BF16, .b = DTYPE_BF16 } },
+        { .kind = WORK_OTHER, .calls = 7, .bytes = 546e6 },
+    };
+    const struct step_works works = { .work = work, .count = 3 };
+    assert_non_null(gb10);
+    assert_float_equal(floor_step_us(gb10, &works, true), 2 * 1000 + 1000 + 2000, 1e-6);
+    assert_float_equal(floor_step_us(gb10, &works, false), 2 * 2000 + 1000 + 2000, 1e-6);
+    work[0].gemm.a = work[0].gemm.b = DTYPE_E2M1; /* twice the rate of FP8 */
+    assert_float_equal(floor_step_us(gb10, &works, true), 2 * 500 + 1000 + 2000, 1e-6);
+}
+
 static void the_dry_backend_is_given_the_same_operators(void **state) {
     static const enum recipe_kind KINDS[] = { RECIPE_DELAYED, RECIPE_BLOCKWISE };
     for (size_t k = 0; k < sizeof KINDS / sizeof *KINDS; k++) {
@@ -231,6 +250,7 @@ int main(void) {
         cmocka_unit_test(without_times_bf16_then_native_then_emulated),
         cmocka_unit_test(a_forecast_follows_near_shapes),
         cmocka_unit_test(scales_that_were_not_measured_have_no_forecast),
+        cmocka_unit_test(the_data_sheet_gives_a_least_time),
         cmocka_unit_test(the_dry_backend_is_given_the_same_operators),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,6 +111,45 @@ static void one_memory_keeps_a_reserve(void **state) {
     json_decref(facts);
 }
 
+/* On a GB10 offloaded state is in the same memory: it counts, frees nothing, and is not proposed. A
+ * GH200 has a memory of its own for the GPU. */
+static void offloading_frees_nothing_in_one_memory(void **state) {
+    json_t *here = facts_file("tests/facts/gb10.json");
+    json_t *there = facts_file("tests/facts/gh200.json");
+    json_t *kept = tiny_config("train.steps=2");
+    json_t *moved = tiny_config("train.optimizer.offload=true");
+    struct fit without, with, apart;
+    struct err e;
+    assert_int_equal(fit_plan(kept, here, "cuda", 1, &without, &e), OK);
+    assert_int_equal(fit_plan(moved, here, "cuda", 1, &with, &e), OK);
+    assert_int_equal(fit_plan(moved, there, "cuda", 1, &apart, &e), OK);
+    assert_true(with.one_memory && with.plan.pinned_bytes > 0);
+    assert_int_equal(with.bytes, with.plan.bytes + with.plan.gpu_bytes + with.plan.pinned_bytes);
+    assert_true(with.bytes >= without.bytes);
+    assert_non_null(strstr(with.note, "offload frees nothing here"));
+    assert_string_equal(without.note, "");
+    assert_string_equal(apart.note, "");
+    assert_false(apart.one_memory);
+    assert_int_equal(apart.bytes, apart.plan.bytes + apart.plan.gpu_bytes);
+    fit_free(&without);
+    fit_free(&with);
+    fit_free(&apart);
+    /* less than the reserve is there: what is proposed */
+    json_object_set_new(here, "memory.available", json_integer(INT64_C(3) << 30));
+    json_object_set_new(there, "gpu.memory", json_integer(1 << 20));
+    assert_int_equal(fit_plan(kept, here, "cuda", 1, &without, &e), OK);
+    assert_int_equal(fit_plan(kept, there, "cuda", 1, &apart, &e), OK);
+    assert_non_null(strstr(without.less_memory, "--set train.optimizer.state=8bit"));
+    assert_null(strstr(without.less_memory, "offload"));
+    assert_non_null(strstr(apart.less_memory, "--set train.optimizer.offload=true"));
+    fit_free(&without);
+    fit_free(&apart);
+    json_decref(kept);
+    json_decref(moved);
+    json_decref(here);
+    json_decref(there);
+}
+
 static void a_probe_fills_the_facts_that_it_has(void **state) {
     json_t *facts = facts_file("tests/facts/h200.json");
     json_t *answer = json_pack(
@@ -198,7 +237,10 @@ static void the_recipe_table_is_whole(void **state) {
             assert_int_equal(row.way == WAY_NATIVE, *row.because == '\0');
         }
     assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 90).way, WAY_NATIVE);
-    assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 121).way, WAY_EMULATED);
+    assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 89).way, WAY_NATIVE);
+    assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 100).way, WAY_EMULATED);
+    assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 121).way, WAY_NATIVE); /* our own kernel */
+    assert_int_equal(recipe_on(RECIPE_ROWWISE, 120).way, WAY_NATIVE);
     assert_int_equal(recipe_on(RECIPE_TENSORWISE, 121).way, WAY_NATIVE);
     assert_int_equal(recipe_on(RECIPE_TENSORWISE, 80).way, WAY_EMULATED);
     assert_int_equal(recipe_on(RECIPE_MXFP8, 100).way, WAY_NATIVE);
@@ -216,6 +258,7 @@ int main(void) {
         cmocka_unit_test(a_step_is_measured_against_peak_and_gemm),
         cmocka_unit_test(fp8_is_measured_against_fp8),
         cmocka_unit_test(one_memory_keeps_a_reserve),
+        cmocka_unit_test(offloading_frees_nothing_in_one_memory),
         cmocka_unit_test(a_probe_fills_the_facts_that_it_has),
         cmocka_unit_test(a_summary_has_the_figures_of_the_device),
         cmocka_unit_test(steps_of_one_rank_are_not_missing),

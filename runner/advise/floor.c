@@ -1,0 +1,21 @@
+#include "runner/advise/floor.h"
+
+/* TFLOP/s for the operands of an operator. The tensor cores of Blackwell multiply FP4 at twice the
+ * rate of FP8; no chip before multiplies it. */
+static double rate_of(const struct peak *peak, const struct step_work *w, bool native) {
+    if (w->kind != WORK_GEMM || !native || !dtype_is_fp8(w->gemm.a) || peak->fp8_tflops <= 0)
+        return peak->bf16_tflops;
+    return w->gemm.a == DTYPE_E2M1 ? 2 * peak->fp8_tflops : peak->fp8_tflops;
+}
+
+double floor_step_us(const struct peak *peak, const struct step_works *works, bool native) {
+    double us = 0;
+    for (int64_t i = 0; i < works->count; i++) {
+        const struct step_work *w = &works->work[i];
+        double flop = step_work_flop(w) * (double)w->calls;
+        double multiply = flop / (rate_of(peak, w, native) * 1e6);
+        double move = w->bytes / (peak->memory_gb_s * 1e3);
+        us += multiply > move ? multiply : move;
+    }
+    return us;
+}
