@@ -11,6 +11,7 @@ enum { BY_SYNC = 1 << SCALE_TENSOR | 1 << SCALE_ROW | 1 << SCALE_1X128 | 1 << SC
 static const struct arithmetic ARITHMETICS[] = {
     { .name = "reference", .about = "the fma chains that define matmul", .verified = true },
     { .name = "hopper", .about = "an H200's tensor cores", .verified = true, .wgmma = true,
+      .by_shape = true,
       .fp8 = { 32, 13, 13 }, .bf16 = { 16, 25, 23 }, .promoted = 128,
       .native = 1 << SCALE_TENSOR | 1 << SCALE_ROW | 1 << SCALE_1X128 | 1 << SCALE_128X128 },
     { .name = "ada", .about = "tensor cores of sm_89, from the literature",

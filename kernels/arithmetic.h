@@ -52,6 +52,7 @@ struct arithmetic {
     bool verified;     /* compared with a device, to the bit */
     bool wgmma;        /* our attention there is the kernel on wgmma (attention_order.h) */
     struct mma fp8, bf16; /* group 0: as kernels/cpu/README.md defines the reference */
+    bool by_shape;     /* the shape selects the class, as kernels/cuda/gemm.cu chooses algorithms */
     int64_t promoted;  /* the chain of FP8 without fast accumulation; 0: one chain */
     unsigned native;   /* 1 << enum scale_kind: FP8 operands that the library multiplies as they
                           are. The others are widened to BF16 first, as kernels/cuda/matmul.cu
@@ -94,6 +95,11 @@ bool arithmetic_describes(const struct matmul_args *args);
  * data. ERR_UNSUPPORTED for operands that the arithmetic does not describe. */
 NODISCARD enum status arithmetic_way(const struct arithmetic *m, const struct matmul_args *args,
                                      struct mma_way *way, struct err *e);
+
+/* The same, if the caller knows whether FP8 operands are multiplied as they are (`native`) or
+ * widened first. */
+NODISCARD enum status arithmetic_way_as(const struct arithmetic *m, const struct matmul_args *args,
+                                        bool native, struct mma_way *way, struct err *e);
 
 /* out[row][col] of args in that way, before it is rounded to out's dtype. All tensors are views of
  * host memory that the CPU's matmul would accept; out is read if beta is 1. `way`: from

@@ -1,7 +1,57 @@
-/* In which way an arithmetic adds a product, from the product's kind alone. */
+/* In which way an arithmetic adds a product: from the product's kind and shape alone, never from a
+ * time. The CUDA backend chooses among algorithms that add in this way (kernels/cuda/gemm.cu). */
 #include "kernels/arithmetic.h"
 
 enum { SYNC_CHAIN = 128 }; /* of kernels/cuda/gemm_sync.cu, with fast accumulation too */
+
+static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* ---- split-K ---- */
+
+/* An estimate of the time of a product in parts, in ns, from integers: the same on every machine.
+ * Tiles of outputs go to MULTIPROCESSORS in waves. The sum of parts goes through memory once. The
+ * constants are an H200's, rounded; results depend on them, so they are never tuned again. */
+enum {
+    MULTIPROCESSORS = 132,
+    BYTES_A_NS = 3500,
+    SUM_NS = 4000,     /* to start the sum */
+    PARTS_MAX = 32,
+    PART_LEAST = 512,  /* shorter parts spend their time in prologues */
+    UNIT = 64 * 64     /* outputs; one step of K of them takes a multiprocessor: */
+};
+enum { UNIT_PS_BF16 = 1550, UNIT_PS_FP8 = 775 };
+
+static int64_t estimate(int64_t rows, int64_t cols, int64_t part, int64_t parts, bool fp8) {
+    static const struct { int64_t rows, cols; } TILES[] = {
+        { 128, 256 }, { 256, 128 }, { 128, 192 }, { 192, 128 }, { 128, 128 } };
+    int64_t least = INT64_MAX;
+    for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++) {
+        int64_t tiles = ceil_div(rows, TILES[i].rows) * ceil_div(cols, TILES[i].cols);
+        int64_t waves = ceil_div(tiles * parts, MULTIPROCESSORS);
+        least = min_i64(least, waves * (TILES[i].rows * TILES[i].cols / UNIT));
+    }
+    int64_t ns = least * part * (fp8 ? UNIT_PS_FP8 : UNIT_PS_BF16) / 1000;
+    return parts > 1 ? ns + SUM_NS + parts * rows * cols * 8 / BYTES_A_NS : ns;
+}
+
+/* The number of parts that saves the most time, if that is an eighth; 0: one part. A library gives
+ * each part the same number of its steps along K, the last part the rest. */
+static int64_t part_of(int64_t rows, int64_t cols, int64_t k, bool fp8) {
+    const int64_t step = fp8 ? 128 : 64, outputs_max = (int64_t)MULTIPROCESSORS * 128 * 256;
+    if (rows > outputs_max / 128 || cols > outputs_max / 128 || rows * cols > outputs_max) return 0;
+    int64_t best = 0, least = estimate(rows, cols, k, 1, fp8) * 7 / 8;
+    for (int64_t parts = 2; parts <= PARTS_MAX && k / parts >= PART_LEAST; parts++) {
+        int64_t part = round_up(ceil_div(k, parts), step);
+        if (ceil_div(k, part) != parts) continue;
+        int64_t time = estimate(rows, cols, part, parts, fp8);
+        if (time >= least) continue;
+        least = time;
+        best = part;
+    }
+    return best;
+}
+
+/* ---- the kind of a product ---- */
 
 static int least_of(enum dtype t) {
     if (t == DTYPE_E4M3) return -6;
@@ -20,8 +70,53 @@ bool arithmetic_describes(const struct matmul_args *args) {
     return args->a->dtype != DTYPE_F32 && !scale_is_nvfp4(args->a->scale.kind);
 }
 
-enum status arithmetic_way(const struct arithmetic *m, const struct matmul_args *args,
-                           struct mma_way *way, struct err *e) {
+/* Whether both scales are among `kinds` (1 << enum scale_kind). */
+static bool is_among(unsigned kinds, const struct matmul_args *args) {
+    return kinds >> args->a->scale.kind & kinds >> args->b->scale.kind & 1;
+}
+
+/* Whether a device multiplies these FP8 operands as they are. Hopper's library lists no algorithm
+ * for some shapes. */
+static bool is_native(const struct arithmetic *m, const struct matmul_args *args) {
+    enum { NATIVE_COLS = 4 };
+    int64_t rows = args->a->dim[0], cols = args->b->dim[0];
+    if (!is_among(m->native, args)) return is_among(m->by_sync, args);
+    if (!m->by_shape) return true;
+    return arithmetic_block(args->a->scale.kind) ? rows % 8 == 0 && cols % 8 == 0 : cols % NATIVE_COLS == 0;
+}
+
+/* Whether bias, C and residual are added to the f32 product in a pass of their own. Factors of
+ * widened operands are then, too. */
+static bool is_apart(const struct matmul_args *args, bool factors_left) {
+    const struct tensor *r = args->residual, *out = args->out;
+    if (factors_left || !r) return factors_left;
+    bool fits = args->beta == 0.0f && r->stride[0] == out->stride[0] &&
+                (out->dtype == DTYPE_F32 || out->stride[0] % 8 == 0);
+    return !fits;
+}
+
+/* Hopper's block-scaled kernel of this project (kernels/cuda/gemm_hopper.cu). */
+static bool is_own(const struct matmul_args *args, const struct mma_way *way) {
+    const struct tensor *a = args->a, *b = args->b;
+    return way->block == 128 && a->dtype == DTYPE_E4M3 && b->dtype == DTYPE_E4M3 &&
+           a->scale.kind == SCALE_1X128 &&
+           args->out->stride[0] * dtype_bytes(args->out->dtype) % 16 == 0;
+}
+
+/* What depends on the shape and the addends: the class in which algorithms are chosen. */
+static void set_class(const struct matmul_args *args, bool native, struct mma_way *way) {
+    bool apart = is_apart(args, way->last_factor && !native);
+    bool alone = apart || (!args->bias && !args->residual);
+    if (alone && !way->block)
+        way->order.part = part_of(args->a->dim[0], args->b->dim[0], args->a->dim[1], native);
+    bool in_place = args->beta != 0.0f && args->out->dtype == DTYPE_BF16;
+    way->rounded = in_place && !apart && !way->order.part && !is_own(args, way);
+    if (way->block && args->a->scale.kind == SCALE_1X128 && args->b->scale.kind == SCALE_1X128)
+        way->factors = FACTOR_A_FIRST;
+}
+
+enum status arithmetic_way_as(const struct arithmetic *m, const struct matmul_args *args,
+                              bool native, struct mma_way *way, struct err *e) {
     const struct tensor *a = args->a, *b = args->b;
     if (arithmetic_is_reference(m)) {
         *way = reference_way(args);
@@ -34,22 +129,27 @@ enum status arithmetic_way(const struct arithmetic *m, const struct matmul_args 
     if (scale_is_nvfp4(a->scale.kind))
         return FAIL(e, ERR_UNSUPPORTED, "matmul: a has scales of NVFP4, whose products %s does not "
                     "describe: use another recipe, or the arithmetic reference", m->name);
-    if (!dtype_is_fp8(a->dtype)) return OK;
     int64_t block = arithmetic_block(a->scale.kind);
-    unsigned both = 1u << a->scale.kind | 1u << b->scale.kind;
-    bool library = (m->native & both) == both;
-    way->last_factor = block == 0;
-    if (!library && (m->by_sync & both) != both) {
-        way->widened = block != 0;
-        return OK;
+    bool fp8 = dtype_is_fp8(a->dtype), library = is_among(m->native, args);
+    native = native && fp8;
+    way->last_factor = fp8 && block == 0;
+    way->widened = fp8 && !native && block != 0;
+    if (native) {
+        way->mma = m->fp8;
+        way->least_a = least_of(a->dtype);
+        way->least_b = least_of(b->dtype);
+        way->scaled = block == 32;
+        if (block == 128) way->block = way->order.chain = block;
+        else if (!library) way->order.chain = SYNC_CHAIN;
+        else if (!args->fast_accumulate && !block) way->order.chain = m->promoted;
+        bool rows = a->scale.kind == SCALE_ROW || b->scale.kind == SCALE_ROW;
+        if (library && rows) way->factors = FACTOR_B_FIRST;
     }
-    way->mma = m->fp8;
-    way->least_a = least_of(a->dtype);
-    way->least_b = least_of(b->dtype);
-    way->scaled = block == 32;
-    if (block == 128) way->block = way->order.chain = block;
-    else if (!library) way->order.chain = SYNC_CHAIN;
-    else if (!args->fast_accumulate && !block) way->order.chain = m->promoted;
-    if (library && both >> SCALE_ROW & 1) way->factors = FACTOR_B_FIRST;
+    if (m->by_shape) set_class(args, native, way);
     return OK;
+}
+
+enum status arithmetic_way(const struct arithmetic *m, const struct matmul_args *args,
+                           struct mma_way *way, struct err *e) {
+    return arithmetic_way_as(m, args, is_native(m, args), way, e);
 }

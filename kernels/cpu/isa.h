@@ -27,11 +27,12 @@ struct isa {
      * mma: continues the chains of c over k terms. All but the last call of a chain have k a
      * multiple of the group. b, eb, c, chain, sb are aligned to 16 floats, or to a row of the
      * micro-tile.
-     * mma_fold: c = fma(chain, sa[i] * sb[j], c); sa NULL: c + chain. */
+     * mma_fold: c = fma(chain, sa[i] * sb[j], c), or with a's factor first fma(chain * sa[i],
+     * sb[j], c); sa NULL: c + chain. */
     int mma_mr, mma_nr;
     void (*mma)(const struct mma *m, int64_t k, const float *a, const int32_t *ea, const float *b,
                 const int32_t *eb, float *c);
-    void (*mma_fold)(const float *chain, const float *sa, const float *sb, float *c);
+    void (*mma_fold)(const float *chain, const float *sa, const float *sb, bool a_first, float *c);
     void (*mma_exponents)(int least, const float *x, int32_t *exponents, int64_t n);
 
     /* n codes to f32, exact (dtype.h). */

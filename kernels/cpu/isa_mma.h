@@ -114,13 +114,14 @@ ISA_TARGET static void isa_mma(const struct mma *m, int64_t k, const float *a, c
 }
 
 ISA_TARGET static void isa_mma_fold(const float *chain, const float *sa, const float *sb,
-                                    float *c) {
+                                    bool a_first, float *c) {
     for (int i = 0; i < MMA_MR; i++)
         EACH_VECTOR {
             mma_f *at = (mma_f *)(c + i * MMA_NR + v * MMA_FLOATS);
-            mma_f s = MMA_SPLAT(mma_f, 1.0f);
-            if (sa) s = sa[i] * MMA_AT(mma_f, sb);
-            *at = MMA_FMA(MMA_AT(mma_f, chain + i * MMA_NR), s, *at);
+            mma_f x = MMA_AT(mma_f, chain + i * MMA_NR), s = MMA_SPLAT(mma_f, 1.0f);
+            if (sa && a_first) x = x * sa[i], s = MMA_AT(mma_f, sb);
+            else if (sa) s = sa[i] * MMA_AT(mma_f, sb);
+            *at = MMA_FMA(x, s, *at);
         }
 }
 

@@ -31,9 +31,12 @@ struct gemm {
     struct operand a, b;
     int64_t block;           /* 128, 32 or 16: factors inside the sum; 0: none there */
     bool last_factor;        /* at the sum's end */
+    int64_t part;            /* of split-K; 0: one */
+    int64_t first;           /* elements of K before the first whole tile; 0: none */
     int64_t m_step, n_step, k_step; /* super-block */
     int64_t tile_m, tile_n;  /* panels */
     float *pack_a, *pack_b, *sums;
+    float *totals;           /* of the parts before; as sums */
 };
 
 /* One super-block: rows [m0, m0+m) of A, [n0, n0+n) of B, [k0, k0+k). */
@@ -129,7 +132,9 @@ static void plan(struct gemm *g, int threads) {
     g->k_step = min64(g->a.k, K_SUPER);
     g->m_step = rows_held(g, &g->a);
     g->n_step = rows_held(g, &g->b);
-    while (g->m_step * g->n_step > GEMM_FLOATS) {
+    int64_t room = g->part ? GEMM_FLOATS / 2 : GEMM_FLOATS; /* for the totals, too */
+    g->totals = g->sums + room;
+    while (g->m_step * g->n_step > room) {
         if (g->m_step > g->n_step) g->m_step = round_up(g->m_step / 2, mr);
         else g->n_step = round_up(g->n_step / 2, nr);
     }
@@ -200,6 +205,9 @@ static void multiply_factors(const struct gemm *g, int64_t row, int64_t col, int
     if (g->way && g->way->factors == FACTOR_B_FIRST)
         for (int64_t j = 0; j < n; j++, at += step)
             values[j] = values[j] * factors_b[at] * factor_a;
+    else if (g->way && g->way->factors == FACTOR_A_FIRST)
+        for (int64_t j = 0; j < n; j++, at += step)
+            values[j] = values[j] * factor_a * factors_b[at];
     else
         for (int64_t j = 0; j < n; j++, at += step)
             values[j] = values[j] * (factor_a * factors_b[at]);
@@ -220,6 +228,8 @@ static void finish_span(const struct gemm *g, int64_t row, int64_t col, int64_t 
         load_span(other, args->bias, col, n);
         for (int64_t j = 0; j < n; j++) values[j] = values[j] + other[j];
     }
+    if (g->way && g->way->rounded)
+        for (int64_t j = 0; j < n; j++) values[j] = bf16_decode(bf16_encode(values[j]));
     if (args->beta != 0.0f) {
         load_span(other, args->out, row * args->out->stride[0] + col, n);
         for (int64_t j = 0; j < n; j++) values[j] = values[j] + other[j];
@@ -247,6 +257,14 @@ static void finish_tile(const struct gemm *g, const struct super *s, const struc
     }
 }
 
+/* Split-K: adds a part's sums to the totals of the parts before it, and begins the next part. */
+static void end_part(float *sums, float *totals, int64_t n, bool is_first) {
+    for (int64_t i = 0; i < n; i++) {
+        totals[i] = is_first ? sums[i] : totals[i] + sums[i];
+        sums[i] = 0.0f;
+    }
+}
+
 static void compute_tile(const struct gemm *g, const struct super *s, int64_t index) {
     int64_t mr = g->a.width, nr = g->b.width, tiles_b = ceil_div(s->panels_b, g->tile_n);
     struct tile t;
@@ -257,13 +275,21 @@ static void compute_tile(const struct gemm *g, const struct super *s, int64_t in
     /* Tiles of one row of tiles are consecutive in the buffer. */
     t.sums = g->sums + (t.pa * s->panels_b + t.pb * (t.pa_end - t.pa)) * mr * nr;
     int64_t count = (t.pa_end - t.pa) * (t.pb_end - t.pb);
-    if (s->first) memset(t.sums, 0, (size_t)(count * mr * nr) * sizeof(float));
-    for (int64_t k = 0; k < s->k; k += K_CHUNK)
+    int64_t floats = count * mr * nr;
+    float *totals = g->totals + (t.sums - g->sums);
+    if (s->first) memset(t.sums, 0, (size_t)floats * sizeof(float));
+    for (int64_t k = 0, kn; k < s->k; k += kn) {
+        kn = min64(K_CHUNK, s->k - k);
+        if (g->part) kn = min64(kn, g->part - (s->k0 + k) % g->part);
+        if (g->part && s->k0 + k > 0 && (s->k0 + k) % g->part == 0)
+            end_part(t.sums, totals, floats, s->k0 + k == g->part);
         for (int64_t pb = t.pb; pb < t.pb_end; pb++)
             for (int64_t pa = t.pa; pa < t.pa_end; pa++)
-                micro_tile(g, s, g->pack_a + pa * s->stride_a, g->pack_b + pb * s->stride_b, k,
-                           min64(K_CHUNK, s->k - k),
+                micro_tile(g, s, g->pack_a + pa * s->stride_a, g->pack_b + pb * s->stride_b, k, kn,
                            t.sums + ((pa - t.pa) * (t.pb_end - t.pb) + pb - t.pb) * mr * nr);
+    }
+    if (s->last && g->part)
+        for (int64_t i = 0; i < floats; i++) t.sums[i] = totals[i] + t.sums[i];
     if (s->last) finish_tile(g, s, &t);
 }
 
@@ -273,7 +299,7 @@ static struct super super_at(const struct gemm *g, int64_t m0, int64_t n0, int64
     struct super s = { .m0 = m0, .n0 = n0, .k0 = k0 };
     s.m = min64(g->m_step, g->a.rows - m0);
     s.n = min64(g->n_step, g->b.rows - n0);
-    s.k = min64(g->k_step, g->a.k - k0);
+    s.k = min64(g->first && k0 == 0 ? g->first : g->k_step, g->a.k - k0);
     s.panels_a = ceil_div(s.m, g->a.width);
     s.panels_b = ceil_div(s.n, g->b.width);
     s.factors = g->way ? 2 * s.k : s.k;
@@ -306,6 +332,8 @@ enum status cpu_matmul(struct backend *b, int lane, const struct matmul_args *ar
     struct gemm g = {
         .args = args, .isa = cpu->isa, .way = mma ? &way : NULL, .block = mma ? way.block : block,
         .last_factor = dtype_is_fp8(args->a->dtype) && !block,
+        .part = mma && way.order.part < k ? way.order.part : 0,
+        .first = mma && way.order.tile ? k % way.order.tile : 0,
         .a = { args->a, args->a->dim[0], k, block, mma ? cpu->isa->mma_mr : cpu->isa->mr },
         .b = { args->b, args->b->dim[0], k, block, mma ? cpu->isa->mma_nr : cpu->isa->nr },
         .pack_a = cpu->gemm_a, .pack_b = cpu->gemm_b, .sums = cpu->gemm_c,
@@ -318,7 +346,7 @@ enum status cpu_matmul(struct backend *b, int lane, const struct matmul_args *ar
             do { /* K may be 0: the sums are then 0 */
                 struct super s = super_at(&g, m0, n0, k0);
                 compute_super(&g, &s, cpu_scratch(b, omp_get_thread_num()));
-                k0 += g.k_step;
+                k0 += s.k;
             } while (k0 < k);
         }
     return OK;

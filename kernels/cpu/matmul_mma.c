@@ -37,6 +37,7 @@ void mma_micro_tile(const struct isa *isa, const struct mma_way *way, struct mma
         isa->mma(&way->mma, n, a.value + k * mr, a.exponent + k * mr, b.value + k * nr,
                  b.exponent + k * nr, chain);
         isa->mma_fold(chain, a.factor ? a.factor + block * mr : NULL,
-                      a.factor ? b.factor + block * nr : NULL, sums);
+                      a.factor ? b.factor + block * nr : NULL, way->factors == FACTOR_A_FIRST,
+                      sums);
     }
 }

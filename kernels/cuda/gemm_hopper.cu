@@ -187,8 +187,8 @@ __device__ static void load_factors(const struct product &g, const struct places
 
 typedef float sums[COLS / 8][4];
 
-/* total += chain * factors. low, high: factors of the rows g and g + 8. With factors by column,
- * read from `cols`, low and high are multiplied by these first. */
+/* total += chain * factors. low, high: factors of the rows g and g + 8. With factors by column, read
+ * from `cols`, the chain is multiplied by low and high first, as cuBLASLt does. */
 template <bool BY_COLUMN>
 __device__ static inline void promote(sums &total, const sums &chain, float low, float high,
                                       uint32_t cols) {
@@ -201,9 +201,10 @@ __device__ static inline void promote(sums &total, const sums &chain, float low,
         for (int i = 0; i < 4; i++) {
             const float (&c)[4] = chain[j + i / 2];
             float (&t)[4] = total[j + i / 2];
-            float l = BY_COLUMN ? low * factor[i] : low, h = BY_COLUMN ? high * factor[i] : high;
-            t[i % 2] = fmaf(c[i % 2], l, t[i % 2]);
-            t[2 + i % 2] = fmaf(c[2 + i % 2], h, t[2 + i % 2]);
+            float x = c[i % 2], y = c[2 + i % 2];
+            t[i % 2] = fmaf(BY_COLUMN ? x * low : x, BY_COLUMN ? factor[i] : low, t[i % 2]);
+            t[2 + i % 2] = fmaf(BY_COLUMN ? y * high : y, BY_COLUMN ? factor[i] : high,
+                                t[2 + i % 2]);
         }
     }
 }

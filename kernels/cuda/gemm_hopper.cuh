@@ -11,8 +11,9 @@ bool gemm_hopper_serves(const struct cuda_backend *b, const struct gemm_problem 
 
 /* Queues the product; p->a.factors and p->b.factors are read, the scales are not. D may be C.
  *
- * For each output, blocks of 128 along K ascending, from +0: total = fma(chain, s_a * s_b, total).
- * The product of the factors is rounded to f32. A chain is four tensor-core instructions of 32
+ * For each output, blocks of 128 along K ascending, from +0. With r the factor of p->b, c that of
+ * p->a: total = fma(chain, r * c, total) for 128x128 factors, total = fma(chain * r, c, total) for
+ * 1x128 by 1x128. Inner products are rounded to f32. A chain is four tensor-core instructions of 32
  * codes, from 0. Then bias, then C are added in f32; one rounding to D. Neither tiles nor the
  * number of multiprocessors change a bit. ERR_DEVICE: the driver refuses. */
 NODISCARD enum status gemm_hopper_run(const struct cuda_backend *b, const struct gemm_problem *p,

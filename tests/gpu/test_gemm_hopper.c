@@ -141,8 +141,9 @@ static float expected(const struct own_case *c, const struct operands *o, int64_
         double chain = 0;
         for (int64_t k = block * 128; k < (block + 1) * 128 && k < c->k; k += 32)
             chain = instruction(chain, row + k, column + k, (int)(c->k - k < 32 ? c->k - k : 32));
-        float factor = factor_a[block] * factor_b[block];
-        total = fmaf((float)chain, factor, total);
+        float x = factor_a[block], y = factor_b[block];
+        total = c->scale_b == BLOCKS ? fmaf((float)chain, x * y, total)
+                                     : fmaf((float)chain * x, y, total);
     }
     return total;
 }

@@ -140,8 +140,8 @@ def output(name, fa, fb, scale, fast, a, b, sa, sb):
     if block:
         total = Fraction(0)
         for k in range(0, K, 128):
-            both = f32(times(factor(sa, k), factor(sb, k)))
-            total = f32(plus(times(chain(terms[k:k + 128], fp8), both), total))
+            x = f32(times(chain(terms[k:k + 128], fp8), factor(sa, k)))  # 1x128 by 1x128: a's first
+            total = f32(plus(times(x, factor(sb, k)), total))
         return total
     if not own and (fast or not promoted):
         x = chain(terms, fp8)

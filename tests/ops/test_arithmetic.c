@@ -46,19 +46,26 @@ static enum scale_kind kind_of(const char *name) {
     return SCALE_NONE;
 }
 
-/* One row of codes and its factors. */
+/* ROWS equal rows of codes and their factors: Hopper multiplies FP8 in blocks only where an output
+ * has multiples of 8 rows and columns. */
+enum { ROWS = 8 };
 static struct tensor *operand(const char *dtype, const char *scale, int64_t k, const char *codes,
                               const char *factors) {
     enum dtype t = dtype_of(dtype);
-    struct tensor *x = op_tensor(t, 1, k, kind_of(scale));
-    for (int64_t i = 0; i < k; i++)
-        if (t == DTYPE_BF16) ((uint16_t *)x->data)[i] = (uint16_t)hex(codes + 4 * i, 4);
-        else ((uint8_t *)x->data)[i] = (uint8_t)hex(codes + 2 * i, 2);
-    for (int64_t i = 0; i < x->scale.dim[0] * x->scale.dim[1]; i++)
+    struct tensor *x = op_tensor(t, ROWS, k, kind_of(scale));
+    for (int64_t row = 0; row < ROWS; row++)
+        for (int64_t i = 0; i < k; i++)
+            if (t == DTYPE_BF16)
+                ((uint16_t *)x->data)[row * x->stride[0] + i] = (uint16_t)hex(codes + 4 * i, 4);
+            else
+                ((uint8_t *)x->data)[row * x->stride[0] + i] = (uint8_t)hex(codes + 2 * i, 2);
+    for (int64_t i = 0; i < x->scale.dim[0] * x->scale.dim[1]; i++) {
+        int64_t of_row = i % x->scale.dim[1];
         if (x->scale.dtype == DTYPE_E8M0)
-            ((uint8_t *)x->scale.data)[i] = (uint8_t)hex(factors + 2 * i, 2);
+            ((uint8_t *)x->scale.data)[i] = (uint8_t)hex(factors + 2 * of_row, 2);
         else if (x->scale.kind != SCALE_NONE)
-            ((float *)x->scale.data)[i] = f32_from_bits(hex(factors + 8 * i, 8));
+            ((float *)x->scale.data)[i] = f32_from_bits(hex(factors + 8 * of_row, 8));
+    }
     return x;
 }
 
@@ -69,7 +76,7 @@ static void check_line(int number, char *const field[FIELDS]) {
     int64_t k = strtoll(field[K_OF], NULL, 10);
     struct tensor *a = operand(field[DTYPE_A], field[SCALE], k, field[CODES_A], field[FACTORS_A]);
     struct tensor *b = operand(field[DTYPE_B], field[SCALE], k, field[CODES_B], field[FACTORS_B]);
-    struct tensor *out = op_tensor(DTYPE_F32, 1, 1, SCALE_NONE);
+    struct tensor *out = op_tensor(DTYPE_F32, ROWS, ROWS, SCALE_NONE);
     struct matmul_args args = { .out = out, .a = a, .b = b,
                                 .fast_accumulate = *field[FAST] == '1' };
     const struct arithmetic *m;
@@ -84,9 +91,11 @@ static void check_line(int number, char *const field[FIELDS]) {
         struct backend *backend = backend_of(1, ISAS[i], field[NAME]);
         if (!backend) continue;
         if (backend->ops->matmul(backend, LANE_COMPUTE, &args, &e) != OK) fail_msg("%s", e.text);
-        got = f32_bits(*(float *)out->data);
-        if (got != wanted)
-            fail_msg("line %d, %s: %08x, wanted %08x", number, ISAS[i], got, wanted);
+        for (int at = 0; at < ROWS * ROWS; at++) {
+            got = f32_bits(((float *)out->data)[at]);
+            if (got != wanted)
+                fail_msg("line %d, %s: %08x, wanted %08x", number, ISAS[i], got, wanted);
+        }
     }
     op_free();
 }
@@ -117,6 +126,7 @@ struct product {
 
 #define H DTYPE_BF16
 #define E DTYPE_E4M3
+enum { FIRST_OF_CLASSES = 10 }; /* rows of PRODUCTS */
 static const struct product PRODUCTS[] = {
     { 70, 67, 301, H, H, DTYPE_F32, .beta = 1, .transposed = true },
     { 9, 40, 4200, H, H, H, .residual = true },
@@ -128,6 +138,12 @@ static const struct product PRODUCTS[] = {
     { 20, 150, 290, E, E, H, SCALE_1X128, SCALE_1X128, .residual = true },
     { 40, 35, 290, E, E, DTYPE_F32, SCALE_1X32, SCALE_32X32, .beta = 1 },
     { 2, 3, 0, H, H, DTYPE_F32, .bias = true },
+    /* classes of Hopper: parts; BF16 in place; a's factor first; rounded twice by the library */
+    { 24, 40, 4200, DTYPE_E5M2, E, DTYPE_F32, SCALE_TENSOR, SCALE_TENSOR, .beta = 1 },
+    { 70, 8, 9001, H, H, H, .transposed = true, .beta = 1 },
+    { 30, 72, 130, H, H, H, .bias = true, .beta = 1 },
+    { 24, 152, 290, E, E, H, SCALE_1X128, SCALE_1X128, .beta = 1 },
+    { 24, 152, 290, DTYPE_E5M2, E, H, SCALE_1X128, SCALE_1X128, .bias = true, .beta = 1 },
     /* Only the reference describes these. */
     { 9, 8, 70, DTYPE_F32, DTYPE_F32, DTYPE_F32, .residual = true },
     { 20, 18, 100, DTYPE_E2M1, DTYPE_E2M1, H, SCALE_1X16, SCALE_16X16, .bias = true },
@@ -215,11 +231,55 @@ static void test_a_way_that_is_unknown(void **state) {
     op_free();
 }
 
+/* The class is a function of kind and shape. These lines are bits of every run on a Hopper. */
+static void test_classes(void **state) {
+    static const struct {
+        struct product p;
+        int64_t part;
+        bool rounded, widened;
+        enum factor_order factors;
+    } CLASSES[] = {
+        { { 4096, 4096, 8192, H, H, DTYPE_F32, .beta = 1 }, 0, false, false, 0 },
+        { { 768, 768, 32768, H, H, DTYPE_F32, .beta = 1 }, 6592, false, false, 0 },
+        { { 768, 768, 32768, H, H, H, .beta = 1 }, 6592, false, false, 0 },
+        { { 768, 768, 32768, E, E, DTYPE_F32, SCALE_TENSOR, SCALE_TENSOR, .fast = false }, 6656,
+          false, false, 0 },
+        { { 768, 768, 32768, H, H, DTYPE_F32, .bias = true }, 0, false, false, 0 },
+        { { 96, 64, 40000, H, H, DTYPE_F32, .fast = false }, 1280, false, false, 0 },
+        { { 1024, 2048, 768, H, H, H, .beta = 1 }, 0, true, false, 0 },
+        { { 1024, 2048, 768, H, H, H, .residual = true }, 0, false, false, 0 },
+        { { 768, 768, 9000, E, E, H, SCALE_1X128, SCALE_1X128, .beta = 1 }, 0, false, false,
+          FACTOR_A_FIRST },
+        { { 760, 768, 9000, E, E, H, SCALE_1X128, SCALE_128X128, .beta = 1 }, 0, false, false, 0 },
+        { { 764, 768, 900, E, E, H, SCALE_1X128, SCALE_128X128, .fast = false }, 0, false, true,
+          0 },
+    };
+    struct err e;
+    const struct arithmetic *m;
+    assert_int_equal(arithmetic_find("hopper", &m, &e), OK);
+    for (size_t i = 0; i < sizeof CLASSES / sizeof *CLASSES; i++) {
+        const struct product *p = &CLASSES[i].p;
+        struct tensor a = tensor_2d(NULL, p->a, p->m, p->k), b = tensor_2d(NULL, p->b, p->n, p->k);
+        struct tensor out = tensor_2d(NULL, p->out, p->m, p->n);
+        a.scale = scale_make(NULL, p->kind_a, p->m, p->k);
+        b.scale = scale_make(NULL, p->kind_b, p->n, p->k);
+        struct matmul_args args = { .out = &out, .a = &a, .b = &b, .beta = p->beta,
+                                    .bias = p->bias ? &out : NULL,
+                                    .residual = p->residual ? &out : NULL };
+        struct mma_way way;
+        if (arithmetic_way(m, &args, &way, &e) != OK) fail_msg("%s", e.text);
+        if (way.order.part != CLASSES[i].part || way.rounded != CLASSES[i].rounded ||
+            way.widened != CLASSES[i].widened || way.factors != CLASSES[i].factors)
+            fail_msg("row %zu: parts of %lld, %d, %d, %d", i, (long long)way.order.part,
+                     way.rounded, way.widened, (int)way.factors);
+    }
+}
+
 static void test_whole_products(void **state) {
     for (size_t row = 0; row < ROWS; row++)
         check_product(row, row % 2 ? "hopper" : row % 4 ? "ada" : "sm_100");
-    for (size_t row = 0; row < ROWS; row += 2)
-        check_product(row, "hopper");
+    for (size_t row = 0; row < ROWS; row++)
+        if (row % 2 == 0 || row >= FIRST_OF_CLASSES) check_product(row, "hopper");
     for (size_t row = 0; row < ALL_ROWS; row++) check_product(row, "reference");
 }
 
@@ -289,7 +349,7 @@ static void test_rest_of_a_tile_comes_first(void **state) {
 /* Factors of a block, in each order; those of this test are no powers of two. */
 static void test_orders_of_factors(void **state) {
     struct tensors t;
-    struct product p = { 1, 1, 128, E, E, DTYPE_F32, SCALE_1X128, SCALE_1X128, .fast = false };
+    struct product p = { 8, 8, 128, E, E, DTYPE_F32, SCALE_1X128, SCALE_1X128, .fast = false };
     struct matmul_args args = make(&p, &t);
     struct mma_way way;
     struct err e;
@@ -335,6 +395,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_recorded_outputs),
         cmocka_unit_test(test_whole_products),
+        cmocka_unit_test(test_classes),
         cmocka_unit_test(test_a_way_that_is_unknown),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_rest_of_a_tile_comes_first),
