@@ -58,6 +58,8 @@ struct arithmetic {
                           are. The others are widened to BF16 first, as kernels/cuda/matmul.cu
                           does, unless by_sync has them */
     unsigned by_sync;  /* those that kernels/cuda/gemm_sync.cu multiplies: chains of 128 */
+    bool follows;      /* other operators too add as kernels/cuda does there (sum_order.h), and use
+                          the functions of exactmath_fma.h */
 };
 
 /* The i-th arithmetic, the reference first; NULL after the last. */

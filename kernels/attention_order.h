@@ -21,7 +21,7 @@ enum {
     ATTENTION_MMA_KEYS = 64,    /* of a forward tile on mma.sync */
     ATTENTION_WGMMA_KEYS = 128, /* of a forward tile on wgmma */
     ATTENTION_MMA_TILE = 64,    /* backward on mma.sync: queries and keys */
-    ATTENTION_OWN = 128,        /* backward on wgmma: keys of a block */
+    ATTENTION_KEYS = 128,       /* backward on wgmma: keys of a block */
     ATTENTION_STEP = 64,        /* backward on wgmma: queries at a time */
     ATTENTION_LANES = 4,        /* that share a row */
     ATTENTION_MULTIPROCESSORS = 132 /* of an H200 */

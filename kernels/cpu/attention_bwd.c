@@ -275,7 +275,7 @@ enum status cpu_attention_bwd(struct backend *b, int lane, const struct attentio
     TRY(cpu_check_packed(delta, "attention_bwd: delta", IS_F32, batch, heads * length, e));
     if (exact_serves(b, &f.a)) {
         exact_attention_bwd(b, &f.a, &(struct exact_gradients){
-            d_qkv->value, d_o, o, lse->data, delta->data });
+            d_qkv->value, args->d_o, args->o, lse->data, delta->data });
         cpu_sink_emit(b, d_qkv);
         return OK;
     }

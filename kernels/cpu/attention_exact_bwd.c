@@ -42,8 +42,8 @@ static void head_delta(const struct exact *x, const struct exact_gradients *g, i
 /* A tile's queries: what the kernels subtract, and the keys that each sees, relative to the tile of
  * keys: low .. high. Queries after the last have probability 0. */
 struct sight {
-    float lse[ATTENTION_OWN], delta[ATTENTION_OWN];
-    int32_t low[ATTENTION_OWN], high[ATTENTION_OWN];
+    float lse[ATTENTION_KEYS], delta[ATTENTION_KEYS];
+    int32_t low[ATTENTION_KEYS], high[ATTENTION_KEYS];
 };
 
 static void look(const struct exact *x, const struct exact_gradients *g, int64_t i, int64_t h,
@@ -107,7 +107,7 @@ struct tiles {
 
 /* 500,000 floats at most, of heads of 128. */
 static struct tiles tiles_in(const struct exact *x, float *scratch) {
-    int64_t used = 0, most = ATTENTION_OWN, dim = x->a->head_dim;
+    int64_t used = 0, most = ATTENTION_KEYS, dim = x->a->head_dim;
     struct tiles t;
     for (int which = 0; which < 2; which++) {
         t.left[which] = exact_take_panels(scratch, &used, most * dim);
@@ -172,11 +172,11 @@ static void add_queries(const struct exact *x, const struct exact_gradients *g, 
 static void keys_tile(const struct exact *x, const struct exact_gradients *g, struct tiles t,
                       int64_t i, int64_t group, int64_t key0) {
     const struct attention *a = x->a;
-    int64_t keys = x->wgmma ? ATTENTION_OWN : ATTENTION_MMA_TILE, share = a->heads / a->kv_heads;
+    int64_t keys = x->wgmma ? ATTENTION_KEYS : ATTENTION_MMA_TILE, share = a->heads / a->kv_heads;
     int64_t head = a->heads + group;
     struct rows k = qkv_rows(x, i, key0, head, keys);
     struct rows v = qkv_rows(x, i, key0, head + a->kv_heads, keys);
-    float scale[ATTENTION_OWN], one[ATTENTION_OWN];
+    float scale[ATTENTION_KEYS], one[ATTENTION_KEYS];
     exact_pack_rows(x, t.left[0], k, keys, x->mr);
     exact_pack_rows(x, t.left[1], v, keys, x->mr);
     memset(t.first, 0, (size_t)(keys * x->columns) * sizeof *t.first);
@@ -219,7 +219,7 @@ static void add_keys(const struct exact *x, const struct exact_gradients *g, str
 static int64_t tile_at(const struct exact *x, int64_t place, int64_t first, int64_t diagonal) {
     int64_t tile = first + place;
     if (!x->wgmma) return tile;
-    int tiles = (int)ceil_div(x->a->length, ATTENTION_OWN);
+    int tiles = (int)ceil_div(x->a->length, ATTENTION_KEYS);
     int half = attention_half(tiles, ATTENTION_MULTIPROCESSORS);
     for (tile = first; tile <= diagonal; tile++)
         if (attention_place(half, (int)tile, (int)first, (int)diagonal) == place) break;
@@ -230,7 +230,7 @@ static int64_t tile_at(const struct exact *x, int64_t place, int64_t first, int6
 static void queries_tile(const struct exact *x, const struct exact_gradients *g, struct tiles t,
                          int64_t i, int64_t h, int64_t row0) {
     const struct attention *a = x->a;
-    int64_t n = ATTENTION_STEP, keys = x->wgmma ? ATTENTION_OWN : ATTENTION_MMA_TILE;
+    int64_t n = ATTENTION_STEP, keys = x->wgmma ? ATTENTION_KEYS : ATTENTION_MMA_TILE;
     int64_t head = a->heads + h * a->kv_heads / a->heads;
     int64_t from = first_key_of(a, i, row0) / keys, diagonal = row0 / keys;
     struct rows q = qkv_rows(x, i, row0, h, n);
@@ -260,7 +260,7 @@ void exact_attention_bwd(struct backend *b, const struct attention *a,
                          const struct exact_gradients *g) {
     struct exact x = exact_open(b, a);
     int threads = cpu_of(b)->threads;
-    int64_t own = x.wgmma ? ATTENTION_OWN : ATTENTION_MMA_TILE, heads = a->batch * a->heads;
+    int64_t own = x.wgmma ? ATTENTION_KEYS : ATTENTION_MMA_TILE, heads = a->batch * a->heads;
     int64_t groups = a->batch * a->kv_heads, tiles = ceil_div(a->length, own);
     int64_t query_tiles = ceil_div(a->length, ATTENTION_STEP);
     #pragma omp parallel for schedule(dynamic) num_threads(threads)

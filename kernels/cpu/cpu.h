@@ -18,7 +18,7 @@ struct cpu_backend {
     struct backend_ops ops; /* what base.ops points to */
     int threads;            /* in every parallel region */
     const struct isa *isa;  /* vector kernels */
-    const struct arithmetic *arithmetic; /* of matmul */
+    const struct arithmetic *arithmetic; /* of matmul; of all operators if it follows */
     float *scratch;         /* [threads][SCRATCH_FLOATS], 64-byte aligned */
     float *gemm_a, *gemm_b, *gemm_c; /* matmul.c: packed operands, partial sums */
     unsigned char readback[READBACK_SLOTS][READBACK_BYTES];
@@ -28,6 +28,8 @@ struct cpu_backend {
 };
 
 static inline struct cpu_backend *cpu_of(struct backend *b) { return (struct cpu_backend *)b; }
+/* Whether all operators follow a GPU's sums and functions (arithmetic.h). */
+static inline bool cpu_follows(struct backend *b) { return cpu_of(b)->arithmetic->follows; }
 /* Scratch of one thread of a parallel region, valid until the operator returns. An operator
  * returns ERR_ARG if its rows need more than SCRATCH_FLOATS. */
 static inline float *cpu_scratch(struct backend *b, int thread) {

@@ -23,7 +23,8 @@ NODISCARD enum status cpu_backend_use(struct backend *b, const char *isa, struct
 
 /* From now on matmul adds as `arithmetic` says (kernels/arithmetic.h): "reference", the default,
  * "hopper" ... BF16 attention with heads of 16, 32, 64 or 128 then has the order of our GPU kernels
- * (attention_order.h). All other operators stay the reference's. ERR_ARG for another name. */
+ * (attention_order.h). Other operators stay the reference's, unless the arithmetic follows a GPU in
+ * them. ERR_ARG for another name. */
 NODISCARD enum status cpu_backend_calculate(struct backend *b, const char *arithmetic,
                                             struct err *e);
 

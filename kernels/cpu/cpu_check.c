@@ -96,7 +96,7 @@ enum status cpu_check_sink(const struct sink *s, const char *what, int64_t rows,
     if (s->stats) TRY(cpu_check(s->stats, "sink: stats", IS_U64, 2, 1, e));
     if (s->sums) {
         TRY(cpu_check(s->sums, "sink: sums", IS_ACT, cols, 1, e));
-        TRY(lanes_check("sink: sums", cols, cols, e));
+        TRY(lanes_check(NULL, "sink: sums", cols, cols, e));
     }
     const struct tensor *codes = s->codes, *twin = codes ? codes->transposed : NULL;
     if (!codes) {

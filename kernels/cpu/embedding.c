@@ -23,7 +23,7 @@ enum status cpu_embedding_fwd(struct backend *b, int lane, const struct tensor *
     int64_t rows = tensor_rows(x), n = tensor_cols(x);
     TRY(cpu_check(table, "embedding_fwd: table", 1 << x->dtype, -1, n, e));
     if (position) TRY(cpu_check(position, "embedding_fwd: position", 1 << x->dtype, -1, n, e));
-    TRY(lanes_check("embedding_fwd", 0, 2 * n, e));
+    TRY(lanes_check(b, "embedding_fwd", 0, 2 * n, e));
     TRY(cpu_check_indices(tokens, "embedding_fwd: tokens", rows, table->dim[0], e));
     int64_t length = position ? position->dim[0] : 1;
     if (position && positions)
@@ -67,21 +67,22 @@ static void backward_indices(struct backend *b, const struct tensor *d_table,
             backward_index(d_table, dx, index[r], r, next, cpu_scratch(b, omp_get_thread_num()));
 }
 
-/* d_position[t] += rows t, t + T, ...: lane b % 16 adds sequence b; the tree joins the lanes. */
+/* d_position[t] += rows t, t + T, ...: lane b % count adds sequence b; the tree joins the lanes.
+ * count: 16; as on a GPU, 1. */
 CLONES static void backward_position(const struct tensor *d_position, const struct tensor *dx,
-                                     int64_t t, float *lanes) {
+                                     int64_t t, int count, float *lanes) {
     int64_t n = tensor_cols(dx), length = tensor_rows(d_position), batch = tensor_rows(dx) / length;
     float *buffer = lanes + LANES * n;
     memset(lanes, 0, (size_t)(LANES * n) * sizeof(float));
     for (int64_t i = 0; i < batch; i++) {
-        float *sum = lanes + (i % LANES) * n;
+        float *sum = lanes + (i % count) * n;
         load_row(buffer, dx, i * length + t);
         for (int64_t c = 0; c < n; c++) sum[c] = sum[c] + buffer[c];
     }
     struct tensor row = tensor_1d((char *)d_position->data +
                                       t * d_position->stride[0] * dtype_bytes(d_position->dtype),
                                   d_position->dtype, n);
-    lanes_finish(&row, lanes, n, n);
+    lanes_finish(&row, &(struct lanes){ .sums = lanes, .width = n }, 0, n);
 }
 
 enum status cpu_embedding_bwd(struct backend *b, int lane, const struct tensor *d_table,
@@ -99,7 +100,7 @@ enum status cpu_embedding_bwd(struct backend *b, int lane, const struct tensor *
                         (long long)rows, (long long)length);
     }
     int64_t indices = vocab > length ? vocab : length;
-    TRY(lanes_check("embedding_bwd", n, indices + rows + 2 * n, e));
+    TRY(lanes_check(b, "embedding_bwd", n, indices + rows + 2 * n, e));
     TRY(cpu_check_indices(tokens, "embedding_bwd: tokens", rows, vocab, e));
     if (d_position && positions)
         TRY(cpu_check_indices(positions, "embedding_bwd: positions", rows, length, e));
@@ -111,6 +112,7 @@ enum status cpu_embedding_bwd(struct backend *b, int lane, const struct tensor *
     }
     #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)
     for (int64_t t = 0; t < length; t++)
-        backward_position(d_position, dx, t, cpu_scratch(b, omp_get_thread_num()));
+        backward_position(d_position, dx, t, cpu_follows(b) ? 1 : LANES,
+                          cpu_scratch(b, omp_get_thread_num()));
     return OK;
 }

@@ -1,23 +1,28 @@
 /* GPT-2's GELU (tanh form, arXiv:1606.08415).
  * With u = sqrt(2/pi) * (x + 0.044715 x^3) and t = tanh(u):
- *   h = (0.5 x) (1 + t),   dx = dh * (0.5 (1 + t) + (0.5 x) (1 - t^2) u'). */
+ *   h = (0.5 x) (1 + t),   dx = dh * (0.5 (1 + t) + (0.5 x) (1 - t^2) u').
+ * If the arithmetic follows a GPU: the form of exactmath_fma.h. */
 #include <omp.h>
 
 #include "kernels/cpu/clones.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/exactmath_f32.h"
+#include "kernels/exactmath_fma.h"
 
 enum { SPAN = 512 }; /* elements processed at a time */
 
 static const float SQRT_2_OVER_PI = 0.79788456f, CUBIC = 0.044715f;
 
-CLONES static void forward_row(const struct tensor *h, const struct tensor *x, int64_t row) {
+CLONES static void forward_row(const struct tensor *h, const struct tensor *x, int64_t row,
+                               bool follows) {
     float v[SPAN];
     int64_t width = tensor_cols(x);
     for (int64_t at = 0; at < width; at += SPAN) {
         int64_t n = width - at < SPAN ? width - at : SPAN;
         load_span(v, x, row * x->stride[0] + at, n);
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n && follows; i++)
+            v[i] = v[i] * fma_sigmoidf(gelu_argument(v[i]));
+        for (int64_t i = 0; i < n && !follows; i++) {
             float u = SQRT_2_OVER_PI * (v[i] + CUBIC * (v[i] * (v[i] * v[i])));
             v[i] = (0.5f * v[i]) * (1.0f + exact_tanhf(u));
         }
@@ -26,14 +31,16 @@ CLONES static void forward_row(const struct tensor *h, const struct tensor *x, i
 }
 
 CLONES static void backward_row(const struct tensor *dx, const struct tensor *dh,
-                                const struct tensor *x, int64_t row) {
+                                const struct tensor *x, int64_t row, bool follows) {
     float v[SPAN], g[SPAN];
     int64_t width = tensor_cols(x);
     for (int64_t at = 0; at < width; at += SPAN) {
         int64_t n = width - at < SPAN ? width - at : SPAN;
         load_span(v, x, row * x->stride[0] + at, n);
         load_span(g, dh, row * dh->stride[0] + at, n);
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n && follows; i++)
+            v[i] = g[i] * gelu_slope_of(v[i], fma_sigmoidf(gelu_argument(v[i])));
+        for (int64_t i = 0; i < n && !follows; i++) {
             float square = v[i] * v[i];
             float t = exact_tanhf(SQRT_2_OVER_PI * (v[i] + CUBIC * (v[i] * square)));
             float slope = SQRT_2_OVER_PI * (1.0f + (3.0f * CUBIC) * square);
@@ -53,7 +60,7 @@ enum status cpu_gelu_fwd(struct backend *b, int lane, const struct sink *h, cons
     TRY(cpu_check_sink(h, "gelu_fwd: h", rows, width, e));
     struct tensor value = sink_rows(h, rows, width);
     #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)
-    for (int64_t r = 0; r < rows; r++) forward_row(&value, x, r);
+    for (int64_t r = 0; r < rows; r++) forward_row(&value, x, r, cpu_follows(b));
     cpu_sink_emit(b, h);
     return OK;
 }
@@ -66,7 +73,7 @@ enum status cpu_gelu_bwd(struct backend *b, int lane, const struct sink *dx,
     TRY(cpu_check_sink(dx, "gelu_bwd: dx", rows, width, e));
     struct tensor value = sink_rows(dx, rows, width);
     #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads)
-    for (int64_t r = 0; r < rows; r++) backward_row(&value, dh, x, r);
+    for (int64_t r = 0; r < rows; r++) backward_row(&value, dh, x, r, cpu_follows(b));
     cpu_sink_emit(b, dx);
     return OK;
 }

@@ -3,13 +3,14 @@
  *
  * A long vector is summed in two levels: sum16 of each block of 65536 elements, then sum16 of the
  * block sums. Blocks are the unit of parallel work, and their number depends on the length
- * alone. */
+ * alone. If the arithmetic follows a GPU, blocks and their sums are added in the order of
+ * kernels/sum_order.h. */
 #include <math.h>
 #include <omp.h>
 
 #include "kernels/cpu/lanes.h"
 
-enum { BLOCK = 65536, SPAN = 1024 };
+enum { BLOCK = SUM_EXTENT, SPAN = 1024 };
 
 /* sum16 over x[at, at+n), or over its squares. Spans are multiples of 16, so an element's lane is
  * its index modulo 16. */
@@ -27,15 +28,39 @@ CLONES static float block_sum(const struct tensor *x, int64_t at, int64_t n, boo
     return sum16_join(lane);
 }
 
+/* The same block as a GPU's threads add it. */
+CLONES static float thread_sum(const struct tensor *x, int64_t at, int64_t n, bool squared) {
+    float sum[SUM_THREADS][4] = { { 0 } }, lane[SUM_THREADS], v[SPAN];
+    int64_t each = squared && x->dtype == DTYPE_BF16 ? 8 : 4, whole = n / each * each;
+    for (int64_t s = 0; s < n; s += SPAN) {
+        int64_t count = n - s < SPAN ? n - s : SPAN;
+        load_span(v, x, at + s, count);
+        if (squared)
+            for (int64_t i = 0; i < count; i++) v[i] = v[i] * v[i];
+        for (int64_t i = s; i < s + count; i++) {
+            bool rest = squared && i >= whole; /* element by element, into the first sum */
+            float *to = rest ? &sum[i - whole][0] : &sum[i / each % SUM_THREADS][i % 4];
+            *to = *to + v[i - s];
+        }
+    }
+    for (int t = 0; t < SUM_THREADS; t++)
+        lane[t] = (sum[t][0] + sum[t][1]) + (sum[t][2] + sum[t][3]);
+    return row_join(lane, SUM_THREADS);
+}
+
 static enum status sum_blocks(struct backend *b, const struct tensor *x, bool squared, float *out,
                               const char *what, struct err *e) {
     int64_t n = tensor_count(x), blocks = ceil_div(n, BLOCK);
-    TRY(lanes_check(what, 0, blocks, e));
+    TRY(lanes_check(b, what, 0, blocks, e));
     float *sums = cpu_scratch(b, 0);
     #pragma omp parallel for schedule(static) num_threads(cpu_of(b)->threads) if (blocks > 1)
-    for (int64_t i = 0; i < blocks; i++)
-        sums[i] = block_sum(x, i * BLOCK, n - i * BLOCK < BLOCK ? n - i * BLOCK : BLOCK, squared);
-    *out = sum16(sums, blocks);
+    for (int64_t i = 0; i < blocks; i++) {
+        int64_t count = n - i * BLOCK < BLOCK ? n - i * BLOCK : BLOCK;
+        sums[i] = cpu_follows(b) ? thread_sum(x, i * BLOCK, count, squared)
+                                 : block_sum(x, i * BLOCK, count, squared);
+    }
+    struct row_order joined = { SUM_THREADS, 1, 0 };
+    *out = row_sum(cpu_follows(b) ? &joined : NULL, sums, blocks);
     return OK;
 }
 

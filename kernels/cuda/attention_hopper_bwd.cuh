@@ -7,7 +7,7 @@
 #include "kernels/cuda/hopper_copy.cuh"
 
 enum {
-    WARPGROUP = 128, THREADS = 4 * WARPGROUP, OWN = ATTENTION_OWN, STEP = ATTENTION_STEP,
+    WARPGROUP = 128, THREADS = 4 * WARPGROUP, OWN = ATTENTION_KEYS, STEP = ATTENTION_STEP,
     STAGES = 3,
     KEY_WARPS = 8, /* warps of the two warpgroups of keys */
     QUERY_WARPS = 4 /* warps of the third */

@@ -1,18 +1,18 @@
-/* Sums over the rows of a matrix, for gain and bias gradients, in two stages of fixed order. First
- * blocks of rows give f32 partial sums, then these are added in ascending order. No atomics, so the
- * bits depend on the shape alone.
+/* Sums over the rows of a matrix, for gain and bias gradients, in two stages, in the order of
+ * kernels/sum_order.h. First blocks of rows give f32 partial sums, then these are added. No
+ * atomics, so the bits depend on the shape alone.
  *
  * Bytes moved: one read of the term's inputs. */
 #ifndef FP8LAB_KERNELS_CUDA_COLUMNS_CUH
 #define FP8LAB_KERNELS_CUDA_COLUMNS_CUH
 
 #include "kernels/cuda/cuda_common.cuh"
+#include "kernels/sum_order.h"
 
 enum {
     COLUMN_LANES = 32, /* threads along the columns, N columns each */
-    ROW_LANES = 8,     /* threads along the rows */
+    ROW_LANES = COLUMN_GROUPS, /* threads along the rows */
     ROW_DEPTH = 4,     /* rows of a thread in flight */
-    COLUMN_ROWS = 256, /* rows of one block */
     COLUMN_BLOCKS = 4  /* at least, per multiprocessor. Without this bound the compiler saves
                           registers for eight, and has one row in flight instead of ROW_DEPTH */
 };

@@ -8,6 +8,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/scratch.h"
+#include "kernels/exactmath_fma.h"
 
 typedef uint16_t bf16_bits; /* a stored BF16 */
 
@@ -310,6 +311,11 @@ __device__ static inline float fast_inverse(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+}
+
+/* EXACT: exp with the CPU's bits; otherwise the device's. */
+template <bool EXACT> __device__ static inline float exp_of(float x) {
+    return EXACT ? fma_expf(x) : fast_exp(x);
 }
 
 /* Main gradients are F32 or BF16: one accessor, chosen by a uniform flag. */

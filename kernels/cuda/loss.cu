@@ -7,10 +7,11 @@
  * stays in L2 between the reads. The device's own exp (2 ulp) costs less than the 4 bytes an
  * element from memory. loss_cluster.cu takes rows that a cluster of blocks can hold. */
 #include "kernels/cuda/loss.cuh"
+#include "kernels/sum_order.h"
 
 enum {
-    LOSS_THREADS = 1024,
-    LOSS_DEPTH = 4 /* vectors of a thread in flight */
+    ROW_THREADS = 1024,
+    ROW_DEPTH = 4 /* vectors of a thread in flight */
 };
 
 /* Adds one vector to a running maximum and the sum of exp(x - maximum). Its first `room` elements
@@ -43,14 +44,14 @@ template <int N>
 __device__ static void row_sums(const bf16_bits *x, int64_t vocab, float *shared, float *max_out,
                                 float *sum_out) {
     float max = -INFINITY, sum = 0.0f;
-    const int64_t stride = LOSS_THREADS * N;
-    for (int64_t c = threadIdx.x * N; c < vocab; c += stride * LOSS_DEPTH) {
-        float v[LOSS_DEPTH][N];
+    const int64_t stride = ROW_THREADS * N;
+    for (int64_t c = threadIdx.x * N; c < vocab; c += stride * ROW_DEPTH) {
+        float v[ROW_DEPTH][N];
 #pragma unroll
-        for (int d = 0; d < LOSS_DEPTH; d++)
+        for (int d = 0; d < ROW_DEPTH; d++)
             if (c + d * stride < vocab) load_bf16(v[d], x + c + d * stride);
 #pragma unroll
-        for (int d = 0; d < LOSS_DEPTH; d++)
+        for (int d = 0; d < ROW_DEPTH; d++)
             if (c + d * stride < vocab) running_sum(v[d], vocab - c - d * stride, &max, &sum);
     }
     float whole = block_max(max, shared);
@@ -65,16 +66,16 @@ __device__ static void row_sums(const bf16_bits *x, int64_t vocab, float *shared
 template <int N>
 __device__ static uint32_t row_gradient(const struct loss_args &a, int64_t row,
                                         struct row_result r) {
-    const int64_t stride = LOSS_THREADS * N;
+    const int64_t stride = ROW_THREADS * N;
     const bf16_bits *x = a.logits + row * a.ld;
     uint32_t top = 0;
-    for (int64_t c = threadIdx.x * N; c < a.width; c += stride * LOSS_DEPTH) {
-        float v[LOSS_DEPTH][N];
+    for (int64_t c = threadIdx.x * N; c < a.width; c += stride * ROW_DEPTH) {
+        float v[ROW_DEPTH][N];
 #pragma unroll
-        for (int d = 0; d < LOSS_DEPTH; d++)
+        for (int d = 0; d < ROW_DEPTH; d++)
             if (c + d * stride < a.width) load_bf16(v[d], x + c + d * stride);
 #pragma unroll
-        for (int d = 0; d < LOSS_DEPTH; d++) {
+        for (int d = 0; d < ROW_DEPTH; d++) {
             int64_t at = c + d * stride;
             if (at >= a.width) continue;
             gradient_of(v[d], a, r, at);
@@ -90,7 +91,7 @@ __device__ static float load_target_logit(const struct loss_args &a, int64_t row
 }
 
 template <int N>
-__global__ void __launch_bounds__(LOSS_THREADS, 1) cross_entropy_kernel(struct loss_args a) {
+__global__ void __launch_bounds__(ROW_THREADS, 1) cross_entropy_kernel(struct loss_args a) {
     __shared__ float shared[WARP];
     int64_t row = blockIdx.x, target = a.targets[row];
     const bf16_bits *x = a.logits + row * a.ld;
@@ -138,11 +139,16 @@ enum status cuda_cross_entropy(struct backend *b, int lane, const struct cross_e
         a.amax = sink_amax(d_logits);
     }
     bool vectors = tensor_is_vectors(logits) && rows_are_vectors(a.d_logits, width, width);
-    if (vectors && loss_clusters_fit(b, width)) {
+    bool clusters = vectors && loss_clusters_fit(b, width);
+    if (!clusters && cuda_of(b)->exact)
+        return FAIL(e, ERR_UNSUPPORTED, "cross_entropy: rows of %lld logits have no exact form; "
+                    "rows of a multiple of 8 and at most %d have one", (long long)width,
+                    LOSS_BLOCKS_MAX * LOSS_COLUMNS);
+    if (clusters) {
         TRY(loss_by_clusters(b, lane, &a, e));
     } else {
         auto kernel = vectors ? cross_entropy_kernel<8> : cross_entropy_kernel<1>;
-        kernel<<<(unsigned)rows, LOSS_THREADS, 0, cuda_lane(b, lane)>>>(a);
+        kernel<<<(unsigned)rows, ROW_THREADS, 0, cuda_lane(b, lane)>>>(a);
         TRY(cuda_launched("cross_entropy", e));
     }
     return d_logits ? cuda_sink_emit(b, lane, d_logits, true, e) : OK;

@@ -4,6 +4,8 @@
  * cluster takes one row after the other, while the copy engine loads the next row into shared
  * memory. Two blocks run on a multiprocessor: one works while the other waits for its cluster.
  *
+ * The parts of a row and their order are those of kernels/sum_order.h. EXACT: exp is that of
+ * exactmath_fma.h, which the CPU has too.
  *
  * For compute capability 9 and 10; other devices use loss.cu. */
 #include <cooperative_groups.h>
@@ -11,14 +13,9 @@
 
 #include "kernels/cuda/hopper_copy.cuh"
 #include "kernels/cuda/loss.cuh"
+#include "kernels/sum_order.h"
 
-enum {
-    CLUSTER_THREADS = 512,
-    CLUSTER_WARPS = CLUSTER_THREADS / WARP,
-    CLUSTER_VECTORS = 8, /* of a thread: 32 registers */
-    CLUSTER_COLUMNS = CLUSTER_THREADS * CLUSTER_VECTORS * 8, /* of a block */
-    CLUSTER_MAX = 8 /* blocks of a portable cluster */
-};
+enum { CLUSTER_WARPS = LOSS_THREADS / WARP }; /* of a block, which holds 32 registers a thread */
 
 /* The number of pieces in which a block's share of a row arrives. After its last vector the last
  * piece has unused data: the next block's, or zeros after the row's end. */
@@ -35,16 +32,16 @@ static const uint32_t NONE = 0xFF80FF80u; /* two logits of -infinity */
 struct row_part { float max, sum; };
 
 /* p's sum relative to `max`, which is at least p.max. */
-__device__ static float rescaled(struct row_part p, float max) {
-    return p.max == -INFINITY ? p.sum : p.sum * fast_exp(p.max - max);
+template <bool EXACT> __device__ static float rescaled(struct row_part p, float max) {
+    return p.max == -INFINITY ? p.sum : p.sum * exp_of<EXACT>(p.max - max);
 }
 
-__device__ static struct row_part warp_join(struct row_part p) {
+template <bool EXACT> __device__ static struct row_part warp_join(struct row_part p) {
     float max = p.max;
 #pragma unroll
     for (int step = WARP / 2; step; step /= 2)
         max = max_of(max, __shfl_xor_sync(0xFFFFFFFFu, max, step));
-    return { max, warp_sum(rescaled(p, max)) };
+    return { max, warp_sum(rescaled<EXACT>(p, max)) };
 }
 
 __device__ static __nv_bfloat162 pair_of(uint32_t word) {
@@ -53,21 +50,22 @@ __device__ static __nv_bfloat162 pair_of(uint32_t word) {
 }
 
 /* This thread's vectors. */
-__device__ static struct row_part thread_part(const uint4 (&held)[CLUSTER_VECTORS]) {
+template <bool EXACT>
+__device__ static struct row_part thread_part(const uint4 (&held)[LOSS_VECTORS]) {
     __nv_bfloat162 top = pair_of(NONE);
 #pragma unroll
-    for (int i = 0; i < CLUSTER_VECTORS; i++) {
+    for (int i = 0; i < LOSS_VECTORS; i++) {
         top = __hmax2(top, __hmax2(pair_of(held[i].x), pair_of(held[i].y)));
         top = __hmax2(top, __hmax2(pair_of(held[i].z), pair_of(held[i].w)));
     }
     struct row_part p = { max_of(__low2float(top), __high2float(top)), 0.0f };
     float shift = p.max == -INFINITY ? 0.0f : p.max;
 #pragma unroll
-    for (int i = 0; i < CLUSTER_VECTORS; i++) {
+    for (int i = 0; i < LOSS_VECTORS; i++) {
         float v[8];
         bf16x8_decode(v, held[i]);
 #pragma unroll
-        for (int j = 0; j < 8; j++) p.sum += fast_exp(v[j] - shift);
+        for (int j = 0; j < 8; j++) p.sum += exp_of<EXACT>(v[j] - shift);
     }
     return p;
 }
@@ -92,24 +90,25 @@ __device__ static void cluster_barrier() {
 }
 
 /* Joins the parts of all threads of the cluster; every thread has the same bits. */
+template <bool EXACT>
 __device__ static struct row_part cluster_join(struct row_part p,
                                                cooperative_groups::cluster_group cluster,
                                                struct row_part *warp_part,
                                                struct row_part *block_part) {
-    p = warp_join(p);
+    p = warp_join<EXACT>(p);
     if (threadIdx.x % WARP == 0) warp_part[threadIdx.x / WARP] = p;
     __syncthreads();
     if (threadIdx.x < WARP) {
         p = { -INFINITY, 0.0f };
         if (threadIdx.x < CLUSTER_WARPS) p = warp_part[threadIdx.x];
-        p = warp_join(p);
+        p = warp_join<EXACT>(p);
         if (threadIdx.x == 0) *block_part = p;
     }
     cluster_barrier();
     p = { -INFINITY, 0.0f };
     if (threadIdx.x % WARP < cluster.num_blocks())
         p = *cluster.map_shared_rank(block_part, threadIdx.x % WARP);
-    p = warp_join(p);
+    p = warp_join<EXACT>(p);
     if (p.max == -INFINITY) p.sum = f32_from_bits(0x7FC00000u);
     return p;
 }
@@ -119,7 +118,7 @@ __device__ static struct row_part cluster_join(struct row_part p,
 struct share { int first, end; };
 
 __device__ static int place_of(const struct share &s, int i) {
-    return s.first + (int)threadIdx.x + i * CLUSTER_THREADS;
+    return s.first + (int)threadIdx.x + i * LOSS_THREADS;
 }
 
 /* Loads the block's share of a row into shared memory; a barrier signals its arrival. Called by the
@@ -136,25 +135,25 @@ __device__ static void request_pieces(const CUtensorMap *logits, int row, const 
 }
 
 /* Reads this thread's vectors from the arrived data. */
-__device__ static void take(uint4 (&held)[CLUSTER_VECTORS], const uint4 *arrived,
+__device__ static void take(uint4 (&held)[LOSS_VECTORS], const uint4 *arrived,
                             const struct share &s, int vocab) {
 #pragma unroll
-    for (int i = 0; i < CLUSTER_VECTORS; i++) {
+    for (int i = 0; i < LOSS_VECTORS; i++) {
         int at = place_of(s, i);
         held[i] = make_uint4(NONE, NONE, NONE, NONE);
         if (at < s.end) held[i] = arrived[at - s.first];
     }
 #pragma unroll
-    for (int i = 0; i < CLUSTER_VECTORS; i++) {
+    for (int i = 0; i < LOSS_VECTORS; i++) {
         int at = place_of(s, i);
         if (at >= vocab / 8) held[i] = keep_logits(held[i], vocab - at * 8);
     }
 }
 
 /* Forces decoding again for the gradient: 32-bit logits kept by the compiler would not fit. */
-__device__ static void decode_again(uint4 (&held)[CLUSTER_VECTORS]) {
+__device__ static void decode_again(uint4 (&held)[LOSS_VECTORS]) {
 #pragma unroll
-    for (int i = 0; i < CLUSTER_VECTORS; i++)
+    for (int i = 0; i < LOSS_VECTORS; i++)
         asm volatile("" : "+r"(held[i].x), "+r"(held[i].y), "+r"(held[i].z), "+r"(held[i].w));
 }
 
@@ -173,8 +172,9 @@ __device__ static float target_logit_of(const uint4 *arrived, const struct share
 
 /* Stores the gradient of this thread's vectors; returns the largest |bits|, as two 16-bit
  * maxima. */
+template <bool EXACT>
 __device__ static uint32_t store_gradient(const struct loss_args &a, int64_t row,
-                                          const uint4 (&held)[CLUSTER_VECTORS],
+                                          const uint4 (&held)[LOSS_VECTORS],
                                           const struct share &s, struct row_part p, float scale,
                                           int target) {
     int vocab = (int)a.vocab;
@@ -182,13 +182,13 @@ __device__ static uint32_t store_gradient(const struct loss_args &a, int64_t row
     uint4 *d = (uint4 *)(a.d_logits + row * a.width);
     uint32_t top = 0;
 #pragma unroll
-    for (int i = 0; i < CLUSTER_VECTORS; i++) {
+    for (int i = 0; i < LOSS_VECTORS; i++) {
         int at = place_of(s, i);
         if (at >= s.end) continue;
         float v[8];
         bf16x8_decode(v, held[i]);
 #pragma unroll
-        for (int j = 0; j < 8; j++) v[j] = fast_exp(v[j] - p.max) * factor;
+        for (int j = 0; j < 8; j++) v[j] = exp_of<EXACT>(v[j] - p.max) * factor;
         if (at == target / 8)
 #pragma unroll
             for (int j = 0; j < 8; j++) v[j] -= j == target % 8 ? scale : 0.0f;
@@ -212,7 +212,8 @@ __device__ static uint32_t store_gradient(const struct loss_args &a, int64_t row
  *
  * A block's part of the sums has two places, for even and odd rounds. Before it overwrites a place,
  * the barrier of the round between has passed, so all readers are done. */
-__global__ void __launch_bounds__(CLUSTER_THREADS, 2)
+template <bool EXACT>
+__global__ void __launch_bounds__(LOSS_THREADS, 2)
     cross_entropy_cluster_kernel(struct loss_args a, int each,
                                  const __grid_constant__ CUtensorMap logits) {
     extern __shared__ __align__(128) uint4 arrived[];
@@ -224,14 +225,14 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 2)
     int first = (int)cluster.block_rank() * each, vocab = (int)a.vocab, target = a.targets[row];
     struct share s = { first, min(first + each, (int)(a.width / 8)) };
     uint32_t full = shared_address(&full_barrier), top = 0;
-    bool requests = threadIdx.x >= CLUSTER_THREADS - WARP, more = true;
-    bool leader = threadIdx.x == CLUSTER_THREADS - WARP;
+    bool requests = threadIdx.x >= LOSS_THREADS - WARP, more = true;
+    bool leader = threadIdx.x == LOSS_THREADS - WARP;
     float scale = a.d_logits ? *a.grad_scale : 0.0f;
     if (leader) barrier_init(full, 1);
     barriers_ready();
     if (requests) request_pieces(&logits, (int)row, s, arrived, full);
     for (int odd = 0; more; odd ^= 1) {
-        uint4 held[CLUSTER_VECTORS];
+        uint4 held[LOSS_VECTORS];
         barrier_wait(full, odd);
         take(held, arrived, s, vocab);
         if (leader && writes_loss(s, target, vocab))
@@ -242,11 +243,12 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 2)
         if (requests && more) request_pieces(&logits, (int)next, s, arrived, full);
         int next_target = more ? a.targets[next] : -1;
         struct row_part p =
-            cluster_join(thread_part(held), cluster, warp_part, block_part + odd);
+            cluster_join<EXACT>(thread_part<EXACT>(held), cluster, warp_part, block_part + odd);
         decode_again(held);
         if (leader && writes_loss(s, target, vocab))
             store_loss(a, row, target >= 0, p.max, p.sum, target_logit);
-        if (a.d_logits) top = __vmaxu2(top, store_gradient(a, row, held, s, p, scale, target));
+        if (a.d_logits)
+            top = __vmaxu2(top, store_gradient<EXACT>(a, row, held, s, p, scale, target));
         row = next;
         target = next_target;
     }
@@ -255,22 +257,22 @@ __global__ void __launch_bounds__(CLUSTER_THREADS, 2)
 }
 
 #else
+template <bool EXACT>
 __global__ void cross_entropy_cluster_kernel(struct loss_args, int,
                                              const __grid_constant__ CUtensorMap) {}
 #endif
 
 bool loss_clusters_fit(struct backend *b, int64_t width) {
     int cc = cuda_of(b)->cc;
-    return cc >= 90 && cc < 120 && width <= (int64_t)CLUSTER_MAX * CLUSTER_COLUMNS;
+    return cc >= 90 && cc < 120 && loss_divides(width, true);
 }
 
 enum status loss_by_clusters(struct backend *b, int lane, const struct loss_args *a,
                              struct err *e) {
     if (a->rows > INT32_MAX)
         return FAIL(e, ERR_ARG, "cross_entropy: %lld rows", (long long)a->rows);
-    unsigned blocks = 1;
-    while ((int64_t)blocks * CLUSTER_COLUMNS < a->width) blocks *= 2;
-    int each = (int)ceil_div(a->width / 8, blocks), fit = 0;
+    unsigned blocks = (unsigned)loss_blocks(a->width);
+    int each = loss_each(a->width), fit = 0;
     CUtensorMap logits;
     TRY(hopper_rows_map(&logits, a->logits, a->rows, a->width * 2, a->ld * 2, PIECE_MAX, e));
     cudaLaunchAttribute cluster = {};
@@ -279,13 +281,14 @@ enum status loss_by_clusters(struct backend *b, int lane, const struct loss_args
     cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
     cudaLaunchConfig_t launch = {};
     launch.gridDim = dim3(blocks);
-    launch.blockDim = dim3(CLUSTER_THREADS);
+    launch.blockDim = dim3(LOSS_THREADS);
     launch.dynamicSmemBytes = (size_t)pieces_of(each) * PIECE_MAX;
     launch.attrs = &cluster;
     launch.numAttrs = 1;
-    auto kernel = cross_entropy_cluster_kernel;
+    auto kernel = cuda_of(b)->exact ? cross_entropy_cluster_kernel<true>
+                                    : cross_entropy_cluster_kernel<false>;
     CUDA_TRY(e, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     CLUSTER_COLUMNS * 2));
+                                     LOSS_COLUMNS * 2));
     CUDA_TRY(e, cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                      cudaSharedmemCarveoutMaxShared));
     CUDA_TRY(e, cudaOccupancyMaxActiveClusters(&fit, kernel, &launch));

@@ -8,8 +8,9 @@
 #define FP8LAB_KERNELS_CUDA_NORM_CUH
 
 #include "kernels/cuda/cuda_common.cuh"
+#include "kernels/sum_order.h"
 
-enum { NORM_WARPS = 4, NORM_COLUMNS = WARP * 8 /* of one vector a lane */ };
+enum { NORM_WARPS = NORM_BLOCK_WARPS, NORM_COLUMNS = NORM_WARP_COLUMNS };
 
 /* V vectors of eight a lane: vector i is at column (32 i + lane) * 8. Columns beyond the row are
  * +0. */
@@ -32,10 +33,7 @@ __device__ static inline void load_constant(float (&out)[N], const bf16_bits *x)
         for (int i = 0; i < N; i++) out[i] = bf16_decode(__ldg(x + i));
 }
 
-static inline bool fits_warp(int64_t cols) { return cols <= 16 * NORM_COLUMNS; }
-static inline int norm_threads(int64_t cols) {
-    return (int)max_i64(WARP, min_i64(256, round_up(ceil_div(cols, 8), WARP)));
-}
+static inline bool fits_warp(int64_t cols) { return cols <= NORM_ROW_MAX; }
 
 struct row_stats { float mean, r; }; /* mean is 0 if rows are not centred */
 

@@ -1,7 +1,7 @@
 /* Backward of both norms; norm.cuh has the shared part. One or more warps take a row, held in
- * registers. Sums over rows have a fixed order: a group of warps adds its rows, then columns.cuh
- * joins the groups. They are sums for gain and bias, and of dx for the bias of the GEMM that reads
- * dx. */
+ * registers. Sums over rows have a fixed order (norm_bwd_rows_order): a group of warps adds its
+ * rows, then columns.cuh joins the groups. They are sums for gain and bias, and of dx for the bias
+ * of the GEMM that reads dx. */
 #ifndef FP8LAB_KERNELS_CUDA_NORM_BWD_CUH
 #define FP8LAB_KERNELS_CUDA_NORM_BWD_CUH
 
@@ -185,21 +185,18 @@ __global__ void __launch_bounds__(NORM_WARPS *WARP, BLOCKS)
 
 typedef void (*norm_bwd_function)(struct norm_bwd, int);
 
-/* The kernel for rows of `cols`; the groups of warps in a block; and how many blocks run at once on
- * an H200. The last is fixed, so that the order of sums depends on the shape alone. */
-struct norm_bwd_choice { norm_bwd_function kernel; int groups, blocks; };
-
-template <bool CENTRED, bool SUMS, int V, int W, int BLOCKS>
-static struct norm_bwd_choice norm_bwd_with() {
-    return { norm_bwd_warp_kernel<CENTRED, SUMS, V, W, BLOCKS>, NORM_WARPS / W, 128 * BLOCKS };
+/* The kernel of V vectors a lane for rows of up to `COLS`. */
+template <bool CENTRED, bool SUMS, int V, int COLS> static norm_bwd_function norm_bwd_with() {
+    constexpr int W = norm_bwd_warps(COLS);
+    static_assert(COLS == V * W * NORM_COLUMNS, "the warps of a row hold it");
+    return norm_bwd_warp_kernel<CENTRED, SUMS, V, W, norm_bwd_resident(COLS, CENTRED, SUMS)>;
 }
-template <bool CENTRED, bool SUMS> static struct norm_bwd_choice choose_norm_bwd(int64_t cols) {
-    constexpr int FOUR = 4 - CENTRED - SUMS; /* blocks: fewer with more sums beside four vectors */
-    if (cols <= 1 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 1, 1, 6 - SUMS>();
-    if (cols <= 3 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 3, 1, 4 - SUMS>();
-    if (cols <= 4 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 4, 1, FOUR>();
-    if (cols <= 8 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 4, 2, FOUR>();
-    return norm_bwd_with<CENTRED, SUMS, 4, 4, FOUR>();
+template <bool CENTRED, bool SUMS> static norm_bwd_function choose_norm_bwd(int64_t cols) {
+    if (cols <= 1 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 1, 1 * NORM_COLUMNS>();
+    if (cols <= 3 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 3, 3 * NORM_COLUMNS>();
+    if (cols <= 4 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 4, 4 * NORM_COLUMNS>();
+    if (cols <= 8 * NORM_COLUMNS) return norm_bwd_with<CENTRED, SUMS, 4, 8 * NORM_COLUMNS>();
+    return norm_bwd_with<CENTRED, SUMS, 4, NORM_ROW_MAX>();
 }
 
 /* sums: where the sums of dx go, or NULL. */
@@ -207,10 +204,10 @@ template <bool CENTRED>
 static enum status launch_norm_bwd_warps(struct backend *b, int lane, struct norm_bwd a,
                                          const struct tensor *d_gain, const struct tensor *d_bias,
                                          const struct tensor *sums, struct err *e) {
-    struct norm_bwd_choice choice = sums ? choose_norm_bwd<CENTRED, true>(a.cols)
-                                         : choose_norm_bwd<CENTRED, false>(a.cols);
-    int64_t group_rows = ceil_div(a.rows, (int64_t)choice.groups * choice.blocks);
-    int64_t blocks = ceil_div(a.rows, group_rows * choice.groups);
+    norm_bwd_function kernel = sums ? choose_norm_bwd<CENTRED, true>(a.cols)
+                                    : choose_norm_bwd<CENTRED, false>(a.cols);
+    struct rows_order order = norm_bwd_rows_order(a.rows, a.cols, CENTRED, sums != NULL);
+    int64_t blocks = ceil_div(a.rows, order.group_rows * order.groups);
     struct column_join join = { {}, NULL, blocks, a.cols };
     const struct tensor *out[] = { d_gain, d_bias, sums };
     float **part[] = { &a.d_gain, &a.d_bias, &a.sums };
@@ -224,7 +221,7 @@ static enum status launch_norm_bwd_warps(struct backend *b, int lane, struct nor
             join.out[vectors++] = grad_of(out[i]);
         }
     cudaStream_t stream = cuda_lane(b, lane);
-    choice.kernel<<<(unsigned)blocks, NORM_WARPS * WARP, 0, stream>>>(a, (int)group_rows);
+    kernel<<<(unsigned)blocks, NORM_WARPS * WARP, 0, stream>>>(a, (int)order.group_rows);
     TRY(cuda_launched("the backward of a norm", e));
     launch_column_join(join, vectors, stream);
     return OK;
@@ -253,7 +250,7 @@ static enum status launch_norm_bwd_blocks(struct backend *b, int lane, const str
     TRY(column_sums(b, lane, d_gain, gain, a.rows, a.cols, vectors, NULL, what, e));
     if (d_bias) TRY(column_sums(b, lane, d_bias, bias, a.rows, a.cols, vectors, NULL, what, e));
     auto kernel = vectors ? norm_bwd_kernel<CENTRED, 8> : norm_bwd_kernel<CENTRED, 1>;
-    kernel<<<(unsigned)a.rows, norm_threads(a.cols), 0, cuda_lane(b, lane)>>>(a);
+    kernel<<<(unsigned)a.rows, norm_block_lanes(a.cols), 0, cuda_lane(b, lane)>>>(a);
     return OK;
 }
 

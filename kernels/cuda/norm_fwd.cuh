@@ -182,7 +182,7 @@ static void launch_norm_fwd(struct backend *b, int lane, const struct norm_fwd &
         return;
     }
     auto kernel = vectors ? norm_fwd_kernel<CENTRED, 8> : norm_fwd_kernel<CENTRED, 1>;
-    kernel<<<(unsigned)a.rows, norm_threads(a.cols), 0, stream>>>(a);
+    kernel<<<(unsigned)a.rows, norm_block_lanes(a.cols), 0, stream>>>(a);
 }
 
 /* Called with checked arguments. mean and bias are NULL if rows are not centred. */

@@ -15,8 +15,7 @@
 #include "kernels/cuda/cast_tile.cuh"
 #include "kernels/cuda/columns.cuh"
 
-enum { QK_THREADS = 256, QK_BLOCKS_MAX = 1024, QK_HEADS = 4 /* of a thread and row */,
-       QK_CODES_DIM = 64 /* widest heads whose backward makes codes */ };
+enum { QK_CODES_DIM = 64 /* widest heads whose backward makes codes */ };
 
 struct qk {
     bf16_bits *out;
@@ -337,7 +336,7 @@ static enum status qk_setup(struct qk *a, const char *what, const struct qk_fwd_
     a->rope = rope ? (const float *)rope->data : NULL;
     a->positions = rope && args->positions ? (const int32_t *)args->positions->data : NULL;
     a->rstd = gain_q ? (float *)rstd->data : NULL;
-    a->parts = (int)ceil_div(heads + 2 * kv_heads, QK_HEADS);
+    a->parts = (int)qk_parts(heads + 2 * kv_heads);
     a->items = batch * length * a->parts;
     a->length = length;
     a->heads = (int)heads;
@@ -348,7 +347,7 @@ static enum status qk_setup(struct qk *a, const char *what, const struct qk_fwd_
 }
 
 static unsigned blocks_of(const struct qk *a) {
-    return (unsigned)max_i64(1, min_i64(ceil_div(a->items * a->group, QK_THREADS), QK_BLOCKS_MAX));
+    return (unsigned)qk_blocks(a->items, a->head_dim);
 }
 
 enum status cuda_qk_fwd(struct backend *b, int lane, const struct qk_fwd_args *args,

@@ -1,10 +1,9 @@
 /* Sums over whole tensors and over columns, the sum of two tensors, clip factor, non-finite flag.
  *
  * A long vector is summed in two stages: blocks of fixed extent into f32 partial sums, then one
- * block sums these. Both trees depend on the length alone. Bound by memory: one read. */
+ * block sums these. Both trees depend on the length alone (kernels/sum_order.h). Bound by memory:
+ * one read. */
 #include "kernels/cuda/columns.cuh"
-
-enum { SUM_THREADS = 512, SUM_EXTENT = 1 << 16 /* elements of one block */ };
 
 /* Grid: one block for SUM_EXTENT elements; a thread reads four at a time. */
 __global__ void __launch_bounds__(SUM_THREADS)
@@ -112,11 +111,16 @@ __global__ void __launch_bounds__(SUM_THREADS)
     const T *x = (const T *)s.x[at];
     int64_t begin = (int64_t)(blockIdx.x - s.first[at]) * SUM_EXTENT;
     int64_t end = begin + SUM_EXTENT < s.n[at] ? begin + SUM_EXTENT : s.n[at];
-    int64_t whole = (uintptr_t)x % 16 ? begin : begin + (end - begin) / EACH * EACH;
+    int64_t whole = begin + (end - begin) / EACH * EACH;
     float sum[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
+    if ((uintptr_t)x % 16 == 0) {
 #pragma unroll 4
-    for (int64_t i = begin + threadIdx.x * EACH; i < whole; i += SUM_THREADS * EACH)
-        add_squares(sum, x + i);
+        for (int64_t i = begin + threadIdx.x * EACH; i < whole; i += SUM_THREADS * EACH)
+            add_squares(sum, x + i);
+    } else { /* in the same order */
+        for (int64_t i = begin + threadIdx.x * EACH; i < whole; i += SUM_THREADS * EACH)
+            for (int j = 0; j < EACH; j++) sum[j % 4] += square_of(x, i + j);
+    }
     for (int64_t i = whole + threadIdx.x; i < end; i += SUM_THREADS) sum[0] += square_of(x, i);
     float total = block_sum((sum[0] + sum[1]) + (sum[2] + sum[3]), shared);
     if (threadIdx.x == 0) partial[blockIdx.x] = total;

@@ -1,13 +1,12 @@
 /* Causal softmax of whole score matrices, the middle of unfused attention; see the CPU's.
  *
  * A block takes a row, that is a query. The keys that it sees stay in registers: one read and one
- * write of each, 4 bytes an element forward, 6 backward. Sums are in f32, in any order. */
+ * write of each, 4 bytes an element forward, 6 backward. Sums are in f32, in the order of
+ * kernels/sum_order.h. EXACT: exp is that of exactmath_fma.h. */
 #include "kernels/cuda/loss.cuh"
+#include "kernels/sum_order.h"
 
-enum {
-    SOFTMAX_THREADS = 256,
-    SOFTMAX_DEPTH_MAX = 16 /* vectors of a thread, of 8 or 1 elements */
-};
+enum { SOFTMAX_DEPTH_MAX = 16 /* vectors of a thread, of 8 or 1 elements */ };
 
 /* The elements of a thread in row `row` of [N,T,T]: vector d begins at key (d * threads + id) * N.
  * Keys that the query does not see are `unseen`. */
@@ -34,7 +33,7 @@ __device__ static void store_row(bf16_bits *row, int64_t length,
     }
 }
 
-template <int N, int DEPTH>
+template <int N, int DEPTH, bool EXACT>
 __global__ void __launch_bounds__(SOFTMAX_THREADS)
     softmax_fwd_kernel(bf16_bits *p, const bf16_bits *s, int64_t length, float factor) {
     __shared__ float shared[WARP];
@@ -55,7 +54,7 @@ __global__ void __launch_bounds__(SOFTMAX_THREADS)
 #pragma unroll
         for (int i = 0; i < N; i++) {
             bool sees = ((int64_t)d * SOFTMAX_THREADS + threadIdx.x) * N + i < seen;
-            v[d][i] = sees ? fast_exp(v[d][i] - max) : 0.0f;
+            v[d][i] = sees ? exp_of<EXACT>(v[d][i] - max) : 0.0f;
             sum += v[d][i];
         }
     float inverse = 1.0f / block_sum(sum, shared);
@@ -133,11 +132,14 @@ static enum status plan(struct softmax_plan *out, const struct tensor *x, bool a
 }
 
 /* The kernel for a plan. */
-#define SOFTMAX_KERNEL(kernel, p)                                                       \
-    ((p).vectors ? (p).depth == 1 ? kernel<8, 1> : (p).depth == 4 ? kernel<8, 4>        \
-                                                                  : kernel<8, 16>       \
-                 : (p).depth == 1 ? kernel<1, 1> : (p).depth == 4 ? kernel<1, 4>        \
-                                                                  : kernel<1, 16>)
+#define SOFTMAX_KERNEL(kernel, p, ...)                                                  \
+    ((p).vectors ? (p).depth == 1   ? kernel<8, 1 __VA_ARGS__>                          \
+                   : (p).depth == 4 ? kernel<8, 4 __VA_ARGS__>                          \
+                                    : kernel<8, 16 __VA_ARGS__>                         \
+     : (p).depth == 1 ? kernel<1, 1 __VA_ARGS__>                                        \
+     : (p).depth == 4 ? kernel<1, 4 __VA_ARGS__>                                        \
+                      : kernel<1, 16 __VA_ARGS__>)
+#define COMMA ,
 
 static bool aligned(const struct tensor *x) { return ((uintptr_t)x->data & 15) == 0; }
 
@@ -148,7 +150,8 @@ enum status cuda_softmax_fwd(struct backend *b, int lane, const struct tensor *p
     TRY(check(p, "softmax_fwd: p", s, e));
     TRY(plan(&how, s, aligned(p) && aligned(s), "softmax_fwd", e));
     if (how.rows == 0) return OK;
-    auto kernel = SOFTMAX_KERNEL(softmax_fwd_kernel, how);
+    auto kernel = cuda_of(b)->exact ? SOFTMAX_KERNEL(softmax_fwd_kernel, how, COMMA true)
+                                    : SOFTMAX_KERNEL(softmax_fwd_kernel, how, COMMA false);
     kernel<<<(unsigned)how.rows, SOFTMAX_THREADS, 0, cuda_lane(b, lane)>>>(
         (bf16_bits *)p->data, (const bf16_bits *)s->data, how.length, factor);
     return cuda_launched("softmax_fwd", e);

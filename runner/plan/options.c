@@ -393,6 +393,7 @@ static enum status read_train(const struct section *root, struct run_options *ou
         .shard = (enum shard_kind)get_word_or(
             &s, "shard", WORDS("none", "optimizer", "gradients", "parameters"), SHARD_OPTIMIZER),
     };
+    out->exact = get_bool_or(&s, "exact", false);
     out->time_limit_s = get_int_or(&s, "time_limit_s", 0);
     out->epochs = is_null(&s, "epochs") ? 0 : get_number(&s, "epochs");
     TRY(s.st);

@@ -57,6 +57,7 @@ struct run_options {
     struct checkpoint_options checkpoint;
     struct tensorboard_options tensorboard;
     enum archive_policy archive;
+    bool exact;           /* train.exact: operators take forms whose bits the CPU has */
     int64_t time_limit_s; /* 0: none */
     double epochs;        /* train.epochs; 0: the script gives steps */
     bool init_optimizer, init_restart; /* init.optimizer, init.restart */

@@ -212,6 +212,7 @@ static const struct field TRAIN[] = {
     /* Absent unless set: configurations from before there were these keys keep their hash. */
     { .key = "freeze", .type = FIELD_NAMES, .min = 1, .max = 80 },
     { .key = "lr_scale", .type = FIELD_FACTORS, .max = 1000 },
+    { .key = "exact", .type = FIELD_BOOL }, /* operators whose bits the CPU has */
     { .key = NULL },
 };
 static const struct schema SCHEMA_TRAIN = { "train", TRAIN, NULL };

@@ -145,6 +145,19 @@ static enum status start_profile(struct worker *w, struct err *e) {
     return is_rank0(w) ? say_log(w->events, text, e) : OK;
 }
 
+/* train.exact: what it means on this backend is in the log. */
+static enum status take_exact(struct worker *w, struct err *e) {
+    struct backend *b = w->device.backend;
+    bool cpu = strcmp(b->ops->name, "cuda") != 0;
+    TRY(b->ops->set_exact(b, true, e));
+    if (!is_rank0(w) || (cpu && w->options->arithmetic)) return OK;
+    return say_log(w->events, cpu ? "train.exact: the cpu backend has its own bits; those of a GPU "
+                                    "need --arithmetic hopper"
+                                  : "train.exact: operators have the bits of --backend cpu "
+                                    "--arithmetic hopper, but for what kernels/EXACT.md calls near",
+                   e);
+}
+
 static enum status open_device(struct worker *w, struct err *e) {
     const struct worker_options *o = w->options;
     TRY(connect_ranks(w, e));
@@ -157,6 +170,7 @@ static enum status open_device(struct worker *w, struct err *e) {
     if (w->run.attention != ATTENTION_TIMED)
         TRY(b->ops->attention_backend(b, w->run.attention, e));
     if (o->arithmetic) TRY(backend_calculate(&w->device, o->arithmetic, e));
+    if (w->run.exact) TRY(take_exact(w, e));
     TRY(load_choices(w, e));
     TRY(take_offers(w, e));
     return is_rank0(w) ? report_decisions(w, e) : OK;
