@@ -148,7 +148,7 @@ static const struct product PRODUCTS[] = {
     { 9, 8, 70, DTYPE_F32, DTYPE_F32, DTYPE_F32, .residual = true },
     { 20, 18, 100, DTYPE_E2M1, DTYPE_E2M1, H, SCALE_1X16, SCALE_16X16, .bias = true },
 };
-enum { ALL_ROWS = sizeof PRODUCTS / sizeof *PRODUCTS, ROWS = ALL_ROWS - 2 };
+enum { ALL_ROWS = sizeof PRODUCTS / sizeof *PRODUCTS, MMA_ROWS = ALL_ROWS - 2 };
 
 struct tensors { struct tensor a, b, *out, *before, *bias, *residual; };
 
@@ -223,7 +223,7 @@ static void test_a_way_that_is_unknown(void **state) {
     struct err e;
     struct mma_way way;
     bool known = true;
-    struct matmul_args args = make(&PRODUCTS[ROWS], &t);
+    struct matmul_args args = make(&PRODUCTS[MMA_ROWS], &t);
     struct backend *b = backend_of(1, NULL, "hopper");
     assert_int_equal(args.a->dtype, DTYPE_F32);
     assert_int_equal(b->ops->product_way(b, &args, &way, &known, &e), OK);
@@ -276,9 +276,9 @@ static void test_classes(void **state) {
 }
 
 static void test_whole_products(void **state) {
-    for (size_t row = 0; row < ROWS; row++)
+    for (size_t row = 0; row < MMA_ROWS; row++)
         check_product(row, row % 2 ? "hopper" : row % 4 ? "ada" : "sm_100");
-    for (size_t row = 0; row < ROWS; row++)
+    for (size_t row = 0; row < MMA_ROWS; row++)
         if (row % 2 == 0 || row >= FIRST_OF_CLASSES) check_product(row, "hopper");
     for (size_t row = 0; row < ALL_ROWS; row++) check_product(row, "reference");
 }
