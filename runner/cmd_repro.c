@@ -41,7 +41,7 @@ struct command {
     struct run_settings settings;
     struct choice_cache cache;
     struct inputs inputs;
-    json_t *data_files, *init, *facts, *mismatch; /* owned */
+    json_t *data_files, *init, *facts, *mismatch, *forbidden; /* owned */
     struct cache_entry tokens;                   /* of text with a tokenizer */
     char data_root[PATH_CAP];
     struct seed_band band;
@@ -213,12 +213,22 @@ static enum status take_arithmetic(struct command *c, struct err *e) {
     return *out ? inputs_calculate(&c->inputs, *out, e) : OK;
 }
 
+/* The ways that the bundle's run did not use: none, if its program made no certificates. */
+static enum status take_forbidden(struct command *c, struct err *e) {
+    const json_t *then = json_object_get(c->source.view.run, "forbidden");
+    if (!strcmp(json_text(c->source.view.decisions, "backend", "cpu"), "cpu")) return OK;
+    c->forbidden = json_is_array(then) ? json_incref((json_t *)then) : json_array();
+    c->settings.forbidden = c->forbidden;
+    return c->forbidden ? OK : FAIL(e, ERR_MEMORY, "the ways that the bundle's run did not use");
+}
+
 /* A backend on a device uses the bundle's choice table as an input, if it fits. */
 static enum status take_choices(struct command *c, struct err *e) {
     const struct repro_source *s = &c->source;
     const char *caps = json_text(s->view.decisions, "caps", NULL);
     c->settings.caps = caps && !strcmp(c->settings.backend, "cuda") ? caps : NULL;
     TRY(take_arithmetic(c, e));
+    TRY(take_forbidden(c, e));
     if (!*s->choices || !strcmp(c->settings.backend, "cpu")) return OK;
     c->settings.choices = s->choices;
     c->settings.choose_anew = true;
@@ -396,6 +406,7 @@ static int cmd_repro(const struct cli *cli) {
     json_decref(c.data_files);
     json_decref(c.init);
     json_decref(c.mismatch);
+    json_decref(c.forbidden);
     json_decref(c.facts);
     signals_close(&c.signals);
     return code;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "runner/advise/dry_backend.h"
+#include "runner/plan/dry_backend.h"
 #include "runner/plan/options.h"
 
 /* Queues one step over the dry backend, timed: the record then has each operator once. */

@@ -1,24 +1,16 @@
 #include "runner/doctor/probe.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "model/ground/json_safe.h"
-#include "runner/base/clock.h"
 #include "runner/base/run_files.h"
+#include "runner/base/self_ask.h"
 #include "runner/bench/bench_ceilings.h"
 #include "runner/doctor/recipe_check.h"
 #include "runner/plan/backends.h"
 
-enum { ANSWER_MAX = 1 << 16, SECONDS_MAX = 60 };
+enum { SECONDS_MAX = 60 };
 
 /* ---- the child --------------------------------------------------------------------------------*/
 
@@ -84,92 +76,16 @@ enum status probe_answer(const struct probe_options *o, json_t **out, struct err
 
 /* ---- the parent -------------------------------------------------------------------------------*/
 
-/* In the child, between fork and exec. stderr is dropped: errors are part of the answer. */
-static void exec_probe(const char *self, const struct probe_options *o, int out) {
-    const char *argv[10] = { self, "probe", "--json", "--backend", o->backend };
-    int n = 5;
-    if (o->ceilings) argv[n++] = "--ceilings";
-    if (o->checks) argv[n++] = "--checks";
-    if (o->caps) argv[n++] = "--caps";
-    if (o->caps) argv[n++] = o->caps;
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (null >= 0 && dup2(null, 0) == 0 && dup2(out, 1) == 1 && dup2(null, 2) == 2)
-        (void)execv(self, (char *const *)(uintptr_t)argv);
-    _exit(127);
-}
-
-/* Reads until the other end closes; false if the time ends first. */
-static bool read_answer(int fd, char *text, size_t *length, int64_t deadline_ms) {
-    *length = 0;
-    for (;;) {
-        struct pollfd p = { .fd = fd, .events = POLLIN };
-        int64_t left = deadline_ms - clock_ms();
-        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
-        if (ready < 0 && errno == EINTR) continue;
-        if (ready <= 0) return false;
-        ssize_t n = read(fd, text + *length, ANSWER_MAX - *length);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0 || *length == ANSWER_MAX) return true;
-        *length += (size_t)n;
-    }
-}
-
-static enum status start_probe(const struct probe_options *o, pid_t *pid, int *fd, struct err *e) {
-    char self[PATH_CAP];
-    int ends[2];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n <= 0) return FAIL(e, ERR_IO, "read /proc/self/exe: %s", strerror(errno));
-    self[n] = '\0';
-    if (pipe2(ends, O_CLOEXEC) != 0) return FAIL(e, ERR_IO, "create a pipe: %s", strerror(errno));
-    *pid = fork();
-    if (*pid == 0) exec_probe(self, o, ends[1]);
-    close(ends[1]);
-    *fd = ends[0];
-    if (*pid > 0) return OK;
-    close(ends[0]);
-    return FAIL(e, ERR_IO, "fork: %s", strerror(errno));
-}
-
-/* Parses the child's output; an error says why it is not an answer. */
-static enum status parse_answer(const char *text, size_t length, int status, json_t **out,
-                                struct err *e) {
-    json_error_t why;
-    json_t *answer = NULL;
-    if (WIFSIGNALED(status))
-        return FAIL(e, ERR_DEVICE, "the process that asked the GPU was killed by signal %d",
-                    WTERMSIG(status));
-    if (json_parse(&answer, text, length, 0, &why) != OK)
-        return FAIL(e, ERR_DEVICE, "the process that asked the GPU ended with code %d, no answer",
-                    WEXITSTATUS(status));
-    if (!strcmp(json_text(answer, "schema", ""), "fp8lab.probe/1")) {
-        *out = answer;
-        return OK;
-    }
-    enum status st = FAIL(e, ERR_DEVICE, "%s", json_text(json_object_get(answer, "error"), "text",
-                                                         "no reason was given"));
-    json_decref(answer);
-    return st;
-}
-
 enum status probe_ask(const struct probe_options *o, int64_t seconds, json_t **out,
                       struct err *e) {
-    pid_t pid;
-    int fd, status = 0;
-    size_t length = 0;
-    *out = NULL;
-    char *text = malloc(ANSWER_MAX);
-    if (!text) return FAIL(e, ERR_MEMORY, "the answer of a probe");
-    enum status st = start_probe(o, &pid, &fd, e);
-    if (st == OK) {
-        bool whole = read_answer(fd, text, &length, clock_ms() + seconds * 1000);
-        if (!whole) (void)kill(pid, SIGKILL);
-        close(fd);
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-        st = whole ? parse_answer(text, length, status, out, e)
-                   : FAIL(e, ERR_DEVICE, "the GPU did not answer within %" PRId64 " s", seconds);
-    }
-    free(text);
-    return st;
+    const char *args[10] = { "probe", "--json", "--backend", o->backend };
+    int n = 4;
+    bool crashed;
+    if (o->ceilings) args[n++] = "--ceilings";
+    if (o->checks) args[n++] = "--checks";
+    if (o->caps) args[n++] = "--caps";
+    if (o->caps) args[n++] = o->caps;
+    return self_ask(&(struct self_ask){ args, "fp8lab.probe/1", seconds }, out, &crashed, e);
 }
 
 /* ---- facts ------------------------------------------------------------------------------------*/

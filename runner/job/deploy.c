@@ -9,6 +9,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
+#include "runner/certify/certify_run.h"
 #include "runner/job/job_members.h"
 #include "runner/job/stop_grace.h"
 #include "runner/job/supervise.h"
@@ -26,6 +27,8 @@ static json_t *make_args(const struct deployment *d, const char *run) {
     const json_t *inputs = json_object_get(d->dir->run, "inputs");
     char config[PATH_CAP], from[24], stop[24];
     bool failed = path_join(config, run, DOCUMENT_resolved, NULL) != OK;
+    char *forbidden = forbidden_text(json_object_get(d->dir->run, "forbidden"));
+    failed |= !forbidden;
     snprintf(from, sizeof from, "%" PRId64, d->from_step);
     snprintf(stop, sizeof stop, "%" PRId64, d->stop_after);
     const char *const flags[][2] = {
@@ -35,6 +38,7 @@ static json_t *make_args(const struct deployment *d, const char *run) {
         { "--from", from },
         { "--stop-after", d->stop_after ? stop : NULL },
         { "--caps", s->caps },
+        { "--forbid", forbidden && *forbidden ? forbidden : NULL },
         { "--data-root", s->data_root },
         { "--choices", json_text(inputs, "choices", NULL) },
         { "--arithmetic", json_text(inputs, "arithmetic", NULL) },
@@ -45,6 +49,7 @@ static json_t *make_args(const struct deployment *d, const char *run) {
         json_append(args, json_string(flags[i][0]), &failed);
         json_append(args, json_string_nocheck(flags[i][1]), &failed);
     }
+    free(forbidden);
     if (s->choose_anew) json_append(args, json_string("--choose-anew"), &failed);
     if (s->profile) json_append(args, json_string("--profile"), &failed);
     return json_whole(args, failed);

@@ -1,24 +1,17 @@
 #include "runner/record/choice_cache.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "kernels/choices.h"
 #include "model/ground/json_safe.h"
-#include "model/ground/sha256.h"
-#include "runner/base/canonical.h"
 #include "runner/plan/backends.h"
+#include "runner/record/kept_file.h"
 
-static const char SCHEMA[] = "fp8lab.choices/1", FILE_NAME[] = "choices.json",
-                  LOCK_NAME[] = "choices.lock", OFFERED[] = "offered.json";
+static const char OFFERED[] = "offered.json";
 /* Tables over this number are dropped, the ones that grew longest ago first. */
-enum { TABLES_MAX = 64, LOCK_TRIES = 100, LOCK_WAIT_MS = 10 };
+enum { TABLES_MAX = 64 };
 
 /* What a table is for. All must be equal for two tables to be one. */
 static const char *const KEYS[] = { "driver", "kernels", "architecture", "device", "libraries" };
@@ -136,15 +129,6 @@ static enum status table_of(const struct choice_cache *c, const char *architectu
 
 /* ---- the file ---------------------------------------------------------------------------------*/
 
-static enum status hash_tables(const json_t *tables, char hex[SHA256_HEX], struct err *e) {
-    char *bytes = NULL;
-    size_t n = 0;
-    TRY(json_canonical(tables, &bytes, &n, e));
-    enum status st = sha256_bytes(bytes, n, hex, e);
-    free(bytes);
-    return st;
-}
-
 /* Checks what the hash cannot: that this program understands the tables. */
 static enum status check_tables(const json_t *tables, struct err *e) {
     json_t *table, *line;
@@ -169,105 +153,21 @@ static enum status check_tables(const json_t *tables, struct err *e) {
     return OK;
 }
 
-static enum status check_file(const json_t *file, struct err *e) {
-    char hex[SHA256_HEX];
-    if (strcmp(json_text(file, "schema", ""), SCHEMA) != 0)
-        return FAIL(e, ERR_FORMAT, "its schema is not %s", SCHEMA);
-    const json_t *tables = json_object_get(file, "tables");
-    TRY(check_tables(tables, e));
-    TRY(hash_tables(tables, hex, e));
-    return !strcmp(hex, json_text(file, "sha256", ""))
-               ? OK
-               : FAIL(e, ERR_FORMAT, "its content does not have the hash that it states");
-}
-
-/* The tables of the file; an empty list, with the problem, if it is damaged or unreadable. */
-static enum status read_file(const char *folder, json_t **tables, char *problem,
-                             struct err *e) {
-    char path[PATH_CAP];
-    json_t *file = NULL;
-    struct err why;
-    *problem = '\0';
-    *tables = json_array();
-    if (!*tables) return no_memory(e);
-    if (!*folder || path_join(path, folder, FILE_NAME, NULL) != OK || !path_exists(path))
-        return OK;
-    enum status st = json_file_read(path, &file, &why);
-    if (st == OK) st = check_file(file, &why);
-    if (st == OK) {
-        json_decref(*tables);
-        *tables = json_incref(json_object_get(file, "tables"));
-    } else if (st != ERR_MEMORY) {
-        snprintf(problem, CHOICE_PROBLEM_CAP, "%s keeps the algorithms that earlier runs timed, "
-                 "but it cannot be used and is ignored: %s", path, why.text);
-    }
-    json_decref(file);
-    return st == ERR_MEMORY ? no_memory(e) : OK;
-}
-
-static enum status write_file(const char *folder, json_t *tables, struct err *e) {
-    char path[PATH_CAP], hex[SHA256_HEX];
-    TRY(path_join(path, folder, FILE_NAME, e));
-    TRY(hash_tables(tables, hex, e));
-    json_t *file = json_pack("{s:s,s:s,s:O}", "schema", SCHEMA, "sha256", hex, "tables", tables);
-    if (!file) return no_memory(e);
-    enum status st = json_file_write(path, file, e);
-    json_decref(file);
-    return st;
-}
-
-/* Who writes holds the lock: file_replace() has one temporary name. */
-static enum status lock_folder(const char *folder, int *fd, struct err *e) {
-    char path[PATH_CAP];
-    const struct timespec wait = { .tv_nsec = LOCK_WAIT_MS * 1000000L };
-    *fd = -1;
-    TRY(directory_make(folder, e));
-    TRY(path_join(path, folder, LOCK_NAME, e));
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (*fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
-    for (int i = 0; i < LOCK_TRIES; i++) {
-        if (flock(*fd, LOCK_EX | LOCK_NB) == 0) return OK;
-        if (errno != EWOULDBLOCK && errno != EINTR) break;
-        (void)nanosleep(&wait, NULL);
-    }
-    return FAIL(e, ERR_IO, "lock %s: %s", path, strerror(errno));
-}
-
-/* Reads, merges and writes under the lock, so that two runs keep the choices of both. */
-static enum status store(const char *folder, const json_t *more, struct err *e) {
-    int fd;
-    bool grew = false;
-    char ignored[CHOICE_PROBLEM_CAP];
-    json_t *tables = NULL;
-    enum status st = lock_folder(folder, &fd, e);
-    if (st == OK) st = read_file(folder, &tables, ignored, e);
-    if (st == OK) st = merge(tables, more, &grew, e);
-    if (st == OK && grew) st = write_file(folder, tables, e);
-    json_decref(tables);
-    if (fd >= 0) close(fd);
-    return st;
-}
+static const struct kept_kind KIND = {
+    .schema = "fp8lab.choices/1", .file = "choices.json", .lock = "choices.lock",
+    .about = "keeps the algorithms that earlier runs timed", .check = check_tables,
+    .merge = merge,
+};
 
 /* ---- interface --------------------------------------------------------------------------------*/
 
 enum status choice_cache_open(struct choice_cache *c, const char *folder, const char *spare,
                               const char *driver, struct err *e) {
-    const char *home = getenv("HOME"), *cache = getenv("XDG_CACHE_HOME");
     *c = (struct choice_cache){ 0 };
     snprintf(c->driver, sizeof c->driver, "%s", driver);
     c->tables = json_array();
     if (!c->tables) return no_memory(e);
-    if (spare) TRY(path_join(c->spare, spare, "cache", e));
-    if (folder && strlen(folder) >= sizeof c->folder)
-        return FAIL(e, ERR_ARG, "path too long: %.200s…", folder);
-    if (folder) snprintf(c->folder, sizeof c->folder, "%s", folder);
-    if (folder) return OK;
-    /* A relative path is invalid there (XDG Base Directory Specification). */
-    if (cache && *cache == '/') return path_join(c->folder, cache, "fp8lab", e);
-    if (home && *home == '/') return path_join(c->folder, home, ".cache/fp8lab", e);
-    snprintf(c->folder, sizeof c->folder, "%s", c->spare);
-    *c->spare = '\0';
-    return OK;
+    return kept_folders(folder, spare, c->folder, c->spare, e);
 }
 
 void choice_cache_close(struct choice_cache *c) {
@@ -292,7 +192,7 @@ enum status choice_cache_offer(struct choice_cache *c, const char *run_path,
     *problem = '\0';
     for (i = 0; st == OK && i < sizeof places / sizeof *places; i++) {
         char one[CHOICE_PROBLEM_CAP];
-        st = read_file(places[i], &kept, one, e);
+        st = kept_read(&KIND, places[i], &kept, one, e);
         if (*one) snprintf(problem, CHOICE_PROBLEM_CAP, "%s", one);
         if (st == OK) st = merge(c->tables, kept, &ignored, e);
         json_decref(kept);
@@ -327,9 +227,9 @@ enum status choice_cache_add(struct choice_cache *c, const char *architecture, c
     list = json_pack("[o]", table);
     if (!list) return no_memory(e);
     enum status st = merge(c->tables, list, &grew, e);
-    if (st == OK && stored && *c->folder && store(c->folder, list, &why) != OK) {
+    if (st == OK && stored && *c->folder && kept_store(&KIND, c->folder, list, &why) != OK) {
         struct err ignored;
-        bool kept = *c->spare && store(c->spare, list, &ignored) == OK;
+        bool kept = *c->spare && kept_store(&KIND, c->spare, list, &ignored) == OK;
         snprintf(problem, CHOICE_PROBLEM_CAP, "the algorithms that this run timed are %s%s: %s",
                  kept ? "kept for later runs in " : "not kept for later runs, which time their own",
                  kept ? c->spare : "", why.text);

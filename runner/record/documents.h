@@ -16,7 +16,8 @@
     X(environment, "data/system/environment.json")                                                \
     X(image, "data/system/image.json")                                                            \
     X(commit, "data/source/commit.json")                                                          \
-    X(decisions, "data/decisions.json")
+    X(decisions, "data/decisions.json")                                                           \
+    X(certificates, "data/certificates.json")
 
 /* Other paths that more than one file names. Those of streams are in the table of streams. */
 #define RUN_PATHS(X)                                                                              \

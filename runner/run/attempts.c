@@ -262,11 +262,12 @@ static enum status lay_out_ranks(const struct run_settings *s, const struct run_
 }
 
 enum status attempts_check(const struct run_settings *settings, const json_t *resolved,
-                           const json_t *mismatch, struct err *e) {
+                           const json_t *mismatch, int64_t *ranks, struct err *e) {
     struct run_options run;
     struct rank_layout layout;
     TRY(options_read(resolved, &run, e));
     enum status st = lay_out_ranks(settings, &run, mismatch, &layout, e);
+    if (st == OK) *ranks = rank_count(settings, &run, mismatch);
     options_free(&run);
     return st;
 }

@@ -11,7 +11,7 @@
  * Call it before a run directory is created or reopened. mismatch: of the hardware query, or
  * NULL. */
 NODISCARD enum status attempts_check(const struct run_settings *settings, const json_t *resolved,
-                                     const json_t *mismatch, struct err *e);
+                                     const json_t *mismatch, int64_t *ranks, struct err *e);
 
 /* Moves the attempt that a dead runner left unfinished to the record's list of attempts; `ended` is
  * its end time, `to_step` its last step. Does nothing if no attempt was under way. */

@@ -16,6 +16,7 @@
 #include "runner/bundle/kept.h"
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
+#include "runner/certify/certify_run.h"
 #include "runner/job/stop_grace.h"
 #include "runner/record/choice_file.h"
 #include "runner/record/documents.h"
@@ -295,6 +296,17 @@ static enum status run_and_bundle(const struct run_settings *s, struct run_dir *
     return st;
 }
 
+/* Tries how the device computes, before any worker does. */
+static enum status certify(const struct run_settings *s, struct run_dir *dir,
+                           const json_t *resolved, int64_t ranks, bool resumed, struct err *e) {
+    const struct certify_options options = {
+        .cli = s->cli, .backend = s->backend, .caps = s->caps, .cache = s->cache, .runs = s->runs,
+        .facts = s->facts, .resolved = resolved, .ranks = ranks, .then = s->forbidden,
+        .resumed = resumed,
+    };
+    return certify_run(&options, dir, e);
+}
+
 /* From here on a signal stops the run in good order. Before, while the script is read and data are
  * hashed (minutes), no run exists: signals have their default action. */
 static enum status take_signals_over(const struct run_settings *s, struct err *e) {
@@ -304,8 +316,9 @@ static enum status take_signals_over(const struct run_settings *s, struct err *e
 enum status run_one(const struct run_settings *s, const struct run_request *request,
                     struct run_outcome *out, struct err *e) {
     struct run_dir dir;
+    int64_t ranks;
     *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
-    TRY(attempts_check(s, request->run->config_json, request->mismatch, e));
+    TRY(attempts_check(s, request->run->config_json, request->mismatch, &ranks, e));
     TRY(take_signals_over(s, e));
     TRY(run_dir_create(s->runs, request->run->name, request->inputs->all, &dir, e));
     enum status st = first_record(&dir, request, e);
@@ -314,6 +327,7 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
     if (st == OK && s->choices) st = choice_file_take(&dir, s->choices, e);
     if (st == OK) log_head(&dir, request->resolution, request->run, s->cli->argv, s->facts);
     if (st == OK) st = write_origin(s, &dir, e);
+    if (st == OK) st = certify(s, &dir, request->run->config_json, ranks, false, e);
     if (st == OK && request->beginning) st = take_beginning(&dir, request->beginning, e);
     if (st != OK) {
         struct err ignored; /* the first error is returned; the directory holds nothing yet */
@@ -352,6 +366,7 @@ enum status run_resume(const struct run_settings *s, const char *path, const jso
     json_t *resolved = NULL;
     struct cache_entry tokens = { 0 };
     struct err changed = { 0 };
+    int64_t ranks = 1;
     *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
     TRY(run_dir_open(path, false, &dir, e));
     claim_drop(s->claim);
@@ -363,7 +378,9 @@ enum status run_resume(const struct run_settings *s, const char *path, const jso
     if (st == OK) st = reopen_check(&dir, resolved, s->data_root, shards, e);
     if (st == OK) st = records_check(&dir, e);
     if (st == OK && !s->choices) st = choice_file_check(&dir, e);
-    if (st == OK) st = attempts_check(s, resolved, json_object_get(dir.run, "mismatch"), e);
+    const json_t *mismatch = json_object_get(dir.run, "mismatch");
+    if (st == OK) st = attempts_check(s, resolved, mismatch, &ranks, e);
+    if (st == OK) st = certify(s, &dir, resolved, ranks, true, e);
     if (st == OK) st = take_signals_over(s, e);
     if (st == OK) st = reopen_run(&dir, &changed, e);
     if (st == OK) st = run_tokens_record(&dir, &tokens, e);

@@ -11,6 +11,7 @@ struct worker_options {
     int64_t events_fd;    /* the event pipe; taken over */
     const char *backend;  /* "auto", "cpu", "cuda" */
     const char *caps;     /* "sm_121": the architecture to emulate; NULL: the device's own */
+    const char *forbid;   /* ways not to use, "gemm e4m3 row x e4m3 row; attention cudnn"; NULL */
     const char *arithmetic; /* of the cpu backend (kernels/arithmetic.h); NULL: the reference's */
     const char *data_root; /* data paths are relative to it; NULL: to the working directory */
     bool choose_anew;     /* if the run's choice table does not fit this device: make a new one */

@@ -257,17 +257,18 @@ static json_t *is_verified(const char *arithmetic) {
 
 enum status say_decisions(struct event_writer *w, struct backend *b, const struct trainer *t,
                           int64_t world, int64_t vocab_padded, const char *caps,
-                          const char *arithmetic, const char *choices_sha256, struct err *e) {
+                          const char *forbidden, const char *arithmetic,
+                          const char *choices_sha256, struct err *e) {
     struct device_info info;
     struct decision d;
     TRY(b->ops->info(b, &info, e));
     json_t *event = json_pack(
-        "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:s*,s:s*,s:o*,s:s*}", "event", "decisions", "backend",
-        b->ops->name, "device", info.name, "architecture", info.architecture, "memory_bytes",
+        "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:s*,s:s*,s:s*,s:o*,s:s*}", "event", "decisions",
+        "backend", b->ops->name, "device", info.name, "architecture", info.architecture, "memory_bytes",
         (json_int_t)info.memory_bytes, "world", (json_int_t)world, "vocab_padded",
-        (json_int_t)vocab_padded, "fallback", fallback_names(t), "caps", caps, "arithmetic",
-        arithmetic, "arithmetic_verified", is_verified(arithmetic), "choices_sha256",
-        *choices_sha256 ? choices_sha256 : NULL);
+        (json_int_t)vocab_padded, "fallback", fallback_names(t), "caps", caps, "forbidden",
+        forbidden, "arithmetic", arithmetic, "arithmetic_verified", is_verified(arithmetic),
+        "choices_sha256", *choices_sha256 ? choices_sha256 : NULL);
     for (int64_t i = 0; event && b->ops->decision(b, i, &d); i++)
         if (!put_decision(event, &d)) {
             json_decref(event);

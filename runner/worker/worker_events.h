@@ -43,11 +43,13 @@ NODISCARD enum status say_choices(struct event_writer *w, const char *text, cons
                                   struct err *e);
 /* The backend and, after the first step, its implementation of each GEMM and of attention. With a
  * trainer (NULL before it exists) also the layers that fell back to BF16. caps: the architecture
- * that is emulated, or NULL. arithmetic: of the cpu backend, NULL: the reference's.
+ * that is emulated, or NULL. forbidden: ways that failed here and are not used, or NULL.
+ * arithmetic: of the cpu backend, NULL: the reference's.
  * choices_sha256: of the choice table, or "". */
 NODISCARD enum status say_decisions(struct event_writer *w, struct backend *b,
                                     const struct trainer *t, int64_t world, int64_t vocab_padded,
-                                    const char *caps, const char *arithmetic,
+                                    const char *caps, const char *forbidden,
+                                    const char *arithmetic,
                                     const char *choices_sha256, struct err *e);
 /* A log line with the layers that fell back to BF16; nothing if there are none. */
 NODISCARD enum status say_fallback(struct event_writer *w, const struct trainer *t,

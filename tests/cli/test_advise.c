@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "runner/advise/advice.h"
-#include "runner/advise/dry_backend.h"
+#include "runner/plan/dry_backend.h"
 #include "tests/support/tiny.h"
 
 static void need(enum status st, const struct err *e) {

@@ -1,6 +1,7 @@
 #include "tests/support/wrong_backend.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -166,6 +167,9 @@ static enum status wrong_matmul(struct backend *b, int lane, const struct matmul
         return w->real->matmul(b, lane, args, e);
     switch (w->kind) {
     case WRONG_STALE: return OK;
+    case WRONG_CRASH:
+        if (a.dtype == DTYPE_E4M3 && a.scale.kind == SCALE_TENSOR) (void)raise(SIGKILL);
+        break;
     case WRONG_TAIL: return without_tail(b, lane, args, e);
     case WRONG_ORDER: return other_order(b, lane, args, e);
     case WRONG_IGNORED: case WRONG_SWAPPED: case WRONG_TRANSPOSED: case WRONG_LARGE:
@@ -226,7 +230,7 @@ static enum status wrong_attention(struct backend *b, int lane,
 /* Names the kernel of attention, as a device does. */
 static bool wrong_decision(struct backend *b, int64_t i, struct decision *out) {
     const struct wrong *w = wrong_of(b);
-    if (i > 1 || w->kind < WRONG_ATTENTION) return false;
+    if (i > 1 || w->kind < WRONG_ATTENTION || w->kind == WRONG_CRASH) return false;
     *out = (struct decision){ .section = "attention", .name = "any", .calls = 1 };
     snprintf(out->direction, sizeof out->direction, "%s", i ? "backward" : "forward");
     snprintf(out->way, sizeof out->way, "%s", is_forbidden(w, "wgmma") ? "mma" : "wgmma");

@@ -11,6 +11,7 @@ enum wrong_kind {
     WRONG_K_TAIL, WRONG_LARGE, /* the mistakes of a GEMM; LARGE: only if M is at least 256 */
     WRONG_ROUNDING, WRONG_CAST_STALE, WRONG_CAST_NAN, /* of a cast */
     WRONG_ATTENTION, WRONG_ATTENTION_STALE, WRONG_ATTENTION_NAN,
+    WRONG_CRASH, /* kills the process in a product of E4M3 with one scale a tensor */
     WRONG_KINDS
 };
 

@@ -1,4 +1,4 @@
-#include "runner/advise/dry_backend.h"
+#include "runner/plan/dry_backend.h"
 
 #include <stdio.h>
 #include <stdlib.h>

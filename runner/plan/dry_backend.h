@@ -3,8 +3,8 @@
  * milliseconds on any machine. Addresses are invented and must never be read.
  *
  * It has no clock, and a read-back gives zeros: queue steps, never collect them. */
-#ifndef FP8LAB_RUNNER_ADVISE_DRY_BACKEND_H
-#define FP8LAB_RUNNER_ADVISE_DRY_BACKEND_H
+#ifndef FP8LAB_RUNNER_PLAN_DRY_BACKEND_H
+#define FP8LAB_RUNNER_PLAN_DRY_BACKEND_H
 
 #include "kernels/backend.h"
 

@@ -1,0 +1,106 @@
+#include "runner/base/self_ask.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/base/clock.h"
+#include "runner/base/run_files.h"
+
+enum { ANSWER_MAX = 1 << 20, ARGS_MAX = 30 };
+
+/* In the child, between fork and exec. */
+static void exec_self(const char *self, const struct self_ask *a, int out) {
+    const char *argv[ARGS_MAX + 2] = { self };
+    for (int n = 0; a->args[n] && n < ARGS_MAX; n++) argv[n + 1] = a->args[n];
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null >= 0 && dup2(null, 0) == 0 && dup2(out, 1) == 1 && dup2(null, 2) == 2)
+        (void)execv(self, (char *const *)(uintptr_t)argv);
+    _exit(127);
+}
+
+/* Reads until the other end closes; false if the time ends first. */
+static bool read_answer(int fd, char *text, size_t *length, int64_t deadline_ms) {
+    *length = 0;
+    for (;;) {
+        struct pollfd p = { .fd = fd, .events = POLLIN };
+        int64_t left = deadline_ms - clock_ms();
+        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
+        if (ready < 0 && errno == EINTR) continue;
+        if (ready <= 0) return false;
+        ssize_t n = read(fd, text + *length, ANSWER_MAX - *length);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0 || *length == ANSWER_MAX) return true;
+        *length += (size_t)n;
+    }
+}
+
+static enum status start_self(const struct self_ask *a, pid_t *pid, int *fd, struct err *e) {
+    char self[PATH_CAP];
+    int ends[2];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0) return FAIL(e, ERR_IO, "read /proc/self/exe: %s", strerror(errno));
+    self[n] = '\0';
+    if (pipe2(ends, O_CLOEXEC) != 0) return FAIL(e, ERR_IO, "create a pipe: %s", strerror(errno));
+    *pid = fork();
+    if (*pid == 0) exec_self(self, a, ends[1]);
+    close(ends[1]);
+    *fd = ends[0];
+    if (*pid > 0) return OK;
+    close(ends[0]);
+    return FAIL(e, ERR_IO, "fork: %s", strerror(errno));
+}
+
+/* Parses the child's output; an error says why it is not an answer. */
+static enum status parse_answer(const char *text, size_t length, int status, const char *schema,
+                                json_t **out, bool *crashed, struct err *e) {
+    json_error_t why;
+    json_t *answer = NULL;
+    *crashed = true;
+    if (WIFSIGNALED(status))
+        return FAIL(e, ERR_DEVICE, "the process that asked the GPU was killed by signal %d",
+                    WTERMSIG(status));
+    if (json_parse(&answer, text, length, 0, &why) != OK)
+        return FAIL(e, ERR_DEVICE, "the process that asked the GPU ended with code %d, no answer",
+                    WEXITSTATUS(status));
+    *crashed = false;
+    if (!strcmp(json_text(answer, "schema", ""), schema)) {
+        *out = answer;
+        return OK;
+    }
+    enum status st = FAIL(e, ERR_DEVICE, "%s", json_text(json_object_get(answer, "error"), "text",
+                                                         "no reason was given"));
+    json_decref(answer);
+    return st;
+}
+
+enum status self_ask(const struct self_ask *a, json_t **out, bool *crashed, struct err *e) {
+    pid_t pid;
+    int fd, status = 0;
+    size_t length = 0;
+    *out = NULL;
+    *crashed = false;
+    char *text = malloc(ANSWER_MAX);
+    if (!text) return FAIL(e, ERR_MEMORY, "the answer of a child process");
+    enum status st = start_self(a, &pid, &fd, e);
+    if (st == OK) {
+        bool whole = read_answer(fd, text, &length, clock_ms() + a->seconds * 1000);
+        if (!whole) (void)kill(pid, SIGKILL);
+        close(fd);
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
+        *crashed = !whole;
+        st = whole ? parse_answer(text, length, status, a->schema, out, crashed, e)
+                   : FAIL(e, ERR_DEVICE, "the GPU did not answer within %" PRId64 " s",
+                          a->seconds);
+    }
+    free(text);
+    return st;
+}

@@ -1,0 +1,154 @@
+#include "runner/certify/certify_cache.h"
+
+#include <jansson.h>
+#include <string.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/plan/backends.h"
+
+/* Tables over this number are dropped, those that grew longest ago first. */
+enum { TABLES_MAX = 32 };
+
+static enum status no_memory(struct err *e) {
+    return FAIL(e, ERR_MEMORY, "no memory for kept certificates");
+}
+
+static json_t *find_table(const json_t *tables, const json_t *key) {
+    json_t *table;
+    size_t i;
+    json_array_foreach(tables, i, table)
+        if (json_equal(json_object_get(table, "key"), key)) return table;
+    return NULL;
+}
+
+json_t *certificates_of(const json_t *list, const char *way) {
+    json_t *one, *found = json_array();
+    bool failed = false;
+    size_t i;
+    json_array_foreach(list, i, one)
+        if (!strcmp(json_text(one, "way", ""), way))
+            json_append(found, json_incref(one), &failed);
+    return json_whole(found, failed);
+}
+
+static bool has_way(const json_t *list, const json_t *one) {
+    json_t *other;
+    size_t i;
+    json_array_foreach(list, i, other)
+        if (!strcmp(json_text(other, "way", ""), json_text(one, "way", ""))) return true;
+    return false;
+}
+
+/* Adds the ways of `from` that `to` lacks; of a way all certificates together. */
+static bool add_ways(json_t *to, const json_t *from, bool *failed) {
+    json_t *had = json_copy(to), *one;
+    size_t i;
+    bool grew = false;
+    json_array_foreach(from, i, one) {
+        if (!had || has_way(had, one)) continue;
+        json_append(to, json_incref(one), failed);
+        grew = true;
+    }
+    *failed |= !had;
+    json_decref(had);
+    return grew;
+}
+
+static enum status merge(json_t *tables, const json_t *more, bool *grew, struct err *e) {
+    json_t *table;
+    size_t i;
+    bool failed = false;
+    json_array_foreach(more, i, table) {
+        json_t *have = find_table(tables, json_object_get(table, "key"));
+        if (have) {
+            *grew |= add_ways(json_object_get(have, "certificates"),
+                              json_object_get(table, "certificates"), &failed);
+            continue;
+        }
+        failed |= json_array_insert_new(tables, 0, json_deep_copy(table)) != 0;
+        *grew = true;
+    }
+    while (json_array_size(tables) > TABLES_MAX)
+        (void)json_array_remove(tables, json_array_size(tables) - 1);
+    return failed ? no_memory(e) : OK;
+}
+
+static enum status check(const json_t *tables, struct err *e) {
+    const json_t *table, *one;
+    size_t i, k;
+    json_array_foreach(tables, i, table) {
+        const json_t *list = json_object_get(table, "certificates");
+        bool good = json_is_array(list) && json_is_object(json_object_get(table, "key"));
+        json_array_foreach(list, k, one)
+            good = good && json_text(one, "way", NULL) && json_text(one, "outcome", NULL);
+        if (!good) return FAIL(e, ERR_FORMAT, "its table %zu is none", i);
+    }
+    return OK;
+}
+
+static const struct kept_kind KIND = {
+    .schema = "fp8lab.certificates/1", .file = "certificates.json", .lock = "certificates.lock",
+    .about = "keeps the certificates of earlier runs", .check = check, .merge = merge,
+};
+
+enum status certify_cache_open(struct certify_cache *c, const char *folder, const char *spare,
+                               const json_t *facts, const char *backend, const char *caps,
+                               struct err *e) {
+    static const char *const FACTS[] = { "gpu.product_name", "gpu.cc", "gpu.driver",
+                                         "cuda.runtime", "cublaslt.version", "cudnn.version" };
+    bool failed = false;
+    *c = (struct certify_cache){ .key = json_pack("{s:s,s:s,s:s?}", "kernels",
+                                                  backend_kernels_sha256(), "backend", backend,
+                                                  "caps", caps) };
+    if (!c->key) return no_memory(e);
+    for (size_t i = 0; i < sizeof FACTS / sizeof *FACTS; i++) {
+        json_t *value = json_object_get(facts, FACTS[i]);
+        json_put(c->key, FACTS[i], value ? json_incref(value) : json_null(), &failed);
+    }
+    if (failed) return no_memory(e);
+    return kept_folders(folder, spare, c->folder, c->spare, e);
+}
+
+void certify_cache_close(struct certify_cache *c) {
+    json_decref(c->key);
+    c->key = NULL;
+}
+
+enum status certify_cache_read(const struct certify_cache *c, json_t **list,
+                               char problem[KEPT_PROBLEM_CAP], struct err *e) {
+    const char *const places[] = { c->folder, c->spare };
+    json_t *tables = NULL;
+    bool failed = false;
+    *problem = '\0';
+    *list = json_array();
+    enum status st = *list ? OK : no_memory(e);
+    for (int i = 0; i < 2 && st == OK; i++) {
+        char one[KEPT_PROBLEM_CAP];
+        st = kept_read(&KIND, places[i], &tables, one, e);
+        if (st != OK) break;
+        if (*one) memcpy(problem, one, sizeof one);
+        (void)add_ways(*list, json_object_get(find_table(tables, c->key), "certificates"),
+                       &failed);
+        json_decref(tables);
+        if (failed) st = no_memory(e);
+    }
+    if (st == OK) return OK;
+    json_decref(*list);
+    *list = NULL;
+    return st;
+}
+
+enum status certify_cache_add(const struct certify_cache *c, json_t *list,
+                              char problem[KEPT_PROBLEM_CAP], struct err *e) {
+    struct err why, ignored;
+    *problem = '\0';
+    if (!json_array_size(list) || !*c->folder) return OK;
+    json_t *tables = json_pack("[{s:O,s:O}]", "key", c->key, "certificates", list);
+    if (!tables) return no_memory(e);
+    if (kept_store(&KIND, c->folder, tables, &why) != OK &&
+        (!*c->spare || kept_store(&KIND, c->spare, tables, &ignored) != OK))
+        snprintf(problem, KEPT_PROBLEM_CAP, "the certificates are not kept for later runs: %s",
+                 why.text);
+    json_decref(tables);
+    return OK;
+}

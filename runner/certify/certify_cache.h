@@ -1,0 +1,34 @@
+/* Certificates that runs of this user made, kept in certificates.json of the cache folder. A table
+ * in it belongs to one device, driver, build of the kernels, set of libraries, and `--caps`. */
+#ifndef FP8LAB_RUNNER_CERTIFY_CERTIFY_CACHE_H
+#define FP8LAB_RUNNER_CERTIFY_CERTIFY_CACHE_H
+
+#include "runner/base/run_files.h"
+#include "runner/record/kept_file.h"
+
+struct json_t;
+
+struct certify_cache {
+    char folder[PATH_CAP], spare[PATH_CAP]; /* as kept_folders has them; "": none */
+    struct json_t *key; /* owned: what the certificates of this machine are for */
+};
+
+/* facts: of this machine, with the library versions that a probe found. caps may be NULL. */
+NODISCARD enum status certify_cache_open(struct certify_cache *c, const char *folder,
+                                         const char *spare, const struct json_t *facts,
+                                         const char *backend, const char *caps, struct err *e);
+void certify_cache_close(struct certify_cache *c);
+
+/* *list: the certificates of this machine, an array of the caller's; empty if there are none.
+ * problem: a sentence if the file cannot be used, else "". */
+NODISCARD enum status certify_cache_read(const struct certify_cache *c, struct json_t **list,
+                                         char problem[KEPT_PROBLEM_CAP], struct err *e);
+/* Keeps certificates for later runs. problem: why that was not possible, else "". */
+NODISCARD enum status certify_cache_add(const struct certify_cache *c, struct json_t *list,
+                                        char problem[KEPT_PROBLEM_CAP], struct err *e);
+
+/* The certificates of a way in a list: one, or two if the first one failed and another way was
+ * tried. New array; empty if there are none. */
+struct json_t *certificates_of(const struct json_t *list, const char *way);
+
+#endif

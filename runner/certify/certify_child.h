@@ -1,0 +1,28 @@
+/* The child process that opens the device and certifies (`fp8lab probe --certify`), and its answer.
+ * The runner starts it, so a way that crashes or hangs the device costs nothing but its answer. */
+#ifndef FP8LAB_RUNNER_CERTIFY_CERTIFY_CHILD_H
+#define FP8LAB_RUNNER_CERTIFY_CERTIFY_CHILD_H
+
+#include "runner/certify/ways.h"
+
+struct certify_request {
+    const char *backend;  /* "cuda", "cpu" */
+    const char *caps;     /* act as this architecture; NULL: its own */
+    const char *config;   /* file of a resolved configuration; NULL: the standard ways */
+    int64_t ranks, device;
+    /* Only ways from `first` on, `count` of them (0: all): to leave out one that crashed. */
+    int64_t first, count;
+    int64_t seconds;      /* to wait */
+};
+
+/* The child's part: "fp8lab.certificates/1": device, architecture, libraries "name version, ...",
+ * seconds, certificates [{way, section, outcome, how, fault, found, outputs, error, bound, reason,
+ * order, agreed [names], forbid, device, architecture}]. After a way that fails and has another, a second certificate
+ * for the same way says how the other one did. */
+NODISCARD enum status certify_answer(const struct certify_request *r, struct json_t **out,
+                                     struct err *e);
+/* The parent's part. *crashed: the child was killed, or gave no answer in time. */
+NODISCARD enum status certify_ask(const struct certify_request *r, struct json_t **out,
+                                  bool *crashed, struct err *e);
+
+#endif

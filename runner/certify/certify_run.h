@@ -1,0 +1,35 @@
+/* The certificates of a run, before its first worker starts: from the cache, or made now by a child
+ * process. They go to data/certificates.json. A way that fails is not used: the workers get its
+ * name, and another way computes. */
+#ifndef FP8LAB_RUNNER_CERTIFY_CERTIFY_RUN_H
+#define FP8LAB_RUNNER_CERTIFY_CERTIFY_RUN_H
+
+#include "kernels/base.h"
+
+struct cli;
+struct json_t;
+struct run_dir;
+
+struct certify_options {
+    const struct cli *cli;
+    const char *backend, *caps;    /* as run_settings has them; "cpu" needs no certificates */
+    const char *cache, *runs;      /* folder of the cache, NULL: by default; folder of the runs */
+    const struct json_t *facts, *resolved;
+    int64_t ranks, device;         /* device: of rank 0 on this host */
+    /* The ways that the bundle of a run to repeat did not use, as run.json has them; NULL: a new
+     * run. A resumed run has them in its own run.json. */
+    const struct json_t *then;
+    bool resumed;
+};
+
+/* Adds "forbidden" to run.json: an array of "gemm e4m3 row x e4m3 row", "attention cudnn".
+ * ERR_HARDWARE: a way without another one failed; or of a run that is resumed or repeated, other
+ * ways failed than then. Without a device nothing is certified: the worker says what is missing. */
+NODISCARD enum status certify_run(const struct certify_options *o, struct run_dir *dir,
+                                  struct err *e);
+
+/* The names of an array as `--forbid` takes them, "a; b"; "" for none. The caller frees it; NULL:
+ * no memory. */
+char *forbidden_text(const struct json_t *forbidden);
+
+#endif

@@ -1,0 +1,182 @@
+#include "runner/certify/ways.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/train.h"
+#include "runner/plan/dry_backend.h"
+#include "runner/plan/options.h"
+
+/* Notes what the operators of a step are called with. */
+struct recorder {
+    struct dry_backend dry; /* first member, as of each backend */
+    struct backend_ops ops;
+    struct ways *ways;
+};
+
+void ways_free(struct ways *w) {
+    free(w->way);
+    *w = (struct ways){ 0 };
+}
+
+static enum status add(struct ways *w, const struct certify_way *way, struct err *e) {
+    char text[WAY_TEXT_CAP], other[WAY_TEXT_CAP];
+    certify_way_text(way, text);
+    for (int64_t i = 0; i < w->count; i++) {
+        certify_way_text(&w->way[i], other);
+        if (!strcmp(text, other)) return OK;
+    }
+    if (w->count == w->cap) {
+        int64_t cap = w->cap ? 2 * w->cap : 64;
+        struct certify_way *more = realloc(w->way, (size_t)cap * sizeof *more);
+        if (!more) return FAIL(e, ERR_MEMORY, "no memory for the ways of a run");
+        w->way = more;
+        w->cap = cap;
+    }
+    w->way[w->count++] = *way;
+    return OK;
+}
+
+static struct ways *ways_of(struct backend *b) { return ((struct recorder *)b)->ways; }
+
+static bool is_transposed(const struct tensor *x) {
+    return !dtype_is_fp8(x->dtype) && x->stride[0] == 1 && x->stride[1] != 1;
+}
+
+static enum status note_matmul(struct backend *b, int lane, const struct matmul_args *t,
+                               struct err *e) {
+    struct certify_way w;
+    memset(&w, 0, sizeof w);
+    if (t->a->dtype == DTYPE_F32 || t->b->dtype == DTYPE_F32) return OK;
+    w.section = WAY_GEMM;
+    w.m = t->a->dim[0];
+    w.n = t->b->dim[0];
+    w.k = t->a->dim[1];
+    w.a = t->a->dtype;
+    w.b = t->b->dtype;
+    w.out = t->out->dtype;
+    w.scale_a = t->a->scale.kind;
+    w.scale_b = t->b->scale.kind;
+    w.transposed_a = is_transposed(t->a);
+    w.transposed_b = is_transposed(t->b);
+    w.fast = t->fast_accumulate && dtype_is_fp8(w.a);
+    w.beta = t->beta != 0.0f;
+    w.bias = t->bias != NULL;
+    w.bias_dtype = t->bias ? t->bias->dtype : DTYPE_F32;
+    w.residual = t->residual != NULL;
+    return add(ways_of(b), &w, e);
+}
+
+/* Every producer's sink comes here before its codes are read. */
+static enum status note_finish(struct backend *b, int lane, const struct sink *s, struct err *e) {
+    struct certify_way w;
+    memset(&w, 0, sizeof w);
+    if (!s->codes || s->value->dtype != DTYPE_BF16) return OK;
+    w.section = WAY_CAST;
+    w.m = tensor_rows(s->value);
+    w.k = tensor_cols(s->value);
+    w.a = s->value->dtype;
+    w.b = s->codes->dtype;
+    w.scale_b = s->codes->scale.kind;
+    w.source = s->source;
+    w.rule = s->rule;
+    w.codes = s->codes->data != NULL;
+    w.twin = s->codes->transposed != NULL;
+    w.own_amax = s->own_amax;
+    w.rotate = s->rotate;
+    w.draws = s->draws != NULL;
+    return add(ways_of(b), &w, e);
+}
+
+static enum status note_attention(struct backend *b, int lane, const struct attention_fwd_args *t,
+                                  struct err *e) {
+    struct certify_way w;
+    memset(&w, 0, sizeof w);
+    if (t->qkv->dtype != DTYPE_BF16) return OK;
+    w.section = WAY_ATTENTION;
+    w.a = t->qkv->dtype;
+    w.batch = t->qkv->dim[0];
+    w.length = t->qkv->dim[1];
+    w.head_dim = t->qkv->dim[3];
+    w.heads = t->heads;
+    w.kv_heads = t->kv_heads;
+    return add(ways_of(b), &w, e);
+}
+
+/* A step of at most two micro-steps: the second adds to gradients. */
+static enum status record(struct run_options *run, int ranks, struct ways *out, struct err *e) {
+    const struct data_options tokens = { .kind = DATA_SYNTHETIC, .seed = 1 };
+    struct recorder r = { .ways = out };
+    struct data *data = NULL;
+    struct trainer *t = NULL;
+    int64_t of_micro = run->train.micro_batch * ranks;
+    if (run->train.global_batch > of_micro) run->train.global_batch = 2 * of_micro;
+    run->train.documents = (struct document_options){ 0 };
+    dry_backend_open(&r.dry, ranks, true);
+    r.ops = *r.dry.base.ops;
+    r.ops.matmul = note_matmul;
+    r.ops.quantise_finish = note_finish;
+    r.ops.attention_fwd = note_attention;
+    r.dry.base.ops = &r.ops;
+    TRY(data_open(&data, &tokens, run->model.vocab, run->model.seq_len, run->train.seed, e));
+    enum status st = trainer_create(&t, &r.dry.base, &run->model, &run->recipe, &run->train, data,
+                                    e);
+    if (st == OK) st = trainer_queue(t, false, e);
+    trainer_destroy(t);
+    data_close(data);
+    return st;
+}
+
+enum status ways_of_config(const struct json_t *config, int ranks, struct ways *out,
+                           struct err *e) {
+    struct run_options run;
+    *out = (struct ways){ 0 };
+    TRY(options_read(config, &run, e));
+    enum status st = record(&run, ranks, out, e);
+    options_free(&run);
+    if (st != OK) ways_free(out);
+    return st;
+}
+
+/* ---- for doctor -------------------------------------------------------------------------------*/
+
+#define GEMM(A, B, OUT, SA, SB, ...)                                                            \
+    { .section = WAY_GEMM, .m = 512, .n = 768, .k = 1024, .a = DTYPE_##A, .b = DTYPE_##B,         \
+      .out = DTYPE_##OUT, .scale_a = SCALE_##SA, .scale_b = SCALE_##SB, __VA_ARGS__ }
+#define CAST(CODE, KIND, SOURCE, ...)                                                             \
+    { .section = WAY_CAST, .m = 256, .k = 768, .a = DTYPE_BF16, .b = DTYPE_##CODE,                \
+      .scale_b = SCALE_##KIND, .source = SCALE_SOURCE_##SOURCE, .codes = true, __VA_ARGS__ }
+#define ATTENTION(LENGTH, HEADS, KV, DIM)                                                         \
+    { .section = WAY_ATTENTION, .a = DTYPE_BF16, .batch = 2, .length = LENGTH, .heads = HEADS,    \
+      .kv_heads = KV, .head_dim = DIM }
+
+static const struct certify_way STANDARD[] = {
+    GEMM(BF16, BF16, BF16, NONE, NONE, .fast = false),
+    GEMM(BF16, BF16, F32, NONE, NONE, .transposed_a = true, .transposed_b = true, .beta = true),
+    GEMM(E4M3, E4M3, BF16, TENSOR, TENSOR, .fast = true),
+    GEMM(E5M2, E4M3, F32, TENSOR, TENSOR, .fast = false),
+    GEMM(E4M3, E4M3, BF16, ROW, ROW, .fast = true),
+    GEMM(E4M3, E4M3, BF16, 1X128, 128X128, .fast = false),
+    GEMM(E4M3, E4M3, F32, 1X128, 1X128, .beta = true),
+    GEMM(E4M3, E4M3, BF16, 1X32, 1X32, .fast = false),
+    GEMM(E4M3, E4M3, BF16, 1X32, 32X32, .fast = false),
+    GEMM(E2M1, E2M1, BF16, 1X16, 16X16, .fast = false),
+    CAST(E4M3, TENSOR, KNOWN, .twin = true),
+    CAST(E5M2, TENSOR, AMAX, .own_amax = true),
+    CAST(E4M3, ROW, BLOCK, .twin = true, .rule = { QUANT_TORCHAO, 1e-12f, false }),
+    CAST(E4M3, 1X128, BLOCK, .twin = true, .rule = { QUANT_TE_BLOCK, 0, true }),
+    CAST(E4M3, 1X32, BLOCK, .twin = true, .rule = { QUANT_MX, 0, true }),
+    CAST(E2M1, 1X16, AMAX, .draws = true, .rule = { QUANT_NVFP4, 0, false }),
+    ATTENTION(192, 4, 2, 64),
+    ATTENTION(192, 2, 2, 128),
+};
+
+enum status ways_standard(struct ways *out, struct err *e) {
+    *out = (struct ways){ 0 };
+    for (size_t i = 0; i < sizeof STANDARD / sizeof *STANDARD; i++) {
+        enum status st = add(out, &STANDARD[i], e);
+        if (st != OK) ways_free(out);
+        TRY(st);
+    }
+    return OK;
+}

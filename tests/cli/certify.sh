@@ -1,0 +1,121 @@
+#!/bin/bash
+# tier: long
+# How a device computes is certified before a run: what fails is not used, and log, decisions,
+# doctor and bundle say so. A resumed or repeated run stops with exit 3 if another way fails now.
+# The device is a stand-in (tests/support/stand_in/wrong_plugin.c).
+set -u
+. tests/cli/lib.sh
+mkdir bin && cp "$FP8LAB" bin/fp8lab
+FP8LAB=$PWD/bin/fp8lab
+build=${BUILD:-$root/build/release}
+${CC:-cc} -std=c11 -D_GNU_SOURCE -shared -fPIC -O1 -I"$root" -Wl,-Bsymbolic \
+    -o bin/libfp8lab_cuda.so "$root/tests/support/stand_in/wrong_plugin.c" \
+    "$root/tests/support/wrong_backend.c" "$build/libkernels.a" -fopenmp -lm || exit 1
+kept=$XDG_CACHE_HOME/fp8lab/certificates.json
+readonly NOTHING=0 IGNORED=2 TAIL=6 CAST_STALE=11 ATTENTION=13
+
+run() { # RUNS CODE ARGS...: the tiny experiment on the stand-in
+    local runs=$1 wanted=$2
+    shift 2
+    run_tiny --runs "$runs" --backend cuda --set train.steps=4 "$@"
+    expect "exit code" "$wanted" $code
+}
+part() { tar -xOf "$(newest "$1")" --wildcards "*/data/$2"; } # RUNS FILE
+value() { python3 -c 'import json, sys; o = json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
+
+case_name="a right device"
+echo $NOTHING >bin/mistake
+run good 0
+says "certifying how this device computes"
+part good logs/runner.log >log
+says "0 ways not used"
+expect "forbidden" "None []" "$(part good decisions.json | value 'o.get("forbidden")') \
+$(field "$(newest good)" 'run["forbidden"]')"
+expect "failed certificates" "0 True" "$(part good certificates.json | value \
+    'sum(c["outcome"] == "failed" for c in o["certificates"]), len(o["certificates"]) > 20' |
+    tr -d '(),')"
+case_name="kept"
+run good2 0
+! grep -q "certifying how" log || fail "it certifies again"
+part good2 logs/runner.log >log
+says "0 certificates made now"
+expect "results" "$(field "$(newest good)" 'run["results_sha256"]')" \
+    "$(field "$(newest good2)" 'run["results_sha256"]')"
+
+case_name="damaged"
+sed -i 's/passed/PASSED/' "$kept"
+run good3 0
+says "cannot be used and is ignored: its content does not have the hash that it states"
+says "certifying how this device computes"
+
+case_name="an ignored scale"
+echo $IGNORED >bin/mistake
+rm -f "$kept"
+run ignored 0 --keep-dir
+says "gemm e4m3 tensor x e4m3 tensor is not used on this device, and another way is"
+says "ignored scale"
+says "all outputs are as without the scale of a"
+expect "forbidden" "gemm e4m3 tensor x e4m3 tensor; gemm e5m2 tensor x e4m3 tensor" \
+    "$(part ignored decisions.json | value 'o["forbidden"]')"
+expect "both ways of the first" "['failed native', 'passed emulated']" \
+    "$(part ignored certificates.json | value '[c["outcome"] + " " + c["how"] for c in
+        o["certificates"] if c["way"].startswith("gemm e4m3 tensor")][:2]')"
+expect "results, as the right device has them" "$(field "$(newest good)" 'run["results_sha256"]')" \
+    "$(field "$(newest ignored)" 'run["results_sha256"]')"
+
+case_name="repro on the same device"
+"$FP8LAB" repro "$(newest ignored)" --runs again --backend cuda --threads 1 >out 2>log
+expect "exit code" 0 $?
+case_name="repro on a device that passes"
+echo $NOTHING >bin/mistake
+rm -f "$kept"
+"$FP8LAB" repro "$(newest ignored)" --runs other --backend cuda --threads 1 >out 2>log
+expect "exit code" 3 $?
+says "did not use gemm e4m3 tensor x e4m3 tensor, which failed then and passes here"
+case_name="repro on a device that fails"
+echo $TAIL >bin/mistake
+rm -f "$kept"
+"$FP8LAB" repro "$(newest good)" --runs other --backend cuda --threads 1 >out 2>log
+expect "exit code" 3 $?
+says "this device fails in gemm e4m3 tensor x e4m3 tensor, which the run used"
+
+case_name="resume"
+echo $NOTHING >bin/mistake
+rm -f "$kept"
+"$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 --runs stopped --backend cuda \
+    --set train.steps=1000000 --set eval.every=1000000 >out 2>log &
+pid=$!
+until ls stopped/*/data/checkpoints/step* >/dev/null 2>&1; do
+    kill -0 $pid 2>/dev/null || break
+    sleep 0.1
+done
+kill -INT $pid
+wait $pid
+id=$(basename "$(ls -d stopped/*tiny-*[0-9a-f] | head -1)")
+echo $TAIL >bin/mistake
+rm -f "$kept"
+"$FP8LAB" run --resume "$id" --runs stopped --backend cuda --threads 1 >out 2>log
+expect "exit code" 3 $?
+says "this device fails in gemm e4m3 tensor x e4m3 tensor, which the run used"
+
+case_name="no other way"
+for mistake in $CAST_STALE $ATTENTION; do
+    echo $mistake >bin/mistake
+    rm -f "$kept"
+    if [ $mistake = $CAST_STALE ]; then
+        run "no$mistake" 3
+        says "computes wrong results here, and there is no other way"
+        says "stale output"
+    else
+        run "no$mistake" 0
+        says "attention wgmma is not used on this device, and another way is"
+    fi
+done
+
+case_name="a crash"
+echo crash >bin/mistake
+rm -f "$kept"
+run crash 0
+says "gemm e4m3 tensor x e4m3 tensor is not used on this device"
+says "crash: the process that asked the GPU was killed by signal 9"
+exit $failed
