@@ -9,7 +9,8 @@ typedef void (*slot)(void);
 static const struct { const char *name; size_t at; } SLOTS[] = {
     SLOT(comm.init), SLOT(comm.rank), SLOT(comm.world), SLOT(comm.all_reduce),
     SLOT(comm.reduce_scatter), SLOT(comm.reduce_scatter_codes), SLOT(comm.all_gather),
-    SLOT(comm.broadcast), SLOT(comm.busy), SLOT(comm.poll), SLOT(comm.abort), SLOT(close), SLOT(info), SLOT(memory_create),
+    SLOT(comm.broadcast), SLOT(comm.busy), SLOT(comm.poll), SLOT(comm.abort),
+    SLOT(close), SLOT(info), SLOT(memory_create),
     SLOT(memory_create_pinned), SLOT(memory_destroy), SLOT(upload), SLOT(download),
     SLOT(readback), SLOT(readback_ready), SLOT(readback_fetch),
     SLOT(signal), SLOT(wait), SLOT(sync), SLOT(graph_replay), SLOT(graph_begin), SLOT(graph_end),

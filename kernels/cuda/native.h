@@ -30,7 +30,7 @@ static inline const char *gemm_byte_refusal(const struct gemm_kind *g) {
     bool fp4 = scale_is_nvfp4(g->a);
     if (!device_is_blackwell(g->cc)) return "the device has no such block scales";
     if (g->k % 32 || g->m % 8 || g->n % 8) return "K is no multiple of 32, or M or N of 8";
-    if (g->library && g->library <= 120803)
+    if (g->library && g->library < 120801)
         return "cuBLASLt < 12.8.1 mixes up MXFP8, FP8";
     if (fp4 && g->library == 130400) return "cuBLASLt 13.4.0 drops NVFP4's factor";
     return NULL;

@@ -2,8 +2,9 @@
 # tier: long
 # long: 35
 # Worker processes over 2 and 4 ranks, in each recipe, with gradients accumulated and reduced in f32
-# or BF16. All ways of sharding give the results of tests/dist/sharding.txt, with the optimizer's
-# state on the device or on the host. A run that was stopped and resumed gives the same results.
+# or BF16, or sent as codes. All ways of sharding give the results of tests/dist/sharding.txt, with
+# the optimizer's state on the device or on the host. A run that was stopped and resumed gives the
+# same results.
 # Here most of these combinations; all with TEST_CASES=all (tests/long/sharding.sh).
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
@@ -28,7 +29,7 @@ if [ "${TEST_CASES:-}" = all ]; then
     rows=([2]='*' [4]='*') bf16='*' offloaded='*delayed*' wanted=$golden counts="8 4 4"
 else
     rows=([2]='*parameters' [4]='*delayed*') bf16='*gradients' offloaded='*delayed-optimizer'
-    grep -E '^(2|4 (fp8.delayed|bf16 bf16)) ' "$golden" >wanted
+    grep -E '^(2|4 (fp8.delayed|bf16 (bf16|fp8))) ' "$golden" >wanted
     wanted=wanted counts="2 4 1"
 fi
 for ranks in 2 4; do
@@ -37,6 +38,9 @@ for ranks in 2 4; do
     "$FP8LAB" run -q $suite --runs "runs$ranks" --set hardware.gpus=$ranks --set recipe=bf16 \
         --set train.micro_batch=$((4 / ranks)) --set train.grad_dtype=bf16 --only "$bf16" \
         >out 2>log || { fail "$ranks ranks, BF16 gradients"; tail -5 log; }
+    "$FP8LAB" run -q $suite --runs "runs$ranks" --set hardware.gpus=$ranks --set recipe=bf16 \
+        --set train.micro_batch=$((4 / ranks)) --set train.grad_dtype=fp8 --only "$bf16" \
+        >out 2>log || { fail "$ranks ranks, gradients sent as codes"; tail -5 log; }
     [ $ranks = 4 ] || "$FP8LAB" run -q $suite --runs "runs$ranks" --set hardware.gpus=$ranks \
         --set train.micro_batch=$((4 / ranks)) --set train.optimizer.offload=true \
         --only "$offloaded" >out 2>log || { fail "optimizer state on the host"; tail -5 log; }

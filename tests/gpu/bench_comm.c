@@ -1,5 +1,5 @@
 /* The speed of collectives, one process a GPU: GB/s of the bytes that cross a rank's links: tensor
- * bytes times (world-1)/world. Prints one line a size. */
+ * bytes times (world-1)/world. Of codes, the bytes that they stand for. Prints one line a size. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -19,6 +19,7 @@ static enum status timed(struct rank_test *t, int what, const struct tensor *all
         if (what == 0) TRY(ops->comm.reduce_scatter(t->backend, LANE_COMM, mine, all, e));
         if (what == 1) TRY(ops->comm.all_gather(t->backend, LANE_COMM, all, mine, e));
         if (what == 2) TRY(ops->comm.all_reduce(t->backend, LANE_COMM, all, REDUCE_SUM, e));
+        if (what == 3) TRY(ops->comm.reduce_scatter_codes(t->backend, LANE_COMM, mine, all, e));
     }
     TRY(ops->timer_mark(t->backend, LANE_COMM, 1, e));
     TRY(ops->timer_read(t->backend, 0, 1, us, e));
@@ -27,11 +28,12 @@ static enum status timed(struct rank_test *t, int what, const struct tensor *all
 }
 
 static int measure(struct rank_test *t) {
-    static const char *const NAME[] = { "reduce_scatter", "all_gather", "all_reduce" };
+    static const char *const NAME[] = { "reduce_scatter", "all_gather", "all_reduce",
+                                        "... of codes" }; /* reduce_scatter_codes */
     int world = t->group.world;
     for (int d = 0; d < 2; d++)
         for (int64_t bytes = 64 << 10; bytes <= largest(t); bytes *= 8)
-            for (int what = 0; what < 3; what++) {
+            for (int what = 0; what < 4; what++) {
                 enum dtype dtype = d ? DTYPE_BF16 : DTYPE_F32;
                 int64_t n = bytes / dtype_bytes(dtype) / world;
                 void *data;

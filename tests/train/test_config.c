@@ -111,6 +111,10 @@ static void impossible_runs_are_refused(void **state) {
     r.train.grad_dtype = DTYPE_BF16;
     MUST_FAIL(ERR_CONFIG, "f32 gradients",
               trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
+    tiny_run_init(&r, RECIPE_F32, 5);
+    r.train.grad_codes = true;
+    MUST_FAIL(ERR_CONFIG, "f32 gradients, found fp8",
+              trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
     tiny_run_init(&r, RECIPE_BF16, 5);
     r.train.optimizer.beta2 = 1;
     MUST_FAIL(ERR_CONFIG, "betas[2] is 1",

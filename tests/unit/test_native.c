@@ -79,10 +79,10 @@ static const struct native_case {
     { { 89, 130100, MX }, false, false, true },
     { { 80, 130100, MX }, false, false, true },
     /* versions */
-    { { 100, 120803, MX }, false, true, true },
+    { { 100, 120800, MX }, false, true, true },
     { { 100, 120900, MX }, true, false, true },
     { { 100, 130400, MX }, true, false, true },
-    { { 90, 120803, MX }, false, false, true },
+    { { 90, 120800, MX }, false, false, true },
     { { 100, 130400, FP4 }, false, true, true },
     { { 121, 130400, FP4 }, false, true, true },
     { { 100, 130401, FP4 }, true, false, true },
