@@ -63,8 +63,8 @@ SYNC_CODE float sync_load(struct sync_place at, uint32_t from) {
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])               \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 
-/* c += a b over SYNC_STEP bytes of K. Before sm_89 no instruction takes codes, and the host launches
- * none (gemm_sync_serves). */
+/* c += a b over SYNC_STEP bytes of K. Before sm_89 no instruction takes codes, and the host
+ * launches none (gemm_sync_serves). */
 SYNC_CODE void sync_multiply(struct sync_place at, int kind, float c[4], const uint32_t a[4],
                              const uint32_t b[2]) {
     if (kind == SYNC_BF16) SYNC_INSTRUCTION("m16n8k16.row.col.f32.bf16.bf16.f32");

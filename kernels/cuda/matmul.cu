@@ -507,7 +507,8 @@ enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
     const struct arithmetic *m = arithmetic_of_device(cb);
     *known = false;
     enum gemm_by multiplier = multiplied_by(cb, args);
-    if (!m || !arithmetic_describes(args) || (is_fp8(args->a) && multiplier == GEMM_BY_SYNC)) return OK;
+    bool by_sync = is_fp8(args->a) && multiplier == GEMM_BY_SYNC; /* not compared with a device */
+    if (!m || !arithmetic_describes(args) || by_sync) return OK;
     struct arithmetic does = *m;
     struct gemm_problem p = {};
     struct gemm_way by = {};

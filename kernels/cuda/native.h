@@ -1,5 +1,6 @@
-/* Who multiplies FP8 and FP4 operands, of sizes and versions alone: cuBLASLt directly, our kernel on
- * mma.sync, or cuBLASLt after the operands were widened. C and C++, without a GPU: the plan asks too. */
+/* Who multiplies FP8 and FP4 operands, of sizes and versions alone: cuBLASLt directly, our kernel
+ * on mma.sync, or cuBLASLt after the operands were widened. C and C++, without a GPU: the plan asks
+ * too. */
 #ifndef FP8LAB_KERNELS_CUDA_NATIVE_H
 #define FP8LAB_KERNELS_CUDA_NATIVE_H
 

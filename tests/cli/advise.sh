@@ -82,8 +82,8 @@ expect "lines of the table" 8 "$(sed 1,5d "$out" | wc -l)"
 case_name="another machine, too little memory"
 # shellcheck disable=SC2086
 advise 0 experiments/bench_llama3_8b_8layers.lua --facts tests/facts/gb10.json $bench --runs "$runs"
-says "Times: none, since what was measured is of NVIDIA H200, not of NVIDIA GB10; by the data" "$out"
-says "sheet (125 TFLOP/s BF16, 250 FP8, 273 GB/s) bf16 takes at least " "$out"
+says "Times: none, since what was measured is of NVIDIA H200, not of NVIDIA GB10; " "$out"
+says "by the data sheet (125 TFLOP/s BF16, 250 FP8, 273 GB/s) bf16 takes at least " "$out"
 advise 3 experiments/bench_llama3_8b_8layers.lua --set model.layers=16 --runs "$runs" \
     --facts tests/facts/laptop.json
 says "Next: fp8lab plan --set model.layers=16" "$TEST_TMP/log"

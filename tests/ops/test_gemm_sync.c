@@ -237,7 +237,7 @@ static void test_shared_memory(void **state) {
     assert_int_equal(SYNC_STAGE % SYNC_DEPTH, 0);
 }
 
-/* Who multiplies FP8, for each device and pair of scales: the columns of kernels/cuda/CHOICES.md. */
+/* Who multiplies FP8, for each device and pair of scales: kernels/cuda/CHOICES.md. */
 static void test_who_multiplies(void **state) {
     enum { L = GEMM_BY_LIBRARY, O = GEMM_BY_SYNC, W = GEMM_EMULATED };
     static const int CC[] = { 80, 89, 90, 100, 120, 121 };
