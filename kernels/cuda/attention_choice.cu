@@ -24,6 +24,7 @@ static const float OWN_TIME_MAX = 0.98f;
 
 struct attention_choice {
     struct attention_size shape;
+    bool fp8; /* of codes: only where attention_backend asks for cuDNN */
     bool by_cudnn;
     bool timed; /* by this process; false: loaded, offered, or without memory for a trial */
     struct cudnn_plan_name name; /* if by_cudnn */
@@ -75,13 +76,14 @@ void cuda_attention_close(struct cuda_backend *b) {
     b->attention = NULL;
 }
 
-/* ---- as text: the sixth integer is `backward`, which only older tables set to 1 ---- */
+/* ---- as text: the sixth integer is 1 for a backward, in older tables alone, and 2 for FP8 ---- */
 
-enum { KEY_INTEGERS = 6 };
+enum { KEY_INTEGERS = 6, KEY_FP8 = 2 };
 
-static void key_integers(const struct attention_size *s, int64_t out[KEY_INTEGERS]) {
+static void key_integers(const struct attention_choice *c, int64_t out[KEY_INTEGERS]) {
+    const struct attention_size *s = &c->shape;
     const int64_t list[KEY_INTEGERS] = { s->batch,    s->length,   s->heads,
-                                         s->kv_heads, s->head_dim, 0 };
+                                         s->kv_heads, s->head_dim, c->fp8 ? KEY_FP8 : 0 };
     memcpy(out, list, sizeof list);
 }
 
@@ -100,7 +102,7 @@ void attention_choices_write(const struct cuda_backend *b, bool timed, FILE *out
         if (timed && !from->timed) continue;
         snprintf(c.kind, sizeof c.kind, "attention");
         c.keys = KEY_INTEGERS;
-        key_integers(&from->shape, c.key);
+        key_integers(from, c.key);
         const int32_t value[2] = { from->name.place, from->name.engine };
         c.bytes = from->by_cudnn ? (int)sizeof value : 0;
         memcpy(c.value, value, (size_t)c.bytes);
@@ -115,7 +117,7 @@ enum status attention_choice_take(struct cuda_backend *b, const struct choice *c
     if (c->keys != KEY_INTEGERS || (c->bytes && c->bytes != (int)sizeof value))
         return FAIL(e, ERR_CONFIG, "choice table: an attention entry has %d integers and %d bytes",
                     c->keys, c->bytes);
-    if (c->key[5] != 0)
+    if (c->key[5] != 0 && c->key[5] != KEY_FP8)
         return FAIL(e, ERR_CONFIG, "the choice table names a cuDNN plan for attention's backward, "
                     "which this version does not use: measure again without this table");
     if (c->bytes && !cudnn_version(b))
@@ -127,6 +129,7 @@ enum status attention_choice_take(struct cuda_backend *b, const struct choice *c
     struct attention_choice *to = &t->choice[t->count++];
     memset(to, 0, sizeof *to);
     to->shape = { c->key[0], c->key[1], c->key[2], c->key[3], c->key[4] };
+    to->fp8 = c->key[5] == KEY_FP8;
     to->by_cudnn = c->bytes > 0;
     to->name = { value[0], value[1] };
     snprintf(to->why, sizeof to->why, "by the choice table");
@@ -207,7 +210,7 @@ static enum status settle(struct cuda_backend *b, const struct attention *a,
                           struct attention_choice *c, struct err *e) {
     if (c->by_cudnn && c->plan && cudnn_same_plan(c->plan->name, c->name)) return OK;
     cudnn_plan_destroy(b, c->plan);
-    c->plan = c->by_cudnn ? cudnn_plan_create(b, a, &c->name) : NULL;
+    c->plan = c->by_cudnn ? cudnn_plan_create(b, a, c->fp8, &c->name) : NULL;
     if (c->plan || !c->by_cudnn) return OK;
     return FAIL(e, ERR_DEVICE,
                 "attention: this cuDNN does not offer plan %d with engine %d, which the choice "
@@ -231,14 +234,14 @@ static bool offered(struct cuda_backend *b, const struct attention *a, struct at
     struct choice kept;
     int32_t value[2];
     int64_t key[KEY_INTEGERS];
-    key_integers(&c->shape, key);
+    key_integers(c, key);
     if (!b->offers || !choices_find(b->offers, "attention", key, KEY_INTEGERS, &kept)) return false;
     if (kept.bytes && kept.bytes != (int)sizeof value) return false;
     if (only(b) == ATTENTION_CUDNN && !kept.bytes) return false;
     memcpy(value, kept.value, sizeof value);
     c->by_cudnn = kept.bytes > 0;
     c->name = { value[0], value[1] };
-    if (c->by_cudnn) c->plan = cudnn_plan_create(b, a, &c->name);
+    if (c->by_cudnn) c->plan = cudnn_plan_create(b, a, c->fp8, &c->name);
     return c->plan || !c->by_cudnn;
 }
 
@@ -279,7 +282,7 @@ static enum status choose(struct cuda_backend *b, const struct forward *f,
     TRY(take_offer(b, &f->a, c, &taken, e));
     if (taken) return settle(b, &f->a, c, e);
     cudnn_plan_destroy(b, c->plan); /* of an offer that a leading rank does not have */
-    c->plan = cudnn_plan_create(b, &f->a, NULL);
+    c->plan = cudnn_plan_create(b, &f->a, c->fp8, NULL);
     c->timed = !c->plan; /* there is nothing to time */
     if (only(b) == ATTENTION_CUDNN) TRY(fix(c, &f->a, e));
     else if (c->plan) TRY(measure(b, f, c, e));
@@ -296,14 +299,15 @@ static bool may_have_plan(const struct cuda_backend *b, const struct attention *
 }
 
 /* The shape's entry, made on its first use. */
-static enum status choice_of(struct cuda_backend *b, const struct forward *f,
+static enum status choice_of(struct cuda_backend *b, const struct forward *f, bool fp8,
                              struct attention_choice **out, struct err *e) {
     const struct attention *a = &f->a;
     const struct attention_size shape = { a->batch, a->length, a->heads, a->kv_heads, a->head_dim };
     struct attention_table *t;
     TRY(table_of(b, &t, e));
     int i = 0;
-    while (i < t->count && memcmp(&t->choice[i].shape, &shape, sizeof shape) != 0) i++;
+    while (i < t->count && (t->choice[i].fp8 != fp8 ||
+                            memcmp(&t->choice[i].shape, &shape, sizeof shape) != 0)) i++;
     if (i == TABLE_MAX)
         return FAIL(e, ERR_UNSUPPORTED, "more than %d attention shapes in one run", TABLE_MAX);
     struct attention_choice *c = *out = &t->choice[i];
@@ -318,6 +322,7 @@ static enum status choice_of(struct cuda_backend *b, const struct forward *f,
     if (!fresh) return settle(b, a, c, e);
     memset(c, 0, sizeof *c);
     c->shape = shape;
+    c->fp8 = fp8;
     enum status st = choose(b, f, c, e);
     if (st == OK) t->count++;
     else cudnn_plan_destroy(b, c->plan);
@@ -334,7 +339,23 @@ enum status attention_choose(struct cuda_backend *b, const struct forward *f,
         return refuse(&f->a, "it needs sm_90 or sm_100, head_dim of at least 64, at least 256 "
                       "tokens, and neither a window nor masks of documents", e);
     if (!may_have_plan(b, &f->a)) return OK;
-    TRY(choice_of(b, f, &c, e));
+    TRY(choice_of(b, f, false, &c, e));
+    *way = { c->plan, c->why };
+    return OK;
+}
+
+/* cuDNN's limits on Hopper; lengths that are no multiple of 128 are left to our kernels. */
+enum status attention_choose_fp8(struct cuda_backend *b, const struct attention *a,
+                                 struct attention_way *way, struct err *e) {
+    struct attention_choice *c = NULL;
+    struct forward f = {};
+    f.a = *a;
+    *way = { NULL, "fp8 codes widened to bf16" };
+    if (only(b) != ATTENTION_CUDNN) return OK;
+    if (!may_have_plan(b, a) || a->length % 128)
+        return refuse(a, "in FP8 it needs sm_90 or sm_100, head_dim of at least 64, a multiple of "
+                      "128 tokens from 256 on, and neither a window nor masks of documents", e);
+    TRY(choice_of(b, &f, true, &c, e));
     *way = { c->plan, c->why };
     return OK;
 }

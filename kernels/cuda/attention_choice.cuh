@@ -16,6 +16,11 @@ struct attention_way {
 NODISCARD enum status attention_choose(struct cuda_backend *b, const struct forward *f,
                                        struct attention_way *way, struct err *e);
 
+/* The same for FP8, whose a->width is the stride of the codes: a plan only where attention_backend
+ * asks for cuDNN, which nothing has compared with the reference yet. */
+NODISCARD enum status attention_choose_fp8(struct cuda_backend *b, const struct attention *a,
+                                           struct attention_way *way, struct err *e);
+
 /* The table, for choices.cu: as gemm.cuh's. */
 int64_t attention_choices(const struct cuda_backend *b);
 void attention_choices_write(const struct cuda_backend *b, bool timed, FILE *out);

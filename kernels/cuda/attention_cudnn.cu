@@ -68,10 +68,10 @@ static bool try_config(struct cudnn_library *lib, struct cudnn_plan *p, cudnn_no
 }
 
 static bool build(struct cudnn_library *lib, struct cudnn_plan *p, const struct attention *a,
-                  const struct cudnn_plan_name *name) {
+                  bool fp8, const struct cudnn_plan_name *name) {
     const struct cudnn_functions *f = &lib->f;
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
-    cudnn_node graph = cudnn_attention_graph(f, lib->handle, a, p->owned, &status);
+    cudnn_node graph = cudnn_attention_graph(f, lib->handle, a, fp8, p->owned, &status);
     cudnn_node heuristic = cudnn_make(f, p->owned, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &status);
     cudnn_node config[CONFIGS_MAX];
     for (int i = 0; i < CONFIGS_MAX; i++)
@@ -134,14 +134,14 @@ void cudnn_close(struct cuda_backend *b) {
     b->cudnn = NULL;
 }
 
-struct cudnn_plan *cudnn_plan_create(struct cuda_backend *b, const struct attention *a,
+struct cudnn_plan *cudnn_plan_create(struct cuda_backend *b, const struct attention *a, bool fp8,
                                      const struct cudnn_plan_name *name) {
     struct cudnn_library *lib = library_of(b);
     if (!lib || (a->length % 128 && lib->f.version() < VERSION_TAILS)) return NULL;
     struct cudnn_plan *p = (struct cudnn_plan *)calloc(1, sizeof *p + sizeof *p->owned);
     if (!p) return NULL;
     p->owned = (struct cudnn_nodes *)(p + 1);
-    if (build(lib, p, a, name)) return p;
+    if (build(lib, p, a, fp8, name)) return p;
     cudnn_plan_destroy(b, p);
     return NULL;
 }
@@ -172,26 +172,50 @@ static cudnnStatus_t execute(struct cudnn_library *lib, const struct cudnn_plan 
     return status;
 }
 
+static enum status run(struct cuda_backend *b, const struct cudnn_plan *p, void *workspace,
+                       cudaStream_t stream, const int64_t *id, void *const *data, int64_t count,
+                       struct err *e) {
+    struct cudnn_library *lib = b->cudnn;
+    cudnnStatus_t status = lib->f.set_stream(lib->handle, stream);
+    if (status == CUDNN_STATUS_SUCCESS) status = execute(lib, p, workspace, id, data, count);
+    if (status == CUDNN_STATUS_SUCCESS) return OK;
+    return FAIL(e, ERR_DEVICE, "attention by cuDNN: status %d", (int)status);
+}
+
 enum status cudnn_plan_run(struct cuda_backend *b, const struct cudnn_plan *p,
                            const struct forward *f, void *workspace, cudaStream_t stream,
                            struct err *e) {
-    struct cudnn_library *lib = b->cudnn;
     const struct attention *a = &f->a;
     bf16_bits *q = (bf16_bits *)a->qkv, *k = q + (int64_t)a->heads * a->head_dim;
     bf16_bits *v = k + (int64_t)a->kv_heads * a->head_dim;
     float scale = a->scale, minus_infinity = -INFINITY;
     const int64_t id[] = { ID_Q, ID_K, ID_V, ID_STATS, ID_SCALE, ID_MINUS_INFINITY, ID_O };
     void *const data[] = { q, k, v, f->lse, &scale, &minus_infinity, f->o };
-    cudnnStatus_t status = lib->f.set_stream(lib->handle, stream);
-    if (status == CUDNN_STATUS_SUCCESS)
-        status = execute(lib, p, workspace, id, data, sizeof data / sizeof *data);
-    if (status == CUDNN_STATUS_SUCCESS) return OK;
-    return FAIL(e, ERR_DEVICE, "attention by cuDNN: status %d", (int)status);
+    return run(b, p, workspace, stream, id, data, sizeof data / sizeof *data, e);
+}
+
+enum status cudnn_plan_run_fp8(struct cuda_backend *b, const struct cudnn_plan *p,
+                               const struct cudnn_fp8_forward *f, void *workspace,
+                               cudaStream_t stream, struct err *e) {
+    const struct attention *a = f->a;
+    uint8_t *q = (uint8_t *)f->codes, *k = q + (int64_t)a->heads * a->head_dim;
+    uint8_t *v = k + (int64_t)a->kv_heads * a->head_dim;
+    float scale = a->scale, minus_infinity = -INFINITY;
+    float *factor = (float *)f->factor, *p_factor = (float *)f->p_factor;
+    float *multiplier = (float *)f->p_multiplier, *amax = f->scalars + CUDNN_FP8_P_AMAX;
+    float *one = f->scalars + CUDNN_FP8_ONE, *o_amax = f->scalars + CUDNN_FP8_O_AMAX;
+    const int64_t id[] = { ID_Q, ID_K, ID_V, ID_O, ID_STATS, ID_SCALE, ID_MINUS_INFINITY,
+                           ID_FACTOR_Q, ID_FACTOR_K, ID_FACTOR_V, ID_FACTOR_P, ID_MULTIPLIER_P,
+                           ID_AMAX_P, ID_MULTIPLIER_O, ID_AMAX_O };
+    void *const data[] = { q, k, v, f->o, f->lse, &scale, &minus_infinity, factor, factor, factor,
+                           p_factor, multiplier, amax, one, o_amax };
+    static_assert(sizeof id / sizeof *id == sizeof data / sizeof *data, "one address for each");
+    return run(b, p, workspace, stream, id, data, sizeof data / sizeof *data, e);
 }
 
 #else /* built without cuDNN's headers: our own kernels serve every call */
 
-struct cudnn_plan *cudnn_plan_create(struct cuda_backend *b, const struct attention *a,
+struct cudnn_plan *cudnn_plan_create(struct cuda_backend *b, const struct attention *a, bool fp8,
                                      const struct cudnn_plan_name *name) {
     return NULL;
 }
@@ -199,6 +223,11 @@ void cudnn_plan_destroy(struct cuda_backend *b, struct cudnn_plan *p) {}
 enum status cudnn_plan_run(struct cuda_backend *b, const struct cudnn_plan *p,
                            const struct forward *f, void *workspace, cudaStream_t stream,
                            struct err *e) {
+    return FAIL(e, ERR_UNSUPPORTED, "attention by cuDNN: built without its headers");
+}
+enum status cudnn_plan_run_fp8(struct cuda_backend *b, const struct cudnn_plan *p,
+                               const struct cudnn_fp8_forward *f, void *workspace,
+                               cudaStream_t stream, struct err *e) {
     return FAIL(e, ERR_UNSUPPORTED, "attention by cuDNN: built without its headers");
 }
 int64_t cudnn_version(struct cuda_backend *b) { return 0; }

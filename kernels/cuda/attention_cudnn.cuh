@@ -23,8 +23,9 @@ struct cudnn_plan {
 };
 
 /* A deterministic plan for the shape: the named one, or for NULL the first that can be built. NULL
- * if cuDNN is missing or too old, or has no such plan. Takes up to seconds. */
-struct cudnn_plan *cudnn_plan_create(struct cuda_backend *b, const struct attention *a,
+ * if cuDNN is missing or too old, or has no such plan. Takes up to seconds. fp8: of E4M3 codes, and
+ * a->width is their stride. */
+struct cudnn_plan *cudnn_plan_create(struct cuda_backend *b, const struct attention *a, bool fp8,
                                      const struct cudnn_plan_name *name);
 void cudnn_plan_destroy(struct cuda_backend *b, struct cudnn_plan *p);
 
@@ -32,6 +33,20 @@ void cudnn_plan_destroy(struct cuda_backend *b, struct cudnn_plan *p);
 NODISCARD enum status cudnn_plan_run(struct cuda_backend *b, const struct cudnn_plan *p,
                                      const struct forward *f, void *workspace, cudaStream_t stream,
                                      struct err *e);
+
+/* What a plan of codes reads and writes; all on the device. */
+enum { CUDNN_FP8_ONE, CUDNN_FP8_P_AMAX, CUDNN_FP8_O_AMAX, CUDNN_FP8_SCALARS };
+struct cudnn_fp8_forward {
+    const struct attention *a; /* the shape and the scale */
+    const uint8_t *codes;      /* of qkv */
+    const float *factor, *p_factor, *p_multiplier;
+    bf16_bits *o;
+    float *lse;
+    float *scalars; /* [CUDNN_FP8_SCALARS]: 1, which o is multiplied by; out: amax of p and of o */
+};
+NODISCARD enum status cudnn_plan_run_fp8(struct cuda_backend *b, const struct cudnn_plan *p,
+                                         const struct cudnn_fp8_forward *f, void *workspace,
+                                         cudaStream_t stream, struct err *e);
 
 int64_t cudnn_version(struct cuda_backend *b); /* 91900; 0 if missing or too old */
 void cudnn_close(struct cuda_backend *b);      /* after all of its plans */

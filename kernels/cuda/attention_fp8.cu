@@ -8,6 +8,7 @@
  * 64 x 64; a warp takes 16 rows. Runs on every device from sm_80 on. */
 #include <stdio.h>
 
+#include "kernels/cuda/attention_choice.cuh"
 #include "kernels/cuda/attention_fp8.cuh"
 #include "kernels/fp8_inline.h"
 
@@ -396,29 +397,63 @@ static enum status widen(struct backend *b, int lane, const struct tensor *codes
     return cuda_dequantise(b, lane, &wide, &plain, e);
 }
 
-/* Checks qkv, widens it and, unless NULL, d_o, and fills what both directions share. */
-static enum status setup(struct cuda_backend *b, int lane, const char *what,
-                         const struct tensor *qkv, int64_t heads, int64_t kv_heads,
-                         const struct tensor *first_key, const struct tensor *d_o,
+/* Checks qkv and fills what both directions share, but for f->a.qkv. */
+static enum status setup(const char *what, const struct tensor *qkv, int64_t heads,
+                         int64_t kv_heads, const struct tensor *first_key,
                          struct fp8_attention *f, struct err *e) {
     if (!qkv || !qkv->data) return FAIL(e, ERR_ARG, "%s: qkv is missing", what);
-    struct tensor codes = rows_of(qkv), view = *qkv;
-    void *memory;
+    struct tensor codes = rows_of(qkv);
+    struct tensor view = tensor_make(qkv->data, DTYPE_BF16, qkv->dim[0], qkv->dim[1], qkv->dim[2],
+                                     qkv->dim[3]);
     TRY(check_codes(&codes, what, IS_E4M3, -1, -1, e));
     if (qkv->stride[0] != qkv->dim[1] * qkv->stride[1] || qkv->stride[2] != qkv->dim[3] ||
         qkv->stride[3] != 1)
         return FAIL(e, ERR_ARG, "%s: qkv: its rows of codes are not contiguous", what);
-    const struct attention_size size = { qkv->dim[0], qkv->dim[1], heads, kv_heads, qkv->dim[3] };
-    int64_t rows = codes.dim[0], own = attention_qkv_wide_bytes(&size);
-    TRY(cuda_scratch(&b->base, lane, SCRATCH_ATTENTION, max_i64(attention_wide_bytes(&size), 1),
-                     &memory, e));
-    view = tensor_make(memory, DTYPE_BF16, qkv->dim[0], qkv->dim[1], qkv->dim[2], qkv->dim[3]);
-    TRY(attention_setup(&f->a, what, &view, heads, kv_heads, first_key, e));
     f->factor = (const float *)qkv->scale.data;
-    f->d_o = (bf16_bits *)((char *)memory + own);
-    if (rows == 0) return OK;
+    return attention_setup(&f->a, what, &view, heads, kv_heads, first_key, e);
+}
+
+/* Widens qkv and, unless NULL, d_o. */
+static enum status widen_operands(struct cuda_backend *b, int lane, const struct tensor *qkv,
+                                  const struct tensor *d_o, struct fp8_attention *f,
+                                  struct err *e) {
+    const struct attention_size size = { f->a.batch, f->a.length, f->a.heads, f->a.kv_heads,
+                                         f->a.head_dim };
+    struct tensor codes = rows_of(qkv);
+    void *memory;
+    TRY(cuda_scratch(&b->base, lane, SCRATCH_ATTENTION, attention_wide_bytes(&size), &memory, e));
+    f->a.qkv = (const bf16_bits *)memory;
+    f->d_o = (const bf16_bits *)((char *)memory + attention_qkv_wide_bytes(&size));
     if (d_o) TRY(widen(&b->base, lane, d_o, (bf16_bits *)f->d_o, e));
     return widen(&b->base, lane, &codes, (bf16_bits *)memory, e);
+}
+
+/* ---- cuDNN's forward ---- */
+
+__global__ void fp8_begin_kernel(float *scalars) {
+    scalars[CUDNN_FP8_ONE] = 1.0f;
+    scalars[CUDNN_FP8_P_AMAX] = scalars[CUDNN_FP8_O_AMAX] = 0.0f;
+}
+__global__ void fp8_end_kernel(const float *scalars, uint32_t *amax) {
+    raise_amax(amax, __float_as_uint(f32_canonical(scalars[CUDNN_FP8_P_AMAX])) & 0x7FFFFFFFu);
+}
+
+/* Its plan rounds p too, but does not count what it lost: stats stay as they are. */
+static enum status run_plan(struct cuda_backend *b, int lane, const struct cudnn_plan *plan,
+                            const struct fp8_attention *f, const uint8_t *codes, struct err *e) {
+    int64_t bytes = round_up(plan->workspace_bytes, 256);
+    cudaStream_t stream = b->lane[lane];
+    void *memory;
+    TRY(cuda_scratch(&b->base, lane, SCRATCH_ATTENTION, bytes + CUDNN_FP8_SCALARS * 4, &memory,
+                     e));
+    const struct cudnn_fp8_forward forward = {
+        &f->a, codes, f->factor, f->p.factor, f->p.multiplier, f->o, f->lse,
+        (float *)((char *)memory + bytes) };
+    fp8_begin_kernel<<<1, 1, 0, stream>>>(forward.scalars);
+    TRY(cuda_launched("attention_fwd by cuDNN in FP8", e));
+    TRY(cudnn_plan_run_fp8(b, plan, &forward, memory, stream, e));
+    fp8_end_kernel<<<1, 1, 0, stream>>>(forward.scalars, f->p.amax);
+    return cuda_launched("attention_fwd by cuDNN in FP8", e);
 }
 
 /* ---- launchers ---- */
@@ -451,8 +486,8 @@ enum status attention_fp8_fwd(struct cuda_backend *b, int lane,
                               const struct attention_fwd_args *args, struct err *e) {
     struct fp8_attention f = {};
     const struct tensor *qkv = args->qkv;
-    TRY(setup(b, lane, "attention_fwd", qkv, args->heads, args->kv_heads, args->first_key, NULL,
-              &f, e));
+    struct attention_way way;
+    TRY(setup("attention_fwd", qkv, args->heads, args->kv_heads, args->first_key, &f, e));
     int64_t rows = f.a.batch * f.a.length;
     TRY(cuda_check_sink(args->o, "attention_fwd: o", rows, args->heads * f.a.head_dim, e));
     TRY(cuda_check_packed(args->lse, "attention_fwd: lse", IS_F32, f.a.batch,
@@ -460,8 +495,15 @@ enum status attention_fp8_fwd(struct cuda_backend *b, int lane,
     TRY(cast_of(&f.p, args->p, "attention_fwd: p", e));
     f.o = sink_value_of(args->o);
     f.lse = (float *)args->lse->data;
-    TRY(attention_decided(b, &f.a, "forward", "emulated", "fp8 codes widened to bf16", e));
-    if (rows > 0) {
+    struct attention codes = f.a;
+    codes.width = qkv->stride[1];
+    TRY(attention_choose_fp8(b, &codes, &way, e));
+    TRY(attention_decided(b, &f.a, "forward", way.plan ? "cudnn" : "emulated", way.why, e));
+    if (rows > 0 && way.plan) {
+        f.a.width = codes.width;
+        TRY(run_plan(b, lane, way.plan, &f, (const uint8_t *)qkv->data, e));
+    } else if (rows > 0) {
+        TRY(widen_operands(b, lane, qkv, NULL, &f, e));
         dim3 grid((unsigned)ceil_div(f.a.length, ROWS), (unsigned)f.a.heads, (unsigned)f.a.batch);
         kernels_for(f.a.head_dim).fwd<<<grid, ATTENTION_THREADS, shared_bytes(f.a.head_dim),
                                         b->lane[lane]>>>(f);
@@ -501,10 +543,10 @@ enum status attention_fp8_bwd(struct cuda_backend *b, int lane,
     if (!qkv || !qkv->data) return FAIL(e, ERR_ARG, "attention_bwd: qkv is missing");
     TRY(check_codes(args->d_o, "attention_bwd: d_o", IS_E4M3 | IS_E5M2, qkv->dim[0] * qkv->dim[1],
                     args->heads * qkv->dim[3], e));
-    TRY(setup(b, lane, "attention_bwd", qkv, args->heads, args->kv_heads, args->first_key,
-              args->d_o, &f, e));
+    TRY(setup("attention_bwd", qkv, args->heads, args->kv_heads, args->first_key, &f, e));
     TRY(take_backward(&f, args, e));
     if (f.a.batch == 0 || f.a.length == 0) return OK;
+    TRY(widen_operands(b, lane, qkv, args->d_o, &f, e));
     TRY(attention_decided(b, &f.a, "backward", "emulated", "fp8 codes widened to bf16", e));
     cudaStream_t stream = b->lane[lane];
     int64_t items = f.a.batch * f.a.length * f.a.heads;

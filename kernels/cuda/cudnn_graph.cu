@@ -1,6 +1,6 @@
-/* The composite graph of attention's forward: causal, grouped heads, BF16. NVIDIA describes the
- * supported patterns in cudnn-frontend, scaled_dot_product_flash_attention. S x S tensors are
- * virtual. */
+/* The composite graphs of attention's forward: causal, grouped heads, of BF16 or of E4M3 codes. NVIDIA
+ * describes the supported patterns in cudnn-frontend, scaled_dot_product_flash_attention and
+ * sdpa_fp8. S x S tensors are virtual. */
 #include "kernels/cuda/attention_cudnn.cuh"
 
 #if __has_include(<cudnn_graph.h>)
@@ -137,7 +137,7 @@ static node reduce(struct builder *w, cudnnReduceTensorOp_t mode, node x, node y
 /* ---- the graph ---- */
 
 /* Shapes of one problem. kt is the transposed view of k, the right operand of the product. */
-struct shapes { struct extent q, k, kt, o, scores, row; };
+struct shapes { struct extent q, k, kt, o, o_packed, scores, row; };
 
 static struct shapes shapes_of(const struct attention *a) {
     int64_t b = a->batch, t = a->length, h = a->heads, g = a->kv_heads, d = a->head_dim;
@@ -147,15 +147,27 @@ static struct shapes shapes_of(const struct attention *a) {
     s.k = { { b, g, t, d }, { t * width, d, width, 1 } };
     s.kt = swapped(s.k);
     s.o = { { b, h, t, d }, { t * row, d, row, 1 } };
+    s.o_packed = packed(b, h, t, d);
     s.scores = packed(b, h, t, t);
     s.row = packed(b, h, t, 1);
     return s;
 }
 
+/* One f32 on the device. */
+static node on_device(struct builder *w, int64_t id) {
+    return tensor(w, id, packed(1, 1, 1, 1), CUDNN_DATA_FLOAT, false);
+}
+static node times(struct builder *w, node x, node factor, struct extent of) {
+    return binary(w, CUDNN_POINTWISE_MUL, x, factor, hidden(w, of, CUDNN_DATA_FLOAT));
+}
+
 /* scale * q k^T, with keys after the query at minus infinity. */
-static node masked_scores(struct builder *w, const struct shapes *s, node q, node kt, node scale) {
+static node masked_scores(struct builder *w, const struct shapes *s, node q, node kt, node scale,
+                          bool fp8) {
     node x = matmul(w, q, kt, hidden(w, s->scores, CUDNN_DATA_FLOAT));
-    x = binary(w, CUDNN_POINTWISE_MUL, x, scale, hidden(w, s->scores, CUDNN_DATA_FLOAT));
+    x = times(w, x, scale, s->scores);
+    if (fp8) x = times(w, x, on_device(w, ID_FACTOR_Q), s->scores);
+    if (fp8) x = times(w, x, on_device(w, ID_FACTOR_K), s->scores);
     node row = pointwise(w, CUDNN_POINTWISE_GEN_INDEX, x, NULL, NULL,
                          hidden(w, s->scores, CUDNN_DATA_INT32), CUDNN_DATA_FLOAT, 2);
     node col = pointwise(w, CUDNN_POINTWISE_GEN_INDEX, x, NULL, NULL,
@@ -166,31 +178,46 @@ static node masked_scores(struct builder *w, const struct shapes *s, node q, nod
                      hidden(w, s->scores, CUDNN_DATA_FLOAT), CUDNN_DATA_FLOAT, 0);
 }
 
-static void forward_graph(struct builder *w, const struct shapes *s) {
+/* o <- the product of the codes of p, which is probabilities, and of v. */
+static void rounded_product(struct builder *w, const struct shapes *s, node p, node v, node o) {
+    node amax = on_device(w, ID_AMAX_P), o_amax = on_device(w, ID_AMAX_O);
+    reduce(w, CUDNN_REDUCE_TENSOR_AMAX, p, amax);
+    node codes = binary(w, CUDNN_POINTWISE_MUL, p, on_device(w, ID_MULTIPLIER_P),
+                        hidden(w, s->scores, CUDNN_DATA_FP8_E4M3));
+    node x = matmul(w, codes, v, hidden(w, s->o_packed, CUDNN_DATA_FLOAT));
+    x = times(w, x, on_device(w, ID_FACTOR_P), s->o_packed);
+    x = times(w, x, on_device(w, ID_FACTOR_V), s->o_packed);
+    binary(w, CUDNN_POINTWISE_MUL, x, on_device(w, ID_MULTIPLIER_O), o);
+    reduce(w, CUDNN_REDUCE_TENSOR_AMAX, x, o_amax);
+}
+
+static void forward_graph(struct builder *w, const struct shapes *s, bool fp8) {
     cudnnDataType_t f32 = CUDNN_DATA_FLOAT, bf16 = CUDNN_DATA_BFLOAT16;
-    node q = tensor(w, ID_Q, s->q, bf16, false), kt = tensor(w, ID_K, s->kt, bf16, false);
-    node v = tensor(w, ID_V, s->k, bf16, false), o = tensor(w, ID_O, s->o, bf16, false);
+    cudnnDataType_t in = fp8 ? CUDNN_DATA_FP8_E4M3 : bf16;
+    node q = tensor(w, ID_Q, s->q, in, false), kt = tensor(w, ID_K, s->kt, in, false);
+    node v = tensor(w, ID_V, s->k, in, false), o = tensor(w, ID_O, s->o, bf16, false);
     node stats = tensor(w, ID_STATS, s->row, f32, false), scale = scalar(w, ID_SCALE);
-    node x = masked_scores(w, s, q, kt, scale);
+    node x = masked_scores(w, s, q, kt, scale, fp8);
     node top = reduce(w, CUDNN_REDUCE_TENSOR_MAX, x, hidden(w, s->row, f32));
     x = binary(w, CUDNN_POINTWISE_SUB, x, top, hidden(w, s->scores, f32));
     x = binary(w, CUDNN_POINTWISE_EXP, x, NULL, hidden(w, s->scores, f32));
     node sum = reduce(w, CUDNN_REDUCE_TENSOR_ADD, x, hidden(w, s->row, f32));
     node log = binary(w, CUDNN_POINTWISE_LOG, sum, NULL, hidden(w, s->row, f32));
     binary(w, CUDNN_POINTWISE_ADD, top, log, stats);
-    node p = binary(w, CUDNN_POINTWISE_DIV, x, sum, hidden(w, s->scores, bf16));
-    matmul(w, p, v, o);
+    node p = binary(w, CUDNN_POINTWISE_DIV, x, sum, hidden(w, s->scores, fp8 ? f32 : bf16));
+    if (fp8) rounded_product(w, s, p, v, o);
+    else matmul(w, p, v, o);
 }
 
 cudnn_node cudnn_attention_graph(const struct cudnn_functions *f, cudnnHandle_t handle,
-                                 const struct attention *a, struct cudnn_nodes *owned,
+                                 const struct attention *a, bool fp8, struct cudnn_nodes *owned,
                                  cudnnStatus_t *status) {
     struct builder w = {};
     w.f = f;
     w.owned = owned;
     w.next_id = ID_VIRTUAL;
     struct shapes s = shapes_of(a);
-    forward_graph(&w, &s);
+    forward_graph(&w, &s, fp8);
     node graph = make(&w, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     set(&w, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, w.ops, w.op);
     set(&w, graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);

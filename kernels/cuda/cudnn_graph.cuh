@@ -30,15 +30,22 @@ struct cudnn_nodes {
 };
 
 /* Identities of a call's tensors. */
-enum cudnn_id { ID_Q = 1, ID_K, ID_V, ID_O, ID_STATS, ID_SCALE, ID_MINUS_INFINITY, ID_VIRTUAL };
+enum cudnn_id {
+    ID_Q = 1, ID_K, ID_V, ID_O, ID_STATS, ID_SCALE, ID_MINUS_INFINITY,
+    /* of FP8: the factor of qkv once for each operand, then p's factor, multiplier and amax; the
+     * scale and the amax of O */
+    ID_FACTOR_Q, ID_FACTOR_K, ID_FACTOR_V, ID_FACTOR_P, ID_MULTIPLIER_P, ID_AMAX_P,
+    ID_MULTIPLIER_O, ID_AMAX_O,
+    ID_VIRTUAL
+};
 
 /* A new descriptor, added to `owned`; NULL, with *status set, once anything has failed. */
 cudnn_node cudnn_make(const struct cudnn_functions *f, struct cudnn_nodes *owned,
                       cudnnBackendDescriptorType_t type, cudnnStatus_t *status);
 
-/* The finalised operation graph, or NULL and *status. */
+/* The finalised operation graph, or NULL and *status. fp8: of codes, whose width is in bytes. */
 cudnn_node cudnn_attention_graph(const struct cudnn_functions *f, cudnnHandle_t handle,
-                                 const struct attention *a, struct cudnn_nodes *owned,
+                                 const struct attention *a, bool fp8, struct cudnn_nodes *owned,
                                  cudnnStatus_t *status);
 
 #endif
