@@ -1,5 +1,5 @@
-/* The composite graphs of attention's forward: causal, grouped heads, of BF16 or of E4M3 codes. NVIDIA
- * describes the supported patterns in cudnn-frontend, scaled_dot_product_flash_attention and
+/* The composite graphs of attention's forward: causal, grouped heads, of BF16 or of E4M3 codes.
+ * NVIDIA describes the supported patterns in cudnn-frontend, scaled_dot_product_flash_attention and
  * sdpa_fp8. S x S tensors are virtual. */
 #include "kernels/cuda/attention_cudnn.cuh"
 

@@ -289,8 +289,8 @@ static void the_kernel_is_fixed(void **state) {
     assert_int_equal(b->ops->attention_backend(b, ATTENTION_OWN, &p->e), ERR_STATE);
 }
 
-/* cuDNN's plan of codes, if it has one. Its kernel may round probabilities before it divides them by
- * their sum, and counts nothing: o is within the noise of one rounding to E4M3, and bits repeat. */
+/* cuDNN's plan of codes, if it has one. Its kernel may round probabilities before it divides them
+ * by their sum, and counts nothing: o is within the noise of one rounding to E4M3; bits repeat. */
 static void by_cudnn(void **state) {
     const struct row r = { 2, 512, 8, 2, 128, 0, DTYPE_E5M2, false, 448, 64 };
     p = pair_open();

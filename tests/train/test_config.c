@@ -180,8 +180,8 @@ static void plans_count_the_last_chunk(void **state) {
     }
 }
 
-/* FP8 attention keeps a byte of each query, key and value where BF16 keeps two; with delayed scaling
- * the output's codes too, in place of its values. On a GPU it widens them to BF16. */
+/* FP8 attention keeps a byte of each query, key and value where BF16 keeps two; with delayed
+ * scaling the output's codes too, in place of its values. On a GPU it widens them to BF16. */
 static void plans_count_fp8_attention(void **state) {
     enum { R = 2 * 32, W = 8 * 16, HD = 4 * 16, LAYERS = 2 };
     static const enum recipe_kind KIND[] = { RECIPE_TENSORWISE, RECIPE_DELAYED };
