@@ -17,7 +17,7 @@ NODISCARD enum status attention_choose(struct cuda_backend *b, const struct forw
                                        struct attention_way *way, struct err *e);
 
 /* The same for FP8, whose a->width is the stride of the codes: a plan only where attention_backend
- * asks for cuDNN, which nothing has compared with the reference yet. */
+ * asks for cuDNN. */
 NODISCARD enum status attention_choose_fp8(struct cuda_backend *b, const struct attention *a,
                                            struct attention_way *way, struct err *e);
 
