@@ -17,6 +17,7 @@ enum {
     SUM_NS = 4000,     /* to start the sum */
     PARTS_MAX = 32,
     PART_LEAST = 512,  /* shorter parts spend their time in prologues */
+    FLOATS_MAX = 16 << 20, /* of all parts: cuBLASLt's workspace, 64 MiB */
     UNIT = 64 * 64     /* outputs; one step of K of them takes a multiprocessor: */
 };
 enum { UNIT_PS_BF16 = 1550, UNIT_PS_FP8 = 775 };
@@ -42,7 +43,7 @@ static int64_t part_of(int64_t rows, int64_t cols, int64_t k, bool fp8) {
     int64_t best = 0, least = estimate(rows, cols, k, 1, fp8) * 7 / 8;
     for (int64_t parts = 2; parts <= PARTS_MAX && k / parts >= PART_LEAST; parts++) {
         int64_t part = round_up(ceil_div(k, parts), step);
-        if (ceil_div(k, part) != parts) continue;
+        if (ceil_div(k, part) != parts || parts * rows * cols > FLOATS_MAX) continue;
         int64_t time = estimate(rows, cols, part, parts, fp8);
         if (time >= least) continue;
         least = time;
@@ -82,7 +83,8 @@ static bool is_native(const struct arithmetic *m, const struct matmul_args *args
     int64_t rows = args->a->dim[0], cols = args->b->dim[0];
     if (!is_among(m->native, args)) return is_among(m->by_sync, args);
     if (!m->by_shape) return true;
-    return arithmetic_block(args->a->scale.kind) ? rows % 8 == 0 && cols % 8 == 0 : cols % NATIVE_COLS == 0;
+    bool blocks = arithmetic_block(args->a->scale.kind) != 0;
+    return blocks ? rows % 8 == 0 && cols % 8 == 0 : cols % NATIVE_COLS == 0;
 }
 
 /* Whether bias, C and residual are added to the f32 product in a pass of their own. Factors of

@@ -88,6 +88,7 @@ enum status cuda_choices_load(struct backend *b, const char *text, struct err *e
         if (!more) return OK;
         if (!strcmp(c.kind, "gemm")) TRY(gemm_choice_take(cb, &c, e));
         else if (!strcmp(c.kind, "attention")) TRY(attention_choice_take(cb, &c, e));
+        else if (!strcmp(c.kind, "place")) gemm_choices_place(cb, (int)c.key[0]);
         else return FAIL(e, ERR_CONFIG, "choice table, line %d: a choice of '%s'", r.line, c.kind);
     }
 }

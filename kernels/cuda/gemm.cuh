@@ -7,6 +7,7 @@
 
 #include <cublasLt.h>
 
+#include "kernels/arithmetic.h"
 #include "kernels/choices.h"
 #include "kernels/cuda/cuda_common.cuh"
 
@@ -40,9 +41,10 @@ struct gemm_problem {
 };
 
 /* Queues the product. If the library has no algorithm that ran, sets *found to false and does
- * nothing else. The first call of a shape measures: it may allocate, and waits for the device. */
+ * nothing else. The first call of a shape measures: it may allocate, and waits for the device.
+ * *why: as gemm_way's. */
 NODISCARD enum status gemm_run(struct cuda_backend *b, int lane, const struct gemm_problem *p,
-                               bool *found, struct err *e);
+                               const char **why, bool *found, struct err *e);
 
 /* The choice for the problem, made now if there is none. Our own kernel reads factors, not scales:
  * if `own` is set, scales need not be laid out. */
@@ -51,10 +53,8 @@ struct gemm_way {
     bool own;
     const char *why; /* "wgmma 480 us, cublaslt 502 us"; a kernel of ours that was not timed: its
                         name; "": the library, not timed. Valid until a new choice */
-    /* How it adds, beside the product's arithmetic (kernels/arithmetic.h). */
-    bool known;    /* false: nobody found out; the rest is then 0 */
-    bool a_first;  /* the first factor is that of p->b: matmul's a */
-    int64_t part;  /* of split-K, along K; 0: one */
+    bool known; /* that it adds in `way`: of the problem as matmul's arguments, p->b being a */
+    struct mma_way way;
 };
 NODISCARD enum status gemm_way_of(struct cuda_backend *b, int lane, const struct gemm_problem *p,
                                   struct gemm_way *out, struct err *e);
@@ -67,6 +67,8 @@ NODISCARD enum status gemm_found(struct cuda_backend *b, int lane, const struct 
 /* The table, for choices.cu: number of choices; all as text, or only those that this process timed;
  * one back from text. */
 int64_t gemm_choices(const struct cuda_backend *b);
+/* For tests: from now on take the place-th algorithm of each class, not the fastest. */
+void gemm_choices_place(struct cuda_backend *b, int place);
 void gemm_choices_write(const struct cuda_backend *b, bool timed, FILE *out);
 NODISCARD enum status gemm_choice_take(struct cuda_backend *b, const struct choice *c,
                                        struct err *e);

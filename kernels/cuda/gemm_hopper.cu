@@ -187,8 +187,8 @@ __device__ static void load_factors(const struct product &g, const struct places
 
 typedef float sums[COLS / 8][4];
 
-/* total += chain * factors. low, high: factors of the rows g and g + 8. With factors by column, read
- * from `cols`, the chain is multiplied by low and high first, as cuBLASLt does. */
+/* total += chain * factors. low, high: factors of the rows g and g + 8. With factors by column,
+ * read from `cols`, the chain is multiplied by low and high first, as cuBLASLt does. */
 template <bool BY_COLUMN>
 __device__ static inline void promote(sums &total, const sums &chain, float low, float high,
                                       uint32_t cols) {

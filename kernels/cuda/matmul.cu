@@ -202,19 +202,20 @@ static struct gemm_problem plain_problem(const struct gemm_problem *p, void *pro
 /* The product and its epilogue: wholly by the library, or the product by the library into f32 and
  * the epilogue by our kernel. `unscaled`: factors are still to be applied, so always the second. */
 static enum status run_product(struct backend *b, int lane, const struct matmul_args *t,
-                               struct gemm_problem *p, bool unscaled, bool *found, struct err *e) {
+                               struct gemm_problem *p, bool unscaled, struct gemm_way *by,
+                               bool *found, struct err *e) {
     struct cuda_backend *cb = cuda_of(b);
     *found = false;
     struct gemm_kind kind = kind_of(cuda_of(b), t);
     if (!unscaled && epilogue_fits(t) && (!t->bias || gemm_adds_bias(&kind))) {
         struct gemm_problem whole = whole_problem(t, p);
-        TRY(gemm_run(cb, lane, &whole, found, e));
+        TRY(gemm_run(cb, lane, &whole, &by->why, found, e));
         if (*found) return OK;
     }
     void *product;
     TRY(cuda_scratch(b, lane, SCRATCH_RESULT, p->m * p->n * 4, &product, e));
     struct gemm_problem plain = plain_problem(p, product);
-    TRY(gemm_run(cb, lane, &plain, found, e));
+    TRY(gemm_run(cb, lane, &plain, &by->why, found, e));
     return *found ? run_epilogue(b, lane, t, (const float *)product, unscaled, e) : OK;
 }
 
@@ -391,7 +392,7 @@ static enum status run_own(struct backend *b, int lane, const struct matmul_args
     if (scale_block(t->a->scale.kind) != 128 || !epilogue_fits(t)) return OK;
     struct gemm_problem whole = whole_problem(t, p);
     TRY(gemm_way_of(cuda_of(b), lane, &whole, way, e));
-    return way->own ? gemm_run(cuda_of(b), lane, &whole, found, e) : OK;
+    return way->own ? gemm_run(cuda_of(b), lane, &whole, &way->why, found, e) : OK;
 }
 
 static enum status run_native(struct backend *b, int lane, const struct matmul_args *t,
@@ -404,20 +405,18 @@ static enum status run_native(struct backend *b, int lane, const struct matmul_a
     set_native(p, t);
     if (by == GEMM_BY_SYNC) {
         set_own(p);
-        way->own = true;
-        way->why = "mma.sync";
-        return run_product(b, lane, t, p, false, found, e);
+        return run_product(b, lane, t, p, false, way, found, e);
     }
     if (scale_is_byte(t->a->scale.kind)) {
         TRY(byte_scales_operands(b, lane, t, p, e));
-        return run_product(b, lane, t, p, false, found, e);
+        return run_product(b, lane, t, p, false, way, found, e);
     }
     TRY(run_own(b, lane, t, p, way, found, e));
     if (*found) return OK;
     TRY(plan_scale(b, lane, SCRATCH_SCALE_A, t->b, has_rows(t), &p->a, &copies.side[0], e));
     TRY(plan_scale(b, lane, SCRATCH_SCALE_B, t->a, has_rows(t), &p->b, &copies.side[1], e));
     TRY(lay_out_scales(b, lane, &copies, e));
-    return run_product(b, lane, t, p, false, found, e);
+    return run_product(b, lane, t, p, false, way, found, e);
 }
 
 enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args, bool *native,
@@ -456,14 +455,15 @@ static enum status widen(struct backend *b, int lane, enum scratch_use use, cons
 }
 
 static enum status run_emulated(struct backend *b, int lane, const struct matmul_args *t,
-                                struct gemm_problem *p, bool *found, struct err *e) {
+                                struct gemm_problem *p, struct gemm_way *way, bool *found,
+                                struct err *e) {
     bool plain = scale_block(t->a->scale.kind) == 0;
     bool unscaled = plain || scale_is_nvfp4(t->a->scale.kind);
     TRY(widen(b, lane, SCRATCH_OPERAND_A, t->b, plain, &p->a, e));
     TRY(widen(b, lane, SCRATCH_OPERAND_B, t->a, plain, &p->b, e));
     p->k = t->a->dim[1];
     p->fast_accumulate = false;
-    return run_product(b, lane, t, p, unscaled, found, e);
+    return run_product(b, lane, t, p, unscaled, way, found, e);
 }
 
 /* ---- the way of a product ---- */
@@ -507,12 +507,11 @@ enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
     const struct arithmetic *m = arithmetic_of_device(cb);
     *known = false;
     enum gemm_by multiplier = multiplied_by(cb, args);
-    bool by_sync = is_fp8(args->a) && multiplier == GEMM_BY_SYNC; /* not compared with a device */
-    if (!m || !arithmetic_describes(args) || by_sync) return OK;
-    struct arithmetic does = *m;
+    if (!m || !arithmetic_describes(args)) return OK;
+    if (is_fp8(args->a) && multiplier == GEMM_BY_SYNC) return OK;
     struct gemm_problem p = {};
     struct gemm_way by = {};
-    bool apart = false, fp8 = is_fp8(args->a);
+    bool apart = false, fp8 = is_fp8(args->a), native = fp8;
     p.m = args->b->dim[0];
     p.n = args->a->dim[0];
     p.k = args->a->dim[1];
@@ -522,7 +521,7 @@ enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
         TRY(way_of_product(cb, args, &p, false, &by, &apart, e));
     }
     if (fp8 && !by.found) {
-        does.native = 0;
+        native = false;
         p.a = wide_operand(args->b);
         p.b = wide_operand(args->a);
         p.k = args->a->dim[1];
@@ -535,9 +534,11 @@ enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
         TRY(way_of_product(cb, args, &p, false, &by, &apart, e));
     }
     if (!by.found || !by.known) return OK;
-    TRY(arithmetic_way(&does, args, way, e));
-    way->order.part = by.part;
-    if (by.a_first) way->factors = FACTOR_A_FIRST;
+    TRY(arithmetic_way_as(m, args, native, way, e));
+    way->order = by.way.order;
+    way->mma.group = by.way.mma.group;
+    way->rounded = by.way.rounded;
+    if (native) way->factors = by.way.factors;
     *known = true;
     return OK;
 }
@@ -585,13 +586,13 @@ enum status cuda_matmul(struct backend *b, int lane, const struct matmul_args *a
         if (!found) {
             struct gemm_kind kind = kind_of(cuda_of(b), args);
             way = "emulated";
+            TRY(run_emulated(b, lane, args, &p, &by, &found, e));
             if (gemm_refused_by_version(&kind)) by.why = gemm_refusal(&kind);
-            TRY(run_emulated(b, lane, args, &p, &found, e));
         }
     } else {
         p.a = bf16_operand(args->b);
         p.b = bf16_operand(args->a);
-        TRY(run_product(b, lane, args, &p, false, &found, e));
+        TRY(run_product(b, lane, args, &p, false, &by, &found, e));
     }
     TRY(record(b, args, &p, found ? way : "refused", &by, e));
     if (found) return OK;
