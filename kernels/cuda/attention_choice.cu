@@ -1,6 +1,6 @@
-/* The choice table of attention's forward. If cuDNN has a deterministic plan for a shape, the plan
- * and our own kernel are timed once. The faster one serves that shape from then on.
- * attention_backend fixes one of them instead.
+/* The choice table of attention's forward, unless attention_backend has fixed it. cuDNN and our own
+ * kernel have different bits, so device, head and length decide, never a time. Where cuDNN has a
+ * deterministic plan, both are timed once all the same: a decision shows what the rule costs.
  *
  * Only the kernels are timed. Our kernels also take the maximum of their output; cuDNN needs
  * another pass for it, which the times exclude. One choice must hold for every use of a shape: a
@@ -15,12 +15,10 @@
 #include "kernels/cuda/trial.cuh"
 
 enum {
-    TABLE_MAX = 64,   /* shapes; a model has one for its steps and one for evaluations */
-    LENGTH_MIN = 256, /* shorter ones take microseconds, building a plan takes up to seconds */
+    TABLE_MAX = 64,    /* shapes; a model has one for its steps and one for evaluations */
+    OWN_LENGTH = 8192, /* from here on our kernel on wgmma is faster for heads of 128: LOG.md */
+    LENGTH_MIN = 256,  /* shorter ones take microseconds, building a plan takes up to seconds */
 };
-/* Our kernel serves if it takes less than this share of cuDNN's time. Closer than this, noise would
- * decide, and runs without a common table would differ. */
-static const float OWN_TIME_MAX = 0.98f;
 
 struct attention_choice {
     struct attention_size shape;
@@ -136,6 +134,12 @@ enum status attention_choice_take(struct cuda_backend *b, const struct choice *c
     return OK;
 }
 
+/* ---- the rule ---- */
+
+static bool own_serves(const struct cuda_backend *b, const struct attention_size *s) {
+    return b->caps == 90 && s->head_dim == 128 && s->length >= OWN_LENGTH;
+}
+
 /* ---- measuring ---- */
 
 enum { CUDNN, OWN, CANDIDATES };
@@ -195,8 +199,8 @@ static enum status measure(struct cuda_backend *b, const struct forward *f,
     TRY(cuda_sync(&b->base, e)); /* queued operators may use o and lse */
     TRY(time_both(b, f, c->plan, us, &timed, e));
     c->name = c->plan->name;
-    c->by_cudnn = !timed || us[OWN] < 0.0f ||
-                  (us[CUDNN] >= 0.0f && us[OWN] >= OWN_TIME_MAX * us[CUDNN]);
+    c->by_cudnn = !own_serves(b, &c->shape);
+    if (timed && us[c->by_cudnn ? CUDNN : OWN] < 0.0f) c->by_cudnn = !c->by_cudnn;
     c->timed = timed;
     if (timed) format_times(c, attention_own_name(b, &f->a), us);
     else snprintf(c->why, sizeof c->why, "not timed: no memory for it");
@@ -238,6 +242,10 @@ static bool offered(struct cuda_backend *b, const struct attention *a, struct at
     if (!b->offers || !choices_find(b->offers, "attention", key, KEY_INTEGERS, &kept)) return false;
     if (kept.bytes && kept.bytes != (int)sizeof value) return false;
     if (only(b) == ATTENTION_CUDNN && !kept.bytes) return false;
+    if (only(b) != ATTENTION_CUDNN && own_serves(b, &c->shape) != !kept.bytes) {
+        c->plan = kept.bytes ? NULL : cudnn_plan_create(b, a, NULL);
+        return !kept.bytes && !c->plan; /* our own kernel, since cuDNN has no plan */
+    }
     memcpy(value, kept.value, sizeof value);
     c->by_cudnn = kept.bytes > 0;
     c->name = { value[0], value[1] };
