@@ -140,8 +140,16 @@ static void describe(struct audit *a, const struct audit_batch *batch,
                                .col = entry->col + r->col, .what = r->what, .dtype = r->dtype,
                                .found = r->found, .expected = r->expected };
     memcpy(f->name, entry->name, sizeof f->name);
-    f->operand[0] = entry->cast ? &entry->part.x : &entry->a;
-    f->operand[1] = entry->cast ? &entry->part.codes : &entry->b;
+    if (entry->cast) {
+        f->operand[0] = (struct audit_operand){ "x", &entry->part.x };
+        f->operand[1] = (struct audit_operand){ "codes", &entry->part.codes };
+    } else {
+        f->operand[0] = (struct audit_operand){ "a", &entry->a };
+        f->operand[1] = (struct audit_operand){ "b", &entry->b };
+        f->operand[2] = (struct audit_operand){ "bias", entry->args.bias };
+        f->operand[3] = (struct audit_operand){ "residual", entry->args.residual };
+        if (entry->args.beta != 0.0f) f->operand[4] = (struct audit_operand){ "out", &entry->out };
+    }
     f->way = entry->cast ? NULL : &entry->way;
     int digits = (int)dtype_bytes(r->dtype) * 2;
     snprintf(a->text, sizeof a->text, "step %lld: %s: %s at row %lld, column %lld is 0x%0*x "

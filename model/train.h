@@ -38,7 +38,8 @@ static inline bool trace_due(const struct trace_options *o, int64_t step, bool e
 
 /* Every so many steps some results of the backend are computed again on the host and compared to
  * the bit (model/audit.h). Changes no bit of the run. */
-enum { AUDIT_BY_BACKEND = -1, AUDIT_EVERY = 100, AUDIT_OUTPUTS = 64, AUDIT_OUTPUTS_MAX = 1024 };
+enum { AUDIT_BY_BACKEND = -1, AUDIT_EVERY = 100, AUDIT_OUTPUTS = 64, AUDIT_OUTPUTS_MAX = 1024,
+       AUDIT_OPERANDS = 5 };
 struct audit_options {
     int64_t every;   /* steps; 0: never; AUDIT_BY_BACKEND: AUDIT_EVERY on a GPU, never on a CPU */
     int64_t outputs; /* of GEMMs, in such a step and on each rank; up to AUDIT_OUTPUTS_MAX */
@@ -231,9 +232,9 @@ struct audit_fault {
     char name[96];          /* "layers.3.qkv wgrad", "layers.3.qkv.x codes" */
     enum dtype dtype;       /* of both values */
     uint32_t found, expected; /* their bits */
-    /* What the output was computed from, in host memory: a and b of a product [1, K], x and codes
-     * of a cast; and the way of the product. Valid until trainer_destroy. */
-    const struct tensor *operand[2];
+    /* What the value was computed from, in host memory, until trainer_destroy: of a product a and b
+     * [1, K], bias, residual and out before it [1, 1]; of a cast x and codes. x NULL: none. */
+    struct audit_operand { const char *name; const struct tensor *x; } operand[AUDIT_OPERANDS];
     const struct mma_way *way; /* NULL: a cast */
 };
 /* NULL: none was found. */

@@ -251,6 +251,33 @@ static void print_masked(const struct cli *cli, const json_t *s) {
     cli_out(cli, "\n");
 }
 
+/* "12,800" */
+static void grouped(int64_t value, char out[32]) {
+    char digits[24];
+    size_t n = (size_t)snprintf(digits, sizeof digits, "%" PRId64, value < 0 ? 0 : value), to = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (i && (n - i) % 3 == 0) out[to++] = ',';
+        out[to++] = digits[i];
+    }
+    out[to] = '\0';
+}
+
+/* What was computed again on the host. A difference is the run's error. */
+static void print_audit(const struct cli *cli, const struct run_view *v) {
+    const json_t *products = json_object_get(v->summary, "audit_products");
+    char text[160], count[32], codes[32];
+    if (!json_is_integer(products)) return;
+    int64_t unknown = json_int(v->summary, "audit_unknown");
+    grouped(json_integer_value(products), count);
+    grouped(json_int(v->summary, "audit_codes"), codes);
+    int n = snprintf(text, sizeof text, "%s products and %s FP8 codes compared, all equal", count,
+                     codes);
+    if (unknown)
+        snprintf(text + n, sizeof text - (size_t)n, "; %" PRId64 " products not comparable",
+                 unknown);
+    line(cli, "audit", text);
+}
+
 static void print_numbers(const struct cli *cli, const struct run_view *v) {
     const json_t *s = v->summary;
     number(cli, "step", s, "step_last", 1, "%.0f");
@@ -275,6 +302,7 @@ static void print_numbers(const struct cli *cli, const struct run_view *v) {
                "%.0f steps are missing in the three lines above");
     print_memory(cli, v);
     print_lost(cli, v);
+    print_audit(cli, v);
 }
 
 /* Whether the run was stopped or killed, has a checkpoint, and its directory is here. */

@@ -28,6 +28,7 @@ static const struct rule RULES[] = {
     { "config", "archive", NULL, false },
     { "config", "trace", NULL, false },
     { "config", "fp8_error", NULL, false },
+    { "config", "train.audit", NULL, false },
     { "config", "checkpoint", NULL, false },
     { "config", "eval", NULL, false },
     { "config", "sample", NULL, false },

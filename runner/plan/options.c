@@ -374,6 +374,18 @@ static enum status read_selection(struct section *s, struct selection *out) {
     return s->st;
 }
 
+/* Absent: as the backend has it by default. null: never. */
+static enum status read_audit(const struct section *train, struct audit_options *out) {
+    const json_t *value = json_object_get(train->object, "audit");
+    *out = (struct audit_options){ .every = AUDIT_BY_BACKEND, .outputs = AUDIT_OUTPUTS };
+    if (json_is_null(value)) out->every = 0;
+    if (!json_is_object(value)) return train->st;
+    struct section s = section_of(train, "audit", "train.audit");
+    out->every = get_int(&s, "every");
+    out->outputs = get_int(&s, "outputs");
+    return s.st;
+}
+
 static enum status read_train(const struct section *root, struct run_options *out) {
     struct section s = section_of(root, "train", "train");
     struct train_options *t = &out->train;
@@ -398,6 +410,7 @@ static enum status read_train(const struct section *root, struct run_options *ou
     out->epochs = is_null(&s, "epochs") ? 0 : get_number(&s, "epochs");
     TRY(s.st);
     TRY(read_selection(&s, &t->selection));
+    TRY(read_audit(&s, &t->audit));
     TRY(read_optimizer(&s, &t->optimizer));
     return read_schedule(&s, &t->schedule);
 }

@@ -24,6 +24,7 @@
     X(data_files, "data/experiment/data.json")                                                    \
     X(choices, "data/choices.txt")                                                                \
     X(checkpoints, "data/checkpoints")                                                            \
+    X(audit_fault, "data/audit_fault.json")                                                       \
     X(tensorboard, "data/tensorboard")                                                            \
     X(dirty_patch, "data/source/dirty.patch")                                                     \
     X(crate, "data/ro-crate-metadata.json")                                                       \

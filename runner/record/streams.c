@@ -187,6 +187,26 @@ static const struct metric HISTOGRAMS[] = {
     { "step", "", COLUMN_I64, BY_RUNNER, .key = true },
 };
 
+/* ---- audit: one record an audited step and rank (model/train.h) ------------------------------ */
+
+WHOLE(audit_products, s->audit->products)
+WHOLE(audit_codes, s->audit->codes)
+WHOLE(audit_unknown, s->audit->unknown)
+WHOLE(audit_rank, s->rank)
+static bool is_audited(source s) { return s->audit; }
+
+/* None is in the records of other runs. */
+static const struct metric AUDIT[] = {
+    { "step", "", COLUMN_I64, .value = step_number, .key = true },
+    { "rank", "", COLUMN_I64, .value = audit_rank, .key = true },
+    { "products", "outputs of GEMMs, equal to the bit", COLUMN_I64, .value = audit_products,
+      .recorded = is_audited },
+    { "codes", "FP8 codes, equal to the bit", COLUMN_I64, .value = audit_codes,
+      .recorded = is_audited },
+    { "unknown", "outputs that cannot be computed again", COLUMN_I64, .value = audit_unknown,
+      .recorded = is_audited },
+};
+
 /* ---- the tables ----------------------------------------------------------------------------- */
 
 #define METRICS(list) .metric = list, .metric_count = sizeof(list) / sizeof *(list)
@@ -216,6 +236,8 @@ const struct stream STREAMS[STREAM_COUNT] = {
                            .old_lines = "data/metrics/fp8_error.jsonl" },
     [STREAM_HISTOGRAMS] = { "histograms", "histograms", "data/metrics/histograms.jsonl",
                             METRICS(HISTOGRAMS), .old_columns = "data/metrics/histograms.cols" },
+    [STREAM_AUDIT] = { "audit", "audit", "data/metrics/audit.jsonl", METRICS(AUDIT),
+                       .old_columns = "data/metrics/audit.cols" },
 };
 
 const struct figure FIGURES[] = {
@@ -243,6 +265,9 @@ const struct figure FIGURES[] = {
     { "exposed_share_median", STREAM_RANKS, "exposed_share", FIGURE_MEDIAN, 1 },
     { "saturated_max", STREAM_FP8, "saturated", FIGURE_LARGEST, 1 },
     { "underflow_max", STREAM_FP8, "underflow", FIGURE_LARGEST, 1 },
+    { "audit_products", STREAM_AUDIT, "products", FIGURE_SUM, 1 },
+    { "audit_codes", STREAM_AUDIT, "codes", FIGURE_SUM, 1 },
+    { "audit_unknown", STREAM_AUDIT, "unknown", FIGURE_SUM, 1 },
 };
 const int64_t FIGURE_COUNT = sizeof FIGURES / sizeof *FIGURES;
 

@@ -18,6 +18,7 @@ enum stream_id {
     STREAM_TRACE,
     STREAM_FP8_ERROR,
     STREAM_HISTOGRAMS,
+    STREAM_AUDIT,
     STREAM_COUNT
 };
 
@@ -48,6 +49,7 @@ struct stream_source {
     const struct step_result *step;
     const struct eval_result *eval;
     const struct sample_result *sample;
+    const struct audit_record *audit;
     const struct fp8_slot *slot;   /* [width] */
     const uint64_t *fingerprint;   /* [width] */
     int64_t step_number;           /* of every record */

@@ -20,10 +20,9 @@
 #include "runner/repro/repro_config.h"
 
 /* Changing these keys changes no bit of a step that both runs make. */
-static const char *const ALLOWED[] = { "train.steps", "train.time_limit", "eval", "sample",
-                                       "checkpoint", "tensorboard", "trace", "fp8_error", "archive",
-                                       "about",
-                                       NULL };
+static const char *const ALLOWED[] = { "train.steps", "train.time_limit", "train.audit", "eval",
+                                       "sample", "checkpoint", "tensorboard", "trace",
+                                       "fp8_error", "archive", "about", NULL };
 /* These keys follow from the number of steps. */
 static const char *const DERIVED[] = { "train.schedule.decay", "train.epochs", NULL };
 

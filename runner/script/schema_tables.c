@@ -195,6 +195,12 @@ static const struct schema SCHEMA_CONSTANT = { "constant", CONSTANT, NULL };
 static const struct schema *const SCHEDULES[] = { &SCHEMA_COSINE, &SCHEMA_LINEAR, &SCHEMA_WSD,
                                                   &SCHEMA_CONSTANT, NULL };
 
+static const struct field AUDIT[] = {
+    INT("every", 0, STEPS_MAX, INITIAL("100")), /* steps; 0: never */
+    INT("outputs", 1, 1024, INITIAL("64")), /* of GEMMs, in such a step */
+    { .key = NULL },
+};
+static const struct schema SCHEMA_AUDIT = { "train.audit", AUDIT, NULL };
 static const struct field TRAIN[] = {
     INT("steps", 1, STEPS_MAX, NULLABLE), /* or epochs: plan/run_length.c counts their steps */
     FLOAT("epochs", 0, 1e6, .flags = FIELD_ABOVE_MIN | FIELD_NULLABLE),
@@ -213,6 +219,8 @@ static const struct field TRAIN[] = {
     { .key = "freeze", .type = FIELD_NAMES, .min = 1, .max = 80 },
     { .key = "lr_scale", .type = FIELD_FACTORS, .max = 1000 },
     { .key = "exact", .type = FIELD_BOOL }, /* operators whose bits the CPU has */
+    /* Absent: on a GPU with its defaults. */
+    TABLE("audit", &SCHEMA_AUDIT, .flags = FIELD_NULLABLE | FIELD_ABSENT | FIELD_SWITCH),
     { .key = NULL },
 };
 static const struct schema SCHEMA_TRAIN = { "train", TRAIN, NULL };

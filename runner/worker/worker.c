@@ -27,6 +27,7 @@
 #include "runner/record/documents.h"
 #include "runner/record/ingest_record.h"
 #include "runner/record/init_record.h"
+#include "runner/worker/audit_report.h"
 #include "runner/worker/heartbeat.h"
 #include "runner/worker/retention.h"
 #include "runner/worker/samples.h"
@@ -343,6 +344,7 @@ static enum status save(struct worker *w, bool must, struct err *e) {
     board_phase(w->board, BOARD_SAVING);
     TRY(finish_save(w, false, e));
     if (w->saved_step == step) return OK;
+    TRY(audit_finish(w->events, w->trainer, w->options->rank, e));
     /* Resuming from a checkpoint newer than the records would leave a gap in them. */
     if (is_rank0(w)) TRY(event_settle(w->events, e));
     w->saved_step = step;
@@ -519,6 +521,7 @@ static enum status collect(struct worker *w, struct err *e) {
     TRY(report_no_loss(w, e));
     if (w->options->world > 1) TRY(say_pace(w->events, &w->result, e));
     TRY(observe(w, e));
+    TRY(audit_report(w->events, w->trainer, w->options->rank, e));
     return report_first_step(w, e);
 }
 
@@ -582,6 +585,7 @@ static enum status train(struct worker *w, struct err *e) {
     }
     int64_t step = trainer_step_count(w->trainer);
     char weights[65];
+    TRY(audit_finish(w->events, w->trainer, w->options->rank, e));
     TRY(trainer_weights_sha256(w->trainer, weights, e));
     w->result.step = -1; /* a later error belongs to no step */
     board_phase(w->board, BOARD_LEAVING);
@@ -632,6 +636,7 @@ static void report(struct worker *w, struct err *e) {
     if (!w->events || event_reader_gone(w->events)) return;
     /* The heartbeat thread knows which peer was lost. */
     if (w->heartbeat && e->code == ERR_PEER) (void)!heartbeat_error(w->heartbeat, e);
+    audit_explain(w->options, w->device.backend, w->trainer, e);
     /* The error of a number that is not finite names its step already. */
     if (e->code == ERR_DEVICE && w->result.step > 0)
         err_prefix(e, "step %" PRId64, w->result.step);

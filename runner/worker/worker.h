@@ -1,5 +1,5 @@
 /* The worker process: builds a trainer from the resolved configuration, runs its steps, and reports
- * events. It owns the device. The only files it writes are checkpoints. */
+ * events. It owns the device. It writes checkpoints, and what audit_report.h says. */
 #ifndef FP8LAB_RUNNER_WORKER_WORKER_H
 #define FP8LAB_RUNNER_WORKER_WORKER_H
 

@@ -157,13 +157,17 @@ static void some_keys_are_absent_unless_set(void **state) {
         struct err e = { 0 };
         struct resolution r;
         struct run_options run;
-        resolve_text(SOURCE, false, set ? OVERRIDES("model.window=24", "fp8_error=0") : NULL, &r);
+        resolve_text(SOURCE, false, set ? OVERRIDES("model.window=24", "fp8_error=0",
+                                                        "train.audit.every=7")
+                                            : NULL, &r);
         json_t *config = json_loads(r.runs[0].config, 0, NULL);
         assert_int_equal(strstr(r.runs[0].config, "window") != NULL, set);
         assert_int_equal(strstr(r.runs[0].config, "fp8_error") != NULL, set);
         assert_int_equal(options_read(config, &run, &e), OK);
         assert_int_equal(run.model.window, set ? 24 : 0);
         assert_int_equal(run.train.fp8_error, set ? 0 : 100);
+        assert_int_equal(run.train.audit.every, set ? 7 : AUDIT_BY_BACKEND);
+        assert_int_equal(run.train.audit.outputs, AUDIT_OUTPUTS);
         options_free(&run);
         json_decref(config);
         resolution_destroy(&r);

@@ -254,7 +254,7 @@ static void a_fault_ends_the_run(void **state) {
             fail_msg("fault %zu was not found: %s", i, st == OK ? "" : e.text);
         if (!strstr(f->name, c->name) || !strstr(f->what, c->what) || f->step < 2)
             fail_msg("fault %zu: %s", i, e.text);
-        assert_true(f->found != f->expected && f->operand[0]->data && f->operand[1]->data);
+        assert_true(f->found != f->expected && f->operand[0].x->data && f->operand[1].x->data);
         assert_non_null(strstr(e.text, "0x"));
         assert_true((f->way != NULL) == (c->fault == FAULT_PRODUCT));
         assert_int_equal(checkpoint_save(r.trainer, "/dev/null", &info, &e), ERR_STATE);
