@@ -10,6 +10,8 @@
 #include "runner/hardware/facts.h"
 #include "runner/plan/backends.h"
 
+enum { AUDIT_SECONDS = 60 };
+
 static const char *style_of(const char *level) {
     if (!strcmp(level, "wrong")) return "red";
     if (!strcmp(level, "warning")) return "yellow";
@@ -62,6 +64,8 @@ static bool meant_for_gpu(const struct cli *cli, const json_t *facts) {
 static enum status examine(const struct cli *cli, struct doctor *d, struct err *e) {
     const char *file = cli_value(cli, "facts"), *backend = cli_value(cli, "backend");
     char problem[256] = "";
+    int64_t seconds = AUDIT_SECONDS;
+    TRY(cli_int(cli, "seconds", 1, 86400, &seconds, e));
     if (backend) TRY(backend_check_name(backend, e));
     if (file) TRY(facts_load(file, &d->facts, e));
     else TRY(facts_gather(&d->facts, problem, sizeof problem, e));
@@ -78,7 +82,9 @@ static enum status examine(const struct cli *cli, struct doctor *d, struct err *
     doctor_toolkit(d);
     doctor_disk(d);
     doctor_launcher(d);
-    return doctor_recipes(d, !cli_has(cli, "quick"), e);
+    TRY(doctor_recipes(d, !cli_has(cli, "quick"), e));
+    if (cli_has(cli, "audit")) doctor_audit(d, seconds);
+    return OK;
 }
 
 static int cmd_doctor(const struct cli *cli) {
@@ -105,6 +111,8 @@ static const struct flag FLAGS[] = {
     { "quick", NULL, "skip the GEMM and the training of each recipe", false },
     { "facts", "FILE", "examine the machine that FILE describes (fp8lab hw --json)", false },
     { "backend", "NAME", "whose recipes: auto (default), cpu or cuda", false },
+    { "audit", NULL, "compute results of every GPU again on the host, to the bit", false },
+    { "seconds", "N", "how long --audit takes for each GPU (60)", false },
     { "caps", "ARCH", "show the recipes as on a GPU of ARCH (sm_121)", false },
 };
 

@@ -36,6 +36,7 @@ static int cmd_probe(const struct cli *cli) {
     json_t *answer = NULL;
     struct err e = { 0 };
     enum status st = cli_int(cli, "device", 0, 1024, &options.device, &e);
+    if (st == OK) st = cli_int(cli, "audit", 0, 86400, &options.audit_seconds, &e);
     if (st == OK) st = probe_answer(&options, &answer, &e);
     if (st != OK) return cli_fail(cli, &e);
     cli_out_json(cli, answer);
@@ -53,6 +54,7 @@ static const struct flag FLAGS[] = {
     { "ranks", "N", "certify: the ranks of its run (1)", false },
     { "first", "N", "certify: from this way on (0)", false },
     { "count", "N", "certify: as many ways; 0: all", false },
+    { "audit", "SECONDS", "also compute results again on the host, to the bit", false },
     { "ceilings", NULL, "also measure the speed of a large GEMM", false },
 };
 

@@ -53,5 +53,7 @@ void doctor_launcher(struct doctor *d);
 /* Each recipe on this device: native, emulated or refused. With `train` also a GEMM and ten steps
  * of training, compared with the reference. */
 NODISCARD enum status doctor_recipes(struct doctor *d, bool train, struct err *e);
+/* Each GPU, or the CPU, audited for about `seconds` each (audit_check.h). */
+void doctor_audit(struct doctor *d, int64_t seconds);
 
 #endif

@@ -1,5 +1,6 @@
 #include "runner/doctor/probe.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 #include "runner/base/run_files.h"
 #include "runner/base/self_ask.h"
 #include "runner/bench/bench_ceilings.h"
+#include "runner/doctor/audit_check.h"
 #include "runner/doctor/recipe_check.h"
 #include "runner/plan/backends.h"
 
@@ -70,7 +72,16 @@ enum status probe_answer(const struct probe_options *o, json_t **out, struct err
     backend_close(&h);
     TRY(st);
     json_put(*out, "checks", o->checks ? checks_json(o) : json_null(), &failed);
+    json_t *audit = NULL;
+    if (o->audit_seconds)
+        st = audit_check_run(o->backend, o->device, o->audit_seconds, &audit, e);
+    json_put(*out, "audit", audit ? audit : json_null(), &failed);
     *out = json_whole(*out, failed);
+    if (st != OK) {
+        json_decref(*out);
+        *out = NULL;
+        return st;
+    }
     return *out ? OK : FAIL(e, ERR_MEMORY, "the answer of a probe");
 }
 
@@ -78,9 +89,14 @@ enum status probe_answer(const struct probe_options *o, json_t **out, struct err
 
 enum status probe_ask(const struct probe_options *o, int64_t seconds, json_t **out,
                       struct err *e) {
-    const char *args[10] = { "probe", "--json", "--backend", o->backend };
-    int n = 4;
+    char device[24], audit[24];
+    const char *args[16] = { "probe", "--json", "--backend", o->backend, "--device", device };
+    int n = 6;
     bool crashed;
+    snprintf(device, sizeof device, "%" PRId64, o->device);
+    snprintf(audit, sizeof audit, "%" PRId64, o->audit_seconds);
+    if (o->audit_seconds) args[n++] = "--audit";
+    if (o->audit_seconds) args[n++] = audit;
     if (o->ceilings) args[n++] = "--ceilings";
     if (o->checks) args[n++] = "--checks";
     if (o->caps) args[n++] = "--caps";

@@ -13,13 +13,15 @@ struct probe_options {
     int64_t device;
     bool ceilings;       /* also measure the rate of a large GEMM */
     bool checks;         /* also check every recipe (recipe_check.h) */
+    int64_t audit_seconds; /* > 0: also audit it for about so long (audit_check.h) */
 };
 
 /* The child's part: opens the backend and makes the answer, "fp8lab.probe/1":
  *   backend, device, architecture, memory_bytes, memory_free
  *   libraries [{name, version, path, problem}]
  *   ceilings: bf16_tflops, fp8_tflops (ceiling_large_gemm; null: lacks the mode), or null
- *   checks [{recipe, ...}] of recipe_check_json, or null */
+ *   checks [{recipe, ...}] of recipe_check_json, or null
+ *   audit {products, ...} of audit_check_run, or null */
 NODISCARD enum status probe_answer(const struct probe_options *o, struct json_t **out,
                                    struct err *e);
 

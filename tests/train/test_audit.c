@@ -4,10 +4,13 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "kernels/cpu/cpu_backend.h"
 #include "model/checkpoint.h"
 #include "model/trainer.h"
+#include "runner/worker/audit_report.h"
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
 
@@ -231,6 +234,37 @@ static const struct fault_case {
     { FAULT_AMAX, "codes", "", 5 },
 };
 
+/* The worker names the device and keeps what the value was computed from. */
+static void check_report(struct tiny_run *r, const struct err *found) {
+    char folder[] = "/tmp/fp8lab-audit-XXXXXX", path[128], text[4096] = "";
+    struct err e = *found;
+    assert_non_null(mkdtemp(folder));
+    const struct worker_options o = { .run_path = folder };
+    snprintf(path, sizeof path, "%s/data", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    audit_explain(&o, r->backend, r->trainer, &e);
+    assert_non_null(strstr(e.text, "audit: the CPU: step "));
+    assert_non_null(strstr(e.text, "its operands are in data/audit_fault.json"));
+    snprintf(path, sizeof path, "%s/data/audit_fault.json", folder);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    static const char *const WORDS[] = {
+        "fp8lab.audit_fault/1", "layers.1.ffn_in.weight fprop", "\"column\"", "\"expected\"",
+        "\"name\": \"a\"", "\"name\": \"b\"", "\"shape\"", "\"way\"", "\"group\": 0",
+    };
+    for (size_t i = 0; i < sizeof WORDS / sizeof *WORDS; i++)
+        if (n == 0 || !strstr(text, WORDS[i])) fail_msg("no %s in %s", WORDS[i], text);
+    assert_int_equal(remove(path), 0);
+    e = *found;
+    e.code = ERR_IO; /* another error is left alone */
+    audit_explain(&o, r->backend, r->trainer, &e);
+    assert_string_equal(e.text, found->text);
+    *strrchr(path, '/') = '\0';
+    assert_true(rmdir(path) == 0 && rmdir(folder) == 0);
+}
+
 static void a_fault_ends_the_run(void **state) {
     for (size_t i = 0; i < sizeof FAULTS / sizeof *FAULTS; i++) {
         const struct fault_case *c = &FAULTS[i];
@@ -257,6 +291,7 @@ static void a_fault_ends_the_run(void **state) {
         assert_true(f->found != f->expected && f->operand[0].x->data && f->operand[1].x->data);
         assert_non_null(strstr(e.text, "0x"));
         assert_true((f->way != NULL) == (c->fault == FAULT_PRODUCT));
+        if (i == 0) check_report(&r, &e);
         assert_int_equal(checkpoint_save(r.trainer, "/dev/null", &info, &e), ERR_STATE);
         assert_int_equal(trainer_queue(r.trainer, false, &e), ERR_STATE);
         assert_non_null(strstr(e.text, "an audit found a difference"));
