@@ -204,11 +204,19 @@ static enum status check_memory(struct command *c, char why[WHY_CAP], struct err
     return OK;
 }
 
-/* The cpu backend multiplies as the bundle's run did, unless the user names another arithmetic. */
+/* Whether the bundle's run took a GPU's exact operators: only a Hopper has them. */
+static bool is_exact(const struct repro_source *s) {
+    const json_t *train = json_object_get(s->run->config_json, "train");
+    return json_is_true(json_object_get(train, "exact")) &&
+           !strcmp(json_text(s->view.decisions, "backend", ""), "cuda");
+}
+
+/* The cpu backend calculates as the bundle's run did, unless the user names another arithmetic. */
 static enum status take_arithmetic(struct command *c, struct err *e) {
     const char **out = &c->settings.arithmetic, *asked = cli_value(c->cli, "arithmetic");
+    const json_t *inputs = json_object_get(c->source.view.run, "inputs");
     if (!asked && !strcmp(c->settings.backend, "cpu"))
-        asked = json_text(json_object_get(c->source.view.run, "inputs"), "arithmetic", NULL);
+        asked = json_text(inputs, "arithmetic", is_exact(&c->source) ? "hopper" : NULL);
     TRY(backend_arithmetic(c->settings.backend, asked, out, e));
     return *out ? inputs_calculate(&c->inputs, *out, e) : OK;
 }

@@ -37,9 +37,13 @@ CLONES static float thread_sum(const struct tensor *x, int64_t at, int64_t n, bo
         load_span(v, x, at + s, count);
         if (squared)
             for (int64_t i = 0; i < count; i++) v[i] = v[i] * v[i];
-        for (int64_t i = s; i < s + count; i++) {
-            bool rest = squared && i >= whole; /* element by element, into the first sum */
-            float *to = rest ? &sum[i - whole][0] : &sum[i / each % SUM_THREADS][i % 4];
+        int64_t end = s + count < whole ? s + count : whole;
+        for (int64_t i = s; i < end; i += 4) {
+            float *to = sum[i / each % SUM_THREADS], *from = v + (i - s);
+            for (int j = 0; j < 4; j++) to[j] = to[j] + from[j];
+        }
+        for (int64_t i = end < s ? s : end; i < s + count; i++) { /* fewer than `each` */
+            float *to = squared ? sum[i - whole] : &sum[i / each % SUM_THREADS][i % 4];
             *to = *to + v[i - s];
         }
     }

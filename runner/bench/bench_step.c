@@ -114,6 +114,7 @@ static enum status train(struct backend *b, const struct run_options *run, const
                          const struct step_bench_options *o, struct step_bench *out,
                          struct err *e) {
     struct trainer *t = NULL;
+    TRY(b->ops->set_exact(b, run->exact, e));
     TRY(trainer_create(&t, b, &run->model, &run->recipe, &run->train, data, e));
     out->memory_bytes = trainer_memory_bytes(t);
     enum status st = whole_steps(t, o, out, e);

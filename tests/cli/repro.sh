@@ -160,6 +160,14 @@ grep -q "config.train.shard is newer than the bundle; its default is optimizer" 
     fail "the newer key is no reason"
 again 0 "another configuration here than in the bundle: train.head_chunk" \
     "$(forge other $resolved 's/"head_chunk":[0-9]*/"head_chunk":7/' forge.lua)"
+# An exact run of a GPU is repeated under its arithmetic; on a CPU exact changes nothing.
+b=$(forge exact data/decisions.json 's/"backend": "cpu"/"backend": "cuda"/' forge.lua \
+    --set train.exact=true)
+tar --zstd -xOf "$b" --wildcards '*' | grep -qaF "a GPU need --arithmetic hopper" ||
+    fail "nothing says what train.exact means on a CPU"
+again 0 "inputs.arithmetic" "$b" --backend cpu
+decisions "$(newest runs)"
+says '"arithmetic": "hopper"' decisions
 
 # The band of a reference widens the tolerance; another bundle's is refused.
 for seed in 1 2 3; do

@@ -1,7 +1,9 @@
 /* Times the operators on a GPU at the sizes of one model's step: medians of several samples, and
  * bytes or operations a second.
  *
- *   bench_ops [--model llama3-small|8b|gpt2|124m] [NAME..]    NAME: only operators of that name
+ *   bench_ops [--exact] [--model llama3-small|8b|gpt2|124m] [NAME..]
+ *
+ *   --exact   the forms of train.exact      NAME   only operators of that name
  *
  * Bytes count each operand once; attention counts the causal half. Operands are several times the
  * size of the L2 cache, so that the figures are memory speeds. */
@@ -441,6 +443,9 @@ static void make_ends(struct bench *t) {
 }
 
 int main(int argc, char **argv) {
+    bool exact = argc > 1 && !strcmp(argv[1], "--exact");
+    argc -= exact;
+    argv += exact;
     struct bench t = { .only = argv + 1, .s = MODEL[0] };
     if (argc > 2 && !strcmp(argv[1], "--model")) {
         t.only = argv + 3;
@@ -454,6 +459,7 @@ int main(int argc, char **argv) {
     need(&t, backend_open("cuda", 0, 0, &handle, &t.e));
     t.b = handle.backend;
     t.ops = t.b->ops;
+    need(&t, t.ops->set_exact(t.b, exact, &t.e));
     make_activations(&t);
     make_ends(&t);
     printf("%s: %lld rows\n", t.s.name, (long long)t.rows);
