@@ -1,7 +1,8 @@
 #!/bin/bash
 # tier: long
-# What the CUDA backend hands to cuBLASLt for MXFP8 and NVFP4, without a GPU: cublaslt_calls.cu has
-# the stand-in that reads it as documented, and compares products with the CPU backend's.
+# What the CUDA backend hands to cuBLASLt for MXFP8 and NVFP4, and to our kernel on mma.sync,
+# without a GPU: cublaslt_calls.cu has the stand-in that reads it as documented, and compares
+# products with the CPU backend's.
 set -u
 nvcc=$(containers/find_nvcc.sh 2>/dev/null)
 [ -n "$nvcc" ] || { echo "skipped: there is no nvcc"; exit 77; }
@@ -13,10 +14,11 @@ cu="$nvcc -std=c++17 -arch=sm_90a -O1 -I. -I$BUILD/gen -fmad=false"
 {
     compile gcc -O1 -std=c11 -D_GNU_SOURCE -c -o "$work/cudart_launch.o" tests/dist/cudart_launch.c
     for source in kernels/cuda/gemm.cu kernels/cuda/matmul.cu kernels/cuda/check.cu \
+        kernels/cuda/gemm_sync.cu \
         tests/dist/cublaslt_calls.cu; do
         compile $cu -c -o "$work/$(basename "$source" .cu).o" "$source"
     done
-    compile $nvcc -cudart none -o "$work/calls" "$work"/{cublaslt_calls,gemm,matmul,check}.o \
-        "$work/cudart_launch.o" "$BUILD/libkernels.a" -lgomp -lm -lpthread
+    compile $nvcc -cudart none -o "$work/calls" "$work/cudart_launch.o" \
+        "$work"/{cublaslt_calls,gemm,gemm_sync,matmul,check}.o "$BUILD/libkernels.a" -lgomp -lm -lpthread
 }
 "$work/calls"

@@ -1,6 +1,7 @@
 /* Native MXFP8 and NVFP4 without a GPU: what the backend hands to cuBLASLt, read as the library
- * documents it. The CUDA runtime is a stand-in whose device memory is the host's; the kernels that
- * lay operands out run by their inline parts. cuBLASLt is a stand-in that multiplies in f64 from
+ * documents it; and what it hands to our kernel on mma.sync, read as gemm_sync.h has it. The CUDA
+ * runtime is a stand-in whose device memory is the host's; the kernels that lay operands out run
+ * by their inline parts. cuBLASLt is a stand-in that multiplies in f64 from
  * its descriptors alone: transposes, leading dimensions, types, packed nibbles, swizzled scales,
  * scalars on the device. The result must be the CPU backend's. */
 #include <math.h>
@@ -13,6 +14,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/gemm_hopper.cuh"
+#include "kernels/cuda/gemm_sync.h"
 #include "kernels/cuda/native.h"
 #include "kernels/cuda/trial.cuh"
 
@@ -27,9 +29,45 @@ static void fail(const char *format, ...) {
     failures++;
 }
 
+static float number_at(cudaDataType_t type, const void *data, int64_t i) {
+    return type == CUDA_R_32F ? ((const float *)data)[i] : bf16_decode(((uint16_t *)data)[i]);
+}
+
 /* ---- kernels, called by cudart_launch.c ---- */
 
-static int epilogues;
+static int epilogues, syncs; /* syncs: products of our kernel on mma.sync */
+
+/* Its product in f64, from its arguments; kind and scales are in the kernel's name. */
+static void multiply_sync(const char *name, const struct sync_product *g) {
+    int kind, scales;
+    if (sscanf(strstr(name, "kernelILi"), "kernelILi%dELi%dE", &kind, &scales) != 2)
+        return fail("kernel %s", name);
+    for (int64_t row = 0; row < g->rows; row++)
+        for (int64_t col = 0; col < g->cols; col++) {
+            const uint8_t *a = g->a + row * g->lda, *b = g->b + col * g->ldb;
+            double sum = 0;
+            for (int64_t k = 0; k < g->bytes; k++) {
+                double x = (double)(kind == SYNC_E5M2_E4M3 ? e5m2_decode_inline(a[k])
+                                                           : e4m3_decode_inline(a[k]));
+                double y = (double)(kind == SYNC_E4M3_E5M2 ? e5m2_decode_inline(b[k])
+                                                           : e4m3_decode_inline(b[k]));
+                if (scales == SYNC_BLOCKS)
+                    x *= (double)g->factor_a[(row >> g->shift_a) * g->blocks + k / 128] *
+                         (double)g->factor_b[(col >> g->shift_b) * g->blocks + k / 128];
+                sum += x * y;
+            }
+            if (scales == SYNC_LAST)
+                sum *= (double)g->factor_a[row * g->step_a] * (double)g->factor_b[col * g->step_b];
+            cudaDataType_t type = g->out_bf16 ? CUDA_R_16BF : CUDA_R_32F;
+            int64_t at = row * g->ld + col;
+            if (g->bias) sum += (double)number_at(g->bias_bf16 ? CUDA_R_16BF : CUDA_R_32F, g->bias,
+                                                  col);
+            if (g->addend) sum += (double)number_at(type, g->addend, at);
+            if (g->out_bf16) ((uint16_t *)g->out)[at] = bf16_encode((float)sum);
+            else ((float *)g->out)[at] = (float)sum;
+        }
+    syncs++;
+}
 
 extern "C" void stand_in_launch(const char *name, void **args) {
     if (strstr(name, "swizzle_kernel")) {
@@ -51,6 +89,8 @@ extern "C" void stand_in_launch(const char *name, void **args) {
         out[2] = 1.0f;
     } else if (strstr(name, "epilogue_kernel")) {
         epilogues++; /* from the library's f32 product */
+    } else if (strstr(name, "gemm_sync_kernel")) {
+        multiply_sync(name, (const struct sync_product *)args[0]);
     } else {
         fail("kernel %s", name);
     }
@@ -177,6 +217,15 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
 }
 }
 
+/* An algorithm of the stand-in has one part. */
+extern "C" cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(
+    const cublasLtMatmulAlgo_t *, cublasLtMatmulAlgoConfigAttributes_t, void *value, size_t bytes,
+    size_t *written) {
+    memset(value, 0, bytes);
+    *written = bytes;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 /* Element k of row `outer` of an operand, with its scale, from the library's layouts. */
 static double element_of(const struct layout *l, const void *data, const uint8_t *scale, int block,
                          int64_t outer, int64_t k) {
@@ -190,10 +239,6 @@ static double element_of(const struct layout *l, const void *data, const uint8_t
     float x = l->type == CUDA_R_8F_E5M2 ? e5m2_decode_inline(codes[at])
                                         : e4m3_decode_inline(codes[at]);
     return ldexp((double)x, (int)s - 127);
-}
-
-static float number_at(cudaDataType_t type, const void *data, int64_t i) {
-    return type == CUDA_R_32F ? ((const float *)data)[i] : bf16_decode(((uint16_t *)data)[i]);
 }
 
 extern "C" cublasStatus_t cublasLtMatmul(
@@ -252,6 +297,7 @@ enum status cuda_agree(struct cuda_backend *, const char *, const int64_t[4], vo
     return OK;
 }
 enum status cuda_sync(struct backend *, struct err *) { return OK; }
+bool cuda_is_forbidden(const struct cuda_backend *, const char *, const char *) { return false; }
 static struct decision last;
 enum status cuda_decided(struct cuda_backend *, const struct decision *d, struct err *) {
     last = *d;
@@ -287,7 +333,9 @@ static struct tensor operand(enum dtype type, enum scale_kind kind, int64_t rows
     x.scale = scale_make(NULL, kind, rows, k);
     bytes = scale_bytes(&x.scale);
     uint8_t *scale = (uint8_t *)aligned_alloc(256, (size_t)round_up(bytes, 256));
-    for (int64_t i = 0; i < bytes; i++)
+    for (int64_t i = 0; x.scale.dtype == DTYPE_F32 && i < bytes / 4; i++)
+        ((float *)(void *)scale)[i] = 0.5f + (float)(draw() % 1000) / 1000;
+    for (int64_t i = 0; x.scale.dtype != DTYPE_F32 && i < bytes; i++)
         scale[i] = (uint8_t)(scale_is_nvfp4(kind) ? 0x28 + draw() % 0x20 : 120 + draw() % 12);
     float amax = 3.5f;
     if (scale_is_nvfp4(kind)) memcpy(scale, &amax, 4);
@@ -330,6 +378,16 @@ static const struct product_case CASES[] = {
       8, 32, DTYPE_BF16, true, false, false, NULL },
     { "nvfp4, 13.4.0", 100, 130400, DTYPE_E2M1, DTYPE_E2M1, SCALE_1X16, SCALE_1X16, 8, 8, 32,
       DTYPE_F32, false, false, false, "emulated" },
+    { "blocks by our kernel, bias, residual", 121, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_1X128,
+      SCALE_128X128, 37, 152, 304, DTYPE_BF16, true, true, false, NULL },
+    { "1x128, e5m2, added in f32", 89, 130100, DTYPE_E5M2, DTYPE_E4M3, SCALE_1X128, SCALE_1X128,
+      24, 31, 160, DTYPE_F32, false, false, true, NULL },
+    { "rows by our kernel", 120, 130100, DTYPE_E4M3, DTYPE_E5M2, SCALE_ROW, SCALE_ROW, 40, 33, 48,
+      DTYPE_F32, true, false, false, NULL },
+    { "row by tensor by our kernel", 121, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_ROW, SCALE_TENSOR,
+      9, 40, 208, DTYPE_BF16, false, false, false, NULL },
+    { "rows on sm_100", 100, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_ROW, SCALE_ROW, 8, 8, 32,
+      DTYPE_F32, false, false, false, "emulated" },
     { "mxfp8 on Hopper", 90, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_1X32, SCALE_1X32, 8, 8, 32,
       DTYPE_F32, false, false, false, "emulated" },
 };
@@ -354,7 +412,7 @@ static void try_case(struct cuda_backend *cb, struct backend *cpu, const struct 
     args.name = "w";
     lt.version = c->version;
     lt.thor = device_is_thor(c->cc);
-    lt.calls = epilogues = 0;
+    lt.calls = epilogues = syncs = 0;
     cb->cc = cb->caps = c->cc;
     if (cpu->ops->matmul(cpu, LANE_COMPUTE, &args, &e) != OK) fail("%s: %s", c->name, e.text);
     args.out = &out;
@@ -378,7 +436,10 @@ static void try_case(struct cuda_backend *cb, struct backend *cpu, const struct 
     /* The reference adds in f32; BF16 outputs may round to the neighbour. */
     if (!(worst <= top * (c->out == DTYPE_F32 ? 1e-5 : 1.0 / 128)) || top == 0)
         fail("%s: off by %g of %g", c->name, worst, top);
-    if (lt.calls < 1 || lt.biased != c->bias) fail("%s: %d calls", c->name, lt.calls);
+    bool ours = a.scale.dtype == DTYPE_F32;
+    if (ours != (strstr(last.detail, ", mma.sync") != NULL)) fail("%s: %s", c->name, last.detail);
+    if (ours ? lt.calls || syncs != 1 : syncs || lt.calls < 1 || lt.biased != c->bias)
+        fail("%s: %d calls, %d of ours", c->name, lt.calls, syncs);
     printf("%s: off by %.1e of %.1e; %s\n", c->name, worst, top, last.detail);
 }
 
@@ -387,6 +448,7 @@ int main(void) {
     struct backend *cpu = NULL;
     struct err e = {};
     cb.sm_count = 1;
+    cb.shared_bytes = SYNC_SHARED;
     cb.cc = cb.caps = 100;
     if (cpu_backend_open(&cpu, 1, &e) != OK || cuda_gemm_open(&cb, &e) != OK) {
         printf("FAILED: %s\n", e.text);
