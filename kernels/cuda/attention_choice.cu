@@ -243,7 +243,7 @@ static bool offered(struct cuda_backend *b, const struct attention *a, struct at
     if (kept.bytes && kept.bytes != (int)sizeof value) return false;
     if (only(b) == ATTENTION_CUDNN && !kept.bytes) return false;
     if (only(b) != ATTENTION_CUDNN && own_serves(b, &c->shape) != !kept.bytes) {
-        c->plan = kept.bytes ? NULL : cudnn_plan_create(b, a, NULL);
+        c->plan = kept.bytes ? NULL : cudnn_plan_create(b, a, c->fp8, NULL);
         return !kept.bytes && !c->plan; /* our own kernel, since cuDNN has no plan */
     }
     memcpy(value, kept.value, sizeof value);
