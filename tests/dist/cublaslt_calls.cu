@@ -14,6 +14,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/gemm_hopper.cuh"
+#include "kernels/cuda/gemm_sync.cuh"
 #include "kernels/cuda/gemm_sync.h"
 #include "kernels/cuda/native.h"
 #include "kernels/cuda/trial.cuh"
@@ -199,6 +200,13 @@ static bool supported(cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t la,
 }
 
 extern "C" {
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *,
+                                                    cublasLtMatmulAlgoConfigAttributes_t,
+                                                    void *out, size_t bytes, size_t *written) {
+    memset(out, 0, bytes); /* not split, no reduction */
+    *written = bytes;
+    return CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
     cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
@@ -292,6 +300,16 @@ enum status gemm_hopper_run(const struct cuda_backend *, const struct gemm_probl
     return FAIL(e, ERR_STATE, "our Hopper kernel");
 }
 enum status gemm_hopper_open(struct err *) { return OK; }
+bool gemm_sync_serves(const struct cuda_backend *, const struct gemm_problem *) { return false; }
+enum status gemm_sync_run(const struct cuda_backend *, const struct gemm_problem *, cudaStream_t,
+                          struct err *e) {
+    return FAIL(e, ERR_STATE, "our kernel on mma.sync");
+}
+enum status gemm_sync_open(const struct cuda_backend *, struct err *) { return OK; }
+static const char *forbidden; /* or NULL */
+bool cuda_is_forbidden(const struct cuda_backend *, const char *, const char *way) {
+    return forbidden && !strcmp(forbidden, way);
+}
 enum status cuda_agree(struct cuda_backend *, const char *, const int64_t[4], void *, int64_t,
                        struct err *) {
     return OK;
@@ -337,7 +355,7 @@ static struct tensor operand(enum dtype type, enum scale_kind kind, int64_t rows
         ((float *)(void *)scale)[i] = 0.5f + (float)(draw() % 1000) / 1000;
     for (int64_t i = 0; x.scale.dtype != DTYPE_F32 && i < bytes; i++)
         scale[i] = (uint8_t)(scale_is_nvfp4(kind) ? 0x28 + draw() % 0x20 : 120 + draw() % 12);
-    float amax = 3.5f;
+    float amax = (float)(500 + draw() % 1000);
     if (scale_is_nvfp4(kind)) memcpy(scale, &amax, 4);
     x.scale.data = scale;
     return x;
@@ -362,34 +380,37 @@ struct product_case {
     int64_t m, n, k;
     enum dtype out;
     bool bias, residual, adds;
-    const char *emulated; /* NULL: native; else what the decision says */
+    bool emulated;
+    const char *forbidden; /* a way that failed its certificate */
 };
 
 static const struct product_case CASES[] = {
     { "mxfp8, squares, bias, residual", 100, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_1X32,
-      SCALE_32X32, 136, 40, 96, DTYPE_BF16, true, true, false, NULL },
+      SCALE_32X32, 136, 40, 96, DTYPE_BF16, true, true, false, false, NULL },
     { "mxfp8, e5m2, added in f32", 121, 130100, DTYPE_E5M2, DTYPE_E4M3, SCALE_1X32, SCALE_1X32,
-      24, 264, 160, DTYPE_F32, false, false, true, NULL },
+      24, 264, 160, DTYPE_F32, false, false, true, false, NULL },
     { "nvfp4, squares, bias", 120, 130100, DTYPE_E2M1, DTYPE_E2M1, SCALE_1X16, SCALE_16X16, 136,
-      48, 96, DTYPE_BF16, true, false, false, NULL },
+      48, 96, DTYPE_BF16, true, false, false, false, NULL },
     { "nvfp4, added in f32", 100, 130401, DTYPE_E2M1, DTYPE_E2M1, SCALE_1X16, SCALE_1X16, 8, 136,
-      32, DTYPE_F32, false, false, true, NULL },
+      32, DTYPE_F32, false, false, true, false, NULL },
     { "nvfp4 on Thor, bias apart", 110, 130100, DTYPE_E2M1, DTYPE_E2M1, SCALE_1X16, SCALE_1X16, 8,
-      8, 32, DTYPE_BF16, true, false, false, NULL },
+      8, 32, DTYPE_BF16, true, false, false, false, NULL },
     { "nvfp4, 13.4.0", 100, 130400, DTYPE_E2M1, DTYPE_E2M1, SCALE_1X16, SCALE_1X16, 8, 8, 32,
-      DTYPE_F32, false, false, false, "emulated" },
+      DTYPE_F32, false, false, false, true, NULL },
+    { "mxfp8, forbidden", 100, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_1X32, SCALE_32X32, 8, 8, 32,
+      DTYPE_F32, false, false, false, true, "e4m3 1x32 x e4m3 32x32" },
     { "blocks by our kernel, bias, residual", 121, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_1X128,
-      SCALE_128X128, 37, 152, 304, DTYPE_BF16, true, true, false, NULL },
+      SCALE_128X128, 37, 152, 304, DTYPE_BF16, true, true, false, false, NULL },
     { "1x128, e5m2, added in f32", 89, 130100, DTYPE_E5M2, DTYPE_E4M3, SCALE_1X128, SCALE_1X128,
-      24, 31, 160, DTYPE_F32, false, false, true, NULL },
+      24, 31, 160, DTYPE_F32, false, false, true, false, NULL },
     { "rows by our kernel", 120, 130100, DTYPE_E4M3, DTYPE_E5M2, SCALE_ROW, SCALE_ROW, 40, 33, 48,
-      DTYPE_F32, true, false, false, NULL },
+      DTYPE_F32, true, false, false, false, NULL },
     { "row by tensor by our kernel", 121, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_ROW, SCALE_TENSOR,
-      9, 40, 208, DTYPE_BF16, false, false, false, NULL },
+      9, 40, 208, DTYPE_BF16, false, false, false, false, NULL },
     { "rows on sm_100", 100, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_ROW, SCALE_ROW, 8, 8, 32,
-      DTYPE_F32, false, false, false, "emulated" },
+      DTYPE_F32, false, false, false, true, NULL },
     { "mxfp8 on Hopper", 90, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_1X32, SCALE_1X32, 8, 8, 32,
-      DTYPE_F32, false, false, false, "emulated" },
+      DTYPE_F32, false, false, false, true, NULL },
 };
 
 static void try_case(struct cuda_backend *cb, struct backend *cpu, const struct product_case *c) {
@@ -413,12 +434,13 @@ static void try_case(struct cuda_backend *cb, struct backend *cpu, const struct 
     lt.version = c->version;
     lt.thor = device_is_thor(c->cc);
     lt.calls = epilogues = syncs = 0;
+    forbidden = c->forbidden;
     cb->cc = cb->caps = c->cc;
     if (cpu->ops->matmul(cpu, LANE_COMPUTE, &args, &e) != OK) fail("%s: %s", c->name, e.text);
     args.out = &out;
     enum status st = cuda_matmul(&cb->base, LANE_COMPUTE, &args, &e);
     if (c->emulated) {
-        if (st == OK || strcmp(e.text, c->emulated) || lt.calls) fail("%s: native", c->name);
+        if (st == OK || strcmp(e.text, "emulated") || lt.calls) fail("%s: native", c->name);
         return;
     }
     if (st != OK) fail("%s: %s", c->name, e.text);
