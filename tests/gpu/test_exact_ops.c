@@ -41,13 +41,21 @@ static struct row row_of(const char *name, operator_call call, int64_t a, int64_
     return r;
 }
 
+/* Large tensors are filled by the operator, which has the same bits on both sides. */
+enum { LARGE = 1 << 20 };
+static void fill_large(struct twin *x, uint64_t seed, float scale) {
+    ON_BOTH(p, ops->fill_normal(b, LANE_COMPUTE, S(*x), scale, seed, 1, 0, e));
+}
+
 /* Adds a tensor of random values: outputs too, since some are added to. */
 static struct twin *put(struct row *r, bool output, enum dtype t, int64_t rows, int64_t cols,
                         int spread, float scale) {
     assert_true(r->count < TENSORS_MAX);
     struct twin *x = &r->t[r->count];
     *x = pair_tensor(p, t, rows, cols, 1, 1);
-    pair_fill(p, x, 100 + (uint64_t)r->count, spread, scale);
+    uint64_t seed = 100 + (uint64_t)r->count;
+    if (rows * cols > LARGE) fill_large(x, seed, spread > 2 ? 4 * scale : scale);
+    else pair_fill(p, x, seed, spread, scale);
     r->outputs |= (unsigned)output << r->count++;
     return x;
 }
@@ -217,9 +225,8 @@ static int norms(void) {
         other += rmsnorm(1111, COLS[i]);
         other += layernorm(1111, COLS[i], i % 2 == 0);
     }
-    other += rmsnorm(16384, 2048) + rmsnorm(8192, 4096) + rmsnorm(5, 768);
-    other += layernorm(32768, 768, true) + layernorm(32768, 768, false) + layernorm(3, 768, true);
-    return other;
+    other += rmsnorm(16384, 2048) + rmsnorm(5, 768);
+    return other + layernorm(32768, 768, true) + layernorm(3, 768, true);
 }
 
 /* ---- column sums ---- */
@@ -282,8 +289,8 @@ static bool activation(const char *name, operator_call call, int64_t rows, int64
 }
 
 static int activations(void) {
-    static const int64_t SIZE[][2] = { { 1, 8 }, { 777, 100 }, { 333, 2048 }, { 16384, 5504 },
-                                       { 32768, 3072 } };
+    static const int64_t SIZE[][2] = { { 1, 8 }, { 777, 100 }, { 333, 2048 }, { 8192, 5504 },
+                                       { 16384, 3072 } };
     int other = 0;
     for (size_t i = 0; i < sizeof SIZE / sizeof *SIZE; i++) {
         int64_t n = SIZE[i][0], w = SIZE[i][1];
@@ -357,7 +364,7 @@ static enum status entropy(struct backend *b, struct tensor **t, struct err *e) 
 static int cross_entropies(void) {
     static const int64_t SIZE[][3] = { /* rows, vocabulary, width */
         { 33, 257, 264 }, { 64, 1000, 1024 }, { 100, 4096, 4096 }, { 17, 32000, 32768 },
-        { 17, 32769, 32776 }, { 2048, 50257, 50304 }, { 1024, 128256, 128256 },
+        { 17, 32769, 32776 }, { 1024, 50257, 50304 }, { 256, 128256, 128256 },
         { 9, 262000, 262144 } };
     int other = 0;
     for (size_t i = 0; i < sizeof SIZE / sizeof *SIZE; i++) {
@@ -395,15 +402,12 @@ static int sums(void) {
         put(&c, true, F, 1, 1, 0, 1);
         put(&c, true, F, 1, 1, 0, 1);
         put(&c, false, F, N[i], 1, 0, 1);
-        for (int64_t k = 0; N[i] < 1 << 20 && k < N[i]; k++) /* squares are not negative */
-            ((float *)c.t[2].side[CPU].data)[k] = fabsf(((float *)c.t[2].side[CPU].data)[k]);
-        if (N[i] < 1 << 20) {
-            float *host = test_malloc((size_t)N[i] * 4);
-            memcpy(host, c.t[2].side[CPU].data, (size_t)N[i] * 4);
-            pair_set(p, &c.t[2], host, N[i] * 4);
-            test_free(host);
-            other += differs(&c);
-        }
+        float *host = test_malloc((size_t)N[i] * 4);
+        const float *any = c.t[2].side[CPU].data;
+        for (int64_t k = 0; k < N[i]; k++) host[k] = fabsf(any[k]); /* as squares are */
+        pair_set(p, &c.t[2], host, N[i] * 4);
+        test_free(host);
+        other += differs(&c);
         for (int k = 0; k < 2; k++) {
             struct row q = row_of(k ? "sum_squares bf16" : "sum_squares f32", sum_squares, N[i], 1);
             put(&q, true, F, 1, 1, 0, 1);
@@ -454,8 +458,8 @@ static int softmaxes(void) {
 }
 
 static void test_hopper(void **state) {
-    static int (*const GROUPS[])(void) = { norms,           columns, activations, qks,
-                                           cross_entropies, sums,    embeddings,  softmaxes };
+    static int (*const GROUPS[])(void) = { cross_entropies, qks,     sums,        embeddings,
+                                           softmaxes,       columns, activations, norms };
     struct device_info info;
     int other = 0;
     if (p->ops[GPU]->info(p->b[GPU], &info, &p->e) != OK) fail_msg("%s", p->e.text);
