@@ -16,7 +16,7 @@ extern "C" {
 
 /* f32, inline in exactmath_f32.h for the operators' loops: exact_expf (0 below -104, infinity
  * above 88.8), exact_logf (x > 0), exact_tanhf, exact_sigmoidf, exact_normalf (Box-Muller from
- * 64 bits); and exact_exp2f, within 8 ulp. */
+ * 64 bits); and exact_exp2f, within 2^-18. */
 
 /* f64, for host-side tables and schedules. */
 double exact_exp(double x);
