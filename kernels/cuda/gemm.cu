@@ -246,7 +246,7 @@ static bool offered(struct cuda_backend *b, const struct gemm_problem *p,
     struct err ignored = {};
     int64_t key[KEY_INTEGERS];
     key_integers(&out->key, key);
-    if (!b->offers || !choices_find(b->offers, "gemm", key, KEY_INTEGERS, &c) ||
+    if (!b->offers || b->gemm->place || !choices_find(b->offers, "gemm", key, KEY_INTEGERS, &c) ||
         !read_entry(&c, out) || !out->usable)
         return false;
     snprintf(out->why, sizeof out->why, "timed by an earlier run");

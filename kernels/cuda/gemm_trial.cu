@@ -127,7 +127,8 @@ static void time_candidates(struct candidates *c, const struct listed *list,
     for (int k = 0; i < 0 && !choice->own && k < list->count; k++)
         if (us[k] >= 0.0f) i = k;
     if (i < 0) return;
-    choice->usable = choice->timed = true;
+    choice->usable = true;
+    choice->timed = c->g->place == 0; /* later runs take no algorithm that a test forced */
     choice->algo = list->of[i].algo;
     choice->time_us = us[i];
     if (any >= 0 && us[any] < GEMM_OWN_TIME_MAX * us[i])
@@ -242,7 +243,8 @@ static void weigh_own(struct cuda_backend *b, struct descriptors *d, const struc
     if (b->gemm->place && choice->usable) return;
     if (choice->usable) time_pair(&pair, choice);
     else snprintf(choice->why, sizeof choice->why, "wgmma, alone in its class");
-    choice->usable = choice->timed = true;
+    choice->usable = true;
+    choice->timed = b->gemm->place == 0;
 }
 
 /* Without memory for a trial: a candidate by what it says of itself. */

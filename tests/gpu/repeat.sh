@@ -1,7 +1,7 @@
 #!/bin/bash
 # The same bits again, in every recipe: two new runs with one choice table, and a run that is
-# stopped and resumed. Also a run that begins on one backend and ends on the other: its loss is near
-# that of a whole run.
+# stopped and resumed; runs with other algorithms of each class. Also a run that begins on
+# one backend and ends on the other: its loss is near that of a whole run.
 #
 #   tests/gpu/repeat.sh [PROGRAM] [RECIPE...]     default build/release/fp8lab, all six
 #
@@ -64,6 +64,23 @@ resumed_midway() { # RUNS WHAT
         fail "$2: stopped and resumed at steps $to_from"
 }
 
+# Timing changes no bit: the first, second and last algorithm of each class. The tables must differ.
+other_tables() { # RECIPE RESULTS SCRIPT...
+    local recipe=$1 results=$2 place
+    shift 2
+    for place in 1 2 99; do
+        { head -3 whole/data/choices.txt; echo "place $place : -"; } >place.$place
+        run "place$place" "$@" --backend cuda --choices "place.$place" ||
+            fail "$recipe: algorithm $place of each class"
+        [ "$(field "place$place" 'run["results_sha256"]')" = "$results" ] ||
+            fail "$recipe: algorithm $place of each class has other bits"
+        "$program" extract -q "place$place"/*.tar.zst --to "tables/$place" >log 2>&1 ||
+            fail "$recipe: extract"
+    done
+    cmp -s tables/1/data/choices.txt tables/99/data/choices.txt &&
+        fail "$recipe: the tables of the first and last algorithms are the same"
+}
+
 same_bits() { # RECIPE
     local script="$experiments/repro_gpu.lua --set recipe=$1 $size" results
     failed=0
@@ -79,6 +96,7 @@ same_bits() { # RECIPE
         --set checkpoint.every=150 --set checkpoint.keep=1
     run stopped --resume last --backend cuda || fail "$1: the resumed run"
     resumed_midway stopped "$1"
+    other_tables "$1" "$results" $script
     [ "$(field stopped 'run["results_sha256"]')" = "$results" ] ||
         fail "$1: the resumed run has other bits"
     echo "$1: $(field first 'summary["loss_final_bits"]') after $steps steps, again and resumed" \
