@@ -13,12 +13,14 @@ cu="$nvcc -std=c++17 -arch=sm_90a -O1 -I. -I$BUILD/gen -fmad=false"
 # shellcheck disable=SC2086  # words
 {
     compile gcc -O1 -std=c11 -D_GNU_SOURCE -c -o "$work/cudart_launch.o" tests/dist/cudart_launch.c
-    for source in kernels/cuda/gemm.cu kernels/cuda/matmul.cu kernels/cuda/check.cu \
+    for source in kernels/cuda/gemm.cu kernels/cuda/gemm_class.cu kernels/cuda/gemm_trial.cu \
+        kernels/cuda/matmul.cu kernels/cuda/check.cu \
         kernels/cuda/gemm_sync.cu \
         tests/dist/cublaslt_calls.cu; do
         compile $cu -c -o "$work/$(basename "$source" .cu).o" "$source"
     done
     compile $nvcc -cudart none -o "$work/calls" "$work/cudart_launch.o" \
-        "$work"/{cublaslt_calls,gemm,gemm_sync,matmul,check}.o "$BUILD/libkernels.a" -lgomp -lm -lpthread
+        "$work"/{cublaslt_calls,gemm,gemm_class,gemm_trial,gemm_sync,matmul,check}.o \
+        "$BUILD/libkernels.a" -lgomp -lm -lpthread
 }
 "$work/calls"

@@ -14,7 +14,6 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/gemm_hopper.cuh"
-#include "kernels/cuda/gemm_sync.cuh"
 #include "kernels/cuda/gemm_sync.h"
 #include "kernels/cuda/native.h"
 #include "kernels/cuda/trial.cuh"
@@ -207,6 +206,11 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
     *written = bytes;
     return CUBLAS_STATUS_SUCCESS;
 }
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *,
+                                                    cublasLtMatmulAlgoConfigAttributes_t,
+                                                    const void *, size_t) {
+    return CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t, cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
     cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatmulPreference_t, int,
@@ -223,15 +227,6 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
     memset(out, 0, sizeof *out);
     return CUBLAS_STATUS_SUCCESS;
 }
-}
-
-/* An algorithm of the stand-in has one part. */
-extern "C" cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(
-    const cublasLtMatmulAlgo_t *, cublasLtMatmulAlgoConfigAttributes_t, void *value, size_t bytes,
-    size_t *written) {
-    memset(value, 0, bytes);
-    *written = bytes;
-    return CUBLAS_STATUS_SUCCESS;
 }
 
 /* Element k of row `outer` of an operand, with its scale, from the library's layouts. */
@@ -300,12 +295,6 @@ enum status gemm_hopper_run(const struct cuda_backend *, const struct gemm_probl
     return FAIL(e, ERR_STATE, "our Hopper kernel");
 }
 enum status gemm_hopper_open(struct err *) { return OK; }
-bool gemm_sync_serves(const struct cuda_backend *, const struct gemm_problem *) { return false; }
-enum status gemm_sync_run(const struct cuda_backend *, const struct gemm_problem *, cudaStream_t,
-                          struct err *e) {
-    return FAIL(e, ERR_STATE, "our kernel on mma.sync");
-}
-enum status gemm_sync_open(const struct cuda_backend *, struct err *) { return OK; }
 static const char *forbidden; /* or NULL */
 bool cuda_is_forbidden(const struct cuda_backend *, const char *, const char *way) {
     return forbidden && !strcmp(forbidden, way);
@@ -315,7 +304,6 @@ enum status cuda_agree(struct cuda_backend *, const char *, const int64_t[4], vo
     return OK;
 }
 enum status cuda_sync(struct backend *, struct err *) { return OK; }
-bool cuda_is_forbidden(const struct cuda_backend *, const char *, const char *) { return false; }
 static struct decision last;
 enum status cuda_decided(struct cuda_backend *, const struct decision *d, struct err *) {
     last = *d;

@@ -30,6 +30,7 @@ int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *st
     return 0;
 }
 int cudaFuncSetAttribute(const void *kernel, int attribute, int value) { return 0; }
+int cudaStreamSynchronize(void *stream) { return 0; }
 int cudaGetLastError(void) { return 0; }
 const char *cudaGetErrorString(int error) { return "an error of the stand-in"; }
 
