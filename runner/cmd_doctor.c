@@ -35,10 +35,10 @@ static int64_t count_level(const struct doctor *d, const char *level) {
 
 static void report(const struct cli *cli, const struct doctor *d) {
     if (cli->json) {
-        json_t *object = json_pack("{s:s,s:b,s:O,s:O,s:O,s:O}", "schema", "fp8lab.doctor/1", "well",
+        json_t *object = json_pack("{s:s,s:b,s:O,s:O,s:O,s:O,s:O}", "schema", "fp8lab.doctor/1", "well",
                                    doctor_worst(d) != FINDING_WRONG, "findings", d->findings,
-                                   "libraries", d->libraries, "recipes", d->recipes, "facts",
-                                   d->facts);
+                                   "libraries", d->libraries, "recipes", d->recipes, "ways",
+                                   d->ways, "facts", d->facts);
         cli_out_json(cli, object);
         json_decref(object);
         return;
@@ -46,6 +46,7 @@ static void report(const struct cli *cli, const struct doctor *d) {
     size_t i;
     const json_t *row;
     json_array_foreach(d->findings, i, row) print_finding(cli, row);
+    if (json_array_size(d->ways)) doctor_ways_text(d->ways, stdout);
     int wrong = (int)count_level(d, "wrong"), warnings = (int)count_level(d, "warning");
     if (wrong) cli_out(cli, "%d wrong, %d warning%s\n", wrong, warnings, warnings == 1 ? "" : "s");
     else if (warnings) cli_out(cli, "nothing is wrong, %d warning%s\n", warnings,
@@ -84,14 +85,24 @@ static enum status examine(const struct cli *cli, struct doctor *d, struct err *
     doctor_launcher(d);
     TRY(doctor_recipes(d, !cli_has(cli, "quick"), e));
     if (cli_has(cli, "audit")) doctor_audit(d, seconds);
+    bool asked = cli_has(cli, "report") || (d->gpu && !cli_has(cli, "quick"));
+    return asked ? doctor_ways(d, e) : OK;
+}
+
+static enum status write_report(const struct cli *cli, const struct doctor *d, struct err *e) {
+    const char *path = cli_value(cli, "report");
+    if (!path) return OK;
+    TRY(doctor_report(d, path, e));
+    cli_note(cli, "%s: attach this file to an issue", path);
     return OK;
 }
 
 static int cmd_doctor(const struct cli *cli) {
     struct doctor d = { .findings = json_array(), .libraries = json_array(),
-                        .recipes = json_array() };
+                        .recipes = json_array(), .ways = json_array() };
     struct err e = { 0 };
     enum status st = examine(cli, &d, &e);
+    if (st == OK) st = write_report(cli, &d, &e);
     int code = EXIT_OK;
     if (st != OK) {
         code = cli_fail(cli, &e);
@@ -103,12 +114,14 @@ static int cmd_doctor(const struct cli *cli) {
     json_decref(d.findings);
     json_decref(d.libraries);
     json_decref(d.recipes);
+    json_decref(d.ways);
     json_decref(d.facts);
     return code;
 }
 
 static const struct flag FLAGS[] = {
     { "quick", NULL, "skip the GEMM and the training of each recipe", false },
+    { "report", "FILE", "write one file to attach to an issue, with all certificates", false },
     { "facts", "FILE", "examine the machine that FILE describes (fp8lab hw --json)", false },
     { "backend", "NAME", "whose recipes: auto (default), cpu or cuda", false },
     { "audit", NULL, "compute results of every GPU again on the host, to the bit", false },
@@ -122,7 +135,8 @@ const struct verb VERB_DOCTOR = {
     .about = "what works on this machine, what does not, and the fix",
     .more = "Driver, libraries, compiler, memory and limits; then each recipe: native, emulated\n"
             "or refused, with a GEMM and ten steps of training compared with the reference: to\n"
-            "the bit on a CPU, within stated bounds on a GPU.\n"
+            "the bit on a CPU, within stated bounds on a GPU. On a GPU also a table of ways: each\n"
+            "kind of GEMM, cast and attention, tried against the reference (certificates).\n"
             "Exit 1 if a finding is wrong, otherwise 0: notes and warnings do not count.\n",
     VERB_FLAGS(FLAGS),
     .run = cmd_doctor,

@@ -34,7 +34,8 @@ static enum status open_row(const struct trial_operand *o, int64_t row, struct t
     x->scale = o->view.scale;
     x->scale.data = *factors;
     if (o->factors && !scale_is_nvfp4(x->scale.kind))
-        memcpy(*factors, o->factors + trial_factor_index(o, row, 0) * each, (size_t)(blocks * each));
+        memcpy(*factors, o->factors + trial_factor_index(o, row, 0) * each,
+               (size_t)(blocks * each));
     return OK;
 }
 
@@ -278,8 +279,8 @@ enum status gemm_check_noise(struct gemm_trial *t, const struct arithmetic *know
     check_bound(t, native, out);
     if (out->outcome == CERTIFY_FAILED) return OK;
     if (demanded && !equal)
-        certify_fail(out, "other bits", "noise, %lld x %lld x %lld: sampled outputs have the bits of "
-                     "%s in no known order along K; the largest error is %.3g", (long long)t->m,
+        certify_fail(out, "other bits", "noise, %lld x %lld x %lld: sampled outputs have the bits "
+                     "of %s in no known order along K; the largest error is %.3g", (long long)t->m,
                      (long long)t->n, (long long)t->k, known->name, out->error);
     if (demanded) {
         out->bound = 0;

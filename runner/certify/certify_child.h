@@ -17,8 +17,8 @@ struct certify_request {
 
 /* The child's part: "fp8lab.certificates/1": device, architecture, libraries "name version, ...",
  * seconds, certificates [{way, section, outcome, how, fault, found, outputs, error, bound, reason,
- * order, agreed [names], forbid, device, architecture}]. After a way that fails and has another, a second certificate
- * for the same way says how the other one did. */
+ * order, agreed [names], forbid, device, architecture}]. After a way that fails and has another,
+ * a second certificate for the same way says how the other one did. */
 NODISCARD enum status certify_answer(const struct certify_request *r, struct json_t **out,
                                      struct err *e);
 /* The parent's part. *crashed: the child was killed, or gave no answer in time. */

@@ -206,7 +206,8 @@ static enum status compare_then(const struct certifying *c, const json_t *forbid
 
 static enum status write(struct certifying *c, json_t *forbidden, struct err *e) {
     json_t *document = json_pack("{s:s,s:O,s:O,s:O}", "schema", "fp8lab.certificates/1",
-                                 "key", c->cache.key, "forbidden", forbidden, "certificates", c->list);
+                                 "key", c->cache.key, "forbidden", forbidden, "certificates",
+                                 c->list);
     if (!document || json_object_set(c->dir->run, FORBIDDEN, forbidden) != 0) {
         json_decref(document);
         return no_memory(e);

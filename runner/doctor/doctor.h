@@ -3,6 +3,8 @@
 #ifndef FP8LAB_RUNNER_DOCTOR_DOCTOR_H
 #define FP8LAB_RUNNER_DOCTOR_DOCTOR_H
 
+#include <stdio.h>
+
 #include "kernels/base.h"
 
 struct json_t;
@@ -22,6 +24,7 @@ struct doctor {
     struct json_t *findings; /* array of {topic, level, found, fix or null} */
     struct json_t *libraries; /* array: doctor_libraries.c */
     struct json_t *recipes;  /* array: doctor_recipes.c */
+    struct json_t *ways;     /* array of certificates (certify_child.h); empty: none were asked */
     bool gpu;                /* recipes are checked for the GPU, else for the CPU */
     const char *caps;        /* "sm_121": use the table column of this device; or NULL */
     bool no_memory;          /* a finding was lost, so the report is not complete */
@@ -55,5 +58,13 @@ void doctor_launcher(struct doctor *d);
 NODISCARD enum status doctor_recipes(struct doctor *d, bool train, struct err *e);
 /* Each GPU, or the CPU, audited for about `seconds` each (audit_check.h). */
 void doctor_audit(struct doctor *d, int64_t seconds);
+/* Certificates of the standard ways, from the cache or made now, into `ways`; and a finding for
+ * those that fail. */
+NODISCARD enum status doctor_ways(struct doctor *d, struct err *e);
+/* The table of ways as text. */
+void doctor_ways_text(const struct json_t *ways, FILE *out);
+/* Writes one file to attach to an issue: the findings and the ways as text, then all as JSON.
+ * ERR_ARG if `path` holds something else. */
+NODISCARD enum status doctor_report(const struct doctor *d, const char *path, struct err *e);
 
 #endif

@@ -264,8 +264,8 @@ enum status say_decisions(struct event_writer *w, struct backend *b, const struc
     TRY(b->ops->info(b, &info, e));
     json_t *event = json_pack(
         "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:s*,s:s*,s:s*,s:o*,s:s*}", "event", "decisions",
-        "backend", b->ops->name, "device", info.name, "architecture", info.architecture, "memory_bytes",
-        (json_int_t)info.memory_bytes, "world", (json_int_t)world, "vocab_padded",
+        "backend", b->ops->name, "device", info.name, "architecture", info.architecture,
+        "memory_bytes", (json_int_t)info.memory_bytes, "world", (json_int_t)world, "vocab_padded",
         (json_int_t)vocab_padded, "fallback", fallback_names(t), "caps", caps, "forbidden",
         forbidden, "arithmetic", arithmetic, "arithmetic_verified", is_verified(arithmetic),
         "choices_sha256", *choices_sha256 ? choices_sha256 : NULL);

@@ -63,6 +63,20 @@ expect "both ways of the first" "['failed native', 'passed emulated']" \
 expect "results, as the right device has them" "$(field "$(newest good)" 'run["results_sha256"]')" \
     "$(field "$(newest ignored)" 'run["results_sha256"]')"
 
+case_name=doctor
+"$FP8LAB" doctor --quick --backend cuda --report report.txt >out 2>log
+says "failed  native    -" out
+says "passed  emulated  reference" out
+says "gemm e4m3 row x e4m3 row -> f32, 512 x 768 x 1024, fast: ignored scale" out
+says "warning  ways" out
+says "report.txt: attach this file to an issue"
+says "passed  emulated" report.txt
+expect "the report's certificates" "True" "$(tail -n +2 report.txt | sed -n '/^{/,$p' |
+    value 'sum(c["fault"] == "ignored scale" for c in o["ways"]) > 4')"
+echo mine >mine.txt
+"$FP8LAB" doctor --quick --backend cuda --report mine.txt >out 2>log
+expect "another file" "2 mine" "$? $(cat mine.txt)"
+
 case_name="repro on the same device"
 "$FP8LAB" repro "$(newest ignored)" --runs again --backend cuda --threads 1 >out 2>log
 expect "exit code" 0 $?

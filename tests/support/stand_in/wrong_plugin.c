@@ -1,5 +1,5 @@
-/* A plugin that stands in for the CUDA backend: the CPU's arithmetic, with the mistake that the file
- * "mistake" beside the program numbers (enum wrong_kind); "crash" is WRONG_CRASH. */
+/* A plugin that stands in for the CUDA backend: the CPU's arithmetic, with the mistake that the
+ * file "mistake" beside the program numbers (enum wrong_kind); "crash" is WRONG_CRASH. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

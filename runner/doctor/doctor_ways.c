@@ -1,0 +1,159 @@
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/base/canonical.h"
+#include "runner/base/output_file.h"
+#include "runner/base/plain_text.h"
+#include "runner/base/run_files.h"
+#include "runner/base/version.h"
+#include "runner/certify/certify_cache.h"
+#include "runner/certify/certify_child.h"
+#include "runner/doctor/doctor.h"
+#include "runner/plan/backends.h"
+
+enum { SECONDS = 300 };
+
+static const char MARK[] = "fp8lab doctor report";
+
+/* ---- the certificates -------------------------------------------------------------------------*/
+
+/* Whether `kept` has each standard way; *list gets their certificates. */
+static enum status find_kept(const json_t *kept, json_t **list, bool *all, struct err *e) {
+    struct ways ways;
+    char text[WAY_TEXT_CAP];
+    TRY(ways_standard(&ways, e));
+    *list = json_array();
+    *all = *list != NULL;
+    for (int64_t i = 0; i < ways.count && *all; i++) {
+        certify_way_text(&ways.way[i], text);
+        json_t *of_way = certificates_of(kept, text);
+        *all = json_array_size(of_way) > 0 && json_array_extend(*list, of_way) == 0;
+        json_decref(of_way);
+    }
+    ways_free(&ways);
+    return OK;
+}
+
+static enum status make(struct doctor *d, const char *backend, json_t **list, struct err *e) {
+    const struct certify_request r = { .backend = backend, .ranks = 1, .seconds = SECONDS,
+                                       .caps = d->gpu ? d->caps : NULL };
+    json_t *answer = NULL;
+    struct err why;
+    bool crashed;
+    if (certify_ask(&r, &answer, &crashed, &why) != OK) {
+        doctor_say(d, FINDING_WRONG, "ways", "fp8lab run finds which way crashes, and does not use "
+                   "it", "no certificates could be made: %s", why.text);
+        return OK;
+    }
+    *list = json_incref(json_object_get(answer, "certificates"));
+    json_decref(answer);
+    return OK;
+}
+
+static void judge(struct doctor *d) {
+    const json_t *one;
+    size_t i, passed = 0;
+    json_array_foreach(d->ways, i, one) {
+        const char *outcome = json_text(one, "outcome", "");
+        passed += !strcmp(outcome, "passed");
+        if (strcmp(outcome, "failed") != 0) continue;
+        doctor_say(d, *json_text(one, "forbid", "") ? FINDING_WARNING : FINDING_WRONG, "ways",
+                   "update the driver and the libraries; fp8lab doctor --report FILE writes what to "
+                   "attach to an issue", "%s, %s: %s: %s", json_text(one, "way", "?"),
+                   json_text(one, "how", "?"), json_text(one, "fault", "?"),
+                   json_text(one, "found", ""));
+    }
+    if (json_array_size(d->ways))
+        doctor_say(d, FINDING_FINE, "ways", NULL, "%zu of %zu certificates pass", passed,
+                   json_array_size(d->ways));
+}
+
+enum status doctor_ways(struct doctor *d, struct err *e) {
+    const char *backend = d->gpu ? "cuda" : "cpu";
+    struct certify_cache cache = { .key = NULL };
+    json_t *kept = NULL, *list = NULL;
+    char problem[KEPT_PROBLEM_CAP] = "";
+    bool all = false;
+    if (!d->here || backend_check(backend, e) != OK) return OK;
+    enum status st = certify_cache_open(&cache, NULL, NULL, d->facts, backend,
+                                        d->gpu ? d->caps : NULL, e);
+    if (st == OK) st = certify_cache_read(&cache, &kept, problem, e);
+    if (st == OK) st = find_kept(kept, &list, &all, e);
+    if (st == OK && !all) {
+        json_decref(list);
+        list = NULL;
+        st = make(d, backend, &list, e);
+        if (st == OK && list && !*problem) st = certify_cache_add(&cache, list, problem, e);
+    }
+    if (st == OK && list && json_array_extend(d->ways, list) != 0)
+        st = FAIL(e, ERR_MEMORY, "the ways of this machine");
+    if (*problem) doctor_say(d, FINDING_NOTE, "ways", NULL, "%s", problem);
+    if (st == OK) judge(d);
+    json_decref(list);
+    json_decref(kept);
+    certify_cache_close(&cache);
+    return st;
+}
+
+/* ---- as text ----------------------------------------------------------------------------------*/
+
+static void agreed_text(const json_t *one, char *out, size_t size) {
+    const json_t *name, *list = json_object_get(one, "agreed");
+    size_t i, used = 0;
+    *out = '\0';
+    json_array_foreach(list, i, name)
+        if (used < size - 24)
+            used += (size_t)snprintf(out + used, size - used, "%s%.20s", i ? " " : "",
+                                     json_string_value(name));
+}
+
+void doctor_ways_text(const json_t *ways, FILE *out) {
+    const json_t *one;
+    size_t i;
+    if (!json_array_size(ways)) return;
+    fprintf(out, "%-7s %-9s %-34s %s\n", "ways", "how", "arithmetic that agreed", "what");
+    json_array_foreach(ways, i, one) {
+        char agreed[120];
+        const char *fault = json_text(one, "fault", "");
+        agreed_text(one, agreed, sizeof agreed);
+        fprintf(out, "%-7s %-9s %-34s %s%s%s\n", json_text(one, "outcome", "?"),
+                json_text(one, "how", "-"), *agreed ? agreed : "-",
+                PLAIN(json_text(one, "way", "?")), *fault ? ": " : "", fault);
+    }
+}
+
+static enum status write_report(const struct doctor *d, FILE *out, struct err *e) {
+    const json_t *row;
+    size_t i, bytes = 0;
+    char *text = NULL;
+    fprintf(out, "%s\nprogram %s, kernels %s\nTo attach to an issue. It names this machine's "
+            "hardware, libraries and folders: read it first.\n\n", MARK, FP8LAB_VERSION, backend_kernels_sha256());
+    json_array_foreach(d->findings, i, row)
+        fprintf(out, "%-8s %-16s %s\n", json_text(row, "level", ""), json_text(row, "topic", ""),
+                PLAIN(json_text(row, "found", "")));
+    fputc('\n', out);
+    doctor_ways_text(d->ways, out);
+    json_t *all = json_pack("{s:s,s:s,s:s,s:O,s:O,s:O,s:O,s:O}", "schema", "fp8lab.doctor/1",
+                            "version", FP8LAB_VERSION, "kernels", backend_kernels_sha256(),
+                            "findings", d->findings, "libraries", d->libraries, "recipes",
+                            d->recipes, "ways", d->ways, "facts", d->facts);
+    enum status st = all ? json_canonical(all, &text, &bytes, e)
+                         : FAIL(e, ERR_MEMORY, "the report of doctor");
+    if (st == OK) fprintf(out, "\n%.*s\n", (int)bytes, text);
+    free(text);
+    json_decref(all);
+    return st;
+}
+
+enum status doctor_report(const struct doctor *d, const char *path, struct err *e) {
+    TRY(output_may_replace("--report", path, MARK, "a report of doctor", e));
+    FILE *out = fopen(path, "we");
+    if (!out) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    enum status st = write_report(d, out, e);
+    bool failed = ferror(out) != 0;
+    if ((fclose(out) != 0 || failed) && st == OK)
+        st = FAIL(e, ERR_IO, "write %s: %s", path, strerror(errno));
+    return st;
+}
