@@ -35,8 +35,9 @@ static int64_t count_level(const struct doctor *d, const char *level) {
 
 static void report(const struct cli *cli, const struct doctor *d) {
     if (cli->json) {
-        json_t *object = json_pack("{s:s,s:b,s:O,s:O,s:O,s:O,s:O}", "schema", "fp8lab.doctor/1", "well",
-                                   doctor_worst(d) != FINDING_WRONG, "findings", d->findings,
+        json_t *object = json_pack("{s:s,s:b,s:O,s:O,s:O,s:O,s:O}", "schema",
+                                   "fp8lab.doctor/1", "well", doctor_worst(d) != FINDING_WRONG,
+                                   "findings", d->findings,
                                    "libraries", d->libraries, "recipes", d->recipes, "ways",
                                    d->ways, "facts", d->facts);
         cli_out_json(cli, object);

@@ -60,8 +60,8 @@ static void judge(struct doctor *d) {
         passed += !strcmp(outcome, "passed");
         if (strcmp(outcome, "failed") != 0) continue;
         doctor_say(d, *json_text(one, "forbid", "") ? FINDING_WARNING : FINDING_WRONG, "ways",
-                   "update the driver and the libraries; fp8lab doctor --report FILE writes what to "
-                   "attach to an issue", "%s, %s: %s: %s", json_text(one, "way", "?"),
+                   "update the driver and the libraries; fp8lab doctor --report FILE writes what "
+                   "to attach to an issue", "%s, %s: %s: %s", json_text(one, "way", "?"),
                    json_text(one, "how", "?"), json_text(one, "fault", "?"),
                    json_text(one, "found", ""));
     }
@@ -129,7 +129,8 @@ static enum status write_report(const struct doctor *d, FILE *out, struct err *e
     size_t i, bytes = 0;
     char *text = NULL;
     fprintf(out, "%s\nprogram %s, kernels %s\nTo attach to an issue. It names this machine's "
-            "hardware, libraries and folders: read it first.\n\n", MARK, FP8LAB_VERSION, backend_kernels_sha256());
+            "hardware, libraries and folders: read it first.\n\n", MARK, FP8LAB_VERSION,
+            backend_kernels_sha256());
     json_array_foreach(d->findings, i, row)
         fprintf(out, "%-8s %-16s %s\n", json_text(row, "level", ""), json_text(row, "topic", ""),
                 PLAIN(json_text(row, "found", "")));

@@ -1,6 +1,6 @@
 /* A file of tables that runs of this user keep for later runs, in a cache folder: {schema, sha256
- * of the tables, tables}. It is replaced as a whole under a lock. A damaged file is named and ignored.
- */
+ * of the tables, tables}. It is replaced as a whole under a lock. A damaged one is named and
+ * ignored. */
 #ifndef FP8LAB_RUNNER_RECORD_KEPT_FILE_H
 #define FP8LAB_RUNNER_RECORD_KEPT_FILE_H
 
