@@ -7,7 +7,7 @@
 #ifndef FP8LAB_KERNELS_EXACTMATH_FMA_H
 #define FP8LAB_KERNELS_EXACTMATH_FMA_H
 
-#include <math.h> /* fmaf alone, which rounds once */
+#include <math.h> /* fmaf, which rounds once, and fabsf */
 
 #include "kernels/f32_bits.h"
 
@@ -38,7 +38,7 @@ HOST_DEVICE static inline float fma_expf(float x) {
 
 /* 1 / (1 + e^-x), by e^-|x|, so that neither side overflows. */
 HOST_DEVICE static inline float fma_sigmoidf(float x) {
-    float e = fma_expf(x < 0.0f ? x : -x);
+    float e = fma_expf(-fabsf(x));
     float r = 1.0f / (1.0f + e);
     return x < 0.0f ? e * r : r;
 }
@@ -53,19 +53,17 @@ HOST_DEVICE static inline float swiglu_d_up(float gate, float dh, float s) {
     return dh * (gate * s);
 }
 
-/* ---- GELU: with 2u = gelu_argument(x) and s = sigmoid(2u), which is (1 + tanh u) / 2 without its
- * cancellation:  h = x s,   h' = s + 2 x s (1 - s) u' ---- */
+/* ---- GELU: with u = sqrt(2/pi) (x + 0.044715 x^3) and s = sigmoid(2u), which is (1 + tanh u) / 2
+ * without its cancellation:  h = x s,   h' = s + 2 x s (1 - s) u' ---- */
 
-HOST_DEVICE static inline float gelu_argument(float x) {
-    return 2.0f * (0.79788456f * (x + 0.044715f * (x * (x * x))));
+HOST_DEVICE static inline float fma_gelu_sigmoid(float x) {
+    return fma_sigmoidf(x * fmaf(0.0713548163f, x * x, 1.59576912f));
 }
-HOST_DEVICE static inline float gelu_slope_of(float x, float s) {
-    float square = x * x;
-    float slope = 0.79788456f * (1.0f + (3.0f * 0.044715f) * square);
-    /* s (1 - s) vanishes long before x^2 overflows: this avoids 0 * infinity. */
-    float sigmoid_slope = s * (1.0f - s);
-    float tail = sigmoid_slope == 0.0f ? 0.0f : ((2.0f * x) * sigmoid_slope) * slope;
-    return s + tail;
+HOST_DEVICE static inline float fma_gelu(float x) { return x * fma_gelu_sigmoid(x); }
+HOST_DEVICE static inline float fma_gelu_slope(float x) {
+    float s = fma_gelu_sigmoid(x), d = s * (1.0f - s);
+    /* d vanishes long before x^2 overflows: this avoids 0 * infinity. */
+    return d == 0.0f ? s : fmaf(x * d, fmaf(0.214064449f, x * x, 1.59576912f), s);
 }
 
 #ifdef __cplusplus

@@ -21,7 +21,7 @@ CLONES static void forward_row(const struct tensor *h, const struct tensor *x, i
         int64_t n = width - at < SPAN ? width - at : SPAN;
         load_span(v, x, row * x->stride[0] + at, n);
         for (int64_t i = 0; i < n && follows; i++)
-            v[i] = v[i] * fma_sigmoidf(gelu_argument(v[i]));
+            v[i] = fma_gelu(v[i]);
         for (int64_t i = 0; i < n && !follows; i++) {
             float u = SQRT_2_OVER_PI * (v[i] + CUBIC * (v[i] * (v[i] * v[i])));
             v[i] = (0.5f * v[i]) * (1.0f + exact_tanhf(u));
@@ -39,7 +39,7 @@ CLONES static void backward_row(const struct tensor *dx, const struct tensor *dh
         load_span(v, x, row * x->stride[0] + at, n);
         load_span(g, dh, row * dh->stride[0] + at, n);
         for (int64_t i = 0; i < n && follows; i++)
-            v[i] = g[i] * gelu_slope_of(v[i], fma_sigmoidf(gelu_argument(v[i])));
+            v[i] = g[i] * fma_gelu_slope(v[i]);
         for (int64_t i = 0; i < n && !follows; i++) {
             float square = v[i] * v[i];
             float t = exact_tanhf(SQRT_2_OVER_PI * (v[i] + CUBIC * (v[i] * square)));

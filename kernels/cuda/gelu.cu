@@ -10,16 +10,26 @@
 #include "kernels/cuda/cast_tile.cuh"
 #include "kernels/cuda/columns.cuh"
 
-/* (1 + tanh u) / 2 for the argument 2u; 0 where e^-2u overflows. */
-template <bool EXACT> __device__ static float sigmoid_2u(float x) {
-    return EXACT ? fma_sigmoidf(gelu_argument(x))
-                 : fast_inverse(1.0f + fast_exp(-gelu_argument(x)));
+static constexpr float SQRT_2_OVER_PI = 0.79788456f, CUBIC = 0.044715f;
+
+/* (1 + tanh u) / 2; 0 where e^-2u overflows. */
+__device__ static float sigmoid_2u(float x, float square) {
+    float u = SQRT_2_OVER_PI * (x + CUBIC * (x * square));
+    return fast_inverse(1.0f + fast_exp(-2.0f * u));
 }
 
-template <bool EXACT> __device__ static float gelu(float x) { return x * sigmoid_2u<EXACT>(x); }
+template <bool EXACT> __device__ static float gelu(float x) {
+    return EXACT ? fma_gelu(x) : x * sigmoid_2u(x, x * x);
+}
 
 template <bool EXACT> __device__ static float gelu_slope(float x) {
-    return gelu_slope_of(x, sigmoid_2u<EXACT>(x));
+    if (EXACT) return fma_gelu_slope(x);
+    float square = x * x, s = sigmoid_2u(x, square);
+    float slope = SQRT_2_OVER_PI * (1.0f + (3.0f * CUBIC) * square);
+    /* s (1 - s) vanishes long before x^2 overflows: this avoids 0 * infinity. */
+    float sigmoid_slope = s * (1.0f - s);
+    float tail = sigmoid_slope == 0.0f ? 0.0f : ((2.0f * x) * sigmoid_slope) * slope;
+    return s + tail;
 }
 
 /* out = gelu(x), or dh * gelu'(x) if dh is not NULL. */
