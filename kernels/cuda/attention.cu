@@ -284,8 +284,7 @@ enum status cuda_attention_fwd(struct backend *b, int lane, const struct attenti
     f.lse = (float *)lse->data;
     f.amax = sink_amax(o);
     struct attention_way way;
-    if (f.a.exact) way = { NULL, "exact" };
-    else TRY(attention_choose(cb, &f, &way, e));
+    TRY(attention_choose(cb, &f, &way, e));
     TRY(attention_decided(cb, &f.a, "forward", way.plan ? "cudnn" : attention_own_name(cb, &f.a),
                           way.why, e));
     if (f.a.batch == 0 || f.a.length == 0) return cuda_sink_emit(b, lane, o, true, e);

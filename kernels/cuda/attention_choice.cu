@@ -341,6 +341,10 @@ enum status attention_choose(struct cuda_backend *b, const struct forward *f,
                              struct attention_way *way, struct err *e) {
     struct attention_choice *c = NULL;
     *way = { NULL, "" };
+    if (f->a.exact && only(b) == ATTENTION_CUDNN)
+        return refuse(&f->a, "train.exact has our own kernels alone", e);
+    if (f->a.exact) way->why = "exact";
+    if (f->a.exact) return OK;
     if (only(b) == ATTENTION_OWN) way->why = "attention.backend";
     if (only(b) == ATTENTION_OWN) return OK;
     if (!may_have_plan(b, &f->a) && only(b) == ATTENTION_CUDNN)
