@@ -434,6 +434,21 @@ static void check_excluded_layers(struct diagnostics *d, const struct value *exp
                         " layers in FP8; use bf16 {} for that", first, last, layers);
 }
 
+/* The exact set has BF16 attention by our own kernels alone. */
+static void check_exact(struct diagnostics *d, const struct value *experiment) {
+    const struct value *attention = value_get(experiment, "attention");
+    const struct value *exact = value_get(value_get(experiment, "train"), "exact");
+    if (!exact || !exact->b) return;
+    if (value_is(value_get(attention, "backend"), "cudnn"))
+        diagnostics_add(d, place_of(attention, "backend"), "attention.backend",
+                        "train.exact has attention by our own kernels alone, found \"cudnn\"; "
+                        "leave the key out, or use \"own\"");
+    if (value_is(value_get(attention, "precision"), "fp8"))
+        diagnostics_add(d, place_of(attention, "precision"), "attention.precision",
+                        "FP8 attention has no form with the CPU's bits, which train.exact asks "
+                        "for; leave one of the two keys out");
+}
+
 /* A recipe for each layer, which `layers` gives, is known to the trainer alone. */
 static void check_attention(struct diagnostics *d, const struct value *experiment) {
     const struct value *attention = value_get(experiment, "attention");
@@ -472,6 +487,7 @@ void schema_rules(struct diagnostics *d, struct value *experiment) {
     if (recipe) schema_recipe_rules(d, recipe, "recipe");
     check_init(d, experiment);
     check_attention(d, experiment);
+    check_exact(d, experiment);
     check_batches(d, experiment);
     check_best(d, experiment);
     check_sample(d, experiment);

@@ -28,6 +28,13 @@ sys.exit(run["status"] != "done" or len(run["attempts"]) != 2)' "$TEST_TMP/out" 
 [ $? = 2 ] && grep -q 'FP8 attention is defined by fp8.delayed and fp8.tensorwise, which scale' \
     "$TEST_TMP/log" || fail "bf16 has no FP8 attention"
 
+"$FP8LAB" check experiments/quickstart.lua --set attention.precision=fp8 --set train.exact=true \
+    --set attention.backend=cudnn >"$TEST_TMP/out" 2>"$TEST_TMP/log"
+code=$?
+[ $code = 2 ] && grep -q 'train.exact has attention by our own kernels alone' "$TEST_TMP/log" &&
+    grep -q 'FP8 attention has no form with the CPU.s bits' "$TEST_TMP/log" ||
+    fail "what train.exact refuses: exit code $code"
+
 "$FP8LAB" run --smoke --anywhere --backend cpu -q --runs "$runs" \
     --only 'attention-backend-cudnn-1024-seed1' experiments/attention_backend.lua \
     >"$TEST_TMP/out" 2>"$TEST_TMP/log"
