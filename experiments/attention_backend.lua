@@ -1,5 +1,5 @@
 -- Which kernel of attention's forward is faster, ours or cuDNN's, and does the loss notice? Without
--- `attention.backend` a run times both and takes the faster one; here each length has either. The
+-- `attention.backend` the backend chooses one of them for a shape; here each length has either. The
 -- two add in other orders, so their losses differ as those of two seeds do, or less.
 -- cuDNN serves no sequence below 256 tokens, no window, and no GPU but sm_90 and sm_100: a run that
 -- asks for it elsewhere is refused. On a CPU: --only "*-own-*".

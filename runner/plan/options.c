@@ -237,7 +237,7 @@ static enum status read_attention(const struct section *root, struct run_options
     struct section s = section_of(root, "attention", "attention");
     out->recipe.attention_fp8 = get_word_or(&s, "precision", WORDS("bf16", "fp8"), 0) == 1;
     out->attention = (enum attention_backend)get_word_or(&s, "backend",
-                                                         WORDS("timed", "own", "cudnn"), 0);
+                                                         WORDS("auto", "own", "cudnn"), 0);
     return s.st;
 }
 

@@ -77,7 +77,7 @@ static const struct schema SCHEMA_MODEL = { "model", MODEL, NULL };
 /* ---- attention: absent unless set ------------------------------------------------------------ */
 static const struct field ATTENTION[] = {
     WORD("precision", WORDS("bf16", "fp8")),
-    WORD("backend", WORDS("timed", "own", "cudnn")), /* enum attention_backend */
+    WORD("backend", WORDS("auto", "own", "cudnn")), /* enum attention_backend */
     { .key = NULL },
 };
 static const struct schema SCHEMA_ATTENTION = { "attention", ATTENTION, NULL };
