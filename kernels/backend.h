@@ -185,9 +185,9 @@ struct backend_ops {
 
     /* In which way (arithmetic.h) this backend adds matmul's product for these arguments. With
      * `way`, arithmetic_output computes any output again, to the bit. *known false: in none that
-     * this project has compared with a device; *way is then undefined. A device makes its choice for the
-     * product now if it has none, outside graphs. Tensors need no data; addresses, if set, must be
-     * those of the product, since alignment may decide. */
+     * this project has compared with a device; *way is then undefined. A device makes its choice
+     * for the product now if it has none, outside graphs. Tensors need no data; addresses, if set,
+     * must be those of the product, since alignment may decide. */
     enum status (*product_way)(struct backend *b, const struct matmul_args *args,
                                struct mma_way *way, bool *known, struct err *e);
 
