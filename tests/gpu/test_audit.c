@@ -130,7 +130,11 @@ static const struct { enum fault_kind fault; enum recipe_kind kind; const char *
 };
 
 /* The backend with a matmul whose outputs flip in an audited micro-batch. */
-static struct { struct backend_ops ops; const struct backend_ops *inner; struct trainer *t; } faulty;
+static struct {
+    struct backend_ops ops;
+    const struct backend_ops *inner;
+    struct trainer *t;
+} faulty;
 
 static enum status flip(struct backend *b, void *data, int64_t bytes, int64_t stride,
                         struct err *e) {
