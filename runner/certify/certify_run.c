@@ -19,7 +19,8 @@
 /* A child that takes longer hangs. A way alone is done sooner. */
 enum { SECONDS_ALL = 300, SECONDS_ONE = 60 };
 
-static const char FORBIDDEN[] = "forbidden";
+/* The backend of a device, also where the user said "auto". */
+static const char FORBIDDEN[] = "forbidden", DEVICE_BACKEND[] = "cuda";
 
 struct certifying {
     const struct certify_options *o;
@@ -109,7 +110,7 @@ static enum status ask(struct certifying *c, int64_t first, int64_t count, bool 
                        struct err *e) {
     json_t *answer = NULL;
     struct certify_request r = {
-        .backend = c->o->backend, .caps = c->o->caps, .config = c->config, .ranks = c->o->ranks,
+        .backend = DEVICE_BACKEND, .caps = c->o->caps, .config = c->config, .ranks = c->o->ranks,
         .device = c->o->device, .first = first, .count = count,
         .seconds = count ? SECONDS_ONE : SECONDS_ALL,
     };
@@ -247,7 +248,7 @@ static enum status open_cache(struct certifying *c, struct err *e) {
         TRY(path_join(beside, o->runs, "cache", e));
         folder = beside;
     }
-    TRY(certify_cache_open(&c->cache, folder, folder ? NULL : o->runs, o->facts, o->backend,
+    TRY(certify_cache_open(&c->cache, folder, folder ? NULL : o->runs, o->facts, DEVICE_BACKEND,
                            o->caps, e));
     TRY(certify_cache_read(&c->cache, &c->kept, problem, e));
     say_problem(c, problem);
