@@ -82,6 +82,8 @@ static bool is_output(const struct gemm_trial *t, double sum, int64_t row, int64
     if (w->bias) x = before = x + trial_added(t, ADD_BIAS, row, col);
     if (w->beta) x += trial_added(t, ADD_OUT, row, col);
     if (w->residual) x += trial_added(t, ADD_RESIDUAL, row, col);
+    if (isnan(x)) /* which NaN, a device may choose */
+        return isnan(w->out == DTYPE_F32 ? f32_from_bits(bits) : bf16_decode((uint16_t)bits));
     if (w->out == DTYPE_F32) /* the sign of a zero is not defined */
         return bits == f32_bits(f32_canonical(x)) || (x == 0.0f && (bits & 0x7FFFFFFFu) == 0);
     rounded = bf16_decode(bf16_encode(before)) + trial_added(t, ADD_OUT, row, col);

@@ -150,8 +150,7 @@ static bool agrees(const struct gemm_trial *t, const struct samples *s,
                    const struct arithmetic *m, bool native, char *order, size_t size) {
     struct mma_way way;
     struct err ignored;
-    struct arithmetic as = *m;
-    if (!native) as.native = 0; /* the device widens these operands */
+    struct matmul_args whole = gemm_trial_args(t); /* the shape selects the class */
     if (arithmetic_is_reference(m)) {
         snprintf(order, size, "the reference's");
         for (int n = 0; n < s->count; n++)
@@ -160,7 +159,9 @@ static bool agrees(const struct gemm_trial *t, const struct samples *s,
                 return false;
         return true;
     }
-    if (arithmetic_way(&as, &s->at[0].args, &way, &ignored) != OK) return false;
+    enum status st = native ? arithmetic_way(m, &whole, &way, &ignored)
+                            : arithmetic_way_as(m, &whole, false, &way, &ignored);
+    if (st != OK) return false;
     bool found = has_order(t, s, &way);
     for (int f = 0; f < SCALE_COLUMNS && !found && (way.block || way.last_factor); f++) {
         way.factors = (enum factor_order)f;

@@ -6,7 +6,7 @@
 #include "kernels/backend.h"
 
 enum wrong_kind {
-    WRONG_NOTHING, WRONG_ORDER, /* correct: K is added in another order */
+    WRONG_NOTHING, WRONG_ORDER, /* correct: another order of K, another NaN */
     WRONG_IGNORED, WRONG_SWAPPED, WRONG_TRANSPOSED, WRONG_STALE, WRONG_TAIL, WRONG_NAN,
     WRONG_K_TAIL, WRONG_LARGE, /* the mistakes of a GEMM; LARGE: only if M is at least 256 */
     WRONG_ROUNDING, WRONG_CAST_STALE, WRONG_CAST_NAN, /* of a cast */
