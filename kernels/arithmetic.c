@@ -170,6 +170,11 @@ float arithmetic_output(const struct mma_way *way, const struct matmul_args *arg
         float sum = part_sum(way, args, row, col, k, k + part < K ? k + part : K);
         x = k ? x + sum : sum;
     }
+    if (way->fused) {
+        float factor = factor_at(args->a, row, 0) * factor_at(args->b, col, 0);
+        x = fmaf(x, factor, stored(args->residual, row, col));
+        return args->bias ? x + stored(args->bias, col, 0) : x;
+    }
     if (way->last_factor) {
         float a = factor_at(args->a, row, 0), b = factor_at(args->b, col, 0);
         if (way->factors == FACTOR_A_FIRST) x = x * a * b;

@@ -79,6 +79,7 @@ struct mma_way {
     bool widened;     /* values are bf16(code * factor) */
     bool scaled;      /* values are code * factor, and the factor's exponent is the value's (MX) */
     bool last_factor; /* the sum is multiplied by s_a * s_b: tensor and row scales */
+    bool fused;       /* with one factor a tensor: fma(x, s_a * s_b, residual), then the bias */
     bool rounded;     /* after the bias the sum is rounded to BF16; then C is added in f32 */
     int least_a, least_b; /* the least exponents of the values */
 };

@@ -109,9 +109,13 @@ static bool is_own(const struct matmul_args *args, const struct mma_way *way) {
 static void set_class(const struct matmul_args *args, bool native, struct mma_way *way) {
     bool apart = is_apart(args, way->last_factor && !native);
     bool alone = apart || (!args->bias && !args->residual);
-    if (alone && !way->block)
+    /* With chains of 128 the library does not split as it is asked to. */
+    if (alone && !way->block && !way->order.chain)
         way->order.part = part_of(args->a->dim[0], args->b->dim[0], args->a->dim[1], native);
     bool in_place = args->beta != 0.0f && args->out->dtype == DTYPE_BF16;
+    /* The library's epilogue: alpha AB + C in one rounding, then the bias. */
+    way->fused = native && way->last_factor && way->factors == FACTORS_TOGETHER &&
+                 args->residual && !apart;
     way->rounded = in_place && !apart && !way->order.part && !is_own(args, way);
     if (way->block && args->a->scale.kind == SCALE_1X128 && args->b->scale.kind == SCALE_1X128)
         way->factors = FACTOR_A_FIRST;

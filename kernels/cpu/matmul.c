@@ -8,6 +8,7 @@
  *   super-block  what the three GEMM_FLOATS buffers hold: nearly always the whole matmul
  *   tile         tile_m x tile_n panels: the unit of work of a thread; its partial sums stay in L2
  *   micro-tile   mr x nr outputs in registers (isa_kernels.h), stored contiguously in the buffer */
+#include <math.h>
 #include <omp.h>
 
 #include "kernels/cpu/cpu.h"
@@ -213,10 +214,27 @@ static void multiply_factors(const struct gemm *g, int64_t row, int64_t col, int
             values[j] = values[j] * (factor_a * factors_b[at]);
 }
 
+/* The same and the residual in one rounding, then the bias. */
+static void finish_fused(const struct gemm *g, int64_t row, int64_t col, int64_t n, float *values,
+                         float *other) {
+    const struct matmul_args *args = g->args;
+    float factor = operand_row_scale(&g->a, row) * *(const float *)args->b->scale.data;
+    load_span(other, args->residual, row * args->residual->stride[0] + col, n);
+    for (int64_t j = 0; j < n; j++) values[j] = fmaf(values[j], factor, other[j]);
+    if (!args->bias) return;
+    load_span(other, args->bias, col, n);
+    for (int64_t j = 0; j < n; j++) values[j] = values[j] + other[j];
+}
+
 /* All steps after the sum, for `n` outputs of one row. values: the sums; overwritten. */
 static void finish_span(const struct gemm *g, int64_t row, int64_t col, int64_t n, float *values,
                         float *other) {
     const struct matmul_args *args = g->args;
+    if (g->way && g->way->fused) {
+        finish_fused(g, row, col, n, values, other);
+        store_span(args->out, row * args->out->stride[0] + col, values, n);
+        return;
+    }
     if (scale_is_nvfp4(args->a->scale.kind)) {
         float factor = nvfp4_product_factor(*(const float *)args->a->scale.data,
                                             *(const float *)args->b->scale.data);

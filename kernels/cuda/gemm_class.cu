@@ -120,16 +120,18 @@ bool gemm_class_by_attributes(const struct gemm_problem *p, const cublasLtMatmul
 /* ---- other ways ---- */
 
 /* The i-th way to look for, the class first; false after the last. The others are for products that
- * no algorithm adds in the way of the class: without split-K, C in place added once or after a
- * rounding, factors in other orders, and for BF16 rows that are not aligned the rest of a tile
- * first. Their order is fixed. */
+ * no algorithm adds in the way of the class: without split-K, C added once or after a rounding, FP8
+ * with the other accumulation, factors in other orders, and for BF16 rows that are not aligned the
+ * rest of a tile first. Their order is fixed. */
 static bool way_at(const struct gemm_problem *p, int i, struct mma_way *way) {
     static const int TILE[] = { 0, 32, 64, 128, 16 };
     struct mma_way first;
     if (!gemm_class_of(p, &first)) return false;
     bool in_place = adds_in_place(p);
     bool tiles = p->a.type == CUDA_R_16BF && !is_aligned(p);
-    int parts = first.order.part ? 2 : 1, roundings = in_place ? 2 : 1, orders = p->a.scale ? 3 : 1;
+    bool adds = p->beta != 0.0f && p->type == CUDA_R_16BF;
+    bool chains = p->a.type != CUDA_R_16BF && !first.block && !first.order.part;
+    int parts = first.order.part ? 2 : 1, roundings = adds ? 2 : 1, orders = p->a.scale ? 3 : 1;
     int groups = tiles ? 2 : 1, count = tiles ? (int)(sizeof TILE / sizeof *TILE) : 1;
     *way = first;
     if (i % parts) {
@@ -139,6 +141,8 @@ static bool way_at(const struct gemm_problem *p, int i, struct mma_way *way) {
     i /= parts;
     if (i % roundings) way->rounded = !way->rounded;
     i /= roundings;
+    if (chains && i % 2) way->order.chain = first.order.chain ? 0 : 128;
+    i /= chains ? 2 : 1;
     way->factors = (enum factor_order)((first.factors + i % orders) % 3);
     i /= orders;
     if (i % groups) way->mma.group = 8;
@@ -152,11 +156,10 @@ static bool way_at(const struct gemm_problem *p, int i, struct mma_way *way) {
 
 struct pattern { uint32_t keep, set; };
 /* Values of either sign. BF16 from 2^-7 to 2; FP8 with a clear top bit of the exponent, subnormal
- * ones too; factors in [1, 2); addends from 2 to 2^9. */
+ * ones too; factors in [1, 2); addends from 2^-7 to 2, so that a rounding before them shows. */
 static const struct pattern WIDE_BF16 = { 0x83FF83FFu, 0x3C003C00u }, WIDE_FP8 = { 0xBFBFBFBFu, 0 },
                             FACTORS = { 0x007FFFFFu, 0x3F800000u },
-                            ADDEND_F32 = { 0x83FFFFFFu, 0x40000000u },
-                            ADDEND_BF16 = { 0x83FF83FFu, 0x40004000u };
+                            ADDEND_F32 = { 0x83FFFFFFu, 0x3C000000u }, ADDEND_BF16 = WIDE_BF16;
 
 static struct pattern operand_pattern(const struct gemm_operand *x) {
     return x->type == CUDA_R_16BF ? WIDE_BF16 : WIDE_FP8;
@@ -184,6 +187,47 @@ static uint32_t noise(struct pattern n, int64_t i, int size) {
     uint32_t word = ((uint32_t)rng_mix((uint64_t)(i * size / 4)) & n.keep) | n.set;
     int shift = (int)(i * size % 4) * 8;
     return size == 4 ? word : word >> shift & ((1u << 8 * size) - 1);
+}
+
+/* Noise whose exact sums are 0: along K the second half is the first with one operand's signs
+ * turned, and a rest is 0. A half is no multiple of a group or a chain, so that both halves are
+ * truncated in other places. */
+static int64_t half_of(int64_t k) { return k >= 32 ? k / 2 - 5 : k / 2; }
+
+__host__ __device__ static inline uint32_t cancelling(struct pattern n, bool turned, int64_t row,
+                                                      int64_t i, int64_t half, int size) {
+    if (i >= 2 * half) return 0;
+    uint32_t sign = size == 2 ? 0x8000u : 0x80u, all = size == 2 ? 0xFFFFu : 0xFFu;
+    uint32_t bits = (((uint32_t)rng_mix((uint64_t)(row * half + i % half)) & n.keep) | n.set) & all;
+    return turned && i >= half ? bits ^ sign : bits;
+}
+
+struct cancel {
+    void *data;
+    int64_t outer, k, ld, half;
+    struct pattern n;
+    int size;
+    bool turned, transposed;
+};
+
+__global__ static void cancel_kernel(struct cancel c) {
+    int64_t step = (int64_t)gridDim.x * blockDim.x, inner = c.transposed ? c.k : c.outer;
+    for (int64_t at = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; at < c.outer * c.k;
+         at += step) {
+        int64_t line = at / inner, place = at % inner;
+        uint32_t bits = cancelling(c.n, c.turned, c.transposed ? line : place,
+                                   c.transposed ? place : line, c.half, c.size);
+        if (c.size == 2) ((uint16_t *)c.data)[line * c.ld + place] = (uint16_t)bits;
+        else ((uint8_t *)c.data)[line * c.ld + place] = (uint8_t)bits;
+    }
+}
+
+static cudaError_t fill_cancelling(const struct trial *t, const struct gemm_operand *x,
+                                   int64_t outer, int64_t k, bool turned) {
+    struct cancel c = { (void *)x->data, outer, k, x->ld, half_of(k), operand_pattern(x),
+                        x->type == CUDA_R_16BF ? 2 : 1, turned, x->transposed };
+    cancel_kernel<<<1024, 256, 0, t->stream>>>(c);
+    return cudaGetLastError();
 }
 
 static void put(void *to, int64_t i, uint32_t bits, int size) {
@@ -219,13 +263,19 @@ __global__ static void gather_kernel(const void *d, int64_t ld, bool bf16, struc
     out[i] = bf16 ? ((const uint16_t *)d)[at] : ((const uint32_t *)d)[at];
 }
 
-/* One row of an operand and its factors, as the trial has them. */
-static void fill_row(const struct gemm_operand *x, int64_t outer, int64_t row, int64_t k,
-                     struct tensor *t, void *codes, float *factors) {
+/* Which noise the operands have. CANCELLING comes without addends. */
+enum fill { WIDE, CANCELLING };
+
+/* One row of an operand and its factors, as the trial has them. `turned`: the library's A. */
+static void fill_row(const struct gemm_operand *x, enum fill fill, bool turned, int64_t outer,
+                     int64_t row, int64_t k, struct tensor *t, void *codes, float *factors) {
     int size = x->type == CUDA_R_16BF ? 2 : 1;
     struct pattern n = operand_pattern(x);
-    for (int64_t i = 0; i < k; i++)
-        put(codes, i, noise(n, x->transposed ? row * x->ld + i : i * x->ld + row, size), size);
+    for (int64_t i = 0; i < k; i++) {
+        int64_t at = x->transposed ? row * x->ld + i : i * x->ld + row;
+        put(codes, i, fill == WIDE ? noise(n, at, size)
+                                   : cancelling(n, turned, row, i, half_of(k), size), size);
+    }
     t->data = codes;
     if (!x->scale) return;
     enum scale_kind kind = kind_of(x);
@@ -240,12 +290,14 @@ static void fill_row(const struct gemm_operand *x, int64_t outer, int64_t row, i
     t->scale = scale_make(factors, kind, 1, k);
 }
 
-static uint32_t want_one(const struct gemm_problem *p, const struct mma_way *way,
+static uint32_t want_one(const struct gemm_problem *p, const struct mma_way *way, enum fill fill,
                          struct as_matmul *m, int64_t row, int64_t col) {
     uint32_t addend = 0, bias = 0;
     int size = p->type == CUDA_R_32F ? 4 : 2, bias_size = p->bias_type == CUDA_R_32F ? 4 : 2;
-    put(&addend, 0, noise(addend_pattern(p->type), row * p->ld + col, size), size);
-    put(&bias, 0, noise(addend_pattern(p->bias_type), col, bias_size), bias_size);
+    if (fill == WIDE) {
+        put(&addend, 0, noise(addend_pattern(p->type), row * p->ld + col, size), size);
+        put(&bias, 0, noise(addend_pattern(p->bias_type), col, bias_size), bias_size);
+    }
     m->out.data = m->addend.data = &addend;
     m->bias.data = &bias;
     float x = f32_canonical(arithmetic_output(way, &m->args, 0, 0));
@@ -254,7 +306,8 @@ static uint32_t want_one(const struct gemm_problem *p, const struct mma_way *way
 
 /* What `way` gives for the noise. */
 static enum status compute_outputs(const struct gemm_problem *p, const struct mma_way *way,
-                                   const struct samples *s, struct bits *out, struct err *e) {
+                                   enum fill fill, const struct samples *s, struct bits *out,
+                                   struct err *e) {
     int64_t row_bytes = round_up(p->k * 2, 16), blocks = ceil_div(p->k, 128);
     char *memory = (char *)malloc((size_t)(2 * (row_bytes + blocks * 4)));
     if (!memory) return FAIL(e, ERR_MEMORY, "no memory to test the algorithms of a GEMM");
@@ -264,54 +317,179 @@ static enum status compute_outputs(const struct gemm_problem *p, const struct mm
     for (int i = 0; i < s->count; i++) {
         struct as_matmul m;
         describe_as(p, 1, 1, 1, &m);
-        fill_row(&p->b, p->n, s->row[i], p->k, &m.a, a, factors_a);
-        fill_row(&p->a, p->m, s->col[i], p->k, &m.b, b, factors_b);
-        out->of[i] = want_one(p, way, &m, s->row[i], s->col[i]);
+        fill_row(&p->b, fill, false, p->n, s->row[i], p->k, &m.a, a, factors_a);
+        fill_row(&p->a, fill, true, p->m, s->col[i], p->k, &m.b, b, factors_b);
+        out->of[i] = want_one(p, way, fill, &m, s->row[i], s->col[i]);
     }
     free(memory);
     return OK;
 }
 
+/* ---- whole outputs ---- */
+
+/* A word for each tile of a candidate's output: equal bits have equal words. */
+enum { TILES_MAX = 4096, TILE_LEAST = 64 };
+struct tiles { int64_t edge, across, down; }; /* of m, of n */
+
+static struct tiles tiles_of(const struct gemm_problem *p) {
+    struct tiles t = { TILE_LEAST, 0, 0 };
+    for (;; t.edge *= 2) {
+        t.across = ceil_div(p->m, t.edge);
+        t.down = ceil_div(p->n, t.edge);
+        if (t.across * t.down <= TILES_MAX) return t;
+    }
+}
+
+/* Grid: one block of threads a tile. Sums of hashes do not depend on their order. */
+__global__ static void tiles_kernel(const void *d, int64_t m, int64_t n, int64_t ld, bool bf16,
+                                    struct tiles t, unsigned long long *out) {
+    int64_t row0 = blockIdx.x / t.across * t.edge, col0 = blockIdx.x % t.across * t.edge;
+    uint64_t sum = 0;
+    for (int64_t i = threadIdx.x; i < t.edge * t.edge; i += blockDim.x) {
+        int64_t row = row0 + i / t.edge, col = col0 + i % t.edge, at = row * ld + col;
+        if (row >= n || col >= m) continue;
+        uint64_t bits = bf16 ? ((const uint16_t *)d)[at] : ((const uint32_t *)d)[at];
+        sum += rng_mix(bits << 24 ^ (uint64_t)i);
+    }
+    atomicAdd(&out[blockIdx.x], (unsigned long long)sum);
+}
+
 /* ---- the test ---- */
 
-/* Queues each candidate and the reading of its samples; got and ran [count]. Waits at the end. */
-static enum status run_all(const struct class_trial *c, const struct samples *s, struct bits *there,
-                           struct bits *got, bool *ran, struct err *e) {
+/* What a trial of all candidates gave: samples [count], and words of tiles [count][TILES_MAX]. */
+struct results {
+    bool ran[GEMM_CANDIDATES];
+    struct bits got[GEMM_CANDIDATES];
+    unsigned long long *words; /* owned */
+};
+
+static cudaError_t fill_addends(const struct class_trial *c, enum fill fill) {
+    const struct gemm_problem *p = c->p;
     cudaStream_t stream = c->trial->stream;
-    size_t bytes = (size_t)c->count * sizeof *got;
-    CUDA_TRY(e, cudaMemsetAsync(there, 0, bytes, stream));
+    if (fill == WIDE) return gemm_class_addend(c->trial, p->d, c->out_bytes, p->type);
+    cudaError_t status = cudaMemsetAsync(p->d, 0, (size_t)c->out_bytes, stream);
+    if (p->bias && status == cudaSuccess)
+        status = cudaMemsetAsync((void *)p->bias, 0, (size_t)p->m * 4, stream);
+    if (p->c != p->d && status == cudaSuccess)
+        status = cudaMemsetAsync((void *)p->c, 0, (size_t)c->out_bytes, stream);
+    return status;
+}
+
+/* Queues each candidate and the reading of its samples and tiles; waits at the end. `there`: memory
+ * of the device for both. */
+static enum status run_all(const struct class_trial *c, const struct samples *s, enum fill fill,
+                           void *there, struct results *r, struct err *e) {
+    cudaStream_t stream = c->trial->stream;
+    const struct gemm_problem *p = c->p;
+    struct tiles t = tiles_of(p);
+    bool bf16 = p->type == CUDA_R_16BF;
+    size_t bytes = (size_t)c->count * sizeof *r->got;
+    size_t word_bytes = (size_t)c->count * TILES_MAX * sizeof *r->words;
+    struct bits *samples = (struct bits *)there;
+    unsigned long long *words = (unsigned long long *)(samples + GEMM_CANDIDATES);
+    CUDA_TRY(e, cudaMemsetAsync(there, 0, sizeof r->got + word_bytes, stream));
     for (int i = 0; i < c->count; i++) {
-        CUDA_TRY(e, gemm_class_addend(c->trial, c->p->d, c->out_bytes, c->p->type));
-        ran[i] = c->queue(c->context, i, stream);
-        if (!ran[i]) continue;
-        gather_kernel<<<1, SAMPLES_MAX, 0, stream>>>(c->p->d, c->p->ld, c->p->type == CUDA_R_16BF,
-                                                     *s, there[i].of);
+        CUDA_TRY(e, fill_addends(c, fill));
+        r->ran[i] = c->queue(c->context, i, stream);
+        if (!r->ran[i]) continue;
+        gather_kernel<<<1, SAMPLES_MAX, 0, stream>>>(p->d, p->ld, bf16, *s, samples[i].of);
+        tiles_kernel<<<(unsigned)(t.across * t.down), 256, 0, stream>>>(
+            p->d, p->m, p->n, p->ld, bf16, t, words + (int64_t)i * TILES_MAX);
         CUDA_TRY(e, cudaGetLastError());
     }
-    CUDA_TRY(e, cudaMemcpyAsync(got, there, bytes, cudaMemcpyDeviceToHost, stream));
+    CUDA_TRY(e, cudaMemcpyAsync(r->got, samples, bytes, cudaMemcpyDeviceToHost, stream));
+    CUDA_TRY(e, cudaMemcpyAsync(r->words, words, word_bytes, cudaMemcpyDeviceToHost, stream));
     CUDA_TRY(e, cudaStreamSynchronize(stream));
+    return OK;
+}
+
+/* Drops candidates whose samples are not those of the way; whether one is left. */
+static enum status keep_right(const struct class_trial *c, const struct mma_way *way,
+                              enum fill fill, const struct samples *s, const struct results *r,
+                              bool *in_class, bool *left, struct err *e) {
+    struct bits want;
+    TRY(compute_outputs(c->p, way, fill, s, &want, e));
+    *left = false;
+    for (int i = 0; i < c->count; i++) {
+        in_class[i] = in_class[i] && r->ran[i] && memcmp(&r->got[i], &want, sizeof want) == 0;
+        *left = *left || in_class[i];
+    }
+    return OK;
+}
+
+/* Places in tiles where candidates of the class differ from the first of them; how many. */
+static int choose_differing(const struct class_trial *c, const struct results *r,
+                            const bool *in_class, struct samples *out) {
+    const int each = 4;
+    struct tiles t = tiles_of(c->p);
+    int first = 0;
+    out->count = 0;
+    while (first < c->count && !in_class[first]) first++;
+    for (int64_t tile = 0; tile < t.across * t.down; tile++) {
+        bool differs = false;
+        for (int i = first; i < c->count; i++)
+            differs = differs || (in_class[i] && r->words[i * TILES_MAX + tile] !=
+                                                     r->words[first * TILES_MAX + tile]);
+        for (int k = 0; differs && k < each && out->count < SAMPLES_MAX; k++) {
+            uint64_t at = rng_mix((uint64_t)(tile * each + k));
+            int64_t row = tile / t.across * t.edge + (int64_t)(at >> 32) % t.edge;
+            int64_t col = tile % t.across * t.edge + (int64_t)(at & 0x7FFFFFFFu) % t.edge;
+            out->row[out->count] = min_i64(row, c->p->n - 1);
+            out->col[out->count++] = min_i64(col, c->p->m - 1);
+        }
+    }
+    return out->count;
+}
+
+/* Keeps those with the outputs of the first. */
+static void keep_equal(const struct class_trial *c, const struct results *r, bool *in_class) {
+    int first = 0;
+    while (first < c->count && !in_class[first]) first++;
+    for (int i = first + 1; i < c->count; i++)
+        in_class[i] = in_class[i] && memcmp(r->words + (int64_t)i * TILES_MAX,
+                                            r->words + (int64_t)first * TILES_MAX,
+                                            TILES_MAX * sizeof *r->words) == 0;
+}
+
+/* The tests of both fills, with the memory they need. */
+static enum status sort_in(const struct class_trial *c, void *there, struct results r[2],
+                           bool *in_class, struct mma_way *way, bool *known, struct err *e) {
+    struct samples s, odd;
+    choose_places(c->p, &s);
+    TRY(run_all(c, &s, WIDE, there, &r[WIDE], e));
+    CUDA_TRY(e, fill_cancelling(c->trial, &c->p->a, c->p->m, c->p->k, true));
+    CUDA_TRY(e, fill_cancelling(c->trial, &c->p->b, c->p->n, c->p->k, false));
+    TRY(run_all(c, &s, CANCELLING, there, &r[CANCELLING], e));
+    *known = false;
+    for (int w = 0; !*known && (w == 0 || !c->class_only) && way_at(c->p, w, way); w++) {
+        for (int i = 0; i < c->count; i++) in_class[i] = true;
+        TRY(keep_right(c, way, WIDE, &s, &r[WIDE], in_class, known, e));
+        if (*known) TRY(keep_right(c, way, CANCELLING, &s, &r[CANCELLING], in_class, known, e));
+        if (!*known || !choose_differing(c, &r[CANCELLING], in_class, &odd)) continue;
+        TRY(run_all(c, &odd, CANCELLING, there, &r[CANCELLING], e));
+        TRY(keep_right(c, way, CANCELLING, &odd, &r[CANCELLING], in_class, known, e));
+        keep_equal(c, &r[CANCELLING], in_class);
+    }
     return OK;
 }
 
 enum status gemm_class_sort(const struct class_trial *c, bool *in_class, struct mma_way *way,
                             bool *known, struct err *e) {
-    struct samples s;
-    struct bits got[GEMM_CANDIDATES], want;
-    bool ran[GEMM_CANDIDATES] = {};
-    memset(got, 0, sizeof got);
-    choose_places(c->p, &s);
-    struct bits *there = NULL;
-    CUDA_TRY(e, cudaMalloc(&there, sizeof got));
-    enum status st = run_all(c, &s, there, got, ran, e);
-    cudaFree(there);
-    TRY(st);
-    *known = false;
-    for (int w = 0; !*known && (w == 0 || !c->class_only) && way_at(c->p, w, way); w++) {
-        TRY(compute_outputs(c->p, way, &s, &want, e));
-        for (int i = 0; i < c->count; i++) {
-            in_class[i] = ran[i] && memcmp(&got[i], &want, sizeof want) == 0;
-            *known = *known || in_class[i];
-        }
+    size_t word_bytes = (size_t)GEMM_CANDIDATES * TILES_MAX * sizeof(unsigned long long);
+    struct results *r = (struct results *)calloc(2, sizeof *r);
+    unsigned long long *words = (unsigned long long *)malloc(2 * word_bytes);
+    void *there = NULL;
+    enum status st = OK;
+    if (!r || !words) st = FAIL(e, ERR_MEMORY, "no memory to test the algorithms of a GEMM");
+    if (st == OK && cudaMalloc(&there, sizeof r->got + word_bytes) != cudaSuccess)
+        st = FAIL(e, ERR_MEMORY, "no memory of the device to test the algorithms of a GEMM");
+    if (st == OK) {
+        r[WIDE].words = words;
+        r[CANCELLING].words = words + (size_t)GEMM_CANDIDATES * TILES_MAX;
+        st = sort_in(c, there, r, in_class, way, known, e);
     }
-    return OK;
+    cudaFree(there);
+    free(words);
+    free(r);
+    return st;
 }

@@ -3,7 +3,10 @@
  * The class of a product is a function of its kind and shape (kernels/arithmetic_way.c), so that
  * timing, which chooses among the algorithms of one class, changes no bit. Whether an algorithm is
  * of the class is found by a test: it multiplies noise, and sampled outputs are computed again on
- * the host. */
+ * the host. In BF16 outputs the order of a sum hardly shows. So it also multiplies noise whose exact
+ * sums are 0: its outputs are what truncation left, and differ from order to order. Where two
+ * algorithms of the class differ anywhere, outputs are computed at that place (some split the sums
+ * of a few tiles only). */
 #ifndef FP8LAB_KERNELS_CUDA_GEMM_CLASS_CUH
 #define FP8LAB_KERNELS_CUDA_GEMM_CLASS_CUH
 
@@ -13,7 +16,7 @@
 
 /* Changes with the rules of this file and of arithmetic_way.c: choices by other rules are not
  * taken over from earlier runs. */
-enum { GEMM_CLASS_RULES = 1 };
+enum { GEMM_CLASS_RULES = 2 };
 /* Algorithms that are tried for one product, at most. */
 enum { GEMM_CANDIDATES = 32 };
 
@@ -44,7 +47,7 @@ NODISCARD cudaError_t gemm_class_addend(const struct trial *t, void *data, int64
 /* Candidates that multiply the noise. `queue` is called with `context`, as trial_run does. */
 struct class_trial {
     const struct trial *trial;
-    const struct gemm_problem *p; /* of stand-ins that have the noise; d is filled before each */
+    const struct gemm_problem *p; /* of stand-ins that have the noise; all are filled again */
     int64_t out_bytes;
     trial_queue queue;
     void *context;

@@ -12,7 +12,7 @@
  * class has parts, each algorithm is also tried with their number. If our own kernel for block
  * factors can serve a shape (gemm_hopper.cu), it and the best algorithm are timed again, for
  * longer. The faster one at the power-limited clock serves. Our kernel on mma.sync (gemm_sync.cu)
- * serves without a trial what the library has no algorithm for. The heuristic may list an algorithm
+ * serves without a trial the FP8 that the library has no algorithm for. The heuristic may list an algorithm
  * that then fails (seen: cuBLASLt 13.1 with misaligned scales). So only algorithms that ran are
  * kept. If no algorithm adds in a known way, the first that ran is used; if memory for a trial is
  * lacking, the first with the right number of parts. */
@@ -384,7 +384,7 @@ static enum status choose_of_library(struct cuda_backend *b, const struct gemm_p
 enum status gemm_choose(struct cuda_backend *b, const struct gemm_problem *p, void *workspace,
                         struct gemm_choice *choice, struct err *e) {
     if (!p->own) TRY(choose_of_library(b, p, workspace, choice, e));
-    if (choice->usable || !gemm_sync_serves(b, p)) return OK;
+    if (choice->usable || p->a.type == CUDA_R_16BF || !gemm_sync_serves(b, p)) return OK;
     choice->own = OWN_SYNC;
     choice->usable = true;
     return OK;

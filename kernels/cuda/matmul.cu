@@ -538,6 +538,7 @@ enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
     way->order = by.way.order;
     way->mma.group = by.way.mma.group;
     way->rounded = by.way.rounded;
+    way->fused = by.way.fused;
     if (native) way->factors = by.way.factors;
     *known = true;
     return OK;

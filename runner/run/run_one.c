@@ -380,9 +380,9 @@ enum status run_resume(const struct run_settings *s, const char *path, const jso
     if (st == OK && !s->choices) st = choice_file_check(&dir, e);
     const json_t *mismatch = json_object_get(dir.run, "mismatch");
     if (st == OK) st = attempts_check(s, resolved, mismatch, &ranks, e);
-    if (st == OK) st = certify(s, &dir, resolved, ranks, true, e);
     if (st == OK) st = take_signals_over(s, e);
     if (st == OK) st = reopen_run(&dir, &changed, e);
+    if (st == OK) st = certify(s, &dir, resolved, ranks, true, e); /* writes to the log */
     if (st == OK) st = run_tokens_record(&dir, &tokens, e);
     if (st == OK && changed.code != OK) {
         cli_warn(s->cli, "%s", changed.text);
