@@ -34,8 +34,8 @@ HOST_DEVICE static inline uint8_t e5m2_encode_inline(float x) {
 }
 
 /* E2M1: 0 .5 1 1.5 2 3 4 6, bit 3 the sign. A tie goes to the even code; NaN is given 6. Above 1 a
- * code is the exponent and one bit of the mantissa, so the f32's bits are rounded there. Below 1 the
- * step is 1/2: that of f32 at 2^22. */
+ * code is the exponent and one bit of the mantissa, so the f32's bits are rounded there. Below 1
+ * the step is 1/2: that of f32 at 2^22. */
 HOST_DEVICE static inline uint8_t e2m1_encode_inline(float x) {
     uint32_t u = f32_bits(x), abs = u & 0x7FFFFFFFu;
     float a = f32_from_bits(abs) < 6.0f ? f32_from_bits(abs) : 6.0f;

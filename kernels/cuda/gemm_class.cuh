@@ -3,8 +3,8 @@
  * The class of a product is a function of its kind and shape (kernels/arithmetic_way.c), so that
  * timing, which chooses among the algorithms of one class, changes no bit. Whether an algorithm is
  * of the class is found by a test: it multiplies noise, and sampled outputs are computed again on
- * the host. In BF16 outputs the order of a sum hardly shows. So it also multiplies noise whose exact
- * sums are 0: its outputs are what truncation left, and differ from order to order. Where two
+ * the host. In BF16 outputs the order of a sum hardly shows. So it also multiplies noise whose
+ * exact sums are 0: its outputs are what truncation left, and differ from order to order. Where two
  * algorithms of the class differ anywhere, outputs are computed at that place (some split the sums
  * of a few tiles only). */
 #ifndef FP8LAB_KERNELS_CUDA_GEMM_CLASS_CUH

@@ -3,8 +3,8 @@
  *
  * A thread makes the 16 codes of two blocks along a row and of two along a column, where it can
  * rotate its 16 values in registers. Four neighbours store 64 bytes of a column's codes. Memory
- * bounds the time: 2 bytes read and 1 written an element and copy. With a rotation the value is read
- * once more, for the amax of what the twin is made of. */
+ * bounds the time: 2 bytes read and 1 written an element and copy. With a rotation the value is
+ * read once more, for the amax of what the twin is made of. */
 #include "kernels/cuda/quantise.cuh"
 #include "kernels/nvfp4.h"
 

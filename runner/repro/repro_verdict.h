@@ -34,7 +34,8 @@ struct repro_verdict {
 };
 
 /* c: run 0 is the bundle, run 1 the new run. band: of the reference, may be empty. only_steps: as
- * many of the bundle's steps were repeated; 0: all. Release the result with repro_verdict_free(). */
+ * many of the bundle's steps were repeated; 0: all. Release the result with
+ * repro_verdict_free(). */
 NODISCARD enum status repro_judge(const struct comparison *c, const struct seed_band *band,
                                   int64_t only_steps, struct repro_verdict *out, struct err *e);
 void repro_verdict_free(struct repro_verdict *v);

@@ -41,7 +41,8 @@ static void name_device(const struct worker_options *o, const struct backend *b,
         nvml_keep_visible(report, getenv("CUDA_VISIBLE_DEVICES"));
         if (o->device >= 0 && o->device < report->count) uuid = report->gpus[o->device].uuid;
     }
-    if (strcmp(b->ops->name, "cpu") != 0) snprintf(out, size, "GPU %" PRId64 " (%s)", o->device, uuid);
+    if (strcmp(b->ops->name, "cpu") != 0)
+        snprintf(out, size, "GPU %" PRId64 " (%s)", o->device, uuid);
     else snprintf(out, size, "the CPU");
     free(report);
 }

@@ -148,7 +148,8 @@ static void score_gradients(const struct naive *n, int64_t i, int64_t h, float *
 static float d_query(const struct naive *n, int64_t i, int64_t h, int64_t t, int64_t d,
                      const float *ds) {
     const struct sizes *z = &n->z;
-    int64_t tile = n->wgmma ? ATTENTION_KEYS : ATTENTION_MMA_TILE, tiles = ceil_div(z->length, tile);
+    int64_t tile = n->wgmma ? ATTENTION_KEYS : ATTENTION_MMA_TILE;
+    int64_t tiles = ceil_div(z->length, tile);
     int64_t begin = first_of(n, i, t / ATTENTION_STEP * ATTENTION_STEP) / tile;
     int64_t stride = (z->heads + 2 * z->kv_heads) * z->dim, end = t / tile, late = tiles / 2;
     int64_t key = z->heads + h * z->kv_heads / z->heads;
