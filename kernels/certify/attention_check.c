@@ -163,7 +163,7 @@ static bool near(struct certificate *out, const char *what, int64_t token, int64
                  double want, double bound) {
     double error = fabs(got - want);
     out->outputs++;
-    if (!out->bound || error / bound > out->error / out->bound) {
+    if (out->bound == 0 || error / bound > out->error / out->bound) {
         out->error = error;
         out->bound = bound;
     }

@@ -111,7 +111,7 @@ struct row_so_far { float max, sum[ATTENTION_LANES]; };
 CLONES static float softmax_row(float *s, int64_t n, int64_t low, int64_t high, bool ranged,
                                 float scale_log2, struct row_so_far *r) {
     float top = r->max, sum[ATTENTION_LANES] = { 0 };
-    for (int64_t j = 0; j < n; j++) s[j] = (j >= low) & (j <= high) ? s[j] : -INFINITY;
+    for (int64_t j = 0; j < n; j++) s[j] = ((j >= low) & (j <= high)) ? s[j] : -INFINITY;
     for (int64_t j = 0; j < n; j++) top = s[j] > top ? s[j] : top; /* NaN is never the maximum */
     float base = ranged && top == -INFINITY ? 0.0f : top, shift = base * scale_log2;
     float keep = exact_exp2f((r->max - base) * scale_log2);

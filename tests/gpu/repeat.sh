@@ -66,6 +66,7 @@ resumed_midway() { # RUNS WHAT
 
 # Timing changes no bit: the first, second and last algorithm of each class. The tables must differ.
 other_tables() { # RECIPE RESULTS SCRIPT...
+    mkdir -p tables
     local recipe=$1 results=$2 place
     shift 2
     for place in 1 2 99; do
