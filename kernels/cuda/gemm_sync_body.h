@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-#include "kernels/cuda/gemm_sync.h"
+#include "kernels/cuda/sync_problem.h"
 #include "kernels/dtype.h"
 
 typedef float sync_sums[SYNC_M][SYNC_N][4];

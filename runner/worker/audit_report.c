@@ -32,7 +32,7 @@ enum status audit_finish(struct event_writer *w, struct trainer *t, int64_t rank
 /* ---- a difference ---- */
 
 /* "GPU 3 (GPU-25b4...)", or "the CPU". */
-static void name_device(const struct worker_options *o, const struct backend *b, char *out,
+static void name_device(const struct audit_place *o, const struct backend *b, char *out,
                         size_t size) {
     struct nvml_report *report = malloc(sizeof *report);
     const char *uuid = "UUID unknown";
@@ -106,7 +106,7 @@ static json_t *fault_json(const struct audit_fault *f, const char *device) {
     return json_whole(object, failed);
 }
 
-void audit_explain(const struct worker_options *o, struct backend *b, const struct trainer *t,
+void audit_explain(const struct audit_place *o, struct backend *b, const struct trainer *t,
                    struct err *why) {
     const struct audit_fault *f = t ? trainer_audit_fault(t) : NULL;
     char device[160], name[64], path[PATH_CAP];

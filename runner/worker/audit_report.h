@@ -5,7 +5,6 @@
 
 #include "model/train.h"
 #include "runner/job/events.h"
-#include "runner/worker/worker.h"
 
 /* Emits the records of the audited steps whose comparison has ended. */
 NODISCARD enum status audit_report(struct event_writer *w, struct trainer *t, int64_t rank,
@@ -16,7 +15,11 @@ NODISCARD enum status audit_finish(struct event_writer *w, struct trainer *t, in
 /* If *why is the difference that an audit found: puts the GPU before its text and writes
  * data/audit_fault.json, or audit_fault_rankN.json of another rank than 0. Otherwise does
  * nothing. */
-void audit_explain(const struct worker_options *o, struct backend *b, const struct trainer *t,
+struct audit_place {
+    int64_t device, rank;
+    const char *run_path; /* of the run directory */
+};
+void audit_explain(const struct audit_place *o, struct backend *b, const struct trainer *t,
                    struct err *why);
 
 #endif

@@ -636,7 +636,9 @@ static void report(struct worker *w, struct err *e) {
     if (!w->events || event_reader_gone(w->events)) return;
     /* The heartbeat thread knows which peer was lost. */
     if (w->heartbeat && e->code == ERR_PEER) (void)!heartbeat_error(w->heartbeat, e);
-    audit_explain(w->options, w->device.backend, w->trainer, e);
+    const struct audit_place place = { w->options->device, w->options->rank,
+                                       w->options->run_path };
+    audit_explain(&place, w->device.backend, w->trainer, e);
     /* The error of a number that is not finite names its step already. */
     if (e->code == ERR_DEVICE && w->result.step > 0)
         err_prefix(e, "step %" PRId64, w->result.step);

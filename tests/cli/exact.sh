@@ -17,5 +17,6 @@ done
 expect "bundles" 4 "$(find runs -name '*.tar.zst' | wc -l)"
 # Another arithmetic has other bits: the test can fail.
 "$FP8LAB" repro "$root/experiments/reference/exact/exact-bf16.tar.zst" --backend cpu --exact \
-    --steps 1 --arithmetic reference --runs other >out 2>log && fail "the reference has the same bits"
+    --steps 1 --arithmetic reference --runs other >out 2>log &&
+    fail "the reference has the same bits"
 exit "$failed"

@@ -1,5 +1,5 @@
 /* Native MXFP8 and NVFP4 without a GPU: what the backend hands to cuBLASLt, read as the library
- * documents it; and what it hands to our kernel on mma.sync, read as gemm_sync.h has it. The CUDA
+ * documents it; and what it hands to our kernel on mma.sync (sync_problem.h). The CUDA
  * runtime is a stand-in whose device memory is the host's; the kernels that lay operands out run
  * by their inline parts. cuBLASLt is a stand-in that multiplies in f64 from
  * its descriptors alone: transposes, leading dimensions, types, packed nibbles, swizzled scales,
@@ -14,7 +14,7 @@
 
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/gemm_hopper.cuh"
-#include "kernels/cuda/gemm_sync.h"
+#include "kernels/cuda/sync_problem.h"
 #include "kernels/cuda/native.h"
 #include "kernels/cuda/trial.cuh"
 

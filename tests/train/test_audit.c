@@ -239,7 +239,7 @@ static void check_report(struct tiny_run *r, const struct err *found) {
     char folder[] = "/tmp/fp8lab-audit-XXXXXX", path[128], text[4096] = "";
     struct err e = *found;
     assert_non_null(mkdtemp(folder));
-    const struct worker_options o = { .run_path = folder };
+    const struct audit_place o = { .run_path = folder };
     snprintf(path, sizeof path, "%s/data", folder);
     assert_int_equal(mkdir(path, 0700), 0);
     audit_explain(&o, r->backend, r->trainer, &e);

@@ -4,8 +4,8 @@
  * BF16 values. m16n8k32 of codes and m16n8k16 of BF16 have the same fragments in bytes, so only the
  * instruction differs. gemm_sync_body.h is the kernel; tests/ops/test_gemm_sync.c runs it on the
  * host with an emulator of the instructions. */
-#ifndef FP8LAB_KERNELS_CUDA_GEMM_SYNC_H
-#define FP8LAB_KERNELS_CUDA_GEMM_SYNC_H
+#ifndef FP8LAB_KERNELS_CUDA_SYNC_PROBLEM_H
+#define FP8LAB_KERNELS_CUDA_SYNC_PROBLEM_H
 
 #include "kernels/base.h"
 
