@@ -179,6 +179,22 @@ __device__ static inline void multiply_columns(float (&acc)[M][D / 8][4],
     }
 }
 
+/* Stores the rows of a 16 x D accumulator, scaled; rows from `valid` on do not exist. */
+template <int D>
+__device__ static inline void store_tile(bf16_bits *to, int64_t stride, const float (&x)[D / 8][4],
+                                         float scale, int64_t valid) {
+    int lane = threadIdx.x % WARP;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int row = lane / 4 + 8 * h;
+        if (row >= valid) continue;
+#pragma unroll
+        for (int n = 0; n < D / 8; n++)
+            *(uint32_t *)(to + row * stride + n * 8 + lane % 4 * 2) =
+                bf16x2_encode(x[n][2 * h] * scale, x[n][2 * h + 1] * scale);
+    }
+}
+
 /* Maximum and sum over the four lanes that share a row. */
 __device__ static inline float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(0xFFFFFFFFu, x, 1));

@@ -51,22 +51,6 @@ __device__ static struct head_view view_of(const struct backward &f, int64_t seq
     return view;
 }
 
-/* Stores the rows of a 16 x D accumulator to d_qkv, scaled; rows from `valid` on do not exist. */
-template <int D>
-__device__ static void store_tile(bf16_bits *to, int64_t stride, const float (&x)[D / 8][4],
-                                  float scale, int64_t valid) {
-    int lane = threadIdx.x % WARP;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        int row = lane / 4 + 8 * h;
-        if (row >= valid) continue;
-#pragma unroll
-        for (int n = 0; n < D / 8; n++)
-            *(uint32_t *)(to + row * stride + n * 8 + lane % 4 * 2) =
-                bf16x2_encode(x[n][2 * h] * scale, x[n][2 * h + 1] * scale);
-    }
-}
-
 /* ---- keys and values: a warp's rows are keys, its columns queries ---- */
 
 template <int D, bool RANGED, bool EXACT>

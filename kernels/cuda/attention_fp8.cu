@@ -90,22 +90,6 @@ __device__ static struct head_view view_of(const struct fp8_attention &f, int64_
     return view;
 }
 
-/* Stores the rows of a 16 x D accumulator, scaled; rows from `valid` on do not exist. */
-template <int D>
-__device__ static void store_tile(bf16_bits *to, int64_t stride, const float (&x)[D / 8][4],
-                                  float scale, int64_t valid) {
-    int lane = threadIdx.x % WARP;
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        int row = lane / 4 + 8 * h;
-        if (row >= valid) continue;
-#pragma unroll
-        for (int n = 0; n < D / 8; n++)
-            *(uint32_t *)(to + row * stride + n * 8 + lane % 4 * 2) =
-                bf16x2_encode(x[n][2 * h] * scale, x[n][2 * h + 1] * scale);
-    }
-}
-
 /* ---- forward ---- */
 
 /* A thread's two rows of a warp's 16. */

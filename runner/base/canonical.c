@@ -202,3 +202,12 @@ enum status json_canonical(const json_t *v, char **out, size_t *n, struct err *e
     text_free(&t);
     return st;
 }
+
+enum status canonical_hash(const json_t *value, char hex[SHA256_HEX], struct err *e) {
+    char *bytes = NULL;
+    size_t n = 0;
+    TRY(json_canonical(value, &bytes, &n, e));
+    enum status st = sha256_bytes(bytes, n, hex, e);
+    free(bytes);
+    return st;
+}

@@ -10,6 +10,7 @@
 #include <jansson.h>
 
 #include "kernels/base.h"
+#include "model/ground/sha256.h"
 
 /* A growing text. Zero-initialise it. `bytes` is owned, and NUL-terminated after the first
  * addition. After a failed allocation `failed` stays set and further text is ignored. */
@@ -41,5 +42,8 @@ json_t *json_from_text(const char *text);
 /* *out = the canonical form of v: *n bytes and a NUL; owned by the caller (free).
  * ERR_ARG for a value without a canonical form, ERR_MEMORY. */
 NODISCARD enum status json_canonical(const json_t *v, char **out, size_t *n, struct err *e);
+
+/* hex <- the SHA-256 of the value's canonical form. */
+NODISCARD enum status canonical_hash(const json_t *value, char hex[SHA256_HEX], struct err *e);
 
 #endif

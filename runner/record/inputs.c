@@ -13,22 +13,13 @@
 #include "runner/plan/options.h"
 #include "runner/record/documents.h"
 
-static enum status hash_json(const json_t *value, char hex[SHA256_HEX], struct err *e) {
-    char *bytes = NULL;
-    size_t n = 0;
-    TRY(json_canonical(value, &bytes, &n, e));
-    enum status st = sha256_bytes(bytes, n, hex, e);
-    free(bytes);
-    return st;
-}
-
 /* The hash of a configuration. What only says how a run is looked at is no part of it. */
 static enum status hash_config(const json_t *resolved, char hex[SHA256_HEX], struct err *e) {
     bool failed = false;
-    if (!json_object_get(resolved, "tensorboard")) return hash_json(resolved, hex, e);
+    if (!json_object_get(resolved, "tensorboard")) return canonical_hash(resolved, hex, e);
     json_t *rest = json_copied(resolved, &failed);
     if (rest) (void)json_object_del(rest, "tensorboard");
-    enum status st = rest && !failed ? hash_json(rest, hex, e)
+    enum status st = rest && !failed ? canonical_hash(rest, hex, e)
                                      : FAIL(e, ERR_MEMORY, "the hash of the configuration");
     json_decref(rest);
     return st;
@@ -117,7 +108,7 @@ json_t *inputs_json(const struct inputs *in) {
 static enum status hash_all(struct inputs *in, struct err *e) {
     json_t *all = inputs_json(in);
     if (!all) return FAIL(e, ERR_MEMORY, "inputs");
-    enum status st = hash_json(all, in->all, e);
+    enum status st = canonical_hash(all, in->all, e);
     json_decref(all);
     return st;
 }
@@ -168,7 +159,7 @@ enum status inputs_record_choices(json_t *run, const char *sha256, struct err *e
     json_t *inputs = json_object_get(run, "inputs");
     if (json_object_set_new(inputs, "choices", *sha256 ? json_string(sha256) : json_null()) != 0)
         return FAIL(e, ERR_MEMORY, "run record");
-    TRY(hash_json(inputs, all, e));
+    TRY(canonical_hash(inputs, all, e));
     return json_object_set_new(run, "inputs_sha256", json_string(all)) == 0
                ? OK
                : FAIL(e, ERR_MEMORY, "run record");
@@ -190,7 +181,7 @@ enum status inputs_check(const json_t *run, const json_t *resolved, struct err *
     char hex[SHA256_HEX];
     if (hashed && !json_is_object(inputs))
         return FAIL(e, ERR_VERIFY, "run.json has inputs_sha256, but no inputs");
-    if (hashed) TRY(hash_json(inputs, hex, e));
+    if (hashed) TRY(canonical_hash(inputs, hex, e));
     if (hashed) TRY(check_hash(run, "inputs_sha256", hex, "its inputs", e));
     if (!resolved || (!hashed && !json_object_get(inputs, "config"))) return OK;
     TRY(hash_config(resolved, hex, e));

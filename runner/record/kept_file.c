@@ -36,15 +36,6 @@ enum status kept_folders(const char *folder, const char *spare, char out[PATH_CA
     return OK;
 }
 
-static enum status hash_tables(const json_t *tables, char hex[SHA256_HEX], struct err *e) {
-    char *bytes = NULL;
-    size_t n = 0;
-    TRY(json_canonical(tables, &bytes, &n, e));
-    enum status st = sha256_bytes(bytes, n, hex, e);
-    free(bytes);
-    return st;
-}
-
 static enum status check_file(const struct kept_kind *k, const json_t *file, struct err *e) {
     char hex[SHA256_HEX];
     if (strcmp(json_text(file, "schema", ""), k->schema) != 0)
@@ -52,7 +43,7 @@ static enum status check_file(const struct kept_kind *k, const json_t *file, str
     const json_t *tables = json_object_get(file, "tables");
     if (!json_is_array(tables)) return FAIL(e, ERR_FORMAT, "it has no list of tables");
     TRY(k->check(tables, e));
-    TRY(hash_tables(tables, hex, e));
+    TRY(canonical_hash(tables, hex, e));
     return !strcmp(hex, json_text(file, "sha256", ""))
                ? OK
                : FAIL(e, ERR_FORMAT, "its content does not have the hash that it states");
@@ -86,7 +77,7 @@ static enum status write_file(const struct kept_kind *k, const char *folder, jso
                               struct err *e) {
     char path[PATH_CAP], hex[SHA256_HEX];
     TRY(path_join(path, folder, k->file, e));
-    TRY(hash_tables(tables, hex, e));
+    TRY(canonical_hash(tables, hex, e));
     json_t *file = json_pack("{s:s,s:s,s:O}", "schema", k->schema, "sha256", hex, "tables", tables);
     if (!file) return no_memory(e);
     enum status st = json_file_write(path, file, e);

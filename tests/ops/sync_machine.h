@@ -219,21 +219,23 @@ static enum wait_for run_warp(struct machine *m, int warp) {
     }
 }
 
+/* Prepares a thread that starts when it is resumed. The loop over threads is not here: getcontext
+ * may return twice, and a caller's counter might be lost. */
+static void set_thread(struct machine *m, struct coroutine *t) {
+    uint64_t p = (uint64_t)(uintptr_t)m;
+    char *stack = t->stack ? t->stack : malloc(STACK_BYTES);
+    *t = (struct coroutine){ .stack = stack };
+    assert_int_equal(getcontext(&t->context), 0);
+    t->context.uc_stack.ss_sp = stack;
+    t->context.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&t->context, (void (*)(void))start_thread, 2, (unsigned)(p >> 32), (unsigned)p);
+}
+
 /* Computes one tile of m->product. */
 static void run_block(struct machine *m) {
     enum { WARPS = SYNC_THREADS / LANES };
     memset(m->shared, 0x7F, sizeof m->shared); /* NaN in every format */
-    for (int i = 0; i < SYNC_THREADS; i++) {
-        struct coroutine *t = &m->thread[i];
-        uint64_t p = (uint64_t)(uintptr_t)m;
-        char *stack = t->stack ? t->stack : malloc(STACK_BYTES);
-        *t = (struct coroutine){ .stack = stack };
-        assert_int_equal(getcontext(&t->context), 0);
-        t->context.uc_stack.ss_sp = t->stack;
-        t->context.uc_stack.ss_size = STACK_BYTES;
-        makecontext(&t->context, (void (*)(void))start_thread, 2, (unsigned)(p >> 32),
-                    (unsigned)p);
-    }
+    for (int i = 0; i < SYNC_THREADS; i++) set_thread(m, &m->thread[i]);
     enum wait_for all = BARRIER;
     while (all == BARRIER)
         for (int i = 0; i < WARPS; i++) {

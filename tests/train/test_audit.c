@@ -1,5 +1,5 @@
-/* The audit of steps: every product and cast of every recipe is found equal, no bit of the run
- * changes, all GEMMs come round, and a fault in a product, a weight, a code or a factor ends the
+/* The audit of steps. Every product and cast of every recipe is found equal, and all GEMMs come
+ * round. No bit of the run changes. A fault in a product, a weight, a code or a factor ends the
  * run, by name. The faults are made by a table of operators around the CPU's. */
 #include <math.h>
 #include <stdio.h>
