@@ -155,6 +155,15 @@ static void set_out(struct gemm_problem *p, const struct tensor *out) {
     p->type = out->dtype == DTYPE_F32 ? CUDA_R_32F : CUDA_R_16BF;
 }
 
+/* The shape alone; its operands are not set. */
+static struct gemm_problem shape_of(const struct matmul_args *t) {
+    struct gemm_problem p = {};
+    p.m = t->b->dim[0];
+    p.n = t->a->dim[0];
+    p.k = t->a->dim[1];
+    return p;
+}
+
 static struct gemm_kind kind_of(const struct cuda_backend *cb, const struct matmul_args *t) {
     struct gemm_kind g = {};
     g.cc = cb->caps;
@@ -425,9 +434,7 @@ enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args
     if (!is_fp8(args->a) || !is_fp8(args->b)) return OK;
     enum gemm_by by = multiplied_by(cuda_of(b), args);
     if (by == GEMM_EMULATED) return OK;
-    struct gemm_problem p = {};
-    p.m = args->b->dim[0];
-    p.n = args->a->dim[0];
+    struct gemm_problem p = shape_of(args);
     set_native(&p, args);
     if (by == GEMM_BY_SYNC) set_own(&p);
     set_out(&p, args->out);
@@ -461,8 +468,6 @@ static enum status run_emulated(struct backend *b, int lane, const struct matmul
     bool unscaled = plain || scale_is_nvfp4(t->a->scale.kind);
     TRY(widen(b, lane, SCRATCH_OPERAND_A, t->b, plain, &p->a, e));
     TRY(widen(b, lane, SCRATCH_OPERAND_B, t->a, plain, &p->b, e));
-    p->k = t->a->dim[1];
-    p->fast_accumulate = false;
     return run_product(b, lane, t, p, unscaled, way, found, e);
 }
 
@@ -509,12 +514,9 @@ enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
     enum gemm_by multiplier = multiplied_by(cb, args);
     if (!m || !arithmetic_describes(args)) return OK;
     if (is_fp8(args->a) && multiplier == GEMM_BY_SYNC) return OK;
-    struct gemm_problem p = {};
+    struct gemm_problem p = shape_of(args);
     struct gemm_way by = {};
     bool apart = false, fp8 = is_fp8(args->a), native = fp8;
-    p.m = args->b->dim[0];
-    p.n = args->a->dim[0];
-    p.k = args->a->dim[1];
     if (fp8 && multiplier == GEMM_BY_LIBRARY) {
         set_native(&p, args);
         p.a.scale = p.b.scale = &p; /* any address but NULL */
@@ -522,10 +524,9 @@ enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
     }
     if (fp8 && !by.found) {
         native = false;
+        p = shape_of(args);
         p.a = wide_operand(args->b);
         p.b = wide_operand(args->a);
-        p.k = args->a->dim[1];
-        p.fast_accumulate = false;
         bool unscaled = scale_block(args->a->scale.kind) == 0;
         TRY(way_of_product(cb, args, &p, unscaled, &by, &apart, e));
     } else if (!fp8) {
@@ -572,10 +573,7 @@ static enum status record(struct backend *b, const struct matmul_args *t,
 enum status cuda_matmul(struct backend *b, int lane, const struct matmul_args *args,
                         struct err *e) {
     TRY(check_args(args, e));
-    struct gemm_problem p = {};
-    p.m = args->b->dim[0];
-    p.n = args->a->dim[0];
-    p.k = args->a->dim[1];
+    struct gemm_problem p = shape_of(args);
     if (p.m == 0 || p.n == 0) return OK;
     bool found = false;
     const char *way = "bf16";
@@ -587,6 +585,7 @@ enum status cuda_matmul(struct backend *b, int lane, const struct matmul_args *a
         if (!found) {
             struct gemm_kind kind = kind_of(cuda_of(b), args);
             way = "emulated";
+            p = shape_of(args); /* the native attempt may have set scales, and NVFP4's alpha */
             TRY(run_emulated(b, lane, args, &p, &by, &found, e));
             if (gemm_refused_by_version(&kind)) by.why = gemm_refusal(&kind);
         }

@@ -70,15 +70,16 @@ void step_works_free(struct step_works *list) {
 /* ---- JSON -------------------------------------------------------------------------------------*/
 
 static const char *const DIRECTIONS[] = { "fprop", "dgrad", "wgrad", NULL };
-static const char *const SCALES[] = { "none", "tensor", "row", "1x128", "128x128", "1x32", "32x32",
-                                      NULL };
+static const char *scale_word(enum scale_kind kind) {
+    return kind == SCALE_NONE ? "none" : scale_kind_name(kind);
+}
 
 static json_t *gemm_json(const struct gemm_shape *g) {
     return json_pack("{s:s,s:I,s:I,s:I,s:s,s:s,s:s,s:s,s:s,s:b,s:b,s:b,s:b}", "direction",
                      DIRECTIONS[g->direction], "m", (json_int_t)g->m, "n", (json_int_t)g->n, "k",
                      (json_int_t)g->k, "a", dtype_name(g->a), "b", dtype_name(g->b), "out",
-                     dtype_name(g->out), "a_scale", SCALES[g->a_scale], "b_scale",
-                     SCALES[g->b_scale], "fast", g->fast_accumulate, "beta", g->beta, "bias",
+                     dtype_name(g->out), "a_scale", scale_word(g->a_scale), "b_scale",
+                     scale_word(g->b_scale), "fast", g->fast_accumulate, "beta", g->beta, "bias",
                      g->bias, "residual", g->residual);
 }
 
@@ -158,8 +159,10 @@ static enum status read_dtype(const struct place *p, const char *key, enum dtype
 
 static enum status read_scale(const struct place *p, const char *key, enum scale_kind *out,
                               struct err *e) {
+    const char *names[SCALE_KIND_COUNT + 1] = { NULL };
     int at;
-    TRY(read_word(p, key, SCALES, &at, e));
+    for (int k = 0; k < SCALE_KIND_COUNT; k++) names[k] = scale_word((enum scale_kind)k);
+    TRY(read_word(p, key, names, &at, e));
     *out = (enum scale_kind)at;
     return OK;
 }

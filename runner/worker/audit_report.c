@@ -63,16 +63,13 @@ static json_t *hex_of(const void *data, int64_t bytes) {
 
 /* The bytes in memory order, as hexadecimal digits. */
 static json_t *operand_json(const struct audit_operand *o) {
-    static const char *const KIND[SCALE_KIND_COUNT] = {
-        "none", "tensor", "row", "1x128", "128x128", "1x32", "32x32", "1x16", "16x16",
-    };
     const struct tensor *x = o->x;
     bool failed = false;
     json_t *object = json_pack("{s:s,s:s,s:[I,I]}", "name", o->name, "dtype", dtype_name(x->dtype),
                                "shape", x->dim[0], x->dim[1]);
     json_put(object, "bytes", hex_of(x->data, tensor_count(x) * dtype_bytes(x->dtype)), &failed);
     if (x->scale.kind == SCALE_NONE) return json_whole(object, failed);
-    json_put(object, "scale_kind", json_string(KIND[x->scale.kind]), &failed);
+    json_put(object, "scale_kind", json_string(scale_kind_name(x->scale.kind)), &failed);
     json_put(object, "scale_dtype", json_string(dtype_name(x->scale.dtype)), &failed);
     json_put(object, "scale_bytes", hex_of(x->scale.data, scale_bytes(&x->scale)), &failed);
     return json_whole(object, failed);
