@@ -94,6 +94,12 @@ row, = (r for r in json.load(sys.stdin)["rows"] if r["recipe"] == "fp8.delayed")
 measured = json.load(open(sys.argv[1]))["rows"][0]["step_us_median"]
 assert 0.5 < row["forecast"]["step_us"] / measured < 2, (row, measured)' \
     "$TEST_TMP/step.json" || fail "advise: not the step that was measured"
+# Each recipe's scales have words, which `advise` reads again.
+"$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --backend cpu --set recipe=fp4.nvfp4 --json \
+    2>/dev/null >"$TEST_TMP/nvfp4.json" || fail "bench step of NVFP4: exit code $?"
+grep -q '"a_scale":"1x16"' "$TEST_TMP/nvfp4.json" || fail "bench step of NVFP4: no scale"
+"$FP8LAB" advise tests/cli/tiny.lua --bench "$TEST_TMP/nvfp4.json" >"$TEST_TMP/said" 2>&1 ||
+    fail "advise: NVFP4's step: $(cat "$TEST_TMP/said")"
 
 # Joules: a CPU has no counter. That is said, and is never 0.
 "$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --energy 1 \
@@ -115,9 +121,13 @@ for kind in 'gemm --m 64 --n 48 --k 32' 'attention --seq-len 64 --heads 2' \
     *'"energy_j":null'*) ;; *) fail "bench $kind --json: no energy_j" ;; esac
 done
 
-# Names of details are complete, and their columns align with the table above.
+# Names of details are complete, and their columns align with the table above. Of two GPUs one is measured.
 "$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --detail \
-    >"$TEST_TMP/detail" 2>/dev/null || fail "bench step --detail: exit code $?"
+    --set hardware.gpus=2 >"$TEST_TMP/detail" 2>"$TEST_TMP/messages" ||
+    fail "bench step --detail: exit code $?"
+grep -q '^tiny: measuring' "$TEST_TMP/messages" || fail "bench step: no message before its figures"
+grep -q '^tiny: one device is measured, with the whole batch of 4;' "$TEST_TMP/messages" ||
+    fail "bench step: no message that only one of two GPUs is measured"
 for phase in forward backward update; do
     grep -qE "^    $phase +[0-9]+ +[0-9.]+ +[0-9.]+% " "$TEST_TMP/detail" ||
         fail "bench step: no line of $phase"
@@ -135,11 +145,6 @@ refused() { # words of the message, then arguments
     [ $? = 2 ] || fail "bench $*: exit code is not 2"
     case $text in *"$words"*) ;; *) fail "bench $*: \"$words\" is not in \"$text\"" ;; esac
 }
-"$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu 2>&1 >/dev/null |
-    grep -q '^tiny: measuring' || fail "bench step: no message before its figures"
-"$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --set hardware.gpus=2 \
-    2>&1 >/dev/null | grep -q '^tiny: one device is measured, with the whole batch of 4;' ||
-    fail "bench step: no message that only one of two GPUs is measured"
 
 # --only chooses a row of a suite. One thread of a CPU is reported in GFLOP/s.
 lines=$("$FP8LAB" bench step tests/cli/suite.lua --only '*bf16' --steps 2 --threads 1 \
