@@ -120,8 +120,8 @@ static const struct flag FLAGS[] = {
     { "m", "ROWS", "gemm: of A and of the product; quantise (1024)", false },
     { "n", "ROWS", "gemm: rows of B, columns of the product (1024)", false },
     { "k", "LENGTH", "gemm: what is summed over; quantise: of a row (1024)", false },
-    { "dtype", "TYPE", "f32, bf16, e4m3, e5m2 (A e5m2, B e4m3); default: three", false },
-    { "scale", "KIND", "of FP8: tensor, row, 1x128 (B 128x128), 1x32", false },
+    { "dtype", "TYPE", "f32, bf16, e4m3, e5m2 (B e4m3), e2m1 (NVFP4); default: three", false },
+    { "scale", "KIND", "tensor, row, 1x128 (B 128x128), 1x32; NVFP4: 1x16 (B 16x16)", false },
     { "arithmetic", "NAME", "gemm, step: multiply as an H200 (hopper) does, on a CPU", false },
     { "batch", "N", "attention: sequences (1)", false },
     { "seq-len", "N", "attention: tokens of each (1024)", false },
@@ -151,7 +151,8 @@ const struct verb VERB_BENCH = {
             "attention: causal, forward and backward, 4 and 10 B H D T^2/2 operations. Each\n"
             "stands beside a plain version, which keeps T x T scores: time, and memory beside\n"
             "the operands.\n"
-            "quantise: BF16 into E4M3 codes, with and without the transposed copy.\n"
+            "quantise: BF16 into E4M3 codes, for 1x16 and 16x16 into E2M1, with and without the\n"
+            "transposed copy.\n"
             "step: the step of each run of an experiment, on generated tokens, graphs replayed;\n"
             "then its parts, each operator timed alone, with their floor. The floor of a GEMM or\n"
             "an attention is its time alone and repeated; of other operators, the bytes moved at\n"

@@ -53,13 +53,13 @@ static const char *values_of(const struct flag *flag) {
         { "launch", "docker podman apptainer srun" },
         { "caps", "sm_80 sm_89 sm_90 sm_100 sm_120 sm_121" },
         { "arithmetic", "reference hopper ada sm_100 sm_120" },
-        { "dtype", "f32 bf16 e4m3 e5m2" },
+        { "dtype", "f32 bf16 e4m3 e5m2 e2m1" },
         { "checkpoints", "old all" },
         { "loss", "all last" },
         { "recipe", "f32 bf16" RECIPE_FP8_KINDS(RECIPE_WORD) },
         { "sort", "date name status recipe model device step loss eval speed" },
         { "status", "done failed interrupted killed running time_limit" },
-        { "scale", "tensor row 1x128 128x128 1x32" },
+        { "scale", "tensor row 1x128 128x128 1x32 32x32 1x16 16x16" },
     };
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++)
         if (!strcmp(flag->name, KNOWN[i].name)) return KNOWN[i].values;

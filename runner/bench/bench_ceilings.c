@@ -35,13 +35,14 @@ enum status ceiling_gemm(struct backend *b, const struct gemm_shape *s,
 enum status ceiling_large_gemm(struct backend *b, enum dtype t, double *tflops, struct err *e) {
     static const struct bench_effort EFFORT = { .samples = 7, .sample_us = 3000,
                                                .pause_us = 10000 };
-    bool fp8 = dtype_is_fp8(t);
+    enum scale_kind scale = t == DTYPE_E2M1     ? SCALE_1X16
+                            : dtype_is_fp8(t) ? SCALE_TENSOR
+                                              : SCALE_NONE;
     int64_t n = strcmp(b->ops->name, "cpu") ? SIDE_DEVICE : SIDE_CPU;
     struct gemm_shape shape = { .m = n, .n = n, .k = n, .a = t, .b = t,
                                 .out = t == DTYPE_F32 ? DTYPE_F32 : DTYPE_BF16,
-                                .a_scale = fp8 ? SCALE_TENSOR : SCALE_NONE,
-                                .b_scale = fp8 ? SCALE_TENSOR : SCALE_NONE,
-                                .fast_accumulate = true };
+                                .a_scale = scale, .b_scale = scale,
+                                .fast_accumulate = t != DTYPE_E2M1 };
     struct bench_time time = { 0 };
     *tflops = 0;
     enum status st = ceiling_gemm(b, &shape, &EFFORT, &time, e);

@@ -10,23 +10,20 @@
 enum { REPEATS = 11, DIM_MAX = 1 << 20 };
 static const double SAMPLE_US = 20000;
 
-/* The values of --scale and --dtype. */
-static const struct { const char *name; enum scale_kind a, b; } SCALES[] = {
-    { "tensor", SCALE_TENSOR, SCALE_TENSOR },
-    { "row", SCALE_ROW, SCALE_ROW },
-    { "1x128", SCALE_1X128, SCALE_128X128 },
-    { "1x32", SCALE_1X32, SCALE_1X32 },
+/* The scales of A and B: those of a forward product. --scale names A's. */
+static const struct { enum scale_kind a, b; } SCALES[] = {
+    { SCALE_TENSOR, SCALE_TENSOR }, { SCALE_ROW, SCALE_ROW }, { SCALE_1X128, SCALE_128X128 },
+    { SCALE_1X32, SCALE_1X32 }, { SCALE_1X16, SCALE_16X16 },
 };
-static const struct { const char *name; enum dtype a, b, out; } DTYPES[] = {
-    { "f32", DTYPE_F32, DTYPE_F32, DTYPE_F32 },
-    { "bf16", DTYPE_BF16, DTYPE_BF16, DTYPE_BF16 },
-    { "e4m3", DTYPE_E4M3, DTYPE_E4M3, DTYPE_BF16 },
-    { "e5m2", DTYPE_E5M2, DTYPE_E4M3, DTYPE_BF16 },
+static const struct { enum dtype a, b, out; } DTYPES[] = { /* --dtype names A's */
+    { DTYPE_F32, DTYPE_F32, DTYPE_F32 },    { DTYPE_BF16, DTYPE_BF16, DTYPE_BF16 },
+    { DTYPE_E4M3, DTYPE_E4M3, DTYPE_BF16 }, { DTYPE_E5M2, DTYPE_E4M3, DTYPE_BF16 },
+    { DTYPE_E2M1, DTYPE_E2M1, DTYPE_BF16 },
 };
-enum { SCALE_KINDS = sizeof SCALES / sizeof *SCALES, DTYPE_KINDS = sizeof DTYPES / sizeof *DTYPES };
+enum { SCALE_PAIRS = sizeof SCALES / sizeof *SCALES, DTYPE_PAIRS = sizeof DTYPES / sizeof *DTYPES };
 
 struct gemm_row {
-    const char *dtype, *scale; /* names from the command line; scale NULL unless FP8 */
+    const char *dtype, *scale; /* names from the command line; scale NULL without codes */
     struct gemm_shape shape;
     struct bench_effort effort;
     struct bench_time time;
@@ -34,22 +31,30 @@ struct gemm_row {
                               it */
 };
 
+/* scale: NULL is the dtype's default. */
 static enum status row_shape(struct gemm_row *row, const char *scale, struct err *e) {
-    int d = 0, s = 0;
-    while (d < DTYPE_KINDS && strcmp(DTYPES[d].name, row->dtype) != 0) d++;
-    while (s < SCALE_KINDS && strcmp(SCALES[s].name, scale) != 0) s++;
-    if (d == DTYPE_KINDS)
-        return FAIL(e, ERR_ARG, "--dtype is f32, bf16, e4m3 or e5m2, not \"%s\"", row->dtype);
-    if (s == SCALE_KINDS)
-        return FAIL(e, ERR_ARG, "--scale is tensor, row, 1x128 or 1x32, not \"%s\"", scale);
     struct gemm_shape *g = &row->shape;
+    int d = 0, s = 0;
+    while (d < DTYPE_PAIRS && strcmp(dtype_name(DTYPES[d].a), row->dtype) != 0) d++;
+    if (d == DTYPE_PAIRS)
+        return FAIL(e, ERR_ARG, "--dtype is f32, bf16, e4m3, e5m2 or e2m1, not \"%s\"",
+                    row->dtype);
+    bool nvfp4 = DTYPES[d].a == DTYPE_E2M1;
+    if (!scale) scale = scale_kind_name(nvfp4 ? SCALE_1X16 : SCALE_TENSOR);
+    while (s < SCALE_PAIRS && strcmp(scale_kind_name(SCALES[s].a), scale) != 0) s++;
+    if (s == SCALE_PAIRS)
+        return FAIL(e, ERR_ARG, "--scale is tensor, row, 1x128, 1x32 or 1x16, not \"%s\"", scale);
     g->a = DTYPES[d].a;
     g->b = DTYPES[d].b;
     g->out = DTYPES[d].out;
-    bool fp8 = dtype_is_fp8(g->a);
-    g->a_scale = fp8 ? SCALES[s].a : SCALE_NONE;
-    g->b_scale = fp8 ? SCALES[s].b : SCALE_NONE;
-    row->scale = fp8 ? SCALES[s].name : NULL;
+    bool codes = dtype_is_fp8(g->a);
+    if (codes && scale_is_nvfp4(SCALES[s].a) != nvfp4)
+        return FAIL(e, ERR_ARG, "--scale 1x16 and --dtype e2m1 (NVFP4) go together, not %s and %s",
+                    scale, row->dtype);
+    g->a_scale = codes ? SCALES[s].a : SCALE_NONE;
+    g->b_scale = codes ? SCALES[s].b : SCALE_NONE;
+    g->fast_accumulate = !nvfp4; /* as the recipe has it */
+    row->scale = codes ? scale_kind_name(g->a_scale) : NULL;
     return OK;
 }
 
@@ -91,20 +96,21 @@ static void print_row(const struct cli *cli, const struct gemm_row *row) {
 /* One row for each dtype: the requested one, or those of a recipe's GEMMs. */
 enum status bench_gemm(const struct cli *cli, struct backend *b, const struct energy_meter *m,
                        json_t *rows, struct err *e) {
-    static const char *const USUAL[] = { "f32", "bf16", "e4m3" };
     const char *asked = cli_value(cli, "dtype"), *scale = cli_value(cli, "scale");
-    struct gemm_row row = { .shape = { .m = 1024, .n = 1024, .k = 1024, .fast_accumulate = true },
+    bool nvfp4 = scale && !strcmp(scale, scale_kind_name(SCALE_1X16));
+    const char *usual[] = { "f32", "bf16", nvfp4 ? "e2m1" : "e4m3" };
+    struct gemm_row row = { .shape = { .m = 1024, .n = 1024, .k = 1024 },
                             .effort = { .samples = REPEATS, .sample_us = SAMPLE_US,
                                         .meter = m } };
     TRY(cli_int(cli, "m", 1, DIM_MAX, &row.shape.m, e));
     TRY(cli_int(cli, "n", 1, DIM_MAX, &row.shape.n, e));
     TRY(cli_int(cli, "k", 1, DIM_MAX, &row.shape.k, e));
     TRY(cli_int(cli, "repeats", 1, BENCH_SAMPLES_MAX, &row.effort.samples, e));
-    for (size_t i = 0; i < (asked ? 1 : sizeof USUAL / sizeof *USUAL); i++) {
-        row.dtype = asked ? asked : USUAL[i];
-        TRY(row_shape(&row, scale ? scale : "tensor", e));
+    for (size_t i = 0; i < (asked ? 1 : sizeof usual / sizeof *usual); i++) {
+        row.dtype = asked ? asked : usual[i];
+        TRY(row_shape(&row, scale, e));
         if (asked && scale && !row.scale)
-            return FAIL(e, ERR_ARG, "--scale is for FP8 only: --dtype %s has none", asked);
+            return FAIL(e, ERR_ARG, "--scale is for FP8 and NVFP4: --dtype %s has none", asked);
         enum status st = ceiling_gemm(b, &row.shape, &row.effort, &row.time, e);
         if (st == ERR_UNSUPPORTED && !asked) {
             cli_note(cli, "%s: %s", row.dtype, e->text);

@@ -158,21 +158,17 @@ static enum status run_quantise(void *context, struct err *e) {
     return r->b->ops->quantise_finish(r->b, LANE_COMPUTE, &r->sink, e);
 }
 
-static const struct { const char *name; enum scale_kind kind; } KINDS[] = {
-    { "tensor", SCALE_TENSOR }, { "row", SCALE_ROW }, { "1x128", SCALE_1X128 },
-    { "128x128", SCALE_128X128 }, { "1x32", SCALE_1X32 },
-};
-enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
-
-/* Reads 2 bytes and writes 1 for each element, 1 more for the transposed copy. */
-static enum status quantise_row(const struct cli *cli, struct backend *b, int kind, bool twin,
-                                const int64_t dim[2], const struct bench_effort *effort,
+/* Reads 2 bytes and writes 1 for each element, 1 more for the transposed copy. NVFP4's codes are
+ * kept one a byte. */
+static enum status quantise_row(const struct cli *cli, struct backend *b, enum scale_kind kind,
+                                bool twin, const int64_t dim[2], const struct bench_effort *effort,
                                 double copy, json_t *rows, struct err *e) {
+    enum dtype code = scale_is_nvfp4(kind) ? DTYPE_E2M1 : DTYPE_E4M3;
     struct bench_memory m = { .b = b };
     struct quantise_run r = { .b = b, .amax = tensor_1d(NULL, DTYPE_U32, 1) };
     struct bench_time time;
-    enum status st = bench_sink(&m, &r.sink, &r.value, &r.codes, twin ? &r.twin : NULL, DTYPE_E4M3,
-                                dim[0], dim[1], KINDS[kind].kind, e);
+    enum status st = bench_sink(&m, &r.sink, &r.value, &r.codes, twin ? &r.twin : NULL, code,
+                                dim[0], dim[1], kind, e);
     if (st == OK) st = bench_zeros(&m, 4, &r.amax.data, e);
     r.sink.amax = &r.amax;
     if (st == OK) st = bench_measure(b, effort, run_quantise, &r, &time, e);
@@ -181,16 +177,16 @@ static enum status quantise_row(const struct cli *cli, struct backend *b, int ki
     double rate = (double)dim[0] * (double)dim[1] * (twin ? 4 : 3) / time.median_us * 1e6;
     if (!cli->json) {
         cli_out(cli, "%-8s %-16s %8" PRId64 " x %" PRId64 "  %10.1f us  %9.1f GB/s  %5.1f%% of a "
-                "copy", KINDS[kind].name, twin ? "and transposed" : "", dim[0], dim[1],
+                "copy", scale_kind_name(kind), twin ? "and transposed" : "", dim[0], dim[1],
                 time.median_us, rate * 1e-9, 100 * rate / copy);
         energy_end_row(cli, effort->meter, time.joules);
         return OK;
     }
-    return append(rows, json_pack("{s:s,s:b,s:I,s:I,s:f,s:f,s:f,s:o}", "scale", KINDS[kind].name,
-                                  "transposed", twin, "m", (json_int_t)dim[0], "k",
-                                  (json_int_t)dim[1], "time_us_median", time.median_us,
-                                  "bytes_per_s", rate, "share", rate / copy, "energy_j",
-                                  energy_json(time.joules)), e);
+    json_t *row = json_pack("{s:s,s:b,s:I,s:I,s:f,s:f,s:f,s:o}", "scale", scale_kind_name(kind),
+                            "transposed", twin, "m", (json_int_t)dim[0], "k", (json_int_t)dim[1],
+                            "time_us_median", time.median_us, "bytes_per_s", rate, "share",
+                            rate / copy, "energy_j", energy_json(time.joules));
+    return append(rows, row, e);
 }
 
 enum status bench_quantise(const struct cli *cli, struct backend *b, const struct energy_meter *m,
@@ -203,16 +199,19 @@ enum status bench_quantise(const struct cli *cli, struct backend *b, const struc
     TRY(read_effort(cli, m, &effort, e));
     TRY(cli_int(cli, "m", 1, DIM_MAX, &dim[0], e));
     TRY(cli_int(cli, "k", 1, DIM_MAX, &dim[1], e));
-    for (int i = 0; i < KIND_COUNT; i++) known = known || !strcmp(asked, KINDS[i].name);
+    for (int k = SCALE_TENSOR; k < SCALE_KIND_COUNT; k++)
+        known = known || !strcmp(asked, scale_kind_name((enum scale_kind)k));
     if (!known)
-        return FAIL(e, ERR_ARG, "--scale is tensor, row, 1x128, 128x128 or 1x32, not \"%s\"",
-                    asked);
+        return FAIL(e, ERR_ARG, "--scale is tensor, row, 1x128, 128x128, 1x32, 32x32, 1x16 or "
+                    "16x16, not \"%s\"", asked);
     struct bench_effort of_copy = effort;
     of_copy.meter = NULL;
     TRY(ceiling_copy(b, cpu ? COPY_BYTES_CPU : COPY_BYTES, &of_copy, &copy, e));
-    for (int i = 0; i < KIND_COUNT; i++)
+    for (int k = SCALE_TENSOR; k < SCALE_KIND_COUNT; k++) {
+        enum scale_kind kind = (enum scale_kind)k;
+        if (asked && strcmp(asked, scale_kind_name(kind)) != 0) continue;
         for (int twin = 0; twin < 2; twin++)
-            if (!asked || !strcmp(asked, KINDS[i].name))
-                TRY(quantise_row(cli, b, i, twin != 0, dim, &effort, copy, rows, e));
+            TRY(quantise_row(cli, b, kind, twin != 0, dim, &effort, copy, rows, e));
+    }
     return OK;
 }

@@ -28,12 +28,15 @@ rows = json.load(open(sys.argv[1]))["rows"]
 assert len(rows) == 3 and all(0 < row["share"] <= 1 for row in rows), rows
 PY
 
-for scale in tensor row 1x128 1x32; do
-    json=$("$FP8LAB" bench gemm $small --dtype e4m3 --scale "$scale" --json 2>/dev/null) ||
-        fail "e4m3 $scale: exit code $?"
-    for want in '"schema":"fp8lab.bench/1"' '"kind":"gemm"' '"backend":"cpu"' '"dtype":"e4m3"' \
-        "\"scale\":\"$scale\"" '"m":64' '"gflops_median":'; do
-        case $json in *"$want"*) ;; *) fail "e4m3 $scale: no $want in $json" ;; esac
+for scale in tensor row 1x128 1x32 ''; do # '': NVFP4's, which its codes imply
+    dtype=e4m3 words="--scale $scale"
+    [ -n "$scale" ] || dtype=e2m1 words='' scale=1x16
+    # shellcheck disable=SC2086 # the flag and its word
+    json=$("$FP8LAB" bench gemm $small --dtype $dtype $words --json 2>/dev/null) ||
+        fail "$dtype $scale: exit code $?"
+    for want in '"schema":"fp8lab.bench/1"' '"kind":"gemm"' '"backend":"cpu"' \
+        "\"dtype\":\"$dtype\"" "\"scale\":\"$scale\"" '"m":64' '"gflops_median":'; do
+        case $json in *"$want"*) ;; *) fail "$dtype $scale: no $want in $json" ;; esac
     done
 done
 
@@ -52,7 +55,7 @@ for row, tables in zip(json.load(open(sys.argv[1]))["rows"], (1, 2)):
 PY
 rows=$("$FP8LAB" bench quantise --m 48 --k 64 --repeats 3 --backend cpu --threads 1 2>/dev/null |
     grep -c 'GB/s .*% of a copy')
-[ "$rows" = 10 ] || fail "bench quantise: wanted 5 granularities, twice, found $rows rows"
+[ "$rows" = 16 ] || fail "bench quantise: wanted 8 granularities, twice, found $rows rows"
 
 # The next command names another kind than the one measured.
 case $("$FP8LAB" bench gemm $small 2>&1) in
@@ -156,11 +159,12 @@ case $lines in *pair-fp8*) fail "bench step --only: measured the other row too" 
 
 refused 'bench fp4: gemm, attention, quantise or step' fp4
 refused 'not a multiple of --kv-heads 3' attention --heads 4 --kv-heads 3 --backend cpu
-refused 'tensor, row, 1x128, 128x128 or 1x32, not "2x2"' quantise --scale 2x2 --backend cpu
+refused '32x32, 1x16 or 16x16, not "2x2"' quantise --scale 2x2 --backend cpu
 refused 'takes an experiment' step
 refused 'takes no file' gemm tests/cli/tiny.lua
-refused 'f32, bf16, e4m3 or e5m2, not "fp4"' gemm --dtype fp4
-refused 'tensor, row, 1x128 or 1x32, not "2x2"' gemm --scale 2x2
+refused 'f32, bf16, e4m3, e5m2 or e2m1, not "fp4"' gemm --dtype fp4
+refused 'tensor, row, 1x128, 1x32 or 1x16, not "2x2"' gemm --scale 2x2
+refused 'e2m1 (NVFP4) go together, not row and e2m1' gemm --dtype e2m1 --scale row
 refused '--dtype f32 has none' gemm --dtype f32 --scale row
 refused '--m' gemm --m 0
 refused 'bench gemm takes no --seq-len' gemm --seq-len 64
