@@ -138,21 +138,21 @@ static char *fetch(const struct tensor *x) {
 
 /* ---- how the instruction adds ---- */
 
-/* Hopper multiplies codes by two HMMA, of 16 products each: the halves of the 32, or of each four
- * the first two and the last two. */
-static const struct { const char *about; struct mma mma; bool pairs; } WAYS[] = {
-    { "groups of 16, 25 bits", { 16, 25, 23 }, false },
-    { "groups of 16, 24 bits", { 16, 24, 23 }, false },
-    { "groups of 8, 25 bits", { 8, 25, 23 }, false },
-    { "groups of 8, 24 bits", { 8, 24, 23 }, false },
-    { "pairs, groups of 16, 25 bits", { 16, 25, 23 }, true },
-    { "pairs, groups of 16, 24 bits", { 16, 24, 23 }, true },
-    { "pairs, groups of 8, 25 bits", { 8, 25, 23 }, true },
-    { "pairs, groups of 8, 24 bits", { 8, 24, 23 }, true },
-    { "groups of 32, 25 bits", { 32, 25, 23 }, false },
-    { "groups of 32, 13 bits", { 32, 13, 13 }, false },
+/* Hopper has no instruction for codes. ptxas widens them to f16 and multiplies by two HMMA of 16
+ * products: of each four neighbours the first two, then the last two (`pairs`). The first HMMA
+ * starts from 0, and an f32 addition puts the sum of both into C (`apart`): kernels/cuda/LOG.md.
+ * The rows after the first are what else a tensor core may do. */
+static const struct { const char *about; struct mma mma; bool pairs, apart; } WAYS[] = {
+    { "pairs, groups of 16, 25 bits, 32 products apart", { 16, 25, 23 }, true, true },
+    { "groups of 16, 25 bits", { 16, 25, 23 }, false, false },
+    { "groups of 16, 24 bits", { 16, 24, 23 }, false, false },
+    { "groups of 8, 25 bits", { 8, 25, 23 }, false, false },
+    { "groups of 8, 24 bits", { 8, 24, 23 }, false, false },
+    { "pairs, groups of 16, 25 bits", { 16, 25, 23 }, true, false },
+    { "groups of 32, 25 bits", { 32, 25, 23 }, false, false },
+    { "groups of 32, 13 bits", { 32, 13, 13 }, false, false },
 };
-enum { WAY_COUNT = sizeof WAYS / sizeof *WAYS, STEP = 32, F16_LEAST = -14 };
+enum { WAY_COUNT = sizeof WAYS / sizeof *WAYS, STEP = 32, STAGE = 128, F16_LEAST = -14 };
 
 /* A copy whose K is padded with zeros to whole instructions, of each 32 the first two of four
  * first. The caller frees its data. */
@@ -169,13 +169,55 @@ static struct tensor in_pairs(const struct tensor *x) {
     return y;
 }
 
+/* One row of x from element k on, without factors. */
+static struct tensor part_of_row(const struct tensor *x, int64_t row, int64_t k, int64_t n) {
+    struct tensor y = *x;
+    y.data = (uint8_t *)x->data + row * x->stride[0] + k;
+    y.dim[0] = 1;
+    y.dim[1] = n;
+    return y;
+}
+
+static float factor_of(const struct tensor *x, int64_t row, int64_t k) {
+    const struct scale *s = &x->scale;
+    int64_t line = s->kind == W ? row / STAGE : s->kind == T ? 0 : row;
+    return ((const float *)s->data)[line * s->dim[1] + k / STAGE];
+}
+
+/* An output as sync_body has it, each STEP products apart. */
+static float output_apart(const struct mma_way *like, const struct matmul_args *args, int64_t row,
+                          int64_t col) {
+    const struct mma_way way = { .mma = like->mma, .order.chain = STEP, .least_a = like->least_a,
+                                 .least_b = like->least_b };
+    bool blocks = args->a->scale.kind == B;
+    int64_t K = args->a->dim[1], at = row * args->out->dim[1] + col;
+    float x = 0;
+    for (int64_t k = 0; k < K; k += STAGE) {
+        int64_t n = K - k < STAGE ? K - k : STAGE;
+        struct tensor a = part_of_row(args->a, row, k, n), b = part_of_row(args->b, col, k, n);
+        float sum = arithmetic_output(&way, &(struct matmul_args){ .a = &a, .b = &b }, 0, 0);
+        x = blocks ? fmaf(sum, factor_of(args->a, row, k) * factor_of(args->b, col, k), x)
+                   : x + sum;
+    }
+    if (!blocks) x = x * (factor_of(args->a, row, 0) * factor_of(args->b, col, 0));
+    if (args->bias) x = x + bf16_decode(((const uint16_t *)args->bias->data)[col]);
+    const struct tensor *addend = args->residual       ? args->residual
+                                  : args->beta != 0.0f ? args->out
+                                                       : NULL;
+    if (!addend) return x;
+    return x + (addend->dtype == H ? bf16_decode(((const uint16_t *)addend->data)[at])
+                                   : ((const float *)addend->data)[at]);
+}
+
 /* Whether samples of the product have the bits of this way. */
-static bool has_way(const struct matmul_args *args, const struct mma_way *way, const char *there) {
+static bool has_way(const struct matmul_args *args, const struct mma_way *way, bool apart,
+                    const char *there) {
     enum { SAMPLES = 200 };
     int64_t cols = args->out->dim[1], n = tensor_count(args->out);
     for (int64_t s = 0; s < SAMPLES; s++) {
         int64_t at = s * (n - 1) / (SAMPLES - 1);
-        float x = f32_canonical(arithmetic_output(way, args, at / cols, at % cols));
+        float x = f32_canonical(apart ? output_apart(way, args, at / cols, at % cols)
+                                      : arithmetic_output(way, args, at / cols, at % cols));
         bool same = args->out->dtype == F
                         ? f32_bits(((const float *)(const void *)there)[at]) == f32_bits(x)
                         : ((const uint16_t *)(const void *)there)[at] == bf16_encode(x);
@@ -187,20 +229,21 @@ static bool has_way(const struct matmul_args *args, const struct mma_way *way, c
 /* The first of WAYS that explains the samples; -1: none does. args: host tensors, out before. */
 static int find_way(const struct matmul_args *args, const char *there) {
     const struct arithmetic *m;
-    struct mma_way way;
+    struct mma_way usual;
     bool codes = args->a->dtype != H;
     int found = -1;
-    if (arithmetic_find("sm_120", &m, &p->e) != OK || arithmetic_way(m, args, &way, &p->e) != OK)
+    if (arithmetic_find("sm_120", &m, &p->e) != OK || arithmetic_way(m, args, &usual, &p->e) != OK)
         fail_msg("%s", p->e.text);
     struct tensor a = codes ? in_pairs(args->a) : *args->a;
     struct tensor b = codes ? in_pairs(args->b) : *args->b;
     for (int i = 0; i < WAY_COUNT && found < 0; i++) {
         struct matmul_args one = *args;
+        struct mma_way way = usual;
         if (WAYS[i].pairs && !codes) continue;
         if (WAYS[i].pairs) one.a = &a, one.b = &b;
         way.mma = WAYS[i].mma;
         if (codes && way.mma.group < STEP) way.least_a = way.least_b = F16_LEAST;
-        if (has_way(&one, &way, there)) found = i;
+        if (has_way(&one, &way, WAYS[i].apart, there)) found = i;
     }
     if (codes) test_free(a.data);
     if (codes) test_free(b.data);
