@@ -27,11 +27,9 @@ static enum status check_options(const struct trainer *t, struct err *e) {
     if (o->grad_dtype != DTYPE_F32 && o->grad_dtype != DTYPE_BF16)
         return FAIL(e, ERR_CONFIG, "train.grad_dtype is %s; f32 or bf16",
                     dtype_name(o->grad_dtype));
-    if (t->recipe.f32 && o->grad_dtype != DTYPE_F32)
-        return FAIL(e, ERR_CONFIG, "the f32 recipe has f32 gradients, found %s",
-                    dtype_name(o->grad_dtype));
-    if (t->recipe.f32 && o->grad_codes)
-        return FAIL(e, ERR_CONFIG, "the f32 recipe has f32 gradients, found fp8");
+    if (t->recipe.f32 && (o->grad_dtype != DTYPE_F32 || o->grad_codes))
+        return FAIL(e, ERR_CONFIG, "train.grad_dtype is %s; the f32 recipe has f32 gradients",
+                    o->grad_codes ? "fp8" : dtype_name(o->grad_dtype));
     if (o->head_chunk < 0 || o->head_chunk % HEAD_CHUNK_ALIGN)
         return FAIL(e, ERR_CONFIG, "train.head_chunk is %lld; it must be a multiple of %d, or 0",
                     (long long)o->head_chunk, HEAD_CHUNK_ALIGN);

@@ -98,8 +98,8 @@ enum status self_ask(const struct self_ask *a, json_t **out, bool *crashed, stru
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
         *crashed = !whole;
         st = whole ? parse_answer(text, length, status, a->schema, out, crashed, e)
-                   : FAIL(e, ERR_DEVICE, "the GPU did not answer within %" PRId64 " s",
-                          a->seconds);
+                   : FAIL(e, ERR_DEVICE, "no answer within %" PRId64 " s: the device hangs, or "
+                          "other programs keep this machine busy", a->seconds);
     }
     free(text);
     return st;

@@ -168,7 +168,11 @@ static enum status run_checks(struct doctor *d, const char *backend, json_t **ou
     enum status st = probe_ask(&o, CHECK_SECONDS, out, &e);
     if (st != OK)
         doctor_say(d, FINDING_WRONG, strcmp(backend, "cpu") ? "gpu" : "cpu",
-                   "the message says what is missing; fp8lab bench gemm --backend cuda repeats it",
+                   strcmp(backend, "cpu")
+                       ? "the message says what is missing; fp8lab bench gemm --backend cuda "
+                         "repeats it"
+                       : "the message says what is missing; fp8lab bench gemm --backend cpu "
+                         "repeats it",
                    "recipes could not be tested: %s", e.text);
     return st;
 }

@@ -109,11 +109,11 @@ static void impossible_runs_are_refused(void **state) {
               trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
     tiny_run_init(&r, RECIPE_F32, 5);
     r.train.grad_dtype = DTYPE_BF16;
-    MUST_FAIL(ERR_CONFIG, "f32 gradients",
+    MUST_FAIL(ERR_CONFIG, "train.grad_dtype is bf16; the f32 recipe has",
               trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
     tiny_run_init(&r, RECIPE_F32, 5);
     r.train.grad_codes = true;
-    MUST_FAIL(ERR_CONFIG, "f32 gradients, found fp8",
+    MUST_FAIL(ERR_CONFIG, "train.grad_dtype is fp8; the f32 recipe has",
               trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
     tiny_run_init(&r, RECIPE_BF16, 5);
     r.train.optimizer.beta2 = 1;
