@@ -4,8 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/certify/device_lines.h"
+
 /* Lines of qkv repeat after LINES tokens, so that long sequences are made quickly. */
 enum { LINES = 61, SAMPLES = 4, ODD_LENGTH = 130, HEAD_DIM_MAX = 1024 };
+enum { LONG = 1024 /* from so many tokens on the host's threads share a row */ };
 enum part { QKV, OUT, LSE, D_OUT, D_QKV, DELTA, PARTS };
 
 struct trial {
@@ -14,16 +17,18 @@ struct trial {
     int64_t width, out_width; /* elements of a token in qkv and in o */
     void *memory[PARTS];
     uint16_t *line[2];        /* of qkv and of d_o: LINES tokens, owned */
+    float *value[2];          /* the same decoded, owned; of qkv the large token follows */
     uint16_t *o, *d_qkv;      /* of one sequence, owned */
     float *lse;               /* of one sequence [heads][length], owned */
-    double *p, *q;            /* scratch [length] */
+    double *p, *q, *other;    /* scratch [length] */
     int64_t large; /* the token of sequence 0 with a large key */
 };
 
 static void trial_free(struct trial *t) {
     for (int i = 0; i < PARTS; i++)
         if (t->memory[i]) t->b->ops->memory_destroy(t->b, t->memory[i]);
-    void *const owned[] = { t->line[0], t->line[1], t->o, t->d_qkv, t->lse, t->p, t->q };
+    void *const owned[] = { t->line[0], t->line[1], t->value[0], t->value[1], t->o, t->d_qkv,
+                           t->lse, t->p, t->q, t->other };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) free(owned[i]);
 }
 
@@ -31,28 +36,31 @@ static void trial_free(struct trial *t) {
 
 enum { LARGE = 24 };
 
-/* Element d of head `head` (queries, keys, values in this order) of a token. */
-static double qkv_at(const struct trial *t, int64_t sequence, int64_t token, int64_t head,
-                     int64_t d) {
-    if (sequence == 0 && token == t->large && head == t->heads && d == 0) return LARGE;
-    int64_t line = (sequence * t->length + token) % LINES;
-    return (double)bf16_decode(t->line[0][line * t->width + head * t->dim + d]);
+/* Elements of head `head` (queries, keys, values in this order) of a token. */
+static const float *qkv_at(const struct trial *t, int64_t sequence, int64_t token, int64_t head) {
+    bool large = sequence == 0 && token == t->large;
+    int64_t line = large ? LINES : (sequence * t->length + token) % LINES;
+    return t->value[0] + line * t->width + head * t->dim;
 }
 
-static double d_out_at(const struct trial *t, int64_t sequence, int64_t token, int64_t head,
-                       int64_t d) {
+static const float *d_out_at(const struct trial *t, int64_t sequence, int64_t token,
+                             int64_t head) {
     int64_t line = (sequence * t->length + token) % LINES;
-    return (double)bf16_decode(t->line[1][line * t->out_width + head * t->dim + d]);
+    return t->value[1] + line * t->out_width + head * t->dim;
 }
 
-static enum status upload_lines(const struct trial *t, enum part part, const uint16_t *line,
-                                int64_t width, struct err *e) {
-    int64_t tokens = t->batch * t->length;
-    for (int64_t at = 0; at < tokens; at += LINES) {
-        int64_t count = tokens - at < LINES ? tokens - at : LINES;
-        TRY(t->b->ops->upload(t->b, LANE_COMPUTE, (char *)t->memory[part] + at * width * 2, line,
-                              count * width * 2, e));
+/* Decodes the lines, and the one whose first key is large. */
+static enum status open_values(struct trial *t, struct err *e) {
+    const int64_t widths[2] = { t->width, t->out_width };
+    for (int i = 0; i < 2; i++) {
+        int64_t n = LINES * widths[i];
+        t->value[i] = malloc((size_t)(n + widths[i]) * sizeof *t->value[i]);
+        if (!t->value[i]) return FAIL(e, ERR_MEMORY, "no memory for the certificate of attention");
+        for (int64_t k = 0; k < n; k++) t->value[i][k] = bf16_decode(t->line[i][k]);
     }
+    float *large = t->value[0] + LINES * t->width;
+    memcpy(large, t->value[0] + t->large % LINES * t->width, (size_t)t->width * sizeof *large);
+    large[t->heads * t->dim] = LARGE;
     return OK;
 }
 
@@ -89,22 +97,18 @@ static enum status trial_open(struct trial *t, struct backend *b, const struct c
     t->lse = malloc((size_t)(4 * length * t->heads));
     t->p = malloc((size_t)length * sizeof *t->p);
     t->q = malloc((size_t)length * sizeof *t->q);
-    if (!t->line[0] || !t->line[1] || !t->o || !t->d_qkv || !t->lse || !t->p || !t->q)
+    t->other = malloc((size_t)length * sizeof *t->other);
+    if (!t->line[0] || !t->line[1] || !t->o || !t->d_qkv || !t->lse || !t->p || !t->q || !t->other)
         return FAIL(e, ERR_MEMORY, "no memory for the certificate of attention");
+    TRY(open_values(t, e));
     for (int i = 0; i < PARTS; i++)
         TRY(b->ops->memory_create(b, "certify: attention", bytes[i], &t->memory[i], e));
-    TRY(upload_lines(t, QKV, t->line[0], t->width, e));
-    TRY(upload_lines(t, D_OUT, t->line[1], t->out_width, e));
+    TRY(device_lines(b, t->memory[QKV], t->line[0], 2 * LINES * t->width, bytes[QKV], e));
+    TRY(device_lines(b, t->memory[D_OUT], t->line[1], 2 * LINES * t->out_width, bytes[D_OUT], e));
     return put(t, t->large, t->heads, LARGE, e);
 }
 
 /* ---- running it ---- */
-
-static enum status fill(struct trial *t, enum part part, int64_t bytes, void *host, int garbage,
-                        struct err *e) {
-    memset(host, garbage, (size_t)bytes);
-    return t->b->ops->upload(t->b, LANE_COMPUTE, t->memory[part], host, bytes, e);
-}
 
 /* The first sequence's output holds `garbage` before. */
 static enum status run(struct trial *t, bool backward, int garbage, struct err *e) {
@@ -119,8 +123,8 @@ static enum status run(struct trial *t, bool backward, int garbage, struct err *
     struct tensor delta = lse;
     delta.data = t->memory[DELTA];
     struct sink out = sink_value(&o, NULL), d_out = sink_value(&d_qkv, NULL);
-    TRY(fill(t, OUT, 2 * t->length * t->out_width, t->o, garbage, e));
-    TRY(fill(t, D_QKV, 2 * t->length * t->width, t->d_qkv, garbage, e));
+    TRY(device_bytes(b, t->memory[OUT], garbage, 2 * t->length * t->out_width, e));
+    TRY(device_bytes(b, t->memory[D_QKV], garbage, 2 * t->length * t->width, e));
     const struct attention_fwd_args fwd = { .o = &out, .lse = &lse, .qkv = &qkv,
                                             .heads = t->heads, .kv_heads = t->groups };
     TRY(b->ops->attention_fwd(b, LANE_COMPUTE, &fwd, e));
@@ -131,31 +135,42 @@ static enum status run(struct trial *t, bool backward, int garbage, struct err *
     return b->ops->attention_bwd(b, LANE_COMPUTE, &bwd, e);
 }
 
-/* Reads the results of one sequence. */
-static enum status fetch(struct trial *t, int64_t sequence, struct err *e) {
-    const struct backend_ops *ops = t->b->ops;
-    const struct { enum part part; void *host; int64_t bytes; } FROM[] = {
-        { OUT, t->o, 2 * t->length * t->out_width },
-        { D_QKV, t->d_qkv, 2 * t->length * t->width },
-        { LSE, t->lse, 4 * t->length * t->heads },
-    };
-    for (size_t i = 0; i < sizeof FROM / sizeof *FROM; i++)
-        TRY(ops->download(t->b, LANE_COMPUTE, FROM[i].host,
-                          (const char *)t->memory[FROM[i].part] + sequence * FROM[i].bytes,
-                          FROM[i].bytes, e));
-    return OK;
+/* Reads one result of one sequence. */
+static enum status fetch(struct trial *t, int64_t sequence, enum part part, struct err *e) {
+    int64_t bytes = part == LSE ? 4 * t->length * t->heads
+                                : 2 * t->length * (part == OUT ? t->out_width : t->width);
+    void *host = part == OUT ? (void *)t->o : part == LSE ? (void *)t->lse : (void *)t->d_qkv;
+    return t->b->ops->download(t->b, LANE_COMPUTE, host,
+                               (const char *)t->memory[part] + sequence * bytes, bytes, e);
+}
+
+/* Those of the forward; of the backward too. */
+static enum status fetch_all(struct trial *t, int64_t sequence, bool backward, struct err *e) {
+    TRY(fetch(t, sequence, OUT, e));
+    TRY(fetch(t, sequence, LSE, e));
+    return backward ? fetch(t, sequence, D_QKV, e) : OK;
 }
 
 /* ---- the values ---- */
 
 static double scale_of(const struct trial *t) { return 1.0 / sqrt((double)t->dim); }
 
+/* The sum of x * y in f64, and the sum of magnitudes. Four sums: additions do not wait. */
+static double dot(const float *x, const float *y, int64_t n, double *all) {
+    double sum[4] = { 0 }, size[4] = { 0 };
+    for (int64_t d = 0; d < n; d++) {
+        double term = (double)x[d] * (double)y[d];
+        sum[d & 3] += term;
+        size[d & 3] += fabs(term);
+    }
+    *all = size[0] + size[1] + size[2] + size[3];
+    return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
 static double score(const struct trial *t, int64_t s, int64_t token, int64_t head, int64_t key) {
     int64_t group = t->heads + head * t->groups / t->heads;
-    double sum = 0;
-    for (int64_t d = 0; d < t->dim; d++)
-        sum += qkv_at(t, s, token, head, d) * qkv_at(t, s, key, group, d);
-    return sum * scale_of(t);
+    double all;
+    return dot(qkv_at(t, s, token, head), qkv_at(t, s, key, group), t->dim, &all) * scale_of(t);
 }
 
 /* Whether x is near: an error beyond the bound becomes the certificate's fault. */
@@ -173,29 +188,34 @@ static bool near(struct certificate *out, const char *what, int64_t token, int64
     return false;
 }
 
+/* Adds x * weight to sum, and its magnitude for `size` to all. */
+static void add_row(const float *x, int64_t n, double weight, double size, double *sum,
+                    double *all) {
+    for (int64_t d = 0; d < n; d++) {
+        sum[d] += weight * (double)x[d];
+        all[d] += size * fabs((double)x[d]);
+    }
+}
+
 /* One row of the forward. Probabilities may be rounded to BF16: 2^-8 of each term. */
 static bool check_forward(struct trial *t, int64_t s, int64_t token, int64_t head,
                           struct certificate *out) {
     int64_t values = t->heads + t->groups + head * t->groups / t->heads;
-    double most = -INFINITY, sum = 0;
-    for (int64_t j = 0; j <= token; j++) {
-        t->p[j] = score(t, s, token, head, j);
+    double most = -INFINITY, sum = 0, x[HEAD_DIM_MAX] = { 0 }, all[HEAD_DIM_MAX] = { 0 };
+#pragma omp parallel for schedule(static) if (token >= LONG)
+    for (int64_t j = 0; j <= token; j++) t->p[j] = score(t, s, token, head, j);
+    for (int64_t j = 0; j <= token; j++)
         if (t->p[j] > most) most = t->p[j];
-    }
     for (int64_t j = 0; j <= token; j++) sum += t->p[j] = exp(t->p[j] - most);
     double lse = most + log(sum);
     if (!near(out, "log-sum-exp", token, head, (double)t->lse[head * t->length + token], lse,
               0x1p-9 + 0x1p-16 * fabs(most)))
         return false;
+    for (int64_t j = 0; j <= token; j++)
+        add_row(qkv_at(t, s, j, values), t->dim, t->p[j] / sum, t->p[j] / sum, x, all);
     for (int64_t d = 0; d < t->dim; d++) {
-        double x = 0, all = 0;
-        for (int64_t j = 0; j <= token; j++) {
-            double term = t->p[j] / sum * qkv_at(t, s, j, values, d);
-            x += term;
-            all += fabs(term);
-        }
         double got = (double)bf16_decode(t->o[token * t->out_width + head * t->dim + d]);
-        if (!near(out, "the output", token, head, got, x, 0x1p-7 * all + 0x1p-8 * fabs(x)))
+        if (!near(out, "the output", token, head, got, x[d], 0x1p-7 * all[d] + 0x1p-8 * fabs(x[d])))
             return false;
     }
     return true;
@@ -204,27 +224,17 @@ static bool check_forward(struct trial *t, int64_t s, int64_t token, int64_t hea
 /* The sum of d_o * o over a row, and the sum of magnitudes. */
 static double delta_of(const struct trial *t, int64_t s, int64_t token, int64_t head,
                        double *all) {
-    double sum = 0;
-    *all = 0;
-    for (int64_t d = 0; d < t->dim; d++) {
-        double x = d_out_at(t, s, token, head, d) *
-                   (double)bf16_decode(t->o[token * t->out_width + head * t->dim + d]);
-        sum += x;
-        *all += fabs(x);
-    }
-    return sum;
+    float o[HEAD_DIM_MAX];
+    for (int64_t d = 0; d < t->dim; d++)
+        o[d] = bf16_decode(t->o[token * t->out_width + head * t->dim + d]);
+    return dot(d_out_at(t, s, token, head), o, t->dim, all);
 }
 
 /* p and ds of one query and key. *size: ds with all its terms positive, for bounds. */
 static double pair_of(const struct trial *t, int64_t s, int64_t token, int64_t head, int64_t key,
                       double delta, double delta_all, double *p, double *size) {
     int64_t values = t->heads + t->groups + head * t->groups / t->heads;
-    double dp = 0, all = 0;
-    for (int64_t d = 0; d < t->dim; d++) {
-        double x = d_out_at(t, s, token, head, d) * qkv_at(t, s, key, values, d);
-        dp += x;
-        all += fabs(x);
-    }
+    double all, dp = dot(d_out_at(t, s, token, head), qkv_at(t, s, key, values), t->dim, &all);
     *p = exp(score(t, s, token, head, key) - (double)t->lse[head * t->length + token]);
     *size = *p * (all + delta_all) * scale_of(t);
     return *p * (dp - delta) * scale_of(t);
@@ -238,20 +248,17 @@ static double gradient(const struct trial *t, int64_t token, int64_t head, int64
 static bool check_query(struct trial *t, int64_t s, int64_t token, int64_t head,
                         struct certificate *out) {
     int64_t group = t->heads + head * t->groups / t->heads;
-    double all, p, delta = delta_of(t, s, token, head, &all);
+    double all, delta = delta_of(t, s, token, head, &all);
+    double x[HEAD_DIM_MAX] = { 0 }, size[HEAD_DIM_MAX] = { 0 };
+#pragma omp parallel for schedule(static) if (token >= LONG)
     for (int64_t j = 0; j <= token; j++)
-        t->p[j] = pair_of(t, s, token, head, j, delta, all, &p, &t->q[j]);
-    for (int64_t d = 0; d < t->dim; d++) {
-        double x = 0, size = 0;
-        for (int64_t j = 0; j <= token; j++) {
-            double k = qkv_at(t, s, j, group, d);
-            x += t->p[j] * k;
-            size += t->q[j] * fabs(k);
-        }
-        if (!near(out, "the gradient of a query", token, head, gradient(t, token, head, d), x,
-                  0x1p-6 * size + 0x1p-8 * fabs(x) + 0x1p-30))
+        t->p[j] = pair_of(t, s, token, head, j, delta, all, &t->other[j], &t->q[j]);
+    for (int64_t j = 0; j <= token; j++)
+        add_row(qkv_at(t, s, j, group), t->dim, t->p[j], t->q[j], x, size);
+    for (int64_t d = 0; d < t->dim; d++)
+        if (!near(out, "the gradient of a query", token, head, gradient(t, token, head, d), x[d],
+                  0x1p-6 * size[d] + 0x1p-8 * fabs(x[d]) + 0x1p-30))
             return false;
-    }
     return true;
 }
 
@@ -261,18 +268,17 @@ static bool check_key(struct trial *t, int64_t s, int64_t key, int64_t group,
     double dk[HEAD_DIM_MAX] = { 0 }, dv[HEAD_DIM_MAX] = { 0 };
     double dk_all[HEAD_DIM_MAX] = { 0 }, dv_all[HEAD_DIM_MAX] = { 0 };
     int64_t each = t->heads / t->groups;
-    for (int64_t head = group * each; head < (group + 1) * each; head++)
+    for (int64_t head = group * each; head < (group + 1) * each; head++) {
+#pragma omp parallel for schedule(static) if (t->length - key >= LONG)
         for (int64_t i = key; i < t->length; i++) {
-            double all, p, size, delta = delta_of(t, s, i, head, &all);
-            double ds = pair_of(t, s, i, head, key, delta, all, &p, &size);
-            for (int64_t d = 0; d < t->dim; d++) {
-                double q = qkv_at(t, s, i, head, d), g = d_out_at(t, s, i, head, d);
-                dk[d] += ds * q;
-                dk_all[d] += size * fabs(q);
-                dv[d] += p * g;
-                dv_all[d] += p * fabs(g);
-            }
+            double all, delta = delta_of(t, s, i, head, &all);
+            t->other[i] = pair_of(t, s, i, head, key, delta, all, &t->p[i], &t->q[i]);
         }
+        for (int64_t i = key; i < t->length; i++) {
+            add_row(qkv_at(t, s, i, head), t->dim, t->other[i], t->q[i], dk, dk_all);
+            add_row(d_out_at(t, s, i, head), t->dim, t->p[i], t->p[i], dv, dv_all);
+        }
+    }
     for (int64_t d = 0; d < t->dim; d++)
         if (!near(out, "the gradient of a key", key, group,
                   gradient(t, key, t->heads + group, d), dk[d],
@@ -322,26 +328,32 @@ static void check_samples(struct trial *t, int64_t s, char kernel[2][16],
     if (good) name_way(out, kernel[0]);
 }
 
-/* The run's shape, the first sequence and the last, over different garbage. */
-static enum status try_own(struct trial *t, char kernel[2][16], struct certificate *out,
-                           struct err *e) {
-    int64_t size = 2 * t->length * t->width;
-    unsigned char *before = malloc((size_t)size);
-    if (!before) return FAIL(e, ERR_MEMORY, "no memory for the certificate of attention");
-    enum status st = run(t, true, 0xFF, e);
-    if (st == OK) st = fetch(t, 0, e);
-    name_kernel(t->b, "forward", kernel[0]);
-    name_kernel(t->b, "backward", kernel[1]);
-    if (st == OK) memcpy(before, t->d_qkv, (size_t)size);
-    if (st == OK) check_samples(t, 0, kernel, out);
-    if (st == OK && out->outcome == CERTIFY_PASSED) st = run(t, true, 0x42, e);
-    if (st == OK && out->outcome == CERTIFY_PASSED) st = fetch(t, 0, e);
-    if (st == OK && out->outcome == CERTIFY_PASSED && memcmp(before, t->d_qkv, (size_t)size) != 0)
+/* The same again over other bytes: the gradients have the same bits. */
+static enum status try_again(struct trial *t, struct certificate *out, struct err *e) {
+    uint16_t *before = t->d_qkv;
+    size_t size = (size_t)(2 * t->length * t->width);
+    t->d_qkv = malloc(size);
+    enum status st = t->d_qkv ? run(t, true, 0x42, e)
+                              : FAIL(e, ERR_MEMORY, "no memory for the certificate of attention");
+    if (st == OK) st = fetch(t, 0, D_QKV, e);
+    if (st == OK && memcmp(before, t->d_qkv, size) != 0)
         certify_fail(out, "stale output", "the same gradients differ when they are written over "
                      "other bytes");
     free(before);
-    if (st != OK || out->outcome != CERTIFY_PASSED || t->batch == 1) return st;
-    TRY(fetch(t, t->batch - 1, e));
+    return st;
+}
+
+/* The run's shape, the first sequence and the last, over different garbage. */
+static enum status try_own(struct trial *t, char kernel[2][16], struct certificate *out,
+                           struct err *e) {
+    TRY(run(t, true, 0xFF, e));
+    TRY(fetch_all(t, 0, true, e));
+    name_kernel(t->b, "forward", kernel[0]);
+    name_kernel(t->b, "backward", kernel[1]);
+    check_samples(t, 0, kernel, out);
+    if (out->outcome == CERTIFY_PASSED) TRY(try_again(t, out, e));
+    if (out->outcome != CERTIFY_PASSED || t->batch == 1) return OK;
+    TRY(fetch_all(t, t->batch - 1, false, e));
     for (int64_t head = 0; head < t->heads; head += t->heads > 1 ? t->heads - 1 : 1)
         if (!check_forward(t, t->batch - 1, t->length - 1, head, out)) return OK;
     return OK;
@@ -352,7 +364,7 @@ static enum status try_nan(struct trial *t, struct certificate *out, struct err 
     int64_t at = t->length / 2, values = t->heads + t->groups;
     TRY(put(t, at, values, f32_from_bits(0x7FC00000u), e));
     TRY(run(t, false, 0x42, e));
-    TRY(fetch(t, 0, e));
+    TRY(fetch(t, 0, OUT, e));
     for (int64_t token = at; token < t->length; token++) {
         float x = bf16_decode(t->o[token * t->out_width]);
         out->outputs++;
@@ -380,7 +392,7 @@ enum status certify_attention(struct backend *b, const struct certify_way *way,
     memcpy(own, kernel[0], sizeof own);
     st = trial_open(&t, b, way, 1, ODD_LENGTH, e);
     if (st == OK) st = run(&t, true, 0xFF, e);
-    if (st == OK) st = fetch(&t, 0, e);
+    if (st == OK) st = fetch_all(&t, 0, true, e);
     if (st == OK) {
         name_kernel(b, "forward", kernel[0]);
         name_kernel(b, "backward", kernel[1]);

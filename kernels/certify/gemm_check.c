@@ -120,12 +120,16 @@ struct wrong {
 
 static struct wrong compare(const struct gemm_trial *t) {
     struct wrong w = { 0 };
+    double sums[TRIAL_ROWS * TRIAL_COLS];
+#pragma omp parallel for schedule(static) if (t->k >= TRIAL_LONG)
+    for (int n = 0; n < t->rows * t->cols; n++)
+        sums[n] = gemm_sum(t, t->row[n / t->cols], t->col[n % t->cols]);
     for (int i = 0; i < t->rows; i++)
         for (int j = 0; j < t->cols; j++) {
             uint32_t bits;
             int64_t row = t->row[i], col = t->col[j];
             float got = gemm_trial_got(t, 0, i, j, &bits);
-            double sum = gemm_sum(t, row, col);
+            double sum = sums[i * t->cols + j];
             if (is_output(t, sum, row, col, bits)) continue;
             if (!w.count) {
                 w.row = row; w.col = col; w.got = got; w.sum = sum;

@@ -10,32 +10,30 @@ enum { CLASS_SAMPLES = 24, SCALE_COLUMNS = 3 };
 
 /* ---- one sampled output on the host ---- */
 
-/* Operands of one output: a row of a and a row of w, packed, with their factors. */
+/* Operands of one output: a row of a and a row of w, decoded once for all arithmetics, with their
+ * factors. */
 struct sample {
     struct tensor a, w, out, bias, residual;
     struct matmul_args args;
-    unsigned char *memory[4]; /* owned: codes and factors of a, of w */
+    void *memory[4]; /* owned: values and factors of a, of w */
     float added[3];           /* what the three addends point to, as f32 */
 };
 
 static enum status open_row(const struct trial_operand *o, int64_t row, struct tensor *x,
-                            unsigned char **codes, unsigned char **factors, struct err *e) {
-    int64_t size = dtype_bytes(o->dtype), blocks = o->view.scale.dim[1];
-    int64_t each = dtype_bytes(o->view.scale.dtype);
-    *codes = malloc((size_t)(o->k * size));
-    *factors = calloc((size_t)(blocks + 1), 4);
-    if (!*codes || !*factors) return FAIL(e, ERR_MEMORY, "no memory for a sampled output");
-    for (int64_t k = 0; k < o->k; k++) {
-        int64_t line = o->by_k ? k : row, at = o->by_k ? row : k;
-        memcpy(*codes + k * size, o->codes + (line % TRIAL_PERIOD * o->line + at) * size,
-               (size_t)size);
-    }
-    *x = tensor_2d(*codes, o->dtype, 1, o->k);
+                            void **values, void **factors, struct err *e) {
+    int64_t blocks = o->view.scale.dim[1], each = dtype_bytes(o->view.scale.dtype);
+    int64_t header = scale_is_nvfp4(o->view.scale.kind) ? SCALE_HEADER : 0;
+    float *value = *values = malloc((size_t)o->k * sizeof *value);
+    unsigned char *factor = *factors = calloc(1, (size_t)(SCALE_HEADER + 4 * (blocks + 1)));
+    if (!value || !factor) return FAIL(e, ERR_MEMORY, "no memory for a sampled output");
+    for (int64_t k = 0; k < o->k; k++) value[k] = trial_value(o, row, k);
+    *x = tensor_2d(value, DTYPE_F32, 1, o->k);
     x->scale = o->view.scale;
-    x->scale.data = *factors;
-    if (o->factors && !scale_is_nvfp4(x->scale.kind))
-        memcpy(*factors, o->factors + trial_factor_index(o, row, 0) * each,
-               (size_t)(blocks * each));
+    x->scale.data = factor;
+    if (!o->factors) return OK;
+    memcpy(factor, o->factors, (size_t)header);
+    memcpy(factor + header, o->factors + header + trial_factor_index(o, row, 0) * each,
+           (size_t)(blocks * each));
     return OK;
 }
 
@@ -104,6 +102,10 @@ static bool has_order(const struct gemm_trial *t, const struct samples *s,
 }
 
 static void say_order(const struct mma_way *way, char *out, size_t size) {
+    if (!way->mma.group) {
+        snprintf(out, size, "the reference's");
+        return;
+    }
     const char *factors = !way->block ? ""
                           : way->factors == FACTOR_A_FIRST ? ", a's factor first"
                           : way->factors == FACTOR_B_FIRST ? ", b's factor first" : "";
@@ -145,32 +147,66 @@ static bool find_tile(const struct gemm_trial *t, const struct samples *s, struc
     return false;
 }
 
-/* Whether all samples have the bits of m in some order; `order` then says which. */
-static bool agrees(const struct gemm_trial *t, const struct samples *s,
-                   const struct arithmetic *m, bool native, char *order, size_t size) {
-    struct mma_way way;
+static bool has_reference(const struct gemm_trial *t, const struct samples *s) {
+    for (int n = 0; n < s->count; n++)
+        if (!same_bits(t, s->i[n], s->j[n], reference_output(t, t->row[s->i[n]],
+                                                             t->col[s->j[n]])))
+            return false;
+    return true;
+}
+
+/* What a product is compared with: one arithmetic, and what it found. */
+struct model {
+    const struct arithmetic *of;
+    struct mma_way way; /* where it agrees: with its order */
+    bool describes, agrees;
+};
+
+/* The arithmetic's own way of this product. */
+static void open_model(const struct gemm_trial *t, const struct arithmetic *of, bool native,
+                       struct model *m) {
     struct err ignored;
     struct matmul_args whole = gemm_trial_args(t); /* the shape selects the class */
-    if (arithmetic_is_reference(m)) {
-        snprintf(order, size, "the reference's");
-        for (int n = 0; n < s->count; n++)
-            if (!same_bits(t, s->i[n], s->j[n], reference_output(t, t->row[s->i[n]],
-                                                                 t->col[s->j[n]])))
-                return false;
-        return true;
+    *m = (struct model){ .of = of };
+    enum status st = native ? arithmetic_way(of, &whole, &m->way, &ignored)
+                            : arithmetic_way_as(of, &whole, false, &m->way, &ignored);
+    m->describes = st == OK;
+}
+
+/* Looks for an order in which all samples have the bits. */
+static void find_order(const struct gemm_trial *t, const struct samples *s, struct model *m) {
+    struct mma_way *way = &m->way;
+    if (arithmetic_is_reference(m->of)) {
+        m->agrees = has_reference(t, s);
+        return;
     }
-    enum status st = native ? arithmetic_way(m, &whole, &way, &ignored)
-                            : arithmetic_way_as(m, &whole, false, &way, &ignored);
-    if (st != OK) return false;
-    bool found = has_order(t, s, &way);
-    for (int f = 0; f < SCALE_COLUMNS && !found && (way.block || way.last_factor); f++) {
-        way.factors = (enum factor_order)f;
-        found = has_order(t, s, &way);
+    if (!m->describes) return;
+    m->agrees = has_order(t, s, way);
+    for (int f = 0; f < SCALE_COLUMNS && !m->agrees && (way->block || way->last_factor); f++) {
+        way->factors = (enum factor_order)f;
+        m->agrees = has_order(t, s, way);
     }
-    if (!found && !way.block) found = find_parts(t, s, &way);
-    if (!found && !way.last_factor && !way.block) found = find_tile(t, s, &way);
-    if (found) say_order(&way, order, size);
-    return found;
+    if (!m->agrees && !way->block) m->agrees = find_parts(t, s, way);
+    if (!m->agrees && !way->last_factor && !way->block) m->agrees = find_tile(t, s, way);
+}
+
+/* Where the device's order is known: only the arithmetic's own order and that one. */
+static void try_order(const struct gemm_trial *t, const struct samples *s,
+                      const struct mma_way *like, struct model *m) {
+    if (arithmetic_is_reference(m->of)) m->agrees = has_reference(t, s);
+    else if (m->describes) m->agrees = has_order(t, s, &m->way);
+    if (m->agrees || !m->describes || arithmetic_is_reference(m->of)) return;
+    if (m->way.block && m->way.block != like->order.chain) return;
+    m->way.order = like->order;
+    m->way.factors = like->factors;
+    m->agrees = has_order(t, s, &m->way);
+}
+
+/* Whether a way that the backend states is one of the arithmetic m: its order may be another. */
+static bool is_way_of(const struct mma_way *told, const struct model *m) {
+    return m->describes && !told->mma.group == arithmetic_is_reference(m->of) &&
+           told->mma.fraction == m->way.mma.fraction && told->mma.mantissa == m->way.mma.mantissa &&
+           told->widened == m->way.widened && told->block == m->way.block;
 }
 
 /* ---- the bound ---- */
@@ -210,31 +246,46 @@ static double bound_of(const struct gemm_trial *t, bool native, int64_t row, int
     return bound + (fabs(sum) + bound + more) * (t->way->out == DTYPE_F32 ? 0x1p-22 : 0x1p-7);
 }
 
+/* A sampled output beside the exact one. */
+struct bounded {
+    float got;
+    double error, limit;
+};
+
+static struct bounded measure(const struct gemm_trial *t, bool native, int i, int j) {
+    uint32_t bits;
+    struct bounded b = { .got = gemm_trial_got(t, 0, i, j, &bits) };
+    int64_t row = t->row[i], col = t->col[j];
+    double sum = gemm_sum(t, row, col), exact = sum;
+    b.limit = bound_of(t, native, row, col, sum);
+    if (t->way->bias) exact += (double)trial_added(t, ADD_BIAS, row, col);
+    if (t->way->beta) exact += (double)trial_added(t, ADD_OUT, row, col);
+    if (t->way->residual) exact += (double)trial_added(t, ADD_RESIDUAL, row, col);
+    b.error = fabs((double)b.got - exact);
+    return b;
+}
+
 static void check_bound(const struct gemm_trial *t, bool native, struct certificate *out) {
+    struct bounded found[TRIAL_ROWS * TRIAL_COLS];
     double worst = -1;
-    for (int i = 0; i < t->rows; i++)
-        for (int j = 0; j < t->cols; j++) {
-            uint32_t bits;
-            double sum = gemm_sum(t, t->row[i], t->col[j]);
-            double limit = bound_of(t, native, t->row[i], t->col[j], sum), exact = sum;
-            if (t->way->bias) exact += (double)trial_added(t, ADD_BIAS, t->row[i], t->col[j]);
-            if (t->way->beta) exact += (double)trial_added(t, ADD_OUT, t->row[i], t->col[j]);
-            if (t->way->residual)
-                exact += (double)trial_added(t, ADD_RESIDUAL, t->row[i], t->col[j]);
-            double error = fabs((double)gemm_trial_got(t, 0, i, j, &bits) - exact);
-            double share = limit > 0 ? error / limit : error > 0 ? INFINITY : 0;
-            if (share <= worst) continue; /* NaN is no number and replaces the worst */
-            worst = share;
-            out->error = error;
-            out->bound = limit;
-            if (!(share <= 1))
-                certify_fail(out, "beyond the bound", "noise, %lld x %lld x %lld: row %lld, column "
-                             "%lld is %.9g, %.3g from the exact sum; the bound is %.3g",
-                             (long long)t->m, (long long)t->n, (long long)t->k,
-                             (long long)t->row[i], (long long)t->col[j],
-                             (double)gemm_trial_got(t, 0, i, j, &bits), error, limit);
-            if (isnan(share)) return;
-        }
+    int count = t->rows * t->cols;
+#pragma omp parallel for schedule(static) if (t->k >= TRIAL_LONG)
+    for (int n = 0; n < count; n++) found[n] = measure(t, native, n / t->cols, n % t->cols);
+    for (int n = 0; n < count; n++) {
+        const struct bounded *b = &found[n];
+        double share = b->limit > 0 ? b->error / b->limit : b->error > 0 ? INFINITY : 0;
+        if (share <= worst) continue; /* NaN is no number and replaces the worst */
+        worst = share;
+        out->error = b->error;
+        out->bound = b->limit;
+        if (!(share <= 1))
+            certify_fail(out, "beyond the bound", "noise, %lld x %lld x %lld: row %lld, column "
+                         "%lld is %.9g, %.3g from the exact sum; the bound is %.3g",
+                         (long long)t->m, (long long)t->n, (long long)t->k,
+                         (long long)t->row[n / t->cols], (long long)t->col[n % t->cols],
+                         (double)b->got, b->error, b->limit);
+        if (isnan(share)) return;
+    }
 }
 
 /* ---- both ---- */
@@ -260,38 +311,108 @@ static enum status open_samples(const struct gemm_trial *t, struct samples *s, s
     return OK;
 }
 
+enum { MODELS_MAX = 8 };
+
+/* What is compared on noise. */
+struct comparison {
+    struct model model[MODELS_MAX];
+    int count, known; /* known: the device's; -1: not known */
+    struct mma_way told;
+    bool tells, kept, demanded; /* the backend states `told`, and keeps its word */
+};
+
+static enum status open_comparison(struct gemm_trial *t, const struct arithmetic *known,
+                                   bool native, struct comparison *c, struct err *e) {
+    struct matmul_args args = gemm_trial_args(t);
+    const struct arithmetic *m;
+    *c = (struct comparison){ .known = -1 };
+    for (int i = 0; i < MODELS_MAX && (m = arithmetic_at(i)); i++) {
+        open_model(t, m, native, &c->model[i]);
+        c->count = i + 1;
+        if (m == known) c->known = i;
+    }
+    if (c->known >= 0) TRY(t->b->ops->product_way(t->b, &args, &c->told, &c->tells, e));
+    c->demanded = c->known >= 0 && (c->tells || order_is_known(t));
+    return OK;
+}
+
+/* The order that the backend states; without one, or if it is not true, any order. */
+static void compare_known(const struct gemm_trial *t, const struct samples *s,
+                          struct comparison *c) {
+    struct model *m = &c->model[c->known];
+    if (c->tells && is_way_of(&c->told, m) && has_order(t, s, &c->told)) {
+        m->way = c->told;
+        m->agrees = c->kept = true;
+        return;
+    }
+    find_order(t, s, m);
+}
+
+/* Each arithmetic alone; the known one came before. */
+static void compare_others(const struct gemm_trial *t, const struct samples *s,
+                           struct comparison *c) {
+    const struct model *known = c->known >= 0 ? &c->model[c->known] : NULL;
+    struct mma_way like = known ? known->way : (struct mma_way){ .order.chain = 0 };
+#pragma omp parallel for schedule(dynamic) if (t->k >= TRIAL_LONG)
+    for (int i = 0; i < c->count; i++) {
+        if (i == c->known) continue;
+        if (known && known->agrees) try_order(t, s, &like, &c->model[i]);
+        else find_order(t, s, &c->model[i]);
+    }
+}
+
+static void demand(const struct gemm_trial *t, const struct comparison *c,
+                   struct certificate *out) {
+    const struct model *m = &c->model[c->known];
+    char stated[sizeof out->order], where[160];
+    if (m->agrees) snprintf(where, sizeof where, "with %s", out->order);
+    else snprintf(where, sizeof where, "in no known order along K");
+    if (c->tells) say_order(&c->told, stated, sizeof stated);
+    if (c->tells && !c->kept)
+        certify_fail(out, "other bits", "noise, %lld x %lld x %lld: the backend states %s, and "
+                     "sampled outputs have the bits of %s %s; the largest error is %.3g",
+                     (long long)t->m, (long long)t->n, (long long)t->k, stated, m->of->name, where,
+                     out->error);
+    else if (!m->agrees)
+        certify_fail(out, "other bits", "noise, %lld x %lld x %lld: sampled outputs have the bits "
+                     "of %s in no known order along K; the largest error is %.3g", (long long)t->m,
+                     (long long)t->n, (long long)t->k, m->of->name, out->error);
+    out->bound = 0;
+    snprintf(out->reason, sizeof out->reason, "this device's arithmetic is %s, to the bit%s",
+             m->of->name, c->tells ? ", in the order that the backend states" : "");
+}
+
+static void judge(const struct gemm_trial *t, const struct comparison *c, bool native,
+                  struct certificate *out) {
+    bool fp8 = native && dtype_is_fp8(t->way->a);
+    for (int i = 0; i < c->count; i++) {
+        if (!c->model[i].agrees) continue;
+        out->agreed |= 1u << i;
+        if (i == c->known || !*out->order)
+            say_order(&c->model[i].way, out->order, sizeof out->order);
+    }
+    check_bound(t, native, out);
+    if (out->outcome == CERTIFY_FAILED) return;
+    if (c->demanded) demand(t, c, out);
+    else
+        snprintf(out->reason, sizeof out->reason, "%s of %s: each group cut %d bits below its "
+                 "largest term, in any order", fp8 ? "FP8" : "BF16",
+                 "the narrowest published accumulator", fp8 ? 13 : 23);
+}
+
 enum status gemm_check_noise(struct gemm_trial *t, const struct arithmetic *known, bool native,
                              struct certificate *out, struct err *e) {
     struct samples s = { .count = 0 };
-    bool demanded = known && order_is_known(t), equal = false;
+    struct comparison c;
     TRY(gemm_trial_run(t, 0, 0, e));
     out->outputs += (int64_t)t->rows * t->cols;
+    TRY(open_comparison(t, known, native, &c, e));
     enum status st = open_samples(t, &s, e);
-    const struct arithmetic *m;
-    for (int i = 0; st == OK && (m = arithmetic_at(i)); i++) {
-        char order[sizeof out->order];
-        if (!agrees(t, &s, m, native, order, sizeof order)) continue;
-        out->agreed |= 1u << i;
-        equal = equal || m == known;
-        if (m == known || !*out->order) snprintf(out->order, sizeof out->order, "%s", order);
+    if (st == OK) {
+        if (c.known >= 0) compare_known(t, &s, &c);
+        compare_others(t, &s, &c);
+        judge(t, &c, native, out);
     }
     for (int n = 0; n < s.count; n++) free_sample(&s.at[n]);
-    TRY(st);
-    check_bound(t, native, out);
-    if (out->outcome == CERTIFY_FAILED) return OK;
-    if (demanded && !equal)
-        certify_fail(out, "other bits", "noise, %lld x %lld x %lld: sampled outputs have the bits "
-                     "of %s in no known order along K; the largest error is %.3g", (long long)t->m,
-                     (long long)t->n, (long long)t->k, known->name, out->error);
-    if (demanded) {
-        out->bound = 0;
-        snprintf(out->reason, sizeof out->reason, "this device's arithmetic is %s, to the bit",
-                 known->name);
-    } else {
-        snprintf(out->reason, sizeof out->reason, "%s of %s: each group cut %d bits below its "
-                 "largest term, in any order", native && dtype_is_fp8(t->way->a) ? "FP8" : "BF16",
-                 "the narrowest published accumulator",
-                 native && dtype_is_fp8(t->way->a) ? 13 : 23);
-    }
-    return OK;
+    return st;
 }

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/certify/device_lines.h"
 #include "kernels/nvfp4.h"
 
 /* Streams of random numbers. */
@@ -129,17 +130,6 @@ static void fill_factors(struct trial_operand *o, enum trial_fill fill, uint64_t
 
 /* ---- operands ---- */
 
-/* Uploads the stored lines, PERIOD of them at a time. */
-static enum status upload_lines(struct backend *b, const struct trial_operand *o, struct err *e) {
-    int64_t lines = o->by_k ? o->k : o->rows, bytes = o->line * dtype_bytes(o->dtype);
-    for (int64_t at = 0; at < lines; at += TRIAL_PERIOD) {
-        int64_t count = lines - at < TRIAL_PERIOD ? lines - at : TRIAL_PERIOD;
-        TRY(b->ops->upload(b, LANE_COMPUTE, (char *)o->view.data + at * bytes, o->codes,
-                           count * bytes, e));
-    }
-    return OK;
-}
-
 static enum status open_operand(struct gemm_trial *t, struct trial_operand *o, bool second,
                                 struct err *e) {
     struct backend *b = t->b;
@@ -170,9 +160,9 @@ static enum status open_operand(struct gemm_trial *t, struct trial_operand *o, b
     }
     for (int64_t i = 0; i < TRIAL_PERIOD * o->line; i++)
         o->values[i] = decode(o->dtype, o->codes, i);
-    TRY(b->ops->memory_create(b, "certify: an operand", bytes * (o->by_k ? o->k : o->rows),
-                              &o->view.data, e));
-    TRY(upload_lines(b, o, e));
+    int64_t lines = o->by_k ? o->k : o->rows;
+    TRY(b->ops->memory_create(b, "certify: an operand", bytes * lines, &o->view.data, e));
+    TRY(device_lines(b, o->view.data, o->codes, TRIAL_PERIOD * bytes, lines * bytes, e));
     if (!factor_bytes) return OK;
     fill_factors(o, t->fill, second ? STREAM_FACTORS_W : STREAM_FACTORS_A);
     TRY(b->ops->memory_create(b, "certify: factors", factor_bytes, &o->view.scale.data, e));

@@ -125,6 +125,27 @@ static void test_demanded(void **state) {
     assert_string_equal(c.fault, "other bits");
 }
 
+/* The order is the one that the device states: another one of the same arithmetic fails. */
+static void test_stated(void **state) {
+    static const struct certify_way CHAINS = { .section = WAY_GEMM, .m = 48, .n = 64, .k = 400,
+        .a = DTYPE_E5M2, .b = DTYPE_E4M3, .out = DTYPE_F32, .scale_a = SCALE_TENSOR,
+        .scale_b = SCALE_TENSOR };
+    const struct certify_way *ways[] = { &WAYS[1], &CHAINS };
+    static const char *const STATED[] = { "states one chain, parts of 256", "states chains of 64" };
+    static const char *const FOUND[] = { "hopper with one chain", "hopper with chains of 128" };
+    for (int i = 0; i < 2; i++) {
+        struct certificate c = try_way(ways[i], WRONG_NOTHING, "hopper", "sm_90", NULL);
+        must_pass(&c);
+        assert_non_null(strstr(c.reason, "in the order that the backend states"));
+        c = try_way(ways[i], WRONG_TOLD, "hopper", "sm_90", NULL);
+        assert_int_equal(c.outcome, CERTIFY_FAILED);
+        assert_string_equal(c.fault, "other bits");
+        if (!strstr(c.found, STATED[i]) || !strstr(c.found, FOUND[i])) fail_msg("%s", c.found);
+        c = try_way(ways[i], WRONG_TOLD, "hopper", "sm_121", NULL); /* nobody knows it there */
+        must_pass(&c);
+    }
+}
+
 struct wrong_case {
     const struct certify_way *way;
     enum wrong_kind kind;
@@ -202,8 +223,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference), cmocka_unit_test(test_unknown),
         cmocka_unit_test(test_models), cmocka_unit_test(test_demanded),
-        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_forbidden),
-        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_stated), cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_forbidden), cmocka_unit_test(test_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

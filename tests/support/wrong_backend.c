@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/arithmetic.h"
+
 enum { FORBIDDEN = 8 };
 
 /* Begins with the table that callers see; the real one is behind it. */
@@ -203,6 +205,17 @@ static enum status wrong_matmul(struct backend *b, int lane, const struct matmul
     return st;
 }
 
+/* Two parts along K instead of one, or chains of 64. */
+static enum status wrong_product_way(struct backend *b, const struct matmul_args *args,
+                                     struct mma_way *way, bool *known, struct err *e) {
+    struct wrong *w = wrong_of(b);
+    TRY(w->real->product_way(b, args, way, known, e));
+    if (w->kind != WRONG_TOLD || !*known || way->block) return OK;
+    if (way->order.chain) way->order.chain /= 2;
+    else way->order.part = round_up(args->a->dim[1] / 2, 128);
+    return OK;
+}
+
 /* ---- casts ---- */
 
 static enum status wrong_quantise(struct backend *b, int lane, const struct sink *out,
@@ -242,7 +255,7 @@ static enum status wrong_attention(struct backend *b, int lane,
 /* Names the kernel of attention, as a device does. */
 static bool wrong_decision(struct backend *b, int64_t i, struct decision *out) {
     const struct wrong *w = wrong_of(b);
-    if (i > 1 || w->kind < WRONG_ATTENTION || w->kind == WRONG_CRASH) return false;
+    if (i > 1 || w->kind < WRONG_ATTENTION || w->kind > WRONG_ATTENTION_NAN) return false;
     *out = (struct decision){ .section = "attention", .name = "any", .calls = 1 };
     snprintf(out->direction, sizeof out->direction, "%s", i ? "backward" : "forward");
     snprintf(out->way, sizeof out->way, "%s", is_forbidden(w, "wgmma") ? "mma" : "wgmma");
@@ -263,6 +276,7 @@ enum status wrong_backend_open(struct backend *b, enum wrong_kind kind, const ch
     w->ops.forbid = wrong_forbid;
     w->ops.matmul = wrong_matmul;
     w->ops.matmul_native = wrong_native;
+    w->ops.product_way = wrong_product_way;
     w->ops.quantise = wrong_quantise;
     w->ops.quantise_finish = wrong_finish;
     w->ops.attention_fwd = wrong_attention;

@@ -12,6 +12,7 @@ enum wrong_kind {
     WRONG_ROUNDING, WRONG_CAST_STALE, WRONG_CAST_NAN, /* of a cast */
     WRONG_ATTENTION, WRONG_ATTENTION_STALE, WRONG_ATTENTION_NAN,
     WRONG_CRASH, /* kills the process in a product of E4M3 with one scale a tensor */
+    WRONG_TOLD, /* states another order along K than it computes in */
     WRONG_KINDS
 };
 
