@@ -7,6 +7,7 @@
 #include "runner/advise/advice_report.h"
 #include "runner/base/run_files.h"
 #include "runner/base/shell_word.h"
+#include "runner/certify/certify_cache.h"
 #include "runner/commands.h"
 #include "runner/doctor/probe.h"
 #include "runner/hardware/facts.h"
@@ -153,11 +154,25 @@ static enum status print(const struct cli *cli, const struct advice *a,
     return OK;
 }
 
-static enum status judge(const struct scripts *s, const json_t *facts, const struct measured *m,
-                         const struct evidence *evidence, struct advice *a, struct err *e) {
+/* The certificates of the machine that the facts describe. */
+static enum status find_certificates(const struct cli *cli, const json_t *facts, json_t **list,
+                                     struct err *e) {
+    struct certify_cache cache = { .key = NULL };
+    char problem[KEPT_PROBLEM_CAP] = "";
+    enum status st = certify_cache_of_run(&cache, NULL, cli_runs(cli), facts, "cuda", NULL, e);
+    if (st == OK) st = certify_cache_read(&cache, list, problem, e);
+    if (*problem) cli_warn(cli, "%s", problem);
+    certify_cache_close(&cache);
+    return st;
+}
+
+static enum status judge(const struct scripts *s, const json_t *facts, const json_t *certificates,
+                         const struct measured *m, const struct evidence *evidence,
+                         struct advice *a, struct err *e) {
     for (int k = RECIPE_BF16; k < RECIPE_KIND_COUNT; k++) {
         if (!s->run[k]) continue;
-        TRY(advice_add(a, s->run[k]->config_json, s->run[k]->name, facts, m, e));
+        TRY(advice_add(a, s->run[k]->config_json, s->run[k]->name, facts, certificates, m,
+                       e));
         evidence_of(evidence, s->run[k]->config_json, &a->row[a->count - 1].loss);
     }
     advice_rank(a);
@@ -168,6 +183,7 @@ static enum status advise(const struct cli *cli, const struct scripts *s, const 
                           int *code, struct err *e) {
     struct measured measured = { 0 };
     struct evidence evidence = { 0 };
+    json_t *certificates = NULL;
     struct advice *a = calloc(1, sizeof *a);
     char *given = given_words(cli);
     struct advice_context x = { given, machine_of(facts), &measured, &evidence };
@@ -179,12 +195,14 @@ static enum status advise(const struct cli *cli, const struct scripts *s, const 
     if (st == OK && *evidence.problem)
         cli_warn(cli, "the runs in %s say nothing about the loss: %s", cli_runs(cli),
                  evidence.problem);
-    if (st == OK) st = judge(s, facts, &measured, &evidence, a, e);
+    if (st == OK) st = find_certificates(cli, facts, &certificates, e);
+    if (st == OK) st = judge(s, facts, certificates, &measured, &evidence, a, e);
     if (st == OK) st = check_machine(cli, &s->own.runs[0], facts, code, e);
     if (st == OK) st = print(cli, a, &x, e);
     if (st == OK && !advice_best(a)) *code = EXIT_HARDWARE;
     measured_free(&measured);
     evidence_free(&evidence);
+    json_decref(certificates);
     free(given);
     free(a);
     return st;

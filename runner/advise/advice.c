@@ -58,7 +58,8 @@ static enum status find_time(const struct measured *m, struct advice_row *row, s
 }
 
 enum status advice_add(struct advice *a, const json_t *config, const char *run,
-                       const json_t *facts, const struct measured *m, struct err *e) {
+                       const json_t *facts, const json_t *certificates,
+                       const struct measured *m, struct err *e) {
     const char *kind = json_text(json_object_get(config, "recipe"), "kind", "");
     const struct recipe_info *info = recipe_info_named(kind);
     int cc = capability_of(facts);
@@ -70,6 +71,7 @@ enum status advice_add(struct advice *a, const json_t *config, const char *run,
     if (cc) row->peak = peak_find(json_text(facts, "gpu.product_name", ""),
                                   json_text(facts, "gpu.cc", ""));
     TRY(find_memory(facts, cc, row, e));
+    if (cc) TRY(certified_find(config, row->ranks, certificates, &row->certified, e));
     TRY(find_time(m, row, e));
     a->timed = a->timed || row->forecast.known;
     a->count++;

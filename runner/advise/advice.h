@@ -2,6 +2,7 @@
 #ifndef FP8LAB_RUNNER_ADVISE_ADVICE_H
 #define FP8LAB_RUNNER_ADVISE_ADVICE_H
 
+#include "runner/advise/certified.h"
 #include "runner/advise/evidence.h"
 #include "runner/advise/floor.h"
 #include "runner/advise/forecast.h"
@@ -34,6 +35,7 @@ struct advice_row {
     struct forecast forecast;
     bool uncounted; /* its operators cannot be counted; forecast.missing says why */
     double speed; /* tokens/s to those of BF16; 0: one of the two is not known */
+    struct certified certified;
     struct loss_evidence loss;
     enum advice_group group;
     char reason[192]; /* why it stands where it stands; "" for the first */
@@ -53,11 +55,11 @@ struct advice {
 #define ADVICE_ASSUMED_MAX 0.10
 bool advice_is_rough(const struct advice_row *row);
 
-/* Adds the row of a resolved run: its memory, how the device runs it, and its forecast. `config`
- * and `run` are borrowed. */
+/* Adds the row of a resolved run: its memory, how the device runs it, its certificates, and its
+ * forecast. `config` and `run` are borrowed. certificates: of the machine of `facts`. */
 NODISCARD enum status advice_add(struct advice *a, const struct json_t *config, const char *run,
-                                 const struct json_t *facts, const struct measured *m,
-                                 struct err *e);
+                                 const struct json_t *facts, const struct json_t *certificates,
+                                 const struct measured *m, struct err *e);
 /* Sorts the rows by the rule and gives each its group, speed and reason. */
 void advice_rank(struct advice *a);
 /* The row to use; NULL: no recipe can run here. */

@@ -69,6 +69,16 @@ static void measure_command(const struct advice *a, const char *given, char out[
 
 /* ---- five lines -------------------------------------------------------------------------------*/
 
+/* "; " ends what is said of the way. */
+static void add_certified(char *out, const struct certified *c, bool named) {
+    const char *comma = named ? ", " : "";
+    if (c->finding == CERTIFIED_UNNEEDED) add(out, "%s", named ? "; " : "");
+    else if (c->finding == CERTIFIED_ALL) add(out, "%scertified here; ", comma);
+    else if (c->finding == CERTIFIED_FAILED)
+        add(out, "%sbut %s failed (%s); ", comma, c->way, c->fault);
+    else add(out, "%snot tried yet; ", comma);
+}
+
 static void best_line(const struct advice *a, const struct advice_row *best, char out[TEXT_CAP]) {
     add(out, "Use %s: ", name_of(best));
     if (best->forecast.known) {
@@ -79,7 +89,9 @@ static void best_line(const struct advice *a, const struct advice_row *best, cha
         add(out, "; ");
     } else if (best->kind == RECIPE_BF16)
         add(out, "without times it is the safe choice; ");
-    if (best->kind != RECIPE_BF16) add(out, "%s; ", recipe_way_name(best->way.way));
+    bool named = best->kind != RECIPE_BF16;
+    if (named) add(out, "%s", recipe_way_name(best->way.way));
+    add_certified(out, &best->certified, named);
     add_memory(out, best);
     if (a->timed && best->kind == RECIPE_BF16 && a->count > 1)
         add(out, "; none is forecast to be 10 %% faster");
@@ -206,7 +218,8 @@ void advice_print(const struct cli *cli, const struct advice *a, const struct ad
 /* ---- the table --------------------------------------------------------------------------------*/
 
 void advice_print_table(const struct cli *cli, const struct advice *a) {
-    cli_out(cli, "%-16s %-9s %10s %10s %10s %12s %8s %8s  %s\n", "recipe", "way", "GiB",
+    cli_out(cli, "%-16s %-9s %-10s %10s %10s %10s %12s %8s %8s  %s\n", "recipe", "way",
+            "certified", "GiB",
             "floor ms", "step ms", "tokens/s", "to bf16", "assumed", "loss; why it is not first");
     for (int64_t i = 0; i < a->count; i++) {
         const struct advice_row *row = &a->row[i];
@@ -222,9 +235,11 @@ void advice_print_table(const struct cli *cli, const struct advice *a) {
         if (row->kind == RECIPE_BF16) add(words, "the baseline");
         else add_loss(words, &row->loss);
         if (*row->reason) add(words, "; %s", row->reason);
-        cli_out(cli, "%-16s %-9s %10.1f %10s %10s %12s %8s %8s  %s\n", name_of(row),
-                recipe_way_name(row->way.way), gib(row->bytes), least, time, speed, ratio, assumed,
-                words);
+        if (row->certified.finding == CERTIFIED_FAILED)
+            add(words, "; %s failed: %s", row->certified.way, row->certified.fault);
+        cli_out(cli, "%-16s %-9s %-10s %10.1f %10s %10s %12s %8s %8s  %s\n", name_of(row),
+                recipe_way_name(row->way.way), certified_name(row->certified.finding),
+                gib(row->bytes), least, time, speed, ratio, assumed, words);
     }
 }
 
@@ -244,15 +259,22 @@ static json_t *forecast_json(const struct advice_row *row) {
 
 static json_t *finite_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
 
+static json_t *certified_json(const struct certified *c) {
+    return json_pack("{s:s,s:I,s:I,s:s?,s:s?}", "finding", certified_name(c->finding), "ways",
+                     (json_int_t)c->ways, "tried", (json_int_t)c->tried, "failed",
+                     *c->way ? c->way : NULL, "fault", *c->fault ? c->fault : NULL);
+}
+
 static json_t *row_json(const struct advice_row *row) {
     static const char *const GROUPS[] = { "timed", "untimed", "loss", "cannot" };
     json_t *loss = json_pack("{s:s,s:I,s:o,s:o,s:s}", "verdict", evidence_name(row->loss.finding),
                              "seeds", (json_int_t)row->loss.seeds, "relative",
                              finite_or_null(row->loss.relative), "high",
                              finite_or_null(row->loss.high), "why", row->loss.why);
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
+    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:o,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
                      "recipe", name_of(row), "run", row->run, "group", GROUPS[row->group], "way",
-                     recipe_way_name(row->way.way), "because", row->way.because, "fits", row->fits,
+                     recipe_way_name(row->way.way), "because", row->way.because, "certified",
+                     certified_json(&row->certified), "fits", row->fits,
                      "bytes", (json_int_t)row->bytes, "memory_bytes",
                      row->memory ? json_integer(row->memory) : json_null(), "ranks", row->ranks,
                      "comm_bytes", row->comm_bytes, "floor_us",

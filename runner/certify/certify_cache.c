@@ -5,6 +5,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/plan/backends.h"
+#include "runner/record/image_record.h"
 
 /* Tables over this number are dropped, those that grew longest ago first. */
 enum { TABLES_MAX = 32 };
@@ -107,6 +108,17 @@ enum status certify_cache_open(struct certify_cache *c, const char *folder, cons
     }
     if (failed) return no_memory(e);
     return kept_folders(folder, spare, c->folder, c->spare, e);
+}
+
+enum status certify_cache_of_run(struct certify_cache *c, const char *folder, const char *runs,
+                                 const json_t *facts, const char *backend, const char *caps,
+                                 struct err *e) {
+    char beside[PATH_CAP];
+    if (!folder && image_inside()) { /* its home folder ends with the container */
+        TRY(path_join(beside, runs, "cache", e));
+        folder = beside;
+    }
+    return certify_cache_open(c, folder, folder ? NULL : runs, facts, backend, caps, e);
 }
 
 void certify_cache_close(struct certify_cache *c) {

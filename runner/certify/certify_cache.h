@@ -17,6 +17,10 @@ struct certify_cache {
 NODISCARD enum status certify_cache_open(struct certify_cache *c, const char *folder,
                                          const char *spare, const struct json_t *facts,
                                          const char *backend, const char *caps, struct err *e);
+/* The same for a run: folder NULL is the default one, in a container the folder `cache` in runs. */
+NODISCARD enum status certify_cache_of_run(struct certify_cache *c, const char *folder,
+                                           const char *runs, const struct json_t *facts,
+                                           const char *backend, const char *caps, struct err *e);
 void certify_cache_close(struct certify_cache *c);
 
 /* *list: the certificates of this machine, an array of the caller's; empty if there are none.

@@ -12,7 +12,6 @@
 #include "runner/certify/certify_child.h"
 #include "runner/plan/backends.h"
 #include "runner/record/documents.h"
-#include "runner/record/image_record.h"
 #include "runner/record/run_dir.h"
 #include "runner/record/run_log.h"
 
@@ -242,14 +241,8 @@ static void say_problem(const struct certifying *c, const char *problem) {
 
 static enum status open_cache(struct certifying *c, struct err *e) {
     const struct certify_options *o = c->o;
-    char beside[PATH_CAP], problem[KEPT_PROBLEM_CAP];
-    const char *folder = o->cache;
-    if (!folder && image_inside()) { /* its home folder ends with the container */
-        TRY(path_join(beside, o->runs, "cache", e));
-        folder = beside;
-    }
-    TRY(certify_cache_open(&c->cache, folder, folder ? NULL : o->runs, o->facts, DEVICE_BACKEND,
-                           o->caps, e));
+    char problem[KEPT_PROBLEM_CAP];
+    TRY(certify_cache_of_run(&c->cache, o->cache, o->runs, o->facts, DEVICE_BACKEND, o->caps, e));
     TRY(certify_cache_read(&c->cache, &c->kept, problem, e));
     say_problem(c, problem);
     return OK;

@@ -64,7 +64,7 @@ case_name="five lines"
 advise 0 experiments/bench_llama3_8b_8layers.lua $h200 $bench
 expect "lines" 5 "$(wc -l <"$out")"
 says "Use fp8.delayed: 1" "$out"
-says "x bf16; native; needs 36.4 GiB of 140.4 GiB." "$out"
+says "x bf16; native, not tried yet; needs 36.4 GiB of 140.4 GiB." "$out"
 says "Loss: no runs here show whether it holds;" "$out"
 says "Then: fp8.tensorwise 1" "$out"
 says "fp8.mxfp8 (emulated: this chip has no 1x32 scales)" "$out"
@@ -73,7 +73,8 @@ says "Times: forecast from 21 steps measured on NVIDIA H200" "$out"
 case_name="no measurements"
 # shellcheck disable=SC2086
 advise 0 experiments/bench_llama3_8b_8layers.lua $h200 --detail --set model.layers=4
-says "Use bf16: without times it is the safe choice" "$out"
+says "Use bf16: without times it is the safe choice; not tried yet; needs" "$out"
+says "fp8.blockwise    native    not tried " "$out"
 says "Times: none can be forecast without measurements of NVIDIA H200" "$out"
 says 'fp8lab bench step experiments/bench_llama3_8b_8layers.lua --set model.layers=4 --set' "$out"
 says ' --set recipe=bf16 --json > bf16.json` measures one recipe' "$out"

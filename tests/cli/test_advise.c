@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -213,6 +214,42 @@ static void the_data_sheet_gives_a_least_time(void **state) {
     assert_float_equal(floor_step_us(gb10, &works, true), 2 * 500 + 1000 + 2000, 1e-6);
 }
 
+static json_t *certificate(const char *way, const char *outcome, const char *fault) {
+    return json_pack("{s:s,s:s,s:s?}", "way", way, "outcome", outcome, "fault", fault);
+}
+
+/* Of all ways of a recipe: each must have a certificate; one that failed is named. */
+static void certificates_of_all_ways_count(void **state) {
+    struct err e;
+    struct ways ways;
+    struct certified c;
+    char text[WAY_TEXT_CAP];
+    json_t *list = json_array();
+    need(ways_standard(&ways, &e), &e);
+    need(certified_judge(&ways, list, &c, &e), &e);
+    assert_string_equal(certified_name(c.finding), "not tried");
+    assert_int_equal(c.tried, 0);
+    for (int64_t i = 0; i < ways.count; i++) {
+        need(certified_judge(&ways, list, &c, &e), &e);
+        assert_int_equal(c.finding, CERTIFIED_UNTRIED);
+        assert_int_equal(c.tried, i);
+        certify_way_text(&ways.way[i], text);
+        json_array_append_new(list, certificate(text, "absent", NULL)); /* says nothing */
+        json_array_append_new(list, certificate(text, "passed", NULL));
+    }
+    json_array_append_new(list, certificate("gemm of another shape", "failed", "stale output"));
+    need(certified_judge(&ways, list, &c, &e), &e);
+    assert_string_equal(certified_name(c.finding), "certified");
+    certify_way_text(&ways.way[3], text); /* its other way passed */
+    json_array_append_new(list, certificate(text, "failed", "ignored scale"));
+    need(certified_judge(&ways, list, &c, &e), &e);
+    assert_string_equal(certified_name(c.finding), "failed");
+    assert_string_equal(c.way, text);
+    assert_string_equal(c.fault, "ignored scale");
+    json_decref(list);
+    ways_free(&ways);
+}
+
 static void the_dry_backend_is_given_the_same_operators(void **state) {
     static const enum recipe_kind KINDS[] = { RECIPE_DELAYED, RECIPE_BLOCKWISE };
     for (size_t k = 0; k < sizeof KINDS / sizeof *KINDS; k++) {
@@ -251,6 +288,7 @@ int main(void) {
         cmocka_unit_test(a_forecast_follows_near_shapes),
         cmocka_unit_test(scales_that_were_not_measured_have_no_forecast),
         cmocka_unit_test(the_data_sheet_gives_a_least_time),
+        cmocka_unit_test(certificates_of_all_ways_count),
         cmocka_unit_test(the_dry_backend_is_given_the_same_operators),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

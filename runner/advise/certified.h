@@ -1,0 +1,29 @@
+/* Whether the ways in which a recipe would compute are certified on a machine. */
+#ifndef FP8LAB_RUNNER_ADVISE_CERTIFIED_H
+#define FP8LAB_RUNNER_ADVISE_CERTIFIED_H
+
+#include "runner/certify/ways.h"
+
+enum certified_finding {
+    CERTIFIED_UNNEEDED, /* the CPU defines each operator */
+    CERTIFIED_UNTRIED,  /* some way, in this shape, has no certificate of this machine */
+    CERTIFIED_ALL,
+    CERTIFIED_FAILED    /* a way failed: a run uses another one, or ends */
+};
+
+struct certified {
+    enum certified_finding finding;
+    int64_t ways, tried; /* of this model; those with a certificate that passed or failed */
+    char way[WAY_TEXT_CAP], fault[32]; /* of the first that failed; "" */
+};
+
+/* list: the certificates of the machine, as certify_cache_read gives them. */
+NODISCARD enum status certified_judge(const struct ways *ways, const struct json_t *list,
+                                      struct certified *out, struct err *e);
+/* The same for the ways of a configuration. One whose ways cannot be listed is not tried. */
+NODISCARD enum status certified_find(const struct json_t *config, int ranks,
+                                     const struct json_t *list, struct certified *out,
+                                     struct err *e);
+const char *certified_name(enum certified_finding finding); /* "not tried" */
+
+#endif
