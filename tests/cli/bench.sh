@@ -124,7 +124,8 @@ for kind in 'gemm --m 64 --n 48 --k 32' 'attention --seq-len 64 --heads 2' \
     *'"energy_j":null'*) ;; *) fail "bench $kind --json: no energy_j" ;; esac
 done
 
-# Names of details are complete, and their columns align with the table above. Of two GPUs one is measured.
+# Names of details are complete, and their columns align with the table above. Of two GPUs one is
+# measured.
 "$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --detail \
     --set hardware.gpus=2 >"$TEST_TMP/detail" 2>"$TEST_TMP/messages" ||
     fail "bench step --detail: exit code $?"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 10
 # The golden programs, compiled for aarch64 and run under an emulator, print the same bits as here.
-# Of the losses only one recipe's; tests/long/aarch64.sh compares all.
+# Of the losses only one recipe's; tests/long/aarch64.sh compares all, an H200's arithmetic too.
 set -u
 : "${RECIPES:=fp8.blockwise}"
 failed=0

@@ -1,11 +1,13 @@
 /* Short runs, one per recipe: the bits of every loss and gradient norm and a fingerprint of the
- * final weights. Arguments name the recipes (default: all). Links model and kernels only, so that
+ * final weights. Some recipes also under an H200's arithmetic, with ".hopper" behind their names.
+ * Arguments name the runs (default: all). Links model and kernels only, so that
  * it runs under an emulator (1.5 GFLOP each). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu/cpu_backend.h"
 #include "kernels/rng.h"
 #include "tests/support/tiny.h"
 
@@ -41,14 +43,18 @@ static enum status train(struct trainer *t, const char *name, struct err *e) {
     return OK;
 }
 
-static enum status run(enum recipe_kind kind, struct err *e) {
+/* arithmetic: of the products and all other operators. */
+static enum status run(enum recipe_kind kind, const char *arithmetic, const char *name,
+                       struct err *e) {
     struct tiny_run r;
     tiny_run_init(&r, kind, STEPS + 1);
     r.model.qk_norm = true;
     r.model.width = 192; /* more than one block of 128, the second one short */
     r.model.ffn = 320;
-    enum status st = tiny_run_open(&r, e);
-    if (st == OK) st = train(r.trainer, tiny_kind_name(kind), e);
+    enum status st = cpu_backend_open(&r.backend, 0, e);
+    if (st == OK) st = cpu_backend_calculate(r.backend, arithmetic, e);
+    if (st == OK) st = tiny_run_open(&r, e);
+    if (st == OK) st = train(r.trainer, name, e);
     tiny_run_close(&r);
     return st;
 }
@@ -59,13 +65,25 @@ static bool chosen(const char *name, int argc, char **argv) {
     return argc == 1;
 }
 
-int main(int argc, char **argv) {
+static bool passes(enum recipe_kind kind, const char *arithmetic, const char *name) {
     struct err e;
-    for (int kind = RECIPE_F32; kind < RECIPE_KIND_COUNT; kind++)
-        if (chosen(tiny_kind_name((enum recipe_kind)kind), argc, argv) &&
-            run((enum recipe_kind)kind, &e) != OK) {
-            fprintf(stderr, "%s: %s\n", tiny_kind_name((enum recipe_kind)kind), e.text);
-            return 1;
-        }
-    return 0;
+    if (run(kind, arithmetic, name, &e) == OK) return true;
+    fprintf(stderr, "%s: %s\n", name, e.text);
+    return false;
+}
+
+int main(int argc, char **argv) {
+    static const enum recipe_kind HOPPER[] = { RECIPE_BF16, RECIPE_DELAYED, RECIPE_TENSORWISE,
+                                               RECIPE_BLOCKWISE };
+    bool good = true;
+    for (int k = RECIPE_F32; k < RECIPE_KIND_COUNT; k++) {
+        const char *name = tiny_kind_name((enum recipe_kind)k);
+        if (good && chosen(name, argc, argv)) good = passes((enum recipe_kind)k, "reference", name);
+    }
+    for (size_t i = 0; i < sizeof HOPPER / sizeof *HOPPER; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s.hopper", tiny_kind_name(HOPPER[i]));
+        if (good && chosen(name, argc, argv)) good = passes(HOPPER[i], "hopper", name);
+    }
+    return good ? 0 : 1;
 }
