@@ -398,7 +398,8 @@ ASAN_LONG := bundle/test_compare_losses chat/test_jinja cli/test_bench_energy di
     train/test_recipes train/test_stale train/test_token_losses train/test_training \
     weights/test_adopt
 CI_ASAN    := $(filter-out $(ASAN_LONG:%=tests/%.c),$(TEST_SRC))
-CI_OUTSIDE := $(filter-out %/bags.sh %/reproduce.sh %/templates.sh %/tensorboard.sh,$(OUTSIDE_SH))
+CI_OUTSIDE := $(filter-out %/bags.sh %/reproduce.sh %/templates.sh %/tensorboard.sh \
+                           %/tokenizers.sh,$(OUTSIDE_SH))
 .PHONY: ci
 ci: test-packages conversions
 	+@$(AGAIN) test-venv test-build $(if $(NVCC),$(PLUGIN))

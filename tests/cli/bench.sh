@@ -58,7 +58,7 @@ rows=$("$FP8LAB" bench quantise --m 48 --k 64 --repeats 3 --backend cpu --thread
 [ "$rows" = 16 ] || fail "bench quantise: wanted 8 granularities, twice, found $rows rows"
 
 # The next command names another kind than the one measured.
-case $("$FP8LAB" bench gemm $small 2>&1) in
+case $("$FP8LAB" bench gemm $small --dtype bf16 2>&1) in
 *"Next: fp8lab bench gemm"*) fail "bench gemm suggests itself as the next command" ;;
 *"Next: fp8lab bench "*) ;;
 *) fail "bench gemm: no next command" ;;
@@ -114,8 +114,8 @@ rows=$(grep -cE '^  (GEMM|attention|head, loss|optimizer) .*  not measured ' "$T
 case $json in *'"energy_j":null'*) ;; *) fail "bench step --json: no energy_j" ;; esac
 case $json in *'"energy_j":0'*) fail "bench step --json: an energy of 0" ;; esac
 
-for kind in 'gemm --m 64 --n 48 --k 32' 'attention --seq-len 64 --heads 2' \
-    'quantise --m 48 --k 64'; do
+for kind in 'gemm --m 64 --n 48 --k 32 --dtype bf16' 'attention --seq-len 64 --heads 2' \
+    'quantise --m 48 --k 64 --scale 1x16'; do
     # shellcheck disable=SC2086 # the words of the kind
     "$FP8LAB" bench $kind --repeats 1 --backend cpu --threads 1 --energy 1 2>/dev/null |
         grep -q '  not measured$' || fail "bench $kind --energy: does not say not measured"

@@ -119,7 +119,8 @@ run -v "$TEST_TMP/nvml.so:$library:ro" -e FAKE_DRIVER=535.104.05 -e FAKE_CUDA=12
 # ---- the quick start: another user, read-only, no network --------------------------------------
 mkdir -p "$TEST_TMP/runs" "$TEST_TMP/taken"
 chmod 777 "$TEST_TMP/runs"
-short=(--set train.steps=6 --set eval.every=6 --set checkpoint.every=6 --set eval.batches=1)
+short=(--set train.steps=6 --set train.schedule.warmup=2 --set eval.every=6
+    --set checkpoint.every=6 --set eval.batches=1)
 begun=$(date +%s%N)
 run -u 4242:4242 -v "$TEST_TMP/runs:/runs" "$tag" experiments/quickstart.lua "${short[@]}"
 [ "$code" = 0 ] || fail "the quick start: exit code $code"
