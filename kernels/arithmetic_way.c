@@ -18,33 +18,45 @@ enum {
     PARTS_MAX = 32,
     PART_LEAST = 512,  /* shorter parts spend their time in prologues */
     FLOATS_MAX = 16 << 20, /* of all parts: cuBLASLt's workspace, 64 MiB */
-    UNIT = 64 * 64     /* outputs; one step of K of them takes a multiprocessor: */
+    UNIT = 64 * 64     /* outputs */
 };
-enum { UNIT_PS_BF16 = 1550, UNIT_PS_FP8 = 775 };
 
-static int64_t estimate(int64_t rows, int64_t cols, int64_t part, int64_t parts, bool fp8) {
-    static const struct { int64_t rows, cols; } TILES[] = {
-        { 128, 256 }, { 256, 128 }, { 128, 192 }, { 192, 128 }, { 128, 128 } };
+static const struct { int64_t rows, cols; } TILES[] = {
+    { 128, 256 }, { 256, 128 }, { 128, 192 }, { 192, 128 }, { 128, 128 },
+    { 64, 192 }, { 192, 64 }, { 64, 128 }, { 128, 64 }, { 64, 64 } };
+enum { SQUARE_TILE = 4, LAST_TILE = sizeof TILES / sizeof *TILES - 1 };
+
+/* How fast a multiprocessor is: for each step of K, a tile takes step_ps, and unit_ps for each unit
+ * of its outputs. `step`: what a library divides K by. Sums of chains need registers beside those of
+ * the chain, so their tiles are small. */
+struct pace { int64_t step, first_tile, last_tile, unit_ps, step_ps, start_ns; };
+static const struct pace BF16 = { 64, 0, SQUARE_TILE, 1550, 0, 0 },
+                         FP8_FAST = { 128, 0, SQUARE_TILE, 775, 0, 0 },
+                         FP8_PROMOTED = { 128, SQUARE_TILE, LAST_TILE, 600, 250, 3000 };
+
+static int64_t estimate(int64_t rows, int64_t cols, int64_t part, int64_t parts,
+                        const struct pace *pace) {
     int64_t least = INT64_MAX;
-    for (size_t i = 0; i < sizeof TILES / sizeof *TILES; i++) {
+    for (int64_t i = pace->first_tile; i <= pace->last_tile; i++) {
         int64_t tiles = ceil_div(rows, TILES[i].rows) * ceil_div(cols, TILES[i].cols);
         int64_t waves = ceil_div(tiles * parts, MULTIPROCESSORS);
-        least = min_i64(least, waves * (TILES[i].rows * TILES[i].cols / UNIT));
+        int64_t units = TILES[i].rows * TILES[i].cols / UNIT;
+        least = min_i64(least, waves * (units * pace->unit_ps + pace->step_ps));
     }
-    int64_t ns = least * part * (fp8 ? UNIT_PS_FP8 : UNIT_PS_BF16) / 1000;
+    int64_t ns = least * part / 1000 + pace->start_ns;
     return parts > 1 ? ns + SUM_NS + parts * rows * cols * 8 / BYTES_A_NS : ns;
 }
 
 /* The number of parts that saves the most time, if that is an eighth; 0: one part. A library gives
  * each part the same number of its steps along K, the last part the rest. */
-static int64_t part_of(int64_t rows, int64_t cols, int64_t k, bool fp8) {
-    const int64_t step = fp8 ? 128 : 64, outputs_max = (int64_t)MULTIPROCESSORS * 128 * 256;
+static int64_t part_of(int64_t rows, int64_t cols, int64_t k, const struct pace *pace) {
+    const int64_t outputs_max = (int64_t)MULTIPROCESSORS * 128 * 256;
     if (rows > outputs_max / 128 || cols > outputs_max / 128 || rows * cols > outputs_max) return 0;
-    int64_t best = 0, least = estimate(rows, cols, k, 1, fp8) * 7 / 8;
+    int64_t best = 0, least = estimate(rows, cols, k, 1, pace) * 7 / 8;
     for (int64_t parts = 2; parts <= PARTS_MAX && k / parts >= PART_LEAST; parts++) {
-        int64_t part = round_up(ceil_div(k, parts), step);
+        int64_t part = round_up(ceil_div(k, parts), pace->step);
         if (ceil_div(k, part) != parts || parts * rows * cols > FLOATS_MAX) continue;
-        int64_t time = estimate(rows, cols, part, parts, fp8);
+        int64_t time = estimate(rows, cols, part, parts, pace);
         if (time >= least) continue;
         least = time;
         best = part;
@@ -109,9 +121,9 @@ static bool is_own(const struct matmul_args *args, const struct mma_way *way) {
 static void set_class(const struct matmul_args *args, bool native, struct mma_way *way) {
     bool apart = is_apart(args, way->last_factor && !native);
     bool alone = apart || (!args->bias && !args->residual);
-    /* With chains of 128 the library does not split as it is asked to. */
-    if (alone && !way->block && !way->order.chain)
-        way->order.part = part_of(args->a->dim[0], args->b->dim[0], args->a->dim[1], native);
+    const struct pace *pace = !native ? &BF16 : way->order.chain ? &FP8_PROMOTED : &FP8_FAST;
+    if (alone && !way->block)
+        way->order.part = part_of(args->a->dim[0], args->b->dim[0], args->a->dim[1], pace);
     bool in_place = args->beta != 0.0f && args->out->dtype == DTYPE_BF16;
     /* The library's epilogue: alpha AB + C in one rounding, then the bias. */
     way->fused = native && way->last_factor && way->factors == FACTORS_TOGETHER &&

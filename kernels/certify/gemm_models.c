@@ -122,14 +122,15 @@ static void say_order(const struct mma_way *way, char *out, size_t size) {
 /* Split-K, with chains and without. */
 static bool find_parts(const struct gemm_trial *t, const struct samples *s, struct mma_way *way) {
     static const int64_t UNITS[] = { 128, 64, 32 };
-    static const int PARTS[] = { 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32 };
-    for (size_t p = 0; p < sizeof PARTS / sizeof *PARTS; p++)
-        for (size_t u = 0; u < (PARTS[p] > 1 ? sizeof UNITS / sizeof *UNITS : 1); u++)
+    enum { PARTS_MAX = 32 };
+    for (int parts = 1; parts <= PARTS_MAX; parts++)
+        for (size_t u = 0; u < (parts > 1 ? sizeof UNITS / sizeof *UNITS : 1); u++)
             for (int chains = 0; chains < (way->block ? 1 : 2); chains++) {
-                int64_t part = round_up(ceil_div(t->k, PARTS[p]), UNITS[u]);
+                int64_t part = round_up(ceil_div(t->k, parts), UNITS[u]);
+                if (ceil_div(t->k, part) != parts) continue;
                 if (!way->block) way->order.chain = chains ? 128 : 0;
                 if (way->order.chain && part % way->order.chain) continue;
-                way->order.part = PARTS[p] > 1 ? part : 0;
+                way->order.part = parts > 1 ? part : 0;
                 if (has_order(t, s, way)) return true;
             }
     return false;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/class_noise.h"
 #include "kernels/rng.h"
 
 /* ---- the problem as matmul's arguments: the library's B is our a, its A our b ---- */
@@ -154,59 +155,24 @@ static bool way_at(const struct gemm_problem *p, int i, struct mma_way *way) {
 
 /* ---- noise, on both sides ---- */
 
-struct pattern { uint32_t keep, set; };
-/* Values of either sign. BF16 from 2^-7 to 2; FP8 with a clear top bit of the exponent, subnormal
- * ones too; factors in [1, 2); addends from 2^-7 to 2, so that a rounding before them shows. */
-static const struct pattern WIDE_BF16 = { 0x83FF83FFu, 0x3C003C00u }, WIDE_FP8 = { 0xBFBFBFBFu, 0 },
-                            FACTORS = { 0x007FFFFFu, 0x3F800000u },
-                            ADDEND_F32 = { 0x83FFFFFFu, 0x3C000000u }, ADDEND_BF16 = WIDE_BF16;
-
-static struct pattern operand_pattern(const struct gemm_operand *x) {
-    return x->type == CUDA_R_16BF ? WIDE_BF16 : WIDE_FP8;
-}
-static struct pattern addend_pattern(cudaDataType_t type) {
-    return type == CUDA_R_32F ? ADDEND_F32 : ADDEND_BF16;
-}
-
 cudaError_t gemm_class_operand(const struct trial *t, const struct gemm_operand *x, int64_t bytes,
                                int64_t factor_bytes) {
-    struct pattern n = operand_pattern(x);
+    struct noise_pattern n = noise_operand(dtype_of(x->type)), f = noise_factors();
     cudaError_t status = trial_noise(t, (void *)x->data, bytes, n.keep, n.set);
     if (status != cudaSuccess || !factor_bytes) return status;
-    return trial_noise(t, (void *)x->factors, factor_bytes, FACTORS.keep, FACTORS.set);
+    return trial_noise(t, (void *)x->factors, factor_bytes, f.keep, f.set);
 }
 
 cudaError_t gemm_class_addend(const struct trial *t, void *data, int64_t bytes,
                               cudaDataType_t type) {
-    struct pattern n = addend_pattern(type);
+    struct noise_pattern n = noise_addend(dtype_of(type));
     return trial_noise(t, data, bytes, n.keep, n.set);
-}
-
-/* Element i of `size` bytes, as trial_noise makes it. */
-static uint32_t noise(struct pattern n, int64_t i, int size) {
-    uint32_t word = ((uint32_t)rng_mix((uint64_t)(i * size / 4)) & n.keep) | n.set;
-    int shift = (int)(i * size % 4) * 8;
-    return size == 4 ? word : word >> shift & ((1u << 8 * size) - 1);
-}
-
-/* Noise whose exact sums are 0: along K the second half is the first with one operand's signs
- * turned, and a rest is 0. A half is no multiple of a group or a chain, so that both halves are
- * truncated in other places. */
-static int64_t half_of(int64_t k) { return k >= 32 ? k / 2 - 5 : k / 2; }
-
-__host__ __device__ static inline uint32_t cancelling(struct pattern n, bool turned, int64_t row,
-                                                      int64_t i, int64_t half, int size) {
-    if (i >= 2 * half) return 0;
-    uint32_t sign = size == 2 ? 0x8000u : 0x80u, all = size == 2 ? 0xFFFFu : 0xFFu;
-    uint32_t bits = (((uint32_t)rng_mix((uint64_t)(row * half + i % half)) & n.keep) | n.set) & all;
-    return turned && i >= half ? bits ^ sign : bits;
 }
 
 struct cancel {
     void *data;
-    int64_t outer, k, ld, half;
-    struct pattern n;
-    int size;
+    int64_t outer, k, ld;
+    struct cancel_noise n;
     bool turned, transposed;
 };
 
@@ -215,17 +181,18 @@ __global__ static void cancel_kernel(struct cancel c) {
     for (int64_t at = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; at < c.outer * c.k;
          at += step) {
         int64_t line = at / inner, place = at % inner;
-        uint32_t bits = cancelling(c.n, c.turned, c.transposed ? line : place,
-                                   c.transposed ? place : line, c.half, c.size);
-        if (c.size == 2) ((uint16_t *)c.data)[line * c.ld + place] = (uint16_t)bits;
+        uint32_t bits = cancel_noise_at(c.n, c.turned, c.transposed ? line : place,
+                                        c.transposed ? place : line);
+        if (c.n.size == 2) ((uint16_t *)c.data)[line * c.ld + place] = (uint16_t)bits;
         else ((uint8_t *)c.data)[line * c.ld + place] = (uint8_t)bits;
     }
 }
 
-static cudaError_t fill_cancelling(const struct trial *t, const struct gemm_operand *x,
-                                   int64_t outer, int64_t k, bool turned) {
-    struct cancel c = { (void *)x->data, outer, k, x->ld, half_of(k), operand_pattern(x),
-                        x->type == CUDA_R_16BF ? 2 : 1, turned, x->transposed };
+static cudaError_t fill_cancelling(const struct trial *t, const struct gemm_problem *p,
+                                   const struct gemm_operand *x, int64_t outer, bool turned) {
+    struct cancel c = { (void *)x->data, outer, p->k, x->ld,
+                        cancel_noise(dtype_of(x->type), p->k, p->fast_accumulate), turned,
+                        x->transposed };
     cancel_kernel<<<1024, 256, 0, t->stream>>>(c);
     return cudaGetLastError();
 }
@@ -267,14 +234,16 @@ __global__ static void gather_kernel(const void *d, int64_t ld, bool bf16, struc
 enum fill { WIDE, CANCELLING };
 
 /* One row of an operand and its factors, as the trial has them. `turned`: the library's A. */
-static void fill_row(const struct gemm_operand *x, enum fill fill, bool turned, int64_t outer,
-                     int64_t row, int64_t k, struct tensor *t, void *codes, float *factors) {
-    int size = x->type == CUDA_R_16BF ? 2 : 1;
-    struct pattern n = operand_pattern(x);
+static void fill_row(const struct gemm_problem *p, const struct gemm_operand *x, enum fill fill,
+                     bool turned, int64_t outer, int64_t row, struct tensor *t, void *codes,
+                     float *factors) {
+    int64_t k = p->k;
+    struct cancel_noise n = cancel_noise(dtype_of(x->type), k, p->fast_accumulate);
     for (int64_t i = 0; i < k; i++) {
         int64_t at = x->transposed ? row * x->ld + i : i * x->ld + row;
-        put(codes, i, fill == WIDE ? noise(n, at, size)
-                                   : cancelling(n, turned, row, i, half_of(k), size), size);
+        uint32_t bits = fill == WIDE ? noise_at(n.n, at, n.size)
+                                     : cancel_noise_at(n, turned, row, i);
+        put(codes, i, bits, n.size);
     }
     t->data = codes;
     if (!x->scale) return;
@@ -285,7 +254,7 @@ static void fill_row(const struct gemm_operand *x, enum fill fill, bool turned, 
         if (kind == SCALE_ROW) at = row;
         if (kind == SCALE_1X128) at = i * round_up(outer, 4) + row;
         if (kind == SCALE_128X128) at = row / 128 * round_up(blocks, 4) + i;
-        factors[i] = f32_from_bits(noise(FACTORS, at, 4));
+        factors[i] = f32_from_bits(noise_at(noise_factors(), at, 4));
     }
     t->scale = scale_make(factors, kind, 1, k);
 }
@@ -295,8 +264,8 @@ static uint32_t want_one(const struct gemm_problem *p, const struct mma_way *way
     uint32_t addend = 0, bias = 0;
     int size = p->type == CUDA_R_32F ? 4 : 2, bias_size = p->bias_type == CUDA_R_32F ? 4 : 2;
     if (fill == WIDE) {
-        put(&addend, 0, noise(addend_pattern(p->type), row * p->ld + col, size), size);
-        put(&bias, 0, noise(addend_pattern(p->bias_type), col, bias_size), bias_size);
+        put(&addend, 0, noise_at(noise_addend(m->out.dtype), row * p->ld + col, size), size);
+        put(&bias, 0, noise_at(noise_addend(m->bias.dtype), col, bias_size), bias_size);
     }
     m->out.data = m->addend.data = &addend;
     m->bias.data = &bias;
@@ -317,8 +286,8 @@ static enum status compute_outputs(const struct gemm_problem *p, const struct mm
     for (int i = 0; i < s->count; i++) {
         struct as_matmul m;
         describe_as(p, 1, 1, 1, &m);
-        fill_row(&p->b, fill, false, p->n, s->row[i], p->k, &m.a, a, factors_a);
-        fill_row(&p->a, fill, true, p->m, s->col[i], p->k, &m.b, b, factors_b);
+        fill_row(p, &p->b, fill, false, p->n, s->row[i], &m.a, a, factors_a);
+        fill_row(p, &p->a, fill, true, p->m, s->col[i], &m.b, b, factors_b);
         out->of[i] = want_one(p, way, fill, &m, s->row[i], s->col[i]);
     }
     free(memory);
@@ -457,8 +426,8 @@ static enum status sort_in(const struct class_trial *c, void *there, struct resu
     struct samples s, odd;
     choose_places(c->p, &s);
     TRY(run_all(c, &s, WIDE, there, &r[WIDE], e));
-    CUDA_TRY(e, fill_cancelling(c->trial, &c->p->a, c->p->m, c->p->k, true));
-    CUDA_TRY(e, fill_cancelling(c->trial, &c->p->b, c->p->n, c->p->k, false));
+    CUDA_TRY(e, fill_cancelling(c->trial, c->p, &c->p->a, c->p->m, true));
+    CUDA_TRY(e, fill_cancelling(c->trial, c->p, &c->p->b, c->p->n, false));
     TRY(run_all(c, &s, CANCELLING, there, &r[CANCELLING], e));
     *known = false;
     for (int w = 0; !*known && (w == 0 || !c->class_only) && way_at(c->p, w, way); w++) {

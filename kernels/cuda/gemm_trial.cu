@@ -346,13 +346,15 @@ static enum status query(struct cuda_backend *b, struct descriptors *d, struct d
     return OK;
 }
 
-/* Adds each algorithm with the number of parts that the class has. */
+/* Adds each algorithm with the number of parts that the class has. Some shapes' FP8 algorithms are
+ * listed with parts alone, although others were asked for. */
 static void add_parts(struct gemm_library *g, const struct gemm_problem *p,
                       const struct descriptors *d, struct listed *list) {
     struct mma_way way;
     int parts = gemm_class_of(p, &way) ? gemm_class_parts_of(p, &way) : 1;
-    for (int i = 0; parts > 1 && i < list->free; i++) {
+    for (int i = 0; i < list->free; i++) {
         cublasLtMatmulHeuristicResult_t split = list->of[i];
+        if (gemm_class_parts(&split.algo) == parts) continue;
         if (gemm_class_split(&split.algo, parts)) add_candidate(g, d, &split, list);
     }
 }
