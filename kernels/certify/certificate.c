@@ -35,12 +35,21 @@ static void cast_text(const struct certify_way *w, char *out) {
              w->draws ? ", stochastic" : "");
 }
 
+static void attention_text(const struct certify_way *w, char *out) {
+    char window[32] = "";
+    if (w->window) snprintf(window, sizeof window, ", window %lld", (long long)w->window);
+    snprintf(out, WAY_TEXT_CAP, "attention %s, %lld x %lld, heads %lld/%lld of %lld%s%s",
+             dtype_name(w->a), (long long)w->batch, (long long)w->length, (long long)w->heads,
+             (long long)w->kv_heads, (long long)w->head_dim, window,
+             w->documents ? ", documents" : "");
+}
+
 void certify_way_text(const struct certify_way *way, char out[WAY_TEXT_CAP]) {
-    if (way->section == WAY_GEMM) gemm_text(way, out);
-    else if (way->section == WAY_CAST) cast_text(way, out);
-    else snprintf(out, WAY_TEXT_CAP, "attention %s, %lld x %lld, heads %lld/%lld of %lld",
-                  dtype_name(way->a), (long long)way->batch, (long long)way->length,
-                  (long long)way->heads, (long long)way->kv_heads, (long long)way->head_dim);
+    switch (way->section) {
+    case WAY_GEMM: gemm_text(way, out); break;
+    case WAY_CAST: cast_text(way, out); break;
+    case WAY_ATTENTION: attention_text(way, out); break;
+    }
 }
 
 const struct arithmetic *certify_known(const char *architecture) {

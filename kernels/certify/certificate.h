@@ -27,6 +27,8 @@ struct certify_way {
     bool codes, twin, own_amax, rotate, draws;
     /* Attention: the forward, and the backward beside it. */
     int64_t batch, length, heads, kv_heads, head_dim;
+    int64_t window;  /* keys that a query sees, its own too; 0: all before it */
+    bool documents;  /* a query sees its own document only; the certificate makes documents up */
 };
 
 enum { WAY_TEXT_CAP = 192 };

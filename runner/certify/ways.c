@@ -12,6 +12,8 @@ struct recorder {
     struct dry_backend dry; /* first member, as of each backend */
     struct backend_ops ops;
     struct ways *ways;
+    int64_t window; /* of attention; 0: none */
+    bool documents; /* attention stays within a document */
 };
 
 void ways_free(struct ways *w) {
@@ -100,13 +102,16 @@ static enum status note_attention(struct backend *b, int lane, const struct atte
     w.head_dim = t->qkv->dim[3];
     w.heads = t->heads;
     w.kv_heads = t->kv_heads;
+    w.window = ((struct recorder *)b)->window;
+    w.documents = ((struct recorder *)b)->documents;
     return add(ways_of(b), &w, e);
 }
 
 /* A step of at most two micro-steps: the second adds to gradients. */
 static enum status record(struct run_options *run, int ranks, struct ways *out, struct err *e) {
     const struct data_options tokens = { .kind = DATA_SYNTHETIC, .seed = 1 };
-    struct recorder r = { .ways = out };
+    struct recorder r = { .ways = out, .documents = run->train.documents.mask,
+                          .window = model_has_window(&run->model) ? run->model.window : 0 };
     struct data *data = NULL;
     struct trainer *t = NULL;
     int64_t of_micro = run->train.micro_batch * ranks;
@@ -146,9 +151,9 @@ enum status ways_of_config(const struct json_t *config, int ranks, struct ways *
 #define CAST(CODE, KIND, SOURCE, ...)                                                             \
     { .section = WAY_CAST, .m = 256, .k = 768, .a = DTYPE_BF16, .b = DTYPE_##CODE,                \
       .scale_b = SCALE_##KIND, .source = SCALE_SOURCE_##SOURCE, .codes = true, __VA_ARGS__ }
-#define ATTENTION(LENGTH, HEADS, KV, DIM)                                                         \
+#define ATTENTION(LENGTH, HEADS, KV, DIM, ...)                                                    \
     { .section = WAY_ATTENTION, .a = DTYPE_BF16, .batch = 2, .length = LENGTH, .heads = HEADS,    \
-      .kv_heads = KV, .head_dim = DIM }
+      .kv_heads = KV, .head_dim = DIM, __VA_ARGS__ }
 
 /* Outputs in f32 where there is a choice: they tell more arithmetics apart. */
 static const struct certify_way STANDARD[] = {
@@ -168,8 +173,9 @@ static const struct certify_way STANDARD[] = {
     CAST(E4M3, 1X128, BLOCK, .twin = true, .rule = { QUANT_TE_BLOCK, 0, true }),
     CAST(E4M3, 1X32, BLOCK, .twin = true, .rule = { QUANT_MX, 0, true }),
     CAST(E2M1, 1X16, AMAX, .draws = true, .rule = { QUANT_NVFP4, 0, false }),
-    ATTENTION(192, 4, 2, 64),
-    ATTENTION(192, 2, 2, 128),
+    ATTENTION(192, 4, 2, 64, .window = 0),
+    ATTENTION(192, 2, 2, 128, .window = 0),
+    ATTENTION(192, 4, 2, 64, .window = 50, .documents = true),
 };
 
 enum status ways_standard(struct ways *out, struct err *e) {

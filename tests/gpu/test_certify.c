@@ -48,6 +48,12 @@ static const struct certify_way WAYS[] = {
       .kv_heads = 8, .head_dim = 128 },
     { .section = WAY_ATTENTION, .a = DTYPE_BF16, .batch = 8, .length = 1000, .heads = 12,
       .kv_heads = 12, .head_dim = 64 },
+    { .section = WAY_ATTENTION, .a = DTYPE_BF16, .batch = 1, .length = 8192, .heads = 32,
+      .kv_heads = 8, .head_dim = 128, .window = 1000 },
+    { .section = WAY_ATTENTION, .a = DTYPE_BF16, .batch = 2, .length = 8192, .heads = 32,
+      .kv_heads = 8, .head_dim = 128, .documents = true },
+    { .section = WAY_ATTENTION, .a = DTYPE_BF16, .batch = 8, .length = 1000, .heads = 12,
+      .kv_heads = 12, .head_dim = 64, .window = 200, .documents = true },
 };
 
 static double seconds(void) {

@@ -42,10 +42,16 @@ static const struct certify_way WAYS[] = {
     { .section = WAY_CAST, .m = 150, .k = 272, .a = DTYPE_BF16, .b = DTYPE_E4M3,
       .scale_b = SCALE_1X32, .source = SCALE_SOURCE_BLOCK, .codes = true, .twin = true,
       .rule = { QUANT_MX, 0, true } },
-    { .section = WAY_ATTENTION, .a = DTYPE_BF16, .batch = 2, .length = 70, .heads = 4,
-      .kv_heads = 2, .head_dim = 16 },
+#define ATTENTION(LENGTH, ...)                                                                 \
+    { .section = WAY_ATTENTION, .a = DTYPE_BF16, .batch = 2, .length = LENGTH, .heads = 4,     \
+      .kv_heads = 2, .head_dim = 16, __VA_ARGS__ }
+    ATTENTION(200, .window = 40), ATTENTION(1100, .window = 1000), ATTENTION(200, .window = 1),
+    ATTENTION(200, .documents = true), ATTENTION(1, .documents = true),
+    ATTENTION(200, .window = 40, .documents = true),
+    ATTENTION(70, .window = 0),
 };
 enum { WAY_COUNT = sizeof WAYS / sizeof *WAYS };
+enum { WINDOW = WAY_COUNT - 7, LONG_WINDOW, WINDOW_OF_ONE, DOCUMENTS, ONE_TOKEN, BOTH };
 
 static const struct certify_way BLOCKS = FP8(1X128, 1X128, .fast = false);
 static const struct certify_way LARGE = { .section = WAY_GEMM, .m = 256, .n = 32, .k = 128,
@@ -186,6 +192,38 @@ static void test_mistakes(void **state) {
     }
 }
 
+/* A kernel that ignores the first key, or a part of what it stands for, fails where it is used. */
+static void test_masks(void **state) {
+    const struct certify_way *plain = &WAYS[WAY_COUNT - 1];
+    const struct wrong_case cases[] = {
+        { &WAYS[WINDOW], WRONG_FIRST_KEY, "ignored window", "without a window of 40" },
+        { &WAYS[WINDOW], WRONG_WINDOW, "ignored window", "without a window of 40" },
+        { &WAYS[LONG_WINDOW], WRONG_FIRST_KEY, "ignored window", "without a window of 1000" },
+        { &WAYS[WINDOW_OF_ONE], WRONG_FIRST_KEY, "ignored window", "without a window of 1" },
+        { &WAYS[DOCUMENTS], WRONG_FIRST_KEY, "ignored documents", "right without documents" },
+        { &WAYS[BOTH], WRONG_FIRST_KEY, "ignored first key", "window of 40 and documents" },
+        { &WAYS[BOTH], WRONG_WINDOW, "ignored window", "right without a window of 40" },
+        { &WAYS[ONE_TOKEN], WRONG_FIRST_KEY, "ignored documents", "right without documents" },
+        { &WAYS[WINDOW], WRONG_FIRST_KEY_BACKWARD, "ignored window", "the gradient of a query" },
+        { &WAYS[DOCUMENTS], WRONG_FIRST_KEY_BACKWARD, "ignored documents", "the gradient of" },
+        { &WAYS[WINDOW], WRONG_FIRST_TILE, "beyond the bound", "is exact" },
+        { &WAYS[LONG_WINDOW], WRONG_FIRST_BEFORE, "beyond the bound", "token 1099" },
+        { &WAYS[DOCUMENTS], WRONG_FIRST_BEFORE, "beyond the bound", "is exact" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct certificate c = try_way(plain, cases[i].kind, NULL, "sm_121", NULL);
+        must_pass(&c); /* nothing to ignore */
+        c = try_way(cases[i].way, cases[i].kind, NULL, "sm_121", NULL);
+        if (c.outcome != CERTIFY_FAILED || strcmp(c.fault, cases[i].fault) != 0 ||
+            !strstr(c.found, cases[i].words))
+            fail_msg("case %zu: %s: \"%s\"; wanted %s with \"%s\"", i, c.fault, c.found,
+                     cases[i].fault, cases[i].words);
+        assert_string_equal(c.forbid, "wgmma");
+        c = try_way(cases[i].way, cases[i].kind, NULL, "sm_121", "wgmma");
+        must_pass(&c);
+    }
+}
+
 /* The failed way has a name for forbid(); without it the same product passes. */
 static void test_forbidden(void **state) {
     struct certificate c = try_way(&BLOCKS, WRONG_STALE, NULL, "sm_121", NULL);
@@ -217,6 +255,8 @@ static void test_texts(void **state) {
     assert_string_equal(text, "gemm e4m3 1x128 x e4m3 128x128 -> bf16, 64 x 48 x 272, residual");
     certify_way_text(&WAYS[WAY_COUNT - 1], text);
     assert_string_equal(text, "attention bf16, 2 x 70, heads 4/2 of 16");
+    certify_way_text(&WAYS[BOTH], text);
+    assert_string_equal(text, "attention bf16, 2 x 200, heads 4/2 of 16, window 40, documents");
 }
 
 int main(void) {
@@ -224,6 +264,7 @@ int main(void) {
         cmocka_unit_test(test_reference), cmocka_unit_test(test_unknown),
         cmocka_unit_test(test_models), cmocka_unit_test(test_demanded),
         cmocka_unit_test(test_stated), cmocka_unit_test(test_mistakes),
+        cmocka_unit_test(test_masks),
         cmocka_unit_test(test_forbidden), cmocka_unit_test(test_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

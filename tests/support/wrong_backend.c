@@ -239,23 +239,69 @@ static enum status wrong_finish(struct backend *b, int lane, const struct sink *
 
 /* ---- attention ---- */
 
+static bool is_of_attention(enum wrong_kind kind) {
+    return (kind >= WRONG_ATTENTION && kind <= WRONG_ATTENTION_NAN) || kind >= WRONG_FIRST_KEY;
+}
+
+/* first_key with the mistake, in *memory. In a window of more than one key only the first token of
+ * a document sees itself alone. */
+static struct tensor wrong_first_key(enum wrong_kind kind, const struct tensor *x,
+                                     int32_t **memory) {
+    const int32_t *from = x->data;
+    int64_t n = tensor_count(x), length = x->dim[1];
+    int32_t *to = *memory = malloc((size_t)n * sizeof *to), start = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (from[i] == i % length) start = from[i];
+        to[i] = kind == WRONG_WINDOW ? start
+                : kind == WRONG_FIRST_TILE ? from[i] / 64 * 64
+                : kind == WRONG_FIRST_BEFORE ? from[i] - (from[i] > 0) : 0;
+    }
+    struct tensor out = *x;
+    out.data = to;
+    return out;
+}
+
 static enum status wrong_attention(struct backend *b, int lane,
                                    const struct attention_fwd_args *args, struct err *e) {
     struct wrong *w = wrong_of(b);
-    struct tensor *o = args->o->value;
+    struct attention_fwd_args changed = *args;
+    struct tensor *o = args->o->value, first;
+    int32_t *memory = NULL;
     bool used = !is_forbidden(w, "wgmma");
     if (w->kind == WRONG_ATTENTION_STALE && used) return OK;
-    TRY(w->real->attention_fwd(b, lane, args, e));
+    if (w->kind >= WRONG_FIRST_KEY && w->kind != WRONG_FIRST_KEY_BACKWARD && used &&
+        args->first_key) {
+        first = wrong_first_key(w->kind, args->first_key, &memory);
+        changed.first_key = &first;
+    }
+    enum status st = w->real->attention_fwd(b, lane, &changed, e);
+    free(memory);
+    TRY(st);
     if (w->kind == WRONG_ATTENTION_NAN && used) no_nan(o);
     for (int64_t i = 0; w->kind == WRONG_ATTENTION && used && i < tensor_count(o); i++)
         store(o, i, load(o, i) * 1.125f);
     return OK;
 }
 
+static enum status wrong_attention_bwd(struct backend *b, int lane,
+                                       const struct attention_bwd_args *args, struct err *e) {
+    struct wrong *w = wrong_of(b);
+    struct attention_bwd_args changed = *args;
+    struct tensor first;
+    int32_t *memory = NULL;
+    if (w->kind >= WRONG_FIRST_KEY && !is_forbidden(w, "wgmma") && args->first_key) {
+        first = wrong_first_key(w->kind, args->first_key, &memory);
+        changed.first_key = &first;
+    }
+    enum status st = w->real->attention_bwd(b, lane, &changed, e);
+    free(memory);
+    return st;
+}
+
 /* Names the kernel of attention, as a device does. */
 static bool wrong_decision(struct backend *b, int64_t i, struct decision *out) {
     const struct wrong *w = wrong_of(b);
-    if (i > 1 || w->kind < WRONG_ATTENTION || w->kind > WRONG_ATTENTION_NAN) return false;
+    if (i > 1 || !is_of_attention(w->kind)) return false;
     *out = (struct decision){ .section = "attention", .name = "any", .calls = 1 };
     snprintf(out->direction, sizeof out->direction, "%s", i ? "backward" : "forward");
     snprintf(out->way, sizeof out->way, "%s", is_forbidden(w, "wgmma") ? "mma" : "wgmma");
@@ -280,6 +326,7 @@ enum status wrong_backend_open(struct backend *b, enum wrong_kind kind, const ch
     w->ops.quantise = wrong_quantise;
     w->ops.quantise_finish = wrong_finish;
     w->ops.attention_fwd = wrong_attention;
+    w->ops.attention_bwd = wrong_attention_bwd;
     w->ops.decision = wrong_decision;
     b->ops = &w->ops;
     return OK;

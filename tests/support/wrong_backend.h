@@ -13,6 +13,9 @@ enum wrong_kind {
     WRONG_ATTENTION, WRONG_ATTENTION_STALE, WRONG_ATTENTION_NAN,
     WRONG_CRASH, /* kills the process in a product of E4M3 with one scale a tensor */
     WRONG_TOLD, /* states another order along K than it computes in */
+    /* Attention: no first key, at all or backward; no window; first keys of whole tiles of 64; one
+     * key too many. */
+    WRONG_FIRST_KEY, WRONG_FIRST_KEY_BACKWARD, WRONG_WINDOW, WRONG_FIRST_TILE, WRONG_FIRST_BEFORE,
     WRONG_KINDS
 };
 

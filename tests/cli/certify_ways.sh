@@ -1,0 +1,34 @@
+#!/bin/bash
+# The ways that are certified for a configuration: attention has the run's window, and its documents
+# if attention is masked by them.
+set -u
+. "$PWD/tests/cli/lib.sh"
+cat >x.lua <<'LUA'
+local tiny = require "models.tiny"
+local masked = { path = "s", mask = "document", positions = "document" }
+local packed = { path = "s", layout = "packed" }
+local function row(name, window, data, seq_len)
+  return experiment {
+    name = name, recipe = bf16,
+    model = tiny.llama { seq_len = 32, layers = 1, vocab = 96, window = window },
+    data = data and tokens(data) or synthetic { seed = 7 },
+    train = { steps = 3, global_batch = 4, micro_batch = 2 },
+  }
+end
+return suite { name = "ways", row("plain"), row("window", 9), row("wide", 32), row("documents", nil, masked),
+               row("both", 9, masked), row("packed", nil, packed) }
+LUA
+attention_of() { # NAME: its ways of attention
+    "$FP8LAB" check --resolved --only "$1" --lib "$lib" x.lua >one.json 2>log || fail "check: $1"
+    "$FP8LAB" probe --certify --backend cpu --config one.json >out 2>log || fail "probe: $1"
+    python3 -c 'import json
+for c in json.load(open("out"))["certificates"]:
+    if c["section"] == "attention": print(c["way"].split(" of ")[1], c["outcome"], sep="; ")'
+}
+for one in "plain;32; passed" "window;32, window 9; passed" "wide;32; passed" \
+    "documents;32, documents; passed" "both;32, window 9, documents; passed" \
+    "packed;32; passed"; do
+    case_name=${one%%;*}
+    expect "attention of heads of" "${one#*;}" "$(attention_of "$case_name")"
+done
+exit $failed
