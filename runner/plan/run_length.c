@@ -63,6 +63,24 @@ static enum status count_steps(const json_t *config, const char *root, int64_t *
     return OK;
 }
 
+static enum status check_recipe(const json_t *recipe, int64_t steps, struct err *e) {
+    int64_t after = int_at(recipe, "forward_bf16_after");
+    if (after == 0 || after < steps) return OK;
+    return FAIL(e, ERR_CONFIG, "forward_bf16_after: no step would multiply forward in BF16, since "
+                "train.epochs is %" PRId64 " steps here; write less than that, or leave it out; "
+                "found %" PRId64, steps, after);
+}
+
+/* What the run's recipe and those of its layers do after some step. */
+static enum status check_recipes(const json_t *config, int64_t steps, struct err *e) {
+    const json_t *recipe = json_object_get(config, "recipe"), *one;
+    size_t i;
+    TRY(check_recipe(recipe, steps, e));
+    json_array_foreach(json_object_get(recipe, "layers"), i, one)
+        TRY(check_recipe(json_object_get(one, "recipe"), steps, e));
+    return OK;
+}
+
 enum status epochs_resolve(json_t *config, const char *data_root, int64_t known_steps,
                            struct err *e) {
     json_t *train = json_object_get(config, "train");
@@ -80,6 +98,7 @@ enum status epochs_resolve(json_t *config, const char *data_root, int64_t known_
     if (warmup > steps)
         return FAIL(e, ERR_CONFIG, "train.schedule.warmup: %" PRId64 " is longer than the run; "
                     "train.epochs is %" PRId64 " steps here", warmup, steps);
+    TRY(check_recipes(config, steps, e));
     json_put(train, "steps", json_integer(steps), &failed);
     const json_t *decay = json_object_get(schedule, "decay");
     if (!json_is_integer(decay)) {

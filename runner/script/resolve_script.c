@@ -16,9 +16,11 @@
 
 /* ---- layers = function(index, gemm, count) --------------------------------------------------- */
 /* The recipe that the function returns for one GEMM, or NULL for the run's recipe. */
-static struct value *call_layers(struct script *s, const struct value *function, int64_t index,
-                                 const char *gemm, int64_t count) {
+static struct value *call_layers(struct script *s, const struct value *experiment, int64_t index,
+                                 const char *gemm, bool smoke) {
     lua_State *L = s->L;
+    const struct value *function = value_get(value_get(experiment, "recipe"), "layers");
+    int64_t count = value_int_at(value_get(experiment, "model"), "layers");
     lua_rawgeti(L, LUA_REGISTRYINDEX, function->function);
     lua_pushinteger(L, index);
     lua_pushstring(L, gemm);
@@ -30,12 +32,15 @@ static struct value *call_layers(struct script *s, const struct value *function,
     const char *path = pool_format(&s->pool, "recipe.layers(%d, \"%s\")", (int)index, gemm);
     struct value *recipe =
         schema_apply_variant(&s->diagnostics, SCHEMA_LAYER_RECIPES, returned, path);
-    if (recipe) schema_recipe_rules(&s->diagnostics, recipe, path);
+    if (!recipe) return NULL;
+    schema_recipe_rules(&s->diagnostics, recipe, path);
+    if (smoke) smoke_shrink_recipe(&s->pool, recipe);
+    schema_recipe_steps(&s->diagnostics, recipe, path, value_get(experiment, "train"));
     return recipe;
 }
 
 /* Replaces the function by a table of its results for every layer and GEMM. */
-static void resolve_layers(struct script *s, struct value *experiment) {
+static void resolve_layers(struct script *s, struct value *experiment, bool smoke) {
     struct pool *p = &s->pool;
     struct value *recipe = value_get(experiment, "recipe");
     const struct value *layers = value_get(recipe, "layers");
@@ -45,7 +50,7 @@ static void resolve_layers(struct script *s, struct value *experiment) {
     list->list = true;
     for (int64_t i = 0; layers->type == VALUE_FUNCTION && i < count; i++)
         for (size_t g = 0; g < GEMM_SITE_COUNT; g++) {
-            struct value *own = call_layers(s, layers, i, GEMM_SITE_NAMES[g], count);
+            struct value *own = call_layers(s, experiment, i, GEMM_SITE_NAMES[g], smoke);
             if (!own) continue;
             struct value *entry = value_new(p, VALUE_TABLE, layers->place);
             value_set(p, entry, "layer", value_int(p, i, layers->place), layers->place);
@@ -86,8 +91,8 @@ static struct value *check_run(struct script *s, const struct suite_run *run) {
     return d->reported > before ? NULL : config;
 }
 
-static void finish_run(struct script *s, struct value *config) {
-    resolve_layers(s, config);
+static void finish_run(struct script *s, struct value *config, bool smoke) {
+    resolve_layers(s, config, smoke);
     name_render(s, config);
     name_time_limit(&s->pool, value_get(config, "train"));
     struct place none = { 0 };
@@ -106,7 +111,7 @@ static struct value **resolve_runs(struct script *s, const struct suite *suite, 
     for (int64_t i = 0; i < suite->count; i++) {
         if (!configs[i]) continue;
         if (smoke) smoke_shrink(&s->pool, configs[i], ends);
-        finish_run(s, configs[i]);
+        finish_run(s, configs[i], smoke);
     }
     return configs;
 }

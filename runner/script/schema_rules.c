@@ -421,6 +421,19 @@ void schema_recipe_rules(struct diagnostics *d, struct value *recipe, const char
                         schema_path(d->pool, path, "param_gather"), "%s", info->why_no_gather);
 }
 
+void schema_recipe_steps(struct diagnostics *d, const struct value *recipe, const char *path,
+                         const struct value *train) {
+    int64_t after, steps;
+    if (!get_int(recipe, "forward_bf16_after", &after) || after == 0 ||
+        !get_int(train, "steps", &steps) || after < steps) /* epochs: see plan/run_length.h */
+        return;
+    diagnostics_add(d, place_of(recipe, "forward_bf16_after"),
+                    schema_path(d->pool, path, "forward_bf16_after"),
+                    "the run ends with step %" PRId64 ", so no step would multiply forward in "
+                    "BF16; write less than %" PRId64 ", or leave it out; found %" PRId64, steps,
+                    steps, after);
+}
+
 static void check_excluded_layers(struct diagnostics *d, const struct value *experiment) {
     const struct value *recipe = value_get(experiment, "recipe");
     int64_t layers, first, last;
@@ -485,6 +498,7 @@ void schema_rules(struct diagnostics *d, struct value *experiment) {
     if (train) derive_schedule(d, train);
     if (train) derive_head_chunk(d, train, model);
     if (recipe) schema_recipe_rules(d, recipe, "recipe");
+    schema_recipe_steps(d, recipe, "recipe", train);
     check_init(d, experiment);
     check_attention(d, experiment);
     check_exact(d, experiment);

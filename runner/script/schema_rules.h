@@ -11,5 +11,8 @@ void schema_rules(struct diagnostics *d, struct value *experiment);
 
 /* The same for one recipe; `path` is its path. */
 void schema_recipe_rules(struct diagnostics *d, struct value *recipe, const char *path);
+/* Checks what a recipe does after some step of the run; `train` is the run's section. */
+void schema_recipe_steps(struct diagnostics *d, const struct value *recipe, const char *path,
+                         const struct value *train);
 
 #endif

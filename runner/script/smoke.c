@@ -99,6 +99,11 @@ static void shrink_train(struct pool *p, struct value *train) {
     else set_int(p, schedule, "decay", decay); /* with epochs the script may leave it open */
 }
 
+void smoke_shrink_recipe(struct pool *p, struct value *recipe) {
+    if (value_get(recipe, "forward_bf16_after"))
+        shrink_to(p, recipe, "forward_bf16_after", SMOKE_STEPS / 2);
+}
+
 static struct value *section(struct pool *p, struct value *experiment, const char *key) {
     struct value *v = value_get(experiment, key);
     if (v->type == VALUE_TABLE) return v;
@@ -127,6 +132,7 @@ void smoke_shrink(struct pool *p, struct value *experiment, int64_t ends) {
     set_int(p, value_get(experiment, "hardware"), "gpus", 1);
     shrink_model(p, value_get(experiment, "model"), ends, real_tokens);
     shrink_train(p, value_get(experiment, "train"));
+    smoke_shrink_recipe(p, value_get(experiment, "recipe"));
     leave_out(value_get(experiment, "train"), "freeze");
     leave_out(value_get(experiment, "train"), "lr_scale");
     eval = section(p, experiment, "eval");

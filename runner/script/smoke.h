@@ -14,6 +14,9 @@
  * ones. */
 void smoke_shrink(struct pool *p, struct value *experiment, int64_t ends);
 
+/* Shrinks the steps of a recipe; smoke_shrink does so for the run's own. */
+void smoke_shrink_recipe(struct pool *p, struct value *recipe);
+
 /* The number of layers at both ends that the recipe of a normalised experiment keeps in BF16. */
 int64_t smoke_ends(const struct value *experiment);
 

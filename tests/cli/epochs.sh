@@ -71,6 +71,12 @@ says "train.epochs: generated data have no end; give train.steps"
 run --runs none --set train.schedule.warmup=30
 expect "exit code of a long warm-up" 2 $code
 says "train.schedule.warmup: 30 is longer than the run; train.epochs is 12 steps here"
+after=recipe.forward_bf16_after
+run --runs none --set recipe=fp4.nvfp4 --set $after=12
+expect "exit code of a change after the last step" 2 $code
+says "forward_bf16_after: no step would multiply forward in BF16, since train.epochs is 12 steps"
+run --runs after --set recipe=fp4.nvfp4 --set $after=11 --set model.layers=1
+expect "exit code of a change before the last step" 0 $code
 [ ! -e none ] || [ -z "$(ls none)" ] || fail "something was run"
 
 [ $failed = 0 ] && echo "epochs are counted"

@@ -21,6 +21,11 @@ for script in experiments/*.lua; do
     expect "check --smoke $script" 0 "$(code check --smoke "$script")"
 done
 
+# A shrunk run still changes to BF16 before it ends.
+expect "forward_bf16_after of --smoke" 1 "$("$FP8LAB" check -q --smoke --resolved \
+    experiments/fp4_loss.lua | grep -o '"forward_bf16_after":[1-9][0-9]*' | sort -u |
+    grep -cx '"forward_bf16_after":3')"
+
 # The canonical bytes do not depend on the folder, the locale or the run.
 first=$("$FP8LAB" check -q --resolved experiments/shapes.lua | sha256sum)
 again=$(LC_ALL=tr_TR.UTF-8 TZ=Asia/Kathmandu "$FP8LAB" check -q --resolved experiments/shapes.lua |
