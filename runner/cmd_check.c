@@ -5,12 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/device.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
 #include "runner/cache/cache_key.h"
 #include "runner/commands.h"
+#include "runner/hardware/facts.h"
+#include "runner/plan/asked_kernel.h"
+#include "runner/plan/backends.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/keep.h"
 #include "runner/plan/options.h"
@@ -24,6 +28,9 @@ static const struct flag FLAGS[] = {
     { "only", "NAME", "only the rows of a suite with this name (* and ?)", true },
     { "smoke", NULL, "shrink sizes and steps, for a test on a CPU", false },
     { "resolved", NULL, "print the canonical configuration, one line per run", false },
+    { "backend", "NAME", "also check that this backend serves it: cpu or cuda", false },
+    { "caps", "ARCH", "the same for a GPU of ARCH (sm_121)", false },
+    { "facts", "FILE", "the same for the machine that FILE describes (hw --json)", false },
     { "runs", "DIR", "where runs would be written (default: runs)", false },
     { "lib", "DIR", "where require finds the shared presets", false },
 };
@@ -135,8 +142,8 @@ static bool asks_for_a_machine(const struct resolution *r) {
 
 /* Adds what the trainer would reject of a row to the script's errors; an error that several rows
  * share is listed once. */
-static enum status ask_trainer(const char *path, struct resolution *r, struct keep *keeps,
-                               struct err *e) {
+static enum status ask_trainer(const char *path, const struct asked_machine *machine,
+                               struct resolution *r, struct keep *keeps, struct err *e) {
     json_t *nowhere = json_object(); /* no facts: any machine */
     r->errors = calloc((size_t)r->run_count + 1, sizeof *r->errors);
     enum status st = nowhere && r->errors ? OK : FAIL(e, ERR_MEMORY, "the list of errors");
@@ -146,6 +153,7 @@ static enum status ask_trainer(const char *path, struct resolution *r, struct ke
         struct resolved_error *x = &r->errors[r->error_count];
         enum status refused = fit_plan(r->runs[i].config_json, nowhere, "cpu", 0, &fit, &bad);
         fit_free(&fit);
+        if (refused == OK) refused = asked_kernel_check(r->runs[i].config_json, machine, &bad);
         if (refused == OK) refused = keep_plan(r->runs[i].config_json, r->smoke, &keeps[i], &bad);
         bool known = refused == OK;
         for (int64_t k = 0; k < r->error_count; k++)
@@ -223,16 +231,32 @@ static bool look_for_weights(const struct cli *cli, const struct resolution *r) 
 
 /* ---- the verb -------------------------------------------------------------------------------- */
 
+/* Without one of the flags nothing is known of the machine: the script may be for another one. */
+static enum status read_machine(const struct cli *cli, struct asked_machine *out, json_t **facts,
+                                struct err *e) {
+    int cc;
+    out->backend = cli_value(cli, "backend");
+    out->caps = cli_value(cli, "caps");
+    if (out->backend) TRY(backend_check_name(out->backend, e));
+    if (out->caps) TRY(device_capability(out->caps, &cc, e));
+    if (cli_value(cli, "facts")) TRY(facts_load(cli_value(cli, "facts"), facts, e));
+    out->facts = *facts;
+    return OK;
+}
+
 static int check(const struct cli *cli) {
     struct resolution r = { 0 };
+    struct asked_machine machine = { 0 };
+    json_t *facts = NULL;
     struct err e = { 0 };
     int code = EXIT_OK;
-    enum status st = script_read(cli, &r, &e);
+    enum status st = read_machine(cli, &machine, &facts, &e);
+    if (st == OK) st = script_read(cli, &r, &e);
     struct keep_disk disk;
     struct keep *keeps = calloc((size_t)r.run_count + 1, sizeof *keeps);
     print_log(cli, r.log);
     if (st == OK && !keeps) st = FAIL(&e, ERR_MEMORY, "%" PRId64 " runs", r.run_count);
-    if (st == OK) st = ask_trainer(cli->args[0], &r, keeps, &e);
+    if (st == OK) st = ask_trainer(cli->args[0], &machine, &r, keeps, &e);
     if (st == OK) st = keep_disk(cli_runs(cli), keeps, r.run_count, &disk, &e);
     if (st == ERR_CONFIG && r.error_count) {
         print_errors(cli, &r);
@@ -256,6 +280,7 @@ static int check(const struct cli *cli) {
         script_next(cli, ready ? "run" : "plan", false);
     }
     free(keeps);
+    json_decref(facts);
     resolution_destroy(&r);
     return code;
 }

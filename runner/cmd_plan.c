@@ -11,6 +11,7 @@
 #include "runner/hardware/facts.h"
 #include "runner/hardware/hardware.h"
 #include "runner/job/rendezvous.h"
+#include "runner/plan/asked_kernel.h"
 #include "runner/plan/backends.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/keep.h"
@@ -74,6 +75,10 @@ static enum status plan_run(const struct cli *cli, const struct resolved_run *ru
     TRY(fit_plan(run->config_json, facts, backend, 0, &out->fit, e));
     TRY(keep_plan(run->config_json, cli_has(cli, "smoke"), &out->keep, e));
     TRY(hardware_match(run->config_json, facts, &out->mismatch, e));
+    /* A script for another machine is matched against that one's facts. */
+    const struct asked_machine machine = { .backend = backend,
+                                           .facts = out->mismatch ? NULL : facts };
+    TRY(asked_kernel_check(run->config_json, &machine, e));
     return make_verdict(cli, run, out, e);
 }
 

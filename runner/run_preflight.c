@@ -10,6 +10,7 @@
 #include "runner/doctor/probe.h"
 #include "runner/hardware/hardware.h"
 #include "runner/job/job_match.h"
+#include "runner/plan/asked_kernel.h"
 #include "runner/plan/backends.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/keep.h"
@@ -84,7 +85,24 @@ static enum status check_memory(struct suite *s, bool *fits, struct err *e) {
     return st;
 }
 
+/* Before the first row starts: its worker would say the same after its text is tokenised. */
+static enum status check_kernels(const struct suite *s, struct err *e) {
+    const struct run_settings *settings = s->settings;
+    const struct asked_machine machine = {
+        .backend = backend_without_gpu(settings->backend) ? "cpu" : settings->backend,
+        .caps = settings->caps, .facts = settings->facts,
+    };
+    for (int64_t i = 0; i < s->resolution->run_count; i++) {
+        const struct resolved_run *run = &s->resolution->runs[i];
+        enum status st = asked_kernel_check(run->config_json, &machine, e);
+        if (st != OK) err_prefix(e, "%s", run->name);
+        TRY(st);
+    }
+    return OK;
+}
+
 enum status preflight_machine(struct suite *s, bool *fits, struct err *e) {
+    TRY(check_kernels(s, e));
     TRY(match_hardware(s, fits, e));
     return *fits ? check_memory(s, fits, e) : OK;
 }

@@ -462,6 +462,32 @@ static void check_exact(struct diagnostics *d, const struct value *experiment) {
                         "for; leave one of the two keys out");
 }
 
+/* What the GPU's backend says of every GPU (kernels/cuda/attention_choice.cu). */
+static void check_cudnn(struct diagnostics *d, const struct value *experiment) {
+    const struct value *attention = value_get(experiment, "attention");
+    const struct value *model = value_get(experiment, "model");
+    bool fp8 = value_is(value_get(attention, "precision"), "fp8");
+    bool masks = value_is(value_get(value_get(experiment, "data"), "mask"), "document");
+    int64_t length, dim, window;
+    const char *found = NULL;
+    if (!value_is(value_get(attention, "backend"), "cudnn") || !get_int(model, "seq_len", &length))
+        return;
+    if (get_int(model, "window", &window) && window < length)
+        found = pool_format(d->pool, "model.window %" PRId64, window);
+    else if (masks)
+        found = "data.mask = \"document\"";
+    else if (get_int(model, "head_dim", &dim) && dim < 64)
+        found = pool_format(d->pool, "model.head_dim %" PRId64, dim);
+    else if (length < 256 || (fp8 && length % 128 != 0))
+        found = pool_format(d->pool, "model.seq_len %" PRId64, length);
+    if (found)
+        diagnostics_add(d, place_of(attention, "backend"), "attention.backend",
+                        "cuDNN's attention needs heads of at least 64, %s tokens, and neither a "
+                        "window nor masks of documents; found %s; leave the key out, or use "
+                        "\"own\"", fp8 ? "a multiple of 128, at least 256" : "at least 256",
+                        found);
+}
+
 /* A recipe for each layer, which `layers` gives, is known to the trainer alone. */
 static void check_attention(struct diagnostics *d, const struct value *experiment) {
     const struct value *attention = value_get(experiment, "attention");
@@ -502,6 +528,7 @@ void schema_rules(struct diagnostics *d, struct value *experiment) {
     check_init(d, experiment);
     check_attention(d, experiment);
     check_exact(d, experiment);
+    check_cudnn(d, experiment);
     check_batches(d, experiment);
     check_best(d, experiment);
     check_sample(d, experiment);

@@ -41,5 +41,50 @@ code=$?
 code=$?
 [ $code = 2 ] && grep -q 'attention.backend = "cudnn": the cpu backend has one way' \
     "$TEST_TMP/log" || fail "cudnn on a CPU: exit code $code"
+# What cuDNN serves on no GPU is refused with the script; what one machine lacks, where that machine
+# is known. A script alone is accepted: its machine is not known.
+cat >"$TEST_TMP/x.lua" <<'LUA'
+local tiny = require "models.tiny"
+return experiment {
+  name = "x", recipe = fp8.tensorwise, data = synthetic { seed = 7 },
+  attention = { backend = "cudnn" },
+  model = tiny.llama { seq_len = 256, layers = 1, width = 128, heads = 2, head_dim = 64 },
+  train = { steps = 3, global_batch = 4, micro_batch = 2 },
+}
+LUA
+sed 's/"cudnn.version": .*/"cudnn.version": null,/' tests/facts/h200.json >"$TEST_TMP/without.json"
+asked() { # CODE WORDS VERB FLAGS...
+    local code=$1 words=$2 found
+    shift 2
+    "$FP8LAB" "$1" "$TEST_TMP/x.lua" --lib experiments/lib --runs "$runs" "${@:2}" \
+        >"$TEST_TMP/out" 2>"$TEST_TMP/log"
+    found=$?
+    [ $found = "$code" ] && grep -qF -- "$words" "$TEST_TMP/out" "$TEST_TMP/log" ||
+        fail "$*: exit code $found, wanted $code and: $words"
+}
+for verb in check plan; do
+    asked 2 'the cpu backend has one way to compute attention' $verb --backend cpu
+    asked 2 'found sm_121; leave the key out' $verb --facts tests/facts/gb10.json
+    asked 2 'the cpu backend has one way' $verb --facts tests/facts/laptop.json
+    asked 2 'cuDNN was not found on this machine, cuBLASLt 13.1.0 was' $verb \
+        --facts "$TEST_TMP/without.json"
+    asked 0 x $verb --facts tests/facts/h200.json
+    asked 0 x $verb --facts tests/facts/h200x8.json # with the versions of no library
+    asked 0 x $verb --backend cpu --set attention.backend=own
+done
+asked 2 'found sm_120' check --caps sm_120
+asked 2 'caps sm_42: sm_80, sm_89' check --caps sm_42
+asked 0 x check --caps sm_100
+asked 0 x check
+asked 3 'the machine is not the one' plan --set hardware.query='gpu.cc < 10.0' \
+    --facts tests/facts/gb10.json
+asked 2 'x: attention.backend = "cudnn": the cpu backend' run --backend cpu
+for set in model.window=100 model.head_dim=32 model.seq_len=128; do
+    asked 2 "found ${set%=*} ${set#*=}; leave the key out" check --set $set
+done
+asked 0 x check --set model.window=256
+asked 0 x check --set model.seq_len=300
+asked 2 'a multiple of 128, at least 256 tokens' check --set model.seq_len=300 \
+    --set attention.precision=fp8
 [ $failed = 0 ] && echo "attention: FP8 trains and resumes; refusals are named"
 exit $failed

@@ -1,0 +1,21 @@
+/* Whether a machine has the kernel that a configuration names: attention.backend = "cudnn". */
+#ifndef FP8LAB_RUNNER_PLAN_ASKED_KERNEL_H
+#define FP8LAB_RUNNER_PLAN_ASKED_KERNEL_H
+
+#include "kernels/base.h"
+
+struct json_t;
+
+/* What is known of the machine; NULL: nothing. */
+struct asked_machine {
+    const char *backend;        /* "cpu", "cuda", "auto" */
+    const char *caps;           /* the architecture that the GPU simulates */
+    const struct json_t *facts; /* of hw --json */
+};
+
+/* ERR_CONFIG if the machine lacks the kernel: the key, what was found, what to do. What is not
+ * known refuses nothing. The model's shape is checked with the script (script/schema_rules.c). */
+NODISCARD enum status asked_kernel_check(const struct json_t *config,
+                                         const struct asked_machine *machine, struct err *e);
+
+#endif
