@@ -141,3 +141,14 @@ bool choices_find(const char *text, const char *kind, const int64_t *key, int ke
     }
     return false;
 }
+
+int64_t choices_count(const char *text) {
+    struct choices_reader r;
+    struct choice ignored;
+    struct err e;
+    bool more = true;
+    int64_t count = 0;
+    if (choices_open(&r, text, &e) != OK) return 0;
+    while (choices_next(&r, &ignored, &more, &e) == OK && more) count++;
+    return count;
+}

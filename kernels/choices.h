@@ -55,6 +55,10 @@ NODISCARD enum status choices_next(struct choices_reader *r, struct choice *out,
 bool choices_find(const char *text, const char *kind, const int64_t *key, int keys,
                   struct choice *out);
 
+/* The choices of the table `text` up to the first that is malformed; 0 for a text that is no table,
+ * such as "". */
+int64_t choices_count(const char *text);
+
 #ifdef __cplusplus
 }
 #endif

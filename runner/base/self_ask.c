@@ -15,7 +15,7 @@
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 
-enum { ANSWER_MAX = 1 << 20, ARGS_MAX = 30 };
+enum { ANSWER_MAX = 1 << 20, ARGS_MAX = 30, TICK_MS = 500 };
 
 /* In the child, between fork and exec. */
 static void exec_self(const char *self, const struct self_ask *a, int out) {
@@ -28,14 +28,18 @@ static void exec_self(const char *self, const struct self_ask *a, int out) {
 }
 
 /* Reads until the other end closes; false if the time ends first. */
-static bool read_answer(int fd, char *text, size_t *length, int64_t deadline_ms) {
+static bool read_answer(const struct self_ask *a, int fd, char *text, size_t *length) {
+    int64_t deadline_ms = clock_ms() + a->seconds * 1000;
     *length = 0;
     for (;;) {
         struct pollfd p = { .fd = fd, .events = POLLIN };
         int64_t left = deadline_ms - clock_ms();
-        int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
+        if (left <= 0) return false;
+        if (a->tick) a->tick(a->context);
+        int ready = poll(&p, 1, (int)(a->tick && left > TICK_MS ? TICK_MS : left));
         if (ready < 0 && errno == EINTR) continue;
-        if (ready <= 0) return false;
+        if (ready < 0) return false;
+        if (ready == 0) continue;
         ssize_t n = read(fd, text + *length, ANSWER_MAX - *length);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0 || *length == ANSWER_MAX) return true;
@@ -92,7 +96,7 @@ enum status self_ask(const struct self_ask *a, json_t **out, bool *crashed, stru
     if (!text) return FAIL(e, ERR_MEMORY, "the answer of a child process");
     enum status st = start_self(a, &pid, &fd, e);
     if (st == OK) {
-        bool whole = read_answer(fd, text, &length, clock_ms() + a->seconds * 1000);
+        bool whole = read_answer(a, fd, text, &length);
         if (!whole) (void)kill(pid, SIGKILL);
         close(fd);
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}

@@ -11,6 +11,8 @@ struct self_ask {
     const char *const *args; /* after the program's name, NULL-terminated: "probe", "--json" */
     const char *schema;      /* of a good answer; another answer is an error with its text */
     int64_t seconds;         /* at most; the child is then killed */
+    void (*tick)(void *context); /* called twice a second while the child runs; may be NULL */
+    void *context;
 };
 
 /* stderr of the child is dropped: its errors are part of the answer. ERR_DEVICE with the child's

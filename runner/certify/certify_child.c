@@ -4,6 +4,7 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/certify/certify.h"
@@ -13,6 +14,7 @@
 #include "runner/base/run_files.h"
 #include "runner/base/self_ask.h"
 #include "runner/plan/backends.h"
+#include "runner/record/choice_cache.h"
 
 enum { FORBIDDEN_MAX = 16 };
 
@@ -26,6 +28,7 @@ struct child {
     struct backend_handle reference, device;
     struct forbidden forbidden[FORBIDDEN_MAX];
     int forbidden_count;
+    bool failed;  /* a way did: its choices, and those beside it, are for no run */
     json_t *list; /* of certificates */
 };
 
@@ -72,6 +75,8 @@ static enum status open_device(struct child *c, struct err *e) {
     if (r->caps) TRY(b->ops->assume_architecture(b, r->caps, e));
     for (int i = 0; i < c->forbidden_count; i++)
         TRY(b->ops->forbid(b, c->forbidden[i].section, c->forbidden[i].way, e));
+    struct err ignored; /* without offers it times its own */
+    if (r->offers && choice_cache_take(r->offers, b, &ignored) == ERR_MEMORY) return no_memory(e);
     return OK;
 }
 
@@ -95,6 +100,7 @@ static enum status try_way(struct child *c, const struct certify_way *way, struc
         if (certify(c->device.backend, c->reference.backend, way, &one, &why) != OK)
             certify_fail(&one, "error", "%.250s", why.text);
         TRY(put(c, &one, e));
+        c->failed |= one.outcome == CERTIFY_FAILED;
         if (one.outcome != CERTIFY_FAILED || !*one.forbid || c->forbidden_count == FORBIDDEN_MAX)
             return OK;
         struct forbidden *f = &c->forbidden[c->forbidden_count++];
@@ -135,9 +141,13 @@ static enum status answer_of(struct child *c, int64_t begin_ms, json_t **out, st
         if (*l.version)
             used += (size_t)snprintf(libraries + used, sizeof libraries - used, "%s%s %s",
                                      used ? ", " : "", l.name, l.version);
-    *out = json_pack("{s:s,s:s,s:s,s:s,s:f,s:O}", "schema", SCHEMA, "device", info.name,
+    char *timed = NULL;
+    TRY(b->ops->choices_timed(b, &timed, e));
+    *out = json_pack("{s:s,s:s,s:s,s:s,s:f,s:O,s:s}", "schema", SCHEMA, "device", info.name,
                      "architecture", info.architecture, "libraries", libraries, "seconds",
-                     (double)(clock_ms() - begin_ms) / 1000, "certificates", c->list);
+                     (double)(clock_ms() - begin_ms) / 1000, "certificates", c->list, "choices",
+                     c->failed ? "" : timed);
+    free(timed);
     return *out ? OK : no_memory(e);
 }
 
@@ -173,5 +183,8 @@ enum status certify_ask(const struct certify_request *r, json_t **out, bool *cra
     if (r->config) args[n++] = r->config;
     if (r->caps) args[n++] = "--caps";
     if (r->caps) args[n++] = r->caps;
-    return self_ask(&(struct self_ask){ args, SCHEMA, r->seconds }, out, crashed, e);
+    if (r->offers) args[n++] = "--offers";
+    if (r->offers) args[n++] = r->offers;
+    const struct self_ask ask = { args, SCHEMA, r->seconds, r->tick, r->context };
+    return self_ask(&ask, out, crashed, e);
 }

@@ -12,12 +12,16 @@ struct certify_request {
     int64_t ranks, device;
     /* Only ways from `first` on, `count` of them (0: all): to leave out one that crashed. */
     int64_t first, count;
+    const char *offers;   /* folder of a run that has kept choices (record/choice_cache.h), or NULL */
     int64_t seconds;      /* to wait */
+    void (*tick)(void *context); /* as self_ask has it; may be NULL */
+    void *context;
 };
 
 /* The child's part: "fp8lab.certificates/1": device, architecture, libraries "name version, ...",
  * seconds, certificates [{way, section, outcome, how, fault, found, outputs, error, bound, reason,
- * order, agreed [names], forbid, device, architecture}]. After a way that fails and has another,
+ * order, agreed [names], forbid, device, architecture}], choices: what it timed, as choices_timed
+ * has it, "" if a way failed. After a way that fails and has another,
  * a second certificate for the same way says how the other one did. */
 NODISCARD enum status certify_answer(const struct certify_request *r, struct json_t **out,
                                      struct err *e);

@@ -6,11 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/choices.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/cli.h"
 #include "runner/certify/certify_cache.h"
 #include "runner/certify/certify_child.h"
+#include "runner/hardware/gpu_watch.h"
+#include "runner/hardware/telemetry.h"
 #include "runner/plan/backends.h"
+#include "runner/record/choice_cache.h"
 #include "runner/record/documents.h"
 #include "runner/record/run_dir.h"
 #include "runner/record/run_log.h"
@@ -30,6 +34,9 @@ struct certifying {
     json_t *fresh;       /* made now */
     char config[PATH_CAP];
     double seconds;      /* that the child took */
+    int64_t timed;       /* shapes whose algorithms it timed */
+    struct telemetry *telemetry; /* owned; NULL: no GPU is seen */
+    struct gpu_watch watch;
 };
 
 static enum status no_memory(struct err *e) {
@@ -104,6 +111,35 @@ static enum status take_answer(struct certifying *c, const json_t *answer, struc
     return failed ? no_memory(e) : OK;
 }
 
+static void tick(void *context) {
+    struct certifying *c = context;
+    gpu_watch_sample(&c->watch, c->telemetry);
+}
+
+static void say_problem(const struct certifying *c, const char *problem) {
+    if (!*problem) return;
+    cli_warn(c->o->cli, "%s", problem);
+    run_log(c->dir, "%s", problem);
+}
+
+/* What the child timed serves this run and later ones, unless its GPU was disturbed: then the run
+ * times its own, as without memory for a table. */
+static void take_choices(struct certifying *c, const json_t *answer) {
+    char why[256], problem[CHOICE_PROBLEM_CAP] = "";
+    const char *timed = json_text(answer, "choices", "");
+    struct err e;
+    if (!c->o->choices || !*timed) return;
+    tick(c);
+    c->timed += choices_count(timed);
+    if (gpu_watch_disturbed(&c->watch, why, sizeof why))
+        run_log(c->dir, "the algorithms that the certificates timed are not used: while GPU %"
+                PRId64 " was certified, %s", c->watch.device, why);
+    else if (choice_cache_add(c->o->choices, json_text(answer, "architecture", ""), timed, true,
+                              problem, &e) != OK)
+        run_log(c->dir, "the algorithms that the certificates timed are not used: %s", e.text);
+    say_problem(c, problem);
+}
+
 /* Asks for one way, or all from the first missing one on (count 0). *crashed: the child died. */
 static enum status ask(struct certifying *c, int64_t first, int64_t count, bool *crashed,
                        struct err *e) {
@@ -112,9 +148,11 @@ static enum status ask(struct certifying *c, int64_t first, int64_t count, bool 
         .backend = DEVICE_BACKEND, .caps = c->o->caps, .config = c->config, .ranks = c->o->ranks,
         .device = c->o->device, .first = first, .count = count,
         .seconds = count ? SECONDS_ONE : SECONDS_ALL,
+        .offers = c->o->choices ? c->dir->path : NULL, .tick = tick, .context = c,
     };
     TRY(certify_ask(&r, &answer, crashed, e));
     enum status st = take_answer(c, answer, e);
+    if (st == OK) take_choices(c, answer);
     json_decref(answer);
     return st;
 }
@@ -225,19 +263,13 @@ static enum status judge(struct certifying *c, struct err *e) {
     if (st == OK) st = write(c, forbidden, e);
     if (st == OK)
         run_log(c->dir, "certificates: %" PRId64 " ways, %zu certificates made now in %.1f s, %zu "
-                "ways not used", c->ways.count, json_array_size(c->fresh), c->seconds,
-                json_array_size(forbidden));
+                "ways not used, %" PRId64 " shapes timed", c->ways.count,
+                json_array_size(c->fresh), c->seconds, json_array_size(forbidden), c->timed);
     json_decref(forbidden);
     return st;
 }
 
 /* ---- all --------------------------------------------------------------------------------------*/
-
-static void say_problem(const struct certifying *c, const char *problem) {
-    if (!*problem) return;
-    cli_warn(c->o->cli, "%s", problem);
-    run_log(c->dir, "%s", problem);
-}
 
 static enum status open_cache(struct certifying *c, struct err *e) {
     const struct certify_options *o = c->o;
@@ -246,6 +278,20 @@ static enum status open_cache(struct certifying *c, struct err *e) {
     TRY(certify_cache_read(&c->cache, &c->kept, problem, e));
     say_problem(c, problem);
     return OK;
+}
+
+/* A child that died handed nothing back: the file and the run then lack what it timed. */
+static enum status make_with_offers(struct certifying *c, bool *possible, struct err *e) {
+    char problem[CHOICE_PROBLEM_CAP];
+    struct err end;
+    if (!c->o->choices) return make_missing(c, possible, e);
+    TRY(choice_cache_offer(c->o->choices, c->dir->path, problem, e)); /* said when workers start */
+    c->telemetry = telemetry_open();
+    enum status st = make_missing(c, possible, e);
+    telemetry_close(c->telemetry);
+    if (choice_cache_withdraw(c->dir->path, &end) != OK && st == OK)
+        return FAIL(e, end.code, "%s", end.text);
+    return st;
 }
 
 static enum status certify_all(struct certifying *c, struct err *e) {
@@ -258,7 +304,7 @@ static enum status certify_all(struct certifying *c, struct err *e) {
     c->list = json_array();
     c->fresh = json_array();
     if (!c->list || !c->fresh) return no_memory(e);
-    TRY(make_missing(c, &possible, e));
+    TRY(make_with_offers(c, &possible, e));
     if (!possible) return OK;
     TRY(certify_cache_add(&c->cache, c->fresh, problem, e));
     say_problem(c, problem);
@@ -267,7 +313,7 @@ static enum status certify_all(struct certifying *c, struct err *e) {
 }
 
 enum status certify_run(const struct certify_options *o, struct run_dir *dir, struct err *e) {
-    struct certifying c = { .o = o, .dir = dir };
+    struct certifying c = { .o = o, .dir = dir, .watch.device = o->device };
     if (!is_on_device(o->backend)) return OK;
     enum status st = certify_all(&c, e);
     ways_free(&c.ways);

@@ -6,6 +6,7 @@
 
 #include "kernels/base.h"
 
+struct choice_cache;
 struct cli;
 struct json_t;
 struct run_dir;
@@ -20,6 +21,7 @@ struct certify_options {
      * run. A resumed run has them in its own run.json. */
     const struct json_t *then;
     bool resumed;
+    struct choice_cache *choices; /* offered to the child; gets what it timed. NULL: neither */
 };
 
 /* Adds "forbidden" to run.json: an array of "gemm e4m3 row x e4m3 row", "attention cudnn".

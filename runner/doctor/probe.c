@@ -101,7 +101,8 @@ enum status probe_ask(const struct probe_options *o, int64_t seconds, json_t **o
     if (o->checks) args[n++] = "--checks";
     if (o->caps) args[n++] = "--caps";
     if (o->caps) args[n++] = o->caps;
-    return self_ask(&(struct self_ask){ args, "fp8lab.probe/1", seconds }, out, &crashed, e);
+    const struct self_ask ask = { .args = args, .schema = "fp8lab.probe/1", .seconds = seconds };
+    return self_ask(&ask, out, &crashed, e);
 }
 
 /* ---- facts ------------------------------------------------------------------------------------*/

@@ -302,7 +302,7 @@ static enum status certify(const struct run_settings *s, struct run_dir *dir,
     const struct certify_options options = {
         .cli = s->cli, .backend = s->backend, .caps = s->caps, .cache = s->cache, .runs = s->runs,
         .facts = s->facts, .resolved = resolved, .ranks = ranks, .then = s->forbidden,
-        .resumed = resumed,
+        .resumed = resumed, .choices = s->choice_cache,
     };
     return certify_run(&options, dir, e);
 }

@@ -3,6 +3,7 @@
 #ifndef FP8LAB_RUNNER_RUN_TUNING_H
 #define FP8LAB_RUNNER_RUN_TUNING_H
 
+#include "runner/hardware/gpu_watch.h"
 #include "runner/job/rank_layout.h"
 #include "runner/job/run_settings.h"
 #include "runner/record/choice_cache.h"
@@ -13,11 +14,9 @@ struct telemetry;
 struct tuning {
     const struct run_settings *settings;
     struct run_dir *dir;
-    int64_t device;        /* of rank 0, among this host's GPUs */
+    struct gpu_watch watch; /* of rank 0's GPU, while it timed */
     char architecture[32]; /* "" until rank 0 has reported its device */
     int64_t steps;         /* records of steps; the worker times in the first step */
-    int64_t throttled;     /* NVML's bits of harmful reasons, of any sample while it timed */
-    int64_t others;        /* most processes of others that a sample saw on the GPU */
     char said[CHOICE_PROBLEM_CAP]; /* what the user should know; "": nothing */
 };
 
