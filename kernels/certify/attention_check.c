@@ -169,8 +169,9 @@ static enum status run(struct trial *t, bool backward, int garbage, struct err *
     TRY(b->ops->attention_fwd(b, LANE_COMPUTE, &fwd, e));
     if (!backward) return OK;
     const struct attention_bwd_args bwd = { .d_qkv = &d_out, .delta = &delta, .d_o = &d_o,
-                                            .o = &o, .qkv = &qkv, .lse = &lse, .first_key = first_key,
-                                            .heads = t->heads, .kv_heads = t->groups };
+                                            .o = &o, .qkv = &qkv, .lse = &lse,
+                                            .first_key = first_key, .heads = t->heads,
+                                            .kv_heads = t->groups };
     return b->ops->attention_bwd(b, LANE_COMPUTE, &bwd, e);
 }
 

@@ -15,8 +15,10 @@ local function row(name, window, data, seq_len)
     train = { steps = 3, global_batch = 4, micro_batch = 2 },
   }
 end
-return suite { name = "ways", row("plain"), row("window", 9), row("wide", 32), row("documents", nil, masked),
-               row("both", 9, masked), row("packed", nil, packed) }
+return suite {
+  name = "ways", row("plain"), row("window", 9), row("wide", 32), row("documents", nil, masked),
+  row("both", 9, masked), row("packed", nil, packed),
+}
 LUA
 attention_of() { # NAME: its ways of attention
     "$FP8LAB" check --resolved --only "$1" --lib "$lib" x.lua >one.json 2>log || fail "check: $1"
