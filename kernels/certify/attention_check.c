@@ -364,7 +364,7 @@ static bool check(struct trial *t, enum sample what, int64_t s, int64_t token, i
     if (check_one(t, what, s, token, head, out)) return true;
     for (int m = MASK_NO_WINDOW; m < MASK_MISTAKES; m++) {
         struct certificate other = { .bound = 0 };
-        char sentence[64], found[sizeof out->found];
+        char sentence[96], found[sizeof out->found];
         if (!attention_mask_can(&t->mask, (enum mask_mistake)m)) continue;
         t->mistake = (enum mask_mistake)m;
         bool right = check_one(t, what, s, token, head, &other);
@@ -372,7 +372,7 @@ static bool check(struct trial *t, enum sample what, int64_t s, int64_t token, i
         if (!right) continue;
         attention_mask_sentence(&t->mask, (enum mask_mistake)m, sentence);
         memcpy(found, out->found, sizeof found);
-        certify_fail(out, attention_mask_fault((enum mask_mistake)m), "%.180s; %s", found,
+        certify_fail(out, attention_mask_fault((enum mask_mistake)m), "%.150s; %s", found,
                      sentence);
         break;
     }

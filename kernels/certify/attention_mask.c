@@ -78,10 +78,10 @@ const char *attention_mask_fault(enum mask_mistake mistake) {
 }
 
 void attention_mask_sentence(const struct attention_mask *m, enum mask_mistake mistake,
-                             char out[64]) {
+                             char out[96]) {
     char window[32] = "";
     if (m->window > 0) snprintf(window, sizeof window, "a window of %lld", (long long)m->window);
-    snprintf(out, 64, "this is right without %s%s%s",
+    snprintf(out, 96, "this is right without %s%s%s",
              mistake == MASK_NO_DOCUMENTS ? "" : window, mistake == MASK_NEITHER ? " and " : "",
              mistake == MASK_NO_WINDOW ? "" : "documents");
 }

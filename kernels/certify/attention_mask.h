@@ -36,6 +36,6 @@ NODISCARD enum status attention_mask_upload(const struct attention_mask *m, stru
 bool attention_mask_can(const struct attention_mask *m, enum mask_mistake mistake);
 const char *attention_mask_fault(enum mask_mistake mistake);
 void attention_mask_sentence(const struct attention_mask *m, enum mask_mistake mistake,
-                             char out[64]);
+                             char out[96]);
 
 #endif
