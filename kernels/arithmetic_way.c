@@ -22,8 +22,8 @@ enum {
 };
 
 static const struct { int64_t rows, cols; } TILES[] = {
-    { 128, 256 }, { 256, 128 }, { 128, 192 }, { 192, 128 }, { 128, 128 },
-    { 64, 192 }, { 192, 64 }, { 64, 128 }, { 128, 64 }, { 64, 64 } };
+    { 128, 256 }, { 256, 128 }, { 128, 192 }, { 192, 128 }, { 128, 128 }, { 128, 160 },
+    { 160, 128 }, { 64, 192 }, { 192, 64 }, { 64, 128 }, { 128, 64 }, { 64, 64 } };
 enum { SQUARE_TILE = 4, LAST_TILE = sizeof TILES / sizeof *TILES - 1 };
 
 /* How fast a multiprocessor is: for each step of K, a tile takes step_ps, and unit_ps for each unit

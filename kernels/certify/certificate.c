@@ -36,12 +36,13 @@ static void cast_text(const struct certify_way *w, char *out) {
 }
 
 static void attention_text(const struct certify_way *w, char *out) {
+    static const char *const KERNELS[] = { "", ", own kernel", ", cudnn" };
     char window[32] = "";
     if (w->window) snprintf(window, sizeof window, ", window %lld", (long long)w->window);
-    snprintf(out, WAY_TEXT_CAP, "attention %s, %lld x %lld, heads %lld/%lld of %lld%s%s",
+    snprintf(out, WAY_TEXT_CAP, "attention %s, %lld x %lld, heads %lld/%lld of %lld%s%s%s",
              dtype_name(w->a), (long long)w->batch, (long long)w->length, (long long)w->heads,
              (long long)w->kv_heads, (long long)w->head_dim, window,
-             w->documents ? ", documents" : "");
+             w->documents ? ", documents" : "", KERNELS[w->kernel]);
 }
 
 void certify_way_text(const struct certify_way *way, char out[WAY_TEXT_CAP]) {

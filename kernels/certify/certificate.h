@@ -29,6 +29,7 @@ struct certify_way {
     int64_t batch, length, heads, kv_heads, head_dim;
     int64_t window;  /* keys that a query sees, its own too; 0: all before it */
     bool documents;  /* a query sees its own document only; the certificate makes documents up */
+    enum attention_backend kernel; /* which one the run asks for */
 };
 
 enum { WAY_TEXT_CAP = 192 };

@@ -10,6 +10,7 @@ enum {
     ROUNDS = 4,        /* timings of each candidate; its best time counts */
     RUNS = 3,          /* runs in one timing */
     HOLD_NS = 200000,  /* enough for the host to queue RUNS of any candidate */
+    SHORT_US = 20,     /* runs this short do not heat the device: their clock does not fall */
     SETTLE_US = 60000, /* run time of each candidate until the clock has adapted to its power */
     SLICE_US = 12000,  /* run time of a candidate's turn after that */
     SLICES = 4,
@@ -67,7 +68,10 @@ static int runs_within(int slice_us, float us) {
 }
 
 void trial_settled(const struct trial *t, trial_queue queue, void *context, int count, float *us) {
+    float longest = 0.0f;
     trial_run(t, queue, context, count, us);
+    for (int i = 0; i < count; i++) longest = fmaxf(longest, us[i]);
+    if (longest < SHORT_US) return;
     for (int i = 0; i < count; i++) {
         if (us[i] < 0.0f) continue;
         us[i] = time_runs(t, queue, context, i, runs_within(SETTLE_US, us[i]));

@@ -26,6 +26,7 @@ struct forbidden { char section[16], way[FORBIDDEN_WAY_CAP]; };
 struct child {
     const struct certify_request *request;
     struct backend_handle reference, device;
+    struct ways ways;
     struct forbidden forbidden[FORBIDDEN_MAX];
     int forbidden_count;
     bool failed;  /* a way did: its choices, and those beside it, are for no run */
@@ -73,6 +74,12 @@ static enum status open_device(struct child *c, struct err *e) {
     TRY(backend_open(r->backend, 0, r->device, &c->device, e));
     struct backend *b = c->device.backend;
     if (r->caps) TRY(b->ops->assume_architecture(b, r->caps, e));
+    for (int64_t i = 0; i < c->ways.count; i++) {
+        enum attention_backend kernel = c->ways.way[i].kernel;
+        if (kernel == ATTENTION_TIMED) continue;
+        TRY(b->ops->attention_backend(b, kernel, e));
+        break; /* a run asks for one */
+    }
     for (int i = 0; i < c->forbidden_count; i++)
         TRY(b->ops->forbid(b, c->forbidden[i].section, c->forbidden[i].way, e));
     struct err ignored; /* without offers it times its own */
@@ -110,24 +117,22 @@ static enum status try_way(struct child *c, const struct certify_way *way, struc
     }
 }
 
+static enum status find_ways(struct child *c, struct err *e) {
+    const struct certify_request *r = c->request;
+    json_t *config = NULL;
+    if (!r->config) return ways_standard(&c->ways, e);
+    TRY(json_file_read(r->config, &config, e));
+    enum status st = ways_of_config(config, (int)r->ranks, &c->ways, e);
+    json_decref(config);
+    return st;
+}
+
 static enum status try_ways(struct child *c, struct err *e) {
     const struct certify_request *r = c->request;
-    struct ways ways;
-    json_t *config = NULL;
-    if (r->config) {
-        TRY(json_file_read(r->config, &config, e));
-        enum status st = ways_of_config(config, (int)r->ranks, &ways, e);
-        json_decref(config);
-        TRY(st);
-    } else {
-        TRY(ways_standard(&ways, e));
-    }
-    enum status st = OK;
-    int64_t end = r->count ? r->first + r->count : ways.count;
-    for (int64_t i = r->first; i < end && i < ways.count && st == OK; i++)
-        st = try_way(c, &ways.way[i], e);
-    ways_free(&ways);
-    return st;
+    int64_t end = r->count ? r->first + r->count : c->ways.count;
+    for (int64_t i = r->first; i < end && i < c->ways.count; i++)
+        TRY(try_way(c, &c->ways.way[i], e));
+    return OK;
 }
 
 static enum status answer_of(struct child *c, int64_t begin_ms, json_t **out, struct err *e) {
@@ -156,11 +161,13 @@ enum status certify_answer(const struct certify_request *r, json_t **out, struct
     int64_t begin = clock_ms();
     *out = NULL;
     enum status st = c.list ? backend_open("cpu", 0, 0, &c.reference, e) : no_memory(e);
+    if (st == OK) st = find_ways(&c, e);
     if (st == OK) st = open_device(&c, e);
     if (st == OK) st = try_ways(&c, e);
     if (st == OK) st = answer_of(&c, begin, out, e);
     backend_close(&c.device);
     backend_close(&c.reference);
+    ways_free(&c.ways);
     json_decref(c.list);
     return st;
 }

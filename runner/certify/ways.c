@@ -14,6 +14,7 @@ struct recorder {
     struct ways *ways;
     int64_t window; /* of attention; 0: none */
     bool documents; /* attention stays within a document */
+    enum attention_backend kernel; /* of attention */
 };
 
 void ways_free(struct ways *w) {
@@ -104,6 +105,7 @@ static enum status note_attention(struct backend *b, int lane, const struct atte
     w.kv_heads = t->kv_heads;
     w.window = ((struct recorder *)b)->window;
     w.documents = ((struct recorder *)b)->documents;
+    w.kernel = ((struct recorder *)b)->kernel;
     return add(ways_of(b), &w, e);
 }
 
@@ -111,6 +113,7 @@ static enum status note_attention(struct backend *b, int lane, const struct atte
 static enum status record(struct run_options *run, int ranks, struct ways *out, struct err *e) {
     const struct data_options tokens = { .kind = DATA_SYNTHETIC, .seed = 1 };
     struct recorder r = { .ways = out, .documents = run->train.documents.mask,
+                          .kernel = run->attention,
                           .window = model_has_window(&run->model) ? run->model.window : 0 };
     struct data *data = NULL;
     struct trainer *t = NULL;

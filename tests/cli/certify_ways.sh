@@ -1,15 +1,15 @@
 #!/bin/bash
 # The ways that are certified for a configuration: attention has the run's window, and its documents
-# if attention is masked by them.
+# if attention is masked by them, and the kernel that the run asks for.
 set -u
 . "$PWD/tests/cli/lib.sh"
 cat >x.lua <<'LUA'
 local tiny = require "models.tiny"
 local masked = { path = "s", mask = "document", positions = "document" }
 local packed = { path = "s", layout = "packed" }
-local function row(name, window, data, seq_len)
+local function row(name, window, data, kernel)
   return experiment {
-    name = name, recipe = bf16,
+    name = name, recipe = bf16, attention = { backend = kernel },
     model = tiny.llama { seq_len = 32, layers = 1, vocab = 96, window = window },
     data = data and tokens(data) or synthetic { seed = 7 },
     train = { steps = 3, global_batch = 4, micro_batch = 2 },
@@ -17,7 +17,7 @@ local function row(name, window, data, seq_len)
 end
 return suite {
   name = "ways", row("plain"), row("window", 9), row("wide", 32), row("documents", nil, masked),
-  row("both", 9, masked), row("packed", nil, packed),
+  row("both", 9, masked), row("packed", nil, packed), row("own", nil, nil, "own"),
 }
 LUA
 attention_of() { # NAME: its ways of attention
@@ -29,8 +29,13 @@ for c in json.load(open("out"))["certificates"]:
 }
 for one in "plain;32; passed" "window;32, window 9; passed" "wide;32; passed" \
     "documents;32, documents; passed" "both;32, window 9, documents; passed" \
-    "packed;32; passed"; do
+    "packed;32; passed" "own;32, own kernel; passed"; do
     case_name=${one%%;*}
     expect "attention of heads of" "${one#*;}" "$(attention_of "$case_name")"
 done
+# The kernel that a run asks for is the one that is tried: a backend without it says so.
+"$FP8LAB" check --resolved --only own --lib "$lib" x.lua >one.json 2>log || fail "check: own"
+sed -i 's/"backend":"own"/"backend":"cudnn"/' one.json
+"$FP8LAB" probe --certify --backend cpu --config one.json >out 2>&1 && fail "cudnn on a CPU is tried"
+grep -q 'attention.backend = "cudnn": the cpu backend has one way' out || fail "cudnn: $(cat out)"
 exit $failed
