@@ -122,7 +122,9 @@ static void set_class(const struct matmul_args *args, bool native, struct mma_wa
     bool apart = is_apart(args, way->last_factor && !native);
     bool alone = apart || (!args->bias && !args->residual);
     const struct pace *pace = !native ? &BF16 : way->order.chain ? &FP8_PROMOTED : &FP8_FAST;
-    if (alone && !way->block)
+    bool rows = args->a->scale.kind == SCALE_ROW || args->b->scale.kind == SCALE_ROW;
+    /* The library has one algorithm for row scales, and it does not split. */
+    if (alone && !way->block && !(native && rows))
         way->order.part = part_of(args->a->dim[0], args->b->dim[0], args->a->dim[1], pace);
     bool in_place = args->beta != 0.0f && args->out->dtype == DTYPE_BF16;
     /* The library's epilogue: alpha AB + C in one rounding, then the bias. */
