@@ -27,8 +27,8 @@ static const struct { int64_t rows, cols; } TILES[] = {
 enum { SQUARE_TILE = 4, LAST_TILE = sizeof TILES / sizeof *TILES - 1 };
 
 /* How fast a multiprocessor is: for each step of K, a tile takes step_ps, and unit_ps for each unit
- * of its outputs. `step`: what a library divides K by. Sums of chains need registers beside those of
- * the chain, so their tiles are small. */
+ * of its outputs. `step`: what a library divides K by. Sums of chains need registers beside those
+ * of the chain, so their tiles are small. */
 struct pace { int64_t step, first_tile, last_tile, unit_ps, step_ps, start_ns; };
 static const struct pace BF16 = { 64, 0, SQUARE_TILE, 1550, 0, 0 },
                          FP8_FAST = { 128, 0, SQUARE_TILE, 775, 0, 0 },

@@ -59,8 +59,9 @@ enum { NOISE_LEVELS = 4, NOISE_LEVEL_PLACES = 64 };
 
 /* Of an operand of K elements a row; `fast`: FP8 is added in one chain. */
 static inline struct cancel_noise cancel_noise(enum dtype t, int64_t k, bool fast) {
-    struct cancel_noise c = { noise_operand(t), k >= 32 ? k / 2 - 5 : k / 2, t == DTYPE_BF16 ? 2 : 1,
-                              t == DTYPE_E5M2 ? 2 : 3, t != DTYPE_BF16 && !fast };
+    bool bf16 = t == DTYPE_BF16;
+    struct cancel_noise c = { noise_operand(t), k >= 32 ? k / 2 - 5 : k / 2, bf16 ? 2 : 1,
+                              t == DTYPE_E5M2 ? 2 : 3, !bf16 && !fast };
     return c;
 }
 
