@@ -1,4 +1,4 @@
-/* Noise by which algorithms of a GEMM are told apart (gemm_class.cu): inline for host and device. An
+/* Noise by which algorithms of a GEMM are told apart (gemm_class.cu), for host and device. An
  * element is a function of its place alone, so the host computes sampled outputs again without
  * reading operands back. tests/ops/test_class_noise.c shows what it tells apart. */
 #ifndef FP8LAB_KERNELS_CUDA_CLASS_NOISE_H
