@@ -13,6 +13,7 @@
 #include "kernels/arithmetic.h"
 #include "kernels/rng.h"
 #include "runner/plan/backends.h"
+#include "tests/gpu/place.h"
 
 #define E DTYPE_E4M3
 #define G DTYPE_E5M2
@@ -69,26 +70,10 @@ enum { PLACE_COUNT = sizeof PLACES / sizeof *PLACES };
 static struct backend_handle gpu[PLACE_COUNT];
 
 static enum status open_all(struct err *e) {
-    char *whole, head[512], table[640];
+    char head[PLACE_HEAD_CAP];
     for (int i = 0; i < PLACE_COUNT; i++) TRY(backend_open("cuda", 0, 0, &gpu[i], e));
-    struct backend *b = gpu[0].backend;
-    void *memory;
-    /* The head of a table, of a first small product. */
-    TRY(b->ops->memory_create(b, "a product", 1 << 16, &memory, e));
-    struct tensor x = tensor_2d(memory, H, 64, 64), out = tensor_2d(memory, H, 64, 64);
-    out.data = (char *)memory + (1 << 15);
-    TRY(b->ops->matmul(b, LANE_COMPUTE, &(struct matmul_args){ .out = &out, .a = &x, .b = &x }, e));
-    TRY(b->ops->choices_save(b, &whole, e));
-    b->ops->memory_destroy(b, memory);
-    char *line = strstr(whole, "\n#");
-    if (!line || line - whole >= (long)sizeof head) fail_msg("the table's head: %s", whole);
-    snprintf(head, sizeof head, "%.*s", (int)(line - whole), whole);
-    free(whole);
-    for (int i = 1; i < PLACE_COUNT; i++) {
-        b = gpu[i].backend;
-        snprintf(table, sizeof table, "%s\nplace %d : -\n", head, PLACES[i]);
-        TRY(b->ops->choices_load(b, table, e));
-    }
+    TRY(place_head(gpu[0].backend, head, e));
+    for (int i = 1; i < PLACE_COUNT; i++) TRY(place_load(gpu[i].backend, head, PLACES[i], e));
     return OK;
 }
 
