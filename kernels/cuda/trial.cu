@@ -9,6 +9,7 @@
 enum {
     ROUNDS = 4,        /* timings of each candidate; its best time counts */
     RUNS = 3,          /* runs in one timing */
+    HOPELESS = 2,      /* times slower than the best: not timed again */
     HOLD_NS = 200000,  /* enough for the host to queue RUNS of any candidate */
     SHORT_US = 20,     /* runs this short do not heat the device: their clock does not fall */
     SETTLE_US = 60000, /* run time of each candidate until the clock has adapted to its power */
@@ -52,13 +53,15 @@ static float time_runs(const struct trial *t, trial_queue queue, void *context, 
 }
 
 void trial_run(const struct trial *t, trial_queue queue, void *context, int count, float *us) {
+    float best = FLT_MAX;
     for (int i = 0; i < count; i++) us[i] = FLT_MAX;
     for (int round = -1; round < ROUNDS; round++) /* the first warms up */
         for (int i = 0; i < count; i++) {
-            if (us[i] < 0.0f) continue;
-            float time = time_runs(t, queue, context, i, RUNS);
+            if (us[i] < 0.0f || (round > 0 && us[i] / HOPELESS > best)) continue;
+            float time = time_runs(t, queue, context, i, round < 0 ? 1 : RUNS);
             if (time < 0.0f) us[i] = time;
-            else if (round >= 0 && time < us[i]) us[i] = time;
+            else if (round >= 0) us[i] = fminf(us[i], time);
+            if (round >= 0 && time >= 0.0f) best = fminf(best, time);
         }
 }
 

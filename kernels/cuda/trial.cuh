@@ -19,7 +19,8 @@ void trial_close(struct trial *t); /* also for a zeroed trial, or after trial_op
 typedef bool (*trial_queue)(void *context, int i, cudaStream_t stream);
 
 /* us [count] <- the best time of each in microseconds, negative if it failed. Candidates take
- * turns, several rounds after one warm-up round. Waits for t->stream alone. */
+ * turns, several rounds after one warm-up round; the first round alone times those that are far
+ * slower than the best. Waits for t->stream alone. */
 void trial_run(const struct trial *t, trial_queue queue, void *context, int count, float *us);
 
 /* us [count] <- the mean time of each at the power-limited clock, which short bursts do not show.

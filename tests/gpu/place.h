@@ -1,5 +1,5 @@
-/* Choice tables that force an algorithm: `place N : -` takes the Nth algorithm of each class instead
- * of the fastest, the last one if there are fewer. */
+/* Choice tables that force an algorithm: `place N : -` takes the Nth algorithm of each class, the
+ * last one if there are fewer, instead of the fastest. */
 #ifndef FP8LAB_TESTS_GPU_PLACE_H
 #define FP8LAB_TESTS_GPU_PLACE_H
 

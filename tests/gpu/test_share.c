@@ -195,7 +195,7 @@ static int process(double begin, double seconds) {
     return failed;
 }
 
-static void sharing_changes_no_bit_and_fails_nothing(void **state) {
+static void sharing_fails_nothing_and_changes_no_bit(void **state) {
     const char *given = getenv("SHARE_SECONDS");
     double seconds = given ? atof(given) : 2.0, begin = now() + 2.0;
     pid_t child[PROCESSES];
@@ -213,6 +213,8 @@ static void sharing_changes_no_bit_and_fails_nothing(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(sharing_changes_no_bit_and_fails_nothing) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sharing_fails_nothing_and_changes_no_bit),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
