@@ -10,7 +10,7 @@ static int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* An estimate of the time of a product in parts, in ns, from integers: the same on every machine.
  * Tiles of outputs go to MULTIPROCESSORS in waves. The sum of parts goes through memory once. The
- * constants are an H200's, rounded; results depend on them, so they are never tuned again. */
+ * constants are an H200's, rounded. Results depend on them: whoever changes them changes bits. */
 enum {
     MULTIPROCESSORS = 132,
     BYTES_A_NS = 3500,

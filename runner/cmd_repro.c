@@ -54,11 +54,17 @@ struct command {
 /* Each check returns OK; it fills `why` if this machine cannot repeat the run. */
 enum { WHY_CAP = 8192 };
 
-/* A run that failed before its first step has nothing to compare with. */
+/* A run that failed before its first step has nothing to compare with, one of fewer steps than are
+ * asked for too little. */
 static enum status check_steps(struct command *c, char why[WHY_CAP], struct err *e) {
     const struct run_view *view = &c->source.view;
     const char *error = json_text(json_object_get(view->run, "error"), "text", "");
-    if (!view->columns.of[STREAM_TRAIN] || view->columns.of[STREAM_TRAIN]->rows == 0)
+    const struct columns *train = view->columns.of[STREAM_TRAIN];
+    int64_t rows = train ? train->rows : 0;
+    if (rows && c->settings.only_steps > rows)
+        snprintf(why, WHY_CAP, "the bundle holds %" PRId64 " steps, and --steps asks for %" PRId64
+                 ": ask for fewer, or leave it out", rows, c->settings.only_steps);
+    if (!rows)
         snprintf(why, WHY_CAP, "the bundle holds no step to compare with: its run ended as "
                  "%.40s%s%.400s", json_text(view->run, "status", "?"), *error ? ": " : "", error);
     return OK;
@@ -116,9 +122,12 @@ static enum status choose_backend(struct command *c, char why[WHY_CAP], struct e
     if (asked) return backend_check(asked, e);
     bool cuda = !strcmp(then, "cuda");
     if (backend_check(then, e) == OK && (!cuda || access("/dev/nvidiactl", F_OK) == 0)) return OK;
+    const json_t *train = json_object_get(c->source.view.resolved, "train");
+    bool exact = json_is_true(json_object_get(train, "exact"));
     snprintf(why, WHY_CAP, "the bundle's run used the backend %.40s (%.80s), which this machine "
-             "does not have; --backend cpu compares the losses only", then,
-             json_text(c->source.view.decisions, "device", "?"));
+             "does not have; --backend cpu compares %s", then,
+             json_text(c->source.view.decisions, "device", "?"),
+             exact ? "every bit, since the run is exact" : "the losses only");
     return OK;
 }
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/attention_order.h"
 #include "kernels/cuda/attention_choice.cuh"
 #include "kernels/cuda/cuda_backend.cuh"
 #include "kernels/cuda/gemm.cuh"
@@ -138,6 +139,10 @@ enum status cuda_set_exact(struct backend *b, bool exact, struct err *e) {
         return FAIL(e, ERR_UNSUPPORTED, "exact operators: the CPU follows a GPU of compute "
                     "capability 9.0 only, and this one is used as %d.%d", cb->caps / 10,
                     cb->caps % 10);
+    if (exact && cb->sm_count != ATTENTION_MULTIPROCESSORS)
+        return FAIL(e, ERR_UNSUPPORTED, "exact operators: the CPU follows a GPU of %d "
+                    "multiprocessors, as an H200 has, and this one has %d",
+                    (int)ATTENTION_MULTIPROCESSORS, cb->sm_count);
     if (cb->exact != exact) cuda_graph_drop(b);
     cb->exact = exact;
     return OK;

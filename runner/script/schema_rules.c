@@ -447,11 +447,17 @@ static void check_excluded_layers(struct diagnostics *d, const struct value *exp
                         " layers in FP8; use bf16 {} for that", first, last, layers);
 }
 
-/* The exact set has BF16 attention by our own kernels alone. */
+/* The exact set has BF16 attention by our own kernels alone, and no products of f32 or NVFP4. */
 static void check_exact(struct diagnostics *d, const struct value *experiment) {
     const struct value *attention = value_get(experiment, "attention");
     const struct value *exact = value_get(value_get(experiment, "train"), "exact");
+    const struct value *recipe = value_get(experiment, "recipe");
     if (!exact || !exact->b) return;
+    if (value_is(value_get(recipe, "kind"), "f32") ||
+        value_is(value_get(recipe, "kind"), "fp4.nvfp4"))
+        diagnostics_add(d, place_of(recipe, "kind"), "recipe",
+                        "train.exact has no form of this recipe's products with the CPU's bits; "
+                        "use bf16 or a recipe of fp8, or leave train.exact out");
     if (value_is(value_get(attention, "backend"), "cudnn"))
         diagnostics_add(d, place_of(attention, "backend"), "attention.backend",
                         "train.exact has attention by our own kernels alone, found \"cudnn\"; "

@@ -140,8 +140,10 @@ def output(name, fa, fb, scale, fast, a, b, sa, sb):
     if block:
         total = Fraction(0)
         for k in range(0, K, 128):
-            x = f32(times(chain(terms[k:k + 128], fp8), factor(sa, k)))  # 1x128 by 1x128: a's first
-            total = f32(plus(times(x, factor(sb, k)), total))
+            x, s, t = chain(terms[k:k + 128], fp8), factor(sa, k), factor(sb, k)
+            # 1x128 by 1x128: a's factor first; in gemm_sync.cu both are multiplied first
+            x = times(x, f32(times(s, t))) if own else times(f32(times(x, s)), t)
+            total = f32(plus(x, total))
         return total
     if not own and (fast or not promoted):
         x = chain(terms, fp8)
