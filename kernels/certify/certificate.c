@@ -37,10 +37,13 @@ static void cast_text(const struct certify_way *w, char *out) {
 
 static void attention_text(const struct certify_way *w, char *out) {
     static const char *const KERNELS[] = { "", ", own kernel", ", cudnn" };
-    char window[32] = "";
+    char window[32] = "", fp8[64] = "";
+    if (dtype_is_fp8(w->a))
+        snprintf(fp8, sizeof fp8, " by known scales, gradients %s, output %s", dtype_name(w->b),
+                 dtype_name(w->out));
     if (w->window) snprintf(window, sizeof window, ", window %lld", (long long)w->window);
-    snprintf(out, WAY_TEXT_CAP, "attention %s, %lld x %lld, heads %lld/%lld of %lld%s%s%s",
-             dtype_name(w->a), (long long)w->batch, (long long)w->length, (long long)w->heads,
+    snprintf(out, WAY_TEXT_CAP, "attention %s%s, %lld x %lld, heads %lld/%lld of %lld%s%s%s",
+             dtype_name(w->a), fp8, (long long)w->batch, (long long)w->length, (long long)w->heads,
              (long long)w->kv_heads, (long long)w->head_dim, window,
              w->documents ? ", documents" : "", KERNELS[w->kernel]);
 }

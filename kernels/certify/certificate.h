@@ -25,7 +25,8 @@ struct certify_way {
     enum scale_source source;
     struct quant_rule rule;
     bool codes, twin, own_amax, rotate, draws;
-    /* Attention: the forward, and the backward beside it. */
+    /* Attention: the forward, and the backward beside it. a: of qkv; if that is E4M3, b is that of
+     * d_o and of the scores' gradient, and out that of o as backward reads it. */
     int64_t batch, length, heads, kv_heads, head_dim;
     int64_t window;  /* keys that a query sees, its own too; 0: all before it */
     bool documents;  /* a query sees its own document only; the certificate makes documents up */

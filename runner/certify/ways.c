@@ -91,13 +91,17 @@ static enum status note_finish(struct backend *b, int lane, const struct sink *s
     return add(ways_of(b), &w, e);
 }
 
-static enum status note_attention(struct backend *b, int lane, const struct attention_fwd_args *t,
+/* Backward knows the dtypes of both directions. */
+static enum status note_attention(struct backend *b, int lane, const struct attention_bwd_args *t,
                                   struct err *e) {
     struct certify_way w;
     memset(&w, 0, sizeof w);
-    if (t->qkv->dtype != DTYPE_BF16) return OK;
+    bool fp8 = t->qkv->dtype == DTYPE_E4M3;
+    if (t->qkv->dtype != DTYPE_BF16 && !fp8) return OK;
     w.section = WAY_ATTENTION;
     w.a = t->qkv->dtype;
+    if (fp8) w.b = t->ds->code;
+    if (fp8) w.out = t->o->dtype;
     w.batch = t->qkv->dim[0];
     w.length = t->qkv->dim[1];
     w.head_dim = t->qkv->dim[3];
@@ -124,7 +128,7 @@ static enum status record(struct run_options *run, int ranks, struct ways *out, 
     r.ops = *r.dry.base.ops;
     r.ops.matmul = note_matmul;
     r.ops.quantise_finish = note_finish;
-    r.ops.attention_fwd = note_attention;
+    r.ops.attention_bwd = note_attention;
     r.dry.base.ops = &r.ops;
     TRY(data_open(&data, &tokens, run->model.vocab, run->model.seq_len, run->train.seed, e));
     enum status st = trainer_create(&t, &r.dry.base, &run->model, &run->recipe, &run->train, data,
@@ -179,6 +183,8 @@ static const struct certify_way STANDARD[] = {
     ATTENTION(192, 4, 2, 64, .window = 0),
     ATTENTION(192, 2, 2, 128, .window = 0),
     ATTENTION(192, 4, 2, 64, .window = 50, .documents = true),
+    { .section = WAY_ATTENTION, .a = DTYPE_E4M3, .b = DTYPE_E5M2, .out = DTYPE_E4M3, .batch = 2,
+      .length = 192, .heads = 4, .kv_heads = 2, .head_dim = 64 },
 };
 
 enum status ways_standard(struct ways *out, struct err *e) {

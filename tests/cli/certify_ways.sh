@@ -7,9 +7,10 @@ cat >x.lua <<'LUA'
 local tiny = require "models.tiny"
 local masked = { path = "s", mask = "document", positions = "document" }
 local packed = { path = "s", layout = "packed" }
-local function row(name, window, data, kernel)
+local function row(name, window, data, kernel, recipe)
   return experiment {
-    name = name, recipe = bf16, attention = { backend = kernel },
+    name = name, recipe = recipe or bf16,
+    attention = { backend = kernel, precision = recipe and "fp8" },
     model = tiny.llama { seq_len = 32, layers = 1, vocab = 96, window = window },
     data = data and tokens(data) or synthetic { seed = 7 },
     train = { steps = 3, global_batch = 4, micro_batch = 2 },
@@ -18,6 +19,7 @@ end
 return suite {
   name = "ways", row("plain"), row("window", 9), row("wide", 32), row("documents", nil, masked),
   row("both", 9, masked), row("packed", nil, packed), row("own", nil, nil, "own"),
+  row("delayed", nil, nil, nil, fp8.delayed {}), row("current", 9, nil, nil, fp8.tensorwise {}),
 }
 LUA
 attention_of() { # NAME: its ways of attention
@@ -32,6 +34,15 @@ for one in "plain;32; passed" "window;32, window 9; passed" "wide;32; passed" \
     "packed;32; passed" "own;32, own kernel; passed"; do
     case_name=${one%%;*}
     expect "attention of heads of" "${one#*;}" "$(attention_of "$case_name")"
+done
+# Attention in FP8 has ways of its own: the recipe says what backward reads of the output.
+fp8="attention e4m3 by known scales, gradients e5m2, output"
+for one in "delayed;$fp8 e4m3, 2 x 32, heads 4/2" "current;$fp8 bf16, 2 x 32, heads 4/2"; do
+    case_name=${one%%;*}
+    expect "attention" "1" "$(attention_of "$case_name" | grep -c '; passed$')"
+    expect "its way" "${one#*;}" "$(python3 -c 'import json
+for c in json.load(open("out"))["certificates"]:
+    if c["section"] == "attention": print(c["way"].split(" of ")[0])')"
 done
 # The kernel that a run asks for is the one that is tried: a backend without it says so.
 "$FP8LAB" check --resolved --only own --lib "$lib" x.lua >one.json 2>log || fail "check: own"

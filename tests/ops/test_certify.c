@@ -180,7 +180,7 @@ static void test_mistakes(void **state) {
         { cast, WRONG_CAST_STALE, "stale output", "over other bytes" },
         { cast, WRONG_CAST_NAN, "NaN swallowed", "with a NaN" },
         { attention, WRONG_ATTENTION, "beyond the bound", "the output of token" },
-        { attention, WRONG_ATTENTION_STALE, "beyond the bound", "is exact" },
+        { attention, WRONG_ATTENTION_STALE, "stale output", "what was there before" },
         { attention, WRONG_ATTENTION_NAN, "NaN swallowed", "sees a value that is NaN" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -221,6 +221,65 @@ static void test_masks(void **state) {
         assert_string_equal(c.forbid, "wgmma");
         c = try_way(cases[i].way, cases[i].kind, NULL, "sm_121", "wgmma");
         must_pass(&c);
+    }
+}
+
+#define FP8_ATTENTION(GRADIENT, O, LENGTH, DIM, ...)                                           \
+    { .section = WAY_ATTENTION, .a = DTYPE_E4M3, .b = DTYPE_##GRADIENT, .out = DTYPE_##O,      \
+      .batch = 2, .length = LENGTH, .heads = 4, .kv_heads = 2, .head_dim = DIM, __VA_ARGS__ }
+static const struct certify_way FP8_WAYS[] = {
+    FP8_ATTENTION(E5M2, E4M3, 200, 16, .window = 0),
+    FP8_ATTENTION(E4M3, BF16, 70, 10, .window = 0), /* rows of codes are padded */
+    FP8_ATTENTION(E5M2, BF16, 1, 64, .window = 0),
+    FP8_ATTENTION(E5M2, BF16, 1100, 16, .window = 1000),
+    FP8_ATTENTION(E4M3, E4M3, 200, 16, .window = 40, .documents = true),
+};
+enum { FP8_COUNT = sizeof FP8_WAYS / sizeof *FP8_WAYS };
+
+/* FP8 attention passes on the reference and on a device that rounds as it does; each way has a name
+ * of its own. */
+static void test_fp8_attention(void **state) {
+    char text[WAY_TEXT_CAP];
+    for (int i = 0; i < FP8_COUNT; i++) {
+        struct certificate c = try_way(&FP8_WAYS[i], WRONG_NOTHING, NULL, "x86_64", NULL);
+        must_pass(&c);
+        assert_string_equal(c.how, "own");
+        assert_true(c.bound > 0 && c.error <= c.bound);
+        c = try_way(&FP8_WAYS[i], WRONG_NOTHING, NULL, "sm_121", NULL);
+        must_pass(&c);
+    }
+    certify_way_text(&FP8_WAYS[0], text);
+    assert_string_equal(text, "attention e4m3 by known scales, gradients e5m2, output e4m3, 2 x 200, "
+                              "heads 4/2 of 16");
+}
+
+static void test_fp8_mistakes(void **state) {
+    const struct certify_way *way = &FP8_WAYS[0], *padded = &FP8_WAYS[1], *masked = &FP8_WAYS[3];
+    const struct wrong_case cases[] = {
+        { way, WRONG_FP8_VALUES, "ignored scale", "right without the scale of v" },
+        { padded, WRONG_FP8_VALUES, "ignored scale", "right without the scale of v" },
+        { masked, WRONG_FP8_VALUES, "ignored scale", "right without the scale of v" },
+        { way, WRONG_FP8_P, "ignored scale", "without the scales of the probabilities" },
+        { masked, WRONG_FP8_P, "ignored scale", "without the scales of the probabilities" },
+        { way, WRONG_FP8_DS, "ignored scale", "without the factor of the scores' gradient" },
+        { padded, WRONG_FP8_DS, "ignored scale", "without the factor of the scores' gradient" },
+        { way, WRONG_FP8_ZERO, "zeroed gradient", "the whole row is 0" },
+        { padded, WRONG_FP8_ZERO, "zeroed gradient", "the whole row is 0" },
+        { way, WRONG_FP8_STALE, "stale output", "what was there before" },
+        { way, WRONG_FP8_STALE_BACKWARD, "stale output", "what was there before" },
+        { way, WRONG_FP8_NO_AMAX, "wrong amax", "the amax of the probabilities is 0" },
+        { way, WRONG_FP8_NEW_AMAX, "wrong amax", "it is not kept" },
+        { way, WRONG_FP8_NAN, "NaN swallowed", "sees a value that is NaN" },
+        { masked, WRONG_FIRST_KEY, "ignored window", "without a window of 1000" },
+        { masked, WRONG_FIRST_BEFORE, "beyond the bound", "token 1099" },
+        { &FP8_WAYS[4], WRONG_FIRST_KEY, "ignored first key", "window of 40 and documents" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct certificate c = try_way(cases[i].way, cases[i].kind, NULL, "sm_121", NULL);
+        if (c.outcome != CERTIFY_FAILED || strcmp(c.fault, cases[i].fault) != 0 ||
+            !strstr(c.found, cases[i].words))
+            fail_msg("case %zu: %s: \"%s\"; wanted %s with \"%s\"", i, c.fault, c.found,
+                     cases[i].fault, cases[i].words);
     }
 }
 
@@ -265,6 +324,7 @@ int main(void) {
         cmocka_unit_test(test_models), cmocka_unit_test(test_demanded),
         cmocka_unit_test(test_stated), cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_fp8_attention), cmocka_unit_test(test_fp8_mistakes),
         cmocka_unit_test(test_forbidden), cmocka_unit_test(test_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

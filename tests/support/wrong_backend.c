@@ -240,7 +240,12 @@ static enum status wrong_finish(struct backend *b, int lane, const struct sink *
 /* ---- attention ---- */
 
 static bool is_of_attention(enum wrong_kind kind) {
-    return (kind >= WRONG_ATTENTION && kind <= WRONG_ATTENTION_NAN) || kind >= WRONG_FIRST_KEY;
+    return (kind >= WRONG_ATTENTION && kind <= WRONG_ATTENTION_NAN) ||
+           (kind >= WRONG_FIRST_KEY && kind <= WRONG_FIRST_BEFORE);
+}
+
+static bool has_wrong_first_key(enum wrong_kind kind) {
+    return kind >= WRONG_FIRST_KEY && kind <= WRONG_FIRST_BEFORE;
 }
 
 /* first_key with the mistake, in *memory. In a window of more than one key only the first token of
@@ -261,6 +266,43 @@ static struct tensor wrong_first_key(enum wrong_kind kind, const struct tensor *
     return out;
 }
 
+/* The forward of codes with the mistake. */
+static enum status wrong_fp8(struct backend *b, int lane, const struct attention_fwd_args *args,
+                             struct err *e) {
+    struct wrong *w = wrong_of(b);
+    struct attention_fwd_args changed = *args;
+    struct attention_cast p = *args->p;
+    uint32_t *amax = p.amax->data, before = *amax;
+    float one = 1.0f, without_v = *(const float *)p.factor->data /
+                                  *(const float *)args->qkv->scale.data;
+    struct tensor ones = tensor_1d(&one, DTYPE_F32, 1);
+    struct tensor factor = tensor_1d(&without_v, DTYPE_F32, 1);
+    if (w->kind == WRONG_FP8_STALE) return OK;
+    if (w->kind == WRONG_FP8_P) p.multiplier = p.factor = &ones;
+    if (w->kind == WRONG_FP8_VALUES) p.factor = &factor;
+    if (w->kind == WRONG_FP8_NEW_AMAX) *amax = 0;
+    changed.p = &p;
+    TRY(w->real->attention_fwd(b, lane, &changed, e));
+    if (w->kind == WRONG_FP8_NAN) no_nan(args->o->value);
+    if (w->kind == WRONG_FP8_NO_AMAX) *amax = before;
+    return OK;
+}
+
+static enum status wrong_fp8_bwd(struct backend *b, int lane,
+                                 const struct attention_bwd_args *args, struct err *e) {
+    struct wrong *w = wrong_of(b);
+    struct attention_bwd_args changed = *args;
+    struct attention_cast ds = *args->ds;
+    float one = 1.0f;
+    struct tensor ones = tensor_1d(&one, DTYPE_F32, 1), *to = args->d_qkv->value;
+    if (w->kind == WRONG_FP8_STALE_BACKWARD) return OK;
+    if (w->kind == WRONG_FP8_DS) ds.factor = &ones;
+    changed.ds = &ds;
+    TRY(w->real->attention_bwd(b, lane, &changed, e));
+    if (w->kind == WRONG_FP8_ZERO) memset(to->data, 0, (size_t)(2 * tensor_count(to)));
+    return OK;
+}
+
 static enum status wrong_attention(struct backend *b, int lane,
                                    const struct attention_fwd_args *args, struct err *e) {
     struct wrong *w = wrong_of(b);
@@ -269,7 +311,8 @@ static enum status wrong_attention(struct backend *b, int lane,
     int32_t *memory = NULL;
     bool used = !is_forbidden(w, "wgmma");
     if (w->kind == WRONG_ATTENTION_STALE && used) return OK;
-    if (w->kind >= WRONG_FIRST_KEY && w->kind != WRONG_FIRST_KEY_BACKWARD && used &&
+    if (args->p && w->kind >= WRONG_FP8_VALUES) return wrong_fp8(b, lane, args, e);
+    if (has_wrong_first_key(w->kind) && w->kind != WRONG_FIRST_KEY_BACKWARD && used &&
         args->first_key) {
         first = wrong_first_key(w->kind, args->first_key, &memory);
         changed.first_key = &first;
@@ -289,7 +332,8 @@ static enum status wrong_attention_bwd(struct backend *b, int lane,
     struct attention_bwd_args changed = *args;
     struct tensor first;
     int32_t *memory = NULL;
-    if (w->kind >= WRONG_FIRST_KEY && !is_forbidden(w, "wgmma") && args->first_key) {
+    if (args->p && w->kind >= WRONG_FP8_VALUES) return wrong_fp8_bwd(b, lane, args, e);
+    if (has_wrong_first_key(w->kind) && !is_forbidden(w, "wgmma") && args->first_key) {
         first = wrong_first_key(w->kind, args->first_key, &memory);
         changed.first_key = &first;
     }

@@ -16,6 +16,10 @@ enum wrong_kind {
     /* Attention: no first key, at all or backward; no window; first keys of whole tiles of 64; one
      * key too many. */
     WRONG_FIRST_KEY, WRONG_FIRST_KEY_BACKWARD, WRONG_WINDOW, WRONG_FIRST_TILE, WRONG_FIRST_BEFORE,
+    /* FP8 attention: v's scale is 1; P is rounded with scales of 1; dS with a factor of 1; zeroed
+     * gradients; outputs and gradients not written; an amax not raised, or written over. */
+    WRONG_FP8_VALUES, WRONG_FP8_P, WRONG_FP8_DS, WRONG_FP8_ZERO, WRONG_FP8_STALE,
+    WRONG_FP8_STALE_BACKWARD, WRONG_FP8_NO_AMAX, WRONG_FP8_NEW_AMAX, WRONG_FP8_NAN,
     WRONG_KINDS
 };
 
