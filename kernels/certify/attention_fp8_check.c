@@ -215,8 +215,8 @@ static struct around ds_code(const struct attention_trial *t, const struct kerne
 static bool check_ds_amax(const struct attention_trial *t, double least, struct certificate *out) {
     double got = (double)t->amax[AMAX_DS];
     if (got >= least && isfinite(got)) return true;
-    certify_fail(out, "wrong amax", "the amax of the scores' gradient is %.6g, and a sampled one is "
-                 "%.6g", got, least);
+    certify_fail(out, "wrong amax", "the amax of the scores' gradient is %.6g, and a sampled one "
+                 "is %.6g", got, least);
     return false;
 }
 

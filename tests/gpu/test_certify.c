@@ -54,6 +54,10 @@ static const struct certify_way WAYS[] = {
       .kv_heads = 8, .head_dim = 128, .documents = true },
     { .section = WAY_ATTENTION, .a = DTYPE_BF16, .batch = 8, .length = 1000, .heads = 12,
       .kv_heads = 12, .head_dim = 64, .window = 200, .documents = true },
+    { .section = WAY_ATTENTION, .a = DTYPE_E4M3, .b = DTYPE_E5M2, .out = DTYPE_E4M3, .batch = 1,
+      .length = 8192, .heads = 32, .kv_heads = 8, .head_dim = 128 },
+    { .section = WAY_ATTENTION, .a = DTYPE_E4M3, .b = DTYPE_E4M3, .out = DTYPE_BF16, .batch = 8,
+      .length = 1000, .heads = 12, .kv_heads = 12, .head_dim = 64, .window = 200 },
 };
 
 static double seconds(void) {

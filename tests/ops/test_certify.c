@@ -75,6 +75,7 @@ static struct certificate try_way(const struct certify_way *way, enum wrong_kind
     struct certificate c;
     MUST(wrong_backend_open(b, kind, architecture, "cuda", E));
     if (forbid) MUST(b->ops->forbid(b, "gemm", forbid, E));
+    if (way->kernel) MUST(b->ops->attention_backend(b, way->kernel, E));
     MUST(certify(b, reference, way, &c, E));
     b->ops->close(b);
     reference->ops->close(reference);
@@ -249,8 +250,8 @@ static void test_fp8_attention(void **state) {
         must_pass(&c);
     }
     certify_way_text(&FP8_WAYS[0], text);
-    assert_string_equal(text, "attention e4m3 by known scales, gradients e5m2, output e4m3, 2 x 200, "
-                              "heads 4/2 of 16");
+    assert_string_equal(text, "attention e4m3 by known scales, gradients e5m2, output e4m3, "
+                              "2 x 200, heads 4/2 of 16");
 }
 
 static void test_fp8_mistakes(void **state) {
@@ -281,6 +282,28 @@ static void test_fp8_mistakes(void **state) {
             fail_msg("case %zu: %s: \"%s\"; wanted %s with \"%s\"", i, c.fault, c.found,
                      cases[i].fault, cases[i].words);
     }
+}
+
+/* A run that asks for cuDNN's kernel has no other. */
+static void test_fp8_cudnn(void **state) {
+    const struct certify_way way = FP8_ATTENTION(E5M2, E4M3, 512, 16, .kernel = ATTENTION_CUDNN);
+    const enum wrong_kind kinds[] = { WRONG_FP8_VALUES, WRONG_FP8_DS, WRONG_FP8_STALE };
+    struct certificate c = try_way(&way, WRONG_NOTHING, NULL, "sm_121", NULL);
+    must_pass(&c);
+    assert_string_equal(c.how, "cudnn");
+    assert_string_equal(c.forbid, "");
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        c = try_way(&way, kinds[i], NULL, "sm_121", NULL);
+        assert_int_equal(c.outcome, CERTIFY_FAILED);
+        assert_string_equal(c.fault, kinds[i] == WRONG_FP8_STALE ? "stale output"
+                                                                 : "ignored scale");
+        assert_string_equal(c.forbid, "");
+    }
+    struct certify_way bf16 = WAYS[WAY_COUNT - 1];
+    bf16.kernel = ATTENTION_CUDNN;
+    c = try_way(&bf16, WRONG_ATTENTION, NULL, "sm_121", NULL);
+    assert_int_equal(c.outcome, CERTIFY_FAILED);
+    assert_string_equal(c.forbid, "");
 }
 
 /* The failed way has a name for forbid(); without it the same product passes. */
@@ -325,6 +348,7 @@ int main(void) {
         cmocka_unit_test(test_stated), cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_fp8_attention), cmocka_unit_test(test_fp8_mistakes),
+        cmocka_unit_test(test_fp8_cudnn),
         cmocka_unit_test(test_forbidden), cmocka_unit_test(test_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -352,6 +352,22 @@ static bool wrong_decision(struct backend *b, int64_t i, struct decision *out) {
     return true;
 }
 
+/* A forward of FP8 that is cuDNN's, where it is asked for. */
+static bool cudnn_decision(struct backend *b, int64_t i, struct decision *out) {
+    if (i > 1) return false;
+    *out = (struct decision){ .section = "attention", .name = "any", .calls = 1 };
+    snprintf(out->direction, sizeof out->direction, "%s", i ? "backward" : "forward");
+    snprintf(out->way, sizeof out->way, "%s", i ? "emulated" : "cudnn");
+    return true;
+}
+
+static enum status wrong_attention_backend(struct backend *b, enum attention_backend which,
+                                           struct err *e) {
+    struct wrong *w = wrong_of(b);
+    if (which == ATTENTION_CUDNN) w->ops.decision = cudnn_decision;
+    return OK;
+}
+
 enum status wrong_backend_open(struct backend *b, enum wrong_kind kind, const char *architecture,
                                const char *name, struct err *e) {
     struct wrong *w = calloc(1, sizeof *w);
@@ -372,6 +388,7 @@ enum status wrong_backend_open(struct backend *b, enum wrong_kind kind, const ch
     w->ops.attention_fwd = wrong_attention;
     w->ops.attention_bwd = wrong_attention_bwd;
     w->ops.decision = wrong_decision;
+    w->ops.attention_backend = wrong_attention_backend;
     b->ops = &w->ops;
     return OK;
 }
