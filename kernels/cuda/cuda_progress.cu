@@ -176,7 +176,9 @@ bool cuda_in_progress(struct backend *b, char *out, size_t size) {
     return p && name_running(p, false, out, size);
 }
 
-/* Adds the running operators to the error of a device that has failed permanently. */
+/* Adds the running operators to the error of a device that has failed permanently. A launch failure
+ * has a known cause that is not ours: products of the library in clusters, interrupted in favour of
+ * another process (LOG.md). */
 static void explain(struct backend *b, struct err *e) {
     struct cuda_progress *p = cuda_of(b)->progress;
     if (!p || !e) return;
@@ -186,7 +188,11 @@ static void explain(struct backend *b, struct err *e) {
     if (state == cudaErrorStreamCaptureUnsupported || state == cudaErrorStreamCaptureInvalidated)
         return;
     char names[GROUP * (NAME_BYTES + 4)];
-    if (name_running(p, true, names, sizeof names)) err_prefix(e, "the device failed in %s", names);
+    bool shared = state == cudaErrorLaunchFailure;
+    if (name_running(p, true, names, sizeof names))
+        err_prefix(e, "the device failed in %s%s", names,
+                   shared ? " (where other processes use the GPU, the library's products can fail "
+                            "so: give the run a GPU of its own, and resume it)" : "");
 }
 
 /* ---- the wrapped table ---- */

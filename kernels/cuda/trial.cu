@@ -7,13 +7,15 @@
 #include "kernels/rng.h"
 
 enum {
-    ROUNDS = 4,        /* timings of each candidate; its best time counts */
-    RUNS = 3,          /* runs in one timing */
-    HOPELESS = 2,      /* times slower than the best: not timed again */
-    HOLD_NS = 200000,  /* enough for the host to queue RUNS of any candidate */
-    SHORT_US = 20,     /* runs this short do not heat the device: their clock does not fall */
-    SETTLE_US = 60000, /* run time of each candidate until the clock has adapted to its power */
-    SLICE_US = 12000,  /* run time of a candidate's turn after that */
+    ROUNDS = 4,         /* timings of each candidate; its best time counts */
+    RUNS = 3,           /* runs in one timing; one in the first */
+    LONG_US = 1000,     /* runs this long: two timings of one run each are enough */
+    HOPELESS = 2,       /* times slower than the best: not timed again */
+    CLEAR_PERCENT = 10, /* a greater lead than the clock of a hot device turns (LOG.md: 8 %) */
+    HOLD_NS = 200000,   /* enough for the host to queue RUNS of any candidate */
+    SHORT_US = 20,      /* runs this short do not heat the device: their clock does not fall */
+    SETTLE_US = 60000,  /* run time of each candidate until the clock has adapted to its power */
+    SLICE_US = 12000,   /* run time of a candidate's turn after that */
     SLICES = 4,
     RUNS_MAX = 2000,
 };
@@ -54,15 +56,19 @@ static float time_runs(const struct trial *t, trial_queue queue, void *context, 
 
 void trial_run(const struct trial *t, trial_queue queue, void *context, int count, float *us) {
     float best = FLT_MAX;
+    int rounds = ROUNDS, runs = 1;
     for (int i = 0; i < count; i++) us[i] = FLT_MAX;
-    for (int round = -1; round < ROUNDS; round++) /* the first warms up */
+    for (int round = -1; round < rounds; round++) { /* the first warms up */
         for (int i = 0; i < count; i++) {
             if (us[i] < 0.0f || (round > 0 && us[i] / HOPELESS > best)) continue;
-            float time = time_runs(t, queue, context, i, round < 0 ? 1 : RUNS);
+            float time = time_runs(t, queue, context, i, runs);
             if (time < 0.0f) us[i] = time;
             else if (round >= 0) us[i] = fminf(us[i], time);
             if (round >= 0 && time >= 0.0f) best = fminf(best, time);
         }
+        if (round == 0 && best > LONG_US) rounds = 2;
+        else if (round == 0) runs = RUNS;
+    }
 }
 
 /* How many runs take slice_us: at least one, at most what the host queues in a moment. */
@@ -70,11 +76,21 @@ static int runs_within(int slice_us, float us) {
     return 1 + (int)fminf((float)slice_us / fmaxf(us, 1.0f), RUNS_MAX);
 }
 
+/* Whether short bursts have decided: too short to heat the device, or one leads clearly. */
+static bool is_decided(int count, const float *us) {
+    float best = FLT_MAX, second = FLT_MAX, longest = 0.0f;
+    for (int i = 0; i < count; i++) {
+        if (us[i] < 0.0f) continue;
+        longest = fmaxf(longest, us[i]);
+        second = fminf(second, fmaxf(best, us[i]));
+        best = fminf(best, us[i]);
+    }
+    return longest < SHORT_US || second * 100 > best * (100 + CLEAR_PERCENT);
+}
+
 void trial_settled(const struct trial *t, trial_queue queue, void *context, int count, float *us) {
-    float longest = 0.0f;
     trial_run(t, queue, context, count, us);
-    for (int i = 0; i < count; i++) longest = fmaxf(longest, us[i]);
-    if (longest < SHORT_US) return;
+    if (is_decided(count, us)) return;
     for (int i = 0; i < count; i++) {
         if (us[i] < 0.0f) continue;
         us[i] = time_runs(t, queue, context, i, runs_within(SETTLE_US, us[i]));

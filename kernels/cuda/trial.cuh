@@ -19,12 +19,13 @@ void trial_close(struct trial *t); /* also for a zeroed trial, or after trial_op
 typedef bool (*trial_queue)(void *context, int i, cudaStream_t stream);
 
 /* us [count] <- the best time of each in microseconds, negative if it failed. Candidates take
- * turns, several rounds after one warm-up round; the first round alone times those that are far
- * slower than the best. Waits for t->stream alone. */
+ * turns, several rounds after one warm-up round, fewer for long runs; the first round alone times
+ * those that are far slower than the best. Waits for t->stream alone. */
 void trial_run(const struct trial *t, trial_queue queue, void *context, int count, float *us);
 
 /* us [count] <- the mean time of each at the power-limited clock, which short bursts do not show.
- * Candidates take turns of some ms after a while at work. Takes a quarter of a second for two. */
+ * Candidates take turns of some ms after a while at work: a quarter of a second for two. Where
+ * short bursts decide, because one candidate leads clearly, us has their times, as trial_run. */
 enum { TRIAL_SETTLED_MAX = 4 };
 void trial_settled(const struct trial *t, trial_queue queue, void *context, int count, float *us);
 

@@ -17,7 +17,7 @@
  *   differences  [{section, key, factor: name or null, values: [one a run, null if absent]}]
  *   factors      names of the differences that may change results; verdict: one sentence
  *   divergences  [{a, b, equal, common_steps, step, stream, tensor, a_bits, b_bits, note}]
- *   statistics   groups: [{runs, seeds, label}]
+ *   statistics   builds: of all runs;  groups: [{runs, seeds, builds, label}]
  *                tests: [{metric, step, group, n, m, median_a, median_b, effect, effect_low,
  *                  effect_high, u, p, verdict}]; the reference's group is side a
  *                losses: does the loss hold (compare_loss.h)? One entry a BF16 group:
@@ -150,6 +150,11 @@ char *compare_group_label(const json_t *report, int64_t group);
 /* Below each table of losses. */
 #define COMPARE_BOUNDS \
     "bounds: one-sided, 95 % each (Student's t), if the losses of seeds scatter normally"
+/* Below a table with runs of several builds in one row. */
+#define COMPARE_BUILDS \
+    "runs of several builds are in one row where a run of the same seed has the same bits in each"
+/* Whether a row has some. */
+bool compare_joined_builds(const json_t *statistics);
 /* Below the table of times. */
 #define COMPARE_SPEED \
     "time: of training steps; between two evaluations the loss is on a line; x: how many times " \
@@ -175,7 +180,8 @@ void compare_diverge(const struct run_view *a, const struct run_view *b, struct 
 
 /* ---- repeats: compare_groups.c --------------------------------------------------------------- */
 
-/* Runs that differ only in their seed (and in the table of algorithms that each measured). */
+/* Runs that differ only in their seed (and in the table of algorithms that each measured). Runs of
+ * other builds belong to the group if a finished run of one seed has the same results in both. */
 struct compare_groups {
     int64_t *of, *first; /* the group of each run; the first run of each group; owned */
     int64_t count;
@@ -188,6 +194,15 @@ void compare_groups_free(struct compare_groups *g);
  * recipe. *out: array of names, new reference. */
 NODISCARD enum status compare_other_factors(const struct run_view *a, const struct run_view *b,
                                             bool recipe_too, json_t **out, struct err *e);
+
+/* The factors in which two groups differ, except seed, table of algorithms and recipe: of two runs
+ * of one build if they have one in common. *out: array of names, new reference. */
+NODISCARD enum status compare_group_factors(const struct comparison *c,
+                                            const struct compare_groups *g, int64_t a, int64_t b,
+                                            json_t **out, struct err *e);
+
+/* The number of builds of a group's runs; group -1: of all. */
+int64_t compare_builds(const struct comparison *c, const struct compare_groups *g, int64_t group);
 
 /* One run of the group for each of its seeds. Of several runs with one seed the longest counts: a
  * run that was stopped and repeated is no repeat. *run: owned by the caller. */

@@ -62,6 +62,14 @@ static int64_t first_run(const json_t *groups, size_t group) {
     return json_integer_value(json_array_get(runs, 0));
 }
 
+bool compare_joined_builds(const json_t *statistics) {
+    size_t i;
+    const json_t *group;
+    json_array_foreach(json_object_get(statistics, "groups"), i, group)
+        if (json_integer_value(json_object_get(group, "builds")) > 1) return true;
+    return false;
+}
+
 const char *compare_group_letter(const json_t *statistics, int64_t group, char out[8]) {
     return compare_letter(first_run(json_object_get(statistics, "groups"), (size_t)group), out);
 }

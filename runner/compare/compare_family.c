@@ -38,7 +38,7 @@ static enum status find_baseline(const struct comparison *c, const struct compar
         json_t *others = NULL;
         char name[8];
         if (!is_bf16(recipe_of(c, g, b))) continue;
-        TRY(compare_other_factors(first_of(c, g, b), first_of(c, g, group), true, &others, e));
+        TRY(compare_group_factors(c, g, b, group, &others, e));
         size_t n = json_array_size(others);
         if (n == 0) *baseline = b;
         if (n > 0 && n < least) {
@@ -128,8 +128,7 @@ static enum status find_chosen(const struct comparison *c, const struct compare_
         json_t *others = json_array();
         if (k != chosen) {
             json_decref(others);
-            TRY(compare_other_factors(first_of(c, g, chosen), first_of(c, g, k), true, &others,
-                                      e));
+            TRY(compare_group_factors(c, g, chosen, k, &others, e));
             out->of[k] = chosen;
         }
         json_append(out->others, others, &failed);

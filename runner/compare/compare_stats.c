@@ -123,8 +123,9 @@ static json_t *group_row(const struct comparison *c, const struct compare_groups
     bool failed = false;
     for (int64_t i = 0; i < c->count; i++)
         if (g->of[i] == group) json_append(runs, json_integer(i), &failed);
-    return json_pack("{s:o, s:I, s:O}", "runs", json_whole(runs, failed), "seeds",
-                     (json_int_t)seeds, "label", label);
+    return json_pack("{s:o, s:I, s:I, s:O}", "runs", json_whole(runs, failed), "seeds",
+                     (json_int_t)seeds, "builds", (json_int_t)compare_builds(c, g, group), "label",
+                     label);
 }
 
 static enum status add_groups(const struct comparison *c, const struct compare_groups *g,
@@ -165,8 +166,9 @@ enum status compare_statistics(const struct comparison *c, const json_t *differe
     for (int64_t k = 0; st == OK && k < g.count; k++)
         if (k != base) st = test_group(c, &g, base, k, tests, e);
     if (st == OK)
-        *out = json_pack("{s:O, s:O, s:O, s:O, s:s}", "groups", rows, "tests", tests, "losses",
-                         losses, "losses_missing", missing, "note", note_of(&g, least));
+        *out = json_pack("{s:I, s:O, s:O, s:O, s:O, s:s}", "builds",
+                         (json_int_t)compare_builds(c, &g, -1), "groups", rows, "tests", tests,
+                         "losses", losses, "losses_missing", missing, "note", note_of(&g, least));
     if (st == OK && !*out) st = FAIL(e, ERR_MEMORY, "statistics of the comparison");
     json_decref(names);
     json_decref(rows);

@@ -235,13 +235,13 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
              "{\"schema\":\"fp8lab.run/1\",\"id\":\"%s\",\"name\":\"tiny\",\"status\":\"%s\","
              "\"exit_code\":%d,\"error\":%s,\"started\":\"2026-11-21T02:48:23Z\","
              "\"ended\":\"2026-11-21T02:50:00Z\",\"seed\":%lld,\"inputs_sha256\":null,"
-             "\"results_sha256\":null,\"inputs\":{\"config\":null,\"code\":\"bb\","
+             "\"results_sha256\":null,\"inputs\":{\"config\":null,\"code\":\"%s\","
              "\"data\":\"cc\"},\"version\":\"0.1.0\",\"attempts\":[],"
              "\"parent\":null,\"mismatch\":null,\"smoke\":%s}",
              f->id, f->status, bad ? 1 : 0,
              bad ? "{\"code\":\"ERR_NUMERIC\",\"text\":\"loss is nan at step 7\",\"where\":\"\"}"
                  : "null",
-             (long long)f->seed, f->smoke ? "true" : "false");
+             (long long)f->seed, f->code ? f->code : "bb", f->smoke ? "true" : "false");
     write_inputs(dir, f);
     hash_inputs(dir, f->choices ? f->choices : "");
     write_train(dir, f);

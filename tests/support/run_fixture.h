@@ -24,6 +24,7 @@ struct run_fixture {
     int64_t flip_tensor;     /* ... this tensor's fingerprint differs */
     double loss_shift;       /* added to every loss */
     const char *choices;     /* the hash of its choice table; NULL: it has none */
+    const char *code;        /* the hash of its build; NULL: "bb" */
     int64_t world;           /* ranks in decisions.json; 0: absent */
     int64_t planned;         /* train.steps; 0: as many as were made */
     int64_t eval_every;      /* 0: 10 */
