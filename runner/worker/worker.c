@@ -61,6 +61,7 @@ struct worker {
     bool save_asked;             /* by checkpoint.minutes; rank 0 */
     struct checkpoint_writer *writer;
     int64_t stall_us;            /* how long the steps waited for the checkpoint being written */
+    struct start_times spent;    /* on the way to the first step */
     int64_t finish_step;         /* all ranks have written, and finish after it; 0: not yet */
     int64_t save_step;           /* all ranks save after this step; 0: no such request */
     int64_t telemetry_us;        /* when telemetry was last emitted (clock.h) */
@@ -75,6 +76,13 @@ struct worker {
 };
 
 static bool is_rank0(const struct worker *w) { return w->options->rank == 0; }
+
+/* Returns the time since *since, which becomes now. */
+static int64_t lap_us(int64_t *since) {
+    int64_t begin = *since;
+    *since = clock_us();
+    return *since - begin;
+}
 
 /* ---- building ---------------------------------------------------------------------------------*/
 
@@ -220,15 +228,18 @@ static void explain_memory(const struct worker *w, const struct plan *plan, stru
 static enum status build_trainer(struct worker *w, struct err *e) {
     struct run_options *r = &w->run;
     struct plan plan = { 0 };
+    int64_t clock = clock_us();
     r->train.resumes = w->options->from > 0;
     TRY(trainer_plan(&plan, &r->model, &r->recipe, &r->train, (int)w->options->world, e));
     enum status st = is_rank0(w) ? say_plan(w->events, &plan, e) : OK;
     if (st == OK)
         st = data_open(&w->data, &r->data, r->model.vocab, r->model.seq_len, r->train.seed, e);
     if (st == OK) st = data_check(w->options->run_path, w->data, e);
+    w->spent.text_us = lap_us(&clock);
     if (st == OK)
         st = trainer_create(&w->trainer, w->device.backend, &r->model, &r->recipe, &r->train,
                             w->data, e);
+    w->spent.model_us = lap_us(&clock);
     if (st == ERR_MEMORY) explain_memory(w, &plan, e);
     if (st == OK && is_rank0(w)) st = say_fallback(w->events, w->trainer, e);
     plan_free(&plan);
@@ -271,7 +282,7 @@ static enum status restore(struct worker *w, struct err *e) {
     struct checkpoint_info info = { .step = -1 };
     struct init_imported imported = { 0 };
     char path[CHECKPOINT_PATH_CAP];
-    int64_t from = w->options->from;
+    int64_t from = w->options->from, clock = clock_us();
     w->saved_step = from ? from : -1;
     TRY(path_join(w->checkpoints, w->options->run_path, RUN_PATH_checkpoints, e));
     if (from) TRY(checkpoint_path(path, w->checkpoints, from, e));
@@ -284,9 +295,10 @@ static enum status restore(struct worker *w, struct err *e) {
     bool endless = w->run.data.kind == DATA_SYNTHETIC;
     int64_t sequences = endless ? 0 : data_sequences(w->data, SPLIT_TRAIN);
     TRY(retention_open(w->options->run_path, &w->run, sequences, &w->retention, e));
-    w->saved_us = clock_us();
+    w->spent.weights_us = lap_us(&clock);
+    w->saved_us = clock;
     return is_rank0(w) ? say_start(w->events, trainer_step_count(w->trainer), w->run.train.steps,
-                                   sequences, from ? info.sha256 : NULL, e)
+                                   sequences, from ? info.sha256 : NULL, &w->spent, e)
                        : OK;
 }
 
@@ -296,7 +308,9 @@ static enum status build(struct worker *w, struct err *e) {
     TRY(options_read(w->trained, &w->run, e));
     bool shards = w->trained != w->resolved; /* by an absolute path */
     w->run.data.root = shards ? NULL : w->options->data_root;
+    int64_t clock = clock_us();
     TRY(open_device(w, e));
+    w->spent.device_us = lap_us(&clock);
     TRY(build_trainer(w, e));
     TRY(name_observations(w, e));
     TRY(samples_open(&w->samples, w->options->run_path, json_object_get(w->resolved, "data"),
