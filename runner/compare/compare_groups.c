@@ -56,15 +56,16 @@ static bool same_results(const struct run_view *a, const struct run_view *b) {
 static enum status same_but_build(const struct comparison *c, const struct compare_groups *g,
                                   int64_t a, int64_t b, bool *same, struct err *e) {
     json_t *others = NULL;
+    bool shown = false;
     *same = false;
+    for (int64_t i = 0; i < c->count; i++)
+        for (int64_t k = 0; k < c->count && !shown && g->of[i] == a; k++)
+            shown = g->of[k] == b && same_results(&c->run[i], &c->run[k]);
+    if (!shown) return OK; /* most pairs; what follows is slow */
     TRY(compare_other_factors(&c->run[g->first[a]], &c->run[g->first[b]], false, &others, e));
-    bool build = json_array_size(others) == 1 &&
-                 !strcmp(json_string_value(json_array_get(others, 0)), "code");
+    *same = json_array_size(others) == 1 &&
+            !strcmp(json_string_value(json_array_get(others, 0)), "code");
     json_decref(others);
-    for (int64_t i = 0; build && i < c->count; i++)
-        for (int64_t k = 0; k < c->count; k++)
-            if (g->of[i] == a && g->of[k] == b && same_results(&c->run[i], &c->run[k]))
-                *same = true;
     return OK;
 }
 
