@@ -252,7 +252,8 @@ static void drop_factor(json_t *factors, const char *name) {
  * algorithms for its own GEMMs. Two recipes or two models cannot have one table, and it only
  * changes the rounding of sums. It stays a factor if no other one but the code is there, since
  * `--choices` could have fixed it. "seed": runs that repeat others with another seed differ in it
- * on purpose. "code": every group has runs of all builds, and their bits are the same. */
+ * on purpose. "code": of several groups each has runs of all builds, and their bits are the same.
+ * In one group it stays, since a build's speed may be what is asked. */
 static void drop_company(const struct comparison *c, json_t *factors, const json_t *statistics) {
     size_t groups = json_array_size(json_object_get(statistics, "groups")), others = 0, i;
     const json_t *factor;
@@ -262,7 +263,7 @@ static void drop_company(const struct comparison *c, json_t *factors, const json
     }
     if (others > 0) drop_factor(factors, "choices");
     if (groups < (size_t)c->count && json_array_size(factors) > 1) drop_factor(factors, "seed");
-    bool alike = compare_joined_builds(statistics);
+    bool alike = groups > 1 && compare_joined_builds(statistics);
     const json_t *group;
     json_array_foreach(json_object_get(statistics, "groups"), i, group)
         alike = alike && json_int(group, "builds") == json_int(statistics, "builds");

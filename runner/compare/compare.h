@@ -152,7 +152,8 @@ char *compare_group_label(const json_t *report, int64_t group);
     "bounds: one-sided, 95 % each (Student's t), if the losses of seeds scatter normally"
 /* Below a table with runs of several builds in one row. */
 #define COMPARE_BUILDS \
-    "runs of several builds are in one row where a run of the same seed has the same bits in each"
+    "runs of several builds are in one row where a run of the same seed has the same bits in " \
+    "each; times mix these builds"
 /* Whether a row has some. */
 bool compare_joined_builds(const json_t *statistics);
 /* Below the table of times. */

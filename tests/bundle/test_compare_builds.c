@@ -131,6 +131,17 @@ static void builds_of_the_same_bits_share_a_row(void **state) {
     finish(&s);
 }
 
+/* Which build is faster: then the build is what differs. */
+static void two_builds_of_one_row_differ_in_their_code(void **state) {
+    struct scene s;
+    struct run_fixture runs[2] = { run_fixture_default(), run_fixture_default() };
+    runs[0].code = "old", runs[1].code = "new", runs[1].speed = 1.5;
+    compare(&s, runs, 2);
+    groups_are(&s, 1);
+    assert_string_equal(json_text(s.c.report, "verdict", ""), "one factor: code");
+    finish(&s);
+}
+
 /* A first and a third build have no seed in common, but both have one with the second. */
 static void a_build_between_joins_two(void **state) {
     struct scene s;
@@ -158,6 +169,7 @@ int main(void) {
         cmocka_unit_test(a_run_that_failed_shows_nothing),
         cmocka_unit_test(same_bits_of_one_recipe_join_that_alone),
         cmocka_unit_test(builds_of_the_same_bits_share_a_row),
+        cmocka_unit_test(two_builds_of_one_row_differ_in_their_code),
         cmocka_unit_test(a_build_between_joins_two),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
