@@ -13,7 +13,7 @@ local function row(backend, length, seed)
     name      = ("attention-backend-%s-%d-seed%d"):format(backend, length, seed),
     about     = "Which kernel serves attention's forward faster, and does the loss notice?",
     hardware  = { query = "gpu.cc >= 9.0", gpus = 1 },
-    model     = llama3.small { vocab = 256, seq_len = length }, -- heads of 128
+    model     = llama3.small { vocab = 256, layers = 4, seq_len = length }, -- heads of 128
     recipe    = bf16,
     attention = { backend = backend },
     data      = text { paths = { "data/corpus.txt" }, holdout = 0.036 },

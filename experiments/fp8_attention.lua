@@ -14,17 +14,17 @@ local function row(label, recipe, precision, seed)
     name      = "fp8-attention-" .. label .. "-seed" .. seed,
     about     = "What does FP8 attention cost in loss and save in time?",
     hardware  = { query = "gpu.cc >= 8.9", gpus = 1 },
-    model     = llama3.small { vocab = 256, width = 1024, heads = 8, kv_heads = 4, ffn = 2816,
-                               seq_len = LENGTH }, -- heads of 128
+    model     = llama3.small { vocab = 256, layers = 8, width = 1024, heads = 8, kv_heads = 4,
+                               ffn = 2816, seq_len = LENGTH }, -- heads of 128
     recipe    = recipe,
     attention = { precision = precision },
     data      = text { paths = { "data/corpus.txt" }, holdout = 0.036 },
     train     = {
-      steps = 800, global_batch = 32, micro_batch = 32, seed = seed,
+      steps = 600, global_batch = 16, micro_batch = 16, seed = seed,
       optimizer = adamw { lr = 6e-4, betas = { 0.9, 0.95 }, weight_decay = 0.1, clip = 1.0 },
-      schedule  = wsd { warmup = 80, decay = 160, final = 0 },
+      schedule  = wsd { warmup = 60, decay = 120, final = 0 },
     },
-    eval      = { every = 400, batches = 16 },
+    eval      = { every = 300, batches = 32 },
   }
 end
 
