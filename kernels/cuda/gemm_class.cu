@@ -297,30 +297,51 @@ static enum status compute_outputs(const struct gemm_problem *p, const struct mm
 /* ---- whole outputs ---- */
 
 /* A word for each tile of a candidate's output: equal bits have equal words. */
-enum { TILES_MAX = 4096, TILE_LEAST = 64 };
-struct tiles { int64_t edge, across, down; }; /* of m, of n */
+enum { TILES_MAX = 4096, TILE_LEAST_BITS = 6 };
+struct tiles {
+    int bits;             /* of a tile's edge */
+    int64_t across, down; /* tiles of m, of n */
+};
 
 static struct tiles tiles_of(const struct gemm_problem *p) {
-    struct tiles t = { TILE_LEAST, 0, 0 };
-    for (;; t.edge *= 2) {
-        t.across = ceil_div(p->m, t.edge);
-        t.down = ceil_div(p->n, t.edge);
+    struct tiles t = { TILE_LEAST_BITS, 0, 0 };
+    for (;; t.bits++) {
+        t.across = ceil_div(p->m, (int64_t)1 << t.bits);
+        t.down = ceil_div(p->n, (int64_t)1 << t.bits);
         if (t.across * t.down <= TILES_MAX) return t;
     }
 }
 
-/* Grid: one block of threads a tile. Sums of hashes do not depend on their order. */
-__global__ static void tiles_kernel(const void *d, int64_t m, int64_t n, int64_t ld, bool bf16,
-                                    struct tiles t, unsigned long long *out) {
-    int64_t row0 = blockIdx.x / t.across * t.edge, col0 = blockIdx.x % t.across * t.edge;
+/* Grid: one block of threads a tile. A thread mixes 64 bits of neighbouring outputs at once. Sums
+ * of hashes do not depend on their order. Reads each output once; bound by memory. */
+template <typename T>
+__global__ static void tiles_kernel(const T *d, int64_t m, int64_t n, int64_t ld, struct tiles t,
+                                    unsigned long long *out) {
+    constexpr int EACH = 8 / sizeof(T), EACH_BITS = EACH == 4 ? 2 : 1;
+    int64_t row0 = (blockIdx.x / t.across) << t.bits, col0 = (blockIdx.x % t.across) << t.bits;
+    int line_bits = t.bits - EACH_BITS; /* a line of a tile has that many words */
+    int64_t words = (int64_t)1 << (t.bits + line_bits), line = ((int64_t)1 << line_bits) - 1;
     uint64_t sum = 0;
-    for (int64_t i = threadIdx.x; i < t.edge * t.edge; i += blockDim.x) {
-        int64_t row = row0 + i / t.edge, col = col0 + i % t.edge, at = row * ld + col;
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < words; i += blockDim.x) {
+        int64_t row = row0 + (i >> line_bits), col = col0 + ((i & line) << EACH_BITS);
         if (row >= n || col >= m) continue;
-        uint64_t bits = bf16 ? ((const uint16_t *)d)[at] : ((const uint32_t *)d)[at];
-        sum += rng_mix(bits << 24 ^ (uint64_t)i);
+        const T *at = d + row * ld + col;
+        uint64_t word = 0;
+        for (int k = 0; k < EACH; k++)
+            if (col + k < m) word |= (uint64_t)at[k] << k * 8 * sizeof(T);
+        sum += rng_mix(rng_mix(word) + (uint64_t)i);
     }
     atomicAdd(&out[blockIdx.x], (unsigned long long)sum);
+}
+
+static void queue_tiles(const struct gemm_problem *p, unsigned long long *out,
+                        cudaStream_t stream) {
+    struct tiles t = tiles_of(p);
+    unsigned grid = (unsigned)(t.across * t.down);
+    if (p->type == CUDA_R_16BF)
+        tiles_kernel<<<grid, 256, 0, stream>>>((const uint16_t *)p->d, p->m, p->n, p->ld, t, out);
+    else tiles_kernel<<<grid, 256, 0, stream>>>((const uint32_t *)p->d, p->m, p->n, p->ld, t, out);
 }
 
 /* ---- the test ---- */
@@ -350,7 +371,6 @@ static enum status run_all(const struct class_trial *c, const struct samples *s,
                            void *there, struct results *r, struct err *e) {
     cudaStream_t stream = c->trial->stream;
     const struct gemm_problem *p = c->p;
-    struct tiles t = tiles_of(p);
     bool bf16 = p->type == CUDA_R_16BF;
     size_t bytes = (size_t)c->count * sizeof *r->got;
     size_t word_bytes = (size_t)c->count * TILES_MAX * sizeof *r->words;
@@ -362,8 +382,7 @@ static enum status run_all(const struct class_trial *c, const struct samples *s,
         r->ran[i] = c->queue(c->context, i, stream);
         if (!r->ran[i]) continue;
         gather_kernel<<<1, SAMPLES_MAX, 0, stream>>>(p->d, p->ld, bf16, *s, samples[i].of);
-        tiles_kernel<<<(unsigned)(t.across * t.down), 256, 0, stream>>>(
-            p->d, p->m, p->n, p->ld, bf16, t, words + (int64_t)i * TILES_MAX);
+        queue_tiles(p, words + (int64_t)i * TILES_MAX, stream);
         CUDA_TRY(e, cudaGetLastError());
     }
     CUDA_TRY(e, cudaMemcpyAsync(r->got, samples, bytes, cudaMemcpyDeviceToHost, stream));
@@ -401,8 +420,9 @@ static int choose_differing(const struct class_trial *c, const struct results *r
                                                      r->words[first * TILES_MAX + tile]);
         for (int k = 0; differs && k < each && out->count < SAMPLES_MAX; k++) {
             uint64_t at = rng_mix((uint64_t)(tile * each + k));
-            int64_t row = tile / t.across * t.edge + (int64_t)(at >> 32) % t.edge;
-            int64_t col = tile % t.across * t.edge + (int64_t)(at & 0x7FFFFFFFu) % t.edge;
+            int64_t edge = (int64_t)1 << t.bits;
+            int64_t row = tile / t.across * edge + (int64_t)(at >> 32) % edge;
+            int64_t col = tile % t.across * edge + (int64_t)(at & 0x7FFFFFFFu) % edge;
             out->row[out->count] = min_i64(row, c->p->n - 1);
             out->col[out->count++] = min_i64(col, c->p->m - 1);
         }
