@@ -178,7 +178,7 @@ static enum status time_both(struct cuda_backend *b, const struct forward *f,
     c.f.amax = NULL;
     const struct trial *trial = &b->attention->trial;
     status = trial_noise(trial, memory, bytes, NOISE_BF16_KEEP, NOISE_BF16_SET);
-    if (status == cudaSuccess) trial_run(trial, queue_candidate, &c, CANDIDATES, us);
+    if (status == cudaSuccess) trial_run(trial, queue_candidate, &c, CANDIDATES, NULL, us);
     cudaFree(memory);
     CUDA_TRY(e, status);
     return OK;

@@ -346,11 +346,18 @@ static void queue_tiles(const struct gemm_problem *p, unsigned long long *out,
 
 /* ---- the test ---- */
 
-/* What a trial of all candidates gave: samples [count], and words of tiles [count][TILES_MAX]. */
+/* What the runs of candidates gave: samples [count], and words of tiles [count][TILES_MAX]. */
 struct results {
-    bool ran[GEMM_CANDIDATES];
+    bool queued[GEMM_CANDIDATES]; /* and not read yet */
+    bool asked[GEMM_CANDIDATES], ran[GEMM_CANDIDATES];
     struct bits got[GEMM_CANDIDATES];
     unsigned long long *words; /* owned */
+};
+
+/* What the test uses of the device. */
+struct place {
+    void *memory; /* owned: samples, then words */
+    cudaEvent_t mark[2][GEMM_CANDIDATES]; /* owned: before and after each run */
 };
 
 static cudaError_t fill_addends(const struct class_trial *c, enum fill fill) {
@@ -365,44 +372,66 @@ static cudaError_t fill_addends(const struct class_trial *c, enum fill fill) {
     return status;
 }
 
-/* Queues each candidate and the reading of its samples and tiles; waits at the end. `there`: memory
- * of the device for both. */
-static enum status run_all(const struct class_trial *c, const struct samples *s, enum fill fill,
-                           void *there, struct results *r, struct err *e) {
+static struct bits *samples_of(const struct place *there) { return (struct bits *)there->memory; }
+
+static unsigned long long *words_of(const struct place *there, int i) {
+    return (unsigned long long *)(samples_of(there) + GEMM_CANDIDATES) + (int64_t)i * TILES_MAX;
+}
+
+/* Queues the candidates that `wanted` names, unless they have run already, and the gathering of
+ * their samples and tiles. */
+static enum status queue_runs(const struct class_trial *c, const struct samples *s, enum fill fill,
+                              const bool *wanted, const struct place *there, struct results *r,
+                              struct err *e) {
     cudaStream_t stream = c->trial->stream;
     const struct gemm_problem *p = c->p;
     bool bf16 = p->type == CUDA_R_16BF;
-    size_t bytes = (size_t)c->count * sizeof *r->got;
-    size_t word_bytes = (size_t)c->count * TILES_MAX * sizeof *r->words;
-    struct bits *samples = (struct bits *)there;
-    unsigned long long *words = (unsigned long long *)(samples + GEMM_CANDIDATES);
-    CUDA_TRY(e, cudaMemsetAsync(there, 0, sizeof r->got + word_bytes, stream));
     for (int i = 0; i < c->count; i++) {
+        if (!wanted[i] || r->asked[i]) continue;
+        r->asked[i] = true;
+        CUDA_TRY(e, cudaMemsetAsync(&samples_of(there)[i], 0, sizeof(struct bits), stream));
+        CUDA_TRY(e, cudaMemsetAsync(words_of(there, i), 0, TILES_MAX * sizeof *r->words, stream));
         CUDA_TRY(e, fill_addends(c, fill));
-        r->ran[i] = c->queue(c->context, i, stream);
+        CUDA_TRY(e, cudaEventRecord(there->mark[0][i], stream));
+        r->ran[i] = r->queued[i] = c->queue(c->context, i, stream);
         if (!r->ran[i]) continue;
-        gather_kernel<<<1, SAMPLES_MAX, 0, stream>>>(p->d, p->ld, bf16, *s, samples[i].of);
-        queue_tiles(p, words + (int64_t)i * TILES_MAX, stream);
+        CUDA_TRY(e, cudaEventRecord(there->mark[1][i], stream));
+        gather_kernel<<<1, SAMPLES_MAX, 0, stream>>>(p->d, p->ld, bf16, *s,
+                                                     samples_of(there)[i].of);
+        queue_tiles(p, words_of(there, i), stream);
         CUDA_TRY(e, cudaGetLastError());
     }
-    CUDA_TRY(e, cudaMemcpyAsync(r->got, samples, bytes, cudaMemcpyDeviceToHost, stream));
-    CUDA_TRY(e, cudaMemcpyAsync(r->words, words, word_bytes, cudaMemcpyDeviceToHost, stream));
+    return OK;
+}
+
+/* Waits for what is queued and reads it. us: the time of each run. */
+static enum status read_runs(const struct class_trial *c, const struct place *there,
+                             struct results *r, float *us, struct err *e) {
+    cudaStream_t stream = c->trial->stream;
+    CUDA_TRY(e, cudaStreamSynchronize(stream));
+    for (int i = 0; i < c->count; i++) {
+        if (!r->queued[i]) continue;
+        r->queued[i] = false;
+        CUDA_TRY(e, cudaMemcpyAsync(&r->got[i], &samples_of(there)[i], sizeof r->got[i],
+                                    cudaMemcpyDeviceToHost, stream));
+        CUDA_TRY(e, cudaMemcpyAsync(r->words + (int64_t)i * TILES_MAX, words_of(there, i),
+                                    TILES_MAX * sizeof *r->words, cudaMemcpyDeviceToHost, stream));
+        CUDA_TRY(e, cudaEventElapsedTime(&us[i], there->mark[0][i], there->mark[1][i]));
+        us[i] *= 1000.0f;
+    }
     CUDA_TRY(e, cudaStreamSynchronize(stream));
     return OK;
 }
 
-/* Drops candidates whose samples are not those of the way; whether one is left. */
-static enum status keep_right(const struct class_trial *c, const struct mma_way *way,
-                              enum fill fill, const struct samples *s, const struct results *r,
-                              bool *in_class, bool *left, struct err *e) {
-    struct bits want;
-    TRY(compute_outputs(c->p, way, fill, s, &want, e));
-    *left = false;
+/* Drops candidates whose samples are not the wanted ones; whether one is left. */
+static bool keep_right(const struct class_trial *c, const struct bits *want,
+                       const struct results *r, bool *in_class) {
+    bool left = false;
     for (int i = 0; i < c->count; i++) {
-        in_class[i] = in_class[i] && r->ran[i] && memcmp(&r->got[i], &want, sizeof want) == 0;
-        *left = *left || in_class[i];
+        in_class[i] = in_class[i] && r->ran[i] && memcmp(&r->got[i], want, sizeof *want) == 0;
+        left = left || in_class[i];
     }
-    return OK;
+    return left;
 }
 
 /* Places in tiles where candidates of the class differ from the first of them; how many. */
@@ -440,26 +469,64 @@ static void keep_equal(const struct class_trial *c, const struct results *r, boo
                                             TILES_MAX * sizeof *r->words) == 0;
 }
 
-/* The tests of both fills, with the memory they need. */
-static enum status sort_in(const struct class_trial *c, void *there, struct results r[2],
-                           bool *in_class, struct mma_way *way, bool *known, struct err *e) {
-    struct samples s, odd;
+/* Where candidates of the class differ, outputs are computed again. *known: one is right there. */
+static enum status sort_differing(const struct class_trial *c, const struct place *there,
+                                  struct results *r, const struct mma_way *way, bool *in_class,
+                                  bool *known, struct err *e) {
+    struct samples odd;
+    struct bits want;
+    *known = true;
+    if (!choose_differing(c, r, in_class, &odd)) return OK;
+    memset(r->asked, 0, sizeof r->asked);
+    TRY(queue_runs(c, &odd, CANCELLING, in_class, there, r, e));
+    TRY(compute_outputs(c->p, way, CANCELLING, &odd, &want, e));
+    TRY(read_runs(c, there, r, c->us, e));
+    *known = keep_right(c, &want, r, in_class);
+    keep_equal(c, r, in_class);
+    return OK;
+}
+
+/* The tests of both fills. Only candidates that are right on the first run on the second. The host
+ * computes what is wanted while the device runs. */
+static enum status sort_in(const struct class_trial *c, const struct place *there,
+                           struct results r[2], bool *in_class, struct mma_way *way, bool *known,
+                           struct err *e) {
+    struct samples s;
+    struct bits want[2];
+    float ignored[GEMM_CANDIDATES];
     choose_places(c->p, &s);
-    TRY(run_all(c, &s, WIDE, there, &r[WIDE], e));
+    for (int i = 0; i < c->count; i++) in_class[i] = true, c->us[i] = -1.0f;
+    TRY(queue_runs(c, &s, WIDE, in_class, there, &r[WIDE], e));
     CUDA_TRY(e, fill_cancelling(c->trial, c->p, &c->p->a, c->p->m, true));
     CUDA_TRY(e, fill_cancelling(c->trial, c->p, &c->p->b, c->p->n, false));
-    TRY(run_all(c, &s, CANCELLING, there, &r[CANCELLING], e));
     *known = false;
-    for (int w = 0; !*known && (w == 0 || !c->class_only) && way_at(c->p, w, way); w++) {
+    for (int w = 0; (w == 0 || !c->class_only) && way_at(c->p, w, way); w++) {
+        TRY(compute_outputs(c->p, way, WIDE, &s, &want[WIDE], e));
+        TRY(compute_outputs(c->p, way, CANCELLING, &s, &want[CANCELLING], e));
+        TRY(read_runs(c, there, &r[WIDE], ignored, e));
         for (int i = 0; i < c->count; i++) in_class[i] = true;
-        TRY(keep_right(c, way, WIDE, &s, &r[WIDE], in_class, known, e));
-        if (*known) TRY(keep_right(c, way, CANCELLING, &s, &r[CANCELLING], in_class, known, e));
-        if (!*known || !choose_differing(c, &r[CANCELLING], in_class, &odd)) continue;
-        TRY(run_all(c, &odd, CANCELLING, there, &r[CANCELLING], e));
-        TRY(keep_right(c, way, CANCELLING, &odd, &r[CANCELLING], in_class, known, e));
-        keep_equal(c, &r[CANCELLING], in_class);
+        if (!keep_right(c, &want[WIDE], &r[WIDE], in_class)) continue;
+        TRY(queue_runs(c, &s, CANCELLING, in_class, there, &r[CANCELLING], e));
+        TRY(read_runs(c, there, &r[CANCELLING], c->us, e));
+        if (keep_right(c, &want[CANCELLING], &r[CANCELLING], in_class))
+            return sort_differing(c, there, &r[CANCELLING], way, in_class, known, e);
     }
     return OK;
+}
+
+static enum status open_place(struct place *there, struct err *e) {
+    size_t bytes = GEMM_CANDIDATES * (sizeof(struct bits) + TILES_MAX * sizeof(unsigned long long));
+    if (cudaMalloc(&there->memory, bytes) != cudaSuccess)
+        return FAIL(e, ERR_MEMORY, "no memory of the device to test the algorithms of a GEMM");
+    for (int i = 0; i < 2 * GEMM_CANDIDATES; i++)
+        CUDA_TRY(e, cudaEventCreate(&there->mark[i % 2][i / 2]));
+    return OK;
+}
+
+static void close_place(struct place *there) {
+    for (int i = 0; i < 2 * GEMM_CANDIDATES; i++)
+        if (there->mark[i % 2][i / 2]) cudaEventDestroy(there->mark[i % 2][i / 2]);
+    cudaFree(there->memory);
 }
 
 enum status gemm_class_sort(const struct class_trial *c, bool *in_class, struct mma_way *way,
@@ -467,17 +534,16 @@ enum status gemm_class_sort(const struct class_trial *c, bool *in_class, struct 
     size_t word_bytes = (size_t)GEMM_CANDIDATES * TILES_MAX * sizeof(unsigned long long);
     struct results *r = (struct results *)calloc(2, sizeof *r);
     unsigned long long *words = (unsigned long long *)malloc(2 * word_bytes);
-    void *there = NULL;
+    struct place there = {};
     enum status st = OK;
     if (!r || !words) st = FAIL(e, ERR_MEMORY, "no memory to test the algorithms of a GEMM");
-    if (st == OK && cudaMalloc(&there, sizeof r->got + word_bytes) != cudaSuccess)
-        st = FAIL(e, ERR_MEMORY, "no memory of the device to test the algorithms of a GEMM");
+    if (st == OK) st = open_place(&there, e);
     if (st == OK) {
         r[WIDE].words = words;
         r[CANCELLING].words = words + (size_t)GEMM_CANDIDATES * TILES_MAX;
-        st = sort_in(c, there, r, in_class, way, known, e);
+        st = sort_in(c, &there, r, in_class, way, known, e);
     }
-    cudaFree(there);
+    close_place(&there);
     free(words);
     free(r);
     return st;

@@ -53,11 +53,12 @@ struct class_trial {
     void *context;
     int count;
     bool class_only; /* look for no other way than the class's */
+    float *us;       /* [count] <- microseconds of each candidate's last run; negative: none */
 };
 
 /* in_class [count] <- whether a candidate adds in *way: in that of the class, or if no candidate
  * does, in the first other way that one has. *known false: no candidate adds in any known way.
- * Waits for the trial's stream; the host takes some ms. */
+ * Waits for the trial's stream; the host takes some ms, mostly while the device runs. */
 NODISCARD enum status gemm_class_sort(const struct class_trial *c, bool *in_class,
                                       struct mma_way *way, bool *known, struct err *e);
 

@@ -94,6 +94,7 @@ static bool queue_candidate(void *context, int i, cudaStream_t stream) {
 struct listed {
     cublasLtMatmulHeuristicResult_t of[GEMM_CANDIDATES];
     bool in_class[GEMM_CANDIDATES];
+    float seen[GEMM_CANDIDATES]; /* microseconds in the class's test; negative: none */
     int count, free; /* the first `free` are what would be timed if classes did not matter */
 };
 
@@ -115,11 +116,21 @@ static int placed(const struct listed *list, const float *us, int *place) {
     return found;
 }
 
+/* What the class's test tells a trial. `each`: a test may force any of the class. */
+static void hint_at(const struct listed *list, bool each, struct trial_hint *hint) {
+    bool found = false;
+    for (int i = 0; i < list->count; i++) found = found || list->in_class[i];
+    for (int i = 0; i < list->count; i++)
+        hint[i] = { !found || list->in_class[i], each ? -1.0f : list->seen[i] };
+}
+
 /* Chooses by time within the class. If no algorithm is of a class, the first that runs serves. */
 static void time_candidates(struct candidates *c, const struct listed *list,
                             struct gemm_choice *choice) {
     float us[GEMM_CANDIDATES];
-    trial_run(&c->g->trial, queue_candidate, c, list->count, us);
+    struct trial_hint hint[GEMM_CANDIDATES];
+    hint_at(list, c->g->place != 0, hint);
+    trial_run(&c->g->trial, queue_candidate, c, list->count, hint, us);
     int i = fastest(list, us, list->count, true), any = fastest(list, us, list->free, false);
     int place = c->g->place;
     if (place) i = placed(list, us, &place);
@@ -221,6 +232,7 @@ static enum status sort_candidates(struct cuda_backend *b, struct candidates *c,
                                    struct gemm_choice *choice, struct err *e) {
     struct gemm_library *g = b->gemm;
     bool described = gemm_class_of(&s->p, &choice->way);
+    for (int i = 0; i < list->count; i++) list->seen[i] = -1.0f;
     if (b->cc != 90 || !described) {
         int parts = described ? gemm_class_parts_of(&s->p, &choice->way) : 0;
         for (int i = 0; i < list->count; i++)
@@ -230,7 +242,7 @@ static enum status sort_candidates(struct cuda_backend *b, struct candidates *c,
     choice->rules = GEMM_CLASS_RULES;
     TRY(fill_wide(&g->trial, s, e));
     const struct class_trial test = { &g->trial, &s->p, s->out_bytes, queue_candidate, c,
-                                      list->count, choice->own != OWN_NONE };
+                                      list->count, choice->own != OWN_NONE, list->seen };
     TRY(gemm_class_sort(&test, list->in_class, &choice->way, &choice->known, e));
     choice->known = choice->known || choice->own;
     return OK;

@@ -1,6 +1,6 @@
-/* The functions of the CUDA runtime that products need, without a GPU, for cublaslt_calls.cu. The
- * device's memory is the host's, and a launched kernel goes to stand_in_launch() by its name. No
- * header of CUDA is included, since its inline definitions would clash. */
+/* The functions of the CUDA runtime that products need, without a GPU, for cublaslt_calls.cu and
+ * gemm_class.cu. The device's memory is the host's, and a launched kernel goes to stand_in_launch()
+ * by its name. No header of CUDA is included, since its inline definitions would clash. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,6 +31,16 @@ int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *st
 }
 int cudaFuncSetAttribute(const void *kernel, int attribute, int value) { return 0; }
 int cudaStreamSynchronize(void *stream) { return 0; }
+int cudaEventCreate(void **event) {
+    *event = NULL;
+    return 0;
+}
+int cudaEventDestroy(void *event) { return 0; }
+int cudaEventRecord(void *event, void *stream) { return 0; }
+int cudaEventElapsedTime(float *ms, void *start, void *stop) {
+    *ms = 1.0f;
+    return 0;
+}
 int cudaGetLastError(void) { return 0; }
 const char *cudaGetErrorString(int error) { return "an error of the stand-in"; }
 
