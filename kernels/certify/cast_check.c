@@ -120,6 +120,7 @@ static void put(enum dtype t, unsigned char *value, int64_t at, float x) {
 
 /* Row 0 and a block of row 1 are zero; row 2 has an outlier; row 3 is close to zero. */
 static void make_values(const struct cast *c, bool nan, unsigned char *value) {
+#pragma omp parallel for schedule(static)
     for (int64_t row = 0; row < c->rows; row++)
         for (int64_t k = 0; k < c->k; k++) {
             uint64_t bits = rng_bits(2104, (uint64_t)(row * c->k + k));
@@ -167,6 +168,7 @@ static void compare(const struct cast *good, const struct cast *bad, bool nan,
         int64_t bytes = good->bytes[i], wrong = 0;
         if (!is_used(good->way, i)) continue;
         out->outputs += bytes;
+#pragma omp parallel for schedule(static) reduction(+ : wrong)
         for (int64_t k = 0; k < bytes; k++) wrong += good->got[i][k] != bad->got[i][k];
         if (!wrong) continue;
         bool codes = i == CODES || i == TWIN;

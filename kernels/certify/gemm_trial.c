@@ -82,6 +82,7 @@ static void fill_whole(struct trial_operand *o, uint64_t stream) {
     uint64_t nonzero = 65536;
     for (int64_t products = o->k; products > 1024; products -= products / 8)
         nonzero -= nonzero / 16;
+#pragma omp parallel for schedule(static) if (o->line >= TRIAL_LONG)
     for (int64_t line = 0; line < TRIAL_PERIOD; line++)
         for (int64_t i = 0; i < (o->by_k ? o->rows : o->k); i++) {
             uint64_t bits = draw(stream, line * o->line + i);
@@ -105,6 +106,7 @@ static void fill_special(struct trial_operand *o, bool second) {
 }
 
 static void fill_noise(struct trial_operand *o, uint64_t stream) {
+#pragma omp parallel for schedule(static) if (o->line >= TRIAL_LONG)
     for (int64_t line = 0; line < TRIAL_PERIOD; line++)
         for (int64_t i = 0; i < (o->by_k ? o->rows : o->k); i++) {
             uint64_t bits = draw(stream, line * o->line + i);
@@ -117,6 +119,7 @@ static void fill_factors(struct trial_operand *o, enum trial_fill fill, uint64_t
     const struct scale *s = &o->view.scale;
     const float amax = 2688.0f; /* NVFP4's: the factor of the tensor is then about 1 */
     if (scale_is_nvfp4(s->kind)) memcpy(o->factors, &amax, sizeof amax);
+#pragma omp parallel for schedule(static) if (o->line >= TRIAL_LONG)
     for (int64_t i = 0; i < trial_factor_count(o); i++) {
         uint64_t bits = draw(stream, i);
         float noise = 0.5f + (float)(bits >> 40 & 65535) / 65536.0f;
@@ -158,6 +161,7 @@ static enum status open_operand(struct gemm_trial *t, struct trial_operand *o, b
     } else {
         fill_noise(o, second ? STREAM_W : STREAM_A);
     }
+#pragma omp parallel for schedule(static) if (o->line >= TRIAL_LONG)
     for (int64_t i = 0; i < TRIAL_PERIOD * o->line; i++)
         o->values[i] = decode(o->dtype, o->codes, i);
     int64_t lines = o->by_k ? o->k : o->rows;

@@ -11,7 +11,8 @@ enum trial_fill {
 
 /* A matrix whose stored lines repeat after PERIOD lines, so that a large one is made quickly. */
 enum { TRIAL_PERIOD = 13, TRIAL_ROWS = 8, TRIAL_COLS = 8 };
-/* From this K on the host's threads share the sampled outputs. */
+/* From this K on the host's threads share the sampled outputs, and from such a line on the filling
+ * of operands. */
 enum { TRIAL_LONG = 1024 };
 /* Whole numbers: row 0 is zero; row 1 has one large outlier; row 2 has a NaN, if codes have one. */
 enum { ROW_ZERO, ROW_OUTLIER, ROW_NAN };
