@@ -36,9 +36,14 @@ HOST_DEVICE static inline uint64_t rng_key(uint64_t seed, enum rng_purpose purpo
     return rng_mix(k ^ (tensor * 0xD1342543DE82EF95u));
 }
 
-/* 64 random bits of element i under a key. */
+/* 64 random bits of element i under a key: those of rng_input(). The input of element i + n is
+ * n * RNG_STRIDE larger, so a loop needs no multiplication. */
+#define RNG_STRIDE 0x9E3779B97F4A7C15u
+HOST_DEVICE static inline uint64_t rng_input(uint64_t key, uint64_t i) {
+    return key + RNG_STRIDE * (i + 1);
+}
 HOST_DEVICE static inline uint64_t rng_bits(uint64_t key, uint64_t i) {
-    return rng_mix(key + 0x9E3779B97F4A7C15u * (i + 1));
+    return rng_mix(rng_input(key, i));
 }
 
 /* Uniform in [0, 1): the top 24 bits, exact in f32. */

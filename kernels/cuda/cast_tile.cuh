@@ -365,17 +365,6 @@ __device__ static inline void encode_patch(const struct tile_args &a, struct til
     }
 }
 
-/* out[i] = byte i of a, b, c, d. */
-__device__ static inline void transpose_4x4(uint32_t (&out)[4], uint32_t a, uint32_t b, uint32_t c,
-                                        uint32_t d) {
-    uint32_t ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
-    uint32_t cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
-    out[0] = __byte_perm(ab_low, cd_low, 0x5410);
-    out[1] = __byte_perm(ab_low, cd_low, 0x7632);
-    out[2] = __byte_perm(ab_high, cd_high, 0x5410);
-    out[3] = __byte_perm(ab_high, cd_high, 0x7632);
-}
-
 /* Transposes the codes through shared memory and stores them: 128 bytes a column of the tile.
  * Groups of eight rows are permuted by the column's patch, which avoids bank conflicts on both
  * sides. */

@@ -29,6 +29,17 @@ __device__ static inline float code_decode_of(enum dtype t, uint8_t code) {
     return t == DTYPE_E2M1 ? e2m1_decode_inline(code) : fp8_decode_of(t == DTYPE_E5M2, code);
 }
 
+/* out[i] = byte i of a, b, c, d. */
+__device__ static inline void transpose_4x4(uint32_t (&out)[4], uint32_t a, uint32_t b, uint32_t c,
+                                        uint32_t d) {
+    uint32_t ab_low = __byte_perm(a, b, 0x5140), ab_high = __byte_perm(a, b, 0x7362);
+    uint32_t cd_low = __byte_perm(c, d, 0x5140), cd_high = __byte_perm(c, d, 0x7362);
+    out[0] = __byte_perm(ab_low, cd_low, 0x5410);
+    out[1] = __byte_perm(ab_low, cd_low, 0x7632);
+    out[2] = __byte_perm(ab_high, cd_high, 0x5410);
+    out[3] = __byte_perm(ab_high, cd_high, 0x7632);
+}
+
 /* quant_multiplier of kernels/quant.c. `factor`: what the GEMM multiplies by; `e8m0`: its stored
  * byte, if the rule is QUANT_MX. */
 struct multiplier { float m, factor; uint8_t e8m0; };

@@ -18,27 +18,41 @@ static const struct nvfp4_case {
     enum scale_kind kind;
     bool codes, twin, rotate, stochastic, special; /* special: zeros, NaN, infinity, tiny values */
     int32_t sequence;
+    bool wide; /* blocks of very different sizes: some have a subnormal scale, or none */
 } CASES[] = {
-    { 16, 128, SCALE_1X16, true, true, false, false, false, 0 },
-    { 512, 1024, SCALE_1X16, true, true, false, false, false, 0 },
-    { 512, 1024, SCALE_1X16, true, true, true, false, false, 0 },
-    { 512, 1024, SCALE_1X16, true, true, true, true, false, 3 },
-    { 150, 300, SCALE_1X16, true, true, true, true, false, 1 },
-    { 150, 300, SCALE_1X16, true, true, true, true, true, 1 },
-    { 150, 300, SCALE_1X16, false, true, true, true, false, 5 },
-    { 150, 300, SCALE_1X16, true, false, false, false, true, 0 },
-    { 7, 5, SCALE_1X16, true, true, true, true, false, 2 },
-    { 1, 1, SCALE_1X16, true, true, false, false, false, 0 },
-    { 512, 256, SCALE_16X16, true, true, false, false, false, 0 },
-    { 150, 300, SCALE_16X16, true, true, false, false, true, 0 },
-    { 150, 300, SCALE_16X16, false, true, false, false, false, 0 },
+    { 16, 128, SCALE_1X16, true, true, false, false, false, 0, false },
+    { 512, 1024, SCALE_1X16, true, true, false, false, false, 0, false },
+    { 512, 1024, SCALE_1X16, true, true, true, false, false, 0, false },
+    { 512, 1024, SCALE_1X16, true, true, true, true, false, 3, false },
+    { 150, 300, SCALE_1X16, true, true, true, true, false, 1, false },
+    { 150, 300, SCALE_1X16, true, true, true, true, true, 1, false },
+    { 150, 300, SCALE_1X16, false, true, true, true, false, 5, false },
+    { 150, 300, SCALE_1X16, true, false, false, false, true, 0, false },
+    { 7, 5, SCALE_1X16, true, true, true, true, false, 2, false },
+    { 1, 1, SCALE_1X16, true, true, false, false, false, 0, false },
+    { 512, 256, SCALE_16X16, true, true, false, false, false, 0, false },
+    { 150, 300, SCALE_16X16, true, true, false, false, true, 0, false },
+    { 150, 300, SCALE_16X16, false, true, false, false, false, 0, false },
+    { 256, 384, SCALE_1X16, true, true, false, false, false, 0, true },
+    { 256, 384, SCALE_1X16, true, true, true, true, false, 4, true },
+    { 256, 384, SCALE_1X16, false, true, true, false, false, 0, true },
+    { 256, 384, SCALE_1X16, true, false, false, true, true, 8, false },
+    { 150, 300, SCALE_1X16, true, true, true, true, false, 4, true },
+    { 256, 384, SCALE_16X16, true, true, false, false, false, 0, true },
+    { 150, 300, SCALE_16X16, true, true, false, false, false, 0, true },
 };
 enum { CASE_COUNT = sizeof CASES / sizeof *CASES, SEQUENCE_ROWS = 13 };
 
 static void fill(struct twin *x, const struct nvfp4_case *c) {
     pair_fill(p, x, 7, 6, 1.0f);
-    if (!c->special) return;
     uint16_t *host = x->side[CPU].data;
+    for (int64_t i = 0; c->wide && i < c->rows * c->cols; i++) {
+        int64_t down = i / c->cols / 16, across = i % c->cols / 16;
+        int size = (int)((down * 7 + across * 5) % 60);
+        host[i] = bf16_encode(ldexpf(bf16_decode(host[i]), -size));
+    }
+    if (c->wide) pair_set(p, x, host, c->rows * c->cols * 2);
+    if (!c->special) return;
     for (int64_t i = 0; i < c->rows; i++)
         for (int64_t j = 0; j < c->cols; j++) {
             if (j / 16 == 1 || i == 40) host[i * c->cols + j] = 0;
@@ -108,7 +122,7 @@ static void test_refuses(void **state) {
     static const char *const TEXT[] = { "must be used together", "for 1x16 scales", "step is" };
     for (int k = 0; k < 3; k++) {
         static const struct nvfp4_case GOOD = { 32, 48, SCALE_1X16, true, true, true, true, false,
-                                                0 };
+                                                0, false };
         struct nvfp4_case c = GOOD;
         struct twin_sink out;
         struct round_draws draws[SIDES];
