@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "kernels/certify/gemm_check.h"
-#include "kernels/nvfp4.h"
 
 enum { CLASS_SAMPLES = 24, SCALE_COLUMNS = 3 };
 
@@ -71,7 +70,7 @@ static float reference_output(const struct gemm_trial *t, int64_t row, int64_t c
         if (block) total = fmaf(c, s, total);
         else total = t->way->scale_a == SCALE_NONE ? c : c * s;
     }
-    if (scale_is_nvfp4(t->way->scale_a)) total *= nvfp4_product_factor(2688.0f, 2688.0f);
+    total *= trial_tensor_factor(t);
     if (t->way->bias) total += trial_added(t, ADD_BIAS, row, col);
     if (t->way->beta) total += trial_added(t, ADD_OUT, row, col);
     if (t->way->residual) total += trial_added(t, ADD_RESIDUAL, row, col);
@@ -220,7 +219,7 @@ static double bound_of(const struct gemm_trial *t, bool native, int64_t row, int
     const double cut = fp8 ? 0x1p-13 : 0x1p-23;
     const int64_t group = fp8 ? 16 : 8;
     double all = 0, largest = 0, partial = 0, highest = 0, steps = 0, bound;
-    double s_all = 1;
+    double s_all = (double)trial_tensor_factor(t);
     for (int64_t k = 0; k < t->k; k++) {
         const struct trial_operand *o[] = { &t->a, &t->w };
         const int64_t at[] = { row, col };
@@ -240,7 +239,6 @@ static double bound_of(const struct gemm_trial *t, bool native, int64_t row, int
             largest = 0;
         }
     }
-    if (scale_is_nvfp4(t->way->scale_a)) s_all = (double)nvfp4_product_factor(2688.0f, 2688.0f);
     bound = s_all * (steps + all * 0x1p-22);
     if (!native && trial_block(t->way->scale_a)) bound += s_all * all * 0x1p-7;
     double more = t->way->beta || t->way->residual || t->way->bias ? 9 : 0;

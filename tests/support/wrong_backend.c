@@ -83,11 +83,32 @@ static struct scale wrong_scale(enum wrong_kind kind, const struct scale *s, voi
         if (kind == WRONG_TRANSPOSED) at = col * s->dim[0] + row;
         memcpy(to + header + i * each, from + header + at * each, (size_t)each);
         const float one = 1.0f;
+        if (kind == WRONG_MANTISSA && (to[header + i] & 0x7F) != 0x7F) to[header + i] &= 0xF8;
         if (kind != WRONG_IGNORED) continue;
         if (s->dtype == DTYPE_F32) memcpy(to + i * each, &one, sizeof one);
         else to[header + i] = s->dtype == DTYPE_E8M0 ? 127 : e4m3_encode(1.0f);
     }
     return out;
+}
+
+/* The amax of a tensor whose factor is 1. */
+static const float AMAX_OF_ONE = 2688.0f;
+
+/* The product of NVFP4 with factors of 1 for the two tensors. */
+static enum status without_factor(struct backend *b, int lane, const struct matmul_args *args,
+                                  struct err *e) {
+    struct matmul_args changed = *args;
+    struct tensor side[2] = { *args->a, *args->b };
+    void *memory[2];
+    for (int i = 0; i < 2; i++) {
+        side[i].scale = wrong_scale(WRONG_NOTHING, &side[i].scale, &memory[i]);
+        memcpy(memory[i], &AMAX_OF_ONE, sizeof AMAX_OF_ONE);
+    }
+    changed.a = &side[0];
+    changed.b = &side[1];
+    enum status st = wrong_of(b)->real->matmul(b, lane, &changed, e);
+    for (int i = 0; i < 2; i++) free(memory[i]);
+    return st;
 }
 
 static float load(const struct tensor *x, int64_t at) {
@@ -186,8 +207,13 @@ static enum status wrong_matmul(struct backend *b, int lane, const struct matmul
         TRY(other_order(b, lane, args, e));
         other_nan(args->out);
         return OK;
+    case WRONG_TENSOR_FACTOR:
+        if (a.dtype != DTYPE_E2M1) break;
+        return without_factor(b, lane, args, e);
     case WRONG_IGNORED: case WRONG_SWAPPED: case WRONG_TRANSPOSED: case WRONG_LARGE:
+    case WRONG_MANTISSA:
         if (w->kind == WRONG_LARGE && a.dim[0] < 256) break;
+        if (w->kind == WRONG_MANTISSA && a.dtype != DTYPE_E2M1) break;
         a.scale = wrong_scale(w->kind == WRONG_LARGE ? WRONG_IGNORED : w->kind, &args->a->scale,
                               &memory);
         changed.a = &a;
