@@ -15,7 +15,10 @@
 #define FP8(kind_a, kind_b, ...)                                                               \
     GEMM(.a = DTYPE_E4M3, .b = DTYPE_E4M3, .out = DTYPE_BF16, .scale_a = SCALE_##kind_a,       \
          .scale_b = SCALE_##kind_b, __VA_ARGS__)
-#define F32_OUT .out = DTYPE_F32
+/* K in 32s: native where the device has block scales of one byte. */
+#define MX(kind_b)                                                                             \
+    { .section = WAY_GEMM, .m = 64, .n = 48, .k = 288, .a = DTYPE_E4M3, .b = DTYPE_E4M3,       \
+      .out = DTYPE_BF16, .scale_a = SCALE_1X32, .scale_b = SCALE_##kind_b }
 
 /* Ways of the recipes. */
 static const struct certify_way WAYS[] = {
@@ -29,8 +32,8 @@ static const struct certify_way WAYS[] = {
     FP8(1X128, 128X128, .residual = true),
     { .section = WAY_GEMM, .m = 48, .n = 64, .k = 200, .a = DTYPE_E5M2, .b = DTYPE_E4M3,
       .out = DTYPE_F32, .scale_a = SCALE_1X128, .scale_b = SCALE_1X128, .beta = true },
-    FP8(1X32, 1X32, .fast = false), FP8(1X32, 32X32, .fast = false),
-    { .section = WAY_GEMM, .m = 48, .n = 64, .k = 208, .a = DTYPE_E2M1, .b = DTYPE_E2M1,
+    MX(1X32), MX(32X32),
+    { .section = WAY_GEMM, .m = 48, .n = 64, .k = 224, .a = DTYPE_E2M1, .b = DTYPE_E2M1,
       .out = DTYPE_BF16, .scale_a = SCALE_1X16, .scale_b = SCALE_16X16 },
     { .section = WAY_CAST, .m = 150, .k = 272, .a = DTYPE_BF16, .b = DTYPE_E4M3,
       .scale_b = SCALE_TENSOR, .source = SCALE_SOURCE_KNOWN, .codes = true, .twin = true },
@@ -106,6 +109,29 @@ static void test_unknown(void **state) {
                                            "sm_121", NULL);
             must_pass(&c);
             if (c.way.section == WAY_GEMM) assert_true(c.bound > 0 && c.error <= c.bound);
+        }
+}
+
+/* All small shapes run, whether the device multiplies the codes or widens them. */
+static void test_shapes(void **state) {
+    static const char *const DEVICES[] = { "sm_90", "sm_100", "sm_121", "sm_80" };
+    static const struct { const char *device; int way; const char *how; } HOW[] = {
+        { "sm_90", 3, "native" }, { "sm_90", 7, "emulated" }, { "sm_80", 9, "emulated" },
+        { "sm_100", 3, "native" }, { "sm_100", 7, "native" }, { "sm_100", 8, "native" },
+        { "sm_100", 9, "native" }, { "sm_100", 5, "emulated" }, { "sm_121", 5, "native" },
+        { "sm_121", 9, "native" }, { "sm_80", 3, "emulated" },
+    };
+    for (size_t d = 0; d < sizeof DEVICES / sizeof *DEVICES; d++)
+        for (int i = 0; i < WAY_COUNT && WAYS[i].section == WAY_GEMM; i++) {
+            if (!d && WAYS[i].a == DTYPE_E2M1) continue; /* Hopper's arithmetic has none */
+            struct certificate c = try_way(&WAYS[i], WRONG_NOTHING, d ? NULL : "hopper",
+                                           DEVICES[d], NULL);
+            must_pass(&c);
+            if (c.shapes != 4 || !strstr(c.found, "outputs of 4 of 4 shapes are right"))
+                fail_msg("way %d on %s: %d shapes: %s", i, DEVICES[d], c.shapes, c.found);
+            for (size_t h = 0; h < sizeof HOW / sizeof *HOW; h++)
+                if (!strcmp(HOW[h].device, DEVICES[d]) && HOW[h].way == i)
+                    assert_string_equal(c.how, HOW[h].how);
         }
 }
 
@@ -348,6 +374,7 @@ static void test_texts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference), cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_models), cmocka_unit_test(test_demanded),
         cmocka_unit_test(test_stated), cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_masks),

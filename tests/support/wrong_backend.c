@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "kernels/arithmetic.h"
+#include "kernels/cuda/native.h"
 
 enum { FORBIDDEN = 8 };
 
@@ -56,10 +57,17 @@ static void wrong_close(struct backend *b) {
 
 static bool is_fp8(const struct matmul_args *args) { return dtype_is_fp8(args->a->dtype); }
 
+/* As the CUDA backend decides for this architecture. Another one multiplies all FP8 as it is. */
 static bool is_native(const struct wrong *w, const struct matmul_args *args) {
     char way[FORBIDDEN_WAY_CAP];
+    const struct gemm_kind kind = { .a = args->a->scale.kind, .b = args->b->scale.kind,
+                                    .m = args->a->dim[0], .n = args->b->dim[0],
+                                    .k = args->a->dim[1],
+                                    .cc = strncmp(w->architecture, "sm_", 3) ? 0
+                                          : atoi(w->architecture + 3) };
     gemm_way_name(args, way);
-    return is_fp8(args) && !is_forbidden(w, way);
+    return is_fp8(args) && !is_forbidden(w, way) &&
+           (!kind.cc || gemm_by_of(&kind) != GEMM_EMULATED);
 }
 
 static enum status wrong_native(struct backend *b, const struct matmul_args *args, bool *native,
