@@ -75,6 +75,9 @@ float trial_tensor_factor(const struct gemm_trial *t) {
 float trial_added(const struct gemm_trial *t, enum trial_addend what, int64_t row, int64_t col) {
     if (what == ADD_BIAS) row = 0;
     uint64_t bits = draw(STREAM_ADDED, (row * t->n + col) * 4 + what);
+    /* Few bits hide whether the sum was rounded before they were added. */
+    bool noise = t->fill == TRIAL_NOISE && t->way->out == DTYPE_F32 && what != ADD_BIAS;
+    if (noise) return (float)(int64_t)(bits >> 40) * 0x1.8p-22f - 3.0f;
     return (float)(int64_t)(bits % 7) - 3.0f;
 }
 
@@ -109,12 +112,14 @@ static void fill_special(struct trial_operand *o, bool second) {
         encode(o->dtype, o->codes, ROW_NAN * row + count / 2 * apart, f32_from_bits(0x7FC00000u));
 }
 
+/* Exponents far apart: sums that fit an accumulator are the same in every arithmetic. */
 static void fill_noise(struct trial_operand *o, uint64_t stream) {
+    uint64_t spread = o->dtype == DTYPE_E2M1 ? 3 : 7; /* E2M1 ends at 6 */
     for (int64_t line = 0; line < TRIAL_PERIOD; line++)
         for (int64_t i = 0; i < (o->by_k ? o->rows : o->k); i++) {
             uint64_t bits = draw(stream, line * o->line + i);
             float x = (float)(int64_t)(bits & 65535) / 32768.0f - 1.0f;
-            encode(o->dtype, o->codes, line * o->line + i, x * (float)(1 << (bits >> 20 & 3)));
+            encode(o->dtype, o->codes, line * o->line + i, x * (float)(1 << (bits >> 20 & spread)));
         }
 }
 

@@ -60,7 +60,7 @@ int64_t trial_factor_count(const struct trial_operand *o);
 float trial_tensor_factor(const struct gemm_trial *t);
 /* Products along K that share a factor; 0: all. */
 int64_t trial_block(enum scale_kind kind);
-/* What is added to output (row, col): `what` is one of these. */
+/* What is added to output (row, col), at most 3: `what` is one of these. */
 enum trial_addend { ADD_BIAS, ADD_OUT, ADD_RESIDUAL };
 float trial_added(const struct gemm_trial *t, enum trial_addend what, int64_t row, int64_t col);
 /* The output at the i-th sampled row and j-th column of a run, and its bits. */

@@ -7,6 +7,7 @@
 
 #include "kernels/arithmetic.h"
 #include "kernels/cuda/native.h"
+#include "kernels/nvfp4.h"
 
 enum { FORBIDDEN = 8 };
 
@@ -129,6 +130,24 @@ static void store(const struct tensor *x, int64_t at, float value) {
     else ((uint16_t *)x->data)[at] = bf16_encode(value);
 }
 
+/* NVFP4 in place in f32: C is added in one rounding. */
+static enum status fused(struct backend *b, int lane, const struct matmul_args *args,
+                         struct err *e) {
+    struct matmul_args alone = *args;
+    struct tensor sums = *args->out;
+    int64_t n = tensor_count(&sums);
+    float factor = nvfp4_product_factor(*(const float *)args->a->scale.data,
+                                        *(const float *)args->b->scale.data);
+    alone.out = &sums;
+    alone.beta = 0.0f;
+    sums.data = malloc((size_t)n * sizeof(float));
+    enum status st = without_factor(b, lane, &alone, e);
+    for (int64_t i = 0; i < n && st == OK; i++)
+        store(args->out, i, f32_canonical(fmaf(load(&sums, i), factor, load(args->out, i))));
+    free(sums.data);
+    return st;
+}
+
 static void no_nan(const struct tensor *x) {
     for (int64_t i = 0; i < tensor_count(x); i++)
         if (isnan(load(x, i))) store(x, i, 0.0f);
@@ -215,6 +234,9 @@ static enum status wrong_matmul(struct backend *b, int lane, const struct matmul
         TRY(other_order(b, lane, args, e));
         other_nan(args->out);
         return OK;
+    case WRONG_FUSED:
+        if (a.dtype != DTYPE_E2M1 || args->beta == 0.0f || args->out->dtype != DTYPE_F32) break;
+        return fused(b, lane, args, e);
     case WRONG_TENSOR_FACTOR:
         if (a.dtype != DTYPE_E2M1) break;
         return without_factor(b, lane, args, e);

@@ -23,6 +23,7 @@ enum wrong_kind {
     /* NVFP4: without the factor of the tensors, as cuBLASLt 13.4.0; a's block scales cut to powers
      * of two. */
     WRONG_TENSOR_FACTOR, WRONG_MANTISSA,
+    WRONG_FUSED, /* correct: NVFP4's tensor factor and C in one rounding, into f32 */
     WRONG_KINDS
 };
 
