@@ -6,6 +6,9 @@
 #include "kernels/nvfp4.h"
 /* Scales that our kernel on mma.sync serves if the library lacks them: cuda/gemm_sync.cu. */
 enum { BY_SYNC = 1 << SCALE_TENSOR | 1 << SCALE_ROW | 1 << SCALE_1X128 | 1 << SCALE_128X128 };
+/* What the library multiplies on Blackwell: one scale a tensor, MXFP8, NVFP4. */
+enum { BLACKWELL = 1 << SCALE_TENSOR | 1 << SCALE_1X32 | 1 << SCALE_32X32 | 1 << SCALE_1X16 |
+                   1 << SCALE_16X16 };
 
 /* Ada adds 32 FP8 or 16 BF16 products as two instructions of half as many. */
 static const struct arithmetic ARITHMETICS[] = {
@@ -19,11 +22,9 @@ static const struct arithmetic ARITHMETICS[] = {
       .fp8 = { 16, 13, 13 }, .bf16 = { 8, 24, 23 }, .promoted = 128, .native = 1 << SCALE_TENSOR,
       .by_sync = BY_SYNC },
     { .name = "sm_100", .about = "tensor cores of sm_100, from the literature",
-      .fp8 = { 32, 25, 23 }, .bf16 = { 16, 25, 23 },
-      .native = 1 << SCALE_TENSOR | 1 << SCALE_1X32 | 1 << SCALE_32X32 },
+      .fp8 = { 32, 25, 23 }, .bf16 = { 16, 25, 23 }, .fp4 = { 64, 35, 23 }, .native = BLACKWELL },
     { .name = "sm_120", .about = "tensor cores of sm_120, from the literature",
-      .fp8 = { 32, 25, 23 }, .bf16 = { 16, 25, 23 },
-      .native = 1 << SCALE_TENSOR | 1 << SCALE_1X32 | 1 << SCALE_32X32,
+      .fp8 = { 32, 25, 23 }, .bf16 = { 16, 25, 23 }, .fp4 = { 64, 35, 23 }, .native = BLACKWELL,
       .by_sync = BY_SYNC },
 };
 enum { ARITHMETIC_COUNT = sizeof ARITHMETICS / sizeof *ARITHMETICS };
@@ -117,10 +118,38 @@ static void load(const struct mma_way *way, const struct tensor *x, int least, i
     *value = v;
 }
 
+/* The block of NVFP4 from k on. Its sum times a's scale is exact in f32: 16 bits. */
+static void load_term(const struct mma_way *way, const struct matmul_args *args, int64_t row,
+                      int64_t col, int64_t k, int64_t end, float value[2], int32_t exponent[2]) {
+    const float factor[2] = { factor_at(args->a, row, k), factor_at(args->b, col, k) };
+    float sum = 0.0f;
+    for (int64_t i = k; i < k + way->term && i < end; i++)
+        sum += stored(args->a, row, i) * stored(args->b, col, i);
+    value[0] = sum * factor[0];
+    value[1] = factor[1];
+    for (int i = 0; i < 2; i++) exponent[i] = mma_exponent(factor[i], MMA_LEAST_E4M3);
+}
+
+/* The same chain of NVFP4. k starts a block. */
+static float chain_of_terms(const struct mma_way *way, const struct matmul_args *args, int64_t row,
+                            int64_t col, int64_t k, int64_t end, float c) {
+    float value[MMA_TERMS][2];
+    int32_t exponent[MMA_TERMS][2];
+    while (k < end) {
+        int64_t n = 0;
+        for (; n < way->mma.group / way->term && k < end; n++, k += way->term)
+            load_term(way, args, row, col, k, end, value[n], exponent[n]);
+        c = mma_add(&way->mma, n, (struct mma_terms){ &value[0][0], &exponent[0][0], 2 },
+                    (struct mma_terms){ &value[0][1], &exponent[0][1], 2 }, c);
+    }
+    return c;
+}
+
 /* A chain over [k, end) from c. */
 static float chain(const struct mma_way *way, const struct matmul_args *args, int64_t row,
                    int64_t col, int64_t k, int64_t end, float c) {
     enum { GROUP_MAX = 32 };
+    if (way->term) return chain_of_terms(way, args, row, col, k, end, c);
     float a[GROUP_MAX], b[GROUP_MAX];
     int32_t ea[GROUP_MAX], eb[GROUP_MAX];
     for (; !way->mma.group && k < end; k++) /* the reference */
@@ -170,9 +199,13 @@ float arithmetic_output(const struct mma_way *way, const struct matmul_args *arg
         float sum = part_sum(way, args, row, col, k, k + part < K ? k + part : K);
         x = k ? x + sum : sum;
     }
+    bool nvfp4 = scale_is_nvfp4(args->a->scale.kind);
+    float of_tensors = nvfp4 ? nvfp4_product_factor(*(const float *)args->a->scale.data,
+                                                    *(const float *)args->b->scale.data) : 1.0f;
     if (way->fused) {
-        float factor = factor_at(args->a, row, 0) * factor_at(args->b, col, 0);
-        x = fmaf(x, factor, stored(args->residual, row, col));
+        float factor = nvfp4 ? of_tensors
+                             : factor_at(args->a, row, 0) * factor_at(args->b, col, 0);
+        x = fmaf(x, factor, stored(args->residual ? args->residual : args->out, row, col));
         return args->bias ? x + stored(args->bias, col, 0) : x;
     }
     if (way->last_factor) {
@@ -180,9 +213,7 @@ float arithmetic_output(const struct mma_way *way, const struct matmul_args *arg
         if (way->factors == FACTOR_A_FIRST) x = x * a * b;
         else x = way->factors == FACTOR_B_FIRST ? x * b * a : x * (a * b);
     }
-    if (scale_is_nvfp4(args->a->scale.kind))
-        x = x * nvfp4_product_factor(*(const float *)args->a->scale.data,
-                                     *(const float *)args->b->scale.data);
+    if (nvfp4) x = x * of_tensors;
     if (args->bias) x = x + stored(args->bias, col, 0);
     if (way->rounded) x = bf16_decode(bf16_encode(x));
     if (args->beta != 0.0f) x = x + stored(args->out, row, col);

@@ -9,6 +9,10 @@
  *   3. These integers are added exactly. The sum is truncated toward zero to `mantissa` bits after
  *      its leading one (not below f32's smallest step); beyond f32 it is infinite.
  * NaN, infinity * 0 and opposite infinities give NaN, otherwise an infinity stays.
+ *
+ * Of NVFP4 the terms are not products but blocks of 16: the sum of their products, which is exact,
+ * times the significands of both scales. A term's exponent is the sum of the scales', also if the
+ * block's sum is 0. Rules 2 and 3 are the same.
  * Source of the model: MMA-Sim (arXiv 2511.10909). EXACT.md says what was compared with a device.
  *
  * Host memory and host code only: the CPU backend, and whatever checks a device's outputs. */
@@ -52,6 +56,7 @@ struct arithmetic {
     bool verified;     /* compared with a device, to the bit */
     bool wgmma;        /* our attention there is the kernel on wgmma (attention_order.h) */
     struct mma fp8, bf16; /* group 0: as kernels/cpu/README.md defines the reference */
+    struct mma fp4;       /* NVFP4; group 0: not described */
     bool by_shape;     /* the shape selects the class, as kernels/cuda/gemm.cu chooses algorithms */
     int64_t promoted;  /* the chain of FP8 without fast accumulation; 0: one chain */
     unsigned native;   /* 1 << enum scale_kind: FP8 operands that the library multiplies as they
@@ -78,8 +83,10 @@ struct mma_way {
                          The last multiplication is fused: total = fma(chain, s_a * s_b, total) */
     bool widened;     /* values are bf16(code * factor) */
     bool scaled;      /* values are code * factor, and the factor's exponent is the value's (MX) */
+    int64_t term;     /* > 0: so many products are one term, with both factors (NVFP4) */
     bool last_factor; /* the sum is multiplied by s_a * s_b: tensor and row scales */
-    bool fused;       /* with one factor a tensor: fma(x, s_a * s_b, residual), then the bias */
+    bool fused;       /* with one factor a tensor, or NVFP4's: fma(x, factor, residual), or without
+                         one C for the residual; then the bias */
     bool rounded;     /* after the bias the sum is rounded to BF16; then C is added in f32 */
     int least_a, least_b; /* the least exponents of the values */
 };
@@ -91,8 +98,9 @@ static inline int64_t arithmetic_block(enum scale_kind kind) {
     return kind == SCALE_1X32 || kind == SCALE_32X32 ? 32 : 0;
 }
 
-/* Whether tensor cores' arithmetics describe these operands: not F32, not NVFP4. */
-bool arithmetic_describes(const struct matmul_args *args);
+/* Whether the arithmetic describes these operands: a tensor core's not F32, and not every one
+ * NVFP4. */
+bool arithmetic_describes(const struct arithmetic *m, const struct matmul_args *args);
 
 /* The way of `args`; the reference's has mma.group 0. Operands have dtypes and scales, but need no
  * data. ERR_UNSUPPORTED for operands that the arithmetic does not describe. */
@@ -113,7 +121,9 @@ float arithmetic_output(const struct mma_way *way, const struct matmul_args *arg
 /* ---- one instruction ---- */
 
 /* Exponents of zero and of NaN and infinity: no sum with another exponent looks like a number's. */
-enum { MMA_ZERO = -8192, MMA_SPECIAL = 32768, MMA_LEAST = -126 };
+enum { MMA_ZERO = -8192, MMA_SPECIAL = 32768, MMA_LEAST = -126, MMA_LEAST_E4M3 = -6 };
+/* Terms of NVFP4 in one instruction. */
+enum { MMA_TERMS = 4 };
 
 /* The exponent of x, of a format whose least exponent is `least`. */
 static inline int32_t mma_exponent(float x, int32_t least) {

@@ -67,7 +67,7 @@ static int64_t part_of(int64_t rows, int64_t cols, int64_t k, const struct pace 
 /* ---- the kind of a product ---- */
 
 static int least_of(enum dtype t) {
-    if (t == DTYPE_E4M3) return -6;
+    if (t == DTYPE_E4M3) return MMA_LEAST_E4M3;
     return t == DTYPE_E5M2 ? -14 : MMA_LEAST;
 }
 
@@ -79,8 +79,9 @@ static struct mma_way reference_way(const struct matmul_args *args) {
     return way;
 }
 
-bool arithmetic_describes(const struct matmul_args *args) {
-    return args->a->dtype != DTYPE_F32 && !scale_is_nvfp4(args->a->scale.kind);
+bool arithmetic_describes(const struct arithmetic *m, const struct matmul_args *args) {
+    if (arithmetic_is_reference(m)) return true;
+    return args->a->dtype != DTYPE_F32 && (!scale_is_nvfp4(args->a->scale.kind) || m->fp4.group);
 }
 
 /* Whether both scales are among `kinds` (1 << enum scale_kind). */
@@ -146,7 +147,8 @@ enum status arithmetic_way_as(const struct arithmetic *m, const struct matmul_ar
     if (a->dtype == DTYPE_F32)
         return FAIL(e, ERR_UNSUPPORTED, "matmul: a is f32, and %s multiplies bf16 and FP8 only: "
                     "use a recipe without f32, or the arithmetic reference", m->name);
-    if (scale_is_nvfp4(a->scale.kind))
+    bool nvfp4 = scale_is_nvfp4(a->scale.kind);
+    if (nvfp4 && !m->fp4.group)
         return FAIL(e, ERR_UNSUPPORTED, "matmul: a has scales of NVFP4, whose products %s does not "
                     "describe: use another recipe, or the arithmetic reference", m->name);
     int64_t block = arithmetic_block(a->scale.kind);
@@ -155,7 +157,8 @@ enum status arithmetic_way_as(const struct arithmetic *m, const struct matmul_ar
     way->last_factor = fp8 && block == 0;
     way->widened = fp8 && !native && block != 0;
     if (native) {
-        way->mma = m->fp8;
+        way->mma = nvfp4 ? m->fp4 : m->fp8;
+        way->term = nvfp4 ? block : 0;
         way->least_a = least_of(a->dtype);
         way->least_b = least_of(b->dtype);
         way->scaled = block == 32;

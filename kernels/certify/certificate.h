@@ -50,6 +50,7 @@ struct certificate {
     char fault[32];    /* of a failure, in a word or two: "stale output"; "": none */
     char found[256];   /* a sentence with numbers, or the backend's error */
     int64_t outputs;   /* compared */
+    int shapes;        /* of a GEMM, that ran on whole numbers: the small ones, and the run's own */
     double error;      /* largest |found - expected| on noise */
     double bound;      /* of that output; 0: bits were compared */
     char reason[160];  /* of the bound, or of equality */

@@ -9,13 +9,17 @@
 /* ---- a GEMM ---- */
 
 enum { EDGES = 3 };
-/* Small shapes: one block along K, tails in each direction, the worst alignment that is allowed. */
-static void edge_shapes(const struct certify_way *w, int64_t shape[EDGES][3]) {
+/* Small shapes: one block along K, tails in each direction, the worst alignment that is allowed.
+ * `native`: the library multiplies the codes, and for scales of one byte it wants M and N in eights
+ * and K in 32s (kernels/cuda/native.h). */
+static void edge_shapes(const struct certify_way *w, bool native, int64_t shape[EDGES][3]) {
     static const int64_t BF16[EDGES][3] = { { 37, 53, 100 }, { 8, 8, 8 }, { 130, 264, 72 } };
     static const int64_t FP8[EDGES][3] = { { 80, 144, 0 }, { 48, 272, 400 }, { 144, 16, 656 } };
+    static const int64_t BYTES[EDGES][3] = { { 72, 136, 32 }, { 40, 264, 416 }, { 136, 24, 672 } };
     int64_t block = trial_block(w->scale_a);
-    memcpy(shape, dtype_is_fp8(w->a) ? FP8 : BF16, sizeof BF16);
-    if (dtype_is_fp8(w->a)) shape[0][2] = block ? block : FP8_ROW_ALIGN;
+    bool bytes = native && (block == 32 || block == 16);
+    memcpy(shape, bytes ? BYTES : dtype_is_fp8(w->a) ? FP8 : BF16, sizeof BF16);
+    if (dtype_is_fp8(w->a) && !bytes) shape[0][2] = block ? block : FP8_ROW_ALIGN;
 }
 
 static enum status is_native(const struct gemm_trial *t, bool *native, struct err *e) {
@@ -34,7 +38,9 @@ static enum status try_shape(struct backend *b, const struct certify_way *way,
     bool same = true;
     enum status st = gemm_trial_open(&t, b, way, shape, fill, e);
     if (st == OK) st = is_native(&t, &same, e);
-    if (st == OK && (!dtype_is_fp8(way->a) || same == *native))
+    bool runs = !dtype_is_fp8(way->a) || same == *native;
+    out->shapes += runs && fill == TRIAL_WHOLE;
+    if (st == OK && runs)
         st = fill == TRIAL_WHOLE ? gemm_check_whole(&t, out, e)
                                  : gemm_check_noise(&t, known, *native, out, e);
     gemm_trial_free(&t);
@@ -68,7 +74,7 @@ static enum status certify_gemm(struct backend *b, const struct arithmetic *know
     const int64_t own[3] = { way->m, way->n, way->k };
     bool native;
     TRY(name_way(b, way, &native, out, e));
-    edge_shapes(way, shape);
+    edge_shapes(way, native, shape);
     for (int i = 0; i < EDGES && out->outcome == CERTIFY_PASSED; i++)
         TRY(try_shape(b, way, shape[i], TRIAL_WHOLE, known, &native, out, e));
     if (out->outcome == CERTIFY_PASSED)
@@ -78,6 +84,15 @@ static enum status certify_gemm(struct backend *b, const struct arithmetic *know
 }
 
 /* ---- any way ---- */
+
+/* Of a GEMM also how many shapes ran: a library may lack the mode for some of the small ones. */
+static void say_passed(struct certificate *out) {
+    char shapes[48] = "";
+    if (out->way.section == WAY_GEMM)
+        snprintf(shapes, sizeof shapes, " of %d of %d shapes", out->shapes, EDGES + 1);
+    snprintf(out->found, sizeof out->found, "%lld outputs%s are right; the largest error on noise "
+             "is %.3g", (long long)out->outputs, shapes, out->error);
+}
 
 enum status certify(struct backend *b, struct backend *reference, const struct certify_way *way,
                     struct certificate *out, struct err *e) {
@@ -95,8 +110,6 @@ enum status certify(struct backend *b, struct backend *reference, const struct c
         snprintf(out->found, sizeof out->found, "%.250s", e->text);
         return OK;
     }
-    if (st == OK && out->outcome == CERTIFY_PASSED)
-        snprintf(out->found, sizeof out->found, "%lld outputs are right; the largest error on "
-                 "noise is %.3g", (long long)out->outputs, out->error);
+    if (st == OK && out->outcome == CERTIFY_PASSED) say_passed(out);
     return st;
 }

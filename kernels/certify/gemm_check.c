@@ -8,70 +8,95 @@
 enum { GARBAGE_NAN = 0xFF, GARBAGE_NUMBER = 0x42 };
 
 /* Mistakes of a kernel that the outputs can tell. */
-enum mistake {
-    NO_MISTAKE, A_IGNORED, B_IGNORED, BOTH_IGNORED, A_SWAPPED, B_SWAPPED, BOTH_SWAPPED,
-    A_TRANSPOSED, B_TRANSPOSED, BOTH_TRANSPOSED, K_TAIL, MISTAKE_COUNT
-};
+enum mistake_kind { NO_MISTAKE, IGNORED, SWAPPED, TRANSPOSED, CUT, TENSOR_IGNORED, K_TAIL };
+enum { OF_A = 1, OF_W = 2, OF_BOTH = OF_A | OF_W };
 
-/* Names of the mistakes, and what the outputs equal then. */
-static const struct { const char *name, *text; } MISTAKES[] = {
-    [NO_MISTAKE] = { "", "" },
-    [A_IGNORED] = { "ignored scale", "as without the scale of a" },
-    [B_IGNORED] = { "ignored scale", "as without the scale of b" },
-    [BOTH_IGNORED] = { "ignored scale", "as without scales" },
-    [A_SWAPPED] = { "swapped blocks", "as with neighbouring scale blocks of a exchanged" },
-    [B_SWAPPED] = { "swapped blocks", "as with neighbouring scale blocks of b exchanged" },
-    [BOTH_SWAPPED] = { "swapped blocks", "as with neighbouring scale blocks exchanged" },
-    [A_TRANSPOSED] = { "transposed scales", "as with the scale of a read column by column" },
-    [B_TRANSPOSED] = { "transposed scales", "as with the scale of b read column by column" },
-    [BOTH_TRANSPOSED] = { "transposed scales", "as with both scales read column by column" },
-    [K_TAIL] = { "tail of K", "as without the last products along K" },
+/* Of which operands; its name, and what the outputs equal then. */
+struct mistake { enum mistake_kind kind; unsigned of; const char *name, *text; };
+static const struct mistake RIGHT = { NO_MISTAKE, 0, "", "" };
+static const struct mistake MISTAKES[] = {
+    { IGNORED, OF_A, "ignored scale", "as without the scale of a" },
+    { IGNORED, OF_W, "ignored scale", "as without the scale of b" },
+    { IGNORED, OF_BOTH, "ignored scale", "as without scales" },
+    { SWAPPED, OF_A, "swapped blocks", "as with neighbouring scale blocks of a exchanged" },
+    { SWAPPED, OF_W, "swapped blocks", "as with neighbouring scale blocks of b exchanged" },
+    { SWAPPED, OF_BOTH, "swapped blocks", "as with neighbouring scale blocks exchanged" },
+    { TRANSPOSED, OF_A, "transposed scales", "as with the scale of a read column by column" },
+    { TRANSPOSED, OF_W, "transposed scales", "as with the scale of b read column by column" },
+    { TRANSPOSED, OF_BOTH, "transposed scales", "as with both scales read column by column" },
+    { CUT, OF_A, "cut scale", "as with the scale of a cut to powers of two" },
+    { CUT, OF_W, "cut scale", "as with the scale of b cut to powers of two" },
+    { CUT, OF_BOTH, "cut scale", "as with both scales cut to powers of two" },
+    { TENSOR_IGNORED, OF_A, "ignored tensor factor", "as without the factor of tensor a" },
+    { TENSOR_IGNORED, OF_W, "ignored tensor factor", "as without the factor of tensor b" },
+    { TENSOR_IGNORED, OF_BOTH, "ignored tensor factor", "as without the factors of both tensors" },
+    { K_TAIL, OF_BOTH, "tail of K", "as without the last products along K" },
 };
+enum { MISTAKE_COUNT = sizeof MISTAKES / sizeof *MISTAKES };
 
 /* ---- the value ---- */
 
-static float factor(const struct trial_operand *o, int64_t row, int64_t k, bool ignored,
-                    bool swapped, bool transposed) {
-    int64_t block = trial_block(o->view.scale.kind), count = o->view.scale.dim[1];
-    int64_t at = block ? k / block : 0;
-    if (ignored) return 1.0f;
-    if (swapped && (at ^ 1) < count) at ^= 1;
+/* x without its mantissa; a NaN stays. */
+static float power_of_two(float x) {
+    return isnan(x) ? x : f32_from_bits(f32_bits(x) & 0xFF800000u);
+}
+
+/* The factor of block `at` of a row, with a mistake. */
+static float factor(const struct trial_operand *o, int64_t row, int64_t at, enum mistake_kind m) {
+    int64_t count = o->view.scale.dim[1];
+    if (m == IGNORED) return 1.0f;
+    if (m == SWAPPED && (at ^ 1) < count) at ^= 1;
     int64_t index = trial_factor_index(o, row, at);
-    if (transposed) {
-        int64_t rows = o->view.scale.dim[0];
-        index = index % count * rows + index / count;
-    }
-    return trial_factor_at(o, index);
+    if (m == TRANSPOSED) index = index % count * o->view.scale.dim[0] + index / count;
+    float x = trial_factor_at(o, index);
+    return m == CUT ? power_of_two(x) : x;
 }
 
 /* The last products along K that one instruction of the widest group does not fill. */
-static int64_t k_end(const struct gemm_trial *t, enum mistake m) {
+static int64_t k_end(const struct gemm_trial *t, enum mistake_kind m) {
     const int64_t group = 32, rest = t->k % group;
     if (m != K_TAIL) return t->k;
     return t->k - (rest ? rest : t->k < group ? t->k : group);
 }
 
-static double sum_with(const struct gemm_trial *t, int64_t row, int64_t col, enum mistake m) {
+/* A block whose scale is NaN makes the output NaN, whatever its codes are. */
+static bool has_nan_factor(const struct trial_operand *o, int64_t row, int64_t end,
+                           enum mistake_kind m) {
+    if (!scale_is_nvfp4(o->view.scale.kind)) return false;
+    for (int64_t k = 0; k < end; k += NVFP4_BLOCK)
+        if (isnan(factor(o, row, k / NVFP4_BLOCK, m))) return true;
+    return false;
+}
+
+/* NVFP4's factor of both tensors. */
+static double tensor_factor(const struct gemm_trial *t, const struct mistake *m) {
+    double all = (double)trial_tensor_factor(t);
+    if (m->kind != TENSOR_IGNORED || !scale_is_nvfp4(t->way->scale_a)) return all;
+    if (m->of == OF_BOTH) return 1.0;
+    return (double)nvfp4_tensor_factor(m->of == OF_A ? t->w.amax : t->a.amax);
+}
+
+static double sum_with(const struct gemm_trial *t, int64_t row, int64_t col,
+                       const struct mistake *m) {
     const struct trial_operand *a = &t->a, *w = &t->w;
+    enum mistake_kind of_a = m->of & OF_A ? m->kind : NO_MISTAKE;
+    enum mistake_kind of_w = m->of & OF_W ? m->kind : NO_MISTAKE;
+    int64_t end = k_end(t, m->kind);
+    int64_t block_a = trial_block(a->view.scale.kind), block_w = trial_block(w->view.scale.kind);
     double sum = 0;
-    int64_t end = k_end(t, m);
+    if (has_nan_factor(a, row, end, of_a) || has_nan_factor(w, col, end, of_w)) return (double)NAN;
     for (int64_t k = 0; k < end; k++) {
         float x = trial_value(a, row, k), y = trial_value(w, col, k);
         if (x * y == 0.0f) continue; /* a NaN is not */
-        float fx = factor(a, row, k, m == A_IGNORED || m == BOTH_IGNORED,
-                          m == A_SWAPPED || m == BOTH_SWAPPED,
-                          m == A_TRANSPOSED || m == BOTH_TRANSPOSED);
-        float fy = factor(w, col, k, m == B_IGNORED || m == BOTH_IGNORED,
-                          m == B_SWAPPED || m == BOTH_SWAPPED,
-                          m == B_TRANSPOSED || m == BOTH_TRANSPOSED);
+        float fx = factor(a, row, block_a ? k / block_a : 0, of_a);
+        float fy = factor(w, col, block_w ? k / block_w : 0, of_w);
         sum += (double)x * (double)fx * ((double)y * (double)fy);
     }
-    if (scale_is_nvfp4(a->view.scale.kind)) sum *= (double)nvfp4_product_factor(2688.0f, 2688.0f);
-    return sum;
+    return sum * tensor_factor(t, m);
 }
 
 double gemm_sum(const struct gemm_trial *t, int64_t row, int64_t col) {
-    return sum_with(t, row, col, NO_MISTAKE);
+    return sum_with(t, row, col, &RIGHT);
 }
 
 /* Whether `bits` are the output's. In place in BF16 a device may round before it adds. */
@@ -99,7 +124,7 @@ static uint32_t garbage_bits(const struct gemm_trial *t, int garbage) {
 }
 
 /* Whether the outputs of the first run are all those of mistake m. */
-static bool explains(const struct gemm_trial *t, enum mistake m) {
+static bool explains(const struct gemm_trial *t, const struct mistake *m) {
     for (int i = 0; i < t->rows; i++)
         for (int j = 0; j < t->cols; j++) {
             uint32_t bits;
@@ -149,9 +174,9 @@ static void name_fault(const struct gemm_trial *t, const struct wrong *w,
              (long long)t->k);
     snprintf(where, sizeof where, "%lld of %d sampled outputs of %s are wrong", (long long)w->count,
              t->rows * t->cols, shape);
-    for (int m = A_IGNORED; m < MISTAKE_COUNT; m++)
-        if (explains(t, (enum mistake)m)) {
-            certify_fail(out, MISTAKES[m].name, "%s: all outputs are %s", where, MISTAKES[m].text);
+    for (const struct mistake *m = MISTAKES; m < MISTAKES + MISTAKE_COUNT; m++)
+        if (explains(t, m)) {
+            certify_fail(out, m->name, "%s: all outputs are %s", where, m->text);
             return;
         }
     const char *fault = "wrong output";

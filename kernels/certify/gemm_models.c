@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "kernels/certify/gemm_check.h"
-#include "kernels/nvfp4.h"
 
 enum { CLASS_SAMPLES = 24, SCALE_COLUMNS = 3 };
 
@@ -71,7 +70,7 @@ static float reference_output(const struct gemm_trial *t, int64_t row, int64_t c
         if (block) total = fmaf(c, s, total);
         else total = t->way->scale_a == SCALE_NONE ? c : c * s;
     }
-    if (scale_is_nvfp4(t->way->scale_a)) total *= nvfp4_product_factor(2688.0f, 2688.0f);
+    total *= trial_tensor_factor(t);
     if (t->way->bias) total += trial_added(t, ADD_BIAS, row, col);
     if (t->way->beta) total += trial_added(t, ADD_OUT, row, col);
     if (t->way->residual) total += trial_added(t, ADD_RESIDUAL, row, col);
@@ -116,7 +115,9 @@ static void say_order(const struct mma_way *way, char *out, size_t size) {
     if (n > 0 && (size_t)n < size && way->order.tile)
         n += snprintf(out + n, size - (size_t)n, ", the rest of a tile of %lld first",
                       (long long)way->order.tile);
-    if (n > 0 && (size_t)n < size) snprintf(out + n, size - (size_t)n, "%s", factors);
+    if (n > 0 && (size_t)n < size)
+        snprintf(out + n, size - (size_t)n, "%s%s", factors,
+                 way->term && way->fused ? ", addend fused" : "");
 }
 
 /* Split-K, with chains and without. */
@@ -136,7 +137,19 @@ static bool find_parts(const struct gemm_trial *t, const struct samples *s, stru
     return false;
 }
 
-/* Rows that are not aligned: the rest of a tile comes first, in instructions of 8 or 16. */
+/* NVFP4: in parts or not. What is added may be in one rounding with the tensors' factor, as in
+ * CUTLASS's epilogue. */
+static bool find_terms(const struct gemm_trial *t, const struct samples *s, struct mma_way *way) {
+    bool adds = t->way->beta || t->way->residual;
+    for (int fused = 0; fused <= adds; fused++) {
+        way->order = (struct k_order){ 0 };
+        way->fused = fused;
+        if (has_order(t, s, way) || find_parts(t, s, way)) return true;
+    }
+    return false;
+}
+
+/* BF16 rows that are not aligned: the rest of a tile comes first, in instructions of 8 or 16. */
 static bool find_tile(const struct gemm_trial *t, const struct samples *s, struct mma_way *way) {
     way->order = (struct k_order){ 0 };
     for (int group = 8; group <= 16; group *= 2)
@@ -182,13 +195,17 @@ static void find_order(const struct gemm_trial *t, const struct samples *s, stru
         return;
     }
     if (!m->describes) return;
+    if (way->term) {
+        m->agrees = find_terms(t, s, way);
+        return;
+    }
     m->agrees = has_order(t, s, way);
     for (int f = 0; f < SCALE_COLUMNS && !m->agrees && (way->block || way->last_factor); f++) {
         way->factors = (enum factor_order)f;
         m->agrees = has_order(t, s, way);
     }
     if (!m->agrees && !way->block) m->agrees = find_parts(t, s, way);
-    if (!m->agrees && !way->last_factor && !way->block) m->agrees = find_tile(t, s, way);
+    if (!m->agrees && t->way->a == DTYPE_BF16) m->agrees = find_tile(t, s, way);
 }
 
 /* Where the device's order is known: only the arithmetic's own order and that one. */
@@ -207,20 +224,31 @@ static void try_order(const struct gemm_trial *t, const struct samples *s,
 static bool is_way_of(const struct mma_way *told, const struct model *m) {
     return m->describes && !told->mma.group == arithmetic_is_reference(m->of) &&
            told->mma.fraction == m->way.mma.fraction && told->mma.mantissa == m->way.mma.mantissa &&
-           told->widened == m->way.widened && told->block == m->way.block;
+           told->widened == m->way.widened && told->block == m->way.block &&
+           told->term == m->way.term;
 }
 
 /* ---- the bound ---- */
 
+/* The kind of an accumulator, and the bits that the narrowest published one keeps. Those of MXFP8
+ * and NVFP4 have 25 and 35, but their sums are f32. */
+struct kept { const char *kind; int bits; };
+static struct kept kept_by(const struct gemm_trial *t, bool native) {
+    int64_t block = trial_block(t->way->scale_a);
+    if (!native || !dtype_is_fp8(t->way->a)) return (struct kept){ "BF16", 23 };
+    if (block == 32) return (struct kept){ "MXFP8", 23 };
+    return block == 16 ? (struct kept){ "NVFP4", 23 } : (struct kept){ "FP8", 13 };
+}
+
 /* How far an output may be from the exact one, on a device whose arithmetic is not known: the
- * narrowest published accumulator of this kind, in any order. */
+ * narrowest published accumulator, in any order. */
 static double bound_of(const struct gemm_trial *t, bool native, int64_t row, int64_t col,
                        double sum) {
     bool fp8 = native && dtype_is_fp8(t->way->a);
-    const double cut = fp8 ? 0x1p-13 : 0x1p-23;
+    const double cut = ldexp(1, -kept_by(t, native).bits);
     const int64_t group = fp8 ? 16 : 8;
     double all = 0, largest = 0, partial = 0, highest = 0, steps = 0, bound;
-    double s_all = 1;
+    double s_all = (double)trial_tensor_factor(t);
     for (int64_t k = 0; k < t->k; k++) {
         const struct trial_operand *o[] = { &t->a, &t->w };
         const int64_t at[] = { row, col };
@@ -240,7 +268,6 @@ static double bound_of(const struct gemm_trial *t, bool native, int64_t row, int
             largest = 0;
         }
     }
-    if (scale_is_nvfp4(t->way->scale_a)) s_all = (double)nvfp4_product_factor(2688.0f, 2688.0f);
     bound = s_all * (steps + all * 0x1p-22);
     if (!native && trial_block(t->way->scale_a)) bound += s_all * all * 0x1p-7;
     double more = t->way->beta || t->way->residual || t->way->bias ? 9 : 0;
@@ -292,7 +319,7 @@ static void check_bound(const struct gemm_trial *t, bool native, struct certific
 /* ---- both ---- */
 
 /* Whether kernels/EXACT.md knows the order along K: not of BF16 in place, nor of rows that are not
- * aligned. NVFP4 is no part of an arithmetic. */
+ * aligned, nor of NVFP4. */
 static bool order_is_known(const struct gemm_trial *t) {
     const struct certify_way *w = t->way;
     bool bf16 = w->a == DTYPE_BF16;
@@ -385,7 +412,7 @@ static void demand(const struct gemm_trial *t, const struct comparison *c,
 
 static void judge(const struct gemm_trial *t, const struct comparison *c, bool native,
                   struct certificate *out) {
-    bool fp8 = native && dtype_is_fp8(t->way->a);
+    struct kept kept = kept_by(t, native);
     for (int i = 0; i < c->count; i++) {
         if (!c->model[i].agrees) continue;
         out->agreed |= 1u << i;
@@ -397,8 +424,8 @@ static void judge(const struct gemm_trial *t, const struct comparison *c, bool n
     if (c->demanded) demand(t, c, out);
     else
         snprintf(out->reason, sizeof out->reason, "%s of %s: each group cut %d bits below its "
-                 "largest term, in any order", fp8 ? "FP8" : "BF16",
-                 "the narrowest published accumulator", fp8 ? 13 : 23);
+                 "largest term, in any order", kept.kind,
+                 "the narrowest published accumulator", kept.bits);
 }
 
 enum status gemm_check_noise(struct gemm_trial *t, const struct arithmetic *known, bool native,

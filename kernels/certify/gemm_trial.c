@@ -68,16 +68,24 @@ float trial_factor_at(const struct trial_operand *o, int64_t index) {
     return x;
 }
 
+float trial_tensor_factor(const struct gemm_trial *t) {
+    return scale_is_nvfp4(t->way->scale_a) ? nvfp4_product_factor(t->a.amax, t->w.amax) : 1.0f;
+}
+
 float trial_added(const struct gemm_trial *t, enum trial_addend what, int64_t row, int64_t col) {
     if (what == ADD_BIAS) row = 0;
     uint64_t bits = draw(STREAM_ADDED, (row * t->n + col) * 4 + what);
+    /* Few bits hide whether the sum was rounded before they were added. */
+    bool noise = t->fill == TRIAL_NOISE && t->way->out == DTYPE_F32 && what != ADD_BIAS;
+    if (noise) return (float)(int64_t)(bits >> 40) * 0x1.8p-22f - 3.0f;
     return (float)(int64_t)(bits % 7) - 3.0f;
 }
 
 /* ---- filling ---- */
 
 /* Whole numbers: of K products at most about 1024 are not zero, so that their sum, with factors up
- * to 4 and outliers, stays below 2^13. That many bits are in the narrowest accumulator. */
+ * to 4 and outliers, stays below 2^13. That many bits are in the narrowest accumulator. Where scales
+ * are bytes the narrowest has 24: BF16's, of widened codes. There the sums have at most 20. */
 static void fill_whole(struct trial_operand *o, uint64_t stream) {
     uint64_t nonzero = 65536;
     for (int64_t products = o->k; products > 1024; products -= products / 8)
@@ -105,30 +113,64 @@ static void fill_special(struct trial_operand *o, bool second) {
         encode(o->dtype, o->codes, ROW_NAN * row + count / 2 * apart, f32_from_bits(0x7FC00000u));
 }
 
+/* Exponents far apart: sums that fit an accumulator are the same in every arithmetic. */
 static void fill_noise(struct trial_operand *o, uint64_t stream) {
+    uint64_t spread = o->dtype == DTYPE_E2M1 ? 3 : 7; /* E2M1 ends at 6 */
 #pragma omp parallel for schedule(static) if (o->line >= TRIAL_LONG)
     for (int64_t line = 0; line < TRIAL_PERIOD; line++)
         for (int64_t i = 0; i < (o->by_k ? o->rows : o->k); i++) {
             uint64_t bits = draw(stream, line * o->line + i);
             float x = (float)(int64_t)(bits & 65535) / 32768.0f - 1.0f;
-            encode(o->dtype, o->codes, line * o->line + i, x * (float)(1 << (bits >> 20 & 3)));
+            encode(o->dtype, o->codes, line * o->line + i, x * (float)(1 << (bits >> 20 & spread)));
         }
 }
 
-static void fill_factors(struct trial_operand *o, enum trial_fill fill, uint64_t stream) {
+/* A number in [0.5, 1.5). */
+static float noise_factor(uint64_t bits) { return 0.5f + (float)(bits >> 40 & 65535) / 65536.0f; }
+
+/* 1 or 2, and for one factor a tensor 2; or noise. */
+static float f32_factor(enum scale_kind kind, enum trial_fill fill, uint64_t bits) {
+    if (fill == TRIAL_NOISE) return noise_factor(bits);
+    return bits & 1 || kind == SCALE_TENSOR ? 2.0f : 1.0f;
+}
+
+/* 1/2 to 4: no bit of the code is the same in all. Or, as noise, 2^-6 to 2^6. */
+static unsigned char e8m0_factor(enum trial_fill fill, uint64_t bits) {
+    return (unsigned char)(fill == TRIAL_NOISE ? 121 + bits % 13 : 126 + (bits & 3));
+}
+
+/* 1 to 3.75 in all codes of two exponents; or noise, of eight. */
+static unsigned char e4m3_factor(enum trial_fill fill, uint64_t bits) {
+    float up = (float)(1 << (bits >> 20 & 7)) / 16.0f;
+    return fill == TRIAL_NOISE ? e4m3_encode(noise_factor(bits) * up)
+                               : (unsigned char)(e4m3_encode(1.0f) + (bits & 15));
+}
+
+/* The tensors' factors. Of whole numbers 8 and 1/2: f32 multiplies powers of two exactly, whichever
+ * way a device forms the product's, and without one of them the product is another. */
+static void fill_amax(struct trial_operand *o, enum trial_fill fill, bool second, uint64_t stream) {
+    const float one = 2688.0f;
+    o->amax = second ? one / 2.0f : one * 8.0f;
+    if (fill == TRIAL_NOISE) o->amax = one * noise_factor(draw(stream, -1));
+    memcpy(o->factors, &o->amax, sizeof o->amax);
+}
+
+static void fill_factors(struct trial_operand *o, enum trial_fill fill, bool second) {
     const struct scale *s = &o->view.scale;
-    const float amax = 2688.0f; /* NVFP4's: the factor of the tensor is then about 1 */
-    if (scale_is_nvfp4(s->kind)) memcpy(o->factors, &amax, sizeof amax);
+    uint64_t stream = second ? STREAM_FACTORS_W : STREAM_FACTORS_A;
+    unsigned char *codes = o->factors + SCALE_HEADER; /* of NVFP4 */
+    if (scale_is_nvfp4(s->kind)) fill_amax(o, fill, second, stream);
 #pragma omp parallel for schedule(static) if (o->line >= TRIAL_LONG)
     for (int64_t i = 0; i < trial_factor_count(o); i++) {
         uint64_t bits = draw(stream, i);
-        float noise = 0.5f + (float)(bits >> 40 & 65535) / 65536.0f;
-        float x = fill == TRIAL_NOISE && s->dtype == DTYPE_F32 ? noise : bits & 1 ? 2.0f : 1.0f;
-        if (s->kind == SCALE_TENSOR && fill == TRIAL_WHOLE) x = 2.0f;
+        float x = f32_factor(s->kind, fill, bits);
         if (s->dtype == DTYPE_F32) memcpy(o->factors + 4 * i, &x, sizeof x);
-        else if (s->dtype == DTYPE_E8M0) o->factors[i] = (unsigned char)(127 + (bits & 1));
-        else o->factors[SCALE_HEADER + i] = e4m3_encode(x);
+        else if (s->dtype == DTYPE_E8M0) o->factors[i] = e8m0_factor(fill, bits);
+        else codes[i] = e4m3_factor(fill, bits);
     }
+    /* Not of squares, which 16 rows share: these would all be NaN. */
+    if (fill == TRIAL_WHOLE && s->kind == SCALE_1X16 && o->rows > ROW_NAN)
+        codes[ROW_NAN * s->dim[1] + s->dim[1] / 2] = e4m3_encode(f32_from_bits(0x7FC00000u));
 }
 
 /* ---- operands ---- */
@@ -168,7 +210,7 @@ static enum status open_operand(struct gemm_trial *t, struct trial_operand *o, b
     TRY(b->ops->memory_create(b, "certify: an operand", bytes * lines, &o->view.data, e));
     TRY(device_lines(b, o->view.data, o->codes, TRIAL_PERIOD * bytes, lines * bytes, e));
     if (!factor_bytes) return OK;
-    fill_factors(o, t->fill, second ? STREAM_FACTORS_W : STREAM_FACTORS_A);
+    fill_factors(o, t->fill, second);
     TRY(b->ops->memory_create(b, "certify: factors", factor_bytes, &o->view.scale.data, e));
     return b->ops->upload(b, LANE_COMPUTE, o->view.scale.data, o->factors, factor_bytes, e);
 }

@@ -5,7 +5,7 @@
 #include "kernels/certify/certificate.h"
 
 enum trial_fill {
-    TRIAL_WHOLE, /* 0 and +-1, factors 1 and 2: exact in every published arithmetic */
+    TRIAL_WHOLE, /* 0 and +-1, factors of few bits: exact in every published arithmetic */
     TRIAL_NOISE
 };
 
@@ -14,7 +14,8 @@ enum { TRIAL_PERIOD = 13, TRIAL_ROWS = 8, TRIAL_COLS = 8 };
 /* From this K on the host's threads share the sampled outputs, and from such a line on the filling
  * of operands. */
 enum { TRIAL_LONG = 1024 };
-/* Whole numbers: row 0 is zero; row 1 has one large outlier; row 2 has a NaN, if codes have one. */
+/* Whole numbers: row 0 is zero; row 1 has one large outlier; row 2 has a NaN: among its codes, or in
+ * NVFP4, whose codes have none, in a block's scale. */
 enum { ROW_ZERO, ROW_OUTLIER, ROW_NAN };
 
 struct trial_operand {
@@ -26,6 +27,7 @@ struct trial_operand {
     unsigned char *codes; /* host: PERIOD stored lines, owned */
     float *values;        /* the same lines decoded, owned */
     unsigned char *factors; /* host: the whole scale, owned; NULL: none */
+    float amax;           /* of NVFP4: what the tensor's factor is made of */
 };
 
 struct gemm_trial {
@@ -55,9 +57,11 @@ float trial_value(const struct trial_operand *o, int64_t row, int64_t k);
 int64_t trial_factor_index(const struct trial_operand *o, int64_t row, int64_t block);
 float trial_factor_at(const struct trial_operand *o, int64_t index);
 int64_t trial_factor_count(const struct trial_operand *o);
+/* What NVFP4's sum is multiplied by: both tensors' factors; 1 for other operands. */
+float trial_tensor_factor(const struct gemm_trial *t);
 /* Products along K that share a factor; 0: all. */
 int64_t trial_block(enum scale_kind kind);
-/* What is added to output (row, col): `what` is one of these. */
+/* What is added to output (row, col), at most 3: `what` is one of these. */
 enum trial_addend { ADD_BIAS, ADD_OUT, ADD_RESIDUAL };
 float trial_added(const struct gemm_trial *t, enum trial_addend what, int64_t row, int64_t col);
 /* The output at the i-th sampled row and j-th column of a run, and its bits. */

@@ -179,7 +179,7 @@ static enum status cpu_matmul_native(struct backend *b, const struct matmul_args
 static enum status cpu_product_way(struct backend *b, const struct matmul_args *args,
                                    struct mma_way *way, bool *known, struct err *e) {
     const struct arithmetic *m = cpu_of(b)->arithmetic;
-    *known = arithmetic_is_reference(m) || arithmetic_describes(args);
+    *known = arithmetic_describes(m, args);
     return *known ? arithmetic_way(m, args, way, e) : OK;
 }
 

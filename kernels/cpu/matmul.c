@@ -164,7 +164,7 @@ static void pack_group(const struct gemm *g, const struct super *s, bool is_b, i
     int64_t count = min64(PACK_GROUP, panels - i * PACK_GROUP);
     pack_panels(g->isa, o, row, count, s->k0, s->k, out, stride, scratch);
     for (int64_t p = 0; p < count; p++, row += o->width, out += stride) {
-        if (g->way)
+        if (g->way && !g->way->term)
             mma_pack(g->isa, g->way, is_b ? g->way->least_b : g->way->least_a, o, row, s->k0, s->k,
                      out, (int32_t *)(out + s->k * o->width), scratch);
         if (g->block) pack_scales(o, row, s->k0, s->k, out + s->factors * o->width);
@@ -181,8 +181,10 @@ static void micro_tile(const struct gemm *g, const struct super *s, const float 
     if (g->way) {
         const int32_t *ea = (const int32_t *)(a + s->k * mr);
         const int32_t *eb = (const int32_t *)(b + s->k * nr);
-        mma_micro_tile(g->isa, g->way, (struct mma_panel){ a, ea, g->block ? factors_a : NULL },
-                       (struct mma_panel){ b, eb, g->block ? factors_b : NULL }, k, kn, sums);
+        struct mma_panel pa = { a, ea, g->block ? factors_a : NULL };
+        struct mma_panel pb = { b, eb, g->block ? factors_b : NULL };
+        if (g->way->term) mma_term_tile(g->isa, g->way, pa, pb, k, kn, sums);
+        else mma_micro_tile(g->isa, g->way, pa, pb, k, kn, sums);
         return;
     }
     if (!g->block) {
@@ -347,13 +349,14 @@ enum status cpu_matmul(struct backend *b, int lane, const struct matmul_args *ar
     bool mma = !arithmetic_is_reference(cpu->arithmetic);
     if (mma) TRY(arithmetic_way(cpu->arithmetic, args, &way, e));
     int64_t k = args->a->dim[1], block = scale_block(args->a->scale.kind);
+    bool values = mma && !way.term; /* the tensor core's own micro-kernel adds */
     struct gemm g = {
-        .args = args, .isa = cpu->isa, .way = mma ? &way : NULL, .block = mma ? way.block : block,
+        .args = args, .isa = cpu->isa, .way = mma ? &way : NULL, .block = values ? way.block : block,
         .last_factor = dtype_is_fp8(args->a->dtype) && !block,
         .part = mma && way.order.part < k ? way.order.part : 0,
         .first = mma && way.order.tile ? k % way.order.tile : 0,
-        .a = { args->a, args->a->dim[0], k, block, mma ? cpu->isa->mma_mr : cpu->isa->mr },
-        .b = { args->b, args->b->dim[0], k, block, mma ? cpu->isa->mma_nr : cpu->isa->nr },
+        .a = { args->a, args->a->dim[0], k, block, values ? cpu->isa->mma_mr : cpu->isa->mr },
+        .b = { args->b, args->b->dim[0], k, block, values ? cpu->isa->mma_nr : cpu->isa->nr },
         .pack_a = cpu->gemm_a, .pack_b = cpu->gemm_b, .sums = cpu->gemm_c,
     };
     plan(&g, cpu->threads);

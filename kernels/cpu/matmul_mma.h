@@ -15,6 +15,11 @@ void mma_pack(const struct isa *isa, const struct mma_way *way, int least, const
 /* One operand of a micro-tile: packed values, exponents, and factors (NULL: none) a block. */
 struct mma_panel { const float *value; const int32_t *exponent; const float *factor; };
 
+/* The same of NVFP4 (way->term), for panels and sums of [mr][nr]. They have factors and no
+ * exponents. k is a multiple of the group, and kn, but for the end of K. */
+void mma_term_tile(const struct isa *isa, const struct mma_way *way, struct mma_panel a,
+                   struct mma_panel b, int64_t k, int64_t kn, float *sums);
+
 /* Continues the sums [mma_mr][mma_nr] of a micro-tile over elements [k, k + kn) of the panels. If
  * way->order.chain is set, k and kn are multiples of it, but for the end of K. */
 void mma_micro_tile(const struct isa *isa, const struct mma_way *way, struct mma_panel a,

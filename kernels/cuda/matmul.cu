@@ -512,7 +512,7 @@ enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
     const struct arithmetic *m = arithmetic_of_device(cb);
     *known = false;
     enum gemm_by multiplier = multiplied_by(cb, args);
-    if (!m || !arithmetic_describes(args)) return OK;
+    if (!m || !arithmetic_describes(m, args)) return OK;
     if (is_fp8(args->a) && multiplier == GEMM_BY_SYNC) return OK;
     struct gemm_problem p = shape_of(args);
     struct gemm_way by = {};

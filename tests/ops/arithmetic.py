@@ -5,7 +5,7 @@
 
 It shares no code with the C sources. One output a line:
     arithmetic a b scale fast K  codes of a  codes of b  factors of a  factors of b  the f32 output
-All but names and K are hexadecimal; "-" stands for no factors."""
+All but names and K are hexadecimal; "-" stands for no factors. NVFP4's begin with the amax, an f32."""
 import random
 from fractions import Fraction
 
@@ -16,7 +16,8 @@ MODELS = {"hopper": ((32, 13, 13), (16, 25, 23), 128, False),
           "ada": ((16, 13, 13), (8, 24, 23), 128, False),
           "sm_100": ((32, 25, 23), (16, 25, 23), 0, True),
           "sm_120": ((32, 25, 23), (16, 25, 23), 0, True)}
-FORMATS = {"e4m3": (4, 3, 7), "e5m2": (5, 2, 15), "bf16": (8, 7, 127)}
+FP4 = (64, 16, 35, 23)  # sm_100 and sm_120: a group, a block of it; fraction, mantissa
+FORMATS = {"e4m3": (4, 3, 7), "e5m2": (5, 2, 15), "bf16": (8, 7, 127), "e2m1": (2, 1, 1)}
 NAN, INF = "nan", "inf"
 
 
@@ -31,7 +32,7 @@ def decode(code, fmt):
     e, m = code >> frac & (1 << bits) - 1, code & (1 << frac) - 1
     if fmt == "e4m3" and code & 0x7F == 0x7F:
         return NAN, 0
-    if fmt != "e4m3" and e == (1 << bits) - 1:
+    if fmt in ("e5m2", "bf16") and e == (1 << bits) - 1:
         return (NAN if m else (sign, INF)), 0
     if e == 0:
         return sign * Fraction(m, 1 << frac), 1 - bias
@@ -109,6 +110,33 @@ def chain(terms, model):
     for k in range(0, len(terms), model[0]):
         c = instruction(terms[k:k + model[0]], c, *model)
     return c
+
+
+def nvfp4_chain(a, b, sa, sb):
+    """a, b: codes; sa, sb: the scales' codes, one a block. Blocks are summed exactly."""
+    group, block, fraction, mantissa = FP4
+    value = lambda code: two(decode(code, "e2m1")[1]) * decode(code, "e2m1")[0]
+    c = Fraction(0)
+    for at in range(0, len(a), group):
+        terms, top = [], floor_log2(abs(c)) if c else -126
+        for k in range(at, min(at + group, len(a)), block):
+            (xs, xe), (ys, ye) = decode(sa[k // block], "e4m3"), decode(sb[k // block], "e4m3")
+            if special(xs) or special(ys):
+                return NAN
+            dot = sum(value(x) * value(y) for x, y in zip(a[k:k + block], b[k:k + block]))
+            terms.append((dot * xs * ys, xe + ye))
+            if xs and ys:
+                top = max(top, xe + ye)
+        x = sum(toward_zero(s * two(fraction + e - top)) for s, e in terms)
+        x = (x + toward_zero(c * two(fraction - top))) * two(top - fraction)
+        step = two(floor_log2(abs(x)) - mantissa) if x else 1
+        c = toward_zero(x / step) * step
+    return c
+
+
+def nvfp4_output(a, b, sa, sb, amax):
+    alpha = f32(f32(amax[0] * amax[1]) * f32(1 / Fraction(36 * 448 * 448)))
+    return f32(times(nvfp4_chain(a, b, sa, sb), alpha))
 
 
 def output(name, fa, fb, scale, fast, a, b, sa, sb):
@@ -240,3 +268,38 @@ for name in MODELS:
         line(name, "e5m2", "e4m3", "1x128", True, kind, K)
         line(name, "e4m3", "e4m3", "1x32", True, kind, K)
     line(name, "bf16", "bf16", "none", True, "tiny", 77)
+
+
+def nvfp4_line(name, kind, K):
+    """Kinds: which codes, and how far the scales are apart."""
+    blocks = -(-K // 16)
+    any_code = lambda: random.randrange(16)
+    few = lambda: any_code() if random.random() < 0.1 else random.choice((0, 8))
+    a, b = ([few() if kind == "zeros" else 7 if kind == "largest" else any_code()
+             for _ in range(K)] for _ in range(2))
+    least, most = {"near": (0x30, 0x48), "largest": (0x7E, 0x7F)}.get(kind, (0, 0x7F))
+    sa, sb = ([random.randrange(least, most) for _ in range(blocks)] for _ in range(2))
+    if kind == "empty":  # the largest scales stand before blocks of zeros
+        for block in range(1, blocks, 2):
+            sa[block] = sb[block] = 0x7E
+            a[16 * block:16 * block + 16] = [0] * len(a[16 * block:16 * block + 16])
+        sa[::2], sb[::2] = ([random.randrange(1, 24) for _ in sa[::2]] for _ in range(2))
+    if kind == "cancel":  # every second 64 take back the 64 before, but for one product
+        for k in range(64, K):
+            if k // 64 % 2:
+                a[k], b[k] = a[k - 64] ^ 8, b[k - 64]
+                sa[k // 16], sb[k // 16] = sa[k // 16 - 4], sb[k // 16 - 4]
+        a[K - 1] = 1
+    if kind == "special":
+        sb[blocks // 2] = 0x7F
+    bits = [random.randrange(0x44000000, 0x46000000) for _ in range(2)]
+    amax = [(1 + Fraction(u & 0x7FFFFF, 1 << 23)) * two((u >> 23) - 127) for u in bits]
+    text = lambda x: "".join("%02x" % c for c in x)
+    print(name, "e2m1", "e2m1", "1x16", 0, K, text(a), text(b), "%08x" % bits[0] + text(sa),
+          "%08x" % bits[1] + text(sb), "%08x" % f32_code(nvfp4_output(a, b, sa, sb, amax)))
+
+
+for name in ("sm_100", "sm_120"):
+    for kind, K in (("near", 16), ("near", 640), ("wide", 37), ("wide", 704), ("zeros", 320),
+                    ("largest", 200), ("empty", 512), ("cancel", 384), ("special", 96)):
+        nvfp4_line(name, kind, K)

@@ -33,13 +33,14 @@ static uint32_t hex(const char *text, int digits) {
 
 static enum dtype dtype_of(const char *name) {
     if (!strcmp(name, "bf16")) return DTYPE_BF16;
+    if (!strcmp(name, "e2m1")) return DTYPE_E2M1;
     return strcmp(name, "e4m3") ? DTYPE_E5M2 : DTYPE_E4M3;
 }
 
 static enum scale_kind kind_of(const char *name) {
     static const struct { const char *name; enum scale_kind kind; } KINDS[] = {
         { "none", SCALE_NONE }, { "tensor", SCALE_TENSOR }, { "row", SCALE_ROW },
-        { "1x128", SCALE_1X128 }, { "1x32", SCALE_1X32 } };
+        { "1x128", SCALE_1X128 }, { "1x32", SCALE_1X32 }, { "1x16", SCALE_1X16 } };
     for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++)
         if (!strcmp(name, KINDS[i].name)) return KINDS[i].kind;
     fail_msg("scale %s", name);
@@ -59,9 +60,15 @@ static struct tensor *operand(const char *dtype, const char *scale, int64_t k, c
                 ((uint16_t *)x->data)[row * x->stride[0] + i] = (uint16_t)hex(codes + 4 * i, 4);
             else
                 ((uint8_t *)x->data)[row * x->stride[0] + i] = (uint8_t)hex(codes + 2 * i, 2);
+    bool nvfp4 = x->scale.kind == SCALE_1X16; /* the amax comes first */
+    float amax = nvfp4 ? f32_from_bits(hex(factors, 8)) : 0.0f;
+    if (nvfp4) memcpy(x->scale.data, &amax, sizeof amax);
     for (int64_t i = 0; i < x->scale.dim[0] * x->scale.dim[1]; i++) {
         int64_t of_row = i % x->scale.dim[1];
-        if (x->scale.dtype == DTYPE_E8M0)
+        if (nvfp4)
+            ((uint8_t *)x->scale.data)[SCALE_HEADER + i] =
+                (uint8_t)hex(factors + 8 + 2 * of_row, 2);
+        else if (x->scale.dtype == DTYPE_E8M0)
             ((uint8_t *)x->scale.data)[i] = (uint8_t)hex(factors + 2 * of_row, 2);
         else if (x->scale.kind != SCALE_NONE)
             ((float *)x->scale.data)[i] = f32_from_bits(hex(factors + 8 * of_row, 8));
@@ -111,7 +118,7 @@ static void test_recorded_outputs(void **state) {
         check_line(++lines, field);
     }
     fclose(f);
-    assert_int_equal(lines, 152);
+    assert_int_equal(lines, 170);
 }
 
 /* ---- whole products ---- */
@@ -144,11 +151,12 @@ static const struct product PRODUCTS[] = {
     { 30, 72, 130, H, H, H, .bias = true, .beta = 1 },
     { 24, 152, 290, E, E, H, SCALE_1X128, SCALE_1X128, .beta = 1 },
     { 24, 152, 290, DTYPE_E5M2, E, H, SCALE_1X128, SCALE_1X128, .bias = true, .beta = 1 },
-    /* Only the reference describes these. */
+    /* Only the reference describes the first; sm_100 and sm_120 the others, too. */
     { 9, 8, 70, DTYPE_F32, DTYPE_F32, DTYPE_F32, .residual = true },
     { 20, 18, 100, DTYPE_E2M1, DTYPE_E2M1, H, SCALE_1X16, SCALE_16X16, .bias = true },
+    { 45, 70, 4300, DTYPE_E2M1, DTYPE_E2M1, DTYPE_F32, SCALE_1X16, SCALE_1X16, .beta = 1 },
 };
-enum { ALL_ROWS = sizeof PRODUCTS / sizeof *PRODUCTS, MMA_ROWS = ALL_ROWS - 2 };
+enum { ALL_ROWS = sizeof PRODUCTS / sizeof *PRODUCTS, MMA_ROWS = ALL_ROWS - 3 };
 
 struct tensors { struct tensor a, b, *out, *before, *bias, *residual; };
 
@@ -217,17 +225,21 @@ static void check_product(size_t row, const char *name) {
     op_free();
 }
 
-/* Tensor cores have no way for F32. */
+/* Tensor cores have no way for F32, and Hopper's none for NVFP4. */
 static void test_a_way_that_is_unknown(void **state) {
     struct tensors t;
     struct err e;
     struct mma_way way;
     bool known = true;
-    struct matmul_args args = make(&PRODUCTS[MMA_ROWS], &t);
     struct backend *b = backend_of(1, NULL, "hopper");
-    assert_int_equal(args.a->dtype, DTYPE_F32);
-    assert_int_equal(b->ops->product_way(b, &args, &way, &known, &e), OK);
-    assert_false(known);
+    for (size_t row = MMA_ROWS; row < ALL_ROWS; row++) {
+        struct matmul_args args = make(&PRODUCTS[row], &t);
+        assert_true(args.a->dtype == DTYPE_F32 || args.a->dtype == DTYPE_E2M1);
+        known = true;
+        assert_int_equal(b->ops->product_way(b, &args, &way, &known, &e), OK);
+        assert_false(known);
+        assert_int_equal(b->ops->matmul(b, LANE_COMPUTE, &args, &e), ERR_UNSUPPORTED);
+    }
     op_free();
 }
 
@@ -292,6 +304,8 @@ static void test_whole_products(void **state) {
         check_product(row, row % 2 ? "hopper" : row % 4 ? "ada" : "sm_100");
     for (size_t row = 0; row < MMA_ROWS; row++)
         if (row % 2 == 0 || row >= FIRST_OF_CLASSES) check_product(row, "hopper");
+    for (size_t row = MMA_ROWS + 1; row < ALL_ROWS; row++)
+        check_product(row, row % 2 ? "sm_100" : "sm_120");
     for (size_t row = 0; row < ALL_ROWS; row++) check_product(row, "reference");
 }
 

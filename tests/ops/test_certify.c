@@ -8,6 +8,7 @@
 
 #include "kernels/certify/certify.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "runner/certify/ways.h"
 #include "tests/support/must.h"
 #include "tests/support/wrong_backend.h"
 
@@ -15,7 +16,10 @@
 #define FP8(kind_a, kind_b, ...)                                                               \
     GEMM(.a = DTYPE_E4M3, .b = DTYPE_E4M3, .out = DTYPE_BF16, .scale_a = SCALE_##kind_a,       \
          .scale_b = SCALE_##kind_b, __VA_ARGS__)
-#define F32_OUT .out = DTYPE_F32
+/* K in 32s: native where the device has block scales of one byte. */
+#define MX(kind_b)                                                                             \
+    { .section = WAY_GEMM, .m = 64, .n = 48, .k = 288, .a = DTYPE_E4M3, .b = DTYPE_E4M3,       \
+      .out = DTYPE_BF16, .scale_a = SCALE_1X32, .scale_b = SCALE_##kind_b }
 
 /* Ways of the recipes. */
 static const struct certify_way WAYS[] = {
@@ -29,8 +33,8 @@ static const struct certify_way WAYS[] = {
     FP8(1X128, 128X128, .residual = true),
     { .section = WAY_GEMM, .m = 48, .n = 64, .k = 200, .a = DTYPE_E5M2, .b = DTYPE_E4M3,
       .out = DTYPE_F32, .scale_a = SCALE_1X128, .scale_b = SCALE_1X128, .beta = true },
-    FP8(1X32, 1X32, .fast = false), FP8(1X32, 32X32, .fast = false),
-    { .section = WAY_GEMM, .m = 48, .n = 64, .k = 208, .a = DTYPE_E2M1, .b = DTYPE_E2M1,
+    MX(1X32), MX(32X32),
+    { .section = WAY_GEMM, .m = 48, .n = 64, .k = 224, .a = DTYPE_E2M1, .b = DTYPE_E2M1,
       .out = DTYPE_BF16, .scale_a = SCALE_1X16, .scale_b = SCALE_16X16 },
     { .section = WAY_CAST, .m = 150, .k = 272, .a = DTYPE_BF16, .b = DTYPE_E4M3,
       .scale_b = SCALE_TENSOR, .source = SCALE_SOURCE_KNOWN, .codes = true, .twin = true },
@@ -109,15 +113,102 @@ static void test_unknown(void **state) {
         }
 }
 
-/* Each published arithmetic is recognised by its outputs, on a device where none is known. */
+/* All small shapes run, whether the device multiplies the codes or widens them. */
+static void test_shapes(void **state) {
+    static const char *const DEVICES[] = { "sm_90", "sm_100", "sm_121", "sm_80" };
+    static const struct { const char *device; int way; const char *how; } HOW[] = {
+        { "sm_90", 3, "native" }, { "sm_90", 7, "emulated" }, { "sm_80", 9, "emulated" },
+        { "sm_100", 3, "native" }, { "sm_100", 7, "native" }, { "sm_100", 8, "native" },
+        { "sm_100", 9, "native" }, { "sm_100", 5, "emulated" }, { "sm_121", 5, "native" },
+        { "sm_121", 9, "native" }, { "sm_80", 3, "emulated" },
+    };
+    for (size_t d = 0; d < sizeof DEVICES / sizeof *DEVICES; d++)
+        for (int i = 0; i < WAY_COUNT && WAYS[i].section == WAY_GEMM; i++) {
+            if (!d && WAYS[i].a == DTYPE_E2M1) continue; /* Hopper's arithmetic has none */
+            struct certificate c = try_way(&WAYS[i], WRONG_NOTHING, d ? NULL : "hopper",
+                                           DEVICES[d], NULL);
+            must_pass(&c);
+            if (c.shapes != 4 || !strstr(c.found, "outputs of 4 of 4 shapes are right"))
+                fail_msg("way %d on %s: %d shapes: %s", i, DEVICES[d], c.shapes, c.found);
+            for (size_t h = 0; h < sizeof HOW / sizeof *HOW; h++)
+                if (!strcmp(HOW[h].device, DEVICES[d]) && HOW[h].way == i)
+                    assert_string_equal(c.how, HOW[h].how);
+        }
+}
+
+/* The way of a product under an arithmetic; false where it has none. */
+static bool way_of(const struct arithmetic *m, const struct certify_way *w, struct mma_way *way) {
+    struct err ignored;
+    struct tensor a = tensor_2d(NULL, w->a, w->m, w->k), b = tensor_2d(NULL, w->b, w->n, w->k);
+    struct tensor out = tensor_2d(NULL, w->out, w->m, w->n);
+    a.scale = scale_make(NULL, w->scale_a, w->m, w->k);
+    b.scale = scale_make(NULL, w->scale_b, w->n, w->k);
+    const struct matmul_args args = { .out = &out, .a = &a, .b = &b, .fast_accumulate = w->fast,
+                                      .beta = w->beta ? 1.0f : 0.0f };
+    return arithmetic_way(m, &args, way, &ignored) == OK;
+}
+
+/* Whether two arithmetics add this product alike, but for the order along K, which is searched. */
+static bool same_arithmetic(const struct arithmetic *x, const struct arithmetic *y,
+                            const struct certify_way *w) {
+    struct mma_way a, b;
+    if (!way_of(x, w, &a) || !way_of(y, w, &b)) return false;
+    return !memcmp(&a.mma, &b.mma, sizeof a.mma) && a.widened == b.widened &&
+           a.scaled == b.scaled && a.block == b.block && a.term == b.term &&
+           a.least_a == b.least_a && a.least_b == b.least_b;
+}
+
+/* A device of each published arithmetic, where none is known, agrees in doctor's standard ways with
+ * that one and with those that add alike. In f32 it agrees with no other. */
+static void must_tell(const struct certify_way *w, const struct arithmetic *m, int *apart) {
+    const struct arithmetic *other;
+    char text[WAY_TEXT_CAP];
+    struct certificate c = try_way(w, WRONG_NOTHING, m->name, "sm_121", NULL);
+    must_pass(&c);
+    certify_way_text(w, text);
+    for (int j = 0; (other = arithmetic_at(j)); j++) {
+        bool agrees = c.agreed >> j & 1, wanted = same_arithmetic(m, other, w);
+        if (wanted != agrees && (wanted || w->out == DTYPE_F32))
+            fail_msg("%s: a device of %s %s %s", text, m->name,
+                     agrees ? "agrees with" : "does not agree with", other->name);
+        *apart += !agrees;
+    }
+}
+
 static void test_models(void **state) {
     const struct arithmetic *m;
-    for (int i = 1; (m = arithmetic_at(i)); i++)
-        for (int w = 1; w < 7; w += 2) { /* BF16, one scale a tensor, 1x128 by 128x128 */
-            struct certificate c = try_way(&WAYS[w], WRONG_NOTHING, m->name, "sm_121", NULL);
-            must_pass(&c);
-            if (!(c.agreed >> i & 1)) fail_msg("%s is not recognised in way %d", m->name, w);
-        }
+    struct ways ways;
+    struct mma_way way;
+    int bytes = 0, apart = 0;
+    MUST(ways_standard(&ways, E));
+    for (int64_t n = 0; n < ways.count; n++) {
+        struct certify_way w = ways.way[n];
+        if (w.section != WAY_GEMM) continue;
+        bool is_byte = w.scale_a == SCALE_1X32 || w.scale_a == SCALE_1X16;
+        if (is_byte) assert_true(w.out == DTYPE_F32 && w.k >= 8192);
+        bytes += is_byte;
+        w.m = 32; /* fewer outputs, of which as many are sampled */
+        w.n = 24;
+        for (int i = 0; (m = arithmetic_at(i)); i++)
+            if (way_of(m, &w, &way)) must_tell(&w, m, &apart); /* Hopper's has no NVFP4 */
+    }
+    assert_int_equal(bytes, 4);
+    assert_true(apart > 80);
+    ways_free(&ways);
+}
+
+/* With C in one rounding, NVFP4 is recognised, too; the bits are others. */
+static void test_fused(void **state) {
+    static const struct certify_way WAY = { .section = WAY_GEMM, .m = 64, .n = 48, .k = 1024,
+        .a = DTYPE_E2M1, .b = DTYPE_E2M1, .out = DTYPE_F32, .scale_a = SCALE_1X16,
+        .scale_b = SCALE_1X16, .beta = true };
+    struct certificate c = try_way(&WAY, WRONG_NOTHING, "sm_100", "sm_100", NULL);
+    must_pass(&c);
+    assert_string_equal(c.order, "one chain");
+    c = try_way(&WAY, WRONG_FUSED, "sm_100", "sm_100", NULL);
+    must_pass(&c);
+    assert_string_equal(c.order, "one chain, addend fused");
+    assert_non_null(strstr(c.reason, "NVFP4 of the narrowest"));
 }
 
 /* Where Hopper's bits are demanded, its arithmetic passes and the reference's does not. */
@@ -167,6 +258,10 @@ static void test_mistakes(void **state) {
         { &WAYS[4], WRONG_IGNORED, "ignored scale", "without the scale of a" },
         { &WAYS[7], WRONG_IGNORED, "ignored scale", "without the scale of a" },
         { &WAYS[9], WRONG_IGNORED, "ignored scale", "without the scale of a" },
+        { &WAYS[9], WRONG_TENSOR_FACTOR, "ignored tensor factor", "the factors of both tensors" },
+        { &WAYS[9], WRONG_MANTISSA, "cut scale", "scale of a cut to powers of two" },
+        { &WAYS[9], WRONG_NAN, "NaN swallowed", "is exact" },
+        { &WAYS[9], WRONG_SWAPPED, "swapped blocks", "neighbouring scale blocks of a" },
         { &BLOCKS, WRONG_SWAPPED, "swapped blocks", "neighbouring scale blocks of a" },
         { &WAYS[8], WRONG_SWAPPED, "swapped blocks", "neighbouring scale blocks of a" },
         { &BLOCKS, WRONG_TRANSPOSED, "transposed scales", "column by column" },
@@ -344,7 +439,9 @@ static void test_texts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference), cmocka_unit_test(test_unknown),
-        cmocka_unit_test(test_models), cmocka_unit_test(test_demanded),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_models), cmocka_unit_test(test_fused),
+        cmocka_unit_test(test_demanded),
         cmocka_unit_test(test_stated), cmocka_unit_test(test_mistakes),
         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_fp8_attention), cmocka_unit_test(test_fp8_mistakes),

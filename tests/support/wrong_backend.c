@@ -6,8 +6,10 @@
 #include <stdlib.h>
 
 #include "kernels/arithmetic.h"
+#include "kernels/cuda/native.h"
+#include "kernels/nvfp4.h"
 
-enum { FORBIDDEN = 8 };
+enum { FORBIDDEN = 16 };
 
 /* Begins with the table that callers see; the real one is behind it. */
 struct wrong {
@@ -56,10 +58,17 @@ static void wrong_close(struct backend *b) {
 
 static bool is_fp8(const struct matmul_args *args) { return dtype_is_fp8(args->a->dtype); }
 
+/* As the CUDA backend decides for this architecture. Another one multiplies all FP8 as it is. */
 static bool is_native(const struct wrong *w, const struct matmul_args *args) {
     char way[FORBIDDEN_WAY_CAP];
+    const struct gemm_kind kind = { .a = args->a->scale.kind, .b = args->b->scale.kind,
+                                    .m = args->a->dim[0], .n = args->b->dim[0],
+                                    .k = args->a->dim[1],
+                                    .cc = strncmp(w->architecture, "sm_", 3) ? 0
+                                          : atoi(w->architecture + 3) };
     gemm_way_name(args, way);
-    return is_fp8(args) && !is_forbidden(w, way);
+    return is_fp8(args) && !is_forbidden(w, way) &&
+           (!kind.cc || gemm_by_of(&kind) != GEMM_EMULATED);
 }
 
 static enum status wrong_native(struct backend *b, const struct matmul_args *args, bool *native,
@@ -83,11 +92,32 @@ static struct scale wrong_scale(enum wrong_kind kind, const struct scale *s, voi
         if (kind == WRONG_TRANSPOSED) at = col * s->dim[0] + row;
         memcpy(to + header + i * each, from + header + at * each, (size_t)each);
         const float one = 1.0f;
+        if (kind == WRONG_MANTISSA && (to[header + i] & 0x7F) != 0x7F) to[header + i] &= 0xF8;
         if (kind != WRONG_IGNORED) continue;
         if (s->dtype == DTYPE_F32) memcpy(to + i * each, &one, sizeof one);
         else to[header + i] = s->dtype == DTYPE_E8M0 ? 127 : e4m3_encode(1.0f);
     }
     return out;
+}
+
+/* The amax of a tensor whose factor is 1. */
+static const float AMAX_OF_ONE = 2688.0f;
+
+/* The product of NVFP4 with factors of 1 for the two tensors. */
+static enum status without_factor(struct backend *b, int lane, const struct matmul_args *args,
+                                  struct err *e) {
+    struct matmul_args changed = *args;
+    struct tensor side[2] = { *args->a, *args->b };
+    void *memory[2];
+    for (int i = 0; i < 2; i++) {
+        side[i].scale = wrong_scale(WRONG_NOTHING, &side[i].scale, &memory[i]);
+        memcpy(memory[i], &AMAX_OF_ONE, sizeof AMAX_OF_ONE);
+    }
+    changed.a = &side[0];
+    changed.b = &side[1];
+    enum status st = wrong_of(b)->real->matmul(b, lane, &changed, e);
+    for (int i = 0; i < 2; i++) free(memory[i]);
+    return st;
 }
 
 static float load(const struct tensor *x, int64_t at) {
@@ -98,6 +128,24 @@ static float load(const struct tensor *x, int64_t at) {
 static void store(const struct tensor *x, int64_t at, float value) {
     if (x->dtype == DTYPE_F32) ((float *)x->data)[at] = value;
     else ((uint16_t *)x->data)[at] = bf16_encode(value);
+}
+
+/* NVFP4 in place in f32: C is added in one rounding. */
+static enum status fused(struct backend *b, int lane, const struct matmul_args *args,
+                         struct err *e) {
+    struct matmul_args alone = *args;
+    struct tensor sums = *args->out;
+    int64_t n = tensor_count(&sums);
+    float factor = nvfp4_product_factor(*(const float *)args->a->scale.data,
+                                        *(const float *)args->b->scale.data);
+    alone.out = &sums;
+    alone.beta = 0.0f;
+    sums.data = malloc((size_t)n * sizeof(float));
+    enum status st = without_factor(b, lane, &alone, e);
+    for (int64_t i = 0; i < n && st == OK; i++)
+        store(args->out, i, f32_canonical(fmaf(load(&sums, i), factor, load(args->out, i))));
+    free(sums.data);
+    return st;
 }
 
 static void no_nan(const struct tensor *x) {
@@ -186,8 +234,16 @@ static enum status wrong_matmul(struct backend *b, int lane, const struct matmul
         TRY(other_order(b, lane, args, e));
         other_nan(args->out);
         return OK;
+    case WRONG_FUSED:
+        if (a.dtype != DTYPE_E2M1 || args->beta == 0.0f || args->out->dtype != DTYPE_F32) break;
+        return fused(b, lane, args, e);
+    case WRONG_TENSOR_FACTOR:
+        if (a.dtype != DTYPE_E2M1) break;
+        return without_factor(b, lane, args, e);
     case WRONG_IGNORED: case WRONG_SWAPPED: case WRONG_TRANSPOSED: case WRONG_LARGE:
+    case WRONG_MANTISSA:
         if (w->kind == WRONG_LARGE && a.dim[0] < 256) break;
+        if (w->kind == WRONG_MANTISSA && a.dtype != DTYPE_E2M1) break;
         a.scale = wrong_scale(w->kind == WRONG_LARGE ? WRONG_IGNORED : w->kind, &args->a->scale,
                               &memory);
         changed.a = &a;

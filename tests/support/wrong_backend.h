@@ -20,6 +20,10 @@ enum wrong_kind {
      * gradients; outputs and gradients not written; an amax not raised, or written over. */
     WRONG_FP8_VALUES, WRONG_FP8_P, WRONG_FP8_DS, WRONG_FP8_ZERO, WRONG_FP8_STALE,
     WRONG_FP8_STALE_BACKWARD, WRONG_FP8_NO_AMAX, WRONG_FP8_NEW_AMAX, WRONG_FP8_NAN,
+    /* NVFP4: without the factor of the tensors, as cuBLASLt 13.4.0; a's block scales cut to powers
+     * of two. */
+    WRONG_TENSOR_FACTOR, WRONG_MANTISSA,
+    WRONG_FUSED, /* correct: NVFP4's tensor factor and C in one rounding, into f32 */
     WRONG_KINDS
 };
 
