@@ -235,7 +235,8 @@ $(GPU_TEST_BIN): %: %.o $(GPU_TEST_HELP) $(ROOMS)
 CUDNN_TEST := $(BUILD)/tests/gpu/test_attention_fp8
 $(CUDNN_TEST): $(addprefix $(BUILD)/,tests/gpu/cudnn_codes.o kernels/cuda/attention_cudnn.o \
                                      kernels/cuda/cudnn_graph.o)
-$(CUDNN_TEST): TEST_LIBS += -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -lrt -ldl -lpthread
+$(CUDNN_TEST): TEST_LIBS += -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -lrt -ldl -lpthread \
+    -Wl,-rpath,'$$ORIGIN/..:$(CUDA_HOME)/lib64'
 $(BUILD)/tests/gpu/%.o: tests/gpu/%.cu $(BUILD)/with.nvcc
 	@mkdir -p $(@D)
 	@echo "  NVCC  $<"

@@ -412,9 +412,10 @@ enum status attention_choose_fp8(struct cuda_backend *b, const struct attention 
     struct attention_choice *c = NULL;
     struct forward f = {};
     f.a = *a;
-    *way = { NULL, "" };
-    if (only(b) == ATTENTION_OWN) way->why = "attention.backend";
-    if (only(b) == ATTENTION_OWN) return OK;
+    if (b->exact && only(b) == ATTENTION_CUDNN)
+        return refuse(a, "train.exact has our own kernels alone", e);
+    *way = { NULL, b->exact ? "exact" : "attention.backend" };
+    if (b->exact || only(b) == ATTENTION_OWN) return OK;
     if (packed && !cuda_is_forbidden(b, "attention", "cudnn") &&
         cudnn_fp8_may_serve(b->caps, &shape, spec->pass, a->first_key != NULL)) {
         TRY(choice_of(b, &f, spec, &c, e));
