@@ -437,20 +437,29 @@ static void within(const char *what, double error, double bound) {
     if (!(error <= bound)) fail_msg("%s: %.2e, at most %.2e", what, error, bound);
 }
 
-/* Bounds. A rounding to E4M3 has an NMSE of 2^-8/3 if all mantissas are 1, and of 7.1e-4 for numbers
- * like these; to E5M2 four times that. cuDNN may round P and dS elsewhere than the reference, which
- * is a rounding each, and it rounds the outputs: three. Sums are cut 13 bits below their largest
- * term, which the log-sum-exp shows: a score's error is 2^-13 of 10. */
+/* Bounds. A rounding to E4M3 has an NMSE of 2^-8/3 if all mantissas are 1, and of 7.1e-4 for
+ * numbers like these; to E5M2 four times that. cuDNN may round P and dS elsewhere than the
+ * reference, which is a rounding each, and it rounds the outputs: three. Sums are cut 13 bits below
+ * their largest term, which the log-sum-exp shows: a score's error is 2^-13 of 10. */
 static const double OF_E4M3 = 7.1e-4, OF_E5M2 = 2.9e-3;
 
-/* Both directions of one shape. */
-static void compare_codes(int heads, int kv_heads, enum dtype gradient, bool o_codes) {
+/* One problem: its operands and what the reference makes of them, on the host. */
+struct problem {
+    struct row row;
+    int64_t rows, q, k, all; /* elements of queries and of keys in a token, and of all heads */
+    uint8_t *qkv, *d_o, *o_codes, *out;
+    uint16_t *o, *d_qkv;
+    float *lse, amax[2]; /* of P and dS */
+};
+static const float FACTOR = 1.0f / 150, D_O_FACTOR = 0.003f, O_FACTOR = 0.004f;
+
+static void open_problem(struct problem *x, int heads, int kv_heads, enum dtype gradient,
+                         bool o_codes) {
     const struct row r = { 2, 512, heads, kv_heads, 128, 0, gradient, o_codes, 448, 64 };
-    const float factor = 1.0f / 150, d_o_factor = 0.003f, o_factor = 0.004f;
     int64_t rows = r.batch * r.length, q = heads * r.dim, k = kv_heads * r.dim, all = q + 2 * k;
-    struct twin codes = codes_of(DTYPE_E4M3, rows, all, 3, 300, factor);
-    struct twin from_o = codes_of(DTYPE_E4M3, rows, q, 4, 250, o_factor);
-    struct twin d_o = codes_of(gradient, rows, q, 5, 200, d_o_factor);
+    struct twin codes = codes_of(DTYPE_E4M3, rows, all, 3, 300, FACTOR);
+    struct twin from_o = codes_of(DTYPE_E4M3, rows, q, 4, 250, O_FACTOR);
+    struct twin d_o = codes_of(gradient, rows, q, 5, 200, D_O_FACTOR);
     struct twin o = pair_tensor(p, DTYPE_BF16, rows, q, 1, 1);
     struct twin d_qkv = pair_tensor(p, DTYPE_BF16, rows, all, 1, 1);
     struct twin lse = pair_tensor(p, DTYPE_F32, r.batch, heads, r.length, 1);
@@ -470,44 +479,70 @@ static void compare_codes(int heads, int kv_heads, enum dtype gradient, bool o_c
     if (p->ops[CPU]->attention_fwd(p->b[CPU], LANE_COMPUTE, &forward, &p->e) != OK ||
         p->ops[CPU]->attention_bwd(p->b[CPU], LANE_COMPUTE, &backward, &p->e) != OK)
         fail_msg("%s", p->e.text);
-    uint16_t *want_o = host_of(&o, rows * q * 2), *want = host_of(&d_qkv, rows * all * 2);
-    float *want_lse = host_of(&lse, rows * heads * 4), *got_lse = host_of(&lse, rows * heads * 4);
-    uint8_t *host_qkv = host_of(&codes, rows * all), *host_d_o = host_of(&d_o, rows * q);
-    uint8_t *host_o = host_of(&from_o, rows * q), *out = test_calloc((size_t)(rows * all), 1);
-    float amax[2];
-    download(&amax[0], &of_p.amax, CPU, 4);
-    download(&amax[1], &of_ds.amax, CPU, 4);
+    *x = (struct problem){ r, rows, q, k, all, host_of(&codes, rows * all),
+                           host_of(&d_o, rows * q), host_of(&from_o, rows * q),
+                           test_calloc((size_t)(rows * all), 1), host_of(&o, rows * q * 2),
+                           host_of(&d_qkv, rows * all * 2), host_of(&lse, rows * heads * 4),
+                           { 0, 0 } };
+    download(&x->amax[0], &of_p.amax, CPU, 4);
+    download(&x->amax[1], &of_ds.amax, CPU, 4);
+}
 
-    struct codes_call c = {
-        .shape = { r.batch, r.length, heads, kv_heads, 128, false, gradient == DTYPE_E5M2,
-                   o_codes },
-        .qkv = host_qkv, .d_o = host_d_o, .factor = factor, .d_o_factor = d_o_factor,
-        .o_factor = o_factor, .p_multiplier = r.p_multiplier, .ds_multiplier = r.ds_multiplier,
-        .lse = got_lse, .out = out };
-    c.multiplier[0] = multiplier_of(want_o, DTYPE_E4M3, rows, q, q);
-    run_codes(&c, "forward");
-    within("o, NMSE", nmse(want_o, out, DTYPE_E4M3, c.multiplier[0], rows, q, q), 3 * OF_E4M3);
-    double worst = 0;
-    for (int64_t i = 0; i < rows * heads; i++)
-        worst = fmax(worst, fabs((double)got_lse[i] - (double)want_lse[i]));
-    within("log-sum-exp, absolute", worst, 10 * 0x1p-13);
-    within("amax of P, relative", fabs((double)c.amax / (double)amax[0] - 1), 1e-3);
-
-    const struct { const char *name; int64_t at, cols; } PART[] = {
-        { "d_q, NMSE", 0, q }, { "d_k, NMSE", q, k }, { "d_v, NMSE", q + k, k } };
-    double each = gradient == DTYPE_E5M2 ? OF_E5M2 : OF_E4M3;
-    c.shape.backward = true;
-    c.o = o_codes ? (const void *)host_o : want_o;
-    c.lse = want_lse;
-    for (int i = 0; i < 3; i++)
-        c.multiplier[i] = multiplier_of(want + PART[i].at, gradient, rows, PART[i].cols, all);
-    run_codes(&c, "backward");
-    within("amax of dS, relative", fabs((double)c.amax / (double)amax[1] - 1), 0x1p-8);
-    for (int i = 0; i < 3; i++)
-        within(PART[i].name, nmse(want + PART[i].at, out + PART[i].at, gradient, c.multiplier[i],
-                                  rows, PART[i].cols, all), 3 * each);
-    void *const owned[] = { want_o, want, want_lse, got_lse, host_qkv, host_d_o, host_o, out };
+static void close_problem(struct problem *x) {
+    void *const owned[] = { x->qkv, x->d_o, x->o_codes, x->out, x->o, x->d_qkv, x->lse };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) test_free(owned[i]);
+}
+
+static struct codes_call call_of(const struct problem *x, bool backward) {
+    const struct row *r = &x->row;
+    return (struct codes_call){
+        .shape = { r->batch, r->length, (int)r->heads, (int)r->kv_heads, (int)r->dim, backward,
+                   r->gradient == DTYPE_E5M2, r->o_codes },
+        .qkv = x->qkv, .d_o = x->d_o, .o = r->o_codes ? (const void *)x->o_codes : x->o,
+        .factor = FACTOR, .d_o_factor = D_O_FACTOR, .o_factor = O_FACTOR,
+        .p_multiplier = r->p_multiplier, .ds_multiplier = r->ds_multiplier, .lse = x->lse,
+        .out = x->out };
+}
+
+static void compare_forward(const struct problem *x) {
+    struct codes_call c = call_of(x, false);
+    int64_t scores = x->rows * x->row.heads;
+    double worst = 0;
+    c.lse = test_malloc((size_t)(scores * 4));
+    c.multiplier[0] = multiplier_of(x->o, DTYPE_E4M3, x->rows, x->q, x->q);
+    run_codes(&c, "forward");
+    within("o, NMSE", nmse(x->o, x->out, DTYPE_E4M3, c.multiplier[0], x->rows, x->q, x->q),
+           3 * OF_E4M3);
+    for (int64_t i = 0; i < scores; i++)
+        worst = fmax(worst, fabs((double)c.lse[i] - (double)x->lse[i]));
+    within("log-sum-exp, absolute", worst, 10 * 0x1p-13);
+    within("amax of P, relative", fabs((double)c.amax / (double)x->amax[0] - 1), 1e-3);
+    test_free(c.lse);
+}
+
+static void compare_backward(const struct problem *x) {
+    const struct { const char *name; int64_t at, cols; } PART[] = {
+        { "d_q, NMSE", 0, x->q }, { "d_k, NMSE", x->q, x->k },
+        { "d_v, NMSE", x->q + x->k, x->k } };
+    struct codes_call c = call_of(x, true);
+    enum dtype code = x->row.gradient;
+    double each = code == DTYPE_E5M2 ? OF_E5M2 : OF_E4M3;
+    for (int i = 0; i < 3; i++)
+        c.multiplier[i] = multiplier_of(x->d_qkv + PART[i].at, code, x->rows, PART[i].cols,
+                                        x->all);
+    run_codes(&c, "backward");
+    within("amax of dS, relative", fabs((double)c.amax / (double)x->amax[1] - 1), 0x1p-8);
+    for (int i = 0; i < 3; i++)
+        within(PART[i].name, nmse(x->d_qkv + PART[i].at, x->out + PART[i].at, code,
+                                  c.multiplier[i], x->rows, PART[i].cols, x->all), 3 * each);
+}
+
+static void compare_codes(int heads, int kv_heads, enum dtype gradient, bool o_codes) {
+    struct problem x;
+    open_problem(&x, heads, kv_heads, gradient, o_codes);
+    compare_forward(&x);
+    compare_backward(&x);
+    close_problem(&x);
 }
 
 static void open_codes(void) {
