@@ -231,6 +231,16 @@ GPU_TEST_HELP := $(addprefix $(BUILD)/tests/,gpu/pair.o support/tiny.o support/r
 $(GPU_TEST_BIN): %: %.o $(GPU_TEST_HELP) $(ROOMS)
 	@echo "  LINK  $@"
 	$(Q)$(CC) $(CFLAGS) -o $@ $^ $(PKG_LIBS) $(TEST_LIBS)
+# This test also calls the backend's part for cuDNN directly; its symbols are hidden in the plugin.
+CUDNN_TEST := $(BUILD)/tests/gpu/test_attention_fp8
+$(CUDNN_TEST): $(addprefix $(BUILD)/,tests/gpu/cudnn_codes.o kernels/cuda/attention_cudnn.o \
+                                     kernels/cuda/cudnn_graph.o)
+$(CUDNN_TEST): TEST_LIBS += -L$(CUDA_HOME)/lib64 -lcudart_static -lstdc++ -lrt -ldl -lpthread \
+    -Wl,-rpath,'$$ORIGIN/..:$(CUDA_HOME)/lib64'
+$(BUILD)/tests/gpu/%.o: tests/gpu/%.cu $(BUILD)/with.nvcc
+	@mkdir -p $(@D)
+	@echo "  NVCC  $<"
+	$(Q)$(WITH_nvcc) -MMD -MP -c -o $@ $<
 # It copies the table of operators, so it is built again if the interface changes.
 $(BUILD)/tests/gpu/fault_plugin.so: tests/gpu/fault_plugin.c $(BUILD)/plugin/kernels/base.o \
                                     $(wildcard kernels/*.h kernels/*.inc)

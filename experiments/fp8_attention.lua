@@ -3,7 +3,8 @@
 -- the loss with its bounds and the time of a step.
 -- Published figures of an H200 say that it does not pay there: cuDNN's FP8 backward is as fast as
 -- BF16's at 4k tokens, and slower from 8k on. `fp8lab show` of a run names the kernel that served
--- ("emulated": slower than BF16; such a step time says nothing about FP8 hardware).
+-- ("emulated": slower than BF16; such a step time says nothing about FP8 hardware). It is
+-- emulated on sm_90, where cuDNN 9.19 lists no FP8 attention with outputs in BF16.
 -- `containers/export_corpus.sh data/corpus.txt` writes the text.
 local llama3 = require "models.llama3"
 

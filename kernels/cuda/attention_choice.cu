@@ -1,11 +1,12 @@
-/* The choice table of attention's forward, unless attention_backend has fixed it. cuDNN and our own
- * kernel have different bits, so device, head and length decide, never a time. Where cuDNN has a
- * deterministic plan, both are timed once all the same: a decision shows what the rule costs.
+/* The choice table of attention, unless attention_backend has fixed it. cuDNN and our own kernels
+ * have different bits, so device, head and length decide, never a time. Where cuDNN has a
+ * deterministic plan for BF16's forward, both are timed once all the same: a decision shows what
+ * the rule costs.
  *
  * Only the kernels are timed. Our kernels also take the maximum of their output; cuDNN needs
  * another pass for it, which the times exclude. One choice must hold for every use of a shape: a
- * forward that is recomputed for its backward must have the same bits. The backward is always our
- * own. */
+ * forward that is recomputed for its backward must have the same bits. BF16's backward is always
+ * our own. FP8 has a choice for each direction, by attention_rule.h. */
 #include "kernels/cuda/attention_choice.cuh"
 
 #include <stdlib.h>
@@ -17,12 +18,11 @@
 enum {
     TABLE_MAX = 64,    /* shapes; a model has one for its steps and one for evaluations */
     OWN_LENGTH = 8192, /* from here on our kernel on wgmma is faster for heads of 128: LOG.md */
-    LENGTH_MIN = 256,  /* shorter ones take microseconds, building a plan takes up to seconds */
 };
 
 struct attention_choice {
     struct attention_size shape;
-    bool fp8; /* of codes: only where attention_backend asks for cuDNN */
+    struct cudnn_spec spec;
     bool by_cudnn;
     bool timed; /* by this process; false: loaded, offered, or without memory for a trial */
     struct cudnn_plan_name name; /* if by_cudnn */
@@ -74,14 +74,21 @@ void cuda_attention_close(struct cuda_backend *b) {
     b->attention = NULL;
 }
 
-/* ---- as text: the sixth integer is 1 for a backward, in older tables alone, and 2 for FP8 ---- */
+static bool is_fp8(const struct attention_choice *c) { return c->spec.pass != CUDNN_BF16_FORWARD; }
 
-enum { KEY_INTEGERS = 6, KEY_FP8 = 2 };
+/* Whether the run wants cuDNN in any case: of forwards, since backwards may be our own. */
+static bool demands_cudnn(const struct cuda_backend *b, const struct attention_choice *c) {
+    return only(b) == ATTENTION_CUDNN && c->spec.pass != CUDNN_FP8_BACKWARD;
+}
+
+/* ---- as text: the sixth integer is cudnn_spec_key ---- */
+
+enum { KEY_INTEGERS = 6 };
 
 static void key_integers(const struct attention_choice *c, int64_t out[KEY_INTEGERS]) {
     const struct attention_size *s = &c->shape;
     const int64_t list[KEY_INTEGERS] = { s->batch,    s->length,   s->heads,
-                                         s->kv_heads, s->head_dim, c->fp8 ? KEY_FP8 : 0 };
+                                         s->kv_heads, s->head_dim, cudnn_spec_key(&c->spec) };
     memcpy(out, list, sizeof list);
 }
 
@@ -92,7 +99,7 @@ int64_t attention_choices(const struct cuda_backend *b) {
 /* Times are left out: they differ in every run, and the text is hashed. */
 void attention_choices_write(const struct cuda_backend *b, bool timed, FILE *out) {
     if (attention_choices(b))
-        fputs("# attention batch length heads kv_heads head_dim backward : place and engine of "
+        fputs("# attention batch length heads kv_heads head_dim pass : place and engine of "
               "cuDNN's plan, i32 each\n", out);
     for (int64_t i = 0; i < attention_choices(b); i++) {
         const struct attention_choice *from = &b->attention->choice[i];
@@ -110,14 +117,16 @@ void attention_choices_write(const struct cuda_backend *b, bool timed, FILE *out
 
 enum status attention_choice_take(struct cuda_backend *b, const struct choice *c, struct err *e) {
     struct attention_table *t;
+    struct cudnn_spec spec;
     int32_t value[2] = { 0, 0 };
     TRY(table_of(b, &t, e));
     if (c->keys != KEY_INTEGERS || (c->bytes && c->bytes != (int)sizeof value))
         return FAIL(e, ERR_CONFIG, "choice table: an attention entry has %d integers and %d bytes",
                     c->keys, c->bytes);
-    if (c->key[5] != 0 && c->key[5] != KEY_FP8)
-        return FAIL(e, ERR_CONFIG, "the choice table names a cuDNN plan for attention's backward, "
-                    "which this version does not use: measure again without this table");
+    if (!cudnn_spec_of_key(c->key[5], &spec))
+        return FAIL(e, ERR_CONFIG, "the choice table names pass %lld of attention, which this "
+                    "version does not have: measure again without this table",
+                    (long long)c->key[5]);
     if (c->bytes && !cudnn_version(b))
         return FAIL(e, ERR_CONFIG,
                     "the choice table names a cuDNN plan, but cuDNN was not found");
@@ -127,7 +136,7 @@ enum status attention_choice_take(struct cuda_backend *b, const struct choice *c
     struct attention_choice *to = &t->choice[t->count++];
     memset(to, 0, sizeof *to);
     to->shape = { c->key[0], c->key[1], c->key[2], c->key[3], c->key[4] };
-    to->fp8 = c->key[5] == KEY_FP8;
+    to->spec = spec;
     to->by_cudnn = c->bytes > 0;
     to->name = { value[0], value[1] };
     snprintf(to->why, sizeof to->why, "by the choice table");
@@ -136,8 +145,10 @@ enum status attention_choice_take(struct cuda_backend *b, const struct choice *c
 
 /* ---- the rule ---- */
 
-static bool own_serves(const struct cuda_backend *b, const struct attention_size *s) {
-    return b->caps == 90 && s->head_dim == 128 && s->length >= OWN_LENGTH;
+/* Where cuDNN has a plan. */
+static bool own_serves(const struct cuda_backend *b, const struct attention_choice *c) {
+    if (is_fp8(c)) return attention_fp8_rule(only(b), c->spec.pass, true) != SERVED_BY_CUDNN;
+    return b->caps == 90 && c->shape.head_dim == 128 && c->shape.length >= OWN_LENGTH;
 }
 
 /* ---- measuring ---- */
@@ -199,7 +210,7 @@ static enum status measure(struct cuda_backend *b, const struct forward *f,
     TRY(cuda_sync(&b->base, e)); /* queued operators may use o and lse */
     TRY(time_both(b, f, c->plan, us, &timed, e));
     c->name = c->plan->name;
-    c->by_cudnn = !own_serves(b, &c->shape);
+    c->by_cudnn = !own_serves(b, c);
     if (timed && us[c->by_cudnn ? CUDNN : OWN] < 0.0f) c->by_cudnn = !c->by_cudnn;
     c->timed = timed;
     if (timed) format_times(c, attention_own_name(b, &f->a), us);
@@ -214,7 +225,7 @@ static enum status settle(struct cuda_backend *b, const struct attention *a,
                           struct attention_choice *c, struct err *e) {
     if (c->by_cudnn && c->plan && cudnn_same_plan(c->plan->name, c->name)) return OK;
     cudnn_plan_destroy(b, c->plan);
-    c->plan = c->by_cudnn ? cudnn_plan_create(b, a, c->fp8, &c->name) : NULL;
+    c->plan = c->by_cudnn ? cudnn_plan_create(b, a, &c->spec, &c->name, NULL) : NULL;
     if (c->plan || !c->by_cudnn) return OK;
     return FAIL(e, ERR_DEVICE,
                 "attention: this cuDNN does not offer plan %d with engine %d, which the choice "
@@ -224,7 +235,8 @@ static enum status settle(struct cuda_backend *b, const struct attention *a,
 /* Ranks measure different times, so all use rank 0's choice. */
 static enum status agree(struct cuda_backend *b, struct attention_choice *c, struct err *e) {
     const struct attention_size *s = &c->shape;
-    const int64_t about[4] = { s->batch, s->length, s->heads << 32 | s->kv_heads, s->head_dim };
+    const int64_t about[4] = { s->batch, s->length, s->heads << 32 | s->kv_heads,
+                               cudnn_spec_key(&c->spec) << 32 | s->head_dim };
     int32_t agreed[3] = { c->by_cudnn, c->name.place, c->name.engine };
     TRY(cuda_agree(b, "choosing a kernel for attention", about, agreed, sizeof agreed, e));
     c->by_cudnn = agreed[0] != 0;
@@ -241,15 +253,15 @@ static bool offered(struct cuda_backend *b, const struct attention *a, struct at
     key_integers(c, key);
     if (!b->offers || !choices_find(b->offers, "attention", key, KEY_INTEGERS, &kept)) return false;
     if (kept.bytes && kept.bytes != (int)sizeof value) return false;
-    if (only(b) == ATTENTION_CUDNN && !kept.bytes) return false;
-    if (only(b) != ATTENTION_CUDNN && own_serves(b, &c->shape) != !kept.bytes) {
-        c->plan = kept.bytes ? NULL : cudnn_plan_create(b, a, c->fp8, NULL);
+    if (demands_cudnn(b, c) && !kept.bytes) return false;
+    if (!demands_cudnn(b, c) && own_serves(b, c) != !kept.bytes) {
+        c->plan = kept.bytes ? NULL : cudnn_plan_create(b, a, &c->spec, NULL, NULL);
         return !kept.bytes && !c->plan; /* our own kernel, since cuDNN has no plan */
     }
     memcpy(value, kept.value, sizeof value);
     c->by_cudnn = kept.bytes > 0;
     c->name = { value[0], value[1] };
-    if (c->by_cudnn) c->plan = cudnn_plan_create(b, a, c->fp8, &c->name);
+    if (c->by_cudnn) c->plan = cudnn_plan_create(b, a, &c->spec, &c->name, NULL);
     return c->plan || !c->by_cudnn;
 }
 
@@ -257,14 +269,16 @@ static bool offered(struct cuda_backend *b, const struct attention *a, struct at
 static enum status take_offer(struct cuda_backend *b, const struct attention *a,
                               struct attention_choice *c, bool *taken, struct err *e) {
     const struct attention_size *s = &c->shape;
-    const int64_t about[4] = { s->batch, s->length, s->heads << 32 | s->kv_heads, s->head_dim };
+    const int64_t about[4] = { s->batch, s->length, s->heads << 32 | s->kv_heads,
+                               cudnn_spec_key(&c->spec) << 32 | s->head_dim };
     *taken = offered(b, a, c);
     int32_t agreed[4] = { *taken, c->by_cudnn, c->name.place, c->name.engine };
     TRY(cuda_agree(b, "looking for attention's kept choice", about, agreed, sizeof agreed, e));
     *taken = agreed[0] != 0;
     c->by_cudnn = *taken && agreed[1] != 0;
     c->name = { agreed[2], agreed[3] };
-    if (*taken) snprintf(c->why, sizeof c->why, "timed by an earlier run");
+    if (*taken) snprintf(c->why, sizeof c->why, "%s by an earlier run",
+                         is_fp8(c) ? "chosen" : "timed");
     return OK;
 }
 
@@ -284,15 +298,35 @@ static enum status fix(struct attention_choice *c, const struct attention *a, st
     return OK;
 }
 
+/* FP8: the rule, from what cuDNN has. */
+static enum status apply_rule(struct cuda_backend *b, const struct attention *a,
+                              struct attention_choice *c, const struct cudnn_found *found,
+                              struct err *e) {
+    enum attention_server by = attention_fp8_rule(only(b), c->spec.pass, c->plan != NULL);
+    if (by == SERVED_BY_NONE) return refuse(a, "cuDNN has no deterministic plan for them", e);
+    c->by_cudnn = by == SERVED_BY_CUDNN;
+    if (c->by_cudnn) {
+        c->name = c->plan->name;
+        snprintf(c->why, sizeof c->why, "%s",
+                 demands_cudnn(b, c) ? "attention.backend" : "its plan is deterministic");
+    } else {
+        snprintf(c->why, sizeof c->why, "cuDNN lists %d plans, %d of them deterministic",
+                 found->listed, found->deterministic);
+    }
+    return OK;
+}
+
 static enum status choose(struct cuda_backend *b, const struct forward *f,
                           struct attention_choice *c, struct err *e) {
+    struct cudnn_found found;
     bool taken;
     TRY(take_offer(b, &f->a, c, &taken, e));
     if (taken) return settle(b, &f->a, c, e);
     cudnn_plan_destroy(b, c->plan); /* of an offer that a leading rank does not have */
-    c->plan = cudnn_plan_create(b, &f->a, c->fp8, NULL);
+    c->plan = cudnn_plan_create(b, &f->a, &c->spec, NULL, &found);
     c->timed = !c->plan; /* there is nothing to time */
-    if (only(b) == ATTENTION_CUDNN) TRY(fix(c, &f->a, e));
+    if (is_fp8(c)) TRY(apply_rule(b, &f->a, c, &found, e));
+    else if (only(b) == ATTENTION_CUDNN) TRY(fix(c, &f->a, e));
     else if (c->plan) TRY(measure(b, f, c, e));
     else snprintf(c->why, sizeof c->why, "cuDNN has no plan for it");
     TRY(agree(b, c, e));
@@ -302,25 +336,39 @@ static enum status choose(struct cuda_backend *b, const struct forward *f,
 /* Independent of the installed cuDNN: all ranks of a group get the same result. Our graph for cuDNN
  * has no first key. */
 static bool may_have_plan(const struct cuda_backend *b, const struct attention *a) {
-    return (b->caps == 90 || b->caps == 100) && a->head_dim >= 64 && a->length >= LENGTH_MIN &&
-           a->batch > 0 && !a->first_key && !cuda_is_forbidden(b, "attention", "cudnn");
+    return (b->caps == 90 || b->caps == 100) && a->head_dim >= 64 &&
+           a->length >= CUDNN_LENGTH_MIN && a->batch > 0 && !a->first_key &&
+           !cuda_is_forbidden(b, "attention", "cudnn");
+}
+
+static struct attention_size size_of(const struct attention *a) {
+    const struct attention_size s = { a->batch, a->length, a->heads, a->kv_heads, a->head_dim };
+    return s;
+}
+
+/* The shape's place in the table; the end if it has none. */
+static int find(const struct attention_table *t, const struct attention_size *shape,
+                const struct cudnn_spec *spec) {
+    int i = 0;
+    while (i < t->count && (cudnn_spec_key(&t->choice[i].spec) != cudnn_spec_key(spec) ||
+                            memcmp(&t->choice[i].shape, shape, sizeof *shape) != 0)) i++;
+    return i;
 }
 
 /* The shape's entry, made on its first use. */
-static enum status choice_of(struct cuda_backend *b, const struct forward *f, bool fp8,
-                             struct attention_choice **out, struct err *e) {
+static enum status choice_of(struct cuda_backend *b, const struct forward *f,
+                             const struct cudnn_spec *spec, struct attention_choice **out,
+                             struct err *e) {
     const struct attention *a = &f->a;
-    const struct attention_size shape = { a->batch, a->length, a->heads, a->kv_heads, a->head_dim };
+    const struct attention_size shape = size_of(a);
     struct attention_table *t;
     TRY(table_of(b, &t, e));
-    int i = 0;
-    while (i < t->count && (t->choice[i].fp8 != fp8 ||
-                            memcmp(&t->choice[i].shape, &shape, sizeof shape) != 0)) i++;
+    int i = find(t, &shape, spec);
     if (i == TABLE_MAX)
         return FAIL(e, ERR_UNSUPPORTED, "more than %d attention shapes in one run", TABLE_MAX);
     struct attention_choice *c = *out = &t->choice[i];
     bool fresh = i == t->count;
-    if (!fresh && !c->by_cudnn && t->only == ATTENTION_CUDNN)
+    if (!fresh && !c->by_cudnn && demands_cudnn(b, c))
         return refuse(a, "the choice table names our own kernel", e);
     if (!fresh && (c->plan || !c->by_cudnn)) return OK;
     if (b->capture)
@@ -330,7 +378,7 @@ static enum status choice_of(struct cuda_backend *b, const struct forward *f, bo
     if (!fresh) return settle(b, a, c, e);
     memset(c, 0, sizeof *c);
     c->shape = shape;
-    c->fp8 = fp8;
+    c->spec = *spec;
     enum status st = choose(b, f, c, e);
     if (st == OK) t->count++;
     else cudnn_plan_destroy(b, c->plan);
@@ -339,6 +387,7 @@ static enum status choice_of(struct cuda_backend *b, const struct forward *f, bo
 
 enum status attention_choose(struct cuda_backend *b, const struct forward *f,
                              struct attention_way *way, struct err *e) {
+    const struct cudnn_spec bf16 = {};
     struct attention_choice *c = NULL;
     *way = { NULL, "" };
     if (f->a.exact && only(b) == ATTENTION_CUDNN)
@@ -351,23 +400,31 @@ enum status attention_choose(struct cuda_backend *b, const struct forward *f,
         return refuse(&f->a, "it needs sm_90 or sm_100, head_dim of at least 64, at least 256 "
                       "tokens, and neither a window nor masks of documents", e);
     if (!may_have_plan(b, &f->a)) return OK;
-    TRY(choice_of(b, f, false, &c, e));
+    TRY(choice_of(b, f, &bf16, &c, e));
     *way = { c->plan, c->why };
     return OK;
 }
 
-/* cuDNN's limits on Hopper; lengths that are no multiple of 128 are left to our kernels. */
 enum status attention_choose_fp8(struct cuda_backend *b, const struct attention *a,
+                                 const struct cudnn_spec *spec, bool packed,
                                  struct attention_way *way, struct err *e) {
+    const struct attention_size shape = size_of(a);
     struct attention_choice *c = NULL;
     struct forward f = {};
     f.a = *a;
-    *way = { NULL, "fp8 codes widened to bf16" };
-    if (only(b) != ATTENTION_CUDNN) return OK;
-    if (!may_have_plan(b, a) || a->length % 128)
+    if (b->exact && only(b) == ATTENTION_CUDNN)
+        return refuse(a, "train.exact has our own kernels alone", e);
+    *way = { NULL, b->exact ? "exact" : "attention.backend" };
+    if (b->exact || only(b) == ATTENTION_OWN) return OK;
+    if (packed && !cuda_is_forbidden(b, "attention", "cudnn") &&
+        cudnn_fp8_may_serve(b->caps, &shape, spec->pass, a->first_key != NULL)) {
+        TRY(choice_of(b, &f, spec, &c, e));
+        *way = { c->plan, c->why };
+        return OK;
+    }
+    if (attention_fp8_rule(only(b), spec->pass, false) == SERVED_BY_NONE)
         return refuse(a, "in FP8 it needs sm_90 or sm_100, head_dim of at least 64, a multiple of "
                       "128 tokens from 256 on, and neither a window nor masks of documents", e);
-    TRY(choice_of(b, &f, true, &c, e));
-    *way = { c->plan, c->why };
+    way->why = "cuDNN does not serve it";
     return OK;
 }

@@ -1,4 +1,4 @@
-/* Which kernel serves attention's forward: private to attention.cu and choices.cu. */
+/* Which kernel serves attention: private to the attention files and choices.cu. */
 #ifndef FP8LAB_KERNELS_CUDA_ATTENTION_CHOICE_CUH
 #define FP8LAB_KERNELS_CUDA_ATTENTION_CHOICE_CUH
 
@@ -7,7 +7,8 @@
 
 struct attention_way {
     const struct cudnn_plan *plan; /* NULL: our own kernel */
-    const char *why;               /* "cudnn 302.1 us, wgmma 310.4 us"; "": no alternative */
+    const char *why; /* "cudnn 302.1 us, wgmma 310.4 us", "its plan is deterministic"; "": no
+                        alternative */
 };
 
 /* The choice table's entry for the shape. If there is none, chooses now: builds a plan (up to
@@ -16,9 +17,10 @@ struct attention_way {
 NODISCARD enum status attention_choose(struct cuda_backend *b, const struct forward *f,
                                        struct attention_way *way, struct err *e);
 
-/* The same for FP8, whose a->width is the stride of the codes: a plan only where attention_backend
- * asks for cuDNN. */
+/* The same for one direction of FP8, whose a->width is the stride of the codes. Nothing is timed:
+ * attention_fp8_rule chooses. packed: other codes have no gaps between rows. */
 NODISCARD enum status attention_choose_fp8(struct cuda_backend *b, const struct attention *a,
+                                           const struct cudnn_spec *spec, bool packed,
                                            struct attention_way *way, struct err *e);
 
 /* The table, for choices.cu: as gemm.cuh's. */

@@ -5,7 +5,8 @@
  *
  * Forward takes two passes over the keys. The first finds each row's maximum and sum, the second
  * rounds normalised probabilities. Backward is that of attention_bwd.cu with roundings. Tiles of
- * 64 x 64; a warp takes 16 rows. Runs on every device from sm_80 on. */
+ * 64 x 64; a warp takes 16 rows. Runs on every device from sm_80 on. cuDNN's kernels serve instead
+ * where attention_rule.h says so. */
 #include <stdio.h>
 
 #include "kernels/cuda/attention_choice.cuh"
@@ -412,32 +413,70 @@ static enum status widen_operands(struct cuda_backend *b, int lane, const struct
     return widen(&b->base, lane, &codes, (bf16_bits *)memory, e);
 }
 
-/* ---- cuDNN's forward ---- */
+/* ---- cuDNN ---- */
 
 __global__ void fp8_begin_kernel(float *scalars) {
-    scalars[CUDNN_FP8_ONE] = 1.0f;
-    scalars[CUDNN_FP8_P_AMAX] = scalars[CUDNN_FP8_O_AMAX] = 0.0f;
+    for (int i = 0; i < CUDNN_FP8_SCALARS; i++) scalars[i] = i < CUDNN_FP8_P_AMAX ? 1.0f : 0.0f;
 }
-__global__ void fp8_end_kernel(const float *scalars, uint32_t *amax) {
-    raise_amax(amax, __float_as_uint(f32_canonical(scalars[CUDNN_FP8_P_AMAX])) & 0x7FFFFFFFu);
+__global__ void fp8_end_kernel(const float *found, uint32_t *amax) {
+    raise_amax(amax, __float_as_uint(f32_canonical(*found)) & 0x7FFFFFFFu);
 }
 
-/* Its plan rounds p too, but does not count what it lost: stats stay as they are. */
-static enum status run_plan(struct cuda_backend *b, int lane, const struct cudnn_plan *plan,
-                            const struct fp8_attention *f, const uint8_t *codes, struct err *e) {
+/* What both directions hand to a plan: its workspace and, behind it, its scalars, which are set. */
+static enum status begin_plan(struct cuda_backend *b, int lane, const struct cudnn_plan *plan,
+                              const struct attention *codes, const struct fp8_attention *f,
+                              const struct tensor *qkv, struct cudnn_fp8_call *c,
+                              void **workspace, struct err *e) {
     int64_t bytes = round_up(plan->workspace_bytes, 256);
-    cudaStream_t stream = b->lane[lane];
-    void *memory;
-    TRY(cuda_scratch(&b->base, lane, SCRATCH_ATTENTION, bytes + CUDNN_FP8_SCALARS * 4, &memory,
+    TRY(cuda_scratch(&b->base, lane, SCRATCH_ATTENTION, bytes + CUDNN_FP8_SCALARS * 4, workspace,
                      e));
-    const struct cudnn_fp8_forward forward = {
-        &f->a, codes, f->factor, f->p.factor, f->p.multiplier, f->o, f->lse,
-        (float *)((char *)memory + bytes) };
-    fp8_begin_kernel<<<1, 1, 0, stream>>>(forward.scalars);
-    TRY(cuda_launched("attention_fwd by cuDNN in FP8", e));
-    TRY(cudnn_plan_run_fp8(b, plan, &forward, memory, stream, e));
-    fp8_end_kernel<<<1, 1, 0, stream>>>(forward.scalars, f->p.amax);
-    return cuda_launched("attention_fwd by cuDNN in FP8", e);
+    c->a = codes;
+    c->codes = (const uint8_t *)qkv->data;
+    c->factor = f->factor;
+    c->p_factor = f->p.factor;
+    c->p_multiplier = f->p.multiplier;
+    c->lse = f->lse;
+    c->scalars = (float *)((char *)*workspace + bytes);
+    fp8_begin_kernel<<<1, 1, 0, b->lane[lane]>>>(c->scalars);
+    return cuda_launched("attention by cuDNN in FP8", e);
+}
+
+static enum status end_plan(struct cuda_backend *b, int lane, const struct cudnn_fp8_call *c,
+                            int found, const struct fp8_cast *cast, struct err *e) {
+    fp8_end_kernel<<<1, 1, 0, b->lane[lane]>>>(c->scalars + found, cast->amax);
+    return cuda_launched("attention by cuDNN in FP8", e);
+}
+
+/* Its plan rounds P too, but does not count what it lost: stats stay as they are. */
+static enum status forward_by_cudnn(struct cuda_backend *b, int lane,
+                                    const struct cudnn_plan *plan, const struct attention *codes,
+                                    const struct fp8_attention *f, const struct tensor *qkv,
+                                    struct err *e) {
+    struct cudnn_fp8_call c = {};
+    void *workspace;
+    TRY(begin_plan(b, lane, plan, codes, f, qkv, &c, &workspace, e));
+    c.o = f->o;
+    TRY(cudnn_plan_run_fp8_fwd(b, plan, &c, workspace, b->lane[lane], e));
+    return end_plan(b, lane, &c, CUDNN_FP8_P_AMAX, &f->p, e);
+}
+
+/* The same for dS. delta stays as it is. */
+static enum status backward_by_cudnn(struct cuda_backend *b, int lane,
+                                     const struct cudnn_plan *plan, const struct attention *codes,
+                                     const struct fp8_attention *f,
+                                     const struct attention_bwd_args *args, struct err *e) {
+    struct cudnn_fp8_call c = {};
+    void *workspace;
+    TRY(begin_plan(b, lane, plan, codes, f, args->qkv, &c, &workspace, e));
+    c.o = (void *)f->o_in;
+    c.o_factor = f->o_factor;
+    c.d_o = (const uint8_t *)args->d_o->data;
+    c.d_o_factor = f->d_o_factor;
+    c.ds_factor = f->ds.factor;
+    c.ds_multiplier = f->ds.multiplier;
+    c.d_qkv = f->d_qkv;
+    TRY(cudnn_plan_run_fp8_bwd(b, plan, &c, workspace, b->lane[lane], e));
+    return end_plan(b, lane, &c, CUDNN_FP8_DS_AMAX, &f->ds, e);
 }
 
 /* ---- launchers ---- */
@@ -466,8 +505,18 @@ enum status attention_fp8_open(struct err *e) {
     return OK;
 }
 
+static enum status emulate_forward(struct cuda_backend *b, int lane, const struct tensor *qkv,
+                                   struct fp8_attention *f, struct err *e) {
+    TRY(widen_operands(b, lane, qkv, NULL, f, e));
+    dim3 grid((unsigned)ceil_div(f->a.length, ROWS), (unsigned)f->a.heads, (unsigned)f->a.batch);
+    kernels_for(f->a.head_dim).fwd<<<grid, ATTENTION_THREADS, shared_bytes(f->a.head_dim),
+                                     b->lane[lane]>>>(*f);
+    return cuda_launched("attention_fwd in FP8", e);
+}
+
 enum status attention_fp8_fwd(struct cuda_backend *b, int lane,
                               const struct attention_fwd_args *args, struct err *e) {
+    static const struct cudnn_spec spec = { CUDNN_FP8_FORWARD, false, false, false, false };
     struct fp8_attention f = {};
     const struct tensor *qkv = args->qkv;
     struct attention_way way;
@@ -481,18 +530,10 @@ enum status attention_fp8_fwd(struct cuda_backend *b, int lane,
     f.lse = (float *)args->lse->data;
     struct attention codes = f.a;
     codes.width = qkv->stride[1];
-    TRY(attention_choose_fp8(b, &codes, &way, e));
+    TRY(attention_choose_fp8(b, &codes, &spec, true, &way, e));
     TRY(attention_decided(b, &f.a, "forward", way.plan ? "cudnn" : "emulated", way.why, e));
-    if (rows > 0 && way.plan) {
-        f.a.width = codes.width;
-        TRY(run_plan(b, lane, way.plan, &f, (const uint8_t *)qkv->data, e));
-    } else if (rows > 0) {
-        TRY(widen_operands(b, lane, qkv, NULL, &f, e));
-        dim3 grid((unsigned)ceil_div(f.a.length, ROWS), (unsigned)f.a.heads, (unsigned)f.a.batch);
-        kernels_for(f.a.head_dim).fwd<<<grid, ATTENTION_THREADS, shared_bytes(f.a.head_dim),
-                                        b->lane[lane]>>>(f);
-        TRY(cuda_launched("attention_fwd in FP8", e));
-    }
+    if (rows > 0 && way.plan) TRY(forward_by_cudnn(b, lane, way.plan, &codes, &f, qkv, e));
+    else if (rows > 0) TRY(emulate_forward(b, lane, qkv, &f, e));
     return cuda_sink_emit(&b->base, lane, args->o, false, e);
 }
 
@@ -520,28 +561,52 @@ static enum status take_backward(struct fp8_attention *f, const struct attention
     return OK;
 }
 
+static enum status emulate_backward(struct cuda_backend *b, int lane,
+                                    const struct attention_bwd_args *args,
+                                    struct fp8_attention *f, struct err *e) {
+    cudaStream_t stream = b->lane[lane];
+    int64_t items = f->a.batch * f->a.length * f->a.heads;
+    TRY(widen_operands(b, lane, args->qkv, args->d_o, f, e));
+    fp8_delta_kernel<<<(unsigned)ceil_div(items, 256 / WARP), 256, 0, stream>>>(*f);
+    TRY(cuda_launched("attention_bwd in FP8: delta", e));
+    unsigned tiles = (unsigned)ceil_div(f->a.length, ROWS), batch = (unsigned)f->a.batch;
+    struct kernels k = kernels_for(f->a.head_dim);
+    int bytes = shared_bytes(f->a.head_dim);
+    k.dkv<<<dim3(tiles, (unsigned)f->a.kv_heads, batch), ATTENTION_THREADS, bytes, stream>>>(*f);
+    TRY(cuda_launched("attention_bwd in FP8: keys and values", e));
+    k.dq<<<dim3(tiles, (unsigned)f->a.heads, batch), ATTENTION_THREADS, bytes, stream>>>(*f);
+    return cuda_launched("attention_bwd in FP8: queries", e);
+}
+
+/* What cuDNN would be asked for, and whether d_o and o lie as its graph has them. */
+static struct cudnn_spec backward_spec(const struct attention_bwd_args *args, bool *packed) {
+    struct cudnn_spec spec = {};
+    spec.pass = CUDNN_FP8_BACKWARD;
+    spec.gradient_e5m2 = args->ds->code == DTYPE_E5M2;
+    spec.o_codes = args->o->dtype == DTYPE_E4M3;
+    *packed = args->d_o->dtype == args->ds->code && args->p->code == DTYPE_E4M3 &&
+              args->d_o->stride[0] == args->d_o->dim[1] && args->o->stride[0] == args->o->dim[1];
+    return spec;
+}
+
 enum status attention_fp8_bwd(struct cuda_backend *b, int lane,
                               const struct attention_bwd_args *args, struct err *e) {
     struct fp8_attention f = {};
+    struct attention_way way;
     const struct tensor *qkv = args->qkv;
+    bool packed;
     if (!qkv || !qkv->data) return FAIL(e, ERR_ARG, "attention_bwd: qkv is missing");
     TRY(check_codes(args->d_o, "attention_bwd: d_o", IS_E4M3 | IS_E5M2, qkv->dim[0] * qkv->dim[1],
                     args->heads * qkv->dim[3], e));
     TRY(setup("attention_bwd", qkv, args->heads, args->kv_heads, args->first_key, &f, e));
     TRY(take_backward(&f, args, e));
     if (f.a.batch == 0 || f.a.length == 0) return OK;
-    TRY(widen_operands(b, lane, qkv, args->d_o, &f, e));
-    TRY(attention_decided(b, &f.a, "backward", "emulated", "fp8 codes widened to bf16", e));
-    cudaStream_t stream = b->lane[lane];
-    int64_t items = f.a.batch * f.a.length * f.a.heads;
-    fp8_delta_kernel<<<(unsigned)ceil_div(items, 256 / WARP), 256, 0, stream>>>(f);
-    TRY(cuda_launched("attention_bwd in FP8: delta", e));
-    unsigned tiles = (unsigned)ceil_div(f.a.length, ROWS), batch = (unsigned)f.a.batch;
-    struct kernels k = kernels_for(f.a.head_dim);
-    int bytes = shared_bytes(f.a.head_dim);
-    k.dkv<<<dim3(tiles, (unsigned)f.a.kv_heads, batch), ATTENTION_THREADS, bytes, stream>>>(f);
-    TRY(cuda_launched("attention_bwd in FP8: keys and values", e));
-    k.dq<<<dim3(tiles, (unsigned)f.a.heads, batch), ATTENTION_THREADS, bytes, stream>>>(f);
-    TRY(cuda_launched("attention_bwd in FP8: queries", e));
+    struct attention codes = f.a;
+    codes.width = qkv->stride[1];
+    const struct cudnn_spec spec = backward_spec(args, &packed);
+    TRY(attention_choose_fp8(b, &codes, &spec, packed, &way, e));
+    TRY(attention_decided(b, &f.a, "backward", way.plan ? "cudnn" : "emulated", way.why, e));
+    if (way.plan) TRY(backward_by_cudnn(b, lane, way.plan, &codes, &f, args, e));
+    else TRY(emulate_backward(b, lane, args, &f, e));
     return cuda_sink_emit(&b->base, lane, args->d_qkv, false, e);
 }

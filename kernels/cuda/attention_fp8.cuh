@@ -1,4 +1,4 @@
-/* FP8 attention, emulated: private to the attention files. */
+/* FP8 attention, emulated or by cuDNN: private to the attention files. */
 #ifndef FP8LAB_KERNELS_CUDA_ATTENTION_FP8_CUH
 #define FP8LAB_KERNELS_CUDA_ATTENTION_FP8_CUH
 

@@ -1,6 +1,10 @@
 /* FP8 attention against the reference, forward and backward: every head dimension, grouped heads,
  * windows, both gradient formats, with O as BF16 and as codes. The same call runs three times and
- * must give the same bits. Then attention_backend: what it fixes, and what it refuses.
+ * must give the same bits. Then attention_backend: what it fixes, and what it refuses; and cuDNN:
+ * how many plans it lists, and whether the kernel that the rule chose has a certificate.
+ *
+ * CUDNN_CODES=1 in the environment: cuDNN's graphs with outputs as codes too, by plans that need
+ * not be deterministic. No operator has such outputs, but sm_90 has no others.
  *
  * Bounds (NMSE). Products of codes are exact, so the sides differ by the order of f32 sums and the
  * exponential, some 1e-6 of a score: about one P or dS in 10^4 is on the other side of the middle
@@ -13,8 +17,11 @@
 #include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "kernels/certify/certify.h"
+#include "tests/gpu/cudnn_codes.h"
 #include "tests/gpu/pair.h"
 
 enum { ROUNDS = 3 };
@@ -310,7 +317,7 @@ static void by_cudnn(void **state) {
                     .o = &to, .lse = S(lse), .qkv = &qkv, .heads = 8, .kv_heads = 2,
                     .p = &view }, &p->e);
             if (st == ERR_UNSUPPORTED && strstr(p->e.text, "no deterministic plan")) {
-                print_message("    cuDNN has no deterministic FP8 plan\n");
+                print_message("    cuDNN has no deterministic plan for FP8's forward\n");
                 skip();
             }
             if (st != OK) fail_msg("side %d: %s", s, p->e.text);
@@ -324,6 +331,247 @@ static void by_cudnn(void **state) {
     for (int k = 1; k < ROUNDS; k++) same_bits("o by cuDNN", &o[0], &o[k]);
 }
 
+/* ---- cuDNN ---- */
+
+static struct codes_library *cudnn;
+
+static int close_both(void **state) {
+    if (cudnn) codes_close(cudnn);
+    cudnn = NULL;
+    return p ? close_pair(state) : 0;
+}
+
+/* Prints what cuDNN lists for each graph. With outputs as codes it knows each of them on sm_90, as
+ * on a described device (tests/dist/cudnn_plans.sh). */
+static void plans_are_counted(void **state) {
+    char text[CODES_TEXT];
+    if (!(cudnn = codes_open())) {
+        print_message("    cuDNN was not found\n");
+        skip();
+    }
+    print_message("    cuDNN %lld, sm_%d\n", (long long)codes_version(cudnn),
+                  codes_capability(cudnn));
+    for (int i = 0; i < 8; i++) {
+        const struct codes_shape shape = { .batch = 2, .length = 512, .heads = 8, .kv_heads = 2,
+                                           .dim = 128, .backward = i / 2 > 0,
+                                           .gradient_e5m2 = i / 2 > 1, .o_codes = i / 2 > 2 };
+        int listed, deterministic;
+        codes_count(cudnn, &shape, i % 2, &listed, &deterministic, text);
+        print_message("    %s%s%s, outputs in %s: %d plans, %d without a note of another order "
+                      "%.120s\n", shape.backward ? "backward, gradients in " : "forward",
+                      !shape.backward ? "" : shape.gradient_e5m2 ? "E5M2" : "E4M3",
+                      !shape.backward ? "" : shape.o_codes ? ", o in E4M3" : ", o in BF16",
+                      i % 2 ? "codes" : "BF16", listed, deterministic, text);
+        assert_true(deterministic <= listed);
+        if (i % 2 && codes_version(cudnn) >= 91900 && codes_capability(cudnn) == 90)
+            assert_true(listed > 0);
+    }
+}
+
+/* The kernels that the rule chooses for both directions pass a certificate, with the bounds of
+ * kernels/certify/ATTENTION.md. */
+static void the_chosen_kernels_pass(void **state) {
+    static const struct certify_way WAYS[] = {
+        { .section = WAY_ATTENTION, .a = DTYPE_E4M3, .b = DTYPE_E5M2, .out = DTYPE_E4M3,
+          .batch = 2, .length = 512, .heads = 8, .kv_heads = 2, .head_dim = 128 },
+        { .section = WAY_ATTENTION, .a = DTYPE_E4M3, .b = DTYPE_E4M3, .out = DTYPE_BF16,
+          .batch = 1, .length = 1024, .heads = 4, .kv_heads = 4, .head_dim = 64 },
+    };
+    struct decision d;
+    struct certificate c;
+    p = pair_open();
+    for (size_t i = 0; i < sizeof WAYS / sizeof *WAYS; i++) {
+        if (certify(p->b[GPU], p->b[CPU], &WAYS[i], &c, &p->e) != OK) fail_msg("%s", p->e.text);
+        if (c.outcome != CERTIFY_PASSED) fail_msg("%s: %s", c.fault, c.found);
+    }
+    for (int64_t i = 0; p->ops[GPU]->decision(p->b[GPU], i, &d); i++)
+        if (!strcmp(d.section, "attention"))
+            print_message("    %s %s: %s: %s\n", d.name, d.direction, d.way, d.detail);
+}
+
+/* ---- outputs as codes ---- */
+
+static void *host_of(const struct twin *x, int64_t bytes) {
+    void *host = test_malloc((size_t)bytes);
+    download(host, x, CPU, bytes);
+    return host;
+}
+
+static float decode(enum dtype t, uint8_t code) {
+    return t == DTYPE_E4M3 ? e4m3_decode(code) : e5m2_decode(code);
+}
+
+/* The NMSE of a part [rows][cols] of codes `got`, whose rows are `stride` apart. */
+static double nmse(const uint16_t *want, const uint8_t *got, enum dtype t, float multiplier,
+                   int64_t rows, int64_t cols, int64_t stride) {
+    double miss = 0, power = 0;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++) {
+            double x = (double)bf16_decode(want[i * stride + j]);
+            double y = (double)decode(t, got[i * stride + j]) / (double)multiplier;
+            miss += (x - y) * (x - y);
+            power += x * x;
+        }
+    return miss / power;
+}
+
+/* So that the largest code is half of the format's. */
+static float multiplier_of(const uint16_t *x, enum dtype t, int64_t rows, int64_t cols,
+                           int64_t stride) {
+    float most = 0;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            most = fmaxf(most, fabsf(bf16_decode(x[i * stride + j])));
+    return dtype_max(t) / 2 / most;
+}
+
+static void run_codes(struct codes_call *c, const char *what) {
+    char text[CODES_TEXT];
+    if (!codes_run(cudnn, c, text)) fail_msg("%s: %s", what, text);
+    print_message("    %s: engine %d, %d calls have %s bits\n", what, c->engine, CODES_ROUNDS,
+                  c->repeats ? "the same" : "other");
+}
+
+static void within(const char *what, double error, double bound) {
+    print_message("    %s: %.2e, at most %.2e\n", what, error, bound);
+    if (!(error <= bound)) fail_msg("%s: %.2e, at most %.2e", what, error, bound);
+}
+
+/* Bounds. A rounding to E4M3 has an NMSE of 2^-8/3 if all mantissas are 1, and of 7.1e-4 for
+ * numbers like these; to E5M2 four times that. cuDNN may round P and dS elsewhere than the
+ * reference, which is a rounding each, and it rounds the outputs: three. Sums are cut 13 bits below
+ * their largest term, which the log-sum-exp shows: a score's error is 2^-13 of 10. */
+static const double OF_E4M3 = 7.1e-4, OF_E5M2 = 2.9e-3;
+
+/* One problem: its operands and what the reference makes of them, on the host. */
+struct problem {
+    struct row row;
+    int64_t rows, q, k, all; /* elements of queries and of keys in a token, and of all heads */
+    uint8_t *qkv, *d_o, *o_codes, *out;
+    uint16_t *o, *d_qkv;
+    float *lse, amax[2]; /* of P and dS */
+};
+static const float FACTOR = 1.0f / 150, D_O_FACTOR = 0.003f, O_FACTOR = 0.004f;
+
+static void open_problem(struct problem *x, int heads, int kv_heads, enum dtype gradient,
+                         bool o_codes) {
+    const struct row r = { 2, 512, heads, kv_heads, 128, 0, gradient, o_codes, 448, 64 };
+    int64_t rows = r.batch * r.length, q = heads * r.dim, k = kv_heads * r.dim, all = q + 2 * k;
+    struct twin codes = codes_of(DTYPE_E4M3, rows, all, 3, 300, FACTOR);
+    struct twin from_o = codes_of(DTYPE_E4M3, rows, q, 4, 250, O_FACTOR);
+    struct twin d_o = codes_of(gradient, rows, q, 5, 200, D_O_FACTOR);
+    struct twin o = pair_tensor(p, DTYPE_BF16, rows, q, 1, 1);
+    struct twin d_qkv = pair_tensor(p, DTYPE_BF16, rows, all, 1, 1);
+    struct twin lse = pair_tensor(p, DTYPE_F32, r.batch, heads, r.length, 1);
+    struct twin delta = pair_tensor(p, DTYPE_F32, r.batch, heads, r.length, 1);
+    struct cast of_p = cast_of(r.p_multiplier), of_ds = cast_of(r.ds_multiplier);
+    struct attention_cast p_view = view_of(&of_p, DTYPE_E4M3, CPU);
+    struct attention_cast ds_view = view_of(&of_ds, gradient, CPU);
+    struct sink to = sink_value(&o.side[CPU], NULL), into = sink_value(&d_qkv.side[CPU], NULL);
+    struct tensor qkv = heads_of(&codes.side[CPU], &r);
+    const struct attention_fwd_args forward = {
+        .o = &to, .lse = &lse.side[CPU], .qkv = &qkv, .heads = heads, .kv_heads = kv_heads,
+        .p = &p_view };
+    const struct attention_bwd_args backward = {
+        .d_qkv = &into, .delta = &delta.side[CPU], .d_o = &d_o.side[CPU],
+        .o = o_codes ? &from_o.side[CPU] : &o.side[CPU], .qkv = &qkv, .lse = &lse.side[CPU],
+        .heads = heads, .kv_heads = kv_heads, .p = &p_view, .ds = &ds_view };
+    if (p->ops[CPU]->attention_fwd(p->b[CPU], LANE_COMPUTE, &forward, &p->e) != OK ||
+        p->ops[CPU]->attention_bwd(p->b[CPU], LANE_COMPUTE, &backward, &p->e) != OK)
+        fail_msg("%s", p->e.text);
+    *x = (struct problem){ r, rows, q, k, all, host_of(&codes, rows * all),
+                           host_of(&d_o, rows * q), host_of(&from_o, rows * q),
+                           test_calloc((size_t)(rows * all), 1), host_of(&o, rows * q * 2),
+                           host_of(&d_qkv, rows * all * 2), host_of(&lse, rows * heads * 4),
+                           { 0, 0 } };
+    download(&x->amax[0], &of_p.amax, CPU, 4);
+    download(&x->amax[1], &of_ds.amax, CPU, 4);
+}
+
+static void close_problem(struct problem *x) {
+    void *const owned[] = { x->qkv, x->d_o, x->o_codes, x->out, x->o, x->d_qkv, x->lse };
+    for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) test_free(owned[i]);
+}
+
+static struct codes_call call_of(const struct problem *x, bool backward) {
+    const struct row *r = &x->row;
+    return (struct codes_call){
+        .shape = { r->batch, r->length, (int)r->heads, (int)r->kv_heads, (int)r->dim, backward,
+                   r->gradient == DTYPE_E5M2, r->o_codes },
+        .qkv = x->qkv, .d_o = x->d_o, .o = r->o_codes ? (const void *)x->o_codes : x->o,
+        .factor = FACTOR, .d_o_factor = D_O_FACTOR, .o_factor = O_FACTOR,
+        .p_multiplier = r->p_multiplier, .ds_multiplier = r->ds_multiplier, .lse = x->lse,
+        .out = x->out };
+}
+
+static void compare_forward(const struct problem *x) {
+    struct codes_call c = call_of(x, false);
+    int64_t scores = x->rows * x->row.heads;
+    double worst = 0;
+    c.lse = test_malloc((size_t)(scores * 4));
+    c.multiplier[0] = multiplier_of(x->o, DTYPE_E4M3, x->rows, x->q, x->q);
+    run_codes(&c, "forward");
+    within("o, NMSE", nmse(x->o, x->out, DTYPE_E4M3, c.multiplier[0], x->rows, x->q, x->q),
+           3 * OF_E4M3);
+    for (int64_t i = 0; i < scores; i++)
+        worst = fmax(worst, fabs((double)c.lse[i] - (double)x->lse[i]));
+    within("log-sum-exp, absolute", worst, 10 * 0x1p-13);
+    within("amax of P, relative", fabs((double)c.amax / (double)x->amax[0] - 1), 1e-3);
+    test_free(c.lse);
+}
+
+static void compare_backward(const struct problem *x) {
+    const struct { const char *name; int64_t at, cols; } PART[] = {
+        { "d_q, NMSE", 0, x->q }, { "d_k, NMSE", x->q, x->k },
+        { "d_v, NMSE", x->q + x->k, x->k } };
+    struct codes_call c = call_of(x, true);
+    enum dtype code = x->row.gradient;
+    double each = code == DTYPE_E5M2 ? OF_E5M2 : OF_E4M3;
+    for (int i = 0; i < 3; i++)
+        c.multiplier[i] = multiplier_of(x->d_qkv + PART[i].at, code, x->rows, PART[i].cols,
+                                        x->all);
+    run_codes(&c, "backward");
+    within("amax of dS, relative", fabs((double)c.amax / (double)x->amax[1] - 1), 0x1p-8);
+    for (int i = 0; i < 3; i++)
+        within(PART[i].name, nmse(x->d_qkv + PART[i].at, x->out + PART[i].at, code,
+                                  c.multiplier[i], x->rows, PART[i].cols, x->all), 3 * each);
+}
+
+static void compare_codes(int heads, int kv_heads, enum dtype gradient, bool o_codes) {
+    struct problem x;
+    open_problem(&x, heads, kv_heads, gradient, o_codes);
+    compare_forward(&x);
+    compare_backward(&x);
+    close_problem(&x);
+}
+
+static void open_codes(void) {
+    if (!getenv("CUDNN_CODES")) {
+        print_message("    CUDNN_CODES=1 runs this\n");
+        skip();
+    }
+    if (!(cudnn = codes_open())) fail_msg("cuDNN was not found");
+    p = pair_open();
+}
+static void codes_of_as_many_heads(void **state) {
+    open_codes();
+    compare_codes(4, 4, DTYPE_E5M2, true);
+}
+static void codes_of_o_in_bf16(void **state) {
+    open_codes();
+    compare_codes(4, 4, DTYPE_E5M2, false);
+}
+static void codes_in_e4m3(void **state) {
+    open_codes();
+    compare_codes(4, 4, DTYPE_E4M3, true);
+}
+/* cudnn-frontend leaves such tests out on sm_90: "FP8 backward GQA numerical accuracy issues"
+ * (test/python/sdpa/blocked.py). */
+static void codes_of_grouped_heads(void **state) {
+    open_codes();
+    compare_codes(8, 2, DTYPE_E5M2, true);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(near_the_reference, close_pair),
@@ -331,6 +579,12 @@ int main(void) {
         cmocka_unit_test_teardown(a_nan_is_kept, close_pair),
         cmocka_unit_test_teardown(the_kernel_is_fixed, close_pair),
         cmocka_unit_test_teardown(by_cudnn, close_pair),
+        cmocka_unit_test_teardown(plans_are_counted, close_both),
+        cmocka_unit_test_teardown(the_chosen_kernels_pass, close_both),
+        cmocka_unit_test_teardown(codes_of_as_many_heads, close_both),
+        cmocka_unit_test_teardown(codes_of_o_in_bf16, close_both),
+        cmocka_unit_test_teardown(codes_in_e4m3, close_both),
+        cmocka_unit_test_teardown(codes_of_grouped_heads, close_both),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
