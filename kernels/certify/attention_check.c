@@ -204,17 +204,12 @@ static enum status try_nan(struct attention_trial *t, struct certificate *out, s
     return OK;
 }
 
-static int64_t small_length(const struct certify_way *way) {
-    if (way->window || way->documents) return MASKED_LENGTH;
-    return attention_is_fp8(way) && way->kernel == ATTENTION_CUDNN ? CUDNN_LENGTH : ODD_LENGTH;
-}
-
 /* A small shape of one sequence under a mask. */
 static enum status try_small(struct backend *b, const struct certify_way *way,
-                             struct certificate *out, struct err *e) {
+                             int64_t length, struct certificate *out, struct err *e) {
     struct attention_trial t;
     char kernel[2][16];
-    enum status st = attention_trial_open(&t, b, way, 1, small_length(way), e);
+    enum status st = attention_trial_open(&t, b, way, 1, length, e);
     if (st == OK) st = attention_trial_run(&t, true, 0xFF, 0.0f, e);
     if (st == ERR_UNSUPPORTED && way->kernel == ATTENTION_CUDNN) { /* it serves no short ones */
         attention_trial_free(&t);
@@ -232,6 +227,15 @@ static enum status try_small(struct backend *b, const struct certify_way *way,
     return st;
 }
 
+/* Small shapes without a mask: one that our kernels serve, and for FP8 one that cuDNN's do. */
+static enum status try_unmasked(struct backend *b, const struct certify_way *way,
+                                struct certificate *out, struct err *e) {
+    bool codes = attention_is_fp8(way), only_cudnn = codes && way->kernel == ATTENTION_CUDNN;
+    if (!only_cudnn) TRY(try_small(b, way, ODD_LENGTH, out, e));
+    if (!codes || way->kernel == ATTENTION_OWN || out->outcome != CERTIFY_PASSED) return OK;
+    return try_small(b, way, CUDNN_LENGTH, out, e);
+}
+
 /* Small shapes with the parts of the mask that the run has: windows of one key and of no multiple
  * of a tile, short documents, both. */
 static enum status try_edges(struct backend *b, const struct certify_way *way,
@@ -240,12 +244,12 @@ static enum status try_edges(struct backend *b, const struct certify_way *way,
         { 1, false }, { ODD_WINDOW, false }, { 0, true }, { ODD_WINDOW, true },
     };
     struct certify_way small = *way;
-    if (!way->window && !way->documents) return try_small(b, way, out, e);
+    if (!way->window && !way->documents) return try_unmasked(b, way, out, e);
     for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
         if ((masks[i].window && !way->window) || (masks[i].documents && !way->documents)) continue;
         small.window = masks[i].window;
         small.documents = masks[i].documents;
-        TRY(try_small(b, &small, out, e));
+        TRY(try_small(b, &small, MASKED_LENGTH, out, e));
         if (out->outcome != CERTIFY_PASSED) break;
     }
     return OK;
