@@ -9,7 +9,7 @@
 #include "kernels/cuda/native.h"
 
 enum status device_capability(const char *architecture, int *cc, struct err *e) {
-    static const int KNOWN[] = { 80, 89, 90, 100, 120, 121 };
+    static const int KNOWN[] = { 80, 89, 90, 100, 103, 120, 121 };
     char name[16];
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) {
         snprintf(name, sizeof name, "sm_%d", KNOWN[i]);
@@ -17,8 +17,8 @@ enum status device_capability(const char *architecture, int *cc, struct err *e) 
         if (!strcmp(architecture, name)) return OK;
     }
     *cc = 0;
-    return FAIL(e, ERR_UNSUPPORTED, "caps %s: sm_80, sm_89, sm_90, sm_100, sm_120 or sm_121",
-                architecture);
+    return FAIL(e, ERR_UNSUPPORTED, "caps %s: sm_80, sm_89, sm_90, sm_100, sm_103, sm_120 or "
+                "sm_121", architecture);
 }
 
 /* A CUDA context with the machine code of this program, cuBLASLt and cuDNN, streams, graphs, and
