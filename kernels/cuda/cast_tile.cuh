@@ -36,6 +36,7 @@ struct code_side {
     uint32_t *line_amax;  /* SCALE_ROW: one maximum a row (or column) */
     int64_t ld, scale_cols;
     int kind;
+    bool untransposed;    /* of the columns: stored in the order of the rows */
 };
 
 struct tile_args {
@@ -407,6 +408,19 @@ __device__ static inline void store_transposed(const struct tile_args &a, struct
     }
 }
 
+/* Stores the codes of an untransposed twin: as encode_patch stores those of the rows. */
+template <bool WHOLE>
+__device__ static inline void store_untransposed(const struct tile_args &a, struct tile_at at,
+                                                 const uint2 (&codes)[PATCH]) {
+    int64_t row0 = at.row0 + patch_row();
+    int64_t col = at.col0 + patch_col(), padded = (a.cols + 15) / 16 * 16;
+    uint8_t *to = a.col.codes + row0 * a.col.ld + col;
+#pragma unroll
+    for (int j = 0; j < PATCH; j++, to += a.col.ld)
+        if (WHOLE || (row0 + j < a.rows && col < padded))
+            *(uint2 *)to = WHOLE ? codes[j] : keep_codes(codes[j], a.cols - col);
+}
+
 __device__ static inline void add_counts(const struct tile_args &a, struct counts n) {
     uint32_t saturated = __reduce_add_sync(0xFFFFFFFFu, n.saturated);
     uint32_t underflow = __reduce_add_sync(0xFFFFFFFFu, n.underflow);
@@ -440,7 +454,9 @@ __device__ static inline void emit_tile(const struct tile_args &a, struct tile_a
     if (a.stats && !SAME && !a.row.codes) count_patch<E5M2, false>(v, r.least, col_m, n);
     uint2 codes[PATCH];
     encode_patch<E5M2, SAME, WHOLE>(a, at, v, row_m, col_m, codes);
-    if (a.col.codes) store_transposed<WHOLE>(a, at, s, codes);
+    if (!a.col.codes || a.col.codes == a.row.codes) return; /* squares may share their memory */
+    if (a.col.untransposed) store_untransposed<WHOLE>(a, at, codes);
+    else store_transposed<WHOLE>(a, at, s, codes);
 }
 
 /* ---- values that were just computed ---- */
