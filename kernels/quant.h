@@ -75,8 +75,8 @@ struct round_draws {
  *   codes   [rows, K] FP8 with scale, or NULL. codes->transposed [K, rows], if not NULL, gets
  *           the same codes moved (SCALE_TENSOR and square blocks) or is quantised
  *           afresh from `value` along the other axis (SCALE_ROW, SCALE_1X128, SCALE_1X32,
- *           SCALE_1X16). It may be untransposed (tensor.h). Under SCALE_32X32 it then has the codes'
- *           own bytes, and may share their memory.
+ *           SCALE_1X16). It may be untransposed (tensor.h). Under SCALE_32X32 it then has the
+ *           bytes of the codes, and may share their memory.
  *           A transposed twin may be wanted alone: codes->data NULL and codes->transposed set.
  *   multiplier  [1] f32, read for SCALE_SOURCE_KNOWN only.
  *   amax    [1] u32 or NULL: becomes the unsigned maximum of itself and |x| bits of every element,

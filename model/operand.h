@@ -5,10 +5,10 @@
  *   dgrad  dx [R,K] = dy [R,N] . (W^T [K,N])^T     reads dy rows, W's twin
  *   wgrad  dW [N,K] = dy^T [N,R] . (x^T [K,R])^T   reads dy's and x's twins
  *
- * Most FP8 GEMMs read operands that are K-contiguous, so some operands have a second, transposed copy
- * of their codes: the twin. Where the device reads MXFP8 operands along either axis, the twin is not
- * transposed (tensor.h); it still is a copy, since its scales lie along the other axis. Square
- * blocks have the same codes along both, so an untransposed twin of them has the codes' memory, and
+ * Most FP8 GEMMs read operands that are K-contiguous, so some operands have a second, transposed
+ * copy of their codes: the twin. Where the device reads MXFP8 operands along either axis, the twin
+ * is not transposed (tensor.h). It still is a copy, since its scales lie along the other axis.
+ * Square blocks have the same codes along both: their untransposed twin has the codes' memory, and
  * scales of its own. A BF16 or f32 operand needs no copy: a GEMM reads it through a transposed
  * view. */
 #ifndef FP8LAB_MODEL_OPERAND_H

@@ -116,11 +116,14 @@ enum status cuda_check_sink(const struct sink *s, const char *what, int64_t rows
         TRY(cuda_check(s->codes, what, IS_FP8, rows, cols, e));
         TRY(cuda_check_scale(s->codes, what, rows, cols, e));
     }
-    if (s->codes->transposed) TRY(cuda_check_codes(s->codes->transposed, what, cols, rows, e));
-    if (s->codes->transposed && s->codes->transposed->data == s->codes->data &&
-        !sink_shares_codes(s))
+    const struct tensor *twin = s->codes->transposed;
+    if (twin) TRY(cuda_check_codes(twin, what, cols, rows, e));
+    if (twin && twin->data == s->codes->data && !sink_shares_codes(s))
         return FAIL(e, ERR_ARG, "%s: transposed codes share the memory of the codes, which only "
                     "untransposed 32x32 blocks can", what);
+    if (s->codes->data && twin && fp8_is_untransposed(twin) && fp8_line(twin) != fp8_line(s->codes))
+        return FAIL(e, ERR_ARG, "%s: codes have lines of %lld bytes, untransposed ones of %lld",
+                    what, (long long)fp8_line(s->codes), (long long)fp8_line(twin));
     if (s->source == SCALE_SOURCE_KNOWN)
         TRY(cuda_check(s->multiplier, "a sink's multiplier", IS_F32, 1, 1, e));
     if (s->source == SCALE_SOURCE_AMAX && !s->amax)

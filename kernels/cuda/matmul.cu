@@ -3,8 +3,9 @@
  * The library is column-major: its A is our b, its B our a, its D our out, all without a copy.
  *   native     FP8 operands as they are. Row and block scales are first copied into the library's
  *              layout (4 bytes for 128 codes), unless our own kernel serves the shape. MXFP8 and
- *              NVFP4: byte_scales.cuh. Products are TN; of untransposed twins NN and NT. A device that lacks the mode, but multiplies FP8 by
- *              mma.sync: our kernel of gemm_sync.cu.
+ *              NVFP4: byte_scales.cuh. Products are TN; those of untransposed twins NN and NT.
+ *              A device that lacks the mode, but multiplies FP8 by mma.sync: our kernel of
+ *              gemm_sync.cu.
  *   emulated   if the device or the library lacks the mode or the shape. Tensor and row scales:
  *              codes are widened to BF16, which is exact, and factors are applied to the f32
  *              product. Block scales: codes times factors, exact for powers of two, otherwise

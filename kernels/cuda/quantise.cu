@@ -110,6 +110,7 @@ struct tile_args tile_args_of(const struct sink *s, uint32_t *amax) {
     a.cols = s->codes->dim[1];
     a.row = side_of(s->codes);
     a.col = side_of(s->codes->transposed);
+    if (a.col.untransposed) a.row.ld = a.col.ld; /* the same; without rows it is not set */
     if (s->source == SCALE_SOURCE_KNOWN) a.multiplier = (const float *)s->multiplier->data;
     if (s->source == SCALE_SOURCE_AMAX) a.tensor_amax = (const uint32_t *)s->amax->data;
     a.amax = amax;

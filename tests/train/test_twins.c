@@ -174,7 +174,8 @@ static void runs_have_the_same_bits(void **state) {
             assert_int_equal(plain.bytes, turned.bytes);
             continue;
         }
-        /* A third of the FP8 products has none, a third one, a third two; evaluation adds fprops. */
+        /* A third of the FP8 products has none, a third one, a third two; an evaluation adds
+         * fprops. */
         assert_true(asks.twins > asks.products / 2 && asks.twins < asks.products);
         /* One array of codes serves both directions where blocks are square, and no other twin. */
         assert_int_equal(asks.aliased > 0, c->weight_2d);
