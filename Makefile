@@ -130,7 +130,7 @@ $(foreach f,$(VECTORISED),$(eval FLAGS_$f := -O3 -fno-math-errno -fno-trapping-m
 # plugin that is never run (tests/long/sbsa.sh). `make NVCC=` builds no plugin. An invalid
 # setting stops make, unless the goals build nothing.
 ARCHS ?= sm_90a
-CUDA_SUPPORTED := sm_80 sm_89 sm_90a sm_100a sm_120a sm_121a
+CUDA_SUPPORTED := sm_80 sm_89 sm_90a sm_100a sm_103a sm_120a sm_121a
 ifneq ($(if $(MAKECMDGOALS),$(filter-out help info clean setup,$(MAKECMDGOALS)),all),)
 ifneq ($(or $(filter undefined,$(origin NVCC)),$(NVCC)),)
 find_nvcc := NVCC='$(NVCC)' CUDACXX='$(CUDACXX)' CUDA_HOME='$(CUDA_HOME)' CUDA_PATH='$(CUDA_PATH)' \

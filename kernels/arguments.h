@@ -12,7 +12,8 @@
 /* matmul: out = round(A B^T * scales + bias + beta * out + residual), one rounding, in this
  * order.
  *   a [M,K], b [N,K], out [M,N]. act/act, or FP8/FP8 with scales (not E5M2 with E5M2).
- *   a, b: one of the two strides is 1. FP8 operands are K-contiguous (stride[1] == 1).
+ *   a, b: one of the two strides is 1. FP8 operands are K-contiguous (stride[1] == 1), or
+ *   untransposed twins (tensor.h); the product is the same.
  *   out act or grad; bias [N] act or F32 or NULL; residual [M,N] of out's dtype or NULL (may alias
  *   out when beta is 0). beta is 0 or 1; with beta 1, no residual and a BF16 out a device may round
  *   A B^T * scales + bias before it adds out (cuBLASLt in place does).

@@ -21,7 +21,7 @@ static const struct arithmetic ARITHMETICS[] = {
     { .name = "ada", .about = "tensor cores of sm_89, from the literature",
       .fp8 = { 16, 13, 13 }, .bf16 = { 8, 24, 23 }, .promoted = 128, .native = 1 << SCALE_TENSOR,
       .by_sync = BY_SYNC },
-    { .name = "sm_100", .about = "tensor cores of sm_100, from the literature",
+    { .name = "sm_100", .about = "tensor cores of sm_100 and 103, from the literature",
       .fp8 = { 32, 25, 23 }, .bf16 = { 16, 25, 23 }, .fp4 = { 64, 35, 23 }, .native = BLACKWELL },
     { .name = "sm_120", .about = "tensor cores of sm_120, from the literature",
       .fp8 = { 32, 25, 23 }, .bf16 = { 16, 25, 23 }, .fp4 = { 64, 35, 23 }, .native = BLACKWELL,

@@ -15,7 +15,7 @@ static const struct { const char *name; size_t at; } SLOTS[] = {
     SLOT(readback), SLOT(readback_ready), SLOT(readback_fetch),
     SLOT(signal), SLOT(wait), SLOT(sync), SLOT(graph_replay), SLOT(graph_begin), SLOT(graph_end),
     SLOT(graph_drop), SLOT(timer_mark), SLOT(timer_read), SLOT(matmul_native),
-    SLOT(product_way),
+    SLOT(product_way), SLOT(twins_untransposed),
 #define OPERATOR(name, parameters, arguments, cost) SLOT(name),
 #include "kernels/operators.inc"
     SLOT(choices_save), SLOT(choices_load), SLOT(choices_offer), SLOT(choices_timed),

@@ -191,6 +191,11 @@ struct backend_ops {
     enum status (*product_way)(struct backend *b, const struct matmul_args *args,
                                struct mma_way *way, bool *known, struct err *e);
 
+    /* Whether matmul reads twins with such scales untransposed (tensor.h) without a cost. Whoever
+     * makes twins for this backend then makes them so, which saves their transposition. matmul
+     * takes both orders, here and elsewhere. */
+    bool (*twins_untransposed)(struct backend *b, enum scale_kind kind);
+
     /* ---- choices of the backend ---- */
     /* The choice table (kernels/choices.h) so far, "" if nothing was chosen. The caller frees
      * *text. Choices are made on first use, outside graphs, and never change. */

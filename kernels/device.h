@@ -14,6 +14,10 @@ extern "C" {
  * *cc is 0 and ERR_UNSUPPORTED lists the architectures. */
 NODISCARD enum status device_capability(const char *architecture, int *cc, struct err *e);
 
+/* Whether a device of this capability multiplies twins with such scales untransposed: the slot
+ * twins_untransposed of its backend. */
+bool device_twins_untransposed(int cc, enum scale_kind kind);
+
 /* ---- memory, from sizes alone ---- */
 
 /* One GEMM of a step: out [m,n] = a [m,k] b [n,k]^T. */
@@ -21,6 +25,7 @@ struct device_gemm {
     int64_t m, n, k, out_bytes; /* out_bytes: of one element of out */
     bool fp8;
     enum scale_kind a, b;       /* of FP8 operands */
+    bool twin_a, twin_b;        /* which of them are twins */
     bool residual;              /* a residual is added to the product */
     bool late; /* first called after attention's backward, whose scratch then exists */
 };

@@ -75,7 +75,8 @@ struct round_draws {
  *   codes   [rows, K] FP8 with scale, or NULL. codes->transposed [K, rows], if not NULL, gets
  *           the same codes moved (SCALE_TENSOR and square blocks) or is quantised
  *           afresh from `value` along the other axis (SCALE_ROW, SCALE_1X128, SCALE_1X32,
- *           SCALE_1X16).
+ *           SCALE_1X16). It may be untransposed (tensor.h). Under SCALE_32X32 it then has the
+ *           bytes of the codes, and may share their memory.
  *           A transposed twin may be wanted alone: codes->data NULL and codes->transposed set.
  *   multiplier  [1] f32, read for SCALE_SOURCE_KNOWN only.
  *   amax    [1] u32 or NULL: becomes the unsigned maximum of itself and |x| bits of every element,
@@ -113,6 +114,13 @@ struct sink {
 /* True if quantise_finish makes the codes. */
 static inline bool sink_waits(const struct sink *s) {
     return s->source == SCALE_SOURCE_AMAX && !s->own_amax;
+}
+
+/* True if the codes are the twin's, too, and need be stored once. */
+static inline bool sink_shares_codes(const struct sink *s) {
+    const struct tensor *twin = s->codes->transposed;
+    return twin && s->codes->data == twin->data && s->codes->scale.kind == SCALE_32X32 &&
+           fp8_is_untransposed(twin);
 }
 
 /* A sink without codes: the high-precision result only. */

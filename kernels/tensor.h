@@ -50,7 +50,7 @@ struct scale {
 struct tensor {
     void *data;                /* borrowed; memory of the backend that allocated it */
     struct scale scale;        /* SCALE_NONE unless FP8 */
-    struct tensor *transposed; /* the FP8 copy [K, rows] that a TN-only GEMM needs, or NULL */
+    struct tensor *transposed; /* the FP8 twin [K, rows], for products along the rows, or NULL */
     int64_t dim[4], stride[4]; /* outermost first, in elements; unused trailing dims are 1 */
     enum dtype dtype;
 };
@@ -94,9 +94,35 @@ static inline int64_t tensor_fp8_bytes(int64_t rows, int64_t k) {
     return rows * round_up(k, FP8_ROW_ALIGN);
 }
 
+/* An untransposed twin: codes [rows, K] of which element (r, k) lies where a tensor [K, rows] has
+ * (k, r). So its codes are in the order of the values that it is made of, and its scales are those
+ * of any [rows, K]. Only MXFP8's scales have such twins (scale_is_mxfp8). */
+static inline struct tensor tensor_fp8_untransposed(void *data, enum dtype t, int64_t rows,
+                                                    int64_t k) {
+    struct tensor x = tensor_2d(data, t, rows, k);
+    x.stride[0] = 1;
+    x.stride[1] = round_up(rows, FP8_ROW_ALIGN);
+    return x;
+}
+static inline bool fp8_is_untransposed(const struct tensor *x) { return x->stride[1] != 1; }
+
+/* Bytes from one line of codes to the next. */
+static inline int64_t fp8_line(const struct tensor *x) {
+    return fp8_is_untransposed(x) ? x->stride[1] : x->stride[0];
+}
+
+/* The bytes of its codes, padding included. */
+static inline int64_t tensor_code_bytes(const struct tensor *x) {
+    return fp8_is_untransposed(x) ? tensor_fp8_bytes(x->dim[1], x->dim[0])
+                                  : tensor_fp8_bytes(x->dim[0], x->dim[1]);
+}
+
 /* Where the pieces of a gather begin (operators.inc). */
 enum { GATHER_ALIGN = 16 };
 
+static inline bool scale_is_mxfp8(enum scale_kind kind) {
+    return kind == SCALE_1X32 || kind == SCALE_32X32;
+}
 static inline bool scale_is_nvfp4(enum scale_kind kind) {
     return kind == SCALE_1X16 || kind == SCALE_16X16;
 }

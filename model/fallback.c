@@ -4,16 +4,19 @@
 
 
 /* A view of an operand without data, to ask the backend about. */
-static struct tensor codes_of(const struct operand_spec *spec, int64_t rows, int64_t k) {
-    struct tensor x = tensor_fp8(NULL, spec->code, rows, k);
+static struct tensor codes_of(const struct operand_spec *spec, bool twin, int64_t rows, int64_t k) {
+    struct tensor x = twin && spec->untransposed
+                          ? tensor_fp8_untransposed(NULL, spec->code, rows, k)
+                          : tensor_fp8(NULL, spec->code, rows, k);
     x.scale = scale_make(NULL, spec->kind, rows, k);
     return x;
 }
 
+/* twins: of the operands, the last so many. */
 static enum status ask(struct backend *b, const struct operand_spec *sa,
-                       const struct operand_spec *sb, enum dtype out_dtype, int64_t m, int64_t n,
-                       int64_t k, bool fast, bool *all, struct err *e) {
-    struct tensor a = codes_of(sa, m, k), w = codes_of(sb, n, k);
+                       const struct operand_spec *sb, int twins, enum dtype out_dtype, int64_t m,
+                       int64_t n, int64_t k, bool fast, bool *all, struct err *e) {
+    struct tensor a = codes_of(sa, twins == 2, m, k), w = codes_of(sb, twins >= 1, n, k);
     struct tensor out = tensor_2d(NULL, out_dtype, m, n);
     struct matmul_args args = { .out = &out, .a = &a, .b = &w, .fast_accumulate = fast };
     bool native = false;
@@ -30,10 +33,10 @@ static enum status fall_back(struct recipe_options *site, struct backend *b, int
     bool native = true;
     gemm_spec_resolve(&s, site);
     if (!site->fall_back || !s.fp8) return OK;
-    TRY(ask(b, &s.x, &s.w, DTYPE_BF16, rows, out, in, s.fprop_fast, &native, e));
-    TRY(ask(b, &s.dy, s.split_weight ? &s.w_dgrad : &s.w, DTYPE_BF16, rows, in, out, s.dgrad_fast,
-            &native, e));
-    if (s.wgrad_fp8) TRY(ask(b, &s.dy, &s.x, grad, out, in, rows, s.wgrad_fast, &native, e));
+    TRY(ask(b, &s.x, &s.w, 0, DTYPE_BF16, rows, out, in, s.fprop_fast, &native, e));
+    TRY(ask(b, &s.dy, s.split_weight ? &s.w_dgrad : &s.w, 1, DTYPE_BF16, rows, in, out,
+            s.dgrad_fast, &native, e));
+    if (s.wgrad_fp8) TRY(ask(b, &s.dy, &s.x, 2, grad, out, in, rows, s.wgrad_fast, &native, e));
     if (native) return OK;
     site->kind = RECIPE_BF16;
     site->fell_back = true;

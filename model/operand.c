@@ -2,19 +2,29 @@
 
 #include <assert.h>
 
-int64_t operand_code_bytes(const struct tensor *codes) {
-    int64_t bytes = tensor_fp8_bytes(codes->dim[0], codes->dim[1]);
-    if (codes->scale.kind == SCALE_TENSOR) return bytes; /* its scale is one f32 in the slot */
-    return round_up(round_up(bytes, ARENA_ALIGN) + scale_bytes(&codes->scale), ARENA_ALIGN);
+/* Scales of a tensor are one f32 in the slot. */
+static int64_t bytes_with_scales(const struct tensor *t, int64_t codes) {
+    if (t->scale.kind == SCALE_TENSOR) return codes;
+    return round_up(round_up(codes, ARENA_ALIGN) + scale_bytes(&t->scale), ARENA_ALIGN);
 }
 
-/* The codes of one direction and their scales. Scales live as long as their codes, so in a shared
- * region they follow the codes. */
+int64_t operand_code_bytes(const struct operand *o) {
+    return bytes_with_scales(&o->codes, tensor_code_bytes(&o->codes));
+}
+
+int64_t operand_twin_bytes(const struct operand *o) {
+    return bytes_with_scales(&o->twin, o->shares ? 0 : tensor_code_bytes(&o->twin));
+}
+
+/* The codes of one direction, `bytes` of them, and their scales. Scales live as long as their
+ * codes, so in a shared region they follow the codes. No bytes: the codes lie elsewhere. */
 static void layout_codes(struct tensor *t, struct memory *m, const struct operand_place *place,
-                         int shared, int64_t at) {
-    int64_t bytes = tensor_fp8_bytes(t->dim[0], t->dim[1]), scales = scale_bytes(&t->scale);
-    if (shared == PLACE_OWN) memory_reserve(m, place->code_arena, place->item, bytes, &t->data);
-    else memory_share(m, shared, at, bytes, &t->data);
+                         int shared, int64_t at, int64_t bytes) {
+    int64_t scales = scale_bytes(&t->scale);
+    if (bytes && shared == PLACE_OWN)
+        memory_reserve(m, place->code_arena, place->item, bytes, &t->data);
+    else if (bytes)
+        memory_share(m, shared, at, bytes, &t->data);
     if (t->scale.kind == SCALE_TENSOR) return;
     if (shared == PLACE_OWN)
         memory_reserve(m, place->code_arena, "scales", scales, &t->scale.data);
@@ -42,10 +52,15 @@ void operand_layout(struct operand *o, struct memory *m, const struct operand_sp
     o->has_twin = use.twin;
     o->codes = tensor_fp8(NULL, spec->code, rows, k);
     o->codes.scale = scale_make(NULL, spec->kind, rows, k);
-    o->twin = tensor_fp8(NULL, spec->code, k, rows);
+    o->twin = spec->untransposed ? tensor_fp8_untransposed(NULL, spec->code, k, rows)
+                                 : tensor_fp8(NULL, spec->code, k, rows);
     o->twin.scale = scale_make(NULL, spec->kind, k, rows);
-    if (use.codes) layout_codes(&o->codes, m, &place, place.codes, place.codes_at);
-    if (use.twin) layout_codes(&o->twin, m, &place, place.twin, place.twin_at);
+    o->shares = use.codes && use.twin && spec->untransposed && spec->kind == SCALE_32X32;
+    int64_t twin = o->shares ? 0 : tensor_code_bytes(&o->twin);
+    if (use.codes)
+        layout_codes(&o->codes, m, &place, place.codes, place.codes_at,
+                     tensor_code_bytes(&o->codes));
+    if (use.twin) layout_codes(&o->twin, m, &place, place.twin, place.twin_at, twin);
 }
 
 void operand_bind(struct operand *o, const struct slots *slots) {
@@ -55,6 +70,7 @@ void operand_bind(struct operand *o, const struct slots *slots) {
         assert(o->slot >= 0);
         o->codes.scale.data = o->twin.scale.data = slots->slot[o->slot].factor;
     }
+    if (o->shares) o->twin.data = o->codes.data;
     o->codes_only = o->codes;
     if (o->has_twin) o->codes.transposed = &o->twin;
 }

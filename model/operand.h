@@ -5,9 +5,12 @@
  *   dgrad  dx [R,K] = dy [R,N] . (W^T [K,N])^T     reads dy rows, W's twin
  *   wgrad  dW [N,K] = dy^T [N,R] . (x^T [K,R])^T   reads dy's and x's twins
  *
- * An FP8 operand must be K-contiguous in every GEMM that reads it, so some operands have a second,
- * transposed copy of their codes: the twin. A BF16 or f32 operand needs no copy: a GEMM reads it
- * through a transposed view. */
+ * Most FP8 GEMMs read operands that are K-contiguous, so some operands have a second, transposed
+ * copy of their codes: the twin. Where the device reads MXFP8 operands along either axis, the twin
+ * is not transposed (tensor.h). It still is a copy, since its scales lie along the other axis.
+ * Square blocks have the same codes along both: their untransposed twin has the codes' memory, and
+ * scales of its own. A BF16 or f32 operand needs no copy: a GEMM reads it through a transposed
+ * view. */
 #ifndef FP8LAB_MODEL_OPERAND_H
 #define FP8LAB_MODEL_OPERAND_H
 
@@ -26,6 +29,7 @@ struct operand {
     const struct tensor *lender; /* the value uses this tensor's memory; or NULL */
     int slot;                    /* amax slot, or -1: not recorded */
     bool fp8, keep_value, has_codes, has_twin;
+    bool shares;              /* the twin's codes are the codes */
     struct round_draws draws; /* of a spec that rounds stochastically; the caller sets them */
 };
 
@@ -50,8 +54,9 @@ void operand_layout(struct operand *o, struct memory *m, const struct operand_sp
                     struct operand_use use, struct operand_place place, enum dtype act,
                     int64_t rows, int64_t k, const struct tensor *lender, int slot);
 
-/* Bytes of the codes of one direction and of the scales that follow them. */
-int64_t operand_code_bytes(const struct tensor *codes);
+/* Bytes of the codes, and of the twin: codes of their own and the scales that follow them. */
+int64_t operand_code_bytes(const struct operand *o);
+int64_t operand_twin_bytes(const struct operand *o);
 
 /* After memory_allocate and slots_start: sets the addresses shared with slots and lenders. */
 void operand_bind(struct operand *o, const struct slots *slots);

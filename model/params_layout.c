@@ -99,8 +99,8 @@ static void layout_values(const struct params *p, struct bucket *b, struct memor
 
 /* Codes of an operand follow the codes laid out before. */
 static void advance(struct bucket *b, const struct operand *o) {
-    if (o->has_codes) b->home.codes_at += operand_code_bytes(&o->codes);
-    if (o->has_twin) b->home.twin_at += operand_code_bytes(&o->twin);
+    if (o->has_codes) b->home.codes_at += operand_code_bytes(o);
+    if (o->has_twin) b->home.twin_at += operand_twin_bytes(o);
 }
 
 /* The twin of a split weight: dgrad reads it with another scale than fprop. */

@@ -19,11 +19,12 @@ static void add_linear(struct gemms *list, const struct gemm_spec *s, int64_t ro
     };
     const struct device_gemm dgrad = {
         .m = rows, .n = of.inputs, .k = of.outputs, .out_bytes = 2, .fp8 = s->fp8,
-        .a = s->dy.kind, .b = s->split_weight ? s->w_dgrad.kind : s->w.kind, .late = late,
+        .a = s->dy.kind, .b = s->split_weight ? s->w_dgrad.kind : s->w.kind, .twin_b = true,
+        .late = late,
     };
     struct device_gemm wgrad = {
         .m = of.outputs, .n = of.inputs, .k = rows, .out_bytes = grad_bytes, .fp8 = s->wgrad_fp8,
-        .a = s->dy.kind, .b = s->x.kind, .late = late,
+        .a = s->dy.kind, .b = s->x.kind, .twin_a = true, .twin_b = true, .late = late,
     };
     list->of[list->n++] = fprop;
     list->of[list->n++] = dgrad;

@@ -144,6 +144,11 @@ enum status recipe_check(const struct recipe *r, const struct model_config *c, s
     return check_site(&r->head, r->f32, "recipe of the head", e);
 }
 
+void recipe_untranspose(struct recipe *r) {
+    for (int64_t i = 0; i < r->layers * GEMM_SITE_COUNT; i++) r->site[i].untransposed = true;
+    r->head.untransposed = true;
+}
+
 /* ---- one GEMM's operands ---- */
 
 /* DeepSeek's lower bound of amax is for activations and weights. A gradient is divided by the
@@ -169,13 +174,14 @@ static struct operand_spec spec_of(const struct recipe_options *o, enum scale_ki
     s.kind = kind;
     s.source = kind == SCALE_TENSOR ? SCALE_SOURCE_AMAX : SCALE_SOURCE_BLOCK;
     s.rule.constants = o->constants;
-    if (kind == SCALE_1X32 || kind == SCALE_32X32) s.rule.constants = QUANT_MX;
+    if (scale_is_mxfp8(kind)) s.rule.constants = QUANT_MX;
     if ((kind == SCALE_1X128 || kind == SCALE_128X128) && o->constants == QUANT_TE)
         s.rule.constants = QUANT_TE_BLOCK;
     if (o->constants == QUANT_TORCHAO) s.rule.amax_min = 1e-12f;
     if (o->constants == QUANT_DEEPSEEK)
         s.rule.amax_min = gradient ? DEEPSEEK_GRADIENT_AMAX_MIN : DEEPSEEK_AMAX_MIN;
     s.rule.pow2 = o->pow2;
+    s.untransposed = o->untransposed && scale_is_mxfp8(kind);
     return s;
 }
 

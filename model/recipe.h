@@ -43,6 +43,7 @@ struct recipe_options {
     int64_t forward_bf16_after; /* steps after this one multiply forward in BF16; 0: none */
     bool fall_back;    /* use BF16 where the device would emulate the FP8 GEMMs */
     bool fell_back;    /* set by recipe_fall_back, with kind RECIPE_BF16 */
+    bool untransposed; /* set by recipe_untranspose */
     bool param_gather; /* ranks gather FP8 codes of weights instead of values: the same bits */
 };
 
@@ -91,6 +92,10 @@ static inline const struct recipe_options *recipe_at(const struct recipe *r, int
 NODISCARD enum status recipe_check(const struct recipe *r, const struct model_config *c,
                                    struct err *e);
 
+/* For a device that multiplies them so: twins with MXFP8's scales are untransposed. The same codes
+ * in another order, so no bit of a run changes. */
+void recipe_untranspose(struct recipe *r);
+
 /* ---- one GEMM site ---- */
 
 /* How one operand is stored. kind SCALE_NONE: high precision, in the act dtype. */
@@ -100,6 +105,7 @@ struct operand_spec {
     enum scale_source source;
     struct quant_rule rule;
     bool rotate, stochastic; /* as in struct sink, with draws */
+    bool untransposed;       /* its twin (tensor.h) */
 };
 
 /* A recipe at one GEMM site. With split_weight, dgrad reads the weight with another scale (rowwise

@@ -61,6 +61,8 @@ struct train_options {
                           is planned, and the optimizer's options are not read */
     bool resumes; /* a checkpoint is loaded before the first step: it says which batch is next, and
                      none is drawn before. Otherwise trainer_create begins to draw the first ones */
+    bool untransposed; /* the backend multiplies MXFP8's twins so (twins_untransposed). For
+                          trainer_plan; trainer_create asks the backend itself */
     struct optimizer_options optimizer;
     struct schedule_options schedule;
     struct selection selection; /* frozen parameters, factors of the learning rate */

@@ -137,6 +137,7 @@ static enum status copy_options(struct trainer *t, const struct model_config *mo
     t->recipe.site = malloc(bytes ? bytes : 1);
     if (!t->recipe.site) return FAIL(e, ERR_MEMORY, "no host memory for the recipe");
     memcpy(t->recipe.site, recipe->site, bytes);
+    if (options->untransposed) recipe_untranspose(&t->recipe);
     return OK;
 }
 
@@ -293,7 +294,9 @@ enum status trainer_create(struct trainer **out, struct backend *backend,
     t->counts_all = !data || data_counts_all(data);
     t->rank = backend->ops->comm.rank(backend);
     t->world = backend->ops->comm.world(backend);
-    enum status st = copy_options(t, model, recipe, options, e);
+    struct train_options mine = *options;
+    mine.untransposed = backend->ops->twins_untransposed(backend, SCALE_1X32);
+    enum status st = copy_options(t, model, recipe, &mine, e);
     if (st == OK) st = check(t, e);
     if (st == OK) st = recipe_fall_back(&t->recipe, &t->model, &t->options, backend, e);
     if (st == OK) st = layout(t, e);

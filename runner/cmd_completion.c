@@ -51,7 +51,7 @@ static const char *values_of(const struct flag *flag) {
     static const struct { const char *name, *values; } KNOWN[] = {
         { "backend", "auto cpu cuda" },
         { "launch", "docker podman apptainer srun" },
-        { "caps", "sm_80 sm_89 sm_90 sm_100 sm_120 sm_121" },
+        { "caps", "sm_80 sm_89 sm_90 sm_100 sm_103 sm_120 sm_121" },
         { "arithmetic", "reference hopper ada sm_100 sm_120" },
         { "dtype", "f32 bf16 e4m3 e5m2 e2m1" },
         { "checkpoints", "old all" },

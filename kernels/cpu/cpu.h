@@ -128,6 +128,9 @@ NODISCARD enum status cpu_check_packed(const struct tensor *x, const char *what,
 NODISCARD enum status cpu_check_indices(const struct tensor *x, const char *what, int64_t count,
                                         int64_t limit, struct err *e);
 NODISCARD enum status cpu_check_scale(const struct tensor *x, const char *what, struct err *e);
+/* FP8 whose stride[1] is not 1: ERR_ARG unless it is an untransposed twin, with its scale. */
+NODISCARD enum status cpu_check_untransposed(const struct tensor *x, const char *what,
+                                             struct err *e);
 /* cpu_check of every part of a sink whose value, packed, holds [rows, cols]: dtypes, shapes, scale
  * kinds, what each source needs. A producer calls it before it writes anything. */
 NODISCARD enum status cpu_check_sink(const struct sink *s, const char *what, int64_t rows,
@@ -165,6 +168,7 @@ enum status cpu_choices_save(struct backend *b, char **text, struct err *e);
 enum status cpu_choices_load(struct backend *b, const char *text, struct err *e);
 enum status cpu_attention_backend(struct backend *b, enum attention_backend which,
                                   struct err *e);
+bool cpu_twins_untransposed(struct backend *b, enum scale_kind kind);
 bool cpu_library(struct backend *b, int64_t i, struct library *out);
 bool cpu_decision(struct backend *b, int64_t i, struct decision *out);
 bool cpu_in_progress(struct backend *b, char *out, size_t size);

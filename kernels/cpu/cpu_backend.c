@@ -231,6 +231,7 @@ static const struct backend_ops CPU_OPS = {
     .graph_begin = cpu_graph_mark, .graph_end = cpu_graph_mark, .graph_drop = cpu_graph_drop,
     .timer_mark = cpu_timer_mark, .timer_read = cpu_timer_read,
     .matmul_native = cpu_matmul_native, .product_way = cpu_product_way,
+    .twins_untransposed = cpu_twins_untransposed,
 #define OPERATOR(name, parameters, arguments, cost) .name = cpu_##name,
 #include "kernels/operators.inc"
     .choices_save = cpu_choices_save,

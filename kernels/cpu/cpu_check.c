@@ -56,6 +56,22 @@ static enum status check_codes(const struct tensor *x, const char *what, const c
     return cpu_check_scale(x, what, e);
 }
 
+enum status cpu_check_untransposed(const struct tensor *x, const char *what, struct err *e) {
+    if (x->stride[0] != 1 || x->stride[1] < x->dim[0] || !scale_is_mxfp8(x->scale.kind))
+        return FAIL(e, ERR_ARG, "%s is FP8 and not contiguous along K: an untransposed twin has "
+                    "MXFP8's scales and rows of stride 1", what);
+    return cpu_check_scale(x, what, e);
+}
+
+/* The twin [cols, rows] of codes [rows, cols]. */
+static enum status check_twin(const struct tensor *x, const char *what, int64_t rows, int64_t cols,
+                              struct err *e) {
+    if (!fp8_is_untransposed(x) || x->dim[0] != cols || x->dim[1] != rows ||
+        !dtype_is_fp8(x->dtype))
+        return check_codes(x, what, "transposed codes", cols, rows, e);
+    return cpu_check_untransposed(x, what, e);
+}
+
 static enum status check_source(const struct sink *s, const char *what, enum scale_kind kind,
                                 struct err *e) {
     bool nvfp4 = scale_is_nvfp4(kind), tensor_wide = kind == SCALE_TENSOR || nvfp4;
@@ -105,11 +121,14 @@ enum status cpu_check_sink(const struct sink *s, const char *what, int64_t rows,
     }
     if (!codes->data && !(twin && twin->data)) return FAIL(e, ERR_ARG, "%s: codes are empty", what);
     TRY(check_codes(codes, what, "codes", rows, cols, e));
-    if (twin) TRY(check_codes(twin, what, "transposed codes", cols, rows, e));
+    if (twin) TRY(check_twin(twin, what, rows, cols, e));
     if (twin && !twin->data) return FAIL(e, ERR_ARG, "%s: transposed codes are empty", what);
     if (twin && codes->data &&
         (twin->scale.kind != codes->scale.kind || twin->dtype != codes->dtype))
         return FAIL(e, ERR_ARG, "%s: codes and transposed codes differ in dtype or scale", what);
+    if (twin && twin->data == codes->data && !sink_shares_codes(s))
+        return FAIL(e, ERR_ARG, "%s: transposed codes share the memory of the codes, which only "
+                    "untransposed 32x32 blocks can", what);
     return check_source(s, what, codes->data ? codes->scale.kind : twin->scale.kind, e);
 }
 

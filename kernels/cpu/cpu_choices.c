@@ -25,6 +25,9 @@ enum status cpu_attention_backend(struct backend *b, enum attention_backend whic
                 "compute attention, its own; leave the key out, or run on a GPU");
 }
 
+/* A twin of either order is packed once for each product, in the same time. */
+bool cpu_twins_untransposed(struct backend *b, enum scale_kind kind) { return false; }
+
 bool cpu_library(struct backend *b, int64_t i, struct library *out) { return false; }
 
 bool cpu_decision(struct backend *b, int64_t i, struct decision *out) { return false; }

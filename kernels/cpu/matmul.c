@@ -64,9 +64,7 @@ static enum status check_operand(const struct tensor *x, const char *what, struc
             return FAIL(e, ERR_ARG, "%s has no stride of 1", what);
         return OK;
     }
-    if (x->stride[1] != 1)
-        return FAIL(e, ERR_ARG, "%s is FP8 and not contiguous along K", what);
-    return cpu_check_scale(x, what, e);
+    return x->stride[1] != 1 ? cpu_check_untransposed(x, what, e) : cpu_check_scale(x, what, e);
 }
 
 static int64_t scale_block(enum scale_kind kind) {

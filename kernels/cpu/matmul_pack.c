@@ -53,7 +53,8 @@ static void pack_rows(const struct isa *isa, const struct operand *o, int64_t ro
     }
 }
 
-/* A transposed view, contiguous along rows: decodes all rows of one k, then scatters them. */
+/* A transposed view or an untransposed twin, contiguous along rows: decodes all rows of one k, then
+ * scatters them. */
 static void pack_columns(const struct isa *isa, const struct operand *o, int64_t row,
                          int64_t panels, int64_t k0, int64_t kn, float *out, int64_t panel_stride,
                          float *scratch) {

@@ -40,6 +40,17 @@ static void load_part(float *out, const struct tensor *x, int64_t row, int64_t c
     for (int64_t i = 0; i < n; i++) load_span(out + i, x, at + i * x->stride[1], 1);
 }
 
+/* n codes of a row, of any order. */
+static void decode_part(const struct isa *isa, float *out, const struct tensor *codes, int64_t row,
+                        int64_t col, int64_t n) {
+    uint8_t packed[SPAN];
+    const uint8_t *from = (const uint8_t *)codes->data + row * codes->stride[0] +
+                          col * codes->stride[1];
+    for (int64_t i = 0; fp8_is_untransposed(codes) && i < n; i++)
+        packed[i] = from[i * codes->stride[1]];
+    isa->fp8_decode(codes->dtype, out, fp8_is_untransposed(codes) ? packed : from, n);
+}
+
 static void add_group(struct sums *lane, const float *x, const float *code, float factor,
                       int64_t n) {
     for (int64_t i = 0; i < n; i++) {
@@ -67,9 +78,8 @@ static struct sums strip_sums(const struct isa *isa, const struct tensor *x,
     for (int64_t row = strip * STRIP; row < end; row++)
         for (int64_t col = 0; col < cols; col += SPAN) {
             int64_t n = min64(SPAN, cols - col);
-            const uint8_t *from = (const uint8_t *)codes->data + row * codes->stride[0] + col;
             load_part(value, x, row, col, n);
-            isa->fp8_decode(codes->dtype, code, from, n);
+            decode_part(isa, code, codes, row, col, n);
             for (int64_t i = 0; i < n; i += GROUP, group++)
                 add_group(&lane[group % LANES], value + i, code + i,
                           factor_at(&codes->scale, row, col + i), min64(GROUP, n - i));
@@ -80,8 +90,12 @@ static struct sums strip_sums(const struct isa *isa, const struct tensor *x,
 static enum status check(const struct tensor *out, const struct tensor *x,
                          const struct tensor *codes, struct err *e) {
     TRY(cpu_check_packed(out, "quant_error: out", IS_F32, 2, 1, e));
-    TRY(cpu_check(codes, "quant_error: codes", IS_FP8, -1, -1, e));
-    TRY(cpu_check_scale(codes, "quant_error: codes", e));
+    if (codes && codes->data && dtype_is_fp8(codes->dtype) && fp8_is_untransposed(codes)) {
+        TRY(cpu_check_untransposed(codes, "quant_error: codes", e));
+    } else {
+        TRY(cpu_check(codes, "quant_error: codes", IS_FP8, -1, -1, e));
+        TRY(cpu_check_scale(codes, "quant_error: codes", e));
+    }
     if (!x || !x->data) return FAIL(e, ERR_ARG, "quant_error: x is missing");
     if (!is_transposed_view(x))
         return cpu_check_packed(x, "quant_error: x", IS_ACT, codes->dim[0], codes->dim[1], e);

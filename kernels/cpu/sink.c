@@ -176,11 +176,27 @@ static void put_rows(const struct walk *w, const struct tile *t) {
     }
 }
 
+/* An untransposed twin has the order of the codes, and perhaps their memory. */
+static void put_in_order(const struct walk *w, const struct tile *t) {
+    int64_t stride = w->twin->stride[1], cols = w->x.dim[1];
+    bool last = t->col + t->cols == cols;
+    if (sink_shares_codes(w->sink)) return;
+    for (int64_t i = 0; i < t->rows; i++) {
+        uint8_t *out = (uint8_t *)w->twin->data + (t->row + i) * stride;
+        memcpy(out + t->col, t->codes + i * TILE, (size_t)t->cols);
+        if (last) memset(out + cols, 0, (size_t)(stride - cols));
+    }
+}
+
 /* Through a small copy: rows of the twin are often a power of two apart. Pieces of 16 bytes written
  * that far apart evict each other from the cache. */
 static void put_columns(const struct walk *w, const struct tile *t) {
     int64_t stride = w->twin->stride[0], rows = w->x.dim[0];
     bool last = t->row + t->rows == rows;
+    if (fp8_is_untransposed(w->twin)) {
+        put_in_order(w, t);
+        return;
+    }
     transpose_bytes(t->transposed, TILE, t->codes, TILE, t->rows, t->cols);
     for (int64_t j = 0; j < t->cols; j++) {
         uint8_t *out = (uint8_t *)w->twin->data + (t->col + j) * stride;

@@ -66,13 +66,15 @@ static int64_t scale_words(const struct tensor *x) {
     return swizzle_words(x->dim[0], x->scale.dim[1]);
 }
 
+/* An untransposed twin enters without the transposition; its scales have the order of any others,
+ * since the library counts them by row of the product and block of K, however the codes lie. */
 static struct gemm_operand operand_of(const struct tensor *x) {
     struct gemm_operand o = {};
     bool fp4 = is_nvfp4(x);
     o.data = x->data;
     o.type = fp4 ? CUDA_R_4F_E2M1 : x->dtype == DTYPE_E5M2 ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
-    o.ld = fp4 ? x->dim[1] : x->stride[0];
-    o.transposed = true;
+    o.ld = fp4 ? x->dim[1] : fp8_line(x);
+    o.transposed = !fp8_is_untransposed(x);
     o.scale_mode = fp4 ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC16_UE4M3
                        : CUBLASLT_MATMUL_MATRIX_SCALE_VEC32_UE8M0;
     return o;

@@ -36,6 +36,7 @@ struct code_side {
     uint32_t *line_amax;  /* SCALE_ROW: one maximum a row (or column) */
     int64_t ld, scale_cols;
     int kind;
+    bool untransposed;    /* of the columns: stored as the rows are, in lines of row.ld */
 };
 
 struct tile_args {
@@ -339,7 +340,7 @@ __device__ static inline uint2 keep_codes(uint2 codes, int64_t n) {
 
 /* Codes of the patch with the rows' multipliers, stored if rows are wanted: 128 bytes a row of the
  * tile. `moved`: the codes for the transposed side, which are these (SAME) or have the columns'
- * multipliers. Codes outside the tensor are +0. */
+ * multipliers; those of an untransposed twin are stored here. Codes outside the tensor are +0. */
 template <bool E5M2, bool SAME, bool WHOLE>
 __device__ static inline void encode_patch(const struct tile_args &a, struct tile_at at,
                                            const uint4 (&v)[PATCH], const float (&row_m)[PATCH],
@@ -348,6 +349,8 @@ __device__ static inline void encode_patch(const struct tile_args &a, struct til
     int64_t col = at.col0 + patch_col(), padded = (a.cols + 15) / 16 * 16;
     uint8_t *to = a.row.codes + row0 * a.row.ld + col;
     bool rows = a.row.codes != NULL;
+    int64_t apart = a.col.codes - a.row.codes; /* an untransposed twin's lines are as long */
+    bool again = a.col.untransposed && apart;  /* 0: squares share their codes' memory */
 #pragma unroll
     for (int j = 0; j < PATCH; j++, to += a.row.ld) {
         const float m[PATCH] = { row_m[j], row_m[j], row_m[j], row_m[j],
@@ -359,9 +362,10 @@ __device__ static inline void encode_patch(const struct tile_args &a, struct til
         if (!WHOLE) codes = keep_codes(codes, inside ? a.cols - col : 0);
         if (rows && inside && (WHOLE || col < padded)) *(uint2 *)to = codes;
         moved[j] = codes;
-        if (SAME) continue;
-        moved[j] = encode_products<E5M2>(x, col_m);
-        if (!WHOLE) moved[j] = keep_codes(moved[j], inside ? PATCH : 0);
+        if (!SAME) moved[j] = encode_products<E5M2>(x, col_m);
+        if (!SAME && !WHOLE) moved[j] = keep_codes(moved[j], inside ? a.cols - col : 0);
+        if (again && inside && (WHOLE || col < padded))
+            *(uint2 *)(to + apart) = moved[j];
     }
 }
 
@@ -429,7 +433,7 @@ __device__ static inline void emit_tile(const struct tile_args &a, struct tile_a
     if (a.stats && !SAME && !a.row.codes) count_patch<E5M2, false>(v, r.least, col_m, n);
     uint2 codes[PATCH];
     encode_patch<E5M2, SAME, WHOLE>(a, at, v, row_m, col_m, codes);
-    if (a.col.codes) store_transposed<WHOLE>(a, at, s, codes);
+    if (a.col.codes && !a.col.untransposed) store_transposed<WHOLE>(a, at, s, codes);
 }
 
 /* ---- values that were just computed ---- */

@@ -1,5 +1,6 @@
 /* Argument checks shared by the operators: each names the operator and the operand. */
 #include "kernels/cuda/cuda_common.cuh"
+#include "kernels/transposed.h"
 
 /* Whether dimensions first..3 are packed without gaps. */
 static bool contiguous_from(const struct tensor *x, int first) {
@@ -59,15 +60,23 @@ enum status cuda_check_scale(const struct tensor *codes, const char *what, int64
                     dtype_name(codes->scale.dtype), (long long)codes->scale.dim[0],
                     (long long)codes->scale.dim[1], dtype_name(expect.dtype),
                     (long long)expect.dim[0], (long long)expect.dim[1]);
-    if ((uintptr_t)codes->data % 16 || codes->stride[0] % FP8_ROW_ALIGN ||
+    if ((uintptr_t)codes->data % 16 || fp8_line(codes) % FP8_ROW_ALIGN ||
         (uintptr_t)codes->scale.data % 16)
         return FAIL(e, ERR_ARG, "%s: rows of codes and scales must be 16-byte aligned", what);
     return OK;
 }
 
-static enum status check_codes(const struct tensor *codes, const char *what, int64_t rows,
-                               int64_t cols, struct err *e) {
-    TRY(cuda_check(codes, what, IS_FP8, rows, cols, e));
+enum status cuda_check_codes(const struct tensor *codes, const char *what, int64_t rows,
+                             int64_t cols, struct err *e) {
+    if (!codes || !codes->data || !fp8_is_untransposed(codes)) {
+        TRY(cuda_check(codes, what, IS_FP8, rows, cols, e));
+        return cuda_check_scale(codes, what, rows, cols, e);
+    }
+    struct tensor stored = tensor_transposed(codes); /* its rows are contiguous */
+    TRY(cuda_check(&stored, what, IS_FP8, cols, rows, e));
+    if (!scale_is_mxfp8(codes->scale.kind))
+        return FAIL(e, ERR_ARG, "%s is FP8 and not contiguous along K: an untransposed twin has "
+                    "MXFP8's scales", what);
     return cuda_check_scale(codes, what, rows, cols, e);
 }
 
@@ -103,8 +112,18 @@ enum status cuda_check_sink(const struct sink *s, const char *what, int64_t rows
     if (!s->codes) return FAIL(e, ERR_ARG, "%s has a scale source without codes", what);
     if (!s->codes->data && !s->codes->transposed)
         return FAIL(e, ERR_ARG, "%s has neither codes nor transposed codes", what);
-    if (s->codes->data) TRY(check_codes(s->codes, what, rows, cols, e));
-    if (s->codes->transposed) TRY(check_codes(s->codes->transposed, what, cols, rows, e));
+    if (s->codes->data) {
+        TRY(cuda_check(s->codes, what, IS_FP8, rows, cols, e));
+        TRY(cuda_check_scale(s->codes, what, rows, cols, e));
+    }
+    const struct tensor *twin = s->codes->transposed;
+    if (twin) TRY(cuda_check_codes(twin, what, cols, rows, e));
+    if (twin && twin->data == s->codes->data && !sink_shares_codes(s))
+        return FAIL(e, ERR_ARG, "%s: transposed codes share the memory of the codes, which only "
+                    "untransposed 32x32 blocks can", what);
+    if (s->codes->data && twin && fp8_is_untransposed(twin) && fp8_line(twin) != fp8_line(s->codes))
+        return FAIL(e, ERR_ARG, "%s: codes have lines of %lld bytes, untransposed ones of %lld",
+                    what, (long long)fp8_line(s->codes), (long long)fp8_line(twin));
     if (s->source == SCALE_SOURCE_KNOWN)
         TRY(cuda_check(s->multiplier, "a sink's multiplier", IS_F32, 1, 1, e));
     if (s->source == SCALE_SOURCE_AMAX && !s->amax)

@@ -40,6 +40,7 @@ static void fill_table(struct backend_ops *t) {
     t->timer_read = cuda_timer_read;
     t->matmul_native = cuda_matmul_native;
     t->product_way = cuda_product_way;
+    t->twins_untransposed = cuda_twins_untransposed;
     t->choices_save = cuda_choices_save;
     t->choices_load = cuda_choices_load;
     t->choices_offer = cuda_choices_offer;

@@ -163,6 +163,9 @@ NODISCARD enum status cuda_check_indices(const struct tensor *x, const char *wha
 /* The scale of FP8 codes [rows, cols]: kind, dtype, shape, and what a GPU needs to be aligned. */
 NODISCARD enum status cuda_check_scale(const struct tensor *codes, const char *what, int64_t rows,
                                        int64_t cols, struct err *e);
+/* FP8 codes [rows, cols] with such a scale: rows aligned to 16 bytes, or an untransposed twin. */
+NODISCARD enum status cuda_check_codes(const struct tensor *codes, const char *what, int64_t rows,
+                                       int64_t cols, struct err *e);
 /* cuda_check of every part of a sink whose value is rows x cols packed elements, in any shape. */
 NODISCARD enum status cuda_check_sink(const struct sink *s, const char *what, int64_t rows,
                                       int64_t cols, struct err *e);
@@ -177,7 +180,8 @@ NODISCARD enum status cuda_sink_emit(struct backend *b, int lane, const struct s
 NODISCARD enum status cuda_nvfp4_codes(struct backend *b, int lane, const struct sink *s,
                                        struct err *e);
 /* out [rows,K] BF16 = codes * scale, rounded once: the operands of an emulated matmul. Of NVFP4 the
- * blocks' scales, which is exact; the tensors' factor is left to the product. */
+ * blocks' scales, which is exact; the tensors' factor is left to the product. Of an untransposed
+ * twin out is a transposed view, too. */
 NODISCARD enum status cuda_dequantise(struct backend *b, int lane, const struct tensor *out,
                                       const struct tensor *codes, struct err *e);
 /* cuda_sink_emit for AdamW: nothing is written once flag[0] >= 0 on the device. */
@@ -416,6 +420,8 @@ enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args
 
 enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
                              struct mma_way *way, bool *known, struct err *e);
+
+bool cuda_twins_untransposed(struct backend *b, enum scale_kind kind);
 
 /* Whether cuda_transpose can do this copy: aligned FP8 codes into their transposed twin. */
 bool cuda_is_transposed_copy(const struct tensor *out, const struct tensor *x);

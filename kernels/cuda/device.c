@@ -9,7 +9,7 @@
 #include "kernels/cuda/native.h"
 
 enum status device_capability(const char *architecture, int *cc, struct err *e) {
-    static const int KNOWN[] = { 80, 89, 90, 100, 120, 121 };
+    static const int KNOWN[] = { 80, 89, 90, 100, 103, 120, 121 };
     char name[16];
     for (size_t i = 0; i < sizeof KNOWN / sizeof *KNOWN; i++) {
         snprintf(name, sizeof name, "sm_%d", KNOWN[i]);
@@ -17,8 +17,12 @@ enum status device_capability(const char *architecture, int *cc, struct err *e) 
         if (!strcmp(architecture, name)) return OK;
     }
     *cc = 0;
-    return FAIL(e, ERR_UNSUPPORTED, "caps %s: sm_80, sm_89, sm_90, sm_100, sm_120 or sm_121",
-                architecture);
+    return FAIL(e, ERR_UNSUPPORTED, "caps %s: sm_80, sm_89, sm_90, sm_100, sm_103, sm_120 or "
+                "sm_121", architecture);
+}
+
+bool device_twins_untransposed(int cc, enum scale_kind kind) {
+    return scale_is_mxfp8(kind) && device_multiplies_untransposed(cc);
 }
 
 /* A CUDA context with the machine code of this program, cuBLASLt and cuDNN, streams, graphs, and
@@ -51,9 +55,16 @@ static int64_t factor_bytes(enum scale_kind kind, int64_t outer, int64_t k) {
     return 0;
 }
 
+/* An operand in BF16, whose lines are padded to 16 bytes. */
+static int64_t wide_bytes(int64_t outer, int64_t k, bool untransposed) {
+    return 2 * (untransposed ? k * round_up(outer, 8) : outer * round_up(k, 8));
+}
+
 /* Algorithm candidates are timed on copies of the operands and the output. */
 static void count(struct need *need, const struct device_gemm *p) {
-    const struct gemm_kind kind = { need->cc, 0, p->a, p->b, p->m, p->n, p->k };
+    bool of_a = p->twin_a && device_twins_untransposed(need->cc, p->a);
+    bool of_b = p->twin_b && device_twins_untransposed(need->cc, p->b);
+    const struct gemm_kind kind = { need->cc, 0, p->a, p->b, p->m, p->n, p->k, of_a, of_b };
     enum gemm_by by = gemm_by_of(&kind);
     int64_t halves = p->fp8 ? 2 : 4, out = p->out_bytes; /* an operand's element, in half bytes */
     bool timed = !p->fp8 || by != GEMM_BY_SYNC; /* our kernel on mma.sync serves without a trial */
@@ -67,8 +78,8 @@ static void count(struct need *need, const struct device_gemm *p) {
         }
     } else if (p->fp8 && by == GEMM_EMULATED) {
         halves = 4;
-        most(&need->wide[0], 2 * p->m * round_up(p->k, 8));
-        most(&need->wide[1], 2 * p->n * round_up(p->k, 8));
+        most(&need->wide[0], wide_bytes(p->m, p->k, of_a));
+        most(&need->wide[1], wide_bytes(p->n, p->k, of_b));
         if (scale_block(p->a) == 0 || scale_is_nvfp4(p->a)) {
             out = 4; /* factors are applied to the f32 product */
             most(&need->result, 4 * p->m * p->n);

@@ -3,8 +3,9 @@
  * The library is column-major: its A is our b, its B our a, its D our out, all without a copy.
  *   native     FP8 operands as they are. Row and block scales are first copied into the library's
  *              layout (4 bytes for 128 codes), unless our own kernel serves the shape. MXFP8 and
- *              NVFP4: byte_scales.cuh. A device that lacks the mode, but multiplies FP8 by
- *              mma.sync: our kernel of gemm_sync.cu.
+ *              NVFP4: byte_scales.cuh. Products are TN; those of untransposed twins NN and NT.
+ *              A device that lacks the mode, but multiplies FP8 by mma.sync: our kernel of
+ *              gemm_sync.cu.
  *   emulated   if the device or the library lacks the mode or the shape. Tensor and row scales:
  *              codes are widened to BF16, which is exact, and factors are applied to the f32
  *              product. Block scales: codes times factors, exact for powers of two, otherwise
@@ -34,7 +35,10 @@ static enum status check_operand(const struct tensor *x, const char *what, struc
         bool strided = x->stride[1] != 1 && x->dim[1] != 1 && x->stride[0] != 1 && x->dim[0] != 1;
         return strided ? FAIL(e, ERR_ARG, "matmul: neither stride of %s is 1", what) : OK;
     }
-    if (x->stride[1] != 1 || x->stride[0] % FP8_ROW_ALIGN || (uintptr_t)x->data % 16)
+    if (fp8_is_untransposed(x) && (x->stride[0] != 1 || !scale_is_mxfp8(x->scale.kind)))
+        return FAIL(e, ERR_ARG, "matmul: %s is FP8 and not contiguous along K: an untransposed "
+                    "twin has MXFP8's scales and rows of stride 1", what);
+    if (fp8_line(x) % FP8_ROW_ALIGN || (uintptr_t)x->data % 16)
         return FAIL(e, ERR_ARG, "matmul: %s is FP8 and its rows are not 16-byte aligned", what);
     if (scale_is_nvfp4(x->scale.kind) != (x->dtype == DTYPE_E2M1))
         return FAIL(e, ERR_ARG, "matmul: %s is %s and does not have NVFP4's scales, or has", what,
@@ -173,6 +177,8 @@ static struct gemm_kind kind_of(const struct cuda_backend *cb, const struct matm
     g.m = t->out->dim[0];
     g.n = tensor_cols(t->out);
     g.k = t->a->dim[1];
+    g.untransposed_a = fp8_is_untransposed(t->a);
+    g.untransposed_b = fp8_is_untransposed(t->b);
     return g;
 }
 
@@ -428,6 +434,10 @@ static enum status run_native(struct backend *b, int lane, const struct matmul_a
     return run_product(b, lane, t, p, false, way, found, e);
 }
 
+bool cuda_twins_untransposed(struct backend *b, enum scale_kind kind) {
+    return device_twins_untransposed(cuda_of(b)->caps, kind);
+}
+
 enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args, bool *native,
                                struct err *e) {
     *native = false;
@@ -447,14 +457,26 @@ enum status cuda_matmul_native(struct backend *b, const struct matmul_args *args
 
 /* ---- FP8 on BF16 hardware ---- */
 
+/* The view of x widened to BF16 at `data`, in the order of its codes, and its bytes. */
+static struct tensor wide_view(const struct tensor *x, void *data, int64_t *bytes) {
+    bool untransposed = fp8_is_untransposed(x);
+    int64_t line = x->dim[untransposed ? 0 : 1], lines = x->dim[untransposed ? 1 : 0];
+    struct tensor wide = tensor_2d(data, DTYPE_BF16, x->dim[0], x->dim[1]);
+    wide.stride[untransposed ? 1 : 0] = round_up(line, 8);
+    wide.stride[untransposed ? 0 : 1] = 1;
+    *bytes = 2 * lines * round_up(line, 8);
+    return wide;
+}
+
 /* x widened to BF16 in scratch; without its factors if `plain`. */
 static enum status widen(struct backend *b, int lane, enum scratch_use use, const struct tensor *x,
                          bool plain, struct gemm_operand *o, struct err *e) {
-    int64_t ld = round_up(x->dim[1], 8);
+    struct tensor codes = *x;
+    int64_t bytes;
     void *data;
-    TRY(cuda_scratch(b, lane, use, x->dim[0] * ld * 2, &data, e));
-    struct tensor wide = tensor_2d(data, DTYPE_BF16, x->dim[0], x->dim[1]), codes = *x;
-    wide.stride[0] = ld;
+    wide_view(x, NULL, &bytes);
+    TRY(cuda_scratch(b, lane, use, bytes, &data, e));
+    struct tensor wide = wide_view(x, data, &bytes);
     if (plain) codes.scale.kind = SCALE_NONE;
     TRY(cuda_dequantise(b, lane, &wide, &codes, e));
     *o = bf16_operand(&wide);
@@ -491,11 +513,9 @@ static enum status way_of_product(struct cuda_backend *cb, const struct matmul_a
 
 /* x as widen() gives it; without data, since only alignment counts. */
 static struct gemm_operand wide_operand(const struct tensor *x) {
-    struct gemm_operand o = {};
-    o.type = CUDA_R_16BF;
-    o.transposed = true;
-    o.ld = round_up(x->dim[1], 8);
-    return o;
+    int64_t bytes;
+    struct tensor wide = wide_view(x, NULL, &bytes);
+    return bf16_operand(&wide);
 }
 
 /* The arithmetic of this device; NULL if it was never compared with one. */

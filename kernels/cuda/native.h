@@ -11,11 +11,17 @@ struct gemm_kind {
     int64_t library;        /* cublasLtGetVersion(): 130401 for 13.4.1. 0: a sound version */
     enum scale_kind a, b;
     int64_t m, n, k;        /* out [m,n] = a [m,k] b [n,k]^T */
+    bool untransposed_a, untransposed_b; /* twins that are contiguous along m or n (tensor.h) */
 };
 
 static inline bool device_is_blackwell(int cc) { return cc >= 100; }
 /* Jetson Thor: 10.1 for CUDA 12, 11.0 from CUDA 13 on. */
 static inline bool device_is_thor(int cc) { return cc == 101 || cc == 110; }
+
+/* Whether the library has MXFP8 products other than TN, those that read codes contiguous along
+ * either axis: on 10.0 and 10.3. CUTLASS has them there as fast (tcgen05); 12.x has TN alone until
+ * cuBLAS 13.6 (pytorch #198126). Thor is said to have them too, and keeps TN: nobody has tried. */
+static inline bool device_multiplies_untransposed(int cc) { return cc == 100 || cc == 103; }
 
 /* Scales of one byte, in blocks of 32 (MXFP8) or 16 (NVFP4) along K. */
 static inline bool scale_is_byte(enum scale_kind kind) {
@@ -25,12 +31,17 @@ static inline bool scale_is_byte(enum scale_kind kind) {
 /* Block-scaled operands with scales of one byte. NVIDIA requires rows of 16 bytes (16 codes of FP8,
  * 32 of FP4). A last block that is short is nowhere described, so K is whole blocks. The rows of
  * the product then start at 16 bytes where n is a multiple of 8. TransformerEngine has the same
- * limits. Known faults of versions: release notes of CUDA 13.2.1, and TransformerEngine's
+ * limits. An untransposed operand's lines are its M or N, which then is a multiple of 16, too.
+ * Known faults of versions: release notes of CUDA 13.2.1, and TransformerEngine's
  * cublaslt_gemm.cu. */
 static inline const char *gemm_byte_refusal(const struct gemm_kind *g) {
     bool fp4 = scale_is_nvfp4(g->a);
     if (!device_is_blackwell(g->cc)) return "the device has no such block scales";
+    if ((g->untransposed_a || g->untransposed_b) && !device_multiplies_untransposed(g->cc))
+        return "the library has TN alone";
     if (g->k % 32 || g->m % 8 || g->n % 8) return "K is no multiple of 32, or M or N of 8";
+    if ((g->untransposed_a && g->m % 16) || (g->untransposed_b && g->n % 16))
+        return "M or N of a twin is no multiple of 16";
     if (g->library && g->library < 120801)
         return "cuBLASLt < 12.8.1 mixes up MXFP8, FP8";
     if (fp4 && g->library == 130400) return "cuBLASLt 13.4.0 drops NVFP4's factor";

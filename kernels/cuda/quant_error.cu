@@ -16,7 +16,7 @@ struct error_args {
     int64_t rows, cols, ld_row, ld_col, ld_codes, scale_cols;
     int kind;
     enum dtype code;
-    bool vectors;
+    bool vectors, untransposed; /* untransposed: codes of a row are ld_codes apart */
 };
 struct sums { double signal, noise; };
 
@@ -31,6 +31,14 @@ __device__ static float factor_at(const struct error_args &a, int64_t row, int64
         return e4m3_decode_inline(((const uint8_t *)a.scale)[SCALE_HEADER + at]) *
                nvfp4_tensor_factor(*(const float *)a.scale);
     return mx ? e8m0_decode_inline(((const uint8_t *)a.scale)[at]) : ((const float *)a.scale)[at];
+}
+
+/* n codes of a row, of an untransposed twin. */
+__device__ static uint2 codes_across(const struct error_args &a, int64_t row, int64_t col, int n) {
+    uint32_t word[2] = { 0, 0 };
+    for (int j = 0; j < n; j++)
+        word[j / 4] |= (uint32_t)a.codes[(col + j) * a.ld_codes + row] << j % 4 * 8;
+    return make_uint2(word[0], word[1]);
 }
 
 /* The sum of all threads' sums, in thread 0. */
@@ -56,7 +64,8 @@ __global__ void __launch_bounds__(LANES)
         int64_t row = row0 + group / across, col = group % across * GROUP;
         int n = a.cols - col < GROUP ? (int)(a.cols - col) : GROUP;
         const bf16_bits *from = a.x + row * a.ld_row + col * a.ld_col;
-        uint2 packed = *(const uint2 *)(a.codes + row * a.ld_codes + col);
+        uint2 packed = a.untransposed ? codes_across(a, row, col, n)
+                                      : *(const uint2 *)(a.codes + row * a.ld_codes + col);
         float factor = factor_at(a, row, col), x[GROUP];
         if (a.vectors) load_bf16<GROUP>(x, from);
         else
@@ -95,8 +104,8 @@ __global__ void __launch_bounds__(LANES)
 static enum status check(const struct tensor *out, const struct tensor *x,
                          const struct tensor *codes, struct err *e) {
     TRY(cuda_check_packed(out, "quant_error: out", IS_F32, 2, 1, e));
-    TRY(cuda_check(codes, "quant_error: codes", IS_FP8, -1, -1, e));
-    TRY(cuda_check_scale(codes, "quant_error: codes", codes->dim[0], codes->dim[1], e));
+    if (!codes) return FAIL(e, ERR_ARG, "quant_error: codes is missing");
+    TRY(cuda_check_codes(codes, "quant_error: codes", codes->dim[0], codes->dim[1], e));
     if (!x || !x->data) return FAIL(e, ERR_ARG, "quant_error: x is missing");
     if (!is_transposed_view(x))
         return cuda_check_packed(x, "quant_error: x", IS_BF16, codes->dim[0], codes->dim[1], e);
@@ -118,7 +127,8 @@ enum status cuda_quant_error(struct backend *b, int lane, const struct tensor *o
     a.cols = codes->dim[1];
     a.ld_row = x->stride[0];
     a.ld_col = x->stride[1];
-    a.ld_codes = codes->stride[0];
+    a.ld_codes = fp8_line(codes);
+    a.untransposed = fp8_is_untransposed(codes);
     a.scale_cols = codes->scale.dim[1];
     a.kind = codes->scale.kind;
     a.code = codes->dtype;

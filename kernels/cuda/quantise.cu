@@ -3,6 +3,7 @@
 #include "kernels/cuda/cast_tile.cuh"
 #include "kernels/cuda/columns.cuh"
 #include "kernels/nvfp4.h"
+#include "kernels/transposed.h"
 
 /* Stored values: with 16-byte loads where rows allow them, and element by element. */
 struct stored_vectors {
@@ -92,7 +93,8 @@ static struct code_side side_of(const struct tensor *codes) {
     if (!codes || !codes->data) return side;
     side.codes = (uint8_t *)codes->data;
     side.scale = codes->scale.data;
-    side.ld = codes->stride[0];
+    side.ld = fp8_line(codes);
+    side.untransposed = fp8_is_untransposed(codes);
     side.scale_cols = codes->scale.dim[1];
     side.kind = codes->scale.kind;
     return side;
@@ -108,6 +110,7 @@ struct tile_args tile_args_of(const struct sink *s, uint32_t *amax) {
     a.cols = s->codes->dim[1];
     a.row = side_of(s->codes);
     a.col = side_of(s->codes->transposed);
+    if (a.col.untransposed) a.row.ld = a.col.ld; /* the same; without rows it is not set */
     if (s->source == SCALE_SOURCE_KNOWN) a.multiplier = (const float *)s->multiplier->data;
     if (s->source == SCALE_SOURCE_AMAX) a.tensor_amax = (const uint32_t *)s->amax->data;
     a.amax = amax;
@@ -291,8 +294,11 @@ __device__ static inline void code_decode_pair(enum dtype t, uint32_t pair, floa
 }
 
 /* Sixteen codes a thread, which share a factor. Rows of codes are padded to 16, rows of out need
- * not be. Grid: threads along a row, then blocks of rows. */
+ * not be. Grid: threads along a row, then blocks of rows. UNTRANSPOSED: rows and cols are those of
+ * the memory, the rows and columns of the factors are the other way round, and each code has its
+ * own. */
 enum { DEQUANTISE_ACROSS = 32, DEQUANTISE_DOWN = 8 };
+template <bool UNTRANSPOSED>
 __global__ void __launch_bounds__(DEQUANTISE_ACROSS * DEQUANTISE_DOWN)
     dequantise_kernel(bf16_bits *out, int64_t ld_out, bool vectors, const uint8_t *codes,
                       int64_t ld, int64_t rows, int64_t cols, struct factor_view f,
@@ -302,7 +308,7 @@ __global__ void __launch_bounds__(DEQUANTISE_ACROSS * DEQUANTISE_DOWN)
         for (int64_t col = threadIdx.x * 16; col < cols; col += DEQUANTISE_ACROSS * 16) {
             uint4 packed = *(const uint4 *)(codes + row * ld + col);
             const uint32_t word[4] = { packed.x, packed.y, packed.z, packed.w };
-            float factor = factor_at(f, row, col);
+            float factor = UNTRANSPOSED ? 1.0f : factor_at(f, row, col);
             bf16_bits *to = out + row * ld_out + col;
 #pragma unroll
             for (int half = 0; half < 16; half += 8) {
@@ -314,6 +320,8 @@ __global__ void __launch_bounds__(DEQUANTISE_ACROSS * DEQUANTISE_DOWN)
                     x[j] *= factor;
                     x[j + 1] *= factor;
                 }
+                for (int j = 0; UNTRANSPOSED && j < 8 && col + half + j < cols; j++)
+                    x[j] *= factor_at(f, col + half + j, row);
                 if (vectors && col + half < cols) store_bf16<8>(to + half, x);
                 for (int j = 0; !vectors && j < 8 && col + half + j < cols; j++)
                     to[half + j] = bf16_encode(x[j]);
@@ -323,15 +331,19 @@ __global__ void __launch_bounds__(DEQUANTISE_ACROSS * DEQUANTISE_DOWN)
 
 enum status cuda_dequantise(struct backend *b, int lane, const struct tensor *out,
                             const struct tensor *codes, struct err *e) {
-    TRY(cuda_check(codes, "dequantise: codes", IS_FP8, -1, -1, e));
-    int64_t rows = tensor_rows(codes), cols = tensor_cols(codes);
-    TRY(cuda_check(out, "dequantise: out", IS_BF16, rows, cols, e));
-    if (codes->stride[0] % FP8_ROW_ALIGN || (uintptr_t)codes->data % 16)
+    bool untransposed = codes->data && fp8_is_untransposed(codes);
+    struct tensor stored = untransposed ? tensor_transposed(codes) : *codes;
+    struct tensor to = untransposed ? tensor_transposed(out) : *out;
+    TRY(cuda_check(&stored, "dequantise: codes", IS_FP8, -1, -1, e));
+    int64_t rows = tensor_rows(&stored), cols = tensor_cols(&stored);
+    TRY(cuda_check(&to, "dequantise: out", IS_BF16, rows, cols, e));
+    if (stored.stride[0] % FP8_ROW_ALIGN || (uintptr_t)stored.data % 16)
         return FAIL(e, ERR_ARG, "dequantise: rows of codes must be 16-byte aligned");
     struct factor_view f = { codes->scale.data, codes->scale.dim[1], codes->scale.kind };
     dim3 threads(DEQUANTISE_ACROSS, DEQUANTISE_DOWN);
-    dequantise_kernel<<<grid_for(b, rows, DEQUANTISE_DOWN), threads, 0, cuda_lane(b, lane)>>>(
-        (bf16_bits *)out->data, out->stride[0], tensor_is_vectors(out),
-        (const uint8_t *)codes->data, codes->stride[0], rows, cols, f, codes->dtype);
+    auto kernel = untransposed ? dequantise_kernel<true> : dequantise_kernel<false>;
+    kernel<<<grid_for(b, rows, DEQUANTISE_DOWN), threads, 0, cuda_lane(b, lane)>>>(
+        (bf16_bits *)to.data, to.stride[0], tensor_is_vectors(&to),
+        (const uint8_t *)stored.data, stored.stride[0], rows, cols, f, codes->dtype);
     return cuda_launched("dequantise", e);
 }

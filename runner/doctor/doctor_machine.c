@@ -113,7 +113,7 @@ static void say_gpu(struct doctor *d) {
 /* ECC can be switched on data-centre chips only; others report nothing or have none. */
 static void say_ecc(struct doctor *d) {
     int cc = capability(d);
-    bool choice = cc == 80 || cc == 90 || cc == 100;
+    bool choice = cc == 80 || cc == 90 || cc == 100 || cc == 103;
     if (is_true(d, "gpu.ecc")) doctor_say(d, FINDING_FINE, "ecc", NULL, "on");
     else if (is_false(d, "gpu.ecc") && choice)
         doctor_say(d, FINDING_WARNING, "ecc", "nvidia-smi -e 1, then reboot",

@@ -130,6 +130,8 @@ static enum status dry_product_way(struct backend *b, const struct matmul_args *
     return OK;
 }
 
+static bool dry_twins_untransposed(struct backend *b, enum scale_kind kind) { return false; }
+
 /* ---- choices: none ----------------------------------------------------------------------------*/
 
 static enum status dry_choices_save(struct backend *b, char **text, struct err *e) {
@@ -175,6 +177,7 @@ static const struct backend_ops DRY_OPS = {
 #define OPERATOR(op, parameters, arguments, cost) .op = dry_##op,
 #include "kernels/operators.inc"
     .matmul_native = dry_matmul_native, .product_way = dry_product_way,
+    .twins_untransposed = dry_twins_untransposed,
     .choices_save = dry_choices_save, .choices_load = dry_choices_load,
     .choices_offer = dry_choices_load, .choices_timed = dry_choices_save,
     .attention_backend = dry_attention_backend,

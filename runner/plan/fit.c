@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/device.h"
 #include "runner/plan/keep.h"
 #include "runner/plan/options.h"
 
@@ -60,7 +61,9 @@ void fit_refusal(const char *row, const struct fit *fit, char text[FIT_TEXT_CAP]
 static enum status plan_rank(struct plan *out, const struct run_options *run,
                              const struct train_options *train, int ranks, int cc,
                              struct err *e) {
-    TRY(trainer_plan(out, &run->model, &run->recipe, train, ranks, e));
+    struct train_options mine = *train;
+    mine.untransposed = device_twins_untransposed(cc, SCALE_1X32);
+    TRY(trainer_plan(out, &run->model, &run->recipe, &mine, ranks, e));
     return cc ? plan_add_gpu(out, &run->model, &run->recipe, train, ranks, cc, e) : OK;
 }
 

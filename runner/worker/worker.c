@@ -230,6 +230,8 @@ static enum status build_trainer(struct worker *w, struct err *e) {
     struct plan plan = { 0 };
     int64_t clock = clock_us();
     r->train.resumes = w->options->from > 0;
+    r->train.untransposed =
+        w->device.backend->ops->twins_untransposed(w->device.backend, SCALE_1X32);
     TRY(trainer_plan(&plan, &r->model, &r->recipe, &r->train, (int)w->options->world, e));
     enum status st = is_rank0(w) ? say_plan(w->events, &plan, e) : OK;
     if (st == OK)

@@ -76,10 +76,13 @@ expect 0 -- --facts tests/facts/gb10.json -- 'CPU and GPU share it, 8 GiB of it 
     'fp8.blockwise    native'
 expect 0 -- --facts tests/facts/h200.json --caps sm_100 -- \
     'fp8.blockwise    emulated: cuBLASLt has GEMMs with these scales for Hopper only'
+expect 0 -- --facts tests/facts/h200.json --caps sm_103 -- \
+    'fp8.blockwise    emulated: cuBLASLt has GEMMs' 'fp8.mxfp8        native' \
+    'fp4.nvfp4        native'
 expect 0 -- --facts tests/facts/h200.json --caps sm_80 -- \
     'fp8.delayed      emulated: this chip has no FP8 tensor cores' 'bf16             native'
 expect 2 -- --facts tests/facts/h200.json --caps sm_999 -- \
-    'caps sm_999: sm_80, sm_89, sm_90, sm_100, sm_120 or sm_121'
+    'caps sm_999: sm_80, sm_89, sm_90, sm_100, sm_103, sm_120 or sm_121'
 expect 2 -- --facts tests/facts/laptop.json --caps sm_121 -- \
     'caps sm_121: the cpu backend cannot simulate a GPU'
 expect 1 -- --facts tests/facts/laptop.json --backend cuda --quick -- \

@@ -38,6 +38,24 @@ sed "s/\(\"gpu.memory\": *\)[0-9]*/\1$arenas/" "$facts/h200.json" >tight.json
 "$FP8LAB" plan big.lua --lib "$lib" --facts tight.json $small >log 2>&1
 [ $? = 3 ] || fail "plan of arenas that fit alone"
 
+# Where MXFP8's twins are not transposed, square weights have one array of codes: the GEMM weights
+# of this model without the head, 32 layers of 218,103,808.
+arenas_of() { # GPU.CC WEIGHT_2D
+    sed "s/\(\"gpu.cc\": *\)\"9.0\"/\1\"$1\"/" "$facts/h200.json" >chip.json
+    "$FP8LAB" plan big.lua --lib "$lib" --facts chip.json $small --set recipe=fp8.mxfp8 \
+        --set recipe.weight_2d="$2" --json |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)["runs"][0]["bytes"])'
+}
+for square in true false; do
+    hopper=$(arenas_of 9.0 $square) thin=$(arenas_of 12.0 $square)
+    [ "$hopper" = "$thin" ] || fail "arenas of sm_120: $thin, of sm_90: $hopper"
+    for cc in 10.0 10.3; do
+        saved=$((hopper - $(arenas_of $cc $square)))
+        [ "$square" = true ] && wanted=$((32 * 218103808)) || wanted=0
+        [ "$saved" = "$wanted" ] || fail "MXFP8 on $cc, squares $square: $saved bytes saved"
+    done
+done
+
 # A suite has one line per row, and equal verdicts once. --detail lists the arenas, as does a single
 # row.
 sed "s/\(\"gpu.memory\": *\)[0-9]*/\1110000000000/" "$facts/h200.json" >most.json

@@ -3,7 +3,8 @@
  * runtime is a stand-in whose device memory is the host's; the kernels that lay operands out run
  * by their inline parts. cuBLASLt is a stand-in that multiplies in f64 from
  * its descriptors alone: transposes, leading dimensions, types, packed nibbles, swizzled scales,
- * scalars on the device. The result must be the CPU backend's. */
+ * scalars on the device. The result must be the CPU backend's; operands handed over in the other
+ * order must give another one. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -100,11 +101,14 @@ extern "C" void stand_in_launch(const char *name, void **args) {
 
 static struct {
     size_t version;
+    int cc;
     bool thor;   /* a bias with FP4 is refused */
     int open;    /* structures made and not destroyed */
     int calls;   /* products */
     bool biased;
-} lt = { 130100 };
+    const void *data[2]; /* the operands of the last product */
+    char form[3];        /* "TN": its transposes */
+} lt = { 130100, 100 };
 
 struct attributes { int32_t i[64]; const void *p[64]; };
 struct layout { cudaDataType_t type; int64_t rows, cols, ld; };
@@ -178,19 +182,41 @@ static int block_of(cublasLtMatmulDesc_t d) {
                                                               : 0;
 }
 
+/* An operand op(x) as its layout and transpose say. Column-major: a column of the layout is
+ * contiguous. along_k: it lies along K. */
+struct side {
+    const struct layout *l;
+    bool along_k;
+    int64_t outer, k;
+};
+static struct side side_of(cublasLtMatrixLayout_t layout, bool along_k) {
+    const struct layout *l = (struct layout *)layout;
+    if (along_k) return { l, true, l->cols, l->rows };
+    return { l, false, l->rows, l->cols };
+}
+/* op(A) is [m, K], op(B) is [K, n]. */
+static struct side side_a(cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t l) {
+    return side_of(l, DESC(d)->i[CUBLASLT_MATMUL_DESC_TRANSA] == CUBLAS_OP_T);
+}
+static struct side side_b(cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t l) {
+    return side_of(l, DESC(d)->i[CUBLASLT_MATMUL_DESC_TRANSB] == CUBLAS_OP_N);
+}
+
 /* What the library supports: as kernels/cuda/CHOICES.md says. */
 static bool supported(cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t la,
                       cublasLtMatrixLayout_t lb) {
-    const struct layout *a = (struct layout *)la, *b = (struct layout *)lb;
+    struct side x = side_a(d, la), y = side_b(d, lb);
+    const struct layout *a = x.l, *b = y.l;
     int block = block_of(d);
-    bool fp4 = a->type == CUDA_R_4F_E2M1;
-    if (DESC(d)->i[CUBLASLT_MATMUL_DESC_TRANSA] != CUBLAS_OP_T ||
-        DESC(d)->i[CUBLASLT_MATMUL_DESC_TRANSB] != CUBLAS_OP_N)
-        fail("not TN");
+    bool fp4 = a->type == CUDA_R_4F_E2M1, tn = x.along_k && y.along_k;
+    if (!tn && (fp4 || (lt.cc != 100 && lt.cc != 103))) fail("not TN");
+    if ((!x.along_k && x.outer % 16) || (!y.along_k && y.outer % 16))
+        fail("M %d, N %d", (int)x.outer, (int)y.outer);
     if (fp4 != (b->type == CUDA_R_4F_E2M1) || block != (fp4 ? 16 : 32)) fail("types and scales");
     if (a->type == CUDA_R_8F_E5M2 && b->type == CUDA_R_8F_E5M2) fail("E5M2 by E5M2");
-    if (a->rows != b->rows || a->rows % 32 || a->ld % (fp4 ? 32 : 16) || b->ld % (fp4 ? 32 : 16))
-        fail("K %d, ld %d and %d", (int)a->rows, (int)a->ld, (int)b->ld);
+    if (x.k != y.k || x.k % 32 || a->ld % (fp4 ? 32 : 16) || b->ld % (fp4 ? 32 : 16))
+        fail("K %d, ld %d and %d", (int)x.k, (int)a->ld, (int)b->ld);
+    if (a->ld < a->rows || b->ld < b->rows) fail("ld %d and %d", (int)a->ld, (int)b->ld);
     if (fp4 && lt.thor && DESC(d)->i[CUBLASLT_MATMUL_DESC_EPILOGUE] == CUBLASLT_EPILOGUE_BIAS)
         fail("Thor got a bias");
     if ((DESC(d)->i[CUBLASLT_MATMUL_DESC_POINTER_MODE] == CUBLASLT_POINTER_MODE_DEVICE) != fp4)
@@ -229,19 +255,22 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t,
 }
 }
 
-/* Element k of row `outer` of an operand, with its scale, from the library's layouts. */
-static double element_of(const struct layout *l, const void *data, const uint8_t *scale, int block,
+/* Element k of row `outer` of an operand, with its scale, from the library's layouts. The transpose
+ * moves the codes and not the scales, whose blocks lie along K in any case. */
+static double element_of(const struct side &x, const void *data, const uint8_t *scale, int block,
                          int64_t outer, int64_t k) {
+    const struct layout *l = x.l;
     const uint8_t *codes = (const uint8_t *)data;
-    int64_t at = outer * l->ld + k, j = k / block, along = (l->rows / block + 3) / 4;
+    int64_t at = x.along_k ? outer * l->ld + k : k * l->ld + outer;
+    int64_t j = k / block, along = (x.k / block + 3) / 4;
     int64_t tile = outer / 128 * along + j / 4;
     uint8_t s = scale[tile * 512 + outer % 32 * 16 + outer % 128 / 32 * 4 + j % 4];
     if (l->type == CUDA_R_4F_E2M1)
         return (double)e2m1_decode_inline(codes[at / 2] >> 4 * (at & 1) & 15) *
                (double)e4m3_decode_inline(s);
-    float x = l->type == CUDA_R_8F_E5M2 ? e5m2_decode_inline(codes[at])
-                                        : e4m3_decode_inline(codes[at]);
-    return ldexp((double)x, (int)s - 127);
+    float code = l->type == CUDA_R_8F_E5M2 ? e5m2_decode_inline(codes[at])
+                                           : e4m3_decode_inline(codes[at]);
+    return ldexp((double)code, (int)s - 127);
 }
 
 extern "C" cublasStatus_t cublasLtMatmul(
@@ -249,7 +278,7 @@ extern "C" cublasStatus_t cublasLtMatmul(
     cublasLtMatrixLayout_t la, const void *b, cublasLtMatrixLayout_t lb, const void *beta,
     const void *c, cublasLtMatrixLayout_t, void *out, cublasLtMatrixLayout_t ld,
     const cublasLtMatmulAlgo_t *, void *, size_t, cudaStream_t) {
-    const struct layout *x = (struct layout *)la, *y = (struct layout *)lb;
+    struct side x = side_a(d, la), y = side_b(d, lb);
     const struct layout *z = (struct layout *)ld;
     int block = block_of(d);
     const uint8_t *sx = (const uint8_t *)DESC(d)->p[CUBLASLT_MATMUL_DESC_A_SCALE_POINTER];
@@ -260,7 +289,7 @@ extern "C" cublasStatus_t cublasLtMatmul(
     for (int64_t col = 0; col < z->cols; col++)
         for (int64_t row = 0; row < z->rows; row++) {
             double sum = 0;
-            for (int64_t k = 0; k < x->rows; k++)
+            for (int64_t k = 0; k < x.k; k++)
                 sum += element_of(x, a, sx, block, row, k) * element_of(y, b, sy, block, col, k);
             int64_t at = col * z->ld + row;
             sum *= (double)*(const float *)alpha;
@@ -272,6 +301,9 @@ extern "C" cublasStatus_t cublasLtMatmul(
         }
     lt.calls++;
     lt.biased = bias != NULL;
+    lt.data[0] = a;
+    lt.data[1] = b;
+    snprintf(lt.form, sizeof lt.form, "%c%c", x.along_k ? 'T' : 'N', y.along_k ? 'N' : 'T');
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -331,12 +363,16 @@ enum status cuda_dequantise(struct backend *, int, const struct tensor *, const 
 static uint64_t state = 1;
 static uint32_t draw(void) { return (uint32_t)(rng_mix(state++) >> 32); }
 
-static struct tensor operand(enum dtype type, enum scale_kind kind, int64_t rows, int64_t k) {
-    int64_t bytes = tensor_fp8_bytes(rows, k);
+/* twin: untransposed. */
+static struct tensor operand(enum dtype type, enum scale_kind kind, int64_t rows, int64_t k,
+                             bool twin) {
+    struct tensor x = twin ? tensor_fp8_untransposed(NULL, type, rows, k)
+                           : tensor_fp8(NULL, type, rows, k);
+    int64_t bytes = tensor_code_bytes(&x);
     uint8_t *codes = (uint8_t *)aligned_alloc(256, (size_t)round_up(bytes, 256));
     for (int64_t i = 0; i < bytes; i++)
         codes[i] = type == DTYPE_E2M1 ? draw() & 15 : (draw() & 0x80) | draw() % 0x70;
-    struct tensor x = tensor_fp8(codes, type, rows, k);
+    x.data = codes;
     x.scale = scale_make(NULL, kind, rows, k);
     bytes = scale_bytes(&x.scale);
     uint8_t *scale = (uint8_t *)aligned_alloc(256, (size_t)round_up(bytes, 256));
@@ -360,6 +396,11 @@ static struct tensor numbers(enum dtype type, int64_t rows, int64_t cols) {
     return tensor_2d(data, type, rows, cols);
 }
 
+/* What is handed to the CUDA backend instead of a twin b, of a product whose M, N and K are equal:
+ * its codes as if they were transposed, or its scales column by column. The product must be wrong,
+ * or the comparison would see neither. */
+enum mistake { NO_MISTAKE, CODES_TRANSPOSED, SCALES_TRANSPOSED };
+
 struct product_case {
     const char *name;
     int cc;
@@ -371,6 +412,8 @@ struct product_case {
     bool bias, residual, adds;
     bool emulated;
     const char *forbidden; /* a way that failed its certificate */
+    bool twin_a, twin_b;   /* untransposed twins */
+    enum mistake mistake;
 };
 
 static const struct product_case CASES[] = {
@@ -388,6 +431,20 @@ static const struct product_case CASES[] = {
       DTYPE_F32, false, false, false, true, NULL },
     { "mxfp8, forbidden", 100, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_1X32, SCALE_32X32, 8, 8, 32,
       DTYPE_F32, false, false, false, true, "e4m3 1x32 x e4m3 32x32" },
+    { "dgrad", 100, 130100, DTYPE_E5M2, DTYPE_E4M3, SCALE_1X32, SCALE_32X32, 136, 48, 96,
+      DTYPE_BF16, true, true, false, false, NULL, false, true },
+    { "wgrad, added in f32", 103, 130100, DTYPE_E5M2, DTYPE_E4M3, SCALE_1X32, SCALE_1X32, 144, 272,
+      160, DTYPE_F32, false, false, true, false, NULL, true, true },
+    { "a alone", 103, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_32X32, SCALE_1X32, 160, 24, 288,
+      DTYPE_F32, false, false, false, false, NULL, true },
+    { "dgrad, codes transposed", 100, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_1X32, SCALE_1X32, 160,
+      160, 160, DTYPE_F32, false, false, false, false, NULL, false, true, CODES_TRANSPOSED },
+    { "dgrad, scales transposed", 100, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_1X32, SCALE_1X32, 160,
+      160, 160, DTYPE_F32, false, false, false, false, NULL, false, true, SCALES_TRANSPOSED },
+    { "dgrad, N of 8", 100, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_1X32, SCALE_32X32, 136, 40, 96,
+      DTYPE_F32, false, false, false, true, NULL, false, true },
+    { "wgrad, TN alone", 121, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_1X32, SCALE_1X32, 144, 272, 160,
+      DTYPE_F32, false, false, false, true, NULL, true, true },
     { "blocks by our kernel, bias, residual", 121, 130100, DTYPE_E4M3, DTYPE_E4M3, SCALE_1X128,
       SCALE_128X128, 37, 152, 304, DTYPE_BF16, true, true, false, false, NULL },
     { "1x128, e5m2, added in f32", 89, 130100, DTYPE_E5M2, DTYPE_E4M3, SCALE_1X128, SCALE_1X128,
@@ -402,9 +459,31 @@ static const struct product_case CASES[] = {
       DTYPE_F32, false, false, false, true, NULL },
 };
 
+static void make_mistake(struct tensor *x, enum mistake mistake) {
+    if (mistake == CODES_TRANSPOSED) {
+        x->stride[0] = x->stride[1];
+        x->stride[1] = 1;
+    }
+    if (mistake != SCALES_TRANSPOSED) return;
+    int64_t rows = x->scale.dim[0], blocks = x->scale.dim[1];
+    uint8_t *turned = (uint8_t *)aligned_alloc(256, (size_t)round_up(rows * blocks, 256));
+    for (int64_t i = 0; i < rows * blocks; i++)
+        turned[i] = ((const uint8_t *)x->scale.data)[i % blocks * rows + i / blocks];
+    x->scale.data = turned;
+}
+
+/* The library reads twins where they are, and products of others are TN. */
+static void check_form(const struct product_case *c, const struct tensor *a,
+                       const struct tensor *b) {
+    const char want[3] = { c->twin_b ? 'N' : 'T', c->twin_a ? 'T' : 'N', '\0' };
+    bool twins = c->twin_a || c->twin_b;
+    if (strcmp(lt.form, want) || (twins && (lt.data[0] != b->data || lt.data[1] != a->data)))
+        fail("%s: a product %s of %s", c->name, lt.form, twins ? "copies" : "others");
+}
+
 static void try_case(struct cuda_backend *cb, struct backend *cpu, const struct product_case *c) {
-    struct tensor a = operand(c->a_type, c->a, c->m, c->k);
-    struct tensor b = operand(c->b_type, c->b, c->n, c->k);
+    struct tensor a = operand(c->a_type, c->a, c->m, c->k, c->twin_a);
+    struct tensor b = operand(c->b_type, c->b, c->n, c->k, c->twin_b);
     struct tensor bias = numbers(DTYPE_BF16, 1, c->n);
     struct tensor residual = numbers(c->out, c->m, c->n), out = numbers(c->out, c->m, c->n);
     struct tensor want = numbers(c->out, c->m, c->n);
@@ -421,12 +500,14 @@ static void try_case(struct cuda_backend *cb, struct backend *cpu, const struct 
     args.beta = c->adds ? 1.0f : 0.0f;
     args.name = "w";
     lt.version = c->version;
+    lt.cc = c->cc;
     lt.thor = device_is_thor(c->cc);
     lt.calls = epilogues = syncs = 0;
     forbidden = c->forbidden;
     cb->cc = cb->caps = c->cc;
     if (cpu->ops->matmul(cpu, LANE_COMPUTE, &args, &e) != OK) fail("%s: %s", c->name, e.text);
     args.out = &out;
+    make_mistake(&b, c->mistake);
     enum status st = cuda_matmul(&cb->base, LANE_COMPUTE, &args, &e);
     if (c->emulated) {
         if (st == OK || strcmp(e.text, "emulated") || lt.calls) fail("%s: native", c->name);
@@ -444,6 +525,11 @@ static void try_case(struct cuda_backend *cb, struct backend *cpu, const struct 
         worst = fmax(worst, fabs(x - y));
         top = fmax(top, fabs(x));
     }
+    if (c->mistake) {
+        if (!(worst > top * 0.01)) fail("%s: off by %g of %g", c->name, worst, top);
+        printf("%s: off by %.1e of %.1e, as it must be\n", c->name, worst, top);
+        return;
+    }
     /* The reference adds in f32; BF16 outputs may round to the neighbour. */
     if (!(worst <= top * (c->out == DTYPE_F32 ? 1e-5 : 1.0 / 128)) || top == 0)
         fail("%s: off by %g of %g", c->name, worst, top);
@@ -451,7 +537,9 @@ static void try_case(struct cuda_backend *cb, struct backend *cpu, const struct 
     if (ours != (strstr(last.detail, ", mma.sync") != NULL)) fail("%s: %s", c->name, last.detail);
     if (ours ? lt.calls || syncs != 1 : syncs || lt.calls < 1 || lt.biased != c->bias)
         fail("%s: %d calls, %d of ours", c->name, lt.calls, syncs);
-    printf("%s: off by %.1e of %.1e; %s\n", c->name, worst, top, last.detail);
+    if (!ours) check_form(c, &a, &b);
+    printf("%s: off by %.1e of %.1e; %s%s%s\n", c->name, worst, top, last.detail,
+           ours ? "" : ", ", ours ? "" : lt.form);
 }
 
 int main(void) {
@@ -465,7 +553,12 @@ int main(void) {
         printf("FAILED: %s\n", e.text);
         return 1;
     }
-    for (const struct product_case &c : CASES) try_case(&cb, cpu, &c);
+    for (const struct product_case &c : CASES) {
+        try_case(&cb, cpu, &c);
+        bool mx = scale_is_mxfp8(c.a), turns = c.cc == 100 || c.cc == 103;
+        if (cuda_twins_untransposed(&cb.base, c.a) != (mx && turns))
+            fail("%s: twins %s", c.name, turns ? "transposed" : "untransposed");
+    }
     if (lt.open) fail("%d structures of the library were not destroyed", lt.open);
     return failures != 0;
 }

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "kernels/rng.h"
+#include "kernels/transposed.h"
 
 struct pair *pair_open(void) {
     struct pair *p = calloc(1, sizeof *p);
@@ -56,7 +57,7 @@ struct twin pair_tensor(struct pair *p, enum dtype t, int64_t d0, int64_t d1, in
 }
 
 static int64_t data_bytes(const struct tensor *x) {
-    if (dtype_is_fp8(x->dtype)) return x->dim[0] * x->stride[0];
+    if (dtype_is_fp8(x->dtype)) return tensor_code_bytes(x);
     return tensor_count(x) * dtype_bytes(x->dtype);
 }
 
@@ -181,6 +182,20 @@ void pair_sink(struct pair *p, struct twin_sink *s, int64_t rows, int64_t k, enu
         out->stats = &s->stats.side[i];
         out->source = source;
         out->rule = rule;
+    }
+}
+
+void pair_untranspose(struct pair *p, struct twin_sink *s, bool shared) {
+    const struct tensor *codes = &s->codes.side[CPU];
+    struct twin stored = s->codes;
+    if (!shared)
+        stored = pair_codes(p, codes->dtype, codes->dim[0], codes->dim[1], codes->scale.kind);
+    for (int i = 0; i < SIDES; i++) {
+        struct tensor *twin = &s->transposed.side[i];
+        struct scale scale = twin->scale;
+        *twin = tensor_transposed(&stored.side[i]);
+        twin->scale = scale;
+        twin->transposed = NULL;
     }
 }
 

@@ -53,6 +53,9 @@ void pair_sink(struct pair *p, struct twin_sink *s, int64_t rows, int64_t k, enu
                enum scale_kind kind, enum scale_source source, struct quant_rule rule,
                bool transposed);
 
+/* Makes the sink's twin an untransposed one; shared: in the memory of the codes. */
+void pair_untranspose(struct pair *p, struct twin_sink *s, bool shared);
+
 /* Fail the test unless the two sides agree: to the bit, or within an NMSE. With DISTANCES=1 in the
  * environment each distance is printed with its bound. */
 void pair_same(struct pair *p, const char *what, const struct twin *x);

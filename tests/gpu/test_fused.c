@@ -32,8 +32,11 @@ static const struct {
     { DTYPE_E5M2, SCALE_1X128, SCALE_SOURCE_BLOCK, { QUANT_DEEPSEEK, 1e-4f, true } },
     { DTYPE_E4M3, SCALE_128X128, SCALE_SOURCE_BLOCK, { QUANT_TE_BLOCK, 0, false } },
     { DTYPE_E4M3, SCALE_1X32, SCALE_SOURCE_BLOCK, { QUANT_MX, 0, false } },
+    { DTYPE_E4M3, SCALE_1X32, SCALE_SOURCE_BLOCK, { QUANT_MX, 0, false } },
+    { DTYPE_E5M2, SCALE_32X32, SCALE_SOURCE_BLOCK, { QUANT_MX, 0, false } },
 };
-enum { INTOS = sizeof INTO / sizeof *INTO };
+/* The last two have untransposed twins. */
+enum { INTOS = sizeof INTO / sizeof *INTO, UNTRANSPOSED = INTOS - 2 };
 
 /* A value that is off by d before it is rounded to BF16 has an NMSE of 2^-7 d (test_ops.c). That is
  * 4e-8 for the longest sums here, less for the device's exp. If one value in n becomes its
@@ -57,6 +60,7 @@ static struct twin filled(enum dtype t, int64_t rows, int64_t cols, uint64_t see
 
 static void sink_into(struct twin_sink *out, int i, int64_t rows, int64_t cols) {
     pair_sink(p, out, rows, cols, INTO[i].code, INTO[i].kind, INTO[i].source, INTO[i].rule, true);
+    if (i >= UNTRANSPOSED) pair_untranspose(p, out, false);
 }
 
 /* Gives the GPU's value to the reference to quantise, and compares. */

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/transposed.h"
 #include "tests/gpu/pair.h"
 
 static struct pair *p;
@@ -40,7 +41,8 @@ struct matmul_case {
     int64_t m, n, k;
     enum dtype a, b, out;
     enum scale_kind scale_a, scale_b;
-    bool a_transposed, b_transposed; /* BF16 only: as views of [K, M] and [K, N] */
+    bool a_transposed, b_transposed; /* BF16: as views of [K, M] and [K, N]. FP8: untransposed
+                                        twins */
     float beta;
     int bias; /* a dtype, or -1 */
     bool residual, fast;
@@ -96,6 +98,9 @@ static const struct matmul_case CASES[] = {
     { 256, 384, 512, E, E, H, X, X, false, false, 0, -1, false, false, "emulated" },
     { 256, 384, 512, E, E, F, X, Y, false, false, 1, -1, false, false, "emulated" },
     { 50, 70, 90, G, E, H, X, X, false, false, 0, H, true, false, "emulated" },
+    { 256, 384, 512, G, E, H, X, Y, false, true, 0, H, true, false, "emulated" },
+    { 256, 384, 512, G, E, F, X, X, true, true, 1, -1, false, false, "emulated" },
+    { 50, 70, 90, E, G, H, Y, X, true, true, 0, -1, false, false, "emulated" },
     /* NVFP4: the tensors' factor is applied to the f32 product */
     { 256, 384, 512, E2, E2, H, N4, M4, false, false, 0, -1, false, false, "emulated" },
     { 256, 384, 512, E2, E2, F, N4, N4, false, false, 1, -1, false, false, "emulated" },
@@ -136,9 +141,24 @@ static struct decision decided(const char *name) {
     return d;
 }
 
+/* Codes [k, rows] as an untransposed twin [rows, k]. */
+static struct twin untransposed(enum dtype t, int64_t rows, int64_t k, enum scale_kind kind,
+                                uint64_t seed) {
+    struct twin stored = pair_codes(p, t, k, rows, kind), x = pair_codes(p, t, rows, k, kind);
+    pair_fill(p, &stored, seed, 2, 1.0f);
+    pair_fill(p, &x, seed + 1, 2, 1.0f);
+    for (int s = 0; s < SIDES; s++) {
+        struct scale scale = x.side[s].scale;
+        x.side[s] = tensor_transposed(&stored.side[s]);
+        x.side[s].scale = scale;
+    }
+    return x;
+}
+
 static struct twin operand(enum dtype t, int64_t rows, int64_t k, enum scale_kind kind,
                            bool transposed, uint64_t seed) {
     struct twin x;
+    if (dtype_is_fp8(t) && transposed) return untransposed(t, rows, k, kind, seed);
     if (dtype_is_fp8(t)) x = pair_codes(p, t, rows, k, kind);
     else x = pair_tensor(p, t, transposed ? k : rows, transposed ? rows : k, 1, 1);
     pair_fill(p, &x, seed, 2, 1.0f);

@@ -31,13 +31,19 @@ static int teardown(void **state) { pair_close(p); return 0; }
 #define AMAX SCALE_SOURCE_AMAX
 #define BLOCK SCALE_SOURCE_BLOCK
 
+/* The twin of a row, beside none (false) and a transposed one (true). SHARED: it is untransposed
+ * and in the memory of the codes. */
+enum { UNTRANSPOSED = 2, SHARED };
+
 static const struct {
     int64_t rows, cols;
     enum dtype code;
     enum scale_kind kind;
     enum scale_source source;
     struct quant_rule rule;
-    bool codes, transposed, special; /* special: zeros, NaN, infinity, blocks of tiny values */
+    bool codes;
+    int twin;
+    bool special; /* zeros, NaN, infinity, blocks of tiny values */
 } QUANTISE[] = {
     { 1, 1, E, SCALE_TENSOR, AMAX, TE, true, true, false },
     { 150, 300, E, SCALE_TENSOR, KNOWN, TE, true, true, false },
@@ -66,6 +72,14 @@ static const struct {
     { 70, 45, E, SCALE_1X32, BLOCK, MX, false, true, false },
     { 150, 300, E, SCALE_32X32, BLOCK, MX, true, true, true },
     { 31, 1, G, SCALE_32X32, BLOCK, MX, true, false, false },
+    { 384, 512, E, SCALE_1X32, BLOCK, MX, true, UNTRANSPOSED, true },
+    { 150, 300, G, SCALE_1X32, BLOCK, MX, true, UNTRANSPOSED, true },
+    { 70, 45, E, SCALE_1X32, BLOCK, MX, false, UNTRANSPOSED, false },
+    { 384, 512, E, SCALE_32X32, BLOCK, MX, true, UNTRANSPOSED, true },
+    { 150, 300, E, SCALE_32X32, BLOCK, MX, true, UNTRANSPOSED, true },
+    { 150, 300, E, SCALE_32X32, BLOCK, MX, true, SHARED, true },
+    { 384, 512, E, SCALE_32X32, BLOCK, MX, true, SHARED, true },
+    { 300, 150, E, SCALE_32X32, BLOCK, MX, false, UNTRANSPOSED, false },
 };
 
 static void put(uint16_t *x, int64_t rows, int64_t cols, int64_t i, int64_t j, float value) {
@@ -97,7 +111,9 @@ static void test_quantise(void **state) {
     for (size_t i = 0; i < sizeof QUANTISE / sizeof *QUANTISE; i++) {
         struct twin_sink out;
         pair_sink(p, &out, QUANTISE[i].rows, QUANTISE[i].cols, QUANTISE[i].code, QUANTISE[i].kind,
-                  QUANTISE[i].source, QUANTISE[i].rule, QUANTISE[i].transposed);
+                  QUANTISE[i].source, QUANTISE[i].rule, QUANTISE[i].twin != 0);
+        if (QUANTISE[i].twin >= UNTRANSPOSED)
+            pair_untranspose(p, &out, QUANTISE[i].twin == SHARED);
         if (!QUANTISE[i].codes)
             for (int s = 0; s < SIDES; s++) out.side[s].codes->data = NULL;
         struct twin x = pair_tensor(p, DTYPE_BF16, QUANTISE[i].rows, QUANTISE[i].cols, 1, 1);
@@ -119,7 +135,9 @@ static void test_quant_error(void **state) {
         int64_t rows = QUANTISE[i].rows, cols = QUANTISE[i].cols;
         bool transposed = !QUANTISE[i].codes;
         pair_sink(p, &out, rows, cols, QUANTISE[i].code, QUANTISE[i].kind, QUANTISE[i].source,
-                  QUANTISE[i].rule, QUANTISE[i].transposed);
+                  QUANTISE[i].rule, QUANTISE[i].twin != 0);
+        if (QUANTISE[i].twin >= UNTRANSPOSED)
+            pair_untranspose(p, &out, QUANTISE[i].twin == SHARED);
         struct twin x = pair_tensor(p, DTYPE_BF16, rows, cols, 1, 1), view = x;
         struct twin sums = pair_tensor(p, DTYPE_F32, 2, 1, 1, 1);
         fill_value(&x, QUANTISE[i].special && i % 2); /* the others without NaN and infinity */

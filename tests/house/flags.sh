@@ -56,6 +56,7 @@ archs() { # ARCHS WORDS...
 archs 90 "for 90 write sm_90a"
 archs "sm_80 9.0" "for 9.0 write sm_90a"
 archs sm_121 "for sm_121 write sm_121a"
+archs sm_103 "for sm_103 write sm_103a"
 archs sm_86 "for sm_86 write sm_80"
 archs sm_75 "or all."
 archs "" "or all."

@@ -253,7 +253,7 @@ static void test_who_multiplies(void **state) {
     for (size_t r = 0; r < sizeof ROWS / sizeof *ROWS; r++)
         for (int d = 0; d < 6; d++) {
             const struct gemm_kind kind = { CC[d], 0, ROWS[r].a, ROWS[r].b, 128, ROWS[r].n,
-                                            256 };
+                                            256, false, false };
             if (gemm_by_of(&kind) != (enum gemm_by)ROWS[r].by[d])
                 fail_msg("row %zu, sm_%d", r, CC[d]);
         }

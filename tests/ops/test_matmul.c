@@ -87,6 +87,13 @@ static const struct matmul_case CASES[] = {
       .out = F },
     { .M = 40, .N = 70, .K = 290, .a = E, .b = E, .kind_a = SCALE_32X32, .kind_b = SCALE_32X32,
       .out = F },
+    /* untransposed twins: dgrad, wgrad, and one that no model has */
+    { .M = 40, .N = 70, .K = 290, .a = G, .b = E, .kind_a = SCALE_1X32, .kind_b = SCALE_32X32,
+      .transposed_b = true, .out = H },
+    { .M = 40, .N = 135, .K = 290, .a = E, .b = G, .kind_a = SCALE_1X32, .kind_b = SCALE_1X32,
+      .transposed_a = true, .transposed_b = true, .out = F, .beta = 1 },
+    { .M = 1, .N = 70, .K = 33, .a = E, .b = E, .kind_a = SCALE_1X32, .kind_b = SCALE_1X32,
+      .transposed_a = true, .out = F },
 };
 enum { CASE_COUNT = sizeof CASES / sizeof *CASES };
 
@@ -98,8 +105,11 @@ struct fixture {
 
 static struct tensor operand(enum dtype t, int64_t rows, int64_t k, enum scale_kind kind,
                              bool transposed, uint64_t seed) {
-    struct tensor *x = transposed ? op_tensor(t, k, rows, NONE) : op_tensor(t, rows, k, kind);
+    bool fp8 = dtype_is_fp8(t); /* transposed: then an untransposed twin */
+    struct tensor *x = transposed && !fp8 ? op_tensor(t, k, rows, NONE)
+                                          : op_tensor(t, rows, k, kind);
     op_fill(x, seed, 4);
+    if (transposed && fp8) return *op_untransposed(x);
     return transposed ? op_transposed_view(x) : *x;
 }
 

@@ -13,11 +13,13 @@
 #define E DTYPE_E4M3
 #define G DTYPE_E5M2
 
+enum { UNTRANSPOSED = 2 }; /* and the codes are a twin in the order of the stored value */
+
 static const struct error_case {
     int64_t rows, cols;
     enum dtype x, code;
     enum scale_kind kind;
-    bool transposed; /* x is a transposed view */
+    int transposed; /* x is a transposed view */
 } CASES[] = {
     { 1, 1, H, E, SCALE_TENSOR, false },
     { 150, 300, H, E, SCALE_TENSOR, false },
@@ -29,6 +31,8 @@ static const struct error_case {
     { 300, 150, F, E, SCALE_128X128, true },
     { 150, 300, H, E, SCALE_1X32, false },
     { 2100, 45, H, G, SCALE_32X32, false }, /* more strips than lanes */
+    { 150, 300, H, G, SCALE_1X32, UNTRANSPOSED },
+    { 70, 2100, H, E, SCALE_32X32, UNTRANSPOSED },
 };
 
 enum { LANES = 256 };
@@ -75,6 +79,7 @@ static void bits_are_those_of_the_definition(void **state) {
             struct tensor *out = op_tensor(F, 2, 1, SCALE_NONE);
             op_fill(stored, 7, 9);
             op_fill(codes, 8, 0);
+            if (c->transposed == UNTRANSPOSED) codes = op_untransposed(codes);
             struct tensor x = c->transposed ? op_transposed_view(stored) : *stored;
             op_set(out, 0, 0, 2.5f); /* the sums are added to what is there */
             if (b->ops->quant_error(b, LANE_COMPUTE, out, &x, codes, &e) != OK)

@@ -8,7 +8,8 @@
 
 #include "tests/support/op_tensor.h"
 
-enum wanted { CODES = 1, TWIN = 2, BOTH = CODES | TWIN };
+/* UNTRANSPOSED: the twin's order. SHARED: it has the codes' memory. */
+enum wanted { CODES = 1, TWIN = 2, BOTH = CODES | TWIN, UNTRANSPOSED = 4, SHARED = 8 };
 
 struct quantise_case {
     int64_t rows, cols;
@@ -55,6 +56,12 @@ static const struct quantise_case CASES[] = {
     { 70, 45, H, E, SCALE_1X32, BLOCK, MX, TWIN, false },
     { 150, 300, H, E, SCALE_32X32, BLOCK, MX, BOTH, true },
     { 31, 1, H, G, SCALE_32X32, BLOCK, MX, CODES, false },
+    { 150, 300, H, E, SCALE_1X32, BLOCK, MX, BOTH | UNTRANSPOSED, true },
+    { 70, 45, H, G, SCALE_1X32, BLOCK, MX, TWIN | UNTRANSPOSED, false },
+    { 150, 300, H, E, SCALE_32X32, BLOCK, MX, BOTH | UNTRANSPOSED, true },
+    { 300, 150, DTYPE_F32, E, SCALE_32X32, BLOCK, MX, TWIN | UNTRANSPOSED, true },
+    { 1, 33, H, E, SCALE_32X32, BLOCK, MX, BOTH | UNTRANSPOSED | SHARED, false },
+    { 150, 300, H, E, SCALE_32X32, BLOCK, MX, BOTH | UNTRANSPOSED | SHARED, true },
 };
 enum { CASE_COUNT = sizeof CASES / sizeof *CASES };
 
@@ -91,6 +98,8 @@ static void fixture_make(struct fixture *f, const struct quantise_case *c) {
     f->value = op_tensor(c->x, c->rows, c->cols, SCALE_NONE);
     f->codes = op_tensor(c->code, c->rows, c->cols, c->kind);
     f->twin = op_tensor(c->code, c->cols, c->rows, c->kind);
+    if (c->wanted & UNTRANSPOSED) f->twin = op_untransposed(f->twin);
+    if (c->wanted & SHARED) f->twin->data = f->codes->data;
     f->multiplier = op_tensor(DTYPE_F32, 1, 1, SCALE_NONE);
     f->amax = op_tensor(DTYPE_U32, 1, 1, SCALE_NONE);
     f->stats = op_tensor(DTYPE_U64, 2, 1, SCALE_NONE);
@@ -174,6 +183,7 @@ static void check_case(struct backend *b, size_t row, bool own) {
     struct tensor view = op_transposed_view(f.x);
     struct tensor *codes = defined_codes(f.x, c, stats);
     struct tensor *twin = defined_codes(&view, c, twin_stats);
+    if (c->wanted & UNTRANSPOSED) twin = op_untransposed(twin);
     if (f.codes->data) assert_same(f.codes, codes, "codes", row);
     if (c->wanted & TWIN) assert_same(f.twin, twin, "twin", row);
     assert_memory_equal(f.value->data, f.x->data, (size_t)op_bytes(f.x));
@@ -230,6 +240,8 @@ static void spoil_code_shape(struct fixture *f) { f->codes->dim[1] = 63; }
 static void spoil_code_stride(struct fixture *f) { f->codes->stride[1] = 2; }
 static void spoil_twin_shape(struct fixture *f) { f->twin->dim[0] = 63; }
 static void spoil_twin_dtype(struct fixture *f) { f->twin->dtype = G; }
+static void spoil_twin_order(struct fixture *f) { *f->twin = op_transposed_view(f->codes); }
+static void spoil_twin_shared(struct fixture *f) { f->twin->data = f->codes->data; }
 static void spoil_twin_empty(struct fixture *f) { f->twin->data = NULL; }
 static void spoil_scale(struct fixture *f) { f->codes->scale.data = NULL; }
 static void spoil_scale_shape(struct fixture *f) { f->codes->scale.dim[0] = 2; }
@@ -266,6 +278,8 @@ static const struct { void (*spoil)(struct fixture *f); const char *text; } REFU
     { spoil_code_stride, "codes are not contiguous along K" },
     { spoil_twin_shape, "transposed codes are [63, 32], not [64, 32]" },
     { spoil_twin_dtype, "differ in dtype or scale" },
+    { spoil_twin_order, "not contiguous along K: an untransposed twin has MXFP8's scales" },
+    { spoil_twin_shared, "transposed codes share the memory of the codes" },
     { spoil_twin_empty, "transposed codes are empty" },
     { spoil_scale, "without a scale" },
     { spoil_scale_shape, "the scale is f32 [2, 1], not f32 [1, 1]" },

@@ -68,6 +68,17 @@ struct tensor op_transposed_view(const struct tensor *x) {
     return y;
 }
 
+struct tensor *op_untransposed(const struct tensor *x) {
+    struct tensor *y = take(sizeof *y);
+    *y = tensor_fp8_untransposed(NULL, x->dtype, x->dim[0], x->dim[1]);
+    y->scale = x->scale;
+    uint8_t *to = y->data = take(op_bytes(y));
+    for (int64_t i = 0; i < x->dim[0]; i++)
+        for (int64_t j = 0; j < x->dim[1]; j++)
+            to[j * y->stride[1] + i] = ((const uint8_t *)x->data)[i * x->stride[0] + j];
+    return y;
+}
+
 static float draw(uint64_t seed, int64_t i, int spread) {
     uint64_t bits = rng_bits(rng_key(seed, RNG_INIT, 0, 0), (uint64_t)i);
     int exponent = (int)(bits % (uint64_t)(2 * spread + 1)) - spread;
@@ -134,6 +145,6 @@ void op_set(const struct tensor *x, int64_t i, int64_t j, float value) {
 }
 
 int64_t op_bytes(const struct tensor *x) {
-    if (dtype_is_fp8(x->dtype)) return x->dim[0] * x->stride[0];
+    if (dtype_is_fp8(x->dtype)) return tensor_code_bytes(x);
     return tensor_count(x) * dtype_bytes(x->dtype);
 }

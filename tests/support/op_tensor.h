@@ -16,6 +16,9 @@ struct tensor *op_tensor(enum dtype t, int64_t rows, int64_t cols, enum scale_ki
 /* The view with rows and columns exchanged. */
 struct tensor op_transposed_view(const struct tensor *x);
 
+/* FP8 codes and their scale again, as an untransposed twin. */
+struct tensor *op_untransposed(const struct tensor *x);
+
 /* F32 and BF16: signed, spread over 2^-spread .. 2^spread. FP8: any finite code. Scales: f32 in
  * [1/8, 8), e8m0 2^-4 .. 2^4. The same for the same seed. */
 void op_fill(struct tensor *x, uint64_t seed, int spread);

@@ -53,6 +53,42 @@ static void test_order_of_scales(void **state) {
         lays_out(CASE[i].rows, CASE[i].blocks, CASE[i].share);
 }
 
+/* The scales of an untransposed twin of a value [rows, cols]: one for 32 rows of a column. NVIDIA's
+ * libraries keep them as [rows / 32][cols] and lay tiles of 4 by 128 of them out so that the column
+ * has the place that a row has in TN (TransformerEngine, tests/cpp/operator/test_swizzle.cu). Ours
+ * are those of a twin [cols, rows], so the place is the same as for any operand. */
+static void test_order_of_column_scales(void **state) {
+    static const struct { int64_t rows, cols; } CASE[] = {
+        { 32, 128 }, { 128, 16 }, { 96, 272 }, { 4096, 400 }, { 160, 33 },
+    };
+    for (size_t c = 0; c < sizeof CASE / sizeof *CASE; c++) {
+        int64_t cols = CASE[c].cols, blocks = ceil_div(CASE[c].rows, 32);
+        int64_t high = round_up(blocks, 4), wide = round_up(cols, 128); /* theirs, padded */
+        uint8_t *theirs = calloc((size_t)(high * wide), 1), *ours = malloc((size_t)(cols * blocks));
+        uint8_t *want = calloc((size_t)(high * wide), 1);
+        uint32_t *to = calloc((size_t)swizzle_words(cols, blocks), 4);
+        assert_true(theirs && ours && want && to);
+        for (int64_t block = 0; block < blocks; block++)
+            for (int64_t col = 0; col < cols; col++)
+                theirs[block * wide + col] = ours[col * blocks + block] =
+                    (uint8_t)(1 + (col * 37 + block * 101) % 251);
+        for (int64_t col = 0; col < wide; col++)
+            for (int64_t block = 0; block < high; block++) {
+                int64_t tile = col / 128 * 128 * high + block / 4 * 512;
+                int64_t at = tile + col % 128 % 32 * 16 + col % 128 / 32 * 4 + block % 4;
+                want[at] = theirs[block * wide + col];
+            }
+        const struct swizzle s = { ours, to, cols, blocks, 1 };
+        assert_int_equal(4 * swizzle_words(cols, blocks), high * wide);
+        for (int64_t i = 0; i < swizzle_words(cols, blocks); i++) to[i] = swizzle_word(&s, i);
+        assert_memory_equal(to, want, (size_t)(high * wide));
+        free(theirs);
+        free(ours);
+        free(want);
+        free(to);
+    }
+}
+
 static void test_packed_codes(void **state) {
     for (uint32_t x = 0; x < 65536; x++) {
         uint32_t codes = (x & 15) | (x >> 4 & 15) << 8 | (x >> 8 & 15) << 16 | (x >> 12) << 24;
@@ -62,8 +98,9 @@ static void test_packed_codes(void **state) {
 
 /* ---- decisions ---- */
 
-#define MX SCALE_1X32, SCALE_32X32, 256, 128, 96
-#define FP4 SCALE_1X16, SCALE_1X16, 256, 128, 96
+#define TN false, false
+#define MX SCALE_1X32, SCALE_32X32, 256, 128, 96, TN
+#define FP4 SCALE_1X16, SCALE_1X16, 256, 128, 96, TN
 static const struct native_case {
     struct gemm_kind kind;
     bool native, by_version, bias;
@@ -92,19 +129,30 @@ static const struct native_case {
     { { 110, 130100, FP4 }, true, false, false },
     { { 101, 120900, FP4 }, true, false, false },
     /* shapes */
-    { { 100, 0, SCALE_1X32, SCALE_1X32, 256, 128, 48 }, false, false, true },
-    { { 100, 0, SCALE_1X32, SCALE_1X32, 252, 128, 64 }, false, false, true },
-    { { 100, 0, SCALE_1X32, SCALE_1X32, 256, 100, 64 }, false, false, true },
-    { { 100, 0, SCALE_1X16, SCALE_16X16, 8, 8, 32 }, true, false, true },
-    { { 100, 0, SCALE_1X16, SCALE_16X16, 8, 8, 16 }, false, false, true },
+    { { 100, 0, SCALE_1X32, SCALE_1X32, 256, 128, 48, TN }, false, false, true },
+    { { 100, 0, SCALE_1X32, SCALE_1X32, 252, 128, 64, TN }, false, false, true },
+    { { 100, 0, SCALE_1X32, SCALE_1X32, 256, 100, 64, TN }, false, false, true },
+    { { 100, 0, SCALE_1X16, SCALE_16X16, 8, 8, 32, TN }, true, false, true },
+    { { 100, 0, SCALE_1X16, SCALE_16X16, 8, 8, 16, TN }, false, false, true },
+    /* untransposed twins: dgrad, wgrad */
+    { { 100, 130100, SCALE_1X32, SCALE_32X32, 256, 112, 96, false, true }, true, false, true },
+    { { 103, 130100, SCALE_1X32, SCALE_1X32, 48, 112, 96, true, true }, true, false, true },
+    { { 103, 0, SCALE_1X32, SCALE_1X32, 40, 112, 96, false, true }, true, false, true },
+    { { 103, 0, SCALE_1X32, SCALE_1X32, 40, 112, 96, true, true }, false, false, true },
+    { { 100, 0, SCALE_1X32, SCALE_1X32, 48, 104, 96, false, true }, false, false, true },
+    { { 100, 120800, SCALE_1X32, SCALE_1X32, 48, 112, 96, true, true }, false, true, true },
+    { { 120, 0, SCALE_1X32, SCALE_1X32, 256, 128, 96, false, true }, false, false, true },
+    { { 121, 0, SCALE_1X32, SCALE_1X32, 256, 128, 96, true, true }, false, false, true },
+    { { 110, 0, SCALE_1X32, SCALE_1X32, 256, 128, 96, true, true }, false, false, true },
+    { { 90, 0, SCALE_1X32, SCALE_1X32, 256, 128, 96, true, true }, false, false, true },
     /* the other scales, as before */
-    { { 100, 0, SCALE_TENSOR, SCALE_TENSOR, 7, 7, 7 }, true, false, true },
-    { { 80, 0, SCALE_TENSOR, SCALE_TENSOR, 64, 64, 64 }, false, false, true },
-    { { 90, 0, SCALE_1X128, SCALE_128X128, 64, 64, 64 }, true, false, true },
-    { { 90, 0, SCALE_1X128, SCALE_128X128, 65, 64, 64 }, false, false, true },
-    { { 100, 0, SCALE_1X128, SCALE_128X128, 64, 64, 64 }, false, false, true },
-    { { 90, 0, SCALE_ROW, SCALE_ROW, 5, 5, 64 }, true, false, true },
-    { { 121, 0, SCALE_ROW, SCALE_ROW, 64, 64, 64 }, false, false, true },
+    { { 100, 0, SCALE_TENSOR, SCALE_TENSOR, 7, 7, 7, TN }, true, false, true },
+    { { 80, 0, SCALE_TENSOR, SCALE_TENSOR, 64, 64, 64, TN }, false, false, true },
+    { { 90, 0, SCALE_1X128, SCALE_128X128, 64, 64, 64, TN }, true, false, true },
+    { { 90, 0, SCALE_1X128, SCALE_128X128, 65, 64, 64, TN }, false, false, true },
+    { { 100, 0, SCALE_1X128, SCALE_128X128, 64, 64, 64, TN }, false, false, true },
+    { { 90, 0, SCALE_ROW, SCALE_ROW, 5, 5, 64, TN }, true, false, true },
+    { { 121, 0, SCALE_ROW, SCALE_ROW, 64, 64, 64, TN }, false, false, true },
 };
 
 static void test_which_products_are_native(void **state) {
@@ -148,6 +196,28 @@ static void test_memory(void **state) {
     assert_int_equal(bytes_of(120, SCALE_1X16, SCALE_16X16, TIMING), elements / 2 + out);
 }
 
+/* Which devices multiply untransposed twins, and what a plan counts where one is widened: lines of
+ * the product's columns, not of K. */
+static void test_untransposed_twins(void **state) {
+    static const int CC[] = { 0, 80, 89, 90, 100, 103, 110, 120, 121 };
+    for (size_t i = 0; i < sizeof CC / sizeof *CC; i++)
+        for (enum scale_kind kind = SCALE_NONE; kind < SCALE_KIND_COUNT; kind++)
+            assert_int_equal(device_twins_untransposed(CC[i], kind),
+                             (CC[i] == 100 || CC[i] == 103) &&
+                                 (kind == SCALE_1X32 || kind == SCALE_32X32));
+    struct device_gemm gemm = { .m = 20, .n = 36, .k = 100, .out_bytes = 2, .fp8 = true,
+                                .a = SCALE_1X32, .b = SCALE_1X32, .twin_a = true, .twin_b = true };
+    const struct device_work work = { .gemm = &gemm, .gemms = 1, .world = 1 };
+    for (int cc = 90; cc <= 100; cc += 10) {
+        struct device_item item[DEVICE_ITEMS_MAX];
+        int n = device_memory(cc, &work, item);
+        int64_t wide = cc == 100 ? 2 * 100 * (24 + 40) : 2 * 104 * (20 + 36), found = 0;
+        for (int i = 0; i < n; i++)
+            if (!strcmp(item[i].name, "operands widened to BF16")) found = item[i].bytes;
+        assert_int_equal(found, wide);
+    }
+}
+
 /* Terms of a sum over two ranks: codes to send and codes received, with a scale for 128. */
 static void test_memory_of_coded_terms(void **state) {
     struct device_work work = { .world = 2, .shard = 1 << 20, .shard_bytes = 4 };
@@ -165,9 +235,11 @@ static void test_memory_of_coded_terms(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order_of_scales),
+        cmocka_unit_test(test_order_of_column_scales),
         cmocka_unit_test(test_packed_codes),
         cmocka_unit_test(test_which_products_are_native),
         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_untransposed_twins),
         cmocka_unit_test(test_memory_of_coded_terms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
