@@ -1,5 +1,5 @@
 #!/bin/bash
-# tier: long
+# timeout: 300
 # How a device computes is certified before a run: what fails is not used, and log, decisions,
 # doctor and bundle say so. A resumed or repeated run stops with exit 3 if another way fails now.
 # The device is a stand-in (tests/support/stand_in/wrong_plugin.c).

@@ -1,0 +1,37 @@
+/* Makes the certificates that a list of ways lacks, by children that open the device
+ * (certify_child.h). A child that crashes or hangs costs one way: it is found by trying way by way,
+ * and that way is then tried without the kernel that it may have crashed in. */
+#ifndef FP8LAB_RUNNER_CERTIFY_CERTIFY_MAKE_H
+#define FP8LAB_RUNNER_CERTIFY_CERTIFY_MAKE_H
+
+#include "runner/certify/certify_child.h"
+
+struct json_t;
+
+struct making {
+    /* The caller sets these. Of the request: backend, caps, config or ways, ranks, device, offers,
+     * tick, context. */
+    struct certify_request request;
+    const struct ways *ways; /* those of the request */
+    void (*answered)(void *context, const struct json_t *answer); /* of each child; may be NULL */
+    void *context;
+    /* The caller makes these arrays, and releases them. */
+    const struct json_t *base; /* names not to use whatever the certificates say; NULL: none */
+    struct json_t *list;  /* in: kept certificates; out: the new ones too */
+    struct json_t *fresh; /* out: the new ones that later commands may use */
+    struct json_t *untried; /* out: object of {way: why it has no certificate} */
+    /* Results. */
+    double seconds;   /* that children took */
+    bool impossible;  /* no child could open the device */
+    struct err why;   /* then: the reason */
+};
+
+/* Errors of the device are no errors here: they are in `untried` and `why`. ERR_MEMORY. */
+NODISCARD enum status certify_make(struct making *m, struct err *e);
+/* How many ways have no certificate. */
+int64_t certify_missing(const struct making *m);
+
+/* The names of ways that the certificates of these ways forbid; new array, NULL: no memory. */
+struct json_t *certify_forbids(const struct ways *ways, const struct json_t *list);
+
+#endif
