@@ -14,6 +14,8 @@
 enum { SECONDS_ALL = 300, SECONDS_ONE = 60 };
 /* Rounds in which ways are certified once more, because others failed after them. */
 enum { ROUNDS_MAX = 3 };
+/* Crashes that no other way avoids, until the device is at fault. */
+enum { UNEXPLAINED_MAX = 3 };
 
 /* How a child ended. */
 enum child_end {
@@ -175,7 +177,7 @@ static enum status ask(struct making *m, int64_t first, int64_t count, const jso
 
 /* ---- a way that breaks its child --------------------------------------------------------------*/
 
-/* The certificate of a way that crashed. forbid: what it crashed in; NULL: not known. */
+/* The certificate of a way that broke its children. forbid: what it did that in; NULL: not known. */
 static enum status put_crash(struct making *m, int64_t i, const char *forbid,
                              const json_t *forbidden, const struct err *why, struct err *e) {
     char text[WAY_TEXT_CAP];
@@ -189,7 +191,8 @@ static enum status put_crash(struct making *m, int64_t i, const char *forbid,
         if (way_may_use(way, json_string_value(name)))
             json_append(without, json_incref(name), &failed);
     json_t *one = json_pack("{s:s,s:s,s:s,s:s,s:o,s:s?,s:o,s:[]}", "way", text, "section", section,
-                            "outcome", "failed", "fault", "crash", "found",
+                            "outcome", "failed", "fault",
+                            why->code == ERR_DEVICE ? "device error" : "crash", "found",
                             json_from_text(why->text), "forbid",
                             forbid ? forbid + strlen(section) + 1 : NULL, "without",
                             json_whole(without, failed), "agreed");
@@ -248,8 +251,14 @@ static enum status try_without(struct making *m, int64_t i, char names[2][FORBID
     return st == OK && failed ? no_memory(e) : st;
 }
 
+static void give_up(struct making *m, const struct err *why) {
+    m->impossible = true;
+    m->why = *why;
+}
+
 /* Way i broke two children, the second alone. The names without which a third one lives are what
- * broke them. If there are none, the device may be at fault: that is not kept. */
+ * broke them. If there are none, the device may be at fault: that is not kept, and the ways after
+ * it are not tried if it looks so. */
 static enum status find_cause(struct making *m, int64_t i, json_t *forbidden,
                               const struct err *why, struct err *e) {
     char names[2][FORBIDDEN_NAME_CAP], text[WAY_TEXT_CAP];
@@ -258,6 +267,7 @@ static enum status find_cause(struct making *m, int64_t i, json_t *forbidden,
     for (int which = 1; which < 1 << count && !found; which++)
         TRY(try_without(m, i, names, which, forbidden, why, &found, e));
     if (found) return OK;
+    if (why->code == ERR_DEVICE || ++m->unexplained == UNEXPLAINED_MAX) give_up(m, why);
     if (why->code != ERR_DEVICE) return put_crash(m, i, NULL, forbidden, why, e);
     certify_way_text(&m->ways->way[i], text);
     json_put(m->untried, text, json_from_text(why->text), &failed);
@@ -286,14 +296,12 @@ static enum status make_missing(struct making *m, json_t **forbidden, struct err
         struct err why = { 0 };
         TRY(ask(m, i, alone ? 1 : 0, *forbidden, &end, &why, e));
         TRY(update(m, forbidden, e));
-        if (end == CHILD_OPENED_NOTHING) {
-            m->impossible = true;
-            m->why = why;
-            return OK;
-        }
+        if (end == CHILD_OPENED_NOTHING) give_up(m, &why);
+        if (end == CHILD_OPENED_NOTHING) return OK;
         if (end == CHILD_ANSWERED && !alone) return OK;
         if (end == CHILD_BROKE && alone) TRY(find_cause(m, i, *forbidden, &why, e));
         TRY(update(m, forbidden, e));
+        if (m->impossible) return OK;
         i = find_missing(m, alone ? i + 1 : i);
         alone = alone == (end == CHILD_ANSWERED); /* alone until the one that breaks it */
     }

@@ -22,7 +22,8 @@ struct making {
     struct json_t *untried; /* out: object of {way: why it has no certificate} */
     /* Results. */
     double seconds;   /* that children took */
-    bool impossible;  /* no child could open the device */
+    bool impossible;  /* no child could open the device, or it broke whatever was tried */
+    int unexplained;  /* crashes that no other way avoids */
     struct err why;   /* then: the reason */
 };
 

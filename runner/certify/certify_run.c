@@ -317,11 +317,10 @@ static enum status judge(struct certifying *c, json_t *forbidden, struct err *e)
     say_hosts(c);
     TRY(compare_then(c, forbidden, e));
     TRY(write(c, forbidden, e));
-    run_log(c->dir, "certificates: %" PRId64 " ways on %d of %" PRId64 " devices, %" PRId64
-            " certificates made now in %.1f s, %zu ways not used, %" PRId64 " absent, %" PRId64
-            " not certified, %" PRId64 " shapes timed", c->ways.count, c->parts,
-            c->o->devices ? c->o->devices : 1, made, seconds, json_array_size(forbidden), absent,
-            untried, c->timed);
+    run_log(c->dir, "certificates: %" PRId64 " ways, %" PRId64 " certificates made now in %.1f s, "
+            "%zu ways not used, %" PRId64 " shapes timed; %d of %" PRId64 " devices tried, %" PRId64
+            " ways absent, %" PRId64 " not certified", c->ways.count, made, seconds,
+            json_array_size(forbidden), c->timed, c->parts, c->o->devices, absent, untried);
     return OK;
 }
 
