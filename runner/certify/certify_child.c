@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/certify/certify.h"
+#include "kernels/certify/producer_check.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
@@ -132,6 +133,8 @@ static enum status certify_one(struct child *c, const struct certify_way *way,
                                struct certificate *out, struct err *e) {
     struct backend *b = c->device.backend;
     enum status st = certify(b, c->reference.backend, way, out, e);
+    if (st == OK && way->section == WAY_CAST && out->outcome == CERTIFY_PASSED)
+        st = certify_producers(b, c->reference.backend, way, out, e);
     if (strcmp(b->ops->name, "cpu") != 0) return st;
     if (!strcmp(out->how, "native")) snprintf(out->how, sizeof out->how, "emulated");
     *out->forbid = '\0';
