@@ -5,7 +5,7 @@
 
 #include "kernels/certify/device_lines.h"
 
-enum { ROWS = 48, ROWS_BLOCK = 144, K_MAX = 16384, PERIOD = 13, HEAD = 64 };
+enum { ROWS = 48, ROWS_BLOCK = 144, K_MAX = 8192, PERIOD = 13, HEAD = 64 };
 /* What a producer writes, and its operands. */
 enum part { CODES, FACTORS, TWIN, TWIN_FACTORS, AMAX, VALUE, PARTS };
 static const char *const PART_NAMES[] = { "codes", "scales", "transposed codes",
@@ -159,7 +159,7 @@ static enum status fill_operands(struct producer *p, struct err *e) {
     TRY(fill_noise(p, WIDE, DTYPE_BF16, 2 * p->k, 4.0f, e));
     TRY(fill_noise(p, A, DTYPE_BF16, p->k, 4.0f, e));
     TRY(fill_noise(p, B, DTYPE_BF16, p->k, 2.0f, e));
-    TRY(fill_noise(p, VALUE, DTYPE_BF16, p->k, 1.0f, e)); /* the optimizer's weights */
+    TRY(fill_noise(p, VALUE, DTYPE_BF16, p->k, 1.0f, e)); /* weights, if no other is first */
     TRY(fill_noise(p, FA, DTYPE_F32, p->k, 0.5f, e));
     TRY(fill_same(p, FB, 0.25f, e));
     TRY(fill_noise(p, GAIN, DTYPE_BF16, (p->k + PERIOD - 1) / PERIOD, 1.5f, e));
@@ -270,7 +270,8 @@ static const struct {
     enum role role;
     enum status (*run)(struct producer *p, struct err *e);
 } PRODUCERS[] = {
-    { "rmsnorm_fwd", ROLE_VALUE, run_rmsnorm },       { "layernorm_fwd", ROLE_VALUE, run_layernorm },
+    { "rmsnorm_fwd", ROLE_VALUE, run_rmsnorm },
+    { "layernorm_fwd", ROLE_VALUE, run_layernorm },
     { "swiglu_fwd", ROLE_VALUE, run_swiglu },         { "gelu_fwd", ROLE_VALUE, run_gelu },
     { "rmsnorm_bwd", ROLE_GRADIENT, run_rmsnorm_bwd },
     { "layernorm_bwd", ROLE_GRADIENT, run_layernorm_bwd },
@@ -326,7 +327,6 @@ static enum status cast_value(struct producer *good, const struct producer *bad,
 static enum status produce(struct producer *p, int i, bool keep, int garbage, struct err *e) {
     p->sink.keep_value = keep;
     TRY(clear_sink(p, garbage, e));
-    TRY(fill_operands(p, e));
     TRY(PRODUCERS[i].run(p, e));
     return fetch(p, e);
 }
@@ -352,6 +352,7 @@ static enum status try_all(struct producer *good, struct producer *bad, struct c
                            struct err *e) {
     size_t used = strlen(out->found), room = sizeof out->found;
     unsigned roles = roles_of(bad->way);
+    TRY(fill_operands(bad, e));
     for (int i = 0; i < COUNT && out->outcome == CERTIFY_PASSED; i++) {
         bool tried;
         if (!(roles & PRODUCERS[i].role)) continue;

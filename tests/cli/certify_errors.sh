@@ -37,6 +37,14 @@ device closed
 run closed 6
 says "are not certified: device 0 does not open"
 
+for when in kept dropped; do
+    case_name="a producer writes wrong codes, its value is $when"
+    device "fused $when"
+    run "fused$when" 3
+    says "computes wrong results here, and there is no other way: wrong codes: swiglu_fwd: codes: 1 of"
+done
+says "differ from those that it makes if it keeps the value"
+
 case_name="absent"
 device "absent a cast"
 run absent 0
