@@ -2,8 +2,8 @@
  *
  * A run casts where a value is made: in a norm, an activation, a rotation, the optimizer. Their
  * arithmetic is not exact on a device, but what they write into a sink is defined by the value that
- * they store (kernels/quant.h). So the reference casts the device's own value, and codes, scales and
- * amax must have the same bits; also if the value is not kept. */
+ * they store (kernels/quant.h). So the reference casts the device's own value, and codes, scales
+ * and amax must have the same bits; also if the value is not kept. */
 #ifndef FP8LAB_KERNELS_CERTIFY_PRODUCER_CHECK_H
 #define FP8LAB_KERNELS_CERTIFY_PRODUCER_CHECK_H
 

@@ -63,13 +63,13 @@ static json_t *certificate_json(const struct certificate *c, const json_t *forbi
     for (int i = 0; (m = arithmetic_at(i)); i++)
         if (c->agreed >> i & 1) json_append(agreed, json_string(m->name), &failed);
     return json_pack("{s:s,s:s,s:s,s:s?,s:s?,s:o,s:I,s:o,s:o,s:s?,s:s?,s:o,s:s?,s:o}", "way",
-                     way, "section", way_section_name(c->way.section), "outcome", OUTCOMES[c->outcome],
-                     "how", text_or_null(c->how), "fault", text_or_null(c->fault), "found",
-                     json_from_text(c->found), "outputs", (json_int_t)c->outputs, "error",
-                     number(c->error), "bound", number(c->bound), "reason",
-                     text_or_null(c->reason), "order", text_or_null(c->order), "agreed",
-                     json_whole(agreed, failed), "forbid", text_or_null(c->forbid),
-                     "without", without_json(&c->way, forbidden));
+                     way, "section", way_section_name(c->way.section), "outcome",
+                     OUTCOMES[c->outcome], "how", text_or_null(c->how), "fault",
+                     text_or_null(c->fault), "found", json_from_text(c->found), "outputs",
+                     (json_int_t)c->outputs, "error", number(c->error), "bound", number(c->bound),
+                     "reason", text_or_null(c->reason), "order", text_or_null(c->order), "agreed",
+                     json_whole(agreed, failed), "forbid", text_or_null(c->forbid), "without",
+                     without_json(&c->way, forbidden));
 }
 
 /* ---- the child --------------------------------------------------------------------------------*/

@@ -217,7 +217,7 @@ static enum status ask(struct making *m, int64_t first, int64_t count, const jso
 
 /* ---- a way that breaks its child --------------------------------------------------------------*/
 
-/* The certificate of a way that broke its children. forbid: what it did that in; NULL: not known. */
+/* The certificate of a way that broke its children. forbid: in which it did; NULL: not known. */
 static enum status put_crash(struct making *m, int64_t i, const char *forbid,
                              const json_t *forbidden, const struct err *why, struct err *e) {
     char text[WAY_TEXT_CAP];

@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 12
-# A run on GPUs of several products is certified on each of them; what one forbids, none uses. Of GPUs
-# of one product the first is tried. The driver and the devices are stand-ins.
+# A run on GPUs of several products is certified on each of them; what one forbids, none uses. Of
+# GPUs of one product the first is tried. The driver and the devices are stand-ins.
 set -u
 . tests/cli/lib.sh
 . "$root/tests/support/wrong_device.sh"

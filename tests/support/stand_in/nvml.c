@@ -2,8 +2,8 @@
  * less power and more traffic than the one before. Environment variables change the defaults in
  * parentheses: FAKE_CUDA (13000), FAKE_INIT (0: works), FAKE_GPUS (1), FAKE_LINKS (1: NVLink
  * through switches; 4: four NVLinks between neighbours; 0: none), FAKE_PROCESSES (2),
- * FAKE_THROTTLE (4: the power cap), FAKE_MIXED (0; 1: all but the first are H100s), FAKE_ENERGY (500: mJ more at each reading; -1: no counter). Two
- * GPUs share one NUMA node. */
+ * FAKE_THROTTLE (4: the power cap), FAKE_MIXED (0; 1: all but the first are H100s), FAKE_ENERGY
+ * (500: mJ more at each reading; -1: no counter). Two GPUs share one NUMA node. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>

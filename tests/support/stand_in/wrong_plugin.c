@@ -1,5 +1,6 @@
 /* A plugin that stands in for the CUDA backend: the CPU's arithmetic, with the mistake that the
- * file "mistake" beside the program (of device N > 0 "mistakeN", if it exists) numbers (enum wrong_kind), or with one of these:
+ * file "mistake" beside the program (of device N > 0 "mistakeN", if it exists) numbers (enum
+ * wrong_kind), or with one of these:
  *   crash           WRONG_CRASH
  *   crash KERNEL    attention kills the process unless KERNEL is forbidden: wgmma, cudnn
  *   crash all       ... unless both are
