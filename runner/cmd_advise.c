@@ -158,8 +158,9 @@ static enum status print(const struct cli *cli, const struct advice *a,
 static enum status find_certificates(const struct cli *cli, const json_t *facts, json_t **list,
                                      struct err *e) {
     struct certify_cache cache = { .key = NULL };
+    const struct certify_device gpu = { .backend = "cuda" };
     char problem[KEPT_PROBLEM_CAP] = "";
-    enum status st = certify_cache_of_run(&cache, NULL, cli_runs(cli), facts, "cuda", NULL, e);
+    enum status st = certify_cache_of_run(&cache, NULL, cli_runs(cli), facts, &gpu, e);
     if (st == OK) st = certify_cache_read(&cache, list, problem, e);
     if (*problem) cli_warn(cli, "%s", problem);
     certify_cache_close(&cache);

@@ -63,12 +63,25 @@ static bool meant_for_gpu(const struct cli *cli, const json_t *facts) {
     return json_int(facts, "gpu.count") > 0;
 }
 
+/* A flag in the place of the file's name, or a report of a machine that is not this one. */
+static enum status check_report(const struct cli *cli, struct err *e) {
+    const char *path = cli_value(cli, "report");
+    if (!*path || *path == '-')
+        return FAIL(e, ERR_ARG, "--report %s: give the name of a file to write; one that begins "
+                    "with a dash is ./%s", path, path);
+    if (cli_has(cli, "facts"))
+        return FAIL(e, ERR_ARG, "--report with --facts: a report says how a machine computes, "
+                    "which only that machine can try; run fp8lab doctor --report FILE there");
+    return OK;
+}
+
 static enum status examine(const struct cli *cli, struct doctor *d, struct err *e) {
     const char *file = cli_value(cli, "facts"), *backend = cli_value(cli, "backend");
     char problem[256] = "";
     int64_t seconds = AUDIT_SECONDS;
     TRY(cli_int(cli, "seconds", 1, 86400, &seconds, e));
     if (backend) TRY(backend_check_name(backend, e));
+    if (cli_has(cli, "report")) TRY(check_report(cli, e));
     if (file) TRY(facts_load(file, &d->facts, e));
     else TRY(facts_gather(&d->facts, problem, sizeof problem, e));
     d->here = !file;

@@ -11,6 +11,7 @@ static int print_certificates(const struct cli *cli) {
     struct certify_request r = {
         .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
         .caps = cli_value(cli, "caps"), .config = cli_value(cli, "config"), .ranks = 1,
+        .ways = cli_value(cli, "ways"), .forbidden = cli_value(cli, "forbid"),
         .offers = cli_value(cli, "offers"),
     };
     json_t *answer = NULL;
@@ -52,6 +53,8 @@ static const struct flag FLAGS[] = {
     { "checks", NULL, "also try every recipe", false },
     { "certify", NULL, "instead, try each way of computing against the reference", false },
     { "config", "FILE", "certify: the ways of this resolved configuration", false },
+    { "ways", "FILE", "certify: the ways that another process wrote to this file", false },
+    { "forbid", "WAYS", "certify: do not compute in these ways, separated by \"; \"", false },
     { "offers", "DIR", "certify: take the kept choices in offered.json there", false },
     { "ranks", "N", "certify: the ranks of its run (1)", false },
     { "first", "N", "certify: from this way on (0)", false },

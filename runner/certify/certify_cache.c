@@ -1,9 +1,11 @@
 #include "runner/certify/certify_cache.h"
 
 #include <jansson.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
 #include "runner/plan/backends.h"
 #include "runner/record/image_record.h"
 
@@ -32,26 +34,31 @@ json_t *certificates_of(const json_t *list, const char *way) {
     return json_whole(found, failed);
 }
 
-static bool has_way(const json_t *list, const json_t *one) {
-    json_t *other;
+bool certificate_is_same(const json_t *a, const json_t *b) {
+    const json_t *x = json_object_get(a, "without"), *y = json_object_get(b, "without");
+    return !strcmp(json_text(a, "way", ""), json_text(b, "way", "")) &&
+           !strcmp(json_text(a, "forbid", ""), json_text(b, "forbid", "")) &&
+           (json_equal(x, y) || json_array_size(x) + json_array_size(y) == 0);
+}
+
+static bool has_same(const json_t *list, const json_t *one) {
+    const json_t *other;
     size_t i;
     json_array_foreach(list, i, other)
-        if (!strcmp(json_text(other, "way", ""), json_text(one, "way", ""))) return true;
+        if (certificate_is_same(other, one)) return true;
     return false;
 }
 
-/* Adds the ways of `from` that `to` lacks; of a way all certificates together. */
+/* Adds the certificates of `from` that `to` lacks. */
 static bool add_ways(json_t *to, const json_t *from, bool *failed) {
-    json_t *had = json_copy(to), *one;
+    json_t *one;
     size_t i;
     bool grew = false;
     json_array_foreach(from, i, one) {
-        if (!had || has_way(had, one)) continue;
+        if (has_same(to, one)) continue;
         json_append(to, json_incref(one), failed);
         grew = true;
     }
-    *failed |= !had;
-    json_decref(had);
     return grew;
 }
 
@@ -92,33 +99,46 @@ static const struct kept_kind KIND = {
     .about = "keeps the certificates of earlier runs", .check = check, .merge = merge,
 };
 
+/* On a host with GPUs of several products each GPU has a table of its own. The facts have names in
+ * the driver's order, CUDA has an order of its own: so its index and what determines it. */
+static void put_index(json_t *key, const json_t *facts, int64_t device, bool *failed) {
+    static const char *const VARIABLES[] = { "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER" };
+    if (!json_is_true(json_object_get(facts, "gpu.mixed"))) return;
+    json_put(key, "device", json_integer(device), failed);
+    for (int i = 0; i < 2; i++) {
+        const char *value = getenv(VARIABLES[i]);
+        json_put(key, VARIABLES[i], value ? json_from_text(value) : json_null(), failed);
+    }
+}
+
 enum status certify_cache_open(struct certify_cache *c, const char *folder, const char *spare,
-                               const json_t *facts, const char *backend, const char *caps,
+                               const json_t *facts, const struct certify_device *d,
                                struct err *e) {
     static const char *const FACTS[] = { "gpu.product_name", "gpu.cc", "gpu.driver",
                                          "cuda.runtime", "cublaslt.version", "cudnn.version" };
     bool failed = false;
     *c = (struct certify_cache){ .key = json_pack("{s:s,s:s,s:s?}", "kernels",
-                                                  backend_kernels_sha256(), "backend", backend,
-                                                  "caps", caps) };
+                                                  backend_kernels_sha256(), "backend",
+                                                  d->backend, "caps", d->caps) };
     if (!c->key) return no_memory(e);
     for (size_t i = 0; i < sizeof FACTS / sizeof *FACTS; i++) {
         json_t *value = json_object_get(facts, FACTS[i]);
         json_put(c->key, FACTS[i], value ? json_incref(value) : json_null(), &failed);
     }
+    put_index(c->key, facts, d->index, &failed);
     if (failed) return no_memory(e);
     return kept_folders(folder, spare, c->folder, c->spare, e);
 }
 
 enum status certify_cache_of_run(struct certify_cache *c, const char *folder, const char *runs,
-                                 const json_t *facts, const char *backend, const char *caps,
+                                 const json_t *facts, const struct certify_device *d,
                                  struct err *e) {
     char beside[PATH_CAP];
     if (!folder && image_inside()) { /* its home folder ends with the container */
         TRY(path_join(beside, runs, "cache", e));
         folder = beside;
     }
-    return certify_cache_open(c, folder, folder ? NULL : runs, facts, backend, caps, e);
+    return certify_cache_open(c, folder, folder ? NULL : runs, facts, d, e);
 }
 
 void certify_cache_close(struct certify_cache *c) {

@@ -13,14 +13,19 @@ struct certify_cache {
     struct json_t *key; /* owned: what the certificates of this machine are for */
 };
 
-/* facts: of this machine, with the library versions that a probe found. caps may be NULL. */
+struct certify_device {
+    const char *backend, *caps; /* caps may be NULL */
+    int64_t index;              /* as backend_open takes it */
+};
+
+/* facts: of this machine, with the library versions that a probe found. */
 NODISCARD enum status certify_cache_open(struct certify_cache *c, const char *folder,
                                          const char *spare, const struct json_t *facts,
-                                         const char *backend, const char *caps, struct err *e);
+                                         const struct certify_device *d, struct err *e);
 /* The same for a run: folder NULL is the default one, in a container the folder `cache` in runs. */
 NODISCARD enum status certify_cache_of_run(struct certify_cache *c, const char *folder,
                                            const char *runs, const struct json_t *facts,
-                                           const char *backend, const char *caps, struct err *e);
+                                           const struct certify_device *d, struct err *e);
 void certify_cache_close(struct certify_cache *c);
 
 /* *list: the certificates of this machine, an array of the caller's; empty if there are none.
@@ -31,8 +36,10 @@ NODISCARD enum status certify_cache_read(const struct certify_cache *c, struct j
 NODISCARD enum status certify_cache_add(const struct certify_cache *c, struct json_t *list,
                                         char problem[KEPT_PROBLEM_CAP], struct err *e);
 
-/* The certificates of a way in a list: one, or two if the first one failed and another way was
- * tried. New array; empty if there are none. */
+/* Whether two certificates are of one way, without the same names, and forbid the same. */
+bool certificate_is_same(const struct json_t *a, const struct json_t *b);
+/* The certificates of a way in a list: one, or more if it failed and another way was tried. New
+ * array; empty if there are none. */
 struct json_t *certificates_of(const struct json_t *list, const char *way);
 
 #endif

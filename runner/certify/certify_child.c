@@ -8,37 +8,32 @@
 #include <string.h>
 
 #include "kernels/certify/certify.h"
+#include "kernels/certify/producer_check.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 #include "runner/base/self_ask.h"
+#include "runner/certify/forbidden.h"
 #include "runner/plan/backends.h"
 #include "runner/record/choice_cache.h"
 
-enum { FORBIDDEN_MAX = 16 };
-
 static const char SCHEMA[] = "fp8lab.certificates/1";
-
-/* Ways that failed so far: backends that are opened later do not use them. */
-struct forbidden { char section[16], way[FORBIDDEN_WAY_CAP]; };
 
 struct child {
     const struct certify_request *request;
     struct backend_handle reference, device;
+    struct device_info info; /* of the device: one that broke answers no more */
     struct ways ways;
-    struct forbidden forbidden[FORBIDDEN_MAX];
-    int forbidden_count;
+    json_t *forbidden; /* names: those of the request, and those that failed so far */
     bool failed;  /* a way did: its choices, and those beside it, are for no run */
+    bool broken;  /* the device is: nothing more can be tried here */
     json_t *list; /* of certificates */
+    json_t *untried;
 };
 
 static enum status no_memory(struct err *e) {
     return FAIL(e, ERR_MEMORY, "no memory for certificates");
-}
-
-static const char *section_name(enum way_section s) {
-    return s == WAY_GEMM ? "gemm" : s == WAY_CAST ? "cast" : "attention";
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------*/
@@ -47,7 +42,18 @@ static json_t *number(double x) { return isfinite(x) ? json_real(x) : json_null(
 
 static const char *text_or_null(const char *text) { return *text ? text : NULL; }
 
-static json_t *certificate_json(const struct certificate *c) {
+/* Those of the forbidden names that this way might have used. */
+static json_t *without_json(const struct certify_way *way, const json_t *forbidden) {
+    json_t *name, *out = json_array();
+    bool failed = false;
+    size_t i;
+    json_array_foreach(forbidden, i, name)
+        if (way_may_use(way, json_string_value(name)))
+            json_append(out, json_incref(name), &failed);
+    return json_whole(out, failed);
+}
+
+static json_t *certificate_json(const struct certificate *c, const json_t *forbidden) {
     static const char *const OUTCOMES[] = { "passed", "failed", "absent" };
     char way[WAY_TEXT_CAP];
     const struct arithmetic *m;
@@ -56,23 +62,23 @@ static json_t *certificate_json(const struct certificate *c) {
     certify_way_text(&c->way, way);
     for (int i = 0; (m = arithmetic_at(i)); i++)
         if (c->agreed >> i & 1) json_append(agreed, json_string(m->name), &failed);
-    return json_pack("{s:s,s:s,s:s,s:s?,s:s?,s:o,s:I,s:o,s:o,s:s?,s:s?,s:o,s:s?}", "way", way,
-                     "section", section_name(c->way.section), "outcome", OUTCOMES[c->outcome],
-                     "how", text_or_null(c->how), "fault", text_or_null(c->fault), "found",
-                     json_from_text(c->found), "outputs", (json_int_t)c->outputs, "error",
-                     number(c->error), "bound", number(c->bound), "reason",
-                     text_or_null(c->reason), "order", text_or_null(c->order), "agreed",
-                     json_whole(agreed, failed), "forbid", text_or_null(c->forbid));
+    return json_pack("{s:s,s:s,s:s,s:s?,s:s?,s:o,s:I,s:o,s:o,s:s?,s:s?,s:o,s:s?,s:o}", "way",
+                     way, "section", way_section_name(c->way.section), "outcome",
+                     OUTCOMES[c->outcome], "how", text_or_null(c->how), "fault",
+                     text_or_null(c->fault), "found", json_from_text(c->found), "outputs",
+                     (json_int_t)c->outputs, "error", number(c->error), "bound", number(c->bound),
+                     "reason", text_or_null(c->reason), "order", text_or_null(c->order), "agreed",
+                     json_whole(agreed, failed), "forbid", text_or_null(c->forbid), "without",
+                     without_json(&c->way, forbidden));
 }
 
 /* ---- the child --------------------------------------------------------------------------------*/
 
-static enum status open_device(struct child *c, struct err *e) {
+/* Without offers the device times its own algorithms. */
+static enum status set_up(struct child *c, const char *forbidden, struct err *e) {
     const struct certify_request *r = c->request;
-    backend_close(&c->device);
-    c->device = (struct backend_handle){ 0 };
-    TRY(backend_open(r->backend, 0, r->device, &c->device, e));
     struct backend *b = c->device.backend;
+    struct err ignored;
     if (r->caps) TRY(b->ops->assume_architecture(b, r->caps, e));
     for (int64_t i = 0; i < c->ways.count; i++) {
         enum attention_backend kernel = c->ways.way[i].kernel;
@@ -80,39 +86,78 @@ static enum status open_device(struct child *c, struct err *e) {
         TRY(b->ops->attention_backend(b, kernel, e));
         break; /* a run asks for one */
     }
-    for (int i = 0; i < c->forbidden_count; i++)
-        TRY(b->ops->forbid(b, c->forbidden[i].section, c->forbidden[i].way, e));
-    struct err ignored; /* without offers it times its own */
+    TRY(forbidden_apply(b, forbidden, e));
     if (r->offers && choice_cache_take(r->offers, b, &ignored) == ERR_MEMORY) return no_memory(e);
-    return OK;
+    return b->ops->info(b, &c->info, e);
+}
+
+static enum status open_device(struct child *c, struct err *e) {
+    const struct certify_request *r = c->request;
+    char *forbidden = forbidden_text(c->forbidden);
+    backend_close(&c->device);
+    c->device = (struct backend_handle){ 0 };
+    enum status st = forbidden ? backend_open(r->backend, 0, r->device, &c->device, e)
+                               : no_memory(e);
+    if (st == OK) st = set_up(c, forbidden, e);
+    free(forbidden);
+    return st;
 }
 
 static enum status put(struct child *c, const struct certificate *one, struct err *e) {
     bool failed = false;
-    struct backend *b = c->device.backend;
-    struct device_info info;
-    TRY(b->ops->info(b, &info, e));
-    json_t *certificate = certificate_json(one);
-    json_put(certificate, "device", json_from_text(info.name), &failed);
-    json_put(certificate, "architecture", json_string(info.architecture), &failed);
+    json_t *certificate = certificate_json(one, c->forbidden);
+    json_put(certificate, "device", json_from_text(c->info.name), &failed);
+    json_put(certificate, "architecture", json_string(c->info.architecture), &failed);
     json_append(c->list, certificate, &failed);
     return failed ? no_memory(e) : OK;
 }
 
+/* An error that says nothing about the way: memory that others have, a device that is broken or
+ * gone. After the latter nothing more works in this process. */
+static bool is_of_device(enum status st) { return st == ERR_DEVICE || st == ERR_HARDWARE; }
+
+static enum status put_untried(struct child *c, const struct certify_way *way,
+                               const struct err *why, struct err *e) {
+    char text[WAY_TEXT_CAP];
+    bool failed = false;
+    c->broken = is_of_device(why->code);
+    certify_way_text(way, text);
+    json_append(c->untried, json_pack("{s:s,s:b,s:o}", "way", text, "broken", c->broken, "why",
+                                      json_from_text(why->text)), &failed);
+    return failed ? no_memory(e) : OK;
+}
+
+/* A CPU multiplies codes by definition: its operators have no other way, and the table of recipes
+ * calls them emulated. */
+static enum status certify_one(struct child *c, const struct certify_way *way,
+                               struct certificate *out, struct err *e) {
+    struct backend *b = c->device.backend;
+    enum status st = certify(b, c->reference.backend, way, out, e);
+    if (st == OK && way->section == WAY_CAST && out->outcome == CERTIFY_PASSED)
+        st = certify_producers(b, c->reference.backend, way, out, e);
+    if (strcmp(b->ops->name, "cpu") != 0) return st;
+    if (!strcmp(out->how, "native")) snprintf(out->how, sizeof out->how, "emulated");
+    *out->forbid = '\0';
+    return st;
+}
+
 /* Certifies a way. If it fails and the backend has another, that one is tried on a new backend. */
 static enum status try_way(struct child *c, const struct certify_way *way, struct err *e) {
-    struct certificate one;
+    char name[FORBIDDEN_NAME_CAP];
+    bool failed = false;
     for (;;) {
+        struct certificate one;
         struct err why;
-        if (certify(c->device.backend, c->reference.backend, way, &one, &why) != OK)
-            certify_fail(&one, "error", "%.250s", why.text);
+        enum status st = certify_one(c, way, &one, &why);
+        if (st == ERR_MEMORY || is_of_device(st)) return put_untried(c, way, &why, e);
+        if (st != OK) certify_fail(&one, "error", "%.250s", why.text);
         TRY(put(c, &one, e));
         c->failed |= one.outcome == CERTIFY_FAILED;
-        if (one.outcome != CERTIFY_FAILED || !*one.forbid || c->forbidden_count == FORBIDDEN_MAX)
+        snprintf(name, sizeof name, "%s %s", way_section_name(way->section), one.forbid);
+        if (one.outcome != CERTIFY_FAILED || !*one.forbid || forbidden_has(c->forbidden, name))
             return OK;
-        struct forbidden *f = &c->forbidden[c->forbidden_count++];
-        snprintf(f->section, sizeof f->section, "%s", section_name(way->section));
-        snprintf(f->way, sizeof f->way, "%s", one.forbid);
+        forbidden_add(c->forbidden, name, &failed);
+        if (failed) return no_memory(e);
         TRY(open_device(c, e));
     }
 }
@@ -120,6 +165,7 @@ static enum status try_way(struct child *c, const struct certify_way *way, struc
 static enum status find_ways(struct child *c, struct err *e) {
     const struct certify_request *r = c->request;
     json_t *config = NULL;
+    if (r->ways) return ways_read(r->ways, &c->ways, e);
     if (!r->config) return ways_standard(&c->ways, e);
     TRY(json_file_read(r->config, &config, e));
     enum status st = ways_of_config(config, (int)r->ranks, &c->ways, e);
@@ -130,37 +176,37 @@ static enum status find_ways(struct child *c, struct err *e) {
 static enum status try_ways(struct child *c, struct err *e) {
     const struct certify_request *r = c->request;
     int64_t end = r->count ? r->first + r->count : c->ways.count;
-    for (int64_t i = r->first; i < end && i < c->ways.count; i++)
+    for (int64_t i = r->first; i < end && i < c->ways.count && !c->broken; i++)
         TRY(try_way(c, &c->ways.way[i], e));
     return OK;
 }
 
 static enum status answer_of(struct child *c, int64_t begin_ms, json_t **out, struct err *e) {
     struct backend *b = c->device.backend;
-    struct device_info info;
     struct library l;
-    char libraries[320] = "";
+    char libraries[320] = "", *timed = NULL;
+    bool hands_back = !c->failed && !c->broken;
     size_t used = 0;
-    TRY(b->ops->info(b, &info, e));
     for (int64_t i = 0; b->ops->library(b, i, &l) && used < sizeof libraries - 60; i++)
         if (*l.version)
             used += (size_t)snprintf(libraries + used, sizeof libraries - used, "%s%s %s",
                                      used ? ", " : "", l.name, l.version);
-    char *timed = NULL;
-    TRY(b->ops->choices_timed(b, &timed, e));
-    *out = json_pack("{s:s,s:s,s:s,s:s,s:f,s:O,s:s}", "schema", SCHEMA, "device", info.name,
-                     "architecture", info.architecture, "libraries", libraries, "seconds",
-                     (double)(clock_ms() - begin_ms) / 1000, "certificates", c->list, "choices",
-                     c->failed ? "" : timed);
+    if (hands_back) TRY(b->ops->choices_timed(b, &timed, e));
+    *out = json_pack("{s:s,s:s,s:s,s:s,s:f,s:O,s:O,s:s}", "schema", SCHEMA, "device", c->info.name,
+                     "architecture", c->info.architecture, "libraries", libraries, "seconds",
+                     (double)(clock_ms() - begin_ms) / 1000, "certificates", c->list, "untried",
+                     c->untried, "choices", hands_back ? timed : "");
     free(timed);
     return *out ? OK : no_memory(e);
 }
 
 enum status certify_answer(const struct certify_request *r, json_t **out, struct err *e) {
-    struct child c = { .request = r, .list = json_array() };
+    struct child c = { .request = r, .list = json_array(), .untried = json_array(),
+                       .forbidden = forbidden_names(r->forbidden) };
     int64_t begin = clock_ms();
     *out = NULL;
-    enum status st = c.list ? backend_open("cpu", 0, 0, &c.reference, e) : no_memory(e);
+    enum status st = c.list && c.untried && c.forbidden
+        ? backend_open("cpu", 0, 0, &c.reference, e) : no_memory(e);
     if (st == OK) st = find_ways(&c, e);
     if (st == OK) st = open_device(&c, e);
     if (st == OK) st = try_ways(&c, e);
@@ -169,6 +215,8 @@ enum status certify_answer(const struct certify_request *r, json_t **out, struct
     backend_close(&c.reference);
     ways_free(&c.ways);
     json_decref(c.list);
+    json_decref(c.untried);
+    json_decref(c.forbidden);
     return st;
 }
 
@@ -177,21 +225,23 @@ enum status certify_answer(const struct certify_request *r, json_t **out, struct
 enum status certify_ask(const struct certify_request *r, json_t **out, bool *crashed,
                         struct err *e) {
     char ranks[24], device[24], first[24], count[24];
-    const char *args[24] = { "probe", "--json", "--certify", "--backend", r->backend,
+    const char *args[28] = { "probe", "--json", "--certify", "--backend", r->backend,
                              "--ranks", ranks, "--device", device, "--first", first };
     int n = 11;
     snprintf(ranks, sizeof ranks, "%" PRId64, r->ranks);
     snprintf(device, sizeof device, "%" PRId64, r->device);
     snprintf(first, sizeof first, "%" PRId64, r->first);
     snprintf(count, sizeof count, "%" PRId64, r->count);
-    if (r->count) args[n++] = "--count";
-    if (r->count) args[n++] = count;
-    if (r->config) args[n++] = "--config";
-    if (r->config) args[n++] = r->config;
-    if (r->caps) args[n++] = "--caps";
-    if (r->caps) args[n++] = r->caps;
-    if (r->offers) args[n++] = "--offers";
-    if (r->offers) args[n++] = r->offers;
+    const char *const flags[][2] = {
+        { "--count", r->count ? count : NULL }, { "--config", r->config }, { "--ways", r->ways },
+        { "--caps", r->caps }, { "--offers", r->offers },
+        { "--forbid", r->forbidden && *r->forbidden ? r->forbidden : NULL },
+    };
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+        if (!flags[i][1]) continue;
+        args[n++] = flags[i][0];
+        args[n++] = flags[i][1];
+    }
     const struct self_ask ask = { args, SCHEMA, r->seconds, r->tick, r->context };
     return self_ask(&ask, out, crashed, e);
 }

@@ -8,7 +8,9 @@
 struct certify_request {
     const char *backend;  /* "cuda", "cpu" */
     const char *caps;     /* act as this architecture; NULL: its own */
-    const char *config;   /* file of a resolved configuration; NULL: the standard ways */
+    const char *config;   /* file of a resolved configuration, or: */
+    const char *ways;     /* file of ways_write(). Both NULL: the standard ways */
+    const char *forbidden; /* ways not to use, as forbidden_text() has them; may be NULL */
     int64_t ranks, device;
     /* Only ways from `first` on, `count` of them (0: all): to leave out one that crashed. */
     int64_t first, count;
@@ -20,9 +22,12 @@ struct certify_request {
 
 /* The child's part: "fp8lab.certificates/1": device, architecture, libraries "name version, ...",
  * seconds, certificates [{way, section, outcome, how, fault, found, outputs, error, bound, reason,
- * order, agreed [names], forbid, device, architecture}], choices: what it timed, as choices_timed
- * has it, "" if a way failed. After a way that fails and has another,
- * a second certificate for the same way says how the other one did. */
+ * order, agreed [names], forbid, without [names], device, architecture}], untried [{way, broken,
+ * why}], choices: what it timed, as choices_timed has it, "" if a way failed.
+ *
+ * After a way that fails and has another, a second certificate for the same way says how the other
+ * one did. without: the forbidden ways that this one might have used otherwise. untried: errors
+ * that say nothing about a way, such as a lack of memory; after `broken` the child ended. */
 NODISCARD enum status certify_answer(const struct certify_request *r, struct json_t **out,
                                      struct err *e);
 /* The parent's part. *crashed: the child was killed, or gave no answer in time. */

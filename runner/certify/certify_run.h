@@ -11,12 +11,16 @@ struct cli;
 struct json_t;
 struct run_dir;
 
+enum { CERTIFY_DEVICES_MAX = 64 };
+
 struct certify_options {
     const struct cli *cli;
     const char *backend, *caps;    /* as run_settings has them; "cpu" needs no certificates */
     const char *cache, *runs;      /* folder of the cache, NULL: by default; folder of the runs */
     const struct json_t *facts, *resolved;
-    int64_t ranks, device;         /* device: of rank 0 on this host */
+    int64_t ranks;
+    int64_t device[CERTIFY_DEVICES_MAX], devices; /* of the ranks on this host, rank 0's first */
+    const struct json_t *hosts;    /* of the job: [{host, facts}], this one first; NULL: alone */
     /* The ways that the bundle of a run to repeat did not use, as run.json has them; NULL: a new
      * run. A resumed run has them in its own run.json. */
     const struct json_t *then;
@@ -26,12 +30,9 @@ struct certify_options {
 
 /* Adds "forbidden" to run.json: an array of "gemm e4m3 row x e4m3 row", "attention cudnn".
  * ERR_HARDWARE: a way without another one failed; or of a run that is resumed or repeated, other
- * ways failed than then. Without a device nothing is certified: the worker says what is missing. */
+ * ways failed than then. A run that goes on with ways that could not be tried says so, on screen
+ * and in its log. Without a plugin nothing is certified: the worker says what is missing. */
 NODISCARD enum status certify_run(const struct certify_options *o, struct run_dir *dir,
                                   struct err *e);
-
-/* The names of an array as `--forbid` takes them, "a; b"; "" for none. The caller frees it; NULL:
- * no memory. */
-char *forbidden_text(const struct json_t *forbidden);
 
 #endif

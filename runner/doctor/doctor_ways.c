@@ -9,46 +9,46 @@
 #include "runner/base/run_files.h"
 #include "runner/base/version.h"
 #include "runner/certify/certify_cache.h"
-#include "runner/certify/certify_child.h"
+#include "runner/certify/certify_make.h"
 #include "runner/doctor/doctor.h"
 #include "runner/plan/backends.h"
-
-enum { SECONDS = 300 };
 
 static const char MARK[] = "fp8lab doctor report";
 
 /* ---- the certificates -------------------------------------------------------------------------*/
 
-/* Whether `kept` has each standard way; *list gets their certificates. */
-static enum status find_kept(const json_t *kept, json_t **list, bool *all, struct err *e) {
-    struct ways ways;
-    char text[WAY_TEXT_CAP];
-    TRY(ways_standard(&ways, e));
-    *list = json_array();
-    *all = *list != NULL;
-    for (int64_t i = 0; i < ways.count && *all; i++) {
-        certify_way_text(&ways.way[i], text);
-        json_t *of_way = certificates_of(kept, text);
-        *all = json_array_size(of_way) > 0 && json_array_extend(*list, of_way) == 0;
-        json_decref(of_way);
+/* Says what has no certificate, and why. */
+static void say_untried(struct doctor *d, const struct making *m) {
+    const char *way;
+    json_t *why;
+    if (m->impossible) {
+        doctor_say(d, FINDING_WRONG, "ways", "the message says what is missing", "no certificates "
+                   "could be made: %s", m->why.text);
+        return;
     }
-    ways_free(&ways);
-    return OK;
+    json_object_foreach(m->untried, way, why)
+        doctor_say(d, FINDING_WARNING, "ways", "free the device's memory, or use one that works, "
+                   "and repeat this", "%s: not tried: %s", way, json_string_value(why));
 }
 
-static enum status make(struct doctor *d, const char *backend, json_t **list, struct err *e) {
-    const struct certify_request r = { .backend = backend, .ranks = 1, .seconds = SECONDS,
-                                       .caps = d->gpu ? d->caps : NULL };
-    json_t *answer = NULL;
-    struct err why;
-    bool crashed;
-    if (certify_ask(&r, &answer, &crashed, &why) != OK) {
-        doctor_say(d, FINDING_WRONG, "ways", "fp8lab run finds which way crashes, and does not use "
-                   "it", "no certificates could be made: %s", why.text);
-        return OK;
+/* Certificates of the standard ways: those of the cache, others from a child. */
+static enum status certify_standard(struct doctor *d, const struct certify_device *device,
+                                    const struct certify_cache *cache, struct making *m,
+                                    char problem[KEPT_PROBLEM_CAP], struct err *e) {
+    char text[WAY_TEXT_CAP];
+    m->request = (struct certify_request){ .backend = device->backend, .caps = device->caps,
+                                           .ranks = 1 };
+    if (!m->fresh || !m->untried) return FAIL(e, ERR_MEMORY, "the ways of this machine");
+    TRY(certify_make(m, e));
+    if (!*problem) TRY(certify_cache_add(cache, m->fresh, problem, e));
+    for (int64_t i = 0; i < m->ways->count; i++) {
+        certify_way_text(&m->ways->way[i], text);
+        json_t *have = certificates_of(m->list, text);
+        bool failed = !have || json_array_extend(d->ways, have) != 0;
+        json_decref(have);
+        if (failed) return FAIL(e, ERR_MEMORY, "the ways of this machine");
     }
-    *list = json_incref(json_object_get(answer, "certificates"));
-    json_decref(answer);
+    say_untried(d, m);
     return OK;
 }
 
@@ -59,10 +59,11 @@ static void judge(struct doctor *d) {
         const char *outcome = json_text(one, "outcome", "");
         passed += !strcmp(outcome, "passed");
         if (strcmp(outcome, "failed") != 0) continue;
+        const char *how = json_text(one, "how", "");
         doctor_say(d, *json_text(one, "forbid", "") ? FINDING_WARNING : FINDING_WRONG, "ways",
                    "update the driver and the libraries; fp8lab doctor --report FILE writes what "
-                   "to attach to an issue", "%s, %s: %s: %s", json_text(one, "way", "?"),
-                   json_text(one, "how", "?"), json_text(one, "fault", "?"),
+                   "to attach to an issue", "%s%s%s: %s: %s", json_text(one, "way", "?"),
+                   *how ? ", " : "", how, json_text(one, "fault", "?"),
                    json_text(one, "found", ""));
     }
     if (json_array_size(d->ways))
@@ -71,28 +72,28 @@ static void judge(struct doctor *d) {
 }
 
 enum status doctor_ways(struct doctor *d, struct err *e) {
-    const char *backend = d->gpu ? "cuda" : "cpu";
+    const struct certify_device device = { .backend = d->gpu ? "cuda" : "cpu",
+                                           .caps = d->gpu ? d->caps : NULL };
     struct certify_cache cache = { .key = NULL };
-    json_t *kept = NULL, *list = NULL;
+    struct ways ways = { .way = NULL };
+    struct making m = { .ways = &ways, .fresh = json_array(), .untried = json_object() };
     char problem[KEPT_PROBLEM_CAP] = "";
-    bool all = false;
-    if (!d->here || backend_check(backend, e) != OK) return OK;
-    enum status st = certify_cache_open(&cache, NULL, NULL, d->facts, backend,
-                                        d->gpu ? d->caps : NULL, e);
-    if (st == OK) st = certify_cache_read(&cache, &kept, problem, e);
-    if (st == OK) st = find_kept(kept, &list, &all, e);
-    if (st == OK && !all) {
-        json_decref(list);
-        list = NULL;
-        st = make(d, backend, &list, e);
-        if (st == OK && list && !*problem) st = certify_cache_add(&cache, list, problem, e);
+    struct err why;
+    enum status st = OK;
+    if (d->here && backend_check(device.backend, &why) != OK) {
+        doctor_say(d, FINDING_NOTE, "ways", NULL, "not tried: %s", why.text);
+    } else if (d->here) {
+        st = ways_standard(&ways, e);
+        if (st == OK) st = certify_cache_open(&cache, NULL, NULL, d->facts, &device, e);
+        if (st == OK) st = certify_cache_read(&cache, &m.list, problem, e);
+        if (st == OK) st = certify_standard(d, &device, &cache, &m, problem, e);
+        if (*problem) doctor_say(d, FINDING_NOTE, "ways", NULL, "%s", problem);
+        if (st == OK) judge(d);
     }
-    if (st == OK && list && json_array_extend(d->ways, list) != 0)
-        st = FAIL(e, ERR_MEMORY, "the ways of this machine");
-    if (*problem) doctor_say(d, FINDING_NOTE, "ways", NULL, "%s", problem);
-    if (st == OK) judge(d);
-    json_decref(list);
-    json_decref(kept);
+    json_decref(m.list);
+    json_decref(m.fresh);
+    json_decref(m.untried);
+    ways_free(&ways);
     certify_cache_close(&cache);
     return st;
 }

@@ -9,7 +9,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
-#include "runner/certify/certify_run.h"
+#include "runner/certify/forbidden.h"
 #include "runner/job/job_members.h"
 #include "runner/job/stop_grace.h"
 #include "runner/job/supervise.h"

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
 #include "runner/certify/certify_run.h"
+#include "runner/job/job_members.h"
 #include "runner/job/stop_grace.h"
 #include "runner/record/choice_file.h"
 #include "runner/record/documents.h"
@@ -296,14 +298,27 @@ static enum status run_and_bundle(const struct run_settings *s, struct run_dir *
     return st;
 }
 
+/* The devices of the ranks on this host that this process sees, rank 0's first. */
+static void devices_here(const struct run_settings *s, int64_t ranks, struct certify_options *o) {
+    const struct task alone = { .count = 1, .local_count = 1 };
+    const struct task *task = s->members ? &s->members->task : &alone;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int64_t each = ranks / task->count > 0 ? ranks / task->count : 1, count = each;
+    if (!task_sees_its_own(visible, each)) count *= task->local_count - task->local_index;
+    o->devices = count < CERTIFY_DEVICES_MAX ? count : CERTIFY_DEVICES_MAX;
+    for (int64_t i = 0; i < o->devices; i++) o->device[i] = task_device(task, visible, each, i);
+}
+
 /* Tries how the device computes, before any worker does. */
 static enum status certify(const struct run_settings *s, struct run_dir *dir,
                            const json_t *resolved, int64_t ranks, bool resumed, struct err *e) {
-    const struct certify_options options = {
+    struct certify_options options = {
         .cli = s->cli, .backend = s->backend, .caps = s->caps, .cache = s->cache, .runs = s->runs,
         .facts = s->facts, .resolved = resolved, .ranks = ranks, .then = s->forbidden,
         .resumed = resumed, .choices = s->choice_cache,
+        .hosts = s->members ? s->members->hosts : NULL,
     };
+    devices_here(s, ranks, &options);
     return certify_run(&options, dir, e);
 }
 

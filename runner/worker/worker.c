@@ -14,6 +14,7 @@
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 #include "runner/base/signals.h"
+#include "runner/certify/forbidden.h"
 #include "runner/hardware/facts.h"
 #include "runner/job/board.h"
 #include "runner/job/events.h"
@@ -167,22 +168,6 @@ static enum status take_exact(struct worker *w, struct err *e) {
                    e);
 }
 
-/* Tells the backend which ways failed their certificates. */
-static enum status forbid_ways(struct backend *b, const char *ways, struct err *e) {
-    while (ways && *ways) {
-        char section[16], way[FORBIDDEN_WAY_CAP];
-        size_t n = strcspn(ways, ";"), name = strcspn(ways, " ");
-        if (name >= n || name >= sizeof section || n - name - 1 >= sizeof way)
-            return FAIL(e, ERR_ARG, "--forbid %s: give a section, a space and a way", ways);
-        snprintf(section, sizeof section, "%.*s", (int)name, ways);
-        snprintf(way, sizeof way, "%.*s", (int)(n - name - 1), ways + name + 1);
-        TRY(b->ops->forbid(b, section, way, e));
-        ways += n;
-        ways += strspn(ways, "; ");
-    }
-    return OK;
-}
-
 static enum status open_device(struct worker *w, struct err *e) {
     const struct worker_options *o = w->options;
     TRY(connect_ranks(w, e));
@@ -194,7 +179,7 @@ static enum status open_device(struct worker *w, struct err *e) {
     if (o->caps) TRY(b->ops->assume_architecture(b, o->caps, e));
     if (w->run.attention != ATTENTION_TIMED)
         TRY(b->ops->attention_backend(b, w->run.attention, e));
-    TRY(forbid_ways(b, o->forbid, e));
+    TRY(forbidden_apply(b, o->forbid, e));
     if (o->arithmetic) TRY(backend_calculate(&w->device, o->arithmetic, e));
     if (w->run.exact) TRY(take_exact(w, e));
     TRY(load_choices(w, e));

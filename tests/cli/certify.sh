@@ -1,27 +1,11 @@
 #!/bin/bash
-# tier: long
 # How a device computes is certified before a run: what fails is not used, and log, decisions,
 # doctor and bundle say so. A resumed or repeated run stops with exit 3 if another way fails now.
 # The device is a stand-in (tests/support/stand_in/wrong_plugin.c).
 set -u
 . tests/cli/lib.sh
-mkdir bin && cp "$FP8LAB" bin/fp8lab
-FP8LAB=$PWD/bin/fp8lab
-build=${BUILD:-$root/build/release}
-${CC:-cc} -std=c11 -D_GNU_SOURCE -shared -fPIC -O1 -I"$root" -Wl,-Bsymbolic \
-    -o bin/libfp8lab_cuda.so "$root/tests/support/stand_in/wrong_plugin.c" \
-    "$root/tests/support/wrong_backend.c" "$build/libkernels.a" -fopenmp -lm || exit 1
-kept=$XDG_CACHE_HOME/fp8lab/certificates.json
+. "$root/tests/support/wrong_device.sh"
 readonly NOTHING=0 IGNORED=2 TAIL=6 CAST_STALE=11 ATTENTION=13
-
-run() { # RUNS CODE ARGS...: the tiny experiment on the stand-in
-    local runs=$1 wanted=$2
-    shift 2
-    run_tiny --runs "$runs" --backend cuda --set train.steps=4 "$@"
-    expect "exit code" "$wanted" $code
-}
-part() { tar -xOf "$(newest "$1")" --wildcards "*/data/$2"; } # RUNS FILE
-value() { python3 -c 'import json, sys; o = json.load(sys.stdin); print(eval(sys.argv[1]))' "$1"; }
 
 case_name="a right device"
 echo $NOTHING >bin/mistake
@@ -126,10 +110,4 @@ for mistake in $CAST_STALE $ATTENTION; do
     fi
 done
 
-case_name="a crash"
-echo crash >bin/mistake
-rm -f "$kept"
-run crash 0
-says "gemm e4m3 tensor x e4m3 tensor is not used on this device"
-says "crash: the process that asked the GPU was killed by signal 9"
 exit $failed

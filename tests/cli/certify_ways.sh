@@ -1,16 +1,17 @@
 #!/bin/bash
 # The ways that are certified for a configuration: attention has the run's window, and its documents
-# if attention is masked by them, and the kernel that the run asks for.
+# if attention is masked by them, and the kernel that the run asks for. Each phase of a run has its
+# ways: evaluations, steps, and steps after forward_bf16_after.
 set -u
 . "$PWD/tests/cli/lib.sh"
 cat >x.lua <<'LUA'
 local tiny = require "models.tiny"
 local masked = { path = "s", mask = "document", positions = "document" }
 local packed = { path = "s", layout = "packed" }
-local function row(name, window, data, kernel, recipe)
+local function row(name, window, data, kernel, recipe, attention)
   return experiment {
     name = name, recipe = recipe or bf16,
-    attention = { backend = kernel, precision = recipe and "fp8" },
+    attention = { backend = kernel, precision = recipe and (attention or "fp8") },
     model = tiny.llama { seq_len = 32, layers = 1, vocab = 96, window = window },
     data = data and tokens(data) or synthetic { seed = 7 },
     train = { steps = 3, global_batch = 4, micro_batch = 2 },
@@ -20,6 +21,8 @@ return suite {
   name = "ways", row("plain"), row("window", 9), row("wide", 32), row("documents", nil, masked),
   row("both", 9, masked), row("packed", nil, packed), row("own", nil, nil, "own"),
   row("delayed", nil, nil, nil, fp8.delayed {}), row("current", 9, nil, nil, fp8.tensorwise {}),
+  row("fp4", nil, nil, nil, fp4.nvfp4 {}, "bf16"),
+  row("switch", nil, nil, nil, fp4.nvfp4 { forward_bf16_after = 2 }, "bf16"),
 }
 LUA
 attention_of() { # NAME: its ways of attention
@@ -44,6 +47,23 @@ for one in "delayed;$fp8 e4m3, 2 x 32, heads 4/2" "current;$fp8 bf16, 2 x 32, he
 for c in json.load(open("out"))["certificates"]:
     if c["section"] == "attention": print(c["way"].split(" of ")[0])')"
 done
+# Steps after the switch multiply forward in BF16, beside those before it.
+gemm='gemm [a-z0-9 ]* -> bf16, 64 x'
+forward="$gemm [0-9]* x [0-9]*, residual\|$gemm 768 x 128"
+for one in fp4 switch; do
+    case_name=$one
+    attention_of $one >/dev/null
+    grep -o "\"way\":\"\($forward\)\"" out | cut -d'"' -f4 | sort >"$one.ways"
+done
+expect "without a switch" "gemm e2m1 1x16 x e2m1 16x16 -> bf16, 64 x 128 x 128, residual
+gemm e2m1 1x16 x e2m1 16x16 -> bf16, 64 x 128 x 384, residual
+gemm e2m1 1x16 x e2m1 16x16 -> bf16, 64 x 768 x 128" "$(cat fp4.ways)"
+expect "after the switch" "gemm bf16 x bf16 -> bf16, 64 x 128 x 128, residual
+gemm bf16 x bf16 -> bf16, 64 x 128 x 384, residual
+gemm bf16 x bf16 -> bf16, 64 x 768 x 128" "$(comm -13 fp4.ways switch.ways)"
+# An evaluation casts for forward alone, without the copy that backward reads.
+expect "casts to 1x16 for one direction" 2 \
+    "$(grep -o '"way":"cast bf16 to e2m1 1x16[^"]*own amax, rotated"' out | grep -vc 'both copies')"
 # The kernel that a run asks for is the one that is tried: a backend without it says so.
 "$FP8LAB" check --resolved --only own --lib "$lib" x.lua >one.json 2>log || fail "check: own"
 sed -i 's/"backend":"own"/"backend":"cudnn"/' one.json

@@ -66,6 +66,16 @@ RANK=0 WORLD_SIZE=2 expect 0 -- --quick --backend cpu -- 'warning  launcher' \
 WORLD_SIZE=2 expect 1 -- --quick --backend cpu -- 'wrong    launcher' \
     'WORLD_SIZE=2 is set, as torchrun does, and RANK is not'
 
+# ---- a report has a name, and is of this machine; on a CPU its ways are those of the recipes
+expect 2 -- --report --quick -- '--report --quick: give the name of a file to write'
+[ ! -e ./--quick ] || fail "a report named --quick"
+expect 2 -- --facts tests/facts/h200.json --report "$TEST_TMP/r.txt" -- \
+    'a report says how a machine computes, which only that machine can try'
+[ ! -e "$TEST_TMP/r.txt" ] || fail "a report of another machine"
+expect 0 -- --quick --backend cpu --report "$TEST_TMP/r.txt" -- 'passed  emulated  reference' \
+    'gemm e2m1 1x16 x e2m1 16x16' 'fp4.nvfp4        emulated'
+! grep -q 'passed  native' "$TEST_TMP/r.txt" || fail "a CPU multiplies natively"
+
 # ---- machines of fact files
 expect 0 -- --facts tests/facts/h200.json -- 'NVIDIA H200, compute capability 9.0' \
     'dense 989 TFLOP/s BF16, 1979 FP8' 'fp8.blockwise    native' \

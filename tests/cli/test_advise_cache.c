@@ -46,7 +46,8 @@ static void keep(const char *folder, const char *driver, json_t *list) {
     json_t *facts;
     MUST(facts_load(FACTS, &facts, E));
     if (driver) json_object_set_new(facts, "gpu.driver", json_string(driver));
-    MUST(certify_cache_open(&cache, folder, NULL, facts, "cuda", NULL, E));
+    const struct certify_device gpu = { .backend = "cuda" };
+    MUST(certify_cache_open(&cache, folder, NULL, facts, &gpu, E));
     MUST(certify_cache_add(&cache, list, problem, E));
     assert_string_equal(problem, "");
     certify_cache_close(&cache);
