@@ -8,7 +8,7 @@
 
 #include "model/ground/json_safe.h"
 
-enum { TEXT_CAP = 512 };
+enum { TEXT_CAP = 2048 };
 
 static const char *name_of(const struct advice_row *row) { return RECIPE_KIND_NAMES[row->kind]; }
 
@@ -98,14 +98,6 @@ static void best_line(const struct advice *a, const struct advice_row *best, cha
     add(out, ".");
 }
 
-static void none_line(const struct advice *a, char out[TEXT_CAP]) {
-    bool less = a->count > 0 && *a->row[0].less_memory;
-    add(out, "No recipe can be advised here: ");
-    for (int64_t i = 0; i < a->count; i++)
-        add(out, "%s%s: %s", i ? "; " : "", name_of(&a->row[i]), a->row[i].reason);
-    add(out, ".%s%s", less ? " Less memory:" : "", less ? a->row[0].less_memory : "");
-}
-
 static void add_loss(char *out, const struct loss_evidence *loss) {
     add(out, "%s", evidence_name(loss->finding));
     if (!isnan(loss->relative))
@@ -142,17 +134,42 @@ static void next_line(const struct advice *a, char out[TEXT_CAP]) {
     add(out, "%s.", any ? "" : "nothing else has a forecast");
 }
 
+/* A line has what is wrong; --detail and JSON also have what was found and what to do. */
+static int first_clause(const char *reason) { return (int)strcspn(reason, ";"); }
+
+static bool is_same_reason(const struct advice_row *a, const struct advice_row *b) {
+    int n = first_clause(a->reason);
+    return n == first_clause(b->reason) && !strncmp(a->reason, b->reason, (size_t)n);
+}
+
 /* Adds the recipes whose reason is that of row `first`; an earlier row may have said it. */
 static bool add_reason(char out[TEXT_CAP], const struct advice *a, int64_t first, bool any) {
-    const char *reason = a->row[first].reason;
-    for (int64_t i = 1; i < first; i++)
-        if (!strcmp(a->row[i].reason, reason)) return any;
+    const struct advice_row *row = &a->row[first];
+    for (int64_t i = 0; i < first; i++)
+        if (is_same_reason(&a->row[i], row)) return any;
     add(out, "%s", any ? "; " : "");
     for (int64_t i = first; i < a->count; i++)
-        if (!strcmp(a->row[i].reason, reason))
+        if (is_same_reason(&a->row[i], row))
             add(out, "%s%s", i > first ? ", " : "", name_of(&a->row[i]));
-    add(out, " (%s)", reason);
+    add(out, " (%.*s)", first_clause(row->reason), row->reason);
     return true;
+}
+
+static bool one_reason(const struct advice *a) {
+    for (int64_t i = 1; i < a->count; i++)
+        if (strcmp(a->row[i].reason, a->row[0].reason) != 0) return false;
+    return true;
+}
+
+static void none_line(const struct advice *a, char out[TEXT_CAP]) {
+    const char *less = "";
+    bool any = false, one = one_reason(a);
+    add(out, "No recipe can be advised here: %s", one ? a->row[0].reason : "");
+    for (int64_t i = 0; i < a->count; i++) {
+        if (!one) any = add_reason(out, a, i, any);
+        if (!*less) less = a->row[i].less_memory;
+    }
+    add(out, ".%s%s", *less ? " Less memory:" : "", less);
 }
 
 static void not_line(const struct advice *a, char out[TEXT_CAP]) {
@@ -223,8 +240,10 @@ void advice_print_table(const struct cli *cli, const struct advice *a) {
             "floor ms", "step ms", "tokens/s", "to bf16", "assumed", "loss; why it is not first");
     for (int64_t i = 0; i < a->count; i++) {
         const struct advice_row *row = &a->row[i];
+        char memory[32] = "-";
         char time[32] = "-", least[32] = "-", speed[32] = "-", ratio[32] = "-", assumed[32] = "-";
         char words[TEXT_CAP] = "";
+        if (row->bytes > 0) snprintf(memory, sizeof memory, "%.1f", gib(row->bytes));
         if (row->floor_us > 0) snprintf(least, sizeof least, "%.2f", row->floor_us * 1e-3);
         if (row->forecast.known) {
             snprintf(time, sizeof time, "%.2f", row->forecast.step_us * 1e-3);
@@ -233,13 +252,13 @@ void advice_print_table(const struct cli *cli, const struct advice *a) {
         }
         if (row->speed > 0) snprintf(ratio, sizeof ratio, "%.2fx", row->speed);
         if (row->kind == RECIPE_BF16) add(words, "the baseline");
-        else add_loss(words, &row->loss);
-        if (*row->reason) add(words, "; %s", row->reason);
+        else if (!*row->refused) add_loss(words, &row->loss);
+        if (*row->reason) add(words, "%s%s", *words ? "; " : "", row->reason);
         if (row->certified.finding == CERTIFIED_FAILED)
             add(words, "; %s failed: %s", row->certified.way, row->certified.fault);
-        cli_out(cli, "%-16s %-9s %-10s %10.1f %10s %10s %12s %8s %8s  %s\n", name_of(row),
+        cli_out(cli, "%-16s %-9s %-10s %10s %10s %10s %12s %8s %8s  %s\n", name_of(row),
                 recipe_way_name(row->way.way), certified_name(row->certified.finding),
-                gib(row->bytes), least, time, speed, ratio, assumed, words);
+                memory, least, time, speed, ratio, assumed, words);
     }
 }
 
@@ -271,10 +290,10 @@ static json_t *row_json(const struct advice_row *row) {
                              "seeds", (json_int_t)row->loss.seeds, "relative",
                              finite_or_null(row->loss.relative), "high",
                              finite_or_null(row->loss.high), "why", row->loss.why);
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:o,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
+    return json_pack("{s:s,s:s?,s:s,s:s,s:s,s:o,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
                      "recipe", name_of(row), "run", row->run, "group", GROUPS[row->group], "way",
-                     recipe_way_name(row->way.way), "because", row->way.because, "certified",
-                     certified_json(&row->certified), "fits", row->fits,
+                     recipe_way_name(row->way.way), "because", *row->refused ? row->refused : row->way.because,
+                     "certified", certified_json(&row->certified), "fits", row->fits,
                      "bytes", (json_int_t)row->bytes, "memory_bytes",
                      row->memory ? json_integer(row->memory) : json_null(), "ranks", row->ranks,
                      "comm_bytes", row->comm_bytes, "floor_us",

@@ -89,7 +89,7 @@ advise 3 experiments/bench_llama3_8b_8layers.lua --set model.layers=16 --runs "$
     --facts tests/facts/laptop.json
 says "Next: fp8lab plan --set model.layers=16" "$TEST_TMP/log"
 says "gpu.cc             wanted >= 8.9" "$TEST_TMP/log"
-says "No recipe can be advised here: bf16: it needs" "$out"
+says "No recipe can be advised here: bf16 (it needs" "$out"
 says "Less memory: --set train.recompute=block" "$out"
 
 case_name="files that are no measurements"
