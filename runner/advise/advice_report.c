@@ -292,8 +292,9 @@ static json_t *row_json(const struct advice_row *row) {
                              finite_or_null(row->loss.high), "why", row->loss.why);
     return json_pack("{s:s,s:s?,s:s,s:s,s:s,s:o,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
                      "recipe", name_of(row), "run", row->run, "group", GROUPS[row->group], "way",
-                     recipe_way_name(row->way.way), "because", *row->refused ? row->refused : row->way.because,
-                     "certified", certified_json(&row->certified), "fits", row->fits,
+                     recipe_way_name(row->way.way), "because",
+                     *row->refused ? row->refused : row->way.because, "certified",
+                     certified_json(&row->certified), "fits", row->fits,
                      "bytes", (json_int_t)row->bytes, "memory_bytes",
                      row->memory ? json_integer(row->memory) : json_null(), "ranks", row->ranks,
                      "comm_bytes", row->comm_bytes, "floor_us",

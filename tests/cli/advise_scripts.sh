@@ -1,8 +1,8 @@
 #!/bin/bash
 # long: 25
-# advise over every script of experiments/, for an H200, a GB10 and this machine: what it recommends,
-# `check` accepts for the same row and machine. A recipe with which a script does not resolve, or
-# that the machine cannot serve, is a row with the reason.
+# advise over every script of experiments/, for an H200, a GB10 and this machine: what it does not
+# exclude, `check` accepts for the same row and machine. A recipe with which a script does not
+# resolve, or that the machine cannot serve, is a row with the reason.
 set -u
 . "$PWD/tests/cli/lib.sh"
 cd "$root" || exit 1
@@ -32,7 +32,8 @@ def accepts(script, row, recipe, machine):
 for script in scripts:
     for name in "h200", "gb10", "here":
         machine = [] if name == "here" else ["--facts", "tests/facts/%s.json" % name]
-        bench = ["--bench", "experiments/reference/figures/bench_h200.json"] if name == "h200" else []
+        figures = "experiments/reference/figures/bench_h200.json"
+        bench = ["--bench", figures] if name == "h200" else []
         code, advice, log = run("advise", script, "--json", "--runs", folder + "/none", *machine,
                                 *bench)
         rows = advice.get("rows", [])
@@ -50,7 +51,9 @@ for script in scripts:
                 refused += 1
                 if row["group"] != "cannot" or row["way"] != "refused" or not row["reason"]:
                     wrong.append("%s has no run, and is no refusal" % row["recipe"])
-            elif row["group"] != "cannot" and not accepts(script, row["run"], row["recipe"], machine):
+            elif row["group"] == "cannot":
+                continue
+            elif not accepts(script, row["run"], row["recipe"], machine):
                 wrong.append("check refuses %s" % row["recipe"])
         recommended += best is not None
         for text in wrong:
@@ -63,7 +66,7 @@ PY
 
 case_name="recipes that a script refuses"
 gives 0 advise experiments/fp8_attention.lua --facts tests/facts/h200.json --runs none -- \
-    "Use bf16: " "fp8.rowwise, fp8.blockwise, fp8.mxfp8, fp4.nvfp4 (attention.precision: FP8 attention is defined by" \
+    "Use bf16: " "fp8.rowwise, fp8.blockwise, fp8.mxfp8, fp4.nvfp4 (attention.precision: FP8 att" \
     "fp8.delayed, fp8.tensorwise (no time can be forecast)"
 gives 0 advise experiments/fp8_attention.lua --only '*tensorwise-fp8-seed1' --detail \
     --facts tests/facts/h200.json --runs none -- \
