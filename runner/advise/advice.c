@@ -46,13 +46,20 @@ static enum status find_time(const struct measured *m, struct advice_row *row, s
     row->comm_bytes = census.comm_bytes;
     if (st != OK && st != ERR_MEMORY) { /* such as a step of too many operators: advice goes on */
         snprintf(row->forecast.missing, sizeof row->forecast.missing, "%.150s", why.text);
-        row->uncounted = true;
+        row->unmeasurable = true;
         return OK;
     }
     if (st != OK) return FAIL(e, st, "%s", why.text);
     st = census_works(&census, &works, e);
     if (st == OK && row->peak) row->floor_us = floor_step_us(row->peak, &works, native);
-    if (st == OK && m->count > 0) forecast_step(m, &works, row->kind, &row->forecast);
+    /* A file of steps does not say whether they had the exact kernels, which take up to twice as
+     * long (LOG.md). */
+    const json_t *train = json_object_get(row->config, "train");
+    row->unmeasurable = json_is_true(json_object_get(train, "exact"));
+    if (row->unmeasurable)
+        snprintf(row->forecast.missing, sizeof row->forecast.missing,
+                 "train.exact takes other kernels than those that were measured");
+    else if (st == OK && m->count > 0) forecast_step(m, &works, row->kind, &row->forecast);
     step_works_free(&works);
     census_free(&census);
     return st;

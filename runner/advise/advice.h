@@ -34,7 +34,7 @@ struct advice_row {
     double floor_us;             /* a step's least time by `peak`; 0: not known */
     double comm_bytes;           /* of a rank's collectives in a step */
     struct forecast forecast;
-    bool uncounted; /* its operators cannot be counted; forecast.missing says why */
+    bool unmeasurable; /* no file of steps can help; forecast.missing says why */
     double speed; /* tokens/s to those of BF16; 0: one of the two is not known */
     struct certified certified;
     struct loss_evidence loss;

@@ -51,7 +51,7 @@ static const struct advice_row *unmeasured(const struct advice *a) {
     const struct advice_row *found = NULL;
     for (int64_t i = 0; i < a->count; i++) {
         const struct advice_row *row = &a->row[i];
-        if (row->group != ADVICE_UNTIMED || row->uncounted) continue;
+        if (row->group != ADVICE_UNTIMED || row->unmeasurable) continue;
         if (row->way.way == WAY_NATIVE) return row;
         if (!a->timed && !found) found = row;
     }
@@ -79,6 +79,12 @@ static void add_certified(char *out, const struct certified *c, bool named) {
     else add(out, "%snot tried yet; ", comma);
 }
 
+static bool any_rough(const struct advice *a) {
+    for (int64_t i = 0; i < a->count; i++)
+        if (a->row[i].group == ADVICE_TIMED && advice_is_rough(&a->row[i])) return true;
+    return false;
+}
+
 static void best_line(const struct advice *a, const struct advice_row *best, char out[TEXT_CAP]) {
     add(out, "Use %s: ", name_of(best));
     if (best->forecast.known) {
@@ -94,7 +100,8 @@ static void best_line(const struct advice *a, const struct advice_row *best, cha
     add_certified(out, &best->certified, named);
     add_memory(out, best);
     if (a->timed && best->kind == RECIPE_BF16 && a->count > 1)
-        add(out, "; none is forecast to be 10 %% faster");
+        add(out, "; none is forecast to be %s faster",
+            any_rough(a) ? "10 %, or where rough 25 %," : "10 %");
     add(out, ".");
 }
 
@@ -189,17 +196,33 @@ static void add_floor(char *out, const struct advice_row *row) {
     add(out, " a step");
 }
 
+/* How near the forecasts are; advise/LOG.md has what was measured. */
+static void add_accuracy(char *out, const struct advice *a) {
+    const struct advice_row *best = &a->row[0];
+    bool any = false;
+    if (best->forecast.outside)
+        add(out, ", to about 25 %%: rough, since its operators are over 8 times shorter or longer "
+            "than measured");
+    else if (advice_is_rough(best))
+        add(out, ", to about 25 %%: rough, since %.0f %% of the step was not measured in this "
+            "recipe", 100 * best->forecast.assumed);
+    else {
+        add(out, ", to about 10 %%");
+        for (int64_t i = 1; i < a->count; i++) {
+            if (a->row[i].group != ADVICE_TIMED || !advice_is_rough(&a->row[i])) continue;
+            add(out, "%s%s", any ? ", " : "; roughly, to about 25 %: ", name_of(&a->row[i]));
+            any = true;
+        }
+    }
+}
+
 static void time_line(const struct advice *a, const struct advice_context *x, char out[TEXT_CAP]) {
     char command[TEXT_CAP];
     measure_command(a, x->given, command);
     if (a->timed) {
-        add(out, "Times: forecast from %" PRId64 " step%s measured on %s, to about 10 %%",
+        add(out, "Times: forecast from %" PRId64 " step%s measured on %s",
             x->measured->count, x->measured->count == 1 ? "" : "s", x->machine);
-        if (a->row[0].forecast.outside)
-            add(out, "; rough, since its operators are 8 times shorter or longer than measured");
-        else if (advice_is_rough(&a->row[0]))
-            add(out, "; rough, since %.0f %% of the step was not measured in this recipe",
-                100 * a->row[0].forecast.assumed);
+        add_accuracy(out, a);
         if (a->row[0].ranks > 1)
             add(out, "; what %.1f GB between ranks cannot hide comes on top",
                 a->row[0].comm_bytes * 1e-9);
