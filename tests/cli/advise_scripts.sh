@@ -5,11 +5,10 @@
 # resolve, or that the machine cannot serve, is a row with the reason.
 set -u
 . "$PWD/tests/cli/lib.sh"
-cd "$root" || exit 1
-out=$TEST_TMP/out shown=log
+shown=log
 
 case_name="every script" # as Python, for the JSON of three commands
-python3 - "$FP8LAB" "$TEST_TMP" experiments/*.lua >"$out" 2>&1 <<'PY' || { cat "$out"; failed=1; }
+(cd "$root" && python3 - "$FP8LAB" "$TEST_TMP" experiments/*.lua) >out 2>&1 <<'PY' ||
 import json, subprocess, sys
 program, folder, *scripts = sys.argv[1:]
 failed = recommended = refused = 0
@@ -63,23 +62,25 @@ if recommended < 80 or refused < 10:
     sys.exit("%d recommended, %d refused: too few to say anything" % (recommended, refused))
 sys.exit(failed)
 PY
+    { cat out && failed=1; }
 
 case_name="recipes that a script refuses"
-gives 0 advise experiments/fp8_attention.lua --facts tests/facts/h200.json --runs none -- \
+scripts=$root/experiments facts=$root/tests/facts
+gives 0 advise "$scripts/fp8_attention.lua" --facts "$facts/h200.json" --runs none -- \
     "Use bf16: " "fp8.rowwise, fp8.blockwise, fp8.mxfp8, fp4.nvfp4 (attention.precision: FP8 att" \
     "fp8.delayed, fp8.tensorwise (no time can be forecast)"
-gives 0 advise experiments/fp8_attention.lua --only '*tensorwise-fp8-seed1' --detail \
-    --facts tests/facts/h200.json --runs none -- \
+gives 0 advise "$scripts/fp8_attention.lua" --only '*tensorwise-fp8-seed1' --detail \
+    --facts "$facts/h200.json" --runs none -- \
     "Use fp8.delayed: native" "bf16, fp8.rowwise, fp8.blockwise" "found the recipe bf16"
-gives 0 advise experiments/exact.lua --facts tests/facts/h200.json --runs none -- \
+gives 0 advise "$scripts/exact.lua" --facts "$facts/h200.json" --runs none -- \
     "fp4.nvfp4 (recipe: train.exact has no form of this recipe's products with the CPU's bits)."
 
 case_name="a kernel that the machine lacks" # as `check --facts` refuses it
-gives 3 advise experiments/attention_backend.lua --only '*cudnn*' --facts tests/facts/gb10.json \
+gives 3 advise "$scripts/attention_backend.lua" --only '*cudnn*' --facts "$facts/gb10.json" \
     --runs none -- 'No recipe can be advised here: attention.backend = "cudnn" is for sm_90'
-gives 0 advise experiments/attention_backend.lua --only '*cudnn*' --facts tests/facts/h200.json \
+gives 0 advise "$scripts/attention_backend.lua" --only '*cudnn*' --facts "$facts/h200.json" \
     --runs none -- "Use bf16: "
 
 case_name="an error of the script itself"
-gives 2 advise experiments/exact.lua --set train.nonsense=1 -- "unknown key 'nonsense'"
+gives 2 advise "$scripts/exact.lua" --set train.nonsense=1 -- "unknown key 'nonsense'"
 exit $failed
