@@ -1,6 +1,7 @@
 -- Which kernel of attention's forward is faster, ours or cuDNN's, and does the loss notice? Without
 -- `attention.backend` the backend chooses one of them for a shape; here each length has either. The
--- two add in other orders, so their losses differ as those of two seeds do, or less.
+-- two add in other orders, so their losses differ as those of two seeds do, or less. The comparison
+-- at its end judges cuDNN's rows against ours of the same length (`factor` below), in bounds.
 -- cuDNN serves no sequence below 256 tokens, no window, and no GPU but sm_90 and sm_100: a run that
 -- asks for it elsewhere is refused. On a CPU: --only "*-own-*".
 -- `containers/export_corpus.sh data/corpus.txt` writes the text.
@@ -29,6 +30,7 @@ end
 local rows = {
   name  = "attention-backend",
   about = "Which kernel serves attention's forward faster, ours or cuDNN's?",
+  factor = "attention.backend=own", -- cuDNN's rows are judged against ours of the same length
 }
 for _, length in ipairs { 1024, 4096, 16384 } do
   for _, backend in ipairs { "own", "cudnn" } do

@@ -1,6 +1,7 @@
 -- What does FP8 attention cost in loss, and what does it save in time? Each FP8 recipe that defines
--- it runs with attention in BF16 and in FP8, beside BF16 throughout, four seeds each. `compare` has
--- the loss with its bounds and the time of a step.
+-- it runs with attention in BF16 and in FP8, beside BF16 throughout, four seeds each. The
+-- comparison at its end judges FP8 attention against the same recipe without it (`factor` below),
+-- and recipes with attention in BF16 against BF16. It also has the time of a step.
 -- Published figures of an H200 say that it does not pay there: cuDNN's FP8 backward is as fast as
 -- BF16's at 4k tokens, and slower from 8k on. `fp8lab show` of a run names the kernel that served
 -- ("emulated": slower than BF16; such a step time says nothing about FP8 hardware). It is
@@ -32,6 +33,7 @@ end
 local rows = {
   name  = "fp8-attention",
   about = "What does FP8 attention cost in loss and save in time, beside the same recipe without?",
+  factor = "attention.precision=bf16", -- FP8 attention is judged against the same recipe without it
 }
 for seed = 1, 4 do
   rows[#rows + 1] = row("bf16", bf16, "bf16", seed)

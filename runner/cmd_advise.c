@@ -18,6 +18,7 @@
 struct scripts {
     struct resolution own, other[RECIPE_KIND_COUNT];
     const struct resolved_run *run[RECIPE_KIND_COUNT]; /* of each recipe; NULL: none */
+    char refused[RECIPE_KIND_COUNT][256];              /* why there is none */
 };
 
 static const json_t *section(const struct resolved_run *run, const char *name) {
@@ -28,14 +29,20 @@ static const char *kind_of(const struct resolved_run *run) {
     return json_text(section(run, "recipe"), "kind", "");
 }
 
-/* The first run with the sizes and the training of `like`; NULL: none. */
+/* Whether two runs have the same section, or none of that name. */
+static bool has_same(const struct resolved_run *a, const struct resolved_run *b,
+                     const char *name) {
+    const json_t *x = section(a, name), *y = section(b, name);
+    return x && y ? json_equal(x, y) : !x && !y;
+}
+
+/* The first run with the sizes, the attention and the training of `like`; NULL: none. */
 static const struct resolved_run *alike(const struct resolution *r,
                                         const struct resolved_run *like, const char *kind) {
     for (int64_t i = 0; i < r->run_count; i++) {
         const struct resolved_run *run = &r->runs[i];
-        if (!strcmp(kind_of(run), kind) &&
-            json_equal(section(run, "model"), section(like, "model")) &&
-            json_equal(section(run, "train"), section(like, "train")))
+        if (!strcmp(kind_of(run), kind) && has_same(run, like, "model") &&
+            has_same(run, like, "attention") && has_same(run, like, "train"))
             return run;
     }
     return NULL;
@@ -48,7 +55,8 @@ static bool is_of_recipe(const struct cli_flag *flag) {
                                            !strncmp(flag->value, "recipe.", 7)));
 }
 
-/* Resolves the script with another recipe, in its default form; `alike` finds the row. */
+/* Resolves the script with another recipe, in its default form; `alike` finds the row. Errors of
+ * the script are in *out. */
 static enum status resolve_with(const struct cli *cli, const char *recipe, struct resolution *out,
                                 struct err *e) {
     struct cli with = *cli;
@@ -61,7 +69,7 @@ static enum status resolve_with(const struct cli *cli, const char *recipe, struc
         if (!is_of_recipe(&cli->flags[i])) flags[with.flag_count++] = cli->flags[i];
     snprintf(word, sizeof word, "recipe=%s", recipe);
     flags[with.flag_count++] = (struct cli_flag){ "set", word };
-    enum status st = script_resolve(&with, NULL, out, e);
+    enum status st = script_read(&with, out, e);
     free(flags);
     return st;
 }
@@ -94,8 +102,15 @@ static enum status resolve_all(const struct cli *cli, struct scripts *s, struct 
     for (int k = RECIPE_BF16; k < RECIPE_KIND_COUNT; k++) {
         s->run[k] = alike(&s->own, like, RECIPE_KIND_NAMES[k]);
         if (s->run[k]) continue;
-        TRY(resolve_with(cli, RECIPE_KIND_NAMES[k], &s->other[k], e));
-        s->run[k] = alike(&s->other[k], like, RECIPE_KIND_NAMES[k]);
+        struct resolution *other = &s->other[k];
+        struct err why;
+        enum status st = resolve_with(cli, RECIPE_KIND_NAMES[k], other, &why);
+        if (st != OK && other->error_count == 0) return FAIL(e, st, "%s", why.text);
+        s->run[k] = alike(other, like, RECIPE_KIND_NAMES[k]);
+        if (st == OK) continue;
+        const struct resolved_error *first = &other->errors[0];
+        snprintf(s->refused[k], sizeof s->refused[k], "%s%s%s", first->key,
+                 *first->key ? ": " : "", first->text);
     }
     if (s->own.run_count > 1)
         cli_note(cli, "advice for the model of %s; --only NAME takes another row", like->name);
@@ -171,6 +186,7 @@ static enum status judge(const struct scripts *s, const json_t *facts, const jso
                          const struct measured *m, const struct evidence *evidence,
                          struct advice *a, struct err *e) {
     for (int k = RECIPE_BF16; k < RECIPE_KIND_COUNT; k++) {
+        if (*s->refused[k]) advice_add_refused(a, (enum recipe_kind)k, s->refused[k]);
         if (!s->run[k]) continue;
         TRY(advice_add(a, s->run[k]->config_json, s->run[k]->name, facts, certificates, m,
                        e));

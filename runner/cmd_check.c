@@ -274,6 +274,7 @@ static int check(const struct cli *cli) {
         keep_say_disk(cli, &disk);
     }
     if (st == OK) { /* `plan` reads no data */
+        script_note_idle_keys(cli, &r);
         note_text(cli, &r);
         bool weights = look_for_weights(cli, &r);
         bool ready = look_for_data(cli, &r) && weights && !asks_for_a_machine(&r);

@@ -73,15 +73,23 @@ static const char *short_name(const char *given, const char *path, char out[RUN_
 
 static void suggest_html(const struct cli *cli, char (*paths)[PATH_CAP]) {
     size_t count = (size_t)cli->arg_count;
-    const char **words = calloc(count + 4, sizeof *words);
+    const char **words = calloc(count + 8, sizeof *words);
     char(*names)[RUN_TIME + 1] = calloc(count, sizeof *names);
     if (words && names) {
         words[0] = "compare";
         words[1] = "--html";
         words[2] = "compare.html";
+        size_t n = 3;
+        static const char *const CARRIED[][2] = { { "baseline", "--baseline" },
+                                                  { "factor", "--factor" } };
+        for (size_t i = 0; i < 2; i++) {
+            if (!cli_has(cli, CARRIED[i][0])) continue;
+            words[n++] = CARRIED[i][1];
+            words[n++] = cli_value(cli, CARRIED[i][0]);
+        }
         bool elsewhere = cli_has(cli, "runs"); /* where the next command would not look */
         for (size_t i = 0; i < count; i++)
-            words[3 + i] = elsewhere ? paths[i] : short_name(cli->args[i], paths[i], names[i]);
+            words[n + i] = elsewhere ? paths[i] : short_name(cli->args[i], paths[i], names[i]);
         cli_next_words(cli, words);
     }
     free(words);
@@ -102,8 +110,11 @@ static enum status read_tolerance(const struct cli *cli, double *value,
     return OK;
 }
 
-static enum status check_outputs(const struct cli *cli, struct err *e) {
+static enum status check_flags(const struct cli *cli, struct err *e) {
     const char *html = cli_value(cli, "html"), *band = cli_value(cli, "seed-band");
+    if (cli_has(cli, "baseline") && cli_has(cli, "factor"))
+        return FAIL(e, ERR_ARG, "--baseline and --factor each say which row is whose baseline; "
+                    "give one of them");
     if (html) TRY(output_may_replace("html", html, PAGE_MARK, "page", e));
     if (band) TRY(output_may_replace("seed-band", band, SEED_BAND_SCHEMA, "seed band", e));
     if (cli->json + cli_has(cli, "csv") + cli_has(cli, "md") <= 1) return OK;
@@ -117,9 +128,10 @@ static int cmd_compare(const struct cli *cli) {
     const char **names = calloc((size_t)cli->arg_count, sizeof *names);
     double tolerance;
     struct compare_options options = { .baseline = cli_value(cli, "baseline"),
+                                       .factor = cli_value(cli, "factor"),
                                        .lean = !cli_has(cli, "html") && !cli_has(cli, "svg") };
     enum status st = names ? locate(cli, &paths, &e) : FAIL(&e, ERR_MEMORY, "no memory for names");
-    if (st == OK) st = check_outputs(cli, &e);
+    if (st == OK) st = check_flags(cli, &e);
     if (st == OK) st = read_tolerance(cli, &tolerance, &options, &e);
     for (int64_t i = 0; st == OK && i < cli->arg_count; i++) names[i] = paths[i];
     if (st == OK) st = compare_runs(names, cli->arg_count, &options, &c, &e);
@@ -139,6 +151,8 @@ static const struct flag FLAGS[] = {
     { .name = "svg", .value = "DIR", .help = "also write each plot as an SVG file" },
     { .name = "baseline", .value = "NAME",
       .help = "the row to compare all with (default: BF16, by its recipe)" },
+    { .name = "factor", .value = "KEY=VALUE",
+      .help = "judge rows against the row that differs only in KEY and has VALUE" },
     { .name = "tolerance", .value = "P%",
       .help = "how far above it a loss still holds (default: 0.5%)" },
     { .name = "seed-band", .value = "FILE",
@@ -162,6 +176,8 @@ const struct verb VERB_COMPARE = {
             "holds if the upper 95 % bound of the difference is within 0.5 % above BF16\n"
             "(blockwise: 0.25 %). It does not hold if the lower bound is above that, or a run\n"
             "diverged. Otherwise it is undecided. It says how many seeds it needs.\n"
+            "--factor train.grad_dtype=f32 judges a row of another grad_dtype against the row\n"
+            "with f32 that is equal otherwise, and rows of f32 against BF16 as above.\n"
             "A second table has losses after equal time. It also has time and tokens to one loss.\n"
             "NAME is a row's name, a recipe, a run's name or the beginning of its id.\n"
             "With at least 4 seeds a side, also a Mann-Whitney test and a bootstrap\n"

@@ -71,7 +71,6 @@ static enum status make_verdict(const struct cli *cli, const struct resolved_run
 static enum status plan_run(const struct cli *cli, const struct resolved_run *run,
                             const json_t *facts, struct planned *out, struct err *e) {
     const char *backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto";
-    TRY(backend_check_name(backend, e));
     TRY(fit_plan(run->config_json, facts, backend, 0, &out->fit, e));
     TRY(keep_plan(run->config_json, cli_has(cli, "smoke"), &out->keep, e));
     TRY(hardware_match(run->config_json, facts, &out->mismatch, e));
@@ -259,6 +258,7 @@ static enum status plan_all(const struct cli *cli, const struct resolution *r, c
     bool known = true;
     for (int64_t i = 0; i < r->run_count && st == OK; i++) {
         st = plan_run(cli, &r->runs[i], facts, &planned[i], e);
+        if (st != OK) err_prefix(e, "%s: %s", cli->args[0], r->runs[i].name); /* as `check` */
         if (!planned[i].fit.fits || planned[i].mismatch) *code = EXIT_HARDWARE;
         known = known && planned[i].fit.memory > 0;
     }
@@ -278,7 +278,9 @@ static int cmd_plan(const struct cli *cli) {
     char problem[256] = "";
     int code = EXIT_OK;
     int64_t ranks = 0;
-    enum status st = cli_int(cli, "ranks", 1, RENDEZVOUS_RANKS_MAX, &ranks, &e);
+    enum status st = cli_has(cli, "backend") ? backend_check_name(cli_value(cli, "backend"), &e)
+                                             : OK;
+    if (st == OK) st = cli_int(cli, "ranks", 1, RENDEZVOUS_RANKS_MAX, &ranks, &e);
     if (st == OK) st = script_resolve(cli, cli_value(cli, "ranks"), &resolution, &e);
     if (st == OK) st = file ? facts_load(file, &facts, &e) : facts_gather(&facts, NULL, 0, &e);
     if (st == OK && !file) st = probe_facts(facts, false, problem, sizeof problem, &e);

@@ -49,6 +49,44 @@ static void print_gemms(const struct cli *cli, const struct run_view *v) {
     line(cli, "GEMMs", text);
 }
 
+/* The kernel of attention in each direction: "cudnn", "wgmma", "mma", or "emulated" with FP8. */
+static void print_attention(const struct cli *cli, const struct run_view *v) {
+    const char *shape;
+    json_t *ways;
+    json_object_foreach(json_object_get(v->decisions, "attention"), shape, ways) {
+        char text[400];
+        snprintf(text, sizeof text, "%.80s: forward %.140s; backward %.140s", shape,
+                 json_text(ways, "forward", "?"), json_text(ways, "backward", "?"));
+        line(cli, "attention", text);
+    }
+}
+
+/* What was tried on the device before the run, and what failed there and is not used. */
+static void print_certificates(const struct cli *cli, const struct run_view *v) {
+    static const char *const OUTCOMES[] = { "passed", "failed", "absent" };
+    const json_t *list = json_object_get(v->certificates, "certificates"), *one;
+    int64_t count[3] = { 0 };
+    char text[400];
+    size_t i;
+    if (!json_array_size(list)) return;
+    json_array_foreach(list, i, one)
+        for (int k = 0; k < 3; k++)
+            count[k] += !strcmp(json_text(one, "outcome", ""), OUTCOMES[k]);
+    int n = snprintf(text, sizeof text, "%" PRId64 " passed, %" PRId64 " failed", count[0],
+                     count[1]);
+    if (count[2])
+        snprintf(text + n, sizeof text - (size_t)n, ", %" PRId64 " refused by the backend",
+                 count[2]);
+    line(cli, "certificates", text);
+    json_array_foreach(list, i, one) {
+        if (strcmp(json_text(one, "outcome", ""), "failed") != 0) continue;
+        snprintf(text, sizeof text, "%.200s: %.120s%s", json_text(one, "way", "?"),
+                 json_text(one, "fault", "?"),
+                 json_text(one, "forbid", NULL) ? "; not used" : "");
+        line(cli, "failed", text);
+    }
+}
+
 /* The recipe with the options that are not its kind's defaults. */
 static void print_recipe(const struct cli *cli, const struct run_view *v) {
     const json_t *recipe = json_object_get(v->resolved, "recipe");
@@ -164,6 +202,8 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
     print_text(cli, v);
     line(cli, "backend", json_text(v->decisions, "backend", NULL));
     print_gemms(cli, v);
+    print_attention(cli, v);
+    print_certificates(cli, v);
     line(cli, "gpu", json_text(v->facts, "gpu.product_name", NULL));
     line(cli, "GPU links", json_text(v->facts, "gpu.links", NULL));
     line(cli, "commit", json_text(v->commit, "commit", NULL));

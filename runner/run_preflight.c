@@ -296,6 +296,7 @@ static void note_repeats(const struct suite *s) {
 enum status preflight_say(const struct suite *s, const struct extension *extension,
                           struct err *e) {
     note_smoke(s);
+    script_note_idle_keys(s->settings->cli, s->resolution);
     note_repeats(s);
     TRY(say_kept(s, e));
     if (extension && extension->beginning.step) extension_say(extension, s->settings->cli);

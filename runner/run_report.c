@@ -45,7 +45,9 @@ static void compare_rows(const struct cli *cli, const struct suite *s) {
     compare.verb = &VERB_COMPARE;
     compare.args = paths;
     compare.arg_count = 0;
-    compare.flag_count = 0;
+    struct cli_flag factor = { "factor", s->resolution->factor };
+    compare.flags = &factor;
+    compare.flag_count = *factor.value != '\0';
     for (int64_t i = 0; i < s->resolution->run_count; i++)
         if (s->rows[i].ended) paths[compare.arg_count++] = s->rows[i].outcome.bundle;
     (void)VERB_COMPARE.run(&compare);

@@ -7,6 +7,7 @@
 
 #include "runner/advise/census.h"
 #include "runner/base/run_files.h"
+#include "runner/plan/asked_kernel.h"
 #include "runner/plan/fit.h"
 
 /* "9.0" as 90; 0: no GPU, so the CPU backend. */
@@ -45,16 +46,46 @@ static enum status find_time(const struct measured *m, struct advice_row *row, s
     row->comm_bytes = census.comm_bytes;
     if (st != OK && st != ERR_MEMORY) { /* such as a step of too many operators: advice goes on */
         snprintf(row->forecast.missing, sizeof row->forecast.missing, "%.150s", why.text);
-        row->uncounted = true;
+        row->unmeasurable = true;
         return OK;
     }
     if (st != OK) return FAIL(e, st, "%s", why.text);
     st = census_works(&census, &works, e);
     if (st == OK && row->peak) row->floor_us = floor_step_us(row->peak, &works, native);
-    if (st == OK && m->count > 0) forecast_step(m, &works, row->kind, &row->forecast);
+    /* A file of steps does not say whether they had the exact kernels, which take up to twice as
+     * long (LOG.md). */
+    const json_t *train = json_object_get(row->config, "train");
+    row->unmeasurable = json_is_true(json_object_get(train, "exact"));
+    if (row->unmeasurable)
+        snprintf(row->forecast.missing, sizeof row->forecast.missing,
+                 "train.exact takes other kernels than those that were measured");
+    else if (st == OK && m->count > 0) forecast_step(m, &works, row->kind, &row->forecast);
     step_works_free(&works);
     census_free(&census);
     return st;
+}
+
+static void refuse(struct advice_row *row, const char *why) {
+    row->way = (struct recipe_row){ WAY_REFUSED, "" };
+    row->fits = false;
+    snprintf(row->refused, sizeof row->refused, "%.255s", why);
+}
+
+/* What `check --facts` asks: the trainer, then the kernel that the configuration names. */
+static enum status ask_trainer(const json_t *facts, int cc, struct advice_row *row,
+                               struct err *e) {
+    const struct asked_machine machine = { .facts = facts };
+    struct err why;
+    enum status st = find_memory(facts, cc, row, &why);
+    if (st == OK) st = asked_kernel_check(row->config, &machine, &why);
+    if (st == ERR_CONFIG) refuse(row, why.text);
+    else if (st != OK) return FAIL(e, st, "%s", why.text);
+    return OK;
+}
+
+void advice_add_refused(struct advice *a, enum recipe_kind kind, const char *why) {
+    a->row[a->count] = (struct advice_row){ .kind = kind };
+    refuse(&a->row[a->count++], why);
 }
 
 enum status advice_add(struct advice *a, const json_t *config, const char *run,
@@ -70,11 +101,12 @@ enum status advice_add(struct advice *a, const json_t *config, const char *run,
                                 .way = recipe_on(info->defaults.kind, cc) };
     if (cc) row->peak = peak_find(json_text(facts, "gpu.product_name", ""),
                                   json_text(facts, "gpu.cc", ""));
-    TRY(find_memory(facts, cc, row, e));
+    a->count++;
+    TRY(ask_trainer(facts, cc, row, e));
+    if (*row->refused) return OK;
     if (cc) TRY(certified_find(config, row->ranks, certificates, &row->certified, e));
     TRY(find_time(m, row, e));
     a->timed = a->timed || row->forecast.known;
-    a->count++;
     return OK;
 }
 
@@ -145,7 +177,8 @@ static void explain(struct advice_row *row, const struct advice_row *best) {
     size_t size = sizeof row->reason;
     row->reason[0] = '\0';
     if (row == best) return;
-    if (row->way.way == WAY_REFUSED) snprintf(row->reason, size, "%s", row->way.because);
+    if (*row->refused) snprintf(row->reason, size, "%.255s", row->refused);
+    else if (row->way.way == WAY_REFUSED) snprintf(row->reason, size, "%s", row->way.because);
     else if (!row->fits)
         snprintf(row->reason, size, "it needs %.1f GiB of %.1f", (double)row->bytes / 0x1p30,
                  (double)row->memory / 0x1p30);

@@ -15,14 +15,15 @@ enum advice_group {
     ADVICE_TIMED,   /* it runs, and its time is forecast */
     ADVICE_UNTIMED, /* it runs; no time is known */
     ADVICE_LOSS,    /* runs here show that its loss does not hold */
-    ADVICE_CANNOT   /* it lacks memory, or the device refuses it */
+    ADVICE_CANNOT   /* it lacks memory, or the device or the script refuses it */
 };
 
 struct advice_row {
     enum recipe_kind kind;
-    const struct json_t *config; /* borrowed: the resolved run */
-    const char *run;             /* its name, borrowed */
+    const struct json_t *config; /* borrowed: the resolved run; NULL: the script refuses it */
+    const char *run;             /* its name, borrowed; NULL as well */
     struct recipe_row way;
+    char refused[256];           /* why `check` refuses it; "": it does not */
     int64_t bytes, memory;       /* a rank needs; there is (0: not known) */
     const char *where;           /* the fact of `memory`: static */
     bool fits;
@@ -33,12 +34,12 @@ struct advice_row {
     double floor_us;             /* a step's least time by `peak`; 0: not known */
     double comm_bytes;           /* of a rank's collectives in a step */
     struct forecast forecast;
-    bool uncounted; /* its operators cannot be counted; forecast.missing says why */
+    bool unmeasurable; /* no file of steps can help; forecast.missing says why */
     double speed; /* tokens/s to those of BF16; 0: one of the two is not known */
     struct certified certified;
     struct loss_evidence loss;
     enum advice_group group;
-    char reason[192]; /* why it stands where it stands; "" for the first */
+    char reason[256]; /* why it stands where it stands; "" for the first */
 };
 
 struct advice {
@@ -56,10 +57,13 @@ struct advice {
 bool advice_is_rough(const struct advice_row *row);
 
 /* Adds the row of a resolved run: its memory, how the device runs it, its certificates, and its
- * forecast. `config` and `run` are borrowed. certificates: of the machine of `facts`. */
+ * forecast. What `check --facts` refuses has its reason only. `config` and `run` are borrowed.
+ * certificates: of the machine of `facts`. */
 NODISCARD enum status advice_add(struct advice *a, const struct json_t *config, const char *run,
                                  const struct json_t *facts, const struct json_t *certificates,
                                  const struct measured *m, struct err *e);
+/* Adds a recipe with which the script does not resolve, and its error. */
+void advice_add_refused(struct advice *a, enum recipe_kind kind, const char *why);
 /* Sorts the rows by the rule and gives each its group, speed and reason. */
 void advice_rank(struct advice *a);
 /* The row to use; NULL: no recipe can run here. */

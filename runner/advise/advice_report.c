@@ -8,7 +8,7 @@
 
 #include "model/ground/json_safe.h"
 
-enum { TEXT_CAP = 512 };
+enum { TEXT_CAP = 2048 };
 
 static const char *name_of(const struct advice_row *row) { return RECIPE_KIND_NAMES[row->kind]; }
 
@@ -51,7 +51,7 @@ static const struct advice_row *unmeasured(const struct advice *a) {
     const struct advice_row *found = NULL;
     for (int64_t i = 0; i < a->count; i++) {
         const struct advice_row *row = &a->row[i];
-        if (row->group != ADVICE_UNTIMED || row->uncounted) continue;
+        if (row->group != ADVICE_UNTIMED || row->unmeasurable) continue;
         if (row->way.way == WAY_NATIVE) return row;
         if (!a->timed && !found) found = row;
     }
@@ -79,6 +79,12 @@ static void add_certified(char *out, const struct certified *c, bool named) {
     else add(out, "%snot tried yet; ", comma);
 }
 
+static bool any_rough(const struct advice *a) {
+    for (int64_t i = 0; i < a->count; i++)
+        if (a->row[i].group == ADVICE_TIMED && advice_is_rough(&a->row[i])) return true;
+    return false;
+}
+
 static void best_line(const struct advice *a, const struct advice_row *best, char out[TEXT_CAP]) {
     add(out, "Use %s: ", name_of(best));
     if (best->forecast.known) {
@@ -94,16 +100,9 @@ static void best_line(const struct advice *a, const struct advice_row *best, cha
     add_certified(out, &best->certified, named);
     add_memory(out, best);
     if (a->timed && best->kind == RECIPE_BF16 && a->count > 1)
-        add(out, "; none is forecast to be 10 %% faster");
+        add(out, "; none is forecast to be %s faster",
+            any_rough(a) ? "10 %, or where rough 25 %," : "10 %");
     add(out, ".");
-}
-
-static void none_line(const struct advice *a, char out[TEXT_CAP]) {
-    bool less = a->count > 0 && *a->row[0].less_memory;
-    add(out, "No recipe can be advised here: ");
-    for (int64_t i = 0; i < a->count; i++)
-        add(out, "%s%s: %s", i ? "; " : "", name_of(&a->row[i]), a->row[i].reason);
-    add(out, ".%s%s", less ? " Less memory:" : "", less ? a->row[0].less_memory : "");
 }
 
 static void add_loss(char *out, const struct loss_evidence *loss) {
@@ -142,17 +141,42 @@ static void next_line(const struct advice *a, char out[TEXT_CAP]) {
     add(out, "%s.", any ? "" : "nothing else has a forecast");
 }
 
+/* A line has what is wrong; --detail and JSON also have what was found and what to do. */
+static int first_clause(const char *reason) { return (int)strcspn(reason, ";"); }
+
+static bool is_same_reason(const struct advice_row *a, const struct advice_row *b) {
+    int n = first_clause(a->reason);
+    return n == first_clause(b->reason) && !strncmp(a->reason, b->reason, (size_t)n);
+}
+
 /* Adds the recipes whose reason is that of row `first`; an earlier row may have said it. */
 static bool add_reason(char out[TEXT_CAP], const struct advice *a, int64_t first, bool any) {
-    const char *reason = a->row[first].reason;
-    for (int64_t i = 1; i < first; i++)
-        if (!strcmp(a->row[i].reason, reason)) return any;
+    const struct advice_row *row = &a->row[first];
+    for (int64_t i = 0; i < first; i++)
+        if (is_same_reason(&a->row[i], row)) return any;
     add(out, "%s", any ? "; " : "");
     for (int64_t i = first; i < a->count; i++)
-        if (!strcmp(a->row[i].reason, reason))
+        if (is_same_reason(&a->row[i], row))
             add(out, "%s%s", i > first ? ", " : "", name_of(&a->row[i]));
-    add(out, " (%s)", reason);
+    add(out, " (%.*s)", first_clause(row->reason), row->reason);
     return true;
+}
+
+static bool one_reason(const struct advice *a) {
+    for (int64_t i = 1; i < a->count; i++)
+        if (strcmp(a->row[i].reason, a->row[0].reason) != 0) return false;
+    return true;
+}
+
+static void none_line(const struct advice *a, char out[TEXT_CAP]) {
+    const char *less = "";
+    bool any = false, one = one_reason(a);
+    add(out, "No recipe can be advised here: %s", one ? a->row[0].reason : "");
+    for (int64_t i = 0; i < a->count; i++) {
+        if (!one) any = add_reason(out, a, i, any);
+        if (!*less) less = a->row[i].less_memory;
+    }
+    add(out, ".%s%s", *less ? " Less memory:" : "", less);
 }
 
 static void not_line(const struct advice *a, char out[TEXT_CAP]) {
@@ -172,17 +196,33 @@ static void add_floor(char *out, const struct advice_row *row) {
     add(out, " a step");
 }
 
+/* How near the forecasts are; advise/LOG.md has what was measured. */
+static void add_accuracy(char *out, const struct advice *a) {
+    const struct advice_row *best = &a->row[0];
+    bool any = false;
+    if (best->forecast.outside)
+        add(out, ", to about 25 %%: rough, since its operators are over 8 times shorter or longer "
+            "than measured");
+    else if (advice_is_rough(best))
+        add(out, ", to about 25 %%: rough, since %.0f %% of the step was not measured in this "
+            "recipe", 100 * best->forecast.assumed);
+    else {
+        add(out, ", to about 10 %%");
+        for (int64_t i = 1; i < a->count; i++) {
+            if (a->row[i].group != ADVICE_TIMED || !advice_is_rough(&a->row[i])) continue;
+            add(out, "%s%s", any ? ", " : "; roughly, to about 25 %: ", name_of(&a->row[i]));
+            any = true;
+        }
+    }
+}
+
 static void time_line(const struct advice *a, const struct advice_context *x, char out[TEXT_CAP]) {
     char command[TEXT_CAP];
     measure_command(a, x->given, command);
     if (a->timed) {
-        add(out, "Times: forecast from %" PRId64 " step%s measured on %s, to about 10 %%",
+        add(out, "Times: forecast from %" PRId64 " step%s measured on %s",
             x->measured->count, x->measured->count == 1 ? "" : "s", x->machine);
-        if (a->row[0].forecast.outside)
-            add(out, "; rough, since its operators are 8 times shorter or longer than measured");
-        else if (advice_is_rough(&a->row[0]))
-            add(out, "; rough, since %.0f %% of the step was not measured in this recipe",
-                100 * a->row[0].forecast.assumed);
+        add_accuracy(out, a);
         if (a->row[0].ranks > 1)
             add(out, "; what %.1f GB between ranks cannot hide comes on top",
                 a->row[0].comm_bytes * 1e-9);
@@ -223,8 +263,10 @@ void advice_print_table(const struct cli *cli, const struct advice *a) {
             "floor ms", "step ms", "tokens/s", "to bf16", "assumed", "loss; why it is not first");
     for (int64_t i = 0; i < a->count; i++) {
         const struct advice_row *row = &a->row[i];
+        char memory[32] = "-";
         char time[32] = "-", least[32] = "-", speed[32] = "-", ratio[32] = "-", assumed[32] = "-";
         char words[TEXT_CAP] = "";
+        if (row->bytes > 0) snprintf(memory, sizeof memory, "%.1f", gib(row->bytes));
         if (row->floor_us > 0) snprintf(least, sizeof least, "%.2f", row->floor_us * 1e-3);
         if (row->forecast.known) {
             snprintf(time, sizeof time, "%.2f", row->forecast.step_us * 1e-3);
@@ -233,13 +275,13 @@ void advice_print_table(const struct cli *cli, const struct advice *a) {
         }
         if (row->speed > 0) snprintf(ratio, sizeof ratio, "%.2fx", row->speed);
         if (row->kind == RECIPE_BF16) add(words, "the baseline");
-        else add_loss(words, &row->loss);
-        if (*row->reason) add(words, "; %s", row->reason);
+        else if (!*row->refused) add_loss(words, &row->loss);
+        if (*row->reason) add(words, "%s%s", *words ? "; " : "", row->reason);
         if (row->certified.finding == CERTIFIED_FAILED)
             add(words, "; %s failed: %s", row->certified.way, row->certified.fault);
-        cli_out(cli, "%-16s %-9s %-10s %10.1f %10s %10s %12s %8s %8s  %s\n", name_of(row),
+        cli_out(cli, "%-16s %-9s %-10s %10s %10s %10s %12s %8s %8s  %s\n", name_of(row),
                 recipe_way_name(row->way.way), certified_name(row->certified.finding),
-                gib(row->bytes), least, time, speed, ratio, assumed, words);
+                memory, least, time, speed, ratio, assumed, words);
     }
 }
 
@@ -271,9 +313,10 @@ static json_t *row_json(const struct advice_row *row) {
                              "seeds", (json_int_t)row->loss.seeds, "relative",
                              finite_or_null(row->loss.relative), "high",
                              finite_or_null(row->loss.high), "why", row->loss.why);
-    return json_pack("{s:s,s:s,s:s,s:s,s:s,s:o,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
+    return json_pack("{s:s,s:s?,s:s,s:s,s:s,s:o,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
                      "recipe", name_of(row), "run", row->run, "group", GROUPS[row->group], "way",
-                     recipe_way_name(row->way.way), "because", row->way.because, "certified",
+                     recipe_way_name(row->way.way), "because",
+                     *row->refused ? row->refused : row->way.because, "certified",
                      certified_json(&row->certified), "fits", row->fits,
                      "bytes", (json_int_t)row->bytes, "memory_bytes",
                      row->memory ? json_integer(row->memory) : json_null(), "ranks", row->ranks,

@@ -23,15 +23,21 @@ static bool is_evidence(const struct run_view *view) {
     return strcmp(status, "running") != 0 && (evaluated || !strcmp(status, "failed"));
 }
 
-/* Whether the run at `path` trained this model, and counts. */
-static bool has_model(const char *path, const json_t *model, struct evidence *out) {
+static const char *precision_of(const json_t *config) {
+    return json_text(section(config, "attention"), "precision", "bf16");
+}
+
+/* Whether the run at `path` trained this model, with attention of this precision, and counts. */
+static bool has_model(const char *path, const json_t *config, struct evidence *out) {
     struct run_view view;
     struct err e;
     if (run_view_load(path, RUN_VIEW_INPUTS, &view, &e) != OK) {
         out->unreadable++;
         return false;
     }
-    bool same = is_evidence(&view) && json_equal(section(view.resolved, "model"), model);
+    bool same = is_evidence(&view) &&
+                json_equal(section(view.resolved, "model"), section(config, "model")) &&
+                !strcmp(precision_of(view.resolved), precision_of(config));
     run_view_free(&view);
     return same;
 }
@@ -81,14 +87,13 @@ static enum status compare(const char *const *paths, struct evidence *out, struc
 enum status evidence_gather(const char *runs_dir, const json_t *config, struct evidence *out,
                             struct err *e) {
     struct tree runs = { 0 };
-    const json_t *model = section(config, "model");
     *out = (struct evidence){ .rows = json_array() };
     if (!out->rows) return FAIL(e, ERR_MEMORY, "verdicts on losses");
     enum status st = run_list(runs_dir, &runs, e);
     const char **paths = st == OK ? calloc((size_t)runs.count + 1, sizeof *paths) : NULL;
     if (st == OK && !paths) st = FAIL(e, ERR_MEMORY, "%lld paths", (long long)runs.count);
     for (int64_t i = 0; st == OK && i < runs.count; i++)
-        if (has_model(runs.file[i].path, model, out)) paths[out->runs++] = runs.file[i].path;
+        if (has_model(runs.file[i].path, config, out)) paths[out->runs++] = runs.file[i].path;
     if (st == OK) st = compare(paths, out, e);
     free(paths);
     tree_free(&runs);

@@ -20,7 +20,7 @@
  *   statistics   builds: of all runs;  groups: [{runs, seeds, builds, label}]
  *                tests: [{metric, step, group, n, m, median_a, median_b, effect, effect_low,
  *                  effect_high, u, p, verdict}]; the reference's group is side a
- *                losses: does the loss hold (compare_loss.h)? One entry a BF16 group:
+ *                losses: does the loss hold (compare_loss.h)? One entry a baseline:
  *                  baseline  its group;  seeds, mean: of the baseline
  *                  step      of the baseline, at which losses are compared; null: there is none
  *                  tokens    trained until then;  seconds: of training, for equal time
@@ -30,13 +30,14 @@
  *                    baseline_mean, mean, relative, low, high: one-sided 95 % bounds of relative,
  *                    tolerance, verdict, why, seeds_needed: a side, of an undecided row; null: not
  *                    known or more than 1000, differs_in: names of other factors (--baseline),
+ *                    factor: the key of --factor in which alone it differs, or null,
  *                    at_time {baseline_mean, mean, relative, low, high}: losses at equal time,
  *                    same_loss {loss: the lowest that all runs of both sides had, time, tokens
  *                      {factor: the baseline's / the row's until that loss, low, high}}}].
  *                    Unknown numbers are null.
  *                    verdict: "holds", "does not hold", "undecided", or null: none is given.
  *                    why: the reason of a null, of a divergence, or ""
- *                losses_missing: [{group, why}]: FP8 groups without a BF16 group
+ *                losses_missing: [{group, why}]: groups without a baseline
  *                note
  *   equal        no pair diverges, and all have the same steps, final losses and final weights */
 #ifndef FP8LAB_RUNNER_COMPARE_COMPARE_H
@@ -50,6 +51,8 @@
 struct compare_options {
     const double *tolerance; /* relative, borrowed; NULL: each recipe's own */
     const char *baseline;    /* the name of a row, borrowed; NULL: BF16, found by its recipe */
+    const char *factor;      /* "KEY=VALUE", borrowed: a row of another value is judged against the
+                              * row that differs only in KEY and has VALUE; NULL: none */
     bool lean;               /* of training keep steps and losses only: there will be no plots */
 };
 
@@ -196,11 +199,12 @@ void compare_groups_free(struct compare_groups *g);
 NODISCARD enum status compare_other_factors(const struct run_view *a, const struct run_view *b,
                                             bool recipe_too, json_t **out, struct err *e);
 
-/* The factors in which two groups differ, except seed, table of algorithms and recipe: of two runs
- * of one build if they have one in common. *out: array of names, new reference. */
+/* The factors in which two groups differ, except seed, table of algorithms and, with `recipe_too`,
+ * recipe: of two runs of one build if they have one in common. *out: array of names, new
+ * reference. */
 NODISCARD enum status compare_group_factors(const struct comparison *c,
                                             const struct compare_groups *g, int64_t a, int64_t b,
-                                            json_t **out, struct err *e);
+                                            bool recipe_too, json_t **out, struct err *e);
 
 /* The number of builds of a group's runs; group -1: of all. */
 int64_t compare_builds(const struct comparison *c, const struct compare_groups *g, int64_t group);

@@ -1,4 +1,5 @@
-/* Who is compared with whom: the baseline of each group, found by its recipe or chosen by name. */
+/* Who is compared with whom: the baseline of each group, found by its recipe or by a key, or chosen
+ * by name. */
 #include "runner/compare/compare_family.h"
 
 #include <stdio.h>
@@ -20,8 +21,105 @@ static const json_t *recipe_of(const struct comparison *c, const struct compare_
     return json_object_get(first_of(c, g, group)->resolved, "recipe");
 }
 
+/* Adds the names of factors to a reason of which `at` bytes are used. */
+static void put_names(char why[FAMILY_WHY_CAP], int at, const json_t *names) {
+    size_t i;
+    const json_t *name;
+    json_array_foreach(names, i, name) {
+        if (at >= FAMILY_WHY_CAP - 64) return;
+        at += snprintf(why + at, FAMILY_WHY_CAP - (size_t)at, "%s %.60s", i ? "," : "",
+                       json_string_value(name));
+    }
+}
+
 static bool is_bf16(const json_t *recipe) {
     return !strcmp(json_text(recipe, "kind", ""), "bf16") && !options_recipe_is_fp8(recipe);
+}
+
+/* ---- by a factor --------------------------------------------------------------------------- */
+
+/* "train.grad_dtype=f32": rows of f32 are the baselines of rows that differ in this key alone. */
+struct factor {
+    char key[128];
+    const char *value; /* borrowed */
+};
+
+static enum status read_factor(const char *text, struct factor *out, struct err *e) {
+    const char *equals = strchr(text, '=');
+    size_t n = equals ? (size_t)(equals - text) : 0;
+    if (n == 0 || n >= sizeof out->key || !equals[1])
+        return FAIL(e, ERR_ARG, "--factor %.100s: write KEY=VALUE, a key of the runs and its value "
+                    "in the baseline's rows, such as train.grad_dtype=f32", text);
+    snprintf(out->key, sizeof out->key, "%.*s", (int)n, text);
+    out->value = equals + 1;
+    return OK;
+}
+
+/* The group's value of the key; NULL: it has none. */
+static const json_t *value_of(const struct comparison *c, const struct compare_groups *g,
+                              int64_t group, const char *key) {
+    const json_t *at = first_of(c, g, group)->resolved;
+    char word[128];
+    while (*key && at) {
+        size_t n = strcspn(key, ".");
+        snprintf(word, sizeof word, "%.*s", (int)n, key);
+        at = json_object_get(at, word);
+        key += n + (key[n] == '.');
+    }
+    return json_is_null(at) || json_is_object(at) ? NULL : at;
+}
+
+static bool is_value(const json_t *found, const char *want) {
+    if (json_is_string(found)) return !strcmp(json_string_value(found), want);
+    char *text = json_dumps(found, JSON_ENCODE_ANY | JSON_COMPACT);
+    bool same = text && !strcmp(text, want);
+    free(text);
+    return same;
+}
+
+/* Whether the group has another value than the baselines. A group without the key, such as BF16
+ * with a key of FP8 recipes, is not concerned. */
+static bool is_concerned(const struct comparison *c, const struct compare_groups *g, int64_t group,
+                         const struct factor *factor) {
+    const json_t *found = value_of(c, g, group, factor->key);
+    return found && !is_value(found, factor->value);
+}
+
+/* Removes the factor's name from a list of names; says whether it was there. */
+static bool take_name(json_t *names, const char *name) {
+    for (size_t i = 0; i < json_array_size(names); i++)
+        if (!strcmp(json_string_value(json_array_get(names, i)), name))
+            return json_array_remove(names, i) == 0;
+    return false;
+}
+
+/* The group that has the value and differs in nothing else; -1: none, and `why` says in what the
+ * nearest one differs. */
+static enum status find_by_factor(const struct comparison *c, const struct compare_groups *g,
+                                  int64_t group, const struct factor *factor, int64_t *baseline,
+                                  char why[FAMILY_WHY_CAP], struct err *e) {
+    size_t least = SIZE_MAX;
+    *baseline = -1;
+    snprintf(why, FAMILY_WHY_CAP, "no row has %s = %.100s", factor->key, factor->value);
+    for (int64_t b = 0; b < g->count && *baseline < 0; b++) {
+        const json_t *found = value_of(c, g, b, factor->key);
+        json_t *others = NULL;
+        if (!found || !is_value(found, factor->value)) continue;
+        TRY(compare_group_factors(c, g, b, group, false, &others, e));
+        bool differs = take_name(others, factor->key);
+        size_t n = json_array_size(others);
+        if (differs && n == 0) *baseline = b;
+        if (n > 0 && n < least) {
+            char name[8];
+            int at = snprintf(why, FAMILY_WHY_CAP, "it differs from %s, which has %s = %.100s, in "
+                              "more:", compare_letter(g->first[b], name), factor->key,
+                              factor->value);
+            put_names(why, at, others);
+            least = n;
+        }
+        json_decref(others);
+    }
+    return OK;
 }
 
 /* ---- by its recipe ------------------------------------------------------------------------- */
@@ -38,15 +136,13 @@ static enum status find_baseline(const struct comparison *c, const struct compar
         json_t *others = NULL;
         char name[8];
         if (!is_bf16(recipe_of(c, g, b))) continue;
-        TRY(compare_group_factors(c, g, b, group, &others, e));
+        TRY(compare_group_factors(c, g, b, group, true, &others, e));
         size_t n = json_array_size(others);
         if (n == 0) *baseline = b;
         if (n > 0 && n < least) {
             int at = snprintf(why, FAMILY_WHY_CAP, "it differs from %s, which is BF16, in more "
                               "than its recipe:", compare_letter(g->first[b], name));
-            for (size_t i = 0; i < n && at < FAMILY_WHY_CAP - 64; i++)
-                at += snprintf(why + at, FAMILY_WHY_CAP - (size_t)at, "%s %.60s", i ? "," : "",
-                               json_string_value(json_array_get(others, i)));
+            put_names(why, at, others);
             least = n;
         }
         json_decref(others);
@@ -64,11 +160,16 @@ static bool recipes_differ(const struct comparison *c, const struct compare_grou
 static enum status find_all(const struct comparison *c, const struct compare_groups *g,
                             struct kinship *out, json_t *missing, struct err *e) {
     bool asked = recipes_differ(c, g), failed = false;
+    struct factor factor = { .value = NULL };
+    if (c->options.factor) TRY(read_factor(c->options.factor, &factor, e));
     for (int64_t k = 0; k < g->count; k++) {
         char why[FAMILY_WHY_CAP];
+        bool by_factor = factor.value && is_concerned(c, g, k, &factor);
         json_append(out->others, json_array(), &failed);
-        if (!asked || !options_recipe_is_fp8(recipe_of(c, g, k))) continue;
-        TRY(find_baseline(c, g, k, &out->of[k], why, e));
+        json_append(out->only, by_factor ? json_string(factor.key) : json_null(), &failed);
+        if (by_factor) TRY(find_by_factor(c, g, k, &factor, &out->of[k], why, e));
+        else if (!asked || !options_recipe_is_fp8(recipe_of(c, g, k))) continue;
+        else TRY(find_baseline(c, g, k, &out->of[k], why, e));
         if (out->of[k] < 0)
             json_append(missing, json_pack("{s:I, s:o}", "group", (json_int_t)k, "why",
                                            json_from_text(why)), &failed);
@@ -128,10 +229,11 @@ static enum status find_chosen(const struct comparison *c, const struct compare_
         json_t *others = json_array();
         if (k != chosen) {
             json_decref(others);
-            TRY(compare_group_factors(c, g, chosen, k, &others, e));
+            TRY(compare_group_factors(c, g, chosen, k, true, &others, e));
             out->of[k] = chosen;
         }
         json_append(out->others, others, &failed);
+        json_append(out->only, json_null(), &failed);
     }
     return failed ? FAIL(e, ERR_MEMORY, "what rows differ in") : OK;
 }
@@ -140,8 +242,9 @@ enum status kinship_find(const struct comparison *c, const struct compare_groups
                          const json_t *names, struct kinship *out, json_t *missing,
                          struct err *e) {
     *out = (struct kinship){ .of = calloc((size_t)g->count + 1, sizeof *out->of),
-                             .others = json_array() };
-    enum status st = out->of && out->others ? OK : FAIL(e, ERR_MEMORY, "the baselines of groups");
+                             .others = json_array(), .only = json_array() };
+    enum status st = out->of && out->others && out->only
+                         ? OK : FAIL(e, ERR_MEMORY, "the baselines of groups");
     for (int64_t k = 0; st == OK && k < g->count; k++) out->of[k] = -1;
     if (st == OK)
         st = c->options.baseline ? find_chosen(c, g, names, out, e)
@@ -153,5 +256,6 @@ enum status kinship_find(const struct comparison *c, const struct compare_groups
 void kinship_free(struct kinship *k) {
     free(k->of);
     json_decref(k->others);
+    json_decref(k->only);
     *k = (struct kinship){ 0 };
 }

@@ -8,16 +8,18 @@
 
 enum { FAMILY_WHY_CAP = 512 };
 
-/* Who is compared with whom; both owned. */
+/* Who is compared with whom; all owned. */
 struct kinship {
     int64_t *of;    /* the baseline of each group; -1: none */
     json_t *others; /* for each group an array: in what it differs from its baseline, apart from
                      * recipe and seed; empty unless --baseline chose the baseline */
+    json_t *only;   /* for each group: the key by which --factor finds its baseline; or null */
 };
 
 /* Finds the baselines: of an FP8 group the BF16 group that differs from it only in the recipe, or
- * for all groups the one that c->options names. `missing`: [{group, why}] is added to. ERR_ARG: no
- * group or several have the chosen name. */
+ * for all groups the one that c->options names. With c->options.factor a group with another value
+ * of KEY has the group with VALUE that differs from it only there. `missing`: [{group, why}] is
+ * added to. ERR_ARG: no group or several have the chosen name, or the factor is no KEY=VALUE. */
 NODISCARD enum status kinship_find(const struct comparison *c, const struct compare_groups *g,
                                    const json_t *names, struct kinship *out, json_t *missing,
                                    struct err *e);

@@ -106,7 +106,8 @@ int64_t compare_builds(const struct comparison *c, const struct compare_groups *
 }
 
 enum status compare_group_factors(const struct comparison *c, const struct compare_groups *g,
-                                  int64_t a, int64_t b, json_t **out, struct err *e) {
+                                  int64_t a, int64_t b, bool recipe_too, json_t **out,
+                                  struct err *e) {
     int64_t x = g->first[a], y = g->first[b];
     bool found = same_code(&c->run[x], &c->run[y]);
     for (int64_t i = 0; i < c->count && !found; i++)
@@ -114,7 +115,7 @@ enum status compare_group_factors(const struct comparison *c, const struct compa
             found = g->of[i] == a && g->of[k] == b && same_code(&c->run[i], &c->run[k]);
             if (found) x = i, y = k;
         }
-    return compare_other_factors(&c->run[x], &c->run[y], true, out, e);
+    return compare_other_factors(&c->run[x], &c->run[y], recipe_too, out, e);
 }
 
 /* ---- groups -------------------------------------------------------------------------------- */

@@ -148,14 +148,16 @@ static void put_speed(FILE *out, const json_t *report, const json_t *family, boo
     fputs("<p class=\"soft\">" COMPARE_SPEED ".</p>\n", out);
 }
 
-/* Other factors of a chosen baseline. */
+/* The factor by which the baseline was found; other factors of a chosen baseline. */
 static void put_other_factors(FILE *out, const json_t *report, const json_t *row, bool *failed) {
     const json_t *others = json_object_get(row, "differs_in"), *factor;
+    const char *only = json_text(row, "factor", NULL);
     size_t i;
-    if (!json_array_size(others)) return;
+    if (!only && !json_array_size(others)) return;
     fputs("<p class=\"soft\">", out);
     page_group(out, report, json_integer_value(json_object_get(row, "group")), failed);
-    fputs(" differs from the baseline also in", out);
+    fputs(only ? " differs from the baseline only in " : " differs from the baseline also in", out);
+    if (only) html_escape(out, only);
     json_array_foreach(others, i, factor) {
         fputs(i ? ", " : " ", out);
         html_escape(out, json_string_value(factor));

@@ -254,11 +254,15 @@ static void put_loss_step(FILE *out, const json_t *family) {
     fputc('\n', out);
 }
 
-/* Other factors of a chosen baseline. */
+/* The factor by which the baseline was found; other factors of a chosen baseline. */
 static void put_other_factors(FILE *out, const json_t *statistics, const json_t *row) {
     const json_t *others = json_object_get(row, "differs_in"), *factor;
+    const char *only = json_text(row, "factor", NULL);
     size_t i;
     char name[8];
+    if (only)
+        fprintf(out, "    %s differs from the baseline only in %s\n",
+                compare_group_letter(statistics, whole(row, "group"), name), only);
     if (!json_array_size(others)) return;
     fprintf(out, "    %s differs from the baseline also in",
             compare_group_letter(statistics, whole(row, "group"), name));

@@ -156,6 +156,27 @@ static bool other_data(const struct family *f, int64_t group) {
     return false;
 }
 
+static const char *factor_of(const struct family *f, int64_t group) {
+    return json_string_value(json_array_get(f->kin->only, (size_t)group));
+}
+
+/* Whether each seed has the baseline's bits: then the factor had no effect in these runs, and
+ * "holds" would say something about a setting that was never active. */
+static bool has_no_effect(const struct family *f, int64_t group) {
+    int64_t compared = 0;
+    for (int64_t i = 0; i < f->runs; i++)
+        for (int64_t k = 0; k < f->runs; k++) {
+            const json_t *a = f->c->run[f->run[i]].run, *b = f->c->run[f->run[k]].run;
+            const char *bits = json_text(a, "results_sha256", "");
+            if (f->g->of[f->run[i]] != f->baseline || f->g->of[f->run[k]] != group ||
+                !json_equal(json_object_get(a, "seed"), json_object_get(b, "seed")))
+                continue;
+            if (!*bits || strcmp(bits, json_text(b, "results_sha256", "")) != 0) return false;
+            compared++;
+        }
+    return compared > 0;
+}
+
 /* The verdict and its reason. Conditions that exclude a verdict come first, the bounds last. */
 static const char *judge(const struct family *f, int64_t group, const struct loss_judgement *j,
                          int64_t n, int64_t m, char why[FAMILY_WHY_CAP]) {
@@ -163,6 +184,9 @@ static const char *judge(const struct family *f, int64_t group, const struct los
     why[0] = '\0';
     if (*f->why) snprintf(why, FAMILY_WHY_CAP, "%s", f->why);
     else if (other_data(f, group)) snprintf(why, FAMILY_WHY_CAP, "trained on other data");
+    else if (factor_of(f, group) && has_no_effect(f, group))
+        snprintf(why, FAMILY_WHY_CAP, "%s had no effect: each seed has the baseline's bits",
+                 factor_of(f, group));
     if (*why) return NULL;
     if (family_diverged(f, group, why)) return loss_verdict_name(LOSS_DOES_NOT_HOLD);
     if (n < LOSS_SEEDS_MIN || m < LOSS_SEEDS_MIN)
@@ -184,7 +208,7 @@ static json_t *judged_row(const struct family *f, int64_t group, const struct lo
     char why[FAMILY_WHY_CAP];
     const char *verdict = judge(f, group, j, n, m, why);
     bool undecided = verdict && j->verdict == LOSS_UNDECIDED && j->needed > 0;
-    return json_pack("{s:I, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:s?, s:o, s:o, s:O}",
+    return json_pack("{s:I, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:s?, s:o, s:o, s:O, s:O}",
                      "group", (json_int_t)group, "recipe", kind, "seeds", (json_int_t)m, "pairs",
                      (json_int_t)j->gap.pairs, "baseline_mean",
                      json_finite(j->gap.baseline_mean), "mean", json_finite(j->gap.mean),
@@ -192,7 +216,8 @@ static json_t *judged_row(const struct family *f, int64_t group, const struct lo
                      "high", json_finite(j->high), "tolerance", tolerance, "verdict", verdict,
                      "why", json_from_text(why), "seeds_needed",
                      undecided ? json_integer(j->needed) : json_null(), "differs_in",
-                     json_array_get(f->kin->others, (size_t)group));
+                     json_array_get(f->kin->others, (size_t)group), "factor",
+                     json_array_get(f->kin->only, (size_t)group));
 }
 
 static enum status put_row(const struct family *f, int64_t group, json_t *rows, struct err *e) {

@@ -161,6 +161,10 @@ void page_repeat(FILE *out, const struct comparison *c, bool *failed) {
         fputs(" --baseline ", out);
         put_word(out, c->options.baseline, failed);
     }
+    if (c->options.factor) {
+        fputs(" --factor ", out);
+        put_word(out, c->options.factor, failed);
+    }
     if (c->options.tolerance) fprintf(out, " --tolerance %g%%", 100 * *c->options.tolerance);
     for (int64_t i = 0; i < c->count; i++) {
         fputs(" \\\n    ", out);

@@ -144,7 +144,9 @@ static enum status read_runs(const json_t *result, const struct pattern_source *
     out->name = copy_text(result, "name");
     out->about = copy_text(result, "about");
     out->replaced = copy_text(result, "replaced");
-    if (!out->name || !out->about || !out->replaced) return FAIL(e, ERR_MEMORY, "names");
+    out->factor = copy_text(result, "factor");
+    if (!out->name || !out->about || !out->replaced || !out->factor)
+        return FAIL(e, ERR_MEMORY, "names");
     for (size_t i = 0; i < count; i++) {
         const json_t *run = json_array_get(runs, i);
         struct resolved_run *to = &out->runs[out->run_count++];
@@ -275,6 +277,7 @@ void resolution_destroy(struct resolution *r) {
     free(r->name);
     free(r->about);
     free(r->replaced);
+    free(r->factor);
     free(r->log);
     free(r->lib);
     *r = (struct resolution){ 0 };

@@ -174,6 +174,8 @@ void resolve_script(struct script *s, void *argument, struct text *out) {
     canonical_add_string(out, suite.name ? suite.name : "", strlen(suite.name ? suite.name : ""));
     text_puts(out, ",\"replaced\":");
     canonical_add_string(out, suite.replaced, strlen(suite.replaced));
+    text_puts(out, ",\"factor\":");
+    canonical_add_string(out, suite.factor, strlen(suite.factor));
     text_puts(out, ",\"about\":");
     canonical_add_string(out, suite.about, strlen(suite.about));
     text_puts(out, "}");

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/plan/idle_key.h"
+
 static void print_errors(const struct cli *cli, const struct resolution *r) {
     for (int64_t i = 0; i < r->error_count; i++) {
         char *text = resolved_error_text(&r->errors[i]);
@@ -114,4 +116,19 @@ void script_next(const struct cli *cli, const char *verb, bool smoke_here) {
 done:
     free(dashed);
     free(words);
+}
+
+void script_note_idle_keys(const struct cli *cli, const struct resolution *r) {
+    const struct resolved_run *first = NULL;
+    int64_t count = 0;
+    char more[40] = "";
+    for (int64_t i = 0; i < r->run_count; i++) {
+        if (!idle_key_text(r->runs[i].config_json)) continue;
+        if (!first) first = &r->runs[i];
+        count++;
+    }
+    if (!first) return;
+    if (count > 1) snprintf(more, sizeof more, " and %" PRId64 " more", count - 1);
+    cli_note(cli, "%s%s: %s%s", first->name, more, idle_key_text(first->config_json),
+             r->smoke ? " (a smoke run has one GPU, whatever the script asks for)" : "");
 }

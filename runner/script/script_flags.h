@@ -15,6 +15,9 @@ NODISCARD enum status script_read(const struct cli *cli, struct resolution *out,
 NODISCARD enum status script_resolve(const struct cli *cli, const char *gpus,
                                      struct resolution *out, struct err *e);
 
+/* Notes, once, keys of the runs that do nothing (plan/idle_key.h). */
+void script_note_idle_keys(const struct cli *cli, const struct resolution *r);
+
 /* Suggests the next command after a script was checked: to run it with the same flags. If this
  * machine does not fit it, `smoke_here` is set: then to run it here with --smoke. */
 void script_next(const struct cli *cli, const char *verb, bool smoke_here);

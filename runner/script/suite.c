@@ -297,8 +297,8 @@ static void expand_items(struct diagnostics *d, const struct value *suite, struc
         bool own = strcmp(m->key, "name") == 0 || strcmp(m->key, "about") == 0;
         if (own) (void)schema_typed(d, schema_field(&SCHEMA_EXPERIMENT, m->key), m->value, m->key);
         else
-            diagnostics_add(d, m->place, m->key, "a suite of experiments takes name, about and "
-                            "matrix; write other keys in the experiments");
+            diagnostics_add(d, m->place, m->key, "a suite of experiments takes name, about, factor "
+                            "and matrix; write other keys in the experiments");
     }
     for (int64_t i = 0; i < suite->item_count; i++) {
         const struct value *item = suite->items[i];
@@ -317,6 +317,21 @@ static struct value *take(struct value *table, const char *key) {
     struct value *v = m->value;
     *m = table->members[--table->member_count];
     return v;
+}
+
+/* What the comparison at the end asks: "KEY=VALUE", where VALUE is that of the baseline's rows. */
+static const char *take_factor(struct diagnostics *d, struct value *suite) {
+    const struct value *v = take(suite, "factor");
+    if (!v) return "";
+    bool text = v->type == VALUE_STRING && strlen(v->string) == v->string_bytes;
+    const char *equals = text ? strchr(v->string, '=') : NULL;
+    size_t head = text ? strcspn(v->string, ".=") : 0;
+    const char *key = text ? pool_copy_n(d->pool, v->string, head) : "";
+    if (equals && equals[1] && schema_field(&SCHEMA_EXPERIMENT, key)) return v->string;
+    diagnostics_add(d, v->place, "factor", "expected \"KEY=VALUE\", a key of an experiment and its "
+                    "value in the rows that others are compared with, such as "
+                    "\"train.grad_dtype=f32\", found %s", value_describe(d->pool, v));
+    return "";
 }
 
 /* The script's matrix with the axes from --set applied; NULL if there is none. */
@@ -350,7 +365,8 @@ void suite_expand(struct diagnostics *d, struct value *returned, const char *con
     struct override *overrides = pool_alloc(d->pool, (size_t)argument_count * sizeof *overrides);
     struct axis *axes = pool_alloc(d->pool, AXES_MAX * sizeof *axes);
     int64_t count = 0;
-    *out = (struct suite){ .is_suite = strcmp(returned->kind, "suite") == 0, .replaced = "" };
+    *out = (struct suite){ .is_suite = strcmp(returned->kind, "suite") == 0, .replaced = "",
+                           .factor = "" };
     for (int64_t i = 0; i < argument_count; i++)
         count += parse_override(d, arguments[i], &overrides[count]);
     for (int64_t i = 0; i < count; i++) /* a suite's runs are named after it */
@@ -360,6 +376,7 @@ void suite_expand(struct diagnostics *d, struct value *returned, const char *con
     if (name && name->type == VALUE_TEXT) name->type = VALUE_STRING;
     out->name = name && name->type == VALUE_STRING ? name->string : NULL;
     out->about = about && about->type == VALUE_STRING ? about->string : "";
+    if (out->is_suite) out->factor = take_factor(d, returned);
     struct value *matrix = out->is_suite ? take_matrix(d, returned, overrides, count) : NULL;
     int64_t axis_count = read_axes(d, matrix, overrides, count, axes, out);
     if (out->is_suite && !out->name)

@@ -16,6 +16,7 @@ struct suite {
     bool is_suite; /* false: one experiment */
     const char *name, *about;
     const char *replaced; /* the axes that an override removed, separated by commas; "" */
+    const char *factor;   /* "KEY=VALUE" of the comparison at its end; "" */
     struct suite_run *runs;
     int64_t count, capacity;
 };

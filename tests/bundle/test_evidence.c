@@ -5,9 +5,10 @@
 
 static const char MODEL[] = "{\"layers\":2,\"width\":64}";
 
-/* Writes the runs into one folder and asks about the configuration of run `of`. */
+/* Writes the runs into one folder and asks about the configuration of run `of`, in which sections
+ * are replaced by those of `other`. */
 static void ask(const struct run_fixture *runs, int64_t count, int64_t of,
-                const char *other_model, bool damaged, struct loss_evidence *out,
+                const char *other, bool damaged, struct loss_evidence *out,
                 struct evidence *all) {
     struct err e = { 0 };
     struct run_view view;
@@ -23,9 +24,10 @@ static void ask(const struct run_fixture *runs, int64_t count, int64_t of,
         if (i == of) CHECK(run_view_load(dir, RUN_VIEW_INPUTS, &view, &e));
     }
     if (damaged) put_file(parent, "20261121T030000Z-broken-0badcafe.tar.zst", "no archive");
-    if (other_model) {
-        json_t *model = json_loads(other_model, 0, NULL);
-        assert_int_equal(json_object_set_new(view.resolved, "model", model), 0);
+    if (other) {
+        json_t *changes = json_loads(other, 0, NULL);
+        assert_int_equal(json_object_update(view.resolved, changes), 0);
+        json_decref(changes);
     }
     CHECK(evidence_gather(parent, view.resolved, all, &e));
     evidence_of(all, view.resolved, out);
@@ -62,10 +64,17 @@ static void other_options_models_and_open_runs_say_nothing(void **state) {
     runs[6].margin = 1;
     runs[6].seed = 9;
     finding_is(runs, 7, 6, EVIDENCE_NONE);
-    ask(runs, 6, 3, "{\"layers\":3,\"width\":64}", true, &loss, &all);
+    ask(runs, 6, 3, "{\"model\":{\"layers\":3,\"width\":64}}", true, &loss, &all);
     assert_int_equal(loss.finding, EVIDENCE_NONE);
     assert_int_equal(all.runs, 0);
     assert_int_equal(all.unreadable, 1);
+    evidence_free(&all);
+    ask(runs, 6, 3, "{\"attention\":{\"precision\":\"bf16\"}}", false, &loss, &all); /* as absent */
+    assert_int_equal(loss.finding, EVIDENCE_HOLDS);
+    evidence_free(&all);
+    ask(runs, 6, 3, "{\"attention\":{\"precision\":\"fp8\"}}", false, &loss, &all);
+    assert_int_equal(loss.finding, EVIDENCE_NONE);
+    assert_int_equal(all.runs, 0);
     evidence_free(&all);
     runs[5].status = "running";
     finding_is(runs, 6, 3, EVIDENCE_NONE);

@@ -19,7 +19,7 @@ advise() { # CODE ARGUMENTS...: its output in $out
     [ "$got" = "$code" ] || fail "exit code $got, not $code: advise $*"
 }
 
-case_name="forecast" # within 10 % of each measured row
+case_name="forecast" # within 10 % of each measured row; a rough one within 25 %
 n=0
 while IFS='|' read -r arguments rows _; do
     [ "${arguments:0:1}" = '#' ] && continue
@@ -43,32 +43,74 @@ advise 0 experiments/bench_gpt2_124m.lua $h200 --bench "$TEST_TMP/no_gpt2.json" 
 mv "$out" "$TEST_TMP/forecast.$n"
 grep '^bench_gpt2' tests/cli/advise_h200.txt | cut -d'|' -f2 >"$TEST_TMP/measured.$n"
 n=$((n + 1))
-python3 - "$TEST_TMP" "$n" >"$out" <<'PY' || fail "not within 10 %"
+python3 - "$TEST_TMP" "$n" >"$out" <<'PY' || fail "not within 10 %, or 25 % where rough"
 import json, sys
-errors = []
+errors = {10: [], 25: []}
 for i in range(int(sys.argv[2])):
     rows = json.load(open("%s/forecast.%d" % (sys.argv[1], i)))["rows"]
     forecast = {row["recipe"]: row["forecast"] for row in rows}
-    for word in open("%s/measured.%d" % (sys.argv[1], i)).read().split():
+    words = open("%s/measured.%d" % (sys.argv[1], i)).read().split()
+    rough = words[0] == "rough"
+    for word in words[rough:]:
         recipe, tokens_per_s = word.split("=")
-        errors.append(float(tokens_per_s) / forecast[recipe]["tokens_per_s"] - 1)
-        print("%+5.1f %%  row %d, %s" % (100 * errors[-1], i + 1, recipe))
+        if rough:
+            assert forecast[recipe]["rough"], recipe
+        error = float(tokens_per_s) / forecast[recipe]["tokens_per_s"] - 1
+        errors[25 if rough else 10].append(error)
+        print("%+5.1f %%  row %d, %s" % (100 * error, i + 1, recipe))
     for row in rows: # gradients and weights of 8B cross the link; with one GPU nothing does
         assert (row["comm_bytes"] > 1e9) == (row["ranks"] > 1) == (row["comm_bytes"] > 0), row
-assert len(errors) == 35, len(errors)
-sys.exit(max(map(abs, errors)) > 0.10)
+counts = len(errors[10]), len(errors[25])
+assert counts == (37 + 4, 2), counts # GPT-2 without its own rows has four more
+sys.exit(any(max(map(abs, errors[most])) > most / 100 for most in errors))
 PY
 
-case_name="five lines"
+case_name="five lines" # with times of four recipes, as before the others were measured
+python3 - experiments/reference/figures/bench_h200.json >"$TEST_TMP/four.json" <<'PY'
+import json, sys
+bench = json.load(open(sys.argv[1]))
+four = "bf16", "fp8.tensorwise", "fp8.delayed", "fp8.blockwise"
+bench["rows"] = [row for row in bench["rows"] if row["recipe"] in four]
+assert len(bench["rows"]) == 21
+json.dump(bench, sys.stdout)
+PY
 # shellcheck disable=SC2086
-advise 0 experiments/bench_llama3_8b_8layers.lua $h200 $bench
+advise 0 experiments/bench_llama3_8b_8layers.lua $h200 --bench "$TEST_TMP/four.json"
 expect "lines" 5 "$(wc -l <"$out")"
 says "Use fp8.delayed: 1" "$out"
 says "x bf16; native, not tried yet; needs 36.4 GiB of 140.4 GiB." "$out"
 says "Loss: no runs here show whether it holds;" "$out"
 says "Then: fp8.tensorwise 1" "$out"
 says "fp8.mxfp8 (emulated: this chip has no 1x32 scales)" "$out"
-says "Times: forecast from 21 steps measured on NVIDIA H200" "$out"
+says "Times: forecast from 21 steps measured on NVIDIA H200, to about 10 %; " "$out"
+
+case_name="a rough forecast" # is said to be, with the reason and what that means
+# shellcheck disable=SC2086
+advise 0 experiments/sft_quickstart.lua $h200 --bench "$TEST_TMP/four.json"
+says "; none is forecast to be 10 %, or where rough 25 %, faster." "$out"
+says ", to about 25 %: rough, since its operators are over 8 times shorter or longer than" "$out"
+# Without its own rows: BF16 misses a tenth of GPT-2's step, the others more.
+# shellcheck disable=SC2086
+advise 0 experiments/bench_gpt2_124m.lua $h200 --bench "$TEST_TMP/no_gpt2.json"
+says ", to about 10 %; roughly, to about 25 %: fp8.delayed, fp8.tensorwise, fp8.blockwise" "$out"
+# Steps of FP8 alone: BF16's GEMMs have no time, and the best one's operators are another recipe's.
+python3 - "$TEST_TMP/no_gpt2.json" >"$TEST_TMP/delayed.json" <<'PY'
+import json, sys
+bench = json.load(open(sys.argv[1]))
+bench["rows"] = [row for row in bench["rows"] if row["recipe"] == "fp8.delayed"]
+json.dump(bench, sys.stdout)
+PY
+# shellcheck disable=SC2086
+advise 0 experiments/bench_gpt2_124m.lua $h200 --bench "$TEST_TMP/delayed.json"
+grep -qE ", to about 25 %: rough, since [1-9][0-9] % of the step was not measured in this recipe" \
+    "$out" || fail "no share that was assumed"
+
+case_name="exact kernels" # take up to twice as long as those of the measured steps
+# shellcheck disable=SC2086
+advise 0 experiments/exact.lua $h200 $bench
+says "Use bf16: without times it is the safe choice" "$out"
+says "Times: none, since train.exact takes other kernels than those that were measured" "$out"
+! grep -q "measures one recipe" "$out" || fail "a command that cannot help"
 
 case_name="no measurements"
 # shellcheck disable=SC2086
@@ -89,7 +131,7 @@ advise 3 experiments/bench_llama3_8b_8layers.lua --set model.layers=16 --runs "$
     --facts tests/facts/laptop.json
 says "Next: fp8lab plan --set model.layers=16" "$TEST_TMP/log"
 says "gpu.cc             wanted >= 8.9" "$TEST_TMP/log"
-says "No recipe can be advised here: bf16: it needs" "$out"
+says "No recipe can be advised here: bf16 (it needs" "$out"
 says "Less memory: --set train.recompute=block" "$out"
 
 case_name="files that are no measurements"

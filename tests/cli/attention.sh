@@ -41,6 +41,15 @@ code=$?
 code=$?
 [ $code = 2 ] && grep -q 'attention.backend = "cudnn": the cpu backend has one way' \
     "$TEST_TMP/log" || fail "cudnn on a CPU: exit code $code"
+# plan names file and row in the words of check.
+for verb in check plan; do
+    "$FP8LAB" $verb --facts tests/facts/gb10.json experiments/attention_backend.lua \
+        2>&1 >"$TEST_TMP/out" |
+        grep '^fp8lab: experiments/attention_backend.lua: attention-backend-cudnn-1024-seed1: ' \
+            >"$TEST_TMP/$verb"
+done
+[ "$(wc -l <"$TEST_TMP/plan")" = 1 ] && cmp -s "$TEST_TMP/check" "$TEST_TMP/plan" ||
+    fail "plan says: $(cat "$TEST_TMP/plan")"
 # What cuDNN serves on no GPU is refused with the script; what one machine lacks, where that machine
 # is known. A script alone is accepted: its machine is not known.
 cat >"$TEST_TMP/x.lua" <<'LUA'

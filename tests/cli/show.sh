@@ -53,6 +53,31 @@ assert re.fullmatch("%.1f MiB a rank, .*" % (max(telemetry["device_bytes"]) / 2*
 PY
 done
 
+# The kernels of attention, and what was tried on the device. A way that failed is named.
+exact=experiments/reference/exact/exact-fp8.delayed.tar.zst
+has_line() { # LINE
+    grep -qx "  $1" "$TEST_TMP/shown" || { echo "FAILED: show has no line: $1"; failed=1; }
+}
+"$FP8LAB" show -q $exact >"$TEST_TMP/shown" || failed=1
+has_line "attention      4x128, heads 4/2 of 32: forward mma: exact; backward mma: exact"
+has_line "certificates   30 passed, 0 failed"
+rm -rf "$TEST_TMP/bag"
+"$FP8LAB" extract -q $exact --to "$TEST_TMP/bag" >"$TEST_TMP/log" 2>&1 || failed=1
+run=$(dirname "$(find "$TEST_TMP/bag" -name bagit.txt)")
+rm "$run"/*manifest-*
+python3 - "$run/data/certificates.json" <<'PY'
+import json, sys
+document = json.load(open(sys.argv[1]))
+attention, cast = (next(c for c in document["certificates"] if c["section"] == s)
+                   for s in ("attention", "cast"))
+attention.update(outcome="failed", fault="stale output", forbid="cudnn")
+cast.update(outcome="absent")
+json.dump(document, open(sys.argv[1], "w"))
+PY
+"$FP8LAB" show -q "$run" >"$TEST_TMP/shown" || failed=1
+has_line "certificates   28 passed, 1 failed, 1 refused by the backend"
+has_line "failed         attention bf16, 4 x 128, heads 4/2 of 32: stale output; not used"
+
 # show and compare name a recipe with its options, so two rows of one kind have two names.
 h200=experiments/reference/figures/llama3-8b-8layers-loss
 ends='fp8.tensorwise param_gather=true first_bf16=1 last_bf16=1'

@@ -68,6 +68,19 @@ static void what_cannot_run_is_not_advised(void **state) {
     best_is(&a, RECIPE_BLOCKWISE);
 }
 
+static void what_the_script_refuses_is_a_row_with_its_reason(void **state) {
+    struct advice a = three(100, 50, 70);
+    a.count = 2;
+    advice_add_refused(&a, RECIPE_NVFP4, "train.exact: no form; use bf16");
+    best_is(&a, RECIPE_TENSORWISE);
+    assert_int_equal(a.row[2].kind, RECIPE_NVFP4);
+    assert_int_equal(a.row[2].group, ADVICE_CANNOT);
+    assert_string_equal(a.row[2].reason, "train.exact: no form; use bf16");
+    a = (struct advice){ 0 };
+    advice_add_refused(&a, RECIPE_BF16, "no such kernel");
+    best_is(&a, -1);
+}
+
 static void a_loss_that_failed_is_not_advised(void **state) {
     struct advice a = three(100, 50, 70);
     a.row[1].loss.finding = EVIDENCE_FAILS;
@@ -281,6 +294,7 @@ static void the_dry_backend_is_given_the_same_operators(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_cannot_run_is_not_advised),
+        cmocka_unit_test(what_the_script_refuses_is_a_row_with_its_reason),
         cmocka_unit_test(a_loss_that_failed_is_not_advised),
         cmocka_unit_test(fp8_must_be_faster_by_the_margin),
         cmocka_unit_test(a_loss_that_holds_decides_between_near_recipes),

@@ -270,6 +270,21 @@ static void a_matrix_expands_in_a_stable_order(void **state) {
     resolution_destroy(&r);
 }
 
+/* What a suite's comparison asks: kept from the schema of its runs, and checked. */
+static void a_suite_names_its_factor(void **state) {
+    (void)state;
+    static const char SUITE[] =
+        "local tiny = require 'models.tiny' return suite { name = 's', model = tiny.llama, "
+        "recipe = bf16, factor = 'train.grad_dtype=f32', data = synthetic, train = { steps = 1, "
+        "global_batch = 1 }, matrix = { ['train.grad_dtype'] = { 'f32', 'fp8' } } }";
+    struct resolution r;
+    resolve_text(SUITE, false, NULL, &r);
+    assert_string_equal(r.factor, "train.grad_dtype=f32");
+    assert_int_equal(r.run_count, 2);
+    assert_null(json_object_get(r.runs[0].config_json, "factor"));
+    resolution_destroy(&r);
+}
+
 static void a_matrix_reaches_any_key(void **state) {
     (void)state;
     struct resolution r;
@@ -760,6 +775,7 @@ int main(void) {
         cmocka_unit_test(a_bare_recipe_is_its_descriptors_defaults),
         cmocka_unit_test(recipe_defaults_are_the_named_projects),
         cmocka_unit_test(a_matrix_expands_in_a_stable_order),
+        cmocka_unit_test(a_suite_names_its_factor),
         cmocka_unit_test(a_matrix_reaches_any_key),
         cmocka_unit_test(a_suite_may_list_experiments),
         cmocka_unit_test(overrides_are_typed_by_the_schema),
