@@ -92,8 +92,8 @@ static inline const struct recipe_options *recipe_at(const struct recipe *r, int
 NODISCARD enum status recipe_check(const struct recipe *r, const struct model_config *c,
                                    struct err *e);
 
-/* For a device that multiplies them so: twins with MXFP8's scales are untransposed. The same codes
- * in another order, so no bit of a run changes. */
+/* For a device that multiplies them so: twins with MXFP8's scales are untransposed (tensor.h). The
+ * same codes in another order, so no definition changes. */
 void recipe_untranspose(struct recipe *r);
 
 /* ---- one GEMM site ---- */
