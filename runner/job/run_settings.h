@@ -25,7 +25,7 @@ struct run_settings {
     int64_t retries;     /* further attempts after a worker died or hung */
     const char *caps;    /* "sm_121": use only the features of such a device; NULL: all */
     const char *arithmetic; /* of a new run on the cpu backend; NULL: the reference's */
-    struct choice_cache *choice_cache; /* choices of earlier runs; NULL: neither used nor kept */
+    struct choice_cache *choice_cache; /* choices of earlier runs; NULL: the backend has none */
     const json_t *forbidden; /* ways that the bundle to repeat did not use; NULL: a new run */
     const char *choices; /* a file with a choice table, or "none"; NULL: the run's own */
     const char *data_root; /* relative paths of data start here; NULL: unchanged paths */

@@ -20,6 +20,7 @@
 #include "runner/certify/certify_run.h"
 #include "runner/job/job_members.h"
 #include "runner/job/stop_grace.h"
+#include "runner/record/choice_cache.h"
 #include "runner/record/choice_file.h"
 #include "runner/record/documents.h"
 #include "runner/record/ingest_record.h"
@@ -309,14 +310,31 @@ static void devices_here(const struct run_settings *s, int64_t ranks, struct cer
     for (int64_t i = 0; i < o->devices; i++) o->device[i] = task_device(task, visible, each, i);
 }
 
+/* The table of choices with which the run begins: that of a user who names one, or its own from an
+ * earlier attempt. "": none. */
+static enum status first_choices(const struct run_settings *s, const struct run_dir *dir,
+                                 bool resumed, char path[PATH_CAP], struct err *e) {
+    *path = '\0';
+    if (resumed && s->choices) { /* not taken over yet: that must not happen if certificates fail */
+        snprintf(path, PATH_CAP, "%s", strcmp(s->choices, "none") ? s->choices : "");
+        return OK;
+    }
+    TRY(path_join(path, dir->path, RUN_PATH_choices, e));
+    if (!path_exists(path)) *path = '\0';
+    return OK;
+}
+
 /* Tries how the device computes, before any worker does. */
 static enum status certify(const struct run_settings *s, struct run_dir *dir,
                            const json_t *resolved, int64_t ranks, bool resumed, struct err *e) {
+    char table[PATH_CAP];
+    TRY(first_choices(s, dir, resumed, table, e));
+    if (s->choice_cache) choice_cache_begin(s->choice_cache);
     struct certify_options options = {
         .cli = s->cli, .backend = s->backend, .caps = s->caps, .cache = s->cache, .runs = s->runs,
         .facts = s->facts, .resolved = resolved, .ranks = ranks, .then = s->forbidden,
         .resumed = resumed, .choices = s->choice_cache,
-        .hosts = s->members ? s->members->hosts : NULL,
+        .hosts = s->members ? s->members->hosts : NULL, .table = *table ? table : NULL,
     };
     devices_here(s, ranks, &options);
     return certify_run(&options, dir, e);

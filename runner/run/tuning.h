@@ -20,9 +20,9 @@ struct tuning {
     char said[CHOICE_PROBLEM_CAP]; /* what the user should know; "": nothing */
 };
 
-/* Opens `cache` and uses it in `s`, unless s->choices is "none" or s->backend makes no choices. It
- * is in s->cache. Without that it is where choice_cache_open says, and in our image beside the
- * runs. */
+/* Opens `cache` and uses it in `s`, unless s->backend makes no choices. It is in s->cache. Without
+ * that it is where choice_cache_open says, and in our image beside the runs. With s->choices "none"
+ * it serves each run with what its own certificates timed, and keeps nothing. */
 NODISCARD enum status tuning_settings(struct run_settings *s, struct choice_cache *cache,
                                       struct err *e);
 
