@@ -9,6 +9,7 @@
 
 struct choice_cache;
 struct job_members;
+struct start_clock;
 
 struct run_settings {
     const struct cli *cli;
@@ -34,6 +35,7 @@ struct run_settings {
     bool profile;        /* steps without graphs, and ranges if a profiler asks for them */
     bool keep_directory; /* keep the run directory beside the bundle */
     int *claim; /* released once the run has its directory (run/sharing.h); NULL: none */
+    struct start_clock *start; /* of the command (run/starting.h); NULL: nothing is measured */
     const json_t *facts; /* of this machine; borrowed */
 };
 

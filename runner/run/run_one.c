@@ -34,6 +34,7 @@
 #include "runner/run/run_tokens.h"
 #include "runner/run/sample_tokenizer.h"
 #include "runner/run/sharing.h"
+#include "runner/run/starting.h"
 
 /* ---- the record -------------------------------------------------------------------------------*/
 
@@ -337,7 +338,10 @@ static enum status certify(const struct run_settings *s, struct run_dir *dir,
         .hosts = s->members ? s->members->hosts : NULL, .table = *table ? table : NULL,
     };
     devices_here(s, ranks, &options);
-    return certify_run(&options, dir, e);
+    start_clock_lap(s->start, START_RECORD);
+    enum status st = certify_run(&options, dir, e);
+    start_clock_lap(s->start, START_CERTIFICATES);
+    return st;
 }
 
 /* From here on a signal stops the run in good order. Before, while the script is read and data are
@@ -351,6 +355,7 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
     struct run_dir dir;
     int64_t ranks;
     *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
+    start_clock_row(s->start);
     TRY(attempts_check(s, request->run->config_json, request->mismatch, &ranks, e));
     TRY(take_signals_over(s, e));
     TRY(run_dir_create(s->runs, request->run->name, request->inputs->all, &dir, e));
@@ -401,6 +406,7 @@ enum status run_resume(const struct run_settings *s, const char *path, const jso
     struct err changed = { 0 };
     int64_t ranks = 1;
     *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
+    start_clock_row(s->start);
     TRY(run_dir_open(path, false, &dir, e));
     claim_drop(s->claim);
     enum status st = run_may_go_on(dir.run, e);

@@ -47,15 +47,22 @@ enum status say_names(struct event_writer *w, const char *event, const char *con
                 e);
 }
 
+enum status say_ready(struct event_writer *w, const struct start_times *spent, struct err *e) {
+    const struct trainer_times *t = &spent->trainer;
+    return emit(w, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "event", "ready", "device_us",
+                             (json_int_t)spent->device_us, "text_us", (json_int_t)spent->text_us,
+                             "memory_us", (json_int_t)t->memory_us, "weights_us",
+                             (json_int_t)t->weights_us, "trial_us", (json_int_t)t->trial_us,
+                             "graph_us", (json_int_t)t->graph_us, "reading_us",
+                             (json_int_t)spent->reading_us),
+                false, e);
+}
+
 enum status say_start(struct event_writer *w, int64_t step, int64_t steps, int64_t sequences,
-                      const char *checkpoint_sha256, const struct start_times *spent,
-                      struct err *e) {
-    return emit(w, json_pack("{s:s,s:I,s:I,s:I,s:s?,s:I,s:I,s:I,s:I}", "event", "start", "step",
-                             (json_int_t)step, "steps", (json_int_t)steps, "epoch_sequences",
-                             (json_int_t)sequences, "checkpoint_sha256", checkpoint_sha256,
-                             "device_us", (json_int_t)spent->device_us, "text_us",
-                             (json_int_t)spent->text_us, "model_us", (json_int_t)spent->model_us,
-                             "weights_us", (json_int_t)spent->weights_us),
+                      const char *checkpoint_sha256, struct err *e) {
+    return emit(w, json_pack("{s:s,s:I,s:I,s:I,s:s?}", "event", "start", "step", (json_int_t)step,
+                             "steps", (json_int_t)steps, "epoch_sequences", (json_int_t)sequences,
+                             "checkpoint_sha256", checkpoint_sha256),
                 false, e);
 }
 
