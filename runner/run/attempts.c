@@ -169,6 +169,7 @@ static enum status on_event(void *user, int64_t rank, const json_t *event, struc
     TRY(take_save(a, event, e));
     if (!strcmp(kind, "start")) a->epoch_sequences = json_int(event, "epoch_sequences");
     if (!strcmp(kind, "choices")) TRY(choice_file_keep(a->dir, json_text(event, "text", ""), e));
+    if (!strcmp(kind, "table")) TRY(tuning_table(&a->tuning, rank, event, e));
     if (!strcmp(kind, "decisions")) TRY(learn_device(a, event, e));
     TRY(tuning_event(&a->tuning, a->telemetry, event, e));
     say_tuning(a);

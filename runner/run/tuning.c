@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/choices.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
 #include "runner/job/job_members.h"
 #include "runner/record/image_record.h"
@@ -66,6 +67,23 @@ static enum status take_table(struct tuning *t, const json_t *event, struct err 
              "time their own", t->watch.device, why);
     say(t, clean ? problem : text);
     return OK;
+}
+
+enum status tuning_table(struct tuning *t, int64_t rank, const json_t *event, struct err *e) {
+    const char *sha256 = json_text(event, "sha256", "");
+    bool failed = false;
+    if (!t->tables) {
+        snprintf(t->table, sizeof t->table, "%s", sha256);
+        t->table_rank = rank;
+    }
+    if (strcmp(t->table, sha256) != 0)
+        return FAIL(e, ERR_STATE, "ranks %" PRId64 " and %" PRId64 " chose different algorithms "
+                    "(choices %.12s and %.12s), so they compute different bits; --choices none "
+                    "chooses anew, and one --choices FILE serves all ranks", t->table_rank, rank,
+                    t->table, sha256);
+    json_put(json_object_get(t->dir->run, "attempt"), "choices_ranks", json_integer(++t->tables),
+             &failed);
+    return failed ? FAIL(e, ERR_MEMORY, "the ranks' choice tables") : OK;
 }
 
 enum status tuning_event(struct tuning *t, const struct telemetry *telemetry, const json_t *event,

@@ -3,6 +3,7 @@
 #ifndef FP8LAB_RUNNER_RUN_TUNING_H
 #define FP8LAB_RUNNER_RUN_TUNING_H
 
+#include "model/ground/sha256.h"
 #include "runner/hardware/gpu_watch.h"
 #include "runner/job/rank_layout.h"
 #include "runner/job/run_settings.h"
@@ -16,6 +17,8 @@ struct tuning {
     struct run_dir *dir;
     struct gpu_watch watch; /* of rank 0's GPU, while it timed */
     char architecture[32]; /* "" until rank 0 has reported its device */
+    char table[SHA256_HEX]; /* of the first rank that reported its choices */
+    int64_t table_rank, tables; /* which that was; how many ranks reported the same */
     int64_t steps;         /* records of steps; the worker times in the first step */
     char said[CHOICE_PROBLEM_CAP]; /* what the user should know; "": nothing */
 };
@@ -34,6 +37,9 @@ NODISCARD enum status tuning_begin(struct tuning *t, const struct run_settings *
 void tuning_tick(struct tuning *t, const struct telemetry *telemetry);
 NODISCARD enum status tuning_event(struct tuning *t, const struct telemetry *telemetry,
                                    const json_t *event, struct err *e);
+/* Takes a rank's "table". ERR_STATE, with both ranks: it has other choices than one before. */
+NODISCARD enum status tuning_table(struct tuning *t, int64_t rank, const json_t *event,
+                                   struct err *e);
 /* After the workers have ended. */
 NODISCARD enum status tuning_end(struct tuning *t, struct err *e);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/choices.h"
 #include "kernels/histogram.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_writer.h"
@@ -102,6 +103,20 @@ static enum status report_choices(struct worker *w, bool *grew, struct err *e) {
     free(timed);
     free(w->choices);
     w->choices = text;
+    return st;
+}
+
+/* Each rank's table, for the runner to compare: without the head, since other GPUs may compute
+ * alike. */
+static enum status report_table(struct worker *w, struct err *e) {
+    char sha256[SHA256_HEX] = "", *text = NULL;
+    struct backend *b = w->device.backend;
+    struct choices_reader r = { .at = "" };
+    TRY(b->ops->choices_save(b, &text, e));
+    enum status st = *text ? choices_open(&r, text, e) : OK;
+    if (st == OK && *text) st = sha256_bytes(r.at, strlen(r.at), sha256, e);
+    if (st == OK && *text) st = say_table(w->events, sha256, e);
+    free(text);
     return st;
 }
 
@@ -385,8 +400,10 @@ static enum status report_first_step(struct worker *w, struct err *e) {
     struct backend *b = w->device.backend;
     struct decision first;
     bool grew;
-    if (!is_rank0(w) || w->tuned) return OK;
+    if (w->tuned) return OK;
     w->tuned = true;
+    TRY(report_table(w, e));
+    if (!is_rank0(w)) return OK;
     TRY(report_choices(w, &grew, e));
     if (!grew && !b->ops->decision(b, 0, &first)) return OK;
     TRY(report_decisions(w, e));

@@ -14,6 +14,7 @@
 #include "runner/base/json_number.h"
 #include "runner/generate/text_model.h"
 #include "runner/record/bucket_text.h"
+#include "runner/record/documents.h"
 #include "runner/record/npy.h"
 
 /* Emits and frees `event`; NULL: its allocation failed. */
@@ -176,6 +177,10 @@ enum status say_choices(struct event_writer *w, const char *text, const char *ti
                 false, e);
 }
 
+enum status say_table(struct event_writer *w, const char *sha256, struct err *e) {
+    return emit(w, json_pack("{s:s,s:s}", "event", "table", "sha256", sha256), false, e);
+}
+
 /* The object under `key`, made if it is missing; NULL: out of memory. */
 static json_t *member_object(json_t *object, const char *key) {
     json_t *found = json_object_get(object, key);
@@ -274,12 +279,13 @@ enum status say_decisions(struct event_writer *w, struct backend *b, const struc
     struct decision d;
     TRY(b->ops->info(b, &info, e));
     json_t *event = json_pack(
-        "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:s*,s:s*,s:s*,s:o*,s:s*}", "event", "decisions",
+        "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:s*,s:s*,s:s*,s:o*,s:s*,s:s*}", "event", "decisions",
         "backend", b->ops->name, "device", info.name, "architecture", info.architecture,
         "memory_bytes", (json_int_t)info.memory_bytes, "world", (json_int_t)world, "vocab_padded",
         (json_int_t)vocab_padded, "fallback", fallback_names(t), "caps", caps, "forbidden",
         forbidden, "arithmetic", arithmetic, "arithmetic_verified", is_verified(arithmetic),
-        "choices_sha256", *choices_sha256 ? choices_sha256 : NULL);
+        "choices", *choices_sha256 ? RUN_PATH_choices : NULL, "choices_sha256",
+        *choices_sha256 ? choices_sha256 : NULL);
     for (int64_t i = 0; event && b->ops->decision(b, i, &d); i++)
         if (!put_decision(event, &d)) {
             json_decref(event);

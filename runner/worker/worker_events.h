@@ -48,6 +48,8 @@ NODISCARD enum status say_checkpoint(struct event_writer *w, const struct checkp
 /* A checkpoint could not be written; the run goes on. Any rank. */
 NODISCARD enum status say_unsaved(struct event_writer *w, int64_t step, const struct err *why,
                                   struct err *e);
+/* sha256: of this rank's choices; each rank emits it after its first step. */
+NODISCARD enum status say_table(struct event_writer *w, const char *sha256, struct err *e);
 /* The choice table as text, and the part of it that was timed here. */
 NODISCARD enum status say_choices(struct event_writer *w, const char *text, const char *timed,
                                   struct err *e);
