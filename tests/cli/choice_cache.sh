@@ -191,7 +191,8 @@ case_name="another rank"
 times 1 stand-in lib-1 1
 run_tiny --runs odd --set train.steps=6 --set hardware.gpus=2 --anywhere --choices none
 expect "exit code" 6 $code
-grep -qE "ranks (0 and 1|1 and 0) chose different algorithms \(choices" log || fail "no rank is named"
+grep -qE "ranks (0 and 1|1 and 0) chose different algorithms \(choices" log ||
+    fail "the error does not name the rank"
 times 1
 
 # Two runs at once: the file is whole, and later runs agree with it.
