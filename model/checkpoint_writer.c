@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "model/checkpoint_content.h"
+#include "model/ground/clock.h"
 #include "model/ground/json_safe.h"
 
 enum { FILES = 2 };
@@ -205,17 +205,11 @@ static enum status write_copies(struct checkpoint_writer *w, struct err *e) {
     return OK;
 }
 
-static int64_t now_us(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
 static void *write_all(void *context) {
     struct checkpoint_writer *w = context;
-    int64_t begin = now_us();
+    int64_t begin = clock_us();
     w->st = write_copies(w, &w->why);
-    w->write_us = now_us() - begin;
+    w->write_us = clock_us() - begin;
     atomic_store(&w->done, true);
     return NULL;
 }

@@ -209,6 +209,11 @@ NODISCARD enum status trainer_losses(struct trainer *t, const int32_t *tokens,
 
 /* ---- observation ---- */
 
+/* What trainer_create spent its time on: memory; first weights; the trial step, in which the
+ * backend chooses algorithms; capturing its graph. */
+struct trainer_times { int64_t memory_us, weights_us, trial_us, graph_us; };
+struct trainer_times trainer_times(const struct trainer *t);
+
 /* The i-th GEMM site that fell back to BF16 (recipe option fallback), as "layers.0.ffn_in". False
  * after the last. */
 bool trainer_fell_back(const struct trainer *t, int64_t i, char name[64]);

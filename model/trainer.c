@@ -5,6 +5,7 @@
 
 #include "kernels/histogram.h"
 #include "model/fallback.h"
+#include "model/ground/clock.h"
 #include "model/trainer.h"
 
 /* ---- layout ---- */
@@ -227,6 +228,7 @@ static enum status open_audit(struct trainer *t, struct err *e) {
 /* Scalars that never change, and scalars that the first step reads. */
 static enum status start(struct trainer *t, struct err *e) {
     struct backend *b = t->backend;
+    int64_t clock = clock_us();
     TRY(memory_allocate(&t->memory, b, e));
     bind_scalars(&t->scalars, t->record);
     bind_rates(&t->params, &t->scalars);
@@ -241,7 +243,10 @@ static enum status start(struct trainer *t, struct err *e) {
     TRY(transformer_start(&t->transformer, b, &t->slots, &t->exchange, e));
     TRY(open_audit(t, e));
     TRY(trainer_scale_gradients(t, t->options.global_batch * t->model.seq_len, e));
+    t->spent.memory_us = clock_lap_us(&clock);
     TRY(params_fill(&t->params, b, &t->model, t->options.seed, e));
+    TRY(b->ops->sync(b, e));
+    t->spent.weights_us = clock_lap_us(&clock);
     if (t->data && b->ops->warms_up) {
         TRY(trainer_warm_up(t, e));
         TRY(slots_reset(&t->slots, b, e));
@@ -331,4 +336,5 @@ bool trainer_fell_back(const struct trainer *t, int64_t i, char name[64]) {
     return recipe_fell_back(&t->recipe, i, name);
 }
 
+struct trainer_times trainer_times(const struct trainer *t) { return t->spent; }
 int64_t trainer_memory_bytes(const struct trainer *t) { return memory_bytes(&t->memory); }

@@ -87,6 +87,7 @@ struct trainer {
     bool wants_histograms; /* the next queued step counts them */
     uint64_t asks; /* ASKS_*: what this rank was asked to do */
     uint64_t comm_ns[2]; /* as of the step last collected */
+    struct trainer_times spent; /* by trainer_create */
 };
 
 static inline int scalars_uploaded(const struct trainer *t) {

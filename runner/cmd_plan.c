@@ -42,7 +42,7 @@ static enum status make_verdict(const struct cli *cli, const struct resolved_run
                                 struct planned *p, struct err *e) {
     const struct fit *fit = &p->fit;
     bool another = p->mismatch && !fit->plan.gpu_bytes; /* a GPU is asked for but missing */
-    bool less = *fit->less_memory && !another;
+    bool less = *fit->less_memory && !another, found = *fit->fits_with && !another;
     char budget[256], shared[48] = "";
     if (fit->shared) snprintf(shared, sizeof shared, ", which its %d ranks share", fit->ranks);
     if (fit->memory == 0)
@@ -54,9 +54,10 @@ static enum status make_verdict(const struct cli *cli, const struct resolved_run
                  cli_style(cli, NULL), fit->where, mib(fit->memory), shared);
     char *terms = p->mismatch ? hardware_mismatch_text(run->config_json, p->mismatch) : NULL;
     int n = asprintf(
-        &p->verdict, "  %s\n%s%s%s%s%s%s%s%s%s", budget, *fit->note ? "  " : "", fit->note,
+        &p->verdict, "  %s\n%s%s%s%s%s%s%s%s%s%s%s%s", budget, *fit->note ? "  " : "", fit->note,
         *fit->note ? "\n" : "", less ? "  less memory:" : "",
         less ? fit->less_memory : "", less ? "\n" : "",
+        found ? "  fits with" : "", found ? fit->fits_with : "", found ? "\n" : "",
         p->mismatch ? "  the machine is not the one that the experiment asks for:\n" : "",
         terms ? terms : "",
         another ? "  the above is for the CPU backend in this host's memory; --facts FILE plans "
@@ -72,6 +73,7 @@ static enum status plan_run(const struct cli *cli, const struct resolved_run *ru
                             const json_t *facts, struct planned *out, struct err *e) {
     const char *backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto";
     TRY(fit_plan(run->config_json, facts, backend, 0, &out->fit, e));
+    TRY(fit_find(run->config_json, facts, backend, &out->fit, e));
     TRY(keep_plan(run->config_json, cli_has(cli, "smoke"), &out->keep, e));
     TRY(hardware_match(run->config_json, facts, &out->mismatch, e));
     /* A script for another machine is matched against that one's facts. */
@@ -141,14 +143,15 @@ static json_t *plan_json(const struct resolved_run *run, const struct planned *p
         if (json_object_set_new(sharded, SHARD[k], json_integer(p->fit.sharded[k])) != 0)
             failed = true;
     json_t *fits = p->fit.memory ? json_boolean(p->fit.fits) : json_null();
-    return json_pack("{s:s,s:I,s:I,s:i,s:I,s:I,s:o,s:o,s:s,s:I,s:o,s:s,s:O?,s:o}",
+    return json_pack("{s:s,s:I,s:I,s:i,s:I,s:I,s:o,s:o,s:s,s:I,s:o,s:s,s:s,s:O?,s:o}",
                      "name", run->name,
                      "parameters", (json_int_t)p->fit.parameters, "trained",
                      (json_int_t)p->fit.plan.trained, "ranks", p->fit.ranks, "bytes",
                      (json_int_t)p->fit.plan.bytes, "peak_bytes", (json_int_t)p->fit.bytes,
                      "bytes_sharded", json_whole(sharded, failed), "rows",
                      json_whole(rows, failed), "memory_fact", p->fit.where, "memory_bytes",
-                     (json_int_t)p->fit.memory, "fits", fits, "note", p->fit.note, "mismatch",
+                     (json_int_t)p->fit.memory, "fits", fits, "fits_with",
+                     *p->fit.fits_with ? p->fit.fits_with + 1 : "", "note", p->fit.note, "mismatch",
                      p->mismatch, "keeps", keep_json(&p->keep));
 }
 

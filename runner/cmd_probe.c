@@ -12,7 +12,7 @@ static int print_certificates(const struct cli *cli) {
         .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
         .caps = cli_value(cli, "caps"), .config = cli_value(cli, "config"), .ranks = 1,
         .ways = cli_value(cli, "ways"), .forbidden = cli_value(cli, "forbid"),
-        .offers = cli_value(cli, "offers"),
+        .offers = cli_value(cli, "offers"), .choices = cli_value(cli, "choices"),
     };
     json_t *answer = NULL;
     struct err e = { 0 };
@@ -55,6 +55,7 @@ static const struct flag FLAGS[] = {
     { "config", "FILE", "certify: the ways of this resolved configuration", false },
     { "ways", "FILE", "certify: the ways that another process wrote to this file", false },
     { "forbid", "WAYS", "certify: do not compute in these ways, separated by \"; \"", false },
+    { "choices", "FILE", "certify: use the run's choice table in this file", false },
     { "offers", "DIR", "certify: take the kept choices in offered.json there", false },
     { "ranks", "N", "certify: the ranks of its run (1)", false },
     { "first", "N", "certify: from this way on (0)", false },

@@ -33,6 +33,7 @@
 #include "runner/repro_report.h"
 #include "runner/run/init_from.h"
 #include "runner/run/run_one.h"
+#include "runner/run/starting.h"
 #include "runner/run/tuning.h"
 
 struct command {
@@ -40,6 +41,7 @@ struct command {
     struct repro_source source;
     struct run_settings settings;
     struct choice_cache cache;
+    struct start_clock start;
     struct inputs inputs;
     json_t *data_files, *init, *facts, *mismatch, *forbidden; /* owned */
     struct cache_entry tokens;                   /* of text with a tokenizer */
@@ -319,7 +321,7 @@ static enum status judge(struct command *c, int *code, struct err *e) {
 static enum status read_settings(struct command *c, struct err *e) {
     const struct cli *cli = c->cli;
     c->settings = (struct run_settings){
-        .cli = cli, .signals = &c->signals, .facts = c->facts,
+        .cli = cli, .signals = &c->signals, .facts = c->facts, .start = &c->start,
         .runs = cli_runs(cli), .cache = cli_value(cli, "cache"),
         .keep_directory = cli_has(cli, "keep-dir"),
     };
@@ -329,13 +331,20 @@ static enum status read_settings(struct command *c, struct err *e) {
 }
 
 static enum status prepare(struct command *c, char why[WHY_CAP], struct err *e) {
+    start_clock_lap(&c->start, START_REST);
     TRY(repro_open(c->cli->args[0], c->settings.runs, &c->source, e));
+    start_clock_lap(&c->start, START_SCRIPT);
     TRY(read_band(c, e));
     enum status (*const checks[])(struct command *, char *, struct err *) = {
         check_steps,    check_beginning, ask_device, check_hardware,
         choose_backend, check_memory,    find_data,  find_weights,
     };
-    for (size_t i = 0; i < sizeof checks / sizeof *checks && !*why; i++) TRY(checks[i](c, why, e));
+    for (size_t i = 0; i < sizeof checks / sizeof *checks && !*why; i++) {
+        TRY(checks[i](c, why, e));
+        start_clock_lap(&c->start, checks[i] == ask_device ? START_PROBE
+                                   : checks[i] == find_data || checks[i] == find_weights
+                                         ? START_DATA : START_REST);
+    }
     TRY(*why ? OK : take_choices(c, e));
     return *why ? OK : tuning_settings(&c->settings, &c->cache, e);
 }
@@ -406,7 +415,9 @@ static int cmd_repro(const struct cli *cli) {
     int code = EXIT_OK;
     if (check_flags(cli, &e) != OK || check_alone(&e) != OK) return cli_fail(cli, &e);
     if (cli_has(cli, "launch") || cli_has(cli, "patch")) return delegate(cli);
+    start_clock_begin(&c.start, "the command");
     enum status st = facts_gather(&c.facts, problem, sizeof problem, &e);
+    start_clock_lap(&c.start, START_PROBE);
     if (st == OK && *problem) cli_warn(cli, "%s", problem);
     if (st == OK) st = read_settings(&c, &e);
     if (st == OK) st = prepare(&c, why, &e);

@@ -19,6 +19,7 @@
 #include "runner/repro/extend.h"
 #include "runner/run/close.h"
 #include "runner/run/outcome.h"
+#include "runner/run/starting.h"
 #include "runner/run/suite.h"
 #include "runner/run/tuning.h"
 #include "runner/run_preflight.h"
@@ -35,6 +36,7 @@ struct command {
     json_t *facts;     /* owned: of this machine */
     int claim;         /* on the folder of runs (run/sharing.h); -1: not held */
     struct choice_cache cache;
+    struct start_clock start;
     struct signals signals;
     struct job_members members; /* if a launcher started several tasks; this is task 0 */
 };
@@ -102,7 +104,9 @@ static int resume(struct command *c) {
         st = FAIL(&e, ERR_ARG, "--resume continues a run as it is: no --arithmetic");
     if (st == OK) st = run_locate(cli_value(c->cli, "resume"), c->settings.runs, path, &e);
     if (st == OK) st = run_directory(c->cli, path, &e);
+    start_clock_lap(&c->start, START_REST);
     if (st == OK) st = preflight_probe(&c->settings, c->facts, &e);
+    start_clock_lap(&c->start, START_PROBE);
     if (st == OK) st = run_resume(&c->settings, path, NULL, &outcome, &e);
     if (st != OK) return cli_fail(c->cli, &e);
     if (c->cli->json)
@@ -117,15 +121,20 @@ static int run_script(struct command *c) {
     struct err e = { 0 };
     bool fits = true;
     int code = EXIT_OK;
+    start_clock_lap(&c->start, START_REST);
     enum status st = resolve(c, &e);
+    start_clock_lap(&c->start, START_SCRIPT);
     if (st == OK) st = preflight_probe(&c->settings, c->facts, &e);
+    start_clock_lap(&c->start, START_PROBE);
     if (st == OK) st = preflight_machine(&c->suite, &fits, &e);
+    start_clock_lap(&c->start, START_REST);
     if (st == OK && !fits) return preflight_refuse(&c->suite);
     if (st == OK) st = preflight_tokens(&c->suite, &c->resolution, extension, &e);
     if (st == OK && preflight_inputs(&c->suite, extension, &e) != OK) {
         (void)cli_fail(c->cli, &e); /* the user must fix data that are missing or malformed */
         return EXIT_USAGE;
     }
+    start_clock_lap(&c->start, START_DATA);
     if (st == OK) st = suite_find_earlier(&c->suite, &e);
     if (st == OK) st = preflight_say(&c->suite, extension, &e);
     if (st == OK) st = suite_run(&c->suite, &code, &e);
@@ -139,6 +148,7 @@ static enum status read_settings(struct command *c, struct err *e) {
     struct run_settings *s = &c->settings;
     *s = (struct run_settings){
         .cli = cli, .signals = &c->signals, .facts = c->facts, .claim = &c->claim,
+        .start = &c->start,
         .runs = cli_runs(cli),
         .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
         .keep_directory = cli_has(cli, "keep-dir"),
@@ -206,11 +216,13 @@ static int cmd_run(const struct cli *cli) {
     struct err e = { 0 };
     char problem[256] = "";
     int64_t wait_s = JOB_WAIT_S;
+    start_clock_begin(&c.start, "the command");
     if (cli_has(cli, "launch")) return launch_run(cli);
     enum status st = launch_check_flags(cli, &e);
     if (st == OK) st = cli_int(cli, "tasks-within", 1, 86400, &wait_s, &e);
     if (st == OK) st = task_find(variable, &task, &e);
     if (st == OK) st = facts_gather(&c.facts, problem, sizeof problem, &e);
+    start_clock_lap(&c.start, START_PROBE);
     if (st == OK && *problem) cli_warn(cli, "%s", problem);
     int code;
     if (st != OK) code = cli_fail(cli, &e);

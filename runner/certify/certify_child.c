@@ -17,6 +17,7 @@
 #include "runner/certify/forbidden.h"
 #include "runner/plan/backends.h"
 #include "runner/record/choice_cache.h"
+#include "runner/record/choice_file.h"
 
 static const char SCHEMA[] = "fp8lab.certificates/1";
 
@@ -74,7 +75,18 @@ static json_t *certificate_json(const struct certificate *c, const json_t *forbi
 
 /* ---- the child --------------------------------------------------------------------------------*/
 
-/* Without offers the device times its own algorithms. */
+/* The run's own table comes before kept choices, as in its worker. One that this device rejects is
+ * left out: the worker says so, and may drop it. */
+static enum status load_choices(const char *source, struct backend *b, struct err *e) {
+    char *text = NULL;
+    if (!source) return OK;
+    TRY(choice_file_source(source, &text, e));
+    enum status st = b->ops->choices_load(b, text, e);
+    free(text);
+    return st == ERR_CONFIG ? OK : st;
+}
+
+/* The device times its own algorithms for shapes that neither the table nor the offers have. */
 static enum status set_up(struct child *c, const char *forbidden, struct err *e) {
     const struct certify_request *r = c->request;
     struct backend *b = c->device.backend;
@@ -87,6 +99,7 @@ static enum status set_up(struct child *c, const char *forbidden, struct err *e)
         break; /* a run asks for one */
     }
     TRY(forbidden_apply(b, forbidden, e));
+    TRY(load_choices(r->choices, b, e));
     if (r->offers && choice_cache_take(r->offers, b, &ignored) == ERR_MEMORY) return no_memory(e);
     return b->ops->info(b, &c->info, e);
 }
@@ -234,7 +247,7 @@ enum status certify_ask(const struct certify_request *r, json_t **out, bool *cra
     snprintf(count, sizeof count, "%" PRId64, r->count);
     const char *const flags[][2] = {
         { "--count", r->count ? count : NULL }, { "--config", r->config }, { "--ways", r->ways },
-        { "--caps", r->caps }, { "--offers", r->offers },
+        { "--caps", r->caps }, { "--offers", r->offers }, { "--choices", r->choices },
         { "--forbid", r->forbidden && *r->forbidden ? r->forbidden : NULL },
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {

@@ -14,6 +14,7 @@ struct certify_request {
     int64_t ranks, device;
     /* Only ways from `first` on, `count` of them (0: all): to leave out one that crashed. */
     int64_t first, count;
+    const char *choices;  /* the run's own table: a file or a checkpoint; NULL: none */
     const char *offers;   /* folder of a run with kept choices (choice_cache_take); or NULL */
     int64_t seconds;      /* to wait */
     void (*tick)(void *context); /* as self_ask has it; may be NULL */

@@ -91,6 +91,7 @@ static enum status open_part(struct certifying *c, int64_t device, struct err *e
     p->making = (struct making){
         .request = { .backend = CERTIFY_BACKEND, .caps = o->caps, .config = c->config,
                      .ranks = o->ranks, .device = device, .tick = tick, .context = c,
+                     .choices = o->table,
                      .offers = o->choices && first ? c->dir->path : NULL },
         .ways = &c->ways, .answered = o->choices && first ? take_choices : NULL, .context = c,
         .fresh = json_array(), .untried = json_object(),

@@ -25,6 +25,7 @@ struct certify_options {
      * run. A resumed run has them in its own run.json. */
     const struct json_t *then;
     bool resumed;
+    const char *table;            /* the run's own choices: a file or a checkpoint; NULL: none */
     struct choice_cache *choices; /* offered to the child; gets what it timed. NULL: neither */
 };
 

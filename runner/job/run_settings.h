@@ -9,6 +9,7 @@
 
 struct choice_cache;
 struct job_members;
+struct start_clock;
 
 struct run_settings {
     const struct cli *cli;
@@ -25,7 +26,7 @@ struct run_settings {
     int64_t retries;     /* further attempts after a worker died or hung */
     const char *caps;    /* "sm_121": use only the features of such a device; NULL: all */
     const char *arithmetic; /* of a new run on the cpu backend; NULL: the reference's */
-    struct choice_cache *choice_cache; /* choices of earlier runs; NULL: neither used nor kept */
+    struct choice_cache *choice_cache; /* choices of earlier runs; NULL: the backend has none */
     const json_t *forbidden; /* ways that the bundle to repeat did not use; NULL: a new run */
     const char *choices; /* a file with a choice table, or "none"; NULL: the run's own */
     const char *data_root; /* relative paths of data start here; NULL: unchanged paths */
@@ -34,6 +35,7 @@ struct run_settings {
     bool profile;        /* steps without graphs, and ranges if a profiler asks for them */
     bool keep_directory; /* keep the run directory beside the bundle */
     int *claim; /* released once the run has its directory (run/sharing.h); NULL: none */
+    struct start_clock *start; /* of the command (run/starting.h); NULL: nothing is measured */
     const json_t *facts; /* of this machine; borrowed */
 };
 

@@ -49,7 +49,7 @@ void watch_kill(struct watch *w) {
 
 static bool is_wanted(int64_t rank, const char *kind) {
     static const char *const OTHERS[] = { "log", "error", "exit", "telemetry",
-                                         "pace", "unsaved", "audit" };
+                                         "pace", "unsaved", "audit", "ready", "table" };
     for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
         if (!strcmp(kind, OTHERS[i])) return true;
     return rank == 0;

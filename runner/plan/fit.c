@@ -8,6 +8,7 @@
 #include "kernels/device.h"
 #include "runner/plan/keep.h"
 #include "runner/plan/options.h"
+#include "runner/plan/saving.h"
 
 /* Unused reserve of a memory that CPU and GPU share: using all of it hangs the host. */
 static const int64_t UNIFIED_RESERVE = INT64_C(8) << 30;
@@ -32,20 +33,6 @@ static bool find_memory(const json_t *facts, const char *backend, struct fit *ou
     int64_t all = available ? available : fact_bytes(facts, "memory.total");
     out->memory = all > UNIFIED_RESERVE ? all - UNIFIED_RESERVE : all > 0 ? 1 : 0;
     return gpu;
-}
-
-/* Only settings that `t` does not have. A smaller head_chunk rounds one gradient differently. */
-void fit_less_memory(const struct train_options *t, int ranks, bool one_memory, char *text,
-                     size_t size) {
-    bool shards = ranks > 1 && t->shard != SHARD_PARAMETERS;
-    snprintf(text, size, "%s%s%s%s%s%s%s%s", shards ? " --set train.shard=parameters" : "",
-             t->micro_batch > 1 ? " --set train.micro_batch=1" : "",
-             t->recompute != RECOMPUTE_BLOCK ? " --set train.recompute=block" : "",
-             t->head_chunk > 1024 ? " --set train.head_chunk=1024" : "",
-             t->optimizer.state != STATE_8BIT ? " --set train.optimizer.state=8bit" : "",
-             t->optimizer.master ? " --set train.optimizer.master=none" : "",
-             !t->optimizer.offload && !one_memory ? " --set train.optimizer.offload=true" : "",
-             t->grad_dtype != DTYPE_BF16 ? " --set train.grad_dtype=bf16" : "");
 }
 
 void fit_refusal(const char *row, const struct fit *fit, char text[FIT_TEXT_CAP]) {
@@ -119,6 +106,23 @@ static enum status plan_copy(const json_t *config, const struct run_options *run
     return OK;
 }
 
+/* Whether a rank's options fit: the plan, the bytes and the verdict in `out`, whose memory is
+ * known. */
+static enum status judge(const json_t *config, const json_t *facts, const struct run_options *run,
+                         const struct train_options *train, bool on_gpu, struct fit *out,
+                         struct err *e) {
+    int cc = on_gpu ? capability_of(facts) : 0;
+    TRY(plan_rank(&out->plan, run, train, out->ranks, cc, e));
+    TRY(plan_copy(config, run, on_gpu, out, e));
+    out->bytes = out->plan.bytes + out->plan.gpu_bytes;
+    if (!on_gpu || out->one_memory) out->bytes += out->plan.pinned_bytes;
+    out->shared = !on_gpu && out->ranks > 1;
+    out->wanted = out->bytes * (out->shared ? out->ranks : 1);
+    out->fits = out->memory == 0 || out->wanted <= out->memory;
+    if (on_gpu && out->fits && !out->one_memory) check_host(facts, out);
+    return OK;
+}
+
 enum status fit_plan(const json_t *config, const json_t *facts, const char *backend, int ranks,
                      struct fit *out, struct err *e) {
     struct run_options run;
@@ -126,24 +130,75 @@ enum status fit_plan(const json_t *config, const json_t *facts, const char *back
     TRY(options_read(config, &run, e));
     out->ranks = ranks ? ranks : (int)run.gpus;
     bool on_gpu = find_memory(facts, backend, out);
-    int cc = on_gpu ? capability_of(facts) : 0;
-    enum status st = plan_rank(&out->plan, &run, &run.train, out->ranks, cc, e);
-    if (st == OK) st = plan_shards(&run, cc, out, e);
-    if (st == OK) st = plan_copy(config, &run, on_gpu, out, e);
+    enum status st = judge(config, facts, &run, &run.train, on_gpu, out, e);
+    if (st == OK) st = plan_shards(&run, on_gpu ? capability_of(facts) : 0, out, e);
     if (st == OK) {
         out->parameters = model_parameter_count(&run.model); /* of sizes that plan_rank checked */
-        out->bytes = out->plan.bytes + out->plan.gpu_bytes;
-        if (!on_gpu || out->one_memory) out->bytes += out->plan.pinned_bytes;
-        out->shared = !on_gpu && out->ranks > 1;
-        out->wanted = out->bytes * (out->shared ? out->ranks : 1);
-        out->fits = out->memory == 0 || out->wanted <= out->memory;
-        if (on_gpu && out->fits && !out->one_memory) check_host(facts, out);
         if (!out->fits)
             fit_less_memory(&run.train, out->ranks, out->one_memory, out->less_memory,
                             sizeof out->less_memory);
         if (out->one_memory && out->plan.pinned_bytes > 0)
             out->note = "train.optimizer.offload frees nothing here: CPU and GPU share one memory";
     }
+    options_free(&run);
+    return st;
+}
+
+/* Plans with the settings of `chosen`. A setting that changes nothing, or that these options do not
+ * allow, is no way to fit. */
+static enum status try_savings(const json_t *config, const json_t *facts,
+                               const struct run_options *run, unsigned chosen, bool on_gpu,
+                               const struct fit *whole, bool *fits, struct err *e) {
+    struct train_options train = run->train;
+    struct fit one = { .note = "", .where = whole->where, .memory = whole->memory,
+                       .ranks = whole->ranks, .one_memory = whole->one_memory };
+    struct err why;
+    *fits = false;
+    for (int i = 0; i < SAVINGS; i++)
+        if (chosen >> i & 1 && !saving_apply(i, &train, one.ranks, one.one_memory)) return OK;
+    enum status st = judge(config, facts, run, &train, on_gpu, &one, &why);
+    *fits = st == OK && one.fits;
+    fit_free(&one);
+    return st == ERR_MEMORY ? FAIL(e, ERR_MEMORY, "%s", why.text) : OK;
+}
+
+static int count_bits(unsigned set) {
+    int n = 0;
+    for (; set; set &= set - 1) n++;
+    return n;
+}
+
+/* Settings that change no computed number come first, then the fewest settings. */
+static enum status find_savings(const json_t *config, const json_t *facts,
+                                const struct run_options *run, bool on_gpu,
+                                const struct fit *whole, unsigned *found, struct err *e) {
+    unsigned exact = 0;
+    for (int i = 0; i < SAVINGS; i++) exact |= (unsigned)saving_is_exact(i) << i;
+    for (int pass = 0; pass < 2; pass++)
+        for (int size = 1; size <= SAVINGS; size++)
+            for (unsigned set = 1; set < 1u << SAVINGS; set++) {
+                bool only_exact = !(set & ~exact), fits;
+                if (count_bits(set) != size || only_exact != (pass == 0)) continue;
+                TRY(try_savings(config, facts, run, set, on_gpu, whole, &fits, e));
+                if (!fits) continue;
+                *found = set;
+                return OK;
+            }
+    return OK;
+}
+
+enum status fit_find(const json_t *config, const json_t *facts, const char *backend,
+                     struct fit *fit, struct err *e) {
+    struct run_options run;
+    struct fit memory = *fit;
+    unsigned found = 0;
+    *fit->fits_with = '\0';
+    if (fit->fits) return OK;
+    TRY(options_read(config, &run, e));
+    bool on_gpu = find_memory(facts, backend, &memory); /* `fit` may name the host's instead */
+    enum status st = find_savings(config, facts, &run, on_gpu, &memory, &found, e);
+    for (int i = 0; i < SAVINGS; i++)
+        if (found >> i & 1) saving_add(i, fit->fits_with, sizeof fit->fits_with);
     options_free(&run);
     return st;
 }

@@ -21,6 +21,7 @@ struct fit {
     bool shared;         /* several ranks share `memory` */
     int64_t sharded[4];  /* `bytes` for each value of train.shard; 0 with one rank */
     bool fits;
+    char fits_with[320];   /* of fit_find */
     char less_memory[320]; /* settings that need less, as --set flags; "" if it fits or none does */
 };
 
@@ -30,14 +31,15 @@ NODISCARD enum status fit_plan(const struct json_t *config, const struct json_t 
                                const char *backend, int ranks, struct fit *out, struct err *e);
 void fit_free(struct fit *fit);
 
+/* After fit_plan with the same arguments: plans again with the settings of less_memory, and puts
+ * the first combination that fits into fit->fits_with, as --set flags; "" if none does, or if it
+ * fits as it is. Settings that change no computed number come first, then fewer settings. */
+NODISCARD enum status fit_find(const struct json_t *config, const struct json_t *facts,
+                               const char *backend, struct fit *fit, struct err *e);
+
 /* A sentence for a run that does not fit: its name, its need, the memory, settings that need
  * less. */
 enum { FIT_TEXT_CAP = 640 };
 void fit_refusal(const char *row, const struct fit *fit, char text[FIT_TEXT_CAP]);
-
-/* Settings that need less memory than `t` on `ranks` ranks, as --set flags, each after a space; ""
- * if there are none. one_memory: CPU and GPU share it, so that offloading frees nothing. */
-void fit_less_memory(const struct train_options *t, int ranks, bool one_memory, char *text,
-                     size_t size);
 
 #endif

@@ -170,6 +170,16 @@ enum status choice_cache_open(struct choice_cache *c, const char *folder, const 
     return kept_folders(folder, spare, c->folder, c->spare, e);
 }
 
+enum status choice_cache_open_anew(struct choice_cache *c, const char *driver, struct err *e) {
+    TRY(choice_cache_open(c, "", NULL, driver, e));
+    c->anew = true;
+    return OK;
+}
+
+void choice_cache_begin(struct choice_cache *c) {
+    if (c->anew) json_array_clear(c->tables);
+}
+
 void choice_cache_close(struct choice_cache *c) {
     json_decref(c->tables);
     c->tables = NULL;

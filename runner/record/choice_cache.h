@@ -17,6 +17,7 @@ struct choice_cache {
     json_t *tables; /* owned; what earlier runs of this process were offered or timed, which wins
                      * over the file: the rows of a suite then have the same algorithms */
     bool said;              /* that they cannot be stored */
+    bool anew;              /* nothing is kept from one run to the next: --choices none */
 };
 
 enum { CHOICE_PROBLEM_CAP = 2 * PATH_CAP };
@@ -26,7 +27,12 @@ enum { CHOICE_PROBLEM_CAP = 2 * PATH_CAP };
  * container. Reads and makes nothing. */
 NODISCARD enum status choice_cache_open(struct choice_cache *c, const char *folder,
                                         const char *spare, const char *driver, struct err *e);
+/* For --choices none: neither reads nor writes a file, and choice_cache_begin forgets. */
+NODISCARD enum status choice_cache_open_anew(struct choice_cache *c, const char *driver,
+                                             struct err *e);
 void choice_cache_close(struct choice_cache *c);
+/* Before each run: what was timed for the one before is forgotten if `anew`. */
+void choice_cache_begin(struct choice_cache *c);
 
 /* Writes the tables of this driver and these kernels, of both folders, into offered.json of the
  * run, for its worker; removes that file if there are none. `problem` gets a sentence if a file of

@@ -55,9 +55,7 @@ enum status choice_file_keep(struct run_dir *dir, const char *text, struct err *
     return run_dir_save(dir, e);
 }
 
-/* Reads the table that a user names: a file, or a checkpoint that contains one. An invalid table is
- * rejected here, before anything runs. */
-static enum status read_source(const char *source, char **text, struct err *e) {
+enum status choice_file_source(const char *source, char **text, struct err *e) {
     struct choices_reader reader;
     size_t n;
     *text = NULL;
@@ -79,7 +77,7 @@ static enum status read_source(const char *source, char **text, struct err *e) {
 
 enum status choice_file_take(struct run_dir *dir, const char *source, struct err *e) {
     char *text;
-    TRY(read_source(source, &text, e));
+    TRY(choice_file_source(source, &text, e));
     enum status st = choice_file_keep(dir, text, e);
     free(text);
     return st;
@@ -99,7 +97,7 @@ enum status choice_file_check(const struct run_dir *dir, struct err *e) {
 
 enum status choice_file_hash(const char *source, struct inputs *in, struct err *e) {
     char *text, sha256[SHA256_HEX];
-    TRY(read_source(source, &text, e));
+    TRY(choice_file_source(source, &text, e));
     enum status st = hash_table(text, sha256, e);
     if (st == OK) st = inputs_choose(in, sha256, e);
     free(text);

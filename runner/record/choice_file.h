@@ -13,6 +13,10 @@
 NODISCARD enum status choice_file_read(const char *run_path, const char *wanted, char **text,
                                        struct err *e);
 
+/* Reads the table that a user names: a file, a checkpoint that contains one, or "none" (text "").
+ * The caller frees *text. An invalid table is rejected here, before anything runs. */
+NODISCARD enum status choice_file_source(const char *source, char **text, struct err *e);
+
 /* Stores `text` as the run's table and puts its hash into run.json's inputs (saved). */
 NODISCARD enum status choice_file_keep(struct run_dir *dir, const char *text, struct err *e);
 

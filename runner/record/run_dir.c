@@ -31,6 +31,15 @@ void run_time_now(char out[32]) {
     strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
 }
 
+void run_time_now_ms(char out[32]) {
+    struct timespec now;
+    struct tm utc;
+    clock_gettime(CLOCK_REALTIME, &now);
+    gmtime_r(&now.tv_sec, &utc);
+    size_t n = strftime(out, 32, "%Y-%m-%dT%H:%M:%S", &utc);
+    snprintf(out + n, 32 - n, ".%03dZ", (int)(now.tv_nsec / 1000000));
+}
+
 int64_t run_time_parse(const char *text) {
     struct tm t = { 0 };
     if (sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2d", &t.tm_year, &t.tm_mon, &t.tm_mday, &t.tm_hour,

@@ -59,6 +59,8 @@ void run_dir_close(struct run_dir *dir);
 
 /* UTC, ISO 8601, to the second: "2026-11-21T02:48:23Z". */
 void run_time_now(char out[32]);
+/* The same to the millisecond: "2026-11-21T02:48:23.125Z". */
+void run_time_now_ms(char out[32]);
 /* Such a time in seconds since 1970; 0 if `text` is not such a time. */
 int64_t run_time_parse(const char *text);
 

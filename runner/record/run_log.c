@@ -17,7 +17,7 @@ void run_log(const struct run_dir *dir, const char *format, ...) {
         close(fd);
         return;
     }
-    run_time_now(when);
+    run_time_now_ms(when);
     fprintf(f, "%s ", when);
     va_list args;
     va_start(args, format);

@@ -6,7 +6,7 @@
 
 #define RUN_LOG_FILE "data/logs/runner.log"
 
-/* Appends "2026-11-21T02:48:23Z text". Errors are ignored: a run goes on without its log. */
+/* Appends "2026-11-21T02:48:23.125Z text". Errors are ignored: a run goes on without its log. */
 void run_log(const struct run_dir *dir, const char *format, ...) PRINTF_LIKE(2, 3);
 
 #endif

@@ -29,6 +29,7 @@
 #include "runner/run/milestones.h"
 #include "runner/run/progress.h"
 #include "runner/run/saves.h"
+#include "runner/run/starting.h"
 #include "runner/run/tuning.h"
 #include "runner/record/records.h"
 #include "runner/tensorboard/tensorboard.h"
@@ -45,6 +46,7 @@ struct attempts {
     bool board_failed;
     struct milestones milestones; /* likewise */
     struct tuning tuning;         /* likewise */
+    struct starting starting;     /* likewise */
     struct telemetry *telemetry; /* NULL: no GPU is used */
     const json_t *resolved;
     struct mfu mfu;              /* of the GPU that the workers report; zeroed before that */
@@ -162,10 +164,12 @@ static enum status on_event(void *user, int64_t rank, const json_t *event, struc
     json_t *weights = json_object_get(event, "final_weights_sha256");
     if (weights && json_object_set(a->dir->run, "final_weights_sha256", weights) != 0)
         return FAIL(e, ERR_MEMORY, "the hash of the final weights");
+    TRY(starting_event(&a->starting, rank, event, e));
     milestones_event(&a->milestones, rank, event);
     TRY(take_save(a, event, e));
     if (!strcmp(kind, "start")) a->epoch_sequences = json_int(event, "epoch_sequences");
     if (!strcmp(kind, "choices")) TRY(choice_file_keep(a->dir, json_text(event, "text", ""), e));
+    if (!strcmp(kind, "table")) TRY(tuning_table(&a->tuning, rank, event, e));
     if (!strcmp(kind, "decisions")) TRY(learn_device(a, event, e));
     TRY(tuning_event(&a->tuning, a->telemetry, event, e));
     say_tuning(a);
@@ -361,11 +365,13 @@ static enum status make_attempt(struct attempts *a, struct attempt *out, struct 
     TRY(records_open(a->dir, a->from_step, &a->records, e));
     begin_board(a);
     milestones_begin(&a->milestones, a->dir);
+    starting_begin(&a->starting, a->dir, a->settings->start);
     struct err end;
     enum status st = tuning_begin(&a->tuning, a->settings, a->dir, &a->layout, e);
     say_tuning(a);
     if (st == OK) st = run_workers(a, out, e);
     milestones_end(&a->milestones);
+    starting_end(&a->starting);
     if (tuning_end(&a->tuning, &end) != OK && st == OK) st = FAIL(e, end.code, "%s", end.text);
     if (out->last_step > 0) a->stepped = true;
     records_close(a->records);

@@ -18,20 +18,13 @@ static double number(const json_t *event, const char *key) {
     return json_double(json_object_get(event, key));
 }
 
-static double seconds(const json_t *event, const char *key) {
-    return 1e-6 * (double)json_int(event, key);
-}
-
 void milestones_begin(struct milestones *m, const struct run_dir *dir) {
     *m = (struct milestones){ .dir = dir };
 }
 
 static void start(struct milestones *m, const json_t *event) {
     m->steps = json_int(event, "steps");
-    run_log(m->dir, "start after step %" PRId64 " of %" PRId64 "; before it: device %.2f s, text "
-            "%.2f s, model and trial step %.2f s, weights %.2f s", json_int(event, "step"),
-            m->steps, seconds(event, "device_us"), seconds(event, "text_us"),
-            seconds(event, "model_us"), seconds(event, "weights_us"));
+    run_log(m->dir, "start after step %" PRId64 " of %" PRId64, json_int(event, "step"), m->steps);
 }
 
 static void log_step(struct milestones *m) {

@@ -20,6 +20,7 @@
 #include "runner/certify/certify_run.h"
 #include "runner/job/job_members.h"
 #include "runner/job/stop_grace.h"
+#include "runner/record/choice_cache.h"
 #include "runner/record/choice_file.h"
 #include "runner/record/documents.h"
 #include "runner/record/ingest_record.h"
@@ -33,6 +34,7 @@
 #include "runner/run/run_tokens.h"
 #include "runner/run/sample_tokenizer.h"
 #include "runner/run/sharing.h"
+#include "runner/run/starting.h"
 
 /* ---- the record -------------------------------------------------------------------------------*/
 
@@ -309,17 +311,37 @@ static void devices_here(const struct run_settings *s, int64_t ranks, struct cer
     for (int64_t i = 0; i < o->devices; i++) o->device[i] = task_device(task, visible, each, i);
 }
 
+/* The table of choices with which the run begins: that of a user who names one, or its own from an
+ * earlier attempt. "": none. */
+static enum status first_choices(const struct run_settings *s, const struct run_dir *dir,
+                                 bool resumed, char path[PATH_CAP], struct err *e) {
+    *path = '\0';
+    if (resumed && s->choices) { /* not taken over yet: that must not happen if certificates fail */
+        snprintf(path, PATH_CAP, "%s", strcmp(s->choices, "none") ? s->choices : "");
+        return OK;
+    }
+    TRY(path_join(path, dir->path, RUN_PATH_choices, e));
+    if (!path_exists(path)) *path = '\0';
+    return OK;
+}
+
 /* Tries how the device computes, before any worker does. */
 static enum status certify(const struct run_settings *s, struct run_dir *dir,
                            const json_t *resolved, int64_t ranks, bool resumed, struct err *e) {
+    char table[PATH_CAP];
+    TRY(first_choices(s, dir, resumed, table, e));
+    if (s->choice_cache) choice_cache_begin(s->choice_cache);
     struct certify_options options = {
         .cli = s->cli, .backend = s->backend, .caps = s->caps, .cache = s->cache, .runs = s->runs,
         .facts = s->facts, .resolved = resolved, .ranks = ranks, .then = s->forbidden,
         .resumed = resumed, .choices = s->choice_cache,
-        .hosts = s->members ? s->members->hosts : NULL,
+        .hosts = s->members ? s->members->hosts : NULL, .table = *table ? table : NULL,
     };
     devices_here(s, ranks, &options);
-    return certify_run(&options, dir, e);
+    start_clock_lap(s->start, START_RECORD);
+    enum status st = certify_run(&options, dir, e);
+    start_clock_lap(s->start, START_CERTIFICATES);
+    return st;
 }
 
 /* From here on a signal stops the run in good order. Before, while the script is read and data are
@@ -333,6 +355,7 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
     struct run_dir dir;
     int64_t ranks;
     *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
+    start_clock_row(s->start);
     TRY(attempts_check(s, request->run->config_json, request->mismatch, &ranks, e));
     TRY(take_signals_over(s, e));
     TRY(run_dir_create(s->runs, request->run->name, request->inputs->all, &dir, e));
@@ -383,6 +406,7 @@ enum status run_resume(const struct run_settings *s, const char *path, const jso
     struct err changed = { 0 };
     int64_t ranks = 1;
     *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
+    start_clock_row(s->start);
     TRY(run_dir_open(path, false, &dir, e));
     claim_drop(s->claim);
     enum status st = run_may_go_on(dir.run, e);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/choices.h"
+#include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
 #include "runner/job/job_members.h"
 #include "runner/record/image_record.h"
@@ -15,15 +16,15 @@ enum status tuning_settings(struct run_settings *s, struct choice_cache *cache, 
     char beside[PATH_CAP];
     const char *folder = s->cache;
     bool anew = s->choices && !strcmp(s->choices, "none");
-    if (anew || !strcmp(s->backend, "cpu")) return OK;
+    const char *driver = json_text(s->facts, "gpu.driver", "");
+    if (!strcmp(s->backend, "cpu")) return OK;
+    s->choice_cache = cache;
+    if (anew) return choice_cache_open_anew(cache, driver, e);
     if (!folder && image_inside()) { /* its home folder ends with the container */
         TRY(path_join(beside, s->runs, "cache", e));
         folder = beside;
     }
-    TRY(choice_cache_open(cache, folder, folder ? NULL : s->runs,
-                          json_text(s->facts, "gpu.driver", ""), e));
-    s->choice_cache = cache;
-    return OK;
+    return choice_cache_open(cache, folder, folder ? NULL : s->runs, driver, e);
 }
 
 /* Shows a problem to the user, and in the log of the run. */
@@ -59,13 +60,30 @@ static enum status take_table(struct tuning *t, const json_t *event, struct err 
     int64_t all = choices_count(json_text(event, "text", "")), new = choices_count(timed);
     char why[256] = "", problem[CHOICE_PROBLEM_CAP] = "", text[CHOICE_PROBLEM_CAP];
     run_log(t->dir, "choice table: %" PRId64 " shapes, %" PRId64 " of them timed now", all, new);
-    if (!t->settings->choice_cache || !new) return OK;
+    if (!t->settings->choice_cache || t->settings->choice_cache->anew || !new) return OK;
     bool clean = !gpu_watch_disturbed(&t->watch, why, sizeof why);
     TRY(choice_cache_add(t->settings->choice_cache, t->architecture, timed, clean, problem, e));
     snprintf(text, sizeof text, "algorithms were timed on GPU %" PRId64 " while %s; later runs "
              "time their own", t->watch.device, why);
     say(t, clean ? problem : text);
     return OK;
+}
+
+enum status tuning_table(struct tuning *t, int64_t rank, const json_t *event, struct err *e) {
+    const char *sha256 = json_text(event, "sha256", "");
+    bool failed = false;
+    if (!t->tables) {
+        snprintf(t->table, sizeof t->table, "%s", sha256);
+        t->table_rank = rank;
+    }
+    if (strcmp(t->table, sha256) != 0)
+        return FAIL(e, ERR_STATE, "ranks %" PRId64 " and %" PRId64 " chose different algorithms "
+                    "(choices %.12s and %.12s), so they compute different bits; --choices none "
+                    "chooses anew, and one --choices FILE serves all ranks", t->table_rank, rank,
+                    t->table, sha256);
+    json_put(json_object_get(t->dir->run, "attempt"), "choices_ranks", json_integer(++t->tables),
+             &failed);
+    return failed ? FAIL(e, ERR_MEMORY, "the ranks' choice tables") : OK;
 }
 
 enum status tuning_event(struct tuning *t, const struct telemetry *telemetry, const json_t *event,

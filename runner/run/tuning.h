@@ -3,6 +3,7 @@
 #ifndef FP8LAB_RUNNER_RUN_TUNING_H
 #define FP8LAB_RUNNER_RUN_TUNING_H
 
+#include "model/ground/sha256.h"
 #include "runner/hardware/gpu_watch.h"
 #include "runner/job/rank_layout.h"
 #include "runner/job/run_settings.h"
@@ -16,13 +17,15 @@ struct tuning {
     struct run_dir *dir;
     struct gpu_watch watch; /* of rank 0's GPU, while it timed */
     char architecture[32]; /* "" until rank 0 has reported its device */
+    char table[SHA256_HEX]; /* of the first rank that reported its choices */
+    int64_t table_rank, tables; /* which that was; how many ranks reported the same */
     int64_t steps;         /* records of steps; the worker times in the first step */
     char said[CHOICE_PROBLEM_CAP]; /* what the user should know; "": nothing */
 };
 
-/* Opens `cache` and uses it in `s`, unless s->choices is "none" or s->backend makes no choices. It
- * is in s->cache. Without that it is where choice_cache_open says, and in our image beside the
- * runs. */
+/* Opens `cache` and uses it in `s`, unless s->backend makes no choices. It is in s->cache. Without
+ * that it is where choice_cache_open says, and in our image beside the runs. With s->choices "none"
+ * it serves each run with what its own certificates timed, and keeps nothing. */
 NODISCARD enum status tuning_settings(struct run_settings *s, struct choice_cache *cache,
                                       struct err *e);
 
@@ -34,6 +37,9 @@ NODISCARD enum status tuning_begin(struct tuning *t, const struct run_settings *
 void tuning_tick(struct tuning *t, const struct telemetry *telemetry);
 NODISCARD enum status tuning_event(struct tuning *t, const struct telemetry *telemetry,
                                    const json_t *event, struct err *e);
+/* Takes a rank's "table". ERR_STATE, with both ranks: it has other choices than one before. */
+NODISCARD enum status tuning_table(struct tuning *t, int64_t rank, const json_t *event,
+                                   struct err *e);
 /* After the workers have ended. */
 NODISCARD enum status tuning_end(struct tuning *t, struct err *e);
 

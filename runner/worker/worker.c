@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/choices.h"
 #include "kernels/histogram.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_writer.h"
@@ -19,8 +20,8 @@
 #include "runner/job/board.h"
 #include "runner/job/events.h"
 #include "runner/plan/backends.h"
-#include "runner/plan/fit.h"
 #include "runner/plan/options.h"
+#include "runner/plan/saving.h"
 #include "runner/profile/profile.h"
 #include "runner/record/choice_cache.h"
 #include "runner/record/choice_file.h"
@@ -78,13 +79,6 @@ struct worker {
 
 static bool is_rank0(const struct worker *w) { return w->options->rank == 0; }
 
-/* Returns the time since *since, which becomes now. */
-static int64_t lap_us(int64_t *since) {
-    int64_t begin = *since;
-    *since = clock_us();
-    return *since - begin;
-}
-
 /* ---- building ---------------------------------------------------------------------------------*/
 
 static enum status report_decisions(struct worker *w, struct err *e) {
@@ -109,6 +103,20 @@ static enum status report_choices(struct worker *w, bool *grew, struct err *e) {
     free(timed);
     free(w->choices);
     w->choices = text;
+    return st;
+}
+
+/* Each rank's table, for the runner to compare: without the head, since other GPUs may compute
+ * alike. */
+static enum status report_table(struct worker *w, struct err *e) {
+    char sha256[SHA256_HEX] = "", *text = NULL;
+    struct backend *b = w->device.backend;
+    struct choices_reader r = { .at = "" };
+    TRY(b->ops->choices_save(b, &text, e));
+    enum status st = *text ? choices_open(&r, text, e) : OK;
+    if (st == OK && *text) st = sha256_bytes(r.at, strlen(r.at), sha256, e);
+    if (st == OK && *text) st = say_table(w->events, sha256, e);
+    free(text);
     return st;
 }
 
@@ -222,11 +230,11 @@ static enum status build_trainer(struct worker *w, struct err *e) {
     if (st == OK)
         st = data_open(&w->data, &r->data, r->model.vocab, r->model.seq_len, r->train.seed, e);
     if (st == OK) st = data_check(w->options->run_path, w->data, e);
-    w->spent.text_us = lap_us(&clock);
+    w->spent.text_us = clock_lap_us(&clock);
     if (st == OK)
         st = trainer_create(&w->trainer, w->device.backend, &r->model, &r->recipe, &r->train,
                             w->data, e);
-    w->spent.model_us = lap_us(&clock);
+    if (st == OK) w->spent.trainer = trainer_times(w->trainer);
     if (st == ERR_MEMORY) explain_memory(w, &plan, e);
     if (st == OK && is_rank0(w)) st = say_fallback(w->events, w->trainer, e);
     plan_free(&plan);
@@ -282,10 +290,11 @@ static enum status restore(struct worker *w, struct err *e) {
     bool endless = w->run.data.kind == DATA_SYNTHETIC;
     int64_t sequences = endless ? 0 : data_sequences(w->data, SPLIT_TRAIN);
     TRY(retention_open(w->options->run_path, &w->run, sequences, &w->retention, e));
-    w->spent.weights_us = lap_us(&clock);
+    w->spent.reading_us = clock_lap_us(&clock);
     w->saved_us = clock;
+    TRY(say_ready(w->events, &w->spent, e));
     return is_rank0(w) ? say_start(w->events, trainer_step_count(w->trainer), w->run.train.steps,
-                                   sequences, from ? info.sha256 : NULL, &w->spent, e)
+                                   sequences, from ? info.sha256 : NULL, e)
                        : OK;
 }
 
@@ -297,7 +306,7 @@ static enum status build(struct worker *w, struct err *e) {
     w->run.data.root = shards ? NULL : w->options->data_root;
     int64_t clock = clock_us();
     TRY(open_device(w, e));
-    w->spent.device_us = lap_us(&clock);
+    w->spent.device_us = clock_lap_us(&clock);
     TRY(build_trainer(w, e));
     TRY(name_observations(w, e));
     TRY(samples_open(&w->samples, w->options->run_path, json_object_get(w->resolved, "data"),
@@ -393,8 +402,10 @@ static enum status report_first_step(struct worker *w, struct err *e) {
     struct backend *b = w->device.backend;
     struct decision first;
     bool grew;
-    if (!is_rank0(w) || w->tuned) return OK;
+    if (w->tuned) return OK;
     w->tuned = true;
+    TRY(report_table(w, e));
+    if (!is_rank0(w)) return OK;
     TRY(report_choices(w, &grew, e));
     if (!grew && !b->ops->decision(b, 0, &first)) return OK;
     TRY(report_decisions(w, e));

@@ -14,6 +14,7 @@
 #include "runner/base/json_number.h"
 #include "runner/generate/text_model.h"
 #include "runner/record/bucket_text.h"
+#include "runner/record/documents.h"
 #include "runner/record/npy.h"
 
 /* Emits and frees `event`; NULL: its allocation failed. */
@@ -47,15 +48,22 @@ enum status say_names(struct event_writer *w, const char *event, const char *con
                 e);
 }
 
+enum status say_ready(struct event_writer *w, const struct start_times *spent, struct err *e) {
+    const struct trainer_times *t = &spent->trainer;
+    return emit(w, json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "event", "ready", "device_us",
+                             (json_int_t)spent->device_us, "text_us", (json_int_t)spent->text_us,
+                             "memory_us", (json_int_t)t->memory_us, "weights_us",
+                             (json_int_t)t->weights_us, "trial_us", (json_int_t)t->trial_us,
+                             "graph_us", (json_int_t)t->graph_us, "reading_us",
+                             (json_int_t)spent->reading_us),
+                false, e);
+}
+
 enum status say_start(struct event_writer *w, int64_t step, int64_t steps, int64_t sequences,
-                      const char *checkpoint_sha256, const struct start_times *spent,
-                      struct err *e) {
-    return emit(w, json_pack("{s:s,s:I,s:I,s:I,s:s?,s:I,s:I,s:I,s:I}", "event", "start", "step",
-                             (json_int_t)step, "steps", (json_int_t)steps, "epoch_sequences",
-                             (json_int_t)sequences, "checkpoint_sha256", checkpoint_sha256,
-                             "device_us", (json_int_t)spent->device_us, "text_us",
-                             (json_int_t)spent->text_us, "model_us", (json_int_t)spent->model_us,
-                             "weights_us", (json_int_t)spent->weights_us),
+                      const char *checkpoint_sha256, struct err *e) {
+    return emit(w, json_pack("{s:s,s:I,s:I,s:I,s:s?}", "event", "start", "step", (json_int_t)step,
+                             "steps", (json_int_t)steps, "epoch_sequences", (json_int_t)sequences,
+                             "checkpoint_sha256", checkpoint_sha256),
                 false, e);
 }
 
@@ -169,6 +177,10 @@ enum status say_choices(struct event_writer *w, const char *text, const char *ti
                 false, e);
 }
 
+enum status say_table(struct event_writer *w, const char *sha256, struct err *e) {
+    return emit(w, json_pack("{s:s,s:s}", "event", "table", "sha256", sha256), false, e);
+}
+
 /* The object under `key`, made if it is missing; NULL: out of memory. */
 static json_t *member_object(json_t *object, const char *key) {
     json_t *found = json_object_get(object, key);
@@ -267,12 +279,13 @@ enum status say_decisions(struct event_writer *w, struct backend *b, const struc
     struct decision d;
     TRY(b->ops->info(b, &info, e));
     json_t *event = json_pack(
-        "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:s*,s:s*,s:s*,s:o*,s:s*}", "event", "decisions",
+        "{s:s,s:s,s:s,s:s,s:I,s:I,s:I,s:o,s:s*,s:s*,s:s*,s:o*,s:s*,s:s*}", "event", "decisions",
         "backend", b->ops->name, "device", info.name, "architecture", info.architecture,
         "memory_bytes", (json_int_t)info.memory_bytes, "world", (json_int_t)world, "vocab_padded",
         (json_int_t)vocab_padded, "fallback", fallback_names(t), "caps", caps, "forbidden",
         forbidden, "arithmetic", arithmetic, "arithmetic_verified", is_verified(arithmetic),
-        "choices_sha256", *choices_sha256 ? choices_sha256 : NULL);
+        "choices", *choices_sha256 ? RUN_PATH_choices : NULL, "choices_sha256",
+        *choices_sha256 ? choices_sha256 : NULL);
     for (int64_t i = 0; event && b->ops->decision(b, i, &d); i++)
         if (!put_decision(event, &d)) {
             json_decref(event);

@@ -3,6 +3,7 @@
 #define FP8LAB_RUNNER_WORKER_WORKER_EVENTS_H
 
 #include "model/checkpoint.h"
+#include "model/train.h"
 #include "runner/job/events.h"
 #include "runner/plan/options.h"
 #include "runner/record/init_record.h"
@@ -13,13 +14,17 @@ NODISCARD enum status say_plan(struct event_writer *w, const struct plan *plan, 
 NODISCARD enum status say_names(struct event_writer *w, const char *event, const char *const *names,
                                 int64_t count, struct err *e);
 /* Where the time before the first step went: connecting ranks and opening the device; opening and
- * checking the text; memory, first weights and the trial step, which chooses algorithms; reading
- * weights. */
-struct start_times { int64_t device_us, text_us, model_us, weights_us; };
+ * checking the text; the trainer; reading weights. */
+struct start_times {
+    int64_t device_us, text_us, reading_us;
+    struct trainer_times trainer;
+};
+/* Each rank emits it. */
+NODISCARD enum status say_ready(struct event_writer *w, const struct start_times *spent,
+                                struct err *e);
 /* sequences: of an epoch; 0: the data have no end. */
 NODISCARD enum status say_start(struct event_writer *w, int64_t step, int64_t steps,
-                                int64_t sequences, const char *checkpoint_sha256,
-                                const struct start_times *spent, struct err *e);
+                                int64_t sequences, const char *checkpoint_sha256, struct err *e);
 /* A record of a stream (record/streams.h). While the pipe is full, telemetry is dropped and
  * counted; other records are queued. */
 NODISCARD enum status say_record(struct event_writer *w, enum stream_id stream,
@@ -43,6 +48,8 @@ NODISCARD enum status say_checkpoint(struct event_writer *w, const struct checkp
 /* A checkpoint could not be written; the run goes on. Any rank. */
 NODISCARD enum status say_unsaved(struct event_writer *w, int64_t step, const struct err *why,
                                   struct err *e);
+/* sha256: of this rank's choices; each rank emits it after its first step. */
+NODISCARD enum status say_table(struct event_writer *w, const char *sha256, struct err *e);
 /* The choice table as text, and the part of it that was timed here. */
 NODISCARD enum status say_choices(struct event_writer *w, const char *text, const char *timed,
                                   struct err *e);

@@ -30,12 +30,13 @@ shapes() { # "ALL NEW": shapes of the run, and those that it timed itself
 results() { field "$(newest "$1")" 'run["results_sha256"]'; }
 kept() { grep -o '"gemm [^"]*"' "$choices" | wc -l; }
 
-# Without a cache of choices nothing is offered and nothing comes back.
+# --choices none: what the child timed serves this run, and nothing is kept.
 times 2
 run alone 0 --choices none
 read -r all new <<<"$(shapes)"
-expect "timed by the run" "$all" "$new"
-expect "timed by the child" 0 "$(certified)"
+timed=$(certified)
+[ "$timed" -gt 0 ] && [ "$new" -gt 0 ] && [ "$new" -le "$all" ] &&
+    [ $((new + timed)) -ge "$all" ] || fail "the run timed $new of $all, the child $timed"
 [ ! -e "$choices" ] || fail "--choices none kept something"
 
 # The stand-in knows the direction of a product, and certificates have the first one only.
@@ -60,7 +61,66 @@ expect "table" "$(field "$(newest first)" 'run["inputs"]["choices"]')" \
     "$(field "$(newest again)" 'run["inputs"]["choices"]')"
 expect "the cache" "$before" "$(sha256sum <"$choices")"
 
+# The run's own table comes before all: the child certifies its algorithms and times nothing, though
+# timing would find some that are wrong. The file has the shapes of certificates too.
+python3 - "$choices" >table.txt <<'P'
+import json, sys
+table = json.load(open(sys.argv[1]))["tables"][0]
+print("fp8lab choices 1", "device " + table["device"], "libraries " + table["libraries"],
+      *table["choices"], sep="\n")
+P
+mv "$choices" kept.json
+own() { # RUNS: its certificates were made now, and neither it nor the child timed anything
+    says " certificates made now"
+    grep -q " 0 certificates made now" log && fail "nothing was certified"
+    expect "timed by the child" 0 "$(certified)"
+    [ ! -e "$choices" ] || fail "something was timed"
+    expect "results" "$(results alone)" "$(results "$1")"
+}
+times 1
+rm "$certificates"
+run table 0 --choices table.txt
+own table
+case_name=repro
+rm "$certificates"
+"$FP8LAB" repro table/*.zst --exact --backend cuda --threads 1 --runs repro >out 2>log
+expect "exit code" 0 $?
+tar -xOf "$(newest repro)" --wildcards '*/data/logs/runner.log' >log
+own repro
+
+# Resumed: its table, not the kept one, which is right here.
+case_name=resume
+run_tiny --runs stop --backend cuda --set recipe=bf16 --set train.steps=1000000 \
+    --choices table.txt &
+await_step stop 2
+kill -TERM "$(runner_of stop)"
+wait
+rm "$certificates"
+"$FP8LAB" run --resume stop/*/ --backend cuda --threads 1 >out 2>log &
+resumed=$!
+await_words ": resuming" log
+kill -TERM $resumed
+wait
+grep "certificates made now" stop/*/data/logs/runner.log | tail -1 >log
+expect "timed by the resumed run's child" 0 "$(certified)"
+grep -q " 0 certificates made now" log && fail "nothing was certified"
+[ ! -e "$choices" ] || fail "the resumed run timed something"
+
+# A table whose algorithms compute wrong bits fails, though timing would find good ones.
+times 2
+sed 's/ : ..$/ : 01/' table.txt >wrong.txt
+rm "$certificates"
+run odd 3 --choices wrong.txt
+says "computes wrong results here, and there is no other way"
+rm "$certificates"
+"$FP8LAB" run --resume stop/*/ --backend cuda --threads 1 --choices wrong.txt >out 2>log
+expect "exit code" 3 $?
+grep -q " : 01" stop/*/data/choices.txt && fail "a table that fails was taken over"
+
 # Certificates are there, choices are not: the run times.
+times 4
+rm -f "$certificates" "$choices"
+run certify 0
 rm "$choices"
 run certified 0
 expect "all and timed by the run" "$all $all" "$(shapes)"

@@ -11,7 +11,7 @@ mkdir bin && cp "$BUILD/tests/cli/chooser" bin/fp8lab
 FP8LAB=$PWD/bin/fp8lab
 kept=$XDG_CACHE_HOME/fp8lab/choices.json
 
-times() { echo "$*" >bin/chooser; } # [untimed] VALUE [DEVICE LIBRARY]: what timing finds now
+times() { echo "$*" >bin/chooser; } # [untimed] VALUE [DEVICE LIBRARY [RANK]]: what timing finds now
 
 # run RUNS CODE ARGS...: the tiny experiment in that folder; its output goes to log.
 run() {
@@ -49,6 +49,8 @@ ls first/*/offered.json >/dev/null 2>&1 && fail "offered.json is left"
 ls first/*/data/choices.txt >/dev/null 2>&1 || fail "the run's directory has no table"
 
 decided=$(tar -xOf first/*.zst --wildcards '*/data/decisions.json')
+expect "the table in decisions.json" data/choices.txt \
+    "$(python3 -c 'import json, sys; print(json.load(sys.stdin)["choices"])' <<<"$decided")"
 expect "the hash in decisions.json" "$(table first)" \
     "$(python3 -c 'import json, sys; print(json.load(sys.stdin)["choices_sha256"])' <<<"$decided")"
 
@@ -182,6 +184,16 @@ run pair 0 --set hardware.gpus=2 --anywhere
 times 2
 run pair2 0 --set hardware.gpus=2 --anywhere
 same pair pair2
+expect "ranks with this table" 2 "$(field "$(newest pair2)" 'run["attempts"][0]["choices_ranks"]')"
+
+# A rank that chose something else: the error names it.
+case_name="another rank"
+times 1 stand-in lib-1 1
+run_tiny --runs odd --set train.steps=6 --set hardware.gpus=2 --anywhere --choices none
+expect "exit code" 6 $code
+grep -qE "ranks (0 and 1|1 and 0) chose different algorithms \(choices" log ||
+    fail "the error does not name the rank"
+times 1
 
 # Two runs at once: the file is whole, and later runs agree with it.
 rm "$kept"

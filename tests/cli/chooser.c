@@ -1,7 +1,8 @@
 /* The program with a backend that makes choices as a GPU's does, each of which has bits of its own.
  * It is linked like fp8lab, but the reference backend is wrapped. The file "chooser" beside the
- * program has three words: the value that timing finds ("untimed N": memory was short), the name of
- * the device and that of its library. Rank 0's choice holds for a group. */
+ * program has four words: the value that timing finds ("untimed N": memory was short), the name of
+ * the device and that of its library, and the rank that takes another choice. Otherwise rank 0's
+ * choice holds for a group. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ struct chooser {
     int count;
     int found; /* what timing finds now */
     bool untimed;
+    int odd_rank; /* it takes other choices than rank 0; 0: none does */
     char device[64], library[64];
 };
 
@@ -46,7 +48,7 @@ static void read_file(struct chooser *c) {
         if (fscanf(file, "%31s", first) != 1) first[0] = '\0';
     }
     c->found = atoi(first);
-    int words = fscanf(file, "%63s %63s", c->device, c->library);
+    int words = fscanf(file, "%63s %63s %d", c->device, c->library, &c->odd_rank);
     if (words == 1) strcpy(c->library, "lib-1");
     fclose(file);
 }
@@ -77,6 +79,7 @@ static enum status choose(struct backend *b, int lane, const int64_t key[KEY_INT
     new->timed = !offered(c, new) && !c->untimed;
     struct tensor shared = tensor_2d(new, DTYPE_U32, 1, sizeof *new / 4);
     TRY(c->real->comm.broadcast(b, lane, &shared, 0, e));
+    if (c->odd_rank && c->real->comm.rank(b) == c->odd_rank) new->value++;
     *value = new->value;
     c->count++;
     return OK;

@@ -22,6 +22,40 @@ less="less memory: --set train.micro_batch=1 --set train.recompute=block \
 says "does not fit gpu.memory of 143771.0 MiB"
 says "$less"
 says "context, modules, graphs"
+
+# fits FACTS ARGS...: `plan` names settings that fit, and with them it says so; they go to $with.
+fits() {
+    local file=$1
+    shift
+    "$FP8LAB" plan big.lua --lib "$lib" --facts "$file" "$@" >log 2>&1
+    expect "exit code of what does not fit" 3 $?
+    with=$(sed -n 's/^  fits with //p' log)
+    [ -n "$with" ] || fail "nothing fits: $*"
+    # shellcheck disable=SC2086  # several words
+    "$FP8LAB" plan big.lua --lib "$lib" --facts "$file" "$@" $with >log 2>&1 ||
+        fail "does not fit: $* $with"
+    says "  fits gpu.memory"
+    grep -q "fits with" log && fail "fits, and a way to fit is named"
+}
+# Settings that change no number come before others; then the fewest.
+fits "$facts/h200.json"
+expect "what fits" "--set train.optimizer.offload=true" "$with"
+fits "$facts/h200.json" --set train.optimizer.offload=true --set train.micro_batch=4
+expect "what fits, though a smaller micro-batch would" "--set train.recompute=block" "$with"
+"$FP8LAB" plan big.lua --lib "$lib" --facts "$facts/h200.json" --set train.optimizer.offload=true \
+    --set train.micro_batch=1 >log 2>&1 || fail "a smaller micro-batch does not fit"
+fits "$facts/h200.json" --set train.optimizer.offload=true --set train.recompute=block \
+    --set train.micro_batch=4 --set model.seq_len=65536
+expect "what fits" "--set train.micro_batch=1" "$with"
+long="--set train.micro_batch=1 --set model.seq_len=131072"
+fits "$facts/h200.json" $long
+expect "128k tokens on one GPU" \
+    "--set train.recompute=block --set train.optimizer.offload=true" "$with"
+fits "$facts/h200x8.json" $long --ranks 4 --set recipe=fp8.tensorwise
+expect "128k tokens on four" "--set train.shard=parameters --set train.recompute=block" "$with"
+"$FP8LAB" plan big.lua --lib "$lib" --facts "$facts/h200.json" --set model.seq_len=1048576 \
+    --json >log 2>&1
+says '"fits_with":""'
 small="--set train.micro_batch=1 --set train.grad_dtype=bf16 --set train.optimizer.state=bf16 \
 --set train.optimizer.master=none"
 "$FP8LAB" plan big.lua --lib "$lib" --facts "$facts/h200.json" $small >log 2>&1 ||
@@ -175,6 +209,23 @@ print(json.dumps(json.load(sys.stdin)["runs"][0]["config"]))' >worker/config.jso
     ls again/*.tar.zst >/dev/null 2>&1 && fail "repro ran the run without a step"
 fi
 # experiments/RESULTS.md and `plan` agree on FP8's memory on a GH200.
+# plan_long RECIPE RANKS ARGS...: the plan of 128k tokens as JSON, of the row of that recipe.
+plan_long() {
+    "$FP8LAB" plan "$bench" --facts "$facts/h200x8.json" --only "*-$1" --ranks "$2" \
+        --set model.seq_len=131072 --set train.micro_batch=1 --json "${@:3}" |
+        python3 -c 'import json, sys
+run, = json.load(sys.stdin)["runs"]
+print("%.1f %s" % (run["peak_bytes"] / 2**30, run["fits_with"]))'
+}
+for recipe in bf16 fp8.tensorwise fp8.blockwise; do
+    for ranks in 1 4; do
+        read -r before with <<<"$(plan_long "$recipe" $ranks)"
+        # shellcheck disable=SC2086  # words
+        after=$(plan_long "$recipe" $ranks $with)
+        says "| $recipe | $ranks | $before | \`$with\` | ${after% } |" "${lib%/lib}/RESULTS.md"
+    done
+done
+
 "$FP8LAB" plan "${lib%/lib}/gh200_llama31_8b.lua" --facts "$facts/gh200.json" --json >log ||
     fail "plan of gh200_llama31_8b.lua"
 said=$(python3 -c 'import json, sys

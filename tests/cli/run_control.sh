@@ -47,19 +47,24 @@ expect "a directory is left" "" "$(find a -mindepth 1 -maxdepth 1 -type d ! -nam
 ! tar --zstd -tf "$(bundle_in a)" | grep -q "worker-0.log" || fail "the bundle has an empty log"
 tar --zstd -xOf "$(bundle_in a)" --wildcards '*/data/logs/runner.log' >runner.log
 "$FP8LAB" log "$(bundle_in a)" | cmp - runner.log || fail "log prints another log"
-spent="device [0-9.]* s, text [0-9.]* s, model and trial step [0-9.]* s, weights [0-9.]* s"
+spent=
+for part in script probe data record certificates device text memory weights trial graph reading \
+    rest; do
+    spent="$spent${spent:+, }$part [0-9]*"
+done
 for line in "run [-0-9a-zA-Z]*$" "program fp8lab .*, commit ..*, on ..*" \
     "command: .* run .*tiny.lua" \
     "script .*tiny.lua, sha256 [0-9a-f]*$" "recipe fp8.delayed: .*margin=0" \
     "model of [0-9]* parameters: 1 layers" "$((6 * every)) steps of 128 tokens, " \
     "data synthetic$" \
     "machine: .* cores, .* GiB" "saved data/checkpoints/step-0*$every: [0-9.]* GB, written in " \
-    "start after step 0 of $((6 * every)); before it: $spent$" "backend cpu on ..*" \
+    "start after step 0 of $((6 * every))$" \
+    "from the command to the first step [1-9][0-9]* ms: $spent$" "backend cpu on ..*" \
     "step 1 of $((6 * every)): loss [0-9.]*, [0-9]* tokens/s$" \
     "evaluation after step 6: loss [0-9.]*, [0-9]* tokens$" \
     "checkpoint of step $every, sha256 [0-9a-f]*$" \
     "step $((6 * every)) of $((6 * every)): loss [0-9.]*, [0-9]* tokens/s$" "run ended: done$"; do
-    grep -qE "^[-0-9T:]+Z $line" runner.log || fail "the log does not say: $line"
+    grep -qE "^[-0-9T:]+\.[0-9]{3}Z $line" runner.log || fail "the log does not say: $line"
 done
 
 case_name="SIGTERM"

@@ -1,0 +1,62 @@
+#include "runner/plan/saving.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SHARD, MICRO_BATCH, RECOMPUTE, HEAD_CHUNK, STATE, MASTER, OFFLOAD, GRADIENTS };
+enum { HEAD_CHUNK_LESS = 1024 };
+
+/* exact: computes the same numbers. A smaller head_chunk rounds one gradient differently. A smaller
+ * micro_batch adds in another order, and so does sharding with several micro-batches a step. */
+static const struct { const char *set; bool exact; } SAVING[SAVINGS] = {
+    [SHARD] = { "train.shard=parameters", true },
+    [MICRO_BATCH] = { "train.micro_batch=1", false },
+    [RECOMPUTE] = { "train.recompute=block", true },
+    [HEAD_CHUNK] = { "train.head_chunk=1024", false },
+    [STATE] = { "train.optimizer.state=8bit", false },
+    [MASTER] = { "train.optimizer.master=none", false },
+    [OFFLOAD] = { "train.optimizer.offload=true", true },
+    [GRADIENTS] = { "train.grad_dtype=bf16", false },
+};
+
+static bool has(int i, const struct train_options *t, int ranks, bool one_memory) {
+    switch (i) {
+    case SHARD: return ranks == 1 || t->shard == SHARD_PARAMETERS;
+    case MICRO_BATCH: return t->micro_batch == 1;
+    case RECOMPUTE: return t->recompute == RECOMPUTE_BLOCK;
+    case HEAD_CHUNK: return t->head_chunk <= HEAD_CHUNK_LESS; /* 0: all rows at once */
+    case STATE: return t->optimizer.state == STATE_8BIT;
+    case MASTER: return !t->optimizer.master;
+    case OFFLOAD: return t->optimizer.offload || one_memory;
+    default: return t->grad_dtype == DTYPE_BF16;
+    }
+}
+
+bool saving_apply(int i, struct train_options *t, int ranks, bool one_memory) {
+    if (has(i, t, ranks, one_memory)) return false;
+    switch (i) {
+    case SHARD: t->shard = SHARD_PARAMETERS; break;
+    case MICRO_BATCH: t->micro_batch = 1; break;
+    case RECOMPUTE: t->recompute = RECOMPUTE_BLOCK; break;
+    case HEAD_CHUNK: t->head_chunk = HEAD_CHUNK_LESS; break;
+    case STATE: t->optimizer.state = STATE_8BIT; break;
+    case MASTER: t->optimizer.master = false; break;
+    case OFFLOAD: t->optimizer.offload = true; break;
+    default: t->grad_dtype = DTYPE_BF16;
+    }
+    return true;
+}
+
+bool saving_is_exact(int i) { return SAVING[i].exact; }
+
+void saving_add(int i, char *text, size_t size) {
+    size_t n = strlen(text);
+    snprintf(text + n, size - n, " --set %s", SAVING[i].set);
+}
+
+void fit_less_memory(const struct train_options *t, int ranks, bool one_memory, char *text,
+                     size_t size) {
+    *text = '\0';
+    for (int i = 0; i < SAVINGS; i++)
+        if (!has(i, t, ranks, one_memory)) saving_add(i, text, size);
+}
