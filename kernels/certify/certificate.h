@@ -10,6 +10,7 @@ extern "C" {
 #endif
 
 enum way_section { WAY_GEMM, WAY_CAST, WAY_ATTENTION };
+enum { WAY_SECTION_COUNT = WAY_ATTENTION + 1 };
 
 /* What a run asks of a backend. Zero what a section does not use: ways are compared as bytes. */
 struct certify_way {

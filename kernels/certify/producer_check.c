@@ -5,7 +5,7 @@
 
 #include "kernels/certify/device_lines.h"
 
-enum { ROWS = 48, ROWS_BLOCK = 144, K_MAX = 8192, PERIOD = 13, HEAD = 64 };
+enum { ROWS = 48, ROWS_BLOCK = 144, K_MAX = 4096, PERIOD = 13, HEAD = 64 };
 /* What a producer writes, and its operands. */
 enum part { CODES, FACTORS, TWIN, TWIN_FACTORS, AMAX, VALUE, PARTS };
 static const char *const PART_NAMES[] = { "codes", "scales", "transposed codes",
@@ -61,13 +61,27 @@ static void producer_close(struct producer *p) {
     for (int i = 0; i < PARTS; i++) free(p->got[i]);
 }
 
+/* The sizes in which the operators of a cast are tried. */
+static int64_t rows_tried(const struct certify_way *way) {
+    bool blocks = way->scale_b == SCALE_1X128 || way->scale_b == SCALE_128X128;
+    int64_t most = blocks ? ROWS_BLOCK : ROWS;
+    return way->m < most ? way->m : most;
+}
+static int64_t k_tried(const struct certify_way *way) { return way->k < K_MAX ? way->k : K_MAX; }
+
+bool certify_producers_alike(const struct certify_way *x, const struct certify_way *y) {
+    const struct quant_rule *r = &x->rule, *s = &y->rule;
+    return rows_tried(x) == rows_tried(y) && k_tried(x) == k_tried(y) && x->a == y->a &&
+           x->b == y->b && x->scale_b == y->scale_b && x->source == y->source &&
+           r->constants == s->constants && r->amax_min == s->amax_min && r->pow2 == s->pow2 &&
+           x->codes == y->codes && x->twin == y->twin && x->own_amax == y->own_amax &&
+           x->rotate == y->rotate && x->draws == y->draws;
+}
+
 /* operands: also memory for what fills the sink. */
 static enum status producer_open(struct producer *p, struct backend *b,
                                  const struct certify_way *way, bool operands, struct err *e) {
-    bool blocks = way->scale_b == SCALE_1X128 || way->scale_b == SCALE_128X128;
-    int64_t most = blocks ? ROWS_BLOCK : ROWS;
-    *p = (struct producer){ .b = b, .way = way, .rows = way->m < most ? way->m : most,
-                            .k = way->k < K_MAX ? way->k : K_MAX };
+    *p = (struct producer){ .b = b, .way = way, .rows = rows_tried(way), .k = k_tried(way) };
     make_views(p);
     int64_t n = p->rows * p->k;
     const int64_t bytes[MEMORY] = {

@@ -19,6 +19,10 @@ NODISCARD enum status certify_producers(struct backend *b, struct backend *refer
                                         const struct certify_way *way, struct certificate *out,
                                         struct err *e);
 
+/* Whether the operators that make one cast are tried with the same sink in the same sizes as those
+ * of the other: then one trial serves both. */
+bool certify_producers_alike(const struct certify_way *x, const struct certify_way *y);
+
 #ifdef __cplusplus
 }
 #endif

@@ -21,6 +21,8 @@
 
 static const char SCHEMA[] = "fp8lab.certificates/1";
 
+enum { CASTS_MAX = 16 };
+
 struct child {
     const struct certify_request *request;
     struct backend_handle reference, device;
@@ -31,6 +33,8 @@ struct child {
     bool broken;  /* the device is: nothing more can be tried here */
     json_t *list; /* of certificates */
     json_t *untried;
+    struct certificate cast[CASTS_MAX]; /* casts whose operators passed, on this device */
+    int casts;
 };
 
 static enum status no_memory(struct err *e) {
@@ -109,6 +113,7 @@ static enum status open_device(struct child *c, struct err *e) {
     char *forbidden = forbidden_text(c->forbidden);
     backend_close(&c->device);
     c->device = (struct backend_handle){ 0 };
+    c->casts = 0;
     enum status st = forbidden ? backend_open(r->backend, 0, r->device, &c->device, e)
                                : no_memory(e);
     if (st == OK) st = set_up(c, forbidden, e);
@@ -116,9 +121,11 @@ static enum status open_device(struct child *c, struct err *e) {
     return st;
 }
 
-static enum status put(struct child *c, const struct certificate *one, struct err *e) {
+/* ms: the time that it took. */
+static enum status put(struct child *c, const struct certificate *one, int64_t ms, struct err *e) {
     bool failed = false;
     json_t *certificate = certificate_json(one, c->forbidden);
+    json_put(certificate, "ms", json_integer(ms), &failed);
     json_put(certificate, "device", json_from_text(c->info.name), &failed);
     json_put(certificate, "architecture", json_string(c->info.architecture), &failed);
     json_append(c->list, certificate, &failed);
@@ -140,6 +147,21 @@ static enum status put_untried(struct child *c, const struct certify_way *way,
     return failed ? no_memory(e) : OK;
 }
 
+/* The operators that make a cast. One trial serves all casts that are alike. */
+static enum status try_producers(struct child *c, const struct certify_way *way,
+                                 struct certificate *out, struct err *e) {
+    for (int i = 0; i < c->casts; i++) {
+        const char *names = strstr(c->cast[i].found, "; cast by ");
+        size_t used = strlen(out->found);
+        if (!certify_producers_alike(&c->cast[i].way, way)) continue;
+        if (names) snprintf(out->found + used, sizeof out->found - used, "%s", names);
+        return OK;
+    }
+    TRY(certify_producers(c->device.backend, c->reference.backend, way, out, e));
+    if (out->outcome == CERTIFY_PASSED && c->casts < CASTS_MAX) c->cast[c->casts++] = *out;
+    return OK;
+}
+
 /* A CPU multiplies codes by definition: its operators have no other way, and the table of recipes
  * calls them emulated. */
 static enum status certify_one(struct child *c, const struct certify_way *way,
@@ -147,7 +169,7 @@ static enum status certify_one(struct child *c, const struct certify_way *way,
     struct backend *b = c->device.backend;
     enum status st = certify(b, c->reference.backend, way, out, e);
     if (st == OK && way->section == WAY_CAST && out->outcome == CERTIFY_PASSED)
-        st = certify_producers(b, c->reference.backend, way, out, e);
+        st = try_producers(c, way, out, e);
     if (strcmp(b->ops->name, "cpu") != 0) return st;
     if (!strcmp(out->how, "native")) snprintf(out->how, sizeof out->how, "emulated");
     *out->forbid = '\0';
@@ -161,10 +183,11 @@ static enum status try_way(struct child *c, const struct certify_way *way, struc
     for (;;) {
         struct certificate one;
         struct err why;
+        int64_t begin = clock_ms();
         enum status st = certify_one(c, way, &one, &why);
         if (st == ERR_MEMORY || is_of_device(st)) return put_untried(c, way, &why, e);
         if (st != OK) certify_fail(&one, "error", "%.250s", why.text);
-        TRY(put(c, &one, e));
+        TRY(put(c, &one, clock_ms() - begin, e));
         c->failed |= one.outcome == CERTIFY_FAILED;
         snprintf(name, sizeof name, "%s %s", way_section_name(way->section), one.forbid);
         if (one.outcome != CERTIFY_FAILED || !*one.forbid || forbidden_has(c->forbidden, name))

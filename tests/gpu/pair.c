@@ -57,7 +57,8 @@ struct twin pair_tensor(struct pair *p, enum dtype t, int64_t d0, int64_t d1, in
 }
 
 static int64_t data_bytes(const struct tensor *x) {
-    if (dtype_is_fp8(x->dtype)) return tensor_code_bytes(x);
+    if (dtype_is_fp8(x->dtype)) /* also AdamW's state, whose elements have no lines */
+        return fp8_is_untransposed(x) ? tensor_code_bytes(x) : x->dim[0] * x->stride[0];
     return tensor_count(x) * dtype_bytes(x->dtype);
 }
 

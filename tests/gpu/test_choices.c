@@ -98,9 +98,10 @@ static struct decision decision_on(const struct trained *t, const char *name,
 static const char *const DIRECTION[] = { "fprop", "dgrad", "wgrad" };
 
 /* Calls of a GEMM. Each graph runs once uncaptured, is captured once, and is then replayed. There
- * are graphs for the first and for later micro-batches; fprop also has an evaluation. Without
- * replay there would be two more calls for each of the STEPS. */
-enum { CALLS = 2 * 2, CALLS_FPROP = 2 * 3 };
+ * are graphs for the first and for later micro-batches; fprop also has an evaluation. Scratch that
+ * grows with a later graph's products (whose kernel time decides) drops the graphs before it: these
+ * run once more. Without replay there would be two more calls for each of the STEPS. */
+enum { CALLS = 2 * 2, CALLS_FPROP = 2 * 3, CALLS_AGAIN = 2 };
 
 /* All GEMMs of a layer were computed in that way, with such operands. Fast accumulation is the
  * default for row-wise scales, and for tensor-wide scales in fprop only (model/recipe_kinds.h). Our
@@ -117,7 +118,10 @@ static void layer_goes(const struct trained *t, int layer, const char *way, bool
             if (strcmp(d.way, way) != 0 || !strstr(d.detail, "bf16") != fp8 ||
                 !strstr(d.detail, ", fast") == fast)
                 fail_msg("%s %s is %s: %s", name, DIRECTION[i], d.way, d.detail);
-            assert_int_equal(d.calls, i == GEMM_FPROP ? CALLS_FPROP : CALLS);
+            int64_t least = i == GEMM_FPROP ? CALLS_FPROP : CALLS;
+            if (d.calls < least || d.calls > least + CALLS_AGAIN)
+                fail_msg("%s %s (%s): %lld calls, not %lld", name, DIRECTION[i], d.detail,
+                         (long long)d.calls, (long long)least);
         }
 }
 

@@ -145,6 +145,7 @@ void op_set(const struct tensor *x, int64_t i, int64_t j, float value) {
 }
 
 int64_t op_bytes(const struct tensor *x) {
-    if (dtype_is_fp8(x->dtype)) return tensor_code_bytes(x);
+    if (dtype_is_fp8(x->dtype)) /* also AdamW's state, whose elements have no lines */
+        return fp8_is_untransposed(x) ? tensor_code_bytes(x) : x->dim[0] * x->stride[0];
     return tensor_count(x) * dtype_bytes(x->dtype);
 }
