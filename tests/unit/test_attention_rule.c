@@ -7,13 +7,15 @@
 
 #include "kernels/cuda/attention_rule.h"
 
-enum { FWD = CUDNN_FP8_FORWARD, BWD = CUDNN_FP8_BACKWARD };
+#define FWD CUDNN_FP8_FORWARD
+#define BWD CUDNN_FP8_BACKWARD
 
 /* ---- may cuDNN be asked ---- */
 
 static void test_shapes(void **state) {
     static const struct {
-        int cc, pass;
+        int cc;
+        enum cudnn_pass pass;
         int64_t batch, length, head_dim;
         bool masked, may;
     } CASE[] = {
@@ -31,7 +33,7 @@ static void test_shapes(void **state) {
     };
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
         const struct attention_size s = { CASE[i].batch, CASE[i].length, 8, 2, CASE[i].head_dim };
-        if (cudnn_fp8_may_serve(CASE[i].cc, &s, (enum cudnn_pass)CASE[i].pass, CASE[i].masked) !=
+        if (cudnn_fp8_may_serve(CASE[i].cc, &s, CASE[i].pass, CASE[i].masked) !=
             CASE[i].may)
             fail_msg("case %d: %s", (int)i, CASE[i].may ? "refused" : "allowed");
     }
@@ -79,7 +81,7 @@ static void test_rule(void **state) {
 /* ---- in the choice table ---- */
 
 static void test_keys(void **state) {
-    struct cudnn_spec s;
+    struct cudnn_spec s = { 0 };
     for (int64_t key = 0; key < CUDNN_KEYS; key++) {
         assert_int_equal(cudnn_spec_of_key(key, &s), key != 1);
         if (key == 1) continue;
