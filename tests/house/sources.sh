@@ -2,8 +2,8 @@
 # The two hashes that a run records of the program. `build` covers every source. `code` covers the
 # sources that determine a run's results: a change elsewhere, in a comment of compare/ for example,
 # must not refuse a resume.
-# Model and runner read the steady clock in one place; heartbeat.c needs it as a struct timespec, to wait
-# until then.
+# Model and runner read the steady clock in one place; heartbeat.c needs it as a struct timespec, to
+# wait until then.
 # Nothing changes the environment of its own process: other threads may read it meanwhile.
 set -u
 variable() { make -s --no-print-directory --eval "$1: ; @printf '%s\n' \$($2)" "$1" | sort; }
