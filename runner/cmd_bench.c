@@ -1,11 +1,14 @@
 /* fp8lab bench: the speed of the operators of a training step, and of a whole step. */
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "runner/bench/bench.h"
 #include "runner/bench/bench_energy.h"
+#include "runner/certify/forbidden.h"
 #include "runner/commands.h"
+#include "runner/model_ways.h"
 #include "runner/plan/backends.h"
 #include "runner/profile/profile.h"
 
@@ -79,6 +82,14 @@ static enum status run_kind(const struct cli *cli, const struct kind *kind, stru
     return st;
 }
 
+/* A step computes as a run would: without what failed on this device. Other kinds measure what they
+ * are asked for. */
+static enum status forbid_ways(const struct cli *cli, const struct kind *kind, const char *backend,
+                               int64_t device, char **forbidden, struct err *e) {
+    if (kind->run != bench_step) return OK;
+    return model_ways_kept(cli, backend, device, forbidden, e);
+}
+
 static enum status bench(const struct cli *cli, const struct kind *kind, json_t *rows,
                          struct err *e) {
     int64_t threads = 0, device = 0;
@@ -88,9 +99,13 @@ static enum status bench(const struct cli *cli, const struct kind *kind, json_t 
     struct energy_meter meter = { 0 };
     struct device_info info;
     const char *name = cli_value(cli, "backend") ? cli_value(cli, "backend") : "auto";
-    TRY(backend_open(name, threads, device, &h, e));
+    char *forbidden = NULL;
+    TRY(forbid_ways(cli, kind, name, device, &forbidden, e));
+    enum status st = backend_open(name, threads, device, &h, e);
     struct backend *b = h.backend;
-    enum status st = b->ops->comm.init(b, NULL, e);
+    if (st == OK) st = b->ops->comm.init(b, NULL, e);
+    if (st == OK) st = forbidden_apply(b, forbidden, e);
+    free(forbidden);
     if (st == OK && cli_has(cli, "arithmetic"))
         st = backend_calculate(&h, cli_value(cli, "arithmetic"), e);
     if (st == OK) st = b->ops->info(b, &info, e);

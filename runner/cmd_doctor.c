@@ -70,8 +70,8 @@ static enum status check_report(const struct cli *cli, struct err *e) {
         return FAIL(e, ERR_ARG, "--report %s: give the name of a file to write; one that begins "
                     "with a dash is ./%s", path, path);
     if (cli_has(cli, "facts"))
-        return FAIL(e, ERR_ARG, "--report with --facts: a report says how a machine computes, which "
-                    "only that machine can try; run fp8lab doctor --report FILE there");
+        return FAIL(e, ERR_ARG, "--report with --facts: a report says how a machine computes, "
+                    "which only that machine can try; run fp8lab doctor --report FILE there");
     return OK;
 }
 

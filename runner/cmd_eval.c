@@ -15,6 +15,7 @@
 #include "runner/eval_data.h"
 #include "runner/infer/evaluate.h"
 #include "runner/infer/processes.h"
+#include "runner/model_ways.h"
 
 enum {
     FILES_MAX = 4096,
@@ -45,6 +46,7 @@ struct command {
     int64_t batches, micro_batch, seq_len; /* as asked; 0: not given */
     int64_t ranks;
     char *table; /* the run's choice table; owned, or NULL */
+    char *forbidden; /* ways that failed here; owned, or NULL */
     struct evaluated result;
 };
 
@@ -147,6 +149,7 @@ static enum status evaluate_model(struct command *c, struct err *e) {
         .request = &c->request, .model = &c->model, .data = c->data, .batches = c->batches,
         .questions = choices ? &c->questions : NULL, .ranks = c->ranks,
     };
+    TRY(model_ways_certify(c->cli, &c->request, &c->model, &c->forbidden, e));
     return evaluate(&v, &c->result, e);
 }
 
@@ -267,6 +270,7 @@ static int cmd_eval(const struct cli *cli) {
     questions_close(&c.questions);
     eval_data_close(&c.found);
     free(c.table);
+    free(c.forbidden);
     return st == OK ? EXIT_OK : cli_fail(cli, &e);
 }
 

@@ -16,6 +16,7 @@
 #include "runner/generated_text.h"
 #include "runner/infer/logits_file.h"
 #include "runner/infer/model_text.h"
+#include "runner/model_ways.h"
 
 enum { PROMPTS_BYTES_MAX = 64 << 20, PROMPTS_MAX = 100000, LENGTH_ALIGN = 16, BATCH = 8 };
 
@@ -38,6 +39,7 @@ struct command {
     bool streams;        /* text is printed as it comes */
     struct generated_text shown;
     int64_t us, generated;
+    char *forbidden; /* ways that failed here; owned, or NULL */
 };
 
 /* ---- the command line -------------------------------------------------------------------------*/
@@ -164,6 +166,7 @@ static enum status open_all(struct command *c, struct err *e) {
     TRY(encode(c, &longest, e));
     TRY(fit_length(c, longest, e));
     o->train.micro_batch = o->train.global_batch = batch < c->count ? batch : c->count;
+    TRY(model_ways_certify(cli, &c->request, &c->model, &c->forbidden, e));
     TRY(model_start(&c->request, &c->model, NULL, e));
     TRY(model_text_stops(&c->model, &c->text, c->ends, &c->rules.stop_count, e));
     if (cli_has(cli, "no-end")) c->rules.stop_count = 0;
@@ -291,6 +294,7 @@ static void clean(struct command *c) {
     generator_destroy(c->generator);
     text_model_close(&c->text);
     model_close(&c->model);
+    free(c->forbidden);
     free(c->x);
     free(c->stops);
     free(c->prompt);

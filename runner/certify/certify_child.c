@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/certify/certify.h"
+#include "kernels/certify/producer_check.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
@@ -63,13 +64,13 @@ static json_t *certificate_json(const struct certificate *c, const json_t *forbi
     for (int i = 0; (m = arithmetic_at(i)); i++)
         if (c->agreed >> i & 1) json_append(agreed, json_string(m->name), &failed);
     return json_pack("{s:s,s:s,s:s,s:s?,s:s?,s:o,s:I,s:o,s:o,s:s?,s:s?,s:o,s:s?,s:o}", "way",
-                     way, "section", way_section_name(c->way.section), "outcome", OUTCOMES[c->outcome],
-                     "how", text_or_null(c->how), "fault", text_or_null(c->fault), "found",
-                     json_from_text(c->found), "outputs", (json_int_t)c->outputs, "error",
-                     number(c->error), "bound", number(c->bound), "reason",
-                     text_or_null(c->reason), "order", text_or_null(c->order), "agreed",
-                     json_whole(agreed, failed), "forbid", text_or_null(c->forbid),
-                     "without", without_json(&c->way, forbidden));
+                     way, "section", way_section_name(c->way.section), "outcome",
+                     OUTCOMES[c->outcome], "how", text_or_null(c->how), "fault",
+                     text_or_null(c->fault), "found", json_from_text(c->found), "outputs",
+                     (json_int_t)c->outputs, "error", number(c->error), "bound", number(c->bound),
+                     "reason", text_or_null(c->reason), "order", text_or_null(c->order), "agreed",
+                     json_whole(agreed, failed), "forbid", text_or_null(c->forbid), "without",
+                     without_json(&c->way, forbidden));
 }
 
 /* ---- the child --------------------------------------------------------------------------------*/
@@ -145,6 +146,8 @@ static enum status certify_one(struct child *c, const struct certify_way *way,
                                struct certificate *out, struct err *e) {
     struct backend *b = c->device.backend;
     enum status st = certify(b, c->reference.backend, way, out, e);
+    if (st == OK && way->section == WAY_CAST && out->outcome == CERTIFY_PASSED)
+        st = certify_producers(b, c->reference.backend, way, out, e);
     if (strcmp(b->ops->name, "cpu") != 0) return st;
     if (!strcmp(out->how, "native")) snprintf(out->how, sizeof out->how, "emulated");
     *out->forbid = '\0';

@@ -28,7 +28,7 @@ struct certify_request {
  *
  * After a way that fails and has another, a second certificate for the same way says how the other
  * one did. without: the forbidden ways that this one might have used otherwise. untried: errors
- * that say nothing about a way, such as a lack of memory; after `broken` the child tried no more. */
+ * that say nothing about a way, such as a lack of memory; after `broken` the child ended. */
 NODISCARD enum status certify_answer(const struct certify_request *r, struct json_t **out,
                                      struct err *e);
 /* The parent's part. *crashed: the child was killed, or gave no answer in time. */

@@ -9,6 +9,7 @@
 #include "runner/base/run_files.h"
 #include "runner/certify/certify_cache.h"
 #include "runner/certify/forbidden.h"
+#include "runner/plan/backends.h"
 
 /* A child that takes longer hangs. A way alone is done sooner. */
 enum { SECONDS_ALL = 300, SECONDS_ONE = 60 };
@@ -23,6 +24,13 @@ enum child_end {
     CHILD_BROKE,   /* it crashed, hung, or its device had an error: in some way */
     CHILD_OPENED_NOTHING
 };
+
+bool certify_applies(const char *backend) {
+    struct err ignored;
+    return strcmp(backend, "cpu") != 0 &&
+           (!strcmp(backend, CERTIFY_BACKEND) || !backend_without_gpu(backend)) &&
+           backend_check(CERTIFY_BACKEND, &ignored) == OK;
+}
 
 static enum status no_memory(struct err *e) {
     return FAIL(e, ERR_MEMORY, "no memory for certificates");
@@ -109,6 +117,38 @@ static int64_t find_stale(const struct making *m, const json_t *forbidden) {
     return -1;
 }
 
+const json_t *certify_failure(const json_t *list, const char *name) {
+    const json_t *one;
+    char text[FORBIDDEN_NAME_CAP];
+    size_t i;
+    json_array_foreach(list, i, one) {
+        snprintf(text, sizeof text, "%s %s", json_text(one, "section", ""),
+                 json_text(one, "forbid", ""));
+        if (!strcmp(json_text(one, "outcome", ""), "failed") && !strcmp(text, name)) return one;
+    }
+    return NULL;
+}
+
+void certify_forbidden_text(const json_t *list, const char *name, char *out, size_t size) {
+    const json_t *one = certify_failure(list, name);
+    if (one)
+        snprintf(out, size, "%s is not used on this device, and another way is: %s: %s: %s", name,
+                 json_text(one, "way", "?"), json_text(one, "fault", "?"),
+                 json_text(one, "found", ""));
+    else
+        snprintf(out, size, "%s is not used on this device, as in the run before", name);
+}
+
+enum status certify_check(const json_t *one, struct err *e) {
+    const char *fault = json_text(one, "fault", "?");
+    bool crash = !strcmp(fault, "crash");
+    if (strcmp(json_text(one, "outcome", ""), "failed") != 0 || *json_text(one, "forbid", ""))
+        return OK;
+    return FAIL(e, ERR_HARDWARE, "%s %s here, and there is no other way: %s: %s; `fp8lab doctor "
+                "--report FILE` writes what to report", json_text(one, "way", "?"),
+                crash ? "crashes" : "computes wrong results", fault, json_text(one, "found", ""));
+}
+
 /* ---- children ---------------------------------------------------------------------------------*/
 
 /* A certificate that the list lacks: of this way, or of the same way without other names. */
@@ -177,7 +217,7 @@ static enum status ask(struct making *m, int64_t first, int64_t count, const jso
 
 /* ---- a way that breaks its child --------------------------------------------------------------*/
 
-/* The certificate of a way that broke its children. forbid: what it did that in; NULL: not known. */
+/* The certificate of a way that broke its children. forbid: in which it did; NULL: not known. */
 static enum status put_crash(struct making *m, int64_t i, const char *forbid,
                              const json_t *forbidden, const struct err *why, struct err *e) {
     char text[WAY_TEXT_CAP];

@@ -8,6 +8,11 @@
 
 struct json_t;
 
+/* The backend of a device, also where the user said "auto". */
+#define CERTIFY_BACKEND "cuda"
+/* Whether this choice of a backend means a device. false without a plugin: who opens it says so. */
+bool certify_applies(const char *backend);
+
 struct making {
     /* The caller sets these. Of the request: backend, caps, config or ways, ranks, device, offers,
      * choices, tick, context; seconds, of each child, 0 for the usual ones. */
@@ -34,5 +39,12 @@ int64_t certify_missing(const struct making *m);
 
 /* The names of ways that the certificates of these ways forbid; new array, NULL: no memory. */
 struct json_t *certify_forbids(const struct ways *ways, const struct json_t *list);
+
+/* The certificate of the failure that forbids this name; borrowed, NULL: there is none. */
+const struct json_t *certify_failure(const struct json_t *list, const char *name);
+/* A sentence about a name that is forbidden, and why. */
+void certify_forbidden_text(const struct json_t *list, const char *name, char *out, size_t size);
+/* ERR_HARDWARE if this certificate is of a way that failed and has no other. */
+NODISCARD enum status certify_check(const struct json_t *one, struct err *e);
 
 #endif

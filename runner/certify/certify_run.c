@@ -20,8 +20,7 @@
 #include "runner/record/run_dir.h"
 #include "runner/record/run_log.h"
 
-/* The backend of a device, also where the user said "auto". */
-static const char FORBIDDEN[] = "forbidden", DEVICE_BACKEND[] = "cuda";
+static const char FORBIDDEN[] = "forbidden";
 /* Devices are certified again if another one forbade more ways than they had. */
 enum { PASSES_MAX = 3 };
 
@@ -47,13 +46,6 @@ struct certifying {
 
 static enum status no_memory(struct err *e) {
     return FAIL(e, ERR_MEMORY, "no memory for the certificates of a run");
-}
-
-static bool is_on_device(const char *backend) {
-    struct err ignored;
-    return strcmp(backend, "cpu") != 0 &&
-           (!strcmp(backend, "cuda") || !backend_without_gpu(backend)) &&
-           backend_check(DEVICE_BACKEND, &ignored) == OK;
 }
 
 /* Shows a sentence to the user, and writes it to the run's log. */
@@ -92,12 +84,12 @@ static void take_choices(void *context, const json_t *answer) {
 static enum status open_part(struct certifying *c, int64_t device, struct err *e) {
     const struct certify_options *o = c->o;
     struct part *p = &c->part[c->parts++];
-    const struct certify_device d = { DEVICE_BACKEND, o->caps, device };
+    const struct certify_device d = { CERTIFY_BACKEND, o->caps, device };
     char problem[KEPT_PROBLEM_CAP];
     bool first = c->parts == 1; /* rank 0's chooses algorithms */
     p->device = device;
     p->making = (struct making){
-        .request = { .backend = DEVICE_BACKEND, .caps = o->caps, .config = c->config,
+        .request = { .backend = CERTIFY_BACKEND, .caps = o->caps, .config = c->config,
                      .ranks = o->ranks, .device = device, .tick = tick, .context = c,
                      .choices = o->table,
                      .offers = o->choices && first ? c->dir->path : NULL },
@@ -162,38 +154,14 @@ static enum status keep(struct certifying *c, struct err *e) {
 
 /* ---- what they say ----------------------------------------------------------------------------*/
 
-/* Says that a way is not used. one: of its failure; NULL: not known here. */
-static void say_forbidden(const struct certifying *c, const char *name, const json_t *one) {
+/* Says why a way is not used. */
+static void say_forbidden(const struct certifying *c, const char *name) {
     char text[700];
-    snprintf(text, sizeof text, "%s is not used on this device, and another way is: %s: %s: %s",
-             name, json_text(one, "way", "it failed"), json_text(one, "fault", "?"),
-             json_text(one, "found", "another device of this run says why"));
-    say(c, text);
-}
-
-static const json_t *find_failure(const struct certifying *c, const char *name) {
-    const json_t *one;
-    char text[FORBIDDEN_NAME_CAP];
-    size_t k;
+    const json_t *list = NULL;
     for (int i = 0; i < c->parts; i++)
-        json_array_foreach(c->part[i].making.list, k, one) {
-            snprintf(text, sizeof text, "%s %s", json_text(one, "section", ""),
-                     json_text(one, "forbid", ""));
-            if (!strcmp(json_text(one, "outcome", ""), "failed") && !strcmp(text, name))
-                return one;
-        }
-    return NULL;
-}
-
-/* ERR_HARDWARE if a way failed that has no other. */
-static enum status check(const json_t *one, struct err *e) {
-    const char *fault = json_text(one, "fault", "?");
-    bool crash = !strcmp(fault, "crash");
-    if (strcmp(json_text(one, "outcome", ""), "failed") != 0 || *json_text(one, "forbid", ""))
-        return OK;
-    return FAIL(e, ERR_HARDWARE, "%s %s here, and there is no other way: %s: %s; `fp8lab doctor "
-                "--report FILE` writes what to report", json_text(one, "way", "?"),
-                crash ? "crashes" : "computes wrong results", fault, json_text(one, "found", ""));
+        if (!list || !certify_failure(list, name)) list = c->part[i].making.list;
+    certify_forbidden_text(list, name, text, sizeof text);
+    say(c, text);
 }
 
 /* The run's certificates, in the order of its ways. */
@@ -206,7 +174,7 @@ static enum status collect(struct certifying *c, const struct making *m, int64_t
         size_t k;
         enum status st = all && json_array_extend(c->list, all) == 0 ? OK : no_memory(e);
         json_array_foreach(all, k, one) {
-            if (st == OK) st = check(one, e);
+            if (st == OK) st = certify_check(one, e);
             if (st != OK || strcmp(json_text(one, "outcome", ""), "absent") != 0) continue;
             run_log(c->dir, "absent on this device: %s: %s", text, json_text(one, "found", ""));
             (*absent)++;
@@ -306,8 +274,7 @@ static enum status judge(struct certifying *c, json_t *forbidden, struct err *e)
     double seconds = 0;
     int64_t absent = 0, untried = 0, made = 0;
     size_t k;
-    json_array_foreach(forbidden, k, name)
-        say_forbidden(c, json_string_value(name), find_failure(c, json_string_value(name)));
+    json_array_foreach(forbidden, k, name) say_forbidden(c, json_string_value(name));
     for (int i = 0; i < c->parts; i++) {
         const struct making *m = &c->part[i].making;
         TRY(collect(c, m, &absent, e));
@@ -357,7 +324,7 @@ static enum status certify_all(struct certifying *c, json_t *forbidden, struct e
 }
 
 enum status certify_run(const struct certify_options *o, struct run_dir *dir, struct err *e) {
-    if (!is_on_device(o->backend)) return OK;
+    if (!certify_applies(o->backend)) return OK;
     struct certifying *c = calloc(1, sizeof *c);
     json_t *forbidden = json_array();
     if (c) c->list = json_array();

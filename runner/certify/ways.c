@@ -117,25 +117,39 @@ static enum status note_finish(struct backend *b, int lane, const struct sink *s
     return add(ways_of(b), &w, e);
 }
 
+static struct certify_way attention_way(struct backend *b, const struct tensor *qkv, int64_t heads,
+                                        int64_t kv_heads) {
+    const struct recorder *r = (const struct recorder *)b;
+    struct certify_way w;
+    memset(&w, 0, sizeof w);
+    w.section = WAY_ATTENTION;
+    w.a = qkv->dtype;
+    w.batch = qkv->dim[0];
+    w.length = qkv->dim[1];
+    w.head_dim = qkv->dim[3];
+    w.heads = heads;
+    w.kv_heads = kv_heads;
+    w.window = r->window;
+    w.documents = r->documents;
+    w.kernel = r->kernel;
+    return w;
+}
+
+/* Of a model that only goes forward. */
+static enum status note_forward(struct backend *b, int lane, const struct attention_fwd_args *t,
+                                struct err *e) {
+    struct certify_way w = attention_way(b, t->qkv, t->heads, t->kv_heads);
+    return t->qkv->dtype == DTYPE_BF16 ? add(ways_of(b), &w, e) : OK;
+}
+
 /* Backward knows the dtypes of both directions. */
 static enum status note_attention(struct backend *b, int lane, const struct attention_bwd_args *t,
                                   struct err *e) {
-    struct certify_way w;
-    memset(&w, 0, sizeof w);
+    struct certify_way w = attention_way(b, t->qkv, t->heads, t->kv_heads);
     bool fp8 = t->qkv->dtype == DTYPE_E4M3;
     if (t->qkv->dtype != DTYPE_BF16 && !fp8) return OK;
-    w.section = WAY_ATTENTION;
-    w.a = t->qkv->dtype;
     if (fp8) w.b = t->ds->code;
     if (fp8) w.out = t->o->dtype;
-    w.batch = t->qkv->dim[0];
-    w.length = t->qkv->dim[1];
-    w.head_dim = t->qkv->dim[3];
-    w.heads = t->heads;
-    w.kv_heads = t->kv_heads;
-    w.window = ((struct recorder *)b)->window;
-    w.documents = ((struct recorder *)b)->documents;
-    w.kernel = ((struct recorder *)b)->kernel;
     return add(ways_of(b), &w, e);
 }
 
@@ -147,37 +161,43 @@ static void switch_early(struct recipe *recipe) {
 }
 
 /* An evaluation and two steps: whatever differs between the steps of a run. */
-static enum status queue_all(struct trainer *t, struct err *e) {
+static enum status queue_all(struct trainer *t, bool forward_only, struct err *e) {
     struct eval_result ignored;
     TRY(trainer_eval(t, 1, &ignored, e));
+    if (forward_only) return OK;
     TRY(trainer_queue(t, false, e));
     return trainer_queue(t, false, e);
 }
 
-/* Steps of at most two micro-steps: the second adds to gradients. */
-static enum status record(struct run_options *run, int ranks, struct ways *out, struct err *e) {
+static enum status record(const struct run_options *run, int ranks, struct ways *out,
+                          struct err *e) {
     const struct data_options tokens = { .kind = DATA_SYNTHETIC, .seed = 1 };
     struct recorder r = { .ways = out, .documents = run->train.documents.mask,
                           .kernel = run->attention,
                           .window = model_has_window(&run->model) ? run->model.window : 0 };
+    struct train_options train = run->train;
     struct data *data = NULL;
     struct trainer *t = NULL;
-    int64_t of_micro = run->train.micro_batch * ranks;
-    if (run->train.global_batch > of_micro) run->train.global_batch = 2 * of_micro;
-    run->train.documents = (struct document_options){ 0 };
-    switch_early(&run->recipe);
+    train.documents = (struct document_options){ 0 };
     dry_backend_open(&r.dry, ranks, true);
     r.ops = *r.dry.base.ops;
     r.ops.matmul = note_matmul;
     r.ops.quantise_finish = note_finish;
+    if (train.forward_only) r.ops.attention_fwd = note_forward;
     r.ops.attention_bwd = note_attention;
     r.dry.base.ops = &r.ops;
-    TRY(data_open(&data, &tokens, run->model.vocab, run->model.seq_len, run->train.seed, e));
-    enum status st = trainer_create(&t, &r.dry.base, &run->model, &run->recipe, &run->train, data,
-                                    e);
-    if (st == OK) st = queue_all(t, e);
+    TRY(data_open(&data, &tokens, run->model.vocab, run->model.seq_len, train.seed, e));
+    enum status st = trainer_create(&t, &r.dry.base, &run->model, &run->recipe, &train, data, e);
+    if (st == OK) st = queue_all(t, train.forward_only, e);
     trainer_destroy(t);
     data_close(data);
+    return st;
+}
+
+enum status ways_of_model(const struct run_options *run, struct ways *out, struct err *e) {
+    *out = (struct ways){ 0 };
+    enum status st = record(run, 1, out, e);
+    if (st != OK) ways_free(out);
     return st;
 }
 
@@ -186,6 +206,10 @@ enum status ways_of_config(const struct json_t *config, int ranks, struct ways *
     struct run_options run;
     *out = (struct ways){ 0 };
     TRY(options_read(config, &run, e));
+    int64_t of_micro = run.train.micro_batch * ranks;
+    if (run.train.global_batch > of_micro) /* the second of two micro-steps adds to gradients */
+        run.train.global_batch = 2 * of_micro;
+    switch_early(&run.recipe);
     enum status st = record(&run, ranks, out, e);
     options_free(&run);
     if (st != OK) ways_free(out);
@@ -194,8 +218,8 @@ enum status ways_of_config(const struct json_t *config, int ranks, struct ways *
 
 /* ---- a file -----------------------------------------------------------------------------------*/
 
-enum status ways_write(const struct ways *w, const char *path, struct err *e) {
-    return file_replace(path, w->way, (size_t)w->count * sizeof *w->way, e);
+enum status ways_write(const struct ways *w, int fd, struct err *e) {
+    return write_all(fd, w->way, (size_t)w->count * sizeof *w->way, "the ways of a model", e);
 }
 
 enum status ways_read(const char *path, struct ways *out, struct err *e) {

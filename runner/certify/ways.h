@@ -5,6 +5,7 @@
 #include "kernels/certify/certificate.h"
 
 struct json_t;
+struct run_options;
 
 struct ways {
     struct certify_way *way; /* owned; each once, in the order of a step */
@@ -16,12 +17,15 @@ struct ways {
  * multiplies them. */
 NODISCARD enum status ways_of_config(const struct json_t *config, int ranks, struct ways *out,
                                      struct err *e);
+/* Those of a model that only goes forward (forward_only), in the sizes of these options. Without
+ * attention in FP8, whose certificates need a backward. */
+NODISCARD enum status ways_of_model(const struct run_options *run, struct ways *out, struct err *e);
 /* The standard ones: each kind of GEMM, cast and attention that a recipe has, in shapes of a small
  * model. For `doctor`. */
 NODISCARD enum status ways_standard(struct ways *out, struct err *e);
 void ways_free(struct ways *w);
 /* A file of ways, for a child of this very program. */
-NODISCARD enum status ways_write(const struct ways *w, const char *path, struct err *e);
+NODISCARD enum status ways_write(const struct ways *w, int fd, struct err *e);
 NODISCARD enum status ways_read(const char *path, struct ways *out, struct err *e);
 
 /* "gemm", "cast" or "attention", as forbid() takes it. */

@@ -59,10 +59,11 @@ static void judge(struct doctor *d) {
         const char *outcome = json_text(one, "outcome", "");
         passed += !strcmp(outcome, "passed");
         if (strcmp(outcome, "failed") != 0) continue;
+        const char *how = json_text(one, "how", "");
         doctor_say(d, *json_text(one, "forbid", "") ? FINDING_WARNING : FINDING_WRONG, "ways",
                    "update the driver and the libraries; fp8lab doctor --report FILE writes what "
                    "to attach to an issue", "%s%s%s: %s: %s", json_text(one, "way", "?"),
-                   json_text(one, "how", NULL) ? ", " : "", json_text(one, "how", ""), json_text(one, "fault", "?"),
+                   *how ? ", " : "", how, json_text(one, "fault", "?"),
                    json_text(one, "found", ""));
     }
     if (json_array_size(d->ways))

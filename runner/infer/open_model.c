@@ -6,6 +6,7 @@
 #include "model/checkpoint.h"
 #include "model/ground/json_safe.h"
 #include "runner/cache/cache.h"
+#include "runner/certify/forbidden.h"
 #include "runner/weights/hf_config.h"
 #include "runner/weights/weights.h"
 
@@ -183,6 +184,7 @@ enum status model_start(const struct model_request *q, struct open_model *m,
     TRY(backend_open(name, q->threads, q->device, &m->device, e));
     struct backend *b = m->device.backend;
     TRY(b->ops->comm.init(b, NULL, e));
+    TRY(forbidden_apply(b, q->forbidden, e));
     TRY(load_choices(b, q->choices, e));
     TRY(trainer_create(&m->trainer, b, &o->model, &o->recipe, &o->train, data, e));
     return read_weights(m, e);

@@ -18,6 +18,7 @@ struct model_request {
     int64_t threads, device;
     const char *choices; /* a choice table (kernels/choices.h) for the bits of the run that has it;
                           * ignored if it is another device's. NULL: none */
+    const char *forbidden; /* ways not to use, as forbidden_text() has them; NULL: none */
     const char *runs;     /* where runs are looked up */
     char cache[PATH_CAP]; /* for weights that only a bundle has */
 };

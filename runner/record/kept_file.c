@@ -70,7 +70,10 @@ enum status kept_read(const struct kept_kind *k, const char *folder, json_t **ta
                  k->about, why.text);
     }
     json_decref(file);
-    return st == ERR_MEMORY ? no_memory(e) : OK;
+    if (st != ERR_MEMORY) return OK;
+    json_decref(*tables);
+    *tables = NULL;
+    return no_memory(e);
 }
 
 static enum status write_file(const struct kept_kind *k, const char *folder, json_t *tables,

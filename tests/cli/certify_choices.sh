@@ -7,11 +7,11 @@ set -u
 . tests/cli/lib.sh
 mkdir bin && cp "$FP8LAB" bin/fp8lab
 FP8LAB=$PWD/bin/fp8lab
-build=${BUILD:-$root/build/release}
+. "$root/tests/support/plugin_kernels.sh"
 ${CC:-cc} -std=c11 -D_GNU_SOURCE -shared -fPIC -O1 -I"$root" -Wl,-Bsymbolic \
     -Wl,--wrap=cpu_backend_open -o bin/libfp8lab_cuda.so \
     "$root/tests/support/stand_in/chooser_plugin.c" "$root/tests/cli/chooser.c" \
-    "$build/libkernels.a" -fopenmp -lm || exit 1
+    "$kernels" -fopenmp -lm || exit 1
 choices=$XDG_CACHE_HOME/fp8lab/choices.json certificates=$XDG_CACHE_HOME/fp8lab/certificates.json
 
 times() { echo "$*" >bin/chooser; } # VALUE: what timing finds now; an odd one computes wrong bits

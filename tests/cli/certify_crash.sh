@@ -1,6 +1,6 @@
 #!/bin/bash
-# A way that crashes its process costs that way alone: the kernel that does it is found and not used,
-# and a report of doctor has all other ways. The device is a stand-in.
+# A way that crashes its process costs that way alone: the kernel that does it is found and not
+# used, and a report of doctor has all other ways. The device is a stand-in.
 set -u
 . tests/cli/lib.sh
 . "$root/tests/support/wrong_device.sh"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Errors of a device while its ways are tried. An error of one way is kept, and another way is used.
-# One that says nothing about the way is not kept; the run says that it goes on without a certificate.
-# The device is a stand-in.
+# One that says nothing about the way is not kept; the run says that it goes on without a
+# certificate. The device is a stand-in.
 set -u
 . tests/cli/lib.sh
 . "$root/tests/support/wrong_device.sh"
@@ -36,6 +36,14 @@ case_name="a device that does not open"
 device closed
 run closed 6
 says "are not certified: device 0 does not open"
+
+for when in kept dropped; do
+    case_name="a producer writes wrong codes, its value is $when"
+    device "fused $when"
+    run "fused$when" 3
+    says "computes wrong results here, and there is no other way: wrong codes: swiglu_fwd: codes: 1"
+done
+says "differ from those that it makes if it keeps the value"
 
 case_name="absent"
 device "absent a cast"

@@ -3,10 +3,10 @@
 # wrong with the device.
 mkdir bin && cp "$FP8LAB" bin/fp8lab
 FP8LAB=$PWD/bin/fp8lab
+. "$root/tests/support/plugin_kernels.sh"
 ${CC:-cc} -std=c11 -D_GNU_SOURCE -shared -fPIC -O1 -I"$root" -Wl,-Bsymbolic \
     -o bin/libfp8lab_cuda.so "$root/tests/support/stand_in/wrong_plugin.c" \
-    "$root/tests/support/wrong_backend.c" "${BUILD:-$root/build/release}/libkernels.a" \
-    -fopenmp -lm || exit 1
+    "$root/tests/support/wrong_backend.c" "$kernels" -fopenmp -lm || exit 1
 kept=$XDG_CACHE_HOME/fp8lab/certificates.json
 
 run() { # RUNS CODE ARGS...: the tiny experiment on the stand-in

@@ -2,8 +2,8 @@
  * less power and more traffic than the one before. Environment variables change the defaults in
  * parentheses: FAKE_CUDA (13000), FAKE_INIT (0: works), FAKE_GPUS (1), FAKE_LINKS (1: NVLink
  * through switches; 4: four NVLinks between neighbours; 0: none), FAKE_PROCESSES (2),
- * FAKE_THROTTLE (4: the power cap), FAKE_ENERGY (500: mJ more at each reading; -1: no counter). Two
- * GPUs share one NUMA node. */
+ * FAKE_THROTTLE (4: the power cap), FAKE_MIXED (0; 1: all but the first are H100s), FAKE_ENERGY
+ * (500: mJ more at each reading; -1: no counter). Two GPUs share one NUMA node. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +56,8 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, void **out) {
     return nvmlDeviceGetHandleByIndex_v2(i, out);
 }
 int nvmlDeviceGetName(void *device, char *out, unsigned size) {
-    snprintf(out, size, "NVIDIA H200");
+    bool other = number("FAKE_MIXED", 0) && index_of(device) > 0;
+    snprintf(out, size, "%s", other ? "NVIDIA H100" : "NVIDIA H200");
     return device ? SUCCESS : INVALID;
 }
 int nvmlDeviceGetUUID(void *device, char *out, unsigned size) {
