@@ -201,7 +201,7 @@ static enum status ask(struct making *m, int64_t first, int64_t count, const jso
     if (!names) return no_memory(e);
     r.first = first;
     r.count = count;
-    r.seconds = count ? SECONDS_ONE : SECONDS_ALL;
+    if (!r.seconds) r.seconds = count ? SECONDS_ONE : SECONDS_ALL;
     r.forbidden = names;
     enum status st = certify_ask(&r, &answer, &crashed, why);
     free(names);

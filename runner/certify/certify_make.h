@@ -15,7 +15,7 @@ bool certify_applies(const char *backend);
 
 struct making {
     /* The caller sets these. Of the request: backend, caps, config or ways, ranks, device, offers,
-     * tick, context. */
+     * choices, tick, context; seconds, of each child, 0 for the usual ones. */
     struct certify_request request;
     const struct ways *ways; /* those of the request */
     void (*answered)(void *context, const struct json_t *answer); /* of each child; may be NULL */

@@ -96,12 +96,13 @@ static enum status say(struct starting *s, struct err *e) {
     run_log(s->dir, "from %s to the first step %" PRId64 " ms: %s%s", s->clock.from,
             (total + 500) / 1000, text, of);
     json_put(json_object_get(s->dir->run, "attempt"), "start", json_whole(record, failed), &failed);
+    s->said = true;
     starting_end(s);
     return failed ? FAIL(e, ERR_MEMORY, "the times before the first step") : OK;
 }
 
 enum status starting_event(struct starting *s, int64_t rank, const json_t *event, struct err *e) {
     const char *kind = json_text(event, "event", "");
-    if (!strcmp(kind, "ready")) take_ready(s, rank, event);
+    if (!strcmp(kind, "ready") && !s->said) take_ready(s, rank, event);
     return s->spent && !strcmp(kind, "step") ? say(s, e) : OK;
 }

@@ -38,6 +38,7 @@ struct starting {
     int64_t slowest;           /* that took longest to be */
     int64_t slowest_us;
     json_t *spent;             /* its event; owned. NULL: no rank is ready, or it is said */
+    bool said;                 /* a rank of another host that reports later is left out */
 };
 
 /* c: NULL, or used: the attempt is one of a later begin. */

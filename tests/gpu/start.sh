@@ -52,6 +52,8 @@ start() { # RUNS ARGS...: prints a line of the table
     await "$scratch/$runs/*/data/logs/runner.log" "start after step" && ready=$(date +%s%N)
     await "$scratch/$runs/*/data/metrics/train.jsonl" '"step":1,' && step=$(date +%s%N)
     wait "$pid" || { fail "$runs: exit code $?"; tail -5 "$scratch/$runs.log"; }
+    grep -h "from the command to the first step" "$scratch/$runs"/*/data/logs/runner.log |
+        cut -d' ' -f2- >>"$scratch/parts"
     printf '%-8s %8s %8s %8s  %s\n' "$runs" "$(seconds "$begun" "$made")" \
         "$(seconds "$begun" "$ready")" "$(seconds "$begun" "$step")" \
         "$(sed -n 's/.*choice table: //p' "$scratch/$runs"/*/data/logs/runner.log | tail -1)"
@@ -71,6 +73,7 @@ done
 grep -qs " 0 of them timed now" "$scratch"/second/*/data/logs/runner.log ||
     ! grep -qs "choice table" "$scratch"/second/*/data/logs/runner.log ||
     fail "the second run timed algorithms"
+cat "$scratch/parts" # of each run
 same=other
 [ "$(field first 'run["results_sha256"]')" = "$(field none 'run["results_sha256"]')" ] &&
     same="the same"

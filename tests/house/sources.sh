@@ -2,8 +2,8 @@
 # The two hashes that a run records of the program. `build` covers every source. `code` covers the
 # sources that determine a run's results: a change elsewhere, in a comment of compare/ for example,
 # must not refuse a resume.
-# The runner reads the steady clock in one place; heartbeat.c needs it as a struct timespec, to wait
-# until then.
+# Model and runner read the steady clock in one place; heartbeat.c needs it as a struct timespec, to
+# wait until then.
 # Nothing changes the environment of its own process: other threads may read it meanwhile.
 set -u
 variable() { make -s --no-print-directory --eval "$1: ; @printf '%s\n' \$($2)" "$1" | sort; }
@@ -22,8 +22,8 @@ missing=$(grep -E '^(kernels|model|runner/(script|worker))/' <<<"$there" | grep 
 rooms='compare|bundle|bench|doctor|launch|repro|job|run'
 extra=$(grep -E "^runner/($rooms)/|^runner/cmd_" <<<"$results")
 [ -z "$extra" ] || { echo "FAILED: needlessly in the code hash: $extra"; exit 1; }
-clocks=$(grep -rlE 'clock_gettime\(CLOCK_MONOTONIC' runner | sort | tr '\n' ' ')
-[ "$clocks" = "runner/base/clock.h runner/worker/heartbeat.c " ] ||
-    { echo "FAILED: the clock of runner/base/clock.h, also read in: $clocks"; exit 1; }
+clocks=$(grep -rlE 'clock_gettime\(CLOCK_MONOTONIC' model runner | sort | tr '\n' ' ')
+[ "$clocks" = "model/ground/clock.h runner/worker/heartbeat.c " ] ||
+    { echo "FAILED: the clock of model/ground/clock.h, also read in: $clocks"; exit 1; }
 changed=$(grep -rnE '\<(setenv|putenv|unsetenv|clearenv) *\(' kernels model runner)
 [ -z "$changed" ] || { echo "FAILED: the environment is changed: $changed"; exit 1; }

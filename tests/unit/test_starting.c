@@ -84,6 +84,7 @@ static void the_slowest_rank_is_told(void **state) {
     assert_string_equal(text, ""); /* another rank may follow until the first step */
     free(text);
     tell(s, 0, "{\"event\":\"step\",\"step\":1}");
+    tell(s, 3, SLOW); /* late */
     tell(s, 0, "{\"event\":\"step\",\"step\":2}");
     text = log_text(s);
     const char *line = strstr(text, "Z from the command to the first step 2");
