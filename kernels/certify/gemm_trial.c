@@ -84,8 +84,9 @@ float trial_added(const struct gemm_trial *t, enum trial_addend what, int64_t ro
 /* ---- filling ---- */
 
 /* Whole numbers: of K products at most about 1024 are not zero, so that their sum, with factors up
- * to 4 and outliers, stays below 2^13. That many bits are in the narrowest accumulator. Where scales
- * are bytes the narrowest has 24: BF16's, of widened codes. There the sums have at most 20. */
+ * to 4 and outliers, stays below 2^13. That many bits are in the narrowest accumulator. Where
+ * scales are bytes the narrowest has 24: BF16's, of widened codes. There the sums have at most
+ * 20. */
 static void fill_whole(struct trial_operand *o, uint64_t stream) {
     uint64_t nonzero = 65536;
     for (int64_t products = o->k; products > 1024; products -= products / 8)

@@ -349,7 +349,8 @@ enum status cpu_matmul(struct backend *b, int lane, const struct matmul_args *ar
     int64_t k = args->a->dim[1], block = scale_block(args->a->scale.kind);
     bool values = mma && !way.term; /* the tensor core's own micro-kernel adds */
     struct gemm g = {
-        .args = args, .isa = cpu->isa, .way = mma ? &way : NULL, .block = values ? way.block : block,
+        .args = args, .isa = cpu->isa, .way = mma ? &way : NULL,
+        .block = values ? way.block : block,
         .last_factor = dtype_is_fp8(args->a->dtype) && !block,
         .part = mma && way.order.part < k ? way.order.part : 0,
         .first = mma && way.order.tile ? k % way.order.tile : 0,

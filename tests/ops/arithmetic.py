@@ -5,7 +5,8 @@
 
 It shares no code with the C sources. One output a line:
     arithmetic a b scale fast K  codes of a  codes of b  factors of a  factors of b  the f32 output
-All but names and K are hexadecimal; "-" stands for no factors. NVFP4's begin with the amax, an f32."""
+All but names and K are hexadecimal; "-" stands for no factors. NVFP4's begin with the amax, an
+f32."""
 import random
 from fractions import Fraction
 
