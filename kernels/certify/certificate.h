@@ -19,7 +19,7 @@ struct certify_way {
     int64_t m, n, k;
     enum dtype a, b, out;
     enum scale_kind scale_a, scale_b;
-    /* Rows are not contiguous: a transposed view of BF16, an untransposed twin of FP8 (tensor.h). */
+    /* Rows are not contiguous: a transposed view of BF16, an untransposed twin of FP8. */
     bool transposed_a, transposed_b;
     bool fast, beta, bias, residual;
     enum dtype bias_dtype;

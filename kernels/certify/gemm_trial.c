@@ -91,10 +91,11 @@ float trial_added(const struct gemm_trial *t, enum trial_addend what, int64_t ro
 /* ---- filling ---- */
 
 /* Whole numbers: of K products at most about 1024 are not zero, so that their sum, with factors up
- * to 4 and outliers, stays below 2^13. That many bits are in the narrowest accumulator. Where scales
- * are bytes the narrowest has 24: BF16's, of widened codes. There the sums have at most 20.
- * Operands stored as [k, rows] are BF16 or have such scales. They have few numbers a row, so of
- * 2^17 none must be zero: two of them would have no product left. */
+ * to 4 and outliers, stays below 2^13. That many bits are in the narrowest accumulator. Where
+ * scales are bytes the narrowest has 24: BF16's, of widened codes. There the sums have at most 20.
+ * Operands stored as [k, rows] are BF16 or have such scales. A row of them repeats PERIOD numbers,
+ * and few products of two would be left: up to a K of 2^17 none is zero. Their sums have at most
+ * 24 bits. */
 static void fill_whole(struct trial_operand *o, uint64_t stream) {
     const int64_t most = o->by_k ? 1 << 17 : 1024;
     uint64_t nonzero = 65536;

@@ -14,8 +14,8 @@ enum { TRIAL_PERIOD = 13, TRIAL_ROWS = 8, TRIAL_COLS = 8 };
 /* From this K on the host's threads share the sampled outputs, and from such a line on the filling
  * of operands. */
 enum { TRIAL_LONG = 1024 };
-/* Whole numbers: row 0 is zero; row 1 has one large outlier; row 2 has a NaN: among its codes, or in
- * NVFP4, whose codes have none, in a block's scale. */
+/* Whole numbers: row 0 is zero; row 1 has one large outlier; row 2 has a NaN: among its codes, or
+ * in NVFP4, whose codes have none, in a block's scale. */
 enum { ROW_ZERO, ROW_OUTLIER, ROW_NAN };
 
 struct trial_operand {

@@ -72,8 +72,8 @@ sed -i 's/"backend":"own"/"backend":"cudnn"/' one.json
 "$FP8LAB" probe --certify --backend cpu --config one.json >out 2>&1 && fail "a CPU tries cudnn"
 grep -q 'attention.backend = "cudnn": the cpu backend has one way' out || fail "cudnn: $(cat out)"
 
-# Where the device multiplies MXFP8 along either axis, dgrad is tried NN and wgrad NT, and casts make
-# untransposed twins. The device is a stand-in.
+# Where the device multiplies MXFP8 along either axis, dgrad is tried NN and wgrad NT, and casts
+# make untransposed twins. The device is a stand-in.
 . "$root/tests/support/wrong_device.sh"
 readonly NOTHING=0 TWIN_CODES=35 # enum wrong_kind
 device $NOTHING
@@ -108,16 +108,24 @@ case_name="a run with untransposed twins"
 mx=(--caps sm_100 --set recipe=fp8.mxfp8)
 run twins 0 "${mx[@]}"
 expect "ways that are not certified" "" "$(part twins logs/runner.log | grep 'not certified: ')"
-expect "their products" "gemm e4m3 1x32 untransposed x e4m3 1x32 untransposed: \
-passed native gemm e4m3 1x32 x e4m3 1x32 untransposed: passed native" "$(part twins certificates.json | value '" ".join(sorted({
-    c["way"].split(" -> ")[0] + ": " + c["outcome"] + " " + c["how"] for c in o["certificates"]
-    if c["section"] == "gemm" and "untransposed" in c["way"]}))')"
+expect "their products" "gemm e4m3 1x32 untransposed x e4m3 1x32 untransposed passed native
+gemm e4m3 1x32 x e4m3 1x32 untransposed passed native" \
+    "$(part twins certificates.json | value '"\n".join(sorted({
+        " ".join([c["way"].split(" -> ")[0], c["outcome"], c["how"]]) for c in o["certificates"]
+        if c["section"] == "gemm" and "untransposed" in c["way"]}))')"
 device $TWIN_CODES
 run wrong 0 "${mx[@]}"
 says "transposed codes"
 expect "forbidden" "gemm e4m3 1x32 untransposed x e4m3 1x32 untransposed
 gemm e4m3 1x32 x e4m3 1x32 untransposed" \
     "$(part wrong decisions.json | value '"\n".join(sorted(o["forbidden"].split("; ")))')"
-expect "results, as the right device has them" "$(field "$(newest twins)" 'run["results_sha256"]')" \
+expect "results, as the right device has them" \
+    "$(field "$(newest twins)" 'run["results_sha256"]')" \
     "$(field "$(newest wrong)" 'run["results_sha256"]')"
+case_name="doctor"
+device $TWIN_CODES
+"$FP8LAB" doctor --quick --backend cuda --caps sm_100 --report report.txt >out 2>log
+expect "failed with their codes" 3 "$(grep -c '^failed .*untransposed.*transposed codes$' out)"
+expect "failed" 3 "$(grep -c '^failed ' out)"
+expect "casts" 2 "$(grep -c '^passed .*cast .*untransposed' out)"
 exit $failed

@@ -585,8 +585,8 @@ static void test_texts(void **state) {
     certify_way_text(&WAYS[5], text);
     assert_string_equal(text, "gemm e4m3 1x128 x e4m3 128x128 -> bf16, 64 x 48 x 272, residual");
     certify_way_text(&WAYS[TWIN_PRODUCTS + 2], text);
-    assert_string_equal(text, "gemm e4m3 1x32 untransposed x e4m3 1x32 untransposed -> f32, 64 x 48 "
-                              "x 288, in place");
+    assert_string_equal(text, "gemm e4m3 1x32 untransposed x e4m3 1x32 untransposed -> f32, "
+                              "64 x 48 x 288, in place");
     certify_way_text(&WAYS[1], text);
     assert_string_equal(text, "gemm bf16 transposed x bf16 transposed -> f32, 64 x 48 x 272, in "
                               "place");
