@@ -103,11 +103,18 @@ struct decision {
 };
 
 enum { FORBIDDEN_WAY_CAP = 64 };
-/* The name of a GEMM's way for forbid(): of the operands of args, "e4m3 tensor x e5m2 tensor". */
+/* The name of a GEMM's way for forbid(): of the operands of args, "e4m3 tensor x e5m2 tensor",
+ * "e4m3 1x32 x e4m3 32x32 untransposed". */
 static inline void gemm_way_name(const struct matmul_args *args, char out[FORBIDDEN_WAY_CAP]) {
-    const char *a = scale_kind_name(args->a->scale.kind), *b = scale_kind_name(args->b->scale.kind);
-    snprintf(out, FORBIDDEN_WAY_CAP, "%s%s%s x %s%s%s", dtype_name(args->a->dtype), *a ? " " : "",
-             a, dtype_name(args->b->dtype), *b ? " " : "", b);
+    const struct tensor *side[2] = { args->a, args->b };
+    char name[2][FORBIDDEN_WAY_CAP / 2 - 2];
+    for (int i = 0; i < 2; i++) {
+        const char *kind = scale_kind_name(side[i]->scale.kind);
+        bool twin = dtype_is_fp8(side[i]->dtype) && fp8_is_untransposed(side[i]);
+        snprintf(name[i], sizeof name[i], "%s%s%s%s", dtype_name(side[i]->dtype), *kind ? " " : "",
+                 kind, twin ? " untransposed" : "");
+    }
+    snprintf(out, FORBIDDEN_WAY_CAP, "%s x %s", name[0], name[1]);
 }
 
 /* What every operator takes beside its own parameters (operators.inc). */

@@ -7,8 +7,8 @@
 enum { ROWS_MAX = 144, PARTS = 5 };
 /* What a cast writes; its inputs come after. */
 enum part { CODES, FACTORS, TWIN, TWIN_FACTORS, AMAX, VALUE, MULTIPLIER, STEP, SEQUENCE, MEMORY };
-static const char *const PART_NAMES[PARTS] = { "codes", "scales", "transposed codes",
-                                               "transposed scales", "amax" };
+static const char *const PART_NAMES[PARTS] = { "codes", "scales", "codes of the twin",
+                                               "scales of the twin", "amax" };
 
 /* One cast on one backend. */
 struct cast {
@@ -22,6 +22,22 @@ struct cast {
     int64_t bytes[MEMORY];
     unsigned char *got[PARTS]; /* owned */
 };
+
+struct tensor cast_twin(const struct certify_way *way, void *data, int64_t rows, int64_t k) {
+    return way->untransposed ? tensor_fp8_untransposed(data, way->b, k, rows)
+                             : tensor_fp8(data, way->b, k, rows);
+}
+
+bool cast_shares_codes(const struct certify_way *way) {
+    return way->codes && way->twin && way->untransposed && way->scale_b == SCALE_32X32;
+}
+
+void cast_fill(unsigned char *to, const struct tensor *codes, int garbage) {
+    int64_t used = codes->dim[fp8_is_untransposed(codes) ? 0 : 1], line = fp8_line(codes);
+    memset(to, 0, (size_t)tensor_code_bytes(codes));
+    for (int64_t at = 0; at < tensor_code_bytes(codes); at += line)
+        memset(to + at, garbage, (size_t)used);
+}
 
 static enum status no_memory(struct err *e) {
     return FAIL(e, ERR_MEMORY, "no memory for a cast's certificate");
@@ -39,7 +55,7 @@ static void make_views(struct cast *c) {
     c->value = tensor_2d(c->memory[VALUE], w->a, c->rows, c->k);
     c->codes = tensor_fp8(w->codes ? c->memory[CODES] : NULL, w->b, c->rows, c->k);
     c->codes.scale = scale_make(c->memory[FACTORS], w->scale_b, c->rows, c->k);
-    c->twin = tensor_fp8(c->memory[TWIN], w->b, c->k, c->rows);
+    c->twin = cast_twin(w, c->memory[cast_shares_codes(w) ? CODES : TWIN], c->rows, c->k);
     bool shared = w->scale_b == SCALE_TENSOR;
     c->twin.scale = scale_make(c->memory[shared ? FACTORS : TWIN_FACTORS], w->scale_b, c->k,
                                c->rows);
@@ -63,7 +79,7 @@ static enum status cast_open(struct cast *c, struct backend *b, const struct cer
     make_views(c);
     int64_t bytes[MEMORY] = {
         [CODES] = tensor_fp8_bytes(c->rows, c->k), [FACTORS] = scale_bytes(&c->codes.scale),
-        [TWIN] = tensor_fp8_bytes(c->k, c->rows), [TWIN_FACTORS] = scale_bytes(&c->twin.scale),
+        [TWIN] = tensor_code_bytes(&c->twin), [TWIN_FACTORS] = scale_bytes(&c->twin.scale),
         [AMAX] = 4, [VALUE] = c->rows * c->k * dtype_bytes(way->a), [MULTIPLIER] = 4, [STEP] = 4,
         [SEQUENCE] = 4,
     };
@@ -78,14 +94,10 @@ static enum status cast_open(struct cast *c, struct backend *b, const struct cer
     return OK;
 }
 
-/* Fills codes with `garbage`; the padding of their rows stays zero. */
-static enum status fill_codes(struct cast *c, enum part part, int64_t rows, int64_t k, int garbage,
-                              struct err *e) {
-    unsigned char *p = c->got[part];
-    memset(p, 0, (size_t)c->bytes[part]);
-    for (int64_t row = 0; row < rows; row++)
-        memset(p + row * round_up(k, FP8_ROW_ALIGN), garbage, (size_t)k);
-    return c->b->ops->upload(c->b, LANE_COMPUTE, c->memory[part], p, c->bytes[part], e);
+static enum status fill_codes(struct cast *c, enum part part, const struct tensor *codes,
+                              int garbage, struct err *e) {
+    cast_fill(c->got[part], codes, garbage);
+    return c->b->ops->upload(c->b, LANE_COMPUTE, c->memory[part], c->got[part], c->bytes[part], e);
 }
 
 static enum status cast_run(struct cast *c, const unsigned char *value, int garbage,
@@ -94,8 +106,8 @@ static enum status cast_run(struct cast *c, const unsigned char *value, int garb
     const float multiplier = 4.0f, factor = 0.25f;
     const int32_t step = 7, sequence = 5;
     const uint32_t zero = 0;
-    TRY(fill_codes(c, CODES, c->rows, c->k, garbage, e));
-    TRY(fill_codes(c, TWIN, c->k, c->rows, garbage, e));
+    TRY(fill_codes(c, CODES, &c->codes, garbage, e));
+    TRY(fill_codes(c, TWIN, &c->twin, garbage, e));
     TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[VALUE], value, c->bytes[VALUE], e));
     TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[MULTIPLIER], &multiplier, 4, e));
     TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[STEP], &step, 4, e));
@@ -139,7 +151,8 @@ static void make_values(const struct cast *c, bool nan, unsigned char *value) {
 /* A word for different codes: rounding that gives zeros, rows or columns at the end, or others. */
 static const char *fault_of_codes(const struct cast *good, const struct cast *bad, int part,
                                   bool nan) {
-    int64_t rows = part == CODES ? good->rows : good->k, k = part == CODES ? good->k : good->rows;
+    bool by_rows = part == CODES || good->way->untransposed;
+    int64_t rows = by_rows ? good->rows : good->k, k = by_rows ? good->k : good->rows;
     int64_t ld = round_up(k, FP8_ROW_ALIGN), wrong = 0, zero = 0, tail = 0;
     for (int64_t row = 0; row < rows; row++)
         for (int64_t i = 0; i < k; i++) {
@@ -157,7 +170,7 @@ static const char *fault_of_codes(const struct cast *good, const struct cast *ba
 static bool is_used(const struct certify_way *w, int part) {
     if (part == CODES) return w->codes;
     if (part == FACTORS) return w->codes || w->scale_b == SCALE_TENSOR;
-    if (part == TWIN) return w->twin;
+    if (part == TWIN) return w->twin && !cast_shares_codes(w);
     if (part == TWIN_FACTORS) return w->twin && w->scale_b != SCALE_TENSOR;
     return true;
 }

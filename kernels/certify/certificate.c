@@ -11,11 +11,17 @@ static const char *spaced(enum scale_kind kind, char out[16]) {
     return out;
 }
 
+/* Whose rows are not contiguous. */
+static const char *order_text(enum dtype t, bool by_k) {
+    if (!by_k) return "";
+    return dtype_is_fp8(t) ? " untransposed" : " transposed";
+}
+
 static void gemm_text(const struct certify_way *w, char *out) {
     char a[16], b[16];
     snprintf(out, WAY_TEXT_CAP, "gemm %s%s%s x %s%s%s -> %s, %lld x %lld x %lld%s%s%s%s%s",
-             dtype_name(w->a), spaced(w->scale_a, a), w->transposed_a ? " transposed" : "",
-             dtype_name(w->b), spaced(w->scale_b, b), w->transposed_b ? " transposed" : "",
+             dtype_name(w->a), spaced(w->scale_a, a), order_text(w->a, w->transposed_a),
+             dtype_name(w->b), spaced(w->scale_b, b), order_text(w->b, w->transposed_b),
              dtype_name(w->out), (long long)w->m, (long long)w->n, (long long)w->k,
              w->fast ? ", fast" : "", w->beta ? ", in place" : "",
              w->bias ? ", bias " : "", w->bias ? dtype_name(w->bias_dtype) : "",
@@ -26,12 +32,14 @@ static void cast_text(const struct certify_way *w, char *out) {
     static const char *const RULES[] = { "te", "torchao", "deepseek", "mx", "te block", "nvfp4" };
     static const char *const SOURCES[] = { "none", "known", "amax", "block" };
     char kind[16];
+    const char *copies = w->codes ? w->twin ? ", both copies" : "" : ", transposed copy";
+    if (w->untransposed)
+        copies = w->codes ? ", both copies untransposed" : ", untransposed copy";
     snprintf(out, WAY_TEXT_CAP, "cast %s to %s%s by %s, %s%s, epsilon %g, %lld x %lld%s%s%s%s",
              dtype_name(w->a), dtype_name(w->b), spaced(w->scale_b, kind), SOURCES[w->source],
              RULES[w->rule.constants], w->rule.pow2 ? ", powers of two" : "",
              (double)w->rule.amax_min, (long long)w->m, (long long)w->k,
-             w->codes ? w->twin ? ", both copies" : "" : ", transposed copy",
-             w->own_amax ? ", own amax" : "", w->rotate ? ", rotated" : "",
+             copies, w->own_amax ? ", own amax" : "", w->rotate ? ", rotated" : "",
              w->draws ? ", stochastic" : "");
 }
 
@@ -54,6 +62,27 @@ void certify_way_text(const struct certify_way *way, char out[WAY_TEXT_CAP]) {
     case WAY_CAST: cast_text(way, out); break;
     case WAY_ATTENTION: attention_text(way, out); break;
     }
+}
+
+/* ---- operands ---- */
+
+struct tensor certify_operand(const struct certify_way *way, bool second, int64_t rows, int64_t k) {
+    enum dtype t = second ? way->b : way->a;
+    bool fp8 = dtype_is_fp8(t), by_k = second ? way->transposed_b : way->transposed_a;
+    struct tensor x = fp8 ? tensor_fp8(NULL, t, rows, k) : tensor_2d(NULL, t, rows, k);
+    if (by_k && fp8) x = tensor_fp8_untransposed(NULL, t, rows, k);
+    if (by_k && !fp8) {
+        x.stride[0] = 1;
+        x.stride[1] = rows;
+    }
+    x.scale = scale_make(NULL, second ? way->scale_b : way->scale_a, rows, k);
+    return x;
+}
+
+void certify_gemm_name(const struct certify_way *way, char out[FORBIDDEN_WAY_CAP]) {
+    const struct tensor a = certify_operand(way, false, way->m, way->k);
+    const struct tensor b = certify_operand(way, true, way->n, way->k);
+    gemm_way_name(&(struct matmul_args){ .a = &a, .b = &b }, out);
 }
 
 const struct arithmetic *certify_known(const char *architecture) {

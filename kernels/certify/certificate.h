@@ -19,13 +19,15 @@ struct certify_way {
     int64_t m, n, k;
     enum dtype a, b, out;
     enum scale_kind scale_a, scale_b;
-    bool transposed_a, transposed_b; /* views of BF16 whose rows are not contiguous */
+    /* Rows are not contiguous: a transposed view of BF16, an untransposed twin of FP8. */
+    bool transposed_a, transposed_b;
     bool fast, beta, bias, residual;
     enum dtype bias_dtype;
     /* Cast. */
     enum scale_source source;
     struct quant_rule rule;
     bool codes, twin, own_amax, rotate, draws;
+    bool untransposed; /* the twin */
     /* Attention: the forward, and the backward beside it. a: of qkv; if that is E4M3, b is that of
      * d_o and of the scores' gradient, and out that of o as backward reads it. */
     int64_t batch, length, heads, kv_heads, head_dim;
@@ -35,6 +37,10 @@ struct certify_way {
 };
 
 enum { WAY_TEXT_CAP = 192 };
+/* An operand of a GEMM, of `rows`, without data and scales' data. */
+struct tensor certify_operand(const struct certify_way *way, bool second, int64_t rows, int64_t k);
+/* What backend_ops.forbid calls a GEMM's way. */
+void certify_gemm_name(const struct certify_way *way, char out[FORBIDDEN_WAY_CAP]);
 /* "gemm e4m3 1x128 x e4m3 128x128 -> bf16, 8192 x 4096 x 4096": different for different ways. */
 void certify_way_text(const struct certify_way *way, char out[WAY_TEXT_CAP]);
 

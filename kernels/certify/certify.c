@@ -11,7 +11,7 @@
 enum { EDGES = 3 };
 /* Small shapes: one block along K, tails in each direction, the worst alignment that is allowed.
  * `native`: the library multiplies the codes, and for scales of one byte it wants M and N in eights
- * and K in 32s (kernels/cuda/native.h). */
+ * and K in 32s, M or N of an untransposed twin in 16s (kernels/cuda/native.h). */
 static void edge_shapes(const struct certify_way *w, bool native, int64_t shape[EDGES][3]) {
     static const int64_t BF16[EDGES][3] = { { 37, 53, 100 }, { 8, 8, 8 }, { 130, 264, 72 } };
     static const int64_t FP8[EDGES][3] = { { 80, 144, 0 }, { 48, 272, 400 }, { 144, 16, 656 } };
@@ -20,6 +20,10 @@ static void edge_shapes(const struct certify_way *w, bool native, int64_t shape[
     bool bytes = native && (block == 32 || block == 16);
     memcpy(shape, bytes ? BYTES : dtype_is_fp8(w->a) ? FP8 : BF16, sizeof BF16);
     if (dtype_is_fp8(w->a) && !bytes) shape[0][2] = block ? block : FP8_ROW_ALIGN;
+    for (int i = 0; i < EDGES && bytes; i++) { /* the lines of an untransposed twin */
+        if (w->transposed_a) shape[i][0] = round_up(shape[i][0], FP8_ROW_ALIGN);
+        if (w->transposed_b) shape[i][1] = round_up(shape[i][1], FP8_ROW_ALIGN);
+    }
 }
 
 static enum status is_native(const struct gemm_trial *t, bool *native, struct err *e) {
@@ -52,18 +56,13 @@ static enum status name_way(struct backend *b, const struct certify_way *way, bo
                             struct certificate *out, struct err *e) {
     const int64_t shape[3] = { way->m, way->n, way->k };
     struct gemm_trial t = { .b = b, .way = way, .m = shape[0], .n = shape[1], .k = shape[2] };
-    t.a.view = dtype_is_fp8(way->a) ? tensor_fp8(NULL, way->a, way->m, way->k)
-                                    : tensor_2d(NULL, way->a, way->m, way->k);
-    t.w.view = dtype_is_fp8(way->b) ? tensor_fp8(NULL, way->b, way->n, way->k)
-                                    : tensor_2d(NULL, way->b, way->n, way->k);
-    t.a.view.scale = scale_make(NULL, way->scale_a, way->m, way->k);
-    t.w.view.scale = scale_make(NULL, way->scale_b, way->n, way->k);
+    t.a.view = certify_operand(way, false, way->m, way->k);
+    t.w.view = certify_operand(way, true, way->n, way->k);
     t.out = tensor_2d(NULL, way->out, way->m, way->n);
     TRY(is_native(&t, native, e));
     const char *fp8 = *native ? "native" : "emulated";
     snprintf(out->how, sizeof out->how, "%s", dtype_is_fp8(way->a) ? fp8 : dtype_name(way->a));
-    struct matmul_args args = gemm_trial_args(&t);
-    if (*native) gemm_way_name(&args, out->forbid);
+    if (*native) certify_gemm_name(way, out->forbid);
     return OK;
 }
 

@@ -8,7 +8,8 @@
 enum { GARBAGE_NAN = 0xFF, GARBAGE_NUMBER = 0x42 };
 
 /* Mistakes of a kernel that the outputs can tell. */
-enum mistake_kind { NO_MISTAKE, IGNORED, SWAPPED, TRANSPOSED, CUT, TENSOR_IGNORED, K_TAIL };
+enum mistake_kind { NO_MISTAKE, IGNORED, SWAPPED, TRANSPOSED, CUT, TENSOR_IGNORED, K_TAIL,
+                    CODES_TRANSPOSED };
 enum { OF_A = 1, OF_W = 2, OF_BOTH = OF_A | OF_W };
 
 /* Of which operands; its name, and what the outputs equal then. */
@@ -31,6 +32,9 @@ static const struct mistake MISTAKES[] = {
     { TENSOR_IGNORED, OF_W, "ignored tensor factor", "as without the factor of tensor b" },
     { TENSOR_IGNORED, OF_BOTH, "ignored tensor factor", "as without the factors of both tensors" },
     { K_TAIL, OF_BOTH, "tail of K", "as without the last products along K" },
+    { CODES_TRANSPOSED, OF_A, "transposed codes", "as with the twin a read as a transposed one" },
+    { CODES_TRANSPOSED, OF_W, "transposed codes", "as with the twin b read as a transposed one" },
+    { CODES_TRANSPOSED, OF_BOTH, "transposed codes", "as with twins read as transposed ones" },
 };
 enum { MISTAKE_COUNT = sizeof MISTAKES / sizeof *MISTAKES };
 
@@ -50,6 +54,10 @@ static float factor(const struct trial_operand *o, int64_t row, int64_t at, enum
     if (m == TRANSPOSED) index = index % count * o->view.scale.dim[0] + index / count;
     float x = trial_factor_at(o, index);
     return m == CUT ? power_of_two(x) : x;
+}
+
+static float value(const struct trial_operand *o, int64_t row, int64_t k, enum mistake_kind m) {
+    return m == CODES_TRANSPOSED ? trial_value_of_rows(o, row, k) : trial_value(o, row, k);
 }
 
 /* The last products along K that one instruction of the widest group does not fill. */
@@ -86,7 +94,7 @@ static double sum_with(const struct gemm_trial *t, int64_t row, int64_t col,
     double sum = 0;
     if (has_nan_factor(a, row, end, of_a) || has_nan_factor(w, col, end, of_w)) return (double)NAN;
     for (int64_t k = 0; k < end; k++) {
-        float x = trial_value(a, row, k), y = trial_value(w, col, k);
+        float x = value(a, row, k, of_a), y = value(w, col, k, of_w);
         if (x * y == 0.0f) continue; /* a NaN is not */
         float fx = factor(a, row, block_a ? k / block_a : 0, of_a);
         float fy = factor(w, col, block_w ? k / block_w : 0, of_w);

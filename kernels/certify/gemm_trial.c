@@ -46,6 +46,13 @@ float trial_value(const struct trial_operand *o, int64_t row, int64_t k) {
     return o->values[line % TRIAL_PERIOD * o->line + at];
 }
 
+float trial_value_of_rows(const struct trial_operand *o, int64_t row, int64_t k) {
+    int64_t at = row * round_up(o->k, FP8_ROW_ALIGN) + k;
+    if (!o->by_k) return trial_value(o, row, k);
+    if (at >= o->k * o->line) return 0.0f; /* beyond its codes */
+    return o->values[at / o->line % TRIAL_PERIOD * o->line + at % o->line];
+}
+
 int64_t trial_factor_index(const struct trial_operand *o, int64_t row, int64_t block) {
     const struct scale *s = &o->view.scale;
     bool square = s->kind == SCALE_128X128 || s->kind == SCALE_32X32 || s->kind == SCALE_16X16;
@@ -85,11 +92,14 @@ float trial_added(const struct gemm_trial *t, enum trial_addend what, int64_t ro
 
 /* Whole numbers: of K products at most about 1024 are not zero, so that their sum, with factors up
  * to 4 and outliers, stays below 2^13. That many bits are in the narrowest accumulator. Where
- * scales are bytes the narrowest has 24: BF16's, of widened codes. There the sums have at most
- * 20. */
+ * scales are bytes the narrowest has 24: BF16's, of widened codes. There the sums have at most 20.
+ * Operands stored as [k, rows] are BF16 or have such scales. A row of them repeats PERIOD numbers,
+ * and few products of two would be left: up to a K of 2^17 none is zero. Their sums have at most
+ * 24 bits. */
 static void fill_whole(struct trial_operand *o, uint64_t stream) {
+    const int64_t most = o->by_k ? 1 << 17 : 1024;
     uint64_t nonzero = 65536;
-    for (int64_t products = o->k; products > 1024; products -= products / 8)
+    for (int64_t products = o->k; products > most; products -= products / 8)
         nonzero -= nonzero / 16;
 #pragma omp parallel for schedule(static) if (o->line >= TRIAL_LONG)
     for (int64_t line = 0; line < TRIAL_PERIOD; line++)
@@ -179,22 +189,15 @@ static void fill_factors(struct trial_operand *o, enum trial_fill fill, bool sec
 static enum status open_operand(struct gemm_trial *t, struct trial_operand *o, bool second,
                                 struct err *e) {
     struct backend *b = t->b;
-    enum scale_kind kind = second ? t->way->scale_b : t->way->scale_a;
     o->dtype = second ? t->way->b : t->way->a;
     o->rows = second ? t->n : t->m;
     o->k = t->k;
     o->by_k = second ? t->way->transposed_b : t->way->transposed_a;
-    o->view = dtype_is_fp8(o->dtype) ? tensor_fp8(NULL, o->dtype, o->rows, o->k)
-                                     : tensor_2d(NULL, o->dtype, o->rows, o->k);
-    o->line = o->by_k ? o->rows : o->view.stride[0];
-    if (o->by_k) {
-        o->view.stride[0] = 1;
-        o->view.stride[1] = o->rows;
-    }
+    o->view = certify_operand(t->way, second, o->rows, o->k);
+    o->line = o->view.stride[o->by_k ? 1 : 0];
     int64_t bytes = o->line * dtype_bytes(o->dtype);
     o->codes = calloc((size_t)TRIAL_PERIOD, (size_t)bytes);
     o->values = malloc((size_t)(TRIAL_PERIOD * o->line) * sizeof *o->values);
-    o->view.scale = scale_make(NULL, kind, o->rows, o->k);
     int64_t factor_bytes = scale_bytes(&o->view.scale);
     if (factor_bytes) o->factors = calloc(1, (size_t)factor_bytes);
     if (!o->codes || !o->values || (factor_bytes && !o->factors)) return no_memory(e);

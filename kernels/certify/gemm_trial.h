@@ -22,7 +22,7 @@ struct trial_operand {
     struct tensor view;   /* device */
     enum dtype dtype;
     int64_t rows, k;
-    bool by_k;            /* stored as [k, rows] */
+    bool by_k;            /* stored as [k, rows]: a view of BF16, an untransposed twin of FP8 */
     int64_t line;         /* elements of a stored line, with padding */
     unsigned char *codes; /* host: PERIOD stored lines, owned */
     float *values;        /* the same lines decoded, owned */
@@ -54,6 +54,8 @@ NODISCARD enum status gemm_trial_run(struct gemm_trial *t, int run, int garbage,
 
 /* The stored value of an operand and its factor's index into the scale. */
 float trial_value(const struct trial_operand *o, int64_t row, int64_t k);
+/* What is read there if rows are taken for contiguous. The same unless `by_k`. */
+float trial_value_of_rows(const struct trial_operand *o, int64_t row, int64_t k);
 int64_t trial_factor_index(const struct trial_operand *o, int64_t row, int64_t block);
 float trial_factor_at(const struct trial_operand *o, int64_t index);
 int64_t trial_factor_count(const struct trial_operand *o);

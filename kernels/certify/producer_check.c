@@ -3,13 +3,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/certify/cast_check.h"
 #include "kernels/certify/device_lines.h"
 
 enum { ROWS = 48, ROWS_BLOCK = 144, K_MAX = 4096, PERIOD = 13, HEAD = 64 };
 /* What a producer writes, and its operands. */
 enum part { CODES, FACTORS, TWIN, TWIN_FACTORS, AMAX, VALUE, PARTS };
-static const char *const PART_NAMES[] = { "codes", "scales", "transposed codes",
-                                          "transposed scales", "amax" };
+static const char *const PART_NAMES[] = { "codes", "scales", "codes of the twin",
+                                          "scales of the twin", "amax" };
 /* WIDE [rows, 2K] bf16; A, B [rows, K] bf16; GAIN [K] bf16; F* [rows, K] f32; ONES f32. */
 enum operand { WIDE = PARTS, A, B, GAIN, FA, FB, ROPE, MEAN, RSTD, D_GAIN, D_BIAS, MULTIPLIER, STEP,
                SEQUENCE, FLAG, ONE, MEMORY };
@@ -39,7 +40,7 @@ static void make_views(struct producer *p) {
     p->value = tensor_2d(p->memory[VALUE], w->a, p->rows, p->k);
     p->codes = tensor_fp8(w->codes ? p->memory[CODES] : NULL, w->b, p->rows, p->k);
     p->codes.scale = scale_make(p->memory[FACTORS], w->scale_b, p->rows, p->k);
-    p->twin = tensor_fp8(p->memory[TWIN], w->b, p->k, p->rows);
+    p->twin = cast_twin(w, p->memory[cast_shares_codes(w) ? CODES : TWIN], p->rows, p->k);
     p->twin.scale = scale_make(p->memory[shared ? FACTORS : TWIN_FACTORS], w->scale_b, p->k,
                                p->rows);
     if (w->twin) p->codes.transposed = &p->twin;
@@ -74,7 +75,8 @@ bool certify_producers_alike(const struct certify_way *x, const struct certify_w
     return rows_tried(x) == rows_tried(y) && k_tried(x) == k_tried(y) && x->a == y->a &&
            x->b == y->b && x->scale_b == y->scale_b && x->source == y->source &&
            r->constants == s->constants && r->amax_min == s->amax_min && r->pow2 == s->pow2 &&
-           x->codes == y->codes && x->twin == y->twin && x->own_amax == y->own_amax &&
+           x->codes == y->codes && x->twin == y->twin &&
+           x->untransposed == y->untransposed && x->own_amax == y->own_amax &&
            x->rotate == y->rotate && x->draws == y->draws;
 }
 
@@ -86,7 +88,7 @@ static enum status producer_open(struct producer *p, struct backend *b,
     int64_t n = p->rows * p->k;
     const int64_t bytes[MEMORY] = {
         [CODES] = tensor_fp8_bytes(p->rows, p->k), [FACTORS] = scale_bytes(&p->codes.scale),
-        [TWIN] = tensor_fp8_bytes(p->k, p->rows), [TWIN_FACTORS] = scale_bytes(&p->twin.scale),
+        [TWIN] = tensor_code_bytes(&p->twin), [TWIN_FACTORS] = scale_bytes(&p->twin.scale),
         [AMAX] = 4, [VALUE] = 2 * n, [WIDE] = 4 * n, [A] = 2 * n, [B] = 2 * n, [GAIN] = 2 * p->k,
         [FA] = 4 * n, [FB] = 4 * n, [ROPE] = 4 * HEAD * p->rows, [MEAN] = 4 * p->rows,
         [RSTD] = 4 * p->rows, [D_GAIN] = 4 * p->k, [D_BIAS] = 4 * p->k, [MULTIPLIER] = 4,
@@ -103,14 +105,10 @@ static enum status producer_open(struct producer *p, struct backend *b,
     return OK;
 }
 
-/* Fills codes with `garbage`; the padding of their rows stays zero. */
-static enum status fill_codes(struct producer *p, enum part part, int64_t rows, int64_t k,
+static enum status fill_codes(struct producer *p, enum part part, const struct tensor *codes,
                               int garbage, struct err *e) {
-    unsigned char *to = p->got[part];
-    memset(to, 0, (size_t)p->bytes[part]);
-    for (int64_t row = 0; row < rows; row++)
-        memset(to + row * round_up(k, FP8_ROW_ALIGN), garbage, (size_t)k);
-    return p->b->ops->upload(p->b, LANE_COMPUTE, p->memory[part], to, p->bytes[part], e);
+    cast_fill(p->got[part], codes, garbage);
+    return p->b->ops->upload(p->b, LANE_COMPUTE, p->memory[part], p->got[part], p->bytes[part], e);
 }
 
 static enum status put(struct producer *p, int at, const void *host, int64_t bytes, struct err *e) {
@@ -121,8 +119,8 @@ static enum status clear_sink(struct producer *p, int garbage, struct err *e) {
     const float multiplier = 4.0f, factor = 0.25f;
     const int32_t step = 7, sequence = 5;
     const uint32_t zero = 0;
-    TRY(fill_codes(p, CODES, p->rows, p->k, garbage, e));
-    TRY(fill_codes(p, TWIN, p->k, p->rows, garbage, e));
+    TRY(fill_codes(p, CODES, &p->codes, garbage, e));
+    TRY(fill_codes(p, TWIN, &p->twin, garbage, e));
     TRY(put(p, MULTIPLIER, &multiplier, 4, e));
     TRY(put(p, STEP, &step, 4, e));
     TRY(put(p, SEQUENCE, &sequence, 4, e));
@@ -308,7 +306,7 @@ static unsigned roles_of(const struct certify_way *w) {
 static bool is_used(const struct certify_way *w, int part) {
     if (part == CODES) return w->codes;
     if (part == FACTORS) return w->codes || w->scale_b == SCALE_TENSOR;
-    if (part == TWIN) return w->twin;
+    if (part == TWIN) return w->twin && !cast_shares_codes(w);
     if (part == TWIN_FACTORS) return w->twin && w->scale_b != SCALE_TENSOR;
     return part == AMAX;
 }

@@ -104,7 +104,9 @@ enum status advice_add(struct advice *a, const json_t *config, const char *run,
     a->count++;
     TRY(ask_trainer(facts, cc, row, e));
     if (*row->refused) return OK;
-    if (cc) TRY(certified_find(config, row->ranks, certificates, &row->certified, e));
+    if (cc)
+        TRY(certified_find(config, row->ranks, ways_twins(NULL, facts), certificates,
+                           &row->certified, e));
     TRY(find_time(m, row, e));
     a->timed = a->timed || row->forecast.known;
     return OK;

@@ -44,11 +44,11 @@ enum status certified_judge(const struct ways *ways, const json_t *list, struct 
     return OK;
 }
 
-enum status certified_find(const json_t *config, int ranks, const json_t *list,
-                           struct certified *out, struct err *e) {
+enum status certified_find(const json_t *config, int ranks, unsigned twins,
+                           const json_t *list, struct certified *out, struct err *e) {
     struct ways ways;
     struct err why;
-    enum status st = ways_of_config(config, ranks, &ways, &why);
+    enum status st = ways_of_config(config, ranks, twins, &ways, &why);
     *out = (struct certified){ .finding = CERTIFIED_UNTRIED };
     if (st == ERR_MEMORY) return FAIL(e, st, "%s", why.text);
     if (st != OK) return OK;

@@ -20,8 +20,9 @@ struct certified {
 /* list: the certificates of the machine, as certify_cache_read gives them. */
 NODISCARD enum status certified_judge(const struct ways *ways, const struct json_t *list,
                                       struct certified *out, struct err *e);
-/* The same for the ways of a configuration. One whose ways cannot be listed is not tried. */
-NODISCARD enum status certified_find(const struct json_t *config, int ranks,
+/* The same for the ways of a configuration, with twins as ways_twins has them. One whose ways
+ * cannot be listed is not tried. */
+NODISCARD enum status certified_find(const struct json_t *config, int ranks, unsigned twins,
                                      const struct json_t *list, struct certified *out,
                                      struct err *e);
 const char *certified_name(enum certified_finding finding); /* "not tried" */

@@ -90,12 +90,28 @@ static enum status load_choices(const char *source, struct backend *b, struct er
     return st == ERR_CONFIG ? OK : st;
 }
 
+/* Without a file of them: as the device wants twins. */
+static enum status find_ways(struct child *c, struct err *e) {
+    const struct certify_request *r = c->request;
+    struct backend *b = c->device.backend;
+    bool untransposed = b->ops->twins_untransposed(b, SCALE_1X32);
+    unsigned twins = untransposed ? TWINS_UNTRANSPOSED : TWINS_TRANSPOSED;
+    json_t *config = NULL;
+    if (r->ways) return ways_read(r->ways, &c->ways, e);
+    if (!r->config) return ways_standard(twins, &c->ways, e);
+    TRY(json_file_read(r->config, &config, e));
+    enum status st = ways_of_config(config, (int)r->ranks, twins, &c->ways, e);
+    json_decref(config);
+    return st;
+}
+
 /* The device times its own algorithms for shapes that neither the table nor the offers have. */
 static enum status set_up(struct child *c, const char *forbidden, struct err *e) {
     const struct certify_request *r = c->request;
     struct backend *b = c->device.backend;
     struct err ignored;
     if (r->caps) TRY(b->ops->assume_architecture(b, r->caps, e));
+    if (!c->ways.count) TRY(find_ways(c, e));
     for (int64_t i = 0; i < c->ways.count; i++) {
         enum attention_backend kernel = c->ways.way[i].kernel;
         if (kernel == ATTENTION_TIMED) continue;
@@ -198,17 +214,6 @@ static enum status try_way(struct child *c, const struct certify_way *way, struc
     }
 }
 
-static enum status find_ways(struct child *c, struct err *e) {
-    const struct certify_request *r = c->request;
-    json_t *config = NULL;
-    if (r->ways) return ways_read(r->ways, &c->ways, e);
-    if (!r->config) return ways_standard(&c->ways, e);
-    TRY(json_file_read(r->config, &config, e));
-    enum status st = ways_of_config(config, (int)r->ranks, &c->ways, e);
-    json_decref(config);
-    return st;
-}
-
 static enum status try_ways(struct child *c, struct err *e) {
     const struct certify_request *r = c->request;
     int64_t end = r->count ? r->first + r->count : c->ways.count;
@@ -243,7 +248,6 @@ enum status certify_answer(const struct certify_request *r, json_t **out, struct
     *out = NULL;
     enum status st = c.list && c.untried && c.forbidden
         ? backend_open("cpu", 0, 0, &c.reference, e) : no_memory(e);
-    if (st == OK) st = find_ways(&c, e);
     if (st == OK) st = open_device(&c, e);
     if (st == OK) st = try_ways(&c, e);
     if (st == OK) st = answer_of(&c, begin, out, e);
@@ -260,17 +264,16 @@ enum status certify_answer(const struct certify_request *r, json_t **out, struct
 
 enum status certify_ask(const struct certify_request *r, json_t **out, bool *crashed,
                         struct err *e) {
-    char ranks[24], device[24], first[24], count[24];
-    const char *args[28] = { "probe", "--json", "--certify", "--backend", r->backend,
-                             "--ranks", ranks, "--device", device, "--first", first };
+    char device[24], first[24], count[24];
+    const char *args[24] = { "probe", "--json", "--certify", "--backend", r->backend, "--ways",
+                             r->ways, "--device", device, "--first", first };
     int n = 11;
-    snprintf(ranks, sizeof ranks, "%" PRId64, r->ranks);
     snprintf(device, sizeof device, "%" PRId64, r->device);
     snprintf(first, sizeof first, "%" PRId64, r->first);
     snprintf(count, sizeof count, "%" PRId64, r->count);
     const char *const flags[][2] = {
-        { "--count", r->count ? count : NULL }, { "--config", r->config }, { "--ways", r->ways },
-        { "--caps", r->caps }, { "--offers", r->offers }, { "--choices", r->choices },
+        { "--count", r->count ? count : NULL }, { "--caps", r->caps }, { "--offers", r->offers },
+        { "--choices", r->choices },
         { "--forbid", r->forbidden && *r->forbidden ? r->forbidden : NULL },
     };
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {

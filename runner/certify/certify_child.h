@@ -8,10 +8,11 @@
 struct certify_request {
     const char *backend;  /* "cuda", "cpu" */
     const char *caps;     /* act as this architecture; NULL: its own */
-    const char *config;   /* file of a resolved configuration, or: */
-    const char *ways;     /* file of ways_write(). Both NULL: the standard ways */
+    const char *ways;     /* file of ways_write(). The child alone takes others: */
+    const char *config;   /* file of a resolved configuration; both NULL: the standard ways */
     const char *forbidden; /* ways not to use, as forbidden_text() has them; may be NULL */
-    int64_t ranks, device;
+    int64_t ranks;        /* of the configuration */
+    int64_t device;
     /* Only ways from `first` on, `count` of them (0: all): to leave out one that crashed. */
     int64_t first, count;
     const char *choices;  /* the run's own table: a file or a checkpoint; NULL: none */

@@ -1,8 +1,12 @@
 #include "runner/certify/certify_make.h"
 
+#include <errno.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
@@ -244,10 +248,8 @@ static enum status put_crash(struct making *m, int64_t i, const char *forbid,
 /* Sets of names to try a way without, in this order. */
 static int other_ways(const struct certify_way *way, char names[2][FORBIDDEN_NAME_CAP]) {
     if (way->section == WAY_GEMM) {
-        const struct tensor a = { .dtype = way->a, .scale.kind = way->scale_a };
-        const struct tensor b = { .dtype = way->b, .scale.kind = way->scale_b };
         char gemm[FORBIDDEN_WAY_CAP];
-        gemm_way_name(&(struct matmul_args){ .a = &a, .b = &b }, gemm);
+        certify_gemm_name(way, gemm);
         snprintf(names[0], FORBIDDEN_NAME_CAP, "gemm %s", gemm);
         return way_may_use(way, names[0]);
     }
@@ -348,7 +350,7 @@ static enum status make_missing(struct making *m, json_t **forbidden, struct err
     return OK;
 }
 
-enum status certify_make(struct making *m, struct err *e) {
+static enum status make_all(struct making *m, struct err *e) {
     json_t *forbidden = NULL;
     int64_t i;
     enum child_end end = CHILD_ANSWERED;
@@ -361,5 +363,19 @@ enum status certify_make(struct making *m, struct err *e) {
         if (st == OK) st = update(m, &forbidden, e);
     }
     json_decref(forbidden);
+    return st;
+}
+
+/* The child reads the ways from a descriptor that it inherits. */
+enum status certify_make(struct making *m, struct err *e) {
+    char path[64];
+    int fd = memfd_create("ways", 0);
+    if (fd < 0) return FAIL(e, ERR_IO, "memory for a list of ways: %s", strerror(errno));
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    m->request.ways = path;
+    enum status st = ways_write(m->ways, fd, e);
+    if (st == OK) st = make_all(m, e);
+    close(fd);
+    m->request.ways = NULL;
     return st;
 }

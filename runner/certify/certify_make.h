@@ -14,10 +14,10 @@ struct json_t;
 bool certify_applies(const char *backend);
 
 struct making {
-    /* The caller sets these. Of the request: backend, caps, config or ways, ranks, device, offers,
-     * choices, tick, context; seconds, of each child, 0 for the usual ones. */
+    /* The caller sets these. Of the request: backend, caps, device, choices, offers, tick, context;
+     * seconds, of each child, 0 for the usual ones. */
     struct certify_request request;
-    const struct ways *ways; /* those of the request */
+    const struct ways *ways; /* to certify */
     void (*answered)(void *context, const struct json_t *answer); /* of each child; may be NULL */
     void *context;
     /* The caller makes these arrays, and releases them. */

@@ -1,13 +1,10 @@
 #include "runner/certify/certify_model.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/cli.h"
@@ -19,20 +16,10 @@ static enum status no_memory(struct err *e) {
     return FAIL(e, ERR_MEMORY, "no memory for the certificates of a model");
 }
 
-/* The child reads the ways from a descriptor that it inherits. */
 static enum status make(struct making *m, const struct cli *cli, struct err *e) {
-    char path[64];
-    if (!certify_missing(m)) return certify_make(m, e);
-    cli_note(cli, "certifying how this device computes (once for new shapes)");
-    int fd = memfd_create("ways", 0);
-    if (fd < 0) return FAIL(e, ERR_IO, "memory for the ways of a model: %s", strerror(errno));
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-    m->request.ways = path;
-    enum status st = ways_write(m->ways, fd, e);
-    if (st == OK) st = certify_make(m, e);
-    close(fd);
-    m->request.ways = NULL;
-    return st;
+    if (certify_missing(m))
+        cli_note(cli, "certifying how this device computes (once for new shapes)");
+    return certify_make(m, e);
 }
 
 static void say_untried(const struct making *m, const struct cli *cli) {

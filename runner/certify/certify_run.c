@@ -38,7 +38,6 @@ struct certifying {
     struct part part[CERTIFY_DEVICES_MAX];
     int parts;
     json_t *list;        /* of this run */
-    char config[PATH_CAP];
     int64_t timed;       /* shapes whose algorithms children timed */
     struct telemetry *telemetry; /* owned; NULL: no GPU is seen */
     struct gpu_watch watch;
@@ -89,9 +88,8 @@ static enum status open_part(struct certifying *c, int64_t device, struct err *e
     bool first = c->parts == 1; /* rank 0's chooses algorithms */
     p->device = device;
     p->making = (struct making){
-        .request = { .backend = CERTIFY_BACKEND, .caps = o->caps, .config = c->config,
-                     .ranks = o->ranks, .device = device, .tick = tick, .context = c,
-                     .choices = o->table,
+        .request = { .backend = CERTIFY_BACKEND, .caps = o->caps, .device = device, .tick = tick,
+                     .context = c, .choices = o->table,
                      .offers = o->choices && first ? c->dir->path : NULL },
         .ways = &c->ways, .answered = o->choices && first ? take_choices : NULL, .context = c,
         .fresh = json_array(), .untried = json_object(),
@@ -326,8 +324,8 @@ static enum status make_with_offers(struct certifying *c, json_t *forbidden, str
 }
 
 static enum status certify_all(struct certifying *c, json_t *forbidden, struct err *e) {
-    TRY(path_join(c->config, c->dir->path, DOCUMENT_resolved, e));
-    TRY(ways_of_config(c->o->resolved, (int)c->o->ranks, &c->ways, e));
+    unsigned twins = ways_twins(c->o->caps, c->o->facts);
+    TRY(ways_of_config(c->o->resolved, (int)c->o->ranks, twins, &c->ways, e));
     if (!c->ways.count) return OK;
     TRY(open_parts(c, e));
     TRY(make_with_offers(c, forbidden, e));

@@ -1,8 +1,12 @@
 #include "runner/certify/ways.h"
 
+#include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/device.h"
+#include "model/ground/json_safe.h"
 #include "model/train.h"
 #include "runner/base/run_files.h"
 #include "runner/plan/dry_backend.h"
@@ -51,16 +55,13 @@ const char *way_section_name(enum way_section s) {
 
 bool way_may_use(const struct certify_way *w, const char *name) {
     char gemm[FORBIDDEN_WAY_CAP];
-    const struct tensor a = { .dtype = w->a, .scale.kind = w->scale_a };
-    const struct tensor b = { .dtype = w->b, .scale.kind = w->scale_b };
-    const struct matmul_args args = { .a = &a, .b = &b };
     const char *section = way_section_name(w->section), *way = name + strlen(section);
     if (strncmp(name, section, strlen(section)) != 0 || *way++ != ' ') return false;
     if (w->section == WAY_CAST) return false;
     if (w->section == WAY_ATTENTION) /* a run that asks for cuDNN is refused without it */
         return !strcmp(way, "cudnn") ? w->kernel == ATTENTION_TIMED
                                      : !strcmp(way, "wgmma") && w->kernel != ATTENTION_CUDNN;
-    gemm_way_name(&args, gemm);
+    certify_gemm_name(w, gemm);
     return dtype_is_fp8(w->a) && !strcmp(way, gemm);
 }
 
@@ -68,8 +69,10 @@ bool way_may_use(const struct certify_way *w, const char *name) {
 
 static struct ways *ways_of(struct backend *b) { return ((struct recorder *)b)->ways; }
 
+/* As certify_way has it. */
 static bool is_transposed(const struct tensor *x) {
-    return !dtype_is_fp8(x->dtype) && x->stride[0] == 1 && x->stride[1] != 1;
+    if (dtype_is_fp8(x->dtype)) return fp8_is_untransposed(x);
+    return x->stride[0] == 1 && x->stride[1] != 1;
 }
 
 static enum status note_matmul(struct backend *b, int lane, const struct matmul_args *t,
@@ -111,6 +114,7 @@ static enum status note_finish(struct backend *b, int lane, const struct sink *s
     w.rule = s->rule;
     w.codes = s->codes->data != NULL;
     w.twin = s->codes->transposed != NULL;
+    w.untransposed = w.twin && fp8_is_untransposed(s->codes->transposed);
     w.own_amax = s->own_amax;
     w.rotate = s->rotate;
     w.draws = s->draws != NULL;
@@ -169,8 +173,12 @@ static enum status queue_all(struct trainer *t, bool forward_only, struct err *e
     return trainer_queue(t, false, e);
 }
 
-static enum status record(const struct run_options *run, int ranks, struct ways *out,
-                          struct err *e) {
+static bool twins_are_untransposed(struct backend *b, enum scale_kind kind) {
+    return scale_is_mxfp8(kind);
+}
+
+static enum status record(const struct run_options *run, int ranks, bool untransposed,
+                          struct ways *out, struct err *e) {
     const struct data_options tokens = { .kind = DATA_SYNTHETIC, .seed = 1 };
     struct recorder r = { .ways = out, .documents = run->train.documents.mask,
                           .kernel = run->attention,
@@ -185,6 +193,7 @@ static enum status record(const struct run_options *run, int ranks, struct ways 
     r.ops.quantise_finish = note_finish;
     if (train.forward_only) r.ops.attention_fwd = note_forward;
     r.ops.attention_bwd = note_attention;
+    if (untransposed) r.ops.twins_untransposed = twins_are_untransposed;
     r.dry.base.ops = &r.ops;
     TRY(data_open(&data, &tokens, run->model.vocab, run->model.seq_len, train.seed, e));
     enum status st = trainer_create(&t, &r.dry.base, &run->model, &run->recipe, &train, data, e);
@@ -196,21 +205,37 @@ static enum status record(const struct run_options *run, int ranks, struct ways 
 
 enum status ways_of_model(const struct run_options *run, struct ways *out, struct err *e) {
     *out = (struct ways){ 0 };
-    enum status st = record(run, 1, out, e);
+    enum status st = record(run, 1, false, out, e); /* forward reads no twin */
     if (st != OK) ways_free(out);
     return st;
 }
 
-enum status ways_of_config(const struct json_t *config, int ranks, struct ways *out,
-                           struct err *e) {
+unsigned ways_twins(const char *caps, const json_t *facts) {
+    struct err ignored;
+    int cc, major, minor;
+    bool mixed = json_is_true(json_object_get(facts, "gpu.mixed"));
+    if (caps) {
+        if (device_capability(caps, &cc, &ignored) != OK) return TWINS_TRANSPOSED;
+    } else {
+        bool known = sscanf(json_text(facts, "gpu.cc", ""), "%d.%d", &major, &minor) == 2;
+        if (mixed || !known) return TWINS_TRANSPOSED | TWINS_UNTRANSPOSED;
+        cc = 10 * major + minor;
+    }
+    return device_twins_untransposed(cc, SCALE_1X32) ? TWINS_UNTRANSPOSED : TWINS_TRANSPOSED;
+}
+
+enum status ways_of_config(const struct json_t *config, int ranks, unsigned twins,
+                           struct ways *out, struct err *e) {
     struct run_options run;
+    enum status st = OK;
     *out = (struct ways){ 0 };
     TRY(options_read(config, &run, e));
     int64_t of_micro = run.train.micro_batch * ranks;
     if (run.train.global_batch > of_micro) /* the second of two micro-steps adds to gradients */
         run.train.global_batch = 2 * of_micro;
     switch_early(&run.recipe);
-    enum status st = record(&run, ranks, out, e);
+    if (twins & TWINS_TRANSPOSED) st = record(&run, ranks, false, out, e);
+    if (st == OK && twins & TWINS_UNTRANSPOSED) st = record(&run, ranks, true, out, e);
     options_free(&run);
     if (st != OK) ways_free(out);
     return st;
@@ -266,6 +291,10 @@ static const struct certify_way STANDARD[] = {
     GEMM(E4M3, E4M3, F32, 1X128, 1X128, .beta = true),
     LONG_GEMM(E4M3, E4M3, F32, 1X32, 1X32, .fast = false),
     LONG_GEMM(E4M3, E4M3, F32, 1X32, 32X32, .fast = false),
+    LONG_GEMM(E4M3, E4M3, F32, 1X32, 1X32, .transposed_b = true),
+    LONG_GEMM(E4M3, E4M3, F32, 1X32, 32X32, .transposed_b = true),
+    LONG_GEMM(E4M3, E4M3, F32, 1X32, 1X32, .transposed_a = true, .transposed_b = true,
+              .beta = true),
     LONG_GEMM(E2M1, E2M1, F32, 1X16, 16X16, .fast = false),
     LONG_GEMM(E2M1, E2M1, F32, 1X16, 1X16, .beta = true),
     CAST(E4M3, TENSOR, KNOWN, .twin = true),
@@ -273,6 +302,8 @@ static const struct certify_way STANDARD[] = {
     CAST(E4M3, ROW, BLOCK, .twin = true, .rule = { QUANT_TORCHAO, 1e-12f, false }),
     CAST(E4M3, 1X128, BLOCK, .twin = true, .rule = { QUANT_TE_BLOCK, 0, true }),
     CAST(E4M3, 1X32, BLOCK, .twin = true, .rule = { QUANT_MX, 0, true }),
+    CAST(E4M3, 1X32, BLOCK, .twin = true, .untransposed = true, .rule = { QUANT_MX, 0, true }),
+    CAST(E4M3, 32X32, BLOCK, .twin = true, .untransposed = true, .rule = { QUANT_MX, 0, true }),
     CAST(E2M1, 1X16, AMAX, .draws = true, .rule = { QUANT_NVFP4, 0, false }),
     ATTENTION(192, 4, 2, 64, .window = 0),
     ATTENTION(192, 2, 2, 128, .window = 0),
@@ -281,9 +312,15 @@ static const struct certify_way STANDARD[] = {
       .length = 192, .heads = 4, .kv_heads = 2, .head_dim = 64 },
 };
 
-enum status ways_standard(struct ways *out, struct err *e) {
+static bool has_untransposed(const struct certify_way *w) {
+    return w->untransposed ||
+           (w->section == WAY_GEMM && w->a == DTYPE_E4M3 && (w->transposed_a || w->transposed_b));
+}
+
+enum status ways_standard(unsigned twins, struct ways *out, struct err *e) {
     *out = (struct ways){ 0 };
     for (size_t i = 0; i < sizeof STANDARD / sizeof *STANDARD; i++) {
+        if (has_untransposed(&STANDARD[i]) && !(twins & TWINS_UNTRANSPOSED)) continue;
         enum status st = add(out, &STANDARD[i], e);
         if (st != OK) ways_free(out);
         TRY(st);

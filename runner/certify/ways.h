@@ -12,17 +12,23 @@ struct ways {
     int64_t count, cap;
 };
 
+/* In which orders MXFP8's twins may lie (kernels/tensor.h). */
+enum { TWINS_TRANSPOSED = 1, TWINS_UNTRANSPOSED = 2 };
+/* Those that a GPU asks for: that acts as `caps`, or (NULL) of these facts. Both if they do not
+ * tell: they know no GPU, or GPUs of several products. */
+unsigned ways_twins(const char *caps, const struct json_t *facts);
+
 /* Those of a configuration on this many ranks, counted without running it: of an evaluation, of a
  * step, and of a step after forward_bf16_after. Operands in f32 have none: only the reference
  * multiplies them. */
-NODISCARD enum status ways_of_config(const struct json_t *config, int ranks, struct ways *out,
-                                     struct err *e);
+NODISCARD enum status ways_of_config(const struct json_t *config, int ranks, unsigned twins,
+                                     struct ways *out, struct err *e);
 /* Those of a model that only goes forward (forward_only), in the sizes of these options. Without
  * attention in FP8, whose certificates need a backward. */
 NODISCARD enum status ways_of_model(const struct run_options *run, struct ways *out, struct err *e);
 /* The standard ones: each kind of GEMM, cast and attention that a recipe has, in shapes of a small
- * model. For `doctor`. */
-NODISCARD enum status ways_standard(struct ways *out, struct err *e);
+ * model. For `doctor`. Without untransposed twins if the device asks for none. */
+NODISCARD enum status ways_standard(unsigned twins, struct ways *out, struct err *e);
 void ways_free(struct ways *w);
 /* A file of ways, for a child of this very program. */
 NODISCARD enum status ways_write(const struct ways *w, int fd, struct err *e);

@@ -36,8 +36,7 @@ static enum status certify_standard(struct doctor *d, const struct certify_devic
                                     const struct certify_cache *cache, struct making *m,
                                     char problem[KEPT_PROBLEM_CAP], struct err *e) {
     char text[WAY_TEXT_CAP];
-    m->request = (struct certify_request){ .backend = device->backend, .caps = device->caps,
-                                           .ranks = 1 };
+    m->request = (struct certify_request){ .backend = device->backend, .caps = device->caps };
     if (!m->fresh || !m->untried) return FAIL(e, ERR_MEMORY, "the ways of this machine");
     TRY(certify_make(m, e));
     if (!*problem) TRY(certify_cache_add(cache, m->fresh, problem, e));
@@ -83,7 +82,7 @@ enum status doctor_ways(struct doctor *d, struct err *e) {
     if (d->here && backend_check(device.backend, &why) != OK) {
         doctor_say(d, FINDING_NOTE, "ways", NULL, "not tried: %s", why.text);
     } else if (d->here) {
-        st = ways_standard(&ways, e);
+        st = ways_standard(d->gpu ? ways_twins(d->caps, d->facts) : TWINS_TRANSPOSED, &ways, e);
         if (st == OK) st = certify_cache_open(&cache, NULL, NULL, d->facts, &device, e);
         if (st == OK) st = certify_cache_read(&cache, &m.list, problem, e);
         if (st == OK) st = certify_standard(d, &device, &cache, &m, problem, e);

@@ -23,6 +23,8 @@ return suite {
   row("delayed", nil, nil, nil, fp8.delayed {}), row("current", 9, nil, nil, fp8.tensorwise {}),
   row("fp4", nil, nil, nil, fp4.nvfp4 {}, "bf16"),
   row("switch", nil, nil, nil, fp4.nvfp4 { forward_bf16_after = 2 }, "bf16"),
+  row("mx", nil, nil, nil, fp8.mxfp8 {}, "bf16"),
+  row("squares", nil, nil, nil, fp8.mxfp8 { weight_2d = true }, "bf16"),
 }
 LUA
 attention_of() { # NAME: its ways of attention
@@ -69,4 +71,61 @@ expect "casts to 1x16 for one direction" 2 \
 sed -i 's/"backend":"own"/"backend":"cudnn"/' one.json
 "$FP8LAB" probe --certify --backend cpu --config one.json >out 2>&1 && fail "a CPU tries cudnn"
 grep -q 'attention.backend = "cudnn": the cpu backend has one way' out || fail "cudnn: $(cat out)"
+
+# Where the device multiplies MXFP8 along either axis, dgrad is tried NN and wgrad NT, and casts
+# make untransposed twins. The device is a stand-in.
+. "$root/tests/support/wrong_device.sh"
+readonly NOTHING=0 TWIN_CODES=35 # enum wrong_kind
+device $NOTHING
+ways_on() { # NAME ARCH: its products and casts in FP8, without shapes
+    "$FP8LAB" check --resolved --only "$1" --lib "$lib" x.lua >one.json 2>log || fail "check: $1"
+    "$FP8LAB" probe --certify --backend cuda --caps "$2" --config one.json >out 2>log ||
+        fail "probe: $1 $(cat log)"
+    python3 -c 'import json
+ways = {(c["way"].split(",")[0] + (", both" if ", both copies" in c["way"] else "") +
+        (" untransposed" if "copies untransposed" in c["way"] else ""), c["outcome"], c["how"])
+        for c in json.load(open("out"))["certificates"] if "e4m3" in c["way"]}
+for w in sorted(ways): print(*w, sep="; ")'
+}
+case_name="untransposed twins"
+expect "ways of mxfp8" "cast bf16 to e4m3 1x32 by block; passed; own
+cast bf16 to e4m3 1x32 by block, both untransposed; passed; own
+gemm e4m3 1x32 untransposed x e4m3 1x32 untransposed -> f32; passed; native
+gemm e4m3 1x32 x e4m3 1x32 -> bf16; passed; native
+gemm e4m3 1x32 x e4m3 1x32 untransposed -> bf16; passed; native" "$(ways_on mx sm_100)"
+expect "of square blocks" "cast bf16 to e4m3 1x32 by block; passed; own
+cast bf16 to e4m3 1x32 by block, both untransposed; passed; own
+cast bf16 to e4m3 32x32 by block, both untransposed; passed; own
+gemm e4m3 1x32 untransposed x e4m3 1x32 untransposed -> f32; passed; native
+gemm e4m3 1x32 x e4m3 32x32 -> bf16; passed; native
+gemm e4m3 1x32 x e4m3 32x32 untransposed -> bf16; passed; native" "$(ways_on squares sm_103)"
+expect "of TN alone" "cast bf16 to e4m3 1x32 by block; passed; own
+cast bf16 to e4m3 1x32 by block, both; passed; own
+gemm e4m3 1x32 x e4m3 1x32 -> bf16; passed; native
+gemm e4m3 1x32 x e4m3 1x32 -> f32; passed; native" "$(ways_on mx sm_120)"
+# A run on it is certified in the ways in which it computes, and does without those that fail.
+case_name="a run with untransposed twins"
+mx=(--caps sm_100 --set recipe=fp8.mxfp8)
+run twins 0 "${mx[@]}"
+expect "ways that are not certified" "" "$(part twins logs/runner.log | grep 'not certified: ')"
+expect "their products" "gemm e4m3 1x32 untransposed x e4m3 1x32 untransposed passed native
+gemm e4m3 1x32 x e4m3 1x32 untransposed passed native" \
+    "$(part twins certificates.json | value '"\n".join(sorted({
+        " ".join([c["way"].split(" -> ")[0], c["outcome"], c["how"]]) for c in o["certificates"]
+        if c["section"] == "gemm" and "untransposed" in c["way"]}))')"
+device $TWIN_CODES
+run wrong 0 "${mx[@]}"
+says "transposed codes"
+expect "forbidden" "gemm e4m3 1x32 untransposed x e4m3 1x32 untransposed
+gemm e4m3 1x32 x e4m3 1x32 untransposed" \
+    "$(part wrong decisions.json | value '"\n".join(sorted(o["forbidden"].split("; ")))')"
+expect "results, as the right device has them" \
+    "$(field "$(newest twins)" 'run["results_sha256"]')" \
+    "$(field "$(newest wrong)" 'run["results_sha256"]')"
+case_name="doctor"
+device $TWIN_CODES
+"$FP8LAB" doctor --quick --backend cuda --caps sm_100 --report report.txt >out 2>log
+expect "failed with their codes" 3 "$(grep -c '^failed .*untransposed.*transposed codes$' out)"
+expect "failed" 3 "$(grep -c '^failed ' out)"
+expect "casts" 2 "$(grep -c '^passed .*cast .*untransposed' out)"
 exit $failed

@@ -238,7 +238,7 @@ static void certificates_of_all_ways_count(void **state) {
     struct certified c;
     char text[WAY_TEXT_CAP];
     json_t *list = json_array();
-    need(ways_standard(&ways, &e), &e);
+    need(ways_standard(TWINS_UNTRANSPOSED, &ways, &e), &e);
     need(certified_judge(&ways, list, &c, &e), &e);
     assert_string_equal(certified_name(c.finding), "not tried");
     assert_int_equal(c.tried, 0);

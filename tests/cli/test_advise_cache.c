@@ -26,7 +26,7 @@ static void certify_recipe(json_t *list, const char *recipe, const char *fails) 
     const struct resolve_options options = { .path = SCRIPT, .overrides = overrides,
                                              .override_count = 1 };
     MUST(resolve_experiment(&options, &r, E));
-    MUST(ways_of_config(r.runs[0].config_json, 1, &ways, E));
+    MUST(ways_of_config(r.runs[0].config_json, 1, TWINS_TRANSPOSED, &ways, E));
     for (int64_t i = 0; i < ways.count; i++) {
         certify_way_text(&ways.way[i], text);
         bool failed = fails && !strncmp(text, fails, strlen(fails));

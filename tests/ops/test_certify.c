@@ -4,9 +4,12 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "kernels/certify/certify.h"
+#include "kernels/certify/gemm_check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "runner/certify/ways.h"
 #include "tests/support/must.h"
@@ -46,6 +49,18 @@ static const struct certify_way WAYS[] = {
     { .section = WAY_CAST, .m = 150, .k = 272, .a = DTYPE_BF16, .b = DTYPE_E4M3,
       .scale_b = SCALE_1X32, .source = SCALE_SOURCE_BLOCK, .codes = true, .twin = true,
       .rule = { QUANT_MX, 0, true } },
+#define TWINS(kind_b, ...)                                                                     \
+    { .section = WAY_GEMM, .m = 64, .n = 48, .k = 288, .a = DTYPE_E4M3, .b = DTYPE_E4M3,       \
+      .out = DTYPE_F32, .scale_a = SCALE_1X32, .scale_b = SCALE_##kind_b,                      \
+      .transposed_b = true, __VA_ARGS__ }
+#define CAST_TWIN(KIND, ...)                                                                   \
+    { .section = WAY_CAST, .m = 150, .k = 264, .a = DTYPE_BF16, .b = DTYPE_E4M3,               \
+      .scale_b = SCALE_##KIND, .source = SCALE_SOURCE_BLOCK, .twin = true,                     \
+      .untransposed = true, .rule = { QUANT_MX, 0, true }, __VA_ARGS__ }
+    TWINS(1X32, .beta = false), TWINS(32X32, .beta = false), /* dgrad */
+    TWINS(1X32, .transposed_a = true, .beta = true), /* wgrad */
+    CAST_TWIN(1X32, .codes = true), CAST_TWIN(1X32, .codes = false),
+    CAST_TWIN(32X32, .codes = true), CAST_TWIN(32X32, .codes = false),
 #define ATTENTION(LENGTH, ...)                                                                 \
     { .section = WAY_ATTENTION, .a = DTYPE_BF16, .batch = 2, .length = LENGTH, .heads = 4,     \
       .kv_heads = 2, .head_dim = 16, __VA_ARGS__ }
@@ -55,6 +70,7 @@ static const struct certify_way WAYS[] = {
     ATTENTION(70, .window = 0),
 };
 enum { WAY_COUNT = sizeof WAYS / sizeof *WAYS };
+enum { TN = 7, TN_SQUARES, TWIN_PRODUCTS = 14, TWIN_CASTS = 17, TWIN_END = 21 };
 enum { WINDOW = WAY_COUNT - 7, LONG_WINDOW, WINDOW_OF_ONE, DOCUMENTS, ONE_TOKEN, BOTH };
 
 static const struct certify_way BLOCKS = FP8(1X128, 1X128, .fast = false);
@@ -120,10 +136,13 @@ static void test_shapes(void **state) {
         { "sm_90", 3, "native" }, { "sm_90", 7, "emulated" }, { "sm_80", 9, "emulated" },
         { "sm_100", 3, "native" }, { "sm_100", 7, "native" }, { "sm_100", 8, "native" },
         { "sm_100", 9, "native" }, { "sm_100", 5, "emulated" }, { "sm_121", 5, "native" },
-        { "sm_121", 9, "native" }, { "sm_80", 3, "emulated" },
+        { "sm_121", 9, "native" }, { "sm_80", 3, "emulated" }, { "sm_100", 14, "native" },
+        { "sm_100", 15, "native" }, { "sm_100", 16, "native" }, { "sm_121", 14, "emulated" },
+        { "sm_90", 16, "emulated" },
     };
     for (size_t d = 0; d < sizeof DEVICES / sizeof *DEVICES; d++)
-        for (int i = 0; i < WAY_COUNT && WAYS[i].section == WAY_GEMM; i++) {
+        for (int i = 0; i < WAY_COUNT; i++) {
+            if (WAYS[i].section != WAY_GEMM) continue;
             if (!d && WAYS[i].a == DTYPE_E2M1) continue; /* Hopper's arithmetic has none */
             struct certificate c = try_way(&WAYS[i], WRONG_NOTHING, d ? NULL : "hopper",
                                            DEVICES[d], NULL);
@@ -163,7 +182,8 @@ static bool same_arithmetic(const struct arithmetic *x, const struct arithmetic 
 static void must_tell(const struct certify_way *w, const struct arithmetic *m, int *apart) {
     const struct arithmetic *other;
     char text[WAY_TEXT_CAP];
-    struct certificate c = try_way(w, WRONG_NOTHING, m->name, "sm_121", NULL);
+    bool twins = w->transposed_a || w->transposed_b; /* native on sm_100 alone */
+    struct certificate c = try_way(w, WRONG_NOTHING, m->name, twins ? "sm_100" : "sm_121", NULL);
     must_pass(&c);
     certify_way_text(w, text);
     for (int j = 0; (other = arithmetic_at(j)); j++) {
@@ -180,7 +200,7 @@ static void test_models(void **state) {
     struct ways ways;
     struct mma_way way;
     int bytes = 0, apart = 0;
-    MUST(ways_standard(&ways, E));
+    MUST(ways_standard(TWINS_UNTRANSPOSED, &ways, E));
     for (int64_t n = 0; n < ways.count; n++) {
         struct certify_way w = ways.way[n];
         if (w.section != WAY_GEMM) continue;
@@ -188,11 +208,11 @@ static void test_models(void **state) {
         if (is_byte) assert_true(w.out == DTYPE_F32 && w.k >= 8192);
         bytes += is_byte;
         w.m = 32; /* fewer outputs, of which as many are sampled */
-        w.n = 24;
+        w.n = 32;
         for (int i = 0; (m = arithmetic_at(i)); i++)
             if (way_of(m, &w, &way)) must_tell(&w, m, &apart); /* Hopper's has no NVFP4 */
     }
-    assert_int_equal(bytes, 4);
+    assert_int_equal(bytes, 7);
     assert_true(apart > 80);
     ways_free(&ways);
 }
@@ -419,6 +439,140 @@ static void test_forbidden(void **state) {
     cpu->ops->close(cpu);
 }
 
+static void must_fail(const struct certificate *c, const char *fault, const char *words) {
+    char text[WAY_TEXT_CAP];
+    certify_way_text(&c->way, text);
+    if (c->outcome != CERTIFY_FAILED || strcmp(c->fault, fault) != 0 || !strstr(c->found, words))
+        fail_msg("%s: %s: \"%s\"; wanted %s with \"%s\"", text, c->fault, c->found, fault, words);
+}
+
+/* A device that reads untransposed twins wrongly fails in these products alone. */
+static void test_twin_products(void **state) {
+    static const struct { enum wrong_kind kind; const char *fault, *words[3]; } MISTAKES[] = {
+        { WRONG_TWIN_CODES, "transposed codes",
+          { "the twin b read as", "the twin b read as", "twins read as transposed" } },
+        { WRONG_TWIN_SCALES, "transposed scales",
+          { "the scale of b read", "the scale of b read", "both scales read" } },
+    };
+    for (int k = 0; k < 2; k++) {
+        for (int i = TN; i <= TN_SQUARES; i++) {
+            struct certificate c = try_way(&WAYS[i], MISTAKES[k].kind, NULL, "sm_100", NULL);
+            must_pass(&c);
+            assert_string_equal(c.how, "native");
+        }
+        for (int i = 0; i < 3; i++) {
+            const struct certify_way *way = &WAYS[TWIN_PRODUCTS + i];
+            struct certificate c = try_way(way, MISTAKES[k].kind, NULL, "sm_100", NULL);
+            must_fail(&c, MISTAKES[k].fault, MISTAKES[k].words[i]);
+            c = try_way(way, MISTAKES[k].kind, NULL, "sm_120", NULL); /* they are widened there */
+            must_pass(&c);
+        }
+    }
+}
+
+/* An own shape whose lines are padded is widened, and the padding belongs to no output. */
+static void test_twin_padding(void **state) {
+    struct certify_way way = WAYS[TWIN_PRODUCTS + 2];
+    way.m = 40;
+    way.n = 24;
+    struct certificate c = try_way(&way, WRONG_NOTHING, NULL, "sm_100", NULL);
+    must_pass(&c);
+    assert_string_equal(c.how, "emulated");
+}
+
+/* A long wgrad, whose operands repeat few numbers along K, has outputs that tell a mistake. */
+static void test_twin_long(void **state) {
+    struct certify_way way = WAYS[TWIN_PRODUCTS + 2];
+    way.m = 16;
+    way.n = 32;
+    way.k = 65536;
+    struct backend *b = open_cpu(NULL);
+    struct gemm_trial t;
+    const int64_t shape[3] = { way.m, way.n, way.k };
+    int zero = 0;
+    MUST(gemm_trial_open(&t, b, &way, shape, TRIAL_WHOLE, E));
+    for (int i = 0; i < t.rows; i++)
+        for (int j = 0; j < t.cols; j++) {
+            double sum = gemm_sum(&t, t.row[i], t.col[j]);
+            zero += t.row[i] != ROW_ZERO && t.col[j] != ROW_ZERO && sum == 0;
+            assert_false(fabs(sum) >= 0x1p22); /* in quarters: 24 bits */
+        }
+    assert_true(zero <= 4);
+    gemm_trial_free(&t);
+    b->ops->close(b);
+}
+
+static void test_twin_casts(void **state) {
+    const struct certify_way *both = &WAYS[TWIN_CASTS];
+    struct certificate c = try_way(both, WRONG_TWIN_CAST, NULL, "sm_100", NULL);
+    must_fail(&c, "wrong codes", "codes of the twin");
+    c = try_way(&WAYS[13], WRONG_TWIN_CAST, NULL, "sm_100", NULL); /* transposed */
+    must_pass(&c);
+    for (int i = TWIN_CASTS; i < TWIN_END; i++) {
+        c = try_way(&WAYS[i], WRONG_CAST_STALE, NULL, "sm_100", NULL);
+        must_fail(&c, "stale output", "over other bytes");
+        c = try_way(&WAYS[i], WRONG_CAST_NAN, NULL, "sm_100", NULL);
+        must_fail(&c, "NaN swallowed", "with a NaN");
+    }
+}
+
+/* Without NN its operands are widened; TN and NT stay what they are. */
+static void test_forbidden_twins(void **state) {
+    static const char NN[] = "e4m3 1x32 x e4m3 1x32 untransposed";
+    const struct certify_way *dgrad = &WAYS[TWIN_PRODUCTS], *wgrad = dgrad + 2;
+    struct certificate c = try_way(dgrad, WRONG_TWIN_CODES, NULL, "sm_100", NULL);
+    assert_string_equal(c.forbid, NN);
+    c = try_way(dgrad, WRONG_TWIN_CODES, NULL, "sm_100", NN);
+    must_pass(&c);
+    assert_string_equal(c.how, "emulated");
+    c = try_way(wgrad, WRONG_TWIN_CODES, NULL, "sm_100", NN);
+    assert_int_equal(c.outcome, CERTIFY_FAILED);
+    assert_string_equal(c.forbid, "e4m3 1x32 untransposed x e4m3 1x32 untransposed");
+    c = try_way(&WAYS[TN], WRONG_TWIN_CODES, NULL, "sm_100", NN);
+    must_pass(&c);
+    assert_string_equal(c.how, "native");
+    assert_string_equal(c.forbid, "e4m3 1x32 x e4m3 1x32");
+    assert_true(way_may_use(dgrad, "gemm e4m3 1x32 x e4m3 1x32 untransposed"));
+    assert_false(way_may_use(&WAYS[TN], "gemm e4m3 1x32 x e4m3 1x32 untransposed"));
+    assert_false(way_may_use(dgrad, "gemm e4m3 1x32 x e4m3 1x32"));
+}
+
+/* The standard ways have them where a device asks for them. */
+static void test_standard_twins(void **state) {
+    for (unsigned twins = TWINS_TRANSPOSED; twins <= TWINS_UNTRANSPOSED; twins++) {
+        struct ways ways;
+        int products = 0, casts = 0;
+        MUST(ways_standard(twins, &ways, E));
+        for (int64_t i = 0; i < ways.count; i++) {
+            char text[WAY_TEXT_CAP];
+            certify_way_text(&ways.way[i], text);
+            if (!strstr(text, "untransposed")) continue;
+            products += ways.way[i].section == WAY_GEMM;
+            casts += ways.way[i].section == WAY_CAST;
+        }
+        assert_int_equal(products, twins == TWINS_UNTRANSPOSED ? 3 : 0);
+        assert_int_equal(casts, twins == TWINS_UNTRANSPOSED ? 2 : 0);
+        ways_free(&ways);
+    }
+}
+
+/* What a GPU asks for: as it is, as it acts, and where that is not known. */
+static void test_twins_asked(void **state) {
+    static const struct { const char *caps, *cc; bool mixed; unsigned twins; } CASES[] = {
+        { NULL, "10.0", false, TWINS_UNTRANSPOSED }, { NULL, "10.3", false, TWINS_UNTRANSPOSED },
+        { NULL, "9.0", false, TWINS_TRANSPOSED }, { NULL, "12.1", false, TWINS_TRANSPOSED },
+        { "sm_100", "9.0", false, TWINS_UNTRANSPOSED }, { "sm_90", "10.0", true, TWINS_TRANSPOSED },
+        { NULL, "9.0", true, TWINS_TRANSPOSED | TWINS_UNTRANSPOSED },
+        { NULL, NULL, false, TWINS_TRANSPOSED | TWINS_UNTRANSPOSED },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        json_t *facts = json_pack("{s:s?,s:b}", "gpu.cc", CASES[i].cc, "gpu.mixed",
+                                  CASES[i].mixed);
+        assert_int_equal(ways_twins(CASES[i].caps, facts), CASES[i].twins);
+        json_decref(facts);
+    }
+}
+
 static void test_texts(void **state) {
     char text[WAY_TEXT_CAP];
     for (int i = 0; i < WAY_COUNT; i++)
@@ -430,6 +584,12 @@ static void test_texts(void **state) {
         }
     certify_way_text(&WAYS[5], text);
     assert_string_equal(text, "gemm e4m3 1x128 x e4m3 128x128 -> bf16, 64 x 48 x 272, residual");
+    certify_way_text(&WAYS[TWIN_PRODUCTS + 2], text);
+    assert_string_equal(text, "gemm e4m3 1x32 untransposed x e4m3 1x32 untransposed -> f32, "
+                              "64 x 48 x 288, in place");
+    certify_way_text(&WAYS[1], text);
+    assert_string_equal(text, "gemm bf16 transposed x bf16 transposed -> f32, 64 x 48 x 272, in "
+                              "place");
     certify_way_text(&WAYS[WAY_COUNT - 1], text);
     assert_string_equal(text, "attention bf16, 2 x 70, heads 4/2 of 16");
     certify_way_text(&WAYS[BOTH], text);
@@ -446,6 +606,10 @@ int main(void) {
         cmocka_unit_test(test_masks),
         cmocka_unit_test(test_fp8_attention), cmocka_unit_test(test_fp8_mistakes),
         cmocka_unit_test(test_fp8_cudnn),
+        cmocka_unit_test(test_twin_products), cmocka_unit_test(test_twin_padding),
+        cmocka_unit_test(test_twin_long), cmocka_unit_test(test_twin_casts),
+        cmocka_unit_test(test_forbidden_twins), cmocka_unit_test(test_standard_twins),
+        cmocka_unit_test(test_twins_asked),
         cmocka_unit_test(test_forbidden), cmocka_unit_test(test_texts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

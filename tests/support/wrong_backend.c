@@ -7,6 +7,7 @@
 
 #include "kernels/arithmetic.h"
 #include "kernels/cuda/native.h"
+#include "kernels/device.h"
 #include "kernels/nvfp4.h"
 
 enum { FORBIDDEN = 16 };
@@ -57,15 +58,32 @@ static void wrong_close(struct backend *b) {
 /* ---- GEMM ---- */
 
 static bool is_fp8(const struct matmul_args *args) { return dtype_is_fp8(args->a->dtype); }
+static bool is_fp8_twin(const struct tensor *x) {
+    return dtype_is_fp8(x->dtype) && fp8_is_untransposed(x);
+}
+
+static int capability(const struct wrong *w) {
+    return strncmp(w->architecture, "sm_", 3) ? 0 : atoi(w->architecture + 3);
+}
+
+static enum status wrong_assume(struct backend *b, const char *architecture, struct err *e) {
+    struct wrong *w = wrong_of(b);
+    snprintf(w->architecture, sizeof w->architecture, "%s", architecture);
+    return OK;
+}
+
+static bool wrong_twins(struct backend *b, enum scale_kind kind) {
+    return device_twins_untransposed(capability(wrong_of(b)), kind);
+}
 
 /* As the CUDA backend decides for this architecture. Another one multiplies all FP8 as it is. */
 static bool is_native(const struct wrong *w, const struct matmul_args *args) {
     char way[FORBIDDEN_WAY_CAP];
     const struct gemm_kind kind = { .a = args->a->scale.kind, .b = args->b->scale.kind,
                                     .m = args->a->dim[0], .n = args->b->dim[0],
-                                    .k = args->a->dim[1],
-                                    .cc = strncmp(w->architecture, "sm_", 3) ? 0
-                                          : atoi(w->architecture + 3) };
+                                    .k = args->a->dim[1], .cc = capability(w),
+                                    .untransposed_a = fp8_is_untransposed(args->a),
+                                    .untransposed_b = fp8_is_untransposed(args->b) };
     gemm_way_name(args, way);
     return is_fp8(args) && !is_forbidden(w, way) &&
            (!kind.cc || gemm_by_of(&kind) != GEMM_EMULATED);
@@ -216,6 +234,36 @@ static void *without_end(const struct tensor *x) {
     return copy;
 }
 
+/* An untransposed twin, read as if it were a transposed one: its codes, or its scales alone. */
+static struct tensor wrong_twin(enum wrong_kind kind, const struct tensor *x, void **memory) {
+    struct tensor out = *x;
+    *memory = NULL;
+    if (!is_fp8_twin(x)) return out;
+    if (kind == WRONG_TWIN_SCALES) {
+        out.scale = wrong_scale(WRONG_TRANSPOSED, &x->scale, memory);
+        return out;
+    }
+    int64_t have = tensor_code_bytes(x), bytes = tensor_fp8_bytes(x->dim[0], x->dim[1]);
+    out = tensor_fp8(*memory = calloc(1, (size_t)bytes), x->dtype, x->dim[0], x->dim[1]);
+    out.scale = x->scale;
+    memcpy(out.data, x->data, (size_t)(have < bytes ? have : bytes));
+    return out;
+}
+
+static enum status wrong_twins_product(struct backend *b, int lane, const struct matmul_args *args,
+                                       struct err *e) {
+    struct wrong *w = wrong_of(b);
+    struct matmul_args changed = *args;
+    void *memory[2];
+    struct tensor side[2] = { wrong_twin(w->kind, args->a, &memory[0]),
+                              wrong_twin(w->kind, args->b, &memory[1]) };
+    changed.a = &side[0];
+    changed.b = &side[1];
+    enum status st = w->real->matmul(b, lane, &changed, e);
+    for (int i = 0; i < 2; i++) free(memory[i]);
+    return st;
+}
+
 static enum status wrong_matmul(struct backend *b, int lane, const struct matmul_args *args,
                                 struct err *e) {
     struct wrong *w = wrong_of(b);
@@ -230,6 +278,7 @@ static enum status wrong_matmul(struct backend *b, int lane, const struct matmul
         if (a.dtype == DTYPE_E4M3 && a.scale.kind == SCALE_TENSOR) (void)raise(SIGKILL);
         break;
     case WRONG_TAIL: return without_tail(b, lane, args, e);
+    case WRONG_TWIN_CODES: case WRONG_TWIN_SCALES: return wrong_twins_product(b, lane, args, e);
     case WRONG_ORDER:
         TRY(other_order(b, lane, args, e));
         other_nan(args->out);
@@ -279,7 +328,12 @@ static enum status wrong_quantise(struct backend *b, int lane, const struct sink
     struct wrong *w = wrong_of(b);
     if (w->kind == WRONG_CAST_STALE) return OK;
     if (w->kind == WRONG_CAST_NAN) no_nan(x);
-    return w->real->quantise(b, lane, out, x, e);
+    TRY(w->real->quantise(b, lane, out, x, e));
+    const struct tensor *codes = out->codes, *twin = codes ? codes->transposed : NULL;
+    if (w->kind == WRONG_TWIN_CAST && twin && is_fp8_twin(twin) && codes->data &&
+        codes->data != twin->data)
+        memcpy(twin->data, codes->data, (size_t)tensor_code_bytes(codes));
+    return OK;
 }
 
 /* Stochastic rounding that gives zeros. */
@@ -436,6 +490,8 @@ enum status wrong_backend_open(struct backend *b, enum wrong_kind kind, const ch
     w->ops.info = wrong_info;
     w->ops.close = wrong_close;
     w->ops.forbid = wrong_forbid;
+    w->ops.assume_architecture = wrong_assume;
+    w->ops.twins_untransposed = wrong_twins;
     w->ops.matmul = wrong_matmul;
     w->ops.matmul_native = wrong_native;
     w->ops.product_way = wrong_product_way;

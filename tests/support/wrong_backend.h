@@ -1,5 +1,6 @@
 /* The CPU backend with one mistake of a kind that real kernels have made: a stand-in for a device.
- * It makes no mistake in a way that forbid() named. */
+ * It makes no mistake in a way that forbid() named. It asks for untransposed twins where a device
+ * of its architecture does. */
 #ifndef FP8LAB_TESTS_SUPPORT_WRONG_BACKEND_H
 #define FP8LAB_TESTS_SUPPORT_WRONG_BACKEND_H
 
@@ -24,6 +25,9 @@ enum wrong_kind {
      * of two. */
     WRONG_TENSOR_FACTOR, WRONG_MANTISSA,
     WRONG_FUSED, /* correct: NVFP4's tensor factor and C in one rounding, into f32 */
+    /* Untransposed twins alone: read as if they were transposed; with scales read so; the codes of
+     * the other direction instead of their own. */
+    WRONG_TWIN_CODES, WRONG_TWIN_SCALES, WRONG_TWIN_CAST,
     WRONG_KINDS
 };
 
