@@ -4,23 +4,20 @@
 #include <stdlib.h>
 
 /* Rows of a cast: two blocks of 128 along the rows, the second short. */
-enum { ROWS_MAX = 144, PARTS = 5 };
-/* What a cast writes; its inputs come after. */
-enum part { CODES, FACTORS, TWIN, TWIN_FACTORS, AMAX, VALUE, MULTIPLIER, STEP, SEQUENCE, MEMORY };
-static const char *const PART_NAMES[PARTS] = { "codes", "scales", "codes of the twin",
-                                               "scales of the twin", "amax" };
+enum { ROWS_MAX = 144 };
+
+const char *const CAST_PART_NAMES[CAST_WRITTEN] = { "codes", "scales", "codes of the twin",
+                                                    "scales of the twin", "amax" };
 
 /* One cast on one backend. */
 struct cast {
     struct backend *b;
     const struct certify_way *way;
     int64_t rows, k;
-    struct tensor value, codes, twin, amax, multiplier, step, sequence;
-    struct round_draws draws;
-    struct sink sink;
-    void *memory[MEMORY];
-    int64_t bytes[MEMORY];
-    unsigned char *got[PARTS]; /* owned */
+    struct cast_views v;
+    void *memory[CAST_PARTS];
+    int64_t bytes[CAST_PARTS];
+    unsigned char *got[CAST_WRITTEN]; /* owned */
 };
 
 struct tensor cast_twin(const struct certify_way *way, void *data, int64_t rows, int64_t k) {
@@ -39,62 +36,72 @@ void cast_fill(unsigned char *to, const struct tensor *codes, int garbage) {
         memset(to + at, garbage, (size_t)used);
 }
 
+void cast_views_make(struct cast_views *v, const struct certify_way *way, int64_t rows, int64_t k,
+                     void *const *memory) {
+    bool one = way->scale_b == SCALE_TENSOR, shared = cast_shares_codes(way);
+    v->value = tensor_2d(memory[CAST_VALUE], way->a, rows, k);
+    v->codes = tensor_fp8(way->codes ? memory[CAST_CODES] : NULL, way->b, rows, k);
+    v->codes.scale = scale_make(memory[CAST_FACTORS], way->scale_b, rows, k);
+    v->twin = cast_twin(way, memory[shared ? CAST_CODES : CAST_TWIN], rows, k);
+    v->twin.scale = scale_make(memory[one ? CAST_FACTORS : CAST_TWIN_FACTORS], way->scale_b, k,
+                               rows);
+    if (way->twin) v->codes.transposed = &v->twin;
+    v->amax = tensor_1d(memory[CAST_AMAX], DTYPE_U32, 1);
+    v->multiplier = tensor_1d(memory[CAST_MULTIPLIER], DTYPE_F32, 1);
+    v->step = tensor_1d(memory[CAST_STEP], DTYPE_I32, 1);
+    v->sequence = tensor_1d(memory[CAST_SEQUENCE], DTYPE_I32, 1);
+    v->draws = (struct round_draws){ .step = &v->step, .sequence = &v->sequence,
+                                     .sequence_rows = rows, .seed = 2104, .tensor = 3 };
+    v->sink = (struct sink){ .value = &v->value, .codes = &v->codes, .multiplier = &v->multiplier,
+                             .amax = &v->amax, .source = way->source, .rule = way->rule,
+                             .keep_value = true, .own_amax = way->own_amax, .rotate = way->rotate,
+                             .draws = way->draws ? &v->draws : NULL };
+}
+
+bool cast_writes(const struct certify_way *way, int part) {
+    if (part == CAST_CODES) return way->codes;
+    if (part == CAST_FACTORS) return way->codes || way->scale_b == SCALE_TENSOR;
+    if (part == CAST_TWIN) return way->twin && !cast_shares_codes(way);
+    if (part == CAST_TWIN_FACTORS) return way->twin && way->scale_b != SCALE_TENSOR;
+    return part == CAST_AMAX;
+}
+
 static enum status no_memory(struct err *e) {
     return FAIL(e, ERR_MEMORY, "no memory for a cast's certificate");
 }
 
 static void cast_close(struct cast *c) {
-    for (int i = 0; i < MEMORY; i++) {
+    for (int i = 0; i < CAST_PARTS; i++) {
         if (c->memory[i]) c->b->ops->memory_destroy(c->b, c->memory[i]);
-        if (i < PARTS) free(c->got[i]);
+        if (i < CAST_WRITTEN) free(c->got[i]);
     }
-}
-
-static void make_views(struct cast *c) {
-    const struct certify_way *w = c->way;
-    c->value = tensor_2d(c->memory[VALUE], w->a, c->rows, c->k);
-    c->codes = tensor_fp8(w->codes ? c->memory[CODES] : NULL, w->b, c->rows, c->k);
-    c->codes.scale = scale_make(c->memory[FACTORS], w->scale_b, c->rows, c->k);
-    c->twin = cast_twin(w, c->memory[cast_shares_codes(w) ? CODES : TWIN], c->rows, c->k);
-    bool shared = w->scale_b == SCALE_TENSOR;
-    c->twin.scale = scale_make(c->memory[shared ? FACTORS : TWIN_FACTORS], w->scale_b, c->k,
-                               c->rows);
-    c->amax = tensor_1d(c->memory[AMAX], DTYPE_U32, 1);
-    c->multiplier = tensor_1d(c->memory[MULTIPLIER], DTYPE_F32, 1);
-    c->step = tensor_1d(c->memory[STEP], DTYPE_I32, 1);
-    c->sequence = tensor_1d(c->memory[SEQUENCE], DTYPE_I32, 1);
-    if (w->twin) c->codes.transposed = &c->twin;
-    c->draws = (struct round_draws){ .step = &c->step, .sequence = &c->sequence,
-                                     .sequence_rows = c->rows, .seed = 2104, .tensor = 3 };
-    c->sink = (struct sink){ .value = &c->value, .codes = &c->codes,
-                             .multiplier = &c->multiplier, .amax = &c->amax, .source = w->source,
-                             .rule = w->rule, .keep_value = true, .own_amax = w->own_amax,
-                             .rotate = w->rotate, .draws = w->draws ? &c->draws : NULL };
 }
 
 static enum status cast_open(struct cast *c, struct backend *b, const struct certify_way *way,
                              struct err *e) {
     *c = (struct cast){ .b = b, .way = way, .rows = way->m < ROWS_MAX ? way->m : ROWS_MAX,
                         .k = way->k };
-    make_views(c);
-    int64_t bytes[MEMORY] = {
-        [CODES] = tensor_fp8_bytes(c->rows, c->k), [FACTORS] = scale_bytes(&c->codes.scale),
-        [TWIN] = tensor_code_bytes(&c->twin), [TWIN_FACTORS] = scale_bytes(&c->twin.scale),
-        [AMAX] = 4, [VALUE] = c->rows * c->k * dtype_bytes(way->a), [MULTIPLIER] = 4, [STEP] = 4,
-        [SEQUENCE] = 4,
+    cast_views_make(&c->v, way, c->rows, c->k, c->memory);
+    int64_t bytes[CAST_PARTS] = {
+        [CAST_CODES] = tensor_fp8_bytes(c->rows, c->k),
+        [CAST_FACTORS] = scale_bytes(&c->v.codes.scale),
+        [CAST_TWIN] = tensor_code_bytes(&c->v.twin),
+        [CAST_TWIN_FACTORS] = scale_bytes(&c->v.twin.scale), [CAST_AMAX] = 4,
+        [CAST_VALUE] = c->rows * c->k * dtype_bytes(way->a), [CAST_MULTIPLIER] = 4, [CAST_STEP] = 4,
+        [CAST_SEQUENCE] = 4,
     };
     memcpy(c->bytes, bytes, sizeof bytes);
-    for (int i = 0; i < MEMORY; i++) {
+    for (int i = 0; i < CAST_PARTS; i++) {
         TRY(b->ops->memory_create(b, "certify: a cast", bytes[i], &c->memory[i], e));
-        if (i >= PARTS) continue;
+        if (i >= CAST_WRITTEN) continue;
         c->got[i] = calloc(1, (size_t)bytes[i]);
         if (!c->got[i]) return no_memory(e);
     }
-    make_views(c);
+    cast_views_make(&c->v, way, c->rows, c->k, c->memory);
     return OK;
 }
 
-static enum status fill_codes(struct cast *c, enum part part, const struct tensor *codes,
+static enum status fill_codes(struct cast *c, enum cast_part part, const struct tensor *codes,
                               int garbage, struct err *e) {
     cast_fill(c->got[part], codes, garbage);
     return c->b->ops->upload(c->b, LANE_COMPUTE, c->memory[part], c->got[part], c->bytes[part], e);
@@ -106,18 +113,18 @@ static enum status cast_run(struct cast *c, const unsigned char *value, int garb
     const float multiplier = 4.0f, factor = 0.25f;
     const int32_t step = 7, sequence = 5;
     const uint32_t zero = 0;
-    TRY(fill_codes(c, CODES, &c->codes, garbage, e));
-    TRY(fill_codes(c, TWIN, &c->twin, garbage, e));
-    TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[VALUE], value, c->bytes[VALUE], e));
-    TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[MULTIPLIER], &multiplier, 4, e));
-    TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[STEP], &step, 4, e));
-    TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[SEQUENCE], &sequence, 4, e));
-    TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[AMAX], &zero, 4, e));
+    TRY(fill_codes(c, CAST_CODES, &c->v.codes, garbage, e));
+    TRY(fill_codes(c, CAST_TWIN, &c->v.twin, garbage, e));
+    TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[CAST_VALUE], value, c->bytes[CAST_VALUE], e));
+    TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[CAST_MULTIPLIER], &multiplier, 4, e));
+    TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[CAST_STEP], &step, 4, e));
+    TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[CAST_SEQUENCE], &sequence, 4, e));
+    TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[CAST_AMAX], &zero, 4, e));
     if (c->way->source == SCALE_SOURCE_KNOWN)
-        TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[FACTORS], &factor, 4, e));
-    TRY(ops->quantise(c->b, LANE_COMPUTE, &c->sink, &c->value, e));
-    TRY(ops->quantise_finish(c->b, LANE_COMPUTE, &c->sink, e));
-    for (int i = 0; i < PARTS; i++)
+        TRY(ops->upload(c->b, LANE_COMPUTE, c->memory[CAST_FACTORS], &factor, 4, e));
+    TRY(ops->quantise(c->b, LANE_COMPUTE, &c->v.sink, &c->v.value, e));
+    TRY(ops->quantise_finish(c->b, LANE_COMPUTE, &c->v.sink, e));
+    for (int i = 0; i < CAST_WRITTEN; i++)
         TRY(ops->download(c->b, LANE_COMPUTE, c->got[i], c->memory[i], c->bytes[i], e));
     return OK;
 }
@@ -151,7 +158,7 @@ static void make_values(const struct cast *c, bool nan, unsigned char *value) {
 /* A word for different codes: rounding that gives zeros, rows or columns at the end, or others. */
 static const char *fault_of_codes(const struct cast *good, const struct cast *bad, int part,
                                   bool nan) {
-    bool by_rows = part == CODES || good->way->untransposed;
+    bool by_rows = part == CAST_CODES || good->way->untransposed;
     int64_t rows = by_rows ? good->rows : good->k, k = by_rows ? good->k : good->rows;
     int64_t ld = round_up(k, FP8_ROW_ALIGN), wrong = 0, zero = 0, tail = 0;
     for (int64_t row = 0; row < rows; row++)
@@ -167,36 +174,28 @@ static const char *fault_of_codes(const struct cast *good, const struct cast *ba
     return nan ? "NaN swallowed" : "wrong codes";
 }
 
-static bool is_used(const struct certify_way *w, int part) {
-    if (part == CODES) return w->codes;
-    if (part == FACTORS) return w->codes || w->scale_b == SCALE_TENSOR;
-    if (part == TWIN) return w->twin && !cast_shares_codes(w);
-    if (part == TWIN_FACTORS) return w->twin && w->scale_b != SCALE_TENSOR;
-    return true;
-}
-
 static void compare(const struct cast *good, const struct cast *bad, bool nan,
                     struct certificate *out) {
-    for (int i = 0; i < PARTS; i++) {
+    for (int i = 0; i < CAST_WRITTEN; i++) {
         int64_t bytes = good->bytes[i], wrong = 0;
-        if (!is_used(good->way, i)) continue;
+        if (!cast_writes(good->way, i)) continue;
         out->outputs += bytes;
 #pragma omp parallel for schedule(static) reduction(+ : wrong)
         for (int64_t k = 0; k < bytes; k++) wrong += good->got[i][k] != bad->got[i][k];
         if (!wrong) continue;
-        bool codes = i == CODES || i == TWIN;
+        bool codes = i == CAST_CODES || i == CAST_TWIN;
         certify_fail(out, codes ? fault_of_codes(good, bad, i, nan)
                                 : nan ? "NaN swallowed" : "wrong scale",
-                     "%s: %lld of %lld bytes differ from the reference%s", PART_NAMES[i],
+                     "%s: %lld of %lld bytes differ from the reference%s", CAST_PART_NAMES[i],
                      (long long)wrong, (long long)bytes,
                      nan ? ", with a NaN among the values" : "");
         return;
     }
 }
 
-static bool same_twice(const struct cast *c, unsigned char *const before[PARTS]) {
-    for (int i = 0; i < PARTS; i++)
-        if (is_used(c->way, i) && memcmp(c->got[i], before[i], (size_t)c->bytes[i]) != 0)
+static bool same_twice(const struct cast *c, unsigned char *const before[CAST_WRITTEN]) {
+    for (int i = 0; i < CAST_WRITTEN; i++)
+        if (cast_writes(c->way, i) && memcmp(c->got[i], before[i], (size_t)c->bytes[i]) != 0)
             return false;
     return true;
 }
@@ -204,16 +203,16 @@ static bool same_twice(const struct cast *c, unsigned char *const before[PARTS])
 /* Runs the cast twice, over different bytes; *same: with the same results. */
 static enum status run_twice(struct cast *c, const unsigned char *value, bool *same,
                              struct err *e) {
-    unsigned char *first[PARTS] = { NULL };
+    unsigned char *first[CAST_WRITTEN] = { NULL };
     enum status st = cast_run(c, value, 0x11, e);
-    for (int i = 0; i < PARTS && st == OK; i++) {
+    for (int i = 0; i < CAST_WRITTEN && st == OK; i++) {
         first[i] = malloc((size_t)c->bytes[i] + 1);
         if (first[i]) memcpy(first[i], c->got[i], (size_t)c->bytes[i]);
         else st = no_memory(e);
     }
     if (st == OK) st = cast_run(c, value, 0x22, e);
     *same = st == OK && same_twice(c, first);
-    for (int i = 0; i < PARTS; i++) free(first[i]);
+    for (int i = 0; i < CAST_WRITTEN; i++) free(first[i]);
     return st;
 }
 
@@ -247,7 +246,7 @@ enum status certify_cast(struct backend *b, struct backend *reference,
         return st;
     }
     st = cast_open(&bad, b, way, e);
-    unsigned char *value = malloc((size_t)(good.bytes[VALUE] + 1));
+    unsigned char *value = malloc((size_t)(good.bytes[CAST_VALUE] + 1));
     if (st == OK) st = value ? run_all(&good, &bad, value, out, e) : no_memory(e);
     free(value);
     cast_close(&bad);

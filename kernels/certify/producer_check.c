@@ -7,25 +7,20 @@
 #include "kernels/certify/device_lines.h"
 
 enum { ROWS = 48, ROWS_BLOCK = 144, K_MAX = 4096, PERIOD = 13, HEAD = 64 };
-/* What a producer writes, and its operands. */
-enum part { CODES, FACTORS, TWIN, TWIN_FACTORS, AMAX, VALUE, PARTS };
-static const char *const PART_NAMES[] = { "codes", "scales", "codes of the twin",
-                                          "scales of the twin", "amax" };
 /* WIDE [rows, 2K] bf16; A, B [rows, K] bf16; GAIN [K] bf16; F* [rows, K] f32; ONES f32. */
-enum operand { WIDE = PARTS, A, B, GAIN, FA, FB, ROPE, MEAN, RSTD, D_GAIN, D_BIAS, MULTIPLIER, STEP,
-               SEQUENCE, FLAG, ONE, MEMORY };
+enum operand { WIDE = CAST_PARTS, A, B, GAIN, FA, FB, ROPE, MEAN, RSTD, D_GAIN, D_BIAS, FLAG, ONE,
+               MEMORY };
+enum { FETCHED = CAST_VALUE + 1 }; /* what a producer writes */
 
 /* A sink on one backend, and operands for what fills it. */
 struct producer {
     struct backend *b;
     const struct certify_way *way;
     int64_t rows, k;
-    struct tensor value, codes, twin, amax, multiplier, step, sequence;
-    struct round_draws draws;
-    struct sink sink;
+    struct cast_views v;
     void *memory[MEMORY];
     int64_t bytes[MEMORY];
-    unsigned char *got[PARTS]; /* owned */
+    unsigned char *got[FETCHED]; /* owned */
 };
 
 static enum status no_memory(struct err *e) {
@@ -34,32 +29,10 @@ static enum status no_memory(struct err *e) {
 
 /* ---- the sink ---------------------------------------------------------------------------------*/
 
-static void make_views(struct producer *p) {
-    const struct certify_way *w = p->way;
-    bool shared = w->scale_b == SCALE_TENSOR;
-    p->value = tensor_2d(p->memory[VALUE], w->a, p->rows, p->k);
-    p->codes = tensor_fp8(w->codes ? p->memory[CODES] : NULL, w->b, p->rows, p->k);
-    p->codes.scale = scale_make(p->memory[FACTORS], w->scale_b, p->rows, p->k);
-    p->twin = cast_twin(w, p->memory[cast_shares_codes(w) ? CODES : TWIN], p->rows, p->k);
-    p->twin.scale = scale_make(p->memory[shared ? FACTORS : TWIN_FACTORS], w->scale_b, p->k,
-                               p->rows);
-    if (w->twin) p->codes.transposed = &p->twin;
-    p->amax = tensor_1d(p->memory[AMAX], DTYPE_U32, 1);
-    p->multiplier = tensor_1d(p->memory[MULTIPLIER], DTYPE_F32, 1);
-    p->step = tensor_1d(p->memory[STEP], DTYPE_I32, 1);
-    p->sequence = tensor_1d(p->memory[SEQUENCE], DTYPE_I32, 1);
-    p->draws = (struct round_draws){ .step = &p->step, .sequence = &p->sequence,
-                                     .sequence_rows = p->rows, .seed = 2104, .tensor = 3 };
-    p->sink = (struct sink){ .value = &p->value, .codes = &p->codes, .multiplier = &p->multiplier,
-                             .amax = &p->amax, .source = w->source, .rule = w->rule,
-                             .keep_value = true, .own_amax = w->own_amax, .rotate = w->rotate,
-                             .draws = w->draws ? &p->draws : NULL };
-}
-
 static void producer_close(struct producer *p) {
     for (int i = 0; i < MEMORY; i++)
         if (p->memory[i]) p->b->ops->memory_destroy(p->b, p->memory[i]);
-    for (int i = 0; i < PARTS; i++) free(p->got[i]);
+    for (int i = 0; i < FETCHED; i++) free(p->got[i]);
 }
 
 /* The sizes in which the operators of a cast are tried. */
@@ -84,28 +57,29 @@ bool certify_producers_alike(const struct certify_way *x, const struct certify_w
 static enum status producer_open(struct producer *p, struct backend *b,
                                  const struct certify_way *way, bool operands, struct err *e) {
     *p = (struct producer){ .b = b, .way = way, .rows = rows_tried(way), .k = k_tried(way) };
-    make_views(p);
+    cast_views_make(&p->v, way, p->rows, p->k, p->memory);
     int64_t n = p->rows * p->k;
     const int64_t bytes[MEMORY] = {
-        [CODES] = tensor_fp8_bytes(p->rows, p->k), [FACTORS] = scale_bytes(&p->codes.scale),
-        [TWIN] = tensor_code_bytes(&p->twin), [TWIN_FACTORS] = scale_bytes(&p->twin.scale),
-        [AMAX] = 4, [VALUE] = 2 * n, [WIDE] = 4 * n, [A] = 2 * n, [B] = 2 * n, [GAIN] = 2 * p->k,
+        [CAST_CODES] = tensor_fp8_bytes(p->rows, p->k),
+        [CAST_FACTORS] = scale_bytes(&p->v.codes.scale),
+        [CAST_TWIN] = tensor_code_bytes(&p->v.twin),
+        [CAST_TWIN_FACTORS] = scale_bytes(&p->v.twin.scale), [CAST_AMAX] = 4, [CAST_VALUE] = 2 * n,
+        [WIDE] = 4 * n, [A] = 2 * n, [B] = 2 * n, [GAIN] = 2 * p->k,
         [FA] = 4 * n, [FB] = 4 * n, [ROPE] = 4 * HEAD * p->rows, [MEAN] = 4 * p->rows,
-        [RSTD] = 4 * p->rows, [D_GAIN] = 4 * p->k, [D_BIAS] = 4 * p->k, [MULTIPLIER] = 4,
-        [STEP] = 4, [SEQUENCE] = 4, [FLAG] = 8, [ONE] = 4,
+        [RSTD] = 4 * p->rows, [D_GAIN] = 4 * p->k, [D_BIAS] = 4 * p->k, [CAST_MULTIPLIER] = 4,
+        [CAST_STEP] = 4, [CAST_SEQUENCE] = 4, [FLAG] = 8, [ONE] = 4,
     };
     memcpy(p->bytes, bytes, sizeof bytes);
     for (int i = 0; i < MEMORY; i++) {
-        bool needed = operands || i < PARTS || (i >= MULTIPLIER && i <= SEQUENCE);
-        if (!needed) continue;
+        if (!operands && i >= CAST_PARTS) continue;
         TRY(b->ops->memory_create(b, "certify: a producer", bytes[i], &p->memory[i], e));
-        if (i < PARTS && !(p->got[i] = calloc(1, (size_t)bytes[i] + 1))) return no_memory(e);
+        if (i < FETCHED && !(p->got[i] = calloc(1, (size_t)bytes[i] + 1))) return no_memory(e);
     }
-    make_views(p);
+    cast_views_make(&p->v, way, p->rows, p->k, p->memory);
     return OK;
 }
 
-static enum status fill_codes(struct producer *p, enum part part, const struct tensor *codes,
+static enum status fill_codes(struct producer *p, enum cast_part part, const struct tensor *codes,
                               int garbage, struct err *e) {
     cast_fill(p->got[part], codes, garbage);
     return p->b->ops->upload(p->b, LANE_COMPUTE, p->memory[part], p->got[part], p->bytes[part], e);
@@ -119,18 +93,18 @@ static enum status clear_sink(struct producer *p, int garbage, struct err *e) {
     const float multiplier = 4.0f, factor = 0.25f;
     const int32_t step = 7, sequence = 5;
     const uint32_t zero = 0;
-    TRY(fill_codes(p, CODES, &p->codes, garbage, e));
-    TRY(fill_codes(p, TWIN, &p->twin, garbage, e));
-    TRY(put(p, MULTIPLIER, &multiplier, 4, e));
-    TRY(put(p, STEP, &step, 4, e));
-    TRY(put(p, SEQUENCE, &sequence, 4, e));
-    TRY(put(p, AMAX, &zero, 4, e));
-    return p->way->source == SCALE_SOURCE_KNOWN ? put(p, FACTORS, &factor, 4, e) : OK;
+    TRY(fill_codes(p, CAST_CODES, &p->v.codes, garbage, e));
+    TRY(fill_codes(p, CAST_TWIN, &p->v.twin, garbage, e));
+    TRY(put(p, CAST_MULTIPLIER, &multiplier, 4, e));
+    TRY(put(p, CAST_STEP, &step, 4, e));
+    TRY(put(p, CAST_SEQUENCE, &sequence, 4, e));
+    TRY(put(p, CAST_AMAX, &zero, 4, e));
+    return p->way->source == SCALE_SOURCE_KNOWN ? put(p, CAST_FACTORS, &factor, 4, e) : OK;
 }
 
 static enum status fetch(struct producer *p, struct err *e) {
-    TRY(p->b->ops->quantise_finish(p->b, LANE_COMPUTE, &p->sink, e));
-    for (int i = 0; i < PARTS; i++)
+    TRY(p->b->ops->quantise_finish(p->b, LANE_COMPUTE, &p->v.sink, e));
+    for (int i = 0; i < FETCHED; i++)
         TRY(p->b->ops->download(p->b, LANE_COMPUTE, p->got[i], p->memory[i], p->bytes[i], e));
     return OK;
 }
@@ -171,7 +145,7 @@ static enum status fill_operands(struct producer *p, struct err *e) {
     TRY(fill_noise(p, WIDE, DTYPE_BF16, 2 * p->k, 4.0f, e));
     TRY(fill_noise(p, A, DTYPE_BF16, p->k, 4.0f, e));
     TRY(fill_noise(p, B, DTYPE_BF16, p->k, 2.0f, e));
-    TRY(fill_noise(p, VALUE, DTYPE_BF16, p->k, 1.0f, e)); /* weights, if no other is first */
+    TRY(fill_noise(p, CAST_VALUE, DTYPE_BF16, p->k, 1.0f, e)); /* weights, if no other is first */
     TRY(fill_noise(p, FA, DTYPE_F32, p->k, 0.5f, e));
     TRY(fill_same(p, FB, 0.25f, e));
     TRY(fill_noise(p, GAIN, DTYPE_BF16, (p->k + PERIOD - 1) / PERIOD, 1.5f, e));
@@ -200,7 +174,7 @@ static enum status run_norm(struct producer *p, bool layer, struct err *e) {
     const struct backend_ops *ops = p->b->ops;
     struct tensor x = bf16(p, A, p->k), gain = tensor_1d(p->memory[GAIN], DTYPE_BF16, p->k);
     struct tensor mean = f32(p, MEAN, p->rows), rstd = f32(p, RSTD, p->rows);
-    const struct norm_fwd_args args = { .y = &p->sink, .mean = layer ? &mean : NULL,
+    const struct norm_fwd_args args = { .y = &p->v.sink, .mean = layer ? &mean : NULL,
                                         .rstd = &rstd, .x = &x, .gain = &gain,
                                         .bias = layer ? &gain : NULL, .eps = 1e-5f };
     return (layer ? ops->layernorm_fwd : ops->rmsnorm_fwd)(p->b, LANE_COMPUTE, &args, e);
@@ -214,7 +188,7 @@ static enum status run_norm_bwd(struct producer *p, bool layer, struct err *e) {
     struct tensor gain = tensor_1d(p->memory[GAIN], DTYPE_BF16, p->k);
     struct tensor d_gain = f32(p, D_GAIN, p->k), d_bias = f32(p, D_BIAS, p->k);
     struct tensor mean = f32(p, MEAN, p->rows), rstd = f32(p, RSTD, p->rows);
-    const struct norm_bwd_args args = { .dx = &p->sink, .d_gain = &d_gain,
+    const struct norm_bwd_args args = { .dx = &p->v.sink, .d_gain = &d_gain,
                                         .d_bias = layer ? &d_bias : NULL, .dy = &dy, .x = &x,
                                         .gain = &gain, .mean = layer ? &mean : NULL,
                                         .rstd = &rstd, .residual = &add };
@@ -229,23 +203,23 @@ static enum status run_layernorm_bwd(struct producer *p, struct err *e) {
 
 static enum status run_swiglu(struct producer *p, struct err *e) {
     struct tensor gate_up = bf16(p, WIDE, 2 * p->k);
-    return p->b->ops->swiglu_fwd(p->b, LANE_COMPUTE, &p->sink, &gate_up, e);
+    return p->b->ops->swiglu_fwd(p->b, LANE_COMPUTE, &p->v.sink, &gate_up, e);
 }
 
 static enum status run_swiglu_bwd(struct producer *p, struct err *e) {
     struct tensor gate_up = bf16(p, A, p->k), dh = bf16(p, B, p->k / 2);
     if (p->k % 2) return FAIL(e, ERR_UNSUPPORTED, "swiglu_bwd: an odd width");
-    return p->b->ops->swiglu_bwd(p->b, LANE_COMPUTE, &p->sink, &dh, &gate_up, e);
+    return p->b->ops->swiglu_bwd(p->b, LANE_COMPUTE, &p->v.sink, &dh, &gate_up, e);
 }
 
 static enum status run_gelu(struct producer *p, struct err *e) {
     struct tensor x = bf16(p, A, p->k);
-    return p->b->ops->gelu_fwd(p->b, LANE_COMPUTE, &p->sink, &x, e);
+    return p->b->ops->gelu_fwd(p->b, LANE_COMPUTE, &p->v.sink, &x, e);
 }
 
 static enum status run_gelu_bwd(struct producer *p, struct err *e) {
     struct tensor x = bf16(p, A, p->k), dh = bf16(p, B, p->k);
-    return p->b->ops->gelu_bwd(p->b, LANE_COMPUTE, &p->sink, &dh, &x, e);
+    return p->b->ops->gelu_bwd(p->b, LANE_COMPUTE, &p->v.sink, &dh, &x, e);
 }
 
 /* The gradient of a rotation, one key and one value head. */
@@ -256,9 +230,9 @@ static enum status run_qk_bwd(struct producer *p, struct err *e) {
     struct tensor d_out = tensor_make(p->memory[A], DTYPE_BF16, 1, p->rows, heads + 2, HEAD);
     struct tensor in = d_out, value = d_out, rope = tensor_2d(p->memory[ROPE], DTYPE_F32, p->rows,
                                                               HEAD);
-    struct sink sink = p->sink;
+    struct sink sink = p->v.sink;
     in.data = p->memory[B];
-    value.data = p->memory[VALUE];
+    value.data = p->memory[CAST_VALUE];
     sink.value = &value;
     const struct qk_bwd_args args = { .dx = &sink, .d_out = &d_out, .in = &in, .rope = &rope,
                                       .heads = heads, .kv_heads = 1 };
@@ -270,8 +244,8 @@ static enum status run_adamw(struct producer *p, struct err *e) {
     struct tensor m = f32(p, FA, n), v = f32(p, FB, n), one = f32(p, ONE, 1);
     struct tensor grad = tensor_2d(p->memory[B], DTYPE_BF16, p->rows, p->k);
     struct tensor flag = tensor_1d(p->memory[FLAG], DTYPE_I32, 2);
-    struct adamw_args args = { .weight = &p->sink, .m = &m, .v = &v, .grad = &grad, .lr = &one,
-                               .clip = &one, .bias1 = &one, .bias2 = &one, .step = &p->step,
+    struct adamw_args args = { .weight = &p->v.sink, .m = &m, .v = &v, .grad = &grad, .lr = &one,
+                               .clip = &one, .bias1 = &one, .bias2 = &one, .step = &p->v.step,
                                .flag = &flag, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
                                .weight_decay = 0.1f, .seed = 2104, .tensor_id = 3 };
     return p->b->ops->adamw(p->b, LANE_COMPUTE, &args, 1, e);
@@ -303,25 +277,17 @@ static unsigned roles_of(const struct certify_way *w) {
 
 /* ---- comparison -------------------------------------------------------------------------------*/
 
-static bool is_used(const struct certify_way *w, int part) {
-    if (part == CODES) return w->codes;
-    if (part == FACTORS) return w->codes || w->scale_b == SCALE_TENSOR;
-    if (part == TWIN) return w->twin && !cast_shares_codes(w);
-    if (part == TWIN_FACTORS) return w->twin && w->scale_b != SCALE_TENSOR;
-    return part == AMAX;
-}
-
 /* `than`: what the bytes differ from. */
-static bool compare(const struct producer *p, unsigned char *const wanted[PARTS], const char *name,
-                    const char *than, struct certificate *out) {
-    for (int i = 0; i < VALUE; i++) {
+static bool compare(const struct producer *p, unsigned char *const wanted[FETCHED],
+                    const char *name, const char *than, struct certificate *out) {
+    for (int i = 0; i < CAST_VALUE; i++) {
         int64_t wrong = 0;
-        if (!is_used(p->way, i)) continue;
+        if (!cast_writes(p->way, i)) continue;
         out->outputs += p->bytes[i];
         for (int64_t k = 0; k < p->bytes[i]; k++) wrong += p->got[i][k] != wanted[i][k];
         if (!wrong) continue;
-        certify_fail(out, i == CODES || i == TWIN ? "wrong codes" : "wrong scale",
-                     "%s: %s: %lld of %lld bytes differ from %s", name, PART_NAMES[i],
+        certify_fail(out, i == CAST_CODES || i == CAST_TWIN ? "wrong codes" : "wrong scale",
+                     "%s: %s: %lld of %lld bytes differ from %s", name, CAST_PART_NAMES[i],
                      (long long)wrong, (long long)p->bytes[i], than);
         return false;
     }
@@ -331,13 +297,13 @@ static bool compare(const struct producer *p, unsigned char *const wanted[PARTS]
 /* The reference's cast of the value that the device stored. */
 static enum status cast_value(struct producer *good, const struct producer *bad, struct err *e) {
     TRY(clear_sink(good, 0x33, e));
-    TRY(put(good, VALUE, bad->got[VALUE], good->bytes[VALUE], e));
-    TRY(good->b->ops->quantise(good->b, LANE_COMPUTE, &good->sink, &good->value, e));
+    TRY(put(good, CAST_VALUE, bad->got[CAST_VALUE], good->bytes[CAST_VALUE], e));
+    TRY(good->b->ops->quantise(good->b, LANE_COMPUTE, &good->v.sink, &good->v.value, e));
     return fetch(good, e);
 }
 
 static enum status produce(struct producer *p, int i, bool keep, int garbage, struct err *e) {
-    p->sink.keep_value = keep;
+    p->v.sink.keep_value = keep;
     TRY(clear_sink(p, garbage, e));
     TRY(PRODUCERS[i].run(p, e));
     return fetch(p, e);
