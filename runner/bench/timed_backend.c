@@ -50,10 +50,13 @@ double gemm_flop(const struct gemm_shape *s) {
     return 2.0 * (double)s->m * (double)s->n * (double)s->k;
 }
 
-double attention_flop(const struct attention_shape *s) {
+double attention_keys(const struct attention_shape *s) {
     double length = (double)s->seq_len, window = s->window ? (double)s->window : length;
-    double keys = window - window * window / (2 * length); /* that a query sees, on average */
-    double pairs = (double)s->batch * (double)s->heads * length * keys;
+    return window - window * window / (2 * length);
+}
+
+double attention_flop(const struct attention_shape *s) {
+    double pairs = (double)(s->batch * s->heads * s->seq_len) * attention_keys(s);
     return (s->backward ? 5 : 2) * 2.0 * pairs * (double)s->head_dim;
 }
 
@@ -225,10 +228,16 @@ static enum status matmul_cost(struct timed *t, const struct matmul_args *args, 
     return OK;
 }
 
-/* qkv: queries, keys and values of one call, as attention reads them: [B,T,H+2G,D]. */
+/* The scales of the codes that a producer makes in its own call. */
+static enum scale_kind codes_of(const struct sink *s) {
+    return s && s->codes && !sink_waits(s) ? s->codes->scale.kind : SCALE_NONE;
+}
+
+/* qkv: queries, keys and values of one call, as attention reads them: [B,T,H+2G,D]; made: the sink
+ * of its result. */
 static enum status attention_cost(struct timed *t, bool backward, const struct tensor *qkv,
-                                  int64_t heads, int64_t kv_heads, double bytes, struct cost *out,
-                                  struct err *e) {
+                                  const struct sink *made, int64_t heads, int64_t kv_heads,
+                                  double bytes, struct cost *out, struct err *e) {
     struct timed_record *r = &t->record;
     struct attention_shape s;
     memset(&s, 0, sizeof s); /* padding too: shapes are compared as bytes */
@@ -238,6 +247,7 @@ static enum status attention_cost(struct timed *t, bool backward, const struct t
     s.heads = heads;
     s.kv_heads = kv_heads;
     s.act = qkv->dtype;
+    s.codes = codes_of(made);
     s.backward = backward;
     *out = cost(PART_ATTENTION, bytes);
     out->attention = shape_index("attention", &s, r->attention, sizeof s, &r->attention_count, e);
@@ -264,8 +274,9 @@ static struct cost finish_cost(const struct timed *t, const struct sink *out) {
 #define MATMUL(args)         matmul_cost(t, args, &c, e)
 #define QUANTISES(out, x)    (c = quantise_cost(t, out, x), OK)
 #define FINISHES(out)        (c = finish_cost(t, out), OK)
-#define ATTENTION(backward, args, bytes) \
-    attention_cost(t, backward, (args)->qkv, (args)->heads, (args)->kv_heads, (bytes), &c, e)
+#define ATTENTION(backward, args, made, bytes)                                             \
+    attention_cost(t, backward, (args)->qkv, (args)->made, (args)->heads, (args)->kv_heads, \
+                   (bytes), &c, e)
 
 /* The wrapper of each operator: a mark, the call, another mark. */
 #define OPERATOR(op, parameters, arguments, cost_of_call)                                      \

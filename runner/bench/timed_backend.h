@@ -41,6 +41,7 @@ struct attention_shape {
     int64_t batch, seq_len, heads, kv_heads, head_dim;
     int64_t window; /* keys that a query sees; 0: all before it. bench_step sets it */
     enum dtype act;
+    enum scale_kind codes; /* the scales of the codes that it makes of its result; SCALE_NONE: none */
     bool backward;
 };
 
@@ -81,6 +82,7 @@ void timed_stop(struct timed *t, struct timed_record *out);
 void timed_record_free(struct timed_record *r);
 
 double gemm_flop(const struct gemm_shape *s); /* 2 m n k */
+double attention_keys(const struct attention_shape *s); /* that a query sees, on average */
 /* FLOP of causal attention: two products of T*T/2*D for each head forward, five backward. */
 double attention_flop(const struct attention_shape *s);
 

@@ -114,11 +114,12 @@ static void codes_belong_to_their_producer(void **state) {
         enum recipe_kind kind;
         bool fp8_head;
         int64_t head; /* calls of a step: 2 micro-batches, 4 chunks */
+        enum scale_kind codes; /* that attention makes, in both directions */
         double attention_bytes, head_bytes; /* of one call */
     } CASE[] = {
-        { RECIPE_BF16, false, 0, READ + 64 * 128 * 2, -1 },
-        { RECIPE_DELAYED, false, 0, READ + 64 * 128 * 2, -1 }, /* codes, and transposed */
-        { RECIPE_TENSORWISE, true, 8, READ + 64 * 128 * 2, 16 * 64 * (2 + 2) },
+        { RECIPE_BF16, false, 0, SCALE_NONE, READ + 64 * 128 * 2, -1 },
+        { RECIPE_DELAYED, false, 0, SCALE_TENSOR, READ + 64 * 128 * 2, -1 }, /* and transposed */
+        { RECIPE_TENSORWISE, true, 8, SCALE_TENSOR, READ + 64 * 128 * 2, 16 * 64 * (2 + 2) },
     };
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
         struct tiny_run run;
@@ -137,6 +138,9 @@ static void codes_belong_to_their_producer(void **state) {
         assert_int_equal(calls_of(&r, PART_HEAD, "quantise"), CASE[i].head);
         assert_true(bytes_of_each(&r, PART_ATTENTION, "attention_bwd") ==
                     CASE[i].attention_bytes);
+        assert_int_equal(r.attention_count, 2);
+        assert_int_equal(r.attention[0].codes, CASE[i].codes);
+        assert_int_equal(r.attention[1].codes, CASE[i].codes);
         assert_true(bytes_of_each(&r, PART_HEAD, "quantise") == CASE[i].head_bytes);
         /* After codes: those of a chunk's input and of its gradient. */
         assert_int_equal(calls_of(&r, PART_HEAD, "quantise_finish"), CASE[i].head + 2 * 4);
@@ -164,7 +168,10 @@ static void shapes_and_their_operations(void **state) {
     const struct attention_shape forward = r.attention[0], backward = r.attention[1];
     assert_true(forward.batch == 2 && forward.seq_len == 32 && forward.heads == 4);
     assert_true(forward.kv_heads == 2 && forward.head_dim == 16 && !forward.backward);
+    /* With rotation, the operator after attention's backward makes the codes of its result. */
+    assert_true(forward.codes == SCALE_1X128 && backward.codes == SCALE_NONE);
     /* Two products over half of the pairs forward, five backward. */
+    assert_true(attention_keys(&forward) == 16);
     assert_true(attention_flop(&forward) == 2 * 2.0 * (2 * 4 * 32 * 32 / 2) * 16);
     assert_true(backward.backward && attention_flop(&backward) == 2.5 * attention_flop(&forward));
     struct attention_shape window = forward; /* the first 7 queries see fewer than 8 keys */
