@@ -19,7 +19,7 @@ static const struct { const char *name; size_t at; } SLOTS[] = {
 #define OPERATOR(name, parameters, arguments, cost) SLOT(name),
 #include "kernels/operators.inc"
     SLOT(choices_save), SLOT(choices_load), SLOT(choices_offer), SLOT(choices_timed),
-    SLOT(attention_backend),
+    SLOT(choosing_seconds), SLOT(attention_backend),
     SLOT(library), SLOT(decision), SLOT(in_progress), SLOT(assume_architecture),
     SLOT(forbid),
     SLOT(set_exact),

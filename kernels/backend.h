@@ -217,6 +217,9 @@ struct backend_ops {
     /* The part of the table that this process has timed, as choices_save gives it: nothing that
      * was loaded, offered, or taken untimed because memory was short. */
     enum status (*choices_timed)(struct backend *b, char **text, struct err *e);
+    /* Seconds that this process has spent on choosing algorithms and kernels: listing, building and
+     * timing candidates. The CPU chooses none: 0. */
+    double (*choosing_seconds)(struct backend *b);
     /* From now on one kernel serves attention, whatever is faster. Call it before any choice.
      * ERR_UNSUPPORTED if the backend lacks it; a shape that it cannot serve is refused with
      * ERR_UNSUPPORTED on its first use. */

@@ -166,6 +166,7 @@ enum status cpu_timer_read(struct backend *b, int from, int to, double *us, stru
 /* ---- cpu_choices.c: none ---- */
 enum status cpu_choices_save(struct backend *b, char **text, struct err *e);
 enum status cpu_choices_load(struct backend *b, const char *text, struct err *e);
+double cpu_choosing_seconds(struct backend *b);
 enum status cpu_attention_backend(struct backend *b, enum attention_backend which,
                                   struct err *e);
 bool cpu_twins_untransposed(struct backend *b, enum scale_kind kind);

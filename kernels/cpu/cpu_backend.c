@@ -238,6 +238,7 @@ static const struct backend_ops CPU_OPS = {
     .choices_load = cpu_choices_load,
     .choices_offer = cpu_choices_load, /* rejects another device's table too */
     .choices_timed = cpu_choices_save, /* nothing */
+    .choosing_seconds = cpu_choosing_seconds,
     .library = cpu_library, .decision = cpu_decision,
     .attention_backend = cpu_attention_backend,
     .in_progress = cpu_in_progress, .assume_architecture = cpu_assume_architecture,

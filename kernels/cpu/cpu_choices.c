@@ -18,6 +18,8 @@ enum status cpu_choices_load(struct backend *b, const char *text, struct err *e)
                 "bits differ; use --choices none to run without the table", r.device, r.libraries);
 }
 
+double cpu_choosing_seconds(struct backend *b) { return 0; }
+
 enum status cpu_attention_backend(struct backend *b, enum attention_backend which,
                                   struct err *e) {
     if (which != ATTENTION_CUDNN) return OK;

@@ -1,7 +1,7 @@
 /* The choice table of attention, unless attention_backend has fixed it. cuDNN and our own kernels
- * have different bits, so device, head and length decide, never a time. Where cuDNN has a
- * deterministic plan for BF16's forward, both are timed once all the same: a decision shows what
- * the rule costs.
+ * have different bits, so device, head and length decide, never a time. Where our own kernel serves
+ * BF16's forward in any case, cuDNN is not opened: that takes some tenths of a second. Where a plan
+ * of cuDNN serves, both are timed once all the same: a decision shows what the rule costs.
  *
  * Only the kernels are timed. Our kernels also take the maximum of their output; cuDNN needs
  * another pass for it, which the times exclude. One choice must hold for every use of a shape: a
@@ -145,10 +145,15 @@ enum status attention_choice_take(struct cuda_backend *b, const struct choice *c
 
 /* ---- the rule ---- */
 
+/* BF16 where our kernel on wgmma is the faster one. */
+static bool is_long(const struct cuda_backend *b, const struct attention_size *s) {
+    return b->caps == 90 && s->head_dim == 128 && s->length >= OWN_LENGTH;
+}
+
 /* Where cuDNN has a plan. */
 static bool own_serves(const struct cuda_backend *b, const struct attention_choice *c) {
     if (is_fp8(c)) return attention_fp8_rule(only(b), c->spec.pass, true) != SERVED_BY_CUDNN;
-    return b->caps == 90 && c->shape.head_dim == 128 && c->shape.length >= OWN_LENGTH;
+    return is_long(b, &c->shape);
 }
 
 /* ---- measuring ---- */
@@ -318,6 +323,7 @@ static enum status apply_rule(struct cuda_backend *b, const struct attention *a,
 
 static enum status choose(struct cuda_backend *b, const struct forward *f,
                           struct attention_choice *c, struct err *e) {
+    const choosing_time time(b);
     struct cudnn_found found;
     bool taken;
     TRY(take_offer(b, &f->a, c, &taken, e));
@@ -353,6 +359,17 @@ static int find(const struct attention_table *t, const struct attention_size *sh
     while (i < t->count && (cudnn_spec_key(&t->choice[i].spec) != cudnn_spec_key(spec) ||
                             memcmp(&t->choice[i].shape, shape, sizeof *shape) != 0)) i++;
     return i;
+}
+
+/* Whether our own kernel serves BF16 without a look at cuDNN. A table that was loaded may say
+ * otherwise. */
+static bool needs_no_choice(const struct cuda_backend *b, const struct attention *a) {
+    const struct attention_size shape = size_of(a);
+    const struct cudnn_spec bf16 = {};
+    const struct attention_table *t = b->attention;
+    return is_long(b, &shape) && only(b) == ATTENTION_TIMED &&
+           !cuda_is_forbidden(b, "attention", "wgmma") &&
+           (!t || find(t, &shape, &bf16) == t->count);
 }
 
 /* The shape's entry, made on its first use. */
@@ -400,6 +417,10 @@ enum status attention_choose(struct cuda_backend *b, const struct forward *f,
         return refuse(&f->a, "it needs sm_90 or sm_100, head_dim of at least 64, at least 256 "
                       "tokens, and neither a window nor masks of documents", e);
     if (!may_have_plan(b, &f->a)) return OK;
+    if (needs_no_choice(b, &f->a)) {
+        way->why = "faster at this length";
+        return OK;
+    }
     TRY(choice_of(b, f, &bf16, &c, e));
     *way = { c->plan, c->why };
     return OK;

@@ -55,6 +55,8 @@ enum status cuda_choices_timed(struct backend *b, char **text, struct err *e) {
     return write_table(cuda_of(b), true, text, e);
 }
 
+double cuda_choosing_seconds(struct backend *b) { return cuda_of(b)->choosing_seconds; }
+
 /* Reads the head of a table, which must be of this device with these libraries. */
 static enum status open_table(struct cuda_backend *cb, const char *text, struct choices_reader *r,
                               struct err *e) {

@@ -45,6 +45,7 @@ static void fill_table(struct backend_ops *t) {
     t->choices_load = cuda_choices_load;
     t->choices_offer = cuda_choices_offer;
     t->choices_timed = cuda_choices_timed;
+    t->choosing_seconds = cuda_choosing_seconds;
     t->attention_backend = cuda_attention_backend;
     t->library = cuda_library;
     t->decision = cuda_decision;

@@ -45,6 +45,7 @@ enum status cuda_choices_save(struct backend *b, char **text, struct err *e);
 enum status cuda_choices_load(struct backend *b, const char *text, struct err *e);
 enum status cuda_choices_offer(struct backend *b, const char *text, struct err *e);
 enum status cuda_choices_timed(struct backend *b, char **text, struct err *e);
+double cuda_choosing_seconds(struct backend *b);
 enum status cuda_attention_backend(struct backend *b, enum attention_backend which,
                                    struct err *e);
 bool cuda_decision(struct backend *b, int64_t i, struct decision *out);

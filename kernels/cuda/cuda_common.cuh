@@ -90,6 +90,7 @@ struct cuda_backend {
     int64_t capture;    /* number of the open capture, 0 outside */
     int64_t captures;   /* begun so far, counted */
     char *offers;       /* a table of earlier runs (choices_offer), owned; NULL: none */
+    double choosing_seconds; /* spent so far on choices: trial.cuh */
     struct gemm_library *gemm;
     struct attention_table *attention; /* NULL until attention has a choice */
     struct cudnn_library *cudnn;       /* NULL until attention uses it */

@@ -397,6 +397,7 @@ static enum status choose_of_library(struct cuda_backend *b, const struct gemm_p
 
 enum status gemm_choose(struct cuda_backend *b, const struct gemm_problem *p, void *workspace,
                         struct gemm_choice *choice, struct err *e) {
+    const choosing_time time(b);
     if (!p->own) TRY(choose_of_library(b, p, workspace, choice, e));
     if (choice->usable || p->a.type == CUDA_R_16BF || !gemm_sync_serves(b, p)) return OK;
     choice->own = OWN_SYNC;

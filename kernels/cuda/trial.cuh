@@ -3,8 +3,25 @@
 #ifndef FP8LAB_KERNELS_CUDA_TRIAL_CUH
 #define FP8LAB_KERNELS_CUDA_TRIAL_CUH
 
+#include <time.h>
+
 #include "kernels/cuda/cuda_common.cuh"
 #include "kernels/cuda/trial_rounds.h"
+
+/* Counts the host's time of its scope as spent on choices (choosing_seconds). */
+struct choosing_time {
+    struct cuda_backend *backend;
+    double begin;
+
+    explicit choosing_time(struct cuda_backend *b) : backend(b), begin(now()) {}
+    choosing_time(const choosing_time &) = delete;
+    ~choosing_time() { backend->choosing_seconds += now() - begin; }
+    static double now() {
+        struct timespec t;
+        clock_gettime(CLOCK_MONOTONIC, &t);
+        return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    }
+};
 
 /* A stream for trials, and timing marks on it. */
 struct trial {

@@ -137,11 +137,22 @@ static enum status open_device(struct child *c, struct err *e) {
     return st;
 }
 
-/* ms: the time that it took. */
-static enum status put(struct child *c, const struct certificate *one, int64_t ms, struct err *e) {
+/* The time so far, in ms: all of it, and what of it the device chose algorithms in. */
+struct spent { int64_t all, choosing; };
+
+static struct spent spent_so_far(const struct child *c) {
+    struct backend *b = c->device.backend;
+    return (struct spent){ clock_ms(), llround(1000 * b->ops->choosing_seconds(b)) };
+}
+
+/* begin: of this certificate. */
+static enum status put(struct child *c, const struct certificate *one, const struct spent *begin,
+                       struct err *e) {
     bool failed = false;
+    struct spent end = spent_so_far(c);
     json_t *certificate = certificate_json(one, c->forbidden);
-    json_put(certificate, "ms", json_integer(ms), &failed);
+    json_put(certificate, "ms", json_integer(end.all - begin->all), &failed);
+    json_put(certificate, "choosing_ms", json_integer(end.choosing - begin->choosing), &failed);
     json_put(certificate, "device", json_from_text(c->info.name), &failed);
     json_put(certificate, "architecture", json_string(c->info.architecture), &failed);
     json_append(c->list, certificate, &failed);
@@ -199,11 +210,11 @@ static enum status try_way(struct child *c, const struct certify_way *way, struc
     for (;;) {
         struct certificate one;
         struct err why;
-        int64_t begin = clock_ms();
+        const struct spent begin = spent_so_far(c);
         enum status st = certify_one(c, way, &one, &why);
         if (st == ERR_MEMORY || is_of_device(st)) return put_untried(c, way, &why, e);
         if (st != OK) certify_fail(&one, "error", "%.250s", why.text);
-        TRY(put(c, &one, clock_ms() - begin, e));
+        TRY(put(c, &one, &begin, e));
         c->failed |= one.outcome == CERTIFY_FAILED;
         snprintf(name, sizeof name, "%s %s", way_section_name(way->section), one.forbid);
         if (one.outcome != CERTIFY_FAILED || !*one.forbid || forbidden_has(c->forbidden, name))

@@ -24,8 +24,9 @@ struct certify_request {
 
 /* The child's part: "fp8lab.certificates/1": device, architecture, libraries "name version, ...",
  * seconds, certificates [{way, section, outcome, how, fault, found, outputs, error, bound, reason,
- * order, agreed [names], forbid, without [names], device, architecture}], untried [{way, broken,
- * why}], choices: what it timed, as choices_timed has it, "" if a way failed.
+ * order, agreed [names], forbid, without [names], device, architecture, ms, choosing_ms: in which
+ * the device chose algorithms}], untried [{way, broken, why}], choices: what it timed, as
+ * choices_timed has it, "" if a way failed.
  *
  * After a way that fails and has another, a second certificate for the same way says how the other
  * one did. without: the forbidden ways that this one might have used otherwise. untried: errors

@@ -267,19 +267,26 @@ static enum status write(struct certifying *c, json_t *forbidden, struct err *e)
     return st == OK ? run_dir_save(c->dir, e) : st;
 }
 
-/* Adds up where the time of new certificates went, by kind of way, in seconds. */
-static void add_times(const json_t *fresh, double spent[WAY_SECTION_COUNT]) {
+static double seconds_of(const json_t *certificate, const char *key) {
+    return (double)json_integer_value(json_object_get(certificate, key)) / 1000;
+}
+
+/* Adds up where the time of new certificates went, by kind of way, in seconds; *choosing: the part
+ * in which the device chose algorithms, of the run's shapes and of the small ones of trials. */
+static void add_times(const json_t *fresh, double spent[WAY_SECTION_COUNT], double *choosing) {
     const json_t *one;
     size_t k;
-    json_array_foreach(fresh, k, one)
+    json_array_foreach(fresh, k, one) {
+        *choosing += seconds_of(one, "choosing_ms");
         for (int i = 0; i < WAY_SECTION_COUNT; i++)
             if (!strcmp(json_text(one, "section", ""), way_section_name((enum way_section)i)))
-                spent[i] += (double)json_integer_value(json_object_get(one, "ms")) / 1000;
+                spent[i] += seconds_of(one, "ms");
+    }
 }
 
 static enum status judge(struct certifying *c, json_t *forbidden, struct err *e) {
     const json_t *name;
-    double seconds = 0, spent[WAY_SECTION_COUNT] = { 0 };
+    double seconds = 0, choosing = 0, spent[WAY_SECTION_COUNT] = { 0 };
     int64_t absent = 0, untried = 0, made = 0;
     size_t k;
     json_array_foreach(forbidden, k, name) say_forbidden(c, json_string_value(name));
@@ -289,17 +296,17 @@ static enum status judge(struct certifying *c, json_t *forbidden, struct err *e)
         untried += say_untried(c, &c->part[i]);
         made += (int64_t)json_array_size(m->fresh);
         seconds += m->seconds;
-        add_times(m->fresh, spent);
+        add_times(m->fresh, spent, &choosing);
     }
     say_hosts(c);
     TRY(compare_then(c, forbidden, e));
     TRY(write(c, forbidden, e));
     run_log(c->dir, "certificates: %" PRId64 " ways, %" PRId64 " certificates made now in %.1f s "
-            "(GEMM %.1f, casts %.1f, attention %.1f), %zu ways not used, %" PRId64
-            " shapes timed; %d of %" PRId64 " devices tried, %" PRId64 " ways absent, %" PRId64
-            " not certified", c->ways.count, made, seconds, spent[WAY_GEMM], spent[WAY_CAST],
-            spent[WAY_ATTENTION], json_array_size(forbidden), c->timed, c->parts, c->o->devices,
-            absent, untried);
+            "(GEMM %.1f, casts %.1f, attention %.1f; choosing algorithms took %.1f of it), %zu "
+            "ways not used, %" PRId64 " shapes timed; %d of %" PRId64 " devices tried, %" PRId64
+            " ways absent, %" PRId64 " not certified", c->ways.count, made, seconds,
+            spent[WAY_GEMM], spent[WAY_CAST], spent[WAY_ATTENTION], choosing,
+            json_array_size(forbidden), c->timed, c->parts, c->o->devices, absent, untried);
     return OK;
 }
 

@@ -141,6 +141,7 @@ static enum status dry_choices_save(struct backend *b, char **text, struct err *
 static enum status dry_choices_load(struct backend *b, const char *text, struct err *e) {
     return OK;
 }
+static double dry_choosing_seconds(struct backend *b) { return 0; }
 static enum status dry_attention_backend(struct backend *b, enum attention_backend which,
                                          struct err *e) {
     return OK;
@@ -180,6 +181,7 @@ static const struct backend_ops DRY_OPS = {
     .twins_untransposed = dry_twins_untransposed,
     .choices_save = dry_choices_save, .choices_load = dry_choices_load,
     .choices_offer = dry_choices_load, .choices_timed = dry_choices_save,
+    .choosing_seconds = dry_choosing_seconds,
     .attention_backend = dry_attention_backend,
     .library = dry_library, .decision = dry_decision, .in_progress = dry_in_progress,
     .assume_architecture = dry_assume, .forbid = dry_forbid, .set_exact = dry_set_exact,

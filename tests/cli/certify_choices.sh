@@ -24,6 +24,7 @@ run() { # RUNS CODE ARGS...: the tiny experiment on the stand-in; its runner.log
         tar -xOf "$(newest "$1")" --wildcards '*/data/logs/runner.log' >log
 }
 certified() { sed -n 's/.*ways not used, \([0-9]*\) shapes timed.*/\1/p' log; }
+choosing() { sed -n 's/.*; choosing algorithms took \([0-9.]*\) of it.*/\1/p' log; }
 shapes() { # "ALL NEW": shapes of the run, and those that it timed itself
     sed -n 's/.*choice table: \([0-9]*\) shapes, \([0-9]*\) of them.*/\1 \2/p' log | head -1
 }
@@ -37,6 +38,7 @@ read -r all new <<<"$(shapes)"
 timed=$(certified)
 [ "$timed" -gt 0 ] && [ "$new" -gt 0 ] && [ "$new" -le "$all" ] &&
     [ $((new + timed)) -ge "$all" ] || fail "the run timed $new of $all, the child $timed"
+expect "half a second a shape" "$((timed / 2)).$((timed % 2 * 5))" "$(choosing)"
 [ ! -e "$choices" ] || fail "--choices none kept something"
 
 # The stand-in knows the direction of a product, and certificates have the first one only.
@@ -57,6 +59,7 @@ before=$(sha256sum <"$choices")
 run again 0
 says "certificates made now"
 expect "timed by the child" 0 "$(certified)"
+expect "time of choosing" 0.0 "$(choosing)"
 expect "table" "$(field "$(newest first)" 'run["inputs"]["choices"]')" \
     "$(field "$(newest again)" 'run["inputs"]["choices"]')"
 expect "the cache" "$before" "$(sha256sum <"$choices")"

@@ -108,6 +108,14 @@ static enum status chooser_timed(struct backend *b, char **text, struct err *e) 
     return write_table(chooser_of(b), true, text, e);
 }
 
+/* Half a second a shape, without waiting for it. */
+static double chooser_seconds(struct backend *b) {
+    const struct chooser *c = chooser_of(b);
+    double seconds = 0;
+    for (int i = 0; i < c->count; i++) seconds += c->entry[i].timed ? 0.5 : 0;
+    return seconds;
+}
+
 static enum status chooser_offer(struct backend *b, const char *text, struct err *e) {
     struct chooser *c = chooser_of(b);
     struct choices_reader r;
@@ -182,6 +190,7 @@ enum status __wrap_cpu_backend_open(struct backend **out, int threads, struct er
     c->ops.choices_load = chooser_load;
     c->ops.choices_offer = chooser_offer;
     c->ops.choices_timed = chooser_timed;
+    c->ops.choosing_seconds = chooser_seconds;
     c->ops.close = chooser_close;
     (*out)->ops = &c->ops;
     return OK;
