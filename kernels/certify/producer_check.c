@@ -114,11 +114,12 @@ static enum status fetch(struct producer *p, struct err *e) {
 /* Noise in PERIOD lines, one of them zero and one with an outlier, again and again. */
 static enum status fill_noise(struct producer *p, int at, enum dtype dtype, int64_t line,
                               float most, struct err *e) {
+    const int stream = at == CAST_VALUE ? at : at - WIDE + CAST_VALUE + 1; /* of random numbers */
     int64_t each = dtype_bytes(dtype), n = PERIOD * line;
     unsigned char *host = malloc((size_t)(n * each));
     if (!host) return no_memory(e);
     for (int64_t i = 0; i < n; i++) {
-        uint64_t bits = rng_bits(2104 + (uint64_t)at, (uint64_t)i);
+        uint64_t bits = rng_bits(2104 + (uint64_t)stream, (uint64_t)i);
         float x = ((float)(int64_t)(bits & 65535) / 32768.0f - 1.0f) * most;
         if (i / line == 4) x = 0.0f;
         if (i == 7 * line + line / 2) x *= 64.0f;

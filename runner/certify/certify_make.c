@@ -15,6 +15,10 @@
 #include "runner/certify/forbidden.h"
 #include "runner/plan/backends.h"
 
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8U /* Linux 6.3; older headers lack it */
+#endif
+
 /* A child that takes longer hangs. A way alone is done sooner. */
 enum { SECONDS_ALL = 300, SECONDS_ONE = 60 };
 /* Rounds in which ways are certified once more, because others failed after them. */
@@ -366,10 +370,17 @@ static enum status make_all(struct making *m, struct err *e) {
     return st;
 }
 
+/* Memory as a file that children inherit. A kernel may refuse one that could be executed
+ * (vm.memfd_noexec); one before 6.3 does not know the flag. */
+static int memory_file(void) {
+    int fd = memfd_create("ways", MFD_NOEXEC_SEAL);
+    return fd >= 0 || errno != EINVAL ? fd : memfd_create("ways", 0);
+}
+
 /* The child reads the ways from a descriptor that it inherits. */
 enum status certify_make(struct making *m, struct err *e) {
     char path[64];
-    int fd = memfd_create("ways", 0);
+    int fd = memory_file();
     if (fd < 0) return FAIL(e, ERR_IO, "memory for a list of ways: %s", strerror(errno));
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     m->request.ways = path;
