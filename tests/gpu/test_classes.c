@@ -14,15 +14,7 @@
 #include "kernels/rng.h"
 #include "runner/plan/backends.h"
 #include "tests/gpu/place.h"
-
-#define E DTYPE_E4M3
-#define G DTYPE_E5M2
-#define H DTYPE_BF16
-#define F DTYPE_F32
-#define T SCALE_TENSOR
-#define R SCALE_ROW
-#define B SCALE_1X128
-#define W SCALE_128X128
+#include "tests/gpu/letters.h"
 
 enum extra { NOTHING, BIAS, RESIDUAL, IN_PLACE };
 

@@ -14,20 +14,11 @@
 #include "kernels/arithmetic.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "tests/gpu/pair.h"
+#include "tests/gpu/letters.h"
 
 static struct pair *p;
 static int setup(void **state) { p = pair_open(); return 0; }
 static int teardown(void **state) { pair_close(p); return 0; }
-
-#define E DTYPE_E4M3
-#define G DTYPE_E5M2
-#define H DTYPE_BF16
-#define F DTYPE_F32
-#define T SCALE_TENSOR
-#define R SCALE_ROW
-#define B SCALE_1X128
-#define W SCALE_128X128
-#define X SCALE_1X32
 
 /* What must hold: every output is equal to the CPU's; samples are, in some class. */
 enum claim { EQUAL, CLASS };

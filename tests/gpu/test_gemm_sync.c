@@ -14,6 +14,7 @@
 
 #include "kernels/arithmetic.h"
 #include "tests/gpu/pair.h"
+#include "tests/gpu/letters.h"
 
 static struct pair *p;
 static struct backend_handle second; /* another backend on the GPU, which the kernel serves */
@@ -21,14 +22,6 @@ static struct backend_handle second; /* another backend on the GPU, which the ke
 static int setup(void **state) { p = pair_open(); return 0; }
 static int teardown(void **state) { pair_close(p); return 0; }
 
-#define E DTYPE_E4M3
-#define G DTYPE_E5M2
-#define H DTYPE_BF16
-#define F DTYPE_F32
-#define T SCALE_TENSOR
-#define R SCALE_ROW
-#define B SCALE_1X128
-#define W SCALE_128X128
 #define OWN_SYNC "02000000" /* of a choice table */
 
 struct sync_case {

@@ -18,24 +18,11 @@
 
 #include "kernels/transposed.h"
 #include "tests/gpu/pair.h"
+#include "tests/gpu/letters.h"
 
 static struct pair *p;
 static int setup(void **state) { p = pair_open(); return 0; }
 static int teardown(void **state) { pair_close(p); return 0; }
-
-#define E DTYPE_E4M3
-#define G DTYPE_E5M2
-#define H DTYPE_BF16
-#define F DTYPE_F32
-#define T SCALE_TENSOR
-#define R SCALE_ROW
-#define B SCALE_1X128
-#define W SCALE_128X128
-#define X SCALE_1X32
-#define Y SCALE_32X32
-#define N4 SCALE_1X16
-#define M4 SCALE_16X16
-#define E2 DTYPE_E2M1
 
 struct matmul_case {
     int64_t m, n, k;
