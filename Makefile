@@ -369,7 +369,7 @@ CHECK_SH  := $(filter tests/golden/same_bits.sh tests/house/arrows.sh tests/hous
                       tests/cli/transcripts.sh tests/lua/%,$(TEST_SH))
 .PHONY: check check-build
 check-build: $(BUILD)/fp8lab $(patsubst %.c,$(BUILD)/%,$(filter-out /dev/null,$(CHECK_SRC))) $(GOLDEN)
-check: ## build and run the quick tests, in under a minute
+check: ## build and run the quick tests, in a minute or two
 	+@$(AGAIN) check-build
 	@tests/run.sh $(call test_names,$(filter-out /dev/null,$(CHECK_SRC)) $(CHECK_SH))
 

@@ -268,14 +268,15 @@ const struct verb VERB_RUN = {
             "The same command again resumes a stopped run, and does not repeat a done one.\n"
             "A suite runs row by row and ends with a comparison. The same command may run in\n"
             "several places at once: they share the rows.\n"
-            "SIGTERM and Ctrl-C: saves a checkpoint and the bundle, exits with 128+N. A second\n"
-            "signal exits at once. A worker without events for 10 minutes, or for 20 times its\n"
-            "longest silence, counts as hung; before its first step, after an hour.\n"
+            "At SIGTERM or Ctrl-C it finishes the step, saves a checkpoint, packs the bundle and\n"
+            "exits with 128+N. A second signal exits at once. A worker without events for 10\n"
+            "minutes, or for 20 times its longest silence, counts as hung; before its first step,\n"
+            "after an hour.\n"
             "--extend begins a new run at the last checkpoint that RUN kept, with the schedule of\n"
             "the new train.steps. It warns if RUN had other learning rates at the same steps.\n"
             "--launch starts the same command in the experiment's image, or in that of\n"
             "`make image` if it names none (--image none: srun without an image). Folders have\n"
-            "the same path inside (containers/README.md).\n",
+            "the same path inside (containers/LAUNCHING.md).\n",
     VERB_FLAGS(FLAGS),
     .args_min = 0,
     .args_max = 1,

@@ -30,16 +30,17 @@ static void print(const struct cli *cli, const char *path, const struct unpack_r
 }
 
 /* Verifies one checkpoint that the run keeps beside its bundle, and says whether it is here. */
-static enum status verify_one(const struct cli *cli, const char *path, const json_t *row,
-                              bool *there, struct err *e) {
+static enum status verify_one(const struct cli *cli, const char *path, const char *run,
+                              const json_t *row, bool *there, struct err *e) {
     char which[64], folder[PATH_CAP];
     kept_text(row, which);
     TRY(kept_verify(path, row, there, e));
     TRY(kept_folder(folder, path, e));
     if (*there)
-        cli_note(cli, "  the kept checkpoint of %s is whole", PLAIN(which));
+        cli_note(cli, "%s: the kept checkpoint of %s is whole", PLAIN(run), PLAIN(which));
     else
-        cli_note(cli, "  checkpoint not here: %s, kept in %s", PLAIN(which), PLAIN(folder));
+        cli_note(cli, "%s: checkpoint not here: %s, kept in %s", PLAIN(run), PLAIN(which),
+                 PLAIN(folder));
     return OK;
 }
 
@@ -58,7 +59,7 @@ static enum status verify_kept(const struct cli *cli, const char *path, json_t *
     json_array_foreach(json_object_get(view.run, "kept"), i, row) {
         bool there = false;
         if (st != OK || strcmp(json_text(row, "where", ""), "beside") != 0) continue;
-        st = verify_one(cli, path, row, &there, e);
+        st = verify_one(cli, path, json_text(view.run, "id", "?"), row, &there, e);
         json_append(list, json_pack("{s:I,s:b}", "step", (json_int_t)json_int(row, "step"), "here",
                                     there), &failed);
     }

@@ -44,19 +44,19 @@ void help_all(const struct cli *cli, const struct verb *const *verbs, int64_t co
             "  -h, --help     help on the command\n"
             "  --version      the version\n\n"
             "Exit codes:\n"
-            "  0 ok   1 the run failed   2 usage or configuration   3 hardware does not match\n"
-            "  4 verification failed   5 comparison differs   6 system\n"
+            "  0 ok   1 the run failed   2 usage, script or data\n"
+            "  3 the machine does not match, lacks memory, or (repro) cannot be compared\n"
+            "  4 verification failed   5 comparison or reproduction differs   6 system\n"
             "  128+N stopped by signal N, with a resumable checkpoint\n");
 }
 
 void help_checkpoints(const struct cli *cli) {
     cli_out(cli, "Which checkpoints a run saves, and which stay. A checkpoint may have several "
-                 "reasons to stay;\nit goes when it has none. A done run keeps its own beside its "
-                 "bundle, in <run-id>.ckpt/, or in\nthe bundle with archive = \"full\".\n\n"
-                 "%-10s %-27s %-47s %-22s %s\n", "name", "key", "saved", "stays in training",
-            "stays once done");
+                 "reasons\nto stay; it goes when it has none. A done run keeps its own beside "
+                 "its bundle,\nin <run-id>.ckpt/, or in the bundle with archive = \"full\".\n");
     for (int i = 0; i < TIER_COUNT; i++)
-        cli_out(cli, "%-10s %-27s %-47s %-22s %s\n", TIERS[i].name, TIERS[i].key, TIERS[i].saved,
+        cli_out(cli, "\n%-10s %s\n  saved:             %s\n  stays in training: %s\n"
+                     "  stays once done:   %s\n", TIERS[i].name, TIERS[i].key, TIERS[i].saved,
                 TIERS[i].during, TIERS[i].after);
 }
 

@@ -9,7 +9,7 @@ static const double LAUNCH_US = 2; /* of an operator without work on a GPU, abou
  * itself then weighs some fifty times more than one of twice its size. */
 static const double NEAR = 0.02;
 static const double OUTSIDE = 8;
-static const double TILE = 128; /* queries, and keys, that a kernel of attention multiplies at once */
+static const double TILE = 128; /* queries, and keys, that attention multiplies at once */
 
 /* ---- classes: how like a measured operator is, from 0 (the same kind of work) -----------------*/
 

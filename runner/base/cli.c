@@ -91,7 +91,7 @@ enum status cli_find_verb(const struct verb *const *verbs, int64_t count, const 
     const char *near = ours ? ours : nearest_name(word, names, n);
     if (near)
         return FAIL(e, ERR_ARG, "'%s' is not a command; did you mean 'fp8lab %s'?", word, near);
-    return FAIL(e, ERR_ARG, "'%s' is neither a command nor a .lua file; `fp8lab --help` lists both",
+    return FAIL(e, ERR_ARG, "'%s' is neither a command (`fp8lab help` lists them) nor a .lua file",
                 word);
 }
 

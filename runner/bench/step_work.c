@@ -84,11 +84,11 @@ static json_t *gemm_json(const struct gemm_shape *g) {
 }
 
 static json_t *attention_json(const struct attention_shape *a) {
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:s,s:b}", "batch", (json_int_t)a->batch, "seq_len",
-                     (json_int_t)a->seq_len, "heads", (json_int_t)a->heads, "kv_heads",
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:s,s:b}", "batch", (json_int_t)a->batch,
+                     "seq_len", (json_int_t)a->seq_len, "heads", (json_int_t)a->heads, "kv_heads",
                      (json_int_t)a->kv_heads, "head_dim", (json_int_t)a->head_dim, "window",
-                     (json_int_t)a->window, "act", dtype_name(a->act), "codes", scale_word(a->codes),
-                     "backward", a->backward);
+                     (json_int_t)a->window, "act", dtype_name(a->act), "codes",
+                     scale_word(a->codes), "backward", a->backward);
 }
 
 static json_t *work_json(const struct step_work *w) {

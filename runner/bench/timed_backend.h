@@ -41,7 +41,7 @@ struct attention_shape {
     int64_t batch, seq_len, heads, kv_heads, head_dim;
     int64_t window; /* keys that a query sees; 0: all before it. bench_step sets it */
     enum dtype act;
-    enum scale_kind codes; /* the scales of the codes that it makes of its result; SCALE_NONE: none */
+    enum scale_kind codes; /* scales of the codes that it makes; SCALE_NONE: it makes none */
     bool backward;
 };
 

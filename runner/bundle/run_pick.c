@@ -98,8 +98,8 @@ static enum status pick_best(const char *text, const struct tree *runs, const ch
     double best = -(double)INFINITY;
     while (m < end && strcmp(m->name, name) != 0) m++;
     if (m == end)
-        return FAIL(e, ERR_ARG, "%.60s: what is best is eval.loss, loss, tokens_per_s or "
-                    "step_time", text);
+        return FAIL(e, ERR_ARG, "%.60s: unknown; use best:eval.loss, best:loss, "
+                    "best:tokens_per_s or best:step_time", text);
     *index = -1;
     for (int64_t i = 0; i < runs->count; i++) {
         struct run_view view;

@@ -38,6 +38,7 @@ static const char *find_template(char out[PATH_CAP], const json_t *data, const c
                                  const char *own, const char *beside) {
     const char *named = json_text(data, "template", NULL), *found = NULL;
     if (own && (found = file_in(out, own, "chat_template.json"))) return found;
+    if (own && (found = file_in(out, own, "chat_template.jinja"))) return found;
     if (named && !own) {
         snprintf(out, PATH_CAP, "%s%s%s", root ? root : "", root ? "/" : "", named);
         return out;

@@ -128,8 +128,8 @@ enum status weights_of_run(const struct init_request *q, const char *path,
     run_view_free(&view);
     if (st != OK || out->step >= 0) return st;
     if (open)
-        return FAIL(e, ERR_CONFIG, "%s is not closed: it still runs, or was left open. What it "
-                    "saved so far is a folder of checkpoints, %.400s/%s", out->run, path,
+        return FAIL(e, ERR_CONFIG, "%s is not closed: it still runs, or was left open. Wait for "
+                    "its end, or name one of its checkpoints: %.400s/%s/step-...", out->run, path,
                     RUN_PATH_checkpoints);
     return FAIL(e, ERR_CONFIG, "%s has no weights: a run keeps its last checkpoint if the "
                 "experiment has checkpoint = { every = N } and keep is not 0, or archive = "

@@ -190,8 +190,9 @@ static int fp8_missing(lua_State *L) {
         luaL_addstring(&all, FP8_WORDS[i]);
     }
     luaL_pushresult(&all);
-    return luaL_error(L, "there is no recipe %s%s%s; the FP8 and FP4 recipes are %s", full,
-                      near ? "; did you mean " : "", near ? near : "", lua_tostring(L, -1));
+    return luaL_error(L, "there is no recipe %s%s%s%s. The FP8 and FP4 recipes are %s", full,
+                      near ? " (did you mean " : "", near ? near : "", near ? "?)" : "",
+                      lua_tostring(L, -1));
 }
 
 /* The table `name` of the recipes that begin so. */

@@ -83,6 +83,13 @@ gives 3 repro "$first" --threads 1 --runs new -- "talks.jsonl"
 gives 0 repro "$first" --threads 1 --runs new --data away --exact -- "tokenising" "bitwise equal"
 mv away/* .
 
+# ---- bytes, with a template that the script names: the bundle's own template serves --------------
+chat 0 --set data.tokenizer=bytes --set data.template=model/chat_template.jinja --set steps=1 \
+    --set checkpoint.every=1 --set checkpoint.keep=1 -- "done  step 1"
+bytes=$(newest runs)
+gives 0 generate "$bytes" "the loss" --chat --tokens 2 --backend cpu --
+gives 0 eval "$bytes" --data talks.jsonl --batches 1 --backend cpu -- "nats"
+
 # ---- what is wrong -------------------------------------------------------------------------------
 chat 2 --set data.max_tokens=500 -- "data.max_tokens" "into a sequence, model.seq_len = 128"
 chat 2 --set data.variables=none -- "data.variables 'none': expected NAME=JSON"

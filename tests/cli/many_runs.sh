@@ -25,7 +25,7 @@ expect "best:tokens_per_s" "$fastest" "$(shown best:tokens_per_s)"
 gives 2 show last~4 -- "last~4: runs has 4 runs; last~3 is the oldest"
 gives 2 show last~x -- "after last~ comes a whole number"
 gives 2 show name:nothing -- "no run in runs is called nothing"
-gives 2 show best:accuracy -- "what is best is eval.loss, loss, tokens_per_s or step_time"
+gives 2 show best:accuracy -- "unknown; use best:eval.loss, best:loss"
 gives 0 verify last last~1 -- "valid: runs/"
 gives 0 compare -q best:eval.loss 'name:*rowwise' -- "Bit by bit"
 

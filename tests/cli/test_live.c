@@ -291,9 +291,9 @@ static void resize(struct terminal *t, int columns) {
         memset(t->cell[r] + columns, ' ', (size_t)(COLUMNS_MAX - columns));
 }
 
-/* At Ctrl-C the kernel drops the output that the terminal has not read yet, unless NOFLSH is set. The
- * rows that were lost would then be missing on the screen, so that this test, where it reads late,
- * would judge the kernel and not the program. */
+/* At Ctrl-C the kernel drops the output that the terminal has not read yet, unless NOFLSH is set.
+ * Where this test reads late, lost rows would be missing on the screen: it would judge the kernel
+ * and not the program. */
 static void keep_output_at_ctrl_c(int fd) {
     struct termios mode;
     assert_int_equal(tcgetattr(fd, &mode), 0);

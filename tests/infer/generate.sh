@@ -162,7 +162,7 @@ gives 2 generate "$run" --prompts prompts --logits l.npy -- "--logits is for one
 gives 2 generate cat.txt x -- "cat.txt"
 "$FP8LAB" extract "$run" --to open >out 2>&1 || fail "extract"
 rm open/*manifest*
-gives 2 generate open x -- "is not closed" "a folder of checkpoints, open/data/checkpoints"
+gives 2 generate open x -- "is not closed" "one of its checkpoints: open/data/checkpoints/step-"
 gives 2 generate nothing x -- "nothing is neither a path nor the beginning of a run's id"
 printf '\n\n' >none && gives 2 generate "$run" --prompts none -- "none has no prompt"
 gives 2 generate "$run" "$(printf 'x\xff')" --tokenizer model --chat -- "no UTF-8"

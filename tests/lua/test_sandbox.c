@@ -92,7 +92,7 @@ static const struct row FORBIDDEN[] = {
     { "x = 1", "assignment to the global 'x'; write: local x = ...", false },
     { "return experimant", "the global 'experimant' does not exist; did you mean 'experiment'?",
       false },
-    { "return fp8.delay {}", "there is no recipe fp8.delay; did you mean fp8.delayed", false },
+    { "return fp8.delay {}", "there is no recipe fp8.delay (did you mean fp8.delayed?)", false },
     { "return 3 ^ 0.5", "^ is the C library's pow", false },
     { "return 2 ^ 0.5", "^ is the C library's pow", false },
     { "return 2 ^ 20", "1048576.0", true },
