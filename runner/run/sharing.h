@@ -23,11 +23,13 @@ struct row_state {
     enum row_state_kind kind;
     bool seen_locked; /* ROW_RUNNING: this host has seen its lock held, so locks work here */
     bool left_open;   /* an open run has no writer; row_state_close_left() closes it */
+    bool repeated;    /* ROW_ENDED: the run repeats another one (repro) */
     struct run_writer writer; /* of ROW_RUNNING */
     char path[PATH_CAP], id[160], status[16];
 };
 
-/* Adds an earlier run with the row's inputs to the row's state. */
+/* Adds an earlier run with the row's inputs to the row's state: the newest that ended, but no
+ * reproduction where an original ended. */
 void row_state_note(struct row_state *s, const struct run_view *view);
 
 /* Reads the row's state: of the runs in `runs` with the hash of these inputs in their names. */

@@ -36,6 +36,14 @@ expect "exit code if every row is done" 0 $?
 expect "rows" '[["done", true], ["done", true]]' "$(python3 -c 'import json
 print(json.dumps([[r["status"], r["earlier"]] for r in json.load(open("out"))["runs"]]))')"
 
+# A reproduction is newer, and does not stand for its original.
+original=$(ls runs/*pair-bf16*.tar.zst)
+"$FP8LAB" repro "$original" --threads 1 >out 2>log || fail "repro"
+again=$(ls runs/*pair-bf16*.tar.zst | grep -vxF "$original")
+"$FP8LAB" run $suite >out 2>log
+expect "the run that stands for the row" 1 "$(grep -cF "again): $original" log)"
+rm "$again"
+
 "$FP8LAB" run $suite --again --set train.steps=2 >out 2>log
 "$FP8LAB" run $suite --again --set train.steps=2 >out 2>log
 expect "runs after --again" 6 "$(ls runs/*.tar.zst | wc -l)"
