@@ -17,7 +17,7 @@ best="--set checkpoint.best=eval.loss --set train.steps=18 --set train.optimizer
 case_name="the last and the best"
 run both $best
 expect "exit code" 0 $code
-says "keeps the last and the best checkpoint of the run, once it is done, beside its bundle"
+says "kept: the last and the best checkpoint of the run, once it is done, beside its bundle"
 says "tiny: kept the checkpoints of step"
 bundle=$(ls both/*.tar.zst)
 steps=$(field "$bundle" '[row["step"] for row in run["kept"]]')
@@ -46,7 +46,7 @@ says "  last 18, best $evaluations" out
 case_name="the first weights"
 run init --set checkpoint.init=true --set train.steps=4 --set checkpoint.every=4
 expect "exit code" 0 $code
-says "keeps the first and the last checkpoint of the run"
+says "kept: the first and the last checkpoint of the run"
 says "tiny: kept the checkpoints of step 0 (init), step 4 (last)"
 expect "as" "[['init'], ['last']]" \
     "$(field "$(ls init/*.tar.zst)" '[row["as"] for row in run["kept"]]')"
@@ -58,7 +58,7 @@ case_name="the planned size"
 # shellcheck disable=SC2086
 for verb in check plan; do
     "$FP8LAB" $verb $experiment $best >out 2>log
-    grep -q "^keeps the last and the best checkpoint of the run, .* MiB a checkpoint" out ||
+    grep -q "^kept: the last and the best checkpoint of the run, .* MiB a checkpoint" out ||
         fail "$verb does not say what is kept"
 done
 # shellcheck disable=SC2086

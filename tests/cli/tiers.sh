@@ -28,7 +28,7 @@ case_name="epochs and milestones"
 all="2 milestone, 5 epoch, 8 milestone, 10 epoch, 15 last epoch milestone"
 run tiers
 expect "exit code" 0 $code
-says "keeps the last checkpoint, those of 3 epochs and 3 milestones of the run, once it is done"
+says "kept: the last checkpoint, those of 3 epochs and 3 milestones of the run, once it is done"
 expect kept "$all" "$(names tiers/*.tar.zst)"
 expect folders "2 5 8 10 15 " "$(folders tiers)"
 "$FP8LAB" verify tiers/*.tar.zst >out 2>log || fail "the checkpoints do not verify"
@@ -38,7 +38,7 @@ reference=$(field tiers/*.tar.zst 'run["results_sha256"]')
 case_name="check and plan"
 for verb in check plan; do
     "$FP8LAB" $verb x.lua --lib "$lib" >out 2>log
-    says "keeps the last checkpoint, those of 3 epochs and 3 milestones of the run" out
+    says "kept: the last checkpoint, those of 3 epochs and 3 milestones of the run" out
     "$FP8LAB" $verb --json x.lua --lib "$lib" >out 2>log
     expect "$verb --json" "(True, 3, 3)" "$(python3 -c 'import json
 keeps = json.load(open("out"))["runs"][0]["keeps"]
