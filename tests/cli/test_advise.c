@@ -196,6 +196,47 @@ static void scales_that_were_not_measured_have_no_forecast(void **state) {
     assert_non_null(strstr(f.missing, "e4m3"));
 }
 
+static struct step_work attention(int64_t seq_len, enum scale_kind codes, double time_us) {
+    struct step_work w;
+    memset(&w, 0, sizeof w);
+    snprintf(w.op, sizeof w.op, "attention_fwd");
+    w.kind = WORK_ATTENTION;
+    w.part = PART_ATTENTION;
+    w.attention = (struct attention_shape){ .batch = 1 << 20, .seq_len = seq_len, .heads = 1,
+                                            .kv_heads = 1, .head_dim = 64, .act = DTYPE_BF16,
+                                            .codes = codes };
+    w.calls = 1;
+    w.time_us = time_us;
+    return w;
+}
+
+/* The diagonal's tiles are half for nothing: of 1024 tokens an eighth more work, of 256 half more.
+ * Rows with the same codes come first. */
+static void attention_is_forecast_by_whole_tiles_and_codes(void **state) {
+    struct step_work known[] = { attention(1024, SCALE_NONE, 1e6),
+                                 attention(1024, SCALE_1X16, 3e6) };
+    struct measured_step step = { .recipe = RECIPE_NVFP4, .works = { known, 2, 2 },
+                                  .step_us = 4e6, .parts_us = 4e6 };
+    struct measured m = { .step = &step, .count = 1, .copy_bytes_per_us = 1e6 };
+    struct step_work one = attention(256, SCALE_NONE, 0);
+    struct step_works works = { &one, 1, 1 };
+    struct forecast f;
+    forecast_step(&m, &works, RECIPE_BF16, &f);
+    assert_true(f.known && f.assumed <= 0);
+    assert_true(fabs(f.step_us / (1e6 / 16 * 1.5 / 1.125) - 1) < 1e-3);
+    one.attention.codes = SCALE_1X16;
+    forecast_step(&m, &works, RECIPE_BF16, &f);
+    assert_true(fabs(f.step_us / (3e6 / 16 * 1.5 / 1.125) - 1) < 1e-3);
+    one.attention.codes = SCALE_TENSOR; /* never measured */
+    forecast_step(&m, &works, RECIPE_BF16, &f);
+    assert_true(f.known && fabs(f.assumed - 1) < 1e-9);
+    one = attention(1024, SCALE_NONE, 0); /* a window of 128 has two edges: as much work again */
+    one.attention.window = 128;
+    forecast_step(&m, &works, RECIPE_BF16, &f);
+    double keys = 128 - 128 * 128 / 2048.0;
+    assert_true(fabs(f.step_us / (1e6 * (keys + 128) / (512 + 64)) - 1) < 1e-3);
+}
+
 /* ---- the census */
 
 static void record(struct tiny_run *run, struct timed_record *out) {
@@ -301,6 +342,7 @@ int main(void) {
         cmocka_unit_test(without_times_bf16_then_native_then_emulated),
         cmocka_unit_test(a_forecast_follows_near_shapes),
         cmocka_unit_test(scales_that_were_not_measured_have_no_forecast),
+        cmocka_unit_test(attention_is_forecast_by_whole_tiles_and_codes),
         cmocka_unit_test(the_data_sheet_gives_a_least_time),
         cmocka_unit_test(certificates_of_all_ways_count),
         cmocka_unit_test(the_dry_backend_is_given_the_same_operators),
