@@ -9,18 +9,21 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/file_tree.h"
 #include "runner/compare/compare.h"
+#include "runner/run/run_status.h"
 
 static const json_t *section(const json_t *config, const char *name) {
     return json_object_get(config, name);
 }
 
 /* Whether a run says anything about a loss. A run that is not over would shorten the comparison to
- * its few steps; one that was never evaluated, such as a measurement of speed, would end it. A run
- * that failed may have diverged. */
+ * its few steps; one that was never evaluated, such as a measurement of speed, would end it. A loss
+ * that is not finite ends a run: it diverged. */
 static bool is_evidence(const struct run_view *view) {
-    const char *status = json_text(view->run, "status", "");
+    const char *error = json_text(json_object_get(view->run, "error"), "code", "");
+    bool failed = !strcmp(json_text(view->run, "status", ""), "failed");
+    bool over = run_may_go_on(view->run, NULL) != OK;
     bool evaluated = json_is_number(json_object_get(view->summary, "eval_loss_final"));
-    return strcmp(status, "running") != 0 && (evaluated || !strcmp(status, "failed"));
+    return (over && evaluated) || (failed && !strcmp(error, "ERR_NUMERIC"));
 }
 
 static const char *precision_of(const json_t *config) {

@@ -85,6 +85,35 @@ static void other_options_models_and_open_runs_say_nothing(void **state) {
     finding_is(runs, 7, 3, EVIDENCE_HOLDS);
 }
 
+/* Ctrl-C, a lost host or a full disk ends a run that can be resumed: a comparison at its few tokens
+ * would hide that the others do not hold. A value that is not finite is an end. */
+static void a_run_that_can_be_resumed_says_nothing(void **state) {
+    static const char *const STOPPED[] = { "interrupted", "killed", "running", "paused" };
+    struct run_fixture runs[7];
+    two_sides(runs);
+    for (int i = 0; i < 7; i++) {
+        if (i < 6) runs[i].steps = runs[i].planned = 40;
+        if (i >= 3 && i < 6) runs[i].loss_late = 0.5;
+    }
+    finding_is(runs, 6, 3, EVIDENCE_FAILS);
+    runs[6] = runs[3];
+    runs[6].seed = 9;
+    runs[6].steps = 10;
+    for (size_t i = 0; i < sizeof STOPPED / sizeof *STOPPED; i++) {
+        runs[6].status = STOPPED[i];
+        finding_is(runs, 7, 3, EVIDENCE_FAILS);
+    }
+    runs[6].status = "failed";
+    runs[6].error = "ERR_PEER";
+    finding_is(runs, 7, 3, EVIDENCE_FAILS);
+    two_sides(runs);
+    runs[6].planned = 20;
+    runs[6].error = NULL; /* ERR_NUMERIC */
+    finding_is(runs, 7, 3, EVIDENCE_FAILS);
+    runs[6].error = "ERR_IO";
+    finding_is(runs, 7, 3, EVIDENCE_HOLDS);
+}
+
 static void the_worst_of_several_verdicts_counts(void **state) {
     static const char ROWS[] =
         "[{\"recipe\":1,\"verdict\":\"holds\",\"seeds\":3},"
@@ -108,6 +137,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_verdict_of_compare_is_the_evidence),
         cmocka_unit_test(other_options_models_and_open_runs_say_nothing),
+        cmocka_unit_test(a_run_that_can_be_resumed_says_nothing),
         cmocka_unit_test(the_worst_of_several_verdicts_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

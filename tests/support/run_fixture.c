@@ -76,7 +76,8 @@ static double noise(const struct run_fixture *f, int64_t step) {
 }
 
 static double loss_at(const struct run_fixture *f, int64_t step) {
-    return 5.5 / sqrt((double)step) + 0.01 * noise(f, step) + f->loss_shift;
+    return 5.5 / sqrt((double)step) + 0.01 * noise(f, step) + f->loss_shift +
+           (step > 10 ? f->loss_late : 0);
 }
 
 static void write_train(const char *dir, const struct run_fixture *f) {
@@ -231,6 +232,10 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
     assert(ok);
     (void)ok;
     bool bad = strcmp(f->status, "failed") == 0;
+    char error[128] = "null";
+    if (bad)
+        snprintf(error, sizeof error, "{\"code\":\"%s\",\"text\":\"loss is nan at step 7\","
+                 "\"where\":\"\"}", f->error ? f->error : "ERR_NUMERIC");
     put_file(dir, "data/run.json",
              "{\"schema\":\"fp8lab.run/1\",\"id\":\"%s\",\"name\":\"tiny\",\"status\":\"%s\","
              "\"exit_code\":%d,\"error\":%s,\"started\":\"2026-11-21T02:48:23Z\","
@@ -238,10 +243,8 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
              "\"results_sha256\":null,\"inputs\":{\"config\":null,\"code\":\"%s\","
              "\"data\":\"cc\"},\"version\":\"0.1.0\",\"attempts\":[],"
              "\"parent\":null,\"mismatch\":null,\"smoke\":%s}",
-             f->id, f->status, bad ? 1 : 0,
-             bad ? "{\"code\":\"ERR_NUMERIC\",\"text\":\"loss is nan at step 7\",\"where\":\"\"}"
-                 : "null",
-             (long long)f->seed, f->code ? f->code : "bb", f->smoke ? "true" : "false");
+             f->id, f->status, bad ? 1 : 0, error, (long long)f->seed, f->code ? f->code : "bb",
+             f->smoke ? "true" : "false");
     write_inputs(dir, f);
     hash_inputs(dir, f->choices ? f->choices : "");
     write_train(dir, f);
