@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
 
 enum { TEXT_CAP = 2048 };
 
@@ -115,18 +116,22 @@ static void add_loss(char *out, const struct loss_evidence *loss) {
 
 static void loss_line(const struct advice_row *best, const struct advice_context *x,
                       char out[TEXT_CAP]) {
-    if (best->kind == RECIPE_BF16) {
-        add(out, "Loss: bf16 is what the others are compared with.");
-        return;
-    }
+    size_t unread = json_array_size(x->evidence->unreadable);
     add(out, "Loss: ");
-    if (best->loss.finding == EVIDENCE_NONE && !*best->loss.why)
+    if (best->kind == RECIPE_BF16) add(out, "bf16 is what the others are compared with");
+    else if (best->loss.finding == EVIDENCE_NONE && !*best->loss.why)
         add(out, "no runs here show whether it holds; a suite of bf16 and %s with three seeds "
             "each does", name_of(best));
     else add_loss(out, &best->loss);
-    if (x->evidence->unreadable)
-        add(out, " (%" PRId64 " runs could not be read)", x->evidence->unreadable);
+    if (unread) add(out, " (%zu run%s could not be read)", unread, unread == 1 ? "" : "s");
     add(out, ".");
+}
+
+static void warn_unreadable(const struct cli *cli, const struct evidence *x) {
+    size_t i;
+    const json_t *why;
+    json_array_foreach(x->unreadable, i, why)
+        cli_warn(cli, "no evidence about the loss: %s", json_string_value(why));
 }
 
 static void next_line(const struct advice *a, char out[TEXT_CAP]) {
@@ -241,6 +246,7 @@ static void time_line(const struct advice *a, const struct advice_context *x, ch
 void advice_print(const struct cli *cli, const struct advice *a, const struct advice_context *x) {
     char line[5][TEXT_CAP] = { "" };
     const struct advice_row *best = advice_best(a);
+    warn_unreadable(cli, x->evidence);
     if (!best) {
         none_line(a, line[0]);
         cli_out(cli, "%s\n", line[0]);
@@ -334,10 +340,12 @@ json_t *advice_json(const struct advice *a, const struct advice_context *x) {
     char command[TEXT_CAP];
     measure_command(a, x->given, command);
     for (int64_t i = 0; i < a->count; i++) json_append(rows, row_json(&a->row[i]), &failed);
-    return json_pack("{s:s,s:s,s:o,s:I,s:I,s:I,s:I,s:s,s:o}", "schema", "fp8lab.advise/1",
+    return json_pack("{s:s,s:s,s:o,s:I,s:I,s:I,s:I,s:O,s:o,s:s,s:o}", "schema", "fp8lab.advise/1",
                      "machine", x->machine, "best", best ? json_string(name_of(best)) : json_null(),
                      "measured_steps", (json_int_t)x->measured->count, "files_unused",
                      (json_int_t)x->measured->unused, "runs", (json_int_t)x->evidence->runs,
-                     "runs_unreadable", (json_int_t)x->evidence->unreadable, "measure", command,
-                     "rows", json_whole(rows, failed));
+                     "runs_unreadable", (json_int_t)json_array_size(x->evidence->unreadable),
+                     "unreadable", x->evidence->unreadable, "runs_problem",
+                     json_from_text(x->evidence->problem), "measure", command, "rows",
+                     json_whole(rows, failed));
 }

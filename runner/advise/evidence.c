@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
 #include "runner/base/file_tree.h"
 #include "runner/compare/compare.h"
 #include "runner/run/run_status.h"
@@ -30,19 +31,25 @@ static const char *precision_of(const json_t *config) {
     return json_text(section(config, "attention"), "precision", "bf16");
 }
 
-/* Whether the run at `path` trained this model, with attention of this precision, and counts. */
-static bool has_model(const char *path, const json_t *config, struct evidence *out) {
+/* Notes that a run is left out, and why. Lack of memory is no fault of the run. */
+static enum status leave_out(struct evidence *out, const struct err *why, struct err *e) {
+    bool failed = false;
+    if (why->code != ERR_MEMORY) json_append(out->unreadable, json_from_text(why->text), &failed);
+    return why->code == ERR_MEMORY || failed ? FAIL(e, ERR_MEMORY, "reading runs") : OK;
+}
+
+/* Adds the run at `path` if it trained this model, with attention of this precision, and counts. */
+static enum status admit(const char *path, const json_t *config, const char **paths,
+                         struct evidence *out, struct err *e) {
     struct run_view view;
-    struct err e;
-    if (run_view_load(path, RUN_VIEW_INPUTS, &view, &e) != OK) {
-        out->unreadable++;
-        return false;
-    }
-    bool same = is_evidence(&view) &&
-                json_equal(section(view.resolved, "model"), section(config, "model")) &&
-                !strcmp(precision_of(view.resolved), precision_of(config));
+    struct err why;
+    if (run_view_load(path, RUN_VIEW_INPUTS, &view, &why) != OK) return leave_out(out, &why, e);
+    if (is_evidence(&view) &&
+        json_equal(section(view.resolved, "model"), section(config, "model")) &&
+        !strcmp(precision_of(view.resolved), precision_of(config)))
+        paths[out->runs++] = path;
     run_view_free(&view);
-    return same;
+    return OK;
 }
 
 /* The verdict of a row of "losses", with the recipe of its group. */
@@ -72,17 +79,37 @@ static enum status add_verdicts(const struct comparison *c, json_t *out, struct 
     return failed ? FAIL(e, ERR_MEMORY, "verdicts on losses") : OK;
 }
 
-/* Runs that cannot be compared give no evidence, and a sentence. */
-static enum status compare(const char *const *paths, struct evidence *out, struct err *e) {
+/* Leaves out the runs of which a byte is damaged behind their inputs. */
+static enum status drop_damaged(const char **paths, struct evidence *out, struct err *e) {
+    int64_t count = out->runs;
+    out->runs = 0;
+    for (int64_t i = 0; i < count; i++) {
+        struct run_view view;
+        struct err why;
+        if (run_view_load(paths[i], RUN_VIEW_FULL, &view, &why) != OK) {
+            TRY(leave_out(out, &why, e));
+            continue;
+        }
+        run_view_free(&view);
+        paths[out->runs++] = paths[i];
+    }
+    return OK;
+}
+
+/* One damaged run must not hide what the others say. Runs that cannot be compared give no evidence,
+ * and a sentence. */
+static enum status compare(const char **paths, struct evidence *out, struct err *e) {
     const struct compare_options options = { .lean = true };
     struct comparison c = { 0 };
     struct err why;
-    enum status st = OK;
-    if (out->runs < 2) return OK;
-    if (compare_runs(paths, out->runs, &options, &c, &why) == OK)
-        st = add_verdicts(&c, out->rows, e);
-    else
-        snprintf(out->problem, sizeof out->problem, "%.240s", why.text);
+    int64_t all = out->runs;
+    if (all < 2) return OK;
+    enum status found = compare_runs(paths, all, &options, &c, &why), st = OK;
+    if (found != OK) TRY(drop_damaged(paths, out, e));
+    if (found != OK && out->runs >= 2 && out->runs < all)
+        found = compare_runs(paths, out->runs, &options, &c, &why);
+    if (found == OK) st = add_verdicts(&c, out->rows, e);
+    else if (out->runs >= 2) snprintf(out->problem, sizeof out->problem, "%.240s", why.text);
     compare_free(&c);
     return st;
 }
@@ -90,13 +117,13 @@ static enum status compare(const char *const *paths, struct evidence *out, struc
 enum status evidence_gather(const char *runs_dir, const json_t *config, struct evidence *out,
                             struct err *e) {
     struct tree runs = { 0 };
-    *out = (struct evidence){ .rows = json_array() };
-    if (!out->rows) return FAIL(e, ERR_MEMORY, "verdicts on losses");
-    enum status st = run_list(runs_dir, &runs, e);
+    *out = (struct evidence){ .rows = json_array(), .unreadable = json_array() };
+    enum status st = out->rows && out->unreadable ? run_list(runs_dir, &runs, e)
+                                                  : FAIL(e, ERR_MEMORY, "verdicts on losses");
     const char **paths = st == OK ? calloc((size_t)runs.count + 1, sizeof *paths) : NULL;
     if (st == OK && !paths) st = FAIL(e, ERR_MEMORY, "%lld paths", (long long)runs.count);
     for (int64_t i = 0; st == OK && i < runs.count; i++)
-        if (has_model(runs.file[i].path, config, out)) paths[out->runs++] = runs.file[i].path;
+        st = admit(runs.file[i].path, config, paths, out, e);
     if (st == OK) st = compare(paths, out, e);
     free(paths);
     tree_free(&runs);
@@ -106,6 +133,7 @@ enum status evidence_gather(const char *runs_dir, const json_t *config, struct e
 
 void evidence_free(struct evidence *x) {
     json_decref(x->rows);
+    json_decref(x->unreadable);
     *x = (struct evidence){ .rows = NULL };
 }
 

@@ -22,13 +22,13 @@ struct loss_evidence {
 
 struct evidence {
     struct json_t *rows; /* owned: {recipe: its section of the configuration, verdict...} a row */
+    struct json_t *unreadable; /* owned: why, for each run that was left out; it names the path */
     int64_t runs;        /* that have this model, are over and were evaluated or failed */
-    int64_t unreadable;  /* that could not be read; they say nothing */
     char problem[256];   /* why the runs could not be compared; "" */
 };
 
-/* Compares all runs in `runs_dir` that have the model of `config`. A run that cannot be read is
- * counted and left out. */
+/* Compares all runs in `runs_dir` that have the model of `config`. A run that cannot be read, or of
+ * which a byte is damaged, is left out. */
 NODISCARD enum status evidence_gather(const char *runs_dir, const struct json_t *config,
                                       struct evidence *out, struct err *e);
 void evidence_free(struct evidence *x);

@@ -67,7 +67,7 @@ static void other_options_models_and_open_runs_say_nothing(void **state) {
     ask(runs, 6, 3, "{\"model\":{\"layers\":3,\"width\":64}}", true, &loss, &all);
     assert_int_equal(loss.finding, EVIDENCE_NONE);
     assert_int_equal(all.runs, 0);
-    assert_int_equal(all.unreadable, 1);
+    assert_int_equal(json_array_size(all.unreadable), 1);
     evidence_free(&all);
     ask(runs, 6, 3, "{\"attention\":{\"precision\":\"bf16\"}}", false, &loss, &all); /* as absent */
     assert_int_equal(loss.finding, EVIDENCE_HOLDS);
@@ -114,6 +114,72 @@ static void a_run_that_can_be_resumed_says_nothing(void **state) {
     finding_is(runs, 7, 3, EVIDENCE_HOLDS);
 }
 
+/* Changes the run's records, which lie behind the inputs. Its manifest then no longer fits. */
+static void damage(const char *dir) {
+    struct err e = { 0 };
+    struct run_view view;
+    put_file(dir, "data/metrics/eval.jsonl", "{\"step\":10,\"loss\":1}\n");
+    CHECK(run_view_load(dir, RUN_VIEW_INPUTS, &view, &e));
+    run_view_free(&view);
+    assert_int_not_equal(run_view_load(dir, RUN_VIEW_FULL, &view, &e), OK);
+}
+
+/* Writes the runs with their manifests, as an unpacked bundle has them, and damages those with a
+ * bit in `bad`. */
+static void write_checked(char parent[PATH_CAP], const struct run_fixture *runs, int64_t count,
+                          unsigned bad) {
+    static const struct bundle_options KEEP = { .keep_directory = true, .threads = 1 };
+    struct err e = { 0 };
+    scratch_directory(parent);
+    for (int64_t i = 0; i < count; i++) {
+        struct run_fixture run = runs[i];
+        struct bundle_result result;
+        char id[64], dir[PATH_CAP];
+        snprintf(id, sizeof id, "2026112%dT024823Z-tiny-0badcafe", (int)i);
+        run.id = id;
+        run.model = MODEL;
+        run_fixture_write(parent, &run, dir);
+        CHECK(bundle_finish(dir, &KEEP, &result, &e));
+        CHECK(tree_remove(result.path, &e));
+        if (bad & 1u << i) damage(dir);
+    }
+}
+
+/* One damaged bundle must not bring back a recipe whose loss does not hold. */
+static void a_damaged_bundle_hides_no_other_run(void **state) {
+    static const struct {
+        unsigned bad;
+        int64_t unreadable, runs;
+        enum loss_finding finding;
+    } CASES[] = { { 0x40, 1, 6, EVIDENCE_FAILS }, { 0x41, 2, 5, EVIDENCE_NONE },
+                  { 0x7e, 6, 1, EVIDENCE_NONE } };
+    struct err e = { 0 };
+    struct run_fixture runs[7];
+    two_sides(runs);
+    for (int i = 3; i < 6; i++) runs[i].loss_shift = 0.5;
+    runs[6] = runs[5];
+    runs[6].seed = 9;
+    json_t *model = json_loads(MODEL, 0, NULL);
+    json_t *config = json_pack("{s:o,s:{s:s,s:i}}", "model", model, "recipe", "kind",
+                               "fp8.delayed", "margin", 0);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct loss_evidence loss;
+        struct evidence all;
+        char parent[PATH_CAP];
+        write_checked(parent, runs, 7, CASES[i].bad);
+        CHECK(evidence_gather(parent, config, &all, &e));
+        evidence_of(&all, config, &loss);
+        assert_int_equal(json_array_size(all.unreadable), CASES[i].unreadable);
+        assert_non_null(strstr(json_string_value(json_array_get(all.unreadable, 0)), parent));
+        assert_int_equal(all.runs, CASES[i].runs);
+        assert_int_equal(loss.finding, CASES[i].finding);
+        assert_string_equal(all.problem, "");
+        evidence_free(&all);
+        CHECK(tree_remove(parent, &e));
+    }
+    json_decref(config);
+}
+
 static void the_worst_of_several_verdicts_counts(void **state) {
     static const char ROWS[] =
         "[{\"recipe\":1,\"verdict\":\"holds\",\"seeds\":3},"
@@ -138,6 +204,7 @@ int main(void) {
         cmocka_unit_test(the_verdict_of_compare_is_the_evidence),
         cmocka_unit_test(other_options_models_and_open_runs_say_nothing),
         cmocka_unit_test(a_run_that_can_be_resumed_says_nothing),
+        cmocka_unit_test(a_damaged_bundle_hides_no_other_run),
         cmocka_unit_test(the_worst_of_several_verdicts_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
