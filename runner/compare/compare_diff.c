@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/json_flat.h"
 #include "runner/compare/compare.h"
+#include "runner/plan/factor.h"
 
 static bool starts(const char *text, const char *head) {
     return strncmp(text, head, strlen(head)) == 0;
@@ -13,58 +15,33 @@ static bool starts(const char *text, const char *head) {
 
 /* ---- factors ------------------------------------------------------------------------------- */
 
-/* Keys of a section that are factors, by their beginning; factor NULL: not a factor. The first
- * match counts. NULL with `own` set: the key itself is the factor's name. */
+/* Keys of other sections than the configuration (plan/factor.h) that are factors, by their
+ * beginning. The first match counts. */
 struct rule {
     const char *section, *head, *factor;
-    bool own;
 };
 static const struct rule RULES[] = {
-    /* Names, and observing a run, change no bit of its results. */
-    { "config", "name", NULL, false },
-    { "config", "about", NULL, false },
-    { "config", "schema", NULL, false },
-    { "config", "hardware.", NULL, false },
-    { "config", "archive", NULL, false },
-    { "config", "trace", NULL, false },
-    { "config", "fp8_error", NULL, false },
-    { "config", "train.audit", NULL, false },
-    { "config", "checkpoint", NULL, false },
-    { "config", "eval", NULL, false },
-    { "config", "sample", NULL, false },
-    { "config", "tensorboard", NULL, false },
-    { "config", "train.time_limit_s", NULL, false },
-    { "config", "train.seed", "seed", false },
-    { "config", "recipe", "recipe", true },
-    { "config", "data", "data", false },
-    { "config", "", NULL, true },
-    { "inputs", "code", "code", false },
-    { "inputs", "data", "data", false },
-    { "inputs", "choices", "choices", false },
-    { "inputs", "arithmetic", "arithmetic", false },
-    { "inputs", "parent", "extension", false }, /* the checkpoint of the run that it extends */
-    { "machine", "gpu.product_name", "gpu", false },
-    { "machine", "gpu.count", "gpu", false },
-    { "machine", "gpu.cc", "gpu", false },
-    { "machine", "gpu.memory", "gpu", false },
-    { "machine", "cpu.arch", "cpu", false },
-    { "machine", "cpu.model", "cpu", false },
-    { "machine", "cpu.cores", "cpu", false },
-    { "machine", "cuda.driver", "driver", false },
-    { "machine", "gpu.driver", "driver", false },
-    { "machine", "cuda.runtime", "libraries", false },
-    { "machine", "cublaslt.", "libraries", false },
-    { "machine", "cudnn.", "libraries", false },
-    { "machine", "nccl.", "libraries", false },
-    { "decisions", "backend", "backend", false },
-    { "decisions", "world", "ranks", false }, /* each rank sums its share of a batch first */
+    { "inputs", "code", "code" },
+    { "inputs", "data", "data" },
+    { "inputs", "choices", "choices" },
+    { "inputs", "arithmetic", "arithmetic" },
+    { "inputs", "parent", "extension" }, /* the checkpoint of the run that it extends */
+    { "machine", "gpu.product_name", "gpu" },
+    { "machine", "gpu.count", "gpu" },
+    { "machine", "gpu.cc", "gpu" },
+    { "machine", "gpu.memory", "gpu" },
+    { "machine", "cpu.arch", "cpu" },
+    { "machine", "cpu.model", "cpu" },
+    { "machine", "cpu.cores", "cpu" },
+    { "machine", "cuda.driver", "driver" },
+    { "machine", "gpu.driver", "driver" },
+    { "machine", "cuda.runtime", "libraries" },
+    { "machine", "cublaslt.", "libraries" },
+    { "machine", "cudnn.", "libraries" },
+    { "machine", "nccl.", "libraries" },
+    { "decisions", "backend", "backend" },
+    { "decisions", "world", "ranks" }, /* each rank sums its share of a batch first */
 };
-
-static const struct rule *rule_of(const char *section, const char *key) {
-    for (size_t i = 0; i < sizeof RULES / sizeof *RULES; i++)
-        if (strcmp(section, RULES[i].section) == 0 && starts(key, RULES[i].head)) return &RULES[i];
-    return NULL;
-}
 
 static void add_factor(json_t *factors, const char *name, bool *failed) {
     size_t i;
@@ -74,27 +51,16 @@ static void add_factor(json_t *factors, const char *name, bool *failed) {
 }
 
 /* Two kinds of recipe differ in most keys and are one factor; recipes of one kind are compared key
- * by key. */
+ * by key. NULL: the key is no factor. */
 static const char *factor_of(const char *section, const char *key, bool kinds) {
-    const struct rule *rule = rule_of(section, key);
-    if (!rule || (!rule->factor && !rule->own)) return NULL;
-    bool whole = rule->factor && !(rule->own && !kinds);
-    return whole ? rule->factor : key;
+    if (!strcmp(section, "config")) return factor_of_key(key, kinds);
+    for (size_t i = 0; i < sizeof RULES / sizeof *RULES; i++)
+        if (!strcmp(section, RULES[i].section) && starts(key, RULES[i].head))
+            return RULES[i].factor;
+    return NULL;
 }
 
 /* ---- differences --------------------------------------------------------------------------- */
-
-/* Flattens nested objects to "a.b"; arrays stay values. `out` takes references. */
-static void flatten(const char *prefix, json_t *value, json_t *out, bool *failed) {
-    const char *key;
-    json_t *item;
-    json_object_foreach(value, key, item) {
-        char name[512];
-        snprintf(name, sizeof name, "%s%s%s", prefix, *prefix ? "." : "", key);
-        if (json_is_object(item) && json_object_size(item) > 0) flatten(name, item, out, failed);
-        else json_put(out, name, json_incref(item), failed);
-    }
-}
 
 static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -186,20 +152,20 @@ static enum status diff_section(const struct section *s, struct err *e) {
 static json_t *section_of(const char *name, const struct run_view *v) {
     json_t *flat = json_object();
     bool failed = false;
-    if (strcmp(name, "config") == 0) flatten("", v->resolved, flat, &failed);
+    if (strcmp(name, "config") == 0) json_flatten(v->resolved, flat, &failed);
     if (strcmp(name, "inputs") == 0) {
-        flatten("", json_object_get(v->run, "inputs"), flat, &failed);
+        json_flatten(json_object_get(v->run, "inputs"), flat, &failed);
         json_object_del(flat, "config"); /* the section "config" has it key by key */
     }
-    if (strcmp(name, "code") == 0) flatten("", v->commit, flat, &failed);
+    if (strcmp(name, "code") == 0) json_flatten(v->commit, flat, &failed);
     if (strcmp(name, "machine") == 0) {
-        flatten("", v->facts, flat, &failed);
-        flatten("", v->libraries, flat, &failed);
+        json_flatten(v->facts, flat, &failed);
+        json_flatten(v->libraries, flat, &failed);
     }
     if (strcmp(name, "environment") == 0)
-        flatten("", json_object_get(v->environment, "kept"), flat, &failed);
-    if (strcmp(name, "image") == 0) flatten("", v->image, flat, &failed);
-    if (strcmp(name, "decisions") == 0) flatten("", v->decisions, flat, &failed);
+        json_flatten(json_object_get(v->environment, "kept"), flat, &failed);
+    if (strcmp(name, "image") == 0) json_flatten(v->image, flat, &failed);
+    if (strcmp(name, "decisions") == 0) json_flatten(v->decisions, flat, &failed);
     if (strcmp(name, "run") == 0) {
         static const char *const KEYS[] = { "status", "version", "smoke", "mismatch", "parent" };
         for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++) {

@@ -9,6 +9,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/compare/recipe_name.h"
+#include "runner/plan/factor.h"
 #include "runner/plan/options.h"
 
 static const struct run_view *first_of(const struct comparison *c, const struct compare_groups *g,
@@ -38,51 +39,25 @@ static bool is_bf16(const json_t *recipe) {
 
 /* ---- by a factor --------------------------------------------------------------------------- */
 
-/* "train.grad_dtype=f32": rows of f32 are the baselines of rows that differ in this key alone. */
-struct factor {
-    char key[128];
-    const char *value; /* borrowed */
-};
+static json_t *config_of(const struct comparison *c, const struct compare_groups *g,
+                         int64_t group) {
+    return first_of(c, g, group)->resolved;
+}
 
-static enum status read_factor(const char *text, struct factor *out, struct err *e) {
-    const char *equals = strchr(text, '=');
-    size_t n = equals ? (size_t)(equals - text) : 0;
-    if (n == 0 || n >= sizeof out->key || !equals[1])
+/* A mistyped factor would give the answer to another question: the one without a factor. */
+static enum status read_factor(const struct comparison *c, const struct compare_groups *g,
+                               struct factor *out, struct err *e) {
+    const char *text = c->options.factor;
+    char why[FACTOR_WHY_CAP] = "";
+    if (!factor_read(text, out))
         return FAIL(e, ERR_ARG, "--factor %.100s: write KEY=VALUE, a key of the runs and its value "
                     "in the baseline's rows, such as train.grad_dtype=f32", text);
-    snprintf(out->key, sizeof out->key, "%.*s", (int)n, text);
-    out->value = equals + 1;
-    return OK;
-}
-
-/* The group's value of the key; NULL: it has none. */
-static const json_t *value_of(const struct comparison *c, const struct compare_groups *g,
-                              int64_t group, const char *key) {
-    const json_t *at = first_of(c, g, group)->resolved;
-    char word[128];
-    while (*key && at) {
-        size_t n = strcspn(key, ".");
-        snprintf(word, sizeof word, "%.*s", (int)n, key);
-        at = json_object_get(at, word);
-        key += n + (key[n] == '.');
-    }
-    return json_is_null(at) || json_is_object(at) ? NULL : at;
-}
-
-static bool is_value(const json_t *found, const char *want) {
-    if (json_is_string(found)) return !strcmp(json_string_value(found), want);
-    char *text = json_dumps(found, JSON_ENCODE_ANY | JSON_COMPACT);
-    bool same = text && !strcmp(text, want);
-    free(text);
-    return same;
-}
-
-/* Whether the group has another value than the baselines. A group without the key, such as BF16
- * with a key of FP8 recipes, is not concerned. */
-static bool is_concerned(const struct comparison *c, const struct compare_groups *g, int64_t group,
-                         const struct factor *factor) {
-    const json_t *found = value_of(c, g, group, factor->key);
-    return found && !is_value(found, factor->value);
+    json_t **configs = calloc((size_t)g->count + 1, sizeof *configs);
+    if (!configs) return FAIL(e, ERR_MEMORY, "configurations");
+    for (int64_t k = 0; k < g->count; k++) configs[k] = config_of(c, g, k);
+    enum status st = factor_check(out, configs, g->count, why, e);
+    free(configs);
+    return st == OK && *why ? FAIL(e, ERR_ARG, "--factor %.100s: %s", text, why) : st;
 }
 
 /* Removes the factor's name from a list of names; says whether it was there. */
@@ -102,9 +77,8 @@ static enum status find_by_factor(const struct comparison *c, const struct compa
     *baseline = -1;
     snprintf(why, FAMILY_WHY_CAP, "no row has %s = %.100s", factor->key, factor->value);
     for (int64_t b = 0; b < g->count && *baseline < 0; b++) {
-        const json_t *found = value_of(c, g, b, factor->key);
         json_t *others = NULL;
-        if (!found || !is_value(found, factor->value)) continue;
+        if (factor_find(factor, config_of(c, g, b)) != FACTOR_SAME) continue;
         TRY(compare_group_factors(c, g, b, group, false, &others, e));
         bool differs = take_name(others, factor->key);
         size_t n = json_array_size(others);
@@ -157,14 +131,15 @@ static bool recipes_differ(const struct comparison *c, const struct compare_grou
     return false;
 }
 
+/* A group without the key, such as BF16 with a key of FP8 recipes, is judged by its recipe. */
 static enum status find_all(const struct comparison *c, const struct compare_groups *g,
                             struct kinship *out, json_t *missing, struct err *e) {
     bool asked = recipes_differ(c, g), failed = false;
     struct factor factor = { .value = NULL };
-    if (c->options.factor) TRY(read_factor(c->options.factor, &factor, e));
+    if (c->options.factor) TRY(read_factor(c, g, &factor, e));
     for (int64_t k = 0; k < g->count; k++) {
         char why[FAMILY_WHY_CAP];
-        bool by_factor = factor.value && is_concerned(c, g, k, &factor);
+        bool by_factor = factor.value && factor_find(&factor, config_of(c, g, k)) == FACTOR_OTHER;
         json_append(out->others, json_array(), &failed);
         json_append(out->only, by_factor ? json_string(factor.key) : json_null(), &failed);
         if (by_factor) TRY(find_by_factor(c, g, k, &factor, &out->of[k], why, e));

@@ -559,6 +559,90 @@ static void a_factor_needs_rows_that_are_equal_otherwise(void **state) {
     finish(&s);
 }
 
+/* A mistyped factor must not give the answer to another question. */
+static void a_factor_must_be_a_key_of_the_runs(void **state) {
+    static const struct { const char *factor, *words; } CASES[] = {
+        { "train.grad_dtpe=f32", "--factor train.grad_dtpe=f32: no row has a value of "
+                                 "train.grad_dtpe; did you mean train.grad_dtype?" },
+        { "grad_dtype=f32", "no row has a value of grad_dtype; did you mean train.grad_dtype?" },
+        { "nokey=1", "no row has a value of nokey" },
+        { "train=f32", "train is a table; name one of its keys, such as train." },
+        { "recipe=bf16", "recipes are judged against BF16 without a factor" },
+        { "recipe.kind=bf16", "recipes are judged against BF16 without a factor" },
+        { "train.seed=1", "runs that differ in their seed are repeats of one row" },
+        { "name=tiny", "name is no factor: compare takes it for a key that changes no result" },
+    };
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture runs[NINE];
+    struct comparison c;
+    const char *paths[NINE];
+    three_sides(runs);
+    compare(&s, runs, NINE);
+    for (int i = 0; i < NINE; i++) paths[i] = s.path[i];
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const struct compare_options options = { .factor = CASES[i].factor };
+        assert_int_equal(compare_runs(paths, NINE, &options, &c, &e), ERR_ARG);
+        if (!strstr(e.text, CASES[i].words))
+            fail_msg("\"%s\" is not in \"%s\"", CASES[i].words, e.text);
+    }
+    finish(&s);
+}
+
+/* A number is the same however it is written. */
+static void a_factor_is_compared_by_value(void **state) {
+    static const struct { const char *factor; bool found; } CASES[] = {
+        { "train.optimizer.lr=0.0003", true },   { "train.optimizer.lr=3e-4", true },
+        { "train.optimizer.lr=0.00030", true },  { "train.optimizer.lr=3.1e-4", false },
+        { "train.optimizer.lr=3e-4x", false },   { "train.optimizer.lr=nan", false },
+        { "train.global_batch=8", true },        { "train.global_batch=8.0", true },
+        { "train.global_batch=eight", false },   { "train.exact=true", true },
+        { "train.exact=1", false },              { "train.optimizer.kind=adamw", true },
+        { "train.optimizer.kind=adam", false },
+        { "train.optimizer.betas=[0.9,0.95]", true },
+        { "train.optimizer.betas=[0.90, 9.5e-1]", true },
+        { "train.optimizer.betas=[0.9,0.96]", false },
+    };
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture runs[2];
+    const char *paths[2];
+    for (int i = 0; i < 2; i++) {
+        runs[i] = run_fixture_default();
+        runs[i].train = i == 0 ? ",\"optimizer\":{\"kind\":\"adamw\",\"lr\":3e-4,\"betas\":"
+                                 "[0.9,0.95]},\"global_batch\":8,\"exact\":true"
+                               : ",\"optimizer\":{\"kind\":\"sgd\",\"lr\":6e-4,\"betas\":"
+                                 "[0.9,0.99]},\"global_batch\":16,\"exact\":false";
+    }
+    compare(&s, runs, 2);
+    for (int i = 0; i < 2; i++) paths[i] = s.path[i];
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const struct compare_options options = { .factor = CASES[i].factor };
+        struct scene t = { .path = { "" } };
+        CHECK(compare_runs(paths, 2, &options, &t.c, &e));
+        bool found = strstr(first_missing(&t), "no row has") == NULL;
+        if (found != CASES[i].found) fail_msg("%s: %s", CASES[i].factor, first_missing(&t));
+        compare_free(&t.c);
+    }
+    finish(&s);
+}
+
+/* Absent, the key means attention in BF16: such a row is a baseline as well. */
+static void attention_is_bf16_unless_it_is_set(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) runs[i].recipe = "fp8.delayed";
+    for (int i = 3; i < 6; i++) {
+        runs[i].attention = "{\"precision\":\"fp8\"}";
+        runs[i].loss_shift = 0.001;
+    }
+    compare_by(&s, runs, 6, &(struct compare_options){ .factor = "attention.precision=bf16" });
+    verdict_is(&s, "holds", "");
+    assert_string_equal(json_text(loss_row(&s), "factor", ""), "attention.precision");
+    finish(&s);
+}
+
 /* A key that did nothing, such as gradients of 8 bits on one rank, does not hold the loss. */
 static void a_factor_without_effect_gets_no_verdict(void **state) {
     struct scene s;
@@ -632,6 +716,9 @@ int main(void) {
         cmocka_unit_test(a_baseline_can_be_chosen),
         cmocka_unit_test(a_factor_is_judged_within_its_recipe),
         cmocka_unit_test(a_factor_needs_rows_that_are_equal_otherwise),
+        cmocka_unit_test(a_factor_must_be_a_key_of_the_runs),
+        cmocka_unit_test(a_factor_is_compared_by_value),
+        cmocka_unit_test(attention_is_bf16_unless_it_is_set),
         cmocka_unit_test(a_factor_without_effect_gets_no_verdict),
         cmocka_unit_test(other_batches_are_compared_at_equal_tokens),
         cmocka_unit_test(a_tolerance_can_be_given),
