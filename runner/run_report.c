@@ -5,6 +5,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/commands.h"
+#include "runner/plan/factor.h"
 #include "runner/run/outcome.h"
 #include "runner/script/script_flags.h"
 
@@ -37,6 +38,17 @@ static void print_next(const struct cli *cli, const struct suite *s, int code) {
     if (last) run_report_next(cli, last);
 }
 
+/* Whether a row that ended has the key of the suite's factor: --only may have left none. */
+static bool has_factor(const struct suite *s) {
+    struct factor factor;
+    if (!factor_read(s->resolution->factor, &factor)) return false;
+    for (int64_t i = 0; i < s->resolution->run_count; i++)
+        if (s->rows[i].ended &&
+            factor_find(&factor, s->resolution->runs[i].config_json) != FACTOR_ABSENT)
+            return true;
+    return false;
+}
+
 /* Runs the verb `compare` on the bundles of the rows. */
 static void compare_rows(const struct cli *cli, const struct suite *s) {
     struct cli compare = *cli;
@@ -47,7 +59,7 @@ static void compare_rows(const struct cli *cli, const struct suite *s) {
     compare.arg_count = 0;
     struct cli_flag factor = { "factor", s->resolution->factor };
     compare.flags = &factor;
-    compare.flag_count = *factor.value != '\0';
+    compare.flag_count = has_factor(s);
     for (int64_t i = 0; i < s->resolution->run_count; i++)
         if (s->rows[i].ended) paths[compare.arg_count++] = s->rows[i].outcome.bundle;
     (void)VERB_COMPARE.run(&compare);

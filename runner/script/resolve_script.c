@@ -2,9 +2,11 @@
 
 #include <assert.h>
 #include <lauxlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "model/config.h"
+#include "runner/plan/factor.h"
 #include "runner/script/function_name.h"
 #include "runner/script/hf_model.h"
 #include "runner/script/schema_apply.h"
@@ -116,6 +118,32 @@ static struct value **resolve_runs(struct script *s, const struct suite *suite, 
     return configs;
 }
 
+/* Hours of runs must not end without the verdict that the suite asks for. --smoke changes values,
+ * and gives no verdict. */
+static void check_factor(struct script *s, struct suite *suite, struct value *const *configs,
+                         bool smoke) {
+    struct factor factor;
+    struct err e;
+    char why[FACTOR_WHY_CAP] = "";
+    bool any = smoke;
+    if (!factor_read(suite->factor, &factor)) return;
+    json_t **all = pool_alloc(&s->pool, ((size_t)suite->count + 1) * sizeof *all);
+    for (int64_t i = 0; i < suite->count; i++) {
+        struct text text = { 0 };
+        value_write(&text, &s->pool, configs[i]);
+        all[i] = text.bytes ? json_loads(text.bytes, 0, NULL) : NULL;
+        text_free(&text);
+        any = any || factor_find(&factor, all[i]) == FACTOR_SAME;
+    }
+    if (factor_check(&factor, all, suite->count, why, &e) != OK)
+        snprintf(why, sizeof why, "%.300s", e.text);
+    for (int64_t i = 0; i < suite->count; i++) json_decref(all[i]);
+    if (!*why && !any) snprintf(why, sizeof why, "no row has %s = %.100s", factor.key, factor.value);
+    if (!*why) return;
+    if (suite->factor_set) suite->factor = ""; /* then there is nothing to ask */
+    else diagnostics_add(&s->diagnostics, suite->factor_place, "factor", "%s", why);
+}
+
 static void write_run(struct text *out, struct script *s, const struct suite_run *run,
                       const struct value *config) {
     text_puts(out, "{\"cell\":");
@@ -166,6 +194,7 @@ void resolve_script(struct script *s, void *argument, struct text *out) {
     }
     text_puts(out, suite.is_suite ? "{\"suite\":true,\"runs\":[" : "{\"suite\":false,\"runs\":[");
     struct value **configs = resolve_runs(s, &suite, changes->smoke);
+    if (s->diagnostics.count == 0) check_factor(s, &suite, configs, changes->smoke);
     for (int64_t i = 0; i < suite.count && s->diagnostics.count == 0; i++) {
         if (i) text_puts(out, ",");
         write_run(out, s, &suite.runs[i], configs[i]);

@@ -320,9 +320,10 @@ static struct value *take(struct value *table, const char *key) {
 }
 
 /* What the comparison at the end asks: "KEY=VALUE", where VALUE is that of the baseline's rows. */
-static const char *take_factor(struct diagnostics *d, struct value *suite) {
+static const char *take_factor(struct diagnostics *d, struct value *suite, struct place *place) {
     const struct value *v = take(suite, "factor");
     if (!v) return "";
+    *place = v->place;
     bool text = v->type == VALUE_STRING && strlen(v->string) == v->string_bytes;
     const char *equals = text ? strchr(v->string, '=') : NULL;
     size_t head = text ? strcspn(v->string, ".=") : 0;
@@ -332,6 +333,19 @@ static const char *take_factor(struct diagnostics *d, struct value *suite) {
                     "value in the rows that others are compared with, such as "
                     "\"train.grad_dtype=f32\", found %s", value_describe(d->pool, v));
     return "";
+}
+
+/* Whether an override sets the factor's key, in all rows or as an axis. */
+static bool sets_factor(struct diagnostics *d, const char *factor, const struct override *overrides,
+                        int64_t count) {
+    const char *key = pool_copy_n(d->pool, factor, strcspn(factor, "="));
+    for (int64_t i = 0; i < count; i++) {
+        const char *path = overrides[i].path;
+        if (sets_axis(&overrides[i]) && path[strlen("matrix")])
+            path = schema_expand_path(d->pool, path + strlen("matrix."));
+        if (covers(path, key)) return true;
+    }
+    return false;
 }
 
 /* The script's matrix with the axes from --set applied; NULL if there is none. */
@@ -376,7 +390,8 @@ void suite_expand(struct diagnostics *d, struct value *returned, const char *con
     if (name && name->type == VALUE_TEXT) name->type = VALUE_STRING;
     out->name = name && name->type == VALUE_STRING ? name->string : NULL;
     out->about = about && about->type == VALUE_STRING ? about->string : "";
-    if (out->is_suite) out->factor = take_factor(d, returned);
+    if (out->is_suite) out->factor = take_factor(d, returned, &out->factor_place);
+    out->factor_set = sets_factor(d, out->factor, overrides, count);
     struct value *matrix = out->is_suite ? take_matrix(d, returned, overrides, count) : NULL;
     int64_t axis_count = read_axes(d, matrix, overrides, count, axes, out);
     if (out->is_suite && !out->name)

@@ -17,6 +17,8 @@ struct suite {
     const char *name, *about;
     const char *replaced; /* the axes that an override removed, separated by commas; "" */
     const char *factor;   /* "KEY=VALUE" of the comparison at its end; "" */
+    struct place factor_place;
+    bool factor_set;      /* --set replaced what the rows have of its key */
     struct suite_run *runs;
     int64_t count, capacity;
 };

@@ -50,6 +50,25 @@ gives 2 compare "${bundles[@]}" --factor train.grad_dtype -- "write KEY=VALUE"
 gives 2 compare "${bundles[@]}" --factor train.grad_dtype=f32 --baseline bf16 -- \
     "--baseline and --factor each say which row is whose baseline"
 
+gives 2 compare "${bundles[@]}" --factor train.grad_dtpe=f32 -- \
+    "no row has a value of train.grad_dtpe; did you mean train.grad_dtype?"
+gives 2 compare "${bundles[@]}" --factor recipe=bf16 -- "without a factor"
+
+case_name="a suite whose factor no row has" # check and run say so before anything runs
+sed 's/train.grad_dtype=f32/train.grad_dtpe=f32/' "$root/experiments/grad_fp8.lua" >typo.lua
+gives 2 check typo.lua -- "typo.lua:38: factor: no row has a value of train.grad_dtpe; did you mean"
+gives 2 run typo.lua --runs "$runs" -- "nothing was run"
+gives 0 check "$root/experiments/grad_fp8.lua" --set train.grad_dtype=fp8 --
+cat >margin.lua <<'LUA'
+local tiny = require "models.tiny"
+return suite {
+  name = "margin", factor = "recipe.margin=0", model = tiny.llama { layers = 1, seq_len = 16 },
+  data = synthetic, train = { steps = 1, global_batch = 1 },
+  matrix = { recipe = { bf16, fp8.delayed }, seed = { 1, 2 } },
+}
+LUA
+gives 0 run margin.lua --lib "$lib" --runs margin --only '*bf16*' -- "What differs" # without the key
+
 case_name="the scripts that ask about a key"
 for script in fp8_attention:precision=bf16 grad_fp8:grad_dtype=f32 attention_backend:backend=own; do
     says "${script#*:}\"" "$root/experiments/${script%:*}.lua"

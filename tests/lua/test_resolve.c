@@ -285,6 +285,59 @@ static void a_suite_names_its_factor(void **state) {
     resolution_destroy(&r);
 }
 
+/* A suite that cannot answer its own question is refused before it runs for hours. */
+static void a_suite_has_rows_with_its_factor(void **state) {
+    (void)state;
+    static const struct {
+        const char *factor, *words;
+        bool smoke;
+        const char *set; /* NULL: none */
+    } CASES[] = {
+        { "train.grad_dtype=f32", NULL, false, NULL },
+        { "train.optimizer.lr=1e-3", NULL, false, NULL },
+        { "train.optimizer.lr=0.00100", NULL, false, NULL },
+        { "attention.precision=bf16", NULL, false, NULL }, /* where it is absent, it is BF16 */
+        { "train.grad_dtpe=f32", "no row has a value of train.grad_dtpe; did you mean "
+                                 "train.grad_dtype?", false, NULL },
+        { "train.grad_dtype=f64", "no row has train.grad_dtype = f64", false, NULL },
+        { "train.global_batch=8", NULL, false, NULL },
+        { "train.global_batch=8", NULL, true, NULL }, /* --smoke shrinks it */
+        { "train.globalbatch=8", "did you mean train.global_batch?", true, NULL },
+        { "train=f32", "train is a table; name one of its keys, such as train.", false, NULL },
+        { "data.seed=7", "losses on other data are not compared", false, NULL },
+        { "train.seed=1", "runs that differ in their seed are repeats of one row", false, NULL },
+        { "recipe.margin=0", "no row has a value of recipe.margin", false, NULL },
+        { "train.grad_dtype=f32", NULL, false, "train.grad_dtype=fp8" },
+        { "train.grad_dtype=f32", NULL, false, "matrix.grad_dtype=fp8,bf16" },
+        { "train.grad_dtype=f32", NULL, false, "matrix.grad_dtype=f32,bf16" },
+        { "train.grad_dtpe=f32", "no row has a value of train.grad_dtpe", false,
+          "train.grad_dtype=fp8" },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char folder[PATH_CAP], path[PATH_CAP];
+        struct resolution r;
+        struct err e = { 0 };
+        scratch_directory(folder);
+        put_file(folder, "x.lua",
+                 "local tiny = require 'models.tiny' return suite { name = 's', model = tiny.llama,"
+                 " recipe = bf16, data = synthetic, train = { steps = 1, global_batch = 8, "
+                 "optimizer = adamw { lr = 1e-3 } }, factor = '%s', matrix = { "
+                 "['train.grad_dtype'] = { 'f32', 'fp8' } } }", CASES[i].factor);
+        assert_int_equal(path_join(path, folder, "x.lua", NULL), OK);
+        const struct resolve_options options = { .path = path, .overrides = &CASES[i].set,
+                                                 .override_count = CASES[i].set != NULL,
+                                                 .smoke = CASES[i].smoke };
+        enum status st = resolve_experiment(&options, &r, &e);
+        if (st != (CASES[i].words ? ERR_CONFIG : OK)) fail_msg("case %zu: %s", i, e.text);
+        if (CASES[i].words && !strstr(e.text, CASES[i].words)) fail_msg("%zu: %s", i, e.text);
+        if (!CASES[i].words) /* after an override of its key there may be nothing to ask */
+            assert_string_equal(r.factor, CASES[i].set && strstr(CASES[i].set, "=fp8")
+                                              ? "" : CASES[i].factor);
+        resolution_destroy(&r);
+        assert_int_equal(tree_remove(folder, NULL), OK);
+    }
+}
+
 static void a_matrix_reaches_any_key(void **state) {
     (void)state;
     struct resolution r;
@@ -776,6 +829,7 @@ int main(void) {
         cmocka_unit_test(recipe_defaults_are_the_named_projects),
         cmocka_unit_test(a_matrix_expands_in_a_stable_order),
         cmocka_unit_test(a_suite_names_its_factor),
+        cmocka_unit_test(a_suite_has_rows_with_its_factor),
         cmocka_unit_test(a_matrix_reaches_any_key),
         cmocka_unit_test(a_suite_may_list_experiments),
         cmocka_unit_test(overrides_are_typed_by_the_schema),
