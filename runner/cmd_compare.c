@@ -176,6 +176,7 @@ const struct verb VERB_COMPARE = {
             "holds if the upper 95 % bound of the difference is within 0.5 % above BF16\n"
             "(blockwise: 0.25 %). It does not hold if the lower bound is above that, or a run\n"
             "diverged. Otherwise it is undecided. It says how many seeds it needs.\n"
+            "Without a verdict: a baseline above 0.99 ln(vocab), which has learned nothing.\n"
             "--factor train.grad_dtype=f32 judges a row of another grad_dtype against the row\n"
             "with f32 that is equal otherwise, and rows of f32 against BF16 as above.\n"
             "A second table has losses after equal time. It also has time and tokens to one loss.\n"

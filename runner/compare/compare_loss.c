@@ -90,12 +90,16 @@ static int64_t first_bad(const struct columns *t) {
     return -1;
 }
 
+double loss_of_guess(const struct run_view *v) {
+    double vocab = json_number_value(
+        json_object_get(json_object_get(v->resolved, "model"), "vocab"));
+    return vocab > 1 ? log(vocab) : (double)INFINITY;
+}
+
 /* The bound of the last evaluation: the first evaluation, or the loss of a guess, whichever is
  * smaller. */
 static double loss_at_first(const struct run_view *v, int64_t first, int64_t last) {
-    double vocab = json_number_value(
-        json_object_get(json_object_get(v->resolved, "model"), "vocab"));
-    double guess = vocab > 1 ? log(vocab) : (double)INFINITY;
+    double guess = loss_of_guess(v);
     if (first >= last) return guess;
     return fmin(guess, compare_value_at(v->columns.of[STREAM_EVAL], "loss", first));
 }

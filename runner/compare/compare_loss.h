@@ -51,6 +51,11 @@ NODISCARD enum status loss_judge(const struct loss_sample *baseline,
                                  const struct loss_sample *sample, double tolerance,
                                  struct loss_judgement *out, struct err *e);
 
+/* ln(vocab) of the run's model, the loss of a uniform guess; infinite if it names none. */
+double loss_of_guess(const struct run_view *v);
+/* A baseline above this share of it has learned nothing that FP8 could spoil. */
+#define LOSS_GUESS_SHARE 0.99
+
 /* Whether the run diverged; `why` says how. A run diverged if it ended at a value that is not
  * finite, or if one of its losses is not finite. It also diverged if its last evaluation is more
  * than 10 % above its first one, or above ln(vocab), the loss of a guess. */

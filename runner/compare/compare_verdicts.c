@@ -177,6 +177,15 @@ static bool has_no_effect(const struct family *f, int64_t group) {
     return compared > 0;
 }
 
+/* Whether the baseline's loss is a uniform guess's: any recipe guesses as well. */
+static bool learned_nothing(const struct family *f, double mean, char why[FAMILY_WHY_CAP]) {
+    double guess = loss_of_guess(&f->c->run[f->g->first[f->baseline]]);
+    if (!(mean > LOSS_GUESS_SHARE * guess)) return false;
+    snprintf(why, FAMILY_WHY_CAP, "the baseline has learned nothing: its mean loss is %.5g, and a "
+             "uniform guess among %.0f tokens has %.5g; train longer", mean, exp(guess), guess);
+    return true;
+}
+
 /* The verdict and its reason. Conditions that exclude a verdict come first, the bounds last. */
 static const char *judge(const struct family *f, int64_t group, const struct loss_judgement *j,
                          int64_t n, int64_t m, char why[FAMILY_WHY_CAP]) {
@@ -189,6 +198,7 @@ static const char *judge(const struct family *f, int64_t group, const struct los
                  factor_of(f, group));
     if (*why) return NULL;
     if (family_diverged(f, group, why)) return loss_verdict_name(LOSS_DOES_NOT_HOLD);
+    if (learned_nothing(f, j->gap.baseline_mean, why)) return NULL;
     if (n < LOSS_SEEDS_MIN || m < LOSS_SEEDS_MIN)
         snprintf(why, FAMILY_WHY_CAP, "a verdict needs %d seeds a side; here are %lld and %lld",
                  LOSS_SEEDS_MIN, (long long)n, (long long)m);

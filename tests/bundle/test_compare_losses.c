@@ -236,6 +236,34 @@ static void a_smoke_run_gets_no_verdict(void **state) {
     finish(&s);
 }
 
+/* Losses of a uniform guess are equal in all recipes: they say nothing. A divergence still does. */
+static void runs_that_learned_nothing_get_no_verdict(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) {
+        runs[i].model = "{\"vocab\":256}"; /* ln 256 = 5.545 */
+        runs[i].eval_every = 20;
+        runs[i].eval_last = 5.50;
+    }
+    compare(&s, runs, 6);
+    verdict_is(&s, NULL, "the baseline has learned nothing: its mean loss is 5.5, and a uniform "
+                         "guess among 256 tokens has 5.5452; train longer");
+    finish(&s);
+    runs[5].eval_last = 6.2;
+    compare(&s, runs, 6);
+    verdict_is(&s, "does not hold", "F diverged");
+    finish(&s);
+    for (int i = 0; i < 6; i++) runs[i].eval_last = 5.48; /* below 0.99 x 5.5452 = 5.4897 */
+    compare(&s, runs, 6);
+    verdict_is(&s, "holds", "");
+    finish(&s);
+    for (int i = 3; i < 6; i++) runs[i].eval_last = 5.5; /* the baseline's loss alone counts */
+    compare(&s, runs, 6);
+    verdict_is(&s, "holds", "");
+    finish(&s);
+}
+
 /* If one seed ran twice, the longer run counts. */
 static void a_seed_counts_once(void **state) {
     struct scene s;
@@ -705,6 +733,7 @@ int main(void) {
         cmocka_unit_test(a_better_recipe_holds_in_any_order),
         cmocka_unit_test(a_missing_verdict_has_its_reason),
         cmocka_unit_test(a_smoke_run_gets_no_verdict),
+        cmocka_unit_test(runs_that_learned_nothing_get_no_verdict),
         cmocka_unit_test(a_seed_counts_once),
         cmocka_unit_test(bounds_decide),
         cmocka_unit_test(equal_losses_hold),
