@@ -106,12 +106,39 @@ static void best_line(const struct advice *a, const struct advice_row *best, cha
     add(out, ".");
 }
 
+/* ", after 61440 tokens", ", after 1.57 million tokens". */
+static void add_tokens(char *out, double tokens) {
+    bool billion = tokens >= 1e9, million = tokens >= 1e6;
+    add(out, ", after %.*g%s tokens", billion || million ? 3 : 6,
+        tokens / (billion ? 1e9 : million ? 1e6 : 1),
+        billion ? " billion" : million ? " million" : "");
+}
+
+/* " (+0.20 % to bf16, at most +0.31 %, 3 seeds, after 61440 tokens, on other data)": what the
+ * verdict comes from. */
+static void add_basis(char *out, const struct loss_evidence *loss) {
+    add(out, " (");
+    if (!isnan(loss->relative)) add(out, "%+.2f %% to %s, ", 100 * loss->relative, loss->baseline);
+    if (!isnan(loss->high)) add(out, "at most %+.2f %%, ", 100 * loss->high);
+    add(out, "%" PRId64 " seed%s", loss->seeds, loss->seeds == 1 ? "" : "s");
+    if (!isnan(loss->tokens)) add_tokens(out, loss->tokens);
+    add(out, "%s%s)", loss->other_data ? ", on other data" : "",
+        loss->other_training ? ", with other training" : "");
+}
+
 static void add_loss(char *out, const struct loss_evidence *loss) {
     add(out, "%s", evidence_name(loss->finding));
-    if (!isnan(loss->relative))
-        add(out, " (%+.2f %% to bf16, at most %+.2f %%, %" PRId64 " seeds)", 100 * loss->relative,
-            100 * loss->high, loss->seeds);
+    if (*loss->baseline) add_basis(out, loss);
     if (*loss->why) add(out, "; compare says: %s", loss->why);
+}
+
+/* BF16 defines no FP8 attention, so that the suite has the same recipe on both sides. */
+static void add_suite(char *out, const struct advice_row *best) {
+    add(out, "no runs here show whether it holds; a suite of ");
+    if (evidence_is_of_attention(best->config))
+        add(out, "%s with attention.precision \"bf16\" and \"fp8\", three seeds each, and factor = "
+            "\"attention.precision=bf16\" does", name_of(best));
+    else add(out, "bf16 and %s with three seeds each does", name_of(best));
 }
 
 static void loss_line(const struct advice_row *best, const struct advice_context *x,
@@ -119,9 +146,7 @@ static void loss_line(const struct advice_row *best, const struct advice_context
     size_t unread = json_array_size(x->evidence->unreadable);
     add(out, "Loss: ");
     if (best->kind == RECIPE_BF16) add(out, "bf16 is what the others are compared with");
-    else if (best->loss.finding == EVIDENCE_NONE && !*best->loss.why)
-        add(out, "no runs here show whether it holds; a suite of bf16 and %s with three seeds "
-            "each does", name_of(best));
+    else if (best->loss.finding == EVIDENCE_NONE && !*best->loss.why) add_suite(out, best);
     else add_loss(out, &best->loss);
     if (unread) add(out, " (%zu run%s could not be read)", unread, unread == 1 ? "" : "s");
     add(out, ".");
@@ -315,10 +340,14 @@ static json_t *certified_json(const struct certified *c) {
 
 static json_t *row_json(const struct advice_row *row) {
     static const char *const GROUPS[] = { "timed", "untimed", "loss", "cannot" };
-    json_t *loss = json_pack("{s:s,s:I,s:o,s:o,s:s}", "verdict", evidence_name(row->loss.finding),
-                             "seeds", (json_int_t)row->loss.seeds, "relative",
-                             finite_or_null(row->loss.relative), "high",
-                             finite_or_null(row->loss.high), "why", row->loss.why);
+    const struct loss_evidence *found = &row->loss;
+    json_t *loss = json_pack("{s:s,s:I,s:o,s:o,s:s,s:s?,s:o,s:b,s:b}", "verdict",
+                             evidence_name(found->finding), "seeds", (json_int_t)found->seeds,
+                             "relative", finite_or_null(found->relative), "high",
+                             finite_or_null(found->high), "why", found->why, "baseline",
+                             *found->baseline ? found->baseline : NULL, "tokens",
+                             finite_or_null(found->tokens), "other_data", found->other_data,
+                             "other_training", found->other_training);
     return json_pack("{s:s,s:s?,s:s,s:s,s:s,s:o,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
                      "recipe", name_of(row), "run", row->run, "group", GROUPS[row->group], "way",
                      recipe_way_name(row->way.way), "because",

@@ -9,6 +9,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/file_tree.h"
+#include "runner/base/json_number.h"
 #include "runner/compare/compare.h"
 #include "runner/run/run_status.h"
 
@@ -31,6 +32,10 @@ static const char *precision_of(const json_t *config) {
     return json_text(section(config, "attention"), "precision", "bf16");
 }
 
+bool evidence_is_of_attention(const json_t *config) {
+    return strcmp(precision_of(config), "fp8") == 0;
+}
+
 /* Notes that a run is left out, and why. Lack of memory is no fault of the run. */
 static enum status leave_out(struct evidence *out, const struct err *why, struct err *e) {
     bool failed = false;
@@ -38,7 +43,8 @@ static enum status leave_out(struct evidence *out, const struct err *why, struct
     return why->code == ERR_MEMORY || failed ? FAIL(e, ERR_MEMORY, "reading runs") : OK;
 }
 
-/* Adds the run at `path` if it trained this model, with attention of this precision, and counts. */
+/* Adds the run at `path` if it trained this model, with attention of a precision that is compared,
+ * and counts. */
 static enum status admit(const char *path, const json_t *config, const char **paths,
                          struct evidence *out, struct err *e) {
     struct run_view view;
@@ -46,25 +52,38 @@ static enum status admit(const char *path, const json_t *config, const char **pa
     if (run_view_load(path, RUN_VIEW_INPUTS, &view, &why) != OK) return leave_out(out, &why, e);
     if (is_evidence(&view) &&
         json_equal(section(view.resolved, "model"), section(config, "model")) &&
-        !strcmp(precision_of(view.resolved), precision_of(config)))
+        (evidence_is_of_attention(config) || !evidence_is_of_attention(view.resolved)))
         paths[out->runs++] = path;
     run_view_free(&view);
     return OK;
 }
 
-/* The verdict of a row of "losses", with the recipe of its group. */
-static void add_row(const struct comparison *c, const json_t *row, json_t *out, bool *failed) {
+/* ---- verdicts ------------------------------------------------------------------------------- */
+
+/* The configuration of a group's first run; NULL: no such group. Borrowed. */
+static json_t *config_of_group(const struct comparison *c, const json_t *number) {
     const json_t *groups = json_object_get(json_object_get(c->report, "statistics"), "groups");
-    const json_t *group =
-        json_array_get(groups, (size_t)json_integer_value(json_object_get(row, "group")));
-    int64_t run = json_integer_value(json_array_get(json_object_get(group, "runs"), 0));
-    if (run < 0 || run >= c->count) return;
-    json_t *found = json_pack("{s:O?,s:O?,s:O?,s:O?,s:O?,s:O?}", "recipe",
-                              section(c->run[run].resolved, "recipe"), "verdict",
-                              json_object_get(row, "verdict"), "seeds",
-                              json_object_get(row, "seeds"), "relative",
-                              json_object_get(row, "relative"), "high",
-                              json_object_get(row, "high"), "why", json_object_get(row, "why"));
+    const json_t *group = json_array_get(groups, (size_t)json_integer_value(number));
+    const json_t *first = json_array_get(json_object_get(group, "runs"), 0);
+    int64_t run = json_integer_value(first);
+    return first && run >= 0 && run < c->count ? c->run[run].resolved : NULL;
+}
+
+/* A row of "losses" with the configuration of its group and the name of its baseline. */
+static void add_row(const struct comparison *c, const json_t *family, const json_t *row, json_t *out,
+                    bool *failed) {
+    static const char *const KEYS[] = { "verdict", "seeds", "relative", "high", "why" };
+    json_t *config = config_of_group(c, json_object_get(row, "group")), *found = json_object();
+    const json_t *baseline = config_of_group(c, json_object_get(family, "baseline"));
+    bool by_attention = json_is_string(json_object_get(row, "factor"));
+    char name[80];
+    snprintf(name, sizeof name, "%.40s%s", json_text(section(baseline, "recipe"), "kind", "?"),
+             by_attention ? " with attention in BF16" : "");
+    json_put(found, "config", json_incref(config), failed);
+    json_put(found, "baseline", json_string(name), failed);
+    json_put(found, "tokens", json_incref(json_object_get(family, "tokens")), failed);
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
+        json_put(found, KEYS[i], json_incref(json_object_get(row, KEYS[i])), failed);
     json_append(out, found, failed);
 }
 
@@ -73,11 +92,13 @@ static enum status add_verdicts(const struct comparison *c, json_t *out, struct 
     const json_t *family, *row;
     size_t i, k;
     bool failed = false;
-    json_array_foreach(losses, i, family) {
-        json_array_foreach(json_object_get(family, "rows"), k, row) add_row(c, row, out, &failed);
-    }
+    json_array_foreach(losses, i, family)
+        json_array_foreach(json_object_get(family, "rows"), k, row)
+            add_row(c, family, row, out, &failed);
     return failed ? FAIL(e, ERR_MEMORY, "verdicts on losses") : OK;
 }
+
+/* ---- the runs ------------------------------------------------------------------------------- */
 
 /* Leaves out the runs of which a byte is damaged behind their inputs. */
 static enum status drop_damaged(const char **paths, struct evidence *out, struct err *e) {
@@ -98,8 +119,12 @@ static enum status drop_damaged(const char **paths, struct evidence *out, struct
 
 /* One damaged run must not hide what the others say. Runs that cannot be compared give no evidence,
  * and a sentence. */
-static enum status compare(const char **paths, struct evidence *out, struct err *e) {
-    const struct compare_options options = { .lean = true };
+static enum status compare(const char **paths, const json_t *config, struct evidence *out,
+                           struct err *e) {
+    bool by_attention = evidence_is_of_attention(config);
+    const struct compare_options options = {
+        .lean = true, .factor = by_attention ? "attention.precision=bf16" : NULL
+    };
     struct comparison c = { 0 };
     struct err why;
     int64_t all = out->runs;
@@ -124,7 +149,7 @@ enum status evidence_gather(const char *runs_dir, const json_t *config, struct e
     if (st == OK && !paths) st = FAIL(e, ERR_MEMORY, "%lld paths", (long long)runs.count);
     for (int64_t i = 0; st == OK && i < runs.count; i++)
         st = admit(runs.file[i].path, config, paths, out, e);
-    if (st == OK) st = compare(paths, out, e);
+    if (st == OK) st = compare(paths, config, out, e);
     free(paths);
     tree_free(&runs);
     if (st != OK) evidence_free(out);
@@ -145,29 +170,67 @@ static enum loss_finding finding_of(const char *verdict) {
                                                : EVIDENCE_NONE;
 }
 
-static double number_or_nan(const json_t *value) {
-    return json_is_number(value) ? json_number_value(value) : (double)NAN;
+/* Whether both are equal, or absent. */
+static bool same(const json_t *a, const json_t *b) { return a && b ? json_equal(a, b) : !a && !b; }
+
+/* What of "train" can change a loss, apart from the seed. NULL: no memory, or no such table. */
+static json_t *training_of(const json_t *config) {
+    static const char *const OTHERS[] = { "seed", "time_limit_s", "audit" };
+    bool failed = false;
+    json_t *train = json_copied(section(config, "train"), &failed);
+    for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
+        (void)json_object_del(train, OTHERS[i]);
+    return json_whole(train, failed);
+}
+
+static bool same_training(const json_t *a, const json_t *b) {
+    json_t *x = training_of(a), *y = training_of(b);
+    bool equal = same(x, y) && same(section(a, "init"), section(b, "init"));
+    json_decref(x);
+    json_decref(y);
+    return equal;
+}
+
+/* Whether a row says something about the configuration. A recipe that fails with attention in BF16
+ * also fails with FP8 attention; that it holds says nothing about FP8 attention. */
+static bool is_about(const json_t *of, const json_t *config, enum loss_finding finding) {
+    return same(section(of, "recipe"), section(config, "recipe")) &&
+           (!strcmp(precision_of(of), precision_of(config)) || finding == EVIDENCE_FAILS);
+}
+
+static struct loss_evidence read_row(const json_t *row, const json_t *config,
+                                     enum loss_finding finding) {
+    const json_t *of = json_object_get(row, "config");
+    struct loss_evidence out = {
+        .finding = finding, .seeds = json_integer_value(json_object_get(row, "seeds")),
+        .relative = json_double(json_object_get(row, "relative")),
+        .high = json_double(json_object_get(row, "high")),
+        .tokens = json_double(json_object_get(row, "tokens")),
+        .other_data = !same(section(of, "data"), section(config, "data")),
+        .other_training = !same_training(of, config),
+    };
+    snprintf(out.baseline, sizeof out.baseline, "%s", json_text(row, "baseline", ""));
+    snprintf(out.why, sizeof out.why, "%.150s", json_text(row, "why", ""));
+    return out;
 }
 
 void evidence_of(const struct evidence *x, const json_t *config, struct loss_evidence *out) {
     /* The worst one first: one that failed, then one that could not decide. */
     static const int RANK[] = { [EVIDENCE_NONE] = 0, [EVIDENCE_HOLDS] = 1,
                                 [EVIDENCE_UNDECIDED] = 2, [EVIDENCE_FAILS] = 3 };
-    const json_t *recipe = section(config, "recipe"), *row;
-    bool any = false;
+    const double none = (double)NAN;
+    const json_t *row;
+    int best = -1;
     size_t i;
-    *out = (struct loss_evidence){ .relative = (double)NAN, .high = (double)NAN };
+    *out = (struct loss_evidence){ .relative = none, .high = none, .tokens = none };
     json_array_foreach(x->rows, i, row) {
-        if (!json_equal(json_object_get(row, "recipe"), recipe)) continue;
-        enum loss_finding finding =
-            finding_of(json_string_value(json_object_get(row, "verdict")));
-        if (any && RANK[finding] <= RANK[out->finding]) continue;
-        any = true;
-        out->finding = finding;
-        out->seeds = json_integer_value(json_object_get(row, "seeds"));
-        out->relative = number_or_nan(json_object_get(row, "relative"));
-        out->high = number_or_nan(json_object_get(row, "high"));
-        snprintf(out->why, sizeof out->why, "%.150s", json_text(row, "why", ""));
+        enum loss_finding finding = finding_of(json_text(row, "verdict", NULL));
+        if (!is_about(json_object_get(row, "config"), config, finding)) continue;
+        struct loss_evidence found = read_row(row, config, finding);
+        int rank = 4 * RANK[finding] + 2 * !found.other_data + !found.other_training;
+        if (rank <= best) continue;
+        best = rank;
+        *out = found;
     }
 }
 

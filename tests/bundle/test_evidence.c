@@ -17,7 +17,7 @@ static void ask(const struct run_fixture *runs, int64_t count, int64_t of,
     for (int64_t i = 0; i < count; i++) {
         struct run_fixture run = runs[i];
         char id[64];
-        snprintf(id, sizeof id, "2026112%dT024823Z-tiny-0badcafe", (int)i);
+        snprintf(id, sizeof id, "20261121T0248%02dZ-tiny-0badcafe", (int)i);
         run.id = id;
         run.model = MODEL;
         run_fixture_write(parent, &run, dir);
@@ -73,8 +73,8 @@ static void other_options_models_and_open_runs_say_nothing(void **state) {
     assert_int_equal(loss.finding, EVIDENCE_HOLDS);
     evidence_free(&all);
     ask(runs, 6, 3, "{\"attention\":{\"precision\":\"fp8\"}}", false, &loss, &all);
-    assert_int_equal(loss.finding, EVIDENCE_NONE);
-    assert_int_equal(all.runs, 0);
+    assert_int_equal(loss.finding, EVIDENCE_NONE); /* of this recipe without FP8 attention */
+    assert_string_equal(loss.baseline, "");
     evidence_free(&all);
     runs[5].status = "running";
     finding_is(runs, 6, 3, EVIDENCE_NONE);
@@ -135,7 +135,7 @@ static void write_checked(char parent[PATH_CAP], const struct run_fixture *runs,
         struct run_fixture run = runs[i];
         struct bundle_result result;
         char id[64], dir[PATH_CAP];
-        snprintf(id, sizeof id, "2026112%dT024823Z-tiny-0badcafe", (int)i);
+        snprintf(id, sizeof id, "20261121T0248%02dZ-tiny-0badcafe", (int)i);
         run.id = id;
         run.model = MODEL;
         run_fixture_write(parent, &run, dir);
@@ -180,11 +180,70 @@ static void a_damaged_bundle_hides_no_other_run(void **state) {
     json_decref(config);
 }
 
+/* BF16 defines no FP8 attention: its baseline is the same recipe with attention in BF16. */
+static void fp8_attention_is_judged_within_its_recipe(void **state) {
+    struct run_fixture runs[9];
+    struct loss_evidence loss;
+    struct evidence all;
+    for (int i = 0; i < 9; i++) {
+        runs[i] = run_fixture_default();
+        runs[i].recipe = i < 3 ? "bf16" : "fp8.delayed";
+        runs[i].seed = 1 + i % 3;
+        runs[i].attention = i < 6 ? "{\"precision\":\"bf16\"}" : "{\"precision\":\"fp8\"}";
+        runs[i].loss_shift = i < 6 ? 0 : 0.001;
+    }
+    ask(runs, 9, 6, NULL, false, &loss, &all);
+    assert_int_equal(loss.finding, EVIDENCE_HOLDS);
+    assert_string_equal(loss.baseline, "fp8.delayed with attention in BF16");
+    evidence_free(&all);
+    ask(runs, 9, 3, NULL, false, &loss, &all); /* of attention in BF16 */
+    assert_int_equal(loss.finding, EVIDENCE_HOLDS);
+    assert_string_equal(loss.baseline, "bf16");
+    assert_int_equal(all.runs, 6);
+    evidence_free(&all);
+    for (int i = 6; i < 9; i++) runs[i].loss_shift = 0.5;
+    finding_is(runs, 9, 6, EVIDENCE_FAILS);
+    finding_is(runs, 9, 3, EVIDENCE_HOLDS);
+    for (int i = 3; i < 6; i++) runs[i].loss_shift = 0.5; /* fails already in BF16 */
+    ask(runs, 9, 6, NULL, false, &loss, &all);
+    assert_int_equal(loss.finding, EVIDENCE_FAILS);
+    assert_string_equal(loss.baseline, "bf16");
+    evidence_free(&all);
+    for (int i = 3; i < 6; i++) runs[i].attention = NULL; /* as "bf16" */
+    for (int i = 3; i < 9; i++) runs[i].loss_shift = i < 6 ? 0 : 0.001;
+    finding_is(runs, 9, 6, EVIDENCE_HOLDS);
+}
+
+/* What the verdict comes from. Of equal verdicts that of the script's own training counts. */
+static void evidence_names_its_training(void **state) {
+    struct run_fixture runs[12];
+    struct loss_evidence loss;
+    struct evidence all;
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) {
+        runs[6 + i] = runs[i];
+        runs[i].train = ",\"global_batch\":2";
+    }
+    ask(runs, 12, 9, NULL, false, &loss, &all); /* 0 to 5 come first */
+    assert_int_equal(loss.finding, EVIDENCE_HOLDS);
+    assert_false(loss.other_data || loss.other_training);
+    assert_float_equal(loss.tokens, 20 * 2048, 0);
+    evidence_free(&all);
+    ask(runs, 12, 9, "{\"train\":{\"seed\":7,\"steps\":20},\"data\":{\"kind\":\"x\"}}", false,
+        &loss, &all);
+    assert_true(loss.other_data && !loss.other_training);
+    evidence_free(&all);
+    ask(runs, 12, 9, "{\"train\":{\"seed\":1,\"steps\":21}}", false, &loss, &all);
+    assert_true(!loss.other_data && loss.other_training);
+    evidence_free(&all);
+}
+
 static void the_worst_of_several_verdicts_counts(void **state) {
     static const char ROWS[] =
-        "[{\"recipe\":1,\"verdict\":\"holds\",\"seeds\":3},"
-        "{\"recipe\":1,\"verdict\":\"does not hold\",\"seeds\":4,\"relative\":0.02,\"high\":0.03},"
-        "{\"recipe\":1,\"verdict\":\"undecided\",\"seeds\":5},{\"recipe\":2,\"verdict\":null}]";
+        "[{\"config\":{\"recipe\":1},\"verdict\":\"holds\",\"seeds\":3},"
+        "{\"config\":{\"recipe\":1},\"verdict\":\"does not hold\",\"seeds\":4,\"relative\":0.02,"
+        "\"high\":0.03},{\"config\":{\"recipe\":1},\"verdict\":\"undecided\",\"seeds\":5},"
+        "{\"config\":{\"recipe\":2},\"verdict\":null}]";
     struct evidence all = { .rows = json_loads(ROWS, 0, NULL) };
     struct loss_evidence loss;
     json_t *config = json_pack("{s:i}", "recipe", 1);
@@ -205,6 +264,8 @@ int main(void) {
         cmocka_unit_test(other_options_models_and_open_runs_say_nothing),
         cmocka_unit_test(a_run_that_can_be_resumed_says_nothing),
         cmocka_unit_test(a_damaged_bundle_hides_no_other_run),
+        cmocka_unit_test(fp8_attention_is_judged_within_its_recipe),
+        cmocka_unit_test(evidence_names_its_training),
         cmocka_unit_test(the_worst_of_several_verdicts_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,7 +67,7 @@ return suite {
   matrix = { recipe = { bf16, fp8.delayed }, seed = { 1, 2 } },
 }
 LUA
-gives 0 run margin.lua --lib "$lib" --runs margin --only '*bf16*' -- "What differs" # without the key
+gives 0 run margin.lua --lib "$lib" --runs margin --only '*bf16*' -- "What differs" # no such key
 
 case_name="the scripts that ask about a key"
 for script in fp8_attention:precision=bf16 grad_fp8:grad_dtype=f32 attention_backend:backend=own; do

@@ -180,7 +180,8 @@ static void write_inputs(const char *dir, const struct run_fixture *f) {
              "\"recipe\":{\"kind\":\"%s\"%s%s},"
              "\"schema\":\"fp8lab.experiment/1\",\"train\":{\"seed\":%lld,\"steps\":%lld%s}}",
              f->attention ? "\"attention\":" : "", f->attention ? f->attention : "",
-             f->attention ? "," : "", f->model ? f->model : "null", f->recipe, margin, f->options ? f->options : "",
+             f->attention ? "," : "", f->model ? f->model : "null", f->recipe, margin,
+             f->options ? f->options : "",
              (long long)f->seed, (long long)(f->planned ? f->planned : f->steps),
              f->train ? f->train : "");
     put_file(dir, "data/experiment/argv.json", "{\"argv\":[\"fp8lab\",\"run\",\"tiny.lua\"],"
