@@ -70,8 +70,8 @@ static json_t *config_of_group(const struct comparison *c, const json_t *number)
 }
 
 /* A row of "losses" with the configuration of its group and the name of its baseline. */
-static void add_row(const struct comparison *c, const json_t *family, const json_t *row, json_t *out,
-                    bool *failed) {
+static void add_row(const struct comparison *c, const json_t *family, const json_t *row,
+                    json_t *out, bool *failed) {
     static const char *const KEYS[] = { "verdict", "seeds", "relative", "high", "why" };
     json_t *config = config_of_group(c, json_object_get(row, "group")), *found = json_object();
     const json_t *baseline = config_of_group(c, json_object_get(family, "baseline"));

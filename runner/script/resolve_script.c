@@ -138,7 +138,8 @@ static void check_factor(struct script *s, struct suite *suite, struct value *co
     if (factor_check(&factor, all, suite->count, why, &e) != OK)
         snprintf(why, sizeof why, "%.300s", e.text);
     for (int64_t i = 0; i < suite->count; i++) json_decref(all[i]);
-    if (!*why && !any) snprintf(why, sizeof why, "no row has %s = %.100s", factor.key, factor.value);
+    if (!*why && !any)
+        snprintf(why, sizeof why, "no row has %s = %.100s", factor.key, factor.value);
     if (!*why) return;
     if (suite->factor_set) suite->factor = ""; /* then there is nothing to ask */
     else diagnostics_add(&s->diagnostics, suite->factor_place, "factor", "%s", why);

@@ -18,8 +18,8 @@ advise() { # NAME ARGUMENTS... -- WORDS...
     gives 0 advise "$1.lua" --lib "$lib" --runs runs --facts "$facts" "${@:2}"
 }
 json() { # NAME ARGUMENTS...
-    "$FP8LAB" advise "$1.lua" --lib "$lib" --runs runs --facts "$facts" --json "${@:2}" >out 2>log ||
-        fail "exit code $?"
+    "$FP8LAB" advise "$1.lua" --lib "$lib" --runs runs --facts "$facts" --json "${@:2}" \
+        >out 2>log || fail "exit code $?"
 }
 loss() { # EXPRESSION: of the row of fp8.delayed in `out`
     python3 -c 'import json, sys
@@ -53,8 +53,8 @@ loss 'len(o["unreadable"]) == 1 and "eval.jsonl" in o["unreadable"][0]'
 
 case_name="FP8 attention" # which BF16 does not define
 script attention 'recipe = fp8.delayed, attention = { precision = "fp8" },'
-advise attention -- 'a suite of fp8.delayed with attention.precision "bf16" and "fp8", three seeds' \
-    ' each, and factor = "attention.precision=bf16" does'
+advise attention -- 'a suite of fp8.delayed with attention.precision "bf16" and "fp8", three' \
+    ' seeds each, and factor = "attention.precision=bf16" does'
 script both 'recipe = fp8.delayed, factor = "attention.precision=bf16",
   matrix = { ["attention.precision"] = { "bf16", "fp8" }, seed = { 1, 2, 3 } },'
 gives 0 run both.lua --lib "$lib" --runs runs --threads 1 -- "only in attention.precision"
