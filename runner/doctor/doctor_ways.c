@@ -1,4 +1,3 @@
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,13 +6,14 @@
 #include "runner/base/output_file.h"
 #include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
+#include "runner/base/text_stream.h"
 #include "runner/base/version.h"
 #include "runner/certify/certify_cache.h"
 #include "runner/certify/certify_make.h"
 #include "runner/doctor/doctor.h"
 #include "runner/plan/backends.h"
 
-static const char MARK[] = "fp8lab doctor report";
+static const char REPORT_MARK[] = "fp8lab doctor report\n";
 
 /* ---- the certificates -------------------------------------------------------------------------*/
 
@@ -128,8 +128,8 @@ static enum status write_report(const struct doctor *d, FILE *out, struct err *e
     const json_t *row;
     size_t i, bytes = 0;
     char *text = NULL;
-    fprintf(out, "%s\nprogram %s, kernels %s\nTo attach to an issue. It names this machine's "
-            "hardware, libraries and folders: read it first.\n\n", MARK, FP8LAB_VERSION,
+    fprintf(out, "%sprogram %s, kernels %s\nTo attach to an issue. It names this machine's "
+            "hardware, libraries and folders: read it first.\n\n", REPORT_MARK, FP8LAB_VERSION,
             backend_kernels_sha256());
     json_array_foreach(d->findings, i, row)
         fprintf(out, "%-8s %-16s %s\n", json_text(row, "level", ""), json_text(row, "topic", ""),
@@ -148,13 +148,19 @@ static enum status write_report(const struct doctor *d, FILE *out, struct err *e
     return st;
 }
 
+enum status doctor_report_check(const char *path, struct err *e) {
+    static const struct output_kind REPORT = { "report of doctor", REPORT_MARK, REPORT_MARK };
+    return output_may_replace("report", path, &REPORT, e);
+}
+
 enum status doctor_report(const struct doctor *d, const char *path, struct err *e) {
-    TRY(output_may_replace("--report", path, MARK, "a report of doctor", e));
-    FILE *out = fopen(path, "we");
-    if (!out) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    struct text text = { 0 };
+    FILE *out = text_stream_open(&text);
+    if (!out) return FAIL(e, ERR_MEMORY, "the report of doctor");
     enum status st = write_report(d, out, e);
-    bool failed = ferror(out) != 0;
-    if ((fclose(out) != 0 || failed) && st == OK)
-        st = FAIL(e, ERR_IO, "write %s: %s", path, strerror(errno));
+    if (!text_stream_close(out, &text) && st == OK)
+        st = FAIL(e, ERR_MEMORY, "the report of doctor");
+    if (st == OK) st = file_replace(path, text.bytes, text.size, e);
+    text_free(&text);
     return st;
 }
