@@ -127,16 +127,18 @@ static void scripts_free(struct scripts *s) {
 static enum status find_facts(const struct cli *cli, json_t **facts, struct err *e) {
     const char *file = cli_value(cli, "facts");
     char problem[256] = "";
-    if (file) return facts_load(file, facts, e);
-    TRY(facts_gather(facts, NULL, 0, e));
-    TRY(probe_facts(*facts, false, problem, sizeof problem, e));
+    if (file) TRY(facts_load(file, facts, e));
+    else TRY(facts_gather(facts, NULL, 0, e));
+    if (!file) TRY(probe_facts(*facts, false, problem, sizeof problem, e));
     if (*problem) cli_warn(cli, "%s", problem);
-    return OK;
+    if (!facts_have_gpu(*facts) || facts_capability(*facts)) return OK;
+    return FAIL(e, ERR_CONFIG, "%s%sgpu.cc is not known, so how the GPU runs each recipe is not known "
+                "either; `fp8lab plan` works without it; " FACTS_ADD_CAPABILITY, file ? file : "",
+                file ? ": " : "");
 }
 
 static const char *machine_of(const json_t *facts) {
-    bool gpu = json_integer_value(json_object_get(facts, "gpu.count")) > 0;
-    return json_text(facts, gpu ? "gpu.product_name" : "cpu.model", "this machine");
+    return json_text(facts, facts_have_gpu(facts) ? "gpu.product_name" : "cpu.model", "this machine");
 }
 
 /* Says what the experiment asks for that the machine lacks; *code is then EXIT_HARDWARE. */

@@ -7,16 +7,9 @@
 
 #include "runner/advise/census.h"
 #include "runner/base/run_files.h"
+#include "runner/hardware/facts.h"
 #include "runner/plan/asked_kernel.h"
 #include "runner/plan/fit.h"
-
-/* "9.0" as 90; 0: no GPU, so the CPU backend. */
-static int capability_of(const json_t *facts) {
-    int major, minor;
-    if (json_integer_value(json_object_get(facts, "gpu.count")) <= 0) return 0;
-    if (sscanf(json_text(facts, "gpu.cc", ""), "%d.%d", &major, &minor) != 2) return 0;
-    return major * 10 + minor;
-}
 
 /* ---- one row ----------------------------------------------------------------------------------*/
 
@@ -78,7 +71,7 @@ static enum status ask_trainer(const json_t *facts, int cc, struct advice_row *r
     struct err why;
     enum status st = find_memory(facts, cc, row, &why);
     if (st == OK) st = asked_kernel_check(row->config, &machine, &why);
-    if (st == ERR_CONFIG) refuse(row, why.text);
+    if (st == ERR_CONFIG || st == ERR_HARDWARE) refuse(row, why.text);
     else if (st != OK) return FAIL(e, st, "%s", why.text);
     return OK;
 }
@@ -93,7 +86,7 @@ enum status advice_add(struct advice *a, const json_t *config, const char *run,
                        const struct measured *m, struct err *e) {
     const char *kind = json_text(json_object_get(config, "recipe"), "kind", "");
     const struct recipe_info *info = recipe_info_named(kind);
-    int cc = capability_of(facts);
+    int cc = facts_have_gpu(facts) ? facts_capability(facts) : 0; /* 0: the CPU backend */
     if (!info || a->count == RECIPE_KIND_COUNT)
         return FAIL(e, ERR_CONFIG, "%s: recipe \"%.32s\"", run, kind);
     struct advice_row *row = &a->row[a->count];

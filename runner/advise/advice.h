@@ -6,7 +6,7 @@
 #include "runner/advise/evidence.h"
 #include "runner/advise/floor.h"
 #include "runner/advise/forecast.h"
-#include "runner/doctor/recipe_table.h"
+#include "runner/plan/recipe_table.h"
 
 struct json_t;
 

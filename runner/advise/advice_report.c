@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/plain_text.h"
 
 enum { TEXT_CAP = 2048 };
 
@@ -216,12 +217,16 @@ static void add_accuracy(char *out, const struct advice *a) {
     }
 }
 
+/* The name of a machine, from a file that the user may not have read. */
+enum { NAME_CAP = 128 };
+#define NAME(text) plain_copy((char[NAME_CAP]){ 0 }, NAME_CAP, (text))
+
 static void time_line(const struct advice *a, const struct advice_context *x, char out[TEXT_CAP]) {
     char command[TEXT_CAP];
     measure_command(a, x->given, command);
     if (a->timed) {
         add(out, "Times: forecast from %" PRId64 " step%s measured on %s",
-            x->measured->count, x->measured->count == 1 ? "" : "s", x->machine);
+            x->measured->count, x->measured->count == 1 ? "" : "s", NAME(x->machine));
         add_accuracy(out, a);
         if (a->row[0].ranks > 1)
             add(out, "; what %.1f GB between ranks cannot hide comes on top",
@@ -229,10 +234,10 @@ static void time_line(const struct advice *a, const struct advice_context *x, ch
     } else if (x->measured->count) {
         add(out, "Times: none, since %s", a->row[0].forecast.missing);
     } else if (x->measured->unused) {
-        add(out, "Times: none, since what was measured is of %s, not of %s", x->measured->other,
-            x->machine);
+        add(out, "Times: none, since what was measured is of %s, not of %s",
+            NAME(x->measured->other), NAME(x->machine));
     } else
-        add(out, "Times: none can be forecast without measurements of %s", x->machine);
+        add(out, "Times: none can be forecast without measurements of %s", NAME(x->machine));
     if (!a->timed) add_floor(out, &a->row[0]);
     if (*command) add(out, "; `%s` measures one recipe, --bench FILE reads it", command);
     add(out, ".");
