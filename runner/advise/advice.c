@@ -29,12 +29,22 @@ static enum status find_memory(const json_t *facts, int cc, struct advice_row *r
     return st;
 }
 
-static enum status find_time(const struct measured *m, struct advice_row *row, struct err *e) {
+/* Whether the recipe's fallback leaves no FP8 GEMM in a step. */
+static bool all_fell_back(const json_t *config, const struct step_works *works) {
+    if (!json_text(json_object_get(config, "recipe"), "fallback", NULL)) return false;
+    for (int64_t i = 0; i < works->count; i++)
+        if (works->work[i].kind == WORK_GEMM && dtype_is_fp8(works->work[i].gemm.a)) return false;
+    return true;
+}
+
+static enum status find_time(const struct measured *m, int cc, struct advice_row *row,
+                             struct err *e) {
     struct census census;
     struct step_works works = { 0 };
     bool native = row->way.way == WAY_NATIVE;
     struct err why;
-    enum status st = census_take(row->config, row->ranks, native, &census, &why);
+    bool falls_back = cc && !native; /* on the CPU, the reference, no GEMM does */
+    enum status st = census_take(row->config, row->ranks, !falls_back, &census, &why);
     row->tokens = census.tokens;
     row->comm_bytes = census.comm_bytes;
     if (st != OK && st != ERR_MEMORY) { /* such as a step of too many operators: advice goes on */
@@ -44,6 +54,7 @@ static enum status find_time(const struct measured *m, struct advice_row *row, s
     }
     if (st != OK) return FAIL(e, st, "%s", why.text);
     st = census_works(&census, &works, e);
+    row->fell_back = st == OK && falls_back && all_fell_back(row->config, &works);
     if (st == OK && row->peak) row->floor_us = floor_step_us(row->peak, &works, native);
     /* A file of steps does not say whether they had the exact kernels, which take up to twice as
      * long (LOG.md). */
@@ -52,7 +63,8 @@ static enum status find_time(const struct measured *m, struct advice_row *row, s
     if (row->unmeasurable)
         snprintf(row->forecast.missing, sizeof row->forecast.missing,
                  "train.exact takes other kernels than those that were measured");
-    else if (st == OK && m->count > 0) forecast_step(m, &works, row->kind, &row->forecast);
+    else if (st == OK && m->count > 0)
+        forecast_step(m, &works, row->fell_back ? RECIPE_BF16 : row->kind, &row->forecast);
     step_works_free(&works);
     census_free(&census);
     return st;
@@ -100,7 +112,7 @@ enum status advice_add(struct advice *a, const json_t *config, const char *run,
     if (cc)
         TRY(certified_find(config, row->ranks, ways_twins(NULL, facts), certificates,
                            &row->certified, e));
-    TRY(find_time(m, row, e));
+    TRY(find_time(m, cc, row, e));
     a->timed = a->timed || row->forecast.known;
     return OK;
 }
@@ -179,6 +191,8 @@ static void explain(struct advice_row *row, const struct advice_row *best) {
                  (double)row->memory / 0x1p30);
     else if (row->group == ADVICE_LOSS)
         snprintf(row->reason, size, "runs here show that its loss does not hold");
+    else if (row->fell_back)
+        snprintf(row->reason, size, "falls back to bf16: %s", row->way.because);
     else if (row->group == ADVICE_TIMED)
         snprintf(row->reason, size, "%s",
                  !best->forecast.known ? "bf16 has no time to compare with"

@@ -114,6 +114,31 @@ says "Use bf16: without times it is the safe choice" "$out"
 says "Times: none, since train.exact takes other kernels than those that were measured" "$out"
 ! grep -q "measures one recipe" "$out" || fail "a command that cannot help"
 
+case_name="a recipe that falls back" # to bf16 in each GEMM takes bf16's time, and is not emulated
+fall="--set recipe=fp4.nvfp4 --set recipe.fallback=bf16"
+# shellcheck disable=SC2086
+advise 0 experiments/bench_llama3_8b_8layers.lua $h200 $bench $fall --detail
+says "fp4.nvfp4 falls back to bf16" "$out"
+says "fp4.nvfp4        fallback  " "$out"
+says "; falls back to bf16: this chip has no FP4 tensor cores" "$out"
+# shellcheck disable=SC2086
+advise 0 experiments/bench_llama3_8b_8layers.lua $h200 $bench $fall --json
+python3 - "$out" >"$TEST_TMP/log" 2>&1 <<'PY' || fail "not the time of bf16"
+import json, sys
+row = {row["recipe"]: row for row in json.load(open(sys.argv[1]))["rows"]}
+bf16, fp4 = row["bf16"], row["fp4.nvfp4"]
+assert fp4["forecast"] == bf16["forecast"] and fp4["way"] == "fallback", fp4
+assert row["fp8.mxfp8"]["way"] == "emulated"
+PY
+# Where the chip multiplies FP4, nothing falls back; nor does it on a CPU, the reference.
+sed 's/"gpu.cc": "9.0"/"gpu.cc": "10.0"/' tests/facts/h200.json >"$TEST_TMP/sm_100.json"
+# shellcheck disable=SC2086
+advise 0 experiments/bench_llama3_8b_8layers.lua --facts "$TEST_TMP/sm_100.json" $fall --detail
+says "fp4.nvfp4        native " "$out"
+advise 0 experiments/quickstart.lua --facts tests/facts/laptop.json --runs "$runs" --detail \
+    --set recipe=fp8.blockwise --set recipe.fallback=bf16
+says "fp8.blockwise    emulated " "$out"
+
 case_name="no measurements"
 # shellcheck disable=SC2086
 advise 0 experiments/bench_llama3_8b_8layers.lua $h200 --detail --set model.layers=4
