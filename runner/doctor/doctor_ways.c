@@ -31,15 +31,38 @@ static void say_untried(struct doctor *d, const struct making *m) {
                    "and repeat this", "%s: not tried: %s", way, json_string_value(why));
 }
 
+/* Reads those of earlier runs. *usable: the file is not damaged, so others can be added. */
+static enum status read_certificates(struct doctor *d, const struct certify_cache *cache,
+                                     json_t **list, bool *usable, struct err *e) {
+    char problem[KEPT_PROBLEM_CAP], fix[PATH_CAP + 32];
+    TRY(certify_cache_read(cache, list, problem, e));
+    *usable = !*problem;
+    snprintf(fix, sizeof fix, "delete %s/" CERTIFICATES_FILE, cache->folder);
+    if (!*usable) doctor_say(d, FINDING_NOTE, "ways", fix, "%s", problem);
+    return OK;
+}
+
+static enum status keep_certificates(struct doctor *d, const struct certify_cache *cache,
+                                     json_t *fresh, struct err *e) {
+    char problem[KEPT_PROBLEM_CAP];
+    TRY(certify_cache_add(cache, fresh, problem, e));
+    if (*problem)
+        doctor_say(d, FINDING_NOTE, "ways", "set HOME or XDG_CACHE_HOME to a folder that you can "
+                   "write", "%s", problem);
+    return OK;
+}
+
 /* Certificates of the standard ways: those of the cache, others from a child. */
 static enum status certify_standard(struct doctor *d, const struct certify_device *device,
                                     const struct certify_cache *cache, struct making *m,
-                                    char problem[KEPT_PROBLEM_CAP], struct err *e) {
+                                    struct err *e) {
     char text[WAY_TEXT_CAP];
+    bool usable;
     m->request = (struct certify_request){ .backend = device->backend, .caps = device->caps };
     if (!m->fresh || !m->untried) return FAIL(e, ERR_MEMORY, "the ways of this machine");
+    TRY(read_certificates(d, cache, &m->list, &usable, e));
     TRY(certify_make(m, e));
-    if (!*problem) TRY(certify_cache_add(cache, m->fresh, problem, e));
+    if (usable) TRY(keep_certificates(d, cache, m->fresh, e));
     for (int64_t i = 0; i < m->ways->count; i++) {
         certify_way_text(&m->ways->way[i], text);
         json_t *have = certificates_of(m->list, text);
@@ -76,7 +99,6 @@ enum status doctor_ways(struct doctor *d, struct err *e) {
     struct certify_cache cache = { .key = NULL };
     struct ways ways = { .way = NULL };
     struct making m = { .ways = &ways, .fresh = json_array(), .untried = json_object() };
-    char problem[KEPT_PROBLEM_CAP] = "";
     struct err why;
     enum status st = OK;
     if (d->here && backend_check(device.backend, &why) != OK) {
@@ -84,9 +106,7 @@ enum status doctor_ways(struct doctor *d, struct err *e) {
     } else if (d->here) {
         st = ways_standard(d->gpu ? ways_twins(d->caps, d->facts) : TWINS_TRANSPOSED, &ways, e);
         if (st == OK) st = certify_cache_open(&cache, NULL, NULL, d->facts, &device, e);
-        if (st == OK) st = certify_cache_read(&cache, &m.list, problem, e);
-        if (st == OK) st = certify_standard(d, &device, &cache, &m, problem, e);
-        if (*problem) doctor_say(d, FINDING_NOTE, "ways", NULL, "%s", problem);
+        if (st == OK) st = certify_standard(d, &device, &cache, &m, e);
         if (st == OK) judge(d);
     }
     json_decref(m.list);

@@ -104,6 +104,20 @@ expect 6 -- --quick --backend cpu --report "$TEST_TMP/r.txt" -- 'fine     ways' 
 cmp -s "$TEST_TMP/r.txt" "$TEST_TMP/r.copy" || fail "an earlier report was lost"
 rmdir "$TEST_TMP/r.txt.partial"
 
+# ---- certificates of earlier runs that cannot be read or kept
+report=(--quick --backend cpu --report "$TEST_TMP/r.txt")
+certificates=$XDG_CACHE_HOME/fp8lab/certificates.json
+cp "$certificates" "$TEST_TMP/certificates.json"
+echo '{"schema": "fp8lab.certificates/1"}' >"$certificates"
+expect 0 -- "${report[@]}" -- 'it cannot be used and is ignored: it has no list of tables' \
+    "fix: delete $certificates"
+cp "$TEST_TMP/certificates.json" "$certificates"
+for home in '' near; do
+    HOME=$home XDG_CACHE_HOME=$home expect 0 -- "${report[@]}" -- \
+        'note     ways' 'certificates are not kept: HOME and XDG_CACHE_HOME name no absolute folder' \
+        'fix: set HOME or XDG_CACHE_HOME to a folder that you can write'
+done
+
 # ---- machines of fact files
 expect 0 -- --facts tests/facts/h200.json -- 'NVIDIA H200, compute capability 9.0' \
     'dense 989 TFLOP/s BF16, 1979 FP8' 'fp8.blockwise    native' \
