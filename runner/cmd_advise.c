@@ -86,7 +86,8 @@ static const char *row_name(const struct scripts *s) {
 static char *add_flag(char *all, const char *name, const char *value) {
     char *word = value ? shell_word(value) : NULL, *longer = NULL;
     bool failed = value && !word;
-    if (!failed && asprintf(&longer, "%s --%s%s%s", all, name, word ? " " : "", word ? word : "") < 0)
+    if (!failed && asprintf(&longer, "%s --%s%s%s", all, name, word ? " " : "",
+                            word ? word : "") < 0)
         longer = NULL;
     free(word);
     free(all);
@@ -143,13 +144,14 @@ static enum status find_facts(const struct cli *cli, json_t **facts, struct err 
     if (!file) TRY(probe_facts(*facts, false, problem, sizeof problem, e));
     if (*problem) cli_warn(cli, "%s", problem);
     if (!facts_have_gpu(*facts) || facts_capability(*facts)) return OK;
-    return FAIL(e, ERR_CONFIG, "%s%sgpu.cc is not known, so how the GPU runs each recipe is not known "
-                "either; `fp8lab plan` works without it; " FACTS_ADD_CAPABILITY, file ? file : "",
-                file ? ": " : "");
+    return FAIL(e, ERR_CONFIG, "%s%sgpu.cc is not known, so how the GPU runs each recipe is not "
+                "known either; `fp8lab plan` works without it; " FACTS_ADD_CAPABILITY,
+                file ? file : "", file ? ": " : "");
 }
 
 static const char *machine_of(const json_t *facts) {
-    return json_text(facts, facts_have_gpu(facts) ? "gpu.product_name" : "cpu.model", "this machine");
+    const char *fact = facts_have_gpu(facts) ? "gpu.product_name" : "cpu.model";
+    return json_text(facts, fact, "this machine");
 }
 
 /* Says what the experiment asks for that the machine lacks; *code is then EXIT_HARDWARE. */

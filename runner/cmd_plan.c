@@ -326,9 +326,9 @@ const struct verb VERB_PLAN = {
         "optimizer moments, activations, and the peak of all. A single row, and each row under\n"
         "--detail, is listed by arena.\n"
         "Runs nothing and reads no data. Exits with 3 if the machine does not match the hardware\n"
-        "query, lacks the memory, or has a GPU that no run can use. Arenas are exact: a run allocates them before its first step,\n"
-        "and nothing later. What a GPU needs beside them is estimated from sizes and from\n"
-        "measurements on one H200.\n",
+        "query, lacks the memory, or has a GPU that no run can use. Arenas are exact: a run\n"
+        "allocates them before its first step, and nothing later. What a GPU needs beside them\n"
+        "is estimated from sizes and from measurements on one H200.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

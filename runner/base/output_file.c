@@ -21,8 +21,8 @@ static enum status check_folder(const char *flag, const char *path, struct err *
     path_parent(folder, path);
     if (access(folder, W_OK | X_OK) == 0) return OK;
     if (errno == ENOENT)
-        return FAIL(e, ERR_ARG, "--%s %s: there is no folder %s; make it, or name a file in another "
-                    "folder", flag, path, folder);
+        return FAIL(e, ERR_ARG, "--%s %s: there is no folder %s; make it, or name a file in "
+                    "another folder", flag, path, folder);
     return FAIL(e, ERR_ARG, "--%s %s: no file can be written in %s: %s; name a file in another "
                 "folder", flag, path, folder, strerror(errno));
 }

@@ -390,7 +390,8 @@ static bool is_capability(const char *text) {
 /* Other programs write 8 as 8.0. */
 static bool is_whole(const json_t *value) {
     double x = json_number_value(value);
-    return json_is_number(value) && x >= 0 && (json_is_integer(value) || (x < 0x1p63 && x == floor(x)));
+    if (json_is_real(value) && (x >= 0x1p63 || x != floor(x))) return false;
+    return json_is_number(value) && x >= 0;
 }
 
 static bool has_kind(const json_t *value, const struct fact_name *fact) {
@@ -462,8 +463,8 @@ static enum status check_gpu(const json_t *facts, const char *path, struct err *
     if (json_is_integer(json_object_get(facts, "gpu.count"))) return OK;
     for (size_t i = 0; i < sizeof OF_GPU / sizeof *OF_GPU; i++)
         if (!json_is_null(json_object_get(facts, OF_GPU[i])))
-            return FAIL(e, ERR_CONFIG, "%s: gpu.count is not known, but %s is; add \"gpu.count\": 1, "
-                        "or the number of GPUs", path, OF_GPU[i]);
+            return FAIL(e, ERR_CONFIG, "%s: gpu.count is not known, but %s is; add "
+                        "\"gpu.count\": 1, or the number of GPUs", path, OF_GPU[i]);
     return OK;
 }
 

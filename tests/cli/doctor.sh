@@ -113,8 +113,8 @@ expect 0 -- "${report[@]}" -- 'it cannot be used and is ignored: it has no list 
     "fix: delete $certificates"
 cp "$TEST_TMP/certificates.json" "$certificates"
 for home in '' near; do
-    HOME=$home XDG_CACHE_HOME=$home expect 0 -- "${report[@]}" -- \
-        'note     ways' 'certificates are not kept: HOME and XDG_CACHE_HOME name no absolute folder' \
+    HOME=$home XDG_CACHE_HOME=$home expect 0 -- "${report[@]}" -- 'note     ways' \
+        'certificates are not kept: HOME and XDG_CACHE_HOME name no absolute folder' \
         'fix: set HOME or XDG_CACHE_HOME to a folder that you can write'
 done
 
