@@ -379,7 +379,7 @@ done:
 
 /* ---- fact files -------------------------------------------------------------------------------*/
 
-#define WRITE_FACTS "`fp8lab hw --json > FILE` on the machine writes one"
+#define WRITE_FACTS "`fp8lab hw --json > FILE` on the machine writes a fact file"
 
 /* "9.0" or "12.1". */
 static bool is_capability(const char *text) {

@@ -140,7 +140,7 @@ static enum status complete(const char *text, json_t **facts, struct err *e) {
 static void unusable_facts_are_refused_by_name(void **state) {
     static const struct { const char *facts, *says; } CASES[] = {
         { "[1]", "not a JSON object" },
-        { "{}", "F holds no fact; `fp8lab hw --json > FILE` on the machine writes one" },
+        { "{}", "F holds no fact; `fp8lab hw --json > FILE` on the machine writes a fact file" },
         { "{'schema':'fp8lab.facts/1'}", "F holds no fact" },
         { "{'gpu.cc':null}", "F holds no fact" },
         { "{'schema':'fp8lab.facts/2','gpu.count':0}",
