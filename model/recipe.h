@@ -51,7 +51,7 @@ struct recipe_options {
 struct recipe_info {
     struct recipe_options defaults; /* kind included */
     /* Scales of activations and gradients, and of weights; SCALE_NONE: the kind is not FP8. They
-     * decide what a device multiplies natively (runner/doctor/recipe_table.c). */
+     * decide what a device multiplies natively (runner/plan/recipe_table.c). */
     enum scale_kind scale_x, scale_w;
     bool delayed;                   /* scales come from a history of amax */
     unsigned formats, constants;    /* bit i: some project defines enum value i for the kind */

@@ -74,25 +74,37 @@ static enum status resolve_with(const struct cli *cli, const char *recipe, struc
     return st;
 }
 
-/* The script and its flags for another command, quoted, without those of the recipe. Owned by the
- * caller; NULL: no memory. */
-static char *given_words(const struct cli *cli) {
+/* The name of the row under --set recipe=K, which all recipes share: with that flag no name
+ * contains the recipe. NULL: there is one row only. */
+static const char *row_name(const struct scripts *s) {
+    for (int k = RECIPE_BF16; k < RECIPE_KIND_COUNT; k++)
+        if (s->other[k].run_count > 1 && s->run[k]) return s->run[k]->name;
+    return NULL;
+}
+
+/* `all`, freed, and a flag with its quoted value, or NULL. Owned by the caller. */
+static char *add_flag(char *all, const char *name, const char *value) {
+    char *word = value ? shell_word(value) : NULL, *longer = NULL;
+    bool failed = value && !word;
+    if (!failed && asprintf(&longer, "%s --%s%s%s", all, name, word ? " " : "",
+                            word ? word : "") < 0)
+        longer = NULL;
+    free(word);
+    free(all);
+    return longer;
+}
+
+/* The script and its flags for another command, quoted, without those of the recipe; `row`: the
+ * name of the row, or NULL. Owned by the caller; NULL: no memory. */
+static char *given_words(const struct cli *cli, const char *row) {
     char *all = shell_word(cli->args[0]);
     for (int64_t i = 0; all && i < cli->flag_count; i++) {
         const struct cli_flag *flag = &cli->flags[i];
         bool carried = !strcmp(flag->name, "set") || !strcmp(flag->name, "smoke") ||
                        !strcmp(flag->name, "lib");
-        if (!carried || is_of_recipe(flag)) continue;
-        char *value = flag->value ? shell_word(flag->value) : NULL, *longer = NULL;
-        if (flag->value && !value) longer = NULL;
-        else if (asprintf(&longer, "%s --%s%s%s", all, flag->name, value ? " " : "",
-                          value ? value : "") < 0)
-            longer = NULL;
-        free(value);
-        free(all);
-        all = longer;
+        if (carried && !is_of_recipe(flag)) all = add_flag(all, flag->name, flag->value);
     }
-    return all;
+    return all && row ? add_flag(all, "only", row) : all;
 }
 
 static enum status resolve_all(const struct cli *cli, struct scripts *s, struct err *e) {
@@ -127,16 +139,19 @@ static void scripts_free(struct scripts *s) {
 static enum status find_facts(const struct cli *cli, json_t **facts, struct err *e) {
     const char *file = cli_value(cli, "facts");
     char problem[256] = "";
-    if (file) return facts_load(file, facts, e);
-    TRY(facts_gather(facts, NULL, 0, e));
-    TRY(probe_facts(*facts, false, problem, sizeof problem, e));
+    if (file) TRY(facts_load(file, facts, e));
+    else TRY(facts_gather(facts, NULL, 0, e));
+    if (!file) TRY(probe_facts(*facts, false, problem, sizeof problem, e));
     if (*problem) cli_warn(cli, "%s", problem);
-    return OK;
+    if (!facts_have_gpu(*facts) || facts_capability(*facts)) return OK;
+    return FAIL(e, ERR_CONFIG, "%s%sgpu.cc is not known, so how the GPU runs each recipe is not "
+                "known either; `fp8lab plan` works without it; " FACTS_ADD_CAPABILITY,
+                file ? file : "", file ? ": " : "");
 }
 
 static const char *machine_of(const json_t *facts) {
-    bool gpu = json_integer_value(json_object_get(facts, "gpu.count")) > 0;
-    return json_text(facts, gpu ? "gpu.product_name" : "cpu.model", "this machine");
+    const char *fact = facts_have_gpu(facts) ? "gpu.product_name" : "cpu.model";
+    return json_text(facts, fact, "this machine");
 }
 
 /* Says what the experiment asks for that the machine lacks; *code is then EXIT_HARDWARE. */
@@ -202,7 +217,7 @@ static enum status advise(const struct cli *cli, const struct scripts *s, const 
     struct evidence evidence = { 0 };
     json_t *certificates = NULL;
     struct advice *a = calloc(1, sizeof *a);
-    char *given = given_words(cli);
+    char *given = given_words(cli, row_name(s));
     struct advice_context x = { given, machine_of(facts), &measured, &evidence };
     enum status st = a && given ? OK : FAIL(e, ERR_MEMORY, "advice");
     for (int64_t i = 0; st == OK && i < cli_count(cli, "bench"); i++)

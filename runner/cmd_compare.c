@@ -111,12 +111,14 @@ static enum status read_tolerance(const struct cli *cli, double *value,
 }
 
 static enum status check_flags(const struct cli *cli, struct err *e) {
+    static const struct output_kind PAGE = { "page", PAGE_BEGINS, PAGE_MARK };
+    static const struct output_kind BAND = { "seed band", SEED_BAND_BEGINS, SEED_BAND_SCHEMA };
     const char *html = cli_value(cli, "html"), *band = cli_value(cli, "seed-band");
     if (cli_has(cli, "baseline") && cli_has(cli, "factor"))
         return FAIL(e, ERR_ARG, "--baseline and --factor each say which row is whose baseline; "
                     "give one of them");
-    if (html) TRY(output_may_replace("html", html, PAGE_MARK, "page", e));
-    if (band) TRY(output_may_replace("seed-band", band, SEED_BAND_SCHEMA, "seed band", e));
+    if (html) TRY(output_may_replace("html", html, &PAGE, e));
+    if (band) TRY(output_may_replace("seed-band", band, &BAND, e));
     if (cli->json + cli_has(cli, "csv") + cli_has(cli, "md") <= 1) return OK;
     return FAIL(e, ERR_ARG, "--json, --csv and --md each take all of stdout; give one of them");
 }

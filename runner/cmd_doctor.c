@@ -63,7 +63,8 @@ static bool meant_for_gpu(const struct cli *cli, const json_t *facts) {
     return json_int(facts, "gpu.count") > 0;
 }
 
-/* A flag in the place of the file's name, or a report of a machine that is not this one. */
+/* Refuses a flag in the place of the file's name, a report of a machine that is not this one, and
+ * a file that cannot be written. */
 static enum status check_report(const struct cli *cli, struct err *e) {
     const char *path = cli_value(cli, "report");
     if (!*path || *path == '-')
@@ -72,7 +73,7 @@ static enum status check_report(const struct cli *cli, struct err *e) {
     if (cli_has(cli, "facts"))
         return FAIL(e, ERR_ARG, "--report with --facts: a report says how a machine computes, "
                     "which only that machine can try; run fp8lab doctor --report FILE there");
-    return OK;
+    return doctor_report_check(path, e);
 }
 
 static enum status examine(const struct cli *cli, struct doctor *d, struct err *e) {
@@ -111,20 +112,26 @@ static enum status write_report(const struct cli *cli, const struct doctor *d, s
     return OK;
 }
 
+/* Prints the findings, then writes the report: a full disk must not hide what was found. */
+static int conclude(const struct cli *cli, const struct doctor *d) {
+    struct err e = { 0 };
+    report(cli, d);
+    enum status st = write_report(cli, d, &e);
+    if (st != OK) { /* stdout has its JSON object already */
+        cli_warn(cli, "%s", e.text);
+        return exit_code_of(st);
+    }
+    if (doctor_worst(d) == FINDING_WRONG) return EXIT_RUN_FAILED;
+    cli_next(cli, "run", "experiments/quickstart.lua", NULL);
+    return EXIT_OK;
+}
+
 static int cmd_doctor(const struct cli *cli) {
     struct doctor d = { .findings = json_array(), .libraries = json_array(),
                         .recipes = json_array(), .ways = json_array() };
     struct err e = { 0 };
     enum status st = examine(cli, &d, &e);
-    if (st == OK) st = write_report(cli, &d, &e);
-    int code = EXIT_OK;
-    if (st != OK) {
-        code = cli_fail(cli, &e);
-    } else {
-        report(cli, &d);
-        if (doctor_worst(&d) == FINDING_WRONG) code = EXIT_RUN_FAILED;
-        else cli_next(cli, "run", "experiments/quickstart.lua", NULL);
-    }
+    int code = st == OK ? conclude(cli, &d) : cli_fail(cli, &e);
     json_decref(d.findings);
     json_decref(d.libraries);
     json_decref(d.recipes);

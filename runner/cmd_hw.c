@@ -47,7 +47,7 @@ static int print_json(const struct cli *cli, json_t *facts, const char *query,
                            "matches", !mismatch, "mismatch", mismatch, "facts", facts);
     else object = json_copy(facts);
     bool failed = false;
-    if (!query) json_put(object, "schema", json_string("fp8lab.facts/1"), &failed);
+    if (!query) json_put(object, "schema", json_string(FACTS_SCHEMA), &failed);
     object = json_whole(object, failed);
     if (!object) {
         struct err e;

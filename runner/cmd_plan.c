@@ -273,21 +273,32 @@ static enum status plan_all(const struct cli *cli, const struct resolution *r, c
     return st;
 }
 
+/* The facts of the fact file, or of this machine. Warns of what is assumed of a GPU. */
+static enum status find_facts(const struct cli *cli, json_t **facts, struct err *e) {
+    const char *file = cli_value(cli, "facts"), *backend = cli_value(cli, "backend");
+    char problem[256] = "";
+    if (file) TRY(facts_load(file, facts, e));
+    else TRY(facts_gather(facts, NULL, 0, e));
+    if (!file) TRY(probe_facts(*facts, false, problem, sizeof problem, e));
+    if (*problem) cli_warn(cli, "%s", problem);
+    bool cpu = backend && !strcmp(backend, "cpu");
+    if (!cpu && facts_have_gpu(*facts) && !facts_capability(*facts))
+        cli_warn(cli, "gpu.cc is not known: memory is planned as for 9.0, and the recipe is not "
+                 "checked; " FACTS_ADD_CAPABILITY);
+    return OK;
+}
+
 static int cmd_plan(const struct cli *cli) {
     struct err e = { 0 };
     struct resolution resolution = { 0 };
     json_t *facts = NULL;
-    const char *file = cli_value(cli, "facts");
-    char problem[256] = "";
     int code = EXIT_OK;
     int64_t ranks = 0;
     enum status st = cli_has(cli, "backend") ? backend_check_name(cli_value(cli, "backend"), &e)
                                              : OK;
     if (st == OK) st = cli_int(cli, "ranks", 1, RENDEZVOUS_RANKS_MAX, &ranks, &e);
     if (st == OK) st = script_resolve(cli, cli_value(cli, "ranks"), &resolution, &e);
-    if (st == OK) st = file ? facts_load(file, &facts, &e) : facts_gather(&facts, NULL, 0, &e);
-    if (st == OK && !file) st = probe_facts(facts, false, problem, sizeof problem, &e);
-    if (*problem) cli_warn(cli, "%s", problem);
+    if (st == OK) st = find_facts(cli, &facts, &e);
     if (st == OK) st = plan_all(cli, &resolution, facts, &code, &e);
     resolution_destroy(&resolution);
     json_decref(facts);
@@ -315,9 +326,9 @@ const struct verb VERB_PLAN = {
         "optimizer moments, activations, and the peak of all. A single row, and each row under\n"
         "--detail, is listed by arena.\n"
         "Runs nothing and reads no data. Exits with 3 if the machine does not match the hardware\n"
-        "query or lacks the memory. Arenas are exact: a run allocates them before its first step,\n"
-        "and nothing later. What a GPU needs beside them is estimated from sizes and from\n"
-        "measurements on one H200.\n",
+        "query, lacks the memory, or has a GPU that no run can use. Arenas are exact: a run\n"
+        "allocates them before its first step, and nothing later. What a GPU needs beside them\n"
+        "is estimated from sizes and from measurements on one H200.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

@@ -433,12 +433,13 @@ static enum status write_page(const struct cli *cli, const char *path, const cha
 }
 
 static int cmd_show(const struct cli *cli) {
+    static const struct output_kind PAGE = { "page", PAGE_BEGINS, PAGE_MARK };
     const char *html = cli_value(cli, "html");
     char path[PATH_CAP];
     struct run_view view;
     struct err e = { 0 };
     enum status st = run_locate(cli->args[0], cli_runs(cli), path, &e);
-    if (st == OK && html) st = output_may_replace("html", html, PAGE_MARK, "page", &e);
+    if (st == OK && html) st = output_may_replace("html", html, &PAGE, &e);
     if (st == OK && html) st = write_page(cli, path, html, &e);
     if (st == OK) st = run_view_load(path, RUN_VIEW_FULL, &view, &e);
     if (st != OK) return cli_fail(cli, &e);

@@ -7,16 +7,9 @@
 
 #include "runner/advise/census.h"
 #include "runner/base/run_files.h"
+#include "runner/hardware/facts.h"
 #include "runner/plan/asked_kernel.h"
 #include "runner/plan/fit.h"
-
-/* "9.0" as 90; 0: no GPU, so the CPU backend. */
-static int capability_of(const json_t *facts) {
-    int major, minor;
-    if (json_integer_value(json_object_get(facts, "gpu.count")) <= 0) return 0;
-    if (sscanf(json_text(facts, "gpu.cc", ""), "%d.%d", &major, &minor) != 2) return 0;
-    return major * 10 + minor;
-}
 
 /* ---- one row ----------------------------------------------------------------------------------*/
 
@@ -36,12 +29,22 @@ static enum status find_memory(const json_t *facts, int cc, struct advice_row *r
     return st;
 }
 
-static enum status find_time(const struct measured *m, struct advice_row *row, struct err *e) {
+/* Whether the recipe's fallback leaves no FP8 GEMM in a step. */
+static bool all_fell_back(const json_t *config, const struct step_works *works) {
+    if (!json_text(json_object_get(config, "recipe"), "fallback", NULL)) return false;
+    for (int64_t i = 0; i < works->count; i++)
+        if (works->work[i].kind == WORK_GEMM && dtype_is_fp8(works->work[i].gemm.a)) return false;
+    return true;
+}
+
+static enum status find_time(const struct measured *m, int cc, struct advice_row *row,
+                             struct err *e) {
     struct census census;
     struct step_works works = { 0 };
     bool native = row->way.way == WAY_NATIVE;
     struct err why;
-    enum status st = census_take(row->config, row->ranks, native, &census, &why);
+    bool falls_back = cc && !native; /* on the CPU, the reference, no GEMM does */
+    enum status st = census_take(row->config, row->ranks, !falls_back, &census, &why);
     row->tokens = census.tokens;
     row->comm_bytes = census.comm_bytes;
     if (st != OK && st != ERR_MEMORY) { /* such as a step of too many operators: advice goes on */
@@ -51,6 +54,7 @@ static enum status find_time(const struct measured *m, struct advice_row *row, s
     }
     if (st != OK) return FAIL(e, st, "%s", why.text);
     st = census_works(&census, &works, e);
+    row->fell_back = st == OK && falls_back && all_fell_back(row->config, &works);
     if (st == OK && row->peak) row->floor_us = floor_step_us(row->peak, &works, native);
     /* A file of steps does not say whether they had the exact kernels, which take up to twice as
      * long (LOG.md). */
@@ -59,7 +63,8 @@ static enum status find_time(const struct measured *m, struct advice_row *row, s
     if (row->unmeasurable)
         snprintf(row->forecast.missing, sizeof row->forecast.missing,
                  "train.exact takes other kernels than those that were measured");
-    else if (st == OK && m->count > 0) forecast_step(m, &works, row->kind, &row->forecast);
+    else if (st == OK && m->count > 0)
+        forecast_step(m, &works, row->fell_back ? RECIPE_BF16 : row->kind, &row->forecast);
     step_works_free(&works);
     census_free(&census);
     return st;
@@ -78,7 +83,7 @@ static enum status ask_trainer(const json_t *facts, int cc, struct advice_row *r
     struct err why;
     enum status st = find_memory(facts, cc, row, &why);
     if (st == OK) st = asked_kernel_check(row->config, &machine, &why);
-    if (st == ERR_CONFIG) refuse(row, why.text);
+    if (st == ERR_CONFIG || st == ERR_HARDWARE) refuse(row, why.text);
     else if (st != OK) return FAIL(e, st, "%s", why.text);
     return OK;
 }
@@ -93,7 +98,7 @@ enum status advice_add(struct advice *a, const json_t *config, const char *run,
                        const struct measured *m, struct err *e) {
     const char *kind = json_text(json_object_get(config, "recipe"), "kind", "");
     const struct recipe_info *info = recipe_info_named(kind);
-    int cc = capability_of(facts);
+    int cc = facts_have_gpu(facts) ? facts_capability(facts) : 0; /* 0: the CPU backend */
     if (!info || a->count == RECIPE_KIND_COUNT)
         return FAIL(e, ERR_CONFIG, "%s: recipe \"%.32s\"", run, kind);
     struct advice_row *row = &a->row[a->count];
@@ -107,7 +112,7 @@ enum status advice_add(struct advice *a, const json_t *config, const char *run,
     if (cc)
         TRY(certified_find(config, row->ranks, ways_twins(NULL, facts), certificates,
                            &row->certified, e));
-    TRY(find_time(m, row, e));
+    TRY(find_time(m, cc, row, e));
     a->timed = a->timed || row->forecast.known;
     return OK;
 }
@@ -186,6 +191,8 @@ static void explain(struct advice_row *row, const struct advice_row *best) {
                  (double)row->memory / 0x1p30);
     else if (row->group == ADVICE_LOSS)
         snprintf(row->reason, size, "runs here show that its loss does not hold");
+    else if (row->fell_back)
+        snprintf(row->reason, size, "falls back to bf16: %s", row->way.because);
     else if (row->group == ADVICE_TIMED)
         snprintf(row->reason, size, "%s",
                  !best->forecast.known ? "bf16 has no time to compare with"

@@ -6,7 +6,7 @@
 #include "runner/advise/evidence.h"
 #include "runner/advise/floor.h"
 #include "runner/advise/forecast.h"
-#include "runner/doctor/recipe_table.h"
+#include "runner/plan/recipe_table.h"
 
 struct json_t;
 
@@ -23,6 +23,7 @@ struct advice_row {
     const struct json_t *config; /* borrowed: the resolved run; NULL: the script refuses it */
     const char *run;             /* its name, borrowed; NULL as well */
     struct recipe_row way;
+    bool fell_back;              /* recipe.fallback: all its GEMMs are in BF16 on this device */
     char refused[256];           /* why `check` refuses it; "": it does not */
     int64_t bytes, memory;       /* a rank needs; there is (0: not known) */
     const char *where;           /* the fact of `memory`: static */

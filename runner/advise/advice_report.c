@@ -8,10 +8,15 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
 
 enum { TEXT_CAP = 2048 };
 
 static const char *name_of(const struct advice_row *row) { return RECIPE_KIND_NAMES[row->kind]; }
+
+static const char *way_of(const struct advice_row *row) {
+    return row->fell_back ? "fallback" : recipe_way_name(row->way.way);
+}
 
 static double gib(int64_t bytes) { return (double)bytes / 0x1p30; }
 
@@ -97,7 +102,7 @@ static void best_line(const struct advice *a, const struct advice_row *best, cha
     } else if (best->kind == RECIPE_BF16)
         add(out, "without times it is the safe choice; ");
     bool named = best->kind != RECIPE_BF16;
-    if (named) add(out, "%s", recipe_way_name(best->way.way));
+    if (named) add(out, "%s", best->fell_back ? "falls back to bf16" : way_of(best));
     add_certified(out, &best->certified, named);
     add_memory(out, best);
     if (a->timed && best->kind == RECIPE_BF16 && a->count > 1)
@@ -163,7 +168,8 @@ static void next_line(const struct advice *a, char out[TEXT_CAP]) {
     add(out, "Then: ");
     bool any = false;
     for (int64_t i = 1; i < a->count && a->row[i].group == ADVICE_TIMED; i++, any = true) {
-        add(out, "%s%s ", any ? ", " : "", name_of(&a->row[i]));
+        add(out, "%s%s %s", any ? ", " : "", name_of(&a->row[i]),
+            a->row[i].fell_back ? "falls back to bf16, " : "");
         add_time(out, a->row[i].forecast.step_us);
         if (a->row[i].kind != RECIPE_BF16 && a->row[i].speed > 0)
             add(out, " (%.2f x bf16)", a->row[i].speed);
@@ -246,12 +252,16 @@ static void add_accuracy(char *out, const struct advice *a) {
     }
 }
 
+/* The name of a machine, from a file that the user may not have read. */
+enum { NAME_CAP = 128 };
+#define NAME(text) plain_copy((char[NAME_CAP]){ 0 }, NAME_CAP, (text))
+
 static void time_line(const struct advice *a, const struct advice_context *x, char out[TEXT_CAP]) {
     char command[TEXT_CAP];
     measure_command(a, x->given, command);
     if (a->timed) {
         add(out, "Times: forecast from %" PRId64 " step%s measured on %s",
-            x->measured->count, x->measured->count == 1 ? "" : "s", x->machine);
+            x->measured->count, x->measured->count == 1 ? "" : "s", NAME(x->machine));
         add_accuracy(out, a);
         if (a->row[0].ranks > 1)
             add(out, "; what %.1f GB between ranks cannot hide comes on top",
@@ -259,10 +269,10 @@ static void time_line(const struct advice *a, const struct advice_context *x, ch
     } else if (x->measured->count) {
         add(out, "Times: none, since %s", a->row[0].forecast.missing);
     } else if (x->measured->unused) {
-        add(out, "Times: none, since what was measured is of %s, not of %s", x->measured->other,
-            x->machine);
+        add(out, "Times: none, since what was measured is of %s, not of %s",
+            NAME(x->measured->other), NAME(x->machine));
     } else
-        add(out, "Times: none can be forecast without measurements of %s", x->machine);
+        add(out, "Times: none can be forecast without measurements of %s", NAME(x->machine));
     if (!a->timed) add_floor(out, &a->row[0]);
     if (*command) add(out, "; `%s` measures one recipe, --bench FILE reads it", command);
     add(out, ".");
@@ -311,7 +321,7 @@ void advice_print_table(const struct cli *cli, const struct advice *a) {
         if (row->certified.finding == CERTIFIED_FAILED)
             add(words, "; %s failed: %s", row->certified.way, row->certified.fault);
         cli_out(cli, "%-16s %-9s %-10s %10s %10s %10s %12s %8s %8s  %s\n", name_of(row),
-                recipe_way_name(row->way.way), certified_name(row->certified.finding),
+                way_of(row), certified_name(row->certified.finding),
                 memory, least, time, speed, ratio, assumed, words);
     }
 }
@@ -350,7 +360,7 @@ static json_t *row_json(const struct advice_row *row) {
                              "other_training", found->other_training);
     return json_pack("{s:s,s:s?,s:s,s:s,s:s,s:o,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
                      "recipe", name_of(row), "run", row->run, "group", GROUPS[row->group], "way",
-                     recipe_way_name(row->way.way), "because",
+                     way_of(row), "because",
                      *row->refused ? row->refused : row->way.because, "certified",
                      certified_json(&row->certified), "fits", row->fits,
                      "bytes", (json_int_t)row->bytes, "memory_bytes",

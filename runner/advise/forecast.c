@@ -186,10 +186,15 @@ void forecast_step(const struct measured *m, const struct step_works *works,
         all += us;
         if (c.level > 0) assumed += us;
     }
-    if (!(all > 0)) return;
-    out->known = true;
+    if (all <= 0) return;
+    double of_call = all / (double)calls_of(works), step_us = all * whole_ratio(m, of_call);
+    out->known = step_us >= MEASURED_US_MIN && step_us < 0x1p53; /* not NaN */
+    if (!out->known) {
+        snprintf(out->missing, sizeof out->missing,
+                 "the measured times lead to no time of a step");
+        return;
+    }
+    out->step_us = step_us;
     out->assumed = assumed / all;
-    double of_call = all / (double)calls_of(works);
     out->outside = is_outside(m, of_call);
-    out->step_us = all * whole_ratio(m, of_call);
 }

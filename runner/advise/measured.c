@@ -23,8 +23,8 @@ static bool is_of_machine(const json_t *file, const json_t *facts) {
 
 static enum status read_positive(const json_t *row, const char *key, double *out, struct err *e) {
     *out = json_number_value(json_object_get(row, key));
-    if (*out > 0 && *out < 0x1p53) return OK;
-    return FAIL(e, ERR_FORMAT, "\"%s\" is no positive number", key);
+    if (*out >= MEASURED_US_MIN && *out < 0x1p53) return OK;
+    return FAIL(e, ERR_FORMAT, "\"%s\" is %g, not a number from 0.001 to 2^53", key, *out);
 }
 
 static enum status read_step(const json_t *row, struct measured_step *out, double *copy,
@@ -44,6 +44,17 @@ static enum status read_step(const json_t *row, struct measured_step *out, doubl
     return step_works_read(json_object_get(row, "operators"), &out->works, e);
 }
 
+static bool has_step(const struct measured *m, const struct measured_step *s) {
+    for (int64_t i = 0; i < m->count; i++) {
+        const struct measured_step *other = &m->step[i];
+        if (other->recipe == s->recipe && !strcmp(other->name, s->name) &&
+            !memcmp(&other->step_us, &s->step_us, sizeof s->step_us) &&
+            !memcmp(&other->parts_us, &s->parts_us, sizeof s->parts_us))
+            return true;
+    }
+    return false;
+}
+
 static enum status add_rows(struct measured *m, const json_t *rows, struct err *e) {
     size_t i;
     const json_t *row;
@@ -52,9 +63,13 @@ static enum status add_rows(struct measured *m, const json_t *rows, struct err *
             realloc(m->step, (size_t)(m->count + 1) * sizeof *bigger);
         if (!bigger) return FAIL(e, ERR_MEMORY, "measured steps");
         m->step = bigger;
-        m->step[m->count] = (struct measured_step){ .recipe = RECIPE_BF16 };
-        m->count++;
-        TRY(read_step(row, &m->step[m->count - 1], &m->copy_bytes_per_us, e));
+        struct measured_step *next = &m->step[m->count];
+        *next = (struct measured_step){ .recipe = RECIPE_BF16 };
+        enum status st = read_step(row, next, &m->copy_bytes_per_us, e);
+        bool again = st == OK && has_step(m, next);
+        if (st == OK && !again) m->count++;
+        else step_works_free(&next->works);
+        TRY(st);
     }
     return OK;
 }

@@ -7,6 +7,9 @@
 
 struct json_t;
 
+/* Microseconds: a step that was timed takes longer. It keeps what is computed from it finite. */
+#define MEASURED_US_MIN 1e-3
+
 struct measured_step {
     char name[128];
     enum recipe_kind recipe;
@@ -23,7 +26,8 @@ struct measured {
 };
 
 /* Adds the steps of a file, if it was measured on the machine of `facts`: the same GPU, or without
- * one the same instruction set. A file of another machine counts as unused. ERR_IO, ERR_CONFIG:
+ * one the same instruction set. A file of another machine counts as unused; a step that an earlier
+ * file has, to the last digit, counts once. ERR_IO, ERR_CONFIG:
  * the text names the file and what is wrong with it. */
 NODISCARD enum status measured_add(struct measured *m, const char *path,
                                    const struct json_t *facts, struct err *e);

@@ -4,11 +4,14 @@
 
 #include "kernels/base.h"
 
-/* Whether this program may replace `path`: it does not exist, is empty, or holds `mark`, which all
- * files of this kind have. With a forgotten name, `--html runs/a.tar.zst` would replace a bundle.
- * A new file may not be called as
- * bundles are. ERR_ARG names flag, path and `kind`; ERR_IO, ERR_MEMORY. */
-NODISCARD enum status output_may_replace(const char *flag, const char *path, const char *mark,
-                                         const char *kind, struct err *e);
+/* What files of one kind have and no others: their first bytes, and a text somewhere in them. */
+struct output_kind { const char *name, *begins, *mark; };
+
+/* Whether this program may replace `path`: it does not exist, is empty, or is an earlier file of
+ * this kind. With a forgotten name, `--html runs/a.tar.zst` would replace a bundle. A new file may
+ * not be called as bundles are. The folder must be there and writable, since file_replace() makes
+ * a temporary file in it. ERR_ARG names flag, path and kind; ERR_IO, ERR_MEMORY. */
+NODISCARD enum status output_may_replace(const char *flag, const char *path,
+                                         const struct output_kind *kind, struct err *e);
 
 #endif

@@ -95,7 +95,7 @@ static enum status check(const json_t *tables, struct err *e) {
 }
 
 static const struct kept_kind KIND = {
-    .schema = "fp8lab.certificates/1", .file = "certificates.json", .lock = "certificates.lock",
+    .schema = "fp8lab.certificates/1", .file = CERTIFICATES_FILE, .lock = "certificates.lock",
     .about = "keeps the certificates of earlier runs", .check = check, .merge = merge,
 };
 
@@ -127,7 +127,9 @@ enum status certify_cache_open(struct certify_cache *c, const char *folder, cons
     }
     put_index(c->key, facts, d->index, &failed);
     if (failed) return no_memory(e);
-    return kept_folders(folder, spare, c->folder, c->spare, e);
+    TRY(kept_folders(folder, spare, c->folder, c->spare, e));
+    c->homeless = !folder && !*c->spare && (spare || !*c->folder);
+    return OK;
 }
 
 enum status certify_cache_of_run(struct certify_cache *c, const char *folder, const char *runs,
@@ -172,9 +174,17 @@ enum status certify_cache_read(const struct certify_cache *c, json_t **list,
 
 enum status certify_cache_add(const struct certify_cache *c, json_t *list,
                               char problem[KEPT_PROBLEM_CAP], struct err *e) {
+    static const char HOMELESS[] = "HOME and XDG_CACHE_HOME name no absolute folder";
     struct err why, ignored;
     *problem = '\0';
-    if (!json_array_size(list) || !*c->folder) return OK;
+    if (!json_array_size(list)) return OK;
+    if (!*c->folder) {
+        if (c->homeless)
+            snprintf(problem, KEPT_PROBLEM_CAP, "certificates are not kept: %s", HOMELESS);
+        return OK;
+    }
+    if (c->homeless)
+        snprintf(problem, KEPT_PROBLEM_CAP, "%s: certificates are kept in %s", HOMELESS, c->folder);
     json_t *tables = json_pack("[{s:O,s:O}]", "key", c->key, "certificates", list);
     if (!tables) return no_memory(e);
     if (kept_store(&KIND, c->folder, tables, &why) != OK &&

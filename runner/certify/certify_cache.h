@@ -8,8 +8,11 @@
 
 struct json_t;
 
+#define CERTIFICATES_FILE "certificates.json" /* its name in a folder */
+
 struct certify_cache {
     char folder[PATH_CAP], spare[PATH_CAP]; /* as kept_folders has them; "": none */
+    bool homeless; /* the user's own folder is not known; `folder` is the spare one, if any */
     struct json_t *key; /* owned: what the certificates of this machine are for */
 };
 
@@ -32,7 +35,8 @@ void certify_cache_close(struct certify_cache *c);
  * problem: a sentence if the file cannot be used, else "". */
 NODISCARD enum status certify_cache_read(const struct certify_cache *c, struct json_t **list,
                                          char problem[KEPT_PROBLEM_CAP], struct err *e);
-/* Keeps certificates for later runs. problem: why that was not possible, else "". */
+/* Keeps certificates for later runs. problem: why that was not possible, or that it was possible
+ * elsewhere alone; else "". */
 NODISCARD enum status certify_cache_add(const struct certify_cache *c, struct json_t *list,
                                         char problem[KEPT_PROBLEM_CAP], struct err *e);
 

@@ -107,7 +107,8 @@ void compare_heat(FILE *out, const struct comparison *c);
 /* Writes maps of the histograms of runs that counted some; nothing without one. */
 void compare_spread(FILE *out, const struct comparison *c);
 
-/* What each page holds, and no other file: the beginning of its title. */
+/* What each page has, and no other file: its first bytes, and the beginning of its title. */
+#define PAGE_BEGINS "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
 #define PAGE_MARK "<title>fp8lab "
 
 /* Writes one HTML file with plots that loads nothing else. Replaces path atomically. */

@@ -21,7 +21,7 @@ enum status page_open(FILE *out, const char *title, struct err *e) {
     unsigned char digest[SHA256_BYTES];
     struct base64 hash = { .out = out };
     TRY(sha256_digest(report_js, strlen(report_js), digest, e));
-    fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+    fputs(PAGE_BEGINS
           "<meta name=\"viewport\" content=\"width=device-width\">"
           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
           "style-src 'unsafe-inline'; script-src 'sha256-", out);

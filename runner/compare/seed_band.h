@@ -9,6 +9,7 @@
 #include "runner/compare/compare.h"
 
 #define SEED_BAND_SCHEMA "fp8lab.seed_band/1"
+#define SEED_BAND_BEGINS "{\n  \"band\": [" /* of a file of json_file_write() */
 
 enum { SEED_BAND_SEEDS_MIN = 3, SEED_BAND_WINDOW = 11 };
 

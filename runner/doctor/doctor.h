@@ -63,8 +63,11 @@ void doctor_audit(struct doctor *d, int64_t seconds);
 NODISCARD enum status doctor_ways(struct doctor *d, struct err *e);
 /* The table of ways as text. */
 void doctor_ways_text(const struct json_t *ways, FILE *out);
-/* Writes one file to attach to an issue: the findings and the ways as text, then all as JSON.
- * ERR_ARG if `path` holds something else. */
+/* Whether a report can be written to `path`: asked before the examination, which takes minutes.
+ * ERR_ARG if the file holds something else, or its folder is missing or read-only. */
+NODISCARD enum status doctor_report_check(const char *path, struct err *e);
+/* Writes one file to attach to an issue: the findings and the ways as text, then all as JSON. After
+ * an error an earlier report is unchanged. */
 NODISCARD enum status doctor_report(const struct doctor *d, const char *path, struct err *e);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runner/doctor/doctor.h"
+#include "runner/hardware/facts.h"
 #include "runner/hardware/peaks.h"
 
 enum { CC_LOWEST = 80, HOT_C = 85 };
@@ -33,14 +34,6 @@ static bool is_false(const struct doctor *d, const char *name) {
 static bool in_container(const struct doctor *d) {
     const char *runtime = text_of(d, "container.runtime");
     return runtime && strcmp(runtime, "none") != 0;
-}
-
-/* "9.0" -> 90; 0 if unknown. */
-static int capability(const struct doctor *d) {
-    int major = 0, minor = 0;
-    const char *cc = text_of(d, "gpu.cc");
-    if (!cc || sscanf(cc, "%d.%d", &major, &minor) != 2) return 0;
-    return major * 10 + minor;
 }
 
 /* ---- driver ---- */
@@ -86,12 +79,17 @@ static void say_gpu(struct doctor *d) {
     const char *links = text_of(d, "gpu.links");
     const struct peak *peak = product && cc ? peak_find(product, cc) : NULL;
     double memory = number_of(d, "gpu.memory");
+    int capability = facts_capability(d->facts);
     char size[32] = "memory not known";
     if (memory > 0) snprintf(size, sizeof size, "%.1f GiB", memory / GIB);
     doctor_say(d, FINDING_FINE, "gpu", NULL, "%.0f x %s, compute capability %s, %s",
                number_of(d, "gpu.count"), product ? product : "?", cc ? cc : "?", size);
     if (links) doctor_say(d, FINDING_FINE, "links", NULL, "%s", links);
-    if (capability(d) && capability(d) < CC_LOWEST)
+    if (!capability && !d->caps)
+        doctor_say(d, FINDING_WARNING, "gpu", FACTS_ADD_CAPABILITY "; or give --caps ARCH",
+                   "gpu.cc, its compute capability, is not known: how it runs each recipe is not "
+                   "known either, the rest is examined");
+    if (capability && capability < CC_LOWEST)
         doctor_say(d, FINDING_WRONG, "gpu", "a GPU of compute capability 8.0 or newer; or "
                    "--backend cpu",
                    "compute capability %s is older than any machine code built here", cc);
@@ -112,7 +110,7 @@ static void say_gpu(struct doctor *d) {
 
 /* ECC can be switched on data-centre chips only; others report nothing or have none. */
 static void say_ecc(struct doctor *d) {
-    int cc = capability(d);
+    int cc = facts_capability(d->facts);
     bool choice = cc == 80 || cc == 90 || cc == 100 || cc == 103;
     if (is_true(d, "gpu.ecc")) doctor_say(d, FINDING_FINE, "ecc", NULL, "on");
     else if (is_false(d, "gpu.ecc") && choice)

@@ -15,7 +15,8 @@
 #include "runner/doctor/doctor.h"
 #include "runner/doctor/probe.h"
 #include "runner/doctor/recipe_check.h"
-#include "runner/doctor/recipe_table.h"
+#include "runner/plan/recipe_table.h"
+#include "runner/hardware/facts.h"
 
 enum { CHECK_SECONDS = 120 };
 static const double NMSE_MAX = 1e-3, FIRST_MAX = 1e-3, LOSS_MAX = 2e-2;
@@ -153,11 +154,10 @@ static void judge(struct doctor *d, enum recipe_kind kind, int capability, const
 
 /* The capability for the table's column: of `caps`, of the facts, or 0 for the CPU. */
 static int column_of(const struct doctor *d) {
-    int major = 0, minor = 0, caps = 0;
-    const char *cc = json_string_value(json_object_get(d->facts, "gpu.cc"));
+    int caps = 0;
     if (!d->gpu) return 0;
     if (d->caps && sscanf(d->caps, "sm_%d", &caps) == 1) return caps;
-    return cc && sscanf(cc, "%d.%d", &major, &minor) == 2 ? major * 10 + minor : 0;
+    return facts_capability(d->facts);
 }
 
 static enum status run_checks(struct doctor *d, const char *backend, json_t **out) {

@@ -1,4 +1,3 @@
-#include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,13 +6,14 @@
 #include "runner/base/output_file.h"
 #include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
+#include "runner/base/text_stream.h"
 #include "runner/base/version.h"
 #include "runner/certify/certify_cache.h"
 #include "runner/certify/certify_make.h"
 #include "runner/doctor/doctor.h"
 #include "runner/plan/backends.h"
 
-static const char MARK[] = "fp8lab doctor report";
+static const char REPORT_MARK[] = "fp8lab doctor report\n";
 
 /* ---- the certificates -------------------------------------------------------------------------*/
 
@@ -31,15 +31,38 @@ static void say_untried(struct doctor *d, const struct making *m) {
                    "and repeat this", "%s: not tried: %s", way, json_string_value(why));
 }
 
+/* Reads those of earlier runs. *usable: the file is not damaged, so others can be added. */
+static enum status read_certificates(struct doctor *d, const struct certify_cache *cache,
+                                     json_t **list, bool *usable, struct err *e) {
+    char problem[KEPT_PROBLEM_CAP], fix[PATH_CAP + 32];
+    TRY(certify_cache_read(cache, list, problem, e));
+    *usable = !*problem;
+    snprintf(fix, sizeof fix, "delete %s/" CERTIFICATES_FILE, cache->folder);
+    if (!*usable) doctor_say(d, FINDING_NOTE, "ways", fix, "%s", problem);
+    return OK;
+}
+
+static enum status keep_certificates(struct doctor *d, const struct certify_cache *cache,
+                                     json_t *fresh, struct err *e) {
+    char problem[KEPT_PROBLEM_CAP];
+    TRY(certify_cache_add(cache, fresh, problem, e));
+    if (*problem)
+        doctor_say(d, FINDING_NOTE, "ways", "set HOME or XDG_CACHE_HOME to a folder that you can "
+                   "write", "%s", problem);
+    return OK;
+}
+
 /* Certificates of the standard ways: those of the cache, others from a child. */
 static enum status certify_standard(struct doctor *d, const struct certify_device *device,
                                     const struct certify_cache *cache, struct making *m,
-                                    char problem[KEPT_PROBLEM_CAP], struct err *e) {
+                                    struct err *e) {
     char text[WAY_TEXT_CAP];
+    bool usable;
     m->request = (struct certify_request){ .backend = device->backend, .caps = device->caps };
     if (!m->fresh || !m->untried) return FAIL(e, ERR_MEMORY, "the ways of this machine");
+    TRY(read_certificates(d, cache, &m->list, &usable, e));
     TRY(certify_make(m, e));
-    if (!*problem) TRY(certify_cache_add(cache, m->fresh, problem, e));
+    if (usable) TRY(keep_certificates(d, cache, m->fresh, e));
     for (int64_t i = 0; i < m->ways->count; i++) {
         certify_way_text(&m->ways->way[i], text);
         json_t *have = certificates_of(m->list, text);
@@ -76,7 +99,6 @@ enum status doctor_ways(struct doctor *d, struct err *e) {
     struct certify_cache cache = { .key = NULL };
     struct ways ways = { .way = NULL };
     struct making m = { .ways = &ways, .fresh = json_array(), .untried = json_object() };
-    char problem[KEPT_PROBLEM_CAP] = "";
     struct err why;
     enum status st = OK;
     if (d->here && backend_check(device.backend, &why) != OK) {
@@ -84,9 +106,7 @@ enum status doctor_ways(struct doctor *d, struct err *e) {
     } else if (d->here) {
         st = ways_standard(d->gpu ? ways_twins(d->caps, d->facts) : TWINS_TRANSPOSED, &ways, e);
         if (st == OK) st = certify_cache_open(&cache, NULL, NULL, d->facts, &device, e);
-        if (st == OK) st = certify_cache_read(&cache, &m.list, problem, e);
-        if (st == OK) st = certify_standard(d, &device, &cache, &m, problem, e);
-        if (*problem) doctor_say(d, FINDING_NOTE, "ways", NULL, "%s", problem);
+        if (st == OK) st = certify_standard(d, &device, &cache, &m, e);
         if (st == OK) judge(d);
     }
     json_decref(m.list);
@@ -128,8 +148,8 @@ static enum status write_report(const struct doctor *d, FILE *out, struct err *e
     const json_t *row;
     size_t i, bytes = 0;
     char *text = NULL;
-    fprintf(out, "%s\nprogram %s, kernels %s\nTo attach to an issue. It names this machine's "
-            "hardware, libraries and folders: read it first.\n\n", MARK, FP8LAB_VERSION,
+    fprintf(out, "%sprogram %s, kernels %s\nTo attach to an issue. It names this machine's "
+            "hardware, libraries and folders: read it first.\n\n", REPORT_MARK, FP8LAB_VERSION,
             backend_kernels_sha256());
     json_array_foreach(d->findings, i, row)
         fprintf(out, "%-8s %-16s %s\n", json_text(row, "level", ""), json_text(row, "topic", ""),
@@ -148,13 +168,19 @@ static enum status write_report(const struct doctor *d, FILE *out, struct err *e
     return st;
 }
 
+enum status doctor_report_check(const char *path, struct err *e) {
+    static const struct output_kind REPORT = { "report of doctor", REPORT_MARK, REPORT_MARK };
+    return output_may_replace("report", path, &REPORT, e);
+}
+
 enum status doctor_report(const struct doctor *d, const char *path, struct err *e) {
-    TRY(output_may_replace("--report", path, MARK, "a report of doctor", e));
-    FILE *out = fopen(path, "we");
-    if (!out) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    struct text text = { 0 };
+    FILE *out = text_stream_open(&text);
+    if (!out) return FAIL(e, ERR_MEMORY, "the report of doctor");
     enum status st = write_report(d, out, e);
-    bool failed = ferror(out) != 0;
-    if ((fclose(out) != 0 || failed) && st == OK)
-        st = FAIL(e, ERR_IO, "write %s: %s", path, strerror(errno));
+    if (!text_stream_close(out, &text) && st == OK)
+        st = FAIL(e, ERR_MEMORY, "the report of doctor");
+    if (st == OK) st = file_replace(path, text.bytes, text.size, e);
+    text_free(&text);
     return st;
 }

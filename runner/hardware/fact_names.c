@@ -1,13 +1,14 @@
 #include "runner/hardware/fact_names.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "runner/base/nearest.h"
 
 /* gpu.* describe every GPU where all are alike; see gpu.mixed. */
 const struct fact_name FACT_NAMES[] = {
-    { "gpu.on_bus", FACT_NUMBER, "NVIDIA GPUs on the PCI bus, with or without a driver" },
-    { "gpu.count", FACT_NUMBER, "NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible" },
+    { "gpu.on_bus", FACT_COUNT, "NVIDIA GPUs on the PCI bus, with or without a driver" },
+    { "gpu.count", FACT_COUNT, "NVIDIA GPUs that CUDA_VISIBLE_DEVICES leaves visible" },
     { "gpu.product_name", FACT_STRING, "the driver's exact product string" },
     { "gpu.family", FACT_STRING, "turing, ampere, ada, hopper, blackwell" },
     { "gpu.cc", FACT_VERSION, "CUDA compute capability" },
@@ -23,7 +24,7 @@ const struct fact_name FACT_NAMES[] = {
     { "gpu.clock_mem_max_mhz", FACT_NUMBER, "highest memory clock, MHz" },
     { "gpu.clock_sm_mhz", FACT_NUMBER, "SM clock at the time of the query, MHz" },
     { "gpu.temperature_c", FACT_NUMBER, "temperature at the time of the query, degrees Celsius" },
-    { "gpu.processes", FACT_NUMBER, "compute processes on the GPUs at the time of the query" },
+    { "gpu.processes", FACT_COUNT, "compute processes on the GPUs at the time of the query" },
     { "gpu.gemm_bf16_tflops", FACT_NUMBER, "a large BF16 GEMM here, measured before a run" },
     { "gpu.gemm_fp8_tflops", FACT_NUMBER, "the same in FP8, one scale a tensor" },
     { "cuda.driver", FACT_VERSION, "newest CUDA the driver supports" },
@@ -33,7 +34,7 @@ const struct fact_name FACT_NAMES[] = {
     { "cudnn.version", FACT_VERSION, "cuDNN, if it was found" },
     { "cpu.arch", FACT_STRING, "x86_64 or aarch64" },
     { "cpu.model", FACT_STRING, "the CPU's name" },
-    { "cpu.cores", FACT_NUMBER, "CPUs this process may run on" },
+    { "cpu.cores", FACT_COUNT, "CPUs this process may run on" },
     { "cpu.simd", FACT_STRING, "avx512, avx2, sse2 or neon" },
     { "memory.total", FACT_BYTES, "system memory, or the container's limit if lower" },
     { "memory.available", FACT_BYTES, "the part free for new programs at the time of the query" },
@@ -89,4 +90,14 @@ const char *fact_meant(const char *name) {
     const char *names[sizeof FACT_NAMES / sizeof *FACT_NAMES];
     for (int64_t i = 0; i < FACT_NAME_COUNT; i++) names[i] = FACT_NAMES[i].name;
     return nearest_name(name, names, FACT_NAME_COUNT);
+}
+
+bool fact_is_version(const char *text) {
+    bool digit = false;
+    for (; *text; text++) {
+        if (isdigit((unsigned char)*text)) digit = true;
+        else if (*text == '.' && digit) digit = false;
+        else return false;
+    }
+    return digit;
 }

@@ -3,12 +3,14 @@
 #ifndef FP8LAB_RUNNER_HARDWARE_FACT_NAMES_H
 #define FP8LAB_RUNNER_HARDWARE_FACT_NAMES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum fact_kind {
     FACT_STRING,
     FACT_NUMBER,
-    FACT_BYTES,   /* a number, printed and written with KiB ... TiB */
+    FACT_COUNT,   /* a whole number, at least 0 */
+    FACT_BYTES,   /* a whole number, at least 0, printed and written with KiB ... TiB */
     FACT_VERSION, /* a string of dotted numbers, compared part by part: 12.10 > 12.9 */
     FACT_BOOL
 };
@@ -29,5 +31,7 @@ const char *const *fact_words(const struct fact_name *fact);
 /* The fact that a wrong name probably means: by its name in other tools, else the nearest; or
  * NULL. */
 const char *fact_meant(const char *name);
+/* Whether a text is digits and dots, such as 580.159.04. */
+bool fact_is_version(const char *text);
 
 #endif

@@ -4,6 +4,7 @@
 #include <gnu/libc-version.h>
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "model/ground/json_safe.h"
+#include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
 #include "runner/hardware/fact_names.h"
 #include "runner/hardware/gpu_links.h"
@@ -155,17 +158,26 @@ static json_t *gpus_on_bus(void) {
     return json_integer(count);
 }
 
-static json_t *os_release(const char *key) {
+static json_t *os_id(void) {
     char text[128];
-    bool found = file_value("/etc/os-release", key, '=', text, sizeof text);
+    bool found = file_value("/etc/os-release", "ID", '=', text, sizeof text);
     return found ? json_string(text) : json_null();
 }
 
-/* The numbers at the start of the release, so that it compares as a version. */
-static json_t *kernel_release(const struct utsname *name) {
-    size_t n = strspn(name->release, "0123456789.");
-    while (n && name->release[n - 1] == '.') n--;
-    return json_stringn(name->release, n);
+/* The numbers at the start of a text, so that it compares as a version; null: there is none. */
+static json_t *version_in(const char *text) {
+    size_t n = strspn(text, "0123456789.");
+    while (n && text[n - 1] == '.') n--;
+    char *copy = strndup(text, n);
+    json_t *version = copy && !fact_is_version(copy) ? json_null() : json_string(copy);
+    free(copy);
+    return version;
+}
+
+static json_t *os_version(void) {
+    char text[128];
+    bool found = file_value("/etc/os-release", "VERSION_ID", '=', text, sizeof text);
+    return found ? version_in(text) : json_null();
 }
 
 /* ---- container --------------------------------------------------------------------------------*/
@@ -207,6 +219,14 @@ const char *facts_gpu_family(int64_t major, int64_t minor) {
     if (major == 9) return "hopper";
     if (major >= 10 && major <= 12) return "blackwell";
     return NULL;
+}
+
+bool facts_have_gpu(const json_t *facts) { return json_int(facts, "gpu.count") > 0; }
+
+int facts_capability(const json_t *facts) {
+    int major, minor;
+    return sscanf(json_text(facts, "gpu.cc", ""), "%2d.%1d", &major, &minor) == 2
+               ? 10 * major + minor : 0;
 }
 
 static json_t *number_or_null(int64_t value) {
@@ -267,12 +287,12 @@ enum status facts_put_gpus(json_t *facts, const struct nvml_report *report, stru
                                                            : gpu->power_limit_mw / 1000;
         json_t *names = product_names(report, &mixed);
         json_t *gpus = json_pack(
-            "{s:o,s:s?,s:o,s:o,s:o,s:o,s:b,s:s?,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I}",
+            "{s:o,s:s?,s:o,s:o,s:o,s:o,s:b,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I}",
             "gpu.product_name", names, "gpu.family", family, "gpu.cc",
             version_pair(gpu->cc_major, gpu->cc_minor), "gpu.memory",
             unified ? json_incref(shared) : number_or_null(memory), "gpu.nvlink",
             bool_or_null(gpu->nvlink), "gpu.links", gpu_links(report), "gpu.mixed", mixed,
-            "gpu.driver", *report->driver ? report->driver : NULL, "gpu.ecc",
+            "gpu.driver", version_in(report->driver), "gpu.ecc",
             bool_or_null(gpu->ecc), "gpu.mig", bool_or_null(gpu->mig), "gpu.power_limit_w",
             number_or_null(watts),
             "gpu.clock_sm_max_mhz", number_or_null(gpu->clock_sm_max_mhz), "gpu.clock_mem_max_mhz",
@@ -300,6 +320,20 @@ static enum status fill_unknown(json_t *facts, struct err *e) {
     return OK;
 }
 
+/* A whole number has one form: 8, not 8.0. */
+static enum status make_whole(json_t *facts, struct err *e) {
+    for (int64_t i = 0; i < FACT_NAME_COUNT; i++) {
+        const struct fact_name *fact = &FACT_NAMES[i];
+        const json_t *value = json_object_get(facts, fact->name);
+        bool whole = fact->kind == FACT_COUNT || fact->kind == FACT_BYTES;
+        if (whole && json_is_real(value) &&
+            json_object_set_new(facts, fact->name,
+                                json_integer((json_int_t)json_real_value(value))) != 0)
+            return FAIL(e, ERR_MEMORY, "hardware facts");
+    }
+    return OK;
+}
+
 static enum status put_system(json_t *facts, struct err *e) {
     json_t *more = json_pack("{s:o,s:o,s:o,s:o,s:I}", "gpu.on_bus", gpus_on_bus(), "memory.shm",
                              shm_size(), "limits.memlock", limit_of(RLIMIT_MEMLOCK), "limits.stack",
@@ -319,8 +353,8 @@ enum status facts_gather(json_t **out, char *problem, size_t problem_size, struc
     json_t *facts = json_pack(
         "{s:s,s:o,s:I,s:s,s:o,s:o,s:o,s:o,s:o,s:s,s:s,s:o}", "cpu.arch", name.machine, "cpu.model",
         cpu_model(), "cpu.cores", (json_int_t)cpu_cores(), "cpu.simd", cpu_simd(), "memory.total",
-        memory_total(), "memory.available", memory_available(), "os.id", os_release("ID"),
-        "os.version", os_release("VERSION_ID"), "os.kernel", kernel_release(&name), "os.libc",
+        memory_total(), "memory.available", memory_available(), "os.id", os_id(),
+        "os.version", os_version(), "os.kernel", version_in(name.release), "os.libc",
         gnu_get_libc_version(), "container.runtime",
         container_runtime(), "container.image", container_image());
     if (!report || !facts) {
@@ -345,38 +379,109 @@ done:
 
 /* ---- fact files -------------------------------------------------------------------------------*/
 
-static bool has_kind(const json_t *value, enum fact_kind kind) {
-    switch (kind) {
-    case FACT_STRING:
-    case FACT_VERSION: return json_is_string(value);
-    case FACT_NUMBER:
-    case FACT_BYTES: return json_is_number(value);
+#define WRITE_FACTS "`fp8lab hw --json > FILE` on the machine writes a fact file"
+
+/* "9.0" or "12.1". */
+static bool is_capability(const char *text) {
+    const char *dot = strchr(text, '.');
+    return fact_is_version(text) && dot && dot - text <= 2 && strlen(dot) == 2;
+}
+
+/* Other programs write 8 as 8.0. */
+static bool is_whole(const json_t *value) {
+    double x = json_number_value(value);
+    if (json_is_real(value) && (x >= 0x1p63 || x != floor(x))) return false;
+    return json_is_number(value) && x >= 0;
+}
+
+static bool has_kind(const json_t *value, const struct fact_name *fact) {
+    const char *text = json_string_value(value);
+    switch (fact->kind) {
+    case FACT_STRING: return text;
+    case FACT_VERSION:
+        return text && (strcmp(fact->name, "gpu.cc") ? fact_is_version(text) : is_capability(text));
+    case FACT_NUMBER: return json_is_number(value);
+    case FACT_COUNT:
+    case FACT_BYTES: return is_whole(value);
     case FACT_BOOL: return json_is_boolean(value);
     }
     return false;
 }
 
+static const char *wanted_of(const struct fact_name *fact) {
+    switch (fact->kind) {
+    case FACT_STRING: return "text";
+    case FACT_VERSION:
+        return strcmp(fact->name, "gpu.cc") ? "a version in quotes, such as \"13.0\""
+                                            : "a compute capability in quotes, such as \"9.0\"";
+    case FACT_NUMBER: return "a number";
+    case FACT_COUNT: return "a whole number of 0 or more";
+    case FACT_BYTES: return "a whole number of bytes, 0 or more";
+    case FACT_BOOL: return "true or false";
+    }
+    return "";
+}
+
+/* The value as JSON, for a message. */
+static const char *found_text(const json_t *value, char out[64]) {
+    char *text = json_dump_text(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(10));
+    plain_copy(out, 64, text);
+    free(text);
+    return out;
+}
+
 static enum status check_fact(const char *path, const char *name, const json_t *value,
                               struct err *e) {
-    static const char *const KINDS[] = { "text", "a number", "a number of bytes",
-                                         "a version in quotes", "true or false" };
+    char found[64], given[64];
     const struct fact_name *fact = fact_find(name);
-    if (fact && (json_is_null(value) || has_kind(value, fact->kind))) return OK;
+    if (fact && (json_is_null(value) || has_kind(value, fact))) return OK;
     if (fact)
-        return FAIL(e, ERR_CONFIG, "%s: %s must be %s or null", path, name, KINDS[fact->kind]);
+        return FAIL(e, ERR_CONFIG, "%s: %s must be %s, or null; found %s; " WRITE_FACTS, path, name,
+                    wanted_of(fact), found_text(value, found));
     const char *near = fact_meant(name);
+    plain_copy(given, sizeof given, name);
     if (near)
-        return FAIL(e, ERR_CONFIG, "%s: there is no fact %s; did you mean %s?", path, name, near);
-    return FAIL(e, ERR_CONFIG, "%s: there is no fact %s; `fp8lab hw` lists them", path, name);
+        return FAIL(e, ERR_CONFIG, "%s: there is no fact %s; did you mean %s?", path, given, near);
+    return FAIL(e, ERR_CONFIG, "%s: there is no fact %s; `fp8lab hw` lists them", path, given);
+}
+
+/* Removes the schema, which is no fact. */
+static enum status check_schema(json_t *facts, const char *path, struct err *e) {
+    char found[64];
+    const json_t *schema = json_object_get(facts, "schema");
+    if (schema && strcmp(json_text(facts, "schema", ""), FACTS_SCHEMA) != 0)
+        return FAIL(e, ERR_CONFIG, "%s: its schema is %s, and this version reads " FACTS_SCHEMA "; "
+                    WRITE_FACTS, path, found_text(schema, found));
+    (void)json_object_del(facts, "schema");
+    return OK;
+}
+
+/* A GPU without a number of GPUs would count as none. */
+static enum status check_gpu(const json_t *facts, const char *path, struct err *e) {
+    static const char *const OF_GPU[] = { "gpu.product_name", "gpu.family", "gpu.cc",
+                                          "gpu.memory" };
+    if (json_is_integer(json_object_get(facts, "gpu.count"))) return OK;
+    for (size_t i = 0; i < sizeof OF_GPU / sizeof *OF_GPU; i++)
+        if (!json_is_null(json_object_get(facts, OF_GPU[i])))
+            return FAIL(e, ERR_CONFIG, "%s: gpu.count is not known, but %s is; add "
+                        "\"gpu.count\": 1, or the number of GPUs", path, OF_GPU[i]);
+    return OK;
 }
 
 enum status facts_complete(json_t *facts, const char *path, struct err *e) {
     if (!json_is_object(facts)) return FAIL(e, ERR_CONFIG, "%s: not a JSON object of facts", path);
     const char *name;
     json_t *value;
-    (void)json_object_del(facts, "schema"); /* `hw --json` writes one */
-    json_object_foreach(facts, name, value) TRY(check_fact(path, name, value, e));
-    return fill_unknown(facts, e);
+    bool any = false;
+    TRY(check_schema(facts, path, e));
+    json_object_foreach(facts, name, value) {
+        TRY(check_fact(path, name, value, e));
+        any = any || !json_is_null(value);
+    }
+    if (!any) return FAIL(e, ERR_CONFIG, "%s holds no fact; " WRITE_FACTS, path);
+    TRY(fill_unknown(facts, e));
+    TRY(make_whole(facts, e));
+    return check_gpu(facts, path, e);
 }
 
 enum status facts_load(const char *path, json_t **out, struct err *e) {

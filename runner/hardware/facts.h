@@ -8,6 +8,8 @@
 /* The description of our container image (record/image_record.h); absent outside of one. */
 #define IMAGE_RECORD_PATH "/usr/share/fp8lab/image.json"
 
+#define FACTS_SCHEMA "fp8lab.facts/1" /* of a fact file */
+
 struct json_t;
 struct nvml_report;
 
@@ -21,13 +23,21 @@ NODISCARD enum status facts_gather(struct json_t **out, char *problem, size_t pr
 NODISCARD enum status facts_put_gpus(struct json_t *facts, const struct nvml_report *report,
                                      struct err *e);
 
-/* Reads a fact file (from `fp8lab hw --json`). ERR_CONFIG, with file and fact, for an unknown name
- * or a wrong type. A missing fact becomes null. *out is owned by the caller. */
+/* Reads a fact file (from `fp8lab hw --json`). ERR_CONFIG, with file and fact, for an unknown name,
+ * a value that the fact cannot have, a file without a fact, and a GPU whose number is not known. A
+ * missing fact becomes null, and 8.0 GPUs are 8. *out is owned by the caller. */
 NODISCARD enum status facts_load(const char *path, struct json_t **out, struct err *e);
 
 /* The same check for facts in memory; missing ones become null, in place. `path` is their source,
  * for messages. */
 NODISCARD enum status facts_complete(struct json_t *facts, const char *path, struct err *e);
+
+/* Whether the machine has a GPU, and its compute capability, 90 for 9.0; 0: not known. */
+bool facts_have_gpu(const struct json_t *facts);
+int facts_capability(const struct json_t *facts);
+/* What to do if the facts of a GPU lack it. */
+#define FACTS_ADD_CAPABILITY "add gpu.cc to the facts, such as \"9.0\": nvidia-smi " \
+                             "--query-gpu=compute_cap --format=csv prints it"
 
 /* Bytes of host memory for new allocations, within the control group's limit; -1: not known.
  * MemAvailable counts reclaimable page cache, which the driver's own "free" does not. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/base/plain_text.h"
 #include "runner/hardware/query.h"
 
 static const char *query_text(const json_t *config) {
@@ -88,7 +89,7 @@ char *hardware_mismatch_text(const json_t *config, const json_t *mismatch) {
     int64_t gpus = gpus_wanted(config);
     char count[48] = "";
     if (gpus > 1) snprintf(count, sizeof count, ", on %" PRId64 " GPUs", gpus);
-    int n = asprintf(&text, "  hardware = %s%s\n%s", query ? query : "any", count,
+    int n = asprintf(&text, "  hardware = %s%s\n%s", query ? PLAIN(query) : "any", count,
                      terms ? terms : "");
     if (n < 0) text = NULL;
     free(terms);

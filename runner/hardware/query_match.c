@@ -8,6 +8,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/bytes_text.h"
+#include "runner/base/plain_text.h"
 #include "runner/base/text_stream.h"
 #include "runner/hardware/query_tree.h"
 
@@ -54,6 +55,7 @@ static enum truth term_truth(const struct query_node *term, const json_t *found)
                                    ? compare_versions(json_string_value(found), term->text)
                                    : strcmp(json_string_value(found), term->text));
     case FACT_NUMBER:
+    case FACT_COUNT:
     case FACT_BYTES: {
         if (!json_is_number(found)) return TRUTH_UNKNOWN;
         double value = json_number_value(found);
@@ -163,9 +165,10 @@ char *query_mismatch_text(const json_t *mismatch) {
     size_t i;
     json_t *term;
     json_array_foreach(mismatch, i, term) {
-        fprintf(out, "  %-18s wanted %s, found %s\n", field(term, "fact"), field(term, "wanted"),
-                field(term, "found"));
-        if (json_object_get(term, "hint")) fprintf(out, "  %-18s (%s)\n", "", field(term, "hint"));
+        fprintf(out, "  %-18s wanted %s, found %s\n", field(term, "fact"),
+                PLAIN(field(term, "wanted")), PLAIN(field(term, "found")));
+        if (json_object_get(term, "hint"))
+            fprintf(out, "  %-18s (%s)\n", "", PLAIN(field(term, "hint")));
     }
     text_add(&text, "", 0); /* allocates even an empty text */
     if (!text_stream_close(out, &text)) {

@@ -127,16 +127,6 @@ static bool parse_number(const char *text, bool bytes, double *out) {
     return false;
 }
 
-static bool is_version(const char *text) {
-    bool digit = false;
-    for (; *text; text++) {
-        if (isdigit((unsigned char)*text)) digit = true;
-        else if (*text == '.' && digit) digit = false;
-        else return false;
-    }
-    return digit;
-}
-
 /* A number of bytes that is too small without a unit: 80 probably means GiB, 81920 MiB. Only a page
  * size may be that small. */
 static bool lacks_unit(const struct query_node *term) {
@@ -188,7 +178,7 @@ static enum status check_value(const struct parser *p, struct query_node *term,
         snprintf(what, sizeof what, "%s is text: it takes =, != or ~", term->fact->name);
         return caret(p, op->start, what);
     case FACT_VERSION:
-        if (term->op == QUERY_GLOB || is_version(term->text)) return OK;
+        if (term->op == QUERY_GLOB || fact_is_version(term->text)) return OK;
         snprintf(what, sizeof what, "%s is a version: expected dotted numbers such as 12.9",
                  term->fact->name);
         return caret(p, value->start, what);
@@ -202,6 +192,7 @@ static enum status check_value(const struct parser *p, struct query_node *term,
         snprintf(what, sizeof what, "%s is true or false: it takes = or !=", term->fact->name);
         return caret(p, op->start, what);
     case FACT_NUMBER:
+    case FACT_COUNT:
     case FACT_BYTES: break;
     }
     if (term->fact->kind == FACT_BYTES) {

@@ -13,7 +13,7 @@ struct query_node {
     const struct fact_name *fact; /* QUERY_TERM */
     enum query_op op;
     char *text;                   /* the value as written, without quotes; owned */
-    double number;                /* the value of a FACT_NUMBER or FACT_BYTES, and of a FACT_BOOL */
+    double number;                /* the value of a number, and of a FACT_BOOL */
     struct query_node *left, *right; /* owned; NOT has only left */
 };
 

@@ -1,19 +1,17 @@
 #include "runner/plan/asked_kernel.h"
 
 #include <jansson.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "kernels/device.h"
 #include "runner/base/run_files.h"
+#include "runner/hardware/facts.h"
+#include "runner/plan/recipe_table.h"
 
 /* The capability that is known, 121 for 12.1; 0: none is. */
 static enum status find_capability(const struct asked_machine *m, int *cc, struct err *e) {
-    int major, minor;
-    *cc = 0;
     if (m->caps) return device_capability(m->caps, cc, e);
-    const char *fact = json_text(m->facts, "gpu.cc", "");
-    if (sscanf(fact, "%d.%d", &major, &minor) == 2) *cc = 10 * major + minor;
+    *cc = facts_capability(m->facts);
     return OK;
 }
 
@@ -24,16 +22,20 @@ static bool is_cpu(const struct asked_machine *m) {
     return !m->caps && json_is_integer(gpus) && json_integer_value(gpus) == 0;
 }
 
-enum status asked_kernel_check(const json_t *config, const struct asked_machine *machine,
-                               struct err *e) {
-    const json_t *attention = json_object_get(config, "attention");
+static enum status check_recipe(const json_t *config, int cc, struct err *e) {
+    const char *kind = json_text(json_object_get(config, "recipe"), "kind", "");
+    const struct recipe_info *info = recipe_info_named(kind);
+    if (!cc || !info) return OK;
+    const struct recipe_row row = recipe_on(info->defaults.kind, cc);
+    if (row.way != WAY_REFUSED) return OK;
+    return FAIL(e, ERR_HARDWARE, "%s, found %d.%d", row.because, cc / 10, cc % 10);
+}
+
+static enum status check_cudnn(const struct asked_machine *machine, int cc, struct err *e) {
     const char *cublaslt = json_text(machine->facts, "cublaslt.version", NULL);
-    int cc;
-    if (strcmp(json_text(attention, "backend", ""), "cudnn") != 0) return OK;
     if (is_cpu(machine))
         return FAIL(e, ERR_CONFIG, "attention.backend = \"cudnn\": the cpu backend has one way to "
                     "compute attention, its own; leave the key out, or run on a GPU");
-    TRY(find_capability(machine, &cc, e));
     if (cc && cc != 90 && cc != 100) /* attention_choice.cu asks cuDNN on these alone */
         return FAIL(e, ERR_CONFIG, "attention.backend = \"cudnn\" is for sm_90 and sm_100, found "
                     "sm_%d; leave the key out, or use \"own\"", cc);
@@ -42,4 +44,14 @@ enum status asked_kernel_check(const json_t *config, const struct asked_machine 
                     "machine, cuBLASLt %s was; install it (`fp8lab doctor` says how), leave the "
                     "key out, or use \"own\"", cublaslt);
     return OK;
+}
+
+enum status asked_kernel_check(const json_t *config, const struct asked_machine *machine,
+                               struct err *e) {
+    const json_t *attention = json_object_get(config, "attention");
+    int cc = 0;
+    if (!is_cpu(machine)) TRY(find_capability(machine, &cc, e));
+    TRY(check_recipe(config, cc, e));
+    bool asked = !strcmp(json_text(attention, "backend", ""), "cudnn");
+    return asked ? check_cudnn(machine, cc, e) : OK;
 }

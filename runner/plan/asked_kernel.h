@@ -1,4 +1,4 @@
-/* Whether a machine has the kernel that a configuration names: attention.backend = "cudnn". */
+/* Whether a machine runs what a configuration names: recipe.kind, attention.backend = "cudnn". */
 #ifndef FP8LAB_RUNNER_PLAN_ASKED_KERNEL_H
 #define FP8LAB_RUNNER_PLAN_ASKED_KERNEL_H
 
@@ -13,8 +13,9 @@ struct asked_machine {
     const struct json_t *facts; /* of hw --json */
 };
 
-/* ERR_CONFIG if the machine lacks the kernel: the key, what was found, what to do. What is not
- * known refuses nothing. The model's shape is checked with the script (script/schema_rules.c). */
+/* ERR_HARDWARE if its GPU runs no recipe of that kind (recipe_table.h), ERR_CONFIG if it lacks the
+ * kernel: what was found, what to do. What is not known refuses nothing.
+ * The model's shape is checked with the script (script/schema_rules.c). */
 NODISCARD enum status asked_kernel_check(const struct json_t *config,
                                          const struct asked_machine *machine, struct err *e);
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
+#include "runner/hardware/facts.h"
 #include "runner/plan/keep.h"
 #include "runner/plan/options.h"
 #include "runner/plan/saving.h"
@@ -21,7 +22,7 @@ static int64_t fact_bytes(const json_t *facts, const char *name) {
  * driver: NVML does not answer there, and CUDA's "free" leaves out what the page cache would give
  * back. MemAvailable counts it. */
 static bool find_memory(const json_t *facts, const char *backend, struct fit *out) {
-    bool gpu = json_integer_value(json_object_get(facts, "gpu.count")) > 0;
+    bool gpu = facts_have_gpu(facts);
     if (strcmp(backend, "auto") != 0) gpu = !strcmp(backend, "cuda");
     out->where = gpu ? "gpu.memory" : "memory.total";
     out->memory = fact_bytes(facts, out->where);
@@ -54,12 +55,10 @@ static enum status plan_rank(struct plan *out, const struct run_options *run,
     return cc ? plan_add_gpu(out, &run->model, &run->recipe, train, ranks, cc, e) : OK;
 }
 
-/* "9.0" as 90. An unknown device counts as Hopper, which has the most modes. */
+/* An unknown device counts as Hopper, which has the most modes. */
 static int capability_of(const json_t *facts) {
-    const char *cc = json_string_value(json_object_get(facts, "gpu.cc"));
-    int major = 9, minor = 0;
-    if (cc && sscanf(cc, "%d.%d", &major, &minor) != 2) major = 9, minor = 0;
-    return major * 10 + minor;
+    int cc = facts_capability(facts);
+    return cc ? cc : 90;
 }
 
 /* The bytes of a rank for each value of train.shard. */

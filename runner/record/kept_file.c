@@ -66,8 +66,8 @@ enum status kept_read(const struct kept_kind *k, const char *folder, json_t **ta
         json_decref(*tables);
         *tables = json_incref(json_object_get(file, "tables"));
     } else if (st != ERR_MEMORY) {
-        snprintf(problem, KEPT_PROBLEM_CAP, "%s %s, but it cannot be used and is ignored: %s", path,
-                 k->about, why.text);
+        snprintf(problem, KEPT_PROBLEM_CAP, "%s %s, but it cannot be used and is ignored: %s; "
+                 "delete %s", path, k->about, why.text, k->file);
     }
     json_decref(file);
     if (st != ERR_MEMORY) return OK;

@@ -77,14 +77,14 @@ enum status script_resolve(const struct cli *cli, const char *gpus, struct resol
                 out->error_count == 1 ? "" : "s", cli->args[0]);
 }
 
-/* Flags with the same meaning for the next command. */
-static bool is_carried(const char *flag) {
+/* Flags with the same meaning for the next command. A run is on this machine. */
+static bool is_carried(const char *flag, const char *verb) {
     static const char *const CARRIED[] = { "set", "only", "lib", "smoke", "anywhere", "backend",
                                            "threads", "runs", "retries", "hang-after", "keep-dir",
                                            "data-root", "arithmetic" };
     for (size_t i = 0; i < sizeof CARRIED / sizeof *CARRIED; i++)
         if (!strcmp(flag, CARRIED[i])) return true;
-    return false;
+    return !strcmp(flag, "facts") && strcmp(verb, "run") != 0;
 }
 
 void script_next(const struct cli *cli, const char *verb, bool smoke_here) {
@@ -105,7 +105,7 @@ void script_next(const struct cli *cli, const char *verb, bool smoke_here) {
             words[n++] = "--set";
             words[n++] = dashed[i];
         }
-        if (there || !is_carried(flag->name)) continue;
+        if (there || !is_carried(flag->name, verb)) continue;
         snprintf(dashed[i], sizeof dashed[i], "--%s", flag->name);
         words[n++] = dashed[i];
         if (flag->value) words[n++] = flag->value;

@@ -55,6 +55,9 @@ done
 [ "$(sha256sum "$done")" = "$before" ] || { echo "$done was replaced"; failed=1; }
 expect 0 "wrote page.html" show "$done" --html page.html
 expect 2 "new.tar.zst: bundles are called so" show "$done" --html new.tar.zst
+printf '<h1>My notes</h1> A page has <title>fp8lab in its head.\n' >notes.html
+expect 2 "notes.html: the file holds other data" show "$done" --html notes.html
+expect 2 "there is no folder none; make it" show "$done" --html none/page.html
 expect 2 "it is no regular file" show "$done" --html /dev/null
 expect 0 "plots to figures" compare "$done" out --svg figures
 expect 6 "one.html" compare "$done" out --svg one.html

@@ -114,6 +114,31 @@ says "Use bf16: without times it is the safe choice" "$out"
 says "Times: none, since train.exact takes other kernels than those that were measured" "$out"
 ! grep -q "measures one recipe" "$out" || fail "a command that cannot help"
 
+case_name="a recipe that falls back" # to bf16 in each GEMM takes bf16's time, and is not emulated
+fall="--set recipe=fp4.nvfp4 --set recipe.fallback=bf16"
+# shellcheck disable=SC2086
+advise 0 experiments/bench_llama3_8b_8layers.lua $h200 $bench $fall --detail
+says "fp4.nvfp4 falls back to bf16" "$out"
+says "fp4.nvfp4        fallback  " "$out"
+says "; falls back to bf16: this chip has no FP4 tensor cores" "$out"
+# shellcheck disable=SC2086
+advise 0 experiments/bench_llama3_8b_8layers.lua $h200 $bench $fall --json
+python3 - "$out" >"$TEST_TMP/log" 2>&1 <<'PY' || fail "not the time of bf16"
+import json, sys
+row = {row["recipe"]: row for row in json.load(open(sys.argv[1]))["rows"]}
+bf16, fp4 = row["bf16"], row["fp4.nvfp4"]
+assert fp4["forecast"] == bf16["forecast"] and fp4["way"] == "fallback", fp4
+assert row["fp8.mxfp8"]["way"] == "emulated"
+PY
+# Where the chip multiplies FP4, nothing falls back; nor does it on a CPU, the reference.
+sed 's/"gpu.cc": "9.0"/"gpu.cc": "10.0"/' tests/facts/h200.json >"$TEST_TMP/sm_100.json"
+# shellcheck disable=SC2086
+advise 0 experiments/bench_llama3_8b_8layers.lua --facts "$TEST_TMP/sm_100.json" $fall --detail
+says "fp4.nvfp4        native " "$out"
+advise 0 experiments/quickstart.lua --facts tests/facts/laptop.json --runs "$runs" --detail \
+    --set recipe=fp8.blockwise --set recipe.fallback=bf16
+says "fp8.blockwise    emulated " "$out"
+
 case_name="no measurements"
 # shellcheck disable=SC2086
 advise 0 experiments/bench_llama3_8b_8layers.lua $h200 --detail --set model.layers=4
@@ -136,7 +161,47 @@ says "gpu.cc             wanted >= 8.9" "$TEST_TMP/log"
 says "No recipe can be advised here: bf16 (it needs" "$out"
 says "Less memory: --set train.recompute=block" "$out"
 
+case_name="the command that measures" # measures the row of the advice alone
+cat >"$TEST_TMP/rows.lua" <<'LUA'
+local tiny = require "models.tiny"
+return suite {
+  name = "rows", data = synthetic {},
+  matrix = { recipe = { bf16, fp8.delayed }, seed = { 1, 2 },
+             model = { tiny.llama { layers = 1 }, tiny.llama { layers = 2 } } },
+  train = { steps = 2, global_batch = 2, micro_batch = 2 },
+}
+LUA
+advise 0 "$TEST_TMP/rows.lua" --lib experiments/lib --runs "$runs" --facts tests/facts/h200.json \
+    --only '*model2*bf16*' --json
+python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["measure"])' "$out" \
+    >"$TEST_TMP/command"
+says ' --only ' "$TEST_TMP/command"
+sed 's/^fp8lab bench step/check/; s/ --json > .*//' "$TEST_TMP/command" | PATH=${FP8LAB%/*}:$PATH \
+    xargs "$FP8LAB" >"$out" 2>"$TEST_TMP/log" || fail "check with the words of the command"
+expect "rows that are measured" 1 "$(grep -c '^rows.* bf16 ' "$out")"
+says "rows-model2-seed-1 " "$out"
+
+case_name="a file that is given twice" # counts once, under another name too
+cp "$TEST_TMP/four.json" "$TEST_TMP/copy.json"
+# shellcheck disable=SC2086
+advise 0 experiments/bench_llama3_8b_8layers.lua $h200 --bench "$TEST_TMP/four.json" \
+    --bench "$TEST_TMP/four.json" --bench "$TEST_TMP/copy.json" --json
+says '"measured_steps":21,' "$out"
+
 case_name="files that are no measurements"
+sed 's/"step_us_median": *[0-9.e+]*/"step_us_median":1e-300/' \
+    experiments/reference/figures/bench_h200.json >"$TEST_TMP/tiny.json"
+sed 's/"time_us": *[0-9.e+]*/"time_us":1e-300/g' \
+    experiments/reference/figures/bench_h200.json >"$TEST_TMP/short.json"
+# shellcheck disable=SC2086
+advise 2 tests/cli/tiny.lua $h200 --bench "$TEST_TMP/tiny.json"
+says 'tiny.json: "step_us_median" is 1e-300, not a number from 0.001 to 2^53' "$TEST_TMP/log"
+# shellcheck disable=SC2086
+for json in "" --json; do
+    advise 0 experiments/bench_llama3_8b_8layers.lua $h200 --bench "$TEST_TMP/short.json" $json
+    ! grep -qE "inf|nan" "$out" || fail "a number that is not finite"
+    says "the measured times lead to no time of a step" "$out"
+done
 echo '{"schema":"fp8lab.bench/1","kind":"gemm","rows":[]}' >"$TEST_TMP/gemm.json"
 sed 's/"m":32768/"m":0/' experiments/reference/figures/bench_h200.json >"$TEST_TMP/zero.json"
 for file in gemm zero none; do

@@ -30,7 +30,15 @@ case_name="damaged"
 sed -i 's/passed/PASSED/' "$kept"
 run good3 0
 says "cannot be used and is ignored: its content does not have the hash that it states"
+says "; delete certificates.json"
 says "certifying how this device computes"
+
+case_name="no folder for certificates" # a run keeps them beside the runs, and says so
+XDG_CACHE_HOME=near HOME='' run homeless 0
+says "HOME and XDG_CACHE_HOME name no absolute folder: certificates are kept in homeless/cache"
+part homeless logs/runner.log >log
+says "certificates are kept in homeless/cache"
+[ -f homeless/cache/certificates.json ] || fail "they are not there"
 
 case_name="an ignored scale"
 echo $IGNORED >bin/mistake

@@ -76,6 +76,48 @@ expect 0 -- --quick --backend cpu --report "$TEST_TMP/r.txt" -- 'passed  emulate
     'gemm e2m1 1x16 x e2m1 16x16' 'fp4.nvfp4        emulated'
 ! grep -q 'passed  native' "$TEST_TMP/r.txt" || fail "a CPU multiplies natively"
 
+# ---- a file that cannot be written is refused before the examination; other data stay
+refused() { # FILE WORDS: one line, and nothing is examined
+    expect 2 -- --backend cpu --report "$1" -- "--report $1: $2"
+    [ "$(wc -l <"$TEST_TMP/out")" = 1 ] || fail "--report $1: more than one line"
+}
+mkdir -p "$TEST_TMP/folder"
+printf 'my notes on the\nfp8lab doctor report\n' >"$TEST_TMP/mine.txt"
+cp "$TEST_TMP/mine.txt" "$TEST_TMP/mine.copy"
+refused "$TEST_TMP/mine.txt" \
+    'the file holds other data, and stays as it is; name a new file or an earlier report of doctor'
+cmp -s "$TEST_TMP/mine.txt" "$TEST_TMP/mine.copy" || fail "a file of the user was replaced"
+refused "$TEST_TMP/none/r.txt" "there is no folder $TEST_TMP/none; make it, or name a file in"
+refused "$TEST_TMP/folder" 'it is no regular file'
+refused "$TEST_TMP/new/" 'a folder is called so; name a file'
+if [ "$(id -u)" != 0 ]; then
+    chmod 555 "$TEST_TMP/folder"
+    refused "$TEST_TMP/folder/r.txt" "no file can be written in $TEST_TMP/folder: Permission denied"
+    chmod 755 "$TEST_TMP/folder"
+fi
+# A report replaces a report. If it cannot be written, the findings are printed, the old one stays.
+expect 0 -- --quick --backend cpu --report "$TEST_TMP/r.txt" -- 'passed  emulated  reference'
+cp "$TEST_TMP/r.txt" "$TEST_TMP/r.copy"
+mkdir "$TEST_TMP/r.txt.partial" # no temporary file can have this name
+expect 6 -- --quick --backend cpu --report "$TEST_TMP/r.txt" -- 'fine     ways' 'all is well' \
+    "create $TEST_TMP/r.txt.partial: "
+cmp -s "$TEST_TMP/r.txt" "$TEST_TMP/r.copy" || fail "an earlier report was lost"
+rmdir "$TEST_TMP/r.txt.partial"
+
+# ---- certificates of earlier runs that cannot be read or kept
+report=(--quick --backend cpu --report "$TEST_TMP/r.txt")
+certificates=$XDG_CACHE_HOME/fp8lab/certificates.json
+cp "$certificates" "$TEST_TMP/certificates.json"
+echo '{"schema": "fp8lab.certificates/1"}' >"$certificates"
+expect 0 -- "${report[@]}" -- 'it cannot be used and is ignored: it has no list of tables' \
+    "fix: delete $certificates"
+cp "$TEST_TMP/certificates.json" "$certificates"
+for home in '' near; do
+    HOME=$home XDG_CACHE_HOME=$home expect 0 -- "${report[@]}" -- 'note     ways' \
+        'certificates are not kept: HOME and XDG_CACHE_HOME name no absolute folder' \
+        'fix: set HOME or XDG_CACHE_HOME to a folder that you can write'
+done
+
 # ---- machines of fact files
 expect 0 -- --facts tests/facts/h200.json -- 'NVIDIA H200, compute capability 9.0' \
     'dense 989 TFLOP/s BF16, 1979 FP8' 'fp8.blockwise    native' \

@@ -153,7 +153,7 @@ next() { sed -n 's/^Next: fp8lab //p' log; }
 bench=$lib/../bench_llama3_8b.lua
 "$FP8LAB" plan "$bench" --facts "$facts/h200.json" >log 2>&1 || fail "plan of what fits an H200"
 [ "$(next)" = "run --smoke --anywhere $bench" ] || fail "next, planned for another: $(next)"
-echo '{}' >nowhere.json
+echo '{"gpu.count": 1}' >nowhere.json
 "$FP8LAB" plan big.lua --lib "$lib" --facts nowhere.json --backend cuda >log 2>&1 ||
     fail "plan for an unknown memory"
 says "gpu.memory is not known, so whether it fits is not known; --facts FILE"

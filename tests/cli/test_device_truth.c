@@ -13,7 +13,7 @@
 #include "runner/base/run_files.h"
 #include "runner/bundle/summary.h"
 #include "runner/doctor/probe.h"
-#include "runner/doctor/recipe_table.h"
+#include "runner/plan/recipe_table.h"
 #include "runner/hardware/facts.h"
 #include "runner/hardware/peaks.h"
 #include "runner/plan/fit.h"

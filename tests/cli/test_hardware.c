@@ -127,6 +127,69 @@ static void fact_files_load(void **state) {
     }
 }
 
+/* facts_complete of the JSON in `text`, with ' for "; *facts is the caller's. */
+static enum status complete(const char *text, json_t **facts, struct err *e) {
+    char json[512];
+    snprintf(json, sizeof json, "%s", text);
+    for (char *at = json; *at; at++) *at = *at == '\'' ? '"' : *at;
+    *facts = json_loads(json, JSON_DECODE_ANY, NULL);
+    assert_non_null(*facts);
+    return facts_complete(*facts, "F", e);
+}
+
+static void unusable_facts_are_refused_by_name(void **state) {
+    static const struct { const char *facts, *says; } CASES[] = {
+        { "[1]", "not a JSON object" },
+        { "{}", "F holds no fact; `fp8lab hw --json > FILE` on the machine writes a fact file" },
+        { "{'schema':'fp8lab.facts/1'}", "F holds no fact" },
+        { "{'gpu.cc':null}", "F holds no fact" },
+        { "{'schema':'fp8lab.facts/2','gpu.count':0}",
+          "its schema is \"fp8lab.facts/2\", and this version reads fp8lab.facts/1; `fp8lab hw" },
+        { "{'schema':1,'gpu.count':0}", "its schema is 1," },
+        { "{'gpu.count':-1}",
+          "gpu.count must be a whole number of 0 or more, or null; found -1; `fp8lab hw --json" },
+        { "{'gpu.count':'8'}", "must be a whole number of 0 or more, or null; found \"8\"" },
+        { "{'gpu.count':1.5}", "found 1.5" },
+        { "{'memory.total':-5}", "memory.total must be a whole number of bytes, 0 or more, or" },
+        { "{'memory.total':1e19}", "memory.total must be" },
+        { "{'memory.total':true}", "found true" },
+        { "{'gpu.cc':'nine','gpu.count':1}",
+          "gpu.cc must be a compute capability in quotes, such as \"9.0\", or null; found" },
+        { "{'gpu.cc':'nine','gpu.count':1}", "found \"nine\"" },
+        { "{'gpu.cc':'-9.0','gpu.count':1}", "found \"-9.0\"" },
+        { "{'gpu.cc':'9','gpu.count':1}", "gpu.cc must be" },
+        { "{'gpu.cc':'999999999999.9','gpu.count':1}", "gpu.cc must be" },
+        { "{'gpu.cc':9.0,'gpu.count':1}", "gpu.cc must be" },
+        { "{'cuda.driver':'13..0'}", "cuda.driver must be a version in quotes, such as \"13.0\"" },
+        { "{'os.libc':'2.39-x'}", "os.libc must be a version" },
+        { "{'gpu.ecc':1}", "gpu.ecc must be true or false, or null; found 1" },
+        { "{'gpu.cc':'9.0'}", "gpu.count is not known, but gpu.cc is; add \"gpu.count\": 1, or" },
+        { "{'gpu.product_name':'NVIDIA H200','gpu.count':null}", "but gpu.product_name is" },
+        { "{'gpu.cuont':8}", "there is no fact gpu.cuont; did you mean gpu.count?" },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct err e = { 0 };
+        json_t *facts;
+        assert_int_equal(complete(CASES[i].facts, &facts, &e), ERR_CONFIG);
+        if (!strstr(e.text, CASES[i].says)) fail_msg("%s: %s", CASES[i].facts, e.text);
+        json_decref(facts);
+    }
+}
+
+static void whole_numbers_with_a_fraction_of_zero_are_whole(void **state) {
+    struct err e = { 0 };
+    json_t *facts;
+    if (complete("{'gpu.count':8.0,'gpu.memory':1.5e11,'gpu.cc':'12.1','gpu.power_limit_w':0.5,"
+                 "'os.version':'12'}", &facts, &e) != OK)
+        fail_msg("%s", e.text);
+    assert_int_equal(json_integer_value(json_object_get(facts, "gpu.count")), 8);
+    assert_int_equal(json_integer_value(json_object_get(facts, "gpu.memory")), 150000000000);
+    assert_int_equal(json_object_size(facts), FACT_NAME_COUNT);
+    assert_int_equal(facts_capability(facts), 121);
+    assert_true(facts_have_gpu(facts));
+    json_decref(facts);
+}
+
 static void deep_and_long_queries_are_rejected(void **state) {
     char deep[600], text[700];
     struct query *query = NULL;
@@ -189,6 +252,8 @@ int main(void) {
         cmocka_unit_test(families_by_capability),
         cmocka_unit_test(this_machine_has_every_fact_by_name),
         cmocka_unit_test(fact_files_load),
+        cmocka_unit_test(unusable_facts_are_refused_by_name),
+        cmocka_unit_test(whole_numbers_with_a_fraction_of_zero_are_whole),
         cmocka_unit_test(deep_and_long_queries_are_rejected),
         cmocka_unit_test(nearest_names),
     };

@@ -1,5 +1,4 @@
-#include "runner/doctor/recipe_table.h"
-
+#include "runner/plan/recipe_table.h"
 
 const char *recipe_way_name(enum recipe_way way) {
     static const char *const NAMES[] = { "native", "emulated", "refused" };
@@ -35,7 +34,9 @@ struct recipe_row recipe_on(enum recipe_kind kind, int capability) {
     if (capability == 0)
         return row(WAY_EMULATED, kind == RECIPE_F32 ? "it runs in C, in f32"
                                                     : "a CPU multiplies in f32; codes are exact");
-    if (capability < 80) return row(WAY_REFUSED, "no machine code below compute capability 8.0");
+    if (capability < 80)
+        return row(WAY_REFUSED, "no machine code below compute capability 8.0 (use a newer GPU, or "
+                   "run with --backend cpu)");
     if (kind == RECIPE_F32) return row(WAY_REFUSED, "for tests, on the CPU backend only");
     switch (recipe_info(kind)->scale_x) {
     case SCALE_NONE: return row(WAY_NATIVE, "");
