@@ -11,7 +11,8 @@
 #include "runner/compare/plots.h"
 #include "runner/compare/seed_band.h"
 
-enum { RUNS_MAX = 1000, RUN_TIME = 16 }; /* of a run's id: 20261121T024823Z */
+enum { RUNS_MAX = 1000 };
+enum { RUN_TIME = 16, RUN_ID_CAP = 256 }; /* of a run's id: its time (20261121T024823Z); all */
 
 static enum status write_band(const struct cli *cli, const struct comparison *c, const char *path,
                               struct err *e) {
@@ -59,22 +60,30 @@ static enum status locate(const struct cli *cli, char (**out)[PATH_CAP], struct 
     return OK;
 }
 
-/* The time of a run's id, if it is enough to find the run. A suite has many runs: with all full
- * names the command would be too long to use. */
-static const char *short_name(const char *given, const char *path, char out[RUN_TIME + 1]) {
-    static const char RUNS[] = "runs/";
+static bool finds(const char *name, const char *path) {
     char found[PATH_CAP];
     struct err e;
+    return run_locate(name, "runs", found, &e) == OK && strcmp(found, path) == 0;
+}
+
+/* The time of a run's id, or else the id, if it is enough to find the run. A suite has many runs:
+ * with all full names the command would be too long to use. */
+static const char *short_name(const char *given, const char *path, char out[RUN_ID_CAP]) {
+    static const char RUNS[] = "runs/", SUFFIX[] = ".tar.zst";
     if (strncmp(path, RUNS, sizeof RUNS - 1) != 0) return given;
     snprintf(out, RUN_TIME + 1, "%s", path + sizeof RUNS - 1);
-    bool again = run_locate(out, "runs", found, &e) == OK && strcmp(found, path) == 0;
-    return again && strlen(out) < strlen(given) ? out : given;
+    if (!finds(out, path)) {
+        snprintf(out, RUN_ID_CAP, "%s", path + sizeof RUNS - 1);
+        char *suffix = strstr(out, SUFFIX);
+        if (suffix) *suffix = '\0';
+    }
+    return strlen(out) < strlen(given) && finds(out, path) ? out : given;
 }
 
 static void suggest_html(const struct cli *cli, char (*paths)[PATH_CAP]) {
     size_t count = (size_t)cli->arg_count;
     const char **words = calloc(count + 8, sizeof *words);
-    char(*names)[RUN_TIME + 1] = calloc(count, sizeof *names);
+    char(*names)[RUN_ID_CAP] = calloc(count, sizeof *names);
     if (words && names) {
         words[0] = "compare";
         words[1] = "--html";

@@ -162,9 +162,9 @@ char *compare_group_label(const json_t *report, int64_t group);
 bool compare_joined_builds(const json_t *statistics);
 /* Below the table of times. */
 #define COMPARE_SPEED \
-    "time: of training steps; between two evaluations the loss is on a line; x: how many times " \
-    "less than the baseline to the loss that all had; " \
-    "no value where evaluations do not lie around it"
+    "time: of training steps; the same loss: the lowest that all reached; x: the baseline's time " \
+    "or tokens to it, divided by this row's: below 1 is slower; losses between two evaluations " \
+    "are on a line; no value where evaluations do not lie around it"
 
 /* Below a table with the loss a byte. */
 #define COMPARE_BYTE "eval loss a byte of text, by the bytes a token of the run's whole text"

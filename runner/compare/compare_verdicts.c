@@ -200,8 +200,9 @@ static const char *judge(const struct family *f, int64_t group, const struct los
     if (family_diverged(f, group, why)) return loss_verdict_name(LOSS_DOES_NOT_HOLD);
     if (learned_nothing(f, j->gap.baseline_mean, why)) return NULL;
     if (n < LOSS_SEEDS_MIN || m < LOSS_SEEDS_MIN)
-        snprintf(why, FAMILY_WHY_CAP, "a verdict needs %d seeds a side; here are %lld and %lld",
-                 LOSS_SEEDS_MIN, (long long)n, (long long)m);
+        snprintf(why, FAMILY_WHY_CAP,
+                 "row and baseline need %d seeds each; here are %lld and %lld", LOSS_SEEDS_MIN,
+                 (long long)n, (long long)m);
     else if (j->verdict == LOSS_NONE)
         snprintf(why, FAMILY_WHY_CAP, "the losses have no finite ratio");
     else if (j->needed)

@@ -57,7 +57,8 @@ const char *backend_without_gpu(const char *name) {
 static enum status require_plugin(char path[PATH_CAP], struct err *e) {
     if (plugin_path(path)) return OK;
     return FAIL(e, ERR_UNSUPPORTED, "there is no cuda backend: no %s beside the program nor in "
-                "../lib/fp8lab; --backend cpu runs without one", PLUGIN);
+                "../lib/fp8lab; `make` builds it where nvcc is found; --backend cpu runs without "
+                "one", PLUGIN);
 }
 
 enum status backend_check_name(const char *name, struct err *e) {

@@ -102,12 +102,12 @@ static void few_seeds_give_no_verdict(void **state) {
             if (i % 3 < SIDES[k][i / 3]) runs[n++] = six[i];
         runs[n - 1].loss_shift = 0.4;
         compare(&s, runs, n);
-        verdict_is(&s, NULL, "a verdict needs 3 seeds a side");
+        verdict_is(&s, NULL, "row and baseline need 3 seeds each");
         CHECK(path_join(path, s.parent, "page.html", &e));
         CHECK(compare_html(&s.c, path, &e));
         CHECK(compare_text(&s.c, false, &text, &e));
         CHECK(file_read(path, 1 << 24, &html, &size, &e));
-        assert_non_null(strstr(text, "no verdict: a verdict needs 3 seeds a side"));
+        assert_non_null(strstr(text, "no verdict: row and baseline need 3 seeds each"));
         assert_null(strstr(text, "holds"));
         assert_null(strstr(text, "not hold"));
         assert_null(strstr(html, ">holds"));

@@ -194,7 +194,7 @@ static void the_words_say_the_verdict(void **state) {
     html = page_of(&s);
     words = strstr(html, "<ul class=\"words\">");
     assert_non_null(strstr(words, "no verdict</strong>."));
-    assert_non_null(strstr(words, " Missing for a verdict: a verdict needs 3 seeds a side; "));
+    assert_non_null(strstr(words, " Missing for a verdict: row and baseline need 3 seeds each; "));
     assert_non_null(strstr(words, "<li>Run C ended as killed.</li>"));
     free(html);
     finish(&s);
