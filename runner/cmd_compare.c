@@ -60,24 +60,32 @@ static enum status locate(const struct cli *cli, char (**out)[PATH_CAP], struct 
     return OK;
 }
 
-static bool finds(const char *name, const char *path) {
+/* The first `most` characters of a run's id, without a bundle's suffix. False: they do not find the
+ * run, or are no shorter than what was given. */
+static bool shorten(const char *given, const char *path, size_t most, char out[RUN_ID_CAP]) {
+    static const char RUNS[] = "runs/", SUFFIX[] = ".tar.zst";
     char found[PATH_CAP];
     struct err e;
-    return run_locate(name, "runs", found, &e) == OK && strcmp(found, path) == 0;
+    if (strncmp(path, RUNS, sizeof RUNS - 1) != 0) return false;
+    snprintf(out, most + 1, "%s", path + sizeof RUNS - 1);
+    char *suffix = strstr(out, SUFFIX);
+    if (suffix) *suffix = '\0';
+    return strlen(out) < strlen(given) && run_locate(out, "runs", found, &e) == OK &&
+           strcmp(found, path) == 0;
 }
 
-/* The time of a run's id, or else the id, if it is enough to find the run. A suite has many runs:
- * with all full names the command would be too long to use. */
-static const char *short_name(const char *given, const char *path, char out[RUN_ID_CAP]) {
-    static const char RUNS[] = "runs/", SUFFIX[] = ".tar.zst";
-    if (strncmp(path, RUNS, sizeof RUNS - 1) != 0) return given;
-    snprintf(out, RUN_TIME + 1, "%s", path + sizeof RUNS - 1);
-    if (!finds(out, path)) {
-        snprintf(out, RUN_ID_CAP, "%s", path + sizeof RUNS - 1);
-        char *suffix = strstr(out, SUFFIX);
-        if (suffix) *suffix = '\0';
+/* names <- the times of the runs' ids if these find all runs, else the ids, else what was given. A
+ * suite has many runs: with all full names the command would be too long to use. */
+static void short_names(const struct cli *cli, char (*paths)[PATH_CAP],
+                        char (*room)[RUN_ID_CAP], const char **names) {
+    static const size_t MOST[] = { RUN_TIME, RUN_ID_CAP - 1 };
+    for (size_t k = 0; k < sizeof MOST / sizeof *MOST; k++) {
+        int64_t i = 0;
+        while (i < cli->arg_count && shorten(cli->args[i], paths[i], MOST[k], room[i])) i++;
+        for (int64_t n = 0; n < cli->arg_count; n++)
+            names[n] = i == cli->arg_count ? room[n] : cli->args[n];
+        if (i == cli->arg_count) return;
     }
-    return strlen(out) < strlen(given) && finds(out, path) ? out : given;
 }
 
 static void suggest_html(const struct cli *cli, char (*paths)[PATH_CAP]) {
@@ -96,9 +104,9 @@ static void suggest_html(const struct cli *cli, char (*paths)[PATH_CAP]) {
             words[n++] = CARRIED[i][1];
             words[n++] = cli_value(cli, CARRIED[i][0]);
         }
-        bool elsewhere = cli_has(cli, "runs"); /* where the next command would not look */
-        for (size_t i = 0; i < count; i++)
-            words[n + i] = elsewhere ? paths[i] : short_name(cli->args[i], paths[i], names[i]);
+        if (!cli_has(cli, "runs")) short_names(cli, paths, names, words + n);
+        else /* the next command would not look there */
+            for (size_t i = 0; i < count; i++) words[n + i] = paths[i];
         cli_next_words(cli, words);
     }
     free(words);

@@ -31,9 +31,9 @@ static struct recipe_row small_blocks(int cc, bool fp4) {
 }
 
 struct recipe_row recipe_on(enum recipe_kind kind, int capability) {
-    if (capability == 0)
-        return row(WAY_EMULATED, kind == RECIPE_F32 ? "it runs in C, in f32"
-                                                    : "a CPU multiplies in f32; FP8 values are exact");
+    if (capability == 0 && kind == RECIPE_F32) return row(WAY_EMULATED, "it runs in C, in f32");
+    if (capability == 0 && kind == RECIPE_BF16) return row(WAY_EMULATED, "a CPU multiplies in f32");
+    if (capability == 0) return row(WAY_EMULATED, "a CPU multiplies in f32; codes are exact");
     if (capability < 80)
         return row(WAY_REFUSED, "no machine code below compute capability 8.0 (use a newer GPU, or "
                    "run with --backend cpu)");

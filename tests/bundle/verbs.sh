@@ -62,13 +62,18 @@ expect 2 "it is no regular file" show "$done" --html /dev/null
 expect 0 "plots to figures" compare "$done" out --svg figures
 expect 6 "one.html" compare "$done" out --svg one.html
 expect 0 '"equal":true' compare --json "$done" "$killed"
-# The next command names a run by its time, or by its path if the time does not select the bundle.
-# Here the time does not: the finished run still has its directory beside its bundle.
+# The next command names all runs by their times, else by their ids, else as they were given. The
+# finished run still has its directory beside its bundle, so its id does not select the bundle.
 short=$(basename "$killed" | cut -c1-16)
-expect 0 "Next: fp8lab compare --html compare.html $done $short" compare "$done" "$killed"
-cp "$killed" "runs/$short-twin.tar.zst"
 expect 0 "Next: fp8lab compare --html compare.html $done $killed" compare "$done" "$killed"
+mkdir two && mv "runs/$(basename "$done" .tar.zst)" two
+expect 0 "Next: fp8lab compare --html compare.html $(basename "$done" | cut -c1-16) $short" \
+    compare "$done" "$killed"
+cp "$killed" "runs/$short-twin.tar.zst"
+expect 0 "Next: fp8lab compare --html compare.html $(basename "$done" .tar.zst) $(basename \
+    "$killed" .tar.zst)" compare "$done" "$killed"
 rm "runs/$short-twin.tar.zst"
+mv "two/$(basename "$done" .tar.zst)" runs
 # --runs finds runs of another folder by id; the next command names their paths.
 mkdir -p elsewhere
 cp "$done" "$killed" elsewhere/
