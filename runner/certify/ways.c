@@ -177,8 +177,9 @@ static bool twins_are_untransposed(struct backend *b, enum scale_kind kind) {
     return scale_is_mxfp8(kind);
 }
 
-static enum status record(const struct run_options *run, int ranks, bool untransposed,
-                          struct ways *out, struct err *e) {
+/* native: whether the device multiplies FP8 itself. */
+static enum status record_on(const struct run_options *run, int ranks, bool untransposed,
+                             bool native, struct ways *out, struct err *e) {
     const struct data_options tokens = { .kind = DATA_SYNTHETIC, .seed = 1 };
     struct recorder r = { .ways = out, .documents = run->train.documents.mask,
                           .kernel = run->attention,
@@ -187,7 +188,7 @@ static enum status record(const struct run_options *run, int ranks, bool untrans
     struct data *data = NULL;
     struct trainer *t = NULL;
     train.documents = (struct document_options){ 0 };
-    dry_backend_open(&r.dry, ranks, true);
+    dry_backend_open(&r.dry, ranks, native);
     r.ops = *r.dry.base.ops;
     r.ops.matmul = note_matmul;
     r.ops.quantise_finish = note_finish;
@@ -201,6 +202,19 @@ static enum status record(const struct run_options *run, int ranks, bool untrans
     trainer_destroy(t);
     data_close(data);
     return st;
+}
+
+static bool may_fall_back(const struct recipe *r) {
+    bool may = r->head.fall_back;
+    for (int64_t i = 0; i < r->layers * GEMM_SITE_COUNT; i++) may = may || r->site[i].fall_back;
+    return may;
+}
+
+/* A recipe with a fallback may run in BF16 here, or will because a way of its own fails. */
+static enum status record(const struct run_options *run, int ranks, bool untransposed,
+                          struct ways *out, struct err *e) {
+    TRY(record_on(run, ranks, untransposed, true, out, e));
+    return may_fall_back(&run->recipe) ? record_on(run, ranks, untransposed, false, out, e) : OK;
 }
 
 enum status ways_of_model(const struct run_options *run, struct ways *out, struct err *e) {

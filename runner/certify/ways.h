@@ -19,8 +19,8 @@ enum { TWINS_TRANSPOSED = 1, TWINS_UNTRANSPOSED = 2 };
 unsigned ways_twins(const char *caps, const struct json_t *facts);
 
 /* Those of a configuration on this many ranks, counted without running it: of an evaluation, of a
- * step, and of a step after forward_bf16_after. Operands in f32 have none: only the reference
- * multiplies them. */
+ * step, and of a step after forward_bf16_after; where the recipe has a fallback, also those of BF16.
+ * Operands in f32 have none: only the reference multiplies them. */
 NODISCARD enum status ways_of_config(const struct json_t *config, int ranks, unsigned twins,
                                      struct ways *out, struct err *e);
 /* Those of a model that only goes forward (forward_only), in the sizes of these options. Without
