@@ -2,8 +2,8 @@
  * numerics, with codes widened before a BF16 matmul (or in C on a CPU). Refused: not at all. The
  * modes behind the table are in kernels/cuda/CHOICES.md; `doctor` compares the table with what a
  * device did. */
-#ifndef FP8LAB_RUNNER_DOCTOR_RECIPE_TABLE_H
-#define FP8LAB_RUNNER_DOCTOR_RECIPE_TABLE_H
+#ifndef FP8LAB_RUNNER_PLAN_RECIPE_TABLE_H
+#define FP8LAB_RUNNER_PLAN_RECIPE_TABLE_H
 
 #include "model/recipe.h"
 

@@ -11,6 +11,7 @@
 #include "kernels/histogram.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_writer.h"
+#include "model/fallback.h"
 #include "model/ground/sha256.h"
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
@@ -225,6 +226,7 @@ static enum status build_trainer(struct worker *w, struct err *e) {
     r->train.resumes = w->options->from > 0;
     r->train.untransposed =
         w->device.backend->ops->twins_untransposed(w->device.backend, SCALE_1X32);
+    TRY(recipe_fall_back(&r->recipe, &r->model, &r->train, w->device.backend, e));
     TRY(trainer_plan(&plan, &r->model, &r->recipe, &r->train, (int)w->options->world, e));
     enum status st = is_rank0(w) ? say_plan(w->events, &plan, e) : OK;
     if (st == OK)

@@ -123,11 +123,12 @@ says "fp4.nvfp4        fallback  " "$out"
 says "; falls back to bf16: this chip has no FP4 tensor cores" "$out"
 # shellcheck disable=SC2086
 advise 0 experiments/bench_llama3_8b_8layers.lua $h200 $bench $fall --json
-python3 - "$out" >"$TEST_TMP/log" 2>&1 <<'PY' || fail "not the time of bf16"
+python3 - "$out" >"$TEST_TMP/log" 2>&1 <<'PY' || fail "not the time and memory of bf16"
 import json, sys
 row = {row["recipe"]: row for row in json.load(open(sys.argv[1]))["rows"]}
 bf16, fp4 = row["bf16"], row["fp4.nvfp4"]
 assert fp4["forecast"] == bf16["forecast"] and fp4["way"] == "fallback", fp4
+assert fp4["bytes"] == bf16["bytes"], (fp4["bytes"], bf16["bytes"])
 assert row["fp8.mxfp8"]["way"] == "emulated"
 PY
 # Where the chip multiplies FP4, nothing falls back; nor does it on a CPU, the reference.
