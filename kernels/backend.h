@@ -97,7 +97,8 @@ struct decision {
     char section[16];   /* "gemm", "attention" */
     char name[96];      /* the weight's; the shape of an attention */
     char direction[16]; /* "fprop", "dgrad", "wgrad"; "forward", "backward" */
-    char way[16];       /* "native" (FP8 operands), "emulated", "bf16", "refused"; "cudnn", "mma" */
+    char way[16];       /* "native" (FP8 operands), "emulated", "bf16", "refused"; of attention:
+                           "cudnn", "wgmma", "mma", "emulated" (FP8) */
     char detail[64];    /* the operands: "e4m3 1x128 x e4m3 128x128"; or times, which need not
                            have decided: "cudnn 302.1 us, wgmma 310.4 us" */
     int64_t calls;      /* queued or captured; replays are not counted */
