@@ -1,7 +1,7 @@
 /* Number formats: F32, BF16, the two FP8 formats, E2M1 (NVFP4), and E8M0 block scales.
  *
- * Every encoder rounds to nearest, ties to even, from the f32 value it is given; E8M0's alone rounds
- * up. NaN is canonical: BF16 0x7FC0, F32 0x7FC00000, E4M3 0x7F, E5M2 0x7F, E8M0 0xFF. The sign is
+ * Every encoder rounds to nearest, ties to even, from the f32 value it is given; E8M0's rounds up.
+ * NaN is canonical: BF16 0x7FC0, F32 0x7FC00000, E4M3 0x7F, E5M2 0x7F, E8M0 0xFF. The sign is
  * dropped, so every machine has the same bits (x86 and Arm disagree on the sign of 0/0). E2M1 has
  * no NaN: its code is then that of 6, and the scale of its block is NaN.
  * Sources: OCP 8-bit Floating Point Specification 1.0; OCP Microscaling Formats 1.0 (E8M0). */
