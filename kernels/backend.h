@@ -44,7 +44,8 @@ enum { EVENT_COUNT = 64 }; /* events are small integers, chosen by the model */
 enum { TIMER_MARKS = 1 << 15 }; /* so are the marks of timer_mark; the last 4 are the trainer's */
 enum { READBACK_SLOTS = 4, READBACK_BYTES = 1 << 20 };
 
-/* Which kernel serves attention: the faster one of those that were timed, or always one of them. */
+/* Which kernel serves attention: the backend's own rule decides (ATTENTION_TIMED; the name is older
+ * than the rule, which takes no time into account), or always one of the two. */
 enum attention_backend { ATTENTION_TIMED, ATTENTION_OWN, ATTENTION_CUDNN, ATTENTION_BACKEND_COUNT };
 
 /* What the operators that the model queues are for. `index` is the number of the step (from 1), of
@@ -96,9 +97,10 @@ struct decision {
     char section[16];   /* "gemm", "attention" */
     char name[96];      /* the weight's; the shape of an attention */
     char direction[16]; /* "fprop", "dgrad", "wgrad"; "forward", "backward" */
-    char way[16];       /* "native" (FP8 operands), "emulated", "bf16", "refused"; "cudnn", "mma" */
-    char detail[64];    /* the operands: "e4m3 1x128 x e4m3 128x128"; or the times that decided:
-                           "cudnn 302.1 us, wgmma 310.4 us" */
+    char way[16];       /* "native" (FP8 operands), "emulated", "bf16", "refused"; of attention:
+                           "cudnn", "wgmma", "mma", "emulated" (FP8) */
+    char detail[64];    /* the operands: "e4m3 1x128 x e4m3 128x128"; or times, which need not
+                           have decided: "cudnn 302.1 us, wgmma 310.4 us" */
     int64_t calls;      /* queued or captured; replays are not counted */
 };
 
@@ -220,9 +222,10 @@ struct backend_ops {
     /* Seconds that this process has spent on choosing algorithms and kernels: listing, building and
      * timing candidates. The CPU chooses none: 0. */
     double (*choosing_seconds)(struct backend *b);
-    /* From now on one kernel serves attention, whatever is faster. Call it before any choice.
-     * ERR_UNSUPPORTED if the backend lacks it; a shape that it cannot serve is refused with
-     * ERR_UNSUPPORTED on its first use. */
+    /* From now on this kernel serves attention, instead of the one that the backend's rule gives.
+     * Call it before any choice. ERR_UNSUPPORTED if the backend lacks the kernel. A forward that it
+     * cannot serve is refused with ERR_UNSUPPORTED on its first use; a backward that cuDNN cannot
+     * serve takes the backend's own kernel. */
     enum status (*attention_backend)(struct backend *b, enum attention_backend which,
                                      struct err *e);
     /* The i-th library; false after the last. Searches for libraries that are opened on demand. Not

@@ -1,9 +1,9 @@
-/* Number formats: F32, BF16, the two FP8 formats, and E8M0 block scales.
+/* Number formats: F32, BF16, the two FP8 formats, E2M1 (NVFP4), and E8M0 block scales.
  *
- * Every encoder rounds to nearest, ties to even, from the f32 value it is given. NaN is canonical:
- * BF16 0x7FC0, F32 0x7FC00000, E4M3 0x7F, E5M2 0x7F, E8M0 0xFF. E2M1 has none: a NaN's code is
- * 6, and the NaN is in the scale of its block. The sign is dropped, so every
- * machine has the same bits (x86 and Arm disagree on the sign of 0/0).
+ * Every encoder rounds to nearest, ties to even, from the f32 value it is given; E8M0's rounds up.
+ * NaN is canonical: BF16 0x7FC0, F32 0x7FC00000, E4M3 0x7F, E5M2 0x7F, E8M0 0xFF. The sign is
+ * dropped, so every machine has the same bits (x86 and Arm disagree on the sign of 0/0). E2M1 has
+ * no NaN: its code is then that of 6, and the scale of its block is NaN.
  * Sources: OCP 8-bit Floating Point Specification 1.0; OCP Microscaling Formats 1.0 (E8M0). */
 #ifndef FP8LAB_KERNELS_DTYPE_H
 #define FP8LAB_KERNELS_DTYPE_H
@@ -60,7 +60,7 @@ uint8_t fp8_encode(enum dtype t, float x);
 float fp8_decode(enum dtype t, uint8_t code);
 
 /* f32 -> E8M0, rounded up to the next power of two (cvt.rp.satfinite.ue8m0x2): NaN -> 0xFF,
- * infinity -> 0xFE, zero and below 2^-127 -> 0x00. x must not be negative. facts: recipes 3.5. */
+ * infinity -> 0xFE, zero and below 2^-127 -> 0x00. x must not be negative. */
 uint8_t e8m0_encode_up(float x);
 /* 2^(e-127); 0xFF -> NaN. */
 float e8m0_decode(uint8_t e);

@@ -111,9 +111,8 @@ NODISCARD enum status transformer_init(struct transformer *t, const struct model
 int transformer_slots_max(const struct transformer *t, const struct params *p);
 /* Plans every buffer and adds the forward and backward slots. Call params_layout before. */
 void transformer_layout(struct transformer *t, struct memory *m, struct slots *slots);
-/* After allocation and slots_start: sets addresses of views, fills the RoPE table and
- * first_key. */
-/* t->step and t->seed must be set. */
+/* After allocation and slots_start: sets addresses of views, fills the RoPE table and first_key.
+ * The caller sets t->step and t->seed before. */
 NODISCARD enum status transformer_start(struct transformer *t, struct backend *b,
                                         struct slots *slots, struct exchange *exchange,
                                         struct err *e);

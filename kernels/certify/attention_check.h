@@ -4,7 +4,8 @@
 
 #include "kernels/certify/certificate.h"
 
-/* Forward and backward of the run's shape, then the forward of a short odd length with a NaN. */
+/* Forward and backward of the run's shape; then of small shapes, with the parts of the mask that
+ * the run has, and their forward again with a NaN among the values. */
 NODISCARD enum status certify_attention(struct backend *b, const struct certify_way *way,
                                         struct certificate *out, struct err *e);
 

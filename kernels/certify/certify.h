@@ -1,11 +1,12 @@
 /* Certificates: each way in which a backend computes is tried on this device before its first use.
  *
- * A way is a GEMM kind and scale mode, a cast, or an attention, with the shape of the run. It is
- * tried twice. First on whole numbers, chosen so small that every published arithmetic adds them
- * without rounding: each output must have the exact bits, on a device that nobody has seen before.
- * Then on noise: where the device's arithmetic is known (kernels/EXACT.md) sampled outputs must
- * have its bits in some order along K; elsewhere they must stay within a bound. README.md has the
- * rules.
+ * A way is a GEMM kind and scale mode, a cast, or an attention, with the shape of the run.
+ *
+ * A GEMM is tried twice. First on whole numbers, chosen so small that every published arithmetic
+ * adds them without rounding: each sampled output must have the exact bits, on any device. Then on
+ * noise: where the device's arithmetic is known (kernels/EXACT.md), sampled outputs must have its
+ * bits, in the order along K that the backend states; elsewhere they must stay within a bound. A
+ * cast must have the reference's bits. Attention must stay within a bound. README.md has the rules.
  *
  * Host code over the interface of backends; nothing here knows a device. */
 #ifndef FP8LAB_KERNELS_CERTIFY_CERTIFY_H

@@ -9,7 +9,8 @@
  * all wrong outputs. */
 NODISCARD enum status gemm_check_whole(struct gemm_trial *t, struct certificate *out,
                                        struct err *e);
-/* Runs a trial of noise: bits in a class of `known` (NULL: not known here), else the bound. Fills
+/* Runs a trial of noise. known: the device's arithmetic, whose bits are demanded if the backend
+ * states the order along K, or EXACT.md knows it; NULL, or an unknown order: the bound alone. Fills
  * out->agreed with every published arithmetic that has the bits. native: the device multiplies the
  * FP8 codes; otherwise it widens them. */
 NODISCARD enum status gemm_check_noise(struct gemm_trial *t, const struct arithmetic *known,
