@@ -44,9 +44,9 @@ enum { EVENT_COUNT = 64 }; /* events are small integers, chosen by the model */
 enum { TIMER_MARKS = 1 << 15 }; /* so are the marks of timer_mark; the last 4 are the trainer's */
 enum { READBACK_SLOTS = 4, READBACK_BYTES = 1 << 20 };
 
-/* Which kernel serves attention: the backend's own rule decides (ATTENTION_TIMED; the name is older
- * than the rule, which takes no time into account), or always one of the two. */
-enum attention_backend { ATTENTION_TIMED, ATTENTION_OWN, ATTENTION_CUDNN, ATTENTION_BACKEND_COUNT };
+/* Which kernel serves attention: the backend's own rule decides (it measures no time), or always
+ * one of the two. */
+enum attention_backend { ATTENTION_AUTO, ATTENTION_OWN, ATTENTION_CUDNN, ATTENTION_BACKEND_COUNT };
 
 /* What the operators that the model queues are for. `index` is the number of the step (from 1), of
  * the micro-batch, layer or chunk of the head (from 0), otherwise 0. */

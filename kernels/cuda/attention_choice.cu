@@ -32,7 +32,7 @@ struct attention_choice {
 
 struct attention_table {
     struct trial trial;
-    enum attention_backend only; /* ATTENTION_TIMED: the faster one */
+    enum attention_backend only; /* ATTENTION_AUTO: the rule decides */
     struct attention_choice choice[TABLE_MAX];
     int count;
 };
@@ -48,7 +48,7 @@ static enum status table_of(struct cuda_backend *b, struct attention_table **out
 }
 
 static enum attention_backend only(const struct cuda_backend *b) {
-    return b->attention ? b->attention->only : ATTENTION_TIMED;
+    return b->attention ? b->attention->only : ATTENTION_AUTO;
 }
 
 enum status cuda_attention_backend(struct backend *b, enum attention_backend which,
@@ -367,7 +367,7 @@ static bool needs_no_choice(const struct cuda_backend *b, const struct attention
     const struct attention_size shape = size_of(a);
     const struct cudnn_spec bf16 = {};
     const struct attention_table *t = b->attention;
-    return is_long(b, &shape) && only(b) == ATTENTION_TIMED &&
+    return is_long(b, &shape) && only(b) == ATTENTION_AUTO &&
            !cuda_is_forbidden(b, "attention", "wgmma") &&
            (!t || find(t, &shape, &bf16) == t->count);
 }

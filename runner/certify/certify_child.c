@@ -114,7 +114,7 @@ static enum status set_up(struct child *c, const char *forbidden, struct err *e)
     if (!c->ways.count) TRY(find_ways(c, e));
     for (int64_t i = 0; i < c->ways.count; i++) {
         enum attention_backend kernel = c->ways.way[i].kernel;
-        if (kernel == ATTENTION_TIMED) continue;
+        if (kernel == ATTENTION_AUTO) continue;
         TRY(b->ops->attention_backend(b, kernel, e));
         break; /* a run asks for one */
     }

@@ -59,7 +59,7 @@ bool way_may_use(const struct certify_way *w, const char *name) {
     if (strncmp(name, section, strlen(section)) != 0 || *way++ != ' ') return false;
     if (w->section == WAY_CAST) return false;
     if (w->section == WAY_ATTENTION) /* a run that asks for cuDNN is refused without it */
-        return !strcmp(way, "cudnn") ? w->kernel == ATTENTION_TIMED
+        return !strcmp(way, "cudnn") ? w->kernel == ATTENTION_AUTO
                                      : !strcmp(way, "wgmma") && w->kernel != ATTENTION_CUDNN;
     certify_gemm_name(w, gemm);
     return dtype_is_fp8(w->a) && !strcmp(way, gemm);

@@ -186,7 +186,7 @@ static enum status open_device(struct worker *w, struct err *e) {
     TRY(start_profile(w, e));
     heartbeat_watch(w->heartbeat, b);
     if (o->caps) TRY(b->ops->assume_architecture(b, o->caps, e));
-    if (w->run.attention != ATTENTION_TIMED)
+    if (w->run.attention != ATTENTION_AUTO)
         TRY(b->ops->attention_backend(b, w->run.attention, e));
     TRY(forbidden_apply(b, o->forbid, e));
     if (o->arithmetic) TRY(backend_calculate(&w->device, o->arithmetic, e));

@@ -60,10 +60,10 @@ static void test_rule(void **state) {
         bool has_plan;
         enum attention_server by;
     } CASE[] = {
-        { ATTENTION_TIMED, FWD, true, SERVED_BY_CUDNN },
-        { ATTENTION_TIMED, BWD, true, SERVED_BY_CUDNN },
-        { ATTENTION_TIMED, FWD, false, SERVED_BY_OWN },
-        { ATTENTION_TIMED, BWD, false, SERVED_BY_OWN },
+        { ATTENTION_AUTO, FWD, true, SERVED_BY_CUDNN },
+        { ATTENTION_AUTO, BWD, true, SERVED_BY_CUDNN },
+        { ATTENTION_AUTO, FWD, false, SERVED_BY_OWN },
+        { ATTENTION_AUTO, BWD, false, SERVED_BY_OWN },
         { ATTENTION_OWN, FWD, true, SERVED_BY_OWN },
         { ATTENTION_OWN, BWD, true, SERVED_BY_OWN },
         { ATTENTION_OWN, FWD, false, SERVED_BY_OWN },
