@@ -19,7 +19,7 @@ enum { TWINS_TRANSPOSED = 1, TWINS_UNTRANSPOSED = 2 };
 unsigned ways_twins(const char *caps, const struct json_t *facts);
 
 /* Those of a configuration on this many ranks, counted without running it: of an evaluation, of a
- * step, and of a step after forward_bf16_after; where the recipe has a fallback, also those of BF16.
+ * step, and of a step after forward_bf16_after; of a recipe with a fallback, those of BF16 too.
  * Operands in f32 have none: only the reference multiplies them. */
 NODISCARD enum status ways_of_config(const struct json_t *config, int ranks, unsigned twins,
                                      struct ways *out, struct err *e);
