@@ -255,6 +255,9 @@ static bool file_is_missing(const char *path) {
 static enum status check_logged(const struct checkpoint_log *log, const char *path, int64_t step,
                                 const struct checkpoint_info *info, struct err *e) {
     char logged[SHA256_HEX] = "";
+    if (log && step > log->recorded)
+        return FAIL(e, ERR_FORMAT, "%s: the run's records end at step %lld, so some were lost",
+                    path, (long long)log->recorded);
     if (info->step != step)
         return FAIL(e, ERR_FORMAT, "%s is of step %lld", path, (long long)info->step);
     if (log) log->look_up(log->user, step, logged);

@@ -54,12 +54,13 @@ NODISCARD enum status checkpoint_choices(const char *path, char **text, struct e
 struct checkpoint_log {
     void (*look_up)(void *user, int64_t step, char sha256[65]);
     void *user;
+    int64_t recorded; /* the last step that the run has a record of: no later checkpoint serves */
 };
 
-/* The newest checkpoint in `parent` that verifies and has the hash that `log` records for its step
- * (log NULL: any hash). info->step is -1 if there is none. Damaged checkpoints are skipped;
- * info->damage describes the newest of them. An unreadable checkpoint is not damaged: ERR_IO,
- * ERR_MEMORY. */
+/* The newest checkpoint in `parent` that verifies, has the hash that `log` records for its step,
+ * and is of a recorded step (log NULL: any). info->step is -1 if there is none. Damaged checkpoints
+ * are skipped; info->damage describes the newest of them. An unreadable checkpoint is not damaged:
+ * ERR_IO, ERR_MEMORY. */
 NODISCARD enum status checkpoint_latest(const char *parent, const struct checkpoint_log *log,
                                         struct checkpoint_info *info, struct err *e);
 

@@ -193,7 +193,7 @@ const struct verb VERB_COMPARE = {
             "Does each FP8 recipe hold the loss of the BF16 runs that differ only in the recipe?\n"
             "With at least 3 seeds a side, after equal tokens, the last that all evaluated: it\n"
             "holds if the upper 95 % bound of the difference is within 0.5 % above BF16\n"
-            "(blockwise: 0.25 %). It does not hold if the lower bound is above that, or a run\n"
+            "(blockwise: 0.25 %, NVFP4: 1.5 %). It does not hold if the lower bound is above that, or a run\n"
             "diverged. Otherwise it is undecided. It says how many seeds it needs.\n"
             "Without a verdict: a baseline above 0.99 ln(vocab), which has learned nothing.\n"
             "--factor train.grad_dtype=f32 judges a row of another grad_dtype against the row\n"

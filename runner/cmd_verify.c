@@ -44,6 +44,15 @@ static enum status verify_one(const struct cli *cli, const char *path, const cha
     return OK;
 }
 
+/* Every byte is as listed, and still the run's records may lack something. */
+static void say_problems(const struct cli *cli, const struct run_view *view) {
+    const json_t *problem;
+    size_t i;
+    json_array_foreach(json_object_get(view->summary, "problems"), i, problem)
+        cli_warn(cli, "%s: %s", PLAIN(json_text(view->run, "id", "?")),
+                 PLAIN(json_string_value(problem) ? json_string_value(problem) : "?"));
+}
+
 /* Verifies the checkpoints beside the bundle, whose hashes run.json has. A bundle that was copied
  * without them is complete. *out becomes [{"step","here"}]; the caller owns it, NULL: no memory. */
 static enum status verify_kept(const struct cli *cli, const char *path, json_t **out,
@@ -53,6 +62,7 @@ static enum status verify_kept(const struct cli *cli, const char *path, json_t *
     const json_t *row;
     *out = NULL;
     TRY(run_view_load(path, RUN_VIEW_BRIEF, &view, e));
+    say_problems(cli, &view);
     enum status st = OK;
     json_t *list = json_array();
     bool failed = !list;

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,16 +46,43 @@ struct finish {
 
 /* ---- records -------------------------------------------------------------------------------- */
 
-/* A stream that cannot be read stays as it is, and summary.json names it ("problems"). */
-static enum status leave_stream(struct finish *f, const char *file, const char *why,
-                                struct err *e) {
-    char text[PATH_CAP + sizeof e->text];
+/* summary.json names it ("problems"). */
+static enum status add_problem(struct finish *f, const char *text, struct err *e) {
     bool failed = false;
-    snprintf(text, sizeof text, "%s is damaged, so the summary is without it: %s", file, why);
     json_append(f->problems, json_from_text(text), &failed);
     if (!*f->result->problem)
         snprintf(f->result->problem, sizeof f->result->problem, "%.511s", text);
-    return failed ? FAIL(e, ERR_MEMORY, "no memory to say: %s", why) : OK;
+    return failed ? FAIL(e, ERR_MEMORY, "no memory to say: %.200s", text) : OK;
+}
+
+/* A stream that cannot be read stays as it is. */
+static enum status leave_stream(struct finish *f, const char *file, const char *why,
+                                struct err *e) {
+    char text[PATH_CAP + sizeof e->text];
+    snprintf(text, sizeof text, "%s is damaged, so the summary is without it: %s", file, why);
+    return add_problem(f, text, e);
+}
+
+/* The steps without a record, from the run's first step to its last one with a record. A run that
+ * goes on with the optimizer of another one begins at a later step. */
+static enum status find_gaps(struct finish *f, struct err *e) {
+    const struct columns *train = f->columns.of[STREAM_TRAIN];
+    const struct column *step = train ? columns_scalar(train, "step") : NULL;
+    const json_t *first = json_array_get(json_object_get(f->run, "attempts"), 0);
+    char init[PATH_CAP], text[256];
+    TRY(path_join(init, f->dir, DOCUMENT_init, e));
+    if (!step || train->rows == 0) return OK;
+    int64_t begin = (int64_t)column_value(step, 0, 0) - 1, missing = 0;
+    if (!path_exists(init) && first) begin = json_int(first, "from_step");
+    for (int64_t i = 0, before = begin; i < train->rows; i++) {
+        int64_t now = (int64_t)column_value(step, i, 0);
+        if (now > before + 1) missing += now - before - 1;
+        before = now;
+    }
+    if (!missing) return OK;
+    snprintf(text, sizeof text, "the records of %" PRId64 " steps were lost: %s lacks them",
+             missing, STREAMS[STREAM_TRAIN].file);
+    return add_problem(f, text, e);
 }
 
 /* Reads JSON lines through a mapping. */
@@ -243,6 +271,7 @@ enum status bundle_finish(const char *run_dir, const struct bundle_options *opti
     enum status st = f.problems ? load_run(&f, e) : FAIL(e, ERR_MEMORY, "closing %s", run_dir);
     if (st == OK) st = prune(&f, e);
     if (st == OK) st = read_streams(&f, e);
+    if (st == OK) st = find_gaps(&f, e);
     if (st == OK) st = conclude(&f, e);
     run_columns_free(&f.columns);
     if (st == OK) st = seal(&f, e);

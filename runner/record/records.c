@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/jsonl.h"
 #include "runner/record/documents.h"
 #include "runner/record/row_file.h"
 
@@ -134,6 +135,25 @@ enum status records_check(const struct run_dir *dir, struct err *e) {
     return st;
 }
 
+enum status records_last_step(const struct run_dir *dir, int64_t *step, struct err *e) {
+    char name[PATH_CAP];
+    json_t *record = NULL;
+    struct jsonl lines;
+    struct err torn; /* a killed process leaves garbage at the end */
+    FILE *f;
+    *step = 0;
+    TRY(open_to_read(dir, STREAM_TRAIN, name, &f, e));
+    if (!f) return OK;
+    jsonl_open(&lines, f, name);
+    while (jsonl_next(&lines, &record, &torn) == OK && record) {
+        *step = json_int(record, "step");
+        json_decref(record);
+    }
+    jsonl_close(&lines);
+    fclose(f);
+    return OK;
+}
+
 /* ---- open, close ------------------------------------------------------------------------------*/
 
 enum status records_open(const struct run_dir *dir, int64_t last_step, struct records **out,
@@ -234,6 +254,16 @@ static enum status put_labels(struct records *r, const struct stream *s, const j
     const json_t *names = json_object_get(event, "names");
     if (!names) return FAIL(e, ERR_FORMAT, "event %s has no names", s->labels_event);
     return run_dir_put(r->dir, s->labels, names, e);
+}
+
+enum status records_sync(const struct records *r, struct err *e) {
+    for (int64_t i = 0; i < STREAM_COUNT; i++) {
+        int fd = is_wide(i) ? r->rows[i].fd : r->fd[i];
+        if (fd >= 0 && fdatasync(fd) != 0)
+            return FAIL(e, ERR_IO, "sync %s/%s: %s", r->dir->path, STREAMS[i].file,
+                        strerror(errno));
+    }
+    return OK;
 }
 
 enum status records_put(struct records *r, const json_t *event, struct err *e) {

@@ -19,11 +19,18 @@ NODISCARD enum status records_open(const struct run_dir *dir, int64_t last_step,
                                    struct records **out, struct err *e);
 void records_close(struct records *r); /* NULL is fine */
 
+/* The step of the last whole record of training; 0: there is none. */
+NODISCARD enum status records_last_step(const struct run_dir *dir, int64_t *step, struct err *e);
+
 /* Writes one event: a record to the file of its stream, without its "event" key; labels and
  * decisions to a JSON file. Ignores other events. The event of a wide stream has "row", the bytes
  * of its row as hexadecimal digits. After ERR_IO (a full disk) the file ends with its last whole
  * record. */
 NODISCARD enum status records_put(struct records *r, const json_t *event, struct err *e);
+
+/* Returns once all records so far are on the disk. After a checkpoint, so that a power loss leaves
+ * the records before it. */
+NODISCARD enum status records_sync(const struct records *r, struct err *e);
 
 /* The row in the event of a wide stream: *n bytes, owned by the caller. ERR_FORMAT if the event has
  * none. */

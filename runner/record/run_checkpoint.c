@@ -6,8 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/ground/json_safe.h"
 #include "model/ground/sha256.h"
+#include "runner/base/canonical.h"
 #include "runner/record/documents.h"
+#include "runner/record/records.h"
 #include "runner/record/run_log.h"
 
 #define NOTE "checkpoint of step %" PRId64 ", sha256 %s"
@@ -71,13 +74,28 @@ static void look_up(void *user, int64_t step, char sha256[65]) {
     }
 }
 
+/* The last step that the run has a record of: at least that of the optimizer it began with. */
+static enum status find_recorded(const struct run_dir *dir, int64_t *step, struct err *e) {
+    char path[PATH_CAP];
+    json_t *init = NULL;
+    TRY(records_last_step(dir, step, e));
+    TRY(path_join(path, dir->path, DOCUMENT_init, e));
+    if (!path_exists(path)) return OK;
+    TRY(json_file_read(path, &init, e));
+    int64_t begin = json_int(json_object_get(init, "optimizer"), "step");
+    json_decref(init);
+    if (begin > *step) *step = begin;
+    return OK;
+}
+
 enum status run_checkpoint_latest(const struct run_dir *dir, struct checkpoint_info *out,
                                   struct err *e) {
     char path[PATH_CAP];
     struct notes notes = { 0 };
-    const struct checkpoint_log log = { .look_up = look_up, .user = &notes };
+    struct checkpoint_log log = { .look_up = look_up, .user = &notes };
     *out = (struct checkpoint_info){ .step = -1 };
     TRY(path_join(path, dir->path, RUN_PATH_checkpoints, e));
+    TRY(find_recorded(dir, &log.recorded, e));
     enum status st = read_notes(dir, &notes, e);
     if (st == OK && path_is_directory(path)) st = checkpoint_latest(path, &log, out, e);
     if (out->step < 0) out->step = 0;

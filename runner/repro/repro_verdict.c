@@ -154,9 +154,12 @@ static enum repro_kind decide(const struct comparison *c, bool config, int64_t o
         snprintf(v->note, size, "compared over the %" PRId64 " steps that the bundle has: it ended "
                  "as %.40s", then, json_text(c->run[0].run, "status", "?"));
     if (!v->first.found && same_results(c)) return REPRO_BITWISE;
-    if (!v->first.found)
+    if (!v->first.found && now == all)
         snprintf(v->note, size, "all records are equal, results_sha256 is not: the final weights "
                  "differ, or what the two programs record");
+    if (!v->first.found && now != all)
+        snprintf(v->note, size, "the bundle has records of %" PRId64 " steps, the new run of %"
+                 PRId64 ": those of the same steps are equal", all, now);
     if (config) {
         snprintf(v->note, size, "the script resolves to another configuration here");
         return REPRO_INCOMPARABLE;

@@ -165,6 +165,7 @@ static enum status on_event(void *user, int64_t rank, const json_t *event, struc
     if (weights && json_object_set(a->dir->run, "final_weights_sha256", weights) != 0)
         return FAIL(e, ERR_MEMORY, "the hash of the final weights");
     TRY(starting_event(&a->starting, rank, event, e));
+    if (!strcmp(kind, "checkpoint")) TRY(records_sync(a->records, e));
     milestones_event(&a->milestones, rank, event);
     TRY(take_save(a, event, e));
     if (!strcmp(kind, "start")) a->epoch_sequences = json_int(event, "epoch_sequences");

@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runner/base/jsonl.h"
 #include "runner/record/documents.h"
+#include "runner/record/records.h"
 #include "runner/record/run_checkpoint.h"
 #include "runner/record/run_lock.h"
 #include "runner/record/run_log.h"
@@ -19,27 +19,19 @@
 #include "runner/run/reopen.h"
 #include "runner/run/run_status.h"
 
-/* The time and step of the run's last record; now and 0 if there is none. */
-static void last_sign_of_life(const struct run_dir *dir, char when[32], int64_t *step) {
-    FILE *f = NULL;
-    struct jsonl lines;
+/* The time of the run's last record; now if there is none. */
+static void last_sign_of_life(const struct run_dir *dir, char when[32]) {
     struct stat info;
     struct tm utc;
     struct err ignored;
-    json_t *record = NULL;
+    int fd;
     run_time_now(when);
-    *step = 0;
-    (void)!open_stream_beneath(dir->root, STREAMS[STREAM_TRAIN].file, dir->path, &f, &ignored);
-    if (!f) return;
-    if (fstat(fileno(f), &info) == 0 && gmtime_r(&info.st_mtime, &utc))
+    (void)!open_file_beneath(dir->root, STREAMS[STREAM_TRAIN].file, O_RDONLY, dir->path, &fd,
+                             &ignored);
+    if (fd < 0) return;
+    if (fstat(fd, &info) == 0 && gmtime_r(&info.st_mtime, &utc))
         strftime(when, 32, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    jsonl_open(&lines, f, "train.jsonl");
-    while (jsonl_next(&lines, &record, NULL) == OK && record) {
-        *step = json_int(record, "step");
-        json_decref(record);
-    }
-    jsonl_close(&lines);
-    fclose(f);
+    close(fd);
 }
 
 static enum status mark_killed(struct run_dir *dir, struct err *e) {
@@ -48,7 +40,8 @@ static enum status mark_killed(struct run_dir *dir, struct err *e) {
     struct checkpoint_info info;
     TRY(run_dir_tidy(dir, e));
     TRY(run_checkpoint_latest(dir, &info, e));
-    last_sign_of_life(dir, ended, &recorded);
+    TRY(records_last_step(dir, &recorded, e));
+    last_sign_of_life(dir, ended);
     TRY(attempts_end_dead(dir->run, ended, recorded, e));
     snprintf(text, sizeof text, "the runner died; the last recorded step is %" PRId64
              ", the newest checkpoint of step %" PRId64, recorded, info.step);

@@ -122,7 +122,7 @@ static void look_up(void *user, int64_t step, char sha256[65]) {
 static void the_log_has_another(void **state) {
     struct saved *s = *state;
     struct checkpoint_info found;
-    struct checkpoint_log log = { look_up, s->info[1].sha256 };
+    struct checkpoint_log log = { look_up, s->info[1].sha256, INT64_MAX };
     MUST(checkpoint_latest(s->dir, &log, &found, E));
     assert_int_equal(found.step, 2);
     log.user = s->info[0].sha256;
