@@ -120,7 +120,7 @@ static enum status write_files(const struct run_dir *dir, const struct resolutio
     enum status st = OK;
     for (int64_t i = 0; i < r->file_count && st == OK; i++) {
         const struct resolved_file *file = &r->files[i];
-        int fd = open_beneath(root, file->name, O_WRONLY | O_CREAT | O_EXCL, 0644, true);
+        int fd = open_beneath(root, file->name, O_WRONLY | O_CREAT | O_EXCL, 0644, 0777);
         if (fd < 0) st = FAIL(e, ERR_IO, "create %s/%s: %s", path, file->name, strerror(errno));
         else st = write_all(fd, file->text, strlen(file->text), file->name, e);
         if (fd >= 0 && close(fd) != 0 && st == OK)

@@ -4,8 +4,12 @@
 set -u
 . tests/cli/lib.sh
 
+umask 022
 run_tiny --set archive=full --keep-dir --runs made
 expect "exit code" 0 $code
+# Other users may list and show a run, also while it runs.
+expect "what other users cannot read" "" \
+    "$(find made \( -type d ! -perm -005 \) -o \( -type f ! -perm -004 \))"
 made=$(ls -d made/*/)
 id=$(basename "$made")
 sed -i 's/"status": "done"/"status": "running"/' "$made/data/run.json"
