@@ -38,6 +38,9 @@ expect 0 "valid: $done" verify "$done"
 expect 0 '"schema":"fp8lab.verify/1"' verify --json runs/*-done-0badcafe
 expect 0 "every one verified" extract "$killed" --to out
 expect 6 "nothing is overwritten: --to DIR" extract "$killed" --to out
+expect 6 "out exists, and nothing is overwritten" extract "$killed" --to out/
+expect 0 "slash: " extract "$killed" --to slash//
+[ -d slash/data ] || { echo "--to slash// made no slash/data"; failed=1; }
 # Every error names the bundle.
 cp -r out damaged
 printf '\0' >>damaged/manifest-sha256.txt
