@@ -75,6 +75,18 @@ for file in lock data/run.json data/logs/runner.log data/metrics/train.jsonl \
     untouched
 done
 
+# Someone deleted the records: what is left is closed, and `close` says what is missing.
+for how in dead ended; do
+    again deleted-$how
+    [ $how = dead ] || sed -i 's/"status": "running"/"status": "failed"/' "$run/data/run.json"
+    rm -r "$run/data/metrics"
+    ends close "$run"
+    expect "exit code of close" 4 $code
+    says "data/metrics was deleted: the bundle lacks the records of the run's steps"
+    ends verify "$run.tar.zst"
+    expect "exit code of verify" 0 $code
+done
+
 # Runs of another user, of another host, or of an unnamed host.
 again no-lock
 rm "$run/lock"
