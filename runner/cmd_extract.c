@@ -29,6 +29,7 @@ static enum status extract(const struct cli *cli, char target[PATH_CAP],
     if (!to) TRY(default_target(path, target, e));
     else if (strlen(to) < PATH_CAP) strcpy(target, to);
     else return FAIL(e, ERR_ARG, "--to of %zu bytes is too long", strlen(to));
+    for (size_t n = strlen(target); n > 1 && target[n - 1] == '/'; n--) target[n - 1] = '\0';
     return bundle_unpack(path, target, &BUNDLE_LIMITS, report, e);
 }
 

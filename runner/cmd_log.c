@@ -150,9 +150,7 @@ static int cmd_log(const struct cli *cli) {
         json_decref(object);
     }
     json_decref(r.lines);
-    if (st == OK) return EXIT_OK;
-    int code = cli_fail(cli, &e);
-    return st == ERR_VERIFY || st == ERR_MEMORY ? code : EXIT_USAGE;
+    return st == OK ? EXIT_OK : cli_fail(cli, &e);
 }
 
 static const struct flag FLAGS[] = {

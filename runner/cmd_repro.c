@@ -427,6 +427,7 @@ static int cmd_repro(const struct cli *cli) {
         if (st == OK) st = run_again(&c, &code, &e);
     }
     if (st != OK) code = cli_fail(cli, &e);
+    if (c.signals.stopped_by) code = EXIT_SIGNAL + c.signals.stopped_by;
     repro_close(&c.source);
     seed_band_free(&c.band);
     choice_cache_close(&c.cache);

@@ -93,6 +93,11 @@ static enum status resolve(struct command *c, struct err *e) {
 
 /* ---- the two ways to run ----------------------------------------------------------------------*/
 
+static int fail(const struct command *c, const struct err *e) {
+    int code = cli_fail(c->cli, e), signo = c->signals.stopped_by;
+    return signo ? EXIT_SIGNAL + signo : code;
+}
+
 static int resume(struct command *c) {
     struct err e = { 0 };
     char path[PATH_CAP];
@@ -108,7 +113,7 @@ static int resume(struct command *c) {
     if (st == OK) st = preflight_probe(&c->settings, c->facts, &e);
     start_clock_lap(&c->start, START_PROBE);
     if (st == OK) st = run_resume(&c->settings, path, NULL, &outcome, &e);
-    if (st != OK) return cli_fail(c->cli, &e);
+    if (st != OK) return fail(c, &e);
     if (c->cli->json)
         outcome_print_json(c->cli, json_pack("[o]", outcome_json(outcome.name, &outcome, false)));
     outcome_print(c->cli, &outcome);
@@ -138,7 +143,7 @@ static int run_script(struct command *c) {
     if (st == OK) st = suite_find_earlier(&c->suite, &e);
     if (st == OK) st = preflight_say(&c->suite, extension, &e);
     if (st == OK) st = suite_run(&c->suite, &code, &e);
-    return st == OK ? run_report_suite(c->cli, &c->suite, code) : cli_fail(c->cli, &e);
+    return st == OK ? run_report_suite(c->cli, &c->suite, code) : fail(c, &e);
 }
 
 /* ---- the verb ---------------------------------------------------------------------------------*/

@@ -146,9 +146,7 @@ static int cmd_watch(const struct cli *cli) {
                                      : watch_bundle(w, path, &code, &e);
     if (w) live_reader_close(&w->reader);
     free(w);
-    if (st == OK) return code;
-    code = cli_fail(cli, &e);
-    return st == ERR_VERIFY || st == ERR_MEMORY ? code : EXIT_USAGE;
+    return st == OK ? code : cli_fail(cli, &e);
 }
 
 static const struct flag FLAGS[] = {

@@ -42,14 +42,14 @@ static int open_component(int at, const char *name, int flags, unsigned mode) {
 }
 
 /* Opens one component after the other. */
-static int open_by_walk(int root, const char *path, int flags, unsigned mode, bool make_parents) {
+static int open_by_walk(int root, const char *path, int flags, unsigned mode, unsigned parents) {
     int at = root, next = root;
     for (const char *slash; next >= 0 && (slash = strchr(path, '/')); path = slash + 1) {
         char part[NAME_MAX + 1];
         size_t n = (size_t)(slash - path);
         memcpy(part, path, n);
         part[n] = '\0';
-        next = make_parents && mkdirat(at, part, 0700) != 0 && errno != EEXIST
+        next = parents && mkdirat(at, part, parents) != 0 && errno != EEXIST
                    ? -1
                    : open_component(at, part, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
         int saved = errno;
@@ -64,14 +64,14 @@ static int open_by_walk(int root, const char *path, int flags, unsigned mode, bo
     return fd;
 }
 
-int open_beneath(int root, const char *path, int flags, unsigned mode, bool make_parents) {
+int open_beneath(int root, const char *path, int flags, unsigned mode, unsigned parents) {
     if (!components_allowed(path)) return -1;
     flags |= O_CLOEXEC;
-    if (make_parents) return open_by_walk(root, path, flags, mode, true);
+    if (parents) return open_by_walk(root, path, flags, mode, parents);
     int fd = open_by_kernel(root, path, flags, mode);
     /* ENOSYS: an older kernel. EPERM: perhaps a container whose filter does not know openat2(2). */
     if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return fd;
-    return open_by_walk(root, path, flags, mode, false);
+    return open_by_walk(root, path, flags, mode, 0);
 }
 
 enum status open_beneath_failed(const char *root_name, const char *path, struct err *e) {
@@ -84,7 +84,7 @@ enum status open_beneath_failed(const char *root_name, const char *path, struct 
 enum status open_file_beneath(int root, const char *path, int flags, const char *root_name,
                               int *out, struct err *e) {
     struct stat info;
-    *out = open_beneath(root, path, flags | O_NONBLOCK, 0644, false);
+    *out = open_beneath(root, path, flags | O_NONBLOCK, 0644, 0);
     if (*out < 0 && errno == ENOENT && !(flags & O_CREAT)) return OK;
     if (*out < 0) return open_beneath_failed(root_name, path, e);
     if (fstat(*out, &info) == 0 && S_ISREG(info.st_mode)) return OK;

@@ -10,10 +10,10 @@
 /* Opens root/path. The result is never outside root, because no component may be a link or "..".
  * The kernel checks this (openat2(2) with RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS); where the kernel
  * has no openat2(2), the path is opened component by component, with the same results.
- * `flags` are those of open(2); O_CLOEXEC is added. With `make_parents`, missing directories on the
- * way are made, mode 0700. Returns the descriptor, or -1 with errno set. ELOOP: a link is in the
- * way. ENOTDIR: another file is. EINVAL: a component is empty or "..". */
-int open_beneath(int root, const char *path, int flags, unsigned mode, bool make_parents);
+ * `flags` are those of open(2); O_CLOEXEC is added. `parents`: the mode (less the umask) of missing
+ * directories on the way; 0: none are made. Returns the descriptor, or -1 with errno set. ELOOP: a
+ * link is in the way. ENOTDIR: another file is. EINVAL: a component is empty or "..". */
+int open_beneath(int root, const char *path, int flags, unsigned mode, unsigned parents);
 
 /* The error for the errno that open_beneath() left. ERR_FORMAT where a link, a FIFO or a file that
  * is no directory is in the way; ERR_IO otherwise. `root_name` is the root's name in messages. */

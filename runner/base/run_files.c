@@ -55,7 +55,7 @@ enum status replace_beneath(int root, const char *path, const char *root_name, c
     const char *slash = strrchr(path, '/');
     TRY(path_join(whole, root_name, path, e));
     path_parent(folder, path);
-    int parent = open_beneath(root, folder, O_RDONLY | O_DIRECTORY, 0, false);
+    int parent = open_beneath(root, folder, O_RDONLY | O_DIRECTORY, 0, 0);
     if (parent < 0) return open_beneath_failed(root_name, folder, e);
     enum status st = replace_at(parent, slash ? slash + 1 : path, whole, bytes, n, e);
     close(parent);

@@ -27,22 +27,26 @@ static void exec_self(const char *self, const struct self_ask *a, int out) {
     _exit(127);
 }
 
-/* Reads until the other end closes; false if the time ends first. */
-static bool read_answer(const struct self_ask *a, int fd, char *text, size_t *length) {
+/* Reads until the other end closes. */
+static enum status read_answer(const struct self_ask *a, int fd, char *text, size_t *length,
+                               struct err *e) {
     int64_t deadline_ms = clock_ms() + a->seconds * 1000;
     *length = 0;
     for (;;) {
         struct pollfd p = { .fd = fd, .events = POLLIN };
         int64_t left = deadline_ms - clock_ms();
-        if (left <= 0) return false;
-        if (a->tick) a->tick(a->context);
+        if (left <= 0)
+            return FAIL(e, ERR_DEVICE, "no answer within %" PRId64 " s: the device hangs, or "
+                        "other programs keep this machine busy", a->seconds);
+        if (a->tick && !a->tick(a->context))
+            return FAIL(e, ERR_INTERRUPTED, "stopped before the device had answered");
         int ready = poll(&p, 1, (int)(a->tick && left > TICK_MS ? TICK_MS : left));
         if (ready < 0 && errno == EINTR) continue;
-        if (ready < 0) return false;
+        if (ready < 0) return FAIL(e, ERR_IO, "wait for a child process: %s", strerror(errno));
         if (ready == 0) continue;
         ssize_t n = read(fd, text + *length, ANSWER_MAX - *length);
         if (n < 0 && errno == EINTR) continue;
-        if (n <= 0 || *length == ANSWER_MAX) return true;
+        if (n <= 0 || *length == ANSWER_MAX) return OK;
         *length += (size_t)n;
     }
 }
@@ -96,14 +100,12 @@ enum status self_ask(const struct self_ask *a, json_t **out, bool *crashed, stru
     if (!text) return FAIL(e, ERR_MEMORY, "the answer of a child process");
     enum status st = start_self(a, &pid, &fd, e);
     if (st == OK) {
-        bool whole = read_answer(a, fd, text, &length);
-        if (!whole) (void)kill(pid, SIGKILL);
+        st = read_answer(a, fd, text, &length, e);
+        if (st != OK) (void)kill(pid, SIGKILL);
         close(fd);
         while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {}
-        *crashed = !whole;
-        st = whole ? parse_answer(text, length, status, a->schema, out, crashed, e)
-                   : FAIL(e, ERR_DEVICE, "no answer within %" PRId64 " s: the device hangs, or "
-                          "other programs keep this machine busy", a->seconds);
+        *crashed = st != OK;
+        if (st == OK) st = parse_answer(text, length, status, a->schema, out, crashed, e);
     }
     free(text);
     return st;

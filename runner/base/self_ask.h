@@ -11,12 +11,14 @@ struct self_ask {
     const char *const *args; /* after the program's name, NULL-terminated: "probe", "--json" */
     const char *schema;      /* of a good answer; another answer is an error with its text */
     int64_t seconds;         /* at most; the child is then killed */
-    void (*tick)(void *context); /* called twice a second while the child runs; may be NULL */
+    /* Called twice a second while the child runs: false kills the child. May be NULL. */
+    bool (*tick)(void *context);
     void *context;
 };
 
 /* stderr of the child is dropped: its errors are part of the answer. ERR_DEVICE with the child's
- * text if it failed; *crashed: it was killed, or gave no answer in time. *out is the caller's. */
+ * text if it failed; *crashed: it was killed, or gave no answer in time. ERR_INTERRUPTED: the tick
+ * ended it. *out is the caller's. */
 NODISCARD enum status self_ask(const struct self_ask *a, struct json_t **out, bool *crashed,
                                struct err *e);
 

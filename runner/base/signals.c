@@ -33,6 +33,7 @@ enum status signals_open(struct signals *out, struct err *e) {
     for (int i = 0; i < REQUEST_COUNT; i++) sigaddset(&set, REQUESTS[i]);
     sigaddset(&set, SIGCHLD);
     out->fd = -1;
+    out->stopped_by = 0;
     if (sigprocmask(SIG_BLOCK, &set, &out->old) != 0)
         return FAIL(e, ERR_IO, "sigprocmask: %s", strerror(errno));
     (void)signal(SIGPIPE, SIG_IGN);

@@ -14,6 +14,7 @@
 struct signals {
     int fd;       /* poll it for reading; -1 when closed */
     sigset_t old; /* the mask before */
+    int stopped_by; /* the caller's: the signal that ended its work early; 0: none */
 };
 
 /* Blocks these signals and opens the descriptor. Ignores SIGPIPE and SIGXFSZ: the failed write

@@ -139,7 +139,7 @@ static enum status pack_header(struct packer *p, const struct tree_file *file, s
 }
 
 static enum status pack_file(struct packer *p, const struct tree_file *file, struct err *e) {
-    int fd = open_beneath(p->root, file->path, O_RDONLY, 0, false);
+    int fd = open_beneath(p->root, file->path, O_RDONLY, 0, 0);
     if (fd < 0) return FAIL(e, ERR_IO, "open %s/%s: %s", p->dir, file->path, strerror(errno));
     enum status st = pack_header(p, file, e);
     int64_t left = file->size;

@@ -32,7 +32,7 @@ static enum status hash_line(struct text *out, int root, const char *dir,
                              const struct tree_file *file, struct err *e) {
     char hex[SHA256_HEX];
     TRY(guard_name(file->path, &BUNDLE_LIMITS, e));
-    int fd = open_beneath(root, file->path, O_RDONLY, 0, false);
+    int fd = open_beneath(root, file->path, O_RDONLY, 0, 0);
     if (fd < 0) return FAIL(e, ERR_IO, "open %s/%s: %s", dir, file->path, strerror(errno));
     int64_t size = 0;
     enum status st = sha256_fd(fd, file->path, hex, &size, e);

@@ -342,7 +342,7 @@ static enum status next_in_directory(struct bundle *b, struct bundle_entry *out,
         /* The lock file belongs to the writing process, not to the run. */
         if (strcmp(file->path, "lock") == 0) continue;
         TRY(guard_admit(b->guard, file->path, false, file->size, e));
-        b->file = open_beneath(b->root, file->path, O_RDONLY | O_NONBLOCK, 0, false);
+        b->file = open_beneath(b->root, file->path, O_RDONLY | O_NONBLOCK, 0, 0);
         if (b->file < 0 && errno == ENOENT) continue; /* a live run may remove a file after it was
                                                          listed */
         if (b->file < 0)

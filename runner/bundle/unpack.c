@@ -37,7 +37,7 @@ static enum status open_output(struct unpack *u, const char *path, int *fd, stru
     *fd = -1;
     if (u->root < 0 || !is_wanted(u, path)) return OK;
     /* O_EXCL: the directory is fresh, so an existing name came from this bundle. */
-    *fd = open_beneath(u->root, path, O_WRONLY | O_CREAT | O_EXCL, 0644, true);
+    *fd = open_beneath(u->root, path, O_WRONLY | O_CREAT | O_EXCL, 0644, 0700);
     return *fd >= 0 ? OK : FAIL(e, ERR_IO, "create %s: %s", path, strerror(errno));
 }
 

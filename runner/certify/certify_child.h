@@ -18,7 +18,7 @@ struct certify_request {
     const char *choices;  /* the run's own table: a file or a checkpoint; NULL: none */
     const char *offers;   /* folder of a run with kept choices (choice_cache_take); or NULL */
     int64_t seconds;      /* to wait */
-    void (*tick)(void *context); /* as self_ask has it; may be NULL */
+    bool (*tick)(void *context); /* as self_ask has it; may be NULL */
     void *context;
 };
 
@@ -33,7 +33,8 @@ struct certify_request {
  * that say nothing about a way, such as a lack of memory; after `broken` the child ended. */
 NODISCARD enum status certify_answer(const struct certify_request *r, struct json_t **out,
                                      struct err *e);
-/* The parent's part. *crashed: the child was killed, or gave no answer in time. */
+/* The parent's part. *crashed: the child was killed, or gave no answer in time.
+ * ERR_INTERRUPTED: the tick ended it. */
 NODISCARD enum status certify_ask(const struct certify_request *r, struct json_t **out,
                                   bool *crashed, struct err *e);
 

@@ -213,6 +213,7 @@ static enum status ask(struct making *m, int64_t first, int64_t count, const jso
     r.forbidden = names;
     enum status st = certify_ask(&r, &answer, &crashed, why);
     free(names);
+    if (st == ERR_INTERRUPTED) return FAIL(e, st, "%s", why->text);
     *end = crashed ? CHILD_BROKE : st == OK ? CHILD_ANSWERED : CHILD_OPENED_NOTHING;
     if (st != OK && crashed) why->code = ERR_PEER; /* the child died */
     if (st != OK) return st == ERR_MEMORY ? no_memory(e) : OK;

@@ -32,7 +32,8 @@ struct making {
     struct err why;   /* then: the reason */
 };
 
-/* Errors of the device are no errors here: they are in `untried` and `why`. ERR_MEMORY. */
+/* Errors of the device are no errors here: they are in `untried` and `why`. ERR_MEMORY;
+ * ERR_INTERRUPTED: the tick ended it. */
 NODISCARD enum status certify_make(struct making *m, struct err *e);
 /* How many ways have no certificate. */
 int64_t certify_missing(const struct making *m);

@@ -56,9 +56,10 @@ static void say(const struct certifying *c, const char *text) {
 
 /* ---- making them ------------------------------------------------------------------------------*/
 
-static void tick(void *context) {
+static bool tick(void *context) {
     struct certifying *c = context;
     gpu_watch_sample(&c->watch, c->telemetry);
+    return !c->o->asked_to_stop(c->o->context);
 }
 
 /* What the child timed serves this run and later ones, unless its GPU was disturbed: then the run
@@ -69,7 +70,7 @@ static void take_choices(void *context, const json_t *answer) {
     const char *timed = json_text(answer, "choices", "");
     struct err e;
     if (!c->o->choices || !*timed) return;
-    tick(c);
+    gpu_watch_sample(&c->watch, c->telemetry);
     c->timed += choices_count(timed);
     if (gpu_watch_disturbed(&c->watch, why, sizeof why))
         run_log(c->dir, "the algorithms that the certificates timed are not used: while GPU %"

@@ -26,13 +26,16 @@ struct certify_options {
     const struct json_t *then;
     bool resumed;
     const char *table;            /* the run's own choices: a file or a checkpoint; NULL: none */
+    bool (*asked_to_stop)(const void *context); /* called twice a second */
+    const void *context;
     struct choice_cache *choices; /* offered to the child; gets what it timed. NULL: neither */
 };
 
 /* Adds "forbidden" to run.json: an array of "gemm e4m3 row x e4m3 row", "attention cudnn".
  * ERR_HARDWARE: a way without another one failed; or of a run that is resumed or repeated, other
- * ways failed than then. A run that goes on with ways that could not be tried says so, on screen
- * and in its log. Without a plugin nothing is certified: the worker says what is missing. */
+ * ways failed than then. ERR_INTERRUPTED: it was asked to stop; the child is gone. A run that goes
+ * on with ways that could not be tried says so, on screen and in its log. Without a plugin nothing
+ * is certified: the worker says what is missing. */
 NODISCARD enum status certify_run(const struct certify_options *o, struct run_dir *dir,
                                   struct err *e);
 

@@ -1,6 +1,7 @@
 #include "runner/run/close.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -76,14 +77,30 @@ static enum status pack(const struct run_dir *dir, struct bundle_result *out, st
     return bundle_finish(dir->path, &options, out, e);
 }
 
+/* Makes data/metrics again if it was deleted; says so in *problem and in the run's log. */
+static enum status metrics_back(const struct run_dir *dir, char *problem, size_t size,
+                                struct err *e) {
+    static const char FOLDER[] = "data/metrics";
+    if (mkdirat(dir->root, FOLDER, 0777) != 0)
+        return errno == EEXIST ? OK : FAIL(e, ERR_IO, "mkdir %s/%s: %s", dir->path, FOLDER,
+                                           strerror(errno));
+    snprintf(problem, size, "%s was deleted: the bundle lacks the records of the run's steps",
+             FOLDER);
+    run_log(dir, "%s", problem);
+    return OK;
+}
+
 enum status close_run(const char *path, bool presumed_dead, struct bundle_result *out,
                       struct err *e) {
     struct run_dir dir;
+    char lost[128] = "";
     enum status st = run_dir_open(path, presumed_dead, &dir, e);
     bool open = st == OK && !strcmp(json_text(dir.run, "status", "running"), "running");
     if (open) st = mark_killed(&dir, e);
     else if (st == OK) st = reopen_unchanged(dir.path, e);
+    if (st == OK) st = metrics_back(&dir, lost, sizeof lost, e);
     if (st == OK) st = pack(&dir, out, e);
+    if (st == OK && *lost) memcpy(out->problem, lost, sizeof lost);
     run_dir_close(&dir);
     return st;
 }

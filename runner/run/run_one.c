@@ -120,7 +120,7 @@ static enum status write_files(const struct run_dir *dir, const struct resolutio
     enum status st = OK;
     for (int64_t i = 0; i < r->file_count && st == OK; i++) {
         const struct resolved_file *file = &r->files[i];
-        int fd = open_beneath(root, file->name, O_WRONLY | O_CREAT | O_EXCL, 0644, true);
+        int fd = open_beneath(root, file->name, O_WRONLY | O_CREAT | O_EXCL, 0644, 0777);
         if (fd < 0) st = FAIL(e, ERR_IO, "create %s/%s: %s", path, file->name, strerror(errno));
         else st = write_all(fd, file->text, strlen(file->text), file->name, e);
         if (fd >= 0 && close(fd) != 0 && st == OK)
@@ -325,6 +325,17 @@ static enum status first_choices(const struct run_settings *s, const struct run_
     return OK;
 }
 
+/* Whether a signal, to this task or another task of the job, asks the run to stop. */
+static bool asked_to_stop(const void *context) {
+    const struct run_settings *s = context;
+    struct signals *signals = s->signals;
+    for (int signo; !signals->stopped_by && (signo = signals_take(signals)) != 0;)
+        if (signo != SIGCHLD) signals->stopped_by = signo;
+    if (!signals->stopped_by && s->members)
+        signals->stopped_by = job_members_stop_signal(s->members);
+    return signals->stopped_by != 0;
+}
+
 /* Tries how the device computes, before any worker does. */
 static enum status certify(const struct run_settings *s, struct run_dir *dir,
                            const json_t *resolved, int64_t ranks, bool resumed, struct err *e) {
@@ -336,12 +347,16 @@ static enum status certify(const struct run_settings *s, struct run_dir *dir,
         .facts = s->facts, .resolved = resolved, .ranks = ranks, .then = s->forbidden,
         .resumed = resumed, .choices = s->choice_cache,
         .hosts = s->members ? s->members->hosts : NULL, .table = *table ? table : NULL,
+        .asked_to_stop = asked_to_stop, .context = s,
     };
     devices_here(s, ranks, &options);
     start_clock_lap(s->start, START_RECORD);
     enum status st = certify_run(&options, dir, e);
     start_clock_lap(s->start, START_CERTIFICATES);
-    return st;
+    if (st != ERR_INTERRUPTED) return st;
+    int signo = s->signals->stopped_by;
+    return FAIL(e, st, "stopped by signal %d (%s) while it was tried how the device computes",
+                signo, strsignal(signo));
 }
 
 /* From here on a signal stops the run in good order. Before, while the script is read and data are
@@ -398,12 +413,33 @@ enum status run_directory(const struct cli *cli, char path[PATH_CAP], struct err
     return bundle_unpack(bundle, path, &BUNDLE_LIMITS, &report, e);
 }
 
+/* Closes the directory of a run that could not go on, with the record that it had before. A run
+ * that was open then stays open: `list` closes it as killed. */
+static void close_again(const struct run_settings *s, struct run_dir *dir, const json_t *resolved,
+                        const json_t *before, const struct err *why) {
+    const struct attempt last = { .end = why->code == ERR_INTERRUPTED ? ATTEMPT_SIGNAL
+                                                                      : ATTEMPT_FAILED,
+                                  .signal_ms = clock_ms() };
+    struct run_outcome out = { .exit_code = EXIT_SYSTEM };
+    struct err e;
+    if (!strcmp(json_text(before, "status", "running"), "running")) return;
+    run_log(dir, "not resumed: %s", why->text);
+    if (json_object_update(dir->run, (json_t *)(uintptr_t)before) != 0 ||
+        run_dir_save(dir, &e) != OK) {
+        cli_warn(s->cli, "%s: its record could not be written: `fp8lab close` packs it", dir->path);
+        return;
+    }
+    fill_outcome(dir, &out);
+    bundle_run(s, dir, resolved, &last, &out);
+}
+
 enum status run_resume(const struct run_settings *s, const char *path, const json_t *rows,
                        struct run_outcome *out, struct err *e) {
     struct run_dir dir;
-    json_t *resolved = NULL;
+    json_t *resolved = NULL, *before = NULL;
     struct cache_entry tokens = { 0 };
     struct err changed = { 0 };
+    bool reopened = false;
     int64_t ranks = 1;
     *out = (struct run_outcome){ .exit_code = EXIT_SYSTEM };
     start_clock_row(s->start);
@@ -420,7 +456,9 @@ enum status run_resume(const struct run_settings *s, const char *path, const jso
     const json_t *mismatch = json_object_get(dir.run, "mismatch");
     if (st == OK) st = attempts_check(s, resolved, mismatch, &ranks, e);
     if (st == OK) st = take_signals_over(s, e);
+    if (st == OK && !(before = json_copy(dir.run))) st = FAIL(e, ERR_MEMORY, "run record");
     if (st == OK) st = reopen_run(&dir, &changed, e);
+    reopened = st == OK;
     if (st == OK) st = certify(s, &dir, resolved, ranks, true, e); /* writes to the log */
     if (st == OK) st = run_tokens_record(&dir, &tokens, e);
     if (st == OK && changed.code != OK) {
@@ -434,9 +472,11 @@ enum status run_resume(const struct run_settings *s, const char *path, const jso
         write_rows(&dir, rows);
         st = run_and_bundle(s, &dir, resolved, out, e);
     } else {
+        if (reopened) close_again(s, &dir, resolved, before, e);
         run_dir_close(&dir);
     }
     cache_entry_free(&tokens);
+    json_decref(before);
     json_decref(resolved);
     return st;
 }

@@ -164,7 +164,7 @@ static void find_module(lua_State *L, const char *module) {
     luaL_buffinit(L, &tried);
     for (int64_t i = 0; i < s->root_count; i++) {
         const struct script_root *root = &s->roots[i];
-        int fd = open_beneath(root->fd, file, O_RDONLY | O_NONBLOCK, 0, false);
+        int fd = open_beneath(root->fd, file, O_RDONLY | O_NONBLOCK, 0, 0);
         const char *path = strcmp(root->path, ".") == 0
                                ? file
                                : pool_format(&s->pool, "%s/%s", root->path, file);

@@ -59,14 +59,14 @@ static enum status last_number(int folder, int64_t *out, struct err *e) {
 }
 
 static enum status open_folder(const struct run_dir *dir, int *out, struct err *e) {
-    int data = open_beneath(dir->root, "data", O_RDONLY | O_DIRECTORY, 0, false);
+    int data = open_beneath(dir->root, "data", O_RDONLY | O_DIRECTORY, 0, 0);
     if (data < 0) return open_beneath_failed(dir->path, "data", e);
     bool made = mkdirat(data, strrchr(RUN_PATH_tensorboard, '/') + 1, 0777) == 0 || errno == EEXIST;
     int why = errno;
     close(data);
     if (!made) return FAIL(e, ERR_IO, "make %s/%s: %s", dir->path, RUN_PATH_tensorboard,
                            strerror(why));
-    *out = open_beneath(dir->root, RUN_PATH_tensorboard, O_RDONLY | O_DIRECTORY, 0, false);
+    *out = open_beneath(dir->root, RUN_PATH_tensorboard, O_RDONLY | O_DIRECTORY, 0, 0);
     return *out >= 0 ? OK : open_beneath_failed(dir->path, RUN_PATH_tensorboard, e);
 }
 

@@ -38,6 +38,9 @@ expect 0 "valid: $done" verify "$done"
 expect 0 '"schema":"fp8lab.verify/1"' verify --json runs/*-done-0badcafe
 expect 0 "every one verified" extract "$killed" --to out
 expect 6 "nothing is overwritten: --to DIR" extract "$killed" --to out
+expect 6 "out exists, and nothing is overwritten" extract "$killed" --to out/
+expect 0 "slash: " extract "$killed" --to slash//
+[ -d slash/data ] || { echo "--to slash// made no slash/data"; failed=1; }
 # Every error names the bundle.
 cp -r out damaged
 printf '\0' >>damaged/manifest-sha256.txt
@@ -121,10 +124,17 @@ for name, width, rows in ("fp8", 3, 20), ("trace", 6, 20):
 PY
 
 head -c 3000 "$done" >short.tar.zst
-expect 4 "truncated" verify short.tar.zst
-expect 4 "truncated" extract short.tar.zst --to never
 echo "hello" >no.tar.zst
-expect 4 "is no archive" verify no.tar.zst
+cp "$done" flipped.tar.zst
+printf '\377' | dd of=flipped.tar.zst bs=1 seek=1000 conv=notrunc 2>dd.log
+# A damaged bundle: the same exit code from all that take a run.
+for command in show log "log -f" watch "watch --json" verify "extract --to never" repro health \
+    "compare $done" "export --to never" eval "generate --prompts list" tag "tag --note x" \
+    "run --resume" "run --extend"; do
+    expect 4 "truncated" $command ./short.tar.zst
+    expect 4 "is no archive" $command ./no.tar.zst
+    expect 4 "fp8lab: " $command ./flipped.tar.zst
+done
 expect 2 "neither a path" verify /nowhere/at/all.tar.zst
 # A regular file that cannot be read is an I/O error, not a failed verification.
 expect 6 "read /proc/self/mem: Input/output error" verify /proc/self/mem

@@ -51,4 +51,51 @@ run absent 0
 part absent logs/runner.log >log
 says "absent on this device: cast bf16 to e4m3"
 ! grep -q " 0 ways absent" log || fail "absent ways are not counted"
+
+# stop_hanging SIGNAL NUMBER ARGS...: the command, whose certificate never ends, gets the signal
+stop_hanging() {
+    local signal=$1 wanted=$((128 + $2)) runner child='' i begin
+    shift 2
+    "$FP8LAB" "$@" --runs hangs --backend cuda --threads 1 >out 2>log &
+    runner=$!
+    for ((i = 0; i < 1500; i++)); do
+        child=$(children_of $runner)
+        grep -qsz -e --certify "/proc/${child% }/cmdline" && break
+        sleep 0.02
+    done
+    [ $i -lt 1500 ] || fail "no certificate is made"
+    begin=$(date +%s%N)
+    kill -s "$signal" $runner
+    wait $runner
+    expect "exit code" $wanted $?
+    i=$((($(date +%s%N) - begin) / 1000000))
+    [ $i -lt 10000 ] || fail "it ended after $i ms" # under a second, on a machine without load
+    says "stopped by signal $((wanted - 128)) ("
+    [ ! -e "/proc/${child% }" ] || fail "the child lives on"
+    ! find hangs -name offered.json | grep -q . || fail "offered.json is still there"
+}
+
+case_name="stopped while a certificate is made"
+device hang
+stop_hanging INT 2 run "$tests/tiny.lua" --lib "$lib"
+stop_hanging INT 2 repro "$(newest absent)"
+expect "run directories" "" "$(find hangs -name run.json)"
+case_name="stopped before it went on"
+device 0
+run_tiny --runs hangs --backend cuda --set train.steps=100000 &
+await_checkpoint hangs 5
+kill "$(runner_of hangs)"
+wait $!
+stopped=$(newest hangs)
+before=$(field "$stopped" '[run[k] for k in ("status", "exit_code", "ended", "checkpoint_step")]')
+device hang
+stop_hanging TERM 15 run --resume "$stopped"
+expect "its record" "$before" \
+    "$(field "$stopped" '[run[k] for k in ("status", "exit_code", "ended", "checkpoint_step")]')"
+device 0
+"$FP8LAB" run --resume "$stopped" --runs hangs --backend cuda --threads 1 >out 2>log &
+await_words "$(basename "${stopped%.tar.zst}"): resuming" log
+kill $!
+wait $!
+expect "exit code" 143 $?
 exit $failed

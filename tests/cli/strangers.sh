@@ -4,8 +4,12 @@
 set -u
 . tests/cli/lib.sh
 
+umask 022
 run_tiny --set archive=full --keep-dir --runs made
 expect "exit code" 0 $code
+# Other users may list and show a run, also while it runs.
+expect "what other users cannot read" "" \
+    "$(find made \( -type d ! -perm -005 \) -o \( -type f ! -perm -004 \))"
 made=$(ls -d made/*/)
 id=$(basename "$made")
 sed -i 's/"status": "done"/"status": "running"/' "$made/data/run.json"
@@ -69,6 +73,18 @@ for file in lock data/run.json data/logs/runner.log data/metrics/train.jsonl \
     rm -f "$run/$file"
     mkfifo "$run/$file"
     untouched
+done
+
+# Someone deleted the records: what is left is closed, and `close` says what is missing.
+for how in dead ended; do
+    again deleted-$how
+    [ $how = dead ] || sed -i 's/"status": "running"/"status": "failed"/' "$run/data/run.json"
+    rm -r "$run/data/metrics"
+    ends close "$run"
+    expect "exit code of close" 4 $code
+    says "data/metrics was deleted: the bundle lacks the records of the run's steps"
+    ends verify "$run.tar.zst"
+    expect "exit code of verify" 0 $code
 done
 
 # Runs of another user, of another host, or of an unnamed host.

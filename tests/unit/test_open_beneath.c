@@ -91,7 +91,7 @@ static int wrong_cases(int root) {
     int wrong = 0;
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         errno = 0;
-        int fd = open_beneath(root, CASES[i].path, CASES[i].flags, 0600, false);
+        int fd = open_beneath(root, CASES[i].path, CASES[i].flags, 0600, 0);
         int error = fd < 0 ? errno : 0;
         bool cloexec = fd < 0 || fcntl(fd, F_GETFD) & FD_CLOEXEC;
         if (error != CASES[i].error || !cloexec) {
@@ -152,7 +152,7 @@ static void a_container_that_forbids_openat2(void **state) {
 
 /* 0 if open_beneath() returns the errno of openat2(2): openat(2) never sets EXDEV. */
 static int openat2_unused(int root) {
-    return !(open_beneath(root, "file", O_RDONLY, 0, false) < 0 && errno == EXDEV);
+    return !(open_beneath(root, "file", O_RDONLY, 0, 0) < 0 && errno == EXDEV);
 }
 
 static void openat2_is_used(void **state) {
@@ -163,15 +163,18 @@ static void openat2_is_used(void **state) {
 static void parents_are_made(void **state) {
     (void)state;
     int root = open_root();
-    int fd = open_beneath(root, "x/y/z", O_WRONLY | O_CREAT | O_EXCL, 0600, true);
+    int fd = open_beneath(root, "x/y/z", O_WRONLY | O_CREAT | O_EXCL, 0600, 0700);
     assert_true(fd >= 0);
     close(fd);
     assert_int_equal(faccessat(root, "x/y/z", F_OK, 0), 0);
-    assert_int_equal(open_beneath(root, "outside/y/z", O_WRONLY | O_CREAT, 0600, true), -1);
+    struct stat x;
+    assert_int_equal(fstatat(root, "x", &x, 0), 0);
+    assert_int_equal(x.st_mode & 0777, 0700);
+    assert_int_equal(open_beneath(root, "outside/y/z", O_WRONLY | O_CREAT, 0600, 0700), -1);
     assert_int_equal(errno, ELOOP);
-    assert_int_equal(open_beneath(root, "x/../../other/z", O_WRONLY | O_CREAT, 0600, true), -1);
+    assert_int_equal(open_beneath(root, "x/../../other/z", O_WRONLY | O_CREAT, 0600, 0700), -1);
     assert_int_equal(errno, EINVAL);
-    assert_int_equal(open_beneath(root, "file/y/z", O_WRONLY | O_CREAT, 0600, true), -1);
+    assert_int_equal(open_beneath(root, "file/y/z", O_WRONLY | O_CREAT, 0600, 0700), -1);
     assert_int_equal(errno, ENOTDIR);
     close(root);
 }

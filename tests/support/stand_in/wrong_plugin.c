@@ -10,6 +10,7 @@
  *                   errors. A run needs no such memory.
  *   fused kept      swiglu_fwd writes a wrong code into its sink; fused dropped: if the sink does
  *                   not keep the value
+ *   hang            a certificate never ends
  *   closed          the backend does not open
  *   plain           it is right, and its table may be wrapped (bench) */
 #include <signal.h>
@@ -71,6 +72,7 @@ static enum status memory_create(struct backend *b, const char *what, int64_t by
         { "memory", ERR_MEMORY }, { "device", ERR_DEVICE }, { "absent", ERR_UNSUPPORTED },
     };
     bool certify = !strncmp(what, "certify: ", 9);
+    while (certify && has("hang", NULL)) pause();
     for (size_t i = 0; i < sizeof ERRORS / sizeof *ERRORS; i++)
         if (certify && has(ERRORS[i].word, NULL) && *mistake[1] && strstr(what, mistake[1]))
             return FAIL(e, ERRORS[i].status, "memory for %s: the stand-in refuses it", what);
