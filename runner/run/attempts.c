@@ -28,6 +28,7 @@
 #include "runner/record/streams.h"
 #include "runner/run/milestones.h"
 #include "runner/run/progress.h"
+#include "runner/run/run_status.h"
 #include "runner/run/saves.h"
 #include "runner/run/starting.h"
 #include "runner/run/tuning.h"
@@ -88,7 +89,7 @@ static void begin_board(struct attempts *a) {
 static void end_board(struct attempts *a, const struct attempt *last) {
     struct err why;
     bool done = last->end == ATTEMPT_DONE || last->end == ATTEMPT_TIME_LIMIT;
-    bool failed = last->end == ATTEMPT_FAILED && last->error.code != ERR_PEER;
+    bool failed = last->end == ATTEMPT_FAILED && failure_repeats(status_name(last->error.code));
     if (!a->board || (!done && !failed)) return;
     if (tensorboard_end(a->board, done ? EVENT_SUCCEEDED : EVENT_FAILED, &why) != OK)
         drop_board(a, &why);

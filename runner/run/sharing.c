@@ -36,9 +36,10 @@ void row_state_note(struct row_state *s, const struct run_view *view) {
     if (ended && repeated && s->kind == ROW_ENDED && !s->repeated) return;
     if (ended) s->repeated = repeated;
     if (ended) set_state(s, ROW_ENDED, view->path, id, status);
-    else if (s->kind == ROW_NEW && strcmp(status, "running") != 0)
-        set_state(s, stopped && checkpoint > 0 ? ROW_RESUMABLE : ROW_NEW, view->path, id,
-             status);
+    else if (s->kind == ROW_NEW && strcmp(status, "running") != 0) {
+        set_state(s, stopped && checkpoint > 0 ? ROW_RESUMABLE : ROW_NEW, view->path, id, status);
+        s->checkpoint_step = checkpoint;
+    }
 }
 
 /* Whether the name of a directory or bundle ends in -<8 hex digits of the inputs' hash>. */
