@@ -592,7 +592,8 @@ static enum status record_end(struct attempts *a, const struct attempt *attempt,
     TRY(run_dir_tidy(a->dir, e));
     TRY(run_checkpoint_latest(a->dir, &saved, e));
     if (attempt->end == ATTEMPT_DONE && !a->ends_there) TRY(record_kept(a, &saved, e));
-    bool bad = json_object_set_new(run, "checkpoint_step", json_integer(saved.step)) != 0 ||
+    int64_t step = a->settings->only_steps ? 0 : saved.step; /* its bundle has no checkpoint */
+    bool bad = json_object_set_new(run, "checkpoint_step", json_integer(step)) != 0 ||
                json_object_set_new(run, "status", json_string(status_of(a, attempt))) != 0 ||
                json_object_set_new(run, "exit_code", json_integer(code)) != 0 ||
                json_object_set_new(run, "error", error_json(a, attempt)) != 0 ||

@@ -30,7 +30,8 @@ struct row_state {
 };
 
 /* Adds an earlier run with the row's inputs to the row's state: the newest that ended, but no
- * reproduction where an original ended. */
+ * reproduction where an original ended. A reproduction that did not come to its end does not count:
+ * it is what `repro` found, and resuming would replace it. */
 void row_state_note(struct row_state *s, const struct run_view *view);
 
 /* Reads the row's state: of the runs in `runs` with the hash of these inputs in their names. */

@@ -79,6 +79,26 @@ says "unpacking alone/"
 expect bundles 1 "$(bundles alone)"
 expect results "$reference" "$(field "$(bundle_in alone)" 'run["results_sha256"]')"
 
+case_name="a reproduction of the first steps, and one that was interrupted"
+source=$(bundle_in whole)
+"$FP8LAB" repro "$source" --runs part --threads 1 --steps 60 >out 2>log || fail "repro --steps"
+part=$(bundle_in part)
+expect "its checkpoint" "('interrupted', 0)" \
+    "$(field "$part" '(run["status"], run["checkpoint_step"])')"
+"$FP8LAB" repro "$source" --runs part --threads 1 >out 2>log.repro &
+pid=$!
+await_step part 60
+kill -TERM $pid
+wait $pid
+stopped=$(newest part)
+expect "the checkpoint of the interrupted one" True "$(field "$stopped" 'run["checkpoint_step"] > 0')"
+cat "$part" "$stopped" | sha256sum >before
+run_tiny --runs part $long
+expect "exit code" 0 $code
+grep -q resuming log && fail "a reproduction goes on as the run"
+cat "$part" "$stopped" | sha256sum | cmp - before || fail "a reproduction was changed"
+expect bundles 3 "$(bundles part)"
+
 case_name="other inputs"
 run_tiny --runs alone --set train.steps=4
 expect "exit code" 0 $code
