@@ -203,14 +203,7 @@ static void say_end(const struct run_settings *s, const struct run_dir *dir) {
 
 static int64_t checkpoint_bytes(const struct run_dir *dir) {
     char path[PATH_CAP];
-    struct tree files;
-    int64_t bytes = 0;
-    if (path_join(path, dir->path, RUN_PATH_checkpoints, NULL) != OK ||
-        tree_list(path, INT64_MAX, &files, NULL) != OK)
-        return 0;
-    for (int64_t i = 0; i < files.count; i++) bytes += files.file[i].size;
-    tree_free(&files);
-    return bytes;
+    return path_join(path, dir->path, RUN_PATH_checkpoints, NULL) == OK ? tree_bytes(path) : 0;
 }
 
 /* Which checkpoints the bundle takes: those of the policy, or none where a stop request leaves no
