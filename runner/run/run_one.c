@@ -268,8 +268,9 @@ static void bundle_run(const struct run_settings *s, struct run_dir *dir, const 
         if (out->exit_code == EXIT_OK) out->exit_code = EXIT_VERIFY;
         return;
     }
-    cli_warn(s->cli, "%s: the bundle could not be written; the run is complete in %s: %s", dir->id,
-             dir->path, e.text);
+    bool whole = run_may_go_on(dir->run, NULL) != OK; /* it came to its end */
+    cli_warn(s->cli, "%s: the bundle could not be written; %s in %s: %s", dir->id,
+             whole ? "the run is complete" : "what the run recorded is", dir->path, e.text);
     if (out->exit_code == EXIT_OK) out->exit_code = EXIT_SYSTEM;
 }
 

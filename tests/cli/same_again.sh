@@ -91,7 +91,8 @@ await_step part 60
 kill -TERM $pid
 wait $pid
 stopped=$(newest part)
-expect "the checkpoint of the interrupted one" True "$(field "$stopped" 'run["checkpoint_step"] > 0')"
+expect "the checkpoint of the interrupted one" True \
+    "$(field "$stopped" 'run["checkpoint_step"] > 0')"
 cat "$part" "$stopped" | sha256sum >before
 run_tiny --runs part $long
 expect "exit code" 0 $code
@@ -120,6 +121,7 @@ kill -TERM $pid
 wait $pid
 (trap '' XFSZ; ulimit -f 200; "$FP8LAB" run --resume last --runs outside --threads 1 >out 2>log)
 expect "exit code" 6 $?
+says "the bundle could not be written; what the run recorded is in outside/"
 expect status failed "$(field outside/* 'run["status"]')"
 run_tiny --runs outside $long
 expect "exit code of the same command" 0 $code
