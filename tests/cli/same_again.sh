@@ -105,6 +105,13 @@ run_tiny --runs alone --set train.steps=4
 expect "exit code" 0 $code
 expect bundles 2 "$(bundles alone)"
 
+case_name="flags that --resume cannot take"
+for flag in "--set train.steps=9" --smoke "--extend last" "--only x" --again; do
+    # shellcheck disable=SC2086
+    gives 2 run --resume last --runs alone $flag -- "continues a run as it is: no ${flag%% *}"
+done
+gives 2 run --resume last --runs alone x.lua -- "as it is: leave out x.lua"
+
 case_name="a run that is live"
 begin live 20 --set train.steps=1000000
 run_tiny --runs live --set train.steps=1000000
