@@ -47,9 +47,8 @@ struct command {
  * and its choice table unless --choices does. */
 static enum status read_extended(struct command *c, struct err *e) {
     struct extension *x = &c->extension;
-    if (cli_has(c->cli, "smoke") || cli_has(c->cli, "only") || cli_has(c->cli, "resume"))
-        return FAIL(e, ERR_ARG, "--extend takes the script of the run: no --smoke, --only or "
-                    "--resume");
+    if (cli_has(c->cli, "smoke") || cli_has(c->cli, "only"))
+        return FAIL(e, ERR_ARG, "--extend takes the script of the run: no --smoke or --only");
     TRY(extension_open(c->cli, cli_value(c->cli, "extend"), c->settings.runs, x, e));
     c->resolution = x->resolution;
     x->resolution = (struct resolution){ 0 };
@@ -98,15 +97,21 @@ static int fail(const struct command *c, const struct err *e) {
     return signo ? EXIT_SIGNAL + signo : code;
 }
 
+static enum status check_resume_flags(const struct cli *cli, struct err *e) {
+    static const char *const OTHERS[] = { "set", "smoke", "arithmetic", "extend", "only", "again" };
+    if (cli->arg_count)
+        return FAIL(e, ERR_ARG, "--resume continues a run as it is: leave out %s", cli->args[0]);
+    for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
+        if (cli_has(cli, OTHERS[i]))
+            return FAIL(e, ERR_ARG, "--resume continues a run as it is: no --%s", OTHERS[i]);
+    return OK;
+}
+
 static int resume(struct command *c) {
     struct err e = { 0 };
     char path[PATH_CAP];
     struct run_outcome outcome;
-    enum status st = OK;
-    if (c->cli->arg_count || cli_has(c->cli, "set") || cli_has(c->cli, "smoke"))
-        st = FAIL(&e, ERR_ARG, "--resume continues a run as it is: no script, --set or --smoke");
-    if (cli_has(c->cli, "arithmetic"))
-        st = FAIL(&e, ERR_ARG, "--resume continues a run as it is: no --arithmetic");
+    enum status st = check_resume_flags(c->cli, &e);
     if (st == OK) st = run_locate(cli_value(c->cli, "resume"), c->settings.runs, path, &e);
     if (st == OK) st = run_directory(c->cli, path, &e);
     start_clock_lap(&c->start, START_REST);

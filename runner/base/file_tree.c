@@ -107,6 +107,15 @@ void tree_free(struct tree *t) {
     *t = (struct tree){ 0 };
 }
 
+int64_t tree_bytes(const char *root) {
+    struct tree files;
+    int64_t bytes = 0;
+    if (tree_list(root, INT64_MAX, &files, NULL) != OK) return 0;
+    for (int64_t i = 0; i < files.count; i++) bytes += files.file[i].size;
+    tree_free(&files);
+    return bytes;
+}
+
 static enum status remove_at(int at, const char *name, const char *root_name, struct err *e) {
     if (unlinkat(at, name, 0) == 0 || errno == ENOENT || errno == ENOTDIR) return OK;
     if (errno != EISDIR && errno != EPERM)

@@ -18,6 +18,9 @@ struct tree {
 NODISCARD enum status tree_list(const char *root, int64_t limit, struct tree *out, struct err *e);
 void tree_free(struct tree *t);
 
+/* The bytes of every regular file below root; 0 if they cannot be listed. */
+int64_t tree_bytes(const char *root);
+
 /* The same check without a list and without a limit on files. Only directories are opened. */
 NODISCARD enum status tree_check(int root, const char *root_name, struct err *e);
 

@@ -123,6 +123,9 @@ static enum status free_bytes(const char *folder, int64_t *out, struct err *e) {
     return OK;
 }
 
+/* What a run needs in addition to what is there. */
+static int64_t beyond(int64_t bytes, int64_t there) { return bytes > there ? bytes - there : 0; }
+
 /* The bytes that the runs need at once: what earlier runs keep, and a run at its largest, while it
  * trains or while its bundle is packed. *largest is the index of that run. */
 static int64_t disk_bytes(const struct keep *keeps, int64_t count, int64_t *largest) {
@@ -130,10 +133,10 @@ static int64_t disk_bytes(const struct keep *keeps, int64_t count, int64_t *larg
     for (int64_t i = 0; i < count; i++) {
         const struct keep *k = &keeps[i];
         int64_t training = k->bytes * k->during, packing = k->bytes * k->held + k->bundled;
-        int64_t here = kept + (training > packing ? training : packing);
+        int64_t here = kept + beyond(training > packing ? training : packing, k->there);
         if (here > most) *largest = i;
         if (here > most) most = here;
-        kept += (k->packed ? 0 : k->bytes * k->count) + k->bundled;
+        kept += beyond((k->packed ? 0 : k->bytes * k->count) + k->bundled, k->there);
     }
     return most;
 }

@@ -20,6 +20,7 @@ struct keep {
     int64_t held;    /* maximum that is there when the bundle is packed */
     int64_t bytes;   /* of one checkpoint, as planned; files have some KB of names in addition */
     int64_t bundled; /* bytes of checkpoints in the bundle: archive */
+    int64_t there;   /* bytes on the disk that the run takes over or replaces when it resumes */
 };
 
 /* Which are kept, without bytes. smoke: a run of --smoke keeps none. */

@@ -28,6 +28,7 @@
 #include "runner/record/streams.h"
 #include "runner/run/milestones.h"
 #include "runner/run/progress.h"
+#include "runner/run/run_status.h"
 #include "runner/run/saves.h"
 #include "runner/run/starting.h"
 #include "runner/run/tuning.h"
@@ -88,7 +89,7 @@ static void begin_board(struct attempts *a) {
 static void end_board(struct attempts *a, const struct attempt *last) {
     struct err why;
     bool done = last->end == ATTEMPT_DONE || last->end == ATTEMPT_TIME_LIMIT;
-    bool failed = last->end == ATTEMPT_FAILED && last->error.code != ERR_PEER;
+    bool failed = last->end == ATTEMPT_FAILED && failure_repeats(status_name(last->error.code));
     if (!a->board || (!done && !failed)) return;
     if (tensorboard_end(a->board, done ? EVENT_SUCCEEDED : EVENT_FAILED, &why) != OK)
         drop_board(a, &why);
@@ -592,7 +593,8 @@ static enum status record_end(struct attempts *a, const struct attempt *attempt,
     TRY(run_dir_tidy(a->dir, e));
     TRY(run_checkpoint_latest(a->dir, &saved, e));
     if (attempt->end == ATTEMPT_DONE && !a->ends_there) TRY(record_kept(a, &saved, e));
-    bool bad = json_object_set_new(run, "checkpoint_step", json_integer(saved.step)) != 0 ||
+    int64_t step = a->settings->only_steps ? 0 : saved.step; /* its bundle has no checkpoint */
+    bool bad = json_object_set_new(run, "checkpoint_step", json_integer(step)) != 0 ||
                json_object_set_new(run, "status", json_string(status_of(a, attempt))) != 0 ||
                json_object_set_new(run, "exit_code", json_integer(code)) != 0 ||
                json_object_set_new(run, "error", error_json(a, attempt)) != 0 ||

@@ -203,14 +203,7 @@ static void say_end(const struct run_settings *s, const struct run_dir *dir) {
 
 static int64_t checkpoint_bytes(const struct run_dir *dir) {
     char path[PATH_CAP];
-    struct tree files;
-    int64_t bytes = 0;
-    if (path_join(path, dir->path, RUN_PATH_checkpoints, NULL) != OK ||
-        tree_list(path, INT64_MAX, &files, NULL) != OK)
-        return 0;
-    for (int64_t i = 0; i < files.count; i++) bytes += files.file[i].size;
-    tree_free(&files);
-    return bytes;
+    return path_join(path, dir->path, RUN_PATH_checkpoints, NULL) == OK ? tree_bytes(path) : 0;
 }
 
 /* Which checkpoints the bundle takes: those of the policy, or none where a stop request leaves no
@@ -275,8 +268,9 @@ static void bundle_run(const struct run_settings *s, struct run_dir *dir, const 
         if (out->exit_code == EXIT_OK) out->exit_code = EXIT_VERIFY;
         return;
     }
-    cli_warn(s->cli, "%s: the bundle could not be written; the run is complete in %s: %s", dir->id,
-             dir->path, e.text);
+    bool whole = run_may_go_on(dir->run, NULL) != OK; /* it came to its end */
+    cli_warn(s->cli, "%s: the bundle could not be written; %s in %s: %s", dir->id,
+             whole ? "the run is complete" : "what the run recorded is", dir->path, e.text);
     if (out->exit_code == EXIT_OK) out->exit_code = EXIT_SYSTEM;
 }
 

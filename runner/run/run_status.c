@@ -16,7 +16,11 @@ enum status run_may_go_on(const json_t *run, struct err *e) {
     return OK;
 }
 
+bool failure_repeats(const char *code) {
+    return !strcmp(code, status_name(ERR_NUMERIC)) || !strcmp(code, status_name(ERR_VERIFY));
+}
+
 bool run_fails_again(const json_t *run) {
-    const char *error = json_text(json_object_get(run, "error"), "code", "");
-    return !strcmp(json_text(run, "status", ""), "failed") && strcmp(error, "ERR_PEER") != 0;
+    return !strcmp(json_text(run, "status", ""), "failed") &&
+           failure_repeats(json_text(json_object_get(run, "error"), "code", ""));
 }

@@ -32,13 +32,14 @@ void row_state_note(struct row_state *s, const struct run_view *view) {
     bool stopped = !strcmp(status, "interrupted") || !strcmp(status, "killed") ||
                    (!strcmp(status, "failed") && !run_fails_again(view->run));
     int64_t checkpoint = json_int(view->run, "checkpoint_step");
-    bool repeated = json_text(view->run, "parent", NULL) != NULL;
-    if (ended && repeated && s->kind == ROW_ENDED && !s->repeated) return;
+    bool repeated = json_text(view->run, "parent", NULL) && !json_object_get(view->run, "extends");
+    if (repeated && (!ended || (s->kind == ROW_ENDED && !s->repeated))) return;
     if (ended) s->repeated = repeated;
     if (ended) set_state(s, ROW_ENDED, view->path, id, status);
-    else if (s->kind == ROW_NEW && strcmp(status, "running") != 0)
-        set_state(s, stopped && checkpoint > 0 ? ROW_RESUMABLE : ROW_NEW, view->path, id,
-             status);
+    else if (s->kind == ROW_NEW && strcmp(status, "running") != 0) {
+        set_state(s, stopped && checkpoint > 0 ? ROW_RESUMABLE : ROW_NEW, view->path, id, status);
+        s->checkpoint_step = checkpoint;
+    }
 }
 
 /* Whether the name of a directory or bundle ends in -<8 hex digits of the inputs' hash>. */

@@ -11,9 +11,9 @@
 
 enum row_state_kind {
     ROW_NEW,       /* a new run begins: the row was not run yet (path ""), or the run at `path`
-                    * failed or stopped before its first checkpoint */
-    ROW_RESUMABLE, /* stopped, killed, or failed for a lost peer; the directory, or else the
-                    * bundle, holds a checkpoint to resume from */
+                    * has no checkpoint, or would fail again */
+    ROW_RESUMABLE, /* stopped, killed, or failed for a cause outside the training; the directory,
+                    * or else the bundle, holds a checkpoint to resume from */
     ROW_RUNNING,   /* another process is running it */
     ROW_ENDED      /* came to its end */
 };
@@ -24,12 +24,14 @@ struct row_state {
     bool seen_locked; /* ROW_RUNNING: this host has seen its lock held, so locks work here */
     bool left_open;   /* an open run has no writer; row_state_close_left() closes it */
     bool repeated;    /* ROW_ENDED: the run repeats another one (repro) */
+    int64_t checkpoint_step;  /* of the run at `path`; 0: none */
     struct run_writer writer; /* of ROW_RUNNING */
     char path[PATH_CAP], id[160], status[16];
 };
 
 /* Adds an earlier run with the row's inputs to the row's state: the newest that ended, but no
- * reproduction where an original ended. */
+ * reproduction where an original ended. A reproduction that did not come to its end does not count:
+ * it is what `repro` found, and resuming would replace it. */
 void row_state_note(struct row_state *s, const struct run_view *view);
 
 /* Reads the row's state: of the runs in `runs` with the hash of these inputs in their names. */

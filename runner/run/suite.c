@@ -80,9 +80,13 @@ static enum status refuse_running(const char *name, const struct row_state *stat
 }
 
 static void note_new_run(const struct cli *cli, const char *name, const struct row_state *state) {
+    char resume[PATH_CAP + 80] = "";
     if (!*state->path) return;
+    if (state->checkpoint_step > 0)
+        snprintf(resume, sizeof resume, " (it goes on after step %" PRId64 " with: fp8lab run "
+                 "--resume %s)", state->checkpoint_step, state->path);
     cli_note(cli, "%s: an earlier run with these inputs ended as %s, so a new run begins at "
-             "step 0; the earlier run: %s", name, state->status, state->path);
+             "step 0; the earlier run: %s%s", name, state->status, state->path, resume);
 }
 
 static void note_running(const struct cli *cli, const char *name, const struct row_state *state) {

@@ -37,8 +37,8 @@ NODISCARD enum status suite_init(struct suite *s, struct err *e);
 void suite_free(struct suite *s); /* fine after a failed suite_init(), and on a zeroed suite */
 
 /* Looks in the folder of runs for earlier runs of each row. Needs the rows' inputs. A run that came
- * to its end is not run again. One that was stopped, was killed, or failed for a lost peer goes on
- * from its checkpoint. */
+ * to its end is not run again. One that was stopped, was killed, or failed for a cause outside the
+ * training goes on from its checkpoint. */
 NODISCARD enum status suite_find_earlier(struct suite *s, struct err *e);
 
 /* Runs the rows in order. Rows that another process runs come last: suite_run() waits for that

@@ -104,6 +104,25 @@ for verb in check plan; do
 done
 expect "plan for another machine" None "$(disk plan --facts "$tests/../facts/laptop.json")"
 
+case_name="a disk with room for the rest of an interrupted run" # 3 checkpoints of 3.6 MiB at once
+mkdir rest
+trap 'umount -l rest 2>/dev/null' EXIT
+if mount -t tmpfs -o size=20m tmpfs rest 2>/dev/null; then
+    # shellcheck disable=SC2086
+    "$FP8LAB" run $experiment --threads 1 --runs rest --set train.steps=200 >out 2>log &
+    await_checkpoint rest 10
+    kill -TERM $!
+    wait $!
+    expect "room for another such run" 6 \
+        "$(run rest --set train.steps=201 >/dev/null && echo $code)"
+    run rest --set train.steps=200
+    expect "exit code of the same command" 0 $code
+    says "resuming"
+    umount rest
+else
+    echo "NOT CHECKED: a disk with little room (no right to mount a tmpfs)"
+fi
+
 case_name="verify"
 "$FP8LAB" verify -q "$bundle" >out 2>log || fail "kept checkpoints do not verify"
 mv both/*.ckpt away

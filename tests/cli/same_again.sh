@@ -2,7 +2,8 @@
 # tier: long
 # long: 15, waits
 # The same command again: an interrupted run resumes, a done run is named, and a running run is
-# rejected. A failed run starts anew with a message. --again ignores earlier runs.
+# rejected. A run that failed for a cause outside resumes; one that would fail again starts anew,
+# with a message. --again ignores earlier runs.
 set -u
 . tests/cli/lib.sh
 experiment="$tests/tiny.lua --lib $lib --threads 1"
@@ -78,10 +79,38 @@ says "unpacking alone/"
 expect bundles 1 "$(bundles alone)"
 expect results "$reference" "$(field "$(bundle_in alone)" 'run["results_sha256"]')"
 
+case_name="a reproduction of the first steps, and one that was interrupted"
+source=$(bundle_in whole)
+"$FP8LAB" repro "$source" --runs part --threads 1 --steps 60 >out 2>log || fail "repro --steps"
+part=$(bundle_in part)
+expect "its checkpoint" "('interrupted', 0)" \
+    "$(field "$part" '(run["status"], run["checkpoint_step"])')"
+"$FP8LAB" repro "$source" --runs part --threads 1 >out 2>log.repro &
+pid=$!
+await_step part 60
+kill -TERM $pid
+wait $pid
+stopped=$(newest part)
+expect "the checkpoint of the interrupted one" True \
+    "$(field "$stopped" 'run["checkpoint_step"] > 0')"
+cat "$part" "$stopped" | sha256sum >before
+run_tiny --runs part $long
+expect "exit code" 0 $code
+grep -q resuming log && fail "a reproduction goes on as the run"
+cat "$part" "$stopped" | sha256sum | cmp - before || fail "a reproduction was changed"
+expect bundles 3 "$(bundles part)"
+
 case_name="other inputs"
 run_tiny --runs alone --set train.steps=4
 expect "exit code" 0 $code
 expect bundles 2 "$(bundles alone)"
+
+case_name="flags that --resume cannot take"
+for flag in "--set train.steps=9" --smoke "--extend last" "--only x" --again; do
+    # shellcheck disable=SC2086
+    gives 2 run --resume last --runs alone $flag -- "continues a run as it is: no ${flag%% *}"
+done
+gives 2 run --resume last --runs alone x.lua -- "as it is: leave out x.lua"
 
 case_name="a run that is live"
 begin live 20 --set train.steps=1000000
@@ -93,6 +122,31 @@ expect "runs" 1 "$(find live -mindepth 1 -maxdepth 1 -type d | wc -l)"
 kill -TERM $pid
 wait $pid
 
+case_name="a run whose disk was full when it resumed"
+begin outside 60 $long
+kill -TERM $pid
+wait $pid
+(trap '' XFSZ; ulimit -f 200; "$FP8LAB" run --resume last --runs outside --threads 1 >out 2>log)
+expect "exit code" 6 $?
+says "the bundle could not be written; what the run recorded is in outside/"
+expect status failed "$(field outside/* 'run["status"]')"
+run_tiny --runs outside $long
+expect "exit code of the same command" 0 $code
+says "resuming"
+expect bundles 1 "$(bundles outside)"
+expect results "$reference" "$(field "$(bundle_in outside)" 'run["results_sha256"]')"
+
+case_name="a run that resumed where there is no GPU"
+begin nogpu 60 $long
+kill -TERM $pid
+wait $pid
+CUDA_VISIBLE_DEVICES='' "$FP8LAB" run --resume last --backend cuda --runs nogpu >out 2>log &&
+    fail "it ran"
+run_tiny --runs nogpu $long
+expect "exit code of the same command" 0 $code
+expect bundles 1 "$(bundles nogpu)"
+expect results "$reference" "$(field "$(bundle_in nogpu)" 'run["results_sha256"]')"
+
 case_name="a run that failed"
 bad="--set train.optimizer.lr=100 --set train.optimizer.weight_decay=10"
 run_tiny --runs bad $bad
@@ -101,6 +155,16 @@ run_tiny --runs bad $bad
 expect "exit code of the second" 1 $code
 says "an earlier run with these inputs ended as failed, so a new run begins at step 0"
 expect bundles 2 "$(bundles bad)"
+
+case_name="a run that failed after its first checkpoint"
+run_tiny --runs late $bad --set checkpoint.every=1 --set train.steps=100
+expect "exit code" 1 $code
+earlier=$(find late -mindepth 1 -maxdepth 1 -type d)
+run_tiny --runs late $bad --set checkpoint.every=1 --set train.steps=100
+expect "exit code of the second" 1 $code
+says "so a new run begins at step 0; the earlier run: $earlier"
+says " with: fp8lab run --resume $earlier)"
+expect bundles 2 "$(bundles late)"
 
 [ $failed = 0 ] && echo "the same command resumes a run or names it"
 exit $failed
