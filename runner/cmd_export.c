@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "runner/base/canonical.h"
 #include "runner/base/run_files.h"
@@ -119,17 +119,34 @@ static enum status find(struct command *c, struct err *e) {
     return weights_of_run(&q, c->path, &c->found, e);
 }
 
-/* The folder has another name until it is complete. */
+/* The folder has another name until it is complete: TO.partial.N, the first N that is free, so that
+ * this command removes and renames only what it made. */
 static enum status make_folder(struct command *c, const char *to, struct err *e) {
+    char name[PATH_CAP];
     if (!to) return FAIL(e, ERR_ARG, "missing flag: fp8lab export RUN --to DIR");
     if (path_exists(to))
         return FAIL(e, ERR_ARG, "%s exists; name a folder that does not, or remove it", to);
     size_t n = strlen(to);
     while (n > 1 && to[n - 1] == '/') n--;
-    if (snprintf(c->partial, PATH_CAP, "%.*s.partial", (int)n, to) >= PATH_CAP)
-        return FAIL(e, ERR_ARG, "path too long: %.200s…", to);
-    TRY(tree_remove(c->partial, e)); /* of a command that was killed */
-    return directory_make(c->partial, e);
+    path_parent(name, to);
+    TRY(directory_make(name, e));
+    for (int i = 1; i <= 1000; i++) {
+        if (snprintf(name, PATH_CAP, "%.*s.partial.%d", (int)n, to, i) >= PATH_CAP)
+            return FAIL(e, ERR_ARG, "path too long: %.200s…", to);
+        if (mkdir(name, 0777) == 0) {
+            memcpy(c->partial, name, sizeof name);
+            return OK;
+        }
+        if (errno != EEXIST) break;
+    }
+    return FAIL(e, ERR_IO, "make the folder %s: %s", name, strerror(errno));
+}
+
+static enum status rename_folder(const struct command *c, const char *to, struct err *e) {
+    if (!path_exists(to) && rename(c->partial, to) == 0) return OK;
+    if (path_exists(to))
+        return FAIL(e, ERR_ARG, "%s exists now: another command made it; name another folder", to);
+    return FAIL(e, ERR_IO, "rename %s to %s: %s", c->partial, to, strerror(errno));
 }
 
 static enum status write_folder(struct command *c, enum export_type type, int64_t shard_mb,
@@ -147,8 +164,7 @@ static enum status write_folder(struct command *c, enum export_type type, int64_
     TRY(export_write(&q, report, e));
     if (!llmc) TRY(copy_tokenizer(c, e));
     TRY(tree_remove(c->work, e));
-    if (rename(c->partial, to) == 0) return OK;
-    return FAIL(e, ERR_IO, "rename %s to %s: %s", c->partial, to, strerror(errno));
+    return rename_folder(c, to, e);
 }
 
 static void report_folder(const struct command *c, enum export_type type,
