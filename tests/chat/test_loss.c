@@ -43,6 +43,10 @@ static const struct form FORMS[] = {
       "\\\"arguments\\\":{}}'},{'from':'observation','value':'o'}]}",
       "[{'role':'assistant','tool_calls':[{'function':{'arguments':{},'name':'f'},"
       "'type':'function'}]},{'content':'o','role':'tool'}]" },
+    { "{'conversations':[{'from':'gpt','value':'a','weight':0,'training':null},"
+      "{'from':'function_call','value':'{\\\"name\\\":\\\"f\\\"}','training':false}]}",
+      "[{'content':'a','role':'assistant','weight':0},{'role':'assistant','tool_calls':"
+      "[{'function':{'name':'f'},'type':'function'}],'training':false}]" },
     { "{'instruction':'i','input':'x','output':'o','history':[['q','a']]}",
       "[{'content':'q','role':'user'},{'content':'a','role':'assistant'},"
       "{'content':'i\\nx','role':'user'},{'content':'o','role':'assistant'}]" },
@@ -91,6 +95,12 @@ static const char *const BROKEN[][2] = {
     { "{'conversations':[{'from':'gpt'}]}", "conversations[0].value: expected a string" },
     { "{'conversations':[{'from':'function_call','value':'f()'}]}",
       "conversations[0].value: expected JSON" },
+    { "{'conversations':[{'from':'gpt','value':'a','weight':'0'}]}",
+      "conversations[0].weight: expected a number, found a string" },
+    { "{'messages':[{'role':'assistant','content':'a','weight':false}]}",
+      "messages[0].weight: expected a number, found false" },
+    { "{'messages':[{'role':'assistant','content':'a','training':0}]}",
+      "messages[0].training: expected true or false, found an integer" },
     { "{'instruction':'i'}", "output: expected a string, found missing" },
     { "{'instruction':'i','input':[],'output':'o'}", "input: expected a string" },
     { "{'instruction':'i','output':'o','history':[['q']]}", "history[0]: expected" },
@@ -215,6 +225,12 @@ static void a_message_can_be_left_out(void **state) {
                 "{'messages':[{'role':'assistant','content':'a','weight':0},"
                 "{'role':'assistant','content':'b','training':false},"
                 "{'role':'assistant','content':'c','weight':1}]}", CHAT_LOSS_ALL,
+                "<|im_start|>assistant\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
+                "<|im_start|>assistant\n[c<|im_end|>]\n");
+    expect_loss(CHATML,
+                "{'conversations':[{'from':'gpt','value':'a','weight':0},"
+                "{'from':'gpt','value':'b','training':false},{'from':'gpt','value':'c'}]}",
+                CHAT_LOSS_ALL,
                 "<|im_start|>assistant\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
                 "<|im_start|>assistant\n[c<|im_end|>]\n");
 }
