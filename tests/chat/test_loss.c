@@ -252,6 +252,9 @@ static void generation_blocks_decide(void **state) {
                 "{% generation %}{{ '<t>' + m.content + '</s>\\n' }}{% endgeneration %}{% else %}"
                 "U:{{ m.content }}\n{% endif %}{% endfor %}", TALK, CHAT_LOSS_ALL,
                 "U:q\nA:[<t>a</s>]\nU:r\nA:[<t> b </s>]\n");
+    expect_loss("{% for m in messages %}{% if m.content == 'b' %}{% generation %}{{ m.content }}"
+                "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}",
+                "{'prompt':'q','completion':'a'}", CHAT_LOSS_ALL, "qa");
 }
 
 /* No generation prompt; the first answer follows a text that only the end of a conversation has. */
