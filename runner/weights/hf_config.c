@@ -179,6 +179,8 @@ static int windowed_layers(struct reading *r, const struct family *f, int64_t la
 /* 0: no window. */
 static int64_t read_window(struct reading *r, const struct family *f, int64_t layers) {
     const json_t *v = json_object_get(r->root, "sliding_window");
+    if (!f->window && look(r, "sliding_window"))
+        refuse(r, "sliding_window", v, "null or none: transformers ignores it in this model_type");
     int64_t window = json_is_null(v) ? 0 : get_size(r, "sliding_window", f->window);
     use_up(r, "sliding_window");
     int slide = windowed_layers(r, f, layers);

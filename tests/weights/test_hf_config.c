@@ -86,6 +86,8 @@ static const struct case_ REFUSED[] = {
     { "tensor parallel arithmetic", "{" LLAMA ",\"pretraining_tp\":2}", "pretraining_tp is 2" },
     { "some layers have a window", "{\"model_type\":\"qwen2\",\"use_sliding_window\":true,"
       "\"sliding_window\":16,\"max_window_layers\":1," SIZES "}", "in all layers or in none" },
+    { "a window that the family lacks", "{" LLAMA ",\"sliding_window\":16}",
+      "sliding_window is 16; expected null" },
     { "RoPE of neighbours", "{" LLAMA ",\"rope_interleaved\":true}", "rope_interleaved is true" },
     { "an unknown key", "{" LLAMA ",\"logit_scale\":3.5}", "logit_scale is 3.5; expected no" },
     { "experts", "{" LLAMA ",\"num_local_experts\":8}", "num_local_experts is 8" },
