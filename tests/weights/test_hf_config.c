@@ -126,10 +126,28 @@ static void refusals(void **state) {
     }
 }
 
+/* A model that no family has is not written as one of them. */
+static void not_written(void **state) {
+    struct model_config c = { .vocab = 300, .seq_len = 32, .layers = 2, .width = 64, .heads = 4,
+                              .kv_heads = 4, .head_dim = 16, .ffn = 96, .norm = NORM_RMS,
+                              .activation = ACTIVATION_SWIGLU, .positions = POSITION_ROPE,
+                              .norm_eps = 1e-5f, .rope = { .theta = 10000 } };
+    struct err e = { 0 };
+    json_t *out;
+    (void)state;
+    c.qkv_bias = true;
+    assert_int_equal(hf_config_write(&c, "float32", NULL, &out, &e), OK);
+    json_decref(out);
+    c.bias = true;
+    assert_int_equal(hf_config_write(&c, "float32", NULL, &out, &e), ERR_CONFIG);
+    if (!strstr(e.text, "both bias and qkv_bias")) fail_msg("%s", e.text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(families),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(not_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
