@@ -318,3 +318,19 @@ enum status tensor_hash(const struct tensor_files *t, struct tensor_entry *x, st
     free(piece);
     return st;
 }
+
+enum status tensor_same(const struct tensor_files *t, const struct tensor_entry *a,
+                        const struct tensor_entry *b, bool *same, struct err *e) {
+    enum status st = OK;
+    *same = a->type == b->type && a->bytes == b->bytes;
+    unsigned char *piece = malloc(2 * PIECE);
+    if (!piece) return FAIL(e, ERR_MEMORY, "a buffer to compare weights");
+    for (int64_t at = 0; st == OK && *same && at < a->bytes; at += PIECE) {
+        int64_t n = a->bytes - at < PIECE ? a->bytes - at : PIECE;
+        st = input_read(&t->file[a->file], a->at + at, n, piece, e);
+        if (st == OK) st = input_read(&t->file[b->file], b->at + at, n, piece + PIECE, e);
+        if (st == OK) *same = !memcmp(piece, piece + PIECE, (size_t)n);
+    }
+    free(piece);
+    return st;
+}
