@@ -31,6 +31,10 @@ static const struct case_ READ[] = {
     { "the keys of transformers 5", "{" LLAMA ",\"dtype\":\"float32\",\"rope_parameters\":"
       "{\"rope_type\":\"default\",\"rope_theta\":100000.0}}",
       "\"rope\":{\"scaling\":null,\"theta\":100000.0}" },
+    { "a theta in rope_scaling", "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"default\","
+      "\"rope_theta\":20000.0}}", "\"rope\":{\"scaling\":null,\"theta\":20000.0}" },
+    { "the same theta twice", "{" LLAMA ",\"rope_theta\":20000,\"rope_parameters\":{\"rope_type\":"
+      "\"default\",\"rope_theta\":20000.0}}", "\"rope\":{\"scaling\":null,\"theta\":20000.0}" },
     { "SmolLM2's own keys", "{" LLAMA ",\"is_llama_config\":true,\"rope_interleaved\":false,"
       "\"transformers.js_config\":{\"dtype\":\"q4\"}}", "\"vocab\":300,\"width\":64}" },
     { "a head_dim of its own", "{" LLAMA ",\"head_dim\":32}", "\"head_dim\":32" },
@@ -76,6 +80,13 @@ static const struct case_ REFUSED[] = {
     { "a scaling without its length", "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\","
       "\"factor\":2.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0}}",
       "rope_scaling.original_max_position_embeddings is absent" },
+    { "two tables of RoPE", "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\"},"
+      "\"rope_parameters\":{\"rope_type\":\"default\"}}",
+      "rope_scaling is {\"rope_type\":\"llama3\"}; expected nothing that "
+      "contradicts rope_parameters, which is {\"rope_type\":\"default\"}" },
+    { "two thetas", "{" LLAMA ",\"rope_theta\":1000.0,\"rope_scaling\":{\"rope_type\":\"default\","
+      "\"rope_theta\":20000.0}}", "rope_theta is 1000.0; expected nothing that contradicts "
+      "rope_scaling.rope_theta, which is 20000.0" },
     { "RoPE by layer type", "{" LLAMA ",\"rope_parameters\":{\"full_attention\":{}}}",
       "expected one table for all layers" },
     { "a part of the head is rotated", "{" LLAMA ",\"partial_rotary_factor\":0.5}",
