@@ -57,6 +57,19 @@ row = next(x for x in open(sys.argv[1]) if x.startswith("| `export` |")).split("
 assert set(re.findall("`(.*?)`", row)) == set(json.load(open("out"))) - {"schema"}
 END
 
+# ---- the ends of texts: generation_config.json is kept in the bundle, and exported as it is
+echo '{"eos_token_id": [3, 5], "temperature": 0.6}' >models/llama2/generation_config.json
+untrained llama2 bf16
+rm models/llama2/generation_config.json
+gives 0 export "$bundle" --to ends -- "ends"
+expect "generation_config.json" '{"eos_token_id": [3, 5], "temperature": 0.6}' \
+    "$(python3 -c 'import json; print(json.dumps(json.load(open("ends/generation_config.json"))))')"
+gives 0 repro "$bundle" --exact -- "bitwise equal"
+echo '[' >models/llama2/generation_config.json
+gives 2 check x.lua -- "models/llama2/generation_config.json: line 2"
+rm models/llama2/generation_config.json
+untrained llama2 bf16
+
 # ---- masters: f32 has every bit of what was imported, though the weights are bf16
 gives 0 export "$bundle" --to masters --dtype f32 -- "of the master weights"
 equal "masters" models/llama2 masters
