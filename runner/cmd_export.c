@@ -5,17 +5,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
+#include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/run_files.h"
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
 #include "runner/cache/cache.h"
 #include "runner/commands.h"
+#include "runner/generate/text_model.h"
 #include "runner/plan/options.h"
 #include "runner/record/ingest_record.h"
 #include "runner/run/init_from.h"
+#include "runner/script/model_files.h"
 #include "runner/weights/export.h"
 
 static const struct flag FLAGS[] = {
@@ -37,6 +40,8 @@ struct command {
     char partial[PATH_CAP]; /* the folder until it is complete; "": not made */
     char work[PATH_CAP];    /* the bundle's experiment, unpacked; "": not made */
     json_t *base;           /* config.json that the run began with; owned, or NULL */
+    json_t *generation;     /* the generation_config.json beside it; owned, or NULL */
+    json_t *ends;           /* tokens that end a text of a run on chats; owned, or NULL */
 };
 
 /* ---- what the run says ------------------------------------------------------------------------*/
@@ -56,23 +61,71 @@ static enum status read_format(const char *name, bool *llmc, struct err *e) {
     return FAIL(e, ERR_ARG, "--format %s: expected hf or llmc", name);
 }
 
-/* The run's config.json, if it began with one, and its tokenizer. */
+static bool is_generation(const char *name) {
+    size_t n = strlen(name), suffix = sizeof HF_GENERATION_SUFFIX - 1;
+    return n > suffix && !strcmp(name + n - suffix, HF_GENERATION_SUFFIX);
+}
+
+/* What the run's model was in its folder. Several belong to the rows of a suite: none is known to
+ * be this run's. */
+static enum status read_base(struct command *c, const char *hf, struct err *e) {
+    const char *names[2] = { NULL, NULL };
+    json_t **out[2] = { &c->base, &c->generation };
+    char file[PATH_CAP];
+    struct tree files;
+    int64_t configs = 0;
+    TRY(tree_list(hf, 1000, &files, e));
+    for (int64_t i = 0; i < files.count; i++) {
+        bool generation = is_generation(files.file[i].path);
+        names[generation] = files.file[i].path;
+        configs += !generation;
+    }
+    enum status st = OK;
+    for (int i = 0; i < 2 && configs == 1 && st == OK; i++) {
+        if (!names[i]) continue;
+        st = path_join(file, hf, names[i], e);
+        if (st == OK) st = json_file_read(file, out[i], e);
+    }
+    tree_free(&files);
+    return st;
+}
+
+/* The tokens that end a turn and a document, of a run on chats. A function of the script that
+ * renders names no end of a turn. */
+static enum status read_ends(struct command *c, struct err *e) {
+    const json_t *data = json_object_get(c->view.resolved, "data");
+    char folder[PATH_CAP];
+    struct text_model text;
+    int32_t ends[2] = { -1, -1 };
+    bool failed = false;
+    if (strcmp(json_text(data, "kind", ""), "chats") != 0) return OK;
+    TRY(path_join(folder, c->work, INGEST_FOLDER, e));
+    enum status st = text_model_of_run(data, folder, &text, e);
+    if (st == OK) ends[1] = text_model_end(&text);
+    if (st == OK && !json_object_get(data, "render")) {
+        st = text_model_chat(&text, data, folder, e);
+        if (st == OK) ends[0] = text_model_end(&text);
+    }
+    text_model_close(&text);
+    if (st != OK) return st;
+    c->ends = json_array();
+    for (int i = 0; i < 2; i++)
+        if (ends[i] >= 0 && (i == 0 || ends[1] != ends[0]))
+            json_append(c->ends, json_integer(ends[i]), &failed);
+    return c->ends && !failed ? OK : FAIL(e, ERR_MEMORY, "the tokens that end a text");
+}
+
+/* The run's files beside its weights: what it began with, and its tokenizer. */
 static enum status unpack(struct command *c, struct err *e) {
     static const char *const TAKEN[] = { "data/experiment/", NULL };
     struct unpack_report report;
-    struct tree files;
-    char inside[PATH_CAP], hf[PATH_CAP], file[PATH_CAP];
+    char inside[PATH_CAP], hf[PATH_CAP];
     TRY(path_join(inside, c->partial, ".experiment", e));
     TRY(bundle_unpack_part(c->path, inside, TAKEN, &BUNDLE_LIMITS, &report, e));
     memcpy(c->work, inside, sizeof inside);
     TRY(path_join(hf, inside, "data/experiment/hf", e));
-    if (!path_is_directory(hf)) return OK;
-    TRY(tree_list(hf, 1000, &files, e));
-    enum status st = OK; /* several belong to the rows of a suite: none is known to be this run's */
-    if (files.count == 1) st = path_join(file, hf, files.file[0].path, e);
-    if (st == OK && files.count == 1) st = json_file_read(file, &c->base, e);
-    tree_free(&files);
-    return st;
+    if (path_is_directory(hf)) TRY(read_base(c, hf, e));
+    return c->generation ? OK : read_ends(c, e);
 }
 
 /* transformers rebuilds a tokenizer with another splitter unless its class is this one. */
@@ -119,17 +172,34 @@ static enum status find(struct command *c, struct err *e) {
     return weights_of_run(&q, c->path, &c->found, e);
 }
 
-/* The folder has another name until it is complete. */
+/* The folder has another name until it is complete: TO.partial.N, the first N that is free, so that
+ * this command removes and renames only what it made. */
 static enum status make_folder(struct command *c, const char *to, struct err *e) {
+    char name[PATH_CAP];
     if (!to) return FAIL(e, ERR_ARG, "missing flag: fp8lab export RUN --to DIR");
     if (path_exists(to))
         return FAIL(e, ERR_ARG, "%s exists; name a folder that does not, or remove it", to);
     size_t n = strlen(to);
     while (n > 1 && to[n - 1] == '/') n--;
-    if (snprintf(c->partial, PATH_CAP, "%.*s.partial", (int)n, to) >= PATH_CAP)
-        return FAIL(e, ERR_ARG, "path too long: %.200s…", to);
-    TRY(tree_remove(c->partial, e)); /* of a command that was killed */
-    return directory_make(c->partial, e);
+    path_parent(name, to);
+    TRY(directory_make(name, e));
+    for (int i = 1; i <= 1000; i++) {
+        if (snprintf(name, PATH_CAP, "%.*s.partial.%d", (int)n, to, i) >= PATH_CAP)
+            return FAIL(e, ERR_ARG, "path too long: %.200s…", to);
+        if (mkdir(name, 0777) == 0) {
+            memcpy(c->partial, name, sizeof name);
+            return OK;
+        }
+        if (errno != EEXIST) break;
+    }
+    return FAIL(e, ERR_IO, "make the folder %s: %s", name, strerror(errno));
+}
+
+static enum status rename_folder(const struct command *c, const char *to, struct err *e) {
+    if (!path_exists(to) && rename(c->partial, to) == 0) return OK;
+    if (path_exists(to))
+        return FAIL(e, ERR_ARG, "%s exists now: another command made it; name another folder", to);
+    return FAIL(e, ERR_IO, "rename %s to %s: %s", c->partial, to, strerror(errno));
 }
 
 static enum status write_folder(struct command *c, enum export_type type, int64_t shard_mb,
@@ -142,13 +212,12 @@ static enum status write_folder(struct command *c, enum export_type type, int64_
     const struct export_request q = {
         .checkpoint = c->found.path, .to = c->partial, .model = &c->options.model,
         .recipe = &c->options.recipe, .type = type, .llmc = llmc, .base = c->base,
-        .shard_bytes = shard_mb * 1000000,
+        .generation = c->generation, .ends = c->ends, .shard_bytes = shard_mb * 1000000,
     };
     TRY(export_write(&q, report, e));
     if (!llmc) TRY(copy_tokenizer(c, e));
     TRY(tree_remove(c->work, e));
-    if (rename(c->partial, to) == 0) return OK;
-    return FAIL(e, ERR_IO, "rename %s to %s: %s", c->partial, to, strerror(errno));
+    return rename_folder(c, to, e);
 }
 
 static void report_folder(const struct command *c, enum export_type type,
@@ -185,6 +254,8 @@ static int cmd_export(const struct cli *cli) {
     if (st != OK && *c.partial && tree_remove(c.partial, &ignored) != OK)
         cli_warn(cli, "%s is left behind", c.partial);
     json_decref(c.base);
+    json_decref(c.generation);
+    json_decref(c.ends);
     options_free(&c.options);
     run_view_free(&c.view);
     return st == OK ? EXIT_OK : cli_fail(cli, &e);

@@ -61,10 +61,24 @@ static enum status check_tool_calls(const json_t *calls, const char *place, stru
     return OK;
 }
 
+/* `weight` and `training`, which say whether a message carries loss. */
+static enum status check_flags(const json_t *message, const char *place, struct err *e) {
+    const json_t *weight = json_object_get(message, "weight");
+    const json_t *training = json_object_get(message, "training");
+    if (!is_null(weight) && !json_is_number(weight))
+        return FAIL(e, ERR_FORMAT, "%s.weight: expected a number, found %s", place,
+                    kind_of(weight));
+    if (!is_null(training) && !json_is_boolean(training))
+        return FAIL(e, ERR_FORMAT, "%s.training: expected true or false, found %s", place,
+                    kind_of(training));
+    return OK;
+}
+
 static enum status check_message(const json_t *message, const char *place, struct err *e) {
     const json_t *content = json_object_get(message, "content");
     const json_t *calls = json_object_get(message, "tool_calls");
     TRY(check_role(message, place, e));
+    TRY(check_flags(message, place, e));
     if (!is_null(calls)) TRY(check_tool_calls(calls, place, e));
     if (json_is_string(content)) return OK;
     if (json_is_array(content)) return check_parts(content, place, e);
@@ -157,8 +171,23 @@ static enum status function_call(struct conversation *c, const json_t *value, co
     return st;
 }
 
-static enum status sharegpt_turn(struct conversation *c, const json_t *turn, const char *place,
-                                 struct err *e) {
+/* The last message gets the flags of the turn that it was made of. */
+static enum status take_flags(struct conversation *c, const json_t *turn, const char *place,
+                              struct err *e) {
+    static const char *const NAMES[] = { "weight", "training" };
+    json_t *message = json_array_get(c->messages, json_array_size(c->messages) - 1);
+    bool failed = false;
+    TRY(check_flags(turn, place, e));
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        json_t *flag = json_object_get(turn, NAMES[i]);
+        if (!is_null(flag)) json_put(message, NAMES[i], json_incref(flag), &failed);
+    }
+    return failed ? FAIL(e, ERR_MEMORY, "%s: no memory for the message", place) : OK;
+}
+
+/* The message of a turn, without the turn's flags. */
+static enum status sharegpt_message(struct conversation *c, const json_t *turn,
+                                    const char *place, struct err *e) {
     static const struct { const char *from, *role; } ROLES[] = {
         { "human", "user" },       { "user", "user" },     { "gpt", "assistant" },
         { "assistant", "assistant" }, { "chatgpt", "assistant" }, { "bing", "assistant" },
@@ -178,6 +207,12 @@ static enum status sharegpt_turn(struct conversation *c, const json_t *turn, con
             return add_text(c, ROLES[i].role, value, at, e);
     return FAIL(e, ERR_FORMAT, "%s.from: '%s' is unknown; expected human, gpt, system, observation "
                 "or function_call", place, json_string_value(from));
+}
+
+static enum status sharegpt_turn(struct conversation *c, const json_t *turn, const char *place,
+                                 struct err *e) {
+    TRY(sharegpt_message(c, turn, place, e));
+    return take_flags(c, turn, place, e);
 }
 
 static enum status sharegpt(struct conversation *c, const json_t *row, struct err *e) {

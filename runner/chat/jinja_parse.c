@@ -217,6 +217,7 @@ static enum status statement_macro(struct parser *p, struct node *node, struct e
 static enum status statement_generation(struct parser *p, struct node *node, struct err *e) {
     int loops = p->loops;
     p->loops = 0; /* it is a call of its own in Jinja */
+    p->generation = true;
     TRY(block(p, "endgeneration", &node->right, e));
     p->loops = loops;
     return OK;
@@ -293,10 +294,12 @@ static enum status body(struct parser *p, const char *const *ends, struct node *
 }
 
 enum status jinja_parse(struct chat_arena *a, const char *name, const char *source, int64_t n,
-                        struct node **out, struct err *e) {
+                        struct node **out, bool *generation, struct err *e) {
     static const char *const NO_ENDS[] = { NULL };
     struct token_list tokens = { 0 };
     TRY(jinja_lex(a, name, source, n, &tokens, e));
     struct parser p = { .arena = a, .name = name, .token = tokens.token };
-    return body(&p, NO_ENDS, out, e);
+    TRY(body(&p, NO_ENDS, out, e));
+    *generation = p.generation;
+    return OK;
 }

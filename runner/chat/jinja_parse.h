@@ -13,6 +13,7 @@ struct parser {
     const char *name;
     const struct token *token; /* the present one */
     int depth, loops, macros;  /* constructs around it; loops that break may leave; macros */
+    bool generation;           /* the template has {% generation %} */
 };
 
 /* An error at the line of the present token. */

@@ -49,9 +49,10 @@ struct node {
     int64_t count, capacity, name_count, name_capacity;
 };
 
-/* Parses a template into the arena. `name` is borrowed and begins each message. ERR_CONFIG for what
- * Jinja rejects too, ERR_UNSUPPORTED for what only this interpreter lacks; with the line. */
+/* Parses a template into the arena. `name` is borrowed and begins each message. *generation:
+ * whether it has {% generation %}. ERR_CONFIG for what Jinja rejects too, ERR_UNSUPPORTED for what
+ * only this interpreter lacks; with the line. */
 NODISCARD enum status jinja_parse(struct chat_arena *a, const char *name, const char *source,
-                                  int64_t n, struct node **out, struct err *e);
+                                  int64_t n, struct node **out, bool *generation, struct err *e);
 
 #endif

@@ -251,10 +251,8 @@ enum status chat_loss_ranges(const struct chat_template *t, const struct chat_ma
                              struct err *e) {
     struct ranges list = { 0 };
     enum status st = OK;
-    bool tagged = false;
-    for (int64_t i = 0; i < r->count; i++) tagged |= r->fragments[i].origin.generated;
-    if (tagged) st = generated(c, r, which, &list, e);
-    for (int64_t i = 0, next; i < r->count && !tagged && st == OK; i = next) {
+    if (t->generation) st = generated(c, r, which, &list, e);
+    for (int64_t i = 0, next; i < r->count && !t->generation && st == OK; i = next) {
         struct chat_origin origin = r->fragments[i].origin;
         struct chat_range range;
         next = i + 1;

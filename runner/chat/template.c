@@ -93,7 +93,8 @@ enum status chat_template_parse(struct chat_template *t, const char *name, const
     if (st == OK) memcpy(t->source, bytes, n);
     t->source_n = (int64_t)n;
     if (st == OK) st = sha256_bytes(bytes, n, t->sha256, e);
-    if (st == OK) st = jinja_parse(&t->arena, t->name, bytes, (int64_t)n, &t->tree, e);
+    if (st == OK)
+        st = jinja_parse(&t->arena, t->name, bytes, (int64_t)n, &t->tree, &t->generation, e);
     if (st != OK) chat_template_free(t);
     return st;
 }

@@ -15,6 +15,7 @@ struct node;
 struct chat_template {
     struct chat_arena arena; /* of the tree */
     struct node *tree;
+    bool generation;   /* it has {% generation %}, which alone then decides what carries loss */
     char *name;        /* for messages; owned by the arena */
     char *source;      /* the text of the template, source_n bytes and a NUL; the arena's */
     int64_t source_n;

@@ -1,11 +1,15 @@
 /* model = hf "PATH", in the caller: reads PATH/config.json for the script's child, which reads no
- * file. The text becomes a file of the resolution, so that a bundle holds it. */
+ * file. The text becomes a file of the resolution, so that a bundle holds it. So does that of
+ * generation_config.json, which changes nothing in a run and is for its export. */
 #ifndef FP8LAB_RUNNER_SCRIPT_MODEL_FILES_H
 #define FP8LAB_RUNNER_SCRIPT_MODEL_FILES_H
 
 #include <jansson.h>
 
 #include "kernels/base.h"
+
+/* A bundle has both files of a model in hf/: NAME.json and this. */
+#define HF_GENERATION_SUFFIX ".generation.json"
 
 struct model_source {
     const char *script; /* a bundle has the texts in hf/ beside its script */

@@ -312,23 +312,44 @@ static json_t *quantization(const struct job *j) {
                      "modules_to_not_convert", json_whole(plain, failed));
 }
 
-static enum status write_configs(const struct job *j, struct err *e) {
+/* Adds an id, or each of a list, that `to` lacks. */
+static void add_ids(json_t *to, const json_t *ids, bool *failed) {
+    const json_t *item;
+    size_t i;
+    json_array_foreach(ids, i, item) add_ids(to, item, failed);
+    if (!json_is_integer(ids)) return;
+    json_array_foreach(to, i, item) if (json_equal(item, ids)) return;
+    json_append(to, json_deep_copy(ids), failed);
+}
+
+/* generation_config.json: the one that the run began with, or one of these ids. */
+static json_t *generation_of(const struct export_request *q, const json_t *config) {
     static const char *const IDS[] = { "bos_token_id", "eos_token_id", "pad_token_id" };
-    const struct export_request *q = j->request;
-    json_t *config = NULL, *generation = json_pack("{s:b}", "_from_model_config", true);
-    bool failed = false;
-    enum status st = hf_config_write(q->model, q->type == EXPORT_F32 ? "float32" : "bfloat16",
-                                     q->base, &config, e);
-    if (st == OK && q->type == EXPORT_FP8_BLOCK)
-        json_put(config, "quantization_config", quantization(j), &failed);
+    if (q->generation) return json_deep_copy(q->generation);
+    json_t *made = json_pack("{s:b}", "_from_model_config", true), *ends = json_array();
+    bool failed = !made || !ends;
     for (size_t i = 0; i < sizeof IDS / sizeof *IDS; i++) {
         json_t *id = json_object_get(config, IDS[i]);
-        if (id) json_put(generation, IDS[i], json_incref(id), &failed);
+        if (id) json_put(made, IDS[i], json_incref(id), &failed);
     }
-    if (st == OK) st = put_json(j, "config.json", json_whole(json_incref(config), failed), e);
-    if (st == OK) st = put_json(j, "generation_config.json", json_incref(generation), e);
+    add_ids(ends, json_object_get(config, "eos_token_id"), &failed);
+    add_ids(ends, q->ends, &failed);
+    if (json_array_size(q->ends)) json_put(made, "eos_token_id", json_incref(ends), &failed);
+    json_decref(ends);
+    return json_whole(made, failed);
+}
+
+static enum status write_configs(const struct job *j, struct err *e) {
+    const struct export_request *q = j->request;
+    json_t *config = NULL;
+    bool failed = false;
+    TRY(hf_config_write(q->model, q->type == EXPORT_F32 ? "float32" : "bfloat16", q->base, &config,
+                        e));
+    if (q->type == EXPORT_FP8_BLOCK)
+        json_put(config, "quantization_config", quantization(j), &failed);
+    enum status st = put_json(j, "config.json", json_whole(json_incref(config), failed), e);
+    if (st == OK) st = put_json(j, "generation_config.json", generation_of(q, config), e);
     json_decref(config);
-    json_decref(generation);
     return st;
 }
 

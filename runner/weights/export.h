@@ -20,6 +20,8 @@ struct export_request {
     enum export_type type;
     bool llmc;              /* llm.c's file model.bin instead of a Hugging Face folder */
     const json_t *base;     /* config.json that the run began with, or NULL */
+    const json_t *generation; /* its generation_config.json, or NULL: made of config.json */
+    const json_t *ends;     /* then: ids of tokens that end a text beside those of config.json */
     int64_t shard_bytes;    /* most bytes of a file; a tensor alone may be larger */
 };
 

@@ -130,6 +130,15 @@ static json_t *read_scaling(struct reading *r, const json_t *table) {
                      "original_seq_len", (json_int_t)length);
 }
 
+static void refuse_both(struct reading *r, const char *key, const json_t *found,
+                        const char *other_key, const json_t *other) {
+    char *text = json_dump_text(other, JSON_ENCODE_ANY | JSON_COMPACT), expected[256];
+    snprintf(expected, sizeof expected, "nothing that contradicts %s, which is %.150s",
+             other_key, text ? text : "set");
+    free(text);
+    refuse(r, key, found, expected);
+}
+
 /* rope_theta and rope_scaling, or rope_parameters with both, as transformers 5 writes it. */
 static json_t *read_rope(struct reading *r) {
     const json_t *both = look(r, "rope_parameters"), *scaling = look(r, "rope_scaling");
@@ -140,8 +149,14 @@ static json_t *read_rope(struct reading *r) {
     json_object_foreach((json_t *)table, key, value)
         if (json_is_object(value))
             refuse(r, "rope_parameters", table, "one table for all layers");
-    double theta = number_of(r, look(r, "rope_theta"), "rope_theta", 10000);
-    if (both) theta = number_of(r, json_object_get(both, "rope_theta"), "rope_theta", theta);
+    if (both && scaling) refuse_both(r, "rope_scaling", scaling, "rope_parameters", both);
+    const json_t *outer = look(r, "rope_theta"), *inner = json_object_get(table, "rope_theta");
+    if (json_is_null(inner)) inner = NULL;
+    double alone = number_of(r, outer, "rope_theta", 10000);
+    double theta = number_of(r, inner, "rope_theta", alone);
+    if (inner && outer && (theta < alone || theta > alone))
+        refuse_both(r, "rope_theta", outer, both ? "rope_parameters.rope_theta"
+                                                 : "rope_scaling.rope_theta", inner);
     double part = number_of(r, json_object_get(table, "partial_rotary_factor"),
                             "partial_rotary_factor", get_number(r, "partial_rotary_factor", 1));
     if (part < 1 || part > 1) refuse(r, "partial_rotary_factor", NULL, "1");
@@ -179,6 +194,8 @@ static int windowed_layers(struct reading *r, const struct family *f, int64_t la
 /* 0: no window. */
 static int64_t read_window(struct reading *r, const struct family *f, int64_t layers) {
     const json_t *v = json_object_get(r->root, "sliding_window");
+    if (!f->window && look(r, "sliding_window"))
+        refuse(r, "sliding_window", v, "null or none: transformers ignores it in this model_type");
     int64_t window = json_is_null(v) ? 0 : get_size(r, "sliding_window", f->window);
     use_up(r, "sliding_window");
     int slide = windowed_layers(r, f, layers);

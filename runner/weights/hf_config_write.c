@@ -20,6 +20,9 @@ static enum status check(const struct model_config *c, struct err *e) {
     if (c->qkv_bias && c->heads * c->head_dim != c->width)
         return FAIL(e, ERR_CONFIG, "Qwen2 has a head_dim of width / heads, the model has %lld",
                     (long long)c->head_dim);
+    if (c->bias && c->qkv_bias)
+        return FAIL(e, ERR_CONFIG, "no Hugging Face model here has both bias and qkv_bias; bias "
+                    "includes those of q, k and v");
     if (c->bias && c->window)
         return FAIL(e, ERR_CONFIG, "no Hugging Face model here has both bias and window");
     return OK;

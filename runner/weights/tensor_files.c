@@ -93,6 +93,29 @@ static enum status read_header(const struct input_file *f, json_t **header, int6
     return st;
 }
 
+static int by_place(const void *a, const void *b) {
+    const struct tensor_entry *x = a, *y = b;
+    if (x->at != y->at) return x->at < y->at ? -1 : 1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* The format allows no gap, no byte in two tensors and no byte behind the last. */
+static enum status check_places(struct tensor_entry *x, size_t count, const struct input_file *f,
+                                int64_t start, struct err *e) {
+    int64_t end = start;
+    if (count) qsort(x, count, sizeof *x, by_place);
+    for (size_t i = 0; i < count; i++) {
+        if (x[i].at != end)
+            return FAIL(e, ERR_FORMAT, "%s: %.80s begins at byte %" PRId64 " behind the header; "
+                        "the tensor before it ends at %" PRId64, f->path, x[i].name,
+                        x[i].at - start, end - start);
+        end += x[i].bytes;
+    }
+    if (end == f->bytes) return OK;
+    return FAIL(e, ERR_FORMAT, "%s: the tensors end at byte %" PRId64 " behind the header, the "
+                "file at %" PRId64, f->path, end - start, f->bytes - start);
+}
+
 static enum status add_entries(struct tensor_files *t, const json_t *header, int64_t start,
                                struct err *e) {
     const struct input_file *f = &t->file[t->file_count - 1];
@@ -103,13 +126,14 @@ static enum status add_entries(struct tensor_files *t, const json_t *header, int
         realloc(t->entry, ((size_t)t->count + more + 1) * sizeof *all);
     if (!all) return FAIL(e, ERR_MEMORY, "%zu tensors of %s", more, f->path);
     t->entry = all;
+    int64_t first = t->count;
     json_object_foreach((json_t *)header, name, json) {
         struct tensor_entry x = { .file = t->file_count - 1 };
         if (!strcmp(name, "__metadata__")) continue;
         TRY(read_entry(name, json, f, start, &x, e));
         t->entry[t->count++] = x;
     }
-    return OK;
+    return check_places(t->entry + first, (size_t)(t->count - first), f, start, e);
 }
 
 static enum status add_file(struct tensor_files *t, const char *path, struct err *e) {
@@ -315,6 +339,22 @@ enum status tensor_hash(const struct tensor_files *t, struct tensor_entry *x, st
     }
     if (st == OK) sha256_finish(sha, x->sha256);
     sha256_destroy(sha);
+    free(piece);
+    return st;
+}
+
+enum status tensor_same(const struct tensor_files *t, const struct tensor_entry *a,
+                        const struct tensor_entry *b, bool *same, struct err *e) {
+    enum status st = OK;
+    *same = a->type == b->type && a->bytes == b->bytes;
+    unsigned char *piece = malloc(2 * PIECE);
+    if (!piece) return FAIL(e, ERR_MEMORY, "a buffer to compare weights");
+    for (int64_t at = 0; st == OK && *same && at < a->bytes; at += PIECE) {
+        int64_t n = a->bytes - at < PIECE ? a->bytes - at : PIECE;
+        st = input_read(&t->file[a->file], a->at + at, n, piece, e);
+        if (st == OK) st = input_read(&t->file[b->file], b->at + at, n, piece + PIECE, e);
+        if (st == OK) *same = !memcmp(piece, piece + PIECE, (size_t)n);
+    }
     free(piece);
     return st;
 }

@@ -47,6 +47,10 @@ NODISCARD enum status tensor_read(const struct tensor_files *t, const struct ten
 NODISCARD enum status tensor_hash(const struct tensor_files *t, struct tensor_entry *x,
                                   struct err *e);
 
+/* Whether two tensors have one type and the same bytes. Reads them until they differ. */
+NODISCARD enum status tensor_same(const struct tensor_files *t, const struct tensor_entry *a,
+                                  const struct tensor_entry *b, bool *same, struct err *e);
+
 /* "F16 [96, 64]" */
 void tensor_text(const struct tensor_entry *x, char out[96]);
 

@@ -132,6 +132,19 @@ static enum status check_all(const struct weights *w, const struct params *param
     return OK;
 }
 
+/* A tied model has one matrix for embedding and head: a file that has both must have them equal. */
+static enum status check_tied(const struct weights *w, struct err *e) {
+    const struct tensor_entry *head = tensor_find(&w->files, "lm_head.weight");
+    struct weight_part part[WEIGHT_PARTS_MAX];
+    bool same = false;
+    if (!head || !is_tied_head(w, head)) return OK;
+    (void)parts_of(w, "embed.weight", w->model.vocab, w->model.width, part);
+    TRY(tensor_same(&w->files, head, entry_of(w, &part[0]), &same, e));
+    if (same) return OK;
+    return FAIL(e, ERR_CONFIG, "%s: lm_head.weight differs from %s, but the model is tied; write "
+                "tied = false to use both", w->files.file[head->file].path, part[0].name);
+}
+
 static enum weights_kind kind_of(const char *path) {
     char file[PATH_CAP];
     bool ours = path_join(file, path, "checkpoint.json", NULL) == OK && path_exists(file);
@@ -151,7 +164,7 @@ enum status weights_open(const char *path, const struct model_config *model, str
     TRY(list_params(model, &params, e));
     enum status st = check_all(out, &params, path, e);
     params_destroy(&params);
-    return st;
+    return st == OK ? check_tied(out, e) : st;
 }
 
 static void drop_beside(struct weights *w) {
@@ -167,17 +180,6 @@ void weights_close(struct weights *w) {
 }
 
 /* ---- the hash ---------------------------------------------------------------------------------*/
-
-static enum status check_tied(const struct weights *w, struct err *e) {
-    const struct tensor_entry *head = tensor_find(&w->files, "lm_head.weight");
-    struct weight_part part[WEIGHT_PARTS_MAX];
-    (void)parts_of(w, "embed.weight", w->model.vocab, w->model.width, part);
-    const struct tensor_entry *x = entry_of(w, &part[0]);
-    if (!head || !is_tied_head(w, head)) return OK;
-    if (x && x->type == head->type && !strcmp(x->sha256, head->sha256)) return OK;
-    return FAIL(e, ERR_CONFIG, "%s: lm_head.weight differs from %s, but the model is tied; write "
-                "tied = false to use both", w->files.file[head->file].path, part[0].name);
-}
 
 static void add_line(struct sha256 *sha, const struct tensor_entry *x) {
     char line[WEIGHT_NAME_CAP + 512], shape[96];
@@ -195,7 +197,6 @@ static enum status hash_one(void *user, int64_t i, struct err *e) {
 enum status weights_hash(struct weights *w, char hex[SHA256_HEX], struct err *e) {
     struct sha256 *sha = NULL;
     TRY(parallel_each(w->files.count, parallel_processors(), hash_one, w, e));
-    TRY(check_tied(w, e));
     TRY(sha256_create(&sha, e));
     for (int64_t i = 0; i < w->files.count; i++) {
         const struct tensor_entry *x = &w->files.entry[i];

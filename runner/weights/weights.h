@@ -20,13 +20,14 @@ struct weights {
 };
 
 /* Opens the weights at `path` for the model. ERR_CONFIG names the first tensor that is missing, of
- * another shape or type, or that the model lacks. *out is valid for weights_close() always. */
+ * another shape or type, or that the model lacks, or the head of a tied model if it differs from
+ * the embedding. *out is valid for weights_close() always. */
 NODISCARD enum status weights_open(const char *path, const struct model_config *model,
                                    struct weights *out, struct err *e);
 void weights_close(struct weights *w);
 
 /* SHA-256 over name, type, shape and bytes of all tensors, by name: the same for one file and for
- * shards. ERR_CONFIG if a tied model has a head of its own. Reads everything. */
+ * shards. Reads everything. */
 NODISCARD enum status weights_hash(struct weights *w, char hex[SHA256_HEX], struct err *e);
 
 /* The source for trainer_import(); borrows *w. */

@@ -43,6 +43,10 @@ static const struct form FORMS[] = {
       "\\\"arguments\\\":{}}'},{'from':'observation','value':'o'}]}",
       "[{'role':'assistant','tool_calls':[{'function':{'arguments':{},'name':'f'},"
       "'type':'function'}]},{'content':'o','role':'tool'}]" },
+    { "{'conversations':[{'from':'gpt','value':'a','weight':0,'training':null},"
+      "{'from':'function_call','value':'{\\\"name\\\":\\\"f\\\"}','training':false}]}",
+      "[{'content':'a','role':'assistant','weight':0},{'role':'assistant','tool_calls':"
+      "[{'function':{'name':'f'},'type':'function'}],'training':false}]" },
     { "{'instruction':'i','input':'x','output':'o','history':[['q','a']]}",
       "[{'content':'q','role':'user'},{'content':'a','role':'assistant'},"
       "{'content':'i\\nx','role':'user'},{'content':'o','role':'assistant'}]" },
@@ -91,6 +95,12 @@ static const char *const BROKEN[][2] = {
     { "{'conversations':[{'from':'gpt'}]}", "conversations[0].value: expected a string" },
     { "{'conversations':[{'from':'function_call','value':'f()'}]}",
       "conversations[0].value: expected JSON" },
+    { "{'conversations':[{'from':'gpt','value':'a','weight':'0'}]}",
+      "conversations[0].weight: expected a number, found a string" },
+    { "{'messages':[{'role':'assistant','content':'a','weight':false}]}",
+      "messages[0].weight: expected a number, found false" },
+    { "{'messages':[{'role':'assistant','content':'a','training':0}]}",
+      "messages[0].training: expected true or false, found an integer" },
     { "{'instruction':'i'}", "output: expected a string, found missing" },
     { "{'instruction':'i','input':[],'output':'o'}", "input: expected a string" },
     { "{'instruction':'i','output':'o','history':[['q']]}", "history[0]: expected" },
@@ -217,6 +227,12 @@ static void a_message_can_be_left_out(void **state) {
                 "{'role':'assistant','content':'c','weight':1}]}", CHAT_LOSS_ALL,
                 "<|im_start|>assistant\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
                 "<|im_start|>assistant\n[c<|im_end|>]\n");
+    expect_loss(CHATML,
+                "{'conversations':[{'from':'gpt','value':'a','weight':0},"
+                "{'from':'gpt','value':'b','training':false},{'from':'gpt','value':'c'}]}",
+                CHAT_LOSS_ALL,
+                "<|im_start|>assistant\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
+                "<|im_start|>assistant\n[c<|im_end|>]\n");
 }
 
 /* What a user types is no header and no end of a turn. */
@@ -236,6 +252,9 @@ static void generation_blocks_decide(void **state) {
                 "{% generation %}{{ '<t>' + m.content + '</s>\\n' }}{% endgeneration %}{% else %}"
                 "U:{{ m.content }}\n{% endif %}{% endfor %}", TALK, CHAT_LOSS_ALL,
                 "U:q\nA:[<t>a</s>]\nU:r\nA:[<t> b </s>]\n");
+    expect_loss("{% for m in messages %}{% if m.content == 'b' %}{% generation %}{{ m.content }}"
+                "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}",
+                "{'prompt':'q','completion':'a'}", CHAT_LOSS_ALL, "qa");
 }
 
 /* No generation prompt; the first answer follows a text that only the end of a conversation has. */

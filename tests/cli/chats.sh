@@ -90,6 +90,21 @@ bytes=$(newest runs)
 gives 0 generate "$bytes" "the loss" --chat --tokens 2 --backend cpu --
 gives 0 eval "$bytes" --data talks.jsonl --batches 1 --backend cpu -- "nats"
 
+# ---- an export names the tokens that end a turn and a document -----------------------------------
+cp -r model marked && python3 - <<'PY'
+import json
+with open("marked/tokenizer.json") as f:
+    t = json.load(f)
+t["added_tokens"].append(dict(t["added_tokens"][0], id=700, content="<|im_end|>"))
+with open("marked/tokenizer.json", "w") as f:
+    json.dump(t, f)
+PY
+chat 0 --set data.tokenizer=marked --set model.vocab=704 --set steps=1 --set checkpoint.every=1 \
+    --set checkpoint.keep=1 -- "done  step 1"
+gives 0 export "$(newest runs)" --to exported -- "exported"
+expect "the ends" "[700, 699]" "$(python3 -c 'import json
+print(json.load(open("exported/generation_config.json"))["eos_token_id"])')"
+
 # ---- what is wrong -------------------------------------------------------------------------------
 chat 2 --set data.max_tokens=500 -- "data.max_tokens" "into a sequence, model.seq_len = 128"
 chat 2 --set data.variables=none -- "data.variables 'none': expected NAME=JSON"

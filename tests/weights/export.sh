@@ -28,7 +28,27 @@ gives 2 export "$bundle" --to cut -- "cut exists"
 gives 2 export "$bundle" -- "--to DIR"
 gives 2 export "$bundle" --to z --dtype int4 -- "expected bf16, f32 or fp8-block"
 gives 2 export "$bundle" --to z --dtype fp8-block -- "fp8-block needs fp8.blockwise"
-[ ! -e z ] && [ ! -e z.partial ] || fail "a refused export left a folder"
+[ -z "$(ls -d z* 2>/dev/null)" ] || fail "a refused export left a folder"
+
+# What is beside the new folder stays, under any name. Of two exports to one folder one fails.
+mkdir y.partial y.partial.1
+touch y.partial/mine y.partial.1/mine x.partial
+for to in x y; do
+    "$FP8LAB" export "$bundle" --to $to >out 2>log || fail "export beside $to.partial"
+done
+gives 2 export "$bundle" --to z --dtype fp8-block -- "fp8-block needs fp8.blockwise"
+expect "what is beside" "x x.partial y y.partial y.partial.1" \
+    "$(ls -d x x.p* y y.* | tr "\n" " " | sed "s, $,,")"
+[ -e y.partial/mine ] && [ -e y.partial.1/mine ] || fail "export removed a user's file"
+"$FP8LAB" export "$bundle" --to both >both.1 2>&1 &
+other=$!
+"$FP8LAB" export "$bundle" --to both >both.2 2>&1
+second=$?
+wait $other
+first=$?
+expect "two exports to one folder" 1 $(((first == 0) + (second == 0)))
+expect "its files" "$(ls y)" "$(ls both)"
+expect "what they left" "both" "$(ls -d both both.p* 2>/dev/null)"
 
 "$FP8LAB" export "$bundle" --to shown --json >out 2>log || fail "--json"
 python3 - "$root/runner/JSON.md" <<'END' || fail "--json: other keys than runner/JSON.md"
@@ -36,6 +56,19 @@ import json, re, sys
 row = next(x for x in open(sys.argv[1]) if x.startswith("| `export` |")).split("|")[3]
 assert set(re.findall("`(.*?)`", row)) == set(json.load(open("out"))) - {"schema"}
 END
+
+# ---- the ends of texts: generation_config.json is kept in the bundle, and exported as it is
+echo '{"eos_token_id": [3, 5], "temperature": 0.6}' >models/llama2/generation_config.json
+untrained llama2 bf16
+rm models/llama2/generation_config.json
+gives 0 export "$bundle" --to ends -- "ends"
+expect "generation_config.json" '{"eos_token_id": [3, 5], "temperature": 0.6}' \
+    "$(python3 -c 'import json; print(json.dumps(json.load(open("ends/generation_config.json"))))')"
+gives 0 repro "$bundle" --exact -- "bitwise equal"
+echo '[' >models/llama2/generation_config.json
+gives 2 check x.lua -- "models/llama2/generation_config.json: line 2"
+rm models/llama2/generation_config.json
+untrained llama2 bf16
 
 # ---- masters: f32 has every bit of what was imported, though the weights are bf16
 gives 0 export "$bundle" --to masters --dtype f32 -- "of the master weights"

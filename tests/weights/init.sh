@@ -44,6 +44,9 @@ copy llama2 && edit models/x 'k = "model.norm.weight"; t[k] = ("F32", [32], byte
 refused "bytes that are not the shape" "which is not its shape"
 copy smollm2 && edit models/x 't["lm_head.weight"] = ("F32", [260, 72], bytes(260 * 72 * 4))'
 refused "a tied model with another head" "lm_head.weight differs from model.embed_tokens.weight"
+gives 2 generate models/x a --tokenizer bytes --tokens 1 --backend cpu -- "lm_head.weight differs"
+copy smollm2 && edit models/x 't["lm_head.weight"] = t["model.embed_tokens.weight"]'
+gives 0 generate models/x a --tokenizer bytes --tokens 1 --backend cpu --
 copy llama2 && truncate -s 1000 models/x/model.safetensors
 refused "a truncated file" "truncated?"
 copy llama2 && echo '[' >models/x/model.safetensors

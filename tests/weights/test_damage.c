@@ -90,6 +90,35 @@ static void tensors(void **state) {
     unlink(f.path);
 }
 
+/* Replaces a part of the header by another of the same length. */
+static void change(struct file *f, const char *find, const char *by) {
+    char *at = memmem(f->bytes, f->n, find, strlen(find));
+    assert_non_null(at);
+    assert_int_equal(strlen(find), strlen(by));
+    memcpy(at, by, strlen(by));
+}
+
+static void tensors_follow_each_other(void **state) {
+    struct file f;
+    (void)state;
+    make(&f);
+    f.n++;
+    put(&f, f.n);
+    assert_false(use(&f));
+    f.n--;
+    change(&f, "[22,24]", "[20,22]"); /* c overlaps b */
+    put(&f, f.n);
+    assert_false(use(&f));
+    change(&f, "[20,22]", "[22,24]");
+    change(&f, "[24,32]", "[25,32]"); /* a gap before d, whose type no weight has */
+    put(&f, f.n);
+    assert_false(use(&f));
+    change(&f, "[25,32]", "[24,32]");
+    put(&f, f.n);
+    assert_true(use(&f));
+    unlink(f.path);
+}
+
 static void configurations(void **state) {
     char text[sizeof CONFIG];
     (void)state;
@@ -131,6 +160,7 @@ static void llmc_headers(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors),
+        cmocka_unit_test(tensors_follow_each_other),
         cmocka_unit_test(configurations),
         cmocka_unit_test(llmc_headers),
     };

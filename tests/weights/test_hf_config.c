@@ -31,6 +31,10 @@ static const struct case_ READ[] = {
     { "the keys of transformers 5", "{" LLAMA ",\"dtype\":\"float32\",\"rope_parameters\":"
       "{\"rope_type\":\"default\",\"rope_theta\":100000.0}}",
       "\"rope\":{\"scaling\":null,\"theta\":100000.0}" },
+    { "a theta in rope_scaling", "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"default\","
+      "\"rope_theta\":20000.0}}", "\"rope\":{\"scaling\":null,\"theta\":20000.0}" },
+    { "the same theta twice", "{" LLAMA ",\"rope_theta\":20000,\"rope_parameters\":{\"rope_type\":"
+      "\"default\",\"rope_theta\":20000.0}}", "\"rope\":{\"scaling\":null,\"theta\":20000.0}" },
     { "SmolLM2's own keys", "{" LLAMA ",\"is_llama_config\":true,\"rope_interleaved\":false,"
       "\"transformers.js_config\":{\"dtype\":\"q4\"}}", "\"vocab\":300,\"width\":64}" },
     { "a head_dim of its own", "{" LLAMA ",\"head_dim\":32}", "\"head_dim\":32" },
@@ -76,6 +80,13 @@ static const struct case_ REFUSED[] = {
     { "a scaling without its length", "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\","
       "\"factor\":2.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0}}",
       "rope_scaling.original_max_position_embeddings is absent" },
+    { "two tables of RoPE", "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\"},"
+      "\"rope_parameters\":{\"rope_type\":\"default\"}}",
+      "rope_scaling is {\"rope_type\":\"llama3\"}; expected nothing that "
+      "contradicts rope_parameters, which is {\"rope_type\":\"default\"}" },
+    { "two thetas", "{" LLAMA ",\"rope_theta\":1000.0,\"rope_scaling\":{\"rope_type\":\"default\","
+      "\"rope_theta\":20000.0}}", "rope_theta is 1000.0; expected nothing that contradicts "
+      "rope_scaling.rope_theta, which is 20000.0" },
     { "RoPE by layer type", "{" LLAMA ",\"rope_parameters\":{\"full_attention\":{}}}",
       "expected one table for all layers" },
     { "a part of the head is rotated", "{" LLAMA ",\"partial_rotary_factor\":0.5}",
@@ -86,6 +97,8 @@ static const struct case_ REFUSED[] = {
     { "tensor parallel arithmetic", "{" LLAMA ",\"pretraining_tp\":2}", "pretraining_tp is 2" },
     { "some layers have a window", "{\"model_type\":\"qwen2\",\"use_sliding_window\":true,"
       "\"sliding_window\":16,\"max_window_layers\":1," SIZES "}", "in all layers or in none" },
+    { "a window that the family lacks", "{" LLAMA ",\"sliding_window\":16}",
+      "sliding_window is 16; expected null" },
     { "RoPE of neighbours", "{" LLAMA ",\"rope_interleaved\":true}", "rope_interleaved is true" },
     { "an unknown key", "{" LLAMA ",\"logit_scale\":3.5}", "logit_scale is 3.5; expected no" },
     { "experts", "{" LLAMA ",\"num_local_experts\":8}", "num_local_experts is 8" },
@@ -124,10 +137,28 @@ static void refusals(void **state) {
     }
 }
 
+/* A model that no family has is not written as one of them. */
+static void not_written(void **state) {
+    struct model_config c = { .vocab = 300, .seq_len = 32, .layers = 2, .width = 64, .heads = 4,
+                              .kv_heads = 4, .head_dim = 16, .ffn = 96, .norm = NORM_RMS,
+                              .activation = ACTIVATION_SWIGLU, .positions = POSITION_ROPE,
+                              .norm_eps = 1e-5f, .rope = { .theta = 10000 } };
+    struct err e = { 0 };
+    json_t *out;
+    (void)state;
+    c.qkv_bias = true;
+    assert_int_equal(hf_config_write(&c, "float32", NULL, &out, &e), OK);
+    json_decref(out);
+    c.bias = true;
+    assert_int_equal(hf_config_write(&c, "float32", NULL, &out, &e), ERR_CONFIG);
+    if (!strstr(e.text, "both bias and qkv_bias")) fail_msg("%s", e.text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(families),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(not_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
