@@ -5,11 +5,11 @@
 #include "runner/base/run_files.h"
 
 /* For the help of verbs that take a RUN. */
-#define RUN_FORMS                                                                 \
-    "RUN is a bundle file, a run directory, the beginning of a run's id, or one\n"  \
-    "of the runs in --runs: last (the newest), last~2 (two before it), name:GLOB\n" \
-    "(the newest called so), best:eval.loss (the finished run with the best value;\n" \
-    "also loss, tokens_per_s, step_time).\n"
+#define RUN_FORMS                                                                  \
+    "RUN is a bundle file, a run directory, or the beginning of a run's id.\n"       \
+    "Of the runs in --runs: last is the newest, last~2 the one two before it.\n"     \
+    "name:GLOB is the newest called so. best:eval.loss is the finished run with the\n" \
+    "best value; so are best:loss, best:tokens_per_s and best:step_time.\n"
 
 /* Whether the text has one of these forms. */
 bool run_is_form(const char *text);
