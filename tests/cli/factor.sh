@@ -24,7 +24,7 @@ says "--html compare.html --factor attention.precision=bf16 " "$TEST_TMP/log"
 case_name="gradients beside f32"
 smoke grad_fp8.lua '*bf16-f32-seed1' '*bf16-bf16-seed1'
 says "    B differs from the baseline only in train.grad_dtype" "$TEST_TMP/out"
-bundles=("$runs"/*grad*.tar.zst)
+bundles=("$runs"/*grad*-f32-*.tar.zst "$runs"/*grad*-bf16-seed*.tar.zst) # A, then B
 expect "bundles" 2 "${#bundles[@]}"
 
 case_name="a key that does nothing" # 8-bit gradients on one rank: check, run and its log say so
