@@ -77,6 +77,31 @@ static void drop_twins(struct tree *t) {
     t->count = kept;
 }
 
+/* Whether both runs' ids say that they began in the same second. */
+static bool same_second(const char *a, const char *b) {
+    enum { STAMP = 16 }; /* 20261128T195717Z */
+    const char *x = strrchr(a, '/') + 1, *y = strrchr(b, '/') + 1;
+    return strncmp(x, y, STAMP) == 0 && strlen(x) > STAMP && x[8] == 'T' && x[STAMP - 1] == 'Z';
+}
+
+static bool changed_before(const char *a, const char *b) {
+    struct stat x, y;
+    if (stat(a, &x) != 0 || stat(b, &y) != 0) return false;
+    return x.st_mtim.tv_sec != y.st_mtim.tv_sec ? x.st_mtim.tv_sec < y.st_mtim.tv_sec
+                                                : x.st_mtim.tv_nsec < y.st_mtim.tv_nsec;
+}
+
+/* The names of runs of one second are in no order of time. Orders them by their last change. */
+static void order_within_seconds(struct tree *t) {
+    for (int64_t i = 1; i < t->count; i++)
+        for (int64_t k = i; k > 0 && same_second(t->file[k - 1].path, t->file[k].path) &&
+             changed_before(t->file[k].path, t->file[k - 1].path); k--) {
+            struct tree_file later = t->file[k - 1];
+            t->file[k - 1] = t->file[k];
+            t->file[k] = later;
+        }
+}
+
 enum status run_list(const char *runs_dir, struct tree *out, struct err *e) {
     *out = (struct tree){ 0 };
     DIR *dir = opendir(runs_dir);
@@ -92,6 +117,7 @@ enum status run_list(const char *runs_dir, struct tree *out, struct err *e) {
     }
     if (out->count) qsort(out->file, (size_t)out->count, sizeof *out->file, by_path);
     drop_twins(out);
+    order_within_seconds(out);
     return OK;
 }
 

@@ -70,7 +70,8 @@ void run_stem(char out[PATH_CAP], const char *path);
 NODISCARD enum status run_packed(const char *dir, char out[PATH_CAP], struct err *e);
 
 /* The paths of all runs in runs_dir, oldest first: the directory of a run, or its bundle file if
- * there is no directory. An absent runs_dir has no runs. The caller frees with tree_free. */
+ * there is no directory. Of runs that began in the same second, the one changed last is the last.
+ * An absent runs_dir has no runs. The caller frees with tree_free. */
 NODISCARD enum status run_list(const char *runs_dir, struct tree *out, struct err *e);
 
 #endif

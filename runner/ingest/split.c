@@ -16,9 +16,7 @@ static const struct { enum split_kind kind; const char *name, *regex; } KNOWN[] 
     { SPLIT_QWEN2, "qwen2",
       "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
       "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+" },
-    { SPLIT_CL100K, "cl100k",
-      "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| "
-      "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s" },
+    { SPLIT_CL100K, "cl100k", NULL }, /* tokenizer.json means another by its expression */
     { SPLIT_O200K, "o200k",
       "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+"
       "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"

@@ -1,5 +1,5 @@
 /* Text into words: the split patterns that tokenizers name, by hand-written code where the pattern
- * is known and by PCRE2 where it is not.
+ * is known and by Oniguruma where it is not.
  *
  * Text is valid UTF-8. Every byte of it is in exactly one piece; a piece is never empty. */
 #ifndef FP8LAB_RUNNER_INGEST_SPLIT_H
@@ -46,16 +46,17 @@ NODISCARD enum status pattern_create(struct pattern **out, const char *regex, si
                                      bool literal, struct err *e);
 void pattern_destroy(struct pattern *p);
 
-/* What PCRE2 needs for one thread; zeroed at first. */
+/* What Oniguruma needs for one thread; zeroed at first. */
 struct pattern_work {
-    void *match; /* pcre2_match_data */
+    struct re_registers *region; /* owned */
+    struct OnigMatchParamStruct *limits; /* owned */
     size_t *piece; /* pairs begin, end; owned */
     size_t count, room;
 };
 void pattern_work_free(struct pattern_work *w);
 
 /* The pieces of text[0..n-1] in w->piece, after the behaviour. `invert` exchanges matches and
- * gaps. ERR_FORMAT when a match exceeds PCRE2's limits. */
+ * gaps. ERR_FORMAT when a match exceeds Oniguruma's limits. */
 NODISCARD enum status pattern_split(const struct pattern *p, enum split_behavior behavior,
                                     bool invert, const uint8_t *text, size_t n,
                                     struct pattern_work *w, struct err *e);

@@ -169,7 +169,7 @@ static enum status read_split(struct tokenizer *t, const char *path, const char 
     stage->behavior = (enum split_behavior)found;
     stage->split = !literal && found == SPLIT_ISOLATED && !stage->invert ? split_known(text)
                                                                          : SPLIT_NONE;
-    say_split(t, stage->split ? split_name(stage->split) : literal ? "a text" : "a PCRE2 pattern");
+    say_split(t, stage->split ? split_name(stage->split) : literal ? "a text" : "another pattern");
     if (stage->split) return OK;
     stage->kind = STAGE_PATTERN;
     enum status st = pattern_create(&stage->pattern, text, n, literal, e);

@@ -28,6 +28,13 @@ gives 2 show name:nothing -- "no run in runs is called nothing"
 gives 2 show best:accuracy -- "unknown; use best:eval.loss, best:loss"
 gives 0 verify last last~1 -- "valid: runs/"
 gives 0 compare -q best:eval.loss 'name:*rowwise' -- "Bit by bit"
+mkdir second # of runs that began in one second, the one changed last is the last
+for name in b.1 c.2 a.3; do
+    cp "$bundle" second/20261128T195717Z-$name.tar.zst
+    touch -d "2026-11-28T19:57:18.${name#*.}Z" second/*$name*
+done
+gives 0 verify last last~2 --runs second -- "valid: second/20261128T195717Z-a.3" "17Z-b.1"
+gives 0 verify last~1 --runs second -- "valid: second/20261128T195717Z-c.2"
 
 case_name="list"
 gives 0 list -q --recipe 'fp8.*' --name '*wise' -- fp8.tensorwise fp8.rowwise \

@@ -296,8 +296,9 @@ for rows in 0 1; do # rows that are complete by then
     exec 7>&-
     wait
     expect "exit codes" "143 143 " "$(cat code? | tr '\n' ' ')"
+    ended=$(ls -tr $runs/*.tar.zst | while read -r bundle; do field "$bundle" 'run["status"]'; done)
     expect "how the rows ended" "$(yes done | head -$rows | tr '\n' ' ')interrupted " \
-        "$(for bundle in $runs/*.tar.zst; do field "$bundle" 'run["status"]'; done | tr '\n' ' ')"
+        "$(echo "$ended" | tr '\n' ' ')"
     grep -q "task 1 on $(hostname) got a stop request (signal 15, Terminated): all tasks stop" \
         log0 ||
         fail "task 0 does not name the asked task"

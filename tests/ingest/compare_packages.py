@@ -219,4 +219,5 @@ def main():
     print(f"no difference; {time.time() - args.begin:.0f} s")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -33,8 +33,8 @@ def split(regex, behavior="Isolated", invert=False, kind="Regex"):
     return {"type": "Split", "pattern": {kind: regex}, "behavior": behavior, "invert": invert}
 
 
-# No hand-written splitter has these, so PCRE2 runs: patterns of DeepSeek's first models, and each
-# behaviour.
+# No hand-written splitter has these, so Oniguruma runs: patterns of DeepSeek's first models, and
+# each behaviour.
 OTHERS = [split("[\r\n]"), split(r"\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿ]+", "MergedWithPrevious"),
           split(r"\s?[!-/:-~！-／：-～‘-‟　-。]+", "MergedWithNext"), split(r"\s+$"),
           split("[一-龥ࠀ-一가-퟿]+", invert=True), split("5", "Removed", kind="String"),

@@ -227,7 +227,7 @@ return experiment {
 }
 LUA
 "$FP8LAB" run --backend cpu train.lua >out 2>&1 || fail "the run does not train"
-# A pattern for PCRE2: its \s is white space by Unicode, in and outside a class, as elsewhere.
+# A pattern for Oniguruma: its \s is white space by Unicode, in and outside a class.
 # U+180E is none, so "a" merges with its first byte; U+2003 is white space. The file's truncation
 # does not apply.
 for regex in '\s' '[\s]' '[\s-]'; do

@@ -7,5 +7,6 @@ set -u
 # shellcheck disable=SC2086  # words
 python "$root/tests/ingest/compare_packages.py" ${amount:---mb 0.05 --strings 3000} >out 2>log ||
     fail "the ids differ"
+python "$root/tests/ingest/compare_patterns.py" >>out 2>>log || fail "the ids of a pattern differ"
 [ $failed = 0 ] && tail -1 out
 exit $failed
