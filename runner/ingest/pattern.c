@@ -54,8 +54,8 @@ void pattern_destroy(struct pattern *p) {
 }
 
 void pattern_work_free(struct pattern_work *w) {
-    if (w->region) onig_region_free(w->region, 1);
     if (w->limits) onig_free_match_param(w->limits);
+    free(w->region);
     free(w->piece);
     *w = (struct pattern_work){ 0 };
 }
@@ -77,12 +77,27 @@ static enum status add_piece(struct pattern_work *w, size_t begin, size_t end, s
  * search: about ten seconds. */
 static const unsigned long STEPS_BACK_MAX = 1000 * 1000 * 1000;
 
-static enum status prepare(struct pattern_work *w, struct err *e) {
-    if (!w->region) w->region = onig_region_new();
+static enum status set_limits(struct pattern_work *w, struct err *e) {
     if (!w->limits) w->limits = onig_new_match_param();
-    if (!w->region || !w->limits) return FAIL(e, ERR_MEMORY, "memory to match a split pattern");
+    if (!w->limits) return FAIL(e, ERR_MEMORY, "memory to match a split pattern");
     onig_initialize_match_param(w->limits);
     onig_set_retry_limit_in_search_of_match_param(w->limits, STEPS_BACK_MAX);
+    return OK;
+}
+
+/* Room for the places of all groups, with which Oniguruma allocates none: where a second allocation
+ * fails it loses the first. */
+static enum status make_region(const struct pattern *p, struct pattern_work *w, struct err *e) {
+    int groups = onig_number_of_captures(p->code) + 1;
+    if (groups < ONIG_NREGION) groups = ONIG_NREGION;
+    if (w->region && w->region->allocated >= groups) return OK;
+    OnigRegion *region = calloc(1, sizeof *region + 2 * (size_t)groups * sizeof *region->beg);
+    if (!region) return FAIL(e, ERR_MEMORY, "memory to match a split pattern");
+    region->allocated = groups;
+    region->beg = (int *)(region + 1);
+    region->end = region->beg + groups;
+    free(w->region);
+    w->region = region;
     return OK;
 }
 
@@ -164,10 +179,16 @@ enum status pattern_split(const struct pattern *p, enum split_behavior behavior,
     size_t last = 0, from = 0, begin, end; /* last: where the last match ended */
     bool matches = false, any = false;
     w->count = 0;
-    TRY(prepare(w, e));
+    if (p->code) {
+        TRY(set_limits(w, e));
+        TRY(make_region(p, w, e));
+    }
     while (from <= n) {
         TRY(next_match(p, text, n, from, w, &begin, &end, e));
         if (begin > n) break;
+        if (begin < last || end < begin) /* \K in a look-behind or look-ahead */
+            return FAIL(e, ERR_FORMAT, "the split pattern matches bytes %zu to %zu of a text "
+                        "behind byte %zu: use no \\K within (?= or (?<=", begin, end, last);
         if (begin == end && any && end == last) {
             do from++;
             while (from < n && (text[from] & 0xc0) == 0x80);

@@ -48,7 +48,7 @@ void pattern_destroy(struct pattern *p);
 
 /* What Oniguruma needs for one thread; zeroed at first. */
 struct pattern_work {
-    struct re_registers *region; /* owned */
+    struct re_registers *region; /* owned, with its arrays behind it */
     struct OnigMatchParamStruct *limits; /* owned */
     size_t *piece; /* pairs begin, end; owned */
     size_t count, room;
