@@ -121,20 +121,50 @@ enum status jinja_item(struct run *r, const struct value *v, const struct value 
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
+/* A bound or the step: an integer. It may be missing or none; then *given is false. */
+static enum status slice_part(struct run *r, const struct node *node, const char *what, bool *given,
+                              int64_t *out, struct err *e) {
+    struct value v = VALUE(VALUE_NONE);
+    if (node) TRY(eval(r, node, &v, e));
+    *given = v.kind != VALUE_NONE;
+    if (!*given) return OK;
+    if (v.kind != VALUE_INT && v.kind != VALUE_BOOL)
+        return FAIL(e, ERR_CONFIG, "%s cannot be the %s of a slice", value_kind_name(&v), what);
+    *out = v.kind == VALUE_INT ? v.integer : v.boolean;
+    return OK;
+}
+
 /* Python's slice.indices for one bound. */
 static enum status bound(struct run *r, const struct node *node, int64_t count, int64_t step,
                          bool end, int64_t *out, struct err *e) {
-    struct value v = VALUE(VALUE_NONE);
-    int64_t low = step < 0 ? -1 : 0, high = step < 0 ? count - 1 : count;
-    if (node) TRY(eval(r, node, &v, e));
-    *out = (step < 0) == end ? low : high;
-    if (v.kind == VALUE_NONE) return OK;
-    if (v.kind != VALUE_INT && v.kind != VALUE_BOOL)
-        return FAIL(e, ERR_CONFIG, "%s cannot be the bound of a slice", value_kind_name(&v));
-    int64_t at = v.kind == VALUE_INT ? v.integer : v.boolean;
+    int64_t low = step < 0 ? -1 : 0, high = step < 0 ? count - 1 : count, at = 0;
+    bool given;
+    TRY(slice_part(r, node, "bound", &given, &at, e));
     if (at < 0) at = at < -count ? low : at + count;
     *out = at < low ? low : at > high ? high : at;
+    if (!given) *out = (step < 0) == end ? low : high;
     return OK;
+}
+
+/* The step, within the length either way: the elements are the same, and nothing overflows. */
+static enum status slice_step(struct run *r, const struct node *node, int64_t length, int64_t *step,
+                              struct err *e) {
+    int64_t most = length ? length : 1;
+    bool given;
+    *step = 1;
+    TRY(slice_part(r, node, "step", &given, step, e));
+    if (*step == 0) return FAIL(e, ERR_CONFIG, "the step of a slice is 0");
+    if (*step > most) *step = most;
+    if (*step < -most) *step = -most;
+    return OK;
+}
+
+static enum status check_sliced(const struct value *v, struct err *e) {
+    if (v->kind == VALUE_UNDEFINED) return undefined_error(v, e);
+    if (v->kind == VALUE_LIST && (v->list->form == LIST_ITERATOR || v->list->form == LIST_VIEW))
+        return FAIL(e, ERR_CONFIG, "an iterator cannot be sliced; apply the filter 'list'");
+    if (v->kind == VALUE_LIST || v->kind == VALUE_STR) return OK;
+    return FAIL(e, ERR_CONFIG, "%s cannot be sliced", value_kind_name(v));
 }
 
 static enum status slice_str(struct run *r, struct str *s, int64_t begin, int64_t count,
@@ -159,21 +189,14 @@ static enum status slice_str(struct run *r, struct str *s, int64_t begin, int64_
 
 static enum status slice(struct run *r, const struct node *node, struct value *out,
                          struct err *e) {
-    struct value v, by = VALUE(VALUE_NONE);
-    int64_t length, begin, end, step = 1;
+    struct value v;
+    int64_t length, begin, end, step;
     TRY(eval(r, node->left, &v, e));
-    *out = VALUE(VALUE_UNDEFINED);
-    if (v.kind == VALUE_UNDEFINED) return undefined_error(&v, e);
-    bool list = v.kind == VALUE_LIST && v.list->form != LIST_ITERATOR && v.list->form != LIST_VIEW;
-    if (!list && v.kind != VALUE_STR) return OK;
+    TRY(check_sliced(&v, e));
     TRY(value_length(r->arena, &v, &length, e));
-    if (node->item[2]) TRY(eval(r, node->item[2], &by, e));
-    if (by.kind == VALUE_INT) step = by.integer;
-    if (step == 0 || step < -INT32_MAX || (by.kind != VALUE_INT && by.kind != VALUE_NONE))
-        return FAIL(e, ERR_CONFIG, "the step of a slice must be an integer other than 0");
+    TRY(slice_step(r, node->item[2], length, &step, e));
     TRY(bound(r, node->item[0], length, step, false, &begin, e));
     TRY(bound(r, node->item[1], length, step, true, &end, e));
-    if (step > length) step = length ? length : 1; /* the same elements, and no overflow */
     int64_t count = step > 0 ? (end > begin ? (end - begin - 1) / step + 1 : 0)
                              : (begin > end ? (begin - end - 1) / -step + 1 : 0);
     TRY(run_steps(r, count, e));

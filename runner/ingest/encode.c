@@ -124,12 +124,38 @@ static enum status word(struct encoder *x, const uint8_t *p, size_t n, struct er
     return OK;
 }
 
+/* ---- the head ------------------------------------------------------------------------------ */
+
+/* The head of a piece: its first bytes, as far as the package `tokenizers` gives them the offset 0
+ * in the original text. In an unchanged text this is the first character. Metaspace's "first" marks
+ * each piece that begins in the head. A piece without a head is never marked. */
+
+/* The head's bytes behind the first n. */
+static size_t head_behind(size_t head, size_t n) { return head > n ? head - n : 0; }
+
+/* The head of what replace_all() makes. A replacement has the offset of the last byte that it
+ * replaces. */
+static size_t head_replaced(const uint8_t *text, size_t n, const struct text_ref *from,
+                            const struct text_ref *to, size_t head) {
+    size_t done = 0, out = 0;
+    if (head > n) head = n;
+    while (done < head) {
+        size_t limit = head - 1 + from->n < n ? head - 1 + from->n : n; /* of a match in the head */
+        const uint8_t *found = memmem(text + done, limit - done, from->text, from->n);
+        if (!found) return out + head - done;
+        out += (size_t)(found - text) - done;
+        done = (size_t)(found - text) + from->n;
+        if (done <= head) out += to->n;
+    }
+    return out;
+}
+
 /* ---- split stages -------------------------------------------------------------------------- */
 
-static enum status run_stage(struct encoder *x, int at, const uint8_t *p, size_t n, bool first,
+static enum status run_stage(struct encoder *x, int at, const uint8_t *p, size_t n, size_t head,
                              struct err *e);
 
-static enum status split_stage(struct encoder *x, int at, const uint8_t *p, size_t n, bool first,
+static enum status split_stage(struct encoder *x, int at, const uint8_t *p, size_t n, size_t head,
                                struct err *e) {
     const struct stage *s = &x->t->stage[at];
     const uint8_t *end = p + n, *ends[WORDS_AHEAD];
@@ -138,71 +164,71 @@ static enum status split_stage(struct encoder *x, int at, const uint8_t *p, size
         int count = split_next(x->t->unicode, s->split, p, end, ends, WORDS_AHEAD);
         if (last) TRY(some_words(x, p, ends, count, end, e));
         for (int i = 0; i < count && !last; i++) {
-            TRY(run_stage(x, at + 1, p, (size_t)(ends[i] - p), first, e));
+            TRY(run_stage(x, at + 1, p, (size_t)(ends[i] - p), head, e));
+            head = head_behind(head, (size_t)(ends[i] - p));
             p = ends[i];
-            first = false;
         }
         p = ends[count - 1];
     }
     return OK;
 }
 
-static enum status pattern_stage(struct encoder *x, int at, const uint8_t *p, size_t n, bool first,
-                                 struct err *e) {
+static enum status pattern_stage(struct encoder *x, int at, const uint8_t *p, size_t n,
+                                 size_t head, struct err *e) {
     const struct stage *s = &x->t->stage[at];
     struct pattern_work *w = &x->pattern[at];
     TRY(pattern_split(s->pattern, s->behavior, s->invert, p, n, w, e));
     for (size_t i = 0; i < w->count; i++) {
         size_t begin = w->piece[2 * i], end = w->piece[2 * i + 1];
-        TRY(run_stage(x, at + 1, p + begin, end - begin, first && begin == 0, e));
+        TRY(run_stage(x, at + 1, p + begin, end - begin, head_behind(head, begin), e));
     }
     return OK;
 }
 
-/* Metaspace: U+0020 becomes the replacement, which is also set before the text. `first`: the piece
- * begins where the text does. */
+/* Metaspace: U+0020 becomes the replacement, which is also set before the text. */
 static enum status metaspace_stage(struct encoder *x, int at, const uint8_t *p, size_t n,
-                                   bool first, struct err *e) {
+                                   size_t head, struct err *e) {
     const struct stage *s = &x->t->stage[at];
     const struct text_ref space = { " ", 1 }, *mark = &s->replacement;
     struct bytes *b = &x->stage_text[at];
     b->count = 0;
     struct trace_view view = x->trace.view;
     bool marked = *p == ' ' || (n >= mark->n && !memcmp(p, mark->text, mark->n));
-    if (!marked && (s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && first)))
+    if (!marked && (s->prepend == PREPEND_ALWAYS || (s->prepend == PREPEND_FIRST && head)))
         TRY(bytes_add(b, mark->text, mark->n, e));
     size_t prefix = b->count;
     TRY(replace_all(b, p, n, &space, mark, e));
     if (x->trace.on) TRY(trace_stage(&x->trace, at, b->bytes, prefix, p, n, &space, mark, e));
-    TRY(run_stage(x, at + 1, b->bytes, b->count, first, e));
+    if (head) head = prefix + head_replaced(p, n, &space, mark, head);
+    TRY(run_stage(x, at + 1, b->bytes, b->count, head, e));
     x->trace.view = view;
     return OK;
 }
 
 /* A space before the text, unless it has one. */
-static enum status space_stage(struct encoder *x, int at, const uint8_t *p, size_t n, bool first,
+static enum status space_stage(struct encoder *x, int at, const uint8_t *p, size_t n, size_t head,
                                struct err *e) {
     struct bytes *b = &x->stage_text[at];
     struct trace_view view = x->trace.view;
-    if (*p == ' ') return run_stage(x, at + 1, p, n, first, e);
+    if (*p == ' ') return run_stage(x, at + 1, p, n, head, e);
     b->count = 0;
     TRY(bytes_add(b, " ", 1, e));
     TRY(bytes_add(b, p, n, e));
     if (x->trace.on) TRY(trace_stage(&x->trace, at, b->bytes, 1, p, n, NULL, NULL, e));
-    TRY(run_stage(x, at + 1, b->bytes, b->count, first, e));
+    TRY(run_stage(x, at + 1, b->bytes, b->count, head + (head > 0), e));
     x->trace.view = view;
     return OK;
 }
 
-static enum status run_stage(struct encoder *x, int at, const uint8_t *p, size_t n, bool first,
+static enum status run_stage(struct encoder *x, int at, const uint8_t *p, size_t n, size_t head,
                              struct err *e) {
     if (n == 0) return OK;
     if (at == x->t->stages) return word(x, p, n, e);
     switch (x->t->stage[at].kind) {
-    case STAGE_SPLIT: return split_stage(x, at, p, n, first, e);
-    case STAGE_PATTERN: return pattern_stage(x, at, p, n, first, e);
-    case STAGE_METASPACE: return metaspace_stage(x, at, p, n, first, e);
-    case STAGE_SPACE_BEFORE: return space_stage(x, at, p, n, first, e);
+    case STAGE_SPLIT: return split_stage(x, at, p, n, head, e);
+    case STAGE_PATTERN: return pattern_stage(x, at, p, n, head, e);
+    case STAGE_METASPACE: return metaspace_stage(x, at, p, n, head, e);
+    case STAGE_SPACE_BEFORE: return space_stage(x, at, p, n, head, e);
     }
     return OK;
 }
@@ -220,9 +246,11 @@ enum status replace_all(struct bytes *out, const uint8_t *text, size_t n,
     return bytes_add(out, text, (size_t)(end - text), e);
 }
 
-/* `trace`: its view has the text, and then what became of it; NULL: none. */
+/* `head`: of the text, and then of what became of it. `trace`: its view has the text, and then
+ * what became of it; NULL: none. */
 static enum status normalize(const struct tokenizer *t, struct bytes *out, struct bytes *spare,
-                             const uint8_t *text, size_t n, struct trace *trace, struct err *e) {
+                             const uint8_t *text, size_t n, size_t *head, struct trace *trace,
+                             struct err *e) {
     TRY(bytes_add(out, text, n, e));
     if (trace) trace->view.origin += (size_t)(text - trace->view.base);
     if (trace) trace->view.base = out->bytes;
@@ -231,13 +259,15 @@ static enum status normalize(const struct tokenizer *t, struct bytes *out, struc
         if (s->kind == STEP_NFC && nfc_unchanged(t->unicode, out->bytes, out->count)) continue;
         spare->count = 0;
         switch (s->kind) {
-        case STEP_NFC: TRY(nfc_add(t->unicode, spare, out->bytes, out->count, e)); break;
+        case STEP_NFC: TRY(nfc_add(t->unicode, spare, out->bytes, out->count, head, e)); break;
         case STEP_REPLACE:
             TRY(replace_all(spare, out->bytes, out->count, &s->a, &s->b, e));
+            *head = head_replaced(out->bytes, out->count, &s->a, &s->b, *head);
             break;
         case STEP_PREPEND:
             TRY(bytes_add(spare, s->a.text, s->a.n, e));
             TRY(bytes_add(spare, out->bytes, out->count, e));
+            if (*head) *head += s->a.n;
             break;
         }
         if (trace)
@@ -260,9 +290,10 @@ enum status add_token(struct tokenizer *t, const struct added *token, struct err
     struct added_pass *pass = token->normalized ? &t->normalized : &t->raw;
     struct bytes text = { 0 }, spare = { 0 };
     struct text_ref copy = { 0 };
+    size_t head = 0;
     enum status st = token->normalized
                          ? normalize(t, &text, &spare, (const uint8_t *)token->text, token->n,
-                                     NULL, e)
+                                     &head, NULL, e)
                          : bytes_add(&text, token->text, token->n, e);
     if (st == OK) st = text_copy(&copy, (const char *)text.bytes, text.count, e);
     struct added *more = st == OK ? realloc(pass->token, (size_t)(pass->count + 1) * sizeof *more)
@@ -283,8 +314,9 @@ enum status add_token(struct tokenizer *t, const struct added *token, struct err
 
 /* ---- added tokens -------------------------------------------------------------------------- */
 
-/* What a token with lstrip or rstrip takes with it. */
+/* What a token with lstrip or rstrip takes with it: nothing before `from`. */
 static size_t spaces_before(const struct unicode *u, const uint8_t *text, size_t from, size_t at) {
+    if (at < from) return from;
     while (at > from) {
         size_t start = at - 1;
         int length;
@@ -301,12 +333,14 @@ static size_t spaces_behind(const struct unicode *u, const uint8_t *text, size_t
     return at;
 }
 
-typedef enum status (*piece_function)(struct encoder *x, const uint8_t *p, size_t n, bool first,
+typedef enum status (*piece_function)(struct encoder *x, const uint8_t *p, size_t n, size_t head,
                                       struct err *e);
 
-/* The tokens of one pass, and what is between them through `piece`. */
+/* The tokens of one pass, and what is between them through `piece`. A token inside the spaces that
+ * another one has taken is found too, and the text goes on behind it, as in `tokenizers`. If lstrip
+ * leaves nothing of such a token, it has no id. */
 static enum status pass(struct encoder *x, const struct added_pass *a, const uint8_t *text,
-                        size_t n, bool first, piece_function piece, struct err *e) {
+                        size_t n, size_t head, piece_function piece, struct err *e) {
     size_t done = 0, from = 0, at;
     const struct added *match;
     while ((match = added_find(a, text, n, from, &at))) {
@@ -316,34 +350,42 @@ static enum status pass(struct encoder *x, const struct added_pass *a, const uin
             from = at + 1; /* one that is allowed may begin inside */
             continue;
         }
-        if (at < done) continue; /* inside the spaces that a token has taken */
         if (match->lstrip) at = spaces_before(x->t->unicode, text, done, at);
         if (match->rstrip) end = spaces_behind(x->t->unicode, text, n, end);
-        if (at > done) TRY(piece(x, text + done, at - done, first && done == 0, e));
+        if (at > done) TRY(piece(x, text + done, at - done, head_behind(head, done), e));
+        done = end;
+        if (at == end) continue;
         TRY(encoder_push(x, match->id, e));
         if (x->trace.on) TRY(trace_push(&x->trace, text + last, e));
-        done = end;
     }
-    return done < n ? piece(x, text + done, n - done, first && done == 0, e) : OK;
+    return done < n ? piece(x, text + done, n - done, head_behind(head, done), e) : OK;
 }
 
-static enum status plain_piece(struct encoder *x, const uint8_t *p, size_t n, bool first,
+static enum status plain_piece(struct encoder *x, const uint8_t *p, size_t n, size_t head,
                                struct err *e) {
-    return run_stage(x, 0, p, n, first, e);
+    return run_stage(x, 0, p, n, head, e);
 }
 
-static enum status raw_piece(struct encoder *x, const uint8_t *p, size_t n, bool first,
+static enum status raw_piece(struct encoder *x, const uint8_t *p, size_t n, size_t head,
                              struct err *e) {
     struct trace_view view = x->trace.view;
     if (!is_normal(x->t, p, n)) {
         x->normal.count = 0;
-        TRY(normalize(x->t, &x->normal, &x->spare, p, n, x->trace.on ? &x->trace : NULL, e));
+        TRY(normalize(x->t, &x->normal, &x->spare, p, n, &head, x->trace.on ? &x->trace : NULL,
+                      e));
         p = x->normal.bytes;
         n = x->normal.count;
     }
-    TRY(pass(x, &x->t->normalized, p, n, first, plain_piece, e));
+    TRY(pass(x, &x->t->normalized, p, n, head, plain_piece, e));
     x->trace.view = view;
     return OK;
+}
+
+static enum status whole_text(struct encoder *x, const uint8_t *p, size_t n, struct err *e) {
+    int head;
+    if (x->t->kind == TOKENIZER_BYTES) return one_word(x, p, n, e);
+    utf8_at(p, &head);
+    return pass(x, &x->t->raw, p, n, (size_t)head, raw_piece, e);
 }
 
 static enum status check_length(size_t n, struct err *e) {
@@ -358,9 +400,7 @@ enum status encoder_add_placed(struct encoder *x, const char *text, size_t n,
     if (st == OK && utf8_valid(p, n) < n)
         st = FAIL(e, ERR_FORMAT, "byte %zu of the text is no UTF-8", utf8_valid(p, n));
     trace_begin(&x->trace, p, control, count);
-    if (st == OK && n > 0)
-        st = x->t->kind == TOKENIZER_BYTES ? one_word(x, p, n, e)
-                                           : pass(x, &x->t->raw, p, n, true, raw_piece, e);
+    if (st == OK && n > 0) st = whole_text(x, p, n, e);
     x->trace.on = false;
     return st;
 }
@@ -369,12 +409,11 @@ enum status encoder_add(struct encoder *x, const char *text, size_t n, struct er
     const uint8_t *p = (const uint8_t *)text;
     TRY(check_length(n, e));
     if (n == 0) return OK;
-    if (x->t->kind == TOKENIZER_BYTES) return one_word(x, p, n, e);
-    if (utf8_valid(p, n) < n) {
+    if (x->t->kind != TOKENIZER_BYTES && utf8_valid(p, n) < n) {
         x->lossy.count = 0;
         TRY(utf8_lossy(&x->lossy, p, n, &x->replaced, e));
         p = x->lossy.bytes;
         n = x->lossy.count;
     }
-    return pass(x, &x->t->raw, p, n, true, raw_piece, e);
+    return whole_text(x, p, n, e);
 }

@@ -10,9 +10,11 @@
 enum { S_BASE = 0xac00, L_BASE = 0x1100, V_BASE = 0x1161, T_BASE = 0x11a7, L_COUNT = 19,
        V_COUNT = 21, T_COUNT = 28, S_COUNT = L_COUNT * V_COUNT * T_COUNT };
 
-/* The code points of one stretch; owned. */
+/* The code points of one stretch, each in the bits of CODE. The bits above count the characters of
+ * the text that begin in it, in units of BEGUN. */
+enum { CODE = 0x1fffff, BEGUN = 1 << 24 };
 struct stretch {
-    uint32_t *code;
+    uint32_t *code; /* owned */
     size_t count, room;
 };
 
@@ -71,7 +73,7 @@ static enum status push(struct stretch *s, uint32_t code, struct err *e) {
 static enum status push_parts(struct stretch *s, uint32_t code, struct err *e) {
     if (code - S_BASE < S_COUNT) {
         uint32_t i = code - S_BASE;
-        TRY(push(s, L_BASE + i / (V_COUNT * T_COUNT), e));
+        TRY(push(s, BEGUN | (L_BASE + i / (V_COUNT * T_COUNT)), e));
         TRY(push(s, V_BASE + i / T_COUNT % V_COUNT, e));
         return i % T_COUNT ? push(s, T_BASE + i % T_COUNT, e) : OK;
     }
@@ -79,7 +81,7 @@ static enum status push_parts(struct stretch *s, uint32_t code, struct err *e) {
     int seconds = 0;
     for (const struct unicode_pair *pair; (pair = decomposition(code)); code = pair->first)
         if (pair->second) second[seconds++] = pair->second;
-    TRY(push(s, code, e));
+    TRY(push(s, BEGUN | code, e));
     while (seconds > 0) TRY(push(s, second[--seconds], e));
     return OK;
 }
@@ -89,14 +91,14 @@ static enum status sort_marks(const struct unicode *u, uint32_t *code, size_t n,
     size_t begin[257] = { 0 };
     bool sorted = true;
     for (size_t i = 1; i < n && sorted; i++)
-        sorted = u->combining[code[i - 1]] <= u->combining[code[i]];
+        sorted = u->combining[code[i - 1] & CODE] <= u->combining[code[i] & CODE];
     if (sorted) return OK;
     uint32_t *copy = malloc(n * sizeof *copy);
     if (!copy) return FAIL(e, ERR_MEMORY, "%zu bytes to normalise text", n * sizeof *copy);
     memcpy(copy, code, n * sizeof *copy);
-    for (size_t i = 0; i < n; i++) begin[u->combining[copy[i]] + 1]++;
+    for (size_t i = 0; i < n; i++) begin[u->combining[copy[i] & CODE] + 1]++;
     for (int i = 1; i < 257; i++) begin[i] += begin[i - 1];
-    for (size_t i = 0; i < n; i++) code[begin[u->combining[copy[i]]]++] = copy[i];
+    for (size_t i = 0; i < n; i++) code[begin[u->combining[copy[i] & CODE]]++] = copy[i];
     free(copy);
     return OK;
 }
@@ -104,7 +106,7 @@ static enum status sort_marks(const struct unicode *u, uint32_t *code, size_t n,
 static enum status order(const struct unicode *u, struct stretch *s, struct err *e) {
     for (size_t i = 0; i < s->count;) {
         size_t end = i;
-        while (end < s->count && u->combining[s->code[end]]) end++;
+        while (end < s->count && u->combining[s->code[end] & CODE]) end++;
         TRY(sort_marks(u, s->code + i, end - i, e));
         i = end > i ? end : i + 1;
     }
@@ -116,11 +118,11 @@ static void compose(const struct unicode *u, struct stretch *s) {
     int last = 0; /* combining class of the last code point kept after the starter; -1: none */
     for (size_t i = 0; i < s->count; i++) {
         uint32_t code = s->code[i];
-        int ccc = u->combining[code];
+        int ccc = u->combining[code & CODE];
         if (starter != SIZE_MAX && last < (ccc ? ccc : 1) && (ccc || last == -1)) {
-            uint32_t composed = composition(u, s->code[starter], code);
+            uint32_t base = s->code[starter], composed = composition(u, base & CODE, code & CODE);
             if (composed) {
-                s->code[starter] = composed;
+                s->code[starter] = composed | ((base & ~CODE) + (code & ~CODE));
                 continue;
             }
         }
@@ -137,24 +139,39 @@ static void compose(const struct unicode *u, struct stretch *s) {
 
 /* One stretch: from a starter that NFC may join, to the next such starter. */
 static enum status add_stretch(const struct unicode *u, struct bytes *out, struct stretch *s,
-                               const uint8_t *p, size_t n, struct err *e) {
+                               const uint8_t *p, size_t n, size_t *head, struct err *e) {
+    size_t begin = out->count;
+    int64_t left = 0; /* characters of the head that do not begin in what is written */
     int length;
     s->count = 0;
-    for (size_t at = 0; at < n; at += (size_t)length)
+    for (size_t at = 0; at < n; at += (size_t)length) {
         TRY(push_parts(s, utf8_at(p + at, &length), e));
+        left += at < *head;
+    }
     TRY(order(u, s, e));
     compose(u, s);
     TRY(bytes_reserve(out, 4 * s->count, e));
-    for (size_t i = 0; i < s->count; i++)
-        out->count += (size_t)utf8_put(s->code[i], out->bytes + out->count);
+    *head = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        int64_t begun = s->code[i] / BEGUN;
+        out->count += (size_t)utf8_put(s->code[i] & CODE, out->bytes + out->count);
+        if (left > 0 || (left == 0 && begun == 0)) *head = out->count - begin;
+        left -= begun;
+    }
     return OK;
 }
 
+/* How many of the bytes from `begin` to `end` are in the head. */
+static size_t in_head(size_t head, size_t begin, size_t end) {
+    return head <= begin ? 0 : (head < end ? head : end) - begin;
+}
+
 enum status nfc_add(const struct unicode *u, struct bytes *out, const uint8_t *p, size_t n,
-                    struct err *e) {
+                    size_t *head, struct err *e) {
     struct stretch s = { 0 };
     enum status st = OK;
     size_t done = 0, starter = 0; /* text before `done` is written; the last without UC_NFC */
+    size_t head_out = 0;
     int length;
     for (size_t at = 0; st == OK && at < n; at += (size_t)length) {
         if (!(u->class_of[utf8_at(p + at, &length)] & UC_NFC)) {
@@ -164,12 +181,15 @@ enum status nfc_add(const struct unicode *u, struct bytes *out, const uint8_t *p
         st = bytes_add(out, p + done, starter - done, e);
         size_t end = at;
         while (end < n && u->class_of[utf8_at(p + end, &length)] & UC_NFC) end += (size_t)length;
-        if (st == OK) st = add_stretch(u, out, &s, p + starter, end - starter, e);
+        size_t part = in_head(*head, starter, end);
+        if (st == OK) st = add_stretch(u, out, &s, p + starter, end - starter, &part, e);
+        head_out += in_head(*head, done, starter) + part;
         done = starter = end;
         at = end;
         length = 0;
     }
     if (st == OK) st = bytes_add(out, p + done, n - done, e);
+    *head = head_out + in_head(*head, done, n);
     free(s.code);
     return st;
 }

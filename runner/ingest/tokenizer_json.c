@@ -82,6 +82,7 @@ struct loading {
     struct tokenizer *t;
     const char *path;
     const json_t *vocab;     /* model.vocab */
+    json_t *added;           /* the added tokens so far by their contents; owned */
     struct vocab_rows rows;
     uint8_t *bytes;          /* of tokens, decoded from ByteLevel; owned */
     size_t bytes_used;
@@ -271,7 +272,7 @@ static enum status load_model(struct loading *l, const json_t *model) {
 
 /* ---- added tokens -------------------------------------------------------------------------- */
 
-static enum status one_added(struct loading *l, size_t i, const json_t *item, json_int_t *next) {
+static enum status one_added(struct loading *l, size_t i, json_t *item, json_int_t *next) {
     static const char *const KNOWN[] = { "id", "content", "single_word", "lstrip", "rstrip",
                                          "normalized", "special", NULL };
     char where[40];
@@ -294,6 +295,13 @@ static enum status one_added(struct loading *l, size_t i, const json_t *item, js
     if (single_word)
         return FAIL(l->e, ERR_FORMAT, "%s: %s, \"%.60s\", has single_word, which fp8lab does not "
                     "know", l->path, where, content);
+    const json_t *earlier = json_object_getn(l->added, content, n);
+    if (earlier && json_equal(earlier, item)) return OK;
+    if (earlier)
+        return FAIL(l->e, ERR_FORMAT, "%s: %s, \"%.60s\", is there already with other settings: "
+                    "keep one of them", l->path, where, content);
+    if (json_object_setn(l->added, content, n, item))
+        return FAIL(l->e, ERR_MEMORY, "memory for added tokens");
     /* `tokenizers` ignores the id in the file: it is the model's, or the next free one. */
     json_int_t real = named(l, content, n);
     if (real < 0) real = (*next)++;
@@ -315,9 +323,12 @@ static enum status one_added(struct loading *l, size_t i, const json_t *item, js
 }
 
 static enum status load_added(struct loading *l, const json_t *file) {
-    const json_t *list = NULL, *item;
+    const json_t *list = NULL;
+    json_t *item;
     json_int_t next = (json_int_t)json_object_size(l->vocab);
     size_t i;
+    l->added = json_object();
+    if (!l->added) return FAIL(l->e, ERR_MEMORY, "memory for added tokens");
     TRY(get_array(l->path, "the file", file, "added_tokens", &list, l->e));
     json_array_foreach((json_t *)list, i, item) TRY(one_added(l, i, item, &next));
     return OK;
@@ -358,6 +369,7 @@ enum status tokenizer_load_json(struct tokenizer *t, const char *path, const cha
     st = l.bytes ? load_parts(&l, file) : FAIL(e, ERR_MEMORY, "memory to load %s", path);
     free(l.rows.row);
     free(l.bytes);
+    json_decref(l.added);
     json_decref(file);
     return st;
 }

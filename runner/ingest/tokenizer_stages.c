@@ -81,7 +81,7 @@ static enum status read_normal(struct tokenizer *t, const char *path, const char
     } else if (!strcmp(type, "Prepend")) {
         TRY(only_members(path, where, part, (const char *const[]){ "type", "prepend", NULL }, e));
         TRY(get_text(path, where, part, "prepend", &text, &n, e));
-        if (!text) return FAIL(e, ERR_FORMAT, "%s: %s has no text in prepend", path, where);
+        if (n == 0) return FAIL(e, ERR_FORMAT, "%s: %s has no text in prepend", path, where);
         step->kind = STEP_PREPEND;
         TRY(text_copy(&step->a, text, n, e));
     } else if (!strcmp(type, "Replace")) {

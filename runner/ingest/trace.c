@@ -8,7 +8,6 @@ void trace_begin(struct trace *t, const uint8_t *text, const struct byte_range *
     t->on = true;
     t->control = control;
     t->control_count = count;
-    t->control_at = 0;
     t->view = (struct trace_view){ .base = text };
     t->ends.count = 0;
 }
@@ -24,11 +23,15 @@ static uint32_t end_of(const struct trace_view *v, const uint8_t *p) {
     return v->map ? v->map[at] : (uint32_t)(v->origin + at + 1);
 }
 
-bool trace_allows(struct trace *t, const uint8_t *p, size_t n) {
+bool trace_allows(const struct trace *t, const uint8_t *p, size_t n) {
     int64_t begin = (int64_t)end_of(&t->view, p) - 1, end = end_of(&t->view, p + n - 1);
-    while (t->control_at < t->control_count && t->control[t->control_at].end < end)
-        t->control_at++;
-    return t->control_at < t->control_count && t->control[t->control_at].begin <= begin;
+    int64_t low = 0, high = t->control_count; /* the first range that does not end before `end` */
+    while (low < high) {
+        int64_t middle = (low + high) / 2;
+        if (t->control[middle].end < end) low = middle + 1;
+        else high = middle;
+    }
+    return low < t->control_count && t->control[low].begin <= begin;
 }
 
 static enum status add_end(struct bytes *to, uint32_t end, struct err *e) {
@@ -116,7 +119,7 @@ static enum status map_nfc(const struct trace_view *v, const struct unicode *u, 
         while (next < n && u->class_of[utf8_at(p + next, &length)] & UC_NFC)
             next += (size_t)length;
         whole.count = 0;
-        st = nfc_add(u, &whole, p + at, next - at, e);
+        st = nfc_add(u, &whole, p + at, next - at, &(size_t){ 0 }, e);
         bool same = whole.count == next - at && !memcmp(whole.bytes, p + at, whole.count);
         for (size_t i = 0; st == OK && i < whole.count; i++)
             st = add_end(map, end_of(v, p + (same ? at + i : next - 1)), e);

@@ -16,7 +16,7 @@ struct trace_view {
 struct trace {
     bool on;
     const struct byte_range *control; /* borrowed: special tokens are found only inside these */
-    int64_t control_count, control_at;
+    int64_t control_count;
     struct trace_view view;
     struct bytes ends;                /* uint32_t for each id since trace_begin */
     struct bytes map[STAGES_MAX + 2]; /* of each stage; two for the normalizer, by turns */
@@ -27,9 +27,8 @@ void trace_begin(struct trace *t, const uint8_t *text, const struct byte_range *
                  int64_t count);
 void trace_free(struct trace *t);
 
-/* Whether a special token may be found in p[0..n-1], a part of the view. The places of calls do
- * not fall. */
-bool trace_allows(struct trace *t, const uint8_t *p, size_t n);
+/* Whether a special token may be found in p[0..n-1], a part of the view. */
+bool trace_allows(const struct trace *t, const uint8_t *p, size_t n);
 
 /* The next id stands for what ends behind `last`. */
 NODISCARD enum status trace_push(struct trace *t, const uint8_t *last, struct err *e);

@@ -67,8 +67,10 @@ NODISCARD enum status utf8_lossy(struct bytes *out, const uint8_t *p, size_t n, 
 /* Whether NFC certainly leaves the valid text as it is. */
 bool nfc_unchanged(const struct unicode *u, const uint8_t *p, size_t n);
 
-/* Appends the NFC of a valid text. Time is linear in its length. */
+/* Appends the NFC of a valid text. Time is linear in its length. *head is the number of the text's
+ * first bytes that are marked, and then of those of the NFC. A code point belongs to the first
+ * character that begins in it; one in which none begins belongs to what stands before it. */
 NODISCARD enum status nfc_add(const struct unicode *u, struct bytes *out, const uint8_t *p,
-                              size_t n, struct err *e);
+                              size_t n, size_t *head, struct err *e);
 
 #endif

@@ -124,7 +124,7 @@ void added_build(struct added_pass *a) {
     int firsts = 0;
     if (a->count) qsort(a->token, (size_t)a->count, sizeof *a->token, by_text);
     for (int64_t i = 0; i < a->count; i++)
-        if (a->token[i].n) a->first[(uint8_t)a->token[i].text[0]] = true;
+        a->first[(uint8_t)a->token[i].text[0]] = true;
     a->only = -1;
     for (int i = 0; i < 256; i++)
         if (a->first[i]) a->only = firsts++ ? -1 : i;
@@ -136,15 +136,13 @@ void added_free(struct added_pass *a) {
     *a = (struct added_pass){ 0 };
 }
 
-/* The longest token that text[0..n-1] begins with, but none that the normalizer has emptied. The
- * tokens from `low` to `high` have the first `depth` bytes of the text. */
+/* The longest token that text[0..n-1] begins with. The tokens from `low` to `high` have the first
+ * `depth` bytes of the text. */
 static const struct added *longest(const struct added_pass *a, const uint8_t *text, size_t n) {
     int64_t low = 0, high = a->count;
     const struct added *best = NULL;
     for (size_t depth = 0; low < high; depth++) {
-        /* The shortest comes first. The normalizer may make several tokens equal. */
-        if (a->token[low].n == depth && depth > 0) best = &a->token[low];
-        while (low < high && a->token[low].n == depth) low++;
+        if (a->token[low].n == depth) best = &a->token[low++]; /* the shortest comes first */
         if (depth == n) break;
         int64_t from = low, to = high; /* the first whose byte is not below */
         while (from < to) {

@@ -154,6 +154,13 @@ static const struct bad RUNNING[] = {
     { "{{ -9223372036854775807 * 2 }}", ERR_UNSUPPORTED, "an integer of more than 64 bits" },
     { "{{ 1 // 0 }}", ERR_CONFIG, "division by zero" },
     { "{{ 1 % 0 }}", ERR_CONFIG, "division by zero" },
+    { "{% set v = 5 %}{{ v[1:] }}", ERR_CONFIG, "an integer cannot be sliced" },
+    { "{{ 5[1:] }}", ERR_CONFIG, "an integer cannot be sliced" }, /* Jinja prints nothing */
+    { "{{ messages[0][1:] }}", ERR_CONFIG, "a mapping cannot be sliced" },
+    { "{{ (messages | reject)[1:] }}", ERR_CONFIG,
+      "an iterator cannot be sliced; apply the filter 'list'" },
+    { "{{ 'abc'[::false] }}", ERR_CONFIG, "the step of a slice is 0" },
+    { "{{ 'abc'[::1.0] }}", ERR_CONFIG, "a real number cannot be the step of a slice" },
     { "{{ range(3) }}", ERR_UNSUPPORTED, "cannot be printed; apply the filter 'list'" },
     { "{{ range(1000000000) }}", ERR_UNSUPPORTED, "a range of more than 100000 elements" },
     { "{{ range(0, 1, 0) }}", ERR_CONFIG, "the step is 0" },

@@ -180,31 +180,6 @@ static void an_empty_side_of_a_merge_is_no_cycle(void **state) {
     assert_non_null(strstr(e.text, "model.merges[0] has an empty side"));
 }
 
-/* Such a token would be found before each byte that another one begins with, again and again. */
-static void a_token_that_the_normalizer_empties_is_never_found(void **state) {
-    static const char TEXT[] =
-        "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":2,\"content\":\"<x>\",\"normalized\":true},"
-        "{\"id\":3,\"content\":\"ab\",\"normalized\":true}],\"normalizer\":{\"type\":\"Replace\","
-        "\"pattern\":{\"String\":\"<x>\"},\"content\":\"\"},\"model\":{\"type\":\"BPE\","
-        "\"vocab\":{\"a\":0,\"b\":1},\"merges\":[]}}";
-    const struct tokenizer_options o = { NULL, false };
-    char path[2 * PATH_CAP];
-    struct tokenizer *t;
-    struct encoder *x;
-    int64_t count;
-    snprintf(path, sizeof path, "%s/tokenizer.json", (char *)*state);
-    MUST(file_replace(path, TEXT, sizeof TEXT - 1, E));
-    MUST(tokenizer_open(&t, path, &o, E));
-    MUST(encoder_create(&x, t, E));
-    MUST(encoder_begin(x, E));
-    MUST(encoder_add(x, "a<x>ab", 6, E));
-    const uint32_t *ids = encoder_ids(x, &count);
-    assert_int_equal(count, 2);
-    assert_true(ids[0] == 0 && ids[1] == 3);
-    encoder_destroy(x);
-    tokenizer_close(t);
-}
-
 static const struct { const char *find, *put, *words; } RANKS[] = {
     { "Ig== 1\n", "Ig== x\n", "ranks.tiktoken:2: \"Ig== x\" is no token" },
     { "Ig== 1\n", "Ig==\n", "ranks.tiktoken:2: \"Ig==\" is no token" },
@@ -361,8 +336,6 @@ int main(void) {
         cmocka_unit_test_setup_teardown(an_empty_side_of_a_merge_is_no_cycle, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(an_older_file_is_read, make_folder, remove_folder),
-        cmocka_unit_test_setup_teardown(a_token_that_the_normalizer_empties_is_never_found,
-                                        make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(each_broken_rank_is_named, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(random_damage_is_no_crash, make_folder, remove_folder),
         cmocka_unit_test(random_lines_are_no_crash),
