@@ -1,7 +1,7 @@
 #!/bin/bash
 # Token shards with a .loss: packed documents give the same loss for each micro-batch and number of
-# ranks. Records count the tokens with loss. A step without one has no loss, and is in the log; a run
-# without one is refused before step 0.
+# ranks. Records count the tokens with loss. A step without one has no loss, and is in the log; a
+# run without one is refused before step 0.
 set -u
 . "$PWD/tests/cli/lib.sh"
 python3 - <<'PY'
