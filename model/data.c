@@ -160,10 +160,14 @@ static enum status check_documents(const struct data *d, const struct data_optio
 /* ERR_CONFIG if no training target counts. Ends at the first that does. */
 static enum status check_loss(const struct data *d, struct err *e) {
     int64_t counted = 0;
-    if (!d->loss) return OK;
+    if (data_counts_all(d)) return OK;
     for (int64_t i = 0; i < d->sequences[SPLIT_TRAIN] && !counted; i++)
         TRY(data_count(d, SPLIT_TRAIN, i, 1, &counted, e));
     if (counted) return OK;
+    if (!d->loss)
+        return FAIL(e, ERR_CONFIG, "%s: no token of the training data carries loss: each document "
+                    "has one token, and the first token of a document is never predicted",
+                    first_path(d, &d->part[0]));
     const struct token_run *run = &d->part[0].stream.run[0];
     return FAIL(e, ERR_CONFIG, "%s: no token of the training data carries loss: its bytes are 0, "
                 "or 1 only for the first token of a document", d->file[run->loss].path);

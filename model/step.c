@@ -123,7 +123,7 @@ static float loss_factor(const struct trainer *t) {
 /* The mean over `counted` tokens with loss. */
 static float mean_loss(const struct trainer *t, float recorded, int64_t counted) {
     if (t->counts_all) return recorded;
-    return counted > 0 ? (float)((double)recorded / (double)counted) : recorded; /* 0, or NaN */
+    return counted > 0 ? (float)((double)recorded / (double)counted) : NAN;
 }
 
 /* How layers multiply forward in `step`. Captured graphs have the other way. */

@@ -124,7 +124,7 @@ int trainer_pending(const struct trainer *t);
 
 struct step_result {
     int64_t step;  /* 1-based */
-    float loss;    /* mean nats over the tokens with loss of the global batch; 0 if it has none */
+    float loss;    /* mean nats over the tokens with loss of the global batch; NaN: it has none */
     float grad_norm, lr; /* of the gradients of trained parameters; before train.lr_scale */
     int64_t tokens;   /* in this step, all ranks, padding included */
     int64_t loss_tokens; /* of these, the ones with loss. With 0 the gradient is 0: the update has

@@ -138,11 +138,12 @@ static void scripts_free(struct scripts *s) {
 
 static enum status find_facts(const struct cli *cli, json_t **facts, struct err *e) {
     const char *file = cli_value(cli, "facts");
-    char problem[256] = "";
+    char problem[256] = "", note[FACTS_NOTE_CAP];
     if (file) TRY(facts_load(file, facts, e));
     else TRY(facts_gather(facts, NULL, 0, e));
     if (!file) TRY(probe_facts(*facts, false, problem, sizeof problem, e));
     if (*problem) cli_warn(cli, "%s", problem);
+    if (facts_strange_capability(*facts, note)) cli_warn(cli, "%s", note);
     if (!facts_have_gpu(*facts) || facts_capability(*facts)) return OK;
     return FAIL(e, ERR_CONFIG, "%s%sgpu.cc is not known, so how the GPU runs each recipe is not "
                 "known either; `fp8lab plan` works without it; " FACTS_ADD_CAPABILITY,

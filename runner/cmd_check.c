@@ -235,12 +235,15 @@ static bool look_for_weights(const struct cli *cli, const struct resolution *r) 
 static enum status read_machine(const struct cli *cli, struct asked_machine *out, json_t **facts,
                                 struct err *e) {
     int cc;
+    char note[FACTS_NOTE_CAP];
     out->backend = cli_value(cli, "backend");
     out->caps = cli_value(cli, "caps");
     if (out->backend) TRY(backend_check_name(out->backend, e));
     if (out->caps) TRY(device_capability(out->caps, &cc, e));
     if (cli_value(cli, "facts")) TRY(facts_load(cli_value(cli, "facts"), facts, e));
     out->facts = *facts;
+    bool gpu = !out->caps && (!out->backend || strcmp(out->backend, "cpu") != 0);
+    if (gpu && facts_strange_capability(*facts, note)) cli_warn(cli, "%s", note);
     return OK;
 }
 

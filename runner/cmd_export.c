@@ -1,14 +1,18 @@
 /* fp8lab export: the weights of a run as a Hugging Face folder. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/folder_guard.h"
 #include "runner/base/run_files.h"
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
@@ -37,7 +41,9 @@ struct command {
     struct run_options options;
     struct found_weights found;
     char path[PATH_CAP];    /* of the run */
+    struct folder_guard guard; /* of `partial` */
     char partial[PATH_CAP]; /* the folder until it is complete; "": not made */
+    int lock;               /* of `partial`, which others see; -1: none */
     char work[PATH_CAP];    /* the bundle's experiment, unpacked; "": not made */
     json_t *base;           /* config.json that the run began with; owned, or NULL */
     json_t *generation;     /* the generation_config.json beside it; owned, or NULL */
@@ -172,6 +178,24 @@ static enum status find(struct command *c, struct err *e) {
     return weights_of_run(&q, c->path, &c->found, e);
 }
 
+/* Opens and locks a folder; -1: another export has the lock. A file system without such locks gives
+ * the folder too: nothing but a warning depends on it. */
+static int lock_folder(const char *path, int how) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || flock(fd, how | LOCK_NB) == 0 || errno != EWOULDBLOCK) return fd;
+    close(fd);
+    return -1;
+}
+
+/* It may also be the user's: nothing proves whose it is, so it stays. */
+static void warn_of_left(const struct cli *cli, const char *path) {
+    int fd = lock_folder(path, LOCK_SH);
+    if (fd < 0) return;
+    cli_warn(cli, "%s is there, and no export on this host writes it: an export that was killed "
+             "may have left it; remove it if it is not yours", path);
+    close(fd);
+}
+
 /* The folder has another name until it is complete: TO.partial.N, the first N that is free, so that
  * this command removes and renames only what it made. */
 static enum status make_folder(struct command *c, const char *to, struct err *e) {
@@ -188,18 +212,32 @@ static enum status make_folder(struct command *c, const char *to, struct err *e)
             return FAIL(e, ERR_ARG, "path too long: %.200s…", to);
         if (mkdir(name, 0777) == 0) {
             memcpy(c->partial, name, sizeof name);
+            c->lock = lock_folder(name, LOCK_EX);
             return OK;
         }
         if (errno != EEXIST) break;
+        warn_of_left(c->cli, name);
     }
     return FAIL(e, ERR_IO, "make the folder %s: %s", name, strerror(errno));
 }
 
-static enum status rename_folder(const struct command *c, const char *to, struct err *e) {
-    if (!path_exists(to) && rename(c->partial, to) == 0) return OK;
+static enum status rename_folder(struct command *c, const char *to, struct err *e) {
+    folder_guard_hold(&c->guard);
+    bool renamed = !path_exists(to) && rename(c->partial, to) == 0;
+    folder_guard_watch(&c->guard, renamed ? "" : c->partial);
+    if (renamed) return OK;
     if (path_exists(to))
         return FAIL(e, ERR_ARG, "%s exists now: another command made it; name another folder", to);
     return FAIL(e, ERR_IO, "rename %s to %s: %s", c->partial, to, strerror(errno));
+}
+
+/* After an error, which is reported. */
+static void remove_folder(struct command *c) {
+    struct err ignored;
+    folder_guard_hold(&c->guard);
+    if (tree_remove(c->partial, &ignored) != OK)
+        cli_warn(c->cli, "%s is left behind", c->partial);
+    folder_guard_watch(&c->guard, "");
 }
 
 static enum status write_folder(struct command *c, enum export_type type, int64_t shard_mb,
@@ -207,7 +245,10 @@ static enum status write_folder(struct command *c, enum export_type type, int64_
     const char *to = cli_value(c->cli, "to");
     bool llmc;
     TRY(read_format(cli_value(c->cli, "format"), &llmc, e));
-    TRY(make_folder(c, to, e));
+    folder_guard_hold(&c->guard);
+    enum status st = make_folder(c, to, e);
+    folder_guard_watch(&c->guard, c->partial);
+    TRY(st);
     TRY(unpack(c, e));
     const struct export_request q = {
         .checkpoint = c->found.path, .to = c->partial, .model = &c->options.model,
@@ -240,19 +281,21 @@ static void report_folder(const struct command *c, enum export_type type,
 }
 
 static int cmd_export(const struct cli *cli) {
-    struct command c = { .cli = cli };
+    struct command c = { .cli = cli, .lock = -1 };
     struct export_report report;
     struct err e = { 0 };
     enum export_type type = EXPORT_BF16;
     int64_t shard_mb = 5000;
     enum status st = read_type(cli_value(cli, "dtype"), &type, &e);
     if (st == OK) st = cli_int(cli, "shard-mb", 1, 1000000, &shard_mb, &e);
+    if (st == OK) st = folder_guard_open(&c.guard, &e); /* before any thread */
+    if (st == OK) folder_guard_watch(&c.guard, "");
     if (st == OK) st = find(&c, &e);
     if (st == OK) st = write_folder(&c, type, shard_mb, &report, &e);
     if (st == OK) report_folder(&c, type, &report);
-    struct err ignored; /* the first error is reported */
-    if (st != OK && *c.partial && tree_remove(c.partial, &ignored) != OK)
-        cli_warn(cli, "%s is left behind", c.partial);
+    if (st != OK && *c.partial) remove_folder(&c);
+    folder_guard_close(&c.guard);
+    if (c.lock >= 0) close(c.lock);
     json_decref(c.base);
     json_decref(c.generation);
     json_decref(c.ends);

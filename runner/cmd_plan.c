@@ -282,6 +282,8 @@ static enum status find_facts(const struct cli *cli, json_t **facts, struct err 
     if (!file) TRY(probe_facts(*facts, false, problem, sizeof problem, e));
     if (*problem) cli_warn(cli, "%s", problem);
     bool cpu = backend && !strcmp(backend, "cpu");
+    char note[FACTS_NOTE_CAP];
+    if (!cpu && facts_strange_capability(*facts, note)) cli_warn(cli, "%s", note);
     if (!cpu && facts_have_gpu(*facts) && !facts_capability(*facts))
         cli_warn(cli, "gpu.cc is not known: memory is planned as for 9.0, and the recipe is not "
                  "checked; " FACTS_ADD_CAPABILITY);

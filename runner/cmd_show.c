@@ -318,12 +318,20 @@ static void print_audit(const struct cli *cli, const struct run_view *v) {
     line(cli, "audit", text);
 }
 
+/* The loss of the last step. */
+static void print_loss(const struct cli *cli, const struct run_view *v) {
+    const struct columns *train = v->columns.of[STREAM_TRAIN];
+    if (train && train->rows && step_lacks_loss(train, train->rows - 1))
+        line(cli, "loss", "none: no token of the last step has loss");
+    else number(cli, "loss", v->summary, "loss_final", 1, "%.6f nats");
+}
+
 static void print_numbers(const struct cli *cli, const struct run_view *v) {
     const json_t *s = v->summary;
     number(cli, "step", s, "step_last", 1, "%.0f");
     number(cli, "tokens", s, "tokens", 1, "%.0f");
     print_masked(cli, s);
-    number(cli, "loss", s, "loss_final", 1, "%.6f nats");
+    print_loss(cli, v);
     number(cli, "eval loss", s, "eval_loss_final", 1, "%.6f nats");
     number(cli, "best eval", s, "eval_loss_best", 1, "%.6f nats");
     number(cli, "accuracy", s, "eval_accuracy_final", 100, "%.2f %% of the evaluated tokens");

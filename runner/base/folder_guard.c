@@ -85,6 +85,11 @@ enum status folder_guard_open(struct folder_guard *out, struct err *e) {
     return st;
 }
 
+void folder_guard_hold(struct folder_guard *g) {
+    pthread_mutex_lock(&g->lock);
+    g->held = true;
+}
+
 void folder_guard_watch(struct folder_guard *g, const char *path) {
     snprintf(g->path, sizeof g->path, "%s", path);
     g->held = false;

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,10 +18,11 @@
 
 enum { ANSWER_MAX = 1 << 20, ARGS_MAX = 30, TICK_MS = 500 };
 
-/* In the child, between fork and exec. */
-static void exec_self(const char *self, const struct self_ask *a, int out) {
+/* In the child, between fork and exec. It ends with its parent, however that ends. */
+static void exec_self(const char *self, const struct self_ask *a, int out, pid_t parent) {
     const char *argv[ARGS_MAX + 2] = { self };
     for (int n = 0; a->args[n] && n < ARGS_MAX; n++) argv[n + 1] = a->args[n];
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(127);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null >= 0 && dup2(null, 0) == 0 && dup2(out, 1) == 1 && dup2(null, 2) == 2)
         (void)execv(self, (char *const *)(uintptr_t)argv);
@@ -54,12 +56,13 @@ static enum status read_answer(const struct self_ask *a, int fd, char *text, siz
 static enum status start_self(const struct self_ask *a, pid_t *pid, int *fd, struct err *e) {
     char self[PATH_CAP];
     int ends[2];
+    pid_t parent = getpid();
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n <= 0) return FAIL(e, ERR_IO, "read /proc/self/exe: %s", strerror(errno));
     self[n] = '\0';
     if (pipe2(ends, O_CLOEXEC) != 0) return FAIL(e, ERR_IO, "create a pipe: %s", strerror(errno));
     *pid = fork();
-    if (*pid == 0) exec_self(self, a, ends[1]);
+    if (*pid == 0) exec_self(self, a, ends[1], parent);
     close(ends[1]);
     *fd = ends[0];
     if (*pid > 0) return OK;

@@ -1,5 +1,6 @@
 /* A child of this program that answers in JSON: what needs an open device, which the runner itself
- * never touches. A child that crashes or hangs costs its answer only. */
+ * never touches. A child that crashes or hangs costs its answer only. It ends with this process,
+ * and with the thread that asks. */
 #ifndef FP8LAB_RUNNER_BASE_SELF_ASK_H
 #define FP8LAB_RUNNER_BASE_SELF_ASK_H
 

@@ -15,6 +15,11 @@ void run_columns_free(struct run_columns *c) {
     *c = (struct run_columns){ 0 };
 }
 
+bool step_lacks_loss(const struct columns *train, int64_t row) {
+    const struct column *tokens = columns_scalar(train, "loss_tokens");
+    return tokens && column_value(tokens, row, 0) == 0;
+}
+
 struct window steady_window(int64_t rows) {
     int64_t skip = rows / 5;
     if (skip < 1) skip = 1;

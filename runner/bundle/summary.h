@@ -13,6 +13,10 @@ struct run_columns {
 };
 void run_columns_free(struct run_columns *c);
 
+/* Whether no token of a row of "train" has loss: its loss is NaN, or 0 in bundles up to 2026-11-28.
+ * Such a step has not diverged. */
+bool step_lacks_loss(const struct columns *train, int64_t row);
+
 /* The rows over which speed is measured: all but the first fifth of the run (at least 1 step, at
  * most 50). Allocation, tuning and caches warm up in that fifth. [first, last), may be empty. */
 struct window { int64_t first, last; };

@@ -37,7 +37,7 @@ static enum status open_output(struct unpack *u, const char *path, int *fd, stru
     *fd = -1;
     if (u->root < 0 || !is_wanted(u, path)) return OK;
     /* O_EXCL: the directory is fresh, so an existing name came from this bundle. */
-    *fd = open_beneath(u->root, path, O_WRONLY | O_CREAT | O_EXCL, 0644, 0700);
+    *fd = open_beneath(u->root, path, O_WRONLY | O_CREAT | O_EXCL, 0644, 0777);
     return *fd >= 0 ? OK : FAIL(e, ERR_IO, "create %s: %s", path, strerror(errno));
 }
 
@@ -145,6 +145,19 @@ static enum status unpack_run(struct unpack *u, const char *path,
     return OK;
 }
 
+/* The folder gets its name, and the mode of the folders in it: that which the umask leaves. */
+static enum status publish(int root, const char *work, const char *dest, struct err *e) {
+    struct stat now, wanted;
+    if (fstat(root, &now) != 0) return FAIL(e, ERR_IO, "stat %s: %s", work, strerror(errno));
+    bool differs = fstatat(root, "data", &wanted, AT_SYMLINK_NOFOLLOW) == 0 &&
+                   wanted.st_mode != now.st_mode;
+    if (differs && fchmod(root, wanted.st_mode & 07777) != 0)
+        return FAIL(e, ERR_IO, "chmod %s: %s", work, strerror(errno));
+    return rename(work, dest) == 0
+               ? OK
+               : FAIL(e, ERR_IO, "rename %s to %s: %s", work, dest, strerror(errno));
+}
+
 enum status bundle_unpack(const char *path, const char *dest, const struct bundle_limits *limits,
                           struct unpack_report *report, struct err *e) {
     return bundle_unpack_part(path, dest, NULL, limits, report, e);
@@ -169,8 +182,7 @@ enum status bundle_unpack_part(const char *path, const char *dest, const char *c
         if (u.root < 0) return FAIL(e, ERR_IO, "open %s: %s", work, strerror(errno));
     }
     enum status st = unpack_run(&u, path, limits, e);
-    if (st == OK && dest && rename(work, dest) != 0)
-        st = FAIL(e, ERR_IO, "rename %s to %s: %s", work, dest, strerror(errno));
+    if (st == OK && dest) st = publish(u.root, work, dest, e);
     if (u.root >= 0) close(u.root);
     if (st != OK && e && !strstr(e->text, path)) err_prefix(e, "%s", path);
     /* Removes the files of a bundle that failed. */

@@ -1,5 +1,6 @@
 /* Verifies a bundle, and extracts it: one pass, one code path. Bytes are hashed while they stream
- * by, and written only below a fresh directory of mode 0700. */
+ * by, and written only below a fresh directory of mode 0700. Once all is verified it gets the mode
+ * that the umask leaves. */
 #ifndef FP8LAB_RUNNER_BUNDLE_UNPACK_H
 #define FP8LAB_RUNNER_BUNDLE_UNPACK_H
 

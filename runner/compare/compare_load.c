@@ -9,9 +9,9 @@
 
 /* Frees the records that are not needed any more. */
 static void drop_records(const struct comparison *c, struct run_view *v) {
-    static const char *const LOSSES[] = { "step", "loss", NULL };
-    static const char *const PLOTTED[] = { "step", "loss", "grad_norm", "tokens_per_s",
-                                           "step_time_us", NULL };
+    static const char *const LOSSES[] = { "step", "loss", "loss_tokens", NULL };
+    static const char *const PLOTTED[] = { "step", "loss", "loss_tokens", "grad_norm",
+                                           "tokens_per_s", "step_time_us", NULL };
     static const char *const WAITED[] = { "step", "wait_share", "exposed_share", NULL };
     static const enum stream_id COMPARED[] = { STREAM_FP8, STREAM_FP8_ERROR, STREAM_TRACE,
                                                STREAM_SAMPLES };

@@ -82,11 +82,13 @@ enum status loss_judge(const struct loss_sample *baseline, const struct loss_sam
 
 /* ---- divergence ---------------------------------------------------------------------------- */
 
-/* The step of the first loss that is not finite; -1: none. */
+/* The step of the first loss that is not finite; -1: none. A step without a token with loss is no
+ * such step. */
 static int64_t first_bad(const struct columns *t) {
     const struct column *loss = columns_scalar(t, "loss"), *step = columns_scalar(t, "step");
     for (int64_t i = 0; loss && step && i < t->rows; i++)
-        if (!isfinite(column_value(loss, i, 0))) return (int64_t)column_value(step, i, 0);
+        if (!isfinite(column_value(loss, i, 0)) && !step_lacks_loss(t, i))
+            return (int64_t)column_value(step, i, 0);
     return -1;
 }
 

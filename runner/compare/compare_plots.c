@@ -187,12 +187,19 @@ static int64_t window_of(const struct comparison *c) {
     return rows < 20 ? 1 : rows < 10 * WINDOW_MAX ? rows / 10 : WINDOW_MAX;
 }
 
-/* Replaces y by its mean over the `window` rows that end at each row. */
+/* Replaces y by its mean over the `window` rows that end at each row. Rows without a value do not
+ * count, and keep none. */
 static void smooth(struct series *s, int64_t window) {
     for (int64_t i = s->rows; i-- > 0;) {
         double sum = 0;
-        for (int64_t k = i - window + 1; k <= i; k++) sum += k >= 0 ? s->y[k] : NAN;
-        s->y[i] = sum / (double)window;
+        int64_t count = 0;
+        bool none = i < window - 1 || isnan(s->y[i]);
+        for (int64_t k = i - window + 1; !none && k <= i; k++) {
+            if (isnan(s->y[k])) continue;
+            sum += s->y[k];
+            count++;
+        }
+        s->y[i] = none ? (double)NAN : sum / (double)count;
     }
 }
 

@@ -80,7 +80,7 @@ static void say_gpu(struct doctor *d) {
     const struct peak *peak = product && cc ? peak_find(product, cc) : NULL;
     double memory = number_of(d, "gpu.memory");
     int capability = facts_capability(d->facts);
-    char size[32] = "memory not known";
+    char size[32] = "memory not known", note[FACTS_NOTE_CAP];
     if (memory > 0) snprintf(size, sizeof size, "%.1f GiB", memory / GIB);
     doctor_say(d, FINDING_FINE, "gpu", NULL, "%.0f x %s, compute capability %s, %s",
                number_of(d, "gpu.count"), product ? product : "?", cc ? cc : "?", size);
@@ -89,6 +89,8 @@ static void say_gpu(struct doctor *d) {
         doctor_say(d, FINDING_WARNING, "gpu", FACTS_ADD_CAPABILITY "; or give --caps ARCH",
                    "gpu.cc, its compute capability, is not known: how it runs each recipe is not "
                    "known either, the rest is examined");
+    if (facts_strange_capability(d->facts, note))
+        doctor_say(d, FINDING_NOTE, "gpu", NULL, "%s", note);
     if (capability && capability < CC_LOWEST)
         doctor_say(d, FINDING_WRONG, "gpu", "a GPU of compute capability 8.0 or newer; or "
                    "--backend cpu",

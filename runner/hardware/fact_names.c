@@ -67,6 +67,19 @@ const char *const *fact_words(const struct fact_name *fact) {
     return !strcmp(fact->name, "cpu.arch") ? PROCESSORS : NULL;
 }
 
+double fact_most(const struct fact_name *fact) {
+    static const struct { const char *name; double most; } MOST[] = {
+        { "gpu.on_bus", 1024 },       { "gpu.count", 1024 },
+        { "cpu.cores", 0x1p16 },      { "gpu.processes", 0x1p22 }, /* Linux has no more PIDs */
+        { "gpu.memory", 0x1p50 },     { "memory.total", 0x1p50 },
+        { "memory.available", 0x1p50 },
+    };
+    for (size_t i = 0; i < sizeof MOST / sizeof *MOST; i++)
+        if (!strcmp(fact->name, MOST[i].name)) return MOST[i].most;
+    /* Other sizes can stand for "no limit". */
+    return fact->kind == FACT_NUMBER ? 1e6 : 0x1p63;
+}
+
 /* What nvidia-smi, Slurm, PyTorch and CUDA's headers call them. */
 static const struct other_name OTHERS[] = {
     { "gpu.name", "gpu.product_name" },     { "gpu.model", "gpu.product_name" },

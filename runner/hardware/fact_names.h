@@ -28,6 +28,8 @@ extern const int64_t FACT_NAME_COUNT;
 const struct fact_name *fact_find(const char *name);
 /* All values that a text fact can have, NULL-terminated; NULL: any text. */
 const char *const *fact_words(const struct fact_name *fact);
+/* More than this no machine has of a fact that is a number. */
+double fact_most(const struct fact_name *fact);
 /* The fact that a wrong name probably means: by its name in other tools, else the nearest; or
  * NULL. */
 const char *fact_meant(const char *name);

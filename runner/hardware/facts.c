@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/bytes_text.h"
 #include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
 #include "runner/hardware/fact_names.h"
@@ -229,6 +230,31 @@ int facts_capability(const json_t *facts) {
                ? 10 * major + minor : 0;
 }
 
+/* Those of NVIDIA's GPUs, ascending. Source: nvcc of CUDA 9 to 13.0, --list-gpu-arch. */
+static const int CAPABILITIES[] = { 30, 32, 35, 37, 50, 52, 53, 60,  61,  62,  70,  72,  75,
+                                    80, 86, 87, 88, 89, 90, 100, 101, 103, 110, 120, 121 };
+enum { CAPABILITY_COUNT = sizeof CAPABILITIES / sizeof *CAPABILITIES };
+
+bool facts_strange_capability(const json_t *facts, char out[FACTS_NOTE_CAP]) {
+    int cc = facts_have_gpu(facts) ? facts_capability(facts) : 0, above = 0;
+    const int newest = CAPABILITIES[CAPABILITY_COUNT - 1];
+    while (above < CAPABILITY_COUNT && CAPABILITIES[above] < cc) above++;
+    if (cc == 0 || (above < CAPABILITY_COUNT && CAPABILITIES[above] == cc)) return false;
+    int n = snprintf(out, FACTS_NOTE_CAP, "gpu.cc is %d.%d, ", cc / 10, cc % 10);
+    size_t left = FACTS_NOTE_CAP - (size_t)n;
+    const int *next = &CAPABILITIES[above];
+    if (cc > newest)
+        snprintf(out + n, left, "newer than %d.%d, the newest that this version knows: how such a "
+                 "GPU runs a recipe is a guess", newest / 10, newest % 10);
+    else if (above == 0)
+        snprintf(out + n, left, "older than any that this version knows: is the fact right?");
+    else
+        snprintf(out + n, left, "and this version knows no GPU of it: %d.%d and %d.%d are the "
+                 "nearest that it knows; is the fact right?", next[-1] / 10, next[-1] % 10,
+                 next[0] / 10, next[0] % 10);
+    return true;
+}
+
 static json_t *number_or_null(int64_t value) {
     return value == NVML_UNKNOWN ? json_null() : json_integer(value);
 }
@@ -430,10 +456,23 @@ static const char *found_text(const json_t *value, char out[64]) {
     return out;
 }
 
+/* A number that no machine has is a mistake in the file. */
+static enum status check_size(const char *path, const struct fact_name *fact, const json_t *value,
+                              struct err *e) {
+    char found[64], size[BYTES_TEXT_CAP];
+    double most = fact_most(fact);
+    if (!json_is_number(value) || json_number_value(value) <= most) return OK;
+    if (fact->kind == FACT_BYTES) bytes_text(most, size);
+    else snprintf(size, sizeof size, "%.0f", most);
+    return FAIL(e, ERR_CONFIG, "%s: %s is %s, but no machine has more than %s; " WRITE_FACTS, path,
+                fact->name, found_text(value, found), size);
+}
+
 static enum status check_fact(const char *path, const char *name, const json_t *value,
                               struct err *e) {
     char found[64], given[64];
     const struct fact_name *fact = fact_find(name);
+    if (fact) TRY(check_size(path, fact, value, e));
     if (fact && (json_is_null(value) || has_kind(value, fact))) return OK;
     if (fact)
         return FAIL(e, ERR_CONFIG, "%s: %s must be %s, or null; found %s; " WRITE_FACTS, path, name,

@@ -35,6 +35,10 @@ NODISCARD enum status facts_complete(struct json_t *facts, const char *path, str
 /* Whether the machine has a GPU, and its compute capability, 90 for 9.0; 0: not known. */
 bool facts_have_gpu(const struct json_t *facts);
 int facts_capability(const struct json_t *facts);
+/* Whether no GPU that this version knows has the capability of the facts: a sentence that says so.
+ * The GPU may be newer than this version, so it is no error. */
+enum { FACTS_NOTE_CAP = 200 };
+bool facts_strange_capability(const struct json_t *facts, char out[FACTS_NOTE_CAP]);
 /* What to do if the facts of a GPU lack it. */
 #define FACTS_ADD_CAPABILITY "add gpu.cc to the facts, such as \"9.0\": nvidia-smi " \
                              "--query-gpu=compute_cap --format=csv prints it"

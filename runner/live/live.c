@@ -52,6 +52,7 @@ static void take_train(struct live *l, const struct live_record *r) {
     l->step = (int64_t)step;
     if (l->first_step < 0) l->first_step = l->step;
     l->loss = number(r, "loss");
+    l->lacks_loss = number(r, "loss_tokens") == 0;
     l->grad_norm = number(r, "grad_norm");
     l->lr = number(r, "lr");
     l->step_ms = smooth(l->step_ms, number(r, "step_time_us") / 1000);

@@ -50,6 +50,7 @@ struct live {
     /* the records; NaN: none yet */
     int64_t step, first_step; /* of the last and the first record of train; -1: none */
     double loss, grad_norm, lr, step_ms, tokens_per_s, mfu, tflops;
+    bool lacks_loss; /* no token of the last step has loss */
     struct trend losses;
     double eval_step, eval_loss, eval_best, eval_accuracy;
     int64_t ranks;

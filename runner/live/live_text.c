@@ -205,7 +205,8 @@ static void put_loss(struct page *p, const struct live *l) {
     char rows[TREND_ROWS_MAX][TREND_TEXT_CAP], label[16];
     double low, high;
     begin_row(p, 2, 2);
-    if (isfinite(l->loss)) cell(p, BOLD, "loss %.4f", l->loss);
+    if (l->lacks_loss) cell(p, YELLOW, "no token with loss");
+    else if (isfinite(l->loss)) cell(p, BOLD, "loss %.4f", l->loss);
     else cell(p, RED, "loss is not finite");
     if (isfinite(l->eval_loss)) {
         cell(p, "", "eval %.4f at step %.0f", l->eval_loss, l->eval_step);
@@ -384,18 +385,19 @@ void live_view(const struct live *l, const struct live_look *look, struct live_l
 
 void live_line(const struct live *l, int64_t now, char *out, size_t size) {
     char ms[32], rate[32], eta[32], eval[48] = "", mfu[32] = "", left[48] = "", of[32] = "";
-    char row[64] = "";
+    char row[64] = "", loss[32] = "no token with loss";
     double seconds = live_eta_s(l, now);
     format_step_time(l->step_ms, ms, sizeof ms);
     live_format_count(l->tokens_per_s, rate, sizeof rate);
     live_format_time(seconds, eta, sizeof eta);
     if (l->rows > 0) snprintf(row, sizeof row, "row %" PRId64 "/%" PRId64 "  ", l->row, l->rows);
     if (l->steps > 0) snprintf(of, sizeof of, "/%" PRId64, l->steps);
+    if (!l->lacks_loss) snprintf(loss, sizeof loss, "loss %.3f", l->loss);
     if (isfinite(l->eval_loss)) snprintf(eval, sizeof eval, "  eval %.3f", l->eval_loss);
     if (isfinite(l->mfu)) snprintf(mfu, sizeof mfu, "  MFU %.1f %%", 100 * l->mfu);
     if (seconds >= 0) snprintf(left, sizeof left, "  ETA %s", eta);
-    snprintf(out, size, "%sstep %" PRId64 "%s  loss %.3f  lr %.1e  grad %.3g  %s  %s tokens/s"
-             "%s%s%s", row, l->step, of, l->loss, l->lr, l->grad_norm, ms, rate, eval, mfu, left);
+    snprintf(out, size, "%sstep %" PRId64 "%s  %s  lr %.1e  grad %.3g  %s  %s tokens/s"
+             "%s%s%s", row, l->step, of, loss, l->lr, l->grad_norm, ms, rate, eval, mfu, left);
 }
 
 void live_end_text(const struct live *l, char *out, size_t size) {

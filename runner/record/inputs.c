@@ -42,6 +42,20 @@ static enum status check_held_out(const struct run_options *run, const struct da
                 "or write eval = false", wanted < sequences ? wanted : sequences);
 }
 
+/* Ends at the first sequence that has a token with loss. */
+static enum status check_trained(const struct run_options *run, const struct data *data,
+                                 struct err *e) {
+    int64_t sequences = run->train.steps * run->train.global_batch, counted = 0;
+    if (data_counts_all(data)) return OK;
+    for (int64_t i = 0; i < sequences && !counted; i++)
+        TRY(data_count(data, SPLIT_TRAIN, i, 1, &counted, e));
+    if (counted > 0) return OK;
+    return FAIL(e, ERR_CONFIG, "there is nothing to train on: no token of the %" PRId64
+                " sequences that the %" PRId64 " steps read has loss, though others of the data "
+                "have; raise train.steps or train.global_batch, or give data with more loss",
+                sequences, run->train.steps);
+}
+
 static enum status hash_files(const struct data *data, struct known_data *known,
                               char hex[SHA256_HEX], json_t **out, struct err *e) {
     int64_t n = data_file_count(data);
@@ -90,6 +104,7 @@ static enum status hash_data(const json_t *resolved, const char *root, struct in
     run.data.root = root;
     enum status st = data_open(&data, &run.data, run.model.vocab, run.model.seq_len, run.train.seed,
                                e);
+    if (st == OK) st = check_trained(&run, data, e);
     if (st == OK) st = check_held_out(&run, data, e);
     if (st == OK) st = hash_files(data, out->known, out->data, files, e);
     if (st == OK) note_repeats(&run, data, out->repeats, sizeof out->repeats);

@@ -248,6 +248,11 @@ static enum status append_row(struct records *r, int64_t i, const json_t *event,
     return st == OK ? still_there(r, i, f->fd, e) : st;
 }
 
+bool record_lacks_loss(const json_t *record) {
+    const json_t *tokens = json_object_get(record, "loss_tokens");
+    return json_is_integer(tokens) && json_integer_value(tokens) == 0;
+}
+
 /* The names of the values of a wide stream. */
 static enum status put_labels(struct records *r, const struct stream *s, const json_t *event,
                               struct err *e) {

@@ -32,6 +32,9 @@ NODISCARD enum status records_put(struct records *r, const json_t *event, struct
  * the records before it. */
 NODISCARD enum status records_sync(const struct records *r, struct err *e);
 
+/* Whether a record of training says that no token of its step has loss: its loss is null. */
+bool record_lacks_loss(const json_t *record);
+
 /* The row in the event of a wide stream: *n bytes, owned by the caller. ERR_FORMAT if the event has
  * none. */
 NODISCARD enum status record_row(const json_t *event, char **out, size_t *n, struct err *e);

@@ -88,8 +88,8 @@ static enum status find_reasons(const struct comparison *c, json_t **out, bool *
 
 /* ---- losses ---------------------------------------------------------------------------------- */
 
-/* Compares the loss at every common step. A loss that is not finite is never within the
- * tolerance. */
+/* Compares the loss at every common step where both runs have tokens with loss. A loss that is not
+ * finite is never within the tolerance. */
 static void measure_losses(const struct comparison *c, const struct seed_band *band,
                            struct repro_verdict *v) {
     const struct columns *a = c->run[0].columns.of[STREAM_TRAIN];
@@ -105,7 +105,9 @@ static void measure_losses(const struct comparison *c, const struct seed_band *b
             else j++;
             continue;
         }
+        bool none = step_lacks_loss(a, i) && step_lacks_loss(b, j);
         double x = column_value(loss_a, i++, 0), y = column_value(loss_b, j++, 0);
+        if (none) continue;
         struct loss_distance d = { .step = (int64_t)sa, .nats = fabs(x - y) };
         d.relative = d.nats / fabs(x);
         d.allowed_nats = fmax(REPRO_LOSS_RELATIVE * fabs(x),

@@ -9,6 +9,7 @@
 #include "runner/base/clock.h"
 #include "runner/base/json_number.h"
 #include "runner/record/documents.h"
+#include "runner/record/records.h"
 #include "runner/record/run_checkpoint.h"
 #include "runner/record/run_log.h"
 
@@ -28,8 +29,10 @@ static void start(struct milestones *m, const json_t *event) {
 }
 
 static void log_step(struct milestones *m) {
-    run_log(m->dir, "step %" PRId64 " of %" PRId64 ": loss %.5f, %.0f tokens/s", m->step, m->steps,
-            m->loss, m->tokens_per_s);
+    char loss[48] = "no token with loss";
+    if (!m->lacks_loss) snprintf(loss, sizeof loss, "loss %.5f", m->loss);
+    run_log(m->dir, "step %" PRId64 " of %" PRId64 ": %s, %.0f tokens/s", m->step, m->steps, loss,
+            m->tokens_per_s);
     m->said_ms = clock_ms();
     m->pending = false;
 }
@@ -37,6 +40,7 @@ static void log_step(struct milestones *m) {
 static void step(struct milestones *m, const json_t *event) {
     m->step = json_int(event, "step");
     m->loss = number(event, "loss");
+    m->lacks_loss = record_lacks_loss(event);
     m->tokens_per_s = number(event, "tokens_per_s");
     m->pending = true;
     if (!m->said_ms || clock_ms() - m->said_ms >= STEP_EVERY_MS) log_step(m);

@@ -12,6 +12,7 @@ struct milestones {
     bool pending;              /* the latest step is not logged yet */
     int64_t step;
     double loss, tokens_per_s; /* of the latest step; a loss that is not finite is NAN */
+    bool lacks_loss;           /* no token of it has loss */
 };
 
 /* Begins an attempt. */

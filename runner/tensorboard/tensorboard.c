@@ -50,10 +50,12 @@ static bool is_drawn(const struct metric *m) { return !m->key && m->type != COLU
 
 /* ---- records of lines -------------------------------------------------------------------------*/
 
-/* The value of a metric in a record. JSON has no NaN and no infinity; the bits of an f32 do. */
+/* The value of a metric in a record. JSON has no NaN and no infinity; the bits of an f32 do. False:
+ * it has none. */
 static bool read_value(const json_t *record, const struct metric *m, double *out) {
     char name[COLUMN_NAME_CAP];
     const json_t *value = json_object_get(record, m->name);
+    if (!strcmp(m->name, "loss") && record_lacks_loss(record)) return false;
     snprintf(name, sizeof name, "%s_bits", m->name);
     const char *bits = m->type == COLUMN_U32 ? json_text(record, name, NULL) : NULL;
     if (bits) *out = (double)f32_from_bits((uint32_t)strtoul(bits, NULL, 16));

@@ -247,8 +247,8 @@ enum status say_emulated(struct event_writer *w, struct backend *b, struct err *
 
 enum status say_no_loss(struct event_writer *w, const struct step_result *r, struct err *e) {
     char text[200];
-    snprintf(text, sizeof text, "step %lld: none of its %lld tokens has loss, so its loss and its "
-             "gradient are 0; later steps like it are not listed", (long long)r->step,
+    snprintf(text, sizeof text, "step %lld: none of its %lld tokens has loss, so it has no loss, "
+             "and its gradient is 0; later steps like it are not listed", (long long)r->step,
              (long long)r->tokens);
     return say_log(w, text, e);
 }

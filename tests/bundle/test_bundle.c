@@ -141,10 +141,14 @@ static void extracting_gives_the_directory_back(void **state) {
     run_fixture_write(parent, &f, dir);
     CHECK(bundle_finish(dir, &KEEP, &result, &e));
     CHECK(path_join(out, parent, "out", &e));
+    mode_t old = umask(027);
     CHECK(bundle_unpack(result.path, out, &BUNDLE_LIMITS, &report, &e));
     assert_string_equal(report.identity, result.identity);
     assert_int_equal(report.bytes, result.payload_bytes);
-    assert_true(stat(out, &info) == 0 && (info.st_mode & 0777) == 0700);
+    assert_true(stat(out, &info) == 0 && (info.st_mode & 0777) == 0750);
+    CHECK(path_join(path, out, "data/metrics", &e));
+    assert_true(stat(path, &info) == 0 && (info.st_mode & 0777) == 0750);
+    (void)umask(old);
     CHECK(bundle_unpack(out, NULL, &BUNDLE_LIMITS, &again, &e));
     assert_string_equal(report.identity, again.identity);
     CHECK(path_join(path, dir, "lock", &e));

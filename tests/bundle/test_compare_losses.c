@@ -146,6 +146,17 @@ static void a_diverged_run_does_not_hold(void **state) {
     finish(&s);
 }
 
+/* A batch of chats without an answer has no loss: that is no divergence. */
+static void a_step_without_loss_is_no_divergence(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) runs[i].lossless_step = 7;
+    compare(&s, runs, 6);
+    verdict_is(&s, "holds", "");
+    finish(&s);
+}
+
 /* A run that ended at a NaN has few evaluations; it does not shorten the comparison of the
  * others. */
 static void a_value_that_is_not_finite_is_divergence(void **state) {
@@ -729,6 +740,7 @@ int main(void) {
         cmocka_unit_test(without_a_common_step_there_is_no_verdict),
         cmocka_unit_test(few_seeds_give_no_verdict),
         cmocka_unit_test(a_diverged_run_does_not_hold),
+        cmocka_unit_test(a_step_without_loss_is_no_divergence),
         cmocka_unit_test(a_value_that_is_not_finite_is_divergence),
         cmocka_unit_test(a_better_recipe_holds_in_any_order),
         cmocka_unit_test(a_missing_verdict_has_its_reason),

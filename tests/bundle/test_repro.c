@@ -43,8 +43,11 @@ static void scene_close(struct scene *s) {
 static void the_verdict_follows_the_difference(void **state) {
     struct run_fixture same = run_fixture_default(), near = same, far = same, bit = same,
                        fewer = same, cut = same, recipe = same, newer = same, newer_far = same,
-                       older = same, changed = same;
+                       older = same, changed = same, lossless = same,
+                       lossless_near = same;
     near.loss_shift = 0.001;
+    lossless.lossless_step = lossless_near.lossless_step = 4;
+    lossless_near.loss_shift = 0.001;
     far.loss_shift = 0.002;
     bit.flip_step = 5;
     bit.flip_tensor = 2;
@@ -70,6 +73,8 @@ static void the_verdict_follows_the_difference(void **state) {
     } CASES[] = {
         { same, same, 0, REPRO_BITWISE, 0, 0, EXIT_OK, EXIT_OK, 0 },
         { same, near, 0, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS, 0 },
+        { lossless, lossless, 0, REPRO_BITWISE, 0, 0, EXIT_OK, EXIT_OK, 0 },
+        { lossless, lossless_near, 0, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS, 0 },
         { same, far, 0, REPRO_DIFFERENT, 1, 8, EXIT_DIFFERS, EXIT_DIFFERS, 0 },
         { same, far, 0.0007, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS, 0 },
         { same, bit, 0, REPRO_TOLERANCE, 5, 0, EXIT_OK, EXIT_DIFFERS, 0 },

@@ -264,6 +264,8 @@ static void test_each_stream(void **state) {
                          "\"loss_bits\":\"40200000\","
                          "\"grad_norm\":null,\"grad_norm_bits\":\"7fc00000\",\"lr\":null,"
                          "\"mfu_gemm\":0.5,\"tokens\":64,\"other\":1}"), OK);
+    assert_int_equal(put(&s, "{\"event\":\"step\",\"step\":2,\"loss\":null,"
+                         "\"loss_bits\":\"7fc00000\",\"loss_tokens\":0}"), OK);
     assert_int_equal(put(&s, "{\"event\":\"eval\",\"step\":1,\"loss\":2.25,"
                          "\"loss_bits\":\"40100000\",\"accuracy\":0.125}"), OK);
     assert_int_equal(put(&s, "{\"event\":\"telemetry\",\"step\":1,\"rank\":3,\"device\":3,"
@@ -279,6 +281,7 @@ static void test_each_stream(void **state) {
     assert_int_equal(field_of(field_of(f->event[1], 7), 1).value, 1); /* START */
     assert_int_equal(field_of(f->event[1], 2).value, 0);
     expect_scalar(f, "train/loss", 1, 2.5);
+    assert_int_equal(times(f, "train/loss"), 1); /* not of the step without a token with loss */
     expect_scalar(f, "train/grad_norm", 1, (double)NAN);
     expect_scalar(f, "train/mfu_gemm", 1, 0.5);
     expect_scalar(f, "eval/loss", 1, 2.25);

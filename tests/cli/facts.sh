@@ -43,6 +43,13 @@ refused 'gpu.memory must be a whole number of bytes, 0 or more, or null; found -
 refused 'gpu.cc must be a compute capability in quotes, such as "9.0"' 'gpu.cc="nine"'
 refused 'its schema is "fp8lab.facts/2", and this version reads fp8lab.facts/1' \
     'schema="fp8lab.facts/2"'
+refused 'gpu.count is 1e15, but no machine has more than 1024' gpu.count=1e15
+refused 'gpu.count is 1025, but no machine has more than 1024' gpu.count=1025
+refused 'cpu.cores is 1000000000000, but no machine has more than 65536' cpu.cores=1000000000000
+refused 'gpu.memory is 1e30, but no machine has more than 1024 TiB' gpu.memory=1e30
+refused 'memory.total is 1000000000000000000, but no machine has more than' \
+    memory.total=1000000000000000000
+refused 'gpu.power_limit_w is 1e300, but no machine has more than 1000000' gpu.power_limit_w=1e300
 refused 'gpu.count is not known, but gpu.product_name is; add "gpu.count": 1' gpu.count=null
 echo '{"schema": "fp8lab.facts/1"}' >facts.json
 for name in hw doctor check plan advise; do verb 2 $name 'facts.json holds no fact'; done
@@ -69,6 +76,23 @@ done
 says 'fp8.tensorwise   native' out
 "$FP8LAB" plan "$script" --lib "$lib" --facts facts.json --backend cpu >out 2>&1 || fail "plan"
 grep -q "gpu.cc" out && fail "plan for a CPU: the GPU does not matter"
+
+case_name="a capability that this version does not know" # the GPU may be newer
+newer() { # CC WORDS
+    facts "gpu.cc=\"$1\""
+    for name in check plan advise doctor; do verb "$2" $name "gpu.cc is $1, $3"; done
+    for name in check plan; do
+        "$FP8LAB" $name "$script" --lib "$lib" --facts facts.json --backend cpu >out 2>&1
+        ! grep -q "gpu.cc" out || fail "$name for a CPU: the GPU does not matter"
+    done
+}
+newer 13.0 0 "newer than 12.1, the newest that this version knows"
+newer 9.1 0 "and this version knows no GPU of it: 9.0 and 10.0 are the nearest that it knows"
+facts 'gpu.cc="7.7"'
+verb 2 check "gpu.cc is 7.7, and this version knows no GPU of it: 7.5 and 8.0 are the nearest"
+facts
+verb 0 check
+! grep -q "gpu.cc" out || fail "a note on 9.0"
 
 case_name="a GPU that no run can use"
 facts 'gpu.cc="7.5"' 'gpu.product_name="Tesla T4"' 'gpu.family="turing"'

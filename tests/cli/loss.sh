@@ -1,7 +1,7 @@
 #!/bin/bash
 # Token shards with a .loss: packed documents give the same loss for each micro-batch and number of
-# ranks. Records count the tokens with loss; a step without one is in the log; data without any are
-# refused before step 0.
+# ranks. Records count the tokens with loss. A step without one has no loss, and is in the log; a
+# run without one is refused before step 0.
 set -u
 . "$PWD/tests/cli/lib.sh"
 python3 - <<'PY'
@@ -65,9 +65,42 @@ expect "exit code" 2 $code
 says "no token of the 5 held-out sequences that eval reads has loss"
 [ -d runs-first ] && fail "there is a run"
 
-case_name="some steps without"
-run first runs-some --set eval=false --set train.global_batch=1 --set train.micro_batch=1
+case_name="no loss in the steps of the run, though others have it"
+one=(--set eval=false --set train.global_batch=1 --set train.micro_batch=1 --set train.seed=1)
+run first runs-few "${one[@]}" --set train.steps=2
+expect "exit code" 2 $code
+says "no token of the 2 sequences that the 2 steps read has loss"
+[ -d runs-few ] && fail "there is a run"
+
+case_name="no loss, as each document has one token"
+python3 - <<'PY'
+import struct
+open("ones.bin", "wb").write(struct.pack("<256i", *(i % 96 for i in range(256))))
+open("ones.idx", "wb").write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, 256, 257)
+                             + struct.pack("<256i256q257q", *[1] * 256, *range(0, 1024, 4),
+                                           *range(257)))
+PY
+sed 's/"s"/"ones"/; s/loss = true, //' x.lua >ones.lua
+"$FP8LAB" run ones.lua --lib "$lib" --backend cpu --runs runs-ones --set eval=false >out 2>log
+expect "exit code" 2 $?
+says "ones.bin: no token of the training data carries loss: each document has one token"
+[ -d runs-ones ] && fail "there is a run"
+
+case_name="some steps without" # the third of four has some
+run first runs-some "${one[@]}" --set train.steps=4
 expect "exit code" 0 $code
-tar -xOf "$(bundle_in runs-some)" --wildcards '*/data/logs/runner.log' >steps 2>/dev/null
+says "step 4/4  no token with loss"
+some=$(bundle_in runs-some)
+tar -xOf "$some" --wildcards '*/data/logs/runner.log' >steps 2>/dev/null
 expect "lines of steps without loss" 1 "$(grep -c 'none of its 32 tokens has loss' steps)"
+says "step 4 of 4: no token with loss, " steps
+expect "losses" "null null number null " "$(tar -xOf "$some" --wildcards \
+    '*/data/metrics/train.jsonl' | grep -o '"loss":[^,]*' |
+    sed 's/"loss"://; s/[0-9].*/number/' | tr '\n' ' ')"
+"$FP8LAB" show "$some" >log
+says "none: no token of the last step has loss"
+gives 0 verify "$some" --
+gives 0 repro "$some" --backend cpu --runs runs-again -- "bitwise equal"
+gives 0 compare --json "$some" "$(bundle_in runs-again)" --
+! grep -q "not finite" out || fail "the run counts as diverged"
 exit $failed

@@ -73,9 +73,11 @@ begin alone 60 $long
 kill -TERM $pid
 wait $pid
 rm -r "$(find alone -mindepth 1 -maxdepth 1 -type d)"
-run_tiny --runs alone $long
-expect "exit code" 0 $code
+(umask 027 && run_tiny --runs alone --keep-dir $long && exit $code)
+expect "exit code" 0 $?
 says "unpacking alone/"
+expect "folders without the mode of the umask" "" \
+    "$(find alone -mindepth 1 -type d ! -perm 750)"
 expect bundles 1 "$(bundles alone)"
 expect results "$reference" "$(field "$(bundle_in alone)" 'run["results_sha256"]')"
 

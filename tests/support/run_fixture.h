@@ -25,6 +25,7 @@ struct run_fixture {
     int64_t flip_tensor;     /* ... this tensor's fingerprint differs */
     double loss_shift;       /* added to every loss */
     double loss_late;        /* added to the losses after step 10 */
+    int64_t lossless_step;   /* 0, or the step of whose tokens none has loss */
     const char *error;       /* of a failed run; NULL: "ERR_NUMERIC" */
     const char *choices;     /* the hash of its choice table; NULL: it has none */
     const char *code;        /* the hash of its build; NULL: "bb" */

@@ -116,6 +116,12 @@ static void records_of_an_earlier_attempt_set_no_pace(void **state) {
     assert_true(l.pace_time == 1001 && l.pace_step == 6);
 }
 
+static bool shows(const struct live_lines *lines, const char *text) {
+    for (int64_t i = 0; i < lines->count; i++)
+        if (strstr(lines->line[i].text, text)) return true;
+    return false;
+}
+
 static void one_line_has_all_figures(void **state) {
     struct live l;
     char line[256];
@@ -126,6 +132,22 @@ static void one_line_has_all_figures(void **state) {
     take(&l, STREAM_TRAIN, "{\"step\":121,\"loss\":null,\"grad_norm\":null,\"lr\":3e-4}");
     live_line(&l, 1795229310, line, sizeof line);
     assert_non_null(strstr(line, "step 121/1000  loss nan"));
+}
+
+/* A batch of chats may have no answer: that is no number, and no trouble. */
+static void a_step_without_loss_says_so(void **state) {
+    const struct live_look look = { .columns = 80, .rows = 24 };
+    struct live_lines lines;
+    struct live l;
+    char line[256];
+    make(&l);
+    take(&l, STREAM_TRAIN, "{\"step\":121,\"loss\":null,\"loss_tokens\":0,\"grad_norm\":0,"
+                           "\"lr\":3e-4}");
+    live_line(&l, 1795229310, line, sizeof line);
+    assert_non_null(strstr(line, "step 121/1000  no token with loss  lr"));
+    live_view(&l, &look, &lines);
+    assert_true(shows(&lines, "no token with loss"));
+    assert_false(shows(&lines, "not finite"));
 }
 
 /* 128 tokens a step; the first step, the slowest, is left out. */
@@ -178,12 +200,6 @@ static void a_long_curve_keeps_every_value_in_a_mean(void **state) {
 }
 
 /* ---- the layout ------------------------------------------------------------------------------ */
-
-static bool shows(const struct live_lines *lines, const char *text) {
-    for (int64_t i = 0; i < lines->count; i++)
-        if (strstr(lines->line[i].text, text)) return true;
-    return false;
-}
 
 static void a_view_of_80_columns_has_everything(void **state) {
     static const char *const PARTS[] = {
@@ -395,6 +411,7 @@ int main(void) {
         cmocka_unit_test(time_left_follows_the_pace_of_this_attempt),
         cmocka_unit_test(records_of_an_earlier_attempt_set_no_pace),
         cmocka_unit_test(one_line_has_all_figures),
+        cmocka_unit_test(a_step_without_loss_says_so),
         cmocka_unit_test(speed_and_step_time_fit),
         cmocka_unit_test(a_curve_falls_from_the_top_to_the_bottom),
         cmocka_unit_test(a_long_curve_keeps_every_value_in_a_mean),
