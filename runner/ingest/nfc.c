@@ -12,7 +12,7 @@ enum { S_BASE = 0xac00, L_BASE = 0x1100, V_BASE = 0x1161, T_BASE = 0x11a7, L_COU
 
 /* The code points of one stretch, each in the bits of CODE. The bits above count the characters of
  * the text that begin in it, in units of BEGUN. */
-enum { CODE = 0x1fffff, BEGUN = 1 << 24 };
+static const uint32_t CODE = 0x1fffff, BEGUN = 1u << 24;
 struct stretch {
     uint32_t *code; /* owned */
     size_t count, room;
