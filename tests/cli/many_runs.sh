@@ -47,6 +47,10 @@ expect "another status" 0 "$("$FP8LAB" list -q --ids --status left | wc -l)"
 gives 0 list --status "running on node17" -- "none of the 4 runs in runs matches"
 gives 2 list --status don -- "--status: found 'don'; a run is done, time_limit, interrupted"
 gives 2 list --since yesterday -- "--since: found 'yesterday'; write a day (2026-11-20)"
+for time in 2026-13-01 2026-02-30 2026-11-21T25:00:00Z 2026-11-21T06:42:00+02:00; do
+    gives 2 list --since $time -- "--since: found '$time'; write a day (2026-11-20)"
+done
+expect "since a fraction" 3 "$("$FP8LAB" list -q --ids --since 2026-11-21T06:42:00.000Z | wc -l)"
 gives 2 list --sort colour -- "--sort: found 'colour'; the columns are date"
 gives 0 list --name nothing -- "none of the 4 runs in runs matches"
 
