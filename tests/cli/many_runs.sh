@@ -67,6 +67,9 @@ gives 0 verify last -- valid
 expect "bundles" "$before" "$(sha256sum runs/*.tar.zst)"
 gives 0 tag last --remove paper --remove best-so-far --no-note -- "tags  none"
 expect "files of notes" 0 "$(find runs -name '*.notes.json' | wc -l)"
+for tag in a b c d e f g h; do "$FP8LAB" tag last $tag >"tagged-$tag" 2>&1 & done
+wait
+gives 0 tag last -- "tags  a, b, c, d, e, f, g, h" # of commands at once, none loses a tag
 notes=runs/$(shown last).notes.json
 echo '{"schema":"fp8lab.notes/1","tags":["a b"],"note":null}' >"$notes"
 gives 0 list -- "$notes does not hold tags and a note" # and the run is listed
