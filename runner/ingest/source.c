@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "model/ground/input_kind.h"
 #include "runner/base/paths.h"
 
 enum { BLOCK = 1 << 18 };
@@ -21,6 +22,8 @@ struct source {
     int64_t bytes;
     bool regular; /* no pipe */
     bool begun;   /* an entry of the archive was seen */
+    bool inside;  /* the entry is in a tar */
+    bool fresh;   /* nothing of the entry has been read */
     char name[PATH_CAP];
     unsigned char block[BLOCK];
 };
@@ -118,13 +121,24 @@ enum status source_next(struct source *s, const char **name, bool *inside, struc
         if (rc != ARCHIVE_OK && rc != ARCHIVE_WARN)
             return FAIL(e, ERR_FORMAT, "read %s: %s", s->path, archive_error_string(s->archive));
         s->begun = true;
-        *inside = archive_format(s->archive) != ARCHIVE_FORMAT_RAW;
+        *inside = s->inside = archive_format(s->archive) != ARCHIVE_FORMAT_RAW;
+        s->fresh = true;
         if (*inside && archive_entry_filetype(entry) != AE_IFREG) continue;
         const char *path = *inside ? archive_entry_pathname(entry) : s->path;
-        unpacked_name(s->name, path ? path : "");
+        if (*inside) path_base(s->name, path ? path : "");
+        else unpacked_name(s->name, path);
         *name = s->name;
         return OK;
     }
+}
+
+/* gzip and zstd around a text or a tar are unpacked. Any other archive would pass as text. */
+static enum status check_kind(const struct source *s, const void *head, size_t n, struct err *e) {
+    const char *kind = input_kind(head, n);
+    if (!kind) return OK;
+    return FAIL(e, ERR_FORMAT, "%s%s%s is %s, which is not unpacked here; unpack it, or pack its "
+                "text as .gz, .zst or a tar of texts", s->path, s->inside ? ": " : "",
+                s->inside ? s->name : "", kind);
 }
 
 enum status source_read(struct source *s, void *out, size_t room, size_t *n, struct err *e) {
@@ -138,7 +152,9 @@ enum status source_read(struct source *s, void *out, size_t room, size_t *n, str
         if (got == 0) break;
         *n += (size_t)got;
     }
-    return OK;
+    if (!s->fresh) return OK;
+    s->fresh = false;
+    return check_kind(s, out, *n, e);
 }
 
 int64_t source_read_bytes(const struct source *s) { return s->bytes; }
