@@ -4,6 +4,7 @@
 #include <archive_entry.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,6 +21,7 @@ struct source {
     const char *path; /* borrowed */
     int fd;
     int64_t bytes;
+    int64_t size; /* of a regular file when it was opened */
     bool regular; /* no pipe */
     bool begun;   /* an entry of the archive was seen */
     bool inside;  /* the entry is in a tar */
@@ -68,6 +70,7 @@ enum status source_open(struct source **out, const char *path, struct err *e) {
     else if (fstat(s->fd, &is) != 0 || !(S_ISREG(is.st_mode) || S_ISFIFO(is.st_mode)))
         st = FAIL(e, ERR_CONFIG, "%s is no regular file and no pipe; name files of text", path);
     s->regular = st == OK && S_ISREG(is.st_mode);
+    s->size = s->regular ? (int64_t)is.st_size : 0;
     if (st == OK) st = check_head(s, e);
     if (st == OK) st = sha256_create(&s->sha, e);
     if (st == OK && !(s->archive = archive_read_new()))
@@ -168,6 +171,10 @@ enum status source_finish(struct source *s, char sha256[SHA256_HEX], int64_t *by
     const void *rest;
     for (la_ssize_t n; (n = give_block(s->archive, s, &rest)) != 0;)
         if (n < 0) return FAIL(e, ERR_FORMAT, "read %s: %s", s->path, strerror(errno));
+    if (s->regular && s->bytes != s->size)
+        return FAIL(e, ERR_FORMAT, "%s had %" PRId64 " bytes when it was opened, and %" PRId64
+                    " were read: it changed meanwhile; try again once nothing writes it", s->path,
+                    s->size, s->bytes);
     sha256_finish(s->sha, sha256);
     *bytes = s->bytes;
     return OK;

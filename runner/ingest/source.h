@@ -26,7 +26,8 @@ int64_t source_read_bytes(const struct source *s);
 /* The hash of these bytes. It is the same whenever the same file is read as far. ERR_MEMORY. */
 NODISCARD enum status source_so_far(const struct source *s, char sha256[SHA256_HEX],
                                     struct err *e);
-/* After the last: the hash and size of the file on disk, all of which has been read. */
+/* After the last: the hash and size of the file on disk, all of which has been read. ERR_FORMAT if
+ * a regular file has another size than when it was opened. */
 NODISCARD enum status source_finish(struct source *s, char sha256[SHA256_HEX], int64_t *bytes,
                                     struct err *e);
 
