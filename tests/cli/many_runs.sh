@@ -208,6 +208,11 @@ gives 0 gc twice --yes -- "stays: $double: it is not what its bundle holds" ".go
 [ -d "$double/data" ] || fail "a changed directory was lost"
 rm -r "$double"
 "$FP8LAB" extract -q "$double.tar.zst" --to "$double" >log 2>&1
+for mine in notes.txt data/notes.txt data/checkpoints/step-000099/model.safetensors; do
+    mkdir -p "$(dirname "$double/$mine")" && echo mine >"$double/$mine"
+    gives 0 gc twice --yes -- "stays: $double: it is not what its bundle holds: " "$mine"
+    rm "$double/$mine"
+done
 gives 0 gc twice --yes -- "$double  (its bundle holds the same)"
 [ ! -e "$double" ] || fail "the double stays"
 gives 0 verify "$double.tar.zst" -- valid
