@@ -221,4 +221,15 @@ gives 0 verify "$double.tar.zst" -- valid
 (trap '' XFSZ && ulimit -f 0 && "$FP8LAB" rm --yes "$double.tar.zst") 2>&1 | cat >out
 says "removed 3 items" out
 expect "files" "" "$(all twice | grep -v '^\. \|cache\|claim')"
+case_name="a user's file in the directory"
+run_tiny --runs noted --set train.steps=1000000 --set checkpoint=false &
+await_step noted 20
+kill -9 "$(runner_of noted)" $(pgrep -P "$(runner_of noted)")
+wait
+noted=$(echo noted/*/) noted=${noted%/}
+mkdir "$noted/my" && echo mine >"$noted/my/notes.txt"
+gives 0 close "$noted" -- "$noted.tar.zst: its directory stays: the bundle lacks my/notes.txt"
+expect "the file" mine "$(cat "$noted/my/notes.txt")"
+gives 0 gc noted --yes -- "there is nothing to remove"
+
 exit $failed
