@@ -10,6 +10,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
+#include "runner/base/output_file.h"
 #include "runner/base/run_files.h"
 #include "runner/commands.h"
 #include "runner/generate/generator.h"
@@ -205,11 +206,19 @@ static enum status added(void *user, struct generation *x, struct err *e) {
     return OK;
 }
 
+/* Before the model is opened. */
+static enum status check_logits(const struct command *c, struct err *e) {
+    static const struct output_kind ARRAY = { "NumPy array", "\x93NUMPY", NULL };
+    const char *logits = cli_value(c->cli, "logits");
+    if (!logits) return OK;
+    if (c->count > 1)
+        return FAIL(e, ERR_ARG, "--logits is for one prompt, found %" PRId64, c->count);
+    return output_may_replace("logits", logits, &ARRAY, e);
+}
+
 static enum status generate(struct command *c, struct err *e) {
     const char *logits = cli_value(c->cli, "logits");
     const struct logits_sizes sizes = { c->sizes.batch, c->sizes.length, c->sizes.vocab };
-    if (logits && c->count > 1)
-        return FAIL(e, ERR_ARG, "--logits is for one prompt, found %" PRId64, c->count);
     if (logits)
         TRY(logits_file_write(c->model.trainer, &sizes, c->x->ids, c->x->prompt, logits, e));
     c->streams = c->count == 1 && !c->cli->json;
@@ -306,6 +315,7 @@ static int cmd_generate(const struct cli *cli) {
     struct err e = { 0 };
     enum status st = read_rules(&c, &e);
     if (st == OK) st = read_prompts(&c, &e);
+    if (st == OK) st = check_logits(&c, &e);
     if (st == OK) st = open_all(&c, &e);
     if (st == OK) st = generate(&c, &e);
     if (st == OK) st = report(&c, &e);

@@ -166,7 +166,13 @@ gives 2 generate open x -- "is not closed" "one of its checkpoints: open/data/ch
 gives 2 generate nothing x -- "nothing is neither a path nor the beginning of a run's id"
 printf '\n\n' >none && gives 2 generate "$run" --prompts none -- "none has no prompt"
 gives 2 generate "$run" "$(printf 'x\xff')" --tokenizer model --chat -- "no UTF-8"
-gives 6 generate "$run" x --logits absent/l.npy --backend cpu --threads 1 -- "absent/l.npy"
+gives 2 generate "$run" x --logits absent/l.npy -- "absent/l.npy: there is no folder absent"
+cp l.npy kept.npy && echo mine >notes
+for other in notes /dev/null .; do
+    gives 2 generate "$run" x --logits $other -- "--logits $other: " "and stays as it is; name"
+done
+expect "a file of another kind" mine "$(cat notes)"
+gives 0 generate "$run" x --logits kept.npy --backend cpu --threads 1 --
 sed 's/text { "cat.txt" }/synthetic {}/; s/steps = 60/steps = 2/; s/every = 60/every = 2/' \
     cat.lua >synthetic.lua
 gives 0 run synthetic.lua --only bf16 --backend cpu --threads 1 -- "done  step 2"
