@@ -155,6 +155,10 @@ gives 2 generate "$run" x --prompts prompts -- "expected one prompt, or --prompt
 gives 2 generate "$run" "$(printf 'x%.0s' {1..48})" -- "has 48 tokens; the model reads 48, so 47"
 gives 2 generate "$run" x --temperature hot -- "--temperature: expected a number from 0 to 100"
 gives 2 generate "$run" x --top-p 2 -- "--top-p: expected a number from 0 to 1"
+for flag in "top-k 5" "top-p 0.9" "seed 7"; do
+    # shellcheck disable=SC2086  # words
+    gives 2 generate "$run" x --$flag -- "--${flag% *} is about draws, and without --temperature"
+done
 gives 2 generate "$run" x --recipe int4 -- "there is no recipe int4: expected f32, bf16"
 gives 2 generate "$run" x --recipe fp8.delayed -- "earlier training steps" "fp8.tensorwise"
 gives 2 generate "$run" x --recipe f32 --backend cuda -- "the recipe f32 runs on the CPU"
