@@ -26,8 +26,8 @@ static int64_t seconds_of(const char *text) {
     return 0;
 }
 
-/* A day, or a UTC time with or without a fraction and 'Z'; 0: no such time (2026-02-30), or one with
- * an offset. */
+/* A day, or a UTC time with or without a fraction and 'Z'. 0: there is no such time (2026-02-30),
+ * or it has an offset. */
 static int64_t time_of(const char *text) {
     char whole[40], same[40] = "";
     snprintf(whole, sizeof whole, "%.30s%s", text, strlen(text) == 10 ? "T00:00:00Z" : "");
