@@ -1,11 +1,24 @@
 /* Byte text, and generated sequences. */
 #include "kernels/rng.h"
 #include "model/data_source.h"
+#include "model/ground/input_kind.h"
+
+/* A model would learn the bytes of a packed file, and no error would follow. */
+static enum status check_text(const struct input_file *f, struct err *e) {
+    char head[INPUT_KIND_HEAD];
+    int64_t n = f->bytes < INPUT_KIND_HEAD ? f->bytes : INPUT_KIND_HEAD;
+    TRY(input_read(f, 0, n, head, e));
+    const char *kind = input_kind(head, (size_t)n);
+    if (!kind) return OK;
+    return FAIL(e, ERR_FORMAT, "%s is %s, and its bytes are no text; unpack it, or name the "
+                "tokenizer \"bytes\", which unpacks gzip, zstd and tar", f->path, kind);
+}
 
 enum status data_add_text(struct data *d, struct token_stream *s, const char *path,
                           struct err *e) {
     int64_t index;
     TRY(data_add_file(d, path, &index, e));
+    TRY(check_text(&d->file[index], e));
     int64_t bytes = d->file[index].bytes;
     return bytes > 0 ? stream_append(d, s, index, 0, bytes, 1, e) : OK;
 }

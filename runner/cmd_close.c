@@ -29,6 +29,7 @@ static int cmd_close(const struct cli *cli) {
     } else {
         cli_out(cli, "%s\n", result.path);
     }
+    if (*result.stays) cli_note(cli, "%s: %s", result.path, result.stays);
     if (*result.problem) cli_warn(cli, "%s: %s", result.path, result.problem);
     cli_next(cli, "show", result.path, NULL);
     return *result.problem ? EXIT_VERIFY : EXIT_OK;

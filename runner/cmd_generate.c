@@ -10,6 +10,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
+#include "runner/base/output_file.h"
 #include "runner/base/run_files.h"
 #include "runner/commands.h"
 #include "runner/generate/generator.h"
@@ -57,6 +58,16 @@ static enum status read_number(const struct cli *cli, const char *flag, double m
     return OK;
 }
 
+/* The default temperature is 0, and these flags would do nothing. */
+static enum status check_draws(const struct cli *cli, struct err *e) {
+    static const char *const OF_DRAWS[] = { "top-k", "top-p", "seed" };
+    for (size_t i = 0; i < sizeof OF_DRAWS / sizeof *OF_DRAWS && !cli_has(cli, "temperature"); i++)
+        if (cli_has(cli, OF_DRAWS[i]))
+            return FAIL(e, ERR_ARG, "--%s is about draws, and without --temperature nothing is "
+                        "drawn; add --temperature 1, or leave out --%s", OF_DRAWS[i], OF_DRAWS[i]);
+    return OK;
+}
+
 static enum status read_rules(struct command *c, struct err *e) {
     struct generation_rules *r = &c->rules;
     int64_t seed = 1234;
@@ -66,6 +77,7 @@ static enum status read_rules(struct command *c, struct err *e) {
     TRY(cli_int(c->cli, "top-k", 0, INT32_MAX, &r->sampling.top_k, e));
     TRY(read_number(c->cli, "temperature", 0, 100, &r->sampling.temperature, e));
     TRY(read_number(c->cli, "top-p", 0, 1, &r->sampling.top_p, e));
+    TRY(check_draws(c->cli, e));
     r->sampling.seed = (uint64_t)seed;
     c->stop_count = cli_count(c->cli, "stop");
     c->stops = calloc((size_t)c->stop_count + 1, sizeof *c->stops);
@@ -205,11 +217,19 @@ static enum status added(void *user, struct generation *x, struct err *e) {
     return OK;
 }
 
+/* Before the model is opened. */
+static enum status check_logits(const struct command *c, struct err *e) {
+    static const struct output_kind ARRAY = { "NumPy array", "\x93NUMPY", NULL };
+    const char *logits = cli_value(c->cli, "logits");
+    if (!logits) return OK;
+    if (c->count > 1)
+        return FAIL(e, ERR_ARG, "--logits is for one prompt, found %" PRId64, c->count);
+    return output_may_replace("logits", logits, &ARRAY, e);
+}
+
 static enum status generate(struct command *c, struct err *e) {
     const char *logits = cli_value(c->cli, "logits");
     const struct logits_sizes sizes = { c->sizes.batch, c->sizes.length, c->sizes.vocab };
-    if (logits && c->count > 1)
-        return FAIL(e, ERR_ARG, "--logits is for one prompt, found %" PRId64, c->count);
     if (logits)
         TRY(logits_file_write(c->model.trainer, &sizes, c->x->ids, c->x->prompt, logits, e));
     c->streams = c->count == 1 && !c->cli->json;
@@ -306,6 +326,7 @@ static int cmd_generate(const struct cli *cli) {
     struct err e = { 0 };
     enum status st = read_rules(&c, &e);
     if (st == OK) st = read_prompts(&c, &e);
+    if (st == OK) st = check_logits(&c, &e);
     if (st == OK) st = open_all(&c, &e);
     if (st == OK) st = generate(&c, &e);
     if (st == OK) st = report(&c, &e);
@@ -338,10 +359,11 @@ const struct verb VERB_GENERATE = {
             "text goes to stdout as it comes, control characters as ? on a terminal.\n"
             "\n"
             "Each token is a forward pass of training over the whole text, in the recipe of the\n"
-            "run or in --recipe. Draws depend on the seed, the number of the prompt and the\n"
-            "place of the token, not on --batch. --chat uses the tokenizer's chat template;\n"
-            "with --prompts FILE.jsonl each line is a conversation of several messages, in the\n"
-            "forms that data = chats reads, such as {\"messages\": [{\"role\": \"user\", ...}]}\n",
+            "run or in --recipe. Draws need --temperature. They depend on the seed, the number\n"
+            "of the prompt and the place of the token, not on --batch. --chat uses the\n"
+            "tokenizer's chat template; with --prompts FILE.jsonl each line is a conversation\n"
+            "of several messages, in the forms that data = chats reads, such as\n"
+            "{\"messages\": [{\"role\": \"user\", ...}]}\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 2,

@@ -28,8 +28,9 @@ struct reading {
     int64_t at;     /* bytes printed */
 };
 
-/* A line without its newline. */
-static void put_line(struct reading *r, char *line) {
+/* A line of n bytes without its newline; line[n] is 0. A power loss can leave NULs in a file. */
+static void put_line(struct reading *r, char *line, size_t n) {
+    for (char *nul; (nul = memchr(line, 0, n));) *nul = '?';
     plain_text(line);
     if (!r->lines) {
         cli_out(r->cli, "%s\n", line);
@@ -41,16 +42,16 @@ static void put_line(struct reading *r, char *line) {
                                     json_from_text(text)), &r->failed);
 }
 
-/* Prints the whole lines of n bytes, which end with a NUL; with `last` also a line without an end.
- * Returns their bytes. A NUL within them ends the text. */
+/* Prints the whole lines of n bytes, behind which is a NUL; with `last` also a line without an end.
+ * Returns their bytes. */
 static int64_t put_lines(struct reading *r, char *bytes, size_t n, bool last) {
     char *from = bytes, *end;
     while ((end = memchr(from, '\n', (size_t)(bytes + n - from)))) {
         *end = '\0';
-        put_line(r, from);
+        put_line(r, from, (size_t)(end - from));
         from = end + 1;
     }
-    if (last && *from) put_line(r, from);
+    if (last && from < bytes + n) put_line(r, from, (size_t)(bytes + n - from));
     fflush(stdout);
     return last ? (int64_t)n : from - bytes;
 }

@@ -2,6 +2,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
@@ -62,11 +63,14 @@ static int cmd_tag(const struct cli *cli) {
     struct run_view view = { 0 };
     struct err e = { 0 };
     bool changed = false;
+    int lock = -1;
     enum status st = run_locate(cli->args[0], cli_runs(cli), path, &e);
     if (st == OK) st = run_view_load(path, RUN_VIEW_BRIEF, &view, &e); /* it is a run */
+    if (st == OK) st = run_notes_lock(path, &lock, &e);
     if (st == OK) st = run_notes_read(path, &notes, &e);
     if (st == OK) st = change(cli, notes, &changed, &e);
     if (st == OK && changed) st = run_notes_write(path, notes, &e);
+    if (lock >= 0) close(lock);
     if (st == OK) st = print(cli, path, notes, &e);
     run_view_free(&view);
     json_decref(notes);

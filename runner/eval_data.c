@@ -110,9 +110,9 @@ static enum status take_list(const struct eval_data_request *q, enum data_kind k
 static enum status take_shard_files(const struct eval_data_request *q, struct eval_data *d,
                                     struct err *e) {
     const struct data_options *own = &q->opened->options.data; /* of a folder: zero */
-    bool index = has_index(q->files[0]);
+    bool shard = is_shard(q->files[0]), index = has_index(q->files[0]);
     for (int64_t i = 0; i < q->count; i++)
-        if (!is_shard(q->files[i]) || has_index(q->files[i]) != index)
+        if (is_shard(q->files[i]) != shard || has_index(q->files[i]) != index)
             return FAIL(e, ERR_CONFIG, "--data %s and %s are of two kinds: give files of one",
                         q->files[0], q->files[i]);
     TRY(take_list(q, index ? DATA_MEGATRON : DATA_LLMC, d, e));
@@ -183,11 +183,13 @@ static enum status find_files(const struct eval_data_request *q, struct eval_dat
             return FAIL(e, ERR_CONFIG, "--data %s: there is no such file", q->files[i]);
     TRY(find_tokenizer(q, tokenizer, e));
     bool tokenised = *tokenizer || (run && cache_is_needed(q->opened->view.resolved));
-    if (!tokenised && bytes) {
+    bool indexed = false; /* with an index beside it a file holds tokens, not bytes */
+    for (int64_t i = 0; i < q->count; i++) indexed = indexed || has_index(q->files[i]);
+    if (!tokenised && bytes && !indexed) {
         d->bytes_a_token = 1;
         return take_list(q, DATA_TEXT, d, e);
     }
-    if (is_shard(q->files[0])) return take_shard_files(q, d, e);
+    if (indexed || is_shard(q->files[0])) return take_shard_files(q, d, e);
     if (tokenised) return tokenise_files(q, *tokenizer ? tokenizer : NULL, d, e);
     return FAIL(e, ERR_CONFIG, "%s has no tokenizer, so %s cannot be read as text: --tokenizer "
                 "FILE names one, or give token shards (.bin)", q->model->what, q->files[0]);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "runner/bundle/run_notes.h"
 #include "runner/compare/recipe_name.h"
@@ -25,11 +26,24 @@ static int64_t seconds_of(const char *text) {
     return 0;
 }
 
+/* A day, or a UTC time with or without a fraction and 'Z'. 0: there is no such time (2026-02-30),
+ * or it has an offset. */
+static int64_t time_of(const char *text) {
+    char whole[40], same[40] = "";
+    snprintf(whole, sizeof whole, "%.30s%s", text, strlen(text) == 10 ? "T00:00:00Z" : "");
+    int64_t seconds = run_time_parse(whole);
+    time_t t = (time_t)seconds;
+    struct tm parts;
+    size_t n = gmtime_r(&t, &parts) ? strftime(same, sizeof same, "%Y-%m-%dT%H:%M:%S", &parts) : 0;
+    if (n == 0 || strncmp(whole, same, n)) return 0;
+    const char *rest = whole + n;
+    if (*rest == '.') rest += 1 + strspn(rest + 1, "0123456789");
+    return !*rest || !strcmp(rest, "Z") ? seconds : 0;
+}
+
 static enum status read_since(const char *text, int64_t now, int64_t *out, struct err *e) {
-    char whole[32];
     int64_t ago = seconds_of(text);
-    snprintf(whole, sizeof whole, "%.20s%s", text, strlen(text) == 10 ? "T00:00:00Z" : "");
-    *out = ago ? now - ago : run_time_parse(whole);
+    *out = ago ? now - ago : time_of(text);
     if (*out > 0) return OK;
     return FAIL(e, ERR_ARG, "--since: found '%.40s'; write a day (2026-11-20), a UTC time "
                 "(2026-11-20T10:00:00Z), or a duration (30m, 12h, 3d, 2w)", text);

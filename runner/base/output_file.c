@@ -1,6 +1,7 @@
 #include "runner/base/output_file.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -39,6 +40,18 @@ static enum status check_new(const char *flag, const char *path, const struct ou
                 flag, path, kind->name);
 }
 
+/* Whether the file begins as its kind does. */
+static enum status read_head(const char *path, const struct output_kind *kind, bool *begins,
+                             struct err *e) {
+    char head[64] = "";
+    FILE *f = fopen(path, "rbe");
+    if (!f) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    size_t n = fread(head, 1, sizeof head - 1, f);
+    fclose(f);
+    *begins = n > 0 && !strncmp(head, kind->begins, strlen(kind->begins));
+    return OK;
+}
+
 static enum status check_old(const char *flag, const char *path, const struct stat *info,
                              const struct output_kind *kind, struct err *e) {
     static const char OTHER[] = "the file holds other data";
@@ -46,6 +59,11 @@ static enum status check_old(const char *flag, const char *path, const struct st
     size_t n = 0;
     if (!S_ISREG(info->st_mode)) return refuse(flag, path, "it is no regular file", kind, e);
     if (info->st_size == 0) return OK;
+    if (!kind->mark) {
+        bool begins = false;
+        TRY(read_head(path, kind, &begins, e));
+        return begins ? OK : refuse(flag, path, OTHER, kind, e);
+    }
     if (info->st_size > OUTPUT_MAX) return refuse(flag, path, OTHER, kind, e);
     TRY(file_read(path, OUTPUT_MAX, &bytes, &n, e));
     bool ours = !strncmp(bytes, kind->begins, strlen(kind->begins)) &&

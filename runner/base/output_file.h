@@ -4,7 +4,8 @@
 
 #include "kernels/base.h"
 
-/* What files of one kind have and no others: their first bytes, and a text somewhere in them. */
+/* What files of one kind have and no others: their first bytes, and a text somewhere in them. With
+ * a `mark` of NULL the first bytes suffice, and a file may have any size. */
 struct output_kind { const char *name, *begins, *mark; };
 
 /* Whether this program may replace `path`: it does not exist, is empty, or is an earlier file of

@@ -133,7 +133,7 @@ const char *value_describe(struct pool *p, const struct value *v) {
         break;
     case VALUE_TABLE:
         if (v->kind) return pool_format(p, "%s {...}", v->kind);
-        return v->item_count ? "a list" : "a table";
+        return v->item_count ? "a list" : v->member_count ? "a table" : "an empty table";
     case VALUE_FUNCTION: return "a function";
     }
     out = pool_copy(p, t.bytes ? t.bytes : "");

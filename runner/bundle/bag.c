@@ -96,6 +96,8 @@ static enum status write_tagmanifest(const char *dir, char identity[SHA256_HEX],
     return file_replace(path, text, (size_t)n, e);
 }
 
+bool bag_holds(const char *path) { return is_payload(path) || is_bag_file(path); }
+
 /* Keeps the payload and the bag's own files. A run's lock and other files beside data/ are not part
  * of the bag. */
 static enum status list_bag(const char *dir, struct tree *list, struct err *e) {
@@ -103,7 +105,7 @@ static enum status list_bag(const char *dir, struct tree *list, struct err *e) {
     int64_t kept = 0;
     for (int64_t i = 0; i < list->count; i++) {
         const char *path = list->file[i].path;
-        if (is_payload(path) || is_bag_file(path)) list->file[kept++] = list->file[i];
+        if (bag_holds(path)) list->file[kept++] = list->file[i];
         else free(list->file[i].path);
     }
     list->count = kept;

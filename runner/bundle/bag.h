@@ -15,6 +15,9 @@ struct bag_info {
     const char *agent;       /* Bag-Software-Agent */
 };
 
+/* Whether a bag in the run's directory holds this path: it is in data/, or the bag's own file. */
+bool bag_holds(const char *path);
+
 /* Hashes every file of data/ and writes the four files, each atomically. `list` receives all files
  * of the bag in archive_sort()'s order; the caller frees it. identity is the bundle's. */
 NODISCARD enum status bag_write(const char *dir, const struct bag_info *info, struct tree *list,

@@ -262,6 +262,28 @@ static enum status pack(struct finish *f, struct err *e) {
     return OK;
 }
 
+/* What this program writes beside data/ and the bag's own files. */
+static bool is_beside(const char *path) {
+    static const char *const BESIDE[] = { "lock", "offered.json", RUN_PATH_suite };
+    size_t n = strlen(path);
+    if (n > 8 && !strcmp(path + n - 8, ".partial")) n -= 8;
+    for (size_t i = 0; i < sizeof BESIDE / sizeof *BESIDE; i++)
+        if (n == strlen(BESIDE[i]) && !strncmp(path, BESIDE[i], n)) return true;
+    return !strncmp(path, ARCHIVE_ASIDE "/", sizeof ARCHIVE_ASIDE);
+}
+
+/* Removes the directory, unless a user has put a file beside data/, which no bundle takes. */
+static enum status remove_directory(struct finish *f, struct err *e) {
+    struct tree all;
+    TRY(tree_list(f->dir, BUNDLE_LIMITS.entries, &all, e));
+    for (int64_t i = 0; i < all.count && !*f->result->stays; i++)
+        if (!bag_holds(all.file[i].path) && !is_beside(all.file[i].path))
+            snprintf(f->result->stays, sizeof f->result->stays, "its directory stays: the bundle "
+                     "lacks %.400s", all.file[i].path);
+    tree_free(&all);
+    return *f->result->stays ? OK : tree_remove(f->dir, e);
+}
+
 enum status bundle_finish(const char *run_dir, const struct bundle_options *options,
                           struct bundle_result *result, struct err *e) {
     assert(options->threads >= 1);
@@ -276,7 +298,7 @@ enum status bundle_finish(const char *run_dir, const struct bundle_options *opti
     run_columns_free(&f.columns);
     if (st == OK) st = seal(&f, e);
     if (st == OK) st = pack(&f, e);
-    if (st == OK && !options->keep_directory) st = tree_remove(run_dir, e);
+    if (st == OK && !options->keep_directory) st = remove_directory(&f, e);
     tree_free(&f.list);
     json_decref(f.problems);
     json_decref(f.run);

@@ -18,7 +18,7 @@ enum bundle_checkpoints {
 
 struct bundle_options {
     enum bundle_checkpoints checkpoints;
-    bool keep_directory; /* false: removed after the bundle was verified */
+    bool keep_directory; /* false: removed after the bundle was verified, unless `stays` */
     int64_t threads;     /* zstd workers, >= 1 */
 };
 
@@ -33,6 +33,8 @@ struct bundle_result {
     char results_sha256[SHA256_HEX]; /* as written into run.json */
     int64_t payload_bytes, packed_bytes;
     char problem[512];               /* the first of summary.json's "problems"; "": there is none */
+    char stays[512];                 /* why the directory was not removed, as a line; "": it was, or
+                                        keep_directory */
 };
 
 /* Closes run_dir (runs/<run-id>) into <run_dir>.tar.zst. Writes results_sha256 into run.json, then

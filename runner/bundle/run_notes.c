@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -76,6 +77,15 @@ enum status run_notes_read(const char *path, json_t **out, struct err *e) {
     *out = NULL;
     return FAIL(e, ERR_FORMAT, "%s does not hold tags and a note (schema %s); remove it to begin "
                 "anew", file, SCHEMA);
+}
+
+enum status run_notes_lock(const char *path, int *fd, struct err *e) {
+    int rc;
+    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (*fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
+    do rc = flock(*fd, LOCK_EX);
+    while (rc != 0 && errno == EINTR);
+    return OK;
 }
 
 enum status run_notes_write(const char *path, const json_t *notes, struct err *e) {

@@ -16,6 +16,11 @@ NODISCARD enum status run_notes_path(char out[PATH_CAP], const char *path, struc
  * by the caller. ERR_FORMAT, with the path: a link, no file, too large, or not such an object. */
 NODISCARD enum status run_notes_read(const char *path, json_t **out, struct err *e);
 
+/* Waits for other changes of these notes and keeps them out until *fd, the caller's, is closed. The
+ * lock is on the run itself (`path`), so it leaves no file. Where the file system has no such lock,
+ * there is none. ERR_IO: `path` cannot be opened. */
+NODISCARD enum status run_notes_lock(const char *path, int *fd, struct err *e);
+
 /* Replaces the file, or removes it if there are no tags and no note. */
 NODISCARD enum status run_notes_write(const char *path, const json_t *notes, struct err *e);
 

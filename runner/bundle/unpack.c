@@ -163,6 +163,14 @@ enum status bundle_unpack(const char *path, const char *dest, const struct bundl
     return bundle_unpack_part(path, dest, NULL, limits, report, e);
 }
 
+/* What to do if the folder beside the destination cannot be made. */
+static const char *why_not(int error) {
+    if (error == ENOENT) return "; make the folder around it first";
+    if (error != EEXIST) return "";
+    return "; another extraction may be writing it: wait, or remove it if none is, or name another "
+           "--to";
+}
+
 enum status bundle_unpack_part(const char *path, const char *dest, const char *const *heads,
                                const struct bundle_limits *limits, struct unpack_report *report,
                                struct err *e) {
@@ -172,12 +180,13 @@ enum status bundle_unpack_part(const char *path, const char *dest, const char *c
     if (dest) {
         int n = snprintf(work, sizeof work, "%s.partial", dest);
         if (n < 0 || n >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", dest);
-        if (path_exists(dest))
+        struct stat is;
+        if (lstat(dest, &is) == 0) /* a link to nothing too */
             return FAIL(e, ERR_STATE, "%s exists, and nothing is overwritten: --to DIR names "
                         "another folder", dest);
         if (mkdir(work, 0700) != 0)
             return FAIL(e, ERR_IO, "create %s: %s%s", work, strerror(errno),
-                        errno == EEXIST ? "; an extraction was cut short: remove it" : "");
+                        why_not(errno));
         u.root = open(work, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (u.root < 0) return FAIL(e, ERR_IO, "open %s: %s", work, strerror(errno));
     }

@@ -68,6 +68,10 @@ static enum status check_flags(const json_t *message, const char *place, struct 
     if (!is_null(weight) && !json_is_number(weight))
         return FAIL(e, ERR_FORMAT, "%s.weight: expected a number, found %s", place,
                     kind_of(weight));
+    double w = is_null(weight) ? 1 : json_number_value(weight);
+    if (w != 0 && w != 1)
+        return FAIL(e, ERR_FORMAT, "%s.weight: expected 0 (no loss) or 1, found %g; no loss has "
+                    "another weight here", place, w);
     if (!is_null(training) && !json_is_boolean(training))
         return FAIL(e, ERR_FORMAT, "%s.training: expected true or false, found %s", place,
                     kind_of(training));

@@ -4,11 +4,13 @@
 #include <archive_entry.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "model/ground/input_kind.h"
 #include "runner/base/paths.h"
 
 enum { BLOCK = 1 << 18 };
@@ -19,8 +21,11 @@ struct source {
     const char *path; /* borrowed */
     int fd;
     int64_t bytes;
+    int64_t size; /* of a regular file when it was opened */
     bool regular; /* no pipe */
     bool begun;   /* an entry of the archive was seen */
+    bool inside;  /* the entry is in a tar */
+    bool fresh;   /* nothing of the entry has been read */
     char name[PATH_CAP];
     unsigned char block[BLOCK];
 };
@@ -65,6 +70,7 @@ enum status source_open(struct source **out, const char *path, struct err *e) {
     else if (fstat(s->fd, &is) != 0 || !(S_ISREG(is.st_mode) || S_ISFIFO(is.st_mode)))
         st = FAIL(e, ERR_CONFIG, "%s is no regular file and no pipe; name files of text", path);
     s->regular = st == OK && S_ISREG(is.st_mode);
+    s->size = s->regular ? (int64_t)is.st_size : 0;
     if (st == OK) st = check_head(s, e);
     if (st == OK) st = sha256_create(&s->sha, e);
     if (st == OK && !(s->archive = archive_read_new()))
@@ -118,13 +124,24 @@ enum status source_next(struct source *s, const char **name, bool *inside, struc
         if (rc != ARCHIVE_OK && rc != ARCHIVE_WARN)
             return FAIL(e, ERR_FORMAT, "read %s: %s", s->path, archive_error_string(s->archive));
         s->begun = true;
-        *inside = archive_format(s->archive) != ARCHIVE_FORMAT_RAW;
+        *inside = s->inside = archive_format(s->archive) != ARCHIVE_FORMAT_RAW;
+        s->fresh = true;
         if (*inside && archive_entry_filetype(entry) != AE_IFREG) continue;
         const char *path = *inside ? archive_entry_pathname(entry) : s->path;
-        unpacked_name(s->name, path ? path : "");
+        if (*inside) path_base(s->name, path ? path : "");
+        else unpacked_name(s->name, path);
         *name = s->name;
         return OK;
     }
+}
+
+/* gzip and zstd around a text or a tar are unpacked. Any other archive would pass as text. */
+static enum status check_kind(const struct source *s, const void *head, size_t n, struct err *e) {
+    const char *kind = input_kind(head, n);
+    if (!kind) return OK;
+    return FAIL(e, ERR_FORMAT, "%s%s%s is %s, which is not unpacked here; unpack it, or pack its "
+                "text as .gz, .zst or a tar of texts", s->path, s->inside ? ": " : "",
+                s->inside ? s->name : "", kind);
 }
 
 enum status source_read(struct source *s, void *out, size_t room, size_t *n, struct err *e) {
@@ -138,7 +155,9 @@ enum status source_read(struct source *s, void *out, size_t room, size_t *n, str
         if (got == 0) break;
         *n += (size_t)got;
     }
-    return OK;
+    if (!s->fresh) return OK;
+    s->fresh = false;
+    return check_kind(s, out, *n, e);
 }
 
 int64_t source_read_bytes(const struct source *s) { return s->bytes; }
@@ -152,6 +171,10 @@ enum status source_finish(struct source *s, char sha256[SHA256_HEX], int64_t *by
     const void *rest;
     for (la_ssize_t n; (n = give_block(s->archive, s, &rest)) != 0;)
         if (n < 0) return FAIL(e, ERR_FORMAT, "read %s: %s", s->path, strerror(errno));
+    if (s->regular && s->bytes != s->size)
+        return FAIL(e, ERR_FORMAT, "%s had %" PRId64 " bytes when it was opened, and %" PRId64
+                    " were read: it changed meanwhile; try again once nothing writes it", s->path,
+                    s->size, s->bytes);
     sha256_finish(s->sha, sha256);
     *bytes = s->bytes;
     return OK;

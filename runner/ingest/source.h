@@ -12,11 +12,12 @@ NODISCARD enum status source_open(struct source **out, const char *path, struct 
 void source_close(struct source *s);
 
 /* The next file in it: one, or each regular file of a tar. *name is borrowed until the next call:
- * the file's own name, without .gz or .zst. *name is NULL behind the last. *inside: it is in a
- * tar. */
+ * the file's own name; outside a tar without .gz or .zst. *name is NULL behind the last. *inside:
+ * it is in a tar. */
 NODISCARD enum status source_next(struct source *s, const char **name, bool *inside,
                                   struct err *e);
-/* Up to `room` bytes of that file; *n = 0 at its end. ERR_FORMAT for damage and truncation. */
+/* Up to `room` bytes of that file; *n = 0 at its end. ERR_FORMAT for damage and truncation, and at
+ * the first read for an archive that is not unpacked, such as a zip file or a tar in a tar. */
 NODISCARD enum status source_read(struct source *s, void *out, size_t room, size_t *n,
                                   struct err *e);
 
@@ -25,7 +26,8 @@ int64_t source_read_bytes(const struct source *s);
 /* The hash of these bytes. It is the same whenever the same file is read as far. ERR_MEMORY. */
 NODISCARD enum status source_so_far(const struct source *s, char sha256[SHA256_HEX],
                                     struct err *e);
-/* After the last: the hash and size of the file on disk, all of which has been read. */
+/* After the last: the hash and size of the file on disk, all of which has been read. ERR_FORMAT if
+ * a regular file has another size than when it was opened. */
 NODISCARD enum status source_finish(struct source *s, char sha256[SHA256_HEX], int64_t *bytes,
                                     struct err *e);
 

@@ -135,6 +135,7 @@ static void close_and_say(const struct cli *cli, const char *path) {
     if (st == OK) cli_note(cli, "closed %s, which its runner left open", result.path);
     else if (st != ERR_STATE) /* another process is closing it */
         cli_warn(cli, "%s cannot be closed: %s", path, e.text);
+    if (st == OK && *result.stays) cli_note(cli, "%s: %s", result.path, result.stays);
     if (st == OK && *result.problem) cli_warn(cli, "%s: %s", result.path, result.problem);
 }
 

@@ -16,7 +16,6 @@
 #include "runner/record/run_dir.h"
 #include "runner/record/run_lock.h"
 #include "runner/run/removal.h"
-#include "runner/run/reopen.h"
 
 static bool ends_in(const char *name, const char *suffix) {
     size_t n = strlen(name), s = strlen(suffix);
@@ -67,8 +66,8 @@ static enum status add_halves(struct removal *r, const char *runs, bool *startin
 
 /* ---- directories beside their bundles -------------------------------------------------------- */
 
-/* Whether everything of a done run's directory is in its bundle too: the bundle was verified just
- * now, the directory is as it was when it was closed, and no checkpoint stands outside the bag. */
+/* Whether everything of a done run's directory is in its bundle too: both were verified just now,
+ * the directory has no other file, and no checkpoint stands outside the bag. */
 static bool is_double(const char *directory, const char *bundle, char why[200]) {
     char aside[PATH_CAP];
     struct run_view packed, open;
@@ -85,10 +84,12 @@ static bool is_double(const char *directory, const char *bundle, char why[200]) 
     if (st == OK) run_view_free(&open);
     run_view_free(&packed);
     if (!done) return false; /* it can be resumed */
-    if (!same || reopen_unchanged(directory, &e) != OK)
+    if (!same)
         snprintf(why, 200, "it is not what its bundle holds");
     else if (path_join(aside, directory, ARCHIVE_ASIDE, &e) != OK || path_exists(aside))
         snprintf(why, 200, "it holds checkpoints that its bundle lacks");
+    else if (bundle_unpack(directory, NULL, &BUNDLE_LIMITS, &report, &e) != OK)
+        snprintf(why, 200, "it is not what its bundle holds: %.150s", e.text);
     else if (bundle_unpack(bundle, NULL, &BUNDLE_LIMITS, &report, &e) != OK)
         snprintf(why, 200, "its bundle is damaged: %.150s", e.text);
     return !*why;

@@ -263,6 +263,7 @@ static void bundle_run(const struct run_settings *s, struct run_dir *dir, const 
     if (bundle_finish(dir->path, &options, &result, &e) == OK) {
         snprintf(out->bundle, sizeof out->bundle, "%s", result.path);
         say_kept(s, dir, out);
+        if (*result.stays) cli_note(s->cli, "%s: %s", dir->id, result.stays);
         if (!*result.problem) return;
         cli_warn(s->cli, "%s: %s", dir->id, result.problem);
         if (out->exit_code == EXIT_OK) out->exit_code = EXIT_VERIFY;

@@ -43,9 +43,11 @@ const char *schema_expected(struct pool *p, const struct field *f) {
     case FIELD_INT: return pool_format(p, "an integer %s", range_text(p, f));
     case FIELD_FLOAT: return pool_format(p, "a number %s", range_text(p, f));
     case FIELD_BOOL: return "true or false";
-    case FIELD_STRING: return pool_format(p, "a string of at most %d bytes", (int)f->max);
+    case FIELD_STRING:
+        return f->min > 0 ? pool_format(p, "a string of %d to %d bytes", (int)f->min, (int)f->max)
+                          : pool_format(p, "a string of at most %d bytes", (int)f->max);
     case FIELD_NAME:
-        return pool_format(p, "a name of at most %d letters, digits, '.', '_' and '-'",
+        return pool_format(p, "a name of 1 to %d letters, digits, '.', '_' and '-'",
                            (int)f->max);
     case FIELD_WORD: return words_text(p, f);
     case FIELD_DURATION:

@@ -128,6 +128,7 @@ static const char *clean_label(struct pool *p, const char *text) {
 
 static const char *scalar_text(struct pool *p, const struct value *v) {
     if (v->type == VALUE_STRING) return v->string;
+    if (v->type == VALUE_FLOAT) return value_describe(p, v); /* not yet checked: it may be NaN */
     struct text t = { 0 };
     value_write(&t, p, v);
     const char *text = pool_copy(p, t.bytes ? t.bytes : "");

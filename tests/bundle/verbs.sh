@@ -40,6 +40,10 @@ expect 0 "every one verified" extract "$killed" --to out
 expect 6 "nothing is overwritten: --to DIR" extract "$killed" --to out
 expect 6 "out exists, and nothing is overwritten" extract "$killed" --to out/
 expect 0 "slash: " extract "$killed" --to slash//
+ln -s nowhere hanging && mkdir held.partial
+expect 6 "hanging exists, and nothing is overwritten" extract "$killed" --to hanging
+expect 6 "another extraction may be writing it: wait, or" extract "$killed" --to held
+expect 6 "; make the folder around it first" extract "$killed" --to no/where
 [ -d slash/data ] || { echo "--to slash// made no slash/data"; failed=1; }
 # Every error names the bundle.
 cp -r out damaged

@@ -41,6 +41,10 @@ says "the newest checkpoint of step 0" <(tar -xOf none/*.tar.zst --wildcards '*/
 case_name="a hole"
 killed hole
 keep_lines '1,9p;20,50p'
+printf '\0\0behind zeros\nand more\n' >>"$(echo hole/*/data/logs/runner.log)" # of a power loss
+"$FP8LAB" log "$(echo hole/*/)" >out 2>log
+says "??behind zeros" out
+says "and more" out
 "$FP8LAB" close "$(echo hole/*/)" >out 2>log
 says "the records of 10 steps were lost: data/metrics/train.jsonl lacks them" log
 "$FP8LAB" show "$(newest hole)" >out 2>log

@@ -47,6 +47,10 @@ expect "another status" 0 "$("$FP8LAB" list -q --ids --status left | wc -l)"
 gives 0 list --status "running on node17" -- "none of the 4 runs in runs matches"
 gives 2 list --status don -- "--status: found 'don'; a run is done, time_limit, interrupted"
 gives 2 list --since yesterday -- "--since: found 'yesterday'; write a day (2026-11-20)"
+for time in 2026-13-01 2026-02-30 2026-11-21T25:00:00Z 2026-11-21T06:42:00+02:00; do
+    gives 2 list --since $time -- "--since: found '$time'; write a day (2026-11-20)"
+done
+expect "since a fraction" 3 "$("$FP8LAB" list -q --ids --since 2026-11-21T06:42:00.000Z | wc -l)"
 gives 2 list --sort colour -- "--sort: found 'colour'; the columns are date"
 gives 0 list --name nothing -- "none of the 4 runs in runs matches"
 
@@ -63,6 +67,9 @@ gives 0 verify last -- valid
 expect "bundles" "$before" "$(sha256sum runs/*.tar.zst)"
 gives 0 tag last --remove paper --remove best-so-far --no-note -- "tags  none"
 expect "files of notes" 0 "$(find runs -name '*.notes.json' | wc -l)"
+for tag in a b c d e f g h; do "$FP8LAB" tag last $tag >"tagged-$tag" 2>&1 & done
+wait
+gives 0 tag last -- "tags  a, b, c, d, e, f, g, h" # of commands at once, none loses a tag
 notes=runs/$(shown last).notes.json
 echo '{"schema":"fp8lab.notes/1","tags":["a b"],"note":null}' >"$notes"
 gives 0 list -- "$notes does not hold tags and a note" # and the run is listed
@@ -201,6 +208,11 @@ gives 0 gc twice --yes -- "stays: $double: it is not what its bundle holds" ".go
 [ -d "$double/data" ] || fail "a changed directory was lost"
 rm -r "$double"
 "$FP8LAB" extract -q "$double.tar.zst" --to "$double" >log 2>&1
+for mine in notes.txt data/notes.txt data/checkpoints/step-000099/model.safetensors; do
+    mkdir -p "$(dirname "$double/$mine")" && echo mine >"$double/$mine"
+    gives 0 gc twice --yes -- "stays: $double: it is not what its bundle holds: " "$mine"
+    rm "$double/$mine"
+done
 gives 0 gc twice --yes -- "$double  (its bundle holds the same)"
 [ ! -e "$double" ] || fail "the double stays"
 gives 0 verify "$double.tar.zst" -- valid
@@ -209,4 +221,15 @@ gives 0 verify "$double.tar.zst" -- valid
 (trap '' XFSZ && ulimit -f 0 && "$FP8LAB" rm --yes "$double.tar.zst") 2>&1 | cat >out
 says "removed 3 items" out
 expect "files" "" "$(all twice | grep -v '^\. \|cache\|claim')"
+case_name="a user's file in the directory"
+run_tiny --runs noted --set train.steps=1000000 --set checkpoint=false &
+await_step noted 20
+kill -9 "$(runner_of noted)" $(pgrep -P "$(runner_of noted)")
+wait
+noted=$(echo noted/*/) noted=${noted%/}
+mkdir "$noted/my" && echo mine >"$noted/my/notes.txt"
+gives 0 close "$noted" -- "$noted.tar.zst: its directory stays: the bundle lacks my/notes.txt"
+expect "the file" mine "$(cat "$noted/my/notes.txt")"
+gives 0 gc noted --yes -- "there is nothing to remove"
+
 exit $failed

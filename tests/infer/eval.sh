@@ -194,6 +194,12 @@ gives 2 eval "$bytes" --choices nine.bin --data b.txt -- "leave out --data"
 gives 2 eval "$step" --checkpoint last --data b.txt -- "chooses among the checkpoints of a run"
 gives 2 eval "$step" -- "is no run, so it has no data of its own: --data FILE"
 gives 2 eval hf --data b.txt -- "has no tokenizer, so b.txt cannot be read as text: --tokenizer"
+"$FP8LAB" data tokenise -q b.txt --tokenizer bytes --to tokens >out 2>&1 || fail "tokenise"
+expect "tokens with an index, by a model of bytes" "$(get 'o["loss_bits"]' "$bytes" --data b.txt)" \
+    "$(get 'o["loss_bits"]' "$bytes" --data tokens.bin)"
+gives 2 eval "$bytes" --data b.txt --data tokens.bin -- "b.txt and tokens.bin are of two kinds"
+gzip -k b.txt
+gives 2 eval "$bytes" --data b.txt.gz -- "b.txt.gz is a gzip file, and its bytes are no text"
 gives 2 eval "$bytes" --data none.txt -- "--data none.txt: there is no such file"
 : >empty.txt
 gives 2 eval "$bytes" --data empty.txt -- "empty.txt: 0 tokens; to evaluate takes at least two"

@@ -155,6 +155,10 @@ gives 2 generate "$run" x --prompts prompts -- "expected one prompt, or --prompt
 gives 2 generate "$run" "$(printf 'x%.0s' {1..48})" -- "has 48 tokens; the model reads 48, so 47"
 gives 2 generate "$run" x --temperature hot -- "--temperature: expected a number from 0 to 100"
 gives 2 generate "$run" x --top-p 2 -- "--top-p: expected a number from 0 to 1"
+for flag in "top-k 5" "top-p 0.9" "seed 7"; do
+    # shellcheck disable=SC2086  # words
+    gives 2 generate "$run" x --$flag -- "--${flag% *} is about draws, and without --temperature"
+done
 gives 2 generate "$run" x --recipe int4 -- "there is no recipe int4: expected f32, bf16"
 gives 2 generate "$run" x --recipe fp8.delayed -- "earlier training steps" "fp8.tensorwise"
 gives 2 generate "$run" x --recipe f32 --backend cuda -- "the recipe f32 runs on the CPU"
@@ -166,7 +170,13 @@ gives 2 generate open x -- "is not closed" "one of its checkpoints: open/data/ch
 gives 2 generate nothing x -- "nothing is neither a path nor the beginning of a run's id"
 printf '\n\n' >none && gives 2 generate "$run" --prompts none -- "none has no prompt"
 gives 2 generate "$run" "$(printf 'x\xff')" --tokenizer model --chat -- "no UTF-8"
-gives 6 generate "$run" x --logits absent/l.npy --backend cpu --threads 1 -- "absent/l.npy"
+gives 2 generate "$run" x --logits absent/l.npy -- "absent/l.npy: there is no folder absent"
+cp l.npy kept.npy && echo mine >notes
+for other in notes /dev/null .; do
+    gives 2 generate "$run" x --logits $other -- "--logits $other: " "and stays as it is; name"
+done
+expect "a file of another kind" mine "$(cat notes)"
+gives 0 generate "$run" x --logits kept.npy --backend cpu --threads 1 --
 sed 's/text { "cat.txt" }/synthetic {}/; s/steps = 60/steps = 2/; s/every = 60/every = 2/' \
     cat.lua >synthetic.lua
 gives 0 run synthetic.lua --only bf16 --backend cpu --threads 1 -- "done  step 2"

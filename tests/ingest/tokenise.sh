@@ -161,6 +161,12 @@ mkdir hollow && tar -cf hollow.tar hollow && rmdir hollow
 data 0 tokenise --to beside --tokenizer bytes one.txt hollow.tar empty.txt -- 'in 1 documents'
 printf 'PAR1xxxxPAR1' >table.parquet
 data 2 tokenise --to x --tokenizer bytes table.parquet -- 'Parquet' 'to_json'
+# Archives that are not unpacked would pass as plain text.
+printf 'PK\3\4 and more' >a.zip && gzip -k one.txt && tar -cf inner.tar one.txt
+tar -cf outer.tar inner.tar && tar -cf gz.tar one.txt.gz
+data 2 tokenise --to x --tokenizer bytes a.zip -- 'a.zip is a zip file, which is not unpacked here'
+data 2 tokenise --to x --tokenizer bytes outer.tar -- 'outer.tar: inner.tar is a tar file'
+data 2 tokenise --to x --tokenizer bytes gz.tar -- 'gz.tar: one.txt.gz is a gzip file'
 data 6 tokenise --to nowhere/x --tokenizer bytes one.txt -- 'create nowhere/x.idx.part'
 
 # A full disk, as a limit on the size of a file: no final name, and the error says which file.

@@ -114,6 +114,33 @@ static void all_is_evaluated(void **state) {
     drop("b.txt");
 }
 
+/* A model would learn the bytes of an archive without an error. */
+static void packed_text(void **state) {
+    static const struct { size_t at; const char *bytes, *kind; } PACKED[] = {
+        { 0, "\x1f\x8b\x08", "is a gzip file" },     { 0, "\x28\xb5\x2f\xfd", "is a zstd file" },
+        { 0, "PK\x03\x04", "is a zip file" },        { 4, "1AY&SY", "is a bzip2 file" },
+        { 0, "\xfd" "7zXZ", "is an xz file" },        { 257, "ustar", "is a tar file" },
+        { 257, "ustar  ", "is a tar file" },          { 0, "PAR1", "is a Parquet file" },
+    };
+    unsigned char text[300];
+    const char *path = path_of("a.txt");
+    struct data_options o = options(DATA_TEXT, &path);
+    struct data *d;
+    (void)state;
+    for (size_t i = 0; i < sizeof PACKED / sizeof *PACKED; i++) {
+        memset(text, 'a', sizeof text);
+        memcpy(text + PACKED[i].at, PACKED[i].bytes, strlen(PACKED[i].bytes) + 1);
+        put("a.txt", text, sizeof text);
+        MUST_FAIL(ERR_FORMAT, PACKED[i].kind, data_open(&d, &o, 256, 5, 1, E));
+    }
+    memset(text, 'a', sizeof text);
+    memcpy(text + 257, "ustart", 6); /* a word of a text, as in a page about tar */
+    put("a.txt", text, sizeof text);
+    MUST(data_open(&d, &o, 256, 5, 1, E));
+    data_close(d);
+    drop("a.txt");
+}
+
 /* ---- reads ---- */
 
 /* Byte ranges of files that were read, in order. */
@@ -454,6 +481,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sample_covers_the_file),
         cmocka_unit_test(text_windows),
+        cmocka_unit_test(packed_text),
         cmocka_unit_test(all_is_evaluated),
         cmocka_unit_test(a_sequence_is_read_once),
         cmocka_unit_test(epochs_are_permutations),
