@@ -29,7 +29,7 @@ static int64_t seconds_of(const char *text) {
 /* A day, or a UTC time with or without a fraction and 'Z'. 0: there is no such time (2026-02-30),
  * or it has an offset. */
 static int64_t time_of(const char *text) {
-    char whole[40], same[40] = "";
+    char whole[48], same[40] = "";
     snprintf(whole, sizeof whole, "%.30s%s", text, strlen(text) == 10 ? "T00:00:00Z" : "");
     int64_t seconds = run_time_parse(whole);
     time_t t = (time_t)seconds;
