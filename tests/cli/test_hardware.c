@@ -151,7 +151,7 @@ static void unusable_facts_are_refused_by_name(void **state) {
         { "{'gpu.count':'8'}", "must be a whole number of 0 or more, or null; found \"8\"" },
         { "{'gpu.count':1.5}", "found 1.5" },
         { "{'memory.total':-5}", "memory.total must be a whole number of bytes, 0 or more, or" },
-        { "{'memory.total':1e19}", "memory.total must be" },
+        { "{'memory.total':1e19}", "memory.total is 1e19, but no machine has more than" },
         { "{'memory.total':true}", "found true" },
         { "{'gpu.cc':'nine','gpu.count':1}",
           "gpu.cc must be a compute capability in quotes, such as \"9.0\", or null; found" },

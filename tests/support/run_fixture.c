@@ -88,15 +88,15 @@ static void write_train(const char *dir, const struct run_fixture *f) {
         int64_t tokens = f->step_tokens ? f->step_tokens : 2048;
         if (f->speed != 0) time_us = (int64_t)((double)time_us / f->speed);
         bool none = step == f->lossless_step;
-        if (none) fprintf(out, "{\"loss\":null,\"loss_bits\":\"7fc00000\",");
-        else fprintf(out, "{\"loss\":%.17g,\"loss_bits\":\"%08x\",", loss, bits_of(loss));
+        fprintf(out, "{\"step\":%lld,", (long long)step);
+        if (none) fprintf(out, "\"loss\":null,\"loss_bits\":\"7fc00000\",");
+        else fprintf(out, "\"loss\":%.17g,\"loss_bits\":\"%08x\",", loss, bits_of(loss));
         if (f->lossless_step) fprintf(out, "\"loss_tokens\":%d,", none ? 0 : 7);
         fprintf(out,
-                "\"step\":%lld,\"grad_norm\":%.17g,"
-                "\"grad_norm_bits\":\"%08x\",\"lr\":0.0003,\"tokens\":%lld,\"step_time_us\":%lld,"
+                "\"grad_norm\":%.17g,\"grad_norm_bits\":\"%08x\",\"lr\":0.0003,\"tokens\":%lld,\"step_time_us\":%lld,"
                 "\"tokens_per_s\":%.6f}\n",
-                (long long)step, norm, bits_of(norm),
-                (long long)tokens, (long long)time_us, 1e6 * (double)tokens / (double)time_us);
+                norm, bits_of(norm), (long long)tokens, (long long)time_us,
+                1e6 * (double)tokens / (double)time_us);
     }
     assert(fclose(out) == 0);
     out = create(dir, "data/metrics/eval.jsonl");
