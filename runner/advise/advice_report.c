@@ -174,7 +174,7 @@ static void next_line(const struct advice *a, char out[TEXT_CAP]) {
         if (a->row[i].kind != RECIPE_BF16 && a->row[i].speed > 0)
             add(out, " (%.2f x bf16)", a->row[i].speed);
     }
-    add(out, "%s.", any ? "" : "nothing else has a forecast");
+    add(out, "%s.", any ? "" : "no other recipe has a forecast");
 }
 
 /* A line has what is wrong; --detail and JSON also have what was found and what to do. */

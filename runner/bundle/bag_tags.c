@@ -38,7 +38,9 @@ enum status bag_tags_take(struct bag_tags *t, int tag, struct bundle *b, struct 
 enum status bag_tags_check(struct bag_tags *t, struct err *e) {
     struct bag_manifest tags;
     for (int i = 0; i < BAG_TAG_COUNT; i++)
-        if (!t->text[i]) return FAIL(e, ERR_VERIFY, "missing file %s", TAGS[i].name);
+        if (!t->text[i])
+            return FAIL(e, ERR_VERIFY, "missing file %s (a bundle has it before data/)",
+                        TAGS[i].name);
     if (strncmp(t->text[BAG_BAGIT], "BagIt-Version: 1.0\n", 19) != 0)
         return FAIL(e, ERR_VERIFY, "bagit.txt is not of version 1.0");
     TRY(bag_manifest_parse(t->text[BAG_TAGMANIFEST], TAGS[BAG_TAGMANIFEST].name, &tags, e));

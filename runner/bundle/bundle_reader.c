@@ -137,8 +137,8 @@ static enum status archive_broken(struct bundle *b, struct err *e) {
     const char *why = archive_error_string(b->archive);
     if (!why) why = "unreadable";
     if (strstr(why, "nrecognized archive format"))
-        return FAIL(e, ERR_FORMAT, "%s holds no tar archive%s", b->path,
-                    b->zstd ? " in its one layer of zstd; further layers are not unpacked" : "");
+        return FAIL(e, ERR_FORMAT, "%s holds no tar archive: it is damaged, or no bundle%s",
+                    b->path, b->zstd ? ", or packed in more than one layer" : "");
     if (archive_errno(b->archive) == ENOMEM)
         return FAIL(e, ERR_MEMORY, "no memory to read %s: %s", b->path, why);
     bool cut = strstr(why, "runcated") || strstr(why, "nexpected end");

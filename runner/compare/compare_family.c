@@ -105,7 +105,8 @@ static enum status find_baseline(const struct comparison *c, const struct compar
                                  struct err *e) {
     size_t least = SIZE_MAX;
     *baseline = -1;
-    snprintf(why, FAMILY_WHY_CAP, "no run is BF16; add recipe = bf16 with the same seeds");
+    snprintf(why, FAMILY_WHY_CAP, "no run is BF16; add recipe = bf16 with the same "
+             "seeds, or judge by another key: --factor KEY=VALUE");
     for (int64_t b = 0; b < g->count && *baseline < 0; b++) {
         json_t *others = NULL;
         char name[8];
@@ -131,12 +132,19 @@ static bool recipes_differ(const struct comparison *c, const struct compare_grou
     return false;
 }
 
+static bool any_bf16(const struct comparison *c, const struct compare_groups *g) {
+    for (int64_t k = 0; k < g->count; k++)
+        if (is_bf16(recipe_of(c, g, k))) return true;
+    return false;
+}
+
 /* A group without the key, such as BF16 with a key of FP8 recipes, is judged by its recipe. */
 static enum status find_all(const struct comparison *c, const struct compare_groups *g,
                             struct kinship *out, json_t *missing, struct err *e) {
     bool asked = recipes_differ(c, g), failed = false;
     struct factor factor = { .value = NULL };
     if (c->options.factor) TRY(read_factor(c, g, &factor, e));
+    if (factor.value) asked = asked && any_bf16(c, g); /* another question was asked */
     for (int64_t k = 0; k < g->count; k++) {
         char why[FAMILY_WHY_CAP];
         bool by_factor = factor.value && factor_find(&factor, config_of(c, g, k)) == FACTOR_OTHER;

@@ -143,8 +143,8 @@ static enum status add_groups(const struct comparison *c, const struct compare_g
 
 static const char *note_of(const struct compare_groups *g, int64_t least) {
     if (g->count > 1 && least <= 1)
-        return "one seed a side: numbers, and no statistical verdict (three of BF16 and three of "
-               "the other give one: seed = { 1, 2, 3 } in a suite's matrix)";
+        return "one seed a side: numbers, and no statistical verdict (three seeds a side give one: "
+               "seed = { 1, 2, 3 } in a suite's matrix)";
     if (g->count > 1 && least < SEEDS_MIN)
         return "fewer than 4 seeds a side: too few for a test of ranks";
     return "";

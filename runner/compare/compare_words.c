@@ -101,6 +101,7 @@ static void put_item(FILE *out, const json_t *report, int64_t g, const json_t *g
                      bool *failed) {
     const json_t *statistics = json_object_get(report, "statistics"), *family = NULL, *lost;
     const json_t *row = row_of(statistics, g, &family);
+    bool missing = false;
     size_t i;
     fputs("<li>", out);
     page_group(out, report, g, failed);
@@ -109,11 +110,13 @@ static void put_item(FILE *out, const json_t *report, int64_t g, const json_t *g
     else if (is_baseline(statistics, g)) fputs("the baseline.", out);
     json_array_foreach(json_object_get(statistics, "losses_missing"), i, lost)
         if (json_int(lost, "group") == g) {
+            missing = true;
             fputs("<strong class=\"soft\">no verdict</strong>.", out);
             put_why(out, " Missing for a verdict: ", json_text(lost, "why", ""));
         }
     if (g != compare_group_of(report, compare_reference(report))) put_ratios(out, report, group);
-    else if (!row && !is_baseline(statistics, g)) fputs("the others' ratios are to it.", out);
+    else if (!row && !is_baseline(statistics, g))
+        fputs(missing ? " The others' ratios are to it." : "the others' ratios are to it.", out);
     fputs("</li>\n", out);
 }
 

@@ -162,16 +162,18 @@ static void say_limits(struct doctor *d) {
     double shm = number_of(d, "memory.shm"), locked = number_of(d, "limits.memlock");
     double stack = number_of(d, "limits.stack");
     if (shm >= 0 && shm < GIB)
-        doctor_say(d, several ? FINDING_WARNING : FINDING_NOTE, "shm", "--ipc=host, or --shm-size="
-                   "8g", "/dev/shm has %.0f MiB: too little for NCCL%s", shm / 0x1p20,
+        doctor_say(d, several ? FINDING_WARNING : FINDING_NOTE, "shm", "docker run --ipc=host, or "
+                   "--shm-size=8g", "/dev/shm has %.0f MiB: too little for NCCL%s", shm / 0x1p20,
                    several ? "" : ", which only several GPUs need");
     else if (shm >= 0) doctor_say(d, FINDING_FINE, "shm", NULL, "%.1f GiB", shm / GIB);
     if (locked >= 0 && locked < 0x1p62)
-        doctor_say(d, several ? FINDING_WARNING : FINDING_NOTE, "memlock", "--ulimit memlock=-1",
+        doctor_say(d, several ? FINDING_WARNING : FINDING_NOTE, "memlock",
+                   "docker run --ulimit memlock=-1, or ulimit -l unlimited",
                    "locked memory is limited to %.0f MiB%s", locked / 0x1p20,
                    several ? "" : "; only several GPUs need more");
     if (stack >= 0 && stack < 8 * 0x1p20)
-        doctor_say(d, FINDING_WARNING, "stack", "--ulimit stack=67108864, or ulimit -s 65536",
+        doctor_say(d, FINDING_WARNING, "stack",
+                   "docker run --ulimit stack=67108864, or ulimit -s 65536",
                    "the stack is limited to %.0f KiB", stack / 1024);
 }
 

@@ -142,8 +142,9 @@ static void say_head(const struct printer *p, const struct health *h) {
     char lowest[LOWEST_CAP];
     lowest_text(h, lowest);
     if (h->level == HEALTH_FINE)
-        say(p, HEALTH_FINE, "healthy: none of %" PRId64 " FP8 tensors is in trouble, steps %" PRId64
-            " to %" PRId64 "%s", h->fp8_count, h->step_first, h->step_last, lowest);
+        say(p, HEALTH_FINE, "healthy: none of %" PRId64 " FP8 tensors is in trouble; steps %" PRId64
+            " to %" PRId64 ", judged by the last %" PRId64 "%s", h->fp8_count, h->step_first,
+            h->step_last, h->window, lowest);
     else
         say(p, h->level, "%" PRId64 " of %" PRId64 " FP8 tensors in trouble, %" PRId64
             " to watch; steps %" PRId64 " to %" PRId64 ", judged by the last %" PRId64 "%s",

@@ -125,6 +125,10 @@ enum status weights_of_run(const struct init_request *q, const char *path,
     if (st == OK && !none && out->step < 0) st = find_packed(q, path, &view, wanted, out, e);
     if (st == OK && out->step < 0 && q->which) st = refuse_which(q->which, &view, out->run, e);
     bool open = view.directory && !view.verified;
+    const char *keeps_none =
+        json_is_true(json_object_get(view.run, "smoke")) ? "; this is a smoke run, which keeps none"
+        : json_is_string(json_object_get(view.run, "parent"))
+            ? "; this is a reproduction: of fewer steps it keeps none" : "";
     run_view_free(&view);
     if (st != OK || out->step >= 0) return st;
     if (open)
@@ -133,7 +137,7 @@ enum status weights_of_run(const struct init_request *q, const char *path,
                     RUN_PATH_checkpoints);
     return FAIL(e, ERR_CONFIG, "%s has no weights: a run keeps its last checkpoint if the "
                 "experiment has checkpoint = { every = N } and keep is not 0, or archive = "
-                "\"weights\"", out->run);
+                "\"weights\"%s", out->run, keeps_none);
 }
 
 /* ---- any path ---------------------------------------------------------------------------------*/

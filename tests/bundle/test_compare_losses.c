@@ -219,7 +219,8 @@ static void a_missing_verdict_has_its_reason(void **state) {
     two_sides(runs);
     for (int i = 0; i < 3; i++) runs[i].recipe = "fp8.tensorwise";
     compare(&s, runs, 6);
-    assert_string_equal(missing_why(&s), "no run is BF16; add recipe = bf16 with the same seeds");
+    assert_string_equal(missing_why(&s), "no run is BF16; add recipe = bf16 with the same "
+                        "seeds, or judge by another key: --factor KEY=VALUE");
     CHECK(compare_text(&s.c, false, &text, &e));
     assert_non_null(strstr(text, "no verdict on A, D: no run is BF16"));
     free(text);

@@ -322,8 +322,9 @@ static void text_of(const char *recipe, int64_t steps, int64_t measured, filler 
 static void reports_say_it_in_words(void **state) {
     static char text[8192];
     text_of(TENSORWISE, 100, 10, healthy, text);
-    assert_string_equal(text, "healthy: none of 3 FP8 tensors is in trouble, steps 1 to 100; the "
-                              "lowest SNR is 25.4 dB, of layers.1.ffn_out.dy\n");
+    assert_string_equal(text, "healthy: none of 3 FP8 tensors is in trouble; steps 1 to 100, "
+                              "judged by the last 20; the lowest SNR is 25.4 dB, of "
+                              "layers.1.ffn_out.dy\n");
     text_of(TENSORWISE, 100, 0, healthy, text);
     assert_non_null(strstr(text, "no step measured the error of casts (fp8_error)"));
     text_of(TENSORWISE, 3, 0, healthy, text);

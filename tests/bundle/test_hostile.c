@@ -372,7 +372,7 @@ static void pack_again(const struct scene *s, const char *path) {
 static void zstd_within_zstd_is_not_unpacked(void **state) {
     struct scene *s = *state;
     pack_again(s, s->bundle);
-    expect(s, s->hostile, ERR_FORMAT, "holds no tar archive in its one layer of zstd");
+    expect(s, s->hostile, ERR_FORMAT, "damaged, or no bundle, or packed in more than one layer");
 }
 
 /* Frames of repeated bytes (RFC 8878): 16,384 blocks of 4 bytes and 128 KiB each, 2 GiB in one

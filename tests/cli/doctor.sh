@@ -163,7 +163,7 @@ expect 1 -- --facts "$f" -- 'compute capability 7.5 is older than any machine co
 facts h200x8 memory.shm=67108864 limits.memlock=8388608 gpu.processes=3 gpu.ecc=false \
     gpu.temperature_c=91
 expect 0 -- --facts "$f" -- '/dev/shm has 64 MiB: too little for NCCL' \
-    'fix: --ipc=host, or --shm-size=8g' 'fix: --ulimit memlock=-1' \
+    'fix: docker run --ipc=host, or --shm-size=8g' 'fix: docker run --ulimit memlock=-1, or' \
     '3 compute processes on the GPUs' 'fix: nvidia-smi -e 1, then reboot' \
     'fix: cool the machine first' 'nothing is wrong, 5 warnings'
 facts gb10 memory.available=5000000000

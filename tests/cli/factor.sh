@@ -46,6 +46,9 @@ says "differs from the baseline only in train.grad_dtype" "$TEST_TMP/page.html"
 says "--factor train.grad_dtype=f32" "$TEST_TMP/page.html"
 gives 0 compare "${bundles[@]}" --factor train.grad_dtype=f64 -- \
     "no verdict on A, B: no row has train.grad_dtype = f64"
+gives 0 compare "$runs"/*-attention-delayed-*.tar.zst --factor attention.precision=bf16 -- \
+    "B differs from the baseline only in attention.precision"
+! grep -q "no run is BF16" "$TEST_TMP/out" || fail "another question was asked"
 gives 2 compare "${bundles[@]}" --factor train.grad_dtype -- "write KEY=VALUE"
 gives 2 compare "${bundles[@]}" --factor train.grad_dtype=f32 --baseline bf16 -- \
     "--baseline and --factor each say which row is whose baseline"

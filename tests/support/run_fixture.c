@@ -92,9 +92,8 @@ static void write_train(const char *dir, const struct run_fixture *f) {
         if (none) fprintf(out, "\"loss\":null,\"loss_bits\":\"7fc00000\",");
         else fprintf(out, "\"loss\":%.17g,\"loss_bits\":\"%08x\",", loss, bits_of(loss));
         if (f->lossless_step) fprintf(out, "\"loss_tokens\":%d,", none ? 0 : 7);
-        fprintf(out,
-                "\"grad_norm\":%.17g,\"grad_norm_bits\":\"%08x\",\"lr\":0.0003,\"tokens\":%lld,\"step_time_us\":%lld,"
-                "\"tokens_per_s\":%.6f}\n",
+        fprintf(out, "\"grad_norm\":%.17g,\"grad_norm_bits\":\"%08x\",\"lr\":0.0003,"
+                "\"tokens\":%lld,\"step_time_us\":%lld,\"tokens_per_s\":%.6f}\n",
                 norm, bits_of(norm), (long long)tokens, (long long)time_us,
                 1e6 * (double)tokens / (double)time_us);
     }
