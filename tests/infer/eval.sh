@@ -230,7 +230,7 @@ sed 's/a.txt/away.txt/; s/checkpoint = .*/}/; s/^}$//' bytes.lua >unkept.lua
 echo >>unkept.lua
 train unkept.lua
 gives 2 eval "$bundle" -- "has no weights: a run keeps its last checkpoint"
-"$FP8LAB" run --smoke bytes.lua --backend cpu --threads 1 --runs smoke >out 2>log || fail "a smoke run"
+"$FP8LAB" run --smoke bytes.lua --threads 1 --runs smoke >out 2>log || fail "a smoke run"
 gives 2 eval "$(newest smoke)" -- "; this is a smoke run, which keeps none"
 
 [ $failed = 0 ] && echo "runs and folders are evaluated"
