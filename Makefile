@@ -24,7 +24,7 @@ $(error CONFIG=$(CONFIG) is unknown; use release, debug, asan or tsan)
 endif
 CFLAGS += $(BASE_FLAGS) $(OPT_$(CONFIG))
 
-PKGS       := lua5.4 libarchive jansson libcrypto oniguruma
+PKGS       := lua5.4 libarchive jansson libcrypto oniguruma zlib
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
 PKG_LIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null)
 LIBS       := -lm -ldl -lpthread

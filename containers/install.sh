@@ -21,7 +21,7 @@ set -eu
 packages_of() {
     case $1 in
     build) echo gcc libc6-dev make pkg-config liblua5.4-dev libarchive-dev libjansson-dev \
-        libssl-dev libonig-dev ;;
+        libssl-dev libonig-dev zlib1g-dev ;;
     data) echo bible-kjv ;;
     test) echo libcmocka-dev python3-venv zstd bash-completion zsh fish ;;
     lint) echo clang libomp-dev ;;
@@ -49,6 +49,7 @@ works_without_package() {
     libjansson-dev) pkg-config --exists jansson ;;
     libssl-dev) pkg-config --exists libcrypto ;;
     libonig-dev) pkg-config --exists oniguruma ;;
+    zlib1g-dev) pkg-config --exists zlib ;;
     libcmocka-dev) pkg-config --exists cmocka ;;
     python3-venv) python3 -c 'import ensurepip, venv' ;;
     bible-kjv) command -v bible ;;

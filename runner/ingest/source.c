@@ -12,12 +12,15 @@
 
 #include "model/ground/input_kind.h"
 #include "runner/base/paths.h"
+#include "runner/ingest/gunzip.h"
 
 enum { BLOCK = 1 << 18 };
 
 struct source {
     struct archive *archive;
     struct sha256 *sha;
+    struct gunzip *gunzip; /* NULL: not gzip, or nothing was read yet */
+    size_t packed_at, packed_end; /* of `block`: what is still to be unpacked */
     const char *path; /* borrowed */
     int fd;
     int64_t bytes;
@@ -27,25 +30,56 @@ struct source {
     bool inside;  /* the entry is in a tar */
     bool fresh;   /* nothing of the entry has been read */
     char name[PATH_CAP];
-    unsigned char block[BLOCK];
+    unsigned char block[BLOCK], text[BLOCK]; /* as it is in the file; unpacked */
 };
 
-/* Blocks of a regular file are whole, so its reader is always at the same places. */
-static la_ssize_t give_block(struct archive *a, void *data, const void **out) {
-    struct source *s = data;
-    ssize_t n = 0;
-    for (ssize_t got = 1; got != 0 && n < BLOCK && (n == 0 || s->regular); n += got) {
-        do got = read(s->fd, s->block + n, (size_t)(BLOCK - n));
+/* Blocks of a regular file are whole, so its reader is always at the same places. The first block
+ * of a pipe has two bytes or more, which tell whether it is gzip. */
+static enum status read_block(struct source *s, size_t *n, struct err *e) {
+    size_t least = s->regular ? BLOCK : s->bytes ? 1 : 2;
+    *n = 0;
+    for (ssize_t got = 1; got != 0 && *n < least; *n += (size_t)got) {
+        do got = read(s->fd, s->block + *n, BLOCK - *n);
         while (got < 0 && errno == EINTR);
-        if (got < 0) {
-            archive_set_error(a, errno, "%s", strerror(errno));
-            return -1;
-        }
+        if (got < 0) return FAIL(e, ERR_FORMAT, "%s", strerror(errno));
     }
-    sha256_add(s->sha, s->block, (size_t)n);
-    s->bytes += n;
-    *out = s->block;
-    return n;
+    if (!s->bytes && gunzip_is(s->block, *n)) TRY(gunzip_create(&s->gunzip, e));
+    sha256_add(s->sha, s->block, *n);
+    s->bytes += (int64_t)*n;
+    return OK;
+}
+
+static enum status unpack_block(struct source *s, size_t *n, struct err *e) {
+    size_t used;
+    for (;;) {
+        TRY(gunzip_some(s->gunzip, s->block + s->packed_at, s->packed_end - s->packed_at, &used,
+                        s->text, BLOCK, n, e));
+        s->packed_at += used;
+        if (*n) return OK;
+        if (s->packed_at < s->packed_end) continue;
+        TRY(read_block(s, &s->packed_end, e));
+        s->packed_at = 0;
+        if (s->packed_end == 0) return gunzip_end(s->gunzip, e);
+    }
+}
+
+/* The next bytes of the file; of a gzip file those of its content. *n = 0: its end. */
+static enum status next_block(struct source *s, const void **out, size_t *n, struct err *e) {
+    bool first = !s->bytes;
+    if (!s->gunzip) TRY(read_block(s, n, e));
+    if (s->gunzip && first) s->packed_end = *n;
+    if (s->gunzip) TRY(unpack_block(s, n, e));
+    *out = s->gunzip ? s->text : s->block;
+    return OK;
+}
+
+static la_ssize_t give_block(struct archive *a, void *data, const void **out) {
+    struct err why;
+    size_t n;
+    enum status st = next_block(data, out, &n, &why);
+    if (st == OK) return (la_ssize_t)n;
+    archive_set_error(a, st == ERR_MEMORY ? ENOMEM : EIO, "%s", why.text);
+    return -1;
 }
 
 /* Parquet would pass as plain text. */
@@ -76,7 +110,6 @@ enum status source_open(struct source **out, const char *path, struct err *e) {
     if (st == OK && !(s->archive = archive_read_new()))
         st = FAIL(e, ERR_MEMORY, "memory to read %s", path);
     if (st == OK) {
-        archive_read_support_filter_gzip(s->archive);
         archive_read_support_filter_zstd(s->archive);
         archive_read_support_format_tar(s->archive);
         archive_read_support_format_raw(s->archive);
@@ -93,6 +126,7 @@ void source_close(struct source *s) {
     if (!s) return;
     archive_read_free(s->archive);
     sha256_destroy(s->sha);
+    gunzip_destroy(s->gunzip);
     if (s->fd >= 0) close(s->fd);
     free(s);
 }
@@ -150,8 +184,9 @@ enum status source_read(struct source *s, void *out, size_t room, size_t *n, str
         la_ssize_t got = archive_read_data(s->archive, (char *)out + *n, room - *n);
         if (got == ARCHIVE_RETRY) continue;
         if (got < 0)
-            return FAIL(e, ERR_FORMAT, "read %s: %s (truncated or damaged?)", s->path,
-                        archive_error_string(s->archive));
+            return FAIL(e, ERR_FORMAT, "read %s: %s%s", s->path,
+                        archive_error_string(s->archive),
+                        s->gunzip ? "" : " (truncated or damaged?)");
         if (got == 0) break;
         *n += (size_t)got;
     }
@@ -169,8 +204,10 @@ enum status source_so_far(const struct source *s, char sha256[SHA256_HEX], struc
 enum status source_finish(struct source *s, char sha256[SHA256_HEX], int64_t *bytes,
                           struct err *e) {
     const void *rest;
-    for (la_ssize_t n; (n = give_block(s->archive, s, &rest)) != 0;)
-        if (n < 0) return FAIL(e, ERR_FORMAT, "read %s: %s", s->path, strerror(errno));
+    for (size_t n = 1; n != 0;) {
+        enum status st = next_block(s, &rest, &n, e);
+        if (st != OK) return err_prefix(e, "read %s", s->path), st;
+    }
     if (s->regular && s->bytes != s->size)
         return FAIL(e, ERR_FORMAT, "%s had %" PRId64 " bytes when it was opened, and %" PRId64
                     " were read: it changed meanwhile; try again once nothing writes it", s->path,

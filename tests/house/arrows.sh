@@ -85,12 +85,12 @@ forbid() {
     done < <(includes "$@" | grep -E ":<($pattern)>")
 }
 lua='lua[^>]*|lauxlib\.h|lualib\.h'
-others='archive[^>]*|oniguruma\.h|openssl/[^>]*|jansson\.h'
+others='archive[^>]*|oniguruma\.h|zlib\.h|openssl/[^>]*|jansson\.h'
 gpu='cuda[^>]*|cublas[^>]*|nccl\.h|cudnn[^>]*|nvml\.h'
 forbid "kernels" "$lua|$others" kernels/*.[ch] kernels/*/*
 forbid "the kernel interface" "$gpu|immintrin\.h|arm_neon\.h|omp\.h" kernels/*.h
 forbid "the CPU backend" "$gpu" kernels/cpu/*
-forbid "model" "$lua|$gpu|archive[^>]*|oniguruma\.h" model/*.[ch] model/*/*.[ch]
+forbid "model" "$lua|$gpu|archive[^>]*|oniguruma\.h|zlib\.h" model/*.[ch] model/*/*.[ch]
 forbid "runner" "$gpu|immintrin\.h|arm_neon\.h" runner/*.[ch] runner/*/*.[ch]
 
 # Ending the process: main.c alone, and it returns. _exit is for the child between fork and exec.

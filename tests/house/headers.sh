@@ -8,7 +8,7 @@ failed=0
 flags=(-I. -I"${BUILD:-build/release}/gen" -D_GNU_SOURCE -Wall -Wextra -Werror -Wno-unused-parameter
     -fsyntax-only)
 # shellcheck disable=SC2046  # a list of flags
-flags+=($(pkg-config --cflags lua5.4 libarchive jansson libcrypto oniguruma))
+flags+=($(pkg-config --cflags lua5.4 libarchive jansson libcrypto oniguruma zlib))
 : "${CC:=gcc}" "${CXX:=g++}"
 
 alone() { # HEADER COMPILER...

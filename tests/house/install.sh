@@ -45,13 +45,14 @@ called() {
 }
 
 all=(gcc libc6-dev make pkg-config liblua5.4-dev libarchive-dev libjansson-dev
-    libssl-dev libonig-dev)
+    libssl-dev libonig-dev zlib1g-dev)
 machine 0 "${all[@]}"
 expect 0 "" build
 [ ! -e "$TEST_TMP/calls" ] || { echo "apt-get was called although nothing was missing"; failed=1; }
 
 machine 1000 "${all[@]:0:5}"
-expect 6 "*Missing packages (build): libarchive-dev libjansson-dev libssl-dev libonig-dev*" build
+expect 6 "*Missing packages (build): libarchive-dev libjansson-dev libssl-dev libonig-dev *" \
+    build
 
 machine 0 "${all[@]:1}"
 expect 0 "*Installing: gcc*" build

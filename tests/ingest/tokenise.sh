@@ -46,6 +46,16 @@ grep -q '"replaced_bytes": 2' one.json || { cp one.json out; fail "two places ar
 tokenise plain "$recorded/gpt2.json" text.jsonl
 gzip -k text.jsonl && tokenise packed "$recorded/gpt2.json" text.jsonl.gz
 same plain packed || fail "gzip"
+{ head -c 100000 text.jsonl | gzip; gzip </dev/null; tail -c +100001 text.jsonl | gzip
+    head -c 1000 /dev/zero; } >members.jsonl.gz # members, and the zeros of a tape
+tokenise packed "$recorded/gpt2.json" members.jsonl.gz
+same plain packed || fail "gzip of several members"
+mkfifo pipe.jsonl.gz && { cat text.jsonl.gz >pipe.jsonl.gz & }
+tokenise packed "$recorded/gpt2.json" pipe.jsonl.gz
+same plain packed || fail "gzip from a pipe"
+head -c 20000000 /dev/zero | tr '\0' a | gzip >runs.gz # a block of it has many blocks of text
+tokenise packed bytes runs.gz
+expect "bytes of a little gzip" 20000000 "$(($(stat -c %s packed.bin) / 2))"
 tar -czf text.tar.gz text.jsonl && tokenise packed "$recorded/gpt2.json" text.tar.gz
 same plain packed || fail "a tar with gzip"
 if command -v zstd >/dev/null; then
@@ -62,6 +72,18 @@ mkdir folder && cp "$recorded/gpt2.json" folder/tokenizer.json && tokenise dir f
 same plain dir || fail "a folder with a tokenizer.json"
 head -c 300000 text.jsonl.gz >torn.jsonl.gz
 data 2 tokenise --to torn --tokenizer bytes torn.jsonl.gz -- 'torn.jsonl.gz' 'truncated'
+# gzip's own sums find what would pass as other text, and bytes behind the end.
+damage() { # FROM_END WORDS: one byte changed
+    "$python" -c 'import sys
+data = bytearray(open("text.jsonl.gz", "rb").read())
+data[-int(sys.argv[1])] ^= 1
+open("torn.jsonl.gz", "wb").write(data)' "$1"
+    data 2 tokenise --to torn --tokenizer bytes torn.jsonl.gz -- "torn.jsonl.gz: damaged gzip: $2"
+}
+damage 8 "incorrect data check" # the CRC-32
+damage 4 "incorrect length check"
+{ cat text.jsonl.gz && echo more; } >torn.jsonl.gz
+data 2 tokenise --to torn --tokenizer bytes torn.jsonl.gz -- "damaged gzip: incorrect header check"
 
 # --unique: each text once, also a plain text of several batches; the shards are those of the texts
 # without their copies.
