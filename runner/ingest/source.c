@@ -33,6 +33,22 @@ struct source {
     unsigned char block[BLOCK], text[BLOCK]; /* as it is in the file; unpacked */
 };
 
+/* What is named .gz or .zst and is not would pass as plain text: its head is damaged, or something
+ * has unpacked it. */
+static enum status check_name(const struct source *s, size_t n, struct err *e) {
+    const unsigned char *head = s->block;
+    const char *end = strrchr(s->path, '.');
+    bool zstd = n >= 4 && (!memcmp(head, "\x28\xb5\x2f\xfd", 4) ||
+                           (head[0] >> 4 == 5 && !memcmp(head + 1, "\x2a\x4d\x18", 3)));
+    bool fits = true;
+    if (n == 0 || !end) return OK;
+    if (!strcmp(end, ".gz")) fits = gunzip_is(head, n);
+    if (!strcmp(end, ".zst") || !strcmp(end, ".zstd")) fits = zstd;
+    if (fits) return OK;
+    return FAIL(e, ERR_FORMAT, "it is not of the kind that its name says (%s): its first bytes are "
+                "damaged, or it is unpacked already; then rename it", end);
+}
+
 /* Blocks of a regular file are whole, so its reader is always at the same places. The first block
  * of a pipe has two bytes or more, which tell whether it is gzip. */
 static enum status read_block(struct source *s, size_t *n, struct err *e) {
@@ -43,6 +59,7 @@ static enum status read_block(struct source *s, size_t *n, struct err *e) {
         while (got < 0 && errno == EINTR);
         if (got < 0) return FAIL(e, ERR_FORMAT, "%s", strerror(errno));
     }
+    if (!s->bytes) TRY(check_name(s, *n, e));
     if (!s->bytes && gunzip_is(s->block, *n)) TRY(gunzip_create(&s->gunzip, e));
     sha256_add(s->sha, s->block, *n);
     s->bytes += (int64_t)*n;

@@ -82,6 +82,11 @@ open("torn.jsonl.gz", "wb").write(data)' "$1"
 }
 damage 8 "incorrect data check" # the CRC-32
 damage 4 "incorrect length check"
+for kind in gz zst; do
+    echo plain >named.txt.$kind
+    data 2 tokenise --to torn --tokenizer bytes named.txt.$kind -- \
+        "named.txt.$kind: it is not of the kind that its name says (.$kind)" "rename it"
+done
 { cat text.jsonl.gz && echo more; } >torn.jsonl.gz
 data 2 tokenise --to torn --tokenizer bytes torn.jsonl.gz -- "damaged gzip: incorrect header check"
 
