@@ -6,6 +6,7 @@ const char *input_kind(const void *head, size_t n) {
     static const struct { size_t at, bytes; const char *magic, *name; } KINDS[] = {
         { 0, 3, "\x1f\x8b\x08", "a gzip file" },
         { 0, 4, "\x28\xb5\x2f\xfd", "a zstd file" },
+        { 1, 3, "\x2a\x4d\x18", "a zstd file" }, /* one that begins with a skippable frame */
         { 0, 4, "\x04\x22\x4d\x18", "an lz4 file" },
         { 0, 6, "\xfd" "7zXZ", "an xz file" }, /* with its NUL */
         { 0, 4, "7z\xbc\xaf", "a 7-Zip file" },

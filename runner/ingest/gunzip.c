@@ -9,10 +9,6 @@ struct gunzip {
     bool inside; /* a member */
 };
 
-bool gunzip_is(const unsigned char *head, size_t n) {
-    return n >= 2 && head[0] == 0x1f && head[1] == 0x8b;
-}
-
 enum status gunzip_create(struct gunzip **out, struct err *e) {
     enum { GZIP_ONLY = 16 };
     struct gunzip *g = calloc(1, sizeof *g);

@@ -7,9 +7,6 @@
 
 struct gunzip;
 
-/* Whether a file that begins with these bytes is gzip. */
-bool gunzip_is(const unsigned char *head, size_t n);
-
 NODISCARD enum status gunzip_create(struct gunzip **out, struct err *e);
 void gunzip_destroy(struct gunzip *g);
 

@@ -15,6 +15,7 @@
 #include "runner/ingest/gunzip.h"
 
 enum { BLOCK = 1 << 18 };
+static const char GZIP[] = "a gzip file"; /* of input_kind() */
 
 struct source {
     struct archive *archive;
@@ -34,33 +35,40 @@ struct source {
 };
 
 /* What is named .gz or .zst and is not would pass as plain text: its head is damaged, or something
- * has unpacked it. */
-static enum status check_name(const struct source *s, size_t n, struct err *e) {
-    const unsigned char *head = s->block;
+ * has unpacked it. `kind`: what it is, NULL for no kind. */
+static enum status check_name(const struct source *s, const char *kind, struct err *e) {
+    static const struct { const char *end, *kind; } NAMES[] = {
+        { ".gz", GZIP }, { ".zst", "a zstd file" }, { ".zstd", "a zstd file" },
+    };
     const char *end = strrchr(s->path, '.');
-    bool zstd = n >= 4 && (!memcmp(head, "\x28\xb5\x2f\xfd", 4) ||
-                           (head[0] >> 4 == 5 && !memcmp(head + 1, "\x2a\x4d\x18", 3)));
-    bool fits = true;
-    if (n == 0 || !end) return OK;
-    if (!strcmp(end, ".gz")) fits = gunzip_is(head, n);
-    if (!strcmp(end, ".zst") || !strcmp(end, ".zstd")) fits = zstd;
-    if (fits) return OK;
-    return FAIL(e, ERR_FORMAT, "it is not of the kind that its name says (%s): its first bytes are "
-                "damaged, or it is unpacked already; then rename it", end);
+    for (size_t i = 0; end && i < sizeof NAMES / sizeof *NAMES; i++)
+        if (!strcmp(end, NAMES[i].end) && (!kind || strcmp(kind, NAMES[i].kind) != 0))
+            return FAIL(e, ERR_FORMAT, "it is not %s, as its name says: its first bytes are "
+                        "damaged, or it is unpacked already; then rename it", NAMES[i].kind);
+    return OK;
+}
+
+static enum status begin(struct source *s, size_t n, struct err *e) {
+    const char *kind = input_kind(s->block, n);
+    if (kind && !strcmp(kind, "a Parquet file"))
+        return FAIL(e, ERR_FORMAT, "it is a Parquet file, which is not read. Make JSON lines of it: "
+                    "python3 -c \"import pandas; pandas.read_parquet('IN').to_json('OUT.jsonl', "
+                    "orient='records', lines=True)\"");
+    if (n > 0) TRY(check_name(s, kind, e));
+    return kind && !strcmp(kind, GZIP) ? gunzip_create(&s->gunzip, e) : OK;
 }
 
 /* Blocks of a regular file are whole, so its reader is always at the same places. The first block
- * of a pipe has two bytes or more, which tell whether it is gzip. */
+ * of a pipe has four bytes or more, which tell whether it is packed. */
 static enum status read_block(struct source *s, size_t *n, struct err *e) {
-    size_t least = s->regular ? BLOCK : s->bytes ? 1 : 2;
+    size_t least = s->regular ? BLOCK : s->bytes ? 1 : 4;
     *n = 0;
     for (ssize_t got = 1; got != 0 && *n < least; *n += (size_t)got) {
         do got = read(s->fd, s->block + *n, BLOCK - *n);
         while (got < 0 && errno == EINTR);
         if (got < 0) return FAIL(e, ERR_FORMAT, "%s", strerror(errno));
     }
-    if (!s->bytes) TRY(check_name(s, *n, e));
-    if (!s->bytes && gunzip_is(s->block, *n)) TRY(gunzip_create(&s->gunzip, e));
+    if (!s->bytes) TRY(begin(s, *n, e));
     sha256_add(s->sha, s->block, *n);
     s->bytes += (int64_t)*n;
     return OK;
@@ -99,16 +107,6 @@ static la_ssize_t give_block(struct archive *a, void *data, const void **out) {
     return -1;
 }
 
-/* Parquet would pass as plain text. */
-static enum status check_head(const struct source *s, struct err *e) {
-    char head[4] = "";
-    if (pread(s->fd, head, 4, 0) == 4 && !memcmp(head, "PAR1", 4))
-        return FAIL(e, ERR_FORMAT, "%s is a Parquet file, which is not read. Make JSON lines of "
-                    "it: python3 -c \"import pandas; pandas.read_parquet('IN').to_json("
-                    "'OUT.jsonl', orient='records', lines=True)\"", s->path);
-    return OK;
-}
-
 enum status source_open(struct source **out, const char *path, struct err *e) {
     struct source *s = calloc(1, sizeof *s);
     struct stat is;
@@ -122,7 +120,6 @@ enum status source_open(struct source **out, const char *path, struct err *e) {
         st = FAIL(e, ERR_CONFIG, "%s is no regular file and no pipe; name files of text", path);
     s->regular = st == OK && S_ISREG(is.st_mode);
     s->size = s->regular ? (int64_t)is.st_size : 0;
-    if (st == OK) st = check_head(s, e);
     if (st == OK) st = sha256_create(&s->sha, e);
     if (st == OK && !(s->archive = archive_read_new()))
         st = FAIL(e, ERR_MEMORY, "memory to read %s", path);

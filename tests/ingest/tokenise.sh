@@ -61,6 +61,9 @@ same plain packed || fail "a tar with gzip"
 if command -v zstd >/dev/null; then
     zstd -q text.jsonl && tokenise packed "$recorded/gpt2.json" text.jsonl.zst
     same plain packed || fail "zstd"
+    { printf '\x50\x2a\x4d\x18\4\0\0\0skip'; cat text.jsonl.zst; } >skips.jsonl.zst
+    tokenise packed "$recorded/gpt2.json" skips.jsonl.zst
+    same plain packed || fail "zstd behind a skippable frame"
 fi
 tokenise piped "$recorded/gpt2.json" --field text <(cat text.jsonl)
 same plain piped || fail "a pipe"
@@ -85,7 +88,7 @@ damage 4 "incorrect length check"
 for kind in gz zst; do
     echo plain >named.txt.$kind
     data 2 tokenise --to torn --tokenizer bytes named.txt.$kind -- \
-        "named.txt.$kind: it is not of the kind that its name says (.$kind)" "rename it"
+        "named.txt.$kind: it is not a" "as its name says" "rename it"
 done
 { cat text.jsonl.gz && echo more; } >torn.jsonl.gz
 data 2 tokenise --to torn --tokenizer bytes torn.jsonl.gz -- "damaged gzip: incorrect header check"
