@@ -51,9 +51,9 @@ static enum status check_name(const struct source *s, const char *kind, struct e
 static enum status begin(struct source *s, size_t n, struct err *e) {
     const char *kind = input_kind(s->block, n);
     if (kind && !strcmp(kind, "a Parquet file"))
-        return FAIL(e, ERR_FORMAT, "it is a Parquet file, which is not read. Make JSON lines of it: "
-                    "python3 -c \"import pandas; pandas.read_parquet('IN').to_json('OUT.jsonl', "
-                    "orient='records', lines=True)\"");
+        return FAIL(e, ERR_FORMAT, "it is a Parquet file, which is not read. Make JSON lines of "
+                    "it: python3 -c \"import pandas; pandas.read_parquet('IN').to_json("
+                    "'OUT.jsonl', orient='records', lines=True)\"");
     if (n > 0) TRY(check_name(s, kind, e));
     return kind && !strcmp(kind, GZIP) ? gunzip_create(&s->gunzip, e) : OK;
 }

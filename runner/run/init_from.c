@@ -112,6 +112,14 @@ static int64_t wanted_step(const struct init_request *q, const struct run_view *
     return *end || end == q->which ? kept_step(view->run, q->which) : step;
 }
 
+/* Why a run has no weights although its experiment keeps them. */
+static const char *why_none(const json_t *run) {
+    bool repeats = json_text(run, "parent", NULL) && !json_object_get(run, "extends");
+    if (json_is_true(json_object_get(run, "smoke")))
+        return "; this is a smoke run, which keeps none";
+    return repeats ? "; this is a reproduction, which keeps none if it has fewer steps" : "";
+}
+
 enum status weights_of_run(const struct init_request *q, const char *path,
                            struct found_weights *out, struct err *e) {
     struct run_view view;
@@ -125,10 +133,7 @@ enum status weights_of_run(const struct init_request *q, const char *path,
     if (st == OK && !none && out->step < 0) st = find_packed(q, path, &view, wanted, out, e);
     if (st == OK && out->step < 0 && q->which) st = refuse_which(q->which, &view, out->run, e);
     bool open = view.directory && !view.verified;
-    const char *keeps_none =
-        json_is_true(json_object_get(view.run, "smoke")) ? "; this is a smoke run, which keeps none"
-        : json_is_string(json_object_get(view.run, "parent"))
-            ? "; this is a reproduction: of fewer steps it keeps none" : "";
+    const char *why = why_none(view.run);
     run_view_free(&view);
     if (st != OK || out->step >= 0) return st;
     if (open)
@@ -137,7 +142,7 @@ enum status weights_of_run(const struct init_request *q, const char *path,
                     RUN_PATH_checkpoints);
     return FAIL(e, ERR_CONFIG, "%s has no weights: a run keeps its last checkpoint if the "
                 "experiment has checkpoint = { every = N } and keep is not 0, or archive = "
-                "\"weights\"%s", out->run, keeps_none);
+                "\"weights\"%s", out->run, why);
 }
 
 /* ---- any path ---------------------------------------------------------------------------------*/
