@@ -129,8 +129,8 @@ static enum status train(struct backend *b, const struct run_options *run, const
     return st;
 }
 
-/* Trains on generated tokens, whatever the data of `run` are, with at most four micro-steps a step:
- * all micro-steps are equal. */
+/* Trains on generated tokens without documents, whatever the data of `run` are, with at most four
+ * micro-steps a step: all micro-steps are equal. */
 static enum status measure(struct backend *b, struct run_options *run,
                            const struct step_bench_options *o, struct step_bench *out,
                            struct err *e) {
@@ -142,6 +142,7 @@ static enum status measure(struct backend *b, struct run_options *run,
     out->micro_steps = out->micro_steps_asked < MICRO_STEPS_MAX ? out->micro_steps_asked
                                                                 : MICRO_STEPS_MAX;
     run->train.global_batch = out->micro_steps * run->train.micro_batch;
+    run->train.documents = (struct document_options){ 0 };
     out->seq_len = run->model.seq_len;
     out->energy_asked = o->meter.window_us > 0;
     TRY(b->ops->info(b, &out->device, e));
@@ -197,6 +198,9 @@ static enum status bench_run(const struct cli *cli, struct backend *b,
     struct run_options options;
     struct step_bench s = { .steps = 0 };
     TRY(options_read(run->config_json, &options, e));
+    if (options.train.documents.mask)
+        cli_note(cli, "%s: its data are generated: attention is measured over whole sequences, not "
+                 "within documents", run->name);
     snprintf(s.name, sizeof s.name, "%s", run->name);
     snprintf(s.recipe, sizeof s.recipe, "%s",
              json_text(json_object_get(run->config_json, "recipe"), "kind", "?"));

@@ -132,6 +132,10 @@ done
 grep -q '^tiny: measuring' "$TEST_TMP/messages" || fail "bench step: no message before its figures"
 grep -q '^tiny: one device is measured, with the whole batch of 4;' "$TEST_TMP/messages" ||
     fail "bench step: no message that only one of two GPUs is measured"
+"$FP8LAB" bench step experiments/sft_quickstart.lua --only '*bf16' --steps 1 --backend cpu \
+    >"$TEST_TMP/detail.chats" 2>"$TEST_TMP/messages" || fail "bench step of chats: exit code $?"
+grep -q '^sft-quickstart-bf16: its data are generated: attention' "$TEST_TMP/messages" ||
+    fail "bench step of chats: no message that documents are not measured"
 for phase in forward backward update; do
     grep -qE "^    $phase +[0-9]+ +[0-9.]+ +[0-9.]+% " "$TEST_TMP/detail" ||
         fail "bench step: no line of $phase"
