@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/clock.h"
 #include "runner/bench/bench.h"
 #include "runner/bench/step_energy.h"
 #include "runner/hardware/facts.h"
@@ -15,7 +16,8 @@
 
 enum { MICRO_STEPS_MAX = 4, COPY_BYTES_MAX = 1 << 29,
        WARM_STEPS = 4 /* warm-up: plain, captured, replayed, and one more */,
-       LONG_STEP_US = 500000 /* fewer steps are enough: operators do not change between steps */ };
+       LONG_STEP_US = 500000, /* fewer steps are enough: operators do not change between steps */
+       SAMPLE_EVERY_US = 50000 /* the driver takes 1 ms for a sample: longer than a small step */ };
 /* In bursts, since the floor of a step must not be above the time in a step. */
 static const struct bench_effort CEILING = { .samples = 7, .sample_us = 3000, .pause_us = 10000 };
 
@@ -49,6 +51,7 @@ static enum status whole_steps(struct trainer *t, const struct step_bench_option
     double *us = calloc((size_t)o->steps, sizeof *us);
     double *clock = calloc((size_t)o->steps, sizeof *clock);
     struct step_result result = { 0 };
+    int64_t samples = 0, sampled_us = 0;
     enum status st = us && clock ? OK : FAIL(e, ERR_MEMORY, "times of %lld steps",
                                              (long long)o->steps);
     for (int i = 0; i < WARM_STEPS && st == OK; i++) {
@@ -58,16 +61,19 @@ static enum status whole_steps(struct trainer *t, const struct step_bench_option
     if (st == OK) st = trainer_queue(t, false, e);
     for (int64_t i = 0; i < o->steps && st == OK; i++) {
         if (i + 1 < o->steps) st = trainer_queue(t, false, e);
-        if (st == OK) st = sample_device(&o->meter, out, &clock[i], e);
+        if (st == OK && (!samples || clock_us() - sampled_us >= SAMPLE_EVERY_US)) {
+            st = sample_device(&o->meter, out, &clock[samples++], e);
+            sampled_us = clock_us();
+        }
         if (st == OK) st = trainer_collect(t, &result, e);
         us[i] = (double)result.time_us;
     }
     if (st == OK) {
         qsort(us, (size_t)o->steps, sizeof *us, by_value);
-        qsort(clock, (size_t)o->steps, sizeof *clock, by_value);
+        qsort(clock, (size_t)samples, sizeof *clock, by_value);
         out->step = (struct bench_time){ .median_us = us[o->steps / 2], .best_us = us[0],
                                          .calls = 1 };
-        out->clock_mhz = clock[o->steps / 2];
+        out->clock_mhz = clock[samples / 2];
         out->tokens = result.tokens;
         out->loss = result.loss;
     }
