@@ -7,10 +7,13 @@
  * one), then continue over the tile's probabilities, rounded to BF16. Four lanes share a row: of
  * each 8 columns lane t sums 2t and 2t + 1.
  *
- * Backward: the gradients of a key are one chain over its queries, ascending, head after head. On
- * mma.sync the gradient of a query is one chain over its keys. On wgmma it is a sum over tiles of
- * keys, each one chain from 0; attention_place has their order. There the score's gradient takes
- * the probability as rounded to BF16, on mma.sync before rounding. */
+ * Backward, on mma.sync: the gradients of a key are one chain over its queries, ascending, head
+ * after head; the gradient of a query is one chain over its keys.
+ *
+ * Backward, on wgmma: the gradients of a key are one chain over tiles of queries, from the last to
+ * the first; of each tile come all heads that share the key, ascending. The gradient of a query is
+ * a sum in f32 over tiles of keys, ascending; each tile is one chain from 0. There the score's
+ * gradient takes the probability as rounded to BF16, on mma.sync before rounding. */
 #ifndef FP8LAB_KERNELS_ATTENTION_ORDER_H
 #define FP8LAB_KERNELS_ATTENTION_ORDER_H
 
@@ -23,24 +26,9 @@ enum {
     ATTENTION_MMA_TILE = 64,    /* backward on mma.sync: queries and keys */
     ATTENTION_KEYS = 128,       /* backward on wgmma: keys of a block */
     ATTENTION_STEP = 64,        /* backward on wgmma: queries at a time */
-    ATTENTION_LANES = 4,        /* that share a row */
-    ATTENTION_MULTIPROCESSORS = 132 /* of an H200 */
+    ATTENTION_LANES = 4         /* that share a row */
 };
 
 #define ATTENTION_LOG2_E 1.44269504f
-
-/* Backward on wgmma: the first late tile of keys; 0: all are late. Blocks take pairs of an early
- * and a late tile if all of them can run together. */
-HOST_DEVICE static inline int attention_half(int tiles, int multiprocessors) {
-    return tiles <= multiprocessors ? tiles / 2 : 0;
-}
-
-/* Backward on wgmma: the place of a tile of keys among those that add to a tile of queries, which
- * are `first` up to `diagonal`: late ones from the diagonal down, then early ones from the first
- * up. The first stores, each other adds to what is there, in f32. */
-HOST_DEVICE static inline int attention_place(int half, int tile, int first, int diagonal) {
-    int late = diagonal - half + 1;
-    return tile >= half ? diagonal - tile : (late > 0 ? late : 0) + tile - first;
-}
 
 #endif

@@ -168,6 +168,15 @@ static void add_queries(const struct exact *x, const struct exact_gradients *g, 
     }
 }
 
+/* How many tiles of queries see the keys from key0 on. They are those from the diagonal on: later
+ * queries begin no earlier. */
+static int64_t query_tiles(const struct attention *a, int64_t i, int64_t key0, int64_t keys) {
+    int64_t n = 0;
+    for (int64_t row0 = key0; row0 < a->length; row0 += ATTENTION_STEP, n++)
+        if (first_key_of(a, i, row0) >= key0 + keys) break;
+    return n;
+}
+
 /* The keys from key0 on, of key/value head `group`. */
 static void keys_tile(const struct exact *x, const struct exact_gradients *g, struct tiles t,
                       int64_t i, int64_t group, int64_t key0) {
@@ -181,12 +190,12 @@ static void keys_tile(const struct exact *x, const struct exact_gradients *g, st
     exact_pack_rows(x, t.left[1], v, keys, x->mr);
     memset(t.first, 0, (size_t)(keys * x->columns) * sizeof *t.first);
     memset(t.second, 0, (size_t)(keys * x->columns) * sizeof *t.second);
-    for (int64_t h = group * share; h < (group + 1) * share; h++)
-        for (int64_t row0 = key0; row0 < a->length; row0 += ATTENTION_STEP) {
-            /* Later queries begin no earlier: none of them sees these keys. */
-            if (first_key_of(a, i, row0) >= key0 + keys) break;
-            add_queries(x, g, &t, i, h, key0, keys, row0);
-        }
+    int64_t tiles = query_tiles(a, i, key0, keys), all = tiles * share;
+    for (int64_t n = 0; n < all; n++) {
+        int64_t at = x->wgmma ? tiles - 1 - n / share : n % tiles;
+        int64_t h = group * share + (x->wgmma ? n % share : n / tiles);
+        add_queries(x, g, &t, i, h, key0, keys, key0 + at * ATTENTION_STEP);
+    }
     k.x = v.x = g->d_qkv;
     for (int64_t c = 0; c < keys; c++) scale[c] = a->scale, one[c] = 1.0f;
     for (int64_t first = 0; first < k.n; first += x->mr) {
@@ -215,17 +224,6 @@ static void add_keys(const struct exact *x, const struct exact_gradients *g, str
     for (int64_t c = 0; c < size; c++) sums[c] = add ? sums[c] + t->second[c] : t->second[c];
 }
 
-/* The tile of keys that comes at this place. */
-static int64_t tile_at(const struct exact *x, int64_t place, int64_t first, int64_t diagonal) {
-    int64_t tile = first + place;
-    if (!x->wgmma) return tile;
-    int tiles = (int)ceil_div(x->a->length, ATTENTION_KEYS);
-    int half = attention_half(tiles, ATTENTION_MULTIPROCESSORS);
-    for (tile = first; tile <= diagonal; tile++)
-        if (attention_place(half, (int)tile, (int)first, (int)diagonal) == place) break;
-    return tile;
-}
-
 /* The queries from row0 on, of head h. */
 static void queries_tile(const struct exact *x, const struct exact_gradients *g, struct tiles t,
                          int64_t i, int64_t h, int64_t row0) {
@@ -239,8 +237,8 @@ static void queries_tile(const struct exact *x, const struct exact_gradients *g,
     exact_pack_rows(x, t.left[0], q, n, x->mr);
     exact_pack_rows(x, t.left[1], d_o_rows(x, g, i, row0, h, n), n, x->mr);
     memset(t.first, 0, (size_t)(n * x->columns) * sizeof *t.first);
-    for (int64_t place = 0; place <= diagonal - from; place++) {
-        int64_t key0 = tile_at(x, place, from, diagonal) * keys;
+    for (int64_t tile = from; tile <= diagonal; tile++) {
+        int64_t key0 = tile * keys;
         struct rows k = qkv_rows(x, i, key0, head, keys);
         exact_pack_rows(x, t.right[0], k, keys, x->nr);
         exact_pack_rows(x, t.right[1], qkv_rows(x, i, key0, head + a->kv_heads, keys), keys,
@@ -248,7 +246,7 @@ static void queries_tile(const struct exact *x, const struct exact_gradients *g,
         exact_pack_across(x, t.across[0], k, keys);
         look(x, g, i, h, row0, n, key0, &s);
         for (int64_t first = 0; first < q.n; first += x->mr)
-            add_keys(x, g, &t, &s, first, keys, place > 0);
+            add_keys(x, g, &t, &s, first, keys, tile > from);
     }
     q.x = g->d_qkv;
     for (int64_t c = 0; c < n; c++) scale[c] = a->scale;
@@ -262,7 +260,7 @@ void exact_attention_bwd(struct backend *b, const struct attention *a,
     int threads = cpu_of(b)->threads;
     int64_t own = x.wgmma ? ATTENTION_KEYS : ATTENTION_MMA_TILE, heads = a->batch * a->heads;
     int64_t groups = a->batch * a->kv_heads, tiles = ceil_div(a->length, own);
-    int64_t query_tiles = ceil_div(a->length, ATTENTION_STEP);
+    int64_t steps = ceil_div(a->length, ATTENTION_STEP);
     #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (int64_t head = 0; head < heads; head++)
         head_delta(&x, g, head / a->heads, head % a->heads);
@@ -274,10 +272,10 @@ void exact_attention_bwd(struct backend *b, const struct attention *a,
         keys_tile(&x, g, t, group / a->kv_heads, group % a->kv_heads, piece / groups * own);
     }
     #pragma omp parallel for schedule(dynamic) num_threads(threads)
-    for (int64_t piece = 0; piece < query_tiles * heads; piece++) {
+    for (int64_t piece = 0; piece < steps * heads; piece++) {
         struct tiles t = tiles_in(&x, cpu_scratch(b, omp_get_thread_num()));
         int64_t head = piece % heads;
         queries_tile(&x, g, t, head / a->heads, head % a->heads,
-                     (query_tiles - 1 - piece / heads) * ATTENTION_STEP);
+                     (steps - 1 - piece / heads) * ATTENTION_STEP);
     }
 }

@@ -260,7 +260,7 @@ enum status attention_own_fwd(struct cuda_backend *b, const struct forward *f, c
     const struct attention *a = &f->a;
     dim3 grid((unsigned)ceil_div(a->length, QUERY_ROWS), (unsigned)a->heads, (unsigned)a->batch);
     int bytes = shared_bytes(a->head_dim);
-    if (hopper_attention_serves(b, a)) TRY(hopper_attention_fwd(f, stream, e));
+    if (hopper_attention_serves(b, a)) TRY(hopper_attention_fwd(b, f, stream, e));
     else
         kernel_for(a->head_dim, a->first_key, a->exact)<<<grid, ATTENTION_THREADS, bytes, stream>>>(
             *f);

@@ -1,16 +1,18 @@
 /* Causal attention's backward on Hopper's warpgroup products: five products, as in FlashAttention-3
  * (arXiv:2407.08608), without storing scores.
  *
- * A block owns tiles of 128 keys. Queries come 64 at a time, one head of the group after the other.
- * Two warpgroups, each with 64 of the keys, sum the gradients of keys and values in registers. A
- * third warpgroup reads the score gradients from shared memory and multiplies them by the keys. The
- * copy engine adds that product to the queries' sums in global memory (reductions by the load and
- * store units reached one float a clock). Single threads request tiles and wait for their turns.
+ * A block owns 128 keys. Queries come 64 at a time, from the last to those of the block's own
+ * positions; of each 64 come all heads of the group. Two warpgroups, each with 64 of the keys, sum
+ * the gradients of keys and values in registers. A third warpgroup reads the score gradients from
+ * shared memory and multiplies them by the keys. The copy engine adds that product to the queries'
+ * sums in global memory (reductions by the load and store units reached one float a clock). Single
+ * threads request tiles and wait for their turns.
  *
- * The same bits in every run: blocks add to a tile of queries one after the other. The order
- * depends on the sizes alone; a counter gives each block its turn. Blocks that start together
- * arrive about in that order, so waits are short. The first block stores instead of adding, so no
- * sum needs zeroing. */
+ * The same bits in every run: blocks add to a tile of queries one after the other, those of earlier
+ * keys first; a counter gives each block its turn. All blocks of a head begin with the last queries
+ * and advance alike. So they follow each other at a short distance and seldom wait, and the queries
+ * and sums between them are in the L2 cache. A block waits only for blocks that began before it.
+ * The first block stores instead of adding, so no sum needs zeroing. */
 #include "kernels/cuda/attention_hopper_bwd.cuh"
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/wgmma.cuh"
@@ -34,29 +36,21 @@ __device__ static void copy_tile_of(uint32_t to, const CUtensorMap *map, uint32_
 template <int D, bool RANGED>
 __device__ static void request_tiles(const struct backward &f, const struct order &o,
                                      const struct maps &m, const struct places<D> &s) {
-    struct block_task b = task_of(f, o, ticket_of(s.ticket()));
+    struct keys_task t = keys_of<D, RANGED>(f, s);
     int n = 0;
-    for (int round = 0; round < rounds_of(b); round++) {
-        struct keys_task t = keys_of<D, RANGED>(f, b, s, round);
-        if (round) barrier_wait(s.own_empty(), round - 1);
-        barrier_expect(s.own_full(), 2 * tiles<D>::OWN_BYTES);
-        copy_tile_of<D, OWN>(s.own(0), &m.qkv, s.own_full(), f.a.heads + t.group, t.key0,
-                             t.sequence);
-        copy_tile_of<D, OWN>(s.own(1), &m.qkv, s.own_full(), f.a.heads + f.a.kv_heads + t.group,
-                             t.key0, t.sequence);
-        for (int h = 0; h < t.share; h++)
-            for (int at = 0; at < t.tiles; at++, n++) {
-                int stage = n % STAGES, head = t.group * t.share + h, row = t.key0 + at * STEP;
-                if (n >= STAGES) barrier_wait(s.empty(stage), n / STAGES - 1 & 1);
-                barrier_expect(s.full(stage), 2 * tiles<D>::STEP_BYTES + STEP * 8);
-                copy_tile_of<D, STEP>(s.coming(stage, 0), &m.qkv, s.full(stage), head, row,
-                                      t.sequence);
-                copy_tile_of<D, STEP>(s.coming(stage, 1), &m.d_o, s.full(stage), head, row,
-                                      t.sequence);
-                copy_piece(s.lse(stage), &m.rows, s.full(stage), 0,
-                           (int)query_tile(f, o, t, h, at));
-            }
-    }
+    barrier_expect(s.own_full(), 2 * tiles<D>::OWN_BYTES);
+    copy_tile_of<D, OWN>(s.own(0), &m.qkv, s.own_full(), f.a.heads + t.group, t.key0, t.sequence);
+    copy_tile_of<D, OWN>(s.own(1), &m.qkv, s.own_full(), f.a.heads + f.a.kv_heads + t.group,
+                         t.key0, t.sequence);
+    for (int at = t.tiles - 1; at >= 0; at--)
+        for (int h = 0; h < t.share; h++, n++) {
+            int stage = n % STAGES, head = t.group * t.share + h, row = t.key0 + at * STEP;
+            if (n >= STAGES) barrier_wait(s.empty(stage), n / STAGES - 1 & 1);
+            barrier_expect(s.full(stage), 2 * tiles<D>::STEP_BYTES + STEP * 8);
+            copy_tile_of<D, STEP>(s.coming(stage, 0), &m.qkv, s.full(stage), head, row, t.sequence);
+            copy_tile_of<D, STEP>(s.coming(stage, 1), &m.d_o, s.full(stage), head, row, t.sequence);
+            copy_piece(s.lse(stage), &m.rows, s.full(stage), 0, (int)query_tile(f, o, t, h, at));
+        }
 }
 
 /* ---- keys and values: a warpgroup's rows are keys, columns queries ---- */
@@ -208,16 +202,16 @@ __device__ static void recompute_softmax(const struct backward &f, const struct 
     probabilities<EXACT>(x, s.lse(stage), f.a.scale * ATTENTION_LOG2_E);
 }
 
-/* One tile of keys. The scores of the next queries are queued with the last product of these
- * queries, so that exponentials overlap products. After the last tile its own scores are queued
- * again and not used. Packed values reuse registers, so they are packed only after the products
- * that read these registers. */
+/* The scores of the next queries are queued with the last product of these queries, so that
+ * exponentials overlap products. After the last tile its own scores are queued again and not used.
+ * Packed values reuse registers, so they are packed only after the products that read these
+ * registers. */
 template <int D, bool RANGED, bool EXACT>
-__device__ static void take_queries(const struct backward &f, const struct order &o,
-                                    const struct places<D> &s, int round, int line, struct ring &r,
+__device__ static void take_queries(const struct backward &f, const struct places<D> &s, int line,
                                     float (&dk)[D / 8][4], float (&dv)[D / 8][4]) {
-    struct keys_task t = keys_of<D, RANGED>(f, task_of(f, o, ticket_of(s.ticket())), s, round);
-    int at = 0;
+    struct keys_task t = keys_of<D, RANGED>(f, s);
+    struct ring r = { 0, 0, 0 };
+    int at = t.tiles - 1, head = 0;
     float x[STEP / 8][4]; /* scores, then their gradients */
     uint32_t packed[STEP / 16][4];
     barrier_wait(s.full(r.stage), r.phase);
@@ -227,7 +221,8 @@ __device__ static void take_queries(const struct backward &f, const struct order
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_hold(x);
-    recompute_softmax<D, RANGED, EXACT>(f, s, t.sequence, t.key0 + line, r.stage, -line, x);
+    recompute_softmax<D, RANGED, EXACT>(f, s, t.sequence, t.key0 + line, r.stage, at * STEP - line,
+                                        x);
     for (int more = t.share * t.tiles - 1; more >= 0; more--) {
         int stage = r.stage, which = r.n % 2;
         wgmma_hold(x);
@@ -249,7 +244,7 @@ __device__ static void take_queries(const struct backward &f, const struct order
         store_ds(packed, s.ds(which), line);
         if (is_first_lane()) barrier_arrive(s.ds_full(which));
         r.n++;
-        if (++at == t.tiles) at = 0;
+        if (++head == t.share) head = 0, at--;
         if (++r.stage == STAGES) r.stage = 0, r.phase ^= 1;
         int next = more ? r.stage : stage;
         if (more) barrier_wait(s.full(next), r.phase);
@@ -262,36 +257,30 @@ __device__ static void take_queries(const struct backward &f, const struct order
         wgmma_commit();
         wgmma_wait<1>();
         wgmma_hold(x);
-        recompute_softmax<D, RANGED, EXACT>(f, s, t.sequence, t.key0 + line, next,
-                                            at * STEP - line, x);
+        recompute_softmax<D, RANGED, EXACT>(f, s, t.sequence, t.key0 + line, next, at * STEP - line,
+                                            x);
         wgmma_wait<0>();
         wgmma_hold(dk);
         __syncwarp(); /* every lane has read the data of these queries */
         if (is_first_lane()) barrier_arrive(s.empty(stage));
     }
-    if (is_first_lane()) barrier_arrive(s.own_empty());
 }
 
-/* A block's work is computed again where it is needed, because registers are scarce. */
 template <int D, bool RANGED, bool EXACT>
 __device__ static void own_keys(const struct backward &f, const struct order &o,
                                 const struct places<D> &s) {
     int line = __shfl_sync(0xFFFFFFFFu, (int)threadIdx.x / WARPGROUP - 1, 0) * 64;
-    struct ring r = { 0, 0, 0 };
     uint32_t top = 0;
-    for (int round = 0; round < rounds_of(task_of(f, o, ticket_of(s.ticket()))); round++) {
-        float dk[D / 8][4] = {}, dv[D / 8][4] = {};
-        barrier_wait(s.own_full(), round);
-        take_queries<D, RANGED, EXACT>(f, o, s, round, line, r, dk, dv);
-        struct keys_task t = keys_of<D, RANGED>(f, task_of(f, o, ticket_of(s.ticket())), s, round);
-        int row = t.key0 + line, column = (f.a.heads + t.group) * D, values = f.a.kv_heads * D;
-        bf16_bits *to = f.d_qkv + (t.sequence * f.a.length + row) * f.a.width + column;
-        float *partial = partial_of(f, o, t.sequence, row / STEP, column);
-        int64_t valid = f.a.length - row;
-        store_rows<D>(to, f.a.width, dk, f.a.scale, valid, partial, top);
-        store_rows<D>(to + values, f.a.width, dv, 1.0f, valid, partial ? partial + values : NULL,
-                      top);
-    }
+    float dk[D / 8][4] = {}, dv[D / 8][4] = {};
+    barrier_wait(s.own_full(), 0);
+    take_queries<D, RANGED, EXACT>(f, s, line, dk, dv);
+    struct keys_task t = keys_of<D, RANGED>(f, s); /* again, since registers are scarce */
+    int row = t.key0 + line, column = (f.a.heads + t.group) * D, values = f.a.kv_heads * D;
+    bf16_bits *to = f.d_qkv + (t.sequence * f.a.length + row) * f.a.width + column;
+    float *partial = partial_of(f, o, t.sequence, row / STEP, column);
+    int64_t valid = f.a.length - row;
+    store_rows<D>(to, f.a.width, dk, f.a.scale, valid, partial, top);
+    store_rows<D>(to + values, f.a.width, dv, 1.0f, valid, partial ? partial + values : NULL, top);
     raise_amax_to(f.amax, top);
 }
 
@@ -340,36 +329,32 @@ template <int D> __device__ static int full_barrier(int n, int panel) { return n
  * the next block. If no block comes after, the third warpgroup adds and finishes the tile. */
 template <int D, bool RANGED>
 __device__ static void add_in_turn(const struct backward &f, const struct order &o,
-                                  const struct places<D> &s, int adder) {
-    struct block_task b = task_of(f, o, ticket_of(s.ticket()));
+                                   const struct places<D> &s, int adder) {
+    struct keys_task t = keys_of<D, RANGED>(f, s);
     int n = 0;
-    for (int round = 0; round < rounds_of(b); round++) {
-        struct keys_task t = keys_of<D, RANGED>(f, b, s, round);
-        for (int head = 0; head < t.share; head++)
-            for (int at = 0; at < t.tiles; at++, n++) {
-                if (n % 2 != adder) continue;
-                struct adders adders = adders_of<RANGED>(f, t, at);
-                int place = place_of(o, t.tile, adders);
-                bool last = finishes<D>(place, adders);
-                int64_t which = query_tile(f, o, t, head, at);
-                if (place)
-                    while (load_turn(o.turns + which) != (uint32_t)place) {}
-                if (last) barrier_arrive(s.turn(adder));
-                asm volatile("fence.proxy.async;" ::: "memory");
-                for (int panel = 0; panel < D / 64; panel++) {
-                    barrier_wait(s.dq_full(full_barrier<D>(n, panel)), n / 2 & 1);
-                    if (!last)
-                        queue_sums(o.sums + which * (STEP * D) + panel * (STEP * 64),
-                                   s.dq(place_in_shared<D>(n, panel)), place > 0);
-                }
-                sums_read();
-                for (int panel = 0; panel < D / 64; panel++)
-                    barrier_arrive(s.dq_empty(place_in_shared<D>(n, panel)));
-                if (last) continue;
-                sums_added();
-                publish_turn(o.turns + which, place + 1);
+    for (int at = t.tiles - 1; at >= 0; at--)
+        for (int head = 0; head < t.share; head++, n++) {
+            if (n % 2 != adder) continue;
+            int place = place_of<RANGED>(f, t, at);
+            bool last = finishes<D>(at);
+            int64_t which = query_tile(f, o, t, head, at);
+            if (place)
+                while (load_turn(o.turns + which) != (uint32_t)place) {}
+            if (last) barrier_arrive(s.turn(adder));
+            asm volatile("fence.proxy.async;" ::: "memory");
+            for (int panel = 0; panel < D / 64; panel++) {
+                barrier_wait(s.dq_full(full_barrier<D>(n, panel)), n / 2 & 1);
+                if (!last)
+                    queue_sums(o.sums + which * (STEP * D) + panel * (STEP * 64),
+                               s.dq(place_in_shared<D>(n, panel)), place > 0);
             }
-    }
+            sums_read();
+            for (int panel = 0; panel < D / 64; panel++)
+                barrier_arrive(s.dq_empty(place_in_shared<D>(n, panel)));
+            if (last) continue;
+            sums_added();
+            publish_turn(o.turns + which, place + 1);
+        }
 }
 
 /* Sums of 64 x 64 are stored in register order: 16 bytes of each thread together. */
@@ -410,43 +395,38 @@ __device__ static void finish_queries(const struct backward &f, const struct ord
 template <int D, bool RANGED>
 __device__ static void add_queries(const struct backward &f, const struct order &o,
                                    const struct places<D> &s) {
-    struct block_task b = task_of(f, o, ticket_of(s.ticket()));
+    struct keys_task t = keys_of<D, RANGED>(f, s);
     int n = 0, last_parity = 0, thread = threadIdx.x % WARPGROUP;
     uint32_t top = 0;
-    for (int round = 0; round < rounds_of(b); round++) {
-        struct keys_task t = keys_of<D, RANGED>(f, b, s, round);
-        barrier_wait(s.own_full(), round);
-        for (int head = 0; head < t.share; head++)
-            for (int at = 0; at < t.tiles; at++, n++) {
-                struct adders adders = adders_of<RANGED>(f, t, at);
-                int place = place_of(o, t.tile, adders);
-                bool last = finishes<D>(place, adders);
-                barrier_wait(s.ds_full(n % 2), n / 2 & 1);
+    barrier_wait(s.own_full(), 0);
+    for (int at = t.tiles - 1; at >= 0; at--)
+        for (int head = 0; head < t.share; head++, n++) {
+            bool last = finishes<D>(at);
+            barrier_wait(s.ds_full(n % 2), n / 2 & 1);
 #pragma unroll 1
-                for (int panel = 0; panel < D / 64; panel++) {
-                    int to = place_in_shared<D>(n, panel);
-                    float dq[8][4];
-                    wgmma_hold(dq);
-                    wgmma_begin();
-                    queue_both<OWN>(dq, s.ds(n % 2), s.own(0) + panel * (OWN * LINE_BYTES));
-                    wgmma_commit();
-                    wgmma_wait<0>();
-                    wgmma_hold(dq);
-                    if (panel + 1 == D / 64 && is_first_lane()) barrier_arrive(s.ds_empty(n % 2));
-                    barrier_wait(s.dq_empty(to), used<D>(n) - 1 & 1);
-                    if (last) {
-                        if (panel == 0) barrier_wait(s.turn(n % 2), last_parity >> n % 2 & 1);
-                        finish_queries<D>(f, o, t, head, at, panel, place > 0, dq, top);
-                    } else {
-                        put_sums(s.dq(to) + thread * 16, dq);
-                    }
-                    __syncwarp();
-                    if (is_first_lane()) barrier_arrive(s.dq_full(full_barrier<D>(n, panel)));
+            for (int panel = 0; panel < D / 64; panel++) {
+                int to = place_in_shared<D>(n, panel);
+                float dq[8][4];
+                wgmma_hold(dq);
+                wgmma_begin();
+                queue_both<OWN>(dq, s.ds(n % 2), s.own(0) + panel * (OWN * LINE_BYTES));
+                wgmma_commit();
+                wgmma_wait<0>();
+                wgmma_hold(dq);
+                if (panel + 1 == D / 64 && is_first_lane()) barrier_arrive(s.ds_empty(n % 2));
+                barrier_wait(s.dq_empty(to), used<D>(n) - 1 & 1);
+                if (last) {
+                    bool add = place_of<RANGED>(f, t, at) > 0;
+                    if (panel == 0) barrier_wait(s.turn(n % 2), last_parity >> n % 2 & 1);
+                    finish_queries<D>(f, o, t, head, at, panel, add, dq, top);
+                } else {
+                    put_sums(s.dq(to) + thread * 16, dq);
                 }
-                if (last) last_parity ^= 1 << n % 2;
+                __syncwarp();
+                if (is_first_lane()) barrier_arrive(s.dq_full(full_barrier<D>(n, panel)));
             }
-        if (is_first_lane()) barrier_arrive(s.own_empty());
-    }
+            if (last) last_parity ^= 1 << n % 2;
+        }
     raise_amax_to(f.amax, top);
 }
 
@@ -469,7 +449,7 @@ __global__ void __launch_bounds__(WARPGROUP) finish_kernel(struct backward f, st
 template <int D, bool RANGED, bool EXACT>
 __global__ void __launch_bounds__(THREADS, 1)
     hopper_bwd_kernel(struct backward f, struct order o, const __grid_constant__ struct maps m) {
-    struct places<D> s = open_places<D>(o.tickets);
+    struct places<D> s = open_places<D>(o);
     if constexpr (RANGED) count_tiles<D>(f, o, s);
     if (threadIdx.x < WARPGROUP) {
         registers_down<24>();
@@ -551,9 +531,8 @@ static enum status launch(const struct backward &f, const struct order &o, const
     int64_t threads = f.a.batch * o.query_tiles * STEP * f.a.heads * (D / 8);
     rows_kernel<D><<<(unsigned)ceil_div(threads, 256), 256, 0, stream>>>(f, o);
     TRY(cuda_launched("attention_bwd: delta", e));
-    unsigned blocks = (unsigned)(o.blocks * f.a.kv_heads * f.a.batch);
     auto kernel = kernel_for<D>(f.a.first_key, f.a.exact);
-    kernel<<<blocks, THREADS, tiles<D>::BYTES, stream>>>(f, o, m);
+    kernel<<<sweeps_blocks(o.sweeps), THREADS, tiles<D>::BYTES, stream>>>(f, o, m);
     TRY(cuda_launched("attention_bwd: products", e));
     if (!finished<D>::APART) return OK;
     int64_t products = f.a.batch * f.a.heads * o.query_tiles * (D / 64);
@@ -570,10 +549,8 @@ enum status hopper_attention_bwd(struct cuda_backend *b, int lane, const struct 
     void *scratch;
     int64_t all = attention_query_tiles(&size);
     TRY(cuda_scratch(&b->base, lane, SCRATCH_ATTENTION, attention_sums_bytes(&size), &scratch, e));
-    o.tiles = (int)ceil_div(a->length, OWN);
+    o.sweeps = sweeps_of(ceil_div(a->length, OWN), a->kv_heads * a->batch, b->sm_count);
     o.query_tiles = (int)ceil_div(a->length, STEP);
-    o.half = attention_half(o.tiles, b->sm_count); /* two multiprocessors for each pair of blocks */
-    o.blocks = o.tiles - o.half;
     o.sums = (float *)scratch;
     o.rows = o.sums + all * STEP * a->head_dim;
     o.turns = (uint32_t *)(o.rows + all * STEP * 2);

@@ -1,5 +1,5 @@
-/* The work of a block of attention's backward on Hopper (attention_hopper_bwd.cu): its tiles, the
- * order in which their sums are added, and the layout of shared memory. Private to that file. */
+/* The work of a block of attention's backward on Hopper (attention_hopper_bwd.cu): its tile, the
+ * order in which sums are added, and the layout of shared memory. Private to that file. */
 #ifndef FP8LAB_KERNELS_CUDA_ATTENTION_HOPPER_BWD_CUH
 #define FP8LAB_KERNELS_CUDA_ATTENTION_HOPPER_BWD_CUH
 
@@ -15,15 +15,13 @@ enum {
 struct maps { CUtensorMap qkv, d_o, rows; };
 
 /* Whether a separate pass rounds the queries' gradients. Otherwise the last block to add rounds
- * them. For most tiles of a head this is the same block, which is then late: with heads of 128 that
- * costs more than the pass. The bits are the same. */
+ * them. The bits are the same. */
 template <int D> struct finished { static constexpr bool APART = D == 128; };
 
-/* Which block adds when, and where. */
+/* Which block has which keys, and where sums are. */
 struct order {
-    int tiles, query_tiles; /* in a sequence: tiles of 128 keys, tiles of 64 queries */
-    int blocks;             /* blocks of a key/value head */
-    int half;               /* the first late tile; 0: blocks take one tile each */
+    struct sweeps sweeps;   /* tiles of 128 keys, of key/value heads */
+    int query_tiles;        /* in a sequence: tiles of 64 queries */
     float *sums;            /* per tile of queries: its gradient, 64 x D */
     float *rows;            /* per tile of queries a row: 64 times -lse, 64 times delta */
     uint32_t *turns;        /* per tile of queries: how many blocks have added */
@@ -41,9 +39,8 @@ template <int D> struct tiles {
     static constexpr int DQ = DS + 2 * DS_BYTES;   /* twice: products of 64 columns */
     static constexpr int ROWS = DQ + 2 * DQ_BYTES; /* STAGES times: as in struct order */
     static constexpr int BARRIERS = ROWS + STAGES * STEP * 8;
-    static constexpr int TICKET = BARRIERS + (2 * STAGES + 14) * 8;
-    static constexpr int COUNTS = TICKET + 4; /* two: see count_tiles */
-    static constexpr int BYTES = TICKET + 16 + 1024;
+    static constexpr int TASK = BARRIERS + (2 * STAGES + 13) * 8; /* see struct places */
+    static constexpr int BYTES = TASK + 12 + 1024;
 };
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -63,21 +60,39 @@ template <int D> struct places {
     }
     __device__ uint32_t lse(int stage) const { return base + tiles<D>::ROWS + stage * STEP * 8; }
     __device__ uint32_t delta(int stage) const { return lse(stage) + STEP * 4; }
-    __device__ uint32_t ticket() const { return base + tiles<D>::TICKET; }
-    __device__ uint32_t count(int round) const { return base + tiles<D>::COUNTS + round * 4; }
+    __device__ uint32_t tile() const { return base + tiles<D>::TASK; }
+    __device__ uint32_t group() const { return tile() + 4; }
+    __device__ uint32_t count() const { return tile() + 8; } /* of tiles of queries */
     __device__ uint32_t barrier(int i) const { return base + tiles<D>::BARRIERS + i * 8; }
     __device__ uint32_t full(int stage) const { return barrier(stage); }
     __device__ uint32_t empty(int stage) const { return barrier(STAGES + stage); }
     __device__ uint32_t own_full() const { return barrier(2 * STAGES); }
-    __device__ uint32_t own_empty() const { return barrier(2 * STAGES + 1); }
-    __device__ uint32_t ds_full(int which) const { return barrier(2 * STAGES + 2 + which); }
-    __device__ uint32_t ds_empty(int which) const { return barrier(2 * STAGES + 4 + which); }
-    __device__ uint32_t turn(int which) const { return barrier(2 * STAGES + 6 + which); }
-    __device__ uint32_t dq_full(int which) const { return barrier(2 * STAGES + 8 + which); }
-    __device__ uint32_t dq_empty(int which) const { return barrier(2 * STAGES + 12 + which); }
+    __device__ uint32_t ds_full(int which) const { return barrier(2 * STAGES + 1 + which); }
+    __device__ uint32_t ds_empty(int which) const { return barrier(2 * STAGES + 3 + which); }
+    __device__ uint32_t turn(int which) const { return barrier(2 * STAGES + 5 + which); }
+    __device__ uint32_t dq_full(int which) const { return barrier(2 * STAGES + 7 + which); }
+    __device__ uint32_t dq_empty(int which) const { return barrier(2 * STAGES + 11 + which); }
 };
 
-template <int D> __device__ static struct places<D> open_places(uint32_t *tickets) {
+__device__ static void put_word(uint32_t at, int x) {
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(x) : "memory");
+}
+__device__ static int shared_word(uint32_t at) {
+    int x;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(at));
+    return x;
+}
+
+/* Blocks take tiles of keys in the order in which they begin. The first keys have the most
+ * queries. */
+template <int D>
+__device__ static void take_task(const struct order &o, const struct places<D> &s) {
+    struct swept it = swept_at(o.sweeps, (int)atomicAdd(o.tickets, 1u));
+    put_word(s.tile(), it.tile);
+    put_word(s.group(), it.head);
+}
+
+template <int D> __device__ static struct places<D> open_places(const struct order &o) {
     extern __shared__ char memory[];
     struct places<D> s = { (shared_address(memory) + 1023) & ~1023u };
     if (threadIdx.x == 0) {
@@ -86,7 +101,6 @@ template <int D> __device__ static struct places<D> open_places(uint32_t *ticket
             barrier_init(s.empty(i), KEY_WARPS);
         }
         barrier_init(s.own_full(), 1);
-        barrier_init(s.own_empty(), KEY_WARPS + QUERY_WARPS);
         for (int i = 0; i < 2; i++) {
             barrier_init(s.ds_full(i), KEY_WARPS);
             barrier_init(s.ds_empty(i), QUERY_WARPS);
@@ -95,7 +109,7 @@ template <int D> __device__ static struct places<D> open_places(uint32_t *ticket
             barrier_init(s.dq_full(2 + i), QUERY_WARPS);
             barrier_init(s.dq_empty(i), 1);
         }
-        asm volatile("st.shared.u32 [%0], %1;" ::"r"(s.ticket()), "r"(atomicAdd(tickets, 1u)));
+        take_task<D>(o, s);
     }
     barriers_ready();
     return s;
@@ -105,37 +119,14 @@ __device__ static bool is_first_lane() { return threadIdx.x % WARP == 0; }
 
 /* ---- the work of a block ---- */
 
-/* Many queries attend to early keys, few to late ones. So a block takes one tile of each, late
- * first, and all blocks have equal work. Blocks of one key/value head then wait for each other and
- * must run together. If there are too many for that, a block takes one tile, and waits only for
- * blocks with earlier tickets, which have begun. */
-struct block_task { int group, sequence, late, early; }; /* late == early: one tile */
-
-__device__ static struct block_task task_of(const struct backward &f, const struct order &o,
-                                            uint32_t ticket) {
-    int index = (int)ticket % o.blocks, rest = (int)ticket / o.blocks;
-    int late = o.tiles - 1 - index, early = o.half ? index : late;
-    return { rest % f.a.kv_heads, rest / f.a.kv_heads, late, early };
-}
-__device__ static int rounds_of(const struct block_task &b) { return b.late == b.early ? 1 : 2; }
-
-__device__ static uint32_t shared_word(uint32_t at) {
-    uint32_t x;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(at));
-    return x;
-}
-__device__ static uint32_t ticket_of(uint32_t at) { return shared_word(at); }
-
 /* A tile of keys, and the tiles of queries that come to it. */
 struct keys_task { int tile, key0, sequence, group, share, tiles; };
 
 template <int D, bool RANGED>
-__device__ static struct keys_task keys_of(const struct backward &f, const struct block_task &b,
-                                           const struct places<D> &s, int round) {
-    int tile = round ? b.early : b.late, key0 = tile * OWN;
-    return { tile, key0, b.sequence, b.group, f.a.heads / f.a.kv_heads,
-             RANGED ? (int)shared_word(s.count(round))
-                    : ((int)f.a.length - key0 + STEP - 1) / STEP };
+__device__ static struct keys_task keys_of(const struct backward &f, const struct places<D> &s) {
+    int tile = shared_word(s.tile()), key0 = tile * OWN, group = shared_word(s.group());
+    return { tile, key0, group / f.a.kv_heads, group % f.a.kv_heads, f.a.heads / f.a.kv_heads,
+             RANGED ? shared_word(s.count()) : ((int)f.a.length - key0 + STEP - 1) / STEP };
 }
 
 /* Whether any query of a tile sees a key of the tile at key0: its first query sees the most. */
@@ -143,22 +134,19 @@ __device__ static bool sees(const struct backward &f, int sequence, int query_ti
     return first_key_of(f.a, sequence, (int64_t)query_tile * STEP) < key0 + OWN;
 }
 
-/* The tiles of queries that see each of the block's tiles of keys, into shared memory. Queries see
- * no key before their first, which never decreases: the tiles are those from the diagonal on. The
- * whole block calls this. */
+/* Counts the tiles of queries that see the block's keys, into shared memory. Queries see no key
+ * before their first, which never decreases: the tiles are those from the diagonal on. The whole
+ * block calls this. */
 template <int D>
 __device__ static void count_tiles(const struct backward &f, const struct order &o,
                                    const struct places<D> &s) {
-    struct block_task b = task_of(f, o, ticket_of(s.ticket()));
-    for (int round = 0; round < rounds_of(b); round++) {
-        int key0 = (round ? b.early : b.late) * OWN, count = 0;
-        for (int from = key0 / STEP; from < o.query_tiles; from += THREADS) {
-            int tile = from + (int)threadIdx.x;
-            count += __syncthreads_count(tile < o.query_tiles && sees(f, b.sequence, tile, key0));
-        }
-        if (threadIdx.x == 0)
-            asm volatile("st.shared.u32 [%0], %1;" ::"r"(s.count(round)), "r"(count) : "memory");
+    struct keys_task t = keys_of<D, false>(f, s);
+    int count = 0;
+    for (int from = t.key0 / STEP; from < o.query_tiles; from += THREADS) {
+        int tile = from + (int)threadIdx.x;
+        count += __syncthreads_count(tile < o.query_tiles && sees(f, t.sequence, tile, t.key0));
     }
+    if (threadIdx.x == 0) put_word(s.count(), count);
     __syncthreads();
 }
 
@@ -169,22 +157,15 @@ __device__ static int64_t query_tile(const struct backward &f, const struct orde
            t.key0 / STEP + at;
 }
 
-/* The tiles of keys that add to a tile of queries: `first` up to its diagonal. */
-struct adders { int first, diagonal; };
-
+/* How many blocks add to a tile of queries before this one: those of earlier keys. */
 template <bool RANGED>
-__device__ static struct adders adders_of(const struct backward &f, const struct keys_task &t,
-                                          int at) {
+__device__ static int place_of(const struct backward &f, const struct keys_task &t, int at) {
     int64_t row = t.key0 + (int64_t)at * STEP;
-    return { RANGED ? first_key_of(f.a, t.sequence, row) / OWN : 0, t.tile + at / 2 };
+    return RANGED ? t.tile - first_key_of(f.a, t.sequence, row) / OWN : t.tile;
 }
-
-__device__ static int place_of(const struct order &o, int tile, struct adders a) {
-    return attention_place(o.half, tile, a.first, a.diagonal);
-}
-/* Whether it is the last one, which rounds the queries' gradients. */
-template <int D> __device__ static bool finishes(int place, struct adders a) {
-    return !finished<D>::APART && place == a.diagonal - a.first;
+/* Whether this block adds last, and rounds the queries' gradients: their keys are the block's. */
+template <int D> __device__ static bool finishes(int at) {
+    return !finished<D>::APART && at < OWN / STEP;
 }
 
 #endif

@@ -36,12 +36,14 @@ template <int D> struct places {
 
 struct task { int row0, head, group, sequence, first, count; }; /* tiles of keys */
 
-template <bool RANGED> __device__ static struct task task_of(const struct forward &f) {
+template <bool RANGED>
+__device__ static struct task task_of(const struct forward &f, const struct sweeps &w) {
+    struct swept it = swept_at(w, (int)blockIdx.x);
     struct task t;
-    t.row0 = ((int)gridDim.x - 1 - (int)blockIdx.x) * OWN; /* the longest rows first */
-    t.head = blockIdx.y;
+    t.row0 = (w.tiles - 1 - it.tile) * OWN; /* the last queries see the most keys */
+    t.head = it.head % f.a.heads;
     t.group = t.head * f.a.kv_heads / f.a.heads;
-    t.sequence = blockIdx.z;
+    t.sequence = it.head / f.a.heads;
     t.first = RANGED ? first_key_of(f.a, t.sequence, t.row0) / STEP : 0;
     t.count = t.row0 / STEP + 1 - t.first; /* the last tile is the diagonal */
     return t;
@@ -58,9 +60,9 @@ __device__ static void copy_tile_of(uint32_t to, const CUtensorMap *map, uint32_
 }
 
 template <int D, bool RANGED>
-__device__ static void request_tiles(const struct forward &f, const CUtensorMap *map,
-                                     const struct places<D> &s) {
-    struct task t = task_of<RANGED>(f);
+__device__ static void request_tiles(const struct forward &f, const struct sweeps &w,
+                                     const CUtensorMap *map, const struct places<D> &s) {
+    struct task t = task_of<RANGED>(f, w);
     int key_head = f.a.heads + t.group, value_head = key_head + f.a.kv_heads;
     copy_tile_of<D>(s.q(), map, s.q_full(), t.head, t.row0, t.sequence);
     for (int n = 0; n < t.count; n++) {
@@ -169,8 +171,9 @@ __device__ static void store_out(const struct forward &f, const float (&o)[D / 8
 }
 
 template <int D, bool RANGED, bool EXACT>
-__device__ static void multiply(const struct forward &f, const struct places<D> &s) {
-    struct task t = task_of<RANGED>(f);
+__device__ static void multiply(const struct forward &f, const struct sweeps &w,
+                                const struct places<D> &s) {
+    struct task t = task_of<RANGED>(f, w);
     int warpgroup = threadIdx.x / WARPGROUP - 1, row = t.row0 + warpgroup * 64, low = 0;
     if constexpr (RANGED) /* the largest first key of the warpgroup's rows */
         low = first_key_of(f.a, t.sequence, min((int64_t)row + 64, f.a.length) - 1);
@@ -231,10 +234,9 @@ __device__ static void multiply(const struct forward &f, const struct places<D> 
     store_out<D, EXACT>(f, o, r, t.sequence, t.head, row);
 }
 
-/* Grid: x over query tiles, last first since they see most keys; y heads; z sequences. */
 template <int D, bool RANGED, bool EXACT>
 __global__ void __launch_bounds__(THREADS, 1)
-    hopper_fwd_kernel(struct forward f, const __grid_constant__ CUtensorMap map) {
+    hopper_fwd_kernel(struct forward f, struct sweeps w, const __grid_constant__ CUtensorMap map) {
     extern __shared__ char memory[];
     struct places<D> s = { (shared_address(memory) + 1023) & ~1023u };
     if (threadIdx.x == 0) {
@@ -245,21 +247,21 @@ __global__ void __launch_bounds__(THREADS, 1)
     barriers_ready();
     if (threadIdx.x < WARPGROUP) {
         registers_down<24>();
-        if (threadIdx.x == 0) request_tiles<D, RANGED>(f, &map, s);
+        if (threadIdx.x == 0) request_tiles<D, RANGED>(f, w, &map, s);
     } else {
         registers_up<240>();
-        multiply<D, RANGED, EXACT>(f, s);
+        multiply<D, RANGED, EXACT>(f, w, s);
     }
 }
 
 #else
 
 template <int D, bool RANGED, bool EXACT> __global__ void
-hopper_fwd_kernel(struct forward f, const __grid_constant__ CUtensorMap map) {}
+hopper_fwd_kernel(struct forward f, struct sweeps w, const __grid_constant__ CUtensorMap map) {}
 
 #endif
 
-typedef void (*forward_kernel)(struct forward, const CUtensorMap);
+typedef void (*forward_kernel)(struct forward, struct sweeps, const CUtensorMap);
 template <int D> static forward_kernel kernel_for(bool ranged, bool exact) {
     if (exact) return ranged ? hopper_fwd_kernel<D, true, true> : hopper_fwd_kernel<D, false, true>;
     return ranged ? hopper_fwd_kernel<D, true, false> : hopper_fwd_kernel<D, false, false>;
@@ -279,18 +281,21 @@ enum status hopper_attention_fwd_open(struct err *e) {
 }
 
 template <int D>
-static void launch(const struct forward &f, const CUtensorMap &map, cudaStream_t stream) {
+static void launch(const struct cuda_backend *b, const struct forward &f, const CUtensorMap &map,
+                   cudaStream_t stream) {
     const struct attention *a = &f.a;
-    dim3 grid((unsigned)ceil_div(a->length, OWN), (unsigned)a->heads, (unsigned)a->batch);
-    kernel_for<D>(a->first_key, a->exact)<<<grid, THREADS, tiles<D>::BYTES, stream>>>(f, map);
+    struct sweeps w = sweeps_of(ceil_div(a->length, OWN), a->heads * a->batch, b->sm_count);
+    auto kernel = kernel_for<D>(a->first_key, a->exact);
+    kernel<<<sweeps_blocks(w), THREADS, tiles<D>::BYTES, stream>>>(f, w, map);
 }
 
-enum status hopper_attention_fwd(const struct forward *f, cudaStream_t stream, struct err *e) {
+enum status hopper_attention_fwd(const struct cuda_backend *b, const struct forward *f,
+                                 cudaStream_t stream, struct err *e) {
     const struct attention *a = &f->a;
     CUtensorMap map;
     TRY(hopper_map(&map, a->qkv, a->batch, a->length, a->heads + 2 * a->kv_heads, a->head_dim,
                    a->width, STEP, e));
-    if (a->head_dim == 64) launch<64>(*f, map, stream);
-    else launch<128>(*f, map, stream);
+    if (a->head_dim == 64) launch<64>(b, *f, map, stream);
+    else launch<128>(b, *f, map, stream);
     return OK;
 }

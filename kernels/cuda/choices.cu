@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/attention_order.h"
 #include "kernels/cuda/attention_choice.cuh"
 #include "kernels/cuda/cuda_backend.cuh"
 #include "kernels/cuda/gemm.cuh"
@@ -135,16 +134,18 @@ enum status cuda_forbid(struct backend *b, const char *section, const char *way,
     return OK;
 }
 
+enum { EXACT_MULTIPROCESSORS = 132 }; /* of an H200, the only device that was compared */
+
 enum status cuda_set_exact(struct backend *b, bool exact, struct err *e) {
     struct cuda_backend *cb = cuda_of(b);
     if (exact && cb->caps != 90)
         return FAIL(e, ERR_UNSUPPORTED, "exact operators: the CPU follows a GPU of compute "
                     "capability 9.0 only, and this one is used as %d.%d", cb->caps / 10,
                     cb->caps % 10);
-    if (exact && cb->sm_count != ATTENTION_MULTIPROCESSORS)
+    if (exact && cb->sm_count != EXACT_MULTIPROCESSORS)
         return FAIL(e, ERR_UNSUPPORTED, "exact operators: the CPU follows a GPU of %d "
                     "multiprocessors, as an H200 has, and this one has %d",
-                    (int)ATTENTION_MULTIPROCESSORS, cb->sm_count);
+                    (int)EXACT_MULTIPROCESSORS, cb->sm_count);
     if (cb->exact != exact) cuda_graph_drop(b);
     cb->exact = exact;
     return OK;

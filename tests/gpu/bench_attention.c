@@ -1,9 +1,10 @@
 /* Times attention on a GPU with every kernel that can serve a shape: medians of several samples,
  * and products a second. Products are those of the causal half; a backward counts as 2.5 forwards.
  *
- *   bench_attention [WAY..] [documents=N]    chosen, wgmma or mma limits it to these
+ *   bench_attention [WAY..] [documents=N] [length=N]    chosen, wgmma or mma limits it to these
  *
  * documents: each sequence holds N documents of equal length, and attention stays within them.
+ * length: only shapes with sequences of this length.
  * For "wgmma" the choice table names no cuDNN plans; for "mma" the backend takes another device's
  * features. Each line names the kernel that served, and the reason if there was a choice. */
 #include <stdio.h>
@@ -157,9 +158,11 @@ static void open_as(struct bench *t, const char *way, char *table) {
 
 int main(int argc, char **argv) {
     char *table = NULL;
-    int documents = 0, ways = 0;
+    int documents = 0, length = 0, ways = 0;
     for (int i = 1; i < argc; i++)
-        if (sscanf(argv[i], "documents=%d", &documents) != 1) ways++;
+        if (sscanf(argv[i], "documents=%d", &documents) != 1 &&
+            sscanf(argv[i], "length=%d", &length) != 1)
+            ways++;
     if (documents < 0) {
         fprintf(stderr, "documents=%d: it must be 0 or more\n", documents);
         return 2;
@@ -172,6 +175,7 @@ int main(int argc, char **argv) {
         open_as(&t, WAY[w], table);
         for (int i = 0; i < SHAPES; i++) {
             t.s = SHAPE[i];
+            if (length && t.s.length != length) continue;
             make_all(&t);
             for (int backward = 0; backward < 2; backward++) {
                 if (wanted) measure(&t, backward);

@@ -143,72 +143,77 @@ static void score_gradients(const struct naive *n, int64_t i, int64_t h, float *
     }
 }
 
-/* The gradient of element d of query t: tiles of keys, each a chain; on wgmma they are added in
- * the order of the blocks: the later half of all tiles from the diagonal down, then the rest. */
+/* The gradient of element d of query t: tiles of keys, each a chain; on wgmma they are added. */
 static float d_query(const struct naive *n, int64_t i, int64_t h, int64_t t, int64_t d,
                      const float *ds) {
     const struct sizes *z = &n->z;
     int64_t tile = n->wgmma ? ATTENTION_KEYS : ATTENTION_MMA_TILE;
-    int64_t tiles = ceil_div(z->length, tile);
     int64_t begin = first_of(n, i, t / ATTENTION_STEP * ATTENTION_STEP) / tile;
-    int64_t stride = (z->heads + 2 * z->kv_heads) * z->dim, end = t / tile, late = tiles / 2;
+    int64_t stride = (z->heads + 2 * z->kv_heads) * z->dim, end = t / tile;
     int64_t key = z->heads + h * z->kv_heads / z->heads;
     float sum = 0.0f;
-    for (int64_t step = 0; step <= end - begin; step++) {
-        int64_t at = begin + step, lates = end - (late > begin ? late : begin) + 1;
-        if (lates < 0) lates = 0;
-        if (n->wgmma) at = step < lates ? end - step : begin + step - lates;
+    for (int64_t at = begin; at <= end; at++) {
         int64_t k0 = at * tile, there = z->length - k0 < tile ? z->length - k0 : tile;
         const float *row = ds + t * z->length + k0;
         const uint16_t *k = head_at(n, i, k0, key) + d;
-        if (n->wgmma && step) sum = sum + chain(n, there, row, k, stride, 0.0f);
+        if (n->wgmma && at > begin) sum = sum + chain(n, there, row, k, stride, 0.0f);
         else sum = chain(n, there, row, k, stride, sum);
     }
     return sum;
 }
 
-/* The gradient of element d of key j from one head, continuing c: weights w [T][T] times x. */
-static float d_key(const struct naive *n, int64_t j, const float *w, const uint16_t *x,
+/* c + what queries t0 .. give to element d of key j: weights w [T][T] times x. */
+static float d_key(const struct naive *n, int64_t j, int64_t t0, const float *w, const uint16_t *x,
                    int64_t stride, float c) {
-    int64_t T = n->z.length, tile = n->wgmma ? ATTENTION_KEYS : ATTENTION_MMA_TILE;
+    int64_t T = n->z.length, there = T - t0 < ATTENTION_STEP ? T - t0 : ATTENTION_STEP;
     float column[ATTENTION_STEP];
-    for (int64_t t0 = j / tile * tile; t0 < T; t0 += ATTENTION_STEP) {
-        int64_t there = T - t0 < ATTENTION_STEP ? T - t0 : ATTENTION_STEP;
-        for (int64_t t = 0; t < there; t++) column[t] = w[(t0 + t) * T + j];
-        c = chain(n, there, column, x + t0 * stride, stride, c);
-    }
-    return c;
+    for (int64_t t = 0; t < there; t++) column[t] = w[(t0 + t) * T + j];
+    return chain(n, there, column, x + t0 * stride, stride, c);
+}
+
+/* The gradients of keys and values of group g: on wgmma over tiles of queries from the last, and of
+ * each over its heads; on mma.sync head after head, tiles ascending. p, ds [share][T][T]. */
+static void key_gradients(const struct naive *n, int64_t i, int64_t g, const float *p,
+                          const float *ds) {
+    const struct sizes *z = &n->z;
+    int64_t T = z->length, D = z->dim, share = z->heads / z->kv_heads;
+    int64_t all = z->heads + 2 * z->kv_heads;
+    int64_t tile = n->wgmma ? ATTENTION_KEYS : ATTENTION_MMA_TILE;
+    for (int64_t j = 0; j < T; j++)
+        for (int64_t d = 0; d < D; d++) {
+            int64_t from = j / tile * tile, steps = ceil_div(T - from, ATTENTION_STEP);
+            float dk = 0.0f, dv = 0.0f;
+            for (int64_t at = 0; at < steps * share; at++) {
+                int64_t h = n->wgmma ? at % share : at / steps;
+                int64_t step = n->wgmma ? steps - 1 - at / share : at % steps;
+                int64_t t0 = from + step * ATTENTION_STEP, head = g * share + h;
+                const uint16_t *d_o = n->d_o + (i * T * z->heads + head) * D + d;
+                dk = d_key(n, j, t0, ds + h * T * T, head_at(n, i, 0, head) + d, all * D, dk);
+                dv = d_key(n, j, t0, p + h * T * T, d_o, z->heads * D, dv);
+            }
+            uint16_t *to = n->d_qkv + ((i * T + j) * all + z->heads + g) * D + d;
+            to[0] = bf16_encode(dk * n->scale);
+            to[z->kv_heads * D] = bf16_encode(dv);
+        }
 }
 
 static void backward(struct naive *n, int64_t i) {
     const struct sizes *z = &n->z;
-    int64_t T = z->length, D = z->dim, all = z->heads + 2 * z->kv_heads;
-    int64_t share = z->heads / z->kv_heads;
-    float *p = malloc((size_t)(T * T) * 4), *ds = malloc((size_t)(T * T) * 4);
-    float *dk = malloc((size_t)(T * D) * 4), *dv = malloc((size_t)(T * D) * 4);
-    assert_true(p && ds && dk && dv);
-    uint16_t *to = n->d_qkv + i * T * all * D;
+    int64_t T = z->length, D = z->dim, share = z->heads / z->kv_heads;
+    int64_t all = z->heads + 2 * z->kv_heads;
+    float *p = malloc((size_t)(share * T * T) * 4), *ds = malloc((size_t)(share * T * T) * 4);
+    assert_true(p && ds);
     for (int64_t h = 0; h < z->heads; h++) {
-        score_gradients(n, i, h, p, ds);
-        if (h % share == 0)
-            for (int64_t at = 0; at < T * D; at++) dk[at] = dv[at] = 0.0f;
-        const uint16_t *q = head_at(n, i, 0, h), *d_o = n->d_o + (i * T * z->heads + h) * D;
+        float *own = ds + h % share * T * T;
+        score_gradients(n, i, h, p + h % share * T * T, own);
         for (int64_t t = 0; t < T; t++)
-            for (int64_t d = 0; d < D; d++) {
-                float *k = &dk[t * D + d], *v = &dv[t * D + d];
-                *k = d_key(n, t, ds, q + d, all * D, *k);
-                *v = d_key(n, t, p, d_o + d, z->heads * D, *v);
-                to[(t * all + h) * D + d] = bf16_encode(d_query(n, i, h, t, d, ds) * n->scale);
-                if (h % share != share - 1) continue;
-                int64_t key = (t * all + z->heads + h / share) * D + d;
-                to[key] = bf16_encode(*k * n->scale);
-                to[key + z->kv_heads * D] = bf16_encode(*v);
-            }
+            for (int64_t d = 0; d < D; d++)
+                n->d_qkv[((i * T + t) * all + h) * D + d] =
+                    bf16_encode(d_query(n, i, h, t, d, own) * n->scale);
+        if (h % share == share - 1) key_gradients(n, i, h / share, p, ds);
     }
     free(p);
     free(ds);
-    free(dk);
-    free(dv);
 }
 
 /* ---- beside the operator ---- */
@@ -291,7 +296,7 @@ static const struct {
     { { 1, 1, 1, 1, 16 }, false, 1, "hopper" },   { { 2, 70, 2, 1, 16 }, false, 3, "hopper" },
     { { 1, 150, 2, 2, 32 }, true, 2, "hopper" },  { { 1, 130, 2, 1, 64 }, false, 2, "hopper" },
     { { 1, 70, 1, 1, 128 }, false, 1, "hopper" }, { { 1, 260, 1, 1, 64 }, true, 2, "hopper" },
-    { { 1, 390, 1, 1, 64 }, false, 1, "hopper" }, /* four tiles of keys: early and late ones */
+    { { 1, 390, 1, 1, 64 }, false, 1, "hopper" }, /* four tiles of keys */
     { { 1, 80, 1, 1, 64 }, false, 2, "ada" },    /* the kernels on mma.sync */
 };
 
