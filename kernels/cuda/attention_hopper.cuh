@@ -7,12 +7,12 @@
 /* The order in which blocks begin. Each has one tile of a head, and tiles differ in work. Of
  * `together` heads comes the longest tile of each, then the second of each, and so on; then the
  * next heads. So few multiprocessors are idle at the end, and the heads in work fit into the L2
- * cache. Two tiles a multiprocessor are about the fewest that keep all of them busy. No bit depends
- * on it. */
+ * cache. Two to three tiles a multiprocessor are about the fewest that keep all of them busy. No bit
+ * depends on it. */
 struct sweeps { int tiles, heads, together; }; /* tiles of a head; heads of all sequences */
 
 static inline struct sweeps sweeps_of(int64_t tiles, int64_t heads, int multiprocessors) {
-    int64_t of_sweep = 2 * multiprocessors, count = (tiles * heads + of_sweep / 2) / of_sweep;
+    int64_t of_sweep = multiprocessors * 5 / 2, count = (tiles * heads + of_sweep / 2) / of_sweep;
     return { (int)tiles, (int)heads, (int)ceil_div(heads, max_i64(1, min_i64(count, heads))) };
 }
 static inline unsigned sweeps_blocks(const struct sweeps &w) {
