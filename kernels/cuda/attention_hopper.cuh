@@ -7,8 +7,8 @@
 /* The order in which blocks begin. Each has one tile of a head, and tiles differ in work. Of
  * `together` heads comes the longest tile of each, then the second of each, and so on; then the
  * next heads. So few multiprocessors are idle at the end, and the heads in work fit into the L2
- * cache. Two to three tiles a multiprocessor are about the fewest that keep all of them busy. No bit
- * depends on it. */
+ * cache. Two to three tiles a multiprocessor are about the fewest that keep all of them busy. No
+ * bit depends on it. */
 struct sweeps { int tiles, heads, together; }; /* tiles of a head; heads of all sequences */
 
 static inline struct sweeps sweeps_of(int64_t tiles, int64_t heads, int multiprocessors) {

@@ -140,12 +140,18 @@ static double mean_us(const struct measured_step *s) {
     return s->parts_us / (double)calls_of(&s->works);
 }
 
-static bool is_outside(const struct measured *m, double us_of_call) {
+/* Compared with the measured steps of this recipe; if it has none, with all. */
+static bool is_outside(const struct measured *m, enum recipe_kind recipe, double us_of_call) {
+    bool of_recipe = false, near = false, near_of_recipe = false;
     for (int64_t i = 0; i < m->count; i++) {
         double mean = mean_us(&m->step[i]);
-        if (us_of_call * OUTSIDE >= mean && us_of_call <= mean * OUTSIDE) return false;
+        bool is_near = us_of_call * OUTSIDE >= mean && us_of_call <= mean * OUTSIDE;
+        near = near || is_near;
+        if (m->step[i].recipe != recipe) continue;
+        of_recipe = true;
+        near_of_recipe = near_of_recipe || is_near;
     }
-    return true;
+    return of_recipe ? !near_of_recipe : !near;
 }
 
 /* A whole step beside its operators one at a time: the saved launches of a graph, the marks between
@@ -196,5 +202,5 @@ void forecast_step(const struct measured *m, const struct step_works *works,
     }
     out->step_us = step_us;
     out->assumed = assumed / all;
-    out->outside = is_outside(m, of_call);
+    out->outside = is_outside(m, recipe, of_call);
 }
