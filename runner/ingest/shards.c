@@ -101,6 +101,26 @@ static enum status open_part(struct shards *s, int file, struct err *e) {
     return OK;
 }
 
+static bool is_same_file(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+enum status shards_refuse(const char *prefix, const char *const *sources, int64_t count,
+                          struct err *e) {
+    char path[PART_NAME];
+    if (strlen(prefix) >= PATH_CAP - 16) return OK; /* shards_open() says so */
+    for (int64_t i = 0; i < count; i++)
+        for (int file = 0; file <= FILES; file++) {
+            snprintf(path, PART_NAME, "%s.%s.part", prefix,
+                     file < FILES ? SUFFIX[file] : "progress");
+            if (is_same_file(sources[i], path))
+                return FAIL(e, ERR_CONFIG, "%s is to be read, and --to %s would overwrite it: give "
+                            "another --to, or rename the file", sources[i], prefix);
+        }
+    return OK;
+}
+
 enum status shards_open(struct shards **out, const char *prefix, int id_bytes, bool loss,
                         struct err *e) {
     struct shards *s = calloc(1, sizeof *s);

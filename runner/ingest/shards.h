@@ -15,6 +15,9 @@ struct part;
  * 2 below 65,500, else 4. */
 int shards_id_bytes(int64_t vocab);
 
+/* ERR_CONFIG if a source is one of the .part files that shards_open() would take over. */
+NODISCARD enum status shards_refuse(const char *prefix, const char *const *sources, int64_t count,
+                                    struct err *e);
 /* Opens PREFIX.bin.part and so on, which are locked, with what a killed run left of them. Then
  * shards_restore() or shards_begin() comes, before all others. ERR_CONFIG if one of the final files
  * exists, ERR_STATE if another process writes them, ERR_IO. */

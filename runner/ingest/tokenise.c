@@ -569,6 +569,7 @@ enum status tokenise(const struct tokenise_options *o, struct tokenise_result *o
                                        .skip_bad = o->skip_bad };
     for (int64_t i = 0; i < o->path_count; i++)
         if (stat(o->paths[i], &is) == 0) r.bytes_all += is.st_size;
+    TRY(shards_refuse(o->prefix, o->paths, o->path_count, e));
     TRY(shards_open(&r.shards, o->prefix, r.ring.o.id_bytes, o->lines != NULL, e));
     enum status st = run(&r, e);
     bool keep = st != OK && may_go_on(o, st) && shards_kept(r.shards);

@@ -96,7 +96,7 @@ static void put_model(const struct run_dir *dir, const json_t *config) {
     run_log(dir, "%" PRId64 " steps of %" PRId64 " tokens, %" PRId64 " in all, on %" PRId64
             " rank%s; seed %" PRId64, t->steps, tokens, tokens * t->steps,
             run.gpus, run.gpus == 1 ? "" : "s", (int64_t)t->seed);
-    if (idle_key_text(config)) run_log(dir, "%s", idle_key_text(config));
+    if (idle_key_text(config, false)) run_log(dir, "%s", idle_key_text(config, false));
     if (trained_text(config, &trained, &ignored) == OK) {
         if (trained.bytes) run_log(dir, "trained are %s", trained.bytes);
         text_free(&trained);

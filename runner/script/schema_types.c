@@ -134,6 +134,12 @@ static struct value *typed_float(struct diagnostics *d, const struct field *f,
     if (number->type != VALUE_FLOAT && number->type != VALUE_INT) return mismatch(d, f, v, path);
     double x = number->type == VALUE_INT ? (double)number->i : number->f;
     if (!isfinite(x) || !in_range(f, x)) return mismatch(d, f, v, path);
+    if (x != 0 && (float)x == 0.0f) { /* the trainer would take it for 0 */
+        diagnostics_add(d, v->place, path, "%s is less than single precision has: write %sa larger "
+                        "number", value_describe(d->pool, v),
+                        f->flags & FIELD_ABOVE_MIN ? "" : "0, or ");
+        return NULL;
+    }
     return value_float(d->pool, x == 0 ? 0.0 : x, v->place); /* -0 is 0 */
 }
 

@@ -123,12 +123,11 @@ void script_note_idle_keys(const struct cli *cli, const struct resolution *r) {
     int64_t count = 0;
     char more[40] = "";
     for (int64_t i = 0; i < r->run_count; i++) {
-        if (!idle_key_text(r->runs[i].config_json)) continue;
+        if (!idle_key_text(r->runs[i].config_json, r->smoke)) continue;
         if (!first) first = &r->runs[i];
         count++;
     }
     if (!first) return;
     if (count > 1) snprintf(more, sizeof more, " and %" PRId64 " more", count - 1);
-    cli_note(cli, "%s%s: %s%s", first->name, more, idle_key_text(first->config_json),
-             r->smoke ? " (a smoke run has one GPU, whatever the script asks for)" : "");
+    cli_note(cli, "%s%s: %s", first->name, more, idle_key_text(first->config_json, r->smoke));
 }

@@ -29,6 +29,7 @@ all="2 milestone, 5 epoch, 8 milestone, 10 epoch, 15 last epoch milestone"
 run tiers
 expect "exit code" 0 $code
 says "kept: the last checkpoint, those of 3 epochs and 3 milestones of the run, once it is done"
+says "a step of checkpoint.milestones is after train.steps: it is saved only if the run is extended"
 expect kept "$all" "$(names tiers/*.tar.zst)"
 expect folders "2 5 8 10 15 " "$(folders tiers)"
 "$FP8LAB" verify tiers/*.tar.zst >out 2>log || fail "the checkpoints do not verify"

@@ -199,6 +199,12 @@ data 2 tokenise --to x --tokenizer bytes outer.tar -- 'outer.tar: inner.tar is a
 data 2 tokenise --to x --tokenizer bytes gz.tar -- 'gz.tar: one.txt.gz is a gzip file'
 data 6 tokenise --to nowhere/x --tokenizer bytes one.txt -- 'create nowhere/x.idx.part'
 
+# A source that the output would overwrite is kept.
+cp one.txt mine.bin.part
+data 2 tokenise --to mine --tokenizer bytes mine.bin.part -- \
+    'mine.bin.part is to be read, and --to mine would overwrite it'
+cmp one.txt mine.bin.part || fail "a source was overwritten"
+
 # A full disk, as a limit on the size of a file: no final name, and the error says which file.
 (trap '' XFSZ; ulimit -f 1000; "$FP8LAB" data tokenise --to full --tokenizer bytes a.txt >out 2>&1)
 [ $? = 6 ] && grep -q 'full.bin.part' out || fail "a full disk"
