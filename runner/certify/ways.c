@@ -319,9 +319,13 @@ static const struct certify_way STANDARD[] = {
     CAST(E4M3, 1X32, BLOCK, .twin = true, .untransposed = true, .rule = { QUANT_MX, 0, true }),
     CAST(E4M3, 32X32, BLOCK, .twin = true, .untransposed = true, .rule = { QUANT_MX, 0, true }),
     CAST(E2M1, 1X16, AMAX, .draws = true, .rule = { QUANT_NVFP4, 0, false }),
+    CAST(E2M1, 1X16, AMAX, .twin = true, .rotate = true, .draws = true,
+         .rule = { QUANT_NVFP4, 0, false }),
+    CAST(E2M1, 16X16, AMAX, .twin = true, .rule = { QUANT_NVFP4, 0, false }),
     ATTENTION(192, 4, 2, 64, .window = 0),
     ATTENTION(192, 2, 2, 128, .window = 0),
     ATTENTION(192, 4, 2, 64, .window = 50, .documents = true),
+    ATTENTION(512, 2, 2, 128, .window = 0), /* long enough for cuDNN, where it serves */
     { .section = WAY_ATTENTION, .a = DTYPE_E4M3, .b = DTYPE_E5M2, .out = DTYPE_E4M3, .batch = 2,
       .length = 192, .heads = 4, .kv_heads = 2, .head_dim = 64 },
 };
