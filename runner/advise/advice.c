@@ -125,14 +125,25 @@ static const struct advice_row *bf16_of(const struct advice *a) {
     return NULL;
 }
 
+/* An emulated recipe multiplies as BF16 does, and casts besides: it cannot be faster. Forecasts of
+ * other shapes may say so. */
+static void slow_emulated(struct advice *a) {
+    const struct advice_row *bf16 = bf16_of(a);
+    for (int64_t i = 0; bf16 && i < a->count; i++) {
+        struct forecast *f = &a->row[i].forecast;
+        bool emulated = a->row[i].way.way == WAY_EMULATED && f->known;
+        if (emulated && f->step_us < bf16->forecast.step_us) f->step_us = bf16->forecast.step_us;
+    }
+}
+
 static enum advice_group group_of(const struct advice_row *row) {
     if (row->way.way == WAY_REFUSED || !row->fits) return ADVICE_CANNOT;
     if (row->loss.finding == EVIDENCE_FAILS) return ADVICE_LOSS;
     return row->forecast.known ? ADVICE_TIMED : ADVICE_UNTIMED;
 }
 
-/* Where no time decides, BF16 is first: it needs no proof of its loss. Then native before
- * emulated. */
+/* Where no time decides, or times are equal, BF16 is first: it needs no proof of its loss. Then
+ * native before emulated. */
 static int untimed_order(const struct advice_row *row) {
     return row->kind == RECIPE_BF16 ? 0 : row->way.way == WAY_NATIVE ? 1 : 2;
 }
@@ -193,6 +204,8 @@ static void explain(struct advice_row *row, const struct advice_row *best) {
         snprintf(row->reason, size, "runs here show that its loss does not hold");
     else if (row->fell_back)
         snprintf(row->reason, size, "falls back to bf16: %s", row->way.because);
+    else if (row->way.way == WAY_EMULATED && best->way.way != WAY_EMULATED)
+        snprintf(row->reason, size, "emulated: %s", row->way.because);
     else if (row->group == ADVICE_TIMED)
         snprintf(row->reason, size, "%s",
                  !best->forecast.known ? "bf16 has no time to compare with"
@@ -208,6 +221,7 @@ static void explain(struct advice_row *row, const struct advice_row *best) {
 }
 
 void advice_rank(struct advice *a) {
+    slow_emulated(a);
     for (int64_t i = 0; i < a->count; i++) a->row[i].group = group_of(&a->row[i]);
     qsort(a->row, (size_t)a->count, sizeof *a->row, by_rule);
     choose(a);

@@ -65,7 +65,8 @@ NODISCARD enum status advice_add(struct advice *a, const struct json_t *config, 
                                  const struct measured *m, struct err *e);
 /* Adds a recipe with which the script does not resolve, and its error. */
 void advice_add_refused(struct advice *a, enum recipe_kind kind, const char *why);
-/* Sorts the rows by the rule and gives each its group, speed and reason. */
+/* Sorts the rows by the rule and gives each its group, speed and reason. The forecast of an emulated
+ * row becomes at least BF16's. */
 void advice_rank(struct advice *a);
 /* The row to use; NULL: no recipe can run here. */
 const struct advice_row *advice_best(const struct advice *a);

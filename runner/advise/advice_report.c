@@ -164,12 +164,18 @@ static void warn_unreadable(const struct cli *cli, const struct evidence *x) {
         cli_warn(cli, "no evidence about the loss: %s", json_string_value(why));
 }
 
+/* How a recipe with a time runs, if it has no FP8 speed. */
+static const char *slow_way(const struct advice_row *row) {
+    bool emulated = row->kind != RECIPE_BF16 && row->way.way == WAY_EMULATED;
+    return row->fell_back ? "falls back to bf16, " : emulated ? "emulated, " : "";
+}
+
 static void next_line(const struct advice *a, char out[TEXT_CAP]) {
     add(out, "Then: ");
     bool any = false;
     for (int64_t i = 1; i < a->count && a->row[i].group == ADVICE_TIMED; i++, any = true) {
         add(out, "%s%s %s", any ? ", " : "", name_of(&a->row[i]),
-            a->row[i].fell_back ? "falls back to bf16, " : "");
+            slow_way(&a->row[i]));
         add_time(out, a->row[i].forecast.step_us);
         if (a->row[i].kind != RECIPE_BF16 && a->row[i].speed > 0)
             add(out, " (%.2f x bf16)", a->row[i].speed);

@@ -115,6 +115,30 @@ advise 0 experiments/bench_gpt2_124m.lua $h200 --bench "$TEST_TMP/delayed.json"
 grep -qE ", to about 25 %: rough, since [1-9][0-9] % of the step was not measured in this recipe" \
     "$out" || fail "no share that was assumed"
 
+case_name="an emulated recipe" # is not forecast to be faster than bf16
+cat >"$TEST_TMP/one.lua" <<'LUA'
+local tiny = require "models.tiny"
+return experiment {
+  name = "one", model = tiny.llama { layers = 1 }, recipe = bf16, data = synthetic {},
+  train = { steps = 2, global_batch = 2, micro_batch = 2 },
+}
+LUA
+# shellcheck disable=SC2086
+advise 0 "$TEST_TMP/one.lua" --lib experiments/lib $h200 $bench
+grep -qE "fp8.mxfp8 emulated, 0\.[0-9]+ ms \(1.00 x bf16\)" "$out" || fail "not the time of bf16"
+# shellcheck disable=SC2086
+advise 0 "$TEST_TMP/one.lua" --lib experiments/lib $h200 $bench --json
+python3 - "$out" >"$TEST_TMP/log" 2>&1 <<'PY' || fail "an emulated row that is faster than bf16"
+import json, sys
+rows = json.load(open(sys.argv[1]))["rows"]
+bf16 = [row for row in rows if row["recipe"] == "bf16"][0]["forecast"]["step_us"]
+emulated = [row for row in rows if row["way"] == "emulated"]
+assert len(emulated) == 2, rows
+for row in emulated:
+    assert row["forecast"]["step_us"] >= bf16 and row["speed"] <= 1, row
+    assert row["reason"].startswith("emulated: this chip has no "), row
+PY
+
 case_name="exact kernels" # take up to twice as long as those of the measured steps
 # shellcheck disable=SC2086
 advise 0 experiments/exact.lua $h200 $bench

@@ -136,6 +136,26 @@ static void without_times_bf16_then_native_then_emulated(void **state) {
     best_is(&a, RECIPE_TENSORWISE);
 }
 
+/* It multiplies as BF16 does, and casts besides: a shorter forecast is wrong. */
+static void emulated_is_never_faster_than_bf16(void **state) {
+    const struct recipe_row emulated = { WAY_EMULATED, "no such cores" };
+    struct advice a = three(100, 50, 95);
+    a.row[1].way = emulated;
+    best_is(&a, RECIPE_BF16);
+    assert_int_equal(a.row[2].kind, RECIPE_TENSORWISE);
+    assert_true(a.row[2].forecast.step_us >= 100 && a.row[2].speed <= 1);
+    assert_string_equal(a.row[2].reason, "emulated: no such cores");
+    a = three(100, 50, 70);
+    a.row[1].way = emulated;
+    a.row[0].fits = false; /* without BF16 its time is as wrong */
+    best_is(&a, RECIPE_BLOCKWISE);
+    a = three(100, 150, 70);
+    a.row[1].way = emulated;
+    best_is(&a, RECIPE_BLOCKWISE);
+    assert_true(a.row[2].forecast.step_us >= 150 && a.row[2].speed < 0.7);
+    assert_string_equal(a.row[2].reason, "emulated: no such cores");
+}
+
 /* ---- the forecast */
 
 static struct step_work gemm(enum dtype t, enum scale_kind scale, int64_t n, double time_us) {
@@ -340,6 +360,7 @@ int main(void) {
         cmocka_unit_test(fp8_must_be_faster_by_the_margin),
         cmocka_unit_test(a_loss_that_holds_decides_between_near_recipes),
         cmocka_unit_test(without_times_bf16_then_native_then_emulated),
+        cmocka_unit_test(emulated_is_never_faster_than_bf16),
         cmocka_unit_test(a_forecast_follows_near_shapes),
         cmocka_unit_test(scales_that_were_not_measured_have_no_forecast),
         cmocka_unit_test(attention_is_forecast_by_whole_tiles_and_codes),
