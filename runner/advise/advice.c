@@ -37,11 +37,34 @@ static bool all_fell_back(const json_t *config, const struct step_works *works) 
     return true;
 }
 
+/* Whether the device multiplies some FP8 operands as they are. After a failure it may do so with
+ * products of other kinds. */
+static bool multiplies_fp8(const struct advice_row *row) {
+    const struct certified *c = &row->certified;
+    return row->way.way == WAY_NATIVE || (*c->widens && c->widened < c->products);
+}
+
+/* Why no file of steps leads to a forecast; "": one may. */
+static void find_unmeasurable(struct advice_row *row) {
+    struct forecast *f = &row->forecast;
+    const json_t *train = json_object_get(row->config, "train");
+    bool exact = json_is_true(json_object_get(train, "exact"));
+    row->unmeasurable = exact || (*row->certified.widens && !row->fell_back);
+    /* A file of steps does not say whether they had the exact kernels, which take up to twice as
+     * long (LOG.md). Nor does it say which products were emulated. */
+    if (exact)
+        snprintf(f->missing, sizeof f->missing,
+                 "train.exact takes other kernels than those that were measured");
+    else if (row->unmeasurable)
+        snprintf(f->missing, sizeof f->missing, "no measured step is known to emulate a product "
+                 "that failed its certificate");
+}
+
 static enum status find_time(const struct measured *m, int cc, struct advice_row *row,
                              struct err *e) {
     struct census census;
     struct step_works works = { 0 };
-    bool native = row->way.way == WAY_NATIVE;
+    bool native = multiplies_fp8(row);
     struct err why;
     bool falls_back = cc && !native; /* on the CPU, the reference, no GEMM does */
     enum status st = census_take(row->config, row->ranks, !falls_back, &census, &why);
@@ -56,14 +79,8 @@ static enum status find_time(const struct measured *m, int cc, struct advice_row
     st = census_works(&census, &works, e);
     row->fell_back = st == OK && falls_back && all_fell_back(row->config, &works);
     if (st == OK && row->peak) row->floor_us = floor_step_us(row->peak, &works, native);
-    /* A file of steps does not say whether they had the exact kernels, which take up to twice as
-     * long (LOG.md). */
-    const json_t *train = json_object_get(row->config, "train");
-    row->unmeasurable = json_is_true(json_object_get(train, "exact"));
-    if (row->unmeasurable)
-        snprintf(row->forecast.missing, sizeof row->forecast.missing,
-                 "train.exact takes other kernels than those that were measured");
-    else if (st == OK && m->count > 0)
+    find_unmeasurable(row);
+    if (st == OK && m->count > 0 && !row->unmeasurable)
         forecast_step(m, &works, row->fell_back ? RECIPE_BF16 : row->kind, &row->forecast);
     step_works_free(&works);
     census_free(&census);
@@ -74,6 +91,18 @@ static void refuse(struct advice_row *row, const char *why) {
     row->way = (struct recipe_row){ WAY_REFUSED, "" };
     row->fits = false;
     snprintf(row->refused, sizeof row->refused, "%.255s", why);
+}
+
+/* A run tries its ways before it starts. It emulates a product that fails, and ends where there is
+ * no other way. */
+static void take_failures(struct advice_row *row) {
+    const struct certified *c = &row->certified;
+    char why[WAY_TEXT_CAP + 96];
+    snprintf(why, sizeof why, "%s failed its certificate, and has no other way: %s", c->way,
+             c->fault);
+    if (c->ends) refuse(row, why);
+    else if (*c->widens && row->way.way == WAY_NATIVE)
+        row->way = (struct recipe_row){ WAY_EMULATED, "a product failed its certificate" };
 }
 
 /* What `check --facts` asks: the trainer, then the kernel that the configuration names. */
@@ -112,6 +141,8 @@ enum status advice_add(struct advice *a, const json_t *config, const char *run,
     if (cc)
         TRY(certified_find(config, row->ranks, ways_twins(NULL, facts), certificates,
                            &row->certified, e));
+    take_failures(row);
+    if (*row->refused) return OK;
     TRY(find_time(m, cc, row, e));
     a->timed = a->timed || row->forecast.known;
     return OK;
@@ -191,21 +222,25 @@ static void choose(struct advice *a) {
     a->row[0] = best;
 }
 
+const char *advice_because(const struct advice_row *row) {
+    bool widened = row->way.way == WAY_EMULATED && *row->certified.widens;
+    return *row->refused ? row->refused : widened ? row->certified.widens : row->way.because;
+}
+
 static void explain(struct advice_row *row, const struct advice_row *best) {
     size_t size = sizeof row->reason;
     row->reason[0] = '\0';
     if (row == best) return;
-    if (*row->refused) snprintf(row->reason, size, "%.255s", row->refused);
-    else if (row->way.way == WAY_REFUSED) snprintf(row->reason, size, "%s", row->way.because);
+    if (row->way.way == WAY_REFUSED) snprintf(row->reason, size, "%s", advice_because(row));
     else if (!row->fits)
         snprintf(row->reason, size, "it needs %.1f GiB of %.1f", (double)row->bytes / 0x1p30,
                  (double)row->memory / 0x1p30);
     else if (row->group == ADVICE_LOSS)
         snprintf(row->reason, size, "runs here show that its loss does not hold");
     else if (row->fell_back)
-        snprintf(row->reason, size, "falls back to bf16: %s", row->way.because);
+        snprintf(row->reason, size, "falls back to bf16: %s", advice_because(row));
     else if (row->way.way == WAY_EMULATED && best->way.way != WAY_EMULATED)
-        snprintf(row->reason, size, "emulated: %s", row->way.because);
+        snprintf(row->reason, size, "emulated: %s", advice_because(row));
     else if (row->group == ADVICE_TIMED)
         snprintf(row->reason, size, "%s",
                  !best->forecast.known ? "bf16 has no time to compare with"
@@ -214,7 +249,7 @@ static void explain(struct advice_row *row, const struct advice_row *best) {
                  : advice_is_rough(row)      ? "its forecast is rough, and not 25 % below bf16's"
                                              : "its forecast is not 10 % below bf16's");
     else if (row->way.way == WAY_EMULATED)
-        snprintf(row->reason, size, "emulated: %s", row->way.because);
+        snprintf(row->reason, size, "emulated: %s", advice_because(row));
     else if (*row->forecast.missing)
         snprintf(row->reason, size, "%s", row->forecast.missing);
     else snprintf(row->reason, size, "no time can be forecast");

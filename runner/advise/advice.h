@@ -56,6 +56,8 @@ struct advice {
 /* A forecast is rough if more of its step is assumed. */
 #define ADVICE_ASSUMED_MAX 0.10
 bool advice_is_rough(const struct advice_row *row);
+/* Why the device refuses or emulates the recipe; "": it does neither. */
+const char *advice_because(const struct advice_row *row);
 
 /* Adds the row of a resolved run: its memory, how the device runs it, its certificates, and its
  * forecast. What `check --facts` refuses has its reason only. `config` and `run` are borrowed.
@@ -65,8 +67,8 @@ NODISCARD enum status advice_add(struct advice *a, const struct json_t *config, 
                                  const struct measured *m, struct err *e);
 /* Adds a recipe with which the script does not resolve, and its error. */
 void advice_add_refused(struct advice *a, enum recipe_kind kind, const char *why);
-/* Sorts the rows by the rule and gives each its group, speed and reason. The forecast of an emulated
- * row becomes at least BF16's. */
+/* Sorts the rows by the rule and gives each its group, speed and reason. The forecast of an
+ * emulated row becomes at least BF16's. */
 void advice_rank(struct advice *a);
 /* The row to use; NULL: no recipe can run here. */
 const struct advice_row *advice_best(const struct advice *a);

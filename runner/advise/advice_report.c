@@ -78,6 +78,10 @@ static void measure_command(const struct advice *a, const char *given, char out[
 /* "; " ends what is said of the way. */
 static void add_certified(char *out, const struct certified *c, bool named) {
     const char *comma = named ? ", " : "";
+    if (*c->widens) {
+        add(out, "%ssince %s; ", comma, c->widens);
+        return;
+    }
     if (c->finding == CERTIFIED_UNNEEDED) add(out, "%s", named ? "; " : "");
     else if (c->finding == CERTIFIED_ALL) add(out, "%scertified here; ", comma);
     else if (c->finding == CERTIFIED_FAILED)
@@ -324,7 +328,8 @@ void advice_print_table(const struct cli *cli, const struct advice *a) {
         if (row->kind == RECIPE_BF16) add(words, "the baseline");
         else if (!*row->refused) add_loss(words, &row->loss);
         if (*row->reason) add(words, "%s%s", *words ? "; " : "", row->reason);
-        if (row->certified.finding == CERTIFIED_FAILED)
+        if (row->certified.finding == CERTIFIED_FAILED && !*row->certified.widens &&
+            !row->certified.ends)
             add(words, "; %s failed: %s", row->certified.way, row->certified.fault);
         cli_out(cli, "%-16s %-9s %-10s %10s %10s %10s %12s %8s %8s  %s\n", name_of(row),
                 way_of(row), certified_name(row->certified.finding),
@@ -366,8 +371,7 @@ static json_t *row_json(const struct advice_row *row) {
                              "other_training", found->other_training);
     return json_pack("{s:s,s:s?,s:s,s:s,s:s,s:o,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
                      "recipe", name_of(row), "run", row->run, "group", GROUPS[row->group], "way",
-                     way_of(row), "because",
-                     *row->refused ? row->refused : row->way.because, "certified",
+                     way_of(row), "because", advice_because(row), "certified",
                      certified_json(&row->certified), "fits", row->fits,
                      "bytes", (json_int_t)row->bytes, "memory_bytes",
                      row->memory ? json_integer(row->memory) : json_null(), "ranks", row->ranks,
