@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/advise/attention_way.h"
 #include "runner/advise/census.h"
 #include "runner/base/run_files.h"
 #include "runner/hardware/facts.h"
@@ -118,7 +119,7 @@ static enum status ask_trainer(const json_t *facts, int cc, struct advice_row *r
 }
 
 void advice_add_refused(struct advice *a, enum recipe_kind kind, const char *why) {
-    a->row[a->count] = (struct advice_row){ .kind = kind };
+    a->row[a->count] = (struct advice_row){ .kind = kind, .attention = "" };
     refuse(&a->row[a->count++], why);
 }
 
@@ -132,6 +133,7 @@ enum status advice_add(struct advice *a, const json_t *config, const char *run,
         return FAIL(e, ERR_CONFIG, "%s: recipe \"%.32s\"", run, kind);
     struct advice_row *row = &a->row[a->count];
     *row = (struct advice_row){ .kind = info->defaults.kind, .config = config, .run = run,
+                                .attention = attention_way(config, cc),
                                 .way = recipe_on(info->defaults.kind, cc) };
     if (cc) row->peak = peak_find(json_text(facts, "gpu.product_name", ""),
                                   json_text(facts, "gpu.cc", ""));

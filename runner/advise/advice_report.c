@@ -108,6 +108,7 @@ static void best_line(const struct advice *a, const struct advice_row *best, cha
     bool named = best->kind != RECIPE_BF16;
     if (named) add(out, "%s", best->fell_back ? "falls back to bf16" : way_of(best));
     add_certified(out, &best->certified, named);
+    if (*best->attention) add(out, "%s; ", best->attention);
     add_memory(out, best);
     if (a->timed && best->kind == RECIPE_BF16 && a->count > 1)
         add(out, "; none is forecast to be %s faster",
@@ -327,6 +328,7 @@ void advice_print_table(const struct cli *cli, const struct advice *a) {
         if (row->speed > 0) snprintf(ratio, sizeof ratio, "%.2fx", row->speed);
         if (row->kind == RECIPE_BF16) add(words, "the baseline");
         else if (!*row->refused) add_loss(words, &row->loss);
+        if (*row->attention && !*row->refused) add(words, "; %s", row->attention);
         if (*row->reason) add(words, "%s%s", *words ? "; " : "", row->reason);
         if (row->certified.finding == CERTIFIED_FAILED && !*row->certified.widens &&
             !row->certified.ends)

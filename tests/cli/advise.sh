@@ -139,6 +139,21 @@ for row in emulated:
     assert row["reason"].startswith("emulated: this chip has no "), row
 PY
 
+case_name="FP8 attention" # is emulated, however the recipe's products run
+attention="--only fp8-attention-tensorwise-fp8-seed1 --runs $runs"
+# shellcheck disable=SC2086
+advise 0 experiments/fp8_attention.lua $attention --facts tests/facts/h200.json $bench --detail
+says "Use fp8.delayed: native, not tried yet; FP8 attention is emulated here; needs " "$out"
+grep -qE "^fp8.tensorwise .*; FP8 attention is emulated here" "$out" || fail "not in the table"
+sed 's/"gpu.cc": "9.0"/"gpu.cc": "10.0"/' tests/facts/h200.json >"$TEST_TMP/sm_100.json"
+# shellcheck disable=SC2086
+advise 0 experiments/fp8_attention.lua $attention --facts "$TEST_TMP/sm_100.json"
+says "; FP8 attention runs in cuDNN if its plan is deterministic, else emulated; needs " "$out"
+# shellcheck disable=SC2086
+advise 3 experiments/fp8_attention.lua $attention --facts tests/facts/laptop.json
+says "Use fp8.delayed: emulated; needs " "$out"
+! grep -q "emulated here\|in cuDNN" "$out" || fail "the CPU defines FP8 attention"
+
 case_name="exact kernels" # take up to twice as long as those of the measured steps
 # shellcheck disable=SC2086
 advise 0 experiments/exact.lua $h200 $bench
@@ -164,7 +179,6 @@ assert fp4["bytes"] == bf16["bytes"], (fp4["bytes"], bf16["bytes"])
 assert row["fp8.mxfp8"]["way"] == "emulated"
 PY
 # Where the chip multiplies FP4, nothing falls back; nor does it on a CPU, the reference.
-sed 's/"gpu.cc": "9.0"/"gpu.cc": "10.0"/' tests/facts/h200.json >"$TEST_TMP/sm_100.json"
 # shellcheck disable=SC2086
 advise 0 experiments/bench_llama3_8b_8layers.lua --facts "$TEST_TMP/sm_100.json" $fall --detail
 says "fp4.nvfp4        native " "$out"

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "runner/advise/advice.h"
+#include "runner/advise/attention_way.h"
 #include "runner/plan/dry_backend.h"
 #include "tests/support/tiny.h"
 
@@ -21,8 +22,8 @@ static void need(enum status st, const struct err *e) {
 
 /* A row that runs; step_us 0: no forecast. */
 static struct advice_row row(enum recipe_kind kind, double step_us) {
-    struct advice_row r = { .kind = kind, .fits = true, .way = { WAY_NATIVE, "" }, .bytes = 1,
-                            .memory = 2, .tokens = 1, .ranks = 1 };
+    struct advice_row r = { .kind = kind, .fits = true, .way = { WAY_NATIVE, "" },
+                            .attention = "", .bytes = 1, .memory = 2, .tokens = 1, .ranks = 1 };
     r.forecast.known = step_us > 0;
     r.forecast.step_us = step_us;
     return r;
@@ -154,6 +155,45 @@ static void emulated_is_never_faster_than_bf16(void **state) {
     best_is(&a, RECIPE_BLOCKWISE);
     assert_true(a.row[2].forecast.step_us >= 150 && a.row[2].speed < 0.7);
     assert_string_equal(a.row[2].reason, "emulated: no such cores");
+}
+
+/* ---- FP8 attention */
+
+static void fp8_attention_is_emulated_but_for_cudnn(void **state) {
+    static const char HERE[] = "FP8 attention is emulated here";
+    static const char ELSE[] =
+        "FP8 attention runs in cuDNN if its plan is deterministic, else emulated";
+    static const char ENDS[] = "a run ends unless cuDNN has a deterministic plan for FP8 attention";
+    static const struct {
+        int cc, length, head_dim, window;
+        const char *precision, *backend, *mask, *wanted;
+    } CASES[] = {
+        { 90, 1024, 128, 0, "fp8", NULL, "none", HERE },
+        { 90, 1024, 128, 0, "bf16", NULL, "none", "" },
+        { 0, 1024, 128, 0, "fp8", NULL, "none", "" }, /* the CPU defines it */
+        { 89, 1024, 128, 0, "fp8", NULL, "none", HERE },
+        { 120, 1024, 128, 0, "fp8", NULL, "none", HERE },
+        { 100, 1024, 128, 0, "fp8", NULL, "none", ELSE },
+        { 100, 1024, 128, 0, "fp8", "auto", "none", ELSE },
+        { 100, 1024, 128, 0, "fp8", "own", "none", HERE },
+        { 100, 1024, 128, 0, "fp8", "cudnn", "none", ENDS },
+        { 100, 128, 128, 0, "fp8", NULL, "none", HERE },  /* shapes without a plan */
+        { 100, 1000, 128, 0, "fp8", NULL, "none", HERE },
+        { 100, 1024, 48, 0, "fp8", NULL, "none", HERE },
+        { 100, 1024, 256, 0, "fp8", NULL, "none", HERE },
+        { 100, 1024, 128, 256, "fp8", NULL, "none", HERE },
+        { 100, 1024, 128, 1024, "fp8", NULL, "none", ELSE }, /* a window of the whole sequence */
+        { 100, 1024, 128, 0, "fp8", NULL, "document", HERE },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        json_t *config = json_pack(
+            "{s:{s:i,s:i,s:i},s:{s:s,s:s*},s:{s:s}}", "model", "seq_len", CASES[i].length,
+            "head_dim", CASES[i].head_dim, "window", CASES[i].window, "attention", "precision",
+            CASES[i].precision, "backend", CASES[i].backend, "data", "mask", CASES[i].mask);
+        assert_non_null(config);
+        assert_string_equal(attention_way(config, CASES[i].cc), CASES[i].wanted);
+        json_decref(config);
+    }
 }
 
 /* ---- the forecast */
@@ -361,6 +401,7 @@ int main(void) {
         cmocka_unit_test(a_loss_that_holds_decides_between_near_recipes),
         cmocka_unit_test(without_times_bf16_then_native_then_emulated),
         cmocka_unit_test(emulated_is_never_faster_than_bf16),
+        cmocka_unit_test(fp8_attention_is_emulated_but_for_cudnn),
         cmocka_unit_test(a_forecast_follows_near_shapes),
         cmocka_unit_test(scales_that_were_not_measured_have_no_forecast),
         cmocka_unit_test(attention_is_forecast_by_whole_tiles_and_codes),
