@@ -191,8 +191,16 @@ static int by_rule(const void *x, const void *y) {
     return (int)a->kind - (int)b->kind;
 }
 
+/* Of N ranks each keeps 1/N of what is gathered or reduced; the rest crosses a link. */
+double advice_link_share(const struct advice_row *row) {
+    if (row->ranks < 2 || !row->forecast.known) return 0;
+    double cross = row->comm_bytes * (row->ranks - 1) / row->ranks;
+    return cross / ADVICE_LINK_BYTES_PER_US / row->forecast.step_us;
+}
+
 bool advice_is_rough(const struct advice_row *row) {
-    return row->forecast.outside || row->forecast.assumed > ADVICE_ASSUMED_MAX;
+    return row->forecast.outside || row->forecast.assumed > ADVICE_ASSUMED_MAX ||
+           advice_link_share(row) > ADVICE_LINK_MAX;
 }
 
 /* Whether a forecast is short enough to prefer the recipe to BF16. Without a BF16 that runs, each

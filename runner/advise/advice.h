@@ -54,8 +54,14 @@ struct advice {
  * as equally fast: forecasts are that uncertain. The second is for rough ones. */
 #define ADVICE_MARGIN 0.10
 #define ADVICE_MARGIN_ROUGH 0.25
-/* A forecast is rough if more of its step is assumed. */
+/* A forecast is rough if more of its step is assumed, or if the bytes between ranks, which it
+ * leaves out, take more of it. Their rate is a low one of NVLink: two H200 reach 76 GB/s with
+ * 4 MiB at a time, 170 with 32 MiB (kernels/cuda/LOG.md). */
 #define ADVICE_ASSUMED_MAX 0.10
+#define ADVICE_LINK_MAX 0.10
+#define ADVICE_LINK_BYTES_PER_US 1e5
+/* The time of the bytes between ranks, to the forecast; 0 with one rank. */
+double advice_link_share(const struct advice_row *row);
 bool advice_is_rough(const struct advice_row *row);
 /* Why the device refuses or emulates the recipe; "": it does neither. */
 const char *advice_because(const struct advice_row *row);

@@ -243,11 +243,18 @@ static void add_floor(char *out, const struct advice_row *row) {
     add(out, " a step");
 }
 
+static bool link_is_long(const struct advice_row *row) {
+    return advice_link_share(row) > ADVICE_LINK_MAX;
+}
+
 /* How near the forecasts are; advise/LOG.md has what was measured. */
 static void add_accuracy(char *out, const struct advice *a) {
     const struct advice_row *best = &a->row[0];
     bool any = false;
-    if (best->forecast.outside)
+    if (link_is_long(best))
+        add(out, ", to about 25 %%: rough, since the bytes between ranks (%.1f GB) take a part of "
+            "it that is not forecast", best->comm_bytes * 1e-9);
+    else if (best->forecast.outside)
         add(out, ", to about 25 %%: rough, since its operators are over 8 times shorter or longer "
             "than measured");
     else if (advice_is_rough(best))
@@ -274,7 +281,7 @@ static void time_line(const struct advice *a, const struct advice_context *x, ch
         add(out, "Times: forecast from %" PRId64 " step%s measured on %s",
             x->measured->count, x->measured->count == 1 ? "" : "s", NAME(x->machine));
         add_accuracy(out, a);
-        if (a->row[0].ranks > 1)
+        if (a->row[0].ranks > 1 && !link_is_long(&a->row[0]))
             add(out, "; what %.1f GB between ranks cannot hide comes on top",
                 a->row[0].comm_bytes * 1e-9);
     } else if (x->measured->count) {

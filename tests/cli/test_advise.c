@@ -157,6 +157,22 @@ static void emulated_is_never_faster_than_bf16(void **state) {
     assert_string_equal(a.row[2].reason, "emulated: no such cores");
 }
 
+/* Half of the bytes of two ranks cross the link, at 100 GB/s: more than a tenth of the step. */
+static void bytes_between_ranks_make_a_short_step_rough(void **state) {
+    struct advice a = three(120, 100, 119);
+    a.row[1].comm_bytes = 1e9;
+    best_is(&a, RECIPE_TENSORWISE); /* with one rank there is no link */
+    a = three(120, 100, 119);
+    a.row[1].ranks = 2;
+    a.row[1].comm_bytes = 2 * 9.9 * 1e5;
+    best_is(&a, RECIPE_TENSORWISE);
+    a = three(120, 100, 119);
+    a.row[1].ranks = 2;
+    a.row[1].comm_bytes = 2 * 10.1 * 1e5;
+    best_is(&a, RECIPE_BF16);
+    assert_true(advice_is_rough(find(&a, RECIPE_TENSORWISE)));
+}
+
 /* ---- FP8 attention */
 
 static void fp8_attention_is_emulated_but_for_cudnn(void **state) {
@@ -401,6 +417,7 @@ int main(void) {
         cmocka_unit_test(a_loss_that_holds_decides_between_near_recipes),
         cmocka_unit_test(without_times_bf16_then_native_then_emulated),
         cmocka_unit_test(emulated_is_never_faster_than_bf16),
+        cmocka_unit_test(bytes_between_ranks_make_a_short_step_rough),
         cmocka_unit_test(fp8_attention_is_emulated_but_for_cudnn),
         cmocka_unit_test(a_forecast_follows_near_shapes),
         cmocka_unit_test(scales_that_were_not_measured_have_no_forecast),
