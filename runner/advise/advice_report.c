@@ -169,18 +169,33 @@ static void warn_unreadable(const struct cli *cli, const struct evidence *x) {
         cli_warn(cli, "no evidence about the loss: %s", json_string_value(why));
 }
 
-/* How a recipe with a time runs, if it has no FP8 speed. */
+/* How a recipe runs, if it has no FP8 speed; "". */
 static const char *slow_way(const struct advice_row *row) {
     bool emulated = row->kind != RECIPE_BF16 && row->way.way == WAY_EMULATED;
-    return row->fell_back ? "falls back to bf16, " : emulated ? "emulated, " : "";
+    return row->fell_back ? "falls back to bf16" : emulated ? "emulated" : "";
+}
+
+/* Where nothing is timed: the floors of all recipes that could be used. */
+static bool add_floors(char *out, const struct advice *a) {
+    bool any = false;
+    for (int64_t i = 0; i < a->count; i++) {
+        const struct advice_row *row = &a->row[i];
+        const char *slow = slow_way(row);
+        if (row->group != ADVICE_UNTIMED || row->floor_us <= 0) continue;
+        add(out, "%s%s ", any ? ", " : "floors, not forecasts: ", name_of(row));
+        add_time(out, row->floor_us);
+        if (*slow) add(out, " (%s)", slow);
+        any = true;
+    }
+    return any;
 }
 
 static void next_line(const struct advice *a, char out[TEXT_CAP]) {
     add(out, "Then: ");
-    bool any = false;
+    bool any = !a->timed && add_floors(out, a);
     for (int64_t i = 1; i < a->count && a->row[i].group == ADVICE_TIMED; i++, any = true) {
-        add(out, "%s%s %s", any ? ", " : "", name_of(&a->row[i]),
-            slow_way(&a->row[i]));
+        const char *slow = slow_way(&a->row[i]);
+        add(out, "%s%s %s%s", any ? ", " : "", name_of(&a->row[i]), slow, *slow ? ", " : "");
         add_time(out, a->row[i].forecast.step_us);
         if (a->row[i].kind != RECIPE_BF16 && a->row[i].speed > 0)
             add(out, " (%.2f x bf16)", a->row[i].speed);
@@ -234,13 +249,11 @@ static void not_line(const struct advice *a, char out[TEXT_CAP]) {
     add(out, "%s.", any ? "" : "nothing is excluded");
 }
 
-/* Without a forecast: what the data sheet leaves a step at least. */
-static void add_floor(char *out, const struct advice_row *row) {
+/* What the floors of the third line are computed from. */
+static void add_peak(char *out, const struct advice_row *row) {
     if (row->floor_us <= 0) return;
-    add(out, "; by the data sheet (%.5g TFLOP/s BF16, %.5g FP8, %.0f GB/s) %s takes at least ",
-        row->peak->bf16_tflops, row->peak->fp8_tflops, row->peak->memory_gb_s, name_of(row));
-    add_time(out, row->floor_us);
-    add(out, " a step");
+    add(out, "; the floors are by the data sheet (%.5g TFLOP/s BF16, %.5g FP8, %.0f GB/s)",
+        row->peak->bf16_tflops, row->peak->fp8_tflops, row->peak->memory_gb_s);
 }
 
 static bool link_is_long(const struct advice_row *row) {
@@ -291,7 +304,7 @@ static void time_line(const struct advice *a, const struct advice_context *x, ch
             NAME(x->measured->other), NAME(x->machine));
     } else
         add(out, "Times: none can be forecast without measurements of %s", NAME(x->machine));
-    if (!a->timed) add_floor(out, &a->row[0]);
+    if (!a->timed) add_peak(out, &a->row[0]);
     if (*command) add(out, "; `%s` measures one recipe, --bench FILE reads it", command);
     add(out, ".");
 }

@@ -205,6 +205,8 @@ case_name="no measurements"
 advise 0 experiments/bench_llama3_8b_8layers.lua $h200 --detail --set model.layers=4
 says "Use bf16: without times it is the safe choice; not tried yet; needs" "$out"
 says "fp8.blockwise    native    not tried " "$out"
+grep -q "^Then: floors, not forecasts: bf16 .*fp8.mxfp8 [0-9.]* ms (emulated), " "$out" ||
+    fail "not named as emulated"
 says "Times: none can be forecast without measurements of NVIDIA H200" "$out"
 says 'fp8lab bench step experiments/bench_llama3_8b_8layers.lua --set model.layers=4 --set' "$out"
 says ' --set recipe=bf16 --json > bf16.json` measures one recipe' "$out"
@@ -214,7 +216,10 @@ case_name="another machine, too little memory"
 # shellcheck disable=SC2086
 advise 0 experiments/bench_llama3_8b_8layers.lua --facts tests/facts/gb10.json $bench --runs "$runs"
 says "Times: none, since what was measured is of NVIDIA H200, not of NVIDIA GB10; " "$out"
-says "by the data sheet (125 TFLOP/s BF16, 250 FP8, 273 GB/s) bf16 takes at least " "$out"
+says "; the floors are by the data sheet (125 TFLOP/s BF16, 250 FP8, 273 GB/s); \`fp8lab" "$out"
+expect "lines" 5 "$(wc -l <"$out")"
+grep -qE "^Then: floors, not forecasts: bf16 1\.[0-9]+ s, fp8.delayed 9[0-9]+ ms, .*, fp4.nvfp4 8" \
+    "$out" || fail "no floors of all recipes"
 advise 3 experiments/bench_llama3_8b_8layers.lua --set model.layers=16 --runs "$runs" \
     --facts tests/facts/laptop.json
 says "Next: fp8lab plan --set model.layers=16" "$TEST_TMP/log"
