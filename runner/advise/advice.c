@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/advise/attention_way.h"
 #include "runner/advise/census.h"
 #include "runner/base/run_files.h"
 #include "runner/hardware/facts.h"
@@ -37,11 +38,34 @@ static bool all_fell_back(const json_t *config, const struct step_works *works) 
     return true;
 }
 
+/* Whether the device multiplies some FP8 operands as they are. After a failure it may do so with
+ * products of other kinds. */
+static bool multiplies_fp8(const struct advice_row *row) {
+    const struct certified *c = &row->certified;
+    return row->way.way == WAY_NATIVE || (*c->widens && c->widened < c->products);
+}
+
+/* Why no file of steps leads to a forecast; "": one may. */
+static void find_unmeasurable(struct advice_row *row) {
+    struct forecast *f = &row->forecast;
+    const json_t *train = json_object_get(row->config, "train");
+    bool exact = json_is_true(json_object_get(train, "exact"));
+    row->unmeasurable = exact || (*row->certified.widens && !row->fell_back);
+    /* A file of steps does not say whether they had the exact kernels, which take up to twice as
+     * long (LOG.md). Nor does it say which products were emulated. */
+    if (exact)
+        snprintf(f->missing, sizeof f->missing,
+                 "train.exact takes other kernels than those that were measured");
+    else if (row->unmeasurable)
+        snprintf(f->missing, sizeof f->missing, "no measured step is known to emulate a product "
+                 "that failed its certificate");
+}
+
 static enum status find_time(const struct measured *m, int cc, struct advice_row *row,
                              struct err *e) {
     struct census census;
     struct step_works works = { 0 };
-    bool native = row->way.way == WAY_NATIVE;
+    bool native = multiplies_fp8(row);
     struct err why;
     bool falls_back = cc && !native; /* on the CPU, the reference, no GEMM does */
     enum status st = census_take(row->config, row->ranks, !falls_back, &census, &why);
@@ -56,14 +80,8 @@ static enum status find_time(const struct measured *m, int cc, struct advice_row
     st = census_works(&census, &works, e);
     row->fell_back = st == OK && falls_back && all_fell_back(row->config, &works);
     if (st == OK && row->peak) row->floor_us = floor_step_us(row->peak, &works, native);
-    /* A file of steps does not say whether they had the exact kernels, which take up to twice as
-     * long (LOG.md). */
-    const json_t *train = json_object_get(row->config, "train");
-    row->unmeasurable = json_is_true(json_object_get(train, "exact"));
-    if (row->unmeasurable)
-        snprintf(row->forecast.missing, sizeof row->forecast.missing,
-                 "train.exact takes other kernels than those that were measured");
-    else if (st == OK && m->count > 0)
+    find_unmeasurable(row);
+    if (st == OK && m->count > 0 && !row->unmeasurable)
         forecast_step(m, &works, row->fell_back ? RECIPE_BF16 : row->kind, &row->forecast);
     step_works_free(&works);
     census_free(&census);
@@ -74,6 +92,18 @@ static void refuse(struct advice_row *row, const char *why) {
     row->way = (struct recipe_row){ WAY_REFUSED, "" };
     row->fits = false;
     snprintf(row->refused, sizeof row->refused, "%.255s", why);
+}
+
+/* A run tries its ways before it starts. It emulates a product that fails, and ends where there is
+ * no other way. */
+static void take_failures(struct advice_row *row) {
+    const struct certified *c = &row->certified;
+    char why[WAY_TEXT_CAP + 96];
+    snprintf(why, sizeof why, "%s failed its certificate, and has no other way: %s", c->way,
+             c->fault);
+    if (c->ends) refuse(row, why);
+    else if (*c->widens && row->way.way == WAY_NATIVE)
+        row->way = (struct recipe_row){ WAY_EMULATED, "a product failed its certificate" };
 }
 
 /* What `check --facts` asks: the trainer, then the kernel that the configuration names. */
@@ -89,7 +119,7 @@ static enum status ask_trainer(const json_t *facts, int cc, struct advice_row *r
 }
 
 void advice_add_refused(struct advice *a, enum recipe_kind kind, const char *why) {
-    a->row[a->count] = (struct advice_row){ .kind = kind };
+    a->row[a->count] = (struct advice_row){ .kind = kind, .attention = "" };
     refuse(&a->row[a->count++], why);
 }
 
@@ -103,6 +133,7 @@ enum status advice_add(struct advice *a, const json_t *config, const char *run,
         return FAIL(e, ERR_CONFIG, "%s: recipe \"%.32s\"", run, kind);
     struct advice_row *row = &a->row[a->count];
     *row = (struct advice_row){ .kind = info->defaults.kind, .config = config, .run = run,
+                                .attention = attention_way(config, cc),
                                 .way = recipe_on(info->defaults.kind, cc) };
     if (cc) row->peak = peak_find(json_text(facts, "gpu.product_name", ""),
                                   json_text(facts, "gpu.cc", ""));
@@ -112,6 +143,8 @@ enum status advice_add(struct advice *a, const json_t *config, const char *run,
     if (cc)
         TRY(certified_find(config, row->ranks, ways_twins(NULL, facts), certificates,
                            &row->certified, e));
+    take_failures(row);
+    if (*row->refused) return OK;
     TRY(find_time(m, cc, row, e));
     a->timed = a->timed || row->forecast.known;
     return OK;
@@ -125,14 +158,25 @@ static const struct advice_row *bf16_of(const struct advice *a) {
     return NULL;
 }
 
+/* An emulated recipe multiplies as BF16 does, and casts besides: it cannot be faster. Forecasts of
+ * other shapes may say so. */
+static void slow_emulated(struct advice *a) {
+    const struct advice_row *bf16 = bf16_of(a);
+    for (int64_t i = 0; bf16 && i < a->count; i++) {
+        struct forecast *f = &a->row[i].forecast;
+        bool emulated = a->row[i].way.way == WAY_EMULATED && f->known;
+        if (emulated && f->step_us < bf16->forecast.step_us) f->step_us = bf16->forecast.step_us;
+    }
+}
+
 static enum advice_group group_of(const struct advice_row *row) {
     if (row->way.way == WAY_REFUSED || !row->fits) return ADVICE_CANNOT;
     if (row->loss.finding == EVIDENCE_FAILS) return ADVICE_LOSS;
     return row->forecast.known ? ADVICE_TIMED : ADVICE_UNTIMED;
 }
 
-/* Where no time decides, BF16 is first: it needs no proof of its loss. Then native before
- * emulated. */
+/* Where no time decides, or times are equal, BF16 is first: it needs no proof of its loss. Then
+ * native before emulated. */
 static int untimed_order(const struct advice_row *row) {
     return row->kind == RECIPE_BF16 ? 0 : row->way.way == WAY_NATIVE ? 1 : 2;
 }
@@ -147,8 +191,16 @@ static int by_rule(const void *x, const void *y) {
     return (int)a->kind - (int)b->kind;
 }
 
+/* Of N ranks each keeps 1/N of what is gathered or reduced; the rest crosses a link. */
+double advice_link_share(const struct advice_row *row) {
+    if (row->ranks < 2 || !row->forecast.known) return 0;
+    double cross = row->comm_bytes * (row->ranks - 1) / row->ranks;
+    return cross / ADVICE_LINK_BYTES_PER_US / row->forecast.step_us;
+}
+
 bool advice_is_rough(const struct advice_row *row) {
-    return row->forecast.outside || row->forecast.assumed > ADVICE_ASSUMED_MAX;
+    return row->forecast.outside || row->forecast.assumed > ADVICE_ASSUMED_MAX ||
+           advice_link_share(row) > ADVICE_LINK_MAX;
 }
 
 /* Whether a forecast is short enough to prefer the recipe to BF16. Without a BF16 that runs, each
@@ -180,19 +232,25 @@ static void choose(struct advice *a) {
     a->row[0] = best;
 }
 
+const char *advice_because(const struct advice_row *row) {
+    bool widened = row->way.way == WAY_EMULATED && *row->certified.widens;
+    return *row->refused ? row->refused : widened ? row->certified.widens : row->way.because;
+}
+
 static void explain(struct advice_row *row, const struct advice_row *best) {
     size_t size = sizeof row->reason;
     row->reason[0] = '\0';
     if (row == best) return;
-    if (*row->refused) snprintf(row->reason, size, "%.255s", row->refused);
-    else if (row->way.way == WAY_REFUSED) snprintf(row->reason, size, "%s", row->way.because);
+    if (row->way.way == WAY_REFUSED) snprintf(row->reason, size, "%s", advice_because(row));
     else if (!row->fits)
         snprintf(row->reason, size, "it needs %.1f GiB of %.1f", (double)row->bytes / 0x1p30,
                  (double)row->memory / 0x1p30);
     else if (row->group == ADVICE_LOSS)
         snprintf(row->reason, size, "runs here show that its loss does not hold");
     else if (row->fell_back)
-        snprintf(row->reason, size, "falls back to bf16: %s", row->way.because);
+        snprintf(row->reason, size, "falls back to bf16: %s", advice_because(row));
+    else if (row->way.way == WAY_EMULATED && best->way.way != WAY_EMULATED)
+        snprintf(row->reason, size, "emulated: %s", advice_because(row));
     else if (row->group == ADVICE_TIMED)
         snprintf(row->reason, size, "%s",
                  !best->forecast.known ? "bf16 has no time to compare with"
@@ -201,13 +259,14 @@ static void explain(struct advice_row *row, const struct advice_row *best) {
                  : advice_is_rough(row)      ? "its forecast is rough, and not 25 % below bf16's"
                                              : "its forecast is not 10 % below bf16's");
     else if (row->way.way == WAY_EMULATED)
-        snprintf(row->reason, size, "emulated: %s", row->way.because);
+        snprintf(row->reason, size, "emulated: %s", advice_because(row));
     else if (*row->forecast.missing)
         snprintf(row->reason, size, "%s", row->forecast.missing);
     else snprintf(row->reason, size, "no time can be forecast");
 }
 
 void advice_rank(struct advice *a) {
+    slow_emulated(a);
     for (int64_t i = 0; i < a->count; i++) a->row[i].group = group_of(&a->row[i]);
     qsort(a->row, (size_t)a->count, sizeof *a->row, by_rule);
     choose(a);

@@ -23,6 +23,7 @@ struct advice_row {
     const struct json_t *config; /* borrowed: the resolved run; NULL: the script refuses it */
     const char *run;             /* its name, borrowed; NULL as well */
     struct recipe_row way;
+    const char *attention;       /* as attention_way has it; "" */
     bool fell_back;              /* recipe.fallback: all its GEMMs are in BF16 on this device */
     char refused[256];           /* why `check` refuses it; "": it does not */
     int64_t bytes, memory;       /* a rank needs; there is (0: not known) */
@@ -53,9 +54,17 @@ struct advice {
  * as equally fast: forecasts are that uncertain. The second is for rough ones. */
 #define ADVICE_MARGIN 0.10
 #define ADVICE_MARGIN_ROUGH 0.25
-/* A forecast is rough if more of its step is assumed. */
+/* A forecast is rough if more of its step is assumed, or if the bytes between ranks, which it
+ * leaves out, take more of it. Their rate is a low one of NVLink: two H200 reach 76 GB/s with
+ * 4 MiB at a time, 170 with 32 MiB (kernels/cuda/LOG.md). */
 #define ADVICE_ASSUMED_MAX 0.10
+#define ADVICE_LINK_MAX 0.10
+#define ADVICE_LINK_BYTES_PER_US 1e5
+/* The time of the bytes between ranks, to the forecast; 0 with one rank. */
+double advice_link_share(const struct advice_row *row);
 bool advice_is_rough(const struct advice_row *row);
+/* Why the device refuses or emulates the recipe; "": it does neither. */
+const char *advice_because(const struct advice_row *row);
 
 /* Adds the row of a resolved run: its memory, how the device runs it, its certificates, and its
  * forecast. What `check --facts` refuses has its reason only. `config` and `run` are borrowed.
@@ -65,7 +74,8 @@ NODISCARD enum status advice_add(struct advice *a, const struct json_t *config, 
                                  const struct measured *m, struct err *e);
 /* Adds a recipe with which the script does not resolve, and its error. */
 void advice_add_refused(struct advice *a, enum recipe_kind kind, const char *why);
-/* Sorts the rows by the rule and gives each its group, speed and reason. */
+/* Sorts the rows by the rule and gives each its group, speed and reason. The forecast of an
+ * emulated row becomes at least BF16's. */
 void advice_rank(struct advice *a);
 /* The row to use; NULL: no recipe can run here. */
 const struct advice_row *advice_best(const struct advice *a);

@@ -78,6 +78,10 @@ static void measure_command(const struct advice *a, const char *given, char out[
 /* "; " ends what is said of the way. */
 static void add_certified(char *out, const struct certified *c, bool named) {
     const char *comma = named ? ", " : "";
+    if (*c->widens) {
+        add(out, "%ssince %s; ", comma, c->widens);
+        return;
+    }
     if (c->finding == CERTIFIED_UNNEEDED) add(out, "%s", named ? "; " : "");
     else if (c->finding == CERTIFIED_ALL) add(out, "%scertified here; ", comma);
     else if (c->finding == CERTIFIED_FAILED)
@@ -104,6 +108,7 @@ static void best_line(const struct advice *a, const struct advice_row *best, cha
     bool named = best->kind != RECIPE_BF16;
     if (named) add(out, "%s", best->fell_back ? "falls back to bf16" : way_of(best));
     add_certified(out, &best->certified, named);
+    if (*best->attention) add(out, "%s; ", best->attention);
     add_memory(out, best);
     if (a->timed && best->kind == RECIPE_BF16 && a->count > 1)
         add(out, "; none is forecast to be %s faster",
@@ -164,12 +169,33 @@ static void warn_unreadable(const struct cli *cli, const struct evidence *x) {
         cli_warn(cli, "no evidence about the loss: %s", json_string_value(why));
 }
 
+/* How a recipe runs, if it has no FP8 speed; "". */
+static const char *slow_way(const struct advice_row *row) {
+    bool emulated = row->kind != RECIPE_BF16 && row->way.way == WAY_EMULATED;
+    return row->fell_back ? "falls back to bf16" : emulated ? "emulated" : "";
+}
+
+/* Where nothing is timed: the floors of all recipes that could be used. */
+static bool add_floors(char *out, const struct advice *a) {
+    bool any = false;
+    for (int64_t i = 0; i < a->count; i++) {
+        const struct advice_row *row = &a->row[i];
+        const char *slow = slow_way(row);
+        if (row->group != ADVICE_UNTIMED || row->floor_us <= 0) continue;
+        add(out, "%s%s ", any ? ", " : "floors, not forecasts: ", name_of(row));
+        add_time(out, row->floor_us);
+        if (*slow) add(out, " (%s)", slow);
+        any = true;
+    }
+    return any;
+}
+
 static void next_line(const struct advice *a, char out[TEXT_CAP]) {
     add(out, "Then: ");
-    bool any = false;
+    bool any = !a->timed && add_floors(out, a);
     for (int64_t i = 1; i < a->count && a->row[i].group == ADVICE_TIMED; i++, any = true) {
-        add(out, "%s%s %s", any ? ", " : "", name_of(&a->row[i]),
-            a->row[i].fell_back ? "falls back to bf16, " : "");
+        const char *slow = slow_way(&a->row[i]);
+        add(out, "%s%s %s%s", any ? ", " : "", name_of(&a->row[i]), slow, *slow ? ", " : "");
         add_time(out, a->row[i].forecast.step_us);
         if (a->row[i].kind != RECIPE_BF16 && a->row[i].speed > 0)
             add(out, " (%.2f x bf16)", a->row[i].speed);
@@ -223,20 +249,25 @@ static void not_line(const struct advice *a, char out[TEXT_CAP]) {
     add(out, "%s.", any ? "" : "nothing is excluded");
 }
 
-/* Without a forecast: what the data sheet leaves a step at least. */
-static void add_floor(char *out, const struct advice_row *row) {
+/* What the floors of the third line are computed from. */
+static void add_peak(char *out, const struct advice_row *row) {
     if (row->floor_us <= 0) return;
-    add(out, "; by the data sheet (%.5g TFLOP/s BF16, %.5g FP8, %.0f GB/s) %s takes at least ",
-        row->peak->bf16_tflops, row->peak->fp8_tflops, row->peak->memory_gb_s, name_of(row));
-    add_time(out, row->floor_us);
-    add(out, " a step");
+    add(out, "; the floors are by the data sheet (%.5g TFLOP/s BF16, %.5g FP8, %.0f GB/s)",
+        row->peak->bf16_tflops, row->peak->fp8_tflops, row->peak->memory_gb_s);
+}
+
+static bool link_is_long(const struct advice_row *row) {
+    return advice_link_share(row) > ADVICE_LINK_MAX;
 }
 
 /* How near the forecasts are; advise/LOG.md has what was measured. */
 static void add_accuracy(char *out, const struct advice *a) {
     const struct advice_row *best = &a->row[0];
     bool any = false;
-    if (best->forecast.outside)
+    if (link_is_long(best))
+        add(out, ", to about 25 %%: rough, since the bytes between ranks (%.1f GB) take a part of "
+            "it that is not forecast", best->comm_bytes * 1e-9);
+    else if (best->forecast.outside)
         add(out, ", to about 25 %%: rough, since its operators are over 8 times shorter or longer "
             "than measured");
     else if (advice_is_rough(best))
@@ -263,7 +294,7 @@ static void time_line(const struct advice *a, const struct advice_context *x, ch
         add(out, "Times: forecast from %" PRId64 " step%s measured on %s",
             x->measured->count, x->measured->count == 1 ? "" : "s", NAME(x->machine));
         add_accuracy(out, a);
-        if (a->row[0].ranks > 1)
+        if (a->row[0].ranks > 1 && !link_is_long(&a->row[0]))
             add(out, "; what %.1f GB between ranks cannot hide comes on top",
                 a->row[0].comm_bytes * 1e-9);
     } else if (x->measured->count) {
@@ -273,7 +304,7 @@ static void time_line(const struct advice *a, const struct advice_context *x, ch
             NAME(x->measured->other), NAME(x->machine));
     } else
         add(out, "Times: none can be forecast without measurements of %s", NAME(x->machine));
-    if (!a->timed) add_floor(out, &a->row[0]);
+    if (!a->timed) add_peak(out, &a->row[0]);
     if (*command) add(out, "; `%s` measures one recipe, --bench FILE reads it", command);
     add(out, ".");
 }
@@ -317,8 +348,10 @@ void advice_print_table(const struct cli *cli, const struct advice *a) {
         if (row->speed > 0) snprintf(ratio, sizeof ratio, "%.2fx", row->speed);
         if (row->kind == RECIPE_BF16) add(words, "the baseline");
         else if (!*row->refused) add_loss(words, &row->loss);
+        if (*row->attention && !*row->refused) add(words, "; %s", row->attention);
         if (*row->reason) add(words, "%s%s", *words ? "; " : "", row->reason);
-        if (row->certified.finding == CERTIFIED_FAILED)
+        if (row->certified.finding == CERTIFIED_FAILED && !*row->certified.widens &&
+            !row->certified.ends)
             add(words, "; %s failed: %s", row->certified.way, row->certified.fault);
         cli_out(cli, "%-16s %-9s %-10s %10s %10s %10s %12s %8s %8s  %s\n", name_of(row),
                 way_of(row), certified_name(row->certified.finding),
@@ -360,8 +393,7 @@ static json_t *row_json(const struct advice_row *row) {
                              "other_training", found->other_training);
     return json_pack("{s:s,s:s?,s:s,s:s,s:s,s:o,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
                      "recipe", name_of(row), "run", row->run, "group", GROUPS[row->group], "way",
-                     way_of(row), "because",
-                     *row->refused ? row->refused : row->way.because, "certified",
+                     way_of(row), "because", advice_because(row), "certified",
                      certified_json(&row->certified), "fits", row->fits,
                      "bytes", (json_int_t)row->bytes, "memory_bytes",
                      row->memory ? json_integer(row->memory) : json_null(), "ranks", row->ranks,

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "runner/advise/advice.h"
+#include "runner/advise/attention_way.h"
 #include "runner/plan/dry_backend.h"
 #include "tests/support/tiny.h"
 
@@ -21,8 +22,8 @@ static void need(enum status st, const struct err *e) {
 
 /* A row that runs; step_us 0: no forecast. */
 static struct advice_row row(enum recipe_kind kind, double step_us) {
-    struct advice_row r = { .kind = kind, .fits = true, .way = { WAY_NATIVE, "" }, .bytes = 1,
-                            .memory = 2, .tokens = 1, .ranks = 1 };
+    struct advice_row r = { .kind = kind, .fits = true, .way = { WAY_NATIVE, "" },
+                            .attention = "", .bytes = 1, .memory = 2, .tokens = 1, .ranks = 1 };
     r.forecast.known = step_us > 0;
     r.forecast.step_us = step_us;
     return r;
@@ -134,6 +135,81 @@ static void without_times_bf16_then_native_then_emulated(void **state) {
     a = three(0, 0, 0);
     a.row[0].fits = false;
     best_is(&a, RECIPE_TENSORWISE);
+}
+
+/* It multiplies as BF16 does, and casts besides: a shorter forecast is wrong. */
+static void emulated_is_never_faster_than_bf16(void **state) {
+    const struct recipe_row emulated = { WAY_EMULATED, "no such cores" };
+    struct advice a = three(100, 50, 95);
+    a.row[1].way = emulated;
+    best_is(&a, RECIPE_BF16);
+    assert_int_equal(a.row[2].kind, RECIPE_TENSORWISE);
+    assert_true(a.row[2].forecast.step_us >= 100 && a.row[2].speed <= 1);
+    assert_string_equal(a.row[2].reason, "emulated: no such cores");
+    a = three(100, 50, 70);
+    a.row[1].way = emulated;
+    a.row[0].fits = false; /* without BF16 its time is as wrong */
+    best_is(&a, RECIPE_BLOCKWISE);
+    a = three(100, 150, 70);
+    a.row[1].way = emulated;
+    best_is(&a, RECIPE_BLOCKWISE);
+    assert_true(a.row[2].forecast.step_us >= 150 && a.row[2].speed < 0.7);
+    assert_string_equal(a.row[2].reason, "emulated: no such cores");
+}
+
+/* Half of the bytes of two ranks cross the link, at 100 GB/s: more than a tenth of the step. */
+static void bytes_between_ranks_make_a_short_step_rough(void **state) {
+    struct advice a = three(120, 100, 119);
+    a.row[1].comm_bytes = 1e9;
+    best_is(&a, RECIPE_TENSORWISE); /* with one rank there is no link */
+    a = three(120, 100, 119);
+    a.row[1].ranks = 2;
+    a.row[1].comm_bytes = 2 * 9.9 * 1e5;
+    best_is(&a, RECIPE_TENSORWISE);
+    a = three(120, 100, 119);
+    a.row[1].ranks = 2;
+    a.row[1].comm_bytes = 2 * 10.1 * 1e5;
+    best_is(&a, RECIPE_BF16);
+    assert_true(advice_is_rough(find(&a, RECIPE_TENSORWISE)));
+}
+
+/* ---- FP8 attention */
+
+static void fp8_attention_is_emulated_but_for_cudnn(void **state) {
+    static const char HERE[] = "FP8 attention is emulated here";
+    static const char ELSE[] =
+        "FP8 attention runs in cuDNN if its plan is deterministic, else emulated";
+    static const char ENDS[] = "a run ends unless cuDNN has a deterministic plan for FP8 attention";
+    static const struct {
+        int cc, length, head_dim, window;
+        const char *precision, *backend, *mask, *wanted;
+    } CASES[] = {
+        { 90, 1024, 128, 0, "fp8", NULL, "none", HERE },
+        { 90, 1024, 128, 0, "bf16", NULL, "none", "" },
+        { 0, 1024, 128, 0, "fp8", NULL, "none", "" }, /* the CPU defines it */
+        { 89, 1024, 128, 0, "fp8", NULL, "none", HERE },
+        { 120, 1024, 128, 0, "fp8", NULL, "none", HERE },
+        { 100, 1024, 128, 0, "fp8", NULL, "none", ELSE },
+        { 100, 1024, 128, 0, "fp8", "auto", "none", ELSE },
+        { 100, 1024, 128, 0, "fp8", "own", "none", HERE },
+        { 100, 1024, 128, 0, "fp8", "cudnn", "none", ENDS },
+        { 100, 128, 128, 0, "fp8", NULL, "none", HERE },  /* shapes without a plan */
+        { 100, 1000, 128, 0, "fp8", NULL, "none", HERE },
+        { 100, 1024, 48, 0, "fp8", NULL, "none", HERE },
+        { 100, 1024, 256, 0, "fp8", NULL, "none", HERE },
+        { 100, 1024, 128, 256, "fp8", NULL, "none", HERE },
+        { 100, 1024, 128, 1024, "fp8", NULL, "none", ELSE }, /* a window of the whole sequence */
+        { 100, 1024, 128, 0, "fp8", NULL, "document", HERE },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        json_t *config = json_pack(
+            "{s:{s:i,s:i,s:i},s:{s:s,s:s*},s:{s:s}}", "model", "seq_len", CASES[i].length,
+            "head_dim", CASES[i].head_dim, "window", CASES[i].window, "attention", "precision",
+            CASES[i].precision, "backend", CASES[i].backend, "data", "mask", CASES[i].mask);
+        assert_non_null(config);
+        assert_string_equal(attention_way(config, CASES[i].cc), CASES[i].wanted);
+        json_decref(config);
+    }
 }
 
 /* ---- the forecast */
@@ -340,6 +416,9 @@ int main(void) {
         cmocka_unit_test(fp8_must_be_faster_by_the_margin),
         cmocka_unit_test(a_loss_that_holds_decides_between_near_recipes),
         cmocka_unit_test(without_times_bf16_then_native_then_emulated),
+        cmocka_unit_test(emulated_is_never_faster_than_bf16),
+        cmocka_unit_test(bytes_between_ranks_make_a_short_step_rough),
+        cmocka_unit_test(fp8_attention_is_emulated_but_for_cudnn),
         cmocka_unit_test(a_forecast_follows_near_shapes),
         cmocka_unit_test(scales_that_were_not_measured_have_no_forecast),
         cmocka_unit_test(attention_is_forecast_by_whole_tiles_and_codes),

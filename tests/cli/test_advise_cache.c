@@ -1,4 +1,5 @@
-/* `advise` reads the cache of certificates: each of its three words, as text and as JSON. */
+/* `advise` reads the cache of certificates: each of its three words, as text and as JSON, and what
+ * a failure makes of a recipe. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,16 @@
 
 static const char FACTS[] = "tests/facts/h200.json", SCRIPT[] = "tests/cli/tiny.lua";
 
-/* Adds certificates of all ways of a recipe; those of the section `fails` failed. */
+/* What a run does not use after this way failed, as the backend names it: "e4m3 row x e4m3 row" of
+ * "gemm e4m3 row x e4m3 row -> bf16, ...". Without operands in FP8 there is no other way. */
+static json_t *forbid_of(const char *way) {
+    int section = (int)strcspn(way, " ") + 1;
+    const char *end = strstr(way, " -> ");
+    if (!end || !strstr(way, "gemm e")) return json_null();
+    return json_stringn(way + section, (size_t)(end - way - section));
+}
+
+/* Adds certificates of all ways of a recipe; those whose text starts with `fails` failed. */
 static void certify_recipe(json_t *list, const char *recipe, const char *fails) {
     char set[64], text[WAY_TEXT_CAP];
     const char *overrides[] = { set };
@@ -30,9 +40,11 @@ static void certify_recipe(json_t *list, const char *recipe, const char *fails) 
     for (int64_t i = 0; i < ways.count; i++) {
         certify_way_text(&ways.way[i], text);
         bool failed = fails && !strncmp(text, fails, strlen(fails));
-        json_t *one = json_pack("{s:s,s:s,s:s?}", "way", text, "outcome",
+        json_t *one = json_pack("{s:s,s:s,s:s,s:s?,s:o}", "way", text, "section",
+                                way_section_name(ways.way[i].section), "outcome",
                                 failed ? "failed" : "passed", "fault",
-                                failed ? "ignored scale" : NULL);
+                                failed ? "ignored scale" : NULL, "forbid",
+                                failed ? forbid_of(text) : json_null());
         assert_int_equal(json_array_append_new(list, one), 0);
     }
     ways_free(&ways);
@@ -84,21 +96,20 @@ static void table_says(const char *text, const char *recipe, const char *word) {
         fail_msg("%s is not %s in:\n%s", recipe, word, text);
 }
 
-static const json_t *certified_of(const json_t *advice, const char *recipe) {
+static const json_t *row_of(const json_t *advice, const char *recipe) {
     const json_t *row;
     size_t i;
     json_array_foreach(json_object_get(advice, "rows"), i, row)
-        if (!strcmp(json_string_value(json_object_get(row, "recipe")), recipe))
-            return json_object_get(row, "certified");
+        if (!strcmp(json_string_value(json_object_get(row, "recipe")), recipe)) return row;
+    fail_msg("no row of %s", recipe);
     return NULL;
 }
 
 static void json_says(const json_t *advice, const char *recipe, const char *word, int all) {
-    const json_t *c = certified_of(advice, recipe);
+    const json_t *c = json_object_get(row_of(advice, recipe), "certified");
     const char *failed = json_string_value(json_object_get(c, "failed"));
     json_int_t ways = json_integer_value(json_object_get(c, "ways"));
     json_int_t tried = json_integer_value(json_object_get(c, "tried"));
-    if (!c) fail_msg("no row of %s", recipe);
     assert_string_equal(json_string_value(json_object_get(c, "finding")), word);
     assert_true(ways > 0 && (tried == ways) == all);
     assert_int_equal(failed != NULL, !strcmp(word, "failed"));
@@ -107,12 +118,17 @@ static void json_says(const json_t *advice, const char *recipe, const char *word
     assert_string_equal(json_string_value(json_object_get(c, "fault")), "ignored scale");
 }
 
+/* A folder of caches of its own, and the one in it that `advise` reads. */
+static void make_folder(char folder[512], char kept[600]) {
+    snprintf(folder, 512, "%s/advise-XXXXXX", getenv("TEST_TMP"));
+    assert_non_null(mkdtemp(folder));
+    snprintf(kept, 600, "%s/fp8lab", folder);
+}
+
 /* fp8.blockwise has certificates too, but of another driver. */
 static void the_cache_has_three_answers(void **state) {
     char folder[512], kept[600];
-    snprintf(folder, sizeof folder, "%s/advise-XXXXXX", getenv("TEST_TMP"));
-    assert_non_null(mkdtemp(folder));
-    snprintf(kept, sizeof kept, "%s/fp8lab", folder);
+    make_folder(folder, kept);
     char *text = advise(folder, "--detail");
     table_says(text, "bf16", "not tried"); /* an empty cache */
     free(text);
@@ -129,7 +145,7 @@ static void the_cache_has_three_answers(void **state) {
     table_says(text, "fp8.rowwise", "failed ");
     table_says(text, "fp8.blockwise", "not tried ");
     if (!strstr(text, "; certified here; ")) fail_msg("the first line: %s", text);
-    if (!strstr(text, "failed: ignored scale")) fail_msg("the row: %s", text);
+    if (!strstr(text, "failed its certificate: ignored scale")) fail_msg("the row: %s", text);
     free(text);
 
     text = advise(folder, "--json");
@@ -141,7 +157,72 @@ static void the_cache_has_three_answers(void **state) {
     free(text);
 }
 
+static void row_says(const json_t *advice, const char *recipe, const char *key, const char *word) {
+    const char *found = json_string_value(json_object_get(row_of(advice, recipe), key));
+    if (!found || strncmp(found, word, strlen(word)) != 0)
+        fail_msg("%s of %s is %s, not %s", key, recipe, found ? found : "absent", word);
+}
+
+/* A run widens the operands of a product that failed, so the times of native ones are not its own.
+ * With a fallback and no product left, BF16's are. */
+static void a_product_that_failed_is_emulated(void **state) {
+    static const char BENCH[] = "--bench experiments/reference/figures/bench_h200.json";
+    char folder[512], kept[600], flags[300];
+    make_folder(folder, kept);
+    json_t *list = json_array();
+    certify_recipe(list, "fp8.rowwise", "gemm e4m3 row");
+    certify_recipe(list, "fp8.delayed", "gemm e4m3 tensor x e4m3"); /* some of its products */
+    keep(kept, NULL, list);
+    snprintf(flags, sizeof flags, "%s --json", BENCH);
+    char *text = advise(folder, flags);
+    json_t *advice = json_loads(text, 0, NULL);
+    static const char *const FAILED[] = { "fp8.rowwise", "fp8.delayed" };
+    for (int i = 0; i < 2; i++) {
+        const json_t *row = row_of(advice, FAILED[i]);
+        row_says(advice, FAILED[i], "way", "emulated");
+        row_says(advice, FAILED[i], "reason", i ? "emulated: gemm e4m3 tensor x e4m3 tensor failed "
+                                                  "its certificate: ignored scale"
+                                                : "emulated: gemm e4m3 row x e4m3 row failed its "
+                                                  "certificate: ignored scale");
+        assert_true(json_is_null(json_object_get(row, "forecast")));
+    }
+    row_says(advice, "fp8.blockwise", "way", "native");
+    json_decref(advice);
+    free(text);
+
+    snprintf(flags, sizeof flags, "%s --json --set recipe=fp8.rowwise "
+             "--set recipe.fallback=bf16", BENCH);
+    text = advise(folder, flags);
+    advice = json_loads(text, 0, NULL);
+    row_says(advice, "fp8.rowwise", "way", "fallback");
+    row_says(advice, "fp8.rowwise", "reason", "falls back to bf16: gemm e4m3 row x e4m3 row fail");
+    assert_true(json_equal(json_object_get(row_of(advice, "fp8.rowwise"), "forecast"),
+                           json_object_get(row_of(advice, "bf16"), "forecast")));
+    json_decref(advice);
+    free(text);
+}
+
+/* A cast has no other way: a run ends. */
+static void a_way_without_another_is_not_advised(void **state) {
+    char folder[512], kept[600];
+    make_folder(folder, kept);
+    json_t *list = json_array();
+    certify_recipe(list, "fp8.blockwise", "cast");
+    keep(kept, NULL, list);
+    char *text = advise(folder, "--json");
+    json_t *advice = json_loads(text, 0, NULL);
+    row_says(advice, "fp8.blockwise", "group", "cannot");
+    row_says(advice, "fp8.blockwise", "reason", "cast bf16 to e4m3 ");
+    row_says(advice, "bf16", "group", "untimed");
+    json_decref(advice);
+    free(text);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(the_cache_has_three_answers) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_cache_has_three_answers),
+        cmocka_unit_test(a_product_that_failed_is_emulated),
+        cmocka_unit_test(a_way_without_another_is_not_advised),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
