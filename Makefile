@@ -141,9 +141,13 @@ $(error $(shell $(find_nvcc) 2>&1))
 endif
 endif
 bad_archs := $(filter-out all $(CUDA_SUPPORTED) $(CUDA_SUPPORTED:sm_%=compute_%),$(ARCHS))
-# 90, 9.0, sm_90 and sm_90f mean sm_90a; machine code of sm_80 runs on each 8.x.
+# 90, 9.0, sm_90 and sm_90f mean sm_90a; machine code of sm_80 runs on each 8.x. nvcc's sm_120f is
+# for a family of devices, and code of sm_120a does not run on the others.
+FAMILY_100 := sm_100a sm_103a
+FAMILY_120 := sm_120a sm_121a
 digits = $(subst a,,$(subst f,,$(subst .,,$(1:sm_%=%))))
-meant = $(or $(filter sm_$(digits) sm_$(digits)a,$(CUDA_SUPPORTED)),$(if $(filter 86 87 88,$(digits)),sm_80))
+meant = $(or $(if $(filter %f,$(1)),$(FAMILY_$(digits))),$(filter \
+    sm_$(digits) sm_$(digits)a,$(CUDA_SUPPORTED)),$(if $(filter 86 87 88,$(digits)),sm_80))
 ifneq ($(bad_archs)$(if $(strip $(ARCHS)),,empty),)
 $(error ARCHS=$(ARCHS): each word must be one of $(CUDA_SUPPORTED), or all$(foreach a,$(bad_archs),$(if \
     $(call meant,$(a)),; for $(a) write $(call meant,$(a)))))
