@@ -68,7 +68,7 @@ make_ -n "$cuda" ARCHS=compute_90a >/dev/null || { echo "PTX alone is rejected";
 
 # If T asks for one shell test alone, the build also makes the programs of tests that it runs.
 for shell in cli/doctor.sh:cli/test_hardware bundle/verbs.sh:bundle/test_bundle; do
-    make_ -n T="${shell%:*}" test-build 2>&1 | grep -q "LINK .*/tests/${shell#*:}\$" ||
+    make_ -n T="${shell%:*}" test-build 2>&1 | grep -q "LINK .*/tests/${shell#*:}\"" ||
         { echo "T=${shell%:*} does not build tests/${shell#*:}"; failed=1; }
 done
 exit "$failed"
