@@ -141,9 +141,13 @@ $(error $(shell $(find_nvcc) 2>&1))
 endif
 endif
 bad_archs := $(filter-out all $(CUDA_SUPPORTED) $(CUDA_SUPPORTED:sm_%=compute_%),$(ARCHS))
-# 90, 9.0, sm_90 and sm_90f mean sm_90a; machine code of sm_80 runs on each 8.x.
+# 90, 9.0, sm_90 and sm_90f mean sm_90a; machine code of sm_80 runs on each 8.x. nvcc's sm_120f is
+# for a family of devices, and code of sm_120a does not run on the others.
+FAMILY_100 := sm_100a sm_103a
+FAMILY_120 := sm_120a sm_121a
 digits = $(subst a,,$(subst f,,$(subst .,,$(1:sm_%=%))))
-meant = $(or $(filter sm_$(digits) sm_$(digits)a,$(CUDA_SUPPORTED)),$(if $(filter 86 87 88,$(digits)),sm_80))
+meant = $(or $(if $(filter %f,$(1)),$(FAMILY_$(digits))),$(filter \
+    sm_$(digits) sm_$(digits)a,$(CUDA_SUPPORTED)),$(if $(filter 86 87 88,$(digits)),sm_80))
 ifneq ($(bad_archs)$(if $(strip $(ARCHS)),,empty),)
 $(error ARCHS=$(ARCHS): each word must be one of $(CUDA_SUPPORTED), or all$(foreach a,$(bad_archs),$(if \
     $(call meant,$(a)),; for $(a) write $(call meant,$(a)))))
@@ -270,6 +274,9 @@ TEST_SH   := $(call chosen,$(filter-out tests/support/% tests/gpu/% tests/long/%
 # The comparisons with Python packages of others, on little input; tests/long/ has more of them.
 OUTSIDE_SH := $(call chosen,$(filter-out %/lib.sh,$(wildcard tests/outside/*.sh)))
 TEST_BIN  := $(patsubst %.c,$(BUILD)/%,$(TEST_SRC))
+# What the chosen shell tests run of these programs: T may not have chosen it.
+SH_USES   := $(addprefix $(BUILD)/,$(sort $(shell \
+    sed -nE 's|.*"\$$BUILD/(tests/[a-z]+/test_[a-z0-9_]+)".*|\1|p' $(TEST_SH) /dev/null)))
 TEST_HELP := $(call objs,$(wildcard tests/support/*.c))
 ifeq ($(CONFIG),tsan) # its malloc would run before the thread sanitizer is set up
 TEST_HELP := $(filter-out %/allocations.o,$(TEST_HELP))
@@ -294,7 +301,8 @@ ifeq ($(CONFIG),release)
 $(BUILD)/tests/%.o: CFLAGS += -O1 -g1
 endif
 
-LONG_BIN := $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)) $(filter-out $(TEST_BIN),$(LONG_USES))
+LONG_BIN := $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)) \
+            $(filter-out $(TEST_BIN),$(sort $(LONG_USES) $(SH_USES)))
 $(ON_RUNNER_BIN) $(LONG_BIN): %: %.o $(TEST_HELP) $(ROOMS)
 $(filter-out $(ON_RUNNER_BIN),$(TEST_BIN)): %: %.o $(MODEL_TEST_HELP) $(MODEL_LIB) $(KERNELS_LIB)
 $(TEST_BIN) $(LONG_BIN):
@@ -352,7 +360,7 @@ test-chosen:
 	    echo "T=$(T): no test's path contains one of these words; the tests are tests/*/test_*.c and tests/*/*.sh" >&2; exit 2; }
 
 .PHONY: test-build
-test-build: $(BUILD)/fp8lab $(BUILD)/fp8lab-relocatable $(STAND_INS) $(TEST_BIN) $(GOLDEN)
+test-build: $(BUILD)/fp8lab $(BUILD)/fp8lab-relocatable $(STAND_INS) $(TEST_BIN) $(SH_USES) $(GOLDEN)
 ifneq ($(and $(filter release,$(CONFIG)),$(shell command -v $(CROSS_PREFIX)gcc)),)
 test-build test-long-build: golden-aarch64
 endif

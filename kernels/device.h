@@ -18,6 +18,14 @@ NODISCARD enum status device_capability(const char *architecture, int *cc, struc
  * twins_untransposed of its backend. */
 bool device_twins_untransposed(int cc, enum scale_kind kind);
 
+/* Why this version of cuBLASLt does not multiply operands with such scales natively, where other
+ * versions do on this device: short, static. NULL: the version is not the reason. library: 130400
+ * for 13.4.0; 0: a sound version. */
+const char *device_library_fault(int cc, enum scale_kind kind, int64_t library);
+
+/* Whether the backend asks cuDNN for an attention on a device of this capability. */
+bool device_asks_cudnn(int cc);
+
 /* ---- memory, from sizes alone ---- */
 
 /* One GEMM of a step: out [m,n] = a [m,k] b [n,k]^T. */

@@ -25,6 +25,16 @@ bool device_twins_untransposed(int cc, enum scale_kind kind) {
     return scale_is_mxfp8(kind) && device_multiplies_untransposed(cc);
 }
 
+const char *device_library_fault(int cc, enum scale_kind kind, int64_t library) {
+    /* any shape that a sound version multiplies */
+    const struct gemm_kind g = { .cc = cc, .library = library, .a = kind, .b = kind, .m = 128,
+                                 .n = 128, .k = 128 };
+    return gemm_refused_by_version(&g) ? gemm_refusal(&g) : NULL;
+}
+
+/* As may_have_plan() in attention_choice.cu and cudnn_fp8_may_serve(). */
+bool device_asks_cudnn(int cc) { return cc == 90 || cc == 100; }
+
 /* A CUDA context with the machine code of this program, cuBLASLt and cuDNN, streams, graphs, and
  * the rounding of allocations. Measured: NVIDIA H200, driver 580.159, CUDA 13.0, cuBLASLt 13.1,
  * cuDNN 9.19: 532 MiB once open, 28 to 36 MiB more after the warm-up of 8 to 32 layers. */

@@ -134,7 +134,8 @@ enum status advice_add(struct advice *a, const json_t *config, const char *run,
     struct advice_row *row = &a->row[a->count];
     *row = (struct advice_row){ .kind = info->defaults.kind, .config = config, .run = run,
                                 .attention = attention_way(config, cc),
-                                .way = recipe_on(info->defaults.kind, cc) };
+                                .way = recipe_on(info->defaults.kind, cc,
+                                                 json_text(facts, "cublaslt.version", NULL)) };
     if (cc) row->peak = peak_find(json_text(facts, "gpu.product_name", ""),
                                   json_text(facts, "gpu.cc", ""));
     a->count++;

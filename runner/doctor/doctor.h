@@ -35,6 +35,13 @@ void doctor_say(struct doctor *d, enum finding_level level, const char *topic, c
                 const char *format, ...) PRINTF_LIKE(5, 6);
 /* The worst level among the findings. */
 enum finding_level doctor_worst(const struct doctor *d);
+/* The compute capability of the GPU that is examined, or of `caps`: 90 for 9.0. 0: not known. */
+int doctor_capability(const struct doctor *d);
+/* The version of cuBLASLt, "13.4.0": of the facts, else of the file that doctor_libraries() found.
+ * NULL: not known. Borrowed from `d`. */
+const char *doctor_cublaslt(const struct doctor *d);
+
+#define CUBLASLT_FIX "update cuBLASLt (CUDA's libcublas)"
 
 /* ---- the parts ---- */
 
@@ -43,7 +50,8 @@ void doctor_machine(struct doctor *d);
 /* Sets `cuda`: the version of the plugin that is here; without a plugin, of the one that would be
  * built. */
 void doctor_cuda(struct doctor *d);
-/* Every NVIDIA library that a run can use: path, version, processor. */
+/* Every NVIDIA library that a run can use: path, version, processor. Of a fact file: the versions
+ * that it has. */
 void doctor_libraries(struct doctor *d);
 /* Adds cublaslt.version, cudnn.version and nccl.version of the files that the backend would load to
  * `facts`, unless they are there. */

@@ -5,9 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/device.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/library_file.h"
 #include "runner/doctor/doctor.h"
+#include "runner/plan/recipe_table.h"
 
 /* Who needs the library. */
 enum need { NEED_GPU, NEED_ATTENTION, NEED_RANKS, NEED_PART };
@@ -43,19 +45,24 @@ static int64_t version_number(const char *version) {
 }
 
 /* ---- known-bad versions. Sources: cudnn-frontend's support checks and release notes, Transformer
- * Engine's backend choice, cuBLAS release notes ---- */
+ * Engine's backend choice; of cuBLASLt see kernels/cuda/native.h ---- */
+
+/* Where the backend never asks cuDNN, neither its version nor its absence is a problem. */
+static bool is_unused(const struct doctor *d, enum need need) {
+    int cc = doctor_capability(d);
+    return (need == NEED_ATTENTION || need == NEED_PART) && cc && !device_asks_cudnn(cc);
+}
+
+#define UNUSED_HERE " (not used on this GPU)"
 
 static void judge_cudnn(struct doctor *d, const char *version, const char *path) {
     int64_t v = version_number(version);
-    const char *cc = json_string_value(json_object_get(d->facts, "gpu.cc"));
-    int major = cc ? atoi(cc) : 0;
-    if (v < version_number("9.11.0"))
+    if (is_unused(d, NEED_ATTENTION))
+        doctor_say(d, FINDING_FINE, "cudnn", NULL, "%s, %s" UNUSED_HERE, version, path);
+    else if (v < version_number("9.11.0"))
         doctor_say(d, FINDING_WRONG, "cudnn", CUDNN_FIX, "cuDNN %s is not used: 9.10.0 and 9.10.1 "
                    "compute wrong attention, and older versions lack features that we need; our "
                    "own kernels run instead", version);
-    else if (major == 12 && v < version_number("9.18.1"))
-        doctor_say(d, FINDING_WRONG, "cudnn", CUDNN_FIX, "cuDNN %s has no attention for compute "
-                   "capability %s (from 9.18.1 on); our own kernels run instead", version, cc);
     else if (v < version_number("9.15.1"))
         doctor_say(d, FINDING_WARNING, "cudnn", CUDNN_FIX, "cuDNN %s computes wrong results under "
                    "CUDA graphs if a sequence is not a multiple of 128 (fixed in 9.15.1)", version);
@@ -63,14 +70,33 @@ static void judge_cudnn(struct doctor *d, const char *version, const char *path)
         doctor_say(d, FINDING_FINE, "cudnn", NULL, "%s, %s", version, path);
 }
 
+/* The recipes that this version alone makes emulated. */
 static void judge_cublaslt(struct doctor *d, const char *version, const char *path) {
-    const char *cc = json_string_value(json_object_get(d->facts, "gpu.cc"));
-    if (version_number(version) < version_number("12.9.0") && cc && !strcmp(cc, "9.0"))
-        doctor_say(d, FINDING_WARNING, "cublaslt", "install the cuBLAS of CUDA 12.9 or newer",
-                   "cuBLASLt %s has neither row nor block scales on Hopper (from 12.9 on): those "
-                   "recipes run emulated", version);
+    char names[256] = "";
+    const char *because = NULL;
+    int count = 0;
+    for (int k = 0; k < RECIPE_KIND_COUNT; k++) {
+        int cc = doctor_capability(d);
+        size_t used = strlen(names);
+        if (!recipe_meets_fault((enum recipe_kind)k, cc, version)) continue;
+        snprintf(names + used, sizeof names - used, "%s%s", count++ ? ", " : "",
+                 RECIPE_KIND_NAMES[k]);
+        /* one version has one fault on a device */
+        because = recipe_on((enum recipe_kind)k, cc, version).because;
+    }
+    if (count)
+        doctor_say(d, FINDING_WARNING, "cublaslt", CUBLASLT_FIX, "%s, %s: %s run%s emulated: %s",
+                   version, path, names, count == 1 ? "s" : "", because);
     else
         doctor_say(d, FINDING_FINE, "cublaslt", NULL, "%s, %s", version, path);
+}
+
+static void judge_facts(struct doctor *d) {
+    static const char BY[] = "by the fact file";
+    const char *cublaslt = json_text(d->facts, "cublaslt.version", NULL);
+    const char *cudnn = json_text(d->facts, "cudnn.version", NULL);
+    if (cublaslt) judge_cublaslt(d, cublaslt, BY);
+    if (cudnn) judge_cudnn(d, cudnn, BY);
 }
 
 /* ---- one library ------------------------------------------------------------------------------*/
@@ -82,6 +108,11 @@ static bool has_gpu(const struct doctor *d) {
 static void say_missing(struct doctor *d, const struct wanted *w) {
     bool several = json_integer_value(json_object_get(d->facts, "gpu.count")) > 1;
     if (!has_gpu(d) && !d->gpu) return; /* not needed */
+    if (is_unused(d, w->need)) {
+        if (w->need == NEED_ATTENTION)
+            doctor_say(d, FINDING_FINE, w->topic, NULL, "%s was not found" UNUSED_HERE, w->file);
+        return;
+    }
     switch (w->need) {
     case NEED_GPU:
         doctor_say(d, FINDING_WRONG, w->topic,
@@ -118,6 +149,11 @@ static void record(struct doctor *d, const struct wanted *w, const char *path, c
                           *problem ? problem : NULL), &d->no_memory);
 }
 
+/* The level of a file that cannot be loaded. */
+static enum finding_level unusable(const struct doctor *d, const struct wanted *w) {
+    return is_unused(d, w->need) ? FINDING_NOTE : FINDING_WRONG;
+}
+
 /* The loader skips a file for another processor silently. If no other file follows, a mix of two
  * architectures looks like a missing library. */
 static void say_foreign(struct doctor *d, const struct wanted *w, const char *path,
@@ -125,7 +161,7 @@ static void say_foreign(struct doctor *d, const struct wanted *w, const char *pa
     char fix[128];
     snprintf(fix, sizeof fix, "install the %s package; images and wheels come per architecture",
              library_machine_here());
-    doctor_say(d, ours_follows ? FINDING_NOTE : FINDING_WRONG, w->topic, fix,
+    doctor_say(d, ours_follows ? FINDING_NOTE : unusable(d, w), w->topic, fix,
                "%s is for %s, this machine is %s%s", path, machine, library_machine_here(),
                ours_follows ? "; another one follows it" : "");
     record(d, w, path, machine, "", "for another processor");
@@ -140,7 +176,7 @@ static bool find_ours(struct doctor *d, const struct wanted *w, const struct lib
     while (!found && library_find(places, w->file, &from, path)) {
         const char *machine = library_machine(path, text);
         if (!machine) { /* the loader stops here */
-            doctor_say(d, FINDING_WRONG, w->topic, "remove it, or install it again",
+            doctor_say(d, unusable(d, w), w->topic, "remove it, or install it again",
                        "%s is not a library", path);
             record(d, w, path, NULL, "", "not a library");
             return false;
@@ -164,7 +200,7 @@ static void examine(struct doctor *d, const struct wanted *w, const struct libra
     record(d, w, path, library_machine_here(), version, problem);
     if (w->need == NEED_PART) return;
     if (*problem)
-        doctor_say(d, FINDING_WRONG, w->topic, "install it again, with its dependencies",
+        doctor_say(d, unusable(d, w), w->topic, "install it again, with its dependencies",
                    "%s does not load: %s", path, problem);
     else if (!strcmp(w->topic, "cudnn")) judge_cudnn(d, version, path);
     else if (!strcmp(w->topic, "cublaslt")) judge_cublaslt(d, version, path);
@@ -184,14 +220,12 @@ void doctor_cuda(struct doctor *d) {
 }
 
 void doctor_libraries(struct doctor *d) {
-    struct library_places *places = malloc(sizeof *places);
+    struct library_places *places = d->here ? malloc(sizeof *places) : NULL;
     char path[PATH_CAP], cublaslt[32];
     int from = 0;
-    if (!d->here || !places) {
-        d->no_memory |= d->here;
-        free(places);
-        return;
-    }
+    d->no_memory |= d->here && !places;
+    if (!d->here) judge_facts(d);
+    if (!places) return;
     library_places(places);
     bool cudnn = library_find(places, "libcudnn.so.9", &from, path);
     snprintf(cublaslt, sizeof cublaslt, CUBLASLT "%d", d->cuda);
@@ -212,6 +246,16 @@ static const char *topic_of(const char *file) {
         if (same && WANTED[i].form != VERSION_NONE) return WANTED[i].topic;
     }
     return NULL;
+}
+
+const char *doctor_cublaslt(const struct doctor *d) {
+    const char *version = json_text(d->facts, "cublaslt.version", NULL);
+    size_t i;
+    const json_t *row;
+    json_array_foreach(d->libraries, i, row)
+        if (!version && !strncmp(json_text(row, "name", ""), CUBLASLT, strlen(CUBLASLT)))
+            version = json_text(row, "version", NULL);
+    return version;
 }
 
 enum status doctor_library_facts(json_t *facts, struct err *e) {

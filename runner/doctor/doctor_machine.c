@@ -31,6 +31,12 @@ static bool is_false(const struct doctor *d, const char *name) {
     return json_is_false(json_object_get(d->facts, name));
 }
 
+int doctor_capability(const struct doctor *d) {
+    int caps = 0;
+    if (d->caps && sscanf(d->caps, "sm_%d", &caps) == 1) return caps;
+    return facts_capability(d->facts);
+}
+
 static bool in_container(const struct doctor *d) {
     const char *runtime = text_of(d, "container.runtime");
     return runtime && strcmp(runtime, "none") != 0;

@@ -16,7 +16,6 @@
 #include "runner/doctor/probe.h"
 #include "runner/doctor/recipe_check.h"
 #include "runner/plan/recipe_table.h"
-#include "runner/hardware/facts.h"
 
 enum { CHECK_SECONDS = 120 };
 static const double NMSE_MAX = 1e-3, FIRST_MAX = 1e-3, LOSS_MAX = 2e-2;
@@ -120,15 +119,17 @@ static void record(struct doctor *d, const char *recipe, const struct recipe_row
 static void judge(struct doctor *d, enum recipe_kind kind, int capability, const json_t *check,
                   const json_t *reference) {
     const char *name = RECIPE_KIND_NAMES[kind];
-    struct recipe_row expected = recipe_on(kind, capability);
+    struct recipe_row expected = recipe_on(kind, capability, doctor_cublaslt(d));
+    bool faulty = recipe_meets_fault(kind, capability, doctor_cublaslt(d));
+    enum finding_level well = faulty || expected.way == WAY_REFUSED ? FINDING_NOTE : FINDING_FINE;
+    const char *update = faulty ? CUBLASLT_FIX : NULL;
     const char *way = recipe_way_name(expected.way), *did = check ? way_of(check) : NULL;
     const char *fix = "please report it, with fp8lab doctor --json";
     char why[256] = "", text[320];
     double worst = 0;
     snprintf(text, sizeof text, "%s%s%s", way, *expected.because ? ": " : "", expected.because);
     if (!check) {
-        doctor_say(d, expected.way == WAY_REFUSED ? FINDING_NOTE : FINDING_FINE, name, NULL, "%s",
-                   text);
+        doctor_say(d, well, name, update, "%s", text);
     } else if (strcmp(json_text(check, "status", ""), status_name(OK)) != 0) {
         doctor_say(d, FINDING_WRONG, name, fix, "%s; a run failed: %s", text,
                    json_text(check, "problem", "?"));
@@ -141,8 +142,8 @@ static void judge(struct doctor *d, enum recipe_kind kind, int capability, const
                    "compare clocks, ECC and driver with one that works" : fix, "%s; %s", text,
                    why);
     } else if (reference) {
-        doctor_say(d, FINDING_FINE, name, NULL, "%s; product and ten steps agree with the "
-                   "reference (losses within %.1e)", text, worst);
+        doctor_say(d, well, name, update, "%s; product and ten steps agree with the reference "
+                   "(losses within %.1e)", text, worst);
     } else {
         doctor_say(d, FINDING_FINE, name, NULL, "%s; product and ten steps equal the reference bit "
                    "for bit", text);
@@ -152,13 +153,8 @@ static void judge(struct doctor *d, enum recipe_kind kind, int capability, const
 
 /* ---- all --------------------------------------------------------------------------------------*/
 
-/* The capability for the table's column: of `caps`, of the facts, or 0 for the CPU. */
-static int column_of(const struct doctor *d) {
-    int caps = 0;
-    if (!d->gpu) return 0;
-    if (d->caps && sscanf(d->caps, "sm_%d", &caps) == 1) return caps;
-    return facts_capability(d->facts);
-}
+/* The capability for the table's column; 0: the CPU's. */
+static int column_of(const struct doctor *d) { return d->gpu ? doctor_capability(d) : 0; }
 
 static enum status run_checks(struct doctor *d, const char *backend, json_t **out) {
     const struct probe_options o = { .backend = backend, .checks = true,

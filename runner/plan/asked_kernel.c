@@ -26,7 +26,7 @@ static enum status check_recipe(const json_t *config, int cc, struct err *e) {
     const char *kind = json_text(json_object_get(config, "recipe"), "kind", "");
     const struct recipe_info *info = recipe_info_named(kind);
     if (!cc || !info) return OK;
-    const struct recipe_row row = recipe_on(info->defaults.kind, cc);
+    const struct recipe_row row = recipe_on(info->defaults.kind, cc, NULL);
     if (row.way != WAY_REFUSED) return OK;
     return FAIL(e, ERR_HARDWARE, "%s, found %d.%d", row.because, cc / 10, cc % 10);
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
+#include "runner/base/run_files.h"
 #include "runner/hardware/facts.h"
 #include "runner/plan/keep.h"
 #include "runner/plan/options.h"
@@ -63,10 +64,12 @@ static int capability_of(const json_t *facts) {
 }
 
 /* Layers that fall back on this device run in BF16 (model/fallback.h). A CPU (0) emulates. */
-static void fall_back(struct recipe *r, int cc) {
+static void fall_back(struct recipe *r, int cc, const json_t *facts) {
+    const char *cublaslt = json_text(facts, "cublaslt.version", NULL);
     for (int64_t i = 0; i <= r->layers * GEMM_SITE_COUNT && cc; i++) {
         struct recipe_options *o = i ? &r->site[i - 1] : &r->head;
-        if (o->fall_back && recipe_on(o->kind, cc).way == WAY_EMULATED) o->kind = RECIPE_BF16;
+        if (o->fall_back && recipe_on(o->kind, cc, cublaslt).way == WAY_EMULATED)
+            o->kind = RECIPE_BF16;
     }
 }
 
@@ -138,7 +141,7 @@ enum status fit_plan(const json_t *config, const json_t *facts, const char *back
     TRY(options_read(config, &run, e));
     out->ranks = ranks ? ranks : (int)run.gpus;
     bool on_gpu = find_memory(facts, backend, out);
-    fall_back(&run.recipe, on_gpu ? capability_of(facts) : 0);
+    fall_back(&run.recipe, on_gpu ? capability_of(facts) : 0, facts);
     enum status st = judge(config, facts, &run, &run.train, on_gpu, out, e);
     if (st == OK) st = plan_shards(&run, on_gpu ? capability_of(facts) : 0, out, e);
     if (st == OK) {
@@ -205,7 +208,7 @@ enum status fit_find(const json_t *config, const json_t *facts, const char *back
     if (fit->fits) return OK;
     TRY(options_read(config, &run, e));
     bool on_gpu = find_memory(facts, backend, &memory); /* `fit` may name the host's instead */
-    fall_back(&run.recipe, on_gpu ? capability_of(facts) : 0);
+    fall_back(&run.recipe, on_gpu ? capability_of(facts) : 0, facts);
     enum status st = find_savings(config, facts, &run, on_gpu, &memory, &found, e);
     for (int i = 0; i < SAVINGS; i++)
         if (found >> i & 1) saving_add(i, fit->fits_with, sizeof fit->fits_with);

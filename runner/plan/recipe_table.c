@@ -1,5 +1,9 @@
 #include "runner/plan/recipe_table.h"
 
+#include <stdio.h>
+
+#include "kernels/device.h"
+
 const char *recipe_way_name(enum recipe_way way) {
     static const char *const NAMES[] = { "native", "emulated", "refused" };
     return NAMES[way];
@@ -30,7 +34,8 @@ static struct recipe_row small_blocks(int cc, bool fp4) {
     return cc < 89 ? tensor_scales(cc) : row(WAY_EMULATED, "this chip has no 1x32 scales");
 }
 
-struct recipe_row recipe_on(enum recipe_kind kind, int capability) {
+/* Of a device alone. */
+static struct recipe_row on_device(enum recipe_kind kind, int capability) {
     if (capability == 0 && kind == RECIPE_F32) return row(WAY_EMULATED, "it runs in C, in f32");
     if (capability == 0 && kind == RECIPE_BF16) return row(WAY_EMULATED, "a CPU multiplies in f32");
     if (capability == 0) return row(WAY_EMULATED, "a CPU multiplies in f32; codes are exact");
@@ -47,4 +52,30 @@ struct recipe_row recipe_on(enum recipe_kind kind, int capability) {
     default: break; /* blocks of 32 and of 16 */
     }
     return small_blocks(capability, scale_is_nvfp4(recipe_info(kind)->scale_x));
+}
+
+/* As cublasLtGetVersion() has it: 130400 for 13.4.0. 0: not known. */
+static int64_t library_number(const char *version) {
+    int major, minor, patch = 0;
+    if (!version || sscanf(version, "%3d.%2d.%2d", &major, &minor, &patch) < 2) return 0;
+    return major * INT64_C(10000) + minor * 100 + patch;
+}
+
+/* Why a version of the library lacks these scales where a newer one has them; NULL: it does not. */
+static const char *fault_of(int capability, enum scale_kind kind, int64_t library) {
+    bool hopper = kind == SCALE_ROW || kind == SCALE_1X128 || kind == SCALE_128X128;
+    if (hopper && capability == 90 && library && library < 120900)
+        return "cuBLASLt < 12.9 has neither row nor block scales";
+    return device_library_fault(capability, kind, library);
+}
+
+struct recipe_row recipe_on(enum recipe_kind kind, int capability, const char *cublaslt) {
+    struct recipe_row r = on_device(kind, capability);
+    if (r.way != WAY_NATIVE) return r;
+    const char *fault = fault_of(capability, recipe_info(kind)->scale_x, library_number(cublaslt));
+    return fault ? row(WAY_EMULATED, fault) : r;
+}
+
+bool recipe_meets_fault(enum recipe_kind kind, int capability, const char *cublaslt) {
+    return recipe_on(kind, capability, cublaslt).way != on_device(kind, capability).way;
 }

@@ -172,6 +172,44 @@ expect 0 -- --facts "$f" -- 'only 4.7 GiB of the shared memory are available' \
 facts h200 'gpu.product_name="NVIDIA H20"'
 expect 0 -- --facts "$f" -- 'no data-sheet peak for NVIDIA H20 in the table'
 
+# ---- versions of a fact file: products that a version of cuBLASLt does not multiply run emulated
+update="fix: update cuBLASLt (CUDA's libcublas)"
+facts gb10 'cublaslt.version="13.4.0"'
+expect 0 -- --facts "$f" -- 'warning  cublaslt         13.4.0, ' \
+    "fp4.nvfp4 runs emulated: cuBLASLt 13.4.0 drops NVFP4's factor" 'fp8.mxfp8        native' \
+    "note     fp4.nvfp4        emulated: cuBLASLt 13.4.0 drops NVFP4's factor" "$update" \
+    'nothing is wrong, 1 warning'
+[ "$(grep -cF "$update" "$TEST_TMP/out")" = 2 ] || fail "cuBLASLt 13.4.0: not two fixes"
+for cc in 10.0 12.1; do
+    facts gb10 'cublaslt.version="12.8.0"' "gpu.cc=\"$cc\""
+    expect 0 -- --facts "$f" -- 'warning  cublaslt         12.8.0, ' "$update" \
+        'fp8.mxfp8, fp4.nvfp4 run emulated: cuBLASLt < 12.8.1 mixes up MXFP8, FP8' \
+        'note     fp8.mxfp8        emulated: cuBLASLt < 12.8.1' \
+        'note     fp4.nvfp4        emulated: cuBLASLt < 12.8.1' 'fp8.tensorwise   native'
+done
+facts gb10 'cublaslt.version="13.4.1"'
+expect 0 -- --facts "$f" -- 'fine     cublaslt         13.4.1, ' 'fp4.nvfp4        native' \
+    'all is well'
+facts h200 'cublaslt.version="12.8.0"'
+expect 0 -- --facts "$f" -- 'fp8.rowwise, fp8.blockwise run emulated: cuBLASLt < 12.9' \
+    'note     fp8.blockwise    emulated: cuBLASLt < 12.9' "$update" \
+    'fp8.mxfp8        emulated: this chip has no 1x32 scales' 'fp8.tensorwise   native'
+facts h200 'cublaslt.version="13.4.0"'
+expect 0 -- --facts "$f" -- 'fine     cublaslt         13.4.0, ' \
+    'fine     fp4.nvfp4        emulated: this chip has no FP4 tensor cores'
+expect 0 -- --facts "$f" --caps sm_121 -- 'warning  cublaslt         13.4.0, ' \
+    "fp4.nvfp4        emulated: cuBLASLt 13.4.0 drops NVFP4's factor"
+# cuDNN is asked on few devices. On the others its version is no problem.
+for cc in 12.0 12.1 10.3 8.9; do
+    facts gb10 'cudnn.version="9.14.0"' "gpu.cc=\"$cc\""
+    expect 0 -- --facts "$f" -- 'fine     cudnn            9.14.0, ' '(not used on this GPU)'
+done
+facts gb10 'cudnn.version="9.10.0"'
+expect 0 -- --facts "$f" -- 'fine     cudnn            9.10.0, ' 'all is well'
+expect 1 -- --facts "$f" --caps sm_100 -- 'cuDNN 9.10.0 is not used'
+facts gb10 'cudnn.version="9.14.0"' 'gpu.cc="10.0"'
+expect 0 -- --facts "$f" -- 'warning  cudnn            cuDNN 9.14.0 computes wrong results'
+
 # ---- stand-ins for the driver and for libraries
 cd "$TEST_TMP" || exit 1
 mkdir -p driver bad good other toolkit/bin
@@ -221,7 +259,14 @@ expect 1 -- --quick -- 'cuDNN 9.10.1 is not used: 9.10.0 and 9.10.1 compute wron
 version bad 91400 130100 22809
 expect $well -- --quick -- \
     'cuDNN 9.14.0 computes wrong results under CUDA graphs if a sequence is not a multiple of 128'
+# On an RTX 50 cuDNN is not asked: an old one, a broken one and none are no problem.
+version bad 91400 130400 22809
+FAKE_CC=121 expect $well -- --quick -- 'fine     cudnn            9.14.0, ' \
+    '(not used on this GPU)' 'warning  cublaslt         13.4.0, ' \
+    "note     fp4.nvfp4        emulated: cuBLASLt 13.4.0 drops NVFP4's factor"
+version bad 91400 130100 22809
 echo 'no library' >bad/libcudnn.so.9
+FAKE_CC=121 expect $well -- --quick -- "note     cudnn            $PWD/bad/libcudnn.so.9 is not a"
 expect 1 -- --quick -- "bad/libcudnn.so.9 is not a library"
 cp good/libnccl.so.2 bad/libcudnn.so.9
 [ "$(uname -m)" = x86_64 ] && other='\xb7\x00' name=aarch64 || other='\x3e\x00' name=x86_64
@@ -231,6 +276,12 @@ expect any -- --quick -- "bad/libcudnn.so.9 is for $name, this machine is $(unam
     "fix: install the $(uname -m) package"
 echo 'int nothing;' >v.c && cc -shared -fPIC -o bad/libcudnn.so.9 v.c
 expect 1 -- --quick -- 'bad/libcudnn.so.9 does not load:'
+if ! ldconfig -p | grep -q libcudnn; then
+    rm bad/libcudnn*
+    expect $well -- --quick -- 'warning  cudnn            libcudnn.so.9 was not found'
+    FAKE_CC=121 expect $well -- --quick -- \
+        'fine     cudnn            libcudnn.so.9 was not found (not used on this GPU)'
+fi
 export LD_LIBRARY_PATH=$PWD/driver:$PWD/good
 FAKE_CUDA=12040 expect 1 -- --quick -- 'supports CUDA 12.4, and CUDA 13.0 is needed'
 FAKE_INIT=18 expect 1 -- --quick -- 'NVML does not start: Driver/library version mismatch' \

@@ -28,10 +28,9 @@ static json_t *facts_file(const char *path) {
 }
 
 /* The configuration of tests/cli/tiny.lua with one override. */
-static json_t *tiny_config(const char *override) {
-    const char *overrides[] = { override };
+static json_t *config_with(const char *const *overrides, int64_t count) {
     struct resolve_options options = { .path = "tests/cli/tiny.lua", .overrides = overrides,
-                                       .override_count = 1 };
+                                       .override_count = count };
     struct resolution r = { 0 };
     struct err e;
     if (resolve_experiment(&options, &r, &e) != OK) fail_msg("%s", e.text);
@@ -39,6 +38,8 @@ static json_t *tiny_config(const char *override) {
     resolution_destroy(&r);
     return config;
 }
+
+static json_t *tiny_config(const char *override) { return config_with(&override, 1); }
 
 static void peaks_are_of_the_exact_product(void **state) {
     const struct peak *h200 = peak_find("NVIDIA H200", "9.0");
@@ -233,23 +234,72 @@ static void the_recipe_table_is_whole(void **state) {
     static const int DEVICES[] = { 0, 75, 80, 86, 89, 90, 100, 120, 121 };
     for (int kind = RECIPE_F32; kind < RECIPE_KIND_COUNT; kind++)
         for (size_t i = 0; i < sizeof DEVICES / sizeof *DEVICES; i++) {
-            struct recipe_row row = recipe_on((enum recipe_kind)kind, DEVICES[i]);
+            struct recipe_row row = recipe_on((enum recipe_kind)kind, DEVICES[i], NULL);
             assert_int_equal(row.way == WAY_NATIVE, *row.because == '\0');
         }
-    assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 90).way, WAY_NATIVE);
-    assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 89).way, WAY_NATIVE);
-    assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 100).way, WAY_EMULATED);
-    assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 121).way, WAY_NATIVE); /* our own kernel */
-    assert_int_equal(recipe_on(RECIPE_ROWWISE, 120).way, WAY_NATIVE);
-    assert_int_equal(recipe_on(RECIPE_TENSORWISE, 121).way, WAY_NATIVE);
-    assert_int_equal(recipe_on(RECIPE_TENSORWISE, 80).way, WAY_EMULATED);
-    assert_int_equal(recipe_on(RECIPE_MXFP8, 100).way, WAY_NATIVE);
-    assert_int_equal(recipe_on(RECIPE_MXFP8, 90).way, WAY_EMULATED);
-    assert_int_equal(recipe_on(RECIPE_NVFP4, 121).way, WAY_NATIVE);
-    assert_int_equal(recipe_on(RECIPE_NVFP4, 90).way, WAY_EMULATED);
-    assert_int_equal(recipe_on(RECIPE_BF16, 80).way, WAY_NATIVE);
-    assert_int_equal(recipe_on(RECIPE_F32, 90).way, WAY_REFUSED);
-    assert_int_equal(recipe_on(RECIPE_BF16, 75).way, WAY_REFUSED);
+    assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 90, NULL).way, WAY_NATIVE);
+    assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 89, NULL).way, WAY_NATIVE);
+    assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 100, NULL).way, WAY_EMULATED);
+    assert_int_equal(recipe_on(RECIPE_BLOCKWISE, 121, NULL).way, WAY_NATIVE); /* our own kernel */
+    assert_int_equal(recipe_on(RECIPE_ROWWISE, 120, NULL).way, WAY_NATIVE);
+    assert_int_equal(recipe_on(RECIPE_TENSORWISE, 121, NULL).way, WAY_NATIVE);
+    assert_int_equal(recipe_on(RECIPE_TENSORWISE, 80, NULL).way, WAY_EMULATED);
+    assert_int_equal(recipe_on(RECIPE_MXFP8, 100, NULL).way, WAY_NATIVE);
+    assert_int_equal(recipe_on(RECIPE_MXFP8, 90, NULL).way, WAY_EMULATED);
+    assert_int_equal(recipe_on(RECIPE_NVFP4, 121, NULL).way, WAY_NATIVE);
+    assert_int_equal(recipe_on(RECIPE_NVFP4, 90, NULL).way, WAY_EMULATED);
+    assert_int_equal(recipe_on(RECIPE_BF16, 80, NULL).way, WAY_NATIVE);
+    assert_int_equal(recipe_on(RECIPE_F32, 90, NULL).way, WAY_REFUSED);
+    assert_int_equal(recipe_on(RECIPE_BF16, 75, NULL).way, WAY_REFUSED);
+}
+
+/* Versions that the backend refuses (kernels/cuda/native.h) and versions that it takes. */
+static void the_recipe_table_knows_versions(void **state) {
+    static const struct {
+        enum recipe_kind kind;
+        int cc;
+        const char *version;
+        bool fault;
+    } CASE[] = {
+        { RECIPE_NVFP4, 121, "13.4.0", true },    { RECIPE_NVFP4, 100, "13.4.0", true },
+        { RECIPE_NVFP4, 121, "13.4.1", false },   { RECIPE_NVFP4, 121, "13.4", true },
+        { RECIPE_NVFP4, 90, "13.4.0", false },    { RECIPE_NVFP4, 0, "13.4.0", false },
+        { RECIPE_MXFP8, 121, "13.4.0", false },   { RECIPE_MXFP8, 121, "12.8.0", true },
+        { RECIPE_NVFP4, 100, "12.8.0", true },    { RECIPE_MXFP8, 100, "12.8.1", false },
+        { RECIPE_MXFP8, 121, NULL, false },       { RECIPE_MXFP8, 121, "", false },
+        { RECIPE_TENSORWISE, 100, "12.8.0", false }, { RECIPE_BF16, 121, "12.8.0", false },
+        { RECIPE_ROWWISE, 90, "12.8.1", true },   { RECIPE_BLOCKWISE, 90, "12.8.1", true },
+        { RECIPE_BLOCKWISE, 90, "12.9.0", false }, { RECIPE_BLOCKWISE, 121, "12.8.1", false },
+        { RECIPE_NVFP4, 75, "12.8.0", false },
+    };
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        struct recipe_row row = recipe_on(CASE[i].kind, CASE[i].cc, CASE[i].version);
+        bool fault = recipe_meets_fault(CASE[i].kind, CASE[i].cc, CASE[i].version);
+        if (fault != CASE[i].fault) fail_msg("case %d: %s", (int)i, row.because);
+        if (fault) assert_int_equal(row.way, WAY_EMULATED);
+        if (fault) assert_non_null(strstr(row.because, "cuBLASLt"));
+    }
+}
+
+/* A recipe that falls back where the device emulates it does so for a version that emulates it. */
+static void a_plan_falls_back_for_a_version(void **state) {
+    static const char *const FALLS[] = { "recipe=fp4.nvfp4", "recipe.fallback=bf16" };
+    json_t *facts = facts_file("tests/facts/gb10.json"), *falls = config_with(FALLS, 2);
+    json_t *bf16 = tiny_config("recipe=bf16");
+    struct fit native, fallen, want;
+    struct err e;
+    assert_int_equal(fit_plan(falls, facts, "cuda", 1, &native, &e), OK);
+    json_object_set_new(facts, "cublaslt.version", json_string("13.4.0"));
+    assert_int_equal(fit_plan(falls, facts, "cuda", 1, &fallen, &e), OK);
+    assert_int_equal(fit_plan(bf16, facts, "cuda", 1, &want, &e), OK);
+    assert_int_equal(fallen.bytes, want.bytes);
+    assert_true(native.bytes != want.bytes);
+    fit_free(&native);
+    fit_free(&fallen);
+    fit_free(&want);
+    json_decref(bf16);
+    json_decref(falls);
+    json_decref(facts);
 }
 
 int main(void) {
@@ -263,6 +313,8 @@ int main(void) {
         cmocka_unit_test(a_summary_has_the_figures_of_the_device),
         cmocka_unit_test(steps_of_one_rank_are_not_missing),
         cmocka_unit_test(the_recipe_table_is_whole),
+        cmocka_unit_test(the_recipe_table_knows_versions),
+        cmocka_unit_test(a_plan_falls_back_for_a_version),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,7 +58,17 @@ archs "sm_80 9.0" "for 9.0 write sm_90a"
 archs sm_121 "for sm_121 write sm_121a"
 archs sm_103 "for sm_103 write sm_103a"
 archs sm_86 "for sm_86 write sm_80"
+# nvcc's names of families: one word each for devices that have machine code of their own here.
+archs sm_120f "for sm_120f write sm_120a sm_121a"
+archs 100f "for 100f write sm_100a sm_103a"
+archs sm_121f "for sm_121f write sm_121a"
 archs sm_75 "or all."
 archs "" "or all."
 make_ -n "$cuda" ARCHS=compute_90a >/dev/null || { echo "PTX alone is rejected"; failed=1; }
+
+# If T asks for one shell test alone, the build also makes the programs of tests that it runs.
+for shell in cli/doctor.sh:cli/test_hardware bundle/verbs.sh:bundle/test_bundle; do
+    make_ -n T="${shell%:*}" test-build 2>&1 | grep -q "LINK .*/tests/${shell#*:}\"" ||
+        { echo "T=${shell%:*} does not build tests/${shell#*:}"; failed=1; }
+done
 exit "$failed"

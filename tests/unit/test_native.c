@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/attention_rule.h"
 #include "kernels/cuda/byte_scales.h"
 #include "kernels/cuda/native.h"
 
@@ -168,6 +169,27 @@ static void test_which_products_are_native(void **state) {
     }
 }
 
+/* What the runner asks has the answers of the rules that the backend follows. */
+static void test_what_a_version_explains(void **state) {
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const struct gemm_kind *g = &CASES[i].kind;
+        const char *fault = device_library_fault(g->cc, g->a, g->library);
+        if (CASES[i].by_version) assert_string_equal(fault, gemm_refusal(g));
+        if (CASES[i].native) assert_null(fault);
+        assert_null(device_library_fault(g->cc, g->a, 0));
+    }
+    assert_null(device_library_fault(90, SCALE_1X16, 130400));
+    assert_null(device_library_fault(100, SCALE_TENSOR, 120800));
+}
+
+static void test_where_cudnn_is_asked(void **state) {
+    static const int CC[] = { 0, 80, 89, 90, 100, 101, 103, 110, 120, 121 };
+    const struct attention_size size = { 1, 4096, 8, 8, 128 };
+    for (size_t i = 0; i < sizeof CC / sizeof *CC; i++)
+        assert_int_equal(device_asks_cudnn(CC[i]),
+                         cudnn_fp8_may_serve(CC[i], &size, CUDNN_FP8_FORWARD, false));
+}
+
 /* ---- memory ---- */
 
 static int64_t bytes_of(int cc, enum scale_kind a, enum scale_kind b, const char *name) {
@@ -238,6 +260,8 @@ int main(void) {
         cmocka_unit_test(test_order_of_column_scales),
         cmocka_unit_test(test_packed_codes),
         cmocka_unit_test(test_which_products_are_native),
+        cmocka_unit_test(test_what_a_version_explains),
+        cmocka_unit_test(test_where_cudnn_is_asked),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_untransposed_twins),
         cmocka_unit_test(test_memory_of_coded_terms),

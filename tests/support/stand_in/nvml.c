@@ -3,7 +3,8 @@
  * parentheses: FAKE_CUDA (13000), FAKE_INIT (0: works), FAKE_GPUS (1), FAKE_LINKS (1: NVLink
  * through switches; 4: four NVLinks between neighbours; 0: none), FAKE_PROCESSES (2),
  * FAKE_THROTTLE (4: the power cap), FAKE_MIXED (0; 1: all but the first are H100s), FAKE_ENERGY
- * (500: mJ more at each reading; -1: no counter). Two GPUs share one NUMA node. */
+ * (500: mJ more at each reading; -1: no counter), FAKE_CC (90: the compute capability). Two GPUs
+ * share one NUMA node. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,8 +66,8 @@ int nvmlDeviceGetUUID(void *device, char *out, unsigned size) {
     return device ? SUCCESS : INVALID;
 }
 int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor) {
-    *major = 9;
-    *minor = 0;
+    *major = number("FAKE_CC", 90) / 10;
+    *minor = number("FAKE_CC", 90) % 10;
     return device ? SUCCESS : INVALID;
 }
 int nvmlDeviceGetMemoryInfo(void *device, struct memory *out) {
