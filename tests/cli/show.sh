@@ -1,6 +1,6 @@
 #!/bin/bash
 # show: tensor and step of the largest shares, and the memory reported by the driver, as in the
-# bundle's columns.
+# bundle's files.
 set -u
 : "${TEST_TMP:=$(mktemp -d)}" "${FP8LAB:=$PWD/build/release/fp8lab}"
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
@@ -12,44 +12,66 @@ for bundle in experiments/reference/{cpu,h200}/repro-*-fp8.{delayed,tensorwise}.
     "$FP8LAB" extract -q "$bundle" --to "$TEST_TMP/bag" >"$TEST_TMP/log" 2>&1 &&
         "$FP8LAB" show -q "$bundle" >"$TEST_TMP/shown" || failed=1
     python3 - "$TEST_TMP" <<'PY' || { echo "FAILED: $bundle"; failed=1; }
-import glob, json, math, re, struct, sys
+import ast, glob, json, math, re, struct, sys
 
-def read_cols(path):
+def found(name):
+    return glob.glob(f"{sys.argv[1]}/bag/**/{name}", recursive=True)
+
+# Both forms of FP8's figures: labels, and per step the step and a share for each label.
+def read_cols(path, share):
     b = open(path, "rb").read()
     n, = struct.unpack_from("<Q", b)
     head = json.loads(b[8:8 + n])
     kind = {"i64": "q", "f64": "d", "u32": "I", "u64": "Q"}
-    return head, {c["name"]: struct.unpack_from(
+    columns = {c["name"]: struct.unpack_from(
         f"<{head['rows'] * c['width']}{kind[c['type']]}", b, 8 + n + c["offset"])
         for c in head["columns"]}
+    return head["labels"], columns["step"], columns[share]
 
-def one(name):
-    return glob.glob(f"{sys.argv[1]}/bag/**/{name}", recursive=True)[0]
+def read_npy(path, labels, share):
+    b = open(path, "rb").read()
+    n, = struct.unpack_from("<H", b, 8)
+    head = ast.literal_eval(b[10:10 + n].decode())
+    rows = "<" + "".join(f"{(f[2:] or ((1,),))[0][0]}{ {'<i8': 'q', '<f4': 'f', '<f8': 'd'}[f[1]] }"
+                         for f in head["descr"])
+    at = 0
+    for name, _, *shape in head["descr"]:
+        if name == share:
+            break
+        at += shape[0][0] if shape else 1
+    table = [struct.unpack_from(rows, b, 10 + n + i * struct.calcsize(rows))
+             for i in range(head["shape"][0])]
+    return labels, [row[0] for row in table], [v for row in table for v in row[at:at + len(labels)]]
+
+def fp8(share):
+    if found("fp8.cols"):
+        return read_cols(found("fp8.cols")[0], share)
+    return read_npy(found("fp8.npy")[0], json.load(open(found("fp8_slots.json")[0])), share)
 
 shown = {}
 for line in open(sys.argv[1] + "/shown"):
     shown[line[2:16].strip()] = line[17:].strip()
-head, fp8 = read_cols(one("fp8.cols"))
 for share in "saturated", "underflow":
-    values = [-1 if math.isnan(v) else v for v in fp8[share]]
+    if shown["recipe"] == "bf16":
+        assert share not in shown, shown
+        continue
+    labels, steps, values = fp8(share)
+    values = [-1 if math.isnan(v) else v for v in values]
     at = values.index(max(values))
-    slots = len(head["labels"])
     wanted = "%.3g %% of %s in step %d, at worst" % (
-        100 * values[at], head["labels"][at % slots], fp8["step"][at // slots])
+        100 * values[at], labels[at % len(labels)], steps[at // len(labels)])
     if max(values) <= 0:
         wanted = "nothing"
     if "delayed" not in shown["recipe"] and share == "saturated":
         wanted = "nothing: each scale is from the values themselves"
-    if shown["recipe"] == "bf16":
-        assert share not in shown, shown
-        continue
     assert shown[share] == wanted, (shown[share], wanted)
-head, telemetry = read_cols(one("telemetry.cols"))
-used = telemetry.get("gpu_memory_used_bytes")
+telemetry = [json.loads(line) for line in open(found("telemetry.jsonl")[0])]
+def most(key):
+    return max((row[key] for row in telemetry if key in row), default=None)
+used = most("gpu_memory_used_bytes")
 assert shown.get("GPU memory") == (used and "%.1f MiB in use at most, by all processes" % (
-    max(used) / 2**20)), shown
-assert re.fullmatch("%.1f MiB a rank, .*" % (max(telemetry["device_bytes"]) / 2**20),
-                    shown["arenas"]), shown
+    used / 2**20)), shown
+assert re.fullmatch("%.1f MiB a rank, .*" % (most("device_bytes") / 2**20), shown["arenas"]), shown
 PY
 done
 
