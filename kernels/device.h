@@ -40,6 +40,10 @@ struct device_gemm {
 
 struct attention_size { int64_t batch, length, heads, kv_heads, head_dim; };
 
+/* Whether cuDNN may serve FP8 attention of this shape. Whether it does depends on its plans, which
+ * are known on the device alone. masked: by documents or a window. */
+bool device_may_ask_fp8_attention(int cc, const struct attention_size *a, bool masked);
+
 /* What a rank computes in a step. */
 struct device_work {
     const struct device_gemm *gemm; /* borrowed */

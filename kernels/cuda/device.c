@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/cuda/attention_rule.h"
 #include "kernels/cuda/byte_scales.h"
 #include "kernels/cuda/native.h"
 
@@ -34,6 +35,11 @@ const char *device_library_fault(int cc, enum scale_kind kind, int64_t library) 
 
 /* As may_have_plan() in attention_choice.cu and cudnn_fp8_may_serve(). */
 bool device_asks_cudnn(int cc) { return cc == 90 || cc == 100; }
+
+/* On sm_90 cuDNN is asked, and has no plan whose outputs are BF16 (CHOICES.md). */
+bool device_may_ask_fp8_attention(int cc, const struct attention_size *a, bool masked) {
+    return cc != 90 && cudnn_fp8_may_serve(cc, a, CUDNN_FP8_FORWARD, masked);
+}
 
 /* A CUDA context with the machine code of this program, cuBLASLt and cuDNN, streams, graphs, and
  * the rounding of allocations. Measured: NVIDIA H200, driver 580.159, CUDA 13.0, cuBLASLt 13.1,

@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "kernels/device.h"
 #include "runner/advise/evidence.h"
 #include "runner/base/run_files.h"
 
@@ -15,14 +16,13 @@ static bool is_masked(const json_t *config) {
            !strcmp(json_text(data, "mask", "none"), "document");
 }
 
-/* Whether cuDNN may serve: the shapes of kernels/cuda/attention_rule.h. On sm_90 it has no plan
- * whose outputs are BF16 (kernels/cuda/CHOICES.md), so ours serves. Its graphs have no first key.
- * Whether a plan is deterministic is known on the device only. */
 static bool cudnn_may_serve(const json_t *config, int cc) {
     const json_t *model = json_object_get(config, "model");
-    int64_t length = json_int(model, "seq_len"), head = json_int(model, "head_dim");
-    return cc == 100 && !is_masked(config) && length >= 256 && length % 128 == 0 && head >= 64 &&
-           head <= 128 && head % 16 == 0;
+    const struct attention_size size = { .batch = 1, .length = json_int(model, "seq_len"),
+                                         .heads = json_int(model, "heads"),
+                                         .kv_heads = json_int(model, "kv_heads"),
+                                         .head_dim = json_int(model, "head_dim") };
+    return device_may_ask_fp8_attention(cc, &size, is_masked(config));
 }
 
 const char *attention_way(const json_t *config, int cc) {
