@@ -6,8 +6,8 @@
 
 #include "kernels/certify/attention_rows.h"
 
-/* Of the small shapes. With a mask some tiles of keys are behind all queries of a later tile;
- * cuDNN's FP8 kernel has multiples of 128 tokens from 256 on. */
+/* Of the small shapes. With a mask some tiles of keys are behind all queries of a later tile.
+ * cuDNN serves from 256 tokens on (attention_rule.h), in FP8 multiples of 128 alone. */
 enum { ODD_LENGTH = 130, MASKED_LENGTH = 330, CUDNN_LENGTH = 384, ODD_WINDOW = 33 };
 enum { SAMPLES = 4, SAMPLES_MASKED = 8 };
 enum { LARGE_AMAX = 1 << 20 };
@@ -211,7 +211,7 @@ static enum status try_small(struct backend *b, const struct certify_way *way,
     char kernel[2][16];
     enum status st = attention_trial_open(&t, b, way, 1, length, e);
     if (st == OK) st = attention_trial_run(&t, true, 0xFF, 0.0f, e);
-    if (st == ERR_UNSUPPORTED && way->kernel == ATTENTION_CUDNN) { /* it serves no short ones */
+    if (st == ERR_UNSUPPORTED && way->kernel == ATTENTION_CUDNN) { /* older: not all lengths */
         attention_trial_free(&t);
         return OK;
     }
@@ -227,24 +227,33 @@ static enum status try_small(struct backend *b, const struct certify_way *way,
     return st;
 }
 
-/* Small shapes without a mask: one that our kernels serve, and for FP8 one that cuDNN's do. */
-static enum status try_unmasked(struct backend *b, const struct certify_way *way,
+/* Small shapes without a mask: one that our kernels serve, and those that cuDNN does. `cudnn`: it
+ * served the run's own shape; of FP8 one direction of a small shape may be its, too. */
+static enum status try_unmasked(struct backend *b, const struct certify_way *way, bool cudnn,
                                 struct certificate *out, struct err *e) {
-    bool codes = attention_is_fp8(way), only_cudnn = codes && way->kernel == ATTENTION_CUDNN;
-    if (!only_cudnn) TRY(try_small(b, way, ODD_LENGTH, out, e));
-    if (!codes || way->kernel == ATTENTION_OWN || out->outcome != CERTIFY_PASSED) return OK;
-    return try_small(b, way, CUDNN_LENGTH, out, e);
+    const bool codes = attention_is_fp8(way), only_cudnn = way->kernel == ATTENTION_CUDNN;
+    const struct { int64_t length; bool tried; } small[] = {
+        { ODD_LENGTH, !only_cudnn },
+        { CUDNN_LENGTH, cudnn || (codes && way->kernel != ATTENTION_OWN) },
+        { MASKED_LENGTH, cudnn && !codes }, /* no multiple of 128 */
+    };
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+        if (!small[i].tried) continue;
+        TRY(try_small(b, way, small[i].length, out, e));
+        if (out->outcome != CERTIFY_PASSED) break;
+    }
+    return OK;
 }
 
 /* Small shapes with the parts of the mask that the run has: windows of one key and of no multiple
  * of a tile, short documents, both. */
-static enum status try_edges(struct backend *b, const struct certify_way *way,
+static enum status try_edges(struct backend *b, const struct certify_way *way, bool cudnn,
                              struct certificate *out, struct err *e) {
     const struct { int64_t window; bool documents; } masks[] = {
         { 1, false }, { ODD_WINDOW, false }, { 0, true }, { ODD_WINDOW, true },
     };
     struct certify_way small = *way;
-    if (!way->window && !way->documents) return try_unmasked(b, way, out, e);
+    if (!way->window && !way->documents) return try_unmasked(b, way, cudnn, out, e);
     for (size_t i = 0; i < sizeof masks / sizeof *masks; i++) {
         if ((masks[i].window && !way->window) || (masks[i].documents && !way->documents)) continue;
         small.window = masks[i].window;
@@ -269,7 +278,7 @@ enum status certify_attention(struct backend *b, const struct certify_way *way,
     attention_trial_free(&t);
     if (st != OK || out->outcome != CERTIFY_PASSED) return st;
     memcpy(own, kernel[0], sizeof own);
-    st = try_edges(b, way, out, e);
+    st = try_edges(b, way, !strcmp(kernel[0], "cudnn"), out, e);
     if (out->outcome == CERTIFY_PASSED) name_way(out, own);
     return st;
 }

@@ -8,19 +8,26 @@
 
 /* ---- a GEMM ---- */
 
-enum { EDGES = 3 };
-/* Small shapes: one block along K, tails in each direction, the worst alignment that is allowed.
- * `native`: the library multiplies the codes, and for scales of one byte it wants M and N in eights
- * and K in 32s, M or N of an untransposed twin in 16s (kernels/cuda/native.h). */
+enum { EDGES = 4 };
+/* Small shapes: three, and of FP8 with one factor a tensor or a row a fourth, whose M and N are
+ * odd. Blocks of codes have sides of at least 8. */
+static int edge_count(const struct certify_way *w) {
+    return dtype_is_fp8(w->a) && !trial_block(w->scale_a) ? EDGES : EDGES - 1;
+}
+
+/* One block along K, tails in each direction, the worst alignment that is allowed. `native`: the
+ * library multiplies the codes, and for scales of one byte it wants M and N in eights and K in 32s,
+ * M or N of an untransposed twin in 16s (kernels/cuda/native.h). */
 static void edge_shapes(const struct certify_way *w, bool native, int64_t shape[EDGES][3]) {
     static const int64_t BF16[EDGES][3] = { { 37, 53, 100 }, { 8, 8, 8 }, { 130, 264, 72 } };
-    static const int64_t FP8[EDGES][3] = { { 80, 144, 0 }, { 48, 272, 400 }, { 144, 16, 656 } };
+    static const int64_t FP8[EDGES][3] = { { 80, 144, 0 }, { 48, 272, 400 }, { 144, 16, 656 },
+                                           { 37, 53, 112 } };
     static const int64_t BYTES[EDGES][3] = { { 72, 136, 32 }, { 40, 264, 416 }, { 136, 24, 672 } };
     int64_t block = trial_block(w->scale_a);
     bool bytes = native && (block == 32 || block == 16);
     memcpy(shape, bytes ? BYTES : dtype_is_fp8(w->a) ? FP8 : BF16, sizeof BF16);
     if (dtype_is_fp8(w->a) && !bytes) shape[0][2] = block ? block : FP8_ROW_ALIGN;
-    for (int i = 0; i < EDGES && bytes; i++) { /* the lines of an untransposed twin */
+    for (int i = 0; i < edge_count(w) && bytes; i++) { /* the lines of an untransposed twin */
         if (w->transposed_a) shape[i][0] = round_up(shape[i][0], FP8_ROW_ALIGN);
         if (w->transposed_b) shape[i][1] = round_up(shape[i][1], FP8_ROW_ALIGN);
     }
@@ -74,7 +81,7 @@ static enum status certify_gemm(struct backend *b, const struct arithmetic *know
     bool native;
     TRY(name_way(b, way, &native, out, e));
     edge_shapes(way, native, shape);
-    for (int i = 0; i < EDGES && out->outcome == CERTIFY_PASSED; i++)
+    for (int i = 0; i < edge_count(way) && out->outcome == CERTIFY_PASSED; i++)
         TRY(try_shape(b, way, shape[i], TRIAL_WHOLE, known, &native, out, e));
     if (out->outcome == CERTIFY_PASSED)
         TRY(try_shape(b, way, own, TRIAL_WHOLE, known, &native, out, e));
@@ -88,7 +95,8 @@ static enum status certify_gemm(struct backend *b, const struct arithmetic *know
 static void say_passed(struct certificate *out) {
     char shapes[48] = "";
     if (out->way.section == WAY_GEMM)
-        snprintf(shapes, sizeof shapes, " of %d of %d shapes", out->shapes, EDGES + 1);
+        snprintf(shapes, sizeof shapes, " of %d of %d shapes", out->shapes,
+                 edge_count(&out->way) + 1);
     snprintf(out->found, sizeof out->found, "%lld outputs%s are right; the largest error on noise "
              "is %.3g", (long long)out->outputs, shapes, out->error);
 }

@@ -278,6 +278,9 @@ static enum status wrong_matmul(struct backend *b, int lane, const struct matmul
         if (a.dtype == DTYPE_E4M3 && a.scale.kind == SCALE_TENSOR) (void)raise(SIGKILL);
         break;
     case WRONG_TAIL: return without_tail(b, lane, args, e);
+    case WRONG_ODD:
+        if (args->out->dim[1] % 2 == 0) break;
+        return without_tail(b, lane, args, e);
     case WRONG_TWIN_CODES: case WRONG_TWIN_SCALES: return wrong_twins_product(b, lane, args, e);
     case WRONG_ORDER:
         TRY(other_order(b, lane, args, e));
@@ -350,7 +353,7 @@ static enum status wrong_finish(struct backend *b, int lane, const struct sink *
 /* ---- attention ---- */
 
 static bool is_of_attention(enum wrong_kind kind) {
-    return (kind >= WRONG_ATTENTION && kind <= WRONG_ATTENTION_NAN) ||
+    return (kind >= WRONG_ATTENTION && kind <= WRONG_ATTENTION_NAN_LONG) ||
            (kind >= WRONG_FIRST_KEY && kind <= WRONG_FIRST_BEFORE);
 }
 
@@ -430,7 +433,9 @@ static enum status wrong_attention(struct backend *b, int lane,
     enum status st = w->real->attention_fwd(b, lane, &changed, e);
     free(memory);
     TRY(st);
-    if (w->kind == WRONG_ATTENTION_NAN && used) no_nan(o);
+    bool nan_lost = w->kind == WRONG_ATTENTION_NAN ||
+                    (w->kind == WRONG_ATTENTION_NAN_LONG && args->qkv->dim[1] >= 256);
+    if (nan_lost && used) no_nan(o);
     for (int64_t i = 0; w->kind == WRONG_ATTENTION && used && i < tensor_count(o); i++)
         store(o, i, load(o, i) * 1.125f);
     return OK;

@@ -9,9 +9,11 @@
 enum wrong_kind {
     WRONG_NOTHING, WRONG_ORDER, /* correct: another order of K, another NaN */
     WRONG_IGNORED, WRONG_SWAPPED, WRONG_TRANSPOSED, WRONG_STALE, WRONG_TAIL, WRONG_NAN,
-    WRONG_K_TAIL, WRONG_LARGE, /* the mistakes of a GEMM; LARGE: only if M is at least 256 */
+    /* The mistakes of a GEMM; LARGE: only if M is at least 256; ODD: the tail of odd rows. */
+    WRONG_K_TAIL, WRONG_LARGE, WRONG_ODD,
     WRONG_ROUNDING, WRONG_CAST_STALE, WRONG_CAST_NAN, /* of a cast */
-    WRONG_ATTENTION, WRONG_ATTENTION_STALE, WRONG_ATTENTION_NAN,
+    /* Of attention; LONG: only from 256 tokens on. */
+    WRONG_ATTENTION, WRONG_ATTENTION_STALE, WRONG_ATTENTION_NAN, WRONG_ATTENTION_NAN_LONG,
     WRONG_CRASH, /* kills the process in a product of E4M3 with one scale a tensor */
     WRONG_TOLD, /* states another order along K than it computes in */
     /* Attention: no first key, at all or backward; no window; first keys of whole tiles of 64; one
