@@ -93,12 +93,14 @@ static enum status certify_gemm(struct backend *b, const struct arithmetic *know
 
 /* Of a GEMM also how many shapes ran: a library may lack the mode for some of the small ones. */
 static void say_passed(struct certificate *out) {
-    char shapes[48] = "";
+    char shapes[48] = "", lacks[64] = "";
+    int all = edge_count(&out->way) + 1;
     if (out->way.section == WAY_GEMM)
-        snprintf(shapes, sizeof shapes, " of %d of %d shapes", out->shapes,
-                 edge_count(&out->way) + 1);
-    snprintf(out->found, sizeof out->found, "%lld outputs%s are right; the largest error on noise "
-             "is %.3g", (long long)out->outputs, shapes, out->error);
+        snprintf(shapes, sizeof shapes, " of %d of %d shapes", out->shapes, all);
+    if (*shapes && out->shapes < all)
+        snprintf(lacks, sizeof lacks, ", other shapes are not %s here", out->how);
+    snprintf(out->found, sizeof out->found, "%lld outputs%s are right%s; the largest error on "
+             "noise is %.3g", (long long)out->outputs, shapes, lacks, out->error);
 }
 
 enum status certify(struct backend *b, struct backend *reference, const struct certify_way *way,

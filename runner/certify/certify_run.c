@@ -39,7 +39,8 @@ struct certifying {
     int parts;
     json_t *list;        /* of this run */
     int64_t timed;       /* shapes whose algorithms children timed */
-    struct telemetry *telemetry; /* owned; NULL: no GPU is seen */
+    struct telemetry *telemetry; /* owned; NULL: no GPU is seen, or not yet looked for */
+    bool looked;
     struct gpu_watch watch;
 };
 
@@ -56,9 +57,17 @@ static void say(const struct certifying *c, const char *text) {
 
 /* ---- making them ------------------------------------------------------------------------------*/
 
+/* NVML is opened for the first sample: that takes 50 ms, and a run whose certificates are all kept
+ * needs none. */
+static void sample(struct certifying *c) {
+    if (!c->looked) c->telemetry = telemetry_open();
+    c->looked = true;
+    gpu_watch_sample(&c->watch, c->telemetry);
+}
+
 static bool tick(void *context) {
     struct certifying *c = context;
-    gpu_watch_sample(&c->watch, c->telemetry);
+    sample(c);
     return !c->o->asked_to_stop(c->o->context);
 }
 
@@ -70,7 +79,7 @@ static void take_choices(void *context, const json_t *answer) {
     const char *timed = json_text(answer, "choices", "");
     struct err e;
     if (!c->o->choices || !*timed) return;
-    gpu_watch_sample(&c->watch, c->telemetry);
+    sample(c);
     c->timed += choices_count(timed);
     if (gpu_watch_disturbed(&c->watch, why, sizeof why))
         run_log(c->dir, "the algorithms that the certificates timed are not used: while GPU %"
@@ -323,7 +332,6 @@ static enum status make_with_offers(struct certifying *c, json_t *forbidden, str
         cli_note(c->o->cli, "certifying how this device computes (once for new shapes)");
     if (!c->o->choices) return make_missing(c, forbidden, e);
     TRY(choice_cache_offer(c->o->choices, c->dir->path, problem, e)); /* said when workers start */
-    c->telemetry = telemetry_open();
     enum status st = make_missing(c, forbidden, e);
     telemetry_close(c->telemetry);
     if (choice_cache_withdraw(c->dir->path, &end) != OK && st == OK)
