@@ -97,8 +97,11 @@ static void say_passed(struct certificate *out) {
     if (out->way.section == WAY_GEMM)
         snprintf(shapes, sizeof shapes, " of %d of %d shapes", out->shapes,
                  edge_count(&out->way) + 1);
-    snprintf(out->found, sizeof out->found, "%lld outputs%s are right; the largest error on noise "
-             "is %.3g", (long long)out->outputs, shapes, out->error);
+    bool bits = out->way.section == WAY_GEMM && out->bound == 0;
+    snprintf(out->found, sizeof out->found, "%lld outputs%s are right; %s %.3g",
+             (long long)out->outputs, shapes,
+             bits ? "those on noise have the bits of its arithmetic, the worst off the exact sum by"
+                  : "the largest error on noise is", out->error);
 }
 
 enum status certify(struct backend *b, struct backend *reference, const struct certify_way *way,

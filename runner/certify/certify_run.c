@@ -39,7 +39,8 @@ struct certifying {
     int parts;
     json_t *list;        /* of this run */
     int64_t timed;       /* shapes whose algorithms children timed */
-    struct telemetry *telemetry; /* owned; NULL: no GPU is seen */
+    struct telemetry *telemetry; /* owned, open while ways are tried; NULL: no GPU is seen */
+    bool watching;
     struct gpu_watch watch;
 };
 
@@ -58,6 +59,8 @@ static void say(const struct certifying *c, const char *text) {
 
 static bool tick(void *context) {
     struct certifying *c = context;
+    if (!c->watching && c->o->choices) c->telemetry = telemetry_open();
+    c->watching = true;
     gpu_watch_sample(&c->watch, c->telemetry);
     return !c->o->asked_to_stop(c->o->context);
 }
@@ -323,7 +326,6 @@ static enum status make_with_offers(struct certifying *c, json_t *forbidden, str
         cli_note(c->o->cli, "certifying how this device computes (once for new shapes)");
     if (!c->o->choices) return make_missing(c, forbidden, e);
     TRY(choice_cache_offer(c->o->choices, c->dir->path, problem, e)); /* said when workers start */
-    c->telemetry = telemetry_open();
     enum status st = make_missing(c, forbidden, e);
     telemetry_close(c->telemetry);
     if (choice_cache_withdraw(c->dir->path, &end) != OK && st == OK)

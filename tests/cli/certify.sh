@@ -43,7 +43,7 @@ case_name="an ignored scale"
 echo $WRONG_IGNORED >bin/mistake
 rm -f "$kept"
 run ignored 0 --keep-dir
-says "gemm e4m3 tensor x e4m3 tensor is not used on this device, and another way is"
+says "gemm e4m3 tensor x e4m3 tensor is not used on this device, and another way is, since"
 says "ignored scale"
 says "all outputs are as without the scale of a"
 expect "forbidden" "gemm e4m3 tensor x e4m3 tensor; gemm e5m2 tensor x e4m3 tensor" \
