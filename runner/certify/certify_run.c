@@ -57,11 +57,16 @@ static void say(const struct certifying *c, const char *text) {
 
 /* ---- making them ------------------------------------------------------------------------------*/
 
-static bool tick(void *context) {
-    struct certifying *c = context;
+/* Opens NVML at the first look: a run whose certificates are kept needs none. */
+static void look(struct certifying *c) {
     if (!c->watching && c->o->choices) c->telemetry = telemetry_open();
     c->watching = true;
     gpu_watch_sample(&c->watch, c->telemetry);
+}
+
+static bool tick(void *context) {
+    struct certifying *c = context;
+    look(c);
     return !c->o->asked_to_stop(c->o->context);
 }
 
@@ -73,7 +78,7 @@ static void take_choices(void *context, const json_t *answer) {
     const char *timed = json_text(answer, "choices", "");
     struct err e;
     if (!c->o->choices || !*timed) return;
-    gpu_watch_sample(&c->watch, c->telemetry);
+    look(c);
     c->timed += choices_count(timed);
     if (gpu_watch_disturbed(&c->watch, why, sizeof why))
         run_log(c->dir, "the algorithms that the certificates timed are not used: while GPU %"
