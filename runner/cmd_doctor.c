@@ -147,7 +147,8 @@ static const struct flag FLAGS[] = {
     { "backend", "NAME", "whose recipes: auto (default), cpu or cuda", false },
     { "audit", NULL, "compute results of every GPU again on the host, to the bit", false },
     { "seconds", "N", "how long --audit takes for each GPU (60)", false },
-    { "caps", "ARCH", "show the recipes as on a GPU of ARCH (sm_121)", false },
+    { "caps", "ARCH", "show the recipes as on a GPU of ARCH (sm_121); without a GPU, of --facts",
+      false },
 };
 
 const struct verb VERB_DOCTOR = {

@@ -93,14 +93,16 @@ static enum status certify_gemm(struct backend *b, const struct arithmetic *know
 
 /* Of a GEMM also how many shapes ran: a library may lack the mode for some of the small ones. */
 static void say_passed(struct certificate *out) {
+    const bool gemm = out->way.section == WAY_GEMM, bits = gemm && out->bound == 0;
+    const int all = edge_count(&out->way) + 1;
     char shapes[48] = "", lacks[64] = "";
-    int all = edge_count(&out->way) + 1;
-    if (out->way.section == WAY_GEMM)
-        snprintf(shapes, sizeof shapes, " of %d of %d shapes", out->shapes, all);
-    if (*shapes && out->shapes < all)
+    if (gemm) snprintf(shapes, sizeof shapes, " of %d of %d shapes", out->shapes, all);
+    if (gemm && out->shapes < all)
         snprintf(lacks, sizeof lacks, ", other shapes are not %s here", out->how);
-    snprintf(out->found, sizeof out->found, "%lld outputs%s are right%s; the largest error on "
-             "noise is %.3g", (long long)out->outputs, shapes, lacks, out->error);
+    snprintf(out->found, sizeof out->found, "%lld outputs%s are right%s; %s %.3g",
+             (long long)out->outputs, shapes, lacks,
+             bits ? "those on noise have the bits of its arithmetic, the worst off the exact sum by"
+                  : "the largest error on noise is", out->error);
 }
 
 enum status certify(struct backend *b, struct backend *reference, const struct certify_way *way,

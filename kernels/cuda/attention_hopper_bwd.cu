@@ -244,7 +244,7 @@ __device__ static void take_queries(const struct backward &f, const struct place
         store_ds(packed, s.ds(which), line);
         if (is_first_lane()) barrier_arrive(s.ds_full(which));
         r.n++;
-        if (++head == t.share) head = 0, at--;
+        if (++head == t.share) head = 0, at -= more > 0;
         if (++r.stage == STAGES) r.stage = 0, r.phase ^= 1;
         int next = more ? r.stage : stage;
         if (more) barrier_wait(s.full(next), r.phase);

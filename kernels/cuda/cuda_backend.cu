@@ -88,10 +88,17 @@ static enum status device_open(struct cuda_backend *cb, int device, struct err *
     cb->shared_bytes = (int)prop.sharedMemPerBlockOptin;
     cudaFuncAttributes attributes;
     status = cudaFuncGetAttributes(&attributes, probe_kernel);
-    if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction)
-        return FAIL(e, ERR_HARDWARE,
-                    "%s is sm_%d and this build has no machine code for it: make ARCHS=sm_%d%s",
-                    prop.name, cb->cc, cb->cc, cb->cc >= 90 ? "a" : "");
+    if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorInvalidDeviceFunction) {
+        int code = cb->cc > 80 && cb->cc < 89 ? 80 : cb->cc; /* code of sm_80 runs on each 8.x */
+        char name[16], arch[32];
+        struct err unknown;
+        snprintf(name, sizeof name, "sm_%d", code);
+        bool built = device_capability(name, &code, &unknown) == OK;
+        snprintf(arch, sizeof arch, ": make ARCHS=%s%s", name, code >= 90 ? "a" : "");
+        return FAIL(e, ERR_HARDWARE, "%s is sm_%d and this %s has no machine code for it%s",
+                    prop.name, cb->cc, built ? "build" : "version",
+                    built ? arch : "; run with --backend cpu");
+    }
     CUDA_TRY(e, status);
     return OK;
 }

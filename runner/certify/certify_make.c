@@ -140,8 +140,8 @@ const json_t *certify_failure(const json_t *list, const char *name) {
 void certify_forbidden_text(const json_t *list, const char *name, char *out, size_t size) {
     const json_t *one = certify_failure(list, name);
     if (one)
-        snprintf(out, size, "%s is not used on this device, and another way is: %s: %s: %s", name,
-                 json_text(one, "way", "?"), json_text(one, "fault", "?"),
+        snprintf(out, size, "%s is not used on this device, and another way is, since this failed: "
+                 "%s: %s: %s", name, json_text(one, "way", "?"), json_text(one, "fault", "?"),
                  json_text(one, "found", ""));
     else
         snprintf(out, size, "%s is not used on this device, as in the run before", name);

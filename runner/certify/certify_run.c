@@ -39,8 +39,8 @@ struct certifying {
     int parts;
     json_t *list;        /* of this run */
     int64_t timed;       /* shapes whose algorithms children timed */
-    struct telemetry *telemetry; /* owned; NULL: no GPU is seen, or not yet looked for */
-    bool looked;
+    struct telemetry *telemetry; /* owned, open while ways are tried; NULL: no GPU is seen */
+    bool watching;
     struct gpu_watch watch;
 };
 
@@ -57,17 +57,16 @@ static void say(const struct certifying *c, const char *text) {
 
 /* ---- making them ------------------------------------------------------------------------------*/
 
-/* NVML is opened for the first sample: that takes 50 ms, and a run whose certificates are all kept
- * needs none. */
-static void sample(struct certifying *c) {
-    if (!c->looked) c->telemetry = telemetry_open();
-    c->looked = true;
+/* Opens NVML at the first look, which takes 50 ms: a run whose certificates are kept needs none. */
+static void look(struct certifying *c) {
+    if (!c->watching && c->o->choices) c->telemetry = telemetry_open();
+    c->watching = true;
     gpu_watch_sample(&c->watch, c->telemetry);
 }
 
 static bool tick(void *context) {
     struct certifying *c = context;
-    sample(c);
+    look(c);
     return !c->o->asked_to_stop(c->o->context);
 }
 
@@ -79,7 +78,7 @@ static void take_choices(void *context, const json_t *answer) {
     const char *timed = json_text(answer, "choices", "");
     struct err e;
     if (!c->o->choices || !*timed) return;
-    sample(c);
+    look(c);
     c->timed += choices_count(timed);
     if (gpu_watch_disturbed(&c->watch, why, sizeof why))
         run_log(c->dir, "the algorithms that the certificates timed are not used: while GPU %"

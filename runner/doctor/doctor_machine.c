@@ -101,6 +101,9 @@ static void say_gpu(struct doctor *d) {
         doctor_say(d, FINDING_WRONG, "gpu", "a GPU of compute capability 8.0 or newer; or "
                    "--backend cpu",
                    "compute capability %s is older than any machine code built here", cc);
+    if (capability == 101 || capability == 110)
+        doctor_say(d, FINDING_WRONG, "gpu", "another GPU, or --backend cpu",
+                   "compute capability %s is Thor, for which no machine code can be built", cc);
     if (is_true(d, "gpu.mixed"))
         doctor_say(d, FINDING_WARNING, "gpu", "select GPUs of one product: CUDA_VISIBLE_DEVICES",
                    "the GPUs are not all of one product: results and speeds will differ");

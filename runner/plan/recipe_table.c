@@ -42,6 +42,8 @@ static struct recipe_row on_device(enum recipe_kind kind, int capability) {
     if (capability < 80)
         return row(WAY_REFUSED, "no machine code below compute capability 8.0 (use a newer GPU, or "
                    "run with --backend cpu)");
+    if (capability == 101 || capability == 110) /* Jetson Thor: no ARCHS of the Makefile has it */
+        return row(WAY_REFUSED, "there is no machine code for Thor (run with --backend cpu)");
     if (kind == RECIPE_F32) return row(WAY_REFUSED, "for tests, on the CPU backend only");
     switch (recipe_info(kind)->scale_x) {
     case SCALE_NONE: return row(WAY_NATIVE, "");

@@ -5,10 +5,9 @@
 set -u
 . tests/cli/lib.sh
 . "$root/tests/support/wrong_device.sh"
-readonly NOTHING=0 IGNORED=2 TAIL=6 CAST_STALE=11 ATTENTION=13
 
 case_name="a right device"
-echo $NOTHING >bin/mistake
+echo $WRONG_NOTHING >bin/mistake
 run good 0
 says "certifying how this device computes"
 part good logs/runner.log >log
@@ -41,10 +40,10 @@ says "certificates are kept in homeless/cache"
 [ -f homeless/cache/certificates.json ] || fail "they are not there"
 
 case_name="an ignored scale"
-echo $IGNORED >bin/mistake
+echo $WRONG_IGNORED >bin/mistake
 rm -f "$kept"
 run ignored 0 --keep-dir
-says "gemm e4m3 tensor x e4m3 tensor is not used on this device, and another way is"
+says "gemm e4m3 tensor x e4m3 tensor is not used on this device, and another way is, since"
 says "ignored scale"
 says "all outputs are as without the scale of a"
 expect "forbidden" "gemm e4m3 tensor x e4m3 tensor; gemm e5m2 tensor x e4m3 tensor" \
@@ -73,20 +72,20 @@ case_name="repro on the same device"
 "$FP8LAB" repro "$(newest ignored)" --runs again --backend cuda --threads 1 >out 2>log
 expect "exit code" 0 $?
 case_name="repro on a device that passes"
-echo $NOTHING >bin/mistake
+echo $WRONG_NOTHING >bin/mistake
 rm -f "$kept"
 "$FP8LAB" repro "$(newest ignored)" --runs other --backend cuda --threads 1 >out 2>log
 expect "exit code" 3 $?
 says "did not use gemm e4m3 tensor x e4m3 tensor, which failed then and passes here"
 case_name="repro on a device that fails"
-echo $TAIL >bin/mistake
+echo $WRONG_TAIL >bin/mistake
 rm -f "$kept"
 "$FP8LAB" repro "$(newest good)" --runs other --backend cuda --threads 1 >out 2>log
 expect "exit code" 3 $?
 says "this device fails in gemm e4m3 tensor x e4m3 tensor, which the run used"
 
 case_name="resume"
-echo $NOTHING >bin/mistake
+echo $WRONG_NOTHING >bin/mistake
 rm -f "$kept"
 "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --threads 1 --runs stopped --backend cuda \
     --set train.steps=1000000 --set eval.every=1000000 >out 2>log &
@@ -98,17 +97,17 @@ done
 kill -INT $pid
 wait $pid
 id=$(basename "$(ls -d stopped/*tiny-*[0-9a-f] | head -1)")
-echo $TAIL >bin/mistake
+echo $WRONG_TAIL >bin/mistake
 rm -f "$kept"
 "$FP8LAB" run --resume "$id" --runs stopped --backend cuda --threads 1 >out 2>log
 expect "exit code" 3 $?
 says "this device fails in gemm e4m3 tensor x e4m3 tensor, which the run used"
 
 case_name="no other way"
-for mistake in $CAST_STALE $ATTENTION; do
+for mistake in $WRONG_CAST_STALE $WRONG_ATTENTION; do
     echo $mistake >bin/mistake
     rm -f "$kept"
-    if [ $mistake = $CAST_STALE ]; then
+    if [ $mistake = $WRONG_CAST_STALE ]; then
         run "no$mistake" 3
         says "computes wrong results here, and there is no other way"
         says "stale output"

@@ -8,7 +8,6 @@ set -u
 mkdir driver
 cc -shared -fPIC -o driver/libnvidia-ml.so.1 "$root/tests/support/stand_in/nvml.c" || exit 1
 export LD_LIBRARY_PATH=$PWD/driver FAKE_GPUS=2 FAKE_PROCESSES=1 FAKE_THROTTLE=4
-readonly NOTHING=0 IGNORED=2 CAST_STALE=11
 tried() { part "$1" logs/runner.log | grep -o '[0-9]* of [0-9]* devices tried'; } # RUNS
 tables() { # kept tables, by device
     python3 -c 'import json, sys
@@ -16,8 +15,8 @@ print([t["key"].get("device") for t in json.load(open(sys.argv[1]))["tables"]][:
 }
 
 case_name="one product"
-device $NOTHING
-echo $IGNORED >bin/mistake1
+device $WRONG_NOTHING
+echo $WRONG_IGNORED >bin/mistake1
 run same 0 --set hardware.gpus=2
 expect "tried" "1 of 2 devices tried" "$(tried same)"
 expect "forbidden" "[]" "$(field "$(newest same)" 'run["forbidden"]')"
@@ -25,7 +24,7 @@ expect "tables" "[None]" "$(tables)"
 
 case_name="two products"
 export FAKE_MIXED=1
-device $NOTHING
+device $WRONG_NOTHING
 run mixed 0 --set hardware.gpus=2
 expect "tried" "2 of 2 devices tried" "$(tried mixed)"
 says "gemm e4m3 tensor x e4m3 tensor is not used on this device, and another way is"
@@ -42,8 +41,8 @@ run again 0 --set hardware.gpus=2
 ! grep -q "certifying how" log || fail "it certifies again"
 
 case_name="the second has no other way"
-device $NOTHING
-echo $CAST_STALE >bin/mistake1
+device $WRONG_NOTHING
+echo $WRONG_CAST_STALE >bin/mistake1
 run none 3 --set hardware.gpus=2
 says "computes wrong results here, and there is no other way"
 exit $failed

@@ -5,7 +5,6 @@
 set -u
 . tests/cli/lib.sh
 . "$root/tests/support/wrong_device.sh"
-readonly IGNORED=2 CAST_STALE=11
 on() { "$FP8LAB" "$1" "${@:2}" --runs good --backend cuda >out 2>log; } # VERB ARGS...
 losses() { grep -o 'loss  *[0-9.]*' out; }
 
@@ -19,7 +18,7 @@ on eval "$id" || fail "eval: exit code $?"
 ! grep -q "certifying how" log || fail "it certifies again"
 on generate "$id" --tokens 4 --tokenizer bytes ab || fail "generate: exit code $?"
 
-for mistake in $IGNORED crash; do
+for mistake in $WRONG_IGNORED crash; do
     case_name="eval, mistake $mistake"
     device "$mistake"
     on eval "$id" || fail "exit code $?"
@@ -41,14 +40,14 @@ says "gemm e4m3 tensor x e4m3 tensor is not used on this device, and another way
 says "stand-in: without gemm e4m3 tensor x e4m3 tensor" bench.log
 
 case_name="a run that avoided a way"
-device $IGNORED
+device $WRONG_IGNORED
 run avoided 0 --set recipe=fp8.tensorwise
 device 0
 "$FP8LAB" eval "$(newest avoided)" --runs avoided --backend cuda >out 2>log || fail "exit code $?"
 says "gemm e4m3 tensor x e4m3 tensor is not used on this device, as in the run before"
 
 case_name="no other way"
-device $CAST_STALE
+device $WRONG_CAST_STALE
 on eval "$id"
 expect "exit code" 3 $?
 says "computes wrong results here, and there is no other way"

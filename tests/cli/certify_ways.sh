@@ -75,8 +75,7 @@ grep -q 'attention.backend = "cudnn": the cpu backend has one way' out || fail "
 # Where the device multiplies MXFP8 along either axis, dgrad is tried NN and wgrad NT, and casts
 # make untransposed twins. The device is a stand-in.
 . "$root/tests/support/wrong_device.sh"
-readonly NOTHING=0 TWIN_CODES=35 # enum wrong_kind
-device $NOTHING
+device $WRONG_NOTHING
 ways_on() { # NAME ARCH: its products and casts in FP8, without shapes
     "$FP8LAB" check --resolved --only "$1" --lib "$lib" x.lua >one.json 2>log || fail "check: $1"
     "$FP8LAB" probe --certify --backend cuda --caps "$2" --config one.json >out 2>log ||
@@ -113,7 +112,7 @@ gemm e4m3 1x32 x e4m3 1x32 untransposed passed native" \
     "$(part twins certificates.json | value '"\n".join(sorted({
         " ".join([c["way"].split(" -> ")[0], c["outcome"], c["how"]]) for c in o["certificates"]
         if c["section"] == "gemm" and "untransposed" in c["way"]}))')"
-device $TWIN_CODES
+device $WRONG_TWIN_CODES
 run wrong 0 "${mx[@]}"
 says "transposed codes"
 expect "forbidden" "gemm e4m3 1x32 untransposed x e4m3 1x32 untransposed
@@ -123,7 +122,7 @@ expect "results, as the right device has them" \
     "$(field "$(newest twins)" 'run["results_sha256"]')" \
     "$(field "$(newest wrong)" 'run["results_sha256"]')"
 case_name="doctor"
-device $TWIN_CODES
+device $WRONG_TWIN_CODES
 "$FP8LAB" doctor --quick --backend cuda --caps sm_100 --report report.txt >out 2>log
 expect "failed with their codes" 3 "$(grep -c '^failed .*untransposed.*transposed codes$' out)"
 expect "failed" 3 "$(grep -c '^failed ' out)"

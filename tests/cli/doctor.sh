@@ -160,6 +160,9 @@ expect 0 -- --facts "$f" -- 'container        yes, of an unknown runtime'
 facts h200 'gpu.cc="7.5"' 'gpu.family="turing"'
 expect 1 -- --facts "$f" -- 'compute capability 7.5 is older than any machine code built here' \
     'fp8.tensorwise   refused: no machine code below compute capability 8.0'
+facts h200 'gpu.cc="11.0"' 'gpu.product_name="NVIDIA Thor"'
+expect 1 -- --facts "$f" -- 'compute capability 11.0 is Thor, for which no machine code can be' \
+    'fp8.tensorwise   refused: there is no machine code for Thor'
 facts h200x8 memory.shm=67108864 limits.memlock=8388608 gpu.processes=3 gpu.ecc=false \
     gpu.temperature_c=91
 expect 0 -- --facts "$f" -- '/dev/shm has 64 MiB: too little for NCCL' \

@@ -9,6 +9,12 @@ ${CC:-cc} -std=c11 -D_GNU_SOURCE -shared -fPIC -O1 -I"$root" -Wl,-Bsymbolic \
     "$root/tests/support/wrong_backend.c" "$kernels" -fopenmp -lm || exit 1
 kept=$XDG_CACHE_HOME/fp8lab/certificates.json
 
+# WRONG_NOTHING, WRONG_IGNORED and so on: the numbers of enum wrong_kind.
+while read -r number kind; do readonly "$kind=$((number - 1))"; done < <(
+    ${CC:-cc} -E -P -I"$root" "$root/tests/support/wrong_backend.h" | tr -d ' \n' |
+        grep -o 'enumwrong_kind{[^}]*' | cut -d'{' -f2 | tr , '\n' | nl)
+[ "${WRONG_NOTHING:-}" = 0 ] || exit 1
+
 run() { # RUNS CODE ARGS...: the tiny experiment on the stand-in
     local runs=$1 wanted=$2
     shift 2
