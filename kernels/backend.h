@@ -128,6 +128,7 @@ struct backend_ops {
     const char *kernels_sha256; /* of kernels/'s sources; another plugin is refused */
     const char *name;           /* "cpu", "cuda" */
     bool warms_up; /* first uses choose, compile and allocate: run one before step 0 */
+    bool forgets;  /* its memory holds nothing: what would be uploaded need not be computed */
     struct comm_ops comm;
 
     void (*close)(struct backend *b); /* NULL is fine */

@@ -406,6 +406,7 @@ static double rope_frequency(const struct rope_config *r, int64_t i, int64_t hea
 
 static enum status upload_rope(struct transformer *t, struct err *e) {
     int64_t T = t->config.seq_len, D = t->config.head_dim;
+    if (t->b->ops->forgets) return OK;
     float *table = malloc((size_t)(T * D) * sizeof *table);
     if (!table) return FAIL(e, ERR_MEMORY, "no host memory for the RoPE table");
     for (int64_t i = 0; i < D / 2; i++) {
