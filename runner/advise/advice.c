@@ -7,6 +7,7 @@
 
 #include "runner/advise/attention_way.h"
 #include "runner/advise/census.h"
+#include "runner/advise/link.h"
 #include "runner/base/run_files.h"
 #include "runner/hardware/facts.h"
 #include "runner/plan/asked_kernel.h"
@@ -61,8 +62,8 @@ static void find_unmeasurable(struct advice_row *row) {
                  "that failed its certificate");
 }
 
-static enum status find_time(const struct measured *m, int cc, struct advice_row *row,
-                             struct err *e) {
+static enum status find_time(const struct measured *m, const json_t *facts, int cc,
+                             struct advice_row *row, struct err *e) {
     struct census census;
     struct step_works works = { 0 };
     bool native = multiplies_fp8(row);
@@ -83,6 +84,9 @@ static enum status find_time(const struct measured *m, int cc, struct advice_row
     find_unmeasurable(row);
     if (st == OK && m->count > 0 && !row->unmeasurable)
         forecast_step(m, &works, row->fell_back ? RECIPE_BF16 : row->kind, &row->forecast);
+    if (row->forecast.known && link_is_nvlink(facts, row->ranks))
+        row->link_us = link_us(row->comm_bytes, row->ranks);
+    row->forecast.step_us += row->link_us; /* as if none of it were hidden: FORECAST.md */
     step_works_free(&works);
     census_free(&census);
     return st;
@@ -146,7 +150,7 @@ enum status advice_add(struct advice *a, const json_t *config, const char *run,
                            &row->certified, e));
     take_failures(row);
     if (*row->refused) return OK;
-    TRY(find_time(m, cc, row, e));
+    TRY(find_time(m, facts, cc, row, e));
     a->timed = a->timed || row->forecast.known;
     return OK;
 }
@@ -192,16 +196,14 @@ static int by_rule(const void *x, const void *y) {
     return (int)a->kind - (int)b->kind;
 }
 
-/* Of N ranks each keeps 1/N of what is gathered or reduced; the rest crosses a link. */
-double advice_link_share(const struct advice_row *row) {
-    if (row->ranks < 2 || !row->forecast.known) return 0;
-    double cross = row->comm_bytes * (row->ranks - 1) / row->ranks;
-    return cross / ADVICE_LINK_BYTES_PER_US / row->forecast.step_us;
+bool advice_leaves_out_link(const struct advice_row *row) {
+    if (!row->forecast.known || row->link_us > 0) return false;
+    return link_us(row->comm_bytes, row->ranks) > ADVICE_LINK_MAX * row->forecast.step_us;
 }
 
 bool advice_is_rough(const struct advice_row *row) {
     return row->forecast.outside || row->forecast.assumed > ADVICE_ASSUMED_MAX ||
-           advice_link_share(row) > ADVICE_LINK_MAX;
+           advice_leaves_out_link(row);
 }
 
 /* Whether a forecast is short enough to prefer the recipe to BF16. Without a BF16 that runs, each

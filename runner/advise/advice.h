@@ -35,6 +35,7 @@ struct advice_row {
     const struct peak *peak;     /* the GPU's data sheet; NULL: not known, or the CPU */
     double floor_us;             /* a step's least time by `peak`; 0: not known */
     double comm_bytes;           /* of a rank's collectives in a step */
+    double link_us;              /* of them, a part of the forecast; 0: it is left out */
     struct forecast forecast;
     bool unmeasurable; /* no file of steps can help; forecast.missing says why */
     double speed; /* tokens/s to those of BF16; 0: one of the two is not known */
@@ -54,14 +55,12 @@ struct advice {
  * as equally fast: forecasts are that uncertain. The second is for rough ones. */
 #define ADVICE_MARGIN 0.10
 #define ADVICE_MARGIN_ROUGH 0.25
-/* A forecast is rough if more of its step is assumed, or if the bytes between ranks, which it
- * leaves out, take more of it. Their rate is a low one of NVLink: two H200 reach 76 GB/s with
- * 4 MiB at a time, 170 with 32 MiB (kernels/cuda/LOG.md). */
+/* A forecast is rough if more of its step is assumed, or if the bytes between ranks would take more
+ * of it, at NVLink's rate (link.h), and it leaves them out. */
 #define ADVICE_ASSUMED_MAX 0.10
 #define ADVICE_LINK_MAX 0.10
-#define ADVICE_LINK_BYTES_PER_US 1e5
-/* The time of the bytes between ranks, to the forecast; 0 with one rank. */
-double advice_link_share(const struct advice_row *row);
+/* Whether the forecast leaves such bytes out. */
+bool advice_leaves_out_link(const struct advice_row *row);
 bool advice_is_rough(const struct advice_row *row);
 /* Why the device refuses or emulates the recipe; "": it does neither. */
 const char *advice_because(const struct advice_row *row);

@@ -256,15 +256,11 @@ static void add_peak(char *out, const struct advice_row *row) {
         row->peak->bf16_tflops, row->peak->fp8_tflops, row->peak->memory_gb_s);
 }
 
-static bool link_is_long(const struct advice_row *row) {
-    return advice_link_share(row) > ADVICE_LINK_MAX;
-}
-
 /* How near the forecasts are; advise/LOG.md has what was measured. */
 static void add_accuracy(char *out, const struct advice *a) {
     const struct advice_row *best = &a->row[0];
     bool any = false;
-    if (link_is_long(best))
+    if (advice_leaves_out_link(best))
         add(out, ", to about 25 %%: rough, since the bytes between ranks (%.1f GB) take a part of "
             "it that is not forecast", best->comm_bytes * 1e-9);
     else if (best->forecast.outside)
@@ -283,6 +279,15 @@ static void add_accuracy(char *out, const struct advice *a) {
     }
 }
 
+static void add_link(char *out, const struct advice_row *row) {
+    const double gb = row->comm_bytes * 1e-9;
+    if (row->link_us > 0)
+        add(out, "; with %.3g ms for %.1f GB between ranks, as if nothing hid them",
+            row->link_us * 1e-3, gb);
+    else if (row->ranks > 1 && !advice_leaves_out_link(row))
+        add(out, "; what %.1f GB between ranks cannot hide comes on top", gb);
+}
+
 /* The name of a machine, from a file that the user may not have read. */
 enum { NAME_CAP = 128 };
 #define NAME(text) plain_copy((char[NAME_CAP]){ 0 }, NAME_CAP, (text))
@@ -294,9 +299,7 @@ static void time_line(const struct advice *a, const struct advice_context *x, ch
         add(out, "Times: forecast from %" PRId64 " step%s measured on %s",
             x->measured->count, x->measured->count == 1 ? "" : "s", NAME(x->machine));
         add_accuracy(out, a);
-        if (a->row[0].ranks > 1 && !link_is_long(&a->row[0]))
-            add(out, "; what %.1f GB between ranks cannot hide comes on top",
-                a->row[0].comm_bytes * 1e-9);
+        add_link(out, &a->row[0]);
     } else if (x->measured->count) {
         add(out, "Times: none, since %s", a->row[0].forecast.missing);
     } else if (x->measured->unused) {
@@ -368,8 +371,8 @@ static json_t *forecast_json(const struct advice_row *row) {
     for (int i = 0; i < PART_COUNT && parts; i++)
         json_put(parts, timed_part_name((enum timed_part)i), json_real(row->forecast.part_us[i]),
                  &failed);
-    return json_pack("{s:f,s:f,s:f,s:b,s:o}", "step_us", row->forecast.step_us,
-                     "tokens_per_s", tokens_per_s(row), "assumed_share", row->forecast.assumed,
+    return json_pack("{s:f,s:f,s:f,s:f,s:b,s:o}", "step_us", row->forecast.step_us, "link_us",
+                     row->link_us, "tokens_per_s", tokens_per_s(row), "assumed_share", row->forecast.assumed,
                      "rough", advice_is_rough(row), "parts_us", json_whole(parts, failed));
 }
 

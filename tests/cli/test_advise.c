@@ -11,6 +11,7 @@
 
 #include "runner/advise/advice.h"
 #include "runner/advise/attention_way.h"
+#include "runner/advise/link.h"
 #include "runner/plan/dry_backend.h"
 #include "tests/support/tiny.h"
 
@@ -171,6 +172,38 @@ static void bytes_between_ranks_make_a_short_step_rough(void **state) {
     a.row[1].comm_bytes = 2 * 10.1 * 1e5;
     best_is(&a, RECIPE_BF16);
     assert_true(advice_is_rough(find(&a, RECIPE_TENSORWISE)));
+    a = three(120, 100, 119); /* the same, if they are in the forecast */
+    a.row[1].ranks = 2;
+    a.row[1].comm_bytes = 2 * 10.1 * 1e5;
+    a.row[1].link_us = 10.1;
+    best_is(&a, RECIPE_TENSORWISE);
+}
+
+/* Their time is forecast over NVLink alone, and only if it joins all GPUs of the ranks. */
+static void bytes_between_ranks_have_a_rate_over_nvlink(void **state) {
+    static const struct { const char *facts; int ranks; bool nvlink; } CASES[] = {
+        { "{\"gpu.count\": 8, \"gpu.nvlink\": true}", 8, true },
+        { "{\"gpu.count\": 8, \"gpu.nvlink\": true}", 16, false }, /* two hosts */
+        { "{\"gpu.count\": 2, \"gpu.nvlink\": false}", 2, false },
+        { "{\"gpu.count\": 2, \"gpu.nvlink\": null, \"gpu.links\": null}", 2, false },
+        { "{\"gpu.count\": 2, \"gpu.nvlink\": true, \"gpu.links\": \"nvlink x18\"}", 2, true },
+        { "{\"gpu.count\": 2, \"gpu.nvlink\": true, \"gpu.links\": \"nvlink x4\"}", 2, false },
+        { "{\"gpu.count\": 2, \"gpu.nvlink\": true, \"gpu.links\": \"sys\"}", 2, false },
+        { "{\"gpu.count\": 3, \"gpu.nvlink\": true,"
+          " \"gpu.links\": \"nvlink x12: 0-1; nvlink x18: 0-2 1-2\"}", 3, true },
+        { "{\"gpu.count\": 3, \"gpu.nvlink\": true,"
+          " \"gpu.links\": \"nvlink x18: 0-1; node: 0-2 1-2\"}", 3, false },
+        { "{}", 2, false },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        json_t *facts = json_loads(CASES[i].facts, 0, NULL);
+        assert_non_null(facts);
+        if (link_is_nvlink(facts, CASES[i].ranks) != CASES[i].nvlink)
+            fail_msg("%d ranks on %s", CASES[i].ranks, CASES[i].facts);
+        json_decref(facts);
+    }
+    assert_true(link_us(4e5, 4) > 2.99 && link_us(4e5, 4) < 3.01);
+    assert_true(link_us(4e5, 1) <= 0);
 }
 
 /* ---- FP8 attention */
@@ -418,6 +451,7 @@ int main(void) {
         cmocka_unit_test(without_times_bf16_then_native_then_emulated),
         cmocka_unit_test(emulated_is_never_faster_than_bf16),
         cmocka_unit_test(bytes_between_ranks_make_a_short_step_rough),
+        cmocka_unit_test(bytes_between_ranks_have_a_rate_over_nvlink),
         cmocka_unit_test(fp8_attention_is_emulated_but_for_cudnn),
         cmocka_unit_test(a_forecast_follows_near_shapes),
         cmocka_unit_test(scales_that_were_not_measured_have_no_forecast),
