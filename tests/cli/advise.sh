@@ -103,8 +103,8 @@ advise 0 experiments/grad_fp8.lua --only grad-fp8-bf16-f32-seed1 --runs "$runs" 
 says "to about 10 %; with 3.72 ms for 0.7 GB between ranks, as if nothing hid them" "$out"
 # Over slower links they are not; they make the forecast of a short step rough.
 sed '/"gpu.nvlink"/s/true/false/' tests/facts/h200x8.json >"$TEST_TMP/pcie.json"
-sed 's/.*"gpu.nvlink".*/&\n  "gpu.links": "nvlink x18: 0-1; sys: 0-2 1-2",/' tests/facts/h200x8.json \
-    >"$TEST_TMP/pairs.json"
+links='"gpu.links": "nvlink x18: 0-1; sys: 0-2 1-2"'
+sed "s/.*\"gpu.nvlink\".*/&\n  $links,/" tests/facts/h200x8.json >"$TEST_TMP/pairs.json"
 for machine in pcie pairs; do
     # shellcheck disable=SC2086
     advise 0 experiments/grad_fp8.lua --only grad-fp8-bf16-f32-seed1 --runs "$runs" $bench \
