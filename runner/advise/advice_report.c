@@ -373,7 +373,8 @@ static json_t *forecast_json(const struct advice_row *row) {
                  &failed);
     return json_pack("{s:f,s:f,s:f,s:f,s:b,s:o}", "step_us", row->forecast.step_us, "link_us",
                      row->link_us, "tokens_per_s", tokens_per_s(row), "assumed_share",
-                     row->forecast.assumed, "rough", advice_is_rough(row), "parts_us", json_whole(parts, failed));
+                     row->forecast.assumed, "rough", advice_is_rough(row), "parts_us",
+                     json_whole(parts, failed));
 }
 
 static json_t *finite_or_null(double x) { return isfinite(x) ? json_real(x) : json_null(); }
