@@ -263,7 +263,9 @@ static void explain(struct advice_row *row, const struct advice_row *best) {
         snprintf(row->reason, size, "emulated: %s", advice_because(row));
     else if (*row->forecast.missing)
         snprintf(row->reason, size, "%s", row->forecast.missing);
-    else snprintf(row->reason, size, "no time can be forecast");
+    else
+        snprintf(row->reason, size, "no time can be forecast%s",
+                 row->floor_us > 0 ? ", only a floor is known" : "");
 }
 
 void advice_rank(struct advice *a) {

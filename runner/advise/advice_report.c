@@ -175,13 +175,17 @@ static const char *slow_way(const struct advice_row *row) {
     return row->fell_back ? "falls back to bf16" : emulated ? "emulated" : "";
 }
 
-/* Where nothing is timed: the floors of all recipes that could be used. */
+/* Whether the third line has the recipe's floor: nothing is timed, and the recipe could be used. */
+static bool has_floor(const struct advice *a, const struct advice_row *row) {
+    return !a->timed && row->group == ADVICE_UNTIMED && row->floor_us > 0;
+}
+
 static bool add_floors(char *out, const struct advice *a) {
     bool any = false;
     for (int64_t i = 0; i < a->count; i++) {
         const struct advice_row *row = &a->row[i];
         const char *slow = slow_way(row);
-        if (row->group != ADVICE_UNTIMED || row->floor_us <= 0) continue;
+        if (!has_floor(a, row)) continue;
         add(out, "%s%s ", any ? ", " : "floors, not forecasts: ", name_of(row));
         add_time(out, row->floor_us);
         if (*slow) add(out, " (%s)", slow);
@@ -192,7 +196,7 @@ static bool add_floors(char *out, const struct advice *a) {
 
 static void next_line(const struct advice *a, char out[TEXT_CAP]) {
     add(out, "Then: ");
-    bool any = !a->timed && add_floors(out, a);
+    bool any = add_floors(out, a);
     for (int64_t i = 1; i < a->count && a->row[i].group == ADVICE_TIMED; i++, any = true) {
         const char *slow = slow_way(&a->row[i]);
         add(out, "%s%s %s%s", any ? ", " : "", name_of(&a->row[i]), slow, *slow ? ", " : "");
@@ -211,14 +215,16 @@ static bool is_same_reason(const struct advice_row *a, const struct advice_row *
     return n == first_clause(b->reason) && !strncmp(a->reason, b->reason, (size_t)n);
 }
 
-/* Adds the recipes whose reason is that of row `first`; an earlier row may have said it. */
+/* Adds the recipes whose reason is that of row `first`; an earlier row may have said it. Recipes
+ * with a floor are not excluded. */
 static bool add_reason(char out[TEXT_CAP], const struct advice *a, int64_t first, bool any) {
     const struct advice_row *row = &a->row[first];
+    if (has_floor(a, row)) return any;
     for (int64_t i = 0; i < first; i++)
-        if (is_same_reason(&a->row[i], row)) return any;
+        if (!has_floor(a, &a->row[i]) && is_same_reason(&a->row[i], row)) return any;
     add(out, "%s", any ? "; " : "");
     for (int64_t i = first; i < a->count; i++)
-        if (is_same_reason(&a->row[i], row))
+        if (!has_floor(a, &a->row[i]) && is_same_reason(&a->row[i], row))
             add(out, "%s%s", i > first ? ", " : "", name_of(&a->row[i]));
     add(out, " (%.*s)", first_clause(row->reason), row->reason);
     return true;

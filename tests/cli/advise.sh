@@ -207,6 +207,11 @@ says "Use bf16: without times it is the safe choice; not tried yet; needs" "$out
 says "fp8.blockwise    native    not tried " "$out"
 grep -q "^Then: floors, not forecasts: bf16 .*fp8.mxfp8 [0-9.]* ms (emulated), " "$out" ||
     fail "not named as emulated"
+says "Not: nothing is excluded." "$out" # a recipe with a floor could be used
+grep -qE "^fp8.delayed .*; no time can be forecast, only a floor is known" "$out" ||
+    fail "the table does not say what fp8.delayed is"
+grep -qE "^fp8.mxfp8 .*; emulated: this chip has no 1x32 scales" "$out" ||
+    fail "the table does not say what fp8.mxfp8 is"
 says "Times: none can be forecast without measurements of NVIDIA H200" "$out"
 says 'fp8lab bench step experiments/bench_llama3_8b_8layers.lua --set model.layers=4 --set' "$out"
 says ' --set recipe=bf16 --json > bf16.json` measures one recipe' "$out"
