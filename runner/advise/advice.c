@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/advise/attention_way.h"
 #include "runner/advise/census.h"
 #include "runner/base/run_files.h"
 #include "runner/hardware/facts.h"
@@ -119,7 +118,7 @@ static enum status ask_trainer(const json_t *facts, int cc, struct advice_row *r
 }
 
 void advice_add_refused(struct advice *a, enum recipe_kind kind, const char *why) {
-    a->row[a->count] = (struct advice_row){ .kind = kind, .attention = "" };
+    a->row[a->count] = (struct advice_row){ .kind = kind };
     refuse(&a->row[a->count++], why);
 }
 

@@ -95,6 +95,11 @@ static bool any_rough(const struct advice *a) {
     return false;
 }
 
+/* A recipe that does not run, or falls back to BF16, has no FP8 attention to drop. */
+static const char *hint_of(const struct advice_row *row) {
+    return *row->refused || row->fell_back ? "" : attention_way_hint(row->attention);
+}
+
 static void best_line(const struct advice *a, const struct advice_row *best, char out[TEXT_CAP]) {
     add(out, "Use %s: ", name_of(best));
     if (best->forecast.known) {
@@ -108,12 +113,12 @@ static void best_line(const struct advice *a, const struct advice_row *best, cha
     bool named = best->kind != RECIPE_BF16;
     if (named) add(out, "%s", best->fell_back ? "falls back to bf16" : way_of(best));
     add_certified(out, &best->certified, named);
-    if (*best->attention) add(out, "%s; ", best->attention);
+    if (best->attention) add(out, "%s; ", attention_way_text(best->attention));
     add_memory(out, best);
     if (a->timed && best->kind == RECIPE_BF16 && a->count > 1)
         add(out, "; none is forecast to be %s faster",
             any_rough(a) ? "10 %, or where rough 25 %," : "10 %");
-    add(out, ".");
+    add(out, ".%s%s", *hint_of(best) ? " " : "", hint_of(best));
 }
 
 /* ", after 61440 tokens", ", after 1.57 million tokens". */
@@ -354,7 +359,8 @@ void advice_print_table(const struct cli *cli, const struct advice *a) {
         if (row->speed > 0) snprintf(ratio, sizeof ratio, "%.2fx", row->speed);
         if (row->kind == RECIPE_BF16) add(words, "the baseline");
         else if (!*row->refused) add_loss(words, &row->loss);
-        if (*row->attention && !*row->refused) add(words, "; %s", row->attention);
+        if (row->attention && !*row->refused)
+            add(words, "; %s", attention_way_text(row->attention));
         if (*row->reason) add(words, "%s%s", *words ? "; " : "", row->reason);
         if (row->certified.finding == CERTIFIED_FAILED && !*row->certified.widens &&
             !row->certified.ends)
@@ -397,10 +403,13 @@ static json_t *row_json(const struct advice_row *row) {
                              *found->baseline ? found->baseline : NULL, "tokens",
                              finite_or_null(found->tokens), "other_data", found->other_data,
                              "other_training", found->other_training);
-    return json_pack("{s:s,s:s?,s:s,s:s,s:s,s:o,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
+    const char *attention = *row->refused ? NULL : attention_way_name(row->attention);
+    const char *hint = *hint_of(row) ? hint_of(row) : NULL;
+    return json_pack("{s:s,s:s?,s:s,s:s,s:s,s:s?,s:s?,s:o,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
                      "recipe", name_of(row), "run", row->run, "group", GROUPS[row->group], "way",
-                     way_of(row), "because", advice_because(row), "certified",
-                     certified_json(&row->certified), "fits", row->fits,
+                     way_of(row), "because", advice_because(row), "attention", attention,
+                     "attention_hint", hint, "certified", certified_json(&row->certified), "fits",
+                     row->fits,
                      "bytes", (json_int_t)row->bytes, "memory_bytes",
                      row->memory ? json_integer(row->memory) : json_null(), "ranks", row->ranks,
                      "comm_bytes", row->comm_bytes, "floor_us",

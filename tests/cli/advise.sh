@@ -158,15 +158,31 @@ attention="--only fp8-attention-tensorwise-fp8-seed1 --runs $runs"
 # shellcheck disable=SC2086
 advise 0 experiments/fp8_attention.lua $attention --facts tests/facts/h200.json $bench --detail
 says "Use fp8.delayed: native, not tried yet; FP8 attention is emulated here; needs " "$out"
+says '. Attention in BF16 is faster: drop precision = "fp8" (on an H200 a step of ' "$out"
 grep -qE "^fp8.tensorwise .*; FP8 attention is emulated here" "$out" || fail "not in the table"
+attention_json() { # FACTS: the way and whether there is a hint, of two rows
+    # shellcheck disable=SC2086
+    advise ${2:-0} experiments/fp8_attention.lua $attention --facts "$1" --json
+    python3 -c 'import json, sys
+rows = {row["recipe"]: row for row in json.load(open(sys.argv[1]))["rows"]}
+for recipe in "fp8.delayed", "bf16":
+    hint = rows[recipe]["attention_hint"]
+    print(rows[recipe]["attention"], hint and "drop precision" in hint, end="; ")' "$out"
+}
+expect "as JSON" "emulated True; None None; " "$(attention_json tests/facts/h200.json)"
 sed 's/"gpu.cc": "9.0"/"gpu.cc": "10.0"/' tests/facts/h200.json >"$TEST_TMP/sm_100.json"
 # shellcheck disable=SC2086
 advise 0 experiments/fp8_attention.lua $attention --facts "$TEST_TMP/sm_100.json"
 says "; FP8 attention runs in cuDNN if its plan is deterministic, else emulated; needs " "$out"
+! grep -q "drop precision" "$out" || fail "a hint where cuDNN may serve"
+expect "as JSON" "cudnn or emulated None; None None; " "$(attention_json "$TEST_TMP/sm_100.json")"
 # shellcheck disable=SC2086
 advise 3 experiments/fp8_attention.lua $attention --facts tests/facts/laptop.json
 says "Use fp8.delayed: emulated; needs " "$out"
-! grep -q "emulated here\|in cuDNN" "$out" || fail "the CPU defines FP8 attention"
+cp "$out" "$TEST_TMP/laptop"
+expect "as JSON" "None None; None None; " "$(attention_json tests/facts/laptop.json 3)"
+! grep -q "emulated here\|in cuDNN\|drop precision" "$TEST_TMP/laptop" ||
+    fail "the CPU defines FP8 attention"
 
 case_name="exact kernels" # take up to twice as long as those of the measured steps
 # shellcheck disable=SC2086

@@ -23,7 +23,7 @@ static void need(enum status st, const struct err *e) {
 /* A row that runs; step_us 0: no forecast. */
 static struct advice_row row(enum recipe_kind kind, double step_us) {
     struct advice_row r = { .kind = kind, .fits = true, .way = { WAY_NATIVE, "" },
-                            .attention = "", .bytes = 1, .memory = 2, .tokens = 1, .ranks = 1 };
+                            .bytes = 1, .memory = 2, .tokens = 1, .ranks = 1 };
     r.forecast.known = step_us > 0;
     r.forecast.step_us = step_us;
     return r;
@@ -176,17 +176,16 @@ static void bytes_between_ranks_make_a_short_step_rough(void **state) {
 /* ---- FP8 attention */
 
 static void fp8_attention_is_emulated_but_for_cudnn(void **state) {
-    static const char HERE[] = "FP8 attention is emulated here";
-    static const char ELSE[] =
-        "FP8 attention runs in cuDNN if its plan is deterministic, else emulated";
-    static const char ENDS[] = "a run ends unless cuDNN has a deterministic plan for FP8 attention";
+    enum { NONE = ATTENTION_WAY_PLAIN, HERE = ATTENTION_WAY_EMULATED, ELSE = ATTENTION_WAY_EITHER,
+           ENDS = ATTENTION_WAY_CUDNN };
     static const struct {
         int cc, length, head_dim, window;
-        const char *precision, *backend, *mask, *wanted;
+        const char *precision, *backend, *mask;
+        int wanted;
     } CASES[] = {
         { 90, 1024, 128, 0, "fp8", NULL, "none", HERE },
-        { 90, 1024, 128, 0, "bf16", NULL, "none", "" },
-        { 0, 1024, 128, 0, "fp8", NULL, "none", "" }, /* the CPU defines it */
+        { 90, 1024, 128, 0, "bf16", NULL, "none", NONE },
+        { 0, 1024, 128, 0, "fp8", NULL, "none", NONE }, /* the CPU defines it */
         { 89, 1024, 128, 0, "fp8", NULL, "none", HERE },
         { 120, 1024, 128, 0, "fp8", NULL, "none", HERE },
         { 100, 1024, 128, 0, "fp8", NULL, "none", ELSE },
@@ -207,7 +206,11 @@ static void fp8_attention_is_emulated_but_for_cudnn(void **state) {
             "head_dim", CASES[i].head_dim, "window", CASES[i].window, "attention", "precision",
             CASES[i].precision, "backend", CASES[i].backend, "data", "mask", CASES[i].mask);
         assert_non_null(config);
-        assert_string_equal(attention_way(config, CASES[i].cc), CASES[i].wanted);
+        enum attention_way way = attention_way(config, CASES[i].cc);
+        assert_int_equal(way, CASES[i].wanted);
+        assert_true(!*attention_way_text(way) == (way == ATTENTION_WAY_PLAIN));
+        assert_true(!attention_way_name(way) == (way == ATTENTION_WAY_PLAIN));
+        assert_true(!*attention_way_hint(way) == (way != ATTENTION_WAY_EMULATED));
         json_decref(config);
     }
 }
