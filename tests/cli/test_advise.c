@@ -343,8 +343,14 @@ static void the_data_sheet_gives_a_least_time(void **state) {
     assert_non_null(gb10);
     assert_float_equal(floor_step_us(gb10, &works, true), 2 * 1000 + 1000 + 2000, 1e-6);
     assert_float_equal(floor_step_us(gb10, &works, false), 2 * 2000 + 1000 + 2000, 1e-6);
-    work[0].gemm.a = work[0].gemm.b = DTYPE_E2M1; /* twice the rate of FP8 */
+    work[0].gemm.a = work[0].gemm.b = DTYPE_E2M1; /* twice the rate of FP8 here */
     assert_float_equal(floor_step_us(gb10, &works, true), 2 * 500 + 1000 + 2000, 1e-6);
+    const struct step_works multiply = { .work = work, .count = 1 }; /* 500 TFLOP in all */
+    const struct peak *b300 = peak_find("NVIDIA B300 SXM6 AC", "10.3");
+    assert_non_null(b300); /* thrice the rate of FP8 */
+    assert_float_equal(floor_step_us(b300, &multiply, true), 5e5 / 13500, 1e-6);
+    work[0].gemm.a = work[0].gemm.b = DTYPE_E4M3;
+    assert_float_equal(floor_step_us(b300, &multiply, true), 5e5 / 4500, 1e-6);
 }
 
 static json_t *certificate(const char *way, const char *outcome, const char *fault) {
