@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/advise/attention_way.h"
 #include "runner/advise/census.h"
 #include "runner/advise/link.h"
 #include "runner/base/run_files.h"
@@ -123,7 +122,7 @@ static enum status ask_trainer(const json_t *facts, int cc, struct advice_row *r
 }
 
 void advice_add_refused(struct advice *a, enum recipe_kind kind, const char *why) {
-    a->row[a->count] = (struct advice_row){ .kind = kind, .attention = "" };
+    a->row[a->count] = (struct advice_row){ .kind = kind };
     refuse(&a->row[a->count++], why);
 }
 
@@ -265,7 +264,9 @@ static void explain(struct advice_row *row, const struct advice_row *best) {
         snprintf(row->reason, size, "emulated: %s", advice_because(row));
     else if (*row->forecast.missing)
         snprintf(row->reason, size, "%s", row->forecast.missing);
-    else snprintf(row->reason, size, "no time can be forecast");
+    else
+        snprintf(row->reason, size, "no time can be forecast%s",
+                 row->floor_us > 0 ? ", only a floor is known" : "");
 }
 
 void advice_rank(struct advice *a) {

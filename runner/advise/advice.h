@@ -2,6 +2,7 @@
 #ifndef FP8LAB_RUNNER_ADVISE_ADVICE_H
 #define FP8LAB_RUNNER_ADVISE_ADVICE_H
 
+#include "runner/advise/attention_way.h"
 #include "runner/advise/certified.h"
 #include "runner/advise/evidence.h"
 #include "runner/advise/floor.h"
@@ -23,7 +24,7 @@ struct advice_row {
     const struct json_t *config; /* borrowed: the resolved run; NULL: the script refuses it */
     const char *run;             /* its name, borrowed; NULL as well */
     struct recipe_row way;
-    const char *attention;       /* as attention_way has it; "" */
+    enum attention_way attention;
     bool fell_back;              /* recipe.fallback: all its GEMMs are in BF16 on this device */
     char refused[256];           /* why `check` refuses it; "": it does not */
     int64_t bytes, memory;       /* a rank needs; there is (0: not known) */

@@ -95,6 +95,11 @@ static bool any_rough(const struct advice *a) {
     return false;
 }
 
+/* A recipe that does not run, or falls back to BF16, has no FP8 attention to drop. */
+static const char *hint_of(const struct advice_row *row) {
+    return *row->refused || row->fell_back ? "" : attention_way_hint(row->attention);
+}
+
 static void best_line(const struct advice *a, const struct advice_row *best, char out[TEXT_CAP]) {
     add(out, "Use %s: ", name_of(best));
     if (best->forecast.known) {
@@ -108,12 +113,12 @@ static void best_line(const struct advice *a, const struct advice_row *best, cha
     bool named = best->kind != RECIPE_BF16;
     if (named) add(out, "%s", best->fell_back ? "falls back to bf16" : way_of(best));
     add_certified(out, &best->certified, named);
-    if (*best->attention) add(out, "%s; ", best->attention);
+    if (best->attention) add(out, "%s; ", attention_way_text(best->attention));
     add_memory(out, best);
     if (a->timed && best->kind == RECIPE_BF16 && a->count > 1)
         add(out, "; none is forecast to be %s faster",
             any_rough(a) ? "10 %, or where rough 25 %," : "10 %");
-    add(out, ".");
+    add(out, ".%s%s", *hint_of(best) ? " " : "", hint_of(best));
 }
 
 /* ", after 61440 tokens", ", after 1.57 million tokens". */
@@ -175,13 +180,17 @@ static const char *slow_way(const struct advice_row *row) {
     return row->fell_back ? "falls back to bf16" : emulated ? "emulated" : "";
 }
 
-/* Where nothing is timed: the floors of all recipes that could be used. */
+/* Whether the third line has the recipe's floor: nothing is timed, and the recipe could be used. */
+static bool has_floor(const struct advice *a, const struct advice_row *row) {
+    return !a->timed && row->group == ADVICE_UNTIMED && row->floor_us > 0;
+}
+
 static bool add_floors(char *out, const struct advice *a) {
     bool any = false;
     for (int64_t i = 0; i < a->count; i++) {
         const struct advice_row *row = &a->row[i];
         const char *slow = slow_way(row);
-        if (row->group != ADVICE_UNTIMED || row->floor_us <= 0) continue;
+        if (!has_floor(a, row)) continue;
         add(out, "%s%s ", any ? ", " : "floors, not forecasts: ", name_of(row));
         add_time(out, row->floor_us);
         if (*slow) add(out, " (%s)", slow);
@@ -192,7 +201,7 @@ static bool add_floors(char *out, const struct advice *a) {
 
 static void next_line(const struct advice *a, char out[TEXT_CAP]) {
     add(out, "Then: ");
-    bool any = !a->timed && add_floors(out, a);
+    bool any = add_floors(out, a);
     for (int64_t i = 1; i < a->count && a->row[i].group == ADVICE_TIMED; i++, any = true) {
         const char *slow = slow_way(&a->row[i]);
         add(out, "%s%s %s%s", any ? ", " : "", name_of(&a->row[i]), slow, *slow ? ", " : "");
@@ -211,14 +220,16 @@ static bool is_same_reason(const struct advice_row *a, const struct advice_row *
     return n == first_clause(b->reason) && !strncmp(a->reason, b->reason, (size_t)n);
 }
 
-/* Adds the recipes whose reason is that of row `first`; an earlier row may have said it. */
+/* Adds the recipes whose reason is that of row `first`; an earlier row may have said it. Recipes
+ * with a floor are not excluded. */
 static bool add_reason(char out[TEXT_CAP], const struct advice *a, int64_t first, bool any) {
     const struct advice_row *row = &a->row[first];
+    if (has_floor(a, row)) return any;
     for (int64_t i = 0; i < first; i++)
-        if (is_same_reason(&a->row[i], row)) return any;
+        if (!has_floor(a, &a->row[i]) && is_same_reason(&a->row[i], row)) return any;
     add(out, "%s", any ? "; " : "");
     for (int64_t i = first; i < a->count; i++)
-        if (is_same_reason(&a->row[i], row))
+        if (!has_floor(a, &a->row[i]) && is_same_reason(&a->row[i], row))
             add(out, "%s%s", i > first ? ", " : "", name_of(&a->row[i]));
     add(out, " (%.*s)", first_clause(row->reason), row->reason);
     return true;
@@ -351,7 +362,8 @@ void advice_print_table(const struct cli *cli, const struct advice *a) {
         if (row->speed > 0) snprintf(ratio, sizeof ratio, "%.2fx", row->speed);
         if (row->kind == RECIPE_BF16) add(words, "the baseline");
         else if (!*row->refused) add_loss(words, &row->loss);
-        if (*row->attention && !*row->refused) add(words, "; %s", row->attention);
+        if (row->attention && !*row->refused)
+            add(words, "; %s", attention_way_text(row->attention));
         if (*row->reason) add(words, "%s%s", *words ? "; " : "", row->reason);
         if (row->certified.finding == CERTIFIED_FAILED && !*row->certified.widens &&
             !row->certified.ends)
@@ -395,10 +407,13 @@ static json_t *row_json(const struct advice_row *row) {
                              *found->baseline ? found->baseline : NULL, "tokens",
                              finite_or_null(found->tokens), "other_data", found->other_data,
                              "other_training", found->other_training);
-    return json_pack("{s:s,s:s?,s:s,s:s,s:s,s:o,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
+    const char *attention = *row->refused ? NULL : attention_way_name(row->attention);
+    const char *hint = *hint_of(row) ? hint_of(row) : NULL;
+    return json_pack("{s:s,s:s?,s:s,s:s,s:s,s:s?,s:s?,s:o,s:b,s:I,s:o,s:i,s:f,s:o,s:o,s:o,s:o,s:s}",
                      "recipe", name_of(row), "run", row->run, "group", GROUPS[row->group], "way",
-                     way_of(row), "because", advice_because(row), "certified",
-                     certified_json(&row->certified), "fits", row->fits,
+                     way_of(row), "because", advice_because(row), "attention", attention,
+                     "attention_hint", hint, "certified", certified_json(&row->certified), "fits",
+                     row->fits,
                      "bytes", (json_int_t)row->bytes, "memory_bytes",
                      row->memory ? json_integer(row->memory) : json_null(), "ranks", row->ranks,
                      "comm_bytes", row->comm_bytes, "floor_us",

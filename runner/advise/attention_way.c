@@ -25,12 +25,33 @@ static bool cudnn_may_serve(const json_t *config, int cc) {
     return device_may_ask_fp8_attention(cc, &size, is_masked(config));
 }
 
-const char *attention_way(const json_t *config, int cc) {
+enum attention_way attention_way(const json_t *config, int cc) {
     const char *backend = json_text(json_object_get(config, "attention"), "backend", "auto");
-    if (!cc || !evidence_is_of_attention(config)) return "";
-    if (!strcmp(backend, "cudnn"))
-        return "a run ends unless cuDNN has a deterministic plan for FP8 attention";
-    if (!strcmp(backend, "own") || !cudnn_may_serve(config, cc))
-        return "FP8 attention is emulated here";
-    return "FP8 attention runs in cuDNN if its plan is deterministic, else emulated";
+    if (!cc || !evidence_is_of_attention(config)) return ATTENTION_WAY_PLAIN;
+    if (!strcmp(backend, "cudnn")) return ATTENTION_WAY_CUDNN;
+    if (!strcmp(backend, "own") || !cudnn_may_serve(config, cc)) return ATTENTION_WAY_EMULATED;
+    return ATTENTION_WAY_EITHER;
+}
+
+const char *attention_way_name(enum attention_way way) {
+    static const char *const NAMES[] = { NULL, "emulated", "cudnn or emulated", "cudnn" };
+    return NAMES[way];
+}
+
+const char *attention_way_text(enum attention_way way) {
+    static const char *const TEXTS[] = {
+        "", "FP8 attention is emulated here",
+        "FP8 attention runs in cuDNN if its plan is deterministic, else emulated",
+        "a run ends unless cuDNN has a deterministic plan for FP8 attention"
+    };
+    return TEXTS[way];
+}
+
+/* Emulation widens the codes to BF16 and multiplies as attention in BF16 does. The times are of
+ * experiments/RESULTS.md, "What the guides switch on". */
+const char *attention_way_hint(enum attention_way way) {
+    return way == ATTENTION_WAY_EMULATED
+               ? "Attention in BF16 is faster: drop precision = \"fp8\" (on an H200 a step of "
+                 "fp8_attention.lua in fp8.delayed takes 16.8 ms without it, 30.5 ms with it)."
+               : "";
 }

@@ -4,8 +4,19 @@
 
 struct json_t;
 
-/* "FP8 attention is emulated here": static; "" without FP8 attention, and on the CPU, which
- * defines it. config: resolved. cc: of the GPU, 90 for 9.0; 0: the CPU. */
-const char *attention_way(const struct json_t *config, int cc);
+enum attention_way {
+    ATTENTION_WAY_PLAIN,  /* no FP8 attention; or the CPU, which defines it */
+    ATTENTION_WAY_EMULATED,
+    ATTENTION_WAY_EITHER, /* cuDNN if its plan is deterministic, else emulated */
+    ATTENTION_WAY_CUDNN   /* cuDNN, or the run ends */
+};
+
+/* config: resolved. cc: of the GPU, 90 for 9.0; 0: the CPU. */
+enum attention_way attention_way(const struct json_t *config, int cc);
+/* All static. */
+const char *attention_way_name(enum attention_way way); /* "emulated"; NULL: plain */
+const char *attention_way_text(enum attention_way way); /* "FP8 attention is emulated here"; "" */
+/* What to do about a way that is slower than attention in BF16; "" for the others. */
+const char *attention_way_hint(enum attention_way way);
 
 #endif

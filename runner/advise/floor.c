@@ -1,11 +1,10 @@
 #include "runner/advise/floor.h"
 
-/* TFLOP/s for the operands of an operator. The tensor cores of Blackwell multiply FP4 at twice the
- * rate of FP8; no chip before multiplies it. */
+/* TFLOP/s for the operands of an operator. */
 static double rate_of(const struct peak *peak, const struct step_work *w, bool native) {
-    if (w->kind != WORK_GEMM || !native || !dtype_is_fp8(w->gemm.a) || peak->fp8_tflops <= 0)
-        return peak->bf16_tflops;
-    return w->gemm.a == DTYPE_E2M1 ? 2 * peak->fp8_tflops : peak->fp8_tflops;
+    if (w->kind != WORK_GEMM || !native || !dtype_is_fp8(w->gemm.a)) return peak->bf16_tflops;
+    double rate = w->gemm.a == DTYPE_E2M1 ? peak->fp4_tflops : peak->fp8_tflops;
+    return rate > 0 ? rate : peak->bf16_tflops;
 }
 
 double floor_step_us(const struct peak *peak, const struct step_works *works, bool native) {

@@ -20,7 +20,7 @@
 #include "runner/record/run_dir.h"
 #include "runner/record/run_log.h"
 
-static const char FORBIDDEN[] = "forbidden";
+static const char FORBIDDEN[] = "forbidden", COUNTS[] = "certificates"; /* in run.json */
 /* Devices are certified again if another one forbade more ways than they had. */
 enum { PASSES_MAX = 3 };
 
@@ -263,11 +263,28 @@ static enum status leave_out(const struct certifying *c, json_t *forbidden, stru
     return failed ? no_memory(e) : OK;
 }
 
-static enum status write(struct certifying *c, json_t *forbidden, struct err *e) {
+/* How many of the run's certificates have each outcome; `untried` ways have none. NULL: no
+ * memory. */
+static json_t *count_outcomes(const json_t *list, int64_t untried) {
+    static const char *const OUTCOMES[] = { "passed", "failed", "absent" };
+    int64_t count[3] = { 0 };
+    const json_t *one;
+    size_t k;
+    json_array_foreach(list, k, one)
+        for (int i = 0; i < 3; i++)
+            count[i] += !strcmp(json_text(one, "outcome", ""), OUTCOMES[i]);
+    return json_pack("{s:I,s:I,s:I,s:I}", OUTCOMES[0], (json_int_t)count[0], OUTCOMES[1],
+                     (json_int_t)count[1], OUTCOMES[2], (json_int_t)count[2], "not_certified",
+                     (json_int_t)untried);
+}
+
+static enum status write(struct certifying *c, json_t *forbidden, int64_t untried,
+                         struct err *e) {
     json_t *document = json_pack("{s:s,s:O,s:O,s:O}", "schema", "fp8lab.certificates/1",
                                  "key", c->part[0].cache.key, "forbidden", forbidden,
                                  "certificates", c->list);
-    if (!document || json_object_set(c->dir->run, FORBIDDEN, forbidden) != 0) {
+    if (!document || json_object_set(c->dir->run, FORBIDDEN, forbidden) != 0 ||
+        json_object_set_new(c->dir->run, COUNTS, count_outcomes(c->list, untried)) != 0) {
         json_decref(document);
         return no_memory(e);
     }
@@ -309,7 +326,7 @@ static enum status judge(struct certifying *c, json_t *forbidden, struct err *e)
     }
     say_hosts(c);
     TRY(compare_then(c, forbidden, e));
-    TRY(write(c, forbidden, e));
+    TRY(write(c, forbidden, untried, e));
     run_log(c->dir, "certificates: %" PRId64 " ways, %" PRId64 " certificates made now in %.1f s "
             "(GEMM %.1f, casts %.1f, attention %.1f; choosing algorithms took %.1f of it), %zu "
             "ways not used, %" PRId64 " shapes timed; %d of %" PRId64 " devices tried, %" PRId64

@@ -31,7 +31,8 @@ struct certify_options {
     struct choice_cache *choices; /* offered to the child; gets what it timed. NULL: neither */
 };
 
-/* Adds "forbidden" to run.json: an array of "gemm e4m3 row x e4m3 row", "attention cudnn".
+/* Adds "forbidden" to run.json: an array of "gemm e4m3 row x e4m3 row", "attention cudnn"; and
+ * "certificates": how many passed, failed, are absent, and the ways that are not_certified.
  * ERR_HARDWARE: a way without another one failed; or of a run that is resumed or repeated, other
  * ways failed than then. ERR_INTERRUPTED: it was asked to stop; the child is gone. A run that goes
  * on with ways that could not be tried says so, on screen and in its log. Without a plugin nothing

@@ -88,12 +88,15 @@ struct section {
 };
 
 /* Whether the text leaves the key out. There are hundreds of decisions on single GEMMs, and
- * `gemm_ways` counts them; `choices` is a path. An image's base stands for its packages. Names are
- * in the list of runs. Paths of programs and homes change no result. Recipes of different kinds
- * differ in most keys, which the kinds imply; a key in which runs of one kind differ is shown. */
+ * `gemm_ways` counts them; `choices` is a path. The counts of certificates depend on the recipe,
+ * older bundles lack them, and `forbidden` names what failed. An image's base stands for its
+ * packages. Names are in the list of runs. Paths of programs and homes change no result. Recipes of
+ * different kinds differ in most keys, which the kinds imply; a key in which runs of one kind
+ * differ is shown. */
 static bool is_detail(const struct section *s, const char *key) {
     if (strcmp(s->name, "decisions") == 0)
-        return starts(key, "gemm.") || starts(key, "attention.") || strcmp(key, "choices") == 0;
+        return starts(key, "gemm.") || starts(key, "attention.") ||
+               starts(key, "certificates.") || strcmp(key, "choices") == 0;
     if (strcmp(s->name, "machine") == 0) /* the run's own figures are better than these of one
                                             moment */
         return strcmp(key, "memory.available") == 0 || strcmp(key, "gpu.temperature_c") == 0 ||

@@ -8,7 +8,7 @@
 struct peak {
     const char *product; /* exact */
     const char *cc;      /* "9.0" */
-    double bf16_tflops, fp8_tflops; /* dense; 0: the chip has no FP8 */
+    double bf16_tflops, fp8_tflops, fp4_tflops; /* dense; 0: the chip does not multiply it */
     double memory_gb_s;
     const char *source;
     bool derived; /* computed from another figure, because the data sheet has none of these */

@@ -271,6 +271,16 @@ enum status records_sync(const struct records *r, struct err *e) {
     return OK;
 }
 
+/* A worker does not know the certificates of its device: run.json has their counts. The reference
+ * has none, also where an earlier attempt used a device. */
+static enum status put_decisions(const struct records *r, json_t *body, struct err *e) {
+    json_t *counts = json_object_get(r->dir->run, "certificates");
+    bool on_device = strcmp(json_text(body, "backend", "cpu"), "cpu") != 0;
+    if (on_device && counts && json_object_set(body, "certificates", counts) != 0)
+        return FAIL(e, ERR_MEMORY, "decisions of a run");
+    return run_dir_put(r->dir, DOCUMENT_decisions, body, e);
+}
+
 enum status records_put(struct records *r, const json_t *event, struct err *e) {
     const char *kind = json_text(event, "event", "");
     int stream = stream_of_event(kind);
@@ -282,7 +292,7 @@ enum status records_put(struct records *r, const json_t *event, struct err *e) {
     if (!body) return FAIL(e, ERR_MEMORY, "record of event %s", kind);
     (void)json_object_del(body, "event");
     enum status st = stream >= 0 ? append(r, stream, body, e) : OK;
-    if (!strcmp(kind, "decisions")) st = run_dir_put(r->dir, DOCUMENT_decisions, body, e);
+    if (!strcmp(kind, "decisions")) st = put_decisions(r, body, e);
     json_decref(body);
     return st;
 }

@@ -23,9 +23,9 @@ void records_close(struct records *r); /* NULL is fine */
 NODISCARD enum status records_last_step(const struct run_dir *dir, int64_t *step, struct err *e);
 
 /* Writes one event: a record to the file of its stream, without its "event" key; labels and
- * decisions to a JSON file. Ignores other events. The event of a wide stream has "row", the bytes
- * of its row as hexadecimal digits. After ERR_IO (a full disk) the file ends with its last whole
- * record. */
+ * decisions to a JSON file, decisions of a device with the counts of its certificates. Ignores
+ * other events. The event of a wide stream has "row", the bytes of its row as hexadecimal digits.
+ * After ERR_IO (a full disk) the file ends with its last whole record. */
 NODISCARD enum status records_put(struct records *r, const json_t *event, struct err *e);
 
 /* Returns once all records so far are on the disk. After a checkpoint, so that a power loss leaves

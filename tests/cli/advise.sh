@@ -172,15 +172,31 @@ attention="--only fp8-attention-tensorwise-fp8-seed1 --runs $runs"
 # shellcheck disable=SC2086
 advise 0 experiments/fp8_attention.lua $attention --facts tests/facts/h200.json $bench --detail
 says "Use fp8.delayed: native, not tried yet; FP8 attention is emulated here; needs " "$out"
+says '. Attention in BF16 is faster: drop precision = "fp8" (on an H200 a step of ' "$out"
 grep -qE "^fp8.tensorwise .*; FP8 attention is emulated here" "$out" || fail "not in the table"
+attention_json() { # FACTS: the way and whether there is a hint, of two rows
+    # shellcheck disable=SC2086
+    advise ${2:-0} experiments/fp8_attention.lua $attention --facts "$1" --json
+    python3 -c 'import json, sys
+rows = {row["recipe"]: row for row in json.load(open(sys.argv[1]))["rows"]}
+for recipe in "fp8.delayed", "bf16":
+    hint = rows[recipe]["attention_hint"]
+    print(rows[recipe]["attention"], hint and "drop precision" in hint, end="; ")' "$out"
+}
+expect "as JSON" "emulated True; None None; " "$(attention_json tests/facts/h200.json)"
 sed 's/"gpu.cc": "9.0"/"gpu.cc": "10.0"/' tests/facts/h200.json >"$TEST_TMP/sm_100.json"
 # shellcheck disable=SC2086
 advise 0 experiments/fp8_attention.lua $attention --facts "$TEST_TMP/sm_100.json"
 says "; FP8 attention runs in cuDNN if its plan is deterministic, else emulated; needs " "$out"
+! grep -q "drop precision" "$out" || fail "a hint where cuDNN may serve"
+expect "as JSON" "cudnn or emulated None; None None; " "$(attention_json "$TEST_TMP/sm_100.json")"
 # shellcheck disable=SC2086
 advise 3 experiments/fp8_attention.lua $attention --facts tests/facts/laptop.json
 says "Use fp8.delayed: emulated; needs " "$out"
-! grep -q "emulated here\|in cuDNN" "$out" || fail "the CPU defines FP8 attention"
+cp "$out" "$TEST_TMP/laptop"
+expect "as JSON" "None None; None None; " "$(attention_json tests/facts/laptop.json 3)"
+! grep -q "emulated here\|in cuDNN\|drop precision" "$TEST_TMP/laptop" ||
+    fail "the CPU defines FP8 attention"
 
 case_name="exact kernels" # take up to twice as long as those of the measured steps
 # shellcheck disable=SC2086
@@ -221,6 +237,11 @@ says "Use bf16: without times it is the safe choice; not tried yet; needs" "$out
 says "fp8.blockwise    native    not tried " "$out"
 grep -q "^Then: floors, not forecasts: bf16 .*fp8.mxfp8 [0-9.]* ms (emulated), " "$out" ||
     fail "not named as emulated"
+says "Not: nothing is excluded." "$out" # a recipe with a floor could be used
+grep -qE "^fp8.delayed .*; no time can be forecast, only a floor is known" "$out" ||
+    fail "the table does not say what fp8.delayed is"
+grep -qE "^fp8.mxfp8 .*; emulated: this chip has no 1x32 scales" "$out" ||
+    fail "the table does not say what fp8.mxfp8 is"
 says "Times: none can be forecast without measurements of NVIDIA H200" "$out"
 says 'fp8lab bench step experiments/bench_llama3_8b_8layers.lua --set model.layers=4 --set' "$out"
 says ' --set recipe=bf16 --json > bf16.json` measures one recipe' "$out"

@@ -68,7 +68,8 @@ case_name="recipes that a script refuses"
 scripts=$root/experiments facts=$root/tests/facts
 gives 0 advise "$scripts/fp8_attention.lua" --facts "$facts/h200.json" --runs none -- \
     "Use bf16: " "fp8.rowwise, fp8.blockwise, fp8.mxfp8, fp4.nvfp4 (attention.precision: FP8 att" \
-    "fp8.delayed, fp8.tensorwise (no time can be forecast)"
+    "Then: floors, not forecasts: bf16 "
+says "Not: fp8.rowwise, fp8.blockwise, " out
 gives 0 advise "$scripts/fp8_attention.lua" --only '*tensorwise-fp8-seed1' --detail \
     --facts "$facts/h200.json" --runs none -- \
     "Use fp8.delayed: native" "bf16, fp8.rowwise, fp8.blockwise" "found the recipe bf16"

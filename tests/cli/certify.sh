@@ -17,6 +17,17 @@ $(field "$(newest good)" 'run["forbidden"]')"
 expect "failed certificates" "0 True" "$(part good certificates.json | value \
     'sum(c["outcome"] == "failed" for c in o["certificates"]), len(o["certificates"]) > 20' |
     tr -d '(),')"
+# counts RUNS: certificates in decisions.json; they must be those of certificates.json
+counts() {
+    part "$1" certificates.json | value '" ".join(str(sum(c["outcome"] == outcome
+        for c in o["certificates"])) for outcome in ["passed", "failed", "absent"])' >in_list
+    part "$1" decisions.json | value '"%(passed)d %(failed)d %(absent)d" % o["certificates"]' \
+        >in_decisions
+    expect "counts" "$(cat in_list)" "$(cat in_decisions)"
+    part "$1" decisions.json | value '"%(failed)d %(not_certified)d" % o["certificates"]'
+}
+expect "failed, not certified" "0 0" "$(counts good)"
+
 case_name="kept"
 run good2 0
 ! grep -q "certifying how" log || fail "it certifies again"
@@ -24,6 +35,8 @@ part good2 logs/runner.log >log
 says "0 certificates made now"
 expect "results" "$(field "$(newest good)" 'run["results_sha256"]')" \
     "$(field "$(newest good2)" 'run["results_sha256"]')"
+
+expect "failed, not certified" "0 0" "$(counts good2)"
 
 case_name="damaged"
 sed -i 's/passed/PASSED/' "$kept"
@@ -51,6 +64,16 @@ expect "forbidden" "gemm e4m3 tensor x e4m3 tensor; gemm e5m2 tensor x e4m3 tens
 expect "both ways of the first" "['failed native', 'passed emulated']" \
     "$(part ignored certificates.json | value '[c["outcome"] + " " + c["how"] for c in
         o["certificates"] if c["way"].startswith("gemm e4m3 tensor")][:2]')"
+[ "$(counts ignored | cut -d' ' -f1)" -ge 2 ] || fail "failed certificates are not counted"
+case_name="compared with a run that has no counts"
+run_tiny --runs reference --backend cpu --set train.steps=4
+expect "of the reference" None "$(part reference decisions.json | value 'o.get("certificates")')"
+"$FP8LAB" compare "$(newest ignored)" "$(newest reference)" >out 2>log
+expect "exit code of compare" 0 $?
+! grep -q "certificates" out || fail "compare shows the counts"
+"$FP8LAB" verify "$(newest ignored)" "$(newest reference)" >out 2>log
+expect "exit code of verify" 0 $?
+case_name="an ignored scale"
 expect "results, as the right device has them" "$(field "$(newest good)" 'run["results_sha256"]')" \
     "$(field "$(newest ignored)" 'run["results_sha256"]')"
 
@@ -71,6 +94,7 @@ expect "another file" "2 mine" "$? $(cat mine.txt)"
 case_name="repro on the same device"
 "$FP8LAB" repro "$(newest ignored)" --runs again --backend cuda --threads 1 >out 2>log
 expect "exit code" 0 $?
+[ "$(counts again | cut -d' ' -f1)" -ge 2 ] || fail "repro does not count what failed"
 case_name="repro on a device that passes"
 echo $WRONG_NOTHING >bin/mistake
 rm -f "$kept"
@@ -102,6 +126,18 @@ rm -f "$kept"
 "$FP8LAB" run --resume "$id" --runs stopped --backend cuda --threads 1 >out 2>log
 expect "exit code" 3 $?
 says "this device fails in gemm e4m3 tensor x e4m3 tensor, which the run used"
+
+case_name="resume on the device of then" # counts what is certified now
+echo $WRONG_NOTHING >bin/mistake
+rm -f "$kept"
+last=$(tail -1 "stopped/$id/data/metrics/train.jsonl" | value 'o["step"]')
+"$FP8LAB" run --resume "$id" --runs stopped --backend cuda --threads 1 >out 2>log &
+pid=$!
+await_step stopped $((last + 1))
+kill -INT $pid
+wait $pid
+expect "exit code" 130 $?
+expect "failed, not certified" "0 0" "$(counts stopped)"
 
 case_name="no other way"
 for mistake in $WRONG_CAST_STALE $WRONG_ATTENTION; do

@@ -20,11 +20,15 @@ says "ways in which this run computes on device 0 are not certified: memory for 
 part memory logs/runner.log >out
 says "not certified: cast bf16 to e4m3" out
 expect "kept certificates of casts" 0 "$(count section cast)"
+not_certified() { part "$1" decisions.json | value 'o["certificates"]["not_certified"]'; }
+expect "not certified in decisions.json" "$(grep -c ' not certified: cast ' out)" \
+    "$(not_certified memory)"
 echo 0 >bin/mistake
 run memory2 0
 says "certifying how this device computes"
 part memory2 logs/runner.log >log
 says " 0 not certified"
+expect "not certified in decisions.json" 0 "$(not_certified memory2)"
 
 case_name="a device that is broken for each way"
 device "device a"
@@ -51,6 +55,8 @@ run absent 0
 part absent logs/runner.log >log
 says "absent on this device: cast bf16 to e4m3"
 ! grep -q " 0 ways absent" log || fail "absent ways are not counted"
+expect "absent in decisions.json" "$(grep -c 'absent on this device: ' log)" \
+    "$(part absent decisions.json | value 'o["certificates"]["absent"]')"
 
 # stop_hanging SIGNAL NUMBER ARGS...: the command, whose certificate never ends, gets the signal
 stop_hanging() {

@@ -24,7 +24,7 @@ static void need(enum status st, const struct err *e) {
 /* A row that runs; step_us 0: no forecast. */
 static struct advice_row row(enum recipe_kind kind, double step_us) {
     struct advice_row r = { .kind = kind, .fits = true, .way = { WAY_NATIVE, "" },
-                            .attention = "", .bytes = 1, .memory = 2, .tokens = 1, .ranks = 1 };
+                            .bytes = 1, .memory = 2, .tokens = 1, .ranks = 1 };
     r.forecast.known = step_us > 0;
     r.forecast.step_us = step_us;
     return r;
@@ -209,17 +209,16 @@ static void bytes_between_ranks_have_a_rate_over_nvlink(void **state) {
 /* ---- FP8 attention */
 
 static void fp8_attention_is_emulated_but_for_cudnn(void **state) {
-    static const char HERE[] = "FP8 attention is emulated here";
-    static const char ELSE[] =
-        "FP8 attention runs in cuDNN if its plan is deterministic, else emulated";
-    static const char ENDS[] = "a run ends unless cuDNN has a deterministic plan for FP8 attention";
+    enum { NONE = ATTENTION_WAY_PLAIN, HERE = ATTENTION_WAY_EMULATED, ELSE = ATTENTION_WAY_EITHER,
+           ENDS = ATTENTION_WAY_CUDNN };
     static const struct {
         int cc, length, head_dim, window;
-        const char *precision, *backend, *mask, *wanted;
+        const char *precision, *backend, *mask;
+        int wanted;
     } CASES[] = {
         { 90, 1024, 128, 0, "fp8", NULL, "none", HERE },
-        { 90, 1024, 128, 0, "bf16", NULL, "none", "" },
-        { 0, 1024, 128, 0, "fp8", NULL, "none", "" }, /* the CPU defines it */
+        { 90, 1024, 128, 0, "bf16", NULL, "none", NONE },
+        { 0, 1024, 128, 0, "fp8", NULL, "none", NONE }, /* the CPU defines it */
         { 89, 1024, 128, 0, "fp8", NULL, "none", HERE },
         { 120, 1024, 128, 0, "fp8", NULL, "none", HERE },
         { 100, 1024, 128, 0, "fp8", NULL, "none", ELSE },
@@ -240,7 +239,11 @@ static void fp8_attention_is_emulated_but_for_cudnn(void **state) {
             "head_dim", CASES[i].head_dim, "window", CASES[i].window, "attention", "precision",
             CASES[i].precision, "backend", CASES[i].backend, "data", "mask", CASES[i].mask);
         assert_non_null(config);
-        assert_string_equal(attention_way(config, CASES[i].cc), CASES[i].wanted);
+        enum attention_way way = attention_way(config, CASES[i].cc);
+        assert_int_equal(way, CASES[i].wanted);
+        assert_true(!*attention_way_text(way) == (way == ATTENTION_WAY_PLAIN));
+        assert_true(!attention_way_name(way) == (way == ATTENTION_WAY_PLAIN));
+        assert_true(!*attention_way_hint(way) == (way != ATTENTION_WAY_EMULATED));
         json_decref(config);
     }
 }
@@ -373,8 +376,14 @@ static void the_data_sheet_gives_a_least_time(void **state) {
     assert_non_null(gb10);
     assert_float_equal(floor_step_us(gb10, &works, true), 2 * 1000 + 1000 + 2000, 1e-6);
     assert_float_equal(floor_step_us(gb10, &works, false), 2 * 2000 + 1000 + 2000, 1e-6);
-    work[0].gemm.a = work[0].gemm.b = DTYPE_E2M1; /* twice the rate of FP8 */
+    work[0].gemm.a = work[0].gemm.b = DTYPE_E2M1; /* twice the rate of FP8 here */
     assert_float_equal(floor_step_us(gb10, &works, true), 2 * 500 + 1000 + 2000, 1e-6);
+    const struct step_works multiply = { .work = work, .count = 1 }; /* 500 TFLOP in all */
+    const struct peak *b300 = peak_find("NVIDIA B300 SXM6 AC", "10.3");
+    assert_non_null(b300); /* thrice the rate of FP8 */
+    assert_float_equal(floor_step_us(b300, &multiply, true), 5e5 / 13500, 1e-6);
+    work[0].gemm.a = work[0].gemm.b = DTYPE_E4M3;
+    assert_float_equal(floor_step_us(b300, &multiply, true), 5e5 / 4500, 1e-6);
 }
 
 static json_t *certificate(const char *way, const char *outcome, const char *fault) {

@@ -47,6 +47,11 @@ static void peaks_are_of_the_exact_product(void **state) {
     assert_true(h200->bf16_tflops == 989 && h200->fp8_tflops == 1979 && !h200->derived);
     assert_true(peak_find("NVIDIA H200 NVL", "9.0")->bf16_tflops < h200->bf16_tflops);
     assert_true(peak_find("NVIDIA GB10", "12.1")->derived);
+    assert_true(h200->fp4_tflops <= 0);
+    const struct peak *gb300 = peak_find("NVIDIA GB300", "10.3");
+    assert_non_null(gb300);
+    assert_true(gb300->fp8_tflops == 4900 && gb300->fp4_tflops == 14700 && !gb300->derived);
+    assert_true(peak_find("NVIDIA GeForce RTX 5090", "12.0")->fp4_tflops == 1676);
     assert_null(peak_find("NVIDIA H200", "9.1"));
     assert_null(peak_find("NVIDIA H20", "9.0"));
     assert_null(peak_find("H200", "9.0"));
