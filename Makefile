@@ -71,7 +71,7 @@ $(BUILD)/found:
 # objects are compiled again. A ccache before the compiler is no change.
 WITH_cc = $(filter-out %ccache,$(CC)) $(CFLAGS) $(PKG_CFLAGS)
 differs = $(subst x$(strip $(file <$(BUILD)/with.$(1))),,x$(strip $(WITH_$(1))))
-$(BUILD)/with.cc $(BUILD)/with.nvcc: $(BUILD)/with.%:
+$(BUILD)/with.cc $(BUILD)/with.nvcc $(BUILD)/with.commit: $(BUILD)/with.%:
 	@mkdir -p $(@D) && printf '%s\n' '$(subst ','\'',$(strip $(WITH_$*)))' > $@
 
 $(BUILD)/%.o: %.c Makefile $(BUILD)/with.cc | $(BUILD)/found
@@ -94,8 +94,9 @@ $(BUILD)/kernels/cpu/cpu_backend.o $(BUILD)/runner/plan/backends.o: $(GEN)/kerne
 # What a run records about the program. `code`, one of a run's inputs, is the hash of the sources
 # that determine its results. These are kernels, model, the process that trains, and what turns a
 # script into a configuration. `build` is the hash of all sources. It must be equal in all tasks of
-# one job. git supplies the commit. An image is built without the folder .git, so its build gets
-# COMMIT and DIRTY.
+# one job. git supplies the commit, and whether files differ from it (1 or 0): after a commit the
+# next make records that. An image is built without the folder .git, so its build gets COMMIT and
+# DIRTY.
 SOURCES := $(sort $(KERNELS) $(wildcard model/*.[ch] model/*/*.[ch] runner/*.[ch] runner/*/*.[ch] \
                                 runner/compare/report.js runner/compare/report.css))
 RESULT_SOURCES := $(filter kernels/% model/% runner/script/% runner/weights/% runner/worker/% \
@@ -104,13 +105,14 @@ RESULT_SOURCES := $(filter kernels/% model/% runner/script/% runner/weights/% ru
                            runner/base/value.%,$(SOURCES))
 GIT     := git --no-optional-locks -c safe.directory='*'
 hash_of = $$(sha256sum $(1) | sha256sum | cut -d' ' -f1)
-$(GEN)/sources.h: $(SOURCES)
+WITH_commit := $(or $(COMMIT),$(shell $(GIT) rev-parse HEAD 2>/dev/null || echo unknown)) \
+               $(if $(filter-out 0,$(or $(DIRTY),$(shell $(GIT) status --porcelain 2>/dev/null | \
+                                                              grep -q . && echo 1))),1,0)
+$(GEN)/sources.h: $(SOURCES) $(BUILD)/with.commit
 	@mkdir -p $(@D)
 	$(Q){ printf '#define FP8LAB_CODE_SHA256 "%s"\n' "$(call hash_of,$(RESULT_SOURCES))"; \
 	  printf '#define FP8LAB_BUILD_SHA256 "%s"\n' "$(call hash_of,$(SOURCES))"; \
-	  printf '#define FP8LAB_COMMIT "%s"\n' "$(or $(COMMIT),$$($(GIT) rev-parse HEAD 2>/dev/null || echo unknown))"; \
-	  printf '#define FP8LAB_DIRTY %d\n' \
-	    "$(or $(DIRTY),$$($(GIT) status --porcelain 2>/dev/null | grep -c . || true))"; } > $@
+	  printf '#define FP8LAB_COMMIT "%s"\n#define FP8LAB_DIRTY %d\n' $(WITH_commit); } > $@
 FLAGS_build_info := -I$(GEN)
 # The page's script and style are linked in as bytes (.incbin).
 $(BUILD)/runner/compare/page.o: runner/compare/report.js runner/compare/report.css
@@ -168,7 +170,7 @@ NVCC_FLAGS := -std=c++17 -O2 -lineinfo -fmad=false -I. -I$(GEN) $(addprefix -I,$
     -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-parameter,-Wno-unused-function
 machine_code = $(foreach a,$(1),-gencode arch=$(a:sm_%=compute_%),code=$(a))
 WITH_nvcc = $(NVCC) $(NVCC_FLAGS) $(call machine_code,$(CUDA_ARCHS))
-.PHONY: $(foreach c,cc nvcc,$(if $(call differs,$(c)),$(BUILD)/with.$(c)))
+.PHONY: $(foreach c,cc nvcc commit,$(if $(call differs,$(c)),$(BUILD)/with.$(c)))
 
 $(BUILD)/kernels/cuda/%.o: kernels/cuda/%.cu $(BUILD)/with.nvcc
 	@mkdir -p $(@D)

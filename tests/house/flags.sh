@@ -46,6 +46,15 @@ expect 0 "$c" WERROR="-DIT='1'"
 again=$(make_ -n ARCHS=all "$build/libfp8lab_cuda.so" | grep -c -- '-gencode .*-o .*\.o ')
 [ "$again" = "$(ls kernels/cuda/*.cu | wc -l)" ] || { echo "ARCHS=all: $again objects"; failed=1; }
 
+# The next make records another commit, and whether files differ from it.
+sources=$build/gen/sources.h
+make_ "$sources" COMMIT=one DIRTY=0 || failed=1
+expect 0 "$sources" COMMIT=one DIRTY=0
+expect 1 "$sources" COMMIT=two DIRTY=0
+expect 1 "$sources" COMMIT=one DIRTY=3
+make_ "$sources" COMMIT=two DIRTY=3 || failed=1
+[ "$(grep -cE '_COMMIT "two"|_DIRTY 1' "$sources")" = 2 ] || { cat "$sources"; failed=1; }
+
 # ARCHS: an unknown device stops make before nvcc runs; the error suggests the right word.
 archs() { # ARCHS WORDS...
     local said
