@@ -3,7 +3,8 @@
 /* TFLOP/s for the operands of an operator. */
 static double rate_of(const struct peak *peak, const struct step_work *w, bool native) {
     if (w->kind != WORK_GEMM || !native || !dtype_is_fp8(w->gemm.a)) return peak->bf16_tflops;
-    double rate = w->gemm.a == DTYPE_E2M1 ? peak->fp4_tflops : peak->fp8_tflops;
+    double fp8 = peak_fp8_tflops(peak, scale_is_mxfp8(w->gemm.a_scale));
+    double rate = w->gemm.a == DTYPE_E2M1 ? peak->fp4_tflops : fp8;
     return rate > 0 ? rate : peak->bf16_tflops;
 }
 

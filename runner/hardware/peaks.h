@@ -12,7 +12,12 @@ struct peak {
     double memory_gb_s;
     const char *source;
     bool derived; /* computed from another figure, because the data sheet has none of these */
+    double mxfp8_tflops; /* where block scales are faster than other FP8 products; 0: nowhere */
 };
+/* FP8's peak with or without the block scales of MXFP8. */
+static inline double peak_fp8_tflops(const struct peak *p, bool mxfp8) {
+    return mxfp8 && p->mxfp8_tflops > 0 ? p->mxfp8_tflops : p->fp8_tflops;
+}
 
 /* NULL if the product is not in the table. */
 const struct peak *peak_find(const char *product, const char *cc);

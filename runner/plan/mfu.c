@@ -13,6 +13,12 @@ static bool any_fp8(const struct recipe *r) {
     return recipe_is_fp8(r->head.kind);
 }
 
+static bool any_mxfp8(const struct recipe *r) {
+    for (int64_t i = 0; i < r->layers * GEMM_SITE_COUNT; i++)
+        if (r->site[i].kind == RECIPE_MXFP8) return true;
+    return r->head.kind == RECIPE_MXFP8;
+}
+
 void mfu_of_device(struct mfu *out, const struct run_options *run, const char *product,
                    const char *cc, int64_t world) {
     const struct peak *peak = product && cc ? peak_find(product, cc) : NULL;
@@ -22,7 +28,8 @@ void mfu_of_device(struct mfu *out, const struct run_options *run, const char *p
                                   &ignored) != OK)
         out->flop_per_token = 0;
     if (!peak) return;
-    out->peak_tflops = out->fp8 ? peak->fp8_tflops : peak->bf16_tflops;
+    out->peak_tflops = out->fp8 ? peak_fp8_tflops(peak, any_mxfp8(&run->recipe))
+                                : peak->bf16_tflops;
     out->source = peak->source;
     out->derived = peak->derived;
 }

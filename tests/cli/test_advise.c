@@ -384,6 +384,12 @@ static void the_data_sheet_gives_a_least_time(void **state) {
     assert_float_equal(floor_step_us(b300, &multiply, true), 5e5 / 13500, 1e-6);
     work[0].gemm.a = work[0].gemm.b = DTYPE_E4M3;
     assert_float_equal(floor_step_us(b300, &multiply, true), 5e5 / 4500, 1e-6);
+    const struct peak *rtx = peak_find("NVIDIA GeForce RTX 5090", "12.0");
+    assert_non_null(rtx); /* block scales are twice as fast there */
+    assert_float_equal(floor_step_us(rtx, &multiply, true), 5e5 / 419, 1e-6);
+    work[0].gemm.a_scale = SCALE_1X32;
+    assert_float_equal(floor_step_us(rtx, &multiply, true), 5e5 / 838, 1e-6);
+    assert_float_equal(floor_step_us(b300, &multiply, true), 5e5 / 4500, 1e-6);
 }
 
 static json_t *certificate(const char *way, const char *outcome, const char *fault) {
