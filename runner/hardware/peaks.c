@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* TFLOP/s of BF16, FP8 and FP4, then GB/s.
+/* TFLOP/s of BF16, FP8 and FP4, then GB/s; the last is MXFP8's TFLOP/s where they differ.
  * Data sheets double their figures for 2:4 sparsity, and GeForce ones double them again for 16-bit
  * accumulation. Training uses neither, so these figures are without both.
  * Product strings are the driver's (nvidia-smi -L). */
@@ -25,7 +25,8 @@ static const struct peak PEAKS[] = {
     { "NVIDIA GH200 144G HBM3e", "9.0", 989, 1979, 0, 4900, "GH200 data sheet, 144 GB HBM3e",
       false, 0 },
     { "NVIDIA B200", "10.0", 2250, 4500, 9000, 7700, "Blackwell data sheet, HGX B200", false, 0 },
-    { "NVIDIA GB200", "10.0", 2500, 5000, 10000, 8000, "Blackwell data sheet, GB200 NVL72", false, 0 },
+    { "NVIDIA GB200", "10.0", 2500, 5000, 10000, 8000, "Blackwell data sheet, GB200 NVL72", false,
+      0 },
     /* NVIDIA/dgxc-benchmarking, README.md of 841f5466: "Peak Theoretical Throughput", without
      * sparsity, and the reference architectures. FP4 is three times as fast as FP8. */
     { "NVIDIA B300 SXM6 AC", "10.3", 2250, 4500, 13500, 7700, "DGX Cloud Benchmarking, B300",
