@@ -183,8 +183,8 @@ static enum status check_named(const json_t *config, int *up, struct err *e) {
         if (!note_levels(data.paths[i], up)) climbs = data.paths[i];
     enum status st = OK;
     if (climbs)
-        st = FAIL(e, ERR_FORMAT, "the bundle's configuration names data at %.200s; \"..\" may stand "
-                  "only at the beginning of a path", PLAIN(climbs));
+        st = FAIL(e, ERR_FORMAT, "the bundle's configuration names data at %.200s; \"..\" may "
+                  "stand only at the beginning of a path", PLAIN(climbs));
     options_free_data(&data);
     return st;
 }
