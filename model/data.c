@@ -35,8 +35,9 @@ static enum status pack_part(struct data *d, struct token_source *part, int64_t 
         part->sequences[i] = part->packing[i].count;
     }
     if (part->sequences[SPLIT_TRAIN] > 0) return OK;
-    return FAIL(e, ERR_CONFIG, "%s: no document with a token ends before its token %lld, where "
-                "what data.holdout holds out begins", first_path(d, part), (long long)kept);
+    return FAIL(e, ERR_CONFIG, "%s: no document is left for training: none with a token ends "
+                "before its token %lld, where the held-out part begins; give more documents, or a "
+                "smaller data.holdout", first_path(d, part), (long long)kept);
 }
 
 /* Shuffled documents are whole: *kept becomes the end of the last that ends before it. */

@@ -53,8 +53,9 @@ static enum status read_ids(const struct data *d, const struct piece *p, int byt
         uint64_t id = load_le(buffer + i * bytes, bytes);
         if (id >= (uint64_t)d->vocab)
             return FAIL(e, ERR_FORMAT, "%s: token id %llu at byte %lld is beyond the "
-                        "vocabulary of %lld", p->file->path, (unsigned long long)id,
-                        (long long)(offset + i * bytes), (long long)d->vocab);
+                        "vocabulary of %lld; model.vocab must be larger than each id",
+                        p->file->path, (unsigned long long)id, (long long)(offset + i * bytes),
+                        (long long)d->vocab);
         if (out) take(out, (int32_t)id, loss[i]);
     }
     return OK;

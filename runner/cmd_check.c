@@ -20,6 +20,7 @@
 #include "runner/plan/options.h"
 #include "runner/plan/trained.h"
 #include "runner/record/image_record.h"
+#include "runner/record/inputs.h"
 #include "runner/run/init_from.h"
 #include "runner/script/script_flags.h"
 
@@ -178,6 +179,7 @@ static enum status open_data(const json_t *config, struct err *e) {
     TRY(options_read(config, &run, e));
     enum status st = data_open(&data, &run.data, run.model.vocab, run.model.seq_len,
                                run.train.seed, e);
+    if (st == OK) st = inputs_check_held_out(&run, data, e);
     data_close(data);
     options_free(&run);
     return st;

@@ -70,7 +70,8 @@ static void print_lines(const struct cli *cli, const struct line_stats *l) {
 static void print_packed(const struct cli *cli, const struct described *d) {
     const struct packed_text *p = &d->packed;
     cli_out(cli, "  packed    by %s, %" PRId64 " bytes", d->packed_by, p->packed_bytes);
-    if (p->files) cli_out(cli, ", tar: %" PRId64 " files", p->files);
+    if (p->files)
+        cli_out(cli, ", tar: %" PRId64 " file%s", p->files, p->files == 1 ? "" : "s");
     if (p->whole) cli_out(cli, "; figures of the text in it\n");
     else cli_out(cli, "; figures of the first %d MiB in it\n", PACKED_TEXT_MAX >> 20);
 }
@@ -180,8 +181,9 @@ static void print_made(const struct cli *cli, const struct token_stats *s,
     double text = (double)made(f, NULL, "text_bytes"), tokens = (double)(s->tokens ? s->tokens : 1);
     int64_t vocab = json_int(tokenizer, "vocab"), loss = made(f, "shards", "loss_tokens");
     if (!f->description) return;
-    cli_out(cli, "  text      %.2f MB of %zu files, %.2f bytes a token, %.4f nats per byte\n",
-            text / 1e6, json_array_size(json_object_get(f->description, "sources")), text / tokens,
+    size_t sources = json_array_size(json_object_get(f->description, "sources"));
+    cli_out(cli, "  text      %.2f MB of %zu file%s, %.2f bytes a token, %.4f nats per byte\n",
+            text / 1e6, sources, sources == 1 ? "" : "s", text / tokens,
             text > 0 ? s->unigram_nats * tokens / text : 0);
     cli_out(cli, "  tokenizer %s, %" PRId64 " tokens, of which %.1f %% occur\n",
             PLAIN(json_text(tokenizer, "path", "unknown")), vocab,
@@ -198,7 +200,8 @@ static void print_tokens(const struct cli *cli, const char *path, enum token_for
             token_format_name(format));
     cli_out(cli, "  tokens    %" PRId64 " of %d bytes", s->tokens, s->token_bytes);
     if (format == TOKENS_MEGATRON)
-        cli_out(cli, ", %" PRId64 " sequences, %" PRId64 " documents", s->sequences, s->documents);
+        cli_out(cli, ", %" PRId64 " sequence%s, %" PRId64 " document%s", s->sequences,
+                s->sequences == 1 ? "" : "s", s->documents, s->documents == 1 ? "" : "s");
     cli_out(cli, "\n  sha256    %s\n", s->sha256);
     cli_out(cli, "  ids       %" PRId64 " different, the largest %" PRId64
                  ": a vocabulary of at least %" PRId64 "\n", s->distinct, s->id_max, s->id_max + 1);

@@ -79,14 +79,17 @@ static void print_result(const struct cli *cli, const struct tokenise_options *o
     double now = mb - (double)r->text_before / 1e6;
     cli_out(cli, "%s%s.bin%s, .idx, .json%s\n", cli_style(cli, "bold"), PLAIN(o->prefix),
             cli_style(cli, NULL), o->lines ? ", .loss" : "");
-    cli_out(cli, "  tokens     %" PRId64 " in %" PRId64 " documents\n", r->tokens, r->documents);
+    cli_out(cli, "  tokens     %" PRId64 " in %" PRId64 " document%s\n", r->tokens, r->documents,
+            r->documents == 1 ? "" : "s");
     cli_out(cli, "  text       %.2f MB, %.2f bytes a token\n", mb,
             (double)r->text_bytes / (double)(r->tokens ? r->tokens : 1));
     if (o->lines) print_chat(cli, r);
     else print_ends(cli, o);
-    if (r->empty) cli_out(cli, "  empty      %" PRId64 " documents left out\n", r->empty);
+    if (r->empty) cli_out(cli, "  empty      %" PRId64 " document%s left out\n", r->empty,
+                          r->empty == 1 ? "" : "s");
     if (o->unique)
-        cli_out(cli, "  duplicates %" PRId64 " documents left out\n", r->duplicates);
+        cli_out(cli, "  duplicates %" PRId64 " document%s left out\n", r->duplicates,
+                r->duplicates == 1 ? "" : "s");
     if (r->skipped) cli_out(cli, "  bad lines  %" PRId64 " left out\n", r->skipped);
     if (r->replaced)
         cli_out(cli, "  no UTF-8   %" PRId64 " places, now U+FFFD\n", r->replaced);

@@ -121,8 +121,9 @@ static enum status take_data(struct command *c, struct err *e) {
     TRY(take_choices(c, e));
     choose_batches(c);
     int64_t sequences = data_sequences(c->data, SPLIT_EVAL), asked = c->batches * c->micro_batch;
-    cli_note(c->cli, "evaluating %" PRId64 " sequences of %" PRId64 " tokens",
-             asked < sequences ? asked : sequences, c->seq_len);
+    if (asked < sequences) sequences = asked;
+    cli_note(c->cli, "evaluating %" PRId64 " sequence%s of %" PRId64 " tokens", sequences,
+             sequences == 1 ? "" : "s", c->seq_len);
     return OK;
 }
 

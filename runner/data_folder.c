@@ -102,8 +102,8 @@ static void print_folder(const struct cli *cli, const struct folder *f) {
             f->config ? "a model" : "a tokenizer without a model");
     if (f->config) print_model(cli, f);
     if (f->weights)
-        cli_out(cli, "  weights   %" PRId64 " files .safetensors, %.2f GB\n", f->weights,
-                (double)f->bytes / 1e9);
+        cli_out(cli, "  weights   %" PRId64 " file%s .safetensors, %.2f GB\n", f->weights,
+                f->weights == 1 ? "" : "s", (double)f->bytes / 1e9);
     else cli_out(cli, "  weights   no file .safetensors\n");
     cli_out(cli, "  tokenizer %s\n", f->tokenizer ? "tokenizer.json"
             : f->model_file ? "tokenizer.model of sentencepiece, which is not read" : "none");

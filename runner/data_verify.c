@@ -119,8 +119,8 @@ static enum status check(const struct cli *cli, const struct shard_files *f, jso
                                     f->loss.path ? json_integer(ones) : json_null()), &failed);
         return failed ? FAIL(e, ERR_MEMORY, "the result as JSON") : OK;
     }
-    cli_out(cli, "valid: %s\n  %" PRId64 " tokens in %" PRId64 " documents, ids up to %" PRId64,
-            PLAIN(f->prefix), f->tokens, f->documents, stats.id_max);
+    cli_out(cli, "valid: %s\n  %" PRId64 " tokens in %" PRId64 " document%s, ids up to %" PRId64,
+            PLAIN(f->prefix), f->tokens, f->documents, f->documents == 1 ? "" : "s", stats.id_max);
     if (f->loss.path) cli_out(cli, ", %" PRId64 " tokens with loss", ones);
     cli_out(cli, "\n  sha256 %s%s\n", stats.sha256,
             f->description ? "" : "; there is no .json to compare it with");

@@ -163,19 +163,22 @@ static enum status describe_files(const char *prefix, json_t *description, struc
 }
 
 static void say_made(const struct cli *cli, const char *prefix, const struct tokenise_result *r) {
-    cli_note(cli, "tokenised: %" PRId64 " tokens in %" PRId64 " documents, %.2f bytes a token, in "
-             "%.1f s; kept as %s", r->tokens, r->documents,
+    cli_note(cli, "tokenised: %" PRId64 " tokens in %" PRId64 " document%s, %.2f bytes a token, in "
+             "%.1f s; kept as %s", r->tokens, r->documents, r->documents == 1 ? "" : "s",
              (double)r->text_bytes / (double)(r->tokens ? r->tokens : 1), (double)r->us / 1e6,
              prefix);
     if (r->loss_tokens) cli_note(cli, "%" PRId64 " of the tokens carry loss", r->loss_tokens);
     if (r->cut)
-        cli_note(cli, "%" PRId64 " conversations were cut to data.max_tokens", r->cut);
+        cli_note(cli, "%" PRId64 " conversation%s cut to data.max_tokens", r->cut,
+                 r->cut == 1 ? " was" : "s were");
     if (r->lossless)
-        cli_note(cli, "%" PRId64 " conversations were left out: no token of theirs would carry "
-                 "loss", r->lossless);
+        cli_note(cli, "%" PRId64 " conversation%s left out: no token would carry loss", r->lossless,
+                 r->lossless == 1 ? " was" : "s were");
     if (r->duplicates)
-        cli_note(cli, "%" PRId64 " documents that came before were left out", r->duplicates);
-    if (r->skipped) cli_note(cli, "%" PRId64 " bad lines were left out", r->skipped);
+        cli_note(cli, "%" PRId64 " document%s that came before %s left out", r->duplicates,
+                 r->duplicates == 1 ? "" : "s", r->duplicates == 1 ? "was" : "were");
+    if (r->skipped) cli_note(cli, "%" PRId64 " bad line%s left out", r->skipped,
+                         r->skipped == 1 ? " was" : "s were");
 }
 
 static enum status make(const struct cli *cli, const struct cache_text *t, const char *prefix,

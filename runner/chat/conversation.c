@@ -362,7 +362,7 @@ enum status conversation_parse(const char *bytes, size_t n, struct conversation 
         return FAIL(e, ERR_FORMAT, "expected an object, found an array; each line is one "
                     "conversation, as jq -c '.[]' FILE makes them");
     enum status st = json_parse(&row, bytes, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &why);
-    if (st != OK) st = FAIL(e, st, "%s", why.text);
+    if (st != OK) st = FAIL(e, st, "no JSON object: %s", why.text);
     else st = conversation_read(row, out, e);
     json_decref(row);
     return st;

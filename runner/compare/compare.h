@@ -150,7 +150,8 @@ char *compare_group_label(const json_t *report, int64_t group);
 
 /* Below a table with an undecided verdict. */
 #define COMPARE_UNDECIDED \
-    "undecided: what is allowed lies between the bounds; more seeds or steps bring them nearer"
+    "undecided: what is allowed lies between the bounds; more seeds or steps bring them nearer; " \
+    "the number of seeds holds only if difference and scatter stay as they are"
 /* Below each table of losses. */
 #define COMPARE_BOUNDS \
     "bounds: one-sided, 95 % each (Student's t), if the losses of seeds scatter normally"

@@ -40,8 +40,8 @@ static enum status count_sequences(const json_t *config, const char *root, int64
     if (st == OK) {
         st = data_open(&data, &options, int_at(model, "vocab"), int_at(model, "seq_len"), 0, e);
         if (st != OK)
-            err_prefix(e, "train.epochs counts the sequences of the data; give train.steps where "
-                       "the data are not");
+            err_prefix(e, "train.epochs needs the data, to count their sequences (train.steps does "
+                       "not)");
     }
     if (st == OK) *out = data_sequences(data, SPLIT_TRAIN);
     data_close(data);

@@ -25,8 +25,7 @@ static enum status hash_config(const json_t *resolved, char hex[SHA256_HEX], str
     return st;
 }
 
-/* Without this check the first evaluation would fail, perhaps hours later. */
-static enum status check_held_out(const struct run_options *run, const struct data *data,
+enum status inputs_check_held_out(const struct run_options *run, const struct data *data,
                                   struct err *e) {
     int64_t wanted = run->eval.batches * run->train.micro_batch, counted;
     int64_t sequences = data_sequences(data, SPLIT_EVAL);
@@ -105,7 +104,7 @@ static enum status hash_data(const json_t *resolved, const char *root, struct in
     enum status st = data_open(&data, &run.data, run.model.vocab, run.model.seq_len, run.train.seed,
                                e);
     if (st == OK) st = check_trained(&run, data, e);
-    if (st == OK) st = check_held_out(&run, data, e);
+    if (st == OK) st = inputs_check_held_out(&run, data, e);
     if (st == OK) st = hash_files(data, out->known, out->data, files, e);
     if (st == OK) note_repeats(&run, data, out->repeats, sizeof out->repeats);
     data_close(data);

@@ -8,6 +8,8 @@
 #include "runner/record/known_data.h"
 
 struct json_t;
+struct run_options;
+struct data;
 
 struct inputs {
     char config[SHA256_HEX];  /* the resolved configuration, canonical; the seed is in it. Without
@@ -32,6 +34,11 @@ struct inputs {
 NODISCARD enum status inputs_hash(const struct json_t *resolved, const char *data_root,
                                   const char *shards, struct inputs *out, struct json_t **files,
                                   struct err *e);
+
+/* ERR_CONFIG: the experiment evaluates, and `data` hold out less than one sequence or no token with
+ * loss. Without this check the first evaluation would fail, perhaps hours later. */
+NODISCARD enum status inputs_check_held_out(const struct run_options *run, const struct data *data,
+                                            struct err *e);
 
 /* Sets the hash of the choice table ("": none) and recomputes `all`. */
 NODISCARD enum status inputs_choose(struct inputs *in, const char *sha256, struct err *e);

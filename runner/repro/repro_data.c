@@ -29,18 +29,34 @@ struct search {
     int64_t count;
     struct { dev_t device; ino_t inode; } *read; /* owned: files whose bytes were hashed */
     int64_t read_count;
+    int up; /* most levels above the root that a path begins with */
 };
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-/* Whether a foreign path stays below our folder: no component is "..". */
-static bool stays_below(const char *path) {
+/* The number of ".." at the beginning of a foreign path, or -1 if it is empty, too long, or has
+ * ".." behind a name. */
+static int levels_up(const char *path) {
+    int up = 0;
+    bool named = false;
     for (const char *at = path; *at;) {
         size_t n = strcspn(at, "/");
-        if (n == 2 && at[0] == '.' && at[1] == '.') return false;
+        if (n == 2 && at[0] == '.' && at[1] == '.') {
+            if (named || *path == '/') return -1;
+            up++;
+        } else if (n > 1 || (n == 1 && *at != '.')) {
+            named = true;
+        }
         at += n + strspn(at + n, "/");
     }
-    return *path != '\0';
+    return named && strlen(path) < PATH_CAP ? up : -1;
+}
+
+/* Raises *up to the levels of one path. */
+static bool note_levels(const char *path, int *up) {
+    int n = levels_up(path);
+    if (n > *up) *up = n;
+    return n >= 0;
 }
 
 static enum status read_list(const json_t *list, struct search *s, struct err *e) {
@@ -56,9 +72,10 @@ static enum status read_list(const json_t *list, struct search *s, struct err *e
         *w = (struct wanted){ .path = json_text(row, "path", ""),
                               .sha256 = json_text(row, "sha256", ""),
                               .bytes = json_int(row, "bytes") };
-        if (!sha256_is_hex(w->sha256) || !stays_below(w->path) || strlen(w->path) >= PATH_CAP)
-            return FAIL(e, ERR_FORMAT, "the bundle's list of data: entry %zu is not a file below a "
-                        "folder with its SHA-256", i + 1);
+        if (!sha256_is_hex(w->sha256) || !note_levels(w->path, &s->up))
+            return FAIL(e, ERR_FORMAT, "the bundle's list of data: entry %zu, %.200s, is not a "
+                        "path with a SHA-256; \"..\" may stand only at its beginning", i + 1,
+                        PLAIN(w->path));
     }
     return OK;
 }
@@ -156,20 +173,32 @@ static enum status list_missing(const struct search *s, char **out, struct err *
     return OK;
 }
 
-/* Checks the configuration's paths: they must stay below the root, which holds only listed
- * files. */
-static enum status check_named(const json_t *config, struct err *e) {
+/* Checks the configuration's paths: none may lead out of the root and `up` folders above it, which
+ * hold only listed files. */
+static enum status check_named(const json_t *config, int *up, struct err *e) {
     struct data_options data;
     TRY(options_read_data(config, &data, e));
-    const char *climbs = data.eval_path && !stays_below(data.eval_path) ? data.eval_path : NULL;
+    const char *climbs = data.eval_path && !note_levels(data.eval_path, up) ? data.eval_path : NULL;
     for (int64_t i = 0; i < data.path_count; i++)
-        if (!stays_below(data.paths[i])) climbs = data.paths[i];
+        if (!note_levels(data.paths[i], up)) climbs = data.paths[i];
     enum status st = OK;
     if (climbs)
-        st = FAIL(e, ERR_FORMAT, "the bundle's configuration names data that are not a file below "
-                  "a folder: %.200s", climbs);
+        st = FAIL(e, ERR_FORMAT, "the bundle's configuration names data at %.200s; \"..\" may "
+                  "stand only at the beginning of a path", PLAIN(climbs));
     options_free_data(&data);
     return st;
+}
+
+/* Makes the root so deep in the work folder that no path leads out of the work folder. */
+static enum status make_root(const struct repro_source *source, const char *name, int up,
+                             char root[PATH_CAP], struct err *e) {
+    char deeper[PATH_CAP];
+    TRY(path_join(root, source->work, name, e));
+    for (int i = 0; i < up; i++) {
+        TRY(path_join(deeper, root, "below", e));
+        memcpy(root, deeper, PATH_CAP);
+    }
+    return directory_make(root, e);
 }
 
 enum status repro_stage_data(const struct repro_source *source, const json_t *list,
@@ -177,13 +206,12 @@ enum status repro_stage_data(const struct repro_source *source, const json_t *li
                              char **missing, struct err *e) {
     struct search s = { 0 };
     *missing = NULL;
-    enum status st = check_named(source->config, e);
+    enum status st = check_named(source->config, &s.up, e);
     if (st == OK) st = read_list(list, &s, e);
     if (st == OK && folder) st = look_in(&s, folder, e);
     if (st == OK) st = look_at_recorded(&s, e);
     if (st == OK) st = list_missing(&s, missing, e);
-    if (st == OK) st = path_join(root, source->work, name, e);
-    if (st == OK) st = directory_make(root, e);
+    if (st == OK) st = make_root(source, name, s.up, root, e);
     if (st == OK && !*missing) st = lay_out(&s, root, e);
     for (int64_t i = 0; i < s.count; i++) free(s.file[i].found);
     free(s.file);

@@ -115,7 +115,7 @@ printf '{%% include "x" %%}' >bad.jinja
 chat 2 --set data.template=bad.jinja -- "data.template" "bad.jinja" "include"
 printf '{"messages": 5}\n' >>talks.jsonl
 chat 2 -- "talks.jsonl:301" "data.skip_bad = N"
-chat 0 --set data.skip_bad=1 --set steps=1 -- "1 bad lines were left out"
+chat 0 --set data.skip_bad=1 --set steps=1 -- "1 bad line was left out"
 sed 's/chats {/chats { field = "x",/' chats.lua >field.lua
 gives 2 check field.lua --lib "$lib" -- "chats has no 'field'"
 

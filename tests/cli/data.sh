@@ -84,7 +84,7 @@ printf '%s' '{"model_max_length": 1000000000000000019884624838656, "chat_templat
     >model/tokenizer_config.json
 printf '12345' >model/model-00001-of-00001.safetensors
 data 0 model -- 'a model' 'llama, LlamaForCausalLM: 2 layers, width 64, 4 heads (2 of keys)' \
-    'vocab     700' '1 files .safetensors' 'tokenizer none' 'template in tokenizer_config.json'
+    'vocab     700' '1 file .safetensors' 'tokenizer none' 'template in tokenizer_config.json'
 cp "$root/tests/ingest/recorded/gpt2.json" empty/tokenizer.json
 data 0 empty -- 'a tokenizer without a model' 'no template'
 rm empty/tokenizer.json
@@ -112,6 +112,6 @@ printf 'PAR1PAR1' >table
 data 2 table -- 'a Parquet table'
 # Shards of data tokenise: what is beside them.
 data 0 tokenise --tokenizer bytes --field text --to made some.list --
-data 0 made -- 'text      0.00 MB of 1 files, 1.00 bytes a token' 'tokenizer bytes, 256 tokens' \
+data 0 made -- 'text      0.00 MB of 1 file, 1.00 bytes a token' 'tokenizer bytes, 256 tokens' \
     '0.8 % occur'
 exit $failed

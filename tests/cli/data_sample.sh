@@ -79,6 +79,8 @@ cat >bad.jsonl <<'X'
 {"messages":[{"role":"user","content":"good"}]}
 {"text":"no conversation"}
 X
+printf 'some text\n' >words.jsonl
+render 2 words.jsonl -- 'words.jsonl:1: no JSON object: '
 render 2 bad.jsonl -- 'bad.jsonl:1: messages[0].content: expected a string'
 render 0 --skip-bad 2 bad.jsonl -- 'skipped: bad.jsonl:1: messages[0]' '| good' \
     'skipped: bad.jsonl:3: no conversation in it'

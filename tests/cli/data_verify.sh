@@ -12,7 +12,7 @@ printf 'text\n' >text.txt
 data 0 tokenise --tokenizer bytes --to plain text.txt --
 tokens=$(($(stat -c %s good.bin) / 2))
 data 0 verify good plain.idx -- 'valid: good' "$tokens tokens in 2 documents, ids up to 124" \
-    '27 tokens with loss' 'valid: plain' '5 tokens in 1 documents, ids up to 120'
+    '27 tokens with loss' 'valid: plain' '5 tokens in 1 document, ids up to 120'
 cp good.bin bare.bin && cp good.idx bare.idx
 data 0 verify bare.bin -- 'there is no .json to compare it with'
 echo '{"other": "program"}' >bare.json

@@ -63,7 +63,7 @@ expect "steps" 14 "$(train "$(newest runs)" 'train["steps"]')"
 case_name="data that cannot be counted"
 run --runs none --set data.paths=gone.txt
 expect "exit code without the data" 6 $code
-says "train.epochs counts the sequences of the data; give train.steps where the data are not"
+says "train.epochs needs the data, to count their sequences (train.steps does not)"
 says "gone.txt"
 run --runs none --set data=synthetic
 expect "exit code with generated data" 2 $code

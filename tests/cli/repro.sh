@@ -109,6 +109,13 @@ again 0 "bitwise equal" "$t" --data moved
 seq 2 4001 | head -c "$(stat -c %s moved/deep/others.txt)" >data/numbers.txt # as long, other bytes
 again 3 "the bundle's data are not here" "$t"
 
+# A run whose script counts its path from a folder beside the data.
+mkdir -p aside && cp -r text aside/ && sed -i 's|"data/num|"../moved/deep/num|' aside/text/t.lua
+mv moved/deep/others.txt moved/deep/numbers.txt
+beside=$(cd aside && run ../beside text/t.lua) && beside=${beside#../}
+again 3 "  ../moved/deep/numbers.txt  " "$beside"
+again 0 "bitwise equal" "$beside" --data moved
+
 # ---- other bits ---------------------------------------------------------------------------------
 # A bundle that differs from its run: a file in the run directory is changed, and the run is closed
 # again.
@@ -201,15 +208,18 @@ again 6 "not finished" live/*/
 again 2 "neither a path" nothing
 
 # ---- foreign bundles ----------------------------------------------------------------------------
-again 4 "is not a file below a folder" \
-    "$(forge climb data/experiment/data.json 's|data/numbers.txt|../../numbers.txt|' text/t.lua)"
+again 4 'entry 1, data/../../numbers.txt, is not a path with a SHA-256; ".." may stand only' \
+    "$(forge climb data/experiment/data.json 's|data/num|data/../../num|' text/t.lua)"
 # Its script names a file that it does not list: 16 GiB of zeros, of which no byte is read.
 unlisted=$(forge unlisted data/experiment/data.json '1s/.*/[]/;2,$d' text/t.lua)
 truncate -s 16G data/numbers.txt
 again 3 "the bundle lists no file of its data" "$unlisted"
 rm data/numbers.txt && seq 1 4000 >data/numbers.txt
-again 4 "not a file below a folder: ../numbers.txt" "$(forge above data/experiment/main.lua \
-    's|data/numbers.txt|../numbers.txt|' text/t.lua)"
+again 4 "names data at data/../../numbers.txt" "$(forge above data/experiment/main.lua \
+    's|data/numbers.txt|data/../../numbers.txt|' text/t.lua)"
+# A path that begins with ".." stays in the work folder: the file that lies there is not read.
+again 3 "below/../data/numbers.txt: No such file" "$(forge beside data/experiment/main.lua \
+    's|data/numbers.txt|../data/numbers.txt|' text/t.lua)"
 again 3 "--anywhere runs it regardless" "$(forge asks data/experiment/main.lua \
     's/experiment {/experiment { hardware = { query = "gpu.count>=99" },/' forge.lua)"
 again 2 "does not resolve here" \

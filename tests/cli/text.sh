@@ -98,7 +98,7 @@ printf '{"text": "fine"}\nnot JSON\n' >data/c.jsonl
 run 2 -- "data/c.jsonl:2" "data.skip_bad = N"
 expect "nothing is left" 5 "$(shards)"
 ls runs/cache/*.part runs/cache/*.lock 2>/dev/null && fail "files are left"
-run 0 --set data.skip_bad=1 --set steps=1 -- "1 bad lines were left out"
+run 0 --set data.skip_bad=1 --set steps=1 -- "1 bad line was left out"
 rm data/c.jsonl
 
 # A damaged file is found by its hash and made again.

@@ -210,7 +210,8 @@ gives 2 eval "$shards" --data a.txt -- "has no tokenizer, so a.txt cannot be rea
 gives 2 eval "$text" --data other.bin --data a.txt -- "other.bin and a.txt are of two kinds"
 cp other.idx big.idx
 python3 -c 'open("big.bin", "wb").write(b"\xff\xff" * (len(open("other.bin", "rb").read()) // 2))'
-gives 2 eval "$text" --data big.bin -- "big.bin: token id 65535 at byte 0 is beyond the vocabulary"
+gives 2 eval "$text" --data big.bin -- "big.bin: token id 65535 at byte 0 is beyond" \
+    "; model.vocab must be larger than each id"
 head -c 100 other.bin >short.bin
 gives 2 eval "$text" --data short.bin -- "an llm.c shard has a header of 1024 (truncated?)"
 mv hf/model.safetensors hf/pytorch_model.bin

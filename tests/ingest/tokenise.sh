@@ -188,7 +188,9 @@ data 2 tokenise --to x --tokenizer bytes one.txt zeros.txt -- 'zeros.txt begins 
 gzip -c zeros.txt >packed.gz
 data 2 tokenise --to x --tokenizer bytes packed.gz -- 'packed.gz begins with 512 zero bytes'
 mkdir hollow && tar -cf hollow.tar hollow && rmdir hollow
-data 0 tokenise --to beside --tokenizer bytes one.txt hollow.tar empty.txt -- 'in 1 documents'
+data 2 tokenise --to gone --tokenizer gpt2 one.txt -- \
+    'open gpt2: No such file or directory; name a tok'
+data 0 tokenise --to beside --tokenizer bytes one.txt hollow.tar empty.txt -- 'in 1 document'
 printf 'PAR1xxxxPAR1' >table.parquet
 data 2 tokenise --to x --tokenizer bytes table.parquet -- 'Parquet' 'to_json'
 # Archives that are not unpacked would pass as plain text.

@@ -254,7 +254,8 @@ static void bad_input_is_named(void **state) {
     MUST_FAIL(ERR_CONFIG, "leave out order", data_open(&d, &o, VOCAB, T, 7, E));
     o.order = ORDER_WINDOWS;
     o.holdout = 0.8;
-    MUST_FAIL(ERR_CONFIG, "ends before its token 3", data_open(&d, &o, VOCAB, 9, 7, E));
+    MUST_FAIL(ERR_CONFIG, "ends before its token 3, where the held-out part begins",
+              data_open(&d, &o, VOCAB, 9, 7, E));
     o.holdout = 0;
     o.loss = true;
     MUST_FAIL(ERR_IO, "bad.loss: No such file", data_open(&d, &o, VOCAB, 9, 7, E));
