@@ -71,11 +71,11 @@ static void put_verdict(FILE *out, const json_t *report, const json_t *row, cons
     int64_t first = json_integer_value(json_array_get(json_object_get(base, "runs"), 0));
     char name[8];
     if (verdict && !strcmp(verdict, "undecided"))
-        fprintf(out, "it is <strong class=\"soft\">undecided</strong> whether the loss of %s "
-                "holds.", compare_letter(first, name));
+        fprintf(out, "it is <strong class=\"soft\">undecided</strong> whether it holds the loss "
+                "of %s.", compare_letter(first, name));
     else if (verdict)
-        fprintf(out, "the loss of %s <strong class=\"%s\">%s</strong>.",
-                compare_letter(first, name), !strcmp(verdict, "holds") ? "good" : "bad", verdict);
+        fprintf(out, "it <strong class=\"%s\">%s</strong> the loss of %s.",
+                !strcmp(verdict, "holds") ? "good" : "bad", verdict, compare_letter(first, name));
     else fputs("<strong class=\"soft\">no verdict</strong>.", out);
     if (json_is_number(relative)) {
         double percent = 100 * json_number_value(relative);
@@ -92,8 +92,8 @@ static void put_verdict(FILE *out, const json_t *report, const json_t *row, cons
         fputs(".", out);
     }
     if (json_is_integer(seeds)) /* which is the reason, too */
-        fprintf(out, " About %lld seeds a side would decide.",
-                (long long)json_integer_value(seeds));
+        fprintf(out, " About %lld seeds a side would decide, if difference and scatter stay as "
+                "they are.", (long long)json_integer_value(seeds));
     else if (*why) put_why(out, verdict ? " The reason: " : " Missing for a verdict: ", why);
 }
 

@@ -241,8 +241,8 @@ enum status resolution_keep(struct resolution *r, const char *const *patterns, i
         for (int64_t i = 0; i < r->run_count; i++)
             fits = fits || fnmatch(patterns[p], r->runs[i].name, 0) == 0;
         if (!fits)
-            return FAIL(e, ERR_ARG, "--only %s: none of the %" PRId64 " runs has such a name "
-                        "(the first is %s)%s%s%s", patterns[p], r->run_count, r->runs[0].name,
+            return FAIL(e, ERR_ARG, "--only %s: no run has such a name (the first of %" PRId64
+                        " is %s)%s%s%s", patterns[p], r->run_count, r->runs[0].name,
                         *r->replaced ? "; --set replaced the axis " : "", r->replaced,
                         *r->replaced ? ", so no name contains its value" : "");
     }

@@ -175,18 +175,18 @@ static void the_words_say_the_verdict(void **state) {
     const char *words = strstr(html, "<ul class=\"words\">"), *tables = strstr(html, "<h2>");
     assert_true(words && words < tables);
     assert_non_null(strstr(words, "A… bf16, 3 seeds: the baseline.</li>"));
-    assert_non_null(strstr(words, "the loss of A <strong class=\"bad\">does not hold</strong>. Its "
-                                  "mean evaluation loss is "));
+    assert_non_null(strstr(words, "it <strong class=\"bad\">does not hold</strong> the loss of A. "
+                                  "Its mean evaluation loss is "));
     assert_non_null(strstr(words, " × the tokens/s of A"));
     free(html);
     finish(&s);
     for (int i = 0; i < 6; i++) runs[i].loss_shift = i < 3 ? 0 : 0.005 + 0.03 * (i - 4);
     compare(&s, runs, 6);
     html = page_of(&s);
-    words = strstr(html, "it is <strong class=\"soft\">undecided</strong> whether the loss of A "
-                         "holds. ");
+    words = strstr(html, "it is <strong class=\"soft\">undecided</strong> whether it holds the "
+                         "loss of A. ");
     assert_non_null(words);
-    assert_non_null(strstr(words, " seeds a side would decide."));
+    assert_non_null(strstr(words, " seeds a side would decide, if "));
     free(html);
     finish(&s);
     runs[1].status = "killed";
