@@ -104,7 +104,8 @@ static void another_folder_is_said(void **state) {
     MUST(path_join(file, folder, "certificates.json", E));
     MUST(path_join(other, folder, "runs", E));
     struct certify_cache c = opened(file, other, 300), none = opened(file, NULL, 300);
-    snprintf(wanted, sizeof wanted, "the certificates are kept for later runs in %s/cache: ", other);
+    snprintf(wanted, sizeof wanted, "the certificates are kept for later runs in %s/cache: ",
+             other);
     add(&c, 0, 1, problem);
     assert_memory_equal(problem, wanted, strlen(wanted));
     assert_non_null(strstr(problem, file));
