@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -172,6 +173,29 @@ static void a_held_lock_is_no_hang(void **state) {
     choice_cache_close(&c);
 }
 
+/* One that cannot be read may be whole: it is not replaced, and the spare folder serves. A socket
+ * is such a file for every user. */
+static void what_cannot_be_read_stays(void **state) {
+    (void)state;
+    struct choice_cache c;
+    char home[PATH_CAP], runs[PATH_CAP], path[PATH_CAP], problem[CHOICE_PROBLEM_CAP];
+    struct stat info;
+    MUST(path_join(home, folder, "home", E));
+    MUST(path_join(runs, folder, "runs", E));
+    MUST(path_join(path, home, "choices.json", E));
+    MUST(directory_make(home, E));
+    assert_int_equal(mknod(path, S_IFSOCK | 0600, 0), 0);
+    MUST(choice_cache_open(&c, NULL, runs, "580", E));
+    snprintf(c.folder, sizeof c.folder, "%s", home);
+    snprintf(c.spare, sizeof c.spare, "%s", runs);
+    MUST(choice_cache_add(&c, "sm_90", HEAD("S", "lt 1") "gemm 1 : 01\n", CHOICES_USED, problem,
+                          E));
+    assert_non_null(strstr(problem, "are kept for later runs in"));
+    assert_non_null(strstr(problem, path));
+    assert_true(lstat(path, &info) == 0 && S_ISSOCK(info.st_mode));
+    choice_cache_close(&c);
+}
+
 static void an_empty_part_adds_nothing(void **state) {
     struct choice_cache c = opened("580");
     char problem[CHOICE_PROBLEM_CAP], text[4096];
@@ -196,6 +220,7 @@ int main(void) {
         cmocka_unit_test(the_first_choice_of_a_shape_stays),
         cmocka_unit_test(a_process_stays_with_what_it_has_seen),
         cmocka_unit_test(processes_at_once_agree),
+        cmocka_unit_test(what_cannot_be_read_stays),
         cmocka_unit_test(an_empty_part_adds_nothing),
         cmocka_unit_test(old_tables_make_room),
         cmocka_unit_test(a_held_lock_is_no_hang),
