@@ -18,8 +18,9 @@ struct self_ask {
 };
 
 /* stderr of the child is dropped: its errors are part of the answer. ERR_DEVICE with the child's
- * text if it failed; *crashed: it was killed, or gave no answer in time. ERR_INTERRUPTED: the tick
- * ended it. *out is the caller's. */
+ * text if it failed; *crashed: it was killed, or did not end in time. ERR_INTERRUPTED: the tick
+ * ended it. A killed child may wait in a driver and not end: it is left behind after 5 s. *out is
+ * the caller's. */
 NODISCARD enum status self_ask(const struct self_ask *a, struct json_t **out, bool *crashed,
                                struct err *e);
 

@@ -9,8 +9,9 @@
 #include "runner/plan/backends.h"
 #include "runner/record/image_record.h"
 
-/* Tables over this number are dropped, those that grew longest ago first. */
-enum { TABLES_MAX = 32 };
+/* Tables over this number are dropped, those that grew longest ago first. So are certificates over
+ * theirs, which take 20 MB: those of the oldest tables, then the oldest ones. */
+enum { TABLES_MAX = 32, CERTIFICATES_MAX = 1 << 14 };
 
 static enum status no_memory(struct err *e) {
     return FAIL(e, ERR_MEMORY, "no memory for kept certificates");
@@ -41,25 +42,70 @@ bool certificate_is_same(const json_t *a, const json_t *b) {
            (json_equal(x, y) || json_array_size(x) + json_array_size(y) == 0);
 }
 
-static bool has_same(const json_t *list, const json_t *one) {
-    const json_t *other;
-    size_t i;
-    json_array_foreach(list, i, other)
-        if (certificate_is_same(other, one)) return true;
-    return false;
+/* What certificate_is_same compares, as one text; the caller frees it. NULL: no memory. */
+static char *identity(const json_t *one) {
+    const json_t *without = json_object_get(one, "without");
+    json_t *parts = json_pack("[s,s,O?]", json_text(one, "way", ""), json_text(one, "forbid", ""),
+                              json_array_size(without) ? without : NULL);
+    char *text = parts ? json_dump_text(parts, JSON_COMPACT) : NULL;
+    json_decref(parts);
+    return text;
 }
 
-/* Adds the certificates of `from` that `to` lacks. */
+/* Adds the certificates of `from` that `to` lacks, which may be thousands. */
 static bool add_ways(json_t *to, const json_t *from, bool *failed) {
-    json_t *one;
-    size_t i;
+    json_t *one, *have = json_object();
+    size_t i, before = json_array_size(to), all = before + json_array_size(from);
     bool grew = false;
-    json_array_foreach(from, i, one) {
-        if (has_same(to, one)) continue;
-        json_append(to, json_incref(one), failed);
-        grew = true;
+    *failed |= !have;
+    for (i = 0; i < all && !*failed; i++) {
+        one = i < before ? json_array_get(to, i) : json_array_get(from, i - before);
+        char *text = identity(one);
+        *failed |= !text;
+        if (text && !json_object_get(have, text)) {
+            json_put(have, text, json_true(), failed);
+            if (i >= before) json_append(to, json_incref(one), failed);
+            grew |= i >= before;
+        }
+        free(text);
     }
+    json_decref(have);
     return grew;
+}
+
+/* The table of this key; a new one becomes the first. */
+static json_t *table_for(json_t *tables, json_t *key, bool *failed) {
+    json_t *have = find_table(tables, key);
+    if (have) return have;
+    have = json_pack("{s:O,s:[]}", "key", key, "certificates");
+    *failed |= !have || json_array_insert_new(tables, 0, have) != 0;
+    return *failed ? NULL : have;
+}
+
+/* A table that grew becomes the first. */
+static void move_to_front(json_t *tables, json_t *table, bool *failed) {
+    size_t at = 0;
+    while (json_array_get(tables, at) != table) at++;
+    json_incref(table);
+    (void)json_array_remove(tables, at);
+    *failed |= json_array_insert_new(tables, 0, table) != 0;
+}
+
+static void drop_oldest(json_t *tables) {
+    json_t *table;
+    size_t i, all = 0;
+    while (json_array_size(tables) > TABLES_MAX)
+        (void)json_array_remove(tables, json_array_size(tables) - 1);
+    json_array_foreach(tables, i, table)
+        all += json_array_size(json_object_get(table, "certificates"));
+    while (all > CERTIFICATES_MAX) {
+        size_t last = json_array_size(tables) - 1;
+        json_t *list = json_object_get(json_array_get(tables, last), "certificates");
+        size_t count = json_array_size(list);
+        if (last > 0) (void)json_array_remove(tables, last);
+        for (i = 0; last == 0 && i < all - CERTIFICATES_MAX; i++) (void)json_array_remove(list, 0);
+        all = last > 0 ? all - count : CERTIFICATES_MAX;
+    }
 }
 
 static enum status merge(json_t *tables, const json_t *more, bool *grew, struct err *e) {
@@ -67,18 +113,16 @@ static enum status merge(json_t *tables, const json_t *more, bool *grew, struct 
     size_t i;
     bool failed = false;
     json_array_foreach(more, i, table) {
-        json_t *have = find_table(tables, json_object_get(table, "key"));
-        if (have) {
-            *grew |= add_ways(json_object_get(have, "certificates"),
-                              json_object_get(table, "certificates"), &failed);
+        json_t *have = table_for(tables, json_object_get(table, "key"), &failed);
+        if (failed || !add_ways(json_object_get(have, "certificates"),
+                                json_object_get(table, "certificates"), &failed))
             continue;
-        }
-        failed |= json_array_insert_new(tables, 0, json_deep_copy(table)) != 0;
+        move_to_front(tables, have, &failed);
         *grew = true;
     }
-    while (json_array_size(tables) > TABLES_MAX)
-        (void)json_array_remove(tables, json_array_size(tables) - 1);
-    return failed ? no_memory(e) : OK;
+    if (failed) return no_memory(e);
+    drop_oldest(tables);
+    return OK;
 }
 
 static enum status check(const json_t *tables, struct err *e) {
@@ -187,10 +231,12 @@ enum status certify_cache_add(const struct certify_cache *c, json_t *list,
         snprintf(problem, KEPT_PROBLEM_CAP, "%s: certificates are kept in %s", HOMELESS, c->folder);
     json_t *tables = json_pack("[{s:O,s:O}]", "key", c->key, "certificates", list);
     if (!tables) return no_memory(e);
-    if (kept_store(&KIND, c->folder, tables, &why) != OK &&
-        (!*c->spare || kept_store(&KIND, c->spare, tables, &ignored) != OK))
-        snprintf(problem, KEPT_PROBLEM_CAP, "the certificates are not kept for later runs: %s",
-                 why.text);
+    if (kept_store(&KIND, c->folder, tables, &why) != OK) {
+        bool kept = *c->spare && kept_store(&KIND, c->spare, tables, &ignored) == OK;
+        snprintf(problem, KEPT_PROBLEM_CAP, "the certificates are %s%s: %s",
+                 kept ? "kept for later runs in " : "not kept for later runs",
+                 kept ? c->spare : "", why.text);
+    }
     json_decref(tables);
     return OK;
 }

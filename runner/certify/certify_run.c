@@ -83,8 +83,8 @@ static void take_choices(void *context, const json_t *answer) {
     if (gpu_watch_disturbed(&c->watch, why, sizeof why))
         run_log(c->dir, "the algorithms that the certificates timed are not used: while GPU %"
                 PRId64 " was certified, %s", c->watch.device, why);
-    else if (choice_cache_add(c->o->choices, json_text(answer, "architecture", ""), timed, true,
-                              problem, &e) != OK)
+    else if (choice_cache_add(c->o->choices, json_text(answer, "architecture", ""), timed,
+                              CHOICES_UNUSED, problem, &e) != OK)
         run_log(c->dir, "the algorithms that the certificates timed are not used: %s", e.text);
     say(c, problem);
 }

@@ -191,23 +191,33 @@ enum status choice_cache_withdraw(const char *run_path, struct err *e) {
     return tree_remove(path, e);
 }
 
+/* Adds what the files have and this process lacks. */
+static enum status read_files(struct choice_cache *c, char problem[CHOICE_PROBLEM_CAP],
+                              struct err *e) {
+    const char *const places[] = { c->folder, c->spare };
+    bool ignored = false;
+    *problem = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        char one[CHOICE_PROBLEM_CAP];
+        json_t *kept = NULL;
+        TRY(kept_read(&KIND, places[i], &kept, one, e));
+        if (*one) snprintf(problem, CHOICE_PROBLEM_CAP, "%s", one);
+        enum status st = merge(c->tables, kept, &ignored, e);
+        json_decref(kept);
+        TRY(st);
+    }
+    return OK;
+}
+
 enum status choice_cache_offer(struct choice_cache *c, const char *run_path,
                                char problem[CHOICE_PROBLEM_CAP], struct err *e) {
     char path[PATH_CAP];
-    json_t *kept = NULL, *table, *offered = json_array();
+    json_t *table, *offered = json_array();
     size_t i;
-    bool failed = false, ignored = false;
+    bool failed = false;
     enum status st = offered ? OK : no_memory(e);
-    const char *const places[] = { c->folder, c->spare };
     *problem = '\0';
-    for (i = 0; st == OK && i < sizeof places / sizeof *places; i++) {
-        char one[CHOICE_PROBLEM_CAP];
-        st = kept_read(&KIND, places[i], &kept, one, e);
-        if (*one) snprintf(problem, CHOICE_PROBLEM_CAP, "%s", one);
-        if (st == OK) st = merge(c->tables, kept, &ignored, e);
-        json_decref(kept);
-        kept = NULL;
-    }
+    if (st == OK) st = read_files(c, problem, e);
     json_array_foreach(c->tables, i, table)
         if (!strcmp(json_text(table, "driver", ""), c->driver) &&
             !strcmp(json_text(table, "kernels", ""), backend_kernels_sha256()))
@@ -222,10 +232,22 @@ enum status choice_cache_offer(struct choice_cache *c, const char *run_path,
     return st;
 }
 
+/* Stores the tables of `list` in a file; a problem is said once. */
+static void store(struct choice_cache *c, const json_t *list, char problem[CHOICE_PROBLEM_CAP]) {
+    struct err why, ignored;
+    if (!*c->folder || kept_store(&KIND, c->folder, list, &why) == OK) return;
+    bool kept = *c->spare && kept_store(&KIND, c->spare, list, &ignored) == OK;
+    if (!c->said)
+        snprintf(problem, CHOICE_PROBLEM_CAP, "the algorithms that this run timed are %s%s: %s",
+                 kept ? "kept for later runs in " : "not kept for later runs, which time their own",
+                 kept ? c->spare : "", why.text);
+    c->said = true;
+}
+
 enum status choice_cache_add(struct choice_cache *c, const char *architecture, const char *timed,
-                             bool stored, char problem[CHOICE_PROBLEM_CAP], struct err *e) {
+                             enum choice_state state, char problem[CHOICE_PROBLEM_CAP],
+                             struct err *e) {
     json_t *table = NULL, *list;
-    struct err why;
     bool grew = false;
     *problem = '\0';
     if (!*timed) return OK;
@@ -236,16 +258,13 @@ enum status choice_cache_add(struct choice_cache *c, const char *architecture, c
     }
     list = json_pack("[o]", table);
     if (!list) return no_memory(e);
-    enum status st = merge(c->tables, list, &grew, e);
-    if (st == OK && stored && *c->folder && kept_store(&KIND, c->folder, list, &why) != OK) {
-        struct err ignored;
-        bool kept = *c->spare && kept_store(&KIND, c->spare, list, &ignored) == OK;
-        snprintf(problem, CHOICE_PROBLEM_CAP, "the algorithms that this run timed are %s%s: %s",
-                 kept ? "kept for later runs in " : "not kept for later runs, which time their own",
-                 kept ? c->spare : "", why.text);
-        if (c->said) *problem = '\0';
-        c->said = true;
+    enum status st = OK;
+    if (state != CHOICES_DISTURBED) store(c, list, problem);
+    if (state == CHOICES_UNUSED) {
+        char ignored[CHOICE_PROBLEM_CAP]; /* the offer to the worker says it */
+        st = read_files(c, ignored, e);
     }
+    if (st == OK) st = merge(c->tables, list, &grew, e);
     json_decref(list);
     return st;
 }

@@ -42,12 +42,19 @@ NODISCARD enum status choice_cache_offer(struct choice_cache *c, const char *run
 /* Removes offered.json. */
 NODISCARD enum status choice_cache_withdraw(const char *run_path, struct err *e);
 
-/* Adds the choices of the text `timed` (choices_timed of a backend on `architecture`) that are new.
- * stored: in the file too; otherwise only for later runs of this process. `problem` gets a sentence
- * the first time that they cannot be stored in `folder`, else "". ERR_CONFIG: `timed` is no
- * table. */
+/* Of choices that were just timed. */
+enum choice_state {
+    CHOICES_USED,     /* a run of this process has computed with them */
+    CHOICES_UNUSED,   /* none has: where another process has stored a choice for the same shape
+                       * meanwhile, that one serves this process too */
+    CHOICES_DISTURBED /* used, and not for the file: they might be slow */
+};
+
+/* Adds the choices of the text `timed` (choices_timed of a backend on `architecture`) that are new:
+ * to the file, and for later runs of this process. `problem` gets a sentence the first time that
+ * they cannot be stored in `folder`, else "". ERR_CONFIG: `timed` is no table. */
 NODISCARD enum status choice_cache_add(struct choice_cache *c, const char *architecture,
-                                       const char *timed, bool stored,
+                                       const char *timed, enum choice_state state,
                                        char problem[CHOICE_PROBLEM_CAP], struct err *e);
 
 struct backend;

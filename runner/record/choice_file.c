@@ -55,8 +55,19 @@ enum status choice_file_keep(struct run_dir *dir, const char *text, struct err *
     return run_dir_save(dir, e);
 }
 
-enum status choice_file_source(const char *source, char **text, struct err *e) {
+/* All of it: a device that rejects a line does so after the run has begun. */
+static enum status check_table(const char *text, size_t bytes, struct err *e) {
     struct choices_reader reader;
+    struct choice ignored;
+    bool more = true;
+    if (strlen(text) != bytes)
+        return FAIL(e, ERR_CONFIG, "choice table: byte %zu is 0", strlen(text));
+    TRY(choices_open(&reader, text, e));
+    while (more) TRY(choices_next(&reader, &ignored, &more, e));
+    return OK;
+}
+
+enum status choice_file_source(const char *source, char **text, struct err *e) {
     size_t n;
     *text = NULL;
     if (!strcmp(source, NONE)) {
@@ -66,8 +77,9 @@ enum status choice_file_source(const char *source, char **text, struct err *e) {
     bool checkpoint = path_is_directory(source);
     if (checkpoint) TRY(checkpoint_choices(source, text, e));
     else TRY(file_read(source, TABLE_BYTES_MAX, text, &n, e));
+    if (checkpoint) n = strlen(*text);
     if (checkpoint && !**text) return OK; /* of a backend without choices */
-    enum status st = choices_open(&reader, *text, e);
+    enum status st = check_table(*text, n, e);
     if (st == OK) return OK;
     err_prefix(e, "%s", source);
     free(*text);

@@ -49,37 +49,44 @@ static enum status check_file(const struct kept_kind *k, const json_t *file, str
                : FAIL(e, ERR_FORMAT, "its content does not have the hash that it states");
 }
 
-/* The tables of the file; an empty list, with the problem, if it is damaged or unreadable. */
-enum status kept_read(const struct kept_kind *k, const char *folder, json_t **tables,
-                      char problem[KEPT_PROBLEM_CAP], struct err *e) {
-    char path[PATH_CAP];
+/* The tables of the file; an empty list if there is none, or after an error. ERR_IO: nobody knows
+ * what it has. */
+static enum status read_file(const struct kept_kind *k, const char *path, json_t **tables,
+                             struct err *e) {
     json_t *file = NULL;
-    struct err why;
-    *problem = '\0';
     *tables = json_array();
     if (!*tables) return no_memory(e);
-    if (!*folder || path_join(path, folder, k->file, NULL) != OK || !path_exists(path))
-        return OK;
-    enum status st = json_file_read(path, &file, &why);
-    if (st == OK) st = check_file(k, file, &why);
+    if (!path_exists(path)) return OK;
+    enum status st = json_file_read(path, &file, e);
+    if (st == OK) st = check_file(k, file, e);
     if (st == OK) {
         json_decref(*tables);
         *tables = json_incref(json_object_get(file, "tables"));
-    } else if (st != ERR_MEMORY) {
-        snprintf(problem, KEPT_PROBLEM_CAP, "%s %s, but it cannot be used and is ignored: %s; "
-                 "delete %s", path, k->about, why.text, k->file);
     }
     json_decref(file);
+    return st;
+}
+
+enum status kept_read(const struct kept_kind *k, const char *folder, json_t **tables,
+                      char problem[KEPT_PROBLEM_CAP], struct err *e) {
+    char path[PATH_CAP] = "";
+    struct err why;
+    *problem = '\0';
+    if (*folder && path_join(path, folder, k->file, NULL) != OK) *path = '\0';
+    enum status st = read_file(k, path, tables, &why);
+    if (st != OK && st != ERR_MEMORY)
+        snprintf(problem, KEPT_PROBLEM_CAP, "%s %s, but it cannot be used and is ignored: %s; "
+                 "%sdelete %s", path, k->about, why.text,
+                 st == ERR_IO ? "make it readable, or " : "", k->file);
     if (st != ERR_MEMORY) return OK;
     json_decref(*tables);
     *tables = NULL;
     return no_memory(e);
 }
 
-static enum status write_file(const struct kept_kind *k, const char *folder, json_t *tables,
+static enum status write_file(const struct kept_kind *k, const char *path, json_t *tables,
                               struct err *e) {
-    char path[PATH_CAP], hex[SHA256_HEX];
-    TRY(path_join(path, folder, k->file, e));
+    char hex[SHA256_HEX];
     TRY(canonical_hash(tables, hex, e));
     json_t *file = json_pack("{s:s,s:s,s:O}", "schema", k->schema, "sha256", hex, "tables", tables);
     if (!file) return no_memory(e);
@@ -106,16 +113,23 @@ static enum status lock_folder(const struct kept_kind *k, const char *folder, in
     return FAIL(e, ERR_IO, "lock %s: %s", path, strerror(errno));
 }
 
+/* A damaged file is replaced. One that cannot be read may be whole, and stays. */
 enum status kept_store(const struct kept_kind *k, const char *folder, const json_t *more,
                        struct err *e) {
     int fd;
     bool grew = false;
-    char ignored[KEPT_PROBLEM_CAP];
+    char path[PATH_CAP];
+    struct err damage;
     json_t *tables = NULL;
+    TRY(path_join(path, folder, k->file, e));
     enum status st = lock_folder(k, folder, &fd, e);
-    if (st == OK) st = kept_read(k, folder, &tables, ignored, e);
+    if (st == OK) {
+        st = read_file(k, path, &tables, &damage);
+        if (st == ERR_IO || st == ERR_MEMORY) (void)FAIL(e, st, "%s", damage.text);
+        else st = OK;
+    }
     if (st == OK) st = k->merge(tables, more, &grew, e);
-    if (st == OK && grew) st = write_file(k, folder, tables, e);
+    if (st == OK && grew) st = write_file(k, path, tables, e);
     json_decref(tables);
     if (fd >= 0) close(fd);
     return st;

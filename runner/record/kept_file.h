@@ -29,7 +29,8 @@ NODISCARD enum status kept_folders(const char *folder, const char *spare, char o
 NODISCARD enum status kept_read(const struct kept_kind *k, const char *folder,
                                 struct json_t **tables, char problem[KEPT_PROBLEM_CAP],
                                 struct err *e);
-/* Reads, merges and writes under the lock, so that two runs keep what both have. */
+/* Reads, merges and writes under the lock, so that two runs keep what both have. A damaged file is
+ * replaced. ERR_IO: it cannot be written, or not be read, as one of another user: it stays. */
 NODISCARD enum status kept_store(const struct kept_kind *k, const char *folder,
                                  const struct json_t *more, struct err *e);
 

@@ -62,7 +62,8 @@ static enum status take_table(struct tuning *t, const json_t *event, struct err 
     run_log(t->dir, "choice table: %" PRId64 " shapes, %" PRId64 " of them timed now", all, new);
     if (!t->settings->choice_cache || t->settings->choice_cache->anew || !new) return OK;
     bool clean = !gpu_watch_disturbed(&t->watch, why, sizeof why);
-    TRY(choice_cache_add(t->settings->choice_cache, t->architecture, timed, clean, problem, e));
+    TRY(choice_cache_add(t->settings->choice_cache, t->architecture, timed,
+                         clean ? CHOICES_USED : CHOICES_DISTURBED, problem, e));
     snprintf(text, sizeof text, "algorithms were timed on GPU %" PRId64 " while %s; later runs "
              "time their own", t->watch.device, why);
     say(t, clean ? problem : text);

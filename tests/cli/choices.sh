@@ -27,6 +27,17 @@ run absent 2 --choices absent.txt
 [ -e bad ] || [ -e absent ] && fail "a run was begun"
 
 printf 'fp8lab choices 1\ndevice NVIDIA H200\nlibraries cublaslt 130100, cudnn 91900\n' >h200.txt
+{ cat h200.txt && printf 'gemm 1 2 3 : 00ff\ngemm 4 5 6 : 00'; } >cut.txt
+{ cat h200.txt && printf 'gemm 1 2 3 : 00ff\n\0\0\0\0'; } >zero.txt
+{ cat h200.txt && printf 'gemm 1 99999999999999999999 3 : 00\n'; } >large.txt
+run cut 2 --choices cut.txt
+says "cut.txt: choice table, line 5: cut off"
+run zero 2 --choices zero.txt
+says "zero.txt: choice table: byte 93 is 0"
+run large 2 --choices large.txt
+says "large.txt: choice table, line 4: expected 'kind integers : hex'"
+[ -e cut ] || [ -e zero ] || [ -e large ] && fail "a run was begun"
+
 run h200 2 --choices h200.txt
 says "NVIDIA H200 (cublaslt 130100, cudnn 91900), and the cpu backend makes no choices"
 expect "its hash is an input" "$(sha256sum h200.txt | cut -d' ' -f1)" \

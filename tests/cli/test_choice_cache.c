@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -31,7 +32,7 @@ static struct choice_cache opened(const char *driver) {
 static void add(const char *driver, const char *architecture, const char *text) {
     struct choice_cache c = opened(driver);
     char problem[CHOICE_PROBLEM_CAP];
-    MUST(choice_cache_add(&c, architecture, text, true, problem, E));
+    MUST(choice_cache_add(&c, architecture, text, CHOICES_USED, problem, E));
     assert_string_equal(problem, "");
     choice_cache_close(&c);
 }
@@ -61,24 +62,29 @@ static enum status listener_offer(struct backend *b, const char *text, struct er
     return OK;
 }
 
-/* What a worker with this device is offered by a new process with this driver, or "". Valid until
- * the next call. */
-static const char *offered(const char *driver, const char *architecture, const char *device,
-                           const char *libraries, char text[4096]) {
-    struct choice_cache c = opened(driver);
+/* What a worker with this device is offered by this process, or "". */
+static void offer(struct choice_cache *c, const char *architecture, const char *device,
+                  const char *libraries, char text[4096]) {
     struct listener l = { .device = device, .libraries = libraries,
                           .architecture = architecture };
     char problem[CHOICE_PROBLEM_CAP];
     l.base.ops = &l.ops;
     l.ops.info = listener_info;
     l.ops.choices_offer = listener_offer;
-    MUST(choice_cache_offer(&c, folder, problem, E));
+    MUST(choice_cache_offer(c, folder, problem, E));
     assert_string_equal(problem, "");
     MUST(choice_cache_take(folder, &l.base, E));
     MUST(choice_cache_withdraw(folder, E));
-    choice_cache_close(&c);
     snprintf(text, 4096, "%s", l.offered ? l.offered : "");
     free(l.offered);
+}
+
+/* The same by a new process with this driver. Valid until the next call. */
+static const char *offered(const char *driver, const char *architecture, const char *device,
+                           const char *libraries, char text[4096]) {
+    struct choice_cache c = opened(driver);
+    offer(&c, architecture, device, libraries, text);
+    choice_cache_close(&c);
     return text;
 }
 
@@ -106,21 +112,36 @@ static void the_first_choice_of_a_shape_stays(void **state) {
 /* What a process has seen wins over the file, which another process may have changed meanwhile. */
 static void a_process_stays_with_what_it_has_seen(void **state) {
     struct choice_cache c = opened("580");
-    char problem[CHOICE_PROBLEM_CAP], path[PATH_CAP];
-    MUST(choice_cache_add(&c, "sm_90", HEAD("B200", "lt 1") "gemm 1 : 0a\n", false, problem, E));
+    char problem[CHOICE_PROBLEM_CAP], path[PATH_CAP], text[4096];
+    MUST(choice_cache_add(&c, "sm_90", HEAD("B200", "lt 1") "gemm 1 : 0a\n", CHOICES_DISTURBED,
+                          problem, E));
     add("580", "sm_90", HEAD("B200", "lt 1") "gemm 1 : 0b\ngemm 2 : 0c\n");
-    MUST(choice_cache_offer(&c, folder, problem, E));
-    struct listener l = { .device = "B200", .libraries = "lt 1", .architecture = "sm_90" };
-    l.base.ops = &l.ops;
-    l.ops.info = listener_info;
-    l.ops.choices_offer = listener_offer;
-    MUST(choice_cache_take(folder, &l.base, E));
-    assert_string_equal(l.offered, HEAD("B200", "lt 1") "gemm 1 : 0a\ngemm 2 : 0c\n");
-    free(l.offered);
-    MUST(choice_cache_withdraw(folder, E));
+    offer(&c, "sm_90", "B200", "lt 1", text);
+    assert_string_equal(text, HEAD("B200", "lt 1") "gemm 1 : 0a\ngemm 2 : 0c\n");
     MUST(path_join(path, folder, "offered.json", E));
     assert_false(path_exists(path));
     choice_cache_close(&c);
+}
+
+/* Two processes whose certificates timed the same shapes at once: no run has computed with the
+ * choices of either yet, so both take those that were stored first. */
+static void processes_at_once_agree(void **state) {
+    (void)state;
+    static const char FIRST[] = HEAD("B300", "lt 1") "gemm 1 : 01\ngemm 2 : 01\n";
+    struct choice_cache first = opened("580"), second = opened("580");
+    char problem[CHOICE_PROBLEM_CAP], text[4096];
+    MUST(choice_cache_add(&second, "sm_103", HEAD("B300", "lt 1") "gemm 4 : 04\n",
+                          CHOICES_DISTURBED, problem, E));
+    MUST(choice_cache_add(&first, "sm_103", FIRST, CHOICES_UNUSED, problem, E));
+    MUST(choice_cache_add(&first, "sm_103", HEAD("B300", "lt 1") "gemm 4 : 01\n", CHOICES_USED,
+                          problem, E));
+    MUST(choice_cache_add(&second, "sm_103", HEAD("B300", "lt 1") "gemm 2 : 02\ngemm 3 : 02\n",
+                          CHOICES_UNUSED, problem, E));
+    offer(&second, "sm_103", "B300", "lt 1", text);
+    assert_string_equal(text, HEAD("B300", "lt 1") "gemm 4 : 04\ngemm 1 : 01\ngemm 2 : 01\n"
+                                                   "gemm 3 : 02\n");
+    choice_cache_close(&first);
+    choice_cache_close(&second);
 }
 
 static void old_tables_make_room(void **state) {
@@ -141,22 +162,47 @@ static void a_held_lock_is_no_hang(void **state) {
     MUST(path_join(path, folder, "choices.lock", E));
     int fd = open(path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0 && flock(fd, LOCK_EX) == 0);
-    MUST(choice_cache_add(&c, "sm_90", HEAD("L", "lt 1") "gemm 1 : 01\n", true, problem, E));
+    MUST(choice_cache_add(&c, "sm_90", HEAD("L", "lt 1") "gemm 1 : 01\n", CHOICES_USED, problem,
+                          E));
     assert_non_null(strstr(problem, "are not kept for later runs"));
     assert_non_null(strstr(problem, "choices.lock"));
-    MUST(choice_cache_add(&c, "sm_90", HEAD("L", "lt 1") "gemm 2 : 01\n", true, problem, E));
+    MUST(choice_cache_add(&c, "sm_90", HEAD("L", "lt 1") "gemm 2 : 01\n", CHOICES_USED, problem,
+                          E));
     assert_string_equal(problem, "");
     close(fd);
+    choice_cache_close(&c);
+}
+
+/* One that cannot be read may be whole: it is not replaced, and the spare folder serves. A socket
+ * is such a file for every user. */
+static void what_cannot_be_read_stays(void **state) {
+    (void)state;
+    struct choice_cache c;
+    char home[PATH_CAP], runs[PATH_CAP], path[PATH_CAP], problem[CHOICE_PROBLEM_CAP];
+    struct stat info;
+    MUST(path_join(home, folder, "home", E));
+    MUST(path_join(runs, folder, "runs", E));
+    MUST(path_join(path, home, "choices.json", E));
+    MUST(directory_make(home, E));
+    assert_int_equal(mknod(path, S_IFSOCK | 0600, 0), 0);
+    MUST(choice_cache_open(&c, NULL, runs, "580", E));
+    snprintf(c.folder, sizeof c.folder, "%s", home);
+    snprintf(c.spare, sizeof c.spare, "%s", runs);
+    MUST(choice_cache_add(&c, "sm_90", HEAD("S", "lt 1") "gemm 1 : 01\n", CHOICES_USED, problem,
+                          E));
+    assert_non_null(strstr(problem, "are kept for later runs in"));
+    assert_non_null(strstr(problem, path));
+    assert_true(lstat(path, &info) == 0 && S_ISSOCK(info.st_mode));
     choice_cache_close(&c);
 }
 
 static void an_empty_part_adds_nothing(void **state) {
     struct choice_cache c = opened("580");
     char problem[CHOICE_PROBLEM_CAP], text[4096];
-    MUST(choice_cache_add(&c, "sm_90", "", true, problem, E));
-    MUST(choice_cache_add(&c, "sm_90", HEAD("E", "lt 1") "# nothing\n", true, problem, E));
+    MUST(choice_cache_add(&c, "sm_90", "", CHOICES_USED, problem, E));
+    MUST(choice_cache_add(&c, "sm_90", HEAD("E", "lt 1") "# nothing\n", CHOICES_USED, problem, E));
     MUST_FAIL(ERR_CONFIG, "no choice table",
-              choice_cache_add(&c, "sm_90", "x\n", true, problem, E));
+              choice_cache_add(&c, "sm_90", "x\n", CHOICES_USED, problem, E));
     assert_string_equal(offered("580", "sm_90", "E", "lt 1", text), "");
     choice_cache_close(&c);
 }
@@ -173,6 +219,8 @@ int main(void) {
         cmocka_unit_test(a_table_serves_its_own_kind_only),
         cmocka_unit_test(the_first_choice_of_a_shape_stays),
         cmocka_unit_test(a_process_stays_with_what_it_has_seen),
+        cmocka_unit_test(processes_at_once_agree),
+        cmocka_unit_test(what_cannot_be_read_stays),
         cmocka_unit_test(an_empty_part_adds_nothing),
         cmocka_unit_test(old_tables_make_room),
         cmocka_unit_test(a_held_lock_is_no_hang),
