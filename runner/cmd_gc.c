@@ -3,6 +3,7 @@
 
 #include "runner/commands.h"
 #include "runner/removal_ask.h"
+#include "runner/runs_folder.h"
 
 struct wish {
     const char *dir;
@@ -12,8 +13,9 @@ struct wish {
 
 static enum status read_wish(const struct cli *cli, struct wish *w, struct err *e) {
     const char *text = cli_value(cli, "checkpoints");
-    *w = (struct wish){ .dir = cli->arg_count ? cli->args[0] : "runs", .checkpoints = text,
+    *w = (struct wish){ .checkpoints = text,
                         .which = text && !strcmp(text, "all") ? REMOVAL_ALL : REMOVAL_OLD };
+    TRY(runs_folder(cli, &w->dir, e));
     if (!path_is_directory(w->dir)) return FAIL(e, ERR_ARG, "%s is no directory", w->dir);
     if (!text || !strcmp(text, "old") || !strcmp(text, "all")) return OK;
     return FAIL(e, ERR_ARG, "--checkpoints: found '%.40s'; write old (all but a run's last and "
@@ -35,6 +37,7 @@ static int cmd_gc(const struct cli *cli) {
 static const struct flag FLAGS[] = {
     { "checkpoints", "old|all", "also kept checkpoints that no run in DIR began with", false },
     REMOVAL_FLAGS,
+    RUNS_FLAG,
 };
 
 const struct verb VERB_GC = {

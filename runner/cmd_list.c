@@ -22,6 +22,7 @@
 #include "runner/record/run_dir.h"
 #include "runner/record/run_lock.h"
 #include "runner/run/close.h"
+#include "runner/runs_folder.h"
 
 enum { NAME_WIDTH = 30, STATUS_WIDTH = 11, CANDIDATES_MAX = 8 };
 
@@ -334,15 +335,16 @@ static void note_leftovers(const struct cli *cli, const char *dir) {
 }
 
 static int cmd_list(const struct cli *cli) {
-    const char *dir = cli->arg_count ? cli->args[0] : "runs";
+    const char *dir;
     struct tree runs;
     struct err e = { 0 };
     struct listing l = { .cli = cli };
-    enum status st = list_filter_read(cli, (int64_t)time(NULL), &l.filter, &e);
+    enum status st = runs_folder(cli, &dir, &e);
+    if (st == OK) st = list_filter_read(cli, (int64_t)time(NULL), &l.filter, &e);
     if (st == OK) st = read_sort(cli, &l.key, &e);
     if (st != OK) return cli_fail(cli, &e);
     close_dead_runs(cli, dir);
-    st = cli->arg_count && !path_is_directory(dir)
+    st = runs_folder_is_given(cli) && !path_is_directory(dir)
                          ? FAIL(&e, ERR_ARG, "%s is no directory", dir)
                          : run_list(dir, &runs, &e);
     if (st != OK) return cli_fail(cli, &e);
@@ -364,6 +366,7 @@ static const struct flag FLAGS[] = {
     { "sort", "COLUMN", "by date, name, recipe, model, device, step, loss, eval...", false },
     { "reverse", NULL, "the last line first", false },
     { "ids", NULL, "print ids alone, for other commands", false },
+    RUNS_FLAG,
 };
 
 const struct verb VERB_LIST = {

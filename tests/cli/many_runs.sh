@@ -53,6 +53,11 @@ done
 expect "since a fraction" 3 "$("$FP8LAB" list -q --ids --since 2026-11-21T06:42:00.000Z | wc -l)"
 gives 2 list --sort colour -- "--sort: found 'colour'; the columns are date"
 gives 0 list --name nothing -- "none of the 4 runs in runs matches"
+gives 0 list --name nothing --runs runs -- "none of the 4 runs in runs matches"
+gives 2 list --runs nowhere -- "nowhere is no directory"
+gives 2 list runs --runs runs -- "two folders of runs: runs and --runs runs; give one"
+gives 2 gc runs --runs runs -- "two folders of runs: runs and --runs runs; give one"
+gives 0 gc --runs runs --dry-run --
 
 case_name="tags"
 before=$(sha256sum runs/*.tar.zst)
