@@ -7,6 +7,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
 #include "runner/cache/cache_key.h"
 #include "runner/record/ingest_record.h"
 #include "runner/repro/repro_data.h"
@@ -106,6 +107,44 @@ static enum status take_list(const struct eval_data_request *q, enum data_kind k
     return OK;
 }
 
+/* ---- another tokenizer ---- */
+
+/* Whose description names a tokenizer: "" or its hash, and its name at `name`. */
+static const char *tokenizer_hash(const json_t *description, const char **name) {
+    const json_t *tokenizer = json_object_get(description, "tokenizer");
+    *name = json_text(tokenizer, "path", "");
+    return json_text(tokenizer, "sha256", "");
+}
+
+/* Warns if two descriptions name other tokenizers. A file of another format may have the same ids,
+ * so this is no error. */
+static void compare_tokenizers(const struct eval_data_request *q, const json_t *own,
+                               const struct shard_files *f) {
+    const char *name, *of_own;
+    const char *hash = tokenizer_hash(f->description, &name), *known = tokenizer_hash(own, &of_own);
+    if (!*hash || !*known || !strcmp(hash, known)) return;
+    cli_warn(q->cli, "%s.bin has tokens of the tokenizer %.200s, and the model was trained on those "
+             "of %.200s: unless both give the same ids, this loss says nothing", f->prefix,
+             PLAIN(name), PLAIN(of_own));
+}
+
+/* What describes the run's own tokens: its record, or the file beside its first shards, which may be
+ * gone. */
+static void warn_of_tokenizer(const struct eval_data_request *q) {
+    const struct data_options *own = &q->opened->options.data;
+    const json_t *record = q->opened->view.ingest;
+    struct shard_files mine = { 0 };
+    struct err ignored;
+    if (!record && own->path_count && shard_files_open(&mine, own->paths[0], &ignored) == OK)
+        record = mine.description;
+    for (int64_t i = 0; i < q->count && record; i++) {
+        struct shard_files f;
+        if (shard_files_open(&f, q->files[i], &ignored) == OK) compare_tokenizers(q, record, &f);
+        shard_files_close(&f);
+    }
+    shard_files_close(&mine);
+}
+
 /* Documents are laid out as in the run, if its data were or became Megatron's shards as well. */
 static enum status take_shard_files(const struct eval_data_request *q, struct eval_data *d,
                                     struct err *e) {
@@ -116,6 +155,7 @@ static enum status take_shard_files(const struct eval_data_request *q, struct ev
             return FAIL(e, ERR_CONFIG, "--data %s and %s are of two kinds: give files of one",
                         q->files[0], q->files[i]);
     TRY(take_list(q, index ? DATA_MEGATRON : DATA_LLMC, d, e));
+    if (index && is_run(q)) warn_of_tokenizer(q);
     if (index && own->kind == DATA_MEGATRON) {
         bool chats = !strcmp(json_text(data_of(q), "kind", ""), "chats");
         enum data_layout whole = own->documents.mask ? LAYOUT_PACKED : LAYOUT_PADDED;

@@ -108,6 +108,19 @@ here=$(get 'o["loss_tokens"], round(o["loss"], 5)' "$text" --data other.jsonl)
 "$FP8LAB" data tokenise --to other --tokenizer tokenizer.json other.jsonl >out 2>&1 || fail "tokens"
 expect "its shards" "$here" \
     "$(get 'o["loss_tokens"], round(o["loss"], 5)' "$text" --data other.bin)"
+gives 0 eval "$text" --data other.bin -- "bf16 on"
+! grep -q "unless both give the same ids" out || fail "its own tokenizer is another"
+"$FP8LAB" data tokenise --to plain --tokenizer bytes other.jsonl >out 2>&1 || fail "bytes"
+gives 0 eval "$text" --data plain.bin -- \
+    "plain.bin has tokens of the tokenizer bytes, and the model was trained on those of" \
+    "unless both give the same ids, this loss says nothing"
+cp plain.bin own.bin && cp plain.idx own.idx && cp plain.json own.json # tokens that a run names
+sed "$kept; s|  data = text .*|  data = tokens { path = \"own\", holdout = 0.1 },|" texts.lua >own.lua
+train own.lua
+gives 0 eval "$bundle" --data other.bin -- "and the model was trained on those of bytes: unless"
+rm own.json
+gives 0 eval "$bundle" --data other.bin -- "bf16 on"
+! grep -q "unless both give the same ids" out || fail "a tokenizer that nothing names"
 bytes_a_token=$(get 'round(o["loss"] / o["loss_a_byte"], 4)' "$text" --data other.jsonl)
 expect "bytes a token of shards" "$bytes_a_token" \
     "$(get 'round(o["loss"] / o["loss_a_byte"], 4)' "$text" --data other.idx)"
