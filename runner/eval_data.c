@@ -123,13 +123,13 @@ static void compare_tokenizers(const struct eval_data_request *q, const json_t *
     const char *name, *of_own;
     const char *hash = tokenizer_hash(f->description, &name), *known = tokenizer_hash(own, &of_own);
     if (!*hash || !*known || !strcmp(hash, known)) return;
-    cli_warn(q->cli, "%s.bin has tokens of the tokenizer %.200s, and the model was trained on those "
-             "of %.200s: unless both give the same ids, this loss says nothing", f->prefix,
+    cli_warn(q->cli, "%s.bin has tokens of the tokenizer %.200s, and the model was trained on "
+             "those of %.200s: unless both give the same ids, this loss says nothing", f->prefix,
              PLAIN(name), PLAIN(of_own));
 }
 
-/* What describes the run's own tokens: its record, or the file beside its first shards, which may be
- * gone. */
+/* What describes the run's own tokens: its record, or the file beside its first shards, which may
+ * be gone. */
 static void warn_of_tokenizer(const struct eval_data_request *q) {
     const struct data_options *own = &q->opened->options.data;
     const json_t *record = q->opened->view.ingest;

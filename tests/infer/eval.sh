@@ -115,7 +115,8 @@ gives 0 eval "$text" --data plain.bin -- \
     "plain.bin has tokens of the tokenizer bytes, and the model was trained on those of" \
     "unless both give the same ids, this loss says nothing"
 cp plain.bin own.bin && cp plain.idx own.idx && cp plain.json own.json # tokens that a run names
-sed "$kept; s|  data = text .*|  data = tokens { path = \"own\", holdout = 0.1 },|" texts.lua >own.lua
+sed "$kept; s|  data = text .*|  data = tokens { path = \"own\", holdout = 0.1 },|" \
+    texts.lua >own.lua
 train own.lua
 gives 0 eval "$bundle" --data other.bin -- "and the model was trained on those of bytes: unless"
 rm own.json
