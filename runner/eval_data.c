@@ -109,7 +109,7 @@ static enum status take_list(const struct eval_data_request *q, enum data_kind k
 
 /* ---- another tokenizer ---- */
 
-/* Whose description names a tokenizer: "" or its hash, and its name at `name`. */
+/* The hash of the tokenizer that a description names, and its name; "": it names none. */
 static const char *tokenizer_hash(const json_t *description, const char **name) {
     const json_t *tokenizer = json_object_get(description, "tokenizer");
     *name = json_text(tokenizer, "path", "");

@@ -36,7 +36,7 @@ struct advice_row {
     const struct peak *peak;     /* the GPU's data sheet; NULL: not known, or the CPU */
     double floor_us;             /* a step's least time by `peak`; 0: not known */
     double comm_bytes;           /* of a rank's collectives in a step */
-    double link_us;              /* of them, a part of the forecast; 0: it is left out */
+    double link_us;              /* of them, in the forecast. 0: the forecast leaves them out */
     struct forecast forecast;
     bool unmeasurable; /* no file of steps can help; forecast.missing says why */
     double speed; /* tokens/s to those of BF16; 0: one of the two is not known */
@@ -56,8 +56,8 @@ struct advice {
  * as equally fast: forecasts are that uncertain. The second is for rough ones. */
 #define ADVICE_MARGIN 0.10
 #define ADVICE_MARGIN_ROUGH 0.25
-/* A forecast is rough if more of its step is assumed, or if the bytes between ranks would take more
- * of it, at NVLink's rate (link.h), and it leaves them out. */
+/* A forecast is rough if more of its step is assumed. It is rough, too, if it leaves out the bytes
+ * between ranks, and these would take more of it at NVLink's rate (link.h). */
 #define ADVICE_ASSUMED_MAX 0.10
 #define ADVICE_LINK_MAX 0.10
 /* Whether the forecast leaves such bytes out. */
