@@ -26,7 +26,7 @@ static int gemm_level(const struct gemm_shape *a, const struct gemm_shape *b) {
 
 static int attention_level(const struct attention_shape *a, const struct attention_shape *b) {
     if (a->backward != b->backward || a->act != b->act) return LEVEL_NONE;
-    return (a->head_dim == b->head_dim ? 0 : 2) + (a->codes != b->codes);
+    return (a->head_dim == b->head_dim ? 0 : 2) + (a->codes != b->codes || a->d_o != b->d_o);
 }
 
 static int other_level(const struct step_work *a, enum recipe_kind recipe,
@@ -172,7 +172,8 @@ static void say_missing(const struct step_work *w, char *out, size_t size) {
         snprintf(out, size, "no GEMM of %s operands with these scales was measured",
                  dtype_name(w->gemm.a));
     else
-        snprintf(out, size, "%s was not measured", w->op);
+        snprintf(out, size, "%s%s was not measured", w->op,
+                 w->kind == WORK_ATTENTION && dtype_is_fp8(w->attention.act) ? " in FP8" : "");
 }
 
 void forecast_step(const struct measured *m, const struct step_works *works,

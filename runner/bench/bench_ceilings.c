@@ -58,17 +58,24 @@ struct attention_run {
     struct tensor qkv, d_qkv, o, d_o, lse, delta;
     struct tensor first_key; /* data NULL without a window */
     struct sink sink;
+    struct tensor multiplier, factor, amax, stats; /* of p and of ds, FP8 attention only */
+    struct attention_cast p, ds;
 };
 
 static const struct tensor *first_key_of(const struct attention_run *r) {
     return r->first_key.data ? &r->first_key : NULL;
+}
+static const struct attention_cast *cast_of(const struct attention_run *r,
+                                            const struct attention_cast *cast) {
+    return dtype_is_fp8(r->shape->act) ? cast : NULL;
 }
 
 static enum status run_forward(void *context, struct err *e) {
     struct attention_run *r = context;
     return r->b->ops->attention_fwd(r->b, LANE_COMPUTE, &(struct attention_fwd_args){
             .o = &r->sink, .lse = &r->lse, .qkv = &r->qkv, .first_key = first_key_of(r),
-            .heads = r->shape->heads, .kv_heads = r->shape->kv_heads }, e);
+            .heads = r->shape->heads, .kv_heads = r->shape->kv_heads,
+            .p = cast_of(r, &r->p) }, e);
 }
 
 static enum status run_backward(void *context, struct err *e) {
@@ -77,15 +84,52 @@ static enum status run_backward(void *context, struct err *e) {
     return r->b->ops->attention_bwd(r->b, LANE_COMPUTE, &(struct attention_bwd_args){
             .d_qkv = &d_qkv, .delta = &r->delta, .d_o = &r->d_o, .o = &r->o, .qkv = &r->qkv,
             .lse = &r->lse, .first_key = first_key_of(r), .heads = r->shape->heads,
-            .kv_heads = r->shape->kv_heads }, e);
+            .kv_heads = r->shape->kv_heads, .p = cast_of(r, &r->p), .ds = cast_of(r, &r->ds) }, e);
+}
+
+/* [rows, heads*D], or codes with one scale. */
+static enum status attention_operand(struct bench_memory *m, struct tensor *out, enum dtype t,
+                                     int64_t rows, int64_t cols, struct err *e) {
+    return bench_operand(m, out, t, rows, cols, dtype_is_fp8(t) ? SCALE_TENSOR : SCALE_NONE, false,
+                         e);
+}
+
+/* A matrix [rows, heads*D] as attention reads it: [B,T,heads,D]. */
+static void split_heads(struct tensor *x, const struct attention_shape *s) {
+    int64_t row = x->stride[0], heads = x->dim[1] / s->head_dim;
+    struct tensor view = tensor_make(x->data, x->dtype, s->batch, s->seq_len, heads, s->head_dim);
+    view.stride[1] = row;
+    view.stride[0] = s->seq_len * row;
+    view.scale = x->scale;
+    *x = view;
+}
+
+/* p and ds are rounded by one multiplier, a power of two: its value does not change the time. */
+static enum status attention_casts(struct bench_memory *m, struct attention_run *r,
+                                   struct err *e) {
+    static const float MULTIPLIER = 256.0f, FACTOR = 1 / 256.0f;
+    struct backend *b = r->b;
+    TRY(bench_tensor(m, &r->multiplier, DTYPE_F32, 1, 1, 1, 1, e));
+    TRY(bench_tensor(m, &r->factor, DTYPE_F32, 1, 1, 1, 1, e));
+    TRY(bench_tensor(m, &r->amax, DTYPE_U32, 1, 1, 1, 1, e));
+    TRY(bench_tensor(m, &r->stats, DTYPE_U64, 2, 1, 1, 1, e));
+    TRY(b->ops->upload(b, LANE_COMPUTE, r->multiplier.data, &MULTIPLIER, sizeof MULTIPLIER, e));
+    TRY(b->ops->upload(b, LANE_COMPUTE, r->factor.data, &FACTOR, sizeof FACTOR, e));
+    r->p = (struct attention_cast){ .code = DTYPE_E4M3, .multiplier = &r->multiplier,
+                                    .factor = &r->factor, .amax = &r->amax, .stats = &r->stats };
+    r->ds = r->p;
+    r->ds.code = r->shape->d_o;
+    return OK;
 }
 
 static enum status attention_tensors(struct bench_memory *m, struct attention_run *r,
                                      struct err *e) {
     const struct attention_shape *s = r->shape;
     int64_t rows = s->batch * s->seq_len, all = s->heads + 2 * s->kv_heads;
-    TRY(bench_tensor(m, &r->qkv, s->act, s->batch, s->seq_len, all, s->head_dim, e));
-    TRY(bench_tensor(m, &r->o, s->act, rows, s->heads * s->head_dim, 1, 1, e));
+    TRY(attention_operand(m, &r->qkv, s->act, rows, all * s->head_dim, e));
+    split_heads(&r->qkv, s);
+    if (dtype_is_fp8(s->act)) TRY(attention_casts(m, r, e));
+    TRY(bench_tensor(m, &r->o, s->out, rows, s->heads * s->head_dim, 1, 1, e));
     TRY(bench_tensor(m, &r->lse, DTYPE_F32, s->batch, s->heads, s->seq_len, 1, e));
     r->sink = sink_value(&r->o, NULL);
     if (s->window) {
@@ -94,8 +138,8 @@ static enum status attention_tensors(struct bench_memory *m, struct attention_ru
     }
     TRY(run_forward(r, e)); /* backward reads lse, which forward writes */
     if (!s->backward) return OK;
-    TRY(bench_tensor(m, &r->d_qkv, s->act, s->batch, s->seq_len, all, s->head_dim, e));
-    TRY(bench_tensor(m, &r->d_o, s->act, rows, s->heads * s->head_dim, 1, 1, e));
+    TRY(bench_tensor(m, &r->d_qkv, s->out, rows, all * s->head_dim, 1, 1, e));
+    TRY(attention_operand(m, &r->d_o, s->d_o, rows, s->heads * s->head_dim, e));
     return bench_tensor(m, &r->delta, DTYPE_F32, s->batch, s->heads, s->seq_len, 1, e);
 }
 

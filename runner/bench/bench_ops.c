@@ -125,7 +125,7 @@ static enum status attention_row(const struct cli *cli, struct backend *b,
 enum status bench_attention(const struct cli *cli, struct backend *b, const struct energy_meter *m,
                             json_t *rows, struct err *e) {
     struct attention_shape s = { .batch = 1, .seq_len = 1024, .heads = 8, .head_dim = 64,
-                                 .act = DTYPE_BF16 };
+                                 .act = DTYPE_BF16, .out = DTYPE_BF16, .d_o = DTYPE_BF16 };
     struct bench_effort effort;
     double ceiling = 0;
     TRY(read_effort(cli, m, &effort, e));

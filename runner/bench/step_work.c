@@ -84,10 +84,11 @@ static json_t *gemm_json(const struct gemm_shape *g) {
 }
 
 static json_t *attention_json(const struct attention_shape *a) {
-    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:s,s:b}", "batch", (json_int_t)a->batch,
+    return json_pack("{s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:s,s:s,s:s,s:b}", "batch", (json_int_t)a->batch,
                      "seq_len", (json_int_t)a->seq_len, "heads", (json_int_t)a->heads, "kv_heads",
                      (json_int_t)a->kv_heads, "head_dim", (json_int_t)a->head_dim, "window",
-                     (json_int_t)a->window, "act", dtype_name(a->act), "codes",
+                     (json_int_t)a->window, "act", dtype_name(a->act), "out",
+                     dtype_name(a->out), "d_o", dtype_name(a->d_o), "codes",
                      scale_word(a->codes), "backward", a->backward);
 }
 
@@ -195,6 +196,8 @@ static enum status read_attention(const struct place *p, struct attention_shape 
     TRY(read_count(p, "head_dim", 1, &a->head_dim, e));
     TRY(read_count(p, "window", 0, &a->window, e));
     TRY(read_dtype(p, "act", &a->act, e));
+    TRY(read_dtype(p, "out", &a->out, e));
+    TRY(read_dtype(p, "d_o", &a->d_o, e));
     TRY(read_scale(p, "codes", &a->codes, e));
     return read_flag(p, "backward", &a->backward, e);
 }

@@ -234,10 +234,11 @@ static enum scale_kind codes_of(const struct sink *s) {
 }
 
 /* qkv: queries, keys and values of one call, as attention reads them: [B,T,H+2G,D]; made: the sink
- * of its result. */
+ * of its result; d_o: NULL in forward. */
 static enum status attention_cost(struct timed *t, bool backward, const struct tensor *qkv,
-                                  const struct sink *made, int64_t heads, int64_t kv_heads,
-                                  double bytes, struct cost *out, struct err *e) {
+                                  const struct sink *made, const struct tensor *d_o,
+                                  int64_t heads, int64_t kv_heads, double bytes,
+                                  struct cost *out, struct err *e) {
     struct timed_record *r = &t->record;
     struct attention_shape s;
     memset(&s, 0, sizeof s); /* padding too: shapes are compared as bytes */
@@ -247,6 +248,8 @@ static enum status attention_cost(struct timed *t, bool backward, const struct t
     s.heads = heads;
     s.kv_heads = kv_heads;
     s.act = qkv->dtype;
+    s.out = made->value->dtype;
+    s.d_o = d_o ? d_o->dtype : s.out;
     s.codes = codes_of(made);
     s.backward = backward;
     *out = cost(PART_ATTENTION, bytes);
@@ -274,9 +277,9 @@ static struct cost finish_cost(const struct timed *t, const struct sink *out) {
 #define MATMUL(args)         matmul_cost(t, args, &c, e)
 #define QUANTISES(out, x)    (c = quantise_cost(t, out, x), OK)
 #define FINISHES(out)        (c = finish_cost(t, out), OK)
-#define ATTENTION(backward, args, made, bytes)                                             \
-    attention_cost(t, backward, (args)->qkv, (args)->made, (args)->heads, (args)->kv_heads, \
-                   (bytes), &c, e)
+#define ATTENTION(backward, args, made, d_o, bytes)                                        \
+    attention_cost(t, backward, (args)->qkv, (args)->made, (d_o), (args)->heads,           \
+                   (args)->kv_heads, (bytes), &c, e)
 
 /* The wrapper of each operator: a mark, the call, another mark. */
 #define OPERATOR(op, parameters, arguments, cost_of_call)                                      \

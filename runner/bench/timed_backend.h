@@ -40,7 +40,8 @@ struct gemm_shape {
 struct attention_shape {
     int64_t batch, seq_len, heads, kv_heads, head_dim;
     int64_t window; /* keys that a query sees; 0: all before it. bench_step sets it */
-    enum dtype act;
+    enum dtype act;      /* of queries, keys and values; FP8: FP8 attention */
+    enum dtype out, d_o; /* of its result; backward: of the gradient that it reads, else out */
     enum scale_kind codes; /* scales of the codes that it makes; SCALE_NONE: it makes none */
     bool backward;
 };

@@ -52,7 +52,7 @@ static struct ranges *ranges_of(const struct backend *b) {
 #define UNTIMED                           ""
 #define QUANTISES(out, x)                 ""
 #define FINISHES(out)                     ""
-#define ATTENTION(backward, args, made, bytes) ""
+#define ATTENTION(backward, args, made, d_o, bytes) ""
 #define MATMUL(args)                      weight_of((args), text)
 
 /* " layers.0.qkv fprop" */

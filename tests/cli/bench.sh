@@ -146,6 +146,21 @@ ends=$(grep -oE '^  [a-zA-Z, ]+(: .*)? +[0-9]+ +[0-9.]+ +[0-9.]+% ' "$TEST_TMP/d
     awk '{ print length($0) }' | sort -u | wc -l)
 [ "$ends" = 1 ] || fail "bench step --detail: columns are not aligned"
 
+# FP8 attention has rows of its own, and a floor: from codes of e4m3, and e5m2 where they are
+# gradients, into bf16.
+"$FP8LAB" bench step tests/cli/suite.lua --set attention.precision=fp8 \
+    --set recipe=fp8.delayed --set recipe.format=hybrid --steps 2 --threads 1 --backend cpu --json \
+    2>/dev/null >"$TEST_TMP/fp8" || fail "bench step: exit code $? with FP8 attention"
+python3 - "$TEST_TMP/fp8" <<'PY' || fail "bench step: rows of FP8 attention"
+import json, sys
+row = json.load(open(sys.argv[1]))["rows"][0]
+shapes = [work["attention"] for work in row["operators"] if work.get("attention")]
+found = {(s["backward"], s["act"], s["out"], s["d_o"]) for s in shapes}
+assert found == {(False, "e4m3", "bf16", "bf16"), (True, "e4m3", "bf16", "e5m2")}, found
+part = [part for part in row["parts"] if part["name"] == "attention"][0]
+assert 0 < part["floor_us"] <= part["time_us"], part
+PY
+
 refused() { # words of the message, then arguments
     local words=$1 text
     shift
