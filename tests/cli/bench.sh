@@ -157,7 +157,7 @@ row = json.load(open(sys.argv[1]))["rows"][0]
 shapes = [work["attention"] for work in row["operators"] if work.get("attention")]
 found = {(s["backward"], s["act"], s["out"], s["d_o"]) for s in shapes}
 assert found == {(False, "e4m3", "bf16", "bf16"), (True, "e4m3", "bf16", "e5m2")}, found
-part = [part for part in row["parts"] if part["name"] == "attention"][0]
+part = [part for part in row["parts"] if part["part"] == "attention"][0]
 assert 0 < part["floor_us"] <= part["time_us"], part
 PY
 
