@@ -232,7 +232,7 @@ __device__ static struct worker worker_of(const struct places &s) {
 }
 
 /* One block of K, in stage i, into the totals. */
-template <bool BY_COLUMN>
+template <bool BY_COLUMN, bool E5M2>
 __device__ static inline void multiply_block(const struct worker &w, int i, sums &total,
                                              sums &chain) {
     uint32_t at = w.row_factors + w.slot * layout::SLOT + i * layout::ROW_FACTORS;
@@ -242,7 +242,8 @@ __device__ static inline void multiply_block(const struct worker &w, int i, sums
     wgmma_hold(chain);
     wgmma_begin();
 #pragma unroll
-    for (int k = 0; k < BLOCK / 32; k++) wgmma_codes(chain, rows + k * 2, cols + k * 2, k != 0);
+    for (int k = 0; k < BLOCK / 32; k++)
+        wgmma_codes<E5M2>(chain, rows + k * 2, cols + k * 2, k != 0);
     wgmma_commit();
     wgmma_wait<0>();
     wgmma_hold(chain);
@@ -339,7 +340,7 @@ __device__ static inline void store_tile(const struct product &g, sums &total, i
     }
 }
 
-template <bool BY_COLUMN, typename OUT>
+template <bool BY_COLUMN, bool E5M2, typename OUT>
 __device__ static void multiply(const struct product &g, const struct places &s) {
     struct worker w = worker_of(s);
     for (struct walk tiles = walk_of(g); walking(tiles); step(&tiles)) {
@@ -350,7 +351,7 @@ __device__ static void multiply(const struct product &g, const struct places &s)
 #pragma unroll
             for (int i = 0; i < GROUP; i++) {
                 barrier_wait(s.full(i), w.parity);
-                if (i < left) multiply_block<BY_COLUMN>(w, i, total, chain);
+                if (i < left) multiply_block<BY_COLUMN, E5M2>(w, i, total, chain);
                 else if (threadIdx.x % WARP < CLUSTER) barrier_arrive_far(w.empty + i * 8);
             }
             if (threadIdx.x % WARP == 0) barrier_arrive(s.slot_empty(w.slot));
@@ -364,7 +365,7 @@ __device__ static void multiply(const struct product &g, const struct places &s)
 }
 
 /* A block waits at its end for its neighbour, which may still send data to it. */
-template <bool BY_COLUMN, typename OUT>
+template <bool BY_COLUMN, bool E5M2, typename OUT>
 __global__ void __launch_bounds__(THREADS, 1)
     gemm_hopper_kernel(const __grid_constant__ struct product g,
                        const __grid_constant__ CUtensorMap row_map,
@@ -388,14 +389,14 @@ __global__ void __launch_bounds__(THREADS, 1)
         __syncwarp(); /* waiting lanes would slow down the requesting one */
     } else {
         registers_up<160>();
-        multiply<BY_COLUMN, OUT>(g, s);
+        multiply<BY_COLUMN, E5M2, OUT>(g, s);
     }
     cluster_sync();
 }
 
 #else
 
-template <bool BY_COLUMN, typename OUT> __global__ void
+template <bool BY_COLUMN, bool E5M2, typename OUT> __global__ void
 gemm_hopper_kernel(const __grid_constant__ struct product g,
                    const __grid_constant__ CUtensorMap row_map,
                    const __grid_constant__ CUtensorMap col_map) {}
@@ -406,14 +407,18 @@ gemm_hopper_kernel(const __grid_constant__ struct product g,
 
 typedef void (*kernel)(struct product, CUtensorMap, CUtensorMap);
 
-static kernel kernel_of(bool by_column, bool f32) {
-    if (f32) return by_column ? gemm_hopper_kernel<true, float> : gemm_hopper_kernel<false, float>;
-    return by_column ? gemm_hopper_kernel<true, bf16_bits> : gemm_hopper_kernel<false, bf16_bits>;
+template <bool BY_COLUMN, bool E5M2> static kernel kernel_into(bool f32) {
+    return f32 ? gemm_hopper_kernel<BY_COLUMN, E5M2, float>
+               : gemm_hopper_kernel<BY_COLUMN, E5M2, bf16_bits>;
+}
+static kernel kernel_of(bool by_column, bool e5m2, bool f32) {
+    if (e5m2) return by_column ? kernel_into<true, true>(f32) : kernel_into<false, true>(f32);
+    return by_column ? kernel_into<true, false>(f32) : kernel_into<false, false>(f32);
 }
 
 enum status gemm_hopper_open(struct err *e) {
-    for (int i = 0; i < 4; i++)
-        CUDA_TRY(e, cudaFuncSetAttribute(kernel_of(i & 1, i & 2),
+    for (int i = 0; i < 8; i++)
+        CUDA_TRY(e, cudaFuncSetAttribute(kernel_of(i & 1, i & 2, i & 4),
                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          layout::BYTES));
     return OK;
@@ -428,7 +433,8 @@ bool gemm_hopper_serves(const struct cuda_backend *b, const struct gemm_problem 
     int bytes = p->type == CUDA_R_32F ? 4 : 2;
     uintptr_t places = (uintptr_t)p->d | (uintptr_t)p->c | (uintptr_t)p->bias;
     return b->cc == 90 && b->caps == 90 && p->a.scale && p->b.scale &&
-           p->a.type == CUDA_R_8F_E4M3 && p->b.type == CUDA_R_8F_E4M3 &&
+           p->a.type == CUDA_R_8F_E4M3 &&
+           (p->b.type == CUDA_R_8F_E4M3 || p->b.type == CUDA_R_8F_E5M2) &&
            p->b.scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F &&
            (by_column(p) || p->a.scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F) &&
            p->m % 8 == 0 && p->n % 8 == 0 && p->ld * bytes % 16 == 0 && places % 16 == 0 &&
@@ -461,7 +467,7 @@ enum status gemm_hopper_run(const struct cuda_backend *b, const struct gemm_prob
     launch.stream = stream;
     launch.attrs = &cluster;
     launch.numAttrs = 1;
-    CUDA_TRY(e, cudaLaunchKernelEx(&launch, kernel_of(by_column(p), p->type == CUDA_R_32F), g, rows,
-                                   cols));
+    kernel run = kernel_of(by_column(p), p->b.type == CUDA_R_8F_E5M2, p->type == CUDA_R_32F);
+    CUDA_TRY(e, cudaLaunchKernelEx(&launch, run, g, rows, cols));
     return OK;
 }

@@ -4,8 +4,8 @@
 
 #include "kernels/cuda/gemm.cuh"
 
-/* Whether gemm_hopper_run supports this product: E4M3 by E4M3; p->b with 1x128 factors, p->a with
- * 1x128 or 128x128 ones; m and n multiples of 8; rows of D 16-byte aligned. Bias and C may be of
+/* Whether gemm_hopper_run supports this product: p->b of E4M3 or E5M2 with 1x128 factors, p->a of
+ * E4M3 with 1x128 or 128x128 ones; m and n multiples of 8; rows of D 16-byte aligned. Bias and C may be of
  * any kind that a problem has. Reads no memory, only alignments. */
 bool gemm_hopper_serves(const struct cuda_backend *b, const struct gemm_problem *p);
 

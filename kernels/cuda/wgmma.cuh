@@ -80,13 +80,19 @@ __device__ static inline void wgmma_rows(float (&c)[16][4], uint64_t a, uint64_t
                  : "l"(a), "l"(b), "r"(add));
 }
 
-/* c (+)= A B^T: 64 x 128 over 32 codes of E4M3; A and B by rows, a line of 128 codes each. */
+/* c (+)= A B^T: 64 x 128 over 32 codes, A of E4M3 or E5M2, B of E4M3; both by rows, a line of 128
+ * codes each. */
+template <bool A_E5M2>
 __device__ static inline void wgmma_codes(float (&c)[16][4], uint64_t a, uint64_t b, int add) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0;\n"
-                 "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 {" NAMES64
-                 "}, %64, %65, p, 1, 1;}"
-                 : SUM32(c, 0), SUM32(c, 8)
-                 : "l"(a), "l"(b), "r"(add));
+#define WGMMA_CODES(type)                                                              \
+    asm volatile("{.reg .pred p; setp.ne.b32 p, %66, 0;\n"                             \
+                 "wgmma.mma_async.sync.aligned.m64n128k32.f32." type ".e4m3 {" NAMES64 \
+                 "}, %64, %65, p, 1, 1;}"                                              \
+                 : SUM32(c, 0), SUM32(c, 8)                                            \
+                 : "l"(a), "l"(b), "r"(add))
+    if (A_E5M2) WGMMA_CODES("e5m2");
+    else WGMMA_CODES("e4m3");
+#undef WGMMA_CODES
 }
 
 /* c += P B: P 64 x 16 in registers, B [16][8N] by columns in shared memory. */

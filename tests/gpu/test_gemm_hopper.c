@@ -30,32 +30,39 @@ struct own_case {
     enum dtype out;
     float beta;
     bool bias, residual;
+    bool e5m2; /* the rows' codes: gradients of the format "hybrid" */
 };
 
 /* Tiles are 192 x 128, in pairs of columns; K goes by groups of four blocks. */
 static const struct own_case CASES[] = {
-    { 192, 256, 512, BLOCKS, H, 0, false, false },  /* one pair of whole tiles, one group */
-    { 192, 128, 128, ROWS, F, 0, false, false },    /* one tile, no neighbour; one block */
-    { 8, 8, 16, BLOCKS, H, 0, false, false },
-    { 8, 8, 16, ROWS, F, 1, false, false },
-    { 200, 136, 1168, BLOCKS, H, 0, true, false },  /* just more than a tile; 9.1 blocks */
-    { 1000, 776, 720, BLOCKS, H, 0, true, true },   /* tails in every dimension */
-    { 1000, 776, 720, BLOCKS, H, 0, false, true },
-    { 1000, 776, 720, BLOCKS, F, 1, false, false },
-    { 264, 328, 4752, ROWS, F, 1, false, false },   /* like a wgrad: few outputs, long sums */
-    { 264, 328, 4752, ROWS, H, 1, false, false },   /* BF16 main gradients */
-    { 264, 328, 640, ROWS, H, 0, false, false },
-    { 3000, 3080, 256, BLOCKS, H, 0, false, false }, /* several tiles for each block of threads */
-    { 2008, 2056, 384, ROWS, F, 1, false, false },
+    { 192, 256, 512, BLOCKS, H, 0, false, false, false },  /* one pair of whole tiles, one group */
+    { 192, 128, 128, ROWS, F, 0, false, false, false },    /* one tile, no neighbour; one block */
+    { 8, 8, 16, BLOCKS, H, 0, false, false, false },
+    { 8, 8, 16, ROWS, F, 1, false, false, false },
+    { 200, 136, 1168, BLOCKS, H, 0, true, false, false },  /* just more than a tile; 9.1 blocks */
+    { 1000, 776, 720, BLOCKS, H, 0, true, true, false },   /* tails in every dimension */
+    { 1000, 776, 720, BLOCKS, H, 0, false, true, false },
+    { 1000, 776, 720, BLOCKS, F, 1, false, false, false },
+    { 264, 328, 4752, ROWS, F, 1, false, false, false },   /* like a wgrad: few outputs, long sums */
+    { 264, 328, 4752, ROWS, H, 1, false, false, false },   /* BF16 main gradients */
+    { 264, 328, 640, ROWS, H, 0, false, false, false },
+    { 3000, 3080, 256, BLOCKS, H, 0, false, false, false }, /* several tiles for each block of threads */
+    { 2008, 2056, 384, ROWS, F, 1, false, false, false },
+    { 1000, 776, 720, BLOCKS, H, 0, false, true, true },
+    { 264, 328, 4752, ROWS, F, 1, false, false, true },
+    { 264, 328, 640, ROWS, H, 1, false, false, true },
+    { 3000, 3080, 256, BLOCKS, H, 0, false, false, true },
 };
 enum { CASE_COUNT = sizeof CASES / sizeof *CASES };
 
 struct operands { struct twin a, b, out, bias, residual; };
 
-static struct operands make(const struct own_case *c, enum dtype a) {
+static enum dtype rows_of(const struct own_case *c) { return c->e5m2 ? DTYPE_E5M2 : DTYPE_E4M3; }
+
+static struct operands make(const struct own_case *c, enum dtype b) {
     struct operands o = {
-        .a = pair_codes(p, a, c->m, c->k, ROWS),
-        .b = pair_codes(p, DTYPE_E4M3, c->n, c->k, c->scale_b),
+        .a = pair_codes(p, rows_of(c), c->m, c->k, ROWS),
+        .b = pair_codes(p, b, c->n, c->k, c->scale_b),
         .out = pair_tensor(p, c->out, c->m, c->n, 1, 1), .bias = pair_tensor(p, H, c->n, 1, 1, 1),
         .residual = pair_tensor(p, c->out, c->m, c->n, 1, 1),
     };
@@ -105,21 +112,27 @@ static double truncated(double x, int exponent) {
     return trunc(x / place) * place;
 }
 
-/* chain + a b over 32 codes, as Hopper's tensor cores add them. The exponent of a product is the
- * sum of its factors' exponents, not normalised. */
-static double instruction(double chain, const uint8_t *a, const uint8_t *b, int count) {
-    int top = -1000, exponent, other;
+/* The exponent of a code's value. Subnormal codes have the smallest one, -6 or -14. */
+static int exponent_of(enum dtype t, float value) {
+    int exponent, least = t == DTYPE_E5M2 ? -14 : -6;
+    frexp(value, &exponent);
+    return exponent - 1 < least ? least : exponent - 1;
+}
+
+/* chain + a b over 32 codes, b of E4M3, as Hopper's tensor cores add them. The exponent of a
+ * product is the sum of its factors' exponents, not normalised. */
+static double instruction(double chain, enum dtype type, const uint8_t *a, const uint8_t *b,
+                          int count) {
+    int top = -1000, exponent;
     double sum;
     for (int pass = 0; pass < 2; pass++) {
         if (chain != 0) frexp(chain, &exponent);
         if (pass == 0 && chain != 0) top = exponent - 1;
         sum = chain != 0 ? truncated(chain, top) : 0;
         for (int i = 0; i < count; i++) {
-            float x = fp8_decode(DTYPE_E4M3, a[i]), y = fp8_decode(DTYPE_E4M3, b[i]);
+            float x = fp8_decode(type, a[i]), y = fp8_decode(DTYPE_E4M3, b[i]);
             if (x == 0 || y == 0) continue;
-            frexp(x, &exponent);
-            frexp(y, &other); /* subnormal codes have the smallest exponent, -6 */
-            exponent = (exponent - 1 < -6 ? -6 : exponent - 1) + (other - 1 < -6 ? -6 : other - 1);
+            exponent = exponent_of(type, x) + exponent_of(DTYPE_E4M3, y);
             if (pass == 0) top = exponent > top ? exponent : top;
             else sum += truncated((double)x * y, top);
         }
@@ -140,7 +153,8 @@ static float expected(const struct own_case *c, const struct operands *o, int64_
     for (int64_t block = 0; block < blocks; block++) {
         double chain = 0;
         for (int64_t k = block * 128; k < (block + 1) * 128 && k < c->k; k += 32)
-            chain = instruction(chain, row + k, column + k, (int)(c->k - k < 32 ? c->k - k : 32));
+            chain = instruction(chain, a->dtype, row + k, column + k,
+                                (int)(c->k - k < 32 ? c->k - k : 32));
         float x = factor_a[block], y = factor_b[block];
         total = c->scale_b == BLOCKS ? fmaf((float)chain, x * y, total)
                                      : fmaf((float)chain * x, y, total);
@@ -241,7 +255,8 @@ static void nan_and_zeros_stay_in_their_rows(void **state) {
     enum { M = 200, N = 264, K = 640, NAN_ROW = 130, ZERO_ROW = 7, ZERO_BLOCK = 2 };
     if (!is_hopper()) skip();
     for (int f32 = 0; f32 < 2; f32++) {
-        const struct own_case c = { M, N, K, f32 ? ROWS : BLOCKS, f32 ? F : H, 0, false, false };
+        const struct own_case c = { M, N, K, f32 ? ROWS : BLOCKS, f32 ? F : H, 0, false, false,
+                                    false };
         struct operands o = make(&c, DTYPE_E4M3);
         struct backend *b = open_own(&c, &o);
         uint8_t *codes = test_malloc(M * K);
@@ -270,9 +285,9 @@ static void nan_and_zeros_stay_in_their_rows(void **state) {
 
 /* ---- unsupported modes ---- */
 
-/* A table that names our kernel for E5M2 is rejected, with the shape. */
+/* A table that names our kernel for columns of E5M2 is rejected, with the shape. */
 static void unsupported_modes_are_rejected(void **state) {
-    static const struct own_case c = { 256, 384, 512, ROWS, F, 0, false, false };
+    static const struct own_case c = { 256, 384, 512, ROWS, F, 0, false, false, false };
     if (!is_hopper()) skip();
     struct operands o = make(&c, DTYPE_E5M2);
     struct backend *b = open_own(&c, &o);
