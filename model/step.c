@@ -572,7 +572,8 @@ enum status trainer_losses(struct trainer *t, const int32_t *tokens, const int32
 /* ---- warm-up ---- */
 
 /* Runs each kind of micro-batch once, in the state after an update, as in every step but the first.
- * beside: the first one as in a step that is audited and measures errors, where such steps are. */
+ * beside: only what differs in a step that is audited and measures errors, where such steps are:
+ * the first micro-batch, and the last one, which sums over ranks. */
 static enum status warm_up_once(struct trainer *t, bool beside, struct err *e) {
     bool measured = beside && measures(t);
     t->exchange.pending = true;
@@ -582,7 +583,7 @@ static enum status warm_up_once(struct trainer *t, bool beside, struct err *e) {
     t->slots.measures = measured;
     TRY(beside && t->audit ? run_audited(t, 0, 0, e) : run_micro_batch(t, 0, false, e));
     t->slots.measures = false;
-    if (t->accumulation > 2) TRY(run_micro_batch(t, 1, false, e));
+    if (t->accumulation > 2 && !beside) TRY(run_micro_batch(t, 1, false, e));
     if (t->accumulation > 1) TRY(run_micro_batch(t, t->accumulation - 1, false, e));
     TRY(finish_accumulation(t, e));
     TRY(observe_outputs(t, what, e));
@@ -590,7 +591,7 @@ static enum status warm_up_once(struct trainer *t, bool beside, struct err *e) {
     TRY(update(t, measured, e));
     t->exchange.pending = true;
     TRY(exchange_gather_all(&t->exchange, e));
-    return run_eval_batch(t, e);
+    return beside ? OK : run_eval_batch(t, e);
 }
 
 enum status trainer_warm_up(struct trainer *t, struct err *e) {

@@ -68,7 +68,8 @@ static double distance(const struct step_work *a, const struct step_work *b) {
 /* What a step is compared with: the measured operators of one class. */
 struct class {
     const struct measured *m;
-    const struct step_work *work; /* of the step that is forecast */
+    const struct step_works *step; /* that is forecast */
+    const struct step_work *work;  /* of it */
     enum recipe_kind recipe;
     int level;
     double flop_per_us; /* the best of the class; 0: it has no FLOP */
@@ -113,27 +114,42 @@ static double base_us(const struct class *c, const struct step_work *w) {
            LAUNCH_US * (double)w->calls;
 }
 
-/* The geometric mean of the ratios of a class. */
-static double class_ratio(const struct class *c) {
-    double sum = 0, weights = 0;
-    for (int64_t i = 0; i < c->m->count; i++)
-        for (int64_t k = 0; k < c->m->step[i].works.count; k++) {
-            const struct step_work *w = &c->m->step[i].works.work[k];
-            if (!is_member(c, &c->m->step[i], w)) continue;
-            double weight = 1 / (distance(c->work, w) + NEAR);
-            sum += weight * log(w->time_us / base_us(c, w));
-            weights += weight;
-        }
-    return exp(sum / weights);
-}
-
-/* ---- the step ---------------------------------------------------------------------------------*/
-
 static int64_t calls_of(const struct step_works *works) {
     int64_t calls = 0;
     for (int64_t i = 0; i < works->count; i++) calls += works->work[i].calls;
     return calls;
 }
+static double bytes_of_call(const struct step_works *works) {
+    double bytes = 0;
+    for (int64_t i = 0; i < works->count; i++) bytes += works->work[i].bytes;
+    return bytes / (double)calls_of(works);
+}
+
+/* Between the steps of two operators that move no bytes. These have no size, but in a step of small
+ * operators they take longer, since each waits for its launch. */
+static double step_distance(const struct class *c, const struct measured_step *s) {
+    return c->work->kind == WORK_OTHER && c->work->bytes <= 0
+               ? log_square(bytes_of_call(c->step), bytes_of_call(&s->works))
+               : 0;
+}
+
+/* The geometric mean of the ratios of a class. */
+static double class_ratio(const struct class *c) {
+    double sum = 0, weights = 0;
+    for (int64_t i = 0; i < c->m->count; i++) {
+        double between = step_distance(c, &c->m->step[i]);
+        for (int64_t k = 0; k < c->m->step[i].works.count; k++) {
+            const struct step_work *w = &c->m->step[i].works.work[k];
+            if (!is_member(c, &c->m->step[i], w)) continue;
+            double weight = 1 / (distance(c->work, w) + between + NEAR);
+            sum += weight * log(w->time_us / base_us(c, w));
+            weights += weight;
+        }
+    }
+    return exp(sum / weights);
+}
+
+/* ---- the step ---------------------------------------------------------------------------------*/
 
 /* The mean time of an operator of a measured step. */
 static double mean_us(const struct measured_step *s) {
@@ -181,7 +197,7 @@ void forecast_step(const struct measured *m, const struct step_works *works,
     double all = 0, assumed = 0;
     memset(out, 0, sizeof *out);
     for (int64_t i = 0; i < works->count; i++) {
-        struct class c = { .m = m, .work = &works->work[i], .recipe = recipe };
+        struct class c = { .m = m, .step = works, .work = &works->work[i], .recipe = recipe };
         if (c.work->calls <= 0) continue;
         class_find(&c);
         if (c.level == LEVEL_NONE) {

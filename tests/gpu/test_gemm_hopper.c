@@ -43,10 +43,10 @@ static const struct own_case CASES[] = {
     { 1000, 776, 720, BLOCKS, H, 0, true, true, false },   /* tails in every dimension */
     { 1000, 776, 720, BLOCKS, H, 0, false, true, false },
     { 1000, 776, 720, BLOCKS, F, 1, false, false, false },
-    { 264, 328, 4752, ROWS, F, 1, false, false, false },   /* like a wgrad: few outputs, long sums */
+    { 264, 328, 4752, ROWS, F, 1, false, false, false },   /* like a wgrad: long sums */
     { 264, 328, 4752, ROWS, H, 1, false, false, false },   /* BF16 main gradients */
     { 264, 328, 640, ROWS, H, 0, false, false, false },
-    { 3000, 3080, 256, BLOCKS, H, 0, false, false, false }, /* several tiles for each block of threads */
+    { 3000, 3080, 256, BLOCKS, H, 0, false, false, false }, /* several tiles a block */
     { 2008, 2056, 384, ROWS, F, 1, false, false, false },
     { 1000, 776, 720, BLOCKS, H, 0, false, true, true },
     { 264, 328, 4752, ROWS, F, 1, false, false, true },
