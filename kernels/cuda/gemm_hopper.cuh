@@ -5,8 +5,8 @@
 #include "kernels/cuda/gemm.cuh"
 
 /* Whether gemm_hopper_run supports this product: p->b of E4M3 or E5M2 with 1x128 factors, p->a of
- * E4M3 with 1x128 or 128x128 ones; m and n multiples of 8; rows of D 16-byte aligned. Bias and C may be of
- * any kind that a problem has. Reads no memory, only alignments. */
+ * E4M3 with 1x128 or 128x128 ones; m and n multiples of 8; rows of D 16-byte aligned. Bias and C
+ * may be of any kind that a problem has. Reads no memory, only alignments. */
 bool gemm_hopper_serves(const struct cuda_backend *b, const struct gemm_problem *p);
 
 /* Queues the product; p->a.factors and p->b.factors are read, the scales are not. D may be C.

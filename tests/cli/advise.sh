@@ -96,6 +96,30 @@ says "Then: fp8.tensorwise 1" "$out"
 says "fp8.mxfp8 (emulated: this chip has no 1x32 scales)" "$out"
 says "Times: forecast from 21 steps measured on NVIDIA H200, to about 10 %; " "$out"
 
+case_name="older files" # do not say what attention in BF16 writes and reads
+for d_o in '' fp9; do
+    python3 - "$d_o" >"$TEST_TMP/older$d_o.json" <<'PY'
+import json, sys
+bench = json.load(open("experiments/reference/figures/bench_h200.json"))
+bench["rows"] = [row for row in bench["rows"] if row["name"].startswith("bench-llama3-small")]
+for attention in (work.get("attention") for row in bench["rows"] for work in row["operators"]):
+    if attention:
+        del attention["out"], attention["d_o"]
+        attention.update({"d_o": sys.argv[1]} if sys.argv[1] else {})
+json.dump(bench, sys.stdout)
+PY
+done
+bench_rows 'name.startswith("bench-llama3-small")' >"$TEST_TMP/newer.json"
+for file in older newer; do
+    # shellcheck disable=SC2086
+    advise 0 experiments/bench_llama3_small.lua $h200 --bench "$TEST_TMP/$file.json" --json
+    mv "$out" "$TEST_TMP/$file"
+done
+cmp "$TEST_TMP/older" "$TEST_TMP/newer" || fail "an older file has another forecast"
+# shellcheck disable=SC2086
+advise 2 experiments/bench_llama3_small.lua $h200 --bench "$TEST_TMP/olderfp9.json"
+grep -q '"d_o" is not a word that this version knows' "$TEST_TMP/log" || fail "d_o: not named"
+
 case_name="bytes between ranks" # over NVLink are in the forecast
 # shellcheck disable=SC2086
 advise 0 experiments/grad_fp8.lua --only grad-fp8-bf16-f32-seed1 --runs "$runs" $bench \
