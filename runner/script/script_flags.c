@@ -68,13 +68,26 @@ enum status script_read(const struct cli *cli, struct resolution *out, struct er
     return read_script(cli, NULL, out, e);
 }
 
+/* What the verb did not do, since the script has errors; "": the errors say enough. */
+static const char *undone(const struct cli *cli) {
+    static const struct { const char *verb, *text; } VERBS[] = {
+        { "run", "; nothing was run" },
+        { "plan", "; nothing was planned" },
+        { "advise", "; there is no advice" },
+        { "bench", "; nothing was measured" },
+    };
+    for (size_t i = 0; i < sizeof VERBS / sizeof *VERBS; i++)
+        if (!strcmp(cli->verb->name, VERBS[i].verb)) return VERBS[i].text;
+    return "";
+}
+
 enum status script_resolve(const struct cli *cli, const char *gpus, struct resolution *out,
                            struct err *e) {
     enum status st = read_script(cli, gpus, out, e);
     if (out->error_count == 0) return st;
     print_errors(cli, out);
-    return FAIL(e, st, "%" PRId64 " error%s in %s; nothing was run", out->error_count,
-                out->error_count == 1 ? "" : "s", cli->args[0]);
+    return FAIL(e, st, "%" PRId64 " error%s in %s%s", out->error_count,
+                out->error_count == 1 ? "" : "s", cli->args[0], undone(cli));
 }
 
 /* Flags with the same meaning for the next command. A run is on this machine. */
