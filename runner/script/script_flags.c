@@ -24,14 +24,6 @@ static const char **values_of(const struct cli *cli, const char *flag) {
     return values;
 }
 
-static enum status keep_only(const struct cli *cli, struct resolution *r, struct err *e) {
-    const char **patterns = values_of(cli, "only");
-    if (!patterns) return FAIL(e, ERR_MEMORY, "the names of --only");
-    enum status st = resolution_keep(r, patterns, cli_count(cli, "only"), e);
-    free(patterns);
-    return st;
-}
-
 /* The value of a flag that not every verb has; NULL if absent. */
 static const char *value_of_any(const struct cli *cli, const char *flag) {
     const char *value = NULL;
@@ -50,18 +42,20 @@ static struct pattern_source data_of(const struct cli *cli) {
 static enum status read_script(const struct cli *cli, const char *gpus, struct resolution *out,
                                struct err *e) {
     int64_t n = cli_count(cli, "set");
-    const char **overrides = values_of(cli, "set");
-    if (!overrides) return FAIL(e, ERR_MEMORY, "overrides");
+    const char **overrides = values_of(cli, "set"), **only = values_of(cli, "only");
+    enum status st = overrides && only ? OK : FAIL(e, ERR_MEMORY, "--set and --only");
     char asked[32];
     snprintf(asked, sizeof asked, "hardware.gpus=%s", gpus ? gpus : "");
-    if (gpus) overrides[n++] = asked;
+    if (gpus && st == OK) overrides[n++] = asked;
     struct resolve_options options = {
         .path = cli->args[0], .overrides = overrides, .override_count = n,
         .smoke = cli_has(cli, "smoke"), .lib = cli_value(cli, "lib"), .data = data_of(cli),
+        .only = only, .only_count = cli_count(cli, "only"),
     };
-    enum status st = resolve_experiment(&options, out, e);
+    if (st == OK) st = resolve_experiment(&options, out, e);
+    free(only);
     free(overrides);
-    return st == OK ? keep_only(cli, out, e) : st;
+    return st;
 }
 
 enum status script_read(const struct cli *cli, struct resolution *out, struct err *e) {
