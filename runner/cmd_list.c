@@ -18,6 +18,7 @@
 #include "runner/bundle/run_view.h"
 #include "runner/commands.h"
 #include "runner/compare/compare.h"
+#include "runner/first_run.h"
 #include "runner/list_filter.h"
 #include "runner/plan/options.h"
 #include "runner/record/run_dir.h"
@@ -389,7 +390,7 @@ static int cmd_list(const struct cli *cli) {
         cli_note(cli, "none of the %lld runs in %s matches", (long long)runs.count, dir);
     note_leftovers(cli, dir);
     if (runs.count == 0 || (last < 0 && code != EXIT_OK))
-        cli_next(cli, "run", "experiments/quickstart.lua", NULL);
+        first_run_next(cli);
     else if (last >= 0 && !cli_has(cli, "ids")) suggest(cli, &runs, last);
     tree_free(&runs);
     return code;
