@@ -21,6 +21,7 @@
 #include "runner/plan/trained.h"
 #include "runner/record/image_record.h"
 #include "runner/record/inputs.h"
+#include "runner/record/text_look.h"
 #include "runner/run/init_from.h"
 #include "runner/script/script_flags.h"
 
@@ -141,10 +142,17 @@ static bool asks_for_a_machine(const struct resolution *r) {
 
 /* ---- checks beyond the script ------------------------------------------------------------- */
 
-/* Adds what the trainer would reject of a row to the script's errors; an error that several rows
- * share is listed once. */
+/* Whether the row has the data of the row before. */
+static bool same_data(const struct resolution *r, int64_t row) {
+    return row > 0 && json_equal(json_object_get(r->runs[row].config_json, "data"),
+                                 json_object_get(r->runs[row - 1].config_json, "data"));
+}
+
+/* Adds what the trainer would reject of a row to the script's errors, and text that is of another
+ * format; an error that several rows share is listed once. */
 static enum status ask_trainer(const char *path, const struct asked_machine *machine,
                                struct resolution *r, struct keep *keeps, struct err *e) {
+    char warning[TEXT_LOOK_CAP]; /* given once the table is printed */
     json_t *nowhere = json_object(); /* no facts: any machine */
     r->errors = calloc((size_t)r->run_count + 1, sizeof *r->errors);
     enum status st = nowhere && r->errors ? OK : FAIL(e, ERR_MEMORY, "the list of errors");
@@ -156,6 +164,8 @@ static enum status ask_trainer(const char *path, const struct asked_machine *mac
         fit_free(&fit);
         if (refused == OK) refused = asked_kernel_check(r->runs[i].config_json, machine, &bad);
         if (refused == OK) refused = keep_plan(r->runs[i].config_json, r->smoke, &keeps[i], &bad);
+        if (refused == OK && !same_data(r, i))
+            refused = text_look(r->runs[i].config_json, NULL, warning, &bad);
         bool known = refused == OK;
         for (int64_t k = 0; k < r->error_count; k++)
             known = known || !strcmp(r->errors[k].text, bad.text);
@@ -197,6 +207,17 @@ static void note_text(const struct cli *cli, const struct resolution *r) {
         cli_note(cli, "the text is tokenised by `run`, not here: how many tokens it has%s, and "
                  "whether all of it can be read, is known then", open ? ", how many steps its "
                  "epochs are" : "");
+}
+
+/* Warns of text that may be none. */
+static void look_at_text(const struct cli *cli, const struct resolution *r) {
+    char warning[TEXT_LOOK_CAP];
+    for (int64_t i = 0; i < r->run_count; i++) {
+        struct err ignored; /* ask_trainer() has refused other formats */
+        if (same_data(r, i) || text_look(r->runs[i].config_json, NULL, warning, &ignored) != OK)
+            continue;
+        if (*warning) cli_warn(cli, "%s: %s", r->runs[i].name, warning);
+    }
 }
 
 /* Returns whether all data are here. Missing data are a warning only, since another machine may
@@ -281,6 +302,7 @@ static int check(const struct cli *cli) {
     if (st == OK) { /* `plan` reads no data */
         script_note_idle_keys(cli, &r);
         note_text(cli, &r);
+        look_at_text(cli, &r);
         bool weights = look_for_weights(cli, &r);
         bool ready = look_for_data(cli, &r) && weights && !asks_for_a_machine(&r);
         script_next(cli, ready ? "run" : "plan", false);
@@ -296,7 +318,7 @@ const struct verb VERB_CHECK = {
     .arguments = "FILE.lua",
     .about = "list what a script would run, or all its errors",
     .more = "Runs nothing. Exits with 2 after listing the errors of all rows. Missing data are a\n"
-            "warning.\n",
+            "warning, text of another format is an error.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

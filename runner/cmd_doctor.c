@@ -7,6 +7,7 @@
 #include "runner/base/run_files.h"
 #include "runner/commands.h"
 #include "runner/doctor/doctor.h"
+#include "runner/first_run.h"
 #include "runner/hardware/facts.h"
 #include "runner/plan/backends.h"
 
@@ -122,7 +123,7 @@ static int conclude(const struct cli *cli, const struct doctor *d) {
         return exit_code_of(st);
     }
     if (doctor_worst(d) == FINDING_WRONG) return EXIT_RUN_FAILED;
-    cli_next(cli, "run", "experiments/quickstart.lua", NULL);
+    first_run_next(cli);
     return EXIT_OK;
 }
 

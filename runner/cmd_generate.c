@@ -171,10 +171,13 @@ static enum status open_all(struct command *c, struct err *e) {
     const struct cli *cli = c->cli;
     struct run_options *o = &c->model.options;
     int64_t longest = 0, batch = c->count < BATCH ? c->count : BATCH;
+    char note[MODEL_TEXT_NOTE];
     TRY(cli_int(cli, "batch", 1, 4096, &batch, e));
     TRY(model_request_read(cli, cli->args[0], &c->request, e));
     TRY(model_find(&c->request, &c->model, e));
-    TRY(model_text_open(&c->model, cli_value(cli, "tokenizer"), cli_has(cli, "chat"), &c->text, e));
+    TRY(model_text_open(&c->model, cli_value(cli, "tokenizer"), cli_has(cli, "chat"), &c->text,
+                        note, e));
+    if (*note) cli_note(cli, "%s", note);
     TRY(encode(c, &longest, e));
     TRY(fit_length(c, longest, e));
     o->train.micro_batch = o->train.global_batch = batch < c->count ? batch : c->count;
@@ -356,7 +359,8 @@ const struct verb VERB_GENERATE = {
     .arguments = "RUN|DIR [PROMPT]",
     .about = "continue text with a model that was trained or imported",
     .more = "RUN: its newest kept checkpoint. DIR: a Hugging Face folder, or a checkpoint. The\n"
-            "text goes to stdout as it comes, control characters as ? on a terminal.\n"
+            "text goes to stdout as it comes, control characters as ? on a terminal. A run on\n"
+            "token shards has the tokenizer that PREFIX.json beside the shards names.\n"
             "\n"
             "Each token is a forward pass of training over the whole text, in the recipe of the\n"
             "run or in --recipe. Draws need --temperature. They depend on the seed, the number\n"

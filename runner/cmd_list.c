@@ -12,11 +12,13 @@
 #include "runner/base/canonical.h"
 #include "runner/base/json_number.h"
 #include "runner/base/plain_text.h"
+#include "runner/base/shell_word.h"
 #include "runner/bundle/kept.h"
 #include "runner/bundle/run_notes.h"
 #include "runner/bundle/run_view.h"
 #include "runner/commands.h"
 #include "runner/compare/compare.h"
+#include "runner/first_run.h"
 #include "runner/list_filter.h"
 #include "runner/plan/options.h"
 #include "runner/record/run_dir.h"
@@ -32,7 +34,9 @@ struct row {
     char kept[64];  /* "last 500, best 300"; "": no checkpoint */
     char tags[128]; /* "": none */
     struct list_facts facts;
-    bool verified;
+    bool verified, live;
+    bool stopped;         /* it was interrupted or killed, and may go on */
+    int64_t resumes_from; /* the step of its checkpoint, of a run that is stopped; 0: none */
     double key;     /* to sort by; NaN: by `word` */
     char word[128];
     int64_t place;  /* among the runs of the folder */
@@ -42,15 +46,17 @@ struct row {
 static const char LEFT_OPEN[] = "left open";
 
 /* The status of a run. A run that appears to run on another host has its name in `host`, "" for all
- * others. A run that says "running" without a live writer was left open. Foreign text, to be
- * printed as PLAIN(). */
-static void status_text(const struct run_view *v, char host[HOST_NAME_CAP], char out[128]) {
+ * others. A run that says "running" without a live writer was left open; with one it is *live.
+ * Foreign text, to be printed as PLAIN(). */
+static void status_text(const struct run_view *v, char host[HOST_NAME_CAP], char out[128],
+                        bool *live) {
     struct run_writer writer;
     const char *status = json_text(v->run, "status", "?");
     bool open = !strcmp(status, "running") && v->directory;
     enum run_life life = open ? run_lock_look(v->path, &writer) : RUN_LIFE_NONE;
     bool other = life != RUN_LIFE_NONE && writer.elsewhere;
-    if (open && life == RUN_LIFE_NONE) status = LEFT_OPEN;
+    *live = open && life != RUN_LIFE_NONE;
+    if (open && !*live) status = LEFT_OPEN;
     snprintf(host, HOST_NAME_CAP, "%s", other ? writer.host : "");
     snprintf(out, 128, "%.32s%s%s", status, *host ? " on " : "", host);
 }
@@ -85,6 +91,8 @@ static void make_row(const struct run_view *v, const json_t *notes, const char *
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) plain_text(foreign[i]);
     tags_text(notes, row->tags);
     row->verified = v->verified;
+    row->stopped = !strcmp(status, "interrupted") || !strcmp(status, "killed");
+    row->resumes_from = v->directory ? json_int(v->run, "checkpoint_step") : 0;
     kept_steps(v->run, row->kept);
     number_text(json_object_get(v->summary, "step_last"), "%.0f", row->steps);
     number_text(json_object_get(v->summary, "loss_final"), "%.4f", row->loss);
@@ -130,11 +138,37 @@ static void print_rows(const struct cli *cli, const struct row *rows, int64_t co
                 fill(r->facts.device, device), "");
         cli_out(cli, " %7s %9s %9s %9s%s%s%s%s%s\n", r->steps, r->loss, r->eval, r->speed,
                 tags ? "  " : "", tags ? *r->tags ? r->tags : "-" : "", *r->kept ? "  " : "",
-                r->kept, r->verified ? "" : "  " RUN_NOT_VERIFIED);
+                r->kept, r->live ? "  " RUN_NOT_PACKED : r->verified ? "" : "  " RUN_NOT_VERIFIED);
         if (!strcmp(r->status, LEFT_OPEN))
             cli_note(cli, "%s was left open by another user or on another host: `fp8lab close` "
                      "bundles it", r->id);
     }
+}
+
+/* How the newest of the listed runs that were interrupted goes on. */
+static void note_stopped(const struct cli *cli, const struct tree *runs, const struct row *rows,
+                         int64_t count) {
+    const struct row *newest = NULL;
+    int64_t stopped = 0;
+    char others[96] = "", *path = NULL;
+    for (int64_t i = 0; i < count; i++) {
+        if (!rows[i].stopped) continue;
+        if (!newest || rows[i].place > newest->place) newest = &rows[i];
+        stopped++;
+    }
+    if (!newest) return;
+    if (stopped > 1)
+        snprintf(others, sizeof others, "; so %s %" PRId64 " other run%s, of which `fp8lab show "
+                 "RUN` says how", stopped > 2 ? "were" : "was", stopped - 1,
+                 stopped > 2 ? "s" : "");
+    if (newest->resumes_from > 0) path = shell_word(runs->file[newest->place].path);
+    if (newest->resumes_from > 0)
+        cli_note(cli, "%s was interrupted: `fp8lab run --resume %s` continues it from step %" PRId64
+                 "%s", newest->id, path ? path : "RUN", newest->resumes_from, others);
+    else
+        cli_note(cli, "%s was interrupted without a checkpoint: `fp8lab run` of its script begins "
+                 "it again%s", newest->id, others);
+    free(path);
 }
 
 static json_t *row_json(const struct run_view *v, const struct row *row, const json_t *notes,
@@ -226,7 +260,7 @@ static void add_run(struct listing *l, const char *path, int64_t place) {
         return;
     }
     if (run_notes_read(path, &notes, &e) != OK) cli_warn(l->cli, "%s", plain_text(e.text));
-    status_text(&view, host, status);
+    status_text(&view, host, status, &row->live);
     list_facts_of(&view, &row->facts);
     if (list_filter_takes(&l->filter, &view, &row->facts, status, notes)) {
         if (l->cli->json) row->json = row_json(&view, row, notes, host);
@@ -271,6 +305,7 @@ static int list_runs(struct listing *l, const struct tree *runs, int64_t *last) 
         for (int64_t i = 0; i < l->count; i++) cli_out(l->cli, "%s\n", l->rows[i].id);
     } else if (l->count) {
         print_rows(l->cli, l->rows, l->count);
+        note_stopped(l->cli, runs, l->rows, l->count);
     }
     for (int64_t i = 0; i < l->count; i++) json_decref(l->rows[i].json);
     free(l->rows);
@@ -355,7 +390,7 @@ static int cmd_list(const struct cli *cli) {
         cli_note(cli, "none of the %lld runs in %s matches", (long long)runs.count, dir);
     note_leftovers(cli, dir);
     if (runs.count == 0 || (last < 0 && code != EXIT_OK))
-        cli_next(cli, "run", "experiments/quickstart.lua", NULL);
+        first_run_next(cli);
     else if (last >= 0 && !cli_has(cli, "ids")) suggest(cli, &runs, last);
     tree_free(&runs);
     return code;

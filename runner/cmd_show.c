@@ -19,6 +19,7 @@
 #include "runner/plan/mfu.h"
 #include "runner/plan/options.h"
 #include "runner/plan/trained.h"
+#include "runner/record/run_lock.h"
 
 /* Prints one line; text may be foreign. */
 static void line(const struct cli *cli, const char *name, const char *text) {
@@ -184,14 +185,26 @@ static void print_notes(const struct cli *cli, const struct run_view *v) {
     json_decref(notes);
 }
 
+/* *left_open: the run says that it is running, and nothing writes it. Returns a remark beside its
+ * status, or "". */
+static const char *remark_of(const struct run_view *v, bool *left_open) {
+    struct run_writer writer;
+    bool open = v->directory && !strcmp(json_text(v->run, "status", "?"), "running");
+    *left_open = open && run_lock_look(v->path, &writer) == RUN_LIFE_NONE;
+    if (*left_open) return "  (its runner died: `fp8lab close` packs it)";
+    if (open) return "  (" RUN_NOT_PACKED ")";
+    return v->verified ? "" : "  (" RUN_NOT_VERIFIED ")";
+}
+
 static void print_identity(const struct cli *cli, const struct run_view *v) {
     const json_t *error = json_object_get(v->run, "error");
-    const char *status = json_text(v->run, "status", "?");
+    bool left_open;
+    const char *remark = remark_of(v, &left_open);
+    const char *status = left_open ? "left open" : json_text(v->run, "status", "?");
     bool good = strcmp(status, "done") == 0 || strcmp(status, "time_limit") == 0;
     cli_out(cli, "%s%s%s  %s%s%s%s\n", cli_style(cli, "bold"),
             PLAIN(json_text(v->run, "id", v->path)), cli_style(cli, NULL),
-            cli_style(cli, good ? "green" : "red"), PLAIN(status), cli_style(cli, NULL),
-            v->verified ? "" : "  (" RUN_NOT_VERIFIED ")");
+            cli_style(cli, good ? "green" : "red"), PLAIN(status), cli_style(cli, NULL), remark);
     line(cli, "about", json_text(v->resolved, "about", NULL));
     line(cli, "error", json_text(error, "text", NULL));
     print_notes(cli, v);
@@ -481,7 +494,10 @@ static int cmd_show(const struct cli *cli) {
         json_array_foreach(json_object_get(view.summary, "problems"), i, item)
             line(cli, "problem", json_string_value(item));
     }
-    if (can_go_on(&view)) cli_next(cli, "run", "--resume", path, NULL);
+    bool left_open;
+    (void)remark_of(&view, &left_open);
+    if (left_open) cli_next(cli, "close", path, NULL);
+    else if (can_go_on(&view)) cli_next(cli, "run", "--resume", path, NULL);
     else if (view.identity[0]) cli_next(cli, "verify", path, NULL);
     run_view_free(&view);
     return EXIT_OK;

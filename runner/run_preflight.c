@@ -19,6 +19,7 @@
 #include "runner/record/choice_file.h"
 #include "runner/record/image_record.h"
 #include "runner/record/ingest_record.h"
+#include "runner/record/text_look.h"
 #include "runner/run/init_from.h"
 #include "runner/script/script_flags.h"
 
@@ -126,7 +127,23 @@ int preflight_refuse(const struct suite *s) {
     return EXIT_HARDWARE;
 }
 
-/* ---- tokens and inputs ------------------------------------------------------------------------*/
+/* ---- text, tokens and inputs ------------------------------------------------------------------*/
+
+enum status preflight_text(const struct suite *s, struct err *e) {
+    const struct run_settings *settings = s->settings;
+    const json_t *before = NULL;
+    for (int64_t i = 0; i < s->resolution->run_count; i++) {
+        const struct resolved_run *run = &s->resolution->runs[i];
+        const json_t *data = json_object_get(run->config_json, "data");
+        char warning[TEXT_LOOK_CAP];
+        if (before && json_equal(before, data)) continue;
+        before = data;
+        enum status st = text_look(run->config_json, settings->data_root, warning, e);
+        if (st != OK) return err_prefix(e, "%s", run->name), st;
+        if (*warning) cli_warn(settings->cli, "%s: %s", run->name, warning);
+    }
+    return OK;
+}
 
 static int64_t vocab_of(const struct resolved_run *run) {
     return json_int(json_object_get(run->config_json, "model"), "vocab");

@@ -40,6 +40,8 @@ struct run_view {
 
 /* Text beside the name of a run that is not verified. */
 #define RUN_NOT_VERIFIED "not verified: no manifest"
+/* The same of a run whose writer lives. */
+#define RUN_NOT_PACKED "not packed yet: it is running"
 
 /* ERR_FORMAT, ERR_VERIFY, ERR_IO as in bundle_reader.h; the text names the path. ERR_VERIFY also if
  * the manifest lists a file of this depth that is missing. */

@@ -233,9 +233,10 @@ enum status certify_cache_add(const struct certify_cache *c, json_t *list,
     if (!tables) return no_memory(e);
     if (kept_store(&KIND, c->folder, tables, &why) != OK) {
         bool kept = *c->spare && kept_store(&KIND, c->spare, tables, &ignored) == OK;
-        snprintf(problem, KEPT_PROBLEM_CAP, "the certificates are %s%s: %s",
-                 kept ? "kept for later runs in " : "not kept for later runs",
-                 kept ? c->spare : "", why.text);
+        if (why.code != ERR_UNSUPPORTED) /* who read the file has said it */
+            snprintf(problem, KEPT_PROBLEM_CAP, "the certificates are %s%s: %s",
+                     kept ? "kept for later runs in " : "not kept for later runs",
+                     kept ? c->spare : "", why.text);
     }
     json_decref(tables);
     return OK;

@@ -7,18 +7,69 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/bundle/unpack.h"
+#include "runner/cache/cache_key.h"
 #include "runner/record/ingest_record.h"
+#include "runner/record/shards_tokenizer.h"
 #include "runner/weights/hf_config.h"
 
-static enum status open_kept(const json_t *data, const char *folder, bool chat,
-                             struct text_model *out, struct err *e) {
+/* ---- a run's ----------------------------------------------------------------------------------*/
+
+/* *listed: the run's list of data files, in the folder of its record, has the hash. */
+static enum status find_listed(const char *folder, const char *sha256, bool *listed,
+                               struct err *e) {
+    char path[PATH_CAP], name[PATH_CAP];
+    json_t *list = NULL;
+    const json_t *file;
+    size_t i;
+    *listed = false;
+    path_base(name, RUN_PATH_data_files);
+    TRY(path_join(path, folder, name, e));
+    TRY(json_file_read(path, &list, e));
+    json_array_foreach(list, i, file)
+        *listed = *listed || !strcmp(json_text(file, "sha256", ""), sha256);
+    json_decref(list);
+    return OK;
+}
+
+/* The tokenizer that made the run's shards, which lie where they were at the run. */
+static enum status open_described(const json_t *data, const char *folder, struct text_model *out,
+                                  char note[MODEL_TEXT_NOTE], struct err *e) {
+    struct shards_tokenizer s;
+    bool listed;
+    TRY(shards_tokenizer_find(data, NULL, &s, e));
+    if (!path_exists(s.described))
+        return FAIL(e, ERR_CONFIG, "the run's data are tokens, and %s, where `data tokenise` names "
+                    "their tokenizer, is not here", s.described);
+    if (!*s.name)
+        return FAIL(e, ERR_CONFIG, "the run's data are tokens, and %s is not of `data tokenise`: "
+                    "it names no tokenizer", s.described);
+    TRY(find_listed(folder, s.shards, &listed, e));
+    if (!listed)
+        return FAIL(e, ERR_CONFIG, "%s describes other shards than those of the run: none of its "
+                    "files has their SHA-256, %.12s...", s.described, s.shards);
+    enum status st = text_model_open(s.name, out, e);
+    if (st != OK) return err_prefix(e, "the tokenizer that %s names", s.described), st;
+    TRY(shards_tokenizer_check(&s, &out->choice, e));
+    if (s.end >= 0 && s.end < out->choice.vocab) out->choice.end = s.end;
+    snprintf(note, MODEL_TEXT_NOTE, "tokenizer %.200s, which %.200s names", s.name, s.described);
+    return OK;
+}
+
+static enum status open_kept(const struct open_model *m, const char *folder, bool chat,
+                             struct text_model *out, char note[MODEL_TEXT_NOTE], struct err *e) {
+    const json_t *data = json_object_get(m->view.resolved, "data");
+    char kept[PATH_CAP];
+    if (!strcmp(json_text(data, "kind", ""), "tokens") && !cache_kept_tokenizer(folder, kept)) {
+        TRY(open_described(data, folder, out, note, e));
+        return chat ? text_model_chat(out, NULL, NULL, e) : OK;
+    }
     TRY(text_model_of_run(data, folder, out, e));
     return chat ? text_model_chat(out, data, folder, e) : OK;
 }
 
 /* The tokenizer is read whole when it is opened, so its files need not stay. */
-static enum status open_packed(const struct open_model *m, const json_t *data, bool chat,
-                               struct text_model *out, struct err *e) {
+static enum status open_packed(const struct open_model *m, bool chat, struct text_model *out,
+                               char note[MODEL_TEXT_NOTE], struct err *e) {
     static const char *const TAKEN[] = { INGEST_FOLDER "/", NULL };
     const char *temporary = getenv("TMPDIR");
     struct unpack_report report;
@@ -31,20 +82,23 @@ static enum status open_packed(const struct open_model *m, const json_t *data, b
     enum status st = path_join(inside, parent, "run", e);
     if (st == OK) st = bundle_unpack_part(m->found.of, inside, TAKEN, &BUNDLE_LIMITS, &report, e);
     if (st == OK) st = path_join(folder, inside, INGEST_FOLDER, e);
-    if (st == OK) st = open_kept(data, folder, chat, out, e);
+    if (st == OK) st = open_kept(m, folder, chat, out, note, e);
     enum status removed = tree_remove(parent, st == OK ? e : &ignored);
     return st == OK ? removed : st;
 }
 
 static enum status open_run(const struct open_model *m, bool chat, struct text_model *out,
-                            struct err *e) {
+                            char note[MODEL_TEXT_NOTE], struct err *e) {
     const json_t *data = json_object_get(m->view.resolved, "data");
     char folder[PATH_CAP];
     TRY(path_join(folder, m->found.of, INGEST_FOLDER, e));
-    bool may = json_object_get(data, "tokenizer") || json_object_get(m->view.resolved, "sample");
+    bool may = json_object_get(data, "tokenizer") || json_object_get(m->view.resolved, "sample") ||
+               !strcmp(json_text(data, "kind", ""), "tokens");
     bool packed = may && !m->view.directory;
-    return packed ? open_packed(m, data, chat, out, e) : open_kept(data, folder, chat, out, e);
+    return packed ? open_packed(m, chat, out, note, e) : open_kept(m, folder, chat, out, note, e);
 }
+
+/* ---- any model's ------------------------------------------------------------------------------*/
 
 static enum status open_folder(const struct open_model *m, bool chat, struct text_model *out,
                                struct err *e) {
@@ -57,13 +111,14 @@ static enum status open_folder(const struct open_model *m, bool chat, struct tex
 }
 
 enum status model_text_open(const struct open_model *m, const char *tokenizer, bool chat,
-                            struct text_model *out, struct err *e) {
+                            struct text_model *out, char note[MODEL_TEXT_NOTE], struct err *e) {
     *out = (struct text_model){ 0 };
+    note[0] = '\0';
     if (tokenizer) {
         TRY(text_model_open(tokenizer, out, e));
         return chat ? text_model_chat(out, NULL, NULL, e) : OK;
     }
-    enum status st = *m->found.of ? open_run(m, chat, out, e) : open_folder(m, chat, out, e);
+    enum status st = *m->found.of ? open_run(m, chat, out, note, e) : open_folder(m, chat, out, e);
     if (st != ERR_CONFIG || !e) return st;
     size_t n = strlen(e->text);
     snprintf(e->text + n, sizeof e->text - n, "; --tokenizer names another one: a file, a folder, "

@@ -10,12 +10,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "model/ground/input_kind.h"
 #include "runner/base/paths.h"
 #include "runner/ingest/gunzip.h"
+#include "runner/ingest/source_kind.h"
 
 enum { BLOCK = 1 << 18 };
-static const char GZIP[] = "a gzip file"; /* of input_kind() */
+static const char GZIP[] = "a gzip file"; /* of source_kind() */
 
 struct source {
     struct archive *archive;
@@ -49,11 +49,7 @@ static enum status check_name(const struct source *s, const char *kind, struct e
 }
 
 static enum status begin(struct source *s, size_t n, struct err *e) {
-    const char *kind = input_kind(s->block, n);
-    if (kind && !strcmp(kind, "a Parquet file"))
-        return FAIL(e, ERR_FORMAT, "it is a Parquet file, which is not read. Make JSON lines of "
-                    "it: python3 -c \"import pandas; pandas.read_parquet('IN').to_json("
-                    "'OUT.jsonl', orient='records', lines=True)\"");
+    const char *kind = source_kind(s->block, n).name;
     if (n > 0) TRY(check_name(s, kind, e));
     return kind && !strcmp(kind, GZIP) ? gunzip_create(&s->gunzip, e) : OK;
 }
@@ -183,13 +179,15 @@ enum status source_next(struct source *s, const char **name, bool *inside, struc
     }
 }
 
-/* gzip and zstd around a text or a tar are unpacked. Any other archive would pass as text. */
+/* gzip and zstd around a text or a tar are unpacked. Anything else would pass as text. */
 static enum status check_kind(const struct source *s, const void *head, size_t n, struct err *e) {
-    const char *kind = input_kind(head, n);
-    if (!kind) return OK;
-    return FAIL(e, ERR_FORMAT, "%s%s%s is %s, which is not unpacked here; unpack it, or pack its "
-                "text as .gz, .zst or a tar of texts", s->path, s->inside ? ": " : "",
-                s->inside ? s->name : "", kind);
+    const struct source_kind kind = source_kind(head, n);
+    if (!kind.name) return OK;
+    return FAIL(e, ERR_FORMAT, "%s%s%s is %s, which is not %s%s", s->path, s->inside ? ": " : "",
+                s->inside ? s->name : "", kind.name,
+                kind.instead ? "read as text; " : "unpacked here; ",
+                kind.instead ? kind.instead
+                             : "unpack it, or pack its text as .gz, .zst or a tar of texts");
 }
 
 enum status source_read(struct source *s, void *out, size_t room, size_t *n, struct err *e) {

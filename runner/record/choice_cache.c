@@ -232,16 +232,17 @@ enum status choice_cache_offer(struct choice_cache *c, const char *run_path,
     return st;
 }
 
-/* Stores the tables of `list` in a file; a problem is said once. */
+/* Stores the tables of `list` in a file; a problem is said once. Of a newer program's file the
+ * offer has said it. */
 static void store(struct choice_cache *c, const json_t *list, char problem[CHOICE_PROBLEM_CAP]) {
     struct err why, ignored;
     if (!*c->folder || kept_store(&KIND, c->folder, list, &why) == OK) return;
     bool kept = *c->spare && kept_store(&KIND, c->spare, list, &ignored) == OK;
-    if (!c->said)
+    if (!c->said && why.code != ERR_UNSUPPORTED)
         snprintf(problem, CHOICE_PROBLEM_CAP, "the algorithms that this run timed are %s%s: %s",
                  kept ? "kept for later runs in " : "not kept for later runs, which time their own",
                  kept ? c->spare : "", why.text);
-    c->said = true;
+    c->said = c->said || why.code != ERR_UNSUPPORTED;
 }
 
 enum status choice_cache_add(struct choice_cache *c, const char *architecture, const char *timed,

@@ -36,9 +36,20 @@ enum status kept_folders(const char *folder, const char *spare, char out[PATH_CA
     return OK;
 }
 
+/* Whether the schemas have one name, and the number behind it is higher in `schema`. */
+static bool is_newer(const char *schema, const char *known) {
+    size_t name = strcspn(known, "/") + 1;
+    return !strncmp(schema, known, name) &&
+           strtoll(schema + name, NULL, 10) > strtoll(known + name, NULL, 10);
+}
+
 static enum status check_file(const struct kept_kind *k, const json_t *file, struct err *e) {
+    const char *schema = json_text(file, "schema", "");
     char hex[SHA256_HEX];
-    if (strcmp(json_text(file, "schema", ""), k->schema) != 0)
+    if (is_newer(schema, k->schema))
+        return FAIL(e, ERR_UNSUPPORTED, "a newer program wrote it: its schema is %.40s, and this "
+                    "program knows %s", schema, k->schema);
+    if (strcmp(schema, k->schema) != 0)
         return FAIL(e, ERR_FORMAT, "its schema is not %s", k->schema);
     const json_t *tables = json_object_get(file, "tables");
     if (!json_is_array(tables)) return FAIL(e, ERR_FORMAT, "it has no list of tables");
@@ -50,7 +61,7 @@ static enum status check_file(const struct kept_kind *k, const json_t *file, str
 }
 
 /* The tables of the file; an empty list if there is none, or after an error. ERR_IO: nobody knows
- * what it has. */
+ * what it has. ERR_UNSUPPORTED: a newer program does. */
 static enum status read_file(const struct kept_kind *k, const char *path, json_t **tables,
                              struct err *e) {
     json_t *file = NULL;
@@ -74,7 +85,10 @@ enum status kept_read(const struct kept_kind *k, const char *folder, json_t **ta
     *problem = '\0';
     if (*folder && path_join(path, folder, k->file, NULL) != OK) *path = '\0';
     enum status st = read_file(k, path, tables, &why);
-    if (st != OK && st != ERR_MEMORY)
+    if (st == ERR_UNSUPPORTED)
+        snprintf(problem, KEPT_PROBLEM_CAP, "%s %s, but it is not used here and stays as it is: "
+                 "%s; --cache DIR names another folder", path, k->about, why.text);
+    else if (st != OK && st != ERR_MEMORY)
         snprintf(problem, KEPT_PROBLEM_CAP, "%s %s, but it cannot be used and is ignored: %s; "
                  "%sdelete %s", path, k->about, why.text,
                  st == ERR_IO ? "make it readable, or " : "", k->file);
@@ -113,7 +127,8 @@ static enum status lock_folder(const struct kept_kind *k, const char *folder, in
     return FAIL(e, ERR_IO, "lock %s: %s", path, strerror(errno));
 }
 
-/* A damaged file is replaced. One that cannot be read may be whole, and stays. */
+/* A damaged file is replaced. One that cannot be read, or only by a newer program, may be whole,
+ * and stays. */
 enum status kept_store(const struct kept_kind *k, const char *folder, const json_t *more,
                        struct err *e) {
     int fd;
@@ -125,7 +140,8 @@ enum status kept_store(const struct kept_kind *k, const char *folder, const json
     enum status st = lock_folder(k, folder, &fd, e);
     if (st == OK) {
         st = read_file(k, path, &tables, &damage);
-        if (st == ERR_IO || st == ERR_MEMORY) (void)FAIL(e, st, "%s", damage.text);
+        if (st == ERR_UNSUPPORTED) (void)FAIL(e, st, "%s: %s", path, damage.text);
+        else if (st == ERR_IO || st == ERR_MEMORY) (void)FAIL(e, st, "%s", damage.text);
         else st = OK;
     }
     if (st == OK) st = k->merge(tables, more, &grew, e);

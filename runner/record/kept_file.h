@@ -1,6 +1,7 @@
 /* A file of tables that runs of this user keep for later runs, in a cache folder: {schema, sha256
  * of the tables, tables}. It is replaced as a whole under a lock. A damaged one is named and
- * ignored. */
+ * ignored. So is one of a newer program, whose schema has a higher number, and it is never
+ * replaced. */
 #ifndef FP8LAB_RUNNER_RECORD_KEPT_FILE_H
 #define FP8LAB_RUNNER_RECORD_KEPT_FILE_H
 
@@ -24,13 +25,14 @@ struct kept_kind {
  * folder `cache` serves without these variables, or if the first folder cannot be written. */
 NODISCARD enum status kept_folders(const char *folder, const char *spare, char out[PATH_CAP],
                                    char out_spare[PATH_CAP], struct err *e);
-/* The tables of the file; an empty list, with a sentence in `problem`, if it is damaged or
- * unreadable. *tables is the caller's. */
+/* The tables of the file; an empty list, with a sentence in `problem`, if it is damaged, unreadable
+ * or of a newer program. *tables is the caller's. */
 NODISCARD enum status kept_read(const struct kept_kind *k, const char *folder,
                                 struct json_t **tables, char problem[KEPT_PROBLEM_CAP],
                                 struct err *e);
 /* Reads, merges and writes under the lock, so that two runs keep what both have. A damaged file is
- * replaced. ERR_IO: it cannot be written, or not be read, as one of another user: it stays. */
+ * replaced. ERR_IO: it cannot be written, or not be read, as one of another user: it stays.
+ * ERR_UNSUPPORTED: it is of a newer program, as kept_read() says, and stays. */
 NODISCARD enum status kept_store(const struct kept_kind *k, const char *folder,
                                  const struct json_t *more, struct err *e);
 

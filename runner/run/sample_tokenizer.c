@@ -10,14 +10,9 @@
 #include "runner/cache/cache_key.h"
 #include "runner/ingest/tokenizer_choice.h"
 #include "runner/record/ingest_record.h"
+#include "runner/record/shards_tokenizer.h"
 
 enum { FILE_BYTES_MAX = 512 << 20 };
-
-struct found {
-    char name[PATH_CAP];       /* as tokenizer_choose() takes it; "": none */
-    char described[PATH_CAP];  /* the description of the shards that names it; "": another source */
-    char sha256[SHA256_HEX];   /* of the file, as described */
-};
 
 static enum status from_root(const char *root, const char *path, char out[PATH_CAP],
                              struct err *e) {
@@ -26,48 +21,20 @@ static enum status from_root(const char *root, const char *path, char out[PATH_C
     return FAIL(e, ERR_CONFIG, "%.200s...: too long a path", path);
 }
 
-/* The first shard: of `path`, `paths` or `parts`. */
-static const char *first_shard(const json_t *data) {
-    const json_t *part = json_array_get(json_object_get(data, "parts"), 0);
-    const json_t *of = part ? part : data;
-    const char *path = json_text(of, "path", NULL);
-    return path ? path : json_string_value(json_array_get(json_object_get(of, "paths"), 0));
-}
-
-/* PREFIX.json of `data tokenise`. Another program's file says nothing. */
-static enum status from_description(const json_t *data, const char *root, struct found *f,
-                                    struct err *e) {
-    const char *shard = first_shard(data);
-    json_t *root_of = NULL;
-    if (!shard) return OK;
-    TRY(from_root(root, shard, f->described, e));
-    size_t n = strlen(f->described);
-    if (n > 4 && f->described[n - 4] == '.') n -= 4; /* .bin */
-    if (n + 6 > PATH_CAP) return FAIL(e, ERR_CONFIG, "%.200s...: too long a path", shard);
-    strcpy(f->described + n, ".json");
-    if (!path_exists(f->described)) return OK;
-    TRY(json_file_read(f->described, &root_of, e));
-    const json_t *tokenizer = json_object_get(root_of, "tokenizer");
-    const char *path = json_text(tokenizer, "path", "");
-    bool ours = !strcmp(json_text(root_of, "schema", ""), "fp8lab.tokens/1");
-    if (ours) snprintf(f->sha256, sizeof f->sha256, "%s", json_text(tokenizer, "sha256", ""));
-    if (ours) snprintf(f->name, sizeof f->name, "%s", path);
-    json_decref(root_of);
-    return OK;
-}
-
-static enum status find(const json_t *config, const char *root, const char *kept, struct found *f,
-                        struct err *e) {
+static enum status find(const json_t *config, const char *root, const char *kept,
+                        struct shards_tokenizer *f, struct err *e) {
     const json_t *data = json_object_get(config, "data");
     const char *word = json_text(json_object_get(config, "sample"), "tokenizer", NULL);
-    *f = (struct found){ 0 };
+    *f = (struct shards_tokenizer){ .end = -1 };
     if (kept && cache_kept_tokenizer(kept, f->name)) return OK;
     if (word && !strcmp(word, "bytes")) return from_root(NULL, word, f->name, e);
     if (word) return from_root(root, word, f->name, e);
-    return strcmp(json_text(data, "kind", ""), "tokens") ? OK : from_description(data, root, f, e);
+    bool tokens = !strcmp(json_text(data, "kind", ""), "tokens");
+    return tokens ? shards_tokenizer_find(data, root, f, e) : OK;
 }
 
-static enum status need_none(const json_t *sample, const struct found *f, struct err *e) {
+static enum status need_none(const json_t *sample, const struct shards_tokenizer *f,
+                             struct err *e) {
     const json_t *prompt;
     size_t i;
     json_array_foreach(json_object_get(sample, "prompts"), i, prompt)
@@ -79,15 +46,14 @@ static enum status need_none(const json_t *sample, const struct found *f, struct
 }
 
 static enum status copy(const struct run_dir *dir, const struct tokenizer_choice *choice,
-                        const struct found *f, struct err *e) {
+                        const struct shards_tokenizer *f, struct err *e) {
     const struct tokenizer_facts facts = tokenizer_facts(choice->tokenizer);
     const char *name = cache_kept_name(facts.kind);
     char to[PATH_CAP], *bytes = NULL;
     size_t n = 0;
-    if (*f->sha256 && strcmp(f->sha256, facts.sha256) != 0)
-        return FAIL(e, ERR_CONFIG, "%s: its SHA-256 is %.12s..., but by %s one with %.12s... "
-                    "made the tokens; sample = { tokenizer = \"FILE\" } names another",
-                    choice->path, facts.sha256, f->described, f->sha256);
+    struct err why;
+    if (shards_tokenizer_check(f, choice, &why) != OK)
+        return FAIL(e, why.code, "%s; sample = { tokenizer = \"FILE\" } names another", why.text);
     if (!name) return OK; /* bytes */
     TRY(path_join(to, INGEST_FOLDER, name, e));
     TRY(file_read(choice->path, FILE_BYTES_MAX, &bytes, &n, e));
@@ -102,7 +68,7 @@ enum status sample_tokenizer_keep(const struct run_dir *dir, const json_t *confi
     const char *kind = json_text(json_object_get(config, "data"), "kind", "");
     const struct tokenizer_options how = { 0 };
     struct tokenizer_choice choice = { 0 };
-    struct found f;
+    struct shards_tokenizer f;
     if (!json_is_object(sample) || !strcmp(kind, "text") || !strcmp(kind, "chats")) return OK;
     TRY(find(config, root, kept, &f, e));
     if (!*f.name) return need_none(sample, &f, e);

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runner/base/canonical.h"
+#include "runner/base/nearest.h"
 #include "runner/base/run_files.h"
 #include "runner/plan/options.h"
 #include "runner/plan/run_length.h"
@@ -134,8 +136,7 @@ enum status resolved_run_count_steps(struct resolved_run *run, const char *shard
     return st == OK ? write_config(run, e) : st;
 }
 
-static enum status read_runs(const json_t *result, const struct pattern_source *data,
-                             struct resolution *out, struct err *e) {
+static enum status read_runs(const json_t *result, struct resolution *out, struct err *e) {
     const json_t *runs = json_object_get(result, "runs");
     size_t count = json_array_size(runs);
     out->runs = calloc(count ? count : 1, sizeof *out->runs);
@@ -153,10 +154,19 @@ static enum status read_runs(const json_t *result, const struct pattern_source *
         to->name = copy_text(run, "name");
         to->config_json = json_incref(json_object_get(run, "config"));
         to->cell = json_incref(json_object_get(run, "cell"));
-        TRY(data_patterns_expand(to->config_json, data, e));
-        TRY(epochs_resolve(to->config_json, data->root, data->epoch_steps, e));
-        TRY(write_config(to, e));
         if (!to->name) return FAIL(e, ERR_MEMORY, "run names");
+    }
+    return OK;
+}
+
+/* Adds what the files of the data say: their names and the steps of epochs. */
+static enum status complete_runs(const struct pattern_source *data, struct resolution *r,
+                                 struct err *e) {
+    for (int64_t i = 0; i < r->run_count; i++) {
+        struct resolved_run *run = &r->runs[i];
+        TRY(data_patterns_expand(run->config_json, data, e));
+        TRY(epochs_resolve(run->config_json, data->root, data->epoch_steps, e));
+        TRY(write_config(run, e));
     }
     return OK;
 }
@@ -212,8 +222,9 @@ enum status resolve_experiment(const struct resolve_options *options, struct res
     out->log = copy_text(report, "log");
     if (read == OK && !out->log) read = FAIL(e, ERR_MEMORY, "what the script printed");
     if (read == OK && st == ERR_CONFIG) read = read_errors(report, options->path, out, e);
-    if (read == OK && st == OK)
-        read = read_runs(json_object_get(report, "result"), &options->data, out, e);
+    if (read == OK && st == OK) read = read_runs(json_object_get(report, "result"), out, e);
+    if (read == OK && st == OK) read = resolution_keep(out, options->only, options->only_count, e);
+    if (read == OK && st == OK) read = complete_runs(&options->data, out, e);
     json_decref(report);
     if (read != OK) return read;
     if (st == ERR_CONFIG && out->error_count) {
@@ -234,17 +245,48 @@ static void free_run(struct resolved_run *run) {
     json_decref(run->cell);
 }
 
+/* The name that is nearest to a pattern without its stars, or NULL. Borrowed from the runs. */
+static const char *nearest_run(const struct resolution *r, const char *pattern) {
+    char plain[256];
+    size_t n = 0;
+    const char **names = calloc((size_t)r->run_count + 1, sizeof *names);
+    for (; *pattern && n + 1 < sizeof plain; pattern++)
+        if (*pattern != '*') plain[n++] = *pattern;
+    plain[n] = '\0';
+    for (int64_t i = 0; names && i < r->run_count; i++) names[i] = r->runs[i].name;
+    const char *nearest = names ? nearest_name(plain, names, r->run_count) : NULL;
+    free(names);
+    return nearest;
+}
+
+static enum status no_such_run(const struct resolution *r, const char *pattern, struct err *e) {
+    enum { NAMED = 8 };
+    const char *nearest = nearest_run(r, pattern);
+    struct text names = { 0 };
+    char more[40] = "";
+    for (int64_t i = 0; i < r->run_count && i < NAMED; i++) {
+        text_puts(&names, i ? ", " : "");
+        text_puts(&names, r->runs[i].name);
+    }
+    if (r->run_count > NAMED)
+        snprintf(more, sizeof more, " and %" PRId64 " more", r->run_count - NAMED);
+    (void)FAIL(e, ERR_ARG, "--only %.200s: no run has such a name%s%s%s; the run%s %s%s%s%s%s",
+               pattern, nearest ? " (nearest: " : "", nearest ? nearest : "", nearest ? ")" : "",
+               r->run_count == 1 ? " is" : "s are",
+               names.bytes && !names.failed ? names.bytes : "others", more,
+               *r->replaced ? "; --set replaced the axis " : "", r->replaced,
+               *r->replaced ? ", so no name contains its value" : "");
+    text_free(&names);
+    return ERR_ARG;
+}
+
 enum status resolution_keep(struct resolution *r, const char *const *patterns, int64_t count,
                             struct err *e) {
     for (int64_t p = 0; p < count; p++) {
         bool fits = false;
         for (int64_t i = 0; i < r->run_count; i++)
             fits = fits || fnmatch(patterns[p], r->runs[i].name, 0) == 0;
-        if (!fits)
-            return FAIL(e, ERR_ARG, "--only %s: no run has such a name (the first of %" PRId64
-                        " is %s)%s%s%s", patterns[p], r->run_count, r->runs[0].name,
-                        *r->replaced ? "; --set replaced the axis " : "", r->replaced,
-                        *r->replaced ? ", so no name contains its value" : "");
+        if (!fits) return no_such_run(r, patterns[p], e);
     }
     int64_t kept = 0;
     for (int64_t i = 0; i < r->run_count; i++) {

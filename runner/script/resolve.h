@@ -18,6 +18,8 @@ struct resolve_options {
     const char *lib; /* folder of the shared presets; NULL: resolve_find_lib() */
     struct pattern_source data; /* where the patterns in data.paths find files */
     bool stored_models; /* model = hf: read only what the bundle stored beside its script */
+    const char *const *only; /* of each --only, as for resolution_keep(); may be NULL */
+    int64_t only_count;
 };
 
 struct resolved_run {
@@ -64,7 +66,8 @@ struct resolution {
 };
 
 /* ERR_CONFIG for an error in the script, an override or the configuration: *out then lists all
- * errors and no runs, and e has the first one. *out is always valid for resolution_destroy(). */
+ * errors and no runs, and e has the first one. The data of runs that `only` leaves out are not
+ * looked for. *out is always valid for resolution_destroy(). */
 NODISCARD enum status resolve_experiment(const struct resolve_options *options,
                                          struct resolution *out, struct err *e);
 /* Sets the steps of a run whose length is in epochs of text with a tokenizer, whose tokens are at
@@ -82,8 +85,8 @@ NODISCARD enum status resolution_check_files(const struct resolution *r, const j
 struct chat_render_source resolution_render(const struct resolution *r);
 
 /* Removes the runs whose names match none of `count` patterns (* and ? as in a shell). Without
- * patterns every run stays. ERR_ARG, with the pattern and the replaced axes, if a pattern matches
- * no run. */
+ * patterns every run stays. ERR_ARG, with the pattern, the names of the runs and the replaced axes,
+ * if a pattern matches no run. */
 NODISCARD enum status resolution_keep(struct resolution *r, const char *const *patterns,
                                       int64_t count, struct err *e);
 

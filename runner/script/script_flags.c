@@ -24,14 +24,6 @@ static const char **values_of(const struct cli *cli, const char *flag) {
     return values;
 }
 
-static enum status keep_only(const struct cli *cli, struct resolution *r, struct err *e) {
-    const char **patterns = values_of(cli, "only");
-    if (!patterns) return FAIL(e, ERR_MEMORY, "the names of --only");
-    enum status st = resolution_keep(r, patterns, cli_count(cli, "only"), e);
-    free(patterns);
-    return st;
-}
-
 /* The value of a flag that not every verb has; NULL if absent. */
 static const char *value_of_any(const struct cli *cli, const char *flag) {
     const char *value = NULL;
@@ -50,22 +42,37 @@ static struct pattern_source data_of(const struct cli *cli) {
 static enum status read_script(const struct cli *cli, const char *gpus, struct resolution *out,
                                struct err *e) {
     int64_t n = cli_count(cli, "set");
-    const char **overrides = values_of(cli, "set");
-    if (!overrides) return FAIL(e, ERR_MEMORY, "overrides");
+    const char **overrides = values_of(cli, "set"), **only = values_of(cli, "only");
+    enum status st = overrides && only ? OK : FAIL(e, ERR_MEMORY, "--set and --only");
     char asked[32];
     snprintf(asked, sizeof asked, "hardware.gpus=%s", gpus ? gpus : "");
-    if (gpus) overrides[n++] = asked;
+    if (gpus && st == OK) overrides[n++] = asked;
     struct resolve_options options = {
         .path = cli->args[0], .overrides = overrides, .override_count = n,
         .smoke = cli_has(cli, "smoke"), .lib = cli_value(cli, "lib"), .data = data_of(cli),
+        .only = only, .only_count = cli_count(cli, "only"),
     };
-    enum status st = resolve_experiment(&options, out, e);
+    if (st == OK) st = resolve_experiment(&options, out, e);
+    free(only);
     free(overrides);
-    return st == OK ? keep_only(cli, out, e) : st;
+    return st;
 }
 
 enum status script_read(const struct cli *cli, struct resolution *out, struct err *e) {
     return read_script(cli, NULL, out, e);
+}
+
+/* What the verb did not do, since the script has errors; "": the errors say enough. */
+static const char *undone(const struct cli *cli) {
+    static const struct { const char *verb, *text; } VERBS[] = {
+        { "run", "; nothing was run" },
+        { "plan", "; nothing was planned" },
+        { "advise", "; there is no advice" },
+        { "bench", "; nothing was measured" },
+    };
+    for (size_t i = 0; i < sizeof VERBS / sizeof *VERBS; i++)
+        if (!strcmp(cli->verb->name, VERBS[i].verb)) return VERBS[i].text;
+    return "";
 }
 
 enum status script_resolve(const struct cli *cli, const char *gpus, struct resolution *out,
@@ -73,8 +80,8 @@ enum status script_resolve(const struct cli *cli, const char *gpus, struct resol
     enum status st = read_script(cli, gpus, out, e);
     if (out->error_count == 0) return st;
     print_errors(cli, out);
-    return FAIL(e, st, "%" PRId64 " error%s in %s; nothing was run", out->error_count,
-                out->error_count == 1 ? "" : "s", cli->args[0]);
+    return FAIL(e, st, "%" PRId64 " error%s in %s%s", out->error_count,
+                out->error_count == 1 ? "" : "s", cli->args[0], undone(cli));
 }
 
 /* Flags with the same meaning for the next command. A run is on this machine. */

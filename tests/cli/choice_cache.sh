@@ -143,8 +143,17 @@ sed -i '0,/ : 01"/s// : 02"/' "$kept"
 damage digit "its content does not have the hash that it states"
 truncate -s -30 "$kept"
 damage cut "choices.json:"
-echo '{"schema": "fp8lab.choices/9"}' >"$kept"
+echo '{"schema": "fp8lab.choices/0"}' >"$kept"
 damage version "its schema is not fp8lab.choices/1"
+
+# A newer program wrote the file: it stays as it is, and the choices lie beside the runs.
+echo '{"schema": "fp8lab.choices/9"}' >"$kept"
+times 1
+run newer 0
+expect "times said" 1 "$(grep -c "$kept .* stays as it is: a newer program wrote it" log)"
+expect "the file" '{"schema": "fp8lab.choices/9"}' "$(cat "$kept")"
+[ -f newer/cache/choices.json ] || fail "the choices are not kept beside the runs"
+same first newer
 
 # Memory too short to time: the choice serves this run only.
 rm "$kept"

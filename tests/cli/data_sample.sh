@@ -35,7 +35,7 @@ render 0 --show 0 <(cat talk.jsonl) -- '/dev/fd/' ':4  2 messages'
 mkfifo pipe
 cat talk.jsonl >pipe &
 render 0 --show 0 pipe -- 'pipe:4  2 messages'
-printf 'PAR1PAR1' >table && render 2 table -- 'table: it is a Parquet file' 'to_json'
+printf 'PAR1PAR1' >table && render 2 table -- 'table is a Parquet file' 'to_json'
 
 # The template of a tokenizer: its key, the file beside it, and its special tokens.
 mkdir -p model bare

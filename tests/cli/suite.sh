@@ -60,7 +60,7 @@ expect "rows not run again" 1 "$(grep -c "already run with these inputs" log)"
 expect "bundles of the whole" 2 "$(ls parts/*.tar.zst | wc -l)"
 "$FP8LAB" run $suite --runs parts --only pair-bf61 >out 2>log
 expect "exit code for an unknown row" 2 $?
-says "no run has such a name (the first of 2 is pair-bf16)"
+says "no run has such a name (nearest: pair-bf16); the runs are pair-bf16, pair-fp8.tensorwise"
 
 # Two commands that run one suite in one folder share its rows. If one is killed, the other takes
 # its row over.

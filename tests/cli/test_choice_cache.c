@@ -196,6 +196,54 @@ static void what_cannot_be_read_stays(void **state) {
     choice_cache_close(&c);
 }
 
+/* Opens a cache whose file in `home` has these bytes, with a spare folder. */
+static struct choice_cache opened_over(const char *bytes, const char *home, const char *runs,
+                                       char path[PATH_CAP]) {
+    struct choice_cache c;
+    MUST(choice_cache_open(&c, NULL, NULL, "580", E));
+    MUST(path_join(c.folder, folder, home, E));
+    MUST(path_join(c.spare, folder, runs, E));
+    MUST(path_join(path, c.folder, "choices.json", E));
+    MUST(directory_make(c.folder, E));
+    MUST(file_replace(path, bytes, strlen(bytes), E));
+    return c;
+}
+
+/* A newer program wrote the file: it stays, which is said once, and the spare folder serves. A
+ * schema of another name, or an older one, is damage, and is replaced. */
+static void a_newer_file_stays(void **state) {
+    static const struct { const char *bytes; bool newer; } FILES[] = {
+        { "{\"schema\": \"fp8lab.choices/2\", \"tables\": {\"new\": 1}}", true },
+        { "{\"schema\": \"fp8lab.choices/10\"}", true },
+        { "{\"schema\": \"fp8lab.choices/0\"}", false },
+        { "{\"schema\": \"fp8lab.others/2\"}", false },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++) {
+        char path[PATH_CAP], problem[CHOICE_PROBLEM_CAP], home[32], runs[32], *now;
+        size_t n;
+        snprintf(home, sizeof home, "newer-%zu", i);
+        snprintf(runs, sizeof runs, "newer-%zu-runs", i);
+        struct choice_cache c = opened_over(FILES[i].bytes, home, runs, path);
+        MUST(choice_cache_offer(&c, folder, problem, E));
+        assert_non_null(strstr(problem, path));
+        assert_int_equal(strstr(problem, "stays as it is: a newer program wrote it") != NULL,
+                         FILES[i].newer);
+        for (int k = 0; k < 2; k++) {
+            MUST(choice_cache_add(&c, "sm_90", k ? HEAD("N", "lt 1") "gemm 2 : 01\n"
+                                                 : HEAD("N", "lt 1") "gemm 1 : 01\n",
+                                  CHOICES_USED, problem, E));
+            assert_string_equal(problem, "");
+        }
+        MUST(file_read(path, 1 << 20, &now, &n, E));
+        assert_int_equal(strcmp(now, FILES[i].bytes) == 0, FILES[i].newer);
+        free(now);
+        MUST(path_join(path, c.spare, "choices.json", E));
+        assert_int_equal(path_exists(path), FILES[i].newer);
+        choice_cache_close(&c);
+    }
+}
+
 static void an_empty_part_adds_nothing(void **state) {
     struct choice_cache c = opened("580");
     char problem[CHOICE_PROBLEM_CAP], text[4096];
@@ -221,6 +269,7 @@ int main(void) {
         cmocka_unit_test(a_process_stays_with_what_it_has_seen),
         cmocka_unit_test(processes_at_once_agree),
         cmocka_unit_test(what_cannot_be_read_stays),
+        cmocka_unit_test(a_newer_file_stays),
         cmocka_unit_test(an_empty_part_adds_nothing),
         cmocka_unit_test(old_tables_make_room),
         cmocka_unit_test(a_held_lock_is_no_hang),

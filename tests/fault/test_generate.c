@@ -50,10 +50,11 @@ static enum status attempt(void *context, struct err *e) {
     struct open_model m;
     struct text_model text = { 0 };
     struct generator *g = NULL;
+    char note[MODEL_TEXT_NOTE];
     s->text[0] = 0;
     enum status st = model_find(&q, &m, e);
     m.options.model.seq_len = LENGTH;
-    if (st == OK) st = model_text_open(&m, "bytes", false, &text, e);
+    if (st == OK) st = model_text_open(&m, "bytes", false, &text, note, e);
     if (st == OK) st = model_start(&q, &m, NULL, e);
     if (st == OK) st = generator_create(&g, m.trainer, &sizes, e);
     if (st == OK) st = generate(s, &m, &text, g, e);

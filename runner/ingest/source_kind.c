@@ -1,0 +1,41 @@
+#include "runner/ingest/source_kind.h"
+
+#include <string.h>
+
+#include "model/ground/input_kind.h"
+
+/* Files of numbers. A byte text would be learnt from them without an error. */
+static const struct { size_t at, bytes; const char *magic, *name, *instead; } ARRAYS[] = {
+    /* Little-endian 20240520 and 20240801 (model/data_tokens.c). */
+    { 0, 4, "\x88\xd8\x34\x01", "a token shard of llm.c",
+      "data = tokens { path = \"FILE\", format = \"llmc\" } reads it" },
+    { 0, 4, "\xa1\xd9\x34\x01", "a token shard of llm.c",
+      "data = tokens { path = \"FILE\", format = \"llmc\" } reads it" },
+    { 0, 9, "MMIDIDX\0", "an index of token shards",
+      "data = tokens { path = \"FILE.bin\" } reads the shards, and their index beside them" },
+    /* The header's length, below 4 GiB, and its first character. */
+    { 4, 5, "\0\0\0\0{", "a safetensors file",
+      "it has weights: init = \"FOLDER\" begins with those of its folder" },
+    { 0, 6, "\x93NUMPY", "a NumPy array",
+      "write its text to a file, or its tokens as shards, for data = tokens" },
+};
+
+/* Of the kinds of input_kind(). */
+static const struct source_kind PACKED[] = {
+    { "a gzip file", NULL, true },
+    { "a zstd file", NULL, true },
+    { "a tar file", NULL, true },
+    { "a Parquet file", "make JSON lines of it: python3 -c \"import pandas; "
+      "pandas.read_parquet('IN').to_json('OUT.jsonl', orient='records', lines=True)\"", false },
+};
+
+struct source_kind source_kind(const void *head, size_t n) {
+    for (size_t i = 0; i < sizeof ARRAYS / sizeof *ARRAYS; i++)
+        if (n >= ARRAYS[i].at + ARRAYS[i].bytes &&
+            !memcmp((const char *)head + ARRAYS[i].at, ARRAYS[i].magic, ARRAYS[i].bytes))
+            return (struct source_kind){ ARRAYS[i].name, ARRAYS[i].instead, false };
+    const char *name = input_kind(head, n);
+    for (size_t i = 0; name && i < sizeof PACKED / sizeof *PACKED; i++)
+        if (!strcmp(name, PACKED[i].name)) return PACKED[i];
+    return (struct source_kind){ .name = name };
+}
