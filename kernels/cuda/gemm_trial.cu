@@ -11,11 +11,11 @@
  * kernels round the sum.) Schemes that add in place or in the output's type are not allowed. If the
  * class has parts, each algorithm is also tried with their number. If our own kernel for block
  * factors can serve a shape and compete there (gemm_hopper.cu), it and the best algorithm are timed
- * again, for longer. The faster one at the power-limited clock serves. Our kernel on mma.sync (gemm_sync.cu)
- * serves without a trial the FP8 that the library has no algorithm for. The heuristic may list an
- * algorithm that then fails (seen: cuBLASLt 13.1 with misaligned scales). Only those that ran are
- * kept. If no algorithm adds in a known way, the first that ran is used; if memory for a trial is
- * lacking, the first with the right number of parts. */
+ * again, for longer. The faster one at the power-limited clock serves. Our kernel on mma.sync
+ * (gemm_sync.cu) serves without a trial the FP8 that the library has no algorithm for. The
+ * heuristic may list an algorithm that then fails (seen: cuBLASLt 13.1 with misaligned scales).
+ * Only those that ran are kept. If no algorithm adds in a known way, the first that ran is used; if
+ * memory for a trial is lacking, the first with the right number of parts. */
 #include <stdio.h>
 #include <string.h>
 
