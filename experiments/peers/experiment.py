@@ -109,13 +109,21 @@ def task_of(config, known):
                 weight_decay=adamw["weight_decay"], masters=PRECISIONS[precision])
 
 
+# Beside this folder: where `make` builds the program, and where `make dist` puts it.
+PROGRAMS = "build/release/fp8lab", "bin/fp8lab"
+
+
 def program_at(path):
-    """The fp8lab program; Failure if there is none at this path or of this name."""
-    found = shutil.which(path)
-    if not found:
-        raise Failure(USAGE, f"there is no program {path}: `make` builds build/release/fp8lab, "
-                             "--program names another")
-    return os.path.abspath(found)
+    """The fp8lab program at this path or of this name, or if it is None the one that belongs to
+    this folder; Failure if there is none."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    places = [path] if path else [os.path.join(root, place) for place in PROGRAMS]
+    for place in places:
+        found = shutil.which(place)
+        if found:
+            return os.path.abspath(found)
+    raise Failure(USAGE, f"there is no program {' and no '.join(places)}: `make` builds "
+                         "build/release/fp8lab, --program names another")
 
 
 def rows_of(program, script, flags):
@@ -164,8 +172,8 @@ def last_words(text, lines=5):
 def add_experiment_flags(parser):
     """Flags for the experiment, the program and changes to the experiment, as in `fp8lab run`."""
     parser.add_argument("script", metavar="FILE.lua", help="the experiment or suite")
-    parser.add_argument("--program", default="build/release/fp8lab", metavar="FP8LAB",
-                        help="default: %(default)s")
+    parser.add_argument("--program", metavar="FP8LAB",
+                        help=f"default: {' or '.join(PROGRAMS)}, beside experiments/")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
                         help="override a key, as for fp8lab run (may repeat)")
     parser.add_argument("--smoke", action="store_true",

@@ -100,6 +100,15 @@ expect 1 "was not done within 1 s" steady --set train.steps=1000000 --suite-limi
 expect 2 "--only x: the rows are bench-llama-124m-bf16, " steady --only x
 expect 2 "there is no program /nowhere" steady --program /nowhere
 expect 2 "is no fp8lab" steady --program true
+# Without --program: the one of the tree that has this folder, in any working directory.
+mkdir -p tree/experiments tree/bin
+cp -R "$peers" tree/experiments/peers
+python3 tree/experiments/peers/beside.py none.lua >out 2>err
+[ $? = 2 ] && grep -q "no program .*/tree/build/release/fp8lab and no .*/tree/bin/fp8lab: " err ||
+    fail "no program in the tree"
+ln -s "$FP8LAB" tree/bin/fp8lab
+python3 tree/experiments/peers/beside.py none.lua >out 2>err
+grep -qF "none.lua" err && ! grep -q "no program" err || fail "the program of the tree"
 python3 "$peers/beside.py" "$experiments/bench_llama_124m.lua" "${small[@]}" \
     --set model.norm=layernorm --out failing >out 2>err
 [ $? = 2 ] && grep -qF "PyTorch's programs can train is 'rmsnorm'" err || fail "no RMSNorm"
