@@ -121,6 +121,12 @@ chat, (one, more) = json.load(open("chat"))["results"][0], json.load(open("talks
 assert one["prompt_tokens"] == chat["prompt_tokens"] and one["prompt"].startswith("{"), (chat, one)
 assert more["prompt_tokens"] > 2 * one["prompt_tokens"], (one, more)
 PY
+# The same lines by the other name, behind a BOM.
+{ printf '\357\273\277' && cat talks.jsonl; } >talks.ndjson
+"$FP8LAB" generate "$texts" --prompts talks.ndjson --tokenizer model --chat --tokens 2 --json \
+    --backend cpu >again 2>log || fail "--chat of .ndjson with a BOM"
+expect ".ndjson with a BOM" "$(ids <talks)" "$(ids <again)"
+gives 2 generate "$texts" a --tokenizer bytes --chat --backend cpu -- "beside bytes" "put one there"
 refused() { # LINE WORDS...
     printf '%s\n%s\n' "$one" "$1" >bad.jsonl
     gives 2 generate "$texts" --prompts bad.jsonl --tokenizer model --chat --backend cpu -- "${@:2}"
