@@ -141,10 +141,11 @@ static enum status encode(struct command *c, int64_t *longest, struct err *e) {
         x->number = i;
         enum status st = (c->conversations ? text_model_encode_chat : text_model_encode)(
             &c->text, c->prompt[i], model->vocab, &x->ids, &x->prompt, e);
-        if (st == OK && x->prompt >= model->seq_len)
+        int64_t most = model->seq_len - (c->rules.tokens > 0);
+        if (st == OK && x->prompt > most)
             st = FAIL(e, ERR_CONFIG, "it has %" PRId64 " tokens; the model reads %" PRId64 ", so "
-                      "%" PRId64 " at most leave room for one more", x->prompt, model->seq_len,
-                      model->seq_len - 1);
+                      "%" PRId64 " at most%s", x->prompt, model->seq_len, most,
+                      c->rules.tokens > 0 ? " leave room for one more" : "");
         if (st != OK) {
             err_prefix(e, "prompt %" PRId64, i + 1);
             return st;
