@@ -86,14 +86,16 @@ static enum status read_rules(struct command *c, struct err *e) {
     return OK;
 }
 
-/* One prompt a line; empty lines are none. */
+/* One prompt a line; empty lines are none, and a BOM is no part of the first. */
 static enum status read_lines(struct command *c, const char *path, struct err *e) {
+    static const char MARK[] = "\xef\xbb\xbf";
     size_t n;
     char *rest = NULL;
     TRY(file_read(path, PROMPTS_BYTES_MAX, &c->lines, &n, e));
     if (memchr(c->lines, 0, n))
         return FAIL(e, ERR_CONFIG, "%s has a NUL byte: expected one prompt a line", path);
-    for (char *line = strtok_r(c->lines, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+    char *line = c->lines + (strncmp(c->lines, MARK, sizeof MARK - 1) ? 0 : sizeof MARK - 1);
+    for (line = strtok_r(line, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         size_t end = strlen(line);
         if (end && line[end - 1] == '\r') line[--end] = 0;
         if (!end) continue;
@@ -107,12 +109,18 @@ static enum status read_lines(struct command *c, const char *path, struct err *e
     return c->count ? OK : FAIL(e, ERR_CONFIG, "%s has no prompt: expected one a line", path);
 }
 
+/* As ingestion takes names. */
+static bool is_json_lines(const char *path) {
+    const char *dot = strrchr(path, '.');
+    return dot && (!strcasecmp(dot, ".jsonl") || !strcasecmp(dot, ".ndjson"));
+}
+
 static enum status read_prompts(struct command *c, struct err *e) {
     const char *file = cli_value(c->cli, "prompts");
     if ((c->cli->arg_count == 2) == (file != NULL))
         return FAIL(e, ERR_ARG, "expected one prompt, or --prompts FILE with one a line: fp8lab "
                     "generate RUN \"PROMPT\"");
-    c->conversations = file && cli_has(c->cli, "chat") && strcasestr(file, ".jsonl");
+    c->conversations = file && cli_has(c->cli, "chat") && is_json_lines(file);
     if (file) return read_lines(c, file, e);
     c->prompt = malloc(sizeof *c->prompt);
     if (!c->prompt) return FAIL(e, ERR_MEMORY, "a prompt");
@@ -133,10 +141,11 @@ static enum status encode(struct command *c, int64_t *longest, struct err *e) {
         x->number = i;
         enum status st = (c->conversations ? text_model_encode_chat : text_model_encode)(
             &c->text, c->prompt[i], model->vocab, &x->ids, &x->prompt, e);
-        if (st == OK && x->prompt >= model->seq_len)
+        int64_t most = model->seq_len - (c->rules.tokens > 0);
+        if (st == OK && x->prompt > most)
             st = FAIL(e, ERR_CONFIG, "it has %" PRId64 " tokens; the model reads %" PRId64 ", so "
-                      "%" PRId64 " at most leave room for one more", x->prompt, model->seq_len,
-                      model->seq_len - 1);
+                      "%" PRId64 " at most%s", x->prompt, model->seq_len, most,
+                      c->rules.tokens > 0 ? " leave room for one more" : "");
         if (st != OK) {
             err_prefix(e, "prompt %" PRId64, i + 1);
             return st;

@@ -9,6 +9,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
+#include "runner/generate/text_model.h"
 #include "runner/ingest/tokenizer.h"
 #include "runner/sample_text.h"
 #include "runner/shard_files.h"
@@ -130,7 +131,7 @@ static enum status add_document(const struct shard_files *f, const struct tokeni
     json_append(documents,
                 json_pack("{s:o,s:I,s:I,s:o,s:o,s:o}", "path", json_from_text(f->prefix),
                           "document", (json_int_t)d->number, "tokens", (json_int_t)d->tokens,
-                          "text", json_from_text(text), "ids", ids, "loss", loss), &failed);
+                          "text", text_json(text, n), "ids", ids, "loss", loss), &failed);
     free(text);
     return failed ? FAIL(e, ERR_MEMORY, "a document as JSON") : OK;
 }

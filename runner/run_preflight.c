@@ -7,6 +7,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
 #include "runner/bundle/archive.h"
 #include "runner/cache/cache_key.h"
 #include "runner/doctor/probe.h"
@@ -334,11 +335,51 @@ static void note_repeats(const struct suite *s) {
     }
 }
 
+static bool holds_text(const json_t *file) {
+    const char *path = json_text(file, "path", ""), *dot = strrchr(path, '.');
+    bool beside = dot && (!strcmp(dot, ".idx") || !strcmp(dot, ".loss")); /* may be equal */
+    return json_int(file, "bytes") > 0 && !beside;
+}
+
+/* The first file of a list of data files that is a copy of an earlier one, or the same; NULL: none.
+ * *first: the earlier one. */
+static const json_t *find_copy(const json_t *files, const json_t **first) {
+    size_t i;
+    const json_t *file;
+    json_array_foreach((json_t *)files, i, file)
+        for (size_t k = 0; k < i && holds_text(file); k++) {
+            *first = json_array_get(files, k);
+            if (!strcmp(json_text(file, "sha256", ""), json_text(*first, "sha256", "-")))
+                return file;
+        }
+    return NULL;
+}
+
+/* Held-out text that is trained on makes a loss look better than it is. Rows with the same copies
+ * share a warning. */
+static void warn_of_copies(const struct suite *s) {
+    const json_t *said = NULL;
+    for (int64_t i = 0; i < s->resolution->run_count; i++) {
+        const struct resolved_run *run = &s->resolution->runs[i];
+        const struct suite_row *row = &s->rows[i];
+        const json_t *sources = json_object_get(row->tokens.record, "sources"), *first;
+        bool unique = json_is_true(json_object_get(json_object_get(run->config_json, "data"),
+                                                   "unique"));
+        const json_t *copy = unique ? NULL : find_copy(sources ? sources : row->data_files, &first);
+        if (!copy || (said && json_equal(copy, said))) continue;
+        said = copy;
+        cli_warn(s->settings->cli, "%s: %s has the same bytes as %s: the run reads them twice, and "
+                 "may evaluate on text that it trains on", run->name,
+                 PLAIN(json_text(copy, "path", "")), PLAIN(json_text(first, "path", "")));
+    }
+}
+
 enum status preflight_say(const struct suite *s, const struct extension *extension,
                           struct err *e) {
     note_smoke(s);
     script_note_idle_keys(s->settings->cli, s->resolution);
     note_repeats(s);
+    warn_of_copies(s);
     TRY(say_kept(s, e));
     if (extension && extension->beginning.step) extension_say(extension, s->settings->cli);
     return OK;

@@ -71,8 +71,8 @@ enum status cache_chat_open(struct chat_tokens *out, const json_t *data, const c
     const char *file = find_template(there, data, root, own, beside);
     if (!config && !file)
         return FAIL(e, ERR_CONFIG, "data.template: no chat template lies beside %s "
-                    "(tokenizer_config.json or chat_template.jinja); name one with template = "
-                    "\"FILE\"", tokenizer);
+                    "(tokenizer_config.json or chat_template.jinja); put one there, or name one "
+                    "in a script: template = \"FILE\"", tokenizer);
     if (config) json_put(kept, "tokenizer_config.json", json_string_nocheck(config), &failed);
     if (file)
         json_put(kept, is_json(file) ? "chat_template.json" : "chat_template.jinja",

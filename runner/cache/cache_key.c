@@ -68,6 +68,10 @@ static enum status hash_sources(struct cache_text *t, const char *root, struct e
 static enum status check_vocab(const struct cache_text *t, const json_t *config, struct err *e) {
     int64_t vocab = json_int(json_object_get(config, "model"), "vocab");
     if (vocab >= t->choice.vocab) return OK;
+    if (!json_object_get(config, "train")) /* `eval` of a model that is there already */
+        return FAIL(e, ERR_CONFIG, "the tokenizer %s has ids up to %" PRId64 ", but the model has %"
+                    PRId64 " tokens: it is another model's tokenizer",
+                    json_text(t->data, "tokenizer", "?"), t->choice.vocab - 1, vocab);
     return FAIL(e, ERR_CONFIG, "model.vocab is %" PRId64 ", but the tokenizer %s has ids up to %"
                 PRId64 ": write vocab = %" PRId64 " or more in the model, or --set model.vocab=%"
                 PRId64, vocab, json_text(t->data, "tokenizer", "?"), t->choice.vocab - 1,

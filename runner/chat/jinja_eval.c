@@ -38,8 +38,8 @@ static enum status loop_attribute(const struct loop *l, const char *name_, struc
     int64_t left = l->list->count - l->index;
     const struct { const char *name; int64_t value; } NUMBERS[] = {
         { "index", l->index + 1 },    { "index0", l->index },      { "revindex", left },
-        { "revindex0", left - 1 },    { "length", l->list->count }, { "depth", l->depth },
-        { "depth0", l->depth - 1 },
+        { "revindex0", left - 1 },    { "length", l->list->count }, { "depth", 1 },
+        { "depth0", 0 }, /* only recursive loops, which are rejected, have more */
     };
     for (size_t i = 0; i < sizeof NUMBERS / sizeof *NUMBERS; i++)
         if (!strcmp(name_, NUMBERS[i].name)) {

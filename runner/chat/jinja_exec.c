@@ -177,9 +177,7 @@ static enum status loop(struct run *r, const struct node *node, struct err *e) {
     TRY(chat_alloc(r->arena, sizeof *state, &state, e));
     TRY(run_elements(r, &over, &state->list, e));
     if (node->third) TRY(filter(r, node, state->list, &state->list, e));
-    state->depth = ++r->loops;
     enum status st = turns(r, node, state, e);
-    r->loops--;
     if (st != OK || state->list->count || node->count == 0) return st;
     TRY(run_scope(r, &scope, e));
     r->scope = scope;
@@ -228,7 +226,6 @@ enum status jinja_call_macro(struct run *r, const struct macro *m, const struct 
     const struct node *node = m->node;
     struct scope *outer = r->scope, *scope;
     enum flow flow = r->flow;
-    int loops = r->loops;
     TRY(check_arguments(node, all, e));
     r->scope = m->scope;
     enum status st = run_scope(r, &scope, e);
@@ -240,10 +237,8 @@ enum status jinja_call_macro(struct run *r, const struct macro *m, const struct 
         else if (node->item[i]) st = jinja_eval(r, node->item[i], &v, e);
         if (st == OK) st = run_set(r, node->names[i], &v, e);
     }
-    r->loops = 0;
     if (st == OK) st = capture(r, node->right, r->scope, out, e);
     r->scope = outer;
-    r->loops = loops;
     r->flow = flow;
     return st;
 }

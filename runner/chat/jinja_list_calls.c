@@ -409,6 +409,7 @@ static enum status abs_filter(struct call *c, struct value *out, struct err *e) 
     struct value zero = VALUE(VALUE_INT);
     int order;
     *out = c->self;
+    if (c->self.kind == VALUE_BOOL) *out = VALUE(VALUE_INT, .integer = c->self.boolean);
     TRY(value_order(&c->self, &zero, &order, e));
     return order < 0 ? jinja_binary(c->run, "-", &zero, &c->self, out, e) : OK;
 }

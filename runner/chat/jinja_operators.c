@@ -58,14 +58,26 @@ static enum status integers(const char *sign, int64_t x, int64_t y, struct value
     return over ? too_large(e) : OK;
 }
 
+/* As CPython: x - rest is divided, because x / y may round up to a whole number. The rest has the
+ * sign of y. */
+static double real_floor_div(double x, double y, double *rest) {
+    double mod = fmod(x, y), quotient = (x - mod) / y;
+    bool other_sign = mod != 0 && (mod < 0) != (y < 0);
+    *rest = mod == 0 ? copysign(0, y) : other_sign ? mod + y : mod;
+    if (other_sign) quotient -= 1;
+    double whole = floor(quotient);
+    if (quotient == 0) return copysign(0, x / y);
+    return quotient - whole > 0.5 ? whole + 1 : whole;
+}
+
 static enum status reals(const char *sign, double x, double y, struct value *out, struct err *e) {
-    double z;
-    bool divides = *sign == '/' || *sign == '%';
-    if (divides && y == 0) return by_zero(e);
-    if (!strcmp(sign, "**")) z = pow(x, y);
-    else if (!strcmp(sign, "//")) z = floor(x / y);
-    else if (*sign == '%') z = fmod(x, y) != 0 && (fmod(x, y) < 0) != (y < 0) ? fmod(x, y) + y
-                                                                            : fmod(x, y);
+    double z, rest = 0;
+    bool power = !strcmp(sign, "**"), divides = *sign == '/' || *sign == '%';
+    if (y == 0 ? divides : power && x == 0 && y < 0) return by_zero(e);
+    double whole = divides ? real_floor_div(x, y, &rest) : 0;
+    if (power) z = pow(x, y);
+    else if (!strcmp(sign, "//")) z = whole;
+    else if (*sign == '%') z = rest;
     else z = *sign == '+' ? x + y : *sign == '-' ? x - y : *sign == '*' ? x * y : x / y;
     *out = VALUE(VALUE_REAL, .real = z);
     return OK;

@@ -29,7 +29,6 @@ struct scope {
 struct loop {
     struct list *list;
     int64_t index; /* from 0 */
-    int depth;     /* from 1 */
 };
 
 struct macro {
@@ -47,7 +46,7 @@ struct run {
     struct str_builder *out;
     struct value filtered;  /* the text of a set block, for its filters */
     int64_t steps;          /* used so far */
-    int depth, loops;
+    int depth;
     bool generating, placed; /* inside {% generation %}; the error has its line */
     enum flow flow;
 };

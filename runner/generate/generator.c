@@ -102,9 +102,10 @@ static enum status run_batch(struct generator *g, const struct generation_rules 
 enum status generator_run(struct generator *g, const struct generation_rules *rules,
                           struct generation *x, int64_t count, struct err *e) {
     for (int64_t i = 0; i < count; i++) {
-        if (x[i].prompt < 1 || x[i].prompt >= g->sizes.length)
+        int64_t most = g->sizes.length - (rules->tokens > 0);
+        if (x[i].prompt < 1 || x[i].prompt > most)
             return FAIL(e, ERR_ARG, "a prompt of %lld tokens; the model needs 1 to %lld",
-                        (long long)x[i].prompt, (long long)g->sizes.length - 1);
+                        (long long)x[i].prompt, (long long)most);
         x[i].count = x[i].prompt;
         x[i].end = rules->tokens > 0 ? GENERATION_GOES_ON : GENERATION_TOKENS;
     }

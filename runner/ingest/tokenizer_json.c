@@ -197,7 +197,9 @@ static enum status load_merges(struct loading *l, const json_t *merges) {
     size_t i;
     enum status st = bpe_create(&l->t->bpe, (int64_t)json_array_size(merges), l->e);
     l->t->merges = (int64_t)json_array_size(merges);
-    l->t->cut_at_marks = !l->t->byte_level && named(l, "\xe2\x96\x81", 3) >= 0;
+    /* With ignore_merges a part that is a token would not be merged, but the whole piece is. */
+    l->t->cut_at_marks = !l->t->byte_level && !l->t->ignore_merges &&
+                         named(l, "\xe2\x96\x81", 3) >= 0;
     json_array_foreach((json_t *)merges, i, merge) {
         if (st == OK) st = one_merge(l, i, merge, &name);
     }

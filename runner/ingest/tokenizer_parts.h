@@ -98,7 +98,8 @@ struct tokenizer {
     uint32_t byte_id[256];   /* the token of one byte; NO_TOKEN */
     bool byte_level, byte_fallback, fuse_unk, ignore_merges, ordinary;
     bool whole_bytes;        /* byte_level, and each byte has a token */
-    bool cut_at_marks;       /* no token contains U+2581 behind another character */
+    bool cut_at_marks;       /* no token contains U+2581 behind another character, and a whole
+                              * piece is not looked up */
     uint32_t unk;
     struct added_pass raw, normalized;
     struct normal_step step[STAGES_MAX];

@@ -1,5 +1,6 @@
 #include "runner/weights/hf_config.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,12 @@ static void refuse(struct reading *r, const char *key, const json_t *found, cons
     free(text);
 }
 
+/* `found` is moved. */
+static void refuse_value(struct reading *r, const char *key, json_t *found, const char *expected) {
+    refuse(r, key, found, expected);
+    json_decref(found);
+}
+
 /* The key's value, borrowed until use_up(); NULL if it is absent or null. */
 static const json_t *look(const struct reading *r, const char *key) {
     const json_t *v = json_object_get(r->root, key);
@@ -53,14 +60,19 @@ static const json_t *look(const struct reading *r, const char *key) {
 
 static void use_up(struct reading *r, const char *key) { (void)json_object_del(r->root, key); }
 
+enum { REQUIRED = -1, SIZE_LIMIT = 1 << 24 }; /* products of two sizes fit 64 bits */
+
+/* 0 after a failure. */
 static int64_t get_size(struct reading *r, const char *key, int64_t otherwise) {
     const json_t *v = look(r, key);
     int64_t i = v ? json_integer_value(v) : otherwise;
-    if (v ? !json_is_integer(v) || i < 1 : i < 0) refuse(r, key, v, "a whole number above 0");
+    if (v ? !json_is_integer(v) || i < 1 || i > SIZE_LIMIT : i < 0) {
+        refuse(r, key, v, "a whole number from 1 to 2^24");
+        i = 0;
+    }
     use_up(r, key);
     return i;
 }
-enum { REQUIRED = -1 };
 
 static double number_of(struct reading *r, const json_t *v, const char *key, double otherwise) {
     if (v && !json_is_number(v)) refuse(r, key, v, "a number");
@@ -108,14 +120,27 @@ static double rope_number(struct reading *r, const json_t *table, const char *ke
     char full[64];
     const json_t *v = json_object_get(table, key);
     snprintf(full, sizeof full, "rope_scaling.%s", key);
-    if (!json_is_number(v)) refuse(r, full, v, "a number");
+    if (!(json_number_value(v) > 0)) refuse(r, full, v, "a number above 0");
     return json_number_value(v);
+}
+
+/* Without a type transformers 4 fails, and transformers 5 ignores what else the table has. */
+static void refuse_untyped(struct reading *r, const json_t *table) {
+    const char *key;
+    json_t *value;
+    char expected[128];
+    json_object_foreach((json_t *)table, key, value) {
+        if (!strcmp(key, "rope_theta") || !strcmp(key, "partial_rotary_factor")) continue;
+        snprintf(expected, sizeof expected, "\"llama3\" or \"default\", since %.60s is set", key);
+        refuse(r, "rope_scaling.rope_type", NULL, expected);
+    }
 }
 
 static json_t *read_scaling(struct reading *r, const json_t *table) {
     const json_t *type = json_object_get(table, "rope_type");
     if (!type) type = json_object_get(table, "type"); /* the name before 2024 */
     const char *name = json_string_value(type);
+    if (!type) refuse_untyped(r, table);
     if (!type || (name && !strcmp(name, "default"))) return json_null();
     if (!name || strcmp(name, "llama3") != 0) {
         refuse(r, "rope_scaling.rope_type", type, "\"llama3\" or \"default\"");
@@ -123,7 +148,9 @@ static json_t *read_scaling(struct reading *r, const json_t *table) {
     }
     double length = rope_number(r, table, "original_max_position_embeddings");
     if (!(length >= 1 && length <= 1 << 24))
-        refuse(r, "rope_scaling.original_max_position_embeddings", NULL, "a length");
+        refuse(r, "rope_scaling.original_max_position_embeddings",
+               json_object_get(table, "original_max_position_embeddings"), "a length up to 2^24");
+    if (r->st != OK) return json_null();
     return json_pack("{s:f,s:f,s:f,s:I}", "factor", rope_number(r, table, "factor"),
                      "low_freq_factor", rope_number(r, table, "low_freq_factor"),
                      "high_freq_factor", rope_number(r, table, "high_freq_factor"),
@@ -159,7 +186,7 @@ static json_t *read_rope(struct reading *r) {
                                                  : "rope_scaling.rope_theta", inner);
     double part = number_of(r, json_object_get(table, "partial_rotary_factor"),
                             "partial_rotary_factor", get_number(r, "partial_rotary_factor", 1));
-    if (part < 1 || part > 1) refuse(r, "partial_rotary_factor", NULL, "1");
+    if (part < 1 || part > 1) refuse_value(r, "partial_rotary_factor", json_real(part), "1");
     json_t *rope = json_pack("{s:f,s:o}", "theta", theta, "scaling", read_scaling(r, table));
     use_up(r, "rope_parameters");
     use_up(r, "rope_scaling");
@@ -170,9 +197,9 @@ static json_t *read_rope(struct reading *r) {
 /* Whether all layers (1), none (0) or some (-1) use the sliding window. */
 static int windowed_layers(struct reading *r, const struct family *f, int64_t layers) {
     const json_t *types = look(r, "layer_types");
-    int64_t from = f->layered_window ? (int64_t)get_number(r, "max_window_layers", 28) : 0;
+    double from = f->layered_window ? get_number(r, "max_window_layers", 28) : 0;
     bool off = f->layered_window && !get_bool(r, "use_sliding_window", false);
-    int64_t slide = off || from >= layers ? 0 : layers - from;
+    int64_t slide = off || from >= (double)layers ? 0 : layers - (int64_t)from;
     if (types) {
         size_t i;
         const json_t *type;
@@ -200,11 +227,20 @@ static int64_t read_window(struct reading *r, const struct family *f, int64_t la
     use_up(r, "sliding_window");
     int slide = windowed_layers(r, f, layers);
     if (slide < 0 && window > 0)
-        refuse(r, "max_window_layers", NULL, "a sliding window in all layers or in none");
+        refuse_value(r, "sliding_window", json_integer(window), "a window in all layers or in "
+                     "none; max_window_layers or layer_types gives it to some");
     return slide ? window : 0;
 }
 
 /* ---- the two shapes --------------------------------------------------------------------------*/
+
+static void check_multiple(struct reading *r, const char *key, int64_t size, const char *of,
+                           int64_t heads) {
+    char expected[96];
+    if (size % heads == 0) return;
+    snprintf(expected, sizeof expected, "a multiple of %s, which is %" PRId64, of, heads);
+    refuse_value(r, key, json_integer(size), expected);
+}
 
 static void read_llama_biases(struct reading *r, const struct family *f, json_t *model,
                               bool *failed) {
@@ -224,7 +260,7 @@ static json_t *read_llama(struct reading *r, const struct family *f) {
     int64_t head_dim = f->head_dim;
     if (f->reads_head_dim && look(r, "head_dim")) head_dim = get_size(r, "head_dim", REQUIRED);
     if (r->st == OK && !head_dim) {
-        if (width % heads) refuse(r, "hidden_size", NULL, "a multiple of num_attention_heads");
+        check_multiple(r, "hidden_size", width, "num_attention_heads", heads);
         head_dim = width / heads;
     }
     expect_text(r, "hidden_act", WORDS("silu", "swish"), "\"silu\"");
@@ -248,7 +284,7 @@ static json_t *read_llama(struct reading *r, const struct family *f) {
 static json_t *read_gpt2(struct reading *r) {
     int64_t width = get_size(r, "n_embd", REQUIRED);
     int64_t heads = get_size(r, "n_head", REQUIRED);
-    if (r->st == OK && width % heads) refuse(r, "n_embd", NULL, "a multiple of n_head");
+    if (r->st == OK) check_multiple(r, "n_embd", width, "n_head", heads);
     expect_text(r, "activation_function", WORDS("gelu_new", "gelu_pytorch_tanh"), "\"gelu_new\"");
     expect_bool(r, "scale_attn_weights", true);
     expect_bool(r, "scale_attn_by_inverse_layer_idx", false);

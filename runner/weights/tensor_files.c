@@ -208,6 +208,9 @@ static enum status open_shards(struct tensor_files *t, const char *folder, const
         if (st == OK && was_added(t, path)) continue;
         if (st == OK && t->file_count == FILES_MAX)
             st = FAIL(e, ERR_FORMAT, "%s names more than %d files", index, FILES_MAX);
+        if (st == OK && !path_exists(path))
+            st = FAIL(e, ERR_CONFIG, "%s names %s, which is not there: download or copy the folder "
+                      "again", index, shard);
         if (st == OK) st = add_file(t, path, e);
     }
     if (st == OK) st = tensor_files_finish(t, e);

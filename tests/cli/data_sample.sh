@@ -121,6 +121,9 @@ data 0 tokenise --tokenizer bytes --to text text.txt --
 data 0 sample text -- 'text  document 0, 139' 'of which the first 2000' '  | a ?[31m text' \
     '  | 510'
 grep -q 'loss' out && fail "loss of a text"
+printf 'a\0b' >zero.txt # a zero byte ends no text
+data 0 tokenise --tokenizer bytes --to zero zero.txt --
+data 0 sample --json zero -- $'"text":"a\357\277\275b"'
 rm text.json talk.json
 data 2 sample text -- 'text: name the tokenizer of these shards with --tokenizer'
 data 2 sample --tokenizer bytes --show 0 talk -- 'talk, document 0: '

@@ -30,6 +30,19 @@ expect "epochs, steps, decay" "(2.5, 12, 10)" \
     "$(train "$first" 'train["epochs"], train["steps"], train["schedule"]["decay"]')"
 expect "the last step" 12 "$(field "$first" 'summary["step_last"]')"
 says "x: reads a.txt 2.53 times"
+grep -q "same bytes" log && fail "one file is no copy"
+
+case_name="copies"
+cp a.txt copy.txt && : >none.txt && : >none2.txt
+run --runs copies --set data.paths=a.txt,none.txt,none2.txt,copy.txt --set train.epochs=1
+expect "exit code" 0 $code
+says "x: copy.txt has the same bytes as a.txt: the run reads them twice, and may evaluate on text"
+expect "one warning" 1 "$(grep -c "same bytes" log)"
+run --runs copies --set data.paths=a.txt,a.txt --set data.tokenizer=bytes --set train.epochs=1
+says "x: a.txt has the same bytes as a.txt"
+run --runs copies --set data.paths=a.txt,a.txt --set data.tokenizer=bytes --set data.unique=true \
+    --set train.epochs=1
+grep -q "same bytes" log && fail "unique leaves copies out"
 
 case_name="--set"
 run --runs steps --set train.steps=4

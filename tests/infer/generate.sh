@@ -121,6 +121,12 @@ chat, (one, more) = json.load(open("chat"))["results"][0], json.load(open("talks
 assert one["prompt_tokens"] == chat["prompt_tokens"] and one["prompt"].startswith("{"), (chat, one)
 assert more["prompt_tokens"] > 2 * one["prompt_tokens"], (one, more)
 PY
+# The same lines by the other name, behind a BOM.
+{ printf '\357\273\277' && cat talks.jsonl; } >talks.ndjson
+"$FP8LAB" generate "$texts" --prompts talks.ndjson --tokenizer model --chat --tokens 2 --json \
+    --backend cpu >again 2>log || fail "--chat of .ndjson with a BOM"
+expect ".ndjson with a BOM" "$(ids <talks)" "$(ids <again)"
+gives 2 generate "$texts" a --tokenizer bytes --chat --backend cpu -- "beside bytes" "put one there"
 refused() { # LINE WORDS...
     printf '%s\n%s\n' "$one" "$1" >bad.jsonl
     gives 2 generate "$texts" --prompts bad.jsonl --tokenizer model --chat --backend cpu -- "${@:2}"
@@ -153,6 +159,10 @@ gives 2 generate models/llama2 x -- "models/llama2 has no tokenizer.json; --toke
 gives 2 generate "$run" -- "expected one prompt, or --prompts FILE"
 gives 2 generate "$run" x --prompts prompts -- "expected one prompt, or --prompts FILE"
 gives 2 generate "$run" "$(printf 'x%.0s' {1..48})" -- "has 48 tokens; the model reads 48, so 47"
+whole=$(printf 'x%.0s' {1..48}) # without a new token a prompt may be as long as a sequence
+gives 2 generate "$run" "${whole}x" --tokens 0 -- "has 49 tokens; the model reads 48, so 48 at most"
+gives 0 generate "$run" "$whole" --tokens 0 --logits whole.npy --backend cpu --threads 1 --
+grep -aqF "'shape': (48, 256)" whole.npy || fail "the logits of a whole sequence"
 gives 2 generate "$run" x --temperature hot -- "--temperature: expected a number from 0 to 100"
 gives 2 generate "$run" x --top-p 2 -- "--top-p: expected a number from 0 to 1"
 for flag in "top-k 5" "top-p 0.9" "seed 7"; do

@@ -52,16 +52,24 @@ static int remove_folder(void **state) {
     return 0;
 }
 
-static enum status open_parts(struct tokenizer **t, const char *folder, const char *added,
-                              const char *normalizer, const char *pre, struct err *e) {
+/* `tokens`: behind those of VOCAB. */
+static enum status open_model(struct tokenizer **t, const char *folder, const char *added,
+                              const char *normalizer, const char *pre, const char *settings,
+                              const char *tokens, struct err *e) {
     char path[2 * PATH_CAP], text[4096];
     int n = snprintf(text, sizeof text, "{\"version\":\"1.0\",\"added_tokens\":[%s],"
-                     "\"normalizer\":%s,\"pre_tokenizer\":%s,\"model\":{\"type\":\"BPE\","
-                     "\"vocab\":{" VOCAB "},\"merges\":[]}}", added, normalizer, pre);
+                     "\"normalizer\":%s,\"pre_tokenizer\":%s,\"model\":{\"type\":\"BPE\",%s"
+                     "\"vocab\":{" VOCAB "%s},\"merges\":[]}}", added, normalizer, pre, settings,
+                     tokens);
     assert_true(n < (int)sizeof text);
     snprintf(path, sizeof path, "%s/tokenizer.json", folder);
     MUST(file_replace(path, text, (size_t)n, E));
     return tokenizer_open(t, path, &(struct tokenizer_options){ 0 }, e);
+}
+
+static enum status open_parts(struct tokenizer **t, const char *folder, const char *added,
+                              const char *normalizer, const char *pre, struct err *e) {
+    return open_model(t, folder, added, normalizer, pre, "", "", e);
 }
 
 /* The tokens' texts with a bar between them. */
@@ -177,6 +185,31 @@ static void special_tokens_of_both_kinds_are_found_in_their_ranges(void **state)
     tokenizer_close(t);
 }
 
+/* With ignore_merges a piece that is a token needs no merges. With Metaspace's "split": false the
+ * piece is the whole text, so a word of it is not looked up. */
+static void a_word_of_a_piece_is_no_piece(void **state) {
+    static const struct { const char *settings, *text, *tokens; } CASES[] = {
+        { "\"ignore_merges\":true,", "ab", "\u2581ab" },
+        { "\"ignore_merges\":true,", "ab ab", "\u2581|a|b|\u2581|a|b" },
+        { "", "ab", "\u2581|a|b" },
+        { "", "ab ab", "\u2581|a|b|\u2581|a|b" },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct tokenizer *t;
+        struct encoder *x;
+        int64_t count;
+        char got[256] = "";
+        MUST(open_model(&t, *state, "", NONE, FIRST, CASES[i].settings, ",\"\u2581ab\":14", E));
+        MUST(encoder_create(&x, t, E));
+        MUST(encoder_add(x, CASES[i].text, strlen(CASES[i].text), E));
+        const uint32_t *ids = encoder_ids(x, &count);
+        name_tokens(t, ids, count, got);
+        assert_string_equal(got, CASES[i].tokens);
+        encoder_destroy(x);
+        tokenizer_close(t);
+    }
+}
+
 static const struct { const char *added, *normalizer, *words; } REJECTED[] = {
     { RAW("14", "<a>", RSTRIP) "," RAW("9", "\\n", LSTRIP), NONE,
       "the added token 9 is white space with lstrip and without rstrip" },
@@ -204,6 +237,7 @@ int main(void) {
         cmocka_unit_test(metaspace_marks_what_begins_the_original),
         cmocka_unit_test(added_tokens_are_found_in_the_spaces_of_others),
         cmocka_unit_test(special_tokens_of_both_kinds_are_found_in_their_ranges),
+        cmocka_unit_test(a_word_of_a_piece_is_no_piece),
         cmocka_unit_test(what_the_package_cannot_do_is_rejected),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

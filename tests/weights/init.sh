@@ -52,7 +52,8 @@ refused "a truncated file" "truncated?"
 copy llama2 && echo '[' >models/x/model.safetensors
 refused "no safetensors" "expected a safetensors file"
 copy llama32 && rm models/x/model-00002-of-00003.safetensors
-refused "a missing shard" "model-00002-of-00003.safetensors"
+refused "a missing shard" "model-00002-of-00003.safetensors, which is not there"
+gives 2 generate models/x a --tokenizer bytes --tokens 1 --backend cpu -- "which is not there"
 copy llama32 && sed -i 's/model-00001/..\/model-00001/' models/x/model.safetensors.index.json
 refused "an index that leaves the folder" "is in no file beside the index"
 copy llama32 && cp models/x/model-0000{1,2}-of-00003.safetensors

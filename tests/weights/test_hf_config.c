@@ -73,6 +73,13 @@ static const struct case_ REFUSED[] = {
       "hidden_size is \"64\"; expected a whole number" },
     { "a size with a fraction", "{\"model_type\":\"llama\",\"hidden_size\":64.0}",
       "hidden_size is 64.0" },
+    { "a size that no computer holds", "{\"model_type\":\"gpt2\",\"n_embd\":4611686018427387904,"
+      "\"n_layer\":1,\"n_head\":1,\"vocab_size\":300}",
+      "n_embd is 4611686018427387904; expected a whole number from 1 to 2^24" },
+    { "a width that the heads do not divide", "{\"model_type\":\"llama\",\"hidden_size\":32,"
+      "\"num_hidden_layers\":2,\"num_attention_heads\":3,\"intermediate_size\":96,"
+      "\"vocab_size\":300}",
+      "hidden_size is 32; expected a multiple of num_attention_heads, which is 3" },
     { "the same key twice", "{" LLAMA ",\"vocab_size\":1}", "vocab_size" },
     { "an activation", "{" LLAMA ",\"hidden_act\":\"gelu\"}", "expected \"silu\"" },
     { "a scaling", "{" LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":2.0}}",
@@ -80,6 +87,16 @@ static const struct case_ REFUSED[] = {
     { "a scaling without its length", "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\","
       "\"factor\":2.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0}}",
       "rope_scaling.original_max_position_embeddings is absent" },
+    { "a scaling without a type", "{" LLAMA ",\"rope_scaling\":{\"factor\":2.0}}",
+      "rope_scaling.rope_type is absent; expected \"llama3\" or \"default\", since factor is set" },
+    { "a scaling by nothing", "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\","
+      "\"factor\":0.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+      "\"original_max_position_embeddings\":16}}",
+      "rope_scaling.factor is 0.0; expected a number above 0" },
+    { "a scaling of endless texts", "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\","
+      "\"factor\":8.0,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,"
+      "\"original_max_position_embeddings\":1e30}}",
+      "rope_scaling.original_max_position_embeddings is 1e30; expected a length" },
     { "two tables of RoPE", "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\"},"
       "\"rope_parameters\":{\"rope_type\":\"default\"}}",
       "rope_scaling is {\"rope_type\":\"llama3\"}; expected nothing that "
@@ -90,13 +107,16 @@ static const struct case_ REFUSED[] = {
     { "RoPE by layer type", "{" LLAMA ",\"rope_parameters\":{\"full_attention\":{}}}",
       "expected one table for all layers" },
     { "a part of the head is rotated", "{" LLAMA ",\"partial_rotary_factor\":0.5}",
-      "partial_rotary_factor" },
+      "partial_rotary_factor is 0.5; expected 1" },
+    { "a part of the head in the table", "{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"default\","
+      "\"partial_rotary_factor\":0.25}}", "partial_rotary_factor is 0.25; expected 1" },
     { "quantised", "{" LLAMA ",\"quantization_config\":{\"bits\":4}}", "quantization_config is" },
     { "biases of attention alone", "{" LLAMA ",\"attention_bias\":true}",
       "attention_bias is true" },
     { "tensor parallel arithmetic", "{" LLAMA ",\"pretraining_tp\":2}", "pretraining_tp is 2" },
     { "some layers have a window", "{\"model_type\":\"qwen2\",\"use_sliding_window\":true,"
-      "\"sliding_window\":16,\"max_window_layers\":1," SIZES "}", "in all layers or in none" },
+      "\"sliding_window\":16,\"max_window_layers\":1," SIZES "}",
+      "sliding_window is 16; expected a window in all layers or in none" },
     { "a window that the family lacks", "{" LLAMA ",\"sliding_window\":16}",
       "sliding_window is 16; expected null" },
     { "RoPE of neighbours", "{" LLAMA ",\"rope_interleaved\":true}", "rope_interleaved is true" },
