@@ -98,6 +98,11 @@ double loss_of_guess(const struct run_view *v) {
     return vocab > 1 ? log(vocab) : (double)INFINITY;
 }
 
+double loss_of_frequencies(const struct run_view *v) {
+    double nats = json_number_value(json_object_get(v->run, "guess_loss"));
+    return nats > 0 ? nats : (double)INFINITY;
+}
+
 /* The bound of the last evaluation: the first evaluation, or the loss of a guess, whichever is
  * smaller. */
 static double loss_at_first(const struct run_view *v, int64_t first, int64_t last) {

@@ -53,7 +53,10 @@ NODISCARD enum status loss_judge(const struct loss_sample *baseline,
 
 /* ln(vocab) of the run's model, the loss of a uniform guess; infinite if it names none. */
 double loss_of_guess(const struct run_view *v);
-/* A baseline above this share of it has learned nothing that FP8 could spoil. */
+/* The loss of a guess by how often each token occurs (record/guess_loss.h), as the run's record has
+ * it; infinite if it has none. */
+double loss_of_frequencies(const struct run_view *v);
+/* A baseline above this share of either has learned nothing that FP8 could spoil. */
 #define LOSS_GUESS_SHARE 0.99
 
 /* Whether the run diverged; `why` says how. A run diverged if it ended at a value that is not

@@ -177,12 +177,20 @@ static bool has_no_effect(const struct family *f, int64_t group) {
     return compared > 0;
 }
 
-/* Whether the baseline's loss is a uniform guess's: any recipe guesses as well. */
+/* Whether the baseline's loss is that of a guess, uniform or by how often each token occurs: any
+ * recipe guesses as well. */
 static bool learned_nothing(const struct family *f, double mean, char why[FAMILY_WHY_CAP]) {
-    double guess = loss_of_guess(&f->c->run[f->g->first[f->baseline]]);
-    if (!(mean > LOSS_GUESS_SHARE * guess)) return false;
-    snprintf(why, FAMILY_WHY_CAP, "the baseline has learned nothing: its mean loss is %.5g, and a "
-             "uniform guess among %.0f tokens has %.5g; train longer", mean, exp(guess), guess);
+    const struct run_view *run = &f->c->run[f->g->first[f->baseline]];
+    double guess = loss_of_guess(run), counts = loss_of_frequencies(run);
+    if (mean > LOSS_GUESS_SHARE * guess)
+        snprintf(why, FAMILY_WHY_CAP, "the baseline has learned nothing: its mean loss is %.5g, "
+                 "and a uniform guess among %.0f tokens has %.5g; train longer", mean, exp(guess),
+                 guess);
+    else if (mean > LOSS_GUESS_SHARE * counts)
+        snprintf(why, FAMILY_WHY_CAP, "the baseline has learned no more than how often each token "
+                 "occurs: its mean loss is %.5g, and that alone gives %.5g; train longer", mean,
+                 counts);
+    else return false;
     return true;
 }
 

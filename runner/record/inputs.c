@@ -12,6 +12,7 @@
 #include "runner/base/run_files.h"
 #include "runner/plan/options.h"
 #include "runner/record/documents.h"
+#include "runner/record/guess_loss.h"
 
 /* The hash of a configuration. What only says how a run is looked at is no part of it. */
 static enum status hash_config(const json_t *resolved, char hex[SHA256_HEX], struct err *e) {
@@ -106,6 +107,7 @@ static enum status hash_data(const json_t *resolved, const char *root, struct in
     if (st == OK) st = check_trained(&run, data, e);
     if (st == OK) st = inputs_check_held_out(&run, data, e);
     if (st == OK) st = hash_files(data, out->known, out->data, files, e);
+    if (st == OK) st = guess_loss(&run, data, &out->guess_loss, e);
     if (st == OK) note_repeats(&run, data, out->repeats, sizeof out->repeats);
     data_close(data);
     options_free(&run);

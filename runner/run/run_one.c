@@ -55,6 +55,8 @@ static enum status first_record(struct run_dir *dir, const struct run_request *r
         FP8LAB_VERSION, "attempts", "parent", request->parent, "mismatch", request->mismatch,
         "smoke", request->resolution->smoke, "checkpoint_step", (json_int_t)0);
     bool failed = false;
+    double guess = request->inputs->guess_loss;
+    if (guess > 0) json_put(record, "guess_loss", json_real(guess), &failed);
     json_put(record, "next", json_sprintf("fp8lab show %s", dir->id), &failed);
     record = json_whole(record, failed);
     if (!record) return FAIL(e, ERR_MEMORY, "run record");

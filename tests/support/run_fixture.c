@@ -241,15 +241,17 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
     if (bad)
         snprintf(error, sizeof error, "{\"code\":\"%s\",\"text\":\"loss is nan at step 7\","
                  "\"where\":\"\"}", f->error ? f->error : "ERR_NUMERIC");
+    char guess[48] = "";
+    if (f->guess_loss > 0) snprintf(guess, sizeof guess, ",\"guess_loss\":%.6f", f->guess_loss);
     put_file(dir, "data/run.json",
              "{\"schema\":\"fp8lab.run/1\",\"id\":\"%s\",\"name\":\"tiny\",\"status\":\"%s\","
              "\"exit_code\":%d,\"error\":%s,\"started\":\"2026-11-21T02:48:23Z\","
              "\"ended\":\"2026-11-21T02:50:00Z\",\"seed\":%lld,\"inputs_sha256\":null,"
              "\"results_sha256\":null,\"inputs\":{\"config\":null,\"code\":\"%s\","
              "\"data\":\"cc\"},\"version\":\"0.1.0\",\"attempts\":[],"
-             "\"parent\":null,\"mismatch\":null,\"smoke\":%s}",
+             "\"parent\":null,\"mismatch\":null,\"smoke\":%s%s}",
              f->id, f->status, bad ? 1 : 0, error, (long long)f->seed, f->code ? f->code : "bb",
-             f->smoke ? "true" : "false");
+             f->smoke ? "true" : "false", guess);
     write_inputs(dir, f);
     hash_inputs(dir, f->choices ? f->choices : "");
     write_train(dir, f);

@@ -35,6 +35,7 @@ struct run_fixture {
     int64_t eval_tokens;     /* of each evaluation; 0: 4096 */
     double eval_last;        /* the loss of the last evaluation; 0: follows the others */
     bool smoke;
+    double guess_loss;       /* of its record; 0: absent */
     int64_t power_mw;        /* of each of two GPUs; 0: no driver's figures */
     int64_t step_tokens;     /* 0: 2048 */
     double speed;            /* divides the time of a step; 0: 1 */
