@@ -22,9 +22,10 @@ void help_welcome(const struct cli *cli, const struct verb *const *verbs, int64_
     cli_out(cli, "fp8lab %s: train transformers in FP8, leave bundles that anyone can verify and "
                  "compare.\n\n", FP8LAB_VERSION);
     if (has_verb(verbs, count, "run"))
-        cli_out(cli, "Start here:\n"
-                     "  fp8lab experiments/quickstart.lua            train four recipes on a CPU\n"
-                     "  fp8lab run --smoke --anywhere X.lua          test any script quickly\n\n");
+        cli_out(cli,
+                "Start here:\n"
+                "  fp8lab experiments/quickstart.lua --set data=synthetic   trains on a CPU\n"
+                "  fp8lab run --smoke --anywhere X.lua                      test any script\n\n");
     image_welcome(cli);
     cli_out(cli, "Commands:\n");
     print_verbs(cli, verbs, count);

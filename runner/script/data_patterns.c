@@ -175,8 +175,8 @@ static enum status expand_path(const struct pattern_source *source, const char *
     enum status st = source->known ? match_known(source->known, path, &found, e)
                                    : match_here(source->root, path, &found, e);
     if (st == OK && found.count == 0 && source->must_match)
-        st = FAIL(e, ERR_CONFIG, "%s: no file matches \"%s\"%s%s", key, path,
-                  source->root ? " in " : "", source->root ? source->root : "");
+        st = FAIL(e, ERR_CONFIG, "%s: no file matches \"%s\" in %s; --data-root DIR counts paths "
+                  "from another folder", key, path, source->root ? source->root : "this folder");
     if (st == OK && found.count == 0) words_add(&found, path);
     if (st == OK && found.count > 1)
         qsort(found.word, (size_t)found.count, sizeof *found.word, compare_words);
