@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runner/advise/advice_report.h"
+#include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
 #include "runner/base/shell_word.h"
 #include "runner/certify/certify_cache.h"
@@ -223,6 +224,9 @@ static enum status advise(const struct cli *cli, const struct scripts *s, const 
     enum status st = a && given ? OK : FAIL(e, ERR_MEMORY, "advice");
     for (int64_t i = 0; st == OK && i < cli_count(cli, "bench"); i++)
         st = measured_add(&measured, cli_nth(cli, "bench", i), facts, e);
+    if (st == OK && *measured.busy)
+        cli_warn(cli, "the machine was busy while `bench step` measured %s: forecasts are as slow; "
+                 "measure again when it is idle", PLAIN(measured.busy));
     if (st == OK)
         st = evidence_gather(cli_runs(cli), s->own.runs[0].config_json, &evidence, e);
     if (st == OK && *evidence.problem)

@@ -92,7 +92,7 @@ static void make_row(const struct run_view *v, const json_t *notes, const char *
     tags_text(notes, row->tags);
     row->verified = v->verified;
     row->stopped = !strcmp(status, "interrupted") || !strcmp(status, "killed");
-    row->resumes_from = v->directory ? json_int(v->run, "checkpoint_step") : 0;
+    row->resumes_from = json_int(v->run, "checkpoint_step");
     kept_steps(v->run, row->kept);
     number_text(json_object_get(v->summary, "step_last"), "%.0f", row->steps);
     number_text(json_object_get(v->summary, "loss_final"), "%.4f", row->loss);
@@ -158,9 +158,8 @@ static void note_stopped(const struct cli *cli, const struct tree *runs, const s
     }
     if (!newest) return;
     if (stopped > 1)
-        snprintf(others, sizeof others, "; so %s %" PRId64 " other run%s, of which `fp8lab show "
-                 "RUN` says how", stopped > 2 ? "were" : "was", stopped - 1,
-                 stopped > 2 ? "s" : "");
+        snprintf(others, sizeof others, "; %" PRId64 " other run%s interrupted too: `fp8lab show "
+                 "RUN` says how one continues", stopped - 1, stopped > 2 ? "s were" : " was");
     if (newest->resumes_from > 0) path = shell_word(runs->file[newest->place].path);
     if (newest->resumes_from > 0)
         cli_note(cli, "%s was interrupted: `fp8lab run --resume %s` continues it from step %" PRId64

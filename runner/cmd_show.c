@@ -366,11 +366,11 @@ static void print_numbers(const struct cli *cli, const struct run_view *v) {
     print_audit(cli, v);
 }
 
-/* Whether the run was stopped or killed, has a checkpoint, and its directory is here. */
+/* Whether the run was stopped or killed, and has a checkpoint. */
 static bool can_go_on(const struct run_view *v) {
     const char *status = json_text(v->run, "status", "");
     bool stopped = !strcmp(status, "interrupted") || !strcmp(status, "killed");
-    return stopped && v->directory && json_array_size(v->checkpoints) > 0;
+    return stopped && json_array_size(v->checkpoints) > 0;
 }
 
 /* Checkpoints beside the bundle, and whether they still exist. */

@@ -25,7 +25,7 @@ void help_welcome(const struct cli *cli, const struct verb *const *verbs, int64_
         cli_out(cli,
                 "Start here:\n"
                 "  fp8lab experiments/quickstart.lua --set data=synthetic   trains on a CPU\n"
-                "  fp8lab run --smoke --anywhere X.lua                      test any script\n\n");
+                "  fp8lab run --smoke --anywhere experiments/h200_bf16.lua  any script, tiny\n\n");
     image_welcome(cli);
     cli_out(cli, "Commands:\n");
     print_verbs(cli, verbs, count);

@@ -258,6 +258,7 @@ enum status preflight_inputs(struct suite *s, const struct extension *extension,
         const struct resolved_run *run = &s->resolution->runs[i];
         struct suite_row *row = &s->rows[i];
         row->inputs.known = &s->known_data;
+        row->inputs.wants_guess = true;
         enum status st = hash_inputs(s, i, e);
         if (st == ERR_IO) image_data_hint(run->config_json, e);
         if (st == OK && !extension) st = take_init(s, i, e);
@@ -341,18 +342,21 @@ static bool holds_text(const json_t *file) {
     return json_int(file, "bytes") > 0 && !beside;
 }
 
-/* The first file of a list of data files that is a copy of an earlier one, or the same; NULL: none.
- * *first: the earlier one. */
+/* The first file of a list of data files that is a copy of an earlier one, or the same; NULL: none,
+ * or no memory to look. *first: the earlier one. */
 static const json_t *find_copy(const json_t *files, const json_t **first) {
+    json_t *seen = json_object(); /* file by digest */
+    const json_t *file, *copy = NULL;
     size_t i;
-    const json_t *file;
-    json_array_foreach((json_t *)files, i, file)
-        for (size_t k = 0; k < i && holds_text(file); k++) {
-            *first = json_array_get(files, k);
-            if (!strcmp(json_text(file, "sha256", ""), json_text(*first, "sha256", "-")))
-                return file;
-        }
-    return NULL;
+    json_array_foreach((json_t *)files, i, file) {
+        const char *digest = json_text(file, "sha256", "");
+        if (!holds_text(file) || !*digest) continue;
+        *first = json_object_get(seen, digest);
+        if (*first) copy = file;
+        if (copy || json_object_set(seen, digest, (json_t *)file) != 0) break;
+    }
+    json_decref(seen); /* *first stays: the list owns it */
+    return copy;
 }
 
 /* Held-out text that is trained on makes a loss look better than it is. Rows with the same copies

@@ -67,6 +67,9 @@ static enum status add_rows(struct measured *m, const json_t *rows, struct err *
         *next = (struct measured_step){ .recipe = RECIPE_BF16 };
         enum status st = read_step(row, next, &m->copy_bytes_per_us, e);
         bool again = st == OK && has_step(m, next);
+        double best = json_number_value(json_object_get(row, "step_us_best"));
+        if (best > 0 && next->step_us > STEP_BUSY_RATIO * best)
+            snprintf(m->busy, sizeof m->busy, "%s", next->name);
         if (st == OK && !again) m->count++;
         else step_works_free(&next->works);
         TRY(st);

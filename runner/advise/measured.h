@@ -21,6 +21,7 @@ struct measured {
     struct measured_step *step; /* owned */
     int64_t count;
     double copy_bytes_per_us; /* the best copy of all files */
+    char busy[128];           /* the name of a step that a busy machine took; "": none is known */
     int64_t unused;           /* files of another machine */
     char other[128];          /* the device of one of these */
 };

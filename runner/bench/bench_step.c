@@ -9,6 +9,7 @@
 #include "runner/base/clock.h"
 #include "runner/bench/bench.h"
 #include "runner/bench/step_energy.h"
+#include "runner/bench/step_work.h"
 #include "runner/hardware/facts.h"
 #include "runner/hardware/telemetry.h"
 #include "runner/plan/fit.h"
@@ -215,6 +216,10 @@ static enum status bench_run(const struct cli *cli, struct backend *b,
     if (st == OK && cli->json) json_append(rows, step_bench_json(&s), &failed);
     else if (st == OK) step_bench_print(cli, &s, cli_has(cli, "detail"));
     if (failed) st = FAIL(e, ERR_MEMORY, "a row of JSON");
+    if (st == OK && s.step.median_us > STEP_BUSY_RATIO * s.step.best_us)
+        cli_warn(cli, "%s: a step took %.3g ms at the median and %.3g ms at best: the machine was "
+                 "busy; measure again when it is idle", run->name, s.step.median_us * 1e-3,
+                 s.step.best_us * 1e-3);
     *line = (struct bench_line){ .step_us = s.step.median_us, .floor_us = floor_us(&s),
                                  .tokens_per_s = (double)s.tokens / s.step.median_us * 1e6,
                                  .joules = s.energy.joules };

@@ -7,6 +7,9 @@
 
 struct json_t;
 
+/* A step whose median is over so many times its best was measured on a busy machine. */
+#define STEP_BUSY_RATIO 2.0
+
 enum work_kind { WORK_GEMM, WORK_ATTENTION, WORK_OTHER };
 
 struct step_work {

@@ -103,6 +103,21 @@ double loss_of_frequencies(const struct run_view *v) {
     return nats > 0 ? nats : (double)INFINITY;
 }
 
+double loss_of_training(const struct run_view *v) {
+    enum { STEPS = 10 };
+    const struct columns *t = v->columns.of[STREAM_TRAIN];
+    const struct column *loss = columns_scalar(t, "loss");
+    double sum = 0;
+    int64_t n = 0;
+    for (int64_t i = t && loss ? t->rows : 0; i > 0 && n < STEPS; i--) {
+        double value = column_value(loss, i - 1, 0);
+        if (!isfinite(value)) continue;
+        sum += value;
+        n++;
+    }
+    return n ? sum / (double)n : (double)INFINITY;
+}
+
 /* The bound of the last evaluation: the first evaluation, or the loss of a guess, whichever is
  * smaller. */
 static double loss_at_first(const struct run_view *v, int64_t first, int64_t last) {

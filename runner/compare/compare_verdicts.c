@@ -177,19 +177,40 @@ static bool has_no_effect(const struct family *f, int64_t group) {
     return compared > 0;
 }
 
+/* Whether a run's training reached no lower loss than a guess by how often each token occurs. One
+ * that overfits did: only its held-out loss is high. */
+static bool only_counts(const struct run_view *v) {
+    return loss_of_training(v) > LOSS_GUESS_SHARE * loss_of_frequencies(v);
+}
+
+/* The mean of that guess over the baseline's runs; infinite if one of them learned more, or if none
+ * has recorded it. */
+static double counts_of_baseline(const struct family *f) {
+    double sum = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < f->runs; i++) {
+        const struct run_view *v = &f->c->run[f->run[i]];
+        if (f->g->of[f->run[i]] != f->baseline || isinf(loss_of_frequencies(v))) continue;
+        if (!only_counts(v)) return (double)INFINITY;
+        sum += loss_of_frequencies(v);
+        n++;
+    }
+    return n ? sum / (double)n : (double)INFINITY;
+}
+
 /* Whether the baseline's loss is that of a guess, uniform or by how often each token occurs: any
  * recipe guesses as well. */
 static bool learned_nothing(const struct family *f, double mean, char why[FAMILY_WHY_CAP]) {
-    const struct run_view *run = &f->c->run[f->g->first[f->baseline]];
-    double guess = loss_of_guess(run), counts = loss_of_frequencies(run);
+    double guess = loss_of_guess(&f->c->run[f->g->first[f->baseline]]);
+    double counts = counts_of_baseline(f);
     if (mean > LOSS_GUESS_SHARE * guess)
         snprintf(why, FAMILY_WHY_CAP, "the baseline has learned nothing: its mean loss is %.5g, "
                  "and a uniform guess among %.0f tokens has %.5g; train longer", mean, exp(guess),
                  guess);
     else if (mean > LOSS_GUESS_SHARE * counts)
-        snprintf(why, FAMILY_WHY_CAP, "the baseline has learned no more than how often each token "
-                 "occurs: its mean loss is %.5g, and that alone gives %.5g; train longer", mean,
-                 counts);
+        snprintf(why, FAMILY_WHY_CAP, "the baseline has learned hardly more than how often each "
+                 "token occurs: its mean loss is %.5g, and a guess by the frequencies in training "
+                 "has %.5g; train longer", mean, counts);
     else return false;
     return true;
 }

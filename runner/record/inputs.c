@@ -107,7 +107,7 @@ static enum status hash_data(const json_t *resolved, const char *root, struct in
     if (st == OK) st = check_trained(&run, data, e);
     if (st == OK) st = inputs_check_held_out(&run, data, e);
     if (st == OK) st = hash_files(data, out->known, out->data, files, e);
-    if (st == OK) st = guess_loss(&run, data, &out->guess_loss, e);
+    if (st == OK && out->wants_guess) st = guess_loss(&run, data, &out->guess_loss, e);
     if (st == OK) note_repeats(&run, data, out->repeats, sizeof out->repeats);
     data_close(data);
     options_free(&run);
@@ -141,7 +141,7 @@ static enum status hash_shards(const json_t *resolved, const char *shards, struc
 
 enum status inputs_hash(const json_t *resolved, const char *data_root, const char *shards,
                         struct inputs *out, json_t **files, struct err *e) {
-    *out = (struct inputs){ .known = out->known };
+    *out = (struct inputs){ .known = out->known, .wants_guess = out->wants_guess };
     if (files) *files = NULL;
     TRY(hash_config(resolved, out->config, e));
     snprintf(out->code, sizeof out->code, "%s", build_info().code_sha256);

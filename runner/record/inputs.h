@@ -23,6 +23,7 @@ struct inputs {
     char all[SHA256_HEX];     /* inputs_sha256: of the canonical JSON of these */
     struct known_data *known; /* set before inputs_hash; digests of files read before, or NULL */
     char repeats[400]; /* a line about data that the run reads more than once, or ""; not hashed */
+    bool wants_guess;  /* set before inputs_hash: of a run that begins, guess_loss is computed */
     double guess_loss; /* nats (record/guess_loss.h); 0: not known; not hashed */
 };
 

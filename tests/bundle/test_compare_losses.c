@@ -277,11 +277,25 @@ static void runs_that_learned_nothing_get_no_verdict(void **state) {
     for (int i = 0; i < 6; i++) { /* the frequencies of bytes alone, as the runs recorded it */
         runs[i].eval_last = 3.13;
         runs[i].guess_loss = 3.15;
+        runs[i].loss_shift += 3; /* so that training ends above it */
     }
     compare(&s, runs, 6);
-    verdict_is(&s, NULL, "the baseline has learned no more than how often each token occurs: its "
-                         "mean loss is 3.13, and that alone gives 3.15; train longer");
+    verdict_is(&s, NULL, "the baseline has learned hardly more than how often each token occurs: "
+                         "its mean loss is 3.13, and a guess by the frequencies in training has "
+                         "3.15; train longer");
     finish(&s);
+    runs[0].guess_loss = 0; /* an older program's run is left out, wherever it stands */
+    compare(&s, runs, 6);
+    verdict_is(&s, NULL, "the baseline has learned hardly more than how often each token occurs: "
+                         "its mean loss is 3.13, and a guess by the frequencies in training has "
+                         "3.15; train longer");
+    finish(&s);
+    runs[0].guess_loss = 3.15;
+    for (int i = 0; i < 6; i++) runs[i].loss_shift -= 3; /* training ends below: it overfits */
+    compare(&s, runs, 6);
+    verdict_is(&s, "holds", "");
+    finish(&s);
+    for (int i = 0; i < 6; i++) runs[i].loss_shift += 3;
     for (int i = 0; i < 6; i++) runs[i].eval_last = 3.1; /* below 0.99 x 3.15 = 3.1185 */
     compare(&s, runs, 6);
     verdict_is(&s, "holds", "");

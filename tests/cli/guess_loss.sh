@@ -33,14 +33,14 @@ script few 3e-4 '{ every = 20, batches = 2 }'
 "$FP8LAB" run few.lua --lib "$lib" --runs runs-few --threads 1 --backend cpu >out 2>&1 ||
     fail "exit code $?"
 expect "guess_loss" 0.7877 "$(figure few)"
-says "no verdict: the baseline has learned no more than how often each token occurs: its mean" out
-says ", and that alone gives 0.787" out
+says "no verdict: the baseline has learned hardly more than how often each token occurs: its" out
+says ", and a guess by the frequencies in training has 0.787" out
 
 case_name="a model that knows which letter follows"
 script more 3e-3 '{ every = 20, batches = 2 }'
 "$FP8LAB" run more.lua --lib "$lib" --runs runs-more --threads 1 --backend cpu >out 2>&1 ||
     fail "exit code $?"
-! grep -q "learned no" out || fail "a trained baseline has learned nothing"
+! grep -q "baseline has learned" out || fail "a trained baseline has learned nothing"
 
 case_name="no evaluation"
 script none 3e-4 false

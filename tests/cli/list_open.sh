@@ -48,7 +48,15 @@ wait
 look list killed
 second=$(basename killed/*second*.tar.zst .tar.zst)
 says "$second was interrupted: \`fp8lab run --resume killed/$second\` continues it from step" out
-says "; so was 1 other run, of which \`fp8lab show RUN\` says how" out
+says "; 1 other run was interrupted too: \`fp8lab show RUN\` says how one continues" out
+
+case_name="a bundle alone"
+mkdir alone
+cp "killed/$second.tar.zst" alone/
+look list alone
+says "$second was interrupted: \`fp8lab run --resume alone/$second.tar.zst\` continues it" out
+look show "alone/$second.tar.zst"
+says "Next: fp8lab run --resume alone/$second.tar.zst" out
 
 case_name="killed without a checkpoint"
 begin early --set checkpoint.every=900000
