@@ -85,7 +85,7 @@ mv "two/$(basename "$done" .tar.zst)" runs
 mkdir -p elsewhere
 cp "$done" "$killed" elsewhere/
 for verb in show verify; do
-    expect 0 "Next: fp8lab $([ $verb = show ] && echo verify || echo show) elsewhere/" \
+    expect 0 "Next: fp8lab $([ $verb = show ] && echo run --resume || echo show) elsewhere/" \
         $verb --runs elsewhere "$short"
     expect 2 "$short" $verb --runs nowhere "$short"
 done
