@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/ground/input_file.h"
+#include "model/ground/input_kind.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/run_files.h"
@@ -13,6 +14,7 @@
 #include "runner/data_folder.h"
 #include "runner/data_sample.h"
 #include "runner/data_verify.h"
+#include "runner/ingest/source_kind.h"
 #include "runner/ingest/tokenizer.h"
 #include "runner/line_stats.h"
 #include "runner/packed_text.h"
@@ -87,23 +89,20 @@ static void print_stats(const struct cli *cli, const struct described *d) {
     cli_out(cli, "  bigram    %.4f nats per byte\n", s->bigram_nats);
 }
 
-/* Tables and archives, which would only be "not text". */
-static enum status check_table(const char *path, struct err *e) {
-    static const struct { const char *magic; const char *what; } OTHER[] = {
-        { "PAR1", "a Parquet table" }, { "PK\3\4", "a zip archive" },
-    };
+/* Tables, archives and arrays, which would only be "not text". */
+static enum status check_kind(const char *path, struct err *e) {
     struct input_file f;
     struct err ignored;
-    char head[4] = "";
+    char head[INPUT_KIND_HEAD];
     if (input_open(&f, path, &ignored) != OK) return OK;
-    bool read = f.bytes >= 4 && input_read(&f, 0, 4, head, &ignored) == OK;
+    int64_t n = f.bytes < INPUT_KIND_HEAD ? f.bytes : INPUT_KIND_HEAD;
+    bool read = input_read(&f, 0, n, head, &ignored) == OK;
     input_close(&f);
-    for (size_t i = 0; read && i < sizeof OTHER / sizeof *OTHER; i++)
-        if (!memcmp(head, OTHER[i].magic, 4))
-            return FAIL(e, ERR_FORMAT, "%s is %s. `data tokenise` says how to convert Parquet; "
-                        "unpack a zip archive, or pack its text as .gz, .zst or a tar of them",
-                        path, OTHER[i].what);
-    return OK;
+    if (!read) return OK;
+    const struct source_kind kind = source_kind(head, (size_t)n);
+    if (!kind.name || kind.opened) return OK;
+    return FAIL(e, ERR_FORMAT, "%s is %s, and its bytes are no text; %s", path, kind.name,
+                kind.instead ? kind.instead : "unpack it");
 }
 
 static enum status describe_stats(const struct cli *cli, const struct described *d, json_t *files,
@@ -134,7 +133,7 @@ static enum status describe_text(const struct cli *cli, const char *path, json_t
     struct described d = { .path = path };
     bool bytes = cli_has(cli, "bytes");
     enum status st = OK;
-    if (!bytes) TRY(check_table(path, e));
+    if (!bytes) TRY(check_kind(path, e));
     if (!bytes) d.packed_by = packed_text_kind(path);
     if (d.packed_by) {
         st = measure_packed(&d, e);
