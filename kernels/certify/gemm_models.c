@@ -92,12 +92,19 @@ struct samples {
     int i[CLASS_SAMPLES], j[CLASS_SAMPLES], count;
 };
 
+static bool has_sample(const struct gemm_trial *t, const struct samples *s, int n,
+                       const struct mma_way *way) {
+    return same_bits(t, s->i[n], s->j[n], arithmetic_output(way, &s->at[n].args, 0, 0));
+}
+
+/* Most orders that are wrong are wrong in the first sample: the others are then not computed. */
 static bool has_order(const struct gemm_trial *t, const struct samples *s,
                       const struct mma_way *way) {
-    for (int n = 0; n < s->count; n++)
-        if (!same_bits(t, s->i[n], s->j[n], arithmetic_output(way, &s->at[n].args, 0, 0)))
-            return false;
-    return true;
+    bool all = !s->count || has_sample(t, s, 0, way);
+    if (!all) return false;
+#pragma omp parallel for schedule(dynamic) reduction(&& : all) if (t->k >= TRIAL_LONG)
+    for (int n = 1; n < s->count; n++) all = all && has_sample(t, s, n, way);
+    return all;
 }
 
 static void say_order(const struct mma_way *way, char *out, size_t size) {
@@ -328,15 +335,17 @@ static bool order_is_known(const struct gemm_trial *t) {
 }
 
 static enum status open_samples(const struct gemm_trial *t, struct samples *s, struct err *e) {
-    int outputs = t->rows * t->cols;
-    for (int n = 0; n < CLASS_SAMPLES && n < outputs; n++) {
-        int at = (int)((int64_t)n * outputs / (outputs < CLASS_SAMPLES ? outputs : CLASS_SAMPLES));
+    int outputs = t->rows * t->cols, failed = 0;
+    s->count = outputs < CLASS_SAMPLES ? outputs : CLASS_SAMPLES;
+#pragma omp parallel for schedule(static) reduction(+ : failed) if (t->k >= TRIAL_LONG)
+    for (int n = 0; n < s->count; n++) {
+        struct err ignored;
+        int at = (int)((int64_t)n * outputs / s->count);
         s->i[n] = at / t->cols;
         s->j[n] = at % t->cols;
-        s->count = n + 1;
-        TRY(open_sample(t, t->row[s->i[n]], t->col[s->j[n]], &s->at[n], e));
+        failed += open_sample(t, t->row[s->i[n]], t->col[s->j[n]], &s->at[n], &ignored) != OK;
     }
-    return OK;
+    return failed ? FAIL(e, ERR_MEMORY, "no memory for sampled outputs") : OK;
 }
 
 enum { MODELS_MAX = 8 };
@@ -376,15 +385,16 @@ static void compare_known(const struct gemm_trial *t, const struct samples *s,
     find_order(t, s, m);
 }
 
-/* Each arithmetic alone; the known one came before. */
+/* Each arithmetic alone; the known one came before. If that agrees, the others are tried in few
+ * orders, and has_order shares out the samples; else there are many orders to try. */
 static void compare_others(const struct gemm_trial *t, const struct samples *s,
                            struct comparison *c) {
     const struct model *known = c->known >= 0 ? &c->model[c->known] : NULL;
-    struct mma_way like = known ? known->way : (struct mma_way){ .order.chain = 0 };
-#pragma omp parallel for schedule(dynamic) if (t->k >= TRIAL_LONG)
+    bool few = known && known->agrees;
+#pragma omp parallel for schedule(dynamic) if (t->k >= TRIAL_LONG && !few)
     for (int i = 0; i < c->count; i++) {
         if (i == c->known) continue;
-        if (known && known->agrees) try_order(t, s, &like, &c->model[i]);
+        if (few) try_order(t, s, &known->way, &c->model[i]);
         else find_order(t, s, &c->model[i]);
     }
 }

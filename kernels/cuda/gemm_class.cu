@@ -1,5 +1,7 @@
 #include "kernels/cuda/gemm_class.cuh"
 
+#include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -273,25 +275,51 @@ static uint32_t want_one(const struct gemm_problem *p, const struct mma_way *way
     return p->type == CUDA_R_32F ? f32_bits(x) : bf16_encode(x);
 }
 
-/* What `way` gives for the noise. */
+/* Samples that threads of the host take in turn. */
+struct sampling {
+    const struct gemm_problem *p;
+    const struct mma_way *way;
+    enum fill fill;
+    const struct samples *s;
+    struct bits *out;
+    int next;    /* atomic */
+    bool failed; /* atomic: a thread had no memory */
+};
+
+static void *compute_some(void *sampling) {
+    struct sampling *w = (struct sampling *)sampling;
+    const struct gemm_problem *p = w->p;
+    int64_t row_bytes = round_up(p->k * 2, 16), blocks = ceil_div(p->k, 128);
+    char *memory = (char *)malloc((size_t)(2 * (row_bytes + blocks * 4)));
+    char *a = memory, *b = a + row_bytes;
+    float *factors_a = (float *)(b + row_bytes), *factors_b = factors_a + blocks;
+    if (!memory) __atomic_store_n(&w->failed, true, __ATOMIC_RELAXED);
+    for (int i; memory && (i = __atomic_fetch_add(&w->next, 1, __ATOMIC_RELAXED)) < w->s->count;) {
+        struct as_matmul m;
+        describe_as(p, 1, 1, 1, &m);
+        fill_row(p, &p->b, w->fill, false, p->n, w->s->row[i], &m.a, a, factors_a);
+        fill_row(p, &p->a, w->fill, true, p->m, w->s->col[i], &m.b, b, factors_b);
+        w->out->of[i] = want_one(p, w->way, w->fill, &m, w->s->row[i], w->s->col[i]);
+    }
+    free(memory);
+    return NULL;
+}
+
+/* What `way` gives for the noise. Several threads compute it, unless it takes less than a
+ * millisecond. A thread that does not start leaves its part to the others. */
 static enum status compute_outputs(const struct gemm_problem *p, const struct mma_way *way,
                                    enum fill fill, const struct samples *s, struct bits *out,
                                    struct err *e) {
-    int64_t row_bytes = round_up(p->k * 2, 16), blocks = ceil_div(p->k, 128);
-    char *memory = (char *)malloc((size_t)(2 * (row_bytes + blocks * 4)));
-    if (!memory) return FAIL(e, ERR_MEMORY, "no memory to test the algorithms of a GEMM");
-    char *a = memory, *b = a + row_bytes;
-    float *factors_a = (float *)(b + row_bytes), *factors_b = factors_a + blocks;
+    enum { OTHERS = 7 };
+    const int64_t short_products = 1 << 16;
+    struct sampling w = { p, way, fill, s, out, 0, false };
+    pthread_t thread[OTHERS];
+    int started = 0, most = s->count * p->k < short_products ? 0 : OTHERS;
     memset(out, 0, sizeof *out);
-    for (int i = 0; i < s->count; i++) {
-        struct as_matmul m;
-        describe_as(p, 1, 1, 1, &m);
-        fill_row(p, &p->b, fill, false, p->n, s->row[i], &m.a, a, factors_a);
-        fill_row(p, &p->a, fill, true, p->m, s->col[i], &m.b, b, factors_b);
-        out->of[i] = want_one(p, way, fill, &m, s->row[i], s->col[i]);
-    }
-    free(memory);
-    return OK;
+    while (started < most && !pthread_create(&thread[started], NULL, compute_some, &w)) started++;
+    (void)compute_some(&w);
+    while (started > 0) pthread_join(thread[--started], NULL);
+    return w.failed ? FAIL(e, ERR_MEMORY, "no memory to test the algorithms of a GEMM") : OK;
 }
 
 /* ---- whole outputs ---- */
@@ -346,17 +374,27 @@ static void queue_tiles(const struct gemm_problem *p, unsigned long long *out,
 
 /* ---- the test ---- */
 
-/* What the runs of candidates gave: samples [count], and words of tiles [count][TILES_MAX]. */
+/* What a candidate's run gave: samples, and a word for each tile. */
+struct row {
+    struct bits got;
+    unsigned long long words[TILES_MAX];
+};
+
 struct results {
     bool queued[GEMM_CANDIDATES]; /* and not read yet */
     bool asked[GEMM_CANDIDATES], ran[GEMM_CANDIDATES];
-    struct bits got[GEMM_CANDIDATES];
-    unsigned long long *words; /* owned */
+    struct row *row; /* [GEMM_CANDIDATES] */
 };
+
+/* The bytes of a row that this problem uses. */
+static size_t row_bytes_of(const struct gemm_problem *p) {
+    struct tiles t = tiles_of(p);
+    return offsetof(struct row, words) + (size_t)(t.across * t.down) * sizeof(unsigned long long);
+}
 
 /* What the test uses of the device. */
 struct place {
-    void *memory; /* owned: samples, then words */
+    struct row *row; /* owned: [GEMM_CANDIDATES] */
     cudaEvent_t mark[2][GEMM_CANDIDATES]; /* owned: before and after each run */
 };
 
@@ -372,12 +410,6 @@ static cudaError_t fill_addends(const struct class_trial *c, enum fill fill) {
     return status;
 }
 
-static struct bits *samples_of(const struct place *there) { return (struct bits *)there->memory; }
-
-static unsigned long long *words_of(const struct place *there, int i) {
-    return (unsigned long long *)(samples_of(there) + GEMM_CANDIDATES) + (int64_t)i * TILES_MAX;
-}
-
 /* Queues the candidates that `wanted` names, unless they have run already, and the gathering of
  * their samples and tiles. */
 static enum status queue_runs(const struct class_trial *c, const struct samples *s, enum fill fill,
@@ -389,37 +421,33 @@ static enum status queue_runs(const struct class_trial *c, const struct samples 
     for (int i = 0; i < c->count; i++) {
         if (!wanted[i] || r->asked[i]) continue;
         r->asked[i] = true;
-        CUDA_TRY(e, cudaMemsetAsync(&samples_of(there)[i], 0, sizeof(struct bits), stream));
-        CUDA_TRY(e, cudaMemsetAsync(words_of(there, i), 0, TILES_MAX * sizeof *r->words, stream));
+        CUDA_TRY(e, cudaMemsetAsync(&there->row[i], 0, row_bytes_of(p), stream));
         CUDA_TRY(e, fill_addends(c, fill));
         CUDA_TRY(e, cudaEventRecord(there->mark[0][i], stream));
         r->ran[i] = r->queued[i] = c->queue(c->context, i, stream);
         if (!r->ran[i]) continue;
         CUDA_TRY(e, cudaEventRecord(there->mark[1][i], stream));
-        gather_kernel<<<1, SAMPLES_MAX, 0, stream>>>(p->d, p->ld, bf16, *s,
-                                                     samples_of(there)[i].of);
-        queue_tiles(p, words_of(there, i), stream);
+        gather_kernel<<<1, SAMPLES_MAX, 0, stream>>>(p->d, p->ld, bf16, *s, there->row[i].got.of);
+        queue_tiles(p, there->row[i].words, stream);
         CUDA_TRY(e, cudaGetLastError());
     }
     return OK;
 }
 
-/* Waits for what is queued and reads it. us: the time of each run. */
+/* Waits for what is queued and reads it, all rows in one copy. us: the time of each run. */
 static enum status read_runs(const struct class_trial *c, const struct place *there,
                              struct results *r, float *us, struct err *e) {
     cudaStream_t stream = c->trial->stream;
+    CUDA_TRY(e, cudaMemcpy2DAsync(r->row, sizeof *r->row, there->row, sizeof *r->row,
+                                  row_bytes_of(c->p), (size_t)c->count, cudaMemcpyDeviceToHost,
+                                  stream));
     CUDA_TRY(e, cudaStreamSynchronize(stream));
     for (int i = 0; i < c->count; i++) {
         if (!r->queued[i]) continue;
         r->queued[i] = false;
-        CUDA_TRY(e, cudaMemcpyAsync(&r->got[i], &samples_of(there)[i], sizeof r->got[i],
-                                    cudaMemcpyDeviceToHost, stream));
-        CUDA_TRY(e, cudaMemcpyAsync(r->words + (int64_t)i * TILES_MAX, words_of(there, i),
-                                    TILES_MAX * sizeof *r->words, cudaMemcpyDeviceToHost, stream));
         CUDA_TRY(e, cudaEventElapsedTime(&us[i], there->mark[0][i], there->mark[1][i]));
         us[i] *= 1000.0f;
     }
-    CUDA_TRY(e, cudaStreamSynchronize(stream));
     return OK;
 }
 
@@ -428,7 +456,7 @@ static bool keep_right(const struct class_trial *c, const struct bits *want,
                        const struct results *r, bool *in_class) {
     bool left = false;
     for (int i = 0; i < c->count; i++) {
-        in_class[i] = in_class[i] && r->ran[i] && memcmp(&r->got[i], want, sizeof *want) == 0;
+        in_class[i] = in_class[i] && r->ran[i] && memcmp(&r->row[i].got, want, sizeof *want) == 0;
         left = left || in_class[i];
     }
     return left;
@@ -445,8 +473,8 @@ static int choose_differing(const struct class_trial *c, const struct results *r
     for (int64_t tile = 0; tile < t.across * t.down; tile++) {
         bool differs = false;
         for (int i = first; i < c->count; i++)
-            differs = differs || (in_class[i] && r->words[i * TILES_MAX + tile] !=
-                                                     r->words[first * TILES_MAX + tile]);
+            differs = differs || (in_class[i] && r->row[i].words[tile] !=
+                                                     r->row[first].words[tile]);
         for (int k = 0; differs && k < each && out->count < SAMPLES_MAX; k++) {
             uint64_t at = rng_mix((uint64_t)(tile * each + k));
             int64_t edge = (int64_t)1 << t.bits;
@@ -461,12 +489,11 @@ static int choose_differing(const struct class_trial *c, const struct results *r
 
 /* Keeps those with the outputs of the first. */
 static void keep_equal(const struct class_trial *c, const struct results *r, bool *in_class) {
+    size_t bytes = row_bytes_of(c->p) - offsetof(struct row, words);
     int first = 0;
     while (first < c->count && !in_class[first]) first++;
     for (int i = first + 1; i < c->count; i++)
-        in_class[i] = in_class[i] && memcmp(r->words + (int64_t)i * TILES_MAX,
-                                            r->words + (int64_t)first * TILES_MAX,
-                                            TILES_MAX * sizeof *r->words) == 0;
+        in_class[i] = in_class[i] && memcmp(r->row[i].words, r->row[first].words, bytes) == 0;
 }
 
 /* Where candidates of the class differ, outputs are computed again. *known: one is right there. */
@@ -493,7 +520,6 @@ static enum status sort_in(const struct class_trial *c, const struct place *ther
                            struct err *e) {
     struct samples s;
     struct bits want[2];
-    float ignored[GEMM_CANDIDATES];
     choose_places(c->p, &s);
     for (int i = 0; i < c->count; i++) in_class[i] = true, c->us[i] = -1.0f;
     TRY(queue_runs(c, &s, WIDE, in_class, there, &r[WIDE], e));
@@ -503,7 +529,7 @@ static enum status sort_in(const struct class_trial *c, const struct place *ther
     for (int w = 0; (w == 0 || !c->class_only) && way_at(c->p, w, way); w++) {
         TRY(compute_outputs(c->p, way, WIDE, &s, &want[WIDE], e));
         TRY(compute_outputs(c->p, way, CANCELLING, &s, &want[CANCELLING], e));
-        TRY(read_runs(c, there, &r[WIDE], ignored, e));
+        TRY(read_runs(c, there, &r[WIDE], c->us, e));
         for (int i = 0; i < c->count; i++) in_class[i] = true;
         if (!keep_right(c, &want[WIDE], &r[WIDE], in_class)) continue;
         TRY(queue_runs(c, &s, CANCELLING, in_class, there, &r[CANCELLING], e));
@@ -515,9 +541,9 @@ static enum status sort_in(const struct class_trial *c, const struct place *ther
 }
 
 static enum status open_place(struct place *there, struct err *e) {
-    size_t bytes = GEMM_CANDIDATES * (sizeof(struct bits) + TILES_MAX * sizeof(unsigned long long));
-    if (cudaMalloc(&there->memory, bytes) != cudaSuccess)
+    if (cudaMalloc(&there->row, GEMM_CANDIDATES * sizeof *there->row) != cudaSuccess)
         return FAIL(e, ERR_MEMORY, "no memory of the device to test the algorithms of a GEMM");
+    CUDA_TRY(e, cudaMemset(there->row, 0, GEMM_CANDIDATES * sizeof *there->row));
     for (int i = 0; i < 2 * GEMM_CANDIDATES; i++)
         CUDA_TRY(e, cudaEventCreate(&there->mark[i % 2][i / 2]));
     return OK;
@@ -526,25 +552,24 @@ static enum status open_place(struct place *there, struct err *e) {
 static void close_place(struct place *there) {
     for (int i = 0; i < 2 * GEMM_CANDIDATES; i++)
         if (there->mark[i % 2][i / 2]) cudaEventDestroy(there->mark[i % 2][i / 2]);
-    cudaFree(there->memory);
+    cudaFree(there->row);
 }
 
 enum status gemm_class_sort(const struct class_trial *c, bool *in_class, struct mma_way *way,
                             bool *known, struct err *e) {
-    size_t word_bytes = (size_t)GEMM_CANDIDATES * TILES_MAX * sizeof(unsigned long long);
     struct results *r = (struct results *)calloc(2, sizeof *r);
-    unsigned long long *words = (unsigned long long *)malloc(2 * word_bytes);
+    struct row *rows = (struct row *)malloc(2 * GEMM_CANDIDATES * sizeof *rows);
     struct place there = {};
     enum status st = OK;
-    if (!r || !words) st = FAIL(e, ERR_MEMORY, "no memory to test the algorithms of a GEMM");
+    if (!r || !rows) st = FAIL(e, ERR_MEMORY, "no memory to test the algorithms of a GEMM");
     if (st == OK) st = open_place(&there, e);
     if (st == OK) {
-        r[WIDE].words = words;
-        r[CANCELLING].words = words + (size_t)GEMM_CANDIDATES * TILES_MAX;
+        r[WIDE].row = rows;
+        r[CANCELLING].row = rows + GEMM_CANDIDATES;
         st = sort_in(c, &there, r, in_class, way, known, e);
     }
     close_place(&there);
-    free(words);
+    free(rows);
     free(r);
     return st;
 }

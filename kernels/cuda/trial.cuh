@@ -38,13 +38,14 @@ typedef bool (*trial_queue)(void *context, int i, cudaStream_t stream);
 
 /* us [count] <- the best time of each in microseconds, negative if it failed. Candidates take
  * turns: all of them once, then those that are not far slower than the best. hint [count]: those
- * that were seen to be far slower just before are not timed, and have a very large time. NULL, or
- * if nothing was seen: a warm-up round comes first. Waits for t->stream alone. */
+ * that were seen to be slower just before are not timed, and have a very large time: far slower, or
+ * clearly slower in a long run. NULL, or if nothing was seen: a warm-up round comes first.
+ * Waits for t->stream alone. */
 void trial_run(const struct trial *t, trial_queue queue, void *context, int count,
                const struct trial_hint *hint, float *us);
 
 /* us [count] <- the mean time of each at the power-limited clock, which short bursts do not show.
- * Candidates take turns of some ms after a while at work: 72 ms for two. Where short bursts decide,
+ * Candidates take turns of some ms after a while at work: 36 ms for two. Where short bursts decide,
  * because one candidate leads clearly, us has their times, as trial_run. */
 enum { TRIAL_SETTLED_MAX = 4 };
 void trial_settled(const struct trial *t, trial_queue queue, void *context, int count, float *us);
