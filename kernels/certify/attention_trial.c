@@ -118,9 +118,20 @@ static enum status open_all_lines(struct attention_trial *t, struct err *e) {
     return open_lines(&t->lines[OPERAND_O], w->out, t->out_width, 79, max, e);
 }
 
+/* Memory whose pages are there already. The kernel makes them while a download waits, otherwise, by
+ * one thread. */
+static void *touched(int64_t bytes) {
+    enum { PIECE = 1 << 20 };
+    char *p = malloc((size_t)bytes);
+#pragma omp parallel for schedule(static) if (bytes > PIECE)
+    for (int64_t at = 0; at < (p ? bytes : 0); at += PIECE)
+        memset(p + at, 0, (size_t)(bytes - at < PIECE ? bytes - at : PIECE));
+    return p;
+}
+
 static enum status open_results(struct attention_trial *t, struct err *e) {
-    t->o = malloc((size_t)(2 * t->length * t->out_width));
-    t->d_qkv = malloc((size_t)(2 * t->length * t->width));
+    t->o = touched(2 * t->length * t->out_width);
+    t->d_qkv = touched(2 * t->length * t->width);
     t->lse = malloc((size_t)(4 * t->length * t->heads));
     t->p = malloc((size_t)t->length * sizeof *t->p);
     t->q = malloc((size_t)t->length * sizeof *t->q);
@@ -271,13 +282,18 @@ enum status attention_trial_fetch_one(struct attention_trial *t, int64_t sequenc
                                (const char *)t->memory[part] + sequence * bytes, bytes, e);
 }
 
+enum status attention_trial_fetch_amax(struct attention_trial *t, struct err *e) {
+    for (int i = 0; i < ATTENTION_AMAXES; i++)
+        TRY(t->b->ops->download(t->b, LANE_COMPUTE, &t->amax[i],
+                                scalar_at(t, ATTENTION_SCALES + i), 4, e));
+    return OK;
+}
+
 enum status attention_trial_fetch(struct attention_trial *t, int64_t sequence, bool backward,
                                   struct err *e) {
     TRY(attention_trial_fetch_one(t, sequence, PART_OUT, e));
     TRY(attention_trial_fetch_one(t, sequence, PART_LSE, e));
-    for (int i = 0; i < ATTENTION_AMAXES; i++)
-        TRY(t->b->ops->download(t->b, LANE_COMPUTE, &t->amax[i],
-                                scalar_at(t, ATTENTION_SCALES + i), 4, e));
+    TRY(attention_trial_fetch_amax(t, e));
     return backward ? attention_trial_fetch_one(t, sequence, PART_D_QKV, e) : OK;
 }
 

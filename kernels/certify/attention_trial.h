@@ -66,6 +66,8 @@ NODISCARD enum status attention_trial_run(struct attention_trial *t, bool backwa
 /* Reads the forward's results of one sequence, and the backward's too. */
 NODISCARD enum status attention_trial_fetch(struct attention_trial *t, int64_t sequence,
                                             bool backward, struct err *e);
+/* FP8's amaxes alone. */
+NODISCARD enum status attention_trial_fetch_amax(struct attention_trial *t, struct err *e);
 /* The forward's output, or d_qkv, alone. */
 NODISCARD enum status attention_trial_fetch_one(struct attention_trial *t, int64_t sequence,
                                                 enum attention_part part, struct err *e);
