@@ -5,6 +5,8 @@
 
 #include "kernels/certify/gemm_check.h"
 
+/* K from which several threads share the samples of one order: each takes a millisecond. */
+enum { SAMPLE_LONG = 1 << 15 };
 enum { CLASS_SAMPLES = 24, SCALE_COLUMNS = 3 };
 
 /* ---- one sampled output on the host ---- */
@@ -102,7 +104,7 @@ static bool has_order(const struct gemm_trial *t, const struct samples *s,
                       const struct mma_way *way) {
     bool all = !s->count || has_sample(t, s, 0, way);
     if (!all) return false;
-#pragma omp parallel for schedule(dynamic) reduction(&& : all) if (t->k >= TRIAL_LONG)
+#pragma omp parallel for schedule(dynamic) reduction(&& : all) if (t->k >= SAMPLE_LONG)
     for (int n = 1; n < s->count; n++) all = all && has_sample(t, s, n, way);
     return all;
 }
@@ -337,7 +339,7 @@ static bool order_is_known(const struct gemm_trial *t) {
 static enum status open_samples(const struct gemm_trial *t, struct samples *s, struct err *e) {
     int outputs = t->rows * t->cols, failed = 0;
     s->count = outputs < CLASS_SAMPLES ? outputs : CLASS_SAMPLES;
-#pragma omp parallel for schedule(static) reduction(+ : failed) if (t->k >= TRIAL_LONG)
+#pragma omp parallel for schedule(static) reduction(+ : failed) if (t->k >= SAMPLE_LONG)
     for (int n = 0; n < s->count; n++) {
         struct err ignored;
         int at = (int)((int64_t)n * outputs / s->count);
@@ -385,16 +387,15 @@ static void compare_known(const struct gemm_trial *t, const struct samples *s,
     find_order(t, s, m);
 }
 
-/* Each arithmetic alone; the known one came before. If that agrees, the others are tried in few
- * orders, and has_order shares out the samples; else there are many orders to try. */
+/* Each arithmetic alone; the known one came before. */
 static void compare_others(const struct gemm_trial *t, const struct samples *s,
                            struct comparison *c) {
     const struct model *known = c->known >= 0 ? &c->model[c->known] : NULL;
-    bool few = known && known->agrees;
-#pragma omp parallel for schedule(dynamic) if (t->k >= TRIAL_LONG && !few)
+    struct mma_way like = known ? known->way : (struct mma_way){ .order.chain = 0 };
+#pragma omp parallel for schedule(dynamic) if (t->k >= TRIAL_LONG)
     for (int i = 0; i < c->count; i++) {
         if (i == c->known) continue;
-        if (few) try_order(t, s, &known->way, &c->model[i]);
+        if (known && known->agrees) try_order(t, s, &like, &c->model[i]);
         else find_order(t, s, &c->model[i]);
     }
 }

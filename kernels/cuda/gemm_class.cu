@@ -520,6 +520,7 @@ static enum status sort_in(const struct class_trial *c, const struct place *ther
                            struct err *e) {
     struct samples s;
     struct bits want[2];
+    float ignored[GEMM_CANDIDATES];
     choose_places(c->p, &s);
     for (int i = 0; i < c->count; i++) in_class[i] = true, c->us[i] = -1.0f;
     TRY(queue_runs(c, &s, WIDE, in_class, there, &r[WIDE], e));
@@ -529,7 +530,7 @@ static enum status sort_in(const struct class_trial *c, const struct place *ther
     for (int w = 0; (w == 0 || !c->class_only) && way_at(c->p, w, way); w++) {
         TRY(compute_outputs(c->p, way, WIDE, &s, &want[WIDE], e));
         TRY(compute_outputs(c->p, way, CANCELLING, &s, &want[CANCELLING], e));
-        TRY(read_runs(c, there, &r[WIDE], c->us, e));
+        TRY(read_runs(c, there, &r[WIDE], ignored, e));
         for (int i = 0; i < c->count; i++) in_class[i] = true;
         if (!keep_right(c, &want[WIDE], &r[WIDE], in_class)) continue;
         TRY(queue_runs(c, &s, CANCELLING, in_class, there, &r[CANCELLING], e));

@@ -375,24 +375,6 @@ static void add_parts(struct gemm_library *g, const struct gemm_problem *p,
     }
 }
 
-/* Outputs that fill the device several times gain nothing by a split K. There, algorithms with
- * other parts than the class's are not tried: they could only tell what the class costs, and each
- * takes some 10 ms to load and run. */
-static void drop_parts(const struct cuda_backend *b, const struct gemm_problem *p,
-                       struct listed *list) {
-    enum { TILE = 128, WAVES = 4 };
-    struct mma_way way;
-    struct listed kept = {};
-    int64_t tiles = ceil_div(p->m, TILE) * ceil_div(p->n, TILE);
-    if (tiles < (int64_t)WAVES * b->sm_count || !gemm_class_of(p, &way)) return;
-    for (int i = 0; i < list->count; i++) {
-        if (gemm_class_parts(&list->of[i].algo) != gemm_class_parts_of(p, &way)) continue;
-        kept.of[kept.count++] = list->of[i];
-        kept.free += i < list->free;
-    }
-    if (kept.count) *list = kept;
-}
-
 /* Asks the library, and times what it lists. */
 static enum status choose_of_library(struct cuda_backend *b, const struct gemm_problem *p,
                                      void *workspace, struct gemm_choice *choice,
@@ -414,7 +396,6 @@ static enum status choose_of_library(struct cuda_backend *b, const struct gemm_p
         TRY(query(b, &d, &d, &choice->key, split, &list, e));
         add_parts(b->gemm, p, &d, &list);
     }
-    drop_parts(b, p, &list);
     return list.count ? measure(b, p, &list, workspace, choice, e) : OK;
 }
 

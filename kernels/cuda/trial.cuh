@@ -38,9 +38,8 @@ typedef bool (*trial_queue)(void *context, int i, cudaStream_t stream);
 
 /* us [count] <- the best time of each in microseconds, negative if it failed. Candidates take
  * turns: all of them once, then those that are not far slower than the best. hint [count]: those
- * that were seen to be slower just before are not timed, and have a very large time: far slower, or
- * clearly slower in a long run. NULL, or if nothing was seen: a warm-up round comes first.
- * Waits for t->stream alone. */
+ * that were seen to be far slower just before are not timed, and have a very large time. NULL, or
+ * if nothing was seen: a warm-up round comes first. Waits for t->stream alone. */
 void trial_run(const struct trial *t, trial_queue queue, void *context, int count,
                const struct trial_hint *hint, float *us);
 

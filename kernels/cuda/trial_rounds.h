@@ -18,7 +18,6 @@ enum {
     FAR_US = 200,       /* of shorter runs one timing tells less: FAR_SHORT_PERCENT */
     FAR_SHORT_PERCENT = 100,
     CLEAR_PERCENT = 10, /* a greater lead than the clock of a hot device turns (LOG.md: 8 %) */
-    STEADY_US = 1000,   /* runs this long: CLEAR_PERCENT is far */
     SHORT_US = 20,      /* runs this short do not heat the device: their clock does not fall */
     SETTLE_US = 6000,   /* run time of each candidate until the clock has adapted to both */
     SLICE_US = 3000,    /* run time of a candidate's turn after that */
@@ -40,16 +39,8 @@ static const float ROUNDS_TOO_SLOW = FLT_MAX;
 
 /* Whether a time is so far from the best that no other timing would change the choice. */
 static inline bool rounds_is_far(float us, float best) {
-    float percent = best < (float)FAR_US ? (float)FAR_SHORT_PERCENT
-                    : best < (float)STEADY_US ? (float)FAR_PERCENT : (float)CLEAR_PERCENT;
+    float percent = best < (float)FAR_US ? (float)FAR_SHORT_PERCENT : (float)FAR_PERCENT;
     return us / (100.0f + percent) > best / 100.0f;
-}
-
-/* Whether what was seen of a candidate leaves out its trial. One that may not be chosen is timed
- * only if it may be the fastest of all. */
-static inline bool rounds_is_out(const struct trial_hint *hint, float seen) {
-    bool slower = hint->seen / (100.0f + CLEAR_PERCENT) > seen / 100.0f;
-    return hint->counts ? rounds_is_far(hint->seen, seen) : slower;
 }
 
 /* The least time that was seen of those that may be chosen; FLT_MAX: none was seen. */
@@ -71,7 +62,7 @@ static inline void rounds_run(rounds_time time, void *context, int count,
     for (int round = warm ? 0 : -1; round < rounds; round++) { /* round -1 warms up */
         for (int i = 0; i < count; i++) {
             bool counts = !hint || hint[i].counts;
-            if (us[i] < 0.0f || (tells && rounds_is_out(&hint[i], seen))) continue;
+            if (us[i] < 0.0f || (tells && rounds_is_far(hint[i].seen, seen))) continue;
             if (round > 0 && (!counts || rounds_is_far(us[i], best))) continue;
             float t = time(context, i, runs);
             if (t < 0.0f) us[i] = t;
