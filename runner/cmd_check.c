@@ -220,28 +220,37 @@ static void look_at_text(const struct cli *cli, const struct resolution *r) {
     }
 }
 
-/* Returns whether all data are here. Missing data are a warning only, since another machine may
- * have them; rows in a row that lack the same data give one warning. */
-static bool look_for_data(const struct cli *cli, const struct resolution *r) {
-    bool here = true;
+/* What a row's inputs from files are. Those that are absent are a warning only, since another
+ * machine may have them. */
+enum presence { PRESENT, ABSENT, REJECTED };
+
+static enum presence presence_of(enum status st) {
+    return st == OK ? PRESENT : st == ERR_IO ? ABSENT : REJECTED;
+}
+
+static enum presence worse(enum presence a, enum presence b) { return a > b ? a : b; }
+
+/* Of all rows; rows in a row that have the same fault give one line. */
+static enum presence look_for_data(const struct cli *cli, const struct resolution *r) {
+    enum presence all = PRESENT;
     char said[sizeof((struct err *)0)->text] = "";
     for (int64_t i = 0; i < r->run_count; i++) {
         struct err e = { 0 };
         bool text = cache_is_needed(r->runs[i].config_json);
         enum status st = text ? cache_text_check(r->runs[i].config_json, NULL, &e)
                               : open_data(r->runs[i].config_json, &e);
-        here = here && st == OK;
+        all = worse(all, presence_of(st));
         if (st == OK || !strcmp(said, e.text)) continue;
         snprintf(said, sizeof said, "%s", e.text);
         if (st == ERR_IO) image_data_hint(r->runs[i].config_json, &e);
         cli_warn(cli, "%s: its data %s: %s", r->runs[i].name,
                  st == ERR_IO ? "cannot be read here" : "would be rejected", e.text);
     }
-    return here;
+    return all;
 }
 
 /* The same for the weights of `init`, of which only a run reads the values. */
-static bool look_for_weights(const struct cli *cli, const struct resolution *r) {
+static enum presence look_for_weights(const struct cli *cli, const struct resolution *r) {
     char said[sizeof((struct err *)0)->text] = "";
     for (int64_t i = 0; i < r->run_count; i++) {
         struct err e = { 0 };
@@ -249,7 +258,17 @@ static bool look_for_weights(const struct cli *cli, const struct resolution *r) 
         snprintf(said, sizeof said, "%s", e.text);
         cli_warn(cli, "%s: its weights would be rejected: %s", r->runs[i].name, e.text);
     }
-    return !*said;
+    return *said ? REJECTED : PRESENT;
+}
+
+/* What only the files show; returns the exit code. After a fault there is no next command. */
+static int look_at_files(const struct cli *cli, const struct resolution *r) {
+    note_text(cli, r);
+    look_at_text(cli, r);
+    enum presence weights = look_for_weights(cli, r), all = worse(look_for_data(cli, r), weights);
+    if (all == REJECTED) return EXIT_USAGE;
+    script_next(cli, all == PRESENT && !asks_for_a_machine(r) ? "run" : "plan", false);
+    return EXIT_OK;
 }
 
 /* ---- the verb -------------------------------------------------------------------------------- */
@@ -301,11 +320,7 @@ static int check(const struct cli *cli) {
     }
     if (st == OK) { /* `plan` reads no data */
         script_note_idle_keys(cli, &r);
-        note_text(cli, &r);
-        look_at_text(cli, &r);
-        bool weights = look_for_weights(cli, &r);
-        bool ready = look_for_data(cli, &r) && weights && !asks_for_a_machine(&r);
-        script_next(cli, ready ? "run" : "plan", false);
+        code = look_at_files(cli, &r);
     }
     free(keeps);
     json_decref(facts);
@@ -318,7 +333,7 @@ const struct verb VERB_CHECK = {
     .arguments = "FILE.lua",
     .about = "list what a script would run, or all its errors",
     .more = "Runs nothing. Exits with 2 after listing the errors of all rows. Missing data are a\n"
-            "warning, text of another format is an error.\n",
+            "warning; data or weights that are here and that `run` would reject are an error.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

@@ -17,7 +17,7 @@ enum status input_open(struct input_file *f, const char *path, struct err *e) {
     char *copy = strdup(path);
     if (!copy) st = FAIL(e, ERR_MEMORY, "no host memory for a path");
     else if (fstat(fd, &info) != 0) st = FAIL(e, ERR_IO, "stat %s: %s", path, strerror(errno));
-    else if (!S_ISREG(info.st_mode)) st = FAIL(e, ERR_IO, "%s is not a regular file", path);
+    else if (!S_ISREG(info.st_mode)) st = FAIL(e, ERR_CONFIG, "%s is not a regular file", path);
     if (st != OK) {
         close(fd);
         free(copy);

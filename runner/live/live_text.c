@@ -393,7 +393,11 @@ void live_line(const struct live *l, int64_t now, char *out, size_t size) {
     if (l->rows > 0) snprintf(row, sizeof row, "row %" PRId64 "/%" PRId64 "  ", l->row, l->rows);
     if (l->steps > 0) snprintf(of, sizeof of, "/%" PRId64, l->steps);
     if (!l->lacks_loss) snprintf(loss, sizeof loss, "loss %.3f", l->loss);
-    if (isfinite(l->eval_loss)) snprintf(eval, sizeof eval, "  eval %.3f", l->eval_loss);
+    if (isfinite(l->eval_loss)) {
+        int n = snprintf(eval, sizeof eval, "  eval %.3f", l->eval_loss);
+        if (l->eval_step != (double)l->step) /* an older one */
+            snprintf(eval + n, sizeof eval - (size_t)n, " at step %.0f", l->eval_step);
+    }
     if (isfinite(l->mfu)) snprintf(mfu, sizeof mfu, "  MFU %.1f %%", 100 * l->mfu);
     if (seconds >= 0) snprintf(left, sizeof left, "  ETA %s", eta);
     snprintf(out, size, "%sstep %" PRId64 "%s  %s  lr %.1e  grad %.3g  %s  %s tokens/s"

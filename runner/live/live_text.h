@@ -29,7 +29,8 @@ void live_view(const struct live *l, const struct live_look *look, struct live_l
 /* Without a terminal a line is printed this often. */
 enum { LIVE_LINE_EVERY_MS = 5000 };
 
-/* "step 120/1000  loss 3.412  lr 3.0e-04  grad 1.23  41.2 ms  99k tokens/s  ETA 0:36". */
+/* "step 120/1000  loss 3.412  lr 3.0e-04  grad 1.23  41.2 ms  99k tokens/s  eval 3.399 at step 100
+ * ETA 0:36". */
 void live_line(const struct live *l, int64_t now, char *out, size_t size);
 
 /* Why nothing more comes, and what to do: "done", "its runner is gone, ...". "" while it lives. */

@@ -68,8 +68,15 @@ type_next 3 check tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'
 sed 's/synthetic.*},/text { "gone.txt" },/' tiny.lua >gone.lua
 type_next 0 check gone.lua --lib "$lib"
 echo short >gone.txt
-fp8lab check gone.lua --lib "$lib" 2>&1 | grep -q 'tiny: its data would be rejected: ' ||
-    fail "check of a text that is too short"
+mkdir folder.txt
+: >empty.txt
+for text in gone folder empty; do
+    sed "s/synthetic.*},/text { \"$text.txt\" },/" tiny.lua >refused.lua
+    fp8lab check refused.lua --lib "$lib" >out 2>err
+    expect "exit code of check for the data $text.txt" 2 $?
+    grep -q 'tiny: its data would be rejected: ' err || fail "check of $text.txt: $(cat err)"
+    grep -q Next: out err && fail "check of $text.txt names a next command"
+done
 type_next 0 plan tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'
 type_next 0 run tiny.lua --lib "$lib" --set 'hardware.query=gpu.count>99'
 type_next 0 list "$odd"

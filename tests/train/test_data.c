@@ -232,7 +232,7 @@ static void ids_beyond_the_vocabulary(void **state) {
     drop("t.txt");
     MUST_FAIL(ERR_IO, "t.txt: No such file", data_open(&d, &o, 256, 4, 1, E));
     path = DIR;
-    MUST_FAIL(ERR_IO, "not a regular file", data_open(&d, &o, 256, 4, 1, E));
+    MUST_FAIL(ERR_CONFIG, "not a regular file", data_open(&d, &o, 256, 4, 1, E));
 }
 
 /* A file truncated while it is open: an error with both sizes, not a signal. */

@@ -128,7 +128,10 @@ static void one_line_has_all_figures(void **state) {
     make(&l);
     live_line(&l, 1795229310, line, sizeof line);
     assert_string_equal(line, "step 120/1000  loss 3.429  lr 3.0e-04  grad 1.23  41.2 ms  "
-                              "99k tokens/s  eval 3.399  ETA 0:36");
+                              "99k tokens/s  eval 3.399 at step 100  ETA 0:36");
+    take(&l, STREAM_EVAL, "{\"step\":120,\"loss\":3.3}");
+    live_line(&l, 1795229310, line, sizeof line);
+    assert_non_null(strstr(line, "tokens/s  eval 3.300  ETA 0:36"));
     take(&l, STREAM_TRAIN, "{\"step\":121,\"loss\":null,\"grad_norm\":null,\"lr\":3e-4}");
     live_line(&l, 1795229310, line, sizeof line);
     assert_non_null(strstr(line, "step 121/1000  loss nan"));

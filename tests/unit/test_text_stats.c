@@ -76,7 +76,7 @@ static void unreadable_files(void **state) {
     struct err e = { 0 };
     assert_int_equal(text_stats_file("/nonexistent/text", &s, &e), ERR_IO);
     assert_string_equal(e.text, "open /nonexistent/text: No such file or directory");
-    assert_int_equal(text_stats_file("/tmp", &s, &e), ERR_IO);
+    assert_int_equal(text_stats_file("/tmp", &s, &e), ERR_CONFIG);
     assert_string_equal(e.text, "/tmp is not a regular file");
 }
 

@@ -60,13 +60,13 @@ copy llama32 && cp models/x/model-0000{1,2}-of-00003.safetensors
 refused "a tensor in two shards" "is in "
 copy llama2 && mv models/x/{model.safetensors,pytorch_model.bin}
 refused "torch.save" "save_pretrained"
-gives 0 check x.lua -- "x: its weights would be rejected: init = \"models/x\"" "save_pretrained" \
-    "no checkpoint of the run is kept at the end" "Next: fp8lab plan"
+gives 2 check x.lua -- "x: its weights would be rejected: init = \"models/x\"" "save_pretrained" \
+    "no checkpoint of the run is kept at the end"
 copy llama2 && rm models/x/model.safetensors && touch models/x/__0_0.distcp
 refused "a distributed checkpoint" "dcp_to_torch"
 rm -rf models/x && mkdir -p models/x/snapshots && script models/x models/llama2
 refused "a folder of Hugging Face's cache" "below snapshots/"
-gives 0 check x.lua -- "x: its weights would be rejected" "below snapshots/"
+gives 2 check x.lua -- "x: its weights would be rejected" "below snapshots/"
 script models/x
 refused "the same as the model" "models/x/config.json does not exist" "below snapshots/"
 script models/nowhere models/llama2
