@@ -24,6 +24,7 @@
  *                  baseline  its group;  seeds, mean: of the baseline
  *                  step      of the baseline, at which losses are compared; null: there is none
  *                  tokens    trained until then;  seconds: of training, for equal time
+ *                  counted   tokens with loss in one evaluation; null: not known
  *                  cut       [{run, step}]: runs with later evaluations, and their last one
  *                  why       why no row has a verdict; "" if rows may have one
  *                  rows      [{group, recipe, seeds, pairs: seeds compared in pairs or 0,
@@ -155,6 +156,9 @@ char *compare_group_label(const json_t *report, int64_t group);
 /* Below each table of losses. */
 #define COMPARE_BOUNDS \
     "bounds: one-sided, 95 % each (Student's t), if the losses of seeds scatter normally"
+/* Below it: of how much text each loss is, and whether that is little. "": not known. */
+enum { COMPARE_COUNTED_CAP = 200 };
+void compare_counted(const json_t *family, char out[COMPARE_COUNTED_CAP]);
 /* Below a table with runs of several builds in one row. */
 #define COMPARE_BUILDS \
     "runs of several builds are in one row where a run of the same seed has the same bits in " \

@@ -98,7 +98,9 @@ static void put_loss_step(FILE *out, const json_t *report, const json_t *family)
         fprintf(out, " (to step %lld)",
                 (long long)json_integer_value(json_object_get(row, "step")));
     }
-    fputs(".</p>\n", out);
+    char counted[COMPARE_COUNTED_CAP];
+    compare_counted(family, counted);
+    fprintf(out, "%s%s.</p>\n", *counted ? "; " : "", counted);
 }
 
 static void put_figure(FILE *out, const json_t *row, const char *key, const char *format) {

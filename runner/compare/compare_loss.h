@@ -6,7 +6,9 @@
 #include "runner/compare/stats.h"
 
 enum {
-    LOSS_SEEDS_MIN = 3 /* a side; with fewer the interval is too wide, or narrow by chance */
+    LOSS_SEEDS_MIN = 3, /* a side; with fewer the interval is too wide, or narrow by chance */
+    LOSS_TOKENS_FEW = 65536, /* of held-out data: with fewer, which text was held out moves the gap
+                              * of two recipes by half a tolerance or more (LOG.md) */
 };
 
 enum loss_verdict { LOSS_NONE, LOSS_HOLDS, LOSS_DOES_NOT_HOLD, LOSS_UNDECIDED };

@@ -1,12 +1,15 @@
 /* The comparison as text for a terminal. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/json_number.h"
 #include "runner/base/plain_text.h"
 #include "runner/base/text_stream.h"
 #include "runner/compare/compare.h"
+#include "runner/compare/compare_loss.h"
 
 enum { DIFFERENCES_SHOWN = 40, VALUE_WIDTH = 30, LABEL_WIDTH_MIN = 14 };
 
@@ -254,6 +257,21 @@ static void put_loss_step(FILE *out, const json_t *family) {
     fputc('\n', out);
 }
 
+void compare_counted(const json_t *family, char out[COMPARE_COUNTED_CAP]) {
+    double n = json_double(json_object_get(family, "counted"));
+    out[0] = '\0';
+    if (isnan(n) || !json_is_integer(json_object_get(family, "step"))) return;
+    snprintf(out, COMPARE_COUNTED_CAP, "each loss is the mean of %.0f tokens of held-out data%s", n,
+             n >= LOSS_TOKENS_FEW ? "" : "; so few that other data may give another verdict: raise "
+             "eval.batches or data.holdout");
+}
+
+static void put_counted(FILE *out, const json_t *family) {
+    char text[COMPARE_COUNTED_CAP];
+    compare_counted(family, text);
+    if (*text) fprintf(out, "    %s\n", text);
+}
+
 /* The factor by which the baseline was found; other factors of a chosen baseline. */
 static void put_other_factors(FILE *out, const json_t *statistics, const json_t *row) {
     const json_t *others = json_object_get(row, "differs_in"), *factor;
@@ -320,6 +338,7 @@ static void put_family(FILE *out, const json_t *statistics, const json_t *family
         undecided = undecided || !strcmp(json_text(row, "verdict", ""), "undecided");
     }
     put_loss_step(out, family);
+    put_counted(out, family);
     fputs("    " COMPARE_BOUNDS "\n", out);
     json_array_foreach(rows, i, row) put_other_factors(out, statistics, row);
     if (undecided) fprintf(out, "    %s\n", COMPARE_UNDECIDED);

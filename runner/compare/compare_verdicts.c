@@ -63,6 +63,12 @@ static double evaluated(const struct family *f, int64_t at) {
     return point < 0 ? (double)NAN : curve_of(f, at)->evaluated[point];
 }
 
+/* The tokens whose mean an evaluation at the place of the comparison is. */
+static double counted(const struct family *f) {
+    int64_t point = f->runs && !isnan(f->tokens) ? curve_find(curve_of(f, 0), f->tokens) : -1;
+    return point < 0 ? (double)NAN : curve_of(f, 0)->counted[point];
+}
+
 /* Evaluations over different numbers of tokens cannot be compared. */
 static void check_evaluations(struct family *f) {
     char a[8], b[8];
@@ -315,11 +321,11 @@ static enum status family_json(struct family *f, json_t **out, struct err *e) {
     for (int64_t k = 0; st == OK && k < f->g->count; k++)
         if (f->kin->of[k] == f->baseline) st = put_row(f, k, rows, e);
     if (st == OK)
-        *out = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:O}", "baseline",
+        *out = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O}", "baseline",
                          (json_int_t)f->baseline, "seeds", (json_int_t)seeds, "mean",
                          json_finite(stats_mean(x.value, x.count)), "step", place_step(f),
-                         "tokens", json_finite(f->tokens), "seconds",
-                         json_finite(f->seconds), "why", json_from_text(f->why), "cut",
+                         "tokens", json_finite(f->tokens), "counted", json_finite(counted(f)),
+                         "seconds", json_finite(f->seconds), "why", json_from_text(f->why), "cut",
                          cut_runs(f), "rows", rows);
     if (st == OK && !*out) st = FAIL(e, ERR_MEMORY, "a family of losses");
     json_decref(rows);

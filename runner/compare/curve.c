@@ -46,21 +46,24 @@ enum status curve_make(const struct run_view *v, struct curve *out, struct err *
     const struct columns *eval = v->columns.of[STREAM_EVAL];
     const struct column *step = columns_scalar(eval, "step"), *loss = columns_scalar(eval, "loss");
     const struct column *tokens = columns_scalar(eval, "tokens");
+    const struct column *counted = columns_scalar(eval, "loss_tokens");
     int64_t n = step && loss ? eval->rows : 0;
     double each = step_tokens(v);
     *out = (struct curve){ .points = n,
-                           .memory = malloc((size_t)(5 * n + 1) * sizeof *out->memory) };
+                           .memory = malloc((size_t)(6 * n + 1) * sizeof *out->memory) };
     if (!out->memory) return FAIL(e, ERR_MEMORY, "%lld evaluations", (long long)n);
     out->step = out->memory;
     out->tokens = out->step + n;
     out->seconds = out->tokens + n;
     out->loss = out->seconds + n;
     out->evaluated = out->loss + n;
+    out->counted = out->evaluated + n;
     for (int64_t i = 0; i < n; i++) {
         out->step[i] = column_value(step, i, 0);
         out->tokens[i] = out->step[i] * each;
         out->loss[i] = column_value(loss, i, 0);
         out->evaluated[i] = tokens ? column_value(tokens, i, 0) : (double)NAN;
+        out->counted[i] = counted ? column_value(counted, i, 0) : out->evaluated[i];
     }
     sum_time(v, out);
     return OK;

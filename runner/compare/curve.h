@@ -13,6 +13,7 @@ struct curve {
                         * steady window count as its median: they allocate and tune. */
     double *loss;      /* nats a token */
     double *evaluated; /* tokens of the evaluation; NaN: not known */
+    double *counted;   /* of them, those with loss; NaN: not known */
     double *memory;    /* that holds all of them */
 };
 

@@ -55,7 +55,13 @@ static enum status count_steps(const json_t *config, const char *root, int64_t *
     double epochs = json_number_value(json_object_get(train, "epochs"));
     int64_t sequences = 0;
     TRY(count_sequences(config, root, &sequences, e));
-    double count = ceil(epochs * (double)sequences / (double)int_at(train, "global_batch"));
+    int64_t batch = int_at(train, "global_batch");
+    double count = ceil(epochs * (double)sequences / (double)batch);
+    if (epochs * (double)sequences < (double)batch)
+        return FAIL(e, ERR_CONFIG, "train.epochs: %g epoch%s of %" PRId64 " sequence%s %s less "
+                    "than one step of %" PRId64 "; give a smaller train.global_batch, more epochs, "
+                    "or train.steps", epochs, epochs == 1 ? "" : "s", sequences,
+                    sequences == 1 ? "" : "s", epochs == 1 ? "is" : "are", batch);
     if (count > STEPS_MAX)
         return FAIL(e, ERR_CONFIG, "train.epochs: %g epochs of %" PRId64 " sequences are %.0f "
                     "steps, at most %d are possible", epochs, sequences, count, (int)STEPS_MAX);

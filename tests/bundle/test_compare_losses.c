@@ -66,6 +66,37 @@ static void runs_are_compared_at_equal_tokens(void **state) {
     finish(&s);
 }
 
+/* Seeds that agree on a short text say nothing of other texts. */
+static void a_short_held_out_text_is_told(void **state) {
+    static const struct { int64_t tokens; bool few; } SIZES[] = {
+        { 512, true }, { LOSS_TOKENS_FEW - 1, true }, { LOSS_TOKENS_FEW, false },
+    };
+    for (size_t k = 0; k < sizeof SIZES / sizeof *SIZES; k++) {
+        struct scene s;
+        struct err e = { 0 };
+        struct run_fixture runs[6];
+        char path[PATH_CAP], *html = NULL, *text = NULL, want[80];
+        size_t size = 0;
+        two_sides(runs);
+        for (int i = 0; i < 6; i++) runs[i].eval_tokens = SIZES[k].tokens;
+        compare(&s, runs, 6);
+        verdict_is(&s, "holds", "");
+        CHECK(path_join(path, s.parent, "page.html", &e));
+        CHECK(compare_html(&s.c, path, &e));
+        CHECK(compare_text(&s.c, false, &text, &e));
+        CHECK(file_read(path, 1 << 24, &html, &size, &e));
+        snprintf(want, sizeof want, "each loss is the mean of %lld tokens of held-out data",
+                 (long long)SIZES[k].tokens);
+        assert_non_null(strstr(text, want));
+        assert_non_null(strstr(html, want));
+        assert_int_equal(strstr(text, "other data may give another verdict") != NULL, SIZES[k].few);
+        assert_int_equal(strstr(html, "other data may give another verdict") != NULL, SIZES[k].few);
+        free(html);
+        free(text);
+        finish(&s);
+    }
+}
+
 static void without_a_common_step_there_is_no_verdict(void **state) {
     struct scene s;
     struct run_fixture runs[6];
@@ -764,6 +795,7 @@ static void a_tolerance_can_be_given(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_are_compared_at_equal_tokens),
+        cmocka_unit_test(a_short_held_out_text_is_told),
         cmocka_unit_test(without_a_common_step_there_is_no_verdict),
         cmocka_unit_test(few_seeds_give_no_verdict),
         cmocka_unit_test(a_diverged_run_does_not_hold),

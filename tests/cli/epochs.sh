@@ -81,6 +81,9 @@ says "gone.txt"
 run --runs none --set data=synthetic
 expect "exit code with generated data" 2 $code
 says "train.epochs: generated data have no end; give train.steps"
+run --runs none --set train.global_batch=1024 --set train.micro_batch=1
+expect "exit code of an epoch of less than one step" 2 $code
+says "are less than one step of 1024; give a smaller train.global_batch, more epochs, or"
 run --runs none --set train.schedule.warmup=30
 expect "exit code of a long warm-up" 2 $code
 says "train.schedule.warmup: 30 is longer than the run; train.epochs is 12 steps here"
