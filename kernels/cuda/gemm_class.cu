@@ -383,7 +383,7 @@ struct row {
 struct results {
     bool queued[GEMM_CANDIDATES]; /* and not read yet */
     bool asked[GEMM_CANDIDATES], ran[GEMM_CANDIDATES];
-    struct row *row; /* [GEMM_CANDIDATES] */
+    struct row *row, *there; /* [GEMM_CANDIDATES]; there: of the device */
 };
 
 /* The bytes of a row that this problem uses. */
@@ -394,7 +394,7 @@ static size_t row_bytes_of(const struct gemm_problem *p) {
 
 /* What the test uses of the device. */
 struct place {
-    struct row *row; /* owned: [GEMM_CANDIDATES] */
+    struct row *rows; /* owned: [2][GEMM_CANDIDATES], of each noise */
     cudaEvent_t mark[2][GEMM_CANDIDATES]; /* owned: before and after each run */
 };
 
@@ -421,14 +421,14 @@ static enum status queue_runs(const struct class_trial *c, const struct samples 
     for (int i = 0; i < c->count; i++) {
         if (!wanted[i] || r->asked[i]) continue;
         r->asked[i] = true;
-        CUDA_TRY(e, cudaMemsetAsync(&there->row[i], 0, row_bytes_of(p), stream));
+        CUDA_TRY(e, cudaMemsetAsync(&r->there[i], 0, row_bytes_of(p), stream));
         CUDA_TRY(e, fill_addends(c, fill));
         CUDA_TRY(e, cudaEventRecord(there->mark[0][i], stream));
         r->ran[i] = r->queued[i] = c->queue(c->context, i, stream);
         if (!r->ran[i]) continue;
         CUDA_TRY(e, cudaEventRecord(there->mark[1][i], stream));
-        gather_kernel<<<1, SAMPLES_MAX, 0, stream>>>(p->d, p->ld, bf16, *s, there->row[i].got.of);
-        queue_tiles(p, there->row[i].words, stream);
+        gather_kernel<<<1, SAMPLES_MAX, 0, stream>>>(p->d, p->ld, bf16, *s, r->there[i].got.of);
+        queue_tiles(p, r->there[i].words, stream);
         CUDA_TRY(e, cudaGetLastError());
     }
     return OK;
@@ -438,7 +438,7 @@ static enum status queue_runs(const struct class_trial *c, const struct samples 
 static enum status read_runs(const struct class_trial *c, const struct place *there,
                              struct results *r, float *us, struct err *e) {
     cudaStream_t stream = c->trial->stream;
-    CUDA_TRY(e, cudaMemcpy2DAsync(r->row, sizeof *r->row, there->row, sizeof *r->row,
+    CUDA_TRY(e, cudaMemcpy2DAsync(r->row, sizeof *r->row, r->there, sizeof *r->row,
                                   row_bytes_of(c->p), (size_t)c->count, cudaMemcpyDeviceToHost,
                                   stream));
     CUDA_TRY(e, cudaStreamSynchronize(stream));
@@ -541,10 +541,11 @@ static enum status sort_in(const struct class_trial *c, const struct place *ther
     return OK;
 }
 
-static enum status open_place(struct place *there, struct err *e) {
-    if (cudaMalloc(&there->row, GEMM_CANDIDATES * sizeof *there->row) != cudaSuccess)
+static enum status open_place(const struct class_trial *c, struct place *there, struct err *e) {
+    size_t bytes = 2 * GEMM_CANDIDATES * sizeof *there->rows;
+    if (cudaMalloc(&there->rows, bytes) != cudaSuccess)
         return FAIL(e, ERR_MEMORY, "no memory of the device to test the algorithms of a GEMM");
-    CUDA_TRY(e, cudaMemset(there->row, 0, GEMM_CANDIDATES * sizeof *there->row));
+    CUDA_TRY(e, cudaMemsetAsync(there->rows, 0, bytes, c->trial->stream));
     for (int i = 0; i < 2 * GEMM_CANDIDATES; i++)
         CUDA_TRY(e, cudaEventCreate(&there->mark[i % 2][i / 2]));
     return OK;
@@ -553,7 +554,7 @@ static enum status open_place(struct place *there, struct err *e) {
 static void close_place(struct place *there) {
     for (int i = 0; i < 2 * GEMM_CANDIDATES; i++)
         if (there->mark[i % 2][i / 2]) cudaEventDestroy(there->mark[i % 2][i / 2]);
-    cudaFree(there->row);
+    cudaFree(there->rows);
 }
 
 enum status gemm_class_sort(const struct class_trial *c, bool *in_class, struct mma_way *way,
@@ -563,10 +564,12 @@ enum status gemm_class_sort(const struct class_trial *c, bool *in_class, struct 
     struct place there = {};
     enum status st = OK;
     if (!r || !rows) st = FAIL(e, ERR_MEMORY, "no memory to test the algorithms of a GEMM");
-    if (st == OK) st = open_place(&there, e);
+    if (st == OK) st = open_place(c, &there, e);
     if (st == OK) {
         r[WIDE].row = rows;
+        r[WIDE].there = there.rows;
         r[CANCELLING].row = rows + GEMM_CANDIDATES;
+        r[CANCELLING].there = there.rows + GEMM_CANDIDATES;
         st = sort_in(c, &there, r, in_class, way, known, e);
     }
     close_place(&there);

@@ -188,7 +188,7 @@ static void say_missing(const struct step_work *w, char *out, size_t size) {
         snprintf(out, size, "no GEMM of %s operands with these scales was measured",
                  dtype_name(w->gemm.a));
     else
-        snprintf(out, size, "%s%s was not measured", w->op,
+        snprintf(out, size, "the operator '%s'%s was not measured", w->op,
                  w->kind == WORK_ATTENTION && dtype_is_fp8(w->attention.act) ? " in FP8" : "");
 }
 

@@ -85,8 +85,10 @@ static enum status add_file(struct measured *m, const json_t *file, const json_t
         return FAIL(e, ERR_FORMAT, "not the output of `bench step --json`");
     if (!json_is_array(rows) || json_array_size(rows) == 0)
         return FAIL(e, ERR_FORMAT, "it has no rows");
+    if (!*json_text(file, "device", ""))
+        return FAIL(e, ERR_FORMAT, "\"device\" is missing: what it was measured on");
     if (is_of_machine(file, facts)) return add_rows(m, rows, e);
-    snprintf(m->other, sizeof m->other, "%.120s", json_text(file, "device", "?"));
+    snprintf(m->other, sizeof m->other, "%.120s", json_text(file, "device", ""));
     m->unused++;
     return OK;
 }

@@ -88,9 +88,10 @@ static void judge(struct doctor *d) {
                    *how ? ", " : "", how, json_text(one, "fault", "?"),
                    json_text(one, "found", ""));
     }
-    if (json_array_size(d->ways))
-        doctor_say(d, FINDING_FINE, "ways", NULL, "%zu of %zu certificates pass", passed,
-                   json_array_size(d->ways));
+    size_t all = json_array_size(d->ways);
+    if (all)
+        doctor_say(d, passed < all ? FINDING_NOTE : FINDING_FINE, "ways", NULL,
+                   "%zu of %zu certificates pass", passed, all);
 }
 
 enum status doctor_ways(struct doctor *d, struct err *e) {

@@ -488,10 +488,10 @@ static void check_cudnn(struct diagnostics *d, const struct value *experiment) {
         found = pool_format(d->pool, "model.seq_len %" PRId64, length);
     if (found)
         diagnostics_add(d, place_of(attention, "backend"), "attention.backend",
-                        "cuDNN's attention needs heads of at least 64, %s tokens, and neither a "
-                        "window nor masks of documents; found %s; leave the key out, or use "
-                        "\"own\"", fp8 ? "a multiple of 128, at least 256" : "at least 256",
-                        found);
+                        "cuDNN's attention needs heads of at least 64 elements, sequences of at "
+                        "least 256 tokens%s, and neither a window nor masks of documents; found "
+                        "%s; leave the key out, or use \"own\"",
+                        fp8 ? " and a multiple of 128" : "", found);
 }
 
 /* A recipe for each layer, which `layers` gives, is known to the trainer alone. */

@@ -328,6 +328,10 @@ for json in "" --json; do
     ! grep -qE "inf|nan" "$out" || fail "a number that is not finite"
     says "the measured times lead to no time of a step" "$out"
 done
+echo '{"schema":"fp8lab.bench/1","kind":"step","rows":[{}]}' >"$TEST_TMP/nowhere.json"
+# shellcheck disable=SC2086
+advise 2 tests/cli/tiny.lua $h200 --bench "$TEST_TMP/nowhere.json"
+says 'nowhere.json: "device" is missing' "$TEST_TMP/log"
 echo '{"schema":"fp8lab.bench/1","kind":"gemm","rows":[]}' >"$TEST_TMP/gemm.json"
 sed 's/"m":32768/"m":0/' experiments/reference/figures/bench_h200.json >"$TEST_TMP/zero.json"
 for file in gemm zero none; do

@@ -1,5 +1,4 @@
 #!/bin/bash
-# tier: long
 # What the CUDA backend hands to cuBLASLt for MXFP8 and NVFP4, and to our kernel on mma.sync,
 # without a GPU: cublaslt_calls.cu has the stand-in that reads it as documented, and compares
 # products with the CPU backend's.

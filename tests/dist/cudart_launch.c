@@ -29,6 +29,12 @@ int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *st
     memcpy(to, from, bytes);
     return 0;
 }
+int cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                      size_t height, int kind, void *stream) {
+    for (size_t i = 0; i < height; i++)
+        memcpy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
+    return 0;
+}
 int cudaFuncSetAttribute(const void *kernel, int attribute, int value) { return 0; }
 int cudaStreamSynchronize(void *stream) { return 0; }
 int cudaEventCreate(void **event) {

@@ -58,8 +58,8 @@ extern "C" void stand_in_launch(const char *name, void **args) {
 
 /* ---- algorithms ---- */
 
-enum { M = 72, N = 136, K = 1000 };
-enum kind { RIGHT, IN_PARTS, WRONG, SHORT, REFUSES, PARTS_OF_A_TILE, KINDS };
+enum { M = 72, N = 136, K = 1000, LONG_K = 8192 /* its class has parts */ };
+enum kind { RIGHT, IN_PARTS, WRONG, SHORT, REFUSES, PARTS_OF_A_TILE, ONE_CHAIN, KINDS };
 
 struct algorithms {
     const struct gemm_problem *p;
@@ -67,10 +67,9 @@ struct algorithms {
     int runs[GEMM_CANDIDATES];
 };
 
-static bool is_sample(int64_t row, int64_t col) {
-    static const struct gemm_problem size = { .m = M, .n = N, .k = K };
+static bool is_sample(const struct gemm_problem *p, int64_t row, int64_t col) {
     struct samples s;
-    choose_places(&size, &s);
+    choose_places(p, &s);
     for (int i = 0; i < s.count; i++)
         if (s.row[i] == row && s.col[i] == col) return true;
     return false;
@@ -85,15 +84,15 @@ static bool multiply(void *context, int i, cudaStream_t) {
     if (kind == REFUSES) return false;
     assert(gemm_class_of(p, &way));
     parts = way;
-    parts.order.part = 512;
+    parts.order.part = kind == ONE_CHAIN ? 0 : 512;
     for (int64_t row = 0; row < N; row++)
         for (int64_t col = 0; col < M; col++) {
-            bool tile = row < 64 && col < 64, split = kind == IN_PARTS;
+            bool tile = row < 64 && col < 64, split = kind == IN_PARTS || kind == ONE_CHAIN;
             struct as_matmul m;
             describe_as(p, N, M, p->ld, &m);
             m.a.data = (void *)p->b.data;
             m.b.data = (void *)p->a.data;
-            if (kind == PARTS_OF_A_TILE && tile) split = !is_sample(row, col);
+            if (kind == PARTS_OF_A_TILE && tile) split = !is_sample(p, row, col);
             if (kind == SHORT && row == N - 1 && col == M - 1) continue;
             float x = arithmetic_output(split ? &parts : &way, &m.args, row, col);
             ((uint16_t *)p->d)[row * p->ld + col] = bf16_encode(kind == WRONG ? x + 1.0f : x);
@@ -109,6 +108,7 @@ struct sort_case {
     enum kind kind[4];
     bool in_class[4];
     int runs[4];
+    int64_t k; /* 0: K */
 };
 /* A run for each noise, and one more where candidates of the class differ. */
 static const struct sort_case CASES[] = {
@@ -120,9 +120,12 @@ static const struct sort_case CASES[] = {
     { "another order in one tile", 4, { PARTS_OF_A_TILE, RIGHT, WRONG, RIGHT },
       { false, true, false, true }, { 3, 3, 1, 3 } },
     { "none of the class", 2, { WRONG, IN_PARTS }, { false, false }, { 1, 2 } },
+    { "another way, found after the class's", 2, { WRONG, ONE_CHAIN }, { false, true }, { 1, 2 },
+      LONG_K },
 };
 
-static bool passes(const struct sort_case *c, const struct gemm_problem *p) {
+static bool passes(const struct sort_case *c, struct gemm_problem *p) {
+    p->k = p->a.ld = p->b.ld = c->k ? c->k : K;
     struct algorithms all = { p, {}, {} };
     const struct trial trial = {};
     bool in_class[GEMM_CANDIDATES], known, want = false, good = true;
@@ -130,8 +133,8 @@ static bool passes(const struct sort_case *c, const struct gemm_problem *p) {
     struct mma_way way;
     struct err e;
     memcpy(all.kind, c->kind, sizeof c->kind);
-    if (gemm_class_operand(&trial, &p->a, 2 * M * K, 0) != cudaSuccess ||
-        gemm_class_operand(&trial, &p->b, 2 * N * K, 0) != cudaSuccess)
+    if (gemm_class_operand(&trial, &p->a, 2 * M * p->k, 0) != cudaSuccess ||
+        gemm_class_operand(&trial, &p->b, 2 * N * p->k, 0) != cudaSuccess)
         return false;
     const struct class_trial test = { &trial, p, 2 * M * N, multiply, &all, c->count, false, us };
     if (gemm_class_sort(&test, in_class, &way, &known, &e) != OK) return false;
@@ -150,9 +153,9 @@ static bool passes(const struct sort_case *c, const struct gemm_problem *p) {
 int main() {
     struct gemm_problem p = {};
     int failed = 0;
-    p.m = M; p.n = N; p.k = K; p.ld = M;
-    p.a = { .data = malloc(2 * M * K), .ld = K, .type = CUDA_R_16BF, .transposed = true };
-    p.b = { .data = malloc(2 * N * K), .ld = K, .type = CUDA_R_16BF, .transposed = true };
+    p.m = M; p.n = N; p.ld = M;
+    p.a = { .data = malloc(2 * M * LONG_K), .type = CUDA_R_16BF, .transposed = true };
+    p.b = { .data = malloc(2 * N * LONG_K), .type = CUDA_R_16BF, .transposed = true };
     p.d = malloc(2 * M * N);
     p.c = p.d;
     p.type = CUDA_R_16BF;

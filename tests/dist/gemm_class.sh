@@ -1,5 +1,4 @@
 #!/bin/bash
-# tier: long
 # Which algorithms of a GEMM are of its class, without a GPU: gemm_class.cu multiplies on the host.
 set -u
 nvcc=$(containers/find_nvcc.sh 2>/dev/null)
