@@ -62,6 +62,6 @@ enum status text_look(const json_t *config, const char *root, char warning[TEXT_
         snprintf(others, sizeof others, ", and %" PRId64 " more of %zu files", count - 1,
                  json_array_size(paths));
     snprintf(warning, TEXT_LOOK_CAP, "%.256s%s: bytes of zero in the first 64 KiB, so it may be no "
-             "text; a run trains on all its bytes", first, others);
+             "text; all of it is read as text", first, others);
     return OK;
 }

@@ -53,7 +53,7 @@ for pack in "gzip -c" "zstd -qc" "tar -cf -"; do
 done
 
 # Bytes of zero in a file of an unknown format.
-warning=": bytes of zero in the first 64 KiB, so it may be no text; a run trains on all its bytes"
+warning=": bytes of zero in the first 64 KiB, so it may be no text; all of it is read as text"
 file 'a\0b'
 gives 0 check bytes.lua --lib "$lib" -- "data/x.bin$warning"
 gives 0 run bytes.lua --lib "$lib" --threads 1 --set steps=1 -- "data/x.bin$warning" "done  step"
