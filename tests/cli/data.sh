@@ -50,6 +50,8 @@ data 2 model3.bin -- 'model3.bin is a Llama-3 model of llm.c'
 data 2 eval.bin -- 'eval.bin is an evaluation set of llm.c'
 data 2 raw.bin -- 'raw.bin is not text: 100.0 % of its bytes are control characters' \
     'need the .idx beside the .bin' '--bytes'
+cp raw.bin raw.dat
+data 2 raw.dat -- 'raw.dat is not text: 100.0 % of its bytes are control characters. --bytes'
 data 0 --bytes raw.bin -- '720 (3 different values)' 'bigram'
 data 0 --bytes u16.bin -- '80 (3 different values)' 'bigram'
 data 0 text.bin -- 'nats per byte'
