@@ -101,7 +101,7 @@ static enum status check_kind(const char *path, struct err *e) {
     if (!read) return OK;
     const struct source_kind kind = source_kind(head, (size_t)n);
     if (!kind.name || kind.opened) return OK;
-    return FAIL(e, ERR_FORMAT, "%s is %s, and its bytes are no text; %s", path, kind.name,
+    return FAIL(e, ERR_FORMAT, "%s is %s, which is not read as text; %s", path, kind.name,
                 kind.instead ? kind.instead : "unpack it");
 }
 

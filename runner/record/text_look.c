@@ -17,7 +17,7 @@ static enum status check_kind(const char *path, struct source_kind kind, bool to
     if (!kind.name || (tokenised && kind.opened)) return OK;
     const char *unpack = kind.opened ? "unpack it, or name the tokenizer \"bytes\", which does"
                                      : "unpack it";
-    return FAIL(e, ERR_CONFIG, "%s is %s, and its bytes are no text; %s", path, kind.name,
+    return FAIL(e, ERR_CONFIG, "%s is %s, which is not read as text; %s", path, kind.name,
                 kind.instead ? kind.instead : unpack);
 }
 
