@@ -91,6 +91,9 @@ static enum status read_lines(struct command *c, const char *path, struct err *e
     static const char MARK[] = "\xef\xbb\xbf";
     size_t n;
     char *rest = NULL;
+    if (!path_exists(path))
+        return FAIL(e, ERR_ARG, "--prompts %s: there is no such file; a prompt itself is an "
+                    "argument: fp8lab generate RUN \"PROMPT\"", path);
     TRY(file_read(path, PROMPTS_BYTES_MAX, &c->lines, &n, e));
     if (memchr(c->lines, 0, n))
         return FAIL(e, ERR_CONFIG, "%s has a NUL byte: expected one prompt a line", path);

@@ -157,6 +157,10 @@ gives 2 generate fake hello --backend cpu --threads 1 -- "fake/generation_config
 # ---- what is refused -----------------------------------------------------------------------------
 gives 2 generate models/llama2 x -- "models/llama2 has no tokenizer.json; --tokenizer"
 gives 2 generate "$run" -- "expected one prompt, or --prompts FILE"
+gives 2 generate "$run" --prompt "the cat" -- \
+    "generate has no flag --prompt; it is an argument: fp8lab generate RUN|DIR [PROMPT]"
+gives 2 generate "$run" --prompts "the cat" -- "--prompts the cat: there is no such file" \
+    'a prompt itself is an argument: fp8lab generate RUN "PROMPT"'
 gives 2 generate "$run" x --prompts prompts -- "expected one prompt, or --prompts FILE"
 gives 2 generate "$run" "$(printf 'x%.0s' {1..48})" -- "has 48 tokens; the model reads 48, so 47"
 whole=$(printf 'x%.0s' {1..48}) # without a new token a prompt may be as long as a sequence
