@@ -33,6 +33,24 @@ expect "no tokens" "" "$(generated "$run" "the cat" --tokens 0)"
 expect "one longest" "41" "$(($(generated "$run" "the cat" --tokens 99 | wc -c) - 1))"
 says "1 of 1 texts ended at the 48 tokens that the model reads" log
 
+# ---- a loop --------------------------------------------------------------------------------------
+python3 -c 'open("na.txt", "w").write("na " * 3000)'
+sed 's/cat.txt/na.txt/' cat.lua >na.lua
+"$FP8LAB" run na.lua --only bf16 --runs na --backend cpu --threads 1 \
+    --set train.steps=180 >out 2>log || fail "the run"
+na=$(bundle_in na) loop="the text ends in a loop: the same 3 tokens 13 times."
+expect "a loop" "$(printf 'na %.0s' {1..13})n" "$(generated "$na" "na " --tokens 40)"
+says "$loop The likeliest token each time often leads there; --temperature 0.8 draws the tokens" log
+expect "notes" 1 "$(grep -c loop log)"
+generated "$na" "na " --tokens 40 --json >/dev/null
+says "$loop" log
+printf 'na \nna na\n' >nas
+generated "$na" --prompts nas --tokens 36 >/dev/null
+says "2 of 2 texts end in a loop, the first in the same 3 tokens 12 times." log
+generated "$na" "na " --tokens 20 >/dev/null && grep loop log && fail "20 tokens are no loop"
+generated "$na" "na " --tokens 40 --temperature 0.8 >/dev/null && grep loop log && fail "a draw"
+generated "$run" "the cat" --tokens 36 >/dev/null && grep loop log && fail "no loop"
+
 # ---- draws ---------------------------------------------------------------------------------------
 draw() {
     generated "$run" --prompts prompts --tokens 12 --temperature 1.5 --recipe f32 --json "$@"
