@@ -363,6 +363,12 @@ void cli_next_words(const struct cli *cli, const char *const *words) {
     putc('\n', stderr);
 }
 
+void cli_next_command(const struct cli *cli, const char *command) {
+    if (cli->quiet || cli->json) return;
+    fflush(stdout);
+    fprintf(stderr, "%sNext:%s %s\n", style_err(cli, "bold"), style_err(cli, NULL), command);
+}
+
 void cli_next(const struct cli *cli, ...) {
     enum { WORDS_MAX = 16 };
     const char *words[WORDS_MAX + 1] = { NULL };
