@@ -213,6 +213,56 @@ static enum status judge(const struct scripts *s, const json_t *facts, const jso
     return OK;
 }
 
+/* ---- the next command -------------------------------------------------------------------------*/
+
+/* Whether the script as typed has the run, so that its recipe needs no --set. */
+static bool is_own(const struct scripts *s, const struct resolved_run *run) {
+    for (int64_t i = 0; i < s->own.run_count; i++)
+        if (run == &s->own.runs[i]) return true;
+    return false;
+}
+
+/* The command that trains the one row with the recipe. Owned by the caller; NULL: no memory. */
+static char *run_command(const struct cli *cli, const struct scripts *s, enum recipe_kind kind) {
+    char set[64], *all = NULL;
+    bool own = is_own(s, s->run[kind]), rows = s->own.run_count > 1 || cli_has(cli, "only");
+    if (!own) {
+        char *given = given_words(cli, row_name(s));
+        if (!given || asprintf(&all, "fp8lab run %s", given) < 0) all = NULL;
+        free(given);
+        snprintf(set, sizeof set, "recipe=%s", RECIPE_KIND_NAMES[kind]);
+        if (all) all = add_flag(all, "set", set);
+    } else {
+        char *script = shell_word(cli->args[0]);
+        if (!script || asprintf(&all, "fp8lab run %s", script) < 0) all = NULL;
+        free(script);
+        for (int64_t i = 0; all && i < cli->flag_count; i++) {
+            const struct cli_flag *flag = &cli->flags[i];
+            if (!strcmp(flag->name, "set") || !strcmp(flag->name, "smoke") ||
+                !strcmp(flag->name, "lib"))
+                all = add_flag(all, flag->name, flag->value);
+        }
+        if (all && rows) all = add_flag(all, "only", s->run[kind]->name);
+    }
+    return all && cli_has(cli, "runs") ? add_flag(all, "runs", cli_value(cli, "runs")) : all;
+}
+
+/* A step that is not measured yet, or else the run that is advised. `plan` shows what is wrong
+ * where no recipe can run, and what another machine will hold. */
+static void say_next(const struct cli *cli, const struct scripts *s, const struct advice *a,
+                     const char *given, bool fits) {
+    char measure[ADVICE_TEXT_CAP];
+    const struct advice_row *best = advice_best(a);
+    if (!best || !fits || cli_has(cli, "facts")) {
+        script_next(cli, "plan", false);
+        return;
+    }
+    advice_measure(a, given, measure);
+    char *run = *measure ? NULL : run_command(cli, s, best->kind);
+    if (*measure || run) cli_next_command(cli, *measure ? measure : run);
+    free(run);
+}
+
 static enum status advise(const struct cli *cli, const struct scripts *s, const json_t *facts,
                           int *code, struct err *e) {
     struct measured measured = { 0 };
@@ -237,6 +287,7 @@ static enum status advise(const struct cli *cli, const struct scripts *s, const 
     if (st == OK) st = check_machine(cli, &s->own.runs[0], facts, code, e);
     if (st == OK) st = print(cli, a, &x, e);
     if (st == OK && !advice_best(a)) *code = EXIT_HARDWARE;
+    if (st == OK) say_next(cli, s, a, given, *code == EXIT_OK);
     measured_free(&measured);
     evidence_free(&evidence);
     json_decref(certificates);
@@ -256,7 +307,6 @@ static int cmd_advise(const struct cli *cli) {
     scripts_free(&scripts);
     json_decref(facts);
     if (st != OK) return cli_fail(cli, &e);
-    script_next(cli, "plan", false);
     return code;
 }
 

@@ -101,7 +101,7 @@ static enum status check_kind(const char *path, struct err *e) {
     if (!read) return OK;
     const struct source_kind kind = source_kind(head, (size_t)n);
     if (!kind.name || kind.opened) return OK;
-    return FAIL(e, ERR_FORMAT, "%s is %s, and its bytes are no text; %s", path, kind.name,
+    return FAIL(e, ERR_FORMAT, "%s is %s, which is not read as text; %s", path, kind.name,
                 kind.instead ? kind.instead : "unpack it");
 }
 
@@ -110,10 +110,13 @@ static enum status describe_stats(const struct cli *cli, const struct described 
     const struct text_stats *s = &d->stats;
     bool failed = false;
     double share = (double)s->controls / (double)(s->bytes ? s->bytes : 1);
+    size_t n = strlen(d->path);
+    bool bin = n > 4 && !strcmp(d->path + n - 4, ".bin"); /* without an index, or it is tokens */
     if (share > CONTROLS_MAX && !cli_has(cli, "bytes"))
         return FAIL(e, ERR_FORMAT, "%s is not text: %.1f %% of its%s bytes are control characters. "
-                    "Megatron's tokens need the .idx beside the .bin; --bytes describes the bytes "
-                    "of any file", d->path, 100 * share, d->packed_by ? " unpacked" : "");
+                    "%s--bytes describes the bytes of any file", d->path, 100 * share,
+                    d->packed_by ? " unpacked" : "",
+                    bin ? "Megatron's tokens need the .idx beside the .bin; " : "");
     if (!cli->json) print_stats(cli, d);
     else json_append(files, stats_json(d), &failed);
     return failed ? FAIL(e, ERR_MEMORY, "statistics of %s as JSON", d->path) : OK;

@@ -14,6 +14,7 @@
 #include "runner/base/run_files.h"
 #include "runner/commands.h"
 #include "runner/generate/generator.h"
+#include "runner/generate/text_loop.h"
 #include "runner/generated_text.h"
 #include "runner/infer/logits_file.h"
 #include "runner/infer/model_text.h"
@@ -91,6 +92,9 @@ static enum status read_lines(struct command *c, const char *path, struct err *e
     static const char MARK[] = "\xef\xbb\xbf";
     size_t n;
     char *rest = NULL;
+    if (!path_exists(path))
+        return FAIL(e, ERR_ARG, "--prompts %s: there is no such file; a prompt itself is an "
+                    "argument: fp8lab generate RUN \"PROMPT\"", path);
     TRY(file_read(path, PROMPTS_BYTES_MAX, &c->lines, &n, e));
     if (memchr(c->lines, 0, n))
         return FAIL(e, ERR_CONFIG, "%s has a NUL byte: expected one prompt a line", path);
@@ -311,6 +315,24 @@ static enum status report(const struct command *c, struct err *e) {
     return st;
 }
 
+/* Draws leave a loop; the likeliest token never does. */
+static void say_loops(const struct command *c) {
+    struct text_loop first = { 0 };
+    int64_t loops = 0;
+    for (int64_t i = 0; i < c->count && c->rules.sampling.temperature == 0; i++) {
+        const struct text_loop loop = text_loop_find(&c->x[i]);
+        if (loop.tokens && !loops++) first = loop;
+    }
+    if (!loops) return;
+    char which[80] = "the text ends in a loop:";
+    if (c->count > 1)
+        snprintf(which, sizeof which, "%" PRId64 " of %" PRId64 " texts end in a loop, the first "
+                 "in", loops, c->count);
+    cli_note(c->cli, "%s the same %" PRId64 " token%s %" PRId64 " times. The likeliest token each "
+             "time often leads there; --temperature 0.8 draws the tokens", which, first.tokens,
+             first.tokens == 1 ? "" : "s", first.times);
+}
+
 static void say_speed(const struct command *c) {
     int64_t full = 0, last = c->model.options.model.seq_len;
     for (int64_t i = 0; i < c->count; i++) full += c->x[i].end == GENERATION_LENGTH;
@@ -342,6 +364,7 @@ static int cmd_generate(const struct cli *cli) {
     if (st == OK) st = open_all(&c, &e);
     if (st == OK) st = generate(&c, &e);
     if (st == OK) st = report(&c, &e);
+    if (st == OK) say_loops(&c);
     if (st == OK) say_speed(&c);
     clean(&c);
     return st == OK ? EXIT_OK : cli_fail(cli, &e);
@@ -372,7 +395,8 @@ const struct verb VERB_GENERATE = {
             "token shards has the tokenizer that PREFIX.json beside the shards names.\n"
             "\n"
             "Each token is a forward pass of training over the whole text, in the recipe of the\n"
-            "run or in --recipe. Draws need --temperature. They depend on the seed, the number\n"
+            "run or in --recipe. The likeliest token each time often ends in a loop; draws need\n"
+            "--temperature, such as 0.8. They depend on the seed, the number\n"
             "of the prompt and the place of the token, not on --batch. --chat uses the\n"
             "tokenizer's chat template; with --prompts FILE.jsonl each line is a conversation\n"
             "of several messages, in the forms that data = chats reads, such as\n"

@@ -10,6 +10,7 @@
 #include "runner/base/plain_text.h"
 #include "runner/cache/cache_key.h"
 #include "runner/record/ingest_record.h"
+#include "runner/record/text_look.h"
 #include "runner/repro/repro_data.h"
 #include "runner/repro/repro_tokens.h"
 #include "runner/script/render.h"
@@ -180,6 +181,19 @@ static json_t *section_of_text(const struct eval_data_request *q, const char *to
     return json_whole(section, failed);
 }
 
+/* Refuses what is no text, as a run does; a model would give its bytes a loss, too. */
+static enum status look_at_text(const struct eval_data_request *q, const char *tokenizer,
+                                struct err *e) {
+    char warning[TEXT_LOOK_CAP];
+    json_t *section = section_of_text(q, tokenizer);
+    json_t *config = json_pack("{s:o}", "data", section);
+    if (!config) return FAIL(e, ERR_MEMORY, "the configuration of the text");
+    enum status st = text_look(config, NULL, warning, e);
+    json_decref(config);
+    if (st == OK && *warning) cli_warn(q->cli, "%s", PLAIN(warning));
+    return st;
+}
+
 /* Makes tokens of the files as a run does. `tokenizer` NULL: the run's own, which `own` has. */
 static enum status tokenise_files(const struct eval_data_request *q, const char *tokenizer,
                                   struct eval_data *d, struct err *e) {
@@ -226,11 +240,15 @@ static enum status find_files(const struct eval_data_request *q, struct eval_dat
     bool indexed = false; /* with an index beside it a file holds tokens, not bytes */
     for (int64_t i = 0; i < q->count; i++) indexed = indexed || has_index(q->files[i]);
     if (!tokenised && bytes && !indexed) {
+        TRY(look_at_text(q, NULL, e));
         d->bytes_a_token = 1;
         return take_list(q, DATA_TEXT, d, e);
     }
     if (indexed || is_shard(q->files[0])) return take_shard_files(q, d, e);
-    if (tokenised) return tokenise_files(q, *tokenizer ? tokenizer : NULL, d, e);
+    if (tokenised) {
+        TRY(look_at_text(q, *tokenizer ? tokenizer : NULL, e));
+        return tokenise_files(q, *tokenizer ? tokenizer : NULL, d, e);
+    }
     return FAIL(e, ERR_CONFIG, "%s has no tokenizer, so %s cannot be read as text: --tokenizer "
                 "FILE names one, or give token shards (.bin)", q->model->what, q->files[0]);
 }

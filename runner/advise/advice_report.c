@@ -10,7 +10,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 
-enum { TEXT_CAP = 2048 };
+enum { TEXT_CAP = ADVICE_TEXT_CAP };
 
 static const char *name_of(const struct advice_row *row) { return RECIPE_KIND_NAMES[row->kind]; }
 
@@ -64,8 +64,7 @@ static const struct advice_row *unmeasured(const struct advice *a) {
     return found;
 }
 
-/* "" if nothing is missing. */
-static void measure_command(const struct advice *a, const char *given, char out[TEXT_CAP]) {
+void advice_measure(const struct advice *a, const char *given, char out[TEXT_CAP]) {
     const struct advice_row *row = unmeasured(a);
     out[0] = '\0';
     if (row)
@@ -305,7 +304,7 @@ enum { NAME_CAP = 128 };
 
 static void time_line(const struct advice *a, const struct advice_context *x, char out[TEXT_CAP]) {
     char command[TEXT_CAP];
-    measure_command(a, x->given, command);
+    advice_measure(a, x->given, command);
     if (a->timed) {
         add(out, "Times: forecast from %" PRId64 " step%s measured on %s",
             x->measured->count, x->measured->count == 1 ? "" : "s", NAME(x->machine));
@@ -428,7 +427,7 @@ json_t *advice_json(const struct advice *a, const struct advice_context *x) {
     json_t *rows = json_array();
     bool failed = false;
     char command[TEXT_CAP];
-    measure_command(a, x->given, command);
+    advice_measure(a, x->given, command);
     for (int64_t i = 0; i < a->count; i++) json_append(rows, row_json(&a->row[i]), &failed);
     return json_pack("{s:s,s:s,s:o,s:I,s:I,s:I,s:I,s:O,s:o,s:s,s:o}", "schema", "fp8lab.advise/1",
                      "machine", x->machine, "best", best ? json_string(name_of(best)) : json_null(),

@@ -95,6 +95,21 @@ enum status cli_find_verb(const struct verb *const *verbs, int64_t count, const 
                 word);
 }
 
+/* Whether the verb has an argument of that name: "prompt" of "RUN|DIR [PROMPT]". */
+static bool is_argument(const struct verb *verb, const char *name) {
+    char upper[64];
+    size_t n = 0;
+    for (; name[n] && n < sizeof upper - 1; n++)
+        upper[n] = (char)(name[n] >= 'a' && name[n] <= 'z' ? name[n] - 'a' + 'A' : name[n]);
+    upper[n] = '\0';
+    for (const char *at = verb->arguments; n && (at = strstr(at, upper)); at++) {
+        char behind = at[n];
+        bool begins = at == verb->arguments || strchr("[| ", at[-1]);
+        if (begins && !(behind >= 'A' && behind <= 'Z')) return true;
+    }
+    return false;
+}
+
 static enum status unknown_flag(const struct verb *verb, const char *given, struct err *e) {
     const char *names[NAMES_MAX];
     int64_t n = 0;
@@ -105,6 +120,9 @@ static enum status unknown_flag(const struct verb *verb, const char *given, stru
     snprintf(name, sizeof name, "%.*s", (int)strcspn(given, "="), given);
     const char *near = nearest_name(name, names, n);
     const char *space = verb ? " " : "", *verb_name = verb ? verb->name : "";
+    if (verb && is_argument(verb, name))
+        return FAIL(e, ERR_ARG, "fp8lab %s has no flag --%s; it is an argument: fp8lab %s %s",
+                    verb_name, name, verb_name, verb->arguments);
     if (near)
         return FAIL(e, ERR_ARG, "fp8lab%s%s has no flag --%s; did you mean --%s?", space, verb_name,
                     name, near);
@@ -343,6 +361,12 @@ void cli_next_words(const struct cli *cli, const char *const *words) {
         free(word);
     }
     putc('\n', stderr);
+}
+
+void cli_next_command(const struct cli *cli, const char *command) {
+    if (cli->quiet || cli->json) return;
+    fflush(stdout);
+    fprintf(stderr, "%sNext:%s %s\n", style_err(cli, "bold"), style_err(cli, NULL), command);
 }
 
 void cli_next(const struct cli *cli, ...) {

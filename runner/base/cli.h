@@ -95,6 +95,8 @@ void cli_warn(const struct cli *cli, const char *format, ...) PRINTF_LIKE(2, 3);
  * words after "fp8lab", NULL-terminated, are quoted for a shell, so the line can be pasted. */
 void cli_next(const struct cli *cli, ...) __attribute__((sentinel));
 void cli_next_words(const struct cli *cli, const char *const *words); /* NULL-terminated */
+/* Suggests a whole command that begins with "fp8lab", and is quoted already. */
+void cli_next_command(const struct cli *cli, const char *command);
 /* Prints the error (stderr; under --json also {"schema":"fp8lab.error/1",...} on stdout) and
  * returns the exit code for it. */
 int cli_fail(const struct cli *cli, const struct err *e);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "model/checkpoint_files.h"
 #include "runner/bundle/run_pick.h"
 #include "runner/bundle/run_view.h"
 #include "runner/record/documents.h"
@@ -121,6 +122,48 @@ enum status run_list(const char *runs_dir, struct tree *out, struct err *e) {
     return OK;
 }
 
+/* ---- what is no run ------------------------------------------------------------------------ */
+
+static bool holds(const char *folder, const char *name) {
+    char path[PATH_CAP];
+    return path_join(path, folder, name, NULL) == OK && path_exists(path);
+}
+
+/* Cuts the end of the name that a folder of kept checkpoints has: what is left is the path of its
+ * run's directory. False: the name has no such end. */
+static bool cut_kept(char *folder) {
+    static const char *const ENDS[] = { ".ckpt", ".checkpoints" };
+    size_t n = strlen(folder);
+    for (size_t i = 0; i < sizeof ENDS / sizeof *ENDS; i++) {
+        size_t m = strlen(ENDS[i]);
+        if (n <= m || strcmp(folder + n - m, ENDS[i]) != 0 || folder[n - m - 1] == '/') continue;
+        folder[n - m] = '\0';
+        return true;
+    }
+    return false;
+}
+
+/* The checkpoints beside a bundle have the name of its run, so they are easily taken for it. */
+static enum status refuse_checkpoints(const char *folder, struct err *e) {
+    char stem[PATH_CAP], bundle[PATH_CAP + sizeof SUFFIX];
+    bool one = holds(folder, CHECKPOINT_JSON);
+    if (holds(folder, DOCUMENT_run)) return OK;
+    if (one) path_parent(stem, folder);
+    else run_stem(stem, folder);
+    const char *what = one ? "a checkpoint" : "the folder of checkpoints";
+    if (!cut_kept(stem))
+        return one ? FAIL(e, ERR_ARG, "%s is a checkpoint, not a run; name the run that wrote it",
+                          folder)
+                   : OK;
+    const char *slash = strrchr(stem, '/'), *id = slash ? slash + 1 : stem;
+    snprintf(bundle, sizeof bundle, "%s%s", stem, SUFFIX);
+    if (path_exists(bundle) || holds(stem, DOCUMENT_run))
+        return FAIL(e, ERR_ARG, "%s is %s of the run %s, not the run; name the run: %s", folder,
+                    what, id, path_exists(bundle) ? bundle : stem);
+    return FAIL(e, ERR_ARG, "%s is %s of the run %s, not the run, and there is no %s beside it: "
+                "name the run where it is now", folder, what, id, bundle);
+}
+
 enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP],
                        struct err *e) {
     struct tree runs;
@@ -128,7 +171,7 @@ enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP
     struct stat info;
     if (stat(text, &info) == 0) {
         snprintf(out, PATH_CAP, "%s", text);
-        return OK;
+        return S_ISDIR(info.st_mode) ? refuse_checkpoints(text, e) : OK;
     }
     int why = errno;
     if (lstat(text, &info) == 0)

@@ -165,11 +165,13 @@ void compare_counted(const json_t *family, char out[COMPARE_COUNTED_CAP]);
     "each; times mix these builds"
 /* Whether a row has some. */
 bool compare_joined_builds(const json_t *statistics);
-/* Below the table of times. */
-#define COMPARE_SPEED \
-    "time: of training steps; the same loss: the lowest that all reached; x: the baseline's time " \
-    "or tokens to it, divided by this row's: below 1 is slower; losses between two evaluations " \
-    "are on a line; no value where evaluations do not lie around it"
+/* Below the table of times: four sentences, each with `begin` before and `end` behind it. */
+#define COMPARE_SPEED(begin, end) \
+    begin "time: of training steps, without evaluations and checkpoints" end \
+    begin "same loss: the lowest that the runs of both rows reached" end \
+    begin "x: the baseline's time or tokens to that loss, divided by this row's; " \
+          "below 1 is slower" end \
+    begin "between two evaluations the loss is on a line; outside of them there is no value" end
 
 /* Below a table with the loss a byte. */
 #define COMPARE_BYTE "eval loss a byte of text, by the bytes a token of the run's whole text"

@@ -147,7 +147,7 @@ static void put_speed(FILE *out, const json_t *report, const json_t *family, boo
         fputs("</tr>\n", out);
     }
     page_table_end(out);
-    fputs("<p class=\"soft\">" COMPARE_SPEED ".</p>\n", out);
+    fputs("<p class=\"soft\">" COMPARE_SPEED("", ". ") "</p>\n", out);
 }
 
 /* The factor by which the baseline was found; other factors of a chosen baseline. */

@@ -315,7 +315,7 @@ static void put_speed(FILE *out, const json_t *statistics, const json_t *family,
         put_bounds(out, json_object_get(same, "tokens"), 1, 14, "%.3f to %.3f");
         fputc('\n', out);
     }
-    fputs("    " COMPARE_SPEED "\n", out);
+    fputs(COMPARE_SPEED("    ", "\n"), out);
 }
 
 static void put_family(FILE *out, const json_t *statistics, const json_t *family) {

@@ -29,7 +29,26 @@ static const struct source_kind PACKED[] = {
       "pandas.read_parquet('IN').to_json('OUT.jsonl', orient='records', lines=True)\"", false },
 };
 
+static const struct source_kind UTF16 = {
+    "text in UTF-16", "make UTF-8 of it: iconv -f UTF-16 -t UTF-8 IN >OUT", false,
+};
+
+/* A byte-order mark, and behind it neither U+0000 nor half of a pair of surrogates, which bytes of
+ * another kind have soon. */
+static bool is_utf16(const unsigned char *head, size_t n) {
+    bool little = n >= 4 && head[0] == 0xff && head[1] == 0xfe;
+    bool big = n >= 4 && head[0] == 0xfe && head[1] == 0xff, high = false;
+    for (size_t i = 2; (little || big) && i + 1 < n; i += 2) {
+        unsigned unit = (unsigned)head[i + little] << 8 | head[i + big];
+        bool low = unit >= 0xdc00 && unit < 0xe000;
+        if (unit == 0 || low != high) return false;
+        high = unit >= 0xd800 && unit < 0xdc00;
+    }
+    return little || big;
+}
+
 struct source_kind source_kind(const void *head, size_t n) {
+    if (is_utf16(head, n)) return UTF16;
     for (size_t i = 0; i < sizeof ARRAYS / sizeof *ARRAYS; i++)
         if (n >= ARRAYS[i].at + ARRAYS[i].bytes &&
             !memcmp((const char *)head + ARRAYS[i].at, ARRAYS[i].magic, ARRAYS[i].bytes))

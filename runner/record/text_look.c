@@ -17,7 +17,7 @@ static enum status check_kind(const char *path, struct source_kind kind, bool to
     if (!kind.name || (tokenised && kind.opened)) return OK;
     const char *unpack = kind.opened ? "unpack it, or name the tokenizer \"bytes\", which does"
                                      : "unpack it";
-    return FAIL(e, ERR_CONFIG, "%s is %s, and its bytes are no text; %s", path, kind.name,
+    return FAIL(e, ERR_CONFIG, "%s is %s, which is not read as text; %s", path, kind.name,
                 kind.instead ? kind.instead : unpack);
 }
 
@@ -62,6 +62,6 @@ enum status text_look(const json_t *config, const char *root, char warning[TEXT_
         snprintf(others, sizeof others, ", and %" PRId64 " more of %zu files", count - 1,
                  json_array_size(paths));
     snprintf(warning, TEXT_LOOK_CAP, "%.256s%s: bytes of zero in the first 64 KiB, so it may be no "
-             "text; a run trains on all its bytes", first, others);
+             "text; all of it is read as text", first, others);
     return OK;
 }

@@ -517,7 +517,14 @@ static void a_faster_recipe_is_ahead_at_equal_time(void **state) {
     double seconds = json_number_value(json_object_get(family, "seconds"));
     assert_true(seconds > 60 * 0.020 && seconds < 60 * 0.021); /* step 1 took 0.47 s: not counted */
     CHECK(compare_text(&s.c, false, &text, &e));
-    assert_non_null(strstr(text, "at equal time"));
+    const char *below = strstr(strstr(text, "at equal time"), "\n    time: ");
+    static const char *const SENTENCES[] = { "time: ", "same loss: ", "x: ", "between two " };
+    for (size_t i = 0; i < sizeof SENTENCES / sizeof *SENTENCES; i++) {
+        assert_non_null(below);
+        assert_memory_equal(below + strlen("\n    "), SENTENCES[i], strlen(SENTENCES[i]));
+        assert_true(strcspn(below + 1, "\n") <= 100);
+        below = strchr(below + 1, '\n');
+    }
     free(text);
     finish(&s);
     compare(&s, (struct run_fixture[]){ runs[0], runs[3] }, 2); /* one seed: numbers, no bounds */

@@ -307,6 +307,37 @@ sed 's/^fp8lab bench step/check/; s/ --json > .*//' "$TEST_TMP/command" | PATH=$
 expect "rows that are measured" 1 "$(grep -c '^rows.* bf16 ' "$out")"
 says "rows-model2-seed-1 " "$out"
 
+case_name="the next command" # a step that is not measured yet, then the run; each works as printed
+if [ -e /dev/nvidiactl ]; then
+    echo "NOT CHECKED: the next command without a GPU"
+else
+    next() { # what the last advice suggests
+        sed -n 's/^Next: //p' "$TEST_TMP/log"
+    }
+    runs_it() { # in TEST_TMP
+        ln -sfn "$PWD/experiments" "$TEST_TMP/experiments"
+        (cd "$TEST_TMP" && PATH=${FP8LAB%/*}:$PATH bash -c "$(next)") >"$TEST_TMP/ran" 2>&1 ||
+            fail "the next command: $(next): $(tail -3 "$TEST_TMP/ran")"
+    }
+    rows="$TEST_TMP/rows.lua --lib experiments/lib --runs $TEST_TMP/made"
+    # shellcheck disable=SC2086
+    advise 0 $rows --only '*model2*bf16*'
+    says "Next: fp8lab bench step $TEST_TMP/rows.lua --lib experiments/lib --only " "$TEST_TMP/log"
+    says " --set recipe=bf16 --json > bf16.json" "$TEST_TMP/log"
+    runs_it
+    # shellcheck disable=SC2086
+    advise 0 $rows --only '*model2*bf16*' --bench "$TEST_TMP/bf16.json"
+    says "Next: fp8lab run $TEST_TMP/rows.lua --lib experiments/lib --only " "$TEST_TMP/log"
+    runs_it
+    says "rows-model2" "$TEST_TMP/ran"
+    expect "bundles" 1 "$(find "$TEST_TMP/made" -name '*.tar.zst' | wc -l)"
+    # shellcheck disable=SC2086
+    advise 0 $rows --only '*model2*delayed*' --bench "$TEST_TMP/bf16.json"
+    says " --set recipe=bf16 --runs $TEST_TMP/made" "$TEST_TMP/log"
+    runs_it
+    expect "bundles" 2 "$(find "$TEST_TMP/made" -name '*.tar.zst' | wc -l)"
+fi
+
 case_name="a file that is given twice" # counts once, under another name too
 cp "$TEST_TMP/four.json" "$TEST_TMP/copy.json"
 # shellcheck disable=SC2086

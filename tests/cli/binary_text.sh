@@ -39,9 +39,31 @@ file '\xfd7zXZ\0'
 refused "an xz file" "unpack it"
 file 'PAR1'
 refused "a Parquet file" "to_json"
-[ -e none ] && ls none/* 2>/dev/null && fail "a run was begun"
 
 gives 2 check bytes.lua --lib "$lib" --json -- '"ok":false' "a Parquet file"
+
+# Text in UTF-16, also for a tokenizer and as JSON lines; without a zero byte in it, too.
+utf16="text in UTF-16, which is not read as text; make UTF-8 of it: "
+utf16+="iconv -f UTF-16 -t UTF-8 IN >OUT"
+for encoding in UTF-16LE UTF-16BE; do
+    for text in $'a\nb\n' 中文字 $'\U1F600\U1F601'; do
+        printf '\ufeff%s' "$text" | iconv -f UTF-8 -t $encoding >data/x.bin
+        refused "$utf16" "iconv"
+        gives 2 data data/x.bin -- "data/x.bin is $utf16"
+        gives 2 data tokenise --tokenizer tokenizer.json --to x data/x.bin -- \
+            "data/x.bin is text in UTF-16, which is not read as text; make UTF-8 of it: iconv"
+    done
+done
+{ printf '\ufeff' && cat data/a.jsonl; } | iconv -f UTF-8 -t UTF-16LE >data/x.jsonl
+gives 2 check texts.lua --lib "$lib" --set data.paths=data/x.jsonl -- "data/x.jsonl is $utf16"
+gives 2 run texts.lua --lib "$lib" --runs none --set data.paths=data/x.jsonl -- \
+    "data/x.jsonl is $utf16"
+echo '{{ messages }}' >t.jinja
+gives 2 data sample --template t.jinja data/x.jsonl -- "data/x.jsonl is $utf16"
+iconv -f UTF-16 -t UTF-8 data/x.jsonl >data/y.jsonl
+expect "what iconv makes" "data/a.jsonl" "$(cmp data/y.jsonl data/a.jsonl && echo data/a.jsonl)"
+rm data/[xy].jsonl
+[ -e none ] && ls none/* 2>/dev/null && fail "a run was begun"
 
 # gzip, zstd and tar: only without a tokenizer, since ingestion unpacks them.
 for pack in "gzip -c" "zstd -qc" "tar -cf -"; do
@@ -53,7 +75,7 @@ for pack in "gzip -c" "zstd -qc" "tar -cf -"; do
 done
 
 # Bytes of zero in a file of an unknown format.
-warning=": bytes of zero in the first 64 KiB, so it may be no text; a run trains on all its bytes"
+warning=": bytes of zero in the first 64 KiB, so it may be no text; all of it is read as text"
 file 'a\0b'
 gives 0 check bytes.lua --lib "$lib" -- "data/x.bin$warning"
 gives 0 run bytes.lua --lib "$lib" --threads 1 --set steps=1 -- "data/x.bin$warning" "done  step"

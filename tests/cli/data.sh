@@ -50,6 +50,8 @@ data 2 model3.bin -- 'model3.bin is a Llama-3 model of llm.c'
 data 2 eval.bin -- 'eval.bin is an evaluation set of llm.c'
 data 2 raw.bin -- 'raw.bin is not text: 100.0 % of its bytes are control characters' \
     'need the .idx beside the .bin' '--bytes'
+cp raw.bin raw.dat
+data 2 raw.dat -- 'raw.dat is not text: 100.0 % of its bytes are control characters. --bytes'
 data 0 --bytes raw.bin -- '720 (3 different values)' 'bigram'
 data 0 --bytes u16.bin -- '80 (3 different values)' 'bigram'
 data 0 text.bin -- 'nats per byte'
@@ -109,7 +111,7 @@ data 0 long.gz -- 'figures of the first 64 MiB in it' 'bytes     67108864 (' 'ho
 head -c 3000 /dev/zero | tr '\0' '\1' | gzip >ones.gz
 data 2 ones.gz -- 'ones.gz is not text: 100.0 % of its unpacked bytes'
 printf 'PAR1PAR1' >table
-data 2 table -- 'is a Parquet file, and its bytes are no text; make JSON lines of it: python3'
+data 2 table -- 'is a Parquet file, which is not read as text; make JSON lines of it: python3'
 # Shards of data tokenise: what is beside them.
 data 0 tokenise --tokenizer bytes --field text --to made some.list --
 data 0 made -- 'text      0.00 MB of 1 file, 1.00 bytes a token' 'tokenizer bytes, 256 tokens' \

@@ -213,7 +213,21 @@ expect "tokens with an index, by a model of bytes" "$(get 'o["loss_bits"]' "$byt
     "$(get 'o["loss_bits"]' "$bytes" --data tokens.bin)"
 gives 2 eval "$bytes" --data b.txt --data tokens.bin -- "b.txt and tokens.bin are of two kinds"
 gzip -k b.txt
-gives 2 eval "$bytes" --data b.txt.gz -- "b.txt.gz is a gzip file, and its bytes are no text"
+gives 2 eval "$bytes" --data b.txt.gz -- "b.txt.gz is a gzip file, which is not read as text"
+# Other formats, as `run` refuses them, for a model of bytes and one with a tokenizer.
+padding() { head -c 4000 /dev/zero; }
+{ printf '\x93NUMPY\x01\0v\0{}' && padding; } >x.npy
+{ printf '\x40\0\0\0\0\0\0\0{"a":{}}' && padding; } >x.safetensors
+cp b.txt.gz packed.txt
+for run in "$bytes" "$text"; do
+    gives 2 eval "$run" --data x.npy -- "x.npy is a NumPy array, which is not read as text; write"
+    gives 2 eval "$run" --data x.safetensors -- "x.safetensors is a safetensors file" "init ="
+done
+gives 2 eval "$bytes" --data packed.txt -- "packed.txt is a gzip file" 'the tokenizer "bytes"'
+gives 0 eval "$bytes" --data packed.txt --tokenizer bytes -- "fp8.tensorwise on"
+{ cat b.txt && printf '\0'; } >zero.txt
+gives 0 eval "$bytes" --data zero.txt -- \
+    "zero.txt: bytes of zero in the first 64 KiB, so it may be no text; all of it is read as text"
 gives 2 eval "$bytes" --data none.txt -- "--data none.txt: there is no such file"
 : >empty.txt
 gives 2 eval "$bytes" --data empty.txt -- "empty.txt: 0 tokens; to evaluate takes at least two"

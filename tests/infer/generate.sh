@@ -33,6 +33,24 @@ expect "no tokens" "" "$(generated "$run" "the cat" --tokens 0)"
 expect "one longest" "41" "$(($(generated "$run" "the cat" --tokens 99 | wc -c) - 1))"
 says "1 of 1 texts ended at the 48 tokens that the model reads" log
 
+# ---- a loop --------------------------------------------------------------------------------------
+python3 -c 'open("na.txt", "w").write("na " * 3000)'
+sed 's/cat.txt/na.txt/' cat.lua >na.lua
+"$FP8LAB" run na.lua --only bf16 --runs na --backend cpu --threads 1 \
+    --set train.steps=180 >out 2>log || fail "the run"
+na=$(bundle_in na) loop="the text ends in a loop: the same 3 tokens 13 times."
+expect "a loop" "$(printf 'na %.0s' {1..13})n" "$(generated "$na" "na " --tokens 40)"
+says "$loop The likeliest token each time often leads there; --temperature 0.8 draws the tokens" log
+expect "notes" 1 "$(grep -c loop log)"
+generated "$na" "na " --tokens 40 --json >/dev/null
+says "$loop" log
+printf 'na \nna na\n' >nas
+generated "$na" --prompts nas --tokens 36 >/dev/null
+says "2 of 2 texts end in a loop, the first in the same 3 tokens 12 times." log
+generated "$na" "na " --tokens 20 >/dev/null && grep loop log && fail "20 tokens are no loop"
+generated "$na" "na " --tokens 40 --temperature 0.8 >/dev/null && grep loop log && fail "a draw"
+generated "$run" "the cat" --tokens 36 >/dev/null && grep loop log && fail "no loop"
+
 # ---- draws ---------------------------------------------------------------------------------------
 draw() {
     generated "$run" --prompts prompts --tokens 12 --temperature 1.5 --recipe f32 --json "$@"
@@ -157,6 +175,10 @@ gives 2 generate fake hello --backend cpu --threads 1 -- "fake/generation_config
 # ---- what is refused -----------------------------------------------------------------------------
 gives 2 generate models/llama2 x -- "models/llama2 has no tokenizer.json; --tokenizer"
 gives 2 generate "$run" -- "expected one prompt, or --prompts FILE"
+gives 2 generate "$run" --prompt "the cat" -- \
+    "generate has no flag --prompt; it is an argument: fp8lab generate RUN|DIR [PROMPT]"
+gives 2 generate "$run" --prompts "the cat" -- "--prompts the cat: there is no such file" \
+    'a prompt itself is an argument: fp8lab generate RUN "PROMPT"'
 gives 2 generate "$run" x --prompts prompts -- "expected one prompt, or --prompts FILE"
 gives 2 generate "$run" "$(printf 'x%.0s' {1..48})" -- "has 48 tokens; the model reads 48, so 47"
 whole=$(printf 'x%.0s' {1..48}) # without a new token a prompt may be as long as a sequence

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "runner/generate/generator.h"
+#include "runner/generate/text_loop.h"
 #include "runner/generate/text_model.h"
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
@@ -115,6 +116,31 @@ static void sequences_end(void **state) {
     tiny_run_close(&r);
 }
 
+/* `times` copies of 1 to `period` behind a prompt and `before` other tokens. */
+static struct text_loop loop_of(int period, int times, int before, enum generation_end end) {
+    int32_t ids[512];
+    struct generation x = { .ids = ids, .prompt = 4, .end = end };
+    while (x.count < x.prompt) ids[x.count++] = 1;
+    for (int i = 0; i < before; i++) ids[x.count++] = 1000 + i;
+    for (int i = 0; i < period * times; i++) ids[x.count++] = 1 + i % period;
+    return text_loop_find(&x);
+}
+
+static void a_loop_at_the_end_is_found(void **state) {
+    static const int CASES[][4] = { /* period, times, other tokens before; 1: a loop */
+        { 1, 24, 0, 1 }, { 1, 23, 0, 0 }, { 1, 23, 40, 0 }, { 8, 3, 0, 1 }, { 7, 3, 0, 0 },
+        { 40, 2, 0, 0 }, { 40, 3, 9, 1 }, { 100, 4, 1, 1 }, { 5, 0, 60, 0 }, { 5, 12, 60, 1 },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const int *c = CASES[i];
+        const struct text_loop loop = loop_of(c[0], c[1], c[2], GENERATION_TOKENS);
+        assert_int_equal(loop.tokens, c[3] ? c[0] : 0);
+        assert_int_equal(loop.times, c[3] ? c[1] : 0);
+    }
+    assert_int_equal(loop_of(8, 9, 0, GENERATION_LENGTH).times, 9);
+    assert_int_equal(loop_of(8, 9, 0, GENERATION_STOP).tokens, 0); /* it has an end */
+}
+
 static void a_prompt_must_leave_room(void **state) {
     struct tiny_run r;
     struct generator *g;
@@ -165,6 +191,7 @@ int main(void) {
         cmocka_unit_test(shares_of_draws),
         cmocka_unit_test(bad_logits_are_named),
         cmocka_unit_test(sequences_end),
+        cmocka_unit_test(a_loop_at_the_end_is_found),
         cmocka_unit_test(a_prompt_must_leave_room),
         cmocka_unit_test(text_is_shown_when_it_is_settled),
         cmocka_unit_test(stop_texts_are_found),
