@@ -117,6 +117,8 @@ enum status cache_tokenizer(const json_t *data, const char *root, const char *ow
     enum status st = tokenizer_choose(out, full, &how, json_text(data, "eod", NULL), "data.eod",
                                       e);
     if (st != OK) err_prefix(e, "data.tokenizer");
+    /* An absent one may be on another machine, as absent data may. */
+    if (st == ERR_CONFIG && strcmp(word, "bytes") != 0 && !path_exists(full)) st = e->code = ERR_IO;
     free(full);
     return st == ERR_ARG ? ERR_CONFIG : st; /* a word of the script, not of the command line */
 }

@@ -31,7 +31,7 @@ enum status tokenizer_choose(struct tokenizer_choice *out, const char *name,
     if (path_is_directory(name)) TRY(path_join(out->path, name, "tokenizer.json", e));
     else snprintf(out->path, PATH_CAP, "%s", name);
     if (strcmp(name, "bytes") != 0 && !path_exists(out->path))
-        return FAIL(e, ERR_IO, "open %s: %s; name a tokenizer.json, its folder, a tiktoken "
+        return FAIL(e, ERR_CONFIG, "open %s: %s; name a tokenizer.json, its folder, a tiktoken "
                     "file, or \"bytes\"; none is downloaded", out->path, strerror(errno));
     enum status st = tokenizer_open(&out->tokenizer, out->path, options, e);
     if (st == ERR_IO || st == ERR_FORMAT) st = e->code = ERR_CONFIG; /* the user's to change */
