@@ -93,7 +93,7 @@ for set in model.window=100 model.head_dim=32 model.seq_len=128; do
 done
 asked 0 x check --set model.window=256
 asked 0 x check --set model.seq_len=300
-asked 2 'a multiple of 128, at least 256 tokens' check --set model.seq_len=300 \
+asked 2 'at least 256 tokens and a multiple of 128' check --set model.seq_len=300 \
     --set attention.precision=fp8
 [ $failed = 0 ] && echo "attention: FP8 trains and resumes; refusals are named"
 exit $failed

@@ -88,7 +88,7 @@ expect "other options" 5 "$(shards)"
 
 # ---- what is wrong -------------------------------------------------------------------------------
 run 2 --set model.vocab=512 -- "model.vocab is 512" "ids up to 699" "--set model.vocab=700"
-run 2 --set data.tokenizer=missing.json -- "data.tokenizer" "missing.json"
+run 6 --set data.tokenizer=missing.json -- "data.tokenizer" "missing.json"
 run 2 --set data.eod=nothing -- "data.eod nothing: the tokenizer has no such token"
 run 2 --set data.tokenizer=data/a.jsonl -- "data.tokenizer"
 gives 2 check texts.lua --lib "$lib" --set data.skip_bad=-1 -- "data.skip_bad"
