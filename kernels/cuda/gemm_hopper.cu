@@ -9,7 +9,10 @@
  *
  * A stage holds the codes of one block of K. Factors are loaded four blocks at a time directly from
  * the quantiser's output, since four of a row are 16 bytes. So a step of the loops is a group of
- * four blocks, each with its own stage. Blocks of the last group beyond K are skipped. */
+ * four blocks, each with its own stage. Blocks of the last group beyond K are skipped.
+ *
+ * An addend (a residual, or the gradient that a wgrad adds to) arrives while the tile is multiplied.
+ * Otherwise the tensor cores would wait for it at the end of each tile. */
 #include "kernels/cuda/gemm_hopper.cuh"
 
 #include "kernels/cuda/hopper_copy.cuh"
@@ -23,6 +26,7 @@ enum {
     SLOTS = 2,                                    /* groups of factors */
     LOADERS = WARPGROUP - WARP,                  /* threads that load factors */
     SWEEP_ROWS = 8,                                     /* tiles of rows that are swept together */
+    LINE = 128, LINES = 2, /* of a tile's row of addends, LINES lines of LINE bytes are staged */
 };
 
 /* Shared memory: offsets in bytes from a 1024-byte-aligned address. */
@@ -32,9 +36,14 @@ struct layout {
     /* The 32 columns of one lane of a quad are contiguous; the four lanes use different banks. */
     static constexpr int LANE_FACTORS = (COLS / 4 + 4) * 4, COL_FACTORS = 4 * LANE_FACTORS;
     static constexpr int SLOT = GROUP * (ROW_FACTORS + COL_FACTORS);
-    static constexpr int FACTORS = GROUP * STAGE, BARRIERS = FACTORS + SLOTS * SLOT;
-    static constexpr int BYTES = BARRIERS + 2 * (GROUP + SLOTS) * 8 + 1024;
+    static constexpr int ADDENDS = GROUP * STAGE, ADDEND_BOX = ROWS * LINE;
+    static constexpr int FACTORS = ADDENDS + LINES * ADDEND_BOX, BARRIERS = FACTORS + SLOTS * SLOT;
+    static constexpr int BYTES = BARRIERS + 2 * (GROUP + SLOTS + 1) * 8 + 1024;
 };
+
+/* Of the COLS / 8 groups of eight columns, those whose addends are staged; the others come from the
+ * L2 cache. */
+template <typename OUT> constexpr int staged_groups = LINES * LINE / 8 / (int)sizeof(OUT);
 
 struct product {
     const float *row_factors, *col_factors; /* [rows][blocks]; [cols or blocks of 128][blocks] */
@@ -63,6 +72,9 @@ struct places {
     __device__ uint32_t empty(int stage) const { return barrier(GROUP + stage); }
     __device__ uint32_t slot_full(int slot) const { return barrier(2 * GROUP + slot); }
     __device__ uint32_t slot_empty(int slot) const { return barrier(2 * GROUP + SLOTS + slot); }
+    __device__ uint32_t addends() const { return base + layout::ADDENDS; }
+    __device__ uint32_t addends_full() const { return barrier(2 * (GROUP + SLOTS)); }
+    __device__ uint32_t addends_empty() const { return barrier(2 * (GROUP + SLOTS) + 1); }
 };
 
 /* ---- which tile ---- */
@@ -89,14 +101,31 @@ __device__ static inline void tile_of(const struct walk &w, int *row, int *col) 
 
 /* ---- loading ---- */
 
-/* One thread requests codes. */
-__device__ static void request_codes(const struct product &g, const CUtensorMap *row_map,
-                                     const CUtensorMap *col_map, const struct places &s) {
-    int parity = 1, part = (int)cluster_rank() * SHARED_ROWS;
-    for (struct walk w = walk_of(g); walking(w); step(&w)) {
+struct maps { const CUtensorMap *rows, *cols, *addends; };
+
+/* The staged addends of a tile. */
+template <typename OUT>
+__device__ static void request_addends(const struct maps &maps, const struct places &s, int row,
+                                       int col, int parity) {
+    barrier_wait(s.addends_empty(), parity);
+    barrier_expect(s.addends_full(), LINES * layout::ADDEND_BOX);
+#pragma unroll
+    for (int i = 0; i < LINES; i++)
+        copy_codes(s.addends() + i * layout::ADDEND_BOX, maps.addends, s.addends_full(),
+                   col * (int)sizeof(OUT) + i * LINE, row);
+}
+
+/* One thread requests codes and addends. After a tile's second group of blocks nobody reads the
+ * addends of the tile before, so that request does not delay codes. */
+template <typename OUT>
+__device__ static void request(const struct product &g, const struct maps &maps,
+                               const struct places &s) {
+    int parity = 1, addends_parity = 1, part = (int)cluster_rank() * SHARED_ROWS;
+    int addends_after = g.blocks > GROUP ? GROUP : 0;
+    for (struct walk w = walk_of(g); walking(w); step(&w), addends_parity ^= 1) {
         int row, col;
         tile_of(w, &row, &col);
-        for (int k = 0; k < g.blocks; k += GROUP, parity ^= 1)
+        for (int k = 0; k < g.blocks; k += GROUP, parity ^= 1) {
             for (int i = 0; i < GROUP; i++) {
                 barrier_wait(s.empty(i), parity);
                 if (k + i >= g.blocks) {
@@ -104,10 +133,13 @@ __device__ static void request_codes(const struct product &g, const CUtensorMap 
                     continue;
                 }
                 barrier_expect(s.full(i), layout::STAGE);
-                copy_codes_to_all<CLUSTER>(s.row_codes(i) + part * BLOCK, row_map, s.full(i),
+                copy_codes_to_all<CLUSTER>(s.row_codes(i) + part * BLOCK, maps.rows, s.full(i),
                                            (k + i) * BLOCK, row + part);
-                copy_codes(s.col_codes(i), col_map, s.full(i), (k + i) * BLOCK, col);
+                copy_codes(s.col_codes(i), maps.cols, s.full(i), (k + i) * BLOCK, col);
             }
+            if (g.addend && k == addends_after)
+                request_addends<OUT>(maps, s, row, col, addends_parity);
+        }
     }
 }
 
@@ -128,12 +160,12 @@ __device__ static inline void put_factors(uint32_t to, int apart, float4 v) {
     store_shared(to + 3 * apart, v.w);
 }
 
-/* Prefetches the addend of a tile into the L2 cache. */
+/* Prefetches the addends that are not staged into the L2 cache. */
 template <typename OUT>
 __device__ static void prefetch(const struct product &g, int id, int row, int col) {
-    constexpr int LINE = 128 / (int)sizeof(OUT), LINES = COLS / LINE;
-    for (int i = id; i < ROWS * LINES; i += LOADERS) {
-        int r = row + i / LINES, c = col + i % LINES * LINE;
+    constexpr int WIDTH = LINE / (int)sizeof(OUT), REST = COLS / WIDTH - LINES;
+    for (int i = id; i < ROWS * REST; i += LOADERS) {
+        int r = row + i % ROWS, c = col + (LINES + i / ROWS) * WIDTH;
         if (r < g.rows && c < g.cols)
             asm volatile("prefetch.global.L2 [%0];" ::"l"((const OUT *)g.addend + r * g.ld + c));
     }
@@ -265,32 +297,71 @@ __device__ static inline struct pair pair_at(const void *from, bool bf16, int64_
     return { bf16_low(v), bf16_high(v) };
 }
 
-/* Bias, then the addend, to one row of totals; `first` is 0 or 2, of rows g or g + 8. */
-template <typename OUT>
-__device__ static inline void add_row(const struct product &g, sums &total, int first, int64_t row,
-                                      int col) {
-    struct pair more[COLS / 8];
-    if (g.bias) {
-#pragma unroll
-        for (int j = 0; j < COLS / 8; j++) {
-            if (col + j * 8 >= g.cols) continue;
-            struct pair b = pair_at(g.bias, g.bias_bf16, col + j * 8);
-            total[j][first] += b.low;
-            total[j][first + 1] += b.high;
-        }
-    }
-    if (!g.addend) return;
-#pragma unroll
-    for (int j = 0; j < COLS / 8; j++) { /* all loads first */
-        more[j] = {};
-        if (col + j * 8 < g.cols)
-            more[j] = pair_at(g.addend, sizeof(OUT) == 2, row * g.ld + col + j * 8);
-    }
+/* Adds the bias to one row of totals; `first` is 0 or 2, of rows g or g + 8. */
+__device__ static inline void add_bias(const struct product &g, sums &total, int first, int col) {
 #pragma unroll
     for (int j = 0; j < COLS / 8; j++) {
-        total[j][first] += more[j].low;
-        total[j][first + 1] += more[j].high;
+        if (col + j * 8 >= g.cols) continue;
+        struct pair b = pair_at(g.bias, g.bias_bf16, col + j * 8);
+        total[j][first] += b.low;
+        total[j][first + 1] += b.high;
     }
+}
+
+/* A pair of staged addends of group j, in the swizzle of the copy; `line` is of the row's first
+ * box, and row % 8 = lane / 4. */
+__device__ static inline struct pair staged_at(uint32_t line, bf16_bits, int j) {
+    int lane = threadIdx.x % WARP, chunk = j % 8 ^ lane / 4;
+    uint32_t v = __float_as_uint(load_shared(line + j / 8 * layout::ADDEND_BOX + chunk * 16 +
+                                             lane % 4 * 4));
+    return { bf16_low(v), bf16_high(v) };
+}
+__device__ static inline struct pair staged_at(uint32_t line, float, int j) {
+    int lane = threadIdx.x % WARP, chunk = (j % 4 * 2 + lane % 4 / 2) ^ lane / 4;
+    float2 v = load_shared2(line + j / 4 * layout::ADDEND_BOX + chunk * 16 + lane % 2 * 8);
+    return { v.x, v.y };
+}
+
+/* Addends that are not staged, of rows g and g + 8; a group more, since no array is empty. */
+template <typename OUT> struct rest { struct pair of[2][COLS / 8 - staged_groups<OUT> + 1]; };
+
+template <typename OUT>
+__device__ static inline void load_rest(const struct product &g, int64_t row, int col,
+                                        struct rest<OUT> *rest) {
+    constexpr int STAGED = staged_groups<OUT>;
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int j = STAGED; j < COLS / 8; j++) {
+            int64_t r = row + 8 * h;
+            bool in = r < g.rows && col + j * 8 < g.cols;
+            rest->of[h][j - STAGED] = {};
+            if (in) rest->of[h][j - STAGED] = pair_at(g.addend, sizeof(OUT) == 2,
+                                                      r * g.ld + col + j * 8);
+        }
+}
+
+/* Adds the addends to this thread's totals, rows `row` and `row` + 8 from column `col` on. `line`
+ * is of the first row's staged addends. */
+template <typename OUT>
+__device__ static inline void add_addends(const struct product &g, const struct places &s,
+                                          sums &total, int64_t row, int col, uint32_t line,
+                                          int parity) {
+    constexpr int STAGED = staged_groups<OUT>;
+    struct rest<OUT> rest;
+    load_rest<OUT>(g, row, col, &rest); /* these take longer */
+    barrier_wait(s.addends_full(), parity);
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int j = 0; j < COLS / 8; j++) {
+            struct pair more = j < STAGED ? staged_at(line + h * 8 * LINE, OUT(), j)
+                                          : rest.of[h][j < STAGED ? 0 : j - STAGED];
+            total[j][2 * h] += more.low;
+            total[j][2 * h + 1] += more.high;
+        }
+    __syncwarp();
+    if (threadIdx.x % WARP == 0) barrier_arrive(s.addends_empty());
 }
 
 /* Each lane of a quad has a pair of each of four groups of eight columns; it gets one whole
@@ -329,13 +400,18 @@ __device__ static inline void put_row(bf16_bits *out, const sums &total, int fir
 }
 
 template <typename OUT>
-__device__ static inline void store_tile(const struct product &g, sums &total, int row, int col) {
+__device__ static inline void store_tile(const struct product &g, const struct places &s,
+                                         sums &total, int row, int col, int parity) {
     int lane = threadIdx.x % WARP;
-    row += (threadIdx.x / WARPGROUP - 1) * 64 + threadIdx.x / WARP % 4 * 16 + lane / 4;
+    int at = (threadIdx.x / WARPGROUP - 1) * 64 + threadIdx.x / WARP % 4 * 16 + lane / 4;
+    row += at;
+    if (g.bias)
+        for (int h = 0; h < 2; h++) add_bias(g, total, 2 * h, col + lane % 4 * 2);
+    if (g.addend)
+        add_addends<OUT>(g, s, total, row, col + lane % 4 * 2, s.addends() + at * LINE, parity);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         int64_t r = row + 8 * h;
-        if (r < g.rows) add_row<OUT>(g, total, 2 * h, r, col + lane % 4 * 2);
         put_row((OUT *)g.out + r * g.ld + col, total, 2 * h, g.cols - col, r < g.rows);
     }
 }
@@ -343,7 +419,8 @@ __device__ static inline void store_tile(const struct product &g, sums &total, i
 template <bool BY_COLUMN, bool E5M2, typename OUT>
 __device__ static void multiply(const struct product &g, const struct places &s) {
     struct worker w = worker_of(s);
-    for (struct walk tiles = walk_of(g); walking(tiles); step(&tiles)) {
+    int addends_parity = 0;
+    for (struct walk tiles = walk_of(g); walking(tiles); step(&tiles), addends_parity ^= 1) {
         sums total = {}, chain;
 #pragma unroll 1
         for (int left = g.blocks; left > 0; left -= GROUP, w.parity ^= 1) {
@@ -360,7 +437,7 @@ __device__ static void multiply(const struct product &g, const struct places &s)
         }
         int row, col;
         tile_of(tiles, &row, &col);
-        store_tile<OUT>(g, total, row, col);
+        store_tile<OUT>(g, s, total, row, col, addends_parity);
     }
 }
 
@@ -369,10 +446,11 @@ template <bool BY_COLUMN, bool E5M2, typename OUT>
 __global__ void __launch_bounds__(THREADS, 1)
     gemm_hopper_kernel(const __grid_constant__ struct product g,
                        const __grid_constant__ CUtensorMap row_map,
-                       const __grid_constant__ CUtensorMap col_map) {
+                       const __grid_constant__ CUtensorMap col_map,
+                       const __grid_constant__ CUtensorMap addend_map) {
     extern __shared__ char memory[];
     struct places s = { (shared_address(memory) + 1023) & ~1023u };
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         for (int i = 0; i < GROUP; i++) {
             barrier_init(s.full(i), 1);
             barrier_init(s.empty(i), WORKERS * 4 * CLUSTER);
@@ -380,15 +458,18 @@ __global__ void __launch_bounds__(THREADS, 1)
             barrier_init(s.slot_full(i), LOADERS);
             barrier_init(s.slot_empty(i), WORKERS * 4);
         }
+        barrier_init(s.addends_full(), 1);
+        barrier_init(s.addends_empty(), WORKERS * 4);
+    }
     barriers_ready();
     cluster_sync();
     if (threadIdx.x < WARPGROUP) {
-        registers_down<32>();
+        registers_down<56>();
         if (threadIdx.x >= WARP) load_factors<BY_COLUMN, OUT>(g, s);
-        else if (threadIdx.x == 0) request_codes(g, &row_map, &col_map, s);
+        else if (threadIdx.x == 0) request<OUT>(g, { &row_map, &col_map, &addend_map }, s);
         __syncwarp(); /* waiting lanes would slow down the requesting one */
     } else {
-        registers_up<160>();
+        registers_up<152>();
         multiply<BY_COLUMN, E5M2, OUT>(g, s);
     }
     cluster_sync();
@@ -399,13 +480,14 @@ __global__ void __launch_bounds__(THREADS, 1)
 template <bool BY_COLUMN, bool E5M2, typename OUT> __global__ void
 gemm_hopper_kernel(const __grid_constant__ struct product g,
                    const __grid_constant__ CUtensorMap row_map,
-                   const __grid_constant__ CUtensorMap col_map) {}
+                   const __grid_constant__ CUtensorMap col_map,
+                   const __grid_constant__ CUtensorMap addend_map) {}
 
 #endif
 
 /* ---- host side ---- */
 
-typedef void (*kernel)(struct product, CUtensorMap, CUtensorMap);
+typedef void (*kernel)(struct product, CUtensorMap, CUtensorMap, CUtensorMap);
 
 template <bool BY_COLUMN, bool E5M2> static kernel kernel_into(bool f32) {
     return f32 ? gemm_hopper_kernel<BY_COLUMN, E5M2, float>
@@ -441,7 +523,9 @@ bool gemm_hopper_serves(const struct cuda_backend *b, const struct gemm_problem 
            p->m <= most && p->n <= most && p->k <= most;
 }
 
-bool gemm_hopper_competes(const struct gemm_problem *p) { return !by_column(p); }
+bool gemm_hopper_competes(const struct gemm_problem *p) {
+    return !by_column(p) || (p->beta != 0.0f && p->type == CUDA_R_16BF);
+}
 
 enum status gemm_hopper_run(const struct cuda_backend *b, const struct gemm_problem *p,
                             cudaStream_t stream, struct err *e) {
@@ -456,9 +540,12 @@ enum status gemm_hopper_run(const struct cuda_backend *b, const struct gemm_prob
     g.cols = (int)p->m;
     g.blocks = (int)ceil_div(p->k, BLOCK);
     g.ld = p->ld;
-    CUtensorMap rows, cols;
+    int64_t bytes = p->type == CUDA_R_32F ? 4 : 2;
+    CUtensorMap rows, cols, addends = {};
     TRY(hopper_codes_map(&rows, p->b.data, p->n, p->k, p->b.ld, SHARED_ROWS, e));
     TRY(hopper_codes_map(&cols, p->a.data, p->m, p->k, p->a.ld, COLS, e));
+    if (g.addend)
+        TRY(hopper_codes_map(&addends, g.addend, p->n, p->m * bytes, p->ld * bytes, ROWS, e));
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
     cluster.val.clusterDim = { CLUSTER, 1, 1 };
@@ -470,6 +557,6 @@ enum status gemm_hopper_run(const struct cuda_backend *b, const struct gemm_prob
     launch.attrs = &cluster;
     launch.numAttrs = 1;
     kernel run = kernel_of(by_column(p), p->b.type == CUDA_R_8F_E5M2, p->type == CUDA_R_32F);
-    CUDA_TRY(e, cudaLaunchKernelEx(&launch, run, g, rows, cols));
+    CUDA_TRY(e, cudaLaunchKernelEx(&launch, run, g, rows, cols, addends));
     return OK;
 }

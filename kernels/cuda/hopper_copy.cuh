@@ -126,6 +126,11 @@ __device__ static inline float load_shared(uint32_t from) {
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(x) : "r"(from));
     return x;
 }
+__device__ static inline float2 load_shared2(uint32_t from) {
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from));
+    return x;
+}
 __device__ static inline float4 load_shared4(uint32_t from) {
     float4 x;
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"

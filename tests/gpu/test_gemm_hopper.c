@@ -48,6 +48,9 @@ static const struct own_case CASES[] = {
     { 264, 328, 640, ROWS, H, 0, false, false, false },
     { 3000, 3080, 256, BLOCKS, H, 0, false, false, false }, /* several tiles a block */
     { 2008, 2056, 384, ROWS, F, 1, false, false, false },
+    { 3000, 3080, 640, ROWS, F, 1, false, false, false },   /* and two groups: addends come later */
+    { 3000, 3080, 640, ROWS, H, 1, false, false, false },
+    { 3000, 3080, 640, BLOCKS, H, 0, false, true, false },
     { 1000, 776, 720, BLOCKS, H, 0, false, true, true },
     { 264, 328, 4752, ROWS, F, 1, false, false, true },
     { 264, 328, 640, ROWS, H, 1, false, false, true },
