@@ -96,7 +96,8 @@ static void say_gpu(struct doctor *d) {
                    "gpu.cc, its compute capability, is not known: how it runs each recipe is not "
                    "known either, the rest is examined");
     if (facts_strange_capability(d->facts, note))
-        doctor_say(d, FINDING_NOTE, "gpu", NULL, "%s", note);
+        doctor_say(d, FINDING_WARNING, "gpu", "correct gpu.cc, or use a newer fp8lab; doctor on "
+                   "that machine itself tries each way", "%s", note);
     if (capability && capability < CC_LOWEST)
         doctor_say(d, FINDING_WRONG, "gpu", "a GPU of compute capability 8.0 or newer; or "
                    "--backend cpu",

@@ -61,4 +61,35 @@ static inline void two_sides(struct run_fixture runs[6]) {
     }
 }
 
+/* ---- the rule on losses ---- */
+
+static inline const json_t *losses_of(const struct scene *s) {
+    return json_object_get(json_object_get(s->c.report, "statistics"), "losses");
+}
+
+/* The first row of the first family. */
+static inline const json_t *loss_row(const struct scene *s) {
+    const json_t *family = json_array_get(losses_of(s), 0);
+    return json_array_get(json_object_get(family, "rows"), 0);
+}
+
+static inline void verdict_is(const struct scene *s, const char *verdict, const char *why) {
+    const json_t *row = loss_row(s);
+    assert_non_null(row);
+    if (verdict) assert_string_equal(json_text(row, "verdict", "none"), verdict);
+    else assert_true(json_is_null(json_object_get(row, "verdict")));
+    if (!strstr(json_text(row, "why", ""), why))
+        fail_msg("\"%s\" is not in \"%s\"", why, json_text(row, "why", ""));
+}
+
+static inline const char *first_missing(const struct scene *s) {
+    const json_t *statistics = json_object_get(s->c.report, "statistics");
+    return json_text(json_array_get(json_object_get(statistics, "losses_missing"), 0), "why", "");
+}
+
+static inline const char *missing_why(const struct scene *s) {
+    assert_int_equal(json_array_size(losses_of(s)), 0);
+    return first_missing(s);
+}
+
 #endif

@@ -1,6 +1,6 @@
 #!/bin/bash
 # A suite names the factor that it asks about; the comparison at its end judges a row of another
-# value against the row that differs only there. The rule: tests/bundle/test_compare_losses.c.
+# value against the row that differs only there. The rule: tests/bundle/test_compare_factor.c.
 set -u
 . "$PWD/tests/cli/lib.sh"
 runs=$TEST_TMP/runs
