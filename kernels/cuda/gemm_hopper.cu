@@ -523,9 +523,7 @@ bool gemm_hopper_serves(const struct cuda_backend *b, const struct gemm_problem 
            p->m <= most && p->n <= most && p->k <= most;
 }
 
-bool gemm_hopper_competes(const struct gemm_problem *p) {
-    return !by_column(p) || (p->beta != 0.0f && p->type == CUDA_R_16BF);
-}
+bool gemm_hopper_competes(const struct gemm_problem *p) { return !by_column(p); }
 
 enum status gemm_hopper_run(const struct cuda_backend *b, const struct gemm_problem *p,
                             cudaStream_t stream, struct err *e) {

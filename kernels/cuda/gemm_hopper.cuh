@@ -10,7 +10,7 @@
 bool gemm_hopper_serves(const struct cuda_backend *b, const struct gemm_problem *p);
 
 /* Whether it may be faster than the library's, so that both are timed. With 1x128 factors of both
- * operands it was only where it adds to BF16 (LOG.md, "Block-scaled FP8 products of our own"). */
+ * operands it never was (LOG.md, "Block-scaled FP8 products of our own"). */
 bool gemm_hopper_competes(const struct gemm_problem *p);
 
 /* Queues the product; p->a.factors and p->b.factors are read, the scales are not. D may be C.
