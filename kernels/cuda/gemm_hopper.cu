@@ -11,8 +11,8 @@
  * the quantiser's output, since four of a row are 16 bytes. So a step of the loops is a group of
  * four blocks, each with its own stage. Blocks of the last group beyond K are skipped.
  *
- * An addend (a residual, or the gradient that a wgrad adds to) arrives while the tile is multiplied.
- * Otherwise the tensor cores would wait for it at the end of each tile. */
+ * Addends (a residual, or the gradient that a wgrad adds to) arrive while their tile is multiplied.
+ * Otherwise the tensor cores would wait for them at its end. */
 #include "kernels/cuda/gemm_hopper.cuh"
 
 #include "kernels/cuda/hopper_copy.cuh"
