@@ -368,6 +368,14 @@ static void note_leftovers(const struct cli *cli, const char *dir) {
     if (count >= 0) free(entries);
 }
 
+/* Says so, and what the folder is if it has the checkpoints of a run. */
+static void note_no_runs(const struct cli *cli, const char *dir) {
+    char path[PATH_CAP];
+    struct err e = { 0 };
+    cli_note(cli, "no runs in %s", dir);
+    if (path_is_directory(dir) && run_locate(dir, dir, path, &e) != OK) cli_note(cli, "%s", e.text);
+}
+
 static int cmd_list(const struct cli *cli) {
     const char *dir;
     struct tree runs;
@@ -384,7 +392,7 @@ static int cmd_list(const struct cli *cli) {
     if (st != OK) return cli_fail(cli, &e);
     int64_t last;
     int code = list_runs(&l, &runs, &last);
-    if (runs.count == 0) cli_note(cli, "no runs in %s", dir);
+    if (runs.count == 0) note_no_runs(cli, dir);
     else if (l.count == 0 && code == EXIT_OK)
         cli_note(cli, "none of the %lld runs in %s matches", (long long)runs.count, dir);
     note_leftovers(cli, dir);

@@ -26,6 +26,9 @@ done
 path=$folder/step-000002
 refused "$path is a checkpoint of the run $id, not the run; name the run: $bundle"
 gives 0 compare "$bundle" "$bundle" --
+gives 0 list "$folder" -- "no runs in $folder" \
+    "$folder is the folder of checkpoints of the run $id, not the run; name the run: $bundle"
+gives 0 list runs -- "$id"
 
 case_name="the run's directory"
 cp "$bundle" away.tar.zst
