@@ -149,9 +149,10 @@ int64_t compare_reference(const json_t *report);
  * label. Owned by the caller; NULL: no memory. */
 char *compare_group_label(const json_t *report, int64_t group);
 
-/* Below a table with an undecided verdict. */
+/* Below a table with an undecided verdict: two lines of a text. */
 #define COMPARE_UNDECIDED \
-    "undecided: what is allowed lies between the bounds; more seeds or steps bring them nearer; " \
+    "undecided: what is allowed lies between the bounds; more seeds or steps bring them nearer"
+#define COMPARE_SEEDS_NEEDED \
     "the number of seeds holds only if difference and scatter stay as they are"
 /* Below each table of losses. */
 #define COMPARE_BOUNDS \

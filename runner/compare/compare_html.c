@@ -190,7 +190,8 @@ static void put_family(FILE *out, const json_t *report, const json_t *family, bo
     fputs("<p class=\"soft\">" COMPARE_BOUNDS ".</p>\n", out);
     json_array_foreach(json_object_get(family, "rows"), i, row)
         put_other_factors(out, report, row, failed);
-    if (undecided) fputs("<p class=\"soft\">" COMPARE_UNDECIDED ".</p>\n", out);
+    if (undecided)
+        fputs("<p class=\"soft\">" COMPARE_UNDECIDED "; " COMPARE_SEEDS_NEEDED ".</p>\n", out);
     if (compare_joined_builds(json_object_get(report, "statistics")))
         fputs("<p class=\"soft\">" COMPARE_BUILDS ".</p>\n", out);
     put_speed(out, report, family, failed);

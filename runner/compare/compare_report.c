@@ -341,7 +341,7 @@ static void put_family(FILE *out, const json_t *statistics, const json_t *family
     put_counted(out, family);
     fputs("    " COMPARE_BOUNDS "\n", out);
     json_array_foreach(rows, i, row) put_other_factors(out, statistics, row);
-    if (undecided) fprintf(out, "    %s\n", COMPARE_UNDECIDED);
+    if (undecided) fputs("    " COMPARE_UNDECIDED "\n    " COMPARE_SEEDS_NEEDED "\n", out);
     if (compare_joined_builds(statistics)) fputs("    " COMPARE_BUILDS "\n", out);
     put_speed(out, statistics, family, width);
 }
