@@ -131,6 +131,11 @@ static void set_forward(struct trainer *t, int64_t step) {
     if (transformer_set_forward(&t->transformer, step)) t->backend->ops->graph_drop(t->backend);
 }
 
+/* How layers multiply forward with the weights of now, without a step. */
+static void set_forward_now(struct trainer *t) {
+    set_forward(t, t->options.forward_only ? t->options.forward_step : t->step);
+}
+
 /* The loss of a micro-batch. The head also makes the first gradients, chunk by chunk. */
 static enum status micro_forward(struct trainer *t, bool first, bool fresh, struct err *e) {
     struct backend *b = t->backend;
@@ -473,7 +478,7 @@ static enum status begin_eval(struct trainer *t, int64_t batches, int64_t *seque
     memset(result, 0, sizeof *result);
     TRY(check_usable(t, e));
     TRY(trainer_check_idle(t, e));
-    set_forward(t, t->step);
+    set_forward_now(t);
     TRY(count_eval(t->data, t->model.seq_len, batches * t->options.micro_batch, sequences, result,
                    e));
     return exchange_gather_all(&t->exchange, e);
@@ -549,7 +554,7 @@ enum status trainer_upload_sequences(struct trainer *t, const int32_t *tokens,
     size_t bytes = (size_t)t->transformer.rows * sizeof *tokens;
     TRY(check_healthy(t, e));
     TRY(trainer_check_idle(t, e));
-    set_forward(t, t->step);
+    set_forward_now(t);
     TRY(check_ids(t, tokens, 0, e));
     if (targets) TRY(check_ids(t, targets, -1, e));
     memcpy(t->host.tokens, tokens, bytes);
@@ -610,7 +615,7 @@ enum status trainer_warm_up(struct trainer *t, struct err *e) {
     if (measures(t) || t->audit) TRY(warm_up_once(t, true, e));
     if (transformer_set_forward(&t->transformer, INT64_MAX)) {
         TRY(warm_up_once(t, false, e));
-        set_forward(t, t->step);
+        set_forward_now(t);
     }
     TRY(warm_up_once(t, false, e)); /* plain */
     TRY(ops->sync(b, e));

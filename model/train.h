@@ -59,6 +59,8 @@ struct train_options {
     bool histograms; /* steps may count histograms: 1 KiB of memory a traced tensor */
     bool forward_only; /* one rank that evaluates and never steps: nothing that only a step needs
                           is planned, and the optimizer's options are not read */
+    int64_t forward_step; /* with forward_only: the weights are of this step, so forward_bf16_after
+                             may have passed */
     bool resumes; /* a checkpoint is loaded before the first step: it says which batch is next, and
                      none is drawn before. Otherwise trainer_create begins to draw the first ones */
     bool untransposed; /* the backend multiplies MXFP8's twins so (twins_untransposed). For

@@ -146,6 +146,7 @@ enum status model_find(const struct model_request *q, struct open_model *out, st
     TRY(check_weights(out, e));
     struct train_options *t = &out->options.train;
     t->forward_only = true;
+    t->forward_step = out->found.step;
     t->steps = t->global_batch = t->micro_batch = 1;
     if (out->options.recipe.f32) t->grad_dtype = DTYPE_F32; /* the recipe allows no other */
     t->shard = SHARD_NONE;
