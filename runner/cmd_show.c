@@ -88,10 +88,10 @@ static void print_certificates(const struct cli *cli, const struct run_view *v) 
     }
 }
 
-/* The recipe with the options that are not its kind's defaults. */
+/* The recipe with the options that are not its kind's defaults, and what else is FP8. */
 static void print_recipe(const struct cli *cli, const struct run_view *v) {
-    const json_t *recipe = json_object_get(v->resolved, "recipe");
-    char *text = recipe ? recipe_text(recipe) : NULL;
+    bool known = json_object_get(v->resolved, "recipe") != NULL;
+    char *text = known ? recipe_text_of_run(v->resolved) : NULL;
     line(cli, "recipe", text);
     free(text);
 }

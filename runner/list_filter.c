@@ -98,7 +98,7 @@ static void device_of(const struct run_view *v, char out[64]) {
 void list_facts_of(const struct run_view *v, struct list_facts *out) {
     const json_t *recipe = json_object_get(v->resolved, "recipe");
     const json_t *model = json_object_get(v->resolved, "model");
-    char *text = json_is_object(recipe) ? recipe_text(recipe) : NULL;
+    char *text = json_is_object(recipe) ? recipe_text_of_run(v->resolved) : NULL;
     const char *started = json_text(v->run, "started", "-");
     *out = (struct list_facts){ .model = "-" };
     snprintf(out->recipe, sizeof out->recipe, "%s", text ? text : "-");

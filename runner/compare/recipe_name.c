@@ -102,19 +102,41 @@ json_t *recipe_options(const json_t *recipe) {
     return json_whole(options, failed);
 }
 
-char *recipe_text(const json_t *recipe) {
+static void put_recipe(struct text *text, const json_t *recipe) {
     json_t *options = recipe_options(recipe);
-    struct text text = { 0 };
     size_t i;
     const json_t *option;
-    text_puts(&text, json_text(recipe, "kind", "?"));
+    if (!options) text->failed = true;
+    text_puts(text, json_text(recipe, "kind", "?"));
     json_array_foreach(options, i, option) {
-        text_puts(&text, " ");
-        text_puts(&text, json_text(option, "key", "?"));
-        text_puts(&text, "=");
-        text_puts(&text, json_text(option, "value", "?"));
+        text_puts(text, " ");
+        text_puts(text, json_text(option, "key", "?"));
+        text_puts(text, "=");
+        text_puts(text, json_text(option, "value", "?"));
     }
-    if (!options || text.failed) text_free(&text);
     json_decref(options);
-    return text.bytes;
+}
+
+static char *whole(struct text *text) {
+    if (text->failed) text_free(text);
+    return text->bytes;
+}
+
+char *recipe_text(const json_t *recipe) {
+    struct text text = { 0 };
+    put_recipe(&text, recipe);
+    return whole(&text);
+}
+
+char *recipe_text_of_run(const json_t *resolved) {
+    static const struct { const char *table, *key, *words; } ALSO[] = {
+        { "attention", "precision", " attention.precision=fp8" },
+        { "train", "grad_dtype", " train.grad_dtype=fp8" },
+    };
+    struct text text = { 0 };
+    put_recipe(&text, json_object_get(resolved, "recipe"));
+    for (size_t i = 0; i < sizeof ALSO / sizeof *ALSO; i++)
+        if (!strcmp(json_text(json_object_get(resolved, ALSO[i].table), ALSO[i].key, ""), "fp8"))
+            text_puts(&text, ALSO[i].words);
+    return whole(&text);
 }

@@ -1,4 +1,5 @@
-/* The name of a recipe: its kind, and each option that differs from the kind's default. */
+/* The name of a recipe: its kind, and each option that differs from the kind's default. Of a run
+ * also the keys outside the recipe that make something else FP8. */
 #ifndef FP8LAB_RUNNER_COMPARE_RECIPE_NAME_H
 #define FP8LAB_RUNNER_COMPARE_RECIPE_NAME_H
 
@@ -14,6 +15,10 @@ json_t *recipe_options(const json_t *recipe);
 /* "fp8.tensorwise first_bf16=1 last_bf16=1"; "?" without a kind. Owned by the caller (free); NULL:
  * no memory. */
 char *recipe_text(const json_t *recipe);
+
+/* The same of a run, from its resolved configuration (NULL: "?"), with attention and gradients if
+ * they are FP8: "fp8.delayed attention.precision=fp8 train.grad_dtype=fp8". */
+char *recipe_text_of_run(const json_t *resolved);
 
 /* `layers` of a resolved recipe, [{layer, gemm, recipe}], in words: layers and GEMMs by recipe,
  * "0-1:bf16,2-29.ffn_out:fp8.rowwise(pow2=false)". Owned by the caller (free); NULL: no memory. */
