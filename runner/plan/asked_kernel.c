@@ -1,6 +1,7 @@
 #include "runner/plan/asked_kernel.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "kernels/device.h"
@@ -31,7 +32,20 @@ static enum status check_recipe(const json_t *config, int cc, struct err *e) {
     return FAIL(e, ERR_HARDWARE, "%s, found %d.%d", row.because, cc / 10, cc % 10);
 }
 
-static enum status check_cudnn(const struct asked_machine *machine, int cc, struct err *e) {
+/* cuDNN up to 9.19 lists no plan for FP8 attention on sm_90 whose outputs are BF16 (kernels/cuda/
+ * LOG.md, "FP8 attention by cuDNN"); of later versions nothing is known. */
+static enum status check_fp8(const struct asked_machine *machine, int cc, struct err *e) {
+    const char *version = json_text(machine->facts, "cudnn.version", "");
+    int major = 0, minor = 0;
+    bool known = cc == 90 && sscanf(version, "%d.%d", &major, &minor) == 2;
+    if (!known || major > 9 || (major == 9 && minor > 19)) return OK;
+    return FAIL(e, ERR_CONFIG, "attention.backend = \"cudnn\" with precision = \"fp8\": cuDNN %s "
+                "has no plan for it on sm_90 that fp8lab can use; leave the backend out (FP8 "
+                "attention is emulated then), or use precision = \"bf16\"", version);
+}
+
+static enum status check_cudnn(const struct asked_machine *machine, bool fp8, int cc,
+                               struct err *e) {
     const char *cublaslt = json_text(machine->facts, "cublaslt.version", NULL);
     if (is_cpu(machine))
         return FAIL(e, ERR_CONFIG, "attention.backend = \"cudnn\": the cpu backend has one way to "
@@ -43,7 +57,7 @@ static enum status check_cudnn(const struct asked_machine *machine, int cc, stru
         return FAIL(e, ERR_CONFIG, "attention.backend = \"cudnn\": cuDNN was not found on this "
                     "machine, cuBLASLt %s was; install it (`fp8lab doctor` says how), leave the "
                     "key out, or use \"own\"", cublaslt);
-    return OK;
+    return fp8 ? check_fp8(machine, cc, e) : OK;
 }
 
 enum status asked_kernel_check(const json_t *config, const struct asked_machine *machine,
@@ -53,5 +67,6 @@ enum status asked_kernel_check(const json_t *config, const struct asked_machine 
     if (!is_cpu(machine)) TRY(find_capability(machine, &cc, e));
     TRY(check_recipe(config, cc, e));
     bool asked = !strcmp(json_text(attention, "backend", ""), "cudnn");
-    return asked ? check_cudnn(machine, cc, e) : OK;
+    bool fp8 = !strcmp(json_text(attention, "precision", ""), "fp8");
+    return asked ? check_cudnn(machine, fp8, cc, e) : OK;
 }

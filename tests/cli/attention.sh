@@ -62,6 +62,8 @@ return experiment {
 }
 LUA
 sed 's/"cudnn.version": .*/"cudnn.version": null,/' tests/facts/h200.json >"$TEST_TMP/without.json"
+sed 's/"cudnn.version": .*/"cudnn.version": "9.20.1",/' tests/facts/h200.json \
+    >"$TEST_TMP/newer.json"
 asked() { # CODE WORDS VERB FLAGS...
     local code=$1 words=$2 found
     shift 2
@@ -78,6 +80,9 @@ for verb in check plan; do
     asked 2 'cuDNN was not found on this machine, cuBLASLt 13.1.0 was' $verb \
         --facts "$TEST_TMP/without.json"
     asked 0 x $verb --facts tests/facts/h200.json
+    asked 2 'cuDNN 9.19.0 has no plan for it on sm_90' $verb --facts tests/facts/h200.json \
+        --set attention.precision=fp8
+    asked 0 x $verb --facts "$TEST_TMP/newer.json" --set attention.precision=fp8
     asked 0 x $verb --facts tests/facts/h200x8.json # with the versions of no library
     asked 0 x $verb --backend cpu --set attention.backend=own
 done
