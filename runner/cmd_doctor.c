@@ -53,7 +53,8 @@ static void report(const struct cli *cli, const struct doctor *d) {
     if (wrong) cli_out(cli, "%d wrong, %d warning%s\n", wrong, warnings, warnings == 1 ? "" : "s");
     else if (warnings) cli_out(cli, "nothing is wrong, %d warning%s\n", warnings,
                                warnings == 1 ? "" : "s");
-    else cli_out(cli, "all is well\n");
+    else if (d->here) cli_out(cli, "all is well\n");
+    else cli_out(cli, "no fault in these facts; no recipe was tried\n");
 }
 
 /* Whether the recipe table's column is the GPU's: there is one, and the user did not ask for the
