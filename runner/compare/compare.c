@@ -33,6 +33,13 @@ static json_t *loss_ratio(const json_t *row, const json_t *first, const char *ke
     return same ? ratio(row, first, key) : json_null();
 }
 
+/* The same for an evaluation; null also if the two are of different numbers of tokens. */
+static json_t *eval_ratio(const json_t *row, const json_t *first) {
+    static const char TOKENS[] = "eval_tokens";
+    bool same = json_equal(json_object_get(row, TOKENS), json_object_get(first, TOKENS));
+    return same ? loss_ratio(row, first, "eval_loss_final", "eval_step") : json_null();
+}
+
 static json_t *peak_memory(const json_t *summary) {
     json_t *device = json_object_get(summary, "device_bytes_peak");
     return json_is_number(device) ? json_incref(device) : member(summary, "rss_bytes_peak");
@@ -66,10 +73,17 @@ static json_t *energy_of_token(const struct run_view *v) {
                                     : json_null();
 }
 
+/* The number of tokens of the last evaluation; -1: there is none, or it is not known. */
+static int64_t last_evaluated(const struct run_view *v) {
+    const struct columns *t = v->columns.of[STREAM_EVAL];
+    const struct column *tokens = t && t->rows ? columns_scalar(t, "tokens") : NULL;
+    return tokens ? (int64_t)column_value(tokens, t->rows - 1, 0) : -1;
+}
+
 static json_t *run_row(const struct run_view *v, bool tokenised) {
     json_t *row = json_object();
     const json_t *s = v->summary;
-    int64_t evaluated = compare_last_step(v->columns.of[STREAM_EVAL]);
+    int64_t evaluated = compare_last_step(v->columns.of[STREAM_EVAL]), tokens = last_evaluated(v);
     bool failed = false;
     json_put(row, "id", member(v->run, "id"), &failed);
     json_put(row, "path", json_from_text(v->path), &failed);
@@ -83,6 +97,7 @@ static json_t *run_row(const struct run_view *v, bool tokenised) {
     json_put(row, "inputs_sha256", member(v->run, "inputs_sha256"), &failed);
     json_put(row, "results_sha256", member(v->run, "results_sha256"), &failed);
     json_put(row, "eval_step", evaluated < 0 ? json_null() : json_integer(evaluated), &failed);
+    json_put(row, "eval_tokens", tokens < 0 ? json_null() : json_integer(tokens), &failed);
     static const char *const KEYS[] = { "steps", "step_last", "steady_from", "steady_to",
                                         "model_tflops_median" };
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
@@ -128,8 +143,7 @@ static json_t *run_rows(const struct comparison *c, const json_t *statistics) {
         json_t *all = json_object();
         json_put(row, "label", label_of(statistics, i), &failed);
         json_put(all, "loss", loss_ratio(row, first, "loss_final", "step_last"), &failed);
-        json_put(all, "eval_loss", loss_ratio(row, first, "eval_loss_final", "eval_step"),
-                 &failed);
+        json_put(all, "eval_loss", eval_ratio(row, first), &failed);
         json_put(all, "eval_loss_byte", loss_ratio(row, first, "eval_loss_byte", "eval_step"),
                  &failed);
         json_put(all, "step_time", ratio(row, first, "step_time_us_median"), &failed);
@@ -152,37 +166,42 @@ static int64_t step_count(const struct run_view *v) {
     return v->columns.of[STREAM_TRAIN] ? v->columns.of[STREAM_TRAIN]->rows : 0;
 }
 
-/* A note if the runs made different numbers of steps, for example by a time limit or a signal. */
-static void say_steps(const struct comparison *c, char out[96]) {
+enum { NOTE_CAP = 192 };
+
+/* Adds "WORDS 35 to 48 WHAT" if the values of the runs differ; negative: not known. */
+static void say_range(const struct comparison *c, int64_t (*value)(const struct run_view *),
+                      const char *words, const char *what, char out[NOTE_CAP]) {
     int64_t least = INT64_MAX, most = 0;
-    out[0] = '\0';
+    size_t n = strlen(out);
     for (int64_t i = 0; i < c->count; i++) {
-        int64_t n = step_count(&c->run[i]);
-        if (n < least) least = n;
-        if (n > most) most = n;
+        int64_t x = value(&c->run[i]);
+        if (x >= 0 && x < least) least = x;
+        if (x > most) most = x;
     }
     if (least < most)
-        snprintf(out, 96, "; but the runs made %lld to %lld steps", (long long)least,
-                 (long long)most);
+        snprintf(out + n, NOTE_CAP - n, "; but %s %lld to %lld %s", words, (long long)least,
+                 (long long)most, what);
 }
 
 static json_t *verdict(const struct comparison *c, const json_t *factors) {
     size_t n = json_array_size(factors);
     bool inputs = true;
-    char steps[96];
-    say_steps(c, steps);
+    const char *factor = json_string_value(json_array_get(factors, 0));
+    char notes[NOTE_CAP] = "";
+    if (n != 1 || strcmp(factor, "train.steps") != 0)
+        say_range(c, step_count, "the runs made", "steps", notes);
+    say_range(c, last_evaluated, "the last evaluations are of", "tokens", notes);
     for (int64_t i = 1; i < c->count; i++)
         inputs = inputs && same_text(&c->run[0], &c->run[i], "inputs_sha256");
     if (n == 0 && inputs)
-        return json_sprintf("same inputs: the results must be equal bit for bit%s", steps);
+        return json_sprintf("same inputs: the results must be equal bit for bit%s", notes);
     if (n == 0)
         return json_string("no factor that is known to change results, but inputs_sha256 differs");
+    if (n == 1) return json_sprintf("one factor: %s%s", factor, notes);
     char list[512] = "";
     for (size_t i = 0, at = 0; i < n && at < sizeof list; i++)
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "",
                                json_string_value(json_array_get(factors, i)));
-    if (n == 1) return json_sprintf("one factor: %s%s", list,
-                                    strcmp(list, "train.steps") ? steps : "");
     return json_sprintf("many factors (%d): %s: no single cause can be named", (int)n, list);
 }
 

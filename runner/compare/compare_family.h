@@ -34,6 +34,7 @@ struct family {
     int64_t *run, runs;         /* one run for each seed and group, without diverged runs; owned */
     double tokens;              /* at which evaluations are compared; NaN: there is none */
     double seconds;             /* training time that all runs reached; NaN: there is none */
+    bool apart;                 /* evaluated on other numbers of tokens: losses say nothing */
     char why[FAMILY_WHY_CAP];   /* why no group of the family gets a verdict; "" */
 };
 

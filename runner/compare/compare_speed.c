@@ -73,7 +73,7 @@ static enum status put_factor(const struct family *f, int64_t group, double loss
 
 static enum status put_same_loss(const struct family *f, int64_t group, json_t *row,
                                  struct err *e) {
-    double loss = loss_of_both(f, group);
+    double loss = f->apart ? (double)NAN : loss_of_both(f, group);
     bool failed = false;
     json_t *out = json_pack("{s:o}", "loss", json_finite(loss));
     enum status st = out ? put_factor(f, group, loss, true, out, e)

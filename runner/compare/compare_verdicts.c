@@ -78,6 +78,8 @@ static void check_evaluations(struct family *f) {
         if (isnan(tokens) || isnan(other) || tokens == other) continue;
         snprintf(f->why, FAMILY_WHY_CAP, "%s was evaluated on %.0f tokens, %s on %.0f",
                  compare_letter(f->run[0], a), tokens, compare_letter(f->run[i], b), other);
+        f->apart = true;
+        f->seconds = (double)NAN; /* no losses at equal time either */
     }
 }
 

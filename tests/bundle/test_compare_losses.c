@@ -96,6 +96,15 @@ static void without_a_common_step_there_is_no_verdict(void **state) {
     runs[4].eval_tokens = 8192;
     compare(&s, runs, 6);
     verdict_is(&s, NULL, "A was evaluated on 4096 tokens, E on 8192");
+    assert_true(json_is_null(json_object_get(json_array_get(losses_of(&s), 0), "seconds")));
+    const json_t *same = json_object_get(loss_row(&s), "same_loss");
+    assert_true(json_is_null(json_object_get(json_object_get(same, "tokens"), "factor")));
+    const json_t *ratio = json_object_get(
+        json_array_get(json_object_get(s.c.report, "runs"), 4), "ratio");
+    assert_true(json_is_null(json_object_get(ratio, "eval_loss")));
+    assert_true(json_is_number(json_object_get(ratio, "loss")));
+    assert_string_equal(json_text(s.c.report, "verdict", ""),
+                        "one factor: recipe; but the last evaluations are of 4096 to 8192 tokens");
     finish(&s);
 }
 
