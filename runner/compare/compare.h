@@ -5,13 +5,14 @@
  * Run 0 is the reference of divergences:
  *   reference    the run of ratios: the first of the baseline if there is one baseline, else 0
  *   runs         [{id, path, name, label, status, recipe, seed, identity, verified, inputs_sha256,
- *                  results_sha256, steps, step_last, eval_step, loss_final, eval_loss_final,
- *                  eval_loss_best, eval_loss_byte, step_time_us_median,
+ *                  results_sha256, steps, step_last, eval_step, eval_tokens, loss_final,
+ *                  eval_loss_final, eval_loss_best, eval_loss_byte, step_time_us_median,
  *                  tokens_per_s_median, memory_bytes_peak,
  *                  energy_j_per_token: of the GPUs alone, null without their power,
  *                  ratio: {loss, eval_loss, eval_loss_byte, step_time, tokens_per_s, memory,
  *                  energy}}].
- *                  A ratio of losses is null if the two are of different steps. label: the run's
+ *                  A ratio of losses is null if the two are of different steps, that of evaluations
+ *                  also if they are of different numbers of tokens. label: the run's
  *                  name in tables. eval_loss_byte: eval_loss_final / bytes a token of the whole
  *                  text; null where that is not known, and if no run's text became tokens.
  *   differences  [{section, key, factor: name or null, values: [one a run, null if absent]}]
