@@ -32,8 +32,9 @@ static enum status check_recipe(const json_t *config, int cc, struct err *e) {
     return FAIL(e, ERR_HARDWARE, "%s, found %d.%d", row.because, cc / 10, cc % 10);
 }
 
-/* cuDNN up to 9.19 lists no plan for FP8 attention on sm_90 whose outputs are BF16 (kernels/cuda/
- * LOG.md, "FP8 attention by cuDNN"); of later versions nothing is known. */
+/* cuDNN 9.14 and 9.19 list no plan for FP8 attention on sm_90 whose outputs are BF16 (kernels/cuda/
+ * LOG.md, "FP8 attention by cuDNN"). Older versions are taken to have none either; of later ones
+ * nothing is known. */
 static enum status check_fp8(const struct asked_machine *machine, int cc, struct err *e) {
     const char *version = json_text(machine->facts, "cudnn.version", "");
     int major = 0, minor = 0;

@@ -1,6 +1,7 @@
 #!/bin/bash
-# eval of a run whose recipe changes how it multiplies forward (forward_bf16_after): the step of the
-# checkpoint decides, so the loss is that of the run's evaluation at this step, to the bit.
+# eval and generate of a run whose recipe changes how it multiplies forward (forward_bf16_after).
+# The step of the checkpoint decides. So the loss is that of the run's evaluation at this step, to
+# the bit, and logits are BF16's behind that step only.
 set -u
 . "$PWD/tests/cli/lib.sh"
 
@@ -27,12 +28,22 @@ recorded() { # STEP
         python3 -c 'import json, sys
 print(*[o["loss_bits"] for o in map(json.loads, sys.stdin) if o["step"] == int(sys.argv[1])])' "$1"
 }
+logits() { # FILE ARGS...: of generate
+    "$FP8LAB" generate "$bundle" 12 --logits "$1" --threads 1 --backend cpu "${@:2}" \
+        >out 2>log || fail "generate ${*:2}"
+}
 case_name="before the switch"
 expect loss_bits "$(recorded 3)" "$(bits --checkpoint 3)"
 [ "$(recorded 3)" != "$(bits --checkpoint 3 --recipe bf16)" ] || fail "NVFP4 is BF16"
+logits own.npy --checkpoint 3
+logits bf16.npy --checkpoint 3 --recipe bf16
+! cmp -s own.npy bf16.npy || fail "generate: NVFP4 is BF16"
 case_name="after it"
 expect loss_bits "$(recorded 6)" "$(bits)"
 expect "forward in BF16" "$(bits --recipe bf16)" "$(bits)"
+logits own.npy
+logits bf16.npy --recipe bf16
+cmp own.npy bf16.npy || fail "generate: not forward in BF16"
 
-[ "$failed" = 0 ] && echo "eval multiplies as the run did at that step"
+[ "$failed" = 0 ] && echo "eval and generate multiply as the run did at that step"
 exit "$failed"
