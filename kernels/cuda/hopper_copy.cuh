@@ -94,6 +94,41 @@ __device__ static inline void copy_codes_to_all(uint32_t to, const CUtensorMap *
                  : "memory");
 }
 
+/* ---- from shared memory ---- */
+
+/* Makes this thread's writes to shared memory visible to the copy engine. */
+__device__ static inline void stores_ready() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+/* Queues the store of one box; what is outside the map is left out. LAST: the lines leave the L2
+ * cache before others. */
+template <bool LAST>
+__device__ static inline void store_codes(const CUtensorMap *map, uint32_t from, int byte, int row) {
+    if (LAST) {
+        uint64_t policy;
+        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+        asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group.L2::cache_hint "
+                     "[%0, {%1, %2}], [%3], %4;" ::"l"(map), "r"(byte), "r"(row), "r"(from),
+                     "l"(policy)
+                     : "memory");
+    } else {
+        asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group "
+                     "[%0, {%1, %2}], [%3];" ::"l"(map), "r"(byte), "r"(row), "r"(from)
+                     : "memory");
+    }
+}
+/* Groups this thread's stores so far; waits until all groups have read shared memory, or are
+ * done. */
+__device__ static inline void stores_commit() {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+__device__ static inline void stores_read() {
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+__device__ static inline void stores_done() {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
+
 /* ---- clusters: blocks that reach one another's shared memory ---- */
 
 __device__ static inline uint32_t cluster_rank() {

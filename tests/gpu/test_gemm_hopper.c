@@ -55,6 +55,13 @@ static const struct own_case CASES[] = {
     { 264, 328, 4752, ROWS, F, 1, false, false, true },
     { 264, 328, 640, ROWS, H, 1, false, false, true },
     { 3000, 3080, 256, BLOCKS, H, 0, false, false, true },
+    /* six blocks of K: the columns' codes stay */
+    { 192, 256, 768, BLOCKS, H, 0, false, false, false },
+    { 8, 8, 656, BLOCKS, H, 0, true, false, false },
+    { 3000, 3080, 768, BLOCKS, H, 0, true, false, false },   /* runs that change columns */
+    { 3000, 3080, 768, BLOCKS, H, 0, false, true, true },
+    { 1608, 16896, 768, BLOCKS, H, 0, false, true, false },  /* two sweeps of rows */
+    { 12680, 3080, 720, BLOCKS, H, 0, false, false, false }, /* the second has few tiles */
 };
 enum { CASE_COUNT = sizeof CASES / sizeof *CASES };
 
