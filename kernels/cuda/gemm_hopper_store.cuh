@@ -17,24 +17,30 @@ typedef float sums[COLS / 8][4];
 
 struct pair { float low, high; };
 
-__device__ static inline struct pair pair_at(const void *from, bool bf16, int64_t i) {
-    if (!bf16) {
-        float2 v = *(const float2 *)((const float *)from + i);
-        return { v.x, v.y };
-    }
-    uint32_t v = *(const uint32_t *)((const bf16_bits *)from + i);
+__device__ static inline struct pair pair_at(const float *from) {
+    float2 v = *(const float2 *)from;
+    return { v.x, v.y };
+}
+__device__ static inline struct pair pair_at(const bf16_bits *from) {
+    uint32_t v = *(const uint32_t *)from;
     return { bf16_low(v), bf16_high(v) };
 }
 
-/* Adds the bias to one row of totals; `first` is 0 or 2, of rows g or g + 8. */
-__device__ static inline void add_bias(const struct product &g, sums &total, int first, int col) {
+/* Adds the bias from this thread's first column on; `left` columns exist. All of it is loaded
+ * before the first use. */
+template <typename BIAS>
+__device__ static inline void add_bias(const BIAS *from, int left, sums &total) {
+    struct pair bias[COLS / 8] = {};
 #pragma unroll
-    for (int j = 0; j < COLS / 8; j++) {
-        if (col + j * 8 >= g.cols) continue;
-        struct pair b = pair_at(g.bias, g.bias_bf16, col + j * 8);
-        total[j][first] += b.low;
-        total[j][first + 1] += b.high;
-    }
+    for (int j = 0; j < COLS / 8; j++)
+        if (j * 8 < left) bias[j] = pair_at(from + j * 8);
+#pragma unroll
+    for (int j = 0; j < COLS / 8; j++)
+#pragma unroll
+        for (int h = 0; h < 4; h += 2) {
+            total[j][h] += bias[j].low;
+            total[j][h + 1] += bias[j].high;
+        }
 }
 
 /* Where a pair of group j is staged, in the swizzle of the copy; `line` is of the row's first box,
@@ -70,8 +76,8 @@ __device__ static inline void load_rest(const struct product &g, int64_t row, in
             int64_t r = row + 8 * h;
             bool in = r < g.rows && col + j * 8 < g.cols;
             rest->of[h][j - STAGED] = {};
-            if (in) rest->of[h][j - STAGED] = pair_at(g.addend, sizeof(OUT) == 2,
-                                                      r * g.ld + col + j * 8);
+            if (in)
+                rest->of[h][j - STAGED] = pair_at((const OUT *)g.addend + r * g.ld + col + j * 8);
         }
 }
 
@@ -161,8 +167,8 @@ __device__ static inline void store_tile(const struct product &g, const struct m
     int warp_row = (threadIdx.x / WARPGROUP - 1) * 64 + threadIdx.x / WARP % 4 * STORED_ROWS;
     int row = t.row + warp_row + lane / 4, col = t.col + lane % 4 * 2;
     uint32_t line = s.staged() + (warp_row + lane / 4) * LINE;
-    if (g.bias)
-        for (int h = 0; h < 2; h++) add_bias(g, total, 2 * h, col);
+    if (g.bias && g.bias_bf16) add_bias((const bf16_bits *)g.bias + col, g.cols - col, total);
+    else if (g.bias) add_bias((const float *)g.bias + col, g.cols - col, total);
     if (g.addend) add_addends<WAY, OUT>(g, s, total, row, col, line, parity);
     if constexpr (staged_out<OUT>) {
         send_rows<WAY>(g, maps, total, t, warp_row, line);
