@@ -101,7 +101,7 @@ __device__ static inline void multiply_group(const struct product &g, const stru
 #pragma unroll
     for (int i = 0; i < WAY::GROUP; i++) {
         barrier_wait(s.full(i % WAY::STAGES), parity_of<WAY>(w->parity, i));
-        if (WAY::KEPT || i < left) multiply_block<WAY, BY_COLUMN, E5M2>(*w, i, total, chain);
+        if (WAY::KEPT || i == 0 || i < left) multiply_block<WAY, BY_COLUMN, E5M2>(*w, i, total, chain);
         else if (threadIdx.x % WARP < CLUSTER)
             barrier_arrive_far(w->empty + i % WAY::STAGES * 8);
         if (i == 0 && left == g.blocks && g.addend && threadIdx.x % WARP == 0) {
@@ -122,10 +122,12 @@ __device__ static void multiply(const struct product &g, const struct maps &maps
     int addends_parity = 0;
     for (walk<WAY::KEPT> tiles(g); tiles.going(g); tiles.step(g), addends_parity ^= 1) {
         sums total = {};
-        if (WAY::KEPT) multiply_group<WAY, BY_COLUMN, E5M2>(g, s, &w, g.blocks, total);
+        int left = g.blocks;
 #pragma unroll 1
-        for (int left = WAY::KEPT ? 0 : g.blocks; left > 0; left -= WAY::GROUP)
+        do {
             multiply_group<WAY, BY_COLUMN, E5M2>(g, s, &w, left, total);
+            left -= WAY::GROUP;
+        } while (!WAY::KEPT && left > 0);
         store_tile<WAY, OUT>(g, maps, s, total, tiles.tile(g), addends_parity);
     }
     if (threadIdx.x % WARP == 0) stores_done();
@@ -229,7 +231,7 @@ bool gemm_hopper_competes(const struct gemm_problem *p) { return !by_column(p); 
 /* Tiles of rows that are swept together. With kept columns: as few as give each cluster equal runs
  * of at least RUN tiles, so that clusters work on few rows at a time and seldom change columns. */
 static int sweep_of(const struct product *g, bool kept, int clusters) {
-    enum { SWEEP = 8, RUN = 8 };
+    enum { RUN = 8 };
     if (!kept) return SWEEP;
     int64_t pairs = ceil_div(g->cols, COLS * CLUSTER), same = clusters, rest = pairs;
     while (rest) { /* Euclid: `same` becomes what divides both */

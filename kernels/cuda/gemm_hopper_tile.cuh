@@ -13,6 +13,7 @@ enum {
     LOADERS = WARPGROUP - WARP,  /* threads that load factors */
     LINE = 128, LINES = 2,       /* of a tile's row, LINES lines of LINE bytes are staged */
     STORED_ROWS = 16,            /* rows that a warp stores at once */
+    SWEEP = 8,                   /* tiles of rows that are swept together, if columns move */
 };
 
 /* How a tile takes its operands. K goes by groups of blocks. Each group has one slot of factors. A
@@ -109,19 +110,25 @@ struct tile { int row, col; }; /* its first */
  * repeated reads hit the L2 cache. */
 template <bool KEPT> struct walk;
 
-/* Clusters take the tiles of a sweep in turn. */
+/* Clusters take the tiles of a sweep in turn. Divisions at the end of a tile would show. */
 template <> struct walk<false> {
-    int i;
-    __device__ walk(const struct product &g) : i(blockIdx.x / CLUSTER) {}
-    __device__ bool going(const struct product &g) const {
-        return i < row_tiles_of(g) * col_pairs_of(g);
+    int first, i; /* of the sweep; in the sweep */
+    __device__ walk(const struct product &g) : first(0), i(blockIdx.x / CLUSTER) { settle(g); }
+    __device__ int rows(const struct product &g) const {
+        return min(g.sweep, row_tiles_of(g) - first);
     }
-    __device__ void step(const struct product &g) { i += gridDim.x / CLUSTER; }
+    __device__ bool going(const struct product &g) const { return first < row_tiles_of(g); }
+    __device__ void step(const struct product &g) {
+        i += gridDim.x / CLUSTER;
+        settle(g);
+    }
+    __device__ void settle(const struct product &g) {
+        for (int all; going(g) && i >= (all = rows(g) * col_pairs_of(g)); first += g.sweep)
+            i -= all;
+    }
     __device__ struct tile tile(const struct product &g) const {
-        int sweep = g.sweep * col_pairs_of(g), first = i / sweep * g.sweep, rest = i % sweep;
-        int rows_in_sweep = min(g.sweep, row_tiles_of(g) - first);
-        return { (first + rest % rows_in_sweep) * ROWS,
-                 (rest / rows_in_sweep * CLUSTER + (int)cluster_rank()) * COLS };
+        int count = rows(g), pair = count == SWEEP ? i / SWEEP : i / count;
+        return { (first + i - pair * count) * ROWS, (pair * CLUSTER + (int)cluster_rank()) * COLS };
     }
 };
 
