@@ -214,9 +214,10 @@ float arithmetic_output(const struct mma_way *way, const struct matmul_args *arg
         else x = way->factors == FACTOR_B_FIRST ? x * b * a : x * (a * b);
     }
     if (nvfp4) x = x * of_tensors;
-    if (args->bias) x = x + stored(args->bias, col, 0);
+    float bias = args->bias ? stored(args->bias, col, 0) : 0;
+    if (args->bias && !way->bias_last) x = x + bias;
     if (way->rounded) x = bf16_decode(bf16_encode(x));
     if (args->beta != 0.0f) x = x + stored(args->out, row, col);
     if (args->residual) x = x + stored(args->residual, row, col);
-    return x;
+    return args->bias && way->bias_last ? x + bias : x;
 }

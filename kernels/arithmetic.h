@@ -88,6 +88,7 @@ struct mma_way {
     bool fused;       /* with one factor a tensor, or NVFP4's: fma(x, factor, residual), or without
                          one C for the residual; then the bias */
     bool rounded;     /* after the bias the sum is rounded to BF16; then C is added in f32 */
+    bool bias_last;   /* the residual or C is added before the bias */
     int least_a, least_b; /* the least exponents of the values */
 };
 

@@ -132,6 +132,8 @@ static void set_class(const struct matmul_args *args, bool native, struct mma_wa
     way->fused = native && way->last_factor && way->factors == FACTORS_TOGETHER &&
                  args->residual && !apart;
     way->rounded = in_place && !apart && !way->order.part && !is_own(args, way);
+    way->bias_last = !apart && !way->rounded && args->bias &&
+                     (args->residual || args->beta != 0.0f);
     if (way->block && args->a->scale.kind == SCALE_1X128 && args->b->scale.kind == SCALE_1X128)
         way->factors = FACTOR_A_FIRST;
 }

@@ -214,6 +214,12 @@ static void multiply_factors(const struct gemm *g, int64_t row, int64_t col, int
             values[j] = values[j] * (factor_a * factors_b[at]);
 }
 
+/* Adds n elements of t from `at` on. other: of n elements, overwritten. */
+static void add_span(const struct tensor *t, int64_t at, int64_t n, float *values, float *other) {
+    load_span(other, t, at, n);
+    for (int64_t j = 0; j < n; j++) values[j] = values[j] + other[j];
+}
+
 /* The same and the residual in one rounding, then the bias. */
 static void finish_fused(const struct gemm *g, int64_t row, int64_t col, int64_t n, float *values,
                          float *other) {
@@ -221,9 +227,7 @@ static void finish_fused(const struct gemm *g, int64_t row, int64_t col, int64_t
     float factor = operand_row_scale(&g->a, row) * *(const float *)args->b->scale.data;
     load_span(other, args->residual, row * args->residual->stride[0] + col, n);
     for (int64_t j = 0; j < n; j++) values[j] = fmaf(values[j], factor, other[j]);
-    if (!args->bias) return;
-    load_span(other, args->bias, col, n);
-    for (int64_t j = 0; j < n; j++) values[j] = values[j] + other[j];
+    if (args->bias) add_span(args->bias, col, n, values, other);
 }
 
 /* All steps after the sum, for `n` outputs of one row. values: the sums; overwritten. */
@@ -242,20 +246,15 @@ static void finish_span(const struct gemm *g, int64_t row, int64_t col, int64_t 
     } else if (g->last_factor) {
         multiply_factors(g, row, col, n, values);
     }
-    if (args->bias) {
-        load_span(other, args->bias, col, n);
-        for (int64_t j = 0; j < n; j++) values[j] = values[j] + other[j];
-    }
+    bool bias_last = g->way && g->way->bias_last;
+    if (args->bias && !bias_last) add_span(args->bias, col, n, values, other);
     if (g->way && g->way->rounded)
         for (int64_t j = 0; j < n; j++) values[j] = bf16_decode(bf16_encode(values[j]));
-    if (args->beta != 0.0f) {
-        load_span(other, args->out, row * args->out->stride[0] + col, n);
-        for (int64_t j = 0; j < n; j++) values[j] = values[j] + other[j];
-    }
-    if (args->residual) {
-        load_span(other, args->residual, row * args->residual->stride[0] + col, n);
-        for (int64_t j = 0; j < n; j++) values[j] = values[j] + other[j];
-    }
+    if (args->beta != 0.0f)
+        add_span(args->out, row * args->out->stride[0] + col, n, values, other);
+    if (args->residual)
+        add_span(args->residual, row * args->residual->stride[0] + col, n, values, other);
+    if (args->bias && bias_last) add_span(args->bias, col, n, values, other);
     store_span(args->out, row * args->out->stride[0] + col, values, n);
 }
 

@@ -18,7 +18,7 @@ bool gemm_hopper_competes(const struct gemm_problem *p);
  * For each output, blocks of 128 along K ascending, from +0. With r the factor of p->b, c that of
  * p->a: total = fma(chain, r * c, total) for 128x128 factors, total = fma(chain * r, c, total) for
  * 1x128 by 1x128. Inner products are rounded to f32. A chain is four tensor-core instructions of 32
- * codes, from 0. Then bias, then C are added in f32; one rounding to D. Neither tiles nor the
+ * codes, from 0. Then C, then the bias are added in f32; one rounding to D. Neither tiles nor the
  * number of multiprocessors change a bit. ERR_DEVICE: the driver refuses. */
 NODISCARD enum status gemm_hopper_run(const struct cuda_backend *b, const struct gemm_problem *p,
                                       cudaStream_t stream, struct err *e);

@@ -1,4 +1,4 @@
-/* The end of a tile of gemm_hopper.cu: bias, addends, rounding, and the way to memory. */
+/* The end of a tile of gemm_hopper.cu: addends, bias, rounding, and the way to memory. */
 #ifndef FP8LAB_KERNELS_CUDA_GEMM_HOPPER_STORE_CUH
 #define FP8LAB_KERNELS_CUDA_GEMM_HOPPER_STORE_CUH
 
@@ -167,9 +167,9 @@ __device__ static inline void store_tile(const struct product &g, const struct m
     int warp_row = (threadIdx.x / WARPGROUP - 1) * 64 + threadIdx.x / WARP % 4 * STORED_ROWS;
     int row = t.row + warp_row + lane / 4, col = t.col + lane % 4 * 2;
     uint32_t line = s.staged() + (warp_row + lane / 4) * LINE;
+    if (g.addend) add_addends<WAY, OUT>(g, s, total, row, col, line, parity);
     if (g.bias && g.bias_bf16) add_bias((const bf16_bits *)g.bias + col, g.cols - col, total);
     else if (g.bias) add_bias((const float *)g.bias + col, g.cols - col, total);
-    if (g.addend) add_addends<WAY, OUT>(g, s, total, row, col, line, parity);
     if constexpr (staged_out<OUT>) {
         send_rows<WAY>(g, maps, total, t, warp_row, line);
     } else {

@@ -22,7 +22,7 @@ static int teardown(void **state) { pair_close(p); return 0; }
 
 /* What must hold: every output is equal to the CPU's; samples are, in some class. */
 enum claim { EQUAL, CLASS };
-enum extra { NOTHING, BIAS, RESIDUAL, IN_PLACE };
+enum extra { NOTHING, BIAS, RESIDUAL, IN_PLACE, BOTH /* a bias and a residual */ };
 
 struct exact_case {
     const char *about;
@@ -67,6 +67,10 @@ static const struct exact_case CASES[] = {
     { "e4m3, fast, small, K of 384", 1024, 128, 384, E, E, H, T, T, true, EQUAL, RESIDUAL },
     { "e4m3, fast, a residual", 1024, 2048, 768, E, E, H, T, T, true, EQUAL, RESIDUAL },
     { "blocks and a residual", 1024, 2048, 768, E, E, H, B, W, false, EQUAL, RESIDUAL },
+    { "bf16, a residual and a bias", 4096, 768, 3072, H, H, H, 0, 0, false, EQUAL, BOTH },
+    { "e4m3, fast, both", 4096, 768, 3072, E, E, H, T, T, true, EQUAL, BOTH },
+    { "blocks and both", 4096, 768, 3072, E, E, H, B, W, false, EQUAL, BOTH },
+    { "blocks, both, K of 768", 4096, 768, 768, E, E, H, B, W, false, EQUAL, BOTH },
     { "bf16, few outputs", 96, 64, 40000, H, H, F, 0, 0, false, EQUAL, NOTHING },
     { "bf16 in place, few outputs", 768, 768, 32768, H, H, H, 0, 0, false, EQUAL, IN_PLACE },
     { "bf16 into f32, few outputs", 768, 768, 32768, H, H, F, 0, 0, false, EQUAL, IN_PLACE },
@@ -221,6 +225,8 @@ static bool find_class(const struct matmul_args *args, const char *there) {
 
 /* Returns whether the row's claim does not hold. */
 static bool check(const struct exact_case *c) {
+    bool adds_bias = c->extra == BIAS || c->extra == BOTH;
+    bool adds_residual = c->extra == RESIDUAL || c->extra == BOTH;
     struct twin a = operand(c->a, c->m, c->k, c->scale_a, 31);
     struct twin w = operand(c->b, c->n, c->k, c->scale_b, 32);
     struct twin out = pair_tensor(p, c->out, c->m, c->n, 1, 1), before = out;
@@ -232,8 +238,8 @@ static bool check(const struct exact_case *c) {
     pair_fill(p, &residual, 34, 2, 20.0f);
     pair_fill(p, &bias, 35, 2, 20.0f);
     ON_BOTH(p, ops->matmul(b, LANE_COMPUTE, &(struct matmul_args){
-        .out = S(out), .a = S(a), .b = S(w), .bias = c->extra == BIAS ? S(bias) : NULL,
-        .residual = c->extra == RESIDUAL ? S(residual) : NULL,
+        .out = S(out), .a = S(a), .b = S(w), .bias = adds_bias ? S(bias) : NULL,
+        .residual = adds_residual ? S(residual) : NULL,
         .beta = c->extra == IN_PLACE ? 1.0f : 0.0f, .fast_accumulate = c->fast,
         .name = c->about }, e));
     char *there = outputs(&out.side[GPU]);
@@ -242,15 +248,15 @@ static bool check(const struct exact_case *c) {
            (long long)c->n, (long long)c->k, 100 * share);
     const struct matmul_args args = {
         .out = &before.side[CPU], .a = &a.side[CPU], .b = &w.side[CPU],
-        .bias = c->extra == BIAS ? &bias.side[CPU] : NULL,
-        .residual = c->extra == RESIDUAL ? &residual.side[CPU] : NULL,
+        .bias = adds_bias ? &bias.side[CPU] : NULL,
+        .residual = adds_residual ? &residual.side[CPU] : NULL,
         .beta = c->extra == IN_PLACE ? 1.0f : 0.0f, .fast_accumulate = c->fast };
     bool found = share == 1 || find_class(&args, there);
     if (!found) printf("        none of the classes\n");
     const struct matmul_args device = {
         .out = &out.side[GPU], .a = &a.side[GPU], .b = &w.side[GPU],
-        .bias = c->extra == BIAS ? &bias.side[GPU] : NULL,
-        .residual = c->extra == RESIDUAL ? &residual.side[GPU] : NULL,
+        .bias = adds_bias ? &bias.side[GPU] : NULL,
+        .residual = adds_residual ? &residual.side[GPU] : NULL,
         .beta = c->extra == IN_PLACE ? 1.0f : 0.0f, .fast_accumulate = c->fast };
     bool kept = keeps_its_word(&device, &args, there);
     test_free(there);

@@ -184,9 +184,9 @@ static void check_bits(const struct own_case *c, const struct operands *o, const
         int64_t i = s < 4 ? s % 2 * (c->m - 1) : s * 7919 % c->m;
         int64_t j = s < 4 ? s / 2 * (c->n - 1) : s * 104729 % c->n, at = i * c->n + j;
         float want = expected(c, o, i, j), have = value_of(c->out, got, at);
-        if (c->bias) want += value_of(H, o->bias.side[CPU].data, j);
         if (c->beta != 0) want += value_of(c->out, before, at);
         if (c->residual) want += value_of(c->out, o->residual.side[CPU].data, at);
+        if (c->bias) want += value_of(H, o->bias.side[CPU].data, j);
         if (c->out == H) want = bf16_decode(bf16_encode(want));
         if (memcmp(&want, &have, sizeof want) != 0)
             fail_msg("%lld x %lld x %lld: [%lld, %lld] is %a, not %a", (long long)c->m,

@@ -145,12 +145,15 @@ static const struct product PRODUCTS[] = {
     { 20, 150, 290, E, E, H, SCALE_1X128, SCALE_1X128, .residual = true },
     { 40, 35, 290, E, E, DTYPE_F32, SCALE_1X32, SCALE_32X32, .beta = 1 },
     { 2, 3, 0, H, H, DTYPE_F32, .bias = true },
-    /* classes of Hopper: parts; BF16 in place; a's factor first; rounded twice by the library */
+    /* classes of Hopper: parts; BF16 in place; a's factor first; rounded twice by the library; the
+     * bias last */
     { 24, 40, 4200, DTYPE_E5M2, E, DTYPE_F32, SCALE_TENSOR, SCALE_TENSOR, .beta = 1 },
     { 70, 8, 9001, H, H, H, .transposed = true, .beta = 1 },
     { 30, 72, 130, H, H, H, .bias = true, .beta = 1 },
     { 24, 152, 290, E, E, H, SCALE_1X128, SCALE_1X128, .beta = 1 },
     { 24, 152, 290, DTYPE_E5M2, E, H, SCALE_1X128, SCALE_1X128, .bias = true, .beta = 1 },
+    { 30, 72, 130, H, H, DTYPE_F32, .bias = true, .residual = true },
+    { 24, 152, 290, E, E, DTYPE_F32, SCALE_1X128, SCALE_128X128, .bias = true, .residual = true },
     /* Only the reference describes the first; sm_100 and sm_120 the others, too. */
     { 9, 8, 70, DTYPE_F32, DTYPE_F32, DTYPE_F32, .residual = true },
     { 20, 18, 100, DTYPE_E2M1, DTYPE_E2M1, H, SCALE_1X16, SCALE_16X16, .bias = true },
@@ -338,6 +341,29 @@ static void test_parts(void **state) {
     op_free();
 }
 
+/* 1 + residual + bias, of which the latter cancel: the order of f32 additions shows. */
+static void test_bias_after_residual(void **state) {
+    static const struct { const char *name; float want; } ORDERS[] = { { "hopper", 0 }, { "ada", 1 } };
+    const float large = 16777216.0f; /* 2^24: 1 more is rounded away */
+    struct product p = { 1, 1, 16, H, H, DTYPE_F32, .bias = true, .residual = true };
+    for (size_t i = 0; i < sizeof ORDERS / sizeof *ORDERS; i++) {
+        struct tensors t;
+        struct matmul_args args = make(&p, &t);
+        const struct arithmetic *m;
+        struct mma_way way;
+        struct err e;
+        memset(t.a.data, 0, 16 * sizeof(uint16_t));
+        memset(t.b.data, 0, 16 * sizeof(uint16_t));
+        *(uint16_t *)t.a.data = *(uint16_t *)t.b.data = bf16_encode(1.0f);
+        *(float *)t.residual->data = large;
+        *(float *)t.bias->data = -large;
+        assert_int_equal(arithmetic_find(ORDERS[i].name, &m, &e), OK);
+        assert_int_equal(arithmetic_way(m, &args, &way, &e), OK);
+        assert_true(arithmetic_output(&way, &args, 0, 0) == ORDERS[i].want);
+        op_free();
+    }
+}
+
 /* One instruction on elements [k, k + n) of row 0 of both operands. */
 static float add_terms(const struct mma_way *way, const struct tensors *t, int64_t k, int64_t n,
                        float c) {
@@ -423,7 +449,7 @@ int main(void) {
         cmocka_unit_test(test_whole_products),
         cmocka_unit_test(test_classes),
         cmocka_unit_test(test_a_way_that_is_unknown),
-        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_bias_after_residual), cmocka_unit_test(test_parts),
         cmocka_unit_test(test_rest_of_a_tile_comes_first),
         cmocka_unit_test(test_orders_of_factors),
         cmocka_unit_test(test_refuses),
