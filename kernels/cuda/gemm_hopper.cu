@@ -101,7 +101,8 @@ __device__ static inline void multiply_group(const struct product &g, const stru
 #pragma unroll
     for (int i = 0; i < WAY::GROUP; i++) {
         barrier_wait(s.full(i % WAY::STAGES), parity_of<WAY>(w->parity, i));
-        if (WAY::KEPT || i == 0 || i < left) multiply_block<WAY, BY_COLUMN, E5M2>(*w, i, total, chain);
+        if (WAY::KEPT || i == 0 || i < left)
+            multiply_block<WAY, BY_COLUMN, E5M2>(*w, i, total, chain);
         else if (threadIdx.x % WARP < CLUSTER)
             barrier_arrive_far(w->empty + i % WAY::STAGES * 8);
         if (i == 0 && left == g.blocks && g.addend && threadIdx.x % WARP == 0) {

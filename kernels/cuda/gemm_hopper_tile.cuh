@@ -1,5 +1,5 @@
-/* The tiles of gemm_hopper.cu: where their parts are in shared memory, and which cluster takes which
- * of them. Private to gemm_hopper*. */
+/* The tiles of gemm_hopper.cu: where their parts are in shared memory, and which cluster takes
+ * which. Private to gemm_hopper*. */
 #ifndef FP8LAB_KERNELS_CUDA_GEMM_HOPPER_TILE_CUH
 #define FP8LAB_KERNELS_CUDA_GEMM_HOPPER_TILE_CUH
 

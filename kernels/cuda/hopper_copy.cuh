@@ -103,7 +103,8 @@ __device__ static inline void stores_ready() {
 /* Queues the store of one box; what is outside the map is left out. LAST: the lines leave the L2
  * cache before others. */
 template <bool LAST>
-__device__ static inline void store_codes(const CUtensorMap *map, uint32_t from, int byte, int row) {
+__device__ static inline void store_codes(const CUtensorMap *map, uint32_t from, int byte,
+                                          int row) {
     if (LAST) {
         uint64_t policy;
         asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));

@@ -343,7 +343,8 @@ static void test_parts(void **state) {
 
 /* 1 + residual + bias, of which the latter cancel: the order of f32 additions shows. */
 static void test_bias_after_residual(void **state) {
-    static const struct { const char *name; float want; } ORDERS[] = { { "hopper", 0 }, { "ada", 1 } };
+    static const struct { const char *name; float want; } ORDERS[] = { { "hopper", 0 },
+                                                                       { "ada", 1 } };
     const float large = 16777216.0f; /* 2^24: 1 more is rounded away */
     struct product p = { 1, 1, 16, H, H, DTYPE_F32, .bias = true, .residual = true };
     for (size_t i = 0; i < sizeof ORDERS / sizeof *ORDERS; i++) {
