@@ -31,6 +31,8 @@ static const struct source_kind PACKED[] = {
 
 static const struct source_kind UTF16 = {
     "text in UTF-16", "make UTF-8 of it: iconv -f UTF-16 -t UTF-8 IN >OUT", false,
+}, UTF32 = {
+    "text in UTF-32", "make UTF-8 of it: iconv -f UTF-32 -t UTF-8 IN >OUT", false,
 };
 
 /* A byte-order mark, and behind it neither U+0000 nor half of a pair of surrogates, which bytes of
@@ -47,8 +49,23 @@ static bool is_utf16(const unsigned char *head, size_t n) {
     return little || big;
 }
 
+/* A byte-order mark, and behind it code points other than U+0000. */
+static bool is_utf32(const unsigned char *head, size_t n) {
+    bool little = n >= 8 && !memcmp(head, "\xff\xfe\0\0", 4);
+    bool big = n >= 8 && !memcmp(head, "\0\0\xfe\xff", 4);
+    for (size_t i = 4; (little || big) && i + 3 < n; i += 4) {
+        const unsigned char *unit = head + i;
+        unsigned point = little ? (unsigned)unit[2] << 16 | (unsigned)unit[1] << 8 | unit[0]
+                                : (unsigned)unit[1] << 16 | (unsigned)unit[2] << 8 | unit[3];
+        bool surrogate = point >= 0xd800 && point < 0xe000;
+        if (unit[little ? 3 : 0] || point == 0 || point > 0x10ffff || surrogate) return false;
+    }
+    return little || big;
+}
+
 struct source_kind source_kind(const void *head, size_t n) {
     if (is_utf16(head, n)) return UTF16;
+    if (is_utf32(head, n)) return UTF32;
     for (size_t i = 0; i < sizeof ARRAYS / sizeof *ARRAYS; i++)
         if (n >= ARRAYS[i].at + ARRAYS[i].bytes &&
             !memcmp((const char *)head + ARRAYS[i].at, ARRAYS[i].magic, ARRAYS[i].bytes))

@@ -1,5 +1,5 @@
 /* What a file is by its first bytes, if they are no UTF-8: packed, an archive, tokens, arrays, or
- * text in UTF-16. */
+ * text in UTF-16 or UTF-32. */
 #ifndef FP8LAB_RUNNER_INGEST_SOURCE_KIND_H
 #define FP8LAB_RUNNER_INGEST_SOURCE_KIND_H
 

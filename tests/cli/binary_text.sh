@@ -42,18 +42,19 @@ refused "a Parquet file" "to_json"
 
 gives 2 check bytes.lua --lib "$lib" --json -- '"ok":false' "a Parquet file"
 
-# Text in UTF-16, also for a tokenizer and as JSON lines; without a zero byte in it, too.
-utf16="text in UTF-16, which is not read as text; make UTF-8 of it: "
-utf16+="iconv -f UTF-16 -t UTF-8 IN >OUT"
-for encoding in UTF-16LE UTF-16BE; do
+# Text in UTF-16 and UTF-32, also for a tokenizer and as JSON lines; without a zero byte in it, too.
+for encoding in UTF-16LE UTF-16BE UTF-32LE UTF-32BE; do
+    name=${encoding%?E}
+    wide="text in $name, which is not read as text; make UTF-8 of it: iconv -f $name -t UTF-8 IN >OUT"
     for text in $'a\nb\n' 中文字 $'\U1F600\U1F601'; do
         printf '\ufeff%s' "$text" | iconv -f UTF-8 -t $encoding >data/x.bin
-        refused "$utf16" "iconv"
-        gives 2 data data/x.bin -- "data/x.bin is $utf16"
-        gives 2 data tokenise --tokenizer tokenizer.json --to x data/x.bin -- \
-            "data/x.bin is text in UTF-16, which is not read as text; make UTF-8 of it: iconv"
+        refused "$wide" "iconv"
+        gives 2 data data/x.bin -- "data/x.bin is $wide"
+        gives 2 data tokenise --tokenizer tokenizer.json --to x data/x.bin -- "data/x.bin is $wide"
     done
 done
+utf16="text in UTF-16, which is not read as text; make UTF-8 of it: "
+utf16+="iconv -f UTF-16 -t UTF-8 IN >OUT"
 { printf '\ufeff' && cat data/a.jsonl; } | iconv -f UTF-8 -t UTF-16LE >data/x.jsonl
 gives 2 check texts.lua --lib "$lib" --set data.paths=data/x.jsonl -- "data/x.jsonl is $utf16"
 gives 2 run texts.lua --lib "$lib" --runs none --set data.paths=data/x.jsonl -- \
