@@ -418,14 +418,15 @@ ASAN_LONG := bundle/test_compare_losses chat/test_jinja cli/test_bench_energy di
     train/test_recipes train/test_stale train/test_token_losses train/test_training \
     weights/test_adopt
 CI_ASAN    := $(filter-out $(ASAN_LONG:%=tests/%.c),$(TEST_SRC))
+CI_FIRST   := asan:tests/ops/test_certify # the longest one; at the end it would run alone
 CI_OUTSIDE := $(filter-out %/bags.sh %/reproduce.sh %/templates.sh %/tensorboard.sh \
                            %/tokenizers.sh,$(OUTSIDE_SH))
 .PHONY: ci
 ci: test-packages conversions
 	+@$(AGAIN) test-venv test-build $(if $(NVCC),$(PLUGIN))
 	+@$(AGAIN) CONFIG=asan test-build TEST_BIN='$(CI_ASAN:%.c=build/asan/%)'
-	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH) $(CI_OUTSIDE)) \
-	    $(patsubst release:%,asan:%,$(call test_names,$(CI_ASAN)))
+	@tests/run.sh $(CI_FIRST) $(call test_names,$(TEST_SRC) $(TEST_SH) $(CI_OUTSIDE)) \
+	    $(filter-out $(CI_FIRST),$(patsubst release:%,asan:%,$(call test_names,$(CI_ASAN))))
 
 .PHONY: test-long-build
 test-long-build: $(BUILD)/fp8lab $(STAND_INS) $(LONG_BIN) $(LONG_USES)

@@ -11,7 +11,7 @@
 /* The class of a choice, as the table has it behind the algorithm. */
 struct kept_class { int32_t rules, flags, chain, part, tile, group; };
 enum { KEPT_KNOWN = 1, KEPT_ROUNDED = 2, KEPT_FACTORS = 4 /* times enum factor_order */,
-       KEPT_FUSED = 16 };
+       KEPT_FUSED = 16, KEPT_BIAS_LAST = 32 };
 
 /* Libraries of one major version share a name, and an older one may be first in the search path.
  * Every mode used here is in 13.0, and in 12.9. */
@@ -94,6 +94,7 @@ static struct gemm_key key_from(const int64_t v[KEY_INTEGERS]) {
 static struct kept_class keep_class(const struct gemm_choice *c) {
     int32_t flags = (c->known ? KEPT_KNOWN : 0) | (c->way.rounded ? KEPT_ROUNDED : 0) |
                     (c->way.fused ? KEPT_FUSED : 0) |
+                    (c->way.bias_last ? KEPT_BIAS_LAST : 0) |
                     KEPT_FACTORS * (int32_t)c->way.factors;
     return { c->rules, flags, (int32_t)c->way.order.chain, (int32_t)c->way.order.part,
              (int32_t)c->way.order.tile, c->way.mma.group };
@@ -105,6 +106,7 @@ static void read_class(const struct kept_class *kept, struct gemm_choice *c) {
     c->known = kept->flags & KEPT_KNOWN;
     c->way.rounded = kept->flags & KEPT_ROUNDED;
     c->way.fused = kept->flags & KEPT_FUSED;
+    c->way.bias_last = kept->flags & KEPT_BIAS_LAST;
     c->way.factors = (enum factor_order)(kept->flags / KEPT_FACTORS & 3);
     c->way.order = { kept->chain, kept->part, kept->tile };
     c->way.mma.group = kept->group;
@@ -352,6 +354,7 @@ static bool way_of(const struct gemm_problem *p, const struct gemm_choice *choic
     way->order = choice->way.order;
     way->rounded = choice->way.rounded;
     way->fused = choice->way.fused;
+    way->bias_last = choice->way.bias_last;
     way->factors = choice->way.factors;
     way->mma.group = choice->way.mma.group;
     return true;

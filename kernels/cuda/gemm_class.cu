@@ -143,6 +143,7 @@ static bool way_at(const struct gemm_problem *p, int i, struct mma_way *way) {
     }
     i /= parts;
     if (i % roundings) way->rounded = !way->rounded;
+    way->bias_last = p->bias && p->beta != 0.0f && !way->rounded;
     i /= roundings;
     if (chains && i % 2) way->order.chain = first.order.chain ? 0 : 128;
     i /= chains ? 2 : 1;

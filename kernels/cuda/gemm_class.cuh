@@ -16,7 +16,7 @@
 
 /* Changes with the rules of this file and of arithmetic_way.c: choices by other rules are not
  * taken over from earlier runs. */
-enum { GEMM_CLASS_RULES = 4 };
+enum { GEMM_CLASS_RULES = 5 };
 /* Algorithms that are tried for one product, at most. */
 enum { GEMM_CANDIDATES = 32 };
 

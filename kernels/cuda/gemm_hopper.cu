@@ -13,8 +13,9 @@
  * Addends (a residual, or the gradient that a wgrad adds to) arrive while their tile is multiplied,
  * and BF16 outputs leave during the next one. Otherwise the tensor cores would wait for them.
  *
- * With a K of six blocks a tile is short, and moving codes from the L2 cache bounds it. There the
- * columns' codes stay in shared memory while the cluster goes down the rows (`kept`). */
+ * With a K of six blocks a tile is short, and moving codes from the L2 cache bounds it. There, for
+ * 128x128 factors and BF16 outputs, the columns' codes stay in shared memory while the cluster goes
+ * down the rows (`kept`). */
 #include "kernels/cuda/gemm_hopper.cuh"
 
 #include "kernels/cuda/gemm_hopper_load.cuh"
@@ -105,9 +106,12 @@ __device__ static inline void multiply_group(const struct product &g, const stru
             multiply_block<WAY, BY_COLUMN, E5M2>(*w, i, total, chain);
         else if (threadIdx.x % WARP < CLUSTER)
             barrier_arrive_far(w->empty + i % WAY::STAGES * 8);
-        if (i == 0 && left == g.blocks && g.addend && threadIdx.x % WARP == 0) {
-            stores_read(); /* of the tile before */
-            barrier_arrive(s.addends_empty());
+        if (i == 0 && left == g.blocks && g.addend) {
+            __syncwarp(); /* all lanes have read the addends of the tile before */
+            if (threadIdx.x % WARP == 0) {
+                stores_read();
+                barrier_arrive(s.addends_empty());
+            }
         }
     }
     if (threadIdx.x % WARP == 0) barrier_arrive(s.slot_empty(w->slot));
@@ -224,7 +228,7 @@ bool gemm_hopper_serves(const struct cuda_backend *b, const struct gemm_problem 
            p->b.scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F &&
            (by_column(p) || p->a.scale_mode == CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F) &&
            p->m % 8 == 0 && p->n % 8 == 0 && p->ld * bytes % 16 == 0 && places % 16 == 0 &&
-           p->m <= most && p->n <= most && p->k <= most;
+           p->m * bytes <= most && p->n <= most && p->k <= most;
 }
 
 bool gemm_hopper_competes(const struct gemm_problem *p) { return !by_column(p); }

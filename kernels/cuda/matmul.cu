@@ -498,14 +498,12 @@ static enum status run_emulated(struct backend *b, int lane, const struct matmul
 /* Which call of gemm.cu run_product would make: that of the whole problem or of the plain one. */
 static enum status way_of_product(struct cuda_backend *cb, const struct matmul_args *t,
                                   const struct gemm_problem *p, bool unscaled,
-                                  struct gemm_way *way, bool *apart, struct err *e) {
+                                  struct gemm_way *way, struct err *e) {
     *way = {};
-    *apart = unscaled || !epilogue_fits(t);
-    if (!*apart) {
+    if (!unscaled && epilogue_fits(t)) {
         struct gemm_problem whole = whole_problem(t, p);
         TRY(gemm_way_of(cb, LANE_COMPUTE, &whole, way, e));
         if (way->found) return OK;
-        *apart = true;
     }
     struct gemm_problem plain = plain_problem(p, NULL); /* scratch is aligned */
     return gemm_way_of(cb, LANE_COMPUTE, &plain, way, e);
@@ -536,11 +534,11 @@ enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
     if (is_fp8(args->a) && multiplier == GEMM_BY_SYNC) return OK;
     struct gemm_problem p = shape_of(args);
     struct gemm_way by = {};
-    bool apart = false, fp8 = is_fp8(args->a), native = fp8;
+    bool fp8 = is_fp8(args->a), native = fp8;
     if (fp8 && multiplier == GEMM_BY_LIBRARY) {
         set_native(&p, args);
         p.a.scale = p.b.scale = &p; /* any address but NULL */
-        TRY(way_of_product(cb, args, &p, false, &by, &apart, e));
+        TRY(way_of_product(cb, args, &p, false, &by, e));
     }
     if (fp8 && !by.found) {
         native = false;
@@ -548,11 +546,11 @@ enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
         p.a = wide_operand(args->b);
         p.b = wide_operand(args->a);
         bool unscaled = scale_block(args->a->scale.kind) == 0;
-        TRY(way_of_product(cb, args, &p, unscaled, &by, &apart, e));
+        TRY(way_of_product(cb, args, &p, unscaled, &by, e));
     } else if (!fp8) {
         p.a = bf16_operand(args->b);
         p.b = bf16_operand(args->a);
-        TRY(way_of_product(cb, args, &p, false, &by, &apart, e));
+        TRY(way_of_product(cb, args, &p, false, &by, e));
     }
     if (!by.found || !by.known) return OK;
     TRY(arithmetic_way_as(m, args, native, way, e));
@@ -560,6 +558,7 @@ enum status cuda_product_way(struct backend *b, const struct matmul_args *args,
     way->mma.group = by.way.mma.group;
     way->rounded = by.way.rounded;
     way->fused = by.way.fused;
+    way->bias_last = by.way.bias_last;
     if (native) way->factors = by.way.factors;
     *known = true;
     return OK;

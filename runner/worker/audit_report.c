@@ -77,10 +77,11 @@ static json_t *operand_json(const struct audit_operand *o) {
 
 static json_t *way_json(const struct mma_way *w) {
     static const char *const FACTORS[] = { "together", "a first", "b first" };
-    return json_pack("{s:i,s:i,s:i,s:I,s:I,s:I,s:s,s:b,s:b}", "group", w->mma.group, "fraction",
-                     w->mma.fraction, "mantissa", w->mma.mantissa, "chain", w->order.chain, "part",
-                     w->order.part, "tile", w->order.tile, "factors", FACTORS[w->factors],
-                     "widened", w->widened, "rounded", w->rounded);
+    return json_pack("{s:i,s:i,s:i,s:I,s:I,s:I,s:s,s:b,s:b,s:b,s:b}", "group", w->mma.group,
+                     "fraction", w->mma.fraction, "mantissa", w->mma.mantissa, "chain",
+                     w->order.chain, "part", w->order.part, "tile", w->order.tile, "factors",
+                     FACTORS[w->factors], "widened", w->widened, "rounded", w->rounded, "fused",
+                     w->fused, "bias_last", w->bias_last);
 }
 
 static json_t *bits_json(uint32_t bits, enum dtype dtype) {

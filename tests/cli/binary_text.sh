@@ -45,7 +45,8 @@ gives 2 check bytes.lua --lib "$lib" --json -- '"ok":false' "a Parquet file"
 # Text in UTF-16 and UTF-32, also for a tokenizer and as JSON lines; without a zero byte in it, too.
 for encoding in UTF-16LE UTF-16BE UTF-32LE UTF-32BE; do
     name=${encoding%?E}
-    wide="text in $name, which is not read as text; make UTF-8 of it: iconv -f $name -t UTF-8 IN >OUT"
+    wide="text in $name, which is not read as text; make UTF-8 of it: "
+    wide+="iconv -f $name -t UTF-8 IN >OUT"
     for text in $'a\nb\n' 中文字 $'\U1F600\U1F601'; do
         printf '\ufeff%s' "$text" | iconv -f UTF-8 -t $encoding >data/x.bin
         refused "$wide" "iconv"

@@ -16,7 +16,7 @@
 #include "tests/gpu/place.h"
 #include "tests/gpu/letters.h"
 
-enum extra { NOTHING, BIAS, RESIDUAL, IN_PLACE };
+enum extra { NOTHING, BIAS, RESIDUAL, IN_PLACE, BOTH /* a bias and a residual */ };
 
 struct shape {
     const char *name;
@@ -49,6 +49,10 @@ static const struct shape SHAPES[] = {
     { "llama ffn fprop, blocks", 16384, 11008, 2048, E, E, H, B, W, false, NOTHING },
     { "llama ffn wgrad, blocks", 11008, 2048, 16384, E, E, F, B, B, false, IN_PLACE },
     { "llama attn_out wgrad, blocks", 2048, 2048, 16384, E, E, H, B, B, false, IN_PLACE },
+    { "gpt2 ffn_out fprop", 32768, 768, 3072, H, H, H, 0, 0, false, BOTH },
+    { "gpt2 ffn_out fprop, e4m3", 32768, 768, 3072, E, E, H, T, T, true, BOTH },
+    { "gpt2 ffn_out fprop, blocks", 32768, 768, 3072, E, E, H, B, W, false, BOTH },
+    { "gpt2 attn_out fprop, blocks", 32768, 768, 768, E, E, H, B, W, false, BOTH },
     { "few outputs", 96, 64, 40000, H, H, F, 0, 0, false, NOTHING },
     { "few outputs, e4m3", 96, 64, 40000, E, E, H, T, T, false, NOTHING },
     { "odd sizes", 133, 157, 999, H, H, F, 0, 0, false, NOTHING },
@@ -156,8 +160,9 @@ static bool differs(const struct shape *s) {
     struct tensor out = addend(s->out, s->m, s->n, 5), bias = addend(F, s->n, 1, 6);
     struct tensor residual = addend(s->out, s->m, s->n, 7);
     struct matmul_args args = {
-        .out = &out, .a = &a, .b = &w, .bias = s->extra == BIAS ? &bias : NULL,
-        .residual = s->extra == RESIDUAL ? &residual : NULL, .name = s->name,
+        .out = &out, .a = &a, .b = &w,
+        .bias = s->extra == BIAS || s->extra == BOTH ? &bias : NULL,
+        .residual = s->extra == RESIDUAL || s->extra == BOTH ? &residual : NULL, .name = s->name,
         .beta = s->extra == IN_PLACE ? 1.0f : 0.0f, .fast_accumulate = s->fast };
     struct err e;
     struct mma_way way;

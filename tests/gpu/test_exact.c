@@ -135,9 +135,10 @@ static bool has_order(const struct matmul_args *args, const struct mma_way *way,
 static void print_way(const struct mma_way *way) {
     static const char *const FACTORS[] = { "together", "a's first", "b's first" };
     printf("        chains of %lld (0: one), parts of %lld (0: one), the rest of a tile of %lld "
-           "first, groups of %d, factors %s%s\n",
+           "first, groups of %d, factors %s%s%s\n",
            (long long)way->order.chain, (long long)way->order.part, (long long)way->order.tile,
-           way->mma.group, FACTORS[way->factors], way->rounded ? ", rounded before C" : "");
+           way->mma.group, FACTORS[way->factors], way->rounded ? ", rounded before C" : "",
+           way->bias_last ? ", the bias last" : "");
 }
 
 /* What the backend says of this product. Samples must have the bits of a way that it knows. */
@@ -216,9 +217,12 @@ static bool find_class(const struct matmul_args *args, const char *there) {
             if (arithmetic_way_as(hopper, args, !widened, &way, &p->e) != OK)
                 fail_msg("%s", p->e.text);
             way.rounded = rounded;
-            found += find_factors(args, way, there);
-            if (!found) found += find_parts(args, way, there);
-            if (!found && way.mma.group == 16) found += find_tile(args, way, there);
+            for (int last = 0; !found && last <= (args->bias && args->residual); last++) {
+                way.bias_last = last;
+                found += find_factors(args, way, there);
+                if (!found) found += find_parts(args, way, there);
+                if (!found && way.mma.group == 16) found += find_tile(args, way, there);
+            }
         }
     return found > 0;
 }

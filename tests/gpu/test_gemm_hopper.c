@@ -60,6 +60,7 @@ static const struct own_case CASES[] = {
     { 8, 8, 656, BLOCKS, H, 0, true, false, false },
     { 3000, 3080, 768, BLOCKS, H, 0, true, false, false },   /* runs that change columns */
     { 3000, 3080, 768, BLOCKS, H, 0, false, true, true },
+    { 3000, 3080, 768, BLOCKS, H, 1, true, false, false },
     { 1608, 16896, 768, BLOCKS, H, 0, false, true, false },  /* two sweeps of rows */
     { 12680, 3080, 720, BLOCKS, H, 0, false, false, false }, /* the second has few tiles */
 };
