@@ -144,6 +144,7 @@ static enum status describe_text(const struct cli *cli, const char *path, json_t
         if (!bytes) st = line_stats_file(path, &d.lines, e);
         if (st == OK) st = text_stats_file(path, &d.stats, e);
     }
+    if (st == OK && !d.stats.bytes) st = FAIL(e, ERR_CONFIG, "%s is empty", path);
     if (st == OK) st = describe_stats(cli, &d, files, e);
     json_decref(d.lines.keys);
     packed_text_free(&d.packed);

@@ -24,6 +24,7 @@
 #include "runner/record/run_dir.h"
 #include "runner/record/run_lock.h"
 #include "runner/run/close.h"
+#include "runner/run/run_status.h"
 #include "runner/runs_folder.h"
 
 enum { NAME_WIDTH = 30, STATUS_WIDTH = 11, CANDIDATES_MAX = 8 };
@@ -91,7 +92,8 @@ static void make_row(const struct run_view *v, const json_t *notes, const char *
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) plain_text(foreign[i]);
     tags_text(notes, row->tags);
     row->verified = v->verified;
-    row->stopped = !strcmp(status, "interrupted") || !strcmp(status, "killed");
+    row->stopped = (!strcmp(status, "interrupted") || !strcmp(status, "killed")) &&
+                   !run_is_beginning(v->run);
     row->resumes_from = json_int(v->run, "checkpoint_step");
     kept_steps(v->run, row->kept);
     number_text(json_object_get(v->summary, "step_last"), "%.0f", row->steps);

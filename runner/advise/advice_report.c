@@ -318,7 +318,7 @@ static void time_line(const struct advice *a, const struct advice_context *x, ch
     } else
         add(out, "Times: none can be forecast without measurements of %s", NAME(x->machine));
     if (!a->timed) add_peak(out, &a->row[0]);
-    if (*command) add(out, "; `%s` measures one recipe, --bench FILE reads it", command);
+    if (*command) add(out, "; `%s` measures one recipe there, --bench FILE reads it", command);
     add(out, ".");
 }
 

@@ -59,7 +59,7 @@ void stop_grace_explain(int64_t grace_s, const struct attempt *attempt, char *ou
         return;
     }
     int n = snprintf(out, size, "the worker was killed before it had stopped at step %" PRId64
-                     "; steps after checkpoint_step are lost", attempt->last_step);
+                     "; the steps behind its last checkpoint are lost", attempt->last_step);
     if (attempt->end != ATTEMPT_SIGNAL || n < 0 || (size_t)n >= size) return;
     int64_t need_s = needed_s(grace_s, attempt);
     if (grace_s)

@@ -354,7 +354,7 @@ static enum status record_attempt(struct attempts *a, const struct attempt *atte
     int64_t to = attempt->last_step > a->from_step ? attempt->last_step : a->from_step;
     bool stopped = a->stop_after && attempt->end == ATTEMPT_DONE;
     const char *reason = !stopped ? attempt_end_name(attempt->end)
-                       : a->ends_there ? "as many steps as asked for" : "stopped to test a resume";
+                       : a->ends_there ? REASON_AS_ASKED : "stopped to test a resume";
     TRY(file_attempt(a->dir->run, json_pack("{s:s,s:I,s:s,s:f}", "ended", ended, "to_step",
                                             (json_int_t)to, "reason", reason, "seconds",
                                             (double)(clock_ms() - a->begin_ms) / 1000), e));

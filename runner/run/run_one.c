@@ -397,7 +397,7 @@ enum status run_directory(const struct cli *cli, char path[PATH_CAP], struct err
     struct run_view view;
     if (path_is_directory(path)) return OK;
     TRY(run_view_load(path, RUN_VIEW_BRIEF, &view, e));
-    enum status st = run_may_go_on(view.run, e);
+    enum status st = run_may_resume(view.run, e);
     run_view_free(&view);
     if (st != OK) return st;
     char bundle[PATH_CAP], folder[PATH_CAP];
@@ -442,7 +442,7 @@ enum status run_resume(const struct run_settings *s, const char *path, const jso
     start_clock_row(s->start);
     TRY(run_dir_open(path, false, &dir, e));
     claim_drop(s->claim);
-    enum status st = run_may_go_on(dir.run, e);
+    enum status st = run_may_resume(dir.run, e);
     if (st == OK)
         st = json_read_beneath(dir.root, DOCUMENT_resolved, dir.path, &resolved, e);
     if (st == OK) st = run_tokens_find(s, &dir, resolved, &tokens, e);

@@ -16,6 +16,20 @@ enum status run_may_go_on(const json_t *run, struct err *e) {
     return OK;
 }
 
+bool run_is_beginning(const json_t *run) {
+    const json_t *attempts = json_object_get(run, "attempts");
+    size_t n = json_array_size(attempts);
+    return n && !strcmp(json_text(json_array_get(attempts, n - 1), "reason", ""), REASON_AS_ASKED);
+}
+
+enum status run_may_resume(const json_t *run, struct err *e) {
+    if (run_is_beginning(run))
+        return FAIL(e, ERR_ARG, "%s repeated as many steps as repro --steps asked for: there is "
+                    "nothing to resume; fp8lab repro without --steps repeats all",
+                    json_text(run, "id", "this run"));
+    return run_may_go_on(run, e);
+}
+
 bool failure_repeats(const char *code) {
     return !strcmp(code, status_name(ERR_NUMERIC)) || !strcmp(code, status_name(ERR_VERIFY));
 }

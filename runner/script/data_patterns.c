@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
 #include "runner/base/words.h"
 
@@ -160,6 +162,18 @@ static bool has_that_name(const struct pattern_source *source, const char *path)
 }
 
 /* ---- the list -------------------------------------------------------------------------------- */
+/* A script may name no other files either: JSON holds only UTF-8. */
+static enum status check_name(const char *key, const char *pattern, const char *name,
+                              struct err *e) {
+    size_t n = strlen(name);
+    const char *wrong = utf8_valid_prefix(name, n) < n ? "is not UTF-8" : NULL;
+    for (size_t i = 0; i < n && !wrong; i++)
+        if ((unsigned char)name[i] < 0x20) wrong = "has a control character";
+    if (!wrong) return OK;
+    return FAIL(e, ERR_CONFIG, "%s: \"%s\" matches %s, whose name %s; rename the file", key,
+                pattern, PLAIN(name), wrong);
+}
+
 /* Appends the path, or the files that its pattern matches. */
 static enum status expand_path(const struct pattern_source *source, const char *key,
                                const char *path, json_t *out, struct err *e) {
@@ -180,8 +194,11 @@ static enum status expand_path(const struct pattern_source *source, const char *
     if (st == OK && found.count == 0) words_add(&found, path);
     if (st == OK && found.count > 1)
         qsort(found.word, (size_t)found.count, sizeof *found.word, compare_words);
-    for (int64_t i = 0; st == OK && i < found.count; i++)
-        if (!is_listed(out, found.word[i])) json_append(out, json_string(found.word[i]), &failed);
+    for (int64_t i = 0; st == OK && i < found.count; i++) {
+        st = check_name(key, path, found.word[i], e);
+        if (st == OK && !is_listed(out, found.word[i]))
+            json_append(out, json_string(found.word[i]), &failed);
+    }
     if (st == OK && (failed || found.failed)) st = FAIL(e, ERR_MEMORY, "the files of %s", path);
     words_free(&found);
     return st;

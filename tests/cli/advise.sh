@@ -269,7 +269,7 @@ grep -qE "^fp8.mxfp8 .*; emulated: this chip has no 1x32 scales" "$out" ||
     fail "the table does not say what fp8.mxfp8 is"
 says "Times: none can be forecast without measurements of NVIDIA H200" "$out"
 says 'fp8lab bench step experiments/bench_llama3_8b_8layers.lua --set model.layers=4 --set' "$out"
-says ' --set recipe=bf16 --json > bf16.json` measures one recipe' "$out"
+says ' --set recipe=bf16 --json > bf16.json` measures one recipe there' "$out"
 expect "lines of the table" 8 "$(sed 1,5d "$out" | wc -l)"
 
 case_name="another machine, too little memory"

@@ -78,6 +78,9 @@ grep -q 'JSON lines' out && fail "an object of several lines"
 printf '%s' '{"a": 1} {"b": 2}' >two.json
 data 0 two.json -- 'nats per byte'
 grep -q 'JSON lines' out && fail "two objects in a line"
+: >empty.txt
+data 2 empty.txt -- 'empty.txt is empty'
+data 2 empty.txt --bytes -- 'empty.txt is empty'
 mkdir model empty
 printf '%s' '{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64,
 "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 700,

@@ -22,6 +22,13 @@ wanted='"paths":["books/a.txt","books/b.txt","books/c.txt"]'
 grep -qF "$wanted" out || fail "check --resolved: $(cat out)"
 "$FP8LAB" check x.lua --lib "$lib" --resolved --smoke 2>err | grep -qF "$wanted" ||
     fail "--smoke takes other data: $(cat err)"
+# A name that no script could have.
+for name in $'d\xff.txt' $'d\n.txt'; do
+    cp books/a.txt "books/$name"
+    "$FP8LAB" check x.lua --lib "$lib" >out 2>err && fail "check takes a file named $name"
+    grep -q 'matches books/d.*, whose name .*; rename the file' err || fail "a name: $(cat err)"
+    rm "books/$name"
+done
 mkdir desk && cp x.lua desk
 (cd desk && "$FP8LAB" run x.lua --lib "$lib" --set 'data.paths=../books/*.txt' --launch docker \
     --dry-run) >out 2>err || fail "launch: $(cat err)"

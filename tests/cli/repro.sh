@@ -43,6 +43,13 @@ again 0 "bitwise equal" "$a" --exact --steps 3 --runs begun
 says "tiny, the first 3 of 8 steps" out
 says "steps after 3 and the final weights were not compared" out
 expect "what --steps leaves" 1 "$(find begun -mindepth 1 -maxdepth 1 -name '2*' | wc -l)"
+cut=$(find begun -mindepth 1 -maxdepth 1 -name '2*')
+"$FP8LAB" list --runs begun >out 2>&1 || fail "list: $(cat out)"
+grep -q "was interrupted" out && fail "a repetition of the first steps: $(cat out)"
+"$FP8LAB" run --resume "$cut" >out 2>&1
+expect "--resume of it" 2 $?
+says "repeated as many steps as repro --steps asked for" out
+expect "what is still there" "$cut" "$(find begun -mindepth 1 -maxdepth 1 -name '2*')"
 again 2 "steps" "$a" --steps 0
 
 # A row of a suite with --smoke: it stops in the middle and resumes.

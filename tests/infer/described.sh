@@ -21,7 +21,7 @@ print(json.load(sys.stdin)["results"][0]["ids"])' <"$1"; }
 expect "the same tokens" "$(ids given)" "$(ids own)"
 
 # The file changed, went, or is another run's; --tokenizer is named each time.
-another="--tokenizer names another one: a file, a folder, or bytes"
+another="--tokenizer names one: a file, a folder, or bytes, for a model of bytes"
 cp tokenizer.json kept.json
 echo >>tokenizer.json
 gives 2 generate "$run" x -- "tokenizer.json: its SHA-256 is" "but by shards.json one with" \
