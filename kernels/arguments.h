@@ -10,7 +10,7 @@
 /* ---- GEMM, delayed scaling ---- */
 
 /* matmul: out = round(A B^T * scales + bias + beta * out + residual), one rounding, in this
- * order; a device may add the bias last (cuBLASLt probably does).
+ * order; a device may add the bias last (cuBLASLt on Hopper does).
  *   a [M,K], b [N,K], out [M,N]. act/act, or FP8/FP8 with scales (not E5M2 with E5M2).
  *   a, b: one of the two strides is 1. FP8 operands are K-contiguous (stride[1] == 1), or
  *   untransposed twins (tensor.h); the product is the same.
