@@ -515,14 +515,16 @@ static inline const struct tensor *codes_made(const struct sink *s) {
     return s->codes->data ? s->codes : s->codes->transposed;
 }
 
-/* True if a producer may emit the codes of its value tile by tile: each scale is known or depends
- * on one tile only. */
-static inline bool cast_fuses(const struct sink *s) {
+/* True if codes can be made tile by tile: each scale is known or depends on one tile only. */
+static inline bool casts_by_tile(const struct sink *s) {
     if (s->source != SCALE_SOURCE_KNOWN && s->source != SCALE_SOURCE_BLOCK) return false;
-    if (s->sums) return false; /* they are sums of the stored value */
     return codes_made(s)->scale.kind != SCALE_ROW &&
            whole_tiles(s->codes->dim[0], s->codes->dim[1]);
 }
+
+/* True if a producer may then emit the codes of its value itself. Column sums are taken from the
+ * stored value (but see cast_sums.cuh). */
+static inline bool cast_fuses(const struct sink *s) { return !s->sums && casts_by_tile(s); }
 
 /* True if the producer may compute that value twice instead of storing it: once for the amax, once
  * for the codes. This pays if the inputs are no larger than value, codes and value again. */

@@ -5,10 +5,9 @@
  * exact tanh takes four times as long as the memory traffic (measured: 343 us for 86). So the
  * device's own exp and division are used (2 ulp each). BF16 outputs hide the difference except at a
  * rounding boundary. EXACT: exactmath_fma.h's, which the CPU has too. If the scales need no earlier
- * pass (cast_fuses), the same kernel makes the codes, and the value is stored only if keep_value is
- * set. */
-#include "kernels/cuda/cast_tile.cuh"
-#include "kernels/cuda/columns.cuh"
+ * pass (casts_by_tile), the same kernel makes the codes, and backward also the column sums. The
+ * value is stored only if keep_value is set. */
+#include "kernels/cuda/cast_sums.cuh"
 
 static constexpr float SQRT_2_OVER_PI = 0.79788456f, CUBIC = 0.044715f;
 
@@ -85,7 +84,10 @@ static enum status launch_tiles(struct backend *b, int lane, const struct sink *
         (const bf16_bits *)x->data, dh ? (const bf16_bits *)dh->data : NULL, x->stride[0],
         dh ? dh->stride[0] : 0, out->keep_value ? sink_value_of(out) : NULL, tensor_cols(x)
     };
-    return cast_tiles<true>(b, lane, out, tile_args_of(out, sink_amax(out)), from, e);
+    struct tile_args a = tile_args_of(out, sink_amax(out));
+    if constexpr (!FORWARD)
+        if (out->sums) return cast_tiles_summed(b, lane, out, a, from, "gelu_bwd", e);
+    return cast_tiles<true>(b, lane, out, a, from, e);
 }
 
 /* The gradient as a term of column sums; the term also stores it. */
@@ -120,7 +122,7 @@ static enum status launch(struct backend *b, int lane, const struct sink *out,
     int64_t rows = tensor_rows(x), width = tensor_cols(x);
     bool vectors = tensor_is_vectors(x) && (!dh || tensor_is_vectors(dh)) &&
                    rows_are_vectors(out->value->data, width, width);
-    if (vectors && cast_fuses(out))
+    if (vectors && casts_by_tile(out) && (dh || !out->sums))
         return dh ? launch_tiles<false, EXACT>(b, lane, out, x, dh, e)
                   : launch_tiles<true, EXACT>(b, lane, out, x, dh, e);
     if (dh && out->sums) {

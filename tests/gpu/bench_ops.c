@@ -195,12 +195,16 @@ static void bench_into(struct bench *t, const struct into *into) {
         MEASURE(t, NAMED("swiglu_fwd"), g * 6, 0.0,
                 finish(t, ops->swiglu_fwd(b, 0, &h, &t->gate_up, e), &h));
     struct sink d = coded(t, &t->d_gate_up, r, t->in, into, true);
-    if (t->s.gpt2)
+    if (t->s.gpt2) {
         MEASURE(t, NAMED("gelu_bwd"), g * 6, 0.0,
                 finish(t, ops->gelu_bwd(b, 0, &d, &t->h, &t->gate_up, e), &d));
-    else
+        d.sums = &t->bias;
+        MEASURE(t, NAMED("gelu_bwd with sums"), g * 6, 0.0,
+                finish(t, ops->gelu_bwd(b, 0, &d, &t->h, &t->gate_up, e), &d));
+    } else {
         MEASURE(t, NAMED("swiglu_bwd"), g * 10, 0.0,
                 finish(t, ops->swiglu_bwd(b, 0, &d, &t->h, &t->gate_up, e), &d));
+    }
     struct sink dx = coded(t, &t->d_qkv, r, t->all * t->s.dim, into, true);
     double q = (double)r * (double)(t->all * t->s.dim);
     MEASURE(t, NAMED("qk_bwd"), q * 4, 0.0,

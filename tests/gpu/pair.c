@@ -255,6 +255,20 @@ void pair_same(struct pair *p, const char *what, const struct twin *x) {
                    dtype_bytes(t->scale.dtype));
 }
 
+void pair_same_on_gpu(struct pair *p, const struct twin *x, const struct twin *y) {
+    const struct tensor *t[2] = { &x->side[GPU], &y->side[GPU] };
+    int64_t bytes = data_bytes(t[0]);
+    void *host[2];
+    for (int i = 0; i < 2; i++) {
+        host[i] = test_malloc((size_t)bytes);
+        assert_int_equal(p->ops[GPU]->download(p->b[GPU], LANE_COMPUTE, host[i], t[i]->data, bytes,
+                                               &p->e), OK);
+    }
+    assert_memory_equal(host[0], host[1], (size_t)bytes);
+    test_free(host[0]);
+    test_free(host[1]);
+}
+
 void pair_same_sink(struct pair *p, const char *what, const struct twin_sink *s) {
     char name[160];
     snprintf(name, sizeof name, "%s, amax", what);

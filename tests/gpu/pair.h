@@ -60,6 +60,8 @@ void pair_untranspose(struct pair *p, struct twin_sink *s, bool shared);
  * environment each distance is printed with its bound. */
 void pair_same(struct pair *p, const char *what, const struct twin *x);
 void pair_near(struct pair *p, const char *what, const struct twin *x, double nmse_max);
+/* Fails the test unless two tensors of the GPU are equal to the bit. */
+void pair_same_on_gpu(struct pair *p, const struct twin *x, const struct twin *y);
 /* Compares to the bit the parts that the sink has: codes with their scales, amax, stats. */
 void pair_same_sink(struct pair *p, const char *what, const struct twin_sink *s);
 

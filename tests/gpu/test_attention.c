@@ -125,21 +125,6 @@ static void assert_amax(const char *what, const struct twin_sink *s) {
     test_free(value);
 }
 
-/* Downloads both and fails unless they are equal. */
-static void equal_on_gpu(const struct tensor *x, const struct tensor *y) {
-    int64_t bytes = tensor_count(x) * dtype_bytes(x->dtype);
-    const struct tensor *t[2] = { x, y };
-    void *host[2];
-    for (int i = 0; i < 2; i++) {
-        host[i] = test_malloc((size_t)bytes);
-        assert_int_equal(p->ops[GPU]->download(p->b[GPU], LANE_COMPUTE, host[i], t[i]->data, bytes,
-                                               &p->e), OK);
-    }
-    assert_memory_equal(host[0], host[1], (size_t)bytes);
-    test_free(host[0]);
-    test_free(host[1]);
-}
-
 /* The decision log has exactly one way for a case and direction; it is `way`, unless that is
  * NULL. */
 static void assert_way(size_t i, const char *direction, const char *way) {
@@ -246,8 +231,8 @@ static bool one_case(size_t i, const char *forward, const char *backward) {
     rows_near(what, &d_qkv[0].value, d);
     assert_observed(what, &d_qkv[0]);
     for (int round = 1; round < rounds; round++) {
-        equal_on_gpu(&d_qkv[0].value.side[GPU], &d_qkv[round].value.side[GPU]);
-        equal_on_gpu(&d_qkv[0].sums.side[GPU], &d_qkv[round].sums.side[GPU]);
+        pair_same_on_gpu(p, &d_qkv[0].value, &d_qkv[round].value);
+        pair_same_on_gpu(p, &d_qkv[0].sums, &d_qkv[round].sums);
     }
     assert_way(i, "forward", forward);
     assert_way(i, "backward", backward);
@@ -451,7 +436,7 @@ static void whole_window(const char *caps, int64_t dim) {
                 .delta = S(delta), .d_o = S(d_o), .o = S(to[0]), .qkv = S(qkv), .lse = S(to[1]),
                 .first_key = ranged ? S(first) : NULL, .heads = HEADS, .kv_heads = KV }, e));
     }
-    for (int i = 0; i < 3; i++) equal_on_gpu(&got[0][i].side[GPU], &got[1][i].side[GPU]);
+    for (int i = 0; i < 3; i++) pair_same_on_gpu(p, &got[0][i], &got[1][i]);
     close_pair(NULL);
 }
 

@@ -345,6 +345,33 @@ static void test_sums(void **state) {
     }
 }
 
+/* The sums of a producer that makes codes have the bits of those that it takes from a stored value:
+ * an odd number of tiles down, special values, and a value that is not kept. */
+static void test_sums_beside_codes(void **state) {
+    static const struct { int64_t rows, cols; } SUMS[] = { { 128, 128 }, { 640, 384 }, { 130, 256 } };
+    enum { SHAPES = sizeof SUMS / sizeof *SUMS };
+    for (int i = 0; i < INTOS * SHAPES * 2; i++) {
+        int64_t r = SUMS[i / 2 % SHAPES].rows, c = SUMS[i / 2 % SHAPES].cols;
+        bool special = i % 2;
+        struct twin x = special ? with_special(r, c, 1) : filled(H, r, c, 1);
+        struct twin dy = special ? with_special(r, c, 2) : filled(H, r, c, 2);
+        struct twin value = pair_tensor(p, H, r, c, 1, 1);
+        struct twin sums[3];
+        struct twin_sink out;
+        for (int k = 0; k < 3; k++) sums[k] = filled(F, c, 1, 3);
+        ON_GPU(p, ops->gelu_bwd(b, LANE_COMPUTE, &(struct sink){
+                .value = S(value), .keep_value = true, .sums = S(sums[0]) }, S(dy), S(x), e));
+        sink_into(&out, i / 2 / SHAPES, r, c);
+        for (int k = 1; k < 3; k++) {
+            if (k == 2 && out.side[CPU].codes) keep_nothing(&out, IN_TRAINING);
+            for (int s = 0; s < SIDES; s++) out.side[s].sums = S(sums[k]);
+            ON_GPU(p, ops->gelu_bwd(b, LANE_COMPUTE, S(out), S(dy), S(x), e));
+            pair_same_on_gpu(p, &sums[k], &sums[0]);
+        }
+        pair_clear(p);
+    }
+}
+
 /* The content of a sink on the GPU after one call of a producer. */
 static uint8_t *left_by(struct twin_sink *out, int64_t *bytes) {
     const struct tensor *part[] = { &out->codes.side[GPU], &out->transposed.side[GPU] };
@@ -422,7 +449,7 @@ int main(void) {
         cmocka_unit_test(test_swiglu_in_place),
         cmocka_unit_test(test_rope), cmocka_unit_test(test_norms),
         cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_sums), cmocka_unit_test(test_sums_beside_codes),
         cmocka_unit_test(test_own_amax),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
