@@ -152,7 +152,7 @@ static bool same_data(const struct resolution *r, int64_t row) {
  * format; an error that several rows share is listed once. */
 static enum status ask_trainer(const char *path, const struct asked_machine *machine,
                                struct resolution *r, struct keep *keeps, struct err *e) {
-    char warning[TEXT_LOOK_CAP]; /* given once the table is printed */
+    char warning[TEXT_HEAD_CAP]; /* given once the table is printed */
     json_t *nowhere = json_object(); /* no facts: any machine */
     r->errors = calloc((size_t)r->run_count + 1, sizeof *r->errors);
     enum status st = nowhere && r->errors ? OK : FAIL(e, ERR_MEMORY, "the list of errors");
@@ -211,7 +211,7 @@ static void note_text(const struct cli *cli, const struct resolution *r) {
 
 /* Warns of text that may be none. */
 static void look_at_text(const struct cli *cli, const struct resolution *r) {
-    char warning[TEXT_LOOK_CAP];
+    char warning[TEXT_HEAD_CAP];
     for (int64_t i = 0; i < r->run_count; i++) {
         struct err ignored; /* ask_trainer() has refused other formats */
         if (same_data(r, i) || text_look(r->runs[i].config_json, NULL, warning, &ignored) != OK)

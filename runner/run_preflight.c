@@ -136,7 +136,7 @@ enum status preflight_text(const struct suite *s, struct err *e) {
     for (int64_t i = 0; i < s->resolution->run_count; i++) {
         const struct resolved_run *run = &s->resolution->runs[i];
         const json_t *data = json_object_get(run->config_json, "data");
-        char warning[TEXT_LOOK_CAP];
+        char warning[TEXT_HEAD_CAP];
         if (before && json_equal(before, data)) continue;
         before = data;
         enum status st = text_look(run->config_json, settings->data_root, warning, e);
