@@ -23,6 +23,7 @@
 #include "runner/record/inputs.h"
 #include "runner/record/text_look.h"
 #include "runner/run/init_from.h"
+#include "runner/script/data_patterns.h"
 #include "runner/script/script_flags.h"
 
 static const struct flag FLAGS[] = {
@@ -243,6 +244,7 @@ static enum presence look_for_data(const struct cli *cli, const struct resolutio
         if (st == OK || !strcmp(said, e.text)) continue;
         snprintf(said, sizeof said, "%s", e.text);
         if (st == ERR_IO) image_data_hint(r->runs[i].config_json, &e);
+        data_comma_hint(r->runs[i].config_json, NULL, &e);
         cli_warn(cli, "%s: its data %s: %s", r->runs[i].name,
                  st == ERR_IO ? "cannot be read here" : "would be rejected", e.text);
     }
@@ -333,7 +335,8 @@ const struct verb VERB_CHECK = {
     .arguments = "FILE.lua",
     .about = "list what a script would run, or all its errors",
     .more = "Runs nothing. Exits with 2 after listing the errors of all rows. Missing data are a\n"
-            "warning; data or weights that are here and that `run` would reject are an error.\n",
+            "warning; data or weights that are here and that `run` would reject are an error.\n"
+            SCRIPT_SET_FORMS,
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

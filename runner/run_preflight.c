@@ -22,6 +22,7 @@
 #include "runner/record/ingest_record.h"
 #include "runner/record/text_look.h"
 #include "runner/run/init_from.h"
+#include "runner/script/data_patterns.h"
 #include "runner/script/script_flags.h"
 
 enum status preflight_probe(const struct run_settings *s, json_t *facts, struct err *e) {
@@ -203,8 +204,10 @@ enum status preflight_tokens(struct suite *s, struct resolution *resolution,
         if (!cache_is_needed(run->config_json)) continue;
         enum status st = take_tokens(s, i, extension, e);
         if (st == OK) st = resolved_run_count_steps(run, s->rows[i].tokens.prefix, e);
-        if (st != OK) err_prefix(e, "%s", run->name);
-        TRY(st);
+        if (st == OK) continue;
+        data_comma_hint(run->config_json, s->settings->data_root, e);
+        err_prefix(e, "%s", run->name);
+        return st;
     }
     return OK;
 }
@@ -261,6 +264,7 @@ enum status preflight_inputs(struct suite *s, const struct extension *extension,
         row->inputs.wants_guess = true;
         enum status st = hash_inputs(s, i, e);
         if (st == ERR_IO) image_data_hint(run->config_json, e);
+        if (st != OK) data_comma_hint(run->config_json, settings->data_root, e);
         if (st == OK && !extension) st = take_init(s, i, e);
         if (st == OK && settings->choices)
             st = choice_file_hash(settings->choices, &row->inputs, e);
