@@ -20,6 +20,7 @@
 #include "runner/record/choice_file.h"
 #include "runner/record/image_record.h"
 #include "runner/record/ingest_record.h"
+#include "runner/record/data_other.h"
 #include "runner/record/text_look.h"
 #include "runner/run/init_from.h"
 #include "runner/script/data_patterns.h"
@@ -270,6 +271,8 @@ enum status preflight_inputs(struct suite *s, const struct extension *extension,
             st = choice_file_hash(settings->choices, &row->inputs, e);
         if (st == OK && settings->arithmetic)
             st = inputs_calculate(&row->inputs, settings->arithmetic, e);
+        if (st == OK && extension)
+            st = data_lists_check(extension->source.data_files, row->data_files, e);
         if (st == OK && extension) st = extension_inputs(extension, settings->cli, &row->inputs, e);
         if (st != OK) {
             err_prefix(e, "%s", run->name);
