@@ -23,6 +23,7 @@
 #include "runner/record/inputs.h"
 #include "runner/record/text_look.h"
 #include "runner/run/init_from.h"
+#include "runner/script/data_patterns.h"
 #include "runner/script/script_flags.h"
 
 static const struct flag FLAGS[] = {
@@ -152,7 +153,7 @@ static bool same_data(const struct resolution *r, int64_t row) {
  * format; an error that several rows share is listed once. */
 static enum status ask_trainer(const char *path, const struct asked_machine *machine,
                                struct resolution *r, struct keep *keeps, struct err *e) {
-    char warning[TEXT_LOOK_CAP]; /* given once the table is printed */
+    char warning[TEXT_HEAD_CAP]; /* given once the table is printed */
     json_t *nowhere = json_object(); /* no facts: any machine */
     r->errors = calloc((size_t)r->run_count + 1, sizeof *r->errors);
     enum status st = nowhere && r->errors ? OK : FAIL(e, ERR_MEMORY, "the list of errors");
@@ -211,7 +212,7 @@ static void note_text(const struct cli *cli, const struct resolution *r) {
 
 /* Warns of text that may be none. */
 static void look_at_text(const struct cli *cli, const struct resolution *r) {
-    char warning[TEXT_LOOK_CAP];
+    char warning[TEXT_HEAD_CAP];
     for (int64_t i = 0; i < r->run_count; i++) {
         struct err ignored; /* ask_trainer() has refused other formats */
         if (same_data(r, i) || text_look(r->runs[i].config_json, NULL, warning, &ignored) != OK)
@@ -243,6 +244,7 @@ static enum presence look_for_data(const struct cli *cli, const struct resolutio
         if (st == OK || !strcmp(said, e.text)) continue;
         snprintf(said, sizeof said, "%s", e.text);
         if (st == ERR_IO) image_data_hint(r->runs[i].config_json, &e);
+        data_comma_hint(r->runs[i].config_json, NULL, &e);
         cli_warn(cli, "%s: its data %s: %s", r->runs[i].name,
                  st == ERR_IO ? "cannot be read here" : "would be rejected", e.text);
     }
@@ -333,7 +335,8 @@ const struct verb VERB_CHECK = {
     .arguments = "FILE.lua",
     .about = "list what a script would run, or all its errors",
     .more = "Runs nothing. Exits with 2 after listing the errors of all rows. Missing data are a\n"
-            "warning; data or weights that are here and that `run` would reject are an error.\n",
+            "warning; data or weights that are here and that `run` would reject are an error.\n"
+            SCRIPT_SET_FORMS,
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

@@ -22,9 +22,6 @@
 #include "runner/text_stats.h"
 #include "runner/token_stats.h"
 
-/* Text has almost no control bytes; token ids, archives and images have some percent. */
-static const double CONTROLS_MAX = 0.01;
-
 /* ---- text ---------------------------------------------------------------------------------- */
 
 /* A text to describe. `packed` is zeroed for a file that is not packed. */
@@ -105,18 +102,34 @@ static enum status check_kind(const char *path, struct err *e) {
                 kind.instead ? kind.instead : "unpack it");
 }
 
-static enum status describe_stats(const struct cli *cli, const struct described *d, json_t *files,
-                                  struct err *e) {
+/* The judgement of a run's text, for a tokenizer. */
+static enum status judge(const struct cli *cli, const struct described *d, struct err *e) {
     const struct text_stats *s = &d->stats;
-    bool failed = false;
-    double share = (double)s->controls / (double)(s->bytes ? s->bytes : 1);
+    struct text_head head = s->head;
+    char words[TEXT_HEAD_CAP];
     size_t n = strlen(d->path);
     bool bin = n > 4 && !strcmp(d->path + n - 4, ".bin"); /* without an index, or it is tokens */
-    if (share > CONTROLS_MAX && !cli_has(cli, "bytes"))
-        return FAIL(e, ERR_FORMAT, "%s is not text: %.1f %% of its%s bytes are control characters. "
-                    "%s--bytes describes the bytes of any file", d->path, 100 * share,
-                    d->packed_by ? " unpacked" : "",
+    head.unpacked = d->packed_by != NULL;
+    if (text_head_is_other(&head)) {
+        text_head_words(words, &head, d->path);
+        return FAIL(e, ERR_FORMAT, "%s. %s--bytes describes the bytes of any file. A tokenizer "
+                    "needs text in UTF-8; only \"bytes\" takes any bytes", words,
                     bin ? "Megatron's tokens need the .idx beside the .bin; " : "");
+    }
+    text_head_warning(words, &head, d->path, 0, 0);
+    if (*words) cli_warn(cli, "%s", PLAIN(words));
+    const struct text_head all = { .bytes = s->bytes, .controls = s->controls };
+    if (text_head_is_other(&all))
+        cli_warn(cli, "%s: %.1f %% of its bytes are control characters, mostly behind the first "
+                 "64 KiB, so part of it may be no text", PLAIN(d->path),
+                 100 * (double)s->controls / (double)s->bytes);
+    return OK;
+}
+
+static enum status describe_stats(const struct cli *cli, const struct described *d, json_t *files,
+                                  struct err *e) {
+    bool failed = false;
+    if (!cli_has(cli, "bytes")) TRY(judge(cli, d, e));
     if (!cli->json) print_stats(cli, d);
     else json_append(files, stats_json(d), &failed);
     return failed ? FAIL(e, ERR_MEMORY, "statistics of %s as JSON", d->path) : OK;
@@ -363,7 +376,8 @@ const struct verb VERB_DATA = {
     .more = "A byte-level model with a loss above the unigram entropy has learned nothing. Below\n"
             "the bigram entropy it has learned more than pairs of letters.\n"
             "Files of token ids are read as tokens: Megatron's .bin with its .idx beside it, and\n"
-            "llm.c's shards. Their entropy is per token.\n"
+            "llm.c's shards. Their entropy is per token. A file with more than 1 % control\n"
+            "characters is no text: data and every tokenizer but \"bytes\" reject it, exit 2.\n"
             "`data tokenise` makes token shards of text, for data = tokens {...}: plain text is\n"
             "one document a file, of JSON lines (.jsonl) each line's \"text\" is one. Files may\n"
             "be packed (.gz, .zst, tar). The shards do not depend on the number of threads.\n"

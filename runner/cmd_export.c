@@ -306,13 +306,13 @@ static int cmd_export(const struct cli *cli) {
 
 const struct verb VERB_EXPORT = {
     .name = "export",
-    .arguments = "RUN",
+    .arguments = "RUN --to DIR",
     .about = "write a run's weights as a Hugging Face folder",
-    .more = "The weights that RUN kept, for transformers, vLLM and others, in the folder of --to,\n"
-            "which must be given: config.json, generation_config.json, safetensors and, if the\n"
-            "run had one, its tokenizer. f32 are the master weights where the checkpoint has\n"
-            "them. fp8-block: the E4M3 codes of fp8.blockwise with a factor for each 128 x 128\n"
-            "block (weight_scale_inv).\n",
+    .more = "The weights that RUN kept, for transformers, vLLM and others, in the folder of --to:\n"
+            "config.json, generation_config.json, safetensors and, if the run had one, its\n"
+            "tokenizer. f32 are the master weights where the checkpoint has them. fp8-block: the\n"
+            "E4M3 codes of fp8.blockwise with a factor for each 128 x 128 block\n"
+            "(weight_scale_inv).\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

@@ -283,6 +283,7 @@ const struct verb VERB_RUN = {
             "exits with 128+N. A second signal exits at once. A worker without events for 10\n"
             "minutes, or for 20 times its longest silence, counts as hung; before its first step,\n"
             "after an hour.\n"
+            SCRIPT_SET_FORMS
             "--extend begins a new run at the last checkpoint that RUN kept, with the schedule of\n"
             "the new train.steps. It warns if RUN had other learning rates at the same steps.\n"
             "--launch starts the same command in the experiment's image, or in that of\n"

@@ -184,7 +184,7 @@ static json_t *section_of_text(const struct eval_data_request *q, const char *to
 /* Refuses what is no text, as a run does; a model would give its bytes a loss, too. */
 static enum status look_at_text(const struct eval_data_request *q, const char *tokenizer,
                                 struct err *e) {
-    char warning[TEXT_LOOK_CAP];
+    char warning[TEXT_HEAD_CAP];
     json_t *section = section_of_text(q, tokenizer);
     json_t *config = json_pack("{s:o}", "data", section);
     if (!config) return FAIL(e, ERR_MEMORY, "the configuration of the text");

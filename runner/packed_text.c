@@ -27,8 +27,10 @@ const char *packed_text_kind(const char *path) {
 /* Appends what of the file in the source there is room for. */
 static enum status append_file(struct packed_text *p, struct source *s, struct err *e) {
     size_t n = 0;
-    char behind;
+    char behind, name[2 * PATH_CAP];
     TRY(source_read(s, p->text + p->bytes, (size_t)(PACKED_TEXT_MAX - p->bytes), &n, e));
+    const struct text_head head = source_head(s, name);
+    TRY(text_head_check(&head, name, false, e));
     p->bytes += (int64_t)n;
     if (p->bytes < PACKED_TEXT_MAX) return OK;
     TRY(source_read(s, &behind, 1, &n, e));

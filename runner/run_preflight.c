@@ -20,8 +20,10 @@
 #include "runner/record/choice_file.h"
 #include "runner/record/image_record.h"
 #include "runner/record/ingest_record.h"
+#include "runner/record/data_other.h"
 #include "runner/record/text_look.h"
 #include "runner/run/init_from.h"
+#include "runner/script/data_patterns.h"
 #include "runner/script/script_flags.h"
 
 enum status preflight_probe(const struct run_settings *s, json_t *facts, struct err *e) {
@@ -136,7 +138,7 @@ enum status preflight_text(const struct suite *s, struct err *e) {
     for (int64_t i = 0; i < s->resolution->run_count; i++) {
         const struct resolved_run *run = &s->resolution->runs[i];
         const json_t *data = json_object_get(run->config_json, "data");
-        char warning[TEXT_LOOK_CAP];
+        char warning[TEXT_HEAD_CAP];
         if (before && json_equal(before, data)) continue;
         before = data;
         enum status st = text_look(run->config_json, settings->data_root, warning, e);
@@ -203,8 +205,10 @@ enum status preflight_tokens(struct suite *s, struct resolution *resolution,
         if (!cache_is_needed(run->config_json)) continue;
         enum status st = take_tokens(s, i, extension, e);
         if (st == OK) st = resolved_run_count_steps(run, s->rows[i].tokens.prefix, e);
-        if (st != OK) err_prefix(e, "%s", run->name);
-        TRY(st);
+        if (st == OK) continue;
+        data_comma_hint(run->config_json, s->settings->data_root, e);
+        err_prefix(e, "%s", run->name);
+        return st;
     }
     return OK;
 }
@@ -261,11 +265,14 @@ enum status preflight_inputs(struct suite *s, const struct extension *extension,
         row->inputs.wants_guess = true;
         enum status st = hash_inputs(s, i, e);
         if (st == ERR_IO) image_data_hint(run->config_json, e);
+        if (st != OK) data_comma_hint(run->config_json, settings->data_root, e);
         if (st == OK && !extension) st = take_init(s, i, e);
         if (st == OK && settings->choices)
             st = choice_file_hash(settings->choices, &row->inputs, e);
         if (st == OK && settings->arithmetic)
             st = inputs_calculate(&row->inputs, settings->arithmetic, e);
+        if (st == OK && extension)
+            st = data_lists_check(extension->source.data_files, row->data_files, e);
         if (st == OK && extension) st = extension_inputs(extension, settings->cli, &row->inputs, e);
         if (st != OK) {
             err_prefix(e, "%s", run->name);

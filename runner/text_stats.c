@@ -2,7 +2,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "model/ground/input_file.h"
 
@@ -13,6 +12,7 @@ struct tally {
     int64_t single[SYMBOLS];
     int64_t pair[SYMBOLS][SYMBOLS];
     int64_t total;
+    struct text_head head;
     int last; /* the byte before the next one; -1 at the start */
     unsigned char chunk[CHUNK];
 };
@@ -25,6 +25,7 @@ static void tally_add(struct tally *t, const unsigned char *text, int64_t n) {
         t->last = byte;
     }
     t->total += n;
+    text_head_add(&t->head, text, (size_t)n);
 }
 
 /* -sum p log p = log(total) - sum(c log c) / total. */
@@ -51,8 +52,9 @@ static void summarise(const struct tally *t, struct text_stats *out) {
     out->distinct = 0;
     for (int64_t i = 0; i < SYMBOLS; i++) out->distinct += t->single[i] > 0;
     out->controls = 0;
-    for (int64_t i = 0; i < ' '; i++)
-        if (!strchr("\t\n\v\f\r\033", (int)i) || i == 0) out->controls += t->single[i];
+    for (int i = 0; i < ' '; i++)
+        if (text_is_control(i)) out->controls += t->single[i];
+    out->head = t->head;
     out->unigram_nats = text_entropy(t->single, SYMBOLS, t->total);
     out->bigram_nats = conditional_entropy(t);
 }

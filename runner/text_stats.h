@@ -5,11 +5,13 @@
 
 #include "kernels/base.h"
 #include "model/ground/sha256.h"
+#include "runner/ingest/text_head.h"
 
 struct text_stats {
     int64_t bytes;
     int64_t distinct;        /* byte values that occur, 0..256 */
-    int64_t controls;        /* bytes below 32 except tab to return and escape; text has none */
+    int64_t controls;        /* see text_is_control(); text has almost none */
+    struct text_head head;
     double unigram_nats;     /* entropy of a byte, H(b); 0 for an empty text */
     double bigram_nats;      /* entropy of a byte given the one before it, H(b | a) */
     char sha256[SHA256_HEX]; /* of the file's bytes */

@@ -191,7 +191,7 @@ static enum status make(const struct cli *cli, const struct cache_text *t, const
         .field = json_text(t->data, "field", NULL), .end = t->choice.end,
         .threads = tokenise_threads(), .skip_bad = json_int(t->data, "skip_bad"),
         .unique = json_is_true(json_object_get(t->data, "unique")),
-        .lines = cache_is_chat(t->data) ? &t->chat.lines : NULL,
+        .lines = cache_is_chat(t->data) ? &t->chat.lines : NULL, .looked = true,
         .progress = tokenise_screen_progress, .warn = tokenise_screen_warn, .context = &screen,
     };
     int64_t bytes = 0;

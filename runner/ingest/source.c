@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,6 +32,7 @@ struct source {
     bool inside;  /* the entry is in a tar */
     bool fresh;   /* nothing of the entry has been read */
     char name[PATH_CAP];
+    struct text_head head; /* of the entry, as far as it was read */
     unsigned char block[BLOCK], text[BLOCK]; /* as it is in the file; unpacked */
 };
 
@@ -170,6 +172,7 @@ enum status source_next(struct source *s, const char **name, bool *inside, struc
         s->begun = true;
         *inside = s->inside = archive_format(s->archive) != ARCHIVE_FORMAT_RAW;
         s->fresh = true;
+        s->head = (struct text_head){ 0 };
         if (*inside && archive_entry_filetype(entry) != AE_IFREG) continue;
         const char *path = *inside ? archive_entry_pathname(entry) : s->path;
         if (*inside) path_base(s->name, path ? path : "");
@@ -179,12 +182,17 @@ enum status source_next(struct source *s, const char **name, bool *inside, struc
     }
 }
 
+static void full_name(const struct source *s, char out[2 * PATH_CAP]) {
+    snprintf(out, 2 * PATH_CAP, "%s%s%s", s->path, s->inside ? ": " : "", s->inside ? s->name : "");
+}
+
 /* gzip and zstd around a text or a tar are unpacked. Anything else would pass as text. */
 static enum status check_kind(const struct source *s, const void *head, size_t n, struct err *e) {
     const struct source_kind kind = source_kind(head, n);
+    char name[2 * PATH_CAP];
     if (!kind.name) return OK;
-    return FAIL(e, ERR_FORMAT, "%s%s%s is %s, which is not %s%s", s->path, s->inside ? ": " : "",
-                s->inside ? s->name : "", kind.name,
+    full_name(s, name);
+    return FAIL(e, ERR_FORMAT, "%s is %s, which is not %s%s", name, kind.name,
                 kind.instead ? "read as text; " : "unpacked here; ",
                 kind.instead ? kind.instead
                              : "unpack it, or pack its text as .gz, .zst or a tar of texts");
@@ -200,11 +208,19 @@ enum status source_read(struct source *s, void *out, size_t room, size_t *n, str
                         archive_error_string(s->archive),
                         s->gunzip ? "" : " (truncated or damaged?)");
         if (got == 0) break;
+        text_head_add(&s->head, (char *)out + *n, (size_t)got);
         *n += (size_t)got;
     }
     if (!s->fresh) return OK;
     s->fresh = false;
     return check_kind(s, out, *n, e);
+}
+
+struct text_head source_head(const struct source *s, char name[2 * PATH_CAP]) {
+    struct text_head head = s->head;
+    head.unpacked = s->inside || s->gunzip || archive_filter_count(s->archive) > 1;
+    full_name(s, name);
+    return head;
 }
 
 int64_t source_read_bytes(const struct source *s) { return s->bytes; }

@@ -4,6 +4,8 @@
 #define FP8LAB_RUNNER_INGEST_SOURCE_H
 
 #include "model/ground/sha256.h"
+#include "runner/base/paths.h"
+#include "runner/ingest/text_head.h"
 
 struct source;
 
@@ -20,6 +22,9 @@ NODISCARD enum status source_next(struct source *s, const char **name, bool *ins
  * the first read for an archive that is not unpacked, such as a zip file or a tar in a tar. */
 NODISCARD enum status source_read(struct source *s, void *out, size_t room, size_t *n,
                                   struct err *e);
+
+/* The head of that file, as far as it was read, and its name for messages: "x.tar: a.txt". */
+struct text_head source_head(const struct source *s, char name[2 * PATH_CAP]);
 
 /* How much of the file on disk has been read. */
 int64_t source_read_bytes(const struct source *s);

@@ -252,6 +252,7 @@ struct reading {
     int64_t source, line; /* its index; the next line, from 1 */
     const char *name;
     bool inside, lines, begins, more;
+    bool looked;          /* its head has been judged */
     struct bytes rest;    /* of the last batch; owned */
     struct sha256 *sha;   /* of a plain text, if documents must differ; owned */
 };
@@ -274,6 +275,20 @@ static enum status drop_line(struct run *r, struct reading *f, struct batch *b, 
     return OK;
 }
 
+/* A tokenizer makes tokens of any bytes, so nothing later would reject what is no text. */
+static enum status look_at(struct run *r, struct reading *f, struct err *e) {
+    char name[2 * PATH_CAP], warning[TEXT_HEAD_CAP] = "";
+    const struct tokenise_options *o = r->o;
+    const struct text_head head = source_head(r->source, name);
+    if (f->looked) return OK;
+    f->looked = true;
+    if (o->lines || tokenizer_facts(o->tokenizer).kind != TOKENIZER_BYTES)
+        TRY(text_head_check(&head, name, o->lines != NULL, e));
+    if (!o->lines && (head.unpacked || !o->looked)) text_head_warning(warning, &head, name, 0, 0);
+    if (*warning) o->warn(o->context, warning);
+    return OK;
+}
+
 /* Reads on until a part of the text may be encoded, and keeps the rest. */
 static enum status read_part(struct run *r, struct reading *f, struct batch *b, struct err *e) {
     size_t part = 0;
@@ -284,6 +299,7 @@ static enum status read_part(struct run *r, struct reading *f, struct batch *b, 
         size_t room = b->text.count > BATCH_BYTES ? b->text.count : BATCH_BYTES, n = 0;
         TRY(bytes_reserve(&b->text, room, e));
         TRY(source_read(r->source, b->text.bytes + b->text.count, room, &n, e));
+        TRY(look_at(r, f, e));
         b->text.count += n;
         f->more = n == room;
         part = f->more ? ready(r, b) : b->text.count;

@@ -1,6 +1,5 @@
 #include "runner/record/text_look.h"
 
-#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,47 +20,66 @@ static enum status check_kind(const char *path, struct source_kind kind, bool to
                 kind.instead ? kind.instead : unpack);
 }
 
-/* *zeros: the file is of no known format, and its head has bytes of zero. */
-static enum status look_at(const char *path, bool tokenised, bool *zeros, struct err *e) {
+/* How a file is read. */
+enum reader { AS_BYTES, BY_BYTES, BY_TOKENIZER }; /* BY_BYTES: the tokenizer is "bytes" */
+
+/* *head: of a file of no known format; zeroed for another. */
+static enum status look_at(const char *path, enum reader reader, bool lines,
+                           struct text_head *head, struct err *e) {
     struct input_file f;
     struct err ignored;
-    char head[TEXT_LOOK_HEAD];
-    *zeros = false;
+    char bytes[TEXT_HEAD];
+    *head = (struct text_head){ 0 };
     if (input_open(&f, path, &ignored) != OK) return OK;
-    int64_t n = f.bytes < TEXT_LOOK_HEAD ? f.bytes : TEXT_LOOK_HEAD;
-    bool read = input_read(&f, 0, n, head, &ignored) == OK;
+    int64_t n = f.bytes < TEXT_HEAD ? f.bytes : TEXT_HEAD;
+    bool read = input_read(&f, 0, n, bytes, &ignored) == OK;
     input_close(&f);
     if (!read) return OK;
-    const struct source_kind kind = source_kind(head, (size_t)n);
-    *zeros = !kind.name && memchr(head, 0, (size_t)n);
-    return check_kind(path, kind, tokenised, e);
+    const struct source_kind kind = source_kind(bytes, (size_t)n);
+    TRY(check_kind(path, kind, reader != AS_BYTES, e));
+    if (!kind.name) text_head_add(head, bytes, (size_t)n);
+    if (reader != BY_TOKENIZER && !lines) return OK;
+    return text_head_check(head, path, lines, e) == OK ? OK : (e->code = ERR_CONFIG);
 }
 
-enum status text_look(const json_t *config, const char *root, char warning[TEXT_LOOK_CAP],
+/* Files with one fault: how many, and the first of them. */
+struct faulty {
+    int64_t count;
+    struct text_head head;
+    char path[PATH_CAP];
+};
+
+static void add_faulty(struct faulty *f, const struct text_head *head, const char *path) {
+    if (f->count++) return;
+    f->head = *head;
+    snprintf(f->path, sizeof f->path, "%s", path);
+}
+
+enum status text_look(const json_t *config, const char *root, char warning[TEXT_HEAD_CAP],
                       struct err *e) {
     const json_t *data = json_object_get(config, "data"), *value;
     const char *kind = json_text(data, "kind", "");
     const json_t *paths = json_object_get(data, "paths");
-    bool text = !strcmp(kind, "text"), tokenised = cache_is_needed(config);
-    char path[PATH_CAP], first[PATH_CAP] = "", others[64] = "";
-    int64_t count = 0;
+    bool text = !strcmp(kind, "text"), lines = !strcmp(kind, "chats");
+    bool bytes = !strcmp(json_text(data, "tokenizer", ""), "bytes");
+    enum reader reader = !cache_is_needed(config) ? AS_BYTES : bytes ? BY_BYTES : BY_TOKENIZER;
+    struct faulty other = { 0 }, zeros = { 0 };
+    char path[PATH_CAP];
     size_t i;
     warning[0] = '\0';
-    if (!text && strcmp(kind, "chats") != 0) return OK;
+    if (!text && !lines) return OK;
     json_array_foreach(paths, i, value) {
-        bool zeros;
+        struct text_head head;
         const char *name = json_string_value(value);
         if (root) TRY(path_join(path, root, name, e));
         else snprintf(path, sizeof path, "%s", name);
-        TRY(look_at(path, tokenised, &zeros, e));
-        if (!zeros || !text) continue; /* JSON lines with such a byte are an error anyway */
-        if (!count++) snprintf(first, sizeof first, "%s", path);
+        TRY(look_at(path, reader, lines, &head, e));
+        if (text_head_is_other(&head)) add_faulty(&other, &head, path);
+        else if (head.zeros[0] + head.zeros[1]) add_faulty(&zeros, &head, path);
     }
-    if (!count) return OK;
-    if (count > 1)
-        snprintf(others, sizeof others, ", and %" PRId64 " more of %zu files", count - 1,
-                 json_array_size(paths));
-    snprintf(warning, TEXT_LOOK_CAP, "%.256s%s: bytes of zero in the first 64 KiB, so it may be no "
-             "text; all of it is read as text", first, others);
+    const struct faulty *f = other.count ? &other : &zeros;
+    if (f->count && text) /* JSON lines with such a byte are an error anyway */
+        text_head_warning(warning, &f->head, f->path, f->count - 1,
+                          (int64_t)json_array_size(paths));
     return OK;
 }

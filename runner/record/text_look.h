@@ -3,17 +3,16 @@
 #ifndef FP8LAB_RUNNER_RECORD_TEXT_LOOK_H
 #define FP8LAB_RUNNER_RECORD_TEXT_LOOK_H
 
-#include "kernels/base.h"
+#include "runner/ingest/text_head.h"
 
 struct json_t;
 
-enum { TEXT_LOOK_HEAD = 1 << 16, TEXT_LOOK_CAP = 512 };
-
 /* Looks at the files that the configuration names, paths relative to `root` (NULL: to the working
  * directory). A file that cannot be read is left to those who read all of it. ERR_CONFIG: a file is
- * of another format (ingest/source_kind.h); with a tokenizer, of one that ingestion does not
- * unpack. `warning`: a line about files of `text` with bytes of zero, or "". */
+ * of another format (ingest/source_kind.h), or with a tokenizer other than "bytes" no text
+ * (ingest/text_head.h). With a tokenizer the formats that ingestion unpacks pass. `warning`: a line
+ * about files of `text` whose bytes are read though they may be no text, or "". */
 NODISCARD enum status text_look(const struct json_t *config, const char *root,
-                                char warning[TEXT_LOOK_CAP], struct err *e);
+                                char warning[TEXT_HEAD_CAP], struct err *e);
 
 #endif

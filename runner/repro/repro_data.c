@@ -13,6 +13,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/plan/options.h"
+#include "runner/record/data_other.h"
 
 struct wanted {
     const char *path, *sha256; /* borrowed from the bundle's list */
@@ -24,10 +25,16 @@ struct wanted {
  * index. */
 enum { FILES_MAX = 2 * (4096 + 1) };
 
+struct read_file {
+    dev_t device;
+    ino_t inode;
+    char sha256[SHA256_HEX]; /* "": it cannot be read */
+};
+
 struct search {
     struct wanted *file; /* owned */
     int64_t count;
-    struct { dev_t device; ino_t inode; } *read; /* owned: files whose bytes were hashed */
+    struct read_file *read; /* owned: files whose bytes were hashed */
     int64_t read_count;
     int up; /* most levels above the root that a path begins with */
 };
@@ -82,18 +89,24 @@ static enum status read_list(const json_t *list, struct search *s, struct err *e
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-/* Whether the file was hashed before, under any name; records it if not. */
-static enum status note_read(struct search *s, const struct stat *info, bool *known,
-                             struct err *e) {
-    *known = false;
-    for (int64_t i = 0; i < s->read_count && !*known; i++)
-        *known = s->read[i].device == info->st_dev && s->read[i].inode == info->st_ino;
-    if (*known) return OK;
-    void *more = realloc(s->read, (size_t)(s->read_count + 1) * sizeof *s->read);
+/* The file, if it was hashed before, under any name; else NULL. */
+static const struct read_file *find_read(const struct search *s, const struct stat *info) {
+    for (int64_t i = 0; i < s->read_count; i++)
+        if (s->read[i].device == info->st_dev && s->read[i].inode == info->st_ino)
+            return &s->read[i];
+    return NULL;
+}
+
+/* Hashes the file and records it. */
+static enum status hash_file(struct search *s, const char *path, const struct stat *info,
+                             char hex[SHA256_HEX], struct err *e) {
+    struct read_file *more = realloc(s->read, (size_t)(s->read_count + 1) * sizeof *s->read);
     if (!more) return FAIL(e, ERR_MEMORY, "%" PRId64 " files of data", s->read_count + 1);
     s->read = more;
-    s->read[s->read_count].device = info->st_dev;
-    s->read[s->read_count++].inode = info->st_ino;
+    struct read_file *f = &more[s->read_count++];
+    *f = (struct read_file){ .device = info->st_dev, .inode = info->st_ino };
+    if (sha256_file(path, hex, NULL, NULL) != OK) *hex = '\0'; /* unreadable: not a match */
+    memcpy(f->sha256, hex, SHA256_HEX);
     return OK;
 }
 
@@ -103,12 +116,10 @@ static enum status offer(struct search *s, const char *path, const struct stat *
     char hex[SHA256_HEX] = "", *full = NULL;
     for (int64_t i = 0; i < s->count; i++) {
         struct wanted *w = &s->file[i];
-        bool known = false;
         if (w->found || w->bytes != info->st_size) continue;
-        if (!*hex) TRY(note_read(s, info, &known, e));
-        if (known) return OK;
-        if (!*hex && sha256_file(path, hex, NULL, NULL) != OK) return OK; /* unreadable: not a
-                                                                             match */
+        if (!*hex && find_read(s, info)) return OK;
+        if (!*hex) TRY(hash_file(s, path, info, hex, e));
+        if (!*hex) return OK;
         if (strcmp(hex, w->sha256) != 0) continue;
         full = realpath(path, NULL); /* absolute: the link is in another folder */
         if (!full) return FAIL(e, ERR_IO, "%s: %s", path, strerror(errno));
@@ -156,14 +167,31 @@ static enum status lay_out(const struct search *s, const char *root, struct err 
     return OK;
 }
 
-static enum status list_missing(const struct search *s, char **out, struct err *e) {
+/* A line if the wanted file is not at the path, but another is. It says its hash only if the size
+ * is right: a file of another size was not read, and is named by a bundle that may be hostile. */
+static void say_other(const struct search *s, const char *path, struct text *out) {
+    struct stat info;
+    char words[DATA_OTHER_CAP];
+    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return;
+    const struct read_file *read = find_read(s, &info);
+    data_other_words(words, PLAIN(path), info.st_size, read ? read->sha256 : "");
+    text_puts(out, "    ");
+    text_puts(out, read && !*read->sha256 ? PLAIN(path) : words);
+    text_puts(out, read && !*read->sha256 ? " is here, but cannot be read\n" : "\n");
+}
+
+static enum status list_missing(const struct search *s, const char *folder, char **out,
+                                struct err *e) {
     struct text t = { 0 };
-    char line[PATH_CAP + 160];
+    char line[PATH_CAP + 160], below[PATH_CAP];
     for (int64_t i = 0; i < s->count; i++) {
         if (s->file[i].found) continue;
         snprintf(line, sizeof line, "  %s  %" PRId64 " bytes, sha256 %s\n",
                  PLAIN(s->file[i].path), s->file[i].bytes, PLAIN(s->file[i].sha256));
         text_puts(&t, line);
+        say_other(s, s->file[i].path, &t);
+        if (folder && path_join(below, folder, s->file[i].path, NULL) == OK)
+            say_other(s, below, &t);
     }
     if (t.failed) {
         text_free(&t);
@@ -210,7 +238,7 @@ enum status repro_stage_data(const struct repro_source *source, const json_t *li
     if (st == OK) st = read_list(list, &s, e);
     if (st == OK && folder) st = look_in(&s, folder, e);
     if (st == OK) st = look_at_recorded(&s, e);
-    if (st == OK) st = list_missing(&s, missing, e);
+    if (st == OK) st = list_missing(&s, folder, missing, e);
     if (st == OK) st = make_root(source, name, s.up, root, e);
     if (st == OK && !*missing) st = lay_out(&s, root, e);
     for (int64_t i = 0; i < s.count; i++) free(s.file[i].found);

@@ -12,17 +12,57 @@
 #include "runner/bundle/bag.h"
 #include "runner/bundle/bundle.h"
 #include "runner/bundle/format.h"
+#include "runner/record/data_other.h"
 #include "runner/record/documents.h"
 #include "runner/record/inputs.h"
 #include "runner/record/run_checkpoint.h"
 
 /* ---- inputs -----------------------------------------------------------------------------------*/
 
+/* A list of the directory. *out is NULL if it has none: older versions wrote none. */
+static enum status read_list(const struct run_dir *dir, const char *document, json_t **out,
+                             struct err *e) {
+    char path[PATH_CAP];
+    *out = NULL;
+    TRY(path_join(path, dir->path, document, e));
+    return path_exists(path) ? json_read_beneath(dir->root, document, dir->path, out, e) : OK;
+}
+
+/* Names the file of text that gave other tokens. */
+static enum status check_text(const struct run_dir *dir, const json_t *now, struct err *e) {
+    json_t *then = NULL;
+    TRY(read_list(dir, DOCUMENT_ingest, &then, e));
+    enum status st = data_lists_check(json_object_get(then, "sources"),
+                                      json_object_get(now, "sources"), e);
+    json_decref(then);
+    return st;
+}
+
+/* Hashes the inputs. A file of data with another size is named before the data are read: it may
+ * also be too short for them. */
+static enum status hash_now(const struct run_dir *dir, const json_t *resolved,
+                            const char *data_root, const struct cache_entry *tokens,
+                            struct inputs *now, struct err *e) {
+    const char *shards = tokens->record ? tokens->prefix : NULL;
+    json_t *then = NULL, *files = NULL;
+    TRY(read_list(dir, RUN_PATH_data_files, &then, e));
+    enum status st = shards ? OK : data_sizes_check(then, data_root, e);
+    if (st == OK) st = inputs_hash(resolved, data_root, shards, now, &files, e);
+    if (st == OK && strcmp(json_text(json_object_get(dir->run, "inputs"), "data", ""), now->data)) {
+        st = shards ? check_text(dir, tokens->record, e) : OK;
+        if (st == OK) st = data_lists_check(then, files, e);
+    }
+    json_decref(then);
+    json_decref(files);
+    if (st != OK) err_prefix(e, "%s cannot be resumed as the same run", dir->id);
+    return st;
+}
+
 enum status reopen_check(const struct run_dir *dir, const json_t *resolved, const char *data_root,
-                         const char *shards, struct err *e) {
+                         const struct cache_entry *tokens, struct err *e) {
     struct inputs now = { .known = NULL };
     const json_t *then = json_object_get(dir->run, "inputs");
-    TRY(inputs_hash(resolved, data_root, shards, &now, NULL, e));
+    TRY(hash_now(dir, resolved, data_root, tokens, &now, e));
     const struct { const char *key, *value, *name; } parts[] = {
         { "config", now.config, "its configuration" },
         { "data", now.data, "the data" },

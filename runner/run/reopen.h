@@ -2,12 +2,15 @@
 #ifndef FP8LAB_RUNNER_RUN_REOPEN_H
 #define FP8LAB_RUNNER_RUN_REOPEN_H
 
+#include "runner/cache/cache.h"
 #include "runner/record/run_dir.h"
 
 /* Checks that code, data and configuration are unchanged, so that the resumed run is still the same
- * run. `data_root` and `shards` as for inputs_hash(). ERR_CONFIG names what changed. */
+ * run. `data_root` as for inputs_hash(); `tokens` of text, else zeroed. ERR_CONFIG names what
+ * changed; ERR_IO a file of data that is absent. */
 NODISCARD enum status reopen_check(const struct run_dir *dir, const json_t *resolved,
-                                   const char *data_root, const char *shards, struct err *e);
+                                   const char *data_root, const struct cache_entry *tokens,
+                                   struct err *e);
 
 /* For a run with both bundle and directory: checks that the directory is unchanged since it was
  * closed. ERR_VERIFY says how to resume from the bundle instead. */

@@ -446,8 +446,7 @@ enum status run_resume(const struct run_settings *s, const char *path, const jso
     if (st == OK)
         st = json_read_beneath(dir.root, DOCUMENT_resolved, dir.path, &resolved, e);
     if (st == OK) st = run_tokens_find(s, &dir, resolved, &tokens, e);
-    const char *shards = tokens.record ? tokens.prefix : NULL;
-    if (st == OK) st = reopen_check(&dir, resolved, s->data_root, shards, e);
+    if (st == OK) st = reopen_check(&dir, resolved, s->data_root, &tokens, e);
     if (st == OK) st = records_check(&dir, e);
     if (st == OK && !s->choices) st = choice_file_check(&dir, e);
     const json_t *mismatch = json_object_get(dir.run, "mismatch");

@@ -263,6 +263,34 @@ enum status data_patterns_expand(json_t *config, const struct pattern_source *so
     return OK;
 }
 
+/* Whether ROOT/a,b is here, of names from paths[i] on, and ROOT/a is not. */
+static bool is_split(const json_t *paths, size_t i, const char *root, char name[PATH_CAP]) {
+    char full[PATH_CAP];
+    size_t used = 0;
+    for (size_t k = i; k < json_array_size(paths) && used < PATH_CAP; k++) {
+        int n = snprintf(name + used, PATH_CAP - used, "%s%s", k > i ? "," : "",
+                         json_string_value(json_array_get(paths, k)));
+        used += (size_t)n;
+        n = snprintf(full, sizeof full, "%s%s%s", root ? root : "", root ? "/" : "", name);
+        if (used >= PATH_CAP || n >= PATH_CAP) return false;
+        if (path_exists(full)) return k > i;
+    }
+    return false;
+}
+
+void data_comma_hint(const json_t *config, const char *root, struct err *e) {
+    const json_t *paths = json_object_get(json_object_get(config, "data"), "paths");
+    char name[PATH_CAP];
+    size_t n = strlen(e->text);
+    for (size_t i = 0; i + 1 < json_array_size(paths); i++) {
+        if (!is_split(paths, i, root, name)) continue;
+        snprintf(e->text + n, sizeof e->text - n, "; in --set a comma separates files, but there "
+                 "is a file %.256s: --set 'data.paths=[\"%.256s\"]' names it", PLAIN(name),
+                 PLAIN(name));
+        return;
+    }
+}
+
 bool data_pattern_is_here(const char *path) {
     struct words found = { 0 };
     struct err ignored; /* out of memory counts as no match */

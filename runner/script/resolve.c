@@ -165,7 +165,8 @@ static enum status complete_runs(const struct pattern_source *data, struct resol
     for (int64_t i = 0; i < r->run_count; i++) {
         struct resolved_run *run = &r->runs[i];
         TRY(data_patterns_expand(run->config_json, data, e));
-        TRY(epochs_resolve(run->config_json, data->root, data->epoch_steps, e));
+        enum status st = epochs_resolve(run->config_json, data->root, data->epoch_steps, e);
+        if (st != OK) return data_comma_hint(run->config_json, data->root, e), st;
         TRY(write_config(run, e));
     }
     return OK;

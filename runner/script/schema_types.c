@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "model/ground/json_safe.h"
 #include "runner/base/nearest.h"
 #include "runner/script/schema_env.h"
 
@@ -285,8 +286,38 @@ static struct value *typed_word(struct diagnostics *d, const struct field *f,
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
-/* Rejects a list of --set with the brackets or quotes of Lua, JSON or a shell, which would become
- * part of the values. Returns false after a diagnostic. */
+/* A JSON list of texts, numbers and such lists; NULL: it has something else. */
+static struct value *from_json(struct pool *p, const json_t *json, struct place place) {
+    size_t i;
+    const json_t *item;
+    if (json_is_integer(json)) return value_int(p, json_integer_value(json), place);
+    if (json_is_real(json)) return value_float(p, json_real_value(json), place);
+    if (json_is_string(json))
+        return value_string(p, pool_copy(p, json_string_value(json)), place);
+    if (!json_is_array(json)) return NULL;
+    struct value *list = value_new(p, VALUE_TABLE, place);
+    json_array_foreach(json, i, item) {
+        struct value *v = from_json(p, item, place);
+        if (!v) return NULL;
+        value_append(p, list, v);
+    }
+    return list;
+}
+
+/* The list of `--set 'KEY=["a,b.txt", "c.txt"]'`, whose items may have commas; NULL: it is none. */
+static const struct value *json_list(struct pool *p, const struct value *v) {
+    json_error_t why;
+    json_t *json = NULL;
+    struct value *list = NULL;
+    if (v->type != VALUE_TEXT || *v->string != '[') return NULL;
+    if (json_parse(&json, v->string, v->string_bytes, 0, &why) == OK && json_is_array(json))
+        list = from_json(p, json, v->place);
+    json_decref(json);
+    return list;
+}
+
+/* Rejects a list of --set with the brackets or quotes of Lua or a shell, which would become part of
+ * the values. Returns false after a diagnostic. */
 static bool plain_list(struct diagnostics *d, const struct value *v, const char *path) {
     static const char MARKS[] = "[]{}\"' ";
     if (v->type != VALUE_TEXT || !*v->string || !strchr("[{\"' ", *v->string)) return true;
@@ -295,7 +326,8 @@ static bool plain_list(struct diagnostics *d, const struct value *v, const char 
         if (!strchr(MARKS, *at)) *to++ = *at;
     *to = '\0';
     diagnostics_add(d, v->place, path, "write a list with commas, without brackets, quotes or "
-                    "spaces: --set %s=%s", path, *plain ? plain : "A,B");
+                    "spaces: --set %s=%s; or, if an item has a comma, as JSON: --set "
+                    "'%s=[\"A,B\", \"C\"]'", path, *plain ? plain : "A,B", path);
     return false;
 }
 
@@ -331,8 +363,9 @@ static struct field item_field(const struct field *list, const struct value *ite
 
 static struct value *typed_list(struct diagnostics *d, const struct field *f,
                                 const struct value *v, const char *path) {
-    if (!plain_list(d, v, path)) return NULL;
-    const struct value *list = read_list(d->pool, v);
+    const struct value *list = json_list(d->pool, v);
+    if (!list && !plain_list(d, v, path)) return NULL;
+    if (!list) list = read_list(d->pool, v);
     bool floats = f->type == FIELD_FLOATS;
     if (list->type != VALUE_TABLE || list->member_count || list->kind || list->item_count == 0 ||
         (floats && list->item_count != f->length))

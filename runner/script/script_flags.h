@@ -6,6 +6,10 @@
 #include "runner/base/cli.h"
 #include "runner/script/resolve.h"
 
+/* Lines of a verb's help. */
+#define SCRIPT_SET_FORMS \
+    "--set KEY=A,B is a list. If an item has a comma, write JSON: --set 'KEY=[\"A,B\",\"C\"]'.\n"
+
 /* Resolves cli->args[0]. The script's errors are in *out (resolve.h), which is always valid for
  * resolution_destroy(). */
 NODISCARD enum status script_read(const struct cli *cli, struct resolution *out, struct err *e);

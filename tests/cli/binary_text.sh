@@ -1,6 +1,7 @@
 #!/bin/bash
-# `text` of files that are no text: other formats are refused by `check` and `run`, with what to use
-# instead; bytes of zero are a warning.
+# `text` of files that are no text: other formats are refused, with what to use instead. Others with
+# many control characters are refused if a tokenizer reads them, by each verb with the same words;
+# as bytes they are a warning, as are bytes of zero.
 set -u
 . "$PWD/tests/cli/lib.sh"
 . "$root/tests/support/text.sh"
@@ -94,6 +95,78 @@ done
 printf 'a\0b' >>data/x.bin
 gives 0 check bytes.lua --lib "$lib" --
 grep -q "bytes of zero" out && fail "bytes of zero behind the first 64 KiB"
+
+# Many control characters, of an unknown format: a program, or UTF-16 without a byte-order mark.
+control() { # BYTES: 5 % of them
+    python3 -c "print('abcdefghijklmnopqr\\1\\n' * ($1 // 20), end='')"
+}
+asis="; its bytes are read as they are"
+other() { # FINDING: of data/x.bin, which is made already
+    local finding="data/x.bin is not text: $1" refusal
+    refusal="$finding. Make text in UTF-8 of it, or leave it out; "
+    refusal+='the tokenizer "bytes" takes any bytes'
+    gives 2 data data/x.bin -- "$finding. " "--bytes"
+    gives 2 data tokenise --tokenizer tokenizer.json --to x data/x.bin -- "$refusal"
+    gives 2 check texts.lua --lib "$lib" --set data.paths=data/x.bin -- "texts: $refusal" "1 error"
+    run 2 --set data.paths=data/x.bin --runs none -- "texts: $refusal"
+    ls x.* none/* 2>/dev/null && fail "something was made"
+    gives 0 data --bytes data/x.bin -- "nats per byte"
+    gives 0 data tokenise --tokenizer bytes --to x data/x.bin -- "$finding$asis"
+    expect "warnings of data tokenise" 1 "$(grep -c "is not text" out)"
+    rm x.*
+    gives 0 check bytes.lua --lib "$lib" -- "bytes: $finding$asis"
+    gives 0 run bytes.lua --lib "$lib" --threads 1 --set steps=1 -- "$finding$asis" "done  step"
+    run 0 --set data.paths=data/x.bin --set data.tokenizer=bytes --set steps=1 -- \
+        "$finding$asis" "done  step"
+    expect "warnings of run" 1 "$(grep -c "is not text" out)"
+}
+sed -i 's/name = "texts"/name = "bytes"/' bytes.lua
+control 4000 >data/x.bin
+other "5.0 % of its bytes are control characters"
+control 80000 >data/x.bin
+other "5.0 % of its first 64 KiB are control characters"
+for encoding in UTF-16LE UTF-16BE; do
+    iconv -f ASCII -t $encoding <texts.lua >data/x.bin
+    wide="as in UTF-16 without a byte-order mark (iconv -f $encoding -t UTF-8 IN >OUT)"
+    other "50.0 % of its bytes are control characters, $wide"
+done
+cp data/x.bin wide.bin
+paths=data/x.bin,data/a.jsonl,data/y.bin,wide.bin
+gives 0 check bytes.lua --lib "$lib" --set data.paths=$paths -- \
+    "data/x.bin is not text" "$asis, and those of 1 more of 4 files"
+# Conversations are JSON lines for any tokenizer. eval as run.
+cp data/x.bin data/x.jsonl
+cat >talks.lua <<'LUA'
+local tiny = require "models.tiny"
+return experiment {
+  name = "talks", model = tiny.llama { layers = 1, seq_len = 32, vocab = 700 }, recipe = bf16,
+  data = chats { "data/x.jsonl", tokenizer = "tokenizer.json" },
+  train = { steps = 1, global_batch = 4, micro_batch = 2 },
+}
+LUA
+gives 2 check talks.lua --lib "$lib" -- "data/x.jsonl is not text" "leave it out"
+run 0 --set data.paths=data/a.jsonl --set steps=1 --set archive=weights --runs trained -- "done"
+cp data/x.bin data/x.txt
+gives 2 eval "$(bundle_in trained)" --data data/x.txt -- "data/x.txt is not text" "leave it out"
+# Packed: once it is unpacked; in a tar each file by itself.
+gzip -k data/x.bin
+tar -cf data/x.tar data/a.jsonl data/x.bin
+finding=": 50.0 % of its unpacked bytes are control characters"
+for path in data/x.bin.gz data/x.tar; do
+    name=$path
+    [ $path = data/x.tar ] && name="$path: x.bin"
+    gives 2 data $path -- "$name is not text$finding"
+    gives 2 data tokenise --tokenizer tokenizer.json --to x $path -- "$name is not text$finding"
+    run 2 --set data.paths=$path -- "$name is not text$finding"
+    run 0 --set data.paths=$path --set data.tokenizer=bytes --set steps=1 -- \
+        "$name is not text$finding" "$asis" "done  step"
+done
+# Behind the first 64 KiB: only `data` reads so far.
+{ head -c 70000 /dev/zero | tr '\0' a && control 40000; } >data/x.bin
+gives 0 data data/x.bin -- "data/x.bin: 1.8 % of its bytes are control characters, mostly behind"
+file 'a\0b'
+gives 0 data data/x.bin -- "data/x.bin$warning"
+gives 0 data tokenise --tokenizer tokenizer.json --to x data/x.bin -- "data/x.bin$warning"
 
 [ "$failed" = 0 ] && echo "what is no text is refused, or a warning"
 exit "$failed"

@@ -38,6 +38,32 @@ bundle=$(ls runs/*.tar.zst)
 "$FP8LAB" extract -q "$bundle" --to bag >out 2>err || fail "extract: $(cat err)"
 grep -qF "books/b.txt" bag/data/experiment/data.json || fail "the inputs do not list the files"
 
+# A comma in a name: --set takes it for two files, unless they are a JSON list.
+cp books/a.txt 'books/a,b.txt'
+named='data.paths=["books/a,b.txt", "books/b.txt"]'
+run --set "$named" || fail "a JSON list: $(cat err)"
+"$FP8LAB" check x.lua --lib "$lib" --resolved --set "$named" >out 2>err || fail "check: $(cat err)"
+grep -qF '"paths":["books/a,b.txt","books/b.txt"]' out || fail "a JSON list: $(cat out)"
+hint="in --set a comma separates files, but there is a file books/a,b.txt: "
+hint+="--set 'data.paths=[\"books/a,b.txt\"]' names it"
+for more in train.steps=2 data.tokenizer=bytes train.epochs=1; do
+    run --set data.paths=books/b.txt,books/a,b.txt --set $more && fail "half a name: $more"
+    grep -qF "No such file" err && grep -qF "$hint" err || fail "half a name, $more: $(cat err)"
+done
+"$FP8LAB" check x.lua --lib "$lib" --set data.paths=books/a,b.txt >out 2>err
+grep -qF "$hint" err || fail "check of half a name: $(cat err)"
+run --data-root books --set data.paths=a,b.txt && fail "half a name below a root"
+grep -qF 'but there is a file a,b.txt: ' err || fail "half a name below a root: $(cat err)"
+run --set data.paths=books/a.txt,books/none.txt && fail "a file that is not there"
+grep -qF 'comma' err && fail "a comma that is none of a name: $(cat err)"
+for list in '["books/a.txt"' '{"books/a.txt"}' '[{}]' '[]'; do
+    run --set "data.paths=$list" && fail "a list $list"
+done
+grep -q 'expected a list of file names' err || fail "an empty list: $(cat err)"
+run --set 'data.paths={"books/a.txt"}'
+grep -qF "as JSON: --set 'data.paths=[\"A,B\", \"C\"]'" err || fail "a Lua list: $(cat err)"
+rm 'books/a,b.txt'
+
 # Another root, and a file that was added later.
 mkdir elsewhere && mv books elsewhere/
 run && fail "data that moved away"

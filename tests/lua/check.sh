@@ -57,22 +57,24 @@ grep -q '"key": *"model.layers"' "$work/out" || expect "--json names the key" ye
 expect "exit code of a missing script" 2 "$(code check "$work/absent.lua")"
 expect "exit code of a bad override" 2 "$(code check --set train.step=3 experiments/margins.lua)"
 
-# Lists in the notation of Lua or JSON, several values for one key, a kind as a key: each is
+# Lists in the notation of Lua or of no JSON, several values for one key, a kind as a key: each is
 # rejected. The error has the correct spelling, and that spelling is accepted.
 refused() { # SET WORDS
     expect "exit code of --set $1" 2 "$(code check --set "$1" experiments/quickstart.lua)"
     grep -qF -- "$2" "$work/err" || expect "--set $1" "$2" "$(cat "$work/err")"
 }
-for list in '["a.txt", "b.txt"]' '{"a.txt","b.txt"}' '[a.txt,b.txt]' '"a.txt","b.txt"'; do
+for list in '["a.txt", b.txt]' '{"a.txt","b.txt"}' '[a.txt,b.txt]' '"a.txt","b.txt"'; do
     refused "data.paths=$list" ": --set data.paths=a.txt,b.txt"
 done
 refused "train.optimizer.betas={0.9,0.95}" ": --set train.optimizer.betas=0.9,0.95"
 refused "seed={1,2}" "--set takes one value, a suite's matrix takes several"
 refused "recipe.kind=fp8.tensorwise" "recipe itself names the kind: --set recipe=fp8.tensorwise"
 expect "errors of recipe.kind" 1 "$(grep -c "unknown key" "$work/err")"
-expect "exit code of a list" 0 \
-    "$(code check --resolved --set data.paths=a.txt,b.txt experiments/quickstart.lua)"
-grep -qF '"paths":["a.txt","b.txt"]' "$work/out" || expect "a list of two" yes no
+for list in a.txt,b.txt '["a.txt", "b.txt"]'; do
+    expect "exit code of a list" 0 \
+        "$(code check --resolved --set "data.paths=$list" experiments/quickstart.lua)"
+    grep -qF '"paths":["a.txt","b.txt"]' "$work/out" || expect "a list of two" yes no
+done
 
 # The output of a script goes to stderr, and -q silences it.
 echo 'print("seen") return require "x2"' >"$work/y.lua"

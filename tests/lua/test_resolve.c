@@ -329,6 +329,25 @@ static void overrides_are_typed_by_the_schema(void **state) {
     resolution_destroy(&r);
 }
 
+static void an_override_may_be_a_json_list(void **state) {
+    (void)state;
+    struct resolution r;
+    resolve_text(HEAD "return one { data = text { 'a' }, sample = { every = 5 } }", false,
+                 OVERRIDES("data.paths=[\"a,b.txt\", \"\u00e9\"]",
+                           "train.optimizer.betas=[0.8, 0.9]",
+                           "sample.prompts=[\"one, two\", [1, 2]]"), &r);
+    const json_t *paths = at(&r.runs[0], "data.paths");
+    const json_t *prompts = at(&r.runs[0], "sample.prompts");
+    assert_int_equal(json_array_size(paths), 2);
+    assert_string_equal(json_string_value(json_array_get(paths, 0)), "a,b.txt");
+    assert_string_equal(json_string_value(json_array_get(paths, 1)), "\u00e9");
+    assert_float_equal(json_real_value(json_array_get(at(&r.runs[0], "train.optimizer.betas"), 0)),
+                       0.8, 0);
+    assert_string_equal(json_string_value(json_array_get(prompts, 0)), "one, two");
+    assert_int_equal(json_integer_value(json_array_get(json_array_get(prompts, 1), 1)), 2);
+    resolution_destroy(&r);
+}
+
 static void durations_have_the_usual_notations(void **state) {
     (void)state;
     static const struct { const char *text; int64_t s; } CASES[] = {
@@ -624,6 +643,7 @@ int main(void) {
         cmocka_unit_test(a_matrix_reaches_any_key),
         cmocka_unit_test(a_suite_may_list_experiments),
         cmocka_unit_test(overrides_are_typed_by_the_schema),
+        cmocka_unit_test(an_override_may_be_a_json_list),
         cmocka_unit_test(durations_have_the_usual_notations),
         cmocka_unit_test(an_override_of_an_axis_removes_it),
         cmocka_unit_test(an_override_sets_an_axis),

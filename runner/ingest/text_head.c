@@ -1,0 +1,71 @@
+#include "runner/ingest/text_head.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Text has almost no control characters; programs, token ids, archives and images have some
+ * percent. */
+static const double CONTROLS_MAX = 0.01;
+
+bool text_is_control(int byte) {
+    return byte < ' ' && !(byte >= '\t' && byte <= '\r') && byte != '\033';
+}
+
+void text_head_add(struct text_head *h, const void *text, size_t n) {
+    const unsigned char *p = text;
+    for (size_t i = 0; i < n && h->bytes < TEXT_HEAD; i++, h->bytes++) {
+        h->controls += text_is_control(p[i]);
+        h->zeros[h->bytes & 1] += p[i] == 0;
+    }
+}
+
+bool text_head_is_other(const struct text_head *h) {
+    return (double)h->controls > CONTROLS_MAX * (double)h->bytes;
+}
+
+/* Latin text in UTF-16 has a zero in nearly each unit, at the same place, and few other control
+ * characters. NULL: it is not that. */
+static const char *wide_name(const struct text_head *h) {
+    int64_t zeros = h->zeros[0] + h->zeros[1];
+    bool one_side = h->zeros[0] == 0 || h->zeros[1] == 0;
+    if (!one_side || 4 * zeros < h->bytes) return NULL;
+    if ((double)(h->controls - zeros) > CONTROLS_MAX * (double)h->bytes) return NULL;
+    return h->zeros[0] ? "UTF-16BE" : "UTF-16LE";
+}
+
+void text_head_words(char out[TEXT_HEAD_CAP], const struct text_head *h, const char *name) {
+    const char *wide = wide_name(h);
+    char hint[160] = "";
+    if (wide)
+        snprintf(hint, sizeof hint, ", as in UTF-16 without a byte-order mark ("
+                 "iconv -f %s -t UTF-8 IN >OUT)", wide);
+    snprintf(out, TEXT_HEAD_CAP, "%.256s is not text: %.1f %% of its %s%s are control characters%s",
+             name, 100 * (double)h->controls / (double)h->bytes, h->unpacked ? "unpacked " : "",
+             h->bytes < TEXT_HEAD ? "bytes" : "first 64 KiB", hint);
+}
+
+enum status text_head_check(const struct text_head *h, const char *name, bool lines,
+                            struct err *e) {
+    char words[TEXT_HEAD_CAP];
+    if (!text_head_is_other(h)) return OK;
+    text_head_words(words, h, name);
+    return FAIL(e, ERR_FORMAT, "%s. Make text in UTF-8 of it, or leave it out%s", words,
+                lines ? "" : "; the tokenizer \"bytes\" takes any bytes");
+}
+
+void text_head_warning(char out[TEXT_HEAD_CAP], const struct text_head *h, const char *name,
+                       int64_t more, int64_t files) {
+    char words[TEXT_HEAD_CAP], others[80] = "";
+    bool other = text_head_is_other(h);
+    out[0] = '\0';
+    if (more)
+        snprintf(others, sizeof others, ", and %s%" PRId64 " more of %" PRId64 " files",
+                 other ? "those of " : "", more, files);
+    if (other) {
+        text_head_words(words, h, name);
+        snprintf(out, TEXT_HEAD_CAP, "%.600s; its bytes are read as they are%s", words, others);
+    } else if (h->zeros[0] + h->zeros[1]) {
+        snprintf(out, TEXT_HEAD_CAP, "%.256s%s: bytes of zero in the first 64 KiB, so it may be no "
+                 "text; all of it is read as text", name, others);
+    }
+}

@@ -1,0 +1,40 @@
+/* Whether a file is text, by the control characters in its first bytes: the one judgement of all
+ * verbs that read text. A tokenizer makes tokens of any bytes, and no error follows. */
+#ifndef FP8LAB_RUNNER_INGEST_TEXT_HEAD_H
+#define FP8LAB_RUNNER_INGEST_TEXT_HEAD_H
+
+#include "kernels/base.h"
+
+enum { TEXT_HEAD = 1 << 16, TEXT_HEAD_CAP = 768 };
+
+/* Counts of the first TEXT_HEAD bytes of a file. Zero-initialise it. */
+struct text_head {
+    int64_t bytes;
+    int64_t controls; /* see text_is_control() */
+    int64_t zeros[2]; /* at even places, at odd places */
+    bool unpacked;    /* the bytes are those of a packed file's content; for messages */
+};
+
+/* Below 32, but not tab to return and escape. Text has almost none. */
+bool text_is_control(int byte);
+
+/* Adds the next n bytes of the file; those behind the first TEXT_HEAD are ignored. */
+void text_head_add(struct text_head *h, const void *text, size_t n);
+
+/* More than CONTROLS_MAX of the bytes are control characters. */
+bool text_head_is_other(const struct text_head *h);
+
+/* "NAME is not text: 37.7 % of its bytes are control characters", for a head that is other. */
+void text_head_words(char out[TEXT_HEAD_CAP], const struct text_head *h, const char *name);
+
+/* What a tokenizer may not get: ERR_FORMAT with what to do. `lines`: the file is JSON lines for
+ * any tokenizer. */
+NODISCARD enum status text_head_check(const struct text_head *h, const char *name, bool lines,
+                                      struct err *e);
+
+/* A warning about a file whose bytes are read anyway: it is not text, or has bytes of zero. Else
+ * "". `more` of `files` have the same fault. */
+void text_head_warning(char out[TEXT_HEAD_CAP], const struct text_head *h, const char *name,
+                       int64_t more, int64_t files);
+
+#endif
