@@ -86,9 +86,16 @@ print(disk and (disk["folder"], disk["bytes"] / one, disk["free_bytes"] > 0, dis
 for verb in check plan; do
     # shellcheck disable=SC2086
     "$FP8LAB" $verb $experiment --runs large $large >out 2>log
-    expect "exit code of $verb" 0 $?
+    expect "exit code of $verb" 6 $?
+    says "\`run\` would not start: checkpoints need up to "
     says "and the disk of large has "
+    grep -q "^Next: " log && fail "$verb names a next command"
+    grep -q "has room" out && fail "$verb finds room"
+    # shellcheck disable=SC2086
+    "$FP8LAB" $verb --json $experiment --runs large $large >out 2>log
+    expect "exit code of $verb --json" 6 $?
     "$FP8LAB" $verb $experiment >out 2>log
+    expect "exit code of $verb with room" 0 $?
     says "the disk of runs has room: checkpoints need up to " out
     # tiny.lua has 12 steps: one checkpoint is ever written, or the one of step 6 is there as well.
     expect "$verb: one" "('runs', 1.0, True, True)" "$(disk $verb --set checkpoint.every=12)"
@@ -102,7 +109,15 @@ for verb in check plan; do
     done
     expect "$verb: none" None "$(disk $verb --set checkpoint=false)"
 done
-expect "plan for another machine" None "$(disk plan --facts "$tests/../facts/laptop.json")"
+for verb in check plan; do
+    expect "$verb for another machine" None \
+        "$(disk $verb --facts "$tests/../facts/laptop.json")"
+done
+
+# shellcheck disable=SC2086
+"$FP8LAB" check $experiment $large --set 'hardware.query=gpu.product_name="NVIDIA X"' >out 2>log
+expect "exit code of check for another machine" 0 $?
+says "the script asks for another machine, whose disk may have room"
 
 case_name="a disk with room for the rest of an interrupted run" # 3 checkpoints of 3.6 MiB at once
 mkdir rest
@@ -115,6 +130,10 @@ if mount -t tmpfs -o size=20m tmpfs rest 2>/dev/null; then
     wait $!
     expect "room for another such run" 6 \
         "$(run rest --set train.steps=201 >/dev/null && echo $code)"
+    # shellcheck disable=SC2086
+    "$FP8LAB" check $experiment --runs rest --set train.steps=200 >out 2>log
+    expect "exit code of check" 0 $?
+    says "runs of this script are there already"
     run rest --set train.steps=200
     expect "exit code of the same command" 0 $code
     says "resuming"
