@@ -152,13 +152,31 @@ says "checkpoint not here: step 18 (last), kept in ${bundle%.tar.zst}.ckpt"
 grep -q "is no longer in" out || fail "show does not report the missing checkpoints"
 mv away "${bundle%.tar.zst}.checkpoints" # the name until 2026-11-22
 "$FP8LAB" verify "$bundle" >out 2>log || fail "kept checkpoints under their old name do not verify"
-says "the kept checkpoint of step 18 (last) is whole"
+says "the kept checkpoint of step 18 (last) is intact"
 mv "${bundle%.tar.zst}.checkpoints" "${bundle%.tar.zst}.ckpt"
 state=$(ls both/*.ckpt/step-000018/state.safetensors)
 printf '\377' | dd of="$state" bs=1 seek=3000 conv=notrunc 2>/dev/null
 "$FP8LAB" verify "$bundle" >out 2>log
 expect "exit code with one byte changed" 4 $?
+says "$bundle: the bundle itself is intact, but its kept checkpoint of step 18 (last) is damaged: "
 says "state.safetensors"
+says "the kept checkpoint of step $evaluations (best) is intact"
+says "; copy the checkpoint to ${bundle%.tar.zst}.ckpt again, or delete its folder there"
+cp "$bundle" damaged
+middle=$(($(stat -c %s "$bundle") / 2))
+dd if=/dev/zero of="$bundle" bs=1 seek=$middle count=9 conv=notrunc 2>/dev/null
+"$FP8LAB" verify "$bundle" >out 2>log
+expect "exit code with both damaged" 4 $?
+says "; the bundle is damaged or changed: copy it again from its source"
+says "$bundle: its kept checkpoint of step 18 (last) is damaged: "
+says "the kept checkpoint of step $evaluations (best) is intact"
+rm -r "$(dirname "$state")"
+printf '\377' | dd of="$bundle" bs=1 seek=20 conv=notrunc 2>/dev/null # run.json cannot be read
+"$FP8LAB" verify "$bundle" >out 2>log
+expect "exit code of a damaged bundle" 4 $?
+says "the kept checkpoint of step $evaluations is intact by its own hashes"
+mv damaged "$bundle"
+"$FP8LAB" verify "$bundle" >out 2>log || fail "the bundle does not verify without the checkpoint"
 
 case_name="none, weights, full"
 run none --set checkpoint.keep=0
