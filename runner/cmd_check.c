@@ -12,6 +12,7 @@
 #include "runner/base/run_files.h"
 #include "runner/cache/cache_key.h"
 #include "runner/commands.h"
+#include "runner/disk_room.h"
 #include "runner/hardware/facts.h"
 #include "runner/plan/asked_kernel.h"
 #include "runner/plan/backends.h"
@@ -263,12 +264,17 @@ static enum presence look_for_weights(const struct cli *cli, const struct resolu
     return *said ? REJECTED : PRESENT;
 }
 
-/* What only the files show; returns the exit code. After a fault there is no next command. */
-static int look_at_files(const struct cli *cli, const struct resolution *r) {
+/* What only the disk and the files show; returns the exit code. After a fault there is no next
+ * command. */
+static int look_at_files(const struct cli *cli, const struct resolution *r,
+                         const struct keep_disk *disk) {
+    script_note_idle_keys(cli, r);
+    int room = disk_room_check(cli, r, disk);
     note_text(cli, r);
     look_at_text(cli, r);
     enum presence weights = look_for_weights(cli, r), all = worse(look_for_data(cli, r), weights);
     if (all == REJECTED) return EXIT_USAGE;
+    if (room != EXIT_OK) return room;
     script_next(cli, all == PRESENT && !asks_for_a_machine(r) ? "run" : "plan", false);
     return EXIT_OK;
 }
@@ -299,12 +305,13 @@ static int check(const struct cli *cli) {
     int code = EXIT_OK;
     enum status st = read_machine(cli, &machine, &facts, &e);
     if (st == OK) st = script_read(cli, &r, &e);
-    struct keep_disk disk;
+    struct keep_disk disk = { 0 };
     struct keep *keeps = calloc((size_t)r.run_count + 1, sizeof *keeps);
     print_log(cli, r.log);
     if (st == OK && !keeps) st = FAIL(&e, ERR_MEMORY, "%" PRId64 " runs", r.run_count);
     if (st == OK) st = ask_trainer(cli->args[0], &machine, &r, keeps, &e);
-    if (st == OK) st = keep_disk(cli_runs(cli), keeps, r.run_count, &disk, &e);
+    bool here = !cli_has(cli, "facts"); /* else runs are written to another machine's disk */
+    if (st == OK && here) st = keep_disk(cli_runs(cli), keeps, r.run_count, &disk, &e);
     if (st == ERR_CONFIG && r.error_count) {
         print_errors(cli, &r);
         code = EXIT_USAGE;
@@ -320,10 +327,7 @@ static int check(const struct cli *cli) {
         keep_say(cli, keeps, r.run_count, true);
         keep_say_disk(cli, &disk);
     }
-    if (st == OK) { /* `plan` reads no data */
-        script_note_idle_keys(cli, &r);
-        code = look_at_files(cli, &r);
-    }
+    if (st == OK) code = look_at_files(cli, &r, &disk); /* `plan` reads no data */
     free(keeps);
     json_decref(facts);
     resolution_destroy(&r);
@@ -336,6 +340,7 @@ const struct verb VERB_CHECK = {
     .about = "list what a script would run, or all its errors",
     .more = "Runs nothing. Exits with 2 after listing the errors of all rows. Missing data are a\n"
             "warning; data or weights that are here and that `run` would reject are an error.\n"
+            "Exits with 6 if the disk has no room for the checkpoints.\n"
             SCRIPT_SET_FORMS,
     VERB_FLAGS(FLAGS),
     .args_min = 1,

@@ -234,10 +234,12 @@ static void print_loss(const struct command *c) {
     if (isfinite(accuracy_of(c)))
         cli_out(c->cli, "  accuracy     %.2f %%: the target has the largest logit\n",
                 100 * accuracy_of(c));
-    cli_out(c->cli, "  tokens       %" PRId64, r->tokens);
-    if (r->loss_tokens != r->tokens)
-        cli_out(c->cli, ", %" PRId64 " of them with loss", r->loss_tokens);
-    cli_out(c->cli, ", in sequences of %" PRId64 "\n", c->seq_len);
+    int64_t sequences = r->tokens / c->seq_len, others = r->tokens - r->loss_tokens;
+    cli_out(c->cli, "  tokens       %" PRId64 " with loss, in %" PRId64 " sequence%s of %" PRId64,
+            r->loss_tokens, sequences, sequences == 1 ? "" : "s", c->seq_len);
+    if (others)
+        cli_out(c->cli, "; the other %" PRId64 " are padding or have no loss", others);
+    cli_out(c->cli, "\n");
 }
 
 static void print(const struct command *c) {
@@ -255,6 +257,8 @@ static void print(const struct command *c) {
     if (choices) print_choices(c);
     else print_loss(c);
     cli_out(c->cli, "  speed        %.1f tokens/s", speed);
+    if (!choices && c->result.loss.loss_tokens != tokens)
+        cli_out(c->cli, " of all %" PRId64, tokens);
     if (c->result.ranks > 1) cli_out(c->cli, " of %" PRId64 " processes", c->result.ranks);
     cli_out(c->cli, "\n");
 }
@@ -284,7 +288,8 @@ const struct verb VERB_EVAL = {
             "the folder that --data names; in its own recipe the loss is then that of the run's\n"
             "last evaluation. Otherwise FILE is what the run's data were:\n"
             "bytes, token shards (.bin), or text, JSON lines or conversations for its tokenizer.\n"
-            "All of it is evaluated: the last sequence may be short.\n"
+            "All of it is evaluated: the last sequence may be short, and is padded. The loss is\n"
+            "the mean over the tokens with loss, so padding does not change it.\n"
             "  fp8lab eval last && fp8lab eval last --recipe bf16   what does FP8 cost?\n"
             "--choices: a completion is as good as the mean loss of its tokens is low.\n"
             "Each of --gpus N has the whole model, which must fit it. Their number changes no\n"

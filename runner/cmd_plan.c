@@ -7,6 +7,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/commands.h"
+#include "runner/disk_room.h"
 #include "runner/doctor/probe.h"
 #include "runner/hardware/facts.h"
 #include "runner/hardware/hardware.h"
@@ -235,9 +236,10 @@ static void print_text(const struct cli *cli, const struct resolution *r,
     for (int64_t i = 0; i < r->run_count && !rows; i++) print_plan(cli, &r->runs[i], &planned[i]);
 }
 
-/* Prints the plans, and what their checkpoints need of the disk here; --facts is of another. */
+/* Prints the plans, and what their checkpoints need of the disk here; --facts is of another.
+ * *code: EXIT_SYSTEM if there is no room, unless a row does not fit the machine. */
 static enum status print_all(const struct cli *cli, const struct resolution *r,
-                             const struct planned *planned, struct err *e) {
+                             const struct planned *planned, int *code, struct err *e) {
     struct keep_disk disk = { 0 };
     struct keep *keeps = calloc((size_t)r->run_count + 1, sizeof *keeps);
     if (!keeps) return FAIL(e, ERR_MEMORY, "%" PRId64 " plans", r->run_count);
@@ -250,6 +252,8 @@ static enum status print_all(const struct cli *cli, const struct resolution *r,
         keep_say(cli, keeps, r->run_count, true);
         keep_say_disk(cli, &disk);
     }
+    int room = st == OK ? disk_room_check(cli, r, &disk) : EXIT_OK;
+    if (*code == EXIT_OK) *code = room;
     free(keeps);
     return st;
 }
@@ -265,11 +269,12 @@ static enum status plan_all(const struct cli *cli, const struct resolution *r, c
         if (!planned[i].fit.fits || planned[i].mismatch) *code = EXIT_HARDWARE;
         known = known && planned[i].fit.memory > 0;
     }
-    if (st == OK) st = print_all(cli, r, planned, e);
+    if (st == OK) st = print_all(cli, r, planned, code, e);
     for (int64_t i = 0; i < r->run_count && planned; i++) planned_free(&planned[i]);
     free(planned);
     /* A plan for another machine is followed by a smoke run on this one. */
-    if (st == OK && known) script_next(cli, "run", *code != EXIT_OK || cli_has(cli, "facts"));
+    if (st == OK && known && *code != EXIT_SYSTEM)
+        script_next(cli, "run", *code != EXIT_OK || cli_has(cli, "facts"));
     return st;
 }
 
@@ -328,9 +333,10 @@ const struct verb VERB_PLAN = {
         "optimizer moments, activations, and the peak of all. A single row, and each row under\n"
         "--detail, is listed by arena.\n"
         "Runs nothing and reads no data. Exits with 3 if the machine does not match the hardware\n"
-        "query, lacks the memory, or has a GPU that no run can use. Arenas are exact: a run\n"
-        "allocates them before its first step, and nothing later. What a GPU needs beside them\n"
-        "is estimated from sizes and from measurements on one H200.\n",
+        "query, lacks the memory, or has a GPU that no run can use, and with 6 if the disk has no\n"
+        "room for the checkpoints. Arenas are exact: a run allocates them before its first step,\n"
+        "and nothing later. What a GPU needs beside them is estimated from sizes and from\n"
+        "measurements on one H200.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/checkpoint_files.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
@@ -29,19 +30,46 @@ static void print(const struct cli *cli, const char *path, const struct unpack_r
     json_decref(object);
 }
 
-/* Verifies one checkpoint that the run keeps beside its bundle, and says whether it is here. */
+/* Verifies one checkpoint that the run keeps beside its bundle, and says whether it is here. The
+ * error begins with its step. */
 static enum status verify_one(const struct cli *cli, const char *path, const char *run,
                               const json_t *row, bool *there, struct err *e) {
     char which[64], folder[PATH_CAP];
     kept_text(row, which);
-    TRY(kept_verify(path, row, there, e));
+    enum status st = kept_verify(path, row, there, e);
+    if (st != OK)
+        err_prefix(e, "its kept checkpoint of %s %s", PLAIN(which),
+                   st == ERR_VERIFY ? "is damaged" : "cannot be checked");
+    TRY(st);
     TRY(kept_folder(folder, path, e));
     if (*there)
-        cli_note(cli, "%s: the kept checkpoint of %s is whole", PLAIN(run), PLAIN(which));
+        cli_note(cli, "%s: the kept checkpoint of %s is intact", PLAIN(run), PLAIN(which));
     else
         cli_note(cli, "%s: checkpoint not here: %s, kept in %s", PLAIN(run), PLAIN(which),
                  PLAIN(folder));
     return OK;
+}
+
+/* Verifies all of them, also after a failure: *e is the first one, and the others are said.
+ * `list` becomes [{"step","here"}]; NULL: not needed. */
+static enum status verify_rows(const struct cli *cli, const char *path, const json_t *run,
+                               json_t *list, struct err *e) {
+    size_t i;
+    const json_t *row;
+    enum status st = OK;
+    bool failed = false;
+    json_array_foreach(json_object_get(run, "kept"), i, row) {
+        bool there = false;
+        struct err why = { 0 };
+        if (strcmp(json_text(row, "where", ""), "beside") != 0) continue;
+        enum status now = verify_one(cli, path, json_text(run, "id", "?"), row, &there, &why);
+        if (now != OK && st != OK) cli_warn(cli, "%s: %s", PLAIN(path), PLAIN(why.text));
+        else if (now != OK) st = FAIL(e, now, "%s", why.text);
+        if (list)
+            json_append(list, json_pack("{s:I,s:b}", "step", (json_int_t)json_int(row, "step"),
+                                        "here", there), &failed);
+    }
+    return failed && st == OK ? FAIL(e, ERR_MEMORY, "the list of checkpoints") : st;
 }
 
 /* Every byte is as listed, and still the run's records may lack something. */
@@ -53,30 +81,67 @@ static void say_problems(const struct cli *cli, const struct run_view *view) {
                  PLAIN(json_string_value(problem) ? json_string_value(problem) : "?"));
 }
 
-/* Verifies the checkpoints beside the bundle, whose hashes run.json has. A bundle that was copied
- * without them is complete. *out becomes [{"step","here"}]; the caller owns it, NULL: no memory. */
+static const char *name_of(const char *path) {
+    return path_is_directory(path) ? "the directory" : "the bundle";
+}
+
+/* Verifies the checkpoints beside a bundle that is intact; run.json has their hashes. A bundle that
+ * was copied without them is complete. *out becomes [{"step","here"}]; the caller owns it. */
 static enum status verify_kept(const struct cli *cli, const char *path, json_t **out,
                                struct err *e) {
     struct run_view view;
-    size_t i;
-    const json_t *row;
-    *out = NULL;
+    char folder[PATH_CAP];
+    TRY(kept_folder(folder, path, e));
     TRY(run_view_load(path, RUN_VIEW_BRIEF, &view, e));
     say_problems(cli, &view);
-    enum status st = OK;
-    json_t *list = json_array();
-    bool failed = !list;
-    json_array_foreach(json_object_get(view.run, "kept"), i, row) {
-        bool there = false;
-        if (st != OK || strcmp(json_text(row, "where", ""), "beside") != 0) continue;
-        st = verify_one(cli, path, json_text(view.run, "id", "?"), row, &there, e);
-        json_append(list, json_pack("{s:I,s:b}", "step", (json_int_t)json_int(row, "step"), "here",
-                                    there), &failed);
-    }
+    *out = json_array();
+    struct err why = { 0 };
+    enum status st = *out ? verify_rows(cli, path, view.run, *out, &why)
+                          : FAIL(&why, ERR_MEMORY, "the list of checkpoints");
     run_view_free(&view);
-    if (st == OK) *out = json_whole(list, failed);
-    else json_decref(list);
-    return st;
+    if (st == OK) return OK;
+    json_decref(*out);
+    *out = NULL;
+    if (st == ERR_MEMORY) return FAIL(e, st, "%s", why.text);
+    return FAIL(e, st, "%s: %s itself is intact, but %s; copy the checkpoint to %s again, or "
+                "delete its folder there: the run's results do not need it", path, name_of(path),
+                why.text, folder);
+}
+
+/* A damaged bundle says nothing of the checkpoints beside it. Verifies them against run.json; if
+ * that cannot be read, the newest one against its own hashes. */
+static void verify_beside_damaged(const struct cli *cli, const char *path) {
+    struct run_view view;
+    struct err e = { 0 };
+    char folder[PATH_CAP];
+    struct checkpoint_info info = { .step = -1 };
+    if (run_view_load(path, RUN_VIEW_BRIEF, &view, NULL) == OK) {
+        if (verify_rows(cli, path, view.run, NULL, &e) != OK)
+            cli_warn(cli, "%s: %s", PLAIN(path), PLAIN(e.text));
+        run_view_free(&view);
+        return;
+    }
+    if (kept_folder(folder, path, &e) != OK || !path_is_directory(folder)) return;
+    if (checkpoint_latest(folder, NULL, &info, &e) != OK) return;
+    if (info.step >= 0)
+        cli_note(cli, "%s: the kept checkpoint of step %lld is intact by its own hashes; %s "
+                 "cannot say whether it is the run's", PLAIN(folder), (long long)info.step,
+                 name_of(path));
+    else if (*info.damage)
+        cli_warn(cli, "%s: the kept checkpoint is damaged: %s", PLAIN(folder), PLAIN(info.damage));
+}
+
+/* *out as for verify_kept(). The error says which part is damaged and what to do. */
+static enum status verify(const struct cli *cli, const char *path, struct unpack_report *report,
+                          json_t **out, struct err *e) {
+    struct err why = { 0 };
+    enum status st = bundle_unpack(path, NULL, &BUNDLE_LIMITS, report, &why);
+    if (st == OK) return verify_kept(cli, path, out, e);
+    if (st != ERR_VERIFY && st != ERR_FORMAT) return FAIL(e, st, "%s", why.text);
+    verify_beside_damaged(cli, path);
+    if (st == ERR_FORMAT) return FAIL(e, st, "%s", why.text); /* it may be no bundle at all */
+    return FAIL(e, st, "%s; %s is damaged or changed: copy it again from its source, or repeat the "
+                "run with run --again", why.text, name_of(path));
 }
 
 /* Verifies all bundles, even after a failure. EXIT_VERIFY wins over other exit codes. */
@@ -89,9 +154,8 @@ static int cmd_verify(const struct cli *cli) {
         struct err e = { 0 };
         enum status st = run_locate(cli->args[i], cli_runs(cli), path, &e);
         if (st == OK && !*first) snprintf(first, sizeof first, "%s", path);
-        if (st == OK) st = bundle_unpack(path, NULL, &BUNDLE_LIMITS, &report, &e);
         json_t *kept = NULL;
-        if (st == OK) st = verify_kept(cli, path, &kept, &e);
+        if (st == OK) st = verify(cli, path, &report, &kept, &e);
         if (st == OK) {
             print(cli, path, &report, kept);
             continue;
@@ -115,7 +179,8 @@ const struct verb VERB_VERIFY = {
     .more = RUN_FORMS
             "Every file is hashed. Exit 4, with a message that names the problem: a missing,\n"
             "surplus or changed file, a damaged or hostile archive (links, \"..\", bombs...), a\n"
-            "summary that its columns contradict, a damaged checkpoint beside the bundle.\n"
+            "summary that its columns contradict, a damaged checkpoint beside the bundle. The\n"
+            "message says which part is damaged, and whether the other one is intact.\n"
             "Exit 6: a file cannot be read, and may be intact.\n"
             "With --json one line for each bundle; fp8lab.error/1 for one that is not valid.\n",
     VERB_FLAGS(FLAGS),

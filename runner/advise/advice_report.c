@@ -18,6 +18,10 @@ static const char *way_of(const struct advice_row *row) {
     return row->fell_back ? "fallback" : recipe_way_name(row->way.way);
 }
 
+/* The name of a machine, from a file that the user may not have read. */
+enum { NAME_CAP = 128 };
+#define NAME(text) plain_copy((char[NAME_CAP]){ 0 }, NAME_CAP, (text))
+
 static double gib(int64_t bytes) { return (double)bytes / 0x1p30; }
 
 static double tokens_per_s(const struct advice_row *row) {
@@ -74,18 +78,27 @@ void advice_measure(const struct advice *a, const char *given, char out[TEXT_CAP
 
 /* ---- five lines -------------------------------------------------------------------------------*/
 
+/* What no certificate says yet, and which command makes them. */
+static void add_untried(char *out, const struct certified *c, const char *machine) {
+    if (c->tried) add(out, "%" PRId64 " of its %" PRId64, c->ways - c->tried, c->ways);
+    else add(out, "its");
+    add(out, " operators are not checked against the CPU's on %s yet (`fp8lab run` does it before "
+        "its first step); ", NAME(machine));
+}
+
 /* "; " ends what is said of the way. */
-static void add_certified(char *out, const struct certified *c, bool named) {
+static void add_certified(char *out, const struct certified *c, bool named, const char *machine) {
     const char *comma = named ? ", " : "";
     if (*c->widens) {
         add(out, "%ssince %s; ", comma, c->widens);
         return;
     }
-    if (c->finding == CERTIFIED_UNNEEDED) add(out, "%s", named ? "; " : "");
+    bool untried = c->finding == CERTIFIED_UNTRIED;
+    if (c->finding == CERTIFIED_UNNEEDED || untried) add(out, "%s", named ? "; " : "");
+    if (untried) add_untried(out, c, machine);
     else if (c->finding == CERTIFIED_ALL) add(out, "%scertified here; ", comma);
     else if (c->finding == CERTIFIED_FAILED)
         add(out, "%sbut %s failed (%s); ", comma, c->way, c->fault);
-    else add(out, "%snot tried yet; ", comma);
 }
 
 static bool any_rough(const struct advice *a) {
@@ -99,7 +112,8 @@ static const char *hint_of(const struct advice_row *row) {
     return *row->refused || row->fell_back ? "" : attention_way_hint(row->attention);
 }
 
-static void best_line(const struct advice *a, const struct advice_row *best, char out[TEXT_CAP]) {
+static void best_line(const struct advice *a, const struct advice_row *best,
+                      const struct advice_context *x, char out[TEXT_CAP]) {
     add(out, "Use %s: ", name_of(best));
     if (best->forecast.known) {
         add_time(out, best->forecast.step_us);
@@ -111,7 +125,7 @@ static void best_line(const struct advice *a, const struct advice_row *best, cha
         add(out, "without times it is the safe choice; ");
     bool named = best->kind != RECIPE_BF16;
     if (named) add(out, "%s", best->fell_back ? "falls back to bf16" : way_of(best));
-    add_certified(out, &best->certified, named);
+    add_certified(out, &best->certified, named, x->machine);
     if (best->attention) add(out, "%s; ", attention_way_text(best->attention));
     add_memory(out, best);
     if (a->timed && best->kind == RECIPE_BF16 && a->count > 1)
@@ -298,10 +312,6 @@ static void add_link(char *out, const struct advice_row *row) {
         add(out, "; what %.1f GB between ranks cannot hide comes on top", gb);
 }
 
-/* The name of a machine, from a file that the user may not have read. */
-enum { NAME_CAP = 128 };
-#define NAME(text) plain_copy((char[NAME_CAP]){ 0 }, NAME_CAP, (text))
-
 static void time_line(const struct advice *a, const struct advice_context *x, char out[TEXT_CAP]) {
     char command[TEXT_CAP];
     advice_measure(a, x->given, command);
@@ -331,7 +341,7 @@ void advice_print(const struct cli *cli, const struct advice *a, const struct ad
         cli_out(cli, "%s\n", line[0]);
         return;
     }
-    best_line(a, best, line[0]);
+    best_line(a, best, x, line[0]);
     loss_line(best, x, line[1]);
     next_line(a, line[2]);
     not_line(a, line[3]);

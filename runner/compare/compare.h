@@ -23,6 +23,7 @@
  *                  effect_high, u, p, verdict}]; the reference's group is side a
  *                losses: does the loss hold (compare_loss.h)? One entry a baseline:
  *                  baseline  its group;  seeds, mean: of the baseline
+ *                  diverged  a run of the baseline did: no losses at equal time, no times to one
  *                  step      of the baseline, at which losses are compared; null: there is none
  *                  tokens    trained until then;  seconds: of training, for equal time
  *                  counted   tokens with loss in one evaluation; null: not known
@@ -174,6 +175,9 @@ bool compare_joined_builds(const json_t *statistics);
     begin "x: the baseline's time or tokens to that loss, divided by this row's; " \
           "below 1 is slower" end \
     begin "between two evaluations the loss is on a line; outside of them there is no value" end
+
+/* In place of that table. */
+#define COMPARE_NO_SPEED "the baseline diverged: no losses at equal time, no time to the same loss"
 
 /* Below a table with the loss a byte. */
 #define COMPARE_BYTE "eval loss a byte of text, by the bytes a token of the run's whole text"

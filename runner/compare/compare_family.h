@@ -35,6 +35,7 @@ struct family {
     double tokens;              /* at which evaluations are compared; NaN: there is none */
     double seconds;             /* training time that all runs reached; NaN: there is none */
     bool apart;                 /* evaluated on other numbers of tokens: losses say nothing */
+    bool diverged;              /* a run of the baseline: nothing is faster or slower than it */
     char why[FAMILY_WHY_CAP];   /* why no group of the family gets a verdict; "" */
 };
 

@@ -129,6 +129,8 @@ static void put_speed(FILE *out, const json_t *report, const json_t *family, boo
                                           "bounds" };
     const json_t *seconds = json_object_get(family, "seconds"), *row, *time, *same;
     size_t i;
+    if (json_is_true(json_object_get(family, "diverged")))
+        fputs("<p class=\"soft\">" COMPARE_NO_SPEED ".</p>\n", out);
     if (!json_is_number(seconds)) return;
     fprintf(out, "<h3>At equal time: after %.4g s of training</h3>\n", json_number_value(seconds));
     page_table(out, "Losses after equal time; time and tokens to one loss", TITLES,

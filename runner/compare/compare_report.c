@@ -294,6 +294,8 @@ static void put_speed(FILE *out, const json_t *statistics, const json_t *family,
     const json_t *rows = json_object_get(family, "rows"), *row, *same, *time;
     size_t i;
     char name[8], from[16], at[40];
+    if (json_is_true(json_object_get(family, "diverged")))
+        fputs("    " COMPARE_NO_SPEED "\n", out);
     if (!json_is_number(json_object_get(family, "seconds"))) return;
     snprintf(from, sizeof from, "from %s",
              compare_group_letter(statistics, whole(family, "baseline"), name));

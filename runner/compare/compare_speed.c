@@ -31,8 +31,11 @@ static enum status gap_of(const struct family *f, int64_t group, const struct fa
     return st;
 }
 
-static enum status put_time(const struct family *f, int64_t group, json_t *row, struct err *e) {
-    const struct family_value value = { .of = at_time, .at = f->seconds };
+/* `diverged`: a run of a side did, so there is no value. */
+static enum status put_time(const struct family *f, int64_t group, bool diverged, json_t *row,
+                            struct err *e) {
+    const double at = diverged ? (double)NAN : f->seconds;
+    const struct family_value value = { .of = at_time, .at = at };
     struct loss_gap gap;
     bool failed = false;
     TRY(gap_of(f, group, &value, &gap, e));
@@ -71,9 +74,9 @@ static enum status put_factor(const struct family *f, int64_t group, double loss
     return failed ? FAIL(e, ERR_MEMORY, "times to a loss") : OK;
 }
 
-static enum status put_same_loss(const struct family *f, int64_t group, json_t *row,
+static enum status put_same_loss(const struct family *f, int64_t group, bool diverged, json_t *row,
                                  struct err *e) {
-    double loss = f->apart ? (double)NAN : loss_of_both(f, group);
+    double loss = f->apart || diverged ? (double)NAN : loss_of_both(f, group);
     bool failed = false;
     json_t *out = json_pack("{s:o}", "loss", json_finite(loss));
     enum status st = out ? put_factor(f, group, loss, true, out, e)
@@ -84,6 +87,8 @@ static enum status put_same_loss(const struct family *f, int64_t group, json_t *
 }
 
 enum status family_speed(const struct family *f, int64_t group, json_t *row, struct err *e) {
-    TRY(put_time(f, group, row, e));
-    return put_same_loss(f, group, row, e);
+    char why[FAMILY_WHY_CAP];
+    bool diverged = f->diverged || family_diverged(f, group, why);
+    TRY(put_time(f, group, diverged, row, e));
+    return put_same_loss(f, group, diverged, row, e);
 }

@@ -110,7 +110,9 @@ static enum status find_place(struct family *f, struct err *e) {
     bool smoke = false;
     for (int64_t i = 0; i < f->runs; i++)
         smoke = smoke || json_is_true(json_object_get(f->c->run[f->run[i]].run, "smoke"));
-    if (family_diverged(f, f->baseline, f->why)) return OK;
+    f->diverged = family_diverged(f, f->baseline, f->why);
+    if (f->diverged) f->seconds = (double)NAN; /* a loss on the way to a divergence is no measure */
+    if (f->diverged) return OK;
     if (smoke) snprintf(f->why, FAMILY_WHY_CAP, "a smoke run, whose sizes and steps are shrunk");
     else if (isnan(f->tokens)) say_no_step(f);
     else check_evaluations(f);
@@ -323,12 +325,12 @@ static enum status family_json(struct family *f, json_t **out, struct err *e) {
     for (int64_t k = 0; st == OK && k < f->g->count; k++)
         if (f->kin->of[k] == f->baseline) st = put_row(f, k, rows, e);
     if (st == OK)
-        *out = json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O}", "baseline",
-                         (json_int_t)f->baseline, "seeds", (json_int_t)seeds, "mean",
-                         json_finite(stats_mean(x.value, x.count)), "step", place_step(f),
-                         "tokens", json_finite(f->tokens), "counted", json_finite(counted(f)),
-                         "seconds", json_finite(f->seconds), "why", json_from_text(f->why), "cut",
-                         cut_runs(f), "rows", rows);
+        *out = json_pack("{s:I, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O}", "baseline",
+                         (json_int_t)f->baseline, "diverged", f->diverged, "seeds",
+                         (json_int_t)seeds, "mean", json_finite(stats_mean(x.value, x.count)),
+                         "step", place_step(f), "tokens", json_finite(f->tokens), "counted",
+                         json_finite(counted(f)), "seconds", json_finite(f->seconds), "why",
+                         json_from_text(f->why), "cut", cut_runs(f), "rows", rows);
     if (st == OK && !*out) st = FAIL(e, ERR_MEMORY, "a family of losses");
     json_decref(rows);
     loss_sample_free(&x);

@@ -43,22 +43,47 @@ static int64_t most_writes(const struct run_options *run, int64_t epochs) {
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
+static int64_t epochs_kept(const struct run_options *run) {
+    return run->checkpoint.epoch ? (int64_t)ceil(run->epochs) : 0;
+}
+
+static struct keep_counts count_kept(const struct run_options *run, bool smoke) {
+    const struct checkpoint_options *c = &run->checkpoint;
+    bool packed = run->archive == ARCHIVE_FULL;
+    /* Without `checkpoint` the last step is saved for an archive; a smoke run is small. */
+    int64_t some = c->given || run->archive != ARCHIVE_NONE;
+    if (!c->given || smoke) return (struct keep_counts){ .during = some, .held = some };
+    int64_t epochs = epochs_kept(run);
+    int64_t further = milestones_within(run) + epochs + c->init + c->best;
+    int64_t writes = most_writes(run, epochs), newest = c->keep > 1 ? c->keep : 1;
+    return (struct keep_counts){
+        .during = least(further + newest + 1, writes), /* one more during a write */
+        .held = least(further + newest, writes),
+        .count = least(further + (packed ? newest : c->keep > 0), writes),
+    };
+}
+
+static struct run_options change(struct run_options run, enum keep_way way) {
+    struct checkpoint_options *c = &run.checkpoint;
+    bool counted = run.epochs == 0 || run.train.steps > 1; /* else not tokenised yet */
+    if (way == KEEP_ONE) c->keep = least(c->keep, 1);
+    if (way == KEEP_LAST_STEP && c->every && counted) c->every = run.train.steps;
+    if (way == KEEP_UNPACKED) run.archive = ARCHIVE_NONE;
+    return run;
+}
+
 struct keep keep_which(const struct run_options *run, bool smoke) {
     const struct checkpoint_options *c = &run->checkpoint;
     bool asked = c->given && !smoke, packed = asked && run->archive == ARCHIVE_FULL;
     struct keep k = { .asked = asked, .init = asked && c->init,
                       .last = asked && (c->keep > 0 || packed), .best = asked && c->best,
-                      .packed = packed };
-    /* Without `checkpoint` the last step is saved for an archive; a smoke run is small. */
-    k.during = k.held = c->given || run->archive != ARCHIVE_NONE;
-    if (!asked) return k;
-    k.milestones = milestones_within(run);
-    if (c->epoch) k.epochs = (int64_t)ceil(run->epochs);
-    int64_t further = k.milestones + k.epochs + k.init + k.best;
-    int64_t writes = most_writes(run, k.epochs), newest = c->keep > 1 ? c->keep : 1;
-    k.count = least(further + (packed ? newest : k.last), writes);
-    k.held = least(further + newest, writes);
-    k.during = least(further + newest + 1, writes); /* one more during a write */
+                      .packed = packed, .steps = run->train.steps };
+    if (asked) k.milestones = milestones_within(run);
+    if (asked) k.epochs = epochs_kept(run);
+    for (int way = 0; way < KEEP_WAYS; way++) {
+        const struct run_options changed = change(*run, way);
+        k.counts[way] = count_kept(&changed, smoke);
+    }
     return k;
 }
 
@@ -92,7 +117,7 @@ enum status keep_plan(const json_t *config, bool smoke, struct keep *out, struct
         if (!strcmp(plan.row[i].arena, "weights")) weights += plan.row[i].bytes;
     }
     if (run.archive != ARCHIVE_NONE)
-        out->bundled = out->held * (run.archive == ARCHIVE_FULL ? out->bytes : weights);
+        out->bundled = run.archive == ARCHIVE_FULL ? out->bytes : weights;
     plan_free(&plan);
     options_free(&run);
     return st;
@@ -126,54 +151,83 @@ static enum status free_bytes(const char *folder, int64_t *out, struct err *e) {
 /* What a run needs in addition to what is there. */
 static int64_t beyond(int64_t bytes, int64_t there) { return bytes > there ? bytes - there : 0; }
 
-/* The bytes that the runs need at once: what earlier runs keep, and a run at its largest, while it
- * trains or while its bundle is packed. *largest is the index of that run. */
-static int64_t disk_bytes(const struct keep *keeps, int64_t count, int64_t *largest) {
-    int64_t kept = 0, most = 0;
+/* What a run needs while it trains or while its bundle is packed, and then keeps. */
+static void run_bytes(const struct keep *k, enum keep_way way, int64_t *most, int64_t *kept) {
+    const struct keep_counts *n = &k->counts[way];
+    bool packed = k->packed && way != KEEP_UNPACKED;
+    int64_t bundled = way == KEEP_UNPACKED ? 0 : k->bundled * n->held;
+    int64_t training = k->bytes * n->during, packing = k->bytes * n->held + bundled;
+    *most = beyond(training > packing ? training : packing, k->there);
+    *kept = beyond((packed ? 0 : k->bytes * n->count) + bundled, k->there);
+}
+
+/* The bytes that the runs need at once: what earlier runs keep, and a run at its largest. *largest
+ * is the index of that run. */
+static int64_t disk_bytes(const struct keep *keeps, int64_t count, enum keep_way way,
+                          int64_t *largest) {
+    int64_t before = 0, most = 0;
     for (int64_t i = 0; i < count; i++) {
-        const struct keep *k = &keeps[i];
-        int64_t training = k->bytes * k->during, packing = k->bytes * k->held + k->bundled;
-        int64_t here = kept + beyond(training > packing ? training : packing, k->there);
-        if (here > most) *largest = i;
-        if (here > most) most = here;
-        kept += beyond((k->packed ? 0 : k->bytes * k->count) + k->bundled, k->there);
+        int64_t here, kept;
+        run_bytes(&keeps[i], way, &here, &kept);
+        if (before + here > most) *largest = i;
+        if (before + here > most) most = before + here;
+        before += kept;
     }
     return most;
 }
 
 enum status keep_disk(const char *folder, const struct keep *keeps, int64_t count,
                       struct keep_disk *out, struct err *e) {
-    int64_t largest = 0;
+    int64_t largest = 0, ignored;
     *out = (struct keep_disk){ .folder = folder };
-    out->need = disk_bytes(keeps, count, &largest);
+    for (int way = KEEP_WAYS - 1; way >= KEEP_AS_SET; way--)
+        out->ways[way] = disk_bytes(keeps, count, way, &largest);
+    out->need = out->ways[KEEP_AS_SET];
     if (out->need == 0) return OK;
     out->one = keeps[largest].bytes;
-    out->during = keeps[largest].during;
+    out->during = keeps[largest].counts[KEEP_AS_SET].during;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t alone = disk_bytes(&keeps[i], 1, KEEP_AS_SET, &ignored);
+        if (alone > out->alone) out->alone = alone;
+        if (keeps[i].steps > out->steps) out->steps = keeps[i].steps;
+    }
     return free_bytes(folder, &out->free, e);
 }
 
+/* Appends a change and the bytes that are needed then, unless it saves nothing. */
+static void add_way(const struct keep_disk *d, int64_t bytes, const char *change, const char *note,
+                    char out[400]) {
+    char size[32];
+    size_t at = strlen(out);
+    if (bytes >= d->need) return;
+    bytes_text((double)bytes, size);
+    snprintf(out + at, 400 - at, "%s%s (then %s%s)", at ? ", " : ", or keep less: ", change, size,
+             note);
+}
+
 enum status keep_check_disk(const struct keep_disk *d, struct err *e) {
-    char wanted[32], found[32], one[32];
+    char wanted[32], found[32], one[32], last[64], ways[400] = "";
     if (d->need <= d->free) return OK;
     bytes_text((double)d->need, wanted);
     bytes_text((double)d->free, found);
     bytes_text((double)d->one, one);
+    snprintf(last, sizeof last, "--set checkpoint.every=%" PRId64, d->steps);
+    add_way(d, d->ways[KEEP_ONE], "--set checkpoint.keep=1", "", ways);
+    add_way(d, d->ways[KEEP_LAST_STEP], last, "; saves only after the last step", ways);
+    add_way(d, d->ways[KEEP_UNPACKED], "--set archive=none", "", ways);
+    add_way(d, d->alone, "--only NAME", " a row", ways);
     return FAIL(e, ERR_IO, "checkpoints need up to %s of disk, and the disk of %s has %s free: a "
-                "checkpoint is %s, and %" PRId64 " of them are on the disk at once; free space, "
-                "give --runs DIR on another disk, or keep fewer (--set checkpoint.keep=1)", wanted,
-                d->folder, found, one, d->during);
+                "checkpoint is %s, and a run has up to %" PRId64 " on the disk at once; free "
+                "space or give --runs DIR on another disk%s", wanted, d->folder, found, one,
+                d->during, ways);
 }
 
 void keep_say_disk(const struct cli *cli, const struct keep_disk *d) {
     char wanted[32];
-    struct err why;
-    if (d->need == 0) return;
+    if (d->need == 0 || d->need > d->free) return;
     bytes_text((double)d->need, wanted);
-    if (keep_check_disk(d, &why) == OK)
-        cli_out(cli, "the disk of %s has room: checkpoints need up to %s at once\n",
-                PLAIN(d->folder), wanted);
-    else
-        cli_warn(cli, "%s", why.text);
+    cli_out(cli, "the disk of %s has room: checkpoints need up to %s at once\n",
+            PLAIN(d->folder), wanted);
 }
 
 json_t *keep_disk_json(const struct keep_disk *d) {
@@ -241,7 +295,7 @@ void keep_say(const struct cli *cli, const struct keep *keeps, int64_t count, bo
             if (!alike(&keeps[k], &keeps[i])) continue;
             said = said || k < i;
             rows++;
-            bytes += keeps[k].bytes * keeps[k].count;
+            bytes += keeps[k].bytes * keeps[k].counts[KEEP_AS_SET].count;
             if (keeps[k].bytes > largest.bytes) largest.bytes = keeps[k].bytes;
         }
         if (!said) say_kept(cli, &largest, rows, bytes, on_stdout);

@@ -7,6 +7,16 @@
 #include "runner/base/cli.h"
 #include "runner/plan/options.h"
 
+/* How many checkpoints are on the disk: never more than a run that nobody stops writes. */
+struct keep_counts {
+    int64_t during; /* maximum while the run trains, the one being written included */
+    int64_t held;   /* maximum when the bundle is packed */
+    int64_t count;  /* maximum after the run: a bundle has the newest checkpoint.keep */
+};
+
+/* As the experiment sets it, and changes that may need less disk. */
+enum keep_way { KEEP_AS_SET, KEEP_ONE, KEEP_LAST_STEP, KEEP_UNPACKED, KEEP_WAYS };
+
 struct keep {
     bool asked;      /* the experiment has `checkpoint`; always false for --smoke */
     bool loses;      /* it tunes the weights of `init` and keeps none; never with --smoke */
@@ -14,12 +24,10 @@ struct keep {
     bool last, best; /* which others are kept; one checkpoint may be both */
     int64_t milestones, epochs; /* further ones; each may also be one of the above */
     bool packed;     /* in the bundle (archive = "full"), not beside it */
-    int64_t count;   /* maximum of checkpoints: a bundle has the newest checkpoint.keep */
-    int64_t during;  /* maximum on the disk while the run trains, the one being written included;
-                      * neither is more than a run that nobody stops writes */
-    int64_t held;    /* maximum that is there when the bundle is packed */
+    struct keep_counts counts[KEEP_WAYS];
+    int64_t steps;   /* of the run */
     int64_t bytes;   /* of one checkpoint, as planned; files have some KB of names in addition */
-    int64_t bundled; /* bytes of checkpoints in the bundle: archive */
+    int64_t bundled; /* bytes of one checkpoint in the bundle; 0: the bundle has none */
     int64_t there;   /* bytes on the disk that the run takes over or replaces when it resumes */
 };
 
@@ -34,14 +42,17 @@ struct keep_disk {
     const char *folder; /* on it; borrowed, may not exist yet */
     int64_t need, free; /* bytes; need is the maximum at once */
     int64_t one, during; /* of the run that needs the most: a checkpoint's bytes, how many */
+    int64_t ways[KEEP_WAYS]; /* bytes that are needed after each change */
+    int64_t alone;      /* bytes that the largest run needs without the others */
+    int64_t steps;      /* of the longest run */
 };
 NODISCARD enum status keep_disk(const char *folder, const struct keep *keeps, int64_t count,
                                 struct keep_disk *out, struct err *e);
 
-/* ERR_IO if there is no room. Names the free bytes and what needs less. */
+/* ERR_IO if there is no room. Names the free bytes, and each change that needs less. */
 NODISCARD enum status keep_check_disk(const struct keep_disk *disk, struct err *e);
 
-/* Prints the same as a result: another machine may have the disk. No line if nothing is written. */
+/* Prints that there is room, if so. No line if nothing is written. */
 void keep_say_disk(const struct cli *cli, const struct keep_disk *disk);
 
 /* {"folder","bytes","free_bytes","fits"}; JSON null if nothing is written. New reference; NULL: out

@@ -19,9 +19,23 @@ static bool get_int(const struct value *table, const char *key, int64_t *out) {
     return true;
 }
 
+/* An axis has one place, each of its values another. `table` may be NULL. */
 static struct place place_of(const struct value *table, const char *key) {
-    const struct value_member *m = value_member(table, key);
-    return m ? m->place : table->place;
+    const struct value_member *m = table ? value_member(table, key) : NULL;
+    if (!m) return table ? table->place : (struct place){ 0 };
+    struct place place = m->place.in_matrix ? m->value->place : m->place;
+    place.in_matrix = m->place.in_matrix;
+    return place;
+}
+
+static int rank(struct place place) { return place.origin ? 2 : place.in_matrix; }
+
+/* The place that an error names if two keys do not fit each other: the one that the user changed,
+ * by --set or by an axis, since the other one may be a preset's. Else the first. */
+static struct place changed(struct place a, struct place b) { return rank(b) > rank(a) ? b : a; }
+
+static struct place changed_key(const struct value *table, const char *a, const char *b) {
+    return changed(place_of(table, a), place_of(table, b));
 }
 
 static void set_int(struct diagnostics *d, struct value *table, const char *key, int64_t i) {
@@ -31,20 +45,22 @@ static void set_int(struct diagnostics *d, struct value *table, const char *key,
 /* ---- model ----------------------------------------------------------------------------------- */
 static void derive_heads(struct diagnostics *d, struct value *model) {
     int64_t width, heads, kv_heads, head_dim;
+    struct place place = place_of(model, "head_dim");
     if (!get_int(model, "heads", &heads)) return;
     if (!get_int(model, "kv_heads", &kv_heads)) {
         kv_heads = heads;
         set_int(d, model, "kv_heads", heads);
     }
     if (heads % kv_heads != 0)
-        diagnostics_add(d, place_of(model, "kv_heads"), "model.kv_heads",
+        diagnostics_add(d, changed_key(model, "kv_heads", "heads"), "model.kv_heads",
                         "%" PRId64 " query heads cannot share %" PRId64 " key/value heads evenly; "
                         "choose a divisor of %" PRId64, heads, kv_heads, heads);
     if (!get_int(model, "head_dim", &head_dim)) {
         if (!get_int(model, "width", &width)) return;
         head_dim = width / heads;
+        place = changed_key(model, "heads", "width");
         if (width % heads != 0) {
-            diagnostics_add(d, place_of(model, "heads"), "model.head_dim",
+            diagnostics_add(d, place, "model.head_dim",
                             "width %" PRId64 " is not a multiple of %" PRId64 " heads, so head_dim "
                             "has no default; give head_dim", width, heads);
             return;
@@ -52,7 +68,7 @@ static void derive_heads(struct diagnostics *d, struct value *model) {
         set_int(d, model, "head_dim", head_dim);
     }
     if (head_dim % 2 != 0)
-        diagnostics_add(d, place_of(model, "head_dim"), "model.head_dim",
+        diagnostics_add(d, place, "model.head_dim",
                         "head_dim %" PRId64 " is odd; RoPE rotates pairs, and attention kernels "
                         "need a multiple of 8", head_dim);
 }
@@ -61,7 +77,7 @@ static void derive_positions(struct diagnostics *d, struct value *model) {
     bool learned = value_is(value_get(model, "positions"), "learned");
     const struct value *rope = value_get(model, "rope");
     if (learned && rope && rope->type == VALUE_TABLE) {
-        diagnostics_add(d, place_of(model, "rope"), "model.rope",
+        diagnostics_add(d, changed_key(model, "rope", "positions"), "model.rope",
                         "learned positions take no rope table; leave it out, or set positions = "
                         "\"rope\"");
     } else if (!learned && rope && rope->type == VALUE_NULL) {
@@ -75,7 +91,8 @@ static void derive_positions(struct diagnostics *d, struct value *model) {
     const struct value *low = value_get(scaling, "low_freq_factor");
     const struct value *high = value_get(scaling, "high_freq_factor");
     if (low && high && low->f >= high->f)
-        diagnostics_add(d, place_of(scaling, "high_freq_factor"), "model.rope.scaling",
+        diagnostics_add(d, changed_key(scaling, "high_freq_factor", "low_freq_factor"),
+                        "model.rope.scaling",
                         "high_freq_factor %g must be above low_freq_factor %g", high->f, low->f);
 }
 
@@ -104,12 +121,14 @@ static void derive_schedule(struct diagnostics *d, struct value *train) {
     const struct value *ratio = value_get(schedule, "warmup_ratio");
     int64_t steps, warmup, decay;
     if (!kind || !get_int(schedule, "warmup", &warmup)) return;
+    struct place warm = changed(place_of(schedule, "warmup"), place_of(train, "steps"));
     if (value_is(kind, "constant"))
         value_set(d->pool, schedule, "final", value_float(d->pool, 1.0, schedule->place),
                   schedule->place);
     if (ratio && ratio->type != VALUE_FLOAT) ratio = NULL; /* reported already */
     if (ratio && warmup > 0)
-        diagnostics_add(d, place_of(schedule, "warmup_ratio"), "train.schedule.warmup_ratio",
+        diagnostics_add(d, changed_key(schedule, "warmup_ratio", "warmup"),
+                        "train.schedule.warmup_ratio",
                         "warmup already says how long the warm-up is; leave one of the two out");
     if (!get_int(train, "steps", &steps)) return; /* epochs: see plan/run_length.h */
     if (ratio) {
@@ -119,12 +138,12 @@ static void derive_schedule(struct diagnostics *d, struct value *train) {
     if (value_is(kind, "constant") || !get_int(schedule, "decay", &decay)) {
         set_int(d, schedule, "decay", default_decay(kind->string, steps, warmup));
     } else if (warmup + decay > steps) {
-        diagnostics_add(d, place_of(schedule, "decay"), "train.schedule.decay",
+        diagnostics_add(d, changed(place_of(schedule, "decay"), warm), "train.schedule.decay",
                         "warmup %" PRId64 " and decay %" PRId64 " do not fit into %" PRId64
                         " steps", warmup, decay, steps);
     }
     if (warmup > steps)
-        diagnostics_add(d, place_of(schedule, "warmup"), "train.schedule.warmup",
+        diagnostics_add(d, warm, "train.schedule.warmup",
                         "warmup %" PRId64 " is longer than the run, %" PRId64 " steps", warmup,
                         steps);
 }
@@ -149,11 +168,13 @@ static void check_batches(struct diagnostics *d, const struct value *experiment)
         !get_int(value_get(experiment, "hardware"), "gpus", &gpus))
         return;
     if (global % micro != 0)
-        diagnostics_add(d, place_of(train, "micro_batch"), "train.micro_batch",
+        diagnostics_add(d, changed_key(train, "micro_batch", "global_batch"), "train.micro_batch",
                         "global_batch %" PRId64 " is not a multiple of micro_batch %" PRId64,
                         global, micro);
     else if (global % (micro * gpus) != 0)
-        diagnostics_add(d, place_of(train, "global_batch"), "train.global_batch",
+        diagnostics_add(d, changed(changed_key(train, "global_batch", "micro_batch"),
+                                   place_of(value_get(experiment, "hardware"), "gpus")),
+                        "train.global_batch",
                         "global_batch %" PRId64 " is not a multiple of micro_batch %" PRId64
                         " x %" PRId64 " GPUs", global, micro, gpus);
 }
@@ -164,7 +185,7 @@ static void check_best(struct diagnostics *d, const struct value *experiment) {
     if (!best || best->type == VALUE_NULL) return;
     const struct value *metric = best->type == VALUE_TABLE ? value_get(best, "metric") : best;
     const struct value *accuracy = value_get(eval, "accuracy");
-    struct place place = place_of(checkpoint, "best");
+    struct place place = changed(place_of(checkpoint, "best"), place_of(experiment, "eval"));
     bool counts = value_is(metric, "eval.accuracy");
     if (best->type == VALUE_TABLE && value_get(checkpoint, "best_is"))
         diagnostics_add(d, place_of(checkpoint, "best_is"), "checkpoint.best_is",
@@ -174,8 +195,8 @@ static void check_best(struct diagnostics *d, const struct value *experiment) {
                         "add eval = { every = ...%s }", metric->string,
                         counts ? ", accuracy = true" : "");
     else if (counts && eval && !(accuracy && accuracy->b))
-        diagnostics_add(d, place, "checkpoint.best", "the evaluations have no accuracy; add "
-                        "accuracy = true to eval");
+        diagnostics_add(d, changed(place, place_of(eval, "accuracy")), "checkpoint.best",
+                        "the evaluations have no accuracy; add accuracy = true to eval");
 }
 
 /* Prompts that are texts: the data must have a tokenizer, or be bytes. */
@@ -187,13 +208,15 @@ static void check_sample(struct diagnostics *d, const struct value *experiment) 
     const struct value *tokenizer = value_get(sample, "tokenizer");
     bool text = value_is(kind, "text") || value_is(kind, "chats");
     if (text && tokenizer)
-        diagnostics_add(d, tokenizer->place, "sample.tokenizer", "data = %s has a tokenizer of its "
+        diagnostics_add(d, changed(place_of(sample, "tokenizer"), place_of(experiment, "data")),
+                        "sample.tokenizer", "data = %s has a tokenizer of its "
                         "own; leave it out", kind->string);
     /* Shards may say which tokenizer made them: run/sample_tokenizer.h. */
     if (text || tokenizer || value_is(kind, "tokens") || !prompts) return;
     for (int64_t i = 0; i < prompts->item_count; i++) {
         if (prompts->items[i]->type != VALUE_STRING) continue;
-        diagnostics_add(d, sample->place, "sample", "data = %s has no tokenizer that could read a "
+        diagnostics_add(d, changed(sample->place, place_of(experiment, "data")), "sample",
+                        "data = %s has no tokenizer that could read a "
                         "prompt; write prompts of token ids, { { 1, 2, 3 } }, sample.tokenizer, "
                         "sample = false, or data = text or chats", kind->string);
         return;
@@ -218,7 +241,8 @@ static void check_milestones(struct diagnostics *d, const struct value *checkpoi
 
 static void check_checkpoint(struct diagnostics *d, const struct value *experiment) {
     const struct value *c = value_get(experiment, "checkpoint"), *every = value_get(c, "every");
-    const struct value *epochs = value_get(value_get(experiment, "train"), "epochs");
+    const struct value *train = value_get(experiment, "train");
+    const struct value *epochs = value_get(train, "epochs");
     if (!c || c->type != VALUE_TABLE) return;
     check_milestones(d, c);
     if (every && every->type == VALUE_NULL && !value_get(c, "minutes"))
@@ -228,7 +252,8 @@ static void check_checkpoint(struct diagnostics *d, const struct value *experime
                         "best; add best = \"eval.loss\"");
     const struct value *epoch = value_get(c, "epoch");
     if (epoch && epoch->b && epochs && epochs->type == VALUE_NULL)
-        diagnostics_add(d, place_of(c, "epoch"), "checkpoint.epoch", "the length of the run is in "
+        diagnostics_add(d, changed(place_of(c, "epoch"), place_of(train, "steps")),
+                        "checkpoint.epoch", "the length of the run is in "
                         "steps; give train.epochs in place of train.steps, or the steps as "
                         "milestones = { ... }");
 }
@@ -260,12 +285,14 @@ static void check_tokens(struct diagnostics *d, const struct value *data) {
                     false);
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
         if (value_get(data, KEYS[i]) && !value_is(value_get(data, "format"), "megatron"))
-            diagnostics_add(d, place_of(data, KEYS[i]), schema_path(d->pool, "data", KEYS[i]),
+            diagnostics_add(d, changed_key(data, KEYS[i], "format"),
+                            schema_path(d->pool, "data", KEYS[i]),
                             "llm.c's files do not say where documents end; %s needs Megatron's "
                             "format", KEYS[i]);
     if (value_is(order, "documents") && !value_is(value_get(data, "format"), "megatron"))
-        diagnostics_add(d, order->place, "data.order", "llm.c's files do not say where documents "
-                        "end; use order = \"windows\", or Megatron's format");
+        diagnostics_add(d, changed_key(data, "order", "format"), "data.order",
+                        "llm.c's files do not say where documents end; use order = \"windows\", or "
+                        "Megatron's format");
 }
 
 /* Found here, before text is tokenised for hours. The reason is in KEYS.md. */
@@ -273,9 +300,9 @@ static void check_order(struct diagnostics *d, const struct value *data) {
     const struct value *layout = value_get(data, "layout");
     if (!layout || value_is(layout, "windows") || !value_is(value_get(data, "order"), "documents"))
         return;
-    diagnostics_add(d, place_of(data, "order"), "data.order", "\"documents\" is for layout = "
-                    "\"windows\"; a layout with whole documents shuffles its sequences: leave out "
-                    "order");
+    diagnostics_add(d, changed_key(data, "order", "layout"), "data.order",
+                    "\"documents\" is for layout = \"windows\"; a layout with whole "
+                    "documents shuffles its sequences: leave out order");
 }
 
 /* Tokens are evaluated on a separate file, or on the tail of the training file: by default 1 %, as
@@ -289,7 +316,7 @@ static void derive_holdout(struct diagnostics *d, struct value *data) {
         value_set(d->pool, data, "holdout", value_float(d->pool, own_file ? 0 : 0.01, data->place),
                   data->place);
     else if (own_file && holdout->f > 0)
-        diagnostics_add(d, place_of(data, "holdout"), "data.holdout",
+        diagnostics_add(d, changed_key(data, "holdout", "eval_path"), "data.holdout",
                         "eval_path already names what to evaluate on; leave one of the two out");
 }
 
@@ -311,7 +338,8 @@ static void derive_chats(struct diagnostics *d, struct value *data, const struct
     if (!get_int(data, "max_tokens", &most))
         set_int(d, data, "max_tokens", length);
     else if (most > length)
-        diagnostics_add(d, place_of(data, "max_tokens"), "data.max_tokens",
+        diagnostics_add(d, changed(place_of(data, "max_tokens"), place_of(model, "seq_len")),
+                        "data.max_tokens",
                         "a conversation of %" PRId64 " tokens does not fit into a sequence, "
                         "model.seq_len = %" PRId64 "; write max_tokens = %" PRId64 " or less",
                         most, length, length);
@@ -346,7 +374,8 @@ static void check_data(struct diagnostics *d, const struct value *experiment) {
     if (!get_int(value_get(experiment, "model"), "vocab", &vocab))
         return;
     if (vocab < 256)
-        diagnostics_add(d, place_of(value_get(experiment, "model"), "vocab"), "model.vocab",
+        diagnostics_add(d, changed(place_of(value_get(experiment, "model"), "vocab"),
+                                   place_of(experiment, "data")), "model.vocab",
                         "text is read as bytes, which need a vocabulary of at least 256, found "
                         "%" PRId64, vocab);
 }
@@ -427,7 +456,7 @@ void schema_recipe_steps(struct diagnostics *d, const struct value *recipe, cons
     if (!get_int(recipe, "forward_bf16_after", &after) || after == 0 ||
         !get_int(train, "steps", &steps) || after < steps) /* epochs: see plan/run_length.h */
         return;
-    diagnostics_add(d, place_of(recipe, "forward_bf16_after"),
+    diagnostics_add(d, changed(place_of(recipe, "forward_bf16_after"), place_of(train, "steps")),
                     schema_path(d->pool, path, "forward_bf16_after"),
                     "the run ends with step %" PRId64 ", so no step would multiply forward in "
                     "BF16; write less than %" PRId64 ", or leave it out; found %" PRId64, steps,
@@ -441,7 +470,9 @@ static void check_excluded_layers(struct diagnostics *d, const struct value *exp
         !get_int(recipe, "first_bf16", &first) || !get_int(recipe, "last_bf16", &last))
         return;
     if (first + last >= layers)
-        diagnostics_add(d, place_of(recipe, first ? "first_bf16" : "last_bf16"),
+        diagnostics_add(d, changed(changed_key(recipe, first ? "first_bf16" : "last_bf16",
+                                               first ? "last_bf16" : "first_bf16"),
+                                   place_of(value_get(experiment, "model"), "layers")),
                         first ? "recipe.first_bf16" : "recipe.last_bf16",
                         "first_bf16 %" PRId64 " and last_bf16 %" PRId64 " leave none of %" PRId64
                         " layers in FP8; use bf16 {} for that", first, last, layers);
@@ -450,20 +481,21 @@ static void check_excluded_layers(struct diagnostics *d, const struct value *exp
 /* The exact set has BF16 attention by our own kernels alone, and no products of f32 or NVFP4. */
 static void check_exact(struct diagnostics *d, const struct value *experiment) {
     const struct value *attention = value_get(experiment, "attention");
-    const struct value *exact = value_get(value_get(experiment, "train"), "exact");
+    const struct value *train = value_get(experiment, "train"), *exact = value_get(train, "exact");
     const struct value *recipe = value_get(experiment, "recipe");
+    struct place asked = place_of(train, "exact");
     if (!exact || !exact->b) return;
     if (value_is(value_get(recipe, "kind"), "f32") ||
         value_is(value_get(recipe, "kind"), "fp4.nvfp4"))
-        diagnostics_add(d, place_of(recipe, "kind"), "recipe",
+        diagnostics_add(d, changed(place_of(recipe, "kind"), asked), "recipe",
                         "train.exact has no form of this recipe's products with the CPU's bits; "
                         "use bf16 or a recipe of fp8, or leave train.exact out");
     if (value_is(value_get(attention, "backend"), "cudnn"))
-        diagnostics_add(d, place_of(attention, "backend"), "attention.backend",
+        diagnostics_add(d, changed(place_of(attention, "backend"), asked), "attention.backend",
                         "train.exact has attention by our own kernels alone, found \"cudnn\"; "
                         "leave the key out, or use \"own\"");
     if (value_is(value_get(attention, "precision"), "fp8"))
-        diagnostics_add(d, place_of(attention, "precision"), "attention.precision",
+        diagnostics_add(d, changed(place_of(attention, "precision"), asked), "attention.precision",
                         "FP8 attention has no form with the CPU's bits, which train.exact asks "
                         "for; leave one of the two keys out");
 }
@@ -478,16 +510,21 @@ static void check_cudnn(struct diagnostics *d, const struct value *experiment) {
     const char *found = NULL;
     if (!value_is(value_get(attention, "backend"), "cudnn") || !get_int(model, "seq_len", &length))
         return;
-    if (get_int(model, "window", &window) && window < length)
+    struct place place = place_of(model, "seq_len");
+    if (get_int(model, "window", &window) && window < length) {
         found = pool_format(d->pool, "model.window %" PRId64, window);
-    else if (masks)
+        place = changed_key(model, "window", "seq_len");
+    } else if (masks) {
         found = "data.mask = \"document\"";
-    else if (get_int(model, "head_dim", &dim) && dim < 64)
+        place = place_of(value_get(experiment, "data"), "mask");
+    } else if (get_int(model, "head_dim", &dim) && dim < 64) {
         found = pool_format(d->pool, "model.head_dim %" PRId64, dim);
-    else if (length < 256 || (fp8 && length % 128 != 0))
+        place = changed(place_of(model, "head_dim"), changed_key(model, "heads", "width"));
+    } else if (length < 256 || (fp8 && length % 128 != 0)) {
         found = pool_format(d->pool, "model.seq_len %" PRId64, length);
+    }
     if (found)
-        diagnostics_add(d, place_of(attention, "backend"), "attention.backend",
+        diagnostics_add(d, changed(place_of(attention, "backend"), place), "attention.backend",
                         "cuDNN's attention needs heads of at least 64 elements, sequences of at "
                         "least 256 tokens%s, and neither a window nor masks of documents; found "
                         "%s; leave the key out, or use \"own\"",
@@ -503,7 +540,8 @@ static void check_attention(struct diagnostics *d, const struct value *experimen
     bool by_layer = layers && layers->type != VALUE_NULL;
     if (!info || by_layer || !value_is(value_get(attention, "precision"), "fp8")) return;
     if (info->scale_x != SCALE_TENSOR)
-        diagnostics_add(d, place_of(attention, "precision"), "attention.precision",
+        diagnostics_add(d, changed(place_of(attention, "precision"), place_of(recipe, "kind")),
+                        "attention.precision",
                         "FP8 attention is defined by fp8.delayed and fp8.tensorwise, which scale "
                         "whole tensors; found the recipe %s", kind->string);
 }
@@ -514,8 +552,9 @@ static void check_init(struct diagnostics *d, const struct value *experiment) {
     const struct value *restart = value_get(init, "restart");
     const struct value *optimizer = value_get(init, "optimizer");
     if (restart && restart->b && !(optimizer && optimizer->b))
-        diagnostics_add(d, place_of(init, "restart"), "init.restart", "without optimizer = true a "
-                        "run begins at step 0 anyway; add it, or leave restart out");
+        diagnostics_add(d, changed_key(init, "restart", "optimizer"), "init.restart",
+                        "without optimizer = true a run begins at step 0 anyway; add it, or leave "
+                        "restart out");
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */

@@ -171,6 +171,7 @@ static bool read_axis(struct diagnostics *d, struct value_member *m, struct axis
     const struct value *v = m->value;
     out->path = schema_expand_path(d->pool, m->key);
     out->place = m->place;
+    out->place.in_matrix = true;
     if (v->type != VALUE_TABLE || v->kind || v->item_count + v->member_count == 0) {
         diagnostics_add(d, m->place, schema_path(d->pool, "matrix", m->key),
                         "expected a list of values, found %s",

@@ -86,9 +86,16 @@ print(disk and (disk["folder"], disk["bytes"] / one, disk["free_bytes"] > 0, dis
 for verb in check plan; do
     # shellcheck disable=SC2086
     "$FP8LAB" $verb $experiment --runs large $large >out 2>log
-    expect "exit code of $verb" 0 $?
+    expect "exit code of $verb" 6 $?
+    says "\`run\` would not start: checkpoints need up to "
     says "and the disk of large has "
+    grep -q "^Next: " log && fail "$verb names a next command"
+    grep -q "has room" out && fail "$verb finds room"
+    # shellcheck disable=SC2086
+    "$FP8LAB" $verb --json $experiment --runs large $large >out 2>log
+    expect "exit code of $verb --json" 6 $?
     "$FP8LAB" $verb $experiment >out 2>log
+    expect "exit code of $verb with room" 0 $?
     says "the disk of runs has room: checkpoints need up to " out
     # tiny.lua has 12 steps: one checkpoint is ever written, or the one of step 6 is there as well.
     expect "$verb: one" "('runs', 1.0, True, True)" "$(disk $verb --set checkpoint.every=12)"
@@ -102,7 +109,15 @@ for verb in check plan; do
     done
     expect "$verb: none" None "$(disk $verb --set checkpoint=false)"
 done
-expect "plan for another machine" None "$(disk plan --facts "$tests/../facts/laptop.json")"
+for verb in check plan; do
+    expect "$verb for another machine" None \
+        "$(disk $verb --facts "$tests/../facts/laptop.json")"
+done
+
+# shellcheck disable=SC2086
+"$FP8LAB" check $experiment $large --set 'hardware.query=gpu.product_name="NVIDIA X"' >out 2>log
+expect "exit code of check for another machine" 0 $?
+says "the script asks for another machine, whose disk may have room"
 
 case_name="a disk with room for the rest of an interrupted run" # 3 checkpoints of 3.6 MiB at once
 mkdir rest
@@ -115,6 +130,10 @@ if mount -t tmpfs -o size=20m tmpfs rest 2>/dev/null; then
     wait $!
     expect "room for another such run" 6 \
         "$(run rest --set train.steps=201 >/dev/null && echo $code)"
+    # shellcheck disable=SC2086
+    "$FP8LAB" check $experiment --runs rest --set train.steps=200 >out 2>log
+    expect "exit code of check" 0 $?
+    says "runs of this script are there already"
     run rest --set train.steps=200
     expect "exit code of the same command" 0 $code
     says "resuming"
@@ -133,13 +152,31 @@ says "checkpoint not here: step 18 (last), kept in ${bundle%.tar.zst}.ckpt"
 grep -q "is no longer in" out || fail "show does not report the missing checkpoints"
 mv away "${bundle%.tar.zst}.checkpoints" # the name until 2026-11-22
 "$FP8LAB" verify "$bundle" >out 2>log || fail "kept checkpoints under their old name do not verify"
-says "the kept checkpoint of step 18 (last) is whole"
+says "the kept checkpoint of step 18 (last) is intact"
 mv "${bundle%.tar.zst}.checkpoints" "${bundle%.tar.zst}.ckpt"
 state=$(ls both/*.ckpt/step-000018/state.safetensors)
 printf '\377' | dd of="$state" bs=1 seek=3000 conv=notrunc 2>/dev/null
 "$FP8LAB" verify "$bundle" >out 2>log
 expect "exit code with one byte changed" 4 $?
+says "$bundle: the bundle itself is intact, but its kept checkpoint of step 18 (last) is damaged: "
 says "state.safetensors"
+says "the kept checkpoint of step $evaluations (best) is intact"
+says "; copy the checkpoint to ${bundle%.tar.zst}.ckpt again, or delete its folder there"
+cp "$bundle" damaged
+middle=$(($(stat -c %s "$bundle") / 2))
+dd if=/dev/zero of="$bundle" bs=1 seek=$middle count=9 conv=notrunc 2>/dev/null
+"$FP8LAB" verify "$bundle" >out 2>log
+expect "exit code with both damaged" 4 $?
+says "; the bundle is damaged or changed: copy it again from its source"
+says "$bundle: its kept checkpoint of step 18 (last) is damaged: "
+says "the kept checkpoint of step $evaluations (best) is intact"
+rm -r "$(dirname "$state")"
+printf '\377' | dd of="$bundle" bs=1 seek=20 conv=notrunc 2>/dev/null # run.json cannot be read
+"$FP8LAB" verify "$bundle" >out 2>log
+expect "exit code of a damaged bundle" 4 $?
+says "the kept checkpoint of step $evaluations is intact by its own hashes"
+mv damaged "$bundle"
+"$FP8LAB" verify "$bundle" >out 2>log || fail "the bundle does not verify without the checkpoint"
 
 case_name="none, weights, full"
 run none --set checkpoint.keep=0

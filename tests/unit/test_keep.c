@@ -8,7 +8,7 @@
       .checkpoint = { .given = true, __VA_ARGS__ } }
 
 static void at_once(struct run_options run, int64_t during, int64_t count) {
-    struct keep k = keep_which(&run, false);
+    struct keep_counts k = keep_which(&run, false).counts[KEEP_AS_SET];
     assert_int_equal(k.during, during);
     assert_int_equal(k.count, count);
     assert_true(k.held <= k.during && k.count <= k.held);
@@ -70,8 +70,56 @@ static void the_bound_is_not_below_what_is_written(void **state) {
                 for (int64_t step = 1; step <= steps; step++)
                     written += step == steps || tiers_due(&scene, step) ||
                                (eval && step % eval == 0);
-                assert_int_equal(keep_which(&run, false).during, written);
+                const struct keep k = keep_which(&run, false);
+                assert_int_equal(k.counts[KEEP_AS_SET].during, written);
             }
+}
+
+/* ---- a disk that is too small ---------------------------------------------------------------- */
+
+/* The message about `rows` alike runs, of checkpoints of 1 MiB, on a full disk. */
+static const char *refusal(struct run_options run, int64_t rows, struct err *e) {
+    struct keep keeps[3];
+    struct keep_disk disk;
+    for (int64_t i = 0; i < rows; i++) {
+        keeps[i] = keep_which(&run, false);
+        keeps[i].bytes = 1 << 20;
+        keeps[i].bundled = run.archive == ARCHIVE_FULL ? 1 << 20 : 0;
+    }
+    MUST(keep_disk(".", keeps, rows, &disk, E));
+    disk.free = 0;
+    assert_int_equal(keep_check_disk(&disk, e), ERR_IO);
+    return e->text;
+}
+
+static void ends(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    if (n < m || strcmp(text + n - m, end) != 0) fail_msg("does not end in '%s': %s", end, text);
+}
+
+static void only_what_helps_is_suggested(void **state) {
+    struct err e = { 0 };
+    ends(refusal((struct run_options)RUN(100, 0, .every = 10, .keep = 5), 1, &e),
+         "another disk, or keep less: --set checkpoint.keep=1 (then 2.0 MiB), --set "
+         "checkpoint.every=100 (then 1.0 MiB; saves only after the last step)");
+    ends(refusal((struct run_options)RUN(100, 0, .every = 10, .keep = 1), 1, &e),
+         "another disk, or keep less: --set checkpoint.every=100 (then 1.0 MiB; saves only after "
+         "the last step)");
+    ends(refusal((struct run_options)RUN(100, 0, .every = 10, .keep = 0), 1, &e),
+         "another disk, or keep less: --set checkpoint.every=100 (then 1.0 MiB; saves only after "
+         "the last step)");
+    ends(refusal((struct run_options)RUN(100, 0, .every = 100, .keep = 1), 1, &e), "another disk");
+    ends(refusal((struct run_options)RUN(100, 0, .minutes = 5, .keep = 1), 1, &e), "another disk");
+    ends(refusal((struct run_options)RUN(100, 0, .every = 100, .keep = 1), 3, &e),
+         "another disk, or keep less: --only NAME (then 1.0 MiB a row)");
+    struct run_options run = RUN(100, 0, .every = 100, .keep = 1);
+    run.archive = ARCHIVE_FULL;
+    ends(refusal(run, 1, &e), "another disk, or keep less: --set archive=none (then 1.0 MiB)");
+    run.epochs = 2;
+    run.train.steps = 1; /* of text that is not tokenised: checkpoint.every is not known */
+    run.archive = ARCHIVE_NONE;
+    run.checkpoint.every = 10;
+    ends(refusal(run, 1, &e), "another disk");
 }
 
 int main(void) {
@@ -81,6 +129,7 @@ int main(void) {
         cmocka_unit_test(other_tiers_may_name_the_same_step),
         cmocka_unit_test(an_archive_has_the_rolling_ones),
         cmocka_unit_test(the_bound_is_not_below_what_is_written),
+        cmocka_unit_test(only_what_helps_is_suggested),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
