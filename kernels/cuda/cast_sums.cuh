@@ -1,5 +1,5 @@
-/* Values that were just computed into codes and column sums, in one pass: for the gradient of a GEMM
- * with a bias. The sums are those that columns.cuh takes from the stored value, to the bit.
+/* Values that were just computed into codes and column sums, in one pass: for the gradient of a
+ * GEMM with a bias. The sums are those that columns.cuh takes from the stored value, to the bit.
  *
  * In that order (column_order of sum_order.h) a group of rows r % 8 spans 256 rows, two tiles. So a
  * block takes two tiles, one below the other, and its threads keep their sums from one to the next.
@@ -59,8 +59,8 @@ __device__ static inline void join_groups(float *partial, const float (&sum)[SUM
     partial[threadIdx.x] = total;
 }
 
-/* Grid: one block for each two tiles of a column of tiles; the last may have one. A Source is one of
- * cast_tile_kernel with MADE. partial: [blocks of rows][cols]. */
+/* Grid: one block for each two tiles of a column of tiles; the last may have one. A Source is one
+ * of cast_tile_kernel with MADE. partial: [blocks of rows][cols]. */
 template <class Source, bool E5M2, bool SAME>
 __global__ void __launch_bounds__(TILE_THREADS, Source::BLOCKS)
     cast_sums_kernel(struct tile_args a, Source from, float *partial) {

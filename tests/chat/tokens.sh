@@ -190,7 +190,7 @@ data 2 tokenise --chat --to x --tokenizer bytes --template "$chatml" long.jsonl 
 rm -f x.* && data 0 tokenise --chat --to x --skip-bad 1 --tokenizer bytes --template "$chatml" \
     long.jsonl -- 'bad lines  1 left out'
 rm x.* long.jsonl
-printf '{' >huge.jsonl && truncate -s 1G huge.jsonl
+printf '{%65536s' '' >huge.jsonl && truncate -s 1G huge.jsonl # its head is text
 data 2 tokenise --chat --to x --tokenizer bytes --template "$chatml" huge.jsonl -- \
     'huge.jsonl:1: a line of 256 MiB or more; divide'
 rm huge.jsonl

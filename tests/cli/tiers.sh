@@ -33,7 +33,7 @@ says "a step of checkpoint.milestones is after train.steps: it is saved only if 
 expect kept "$all" "$(names tiers/*.tar.zst)"
 expect folders "2 5 8 10 15 " "$(folders tiers)"
 "$FP8LAB" verify tiers/*.tar.zst >out 2>log || fail "the checkpoints do not verify"
-expect "checkpoints that verify" 5 "$(grep -c "is whole" log)"
+expect "checkpoints that verify" 5 "$(grep -c "is intact" log)"
 reference=$(field tiers/*.tar.zst 'run["results_sha256"]')
 
 case_name="check and plan"

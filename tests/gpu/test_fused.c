@@ -348,7 +348,9 @@ static void test_sums(void **state) {
 /* The sums of a producer that makes codes have the bits of those that it takes from a stored value:
  * an odd number of tiles down, special values, and a value that is not kept. */
 static void test_sums_beside_codes(void **state) {
-    static const struct { int64_t rows, cols; } SUMS[] = { { 128, 128 }, { 640, 384 }, { 130, 256 } };
+    static const struct { int64_t rows, cols; } SUMS[] = {
+        { 128, 128 }, { 640, 384 }, { 130, 256 },
+    };
     enum { SHAPES = sizeof SUMS / sizeof *SUMS };
     for (int i = 0; i < INTOS * SHAPES * 2; i++) {
         int64_t r = SUMS[i / 2 % SHAPES].rows, c = SUMS[i / 2 % SHAPES].cols;
