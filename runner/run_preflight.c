@@ -23,6 +23,7 @@
 #include "runner/record/data_other.h"
 #include "runner/record/text_look.h"
 #include "runner/run/init_from.h"
+#include "runner/run/run_tokens.h"
 #include "runner/script/data_patterns.h"
 #include "runner/script/script_flags.h"
 
@@ -206,6 +207,7 @@ enum status preflight_tokens(struct suite *s, struct resolution *resolution,
         enum status st = take_tokens(s, i, extension, e);
         if (st == OK) st = resolved_run_count_steps(run, s->rows[i].tokens.prefix, e);
         if (st == OK) continue;
+        run_tokens_hint(run->config_json, s->settings->data_root, e);
         data_comma_hint(run->config_json, s->settings->data_root, e);
         err_prefix(e, "%s", run->name);
         return st;

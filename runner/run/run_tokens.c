@@ -2,8 +2,14 @@
 
 #include "runner/cache/cache_key.h"
 #include "runner/record/documents.h"
+#include "runner/record/image_record.h"
 #include "runner/record/ingest_record.h"
 #include "runner/script/render.h"
+
+void run_tokens_hint(const json_t *config, const char *data_root, struct err *e) {
+    struct err absent;
+    if (cache_text_check(config, data_root, &absent) == ERR_IO) image_data_hint(config, e);
+}
 
 enum status run_tokens_find(const struct run_settings *s, const struct run_dir *dir,
                             const json_t *resolved, struct cache_entry *out, struct err *e) {
@@ -22,7 +28,10 @@ enum status run_tokens_find(const struct run_settings *s, const struct run_dir *
     if (st == OK) st = path_join(script, own, "main.lua", e);
     if (st == OK) st = path_join(lib, own, "lib", e);
     if (st == OK) st = cache_find_recorded(s->cli, record, folder, own, out, e);
-    if (st == OK && !out->record) st = cache_take(&q, out, e);
+    if (st == OK && !out->record) {
+        st = cache_take(&q, out, e);
+        if (st != OK) run_tokens_hint(resolved, s->data_root, e);
+    }
     json_decref(record);
     return st;
 }

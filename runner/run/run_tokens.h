@@ -1,4 +1,4 @@
-/* The tokens of a run that goes on, where its text has a tokenizer. */
+/* The tokens of a run whose text has a tokenizer. */
 #ifndef FP8LAB_RUNNER_RUN_RUN_TOKENS_H
 #define FP8LAB_RUNNER_RUN_RUN_TOKENS_H
 
@@ -6,11 +6,13 @@
 #include "runner/job/run_settings.h"
 #include "runner/record/run_dir.h"
 
-/* Finds them by the run's record, or makes them again of the text with the run's own tokenizer. For
- * other data *out stays without a record. */
+/* Of a run that goes on: finds them by the run's record, or makes them again of the text with the
+ * run's own tokenizer. For other data *out stays without a record. */
 NODISCARD enum status run_tokens_find(const struct run_settings *s, const struct run_dir *dir,
                                       const json_t *resolved, struct cache_entry *out,
                                       struct err *e);
+/* cache_take failed with *e. If text or tokenizer is absent, adds where it may be. */
+void run_tokens_hint(const json_t *config, const char *data_root, struct err *e);
 /* Records where they are now. */
 NODISCARD enum status run_tokens_record(const struct run_dir *dir, const struct cache_entry *x,
                                         struct err *e);

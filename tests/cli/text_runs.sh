@@ -85,7 +85,8 @@ last() { tail -1 "$dir"/data/metrics/train.jsonl | sed 's/.*"step":\([0-9]*\).*/
 mv data away && mv tokenizer.json away.json
 go_on $(($(last) + 2))
 rm -r open/cache
-gives 2 run --resume "$dir" --runs open -- "data.paths: open data/a.jsonl"
+gives 2 run --resume "$dir" --runs open -- "data.paths: open data/a.jsonl" \
+    "--data-root DIR counts paths from another folder"
 mv away data
 go_on $(($(last) + 2)) "tokenising 2 files" "data/experiment/tokenizer.json"
 mv away.json tokenizer.json
