@@ -178,4 +178,5 @@ const struct verb VERB_BENCH = {
     .args_min = 1,
     .args_max = 2,
     .run = cmd_bench,
+    .computes = true,
 };

@@ -164,4 +164,5 @@ const struct verb VERB_DOCTOR = {
             "Exit 1 if a finding is wrong, otherwise 0: notes and warnings do not count.\n",
     VERB_FLAGS(FLAGS),
     .run = cmd_doctor,
+    .computes = true,
 };

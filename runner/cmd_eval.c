@@ -298,4 +298,5 @@ const struct verb VERB_EVAL = {
     .args_min = 1,
     .args_max = 1,
     .run = cmd_eval,
+    .computes = true,
 };

@@ -17,6 +17,7 @@
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
 #include "runner/cache/cache.h"
+#include "runner/cache/cache_key.h"
 #include "runner/commands.h"
 #include "runner/generate/text_model.h"
 #include "runner/plan/options.h"
@@ -146,22 +147,34 @@ static enum status put_tokenizer_config(const struct command *c, struct err *e) 
     return st;
 }
 
+static enum status copy_kept(const struct command *c, const char *folder, const char *file,
+                             struct err *e) {
+    char from[PATH_CAP], to[PATH_CAP], *bytes = NULL;
+    size_t n = 0;
+    TRY(path_join(from, folder, file, e));
+    TRY(path_join(to, c->partial, file, e));
+    TRY(file_read(from, (int64_t)512 << 20, &bytes, &n, e));
+    enum status st = file_replace(to, bytes, n, e);
+    free(bytes);
+    return st;
+}
+
+/* Of a run on text or chats what it kept of its tokenizer; of one on tokens the tokenizer of its
+ * samples. */
 static enum status copy_tokenizer(const struct command *c, struct err *e) {
     const json_t *name, *kept = json_object_get(c->view.ingest, "kept");
+    char folder[PATH_CAP], path[PATH_CAP], base[PATH_CAP];
     size_t i;
+    TRY(path_join(folder, c->work, INGEST_FOLDER, e));
     json_array_foreach(kept, i, name) {
-        char folder[PATH_CAP], from[PATH_CAP], to[PATH_CAP], *bytes = NULL;
         const char *file = json_string_value(name);
-        size_t n = 0;
         if (!file || strchr(file, '/') || *file == '.')
             return FAIL(e, ERR_FORMAT, "the bundle's tokenizer has a file that no run keeps");
-        TRY(path_join(folder, c->work, INGEST_FOLDER, e));
-        TRY(path_join(from, folder, file, e));
-        TRY(path_join(to, c->partial, file, e));
-        TRY(file_read(from, (int64_t)512 << 20, &bytes, &n, e));
-        enum status st = file_replace(to, bytes, n, e);
-        free(bytes);
-        TRY(st);
+        TRY(copy_kept(c, folder, file, e));
+    }
+    if (!kept && cache_kept_tokenizer(folder, path)) {
+        path_base(base, path);
+        TRY(copy_kept(c, folder, base, e));
     }
     return put_tokenizer_config(c, e);
 }

@@ -405,4 +405,5 @@ const struct verb VERB_GENERATE = {
     .args_min = 1,
     .args_max = 2,
     .run = cmd_generate,
+    .computes = true,
 };

@@ -214,15 +214,21 @@ static enum status tokenise_files(const struct eval_data_request *q, const char 
     return st;
 }
 
-/* The tokenizer in the folder of a model; "": none. */
-static enum status find_tokenizer(const struct eval_data_request *q, char out[PATH_CAP],
-                                  struct err *e) {
+/* The tokenizer in the folder of a model, or that of a run on tokens, for its samples; "": none. */
+static enum status find_tokenizer(const struct eval_data_request *q, const struct eval_data *d,
+                                  char out[PATH_CAP], struct err *e) {
+    char folder[PATH_CAP];
     out[0] = '\0';
     if (q->tokenizer) {
         snprintf(out, PATH_CAP, "%s", q->tokenizer);
         return OK;
     }
-    if (is_run(q)) return OK;
+    if (is_run(q)) {
+        if (strcmp(json_text(data_of(q), "kind", ""), "tokens") != 0) return OK;
+        TRY(path_join(folder, d->source.work, "bundle/" INGEST_FOLDER, e));
+        if (!cache_kept_tokenizer(folder, out)) out[0] = '\0';
+        return OK;
+    }
     TRY(path_join(out, q->opened->found.path, "tokenizer.json", e));
     if (!path_exists(out)) out[0] = '\0';
     return OK;
@@ -235,7 +241,7 @@ static enum status find_files(const struct eval_data_request *q, struct eval_dat
     for (int64_t i = 0; i < q->count; i++)
         if (!path_exists(q->files[i]) && !has_index(q->files[i]))
             return FAIL(e, ERR_CONFIG, "--data %s: there is no such file", q->files[i]);
-    TRY(find_tokenizer(q, tokenizer, e));
+    TRY(find_tokenizer(q, d, tokenizer, e));
     bool tokenised = *tokenizer || (run && cache_is_needed(q->opened->view.resolved));
     bool indexed = false; /* with an index beside it a file holds tokens, not bytes */
     for (int64_t i = 0; i < q->count; i++) indexed = indexed || has_index(q->files[i]);

@@ -38,6 +38,7 @@ struct verb {
     int64_t flag_count, args_min, args_max; /* args_max -1: any number */
     int (*run)(const struct cli *cli);      /* returns the exit code */
     bool hidden;                            /* not listed in --help (worker) */
+    bool computes; /* operators of the CPU in this process, not in a worker */
 };
 
 /* Fills flags and flag_count of a row from an array of flags. */

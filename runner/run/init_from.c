@@ -120,6 +120,17 @@ static const char *why_none(const json_t *run) {
     return repeats ? "; this is a reproduction, which keeps none if it has fewer steps" : "";
 }
 
+/* Kept checkpoints that are not beside the bundle: it was copied without them, or renamed, or they
+ * were removed. */
+static enum status refuse_gone(const json_t *kept, const char *bundle, const char *run,
+                               struct err *e) {
+    char folder[PATH_CAP], newest[64];
+    TRY(kept_folder(folder, bundle, e));
+    kept_text(json_array_get(kept, json_array_size(kept) - 1), newest);
+    return FAIL(e, ERR_CONFIG, "%s has no weights here: it kept %s, but %.400s is not there. Copy "
+                "that folder beside the bundle, under this name", run, PLAIN(newest), folder);
+}
+
 enum status weights_of_run(const struct init_request *q, const char *path,
                            struct found_weights *out, struct err *e) {
     struct run_view view;
@@ -134,6 +145,9 @@ enum status weights_of_run(const struct init_request *q, const char *path,
     if (st == OK && out->step < 0 && q->which) st = refuse_which(q->which, &view, out->run, e);
     bool open = view.directory && !view.verified;
     const char *why = why_none(view.run);
+    const json_t *kept = json_object_get(view.run, "kept");
+    if (st == OK && out->step < 0 && !open && json_array_size(kept))
+        st = refuse_gone(kept, path, out->run, e);
     run_view_free(&view);
     if (st != OK || out->step >= 0) return st;
     if (open)
