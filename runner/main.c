@@ -3,6 +3,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -51,9 +52,16 @@ static enum status ensure_stack(struct err *e) {
  * something else, and beside a busy process eval would take many times as long. libgomp reads the
  * variable when it is loaded, so the program begins once more. */
 static void wait_as_runs_do(const struct cli *cli, char **argv) {
+    static char passive[] = "OMP_WAIT_POLICY=passive";
+    size_t n = 0;
     if (!cli->verb || !cli->verb->computes || cli->help || getenv("OMP_WAIT_POLICY")) return;
-    if (setenv("OMP_WAIT_POLICY", "passive", 1) == 0)
-        (void)execv("/proc/self/exe", argv); /* if it fails, threads spin */
+    while (environ[n]) n++;
+    char **vars = calloc(n + 2, sizeof *vars);
+    if (!vars) return;
+    memcpy(vars, environ, n * sizeof *vars);
+    vars[n] = passive;
+    (void)execve("/proc/self/exe", argv, vars); /* if it fails, threads spin */
+    free(vars);
 }
 
 static int print_version(const struct cli *cli) {
