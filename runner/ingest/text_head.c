@@ -6,6 +6,10 @@
 /* Text has almost no control characters; programs, token ids, archives and images have some
  * percent. */
 static const double CONTROLS_MAX = 0.01;
+/* So many may be in a text of any length: in a small one a single byte is more than that share. */
+enum { CONTROLS_ALLOWED = 16 };
+/* Fewer bytes say too little about an encoding. */
+enum { WIDE_MIN = 64 };
 
 bool text_is_control(int byte) {
     return byte < ' ' && !(byte >= '\t' && byte <= '\r') && byte != '\033';
@@ -19,8 +23,16 @@ void text_head_add(struct text_head *h, const void *text, size_t n) {
     }
 }
 
-bool text_head_is_other(const struct text_head *h) {
+static bool has_many(const struct text_head *h) {
     return (double)h->controls > CONTROLS_MAX * (double)h->bytes;
+}
+
+bool text_head_is_other(const struct text_head *h) {
+    return h->controls > CONTROLS_ALLOWED && has_many(h);
+}
+
+bool text_head_is_odd(const struct text_head *h) {
+    return !text_head_is_other(h) && (has_many(h) || h->zeros[0] + h->zeros[1] > 0);
 }
 
 /* Latin text in UTF-16 has a zero in nearly each unit, at the same place, and few other control
@@ -28,7 +40,8 @@ bool text_head_is_other(const struct text_head *h) {
 static const char *wide_name(const struct text_head *h) {
     int64_t zeros = h->zeros[0] + h->zeros[1];
     bool one_side = h->zeros[0] == 0 || h->zeros[1] == 0;
-    if (!one_side || 4 * zeros < h->bytes) return NULL;
+    bool units = h->bytes % 2 == 0 && h->bytes >= WIDE_MIN;
+    if (!units || !one_side || 4 * zeros < h->bytes) return NULL;
     if ((double)(h->controls - zeros) > CONTROLS_MAX * (double)h->bytes) return NULL;
     return h->zeros[0] ? "UTF-16BE" : "UTF-16LE";
 }
@@ -64,8 +77,10 @@ void text_head_warning(char out[TEXT_HEAD_CAP], const struct text_head *h, const
     if (other) {
         text_head_words(words, h, name);
         snprintf(out, TEXT_HEAD_CAP, "%.600s; its bytes are read as they are%s", words, others);
-    } else if (h->zeros[0] + h->zeros[1]) {
-        snprintf(out, TEXT_HEAD_CAP, "%.256s%s: bytes of zero in the first 64 KiB, so it may be no "
-                 "text; all of it is read as text", name, others);
+    } else if (text_head_is_odd(h)) {
+        bool zeros = h->zeros[0] + h->zeros[1] > 0;
+        snprintf(out, TEXT_HEAD_CAP, "%.256s%s: %s in the first 64 KiB, so it may be no text; all "
+                 "of it is read as text", name, others,
+                 zeros ? "bytes of zero" : "control characters");
     }
 }

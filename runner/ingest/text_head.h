@@ -21,8 +21,12 @@ bool text_is_control(int byte);
 /* Adds the next n bytes of the file; those behind the first TEXT_HEAD are ignored. */
 void text_head_add(struct text_head *h, const void *text, size_t n);
 
-/* More than CONTROLS_MAX of the bytes are control characters. */
+/* The bytes have many control characters, both in number and as a share. */
 bool text_head_is_other(const struct text_head *h);
+
+/* Not other, but a few of the bytes are zero, or few bytes have a share of control characters that
+ * is not a text's. */
+bool text_head_is_odd(const struct text_head *h);
 
 /* "NAME is not text: 37.7 % of its bytes are control characters", for a head that is other. */
 void text_head_words(char out[TEXT_HEAD_CAP], const struct text_head *h, const char *name);
@@ -32,8 +36,8 @@ void text_head_words(char out[TEXT_HEAD_CAP], const struct text_head *h, const c
 NODISCARD enum status text_head_check(const struct text_head *h, const char *name, bool lines,
                                       struct err *e);
 
-/* A warning about a file whose bytes are read anyway: it is not text, or has bytes of zero. Else
- * "". `more` of `files` have the same fault. */
+/* A warning about a file whose bytes are read anyway: it is other, or odd. Else "". `more` of
+ * `files` have the same fault. */
 void text_head_warning(char out[TEXT_HEAD_CAP], const struct text_head *h, const char *name,
                        int64_t more, int64_t files);
 

@@ -63,7 +63,7 @@ enum status text_look(const json_t *config, const char *root, char warning[TEXT_
     bool text = !strcmp(kind, "text"), lines = !strcmp(kind, "chats");
     bool bytes = !strcmp(json_text(data, "tokenizer", ""), "bytes");
     enum reader reader = !cache_is_needed(config) ? AS_BYTES : bytes ? BY_BYTES : BY_TOKENIZER;
-    struct faulty other = { 0 }, zeros = { 0 };
+    struct faulty other = { 0 }, odd = { 0 };
     char path[PATH_CAP];
     size_t i;
     warning[0] = '\0';
@@ -75,9 +75,9 @@ enum status text_look(const json_t *config, const char *root, char warning[TEXT_
         else snprintf(path, sizeof path, "%s", name);
         TRY(look_at(path, reader, lines, &head, e));
         if (text_head_is_other(&head)) add_faulty(&other, &head, path);
-        else if (head.zeros[0] + head.zeros[1]) add_faulty(&zeros, &head, path);
+        else if (text_head_is_odd(&head)) add_faulty(&odd, &head, path);
     }
-    const struct faulty *f = other.count ? &other : &zeros;
+    const struct faulty *f = other.count ? &other : &odd;
     if (f->count && text) /* JSON lines with such a byte are an error anyway */
         text_head_warning(warning, &f->head, f->path, f->count - 1,
                           (int64_t)json_array_size(paths));

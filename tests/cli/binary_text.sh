@@ -161,6 +161,16 @@ for path in data/x.bin.gz data/x.tar; do
     run 0 --set data.paths=$path --set data.tokenizer=bytes --set steps=1 -- \
         "$name is not text$finding" "$asis" "done  step"
 done
+# A few of them are a warning: one small text must not stop the ingestion of the others.
+printf 'a note\1 x\n' >data/note.txt
+tar -cf data/x.tar data/a.jsonl data/note.txt
+few=": control characters in the first 64 KiB, so it may be no text; all of it is read as text"
+gives 0 data data/note.txt -- "data/note.txt$few"
+for tokenizer in tokenizer.json bytes; do
+    gives 0 data tokenise --tokenizer $tokenizer --to x data/x.tar -- "data/x.tar: note.txt$few"
+    rm x.*
+done
+run 0 --set data.paths=data/note.txt,data/a.jsonl --set steps=1 -- "data/note.txt$few" "done  step"
 # Behind the first 64 KiB: only `data` reads so far.
 { head -c 70000 /dev/zero | tr '\0' a && control 40000; } >data/x.bin
 gives 0 data data/x.bin -- "data/x.bin: 1.8 % of its bytes are control characters, mostly behind"
