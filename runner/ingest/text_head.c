@@ -66,21 +66,30 @@ enum status text_head_check(const struct text_head *h, const char *name, bool li
                 lines ? "" : "; the tokenizer \"bytes\" takes any bytes");
 }
 
-void text_head_warning(char out[TEXT_HEAD_CAP], const struct text_head *h, const char *name,
-                       int64_t more, int64_t files) {
-    char words[TEXT_HEAD_CAP], others[80] = "";
+void text_doubts_add(struct text_doubts *d, const struct text_head *h, const char *name) {
     bool other = text_head_is_other(h);
+    struct text_doubt *doubt = other ? &d->other : &d->odd;
+    d->files++;
+    if ((!other && !text_head_is_odd(h)) || doubt->count++) return;
+    doubt->head = *h;
+    snprintf(doubt->name, sizeof doubt->name, "%s", name);
+}
+
+void text_doubts_warning(char out[TEXT_HEAD_CAP], const struct text_doubts *d) {
+    const struct text_doubt *first = d->other.count ? &d->other : &d->odd;
+    const struct text_head *h = &first->head;
+    char words[TEXT_HEAD_CAP], others[80] = "";
     out[0] = '\0';
-    if (more)
+    if (!first->count) return;
+    if (first->count > 1)
         snprintf(others, sizeof others, ", and %s%" PRId64 " more of %" PRId64 " files",
-                 other ? "those of " : "", more, files);
-    if (other) {
-        text_head_words(words, h, name);
+                 d->other.count ? "those of " : "", first->count - 1, d->files);
+    if (d->other.count) {
+        text_head_words(words, h, first->name);
         snprintf(out, TEXT_HEAD_CAP, "%.600s; its bytes are read as they are%s", words, others);
-    } else if (text_head_is_odd(h)) {
-        bool zeros = h->zeros[0] + h->zeros[1] > 0;
-        snprintf(out, TEXT_HEAD_CAP, "%.256s%s: %s in the first 64 KiB, so it may be no text; all "
-                 "of it is read as text", name, others,
-                 zeros ? "bytes of zero" : "control characters");
+        return;
     }
+    snprintf(out, TEXT_HEAD_CAP, "%s%s: %s in the first 64 KiB, so it may be no text; all of it is "
+             "read as text", first->name, others,
+             h->zeros[0] + h->zeros[1] ? "bytes of zero" : "control characters");
 }

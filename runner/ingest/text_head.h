@@ -36,9 +36,20 @@ void text_head_words(char out[TEXT_HEAD_CAP], const struct text_head *h, const c
 NODISCARD enum status text_head_check(const struct text_head *h, const char *name, bool lines,
                                       struct err *e);
 
-/* A warning about a file whose bytes are read anyway: it is other, or odd. Else "". `more` of
- * `files` have the same fault. */
-void text_head_warning(char out[TEXT_HEAD_CAP], const struct text_head *h, const char *name,
-                       int64_t more, int64_t files);
+/* Files whose bytes are read anyway, for one warning about all of them. Zero-initialise it. */
+struct text_doubts {
+    int64_t files; /* all that were added */
+    struct text_doubt {
+        int64_t count;
+        struct text_head head; /* of the first; with its name */
+        char name[260];
+    } other, odd;
+};
+
+void text_doubts_add(struct text_doubts *d, const struct text_head *h, const char *name);
+
+/* The first file that is other, and how many more; if there is none, the same of odd files. "" if
+ * all are text. */
+void text_doubts_warning(char out[TEXT_HEAD_CAP], const struct text_doubts *d);
 
 #endif

@@ -161,6 +161,13 @@ for path in data/x.bin.gz data/x.tar; do
     run 0 --set data.paths=$path --set data.tokenizer=bytes --set steps=1 -- \
         "$name is not text$finding" "$asis" "done  step"
 done
+# One warning for all of a tar.
+cp data/x.bin data/y.bin
+tar -cf data/x.tar data/x.bin data/a.jsonl data/y.bin
+gives 0 data tokenise --tokenizer bytes --to x data/x.tar -- \
+    "data/x.tar: x.bin is not text$finding" "$asis, and those of 1 more of 3 files"
+expect "warnings of data tokenise of a tar" 1 "$(grep -c "is not text" out)"
+rm x.* data/y.bin
 # A few of them are a warning: one small text must not stop the ingestion of the others.
 printf 'a note\1 x\n' >data/note.txt
 tar -cf data/x.tar data/a.jsonl data/note.txt

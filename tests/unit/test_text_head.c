@@ -23,6 +23,12 @@ static struct text_head with_controls(size_t controls, size_t bytes) {
     return head_of(text, bytes);
 }
 
+static void warn_of(char words[TEXT_HEAD_CAP], const struct text_head *h) {
+    struct text_doubts d = { 0 };
+    text_doubts_add(&d, h, "x.txt");
+    text_doubts_warning(words, &d);
+}
+
 static void few_control_characters_are_a_warning(void **state) {
     (void)state;
     static const struct { size_t controls, bytes; bool other, odd; } CASES[] = {
@@ -38,7 +44,7 @@ static void few_control_characters_are_a_warning(void **state) {
         assert_int_equal(text_head_is_odd(&h), CASES[i].odd);
         enum status st = text_head_check(&h, "x.txt", false, &e);
         assert_int_equal(st, CASES[i].other ? ERR_FORMAT : OK);
-        text_head_warning(words, &h, "x.txt", 0, 0);
+        warn_of(words, &h);
         assert_int_equal(*words != '\0', CASES[i].other || CASES[i].odd);
         if (CASES[i].odd)
             assert_string_equal(words, "x.txt: control characters in the first 64 KiB, so it may "
@@ -54,7 +60,7 @@ static void a_byte_of_zero_is_a_warning(void **state) {
     const struct text_head h = head_of(text, sizeof text);
     assert_false(text_head_is_other(&h));
     assert_true(text_head_is_odd(&h));
-    text_head_warning(words, &h, "x.txt", 0, 0);
+    warn_of(words, &h);
     assert_non_null(strstr(words, "x.txt: bytes of zero in"));
 }
 
@@ -90,12 +96,34 @@ static void wide_chinese_passes(void **state) {
     assert_false(text_head_is_other(&h) || text_head_is_odd(&h));
 }
 
+static void one_warning_names_the_first_and_counts_the_others(void **state) {
+    (void)state;
+    const struct text_head text = with_controls(0, 100), odd = with_controls(1, 10),
+                           other = with_controls(20, 100);
+    struct text_doubts d = { 0 };
+    char words[TEXT_HEAD_CAP];
+    text_doubts_add(&d, &text, "a");
+    text_doubts_warning(words, &d);
+    assert_string_equal(words, "");
+    text_doubts_add(&d, &odd, "b");
+    text_doubts_add(&d, &odd, "c");
+    text_doubts_warning(words, &d);
+    assert_non_null(strstr(words, "b, and 1 more of 3 files: control characters in"));
+    text_doubts_add(&d, &other, "d");
+    text_doubts_add(&d, &other, "e");
+    text_doubts_add(&d, &other, "f");
+    text_doubts_warning(words, &d);
+    assert_string_equal(words, "d is not text: 20.0 % of its bytes are control characters; its "
+                        "bytes are read as they are, and those of 2 more of 6 files");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(few_control_characters_are_a_warning),
         cmocka_unit_test(a_byte_of_zero_is_a_warning),
         cmocka_unit_test(wide_text_has_whole_units),
         cmocka_unit_test(wide_chinese_passes),
+        cmocka_unit_test(one_warning_names_the_first_and_counts_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
