@@ -24,8 +24,8 @@ struct pattern_source {
 NODISCARD enum status data_patterns_expand(json_t *config, const struct pattern_source *source,
                                            struct err *e);
 
-/* A comma in a name makes two names of it in --set. `set` is what --set gave data.paths, or NULL. If
- * files of that list are not here, but one with their names joined by commas is, appends to the
+/* A comma in a name makes two names of it in --set. `set` is what --set gave data.paths, or NULL.
+ * If files of that list are not here, but one with their names joined by commas is, appends to the
  * error the --set that names it and the others. `root` as above. */
 void data_comma_hint(const char *set, const char *root, struct err *e);
 

@@ -56,7 +56,8 @@ run --data-root books --set data.paths=a,b.txt && fail "half a name below a root
 grep -qF 'but there is a file a,b.txt: ' err || fail "half a name below a root: $(cat err)"
 # The command of the hint is accepted, whatever the name.
 cp books/a.txt "books/it's \"a\", b.txt"
-run --set "data.paths=books/c.txt,books/it's \"a\", b.txt,books/*.txt" && fail "half of a quoted name"
+run --set "data.paths=books/c.txt,books/it's \"a\", b.txt,books/*.txt" &&
+    fail "half of a quoted name"
 command=$(sed -n "s/.* b.txt: \(--set .*\)/\1/p" err)
 eval "run $command" || fail "the command of a hint: $command: $(cat err)"
 [[ $command == *c.txt*it*books/\*.txt* ]] || fail "a hint without the other files: $command"

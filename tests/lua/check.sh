@@ -91,6 +91,11 @@ for list in a.txt,b.txt '["a.txt", "b.txt"]'; do
     grep -qF '"paths":["a.txt","b.txt"]' "$work/out" || expect "a list of two" yes no
 done
 
+for verb in run check plan advise; do
+    "$FP8LAB" help $verb | grep -qF "'matrix.KEY=[[\"A,B\"],[\"C\"]]'" ||
+        expect "help $verb says how --set takes JSON" yes no
+done
+
 # The output of a script goes to stderr, and -q silences it.
 echo 'print("seen") return require "x2"' >"$work/y.lua"
 sed 's/name = "x", model.*/name = "x", model = { vocab = 2, seq_len = 1, layers = 1, width = 8,\
