@@ -333,7 +333,8 @@ const struct verb VERB_ADVISE = {
             "advised only where it is forecast more than 10 % faster than bf16, fits, and no runs\n"
             "here show that its loss does not hold.\n"
             "Runs nothing. Exits with 3 if no recipe can run here, or if the machine does not\n"
-            "match the hardware query.\n",
+            "match the hardware query.\n"
+            SCRIPT_SET_FORMS,
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

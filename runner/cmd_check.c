@@ -245,7 +245,7 @@ static enum presence look_for_data(const struct cli *cli, const struct resolutio
         if (st == OK || !strcmp(said, e.text)) continue;
         snprintf(said, sizeof said, "%s", e.text);
         if (st == ERR_IO) image_data_hint(r->runs[i].config_json, &e);
-        data_comma_hint(r->runs[i].config_json, NULL, &e);
+        data_comma_hint(r->data_paths, NULL, &e);
         cli_warn(cli, "%s: its data %s: %s", r->runs[i].name,
                  st == ERR_IO ? "cannot be read here" : "would be rejected", e.text);
     }

@@ -106,6 +106,7 @@ static enum status check_kind(const char *path, struct err *e) {
 static enum status judge(const struct cli *cli, const struct described *d, struct err *e) {
     const struct text_stats *s = &d->stats;
     struct text_head head = s->head;
+    struct text_doubts doubts = { 0 };
     char words[TEXT_HEAD_CAP];
     size_t n = strlen(d->path);
     bool bin = n > 4 && !strcmp(d->path + n - 4, ".bin"); /* without an index, or it is tokens */
@@ -116,7 +117,8 @@ static enum status judge(const struct cli *cli, const struct described *d, struc
                     "needs text in UTF-8; only \"bytes\" takes any bytes", words,
                     bin ? "Megatron's tokens need the .idx beside the .bin; " : "");
     }
-    text_head_warning(words, &head, d->path, 0, 0);
+    text_doubts_add(&doubts, &head, d->path);
+    text_doubts_warning(words, &doubts);
     if (*words) cli_warn(cli, "%s", PLAIN(words));
     const struct text_head all = { .bytes = s->bytes, .controls = s->controls };
     if (text_head_is_other(&all))

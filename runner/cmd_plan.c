@@ -336,7 +336,8 @@ const struct verb VERB_PLAN = {
         "query, lacks the memory, or has a GPU that no run can use, and with 6 if the disk has no\n"
         "room for the checkpoints. Arenas are exact: a run allocates them before its first step,\n"
         "and nothing later. What a GPU needs beside them is estimated from sizes and from\n"
-        "measurements on one H200.\n",
+        "measurements on one H200.\n"
+        SCRIPT_SET_FORMS,
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

@@ -208,7 +208,7 @@ enum status preflight_tokens(struct suite *s, struct resolution *resolution,
         if (st == OK) st = resolved_run_count_steps(run, s->rows[i].tokens.prefix, e);
         if (st == OK) continue;
         run_tokens_hint(run->config_json, s->settings->data_root, e);
-        data_comma_hint(run->config_json, s->settings->data_root, e);
+        data_comma_hint(resolution->data_paths, s->settings->data_root, e);
         err_prefix(e, "%s", run->name);
         return st;
     }
@@ -267,7 +267,7 @@ enum status preflight_inputs(struct suite *s, const struct extension *extension,
         row->inputs.wants_guess = true;
         enum status st = hash_inputs(s, i, e);
         if (st == ERR_IO) image_data_hint(run->config_json, e);
-        if (st != OK) data_comma_hint(run->config_json, settings->data_root, e);
+        if (st != OK) data_comma_hint(s->resolution->data_paths, settings->data_root, e);
         if (st == OK && !extension) st = take_init(s, i, e);
         if (st == OK && settings->choices)
             st = choice_file_hash(settings->choices, &row->inputs, e);

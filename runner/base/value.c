@@ -114,6 +114,25 @@ bool value_is(const struct value *v, const char *string) {
     return v && v->type == VALUE_STRING && strcmp(v->string, string) == 0;
 }
 
+struct value *value_from_json(struct pool *p, const json_t *json, struct place place) {
+    size_t i;
+    const char *key;
+    json_t *below;
+    if (json_is_integer(json)) return value_int(p, json_integer_value(json), place);
+    if (json_is_real(json)) return value_float(p, json_real_value(json), place);
+    if (json_is_string(json))
+        return value_string(p, pool_copy(p, json_string_value(json)), place);
+    bool list = json_is_array(json);
+    struct value *v = value_new(p, list || json_is_object(json) ? VALUE_TABLE
+                                   : json_is_boolean(json) ? VALUE_BOOL : VALUE_NULL, place);
+    v->b = json_is_true(json);
+    v->list = list;
+    json_array_foreach(json, i, below) value_append(p, v, value_from_json(p, below, place));
+    json_object_foreach((json_t *)json, key, below)
+        value_set(p, v, pool_copy(p, key), value_from_json(p, below, place), place);
+    return v;
+}
+
 const char *value_describe(struct pool *p, const struct value *v) {
     struct text t = { 0 };
     const char *out;
@@ -133,6 +152,7 @@ const char *value_describe(struct pool *p, const struct value *v) {
         break;
     case VALUE_TABLE:
         if (v->kind) return pool_format(p, "%s {...}", v->kind);
+        if (v->item_count == 0 && v->list) return "an empty list";
         return v->item_count ? "a list" : v->member_count ? "a table" : "an empty table";
     case VALUE_FUNCTION: return "a function";
     }

@@ -3,6 +3,8 @@
 #ifndef FP8LAB_RUNNER_BASE_VALUE_H
 #define FP8LAB_RUNNER_BASE_VALUE_H
 
+#include <jansson.h>
+
 #include "runner/base/canonical.h"
 #include "runner/base/pool.h"
 
@@ -44,7 +46,7 @@ struct value {
     const char *kind;    /* the constructor that made it ("fp8.delayed"), or NULL */
     struct value_member *members;
     int64_t member_count, member_capacity;
-    bool list; /* written as [] even when it is empty; set by the schema */
+    bool list; /* written as [] even when it is empty; set by the schema, and of JSON */
     struct value **items;
     int64_t item_count, item_capacity;
 };
@@ -53,6 +55,9 @@ struct value *value_new(struct pool *p, enum value_type type, struct place place
 struct value *value_int(struct pool *p, int64_t i, struct place place);
 struct value *value_float(struct pool *p, double f, struct place place);
 struct value *value_string(struct pool *p, const char *text, struct place place);
+
+/* The value that JSON means. No real is infinite or NaN, and no string has a NUL. */
+struct value *value_from_json(struct pool *p, const json_t *json, struct place place);
 
 /* The member, or NULL. */
 struct value *value_get(const struct value *table, const char *key);

@@ -6,6 +6,10 @@
 /* Text has almost no control characters; programs, token ids, archives and images have some
  * percent. */
 static const double CONTROLS_MAX = 0.01;
+/* So many may be in a text of any length: in a small one a single byte is more than that share. */
+enum { CONTROLS_ALLOWED = 16 };
+/* Fewer bytes say too little about an encoding. */
+enum { WIDE_MIN = 64 };
 
 bool text_is_control(int byte) {
     return byte < ' ' && !(byte >= '\t' && byte <= '\r') && byte != '\033';
@@ -19,8 +23,16 @@ void text_head_add(struct text_head *h, const void *text, size_t n) {
     }
 }
 
-bool text_head_is_other(const struct text_head *h) {
+static bool has_many(const struct text_head *h) {
     return (double)h->controls > CONTROLS_MAX * (double)h->bytes;
+}
+
+bool text_head_is_other(const struct text_head *h) {
+    return h->controls > CONTROLS_ALLOWED && has_many(h);
+}
+
+bool text_head_is_odd(const struct text_head *h) {
+    return !text_head_is_other(h) && (has_many(h) || h->zeros[0] + h->zeros[1] > 0);
 }
 
 /* Latin text in UTF-16 has a zero in nearly each unit, at the same place, and few other control
@@ -28,7 +40,8 @@ bool text_head_is_other(const struct text_head *h) {
 static const char *wide_name(const struct text_head *h) {
     int64_t zeros = h->zeros[0] + h->zeros[1];
     bool one_side = h->zeros[0] == 0 || h->zeros[1] == 0;
-    if (!one_side || 4 * zeros < h->bytes) return NULL;
+    bool units = h->bytes % 2 == 0 && h->bytes >= WIDE_MIN;
+    if (!units || !one_side || 4 * zeros < h->bytes) return NULL;
     if ((double)(h->controls - zeros) > CONTROLS_MAX * (double)h->bytes) return NULL;
     return h->zeros[0] ? "UTF-16BE" : "UTF-16LE";
 }
@@ -53,19 +66,30 @@ enum status text_head_check(const struct text_head *h, const char *name, bool li
                 lines ? "" : "; the tokenizer \"bytes\" takes any bytes");
 }
 
-void text_head_warning(char out[TEXT_HEAD_CAP], const struct text_head *h, const char *name,
-                       int64_t more, int64_t files) {
-    char words[TEXT_HEAD_CAP], others[80] = "";
+void text_doubts_add(struct text_doubts *d, const struct text_head *h, const char *name) {
     bool other = text_head_is_other(h);
+    struct text_doubt *doubt = other ? &d->other : &d->odd;
+    d->files++;
+    if ((!other && !text_head_is_odd(h)) || doubt->count++) return;
+    doubt->head = *h;
+    snprintf(doubt->name, sizeof doubt->name, "%s", name);
+}
+
+void text_doubts_warning(char out[TEXT_HEAD_CAP], const struct text_doubts *d) {
+    const struct text_doubt *first = d->other.count ? &d->other : &d->odd;
+    const struct text_head *h = &first->head;
+    char words[TEXT_HEAD_CAP], others[80] = "";
     out[0] = '\0';
-    if (more)
+    if (!first->count) return;
+    if (first->count > 1)
         snprintf(others, sizeof others, ", and %s%" PRId64 " more of %" PRId64 " files",
-                 other ? "those of " : "", more, files);
-    if (other) {
-        text_head_words(words, h, name);
+                 d->other.count ? "those of " : "", first->count - 1, d->files);
+    if (d->other.count) {
+        text_head_words(words, h, first->name);
         snprintf(out, TEXT_HEAD_CAP, "%.600s; its bytes are read as they are%s", words, others);
-    } else if (h->zeros[0] + h->zeros[1]) {
-        snprintf(out, TEXT_HEAD_CAP, "%.256s%s: bytes of zero in the first 64 KiB, so it may be no "
-                 "text; all of it is read as text", name, others);
+        return;
     }
+    snprintf(out, TEXT_HEAD_CAP, "%s%s: %s in the first 64 KiB, so it may be no text; all of it is "
+             "read as text", first->name, others,
+             h->zeros[0] + h->zeros[1] ? "bytes of zero" : "control characters");
 }

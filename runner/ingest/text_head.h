@@ -21,8 +21,12 @@ bool text_is_control(int byte);
 /* Adds the next n bytes of the file; those behind the first TEXT_HEAD are ignored. */
 void text_head_add(struct text_head *h, const void *text, size_t n);
 
-/* More than CONTROLS_MAX of the bytes are control characters. */
+/* The bytes have many control characters, both in number and as a share. */
 bool text_head_is_other(const struct text_head *h);
+
+/* Not other, but a few of the bytes are zero, or few bytes have a share of control characters that
+ * is not a text's. */
+bool text_head_is_odd(const struct text_head *h);
 
 /* "NAME is not text: 37.7 % of its bytes are control characters", for a head that is other. */
 void text_head_words(char out[TEXT_HEAD_CAP], const struct text_head *h, const char *name);
@@ -32,9 +36,20 @@ void text_head_words(char out[TEXT_HEAD_CAP], const struct text_head *h, const c
 NODISCARD enum status text_head_check(const struct text_head *h, const char *name, bool lines,
                                       struct err *e);
 
-/* A warning about a file whose bytes are read anyway: it is not text, or has bytes of zero. Else
- * "". `more` of `files` have the same fault. */
-void text_head_warning(char out[TEXT_HEAD_CAP], const struct text_head *h, const char *name,
-                       int64_t more, int64_t files);
+/* Files whose bytes are read anyway, for one warning about all of them. Zero-initialise it. */
+struct text_doubts {
+    int64_t files; /* all that were added */
+    struct text_doubt {
+        int64_t count;
+        struct text_head head; /* of the first; with its name */
+        char name[260];
+    } other, odd;
+};
+
+void text_doubts_add(struct text_doubts *d, const struct text_head *h, const char *name);
+
+/* The first file that is other, and how many more; if there is none, the same of odd files. "" if
+ * all are text. */
+void text_doubts_warning(char out[TEXT_HEAD_CAP], const struct text_doubts *d);
 
 #endif

@@ -19,11 +19,9 @@
 #include "runner/ingest/shards.h"
 #include "runner/ingest/source.h"
 
-enum { PART_MAX = 256 << 20 };
-enum { SAVE_BYTES = 64 << 20 };
+enum { PART_MAX = 256 << 20, SAVE_BYTES = 64 << 20 };
 
 /* ---- the run ------------------------------------------------------------------------------- */
-
 struct run {
     const struct tokenise_options *o;
     struct tokenise_result *out;
@@ -39,6 +37,7 @@ struct run {
     json_t *work;            /* what is done; NULL: it cannot go on after a kill; owned */
     struct progress_point go_on; /* where this run goes on */
     bool changed;            /* the text before that point is not what it was */
+    struct text_doubts doubts; /* about the files read so far */
     struct progress done;    /* what is written, and the open document; its documents: owned */
 };
 
@@ -55,7 +54,6 @@ static void say(const struct run *r, const char *format, ...) {
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
-
 static enum status bad_lines(struct run *r, const struct batch *b, struct err *e) {
     const struct bad_line *bad = (const struct bad_line *)b->bad.bytes;
     const char *path = r->o->paths[b->source];
@@ -177,7 +175,6 @@ static void show(struct run *r) {
 }
 
 /* ---- reading ------------------------------------------------------------------------------- */
-
 static bool ends_with(const char *name, const char *end) {
     size_t n = strlen(name), m = strlen(end);
     return n > m && !strcasecmp(name + n - m, end);
@@ -277,15 +274,14 @@ static enum status drop_line(struct run *r, struct reading *f, struct batch *b, 
 
 /* A tokenizer makes tokens of any bytes, so nothing later would reject what is no text. */
 static enum status look_at(struct run *r, struct reading *f, struct err *e) {
-    char name[2 * PATH_CAP], warning[TEXT_HEAD_CAP] = "";
+    char name[2 * PATH_CAP];
     const struct tokenise_options *o = r->o;
     const struct text_head head = source_head(r->source, name);
     if (f->looked) return OK;
     f->looked = true;
     if (o->lines || tokenizer_facts(o->tokenizer).kind != TOKENIZER_BYTES)
         TRY(text_head_check(&head, name, o->lines != NULL, e));
-    if (!o->lines && (head.unpacked || !o->looked)) text_head_warning(warning, &head, name, 0, 0);
-    if (*warning) o->warn(o->context, warning);
+    if (!o->lines && (head.unpacked || !o->looked)) text_doubts_add(&r->doubts, &head, name);
     return OK;
 }
 
@@ -381,7 +377,6 @@ static enum status read_source(struct run *r, int64_t i, json_t *sources, struct
 }
 
 /* ---- all ----------------------------------------------------------------------------------- */
-
 static void describe_lines(const struct run *r, json_t *d, bool *failed) {
     const struct line_encoder *lines = r->o->lines;
     json_object_del(d, "field");
@@ -445,8 +440,11 @@ static enum status run_all(struct run *r, json_t *sources, struct err *e) {
 /* All of the text, or what is left of it. */
 static enum status read_and_write(struct run *r, struct err *e) {
     json_t *sources = json_array();
+    char warning[TEXT_HEAD_CAP];
     ring_init(&r->ring);
     enum status st = sources ? run_all(r, sources, e) : FAIL(e, ERR_MEMORY, "memory for a list");
+    text_doubts_warning(warning, &r->doubts);
+    if (*warning && !r->changed) r->o->warn(r->o->context, warning);
     ring_stop(&r->ring);
     source_close(r->source);
     sha256_destroy(r->read);
@@ -457,7 +455,6 @@ static enum status read_and_write(struct run *r, struct err *e) {
 }
 
 /* ---- after a kill ---------------------------------------------------------------------------- */
-
 /* The keys of the documents that the killed run had written. */
 static enum status seen_again(struct run *r, struct err *e) {
     const struct part *p = shards_journal(r->shards, SHARDS_SEEN);

@@ -42,19 +42,6 @@ static enum status look_at(const char *path, enum reader reader, bool lines,
     return text_head_check(head, path, lines, e) == OK ? OK : (e->code = ERR_CONFIG);
 }
 
-/* Files with one fault: how many, and the first of them. */
-struct faulty {
-    int64_t count;
-    struct text_head head;
-    char path[PATH_CAP];
-};
-
-static void add_faulty(struct faulty *f, const struct text_head *head, const char *path) {
-    if (f->count++) return;
-    f->head = *head;
-    snprintf(f->path, sizeof f->path, "%s", path);
-}
-
 enum status text_look(const json_t *config, const char *root, char warning[TEXT_HEAD_CAP],
                       struct err *e) {
     const json_t *data = json_object_get(config, "data"), *value;
@@ -63,7 +50,7 @@ enum status text_look(const json_t *config, const char *root, char warning[TEXT_
     bool text = !strcmp(kind, "text"), lines = !strcmp(kind, "chats");
     bool bytes = !strcmp(json_text(data, "tokenizer", ""), "bytes");
     enum reader reader = !cache_is_needed(config) ? AS_BYTES : bytes ? BY_BYTES : BY_TOKENIZER;
-    struct faulty other = { 0 }, zeros = { 0 };
+    struct text_doubts doubts = { 0 };
     char path[PATH_CAP];
     size_t i;
     warning[0] = '\0';
@@ -74,12 +61,9 @@ enum status text_look(const json_t *config, const char *root, char warning[TEXT_
         if (root) TRY(path_join(path, root, name, e));
         else snprintf(path, sizeof path, "%s", name);
         TRY(look_at(path, reader, lines, &head, e));
-        if (text_head_is_other(&head)) add_faulty(&other, &head, path);
-        else if (head.zeros[0] + head.zeros[1]) add_faulty(&zeros, &head, path);
+        text_doubts_add(&doubts, &head, path);
     }
-    const struct faulty *f = other.count ? &other : &zeros;
-    if (f->count && text) /* JSON lines with such a byte are an error anyway */
-        text_head_warning(warning, &f->head, f->path, f->count - 1,
-                          (int64_t)json_array_size(paths));
+    if (text) /* JSON lines with such a byte are an error anyway */
+        text_doubts_warning(warning, &doubts);
     return OK;
 }

@@ -11,6 +11,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
+#include "runner/base/shell_word.h"
 #include "runner/base/words.h"
 
 enum { FILES_MAX = 4096 /* each stays open: main.c */, PARTS_MAX = 2 };
@@ -263,8 +264,9 @@ enum status data_patterns_expand(json_t *config, const struct pattern_source *so
     return OK;
 }
 
-/* Whether ROOT/a,b is here, of names from paths[i] on, and ROOT/a is not. */
-static bool is_split(const json_t *paths, size_t i, const char *root, char name[PATH_CAP]) {
+/* The number of names, from paths[i] on, that are one name ROOT/a,b of a file here, while ROOT/a is
+ * none; else 1. */
+static size_t name_parts(const json_t *paths, size_t i, const char *root, char name[PATH_CAP]) {
     char full[PATH_CAP];
     size_t used = 0;
     for (size_t k = i; k < json_array_size(paths) && used < PATH_CAP; k++) {
@@ -272,23 +274,57 @@ static bool is_split(const json_t *paths, size_t i, const char *root, char name[
                          json_string_value(json_array_get(paths, k)));
         used += (size_t)n;
         n = snprintf(full, sizeof full, "%s%s%s", root ? root : "", root ? "/" : "", name);
-        if (used >= PATH_CAP || n >= PATH_CAP) return false;
-        if (path_exists(full)) return k > i;
+        if (used >= PATH_CAP || n >= PATH_CAP) return 1;
+        if (path_exists(full)) return k - i + 1;
     }
-    return false;
+    return 1;
 }
 
-void data_comma_hint(const json_t *config, const char *root, struct err *e) {
-    const json_t *paths = json_object_get(json_object_get(config, "data"), "paths");
-    char name[PATH_CAP];
-    size_t n = strlen(e->text);
-    for (size_t i = 0; i + 1 < json_array_size(paths); i++) {
-        if (!is_split(paths, i, root, name)) continue;
-        snprintf(e->text + n, sizeof e->text - n, "; in --set a comma separates files, but there "
-                 "is a file %.256s: --set 'data.paths=[\"%.256s\"]' names it", PLAIN(name),
-                 PLAIN(name));
-        return;
+/* The same list where names that a comma has cut are whole again; the first of these is in `name`.
+ * NULL: there is none, or no memory. */
+static json_t *whole_names(const json_t *paths, const char *root, char name[PATH_CAP]) {
+    char joined[PATH_CAP];
+    bool failed = false;
+    json_t *out = json_array();
+    name[0] = '\0';
+    for (size_t i = 0, n; out && i < json_array_size(paths); i += n) {
+        n = name_parts(paths, i, root, joined);
+        if (n > 1 && !*name) snprintf(name, PATH_CAP, "%s", joined);
+        json_append(out, n > 1 ? json_string(joined) : json_incref(json_array_get(paths, i)),
+                    &failed);
     }
+    return json_whole(out, failed || !*name);
+}
+
+/* "A,B" as a list. NULL: no memory, or no UTF-8. */
+static json_t *cut_at_commas(const char *text) {
+    bool failed = false;
+    json_t *out = json_array();
+    for (;; text++) {
+        size_t n = strcspn(text, ",");
+        json_append(out, json_stringn(text, n), &failed);
+        text += n;
+        if (!*text) return json_whole(out, failed);
+    }
+}
+
+void data_comma_hint(const char *set, const char *root, struct err *e) {
+    char name[PATH_CAP];
+    if (!set || *set == '[') return; /* a JSON list: no comma cuts its names */
+    json_t *cut = cut_at_commas(set);
+    json_t *paths = cut ? whole_names(cut, root, name) : NULL;
+    char *list = paths ? json_dump_text(paths, JSON_COMPACT) : NULL, *flag = NULL, *word = NULL;
+    if (list && asprintf(&flag, "data.paths=%s", list) >= 0) word = shell_word(flag);
+    size_t n = strlen(e->text), room = sizeof e->text - n;
+    if (paths && snprintf(e->text + n, room, "; in --set a comma separates files, but there is a "
+                          "file %.256s: --set %s", PLAIN(name), word ? word : "") >= (int)room)
+        snprintf(e->text + n, room, "; in --set a comma separates files, but there is a file "
+                 "%.256s: write the files as a JSON list", PLAIN(name));
+    free(word);
+    free(flag);
+    free(list);
+    json_decref(paths);
+    json_decref(cut);
 }
 
 bool data_pattern_is_here(const char *path) {

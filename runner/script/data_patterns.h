@@ -24,9 +24,10 @@ struct pattern_source {
 NODISCARD enum status data_patterns_expand(json_t *config, const struct pattern_source *source,
                                            struct err *e);
 
-/* A comma in a name makes two names of it in --set. If files of the list are not here, but one with
- * their names joined by commas is, appends to the error how to name that file. `root` as above. */
-void data_comma_hint(const json_t *config, const char *root, struct err *e);
+/* A comma in a name makes two names of it in --set. `set` is what --set gave data.paths, or NULL.
+ * If files of that list are not here, but one with their names joined by commas is, appends to the
+ * error the --set that names it and the others. `root` as above. */
+void data_comma_hint(const char *set, const char *root, struct err *e);
 
 /* Whether a file here matches the pattern. For any other path: whether it can be read. */
 bool data_pattern_is_here(const char *path);

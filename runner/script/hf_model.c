@@ -4,22 +4,6 @@
 
 #include "runner/base/run_files.h"
 
-/* Only objects, numbers, words and booleans: what hf_config_read() makes. */
-static struct value *from_json(struct pool *p, const json_t *json, struct place place) {
-    const char *key;
-    json_t *member;
-    if (json_is_integer(json)) return value_int(p, json_integer_value(json), place);
-    if (json_is_real(json)) return value_float(p, json_real_value(json), place);
-    if (json_is_string(json))
-        return value_string(p, pool_copy(p, json_string_value(json)), place);
-    struct value *v = value_new(p, json_is_object(json) ? VALUE_TABLE
-                                   : json_is_boolean(json) ? VALUE_BOOL : VALUE_NULL, place);
-    v->b = json_is_true(json);
-    json_object_foreach((json_t *)json, key, member)
-        value_set(p, v, pool_copy(p, key), from_json(p, member, place), place);
-    return v;
-}
-
 /* Adds to `out` the members of `base` that it lacks. */
 static void complete(struct pool *p, struct value *out, const struct value *base) {
     for (int64_t i = 0; i < base->member_count; i++) {
@@ -74,7 +58,7 @@ bool hf_models_apply(struct diagnostics *d, struct suite *suite, const json_t *m
         struct value *own = value_copy(p, model);
         own->kind = NULL;
         own->item_count = 0;
-        complete(p, own, from_json(p, read, model->place));
+        complete(p, own, value_from_json(p, read, model->place));
         value_set(p, suite->runs[i].tree, "model", own, model->place);
     }
     return named;

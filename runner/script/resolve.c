@@ -166,7 +166,7 @@ static enum status complete_runs(const struct pattern_source *data, struct resol
         struct resolved_run *run = &r->runs[i];
         TRY(data_patterns_expand(run->config_json, data, e));
         enum status st = epochs_resolve(run->config_json, data->root, data->epoch_steps, e);
-        if (st != OK) return data_comma_hint(run->config_json, data->root, e), st;
+        if (st != OK) return data_comma_hint(r->data_paths, data->root, e), st;
         TRY(write_config(run, e));
     }
     return OK;
@@ -213,10 +213,21 @@ static enum status evaluate(const struct resolve_options *options, struct resolu
     return st;
 }
 
+/* The value of the last override "KEY=VALUE", or NULL. */
+static const char *last_set(const struct resolve_options *options, const char *key) {
+    const char *value = NULL;
+    for (int64_t i = 0; i < options->override_count; i++)
+        if (!strncmp(options->overrides[i], key, strlen(key)))
+            value = options->overrides[i] + strlen(key);
+    return value;
+}
+
 enum status resolve_experiment(const struct resolve_options *options, struct resolution *out,
                                struct err *e) {
     json_t *report = NULL;
     *out = (struct resolution){ .smoke = options->smoke };
+    const char *paths = last_set(options, "data.paths=");
+    if (paths && !(out->data_paths = strdup(paths))) return FAIL(e, ERR_MEMORY, "--set %s", paths);
     enum status st = evaluate(options, out, &report, e);
     if (!report) return st;
     enum status read = read_files(json_object_get(report, "files"), out, e);
@@ -321,6 +332,7 @@ void resolution_destroy(struct resolution *r) {
     free(r->about);
     free(r->replaced);
     free(r->factor);
+    free(r->data_paths);
     free(r->log);
     free(r->lib);
     *r = (struct resolution){ 0 };

@@ -54,6 +54,7 @@ struct resolution {
     bool smoke;
     char *name, *about; /* of the suite, or of the one experiment */
     char *replaced; /* the axes that an override removed, also from the names; "" */
+    char *data_paths; /* what --set gave data.paths; NULL: nothing */
     char *factor;   /* of the comparison at the suite's end (compare --factor); "" */
     char *lib; /* the folder of the shared presets; "" if there is none */
     struct resolved_run *runs;

@@ -9,6 +9,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/nearest.h"
+#include "runner/base/shell_word.h"
 #include "runner/script/schema_env.h"
 
 /* ---- what was expected ----------------------------------------------------------------------- */
@@ -83,7 +84,9 @@ const char *schema_expected(struct pool *p, const struct field *f) {
 
 static struct value *mismatch(struct diagnostics *d, const struct field *f, const struct value *v,
                               const char *path) {
-    bool several = v->type == VALUE_TEXT && strpbrk(v->string, ",{[");
+    bool list = f->type == FIELD_FLOATS || f->type == FIELD_INTS || f->type == FIELD_STRINGS ||
+                f->type == FIELD_PROMPTS || f->type == FIELD_NAMES;
+    bool several = !list && v->type == VALUE_TEXT && strpbrk(v->string, ",{[");
     diagnostics_add(d, v->place, path, "expected %s, found %s%s", schema_expected(d->pool, f),
                     value_describe(d->pool, v),
                     several ? "; --set takes one value, a suite's matrix takes several" : "");
@@ -286,48 +289,61 @@ static struct value *typed_word(struct diagnostics *d, const struct field *f,
 }
 
 /* ---- lists ----------------------------------------------------------------------------------- */
-/* A JSON list of texts, numbers and such lists; NULL: it has something else. */
-static struct value *from_json(struct pool *p, const json_t *json, struct place place) {
-    size_t i;
-    const json_t *item;
-    if (json_is_integer(json)) return value_int(p, json_integer_value(json), place);
-    if (json_is_real(json)) return value_float(p, json_real_value(json), place);
-    if (json_is_string(json))
-        return value_string(p, pool_copy(p, json_string_value(json)), place);
-    if (!json_is_array(json)) return NULL;
-    struct value *list = value_new(p, VALUE_TABLE, place);
-    json_array_foreach(json, i, item) {
-        struct value *v = from_json(p, item, place);
-        if (!v) return NULL;
-        value_append(p, list, v);
-    }
-    return list;
-}
-
-/* The list of `--set 'KEY=["a,b.txt", "c.txt"]'`, whose items may have commas; NULL: it is none. */
-static const struct value *json_list(struct pool *p, const struct value *v) {
-    json_error_t why;
+struct value *schema_json_list(struct pool *p, const struct value *text, const char **why) {
+    json_error_t error = { 0 };
     json_t *json = NULL;
-    struct value *list = NULL;
-    if (v->type != VALUE_TEXT || *v->string != '[') return NULL;
-    if (json_parse(&json, v->string, v->string_bytes, 0, &why) == OK && json_is_array(json))
-        list = from_json(p, json, v->place);
+    *why = NULL;
+    if (text->type != VALUE_TEXT || *text->string != '[') return NULL;
+    enum status st = json_parse(&json, text->string, text->string_bytes, 0, &error);
+    struct value *list = st == OK ? value_from_json(p, json, text->place) : NULL;
+    if (!list) *why = pool_copy(p, error.text);
     json_decref(json);
     return list;
 }
 
+/* A pattern such as [ab]*.txt begins as a JSON list does: rejects it, and names the JSON that means
+ * it. */
+static void bracket_pattern(struct diagnostics *d, const struct value *v, const char *path) {
+    struct text set = { 0 };
+    text_puts(&set, path);
+    for (const char *at = v->string, *before = "=[";; at++, before = ",") {
+        size_t n = strcspn(at, ",");
+        text_puts(&set, before);
+        canonical_add_string(&set, at, n);
+        at += n;
+        if (!*at) break;
+    }
+    text_puts(&set, "]");
+    char *word = set.bytes && !set.failed ? shell_word(set.bytes) : NULL;
+    diagnostics_add(d, v->place, path, "a value that begins with [ is a JSON list; a pattern that "
+                    "does is an item of one: --set %s", word ? word : path);
+    free(word);
+    text_free(&set);
+}
+
 /* Rejects a list of --set with the brackets or quotes of Lua or a shell, which would become part of
- * the values. Returns false after a diagnostic. */
-static bool plain_list(struct diagnostics *d, const struct value *v, const char *path) {
+ * the values. Returns false after a diagnostic. `why`: see schema_json_list(). */
+static bool plain_list(struct diagnostics *d, const struct field *f, const struct value *v,
+                       const char *path, const char *why) {
     static const char MARKS[] = "[]{}\"' ";
     if (v->type != VALUE_TEXT || !*v->string || !strchr("[{\"' ", *v->string)) return true;
+    bool numbers = f->type == FIELD_FLOATS || f->type == FIELD_INTS;
+    if (why && f->type == FIELD_STRINGS && v->string[v->string_bytes - 1] != ']' &&
+        !strchr("\"'", v->string[1]))
+        return bracket_pattern(d, v, path), false;
+    if (why && numbers) {
+        diagnostics_add(d, v->place, path, "expected %s, found no valid JSON: %s",
+                        schema_expected(d->pool, f), why);
+        return false;
+    }
     char *plain = pool_copy(d->pool, v->string), *to = plain;
     for (const char *at = v->string; *at; at++)
         if (!strchr(MARKS, *at)) *to++ = *at;
     *to = '\0';
     diagnostics_add(d, v->place, path, "write a list with commas, without brackets, quotes or "
-                    "spaces: --set %s=%s; or, if an item has a comma, as JSON: --set "
-                    "'%s=[\"A,B\", \"C\"]'", path, *plain ? plain : "A,B", path);
+                    "spaces: --set %s=%s%s", path, *plain ? plain : "A,B", numbers ? "" :
+                    pool_format(d->pool, "; or, if an item has a comma, as JSON: --set "
+                                "'%s=[\"A,B\", \"C\"]'", path));
     return false;
 }
 
@@ -363,13 +379,17 @@ static struct field item_field(const struct field *list, const struct value *ite
 
 static struct value *typed_list(struct diagnostics *d, const struct field *f,
                                 const struct value *v, const char *path) {
-    const struct value *list = json_list(d->pool, v);
-    if (!list && !plain_list(d, v, path)) return NULL;
+    const char *why;
+    const struct value *list = schema_json_list(d->pool, v, &why);
+    if (!list && !plain_list(d, f, v, path, why)) return NULL;
     if (!list) list = read_list(d->pool, v);
-    bool floats = f->type == FIELD_FLOATS;
-    if (list->type != VALUE_TABLE || list->member_count || list->kind || list->item_count == 0 ||
-        (floats && list->item_count != f->length))
-        return mismatch(d, f, v, path);
+    if (list->type != VALUE_TABLE || list->member_count || list->kind || list->item_count == 0)
+        return mismatch(d, f, list, path);
+    if (f->type == FIELD_FLOATS && list->item_count != f->length) {
+        diagnostics_add(d, v->place, path, "expected %s, found a list of %" PRId64,
+                        schema_expected(d->pool, f), list->item_count);
+        return NULL;
+    }
     struct value *out = value_new(d->pool, VALUE_TABLE, v->place);
     out->list = true;
     for (int64_t i = 0; i < list->item_count; i++) {

@@ -13,6 +13,10 @@ struct value *schema_typed(struct diagnostics *d, const struct field *f, const s
  * text itself. */
 struct value *schema_text_scalar(struct pool *p, struct value *text);
 
+/* The list of a --set such as `["a,b.txt", "c.txt"]`, whose items may have commas. NULL: it is no
+ * JSON list; then *why has the error of JSON if it begins with '[', else NULL. */
+struct value *schema_json_list(struct pool *p, const struct value *text, const char **why);
+
 /* The expected type of a field, for a message: "an integer from 1 to 64". */
 const char *schema_expected(struct pool *p, const struct field *f);
 

@@ -8,7 +8,9 @@
 
 /* Lines of a verb's help. */
 #define SCRIPT_SET_FORMS \
-    "--set KEY=A,B is a list. If an item has a comma, write JSON: --set 'KEY=[\"A,B\",\"C\"]'.\n"
+    "--set KEY=A,B is a list. If an item has a comma, write JSON: --set 'KEY=[\"A,B\",\"C\"]'.\n" \
+    "--set matrix.KEY=1,2 gives the values of a suite's axis; those that are lists are JSON:\n" \
+    "--set 'matrix.KEY=[[\"A,B\"],[\"C\"]]'.\n"
 
 /* Resolves cli->args[0]. The script's errors are in *out (resolve.h), which is always valid for
  * resolution_destroy(). */

@@ -47,8 +47,28 @@ static bool sets_axis(const struct override *o) {
     return covers("matrix", o->path);
 }
 
-/* "1,2" as a list of values: numbers, true, false, and words that the schema reads later. */
-static struct value *axis_values(struct diagnostics *d, const struct value *text) {
+/* A JSON list of values. A word becomes text, as without JSON, unless a comma would cut it. NULL
+ * after a diagnostic. */
+static struct value *json_values(struct diagnostics *d, const struct override *o) {
+    const char *why;
+    struct value *list = schema_json_list(d->pool, o->text, &why);
+    if (!list)
+        diagnostics_add(d, o->text->place, o->path, "values that begin with [ are a JSON list, "
+                        "such as [1,2] or [[\"a,b.txt\"],[\"c.txt\"]]; this is no valid "
+                        "JSON: %s", why);
+    for (int64_t i = 0; list && i < list->item_count; i++) {
+        struct value *item = list->items[i];
+        if (item->type == VALUE_STRING && *item->string != '[' && !strchr(item->string, ','))
+            item->type = VALUE_TEXT;
+    }
+    return list;
+}
+
+/* "1,2" as a list of values: numbers, true, false, and words that the schema reads later. NULL
+ * after a diagnostic. */
+static struct value *axis_values(struct diagnostics *d, const struct override *o) {
+    const struct value *text = o->text;
+    if (*text->string == '[') return json_values(d, o);
     struct value *list = value_new(d->pool, VALUE_TABLE, text->place);
     for (const char *at = text->string;; at++) {
         size_t n = strcspn(at, ",");
@@ -98,7 +118,8 @@ static void set_axis(struct diagnostics *d, struct value *matrix, const struct o
     }
     const char *path = schema_expand_path(d->pool, o->path + strlen("matrix."));
     if (!can_be_axis(d, matrix, o, path)) return;
-    struct value *list = axis_values(d, o->text);
+    struct value *list = axis_values(d, o);
+    if (!list) return;
     for (int64_t i = 0; i < matrix->member_count; i++) {
         struct value_member *m = &matrix->members[i];
         if (strcmp(schema_expand_path(d->pool, m->key), path) != 0) continue;

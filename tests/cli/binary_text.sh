@@ -66,7 +66,7 @@ gives 2 data sample --template t.jinja data/x.jsonl -- "data/x.jsonl is $utf16"
 iconv -f UTF-16 -t UTF-8 data/x.jsonl >data/y.jsonl
 expect "what iconv makes" "data/a.jsonl" "$(cmp data/y.jsonl data/a.jsonl && echo data/a.jsonl)"
 rm data/[xy].jsonl
-[ -e none ] && ls none/* 2>/dev/null && fail "a run was begun"
+made "none/*" && fail "a run was begun"
 
 # gzip, zstd and tar: only without a tokenizer, since ingestion unpacks them.
 for pack in "gzip -c" "zstd -qc" "tar -cf -"; do
@@ -109,7 +109,7 @@ other() { # FINDING: of data/x.bin, which is made already
     gives 2 data tokenise --tokenizer tokenizer.json --to x data/x.bin -- "$refusal"
     gives 2 check texts.lua --lib "$lib" --set data.paths=data/x.bin -- "texts: $refusal" "1 error"
     run 2 --set data.paths=data/x.bin --runs none -- "texts: $refusal"
-    ls x.* none/* 2>/dev/null && fail "something was made"
+    made "x.*" "none/*" && fail "something was made"
     gives 0 data --bytes data/x.bin -- "nats per byte"
     gives 0 data tokenise --tokenizer bytes --to x data/x.bin -- "$finding$asis"
     expect "warnings of data tokenise" 1 "$(grep -c "is not text" out)"
@@ -161,6 +161,23 @@ for path in data/x.bin.gz data/x.tar; do
     run 0 --set data.paths=$path --set data.tokenizer=bytes --set steps=1 -- \
         "$name is not text$finding" "$asis" "done  step"
 done
+# One warning for all of a tar.
+cp data/x.bin data/y.bin
+tar -cf data/x.tar data/x.bin data/a.jsonl data/y.bin
+gives 0 data tokenise --tokenizer bytes --to x data/x.tar -- \
+    "data/x.tar: x.bin is not text$finding" "$asis, and those of 1 more of 3 files"
+expect "warnings of data tokenise of a tar" 1 "$(grep -c "is not text" out)"
+rm x.* data/y.bin
+# A few of them are a warning: one small text must not stop the ingestion of the others.
+printf 'a note\1 x\n' >data/note.txt
+tar -cf data/x.tar data/a.jsonl data/note.txt
+few=": control characters in the first 64 KiB, so it may be no text; all of it is read as text"
+gives 0 data data/note.txt -- "data/note.txt$few"
+for tokenizer in tokenizer.json bytes; do
+    gives 0 data tokenise --tokenizer $tokenizer --to x data/x.tar -- "data/x.tar: note.txt$few"
+    rm x.*
+done
+run 0 --set data.paths=data/note.txt,data/a.jsonl --set steps=1 -- "data/note.txt$few" "done  step"
 # Behind the first 64 KiB: only `data` reads so far.
 { head -c 70000 /dev/zero | tr '\0' a && control 40000; } >data/x.bin
 gives 0 data data/x.bin -- "data/x.bin: 1.8 % of its bytes are control characters, mostly behind"

@@ -22,6 +22,13 @@ says() { # WORDS [FILE]
     grep -qF -- "$1" "${2:-log}" || fail "${2:-log} does not say: $1"
 }
 
+# Whether a file matches one of the patterns. (`ls` also fails if another one matches none.)
+made() { # PATTERN...
+    local pattern
+    for pattern; do compgen -G "$pattern" && return 0; done
+    return 1
+}
+
 # gives CODE ARGUMENTS... -- WORDS...: runs fp8lab with the arguments; checks its exit code and that
 # its output, in `out`, has the words.
 gives() {

@@ -45,15 +45,27 @@ run --set "$named" || fail "a JSON list: $(cat err)"
 "$FP8LAB" check x.lua --lib "$lib" --resolved --set "$named" >out 2>err || fail "check: $(cat err)"
 grep -qF '"paths":["books/a,b.txt","books/b.txt"]' out || fail "a JSON list: $(cat out)"
 hint="in --set a comma separates files, but there is a file books/a,b.txt: "
-hint+="--set 'data.paths=[\"books/a,b.txt\"]' names it"
+hint+="--set 'data.paths=[\"books/b.txt\",\"books/a,b.txt\"]'"
 for more in train.steps=2 data.tokenizer=bytes train.epochs=1; do
     run --set data.paths=books/b.txt,books/a,b.txt --set $more && fail "half a name: $more"
     grep -qF "No such file" err && grep -qF "$hint" err || fail "half a name, $more: $(cat err)"
 done
-"$FP8LAB" check x.lua --lib "$lib" --set data.paths=books/a,b.txt >out 2>err
+"$FP8LAB" check x.lua --lib "$lib" --set data.paths=books/b.txt,books/a,b.txt >out 2>err
 grep -qF "$hint" err || fail "check of half a name: $(cat err)"
 run --data-root books --set data.paths=a,b.txt && fail "half a name below a root"
 grep -qF 'but there is a file a,b.txt: ' err || fail "half a name below a root: $(cat err)"
+# The command of the hint is accepted, whatever the name.
+cp books/a.txt "books/it's \"a\", b.txt"
+run --set "data.paths=books/c.txt,books/it's \"a\", b.txt,books/*.txt" &&
+    fail "half of a quoted name"
+command=$(sed -n "s/.* b.txt: \(--set .*\)/\1/p" err)
+eval "run $command" || fail "the command of a hint: $command: $(cat err)"
+[[ $command == *c.txt*it*books/\*.txt* ]] || fail "a hint without the other files: $command"
+rm "books/it's"*
+# Two names in the script are no work of --set.
+sed 's/"books\/\*.txt"/"books\/a", "b.txt"/' x.lua >two.lua
+"$FP8LAB" check two.lua --lib "$lib" >out 2>err
+grep -q 'No such file' err && ! grep -q 'comma' err || fail "two names in a script: $(cat err)"
 run --set data.paths=books/a.txt,books/none.txt && fail "a file that is not there"
 grep -qF 'comma' err && fail "a comma that is none of a name: $(cat err)"
 for list in '["books/a.txt"' '{"books/a.txt"}' '[{}]' '[]'; do

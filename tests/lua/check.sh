@@ -67,6 +67,21 @@ for list in '["a.txt", b.txt]' '{"a.txt","b.txt"}' '[a.txt,b.txt]' '"a.txt","b.t
     refused "data.paths=$list" ": --set data.paths=a.txt,b.txt"
 done
 refused "train.optimizer.betas={0.9,0.95}" ": --set train.optimizer.betas=0.9,0.95"
+# JSON: the item that is wrong, and no advice for another type of key.
+list="expected a list of file names"
+betas="expected a list of 2 numbers from 0 to below 1"
+refused "data.paths=[]" "data.paths: $list, found an empty list"
+refused 'data.paths=["a.txt",null]' "data.paths[2]: expected a string of 1 to 4096 bytes, found"
+refused 'train.optimizer.betas=[0.9,"x"]' "betas[2]: expected a number from 0 to below 1, found"
+refused "train.optimizer.betas=[0.9]" "$betas, found a list of 1"
+refused "train.optimizer.betas=[1e400,0.95]" \
+    "$betas, found no valid JSON: real number overflow near '1e400'"
+for set in 'data.paths=[]' 'train.optimizer.betas=[0.9]' 'data.paths=[null]'; do
+    code check --set "$set" experiments/quickstart.lua >"$work/code"
+    grep -E "takes one value|--set data.paths=null" "$work/err" &&
+        expect "advice for another key" "" "$set"
+done
+refused 'data.paths=[ab]*.txt,c.txt' "--set 'data.paths=[\"[ab]*.txt\",\"c.txt\"]'"
 refused "seed={1,2}" "--set takes one value, a suite's matrix takes several"
 refused "recipe.kind=fp8.tensorwise" "recipe itself names the kind: --set recipe=fp8.tensorwise"
 expect "errors of recipe.kind" 1 "$(grep -c "unknown key" "$work/err")"
@@ -74,6 +89,11 @@ for list in a.txt,b.txt '["a.txt", "b.txt"]'; do
     expect "exit code of a list" 0 \
         "$(code check --resolved --set "data.paths=$list" experiments/quickstart.lua)"
     grep -qF '"paths":["a.txt","b.txt"]' "$work/out" || expect "a list of two" yes no
+done
+
+for verb in run check plan advise; do
+    "$FP8LAB" help $verb | grep -qF "'matrix.KEY=[[\"A,B\"],[\"C\"]]'" ||
+        expect "help $verb says how --set takes JSON" yes no
 done
 
 # The output of a script goes to stderr, and -q silences it.

@@ -348,6 +348,32 @@ static void an_override_may_be_a_json_list(void **state) {
     resolution_destroy(&r);
 }
 
+/* A JSON list of values; a word is as without JSON, unless a comma would cut it. */
+static void an_axis_may_be_a_json_list(void **state) {
+    (void)state;
+    static const char SUITE[] = HEAD "return suite { name = 's', model = tiny.llama, "
+        "recipe = bf16, data = text { 'a' }, train = { steps = 1, global_batch = 1 } }";
+    struct resolution r;
+    resolve_text(SUITE, false,
+                 OVERRIDES("matrix.data.paths=[[\"a,b.txt\"], [\"c.txt\", \"d.txt\"]]",
+                           "matrix.seed=[1, 2]", "matrix.recipe=[\"bf16\"]",
+                           "matrix.model.tied=[true]"), &r);
+    assert_int_equal(r.run_count, 4);
+    int64_t joined = 0, seeds = 0;
+    for (int64_t i = 0; i < r.run_count; i++) {
+        const json_t *paths = at(&r.runs[i], "data.paths");
+        bool one = json_array_size(paths) == 1;
+        assert_string_equal(json_string_value(json_array_get(paths, 0)), one ? "a,b.txt" : "c.txt");
+        joined += one;
+        seeds += int_at(&r.runs[i], "train.seed");
+        assert_true(json_is_true(at(&r.runs[i], "model.tied")));
+    }
+    assert_int_equal(joined, 2);
+    assert_int_equal(seeds, 6);
+    assert_string_equal(r.runs[0].name, "s-paths1-tied-true-bf16-seed-1");
+    resolution_destroy(&r);
+}
+
 static void durations_have_the_usual_notations(void **state) {
     (void)state;
     static const struct { const char *text; int64_t s; } CASES[] = {
@@ -647,6 +673,7 @@ int main(void) {
         cmocka_unit_test(durations_have_the_usual_notations),
         cmocka_unit_test(an_override_of_an_axis_removes_it),
         cmocka_unit_test(an_override_sets_an_axis),
+        cmocka_unit_test(an_axis_may_be_a_json_list),
         cmocka_unit_test(a_long_line_is_cut_around_the_column),
         cmocka_unit_test(layers_become_a_table),
         cmocka_unit_test(smoke_keeps_the_recipe_and_shrinks_the_rest),

@@ -1,4 +1,4 @@
--- overrides: matrix=1 matrix.seed=1,,2 matrix.recipe=bf17
+-- overrides: matrix.data.paths=[ab]*.txt,c.txt matrix=1 matrix.seed=1,,2 matrix.recipe=bf17
 local tiny = require "models.tiny"
 return suite {
   name = "axis", model = tiny.llama, data = synthetic,
