@@ -3,13 +3,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
-#include "runner/bundle/archive.h"
 #include "runner/cache/cache_key.h"
+#include "runner/disk_room.h"
 #include "runner/doctor/probe.h"
 #include "runner/hardware/hardware.h"
 #include "runner/job/job_match.h"
@@ -294,28 +293,6 @@ static void note_smoke(const struct suite *s) {
              strcmp(json_text(data, "kind", ""), "synthetic") ? "" : " on synthetic data");
 }
 
-/* The bytes of a directory to resume that the run takes over, its checkpoints, or replaces, its
- * bundle. A bundle alone frees nothing at first: it is unpacked beside itself. */
-static enum status bytes_there(const char *directory, int64_t *out, struct err *e) {
-    char inside[PATH_CAP], aside[PATH_CAP], bundle[PATH_CAP + 16];
-    struct stat info;
-    TRY(path_join(inside, directory, RUN_PATH_checkpoints, e));
-    TRY(path_join(aside, directory, ARCHIVE_ASIDE, e));
-    snprintf(bundle, sizeof bundle, "%s.tar.zst", directory);
-    *out = tree_bytes(inside) + tree_bytes(aside);
-    if (stat(bundle, &info) == 0) *out += info.st_size;
-    return OK;
-}
-
-/* What is needed of the disk for a row. */
-static enum status row_needs(const struct suite *s, int64_t i, struct keep *keep, struct err *e) {
-    const struct row_state *state = &s->rows[i].state;
-    if (s->again) return OK;
-    if (state->kind == ROW_ENDED) *keep = (struct keep){ 0 };
-    if (state->kind != ROW_RESUMABLE || !path_is_directory(state->path)) return OK;
-    return bytes_there(state->path, &keep->there, e);
-}
-
 /* Rows that are done already are listed too: their checkpoints may have been deleted since. They
  * need no room. */
 static enum status say_kept(const struct suite *s, struct err *e) {
@@ -327,7 +304,7 @@ static enum status say_kept(const struct suite *s, struct err *e) {
         st = keep_plan(s->resolution->runs[i].config_json, s->resolution->smoke, &keeps[i], e);
     if (st == OK) keep_say(s->settings->cli, keeps, n, false);
     for (int64_t i = 0; i < n && st == OK; i++)
-        st = row_needs(s, i, &keeps[i], e);
+        if (!s->again) st = disk_room_row(&s->rows[i].state, &keeps[i], e);
     if (st == OK) st = keep_disk(s->settings->runs, keeps, n, &disk, e);
     if (st == OK) st = keep_check_disk(&disk, e);
     free(keeps);

@@ -133,7 +133,7 @@ if mount -t tmpfs -o size=20m tmpfs rest 2>/dev/null; then
     # shellcheck disable=SC2086
     "$FP8LAB" check $experiment --runs rest --set train.steps=200 >out 2>log
     expect "exit code of check" 0 $?
-    says "runs of this script are there already"
+    says "Next: fp8lab run"
     run rest --set train.steps=200
     expect "exit code of the same command" 0 $code
     says "resuming"
