@@ -257,6 +257,17 @@ static enum status take_init(struct suite *s, int64_t i, struct err *e) {
     return inputs_begin_with(&row->inputs, json_text(row->init, "sha256", ""), e);
 }
 
+/* Names the file of the extended run's data, or of the text that gave its tokens, that has other
+ * content now. */
+static enum status check_extended(const struct extension *x, const struct suite_row *row,
+                                  struct err *e) {
+    const char *then = json_text(json_object_get(x->source.view.run, "inputs"), "data", "");
+    if (!strcmp(then, row->inputs.data)) return OK;
+    TRY(data_lists_check(json_object_get(x->source.view.ingest, "sources"),
+                         json_object_get(row->tokens.record, "sources"), e));
+    return data_lists_check(x->source.data_files, row->data_files, e);
+}
+
 enum status preflight_inputs(struct suite *s, const struct extension *extension, struct err *e) {
     const struct run_settings *settings = s->settings;
     for (int64_t i = 0; i < s->resolution->run_count; i++) {
@@ -272,8 +283,7 @@ enum status preflight_inputs(struct suite *s, const struct extension *extension,
             st = choice_file_hash(settings->choices, &row->inputs, e);
         if (st == OK && settings->arithmetic)
             st = inputs_calculate(&row->inputs, settings->arithmetic, e);
-        if (st == OK && extension)
-            st = data_lists_check(extension->source.data_files, row->data_files, e);
+        if (st == OK && extension) st = check_extended(extension, row, e);
         if (st == OK && extension) st = extension_inputs(extension, settings->cli, &row->inputs, e);
         if (st != OK) {
             err_prefix(e, "%s", run->name);

@@ -47,6 +47,9 @@ others() { # FINDING: of data/n.txt
         "cannot be resumed as the same run: data/n.txt is here, but with other content: " "$mend"
     gives 2 run --extend "$(bundle_in done)" --threads 1 --set train.steps=8 --runs again -- \
         "t: data/n.txt is here, but with other content: " "$mend"
+    rm -rf text/cache
+    gives 2 run --extend "$(bundle_in text)" --threads 1 --set train.steps=8 --runs again \
+        --cache again -- "t: data/n.txt is here, but with other content: " "$mend"
 }
 seq 2 4001 | head -c 18893 >data/n.txt
 others "18893 bytes, sha256 $(sha256sum <data/n.txt | cut -c1-12)"
