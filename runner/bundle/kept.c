@@ -113,6 +113,9 @@ enum status kept_verify(const char *path, const json_t *row, bool *there, struct
     if (!is_beside(row)) return OK;
     TRY(kept_folder(folder, path, e));
     TRY(checkpoint_path(step, folder, step_of(row), e));
+    struct stat found;
+    if (stat(step, &found) != 0 && errno != ENOENT && errno != ENOTDIR)
+        return FAIL(e, ERR_IO, "%s: %s", step, strerror(errno)); /* it may be here */
     if (!path_is_directory(step)) return OK;
     *there = true;
     enum status st = checkpoint_verify(step, &info, &why);

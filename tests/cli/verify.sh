@@ -29,6 +29,11 @@ gives 6 verify "$bundle" -- "the bundle itself is intact, but its kept checkpoin
     "the kept checkpoint of step 18 (last) is intact"
 never delete
 
+rm -r "$folder" && ln -s "$(printf 'x%.0s' {1..300})" "$folder"
+gives 6 verify "$bundle" -- "cannot be checked: $best: File name too long; make it readable"
+restore
+unreadable "$best/state.safetensors"
+
 case_name="the other one is damaged"
 damage "$last/model.safetensors"
 gives 4 verify "$bundle" -- "the bundle itself is intact, but its kept checkpoint of step 18 " \
@@ -48,8 +53,8 @@ for file in "$last/checkpoint.json" "$best/state.safetensors"; do
 done
 
 case_name="run.json cannot be read"
-printf '\377' | dd of="$bundle" bs=1 seek=20 conv=notrunc 2>/dev/null
-cp "$bundle" spoilt
+head -c 100 whole >spoilt
+cp spoilt "$bundle"
 damage "$last/model.safetensors"
 gives 4 verify "$bundle" -- "$folder: a newer kept checkpoint is damaged: $last/model.safetensors" \
     "$folder: the kept checkpoint of step " " is intact by its own hashes"
