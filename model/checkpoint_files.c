@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "model/ground/input_file.h"
@@ -238,15 +239,17 @@ static enum status list_steps(const char *parent, int64_t **steps, int64_t *coun
     return OK;
 }
 
-/* A missing file is damage: a removal was interrupted, or the file was deleted. */
-static bool file_is_missing(const char *path) {
+bool checkpoint_lacks_file(const char *path) {
     static const char *const FILES[] = { CHECKPOINT_JSON, CHECKPOINT_MODEL, CHECKPOINT_STATE };
     char file[CHECKPOINT_PATH_CAP];
     struct err ignored;
-    for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++)
-        if (checkpoint_join(file, path, FILES[i], &ignored) == OK && access(file, F_OK) != 0 &&
-            (errno == ENOENT || errno == ENOTDIR))
+    struct stat info;
+    for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++) {
+        if (checkpoint_join(file, path, FILES[i], &ignored) != OK) continue;
+        if (stat(file, &info) == 0 ? !S_ISREG(info.st_mode)
+                                   : errno == ENOENT || errno == ENOTDIR || errno == ELOOP)
             return true;
+    }
     return false;
 }
 
@@ -284,10 +287,11 @@ static enum status examine_step(const char *parent, const struct checkpoint_log 
     char path[CHECKPOINT_PATH_CAP];
     TRY(checkpoint_path(path, parent, step, e));
     enum status st = examine_files(path, log, step, info, e);
+    if ((st == ERR_IO || st == ERR_CONFIG) && checkpoint_lacks_file(path))
+        return e->code = ERR_FORMAT;
     if (st != ERR_IO) return st;
-    if (file_is_missing(path)) return e->code = ERR_FORMAT;
-    err_prefix(e, "a checkpoint cannot be read, and may be whole; try again, or remove %s to "
-               "resume from the checkpoint before it", path);
+    err_prefix(e, "a checkpoint cannot be read, and may be whole; make it readable and try again, "
+               "or move %s away to resume from the checkpoint before it", path);
     return ERR_IO;
 }
 

@@ -39,6 +39,10 @@ NODISCARD enum status checkpoint_sign(char *text, struct err *e);
 NODISCARD enum status checkpoint_verify(const char *path, struct checkpoint_info *info,
                                         struct err *e);
 
+/* Whether one of the three files is not there, or is no regular file. That is damage: a removal was
+ * interrupted, or somebody deleted or replaced the file. False if it cannot be known. */
+bool checkpoint_lacks_file(const char *path);
+
 /* As checkpoint_verify(). *root must be NULL; it becomes the content of checkpoint.json. The caller
  * releases *root for every status. */
 NODISCARD enum status checkpoint_read(const char *path, json_t **root, struct checkpoint_info *info,

@@ -311,7 +311,7 @@ static int check(const struct cli *cli) {
     if (st == OK && !keeps) st = FAIL(&e, ERR_MEMORY, "%" PRId64 " runs", r.run_count);
     if (st == OK) st = ask_trainer(cli->args[0], &machine, &r, keeps, &e);
     bool here = !cli_has(cli, "facts"); /* else runs are written to another machine's disk */
-    if (st == OK && here) st = keep_disk(cli_runs(cli), keeps, r.run_count, &disk, &e);
+    if (st == OK && here) st = disk_room_find(cli_runs(cli), &r, keeps, &disk, &e);
     if (st == ERR_CONFIG && r.error_count) {
         print_errors(cli, &r);
         code = EXIT_USAGE;

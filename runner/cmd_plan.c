@@ -245,7 +245,7 @@ static enum status print_all(const struct cli *cli, const struct resolution *r,
     if (!keeps) return FAIL(e, ERR_MEMORY, "%" PRId64 " plans", r->run_count);
     for (int64_t i = 0; i < r->run_count; i++) keeps[i] = planned[i].keep;
     enum status st = OK;
-    if (!cli_has(cli, "facts")) st = keep_disk(cli_runs(cli), keeps, r->run_count, &disk, e);
+    if (!cli_has(cli, "facts")) st = disk_room_find(cli_runs(cli), r, keeps, &disk, e);
     if (st == OK && cli->json) print_json(cli, r, planned, &disk);
     if (st == OK && !cli->json) {
         print_text(cli, r, planned);

@@ -50,7 +50,19 @@ static enum status verify_one(const struct cli *cli, const char *path, const cha
     return OK;
 }
 
-/* Verifies all of them, also after a failure: *e is the first one, and the others are said.
+/* Keeps in *e the failure that decides the exit code, and says the other one: damage that was found
+ * wins over a file that cannot be read, else the first. Returns the status of *e. */
+static enum status keep_worse(const struct cli *cli, const char *path, const struct err *now,
+                              struct err *e) {
+    const struct err before = *e;
+    bool wins = e->code == OK || (now->code == ERR_VERIFY && e->code != ERR_VERIFY);
+    const struct err *said = wins ? &before : now;
+    if (wins) *e = *now;
+    if (said->code != OK) cli_warn(cli, "%s: %s", PLAIN(path), PLAIN(said->text));
+    return e->code;
+}
+
+/* Verifies all of them, also after a failure: *e is the worst one, and the others are said.
  * `list` becomes [{"step","here"}]; NULL: not needed. */
 static enum status verify_rows(const struct cli *cli, const char *path, const json_t *run,
                                json_t *list, struct err *e) {
@@ -58,13 +70,13 @@ static enum status verify_rows(const struct cli *cli, const char *path, const js
     const json_t *row;
     enum status st = OK;
     bool failed = false;
+    *e = (struct err){ .code = OK };
     json_array_foreach(json_object_get(run, "kept"), i, row) {
         bool there = false;
         struct err why = { 0 };
         if (strcmp(json_text(row, "where", ""), "beside") != 0) continue;
-        enum status now = verify_one(cli, path, json_text(run, "id", "?"), row, &there, &why);
-        if (now != OK && st != OK) cli_warn(cli, "%s: %s", PLAIN(path), PLAIN(why.text));
-        else if (now != OK) st = FAIL(e, now, "%s", why.text);
+        if (verify_one(cli, path, json_text(run, "id", "?"), row, &there, &why) != OK)
+            st = keep_worse(cli, path, &why, e);
         if (list)
             json_append(list, json_pack("{s:I,s:b}", "step", (json_int_t)json_int(row, "step"),
                                         "here", there), &failed);
@@ -103,6 +115,9 @@ static enum status verify_kept(const struct cli *cli, const char *path, json_t *
     json_decref(*out);
     *out = NULL;
     if (st == ERR_MEMORY) return FAIL(e, st, "%s", why.text);
+    if (st != ERR_VERIFY) /* it may be intact */
+        return FAIL(e, st, "%s: %s itself is intact, but %s; make it readable and verify again",
+                    path, name_of(path), why.text);
     return FAIL(e, st, "%s: %s itself is intact, but %s; copy the checkpoint to %s again, or "
                 "delete its folder there: the run's results do not need it", path, name_of(path),
                 why.text, folder);
@@ -122,13 +137,25 @@ static void verify_beside_damaged(const struct cli *cli, const char *path) {
         return;
     }
     if (kept_folder(folder, path, &e) != OK || !path_is_directory(folder)) return;
-    if (checkpoint_latest(folder, NULL, &info, &e) != OK) return;
-    if (info.step >= 0)
+    if (checkpoint_latest(folder, NULL, &info, &e) != OK)
+        cli_warn(cli, "%s: %s", PLAIN(folder), PLAIN(e.text));
+    if (*info.damage)
+        cli_warn(cli, "%s: %s kept checkpoint is damaged: %s", PLAIN(folder),
+                 info.step >= 0 ? "a newer" : "the", PLAIN(info.damage));
+    if (e.code == OK && info.step >= 0)
         cli_note(cli, "%s: the kept checkpoint of step %lld is intact by its own hashes; %s "
                  "cannot say whether it is the run's", PLAIN(folder), (long long)info.step,
                  name_of(path));
-    else if (*info.damage)
-        cli_warn(cli, "%s: the kept checkpoint is damaged: %s", PLAIN(folder), PLAIN(info.damage));
+}
+
+/* Whether a directory has nothing of a bundle. */
+static bool is_foreign(const char *path) {
+    static const char *const SIGNS[] = { "bagit.txt", "manifest-sha256.txt", DOCUMENT_run };
+    char file[PATH_CAP];
+    if (!path_is_directory(path)) return false;
+    for (size_t i = 0; i < sizeof SIGNS / sizeof *SIGNS; i++)
+        if (path_join(file, path, SIGNS[i], NULL) != OK || path_exists(file)) return false;
+    return true;
 }
 
 /* *out as for verify_kept(). The error says which part is damaged and what to do. */
@@ -138,8 +165,13 @@ static enum status verify(const struct cli *cli, const char *path, struct unpack
     enum status st = bundle_unpack(path, NULL, &BUNDLE_LIMITS, report, &why);
     if (st == OK) return verify_kept(cli, path, out, e);
     if (st != ERR_VERIFY && st != ERR_FORMAT) return FAIL(e, st, "%s", why.text);
+    if (is_foreign(path))
+        return FAIL(e, st, "%s; %s is no run: name a run's .tar.zst or its directory", why.text,
+                    path);
     verify_beside_damaged(cli, path);
-    if (st == ERR_FORMAT) return FAIL(e, st, "%s", why.text); /* it may be no bundle at all */
+    if (st == ERR_FORMAT) /* it may be no bundle at all */
+        return FAIL(e, st, "%s; if it is a run's bundle, it is damaged: copy it again from its "
+                    "source, or repeat the run with run --again", why.text);
     return FAIL(e, st, "%s; %s is damaged or changed: copy it again from its source, or repeat the "
                 "run with run --again", why.text, name_of(path));
 }

@@ -1,28 +1,94 @@
 #include "runner/disk_room.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "runner/base/build_info.h"
 #include "runner/base/canonical.h"
+#include "runner/bundle/archive.h"
 #include "runner/bundle/run_view.h"
 #include "runner/hardware/facts.h"
 #include "runner/hardware/hardware.h"
 
-/* Whether the folder has a run of a row, by the hash of its configuration. */
-static bool any_is_here(const struct resolution *r, const char *folder) {
+/* The bytes of a directory to resume that the run takes over, its checkpoints, or replaces, its
+ * bundle. A bundle alone frees nothing at first: it is unpacked beside itself. */
+static enum status bytes_there(const char *directory, int64_t *out, struct err *e) {
+    char inside[PATH_CAP], aside[PATH_CAP], bundle[PATH_CAP + 16];
+    struct stat info;
+    TRY(path_join(inside, directory, RUN_PATH_checkpoints, e));
+    TRY(path_join(aside, directory, ARCHIVE_ASIDE, e));
+    snprintf(bundle, sizeof bundle, "%s.tar.zst", directory);
+    *out = tree_bytes(inside) + tree_bytes(aside);
+    if (stat(bundle, &info) == 0) *out += info.st_size;
+    return OK;
+}
+
+enum status disk_room_row(const struct row_state *state, struct keep *keep, struct err *e) {
+    if (state->kind == ROW_ENDED) *keep = (struct keep){ 0 };
+    if (state->kind != ROW_RESUMABLE || !path_is_directory(state->path)) return OK;
+    return bytes_there(state->path, &keep->there, e);
+}
+
+/* Whether the run is of this row and this program, as far as is known without its data. */
+static bool is_of_row(const struct resolved_run *row, const struct run_view *view) {
+    const json_t *inputs = json_object_get(view->run, "inputs");
+    return !strcmp(json_text(inputs, "config", ""), row->config_sha256) &&
+           !strcmp(json_text(inputs, "code", ""), build_info().code_sha256) &&
+           !strcmp(json_text(inputs, "parent", ""), "");
+}
+
+/* Adds a run of the folder to the state of its rows. An open one is resumed, once it is closed. */
+static void note_run(const struct resolution *r, const struct run_view *view,
+                     struct row_state *states) {
+    bool open = !strcmp(json_text(view->run, "status", ""), "running");
+    for (int64_t i = 0; i < r->run_count; i++) {
+        struct row_state *s = &states[i];
+        if (!is_of_row(&r->runs[i], view)) continue;
+        row_state_note(s, view);
+        if (!open || s->kind != ROW_NEW) continue;
+        s->kind = ROW_RESUMABLE;
+        snprintf(s->path, sizeof s->path, "%s", view->path);
+    }
+}
+
+/* Takes from `keeps` what the rows' runs in the folder need no more. */
+static enum status take_away(const char *folder, const struct resolution *r, struct keep *keeps,
+                             struct err *e) {
     struct tree runs;
-    struct err ignored; /* a folder that cannot be read has no run to resume */
-    bool any = false;
-    if (run_list(folder, &runs, &ignored) != OK) return false;
-    for (int64_t i = 0; i < runs.count && !any; i++) {
+    struct row_state *states = calloc((size_t)r->run_count + 1, sizeof *states);
+    if (!states) return FAIL(e, ERR_MEMORY, "%" PRId64 " runs", r->run_count);
+    if (run_list(folder, &runs, NULL) != OK) { /* it has no run to resume */
+        free(states);
+        return OK;
+    }
+    for (int64_t i = 0; i < runs.count; i++) {
         struct run_view view;
         if (run_view_load(runs.file[i].path, RUN_VIEW_BRIEF, &view, NULL) != OK) continue;
-        const char *config = json_text(json_object_get(view.run, "inputs"), "config", "");
-        for (int64_t k = 0; k < r->run_count; k++)
-            any = any || !strcmp(r->runs[k].config_sha256, config);
+        note_run(r, &view, states);
         run_view_free(&view);
     }
     tree_free(&runs);
-    return any;
+    enum status st = OK;
+    for (int64_t i = 0; i < r->run_count && st == OK; i++)
+        st = disk_room_row(&states[i], &keeps[i], e);
+    free(states);
+    return st;
+}
+
+enum status disk_room_find(const char *folder, const struct resolution *r,
+                           const struct keep *keeps, struct keep_disk *out, struct err *e) {
+    TRY(keep_disk(folder, keeps, r->run_count, out, e));
+    if (out->need <= out->free) return OK;
+    struct keep *less = calloc((size_t)r->run_count + 1, sizeof *less);
+    if (!less) return FAIL(e, ERR_MEMORY, "%" PRId64 " runs", r->run_count);
+    memcpy(less, keeps, (size_t)r->run_count * sizeof *less);
+    enum status st = take_away(folder, r, less, e);
+    if (st == OK) st = keep_disk(folder, less, r->run_count, out, e);
+    free(less);
+    return st;
 }
 
 /* Whether a row asks for a machine that this one is not: `run` would refuse it before it looks at
@@ -49,11 +115,6 @@ int disk_room_check(const struct cli *cli, const struct resolution *r,
     if (is_for_another(r)) {
         cli_warn(cli, "%s; the script asks for another machine, whose disk may have room",
                  why.text);
-        return EXIT_OK;
-    }
-    if (any_is_here(r, disk->folder)) {
-        cli_warn(cli, "%s; runs of this script are there already, and `run` needs less room for "
-                 "those that are done or resumed", why.text);
         return EXIT_OK;
     }
     cli_warn(cli, "`run` would not start: %s", why.text);

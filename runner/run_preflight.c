@@ -3,13 +3,12 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
-#include "runner/bundle/archive.h"
 #include "runner/cache/cache_key.h"
+#include "runner/disk_room.h"
 #include "runner/doctor/probe.h"
 #include "runner/hardware/hardware.h"
 #include "runner/job/job_match.h"
@@ -258,6 +257,17 @@ static enum status take_init(struct suite *s, int64_t i, struct err *e) {
     return inputs_begin_with(&row->inputs, json_text(row->init, "sha256", ""), e);
 }
 
+/* Names the file of the extended run's data, or of the text that gave its tokens, that has other
+ * content now. */
+static enum status check_extended(const struct extension *x, const struct suite_row *row,
+                                  struct err *e) {
+    const char *then = json_text(json_object_get(x->source.view.run, "inputs"), "data", "");
+    if (!strcmp(then, row->inputs.data)) return OK;
+    TRY(data_lists_check(json_object_get(x->source.view.ingest, "sources"),
+                         json_object_get(row->tokens.record, "sources"), e));
+    return data_lists_check(x->source.data_files, row->data_files, e);
+}
+
 enum status preflight_inputs(struct suite *s, const struct extension *extension, struct err *e) {
     const struct run_settings *settings = s->settings;
     for (int64_t i = 0; i < s->resolution->run_count; i++) {
@@ -273,8 +283,7 @@ enum status preflight_inputs(struct suite *s, const struct extension *extension,
             st = choice_file_hash(settings->choices, &row->inputs, e);
         if (st == OK && settings->arithmetic)
             st = inputs_calculate(&row->inputs, settings->arithmetic, e);
-        if (st == OK && extension)
-            st = data_lists_check(extension->source.data_files, row->data_files, e);
+        if (st == OK && extension) st = check_extended(extension, row, e);
         if (st == OK && extension) st = extension_inputs(extension, settings->cli, &row->inputs, e);
         if (st != OK) {
             err_prefix(e, "%s", run->name);
@@ -294,28 +303,6 @@ static void note_smoke(const struct suite *s) {
              strcmp(json_text(data, "kind", ""), "synthetic") ? "" : " on synthetic data");
 }
 
-/* The bytes of a directory to resume that the run takes over, its checkpoints, or replaces, its
- * bundle. A bundle alone frees nothing at first: it is unpacked beside itself. */
-static enum status bytes_there(const char *directory, int64_t *out, struct err *e) {
-    char inside[PATH_CAP], aside[PATH_CAP], bundle[PATH_CAP + 16];
-    struct stat info;
-    TRY(path_join(inside, directory, RUN_PATH_checkpoints, e));
-    TRY(path_join(aside, directory, ARCHIVE_ASIDE, e));
-    snprintf(bundle, sizeof bundle, "%s.tar.zst", directory);
-    *out = tree_bytes(inside) + tree_bytes(aside);
-    if (stat(bundle, &info) == 0) *out += info.st_size;
-    return OK;
-}
-
-/* What is needed of the disk for a row. */
-static enum status row_needs(const struct suite *s, int64_t i, struct keep *keep, struct err *e) {
-    const struct row_state *state = &s->rows[i].state;
-    if (s->again) return OK;
-    if (state->kind == ROW_ENDED) *keep = (struct keep){ 0 };
-    if (state->kind != ROW_RESUMABLE || !path_is_directory(state->path)) return OK;
-    return bytes_there(state->path, &keep->there, e);
-}
-
 /* Rows that are done already are listed too: their checkpoints may have been deleted since. They
  * need no room. */
 static enum status say_kept(const struct suite *s, struct err *e) {
@@ -327,7 +314,7 @@ static enum status say_kept(const struct suite *s, struct err *e) {
         st = keep_plan(s->resolution->runs[i].config_json, s->resolution->smoke, &keeps[i], e);
     if (st == OK) keep_say(s->settings->cli, keeps, n, false);
     for (int64_t i = 0; i < n && st == OK; i++)
-        st = row_needs(s, i, &keeps[i], e);
+        if (!s->again) st = disk_room_row(&s->rows[i].state, &keeps[i], e);
     if (st == OK) st = keep_disk(s->settings->runs, keeps, n, &disk, e);
     if (st == OK) st = keep_check_disk(&disk, e);
     free(keeps);

@@ -113,10 +113,15 @@ enum status kept_verify(const char *path, const json_t *row, bool *there, struct
     if (!is_beside(row)) return OK;
     TRY(kept_folder(folder, path, e));
     TRY(checkpoint_path(step, folder, step_of(row), e));
+    struct stat found;
+    if (stat(step, &found) != 0 && errno != ENOENT && errno != ENOTDIR)
+        return FAIL(e, ERR_IO, "%s: %s", step, strerror(errno)); /* it may be here */
     if (!path_is_directory(step)) return OK;
     *there = true;
     enum status st = checkpoint_verify(step, &info, &why);
-    if (st != OK) return FAIL(e, st == ERR_FORMAT ? ERR_VERIFY : st, "%s", why.text);
+    if (st == ERR_FORMAT || (st != OK && st != ERR_MEMORY && checkpoint_lacks_file(step)))
+        st = ERR_VERIFY;
+    if (st != OK) return FAIL(e, st, "%s", why.text);
     if (!strcmp(info.sha256, json_text(row, "sha256", ""))) return OK;
     return FAIL(e, ERR_VERIFY, "%s is not the checkpoint that the run kept: run.json has another "
                 "hash than %.16s…", step, info.sha256);

@@ -25,7 +25,8 @@ NODISCARD enum status kept_move(const char *run_dir, const json_t *run, bool pac
 NODISCARD enum status kept_share(const char *from, const char *to, struct err *e);
 
 /* Verifies the checkpoint beside the run at `path` that `row` of run.json's "kept" names. *there:
- * it exists. ERR_VERIFY if it is damaged or another checkpoint. */
+ * it exists. ERR_VERIFY if it is damaged, lacks a file, or is another checkpoint;
+ * ERR_IO if it cannot be read. */
 NODISCARD enum status kept_verify(const char *path, const json_t *row, bool *there, struct err *e);
 
 /* "step 500 (last, best)". Foreign text, to be printed as PLAIN(). */

@@ -177,7 +177,12 @@ bool compare_joined_builds(const json_t *statistics);
     begin "between two evaluations the loss is on a line; outside of them there is no value" end
 
 /* In place of that table. */
-#define COMPARE_NO_SPEED "the baseline diverged: no losses at equal time, no time to the same loss"
+#define COMPARE_NO_SPEED \
+    "a run of the baseline diverged: no losses at equal time, no time to the same loss"
+
+/* Whether a row of this family of losses has a number of the second table, which is left out
+ * otherwise: every row may have diverged. */
+bool compare_has_speed(const json_t *family);
 
 /* Below a table with the loss a byte. */
 #define COMPARE_BYTE "eval loss a byte of text, by the bytes a token of the run's whole text"

@@ -62,6 +62,24 @@ static int64_t first_run(const json_t *groups, size_t group) {
     return json_integer_value(json_array_get(runs, 0));
 }
 
+static bool has_number(const json_t *object, const char *key) {
+    return json_is_number(json_object_get(object, key));
+}
+
+bool compare_has_speed(const json_t *family) {
+    const json_t *row, *same;
+    size_t i;
+    if (!has_number(family, "seconds")) return false;
+    json_array_foreach(json_object_get(family, "rows"), i, row) {
+        same = json_object_get(row, "same_loss");
+        if (has_number(json_object_get(row, "at_time"), "mean") || has_number(same, "loss") ||
+            has_number(json_object_get(same, "time"), "factor") ||
+            has_number(json_object_get(same, "tokens"), "factor"))
+            return true;
+    }
+    return false;
+}
+
 bool compare_joined_builds(const json_t *statistics) {
     size_t i;
     const json_t *group;

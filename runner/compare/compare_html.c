@@ -131,7 +131,7 @@ static void put_speed(FILE *out, const json_t *report, const json_t *family, boo
     size_t i;
     if (json_is_true(json_object_get(family, "diverged")))
         fputs("<p class=\"soft\">" COMPARE_NO_SPEED ".</p>\n", out);
-    if (!json_is_number(seconds)) return;
+    if (!compare_has_speed(family)) return;
     fprintf(out, "<h3>At equal time: after %.4g s of training</h3>\n", json_number_value(seconds));
     page_table(out, "Losses after equal time; time and tokens to one loss", TITLES,
                sizeof TITLES / sizeof *TITLES);

@@ -296,7 +296,7 @@ static void put_speed(FILE *out, const json_t *statistics, const json_t *family,
     char name[8], from[16], at[40];
     if (json_is_true(json_object_get(family, "diverged")))
         fputs("    " COMPARE_NO_SPEED "\n", out);
-    if (!json_is_number(json_object_get(family, "seconds"))) return;
+    if (!compare_has_speed(family)) return;
     snprintf(from, sizeof from, "from %s",
              compare_group_letter(statistics, whole(family, "baseline"), name));
     snprintf(at, sizeof at, "at %.4g s", json_number_value(json_object_get(family, "seconds")));

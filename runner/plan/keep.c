@@ -190,16 +190,17 @@ enum status keep_disk(const char *folder, const struct keep *keeps, int64_t coun
         int64_t alone = disk_bytes(&keeps[i], 1, KEEP_AS_SET, &ignored);
         if (alone > out->alone) out->alone = alone;
         if (keeps[i].steps > out->steps) out->steps = keeps[i].steps;
+        if (keeps[i].bundled && !keeps[i].counts[KEEP_UNPACKED].count) out->archive_only = true;
     }
     return free_bytes(folder, &out->free, e);
 }
 
-/* Appends a change and the bytes that are needed then, unless it saves nothing. */
+/* Appends a change and the bytes that are needed then, unless it saves nothing or too little. */
 static void add_way(const struct keep_disk *d, int64_t bytes, const char *change, const char *note,
                     char out[400]) {
     char size[32];
     size_t at = strlen(out);
-    if (bytes >= d->need) return;
+    if (bytes >= d->need || bytes > d->free) return;
     bytes_text((double)bytes, size);
     snprintf(out + at, 400 - at, "%s%s (then %s%s)", at ? ", " : ", or keep less: ", change, size,
              note);
@@ -214,7 +215,8 @@ enum status keep_check_disk(const struct keep_disk *d, struct err *e) {
     snprintf(last, sizeof last, "--set checkpoint.every=%" PRId64, d->steps);
     add_way(d, d->ways[KEEP_ONE], "--set checkpoint.keep=1", "", ways);
     add_way(d, d->ways[KEEP_LAST_STEP], last, "; saves only after the last step", ways);
-    add_way(d, d->ways[KEEP_UNPACKED], "--set archive=none", "", ways);
+    add_way(d, d->ways[KEEP_UNPACKED], "--set archive=none",
+            d->archive_only ? "; keeps no weights" : "", ways);
     add_way(d, d->alone, "--only NAME", " a row", ways);
     return FAIL(e, ERR_IO, "checkpoints need up to %s of disk, and the disk of %s has %s free: a "
                 "checkpoint is %s, and a run has up to %" PRId64 " on the disk at once; free "

@@ -45,11 +45,12 @@ struct keep_disk {
     int64_t ways[KEEP_WAYS]; /* bytes that are needed after each change */
     int64_t alone;      /* bytes that the largest run needs without the others */
     int64_t steps;      /* of the longest run */
+    bool archive_only;  /* a run keeps weights in its bundle and nowhere else */
 };
 NODISCARD enum status keep_disk(const char *folder, const struct keep *keeps, int64_t count,
                                 struct keep_disk *out, struct err *e);
 
-/* ERR_IO if there is no room. Names the free bytes, and each change that needs less. */
+/* ERR_IO if there is no room. Names the free bytes, and each change with which there is room. */
 NODISCARD enum status keep_check_disk(const struct keep_disk *disk, struct err *e);
 
 /* Prints that there is room, if so. No line if nothing is written. */

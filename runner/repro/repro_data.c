@@ -167,17 +167,29 @@ static enum status lay_out(const struct search *s, const char *root, struct err 
     return OK;
 }
 
-/* A line if the wanted file is not at the path, but another is. It says its hash only if the size
- * is right: a file of another size was not read, and is named by a bundle that may be hostile. */
+/* A line if the wanted file is not at the path, but something else is. It says a file's hash only
+ * if the size is right: one of another size was not read, and is named by a bundle that may be
+ * hostile. */
 static void say_other(const struct search *s, const char *path, struct text *out) {
     struct stat info;
     char words[DATA_OTHER_CAP];
-    if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) return;
-    const struct read_file *read = find_read(s, &info);
+    const char *odd = NULL;
+    const struct read_file *read = NULL;
+    if (stat(path, &info) != 0) {
+        bool lost = errno == ENOENT || errno == ELOOP;
+        if (lstat(path, &info) != 0) return;
+        odd = lost ? " is here, but is a link that leads to no file" : " cannot be read";
+    } else if (!S_ISREG(info.st_mode)) {
+        odd = " is here, but is no regular file";
+    } else {
+        read = find_read(s, &info);
+        if (read && !*read->sha256) odd = " is here, but cannot be read";
+    }
     data_other_words(words, PLAIN(path), info.st_size, read ? read->sha256 : "");
     text_puts(out, "    ");
-    text_puts(out, read && !*read->sha256 ? PLAIN(path) : words);
-    text_puts(out, read && !*read->sha256 ? " is here, but cannot be read\n" : "\n");
+    text_puts(out, odd ? PLAIN(path) : words);
+    text_puts(out, odd ? odd : "");
+    text_puts(out, "\n");
 }
 
 static enum status list_missing(const struct search *s, const char *folder, char **out,

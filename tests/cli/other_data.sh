@@ -47,6 +47,9 @@ others() { # FINDING: of data/n.txt
         "cannot be resumed as the same run: data/n.txt is here, but with other content: " "$mend"
     gives 2 run --extend "$(bundle_in done)" --threads 1 --set train.steps=8 --runs again -- \
         "t: data/n.txt is here, but with other content: " "$mend"
+    rm -rf text/cache
+    gives 2 run --extend "$(bundle_in text)" --threads 1 --set train.steps=8 --runs again \
+        --cache again -- "t: data/n.txt is here, but with other content: " "$mend"
 }
 seq 2 4001 | head -c 18893 >data/n.txt
 others "18893 bytes, sha256 $(sha256sum <data/n.txt | cut -c1-12)"
@@ -57,8 +60,16 @@ seq 1 9 >data/n.txt
 cp data/n.txt data/m.txt
 gives 2 run --resume "$(bundle_in stopped)" --threads 1 -- \
     "data/m.txt is here, but with other content: 18 bytes; the run's had 8893 bytes"
+# No file at all.
+rm data/n.txt && mkdir data/n.txt
+gives 3 repro "$(bundle_in done)" --threads 1 --runs again -- \
+    "    data/n.txt is here, but is no regular file"
+rmdir data/n.txt && ln -s n.txt data/n.txt
+gives 2 eval "$(bundle_in done)" --threads 1 -- \
+    "    data/n.txt is here, but is a link that leads to no file"
+rm data/n.txt
 # Below the folder of --data, too; and where nothing is.
-mkdir -p here/data && seq 1 5 >here/data/n.txt && cp kept/m.txt data/ && rm data/n.txt
+mkdir -p here/data && seq 1 5 >here/data/n.txt && cp kept/m.txt data/
 gives 3 repro "$(bundle_in done)" --threads 1 --data here --runs again -- \
     "    here/data/n.txt is here, but with other content: 10 bytes"
 gives 6 run --resume "$(bundle_in stopped)" --threads 1 -- "data/n.txt: No such file" \

@@ -77,8 +77,8 @@ static void the_bound_is_not_below_what_is_written(void **state) {
 
 /* ---- a disk that is too small ---------------------------------------------------------------- */
 
-/* The message about `rows` alike runs, of checkpoints of 1 MiB, on a full disk. */
-static const char *refusal(struct run_options run, int64_t rows, struct err *e) {
+/* The message about `rows` alike runs, of checkpoints of 1 MiB, on a disk with `free` bytes. */
+static const char *refusal_of(struct run_options run, int64_t rows, int64_t free, struct err *e) {
     struct keep keeps[3];
     struct keep_disk disk;
     for (int64_t i = 0; i < rows; i++) {
@@ -87,14 +87,38 @@ static const char *refusal(struct run_options run, int64_t rows, struct err *e) 
         keeps[i].bundled = run.archive == ARCHIVE_FULL ? 1 << 20 : 0;
     }
     MUST(keep_disk(".", keeps, rows, &disk, E));
-    disk.free = 0;
+    disk.free = free < disk.need ? free : disk.need - 1;
     assert_int_equal(keep_check_disk(&disk, e), ERR_IO);
     return e->text;
+}
+
+/* On a disk that lacks a byte. */
+static const char *refusal(struct run_options run, int64_t rows, struct err *e) {
+    return refusal_of(run, rows, INT64_MAX, e);
 }
 
 static void ends(const char *text, const char *end) {
     size_t n = strlen(text), m = strlen(end);
     if (n < m || strcmp(text + n - m, end) != 0) fail_msg("does not end in '%s': %s", end, text);
+}
+
+static void what_still_does_not_fit_is_not_suggested(void **state) {
+    struct err e = { 0 };
+    const struct run_options run = RUN(100, 0, .every = 10, .keep = 5);
+    ends(refusal_of(run, 1, 2 << 20, &e), "keep less: --set checkpoint.keep=1 (then 2.0 MiB), "
+         "--set checkpoint.every=100 (then 1.0 MiB; saves only after the last step)");
+    ends(refusal_of(run, 1, (2 << 20) - 1, &e), "another disk, or keep less: --set "
+         "checkpoint.every=100 (then 1.0 MiB; saves only after the last step)");
+    ends(refusal_of(run, 1, (1 << 20) - 1, &e), "another disk");
+}
+
+static void without_its_archive_a_run_may_keep_no_weights(void **state) {
+    struct err e = { 0 };
+    struct run_options run = { .train = { .steps = 100 }, .archive = ARCHIVE_FULL };
+    ends(refusal(run, 1, &e), "keep less: --set archive=none (then 0 bytes; keeps no weights)");
+    run = (struct run_options)RUN(100, 0, .every = 100, .keep = 0);
+    run.archive = ARCHIVE_FULL;
+    ends(refusal(run, 1, &e), "--set archive=none (then 1.0 MiB; keeps no weights)");
 }
 
 static void only_what_helps_is_suggested(void **state) {
@@ -130,6 +154,8 @@ int main(void) {
         cmocka_unit_test(an_archive_has_the_rolling_ones),
         cmocka_unit_test(the_bound_is_not_below_what_is_written),
         cmocka_unit_test(only_what_helps_is_suggested),
+        cmocka_unit_test(what_still_does_not_fit_is_not_suggested),
+        cmocka_unit_test(without_its_archive_a_run_may_keep_no_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
