@@ -451,7 +451,7 @@ static const struct flag FLAGS[] = {
     { "cache", "DIR", "keeps tokens of text (default: RUNS/cache) and GPU choices", false },
     { "band", "FILE", "seed band of the bundle (default: X.band.json beside it)", false },
     { "anywhere", NULL, "run even where the hardware does not match; recorded", false },
-    { "runs", "DIR", "where the new run is written (default: runs)", false },
+    { "runs", "DIR", "where runs are found, and the new one is written (default: runs)", false },
     { "threads", "N", "threads of the cpu backend (default: all processors)", false },
     { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
     { "patch", "TREE", "build the bundle's program: its commit of TREE and patch", false },

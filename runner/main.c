@@ -52,7 +52,7 @@ static enum status ensure_stack(struct err *e) {
  * something else, and beside a busy process eval would take many times as long. libgomp reads the
  * variable when it is loaded, so the program begins once more. */
 static void wait_as_runs_do(const struct cli *cli, char **argv) {
-    static char passive[] = "OMP_WAIT_POLICY=passive";
+    char passive[] = "OMP_WAIT_POLICY=passive";
     size_t n = 0;
     if (!cli->verb || !cli->verb->computes || cli->help || getenv("OMP_WAIT_POLICY")) return;
     while (environ[n]) n++;

@@ -10,6 +10,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
 #include "runner/bundle/kept.h"
 #include "runner/job/job_members.h"
 #include "runner/run/close.h"
@@ -139,6 +140,20 @@ static void note_end(struct suite *s, struct suite_row *row) {
     if (s->resolution->suite) outcome_losses(&row->outcome, &row->loss, &row->eval_loss);
 }
 
+/* A backend is no input of a run. Who asked for one is told if the earlier run had another. */
+static void note_backend(const struct suite *s, const struct suite_row *row, const char *name) {
+    const char *asked = s->settings->backend;
+    struct run_view view;
+    if (!strcmp(asked, "auto") ||
+        run_view_load(row->state.path, RUN_VIEW_DOCUMENTS, &view, NULL) != OK)
+        return;
+    const char *had = json_text(view.decisions, "backend", asked);
+    if (strcmp(had, asked) != 0)
+        cli_warn(s->settings->cli, "%s: that run computed on %s, and --backend says %s; --again "
+                 "runs it on %s", name, PLAIN(had), asked, asked);
+    run_view_free(&view);
+}
+
 static void take_earlier(struct suite *s, int64_t i) {
     const struct cli *cli = s->settings->cli;
     struct suite_row *row = &s->rows[i];
@@ -153,6 +168,7 @@ static void take_earlier(struct suite *s, int64_t i) {
     note_end(s, row);
     cli_note(cli, "%s: already run with these inputs, not run again (--again runs it again): %s",
              s->resolution->runs[i].name, row->state.path);
+    note_backend(s, row, s->resolution->runs[i].name);
     if (!s->resolution->suite) outcome_print(cli, o); /* a suite ends with a comparison instead */
 }
 
