@@ -28,6 +28,8 @@ static const struct flag FLAGS[] = {
     { "data", "FILE", "evaluate all of FILE; or a folder that has the run's data", true },
     { "choices", "FILE", "multiple choice: an evaluation file of llm.c", false },
     { "tokenizer", "FILE", "read text with this one: a file, a folder or bytes", false },
+    { "field", "NAME", "of JSON lines, which has the text (default: as the run, or text)", false },
+    { "skip-bad", "N", "leave out up to N bad lines of --data (default: as the run)", false },
     { "batches", "N", "at most N micro-batches (own data: as the run; else all)", false },
     { "micro-batch", "N", "sequences at a time (default: as the run, or 1)", false },
     { "seq-len", "N", "tokens a sequence (default: the run's; a folder's, at most 2048)", false },
@@ -44,7 +46,7 @@ struct command {
     struct questions questions;
     const char *files[FILES_MAX];
     int64_t batches, micro_batch, seq_len; /* as asked; 0: not given */
-    int64_t ranks;
+    int64_t ranks, skip_bad; /* -1: not given */
     char *table; /* the run's choice table; owned, or NULL */
     char *forbidden; /* ways that failed here; owned, or NULL */
     struct evaluated result;
@@ -61,6 +63,10 @@ static enum status read_flags(struct command *c, struct err *e) {
     TRY(cli_int(cli, "micro-batch", 1, INT32_MAX, &c->micro_batch, e));
     TRY(cli_int(cli, "seq-len", 1, INT32_MAX, &c->seq_len, e));
     c->ranks = 1;
+    c->skip_bad = -1;
+    TRY(cli_int(cli, "skip-bad", 0, INT64_MAX, &c->skip_bad, e));
+    if (!n && (c->skip_bad >= 0 || cli_has(cli, "field")))
+        return FAIL(e, ERR_ARG, "--field and --skip-bad say how to read the files of --data");
     TRY(cli_int(cli, "gpus", 1, PROCESSES_MAX, &c->ranks, e));
     if (n > FILES_MAX)
         return FAIL(e, ERR_ARG, "--data: %" PRId64 " files, at most %d", n, FILES_MAX);
@@ -112,6 +118,7 @@ static enum status take_data(struct command *c, struct err *e) {
     const struct eval_data_request q = {
         .cli = c->cli, .model = &c->request, .opened = &c->model, .files = c->files,
         .count = cli_count(c->cli, "data"), .tokenizer = cli_value(c->cli, "tokenizer"),
+        .field = cli_value(c->cli, "field"), .skip_bad = c->skip_bad,
     };
     const struct run_options *o = &c->model.options;
     TRY(eval_data_find(&q, &c->found, e));

@@ -178,6 +178,8 @@ static json_t *section_of_text(const struct eval_data_request *q, const char *to
                             json_string_nocheck(tokenizer));
     else section = json_copied(data_of(q), &failed);
     json_put(section, "paths", paths, &failed);
+    if (q->field) json_put(section, "field", json_string_nocheck(q->field), &failed);
+    if (q->skip_bad >= 0) json_put(section, "skip_bad", json_integer(q->skip_bad), &failed);
     return json_whole(section, failed);
 }
 
@@ -234,6 +236,17 @@ static enum status find_tokenizer(const struct eval_data_request *q, const struc
     return OK;
 }
 
+/* --field and --skip-bad say how to read lines. `read`: a tokenizer reads the files. */
+static enum status check_lines(const struct eval_data_request *q, const char *tokenizer, bool read,
+                               struct err *e) {
+    bool chats = !*tokenizer && !strcmp(json_text(data_of(q), "kind", ""), "chats");
+    bool field = !q->field || (read && !chats), skip = q->skip_bad < 0 || read;
+    if (field && skip) return OK;
+    return FAIL(e, ERR_ARG, "--field names a field of JSON lines of text, --skip-bad leaves out "
+                "lines of text or chats; %s %s", q->files[0],
+                read ? "is read as chats" : "has tokens, or its bytes are the tokens");
+}
+
 static enum status find_files(const struct eval_data_request *q, struct eval_data *d,
                               struct err *e) {
     char tokenizer[PATH_CAP];
@@ -245,6 +258,7 @@ static enum status find_files(const struct eval_data_request *q, struct eval_dat
     bool tokenised = *tokenizer || (run && cache_is_needed(q->opened->view.resolved));
     bool indexed = false; /* with an index beside it a file holds tokens, not bytes */
     for (int64_t i = 0; i < q->count; i++) indexed = indexed || has_index(q->files[i]);
+    TRY(check_lines(q, tokenizer, tokenised && !indexed && !is_shard(q->files[0]), e));
     if (!tokenised && bytes && !indexed) {
         TRY(look_at_text(q, NULL, e));
         d->bytes_a_token = 1;

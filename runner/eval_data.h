@@ -26,6 +26,8 @@ struct eval_data_request {
                                 * one folder: these, looked for there by content */
     int64_t count;
     const char *tokenizer;     /* in place of the model's own; NULL: that one */
+    const char *field;         /* of JSON lines of text; NULL: as the run, or "text" */
+    int64_t skip_bad;          /* lines that may be left out; -1: as the run */
 };
 
 /* Finds the data, and makes tokens of text in the cache. ERR_ARG, ERR_CONFIG: what is missing, or

@@ -26,6 +26,14 @@ for verb in "eval $sent ${run_as[*]}" "export $sent --to e" "generate $sent ${ru
 done
 cp -r "${bundle%.tar.zst}.ckpt" sent
 gives 0 eval "$sent" "${run_as[@]}" --data held.txt --
+sed 's/.*/{"body": "&"}/' held.txt >held.jsonl
+echo '{"body"' >>held.jsonl
+lines=(eval "$sent" "${run_as[@]}" --data held.jsonl)
+gives 2 "${lines[@]}" -- 'there is no field "text"; --field NAME names another'
+gives 2 "${lines[@]}" --field body -- "--skip-bad N leaves out up to N such lines"
+gives 0 "${lines[@]}" --field body --skip-bad 1 -- "left out: held.jsonl:"
+gives 2 eval "$sent" "${run_as[@]}" --data t.bin --field body -- "t.bin has tokens"
+gives 2 eval "$sent" "${run_as[@]}" --skip-bad 1 -- "say how to read the files of --data"
 gives 0 export "$sent" --to e --
 [ -f e/tokenizer.json ] || fail "export left the tokenizer out"
 gives 0 eval e "${run_as[@]}" --data held.txt --seq-len 32 --
