@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "model/checkpoint_files.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/json_number.h"
@@ -67,14 +68,31 @@ static void number_text(const json_t *value, const char *format, char out[32]) {
     else snprintf(out, 32, "-");
 }
 
+/* Whether the step was kept beside the bundle, and is not there: it was removed, or the bundle was
+ * copied without it. */
+static bool is_gone(const struct run_view *v, int64_t step) {
+    char folder[PATH_CAP], path[PATH_CAP];
+    const json_t *row;
+    size_t i;
+    json_array_foreach(json_object_get(v->run, "kept"), i, row)
+        if (json_int(row, "step") == step && !strcmp(json_text(row, "where", ""), "beside") &&
+            kept_folder(folder, v->path, NULL) == OK &&
+            checkpoint_path(path, folder, step, NULL) == OK)
+            return !path_is_directory(path);
+    return false;
+}
+
 /* The checkpoints that are kept beside the bundle or in it. */
-static void kept_steps(const json_t *run, char out[64]) {
-    int64_t last = kept_step(run, "last"), best = kept_step(run, "best");
+static void kept_steps(const struct run_view *v, char out[64]) {
+    static const char *const AS[] = { "last", "best" };
     int used = 0;
     out[0] = '\0';
-    if (last >= 0) used = snprintf(out, 64, "last %" PRId64, last);
-    if (best >= 0)
-        snprintf(out + used, (size_t)(64 - used), "%sbest %" PRId64, used ? ", " : "", best);
+    for (size_t i = 0; i < sizeof AS / sizeof *AS; i++) {
+        int64_t step = kept_step(v->run, AS[i]);
+        if (step >= 0 && used < 64)
+            used += snprintf(out + used, (size_t)(64 - used), "%s%s %" PRId64 "%s",
+                             used ? ", " : "", AS[i], step, is_gone(v, step) ? " (gone)" : "");
+    }
 }
 
 static void tags_text(const json_t *notes, char out[128]) {
@@ -95,7 +113,7 @@ static void make_row(const struct run_view *v, const json_t *notes, const char *
     row->stopped = (!strcmp(status, "interrupted") || !strcmp(status, "killed")) &&
                    !run_is_beginning(v->run);
     row->resumes_from = json_int(v->run, "checkpoint_step");
-    kept_steps(v->run, row->kept);
+    kept_steps(v, row->kept);
     number_text(json_object_get(v->summary, "step_last"), "%.0f", row->steps);
     number_text(json_object_get(v->summary, "loss_final"), "%.4f", row->loss);
     number_text(json_object_get(v->summary, "eval_loss_final"), "%.4f", row->eval);

@@ -81,7 +81,7 @@ struct keep keep_which(const struct run_options *run, bool smoke) {
     if (asked) k.milestones = milestones_within(run);
     if (asked) k.epochs = epochs_kept(run);
     for (int way = 0; way < KEEP_WAYS; way++) {
-        const struct run_options changed = change(*run, way);
+        const struct run_options changed = change(*run, (enum keep_way)way);
         k.counts[way] = count_kept(&changed, smoke);
     }
     return k;
@@ -181,7 +181,7 @@ enum status keep_disk(const char *folder, const struct keep *keeps, int64_t coun
     int64_t largest = 0, ignored;
     *out = (struct keep_disk){ .folder = folder };
     for (int way = KEEP_WAYS - 1; way >= KEEP_AS_SET; way--)
-        out->ways[way] = disk_bytes(keeps, count, way, &largest);
+        out->ways[way] = disk_bytes(keeps, count, (enum keep_way)way, &largest);
     out->need = out->ways[KEEP_AS_SET];
     if (out->need == 0) return OK;
     out->one = keeps[largest].bytes;

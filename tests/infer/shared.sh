@@ -24,7 +24,11 @@ for verb in "eval $sent ${run_as[*]}" "export $sent --to e" "generate $sent ${ru
     # shellcheck disable=SC2086 # words of a command
     gives 2 $verb -- "it kept step 2 (last), but ${sent%.tar.zst}.ckpt is not there"
 done
+"$FP8LAB" list sent >out 2>log
+says "last 2 (gone)" out
 cp -r "${bundle%.tar.zst}.ckpt" sent
+"$FP8LAB" list sent >out 2>log
+grep -q "last 2$" out || fail "list does not say: last 2"
 gives 0 eval "$sent" "${run_as[@]}" --data held.txt --
 sed 's/.*/{"body": "&"}/' held.txt >held.jsonl
 echo '{"body"' >>held.jsonl
