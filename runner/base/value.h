@@ -13,6 +13,7 @@ struct place {
     const char *file;   /* as the user named it */
     const char *origin; /* the override that set it, "--set a.b=1", or NULL */
     bool in_matrix;     /* an axis of a suite set it */
+    bool in_module;     /* a file that the script requires set it, such as a preset */
     int line, column;   /* from 1; column in bytes */
 };
 

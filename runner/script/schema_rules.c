@@ -22,16 +22,20 @@ static bool get_int(const struct value *table, const char *key, int64_t *out) {
 /* An axis has one place, each of its values another. `table` may be NULL. */
 static struct place place_of(const struct value *table, const char *key) {
     const struct value_member *m = table ? value_member(table, key) : NULL;
-    if (!m) return table ? table->place : (struct place){ 0 };
-    struct place place = m->place.in_matrix ? m->value->place : m->place;
+    struct place place = table ? table->place : (struct place){ 0 };
+    place.in_module = true; /* a default is nobody's change */
+    if (!m) return place;
+    place = m->place.in_matrix ? m->value->place : m->place;
     place.in_matrix = m->place.in_matrix;
     return place;
 }
 
-static int rank(struct place place) { return place.origin ? 2 : place.in_matrix; }
+static int rank(struct place place) {
+    return place.origin ? 3 : place.in_matrix ? 2 : !place.in_module;
+}
 
 /* The place that an error names if two keys do not fit each other: the one that the user changed,
- * by --set or by an axis, since the other one may be a preset's. Else the first. */
+ * by --set, by an axis, or in the script, since the other one may be a preset's. Else the first. */
 static struct place changed(struct place a, struct place b) { return rank(b) > rank(a) ? b : a; }
 
 static struct place changed_key(const struct value *table, const char *a, const char *b) {

@@ -13,6 +13,7 @@ struct scans {
     struct {
         const struct lua_constructor *constructor;
         const char *file;
+        bool in_module; /* not the script itself */
     } list[SCANS_MAX];
     int64_t count;
 };
@@ -44,6 +45,7 @@ static void scan_source(struct script *s, const char *file, int line, const char
     for (int64_t i = 0; i < count && out->count < SCANS_MAX; i++, out->count++) {
         out->list[out->count].constructor = found[i];
         out->list[out->count].file = f->path;
+        out->list[out->count].in_module = f != s->files;
     }
 }
 
@@ -75,10 +77,12 @@ static struct place find_place(const struct scans *scans, const char *key, int64
         if (!entry) continue;
         if (!found)
             place = (struct place){ .file = scans->list[i].file, .line = entry->line,
-                                    .column = entry->column };
+                                    .column = entry->column,
+                                    .in_module = scans->list[i].in_module };
         found = true;
         if (!entry->nested) continue;
         nested->list[nested->count].constructor = entry->nested;
+        nested->list[nested->count].in_module = scans->list[i].in_module;
         nested->list[nested->count++].file = scans->list[i].file;
     }
     return place;
