@@ -339,8 +339,8 @@ const struct verb VERB_CHECK = {
     .arguments = "FILE.lua",
     .about = "list what a script would run, or all its errors",
     .more = "Runs nothing. Exits with 2 after listing the errors of all rows. Missing data are a\n"
-            "warning; data or weights that are here and that `run` would reject are an error.\n"
-            "Exits with 6 if the disk has no room for the checkpoints.\n"
+            "warning. Data or weights that `run` would reject are an error. Exits with 6 if the\n"
+            "disk has no room for the checkpoints.\n"
             SCRIPT_SET_FORMS,
     VERB_FLAGS(FLAGS),
     .args_min = 1,
