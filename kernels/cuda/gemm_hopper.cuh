@@ -9,10 +9,6 @@
  * may be of any kind that a problem has. Reads no memory, only alignments. */
 bool gemm_hopper_serves(const struct cuda_backend *b, const struct gemm_problem *p);
 
-/* Whether it may be faster than the library's, so that both are timed. With 1x128 factors of both
- * operands it never was (LOG.md, "Block-scaled FP8 products of our own"). */
-bool gemm_hopper_competes(const struct gemm_problem *p);
-
 /* Queues the product; p->a.factors and p->b.factors are read, the scales are not. D may be C.
  *
  * For each output, blocks of 128 along K ascending, from +0. With r the factor of p->b, c that of

@@ -10,12 +10,12 @@
  * partial sums are f32 in the workspace, added in a fixed order. (Before a bias or a residual some
  * kernels round the sum.) Schemes that add in place or in the output's type are not allowed. If the
  * class has parts, each algorithm is also tried with their number. If our own kernel for block
- * factors can serve a shape and compete there (gemm_hopper.cu), it and the best algorithm are timed
- * again, for longer. The faster one at the power-limited clock serves. Our kernel on mma.sync
- * (gemm_sync.cu) serves without a trial the FP8 that the library has no algorithm for. The
- * heuristic may list an algorithm that then fails (seen: cuBLASLt 13.1 with misaligned scales).
- * Only those that ran are kept. If no algorithm adds in a known way, the first that ran is used; if
- * memory for a trial is lacking, the first with the right number of parts. */
+ * factors can serve a shape (gemm_hopper.cu), it and the best algorithm are timed again, for
+ * longer. The faster one at the power-limited clock serves. Our kernel on mma.sync (gemm_sync.cu)
+ * serves without a trial the FP8 that the library has no algorithm for. The heuristic may list an
+ * algorithm that then fails (seen: cuBLASLt 13.1 with misaligned scales). Only those that ran are
+ * kept. If no algorithm adds in a known way, the first that ran is used; if memory for a trial is
+ * lacking, the first with the right number of parts. */
 #include <stdio.h>
 #include <string.h>
 
@@ -253,10 +253,6 @@ static void weigh_own(struct cuda_backend *b, struct descriptors *d, const struc
                       void *workspace, struct gemm_choice *choice) {
     struct pair pair = { b, d, &s->p, &choice->algo, workspace };
     if (b->gemm->place && choice->usable) return;
-    if (choice->usable && !gemm_hopper_competes(&s->p)) {
-        choice->own = OWN_NONE;
-        return;
-    }
     if (choice->usable) time_pair(&pair, choice);
     else snprintf(choice->why, sizeof choice->why, "wgmma, alone in its class");
     choice->usable = true;

@@ -46,7 +46,18 @@ __device__ static inline void barrier_expect(uint32_t barrier, int bytes) {
 __device__ static inline void barrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-/* Waits until the phase of this parity is over. */
+/* Whether the phase of this parity is over. */
+__device__ static inline bool barrier_passed(uint32_t barrier, int parity) {
+    uint32_t done;
+    asm volatile("{.reg .pred p;\n"
+                 "mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                 "selp.u32 %0, 1, 0, p;}"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return done;
+}
+/* Waits until it is. */
 __device__ static inline void barrier_wait(uint32_t barrier, int parity) {
     uint32_t done;
     do {

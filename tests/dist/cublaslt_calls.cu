@@ -327,7 +327,6 @@ enum status gemm_hopper_run(const struct cuda_backend *, const struct gemm_probl
                             struct err *e) {
     return FAIL(e, ERR_STATE, "our Hopper kernel");
 }
-bool gemm_hopper_competes(const struct gemm_problem *) { return false; }
 enum status gemm_hopper_open(struct err *) { return OK; }
 static const char *forbidden; /* or NULL */
 bool cuda_is_forbidden(const struct cuda_backend *, const char *, const char *way) {
