@@ -11,6 +11,7 @@
 #include "runner/commands.h"
 #include "runner/help.h"
 #include "runner/init.h"
+#include "runner/record/environment.h"
 
 #define ROW(name) &name,
 static const struct verb *const VERBS[] = { FP8LAB_VERBS(ROW) NULL };
@@ -48,18 +49,24 @@ static enum status ensure_stack(struct err *e) {
                 (long long)needed >> 10);
 }
 
-/* Waiting threads sleep, as those of a run do (record/environment.c): otherwise bench would measure
- * something else, and beside a busy process eval would take many times as long. libgomp reads the
- * variable when it is loaded, so the program begins once more. */
+/* Threads wait as those of a run do: otherwise bench would measure something else, and beside a
+ * busy process eval would take many times as long. The variables must be there when libgomp is
+ * loaded, so the program begins once more. */
 static void wait_as_runs_do(const struct cli *cli, char **argv) {
-    char passive[] = "OMP_WAIT_POLICY=passive";
+    enum { MOST = 2, NAME_VALUE = 64 };
+    char set[MOST][NAME_VALUE];
+    const char *const *waiting = environment_waiting();
     size_t n = 0;
     if (!cli->verb || !cli->verb->computes || cli->help || getenv("OMP_WAIT_POLICY")) return;
     while (environ[n]) n++;
-    char **vars = calloc(n + 2, sizeof *vars);
+    char **vars = calloc(n + MOST + 1, sizeof *vars);
     if (!vars) return;
     memcpy(vars, environ, n * sizeof *vars);
-    vars[n] = passive;
+    for (int i = 0; i < MOST && waiting[2 * i]; i++) {
+        if (getenv(waiting[2 * i])) continue;
+        snprintf(set[i], sizeof set[i], "%s=%s", waiting[2 * i], waiting[2 * i + 1]);
+        vars[n++] = set[i];
+    }
     (void)execve("/proc/self/exe", argv, vars); /* if it fails, threads spin */
     free(vars);
 }

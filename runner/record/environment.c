@@ -93,24 +93,29 @@ static bool add_experiment(json_t *kept, const json_t *env) {
     return true;
 }
 
-/* Defaults, unless the user sets the variables:
- * - Waiting threads sleep instead of spinning. Beside another busy process, spinning slowed a
- *   2048x384x128 matmul from 357 to 10 GFLOP/s. libgomp reads this when it is loaded, so it must be
- *   set here.
- * - NCCL does not use NVLink multicast, whose fabric is not always in order on shared hosts. It
- *   must be set here too: a worker has several threads when NCCL reads it. */
-static bool add_defaults(json_t *kept, json_t *defaults) {
-    static const char *const DEFAULTS[][2] = {
-        { "NCCL_NVLS_ENABLE", "0" }, { "OMP_WAIT_POLICY", "passive" },
+/* The price of both extremes: kernels/cpu/LOG.md, "Waiting threads". */
+const char *const *environment_waiting(void) {
+    static const char *const WAITING[] = {
+        "GOMP_SPINCOUNT", "1000", "OMP_WAIT_POLICY", "passive", NULL
     };
-    for (size_t i = 0; i < sizeof DEFAULTS / sizeof *DEFAULTS; i++) {
-        const char *name = DEFAULTS[i][0];
-        if (json_object_get(kept, name)) continue;
-        if (json_object_set_new(kept, name, json_string(DEFAULTS[i][1])) != 0 ||
-            json_array_append_new(defaults, json_string(name)) != 0)
-            return false;
-    }
-    return true;
+    return WAITING;
+}
+
+static bool add_default(json_t *kept, json_t *defaults, const char *name, const char *value) {
+    if (json_object_get(kept, name)) return true;
+    return json_object_set_new(kept, name, json_string(value)) == 0 &&
+           json_array_append_new(defaults, json_string(name)) == 0;
+}
+
+/* Defaults of variables that nobody has set. NCCL does not use NVLink multicast, whose fabric is
+ * not always in order on shared hosts. It must be set here: a worker has several threads when NCCL
+ * reads it. */
+static bool add_defaults(json_t *kept, json_t *defaults) {
+    const char *const *waiting = environment_waiting();
+    bool asked = json_object_get(kept, "OMP_WAIT_POLICY") != NULL;
+    for (int i = 0; !asked && waiting[i]; i += 2)
+        if (!add_default(kept, defaults, waiting[i], waiting[i + 1])) return false;
+    return add_default(kept, defaults, "NCCL_NVLS_ENABLE", "0");
 }
 
 static bool to_vector(const json_t *kept, char ***out) {

@@ -22,6 +22,11 @@ NODISCARD enum status environment_make(const struct json_t *env, bool profile,
                                        struct environment *out, struct err *e);
 void environment_free(struct environment *environment);
 
+/* How waiting threads of OpenMP look for work, if nobody has set OMP_WAIT_POLICY: a short while;
+ * then they sleep. Names and values in pairs, NULL-terminated. libgomp reads the variables when it
+ * is loaded, so they must be set before a process starts. */
+const char *const *environment_waiting(void);
+
 /* The record of this process's own variables, to be sent to the task that leads the job. The caller
  * owns it; NULL: out of memory. If it is longer than ENVIRONMENT_SENT_MAX, a note replaces the
  * withheld names, then also the kept variables. */

@@ -1,10 +1,10 @@
 #!/bin/bash
-# Commands that compute in their own process wait as a run's worker does: threads sleep, unless the
-# user's variable says otherwise. libgomp prints its settings when it is loaded: how often it looks
-# before it sleeps.
+# Commands that compute in their own process wait as a run's worker does: threads look a thousand
+# times and then sleep, unless the user's variables say otherwise. libgomp prints its settings when
+# it is loaded: how often it looks.
 set -u
 . "$PWD/tests/cli/lib.sh"
-unset OMP_WAIT_POLICY
+unset OMP_WAIT_POLICY GOMP_SPINCOUNT
 export OMP_DISPLAY_ENV=verbose
 cat >x.lua <<'LUA'
 local tiny = require "models.tiny"
@@ -19,11 +19,12 @@ looks() { # ARGS...: the last that it printed
 }
 "$FP8LAB" run x.lua --lib "$lib" --backend cpu --threads 1 >out 2>log || fail "run"
 bundle=$(newest runs)
-expect "bench step" 0 "$(looks bench step x.lua --lib "$lib" --backend cpu --steps 1)"
-expect eval 0 "$(looks eval "$bundle" --backend cpu --threads 1 --batches 1)"
-expect generate 0 \
+expect "bench step" 1000 "$(looks bench step x.lua --lib "$lib" --backend cpu --steps 1)"
+expect eval 1000 "$(looks eval "$bundle" --backend cpu --threads 1 --batches 1)"
+expect generate 1000 \
     "$(looks generate "$bundle" --tokenizer bytes --backend cpu --tokens 1 a)"
-export OMP_WAIT_POLICY=active
-looked=$(looks eval "$bundle" --backend cpu --threads 1 --batches 1)
-[ "${looked:-0}" -gt 0 ] || fail "eval, told to spin, looks ${looked:-never}"
+expect "a count of the user's" 7 \
+    "$(GOMP_SPINCOUNT=7 looks eval "$bundle" --backend cpu --threads 1 --batches 1)"
+expect "OMP_WAIT_POLICY of the user's" 0 \
+    "$(OMP_WAIT_POLICY=passive looks eval "$bundle" --backend cpu --threads 1 --batches 1)"
 exit $failed

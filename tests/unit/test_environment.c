@@ -36,23 +36,32 @@ static void an_experiment_sets_what_is_allowed(void **state) {
     json_decref(env);
 }
 
-/* Waiting threads sleep, unless a variable sets how they wait; the record has the setting. */
+/* Waiting threads look a while and sleep, unless OMP_WAIT_POLICY is set; the record says so. */
 static void unset_variables_have_defaults(void **state) {
     (void)state;
     struct environment environment;
     struct err e = { 0 };
+    assert_int_equal(unsetenv("GOMP_SPINCOUNT"), 0);
     assert_int_equal(unsetenv("OMP_WAIT_POLICY"), 0);
     assert_int_equal(unsetenv("NCCL_NVLS_ENABLE"), 0);
     assert_int_equal(setenv("LANG", "\xff", 1), 0);
     assert_int_equal(environment_make(NULL, false, &environment, &e), OK);
     assert_true(has_var(&environment, "OMP_WAIT_POLICY=passive"));
+    assert_true(has_var(&environment, "GOMP_SPINCOUNT=1000"));
     assert_true(has_var(&environment, "NCCL_NVLS_ENABLE=0"));
     assert_false(has_var(&environment, "LANG=\xff")); /* not recordable, so not passed */
     char *record = json_dumps(environment.record, 0);
-    assert_non_null(strstr(record, "\"defaults\": [\"NCCL_NVLS_ENABLE\", \"OMP_WAIT_POLICY\"]"));
+    assert_non_null(strstr(record, "\"defaults\": [\"GOMP_SPINCOUNT\", \"OMP_WAIT_POLICY\", "
+                                   "\"NCCL_NVLS_ENABLE\"]"));
     assert_non_null(strstr(strstr(record, "\"withheld\""), "\"LANG\""));
     free(record);
     environment_free(&environment);
+    assert_int_equal(setenv("GOMP_SPINCOUNT", "7", 1), 0);
+    assert_int_equal(environment_make(NULL, false, &environment, &e), OK);
+    assert_true(has_var(&environment, "GOMP_SPINCOUNT=7"));
+    assert_true(has_var(&environment, "OMP_WAIT_POLICY=passive"));
+    environment_free(&environment);
+    assert_int_equal(unsetenv("GOMP_SPINCOUNT"), 0);
     assert_int_equal(setenv("OMP_WAIT_POLICY", "active", 1), 0);
     assert_int_equal(setenv("NCCL_NVLS_ENABLE", "1", 1), 0);
     assert_int_equal(environment_make(NULL, false, &environment, &e), OK);
