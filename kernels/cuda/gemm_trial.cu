@@ -226,6 +226,13 @@ static enum status fill_wide(const struct trial *t, const struct stand_ins *s, s
     return OK;
 }
 
+/* Whether our kernel serves, with the bits of the class. It rounds once what it adds to BF16. For
+ * rows of E5M2 the class rounds twice, as the library does (kernels/arithmetic_way.c). */
+static bool own_serves(const struct cuda_backend *b, const struct gemm_problem *p) {
+    struct mma_way way;
+    return gemm_hopper_serves(b, p) && !(gemm_class_of(p, &way) && way.rounded);
+}
+
 /* Finds the candidates of the class. Our own kernel, if it serves, is always of it. */
 static enum status sort_candidates(struct cuda_backend *b, struct candidates *c,
                                    const struct stand_ins *s, struct listed *list,
@@ -277,7 +284,7 @@ static enum status measure(struct cuda_backend *b, const struct gemm_problem *pr
     struct stand_ins s;
     struct descriptors d;
     enum status st = OK;
-    bool serves = gemm_hopper_serves(b, problem);
+    bool serves = own_serves(b, problem);
     choice->own = serves ? OWN_HOPPER : OWN_NONE;
     cudaError_t status = open_stand_ins(&g->trial, problem, choice->key.elsewhere, &s);
     if (status == cudaSuccess) {
