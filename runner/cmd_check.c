@@ -294,6 +294,10 @@ static enum status read_machine(const struct cli *cli, struct asked_machine *out
     out->facts = *facts;
     bool gpu = !out->caps && (!out->backend || strcmp(out->backend, "cpu") != 0);
     if (gpu && facts_strange_capability(*facts, note)) cli_warn(cli, "%s", note);
+    const char *missing = backend_without_gpu("auto");
+    if (out->backend && !strcmp(out->backend, "cuda") && !out->caps && !*facts && missing)
+        cli_warn(cli, "the run is checked for some NVIDIA GPU. It may not run here: %s. "
+                 "--caps sm_90 or --facts FILE checks it for the GPU that it needs", missing);
     return OK;
 }
 

@@ -49,5 +49,10 @@ if [ ! -e /dev/nvidiactl ]; then # a run reports the same error, and its bundle 
     grep -qF "no NVIDIA driver is installed on this machine" out ||
         fail "the error does not name the missing driver"
     "$FP8LAB" verify runs/*.tar.zst >out 2>&1 || fail "no bundle, or a damaged one"
+    "$FP8LAB" check "$tests/tiny.lua" --lib "$lib" --backend cuda >out 2>&1 || fail "check"
+    says "It may not run here: there is no /dev/nvidiactl" out
+    "$FP8LAB" check "$tests/tiny.lua" --lib "$lib" --backend cuda --caps sm_90 >out 2>&1 ||
+        fail "check --caps"
+    grep -q "may not run" out && fail "check of a named GPU speaks of this machine"
 fi
 exit $failed
