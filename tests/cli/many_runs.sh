@@ -158,6 +158,18 @@ gives 0 gc --yes -- "$live.tar.zst.partial  (half-written archive)"
 expect "files" "$(grep -v partial <<<"$before")" "$(all runs)"
 rm -r "$live"
 
+case_name="gc and the cache of tokens"
+mkdir runs/cache
+gives 0 gc --yes -- "there is nothing to remove"
+grep -q "stays:" out && fail "an empty cache is nothing to speak of"
+head -c 3145728 /dev/zero >runs/cache/0123.bin
+before=$(all runs)
+gives 0 gc --yes -- "stays: runs/cache: 3.0 MiB, mostly tokens, which runs make again" \
+    "there is nothing to remove"
+expect "files" "$before" "$(all runs)"
+gives 0 gc --help -- "So does DIR/cache" "while no run uses it: a run that needs the tokens"
+rm -r runs/cache
+
 case_name="parents and children"
 family() { all family | grep -v '^\./cache\|^\./\.claim'; }
 steps="--set train.steps=6 --set checkpoint.every=2 --set eval.every=2"
