@@ -73,7 +73,7 @@ static void print_errors(const struct cli *cli, const struct resolution *r) {
 }
 
 static void print_json(const struct cli *cli, const struct resolution *r, const struct keep *keeps,
-                       const struct keep_disk *disk) {
+                       const struct keep_disk *disk, const struct token_room *tokens) {
     json_t *runs = json_array(), *files = json_array();
     bool failed = false;
     for (int64_t i = 0; i < r->run_count; i++)
@@ -84,11 +84,11 @@ static void print_json(const struct cli *cli, const struct resolution *r, const 
     for (int64_t i = 0; i < r->file_count; i++)
         json_append(files, json_pack("{s:s, s:s}", "name", r->files[i].name, "sha256",
                                      r->files[i].sha256), &failed);
-    json_t *object = json_pack("{s:s, s:b, s:b, s:s, s:s, s:b, s:o, s:o, s:o}", "schema",
+    json_t *object = json_pack("{s:s, s:b, s:b, s:s, s:s, s:b, s:o, s:o, s:o, s:o}", "schema",
                                "fp8lab.check/1", "ok", 1, "suite", r->suite, "name", r->name,
                                "about", r->about, "smoke", r->smoke, "files",
                                json_whole(files, failed), "runs", runs, "disk",
-                               keep_disk_json(disk));
+                               keep_disk_json(disk), "tokens", token_room_json(tokens));
     cli_out_json(cli, object);
     json_decref(object);
 }
@@ -267,9 +267,10 @@ static enum presence look_for_weights(const struct cli *cli, const struct resolu
 /* What only the disk and the files show; returns the exit code. After a fault there is no next
  * command. */
 static int look_at_files(const struct cli *cli, const struct resolution *r,
-                         const struct keep_disk *disk) {
+                         const struct keep_disk *disk, const struct token_room *tokens) {
     script_note_idle_keys(cli, r);
     int room = disk_room_check(cli, r, disk);
+    if (room == EXIT_OK) token_room_warn(cli, tokens, disk);
     note_text(cli, r);
     look_at_text(cli, r);
     enum presence weights = look_for_weights(cli, r), all = worse(look_for_data(cli, r), weights);
@@ -310,12 +311,14 @@ static int check(const struct cli *cli) {
     enum status st = read_machine(cli, &machine, &facts, &e);
     if (st == OK) st = script_read(cli, &r, &e);
     struct keep_disk disk = { 0 };
+    struct token_room tokens = { 0 };
     struct keep *keeps = calloc((size_t)r.run_count + 1, sizeof *keeps);
     print_log(cli, r.log);
     if (st == OK && !keeps) st = FAIL(&e, ERR_MEMORY, "%" PRId64 " runs", r.run_count);
     if (st == OK) st = ask_trainer(cli->args[0], &machine, &r, keeps, &e);
     bool here = !cli_has(cli, "facts"); /* else runs are written to another machine's disk */
     if (st == OK && here) st = disk_room_find(cli_runs(cli), &r, keeps, &disk, &e);
+    if (st == OK && here) st = token_room_find(cli_runs(cli), &r, &tokens, &e);
     if (st == ERR_CONFIG && r.error_count) {
         print_errors(cli, &r);
         code = EXIT_USAGE;
@@ -324,14 +327,15 @@ static int check(const struct cli *cli) {
     } else if (cli_has(cli, "resolved")) {
         for (int64_t i = 0; i < r.run_count; i++) cli_out_json(cli, r.runs[i].config_json);
     } else if (cli->json) {
-        print_json(cli, &r, keeps, &disk);
+        print_json(cli, &r, keeps, &disk, &tokens);
     } else {
         print_table(cli, &r);
         print_trained(cli, &r);
         keep_say(cli, keeps, r.run_count, true);
         keep_say_disk(cli, &disk);
+        token_room_say(cli, &tokens);
     }
-    if (st == OK) code = look_at_files(cli, &r, &disk); /* `plan` reads no data */
+    if (st == OK) code = look_at_files(cli, &r, &disk, &tokens); /* `plan` reads no data */
     free(keeps);
     json_decref(facts);
     resolution_destroy(&r);

@@ -7,6 +7,7 @@
 #include "model/ground/input_kind.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/nearest.h"
 #include "runner/base/run_files.h"
 #include "runner/base/plain_text.h"
 #include "runner/cmd_data.h"
@@ -331,10 +332,21 @@ static enum subcommand subcommand_of(const struct cli *cli) {
     return !strcmp(cli->args[0], "sample") ? SAMPLE : DESCRIBE;
 }
 
+/* A mistyped subcommand is taken for a file, which is not there. */
+static enum status check_word(const struct cli *cli, struct err *e) {
+    static const char *const WORDS[] = { "tokenise", "sample", "verify" };
+    const char *word = cli->args[0];
+    if (path_exists(word)) return OK;
+    const char *near = nearest_name(word, WORDS, sizeof WORDS / sizeof *WORDS);
+    if (!near || !strcmp(near, word)) return OK;
+    return FAIL(e, ERR_ARG, "there is no file '%s'; did you mean 'fp8lab data %s'?", word, near);
+}
+
 static int cmd_data(const struct cli *cli) {
     enum subcommand which = subcommand_of(cli);
     int code = EXIT_OK;
     struct err e = { 0 };
+    if (check_word(cli, &e) != OK) return cli_fail(cli, &e);
     if (check_flags(cli, which, &e) != OK) return cli_fail(cli, &e);
     if (which == TOKENISE) return cmd_data_tokenise(cli);
     if (which == SAMPLE) return data_sample(cli);

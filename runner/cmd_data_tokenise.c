@@ -1,6 +1,7 @@
 /* fp8lab data tokenise: files of text into token shards. */
 #include <inttypes.h>
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,6 +52,24 @@ static enum status no_chat(const struct cli *cli, struct err *e) {
         if (cli_has(cli, CHAT[i]))
             return FAIL(e, ERR_ARG, "--%s is about conversations: add --chat", CHAT[i]);
     return OK;
+}
+
+/* Names all that is missing at once, and the whole command. */
+static enum status check_given(const struct cli *cli, struct err *e) {
+    const struct { bool given; const char *what; } PARTS[] = {
+        { cli->arg_count > 1, "a file of text" },
+        { cli_has(cli, "to"), "--to PREFIX, of the files that it makes" },
+        { cli_has(cli, "tokenizer"), "--tokenizer: a tokenizer.json, the folder that has it, a "
+                                     "tiktoken file, or the word bytes" },
+    };
+    char missing[300] = "";
+    for (size_t i = 0, n = 0; i < sizeof PARTS / sizeof *PARTS; i++)
+        if (!PARTS[i].given)
+            n += (size_t)snprintf(missing + n, sizeof missing - n, "%s %s", n ? ";" : "",
+                                  PARTS[i].what);
+    if (!*missing) return OK;
+    return FAIL(e, ERR_ARG, "data tokenise needs%s. The command is fp8lab data tokenise FILE... "
+                "--to PREFIX --tokenizer FILE", missing);
 }
 
 /* ---- the result ---------------------------------------------------------------------------- */
@@ -116,12 +135,7 @@ static enum status run(const struct cli *cli, struct tokenizer_choice *t, struct
     };
     TRY(cli_int(cli, "threads", 1, TOKENISE_THREADS_MAX, &threads, e));
     TRY(cli_int(cli, "skip-bad", 0, INT64_MAX, &skip, e));
-    if (o.path_count == 0) return FAIL(e, ERR_ARG, "data tokenise: no file of text is named");
-    if (!o.prefix || !*o.prefix)
-        return FAIL(e, ERR_ARG, "data tokenise needs --to PREFIX, of the files that it makes");
-    if (!name)
-        return FAIL(e, ERR_ARG, "data tokenise needs --tokenizer: a tokenizer.json, the folder "
-                    "that has it, a tiktoken file, or the word bytes");
+    TRY(check_given(cli, e));
     /* A renderer first: its children then do not copy the tokenizer's memory. */
     if (cli_has(cli, "chat")) TRY(open_chat(cli, chat, (int)threads, e));
     TRY(tokenizer_choose(t, name, &how, cli_value(cli, "eod"), "--eod", e));

@@ -1,6 +1,9 @@
 /* fp8lab gc: removes what runs left behind, and checkpoints that nobody needs. */
+#include <stdio.h>
 #include <string.h>
 
+#include "runner/base/bytes_text.h"
+#include "runner/cache/cache.h"
 #include "runner/commands.h"
 #include "runner/removal_ask.h"
 #include "runner/runs_folder.h"
@@ -22,8 +25,21 @@ static enum status read_wish(const struct cli *cli, struct wish *w, struct err *
                 "best) or all", text);
 }
 
+/* The cache stays: to fill it again may take hours. It is often the largest part of the folder, so
+ * the user must learn of it. */
+static enum status spare_cache(struct removal *out, const char *dir, struct err *e) {
+    char folder[PATH_CAP], size[32], why[160];
+    TRY(cache_folder(folder, NULL, dir, e));
+    int64_t bytes = tree_bytes(folder);
+    if (bytes == 0) return OK;
+    snprintf(why, sizeof why, "%s, mostly tokens, which runs make again from the text; to free "
+             "them, delete the folder while no run uses it", bytes_text((double)bytes, size));
+    return removal_spare(out, folder, why, e);
+}
+
 static enum status plan(const void *context, struct removal *out, struct err *e) {
     const struct wish *w = context;
+    TRY(spare_cache(out, w->dir, e));
     TRY(removal_add_garbage(out, w->dir, e));
     return w->checkpoints ? removal_add_checkpoints(out, w->dir, w->which, e) : OK;
 }
@@ -48,7 +64,9 @@ const struct verb VERB_GC = {
             "not finish to remove, and directories of done runs whose bundle was verified now and\n"
             "holds the same. With --checkpoints old also checkpoints beside bundles, except each\n"
             "run's last and best; with all these too. Checkpoints with which a run in DIR began\n"
-            "stay. Runs that are running, and bundles, always stay.\n",
+            "stay. Runs that are running, and bundles, always stay. So does DIR/cache, which has\n"
+            "the tokens that runs made of text, and may be large. To free its disk, delete it\n"
+            "while no run uses it: a run that needs the tokens makes them again from the text.\n",
     VERB_FLAGS(FLAGS),
     .args_max = 1,
     .run = cmd_gc,

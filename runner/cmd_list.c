@@ -304,6 +304,18 @@ static void print_json(const struct listing *l) {
     json_decref(object);
 }
 
+/* Other commands find a run by its file's name first. If that is not its id, the bundle was renamed
+ * or copied, and another file may have the id: then prints the path. */
+static void print_ids(const struct listing *l, const struct tree *runs) {
+    for (int64_t i = 0; i < l->count; i++) {
+        const char *path = runs->file[l->rows[i].place].path;
+        char stem[PATH_CAP], base[PATH_CAP];
+        run_stem(stem, path);
+        path_base(base, stem);
+        cli_out(l->cli, "%s\n", strcmp(base, l->rows[i].id) ? PLAIN(path) : l->rows[i].id);
+    }
+}
+
 /* *last becomes the index of the newest run that is listed; -1: none is. */
 static int list_runs(struct listing *l, const struct tree *runs, int64_t *last) {
     l->rows = calloc((size_t)runs->count + 1, sizeof *l->rows);
@@ -321,7 +333,7 @@ static int list_runs(struct listing *l, const struct tree *runs, int64_t *last) 
         (void)FAIL(&e, ERR_MEMORY, "a list of %lld runs", (long long)runs->count);
         l->code = cli_fail(l->cli, &e);
     } else if (cli_has(l->cli, "ids")) {
-        for (int64_t i = 0; i < l->count; i++) cli_out(l->cli, "%s\n", l->rows[i].id);
+        print_ids(l, runs);
     } else if (l->count) {
         print_rows(l->cli, l->rows, l->count);
         note_stopped(l->cli, runs, l->rows, l->count);
@@ -427,7 +439,7 @@ static const struct flag FLAGS[] = {
     LIST_FILTER_FLAGS,
     { "sort", "COLUMN", "by date, name, recipe, model, device, step, loss, eval...", false },
     { "reverse", NULL, "the last line first", false },
-    { "ids", NULL, "print ids alone, for other commands", false },
+    { "ids", NULL, "ids alone, for other commands; of a renamed run its path", false },
     RUNS_FLAG,
 };
 

@@ -7,9 +7,13 @@
 #include <sys/stat.h>
 
 #include "runner/base/build_info.h"
+#include "runner/base/bytes_text.h"
 #include "runner/base/canonical.h"
+#include "runner/base/plain_text.h"
 #include "runner/bundle/archive.h"
 #include "runner/bundle/run_view.h"
+#include "runner/cache/cache.h"
+#include "runner/cache/cache_room.h"
 #include "runner/hardware/facts.h"
 #include "runner/hardware/hardware.h"
 
@@ -119,4 +123,48 @@ int disk_room_check(const struct cli *cli, const struct resolution *r,
     }
     cli_warn(cli, "`run` would not start: %s", why.text);
     return exit_code_of(why.code);
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+/* Whether a row before has the same data, and so the same tokens. */
+static bool has_data_before(const struct resolution *r, int64_t row) {
+    const json_t *data = json_object_get(r->runs[row].config_json, "data");
+    for (int64_t i = 0; i < row; i++)
+        if (json_equal(json_object_get(r->runs[i].config_json, "data"), data)) return true;
+    return false;
+}
+
+enum status token_room_find(const char *runs, const struct resolution *r,
+                            struct token_room *out, struct err *e) {
+    *out = (struct token_room){ 0 };
+    TRY(cache_folder(out->folder, NULL, runs, e));
+    for (int64_t i = 0; i < r->run_count; i++)
+        if (!has_data_before(r, i)) out->most += cache_room(r->runs[i].config_json, out->folder);
+    return out->most ? keep_free_bytes(out->folder, &out->free, e) : OK;
+}
+
+void token_room_say(const struct cli *cli, const struct token_room *room) {
+    char most[32];
+    if (room->most == 0) return;
+    cli_out(cli, "the tokens of the text need about %s of disk at most, in %s\n",
+            bytes_text((double)room->most, most), PLAIN(room->folder));
+}
+
+void token_room_warn(const struct cli *cli, const struct token_room *room,
+                     const struct keep_disk *disk) {
+    char most[32], beside[32], found[32];
+    if (room->most == 0 || room->most + disk->need <= room->free) return;
+    bytes_text((double)room->most, most);
+    bytes_text((double)disk->need, beside);
+    bytes_text((double)room->free, found);
+    cli_warn(cli, "the disk of %s has %s free, and the tokens of the text may need up to about %s "
+             "beside %s of checkpoints: free space, or give `run` --cache DIR on another disk",
+             PLAIN(room->folder), found, most, beside);
+}
+
+json_t *token_room_json(const struct token_room *room) {
+    if (room->most == 0) return json_null();
+    return json_pack("{s:o,s:I,s:I}", "folder", json_from_text(room->folder), "bytes_max",
+                     (json_int_t)room->most, "free_bytes", (json_int_t)room->free);
 }

@@ -2,6 +2,7 @@
 #ifndef FP8LAB_RUNNER_DISK_ROOM_H
 #define FP8LAB_RUNNER_DISK_ROOM_H
 
+#include "runner/base/paths.h"
 #include "runner/plan/keep.h"
 #include "runner/run/sharing.h"
 #include "runner/script/resolve.h"
@@ -16,6 +17,22 @@ NODISCARD enum status disk_room_row(const struct row_state *state, struct keep *
 NODISCARD enum status disk_room_find(const char *folder, const struct resolution *r,
                                      const struct keep *keeps, struct keep_disk *out,
                                      struct err *e);
+
+/* What the tokens of the rows' text will take of the disk, in their folder. */
+struct token_room {
+    char folder[PATH_CAP];
+    int64_t most, free; /* bytes; most is about the maximum, and 0 if there is nothing to make */
+};
+NODISCARD enum status token_room_find(const char *runs, const struct resolution *r,
+                                      struct token_room *out, struct err *e);
+/* Prints it; nothing for no tokens. */
+void token_room_say(const struct cli *cli, const struct token_room *room);
+/* Warns if they and the checkpoints may be too large for the disk. No error: text that is like
+ * most has far fewer tokens than bytes. */
+void token_room_warn(const struct cli *cli, const struct token_room *room,
+                     const struct keep_disk *disk);
+/* {"folder","bytes_max","free_bytes"}; null for no tokens. New reference; NULL: out of memory. */
+json_t *token_room_json(const struct token_room *room);
 
 /* The exit code of `run`, which does not start without room; says what is missing. Only warns if
  * the script asks for another machine. */

@@ -196,9 +196,10 @@ static enum status look_at_text(const struct eval_data_request *q, const char *t
     return st;
 }
 
-/* Makes tokens of the files as a run does. `tokenizer` NULL: the run's own, which `own` has. */
+/* Makes tokens of the files as a run does. `tokenizer` NULL: that of its data. `of_run`: the
+ * tokenizer is the one that the run kept, whatever its name. */
 static enum status tokenise_files(const struct eval_data_request *q, const char *tokenizer,
-                                  struct eval_data *d, struct err *e) {
+                                  bool of_run, struct eval_data *d, struct err *e) {
     char own[PATH_CAP];
     const struct chat_render_source render = script_render(d->source.script, d->source.lib);
     json_t *model = json_pack("{s:I}", "vocab", (json_int_t)q->opened->options.model.vocab);
@@ -206,7 +207,7 @@ static enum status tokenise_files(const struct eval_data_request *q, const char 
                                "data", section_of_text(q, tokenizer));
     if (!config) return FAIL(e, ERR_MEMORY, "the configuration of the text");
     const struct cache_request request = {
-        .cli = q->cli, .config = config, .own = tokenizer ? NULL : own,
+        .cli = q->cli, .config = config, .own = of_run ? own : NULL,
         .folder = q->model->cache, .render = &render,
     };
     enum status st = path_join(own, d->source.work, "bundle/" INGEST_FOLDER, e);
@@ -216,10 +217,11 @@ static enum status tokenise_files(const struct eval_data_request *q, const char 
     return st;
 }
 
-/* The tokenizer in the folder of a model, or that of a run on tokens, for its samples; "": none. */
+/* --tokenizer, or the tokenizer in the folder of a model, or the name of the one that a run on
+ * tokens kept for its samples; "": none of these. */
 static enum status find_tokenizer(const struct eval_data_request *q, const struct eval_data *d,
                                   char out[PATH_CAP], struct err *e) {
-    char folder[PATH_CAP];
+    char folder[PATH_CAP], kept[PATH_CAP];
     out[0] = '\0';
     if (q->tokenizer) {
         snprintf(out, PATH_CAP, "%s", q->tokenizer);
@@ -228,7 +230,7 @@ static enum status find_tokenizer(const struct eval_data_request *q, const struc
     if (is_run(q)) {
         if (strcmp(json_text(data_of(q), "kind", ""), "tokens") != 0) return OK;
         TRY(path_join(folder, d->source.work, "bundle/" INGEST_FOLDER, e));
-        if (!cache_kept_tokenizer(folder, out)) out[0] = '\0';
+        if (cache_kept_tokenizer(folder, kept)) path_base(out, kept);
         return OK;
     }
     TRY(path_join(out, q->opened->found.path, "tokenizer.json", e));
@@ -266,8 +268,9 @@ static enum status find_files(const struct eval_data_request *q, struct eval_dat
     }
     if (indexed || is_shard(q->files[0])) return take_shard_files(q, d, e);
     if (tokenised) {
-        TRY(look_at_text(q, *tokenizer ? tokenizer : NULL, e));
-        return tokenise_files(q, *tokenizer ? tokenizer : NULL, d, e);
+        const char *name = *tokenizer ? tokenizer : NULL;
+        TRY(look_at_text(q, name, e));
+        return tokenise_files(q, name, run && !q->tokenizer, d, e);
     }
     return FAIL(e, ERR_CONFIG, "%s has no tokenizer, so %s cannot be read as text: --tokenizer "
                 "FILE names one, or give token shards (.bin)", q->model->what, q->files[0]);

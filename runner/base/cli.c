@@ -110,6 +110,14 @@ static bool is_argument(const struct verb *verb, const char *name) {
     return false;
 }
 
+/* Flags of other programs. A verb that lacks ours ignores the row. */
+static const struct other_name OTHER_FLAGS[] = {
+    { "out", "to" },              { "output", "to" },           { "output-dir", "to" },
+    { "output-file", "to" },      { "output-prefix", "to" },    { "workers", "threads" },
+    { "num-workers", "threads" }, { "append-eod", "eod" },      { "json-keys", "field" },
+    { "vocab-file", "tokenizer" }, { NULL, NULL },
+};
+
 static enum status unknown_flag(const struct verb *verb, const char *given, struct err *e) {
     const char *names[NAMES_MAX];
     int64_t n = 0;
@@ -118,7 +126,9 @@ static enum status unknown_flag(const struct verb *verb, const char *given, stru
         names[n++] = verb->flags[i].name;
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(given, "="), given);
-    const char *near = nearest_name(name, names, n);
+    const char *ours = verb ? other_name_find(OTHER_FLAGS, name) : NULL;
+    if (ours && !flag_find(verb->flags, verb->flag_count, ours)) ours = NULL;
+    const char *near = ours ? ours : nearest_name(name, names, n);
     const char *space = verb ? " " : "", *verb_name = verb ? verb->name : "";
     if (verb && is_argument(verb, name))
         return FAIL(e, ERR_ARG, "fp8lab %s has no flag --%s; it is an argument: fp8lab %s %s",

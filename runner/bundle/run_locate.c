@@ -78,11 +78,17 @@ static void drop_twins(struct tree *t) {
     t->count = kept;
 }
 
+enum { STAMP = 16 }; /* 20261128T195717Z */
+
+/* Whether a name begins as the program begins an id. */
+static bool is_stamped(const char *name) {
+    return strlen(name) > STAMP && name[8] == 'T' && name[STAMP - 1] == 'Z';
+}
+
 /* Whether both runs' ids say that they began in the same second. */
 static bool same_second(const char *a, const char *b) {
-    enum { STAMP = 16 }; /* 20261128T195717Z */
     const char *x = strrchr(a, '/') + 1, *y = strrchr(b, '/') + 1;
-    return strncmp(x, y, STAMP) == 0 && strlen(x) > STAMP && x[8] == 'T' && x[STAMP - 1] == 'Z';
+    return strncmp(x, y, STAMP) == 0 && is_stamped(x);
 }
 
 static bool changed_before(const char *a, const char *b) {
@@ -164,10 +170,66 @@ static enum status refuse_checkpoints(const char *folder, struct err *e) {
                 "name the run where it is now", folder, what, id, bundle);
 }
 
+/* ---- a run by its name or its id ------------------------------------------------------------- */
+
+static const char *base_of(const struct tree_file *run) { return strrchr(run->path, '/') + 1; }
+
+static bool begins(const char *text, const char *beginning) {
+    return strncmp(text, beginning, strlen(beginning)) == 0;
+}
+
+/* Whether the name is the text and no more, apart from the suffix. */
+static bool is_whole(const char *name, const char *text) {
+    const char *rest = name + strlen(text);
+    return !*rest || !strcmp(rest, SUFFIX);
+}
+
+/* Whether the id in the run begins with the text. */
+static bool has_id(const char *path, const char *text) {
+    struct run_view view;
+    if (run_view_load(path, RUN_VIEW_BRIEF, &view, NULL) != OK) return false;
+    bool found = begins(json_text(view.run, "id", ""), text);
+    run_view_free(&view);
+    return found;
+}
+
+/* *found becomes the last run whose id begins with the text, and not its name. Returns how many
+ * there are. `stamped`: of the names that begin as an id does, else of the others. */
+static int64_t find_ids(const struct tree *runs, const char *text, bool stamped, int64_t *found) {
+    int64_t matches = 0;
+    for (int64_t i = 0; i < runs->count; i++) {
+        const char *base = base_of(&runs->file[i]);
+        if (begins(base, text) || is_stamped(base) != stamped) continue;
+        if (!has_id(runs->file[i].path, text)) continue;
+        matches++;
+        *found = i;
+    }
+    return matches;
+}
+
+/* *found becomes the last run whose name or id begins with the text. Returns their number. A name
+ * that is the whole text counts alone. Runs that were renamed are opened for
+ * their ids. A name with a stamp is rarely one of these, so it is opened only if nothing else
+ * matches. */
+static int64_t find_runs(const struct tree *runs, const char *text, int64_t *found) {
+    int64_t matches = 0;
+    *found = -1;
+    for (int64_t i = 0; *text && i < runs->count; i++) {
+        if (!begins(base_of(&runs->file[i]), text)) continue;
+        matches++;
+        *found = i;
+        if (is_whole(base_of(&runs->file[i]), text)) return 1;
+    }
+    bool digit = *text >= '0' && *text <= '9'; /* as each id begins */
+    if (digit) matches += find_ids(runs, text, false, found);
+    if (digit && !matches) matches = find_ids(runs, text, true, found);
+    return matches;
+}
+
 enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP],
                        struct err *e) {
     struct tree runs;
-    int64_t found = -1, matches = 0;
+    int64_t found = -1, matches = 1;
     struct stat info;
     if (stat(text, &info) == 0) {
         snprintf(out, PATH_CAP, "%s", text);
@@ -179,23 +241,13 @@ enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP
     if (why != ENOENT) return FAIL(e, ERR_ARG, "%s: %s", text, strerror(why));
     TRY(run_list(runs_dir, &runs, e));
     enum status st = OK;
-    if (run_is_form(text)) {
-        st = run_pick(text, &runs, runs_dir, &found, e);
-        if (st == OK) snprintf(out, PATH_CAP, "%s", runs.file[found].path);
-        tree_free(&runs);
-        return st;
-    }
-    for (int64_t i = 0; i < runs.count; i++) {
-        const char *base = strrchr(runs.file[i].path, '/') + 1;
-        if (*text == 0 || strncmp(base, text, strlen(text)) != 0) continue;
-        matches++;
-        found = i;
-    }
-    if (matches == 1) snprintf(out, PATH_CAP, "%s", runs.file[found].path);
-    else if (matches > 1)
+    if (run_is_form(text)) st = run_pick(text, &runs, runs_dir, &found, e);
+    else matches = find_runs(&runs, text, &found);
+    if (st == OK && matches == 1) snprintf(out, PATH_CAP, "%s", runs.file[found].path);
+    else if (st == OK && matches > 1)
         st = FAIL(e, ERR_ARG, "%lld runs begin with %s, the last of them %s", (long long)matches,
                   text, runs.file[found].path);
-    else
+    else if (st == OK)
         st = FAIL(e, ERR_ARG, "%s is neither a path nor the beginning of a run's id in %s", text,
                   runs_dir);
     tree_free(&runs);

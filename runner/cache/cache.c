@@ -181,12 +181,25 @@ static void say_made(const struct cli *cli, const char *prefix, const struct tok
                          r->skipped == 1 ? " was" : "s were");
 }
 
+/* A run's own tokenizer may be in a folder that is removed in the end: then its name must do. */
+static void say_start(const struct cli *cli, const struct cache_text *t) {
+    char base[PATH_CAP];
+    int64_t bytes = 0;
+    path_base(base, t->choice.path);
+    for (size_t i = 0; i < json_array_size(t->sources); i++)
+        bytes += json_int(json_array_get(t->sources, i), "bytes");
+    cli_note(cli, "tokenising %" PRId64 " file%s, %.1f MB, with %s%s", t->path_count,
+             t->path_count == 1 ? "" : "s", (double)bytes / 1e6,
+             t->of_run ? "the run's own " : "", t->of_run ? base : t->choice.path);
+}
+
 static enum status make(const struct cli *cli, const struct cache_text *t, const char *prefix,
                         struct err *e) {
     struct tokenise_screen screen = tokenise_screen(cli);
     struct tokenise_result result = { 0 };
     struct tokenise_options o = {
-        .tokenizer = t->choice.tokenizer, .tokenizer_path = t->choice.path,
+        .tokenizer = t->choice.tokenizer,
+        .tokenizer_path = t->of_run ? json_text(t->data, "tokenizer", "") : t->choice.path,
         .paths = (const char *const *)t->paths, .path_count = t->path_count, .prefix = prefix,
         .field = json_text(t->data, "field", NULL), .end = t->choice.end,
         .threads = tokenise_threads(), .skip_bad = json_int(t->data, "skip_bad"),
@@ -194,11 +207,7 @@ static enum status make(const struct cli *cli, const struct cache_text *t, const
         .lines = cache_is_chat(t->data) ? &t->chat.lines : NULL, .looked = true,
         .progress = tokenise_screen_progress, .warn = tokenise_screen_warn, .context = &screen,
     };
-    int64_t bytes = 0;
-    for (size_t i = 0; i < json_array_size(t->sources); i++)
-        bytes += json_int(json_array_get(t->sources, i), "bytes");
-    cli_note(cli, "tokenising %" PRId64 " file%s, %.1f MB, with %s", t->path_count,
-             t->path_count == 1 ? "" : "s", (double)bytes / 1e6, t->choice.path);
+    say_start(cli, t);
     if (size_of(prefix, ".idx") >= 0)
         cli_warn(cli, "%s.* are not as their description says; the text is tokenised again",
                  prefix);

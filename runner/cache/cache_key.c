@@ -127,6 +127,7 @@ static enum status open_tokenizer(struct cache_text *t, const json_t *config, co
                                   const char *own, struct err *e) {
     enum status st = cache_tokenizer(t->data, root, own, &t->choice, e);
     if (st == OK) st = keep_tokenizer(t, e);
+    t->of_run = own && json_object_size(t->kept) > 0;
     if (st == OK && cache_is_chat(t->data) && !cache_is_rendered(t->data))
         st = cache_chat_open(&t->chat, t->data, root, own, t->choice.path, t->kept, e);
     return st == OK ? check_vocab(t, config, e) : st;

@@ -8,6 +8,7 @@
 #include "runner/base/json_flat.h"
 #include "runner/compare/compare.h"
 #include "runner/plan/factor.h"
+#include "runner/script/token_paths.h"
 
 static bool starts(const char *text, const char *head) {
     return strncmp(text, head, strlen(head)) == 0;
@@ -151,11 +152,20 @@ static enum status diff_section(const struct section *s, struct err *e) {
     return failed ? FAIL(e, ERR_MEMORY, "comparing %s", s->name) : OK;
 }
 
+static void put_config(const json_t *config, json_t *flat, bool *failed) {
+    struct err ignored; /* there is no memory */
+    json_t *cut = NULL;
+    if (!config) return;
+    *failed = token_paths_cut(config, &cut, &ignored) != OK || *failed;
+    if (cut) json_flatten(cut, flat, failed);
+    json_decref(cut);
+}
+
 /* A run's values in a section: new reference to a flat object, NULL without memory. */
 static json_t *section_of(const char *name, const struct run_view *v) {
     json_t *flat = json_object();
     bool failed = false;
-    if (strcmp(name, "config") == 0) json_flatten(v->resolved, flat, &failed);
+    if (strcmp(name, "config") == 0) put_config(v->resolved, flat, &failed);
     if (strcmp(name, "inputs") == 0) {
         json_flatten(json_object_get(v->run, "inputs"), flat, &failed);
         json_object_del(flat, "config"); /* the section "config" has it key by key */

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/base/nearest.h"
+
 static enum status find_end(struct tokenizer_choice *c, const char *word, const char *name,
                             struct err *e) {
     struct tokenizer_facts f = tokenizer_facts(c->tokenizer);
@@ -30,7 +32,12 @@ enum status tokenizer_choose(struct tokenizer_choice *out, const char *name,
     *out = (struct tokenizer_choice){ .end = -1 };
     if (path_is_directory(name)) TRY(path_join(out->path, name, "tokenizer.json", e));
     else snprintf(out->path, PATH_CAP, "%s", name);
-    if (strcmp(name, "bytes") != 0 && !path_exists(out->path))
+    static const char *const WORDS[] = { "bytes" };
+    bool absent = strcmp(name, "bytes") != 0 && !path_exists(out->path);
+    if (absent && nearest_name(name, WORDS, 1))
+        return FAIL(e, ERR_CONFIG, "open %s: %s; did you mean \"bytes\"?", out->path,
+                    strerror(errno));
+    if (absent)
         return FAIL(e, ERR_CONFIG, "open %s: %s; name a tokenizer.json, its folder, a tiktoken "
                     "file, or \"bytes\"; none is downloaded", out->path, strerror(errno));
     enum status st = tokenizer_open(&out->tokenizer, out->path, options, e);

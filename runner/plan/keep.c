@@ -133,8 +133,7 @@ json_t *keep_json(const struct keep *keep) {
 
 /* ---- the disk -------------------------------------------------------------------------------- */
 
-/* Free bytes of the disk that has `folder`, or the nearest folder above it that exists. */
-static enum status free_bytes(const char *folder, int64_t *out, struct err *e) {
+enum status keep_free_bytes(const char *folder, int64_t *out, struct err *e) {
     char at[PATH_CAP], above[PATH_CAP];
     struct statvfs disk;
     snprintf(at, sizeof at, "%s", folder);
@@ -192,7 +191,7 @@ enum status keep_disk(const char *folder, const struct keep *keeps, int64_t coun
         if (keeps[i].steps > out->steps) out->steps = keeps[i].steps;
         if (keeps[i].bundled && !keeps[i].counts[KEEP_UNPACKED].count) out->archive_only = true;
     }
-    return free_bytes(folder, &out->free, e);
+    return keep_free_bytes(folder, &out->free, e);
 }
 
 /* Appends a change and the bytes that are needed then, unless it saves nothing or too little. */

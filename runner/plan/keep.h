@@ -37,6 +37,9 @@ struct keep keep_which(const struct run_options *run, bool smoke);
 /* The same from a resolved configuration, with bytes. */
 NODISCARD enum status keep_plan(const json_t *config, bool smoke, struct keep *out, struct err *e);
 
+/* Free bytes of the disk that has `folder`, or the nearest folder above it that exists. */
+NODISCARD enum status keep_free_bytes(const char *folder, int64_t *out, struct err *e);
+
 /* What the checkpoints of several runs, one after another, need of a disk. */
 struct keep_disk {
     const char *folder; /* on it; borrowed, may not exist yet */

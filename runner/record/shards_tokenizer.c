@@ -20,7 +20,7 @@ static enum status name_description(const char *shard, const char *root, char ou
     else if (snprintf(out, PATH_CAP, "%s", shard) >= PATH_CAP)
         return FAIL(e, ERR_CONFIG, "%.200s...: too long a path", shard);
     size_t n = strlen(out);
-    if (n > 4 && out[n - 4] == '.') n -= 4; /* .bin */
+    if (n > 4 && (!strcmp(out + n - 4, ".bin") || !strcmp(out + n - 4, ".idx"))) n -= 4;
     if (n + 6 > PATH_CAP) return FAIL(e, ERR_CONFIG, "%.200s...: too long a path", shard);
     strcpy(out + n, ".json");
     return OK;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/script/token_paths.h"
 
 static void add(json_t *list, const char *path, bool *failed) {
     json_append(list, json_string_nocheck(path), failed); /* a truncated path may not be UTF-8 */
@@ -32,8 +33,14 @@ static void find(const json_t *then, const json_t *now, const char *prefix,
 enum status config_change_find(const json_t *then, const json_t *now, struct config_change *out,
                                struct err *e) {
     bool failed = false;
+    json_t *a = NULL, *b = NULL;
     *out = (struct config_change){ json_array(), json_array() };
-    find(then, now, "", out, &failed);
+    enum status st = token_paths_cut(then, &a, e);
+    if (st == OK) st = token_paths_cut(now, &b, e);
+    if (st == OK) find(a, b, "", out, &failed);
+    json_decref(a);
+    json_decref(b);
+    TRY(st);
     return failed || !out->newer || !out->changed
                ? FAIL(e, ERR_MEMORY, "the configuration then and now")
                : OK;

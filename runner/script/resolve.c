@@ -16,6 +16,7 @@
 #include "runner/script/render.h"
 #include "runner/script/resolve_script.h"
 #include "runner/script/script.h"
+#include "runner/script/token_paths.h"
 
 /* ---- where the shared presets are ------------------------------------------------------------ */
 void resolve_find_lib(char out[PATH_CAP]) {
@@ -165,6 +166,10 @@ static enum status complete_runs(const struct pattern_source *data, struct resol
     for (int64_t i = 0; i < r->run_count; i++) {
         struct resolved_run *run = &r->runs[i];
         TRY(data_patterns_expand(run->config_json, data, e));
+        json_t *config;
+        TRY(token_paths_cut(run->config_json, &config, e));
+        json_decref(run->config_json);
+        run->config_json = config;
         enum status st = epochs_resolve(run->config_json, data->root, data->epoch_steps, e);
         if (st != OK) return data_comma_hint(r->data_paths, data->root, e), st;
         TRY(write_config(run, e));

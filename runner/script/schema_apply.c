@@ -32,6 +32,34 @@ static const char *find_key(struct pool *p, const struct schema *schema, const c
     return NULL;
 }
 
+/* The sections whose keys a matrix or an override may name without the section. */
+static const char *const SECTIONS[] = { "train", "model", "recipe" };
+enum { SECTION_COUNT = sizeof SECTIONS / sizeof *SECTIONS };
+
+const char *schema_near_path(struct pool *p, const char *key) {
+    const char *names[NAMES_MAX], *best = NULL, *of = NULL;
+    for (int i = 0; i < SECTION_COUNT; i++) {
+        const struct field *section = schema_field(&SCHEMA_EXPERIMENT, SECTIONS[i]);
+        const struct schema *const one[] = { section->schema, NULL };
+        const struct schema *const *each = section->schema ? one : section->variants;
+        for (; each && *each; each++) {
+            const char *near = nearest_name(key, names, field_names(*each, names));
+            if (!near || (best && name_distance_x2(key, near) >= name_distance_x2(key, best)))
+                continue;
+            best = near;
+            of = SECTIONS[i];
+        }
+    }
+    return best ? pool_format(p, "%s.%s", of, best) : NULL;
+}
+
+/* The path of an unknown key that is one of another table; NULL: there is no such key. A key of the
+ * experiment itself is read as in a matrix: "seed" is train.seed, not the one of the data. */
+static const char *path_elsewhere(struct pool *p, const struct schema *schema, const char *key) {
+    const char *path = schema == &SCHEMA_EXPERIMENT ? schema_expand_path(p, key) : key;
+    return strcmp(path, key) ? path : find_key(p, &SCHEMA_EXPERIMENT, key, "", 0);
+}
+
 /* The name of another variant that has the key, or NULL. */
 static const char *variant_with(const struct schema *const *variants, const struct schema *own,
                                 const char *key) {
@@ -49,7 +77,8 @@ static void report_unknown(struct diagnostics *d, const struct schema *schema,
     const char *full = schema_path(d->pool, path, m->key);
     const char *other = variant_with(variants, schema, m->key);
     const char *ours = other_name_find(SCHEMA_OTHERS, m->key);
-    const char *elsewhere = find_key(d->pool, &SCHEMA_EXPERIMENT, m->key, "", 0);
+    const char *elsewhere = path_elsewhere(d->pool, schema, m->key);
+    if (!elsewhere && schema == &SCHEMA_EXPERIMENT) elsewhere = schema_near_path(d->pool, m->key);
     if (schema == &SCHEMA_EXPERIMENT && strcmp(m->key, "matrix") == 0)
         diagnostics_add(d, m->place, full, "an experiment is one run; write the matrix in "
                         "suite { ... }");
@@ -248,11 +277,10 @@ struct value *schema_apply_variant(struct diagnostics *d, const struct schema *c
 
 /* ---- paths ----------------------------------------------------------------------------------- */
 const char *schema_expand_path(struct pool *p, const char *path) {
-    static const char *const SECTIONS[] = { "train", "model", "recipe" };
     size_t n = strcspn(path, ".");
     const char *head = pool_copy_n(p, path, n);
     if (schema_field(&SCHEMA_EXPERIMENT, head)) return path;
-    for (size_t i = 0; i < sizeof SECTIONS / sizeof *SECTIONS; i++) {
+    for (int i = 0; i < SECTION_COUNT; i++) {
         const struct field *section = schema_field(&SCHEMA_EXPERIMENT, SECTIONS[i]);
         bool has = section->schema && schema_field(section->schema, head);
         for (int k = 0; section->variants && section->variants[k] && !has; k++)

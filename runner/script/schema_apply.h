@@ -17,6 +17,9 @@ struct value *schema_apply_variant(struct diagnostics *d, const struct schema *c
 /* The full path of a key, which a matrix or an override may abbreviate: "recipe" stays "recipe",
  * "seed" is "train.seed", "ffn" is "model.ffn". An unknown name is returned unchanged. */
 const char *schema_expand_path(struct pool *p, const char *path);
+/* The full path of the key that a mistyped abbreviation probably means: "train.seed" for "seeds".
+ * NULL: none is near. */
+const char *schema_near_path(struct pool *p, const char *key);
 
 /* Sets the value at a dotted path of the tree `root`. Missing tables on the way are made. */
 void schema_set_path(struct pool *p, struct value *root, const char *path, struct value *v,

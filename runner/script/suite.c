@@ -97,11 +97,17 @@ static bool can_be_axis(struct diagnostics *d, struct value *matrix, const struc
     for (int64_t i = 0; i < matrix->member_count; i++) {
         text_puts(&axes, i ? ", " : "the suite's axes are ");
         text_puts(&axes, matrix->members[i].key);
+        /* An axis of the script that no experiment has: the script's error says so. */
+        if (strcmp(matrix->members[i].key, head) == 0) {
+            text_free(&axes);
+            return true;
+        }
         if (count < NAMES_MAX) names[count++] = matrix->members[i].key;
     }
     for (const struct field *f = SCHEMA_EXPERIMENT.fields; f->key && count < NAMES_MAX; f++)
         names[count++] = f->key;
     const char *near = nearest_name(head, names, count);
+    if (!near) near = schema_near_path(d->pool, head);
     diagnostics_add(d, o->text->place, o->path, "unknown key '%s'; %s%s%s%s", head,
                     axes.bytes ? axes.bytes : "the suite has no axes",
                     near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");

@@ -36,6 +36,27 @@ done
 gives 0 verify last last~2 --runs second -- "valid: second/20261128T195717Z-a.3" "17Z-b.1"
 gives 0 verify last~1 --runs second -- "valid: second/20261128T195717Z-c.2"
 
+case_name="a renamed bundle" # is found by its name and by its id, wherever that is printed
+mkdir renamed
+own=$(id repro-cpu-bf16)
+cp "runs/$own.tar.zst" renamed/mine.tar.zst
+cp "runs/$(id repro-cpu-fp8.rowwise).tar.zst" renamed
+expect "ids" "$(id repro-cpu-fp8.rowwise) renamed/mine.tar.zst" \
+    "$("$FP8LAB" list -q --ids renamed | sort | tr '\n' ' ' | sed 's/ $//')"
+for run in mine "$own" "${own::-3}" $("$FP8LAB" list -q --ids --name '*bf16' renamed); do
+    gives 0 verify "$run" --runs renamed -- "valid: renamed/mine.tar.zst"
+    gives 0 rm "$run" --runs renamed --dry-run -- "renamed/mine.tar.zst  (bundle)" "1 item"
+done
+gives 0 compare -q "$own" last~1 --runs renamed -- "Bit by bit"
+gives 2 show "${own::8}" --runs renamed -- "2 runs begin with ${own::8}"
+cp renamed/mine.tar.zst renamed/mine-2.tar.zst
+gives 0 verify mine --runs renamed -- "valid: renamed/mine.tar.zst"
+gives 2 rm "$own" --runs renamed --dry-run -- "2 runs begin with $own"
+cp renamed/mine.tar.zst "renamed/$own.tar.zst" # a name comes before what other files say they are
+gives 0 verify "$own" --runs renamed -- "valid: renamed/$own.tar.zst"
+mv "renamed/$own.tar.zst" "renamed/20261121T000000Z-other.tar.zst" && rm renamed/mine*
+gives 0 verify "$own" --runs renamed -- "valid: renamed/20261121T000000Z-other.tar.zst"
+
 case_name="list"
 gives 0 list -q --recipe 'fp8.*' --name '*wise' -- fp8.tensorwise fp8.rowwise \
     "3x128" "cpu" "2026-11-21"
@@ -157,6 +178,18 @@ exec 9>&-
 gives 0 gc --yes -- "$live.tar.zst.partial  (half-written archive)"
 expect "files" "$(grep -v partial <<<"$before")" "$(all runs)"
 rm -r "$live"
+
+case_name="gc and the cache of tokens"
+mkdir runs/cache
+gives 0 gc --yes -- "there is nothing to remove"
+grep -q "stays:" out && fail "an empty cache is nothing to speak of"
+head -c 3145728 /dev/zero >runs/cache/0123.bin
+before=$(all runs)
+gives 0 gc --yes -- "stays: runs/cache: 3.0 MiB, mostly tokens, which runs make again" \
+    "there is nothing to remove"
+expect "files" "$before" "$(all runs)"
+gives 0 gc --help -- "So does DIR/cache" "while no run uses it: a run that needs the tokens"
+rm -r runs/cache
 
 case_name="parents and children"
 family() { all family | grep -v '^\./cache\|^\./\.claim'; }

@@ -7,11 +7,29 @@ set -u
 . "$root/tests/support/text.sh"
 
 # ---- made once, then found -----------------------------------------------------------------------
+check_of() { gives 0 check texts.lua --lib "$lib" "$@"; } # ARGUMENTS... -- WORDS...
+most=$((2 * $(cat data/*.jsonl | wc -c))) # a token of two bytes for each byte of text
+room() { "$FP8LAB" check -q --json texts.lua --lib "$lib" "$@" | python3 -c 'import json, sys
+tokens = json.load(sys.stdin)["tokens"]
+print(tokens and (tokens["folder"], tokens["bytes_max"], tokens["free_bytes"] > 0))'; }
+expect "room" "('runs/cache', $most, True)" "$(room)"
+expect "room for the tokens of bytes" "('runs/cache', $most, True)" \
+    "$(room --set data.tokenizer=bytes)"
+expect "room for bytes that are no tokens" None "$(room --set data.tokenizer=null)"
+check_of -- "the tokens of the text need about" "of disk at most, in runs/cache"
 run 0 -- "tokenising 2 files" "tokens in 160 documents" "kept as $PWD/runs/cache/"
 first=$(bundle_in runs)
 expect "one set of shards" 1 "$(shards)"
 run 0 -- "text already tokenised: $PWD/runs/cache/" "not run again"
-gives 0 check texts.lua --lib "$lib" -- "the text is tokenised by \`run\`"
+check_of -- "the text is tokenised by \`run\`"
+grep -q "the tokens of the text need" out && fail "room for tokens that are there"
+expect "room for tokens that are there" None "$(room)"
+expect "room for others" "('runs/cache', $most, True)" "$(room --set data.tokenizer=bytes)"
+gzip -k data/a.jsonl
+packed=$((8 * $(wc -c <data/a.jsonl.gz)))
+expect "room for packed text" "('runs/cache', $packed, True)" \
+    "$(room --set data.paths=data/a.jsonl.gz)"
+rm data/a.jsonl.gz
 
 # The shards are those that data tokenise makes.
 gives 0 data tokenise --to by_hand --tokenizer tokenizer.json data/a.jsonl data/b.jsonl --

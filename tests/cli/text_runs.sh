@@ -88,7 +88,7 @@ rm -r open/cache
 gives 2 run --resume "$dir" --runs open -- "data.paths: open data/a.jsonl" \
     "--data-root DIR counts paths from another folder"
 mv away data
-go_on $(($(last) + 2)) "tokenising 2 files" "data/experiment/tokenizer.json"
+go_on $(($(last) + 2)) "tokenising 2 files" "with the run's own tokenizer.json"
 mv away.json tokenizer.json
 printf 'X' | dd of="open/cache/$name.bin" bs=1 seek=60 conv=notrunc status=none
 go_on $(($(last) + 2)) "are not the tokens that they were" "tokenising 2 files"

@@ -173,9 +173,19 @@ cp bad.jsonl lines.json
 data 0 tokenise --to asis --tokenizer bytes lines.json -- 'lines.json is taken as plain text' \
     '--field text'
 data 2 tokenise --to x --tokenizer bytes nowhere.txt -- 'open nowhere.txt'
-data 2 tokenise --to x one.txt -- 'needs --tokenizer'
-data 2 tokenise --tokenizer bytes one.txt -- 'needs --to'
-data 2 tokenise --to x --tokenizer bytes -- 'no file of text'
+command='fp8lab data tokenise FILE... --to PREFIX --tokenizer FILE'
+data 2 tokenise --to x one.txt -- 'needs --tokenizer: a tokenizer.json' "$command"
+data 2 tokenise --tokenizer bytes one.txt -- 'needs --to PREFIX' "$command"
+data 2 tokenise --to x --tokenizer bytes -- 'needs a file of text' "$command"
+data 2 tokenise -- 'needs a file of text; --to PREFIX, of the files that it makes; --tokenizer: a'
+data 2 tokenise --to x --tokenizer byte one.txt -- 'did you mean "bytes"?'
+data 2 tokenise --out x --tokenizer bytes one.txt -- 'no flag --out; did you mean --to?'
+data 2 tokenise --to x --tokeniser bytes one.txt -- 'did you mean --tokenizer?'
+for word in tokenize sampel verfy; do
+    case $word in s*) meant=sample ;; v*) meant=verify ;; *) meant=tokenise ;; esac
+    data 2 $word --to x one.txt -- "there is no file '$word'; did you mean 'fp8lab data $meant'?"
+done
+cp one.txt samples && data 0 samples -- 'samples' && rm samples
 data 2 tokenise --to x --tokenizer one.txt one.txt -- 'one.txt is no tokenizer' 'bytes'
 data 2 tokenise --to x --tokenizer "$recorded/ranks.tiktoken" one.txt -- 'Add --pattern'
 data 2 tokenise --to x --tokenizer "$recorded/ranks.tiktoken" --pattern gtp2 one.txt -- 'gpt2?'

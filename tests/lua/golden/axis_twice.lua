@@ -1,4 +1,4 @@
--- overrides: matrix.seed=7 train.seed=9 matrix.nope=4 matrix.sede=5 matrix.trian.steps=6
+-- overrides: matrix.seed=7 train.seed=9 matrix.absent=4 matrix.sede=5 matrix.trian.steps=6
 local tiny = require "models.tiny"
 return suite {
   name = "axis_twice", model = tiny.llama, data = synthetic,

@@ -1,0 +1,79 @@
+#include "runner/cache/cache_room.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "model/ground/input_kind.h"
+#include "runner/base/run_files.h"
+#include "runner/cache/cache_chat.h"
+#include "runner/cache/cache_key.h"
+#include "runner/ingest/shards.h"
+#include "runner/ingest/source_kind.h"
+
+enum { UNPACKED = 4 }; /* bytes of text in a byte of a packed file, as gzip makes it */
+
+static int64_t size_of(const char *path) {
+    struct stat is;
+    return stat(path, &is) == 0 ? (int64_t)is.st_size : 0;
+}
+
+static bool is_packed(const char *path) {
+    char head[INPUT_KIND_HEAD];
+    FILE *f = fopen(path, "rb");
+    if (!f) return false;
+    size_t n = fread(head, 1, sizeof head, f);
+    fclose(f);
+    return source_kind(head, n).opened;
+}
+
+/* Whether the description names this tokenizer and files of these sizes. */
+static bool describes(const json_t *d, const json_t *paths, const char *tokenizer) {
+    const json_t *sources = json_object_get(d, "sources");
+    bool same = json_array_size(sources) == json_array_size(paths) &&
+                !strcmp(json_text(json_object_get(d, "tokenizer"), "sha256", ""), tokenizer);
+    for (size_t i = 0; same && i < json_array_size(paths); i++)
+        same = json_int(json_array_get(sources, i), "bytes") ==
+               size_of(json_string_value(json_array_get(paths, i)));
+    return same;
+}
+
+static bool is_there(const char *folder, const json_t *paths, const char *tokenizer) {
+    DIR *dir = opendir(folder);
+    const struct dirent *entry;
+    bool found = false;
+    while (dir && !found && (entry = readdir(dir))) {
+        char path[PATH_CAP];
+        size_t n = strlen(entry->d_name);
+        json_t *d = NULL;
+        if (n < 5 || strcmp(entry->d_name + n - 5, ".json") != 0) continue;
+        if (path_join(path, folder, entry->d_name, NULL) != OK) continue;
+        if (json_file_read(path, &d, NULL) == OK) found = describes(d, paths, tokenizer);
+        json_decref(d);
+    }
+    if (dir) closedir(dir);
+    return found;
+}
+
+int64_t cache_room(const json_t *config, const char *folder) {
+    const json_t *data = json_object_get(config, "data"), *paths = json_object_get(data, "paths");
+    const json_t *path;
+    struct tokenizer_choice choice;
+    struct err ignored; /* other checks say what is wrong */
+    int64_t text = 0;
+    size_t i;
+    if (!cache_is_needed(config) ||
+        cache_tokenizer(data, NULL, NULL, &choice, &ignored) != OK)
+        return 0;
+    const struct tokenizer_facts facts = tokenizer_facts(choice.tokenizer);
+    int64_t token = shards_id_bytes(choice.vocab) + cache_is_chat(data);
+    bool there = is_there(folder, paths, facts.sha256);
+    json_array_foreach(paths, i, path) {
+        const char *name = json_string_value(path);
+        text += size_of(name) * (is_packed(name) ? UNPACKED : 1);
+    }
+    tokenizer_choice_free(&choice);
+    return there ? 0 : text * token;
+}
