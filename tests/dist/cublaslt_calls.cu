@@ -1,10 +1,10 @@
 /* Native MXFP8 and NVFP4 without a GPU: what the backend hands to cuBLASLt, read as the library
- * documents it; and what it hands to our kernel on mma.sync (sync_problem.h). The CUDA
- * runtime is a stand-in whose device memory is the host's; the kernels that lay operands out run
- * by their inline parts. cuBLASLt is a stand-in that multiplies in f64 from
- * its descriptors alone: transposes, leading dimensions, types, packed nibbles, swizzled scales,
- * scalars on the device. The result must be the CPU backend's; operands handed over in the other
- * order must give another one. */
+ * documents it; and what it hands to our kernel on mma.sync (sync_problem.h). On Hopper: whether
+ * our kernel for block scales may be chosen. The CUDA runtime is a stand-in whose device memory is
+ * the host's; the kernels that lay operands out run by their inline parts. cuBLASLt is a stand-in
+ * that multiplies in f64 from its descriptors alone: transposes, leading dimensions, types, packed
+ * nibbles, swizzled scales, scalars on the device. The result must be the CPU backend's; operands
+ * handed over in the other order must give another one. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -34,9 +34,22 @@ static float number_at(cudaDataType_t type, const void *data, int64_t i) {
     return type == CUDA_R_32F ? ((const float *)data)[i] : bf16_decode(((uint16_t *)data)[i]);
 }
 
+/* The library, and how it was called. */
+static struct {
+    size_t version;
+    int cc;
+    bool thor;   /* a bias with FP4 is refused */
+    int open;    /* structures made and not destroyed */
+    int calls;   /* products */
+    bool biased;
+    const void *data[2]; /* the operands of the last product */
+    char form[3];        /* "TN": its transposes */
+} lt = { 130100, 100 };
+
 /* ---- kernels, called by cudart_launch.c ---- */
 
-static int epilogues, syncs; /* syncs: products of our kernel on mma.sync */
+static int epilogues;
+static int syncs, hoppers; /* products of our kernels on mma.sync, on wgmma */
 
 /* Its product in f64, from its arguments; kind and scales are in the kernel's name. */
 static void multiply_sync(const char *name, const struct sync_product *g) {
@@ -71,6 +84,7 @@ static void multiply_sync(const char *name, const struct sync_product *g) {
 }
 
 extern "C" void stand_in_launch(const char *name, void **args) {
+    if (lt.cc == 90) return; /* a trial's: no algorithm has the bits of a class here */
     if (strstr(name, "swizzle_kernel")) {
         for (const struct swizzle &s : ((struct swizzles *)args[0])->side)
             for (int64_t i = 0; i < swizzle_words(s.rows, s.blocks); i++)
@@ -98,17 +112,6 @@ extern "C" void stand_in_launch(const char *name, void **args) {
 }
 
 /* ---- cuBLASLt ---- */
-
-static struct {
-    size_t version;
-    int cc;
-    bool thor;   /* a bias with FP4 is refused */
-    int open;    /* structures made and not destroyed */
-    int calls;   /* products */
-    bool biased;
-    const void *data[2]; /* the operands of the last product */
-    char form[3];        /* "TN": its transposes */
-} lt = { 130100, 100 };
 
 struct attributes { int32_t i[64]; const void *p[64]; };
 struct layout { cudaDataType_t type; int64_t rows, cols, ld; };
@@ -205,6 +208,7 @@ static struct side side_b(cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t l) {
 /* What the library supports: as kernels/cuda/CHOICES.md says. */
 static bool supported(cublasLtMatmulDesc_t d, cublasLtMatrixLayout_t la,
                       cublasLtMatrixLayout_t lb) {
+    if (lt.cc == 90) return true;
     struct side x = side_a(d, la), y = side_b(d, lb);
     const struct layout *a = x.l, *b = y.l;
     int block = block_of(d);
@@ -278,6 +282,7 @@ extern "C" cublasStatus_t cublasLtMatmul(
     cublasLtMatrixLayout_t la, const void *b, cublasLtMatrixLayout_t lb, const void *beta,
     const void *c, cublasLtMatrixLayout_t, void *out, cublasLtMatrixLayout_t ld,
     const cublasLtMatmulAlgo_t *, void *, size_t, cudaStream_t) {
+    if (lt.cc == 90) return CUBLAS_STATUS_SUCCESS;
     struct side x = side_a(d, la), y = side_b(d, lb);
     const struct layout *z = (struct layout *)ld;
     int block = block_of(d);
@@ -322,10 +327,13 @@ cudaError_t trial_noise(const struct trial *, void *data, int64_t bytes, uint32_
     for (int64_t i = 0; i < bytes / 4; i++) ((uint32_t *)data)[i] = set;
     return cudaSuccess;
 }
-bool gemm_hopper_serves(const struct cuda_backend *, const struct gemm_problem *) { return false; }
+bool gemm_hopper_serves(const struct cuda_backend *b, const struct gemm_problem *) {
+    return b->cc == 90;
+}
 enum status gemm_hopper_run(const struct cuda_backend *, const struct gemm_problem *, cudaStream_t,
-                            struct err *e) {
-    return FAIL(e, ERR_STATE, "our Hopper kernel");
+                            struct err *) {
+    hoppers++;
+    return OK;
 }
 enum status gemm_hopper_open(struct err *) { return OK; }
 static const char *forbidden; /* or NULL */
@@ -548,6 +556,29 @@ static void try_case(struct cuda_backend *cb, struct backend *cpu, const struct 
            ours ? "" : ", ", ours ? "" : lt.form);
 }
 
+/* A wgrad that is added to BF16, on Hopper. Our kernel rounds once. For rows of E4M3 so does the
+ * class, so it serves where no algorithm of the library does. For rows of E5M2 the class rounds
+ * twice, so our kernel may not. */
+static void try_own(struct cuda_backend *cb, enum dtype rows, int want) {
+    enum { M = 64, N = 32, K = 256 };
+    struct tensor a = operand(rows, SCALE_1X128, M, K, false);
+    struct tensor b = operand(DTYPE_E4M3, SCALE_1X128, N, K, false);
+    struct tensor out = numbers(DTYPE_BF16, M, N);
+    struct matmul_args args = {};
+    struct err e = {};
+    args.out = &out;
+    args.a = &a;
+    args.b = &b;
+    args.beta = 1.0f;
+    args.name = "w";
+    cb->cc = cb->caps = lt.cc = 90;
+    hoppers = 0;
+    if (cuda_matmul(&cb->base, LANE_COMPUTE, &args, &e) != OK) fail("on Hopper: %s", e.text);
+    if (hoppers != want)
+        fail("on Hopper: %d products of ours, not %d: %s", hoppers, want, last.detail);
+    printf("on Hopper, %s: %s\n", rows == DTYPE_E4M3 ? "e4m3" : "e5m2", last.detail);
+}
+
 int main(void) {
     static struct cuda_backend cb;
     struct backend *cpu = NULL;
@@ -565,6 +596,8 @@ int main(void) {
         if (cuda_twins_untransposed(&cb.base, c.a) != (mx && turns))
             fail("%s: twins %s", c.name, turns ? "transposed" : "untransposed");
     }
+    try_own(&cb, DTYPE_E4M3, 1);
+    try_own(&cb, DTYPE_E5M2, 0);
     if (lt.open) fail("%d structures of the library were not destroyed", lt.open);
     return failures != 0;
 }
