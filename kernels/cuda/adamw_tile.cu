@@ -79,7 +79,7 @@ __device__ static void emit_updated(const struct tile_args &c, struct tile_at at
 #pragma unroll
     for (int j = 0; j < PATCH; j++) m[j] = marked<false>(multiplier, r.top);
     if (c.stats) count_patch<false, true>(v, r.least, m, n);
-    encode_patch<false, true, true>(c, at, v, m, m, codes);
+    encode_patch<false, SIDES_SAME, true>(c, at, v, m, m, codes);
     if (!c.col.codes) return;
     __syncthreads(); /* all weights have been read */
     store_transposed<true>(c, at, memory.transposed, codes);

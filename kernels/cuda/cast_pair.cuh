@@ -16,7 +16,7 @@ struct pair_shared {
 /* Grid: one block a pair of tiles. A Source is one of cast_tile_kernel, but
  *   make(v, raw)           makes eight values of each tile, by bf16x8_pack
  *   keep(v, row, col)      has columns of the whole tensor */
-template <class Source, bool E5M2, bool SAME>
+template <class Source, bool E5M2, enum code_sides SIDES>
 __global__ void __launch_bounds__(TILE_THREADS, Source::BLOCKS)
     cast_pair_kernel(struct tile_args a, Source from) {
     extern __shared__ uint4 memory[];
@@ -27,7 +27,9 @@ __global__ void __launch_bounds__(TILE_THREADS, Source::BLOCKS)
     uint4 v[PATCH];
 #pragma unroll
     for (int j = 0; j < PATCH; j++) raw[j] = from.load(row0 + j, col0);
-    float tensor_m = tensor_multiplier<E5M2>(a);
+    if (loaded_in_vain(a)) return;
+    uint32_t seen = amax_seen(a.amax);
+    float tensor_m = SIDES == SIDES_LINES ? 1.0f : tensor_multiplier<E5M2>(a);
 #pragma unroll
     for (int j = 0; j < PATCH; j++) {
         uint4 made[2];
@@ -43,14 +45,14 @@ __global__ void __launch_bounds__(TILE_THREADS, Source::BLOCKS)
         top = max(top, r.top);
 #pragma unroll
         for (int j = 0; j < PATCH; j++) from.keep(v[j], row0 + j, at.col0 + patch_col());
-        emit_tile<E5M2, SAME, true>(a, at, v, r, s.tile, tensor_m, n);
+        emit_tile<E5M2, SIDES, true>(a, at, v, r, s.tile, tensor_m, n);
         if (t == 1) break;
-        if (!a.line_maxima && !a.square_maxima) __syncthreads(); /* all codes have been read */
+        if (SIDES != SIDES_LINES && !a.line_maxima && !a.square_maxima) __syncthreads(); /* all codes have been read */
         at.col0 += a.cols / 2;
 #pragma unroll
         for (int j = 0; j < PATCH; j++) v[j] = s.second[j][threadIdx.x];
     }
-    warp_amax_into(a.amax, top << 16);
+    warp_amax_above(a.amax, seen, top << 16);
     if (a.stats) add_counts(a, n);
 }
 
@@ -61,12 +63,9 @@ static enum status cast_pairs(struct backend *b, int lane, const struct sink *s,
     unsigned tiles;
     TRY(tile_count(s, &a, &tiles, e));
     if (tiles == 0) return OK;
-    bool e5m2 = codes_made(s)->dtype == DTYPE_E5M2, same = codes_are_same(s, a);
-    auto kernel = same ? cast_pair_kernel<Source, false, true>
-                       : cast_pair_kernel<Source, false, false>;
-    if (e5m2)
-        kernel = same ? cast_pair_kernel<Source, true, true>
-                      : cast_pair_kernel<Source, true, false>;
+    auto kernel = kernel_for(s, a, [](auto e5m2, auto sides) {
+        return cast_pair_kernel<Source, e5m2, sides>;
+    });
     const int bytes = sizeof(struct pair_shared);
     CUDA_TRY(e, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
     kernel<<<tiles / 2, TILE_THREADS, bytes, cuda_lane(b, lane)>>>(a, from);

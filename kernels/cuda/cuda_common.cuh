@@ -371,6 +371,15 @@ __device__ static inline void warp_amax_into(uint32_t *slot, uint32_t bits) {
     bits = warp_max(bits);
     if (threadIdx.x % WARP == 0) raise_amax(slot, bits);
 }
+/* The same by a warp that read the slot early: amax_seen. Its end then waits for no memory. */
+__device__ static inline uint32_t amax_seen(const uint32_t *slot) {
+    return slot ? *(const volatile uint32_t *)slot : 0;
+}
+__device__ static inline void warp_amax_above(uint32_t *slot, uint32_t seen, uint32_t bits) {
+    if (!slot) return;
+    bits = warp_max(bits);
+    if (threadIdx.x % WARP == 0 && bits > seen) atomicMax(slot, bits);
+}
 /* All threads of the block call it. */
 __device__ static inline void block_amax_into(uint32_t *slot, uint32_t bits) {
     __shared__ uint32_t top;

@@ -63,14 +63,18 @@ template <bool FORWARD, bool EXACT> struct gelu_values {
         if (!FORWARD) r.dh = *(const uint4 *)(dh + row * ld_dh + col);
         return r;
     }
-    __device__ uint4 make(struct raw r, int64_t, int64_t) const {
-        float v[8], g[8];
-        bf16x8_decode(v, r.x);
-        bf16x8_decode(g, r.dh);
+    __device__ void make(uint4 (&out)[PATCH], const struct raw (&r)[PATCH], int64_t,
+                         int64_t) const {
 #pragma unroll
-        for (int j = 0; j < 8; j++)
-            v[j] = FORWARD ? gelu<EXACT>(v[j]) : g[j] * gelu_slope<EXACT>(v[j]);
-        return bf16x8_pack(v);
+        for (int j = 0; j < PATCH; j++) {
+            float v[8], g[8];
+            bf16x8_decode(v, r[j].x);
+            bf16x8_decode(g, r[j].dh);
+#pragma unroll
+            for (int i = 0; i < 8; i++)
+                v[i] = FORWARD ? gelu<EXACT>(v[i]) : g[i] * gelu_slope<EXACT>(v[i]);
+            out[j] = bf16x8_pack(v);
+        }
     }
     __device__ void keep(uint4 out, int64_t row, int64_t col) const {
         if (value) store_words(value + row * width + col, out);

@@ -24,7 +24,7 @@ __device__ static inline void normalise(float (&v)[N], const bf16_bits *gain, co
     load_constant(g, gain);
 #pragma unroll
     for (int i = 0; i < N; i++) v[i] = normal_of<CENTRED>(v[i], s) * g[i];
-    if (!bias) return;
+    if (!CENTRED || !bias) return; /* only LayerNorm has a bias */
     load_constant(g, bias);
 #pragma unroll
     for (int i = 0; i < N; i++) v[i] += g[i];
@@ -143,12 +143,17 @@ template <bool CENTRED> struct norm_values {
     __device__ struct raw load(int64_t row, int64_t col) const {
         return { *(const uint4 *)(a.x + row * a.ld + col) };
     }
-    __device__ uint4 make(struct raw r, int64_t row, int64_t col) const {
-        struct row_stats s = { CENTRED ? __ldg(a.mean + row) : 0.0f, __ldg(a.rstd + row) };
-        float y[8];
-        bf16x8_decode(y, r.x);
-        normalise<CENTRED>(y, a.gain + col, a.bias ? a.bias + col : NULL, s);
-        return bf16x8_pack(y);
+    __device__ void make(uint4 (&v)[PATCH], const struct raw (&r)[PATCH], int64_t row,
+                         int64_t col) const {
+#pragma unroll
+        for (int j = 0; j < PATCH; j++) {
+            struct row_stats s = { CENTRED ? __ldg(a.mean + row + j) : 0.0f,
+                                   __ldg(a.rstd + row + j) };
+            float y[8];
+            bf16x8_decode(y, r[j].x);
+            normalise<CENTRED>(y, a.gain + col, a.bias ? a.bias + col : NULL, s);
+            v[j] = bf16x8_pack(y);
+        }
     }
     __device__ void keep(uint4 v, int64_t row, int64_t col) const {
         if (a.y) store_words(a.y + row * a.cols + col, v);

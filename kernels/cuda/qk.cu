@@ -247,40 +247,47 @@ template <bool NORM> __global__ void __launch_bounds__(QK_THREADS) qk_bwd_kernel
 
 /* Gradients for the tiles of cast_tile_kernel. Heads of 16 to 64 columns never cross a tile, and a
  * row of a tile belongs to 16 lanes of a warp. So a lane gets the values that pair with its own
- * from another lane, and each value is loaded once. */
-struct qk_grads {
+ * from another lane, and each value is loaded once. A tile is rotated as a whole or not at all, and
+ * a patch's rows are consecutive positions, unless these are given (rotates_tiles). */
+template <bool GIVEN> struct qk_grads {
     enum { MADE = 1, BLOCKS = 2 };
     struct raw { uint4 v; };
     const bf16_bits *d_out;
     bf16_bits *value; /* NULL: not kept */
     const float *rope;
-    const int32_t *positions;
+    const int32_t *positions; /* GIVEN: of each row */
     uint32_t length, head_dim; /* head_dim: a power of two */
     int64_t width, rotated;    /* columns; of these the first ones are of queries and keys */
     __device__ struct raw load(int64_t row, int64_t col) const {
         return { *(const uint4 *)(d_out + row * width + col) };
     }
-    __device__ uint4 make(struct raw own, int64_t row, int64_t col) const {
+    __device__ void make(uint4 (&v)[PATCH], const struct raw (&r)[PATCH], int64_t row,
+                         int64_t col) const {
         const uint32_t half = head_dim / 2, place = (uint32_t)col & (head_dim - 1);
-        uint4 pair;
-        pair.x = __shfl_xor_sync(0xFFFFFFFFu, own.v.x, half / PATCH);
-        pair.y = __shfl_xor_sync(0xFFFFFFFFu, own.v.y, half / PATCH);
-        pair.z = __shfl_xor_sync(0xFFFFFFFFu, own.v.z, half / PATCH);
-        pair.w = __shfl_xor_sync(0xFFFFFFFFu, own.v.w, half / PATCH);
-        float x[8], y[8], c[8], s[8];
-        bf16x8_decode(x, own.v);
-        bf16x8_decode(y, pair);
-        if (col < rotated) {
-            uint32_t position = positions ? (uint32_t)positions[row] : (uint32_t)row % length;
+        uint32_t first = GIVEN ? 0 : (uint32_t)row % length;
+        /* rotate() by -1: a low value adds its pair times the sine, a high one subtracts it. */
+        const uint32_t flip = place < half ? 0 : 0x80008000u;
+#pragma unroll
+        for (int j = 0; j < PATCH; j++) v[j] = r[j].v;
+        if (col / TILE * TILE >= rotated) return;
+#pragma unroll
+        for (int j = 0; j < PATCH; j++) {
+            uint4 pair;
+            pair.x = __shfl_xor_sync(0xFFFFFFFFu, v[j].x, half / PATCH) ^ flip;
+            pair.y = __shfl_xor_sync(0xFFFFFFFFu, v[j].y, half / PATCH) ^ flip;
+            pair.z = __shfl_xor_sync(0xFFFFFFFFu, v[j].z, half / PATCH) ^ flip;
+            pair.w = __shfl_xor_sync(0xFFFFFFFFu, v[j].w, half / PATCH) ^ flip;
+            uint32_t position = GIVEN ? (uint32_t)__ldg(positions + row + j) : first + j;
             const float *angles = rope + (int64_t)position * head_dim + (place & (half - 1));
+            float x[8], y[8], c[8], s[8];
+            bf16x8_decode(x, v[j]);
+            bf16x8_decode(y, pair);
             load_eight(c, angles);
             load_eight(s, angles + half);
-            /* rotate() by -1: the low value has the sine's sign negated once more. */
-            float sign = place < half ? 1.0f : -1.0f;
 #pragma unroll
-            for (int i = 0; i < 8; i++) x[i] = x[i] * c[i] + y[i] * (sign * s[i]);
+            for (int i = 0; i < 8; i++) x[i] = x[i] * c[i] + y[i] * s[i];
+            v[j] = bf16x8_pack(x);
         }
-        return bf16x8_pack(x);
     }
     __device__ void keep(uint4 v, int64_t row, int64_t col) const {
         if (value) store_words(value + row * width + col, v);
@@ -291,13 +298,22 @@ struct qk_grads {
     }
 };
 
+/* Whether qk_grads can serve a backward without norms. */
+static bool rotates_tiles(const struct qk *a, int64_t rows) {
+    int64_t rotated = (int64_t)(a->heads + a->kv_heads) * a->head_dim;
+    return a->head_dim <= QK_CODES_DIM && rows <= INT32_MAX && rotated % TILE == 0 &&
+           (a->positions || a->length % PATCH == 0);
+}
+
 /* Codes of whole tiles. `a` is a backward without norms, with a rotation. */
+template <bool GIVEN>
 static enum status qk_bwd_codes(struct backend *b, int lane, const struct sink *dx,
                                 const struct qk *a, struct err *e) {
     int64_t width = (int64_t)(a->heads + 2 * a->kv_heads) * a->head_dim;
-    struct qk_grads from = { a->d_out, dx->keep_value ? a->out : NULL, a->rope, a->positions,
-                             (uint32_t)a->length, (uint32_t)a->head_dim, width,
-                             (int64_t)(a->heads + a->kv_heads) * a->head_dim };
+    struct qk_grads<GIVEN> from = {
+        a->d_out, dx->keep_value ? a->out : NULL, a->rope, a->positions, (uint32_t)a->length,
+        (uint32_t)a->head_dim, width, (int64_t)(a->heads + a->kv_heads) * a->head_dim
+    };
     return cast_tiles<true>(b, lane, dx, tile_args_of(dx, a->amax), from, e);
 }
 
@@ -384,8 +400,9 @@ enum status cuda_qk_bwd(struct backend *b, int lane, const struct qk_bwd_args *a
     a.out = sink_value_of(dx);
     a.d_out = (const bf16_bits *)d_out->data;
     a.amax = sink_amax(dx);
-    if (a.rope && !gain_q && d <= QK_CODES_DIM && rows <= INT32_MAX && cast_fuses(dx))
-        return qk_bwd_codes(b, lane, dx, &a, e);
+    if (a.rope && !gain_q && cast_fuses(dx) && rotates_tiles(&a, rows))
+        return a.positions ? qk_bwd_codes<true>(b, lane, dx, &a, e)
+                           : qk_bwd_codes<false>(b, lane, dx, &a, e);
     unsigned blocks = blocks_of(&a);
     if (gain_q) {
         TRY(cuda_check(d_gain_q, "qk_bwd: d_gain_q", IS_GRAD, d, 1, e));

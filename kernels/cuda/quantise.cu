@@ -14,7 +14,10 @@ struct stored_vectors {
     __device__ struct raw load(int64_t row, int64_t col) const {
         return { *(const uint4 *)(x + row * ld + col) };
     }
-    __device__ uint4 make(struct raw raw, int64_t, int64_t) const { return raw.v; }
+    __device__ void make(uint4 (&v)[PATCH], const struct raw (&r)[PATCH], int64_t, int64_t) const {
+#pragma unroll
+        for (int j = 0; j < PATCH; j++) v[j] = r[j].v;
+    }
     __device__ void keep(uint4, int64_t, int64_t) const {}
 };
 struct stored_scalars {
@@ -29,7 +32,10 @@ struct stored_scalars {
             if (col + i < ld) word[i / 2] |= (uint32_t)x[row * ld + col + i] << (i % 2 * 16);
         return { make_uint4(word[0], word[1], word[2], word[3]) };
     }
-    __device__ uint4 make(struct raw raw, int64_t, int64_t) const { return raw.v; }
+    __device__ void make(uint4 (&v)[PATCH], const struct raw (&r)[PATCH], int64_t, int64_t) const {
+#pragma unroll
+        for (int j = 0; j < PATCH; j++) v[j] = r[j].v;
+    }
     __device__ void keep(uint4, int64_t, int64_t) const {}
 };
 

@@ -61,12 +61,15 @@ template <bool EXACT> struct swiglu_values {
         const bf16_bits *at = gate_up + row * ld + col;
         return { *(const uint4 *)at, *(const uint4 *)(at + width) };
     }
-    __device__ uint4 make(struct raw r, int64_t, int64_t) const {
-        float gate[8], up[8];
-        bf16x8_decode(gate, r.gate);
-        bf16x8_decode(up, r.up);
-        swiglu<EXACT>(gate, gate, up);
-        return bf16x8_pack(gate);
+    __device__ void make(uint4 (&v)[PATCH], const struct raw (&r)[PATCH], int64_t, int64_t) const {
+#pragma unroll
+        for (int j = 0; j < PATCH; j++) {
+            float gate[8], up[8];
+            bf16x8_decode(gate, r[j].gate);
+            bf16x8_decode(up, r[j].up);
+            swiglu<EXACT>(gate, gate, up);
+            v[j] = bf16x8_pack(gate);
+        }
     }
     __device__ void keep(uint4 v, int64_t row, int64_t col) const {
         if (value) store_words(value + row * width + col, v);

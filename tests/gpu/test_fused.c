@@ -185,8 +185,8 @@ static void test_special(void **state) {
         for (int s = 0; s < SIDES; s++)
             heads.side[s] = tensor_make(dh.side[s].data, H, 2, r / 2, c / 64, 64);
         ON_BOTH(p, ops->qk_bwd(b, LANE_COMPUTE, &(struct qk_bwd_args){
-                .dx = S(out[5]), .d_out = S(heads), .in = S(heads), .rope = S(angles), .heads = 4,
-                .kv_heads = 1 }, e));
+                .dx = S(out[5]), .d_out = S(heads), .in = S(heads), .rope = S(angles), .heads = 2,
+                .kv_heads = 2 }, e));
         pair_same(p, "qk_bwd", &out[5].value);
         static const char *const NAME[] = { "swiglu_fwd", "swiglu_bwd", "gelu_fwd", "gelu_bwd",
                                             "rmsnorm_fwd", "qk_bwd" };
@@ -195,10 +195,13 @@ static void test_special(void **state) {
     }
 }
 
-/* Backward of the rotation, into codes; d_out may alias the value. Its bits are the reference's. */
+/* Backward of the rotation, into codes; d_out may alias the value. Its bits are the reference's.
+ * The third and fourth rotate a part of a tile, and rows of a patch in several sequences. */
 static void test_rope(void **state) {
-    static const struct { int64_t batch, time, heads, kv, dim; } ROPE[] = {
-        { 2, 64, 2, 1, 128 }, { 1, 128, 6, 2, 64 }, { 4, 96, 4, 2, 16 }, { 1, 50, 2, 1, 128 },
+    static const struct { int64_t batch, time, heads, kv, dim; bool placed; } ROPE[] = {
+        { 2, 64, 2, 1, 128, false }, { 1, 128, 6, 2, 64, false }, { 4, 96, 4, 2, 16, false },
+        { 32, 4, 4, 4, 32, false }, { 2, 64, 8, 8, 16, false }, { 32, 4, 6, 2, 64, true },
+        { 1, 50, 2, 1, 128, true },
     };
     enum { ROPES = sizeof ROPE / sizeof *ROPE };
     for (int i = 0; i < INTOS * ROPES * 2; i++) {
@@ -206,8 +209,13 @@ static void test_rope(void **state) {
         int64_t h = ROPE[i / 2 % ROPES].heads, g = ROPE[i / 2 % ROPES].kv;
         int64_t d = ROPE[i / 2 % ROPES].dim, all = h + 2 * g;
         struct twin d_out = pair_tensor(p, H, n, t, all, d), in = pair_tensor(p, H, n, t, all, d);
-        struct twin rope = filled(F, t, d, 7);
+        struct twin rope = filled(F, t, d, 7), places = pair_tensor(p, DTYPE_I32, n, t, 1, 1);
         struct twin_sink out;
+        int32_t at[384]; /* positions that are not those of the rows */
+        assert_true(n * t <= 384);
+        for (int64_t row = 0; row < n * t; row++)
+            at[row] = (int32_t)rng_below(rng_bits(9, (uint64_t)row), (uint32_t)t);
+        pair_set(p, &places, at, n * t * 4);
         pair_fill(p, &d_out, 1, 2, 1);
         sink_into(&out, i / 2 / ROPES, n * t, all * d);
         if (i % 2) {
@@ -218,7 +226,8 @@ static void test_rope(void **state) {
         }
         PRODUCED(&out, "qk_bwd", 0.0, pair_fill(p, &d_out, 1, 2, 1),
                  ops->qk_bwd(b, LANE_COMPUTE, &(struct qk_bwd_args){
-                     .dx = S(out), .d_out = S(d_out), .in = S(in), .rope = S(rope), .heads = h,
+                     .dx = S(out), .d_out = S(d_out), .in = S(in), .rope = S(rope),
+                     .positions = ROPE[i / 2 % ROPES].placed ? S(places) : NULL, .heads = h,
                      .kv_heads = g }, e));
         pair_clear(p);
     }
