@@ -47,7 +47,8 @@ __global__ void __launch_bounds__(TILE_THREADS, Source::BLOCKS)
         for (int j = 0; j < PATCH; j++) from.keep(v[j], row0 + j, at.col0 + patch_col());
         emit_tile<E5M2, SIDES, true>(a, at, v, r, s.tile, tensor_m, n);
         if (t == 1) break;
-        if (SIDES != SIDES_LINES && !a.line_maxima && !a.square_maxima) __syncthreads(); /* all codes have been read */
+        if (SIDES != SIDES_LINES && !a.line_maxima && !a.square_maxima)
+            __syncthreads(); /* all codes have been read */
         at.col0 += a.cols / 2;
 #pragma unroll
         for (int j = 0; j < PATCH; j++) v[j] = s.second[j][threadIdx.x];

@@ -38,8 +38,8 @@ struct tile_args {
     bool backwards;              /* from the last tile to the first */
 };
 
-/* Of both outputs: the transposed codes are the row-wise codes, transposed; each has its own factors
- * of 1x128; or any others, which the kernel tells apart as it runs. */
+/* Of both outputs: the transposed codes are the row-wise codes, transposed; each has its own
+ * factors of 1x128; or any others, which the kernel tells apart as it runs. */
 enum code_sides { SIDES_SAME, SIDES_LINES, SIDES_APART };
 
 /* Aligned to 16 bytes, the size in which most of it is moved. A multiplier's sign is set if its
@@ -47,7 +47,7 @@ enum code_sides { SIDES_SAME, SIDES_LINES, SIDES_APART };
 struct __align__(16) tile_shared {
     uint2 code[TILE][PATCHES];           /* [column][8 rows, permuted: store_transposed()] */
     uint16_t row_max[PATCHES][TILE + 8]; /* |x| bits of 8 columns of a row; + 8: banks */
-    uint16_t col_max[PATCHES][TILE + 8]; /* of 8 rows of a column; as long, for one loop over both */
+    uint16_t col_max[PATCHES][TILE + 8]; /* of 8 rows of a column; as long, for one loop */
     uint32_t square_max[TILE_WARPS][SEGMENTS]; /* of a warp's rows of 32 columns */
     float row_m[SEGMENTS][TILE], col_m[SEGMENTS][TILE];
 };
