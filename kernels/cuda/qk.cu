@@ -9,14 +9,13 @@
  * heads that are only copied are read for the amax alone. Gain gradients: each thread sums over its
  * heads, a block joins its threads in order, a second kernel joins the blocks.
  *
- * Backward without norms makes the codes in the same pass, if they are of whole tiles: 4 bytes an
- * element instead of 8 through a stored value. If their scale needs the amax, a pass takes that
- * first, and stores nothing: 6 bytes. */
+ * Backward without norms makes the codes in the same pass, if they are of whole tiles and need no
+ * amax: 4 bytes an element instead of 8 through a stored value. */
 #include "kernels/cuda/cast_tile.cuh"
 #include "kernels/cuda/columns.cuh"
 
 struct qk {
-    bf16_bits *out; /* NULL: only the amax is wanted (backward) */
+    bf16_bits *out;
     const bf16_bits *in, *d_out; /* d_out: backward only */
     const bf16_bits *gain_q, *gain_k; /* [D] each, or NULL */
     const float *rope;           /* [T, D] or NULL */
@@ -228,7 +227,7 @@ template <bool NORM> __global__ void __launch_bounds__(QK_THREADS) qk_bwd_kernel
             uint4 v1 = bf16x8_encode(low), v2 = bf16x8_encode(high);
             uint32_t pair = __vmaxu2(bf16x8_largest(v1), bf16x8_largest(v2));
             top = max(top, max(pair << 16, pair & 0xFFFF0000u));
-            if (!a.out || (!p.changed && a.out == a.d_out)) continue;
+            if (!p.changed && a.out == a.d_out) continue;
             *(uint4 *)(a.out + p.at) = v1;
             *(uint4 *)(a.out + p.at + a.head_dim / 2) = v2;
         }
@@ -303,19 +302,16 @@ static bool rotates_tiles(const struct qk *a, int64_t rows) {
            (a->positions || a->length % PATCH == 0);
 }
 
-/* Codes of whole tiles, for a backward that rotates_tiles. amax: to be raised, or NULL; then the
- * amax is known, from a pass over the same rows. */
+/* Codes of whole tiles, for a backward that rotates_tiles. */
 template <bool GIVEN>
 static enum status qk_bwd_codes(struct backend *b, int lane, const struct sink *dx,
-                                const struct qk *a, uint32_t *amax, struct err *e) {
+                                const struct qk *a, struct err *e) {
     int64_t width = (int64_t)(a->heads + 2 * a->kv_heads) * a->head_dim;
     struct qk_grads<GIVEN> from = {
         a->d_out, dx->keep_value ? a->out : NULL, a->rope, a->positions, (uint32_t)a->length,
         (uint32_t)a->head_dim, width, (int64_t)(a->heads + a->kv_heads) * a->head_dim
     };
-    struct tile_args codes = tile_args_of(dx, amax);
-    codes.backwards = !amax; /* the last rows may still be in the L2 cache */
-    return cast_tiles<true>(b, lane, dx, codes, from, e);
+    return cast_tiles<true>(b, lane, dx, tile_args_of(dx, a->amax), from, e);
 }
 
 /* ---- launchers ---- */
@@ -401,10 +397,9 @@ enum status cuda_qk_bwd(struct backend *b, int lane, const struct qk_bwd_args *a
     a.out = sink_value_of(dx);
     a.d_out = (const bf16_bits *)d_out->data;
     a.amax = sink_amax(dx);
-    bool tiles = rotates_tiles(&a, rows), repeated = tiles && cast_repeats(dx);
-    auto codes = a.positions ? qk_bwd_codes<true> : qk_bwd_codes<false>;
-    if (tiles && cast_fuses(dx)) return codes(b, lane, dx, &a, a.amax, e);
-    if (repeated) a.out = NULL;
+    if (rotates_tiles(&a, rows) && cast_fuses(dx))
+        return a.positions ? qk_bwd_codes<true>(b, lane, dx, &a, e)
+                           : qk_bwd_codes<false>(b, lane, dx, &a, e);
     unsigned blocks = blocks_of(&a);
     if (gain_q) {
         TRY(cuda_check(d_gain_q, "qk_bwd: d_gain_q", IS_GRAD, d, 1, e));
@@ -417,7 +412,6 @@ enum status cuda_qk_bwd(struct backend *b, int lane, const struct qk_bwd_args *a
     auto kernel = gain_q ? qk_bwd_kernel<true> : qk_bwd_kernel<false>;
     kernel<<<blocks, QK_THREADS, 0, stream>>>(a);
     TRY(cuda_launched("qk_bwd", e));
-    if (repeated) return codes(b, lane, dx, &a, NULL, e);
     if (gain_q) {
         struct column_join join = { { grad_of(d_gain_q), grad_of(d_gain_k) },
                                     a.partial, blocks, d };
