@@ -38,8 +38,8 @@ struct tile_args {
     bool backwards;              /* from the last tile to the first */
 };
 
-/* Of both outputs: the transposed codes are the row-wise codes, transposed; each has its own
- * factors of 1x128; or any others, which the kernel tells apart as it runs. */
+/* Of both outputs: one set of codes is enough (the transposed ones are the same codes, or not
+ * wanted); each has its own factors of 1x128; or any others, told apart as the kernel runs. */
 enum code_sides { SIDES_SAME, SIDES_LINES, SIDES_APART };
 
 /* Aligned to 16 bytes, the size in which most of it is moved. A multiplier's sign is set if its

@@ -199,7 +199,7 @@ __device__ static inline uint32_t canonical_pair(uint32_t v) {
     return v ^ (__vcmpgtu2(v & 0x7FFF7FFFu, 0x7F807F80u) & (v ^ 0x7FC07FC0u));
 }
 
-/* The range of values from bf16x8_pack. NaN becomes 0x7FC0, as everywhere else. */
+/* The range of values whose NaN is not yet canonical. NaN becomes 0x7FC0, as everywhere else. */
 __device__ static inline struct patch_range range_of_made(uint4 (&v)[PATCH]) {
     struct patch_range r = range_of(v);
     if (r.top <= 0x7F80u) return r;
@@ -219,7 +219,7 @@ __device__ static inline bool loaded_in_vain(const struct tile_args &a) {
 }
 
 /* Grid: one block a tile. A Source has:
- *   MADE                  whether the values are from bf16x8_pack, or NaN is not yet canonical
+ *   MADE                  whether the values' NaN is not yet canonical
  *   BLOCKS                blocks per multiprocessor, which bounds the registers
  *   struct raw            the inputs of eight values
  *   load(row, col)        returns struct raw for a place inside the tensor

@@ -9,8 +9,8 @@
  * heads that are only copied are read for the amax alone. Gain gradients: each thread sums over its
  * heads, a block joins its threads in order, a second kernel joins the blocks.
  *
- * Backward without norms makes the codes in the same pass, if they are of whole tiles and need no
- * amax: 4 bytes an element instead of 8 through a stored value. */
+ * Backward without norms makes the codes in the same pass, if they are of whole tiles, need no amax
+ * and rotates_tiles: 4 bytes an element instead of 8 through a stored value. */
 #include "kernels/cuda/cast_tile.cuh"
 #include "kernels/cuda/columns.cuh"
 
@@ -295,7 +295,8 @@ template <bool GIVEN> struct qk_grads {
     }
 };
 
-/* Whether qk_grads can serve a backward: without norms, with a rotation. */
+/* Whether qk_grads can serve a backward: without norms, with a rotation; queries and keys are whole
+ * tiles; and eight rows are consecutive positions, or positions are given. */
 static bool rotates_tiles(const struct qk *a, int64_t rows) {
     int64_t rotated = (int64_t)(a->heads + a->kv_heads) * a->head_dim;
     return a->rope && !a->gain_q && rows <= INT32_MAX && rotated % TILE == 0 &&

@@ -19,6 +19,12 @@
 #include "runner/script/token_paths.h"
 
 /* ---- where the shared presets are ------------------------------------------------------------ */
+static void fold_dots(char path[PATH_CAP]) {
+    char *real = realpath(path, NULL);
+    if (real && strlen(real) < PATH_CAP) snprintf(path, PATH_CAP, "%s", real);
+    free(real);
+}
+
 void resolve_find_lib(char out[PATH_CAP]) {
     static const char *const BESIDE[] = { "../../experiments/lib", "../experiments/lib",
                                           "experiments/lib", "../share/fp8lab/experiments/lib" };
@@ -29,7 +35,10 @@ void resolve_find_lib(char out[PATH_CAP]) {
     self[n > 0 ? n : 0] = '\0';
     path_parent(folder, self);
     for (size_t i = 0; n > 0 && i < sizeof BESIDE / sizeof *BESIDE; i++)
-        if (path_join(out, folder, BESIDE[i], NULL) == OK && path_is_directory(out)) return;
+        if (path_join(out, folder, BESIDE[i], NULL) == OK && path_is_directory(out)) {
+            fold_dots(out); /* people see it in messages */
+            return;
+        }
     out[0] = '\0';
 }
 

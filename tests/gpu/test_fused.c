@@ -196,12 +196,13 @@ static void test_special(void **state) {
 }
 
 /* Backward of the rotation, into codes; d_out may alias the value. Its bits are the reference's.
- * The third and fourth rotate a part of a tile, and rows of a patch in several sequences. */
+ * The third and fourth store the value first: they rotate a part of a tile, and a patch has rows of
+ * several sequences. */
 static void test_rope(void **state) {
     static const struct { int64_t batch, time, heads, kv, dim; bool placed; } ROPE[] = {
         { 2, 64, 2, 1, 128, false }, { 1, 128, 6, 2, 64, false }, { 4, 96, 4, 2, 16, false },
         { 32, 4, 4, 4, 32, false }, { 2, 64, 8, 8, 16, false }, { 32, 4, 6, 2, 64, true },
-        { 1, 50, 2, 1, 128, true },
+        { 1, 50, 2, 1, 128, true }, { 1, 128, 2, 2, 128, true }, { 2, 64, 4, 4, 32, false },
     };
     enum { ROPES = sizeof ROPE / sizeof *ROPE };
     for (int i = 0; i < INTOS * ROPES * 2; i++) {
