@@ -156,8 +156,9 @@ static enum status verify_file(const char *dir, const char *name, const json_t *
                   (long long)wanted_bytes, f.bytes < wanted_bytes ? " (truncated?)" : "");
     if (st == OK) st = input_check_size(&f, bytes, e);
     if (st == OK && strcmp(found, wanted) != 0)
-        st = FAIL(e, ERR_FORMAT, "%s: %s is %s, wanted %s", path,
-                  tree ? "tree SHA-256" : "SHA-256", found, wanted);
+        st = FAIL(e, ERR_FORMAT, "%s: %s is %s, wanted %s: the file was changed or damaged; copy "
+                  "it again from where it is whole", path, tree ? "tree SHA-256" : "SHA-256", found,
+                  wanted);
     info->bytes += f.bytes;
     input_close(&f);
     return st;

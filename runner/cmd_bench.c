@@ -8,6 +8,7 @@
 #include "runner/bench/bench_energy.h"
 #include "runner/certify/forbidden.h"
 #include "runner/commands.h"
+#include "runner/first_run.h"
 #include "runner/model_ways.h"
 #include "runner/plan/backends.h"
 #include "runner/profile/profile.h"
@@ -127,7 +128,9 @@ static int cmd_bench(const struct cli *cli) {
     json_decref(rows);
     if (st != OK) return cli_fail(cli, &e);
     const char *const *next = kind->next;
-    cli_next(cli, "bench", next[0], next[1], next[2], next[3], NULL);
+    char script[PATH_CAP]; /* where the quick start is */
+    const char *second = next[1] && first_run_script(script) ? script : next[1];
+    cli_next(cli, "bench", next[0], second, next[2], next[3], NULL);
     return EXIT_OK;
 }
 

@@ -273,7 +273,8 @@ static enum status find_files(const struct eval_data_request *q, struct eval_dat
         return tokenise_files(q, name, run && !q->tokenizer, d, e);
     }
     return FAIL(e, ERR_CONFIG, "%s has no tokenizer, so %s cannot be read as text: --tokenizer "
-                "FILE names one, or give token shards (.bin)", q->model->what, q->files[0]);
+                "FILE names one (`bytes`: of a model of bytes), or give token shards (.bin)",
+                q->model->what, q->files[0]);
 }
 
 /* ---- both -------------------------------------------------------------------------------------*/

@@ -5,8 +5,7 @@
 #include "runner/base/paths.h"
 #include "runner/script/resolve.h"
 
-/* The quick start below this folder, else the one beside the shared presets. */
-static bool find_script(char out[PATH_CAP]) {
+bool first_run_script(char out[PATH_CAP]) {
     char lib[PATH_CAP], folder[PATH_CAP];
     snprintf(out, PATH_CAP, "experiments/quickstart.lua");
     if (path_exists(out)) return true;
@@ -17,7 +16,7 @@ static bool find_script(char out[PATH_CAP]) {
 
 void first_run_next(const struct cli *cli) {
     char script[PATH_CAP];
-    if (!find_script(script)) {
+    if (!first_run_script(script)) {
         cli_next(cli, "help", "run", NULL);
     } else if (path_exists("data/quickstart.txt")) {
         cli_next(cli, "run", script, NULL);

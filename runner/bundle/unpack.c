@@ -94,8 +94,8 @@ static enum status check_payload_may_come(struct unpack *u, const char *name, st
         return FAIL(e, ERR_VERIFY, "%s: extra file that the manifest does not list: %s", u->path,
                     name);
     if (!u->tags.text[BAG_MANIFEST] && directory)
-        return FAIL(e, ERR_STATE, "%s has no manifest: the run is not finished (fp8lab close %s)",
-                    u->path, u->path);
+        return FAIL(e, ERR_STATE, "%s has no manifest: the run is not finished; wait for its end, "
+                    "or if its runner died, fp8lab close %s", u->path, u->path);
     if (!u->tags.text[BAG_MANIFEST])
         return FAIL(e, ERR_FORMAT, "%s: %s comes before the manifest", u->path, name);
     return u->tags.vouched ? OK : bag_tags_check(&u->tags, e);

@@ -43,7 +43,8 @@ static enum status parse_key(struct chat_template *t, const json_t *config, cons
     struct chat_template chosen = { 0 };
     if (!text || json_is_null(text))
         return FAIL(e, ERR_FORMAT, "%s has no chat_template; put chat_template.jinja beside it, "
-                    "or name the template's file (--template, or data.template in a script)", path);
+                    "or name the template's file: `fp8lab data --template`, data.template in a "
+                    "script", path);
     if (json_is_array(text)) TRY(choose(&chosen, text, path, &text, e));
     if (!json_is_string(text))
         return FAIL(e, ERR_FORMAT, "%s: chat_template: expected a string", path);

@@ -6,8 +6,10 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/json_flat.h"
+#include "runner/base/run_files.h"
 #include "runner/compare/compare.h"
 #include "runner/plan/factor.h"
+#include "runner/plan/run_length.h"
 #include "runner/script/token_paths.h"
 
 static bool starts(const char *text, const char *head) {
@@ -49,6 +51,20 @@ static void add_factor(json_t *factors, const char *name, bool *failed) {
     const json_t *item;
     json_array_foreach(factors, i, item) if (strcmp(json_string_value(item), name) == 0) return;
     json_append(factors, json_string(name), failed);
+}
+
+/* Whether all runs have the schedule.decay that follows from their steps and warm-up: then one of
+ * those differs, too, and decay is no factor of its own. */
+static bool decay_follows(json_t *const *flat, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        int64_t follows = default_decay(json_text(flat[i], "train.schedule.kind", ""),
+                                        json_int(flat[i], "train.steps"),
+                                        json_int(flat[i], "train.schedule.warmup"));
+        if (!json_object_get(flat[i], "train.schedule.decay") ||
+            json_int(flat[i], "train.schedule.decay") != follows)
+            return false;
+    }
+    return true;
 }
 
 /* Two kinds of recipe differ in most keys and are one factor; recipes of one kind are compared key
@@ -123,10 +139,13 @@ static void put_difference(const struct section *s, const char *key, bool kinds,
         json_t *value = json_object_get(s->flat[i], key);
         json_append(values, value ? json_incref(value) : json_null(), failed);
     }
-    const char *factor = factor_of(s->name, key, kinds);
+    bool follows = !strcmp(s->name, "config") && !strcmp(key, "train.schedule.decay") &&
+                   decay_follows(s->flat, s->count);
+    const char *factor = follows ? NULL : factor_of(s->name, key, kinds);
     json_append(s->differences,
                 json_pack("{s:s, s:s, s:s?, s:b, s:o}", "section", s->name, "key", key, "factor",
-                          factor, "detail", is_detail(s, key), "values", values), failed);
+                          factor, "detail", follows || is_detail(s, key), "values", values),
+                failed);
     if (factor) add_factor(s->factors, factor, failed);
 }
 

@@ -121,8 +121,9 @@ enum status model_text_open(const struct open_model *m, const char *tokenizer, b
     enum status st = *m->found.of ? open_run(m, chat, out, note, e) : open_folder(m, chat, out, e);
     if (st != ERR_CONFIG || !e) return st;
     size_t n = strlen(e->text);
-    snprintf(e->text + n, sizeof e->text - n, "; --tokenizer names one: a file, a folder, or "
-             "bytes, for a model of bytes");
+    snprintf(e->text + n, sizeof e->text - n, "; --tokenizer names %s",
+             chat ? "a folder that has one"
+                  : "one: a file, a folder, or bytes, for a model of bytes");
     return st;
 }
 

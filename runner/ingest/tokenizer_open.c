@@ -78,8 +78,8 @@ static enum status load_file(struct tokenizer *t, const char *path,
     if (t->kind == TOKENIZER_BYTES)
         st = FAIL(e, ERR_FORMAT, "%s is no tokenizer: neither a tokenizer.json of Hugging Face nor "
                   "a tiktoken file (lines of base64, a space, a number). A sentencepiece "
-                  "tokenizer.model is not read: name the tokenizer.json beside it. --tokenizer "
-                  "bytes makes every byte a token", path);
+                  "tokenizer.model is not read: name the tokenizer.json beside it. The tokenizer "
+                  "`bytes` makes every byte a token", path);
     else if (st == OK && t->kind == TOKENIZER_JSON && o->pattern)
         st = FAIL(e, ERR_CONFIG, "%s names its split patterns itself; --pattern is for tiktoken "
                   "files, which do not", path);

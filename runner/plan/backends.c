@@ -76,9 +76,11 @@ enum status backend_check(const char *name, struct err *e) {
 
 enum status backend_check_caps(const char *name, const char *caps, struct err *e) {
     int cc;
+    TRY(device_capability(caps, &cc, e));
     if (!strcmp(choose(name), "cpu"))
-        return FAIL(e, ERR_ARG, "caps %s: the cpu backend cannot simulate a GPU", caps);
-    return device_capability(caps, &cc, e);
+        return FAIL(e, ERR_ARG, "caps %s: the cpu backend cannot simulate a GPU; add --backend "
+                    "cuda", caps);
+    return OK;
 }
 
 enum status backend_arithmetic(const char *name, const char *asked, const char **out,

@@ -114,7 +114,15 @@ static enum status plan_copy(const json_t *config, const struct run_options *run
     p->row[p->row_count++] = (struct plan_row){ "checkpoint, on the host",
                                                 "copy while it is written", bytes, 1 };
     if (!on_gpu) p->pinned_bytes += bytes;
+    if (!on_gpu) out->copy = bytes;
     return OK;
+}
+
+static const char NO_COPY[] = " --set checkpoint.background=false";
+
+/* Whether it fits if steps wait for checkpoints to be written, without a copy. */
+static bool fits_without_copy(const struct fit *fit) {
+    return fit->copy > 0 && fit->wanted - fit->copy * (fit->shared ? fit->ranks : 1) <= fit->memory;
 }
 
 /* Whether a rank's options fit: the plan, the bytes and the verdict in `out`, whose memory is
@@ -149,6 +157,9 @@ enum status fit_plan(const json_t *config, const json_t *facts, const char *back
         if (!out->fits)
             fit_less_memory(&run.train, out->ranks, out->one_memory, out->less_memory,
                             sizeof out->less_memory);
+        if (!out->fits && out->copy > 0)
+            snprintf(out->less_memory + strlen(out->less_memory),
+                     sizeof out->less_memory - strlen(out->less_memory), "%s", NO_COPY);
         if (out->one_memory && out->plan.pinned_bytes > 0)
             out->note = "train.optimizer.offload frees nothing here: CPU and GPU share one memory";
     }
@@ -206,6 +217,10 @@ enum status fit_find(const json_t *config, const json_t *facts, const char *back
     unsigned found = 0;
     *fit->fits_with = '\0';
     if (fit->fits) return OK;
+    if (fits_without_copy(fit)) {
+        snprintf(fit->fits_with, sizeof fit->fits_with, "%s", NO_COPY);
+        return OK;
+    }
     TRY(options_read(config, &run, e));
     bool on_gpu = find_memory(facts, backend, &memory); /* `fit` may name the host's instead */
     fall_back(&run.recipe, on_gpu ? capability_of(facts) : 0, facts);

@@ -17,6 +17,7 @@ struct fit {
     int64_t bytes;       /* of a rank at its peak: arenas, and on a GPU context and libraries */
     int64_t wanted;      /* of `memory`: by one rank, or by all if they share it */
     bool one_memory;     /* CPU and GPU share `memory`: what is offloaded to the host counts too */
+    int64_t copy;        /* of `bytes`: of a checkpoint while it is written; 0: not counted */
     const char *note;    /* a setting that does nothing on this machine: static; "" */
     bool shared;         /* several ranks share `memory` */
     int64_t sharded[4];  /* `bytes` for each value of train.shard; 0 with one rank */

@@ -88,7 +88,7 @@ enum status removal_add_run(struct removal *r, const char *path, const struct ru
                     (long long)need->step);
     if (*needs->unread)
         return FAIL(e, ERR_STATE, "%s cannot be read, so whether it began with %s is not known; "
-                    "repair it, or remove it too", needs->unread, path);
+                    "repair it, or remove it first", needs->unread, path);
     TRY(add_directory(r, p.stem, path, id, e));
     TRY(removal_add(r, p.kept, "kept checkpoints", e));
     TRY(removal_add(r, p.band, "seed band", e));

@@ -143,6 +143,36 @@ static void differences_and_factors_are_named(void **state) {
     finish(&s);
 }
 
+#define SCHEDULE(decay) ",\"schedule\":{\"decay\":" decay ",\"kind\":\"cosine\",\"warmup\":2}"
+
+/* A decay that follows from the steps is no factor of its own; one that somebody chose is. */
+static void a_decay_that_follows_from_the_steps_is_no_factor(void **state) {
+    struct scene s;
+    char *text = NULL;
+    struct err e = { 0 };
+    struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    two[1].steps = 30;
+    two[0].train = SCHEDULE("18");
+    two[1].train = SCHEDULE("28");
+    compare(&s, two, 2);
+    assert_string_equal(json_text(s.c.report, "verdict", ""), "one factor: train.steps");
+    CHECK(compare_text(&s.c, false, &text, &e));
+    assert_null(strstr(text, "decay"));
+    free(text);
+    finish(&s);
+    two[1].train = SCHEDULE("10");
+    compare(&s, two, 2);
+    assert_string_equal(json_text(s.c.report, "verdict", ""),
+                        "many factors (2): train.schedule.decay, train.steps: no single cause can "
+                        "be named");
+    finish(&s);
+    two[1].steps = two[0].steps;
+    two[1].train = ",\"schedule\":{\"decay\":15,\"kind\":\"cosine\",\"warmup\":5}";
+    compare(&s, two, 2);
+    assert_string_equal(json_text(s.c.report, "verdict", ""), "one factor: train.schedule.warmup");
+    finish(&s);
+}
+
 /* More ranks sum in another order: a factor, and not a repeat of a run on fewer. */
 static void a_number_of_ranks_is_a_factor(void **state) {
     struct scene s;
@@ -527,6 +557,7 @@ int main(void) {
         cmocka_unit_test(a_loss_beyond_the_trace_is_found),
         cmocka_unit_test(a_ratio_beyond_doubles_is_null),
         cmocka_unit_test(differences_and_factors_are_named),
+        cmocka_unit_test(a_decay_that_follows_from_the_steps_is_no_factor),
         cmocka_unit_test(a_number_of_ranks_is_a_factor),
         cmocka_unit_test(a_choice_table_is_no_second_factor),
         cmocka_unit_test(keys_implied_by_the_recipe_are_left_out),

@@ -54,7 +54,7 @@ expect "the table of a checkpoint" "$(field h200/*.tar.zst 'run["inputs"]["choic
     "$(field carry/*.tar.zst 'run["inputs"]["choices"]')"
 
 run caps 2 --caps sm_121
-says "caps sm_121: the cpu backend cannot simulate a GPU"
+says "caps sm_121: the cpu backend cannot simulate a GPU; add --backend cuda"
 [ -e caps ] && fail "a run was begun"
 
 # A table that appears between two attempts is rejected.

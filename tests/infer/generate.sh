@@ -112,7 +112,7 @@ run 0 --set checkpoint.every=6 --set checkpoint.keep=1 --set model.seq_len=128 -
 texts=$(newest runs)
 gives 0 generate "$texts" "the loss" --tokens 4 --json --backend cpu --threads 1 -- '"end":'
 gives 2 generate "$texts" "the loss" --chat -- "its data were no chats" \
-    "--tokenizer names one: a file"
+    "--tokenizer names a folder that has one"
 mkdir model && cp tokenizer.json "$root/tests/chat/templates/chatml.jinja" model
 mv model/chatml.jinja model/chat_template.jinja
 printf '{"eos_token": "<|im_end|>", "pad_token": null}\n' >model/tokenizer_config.json
