@@ -44,7 +44,7 @@ const struct verb VERB_CLOSE = {
         "that this host left open. A run with a checkpoint keeps its directory, so that it can be\n"
         "resumed. A directory with a symbolic link, or with anything but files and directories,\n"
         "is rejected and not changed. Exit code 4: a file of records is damaged, and the bundle\n"
-        "has it as text; or data/metrics was deleted, and the bundle is without it.\n"
+        "has it as text; or it has lost rows, or data/metrics was deleted.\n"
         "If the runner was on another host and gave a sign of life in the last 15 minutes,\n"
         "closing needs --force: not every file system shows locks across hosts. A lock that is\n"
         "held is never broken.\n",

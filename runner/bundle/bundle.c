@@ -98,10 +98,31 @@ static enum status read_lines(int fd, const char *path, struct columns **out, st
     return st;
 }
 
+/* Rows that a wide stream's header counts and its file lacks. A kill loses no counted row. */
+static enum status find_lost_rows(struct finish *f, int i, const struct row_file *rows,
+                                  struct err *e) {
+    char text[256];
+    struct stat info;
+    const struct npy *layout = &rows->layout;
+    if (!layout->row_bytes) {
+        if (fstat(rows->fd, &info) != 0 || info.st_size == 0) return OK;
+        snprintf(text, sizeof text, "%s has no whole header, so the bundle lacks its rows",
+                 STREAMS[i].file);
+        return add_problem(f, text, e);
+    }
+    int64_t lost = layout->rows - (rows->size - layout->header_bytes) / layout->row_bytes;
+    if (lost <= 0) return OK;
+    snprintf(text, sizeof text, "%" PRId64 " rows were lost: %s counts %" PRId64, lost,
+             STREAMS[i].file, layout->rows);
+    return add_problem(f, text, e);
+}
+
 /* Cuts off a part of a row, writes the number of rows, and maps the file. */
-static enum status read_rows(int fd, const char *path, struct columns **out, struct err *e) {
+static enum status read_rows(struct finish *f, int i, int fd, const char *path, struct err *e) {
+    struct columns **out = &f->columns.of[i];
     struct row_file rows;
     TRY(row_file_open(fd, path, &rows, e));
+    TRY(find_lost_rows(f, i, &rows, e));
     TRY(row_file_cut(&rows, path, INT64_MAX, e));
     return rows.size ? columns_map(fd, 0, rows.size, path, out, e) : OK;
 }
@@ -113,8 +134,8 @@ static enum status read_stream(struct finish *f, int i, struct err *e) {
     int fd = open(path, (wide ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0 && errno == ENOENT) return OK;
     if (fd < 0) return FAIL(e, ERR_IO, "open %s: %s", path, strerror(errno));
-    struct columns **out = &f->columns.of[i];
-    enum status st = wide ? read_rows(fd, path, out, e) : read_lines(fd, path, out, e);
+    enum status st = wide ? read_rows(f, i, fd, path, e)
+                          : read_lines(fd, path, &f->columns.of[i], e);
     close(fd);
     return st;
 }

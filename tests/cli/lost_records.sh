@@ -51,4 +51,21 @@ says "the records of 10 steps were lost: data/metrics/train.jsonl lacks them" lo
 says "the records of 10 steps were lost" out
 "$FP8LAB" verify "$(newest hole)" >out 2>log || fail "verify: exit code $?"
 says "the records of 10 steps were lost" log
+
+case_name="rows of a wide stream are lost"
+killed rows
+wide=$(echo rows/*/data/metrics/trace.npy)
+truncate -s $(($(stat -c %s "$wide") * 2 / 3)) "$wide"
+"$FP8LAB" close "$(echo rows/*/)" >out 2>log
+[ $? = 4 ] || fail "close: not exit code 4"
+says " rows were lost: data/metrics/trace.npy counts" log
+"$FP8LAB" verify "$(newest rows)" >out 2>log || fail "verify: exit code $?"
+says " rows were lost" log
+
+case_name="the header of a wide stream is lost"
+killed head
+truncate -s 70 "$(echo head/*/data/metrics/trace.npy)"
+"$FP8LAB" close "$(echo head/*/)" >out 2>log
+[ $? = 4 ] || fail "close: not exit code 4"
+says "data/metrics/trace.npy has no whole header, so the bundle lacks its rows" log
 exit "$failed"
