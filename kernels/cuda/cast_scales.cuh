@@ -134,20 +134,13 @@ __device__ static inline void squares_maxima(uint32_t top, struct tile_shared &s
 
 /* ---- multipliers ---- */
 
-__device__ static inline uint32_t row_top(const struct tile_shared &s, int row, int segment,
-                                          int segments) {
+/* The maximum of a row (of row_max) or a column (of col_max) over `segments` segments. */
+__device__ static inline uint32_t line_top(const uint16_t (&maxima)[PATCHES][TILE + 8], int line,
+                                           int segment, int segments) {
     uint32_t top = 0;
 #pragma unroll 4
     for (int i = segment * PATCHES / SEGMENTS; i < (segment + segments) * PATCHES / SEGMENTS; i++)
-        top = max(top, (uint32_t)s.row_max[i][row]);
-    return top;
-}
-__device__ static inline uint32_t col_top(const struct tile_shared &s, int col, int segment,
-                                          int segments) {
-    uint32_t top = 0;
-#pragma unroll 4
-    for (int i = segment * PATCHES / SEGMENTS; i < (segment + segments) * PATCHES / SEGMENTS; i++)
-        top = max(top, (uint32_t)s.col_max[i][col]);
+        top = max(top, (uint32_t)maxima[i][line]);
     return top;
 }
 __device__ static inline uint32_t square_top(const struct tile_shared &s, int down, int across) {
@@ -211,7 +204,8 @@ __device__ static float line_multiplier(const struct tile_args &a, const struct 
         owner = inside && span.along0 == 0;
         break;
     case SCALE_1X128:
-        top = transposed ? col_top(s, line, 0, SEGMENTS) : row_top(s, line, 0, SEGMENTS);
+        top = transposed ? line_top(s.col_max, line, 0, SEGMENTS)
+                         : line_top(s.row_max, line, 0, SEGMENTS);
         slot = at * side.scale_cols + span.along0 / TILE;
         break;
     case SCALE_128X128:
@@ -220,7 +214,8 @@ __device__ static float line_multiplier(const struct tile_args &a, const struct 
         owner = inside && line == 0;
         break;
     case SCALE_1X32:
-        top = transposed ? col_top(s, line, segment, 1) : row_top(s, line, segment, 1);
+        top = transposed ? line_top(s.col_max, line, segment, 1)
+                         : line_top(s.row_max, line, segment, 1);
         slot = at * side.scale_cols + span.along0 / SEGMENT + segment;
         break;
     default: /* SCALE_32X32 */

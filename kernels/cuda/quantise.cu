@@ -58,7 +58,8 @@ __global__ void __launch_bounds__(TILE_THREADS) line_amax_kernel(struct tile_arg
     const struct code_side &side = transposed ? a.col : a.row;
     int64_t at_line = (transposed ? at.col0 : at.row0) + line;
     if (!side.line_amax || at_line >= (transposed ? a.cols : a.rows)) return;
-    uint32_t top = transposed ? col_top(s, line, 0, SEGMENTS) : row_top(s, line, 0, SEGMENTS);
+    uint32_t top = transposed ? line_top(s.col_max, line, 0, SEGMENTS)
+                              : line_top(s.row_max, line, 0, SEGMENTS);
     if (top) atomicMax(&side.line_amax[at_line], top << 16);
 }
 
