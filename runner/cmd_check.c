@@ -254,14 +254,18 @@ static enum presence look_for_data(const struct cli *cli, const struct resolutio
 
 /* The same for the weights of `init`, of which only a run reads the values. */
 static enum presence look_for_weights(const struct cli *cli, const struct resolution *r) {
+    enum presence all = PRESENT;
     char said[sizeof((struct err *)0)->text] = "";
     for (int64_t i = 0; i < r->run_count; i++) {
         struct err e = { 0 };
-        if (init_look(r->runs[i].config_json, &e) == OK || !strcmp(said, e.text)) continue;
+        enum status st = init_look(r->runs[i].config_json, cli_runs(cli), &e);
+        all = worse(all, presence_of(st));
+        if (st == OK || !strcmp(said, e.text)) continue;
         snprintf(said, sizeof said, "%s", e.text);
-        cli_warn(cli, "%s: its weights would be rejected: %s", r->runs[i].name, e.text);
+        cli_warn(cli, "%s: its weights %s: %s", r->runs[i].name,
+                 st == ERR_IO ? "cannot be read here" : "would be rejected", e.text);
     }
-    return *said ? REJECTED : PRESENT;
+    return all;
 }
 
 /* What only the disk and the files show; returns the exit code. After a fault there is no next
@@ -346,9 +350,9 @@ const struct verb VERB_CHECK = {
     .name = "check",
     .arguments = "FILE.lua",
     .about = "list what a script would run, or all its errors",
-    .more = "Runs nothing. Exits with 2 after listing the errors of all rows. Missing data are a\n"
-            "warning. Data or weights that `run` would reject are an error. Exits with 6 if the\n"
-            "disk has no room for the checkpoints.\n"
+    .more = "Runs nothing. Exits with 2 after listing the errors of all rows. Missing data or\n"
+            "weights are a warning. Those that `run` would reject are an error. Exits with 6 if\n"
+            "the disk has no room for the checkpoints.\n"
             SCRIPT_SET_FORMS,
     VERB_FLAGS(FLAGS),
     .args_min = 1,
