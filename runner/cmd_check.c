@@ -7,7 +7,6 @@
 
 #include "kernels/device.h"
 #include "model/ground/json_safe.h"
-#include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
 #include "runner/cache/cache_key.h"
@@ -44,32 +43,6 @@ static void print_log(const struct cli *cli, const char *log) {
     size_t n = log ? strlen(log) : 0;
     while (n && log[n - 1] == '\n') n--; /* cli_note ends the line */
     if (n) cli_note(cli, "output of the script:\n%.*s", (int)n, log);
-}
-
-static void print_errors(const struct cli *cli, const struct resolution *r) {
-    json_t *list = json_array();
-    bool failed = false;
-    for (int64_t i = 0; i < r->error_count; i++) {
-        const struct resolved_error *x = &r->errors[i];
-        char *text = resolved_error_text(x);
-        if (text && *text) text[strlen(text) - 1] = '\0'; /* cli_warn ends the line */
-        cli_warn(cli, "%s", text ? text : x->text);
-        free(text);
-        /* A script's name and quoted text need not be UTF-8. */
-        json_append(list, json_pack("{s:o, s:i, s:i, s:o, s:o}", "where", json_from_text(x->where),
-                                    "line", x->line, "column", x->column, "key",
-                                    json_from_text(x->key), "text", json_from_text(x->text)),
-                    &failed);
-    }
-    if (cli->json) {
-        json_t *object = json_pack("{s:s, s:b, s:o}", "schema", "fp8lab.check/1", "ok", 0, "errors",
-                                   json_whole(list, failed));
-        cli_out_json(cli, object);
-        json_decref(object);
-    } else {
-        json_decref(list);
-        cli_warn(cli, "%d error%s", (int)r->error_count, r->error_count == 1 ? "" : "s");
-    }
 }
 
 static void print_json(const struct cli *cli, const struct resolution *r, const struct keep *keeps,
@@ -324,8 +297,10 @@ static int check(const struct cli *cli) {
     if (st == OK && here) st = disk_room_find(cli_runs(cli), &r, keeps, &disk, &e);
     if (st == OK && here) st = token_room_find(cli_runs(cli), &r, &tokens, &e);
     if (st == ERR_CONFIG && r.error_count) {
-        print_errors(cli, &r);
-        code = EXIT_USAGE;
+        script_say_errors(cli, &r);
+        st = FAIL(&e, ERR_CONFIG, "%" PRId64 " error%s", r.error_count,
+                  r.error_count == 1 ? "" : "s");
+        code = script_fail(cli, &r, &e);
     } else if (st != OK) {
         code = cli_fail(cli, &e);
     } else if (cli_has(cli, "resolved")) {

@@ -307,9 +307,10 @@ static int cmd_plan(const struct cli *cli) {
     if (st == OK) st = script_resolve(cli, cli_value(cli, "ranks"), &resolution, &e);
     if (st == OK) st = find_facts(cli, &facts, &e);
     if (st == OK) st = plan_all(cli, &resolution, facts, &code, &e);
+    if (st != OK) code = script_fail(cli, &resolution, &e);
     resolution_destroy(&resolution);
     json_decref(facts);
-    return st == OK ? code : cli_fail(cli, &e);
+    return code;
 }
 
 static const struct flag FLAGS[] = {

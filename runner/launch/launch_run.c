@@ -125,7 +125,7 @@ static enum status prepare(struct subject *s, struct err *e) {
 int launch_run(const struct cli *cli) {
     struct subject s = { .request = { .cli = cli } };
     struct err e = { 0 };
-    int code = prepare(&s, &e) == OK ? launch(&s.request) : cli_fail(cli, &e);
+    int code = prepare(&s, &e) == OK ? launch(&s.request) : script_fail(cli, &s.resolution, &e);
     launch_request_free(&s.request);
     resolution_destroy(&s.resolution);
     if (s.resumed.run) run_view_free(&s.resumed);
