@@ -170,6 +170,26 @@ static enum status refuse_checkpoints(const char *folder, struct err *e) {
                 "name the run where it is now", folder, what, id, bundle);
 }
 
+/* The folder of runs itself is easily given for a run of it. */
+static enum status refuse_runs(const char *folder, struct err *e) {
+    struct tree runs;
+    enum status st = OK;
+    if (holds(folder, DOCUMENT_run)) return OK;
+    TRY(run_list(folder, &runs, e));
+    if (runs.count)
+        st = FAIL(e, ERR_ARG, "%s is a folder of runs, not a run; name one of them: the "
+                  "newest is %s, and `fp8lab list %s` lists them", folder,
+                  runs.file[runs.count - 1].path, folder);
+    tree_free(&runs);
+    return st;
+}
+
+/* A directory that a user took for a run. */
+static enum status refuse_others(const char *folder, struct err *e) {
+    TRY(refuse_checkpoints(folder, e));
+    return refuse_runs(folder, e);
+}
+
 /* ---- a run by its name or its id ------------------------------------------------------------- */
 
 static const char *base_of(const struct tree_file *run) { return strrchr(run->path, '/') + 1; }
@@ -233,7 +253,7 @@ enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP
     struct stat info;
     if (stat(text, &info) == 0) {
         snprintf(out, PATH_CAP, "%s", text);
-        return S_ISDIR(info.st_mode) ? refuse_checkpoints(text, e) : OK;
+        return S_ISDIR(info.st_mode) ? refuse_others(text, e) : OK;
     }
     int why = errno;
     if (lstat(text, &info) == 0)

@@ -59,8 +59,8 @@ bool run_view_is_tokenised(const struct run_view *v);
 /* Finds a run by what a user wrote. A path is returned as it is. A form of
  * run_pick.h ("last~2", "best:eval.loss") means a run in `runs_dir`. Any other text is the
  * beginning of the name of one run there, or of its id if it was renamed. ERR_ARG if no run or
- * several match, with their names, or if the path is a checkpoint or a folder of kept ones: the
- * text names their run. */
+ * several match, with their names, or if the path is a checkpoint, a folder of kept ones or a
+ * folder of runs: the text names their run, or how to name one. */
 NODISCARD enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP],
                                  struct err *e);
 
