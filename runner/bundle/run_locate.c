@@ -248,6 +248,11 @@ static int64_t find_runs(const struct tree *runs, const char *text, int64_t *fou
 
 enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP],
                        struct err *e) {
+    return run_locate_among(text, runs_dir, RUNS_ALL, out, e);
+}
+
+enum status run_locate_among(const char *text, const char *runs_dir, enum run_counts counts,
+                             char out[PATH_CAP], struct err *e) {
     struct tree runs;
     int64_t found = -1, matches = 1;
     struct stat info;
@@ -261,7 +266,8 @@ enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP
     if (why != ENOENT) return FAIL(e, ERR_ARG, "%s: %s", text, strerror(why));
     TRY(run_list(runs_dir, &runs, e));
     enum status st = OK;
-    if (run_is_form(text)) st = run_pick(text, &runs, runs_dir, &found, e);
+    const struct pick_request q = { text, &runs, runs_dir, counts };
+    if (run_is_form(text)) st = run_pick(&q, &found, e);
     else matches = find_runs(&runs, text, &found);
     if (st == OK && matches == 1) snprintf(out, PATH_CAP, "%s", runs.file[found].path);
     else if (st == OK && matches > 1)

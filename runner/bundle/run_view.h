@@ -64,6 +64,20 @@ bool run_view_is_tokenised(const struct run_view *v);
 NODISCARD enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP],
                                  struct err *e);
 
+/* Whether `repro` made the run; `run`: its run.json. */
+bool run_repeats(const json_t *run);
+
+/* Which runs a form of run_pick.h counts. Paths and ids mean any run. */
+enum run_counts {
+    RUNS_ALL,
+    RUNS_WHOLE,    /* not those of repro that ended early, as with --steps: they have no weights */
+    RUNS_ORIGINAL, /* not those of repro */
+};
+
+/* As run_locate(), for a verb of which the user does not mean all runs. */
+NODISCARD enum status run_locate_among(const char *text, const char *runs_dir,
+                                       enum run_counts counts, char out[PATH_CAP], struct err *e);
+
 /* The path without slashes at its end and without .tar.zst: the same for a run's directory and its
  * bundle. */
 void run_stem(char out[PATH_CAP], const char *path);

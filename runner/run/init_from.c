@@ -114,7 +114,7 @@ static int64_t wanted_step(const struct init_request *q, const struct run_view *
 
 /* Why a run has no weights although its experiment keeps them. */
 static const char *why_none(const json_t *run) {
-    bool repeats = json_text(run, "parent", NULL) && !json_object_get(run, "extends");
+    bool repeats = run_repeats(run);
     if (json_is_true(json_object_get(run, "smoke")))
         return "; this is a smoke run, which keeps none";
     return repeats ? "; this is a reproduction, which keeps none if it has fewer steps" : "";
@@ -195,7 +195,7 @@ enum status weights_find(const struct init_request *q, const char *from,
     *out = (struct found_weights){ 0 };
     if (n < 0 || n >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", from);
     if (!path_exists(full)) {
-        TRY(run_locate(from, q->runs, run, e));
+        TRY(run_locate_among(from, q->runs, RUNS_WHOLE, run, e));
         return weights_of_run(q, run, out, e);
     }
     if (is_bundle(full) || has(full, DOCUMENT_run)) return weights_of_run(q, full, out, e);
@@ -219,7 +219,7 @@ static enum status refuse_absent(enum status code, const char *why, struct err *
 static enum status look_for_run(const char *from, const char *runs, struct err *e) {
     char run[PATH_CAP];
     struct err why;
-    if (run_locate(from, runs, run, &why) == OK) return OK;
+    if (run_locate_among(from, runs, RUNS_WHOLE, run, &why) == OK) return OK;
     return why.code == ERR_MEMORY ? FAIL(e, ERR_MEMORY, "%s", why.text)
                                   : refuse_absent(ERR_IO, why.text, e);
 }
