@@ -181,6 +181,13 @@ static enum status find_data(struct command *c, char why[WHY_CAP], struct err *e
     return OK;
 }
 
+static enum status check_init(struct command *c, char why[WHY_CAP], struct err *e) {
+    const char *init = cli_value(c->cli, "init");
+    if (!init || json_object_get(c->source.run->config_json, "init")) return OK;
+    return FAIL(e, ERR_ARG, "--init %.200s: the run of %s begins with random weights and reads "
+                "none: leave out --init", init, c->source.bundle);
+}
+
 /* Finds the first weights, where the bundle's run read them or in --init, and compares them. */
 static enum status find_weights(struct command *c, char why[WHY_CAP], struct err *e) {
     const json_t *config = c->source.run->config_json, *then = c->source.view.init;
@@ -339,7 +346,7 @@ static enum status prepare(struct command *c, char why[WHY_CAP], struct err *e) 
     start_clock_lap(&c->start, START_SCRIPT);
     TRY(read_band(c, e));
     enum status (*const checks[])(struct command *, char *, struct err *) = {
-        check_steps,    check_beginning, ask_device, check_hardware,
+        check_steps,    check_beginning, check_init, ask_device,   check_hardware,
         choose_backend, check_memory,    find_data,  find_weights,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks && !*why; i++) {

@@ -133,6 +133,9 @@ mv models/x models/y
 gives 3 repro "$bundle" --threads 1 -- "--init DIR"
 gives 0 repro "$bundle" --threads 1 --init models/y -- "bitwise equal"
 gives 3 repro "$bundle" --threads 1 --init models/three/.. -- "first weights"
+run_tiny --runs random
+gives 2 repro "$(bundle_in random)" --init models/y -- \
+    "--init models/y: the run of random/" "begins with random weights and reads none: leave out"
 edit models/y 't["model.norm.weight"] = ("F32", [32], bytes(128))'
 gives 3 repro "$bundle" --threads 1 --init models/y -- "has other weights"
 
