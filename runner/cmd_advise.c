@@ -304,9 +304,9 @@ static int cmd_advise(const struct cli *cli) {
     enum status st = resolve_all(cli, &scripts, &e);
     if (st == OK) st = find_facts(cli, &facts, &e);
     if (st == OK) st = advise(cli, &scripts, facts, &code, &e);
+    if (st != OK) code = script_fail(cli, &scripts.own, &e);
     scripts_free(&scripts);
     json_decref(facts);
-    if (st != OK) return cli_fail(cli, &e);
     return code;
 }
 

@@ -7,7 +7,6 @@
 
 #include "kernels/device.h"
 #include "model/ground/json_safe.h"
-#include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
 #include "runner/cache/cache_key.h"
@@ -44,32 +43,6 @@ static void print_log(const struct cli *cli, const char *log) {
     size_t n = log ? strlen(log) : 0;
     while (n && log[n - 1] == '\n') n--; /* cli_note ends the line */
     if (n) cli_note(cli, "output of the script:\n%.*s", (int)n, log);
-}
-
-static void print_errors(const struct cli *cli, const struct resolution *r) {
-    json_t *list = json_array();
-    bool failed = false;
-    for (int64_t i = 0; i < r->error_count; i++) {
-        const struct resolved_error *x = &r->errors[i];
-        char *text = resolved_error_text(x);
-        if (text && *text) text[strlen(text) - 1] = '\0'; /* cli_warn ends the line */
-        cli_warn(cli, "%s", text ? text : x->text);
-        free(text);
-        /* A script's name and quoted text need not be UTF-8. */
-        json_append(list, json_pack("{s:o, s:i, s:i, s:o, s:o}", "where", json_from_text(x->where),
-                                    "line", x->line, "column", x->column, "key",
-                                    json_from_text(x->key), "text", json_from_text(x->text)),
-                    &failed);
-    }
-    if (cli->json) {
-        json_t *object = json_pack("{s:s, s:b, s:o}", "schema", "fp8lab.check/1", "ok", 0, "errors",
-                                   json_whole(list, failed));
-        cli_out_json(cli, object);
-        json_decref(object);
-    } else {
-        json_decref(list);
-        cli_warn(cli, "%d error%s", (int)r->error_count, r->error_count == 1 ? "" : "s");
-    }
 }
 
 static void print_json(const struct cli *cli, const struct resolution *r, const struct keep *keeps,
@@ -254,14 +227,18 @@ static enum presence look_for_data(const struct cli *cli, const struct resolutio
 
 /* The same for the weights of `init`, of which only a run reads the values. */
 static enum presence look_for_weights(const struct cli *cli, const struct resolution *r) {
+    enum presence all = PRESENT;
     char said[sizeof((struct err *)0)->text] = "";
     for (int64_t i = 0; i < r->run_count; i++) {
         struct err e = { 0 };
-        if (init_look(r->runs[i].config_json, &e) == OK || !strcmp(said, e.text)) continue;
+        enum status st = init_look(r->runs[i].config_json, cli_runs(cli), &e);
+        all = worse(all, presence_of(st));
+        if (st == OK || !strcmp(said, e.text)) continue;
         snprintf(said, sizeof said, "%s", e.text);
-        cli_warn(cli, "%s: its weights would be rejected: %s", r->runs[i].name, e.text);
+        cli_warn(cli, "%s: its weights %s: %s", r->runs[i].name,
+                 st == ERR_IO ? "cannot be read here" : "would be rejected", e.text);
     }
-    return *said ? REJECTED : PRESENT;
+    return all;
 }
 
 /* What only the disk and the files show; returns the exit code. After a fault there is no next
@@ -320,8 +297,10 @@ static int check(const struct cli *cli) {
     if (st == OK && here) st = disk_room_find(cli_runs(cli), &r, keeps, &disk, &e);
     if (st == OK && here) st = token_room_find(cli_runs(cli), &r, &tokens, &e);
     if (st == ERR_CONFIG && r.error_count) {
-        print_errors(cli, &r);
-        code = EXIT_USAGE;
+        script_say_errors(cli, &r);
+        st = FAIL(&e, ERR_CONFIG, "%" PRId64 " error%s", r.error_count,
+                  r.error_count == 1 ? "" : "s");
+        code = script_fail(cli, &r, &e);
     } else if (st != OK) {
         code = cli_fail(cli, &e);
     } else if (cli_has(cli, "resolved")) {
@@ -346,9 +325,9 @@ const struct verb VERB_CHECK = {
     .name = "check",
     .arguments = "FILE.lua",
     .about = "list what a script would run, or all its errors",
-    .more = "Runs nothing. Exits with 2 after listing the errors of all rows. Missing data are a\n"
-            "warning. Data or weights that `run` would reject are an error. Exits with 6 if the\n"
-            "disk has no room for the checkpoints.\n"
+    .more = "Runs nothing. Exits with 2 after listing the errors of all rows. Missing data or\n"
+            "weights are a warning. Those that `run` would reject are an error. Exits with 6 if\n"
+            "the disk has no room for the checkpoints.\n"
             SCRIPT_SET_FORMS,
     VERB_FLAGS(FLAGS),
     .args_min = 1,

@@ -10,6 +10,7 @@
 #include "runner/compare/compare.h"
 #include "runner/compare/plots.h"
 #include "runner/compare/seed_band.h"
+#include "runner/named_run.h"
 
 enum { RUNS_MAX = 1000 };
 enum { RUN_TIME = 16, RUN_ID_CAP = 256 }; /* of a run's id: its time (20261121T024823Z); all */
@@ -51,7 +52,7 @@ static enum status locate(const struct cli *cli, char (**out)[PATH_CAP], struct 
     char(*paths)[PATH_CAP] = calloc((size_t)cli->arg_count, sizeof *paths);
     if (!paths) return FAIL(e, ERR_MEMORY, "%lld paths", (long long)cli->arg_count);
     for (int64_t i = 0; i < cli->arg_count; i++) {
-        enum status st = run_locate(cli->args[i], cli_runs(cli), paths[i], e);
+        enum status st = named_run(cli, cli->args[i], RUNS_WHOLE, paths[i], e);
         if (st == OK) continue;
         free(paths);
         return st;
@@ -188,6 +189,7 @@ const struct verb VERB_COMPARE = {
     .arguments = "RUN RUN...",
     .about = "what differs between runs, in inputs and in results",
     .more = RUN_FORMS
+            "A run that repro ended early, as with --steps, does not count for last and the like.\n"
             "First the inputs that differ, then loss, step time, tokens/s and memory with ratios\n"
             "to the baseline (--baseline).\n"
             "Does each FP8 recipe hold the loss of the BF16 runs that differ only in the recipe?\n"

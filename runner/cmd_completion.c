@@ -11,8 +11,6 @@
 static const struct verb *const VERBS[] = { FP8LAB_VERBS(ROW) };
 enum { VERB_COUNT = sizeof VERBS / sizeof *VERBS };
 
-static const char *const GLOBALS = "--json --quiet --no-color --help --version";
-
 /* ---- candidates -----------------------------------------------------------------------------*/
 
 static bool takes(const struct verb *verb, const char *what) {
@@ -32,6 +30,10 @@ static bool has_choices(const struct verb *verb) {
 static void put_verb_names(const struct cli *cli) {
     for (size_t v = 0; v < VERB_COUNT; v++)
         if (!VERBS[v]->hidden) cli_out(cli, "%s%s", v ? " " : "", VERBS[v]->name);
+}
+
+static void put_globals(const struct cli *cli) {
+    for (int i = 0; i < CLI_GLOBAL_COUNT; i++) cli_out(cli, " --%s", CLI_GLOBALS[i].name);
 }
 
 /* The words that a verb's argument may be. */
@@ -143,7 +145,7 @@ static void put_shell_verb(const struct cli *cli, const struct verb *verb) {
     bool values = false;
     cli_out(cli, "    %s)\n        flags='", verb->name);
     put_choices(cli, verb);
-    cli_out(cli, "%s%s", has_choices(verb) ? " " : "", GLOBALS);
+    put_globals(cli);
     for (int64_t i = 0; i < verb->flag_count; i++) cli_out(cli, " --%s", verb->flags[i].name);
     cli_out(cli, "'\n");
     if (takes_paths(verb))
@@ -175,7 +177,8 @@ static void put_shell_verbs(const struct cli *cli) {
                  "    case $verb in\n"
                  "    '')\n        files='*.lua' flags='");
     put_verb_names(cli);
-    cli_out(cli, " %s'\n        ;;\n", GLOBALS);
+    put_globals(cli);
+    cli_out(cli, "'\n        ;;\n");
     for (size_t v = 0; v < VERB_COUNT; v++)
         if (!VERBS[v]->hidden) put_shell_verb(cli, VERBS[v]);
     cli_out(cli, "    esac\n");
@@ -238,6 +241,14 @@ static void put_fish_text(const struct cli *cli, const char *text) {
     cli_out(cli, "'");
 }
 
+static void put_fish_globals(const struct cli *cli) {
+    for (int i = 0; i < CLI_GLOBAL_COUNT; i++) {
+        cli_out(cli, "complete -c fp8lab -l %s -d ", CLI_GLOBALS[i].name);
+        put_fish_text(cli, CLI_GLOBALS[i].help);
+        cli_out(cli, "\n");
+    }
+}
+
 static void put_fish_flag(const struct cli *cli, const struct verb *verb,
                           const struct flag *flag) {
     const char *values = flag->value ? values_of(flag) : NULL;
@@ -250,19 +261,23 @@ static void put_fish_flag(const struct cli *cli, const struct verb *verb,
     cli_out(cli, "\n");
 }
 
-/* fish does not expand the output of a command substitution, and quotes what it inserts. */
+/* fish does not expand the output of a command substitution, and quotes what it inserts. A pattern
+ * without a match is an error of fish, except after `for`. */
 static void print_fish(const struct cli *cli) {
     cli_out(cli, "function __fp8lab_runs\n"
                  "    for bundle in runs/*.tar.zst\n"
                  "        string replace -rf '^runs/([%s]+)\\.tar\\.zst$' '$1' -- $bundle\n"
                  "    end\n"
-                 "    string replace -rf '^runs/([%s]+-[0-9a-f]{8})/$' '$1' -- runs/*/\n"
+                 "    for folder in runs/*/\n"
+                 "        string replace -rf '^runs/([%s]+-[0-9a-f]{8})/$' '$1' -- $folder\n"
+                 "    end\n"
                  "end\n", ID_CHARACTERS, ID_CHARACTERS);
     cli_out(cli, "function __fp8lab_keys\n"
                  "    string split ' ' -- '");
     put_keys(cli);
     cli_out(cli, "'\n"
                  "end\n");
+    put_fish_globals(cli);
     for (size_t v = 0; v < VERB_COUNT; v++) {
         const struct verb *verb = VERBS[v];
         if (verb->hidden) continue;

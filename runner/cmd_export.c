@@ -20,6 +20,7 @@
 #include "runner/cache/cache_key.h"
 #include "runner/commands.h"
 #include "runner/generate/text_model.h"
+#include "runner/named_run.h"
 #include "runner/plan/options.h"
 #include "runner/record/ingest_record.h"
 #include "runner/run/init_from.h"
@@ -183,7 +184,7 @@ static enum status copy_tokenizer(const struct command *c, struct err *e) {
 
 static enum status find(struct command *c, struct err *e) {
     char cache[PATH_CAP];
-    TRY(run_locate(c->cli->args[0], cli_runs(c->cli), c->path, e));
+    TRY(named_run(c->cli, c->cli->args[0], RUNS_WHOLE, c->path, e));
     TRY(run_view_load(c->path, RUN_VIEW_FULL, &c->view, e));
     TRY(options_read(c->view.resolved, &c->options, e));
     TRY(cache_folder(cache, cli_value(c->cli, "cache"), cli_runs(c->cli), e));

@@ -182,6 +182,27 @@ static void print_line(const struct cli *cli, int width, const char *name, const
             known ? cli_style(cli, NULL) : "");
 }
 
+/* The bytes of a rank's copy of a checkpoint; 0: it makes none. */
+static int64_t copy_bytes(const struct plan *plan) {
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < plan->row_count; i++)
+        if (!strncmp(plan->row[i].arena, "checkpoint", 10)) bytes += plan->row[i].bytes;
+    return bytes;
+}
+
+/* The largest copy: the table's columns are without it. A GPU's is in its host's memory. */
+static void print_copies(const struct cli *cli, const struct planned *planned, int64_t count) {
+    const struct fit *largest = NULL;
+    for (int64_t i = 0; i < count; i++)
+        if (!largest || copy_bytes(&planned[i].fit.plan) > copy_bytes(&largest->plan))
+            largest = &planned[i].fit;
+    if (!largest || copy_bytes(&largest->plan) == 0) return;
+    cli_out(cli, "a checkpoint's copy while it is written takes %s%.1f MiB, %s "
+                 "(checkpoint.background)\n", count > 1 ? "up to " : "",
+            mib(copy_bytes(&largest->plan)),
+            largest->copy ? "which the peak has" : "on the host, beside the peak");
+}
+
 /* How many rows have the verdict of row `first`, itself included; 0 if an earlier row has it. */
 static int64_t count_alike(const struct planned *planned, int64_t count, int64_t first) {
     int64_t alike = 0;
@@ -205,6 +226,7 @@ static void print_rows(const struct cli *cli, const struct resolution *r,
             "weights", "gradients", "optimizer", "activations", "peak");
     for (int64_t i = 0; i < r->run_count; i++)
         print_line(cli, width, r->runs[i].name, &planned[i].fit);
+    print_copies(cli, planned, r->run_count);
     for (int64_t i = 0; i < r->run_count; i++) {
         int64_t alike = count_alike(planned, r->run_count, i);
         if (alike == 0) continue;
@@ -218,13 +240,15 @@ static void print_rows(const struct cli *cli, const struct resolution *r,
 /* ---- the verb ------------------------------------------------------------------------------- */
 
 static void print_json(const struct cli *cli, const struct resolution *r,
-                       const struct planned *planned, const struct keep_disk *disk) {
+                       const struct planned *planned, const struct keep_disk *disk,
+                       const struct token_room *tokens) {
     json_t *list = json_array();
     bool failed = false;
     for (int64_t i = 0; i < r->run_count; i++)
         json_append(list, plan_json(&r->runs[i], &planned[i]), &failed);
-    json_t *object = json_pack("{s:s,s:o,s:o}", "schema", "fp8lab.plan/1", "runs",
-                               json_whole(list, failed), "disk", keep_disk_json(disk));
+    json_t *object = json_pack("{s:s,s:o,s:o,s:o}", "schema", "fp8lab.plan/1", "runs",
+                               json_whole(list, failed), "disk", keep_disk_json(disk), "tokens",
+                               token_room_json(tokens));
     cli_out_json(cli, object);
     json_decref(object);
 }
@@ -236,23 +260,28 @@ static void print_text(const struct cli *cli, const struct resolution *r,
     for (int64_t i = 0; i < r->run_count && !rows; i++) print_plan(cli, &r->runs[i], &planned[i]);
 }
 
-/* Prints the plans, and what their checkpoints need of the disk here; --facts is of another.
+/* Prints the plans, and what checkpoints and tokens need of the disk here; --facts is of another.
  * *code: EXIT_SYSTEM if there is no room, unless a row does not fit the machine. */
 static enum status print_all(const struct cli *cli, const struct resolution *r,
                              const struct planned *planned, int *code, struct err *e) {
     struct keep_disk disk = { 0 };
+    struct token_room tokens = { 0 };
+    bool here = !cli_has(cli, "facts");
     struct keep *keeps = calloc((size_t)r->run_count + 1, sizeof *keeps);
     if (!keeps) return FAIL(e, ERR_MEMORY, "%" PRId64 " plans", r->run_count);
     for (int64_t i = 0; i < r->run_count; i++) keeps[i] = planned[i].keep;
     enum status st = OK;
-    if (!cli_has(cli, "facts")) st = disk_room_find(cli_runs(cli), r, keeps, &disk, e);
-    if (st == OK && cli->json) print_json(cli, r, planned, &disk);
+    if (here) st = disk_room_find(cli_runs(cli), r, keeps, &disk, e);
+    if (st == OK && here) st = token_room_find(cli_runs(cli), r, &tokens, e);
+    if (st == OK && cli->json) print_json(cli, r, planned, &disk, &tokens);
     if (st == OK && !cli->json) {
         print_text(cli, r, planned);
         keep_say(cli, keeps, r->run_count, true);
         keep_say_disk(cli, &disk);
+        token_room_say(cli, &tokens);
     }
     int room = st == OK ? disk_room_check(cli, r, &disk) : EXIT_OK;
+    if (st == OK && room == EXIT_OK) token_room_warn(cli, &tokens, &disk);
     if (*code == EXIT_OK) *code = room;
     free(keeps);
     return st;
@@ -307,9 +336,10 @@ static int cmd_plan(const struct cli *cli) {
     if (st == OK) st = script_resolve(cli, cli_value(cli, "ranks"), &resolution, &e);
     if (st == OK) st = find_facts(cli, &facts, &e);
     if (st == OK) st = plan_all(cli, &resolution, facts, &code, &e);
+    if (st != OK) code = script_fail(cli, &resolution, &e);
     resolution_destroy(&resolution);
     json_decref(facts);
-    return st == OK ? code : cli_fail(cli, &e);
+    return code;
 }
 
 static const struct flag FLAGS[] = {

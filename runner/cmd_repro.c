@@ -19,6 +19,7 @@
 #include "runner/job/stop_grace.h"
 #include "runner/job/task.h"
 #include "runner/launch/launch.h"
+#include "runner/named_run.h"
 #include "runner/plan/backends.h"
 #include "runner/plan/fit.h"
 #include "runner/record/choice_file.h"
@@ -180,6 +181,13 @@ static enum status find_data(struct command *c, char why[WHY_CAP], struct err *e
     return OK;
 }
 
+static enum status check_init(struct command *c, char why[WHY_CAP], struct err *e) {
+    const char *init = cli_value(c->cli, "init");
+    if (!init || json_object_get(c->source.run->config_json, "init")) return OK;
+    return FAIL(e, ERR_ARG, "--init %.200s: the run of %s begins with random weights and reads "
+                "none: leave out --init", init, c->source.bundle);
+}
+
 /* Finds the first weights, where the bundle's run read them or in --init, and compares them. */
 static enum status find_weights(struct command *c, char why[WHY_CAP], struct err *e) {
     const json_t *config = c->source.run->config_json, *then = c->source.view.init;
@@ -332,11 +340,13 @@ static enum status read_settings(struct command *c, struct err *e) {
 
 static enum status prepare(struct command *c, char why[WHY_CAP], struct err *e) {
     start_clock_lap(&c->start, START_REST);
-    TRY(repro_open(c->cli->args[0], c->settings.runs, &c->source, e));
+    char path[PATH_CAP];
+    TRY(named_run(c->cli, c->cli->args[0], RUNS_ORIGINAL, path, e));
+    TRY(repro_open(path, c->settings.runs, &c->source, e));
     start_clock_lap(&c->start, START_SCRIPT);
     TRY(read_band(c, e));
     enum status (*const checks[])(struct command *, char *, struct err *) = {
-        check_steps,    check_beginning, ask_device, check_hardware,
+        check_steps,    check_beginning, check_init, ask_device,   check_hardware,
         choose_backend, check_memory,    find_data,  find_weights,
     };
     for (size_t i = 0; i < sizeof checks / sizeof *checks && !*why; i++) {
@@ -375,11 +385,13 @@ static enum status run_again(struct command *c, int *code, struct err *e) {
 /* Verifies the bundle and resolves its script here. The rest runs elsewhere: this program in a
  * container (--launch), or the program that made the bundle (--patch). */
 static int delegate(const struct cli *cli) {
-    struct repro_source source;
+    struct repro_source source = { 0 };
     struct err e = { 0 };
     const char *runs = cli_runs(cli), *tree = cli_value(cli, "patch");
+    char path[PATH_CAP];
     int code = EXIT_OK;
-    enum status st = repro_open(cli->args[0], runs, &source, &e);
+    enum status st = named_run(cli, cli->args[0], RUNS_ORIGINAL, path, &e);
+    if (st == OK) st = repro_open(path, runs, &source, &e);
     if (st == OK && tree) st = repro_patched(cli, &source, tree, &code, &e);
     else if (st == OK) code = repro_launch(cli, &source, runs);
     if (st != OK) code = cli_fail(cli, &e);
@@ -465,6 +477,8 @@ const struct verb VERB_REPRO = {
     .arguments = "RUN",
     .about = "repeat the run of a bundle and compare the bits",
     .more = RUN_FORMS
+            "Here last and the like mean no run that repro made: repro last repeats the same run\n"
+            "again. Such a run has an id, too.\n"
             "Script, overrides and choice table come from the bundle; data are found by content.\n"
             "No image of the bundle is started, no folder mounted and no patch applied unless\n"
             "--image, --mount or --patch says so. The verdict:\n"

@@ -93,7 +93,7 @@ static enum status resolve(struct command *c, struct err *e) {
 /* ---- the two ways to run ----------------------------------------------------------------------*/
 
 static int fail(const struct command *c, const struct err *e) {
-    int code = cli_fail(c->cli, e), signo = c->signals.stopped_by;
+    int code = script_fail(c->cli, &c->resolution, e), signo = c->signals.stopped_by;
     return signo ? EXIT_SIGNAL + signo : code;
 }
 

@@ -76,5 +76,7 @@ void help_verb(const struct cli *cli, const struct verb *verb) {
                  flag->value ? flag->value : "");
         cli_out(cli, "  %-22s %s%s\n", left, flag->help, flag->repeats ? " (may repeat)" : "");
     }
-    cli_out(cli, "  %-22s %s\n", "--json, -q, --no-color", "as for every command (fp8lab --help)");
+    cli_out(cli, "  %-22s %s\n", "--json",
+            "print the result as JSON (runner/JSON.md has the keys)");
+    cli_out(cli, "  %-22s %s\n", "-q, --no-color", "as for every command (fp8lab --help)");
 }

@@ -210,7 +210,7 @@ static struct loss_evidence read_row(const json_t *row, const json_t *config,
         .other_training = !same_training(of, config),
     };
     snprintf(out.baseline, sizeof out.baseline, "%s", json_text(row, "baseline", ""));
-    snprintf(out.why, sizeof out.why, "%.150s", json_text(row, "why", ""));
+    snprintf(out.why, sizeof out.why, "%s", json_text(row, "why", ""));
     return out;
 }
 

@@ -21,7 +21,8 @@ struct loss_evidence {
     char baseline[80];         /* "bf16", "fp8.delayed with attention in BF16"; "": no comparison */
     double tokens;             /* of training, after which losses were compared; NaN: not known */
     bool other_data, other_training; /* than the configuration's, apart from the seed */
-    char why[160];             /* of a missing verdict or a divergence; else "" */
+    char why[512];             /* of a missing verdict or a divergence, as compare says it; else
+                                * "" */
 };
 
 struct evidence {

@@ -15,14 +15,14 @@
 #include "runner/base/plain_text.h"
 #include "runner/base/shell_word.h"
 
-static const struct flag GLOBALS[] = {
+const struct flag CLI_GLOBALS[CLI_GLOBAL_COUNT] = {
     { "json", NULL, "print the result as one JSON object", true },
     { "quiet", NULL, "print no messages, only results and errors", true },
     { "no-color", NULL, "no colour (as NO_COLOR in the environment)", true },
     { "help", NULL, "print this help", true },
     { "version", NULL, "print the version", true },
 };
-enum { GLOBAL_COUNT = sizeof GLOBALS / sizeof *GLOBALS, NAMES_MAX = 64 };
+enum { NAMES_MAX = 64 };
 
 /* ---- parsing ----------------------------------------------------------------------------------*/
 
@@ -121,7 +121,7 @@ static const struct other_name OTHER_FLAGS[] = {
 static enum status unknown_flag(const struct verb *verb, const char *given, struct err *e) {
     const char *names[NAMES_MAX];
     int64_t n = 0;
-    for (int64_t i = 0; i < GLOBAL_COUNT; i++) names[n++] = GLOBALS[i].name;
+    for (int64_t i = 0; i < CLI_GLOBAL_COUNT; i++) names[n++] = CLI_GLOBALS[i].name;
     for (int64_t i = 0; verb && i < verb->flag_count && n < NAMES_MAX; i++)
         names[n++] = verb->flags[i].name;
     char name[64];
@@ -164,7 +164,7 @@ static enum status take_flag(struct cli *cli, int argc, char **argv, int *i, str
         return FAIL(e, ERR_ARG, "unknown flag %s (flags are long, as --help; -q, -h and the -f of "
                     "log are the only short ones)", argv[*i]);
     const char *text = follow ? "follow" : argv[*i] + 2, *equals = strchr(text, '=');
-    const struct flag *global = flag_find(GLOBALS, GLOBAL_COUNT, text);
+    const struct flag *global = flag_find(CLI_GLOBALS, CLI_GLOBAL_COUNT, text);
     if (global) return FAIL(e, ERR_ARG, "--%s takes no value", global->name);
     const struct verb *verb = cli->verb;
     const struct flag *flag = verb ? flag_find(verb->flags, verb->flag_count, text) : NULL;

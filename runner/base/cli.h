@@ -58,6 +58,10 @@ struct cli {
     bool color, color_err; /* for stdout; for stderr */
 };
 
+/* The flags of every command: --json and so on. */
+enum { CLI_GLOBAL_COUNT = 5 };
+extern const struct flag CLI_GLOBALS[CLI_GLOBAL_COUNT];
+
 /* Parses argv against the `count` rows of `verbs` ("run" must be among them for the shorthand
  * `fp8lab X.lua` = `fp8lab run X.lua`). ERR_ARG with a "did you mean" otherwise. On failure *out
  * is still valid for cli_fail() and cli_free(). */

@@ -170,6 +170,26 @@ static enum status refuse_checkpoints(const char *folder, struct err *e) {
                 "name the run where it is now", folder, what, id, bundle);
 }
 
+/* The folder of runs itself is easily given for a run of it. */
+static enum status refuse_runs(const char *folder, struct err *e) {
+    struct tree runs;
+    enum status st = OK;
+    if (holds(folder, DOCUMENT_run)) return OK;
+    TRY(run_list(folder, &runs, e));
+    if (runs.count)
+        st = FAIL(e, ERR_ARG, "%s is a folder of runs, not a run; name one of them: the "
+                  "newest is %s, and `fp8lab list %s` lists them", folder,
+                  runs.file[runs.count - 1].path, folder);
+    tree_free(&runs);
+    return st;
+}
+
+/* A directory that a user took for a run. */
+static enum status refuse_others(const char *folder, struct err *e) {
+    TRY(refuse_checkpoints(folder, e));
+    return refuse_runs(folder, e);
+}
+
 /* ---- a run by its name or its id ------------------------------------------------------------- */
 
 static const char *base_of(const struct tree_file *run) { return strrchr(run->path, '/') + 1; }
@@ -228,12 +248,17 @@ static int64_t find_runs(const struct tree *runs, const char *text, int64_t *fou
 
 enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP],
                        struct err *e) {
+    return run_locate_among(text, runs_dir, RUNS_ALL, out, e);
+}
+
+enum status run_locate_among(const char *text, const char *runs_dir, enum run_counts counts,
+                             char out[PATH_CAP], struct err *e) {
     struct tree runs;
     int64_t found = -1, matches = 1;
     struct stat info;
     if (stat(text, &info) == 0) {
         snprintf(out, PATH_CAP, "%s", text);
-        return S_ISDIR(info.st_mode) ? refuse_checkpoints(text, e) : OK;
+        return S_ISDIR(info.st_mode) ? refuse_others(text, e) : OK;
     }
     int why = errno;
     if (lstat(text, &info) == 0)
@@ -241,7 +266,8 @@ enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP
     if (why != ENOENT) return FAIL(e, ERR_ARG, "%s: %s", text, strerror(why));
     TRY(run_list(runs_dir, &runs, e));
     enum status st = OK;
-    if (run_is_form(text)) st = run_pick(text, &runs, runs_dir, &found, e);
+    const struct pick_request q = { text, &runs, runs_dir, counts };
+    if (run_is_form(text)) st = run_pick(&q, &found, e);
     else matches = find_runs(&runs, text, &found);
     if (st == OK && matches == 1) snprintf(out, PATH_CAP, "%s", runs.file[found].path);
     else if (st == OK && matches > 1)

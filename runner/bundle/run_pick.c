@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/bundle/run_view.h"
-
 static const char LAST[] = "last", NAME[] = "name:", BEST[] = "best:";
 
 static bool starts(const char *text, const char *head) {
@@ -20,21 +18,50 @@ bool run_is_form(const char *text) {
            starts(text, BEST);
 }
 
-static enum status pick_last(const char *text, const struct tree *runs, const char *where,
-                             int64_t *index, struct err *e) {
-    const char *digits = text + strlen(LAST) + 1;
+static bool counts(const struct pick_request *q, const json_t *run) {
+    bool early = !strcmp(json_text(run, "status", ""), "interrupted");
+    return q->counts == RUNS_ALL || !run_repeats(run) || (q->counts == RUNS_WHOLE && !early);
+}
+
+/* A run that cannot be read counts: the verb then says why. */
+static bool is_counted(const struct pick_request *q, int64_t i) {
+    struct run_view view;
+    if (q->counts == RUNS_ALL) return true;
+    if (run_view_load(q->runs->file[i].path, RUN_VIEW_BRIEF, &view, NULL) != OK) return true;
+    bool counted = counts(q, view.run);
+    run_view_free(&view);
+    return counted;
+}
+
+/* There are too few runs: `seen` that count. */
+static enum status refuse_last(const struct pick_request *q, int64_t seen, struct err *e) {
+    static const char *const KIND[] = { "", " that repro did not end early",
+                                        " that repro did not make" };
+    if (q->runs->count == 0) return FAIL(e, ERR_ARG, "there are no runs in %s", q->where);
+    if (seen == 0)
+        return FAIL(e, ERR_ARG, "%.60s: %s has only runs that repro %s; name one, such as %s",
+                    q->text, q->where, q->counts == RUNS_ORIGINAL ? "made" : "ended early",
+                    q->runs->file[q->runs->count - 1].path);
+    return FAIL(e, ERR_ARG, "%.60s: %s has %lld run%s%s; last~%lld is the oldest", q->text,
+                q->where, (long long)seen, seen == 1 ? "" : "s", KIND[q->counts],
+                (long long)seen - 1);
+}
+
+static enum status pick_last(const struct pick_request *q, int64_t *index, struct err *e) {
+    const char *digits = q->text + strlen(LAST) + 1;
     char *end = NULL;
     long long before = 0;
+    int64_t seen = 0;
     errno = 0;
-    if (text[strlen(LAST)]) before = strtoll(digits, &end, 10);
+    if (q->text[strlen(LAST)]) before = strtoll(digits, &end, 10);
     if (end && (end == digits || *end || *digits < '0' || *digits > '9' || errno))
-        return FAIL(e, ERR_ARG, "%.60s: after last~ comes a whole number, such as last~2", text);
-    if (runs->count == 0) return FAIL(e, ERR_ARG, "there are no runs in %s", where);
-    if (before >= runs->count)
-        return FAIL(e, ERR_ARG, "%.60s: %s has %lld runs; last~%lld is the oldest", text, where,
-                    (long long)runs->count, (long long)runs->count - 1);
-    *index = runs->count - 1 - before;
-    return OK;
+        return FAIL(e, ERR_ARG, "%.60s: after last~ comes a whole number, such as last~2", q->text);
+    for (int64_t i = q->runs->count - 1; i >= 0; i--) {
+        if (!is_counted(q, i) || seen++ < before) continue;
+        *index = i;
+        return OK;
+    }
+    return refuse_last(q, seen, e);
 }
 
 /* " (3 could not be read)"; "" for none. */
@@ -44,9 +71,9 @@ static const char *unread_text(int64_t unread, char out[48]) {
     return out;
 }
 
-static enum status pick_name(const char *text, const struct tree *runs, const char *where,
-                             int64_t *index, struct err *e) {
-    const char *glob = text + strlen(NAME);
+static enum status pick_name(const struct pick_request *q, int64_t *index, struct err *e) {
+    const struct tree *runs = q->runs;
+    const char *glob = q->text + strlen(NAME);
     int64_t unread = 0;
     char note[48];
     for (int64_t i = runs->count - 1; i >= 0; i--) {
@@ -55,13 +82,13 @@ static enum status pick_name(const char *text, const struct tree *runs, const ch
             unread++;
             continue;
         }
-        bool found = fnmatch(glob, json_text(view.run, "name", ""), 0) == 0;
+        bool found = counts(q, view.run) && fnmatch(glob, json_text(view.run, "name", ""), 0) == 0;
         run_view_free(&view);
         if (!found) continue;
         *index = i;
         return OK;
     }
-    return FAIL(e, ERR_ARG, "no run in %s is called %.100s%s", where, glob,
+    return FAIL(e, ERR_ARG, "no run in %s is called %.100s%s", q->where, glob,
                 unread_text(unread, note));
 }
 
@@ -89,9 +116,9 @@ static double value_of(const struct run_view *v, const struct measure *m) {
     return m->sign * json_number_value(value);
 }
 
-static enum status pick_best(const char *text, const struct tree *runs, const char *where,
-                             int64_t *index, struct err *e) {
-    const char *name = text + strlen(BEST);
+static enum status pick_best(const struct pick_request *q, int64_t *index, struct err *e) {
+    const struct tree *runs = q->runs;
+    const char *name = q->text + strlen(BEST);
     const struct measure *m = MEASURES, *end = m + sizeof MEASURES / sizeof *MEASURES;
     int64_t unread = 0;
     char note[48];
@@ -99,7 +126,7 @@ static enum status pick_best(const char *text, const struct tree *runs, const ch
     while (m < end && strcmp(m->name, name) != 0) m++;
     if (m == end)
         return FAIL(e, ERR_ARG, "%.60s: unknown; use best:eval.loss, best:loss, "
-                    "best:tokens_per_s or best:step_time", text);
+                    "best:tokens_per_s or best:step_time", q->text);
     *index = -1;
     for (int64_t i = 0; i < runs->count; i++) {
         struct run_view view;
@@ -107,7 +134,7 @@ static enum status pick_best(const char *text, const struct tree *runs, const ch
             unread++;
             continue;
         }
-        double value = value_of(&view, m);
+        double value = counts(q, view.run) ? value_of(&view, m) : (double)NAN;
         if (value > best) {
             best = value;
             *index = i;
@@ -115,14 +142,13 @@ static enum status pick_best(const char *text, const struct tree *runs, const ch
         run_view_free(&view);
     }
     if (*index >= 0) return OK;
-    return FAIL(e, ERR_ARG, "no finished run in %s has %s%s", where, name,
+    return FAIL(e, ERR_ARG, "no finished run in %s has %s%s", q->where, name,
                 unread_text(unread, note));
 }
 
-enum status run_pick(const char *text, const struct tree *runs, const char *where, int64_t *index,
-                     struct err *e) {
+enum status run_pick(const struct pick_request *q, int64_t *index, struct err *e) {
     *index = -1;
-    if (starts(text, NAME)) return pick_name(text, runs, where, index, e);
-    if (starts(text, BEST)) return pick_best(text, runs, where, index, e);
-    return pick_last(text, runs, where, index, e);
+    if (starts(q->text, NAME)) return pick_name(q, index, e);
+    if (starts(q->text, BEST)) return pick_best(q, index, e);
+    return pick_last(q, index, e);
 }

@@ -2,7 +2,7 @@
 #ifndef FP8LAB_RUNNER_BUNDLE_RUN_PICK_H
 #define FP8LAB_RUNNER_BUNDLE_RUN_PICK_H
 
-#include "runner/base/run_files.h"
+#include "runner/bundle/run_view.h"
 
 /* For the help of verbs that take a RUN. */
 #define RUN_FORMS                                                                  \
@@ -14,10 +14,16 @@
 /* Whether the text has one of these forms. */
 bool run_is_form(const char *text);
 
-/* The run that such a text means, among the paths of `runs`, oldest first. `where` is their folder,
- * for messages. *index: in `runs`. ERR_ARG: none is meant, or the text is wrong. Runs that cannot
- * be read do not count; the error of a search says how many those were. */
-NODISCARD enum status run_pick(const char *text, const struct tree *runs, const char *where,
-                               int64_t *index, struct err *e);
+struct pick_request {
+    const char *text;
+    const struct tree *runs; /* their paths, oldest first */
+    const char *where;       /* their folder, for messages */
+    enum run_counts counts;
+};
+
+/* The run that such a text means; *index: in `runs`. ERR_ARG: none is meant, or the text is wrong.
+ * Runs that cannot be read count for `last` only; the error of another search says how many those
+ * were. */
+NODISCARD enum status run_pick(const struct pick_request *q, int64_t *index, struct err *e);
 
 #endif

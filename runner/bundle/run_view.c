@@ -334,6 +334,10 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
     return st;
 }
 
+bool run_repeats(const json_t *run) {
+    return json_text(run, "parent", NULL) && !json_object_get(run, "extends");
+}
+
 void run_view_free(struct run_view *v) {
 #define DOCUMENT_OF_VIEW(name, path) v->name,
     json_t *all[] = { DOCUMENTS(DOCUMENT_OF_VIEW) v->checkpoints, v->samples, v->histograms,

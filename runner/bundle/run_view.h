@@ -59,10 +59,24 @@ bool run_view_is_tokenised(const struct run_view *v);
 /* Finds a run by what a user wrote. A path is returned as it is. A form of
  * run_pick.h ("last~2", "best:eval.loss") means a run in `runs_dir`. Any other text is the
  * beginning of the name of one run there, or of its id if it was renamed. ERR_ARG if no run or
- * several match, with their names, or if the path is a checkpoint or a folder of kept ones: the
- * text names their run. */
+ * several match, with their names, or if the path is a checkpoint, a folder of kept ones or a
+ * folder of runs: the text names their run, or how to name one. */
 NODISCARD enum status run_locate(const char *text, const char *runs_dir, char out[PATH_CAP],
                                  struct err *e);
+
+/* Whether `repro` made the run; `run`: its run.json. */
+bool run_repeats(const json_t *run);
+
+/* Which runs a form of run_pick.h counts. Paths and ids mean any run. */
+enum run_counts {
+    RUNS_ALL,
+    RUNS_WHOLE,    /* not those of repro that ended early, as with --steps: they have no weights */
+    RUNS_ORIGINAL, /* not those of repro */
+};
+
+/* As run_locate(), for a verb of which the user does not mean all runs. */
+NODISCARD enum status run_locate_among(const char *text, const char *runs_dir,
+                                       enum run_counts counts, char out[PATH_CAP], struct err *e);
 
 /* The path without slashes at its end and without .tar.zst: the same for a run's directory and its
  * bundle. */

@@ -114,6 +114,8 @@ enum status source_open(struct source **out, const char *path, struct err *e) {
     enum status st = OK;
     if (s->fd < 0)
         st = FAIL(e, ERR_CONFIG, "open %s: %s", path, strerror(errno));
+    else if (fstat(s->fd, &is) == 0 && S_ISDIR(is.st_mode))
+        st = FAIL(e, ERR_CONFIG, "%s is a folder; name the files in it", path);
     else if (fstat(s->fd, &is) != 0 || !(S_ISREG(is.st_mode) || S_ISFIFO(is.st_mode)))
         st = FAIL(e, ERR_CONFIG, "%s is no regular file and no pipe; name files of text", path);
     s->regular = st == OK && S_ISREG(is.st_mode);

@@ -34,8 +34,9 @@ static enum status read_script(struct subject *s, struct err *e) {
 static enum status read_resumed(struct subject *s, struct err *e) {
     const struct cli *cli = s->request.cli;
     char path[PATH_CAP];
-    const char *run = cli_value(cli, cli_has(cli, "resume") ? "resume" : "extend");
-    TRY(run_locate(run, cli_runs(cli), path, e));
+    bool resumes = cli_has(cli, "resume");
+    TRY(run_locate_among(cli_value(cli, resumes ? "resume" : "extend"), cli_runs(cli),
+                         resumes ? RUNS_ALL : RUNS_WHOLE, path, e));
     TRY(run_view_load(path, RUN_VIEW_FULL, &s->resumed, e));
     if (!s->resumed.resolved) return FAIL(e, ERR_FORMAT, "%s holds no configuration", path);
     s->request.name = json_text(s->resumed.run, "name", "run");
@@ -125,7 +126,7 @@ static enum status prepare(struct subject *s, struct err *e) {
 int launch_run(const struct cli *cli) {
     struct subject s = { .request = { .cli = cli } };
     struct err e = { 0 };
-    int code = prepare(&s, &e) == OK ? launch(&s.request) : cli_fail(cli, &e);
+    int code = prepare(&s, &e) == OK ? launch(&s.request) : script_fail(cli, &s.resolution, &e);
     launch_request_free(&s.request);
     resolution_destroy(&s.resolution);
     if (s.resumed.run) run_view_free(&s.resumed);

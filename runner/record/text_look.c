@@ -42,6 +42,15 @@ static enum status look_at(const char *path, enum reader reader, bool lines,
     return text_head_check(head, path, lines, e) == OK ? OK : (e->code = ERR_CONFIG);
 }
 
+/* `name`: as the configuration has it. */
+static enum status check_folder(const char *path, const char *name, bool lines, struct err *e) {
+    size_t n = strlen(name);
+    if (!path_is_directory(path)) return OK;
+    while (n > 1 && name[n - 1] == '/') n--;
+    return FAIL(e, ERR_CONFIG, "%s is a folder; name the files in it, all at once by a pattern "
+                "such as \"%.*s/*.%s\"", path, (int)n, name, lines ? "jsonl" : "txt");
+}
+
 enum status text_look(const json_t *config, const char *root, char warning[TEXT_HEAD_CAP],
                       struct err *e) {
     const json_t *data = json_object_get(config, "data"), *value;
@@ -60,6 +69,7 @@ enum status text_look(const json_t *config, const char *root, char warning[TEXT_
         const char *name = json_string_value(value);
         if (root) TRY(path_join(path, root, name, e));
         else snprintf(path, sizeof path, "%s", name);
+        TRY(check_folder(path, name, lines, e));
         TRY(look_at(path, reader, lines, &head, e));
         text_doubts_add(&doubts, &head, path);
     }

@@ -9,9 +9,9 @@ struct json_t;
 
 /* Looks at the files that the configuration names, paths relative to `root` (NULL: to the working
  * directory). A file that cannot be read is left to those who read all of it. ERR_CONFIG: a file is
- * of another format (ingest/source_kind.h), or with a tokenizer other than "bytes" no text
- * (ingest/text_head.h). With a tokenizer the formats that ingestion unpacks pass. `warning`: a line
- * about files of `text` whose bytes are read though they may be no text, or "". */
+ * a folder, of another format (ingest/source_kind.h), or no text and read by a tokenizer other than
+ * "bytes" (ingest/text_head.h). With a tokenizer the formats that ingestion unpacks pass.
+ * `warning`: a line about files of `text` whose bytes are read though they may be no text; "". */
 NODISCARD enum status text_look(const struct json_t *config, const char *root,
                                 char warning[TEXT_HEAD_CAP], struct err *e);
 

@@ -100,7 +100,7 @@ static enum status resolve(struct repro_source *s, struct err *e) {
 enum status repro_unpack(const char *text, const char *runs, const char *parent,
                          struct repro_source *out, struct err *e) {
     *out = (struct repro_source){ 0 };
-    enum status st = run_locate(text, runs, out->bundle, e);
+    enum status st = run_locate_among(text, runs, RUNS_WHOLE, out->bundle, e);
     if (st == OK) st = make_work(parent, out, e);
     if (st == OK) st = unpack(out, e);
     if (st == OK) st = run_view_load(out->bundle, RUN_VIEW_FULL, &out->view, e);

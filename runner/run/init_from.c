@@ -114,7 +114,7 @@ static int64_t wanted_step(const struct init_request *q, const struct run_view *
 
 /* Why a run has no weights although its experiment keeps them. */
 static const char *why_none(const json_t *run) {
-    bool repeats = json_text(run, "parent", NULL) && !json_object_get(run, "extends");
+    bool repeats = run_repeats(run);
     if (json_is_true(json_object_get(run, "smoke")))
         return "; this is a smoke run, which keeps none";
     return repeats ? "; this is a reproduction, which keeps none if it has fewer steps" : "";
@@ -195,7 +195,7 @@ enum status weights_find(const struct init_request *q, const char *from,
     *out = (struct found_weights){ 0 };
     if (n < 0 || n >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", from);
     if (!path_exists(full)) {
-        TRY(run_locate(from, q->runs, run, e));
+        TRY(run_locate_among(from, q->runs, RUNS_WHOLE, run, e));
         return weights_of_run(q, run, out, e);
     }
     if (is_bundle(full) || has(full, DOCUMENT_run)) return weights_of_run(q, full, out, e);
@@ -208,11 +208,33 @@ enum status weights_find(const struct init_request *q, const char *from,
     return OK;
 }
 
-enum status init_look(const json_t *config, struct err *e) {
+/* Adds what to do if `init` names nothing here. */
+static enum status refuse_absent(enum status code, const char *why, struct err *e) {
+    char text[sizeof e->text];
+    snprintf(text, sizeof text, "%s", why);
+    return FAIL(e, code, "%s; --set init.from=PATH names other weights", text);
+}
+
+/* What is no path here may be a run's id. */
+static enum status look_for_run(const char *from, const char *runs, struct err *e) {
+    char run[PATH_CAP];
+    struct err why;
+    if (run_locate_among(from, runs, RUNS_WHOLE, run, &why) == OK) return OK;
+    return why.code == ERR_MEMORY ? FAIL(e, ERR_MEMORY, "%s", why.text)
+                                  : refuse_absent(ERR_IO, why.text, e);
+}
+
+enum status init_look(const json_t *config, const char *runs, struct err *e) {
     const char *from = json_text(json_object_get(config, "init"), "from", NULL);
     struct run_options options;
     struct weights w;
-    if (!from || !path_exists(from) || is_bundle(from) || has(from, DOCUMENT_run)) return OK;
+    if (!from) return OK;
+    if (!path_exists(from)) {
+        enum status absent = look_for_run(from, runs, e);
+        if (absent != OK) err_prefix(e, "init = \"%.200s\"", from);
+        return absent;
+    }
+    if (is_bundle(from) || has(from, DOCUMENT_run)) return OK;
     bool weights = has(from, "config.json") || has(from, CHECKPOINT_JSON);
     if (!weights && path_is_directory(from) && has_steps(from)) return OK;
     TRY(options_read(config, &options, e));
@@ -247,6 +269,7 @@ enum status init_take(const struct init_request *q, json_t **record, struct err 
         return check_steps(q, q->known, e);
     }
     enum status st = weights_find(q, q->instead ? q->instead : from, &found, e);
+    if (st == ERR_ARG && !q->instead) st = refuse_absent(st, e->text, e);
     char *absolute = st == OK ? realpath(found.path, NULL) : NULL;
     if (st == OK && !absolute)
         st = FAIL(e, ERR_CONFIG, "open %s: %s", found.path, strerror(errno));

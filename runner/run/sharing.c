@@ -32,7 +32,7 @@ void row_state_note(struct row_state *s, const struct run_view *view) {
     bool stopped = !strcmp(status, "interrupted") || !strcmp(status, "killed") ||
                    (!strcmp(status, "failed") && !run_fails_again(view->run));
     int64_t checkpoint = json_int(view->run, "checkpoint_step");
-    bool repeated = json_text(view->run, "parent", NULL) && !json_object_get(view->run, "extends");
+    bool repeated = run_repeats(view->run);
     if (repeated && (!ended || (s->kind == ROW_ENDED && !s->repeated))) return;
     if (ended) s->repeated = repeated;
     if (ended) set_state(s, ROW_ENDED, view->path, id, status);

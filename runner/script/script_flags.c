@@ -1,19 +1,46 @@
 #include "runner/script/script_flags.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
 #include "runner/plan/idle_key.h"
 
-static void print_errors(const struct cli *cli, const struct resolution *r) {
+void script_say_errors(const struct cli *cli, const struct resolution *r) {
     for (int64_t i = 0; i < r->error_count; i++) {
         char *text = resolved_error_text(&r->errors[i]);
         if (text && *text) text[strlen(text) - 1] = '\0'; /* cli_warn ends the line */
         cli_warn(cli, "%s", text ? text : r->errors[i].text);
         free(text);
     }
+}
+
+/* A script's name and quoted text need not be UTF-8. */
+static json_t *errors_json(const struct resolution *r) {
+    json_t *list = json_array();
+    bool failed = false;
+    for (int64_t i = 0; i < r->error_count; i++) {
+        const struct resolved_error *x = &r->errors[i];
+        json_append(list, json_pack("{s:o, s:i, s:i, s:o, s:o}", "where", json_from_text(x->where),
+                                    "line", x->line, "column", x->column, "key",
+                                    json_from_text(x->key), "text", json_from_text(x->text)),
+                    &failed);
+    }
+    return json_pack("{s:s, s:b, s:o}", "schema", "fp8lab.check/1", "ok", 0, "errors",
+                     json_whole(list, failed));
+}
+
+int script_fail(const struct cli *cli, const struct resolution *r, const struct err *e) {
+    if (!cli->json || r->error_count == 0) return cli_fail(cli, e);
+    cli_warn(cli, "%s", e->text);
+    json_t *object = errors_json(r);
+    if (object) cli_out_json(cli, object);
+    json_decref(object);
+    return exit_code_of(e->code);
 }
 
 /* Every value of a repeated flag. The array is owned by the caller, its texts are borrowed. */
@@ -79,7 +106,7 @@ enum status script_resolve(const struct cli *cli, const char *gpus, struct resol
                            struct err *e) {
     enum status st = read_script(cli, gpus, out, e);
     if (out->error_count == 0) return st;
-    print_errors(cli, out);
+    script_say_errors(cli, out);
     return FAIL(e, st, "%" PRId64 " error%s in %s%s", out->error_count,
                 out->error_count == 1 ? "" : "s", cli->args[0], undone(cli));
 }

@@ -17,9 +17,16 @@
 NODISCARD enum status script_read(const struct cli *cli, struct resolution *out, struct err *e);
 
 /* The same, with hardware.gpus replaced by `gpus` (a number; NULL: not replaced). Every error of
- * the script is printed, and `e` has their number. */
+ * the script is printed, and `e` has their number: call script_fail(). */
 NODISCARD enum status script_resolve(const struct cli *cli, const char *gpus,
                                      struct resolution *out, struct err *e);
+
+/* Prints every error of the script on stderr. */
+void script_say_errors(const struct cli *cli, const struct resolution *r);
+
+/* cli_fail() for a verb that resolves a script: with --json every verb lists the script's errors in
+ * the object of `check`. Returns the exit code. */
+int script_fail(const struct cli *cli, const struct resolution *r, const struct err *e);
 
 /* Notes, once, keys of the runs that do nothing (plan/idle_key.h). */
 void script_note_idle_keys(const struct cli *cli, const struct resolution *r);

@@ -43,6 +43,15 @@ case_name="plan"
 says "copy while it is written" out
 "$FP8LAB" plan "$tests/tiny.lua" --lib "$lib" --set checkpoint.background=false >out 2>log
 grep -q "copy while it is written" out && fail "a copy is planned that is not made"
+copies() { # ARGS...: what the plan of several rows says of the copy
+    "$FP8LAB" plan "$tests/suite.lua" --lib "$lib" --set checkpoint.every=5 "$@" >out 2>log
+    grep -F "checkpoint's copy while it is written" out
+}
+copies --facts "$root/tests/facts/laptop.json" | grep -q "up to 3.* MiB, which the peak has" ||
+    fail "the copy of a CPU's rows"
+copies --facts "$root/tests/facts/h200.json" | grep -q "MiB, on the host, beside the peak" ||
+    fail "the copy of a GPU's rows"
+copies --set checkpoint.background=false && fail "rows plan a copy that is not made"
 
 case_name="the last one cannot be written"
 run_out_of_room last 100000

@@ -41,6 +41,12 @@ refused "an xz file" "unpack it"
 file 'PAR1'
 refused "a Parquet file" "to_json"
 
+rm data/x.bin && mkdir data/x.bin
+refused "a folder; name the files in it" 'by a pattern such as "data/x.bin/*.txt"'
+gives 2 data tokenise --tokenizer bytes --to x data/x.bin -- "data/x.bin is a folder; name the"
+rmdir data/x.bin
+
+file 'PAR1'
 gives 2 check bytes.lua --lib "$lib" --json -- '"ok":false' "a Parquet file"
 
 # Text in UTF-16 and UTF-32, also for a tokenizer and as JSON lines; without a zero byte in it, too.

@@ -74,6 +74,15 @@ for shell in zsh fish; do
     "$FP8LAB" completion $shell >script
     $shell -n script || fail "$shell does not take it"
 done
+# fish's script says what each flag is, also the ones of every command; nothing is on stderr in a
+# folder without runs.
+if command -v fish >/dev/null; then
+    mkdir empty
+    (cd empty && fish --no-config -c 'source ../script; complete -C "fp8lab plan --js"
+        complete -C "fp8lab show l"') >out 2>&1
+    printf -- '%s\t%s\nlast\nlast~1\n' --json "print the result as one JSON object" | cmp - out ||
+        fail "fish: $(cat out)"
+fi
 # In interactive shells, with file names that contain commands.
 bash_completion=/usr/share/bash-completion/bash_completion
 for shell in bash bash-completion zsh fish; do

@@ -47,7 +47,14 @@ expect 3 hw_match hw --query 'gpu.count>=1000'
 expect 0 doctor doctor --quick --facts tests/facts/laptop.json
 expect 0 bench bench gemm --m 16 --n 16 --k 16 --repeats 1 --backend cpu
 expect 0 check check "$suite"
-expect 2 check check "$suite" --set train.nonsense=1
+bad=(--set train.nonsense=1 --set model.width=x)
+expect 2 check check "$suite" "${bad[@]}"
+cp "$TEST_TMP/out" "$TEST_TMP/errors"
+for verb in run plan advise "run --launch docker --dry-run"; do
+    # shellcheck disable=SC2086  # words
+    expect 2 check $verb "$suite" "${bad[@]}"
+    cmp "$TEST_TMP/errors" "$TEST_TMP/out" || fail "$verb: other errors than those of check"
+done
 expect 0 plan plan "$suite" --backend cpu
 expect 0 advise advise "$suite" --facts tests/facts/h200.json --runs "$runs"
 expect 3 run_refused run experiments/h200_bf16.lua --runs "$runs" --set hardware.gpus=128

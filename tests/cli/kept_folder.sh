@@ -1,6 +1,6 @@
 #!/bin/bash
-# The folder of kept checkpoints beside a bundle is not taken for a run: every command that reads a
-# run says whose checkpoints it has, and names the bundle if it is there.
+# The folder of kept checkpoints beside a bundle, and the folder of runs, are not taken for a run.
+# Every command that reads a run says whose checkpoints it has, or names the newest run.
 set -u
 . "$PWD/tests/cli/lib.sh"
 
@@ -29,6 +29,10 @@ gives 0 compare "$bundle" "$bundle" --
 gives 0 list "$folder" -- "no runs in $folder" \
     "$folder is the folder of checkpoints of the run $id, not the run; name the run: $bundle"
 gives 0 list runs -- "$id"
+for path in runs runs/; do
+    refused "$path is a folder of runs, not a run; name one of them: the newest is $bundle" \
+        "\`fp8lab list $path\`"
+done
 
 case_name="the run's directory"
 cp "$bundle" away.tar.zst

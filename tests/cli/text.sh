@@ -9,14 +9,21 @@ set -u
 # ---- made once, then found -----------------------------------------------------------------------
 check_of() { gives 0 check texts.lua --lib "$lib" "$@"; } # ARGUMENTS... -- WORDS...
 most=$((2 * $(cat data/*.jsonl | wc -c))) # a token of two bytes for each byte of text
-room() { "$FP8LAB" check -q --json texts.lua --lib "$lib" "$@" | python3 -c 'import json, sys
+room() { room_of check "$@"; }
+room_of() { # VERB ARGUMENTS...
+    "$FP8LAB" "$1" -q --json texts.lua --lib "$lib" "${@:2}" 2>/dev/null |
+        python3 -c 'import json, sys
 tokens = json.load(sys.stdin)["tokens"]
-print(tokens and (tokens["folder"], tokens["bytes_max"], tokens["free_bytes"] > 0))'; }
+print(tokens and (tokens["folder"], tokens["bytes_max"], tokens["free_bytes"] > 0))'
+}
 expect "room" "('runs/cache', $most, True)" "$(room)"
+expect "room that plan finds" "$(room)" "$(room_of plan)"
+expect "plan of another machine" None "$(room_of plan --facts "$root/tests/facts/laptop.json")"
 expect "room for the tokens of bytes" "('runs/cache', $most, True)" \
     "$(room --set data.tokenizer=bytes)"
 expect "room for bytes that are no tokens" None "$(room --set data.tokenizer=null)"
 check_of -- "the tokens of the text need about" "of disk at most, in runs/cache"
+gives 0 plan texts.lua --lib "$lib" -- "the tokens of the text need about"
 run 0 -- "tokenising 2 files" "tokens in 160 documents" "kept as $PWD/runs/cache/"
 first=$(bundle_in runs)
 expect "one set of shards" 1 "$(shards)"

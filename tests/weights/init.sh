@@ -70,7 +70,9 @@ gives 2 check x.lua -- "x: its weights would be rejected" "below snapshots/"
 script models/x
 refused "the same as the model" "models/x/config.json does not exist" "below snapshots/"
 script models/nowhere models/llama2
-refused "no such folder" "init = \"models/nowhere\""
+refused "no such folder" "init = \"models/nowhere\"" "--set init.from=PATH"
+gives 0 check x.lua -- "x: its weights cannot be read here: init = \"models/nowhere\"" \
+    "nor the beginning of a run's id in runs; --set init.from=PATH" "Next: fp8lab plan"
 copy llama2 && edit models/x 't["model.norm.weight"] = ("F32", [32], b"\0\0\xc0\x7f" * 32)'
 run_x
 says "final_norm.weight is not finite"
@@ -131,6 +133,9 @@ mv models/x models/y
 gives 3 repro "$bundle" --threads 1 -- "--init DIR"
 gives 0 repro "$bundle" --threads 1 --init models/y -- "bitwise equal"
 gives 3 repro "$bundle" --threads 1 --init models/three/.. -- "first weights"
+run_tiny --runs random
+gives 2 repro "$(bundle_in random)" --init models/y -- \
+    "--init models/y: the run of random/" "begins with random weights and reads none: leave out"
 edit models/y 't["model.norm.weight"] = ("F32", [32], bytes(128))'
 gives 3 repro "$bundle" --threads 1 --init models/y -- "has other weights"
 
@@ -169,6 +174,7 @@ from_parent fp8.blockwise 0.06
 "$FP8LAB" show "$(newest runs)" >shown 2>log
 says "weights of step 2 of" shown
 parent fp8.blockwise
+gives 0 check x.lua --set init.from=last -- "Next: fp8lab run"
 from_parent bf16 0.06
 from_parent fp8.blockwise 0
 exit $failed
