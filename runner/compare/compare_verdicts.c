@@ -170,7 +170,13 @@ static const char *factor_of(const struct family *f, int64_t group) {
     return json_string_value(json_array_get(f->kin->only, (size_t)group));
 }
 
-/* Whether each seed has the baseline's bits: then the factor had no effect in these runs, and
+/* What distinguishes the group from its baseline, for a sentence. */
+static const char *difference_of(const struct family *f, int64_t group) {
+    const char *factor = factor_of(f, group);
+    return factor ? factor : f->c->options.baseline ? "what differs" : "the recipe";
+}
+
+/* Whether each seed has the baseline's bits: then what differs had no effect in these runs, and
  * "holds" would say something about a setting that was never active. */
 static bool has_no_effect(const struct family *f, int64_t group) {
     int64_t compared = 0;
@@ -232,9 +238,9 @@ static const char *judge(const struct family *f, int64_t group, const struct los
     why[0] = '\0';
     if (*f->why) snprintf(why, FAMILY_WHY_CAP, "%s", f->why);
     else if (other_data(f, group)) snprintf(why, FAMILY_WHY_CAP, "trained on other data");
-    else if (factor_of(f, group) && has_no_effect(f, group))
+    else if (has_no_effect(f, group))
         snprintf(why, FAMILY_WHY_CAP, "%s had no effect: each seed has the baseline's bits",
-                 factor_of(f, group));
+                 difference_of(f, group));
     if (*why) return NULL;
     if (family_diverged(f, group, why)) return loss_verdict_name(LOSS_DOES_NOT_HOLD);
     if (learned_nothing(f, j->gap.baseline_mean, why)) return NULL;
