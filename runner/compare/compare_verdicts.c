@@ -193,10 +193,13 @@ static bool has_no_effect(const struct family *f, int64_t group) {
     return compared > 0;
 }
 
-/* Whether a run's training reached no lower loss than a guess by how often each token occurs. One
- * that overfits did: only its held-out loss is high. */
-static bool only_counts(const struct run_view *v) {
-    return loss_of_training(v) > LOSS_GUESS_SHARE * loss_of_frequencies(v);
+/* Whether a run's training, up to the place of the comparison, reached no lower loss than a guess
+ * by how often each token occurs. One that overfits did: only its held-out loss is high. */
+static bool only_counts(const struct family *f, int64_t at) {
+    const struct run_view *v = &f->c->run[f->run[at]];
+    int64_t point = curve_find(curve_of(f, at), f->tokens);
+    double step = point < 0 ? (double)NAN : curve_of(f, at)->step[point];
+    return loss_of_training(v, step) > LOSS_GUESS_SHARE * loss_of_frequencies(v);
 }
 
 /* The mean of that guess over the baseline's runs; infinite if one of them learned more, or if none
@@ -207,7 +210,7 @@ static double counts_of_baseline(const struct family *f) {
     for (int64_t i = 0; i < f->runs; i++) {
         const struct run_view *v = &f->c->run[f->run[i]];
         if (f->g->of[f->run[i]] != f->baseline || isinf(loss_of_frequencies(v))) continue;
-        if (!only_counts(v)) return (double)INFINITY;
+        if (!only_counts(f, i)) return (double)INFINITY;
         sum += loss_of_frequencies(v);
         n++;
     }
