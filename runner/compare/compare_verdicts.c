@@ -1,7 +1,7 @@
 /* Does the loss hold? Takes each family's losses at equal tokens, and asks compare_loss.c.
  *
- * All runs of a family are compared after one number of tokens, the last after which all of them
- * were evaluated. */
+ * All runs of a family are compared after one number of tokens (compare_place.c), the last after
+ * which all of them were evaluated. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,16 +97,16 @@ static double common_time(const struct family *f) {
 /* Fills the runs of a family, tokens and time of the comparison, and the reason for no verdict. */
 static enum status find_place(struct family *f, struct err *e) {
     f->run = calloc((size_t)f->c->count, sizeof *f->run);
-    const struct curve **curves = calloc((size_t)f->c->count, sizeof *curves);
-    enum status st = f->run && curves ? OK : FAIL(e, ERR_MEMORY, "the runs of a verdict");
+    f->out = calloc((size_t)f->c->count, sizeof *f->out);
+    f->left_out = json_array();
+    enum status st = f->run && f->out && f->left_out
+                         ? OK : FAIL(e, ERR_MEMORY, "the runs of a verdict");
     if (st == OK) st = add_runs(f, f->baseline, e);
     for (int64_t k = 0; st == OK && k < f->g->count; k++)
         if (f->kin->of[k] == f->baseline) st = add_runs(f, k, e);
-    for (int64_t i = 0; st == OK && i < f->runs; i++) curves[i] = curve_of(f, i);
-    if (st == OK) f->tokens = curve_common(curves, f->runs);
-    if (st == OK) f->seconds = common_time(f);
-    free(curves);
+    if (st == OK) st = family_place(f, e);
     if (st != OK) return st;
+    f->seconds = common_time(f);
     bool smoke = false;
     for (int64_t i = 0; i < f->runs; i++)
         smoke = smoke || json_is_true(json_object_get(f->c->run[f->run[i]].run, "smoke"));
@@ -128,18 +128,21 @@ void loss_sample_free(struct loss_sample *s) {
 
 enum status family_sample(const struct family *f, int64_t group, const struct family_value *value,
                           struct loss_sample *out, int64_t *seeds, struct err *e) {
-    int64_t *run = NULL;
+    int64_t *run = NULL, runs = 0, n = 0;
     *out = (struct loss_sample){ 0 };
-    TRY(compare_repeats(f->c, f->g, group, &run, seeds, e));
-    out->seed = calloc((size_t)*seeds + 1, sizeof *out->seed);
-    out->value = calloc((size_t)*seeds + 1, sizeof *out->value);
+    *seeds = 0;
+    TRY(compare_repeats(f->c, f->g, group, &run, &runs, e));
+    out->seed = calloc((size_t)runs + 1, sizeof *out->seed);
+    out->value = calloc((size_t)runs + 1, sizeof *out->value);
     enum status st = out->seed && out->value ? OK : FAIL(e, ERR_MEMORY, "losses of a verdict");
-    for (int64_t i = 0; st == OK && i < *seeds; i++) {
-        out->seed[i] = json_integer_value(json_object_get(f->c->run[run[i]].run, "seed"));
-        out->value[i] = value->of(&f->curve[run[i]], value);
-        if (isfinite(out->value[i])) out->count++;
+    for (int64_t i = 0; st == OK && i < runs; i++) {
+        if (f->out[run[i]]) continue;
+        out->seed[n] = json_integer_value(json_object_get(f->c->run[run[i]].run, "seed"));
+        out->value[n] = value->of(&f->curve[run[i]], value);
+        if (isfinite(out->value[n++])) out->count++;
     }
-    if (out->count < *seeds) out->count = 0;
+    if (out->count < n) out->count = 0;
+    *seeds = n;
     free(run);
     return st;
 }
@@ -234,6 +237,22 @@ static bool learned_nothing(const struct family *f, double mean, char why[FAMILY
     return true;
 }
 
+/* Adds the runs of the group and of its baseline that are left out to the reason. */
+static void add_left_out(const struct family *f, int64_t group, char why[FAMILY_WHY_CAP]) {
+    size_t i, n = 0, at = strlen(why);
+    const json_t *row;
+    char name[8];
+    json_array_foreach(f->left_out, i, row) {
+        int64_t run = json_integer_value(json_object_get(row, "run"));
+        if (at > FAMILY_WHY_CAP - 60 || (f->g->of[run] != group && f->g->of[run] != f->baseline))
+            continue;
+        at += (size_t)snprintf(why + at, FAMILY_WHY_CAP - at, "%s%s (to step %lld)",
+                               n++ ? ", " : at ? "; without " : "without ",
+                               compare_letter(run, name),
+                               (long long)json_integer_value(json_object_get(row, "step")));
+    }
+}
+
 /* The verdict and its reason. Conditions that exclude a verdict come first, the bounds last. */
 static const char *judge(const struct family *f, int64_t group, const struct loss_judgement *j,
                          int64_t n, int64_t m, char why[FAMILY_WHY_CAP]) {
@@ -259,6 +278,7 @@ static const char *judge(const struct family *f, int64_t group, const struct los
                  j->needed < 0 ? (long long)STATS_SEEDS_MAX : (long long)j->needed);
     else if (pairs && (pairs < n || pairs < m))
         snprintf(why, FAMILY_WHY_CAP, "on the %lld seeds that both have", (long long)pairs);
+    add_left_out(f, group, why);
     return loss_verdict_name(j->verdict);
 }
 
@@ -334,16 +354,19 @@ static enum status family_json(struct family *f, json_t **out, struct err *e) {
     for (int64_t k = 0; st == OK && k < f->g->count; k++)
         if (f->kin->of[k] == f->baseline) st = put_row(f, k, rows, e);
     if (st == OK)
-        *out = json_pack("{s:I, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O}", "baseline",
+        *out = json_pack("{s:I, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O, s:O}", "baseline",
                          (json_int_t)f->baseline, "diverged", f->diverged, "seeds",
                          (json_int_t)seeds, "mean", json_finite(stats_mean(x.value, x.count)),
                          "step", place_step(f), "tokens", json_finite(f->tokens), "counted",
                          json_finite(counted(f)), "seconds", json_finite(f->seconds), "why",
-                         json_from_text(f->why), "cut", cut_runs(f), "rows", rows);
+                         json_from_text(f->why), "cut", cut_runs(f), "left_out", f->left_out,
+                         "rows", rows);
     if (st == OK && !*out) st = FAIL(e, ERR_MEMORY, "a family of losses");
     json_decref(rows);
     loss_sample_free(&x);
     free(f->run);
+    free(f->out);
+    json_decref(f->left_out);
     return st;
 }
 

@@ -1,4 +1,6 @@
 /* After how many tokens losses are compared, and which runs that place is of. */
+#include <stdlib.h>
+
 #include "runner/compare/compare.h"
 #include "tests/bundle/compare_scene.h"
 
@@ -22,8 +24,92 @@ static void what_counts_is_learned_until_the_comparison(void **state) {
     finish(&s);
 }
 
+/* Four seeds of BF16, then four of FP8 whose loss is 0.5 nats above from step 11 on. */
+static void four_pairs(struct run_fixture runs[9]) {
+    for (int i = 0; i < 9; i++) {
+        runs[i] = run_fixture_default();
+        runs[i].recipe = i < 4 ? "bf16" : "fp8.tensorwise";
+        runs[i].seed = 1 + i % 4;
+        runs[i].planned = runs[i].steps = 60;
+        runs[i].loss_late = i < 4 ? 0 : 0.5;
+    }
+}
+
+static int64_t step_of(const struct scene *s) {
+    return json_integer_value(json_object_get(json_array_get(losses_of(s), 0), "step"));
+}
+
+static void text_has(const struct scene *s, const char *words) {
+    struct err e = { 0 };
+    char *text = NULL;
+    CHECK(compare_text(&s->c, false, &text, &e));
+    if (!strstr(text, words)) fail_msg("\"%s\" is not in\n%s", words, text);
+    free(text);
+}
+
+/* One run of another seed that ended early must not turn "does not hold" into "holds". */
+static void a_run_in_no_pair_does_not_shorten_the_comparison(void **state) {
+    static const struct { int64_t steps; size_t left_out; const char *why; } CASES[] = {
+        { 11, 1, "without I (to step 10)" }, { 45, 1, "without I (to step 40)" },
+        { 60, 0, "on the 4 seeds that both have" },
+    };
+    struct run_fixture runs[9];
+    four_pairs(runs);
+    runs[8].seed = 9;
+    runs[8].status = "time_limit";
+    for (int side = 0; side < 2; side++)
+        for (int k = 0; k < 3; k++) {
+            struct scene s;
+            runs[8].recipe = side ? "fp8.tensorwise" : "bf16";
+            runs[8].loss_late = 0;
+            runs[8].steps = CASES[k].steps;
+            compare(&s, runs, 9);
+            const json_t *family = json_array_get(losses_of(&s), 0);
+            verdict_is(&s, "does not hold", CASES[k].why);
+            assert_int_equal(step_of(&s), 60);
+            assert_int_equal(json_array_size(json_object_get(family, "left_out")),
+                             CASES[k].left_out);
+            if (k == 1)
+                text_has(&s, "    I is left out: it was evaluated to step 40, and its seed is in no "
+                             "pair\n");
+            finish(&s);
+        }
+}
+
+/* Nor must one of a paired seed. Without it and its pair three seeds must remain. */
+static void a_short_run_of_a_row_is_left_out_and_named(void **state) {
+    struct scene s;
+    struct run_fixture runs[9];
+    four_pairs(runs);
+    runs[7].status = "time_limit";
+    runs[7].steps = 11;
+    compare(&s, runs, 8);
+    verdict_is(&s, "does not hold", "on the 3 seeds that both have; without H (to step 10)");
+    assert_int_equal(step_of(&s), 60);
+    text_has(&s, "    H is left out: it was evaluated to step 10, others of its row to step 60\n");
+    finish(&s);
+    runs[6].steps = 12;
+    compare(&s, runs, 8);
+    verdict_is(&s, NULL, "row and baseline need 3 seeds each; here are 4 and 2; without G (to step "
+                         "10), H (to step 10)");
+    finish(&s);
+    four_pairs(runs);
+    runs[0].steps = 11; /* of the baseline */
+    compare(&s, runs, 8);
+    verdict_is(&s, "does not hold", "on the 3 seeds that both have; without A (to step 10)");
+    finish(&s);
+    four_pairs(runs);
+    runs[7].steps = 30; /* half: the others are compared there */
+    compare(&s, runs, 8);
+    verdict_is(&s, "does not hold", "");
+    assert_int_equal(step_of(&s), 30);
+    finish(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_in_no_pair_does_not_shorten_the_comparison),
+        cmocka_unit_test(a_short_run_of_a_row_is_left_out_and_named),
         cmocka_unit_test(what_counts_is_learned_until_the_comparison),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -114,6 +114,21 @@ static void a_run_that_can_be_resumed_says_nothing(void **state) {
     finding_is(runs, 7, 3, EVIDENCE_HOLDS);
 }
 
+/* A time limit ends a run for good. It has no say in where the others are compared either. */
+static void a_short_run_hides_no_loss_that_failed(void **state) {
+    struct run_fixture runs[7];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) {
+        runs[i].steps = runs[i].planned = 40;
+        if (i >= 3) runs[i].loss_late = 0.5;
+    }
+    runs[6] = runs[3];
+    runs[6].seed = 9;
+    runs[6].steps = 11;
+    runs[6].status = "time_limit";
+    finding_is(runs, 7, 3, EVIDENCE_FAILS);
+}
+
 /* Changes the run's records, which lie behind the inputs. Its manifest then no longer fits. */
 static void damage(const char *dir) {
     struct err e = { 0 };
@@ -263,6 +278,7 @@ int main(void) {
         cmocka_unit_test(the_verdict_of_compare_is_the_evidence),
         cmocka_unit_test(other_options_models_and_open_runs_say_nothing),
         cmocka_unit_test(a_run_that_can_be_resumed_says_nothing),
+        cmocka_unit_test(a_short_run_hides_no_loss_that_failed),
         cmocka_unit_test(a_damaged_bundle_hides_no_other_run),
         cmocka_unit_test(fp8_attention_is_judged_within_its_recipe),
         cmocka_unit_test(evidence_names_its_training),
