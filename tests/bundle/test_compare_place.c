@@ -70,8 +70,8 @@ static void a_run_in_no_pair_does_not_shorten_the_comparison(void **state) {
             assert_int_equal(json_array_size(json_object_get(family, "left_out")),
                              CASES[k].left_out);
             if (k == 1)
-                text_has(&s, "    I is left out: it was evaluated to step 40, and its seed is in no "
-                             "pair\n");
+                text_has(&s, "    I is left out: it was evaluated to step 40, and its seed is "
+                             "in no pair\n");
             finish(&s);
         }
 }
@@ -106,10 +106,38 @@ static void a_short_run_of_a_row_is_left_out_and_named(void **state) {
     finish(&s);
 }
 
+/* A verdict without its place cannot be compared with another one. */
+static void tables_have_the_place_of_a_verdict(void **state) {
+    static const struct { enum compare_format format; const char *words[2]; } CASES[] = {
+        { COMPARE_CSV, { ",loss_why,loss_at_step,loss_at_tokens\n",
+                         ",does not hold,without I (to step 10),60,122880.0\n" } },
+        { COMPARE_MARKDOWN, { "| allowed | at step | after tokens |\n",
+                              "| does not hold: without I (to step 10) |" } },
+        { COMPARE_MARKDOWN, { "%", "| 60 | 122880 |\n" } },
+    };
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture runs[9];
+    four_pairs(runs);
+    runs[8].seed = 9;
+    runs[8].steps = 11;
+    compare(&s, runs, 9);
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        char *text = NULL;
+        CHECK(compare_table(&s.c, CASES[i].format, &text, &e));
+        for (int k = 0; k < 2; k++)
+            if (!strstr(text, CASES[i].words[k]))
+                fail_msg("\"%s\" is not in\n%s", CASES[i].words[k], text);
+        free(text);
+    }
+    finish(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_in_no_pair_does_not_shorten_the_comparison),
         cmocka_unit_test(a_short_run_of_a_row_is_left_out_and_named),
+        cmocka_unit_test(tables_have_the_place_of_a_verdict),
         cmocka_unit_test(what_counts_is_learned_until_the_comparison),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
