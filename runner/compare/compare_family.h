@@ -46,6 +46,16 @@ struct family {
  * all runs that did not diverge; `out` is false for each, `left_out` is empty. */
 NODISCARD enum status family_place(struct family *f, struct err *e);
 
+/* What the evaluations after the place say of a group. They are of fewer runs, so they give no
+ * verdict, but they can contradict one. */
+struct family_later {
+    double relative; /* to the baseline, over `seeds` pairs of seeds at `step`; NaN: none */
+    int64_t seeds, step;
+    double rise;     /* of its own loss from the place to its last evaluations; NaN: none */
+    int64_t last_step;
+};
+struct family_later family_later(const struct family *f, int64_t group);
+
 /* Whether a run of the group diverged; `why` says "B diverged: ...". */
 bool family_diverged(const struct family *f, int64_t group, char why[FAMILY_WHY_CAP]);
 

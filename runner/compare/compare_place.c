@@ -40,13 +40,17 @@ static const json_t *seed_of(const struct family *f, int64_t at) {
     return json_object_get(f->c->run[f->run[at]].run, "seed");
 }
 
-/* Whether a run of the group that is not left out has the seed of a run. */
-static bool has_partner(const struct family *f, int64_t at, int64_t group) {
+/* The run of the group that has the seed of a run and is not left out; -1: none. */
+static int64_t partner(const struct family *f, int64_t at, int64_t group) {
     for (int64_t i = 0; i < f->runs; i++)
         if (group_of(f, i) == group && !is_left_out(f, i) &&
             json_equal(seed_of(f, i), seed_of(f, at)))
-            return true;
-    return false;
+            return i;
+    return -1;
+}
+
+static bool has_partner(const struct family *f, int64_t at, int64_t group) {
+    return partner(f, at, group) >= 0;
 }
 
 static bool in_pairs(const struct family *f, int64_t group) {
@@ -159,4 +163,57 @@ enum status family_place(struct family *f, struct err *e) {
     free(x.paired);
     free(x.has_say);
     return st;
+}
+
+/* ---- after the place ----------------------------------------------------------------------- */
+
+/* The last tokens behind the place at which both runs were evaluated; NaN: none. */
+static double last_of_both(const struct family *f, int64_t a, int64_t b) {
+    const struct curve *both[] = { curve_of(f, a), curve_of(f, b) };
+    double tokens = curve_common(both, 2);
+    return tokens > f->tokens ? tokens : (double)NAN;
+}
+
+static double loss_at(const struct family *f, int64_t at, double tokens) {
+    int64_t point = curve_find(curve_of(f, at), tokens);
+    return point < 0 ? (double)NAN : curve_of(f, at)->loss[point];
+}
+
+/* The means of the pairs of seeds at the last evaluation that any pair has. */
+static void later_of_pairs(const struct family *f, int64_t group, struct family_later *out) {
+    double tokens = (double)NAN, base = 0, mean = 0;
+    for (int64_t i = 0; i < f->runs; i++) {
+        int64_t b = group_of(f, i) == group ? partner(f, i, f->baseline) : -1;
+        double last = b < 0 ? (double)NAN : last_of_both(f, i, b);
+        if (!isnan(last)) tokens = fmax(last, tokens);
+    }
+    for (int64_t i = 0; i < f->runs && !isnan(tokens); i++) {
+        int64_t b = group_of(f, i) == group ? partner(f, i, f->baseline) : -1;
+        double x = b < 0 ? (double)NAN : loss_at(f, b, tokens), y = loss_at(f, i, tokens);
+        if (isnan(x) || isnan(y)) continue;
+        out->step = (int64_t)curve_of(f, i)->step[curve_find(curve_of(f, i), tokens)];
+        out->seeds++;
+        base += x;
+        mean += y;
+    }
+    out->relative = out->seeds ? mean / base - 1 : (double)NAN;
+}
+
+/* The means of the group's runs with later evaluations, at their last and at the place. */
+static void later_of_group(const struct family *f, int64_t group, struct family_later *out) {
+    double then = 0, last = 0;
+    for (int64_t i = 0; i < f->runs; i++) {
+        if (group_of(f, i) != group || !(last_tokens(f, i) > f->tokens)) continue;
+        then += loss_at(f, i, f->tokens);
+        last += loss_at(f, i, last_tokens(f, i));
+        out->last_step = last_step(f, i);
+    }
+    out->rise = then > 0 ? last / then - 1 : (double)NAN;
+}
+
+struct family_later family_later(const struct family *f, int64_t group) {
+    struct family_later out = { .relative = (double)NAN };
+    later_of_pairs(f, group, &out);
+    later_of_group(f, group, &out);
+    return out;
 }

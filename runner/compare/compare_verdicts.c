@@ -253,9 +253,26 @@ static void add_left_out(const struct family *f, int64_t group, char why[FAMILY_
     }
 }
 
+/* Says if the group's evaluations after the place got worse. Whether they contradict "holds". */
+static bool add_later(const struct family *f, int64_t group, double tolerance,
+                      char why[FAMILY_WHY_CAP]) {
+    struct family_later later = family_later(f, group);
+    size_t at = strlen(why);
+    const char *begin = at ? "; later evaluations got worse" : "later evaluations got worse";
+    bool worse = later.relative > tolerance;
+    if (worse)
+        snprintf(why + at, FAMILY_WHY_CAP - at, "%s: %+.2f %% from the baseline at step %lld, on "
+                 "%lld seed%s", begin, 100 * later.relative, (long long)later.step,
+                 (long long)later.seeds, later.seeds == 1 ? "" : "s");
+    else if (isnan(later.relative) && later.rise > tolerance)
+        snprintf(why + at, FAMILY_WHY_CAP - at, "%s: the row's loss rises by %.2f %% to step %lld",
+                 begin, 100 * later.rise, (long long)later.last_step);
+    return worse;
+}
+
 /* The verdict and its reason. Conditions that exclude a verdict come first, the bounds last. */
 static const char *judge(const struct family *f, int64_t group, const struct loss_judgement *j,
-                         int64_t n, int64_t m, char why[FAMILY_WHY_CAP]) {
+                         int64_t n, int64_t m, double tolerance, char why[FAMILY_WHY_CAP]) {
     int64_t pairs = j->gap.pairs;
     why[0] = '\0';
     if (*f->why) snprintf(why, FAMILY_WHY_CAP, "%s", f->why);
@@ -279,13 +296,15 @@ static const char *judge(const struct family *f, int64_t group, const struct los
     else if (pairs && (pairs < n || pairs < m))
         snprintf(why, FAMILY_WHY_CAP, "on the %lld seeds that both have", (long long)pairs);
     add_left_out(f, group, why);
+    if (j->verdict == LOSS_HOLDS && add_later(f, group, tolerance, why)) return NULL;
+    if (j->verdict == LOSS_UNDECIDED) (void)add_later(f, group, tolerance, why);
     return loss_verdict_name(j->verdict);
 }
 
 static json_t *judged_row(const struct family *f, int64_t group, const struct loss_judgement *j,
                           int64_t n, int64_t m, double tolerance, const char *kind) {
     char why[FAMILY_WHY_CAP];
-    const char *verdict = judge(f, group, j, n, m, why);
+    const char *verdict = judge(f, group, j, n, m, tolerance, why);
     bool undecided = verdict && j->verdict == LOSS_UNDECIDED && j->needed > 0;
     return json_pack("{s:I, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:s?, s:o, s:o, s:O, s:O}",
                      "group", (json_int_t)group, "recipe", kind, "seeds", (json_int_t)m, "pairs",

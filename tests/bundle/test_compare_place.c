@@ -106,6 +106,29 @@ static void a_short_run_of_a_row_is_left_out_and_named(void **state) {
     finish(&s);
 }
 
+/* "holds" at step 10 is none if the seeds that went on are worse at step 20. */
+static void a_row_that_got_worse_later_does_not_hold(void **state) {
+    struct scene s;
+    struct run_fixture runs[9];
+    four_pairs(runs);
+    for (int i = 0; i < 8; i++) runs[i].steps = i < 7 ? 20 : 19;
+    compare(&s, runs, 8);
+    verdict_is(&s, NULL, "later evaluations got worse: +37.");
+    verdict_is(&s, NULL, " % from the baseline at step 20, on 3 seeds");
+    assert_int_equal(step_of(&s), 10);
+    finish(&s);
+    for (int i = 4; i < 8; i++) runs[i].loss_late = 0;
+    compare(&s, runs, 8);
+    verdict_is(&s, "holds", "");
+    assert_string_equal(json_text(loss_row(&s), "why", ""), "");
+    finish(&s);
+    for (int i = 0; i < 8; i++) runs[i].steps = i < 4 ? 12 : 20; /* without a later baseline */
+    for (int i = 4; i < 8; i++) runs[i].loss_late = 0.6;
+    compare(&s, runs, 8);
+    verdict_is(&s, "holds", "later evaluations got worse: the row's loss rises by 4.");
+    finish(&s);
+}
+
 /* A verdict without its place cannot be compared with another one. */
 static void tables_have_the_place_of_a_verdict(void **state) {
     static const struct { enum compare_format format; const char *words[2]; } CASES[] = {
@@ -137,6 +160,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_in_no_pair_does_not_shorten_the_comparison),
         cmocka_unit_test(a_short_run_of_a_row_is_left_out_and_named),
+        cmocka_unit_test(a_row_that_got_worse_later_does_not_hold),
         cmocka_unit_test(tables_have_the_place_of_a_verdict),
         cmocka_unit_test(what_counts_is_learned_until_the_comparison),
     };
