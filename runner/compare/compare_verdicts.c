@@ -237,6 +237,39 @@ static bool learned_nothing(const struct family *f, double mean, char why[FAMILY
     return true;
 }
 
+/* The mean of the first evaluations of the baseline's runs; NaN if one has none before the place. */
+static double first_of_baseline(const struct family *f) {
+    double sum = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < f->runs; i++) {
+        if (f->g->of[f->run[i]] != f->baseline) continue;
+        if (curve_of(f, i)->points == 0 || !(curve_of(f, i)->tokens[0] < f->tokens))
+            return (double)NAN;
+        sum += curve_of(f, i)->loss[0];
+        n++;
+    }
+    return n ? sum / (double)n : (double)NAN;
+}
+
+/* Whether weights from `init` that no step changed might hold as well: the baseline's loss is not
+ * known to have fallen by more than the tolerance. */
+static bool may_be_untrained(const struct family *f, double mean, double tolerance,
+                             char why[FAMILY_WHY_CAP]) {
+    const json_t *config = f->c->run[f->g->first[f->baseline]].resolved;
+    double first = first_of_baseline(f);
+    if (!json_is_object(json_object_get(config, "init")) || first > (1 + tolerance) * mean)
+        return false;
+    int at = snprintf(why, FAMILY_WHY_CAP, "whether the baseline learned anything is not known: the "
+                      "loss of its first weights is not recorded, and ");
+    if (isnan(first))
+        snprintf(why + at, FAMILY_WHY_CAP - (size_t)at, "no evaluation is earlier; evaluate more "
+                 "often (eval.every)");
+    else
+        snprintf(why + at, FAMILY_WHY_CAP - (size_t)at, "its mean loss was %.5g at the first "
+                 "evaluation and is %.5g; evaluate earlier, or train longer", first, mean);
+    return true;
+}
+
 /* Adds the runs of the group and of its baseline that are left out to the reason. */
 static void add_left_out(const struct family *f, int64_t group, char why[FAMILY_WHY_CAP]) {
     size_t i, n = 0, at = strlen(why);
@@ -295,6 +328,8 @@ static const char *judge(const struct family *f, int64_t group, const struct los
                  j->needed < 0 ? (long long)STATS_SEEDS_MAX : (long long)j->needed);
     else if (pairs && (pairs < n || pairs < m))
         snprintf(why, FAMILY_WHY_CAP, "on the %lld seeds that both have", (long long)pairs);
+    if (j->verdict == LOSS_HOLDS && may_be_untrained(f, j->gap.baseline_mean, tolerance, why))
+        return NULL;
     add_left_out(f, group, why);
     if (j->verdict == LOSS_HOLDS && add_later(f, group, tolerance, why)) return NULL;
     if (j->verdict == LOSS_UNDECIDED) (void)add_later(f, group, tolerance, why);

@@ -179,11 +179,12 @@ static void write_inputs(const char *dir, const struct run_fixture *f) {
     put_file(dir, "data/experiment/main.lua", "return experiment { name = \"tiny\" }\n");
     put_file(dir, "data/experiment/lib/models/tiny.lua", "return { width = 64 }\n");
     put_file(dir, "data/experiment/resolved.json",
-             "{\"archive\":\"full\",%s%s%s\"model\":%s,\"name\":\"tiny\","
+             "{\"archive\":\"full\",%s%s%s%s%s%s\"model\":%s,\"name\":\"tiny\","
              "\"recipe\":{\"kind\":\"%s\"%s%s},"
              "\"schema\":\"fp8lab.experiment/1\",\"train\":{\"seed\":%lld,\"steps\":%lld%s}}",
              f->attention ? "\"attention\":" : "", f->attention ? f->attention : "",
-             f->attention ? "," : "", f->model ? f->model : "null", f->recipe, margin,
+             f->attention ? "," : "", f->init ? "\"init\":" : "", f->init ? f->init : "",
+             f->init ? "," : "", f->model ? f->model : "null", f->recipe, margin,
              f->options ? f->options : "",
              (long long)f->seed, (long long)(f->planned ? f->planned : f->steps),
              f->train ? f->train : "");

@@ -19,6 +19,7 @@ struct run_fixture {
     const char *options;     /* further keys of the recipe, as JSON (",\"pow2\":true"); or NULL */
     const char *model;       /* the model, as JSON; NULL: the configuration has none */
     const char *attention;   /* the table, as JSON; NULL: absent */
+    const char *init;        /* the table, as JSON; NULL: absent */
     const char *train;       /* further keys of train, as JSON (",\"shard\":1"); NULL: none */
     int64_t tensors;         /* traced; 0: no trace */
     int64_t checkpoint_bytes; /* of a (sparse) model.safetensors; 0: none */
