@@ -237,7 +237,8 @@ static bool learned_nothing(const struct family *f, double mean, char why[FAMILY
     return true;
 }
 
-/* The mean of the first evaluations of the baseline's runs; NaN if one has none before the place. */
+/* The mean of the first evaluations of the baseline's runs; NaN if a run has none before the
+ * place. */
 static double first_of_baseline(const struct family *f) {
     double sum = 0;
     int64_t n = 0;
@@ -259,8 +260,8 @@ static bool may_be_untrained(const struct family *f, double mean, double toleran
     double first = first_of_baseline(f);
     if (!json_is_object(json_object_get(config, "init")) || first > (1 + tolerance) * mean)
         return false;
-    int at = snprintf(why, FAMILY_WHY_CAP, "whether the baseline learned anything is not known: the "
-                      "loss of its first weights is not recorded, and ");
+    int at = snprintf(why, FAMILY_WHY_CAP, "whether the baseline learned anything is not known: "
+                      "the loss of its first weights is not recorded, and ");
     if (isnan(first))
         snprintf(why + at, FAMILY_WHY_CAP - (size_t)at, "no evaluation is earlier; evaluate more "
                  "often (eval.every)");

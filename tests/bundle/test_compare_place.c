@@ -168,8 +168,8 @@ static void given_weights_must_have_been_trained(void **state) {
     finish(&s);
     for (int i = 0; i < 6; i++) runs[i].steps = 12; /* one evaluation */
     compare(&s, runs, 6);
-    verdict_is(&s, NULL, "whether the baseline learned anything is not known: the loss of its first "
-                         "weights is not recorded, and no evaluation is earlier");
+    verdict_is(&s, NULL, "whether the baseline learned anything is not known: the loss of its "
+                         "first weights is not recorded, and no evaluation is earlier");
     finish(&s);
     for (int i = 0; i < 6; i++) runs[i].steps = 20;
     for (int i = 0; i < 6; i++) runs[i].eval_last = 1.84; /* as the first evaluation */
