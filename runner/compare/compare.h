@@ -199,6 +199,20 @@ NODISCARD enum status compare_load(struct comparison *c, const char *const *path
 NODISCARD enum status compare_differences(const struct run_view *const *runs, int64_t count,
                                           json_t **differences, json_t **factors, struct err *e);
 
+/* ---- what runs read: compare_content.c ------------------------------------------------------- */
+
+struct compared {
+    const struct run_view *const *runs; /* borrowed */
+    int64_t count;
+};
+/* The factor of a key in which the runs differ, by what they read: NULL where another key is the
+ * factor, or none. `factor`: the key's own, if content does not decide. */
+const char *compare_content_factor(const struct compared *c, const char *section, const char *key,
+                                   const char *factor);
+/* Adds the first weights of a run to its inputs: "weights", and "optimizer.KEY" of the moments that
+ * it began with. */
+void compare_put_start(const struct run_view *v, json_t *flat, bool *failed);
+
 void compare_diverge(const struct run_view *a, const struct run_view *b, struct divergence *out);
 
 /* ---- repeats: compare_groups.c --------------------------------------------------------------- */
