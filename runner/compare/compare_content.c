@@ -1,5 +1,5 @@
-/* What runs read counts by its content, not by its name: their first weights by the hashes that
- * they recorded. */
+/* What runs read counts by its content, not by its name: their first weights and their data by the
+ * hashes that they recorded. */
 #include <string.h>
 
 #include "model/ground/json_safe.h"
@@ -84,10 +84,64 @@ void compare_put_start(const struct run_view *v, json_t *flat, bool *failed) {
     json_decref(section);
 }
 
+/* ---- data ---------------------------------------------------------------------------------- */
+
+static bool is_one_of(const char *const *names, const char *name) {
+    while (*names && strcmp(*names, name) != 0) names++;
+    return *names != NULL;
+}
+
+/* Whether the values of a key with paths are equal but for these: as many, in the same places. */
+static bool same_but_paths(const json_t *a, const json_t *b) {
+    static const char *const OF_A_PART[] = { "path", "paths", NULL };
+    const char *key;
+    const json_t *item;
+    size_t i;
+    if (json_is_string(a) && json_is_string(b)) return true;
+    if (!a || !b || json_typeof(a) != json_typeof(b)) return same_json(a, b);
+    if (json_array_size(a) != json_array_size(b) || json_object_size(a) != json_object_size(b))
+        return false;
+    json_array_foreach(a, i, item)
+        if (!same_but_paths(item, json_array_get(b, i))) return false;
+    json_object_foreach((json_t *)a, key, item) {
+        const json_t *other = json_object_get(b, key);
+        if (is_one_of(OF_A_PART, key) ? !same_but_paths(item, other) : !same_json(item, other))
+            return false;
+    }
+    return json_is_array(a) || json_is_object(a) || same_json(a, b);
+}
+
+/* Whether the runs read the same bytes. The hash is of all files in order, or of the tokens that
+ * were made of the text. It does not say how they are used, so a key that does stays a factor. */
+static bool same_bytes(const struct compared *c) {
+    for (int64_t i = 0; i < c->count; i++) {
+        const char *a = json_text(json_object_get(c->runs[0]->run, "inputs"), "data", NULL),
+                   *b = json_text(json_object_get(c->runs[i]->run, "inputs"), "data", NULL);
+        if (!a || !b || strcmp(a, b) != 0) return false;
+    }
+    return true;
+}
+
+static const json_t *of_data(const struct run_view *v, const char *key) {
+    const json_t *value = json_object_get(json_object_get(v->resolved, "data"), key);
+    return json_is_null(value) ? NULL : value;
+}
+
+/* `key`: without "data.". */
+static const char *factor_of_data(const struct compared *c, const char *key, const char *factor) {
+    static const char *const PATHS[] = { "path",      "paths",    "parts", "eval_path",
+                                         "tokenizer", "template", NULL };
+    if (!is_one_of(PATHS, key) || !same_bytes(c)) return factor;
+    for (int64_t i = 1; i < c->count; i++)
+        if (!same_but_paths(of_data(c->runs[0], key), of_data(c->runs[i], key))) return factor;
+    return NULL;
+}
+
 const char *compare_content_factor(const struct compared *c, const char *section, const char *key,
                                    const char *factor) {
     bool config = !strcmp(section, "config"), inputs = !strcmp(section, "inputs");
     if (config && !strcmp(key, "init.from")) return factor_of_path(c);
+    if (config && !strncmp(key, "data.", 5)) return factor_of_data(c, key + 5, factor);
     if (inputs && !strcmp(key, "weights")) return path_tells(c, false) ? NULL : factor;
     if (inputs && !strncmp(key, "optimizer.", 10)) return path_tells(c, true) ? NULL : factor;
     return factor;

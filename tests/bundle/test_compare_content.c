@@ -1,5 +1,5 @@
-/* compare: what runs read counts by its content, not by its name. First weights are equal if their
- * recorded hashes are; a path without a hash on each side stays a factor. */
+/* compare: what runs read counts by its content, not by its name. First weights and data are equal
+ * if their recorded hashes are; a path without a hash on each side stays a factor. */
 #include "runner/compare/compare.h"
 #include "tests/bundle/compare_scene.h"
 
@@ -132,6 +132,67 @@ static void moments_on_one_side_do_not_hide_other_weights(void **state) {
     no_verdict("init.optimizer, recipe, weights", "recipe: init.optimizer, weights");
 }
 
+/* ---- data ----------------------------------------------------------------------------------- */
+
+static void read_data(const char *a, const char *hash_a, const char *b, const char *hash_b) {
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) {
+        runs[i].data = i < 3 ? a : b;
+        runs[i].data_hash = i < 3 ? hash_a : hash_b;
+    }
+}
+
+#define TEXT(paths, more) "{\"kind\":\"text\",\"paths\":[" paths "]" more "}"
+#define TOKENS(path, eval_path, parts) \
+    "{\"kind\":\"tokens\",\"path\":" path ",\"paths\":null,\"eval_path\":" eval_path \
+    ",\"parts\":" parts "}"
+
+static void equal_data_at_two_paths_are_no_factor(void **state) {
+    read_data(TEXT("\"a\"", ""), "d1", TEXT("\"b\"", ""), "d1");
+    holds("recipe", "data.paths");
+    read_data(TEXT("\"a\"", ",\"tokenizer\":\"wm\""), "d1",
+              TEXT("\"a\"", ",\"tokenizer\":\"wm2\""), "d1");
+    holds("recipe", "data.tokenizer");
+    read_data(TOKENS("null", "null", "[{\"path\":\"a\",\"weight\":2},{\"paths\":[\"b\"]}]"), "d1",
+              TOKENS("null", "null", "[{\"path\":\"c\",\"weight\":2},{\"paths\":[\"d\"]}]"), "d1");
+    holds("recipe", "data.parts");
+}
+
+static void a_missing_or_another_hash_of_data_is_a_factor(void **state) {
+    const char *a = TEXT("\"a\"", ""), *b = TEXT("\"b\"", "");
+    read_data(a, "d1", b, "d2");
+    no_verdict("data, recipe", "recipe: data");
+    read_data(a, "d1", b, "");
+    no_verdict("data, recipe", "recipe: data");
+    read_data(a, "", b, "");
+    no_verdict("data, recipe", "recipe: data");
+    read_data(a, "d1", a, "d2");
+    no_verdict("recipe, data", "recipe: data");
+}
+
+/* The hash is of the bytes of all files in order. It says nothing of how they are used. */
+static void equal_bytes_used_in_another_way_are_a_factor(void **state) {
+    static const struct { const char *a, *b; } CASES[] = {
+        { TEXT("\"a\"", ",\"holdout\":0.1"), TEXT("\"b\"", ",\"holdout\":0.2") },
+        { TEXT("\"a\"", ",\"field\":\"x\""), TEXT("\"b\"", ",\"field\":\"y\"") },
+        { TEXT("\"a\"", ",\"eod\":\"<a>\""), TEXT("\"b\"", ",\"eod\":\"<b>\"") },
+        { TEXT("\"a\"", ",\"mask\":\"document\""), TEXT("\"b\"", "") },
+        { TEXT("\"a\"", ",\"tokenizer\":\"wm\""), TEXT("\"a\"", "") },
+        { TEXT("\"a\",\"a\"", ""), TEXT("\"a\"", "") },
+        /* the same two files: both to train, or one of them to evaluate */
+        { TOKENS("\"a\"", "\"b\"", "null"), TOKENS("null", "null", "[{\"paths\":[\"a\",\"b\"]}]") },
+        { TOKENS("\"a\"", "\"b\"", "null"), TOKENS("\"a\"", "null", "null") },
+        { TOKENS("null", "null", "[{\"path\":\"a\",\"weight\":2},{\"path\":\"b\"}]"),
+          TOKENS("null", "null", "[{\"path\":\"a\"},{\"path\":\"b\",\"weight\":2}]") },
+        { TOKENS("null", "null", "[{\"paths\":[\"a\",\"b\"]},{\"path\":\"c\"}]"),
+          TOKENS("null", "null", "[{\"paths\":[\"a\"]},{\"paths\":[\"b\",\"c\"]}]") },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        read_data(CASES[i].a, "d1", CASES[i].b, "d1");
+        no_verdict("data, recipe", "recipe: data");
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(other_weights_at_one_path_are_a_factor),
@@ -140,6 +201,9 @@ int main(void) {
         cmocka_unit_test(equal_weights_at_two_paths_are_no_factor),
         cmocka_unit_test(moments_count_with_their_step),
         cmocka_unit_test(moments_on_one_side_do_not_hide_other_weights),
+        cmocka_unit_test(equal_data_at_two_paths_are_no_factor),
+        cmocka_unit_test(a_missing_or_another_hash_of_data_is_a_factor),
+        cmocka_unit_test(equal_bytes_used_in_another_way_are_a_factor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

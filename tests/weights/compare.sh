@@ -36,4 +36,38 @@ factors "one factor: weights" one three
 factors "many factors (2): recipe, weights" one four
 says "no verdict on B: it differs from A, which is BF16, in more than its recipe: weights" out
 factors "many factors (2): init.from, recipe" three two # the paths tell the weights apart
+
+case_name="data"
+cp t.txt u.txt && seq 2 401 >v.txt
+row five f32
+row six f32 --set data.paths=u.txt
+factors "no factor that is known to change results" five six
+says "data.paths" out
+says "equal bit for bit" out
+row seven f32 --set data.paths=v.txt
+factors "one factor: data" five seven
+row eight f32 --set data.paths=u.txt --set data.holdout=0.2
+factors "one factor: data" five eight
+row nine f32 --set data.paths=t.txt,u.txt
+row ten f32 --set data.paths=u.txt,t.txt
+factors "no factor that is known to change results" nine ten
+row eleven f32 --set data.paths=t.txt,v.txt
+row twelve f32 --set data.paths=v.txt,t.txt # another order, so other text is held out
+factors "one factor: data" eleven twelve
+
+case_name="tokens"
+mkdir tok tok2 && cp "$root/tests/ingest/recorded/ranks.tiktoken" tok/r.tiktoken &&
+    cp tok/r.tiktoken tok2/
+python3 -c 'print("\n".join("{\"text\": \"%d more words\"}" % i for i in range(300)))' >t.jsonl
+cp t.jsonl w.txt
+sed -i -e 's/"t.txt",/"t.jsonl", tokenizer = "tok\/r.tiktoken", pattern = "gpt2",/' \
+    -e 's/init = "wm",//' base.lua
+row a f32 --set model.vocab=699
+row b f32 --set model.vocab=699 --set data.tokenizer=tok2/r.tiktoken
+factors "no factor that is known to change results" a b
+says "data.tokenizer" out
+row c f32 --set model.vocab=699 --set data.paths=w.txt # the same bytes, by its name not JSON
+factors "one factor: data" a c
+row d f32 --set model.vocab=699 --set data.eod=none
+factors "one factor: data" a d
 exit $failed
