@@ -24,6 +24,7 @@
  *                losses: does the loss hold (compare_loss.h)? One entry a baseline:
  *                  baseline  its group;  seeds, mean: of the baseline
  *                  diverged  a run of the baseline did: no losses at equal time, no times to one
+ *                  cpu       a run computed on a CPU: its times are of an emulation
  *                  step      of the baseline, at which losses are compared; null: there is none
  *                  tokens    trained until then;  seconds: of training, for equal time
  *                  counted   tokens with loss in one evaluation; null: not known
@@ -175,6 +176,10 @@ bool compare_joined_builds(const json_t *statistics);
     begin "x: the baseline's time or tokens to that loss, divided by this row's; " \
           "below 1 is slower" end \
     begin "between two evaluations the loss is on a line; outside of them there is no value" end
+
+/* Below it, if a run was on a CPU. */
+#define COMPARE_CPU_TIMES \
+    "times on a CPU say nothing about a GPU: a CPU emulates recipes, and runs may have shared it"
 
 /* In place of that table. */
 #define COMPARE_NO_SPEED \

@@ -199,7 +199,8 @@ static void write_inputs(const char *dir, const struct run_fixture *f) {
              "{\"code_sha256\":\"c0de\",\"commit\":\"0123456789abcdef\",\"dirty\":false}");
     char world[32] = "";
     if (f->world) snprintf(world, sizeof world, ",\"world\":%lld", (long long)f->world);
-    put_file(dir, "data/decisions.json", "{\"backend\":\"cpu\"%s}", world);
+    put_file(dir, "data/decisions.json", "{\"backend\":\"%s\"%s}",
+             f->backend ? f->backend : "cpu", world);
     put_file(dir, "data/logs/runner.log", "started\nended\n");
 }
 

@@ -29,6 +29,7 @@ struct run_fixture {
     const char *error;       /* of a failed run; NULL: "ERR_NUMERIC" */
     const char *choices;     /* the hash of its choice table; NULL: it has none */
     const char *code;        /* the hash of its build; NULL: "bb" */
+    const char *backend;     /* NULL: "cpu" */
     int64_t world;           /* ranks in decisions.json; 0: absent */
     int64_t planned;         /* train.steps; 0: as many as were made */
     int64_t eval_every;      /* 0: 10 */
