@@ -218,9 +218,9 @@ static bool learned_nothing(const struct family *f, double mean, char why[FAMILY
                  "and a uniform guess among %.0f tokens has %.5g; train longer", mean, exp(guess),
                  guess);
     else if (mean > LOSS_GUESS_SHARE * counts)
-        snprintf(why, FAMILY_WHY_CAP, "the baseline has learned hardly more than how often each "
-                 "token occurs: its mean loss is %.5g, and a guess by the frequencies in training "
-                 "has %.5g; train longer", mean, counts);
+        snprintf(why, FAMILY_WHY_CAP, "the baseline has learned %s than how often each token "
+                 "occurs: its mean loss is %.5g, and a guess by the frequencies in training has "
+                 "%.5g; train longer", mean > counts ? "less" : "hardly more", mean, counts);
     else return false;
     return true;
 }
