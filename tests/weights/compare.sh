@@ -37,6 +37,15 @@ factors "many factors (2): recipe, weights" one four
 says "no verdict on B: it differs from A, which is BF16, in more than its recipe: weights" out
 factors "many factors (2): init.from, recipe" three two # the paths tell the weights apart
 
+case_name="other commands"
+mkdir both alike && cp one/*.zst four/*.zst both && cp three/*.zst four/*.zst alike
+gives 0 list --runs both -- "Next: fp8lab show"
+gives 0 list --runs alike -- "Next: fp8lab compare"
+gives 3 repro "$(bundle_in one)" --threads 1 -- "has other weights than those"
+sed 's/recipe = f32/recipe = bf16/; s/steps = 1,/steps = 2,/' base.lua >x.lua
+gives 0 run x.lua --backend cpu --threads 1 --runs three -- "not run again"
+gives 0 run x.lua --backend cpu --threads 1 --runs one -- "done  step 2"
+
 case_name="data"
 cp t.txt u.txt && seq 2 401 >v.txt
 row five f32
