@@ -130,8 +130,14 @@ expect "the record" models/x "$("$FP8LAB" show --json "$bundle" | python3 -c 'im
 print(json.load(sys.stdin)["resolved"]["init"]["from"])')"
 gives 0 repro "$bundle" --threads 1 -- "bitwise equal"
 mv models/x models/y
-gives 3 repro "$bundle" --threads 1 -- "--init DIR"
+gives 3 repro "$bundle" --threads 1 -- "$PWD/models/x, in the script models/x, hash" "--init DIR"
 gives 0 repro "$bundle" --threads 1 --init models/y -- "bitwise equal"
+mkdir -p moved/models && cp models/text.txt moved/models && cp -r models/y moved/models/x
+(cd moved && gives 0 repro "../$bundle" --threads 1 -- "bitwise equal"; exit $failed) ||
+    fail "a project that was moved, with its weights at the script's path"
+(cd moved && edit models/x 't["model.norm.weight"] = ("F32", [32], bytes(128))'
+    gives 3 repro "../$bundle" --threads 1 -- "models/x has other weights"; exit $failed) ||
+    fail "other weights at the script's path"
 gives 3 repro "$bundle" --threads 1 --init models/three/.. -- "first weights"
 run_tiny --runs random
 gives 2 repro "$(bundle_in random)" --init models/y -- \
