@@ -236,7 +236,8 @@ static enum presence look_for_weights(const struct cli *cli, const struct resolu
     char said[sizeof((struct err *)0)->text] = "";
     for (int64_t i = 0; i < r->run_count; i++) {
         struct err e = { 0 };
-        enum status st = init_look(r->runs[i].config_json, cli_runs(cli), &e);
+        enum status st = init_look(r->runs[i].config_json, cli_value(cli, "data-root"),
+                                   cli_runs(cli), &e);
         all = worse(all, presence_of(st));
         if (st == OK || !strcmp(said, e.text)) continue;
         snprintf(said, sizeof said, "%s", e.text);

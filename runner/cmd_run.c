@@ -140,9 +140,12 @@ static int run_script(struct command *c) {
     start_clock_lap(&c->start, START_REST);
     if (st == OK && !fits) return preflight_refuse(&c->suite);
     if (st == OK) st = preflight_text(&c->suite, &e);
-    if (st == OK) st = preflight_tokens(&c->suite, &c->resolution, extension, &e);
-    if (st == OK && preflight_inputs(&c->suite, extension, &e) != OK) {
-        (void)cli_fail(c->cli, &e); /* the user must fix data that are missing or malformed */
+    bool rejected = st == OK && !extension && preflight_weights(&c->suite, &e) != OK;
+    if (st == OK && !rejected)
+        st = preflight_tokens(&c->suite, &c->resolution, extension, &e);
+    if (st == OK && !rejected) rejected = preflight_inputs(&c->suite, extension, &e) != OK;
+    if (rejected) {
+        (void)cli_fail(c->cli, &e); /* the user must fix inputs that are missing or malformed */
         return EXIT_USAGE;
     }
     start_clock_lap(&c->start, START_DATA);
