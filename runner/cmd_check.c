@@ -35,6 +35,7 @@ static const struct flag FLAGS[] = {
     { "caps", "ARCH", "the same for a GPU of ARCH (sm_121)", false },
     { "facts", "FILE", "the same for the machine that FILE describes (hw --json)", false },
     { "runs", "DIR", "where runs would be written (default: runs)", false },
+    { "data-root", "DIR", "data paths are relative to DIR (default: here)", false },
     { "lib", "DIR", "where require finds the shared presets", false },
 };
 
@@ -125,8 +126,9 @@ static bool same_data(const struct resolution *r, int64_t row) {
 
 /* Adds what the trainer would reject of a row to the script's errors, and text that is of another
  * format; an error that several rows share is listed once. */
-static enum status ask_trainer(const char *path, const struct asked_machine *machine,
-                               struct resolution *r, struct keep *keeps, struct err *e) {
+static enum status ask_trainer(const char *path, const char *data_root,
+                               const struct asked_machine *machine, struct resolution *r,
+                               struct keep *keeps, struct err *e) {
     char warning[TEXT_HEAD_CAP]; /* given once the table is printed */
     json_t *nowhere = json_object(); /* no facts: any machine */
     r->errors = calloc((size_t)r->run_count + 1, sizeof *r->errors);
@@ -140,7 +142,7 @@ static enum status ask_trainer(const char *path, const struct asked_machine *mac
         if (refused == OK) refused = asked_kernel_check(r->runs[i].config_json, machine, &bad);
         if (refused == OK) refused = keep_plan(r->runs[i].config_json, r->smoke, &keeps[i], &bad);
         if (refused == OK && !same_data(r, i))
-            refused = text_look(r->runs[i].config_json, NULL, warning, &bad);
+            refused = text_look(r->runs[i].config_json, data_root, warning, &bad);
         bool known = refused == OK;
         for (int64_t k = 0; k < r->error_count; k++)
             known = known || !strcmp(r->errors[k].text, bad.text);
@@ -158,10 +160,11 @@ static enum status ask_trainer(const char *path, const struct asked_machine *mac
     return st;
 }
 
-static enum status open_data(const json_t *config, struct err *e) {
+static enum status open_data(const json_t *config, const char *root, struct err *e) {
     struct run_options run;
     struct data *data = NULL;
     TRY(options_read(config, &run, e));
+    run.data.root = root;
     enum status st = data_open(&data, &run.data, run.model.vocab, run.model.seq_len,
                                run.train.seed, e);
     if (st == OK) st = inputs_check_held_out(&run, data, e);
@@ -186,10 +189,11 @@ static void note_text(const struct cli *cli, const struct resolution *r) {
 
 /* Warns of text that may be none. */
 static void look_at_text(const struct cli *cli, const struct resolution *r) {
+    const char *root = cli_value(cli, "data-root");
     char warning[TEXT_HEAD_CAP];
     for (int64_t i = 0; i < r->run_count; i++) {
         struct err ignored; /* ask_trainer() has refused other formats */
-        if (same_data(r, i) || text_look(r->runs[i].config_json, NULL, warning, &ignored) != OK)
+        if (same_data(r, i) || text_look(r->runs[i].config_json, root, warning, &ignored) != OK)
             continue;
         if (*warning) cli_warn(cli, "%s: %s", r->runs[i].name, warning);
     }
@@ -207,18 +211,19 @@ static enum presence worse(enum presence a, enum presence b) { return a > b ? a 
 
 /* Of all rows; rows in a row that have the same fault give one line. */
 static enum presence look_for_data(const struct cli *cli, const struct resolution *r) {
+    const char *root = cli_value(cli, "data-root");
     enum presence all = PRESENT;
     char said[sizeof((struct err *)0)->text] = "";
     for (int64_t i = 0; i < r->run_count; i++) {
         struct err e = { 0 };
         bool text = cache_is_needed(r->runs[i].config_json);
-        enum status st = text ? cache_text_check(r->runs[i].config_json, NULL, &e)
-                              : open_data(r->runs[i].config_json, &e);
+        enum status st = text ? cache_text_check(r->runs[i].config_json, root, &e)
+                              : open_data(r->runs[i].config_json, root, &e);
         all = worse(all, presence_of(st));
         if (st == OK || !strcmp(said, e.text)) continue;
         snprintf(said, sizeof said, "%s", e.text);
         if (st == ERR_IO) image_data_hint(r->runs[i].config_json, &e);
-        data_comma_hint(r->data_paths, NULL, &e);
+        data_comma_hint(r->data_paths, root, &e);
         cli_warn(cli, "%s: its data %s: %s", r->runs[i].name,
                  st == ERR_IO ? "cannot be read here" : "would be rejected", e.text);
     }
@@ -231,7 +236,8 @@ static enum presence look_for_weights(const struct cli *cli, const struct resolu
     char said[sizeof((struct err *)0)->text] = "";
     for (int64_t i = 0; i < r->run_count; i++) {
         struct err e = { 0 };
-        enum status st = init_look(r->runs[i].config_json, cli_runs(cli), &e);
+        enum status st = init_look(r->runs[i].config_json, cli_value(cli, "data-root"),
+                                   cli_runs(cli), &e);
         all = worse(all, presence_of(st));
         if (st == OK || !strcmp(said, e.text)) continue;
         snprintf(said, sizeof said, "%s", e.text);
@@ -282,6 +288,7 @@ static enum status read_machine(const struct cli *cli, struct asked_machine *out
 static int check(const struct cli *cli) {
     struct resolution r = { 0 };
     struct asked_machine machine = { 0 };
+    const char *root = cli_value(cli, "data-root");
     json_t *facts = NULL;
     struct err e = { 0 };
     int code = EXIT_OK;
@@ -292,10 +299,10 @@ static int check(const struct cli *cli) {
     struct keep *keeps = calloc((size_t)r.run_count + 1, sizeof *keeps);
     print_log(cli, r.log);
     if (st == OK && !keeps) st = FAIL(&e, ERR_MEMORY, "%" PRId64 " runs", r.run_count);
-    if (st == OK) st = ask_trainer(cli->args[0], &machine, &r, keeps, &e);
+    if (st == OK) st = ask_trainer(cli->args[0], root, &machine, &r, keeps, &e);
     bool here = !cli_has(cli, "facts"); /* else runs are written to another machine's disk */
     if (st == OK && here) st = disk_room_find(cli_runs(cli), &r, keeps, &disk, &e);
-    if (st == OK && here) st = token_room_find(cli_runs(cli), &r, &tokens, &e);
+    if (st == OK && here) st = token_room_find(cli_runs(cli), root, &r, &tokens, &e);
     if (st == ERR_CONFIG && r.error_count) {
         script_say_errors(cli, &r);
         st = FAIL(&e, ERR_CONFIG, "%" PRId64 " error%s", r.error_count,

@@ -297,6 +297,38 @@ static enum status describe(const struct cli *cli, const char *path, json_t *fil
     return describe_text(cli, path, files, e);
 }
 
+/* Describes them all: this command is how to find bad ones among many files. A bad one is said at
+ * its place, and exits with 2: the user must name another file or fix it. */
+static int describe_all(const struct cli *cli) {
+    json_t *files = json_array();
+    int64_t bad = 0;
+    struct err e = { 0 };
+    enum status st = files ? OK : FAIL(&e, ERR_MEMORY, "the list of files");
+    for (int64_t i = 0; i < cli->arg_count && st == OK; i++) {
+        const char *path = cli->args[i];
+        bool failed = false;
+        st = describe(cli, path, files, &e);
+        if (st == OK || st == ERR_MEMORY || cli->arg_count == 1) continue;
+        cli_warn(cli, "%s", e.text);
+        json_append(files, json_pack("{s:o,s:{s:s,s:o}}", "path", json_from_text(path), "error",
+                                     "code", status_name(st), "text", json_from_text(e.text)),
+                    &failed);
+        st = failed ? FAIL(&e, ERR_MEMORY, "the error of %s as JSON", path) : OK;
+        bad++;
+    }
+    json_t *object = NULL;
+    if (st == OK && cli->json)
+        object = json_pack("{s:s,s:O}", "schema", "fp8lab.data/1", "files", files);
+    if (object) cli_out_json(cli, object);
+    if (bad && st == OK)
+        cli_warn(cli, "%" PRId64 " of %" PRId64 " files cannot be described", bad, cli->arg_count);
+    json_decref(object);
+    json_decref(files);
+    if (st == OK) return bad ? EXIT_USAGE : EXIT_OK;
+    int code = cli_fail(cli, &e);
+    return st == ERR_MEMORY ? code : EXIT_USAGE;
+}
+
 /* ---- subcommands ----------------------------------------------------------------------------- */
 enum subcommand { DESCRIBE, TOKENISE, SAMPLE, VERIFY, SUBCOMMANDS };
 static const char *const NAMES[SUBCOMMANDS] = { "data", "data tokenise", "data sample",
@@ -344,27 +376,12 @@ static enum status check_word(const struct cli *cli, struct err *e) {
 
 static int cmd_data(const struct cli *cli) {
     enum subcommand which = subcommand_of(cli);
-    int code = EXIT_OK;
     struct err e = { 0 };
     if (check_word(cli, &e) != OK) return cli_fail(cli, &e);
     if (check_flags(cli, which, &e) != OK) return cli_fail(cli, &e);
     if (which == TOKENISE) return cmd_data_tokenise(cli);
     if (which == SAMPLE) return data_sample(cli);
-    if (which == VERIFY) return data_verify(cli);
-    json_t *files = json_array();
-    for (int64_t i = 0; i < cli->arg_count && code == EXIT_OK; i++) {
-        enum status st = describe(cli, cli->args[i], files, &e);
-        if (st == OK) continue;
-        code = cli_fail(cli, &e);
-        if (st != ERR_MEMORY) code = EXIT_USAGE; /* the user must name another file or fix it */
-    }
-    json_t *object = NULL;
-    if (cli->json && code == EXIT_OK)
-        object = json_pack("{s:s,s:O}", "schema", "fp8lab.data/1", "files", files);
-    if (object) cli_out_json(cli, object);
-    json_decref(object);
-    json_decref(files);
-    return code;
+    return which == VERIFY ? data_verify(cli) : describe_all(cli);
 }
 
 static const struct flag FLAGS[] = {
@@ -392,6 +409,7 @@ const struct verb VERB_DATA = {
             "Files of token ids are read as tokens: Megatron's .bin with its .idx beside it, and\n"
             "llm.c's shards. Their entropy is per token. A file with more than 1 % control\n"
             "characters is no text: data and every tokenizer but \"bytes\" reject it, exit 2.\n"
+            "Of several files the good ones are described, too.\n"
             "`data tokenise` makes token shards of text, for data = tokens {...}: plain text is\n"
             "one document a file, of JSON lines (.jsonl) each line's \"text\" is one. Files may\n"
             "be packed (.gz, .zst, tar). The shards do not depend on the number of threads.\n"

@@ -272,7 +272,8 @@ static enum status print_all(const struct cli *cli, const struct resolution *r,
     for (int64_t i = 0; i < r->run_count; i++) keeps[i] = planned[i].keep;
     enum status st = OK;
     if (here) st = disk_room_find(cli_runs(cli), r, keeps, &disk, e);
-    if (st == OK && here) st = token_room_find(cli_runs(cli), r, &tokens, e);
+    if (st == OK && here)
+        st = token_room_find(cli_runs(cli), cli_value(cli, "data-root"), r, &tokens, e);
     if (st == OK && cli->json) print_json(cli, r, planned, &disk, &tokens);
     if (st == OK && !cli->json) {
         print_text(cli, r, planned);
@@ -351,6 +352,7 @@ static const struct flag FLAGS[] = {
     { "facts", "FILE", "plan for the machine that FILE describes (hw --json)", false },
     { "backend", "NAME", "auto (default), cpu or cuda: whose memory counts", false },
     { "runs", "DIR", "where runs would be written (default: runs)", false },
+    { "data-root", "DIR", "data paths are relative to DIR (default: here)", false },
     { "lib", "DIR", "where require finds the shared presets", false },
 };
 

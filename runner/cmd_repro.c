@@ -188,26 +188,45 @@ static enum status check_init(struct command *c, char why[WHY_CAP], struct err *
                 "none: leave out --init", init, c->source.bundle);
 }
 
-/* Finds the first weights, where the bundle's run read them or in --init, and compares them. */
-static enum status find_weights(struct command *c, char why[WHY_CAP], struct err *e) {
-    const json_t *config = c->source.run->config_json, *then = c->source.view.init;
-    const char *instead = cli_value(c->cli, "init"), *sha256 = json_text(then, "sha256", "?");
-    char cache[PATH_CAP];
-    struct err bad = { 0 };
-    if (!json_object_get(config, "init")) return OK;
-    if (!instead) instead = json_text(then, "path", "");
-    TRY(cache_folder(cache, c->settings.cache, c->settings.runs, e));
-    const struct init_request q = { .config = config, .instead = instead,
+/* Takes the weights at `path`, or fills `why`. */
+static void take_weights(struct command *c, const char *path, const char *cache,
+                         char why[WHY_CAP]) {
+    const char *sha256 = json_text(c->source.view.init, "sha256", "?");
+    const struct init_request q = { .config = c->source.run->config_json, .instead = path,
                                     .runs = c->settings.runs, .cache = cache };
-    if (!path_exists(instead))
-        snprintf(why, WHY_CAP, "the run begins with weights that are not here (%.200s, hash "
-                 "%.12s); --init DIR names a folder that has them", instead, sha256);
-    else if (init_take(&q, &c->init, &bad) != OK)
+    json_t *record = NULL;
+    struct err bad = { 0 };
+    *why = '\0';
+    if (init_take(&q, &record, &bad) != OK)
         snprintf(why, WHY_CAP, "the first weights: %s", bad.text);
-    else if (strcmp(json_text(c->init, "sha256", ""), sha256) != 0)
+    else if (strcmp(json_text(record, "sha256", ""), sha256) != 0)
         snprintf(why, WHY_CAP, "%.200s has other weights than those that the bundle's run began "
-                 "with: their hash is %.12s, its %.12s", instead,
-                 json_text(c->init, "sha256", ""), sha256);
+                 "with: their hash is %.12s, its %.12s", path, json_text(record, "sha256", ""),
+                 sha256);
+    if (*why) json_decref(record);
+    else c->init = record;
+}
+
+/* Finds the first weights and compares them: in --init; else where the bundle's run read them, then
+ * at the script's own path or run id from here, since a project may have been moved. */
+static enum status find_weights(struct command *c, char why[WHY_CAP], struct err *e) {
+    const json_t *then = c->source.view.init;
+    const json_t *asked = json_object_get(c->source.run->config_json, "init");
+    const char *only = cli_value(c->cli, "init"), *sha256 = json_text(then, "sha256", "?");
+    const char *own = json_text(asked, "from", ""), *place = json_text(then, "path", "");
+    char cache[PATH_CAP], elsewhere[WHY_CAP];
+    if (!asked) return OK;
+    if (only) place = only;
+    TRY(cache_folder(cache, c->settings.cache, c->settings.runs, e));
+    if (path_exists(place)) take_weights(c, place, cache, why);
+    if (!c->init && !only) {
+        take_weights(c, own, cache, elsewhere);
+        if (c->init || (!*why && path_exists(own))) memcpy(why, elsewhere, WHY_CAP);
+    }
+    if (!c->init && !*why)
+        snprintf(why, WHY_CAP, "the run begins with weights that are not here (%.200s%s%.200s, "
+                 "hash %.12s); --init DIR names a folder that has them", place,
+                 only ? "" : ", in the script ", only ? "" : own, sha256);
     return *why ? OK : inputs_begin_with(&c->inputs, sha256, e);
 }
 

@@ -140,9 +140,12 @@ static int run_script(struct command *c) {
     start_clock_lap(&c->start, START_REST);
     if (st == OK && !fits) return preflight_refuse(&c->suite);
     if (st == OK) st = preflight_text(&c->suite, &e);
-    if (st == OK) st = preflight_tokens(&c->suite, &c->resolution, extension, &e);
-    if (st == OK && preflight_inputs(&c->suite, extension, &e) != OK) {
-        (void)cli_fail(c->cli, &e); /* the user must fix data that are missing or malformed */
+    bool rejected = st == OK && !extension && preflight_weights(&c->suite, &e) != OK;
+    if (st == OK && !rejected)
+        st = preflight_tokens(&c->suite, &c->resolution, extension, &e);
+    if (st == OK && !rejected) rejected = preflight_inputs(&c->suite, extension, &e) != OK;
+    if (rejected) {
+        (void)cli_fail(c->cli, &e); /* the user must fix inputs that are missing or malformed */
         return EXIT_USAGE;
     }
     start_clock_lap(&c->start, START_DATA);
@@ -280,9 +283,9 @@ const struct verb VERB_RUN = {
             "A suite runs row by row and ends with a comparison. The same command may run in\n"
             "several places at once: they share the rows.\n"
             "At SIGTERM or Ctrl-C it finishes the step, saves a checkpoint, packs the bundle and\n"
-            "exits with 128+N. A second signal exits at once. A worker without events for 10\n"
-            "minutes, or for 20 times its longest silence, counts as hung; before its first step,\n"
-            "after an hour.\n"
+            "exits with 128+N. Another signal, after a second or later, exits at once. A worker\n"
+            "without events for 10 minutes, or for 20 times its longest silence, counts as hung;\n"
+            "before its first step, after an hour.\n"
             SCRIPT_SET_FORMS
             "--extend begins a new run at the last checkpoint that RUN kept, with the schedule of\n"
             "the new train.steps. It warns if RUN had other learning rates at the same steps.\n"

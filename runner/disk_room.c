@@ -135,12 +135,13 @@ static bool has_data_before(const struct resolution *r, int64_t row) {
     return false;
 }
 
-enum status token_room_find(const char *runs, const struct resolution *r,
+enum status token_room_find(const char *runs, const char *data_root, const struct resolution *r,
                             struct token_room *out, struct err *e) {
     *out = (struct token_room){ 0 };
     TRY(cache_folder(out->folder, NULL, runs, e));
     for (int64_t i = 0; i < r->run_count; i++)
-        if (!has_data_before(r, i)) out->most += cache_room(r->runs[i].config_json, out->folder);
+        if (!has_data_before(r, i))
+            out->most += cache_room(r->runs[i].config_json, data_root, out->folder);
     return out->most ? keep_free_bytes(out->folder, &out->free, e) : OK;
 }
 

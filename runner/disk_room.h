@@ -23,8 +23,10 @@ struct token_room {
     char folder[PATH_CAP];
     int64_t most, free; /* bytes; most is about the maximum, and 0 if there is nothing to make */
 };
-NODISCARD enum status token_room_find(const char *runs, const struct resolution *r,
-                                      struct token_room *out, struct err *e);
+/* data_root: prefix of the text's paths, or NULL. */
+NODISCARD enum status token_room_find(const char *runs, const char *data_root,
+                                      const struct resolution *r, struct token_room *out,
+                                      struct err *e);
 /* Prints it; nothing for no tokens. */
 void token_room_say(const struct cli *cli, const struct token_room *room);
 /* Warns if they and the checkpoints may be too large for the disk. No error: text that is like

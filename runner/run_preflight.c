@@ -148,6 +148,20 @@ enum status preflight_text(const struct suite *s, struct err *e) {
     return OK;
 }
 
+enum status preflight_weights(const struct suite *s, struct err *e) {
+    const struct run_settings *settings = s->settings;
+    const struct resolved_run *runs = s->resolution->runs;
+    for (int64_t i = 0; i < s->resolution->run_count; i++) {
+        const json_t *now = runs[i].config_json, *before = i ? runs[i - 1].config_json : NULL;
+        if (json_equal(json_object_get(now, "init"), json_object_get(before, "init")) &&
+            json_equal(json_object_get(now, "model"), json_object_get(before, "model")))
+            continue;
+        enum status st = init_look(now, settings->data_root, settings->runs, e);
+        if (st != OK) return err_prefix(e, "%s", runs[i].name), st;
+    }
+    return OK;
+}
+
 static int64_t vocab_of(const struct resolved_run *run) {
     return json_int(json_object_get(run->config_json, "model"), "vocab");
 }

@@ -23,6 +23,9 @@ int preflight_refuse(const struct suite *s);
  * file that may be no text. */
 NODISCARD enum status preflight_text(const struct suite *s, struct err *e);
 
+/* Looks at the names and shapes of each row's first weights: text may take minutes to tokenise. */
+NODISCARD enum status preflight_weights(const struct suite *s, struct err *e);
+
 /* Makes or finds the tokens of each row whose text has a tokenizer, and hashes them as inputs do.
  * A row whose length is in epochs gets its steps. `resolution` is the suite's; `extension` is NULL
  * without --extend. */

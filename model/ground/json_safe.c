@@ -1,6 +1,7 @@
 #include "model/ground/json_safe.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,6 +126,41 @@ static size_t next_bytes(void *buffer, size_t capacity, void *context) {
     return n;
 }
 
+static bool is_space(char c) { return memchr(" \t\n\r", c, 4) != NULL; }
+
+/* Where an object or array ends, and the spaces behind it; n if it does not end. */
+static size_t end_of_value(const char *bytes, size_t n) {
+    bool in_string = false;
+    int64_t depth = 0;
+    size_t i = 0;
+    while (i < n && is_space(bytes[i])) i++;
+    if (i == n || (bytes[i] != '{' && bytes[i] != '[')) return n;
+    for (; i < n; i++) {
+        if (in_string && bytes[i] == '\\') i++;
+        else if (bytes[i] == '"') in_string = !in_string;
+        else if (!in_string && (bytes[i] == '{' || bytes[i] == '[')) depth++;
+        else if (!in_string && (bytes[i] == '}' || bytes[i] == ']') && --depth == 0) break;
+    }
+    while (++i < n && is_space(bytes[i])) continue;
+    return i < n ? i : n;
+}
+
+/* Makes jansson's message one about the document, which has no bracket around it. `consumed`: the
+ * bytes of the document, and the bracket behind it, that jansson read before the error. */
+static void say_alone(const char *bytes, size_t n, int64_t consumed, json_error_t *why) {
+    size_t end = end_of_value(bytes, n);
+    if (end < n && consumed > (int64_t)end) {
+        char c = bytes[end];
+        int length = snprintf(why->text, sizeof why->text, "end of file expected");
+        why->line = 1;
+        for (size_t i = 0; i < end; i++) why->line += bytes[i] == '\n';
+        if (c > ' ' && c <= '~')
+            snprintf(why->text + length, sizeof why->text - (size_t)length, " near '%c'", c);
+    } else if (consumed > (int64_t)n) {
+        strcpy(why->text, "unexpected end of file (truncated?)");
+    }
+}
+
 static enum status no_memory(json_error_t *why) {
     strcpy(why->text, "no memory to parse it");
     return ERR_MEMORY;
@@ -145,7 +181,11 @@ static enum status judge(json_t **out, const char *bytes, size_t n, size_t flags
     if (!in.no_memory && (json_is_object(*out) || json_is_array(*out))) return OK;
     json_decref(*out);
     *out = NULL;
-    if (both) strcpy(why->text, "an object or array was expected");
+    if (both) {
+        strcpy(why->text, "an object or array was expected");
+        why->line = 1; /* jansson, which saw no error, leaves -1 */
+    }
+    say_alone(bytes, n, both ? (int64_t)n : why->position - in.length, why);
     if (n == 0) strcpy(why->text, "the text is empty; an object or array was expected");
     return in.no_memory ? no_memory(why) : ERR_FORMAT;
 }

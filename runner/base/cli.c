@@ -115,7 +115,7 @@ static const struct other_name OTHER_FLAGS[] = {
     { "out", "to" },              { "output", "to" },           { "output-dir", "to" },
     { "output-file", "to" },      { "output-prefix", "to" },    { "workers", "threads" },
     { "num-workers", "threads" }, { "append-eod", "eod" },      { "json-keys", "field" },
-    { "vocab-file", "tokenizer" }, { NULL, NULL },
+    { "vocab-file", "tokenizer" }, { "data-root", "data" },     { NULL, NULL },
 };
 
 static enum status unknown_flag(const struct verb *verb, const char *given, struct err *e) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "runner/base/cli.h"
+#include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 #include "runner/base/signals.h"
 
@@ -55,8 +56,8 @@ static enum status await(struct signals *signals, pid_t pid, int stop_as, int *s
         if (done < 0 && errno != EINTR) return FAIL(e, ERR_IO, "wait: %s", strerror(errno));
         struct pollfd p = { .fd = signals->fd, .events = POLLIN };
         (void)poll(&p, 1, 1000); /* SIGCHLD wakes us too; 1 s in case it was merged */
-        for (int signo; (signo = signals_take(signals)) != 0;) {
-            if (signo == SIGCHLD) continue;
+        int64_t now = clock_ms();
+        for (int signo; (signo = signals_take_request(signals, now)) != 0;) {
             (void)kill(pid, stop_as ? stop_as : signo);
             *stopped = signo;
         }

@@ -8,9 +8,10 @@
 bool program_in_path(const char *program);
 
 /* Runs argv (NULL-terminated; the first word is searched in PATH) until it exits. Its stdout is our
- * descriptor `out`. Each stop signal that we receive is forwarded once: as `stop_as`, or unchanged
- * if `stop_as` is 0. *exit_code is the program's, or 128 + the signal that ended it. If `stop_as`
- * ended it, *exit_code is 128 + the signal that we received. ERR_IO: it cannot be started. */
+ * descriptor `out`. Each stop request that we receive (signals.h) is forwarded once: as `stop_as`,
+ * or unchanged if `stop_as` is 0. *exit_code is the program's, or 128 + the signal that ended it.
+ * If `stop_as` ended it, *exit_code is 128 + the signal that we received. ERR_IO: it cannot be
+ * started. */
 NODISCARD enum status foreground_run(char *const *argv, int out, int stop_as, int *exit_code,
                                      struct err *e);
 

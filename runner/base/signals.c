@@ -1,10 +1,13 @@
 #include "runner/base/signals.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "runner/base/clock.h"
 
 static const int REQUESTS[] = { SIGINT, SIGTERM, SIGHUP, SIGUSR1 };
 enum { REQUEST_COUNT = sizeof REQUESTS / sizeof *REQUESTS };
@@ -34,6 +37,7 @@ enum status signals_open(struct signals *out, struct err *e) {
     sigaddset(&set, SIGCHLD);
     out->fd = -1;
     out->stopped_by = 0;
+    out->first_ms = 0;
     if (sigprocmask(SIG_BLOCK, &set, &out->old) != 0)
         return FAIL(e, ERR_IO, "sigprocmask: %s", strerror(errno));
     (void)signal(SIGPIPE, SIG_IGN);
@@ -53,8 +57,29 @@ int signals_take(struct signals *s) {
     return n == (ssize_t)sizeof info ? (int)info.ssi_signo : 0;
 }
 
+static bool is_part_of_first(const struct signals *s, int64_t now_ms) {
+    return s->first_ms && now_ms - s->first_ms < SIGNALS_ONE_REQUEST_MS;
+}
+
+int signals_take_request(struct signals *s, int64_t now_ms) {
+    for (int signo; (signo = signals_take(s)) != 0;) {
+        if (signo == SIGCHLD || is_part_of_first(s, now_ms)) continue;
+        if (!s->first_ms) s->first_ms = now_ms;
+        return signo;
+    }
+    return 0;
+}
+
+void signals_await_parts(struct signals *s) {
+    for (int64_t now; now = clock_ms(), is_part_of_first(s, now);)
+        (void)poll(NULL, 0, (int)(s->first_ms + SIGNALS_ONE_REQUEST_MS - now));
+    while (signals_take(s)) continue;
+}
+
 void signals_close(struct signals *s) {
     if (s->fd < 0) return;
+    if (is_part_of_first(s, clock_ms()))
+        while (signals_take(s)) continue;
     close(s->fd);
     s->fd = -1;
     replace_handlers(forward_to_main, SIG_DFL);

@@ -15,6 +15,13 @@
 
 enum { UNPACKED = 4 }; /* bytes of text in a byte of a packed file, as gzip makes it */
 
+/* The path of a file of text; one that is too long is of no file. */
+static void path_of(char out[PATH_CAP], const char *root, const json_t *path) {
+    const char *name = json_string_value(path);
+    if (!root) snprintf(out, PATH_CAP, "%s", name);
+    else if (path_join(out, root, name, NULL) != OK) *out = '\0';
+}
+
 static int64_t size_of(const char *path) {
     struct stat is;
     return stat(path, &is) == 0 ? (int64_t)is.st_size : 0;
@@ -30,17 +37,21 @@ static bool is_packed(const char *path) {
 }
 
 /* Whether the description names this tokenizer and files of these sizes. */
-static bool describes(const json_t *d, const json_t *paths, const char *tokenizer) {
+static bool describes(const json_t *d, const char *root, const json_t *paths,
+                      const char *tokenizer) {
+    char path[PATH_CAP];
     const json_t *sources = json_object_get(d, "sources");
     bool same = json_array_size(sources) == json_array_size(paths) &&
                 !strcmp(json_text(json_object_get(d, "tokenizer"), "sha256", ""), tokenizer);
-    for (size_t i = 0; same && i < json_array_size(paths); i++)
-        same = json_int(json_array_get(sources, i), "bytes") ==
-               size_of(json_string_value(json_array_get(paths, i)));
+    for (size_t i = 0; same && i < json_array_size(paths); i++) {
+        path_of(path, root, json_array_get(paths, i));
+        same = json_int(json_array_get(sources, i), "bytes") == size_of(path);
+    }
     return same;
 }
 
-static bool is_there(const char *folder, const json_t *paths, const char *tokenizer) {
+static bool is_there(const char *folder, const char *root, const json_t *paths,
+                     const char *tokenizer) {
     DIR *dir = opendir(folder);
     const struct dirent *entry;
     bool found = false;
@@ -50,14 +61,14 @@ static bool is_there(const char *folder, const json_t *paths, const char *tokeni
         json_t *d = NULL;
         if (n < 5 || strcmp(entry->d_name + n - 5, ".json") != 0) continue;
         if (path_join(path, folder, entry->d_name, NULL) != OK) continue;
-        if (json_file_read(path, &d, NULL) == OK) found = describes(d, paths, tokenizer);
+        if (json_file_read(path, &d, NULL) == OK) found = describes(d, root, paths, tokenizer);
         json_decref(d);
     }
     if (dir) closedir(dir);
     return found;
 }
 
-int64_t cache_room(const json_t *config, const char *folder) {
+int64_t cache_room(const json_t *config, const char *root, const char *folder) {
     const json_t *data = json_object_get(config, "data"), *paths = json_object_get(data, "paths");
     const json_t *path;
     struct tokenizer_choice choice;
@@ -65,13 +76,14 @@ int64_t cache_room(const json_t *config, const char *folder) {
     int64_t text = 0;
     size_t i;
     if (!cache_is_needed(config) ||
-        cache_tokenizer(data, NULL, NULL, &choice, &ignored) != OK)
+        cache_tokenizer(data, root, NULL, &choice, &ignored) != OK)
         return 0;
     const struct tokenizer_facts facts = tokenizer_facts(choice.tokenizer);
     int64_t token = shards_id_bytes(choice.vocab) + cache_is_chat(data);
-    bool there = is_there(folder, paths, facts.sha256);
+    bool there = is_there(folder, root, paths, facts.sha256);
     json_array_foreach(paths, i, path) {
-        const char *name = json_string_value(path);
+        char name[PATH_CAP];
+        path_of(name, root, path);
         text += size_of(name) * (is_packed(name) ? UNPACKED : 1);
     }
     tokenizer_choice_free(&choice);

@@ -24,6 +24,7 @@
  *                losses: does the loss hold (compare_loss.h)? One entry a baseline:
  *                  baseline  its group;  seeds, mean: of the baseline
  *                  diverged  a run of the baseline did: no losses at equal time, no times to one
+ *                  cpu       a run computed on a CPU: its times are of an emulation
  *                  step      of the baseline, at which losses are compared; null: there is none
  *                  tokens    trained until then;  seconds: of training, for equal time
  *                  counted   tokens with loss in one evaluation; null: not known
@@ -178,6 +179,10 @@ bool compare_joined_builds(const json_t *statistics);
           "below 1 is slower" end \
     begin "between two evaluations the loss is on a line; outside of them there is no value" end
 
+/* Below it, if a run was on a CPU. */
+#define COMPARE_CPU_TIMES \
+    "times on a CPU say nothing about a GPU: a CPU emulates recipes, and runs may have shared it"
+
 /* In place of that table. */
 #define COMPARE_NO_SPEED \
     "a run of the baseline diverged: no losses at equal time, no time to the same loss"
@@ -200,6 +205,20 @@ NODISCARD enum status compare_load(struct comparison *c, const char *const *path
 /* What differs between the runs, and which of it counts as a factor. New references. */
 NODISCARD enum status compare_differences(const struct run_view *const *runs, int64_t count,
                                           json_t **differences, json_t **factors, struct err *e);
+
+/* ---- what runs read: compare_content.c ------------------------------------------------------- */
+
+struct compared {
+    const struct run_view *const *runs; /* borrowed */
+    int64_t count;
+};
+/* The factor of a key in which the runs differ, by what they read: NULL where another key is the
+ * factor, or none. `factor`: the key's own, if content does not decide. */
+const char *compare_content_factor(const struct compared *c, const char *section, const char *key,
+                                   const char *factor);
+/* Adds the first weights of a run to its inputs: "weights", and "optimizer.KEY" of the moments that
+ * it began with. */
+void compare_put_start(const struct run_view *v, json_t *flat, bool *failed);
 
 void compare_diverge(const struct run_view *a, const struct run_view *b, struct divergence *out);
 

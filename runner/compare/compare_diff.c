@@ -29,6 +29,8 @@ static const struct rule RULES[] = {
     { "inputs", "choices", "choices" },
     { "inputs", "arithmetic", "arithmetic" },
     { "inputs", "parent", "extension" }, /* the checkpoint of the run that it extends */
+    { "inputs", "weights", "weights" },
+    { "inputs", "optimizer.", "weights" }, /* the moments that begin with them */
     { "machine", "gpu.product_name", "gpu" },
     { "machine", "gpu.count", "gpu" },
     { "machine", "gpu.cc", "gpu" },
@@ -101,6 +103,7 @@ struct section {
     const char *name;
     json_t **flat; /* one object a run, borrowed */
     int64_t count;
+    struct compared runs;
     json_t *differences, *factors; /* borrowed */
 };
 
@@ -142,6 +145,7 @@ static void put_difference(const struct section *s, const char *key, bool kinds,
     bool follows = !strcmp(s->name, "config") && !strcmp(key, "train.schedule.decay") &&
                    decay_follows(s->flat, s->count);
     const char *factor = follows ? NULL : factor_of(s->name, key, kinds);
+    factor = compare_content_factor(&s->runs, s->name, key, factor);
     json_append(s->differences,
                 json_pack("{s:s, s:s, s:s?, s:b, s:o}", "section", s->name, "key", key, "factor",
                           factor, "detail", follows || is_detail(s, key), "values", values),
@@ -188,6 +192,7 @@ static json_t *section_of(const char *name, const struct run_view *v) {
     if (strcmp(name, "inputs") == 0) {
         json_flatten(json_object_get(v->run, "inputs"), flat, &failed);
         json_object_del(flat, "config"); /* the section "config" has it key by key */
+        compare_put_start(v, flat, &failed);
     }
     if (strcmp(name, "code") == 0) json_flatten(v->commit, flat, &failed);
     if (strcmp(name, "machine") == 0) {
@@ -219,7 +224,8 @@ enum status compare_differences(const struct run_view *const *runs, int64_t coun
     enum status st = *differences && *factors ? OK : FAIL(e, ERR_MEMORY, "comparing runs");
     for (size_t s = 0; st == OK && s < sizeof SECTIONS / sizeof *SECTIONS; s++) {
         for (int64_t i = 0; i < count; i++) flat[i] = section_of(SECTIONS[s], runs[i]);
-        struct section section = { SECTIONS[s], flat, count, *differences, *factors };
+        struct section section = { SECTIONS[s], flat, count, { runs, count }, *differences,
+                                   *factors };
         st = diff_section(&section, e);
         for (int64_t i = 0; i < count; i++) json_decref(flat[i]);
     }

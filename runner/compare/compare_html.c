@@ -157,6 +157,8 @@ static void put_speed(FILE *out, const json_t *report, const json_t *family, boo
     }
     page_table_end(out);
     fputs("<p class=\"soft\">" COMPARE_SPEED("", ". ") "</p>\n", out);
+    if (json_is_true(json_object_get(family, "cpu")))
+        fputs("<p>" COMPARE_CPU_TIMES ".</p>\n", out);
 }
 
 /* The factor by which the baseline was found; other factors of a chosen baseline. */

@@ -321,6 +321,7 @@ static void put_speed(FILE *out, const json_t *statistics, const json_t *family,
         fputc('\n', out);
     }
     fputs(COMPARE_SPEED("    ", "\n"), out);
+    if (json_is_true(json_object_get(family, "cpu"))) fputs("    " COMPARE_CPU_TIMES "\n", out);
 }
 
 static void put_family(FILE *out, const json_t *statistics, const json_t *family) {

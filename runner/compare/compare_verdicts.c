@@ -230,9 +230,9 @@ static bool learned_nothing(const struct family *f, double mean, char why[FAMILY
                  "and a uniform guess among %.0f tokens has %.5g; train longer", mean, exp(guess),
                  guess);
     else if (mean > LOSS_GUESS_SHARE * counts)
-        snprintf(why, FAMILY_WHY_CAP, "the baseline has learned hardly more than how often each "
-                 "token occurs: its mean loss is %.5g, and a guess by the frequencies in training "
-                 "has %.5g; train longer", mean, counts);
+        snprintf(why, FAMILY_WHY_CAP, "the baseline has learned %s than how often each token "
+                 "occurs: its mean loss is %.5g, and a guess by the frequencies in training has "
+                 "%.5g; train longer", mean > counts ? "less" : "hardly more", mean, counts);
     else return false;
     return true;
 }
@@ -399,6 +399,13 @@ static json_t *place_step(const struct family *f) {
     return point < 0 ? json_null() : json_integer((json_int_t)curve_of(f, 0)->step[point]);
 }
 
+/* Whether a run computed on a CPU. */
+static bool on_cpu(const struct family *f) {
+    for (int64_t i = 0; i < f->runs; i++)
+        if (!strcmp(json_text(f->c->run[f->run[i]].decisions, "backend", ""), "cpu")) return true;
+    return false;
+}
+
 static enum status family_json(struct family *f, json_t **out, struct err *e) {
     struct loss_sample x = { 0 };
     int64_t seeds = 0;
@@ -409,9 +416,10 @@ static enum status family_json(struct family *f, json_t **out, struct err *e) {
     for (int64_t k = 0; st == OK && k < f->g->count; k++)
         if (f->kin->of[k] == f->baseline) st = put_row(f, k, rows, e);
     if (st == OK)
-        *out = json_pack("{s:I, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O, s:O}", "baseline",
-                         (json_int_t)f->baseline, "diverged", f->diverged, "seeds",
-                         (json_int_t)seeds, "mean", json_finite(stats_mean(x.value, x.count)),
+        *out = json_pack("{s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O, s:O}",
+                         "baseline", (json_int_t)f->baseline, "diverged", f->diverged, "cpu",
+                         on_cpu(f), "seeds", (json_int_t)seeds, "mean",
+                         json_finite(stats_mean(x.value, x.count)),
                          "step", place_step(f), "tokens", json_finite(f->tokens), "counted",
                          json_finite(counted(f)), "seconds", json_finite(f->seconds), "why",
                          json_from_text(f->why), "cut", cut_runs(f), "left_out", f->left_out,

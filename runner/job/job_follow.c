@@ -81,7 +81,7 @@ static enum status find_leader(struct follower *f, const char *runs, int64_t wai
         snprintf(f->secret, sizeof f->secret, "%s", json_text(file, "secret", ""));
         json_decref(file);
         if (st == OK || st == ERR_VERIFY || st == ERR_MEMORY) return st;
-        f->stopped_by = signals_take(&f->signals);
+        f->stopped_by = signals_take_request(&f->signals, clock_ms());
         if (f->stopped_by)
             return FAIL(e, ERR_INTERRUPTED, "stopped by signal %d (%s) before it found task 0",
                         f->stopped_by, strsignal(f->stopped_by));
@@ -183,7 +183,7 @@ static bool take_stop_request(struct follower *f, int signo) {
     if (f->stopped_by) return true;
     f->stopped_by = signo;
     tell_user(f, peer_connection_send_stop(&f->leader, signo, &e) == OK
-                     ? "asking task 0 to stop (a second signal exits at once)" : e.text);
+                     ? "asking task 0 to stop (another signal after 1 s exits at once)" : e.text);
     return false;
 }
 
@@ -206,8 +206,8 @@ static enum status serve(struct follower *f, int *code, struct err *e) {
         if (f->leader.lost)
             return FAIL(e, ERR_PEER, "task 0 on %s is lost: %s", f->leader.host,
                         f->leader.why_lost);
-        int signo = signals_take(&f->signals);
-        if (signo && signo != SIGCHLD && take_stop_request(f, signo)) {
+        int signo = signals_take_request(&f->signals, clock_ms());
+        if (signo && take_stop_request(f, signo)) {
             *code = EXIT_SIGNAL + signo;
             return OK;
         }

@@ -139,8 +139,8 @@ static enum status await_task(struct job_members *members, struct listener *list
                               struct signals *signals, int64_t deadline_ms, int *fd,
                               json_t **hello, struct err *e) {
     for (*fd = -1; *fd < 0 && clock_ms() < deadline_ms;) {
-        int signo = signals_take(signals);
-        if (!signo || signo == SIGCHLD) signo = job_members_stop_signal(members);
+        int signo = signals_take_request(signals, clock_ms());
+        if (!signo) signo = job_members_stop_signal(members);
         if (signo) {
             members->stopped_by = signo;
             return FAIL(e, ERR_INTERRUPTED, "stopped by signal %d (%s) before all tasks had "

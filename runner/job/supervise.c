@@ -41,17 +41,17 @@ static void leave_unkillable(struct watch *w) {
 }
 
 static void take_signals(struct watch *w) {
-    for (int signo; (signo = signals_take(w->options->signals)) != 0;) {
-        if (signo == SIGCHLD) continue;
+    int64_t now = clock_ms();
+    for (int signo; (signo = signals_take_request(w->options->signals, now)) != 0;) {
         if (w->out->signalled) {
             verdict_abandoned(w);
-            watch_say(w, "second signal: killing the workers; steps since the last checkpoint are "
+            watch_say(w, "another signal: killing the workers; steps since the last checkpoint are "
                          "lost");
             watch_kill(w);
             return;
         }
         w->out->signalled = true;
-        watch_say(w, "stopping: checkpoint, bundle, exit; a second signal exits at once");
+        watch_say(w, "stopping: checkpoint, bundle, exit; another signal after 1 s exits at once");
         if (watch_leads(w)) verdict_stop_request(w, signo);
         else remote_request_stop(w, signo);
     }

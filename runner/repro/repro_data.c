@@ -19,6 +19,7 @@ struct wanted {
     const char *path, *sha256; /* borrowed from the bundle's list */
     int64_t bytes;
     char *found; /* owned; NULL until the file is found */
+    char *namesake; /* owned; a file in the searched folder with the same name; NULL: none so far */
 };
 
 /* A configuration names at most 4,096 data files and one to evaluate on, each with up to one
@@ -128,16 +129,33 @@ static enum status offer(struct search *s, const char *path, const struct stat *
     return OK;
 }
 
+static const char *name_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* Notes the file beside wanted ones of its name: if none has the content, it is probably meant. */
+static enum status note_name(struct search *s, const char *path, struct err *e) {
+    for (int64_t i = 0; i < s->count; i++) {
+        struct wanted *w = &s->file[i];
+        if (w->namesake || strcmp(name_of(w->path), name_of(path)) != 0) continue;
+        if (!(w->namesake = strdup(path))) return FAIL(e, ERR_MEMORY, "%.512s", path);
+    }
+    return OK;
+}
+
 static enum status look_in(struct search *s, const char *folder, struct err *e) {
     char *const roots[] = { (char *)folder, NULL };
     FTS *walk = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, NULL);
     if (!walk) return FAIL(e, ERR_IO, "open %s: %s", folder, strerror(errno));
     enum status st = OK;
     for (FTSENT *entry; st == OK && (entry = fts_read(walk)) != NULL;) {
-        if (entry->fts_info == FTS_F && S_ISREG(entry->fts_statp->st_mode))
+        if (entry->fts_info == FTS_F && S_ISREG(entry->fts_statp->st_mode)) {
             st = offer(s, entry->fts_path, entry->fts_statp, e);
-        else if (entry->fts_level == FTS_ROOTLEVEL && entry->fts_info == FTS_NS)
+            if (st == OK) st = note_name(s, entry->fts_path, e);
+        } else if (entry->fts_level == FTS_ROOTLEVEL && entry->fts_info == FTS_NS) {
             st = FAIL(e, ERR_ARG, "--data %s: %s", folder, strerror(entry->fts_errno));
+        }
     }
     fts_close(walk);
     return st;
@@ -167,17 +185,17 @@ static enum status lay_out(const struct search *s, const char *root, struct err 
     return OK;
 }
 
-/* A line if the wanted file is not at the path, but something else is. It says a file's hash only
- * if the size is right: one of another size was not read, and is named by a bundle that may be
- * hostile. */
-static void say_other(const struct search *s, const char *path, struct text *out) {
+/* A line if the wanted file is not at the path, but something else is. Returns whether it is. Says
+ * a file's hash only if the size is right: one of another size was not read, and is named by a
+ * bundle that may be hostile. */
+static bool say_other(const struct search *s, const char *path, struct text *out) {
     struct stat info;
     char words[DATA_OTHER_CAP];
     const char *odd = NULL;
     const struct read_file *read = NULL;
     if (stat(path, &info) != 0) {
         bool lost = errno == ENOENT || errno == ELOOP;
-        if (lstat(path, &info) != 0) return;
+        if (lstat(path, &info) != 0) return false;
         odd = lost ? " is here, but is a link that leads to no file" : " cannot be read";
     } else if (!S_ISREG(info.st_mode)) {
         odd = " is here, but is no regular file";
@@ -190,6 +208,7 @@ static void say_other(const struct search *s, const char *path, struct text *out
     text_puts(out, odd ? PLAIN(path) : words);
     text_puts(out, odd ? odd : "");
     text_puts(out, "\n");
+    return true;
 }
 
 static enum status list_missing(const struct search *s, const char *folder, char **out,
@@ -197,13 +216,15 @@ static enum status list_missing(const struct search *s, const char *folder, char
     struct text t = { 0 };
     char line[PATH_CAP + 160], below[PATH_CAP];
     for (int64_t i = 0; i < s->count; i++) {
-        if (s->file[i].found) continue;
+        const struct wanted *w = &s->file[i];
+        if (w->found) continue;
         snprintf(line, sizeof line, "  %s  %" PRId64 " bytes, sha256 %s\n",
-                 PLAIN(s->file[i].path), s->file[i].bytes, PLAIN(s->file[i].sha256));
+                 PLAIN(w->path), w->bytes, PLAIN(w->sha256));
         text_puts(&t, line);
-        say_other(s, s->file[i].path, &t);
-        if (folder && path_join(below, folder, s->file[i].path, NULL) == OK)
-            say_other(s, below, &t);
+        (void)say_other(s, w->path, &t);
+        bool said = folder && path_join(below, folder, w->path, NULL) == OK &&
+                    say_other(s, below, &t);
+        if (!said && w->namesake) (void)say_other(s, w->namesake, &t);
     }
     if (t.failed) {
         text_free(&t);
@@ -253,7 +274,10 @@ enum status repro_stage_data(const struct repro_source *source, const json_t *li
     if (st == OK) st = list_missing(&s, folder, missing, e);
     if (st == OK) st = make_root(source, name, s.up, root, e);
     if (st == OK && !*missing) st = lay_out(&s, root, e);
-    for (int64_t i = 0; i < s.count; i++) free(s.file[i].found);
+    for (int64_t i = 0; i < s.count; i++) {
+        free(s.file[i].found);
+        free(s.file[i].namesake);
+    }
     free(s.file);
     free(s.read);
     return st;

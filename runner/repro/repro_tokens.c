@@ -63,11 +63,12 @@ static enum status make_again(const struct cli *cli, const struct repro_source *
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
+/* The text first: another machine rarely has a cache with the run's tokens. */
 static enum status join_lists(char **missing, char *shards, char *text, struct err *e) {
     struct text all = { 0 };
-    text_puts(&all, shards);
-    text_puts(&all, "and its text, of which they can be made:\n");
     text_puts(&all, text);
+    text_puts(&all, "or instead of this text the tokens that the run made of it:\n");
+    text_puts(&all, shards);
     *missing = all.bytes; /* moved */
     if (!all.failed) return OK;
     text_free(&all);

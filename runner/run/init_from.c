@@ -187,13 +187,17 @@ static bool has_steps(const char *folder) {
     return found;
 }
 
+static enum status path_below(char out[PATH_CAP], const char *root, const char *from,
+                              struct err *e) {
+    int n = snprintf(out, PATH_CAP, "%s%s%s", root ? root : "", root ? "/" : "", from);
+    return n >= 0 && n < PATH_CAP ? OK : FAIL(e, ERR_ARG, "path too long: %.200s…", from);
+}
+
 enum status weights_find(const struct init_request *q, const char *from,
                          struct found_weights *out, struct err *e) {
     char full[PATH_CAP], run[PATH_CAP];
-    const char *root = q->data_root;
-    int n = snprintf(full, sizeof full, "%s%s%s", root ? root : "", root ? "/" : "", from);
     *out = (struct found_weights){ 0 };
-    if (n < 0 || n >= PATH_CAP) return FAIL(e, ERR_ARG, "path too long: %.200s…", from);
+    TRY(path_below(full, q->data_root, from, e));
     if (!path_exists(full)) {
         TRY(run_locate_among(from, q->runs, RUNS_WHOLE, run, e));
         return weights_of_run(q, run, out, e);
@@ -224,23 +228,27 @@ static enum status look_for_run(const char *from, const char *runs, struct err *
                                   : refuse_absent(ERR_IO, why.text, e);
 }
 
-enum status init_look(const json_t *config, const char *runs, struct err *e) {
-    const char *from = json_text(json_object_get(config, "init"), "from", NULL);
+/* Looks at what has the path `at`. */
+static enum status look_at(const json_t *config, const char *at, struct err *e) {
     struct run_options options;
     struct weights w;
-    if (!from) return OK;
-    if (!path_exists(from)) {
-        enum status absent = look_for_run(from, runs, e);
-        if (absent != OK) err_prefix(e, "init = \"%.200s\"", from);
-        return absent;
-    }
-    if (is_bundle(from) || has(from, DOCUMENT_run)) return OK;
-    bool weights = has(from, "config.json") || has(from, CHECKPOINT_JSON);
-    if (!weights && path_is_directory(from) && has_steps(from)) return OK;
+    if (is_bundle(at) || has(at, DOCUMENT_run)) return OK;
+    bool weights = has(at, "config.json") || has(at, CHECKPOINT_JSON);
+    if (!weights && path_is_directory(at) && has_steps(at)) return OK;
     TRY(options_read(config, &options, e));
-    enum status st = weights_open(from, &options.model, &w, e);
+    enum status st = weights_open(at, &options.model, &w, e);
     weights_close(&w);
     options_free(&options);
+    return st;
+}
+
+enum status init_look(const json_t *config, const char *data_root, const char *runs,
+                      struct err *e) {
+    const char *from = json_text(json_object_get(config, "init"), "from", NULL);
+    char at[PATH_CAP];
+    if (!from) return OK;
+    enum status st = path_below(at, data_root, from, e);
+    if (st == OK) st = path_exists(at) ? look_at(config, at, e) : look_for_run(from, runs, e);
     if (st != OK) err_prefix(e, "init = \"%.200s\"", from);
     return st;
 }

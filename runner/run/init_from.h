@@ -37,9 +37,10 @@ NODISCARD enum status weights_of_run(const struct init_request *q, const char *p
                                      struct found_weights *out, struct err *e);
 
 /* Whether the tensors that `init` names are the model's, by their names and shapes alone. OK also
- * for a run; runs: the folder that is searched for its id. ERR_IO: nothing has this path or id.
- * ERR_CONFIG, ERR_FORMAT: what run would refuse. */
-NODISCARD enum status init_look(const json_t *config, const char *runs, struct err *e);
+ * for a run; runs: the folder that is searched for its id; data_root: prefix of the path, or NULL.
+ * ERR_IO: nothing has this path or id. ERR_CONFIG, ERR_FORMAT: what run would refuse. */
+NODISCARD enum status init_look(const json_t *config, const char *data_root, const char *runs,
+                                struct err *e);
 
 /* *record, owned by the caller, is that of record/init_record.h; NULL if the experiment has no
  * `init`. ERR_CONFIG: there are no such weights, or they are not the model's. */

@@ -288,7 +288,7 @@ static enum status run_and_bundle(const struct run_settings *s, struct run_dir *
         say_end(s, dir);
         if (last.end == ATTEMPT_SIGNAL && last.signalled) {
             /* From here on a further signal has its default action: the process exits. */
-            while (signals_take(s->signals)) continue;
+            signals_await_parts(s->signals);
             signals_close(s->signals);
         }
         if (last.end != ATTEMPT_ABANDONED) bundle_run(s, dir, resolved, &last, out);
@@ -326,8 +326,7 @@ static enum status first_choices(const struct run_settings *s, const struct run_
 static bool asked_to_stop(const void *context) {
     const struct run_settings *s = context;
     struct signals *signals = s->signals;
-    for (int signo; !signals->stopped_by && (signo = signals_take(signals)) != 0;)
-        if (signo != SIGCHLD) signals->stopped_by = signo;
+    if (!signals->stopped_by) signals->stopped_by = signals_take_request(signals, clock_ms());
     if (!signals->stopped_by && s->members)
         signals->stopped_by = job_members_stop_signal(s->members);
     return signals->stopped_by != 0;

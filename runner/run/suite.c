@@ -3,14 +3,15 @@
 #include <inttypes.h>
 #include <math.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
+#include "runner/base/clock.h"
 #include "runner/base/plain_text.h"
+#include "runner/base/signals.h"
 #include "runner/bundle/kept.h"
 #include "runner/job/job_members.h"
 #include "runner/run/close.h"
@@ -249,8 +250,8 @@ static int wait_for_others(struct suite *s) {
         (void)poll(&p, 1, POLL_MS);
         int asked = s->settings->members ? job_members_stop_signal(s->settings->members) : 0;
         if (asked) return asked;
-        for (int signo; signals->fd >= 0 && (signo = signals_take(signals)) != 0;)
-            if (signo != SIGCHLD) return signo;
+        asked = signals_take_request(signals, clock_ms());
+        if (asked) return asked;
     }
 }
 

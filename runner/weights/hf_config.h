@@ -15,6 +15,10 @@ enum { HF_CONFIG_MAX = 1 << 20 /* bytes of a config.json */ };
 NODISCARD enum status hf_config_read(const char *text, size_t n, const char *path, json_t **model,
                                      struct err *e);
 
+/* The model_type that hf_config_write() gives the model. A model without a window is a llama, also
+ * if it was read from a mistral. */
+const char *hf_config_type(const struct model_config *c);
+
 /* The config.json of a model whose weights have this torch type ("bfloat16"). `base`: the one that
  * the run began with, for the ids of tokens and the longest sequence, or NULL. ERR_CONFIG if no
  * family here has such a model. *out is owned by the caller. */

@@ -15,6 +15,8 @@ static struct form form_of(const struct model_config *c) {
     return (struct form){ "llama", "LlamaForCausalLM" };
 }
 
+const char *hf_config_type(const struct model_config *c) { return form_of(c).type; }
+
 static enum status check(const struct model_config *c, struct err *e) {
     TRY(hf_names_check(c, e));
     if (c->qkv_bias && c->heads * c->head_dim != c->width)

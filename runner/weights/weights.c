@@ -7,8 +7,10 @@
 
 #include "model/ground/parallel.h"
 #include "model/params.h"
+#include "runner/base/canonical.h"
 #include "runner/base/run_files.h"
 #include "runner/weights/blocks.h"
+#include "runner/weights/hf_config.h"
 #include "runner/weights/llmc_file.h"
 
 const char *const WEIGHTS_KIND_NAMES[] = { "hf", "checkpoint", "llmc" };
@@ -151,6 +153,32 @@ static enum weights_kind kind_of(const char *path) {
     return ours ? WEIGHTS_CHECKPOINT : WEIGHTS_HF;
 }
 
+/* Whether folders of these two types may have the same tensors, although the names differ. */
+static bool is_alike(const char *type, const char *other) {
+    bool llama = !strcmp(type, "llama") || !strcmp(type, "mistral");
+    bool other_llama = !strcmp(other, "llama") || !strcmp(other, "mistral");
+    return !strcmp(type, other) || (llama && other_llama);
+}
+
+/* Names a folder's architecture, if that is why its tensors are not the model's. */
+static void name_architecture(const char *folder, const struct model_config *model,
+                              struct err *e) {
+    char path[PATH_CAP], why[sizeof e->text];
+    json_t *config = NULL;
+    struct err ignored;
+    const char *wanted = hf_config_type(model);
+    if (e->code != ERR_CONFIG || path_join(path, folder, "config.json", &ignored) != OK ||
+        !path_exists(path) || json_file_read(path, &config, &ignored) != OK)
+        return;
+    const char *type = json_text(config, "model_type", wanted);
+    snprintf(why, sizeof why, "%s", e->text);
+    if (!is_alike(type, wanted))
+        (void)FAIL(e, ERR_CONFIG, "%s is of another architecture than the model: its model_type is "
+                   "\"%.60s\", the model's is \"%s\"; name weights of a %s (%s)", path, type,
+                   wanted, wanted, why);
+    json_decref(config);
+}
+
 enum status weights_open(const char *path, const struct model_config *model, struct weights *out,
                          struct err *e) {
     struct params params;
@@ -164,6 +192,7 @@ enum status weights_open(const char *path, const struct model_config *model, str
     TRY(list_params(model, &params, e));
     enum status st = check_all(out, &params, path, e);
     params_destroy(&params);
+    if (st != OK && out->kind == WEIGHTS_HF) name_architecture(path, model, e);
     return st == OK ? check_tied(out, e) : st;
 }
 

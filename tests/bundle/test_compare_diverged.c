@@ -65,6 +65,29 @@ static void without_divergence_there_are_times(void **state) {
     finish(&s);
 }
 
+/* An emulation on a CPU, whose cores several runs may share, says nothing about a GPU's times. */
+static void times_of_a_cpu_have_a_caveat(void **state) {
+    for (int cpu = 0; cpu < 2; cpu++) {
+        struct scene s;
+        struct err e = { 0 };
+        struct run_fixture runs[6];
+        char path[PATH_CAP], *text = NULL, *html = NULL;
+        size_t size;
+        long_sides(runs);
+        for (int i = 0; i < 6; i++) runs[i].backend = cpu ? "cpu" : "cuda";
+        compare(&s, runs, 6);
+        assert_int_equal(second_part(&s), TABLE);
+        CHECK(path_join(path, s.parent, "page.html", &e));
+        CHECK(file_read(path, 1 << 24, &html, &size, &e));
+        CHECK(compare_text(&s.c, false, &text, &e));
+        assert_int_equal(strstr(text, "    " COMPARE_CPU_TIMES "\n") != NULL, cpu);
+        assert_int_equal(strstr(html, COMPARE_CPU_TIMES ".</p>") != NULL, cpu);
+        free(text);
+        free(html);
+        finish(&s);
+    }
+}
+
 static void a_baseline_that_diverged_has_no_times(void **state) {
     struct scene s;
     for (int count = 1; count <= 3; count++) { /* of its seeds */
@@ -101,6 +124,7 @@ static void a_row_that_diverged_has_no_times(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_divergence_there_are_times),
+        cmocka_unit_test(times_of_a_cpu_have_a_caveat),
         cmocka_unit_test(a_baseline_that_diverged_has_no_times),
         cmocka_unit_test(a_row_that_diverged_has_no_times),
     };

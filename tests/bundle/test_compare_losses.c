@@ -295,6 +295,13 @@ static void runs_that_learned_nothing_get_no_verdict(void **state) {
                          "its mean loss is 3.13, and a guess by the frequencies in training has "
                          "3.15; train longer");
     finish(&s);
+    for (int i = 0; i < 6; i++) runs[i].eval_last = 3.7998; /* above the guess */
+    compare(&s, runs, 6);
+    verdict_is(&s, NULL, "the baseline has learned less than how often each token occurs: its mean "
+                         "loss is 3.7998, and a guess by the frequencies in training has 3.15; "
+                         "train longer");
+    finish(&s);
+    for (int i = 0; i < 6; i++) runs[i].eval_last = 3.13;
     runs[0].guess_loss = 0; /* an older program's run is left out, wherever it stands */
     compare(&s, runs, 6);
     verdict_is(&s, NULL, "the baseline has learned hardly more than how often each token occurs: "

@@ -55,6 +55,17 @@ static void the_verdict_of_compare_is_the_evidence(void **state) {
     finding_is(runs, 5, 3, EVIDENCE_NONE); /* two seeds give no verdict */
 }
 
+/* Runs from weights that were replaced in between are of two beginnings. */
+static void runs_from_other_weights_say_nothing(void **state) {
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) runs[i].init = "{\"from\":\"wm\"}";
+    for (int i = 0; i < 6; i++) runs[i].weights = "e1";
+    finding_is(runs, 6, 3, EVIDENCE_HOLDS);
+    for (int i = 3; i < 6; i++) runs[i].weights = "e2";
+    finding_is(runs, 6, 3, EVIDENCE_NONE);
+}
+
 static void other_options_models_and_open_runs_say_nothing(void **state) {
     struct run_fixture runs[7];
     struct loss_evidence loss;
@@ -295,6 +306,7 @@ static void the_worst_of_several_verdicts_counts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_verdict_of_compare_is_the_evidence),
+        cmocka_unit_test(runs_from_other_weights_say_nothing),
         cmocka_unit_test(other_options_models_and_open_runs_say_nothing),
         cmocka_unit_test(a_run_that_can_be_resumed_says_nothing),
         cmocka_unit_test(a_short_run_hides_no_loss_that_failed),

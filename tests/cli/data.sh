@@ -81,6 +81,21 @@ grep -q 'JSON lines' out && fail "two objects in a line"
 : >empty.txt
 data 2 empty.txt -- 'empty.txt is empty'
 data 2 empty.txt --bytes -- 'empty.txt is empty'
+# Bad files among good ones: all are described, in the order given.
+data 2 some.list empty.txt absent.txt two.json raw.bin object.json -- "empty.txt is empty" \
+    "3 of 6 files cannot be described"
+expect "the order" "some.list empty.txt absent.txt two.json raw.bin object.json" "$(sed -n \
+    's/^\(some.list\|two.json\|object.json\)$/\1/p; s/^fp8lab: \(empty.txt\) is empty$/\1/p
+        s/^fp8lab: .*\(absent.txt\): No such file.*/\1/p
+        s/^fp8lab: \(raw.bin\) .*/\1/p' out | tr '\n' ' ' | sed 's/ $//')"
+"$FP8LAB" data --json empty.txt two.json absent.txt >out 2>log
+expect "exit code of --json" 2 $?
+python3 - <<'PY' || fail "data --json with bad files"
+import json
+empty, text, absent = json.load(open("out"))["files"]
+assert empty == {"path": "empty.txt", "error": {"code": "ERR_CONFIG", "text": "empty.txt is empty"}}
+assert text["path"] == "two.json" and text["bytes"] == 17 and absent["error"]["code"] == "ERR_IO"
+PY
 mkdir model empty
 printf '%s' '{"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64,
 "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 700,

@@ -72,6 +72,17 @@ rm data/n.txt
 mkdir -p here/data && seq 1 5 >here/data/n.txt && cp kept/m.txt data/
 gives 3 repro "$(bundle_in done)" --threads 1 --data here --runs again -- \
     "    here/data/n.txt is here, but with other content: 10 bytes"
+gives 2 repro "$(bundle_in done)" --data-root here -- "no flag --data-root; did you mean --data?"
+# In another folder under its name; the file of another name is the run's.
+mkdir -p there/deep && cp here/data/n.txt there/deep/n.txt && cp kept/m.txt there/other.txt
+for runs in done text; do
+    gives 3 repro "$(bundle_in $runs)" --threads 1 --data there --runs again -- \
+        "    there/deep/n.txt is here, but with other content: 10 bytes"
+    grep -q "m.txt" out && fail "$runs: a file that is there is called missing"
+done
+expect "the text before the tokens" "data/n.txt tokens .bin .idx" "$(sed -n \
+    's,^  \(data/n.txt\) .*,\1,p; s/^  or instead .* the tokens.*/tokens/p
+        s/^  .*\(\.bin\|\.idx\) .*/\1/p' out | tr '\n' ' ' | sed 's/ $//')"
 gives 6 run --resume "$(bundle_in stopped)" --threads 1 -- "data/n.txt: No such file" \
     "it had 18893 bytes, sha256 $was; put the run's file back"
 rm -r data

@@ -80,6 +80,10 @@ rm 'books/a,b.txt'
 mkdir elsewhere && mv books elsewhere/
 run && fail "data that moved away"
 run --data-root elsewhere || fail "--data-root: $(cat err)"
+gives 0 check x.lua --lib "$lib" -- "its data cannot be read here" "Next: fp8lab plan"
+gives 0 check x.lua --lib "$lib" --data-root elsewhere -- "--data-root elsewhere x.lua"
+grep -q "cannot be read" out && fail "check --data-root: $(cat out)"
+gives 0 plan x.lua --lib "$lib" --data-root elsewhere -- "--data-root elsewhere x.lua"
 echo "a new book" >elsewhere/books/d.txt
 "$FP8LAB" repro "$bundle" --data elsewhere --runs again >out 2>err ||
     fail "repro: exit code $?: $(cat out err)"

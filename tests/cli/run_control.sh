@@ -105,15 +105,30 @@ set +m
 expect "exit code" 130 "$(cat int.code)"
 expect status interrupted "$(field "$(bundle_in int)" 'run["status"]')"
 
-case_name="a second signal exits at once"
+case_name="a stop that arrives as two signals, as from GNU timeout"
+run --runs pair $endless &
+await_step pair $((every * 5 / 4))
+pid=$(runner_of pair)
+kill -STOP "$pid" # so that both are pending when it goes on
+kill -TERM "$pid"
+kill -HUP "$pid"
+kill -CONT "$pid"
+wait
+says "stopping: checkpoint, bundle, exit; another signal after 1 s exits at once"
+expect status interrupted "$(field "$(bundle_in pair)" 'run["status"]')"
+expect "checkpoint is of the last step" True \
+    "$(field "$(bundle_in pair)" 'run["checkpoint_step"] == summary["step_last"] > 0')"
+
+case_name="another signal exits at once"
 run --runs twice $endless &
 await_step twice $((every * 5 / 4))
 pid=$(runner_of twice)
 kill -STOP $(worker_of twice) # a suspended worker cannot stop by itself
 kill -TERM "$pid"
-await_words "stopping: checkpoint, bundle, exit" log # before that, two signals count as one
-kill -TERM "$pid"
+await_words "stopping: checkpoint, bundle, exit" log
+while kill -TERM "$pid" 2>/dev/null; do sleep 0.1; done # those of the first second do not count
 wait
+says "another signal: killing the workers; steps since the last checkpoint are lost"
 expect "nothing is packed" "" "$(bundle_in twice)"
 expect "exit code in run.json" 143 "$(field twice/* 'run["exit_code"]')"
 "$FP8LAB" list twice >out 2>log

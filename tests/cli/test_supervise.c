@@ -121,6 +121,7 @@ struct fixture {
     struct records *records;
     int64_t events, fail_after, signals_to_send, sent;
     const char *fail_at; /* a kind of event */
+    bool in_pairs;       /* each stop arrives as two signals, which are pending together */
 };
 
 static int setup(void **state) {
@@ -157,6 +158,7 @@ static enum status on_event(void *user, int64_t rank, const json_t *event, struc
     if (f->signals_to_send > f->sent && (f->events > 3 || done)) {
         f->sent++;
         (void)kill(getpid(), SIGTERM);
+        if (f->in_pairs) (void)kill(getpid(), SIGHUP); /* two SIGTERM would be merged */
     }
     return records_put(f->records, event, e);
 }
@@ -277,9 +279,19 @@ static void a_foreign_signal_does_not_count_as_the_first(void **state) {
     assert_true(a.stop_requested);
 }
 
-static void a_second_signal_exits_at_once(void **state) {
+/* As GNU timeout sends them: to the process, and to its group. */
+static void a_pair_of_signals_is_one_stop(void **state) {
     struct fixture *f = *state;
-    f->signals_to_send = 100; /* one per event */
+    f->signals_to_send = 1;
+    f->in_pairs = true;
+    struct attempt a = attempt(f, "train", 1, 0, 0, 60);
+    assert_int_equal(a.end, ATTEMPT_SIGNAL);
+    assert_true(a.checkpoint_step > 0);
+}
+
+static void another_signal_exits_at_once(void **state) {
+    struct fixture *f = *state;
+    f->signals_to_send = INT64_MAX; /* one per event: one of them comes a second after the first */
     struct attempt a = attempt(f, "stubborn", 1, 0, 0, 60);
     assert_int_equal(a.end, ATTEMPT_ABANDONED);
 }
@@ -573,7 +585,8 @@ int main(int argc, char **argv) {
         CASE(a_signal_stops_with_a_checkpoint),
         CASE(a_foreign_signal_is_a_stop),
         CASE(a_foreign_signal_does_not_count_as_the_first),
-        CASE(a_second_signal_exits_at_once),
+        CASE(a_pair_of_signals_is_one_stop),
+        CASE(another_signal_exits_at_once),
         CASE(a_worker_that_ignores_stop_is_killed_after_its_grace),
         CASE(a_stop_before_the_first_step_does_not_wait),
         CASE(a_full_disk_stops_the_run_and_is_reported),

@@ -11,13 +11,18 @@ check_of() { gives 0 check texts.lua --lib "$lib" "$@"; } # ARGUMENTS... -- WORD
 most=$((2 * $(cat data/*.jsonl | wc -c))) # a token of two bytes for each byte of text
 room() { room_of check "$@"; }
 room_of() { # VERB ARGUMENTS...
-    "$FP8LAB" "$1" -q --json texts.lua --lib "$lib" "${@:2}" 2>/dev/null |
+    "$FP8LAB" "$1" -q --json "${script:-texts.lua}" --lib "$lib" "${@:2}" 2>/dev/null |
         python3 -c 'import json, sys
 tokens = json.load(sys.stdin)["tokens"]
 print(tokens and (tokens["folder"], tokens["bytes_max"], tokens["free_bytes"] > 0))'
 }
 expect "room" "('runs/cache', $most, True)" "$(room)"
 expect "room that plan finds" "$(room)" "$(room_of plan)"
+mkdir aside
+for verb in check plan; do
+    expect "room that $verb finds with --data-root" "$(room)" \
+        "$(cd aside && script=../texts.lua room_of $verb --data-root ..)"
+done
 expect "plan of another machine" None "$(room_of plan --facts "$root/tests/facts/laptop.json")"
 expect "room for the tokens of bytes" "('runs/cache', $most, True)" \
     "$(room --set data.tokenizer=bytes)"

@@ -39,7 +39,7 @@ go "done  step 4"
 run=$(bundle_in runs)
 for path in t.bin t.idx; do go "not run again" --set data.path=$path; done
 gives 0 run t.lua --lib "$lib" --threads 1 --runs others --set data.path=t.v12 -- "done  step 4"
-gives 0 compare "$run" "$(bundle_in others)" -- "A t · B t.v12" # these are other files
+gives 0 compare "$run" "$(bundle_in others)" -- "A t · B t.v12" "=> no factor" # the same bytes
 
 # The run, as a program of before recorded it.
 "$FP8LAB" extract "$run" --to old >out 2>log || fail "extract"

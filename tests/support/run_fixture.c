@@ -179,15 +179,17 @@ static void write_inputs(const char *dir, const struct run_fixture *f) {
     put_file(dir, "data/experiment/main.lua", "return experiment { name = \"tiny\" }\n");
     put_file(dir, "data/experiment/lib/models/tiny.lua", "return { width = 64 }\n");
     put_file(dir, "data/experiment/resolved.json",
-             "{\"archive\":\"full\",%s%s%s%s%s%s\"model\":%s,\"name\":\"tiny\","
+             "{\"archive\":\"full\",%s%s%s%s%s%s%s%s%s\"model\":%s,\"name\":\"tiny\","
              "\"recipe\":{\"kind\":\"%s\"%s%s},"
              "\"schema\":\"fp8lab.experiment/1\",\"train\":{\"seed\":%lld,\"steps\":%lld%s}}",
              f->attention ? "\"attention\":" : "", f->attention ? f->attention : "",
-             f->attention ? "," : "", f->init ? "\"init\":" : "", f->init ? f->init : "",
+             f->attention ? "," : "", f->data ? "\"data\":" : "", f->data ? f->data : "",
+             f->data ? "," : "", f->init ? "\"init\":" : "", f->init ? f->init : "",
              f->init ? "," : "", f->model ? f->model : "null", f->recipe, margin,
              f->options ? f->options : "",
              (long long)f->seed, (long long)(f->planned ? f->planned : f->steps),
              f->train ? f->train : "");
+    if (f->init_record) put_file(dir, "data/experiment/init.json", "%s", f->init_record);
     put_file(dir, "data/experiment/argv.json", "{\"argv\":[\"fp8lab\",\"run\",\"tiny.lua\"],"
              "\"cell\":{},\"overrides\":[]}");
     put_file(dir, "data/system/facts.json",
@@ -197,7 +199,8 @@ static void write_inputs(const char *dir, const struct run_fixture *f) {
              "{\"code_sha256\":\"c0de\",\"commit\":\"0123456789abcdef\",\"dirty\":false}");
     char world[32] = "";
     if (f->world) snprintf(world, sizeof world, ",\"world\":%lld", (long long)f->world);
-    put_file(dir, "data/decisions.json", "{\"backend\":\"cpu\"%s}", world);
+    put_file(dir, "data/decisions.json", "{\"backend\":\"%s\"%s}",
+             f->backend ? f->backend : "cpu", world);
     put_file(dir, "data/logs/runner.log", "started\nended\n");
 }
 
@@ -242,17 +245,22 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
     if (bad)
         snprintf(error, sizeof error, "{\"code\":\"%s\",\"text\":\"loss is nan at step 7\","
                  "\"where\":\"\"}", f->error ? f->error : "ERR_NUMERIC");
-    char guess[48] = "";
+    char guess[48] = "", inputs[160] = "";
+    const char *data = f->data_hash ? f->data_hash : "cc";
+    if (*data) snprintf(inputs, sizeof inputs, ",\"data\":\"%.64s\"", data);
+    if (f->weights)
+        snprintf(inputs + strlen(inputs), sizeof inputs - strlen(inputs),
+                 ",\"weights\":\"%.64s\"", f->weights);
     if (f->guess_loss > 0) snprintf(guess, sizeof guess, ",\"guess_loss\":%.6f", f->guess_loss);
     put_file(dir, "data/run.json",
              "{\"schema\":\"fp8lab.run/1\",\"id\":\"%s\",\"name\":\"tiny\",\"status\":\"%s\","
              "\"exit_code\":%d,\"error\":%s,\"started\":\"2026-11-21T02:48:23Z\","
              "\"ended\":\"2026-11-21T02:50:00Z\",\"seed\":%lld,\"inputs_sha256\":null,"
-             "\"results_sha256\":null,\"inputs\":{\"config\":null,\"code\":\"%s\","
-             "\"data\":\"cc\"},\"version\":\"0.1.0\",\"attempts\":[],"
+             "\"results_sha256\":null,\"inputs\":{\"config\":null,\"code\":\"%s\"%s},"
+             "\"version\":\"0.1.0\",\"attempts\":[],"
              "\"parent\":null,\"mismatch\":null,\"smoke\":%s%s}",
              f->id, f->status, bad ? 1 : 0, error, (long long)f->seed, f->code ? f->code : "bb",
-             f->smoke ? "true" : "false", guess);
+             inputs, f->smoke ? "true" : "false", guess);
     write_inputs(dir, f);
     hash_inputs(dir, f->choices ? f->choices : "");
     write_train(dir, f);

@@ -19,7 +19,6 @@ struct run_fixture {
     const char *options;     /* further keys of the recipe, as JSON (",\"pow2\":true"); or NULL */
     const char *model;       /* the model, as JSON; NULL: the configuration has none */
     const char *attention;   /* the table, as JSON; NULL: absent */
-    const char *init;        /* the table, as JSON; NULL: absent */
     const char *train;       /* further keys of train, as JSON (",\"shard\":1"); NULL: none */
     int64_t tensors;         /* traced; 0: no trace */
     int64_t checkpoint_bytes; /* of a (sparse) model.safetensors; 0: none */
@@ -31,6 +30,7 @@ struct run_fixture {
     const char *error;       /* of a failed run; NULL: "ERR_NUMERIC" */
     const char *choices;     /* the hash of its choice table; NULL: it has none */
     const char *code;        /* the hash of its build; NULL: "bb" */
+    const char *backend;     /* NULL: "cpu" */
     int64_t world;           /* ranks in decisions.json; 0: absent */
     int64_t planned;         /* train.steps; 0: as many as were made */
     int64_t eval_every;      /* 0: 10 */
@@ -43,6 +43,11 @@ struct run_fixture {
     double speed;            /* divides the time of a step; 0: 1 */
     int64_t flip_amax_step;  /* 0, or the step at which a bit of layers.0.qkv.w's amax differs */
     const char *histograms;  /* its lines of histograms; NULL: none */
+    const char *data;        /* the table of its configuration, as JSON; NULL: absent */
+    const char *data_hash;   /* of inputs; NULL: "cc", "": absent */
+    const char *init;        /* the table of its configuration, as JSON; NULL: absent */
+    const char *weights;     /* the hash of its first weights; NULL: absent */
+    const char *init_record; /* init.json; NULL: none */
 };
 
 /* id, done, 20 steps, seed 1, fp8.delayed, 6 tensors, a checkpoint of 4 KiB. */

@@ -52,6 +52,42 @@ static void rejects_what_jansson_rejects(void **state) {
     assert_int_equal(why.line, 3);
 }
 
+/* json_parse shows jansson the text in an array: a message must not name its brackets. */
+static void messages_are_about_the_text(void **state) {
+    static const char CUT[] = "unexpected end of file (truncated?)";
+    static const struct { const char *text, *why; int line; } CASES[] = {
+        { "{\n \"a\": 1,\n", CUT, 3 },
+        { "{\"a\": [1, 2", CUT, 1 },
+        { "{\"a\": {\"b\": ", CUT, 1 },
+        { "{\"a\": 1", CUT, 1 },
+        { "{\"a\": \"te", CUT, 1 },
+        { "{\"a\": \"a text that is long, too", CUT, 1 },
+        { "{\"a\": \"te\\", CUT, 1 },
+        { "{\"a\": tru", "invalid token near 'tru'", 1 },
+        { "[1", CUT, 1 },
+        { "  ", CUT, 1 },
+        { "[1, 2, ]", "unexpected token near ']'", 1 }, /* this one is in the text */
+        { "{\"a\": ]}", "unexpected token near ']'", 1 },
+        { "{\"a\": 1]", "'}' expected near ']'", 1 },
+        { "{\"a\": 1}\n}", "end of file expected near '}'", 2 },
+        { "{\"a\": \"]}\"} x", "end of file expected near 'x'", 1 },
+        { "[1]]", "end of file expected near ']'", 1 },
+        { "[1],[2]", "end of file expected near ','", 1 },
+        { "{}\n,{}", "end of file expected near ','", 2 },
+        { "{} \xc3\xa4", "end of file expected", 1 },
+        { "1", "an object or array was expected", 1 },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        json_error_t why;
+        json_t *value = NULL;
+        const char *text = CASES[i].text;
+        assert_int_equal(json_parse(&value, text, strlen(text), 0, &why), ERR_FORMAT);
+        if (strcmp(why.text, CASES[i].why) != 0)
+            fail_msg("%s: \"%s\", not \"%s\"", text, why.text, CASES[i].why);
+        assert_int_equal(why.line, CASES[i].line);
+    }
+}
+
 /* Levels beyond those that json_read.c knows, up to jansson's limit of 2,048 levels. */
 static void levels_are_limited(void **state) {
     static const struct { int levels; enum status st; } CASES[] = {
@@ -230,6 +266,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parses_what_jansson_parses),
         cmocka_unit_test(rejects_what_jansson_rejects),
+        cmocka_unit_test(messages_are_about_the_text),
         cmocka_unit_test(levels_are_limited),
         cmocka_unit_test(damaged_texts_are_judged_alike),
         cmocka_unit_test(long_tokens_are_whole),

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runner/base/clock.h"
 #include "runner/base/signals.h"
 
 /* The kernel may give the signal to the other thread between poll and read. It is then sent on, and
@@ -68,10 +69,68 @@ static void test_a_child(void **state) {
     signals_close(&s);
 }
 
+static void send(int signo) { assert_int_equal(kill(getpid(), signo), 0); }
+
+/* The kernel merges two pending signals of one number, so a pair has two numbers here. */
+static void test_requests_within_a_second_are_one(void **state) {
+    struct signals s;
+    struct err e = { 0 };
+    const int64_t begin = 5000, over = begin + SIGNALS_ONE_REQUEST_MS;
+    assert_int_equal(signals_open(&s, &e), OK);
+    send(SIGCHLD);
+    assert_int_equal(signals_take_request(&s, begin), 0);
+    send(SIGTERM);
+    send(SIGINT);
+    assert_int_equal(signals_take_request(&s, begin), SIGINT); /* the lowest number */
+    assert_int_equal(signals_take_request(&s, begin), 0);
+    send(SIGTERM);
+    assert_int_equal(signals_take_request(&s, over - 1), 0);
+    send(SIGTERM);
+    assert_int_equal(signals_take_request(&s, over), SIGTERM);
+    send(SIGTERM); /* the second counts at once, and so does a third */
+    assert_int_equal(signals_take_request(&s, over), SIGTERM);
+    signals_close(&s);
+}
+
+/* What is pending when the process ends its work must not kill it, if it is part of the stop. */
+static void test_a_part_that_is_pending_at_the_end(void **state) {
+    int status = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        struct signals s;
+        if (signals_open(&s, NULL) != OK) _exit(1);
+        send(SIGTERM);
+        /* A time that cannot be over, however slow the process is. */
+        if (signals_take_request(&s, INT64_MAX / 2) != SIGTERM) _exit(2);
+        send(SIGTERM);
+        signals_close(&s);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void test_awaiting_the_parts(void **state) {
+    struct signals s;
+    struct err e = { 0 };
+    assert_int_equal(signals_open(&s, &e), OK);
+    send(SIGTERM);
+    int64_t begin = clock_ms();
+    assert_int_equal(signals_take_request(&s, begin), SIGTERM);
+    send(SIGTERM);
+    signals_await_parts(&s);
+    assert_true(clock_ms() >= begin + SIGNALS_ONE_REQUEST_MS);
+    assert_int_equal(signals_take(&s), 0);
+    signals_close(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_thread_that_blocks_nothing),
         cmocka_unit_test(test_a_child),
+        cmocka_unit_test(test_requests_within_a_second_are_one),
+        cmocka_unit_test(test_a_part_that_is_pending_at_the_end),
+        cmocka_unit_test(test_awaiting_the_parts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

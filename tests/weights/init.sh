@@ -77,6 +77,31 @@ copy llama2 && edit models/x 't["model.norm.weight"] = ("F32", [32], b"\0\0\xc0\
 run_x
 says "final_norm.weight is not finite"
 
+# ---- another architecture; before minutes of tokenising
+mkdir bert && cat >bert/config.json <<'END'
+{"model_type": "bert", "architectures": ["BertModel"], "hidden_size": 32}
+END
+cp models/llama2/model.safetensors bert
+edit bert 't = {"embeddings.word_embeddings.weight": ("F32", [260, 32], bytes(260 * 32 * 4))}'
+other=('bert/config.json is of another architecture than the model: its model_type is "bert", the'
+    'model'"'s"' is "llama"; name weights of a llama'
+    '(bert: tensor model.embed_tokens.weight is missing)')
+script bert models/llama2
+refused "a BERT" "${other[@]}"
+gives 2 check x.lua -- "x: its weights would be rejected" "${other[@]}"
+mkdir below && mv bert below
+gives 0 check x.lua -- "x: its weights cannot be read here"
+ln -s ../models below/models
+gives 2 check x.lua --data-root below -- "x: its weights would be rejected" "model_type is \"bert\""
+gives 2 run x.lua --data-root below --set data.tokenizer=bytes -- "model_type is \"bert\""
+grep -q "tokenis" out && fail "text is tokenised before the weights are rejected"
+mv below/bert .
+script models/gpt2 models/llama2
+refused "a GPT-2 folder for a Llama" "its model_type is \"gpt2\", the model's is \"llama\""
+copy llama2 && sed -i 's/"llama"/"mistral"/' models/x/config.json
+edit models/x 'del t["model.norm.weight"]' && script models/x models/llama2
+refused "a Mistral without a tensor" "x: init = \"models/x\": models/x: tensor model.norm.weight is"
+
 # ---- llm.c: the loss of the folder that the file was made of
 PYTHONPATH=$root/tests/weights python3 -c 'import make_models as m
 m.write_llmc("models/f32.bin", "models/gpt2", "F32", 384)
@@ -130,8 +155,14 @@ expect "the record" models/x "$("$FP8LAB" show --json "$bundle" | python3 -c 'im
 print(json.load(sys.stdin)["resolved"]["init"]["from"])')"
 gives 0 repro "$bundle" --threads 1 -- "bitwise equal"
 mv models/x models/y
-gives 3 repro "$bundle" --threads 1 -- "--init DIR"
+gives 3 repro "$bundle" --threads 1 -- "$PWD/models/x, in the script models/x, hash" "--init DIR"
 gives 0 repro "$bundle" --threads 1 --init models/y -- "bitwise equal"
+mkdir -p moved/models && cp models/text.txt moved/models && cp -r models/y moved/models/x
+(cd moved && gives 0 repro "../$bundle" --threads 1 -- "bitwise equal"; exit $failed) ||
+    fail "a project that was moved, with its weights at the script's path"
+(cd moved && edit models/x 't["model.norm.weight"] = ("F32", [32], bytes(128))'
+    gives 3 repro "../$bundle" --threads 1 -- "models/x has other weights"; exit $failed) ||
+    fail "other weights at the script's path"
 gives 3 repro "$bundle" --threads 1 --init models/three/.. -- "first weights"
 run_tiny --runs random
 gives 2 repro "$(bundle_in random)" --init models/y -- \
