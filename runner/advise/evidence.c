@@ -28,6 +28,9 @@ static bool is_evidence(const struct run_view *view) {
     return (over && evaluated) || (failed && !strcmp(error, "ERR_NUMERIC"));
 }
 
+/* Whether the first weights were given. Training them further says little of random ones. */
+static bool has_init(const json_t *config) { return json_is_object(section(config, "init")); }
+
 static const char *precision_of(const json_t *config) {
     return json_text(section(config, "attention"), "precision", "bf16");
 }
@@ -43,14 +46,14 @@ static enum status leave_out(struct evidence *out, const struct err *why, struct
     return why->code == ERR_MEMORY || failed ? FAIL(e, ERR_MEMORY, "reading runs") : OK;
 }
 
-/* Adds the run at `path` if it trained this model, with attention of a precision that is compared,
- * and counts. */
+/* Adds the run at `path` if it trained this model, from random weights unless the script has given
+ * ones, with attention of a precision that is compared, and counts. */
 static enum status admit(const char *path, const json_t *config, const char **paths,
                          struct evidence *out, struct err *e) {
     struct run_view view;
     struct err why;
     if (run_view_load(path, RUN_VIEW_INPUTS, &view, &why) != OK) return leave_out(out, &why, e);
-    if (is_evidence(&view) &&
+    if (is_evidence(&view) && (has_init(config) || !has_init(view.resolved)) &&
         json_equal(section(view.resolved, "model"), section(config, "model")) &&
         (evidence_is_of_attention(config) || !evidence_is_of_attention(view.resolved)))
         paths[out->runs++] = path;

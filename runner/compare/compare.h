@@ -29,6 +29,8 @@
  *                  tokens    trained until then;  seconds: of training, for equal time
  *                  counted   tokens with loss in one evaluation; null: not known
  *                  cut       [{run, step}]: runs with later evaluations, and their last one
+ *                  left_out  [{run, step, why}]: runs that have no say in `step` and no
+ *                            evaluation there (compare_place.c), and their last one
  *                  why       why no row has a verdict; "" if rows may have one
  *                  rows      [{group, recipe, seeds, pairs: seeds compared in pairs or 0,
  *                    baseline_mean, mean, relative, low, high: one-sided 95 % bounds of relative,

@@ -31,13 +31,30 @@ struct family {
     const struct kinship *kin;  /* borrowed */
     const struct curve *curve;  /* one a run, borrowed */
     int64_t baseline;           /* group */
-    int64_t *run, runs;         /* one run for each seed and group, without diverged runs; owned */
+    int64_t *run, runs;         /* one run for each seed and group, without those that diverged or
+                                 * are left out; owned */
+    bool *out;                  /* for each run: it is left out of the comparison; owned */
+    json_t *left_out;           /* [{run, step, why}], as in the report (compare.h); owned */
     double tokens;              /* at which evaluations are compared; NaN: there is none */
     double seconds;             /* training time that all runs reached; NaN: there is none */
     bool apart;                 /* evaluated on other numbers of tokens: losses say nothing */
     bool diverged;              /* a run of the baseline: nothing is faster or slower than it */
     char why[FAMILY_WHY_CAP];   /* why no group of the family gets a verdict; "" */
 };
+
+/* Fills `tokens`, and leaves out the runs that have no say in it and no evaluation there. `run` has
+ * all runs that did not diverge; `out` is false for each, `left_out` is empty. */
+NODISCARD enum status family_place(struct family *f, struct err *e);
+
+/* What the evaluations after the place say of a group. They are of fewer runs, so they give no
+ * verdict, but they can contradict one. */
+struct family_later {
+    double relative; /* to the baseline, over `seeds` pairs of seeds at `step`; NaN: none */
+    int64_t seeds, step;
+    double rise;     /* of its own loss from the place to its last evaluations; NaN: none */
+    int64_t last_step;
+};
+struct family_later family_later(const struct family *f, int64_t group);
 
 /* Whether a run of the group diverged; `why` says "B diverged: ...". */
 bool family_diverged(const struct family *f, int64_t group, char why[FAMILY_WHY_CAP]);

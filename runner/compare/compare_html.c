@@ -81,7 +81,7 @@ static void put_loss_row(FILE *out, const json_t *report, const json_t *row, boo
     fputs("</td></tr>\n", out);
 }
 
-/* The step of the comparison, and the runs whose later evaluations are left out. */
+/* The step of the comparison, and the runs that are left out, or whose later evaluations are. */
 static void put_loss_step(FILE *out, const json_t *report, const json_t *family) {
     const json_t *cut = json_object_get(family, "cut"), *step = json_object_get(family, "step");
     const json_t *row;
@@ -101,6 +101,13 @@ static void put_loss_step(FILE *out, const json_t *report, const json_t *family)
     char counted[COMPARE_COUNTED_CAP];
     compare_counted(family, counted);
     fprintf(out, "%s%s.</p>\n", *counted ? "; " : "", counted);
+    json_array_foreach(json_object_get(family, "left_out"), i, row) {
+        fputs("<p class=\"soft\">", out);
+        page_run(out, report, json_integer_value(json_object_get(row, "run")));
+        fputs(" is left out: ", out);
+        html_escape(out, json_text(row, "why", ""));
+        fputs(".</p>\n", out);
+    }
 }
 
 static void put_figure(FILE *out, const json_t *row, const char *key, const char *format) {

@@ -103,15 +103,15 @@ double loss_of_frequencies(const struct run_view *v) {
     return nats > 0 ? nats : (double)INFINITY;
 }
 
-double loss_of_training(const struct run_view *v) {
+double loss_of_training(const struct run_view *v, double step) {
     enum { STEPS = 10 };
     const struct columns *t = v->columns.of[STREAM_TRAIN];
-    const struct column *loss = columns_scalar(t, "loss");
+    const struct column *loss = columns_scalar(t, "loss"), *at = columns_scalar(t, "step");
     double sum = 0;
     int64_t n = 0;
-    for (int64_t i = t && loss ? t->rows : 0; i > 0 && n < STEPS; i--) {
+    for (int64_t i = loss && at ? t->rows : 0; i > 0 && n < STEPS; i--) {
         double value = column_value(loss, i - 1, 0);
-        if (!isfinite(value)) continue;
+        if (!isfinite(value) || column_value(at, i - 1, 0) > step) continue;
         sum += value;
         n++;
     }

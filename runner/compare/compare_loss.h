@@ -58,8 +58,9 @@ double loss_of_guess(const struct run_view *v);
 /* The loss of a guess by how often each token occurs (record/guess_loss.h), as the run's record has
  * it; infinite if it has none. */
 double loss_of_frequencies(const struct run_view *v);
-/* The mean of the run's last ten losses of training that are finite; infinite without one. */
-double loss_of_training(const struct run_view *v);
+/* The mean of the run's last ten losses of training up to a step that are finite; infinite without
+ * one. */
+double loss_of_training(const struct run_view *v, double step);
 /* A baseline above this share of either has learned nothing that FP8 could spoil. */
 #define LOSS_GUESS_SHARE 0.99
 

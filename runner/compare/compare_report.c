@@ -240,7 +240,7 @@ static void put_loss_row(FILE *out, const json_t *statistics, const json_t *row,
     fprintf(out, "  %s%s%s\n", verdict ? verdict : "no verdict", *why ? ": " : "", why);
 }
 
-/* The step of the comparison, and the runs whose later evaluations are left out. */
+/* The step of the comparison, and the runs that are left out, or whose later evaluations are. */
 static void put_loss_step(FILE *out, const json_t *family) {
     const json_t *cut = json_object_get(family, "cut"), *row;
     size_t i;
@@ -255,6 +255,9 @@ static void put_loss_step(FILE *out, const json_t *family) {
         fprintf(out, "%s %s (to step %lld)", i ? "," : "",
                 compare_letter(whole(row, "run"), name), (long long)whole(row, "step"));
     fputc('\n', out);
+    json_array_foreach(json_object_get(family, "left_out"), i, row)
+        fprintf(out, "    %s is left out: %s\n", compare_letter(whole(row, "run"), name),
+                json_text(row, "why", ""));
 }
 
 void compare_counted(const json_t *family, char out[COMPARE_COUNTED_CAP]) {

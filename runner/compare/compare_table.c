@@ -67,17 +67,23 @@ static void put_value(struct table *t, const json_t *value) {
 
 /* ---- verdicts ---------------------------------------------------------------------------------*/
 
-/* The group's row among the verdicts of losses, and the baseline's group; NULL: it has none. */
-static const json_t *verdict_of(const json_t *statistics, int64_t group, int64_t *baseline) {
+/* The group's row among the verdicts of losses, and its family; NULL: it has none. */
+static const json_t *verdict_of(const json_t *statistics, int64_t group, const json_t **of) {
     const json_t *losses = json_object_get(statistics, "losses");
     const json_t *family, *row;
     size_t i, k;
     json_array_foreach(losses, i, family)
         json_array_foreach(json_object_get(family, "rows"), k, row) {
-            *baseline = json_integer_value(json_object_get(family, "baseline"));
+            *of = family;
             if (json_integer_value(json_object_get(row, "group")) == group) return row;
         }
+    *of = NULL;
     return NULL;
+}
+
+static const char *baseline_of(const json_t *statistics, const json_t *family, char letter[8]) {
+    int64_t group = json_integer_value(json_object_get(family, "baseline"));
+    return family ? compare_group_letter(statistics, group, letter) : "";
 }
 
 /* ---- CSV --------------------------------------------------------------------------------------*/
@@ -86,8 +92,10 @@ static const char *const RUN_KEYS[] = { "id", "name", "label", "recipe", "seed",
                                         "verified", "steps", "step_last", "eval_step" };
 static const char *const VERDICT_KEYS[] = { "relative", "low", "high", "tolerance", "verdict",
                                             "why" };
+static const char *const PLACE_KEYS[] = { "step", "tokens" }; /* of the evaluations compared */
 enum { RUN_KEY_COUNT = sizeof RUN_KEYS / sizeof *RUN_KEYS,
-       VERDICT_KEY_COUNT = sizeof VERDICT_KEYS / sizeof *VERDICT_KEYS };
+       VERDICT_KEY_COUNT = sizeof VERDICT_KEYS / sizeof *VERDICT_KEYS,
+       PLACE_KEY_COUNT = sizeof PLACE_KEYS / sizeof *PLACE_KEYS };
 
 static void put_csv_titles(struct table *t) {
     char title[80];
@@ -103,14 +111,18 @@ static void put_csv_titles(struct table *t) {
         snprintf(title, sizeof title, "loss_%s", VERDICT_KEYS[i]);
         put_text(t, title);
     }
+    for (int i = 0; i < PLACE_KEY_COUNT; i++) {
+        snprintf(title, sizeof title, "loss_at_%s", PLACE_KEYS[i]);
+        put_text(t, title);
+    }
     end_row(t);
 }
 
 static void put_csv_row(struct table *t, const json_t *report, const json_t *row, int64_t run) {
     const json_t *ratio = json_object_get(row, "ratio");
     const json_t *statistics = json_object_get(report, "statistics");
-    int64_t baseline = 0;
-    const json_t *verdict = verdict_of(statistics, compare_group_of(report, run), &baseline);
+    const json_t *family;
+    const json_t *verdict = verdict_of(statistics, compare_group_of(report, run), &family);
     char letter[8];
     put_text(t, compare_letter(run, letter));
     for (int i = 0; i < RUN_KEY_COUNT; i++) put_value(t, json_object_get(row, RUN_KEYS[i]));
@@ -118,9 +130,11 @@ static void put_csv_row(struct table *t, const json_t *report, const json_t *row
         put_value(t, json_object_get(row, compare_cell(k)->key));
     for (int k = 0; k < COMPARE_CELLS; k++)
         if (*compare_cell(k)->ratio) put_value(t, json_object_get(ratio, compare_cell(k)->ratio));
-    put_text(t, verdict ? compare_group_letter(statistics, baseline, letter) : "");
+    put_text(t, baseline_of(statistics, family, letter));
     for (int i = 0; i < VERDICT_KEY_COUNT; i++)
         put_value(t, json_object_get(verdict, VERDICT_KEYS[i]));
+    for (int i = 0; i < PLACE_KEY_COUNT; i++)
+        put_value(t, json_object_get(family, PLACE_KEYS[i]));
     end_row(t);
 }
 
@@ -176,15 +190,30 @@ static void put_percent(struct table *t, const json_t *row, const char *key) {
     put_text(t, text);
 }
 
+static void put_whole(struct table *t, const json_t *value) {
+    char text[32] = "-";
+    if (json_is_number(value)) snprintf(text, sizeof text, "%.0f", json_number_value(value));
+    put_text(t, text);
+}
+
+/* "does not hold: without I (to step 10)", or why there is no verdict. */
+static void put_verdict(struct table *t, const json_t *row) {
+    const char *verdict = json_text(row, "verdict", ""), *why = json_text(row, "why", "");
+    char text[600];
+    snprintf(text, sizeof text, "%s%s%s", verdict, *verdict && *why ? ": " : "", why);
+    put_text(t, text);
+}
+
 static void put_verdicts(struct table *t, const json_t *report) {
     static const char *const TITLES[] = { "recipe", "baseline", "verdict", "eval loss from it",
-                                          "lower 95 % bound", "upper", "allowed" };
+                                          "lower 95 % bound", "upper", "allowed", "at step",
+                                          "after tokens" };
     const json_t *statistics = json_object_get(report, "statistics");
     const json_t *groups = json_object_get(statistics, "groups");
     bool any = false;
     for (int64_t g = 0; g < (int64_t)json_array_size(groups); g++) {
-        int64_t baseline = 0;
-        const json_t *row = verdict_of(statistics, g, &baseline);
+        const json_t *family;
+        const json_t *row = verdict_of(statistics, g, &family);
         if (!row) continue;
         if (!any) {
             end_row(t);
@@ -193,14 +222,15 @@ static void put_verdicts(struct table *t, const json_t *report) {
         }
         any = true;
         char *name = compare_group_label(report, g), letter[8];
-        const char *verdict = json_text(row, "verdict", NULL);
         put_text(t, name ? name : "(no memory)");
-        put_text(t, compare_group_letter(statistics, baseline, letter));
-        put_text(t, verdict ? verdict : json_text(row, "why", "no verdict"));
+        put_text(t, baseline_of(statistics, family, letter));
+        put_verdict(t, row);
         put_percent(t, row, "relative");
         put_percent(t, row, "low");
         put_percent(t, row, "high");
         put_percent(t, row, "tolerance");
+        for (int i = 0; i < PLACE_KEY_COUNT; i++)
+            put_whole(t, json_object_get(family, PLACE_KEYS[i]));
         end_row(t);
         free(name);
     }

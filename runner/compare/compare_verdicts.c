@@ -1,7 +1,7 @@
 /* Does the loss hold? Takes each family's losses at equal tokens, and asks compare_loss.c.
  *
- * All runs of a family are compared after one number of tokens, the last after which all of them
- * were evaluated. */
+ * All runs of a family are compared after one number of tokens (compare_place.c), the last after
+ * which all of them were evaluated. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,16 +97,16 @@ static double common_time(const struct family *f) {
 /* Fills the runs of a family, tokens and time of the comparison, and the reason for no verdict. */
 static enum status find_place(struct family *f, struct err *e) {
     f->run = calloc((size_t)f->c->count, sizeof *f->run);
-    const struct curve **curves = calloc((size_t)f->c->count, sizeof *curves);
-    enum status st = f->run && curves ? OK : FAIL(e, ERR_MEMORY, "the runs of a verdict");
+    f->out = calloc((size_t)f->c->count, sizeof *f->out);
+    f->left_out = json_array();
+    enum status st = f->run && f->out && f->left_out
+                         ? OK : FAIL(e, ERR_MEMORY, "the runs of a verdict");
     if (st == OK) st = add_runs(f, f->baseline, e);
     for (int64_t k = 0; st == OK && k < f->g->count; k++)
         if (f->kin->of[k] == f->baseline) st = add_runs(f, k, e);
-    for (int64_t i = 0; st == OK && i < f->runs; i++) curves[i] = curve_of(f, i);
-    if (st == OK) f->tokens = curve_common(curves, f->runs);
-    if (st == OK) f->seconds = common_time(f);
-    free(curves);
+    if (st == OK) st = family_place(f, e);
     if (st != OK) return st;
+    f->seconds = common_time(f);
     bool smoke = false;
     for (int64_t i = 0; i < f->runs; i++)
         smoke = smoke || json_is_true(json_object_get(f->c->run[f->run[i]].run, "smoke"));
@@ -128,18 +128,21 @@ void loss_sample_free(struct loss_sample *s) {
 
 enum status family_sample(const struct family *f, int64_t group, const struct family_value *value,
                           struct loss_sample *out, int64_t *seeds, struct err *e) {
-    int64_t *run = NULL;
+    int64_t *run = NULL, runs = 0, n = 0;
     *out = (struct loss_sample){ 0 };
-    TRY(compare_repeats(f->c, f->g, group, &run, seeds, e));
-    out->seed = calloc((size_t)*seeds + 1, sizeof *out->seed);
-    out->value = calloc((size_t)*seeds + 1, sizeof *out->value);
+    *seeds = 0;
+    TRY(compare_repeats(f->c, f->g, group, &run, &runs, e));
+    out->seed = calloc((size_t)runs + 1, sizeof *out->seed);
+    out->value = calloc((size_t)runs + 1, sizeof *out->value);
     enum status st = out->seed && out->value ? OK : FAIL(e, ERR_MEMORY, "losses of a verdict");
-    for (int64_t i = 0; st == OK && i < *seeds; i++) {
-        out->seed[i] = json_integer_value(json_object_get(f->c->run[run[i]].run, "seed"));
-        out->value[i] = value->of(&f->curve[run[i]], value);
-        if (isfinite(out->value[i])) out->count++;
+    for (int64_t i = 0; st == OK && i < runs; i++) {
+        if (f->out[run[i]]) continue;
+        out->seed[n] = json_integer_value(json_object_get(f->c->run[run[i]].run, "seed"));
+        out->value[n] = value->of(&f->curve[run[i]], value);
+        if (isfinite(out->value[n++])) out->count++;
     }
-    if (out->count < *seeds) out->count = 0;
+    if (out->count < n) out->count = 0;
+    *seeds = n;
     free(run);
     return st;
 }
@@ -170,7 +173,13 @@ static const char *factor_of(const struct family *f, int64_t group) {
     return json_string_value(json_array_get(f->kin->only, (size_t)group));
 }
 
-/* Whether each seed has the baseline's bits: then the factor had no effect in these runs, and
+/* What distinguishes the group from its baseline, for a sentence. */
+static const char *difference_of(const struct family *f, int64_t group) {
+    const char *factor = factor_of(f, group);
+    return factor ? factor : f->c->options.baseline ? "what differs" : "the recipe";
+}
+
+/* Whether each seed has the baseline's bits: then what differs had no effect in these runs, and
  * "holds" would say something about a setting that was never active. */
 static bool has_no_effect(const struct family *f, int64_t group) {
     int64_t compared = 0;
@@ -187,10 +196,13 @@ static bool has_no_effect(const struct family *f, int64_t group) {
     return compared > 0;
 }
 
-/* Whether a run's training reached no lower loss than a guess by how often each token occurs. One
- * that overfits did: only its held-out loss is high. */
-static bool only_counts(const struct run_view *v) {
-    return loss_of_training(v) > LOSS_GUESS_SHARE * loss_of_frequencies(v);
+/* Whether a run's training, up to the place of the comparison, reached no lower loss than a guess
+ * by how often each token occurs. One that overfits did: only its held-out loss is high. */
+static bool only_counts(const struct family *f, int64_t at) {
+    const struct run_view *v = &f->c->run[f->run[at]];
+    int64_t point = curve_find(curve_of(f, at), f->tokens);
+    double step = point < 0 ? (double)NAN : curve_of(f, at)->step[point];
+    return loss_of_training(v, step) > LOSS_GUESS_SHARE * loss_of_frequencies(v);
 }
 
 /* The mean of that guess over the baseline's runs; infinite if one of them learned more, or if none
@@ -201,7 +213,7 @@ static double counts_of_baseline(const struct family *f) {
     for (int64_t i = 0; i < f->runs; i++) {
         const struct run_view *v = &f->c->run[f->run[i]];
         if (f->g->of[f->run[i]] != f->baseline || isinf(loss_of_frequencies(v))) continue;
-        if (!only_counts(v)) return (double)INFINITY;
+        if (!only_counts(f, i)) return (double)INFINITY;
         sum += loss_of_frequencies(v);
         n++;
     }
@@ -225,16 +237,83 @@ static bool learned_nothing(const struct family *f, double mean, char why[FAMILY
     return true;
 }
 
+/* The mean of the first evaluations of the baseline's runs; NaN if a run has none before the
+ * place. */
+static double first_of_baseline(const struct family *f) {
+    double sum = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < f->runs; i++) {
+        if (f->g->of[f->run[i]] != f->baseline) continue;
+        if (curve_of(f, i)->points == 0 || !(curve_of(f, i)->tokens[0] < f->tokens))
+            return (double)NAN;
+        sum += curve_of(f, i)->loss[0];
+        n++;
+    }
+    return n ? sum / (double)n : (double)NAN;
+}
+
+/* Whether weights from `init` that no step changed might hold as well: the baseline's loss is not
+ * known to have fallen by more than the tolerance. */
+static bool may_be_untrained(const struct family *f, double mean, double tolerance,
+                             char why[FAMILY_WHY_CAP]) {
+    const json_t *config = f->c->run[f->g->first[f->baseline]].resolved;
+    double first = first_of_baseline(f);
+    if (!json_is_object(json_object_get(config, "init")) || first > (1 + tolerance) * mean)
+        return false;
+    int at = snprintf(why, FAMILY_WHY_CAP, "whether the baseline learned anything is not known: "
+                      "the loss of its first weights is not recorded, and ");
+    if (isnan(first))
+        snprintf(why + at, FAMILY_WHY_CAP - (size_t)at, "no evaluation is earlier; evaluate more "
+                 "often (eval.every)");
+    else
+        snprintf(why + at, FAMILY_WHY_CAP - (size_t)at, "its mean loss was %.5g at the first "
+                 "evaluation and is %.5g; evaluate earlier, or train longer", first, mean);
+    return true;
+}
+
+/* Adds the runs of the group and of its baseline that are left out to the reason. */
+static void add_left_out(const struct family *f, int64_t group, char why[FAMILY_WHY_CAP]) {
+    size_t i, n = 0, at = strlen(why);
+    const json_t *row;
+    char name[8];
+    json_array_foreach(f->left_out, i, row) {
+        int64_t run = json_integer_value(json_object_get(row, "run"));
+        if (at > FAMILY_WHY_CAP - 60 || (f->g->of[run] != group && f->g->of[run] != f->baseline))
+            continue;
+        at += (size_t)snprintf(why + at, FAMILY_WHY_CAP - at, "%s%s (to step %lld)",
+                               n++ ? ", " : at ? "; without " : "without ",
+                               compare_letter(run, name),
+                               (long long)json_integer_value(json_object_get(row, "step")));
+    }
+}
+
+/* Says if the group's evaluations after the place got worse. Whether they contradict "holds". */
+static bool add_later(const struct family *f, int64_t group, double tolerance,
+                      char why[FAMILY_WHY_CAP]) {
+    struct family_later later = family_later(f, group);
+    size_t at = strlen(why);
+    const char *begin = at ? "; later evaluations got worse" : "later evaluations got worse";
+    bool worse = later.relative > tolerance;
+    if (worse)
+        snprintf(why + at, FAMILY_WHY_CAP - at, "%s: %+.2f %% from the baseline at step %lld, on "
+                 "%lld seed%s", begin, 100 * later.relative, (long long)later.step,
+                 (long long)later.seeds, later.seeds == 1 ? "" : "s");
+    else if (isnan(later.relative) && later.rise > tolerance)
+        snprintf(why + at, FAMILY_WHY_CAP - at, "%s: the row's loss rises by %.2f %% to step %lld",
+                 begin, 100 * later.rise, (long long)later.last_step);
+    return worse;
+}
+
 /* The verdict and its reason. Conditions that exclude a verdict come first, the bounds last. */
 static const char *judge(const struct family *f, int64_t group, const struct loss_judgement *j,
-                         int64_t n, int64_t m, char why[FAMILY_WHY_CAP]) {
+                         int64_t n, int64_t m, double tolerance, char why[FAMILY_WHY_CAP]) {
     int64_t pairs = j->gap.pairs;
     why[0] = '\0';
     if (*f->why) snprintf(why, FAMILY_WHY_CAP, "%s", f->why);
     else if (other_data(f, group)) snprintf(why, FAMILY_WHY_CAP, "trained on other data");
-    else if (factor_of(f, group) && has_no_effect(f, group))
+    else if (has_no_effect(f, group))
         snprintf(why, FAMILY_WHY_CAP, "%s had no effect: each seed has the baseline's bits",
-                 factor_of(f, group));
+                 difference_of(f, group));
     if (*why) return NULL;
     if (family_diverged(f, group, why)) return loss_verdict_name(LOSS_DOES_NOT_HOLD);
     if (learned_nothing(f, j->gap.baseline_mean, why)) return NULL;
@@ -250,13 +329,18 @@ static const char *judge(const struct family *f, int64_t group, const struct los
                  j->needed < 0 ? (long long)STATS_SEEDS_MAX : (long long)j->needed);
     else if (pairs && (pairs < n || pairs < m))
         snprintf(why, FAMILY_WHY_CAP, "on the %lld seeds that both have", (long long)pairs);
+    if (j->verdict == LOSS_HOLDS && may_be_untrained(f, j->gap.baseline_mean, tolerance, why))
+        return NULL;
+    add_left_out(f, group, why);
+    if (j->verdict == LOSS_HOLDS && add_later(f, group, tolerance, why)) return NULL;
+    if (j->verdict == LOSS_UNDECIDED) (void)add_later(f, group, tolerance, why);
     return loss_verdict_name(j->verdict);
 }
 
 static json_t *judged_row(const struct family *f, int64_t group, const struct loss_judgement *j,
                           int64_t n, int64_t m, double tolerance, const char *kind) {
     char why[FAMILY_WHY_CAP];
-    const char *verdict = judge(f, group, j, n, m, why);
+    const char *verdict = judge(f, group, j, n, m, tolerance, why);
     bool undecided = verdict && j->verdict == LOSS_UNDECIDED && j->needed > 0;
     return json_pack("{s:I, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:s?, s:o, s:o, s:O, s:O}",
                      "group", (json_int_t)group, "recipe", kind, "seeds", (json_int_t)m, "pairs",
@@ -332,17 +416,20 @@ static enum status family_json(struct family *f, json_t **out, struct err *e) {
     for (int64_t k = 0; st == OK && k < f->g->count; k++)
         if (f->kin->of[k] == f->baseline) st = put_row(f, k, rows, e);
     if (st == OK)
-        *out = json_pack("{s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O}",
+        *out = json_pack("{s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O, s:O}",
                          "baseline", (json_int_t)f->baseline, "diverged", f->diverged, "cpu",
                          on_cpu(f), "seeds", (json_int_t)seeds, "mean",
                          json_finite(stats_mean(x.value, x.count)),
                          "step", place_step(f), "tokens", json_finite(f->tokens), "counted",
                          json_finite(counted(f)), "seconds", json_finite(f->seconds), "why",
-                         json_from_text(f->why), "cut", cut_runs(f), "rows", rows);
+                         json_from_text(f->why), "cut", cut_runs(f), "left_out", f->left_out,
+                         "rows", rows);
     if (st == OK && !*out) st = FAIL(e, ERR_MEMORY, "a family of losses");
     json_decref(rows);
     loss_sample_free(&x);
     free(f->run);
+    free(f->out);
+    json_decref(f->left_out);
     return st;
 }
 

@@ -1,11 +1,13 @@
 #include "runner/script/resolve_script.h"
 
 #include <assert.h>
+#include <inttypes.h>
 #include <lauxlib.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "model/config.h"
+#include "model/recipe.h"
 #include "runner/plan/factor.h"
 #include "runner/script/function_name.h"
 #include "runner/script/hf_model.h"
@@ -41,7 +43,27 @@ static struct value *call_layers(struct script *s, const struct value *experimen
     return recipe;
 }
 
-/* Replaces the function by a table of its results for every layer and GEMM. */
+static bool is_fp8(const struct value *recipe) {
+    const struct recipe_info *info = recipe_info_named(value_get(recipe, "kind")->string);
+    return info && info->scale_x != SCALE_NONE;
+}
+
+/* Whether the run's recipe, without its exceptions, is FP8 in a layer. */
+static bool is_fp8_layer(const struct value *recipe, int64_t layer, int64_t count) {
+    int64_t first = value_int_at(recipe, "first_bf16"), last = value_int_at(recipe, "last_bf16");
+    return is_fp8(recipe) && layer >= first && layer < count - last;
+}
+
+/* Such a recipe is BF16 under another name, and every loss of it would hold. */
+static void refuse_no_fp8(struct script *s, const struct value *recipe, int64_t count) {
+    if (value_is(value_get(recipe, "lm_head"), "fp8")) return;
+    diagnostics_add(&s->diagnostics, value_get(recipe, "layers")->place, "recipe.layers",
+                    "the function leaves none of %" PRId64 " layers in FP8; use bf16 {} for that",
+                    count);
+}
+
+/* Replaces the function by a table of its results for every layer and GEMM. --smoke has fewer
+ * layers, which the function may all leave in BF16. */
 static void resolve_layers(struct script *s, struct value *experiment, bool smoke) {
     struct pool *p = &s->pool;
     struct value *recipe = value_get(experiment, "recipe");
@@ -50,9 +72,11 @@ static void resolve_layers(struct script *s, struct value *experiment, bool smok
     int64_t count = value_int_at(value_get(experiment, "model"), "layers");
     struct value *list = value_new(p, VALUE_TABLE, layers->place);
     list->list = true;
+    bool any = smoke || layers->type != VALUE_FUNCTION || !is_fp8(recipe);
     for (int64_t i = 0; layers->type == VALUE_FUNCTION && i < count; i++)
         for (size_t g = 0; g < GEMM_SITE_COUNT; g++) {
             struct value *own = call_layers(s, experiment, i, GEMM_SITE_NAMES[g], smoke);
+            any = any || (own ? is_fp8(own) : is_fp8_layer(recipe, i, count));
             if (!own) continue;
             struct value *entry = value_new(p, VALUE_TABLE, layers->place);
             value_set(p, entry, "layer", value_int(p, i, layers->place), layers->place);
@@ -61,6 +85,7 @@ static void resolve_layers(struct script *s, struct value *experiment, bool smok
             value_set(p, entry, "recipe", own, layers->place);
             value_append(p, list, entry);
         }
+    if (!any) refuse_no_fp8(s, recipe, count);
     value_set(p, recipe, "layers", list, layers->place);
 }
 

@@ -209,6 +209,28 @@ static void a_factor_without_effect_gets_no_verdict(void **state) {
     finish(&s);
 }
 
+/* A recipe that leaves no GEMM in FP8, or falls back everywhere, is BF16 under another name. */
+static void a_recipe_without_effect_gets_no_verdict(void **state) {
+    static const struct { const char *baseline, *why; } CASES[] = {
+        { NULL, "the recipe had no effect: each seed has the baseline's bits" },
+        { "bf16", "what differs had no effect: each seed has the baseline's bits" },
+    };
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 3; i < 6; i++) runs[i].no_fp8 = true;
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        compare_by(&s, runs, 6, &(struct compare_options){ .baseline = CASES[k].baseline });
+        verdict_is(&s, NULL, CASES[k].why);
+        finish(&s);
+    }
+    struct scene s;
+    runs[5].loss_shift = 0.001; /* one seed with other bits */
+    compare(&s, runs, 6);
+    verdict_is(&s, "holds", "");
+    finish(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_factor_is_judged_within_its_recipe),
@@ -217,6 +239,7 @@ int main(void) {
         cmocka_unit_test(a_factor_is_compared_by_value),
         cmocka_unit_test(attention_is_bf16_unless_it_is_set),
         cmocka_unit_test(a_factor_without_effect_gets_no_verdict),
+        cmocka_unit_test(a_recipe_without_effect_gets_no_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,6 +125,40 @@ static void a_run_that_can_be_resumed_says_nothing(void **state) {
     finding_is(runs, 7, 3, EVIDENCE_HOLDS);
 }
 
+/* A time limit ends a run for good. It has no say in where the others are compared either. */
+static void a_short_run_hides_no_loss_that_failed(void **state) {
+    struct run_fixture runs[7];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) {
+        runs[i].steps = runs[i].planned = 40;
+        if (i >= 3) runs[i].loss_late = 0.5;
+    }
+    runs[6] = runs[3];
+    runs[6].seed = 9;
+    runs[6].steps = 11;
+    runs[6].status = "time_limit";
+    finding_is(runs, 7, 3, EVIDENCE_FAILS);
+}
+
+/* Fine-tuning starts near its end: that its loss holds says little of a run from random weights. */
+static void fine_tuning_says_nothing_of_random_weights(void **state) {
+    struct run_fixture runs[6];
+    struct loss_evidence loss;
+    struct evidence all;
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) runs[i].init = "{\"from\":\"a\"}";
+    finding_is(runs, 6, 3, EVIDENCE_HOLDS);
+    ask(runs, 6, 3, "{\"init\":null}", false, &loss, &all);
+    assert_int_equal(loss.finding, EVIDENCE_NONE);
+    assert_int_equal(all.runs, 0);
+    evidence_free(&all);
+    for (int i = 0; i < 6; i++) runs[i].init = NULL;
+    ask(runs, 6, 3, "{\"init\":{\"from\":\"a\"}}", false, &loss, &all);
+    assert_int_equal(loss.finding, EVIDENCE_HOLDS);
+    assert_true(loss.other_training);
+    evidence_free(&all);
+}
+
 /* Changes the run's records, which lie behind the inputs. Its manifest then no longer fits. */
 static void damage(const char *dir) {
     struct err e = { 0 };
@@ -275,6 +309,8 @@ int main(void) {
         cmocka_unit_test(runs_from_other_weights_say_nothing),
         cmocka_unit_test(other_options_models_and_open_runs_say_nothing),
         cmocka_unit_test(a_run_that_can_be_resumed_says_nothing),
+        cmocka_unit_test(a_short_run_hides_no_loss_that_failed),
+        cmocka_unit_test(fine_tuning_says_nothing_of_random_weights),
         cmocka_unit_test(a_damaged_bundle_hides_no_other_run),
         cmocka_unit_test(fp8_attention_is_judged_within_its_recipe),
         cmocka_unit_test(evidence_names_its_training),

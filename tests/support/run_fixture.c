@@ -147,7 +147,7 @@ static void fill_fp8(const struct run_fixture *f, struct stream_source *s) {
 }
 
 static void write_fp8(const char *dir, const struct run_fixture *f) {
-    if (strncmp(f->recipe, "fp8.", 4) != 0) return;
+    if (strncmp(f->recipe, "fp8.", 4) != 0 || f->no_fp8) return;
     put_file(dir, "data/metrics/fp8_slots.json",
              "[\"layers.0.qkv.x\",\"layers.0.qkv.w\",\"layers.0.qkv.dy\"]");
     write_rows(dir, STREAM_FP8, f, 3, f->steps, fill_fp8);

@@ -15,6 +15,7 @@ struct run_fixture {
     int64_t steps, seed;
     const char *recipe;      /* "bf16", "fp8.delayed": FP8 ones have amax and scale streams */
     int64_t margin;          /* of fp8.delayed */
+    bool no_fp8;             /* no GEMM is FP8, whatever the recipe: no streams of FP8 */
     const char *options;     /* further keys of the recipe, as JSON (",\"pow2\":true"); or NULL */
     const char *model;       /* the model, as JSON; NULL: the configuration has none */
     const char *attention;   /* the table, as JSON; NULL: absent */
