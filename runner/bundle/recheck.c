@@ -91,7 +91,9 @@ enum status recheck_numbers(const struct run_columns *c, const json_t *run,
     json_decref(made);
     if (st != OK) return st;
     const char *stated = json_text(run, "results_sha256", NULL);
-    if (!stated) return OK;
+    if (!stated)
+        return FAIL(e, ERR_VERIFY, "run.json lacks results_sha256, which every closed run has: its "
+                    "records cannot be checked");
     TRY(results_hash(c, json_text(run, "final_weights_sha256", NULL), hex, e));
     if (strcmp(stated, hex) == 0) return OK;
     return FAIL(e, ERR_VERIFY, "run.json says results_sha256 is %.16s…, its records say %.16s…",

@@ -12,7 +12,7 @@
  *   the hashes of the inputs in `run`, run.json, are right (inputs_check(); `resolved` may be NULL)
  *   each loss and gradient norm is the number of its bits
  *   the keys of `summary` have the values that summary_make() gives
- *   results_sha256 of `run`, if there, is that of results_hash()
+ *   results_sha256 of `run` is that of results_hash(); programs of every format wrote it
  *
  * ERR_VERIFY names the first contradiction. */
 NODISCARD enum status recheck_numbers(const struct run_columns *c, const json_t *run,

@@ -303,6 +303,19 @@ static void a_forged_results_hash_is_detected(void **state) {
     expect(s->forged, ERR_VERIFY, "run.json says results_sha256 is 01234567", true);
 }
 
+/* Each closed run states the hash of its results, of whatever format and end. */
+static void a_removed_results_hash_is_detected(void **state) {
+    static const char WORDS[] = "run.json lacks results_sha256, which every closed run has";
+    struct scene *s = *state;
+    edit(s, "data/run.json", "\"results_sha256\"", "\"results\"");
+    sign_and_pack(s);
+    expect(s->forged, ERR_VERIFY, WORDS, true);
+    expect(s->dir, ERR_VERIFY, WORDS, true);
+    edit(s, "data/run.json", "\"status\": \"done\"", "\"status\": \"interrupted\"");
+    sign_and_pack(s);
+    expect(s->forged, ERR_VERIFY, WORDS, true);
+}
+
 /* Every reader that shows the configuration, or takes the run for one with the same inputs. */
 static void expect_inputs(const struct scene *s, const char *words) {
     struct run_view view;
@@ -586,6 +599,8 @@ int main(void) {
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_forged_summary_is_detected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_forged_results_hash_is_detected, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_removed_results_hash_is_detected, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_removed_results_hash_is_detected, set_up_old, tear_down),
         cmocka_unit_test_setup_teardown(a_forged_configuration_is_detected, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(every_row_is_counted, set_up, tear_down),
