@@ -14,6 +14,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/folder_guard.h"
 #include "runner/base/run_files.h"
+#include "runner/bundle/kept.h"
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
 #include "runner/cache/cache.h"
@@ -182,10 +183,24 @@ static enum status copy_tokenizer(const struct command *c, struct err *e) {
 
 /* ---- the whole --------------------------------------------------------------------------------*/
 
+/* The run has the best evaluation, perhaps of an earlier step than the weights. */
+static void say_best(const struct command *c) {
+    const json_t *best = json_object_get(c->view.summary, "eval_loss_best");
+    const json_t *last = json_object_get(c->view.summary, "eval_loss_final");
+    if (strcmp(c->cli->args[0], "best:eval.loss") != 0 || cli_has(c->cli, "checkpoint")) return;
+    if (json_number_value(best) == json_number_value(last)) return;
+    bool kept = kept_step(c->view.run, "best") >= 0;
+    cli_note(c->cli, "best:eval.loss means the run's lowest held-out loss, %.4f; the weights are "
+             "of its newest checkpoint, and the last held-out loss is %.4f%s",
+             json_number_value(best), json_number_value(last),
+             kept ? "; --checkpoint best has the others" : "");
+}
+
 static enum status find(struct command *c, struct err *e) {
     char cache[PATH_CAP];
     TRY(named_run(c->cli, c->cli->args[0], RUNS_WHOLE, c->path, e));
     TRY(run_view_load(c->path, RUN_VIEW_FULL, &c->view, e));
+    say_best(c);
     TRY(options_read(c->view.resolved, &c->options, e));
     TRY(cache_folder(cache, cli_value(c->cli, "cache"), cli_runs(c->cli), e));
     const struct init_request q = { .which = cli_value(c->cli, "checkpoint"), .cache = cache };

@@ -255,7 +255,7 @@ static enum status generate(struct command *c, struct err *e) {
     enum status st = generator_run(c->generator, &c->rules, c->x, c->count, e);
     c->us = clock_us() - begin;
     if (c->streams) generated_text_end();
-    return st;
+    return model_explain(&c->model, st, e);
 }
 
 /* ---- results ----------------------------------------------------------------------------------*/

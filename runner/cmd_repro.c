@@ -281,12 +281,16 @@ static enum status take_choices(struct command *c, struct err *e) {
     return choice_file_hash(s->choices, &c->inputs, e);
 }
 
+/* A band that only lies beside the bundle came with it, perhaps from a stranger. */
 static enum status read_band(struct command *c, struct err *e) {
     const char *named = cli_value(c->cli, "band");
     char path[PATH_CAP];
     TRY(seed_band_path(c->source.bundle, path, e));
     if (!named && !path_exists(path)) return OK;
-    return seed_band_read(named ? named : path, c->source.identity, &c->band, e);
+    TRY(seed_band_read(named ? named : path, c->source.identity,
+                       c->source.view.columns.of[STREAM_TRAIN], &c->band, e));
+    c->band.found = !named;
+    return OK;
 }
 
 /* Prints the first keys of a list. */
@@ -480,7 +484,8 @@ static const struct flag FLAGS[] = {
     { "data", "DIR", "also look for the data files here, by content", false },
     { "init", "DIR", "the first weights, if they are not where they were", false },
     { "cache", "DIR", "keeps tokens of text (default: RUNS/cache) and GPU choices", false },
-    { "band", "FILE", "seed band of the bundle (default: X.band.json beside it)", false },
+    { "band", "FILE", "seed band of the bundle (default: X.band.json beside it,\n"
+      "unless equal bits were promised)", false },
     { "anywhere", NULL, "run even where the hardware does not match; recorded", false },
     { "runs", "DIR", "where runs are found, and the new one is written (default: runs)", false },
     { "threads", "N", "threads of the cpu backend (default: all processors)", false },

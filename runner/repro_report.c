@@ -15,6 +15,13 @@ static void print_losses(const struct cli *cli, const struct repro_verdict *v) {
             d->step, d->nats, d->relative, d->allowed_nats);
 }
 
+static void print_band(const struct cli *cli, const struct repro_verdict *v) {
+    if (!v->band || v->kind == REPRO_BITWISE) return;
+    cli_out(cli, "  band       %s%s\n", PLAIN(v->band),
+            v->band_counts ? "" : ": not used, since equal bits were promised and no --band names "
+                                  "it");
+}
+
 static void print_verdict(const struct cli *cli, const struct repro_source *source,
                           const struct run_outcome *outcome, const struct repro_verdict *v) {
     const struct divergence *d = &v->first;
@@ -33,6 +40,7 @@ static void print_verdict(const struct cli *cli, const struct repro_source *sour
                 d->stream, *d->tensor ? " of " : "", PLAIN(d->tensor), d->a_bits, d->b_bits);
     }
     print_losses(cli, v);
+    print_band(cli, v);
     json_array_foreach(v->reasons, i, reason)
         cli_out(cli, "  %s %s\n", i ? "          " : "differs   ",
                 PLAIN(json_string_value(reason)));

@@ -63,8 +63,17 @@ static enum status leave_stream(struct finish *f, const char *file, const char *
     return add_problem(f, text, e);
 }
 
-/* The steps without a record, from the run's first step to its last one with a record. A run that
- * goes on with the optimizer of another one begins at a later step. */
+/* The step that a finished run reached; 0: not known, or it did not finish. */
+static int64_t last_step(const json_t *run) {
+    const json_t *attempts = json_object_get(run, "attempts");
+    size_t n = json_array_size(attempts);
+    if (n == 0 || strcmp(json_text(run, "status", ""), "done") != 0) return 0;
+    return json_int(json_array_get(attempts, n - 1), "to_step");
+}
+
+/* The steps without a record, from the run's first step to its last one: if it did not finish, the
+ * last with a record. A run that goes on with the optimizer of another one begins at a later
+ * step. */
 static enum status find_gaps(struct finish *f, struct err *e) {
     const struct columns *train = f->columns.of[STREAM_TRAIN];
     const struct column *step = train ? columns_scalar(train, "step") : NULL;
@@ -72,13 +81,14 @@ static enum status find_gaps(struct finish *f, struct err *e) {
     char init[PATH_CAP], text[256];
     TRY(path_join(init, f->dir, DOCUMENT_init, e));
     if (!step || train->rows == 0) return OK;
-    int64_t begin = (int64_t)column_value(step, 0, 0) - 1, missing = 0;
-    if (!path_exists(init) && first) begin = json_int(first, "from_step");
-    for (int64_t i = 0, before = begin; i < train->rows; i++) {
+    int64_t before = (int64_t)column_value(step, 0, 0) - 1, missing = 0, end = last_step(f->run);
+    if (!path_exists(init) && first) before = json_int(first, "from_step");
+    for (int64_t i = 0; i < train->rows; i++) {
         int64_t now = (int64_t)column_value(step, i, 0);
         if (now > before + 1) missing += now - before - 1;
         before = now;
     }
+    if (end > before) missing += end - before;
     if (!missing) return OK;
     snprintf(text, sizeof text, "the records of %" PRId64 " steps were lost: %s lacks them",
              missing, STREAMS[STREAM_TRAIN].file);

@@ -80,22 +80,55 @@ static enum status check_summary(const json_t *stated, json_t *made, struct err 
     return OK;
 }
 
-enum status recheck_numbers(const struct run_columns *c, const json_t *run,
-                            const json_t *resolved, const json_t *summary, struct err *e) {
-    json_t *made = NULL;
-    char hex[SHA256_HEX];
-    TRY(inputs_check(run, resolved, e));
-    TRY(check_all_bits(c, e));
-    TRY(summary_make(c, json_object_get(run, "attempts"), &made, e));
-    enum status st = check_summary(summary, made, e);
-    json_decref(made);
-    if (st != OK) return st;
+/* Only the last record can say which step the run reached. A run without any claims no result. */
+static enum status check_done(const struct run_columns *c, const struct statements *s,
+                              struct err *e) {
+    const struct columns *train = c->of[STREAM_TRAIN];
+    const struct column *step = columns_scalar(train, "step");
+    const json_t *steps = json_object_get(json_object_get(s->resolved, "train"), "steps");
+    bool lost = json_array_size(json_object_get(s->summary, "problems")) > 0;
+    bool done = !strcmp(json_text(s->run, "status", ""), "done");
+    if (!done || lost || !json_is_integer(steps) || !step || train->rows == 0) return OK;
+    double last = column_value(step, train->rows - 1, 0);
+    if (last == (double)json_integer_value(steps)) return OK;
+    return FAIL(e, ERR_VERIFY, "run.json says the run is done, but its last record is of step "
+                "%.0f, and train.steps is %lld", last, (long long)json_integer_value(steps));
+}
+
+static enum status check_smoke(const struct statements *s, struct err *e) {
+    const json_t *word;
+    size_t i;
+    if (json_is_true(json_object_get(s->run, "smoke"))) return OK;
+    json_array_foreach(json_object_get(s->argv, "argv"), i, word)
+        if (json_is_string(word) && !strcmp(json_string_value(word), "--smoke"))
+            return FAIL(e, ERR_VERIFY, "run.json says it is no smoke run, but its command in %s "
+                        "has --smoke", DOCUMENT_argv);
+    return OK;
+}
+
+static enum status check_results(const struct run_columns *c, const json_t *run, struct err *e) {
     const char *stated = json_text(run, "results_sha256", NULL);
-    if (!stated) return OK;
+    char hex[SHA256_HEX];
+    if (!stated)
+        return FAIL(e, ERR_VERIFY, "run.json lacks results_sha256, which every closed run has: its "
+                    "records cannot be checked");
     TRY(results_hash(c, json_text(run, "final_weights_sha256", NULL), hex, e));
     if (strcmp(stated, hex) == 0) return OK;
     return FAIL(e, ERR_VERIFY, "run.json says results_sha256 is %.16s…, its records say %.16s…",
                 stated, hex);
+}
+
+enum status recheck_numbers(const struct run_columns *c, const struct statements *s,
+                            struct err *e) {
+    json_t *made = NULL;
+    TRY(inputs_check(s->run, s->resolved, e));
+    TRY(check_smoke(s, e));
+    TRY(check_all_bits(c, e));
+    TRY(summary_make(c, json_object_get(s->run, "attempts"), &made, e));
+    enum status st = check_summary(s->summary, made, e);
+    json_decref(made);
+    if (st == OK) st = check_results(c, s->run, e);
+    return st == OK ? check_done(c, s, e) : st;
 }
 
 /* ---- the lines of format 1 ------------------------------------------------------------------ */
@@ -132,7 +165,7 @@ static enum status check_lines(const struct columns *columns, const struct colum
 
 /* ---- of a bundle that is read as a stream --------------------------------------------------- */
 
-enum { KEPT_MAX = 3 + 2 * STREAM_COUNT }; /* three JSON files; two files a stream in format 1 */
+enum { KEPT_MAX = 4 + 2 * STREAM_COUNT }; /* four JSON files; two files a stream in format 1 */
 
 struct kept {
     char path[64];
@@ -167,7 +200,8 @@ void recheck_destroy(struct recheck *r) {
 }
 
 static bool is_needed(const char *path) {
-    static const char *const NEEDED[] = { DOCUMENT_run, DOCUMENT_summary, DOCUMENT_resolved };
+    static const char *const NEEDED[] = { DOCUMENT_run, DOCUMENT_summary, DOCUMENT_resolved,
+                                          DOCUMENT_argv };
     for (size_t i = 0; i < sizeof NEEDED / sizeof *NEEDED; i++)
         if (strcmp(path, NEEDED[i]) == 0) return true;
     return stream_file_of(path).stream >= 0;
@@ -266,16 +300,19 @@ static enum status read_streams(const struct recheck *r, const json_t *run, cons
 }
 
 enum status recheck_finish(struct recheck *r, struct err *e) {
-    json_t *run = NULL, *resolved = NULL, *summary = NULL;
+    json_t *run = NULL, *resolved = NULL, *argv = NULL, *summary = NULL;
     struct run_columns columns = { 0 };
     enum status st = load_json(r, DOCUMENT_run, &run, e);
     if (st == OK && find_kept(r, DOCUMENT_resolved))
         st = load_json(r, DOCUMENT_resolved, &resolved, e);
+    if (st == OK && find_kept(r, DOCUMENT_argv)) st = load_json(r, DOCUMENT_argv, &argv, e);
     if (st == OK) st = load_json(r, DOCUMENT_summary, &summary, e);
     if (st == OK) st = read_streams(r, run, summary, &columns, e);
-    if (st == OK) st = recheck_numbers(&columns, run, resolved, summary, e);
+    const struct statements said = { run, resolved, argv, summary };
+    if (st == OK) st = recheck_numbers(&columns, &said, e);
     run_columns_free(&columns);
     json_decref(summary);
+    json_decref(argv);
     json_decref(resolved);
     json_decref(run);
     return st;

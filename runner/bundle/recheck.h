@@ -7,16 +7,23 @@
 
 #include "runner/bundle/summary.h"
 
+/* What a run says of itself, borrowed. Only `run` and `summary` must be there. */
+struct statements {
+    const json_t *run, *resolved, *argv, *summary;
+};
+
 /* Checks that
  *
- *   the hashes of the inputs in `run`, run.json, are right (inputs_check(); `resolved` may be NULL)
+ *   the hashes of the inputs and the seed in `run`, run.json, are right (inputs_check())
+ *   a run that is `done` has the record of its last step, unless records were lost
+ *   a command with --smoke made a smoke run
  *   each loss and gradient norm is the number of its bits
  *   the keys of `summary` have the values that summary_make() gives
- *   results_sha256 of `run`, if there, is that of results_hash()
+ *   results_sha256 of `run` is that of results_hash(); programs of every format wrote it
  *
+ * guess_loss is not checked: it would take the data.
  * ERR_VERIFY names the first contradiction. */
-NODISCARD enum status recheck_numbers(const struct run_columns *c, const json_t *run,
-                                      const json_t *resolved, const json_t *summary,
+NODISCARD enum status recheck_numbers(const struct run_columns *c, const struct statements *s,
                                       struct err *e);
 
 /* ---- of a bundle that is read as a stream ---------------------------------------------------

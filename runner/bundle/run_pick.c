@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/ground/sha256.h"
+#include "runner/base/plain_text.h"
+
 static const char LAST[] = "last", NAME[] = "name:", BEST[] = "best:";
 
 static bool starts(const char *text, const char *head) {
@@ -97,13 +100,46 @@ static enum status pick_name(const struct pick_request *q, int64_t *index, struc
 struct measure {
     const char *name, *key; /* of the summary */
     double sign;            /* +1: the largest is the best */
+    bool of_data;           /* a loss: two say nothing of each other if their data differ */
 };
 static const struct measure MEASURES[] = {
-    { "eval.loss", "eval_loss_best", -1 },
-    { "loss", "loss_final", -1 },
-    { "tokens_per_s", "tokens_per_s_median", 1 },
-    { "step_time", "step_time_us_median", -1 },
+    { "eval.loss", "eval_loss_best", -1, true },
+    { "loss", "loss_final", -1, true },
+    { "tokens_per_s", "tokens_per_s_median", 1, false },
+    { "step_time", "step_time_us_median", -1, false },
 };
+
+/* What a loss is about. */
+struct subject {
+    char id[128], data[SHA256_HEX]; /* id "": of no run */
+    int64_t vocab;
+};
+
+static struct subject subject_of(const struct run_view *v) {
+    struct subject s = { .vocab = json_int(json_object_get(v->resolved, "model"), "vocab") };
+    const char *data = json_text(json_object_get(v->run, "inputs"), "data", "?");
+    snprintf(s.id, sizeof s.id, "%s", json_text(v->run, "id", "?"));
+    snprintf(s.data, sizeof s.data, "%s", data);
+    plain_text(s.id); /* a bundle may be a stranger's */
+    plain_text(s.data);
+    return s;
+}
+
+static bool same_subject(const struct subject *a, const struct subject *b) {
+    return a->vocab == b->vocab && !strcmp(a->data, b->data);
+}
+
+static enum status refuse_subjects(const struct pick_request *q, const struct subject *a,
+                                   const struct subject *b, struct err *e) {
+    char with[2][40] = { "", "" };
+    const struct subject *both[2] = { a, b };
+    for (int i = 0; i < 2 && a->vocab != b->vocab; i++)
+        snprintf(with[i], sizeof with[i], ", vocabulary %lld", (long long)both[i]->vocab);
+    return FAIL(e, ERR_ARG, "%.60s: no loss is the best of other data or another vocabulary: "
+                "%.127s (data %.12s%s) and %.127s (data %.12s%s) are both in %s; name a run by its "
+                "id or name:GLOB, or keep the runs of one data in a folder for --runs", q->text,
+                a->id, a->data, with[0], b->id, b->data, with[1], q->where);
+}
 
 /* The run's value, the better the larger; NaN if it does not count: smoke runs, and runs that
  * failed or were stopped. */
@@ -116,34 +152,47 @@ static double value_of(const struct run_view *v, const struct measure *m) {
     return m->sign * json_number_value(value);
 }
 
+/* The best of the folder, as far as it was searched. */
+struct best {
+    int64_t index, unread; /* index -1: none */
+    double value;
+    struct subject first, other; /* other: of a run with other data or vocabulary */
+};
+
+static void look_at(const struct pick_request *q, const struct measure *m, int64_t i,
+                    struct best *best) {
+    struct run_view view;
+    enum run_view_depth depth = m->of_data ? RUN_VIEW_INPUTS : RUN_VIEW_BRIEF;
+    if (run_view_load(q->runs->file[i].path, depth, &view, NULL) != OK) {
+        best->unread++;
+        return;
+    }
+    double value = counts(q, view.run) ? value_of(&view, m) : (double)NAN;
+    struct subject subject = subject_of(&view);
+    run_view_free(&view);
+    if (isnan(value)) return;
+    if (!*best->first.id) best->first = subject;
+    if (!same_subject(&best->first, &subject)) best->other = subject;
+    if (best->index >= 0 && !(value > best->value)) return;
+    best->index = i;
+    best->value = value;
+}
+
 static enum status pick_best(const struct pick_request *q, int64_t *index, struct err *e) {
-    const struct tree *runs = q->runs;
     const char *name = q->text + strlen(BEST);
     const struct measure *m = MEASURES, *end = m + sizeof MEASURES / sizeof *MEASURES;
-    int64_t unread = 0;
+    struct best best = { .index = -1 };
     char note[48];
-    double best = -(double)INFINITY;
     while (m < end && strcmp(m->name, name) != 0) m++;
     if (m == end)
         return FAIL(e, ERR_ARG, "%.60s: unknown; use best:eval.loss, best:loss, "
                     "best:tokens_per_s or best:step_time", q->text);
-    *index = -1;
-    for (int64_t i = 0; i < runs->count; i++) {
-        struct run_view view;
-        if (run_view_load(runs->file[i].path, RUN_VIEW_BRIEF, &view, NULL) != OK) {
-            unread++;
-            continue;
-        }
-        double value = counts(q, view.run) ? value_of(&view, m) : (double)NAN;
-        if (value > best) {
-            best = value;
-            *index = i;
-        }
-        run_view_free(&view);
-    }
-    if (*index >= 0) return OK;
+    for (int64_t i = 0; i < q->runs->count; i++) look_at(q, m, i, &best);
+    *index = best.index;
+    if (m->of_data && *best.other.id) return refuse_subjects(q, &best.first, &best.other, e);
+    if (best.index >= 0) return OK;
     return FAIL(e, ERR_ARG, "no finished run in %s has %s%s", q->where, name,
-                unread_text(unread, note));
+                unread_text(best.unread, note));
 }
 
 enum status run_pick(const struct pick_request *q, int64_t *index, struct err *e) {

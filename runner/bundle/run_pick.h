@@ -21,9 +21,9 @@ struct pick_request {
     enum run_counts counts;
 };
 
-/* The run that such a text means; *index: in `runs`. ERR_ARG: none is meant, or the text is wrong.
- * Runs that cannot be read count for `last` only; the error of another search says how many those
- * were. */
+/* The run that such a text means; *index: in `runs`. ERR_ARG: none is meant, the text is wrong, or
+ * the best loss is asked for and candidates differ in their data or vocabulary. Runs that cannot be
+ * read count for `last` only; the error of another search says how many those were. */
 NODISCARD enum status run_pick(const struct pick_request *q, int64_t *index, struct err *e);
 
 #endif

@@ -323,7 +323,8 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
     if (st == OK && !out->summary)
         st = summary_make(&out->columns, json_object_get(out->run, "attempts"), &out->summary, e);
     else if (st == OK && depth == RUN_VIEW_FULL) {
-        st = recheck_numbers(&out->columns, out->run, out->resolved, out->summary, e);
+        const struct statements said = { out->run, out->resolved, out->argv, out->summary };
+        st = recheck_numbers(&out->columns, &said, e);
         if (st != OK) err_prefix(e, "%s", path);
     }
     bundle_close(l.bundle);

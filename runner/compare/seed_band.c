@@ -147,13 +147,38 @@ static enum status parse(const json_t *file, const char *path, const char *ident
     return OK;
 }
 
-enum status seed_band_read(const char *path, const char *identity, struct seed_band *out,
-                           struct err *e) {
+/* A band as wide as the losses would make any losses equal. */
+static enum status check_width(const struct seed_band *band, const struct columns *train,
+                               const char *path, struct err *e) {
+    static const char ADVICE[] = "no spread of seeds that could judge a run: leave the file out, "
+                                 "or make one from longer or stabler runs";
+    const struct column *step = columns_scalar(train, "step"),
+                        *loss = columns_scalar(train, "loss");
+    double bands = 0, losses = 0;
+    for (int64_t i = 0; step && loss && i < train->rows; i++) {
+        double at = column_value(step, i, 0), value = fabs(column_value(loss, i, 0));
+        if (!(at >= 1 && at <= (double)band->steps) || !(value < LOSS_MAX)) continue;
+        double nats = seed_band_at(band, (int64_t)at);
+        if (nats > SEED_BAND_SHARE_MAX * value)
+            return FAIL(e, ERR_CONFIG, "%s: the band of step %.0f is %.3g, above %g of the loss, "
+                        "%.3g: %s", path, at, nats, SEED_BAND_SHARE_MAX, value, ADVICE);
+        bands += nats;
+        losses += value;
+    }
+    if (bands <= SEED_BAND_MEAN_MAX * losses) return OK;
+    return FAIL(e, ERR_CONFIG, "%s: the band is %.3g of the losses on average, and %g at most is "
+                "read: %s", path, bands / losses, SEED_BAND_MEAN_MAX, ADVICE);
+}
+
+enum status seed_band_read(const char *path, const char *identity, const struct columns *train,
+                           struct seed_band *out, struct err *e) {
     json_t *file = NULL;
     *out = (struct seed_band){ 0 };
     TRY(json_file_read(path, &file, e));
     enum status st = parse(file, path, identity, out, e);
     json_decref(file);
+    if (st == OK) st = check_width(out, train, path, e);
+    if (st == OK) snprintf(out->path, sizeof out->path, "%s", path);
     if (st != OK) seed_band_free(out);
     return st;
 }

@@ -16,7 +16,14 @@ enum { SEED_BAND_SEEDS_MIN = 3, SEED_BAND_WINDOW = 11 };
 struct seed_band {
     double *nats;  /* owned; of step 1, 2, ... */
     int64_t steps; /* 0: there is no band */
+    bool found;    /* the user did not name it: it lies beside a bundle that may be a stranger's */
+    char path[PATH_CAP];
 };
+
+/* The limits of a band, as shares of the reference's losses: at each step, and on average. The
+ * widest known, of a tiny model that is unstable at first, has 0.33 and 0.09. */
+#define SEED_BAND_SHARE_MAX 0.5
+#define SEED_BAND_MEAN_MAX 0.2
 
 /* Makes a band from at least SEED_BAND_SEEDS_MIN runs that differ only in their seed; run 0 is the
  * reference. The band at a step is the standard deviation over the seeds (n - 1), pooled over the
@@ -24,8 +31,10 @@ struct seed_band {
  * chance. ERR_CONFIG names other differences, or the number of seeds. *out is owned. */
 NODISCARD enum status seed_band_make(const struct comparison *c, json_t **out, struct err *e);
 
-/* Reads a band file. ERR_FORMAT; ERR_CONFIG if it is of another reference than `identity`. */
-NODISCARD enum status seed_band_read(const char *path, const char *identity, struct seed_band *out,
+/* Reads a band file. ERR_FORMAT; ERR_CONFIG if it is of another reference than `identity`, or above
+ * a limit. train: the records of the reference. */
+NODISCARD enum status seed_band_read(const char *path, const char *identity,
+                                     const struct columns *train, struct seed_band *out,
                                      struct err *e);
 void seed_band_free(struct seed_band *band);
 

@@ -88,7 +88,7 @@ enum status evaluate(const struct evaluation *v, struct evaluated *out, struct e
     s.loss = (float *)s.mean; /* two of these in the place of a mean */
     s.right = s.loss + s.count;
     enum status st = processes_run(s.ranks, evaluate_rank, &s, e);
-    if (st == OK) st = join(&s, out, e);
+    if (st == OK) st = model_explain(v->model, join(&s, out, e), e);
     processes_unshare(memory, bytes);
     return st;
 }

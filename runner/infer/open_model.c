@@ -1,5 +1,7 @@
 #include "runner/infer/open_model.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -170,6 +172,30 @@ static enum status read_weights(struct open_model *m, struct err *e) {
     return st;
 }
 
+enum status model_explain(const struct open_model *m, enum status st, struct err *e) {
+    struct weights w;
+    struct bad_element bad = { 0 };
+    struct err why; /* the first error is the one to report */
+    if (st != ERR_NUMERIC || !e) return st;
+    bool read = weights_open(m->found.path, &m->options.model, &w, &why) == OK &&
+                tensor_files_find_bad(&w.files, &bad, &why) == OK;
+    char first[sizeof e->text];
+    snprintf(first, sizeof first, "%s", e->text);
+    if (bad.tensor)
+        (void)!FAIL(e, st, "%s: element %lld of %.200s is %s, so the model computes no number "
+                    "(%s). The weights are damaged, or their training diverged: take another copy "
+                    "of them%s", w.files.file[bad.tensor->file].path, (long long)bad.index,
+                    bad.tensor->name, isnan(bad.value) ? "NaN" : "infinite", first,
+                    *m->found.of ? ", or an earlier checkpoint with --checkpoint" : "");
+    else if (read)
+        (void)!FAIL(e, st, "%s: %s; each weight there is finite, so a value is too large for "
+                    "the recipe: try --recipe f32", m->found.path, first);
+    else
+        err_prefix(e, "%s", m->found.path);
+    weights_close(&w);
+    return st;
+}
+
 /* The algorithms of the run: without them a GPU may take others, with other bits. */
 static enum status load_choices(struct backend *b, const char *text, struct err *e) {
     struct err other; /* of another device, or damaged */
@@ -188,7 +214,7 @@ enum status model_start(const struct model_request *q, struct open_model *m,
     TRY(forbidden_apply(b, q->forbidden, e));
     TRY(load_choices(b, q->choices, e));
     TRY(trainer_create(&m->trainer, b, &o->model, &o->recipe, &o->train, data, e));
-    return read_weights(m, e);
+    return model_explain(m, read_weights(m, e), e);
 }
 
 void model_close(struct open_model *m) {

@@ -56,6 +56,9 @@ NODISCARD enum status model_find(const struct model_request *q, struct open_mode
  * is for trainer_eval; NULL: only trainer_logits is called. */
 NODISCARD enum status model_start(const struct model_request *q, struct open_model *m,
                                   const struct data *data, struct err *e);
+/* Adds to an ERR_NUMERIC which file and tensor of the weights is not finite, and what to do; any
+ * other status stays as it is. Reads all weights. model_start() does this itself. */
+NODISCARD enum status model_explain(const struct open_model *m, enum status st, struct err *e);
 /* Whether some layer's scales are delayed: they come with a checkpoint, not with weights. */
 bool model_is_delayed(const struct open_model *m);
 void model_close(struct open_model *m); /* allowed for a zeroed struct */

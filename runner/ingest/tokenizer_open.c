@@ -26,19 +26,18 @@ static bool looks_tiktoken(const char *p) {
     return digits > 0 && (p[digits] == '\n' || p[digits] == '\r');
 }
 
-static bool looks_json(const char *head, const char *path) {
+static bool is_object(const char *head) { return head[strspn(head, " \t\r\n")] == '{'; }
+
+static bool has_name(const char *path) {
     char name[PATH_CAP];
     path_base(name, path);
-    head += strspn(head, " \t\r\n");
-    if (*head != '{') return false;
-    if (!strcmp(name, "tokenizer.json")) return true;
-    return strstr(head, "\"version\"") && strstr(head, "\"truncation\"") &&
-           strstr(head, "\"padding\"") && strstr(head, "\"added_tokens\"");
+    return !strcmp(name, "tokenizer.json");
 }
 
-static enum tokenizer_kind kind_of(const char *head, const char *path) {
-    return looks_json(head, path) ? TOKENIZER_JSON
-           : looks_tiktoken(head) ? TOKENIZER_TIKTOKEN : TOKENIZER_BYTES;
+/* By the first bytes alone. Lines of JSON may also have a key `model`. */
+static bool looks_json(const char *head) {
+    return is_object(head) && (strstr(head, "\"added_tokens\"") ||
+                               (strstr(head, "\"model\"") && strstr(head, "\"vocab\"")));
 }
 
 enum status tokenizer_find(const char *path, enum tokenizer_kind *out, struct err *e) {
@@ -48,8 +47,15 @@ enum status tokenizer_find(const char *path, enum tokenizer_kind *out, struct er
     int64_t n = f.bytes < 4096 ? f.bytes : 4096;
     enum status st = input_read(&f, 0, n, head, e);
     input_close(&f);
-    *out = kind_of(head, path);
+    *out = looks_json(head) || (is_object(head) && has_name(path)) ? TOKENIZER_JSON
+           : looks_tiktoken(head) ? TOKENIZER_TIKTOKEN : TOKENIZER_BYTES;
     return st;
+}
+
+/* The kind of a file that the user calls a tokenizer, by its whole text. */
+static enum tokenizer_kind kind_of(const char *text, const char *path) {
+    return is_object(text) && (has_name(path) || strstr(text, "\"model\"")) ? TOKENIZER_JSON
+           : looks_tiktoken(text) ? TOKENIZER_TIKTOKEN : TOKENIZER_BYTES;
 }
 
 /* ---- opening ------------------------------------------------------------------------------- */

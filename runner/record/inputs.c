@@ -191,6 +191,23 @@ static enum status check_hash(const json_t *of, const char *key, const char *hex
                       stated, what, hex);
 }
 
+/* "1", or "no whole number". */
+static const char *whole_text(const json_t *value, char out[32]) {
+    snprintf(out, 32, "no whole number");
+    if (json_is_integer(value)) snprintf(out, 32, "%lld", (long long)json_integer_value(value));
+    return out;
+}
+
+/* Copies of one run with other seeds would count as runs of several seeds. */
+static enum status check_seed(const json_t *run, const json_t *resolved, struct err *e) {
+    const json_t *stated = json_object_get(run, "seed");
+    const json_t *seed = json_object_get(json_object_get(resolved, "train"), "seed");
+    char says[32], is[32];
+    if (!seed || json_equal(stated, seed)) return OK;
+    return FAIL(e, ERR_VERIFY, "run.json says seed is %s, but train.seed of %s is %s",
+                whole_text(stated, says), DOCUMENT_resolved, whole_text(seed, is));
+}
+
 enum status inputs_check(const json_t *run, const json_t *resolved, struct err *e) {
     const json_t *inputs = json_object_get(run, "inputs");
     bool hashed = json_object_get(run, "inputs_sha256") != NULL;
@@ -199,6 +216,7 @@ enum status inputs_check(const json_t *run, const json_t *resolved, struct err *
         return FAIL(e, ERR_VERIFY, "run.json has inputs_sha256, but no inputs");
     if (hashed) TRY(canonical_hash(inputs, hex, e));
     if (hashed) TRY(check_hash(run, "inputs_sha256", hex, "its inputs", e));
+    TRY(check_seed(run, resolved, e));
     if (!resolved || (!hashed && !json_object_get(inputs, "config"))) return OK;
     TRY(hash_config(resolved, hex, e));
     return check_hash(inputs, "config", hex, DOCUMENT_resolved, e);

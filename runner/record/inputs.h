@@ -60,9 +60,9 @@ NODISCARD enum status inputs_calculate(struct inputs *in, const char *arithmetic
  * if the inputs name one, since a run without --choices makes its own. */
 bool inputs_asked(const struct json_t *run, const struct inputs *in);
 
-/* Checks the hashes in run.json: inputs_sha256 is that of `inputs`, and inputs.config that of
- * `resolved` (NULL: the run has no resolved.json). Without inputs_sha256, only keys that are there
- * are checked. ERR_VERIFY names the hash that is wrong. */
+/* Checks run.json: inputs_sha256 is the hash of `inputs`, inputs.config that of `resolved` (NULL:
+ * the run has no resolved.json), and `seed` is train.seed of `resolved`. Without inputs_sha256,
+ * only hashes that are there are checked. ERR_VERIFY names the key that is wrong. */
 NODISCARD enum status inputs_check(const struct json_t *run, const struct json_t *resolved,
                                    struct err *e);
 

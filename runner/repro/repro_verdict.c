@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
 #include "runner/base/cli.h"
 #include "runner/base/json_number.h"
 #include "runner/repro/repro_config.h"
@@ -110,8 +111,9 @@ static void measure_losses(const struct comparison *c, const struct seed_band *b
         if (none) continue;
         struct loss_distance d = { .step = (int64_t)sa, .nats = fabs(x - y) };
         d.relative = d.nats / fabs(x);
-        d.allowed_nats = fmax(REPRO_LOSS_RELATIVE * fabs(x),
-                              REPRO_SEED_BANDS * seed_band_at(band, d.step));
+        d.allowed_nats = REPRO_LOSS_RELATIVE * fabs(x);
+        if (v->band_counts)
+            d.allowed_nats = fmax(d.allowed_nats, REPRO_SEED_BANDS * seed_band_at(band, d.step));
         double share = d.nats > 0 ? d.nats / d.allowed_nats : 0;
         bool inside = d.nats <= d.allowed_nats;
         if (share > worst_share || (!inside && v->first_outside.step == 0)) {
@@ -177,6 +179,8 @@ enum status repro_judge(const struct comparison *c, const struct seed_band *band
     out->first = c->divergence[1];
     out->steps = out->first.common_steps;
     out->of_steps = step_count(&c->run[0]);
+    out->band = band->steps ? band->path : NULL;
+    out->band_counts = band->steps && (!band->found || json_array_size(out->reasons) > 0);
     measure_losses(c, band, out);
     out->kind = decide(c, config, only_steps, out);
     return OK;
@@ -224,10 +228,11 @@ static json_t *divergence_json(const struct divergence *d) {
 }
 
 json_t *repro_verdict_json(const struct repro_verdict *v) {
-    return json_pack("{s:s,s:I,s:I,s:O,s:b,s:o,s:o,s:o,s:s}", "verdict",
-                     repro_kind_name(v->kind), "steps", (json_int_t)v->steps, "of_steps",
-                     (json_int_t)v->of_steps, "reasons", v->reasons, "bits_expected",
-                     json_array_size(v->reasons) == 0, "divergence", divergence_json(&v->first),
-                     "loss_worst", distance_json(&v->worst), "loss_first_outside",
-                     distance_json(&v->first_outside), "note", v->note);
+    json_t *band = v->band ? json_from_text(v->band) : json_null();
+    return json_pack("{s:s,s:o,s:b,s:I,s:I,s:O,s:b,s:o,s:o,s:o,s:s}", "verdict",
+                     repro_kind_name(v->kind), "band", band, "band_counts", v->band_counts, "steps",
+                     (json_int_t)v->steps, "of_steps", (json_int_t)v->of_steps, "reasons",
+                     v->reasons, "bits_expected", json_array_size(v->reasons) == 0, "divergence",
+                     divergence_json(&v->first), "loss_worst", distance_json(&v->worst),
+                     "loss_first_outside", distance_json(&v->first_outside), "note", v->note);
 }

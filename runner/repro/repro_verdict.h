@@ -12,8 +12,8 @@ enum repro_kind {
     REPRO_INCOMPARABLE /* another configuration, or fewer steps */
 };
 
-/* The allowed difference of a step's loss: the larger of this share of the bundle's loss and
- * REPRO_SEED_BANDS seed bands. */
+/* The allowed difference of a step's loss: the larger of this share of the bundle's loss and, if
+ * the band counts, REPRO_SEED_BANDS seed bands. */
 #define REPRO_LOSS_RELATIVE 1e-3
 enum { REPRO_SEED_BANDS = 3 };
 
@@ -27,6 +27,8 @@ struct repro_verdict {
     int64_t steps;           /* training steps that both have */
     int64_t of_steps;        /* those of the bundle */
     json_t *reasons;         /* texts: why equal bits were not expected; [] if they were */
+    const char *band;        /* file of the seed band, borrowed from it; NULL: there is none */
+    bool band_counts;        /* one that was only found does not, where equal bits were promised */
     struct divergence first; /* the first difference */
     struct loss_distance worst, first_outside; /* worst: by share of the allowed difference;
                                                   first_outside: first above it */

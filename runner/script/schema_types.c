@@ -120,6 +120,11 @@ static bool in_range(const struct field *f, double x) {
     return f->flags & FIELD_BELOW_MAX ? x < f->max : x <= f->max;
 }
 
+/* A double cannot hold every integer above 2^53, so the limits are compared as integers. */
+static bool int_in_range(const struct field *f, int64_t i) {
+    return (f->min < -0x1p63 || i >= (int64_t)f->min) && (f->max >= 0x1p63 || i <= (int64_t)f->max);
+}
+
 static struct value *typed_int(struct diagnostics *d, const struct field *f, const struct value *v,
                                const char *path) {
     const struct value *number = read_number(d->pool, v);
@@ -128,7 +133,7 @@ static struct value *typed_int(struct diagnostics *d, const struct field *f, con
         i = (int64_t)number->f;
     else if (number->type != VALUE_INT)
         return mismatch(d, f, v, path);
-    if ((double)i < f->min || (double)i > f->max) return mismatch(d, f, v, path);
+    if (!int_in_range(f, i)) return mismatch(d, f, v, path);
     return value_int(d->pool, i, v->place);
 }
 

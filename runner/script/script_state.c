@@ -178,11 +178,30 @@ void script_log(struct script *s, const char *text, size_t bytes) {
     }
 }
 
+/* Pushes "file:line: " of the innermost function in Lua, or "". */
+static void push_where(lua_State *L) {
+    lua_Debug ar;
+    lua_pushliteral(L, "");
+    for (int level = 1; !*lua_tostring(L, -1) && lua_getstack(L, level, &ar); level++) {
+        lua_pop(L, 1);
+        luaL_where(L, level);
+    }
+}
+
+/* The text of the error. error(nil) and error() have none. */
+static const char *error_text(lua_State *L) {
+    if (!lua_isnil(L, 1)) return script_tostring(L, 1);
+    push_where(L);
+    lua_pushliteral(L, "the script raised an error without a message: write error(\"why\")");
+    lua_concat(L, 2);
+    return lua_tostring(L, -1);
+}
+
 /* The message handler: writes the traceback to the log before the stack unwinds. */
 static int on_error(lua_State *L) {
     struct script *s = script_of(L);
     if (s->stopped) lua_sethook(L, NULL, 0, 0); /* let the report itself through */
-    const char *text = script_tostring(L, 1);
+    const char *text = error_text(L);
     if (traceback_helps(L, text)) {
         luaL_traceback(L, L, NULL, 1);
         text_puts(&s->log, lua_tostring(L, -1));

@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -328,6 +329,33 @@ enum status tensor_read(const struct tensor_files *t, const struct tensor_entry 
     TRY(input_read(&t->file[x->file], x->at + first * size, count * size, raw, e));
     convert(x->type, raw, count, out);
     return OK;
+}
+
+static enum status find_bad(const struct tensor_files *t, const struct tensor_entry *x,
+                            float *piece, int64_t room, struct bad_element *out, struct err *e) {
+    int64_t count = x->type == WEIGHT_OTHER ? 0 : x->bytes / type_bytes(x->type);
+    for (int64_t first = 0; first < count; first += room) {
+        int64_t n = count - first < room ? count - first : room;
+        TRY(tensor_read(t, x, first, n, piece, e));
+        for (int64_t i = 0; i < n; i++) {
+            if (isfinite(piece[i])) continue;
+            *out = (struct bad_element){ x, first + i, piece[i] };
+            return OK;
+        }
+    }
+    return OK;
+}
+
+enum status tensor_files_find_bad(const struct tensor_files *t, struct bad_element *out,
+                                  struct err *e) {
+    *out = (struct bad_element){ 0 };
+    float *piece = malloc(PIECE);
+    if (!piece) return FAIL(e, ERR_MEMORY, "a buffer to look for values that are not finite");
+    enum status st = OK;
+    for (int64_t i = 0; st == OK && i < t->count && !out->tensor; i++)
+        st = find_bad(t, &t->entry[i], piece, PIECE / (int64_t)sizeof *piece, out, e);
+    free(piece);
+    return st;
 }
 
 enum status tensor_hash(const struct tensor_files *t, struct tensor_entry *x, struct err *e) {

@@ -51,6 +51,16 @@ NODISCARD enum status tensor_hash(const struct tensor_files *t, struct tensor_en
 NODISCARD enum status tensor_same(const struct tensor_files *t, const struct tensor_entry *a,
                                   const struct tensor_entry *b, bool *same, struct err *e);
 
+/* The first element that is not finite, of the first tensor that has one. */
+struct bad_element {
+    const struct tensor_entry *tensor; /* borrowed; NULL: all are finite */
+    int64_t index;
+    float value;
+};
+/* Reads all tensors, a piece at a time. Those of OTHER type are skipped. */
+NODISCARD enum status tensor_files_find_bad(const struct tensor_files *t, struct bad_element *out,
+                                            struct err *e);
+
 /* "F16 [96, 64]" */
 void tensor_text(const struct tensor_entry *x, char out[96]);
 

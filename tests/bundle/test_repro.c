@@ -117,6 +117,32 @@ static void the_verdict_follows_the_difference(void **state) {
     }
 }
 
+/* A band that came with the bundle widens the tolerance only where bits may differ. */
+static void a_band_that_was_found_proves_no_equal_inputs(void **state) {
+    for (int i = 0; i < 4; i++) {
+        bool promised = i % 2 == 0, named = i >= 2, counts = named || !promised;
+        struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+        double nats[20];
+        struct seed_band band = { .nats = nats, .steps = 20, .found = !named, .path = "x" };
+        struct repro_verdict v;
+        struct scene s;
+        for (int k = 0; k < 20; k++) nats[k] = 0.0007;
+        two[1].loss_shift = 0.002;
+        if (!promised) two[1].code = "b0";
+        scene_open(&s, two, 2);
+        MUST(repro_judge(&s.c, &band, 0, &v, E));
+        assert_int_equal(json_array_size(v.reasons) == 0, promised);
+        assert_int_equal(v.band_counts, counts);
+        assert_int_equal(v.kind, counts ? REPRO_TOLERANCE : REPRO_DIFFERENT);
+        json_t *json = repro_verdict_json(&v);
+        assert_string_equal(json_text(json, "band", ""), "x");
+        assert_int_equal(json_is_true(json_object_get(json, "band_counts")), counts);
+        json_decref(json);
+        repro_verdict_free(&v);
+        scene_close(&s);
+    }
+}
+
 /* Two runs on CPUs must have equal bits, even if GPU facts or the CPUs differ, but not if the
  * sources differ. */
 static void reasons_are_the_broken_conditions(void **state) {
@@ -163,18 +189,30 @@ static void the_band_is_the_spread_over_seeds(void **state) {
     MUST(seed_band_make(&s.c, &json, E));
     MUST(path_join(path, s.parent, "band.json", E));
     MUST(json_file_write(path, json, E));
-    MUST(seed_band_read(path, s.c.run[0].identity, &band, E));
+    const struct columns *train = s.c.run[0].columns.of[STREAM_TRAIN];
+    MUST(seed_band_read(path, s.c.run[0].identity, train, &band, E));
+    assert_string_equal(band.path, path);
     assert_int_equal(band.steps, 20);
     for (int64_t step = 1; step <= 20; step++) /* of {0, 0, 0.3}: 0.3 / sqrt(3) */
         assert_true(seed_band_at(&band, step) > 0.165 && seed_band_at(&band, step) < 0.181);
     assert_true(seed_band_at(&band, 0) == 0 && seed_band_at(&band, 21) == 0);
     seed_band_free(&band);
     MUST_FAIL(ERR_CONFIG, "is the seed band of bundle",
-              seed_band_read(path, s.c.run[1].identity, &band, E));
+              seed_band_read(path, s.c.run[1].identity, train, &band, E));
     put_file(s.parent, "band.json", "{\"schema\":\"fp8lab.seed_band/1\",\"reference\":\"%s\","
              "\"band\":[0.1,-1]}", s.c.run[0].identity);
     MUST_FAIL(ERR_FORMAT, "the band of step 2",
-              seed_band_read(path, s.c.run[0].identity, &band, E));
+              seed_band_read(path, s.c.run[0].identity, train, &band, E));
+    /* The losses go from 5.5 at step 1 to 1.2 at step 20. */
+    put_file(s.parent, "band.json", "{\"schema\":\"fp8lab.seed_band/1\",\"reference\":\"%s\","
+             "\"band\":[3.0]}", s.c.run[0].identity);
+    MUST_FAIL(ERR_CONFIG, "band.json: the band of step 1 is 3, above 0.5 of the loss, 5.5",
+              seed_band_read(path, s.c.run[0].identity, train, &band, E));
+    static const char HALF[] = "0.5,0.5,0.5,0.5,0.5", MORE[] = "0.8,0.8,0.8,0.8,0.8";
+    put_file(s.parent, "band.json", "{\"schema\":\"fp8lab.seed_band/1\",\"reference\":\"%s\","
+             "\"band\":[%s,%s,%s,%s]}", s.c.run[0].identity, MORE, HALF, HALF, HALF);
+    MUST_FAIL(ERR_CONFIG, "band.json: the band is 0.2",
+              seed_band_read(path, s.c.run[0].identity, train, &band, E));
     json_decref(json);
     scene_close(&s);
 }
@@ -205,6 +243,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_verdict_follows_the_difference),
         cmocka_unit_test(reasons_are_the_broken_conditions),
+        cmocka_unit_test(a_band_that_was_found_proves_no_equal_inputs),
         cmocka_unit_test(the_band_is_the_spread_over_seeds),
         cmocka_unit_test(only_repeats_make_a_band),
     };

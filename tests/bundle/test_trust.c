@@ -303,6 +303,19 @@ static void a_forged_results_hash_is_detected(void **state) {
     expect(s->forged, ERR_VERIFY, "run.json says results_sha256 is 01234567", true);
 }
 
+/* Each closed run states the hash of its results, of whatever format and end. */
+static void a_removed_results_hash_is_detected(void **state) {
+    static const char WORDS[] = "run.json lacks results_sha256, which every closed run has";
+    struct scene *s = *state;
+    edit(s, "data/run.json", "\"results_sha256\"", "\"results\"");
+    sign_and_pack(s);
+    expect(s->forged, ERR_VERIFY, WORDS, true);
+    expect(s->dir, ERR_VERIFY, WORDS, true);
+    edit(s, "data/run.json", "\"status\": \"done\"", "\"status\": \"interrupted\"");
+    sign_and_pack(s);
+    expect(s->forged, ERR_VERIFY, WORDS, true);
+}
+
 /* Every reader that shows the configuration, or takes the run for one with the same inputs. */
 static void expect_inputs(const struct scene *s, const char *words) {
     struct run_view view;
@@ -325,6 +338,54 @@ static void a_forged_configuration_is_detected(void **state) {
     expect_inputs(s, "run.json says inputs_sha256 is ");
     edit(s, "data/run.json", "\"inputs\"", "\"outputs\"");
     expect_inputs(s, "run.json has inputs_sha256, but no inputs");
+}
+
+/* Copies of one run with other seeds would be runs of several seeds. */
+static void a_forged_seed_is_detected(void **state) {
+    static const char NONE[] = "run.json says seed is no whole number, but train.seed of ";
+    struct scene *s = *state;
+    edit(s, "data/run.json", "\"seed\": 1", "\"seed\": 2");
+    expect_inputs(s, "run.json says seed is 2, but train.seed of data/experiment/resolved.json is "
+                     "1");
+    edit(s, "data/run.json", "\"seed\": 2", "\"sort\": 2");
+    expect_inputs(s, NONE);
+    edit(s, "data/run.json", "\"sort\": 2", "\"seed\": \"1\"");
+    expect_inputs(s, NONE);
+}
+
+static void a_hidden_smoke_run_is_detected(void **state) {
+    struct scene *s = *state;
+    edit(s, "data/experiment/argv.json", "\"tiny.lua\"", "\"tiny.lua\",\"--smoke\"");
+    sign_and_pack(s);
+    expect(s->forged, ERR_VERIFY, "run.json says it is no smoke run, but its command in ", true);
+    expect(s->dir, ERR_VERIFY, "run.json says it is no smoke run, but its command in ", true);
+    edit(s, "data/run.json", "\"smoke\": false", "\"smoke\": true");
+    sign_and_pack(s);
+    struct unpack_report report;
+    MUST(bundle_unpack(s->forged, NULL, &BUNDLE_LIMITS, &report, E));
+}
+
+static void a_run_without_its_last_step_is_not_done(void **state) {
+    static const char WORDS[] = "run.json says the run is done, but its last record is of step 12, "
+                                "and train.steps is 20";
+    struct scene *s = *state;
+    struct bundle_result result;
+    struct run_fixture f = run_fixture_default();
+    MUST(tree_remove(s->dir, E));
+    f.status = "interrupted";
+    f.planned = 20;
+    f.steps = 12;
+    run_fixture_write(s->parent, &f, s->dir);
+    MUST(bundle_finish(s->dir, &KEEP, &result, E));
+    edit(s, "data/run.json", "\"status\": \"interrupted\"", "\"status\": \"done\"");
+    sign_and_pack(s);
+    expect(s->forged, ERR_VERIFY, WORDS, true);
+    expect(s->dir, ERR_VERIFY, WORDS, true);
+    /* A run whose last records were lost is closed, and says so. */
+    edit(s, "data/run.json", "\"attempts\": []",
+         "\"attempts\": [{\"from_step\": 0, \"to_step\": 20}]");
+    MUST(bundle_finish(s->dir, &KEEP, &result, E));
+    if (!strstr(result.problem, "the records of 8 steps were lost")) fail_msg("%s", result.problem);
 }
 
 /* The number and summary are forged alike, but not the bits. */
@@ -586,8 +647,13 @@ int main(void) {
                                         tear_down),
         cmocka_unit_test_setup_teardown(a_forged_summary_is_detected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_forged_results_hash_is_detected, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_removed_results_hash_is_detected, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_removed_results_hash_is_detected, set_up_old, tear_down),
         cmocka_unit_test_setup_teardown(a_forged_configuration_is_detected, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(a_forged_seed_is_detected, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_hidden_smoke_run_is_detected, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_run_without_its_last_step_is_not_done, set_up, tear_down),
         cmocka_unit_test_setup_teardown(every_row_is_counted, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_newer_format_is_rejected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(old_lines_must_equal_their_columns, set_up_old,

@@ -111,6 +111,7 @@ static void make_run(const char *parent, const char *id, const struct flip *flip
     struct run_fixture f = run_fixture_default();
     f.id = id;
     f.recipe = "bf16";
+    f.steps = STEPS;
     run_fixture_write(parent, &f, dir);
     put_file(dir, "data/metrics/eval.jsonl", "%s", "");
     train_into(dir, flip);

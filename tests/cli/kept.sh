@@ -42,6 +42,10 @@ expect "lines of show" 2 "$(grep -c "^  kept  .* in .*both/.*\.ckpt/step-" out)"
 expect "lines of list" 2 "$(wc -l <out)"
 grep -q "TOKENS/S  CHECKPOINTS$" out || fail "list has no column of checkpoints"
 says "  last 18, best $evaluations" out
+gives 0 export best:eval.loss --runs both --to newest -- "the run's lowest held-out loss" \
+    "; the weights are of its newest checkpoint" "; --checkpoint best has the others"
+gives 0 export best:eval.loss --runs both --to chosen --checkpoint best -- chosen
+grep -q "lowest held-out" out log && fail "export --checkpoint best speaks of the newest"
 
 case_name="the first weights"
 run init --set checkpoint.init=true --set train.steps=4 --set checkpoint.every=4

@@ -28,6 +28,14 @@ gives 2 show name:nothing -- "no run in runs is called nothing"
 gives 2 show best:accuracy -- "unknown; use best:eval.loss, best:loss"
 gives 0 verify last last~1 -- "valid: runs/"
 gives 0 compare -q best:eval.loss 'name:*rowwise' -- "Bit by bit"
+mkdir mixed # of two vocabularies: their losses do not compare, their speeds do
+cp runs/*bf16*.tar.zst "$root/experiments/reference/h200/repro-gpu-bf16.tar.zst" mixed
+for measure in eval.loss loss; do
+    gives 2 show best:$measure --runs mixed -- "no loss is the best of other data or another" \
+        ", vocabulary 256) and 2" ", vocabulary 1024) are both in mixed; name a run by its id"
+done
+gives 2 export best:loss --runs mixed --to none -- ", vocabulary 1024) are both in mixed"
+gives 0 show -q best:tokens_per_s --runs mixed -- "repro-gpu-bf16"
 mkdir second # of runs that began in one second, the one changed last is the last
 for name in b.1 c.2 a.3; do
     cp "$bundle" second/20261128T195717Z-$name.tar.zst

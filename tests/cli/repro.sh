@@ -192,13 +192,24 @@ again 0 "bitwise equal" band1/*.tar.zst --band band.json
 again 2 "is the seed band of bundle" "$c" --band band.json
 "$FP8LAB" compare -q --seed-band no.json band1/*.tar.zst band2/*.tar.zst >out 2>log
 [ ! -e no.json ] || fail "a band of two seeds was written"
-python3 - "$("$FP8LAB" verify "$c" | sed -n 's/^  bundle //p')" <<'PY'
+of_c() { # FILE BANDS: writes them as the band of $c
+    python3 - "$("$FP8LAB" verify "$c" | sed -n 's/^  bundle //p')" "$@" <<'PY'
 import json, sys
 band = json.load(open("band.json"))
-band["reference"], band["band"] = sys.argv[1], [2.0] * 4
-json.dump(band, open("wide.json", "w"))
+band["reference"], band["band"] = sys.argv[1], json.loads(sys.argv[3])
+json.dump(band, open(sys.argv[2], "w"))
 PY
+}
+of_c wide.json '[0, 0, 1.5, 0]'
 again 0 "within tolerance" "$c" --band wide.json
+says "  band       wide.json" out
+# One that only lies beside the bundle, perhaps a stranger's, does not make other bits equal.
+cp wide.json "${c%.tar.zst}.band.json"
+again 5 "different" "$c"
+says "band.json: not used, since equal bits were promised and no --band names it" out
+again 0 "within tolerance" "$c" --band "${c%.tar.zst}.band.json"
+of_c "${c%.tar.zst}.band.json" '[0, 0, 5, 0]'
+again 2 "${c%.tar.zst}.band.json: the band of step 3 is 5, above 0.5 of the loss, 9: no spread" "$c"
 
 # ---- not comparable -----------------------------------------------------------------------------
 q=$(run q forge.lua --set 'hardware.query=gpu.count>=99' --anywhere)

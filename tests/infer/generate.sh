@@ -174,6 +174,28 @@ gives 2 generate fake hello --backend cpu --threads 1 -- "fake/generation_config
 
 # ---- what is refused -----------------------------------------------------------------------------
 gives 2 generate models/llama2 x -- "models/llama2 has no tokenizer.json; --tokenizer"
+# Weights that are no numbers: the file, the tensor there, and what to do.
+spoil() { # FOLDER TENSOR: makes its element 5 NaN in a copy of models/llama2
+    rm -rf "$1" && cp -r models/llama2 "$1"
+    python3 - "$1/model.safetensors" "$2" <<'PY'
+import json, struct, sys
+data = bytearray(open(sys.argv[1], "rb").read())
+n = struct.unpack("<Q", data[:8])[0]
+x = json.loads(data[8:8 + n])[sys.argv[2]]
+size = {"F32": 4, "F16": 2, "BF16": 2}[x["dtype"]]
+at = 8 + n + x["data_offsets"][0] + 5 * size
+data[at:at + size] = b"\xff" * size
+open(sys.argv[1], "wb").write(data)
+PY
+}
+nan="is NaN, so the model computes no number"
+for tensor in model.layers.0.self_attn.q_proj.weight model.norm.weight; do
+    spoil spoilt $tensor
+    "$FP8LAB" generate spoilt hello --tokenizer bytes --backend cpu --threads 1 >out 2>log
+    expect "exit code of $tensor" 1 $?
+    says "spoilt/model.safetensors: element 5 of $tensor $nan"
+    says "The weights are damaged, or their training diverged: take another copy of them"
+done
 gives 2 generate "$run" -- "expected one prompt, or --prompts FILE"
 gives 2 generate "$run" --prompt "the cat" -- \
     "generate has no flag --prompt; it is an argument: fp8lab generate RUN|DIR [PROMPT]"

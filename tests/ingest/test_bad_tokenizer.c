@@ -31,8 +31,10 @@ static int remove_folder(void **state) {
     char path[2 * PATH_CAP];
     snprintf(path, sizeof path, "%s/tokenizer.json", (char *)*state);
     unlink(path);
-    snprintf(path, sizeof path, "%s/ranks.tiktoken", (char *)*state);
-    unlink(path);
+    for (size_t i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", (char *)*state, i ? "ranks.tiktoken" : "good.json");
+        unlink(path);
+    }
     rmdir(*state);
     free(*state);
     return 0;
@@ -170,6 +172,26 @@ static void an_older_file_is_read(void **state) {
     struct err e;
     enum status st = open_text(*state, "tokenizer.json", TEXT, sizeof TEXT - 1, &e);
     if (st != OK) fail_msg("%s", e.text);
+}
+
+/* The settings of a batch may be absent, and the name may be any. */
+static void a_tokenizer_has_any_name(void **state) {
+    static const char TEXT[] =
+        "{\"version\":\"1.0\",\"pre_tokenizer\":{\"type\":\"ByteLevel\"},\"model\":{"
+        "\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"ab\":2},\"merges\":[\"a b\"]}}";
+    static const char LINE[] = "{\"model\":\"x\",\"text\":\"\\\"vocab\\\"\"}\n";
+    enum tokenizer_kind kind;
+    char path[2 * PATH_CAP];
+    struct err e = { 0 };
+    snprintf(path, sizeof path, "%s/good.json", (char *)*state);
+    if (open_text(*state, "good.json", TEXT, sizeof TEXT - 1, &e) != OK) fail_msg("%s", e.text);
+    MUST(tokenizer_find(path, &kind, E));
+    assert_int_equal(kind, TOKENIZER_JSON);
+    /* Lines of text with a key `model` are text, unless the user calls them a tokenizer. */
+    assert_int_equal(open_text(*state, "good.json", LINE, sizeof LINE - 1, &e), ERR_FORMAT);
+    assert_non_null(strstr(e.text, "good.json"));
+    MUST(tokenizer_find(path, &kind, E));
+    assert_int_equal(kind, TOKENIZER_BYTES);
 }
 
 static void an_empty_side_of_a_merge_is_no_cycle(void **state) {
@@ -335,6 +357,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(each_field_broken_is_named, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(an_empty_side_of_a_merge_is_no_cycle, make_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(a_tokenizer_has_any_name, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(an_older_file_is_read, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(each_broken_rank_is_named, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(random_damage_is_no_crash, make_folder, remove_folder),

@@ -242,6 +242,8 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
     (void)ok;
     bool bad = strcmp(f->status, "failed") == 0;
     char error[128] = "null";
+    const char *status = f->status; /* a run without its last step is not done */
+    if (!strcmp(status, "done") && f->planned > f->steps) status = "time_limit";
     if (bad)
         snprintf(error, sizeof error, "{\"code\":\"%s\",\"text\":\"loss is nan at step 7\","
                  "\"where\":\"\"}", f->error ? f->error : "ERR_NUMERIC");
@@ -259,7 +261,7 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
              "\"results_sha256\":null,\"inputs\":{\"config\":null,\"code\":\"%s\"%s},"
              "\"version\":\"0.1.0\",\"attempts\":[],"
              "\"parent\":null,\"mismatch\":null,\"smoke\":%s%s}",
-             f->id, f->status, bad ? 1 : 0, error, (long long)f->seed, f->code ? f->code : "bb",
+             f->id, status, bad ? 1 : 0, error, (long long)f->seed, f->code ? f->code : "bb",
              inputs, f->smoke ? "true" : "false", guess);
     write_inputs(dir, f);
     hash_inputs(dir, f->choices ? f->choices : "");

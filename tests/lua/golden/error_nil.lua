@@ -1,0 +1,3 @@
+-- error() without a message: the line, and no traceback.
+local model = nil
+error(model)
