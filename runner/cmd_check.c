@@ -23,6 +23,7 @@
 #include "runner/record/inputs.h"
 #include "runner/record/text_look.h"
 #include "runner/run/init_from.h"
+#include "runner/run/init_tokenizer.h"
 #include "runner/script/data_patterns.h"
 #include "runner/script/script_flags.h"
 
@@ -250,6 +251,7 @@ static int look_at_files(const struct cli *cli, const struct resolution *r,
     if (room == EXIT_OK) token_room_warn(cli, tokens, disk);
     note_text(cli, r);
     look_at_text(cli, r);
+    init_tokenizer_warn(cli, r, NULL);
     enum presence weights = look_for_weights(cli, r), all = worse(look_for_data(cli, r), weights);
     if (all == REJECTED) return EXIT_USAGE;
     if (room != EXIT_OK) return room;

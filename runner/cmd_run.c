@@ -139,7 +139,7 @@ static int run_script(struct command *c) {
     if (st == OK) st = preflight_machine(&c->suite, &fits, &e);
     start_clock_lap(&c->start, START_REST);
     if (st == OK && !fits) return preflight_refuse(&c->suite);
-    if (st == OK) st = preflight_text(&c->suite, &e);
+    if (st == OK) st = preflight_text(&c->suite, extension, &e);
     if (st == OK) st = preflight_tokens(&c->suite, &c->resolution, extension, &e);
     if (st == OK && preflight_inputs(&c->suite, extension, &e) != OK) {
         (void)cli_fail(c->cli, &e); /* the user must fix data that are missing or malformed */
