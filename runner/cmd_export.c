@@ -20,6 +20,7 @@
 #include "runner/cache/cache_key.h"
 #include "runner/commands.h"
 #include "runner/generate/text_model.h"
+#include "runner/ingest/tokenizer_config.h"
 #include "runner/named_run.h"
 #include "runner/plan/options.h"
 #include "runner/record/ingest_record.h"
@@ -140,8 +141,11 @@ static enum status unpack(struct command *c, struct err *e) {
 static enum status put_tokenizer_config(const struct command *c, struct err *e) {
     char path[PATH_CAP], tokenizer[PATH_CAP];
     TRY(path_join(tokenizer, c->partial, "tokenizer.json", e));
-    TRY(path_join(path, c->partial, "tokenizer_config.json", e));
+    TRY(path_join(path, c->partial, TOKENIZER_CONFIG, e));
     if (!path_exists(tokenizer) || path_exists(path)) return OK;
+    cli_note(c->cli, "the run kept no " TOKENIZER_CONFIG ", so the one of the export names no "
+             "eos_token, no bos_token and no chat template; if your tokenizer has one beside it, "
+             "copy it to %s", cli_value(c->cli, "to"));
     json_t *config = json_pack("{s:s}", "tokenizer_class", "PreTrainedTokenizerFast");
     enum status st = config ? json_file_write(path, config, e) : FAIL(e, ERR_MEMORY, "tokenizer");
     json_decref(config);

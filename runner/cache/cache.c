@@ -291,10 +291,11 @@ static enum status compare_files(const json_t *record, const char *prefix, bool 
 
 static bool may_be_kept(const char *name) {
     static const char *const NAMES[] = { "tokenizer.json", "tokenizer.tiktoken",
-                                         "tokenizer_config.json", "chat_template.jinja",
                                          "chat_template.json" };
     for (size_t i = 0; name && i < sizeof NAMES / sizeof *NAMES; i++)
         if (!strcmp(name, NAMES[i])) return true;
+    for (size_t i = 0; name && CACHE_BESIDE[i]; i++)
+        if (!strcmp(name, CACHE_BESIDE[i])) return true;
     return false;
 }
 

@@ -12,6 +12,7 @@
 #include "runner/base/run_files.h"
 #include "runner/cache/cache_chat.h"
 #include "runner/ingest/tokenise_options.h"
+#include "runner/ingest/tokenizer_config.h"
 
 static const json_t *data_of(const json_t *config) { return json_object_get(config, "data"); }
 
@@ -99,11 +100,30 @@ static char *tokenizer_path(const char *word, const char *root, const char *own)
     return with_root(own, KEPT_AS[TOKENIZER_JSON]);
 }
 
+const char *const CACHE_BESIDE[] = { TOKENIZER_CONFIG, "special_tokens_map.json",
+                                     "chat_template.jinja", NULL };
+
+/* Adds the files that transformers reads beside the tokenizer, for an export. Conversations keep
+ * the template that they are rendered by, which cache_chat_open() adds. */
+static void keep_beside(struct cache_text *t, bool *failed) {
+    bool rendered = !cache_is_chat(t->data) || cache_is_rendered(t->data);
+    char folder[PATH_CAP], path[PATH_CAP];
+    path_parent(folder, t->choice.path);
+    for (int i = 0; CACHE_BESIDE[i]; i++) {
+        bool template = strstr(CACHE_BESIDE[i], ".jinja");
+        if (path_join(path, folder, CACHE_BESIDE[i], NULL) != OK || (template && !rendered) ||
+            path_is_directory(path) || access(path, R_OK) != 0)
+            continue;
+        json_put(t->kept, CACHE_BESIDE[i], json_string_nocheck(path), failed);
+    }
+}
+
 static enum status keep_tokenizer(struct cache_text *t, struct err *e) {
     const char *name = KEPT_AS[tokenizer_facts(t->choice.tokenizer).kind];
     bool failed = false;
     t->kept = json_object();
     if (name) json_put(t->kept, name, json_string_nocheck(t->choice.path), &failed);
+    if (name) keep_beside(t, &failed);
     return t->kept && !failed ? OK : FAIL(e, ERR_MEMORY, "the files of the tokenizer");
 }
 

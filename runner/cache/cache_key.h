@@ -34,6 +34,8 @@ NODISCARD enum status cache_tokenizer(const json_t *data, const char *root, cons
 const char *cache_kept_name(enum tokenizer_kind kind);
 /* Whether the folder has such a file: its path, else "". */
 bool cache_kept_tokenizer(const char *own, char path[PATH_CAP]);
+/* The files beside a tokenizer that a bundle keeps as well, by name; NULL ends the list. */
+extern const char *const CACHE_BESIDE[];
 
 /* What can be found wrong without reading the text: the tokenizer, the vocabulary, missing files.
  * ERR_CONFIG; ERR_IO for a missing file of text. */
