@@ -16,7 +16,7 @@
 #include "runner/data_sample.h"
 #include "runner/data_verify.h"
 #include "runner/ingest/source_kind.h"
-#include "runner/ingest/tokenizer.h"
+#include "runner/ingest/tokenizer_choice.h"
 #include "runner/line_stats.h"
 #include "runner/packed_text.h"
 #include "runner/shard_files.h"
@@ -274,6 +274,9 @@ static enum status describe_tokenizer(const struct cli *cli, const char *path, j
     bool failed = false;
     TRY(tokenizer_open(&t, path, &o, e));
     struct tokenizer_facts f = tokenizer_facts(t);
+    char eos[TOKENIZER_EOS_CAP];
+    int32_t end = tokenizer_eos(t, path, eos);
+    if (end >= 0) f.end = end, f.end_text = eos;
     if (!cli->json) print_tokenizer(cli, path, &f);
     else json_append(files, tokenizer_json(path, &f), &failed);
     tokenizer_close(t);

@@ -193,6 +193,12 @@ static void say_start(const struct cli *cli, const struct cache_text *t) {
              t->of_run ? "the run's own " : "", t->of_run ? base : t->choice.path);
 }
 
+static void say_end(const struct cli *cli, const struct cache_text *t) {
+    char text[TOKENIZER_END_CAP];
+    tokenizer_end_text(&t->choice, text);
+    if (!cache_is_chat(t->data)) cli_note(cli, "%s", text);
+}
+
 static enum status make(const struct cli *cli, const struct cache_text *t, const char *prefix,
                         struct err *e) {
     struct tokenise_screen screen = tokenise_screen(cli);
@@ -208,6 +214,7 @@ static enum status make(const struct cli *cli, const struct cache_text *t, const
         .progress = tokenise_screen_progress, .warn = tokenise_screen_warn, .context = &screen,
     };
     say_start(cli, t);
+    say_end(cli, t);
     if (size_of(prefix, ".idx") >= 0)
         cli_warn(cli, "%s.* are not as their description says; the text is tokenised again",
                  prefix);
@@ -241,6 +248,7 @@ static enum status find_or_make(const struct cache_request *q, const struct cach
     if (st == OK) st = find(t, prefix, out, &found, e);
     if (st == OK && found) {
         cli_note(q->cli, "text already tokenised: %s", prefix);
+        say_end(q->cli, t);
         return OK;
     }
     if (st == OK) st = lock(q->cli, prefix, &fd, e);

@@ -131,7 +131,8 @@ enum status cache_tokenizer(const json_t *data, const char *root, const char *ow
                             struct tokenizer_choice *out, struct err *e) {
     const char *word = json_text(data, "tokenizer", "bytes");
     struct tokenizer_options how = { json_text(data, "pattern", NULL),
-                                     json_is_true(json_object_get(data, "ordinary")) };
+                                     json_is_true(json_object_get(data, "ordinary")),
+                                     cache_is_chat(data) }; /* its template ends a conversation */
     char *full = tokenizer_path(word, root, own);
     if (!full) return FAIL(e, ERR_MEMORY, "the path %s", word);
     enum status st = tokenizer_choose(out, full, &how, json_text(data, "eod", NULL), "data.eod",
@@ -249,9 +250,12 @@ json_t *cache_record(const struct cache_text *t, const char *prefix, const json_
                                           "duplicate_documents" };
     json_t *tokenizer = tokenizer_json(t), *kept = json_array(), *record, *ignored;
     const char *name;
+    char end[TOKENIZER_EOS_CAP];
     bool failed = false;
     json_put(tokenizer, "path", json_from_text(json_text(t->data, "tokenizer", "")), &failed);
     json_put(tokenizer, "vocab", json_integer(t->choice.vocab), &failed);
+    tokenizer_end_token(&t->choice, end);
+    json_put(tokenizer, "end", *end ? json_from_text(end) : json_null(), &failed);
     json_object_foreach(t->kept, name, ignored) json_append(kept, json_string(name), &failed);
     record = json_pack("{s:s,s:s,s:o,s:O,s:o,s:o}", "schema", "fp8lab.ingest/1", "key", t->key,
                        "prefix", json_string_nocheck(prefix), "sources", t->sources, "tokenizer",
