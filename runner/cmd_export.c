@@ -236,7 +236,7 @@ static enum status make_folder(struct command *c, const char *to, struct err *e)
         if (errno != EEXIST) break;
         warn_of_left(c->cli, name);
     }
-    return FAIL(e, ERR_IO, "make the folder %s: %s", name, strerror(errno));
+    return FAIL(e, ERR_IO, "make the folder of --to %s: %s", to, strerror(errno));
 }
 
 static enum status rename_folder(struct command *c, const char *to, struct err *e) {
@@ -258,6 +258,19 @@ static void remove_folder(struct command *c) {
     folder_guard_watch(&c->guard, "");
 }
 
+static enum status fill_folder(struct command *c, enum export_type type, int64_t shard_mb,
+                               bool llmc, struct export_report *report, struct err *e) {
+    TRY(unpack(c, e));
+    const struct export_request q = {
+        .checkpoint = c->found.path, .to = c->partial, .model = &c->options.model,
+        .recipe = &c->options.recipe, .type = type, .llmc = llmc, .base = c->base,
+        .generation = c->generation, .ends = c->ends, .shard_bytes = shard_mb * 1000000,
+    };
+    TRY(export_write(&q, report, e));
+    if (!llmc) TRY(copy_tokenizer(c, e));
+    return tree_remove(c->work, e);
+}
+
 static enum status write_folder(struct command *c, enum export_type type, int64_t shard_mb,
                                 struct export_report *report, struct err *e) {
     const char *to = cli_value(c->cli, "to");
@@ -267,16 +280,9 @@ static enum status write_folder(struct command *c, enum export_type type, int64_
     enum status st = make_folder(c, to, e);
     folder_guard_watch(&c->guard, c->partial);
     TRY(st);
-    TRY(unpack(c, e));
-    const struct export_request q = {
-        .checkpoint = c->found.path, .to = c->partial, .model = &c->options.model,
-        .recipe = &c->options.recipe, .type = type, .llmc = llmc, .base = c->base,
-        .generation = c->generation, .ends = c->ends, .shard_bytes = shard_mb * 1000000,
-    };
-    TRY(export_write(&q, report, e));
-    if (!llmc) TRY(copy_tokenizer(c, e));
-    TRY(tree_remove(c->work, e));
-    return rename_folder(c, to, e);
+    st = fill_folder(c, type, shard_mb, llmc, report, e);
+    if (st == ERR_IO && strstr(e->text, c->partial)) err_prefix(e, "--to %s", to);
+    return st == OK ? rename_folder(c, to, e) : st;
 }
 
 static void report_folder(const struct command *c, enum export_type type,

@@ -58,12 +58,22 @@ PY
 gives 0 run text.lua --lib "$lib" --threads 1 --backend cpu --runs file -- "done  step 6"
 gives 0 export "$(bundle_in file)" --to e.file --
 cmp model/chat_template.jinja e.file/chat_template.jinja || fail "chat_template.jinja"
-mkdir bare && cp model/tokenizer.json bare
+mkdir bare && { cat model/tokenizer.json && printf '%200000s\n' ""; } >bare/tokenizer.json
 base bare 'text { "data/a.jsonl", tokenizer = "bare" }'
 gives 0 run bare.lua --lib "$lib" --threads 1 --backend cpu --runs bare.d -- "done  step 6"
 gives 0 export "$(bundle_in bare.d)" --to e.bare -- "the run kept no tokenizer_config.json" \
     "names no eos_token, no bos_token and no chat template" "copy it to e.bare"
 gives 2 generate "$(bundle_in bare.d)" --chat Hello -- "its data were no chats, and none lay beside"
+
+# Where it cannot write, it names the folder of --to, not the bundle. No file may have more than 100
+# KiB, as on a full disk.
+run=$(bundle_in bare.d)
+(trap '' XFSZ; ulimit -f 100; "$FP8LAB" export "$run" --to full/e >out 2>&1)
+expect "a full disk" 6 $?
+says "--to full/e: full/e.partial.1/.experiment: write data/experiment/tokenizer.json" out
+! grep -qF "$run" out || fail "a full disk: the bundle is not to blame"
+[ -z "$(ls full)" ] || fail "a full disk: what is left"
+gives 6 export "$run" --to /proc/x -- "make the folder of --to /proc/x: "
 
 [ "$failed" = 0 ] && echo "an export has what lay beside the tokenizer"
 exit "$failed"
