@@ -211,6 +211,7 @@ static enum status make(const struct cli *cli, const struct cache_text *t, const
         .threads = tokenise_threads(), .skip_bad = json_int(t->data, "skip_bad"),
         .unique = json_is_true(json_object_get(t->data, "unique")),
         .lines = cache_is_chat(t->data) ? &t->chat.lines : NULL, .looked = true,
+        .in_script = t->of_script,
         .progress = tokenise_screen_progress, .warn = tokenise_screen_warn, .context = &screen,
     };
     say_start(cli, t);
@@ -268,12 +269,7 @@ enum status cache_take(const struct cache_request *q, struct cache_entry *out, s
     enum status st = cache_text_open(&text, q->config, q->data_root, q->own, q->render,
                                      e);
     if (st == OK) st = find_or_make(q, &text, out, e);
-    if (st == ERR_FORMAT) { /* a file that the user must mend */
-        size_t n = strlen(e->text);
-        if (strstr(e->text, "--skip-bad"))
-            snprintf(e->text + n, sizeof e->text - n, " (in a script: data.skip_bad = N)");
-        st = e->code = ERR_CONFIG;
-    }
+    if (st == ERR_FORMAT) st = e->code = ERR_CONFIG; /* a file that the user must mend */
     if (st != OK) cache_entry_free(out);
     cache_text_close(&text);
     return st;

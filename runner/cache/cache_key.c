@@ -206,7 +206,8 @@ static enum status make_key(struct cache_text *t, struct err *e) {
 enum status cache_text_open(struct cache_text *out, const json_t *config, const char *root,
                             const char *own, const struct chat_render_source *render,
                             struct err *e) {
-    *out = (struct cache_text){ .data = data_of(config) };
+    *out = (struct cache_text){ .data = data_of(config),
+                                .of_script = json_object_get(config, "train") };
     /* First: its children then do not copy the tokenizer's memory at each conversation. */
     if (cache_is_rendered(out->data))
         TRY(cache_chat_render(&out->chat, out->data, render, tokenise_threads(), e));

@@ -13,6 +13,7 @@ enum { CACHE_NAME = 32 }; /* digits of the key in file names */
 struct cache_text {
     const json_t *data;  /* borrowed: the section of the configuration */
     bool of_run;         /* the tokenizer is the one that a run kept, at a path that nobody knows */
+    bool of_script;      /* of an experiment, not of a command's flags */
     struct tokenizer_choice choice;
     struct chat_tokens chat; /* of conversations; it must not move */
     json_t *kept;            /* {name in a bundle: path}: tokenizer and template; owned */
