@@ -23,6 +23,7 @@
 #include "runner/record/inputs.h"
 #include "runner/record/text_look.h"
 #include "runner/run/init_from.h"
+#include "runner/run/init_tokenizer.h"
 #include "runner/script/data_patterns.h"
 #include "runner/script/script_flags.h"
 
@@ -187,6 +188,23 @@ static void note_text(const struct cli *cli, const struct resolution *r) {
                  "epochs are" : "");
 }
 
+/* Which token ends the documents of each row's text; other checks say what is wrong with it. */
+static void note_ends(const struct cli *cli, const struct resolution *r) {
+    char text[TOKENIZER_END_CAP];
+    for (int64_t i = 0; i < r->run_count; i++) {
+        const json_t *data = json_object_get(r->runs[i].config_json, "data");
+        struct tokenizer_choice choice;
+        struct err ignored;
+        if (same_data(r, i) || !cache_is_needed(r->runs[i].config_json) ||
+            strcmp(json_text(data, "kind", ""), "text") ||
+            cache_tokenizer(data, NULL, NULL, &choice, &ignored) != OK)
+            continue;
+        tokenizer_end_text(&choice, text);
+        cli_note(cli, "%s: %s", r->runs[i].name, text);
+        tokenizer_choice_free(&choice);
+    }
+}
+
 /* Warns of text that may be none. */
 static void look_at_text(const struct cli *cli, const struct resolution *r) {
     const char *root = cli_value(cli, "data-root");
@@ -255,7 +273,9 @@ static int look_at_files(const struct cli *cli, const struct resolution *r,
     int room = disk_room_check(cli, r, disk);
     if (room == EXIT_OK) token_room_warn(cli, tokens, disk);
     note_text(cli, r);
+    note_ends(cli, r);
     look_at_text(cli, r);
+    init_tokenizer_warn(cli, r, NULL);
     enum presence weights = look_for_weights(cli, r), all = worse(look_for_data(cli, r), weights);
     if (all == REJECTED) return EXIT_USAGE;
     if (room != EXIT_OK) return room;

@@ -16,7 +16,7 @@
 #include "runner/data_sample.h"
 #include "runner/data_verify.h"
 #include "runner/ingest/source_kind.h"
-#include "runner/ingest/tokenizer.h"
+#include "runner/ingest/tokenizer_choice.h"
 #include "runner/line_stats.h"
 #include "runner/packed_text.h"
 #include "runner/shard_files.h"
@@ -147,6 +147,21 @@ static enum status measure_packed(struct described *d, struct err *e) {
     return OK;
 }
 
+/* Ingestion drops it before JSON lines alone: elsewhere it would change tokens of earlier runs. */
+static void warn_of_mark(const struct cli *cli, const char *path) {
+    struct input_file f;
+    struct err ignored; /* the file was read */
+    char head[3];
+    if (input_open(&f, path, &ignored) != OK) return;
+    bool mark = f.bytes >= 3 && input_read(&f, 0, 3, head, &ignored) == OK &&
+                !memcmp(head, "\xef\xbb\xbf", 3);
+    input_close(&f);
+    if (mark)
+        cli_warn(cli, "%s begins with a byte-order mark. In plain text its 3 bytes are trained on; "
+                 "only JSON lines lose it. `sed -i '1s/^\\xef\\xbb\\xbf//' FILE` removes it",
+                 PLAIN(path));
+}
+
 static enum status describe_text(const struct cli *cli, const char *path, json_t *files,
                                  struct err *e) {
     struct described d = { .path = path };
@@ -161,6 +176,7 @@ static enum status describe_text(const struct cli *cli, const char *path, json_t
         if (st == OK) st = text_stats_file(path, &d.stats, e);
     }
     if (st == OK && !d.stats.bytes) st = FAIL(e, ERR_CONFIG, "%s is empty", path);
+    if (st == OK && !bytes && !d.packed_by) warn_of_mark(cli, path);
     if (st == OK) st = describe_stats(cli, &d, files, e);
     json_decref(d.lines.keys);
     packed_text_free(&d.packed);
@@ -274,6 +290,9 @@ static enum status describe_tokenizer(const struct cli *cli, const char *path, j
     bool failed = false;
     TRY(tokenizer_open(&t, path, &o, e));
     struct tokenizer_facts f = tokenizer_facts(t);
+    char eos[TOKENIZER_EOS_CAP];
+    int32_t end = tokenizer_eos(t, path, eos);
+    if (end >= 0) f.end = end, f.end_text = eos;
     if (!cli->json) print_tokenizer(cli, path, &f);
     else json_append(files, tokenizer_json(path, &f), &failed);
     tokenizer_close(t);

@@ -125,7 +125,8 @@ static void print_result(const struct cli *cli, const struct tokenise_options *o
 static enum status run(const struct cli *cli, struct tokenizer_choice *t, struct chat_tokens *chat,
                        struct tokenise_result *r, struct err *e) {
     struct tokenise_screen screen = tokenise_screen(cli);
-    struct tokenizer_options how = { cli_value(cli, "pattern"), cli_has(cli, "ordinary") };
+    struct tokenizer_options how = { .pattern = cli_value(cli, "pattern"),
+                                     .ordinary = cli_has(cli, "ordinary") };
     const char *name = cli_value(cli, "tokenizer");
     int64_t threads = tokenise_threads(), skip = 0;
     struct tokenise_options o = {

@@ -21,6 +21,7 @@
 #include "runner/cache/cache_key.h"
 #include "runner/commands.h"
 #include "runner/generate/text_model.h"
+#include "runner/ingest/tokenizer_config.h"
 #include "runner/named_run.h"
 #include "runner/plan/options.h"
 #include "runner/record/ingest_record.h"
@@ -141,8 +142,11 @@ static enum status unpack(struct command *c, struct err *e) {
 static enum status put_tokenizer_config(const struct command *c, struct err *e) {
     char path[PATH_CAP], tokenizer[PATH_CAP];
     TRY(path_join(tokenizer, c->partial, "tokenizer.json", e));
-    TRY(path_join(path, c->partial, "tokenizer_config.json", e));
+    TRY(path_join(path, c->partial, TOKENIZER_CONFIG, e));
     if (!path_exists(tokenizer) || path_exists(path)) return OK;
+    cli_note(c->cli, "the run kept no " TOKENIZER_CONFIG ", so the one of the export names no "
+             "eos_token, no bos_token and no chat template; if your tokenizer has one beside it, "
+             "copy it to %s", cli_value(c->cli, "to"));
     json_t *config = json_pack("{s:s}", "tokenizer_class", "PreTrainedTokenizerFast");
     enum status st = config ? json_file_write(path, config, e) : FAIL(e, ERR_MEMORY, "tokenizer");
     json_decref(config);
@@ -247,7 +251,7 @@ static enum status make_folder(struct command *c, const char *to, struct err *e)
         if (errno != EEXIST) break;
         warn_of_left(c->cli, name);
     }
-    return FAIL(e, ERR_IO, "make the folder %s: %s", name, strerror(errno));
+    return FAIL(e, ERR_IO, "make the folder of --to %s: %s", to, strerror(errno));
 }
 
 static enum status rename_folder(struct command *c, const char *to, struct err *e) {
@@ -269,6 +273,19 @@ static void remove_folder(struct command *c) {
     folder_guard_watch(&c->guard, "");
 }
 
+static enum status fill_folder(struct command *c, enum export_type type, int64_t shard_mb,
+                               bool llmc, struct export_report *report, struct err *e) {
+    TRY(unpack(c, e));
+    const struct export_request q = {
+        .checkpoint = c->found.path, .to = c->partial, .model = &c->options.model,
+        .recipe = &c->options.recipe, .type = type, .llmc = llmc, .base = c->base,
+        .generation = c->generation, .ends = c->ends, .shard_bytes = shard_mb * 1000000,
+    };
+    TRY(export_write(&q, report, e));
+    if (!llmc) TRY(copy_tokenizer(c, e));
+    return tree_remove(c->work, e);
+}
+
 static enum status write_folder(struct command *c, enum export_type type, int64_t shard_mb,
                                 struct export_report *report, struct err *e) {
     const char *to = cli_value(c->cli, "to");
@@ -278,16 +295,9 @@ static enum status write_folder(struct command *c, enum export_type type, int64_
     enum status st = make_folder(c, to, e);
     folder_guard_watch(&c->guard, c->partial);
     TRY(st);
-    TRY(unpack(c, e));
-    const struct export_request q = {
-        .checkpoint = c->found.path, .to = c->partial, .model = &c->options.model,
-        .recipe = &c->options.recipe, .type = type, .llmc = llmc, .base = c->base,
-        .generation = c->generation, .ends = c->ends, .shard_bytes = shard_mb * 1000000,
-    };
-    TRY(export_write(&q, report, e));
-    if (!llmc) TRY(copy_tokenizer(c, e));
-    TRY(tree_remove(c->work, e));
-    return rename_folder(c, to, e);
+    st = fill_folder(c, type, shard_mb, llmc, report, e);
+    if (st == ERR_IO && strstr(e->text, c->partial)) err_prefix(e, "--to %s", to);
+    return st == OK ? rename_folder(c, to, e) : st;
 }
 
 static void report_folder(const struct command *c, enum export_type type,

@@ -180,6 +180,14 @@ static enum status fit_length(struct command *c, int64_t longest, struct err *e)
     return OK;
 }
 
+static void warn_of_tokenizer(const struct command *c) {
+    const char *name = cli_value(c->cli, "tokenizer");
+    char warning[MODEL_TEXT_NOTE];
+    if (!name) return;
+    model_text_compare(&c->model, name, tokenizer_facts(c->text.choice.tokenizer).sha256, warning);
+    if (*warning) cli_warn(c->cli, "%s", warning);
+}
+
 static enum status open_all(struct command *c, struct err *e) {
     const struct cli *cli = c->cli;
     struct run_options *o = &c->model.options;
@@ -191,6 +199,7 @@ static enum status open_all(struct command *c, struct err *e) {
     TRY(model_text_open(&c->model, cli_value(cli, "tokenizer"), cli_has(cli, "chat"), &c->text,
                         note, e));
     if (*note) cli_note(cli, "%s", note);
+    warn_of_tokenizer(c);
     TRY(encode(c, &longest, e));
     TRY(fit_length(c, longest, e));
     o->train.micro_batch = o->train.global_batch = batch < c->count ? batch : c->count;

@@ -16,6 +16,7 @@
 #include "runner/plan/backends.h"
 #include "runner/plan/fit.h"
 #include "runner/plan/keep.h"
+#include "runner/run/init_tokenizer.h"
 #include "runner/script/resolve.h"
 #include "runner/script/script_flags.h"
 
@@ -283,6 +284,7 @@ static enum status print_all(const struct cli *cli, const struct resolution *r,
     }
     int room = st == OK ? disk_room_check(cli, r, &disk) : EXIT_OK;
     if (st == OK && room == EXIT_OK) token_room_warn(cli, &tokens, &disk);
+    if (st == OK && here) init_tokenizer_warn(cli, r, NULL);
     if (*code == EXIT_OK) *code = room;
     free(keeps);
     return st;

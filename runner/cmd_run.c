@@ -139,7 +139,7 @@ static int run_script(struct command *c) {
     if (st == OK) st = preflight_machine(&c->suite, &fits, &e);
     start_clock_lap(&c->start, START_REST);
     if (st == OK && !fits) return preflight_refuse(&c->suite);
-    if (st == OK) st = preflight_text(&c->suite, &e);
+    if (st == OK) st = preflight_text(&c->suite, extension, &e);
     bool rejected = st == OK && !extension && preflight_weights(&c->suite, &e) != OK;
     if (st == OK && !rejected)
         st = preflight_tokens(&c->suite, &c->resolution, extension, &e);

@@ -149,6 +149,21 @@ static void print_chat(const struct cli *cli, const json_t *chat, const json_t *
     line(cli, function ? "rendered by" : "chat template", text);
 }
 
+/* What stands behind each document of text; a chat's template ends a conversation. */
+static void print_end(const struct cli *cli, const json_t *ingest) {
+    const json_t *name = json_object_get(json_object_get(ingest, "tokenizer"), "end");
+    const json_t *id = json_object_get(ingest, "end_of_document");
+    char text[120] = "no token ends one";
+    if (json_object_get(ingest, "chat")) return;
+    if (json_is_string(name))
+        snprintf(text, sizeof text, "each ends with %.80s", json_string_value(name));
+    else if (json_is_integer(id)) /* a run of before 2026-11-30 has no name */
+        snprintf(text, sizeof text, "each ends with token %" PRId64, json_int(ingest,
+                                                                              "end_of_document"));
+    else if (!name) return; /* nor does it say whether the tokenizer itself sets one */
+    line(cli, "documents", text);
+}
+
 /* What the tokens of the run's text were made of. */
 static void print_text(const struct cli *cli, const struct run_view *v) {
     const json_t *sources = json_object_get(v->ingest, "sources"), *row;
@@ -167,6 +182,7 @@ static void print_text(const struct cli *cli, const struct run_view *v) {
              json_text(tokenizer, "path", "?"), json_text(tokenizer, "sha256", "?"),
              json_int(tokenizer, "vocab"));
     line(cli, "tokenizer", text);
+    print_end(cli, v->ingest);
     print_chat(cli, json_object_get(v->ingest, "chat"), shards);
 }
 

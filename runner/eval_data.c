@@ -9,6 +9,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/cache/cache_key.h"
+#include "runner/infer/model_text.h"
 #include "runner/record/ingest_record.h"
 #include "runner/record/text_look.h"
 #include "runner/repro/repro_data.h"
@@ -196,6 +197,14 @@ static enum status look_at_text(const struct eval_data_request *q, const char *t
     return st;
 }
 
+/* --tokenizer; `record`: of the tokens that it made. */
+static void warn_of_given(const struct eval_data_request *q, const json_t *record) {
+    const char *sha256 = json_text(json_object_get(record, "tokenizer"), "sha256", "");
+    char warning[MODEL_TEXT_NOTE];
+    model_text_compare(q->opened, q->tokenizer, sha256, warning);
+    if (*warning) cli_warn(q->cli, "%s", warning);
+}
+
 /* Makes tokens of the files as a run does. `tokenizer` NULL: that of its data. `of_run`: the
  * tokenizer is the one that the run kept, whatever its name. */
 static enum status tokenise_files(const struct eval_data_request *q, const char *tokenizer,
@@ -212,6 +221,7 @@ static enum status tokenise_files(const struct eval_data_request *q, const char 
     };
     enum status st = path_join(own, d->source.work, "bundle/" INGEST_FOLDER, e);
     if (st == OK) st = cache_take(&request, &d->tokens, e);
+    if (st == OK && q->tokenizer) warn_of_given(q, d->tokens.record);
     if (st == OK) st = take_shards(d, config, e);
     json_decref(config);
     return st;

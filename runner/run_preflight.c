@@ -22,6 +22,7 @@
 #include "runner/record/data_other.h"
 #include "runner/record/text_look.h"
 #include "runner/run/init_from.h"
+#include "runner/run/init_tokenizer.h"
 #include "runner/run/run_tokens.h"
 #include "runner/script/data_patterns.h"
 #include "runner/script/script_flags.h"
@@ -132,9 +133,12 @@ int preflight_refuse(const struct suite *s) {
 
 /* ---- text, tokens and inputs ------------------------------------------------------------------*/
 
-enum status preflight_text(const struct suite *s, struct err *e) {
+enum status preflight_text(const struct suite *s, const struct extension *extension,
+                           struct err *e) {
     const struct run_settings *settings = s->settings;
     const json_t *before = NULL;
+    /* An extended run has its parent's weights and text. */
+    if (!extension) init_tokenizer_warn(settings->cli, s->resolution, settings->data_root);
     for (int64_t i = 0; i < s->resolution->run_count; i++) {
         const struct resolved_run *run = &s->resolution->runs[i];
         const json_t *data = json_object_get(run->config_json, "data");

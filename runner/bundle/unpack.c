@@ -22,6 +22,7 @@ struct unpack {
     struct bag_tags tags;
     struct recheck *recheck;
     int root;                 /* directory to write to, or -1 */
+    bool writes;              /* writing failed: the bundle is not to blame */
     const char *const *heads; /* prefixes of the paths to write; NULL: all */
     struct unpack_report *report;
 };
@@ -38,6 +39,7 @@ static enum status open_output(struct unpack *u, const char *path, int *fd, stru
     if (u->root < 0 || !is_wanted(u, path)) return OK;
     /* O_EXCL: the directory is fresh, so an existing name came from this bundle. */
     *fd = open_beneath(u->root, path, O_WRONLY | O_CREAT | O_EXCL, 0644, 0777);
+    u->writes = *fd < 0;
     return *fd >= 0 ? OK : FAIL(e, ERR_IO, "create %s: %s", path, strerror(errno));
 }
 
@@ -50,6 +52,7 @@ static enum status take_tag(struct unpack *u, int tag, struct err *e) {
     if (fd < 0) return OK;
     enum status st = write_all(fd, u->tags.text[tag], strlen(u->tags.text[tag]), name, e);
     if (close(fd) != 0 && st == OK) st = FAIL(e, ERR_IO, "close %s: %s", name, strerror(errno));
+    u->writes = st != OK;
     return st;
 }
 
@@ -72,7 +75,10 @@ static enum status take_payload(struct unpack *u, const struct bundle_entry *ent
         sha256_add(sha, u->block, got);
         u->report->bytes += (int64_t)got;
         st = recheck_add(u->recheck, u->block, got, e);
-        if (st == OK && fd >= 0) st = write_all(fd, u->block, got, entry->path, e);
+        if (st == OK && fd >= 0) {
+            st = write_all(fd, u->block, got, entry->path, e);
+            u->writes = st != OK;
+        }
     }
     sha256_finish(sha, hex);
     sha256_destroy(sha);
@@ -193,7 +199,8 @@ enum status bundle_unpack_part(const char *path, const char *dest, const char *c
     enum status st = unpack_run(&u, path, limits, e);
     if (st == OK && dest) st = publish(u.root, work, dest, e);
     if (u.root >= 0) close(u.root);
-    if (st != OK && e && !strstr(e->text, path)) err_prefix(e, "%s", path);
+    if (st != OK && u.writes) err_prefix(e, "%s", dest);
+    else if (st != OK && e && !strstr(e->text, path)) err_prefix(e, "%s", path);
     /* Removes the files of a bundle that failed. */
     if (st != OK && dest) (void)!tree_remove(work, NULL);
     bag_tags_free(&u.tags);

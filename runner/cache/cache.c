@@ -193,6 +193,12 @@ static void say_start(const struct cli *cli, const struct cache_text *t) {
              t->of_run ? "the run's own " : "", t->of_run ? base : t->choice.path);
 }
 
+static void say_end(const struct cli *cli, const struct cache_text *t) {
+    char text[TOKENIZER_END_CAP];
+    tokenizer_end_text(&t->choice, text);
+    if (!cache_is_chat(t->data)) cli_note(cli, "%s", text);
+}
+
 static enum status make(const struct cli *cli, const struct cache_text *t, const char *prefix,
                         struct err *e) {
     struct tokenise_screen screen = tokenise_screen(cli);
@@ -205,9 +211,11 @@ static enum status make(const struct cli *cli, const struct cache_text *t, const
         .threads = tokenise_threads(), .skip_bad = json_int(t->data, "skip_bad"),
         .unique = json_is_true(json_object_get(t->data, "unique")),
         .lines = cache_is_chat(t->data) ? &t->chat.lines : NULL, .looked = true,
+        .in_script = t->of_script,
         .progress = tokenise_screen_progress, .warn = tokenise_screen_warn, .context = &screen,
     };
     say_start(cli, t);
+    say_end(cli, t);
     if (size_of(prefix, ".idx") >= 0)
         cli_warn(cli, "%s.* are not as their description says; the text is tokenised again",
                  prefix);
@@ -241,6 +249,7 @@ static enum status find_or_make(const struct cache_request *q, const struct cach
     if (st == OK) st = find(t, prefix, out, &found, e);
     if (st == OK && found) {
         cli_note(q->cli, "text already tokenised: %s", prefix);
+        say_end(q->cli, t);
         return OK;
     }
     if (st == OK) st = lock(q->cli, prefix, &fd, e);
@@ -260,12 +269,7 @@ enum status cache_take(const struct cache_request *q, struct cache_entry *out, s
     enum status st = cache_text_open(&text, q->config, q->data_root, q->own, q->render,
                                      e);
     if (st == OK) st = find_or_make(q, &text, out, e);
-    if (st == ERR_FORMAT) { /* a file that the user must mend */
-        size_t n = strlen(e->text);
-        if (strstr(e->text, "--skip-bad"))
-            snprintf(e->text + n, sizeof e->text - n, " (in a script: data.skip_bad = N)");
-        st = e->code = ERR_CONFIG;
-    }
+    if (st == ERR_FORMAT) st = e->code = ERR_CONFIG; /* a file that the user must mend */
     if (st != OK) cache_entry_free(out);
     cache_text_close(&text);
     return st;
@@ -291,10 +295,11 @@ static enum status compare_files(const json_t *record, const char *prefix, bool 
 
 static bool may_be_kept(const char *name) {
     static const char *const NAMES[] = { "tokenizer.json", "tokenizer.tiktoken",
-                                         "tokenizer_config.json", "chat_template.jinja",
                                          "chat_template.json" };
     for (size_t i = 0; name && i < sizeof NAMES / sizeof *NAMES; i++)
         if (!strcmp(name, NAMES[i])) return true;
+    for (size_t i = 0; name && CACHE_BESIDE[i]; i++)
+        if (!strcmp(name, CACHE_BESIDE[i])) return true;
     return false;
 }
 

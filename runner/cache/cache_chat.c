@@ -6,6 +6,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
+#include "runner/ingest/tokenizer_config.h"
 
 bool cache_is_chat(const json_t *data) { return !strcmp(json_text(data, "kind", ""), "chats"); }
 
@@ -67,13 +68,13 @@ enum status cache_chat_open(struct chat_tokens *out, const json_t *data, const c
                                                                            : CHAT_LOSS_ALL;
     bool failed = false;
     if (strcmp(tokenizer, "bytes") != 0) path_parent(beside, tokenizer);
-    const char *config = *beside ? file_in(at, beside, "tokenizer_config.json") : NULL;
+    const char *config = *beside ? file_in(at, beside, TOKENIZER_CONFIG) : NULL;
     const char *file = find_template(there, data, root, own, beside);
     if (!config && !file)
         return FAIL(e, ERR_CONFIG, "data.template: no chat template lies beside %s "
                     "(tokenizer_config.json or chat_template.jinja); put one there, or name one "
                     "in a script: template = \"FILE\"", tokenizer);
-    if (config) json_put(kept, "tokenizer_config.json", json_string_nocheck(config), &failed);
+    if (config) json_put(kept, TOKENIZER_CONFIG, json_string_nocheck(config), &failed);
     if (file)
         json_put(kept, is_json(file) ? "chat_template.json" : "chat_template.jinja",
                  json_string_nocheck(file), &failed);

@@ -12,6 +12,7 @@
 #include "runner/base/run_files.h"
 #include "runner/cache/cache_chat.h"
 #include "runner/ingest/tokenise_options.h"
+#include "runner/ingest/tokenizer_config.h"
 
 static const json_t *data_of(const json_t *config) { return json_object_get(config, "data"); }
 
@@ -99,11 +100,30 @@ static char *tokenizer_path(const char *word, const char *root, const char *own)
     return with_root(own, KEPT_AS[TOKENIZER_JSON]);
 }
 
+const char *const CACHE_BESIDE[] = { TOKENIZER_CONFIG, "special_tokens_map.json",
+                                     "chat_template.jinja", NULL };
+
+/* Adds the files that transformers reads beside the tokenizer, for an export. Conversations keep
+ * the template that they are rendered by, which cache_chat_open() adds. */
+static void keep_beside(struct cache_text *t, bool *failed) {
+    bool rendered = !cache_is_chat(t->data) || cache_is_rendered(t->data);
+    char folder[PATH_CAP], path[PATH_CAP];
+    path_parent(folder, t->choice.path);
+    for (int i = 0; CACHE_BESIDE[i]; i++) {
+        bool template = strstr(CACHE_BESIDE[i], ".jinja");
+        if (path_join(path, folder, CACHE_BESIDE[i], NULL) != OK || (template && !rendered) ||
+            path_is_directory(path) || access(path, R_OK) != 0)
+            continue;
+        json_put(t->kept, CACHE_BESIDE[i], json_string_nocheck(path), failed);
+    }
+}
+
 static enum status keep_tokenizer(struct cache_text *t, struct err *e) {
     const char *name = KEPT_AS[tokenizer_facts(t->choice.tokenizer).kind];
     bool failed = false;
     t->kept = json_object();
     if (name) json_put(t->kept, name, json_string_nocheck(t->choice.path), &failed);
+    if (name) keep_beside(t, &failed);
     return t->kept && !failed ? OK : FAIL(e, ERR_MEMORY, "the files of the tokenizer");
 }
 
@@ -111,7 +131,8 @@ enum status cache_tokenizer(const json_t *data, const char *root, const char *ow
                             struct tokenizer_choice *out, struct err *e) {
     const char *word = json_text(data, "tokenizer", "bytes");
     struct tokenizer_options how = { json_text(data, "pattern", NULL),
-                                     json_is_true(json_object_get(data, "ordinary")) };
+                                     json_is_true(json_object_get(data, "ordinary")),
+                                     cache_is_chat(data) }; /* its template ends a conversation */
     char *full = tokenizer_path(word, root, own);
     if (!full) return FAIL(e, ERR_MEMORY, "the path %s", word);
     enum status st = tokenizer_choose(out, full, &how, json_text(data, "eod", NULL), "data.eod",
@@ -185,7 +206,8 @@ static enum status make_key(struct cache_text *t, struct err *e) {
 enum status cache_text_open(struct cache_text *out, const json_t *config, const char *root,
                             const char *own, const struct chat_render_source *render,
                             struct err *e) {
-    *out = (struct cache_text){ .data = data_of(config) };
+    *out = (struct cache_text){ .data = data_of(config),
+                                .of_script = json_object_get(config, "train") };
     /* First: its children then do not copy the tokenizer's memory at each conversation. */
     if (cache_is_rendered(out->data))
         TRY(cache_chat_render(&out->chat, out->data, render, tokenise_threads(), e));
@@ -229,9 +251,12 @@ json_t *cache_record(const struct cache_text *t, const char *prefix, const json_
                                           "duplicate_documents" };
     json_t *tokenizer = tokenizer_json(t), *kept = json_array(), *record, *ignored;
     const char *name;
+    char end[TOKENIZER_EOS_CAP];
     bool failed = false;
     json_put(tokenizer, "path", json_from_text(json_text(t->data, "tokenizer", "")), &failed);
     json_put(tokenizer, "vocab", json_integer(t->choice.vocab), &failed);
+    tokenizer_end_token(&t->choice, end);
+    json_put(tokenizer, "end", *end ? json_from_text(end) : json_null(), &failed);
     json_object_foreach(t->kept, name, ignored) json_append(kept, json_string(name), &failed);
     record = json_pack("{s:s,s:s,s:o,s:O,s:o,s:o}", "schema", "fp8lab.ingest/1", "key", t->key,
                        "prefix", json_string_nocheck(prefix), "sources", t->sources, "tokenizer",

@@ -13,6 +13,7 @@ enum { CACHE_NAME = 32 }; /* digits of the key in file names */
 struct cache_text {
     const json_t *data;  /* borrowed: the section of the configuration */
     bool of_run;         /* the tokenizer is the one that a run kept, at a path that nobody knows */
+    bool of_script;      /* of an experiment, not of a command's flags */
     struct tokenizer_choice choice;
     struct chat_tokens chat; /* of conversations; it must not move */
     json_t *kept;            /* {name in a bundle: path}: tokenizer and template; owned */
@@ -34,6 +35,8 @@ NODISCARD enum status cache_tokenizer(const json_t *data, const char *root, cons
 const char *cache_kept_name(enum tokenizer_kind kind);
 /* Whether the folder has such a file: its path, else "". */
 bool cache_kept_tokenizer(const char *own, char path[PATH_CAP]);
+/* The files beside a tokenizer that a bundle keeps as well, by name; NULL ends the list. */
+extern const char *const CACHE_BESIDE[];
 
 /* What can be found wrong without reading the text: the tokenizer, the vocabulary, missing files.
  * ERR_CONFIG; ERR_IO for a missing file of text. */

@@ -226,7 +226,8 @@ enum status chat_render(const struct chat_template *t, const struct conversation
     *out = (struct chat_rendering){ .arena = { .limit = JINJA_MEMORY } };
     if (t->without_tools && c->tools)
         return FAIL(e, ERR_UNSUPPORTED, "%s: conversations with tools have the template 'tool_use' "
-                    "of their own, which is not supported; name a template with --template",
+                    "of their own, which is not supported; name a template: `fp8lab data "
+                    "--template`, data.template in a script",
                     t->name);
     struct run r = { .arena = &out->arena, .name = t->name, .out = &text,
                      .date = *t->date ? t->date : NULL };

@@ -6,20 +6,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
 #include "runner/chat/template.h"
-
-/* Hugging Face writes 1e30 as an integer of 31 digits into model_max_length. */
-static enum status config_read(const char *path, json_t **out, struct err *e) {
-    char *bytes;
-    size_t n;
-    json_error_t why;
-    TRY(file_read(path, JSON_FILE_LIMIT, &bytes, &n, e));
-    enum status st = json_parse(out, bytes, n, JSON_DECODE_INT_AS_REAL, &why);
-    free(bytes);
-    if (st != OK) return FAIL(e, st, "%s:%d: %s", path, why.line, why.text);
-    if (json_is_object(*out)) return OK;
-    json_decref(*out);
-    return FAIL(e, ERR_FORMAT, "%s: expected an object", path);
-}
+#include "runner/ingest/tokenizer_config.h"
 
 /* The template among several named ones: "default". */
 static enum status choose(struct chat_template *t, const json_t *list, const char *path,
@@ -73,7 +60,7 @@ enum status chat_template_load(struct chat_template *t, const char *template, co
                                struct err *e) {
     json_t *tokens = NULL, *own = NULL;
     char folder[PATH_CAP], path[PATH_CAP];
-    enum status st = config ? config_read(config, &tokens, e) : OK;
+    enum status st = config ? tokenizer_config_read(config, &tokens, e) : OK;
     *t = (struct chat_template){ 0 };
     if (st == OK && !template && !config)
         st = FAIL(e, ERR_ARG, "no chat template: give --template or --tokenizer-config");
@@ -82,7 +69,7 @@ enum status chat_template_load(struct chat_template *t, const char *template, co
         st = path_join(path, folder, "chat_template.jinja", e);
         if (st == OK && path_exists(path)) template = path;
     }
-    if (st == OK && template && is_json(template)) st = config_read(template, &own, e);
+    if (st == OK && template && is_json(template)) st = tokenizer_config_read(template, &own, e);
     if (st == OK && own) st = parse_key(t, own, template, e);
     else if (st == OK && template) st = parse_file(t, template, e);
     else if (st == OK) st = parse_key(t, tokens, config, e);

@@ -8,6 +8,7 @@
 #include "runner/base/run_files.h"
 #include "runner/cache/cache_chat.h"
 #include "runner/cache/cache_key.h"
+#include "runner/ingest/tokenizer_config.h"
 #include "runner/ingest/unicode.h"
 
 /* ---- opening ----------------------------------------------------------------------------------*/
@@ -47,10 +48,12 @@ static bool has(const char *folder, const char *name) {
     return path_join(path, folder, name, NULL) == OK && path_exists(path);
 }
 
-/* What ingestion keeps of a template (cache_chat_open). */
+/* Among what a run keeps of its tokenizer, whatever its data are. */
 static bool has_template(const char *folder) {
-    return has(folder, "tokenizer_config.json") || has(folder, "chat_template.jinja") ||
-           has(folder, "chat_template.json");
+    char config[PATH_CAP];
+    return has(folder, "chat_template.jinja") || has(folder, "chat_template.json") ||
+           (path_join(config, folder, TOKENIZER_CONFIG, NULL) == OK &&
+            tokenizer_config_has_template(config));
 }
 
 enum status text_model_chat(struct text_model *m, const json_t *data, const char *own,
@@ -62,7 +65,8 @@ enum status text_model_chat(struct text_model *m, const json_t *data, const char
                   "there is no chat template; write the prompt as the function would, or name a "
                   "tokenizer with a template");
     if (st == OK && own && !has_template(own))
-        st = FAIL(e, ERR_CONFIG, "the run has no chat template: its data were no chats");
+        st = FAIL(e, ERR_CONFIG, "the run has no chat template: its data were no chats, and none "
+                  "lay beside its tokenizer");
     if (st == OK)
         st = cache_chat_open(&m->chat, data ? data : none, NULL, own, m->choice.path, kept, e);
     json_decref(kept);

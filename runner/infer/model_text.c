@@ -1,15 +1,18 @@
 #include "runner/infer/model_text.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/plain_text.h"
 #include "runner/bundle/unpack.h"
 #include "runner/cache/cache_key.h"
 #include "runner/record/ingest_record.h"
 #include "runner/record/shards_tokenizer.h"
+#include "runner/run/init_tokenizer.h"
 #include "runner/weights/hf_config.h"
 
 /* ---- a run's ----------------------------------------------------------------------------------*/
@@ -110,12 +113,22 @@ static enum status open_folder(const struct open_model *m, bool chat, struct tex
     return chat ? text_model_chat(out, NULL, NULL, e) : OK;
 }
 
+/* The tokenizer that the user names for the model. */
+static enum status open_named(const struct open_model *m, const char *name, struct text_model *out,
+                              struct err *e) {
+    TRY(text_model_open(name, out, e));
+    int64_t ids = text_model_ids(out), vocab = m->options.model.vocab;
+    if (ids <= vocab) return OK;
+    return FAIL(e, ERR_CONFIG, "the tokenizer %s has ids up to %" PRId64 ", but the model has %"
+                PRId64 " tokens: it is another model's tokenizer", name, ids - 1, vocab);
+}
+
 enum status model_text_open(const struct open_model *m, const char *tokenizer, bool chat,
                             struct text_model *out, char note[MODEL_TEXT_NOTE], struct err *e) {
     *out = (struct text_model){ 0 };
     note[0] = '\0';
     if (tokenizer) {
-        TRY(text_model_open(tokenizer, out, e));
+        TRY(open_named(m, tokenizer, out, e));
         return chat ? text_model_chat(out, NULL, NULL, e) : OK;
     }
     enum status st = *m->found.of ? open_run(m, chat, out, note, e) : open_folder(m, chat, out, e);
@@ -125,6 +138,19 @@ enum status model_text_open(const struct open_model *m, const char *tokenizer, b
              chat ? "a folder that has one"
                   : "one: a file, a folder, or bytes, for a model of bytes");
     return st;
+}
+
+void model_text_compare(const struct open_model *m, const char *name, const char *sha256,
+                        char warning[MODEL_TEXT_NOTE]) {
+    struct tokenizer_id own, given = { 0 };
+    snprintf(given.sha256, sizeof given.sha256, "%s", sha256);
+    warning[0] = '\0';
+    if (*m->found.of) tokenizer_of_run(&m->view, &own);
+    else tokenizer_of_folder(m->found.path, &own);
+    if (tokenizer_differs(&own, &given))
+        snprintf(warning, MODEL_TEXT_NOTE, "the model was trained on ids of the tokenizer %.150s, "
+                 "not %.150s: unless both give the same ids, the result says nothing; leave out "
+                 "--tokenizer", PLAIN(own.name), PLAIN(name));
 }
 
 /* ---- the tokens that end a text ---------------------------------------------------------------*/

@@ -149,6 +149,8 @@ static enum status value(struct cursor *c, int depth) {
     return number(c);
 }
 
+#define FIELD_HINT "; --field NAME names another"
+
 enum status json_line_text(const char *line, size_t n, const char *field, struct bytes *out,
                            struct err *e) {
     const uint8_t *begin = (const uint8_t *)line;
@@ -181,6 +183,12 @@ enum status json_line_text(const char *line, size_t n, const char *field, struct
     if (found == 1) return OK;
     out->count = start;
     return FAIL(e, ERR_FORMAT, found ? "the field \"%s\" stands twice"
-                                     : "there is no field \"%s\"; --field NAME names another",
+                                     : "there is no field \"%s\"" FIELD_HINT,
                 field);
+}
+
+void json_line_name_key(char *error) {
+    static const char KEY[] = "; data.field names another"; /* shorter than the flag */
+    char *flag = strstr(error, FIELD_HINT);
+    if (flag) strcpy(flag, KEY);
 }

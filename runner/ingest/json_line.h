@@ -10,4 +10,7 @@
 NODISCARD enum status json_line_text(const char *line, size_t n, const char *field,
                                      struct bytes *out, struct err *e);
 
+/* Puts the key of a script for the flag that such an error may name. */
+void json_line_name_key(char *error);
+
 #endif

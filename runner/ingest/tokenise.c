@@ -13,6 +13,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/clock.h"
+#include "runner/ingest/json_line.h"
 #include "runner/ingest/part.h"
 #include "runner/ingest/progress.h"
 #include "runner/ingest/ring.h"
@@ -61,8 +62,10 @@ static enum status bad_lines(struct run *r, const struct batch *b, struct err *e
         char text[600] = "left out: ", *line = text + strlen(text);
         snprintf(line, sizeof text - 11, "%.200s%s%.100s:%lld: %s", path, *b->name ? ": " : "",
                  b->name, (long long)bad[i].line, bad[i].text);
+        if (r->o->in_script) json_line_name_key(line);
         if (r->out->skipped++ >= r->o->skip_bad)
-            return FAIL(e, ERR_FORMAT, "%s. --skip-bad N leaves out up to N such lines", line);
+            return FAIL(e, ERR_FORMAT, "%s. %s leaves out up to N such lines", line,
+                        r->o->in_script ? "data.skip_bad = N" : "--skip-bad N");
         r->o->warn(r->o->context, text);
         struct part *list = shards_journal(r->shards, SHARDS_LEFT_OUT);
         size_t n = strlen(text);
@@ -189,7 +192,8 @@ static void warn_of_json(const struct run *r, const char *path, const char *name
     char text[600];
     if (inside || r->o->field || r->o->lines || !ends_with(name, ".json")) return;
     snprintf(text, sizeof text, "%.400s is taken as plain text; if it is JSON lines, add "
-             "--field text or name it .jsonl", path);
+             "%s or name it .jsonl", path, r->o->in_script ? "data.field = \"text\""
+                                                           : "--field text");
     r->o->warn(r->o->context, text);
 }
 

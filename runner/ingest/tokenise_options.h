@@ -26,6 +26,7 @@ struct tokenise_options {
     bool unique;         /* a document with the text of an earlier one is left out */
     int64_t save_bytes;  /* of text, after which a killed run can go on; 0: 64 MiB */
     int64_t part_max;    /* bytes of a line, or of a text that cannot be cut; 0: 256 MiB */
+    bool in_script;      /* messages name the script's keys in place of flags */
     bool looked;         /* the caller has warned of plain files that may be no text */
     bool keep_bad;       /* an error in the text, too, leaves the parts for the next run */
     /* Called with the share of the input that is read; and with a warning, such as for each line

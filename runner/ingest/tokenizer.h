@@ -14,6 +14,7 @@ struct tokenizer; /* opaque */
 struct tokenizer_options {
     const char *pattern; /* split pattern of a tiktoken file, by its name; NULL: by its hash */
     bool ordinary;       /* special tokens in a text are text, as tiktoken's encode_ordinary */
+    bool ignores_eos;    /* tokenizer_choose() does not look for an eos_token beside the file */
 };
 
 /* Opens tokenizer.json (Hugging Face, BPE), a tiktoken file, or bytes for the path "bytes".

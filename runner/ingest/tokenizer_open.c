@@ -97,8 +97,8 @@ static enum status load_file(struct tokenizer *t, const char *path,
     return st;
 }
 
-/* The end of a document in the base models of the known families. An instruct model's
- * tokenizer_config.json often names the end of a turn as its eos_token instead. */
+/* The end of a document in the base models of the known families. tokenizer_choose() prefers the
+ * eos_token of tokenizer_config.json. */
 static void find_end(struct tokenizer *t) {
     static const char *const ENDS[] = { "<|endoftext|>", "<|end_of_text|>",
                                         "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence"

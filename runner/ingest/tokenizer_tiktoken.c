@@ -108,7 +108,7 @@ static enum status find_pattern(struct loading *l, const char *pattern) {
     } else {
         return FAIL(l->e, ERR_CONFIG, "%s: a tiktoken file does not say how text is split into "
                     "words, and this is none of OpenAI's. Add --pattern: gpt2, llama3, qwen2, "
-                    "cl100k, o200k or tekken", l->path);
+                    "cl100k, o200k or tekken (in a script: data.pattern)", l->path);
     }
     strcpy(t->split_words, split_name(t->stage[0].split));
     for (int i = 0; known < KNOWN_COUNT && i < SPECIALS_MAX && KNOWN[known].special[i].text; i++) {

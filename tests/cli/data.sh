@@ -68,6 +68,10 @@ PY
 # JSON lines: what they hold. A folder of a model, or of a tokenizer. Packed files and tables.
 printf '\n{"id": 1, "text": "a"}\n\n{"id": 2, "text": "b"}' >some.list
 data 0 some.list -- 'JSON lines, 2; the first has id, text' 'holds     text: data' 'per byte'
+printf '\357\273\277the cat sat\n' >mark.txt
+data 0 mark.txt -- 'mark.txt begins with a byte-order mark' "1s/^\\xef\\xbb\\xbf//"
+sed -i '1s/^\xef\xbb\xbf//' mark.txt && data 0 mark.txt -- 'per byte'
+grep -q 'byte-order mark' out && fail "the mark is removed"
 printf '{"messages": [{"role": "user", "content": "x"}]}\n' >chats.jsonl
 data 0 chats.jsonl -- 'holds     conversations: data sample, data tokenise --chat'
 printf '{"a\\u001b[31mb": 1}\n' >other.jsonl

@@ -125,7 +125,10 @@ gives 2 check texts.lua --lib "$lib" --set data.skip_bad=-1 -- "data.skip_bad"
 sed 's/, tokenizer = "tokenizer.json"/, field = "text"/' texts.lua >bytes.lua
 gives 2 check bytes.lua --lib "$lib" -- "without a tokenizer is read as bytes and takes no field"
 printf '{"text": "fine"}\nnot JSON\n' >data/c.jsonl
-run 2 -- "data/c.jsonl:2" "data.skip_bad = N"
+run 2 -- "data/c.jsonl:2" "data.skip_bad = N leaves out up to N such lines"
+grep -e "--skip-bad" out && fail "run has no such flag"
+run 2 --set data.field=body -- 'there is no field "body"; data.field names another'
+grep -e "--field" out && fail "run has no such flag"
 expect "nothing is left" 5 "$(shards)"
 made "runs/cache/*.part" "runs/cache/*.lock" && fail "files are left"
 run 0 --set data.skip_bad=1 --set steps=1 -- "1 bad line was left out"

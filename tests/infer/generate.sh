@@ -223,7 +223,7 @@ rm open/*manifest*
 gives 2 generate open x -- "is not closed" "one of its checkpoints: open/data/checkpoints/step-"
 gives 2 generate nothing x -- "nothing is neither a path nor the beginning of a run's id"
 printf '\n\n' >none && gives 2 generate "$run" --prompts none -- "none has no prompt"
-gives 2 generate "$run" "$(printf 'x\xff')" --tokenizer model --chat -- "no UTF-8"
+gives 2 generate "$texts" "$(printf 'x\xff')" --tokenizer model --chat -- "no UTF-8"
 gives 2 generate "$run" x --logits absent/l.npy -- "absent/l.npy: there is no folder absent"
 cp l.npy kept.npy && echo mine >notes
 for other in notes /dev/null .; do

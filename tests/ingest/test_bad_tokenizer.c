@@ -44,7 +44,7 @@ static int remove_folder(void **state) {
 static enum status open_text(const char *folder, const char *name, const char *text, size_t n,
                              struct err *e) {
     char path[2 * PATH_CAP];
-    const struct tokenizer_options o = { strstr(name, "json") ? NULL : "llama3", false };
+    const struct tokenizer_options o = { .pattern = strstr(name, "json") ? NULL : "llama3" };
     struct tokenizer *t = NULL;
     snprintf(path, sizeof path, "%s/%s", folder, name);
     MUST(file_replace(path, text, n, E));
@@ -266,7 +266,7 @@ static size_t damage(char *text, size_t n, uint64_t *state) {
 
 /* A tokenizer that is accepted must encode and decode anything. */
 static void use(const char *path, uint64_t *state) {
-    const struct tokenizer_options o = { strstr(path, "json") ? NULL : "o200k", false };
+    const struct tokenizer_options o = { .pattern = strstr(path, "json") ? NULL : "o200k" };
     struct tokenizer *t;
     struct encoder *x;
     struct err e;

@@ -75,7 +75,7 @@ static void recorded_ids_are_ours(void **state) {
         struct bytes text = { 0 };
         int line = 0;
         snprintf(path, sizeof path, RECORDED "%s", CASES[i].file);
-        MUST(tokenizer_open(&t, path, &(struct tokenizer_options){ CASES[i].pattern, false }, E));
+        MUST(tokenizer_open(&t, path, &(struct tokenizer_options){ CASES[i].pattern, 0, 0 }, E));
         MUST(encoder_create(&x, t, E));
         MUST(sha256_create(&sha, E));
         char *want = ids, *end;
@@ -113,7 +113,7 @@ static void parts_are_the_whole(void **state) {
         struct encoder *x;
         int64_t count, parts_count;
         snprintf(path, sizeof path, RECORDED "%s", CASES[i].file);
-        MUST(tokenizer_open(&t, path, &(struct tokenizer_options){ CASES[i].pattern, false }, E));
+        MUST(tokenizer_open(&t, path, &(struct tokenizer_options){ CASES[i].pattern, 0, 0 }, E));
         MUST(encoder_create(&x, t, E));
         bool cut = tokenizer_may_cut(t);
         bool marks = strstr(CASES[i].file, "m") == CASES[i].file; /* mistral, metaspace */
@@ -150,7 +150,7 @@ static void special_tokens_may_be_text(void **state) {
         struct tokenizer *t;
         struct encoder *x;
         MUST(tokenizer_open(&t, RECORDED "qwen2.json",
-                            &(struct tokenizer_options){ NULL, ordinary != 0 }, E));
+                            &(struct tokenizer_options){ .ordinary = ordinary != 0 }, E));
         MUST(encoder_create(&x, t, E));
         MUST(encoder_add(x, TEXT, sizeof TEXT - 1, E));
         const uint32_t *ids = encoder_ids(x, &count[ordinary]);
