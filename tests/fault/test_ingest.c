@@ -47,7 +47,7 @@ static enum status attempt(void *context, struct err *e) {
     struct tokenizer *t;
     struct encoder *x;
     s->count = 0;
-    TRY(tokenizer_open(&t, s->path, &(struct tokenizer_options){ s->pattern, false }, e));
+    TRY(tokenizer_open(&t, s->path, &(struct tokenizer_options){ .pattern = s->pattern }, e));
     enum status st = encoder_create(&x, t, e);
     if (st == OK) {
         st = use(s, t, x, e);
