@@ -447,7 +447,7 @@ static void end_run(const struct place *p, int lock) {
     CHECK(path_join(path, p->run, "data/run.json", &e));
     append(p, "data/logs/runner.log", "2026-11-21T02:49:00Z the last words\n");
     CHECK(json_file_read(path, &run, &e));
-    assert_int_equal(json_object_set_new(run, "status", json_string("done")), 0);
+    assert_int_equal(json_object_set_new(run, "status", json_string("time_limit")), 0);
     CHECK(json_file_write(path, run, &e));
     json_decref(run);
     CHECK(bundle_finish(p->run, &options, &result, &e));
@@ -456,7 +456,7 @@ static void end_run(const struct place *p, int lock) {
 
 static void a_run_that_ends_is_followed_into_its_bundle(void **state) {
     static const char *const VERBS[][3] = {
-        { "log", "ended", "Z the last words" }, { "watch", "tiny  running", "tiny  done" },
+        { "log", "ended", "Z the last words" }, { "watch", "tiny  running", "tiny  time_limit" },
     };
     for (size_t i = 0; i < sizeof VERBS / sizeof *VERBS; i++) {
         struct place p;
@@ -481,7 +481,7 @@ static void a_run_that_ends_is_followed_into_its_bundle(void **state) {
 static void a_dumb_terminal_gets_lines(void **state) {
     static const char *const TERMS[] = { "dumb", "" };
     struct place p;
-    set_up(&p, "done");
+    set_up(&p, "time_limit");
     for (size_t i = 0; i < sizeof TERMS / sizeof *TERMS; i++) {
         struct terminal t;
         start(&t, 80, TERMS[i],
@@ -490,7 +490,7 @@ static void a_dumb_terminal_gets_lines(void **state) {
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
         assert_null(strchr(t.raw, '\033'));
         assert_int_equal(rows_with(&t, "step 20/100  loss "), 1);
-        assert_int_equal(rows_with(&t, "done"), 1);
+        assert_int_equal(rows_with(&t, "time_limit"), 1);
         free(t.raw);
     }
     take_down(&p);
