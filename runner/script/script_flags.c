@@ -10,13 +10,26 @@
 #include "runner/base/canonical.h"
 #include "runner/plan/idle_key.h"
 
+/* The value of a flag that not every verb has; NULL if absent. */
+static const char *value_of_any(const struct cli *cli, const char *flag) {
+    const char *value = NULL;
+    for (int64_t i = 0; i < cli->flag_count; i++)
+        if (!strcmp(cli->flags[i].name, flag)) value = cli->flags[i].value;
+    return value;
+}
+
 void script_say_errors(const struct cli *cli, const struct resolution *r) {
+    bool set = false;
     for (int64_t i = 0; i < r->error_count; i++) {
+        set |= !strncmp(r->errors[i].where, "--set", 5);
         char *text = resolved_error_text(&r->errors[i]);
         if (text && *text) text[strlen(text) - 1] = '\0'; /* cli_warn ends the line */
         cli_warn(cli, "%s", text ? text : r->errors[i].text);
         free(text);
     }
+    if (set && value_of_any(cli, "only"))
+        cli_warn(cli, "--set changes every row, also those that --only leaves out; a key that some "
+                 "rows lack belongs in the script");
 }
 
 /* A script's name and quoted text need not be UTF-8. */
@@ -49,14 +62,6 @@ static const char **values_of(const struct cli *cli, const char *flag) {
     const char **values = calloc((size_t)n + 1, sizeof *values);
     for (int64_t i = 0; values && i < n; i++) values[i] = cli_nth(cli, flag, i);
     return values;
-}
-
-/* The value of a flag that not every verb has; NULL if absent. */
-static const char *value_of_any(const struct cli *cli, const char *flag) {
-    const char *value = NULL;
-    for (int64_t i = 0; i < cli->flag_count; i++)
-        if (!strcmp(cli->flags[i].name, flag)) value = cli->flags[i].value;
-    return value;
 }
 
 /* Only `run` reads the data. A launched run reads them elsewhere, where other files may exist. */

@@ -68,6 +68,9 @@ expect "bundles of the whole" 2 "$(ls parts/*.tar.zst | wc -l)"
 "$FP8LAB" run $suite --runs parts --only pair-bf61 >out 2>log
 expect "exit code for an unknown row" 2 $?
 says "no run has such a name (nearest: pair-bf16); the runs are pair-bf16, pair-fp8.tensorwise"
+"$FP8LAB" run $suite --runs parts --only '*.tensorwise' --set recipe.lm_head=fp8 >out 2>log
+expect "exit code for a key that a row lacks" 2 $?
+says "--set changes every row, also those that --only leaves out"
 
 # Two commands that run one suite in one folder share its rows. If one is killed, the other takes
 # its row over.
