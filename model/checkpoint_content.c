@@ -67,6 +67,10 @@ enum status checkpoint_recipe_sha256(const struct recipe *r, char hex[65], struc
                          o->wgrad_bf16, o->weight_2d, o->param_gather,
                          o->fprop_fast | o->dgrad_fast << 1 | o->wgrad_fast << 2);
         sha256_add(sha, line, (size_t)n);
+        if (o->fprop_bf16 || o->dgrad_bf16) { /* older checkpoints have none */
+            n = snprintf(line, sizeof line, "bf16 %d %d\n", o->fprop_bf16, o->dgrad_bf16);
+            sha256_add(sha, line, (size_t)n);
+        }
         if (o->kind != RECIPE_NVFP4) continue; /* the others have none of these */
         n = snprintf(line, sizeof line, "%d %d %lld\n", o->hadamard, o->stochastic,
                      (long long)o->forward_bf16_after);

@@ -33,9 +33,10 @@ static enum status fall_back(struct recipe_options *site, struct backend *b, int
     bool native = true;
     gemm_spec_resolve(&s, site);
     if (!site->fall_back || !s.fp8) return OK;
-    TRY(ask(b, &s.x, &s.w, 0, DTYPE_BF16, rows, out, in, s.fprop_fast, &native, e));
-    TRY(ask(b, &s.dy, s.split_weight ? &s.w_dgrad : &s.w, 1, DTYPE_BF16, rows, in, out,
-            s.dgrad_fast, &native, e));
+    if (s.fprop_fp8)
+        TRY(ask(b, &s.x, &s.w, 0, DTYPE_BF16, rows, out, in, s.fprop_fast, &native, e));
+    if (s.dgrad_fp8)
+        TRY(ask(b, &s.dy, &s.w_dgrad, 1, DTYPE_BF16, rows, in, out, s.dgrad_fast, &native, e));
     if (s.wgrad_fp8) TRY(ask(b, &s.dy, &s.x, 2, grad, out, in, rows, s.wgrad_fast, &native, e));
     if (native) return OK;
     site->kind = RECIPE_BF16;

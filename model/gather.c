@@ -35,7 +35,7 @@ static enum status make_codes(struct exchange *x, struct operand *w, struct err 
 
 /* The codes of a parameter whose value, or codes, have arrived. */
 static enum status prepare_param(struct exchange *x, struct param *p, struct err *e) {
-    if (!p->spec || !p->spec->fp8) return OK;
+    if (!p->weight.fp8 || (x->pass == PASS_EVAL && !p->weight.has_codes)) return OK;
     if (x->params->bucket[p->bucket].gathers_codes) return transpose_codes(x, p, e);
     TRY(make_codes(x, &p->weight, e));
     return p->spec->split_weight && x->pass != PASS_EVAL ? make_codes(x, &p->dgrad, e) : OK;

@@ -5,7 +5,7 @@
 /* Quantises the chunk of final_norm's output. No effect if the head is not FP8. */
 static enum status chunk_input(struct transformer *t, struct head_chunk *k, enum pass pass,
                                struct err *e) {
-    if (!t->head.spec.fp8) return OK;
+    if (!k->x.fp8 || (pass == PASS_EVAL && !k->x.has_codes)) return OK;
     struct sink x = activation_sink(&k->x, t->slots, pass);
     TRY(t->b->ops->quantise(t->b, LANE_COMPUTE, &x, &k->normed, e));
     return operand_finish(t->b, &x, e);

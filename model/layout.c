@@ -68,9 +68,9 @@ enum status transformer_init(struct transformer *t, const struct model_config *c
 
 static bool set_forward(struct gemm_spec *spec, int64_t step) {
     int64_t after = spec->fp8 ? spec->options->forward_bf16_after : 0;
-    bool before = spec->fprop_bf16;
-    spec->fprop_bf16 = after > 0 && step > after;
-    return spec->fprop_bf16 != before;
+    bool before = spec->late_bf16;
+    spec->late_bf16 = after > 0 && step > after;
+    return spec->late_bf16 != before;
 }
 
 bool transformer_set_forward(struct transformer *t, int64_t step) {
@@ -164,8 +164,9 @@ static void layout_x(struct transformer *t, struct memory *m, const struct regio
     /* attention_bwd reads attention's output */
     bool output = site == GEMM_ATTN_OUT, o_codes = output && t->layer[l].attention.spec.o_codes;
     struct operand_use use = { .value = !spec->wgrad_fp8 || (output && !o_codes),
-                               .codes = spec->fp8, .twin = spec->wgrad_fp8 };
-    if (t->forward_only) use = (struct operand_use){ .value = !spec->fp8, .codes = spec->fp8 };
+                               .codes = spec->fprop_fp8, .twin = spec->wgrad_fp8 };
+    if (t->forward_only)
+        use = (struct operand_use){ .value = !spec->fprop_fp8, .codes = spec->fprop_fp8 };
     struct operand_place place = { .value_arena = MEMORY_ACTIVATIONS,
                                    .code_arena = MEMORY_ACTIVATIONS, .item = ITEM[site],
                                    .value = PLACE_OWN, .codes = g->x_codes, .twin = PLACE_OWN };
@@ -177,7 +178,8 @@ static void layout_x(struct transformer *t, struct memory *m, const struct regio
         place.twin = g->x_twin[site];
     }
     if (!use.value) place.value = g->staging;
-    if (spec->fp8 && spec->options->forward_bf16_after > 0) use.value = true; /* for fprop */
+    if (spec->fp8 && (!spec->fprop_fp8 || spec->options->forward_bf16_after > 0))
+        use.value = true; /* for fprop */
     int64_t k = gemm_site_size(&t->config, (enum gemm_site)site).inputs;
     int slot = slots_add(t->slots, SLOT_FORWARD, &spec->x, spec->options, t->rows * k,
                          "layers.%lld.%s.x", (long long)l, GEMM_SITE_NAMES[site]);
@@ -194,8 +196,8 @@ static void layout_dy(struct transformer *t, struct memory *m, const struct regi
                                  : site == GEMM_QKV ? &t->d_qkv
                                  : t->d_gate_up.dim[0] ? &t->d_gate_up
                                                        : &layer->gate_up;
-    struct operand_use use = { .value = !spec->wgrad_fp8 || residual,
-                               .codes = spec->fp8, .twin = spec->wgrad_fp8 };
+    struct operand_use use = { .value = !spec->dgrad_fp8 || !spec->wgrad_fp8 || residual,
+                               .codes = spec->dgrad_fp8, .twin = spec->wgrad_fp8 };
     struct operand_place place = { .value_arena = MEMORY_WORKSPACE,
                                    .code_arena = MEMORY_WORKSPACE, .item = "gradient codes",
                                    .value = PLACE_OWN, .codes = g->dy_codes, .twin = g->dy_twin };
@@ -287,7 +289,7 @@ static void layout_head(struct transformer *t, struct memory *m) {
         .value = PLACE_OWN, .codes = memory_share_open(m, MEMORY_HEAD, "chunk codes"),
         .twin = memory_share_open(m, MEMORY_HEAD, "chunk codes, transposed") };
     struct operand_use value = { .value = true };
-    struct operand_use use = { .value = true, .codes = spec->fp8,
+    struct operand_use use = { .value = true, .codes = spec->fprop_fp8,
                                .twin = spec->wgrad_fp8 && !t->forward_only };
     int first = -1;
     for (int64_t i = 0; i < t->chunk_count; i++) {
@@ -302,7 +304,7 @@ static void layout_head(struct transformer *t, struct memory *m) {
     }
     layout_norm(&t->final_norm, m, c->norm, t->rows);
     operand_layout(&t->normed, m, NULL, value, place, t->act, t->rows, C, NULL,
-                   spec->fp8 ? -1 : first);
+                   spec->x.kind != SCALE_NONE ? -1 : first);
     reserve_act(&t->logits, m, MEMORY_HEAD, "logits", t->act, t->chunk_rows, Vp);
 }
 
@@ -313,8 +315,8 @@ static void layout_head_dy(struct transformer *t, struct memory *m) {
         .value_arena = MEMORY_HEAD, .code_arena = MEMORY_HEAD, .item = "logits",
         .value = PLACE_OWN, .codes = memory_share_open(m, MEMORY_HEAD, "chunk gradient codes"),
         .twin = memory_share_open(m, MEMORY_HEAD, "chunk gradient codes") };
-    struct operand_use use = { .value = !spec->wgrad_fp8, .codes = spec->fp8,
-                               .twin = spec->wgrad_fp8 };
+    struct operand_use use = { .value = !spec->dgrad_fp8 || !spec->wgrad_fp8,
+                               .codes = spec->dgrad_fp8, .twin = spec->wgrad_fp8 };
     int first = -1;
     for (int64_t i = 0; i < t->chunk_count; i++) {
         struct head_chunk *k = &t->chunk[i];

@@ -80,7 +80,7 @@ struct sink operand_sink(struct operand *o, const struct slots *slots, enum pass
     s.keep_value = o->keep_value;
     struct slot *slot = o->slot >= 0 ? &slots->slot[o->slot] : NULL;
     if (slot) s.amax = pass == PASS_EVAL ? &slot->amax_eval : &slot->amax;
-    if (!o->fp8) return s;
+    if (!o->fp8 || (pass == PASS_EVAL && !o->has_codes)) return s;
     s.codes = pass == PASS_EVAL ? &o->codes_only : &o->codes;
     s.source = o->spec.source;
     s.rule = o->spec.rule;
@@ -88,7 +88,8 @@ struct sink operand_sink(struct operand *o, const struct slots *slots, enum pass
     s.draws = o->spec.stochastic ? &o->draws : NULL;
     if (slot && s.source == SCALE_SOURCE_KNOWN) s.multiplier = &slot->multiplier;
     if (slot && pass == PASS_TRAIN) s.stats = &slot->stats;
-    if (slot && pass == PASS_TRAIN && slots->measures) {
+    bool comparable = o->has_codes || !o->spec.rotate; /* with the value, which is not rotated */
+    if (slot && pass == PASS_TRAIN && slots->measures && comparable) {
         s.error = &slot->error;
         s.keep_value = true;
     }
@@ -120,7 +121,7 @@ enum status operand_finish(struct backend *b, const struct sink *s, struct err *
 enum status gemm_fprop(struct backend *b, const struct gemm_spec *spec, const struct tensor *y,
                        const struct operand *x, const struct operand *w, const struct tensor *bias,
                        const struct tensor *residual, struct err *e) {
-    bool codes = spec->fp8 && !spec->fprop_bf16;
+    bool codes = spec->fprop_fp8 && !spec->late_bf16;
     struct matmul_args args = { .out = y, .bias = bias, .residual = residual,
                                 .a = codes ? &x->codes : &x->value,
                                 .b = codes ? &w->codes : &w->value,
@@ -133,8 +134,8 @@ enum status gemm_dgrad(struct backend *b, const struct gemm_spec *spec, const st
                        const struct operand *dy, const struct operand *w, struct err *e) {
     struct tensor w_t = tensor_transposed(&w->value);
     struct matmul_args args = { .out = dx,
-                                .a = spec->fp8 ? &dy->codes : &dy->value,
-                                .b = spec->fp8 ? &w->twin : &w_t,
+                                .a = spec->dgrad_fp8 ? &dy->codes : &dy->value,
+                                .b = spec->dgrad_fp8 ? &w->twin : &w_t,
                                 .fast_accumulate = spec->dgrad_fast, .name = spec->name,
                                 .direction = GEMM_DGRAD };
     return b->ops->matmul(b, LANE_COMPUTE, &args, e);

@@ -25,7 +25,7 @@ static struct ring open_ring(struct memory *m) {
  * codes have one scale. */
 static bool gathers_codes(const struct param *p) {
     return p->spec && p->spec->fp8 && p->spec->options->param_gather && !p->spec->split_weight &&
-           p->spec->w.kind == SCALE_TENSOR && p->cols % FP8_ROW_ALIGN == 0 &&
+           p->spec->fprop_fp8 && p->spec->dgrad_fp8 && p->spec->w.kind == SCALE_TENSOR && p->cols % FP8_ROW_ALIGN == 0 &&
            p->rows_padded % FP8_ROW_ALIGN == 0;
 }
 
@@ -126,12 +126,14 @@ static void layout_weight(struct params *p, struct param *x, struct memory *m,
     int64_t rows = x->rows_padded, cols = param_cols(x);
     const struct gemm_spec *spec = x->spec;
     bool backward = !p->options.forward_only;
-    bool fp8 = spec && spec->fp8, split = fp8 && spec->split_weight && backward;
+    bool twin = spec && spec->dgrad_fp8 && backward, split = twin && spec->split_weight;
+    bool fp8 = twin || (spec && spec->fprop_fp8);
     struct operand_place place = {
         .code_arena = MEMORY_CODES, .item = b->name, .value = b->home.value,
         .codes = b->home.codes, .twin = b->home.twin, .value_at = x->offset * dtype_bytes(act),
         .codes_at = b->gathers_codes ? x->offset : b->home.codes_at, .twin_at = b->home.twin_at };
-    struct operand_use use = { .value = true, .codes = true, .twin = backward && !split };
+    struct operand_use use = { .value = true, .codes = fp8 && spec->fprop_fp8,
+                               .twin = twin && !split };
     int slot = slots_add(slots, SLOT_WEIGHT, fp8 ? &spec->w : NULL, fp8 ? spec->options : NULL,
                          b->gathers_codes ? x->own.count : rows * cols, "%s", x->name);
     if (b->gathers_codes) slots->slot[slot].divided = rows * cols;

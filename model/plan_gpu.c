@@ -14,12 +14,12 @@ struct gemms { struct device_gemm *of; int64_t n; };
 static void add_linear(struct gemms *list, const struct gemm_spec *s, int64_t rows,
                        struct gemm_size of, int64_t grad_bytes, bool late, bool again) {
     const struct device_gemm fprop = {
-        .m = rows, .n = of.outputs, .k = of.inputs, .out_bytes = 2, .fp8 = s->fp8,
+        .m = rows, .n = of.outputs, .k = of.inputs, .out_bytes = 2, .fp8 = s->fprop_fp8,
         .a = s->x.kind, .b = s->w.kind,
     };
     const struct device_gemm dgrad = {
-        .m = rows, .n = of.inputs, .k = of.outputs, .out_bytes = 2, .fp8 = s->fp8,
-        .a = s->dy.kind, .b = s->split_weight ? s->w_dgrad.kind : s->w.kind, .twin_b = true,
+        .m = rows, .n = of.inputs, .k = of.outputs, .out_bytes = 2, .fp8 = s->dgrad_fp8,
+        .a = s->dy.kind, .b = s->w_dgrad.kind, .twin_b = true,
         .late = late,
     };
     struct device_gemm wgrad = {
@@ -33,6 +33,12 @@ static void add_linear(struct gemms *list, const struct gemm_spec *s, int64_t ro
     if (again) list->of[list->n++] = wgrad;
 }
 
+/* Whether two sites have products of the same kinds. */
+static bool same_products(const struct recipe_options *a, const struct recipe_options *b) {
+    return a->kind == b->kind && a->fprop_bf16 == b->fprop_bf16 &&
+           a->dgrad_bf16 == b->dgrad_bf16 && a->wgrad_bf16 == b->wgrad_bf16;
+}
+
 static void add_layer(struct gemms *list, const struct model_config *c, const struct recipe *r,
                       const struct train_options *o, int64_t l, bool again) {
     for (int s = 0; s < GEMM_SITE_COUNT; s++) {
@@ -41,7 +47,7 @@ static void add_layer(struct gemms *list, const struct model_config *c, const st
         /* Backward begins with the last layer, whose attention comes before its qkv. */
         bool late = s == GEMM_QKV || l + 1 < c->layers;
         const struct recipe_options *last = recipe_at(r, c->layers - 1, (enum gemm_site)s);
-        if (late && s != GEMM_QKV && last->kind == recipe_at(r, l, (enum gemm_site)s)->kind)
+        if (late && s != GEMM_QKV && same_products(last, recipe_at(r, l, (enum gemm_site)s)))
             late = false; /* called in the last layer already */
         int64_t fprop = list->n;
         add_linear(list, &spec, o->micro_batch * c->seq_len, gemm_site_size(c, (enum gemm_site)s),

@@ -103,9 +103,15 @@ static enum status check_site(const struct recipe_options *o, bool f32, const ch
     if (e4m3_only && o->format != FORMAT_E4M3)
         return FAIL(e, ERR_CONFIG, "%s: %s%s is defined with format \"e4m3\" only", where, kind,
                     o->constants == QUANT_DEEPSEEK ? " with DeepSeek's constants" : "");
-    if (o->wgrad_bf16 && info->scale_w != SCALE_ROW)
-        return FAIL(e, ERR_CONFIG, "%s: wgrad in BF16 is defined for fp8.rowwise only, not %s",
-                    where, kind);
+    if (o->fprop_bf16 && o->dgrad_bf16 && o->wgrad_bf16)
+        return FAIL(e, ERR_CONFIG, "%s: fprop, dgrad and wgrad of %s are all in BF16; the recipe "
+                    "\"bf16\" is that", where, kind);
+    if (o->param_gather && (o->fprop_bf16 || o->dgrad_bf16))
+        return FAIL(e, ERR_CONFIG, "%s: param_gather gathers codes only, and %s in BF16 reads "
+                    "the values of the weights", where, o->fprop_bf16 ? "fprop" : "dgrad");
+    if (o->forward_bf16_after > 0 && o->fprop_bf16)
+        return FAIL(e, ERR_CONFIG, "%s: fprop is in BF16, so forward_bf16_after has no effect",
+                    where);
     if (!info->delayed) return OK;
     if (o->history < 1 || o->history > 65536)
         return FAIL(e, ERR_CONFIG, "%s: history is %d; it must be between 1 and 65536", where,
@@ -185,12 +191,16 @@ static struct operand_spec spec_of(const struct recipe_options *o, enum scale_ki
     return s;
 }
 
+static const struct operand_spec VALUE = { .kind = SCALE_NONE };
+
 void gemm_spec_resolve(struct gemm_spec *out, const struct recipe_options *o) {
     memset(out, 0, sizeof *out);
     out->options = o;
     const struct recipe_info *info = recipe_info(o->kind);
     if (!recipe_is_fp8(o->kind)) return;
     out->fp8 = true;
+    out->fprop_fp8 = !o->fprop_bf16;
+    out->dgrad_fp8 = !o->dgrad_bf16;
     out->wgrad_fp8 = !o->wgrad_bf16;
     out->fprop_fast = o->fprop_fast;
     out->dgrad_fast = o->dgrad_fast;
@@ -209,10 +219,14 @@ void gemm_spec_resolve(struct gemm_spec *out, const struct recipe_options *o) {
         out->x.source = out->dy.source = SCALE_SOURCE_KNOWN;
         out->w.source = out->w_dgrad.source = SCALE_SOURCE_KNOWN;
     }
-    if (o->wgrad_bf16) { /* torchao's rowwise_with_gw_hp */
-        out->split_weight = true;
+    if (w == SCALE_ROW && o->wgrad_bf16) { /* torchao's rowwise_with_gw_hp */
         out->w_dgrad = spec_of(o, SCALE_TENSOR, false);
+        out->split_weight = out->fprop_fp8 && out->dgrad_fp8;
     }
+    if (!out->dgrad_fp8) out->w_dgrad = VALUE;
+    if (!out->fprop_fp8) out->w = out->w_dgrad;
+    if (!out->fprop_fp8 && !out->wgrad_fp8) out->x = VALUE;
+    if (!out->dgrad_fp8 && !out->wgrad_fp8) out->dy = VALUE;
 }
 
 /* ---- attention ---- */
@@ -228,7 +242,8 @@ void attention_spec_resolve(struct attention_spec *out, const struct recipe *r, 
     memset(out, 0, sizeof *out);
     if (!r->attention_fp8 || info->scale_x != SCALE_TENSOR) return;
     out->fp8 = true;
-    out->o_codes = info->delayed && recipe_at(r, layer, GEMM_ATTN_OUT)->kind == o->kind;
+    const struct recipe_options *next = recipe_at(r, layer, GEMM_ATTN_OUT);
+    out->o_codes = info->delayed && next->kind == o->kind && !next->fprop_bf16;
     out->options = o;
     out->inner = info->delayed ? o : &MOST_RECENT;
     out->qkv = out->p = spec_of(o, SCALE_TENSOR, false);

@@ -36,7 +36,9 @@ struct recipe_options {
     enum amax_algo algo;
     enum roll_kind roll;
     bool fprop_fast, dgrad_fast, wgrad_fast; /* fast accumulation per GEMM */
-    bool wgrad_bf16;   /* rowwise_with_gw_hp: wgrad in BF16, dgrad's weight scaled tensor-wide */
+    /* These GEMMs read BF16 values. Rowwise with wgrad_bf16 is torchao's rowwise_with_gw_hp: dgrad's
+     * weight is scaled tensor-wide. */
+    bool fprop_bf16, dgrad_bf16, wgrad_bf16;
     bool weight_2d;    /* square weight scales: 32x32 of MXFP8, 16x16 of NVFP4 */
     bool hadamard;     /* NVFP4: the twins of x and dy, both operands of wgrad, are rotated */
     bool stochastic;   /* NVFP4: gradients are rounded stochastically */
@@ -108,12 +110,14 @@ struct operand_spec {
     bool untransposed;       /* its twin (tensor.h) */
 };
 
-/* A recipe at one GEMM site. With split_weight, dgrad reads the weight with another scale (rowwise
- * with BF16 wgrad): w_dgrad then differs from w and is an operand of its own. */
+/* A recipe at one GEMM site. An operand that no GEMM reads as codes has kind SCALE_NONE. w is the
+ * weight of fprop, or of dgrad if fprop is BF16. With split_weight, dgrad reads the weight with
+ * another scale (rowwise with BF16 wgrad), and w_dgrad is an operand of its own. */
 struct gemm_spec {
-    bool fp8, wgrad_fp8, split_weight;
+    bool fp8; /* one of the three GEMMs is */
+    bool fprop_fp8, dgrad_fp8, wgrad_fp8, split_weight;
     bool fprop_fast, dgrad_fast, wgrad_fast;
-    bool fprop_bf16; /* in this step: forward_bf16_after has passed */
+    bool late_bf16; /* fprop in this step: forward_bf16_after has passed */
     struct operand_spec x, w, w_dgrad, dy;
     const struct recipe_options *options; /* borrowed from the recipe */
     const char *name;                     /* of the weight, borrowed; NULL: no name */

@@ -21,6 +21,11 @@
  * override writes it. TEXT is NULL if the default is absent or follows from another key.
  * A(FPROP, DGRAD, WGRAD): the accumulator of each GEMM, `fast` (the tensor core's own) or `split`
  * (partial sums promoted to f32). */
+/* RECIPE_OPTIONS_BF16(O): which of the three GEMMs read BF16 values. */
+#define RECIPE_OPTIONS_BF16(O)                                                                \
+    O(fprop_bf16, false, NULL)                                                                \
+    O(dgrad_bf16, false, NULL)                                                                \
+    O(wgrad_bf16, false, NULL)
 #define RECIPE_OPTIONS_DELAYED(O, A)                                                          \
     O(format, FORMAT_HYBRID, "hybrid")                                                        \
     O(constants, QUANT_TE, "te")                                                              \
@@ -29,6 +34,7 @@
     O(algo, AMAX_MAX, "max")                                                                  \
     O(roll, ROLL_MICROBATCH, "microbatch")                                                    \
     A(fast, split, split)                                                                     \
+    RECIPE_OPTIONS_BF16(O)                                                                    \
     O(param_gather, false, "false")                                                           \
     O(fall_back, false, NULL)
 #define RECIPE_OPTIONS_TENSORWISE(O, A)                                                       \
@@ -36,6 +42,7 @@
     O(constants, QUANT_TE, "te")                                                              \
     O(pow2, false, "false")                                                                   \
     A(fast, split, split)                                                                     \
+    RECIPE_OPTIONS_BF16(O)                                                                    \
     O(param_gather, false, "false")                                                           \
     O(fall_back, false, NULL)
 #define RECIPE_OPTIONS_ROWWISE(O, A)                                                          \
@@ -43,6 +50,8 @@
     O(constants, QUANT_TORCHAO, "torchao")                                                    \
     O(pow2, true, "true")                                                                     \
     A(fast, fast, fast)                                                                       \
+    O(fprop_bf16, false, NULL)                                                                \
+    O(dgrad_bf16, false, NULL)                                                                \
     O(wgrad_bf16, false, "fp8")                                                               \
     O(param_gather, false, "false")                                                           \
     O(fall_back, false, NULL)
@@ -51,6 +60,7 @@
     O(constants, QUANT_TE, "te")                                                              \
     O(pow2, true, NULL) /* recipe_info.pow2_follows */                                             \
     A(split, split, split)                                                                    \
+    RECIPE_OPTIONS_BF16(O)                                                                    \
     O(param_gather, false, "false")                                                           \
     O(fall_back, false, NULL)
 #define RECIPE_OPTIONS_MXFP8(O, A)                                                            \
@@ -58,6 +68,7 @@
     O(constants, QUANT_TE, "te")                                                              \
     O(weight_2d, false, "false")                                                              \
     A(fast, split, split)                                                                     \
+    RECIPE_OPTIONS_BF16(O)                                                                    \
     O(param_gather, false, "false")                                                           \
     O(fall_back, false, NULL)
 #define RECIPE_OPTIONS_NVFP4(O, A)                                                            \
@@ -66,6 +77,7 @@
     O(stochastic, true, "true")                                                               \
     O(forward_bf16_after, 0, "0")                                                             \
     A(split, split, split)                                                                    \
+    RECIPE_OPTIONS_BF16(O)                                                                    \
     O(fall_back, false, NULL)
 
 #endif

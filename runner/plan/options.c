@@ -140,6 +140,10 @@ static enum status read_model(const struct section *root, struct model_config *o
 
 /* ---- recipe -----------------------------------------------------------------------------------*/
 
+static bool is_bf16(struct section *s, const char *key) {
+    return !is_null(s, key) && get_word(s, key, WORDS("fp8", "bf16")) == 1;
+}
+
 /* A key that the kind does not have is absent, and its option stays zero. */
 static struct recipe_options read_recipe_options(struct section *s) {
     struct recipe_options o = { .kind = (enum recipe_kind)get_word(s, "kind", RECIPE_KIND_NAMES) };
@@ -152,7 +156,9 @@ static struct recipe_options read_recipe_options(struct section *s) {
     o.history = (int)get_upto(s, "history", 65536);
     o.algo = (enum amax_algo)get_word_or(s, "algo", RECIPE_ALGO_NAMES, AMAX_MAX);
     o.roll = (enum roll_kind)get_word_or(s, "roll", RECIPE_ROLL_NAMES, ROLL_MICROBATCH);
-    o.wgrad_bf16 = get_word_or(s, "wgrad", WORDS("fp8", "bf16"), 0) == 1;
+    o.fprop_bf16 = is_bf16(s, "fprop");
+    o.dgrad_bf16 = is_bf16(s, "dgrad");
+    o.wgrad_bf16 = is_bf16(s, "wgrad");
     o.weight_2d = get_bool_or(s, "weight_2d", false);
     o.hadamard = get_bool_or(s, "hadamard", false);
     o.stochastic = get_bool_or(s, "stochastic", false);

@@ -30,7 +30,7 @@ enum field_type {
 enum { FIELD_REQUIRED = 1, FIELD_NULLABLE = 2 /* `false` in a script, `null` in an override */,
        FIELD_ABOVE_MIN = 4 /* (min, max] */, FIELD_BELOW_MAX = 8 /* [min, max) */,
        FIELD_SHORT = 16 /* FIELD_TABLE: absent unless set; a string stands for its first key */,
-       FIELD_ABSENT = 32 /* FIELD_TABLE: absent unless set */,
+       FIELD_ABSENT = 32 /* absent unless set */,
        FIELD_SWITCH = 64 /* FIELD_TABLE: `true` is a table with its defaults */ };
 
 struct field {

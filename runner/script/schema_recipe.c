@@ -33,7 +33,12 @@ static const struct other_name NO_FORMATS[] = {
 #define ROW_hadamard(initial_) BOOL("hadamard", initial_)
 #define ROW_stochastic(initial_) BOOL("stochastic", initial_)
 #define ROW_forward_bf16_after(initial_) INT("forward_bf16_after", 0, 1000000000, initial_)
-#define ROW_wgrad_bf16(initial_) WORD("wgrad", initial_, WORDS("fp8", "bf16"))
+#define ROW_PASS(key_, initial_)                                                               \
+    { .key = (key_), .type = FIELD_WORD, .words = WORDS("fp8", "bf16"),                        \
+      .flags = FIELD_ABSENT, .initial = (initial_) }
+#define ROW_fprop_bf16(initial_) ROW_PASS("fprop", initial_)
+#define ROW_dgrad_bf16(initial_) ROW_PASS("dgrad", initial_)
+#define ROW_wgrad_bf16(initial_) ROW_PASS("wgrad", initial_)
 #define ROW_param_gather(initial_) BOOL("param_gather", initial_)
 #define ROW_fall_back(initial_)                                                                \
     { .key = "fallback", .type = FIELD_WORD, .words = WORDS("bf16"), .flags = FIELD_NULLABLE,  \

@@ -8,39 +8,9 @@
 #include "runner/hardware/query.h"
 #include "runner/plan/options.h"
 #include "runner/plan/run_length.h"
+#include "runner/script/rule_places.h"
 #include "runner/script/schema_apply.h"
 #include "runner/script/schema_tables.h"
-
-/* ---- keys that may be missing ---------------------------------------------------------------- */
-static bool get_int(const struct value *table, const char *key, int64_t *out) {
-    const struct value *v = value_get(table, key);
-    if (!v || v->type != VALUE_INT) return false;
-    *out = v->i;
-    return true;
-}
-
-/* An axis has one place, each of its values another. `table` may be NULL. */
-static struct place place_of(const struct value *table, const char *key) {
-    const struct value_member *m = table ? value_member(table, key) : NULL;
-    struct place place = table ? table->place : (struct place){ 0 };
-    place.in_module = true; /* a default is nobody's change */
-    if (!m) return place;
-    place = m->place.in_matrix ? m->value->place : m->place;
-    place.in_matrix = m->place.in_matrix;
-    return place;
-}
-
-static int rank(struct place place) {
-    return place.origin ? 3 : place.in_matrix ? 2 : !place.in_module;
-}
-
-/* The place that an error names if two keys do not fit each other: the one that the user changed,
- * by --set, by an axis, or in the script, since the other one may be a preset's. Else the first. */
-static struct place changed(struct place a, struct place b) { return rank(b) > rank(a) ? b : a; }
-
-static struct place changed_key(const struct value *table, const char *a, const char *b) {
-    return changed(place_of(table, a), place_of(table, b));
-}
 
 static void set_int(struct diagnostics *d, struct value *table, const char *key, int64_t i) {
     value_set(d->pool, table, key, value_int(d->pool, i, table->place), table->place);
@@ -396,77 +366,7 @@ static void check_query(struct diagnostics *d, const struct value *experiment) {
     query_free(parsed);
 }
 
-/* ---- recipes --------------------------------------------------------------------------------- */
-/* The index of a word; the schema has checked that it is one. */
-static unsigned index_of(const char *const *words, const char *word) {
-    unsigned i = 0;
-    while (words[i] && strcmp(words[i], word) != 0) i++;
-    return i;
-}
-
-static void check_defined(struct diagnostics *d, const struct value *recipe, const char *kind,
-                          const struct recipe_info *info, const char *path) {
-    const struct value *constants = value_get(recipe, "constants");
-    const struct value *format = value_get(recipe, "format");
-    if (constants && !(info->constants >> index_of(RECIPE_CONSTANTS_NAMES, constants->string) & 1))
-        diagnostics_add(d, place_of(recipe, "constants"), schema_path(d->pool, path, "constants"),
-                        "%s has no constants \"%s\": %s", kind, constants->string,
-                        info->why_constants);
-    if (format && !(info->formats >> index_of(RECIPE_FORMAT_NAMES, format->string) & 1))
-        diagnostics_add(d, place_of(recipe, "format"), schema_path(d->pool, path, "format"),
-                        "%s has no format \"%s\": %s; leave format out", kind, format->string,
-                        info->why_formats);
-    bool deepseek = info->constants >> QUANT_DEEPSEEK & 1 && value_is(constants, "deepseek");
-    if (deepseek && value_is(format, "hybrid"))
-        diagnostics_add(d, place_of(recipe, "format"), schema_path(d->pool, path, "format"),
-                        "DeepSeek's blockwise recipe is E4M3 for every operand; use format = "
-                        "\"e4m3\", or constants = \"te\" for hybrid");
-}
-
-static void check_accumulate(struct diagnostics *d, const struct value *recipe,
-                             const struct recipe_info *info, const char *path) {
-    static const char *const GEMMS[] = { "fprop", "dgrad", "wgrad" };
-    const struct value *accumulate = value_get(recipe, "accumulate");
-    const char *below = schema_path(d->pool, path, "accumulate");
-    for (int i = 0; info->why_no_fast && i < 3; i++)
-        if (value_is(value_get(accumulate, GEMMS[i]), "fast"))
-            diagnostics_add(d, place_of(accumulate, GEMMS[i]),
-                            schema_path(d->pool, below, GEMMS[i]), "%s", info->why_no_fast);
-}
-
-static void derive_pow2(struct diagnostics *d, struct value *recipe) {
-    if (value_get(recipe, "pow2")) return;
-    struct value *pow2 = value_new(d->pool, VALUE_BOOL, recipe->place);
-    pow2->b = !value_is(value_get(recipe, "constants"), "deepseek");
-    value_set(d->pool, recipe, "pow2", pow2, recipe->place);
-}
-
-void schema_recipe_rules(struct diagnostics *d, struct value *recipe, const char *path) {
-    const struct value *named = value_get(recipe, "kind");
-    const struct value *gather = value_get(recipe, "param_gather");
-    const struct recipe_info *info = named ? recipe_info_named(named->string) : NULL;
-    if (!info) return;
-    if (info->pow2_follows) derive_pow2(d, recipe);
-    check_defined(d, recipe, named->string, info, path);
-    check_accumulate(d, recipe, info, path);
-    if (gather && gather->b && info->why_no_gather)
-        diagnostics_add(d, place_of(recipe, "param_gather"),
-                        schema_path(d->pool, path, "param_gather"), "%s", info->why_no_gather);
-}
-
-void schema_recipe_steps(struct diagnostics *d, const struct value *recipe, const char *path,
-                         const struct value *train) {
-    int64_t after, steps;
-    if (!get_int(recipe, "forward_bf16_after", &after) || after == 0 ||
-        !get_int(train, "steps", &steps) || after < steps) /* epochs: see plan/run_length.h */
-        return;
-    diagnostics_add(d, changed(place_of(recipe, "forward_bf16_after"), place_of(train, "steps")),
-                    schema_path(d->pool, path, "forward_bf16_after"),
-                    "the run ends with step %" PRId64 ", so no step would multiply forward in "
-                    "BF16; write less than %" PRId64 ", or leave it out; found %" PRId64, steps,
-                    steps, after);
-}
-
+/* ---- layers, attention, first weights ------------------------------------------------------- */
 static void check_excluded_layers(struct diagnostics *d, const struct value *experiment) {
     const struct value *recipe = value_get(experiment, "recipe");
     int64_t layers, first, last;

@@ -26,7 +26,8 @@ enum { STEPS = 4, RANKS_MAX = 4, SECONDS = 120, SLOTS_MAX = 128, TRACED_MAX = 12
 struct way {
     const char *name;
     enum recipe_kind kind;
-    bool param_gather, per_step, fp8_head, tied, learned, bf16_ends, wgrad_bf16;
+    bool param_gather, per_step, fp8_head, tied, learned, bf16_ends;
+    unsigned bf16; /* GEMMs */
     enum state_kind state;
     bool no_master, bf16_grad, coded_grad, no_clip;
     enum recompute_kind recompute;
@@ -60,7 +61,7 @@ static void init_way(struct tiny_run *r, const struct job *job) {
     if (w->learned) r->model.positions = POSITION_LEARNED;
     struct recipe_options o = tiny_recipe_options(w->kind);
     o.param_gather = w->param_gather;
-    o.wgrad_bf16 = w->wgrad_bf16;
+    tiny_gemms_bf16(&o, w->bf16);
     o.history = 3;
     if (w->per_step) o.roll = ROLL_STEP;
     tiny_run_recipe(r, &o);
@@ -213,7 +214,7 @@ static const struct way WAYS[] = {
       .param_gather = true, .fp8_head = true, .tied = true, .recompute = RECOMPUTE_BLOCK },
     { .name = "delayed per step, recomputed", .kind = RECIPE_DELAYED, .per_step = true,
       .recompute = RECOMPUTE_FFN },
-    { .name = "rowwise, wgrad in bf16", .kind = RECIPE_ROWWISE, .wgrad_bf16 = true,
+    { .name = "rowwise, wgrad in bf16", .kind = RECIPE_ROWWISE, .bf16 = WGRAD_BF16,
       .fp8_head = true },
     { .name = "mxfp8", .kind = RECIPE_MXFP8 },
     { .name = "tensorwise, codes gathered, embedding and a layer frozen", .param_gather = true,
@@ -224,6 +225,9 @@ static const struct way WAYS[] = {
       .selection = { BODY_FROZEN, 3 } },
     { .name = "bf16, gradients sent as codes", .kind = RECIPE_BF16, .coded_grad = true },
     { .name = "nvfp4", .kind = RECIPE_NVFP4, .fp8_head = true },
+    { .name = "tensorwise, dgrad in bf16", .kind = RECIPE_TENSORWISE, .bf16 = DGRAD_BF16 },
+    { .name = "delayed, fprop in bf16", .kind = RECIPE_DELAYED, .bf16 = FPROP_BF16,
+      .fp8_head = true, .tied = true },
 };
 enum { WAY_COUNT = sizeof WAYS / sizeof *WAYS };
 

@@ -38,6 +38,12 @@ const char *tiny_kind_name(enum recipe_kind kind) {
     return RECIPE_KIND_NAMES[kind];
 }
 
+void tiny_gemms_bf16(struct recipe_options *o, unsigned gemms) {
+    o->fprop_bf16 = gemms & FPROP_BF16;
+    o->dgrad_bf16 = gemms & DGRAD_BF16;
+    o->wgrad_bf16 = gemms & WGRAD_BF16;
+}
+
 void tiny_run_recipe(struct tiny_run *run, const struct recipe_options *options) {
     run->recipe = tiny_recipe(options, run->site, run->model.layers);
 }

@@ -3,6 +3,7 @@
 #ifndef FP8LAB_TESTS_TINY_H
 #define FP8LAB_TESTS_TINY_H
 
+#include "kernels/arguments.h"
 #include "model/train.h"
 
 /* Llama-like: RMSNorm, SwiGLU, RoPE, grouped heads, untied. vocab 96, T 32, C 64, 2 layers. */
@@ -10,6 +11,9 @@ struct model_config tiny_model(void);
 
 /* Defaults of a kind as the schema gives them. */
 struct recipe_options tiny_recipe_options(enum recipe_kind kind);
+/* The GEMMs in `gemms` read BF16 values. */
+enum { FPROP_BF16 = 1 << GEMM_FPROP, DGRAD_BF16 = 1 << GEMM_DGRAD, WGRAD_BF16 = 1 << GEMM_WGRAD };
+void tiny_gemms_bf16(struct recipe_options *o, unsigned gemms);
 /* A recipe with `options` at every site of `layers` layers and a head in BF16 (or F32). `site` is
  * the caller's array of layers * GEMM_SITE_COUNT. */
 struct recipe tiny_recipe(const struct recipe_options *options, struct recipe_options *site,

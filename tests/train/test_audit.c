@@ -19,28 +19,31 @@ enum { STEPS = 3, OUTPUTS = 48 };
 static const struct kind_case {
     const char *name;
     enum recipe_kind kind;
-    bool wgrad_bf16, weight_2d, codes; /* codes: casts are compared too */
+    unsigned bf16;                /* GEMMs */
+    bool weight_2d, codes; /* codes: casts are compared too */
     const char *arithmetic;
 } KINDS[] = {
-    { "f32", RECIPE_F32, false, false, false, NULL },
-    { "bf16", RECIPE_BF16, false, false, false, NULL },
-    { "bf16, hopper", RECIPE_BF16, false, false, false, "hopper" },
-    { "delayed", RECIPE_DELAYED, false, false, true, NULL },
-    { "delayed, hopper", RECIPE_DELAYED, false, false, true, "hopper" },
-    { "tensorwise", RECIPE_TENSORWISE, false, false, true, NULL },
-    { "rowwise, wgrad in BF16", RECIPE_ROWWISE, true, false, true, "hopper" },
-    { "rowwise", RECIPE_ROWWISE, false, false, true, NULL },
-    { "blockwise", RECIPE_BLOCKWISE, false, false, true, NULL },
-    { "blockwise, hopper", RECIPE_BLOCKWISE, false, false, true, "hopper" },
-    { "mxfp8", RECIPE_MXFP8, false, false, true, "sm_100" },
-    { "mxfp8, 2-D weights", RECIPE_MXFP8, false, true, true, NULL },
-    { "nvfp4, 2-D weights", RECIPE_NVFP4, false, true, false, NULL },
+    { "f32", RECIPE_F32, 0, false, false, NULL },
+    { "bf16", RECIPE_BF16, 0, false, false, NULL },
+    { "bf16, hopper", RECIPE_BF16, 0, false, false, "hopper" },
+    { "delayed", RECIPE_DELAYED, 0, false, true, NULL },
+    { "delayed, hopper", RECIPE_DELAYED, 0, false, true, "hopper" },
+    { "tensorwise", RECIPE_TENSORWISE, 0, false, true, NULL },
+    { "rowwise, wgrad in BF16", RECIPE_ROWWISE, WGRAD_BF16, false, true, "hopper" },
+    { "rowwise", RECIPE_ROWWISE, 0, false, true, NULL },
+    { "blockwise", RECIPE_BLOCKWISE, 0, false, true, NULL },
+    { "tensorwise, fprop in BF16", RECIPE_TENSORWISE, FPROP_BF16, false, true, "hopper" },
+    { "blockwise, dgrad in BF16", RECIPE_BLOCKWISE, DGRAD_BF16, false, true, "hopper" },
+    { "blockwise, hopper", RECIPE_BLOCKWISE, 0, false, true, "hopper" },
+    { "mxfp8", RECIPE_MXFP8, 0, false, true, "sm_100" },
+    { "mxfp8, 2-D weights", RECIPE_MXFP8, 0, true, true, NULL },
+    { "nvfp4, 2-D weights", RECIPE_NVFP4, 0, true, false, NULL },
 };
 enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 
 static void open_run(struct tiny_run *r, const struct kind_case *c, int64_t every) {
     struct recipe_options o = tiny_recipe_options(c->kind);
-    if (c->wgrad_bf16) o.wgrad_bf16 = true;
+    tiny_gemms_bf16(&o, c->bf16);
     if (c->weight_2d) o.weight_2d = true;
     tiny_run_init(r, c->kind, STEPS);
     tiny_run_recipe(r, &o);

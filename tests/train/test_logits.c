@@ -163,15 +163,16 @@ static void compare_forward(struct tiny_run *r, struct tiny_run *f, const char *
 }
 
 static void forward_only_gives_the_same_bits(void **state) {
+    static const unsigned BF16[] = { 0, WGRAD_BF16, FPROP_BF16 | DGRAD_BF16 };
     char dir[] = "/tmp/fp8lab-logits-XXXXXX";
     assert_non_null(mkdtemp(dir));
     for (int kind = 0; kind < RECIPE_KIND_COUNT; kind++)
-        for (int gw = 0; gw < (kind == RECIPE_ROWWISE ? 2 : 1); gw++) {
+        for (int g = 0; g < (recipe_is_fp8((enum recipe_kind)kind) ? 3 : 1); g++) {
             struct tiny_run r, f;
             struct step_result s;
             struct checkpoint_info info, loaded;
             init(&r, (enum recipe_kind)kind);
-            for (int i = 0; gw && i < 2 * GEMM_SITE_COUNT; i++) r.site[i].wgrad_bf16 = true;
+            for (int i = 0; i < 2 * GEMM_SITE_COUNT; i++) tiny_gemms_bf16(&r.site[i], BF16[g]);
             MUST(tiny_run_open(&r, E));
             for (int i = 0; i < STEPS; i++) MUST(trainer_step(r.trainer, false, &s, E));
             MUST(checkpoint_save(r.trainer, dir, &info, E));

@@ -290,19 +290,20 @@ static void count_a_step(struct tiny_run *r) {
 }
 
 static void every_gemm_runs_in_its_format(void **state) {
-    static const struct { enum recipe_kind kind; bool head, wgrad_bf16; int fp8, high; } CASE[] = {
+    static const struct { enum recipe_kind kind; bool head; unsigned bf16; int fp8, high; } CASE[] = {
         /* 2 layers x 4 GEMMs x 3 directions, and 3 of the head */
-        { RECIPE_F32, false, false, 0, 27 },       { RECIPE_BF16, false, false, 0, 27 },
-        { RECIPE_DELAYED, false, false, 24, 3 },   { RECIPE_TENSORWISE, false, false, 24, 3 },
-        { RECIPE_ROWWISE, false, false, 24, 3 },   { RECIPE_ROWWISE, false, true, 16, 11 },
-        { RECIPE_BLOCKWISE, false, false, 24, 3 }, { RECIPE_MXFP8, true, false, 27, 0 },
-        { RECIPE_NVFP4, false, false, 24, 3 },
+        { RECIPE_F32, false, 0, 0, 27 },       { RECIPE_BF16, false, 0, 0, 27 },
+        { RECIPE_DELAYED, false, 0, 24, 3 },   { RECIPE_TENSORWISE, false, 0, 24, 3 },
+        { RECIPE_ROWWISE, false, 0, 24, 3 },   { RECIPE_ROWWISE, false, WGRAD_BF16, 16, 11 },
+        { RECIPE_BLOCKWISE, false, 0, 24, 3 }, { RECIPE_MXFP8, true, 0, 27, 0 },
+        { RECIPE_NVFP4, false, 0, 24, 3 },     { RECIPE_TENSORWISE, true, DGRAD_BF16, 18, 9 },
+        { RECIPE_DELAYED, true, FPROP_BF16 | WGRAD_BF16, 9, 18 },
     };
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
         struct tiny_run r;
         tiny_run_init(&r, CASE[i].kind, 5);
         struct recipe_options o = tiny_recipe_options(CASE[i].kind);
-        o.wgrad_bf16 = CASE[i].wgrad_bf16;
+        tiny_gemms_bf16(&o, CASE[i].bf16);
         tiny_run_recipe(&r, &o);
         if (CASE[i].head) r.recipe.head = o;
         r.train.micro_batch = 4;
@@ -369,19 +370,24 @@ static void open_at_rest(struct tiny_run *r, const struct recipe_options *o, boo
  * wrong scale, so a falling loss does not prove this. */
 static void gradients_have_direction_and_length(void **state) {
     static const struct { const char *name; enum recipe_kind kind;
-                          bool wgrad_bf16, param_gather, weight_2d, fp8_head;
+                          unsigned bf16; bool param_gather, weight_2d, fp8_head;
                           double error_max; } CASE[] = {
         /* relative RMS difference; measured: BF16 0.02, FP8 0.27 to 0.30 (behind the softmax) */
-        { "bf16", RECIPE_BF16, false, false, false, false, 0.04 },
-        { "delayed", RECIPE_DELAYED, false, false, false, true, 0.4 },
-        { "param gather", RECIPE_DELAYED, false, true, false, false, 0.4 },
-        { "tensorwise", RECIPE_TENSORWISE, false, false, false, true, 0.4 },
-        { "rowwise", RECIPE_ROWWISE, false, false, false, true, 0.4 },
-        { "rowwise, wgrad in bf16", RECIPE_ROWWISE, true, false, false, true, 0.4 },
-        { "blockwise", RECIPE_BLOCKWISE, false, false, false, true, 0.4 },
-        { "mxfp8", RECIPE_MXFP8, false, false, false, true, 0.4 },
-        { "mxfp8, 2-D weights", RECIPE_MXFP8, false, false, true, true, 0.4 },
-        { "nvfp4", RECIPE_NVFP4, false, false, true, true, 1.5 },
+        { "bf16", RECIPE_BF16, 0, false, false, false, 0.04 },
+        { "delayed", RECIPE_DELAYED, 0, false, false, true, 0.4 },
+        { "param gather", RECIPE_DELAYED, 0, true, false, false, 0.4 },
+        { "tensorwise", RECIPE_TENSORWISE, 0, false, false, true, 0.4 },
+        { "rowwise", RECIPE_ROWWISE, 0, false, false, true, 0.4 },
+        { "rowwise, wgrad in bf16", RECIPE_ROWWISE, WGRAD_BF16, false, false, true, 0.4 },
+        { "blockwise", RECIPE_BLOCKWISE, 0, false, false, true, 0.4 },
+        { "mxfp8", RECIPE_MXFP8, 0, false, false, true, 0.4 },
+        { "mxfp8, 2-D weights", RECIPE_MXFP8, 0, false, true, true, 0.4 },
+        { "nvfp4", RECIPE_NVFP4, 0, false, true, true, 1.5 },
+        { "tensorwise, fprop in bf16", RECIPE_TENSORWISE, FPROP_BF16, false, false, true, 0.4 },
+        { "delayed, dgrad in bf16", RECIPE_DELAYED, DGRAD_BF16, false, false, true, 0.4 },
+        { "blockwise, wgrad in bf16", RECIPE_BLOCKWISE, WGRAD_BF16, false, false, true, 0.4 },
+        { "mxfp8, dgrad in fp8 alone", RECIPE_MXFP8, FPROP_BF16 | WGRAD_BF16, false, true, true,
+          0.4 },
     };
     struct tiny_run reference;
     struct recipe_options f32 = tiny_recipe_options(RECIPE_F32);
@@ -389,7 +395,7 @@ static void gradients_have_direction_and_length(void **state) {
     for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
         struct tiny_run r;
         struct recipe_options o = tiny_recipe_options(CASE[i].kind);
-        o.wgrad_bf16 = CASE[i].wgrad_bf16;
+        tiny_gemms_bf16(&o, CASE[i].bf16);
         o.param_gather = CASE[i].param_gather;
         o.weight_2d = CASE[i].weight_2d;
         open_at_rest(&r, &o, CASE[i].fp8_head);

@@ -20,7 +20,8 @@ struct variant {
     enum state_kind state;
     bool no_master, bf16_grad, per_step, param_gather, fp8_head, bf16_ends;
     enum quant_constants constants; /* 0: the kind's own */
-    bool wgrad_bf16, weight_2d, nearest; /* nearest: without NVFP4's rotation and random bits */
+    unsigned bf16; /* GEMMs */
+    bool weight_2d, nearest; /* nearest: without NVFP4's rotation and random bits */
     int64_t forward_bf16_after;
     bool attention_fp8;
 };
@@ -41,7 +42,7 @@ static const struct variant VARIANTS[] = {
       .constants = QUANT_TORCHAO },
     { .name = "rowwise", .kind = RECIPE_ROWWISE, .state = STATE_F32, .fp8_head = true },
     { .name = "rowwise, wgrad in bf16", .kind = RECIPE_ROWWISE, .state = STATE_F32,
-      .wgrad_bf16 = true, .fp8_head = true },
+      .bf16 = WGRAD_BF16, .fp8_head = true },
     { .name = "blockwise", .kind = RECIPE_BLOCKWISE, .state = STATE_F32, .fp8_head = true },
     { .name = "blockwise, deepseek", .kind = RECIPE_BLOCKWISE, .state = STATE_BF16,
       .constants = QUANT_DEEPSEEK },
@@ -56,6 +57,14 @@ static const struct variant VARIANTS[] = {
       .state = STATE_F32, .bf16_ends = true, .attention_fp8 = true },
     { .name = "delayed, fp8 attention", .kind = RECIPE_DELAYED, .state = STATE_F32,
       .attention_fp8 = true },
+    { .name = "delayed, fp8 attention, fprop in bf16", .kind = RECIPE_DELAYED, .state = STATE_F32,
+      .attention_fp8 = true, .bf16 = FPROP_BF16, .fp8_head = true },
+    { .name = "blockwise, dgrad in bf16", .kind = RECIPE_BLOCKWISE, .state = STATE_F32,
+      .bf16 = DGRAD_BF16, .fp8_head = true },
+    { .name = "tensorwise, dgrad in fp8 alone", .kind = RECIPE_TENSORWISE, .state = STATE_8BIT,
+      .bf16 = FPROP_BF16 | WGRAD_BF16, .fp8_head = true },
+    { .name = "rowwise, fprop in fp8 alone", .kind = RECIPE_ROWWISE, .state = STATE_F32,
+      .bf16 = DGRAD_BF16 | WGRAD_BF16 },
 };
 enum { VARIANT_COUNT = sizeof VARIANTS / sizeof *VARIANTS };
 
@@ -70,7 +79,7 @@ static void init_variant(struct tiny_run *r, const struct variant *v, int64_t st
     if (v->constants == QUANT_TORCHAO) o.format = FORMAT_HYBRID;
     if (v->per_step) o.roll = ROLL_STEP;
     o.param_gather = v->param_gather;
-    o.wgrad_bf16 = v->wgrad_bf16;
+    tiny_gemms_bf16(&o, v->bf16);
     o.weight_2d = v->weight_2d;
     if (v->nearest) o.hadamard = o.stochastic = false;
     o.forward_bf16_after = v->forward_bf16_after;

@@ -15,6 +15,6 @@ return suite {
     i = fp8.tensorwise { first_bf16 = 2, last_bf16 = 1 },
     j = bf16 { lm_head = "fp8" },
     k = f32 { layers = function() end },
-    l = fp8.delayed { wgrad = "bf16", algo = "median", roll = "never" },
+    l = fp8.delayed { weight_2d = true, algo = "median", roll = "never" },
   } },
 }
