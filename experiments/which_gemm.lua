@@ -17,7 +17,7 @@ return suite {
       dgrad = low { fprop = "bf16", wgrad = "bf16" },
       wgrad = low { fprop = "bf16", dgrad = "bf16" },
     },
-    seed = { 1, 2, 3, 4 },
+    seed = { 1, 2, 3, 4, 5, 6, 7, 8 },
   },
 
   model = tiny.gpt2,
@@ -27,5 +27,5 @@ return suite {
     optimizer = adamw { lr = 2e-3, betas = { 0.9, 0.95 }, weight_decay = 0.1, clip = 1.0 },
     schedule  = wsd { warmup = 20, decay = 100, final = 0 },
   },
-  eval = { every = 150, batches = 16 },
+  eval = { every = 150, batches = 64 },
 }
