@@ -24,8 +24,9 @@ static struct ring open_ring(struct memory *m) {
 /* Ranks can gather FP8 codes if neither the codes nor their twin have padding in a row, and all
  * codes have one scale. */
 static bool gathers_codes(const struct param *p) {
-    return p->spec && p->spec->fp8 && p->spec->options->param_gather && !p->spec->split_weight &&
-           p->spec->fprop_fp8 && p->spec->dgrad_fp8 && p->spec->w.kind == SCALE_TENSOR && p->cols % FP8_ROW_ALIGN == 0 &&
+    const struct gemm_spec *s = p->spec;
+    return s && s->fprop_fp8 && s->dgrad_fp8 && s->options->param_gather && !s->split_weight &&
+           s->w.kind == SCALE_TENSOR && p->cols % FP8_ROW_ALIGN == 0 &&
            p->rows_padded % FP8_ROW_ALIGN == 0;
 }
 

@@ -36,8 +36,8 @@ struct recipe_options {
     enum amax_algo algo;
     enum roll_kind roll;
     bool fprop_fast, dgrad_fast, wgrad_fast; /* fast accumulation per GEMM */
-    /* These GEMMs read BF16 values. Rowwise with wgrad_bf16 is torchao's rowwise_with_gw_hp: dgrad's
-     * weight is scaled tensor-wide. */
+    /* These GEMMs read BF16 values. Rowwise with wgrad_bf16 is torchao's rowwise_with_gw_hp:
+     * dgrad's weight is scaled tensor-wide. */
     bool fprop_bf16, dgrad_bf16, wgrad_bf16;
     bool weight_2d;    /* square weight scales: 32x32 of MXFP8, 16x16 of NVFP4 */
     bool hadamard;     /* NVFP4: the twins of x and dy, both operands of wgrad, are rotated */

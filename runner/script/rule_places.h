@@ -29,7 +29,9 @@ static inline int rank(struct place place) {
 
 /* The place that an error names if two keys do not fit each other: the one that the user changed,
  * by --set, by an axis, or in the script, since the other one may be a preset's. Else the first. */
-static inline struct place changed(struct place a, struct place b) { return rank(b) > rank(a) ? b : a; }
+static inline struct place changed(struct place a, struct place b) {
+    return rank(b) > rank(a) ? b : a;
+}
 
 static inline struct place changed_key(const struct value *table, const char *a, const char *b) {
     return changed(place_of(table, a), place_of(table, b));

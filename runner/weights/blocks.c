@@ -25,7 +25,7 @@ static bool has_blocks(const struct recipe *r, const char *param, struct gemm_sp
     const struct recipe_options *o = options_of(r, param);
     if (!o) return false;
     gemm_spec_resolve(spec, o);
-    return spec->fp8 && spec->w.kind == SCALE_128X128 && spec->w.code == DTYPE_E4M3;
+    return spec->fprop_fp8 && spec->w.kind == SCALE_128X128 && spec->w.code == DTYPE_E4M3;
 }
 
 enum status blocks_wanted(const struct recipe *r, const char *param, int64_t first,

@@ -290,7 +290,8 @@ static void count_a_step(struct tiny_run *r) {
 }
 
 static void every_gemm_runs_in_its_format(void **state) {
-    static const struct { enum recipe_kind kind; bool head; unsigned bf16; int fp8, high; } CASE[] = {
+    static const struct { enum recipe_kind kind; bool head; unsigned bf16; int fp8, high; }
+    CASE[] = {
         /* 2 layers x 4 GEMMs x 3 directions, and 3 of the head */
         { RECIPE_F32, false, 0, 0, 27 },       { RECIPE_BF16, false, 0, 0, 27 },
         { RECIPE_DELAYED, false, 0, 24, 3 },   { RECIPE_TENSORWISE, false, 0, 24, 3 },
