@@ -198,7 +198,7 @@ static void take_weights(struct command *c, const char *path, const char *cache,
     struct err bad = { 0 };
     *why = '\0';
     if (init_take(&q, &record, &bad) != OK)
-        snprintf(why, WHY_CAP, "the first weights: %s", bad.text);
+        snprintf(why, WHY_CAP, "the initial weights: %s", bad.text);
     else if (strcmp(json_text(record, "sha256", ""), sha256) != 0)
         snprintf(why, WHY_CAP, "%.200s has other weights than those that the bundle's run began "
                  "with: their hash is %.12s, its %.12s", path, json_text(record, "sha256", ""),
@@ -207,8 +207,8 @@ static void take_weights(struct command *c, const char *path, const char *cache,
     else c->init = record;
 }
 
-/* Finds the first weights and compares them: in --init; else where the bundle's run read them, then
- * at the script's own path or run id from here, since a project may have been moved. */
+/* Finds the initial weights and compares them: in --init; else where the bundle's run read them,
+ * then at the script's own path or run id from here, since a project may have been moved. */
 static enum status find_weights(struct command *c, char why[WHY_CAP], struct err *e) {
     const json_t *then = c->source.view.init;
     const json_t *asked = json_object_get(c->source.run->config_json, "init");
@@ -482,7 +482,7 @@ static const struct flag FLAGS[] = {
     { "backend", "NAME", "cpu or cuda (default: what the bundle's run used)", false },
     { "arithmetic", "NAME", "of the cpu backend (default: what the bundle's run used)", false },
     { "data", "DIR", "also look for the data files here, by content", false },
-    { "init", "DIR", "the first weights, if they are not where they were", false },
+    { "init", "DIR", "the initial weights, if they are not where they were", false },
     { "cache", "DIR", "keeps tokens of text (default: RUNS/cache) and GPU choices", false },
     { "band", "FILE", "seed band of the bundle (default: X.band.json beside it,\n"
       "unless equal bits were promised)", false },

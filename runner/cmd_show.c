@@ -119,7 +119,7 @@ static void print_extends(const struct cli *cli, const struct run_view *v) {
     line(cli, "extends", text);
 }
 
-/* Where its first weights came from, and its optimizer's state. */
+/* Where its initial weights came from, and its optimizer's state. */
 static void print_init(const struct cli *cli, const struct run_view *v) {
     const char *run = json_text(v->init, "run", NULL);
     const char *what = json_object_get(v->init, "optimizer") ? "weights and moments" : "weights";

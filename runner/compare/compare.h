@@ -216,8 +216,8 @@ struct compared {
  * factor, or none. `factor`: the key's own, if content does not decide. */
 const char *compare_content_factor(const struct compared *c, const char *section, const char *key,
                                    const char *factor);
-/* Adds the first weights of a run to its inputs: "weights", and "optimizer.KEY" of the moments that
- * it began with. */
+/* Adds the initial weights of a run to its inputs: "weights", and "optimizer.KEY" of the moments
+ * that it began with. */
 void compare_put_start(const struct run_view *v, json_t *flat, bool *failed);
 
 void compare_diverge(const struct run_view *a, const struct run_view *b, struct divergence *out);

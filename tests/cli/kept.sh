@@ -47,7 +47,7 @@ gives 0 export best:eval.loss --runs both --to newest -- "the run's lowest held-
 gives 0 export best:eval.loss --runs both --to chosen --checkpoint best -- chosen
 grep -q "lowest held-out" out log && fail "export --checkpoint best speaks of the newest"
 
-case_name="the first weights"
+case_name="the initial weights"
 run init --set checkpoint.init=true --set train.steps=4 --set checkpoint.every=4
 expect "exit code" 0 $code
 says "kept: the first and the last checkpoint of the run"
