@@ -482,11 +482,11 @@ static const struct flag FLAGS[] = {
     { "backend", "NAME", "cpu or cuda (default: what the bundle's run used)", false },
     { "arithmetic", "NAME", "of the cpu backend (default: what the bundle's run used)", false },
     { "data", "DIR", "also look for the data files here, by content", false },
-    { "init", "DIR", "the initial weights, if they are not where they were", false },
+    { "init", "DIR", "the initial weights, if they have moved", false },
     { "cache", "DIR", "keeps tokens of text (default: RUNS/cache) and GPU choices", false },
     { "band", "FILE", "seed band of the bundle (default: X.band.json beside it,\n"
       "unless equal bits were promised)", false },
-    { "anywhere", NULL, "run even where the hardware does not match; recorded", false },
+    { "anywhere", NULL, "run even if the hardware does not match; the run records this", false },
     { "runs", "DIR", "where runs are found, and the new one is written (default: runs)", false },
     { "threads", "N", "threads of the cpu backend (default: all processors)", false },
     { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
@@ -501,8 +501,8 @@ const struct verb VERB_REPRO = {
     .arguments = "RUN",
     .about = "repeat the run of a bundle and compare the bits",
     .more = RUN_FORMS
-            "Here last and the like mean no run that repro made: repro last repeats the same run\n"
-            "again. Such a run has an id, too.\n"
+            "Here last and the like ignore runs that repro made, so repro last repeats the same\n"
+            "run again. Name a run that repro made by its id.\n"
             "Script, overrides and choice table come from the bundle; data are found by content.\n"
             "No image of the bundle is started, no folder mounted and no patch applied unless\n"
             "--image, --mount or --patch says so. The verdict:\n"

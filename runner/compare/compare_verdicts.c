@@ -324,7 +324,7 @@ static const char *judge(const struct family *f, int64_t group, const struct los
     else if (j->verdict == LOSS_NONE)
         snprintf(why, FAMILY_WHY_CAP, "the losses have no finite ratio");
     else if (j->needed)
-        snprintf(why, FAMILY_WHY_CAP, "it would take %s%lld seeds a side",
+        snprintf(why, FAMILY_WHY_CAP, "it would take %s%lld seeds per side",
                  j->needed < 0 ? "more than " : "about ",
                  j->needed < 0 ? (long long)STATS_SEEDS_MAX : (long long)j->needed);
     else if (pairs && (pairs < n || pairs < m))

@@ -62,7 +62,7 @@ case_name="the planned size"
 # shellcheck disable=SC2086
 for verb in check plan; do
     "$FP8LAB" $verb $experiment $best >out 2>log
-    grep -q "^kept: the last and the best checkpoint of the run, .* MiB a checkpoint" out ||
+    grep -q "^kept: the last and the best checkpoint of the run, .* MiB per checkpoint" out ||
         fail "$verb does not say what is kept"
 done
 # shellcheck disable=SC2086
