@@ -1,7 +1,7 @@
 -- Fine-tuning of Llama-3.1-8B on chats with the settings of a GH200 guide: 6 conversations at a
 -- time, 4 times a step, at most 2048 tokens each, one epoch. `--set data.paths=DIR/*.jsonl` names
 -- other conversations: `messages`, ShareGPT's `conversations` or Alpaca's columns, packed or not.
--- The model's folder, as Hugging Face has it, gives the first weights, tokenizer.json, and
+-- The model's folder, as Hugging Face has it, gives the initial weights, tokenizer.json, and
 -- tokenizer_config.json with the chat template. `fp8lab export RUN --to DIR` writes the result.
 local llama3 = require "models.llama3"
 

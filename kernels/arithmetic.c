@@ -6,7 +6,7 @@
 #include "kernels/nvfp4.h"
 /* Scales that our kernel on mma.sync serves if the library lacks them: cuda/gemm_sync.cu. */
 enum { BY_SYNC = 1 << SCALE_TENSOR | 1 << SCALE_ROW | 1 << SCALE_1X128 | 1 << SCALE_128X128 };
-/* What the library multiplies on Blackwell: one scale a tensor, MXFP8, NVFP4. */
+/* What the library multiplies on Blackwell: one scale per tensor, MXFP8, NVFP4. */
 enum { BLACKWELL = 1 << SCALE_TENSOR | 1 << SCALE_1X32 | 1 << SCALE_32X32 | 1 << SCALE_1X16 |
                    1 << SCALE_16X16 };
 

@@ -157,7 +157,7 @@ static enum status verify_file(const char *dir, const char *name, const json_t *
     if (st == OK) st = input_check_size(&f, bytes, e);
     if (st == OK && strcmp(found, wanted) != 0)
         st = FAIL(e, ERR_FORMAT, "%s: %s is %s, wanted %s: the file was changed or damaged; copy "
-                  "it again from where it is whole", path, tree ? "tree SHA-256" : "SHA-256", found,
+                  "it again from an intact copy", path, tree ? "tree SHA-256" : "SHA-256", found,
                   wanted);
     info->bytes += f.bytes;
     input_close(&f);
@@ -291,7 +291,7 @@ static enum status examine_step(const char *parent, const struct checkpoint_log 
     if ((st == ERR_IO || st == ERR_CONFIG) && checkpoint_lacks_file(path))
         return e->code = ERR_FORMAT;
     if (st != ERR_IO) return st;
-    err_prefix(e, "a checkpoint cannot be read, and may be whole; make it readable and try again, "
+    err_prefix(e, "a checkpoint cannot be read, and may be intact; make it readable and try again, "
                "or move %s away to resume from the checkpoint before it", path);
     return ERR_IO;
 }

@@ -1,6 +1,6 @@
 /* Draws the next training batches in a thread of its own, so that a step does not wait for files.
- * Long before it draws a batch, it asks the system to read it: a disk answers many questions at
- * once sooner than one after the other.
+ * Long before it draws a batch, it asks the system to read it: a disk serves many requests at
+ * once faster than one after the other.
  *
  * Results do not depend on it: a batch is a function of its position. The thread draws the position
  * that data_ahead_begin names and those behind it, each one stride further. After another position

@@ -10,7 +10,7 @@ static enum status check_text(const struct input_file *f, struct err *e) {
     TRY(input_read(f, 0, n, head, e));
     const char *kind = input_kind(head, (size_t)n);
     if (!kind) return OK;
-    return FAIL(e, ERR_FORMAT, "%s is %s, and its bytes are no text; unpack it, or name the "
+    return FAIL(e, ERR_FORMAT, "%s is %s, and its bytes are not text; unpack it, or name the "
                 "tokenizer \"bytes\", which unpacks gzip, zstd and tar", f->path, kind);
 }
 

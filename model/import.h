@@ -1,4 +1,4 @@
-/* Weights that are no checkpoint of ours, such as another program's, into a new trainer. */
+/* Weights of another program, which are not one of our checkpoints, into a new trainer. */
 #ifndef FP8LAB_MODEL_IMPORT_H
 #define FP8LAB_MODEL_IMPORT_H
 

@@ -211,7 +211,7 @@ NODISCARD enum status trainer_losses(struct trainer *t, const int32_t *tokens,
 
 /* ---- observation ---- */
 
-/* What trainer_create spent its time on: memory; first weights; the trial step, in which the
+/* What trainer_create spent its time on: memory; initial weights; the trial step, in which the
  * backend chooses algorithms; capturing its graph. */
 struct trainer_times { int64_t memory_us, weights_us, trial_us, graph_us; };
 struct trainer_times trainer_times(const struct trainer *t);

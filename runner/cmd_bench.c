@@ -135,21 +135,21 @@ static int cmd_bench(const struct cli *cli) {
 }
 
 static const struct flag FLAGS[] = {
-    { "m", "ROWS", "gemm: of A and of the product; quantise (1024)", false },
+    { "m", "ROWS", "gemm: rows of A and of the product; quantise: rows (1024)", false },
     { "n", "ROWS", "gemm: rows of B, columns of the product (1024)", false },
-    { "k", "LENGTH", "gemm: what is summed over; quantise: of a row (1024)", false },
+    { "k", "LENGTH", "gemm: length of the sums; quantise: of a row (1024)", false },
     { "dtype", "TYPE", "f32, bf16, e4m3, e5m2 (B e4m3), e2m1 (NVFP4); default: three", false },
     { "scale", "KIND", "tensor, row, 1x128 (B 128x128), 1x32; NVFP4: 1x16 (B 16x16)", false },
     { "arithmetic", "NAME", "gemm, step: multiply as an H200 (hopper) does, on a CPU", false },
     { "batch", "N", "attention: sequences (1)", false },
     { "seq-len", "N", "attention: tokens of each (1024)", false },
     { "heads", "N", "attention: query heads (8)", false },
-    { "kv-heads", "N", "attention: key and value heads (as many)", false },
+    { "kv-heads", "N", "attention: key and value heads (as --heads)", false },
     { "head-dim", "N", "attention: of each head (64)", false },
     { "repeats", "N", "samples, of which the median is printed (11)", false },
     { "steps", "N", "step: whole steps, of which the median is printed (10)", false },
     { "detail", NULL, "step: also every operator and every shape of GEMM", false },
-    { "energy", "SECONDS", "also joules, of calls and steps repeated so long", false },
+    { "energy", "SECONDS", "also joules, of calls and steps repeated for that long", false },
     { "set", "KEY=VALUE", "step: override a key of the experiment", true },
     { "only", "NAME", "step: rows of this name of a suite (* and ?)", true },
     { "smoke", NULL, "step: shrink the experiment as run --smoke does", false },
@@ -164,17 +164,18 @@ const struct verb VERB_BENCH = {
     .arguments = "gemm|attention|quantise|step [FILE.lua]",
     .about = "measure the operators of a training step, and a whole step",
     .more = "gemm: out [m,n] = A [m,k] B^T [n,k], 2 m n k operations. A sample is as many calls\n"
-            "as take 20 ms; the median of the samples and the best one are printed, and their\n"
+            "as fit in 20 ms; the median of the samples and the best one are printed, and their\n"
             "share of the fastest product of this type here: a large square one or this one.\n"
             "attention: causal, forward and backward, 4 and 10 B H D T^2/2 operations. Each\n"
-            "stands beside a plain version, which keeps T x T scores: time, and memory beside\n"
-            "the operands.\n"
+            "is compared with a plain version, which stores T x T scores: time, and memory in\n"
+            "addition to the operands.\n"
             "quantise: BF16 into E4M3 codes, for 1x16 and 16x16 into E2M1, with and without the\n"
             "transposed copy.\n"
             "step: the step of each run of an experiment, on generated tokens, graphs replayed;\n"
-            "then its parts, each operator timed alone, with their floor. The floor of a GEMM or\n"
-            "an attention is its time alone and repeated; of other operators, the bytes moved at\n"
-            "the bandwidth of a copy. All figures are measured in this command.\n"
+            "then its parts, each operator timed alone, with their floor (the least time). The\n"
+            "floor of a GEMM or an attention is its time alone and repeated; of other operators,\n"
+            "the time to move their bytes at the bandwidth of a copy. This command measures all\n"
+            "figures itself.\n"
             "--energy: joules by the driver's counter, of a call repeated for that long; of a\n"
             "step and of each of its operators, with the operands of the step.\n",
     VERB_FLAGS(FLAGS),

@@ -178,7 +178,7 @@ static const struct flag FLAGS[] = {
     { .name = "seed-band", .value = "FILE",
       .help = "write the spread over seeds at each step, for repro" },
     { .name = "runs", .value = "DIR", .help = "where runs are looked up by id (default: runs)" },
-    { .name = "csv", .help = "print a table for spreadsheets: a row a run, with its verdict" },
+    { .name = "csv", .help = "print a table for spreadsheets: a row per run, with its verdict" },
     { .name = "md", .help = "print the tables as Markdown" },
     { .name = "all", .help = "show every key that differs, also implied ones and names" },
     { .name = "assert-equal", .help = "exit 5 unless all runs are equal, bit for bit" },
@@ -193,7 +193,7 @@ const struct verb VERB_COMPARE = {
             "First the inputs that differ, then loss, step time, tokens/s and memory with ratios\n"
             "to the baseline (--baseline).\n"
             "Does each FP8 recipe hold the loss of the BF16 runs that differ only in the recipe?\n"
-            "With at least 3 seeds a side, after equal tokens, the last that all evaluated: it\n"
+            "With at least 3 seeds per side, after equal tokens, the last that all evaluated: it\n"
             "holds if the upper 95 % bound of the difference is within 0.5 % above BF16\n"
             "(blockwise: 0.25 %, NVFP4: 1.5 %). It does not hold if the lower bound is above\n"
             "that, or a run diverged. Otherwise it is undecided. It says how many seeds it needs.\n"
@@ -203,7 +203,7 @@ const struct verb VERB_COMPARE = {
             "with f32 that is equal otherwise, and rows of f32 against BF16 as above.\n"
             "A second table has losses after equal time. It also has time and tokens to one loss.\n"
             "NAME is a row's name, a recipe, a run's name or the beginning of its id.\n"
-            "With at least 4 seeds a side, also a Mann-Whitney test and a bootstrap\n"
+            "With at least 4 seeds per side, also a Mann-Whitney test and a bootstrap\n"
             "interval. Last, the first step and tensor at which each run differs from the first.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 2,

@@ -217,7 +217,7 @@ static void print_made(const struct cli *cli, const struct token_stats *s,
     int64_t vocab = json_int(tokenizer, "vocab"), loss = made(f, "shards", "loss_tokens");
     if (!f->description) return;
     size_t sources = json_array_size(json_object_get(f->description, "sources"));
-    cli_out(cli, "  text      %.2f MB of %zu file%s, %.2f bytes a token, %.4f nats per byte\n",
+    cli_out(cli, "  text      %.2f MB of %zu file%s, %.2f bytes per token, %.4f nats per byte\n",
             text / 1e6, sources, sources == 1 ? "" : "s", text / tokens,
             text > 0 ? s->unigram_nats * tokens / text : 0);
     cli_out(cli, "  tokenizer %s, %" PRId64 " tokens, of which %.1f %% occur\n",
@@ -427,10 +427,10 @@ const struct verb VERB_DATA = {
             "the bigram entropy it has learned more than pairs of letters.\n"
             "Files of token ids are read as tokens: Megatron's .bin with its .idx beside it, and\n"
             "llm.c's shards. Their entropy is per token. A file with more than 1 % control\n"
-            "characters is no text: data and every tokenizer but \"bytes\" reject it, exit 2.\n"
-            "Of several files the good ones are described, too.\n"
+            "characters is not text: data and every tokenizer but \"bytes\" reject it, exit 2.\n"
+            "If one of several files is bad, the others are still described.\n"
             "`data tokenise` makes token shards of text, for data = tokens {...}: plain text is\n"
-            "one document a file, of JSON lines (.jsonl) each line's \"text\" is one. Files may\n"
+            "one document per file; of JSON lines (.jsonl) each line's \"text\" is one. Files may\n"
             "be packed (.gz, .zst, tar). The shards do not depend on the number of threads.\n"
             "With --chat each line is a conversation, rendered by the tokenizer's chat template;\n"
             "PREFIX.loss has a byte for each token, 1 if the token carries loss. With --render\n"

@@ -100,7 +100,7 @@ static void print_result(const struct cli *cli, const struct tokenise_options *o
             cli_style(cli, NULL), o->lines ? ", .loss" : "");
     cli_out(cli, "  tokens     %" PRId64 " in %" PRId64 " document%s\n", r->tokens, r->documents,
             r->documents == 1 ? "" : "s");
-    cli_out(cli, "  text       %.2f MB, %.2f bytes a token\n", mb,
+    cli_out(cli, "  text       %.2f MB, %.2f bytes per token\n", mb,
             (double)r->text_bytes / (double)(r->tokens ? r->tokens : 1));
     if (o->lines) print_chat(cli, r);
     else print_ends(cli, o);

@@ -32,7 +32,7 @@ static const struct flag FLAGS[] = {
     { "skip-bad", "N", "leave out up to N bad lines of --data (default: as the run)", false },
     { "batches", "N", "at most N micro-batches (own data: as the run; else all)", false },
     { "micro-batch", "N", "sequences at a time (default: as the run, or 1)", false },
-    { "seq-len", "N", "tokens a sequence (default: the run's; a folder's, at most 2048)", false },
+    { "seq-len", "N", "tokens per sequence (default: the run's; a folder's, at most 2048)", false },
     { "gpus", "N", "divide the batches among N GPUs, from --device on (cpu: processes)", false },
     MODEL_FLAGS,
 };
@@ -228,16 +228,16 @@ static void print_choices(const struct command *c) {
     const struct questions_result *r = &c->result.answers;
     cli_out(c->cli, "  accuracy     %.2f %%: %" PRId64 " of %" PRId64 " by the lowest mean loss of "
             "a completion's tokens\n", 100 * accuracy_of(c), r->right, r->examples);
-    cli_out(c->cli, "  loss         %.6f nats a token of the right completions\n", r->loss);
+    cli_out(c->cli, "  loss         %.6f nats per token of the right completions\n", r->loss);
 }
 
 static void print_loss(const struct command *c) {
     double byte = loss_a_byte(c);
     const struct eval_result *r = &c->result.loss;
-    cli_out(c->cli, "  loss         %.6f nats a token\n", (double)r->loss);
+    cli_out(c->cli, "  loss         %.6f nats per token\n", (double)r->loss);
     if (isfinite(byte) && c->found.bytes_a_token != 1)
-        cli_out(c->cli, "  a byte       %.6f nats a byte of text, at %.4g bytes a token\n", byte,
-                c->found.bytes_a_token);
+        cli_out(c->cli, "  per byte     %.6f nats per byte of text, at %.4g bytes per token\n",
+                byte, c->found.bytes_a_token);
     if (isfinite(accuracy_of(c)))
         cli_out(c->cli, "  accuracy     %.2f %%: the target has the largest logit\n",
                 100 * accuracy_of(c));
@@ -298,9 +298,9 @@ const struct verb VERB_EVAL = {
             "All of it is evaluated: the last sequence may be short, and is padded. The loss is\n"
             "the mean over the tokens with loss, so padding does not change it.\n"
             "  fp8lab eval last && fp8lab eval last --recipe bf16   what does FP8 cost?\n"
-            "--choices: a completion is as good as the mean loss of its tokens is low.\n"
-            "Each of --gpus N has the whole model, which must fit it. Their number changes no\n"
-            "bit, if they take the same algorithms: the run's own, or any on a CPU.\n",
+            "--choices: the completion with the lowest mean loss of its tokens is the answer.\n"
+            "Each GPU of --gpus N holds the whole model. N changes no bit if all use the same\n"
+            "algorithms: the run's own, or any on a CPU.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

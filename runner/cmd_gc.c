@@ -19,7 +19,7 @@ static enum status read_wish(const struct cli *cli, struct wish *w, struct err *
     *w = (struct wish){ .checkpoints = text,
                         .which = text && !strcmp(text, "all") ? REMOVAL_ALL : REMOVAL_OLD };
     TRY(runs_folder(cli, &w->dir, e));
-    if (!path_is_directory(w->dir)) return FAIL(e, ERR_ARG, "%s is no directory", w->dir);
+    if (!path_is_directory(w->dir)) return FAIL(e, ERR_ARG, "%s is not a directory", w->dir);
     if (!text || !strcmp(text, "old") || !strcmp(text, "all")) return OK;
     return FAIL(e, ERR_ARG, "--checkpoints: found '%.40s'; write old (all but a run's last and "
                 "best) or all", text);
@@ -61,11 +61,11 @@ const struct verb VERB_GC = {
     .arguments = "[DIR]",
     .about = "remove what runs left behind in a folder (default: runs)",
     .more = "Lists what goes and asks: archives that a dead process was writing, runs that rm did\n"
-            "not finish to remove, and directories of done runs whose bundle was verified now and\n"
+            "not finish removing, and directories of done runs whose bundle was verified now and\n"
             "holds the same. With --checkpoints old also checkpoints beside bundles, except each\n"
-            "run's last and best; with all these too. Checkpoints with which a run in DIR began\n"
+            "run's last and best; with all, those too. Checkpoints with which a run in DIR began\n"
             "stay. Runs that are running, and bundles, always stay. So does DIR/cache, which has\n"
-            "the tokens that runs made of text, and may be large. To free its disk, delete it\n"
+            "the tokens that runs made of text, and may be large. To free its space, delete it\n"
             "while no run uses it: a run that needs the tokens makes them again from the text.\n",
     VERB_FLAGS(FLAGS),
     .args_max = 1,

@@ -87,7 +87,7 @@ static enum status read_rules(struct command *c, struct err *e) {
     return OK;
 }
 
-/* One prompt a line; empty lines are none, and a BOM is no part of the first. */
+/* One prompt per line; empty lines are none, and a BOM is no part of the first. */
 static enum status read_lines(struct command *c, const char *path, struct err *e) {
     static const char MARK[] = "\xef\xbb\xbf";
     size_t n;
@@ -97,7 +97,7 @@ static enum status read_lines(struct command *c, const char *path, struct err *e
                     "argument: fp8lab generate RUN \"PROMPT\"", path);
     TRY(file_read(path, PROMPTS_BYTES_MAX, &c->lines, &n, e));
     if (memchr(c->lines, 0, n))
-        return FAIL(e, ERR_CONFIG, "%s has a NUL byte: expected one prompt a line", path);
+        return FAIL(e, ERR_CONFIG, "%s has a NUL byte: expected one prompt per line", path);
     char *line = c->lines + (strncmp(c->lines, MARK, sizeof MARK - 1) ? 0 : sizeof MARK - 1);
     for (line = strtok_r(line, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
         size_t end = strlen(line);
@@ -110,7 +110,7 @@ static enum status read_lines(struct command *c, const char *path, struct err *e
         c->prompt = more;
         c->prompt[c->count++] = line;
     }
-    return c->count ? OK : FAIL(e, ERR_CONFIG, "%s has no prompt: expected one a line", path);
+    return c->count ? OK : FAIL(e, ERR_CONFIG, "%s has no prompt: expected one per line", path);
 }
 
 /* As ingestion takes names. */
@@ -122,7 +122,7 @@ static bool is_json_lines(const char *path) {
 static enum status read_prompts(struct command *c, struct err *e) {
     const char *file = cli_value(c->cli, "prompts");
     if ((c->cli->arg_count == 2) == (file != NULL))
-        return FAIL(e, ERR_ARG, "expected one prompt, or --prompts FILE with one a line: fp8lab "
+        return FAIL(e, ERR_ARG, "expected one prompt, or --prompts FILE with one per line: fp8lab "
                     "generate RUN \"PROMPT\"");
     c->conversations = file && cli_has(c->cli, "chat") && is_json_lines(file);
     if (file) return read_lines(c, file, e);
@@ -337,9 +337,9 @@ static void say_loops(const struct command *c) {
     if (c->count > 1)
         snprintf(which, sizeof which, "%" PRId64 " of %" PRId64 " texts end in a loop, the first "
                  "in", loops, c->count);
-    cli_note(c->cli, "%s the same %" PRId64 " token%s %" PRId64 " times. The likeliest token each "
-             "time often leads there; --temperature 0.8 draws the tokens", which, first.tokens,
-             first.tokens == 1 ? "" : "s", first.times);
+    cli_note(c->cli, "%s the same %" PRId64 " token%s %" PRId64 " times. Always taking the most "
+             "likely token often leads there; --temperature 0.8 draws the tokens", which,
+             first.tokens, first.tokens == 1 ? "" : "s", first.times);
 }
 
 static void say_speed(const struct command *c) {
@@ -380,15 +380,15 @@ static int cmd_generate(const struct cli *cli) {
 }
 
 static const struct flag FLAGS[] = {
-    { "tokens", "N", "at most so many new tokens a prompt (128)", false },
+    { "tokens", "N", "at most N new tokens per prompt (128)", false },
     { "temperature", "X", "0, the default: the most likely token each time", false },
     { "top-k", "N", "draw among the N most likely tokens (0: all)", false },
-    { "top-p", "X", "draw among the likeliest that share X together (1)", false },
+    { "top-p", "X", "draw among the most likely that have share X together (1)", false },
     { "seed", "N", "of the draws (1234)", false },
     { "stop", "TEXT", "end a text before TEXT", true },
     { "no-end", NULL, "go on behind the token that ends a text", false },
     { "chat", NULL, "the prompt is a user's message of a chat", false },
-    { "prompts", "FILE", "one prompt a line; .jsonl with --chat: conversations", false },
+    { "prompts", "FILE", "one prompt per line; .jsonl with --chat: conversations", false },
     { "batch", "N", "prompts at a time (8)", false },
     { "tokenizer", "FILE", "a file, a folder or bytes (default: the model's)", false },
     { "logits", "FILE", "write the prompt's logits as a NumPy array", false },
@@ -404,9 +404,9 @@ const struct verb VERB_GENERATE = {
             "token shards has the tokenizer that PREFIX.json beside the shards names.\n"
             "\n"
             "Each token is a forward pass of training over the whole text, in the recipe of the\n"
-            "run or in --recipe. The likeliest token each time often ends in a loop; draws need\n"
-            "--temperature, such as 0.8. They depend on the seed, the number\n"
-            "of the prompt and the place of the token, not on --batch. --chat uses the\n"
+            "run or in --recipe. Always taking the most likely token often ends in a loop;\n"
+            "--temperature, such as 0.8, draws tokens. A draw depends on the seed, the number\n"
+            "of the prompt and the position of the token, not on --batch. --chat uses the\n"
             "tokenizer's chat template; with --prompts FILE.jsonl each line is a conversation\n"
             "of several messages, in the forms that data = chats reads, such as\n"
             "{\"messages\": [{\"role\": \"user\", ...}]}\n",

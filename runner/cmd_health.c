@@ -47,8 +47,8 @@ const struct verb VERB_HEALTH = {
     .more = RUN_FORMS
             "\n"
             "Judges the end of a run, live or finished: the last tenth of its steps, at least 20.\n"
-            "A symptom held in at least half of them; since: the step from which on it held at\n"
-            "least every second time. The SNR of casts is measured every 100 steps; in a script,\n"
+            "A symptom held in at least half of them; since: the earliest step after which it\n"
+            "held in at least half. The SNR of casts is measured every 100 steps; in a script,\n"
             "`fp8_error = 10` sets another period. runner/health/README.md has the rules.\n"
             "range used: amax * scale, of the largest value of the format. Over 100 % saturates.\n"
             "saturated, underflow: shares of the elements that did not fit, or became 0.\n",

@@ -419,7 +419,7 @@ static int cmd_list(const struct cli *cli) {
     if (st != OK) return cli_fail(cli, &e);
     close_dead_runs(cli, dir);
     st = runs_folder_is_given(cli) && !path_is_directory(dir)
-                         ? FAIL(&e, ERR_ARG, "%s is no directory", dir)
+                         ? FAIL(&e, ERR_ARG, "%s is not a directory", dir)
                          : run_list(dir, &runs, &e);
     if (st != OK) return cli_fail(cli, &e);
     int64_t last;

@@ -198,7 +198,7 @@ static void take_weights(struct command *c, const char *path, const char *cache,
     struct err bad = { 0 };
     *why = '\0';
     if (init_take(&q, &record, &bad) != OK)
-        snprintf(why, WHY_CAP, "the first weights: %s", bad.text);
+        snprintf(why, WHY_CAP, "the initial weights: %s", bad.text);
     else if (strcmp(json_text(record, "sha256", ""), sha256) != 0)
         snprintf(why, WHY_CAP, "%.200s has other weights than those that the bundle's run began "
                  "with: their hash is %.12s, its %.12s", path, json_text(record, "sha256", ""),
@@ -207,8 +207,8 @@ static void take_weights(struct command *c, const char *path, const char *cache,
     else c->init = record;
 }
 
-/* Finds the first weights and compares them: in --init; else where the bundle's run read them, then
- * at the script's own path or run id from here, since a project may have been moved. */
+/* Finds the initial weights and compares them: in --init; else where the bundle's run read them,
+ * then at the script's own path or run id from here, since a project may have been moved. */
 static enum status find_weights(struct command *c, char why[WHY_CAP], struct err *e) {
     const json_t *then = c->source.view.init;
     const json_t *asked = json_object_get(c->source.run->config_json, "init");
@@ -482,11 +482,11 @@ static const struct flag FLAGS[] = {
     { "backend", "NAME", "cpu or cuda (default: what the bundle's run used)", false },
     { "arithmetic", "NAME", "of the cpu backend (default: what the bundle's run used)", false },
     { "data", "DIR", "also look for the data files here, by content", false },
-    { "init", "DIR", "the first weights, if they are not where they were", false },
+    { "init", "DIR", "the initial weights, if they have moved", false },
     { "cache", "DIR", "keeps tokens of text (default: RUNS/cache) and GPU choices", false },
     { "band", "FILE", "seed band of the bundle (default: X.band.json beside it,\n"
       "unless equal bits were promised)", false },
-    { "anywhere", NULL, "run even where the hardware does not match; recorded", false },
+    { "anywhere", NULL, "run even if the hardware does not match; the run records this", false },
     { "runs", "DIR", "where runs are found, and the new one is written (default: runs)", false },
     { "threads", "N", "threads of the cpu backend (default: all processors)", false },
     { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
@@ -501,8 +501,8 @@ const struct verb VERB_REPRO = {
     .arguments = "RUN",
     .about = "repeat the run of a bundle and compare the bits",
     .more = RUN_FORMS
-            "Here last and the like mean no run that repro made: repro last repeats the same run\n"
-            "again. Such a run has an id, too.\n"
+            "Here last and the like ignore runs that repro made, so repro last repeats the same\n"
+            "run again. Name a run that repro made by its id.\n"
             "Script, overrides and choice table come from the bundle; data are found by content.\n"
             "No image of the bundle is started, no folder mounted and no patch applied unless\n"
             "--image, --mount or --patch says so. The verdict:\n"

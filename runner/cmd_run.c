@@ -250,7 +250,7 @@ static const struct flag FLAGS[] = {
     { "set", "KEY=VALUE", "override a key: --set train.steps=20", true },
     { "only", "NAME", "only the rows of a suite with this name (* and ?)", true },
     { "smoke", NULL, "shrink sizes and steps, for a test on a CPU", false },
-    { "anywhere", NULL, "run although the hardware does not match; recorded", false },
+    { "anywhere", NULL, "run even if the hardware does not match; the run records this", false },
     { "backend", "NAME", "auto (default), cpu or cuda", false },
     { "caps", "ARCH", "use only the features of ARCH (sm_121), for tests", false },
     { "arithmetic", "NAME", "multiply as an H200 (hopper) or other GPUs do, on a CPU", false },

@@ -119,7 +119,7 @@ static void print_extends(const struct cli *cli, const struct run_view *v) {
     line(cli, "extends", text);
 }
 
-/* Where its first weights came from, and its optimizer's state. */
+/* Where its initial weights came from, and its optimizer's state. */
 static void print_init(const struct cli *cli, const struct run_view *v) {
     const char *run = json_text(v->init, "run", NULL);
     const char *what = json_object_get(v->init, "optimizer") ? "weights and moments" : "weights";
@@ -303,7 +303,7 @@ static void print_memory(const struct cli *cli, const struct run_view *v) {
     struct extreme used = column_extreme(telemetry, "gpu_memory_used_bytes", 1);
     number(cli, "host memory", v->summary, "rss_bytes_peak", 0x1p-20, "%.1f MiB peak");
     number(cli, "arenas", v->summary, "device_bytes_peak", 0x1p-20,
-           "%.1f MiB a rank, allocated before the first step");
+           "%.1f MiB per rank, allocated before the first step");
     if (used.row >= 0)
         cli_out(cli, "  %-14s %.1f MiB in use at most, by all processes\n", "GPU memory",
                 used.value * 0x1p-20);
@@ -316,7 +316,7 @@ static void print_masked(const struct cli *cli, const json_t *s) {
     double speed = json_number_value(json_object_get(s, "tokens_per_s_median"));
     if (!json_object_get(s, "loss_tokens") || all <= 0) return;
     cli_out(cli, "  %-14s %.0f, %.1f %% of the tokens", "with loss", loss, 100 * loss / all);
-    if (speed > 0) cli_out(cli, "; about %.1f of them a second", speed * loss / all);
+    if (speed > 0) cli_out(cli, "; about %.1f of them per second", speed * loss / all);
     cli_out(cli, "\n");
 }
 
@@ -366,8 +366,8 @@ static void print_numbers(const struct cli *cli, const struct run_view *v) {
     number(cli, "accuracy", s, "eval_accuracy_final", 100, "%.2f %% of the evaluated tokens");
     double bytes = run_view_bytes_a_token(v);
     if (run_view_is_tokenised(v) && bytes > 0)
-        number(cli, "eval a byte", s, "eval_loss_final", 1 / bytes,
-               "%.6f nats a byte of text, by the bytes a token of the whole text");
+        number(cli, "eval per byte", s, "eval_loss_final", 1 / bytes,
+               "%.6f nats per byte of text, by the bytes per token of the whole text");
     number(cli, "step time", s, "step_time_us_median", 1e-3, "%.3f ms (median, steady window)");
     number(cli, "tokens/s", s, "tokens_per_s_median", 1, "%.1f (median, steady window)");
     number(cli, "waiting", s, "wait_share_median", 100, "%.1f %% of a step, for the slowest rank");
@@ -530,7 +530,7 @@ const struct verb VERB_SHOW = {
     .about = "one run: what it was, how it ended, its numbers",
     .more = RUN_FORMS
             "\n"
-            "loss: mean nats a token, of the last training batch. eval loss: of held-out data.\n"
+            "loss: mean nats per token, of the last training batch. eval loss: of held-out data.\n"
             "steady window: all steps after the first fifth; at most 50 steps are left out.\n"
             "host memory: of the process. arenas: tensors that the run allocates at its start.\n"
             "saturated, underflow: the largest share of an FP8 tensor's elements that did not\n"

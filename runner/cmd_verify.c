@@ -166,7 +166,7 @@ static enum status verify(const struct cli *cli, const char *path, struct unpack
     if (st == OK) return verify_kept(cli, path, out, e);
     if (st != ERR_VERIFY && st != ERR_FORMAT) return FAIL(e, st, "%s", why.text);
     if (is_foreign(path))
-        return FAIL(e, st, "%s; %s is no run: name a run's .tar.zst or its directory", why.text,
+        return FAIL(e, st, "%s; %s is not a run: name a run's .tar.zst or its directory", why.text,
                     path);
     verify_beside_damaged(cli, path);
     if (st == ERR_FORMAT) /* it may be no bundle at all */
@@ -211,7 +211,7 @@ const struct verb VERB_VERIFY = {
     .more = RUN_FORMS
             "Every file is hashed. Exit 4, with a message that names the problem: a missing,\n"
             "surplus or changed file, a damaged or hostile archive (links, \"..\", bombs...), a\n"
-            "summary that its columns contradict, a damaged checkpoint beside the bundle. The\n"
+            "summary that its records contradict, a damaged checkpoint beside the bundle. The\n"
             "message says which part is damaged, and whether the other one is intact.\n"
             "Exit 6: a file cannot be read, and may be intact.\n"
             "With --json one line for each bundle; fp8lab.error/1 for one that is not valid.\n",

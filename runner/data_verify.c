@@ -46,7 +46,7 @@ static enum status count_loss(const struct shard_files *f, int64_t *ones, struct
     unsigned char piece[1 << 14];
     if (f->loss.bytes != f->tokens)
         return FAIL(e, ERR_VERIFY, "%s has %" PRId64 " bytes, but %s has %" PRId64 " tokens; there "
-                    "is one byte a token", f->loss.path, f->loss.bytes, f->bin->path, f->tokens);
+                    "is one byte per token", f->loss.path, f->loss.bytes, f->bin->path, f->tokens);
     for (int64_t at = 0, n; at < f->loss.bytes; at += n) {
         n = f->loss.bytes - at;
         if (n > (int64_t)sizeof piece) n = (int64_t)sizeof piece;

@@ -78,7 +78,7 @@ static bool has_index(const char *path) {
 
 static bool is_shard(const char *path) { return has_index(path) || ends_with(path, ".bin"); }
 
-/* The bytes a token of Megatron shards that `data tokenise` described; 0: not known. */
+/* The bytes per token of Megatron shards that `data tokenise` described; 0: not known. */
 static enum status find_bytes(const struct eval_data_request *q, double *out, struct err *e) {
     double bytes = 0, tokens = 0;
     bool known = true;
@@ -295,7 +295,7 @@ enum status eval_data_find(const struct eval_data_request *q, struct eval_data *
     const char *folder = q->count == 1 && path_is_directory(q->files[0]) ? q->files[0] : NULL;
     bool own = !q->count || folder;
     if (own && !is_run(q))
-        return FAIL(e, ERR_ARG, "%s is no run, so it has no data of its own: --data FILE names "
+        return FAIL(e, ERR_ARG, "%s is not a run, so it has no data of its own: --data FILE names "
                     "what to evaluate on", q->model->what);
     const char *temporary = getenv("TMPDIR"), *of = q->opened->found.of;
     if (!temporary || !*temporary) temporary = "/tmp";

@@ -53,8 +53,9 @@ void help_all(const struct cli *cli, const struct verb *const *verbs, int64_t co
 
 void help_checkpoints(const struct cli *cli) {
     cli_out(cli, "Which checkpoints a run saves, and which stay. A checkpoint may have several "
-                 "reasons\nto stay; it goes when it has none. A done run keeps its own beside "
-                 "its bundle,\nin <run-id>.ckpt/, or in the bundle with archive = \"full\".\n");
+                 "reasons\nto stay; it is deleted when it has none. A done run keeps its own "
+                 "beside its\nbundle, in <run-id>.ckpt/, or in the bundle with archive = "
+                 "\"full\".\n");
     for (int i = 0; i < TIER_COUNT; i++)
         cli_out(cli, "\n%-10s %s\n  saved:             %s\n  stays in training: %s\n"
                      "  stays once done:   %s\n", TIERS[i].name, TIERS[i].key, TIERS[i].saved,

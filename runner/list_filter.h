@@ -10,9 +10,9 @@
 /* The flags of a verb that filters runs. */
 #define LIST_FILTER_FLAGS                                                                        \
     { "recipe", "GLOB", "runs of these recipes: a kind, or with options", false },              \
-    { "status", "STATUS", "runs that ended so: done, failed, running, ...", false },            \
+    { "status", "STATUS", "runs with this status: done, failed, running, ...", false },         \
     { "since", "TIME", "runs since 2026-11-20, 2026-11-20T10:00:00Z, 3d, 12h", false },         \
-    { "name", "GLOB", "runs called so: 'gpt2-*'", false },                                      \
+    { "name", "GLOB", "runs with such a name: 'gpt2-*'", false },                               \
     { "tag", "TAG", "runs with this tag; all of them if repeated", true }
 
 struct list_filter {

@@ -253,7 +253,7 @@ static enum status hash_inputs(struct suite *s, int64_t i, struct err *e) {
                        &row->data_files, e);
 }
 
-/* Finds and hashes the first weights; rows of the same model and weights share one reading. */
+/* Finds and hashes the initial weights; rows of the same model and weights share one reading. */
 static enum status take_init(struct suite *s, int64_t i, struct err *e) {
     const struct run_settings *settings = s->settings;
     const struct resolved_run *runs = s->resolution->runs;

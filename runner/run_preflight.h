@@ -20,12 +20,13 @@ NODISCARD enum status preflight_machine(struct suite *s, bool *fits, struct err 
 int preflight_refuse(const struct suite *s);
 
 /* Looks at the first bytes of each row's text. ERR_CONFIG: a file is of another format. Warns of a
- * file that may be no text, and of first weights that have another tokenizer. `extension` is NULL
+ * file that may be no text, and of initial weights that have another tokenizer. `extension` is NULL
  * without --extend. */
 NODISCARD enum status preflight_text(const struct suite *s, const struct extension *extension,
                                      struct err *e);
 
-/* Looks at the names and shapes of each row's first weights: text may take minutes to tokenise. */
+/* Looks at the names and shapes of each row's initial weights: text may take minutes
+ * to tokenise. */
 NODISCARD enum status preflight_weights(const struct suite *s, struct err *e);
 
 /* Makes or finds the tokens of each row whose text has a tokenizer, and hashes them as inputs do.

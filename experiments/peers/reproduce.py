@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Repeats a run's batches and first weights from model/NUMERICS.md alone, and compares to the bit.
+"""Repeats a run's batches and initial weights from model/NUMERICS.md alone; compares to the bit.
 
     fp8lab run X.lua --set checkpoint.init=true --set archive=weights --set train.optimizer.lr=0
     fp8lab extract RUN && experiments/peers/reproduce.py RUN-ID [--data-root DIR]
 
-First weights: compares every tensor of the checkpoint of step 0 (weights, and masters if the bundle
-has them). Without that checkpoint it compares the fingerprints of the weights before step 1.
+Initial weights: compares every tensor of the checkpoint of step 0 (weights, and masters if the
+bundle has them). Without that checkpoint it compares the fingerprints of the weights before step 1.
 Batches: compares the fingerprint of the embedding's output in each traced step. With a learning
 rate above 0 that is step 1 alone, since the weights move.
 Exit code 0: equal; 4: different; 2: not such a run.
@@ -33,7 +33,7 @@ class NoSuchRun(Exception):
     """What is missing for a comparison, and what to do about it."""
 
 
-# ---- first weights ----
+# ---- initial weights ----
 
 def exact_log(x):
     u = x.view(U32).astype(np.int64) - 0x3F3504F3
@@ -340,7 +340,7 @@ def compare_weights(run, weights, wide, trace):
         step = trace.get(1)
         if not step:
             raise NoSuchRun("neither a checkpoint of step 0 (checkpoint.init) nor a trace of "
-                            "step 1 has the first weights")
+                            "step 1 has the initial weights")
         lines = [f"{name}: fingerprint {step[name]:#x}, not {fingerprint(x):#x}"
                  for name, x in bits.items() if step[name] != fingerprint(x)]
         return lines, f"{len(bits)} weights, by fingerprint before step 1"
@@ -395,7 +395,7 @@ def main():
     part = training_part(config["data"], options.data_root)
     code = EQUAL
     for what, (lines, scope) in (
-            ("first weights", compare_weights(options.run, weights, wide, trace)),
+            ("initial weights", compare_weights(options.run, weights, wide, trace)),
             ("batches", compare_batches(config, world, part, weights, wide, trace))):
         print(f"{what}: {'different' if lines else 'equal'} ({scope})")
         for line in lines:

@@ -1,4 +1,4 @@
-/* What a file is by its first bytes, if they are no text: an archive, or packed. */
+/* The kind of a file by its first bytes, if it is not text: an archive, or compressed. */
 #ifndef FP8LAB_GROUND_INPUT_KIND_H
 #define FP8LAB_GROUND_INPUT_KIND_H
 

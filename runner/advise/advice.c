@@ -257,7 +257,7 @@ static void explain(struct advice_row *row, const struct advice_row *best) {
         snprintf(row->reason, size, "%s",
                  !best->forecast.known ? "bf16 has no time to compare with"
                  : row->forecast.step_us > best->forecast.step_us ? "slower"
-                 : best->kind != RECIPE_BF16 ? "about as fast, and runs here show less of its loss"
+                 : best->kind != RECIPE_BF16 ? "about as fast, but runs here say less of its loss"
                  : advice_is_rough(row)      ? "its forecast is rough, and not 25 % below bf16's"
                                              : "its forecast is not 10 % below bf16's");
     else if (row->way.way == WAY_EMULATED)

@@ -1,4 +1,4 @@
-/* Which recipe suits a model on a machine: one row a recipe, ranked. README.md has the rule. */
+/* Which recipe suits a model on a machine: one row per recipe, ranked. README.md has the rule. */
 #ifndef FP8LAB_RUNNER_ADVISE_ADVICE_H
 #define FP8LAB_RUNNER_ADVISE_ADVICE_H
 

@@ -117,7 +117,7 @@ static void best_line(const struct advice *a, const struct advice_row *best,
     add(out, "Use %s: ", name_of(best));
     if (best->forecast.known) {
         add_time(out, best->forecast.step_us);
-        add(out, " a step, %.0f tokens/s", tokens_per_s(best));
+        add(out, " per step, %.0f tokens/s", tokens_per_s(best));
         if (best->kind != RECIPE_BF16 && best->speed > 0)
             add(out, ", %.2f x bf16", best->speed);
         add(out, "; ");

@@ -48,8 +48,9 @@ static enum status count(struct run_options *run, int ranks, bool native, struct
     int64_t batch = run->train.global_batch, of_micro = run->train.micro_batch * ranks;
     double more = 0;
     if (batch < of_micro || batch % of_micro != 0)
-        return FAIL(e, ERR_CONFIG, "train.global_batch = %lld is no multiple of micro_batch %lld "
-                    "times %d ranks", (long long)batch, (long long)run->train.micro_batch, ranks);
+        return FAIL(e, ERR_CONFIG, "train.global_batch = %lld is not a multiple of micro_batch "
+                    "%lld times %d ranks", (long long)batch, (long long)run->train.micro_batch,
+                    ranks);
     run->train.documents = (struct document_options){ 0 };
     out->ranks = ranks;
     out->tokens = batch * run->model.seq_len;

@@ -28,7 +28,7 @@ static bool is_evidence(const struct run_view *view) {
     return (over && evaluated) || (failed && !strcmp(error, "ERR_NUMERIC"));
 }
 
-/* Whether the first weights were given. Training them further says little of random ones. */
+/* Whether the initial weights were given. Training them further says little of random ones. */
 static bool has_init(const json_t *config) { return json_is_object(section(config, "init")); }
 
 static const char *precision_of(const json_t *config) {

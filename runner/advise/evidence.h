@@ -32,7 +32,7 @@ struct evidence {
     char problem[256];   /* why the runs could not be compared; "" */
 };
 
-/* Compares all runs in `runs_dir` that have the model of `config`, random first weights if it has
+/* Compares all runs in `runs_dir` that have the model of `config`, random initial weights if it has
  * them, and its precision of attention:
  * for FP8 attention either one, since BF16 defines none, so its baseline is the same recipe with
  * attention in BF16. A run that cannot be read, or of

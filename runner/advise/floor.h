@@ -1,4 +1,4 @@
-/* The least time of a step by a GPU's data sheet: what no measurement is needed for. */
+/* The least time of a step by a GPU's data sheet: it needs no measurement. */
 #ifndef FP8LAB_RUNNER_ADVISE_FLOOR_H
 #define FP8LAB_RUNNER_ADVISE_FLOOR_H
 

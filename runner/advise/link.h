@@ -1,4 +1,4 @@
-/* The time of the bytes between ranks, where it can be told. */
+/* The time to move the bytes between ranks, where it can be forecast. */
 #ifndef FP8LAB_RUNNER_ADVISE_LINK_H
 #define FP8LAB_RUNNER_ADVISE_LINK_H
 

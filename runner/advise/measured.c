@@ -33,7 +33,7 @@ static enum status read_step(const json_t *row, struct measured_step *out, doubl
     const char *kind = json_text(row, "recipe", "");
     const struct recipe_info *info = recipe_info_named(kind);
     if (!info)
-        return FAIL(e, ERR_FORMAT, "\"recipe\" is \"%.32s\", which is no recipe of this version",
+        return FAIL(e, ERR_FORMAT, "\"recipe\" is \"%.32s\", which is not a recipe of this version",
                     kind);
     out->recipe = info->defaults.kind;
     snprintf(out->name, sizeof out->name, "%.120s", json_text(row, "name", "?"));

@@ -33,10 +33,10 @@ static enum status check_new(const char *flag, const char *path, const struct ou
     static const char BUNDLE[] = ".tar.zst";
     size_t length = strlen(path), end = sizeof BUNDLE - 1;
     if (length && path[length - 1] == '/')
-        return FAIL(e, ERR_ARG, "--%s %s: a folder is called so; name a file", flag, path);
+        return FAIL(e, ERR_ARG, "--%s %s: it is a folder; name a file", flag, path);
     if (length <= end || strcmp(path + length - end, BUNDLE) != 0) return OK;
     /* A page with a bundle's name among the runs would be read as one. */
-    return FAIL(e, ERR_ARG, "--%s %s: bundles are called so; name a new file or an earlier %s",
+    return FAIL(e, ERR_ARG, "--%s %s: such names are for bundles; name a new file or an earlier %s",
                 flag, path, kind->name);
 }
 
@@ -57,7 +57,7 @@ static enum status check_old(const char *flag, const char *path, const struct st
     static const char OTHER[] = "the file holds other data";
     char *bytes = NULL;
     size_t n = 0;
-    if (!S_ISREG(info->st_mode)) return refuse(flag, path, "it is no regular file", kind, e);
+    if (!S_ISREG(info->st_mode)) return refuse(flag, path, "it is not a regular file", kind, e);
     if (info->st_size == 0) return OK;
     if (!kind->mark) {
         bool begins = false;

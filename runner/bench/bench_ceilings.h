@@ -11,7 +11,7 @@ NODISCARD enum status ceiling_gemm(struct backend *b, const struct gemm_shape *s
                                    const struct bench_effort *effort, struct bench_time *out,
                                    struct err *e);
 /* The rate of a large square product (8192 on a device, 1024 on a CPU) in this dtype, in TFLOP/s.
- * FP8 has one scale a tensor and fast accumulation, E2M1 has NVFP4's scales. MFU is measured
+ * FP8 has one scale per tensor and fast accumulation, E2M1 has NVFP4's scales. MFU is measured
  * against this rate. 0 if the backend lacks the mode. */
 NODISCARD enum status ceiling_large_gemm(struct backend *b, enum dtype t, double *tflops,
                                          struct err *e);

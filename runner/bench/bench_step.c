@@ -235,7 +235,7 @@ static void print_together(const struct cli *cli, const struct bench_line *line,
     for (int64_t i = 0; i < count; i++)
         if ((int)strlen(line[i].name) > width) width = (int)strlen(line[i].name);
     cli_out(cli, "%-*s %10s %12s %9s %9s%s\n", width, "run", "step ms", "tokens/s", "to first",
-            "of floor", energy ? "       J a step" : "");
+            "of floor", energy ? "     J per step" : "");
     for (int64_t i = 0; i < count; i++) {
         char joules[ENERGY_TEXT_CAP];
         energy_text(line[i].joules, joules);

@@ -138,7 +138,7 @@ static void print_mfu(const struct cli *cli, const struct step_bench *s) {
 static void print_energy(const struct cli *cli, const struct step_bench *s,
                          const struct sums *all) {
     if (s->energy.joules > 0)
-        cli_out(cli, "  energy %.3f J a step, %.0f W on average, %.3f mJ a token; operators "
+        cli_out(cli, "  energy %.3f J per step, %.0f W on average, %.3f mJ per token; operators "
                 "repeated alone: %.3f J for %.1f%% of their time\n", s->energy.joules,
                 s->energy.joules / s->energy.time_us * 1e6,
                 s->energy.joules / (double)s->tokens * 1e3, all->joules,

@@ -56,8 +56,8 @@ static bool ends(const char *path, const char *tail) {
 static void describe_stream(struct crate *c, json_t *file, const struct stream *s) {
     struct text about = { 0 };
     bool bits = false;
-    text_puts(&about, s->labels ? "One row a record; numpy.load reads it. Metrics: "
-                                : "One JSON object a record. Metrics: ");
+    text_puts(&about, s->labels ? "One row per record; numpy.load reads it. Metrics: "
+                                : "One JSON object per record. Metrics: ");
     for (int64_t i = 0; i < s->metric_count; i++) {
         const struct metric *m = &s->metric[i];
         bits |= !s->labels && m->type == COLUMN_U32;

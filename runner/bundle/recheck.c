@@ -101,7 +101,7 @@ static enum status check_smoke(const struct statements *s, struct err *e) {
     if (json_is_true(json_object_get(s->run, "smoke"))) return OK;
     json_array_foreach(json_object_get(s->argv, "argv"), i, word)
         if (json_is_string(word) && !strcmp(json_string_value(word), "--smoke"))
-            return FAIL(e, ERR_VERIFY, "run.json says it is no smoke run, but its command in %s "
+            return FAIL(e, ERR_VERIFY, "run.json says it is not a smoke run, but its command in %s "
                         "has --smoke", DOCUMENT_argv);
     return OK;
 }

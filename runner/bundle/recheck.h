@@ -1,5 +1,5 @@
 /* Computes the numbers of a bundle again from its records. A manifest only proves which bytes were
- * signed: a signed summary may contradict the records beside it. */
+ * packed: the packed summary may contradict the packed records. */
 #ifndef FP8LAB_RUNNER_BUNDLE_RECHECK_H
 #define FP8LAB_RUNNER_BUNDLE_RECHECK_H
 

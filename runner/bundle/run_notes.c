@@ -75,8 +75,8 @@ enum status run_notes_read(const char *path, json_t **out, struct err *e) {
     if (st == OK && is_notes(*out)) return OK;
     json_decref(*out);
     *out = NULL;
-    return FAIL(e, ERR_FORMAT, "%s does not hold tags and a note (schema %s); remove it to begin "
-                "anew", file, SCHEMA);
+    return FAIL(e, ERR_FORMAT, "%s does not hold tags and a note (schema %s); remove it to "
+                "start over", file, SCHEMA);
 }
 
 enum status run_notes_lock(const char *path, int *fd, struct err *e) {
@@ -118,7 +118,7 @@ bool run_notes_have(const json_t *notes, const char *tag) {
 enum status run_notes_add(json_t *notes, const char *tag, struct err *e) {
     json_t *tags = json_object_get(notes, "tags");
     if (!is_tag(tag))
-        return FAIL(e, ERR_ARG, "'%.60s' is no tag: 1 to %d of A-Z a-z 0-9 . _ - are", tag,
+        return FAIL(e, ERR_ARG, "'%.60s' is not a tag: a tag has 1 to %d of A-Z a-z 0-9 . _ -", tag,
                     RUN_TAG_MAX);
     if (run_notes_have(notes, tag)) return OK;
     if (json_array_size(tags) >= RUN_TAGS_MAX)

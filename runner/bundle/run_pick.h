@@ -8,7 +8,7 @@
 #define RUN_FORMS                                                                  \
     "RUN is a bundle file, a run directory, or the beginning of a run's id.\n"       \
     "Of the runs in --runs: last is the newest, last~2 the one two before it.\n"     \
-    "name:GLOB is the newest called so. best:eval.loss is the finished run with the\n" \
+    "name:GLOB is the newest with that name. best:eval.loss is the finished run with the\n" \
     "best value; so are best:loss, best:tokens_per_s and best:step_time.\n"
 
 /* Whether the text has one of these forms. */

@@ -19,7 +19,7 @@ static enum status take_magic(struct zstd_frames *z, uint32_t magic, struct err 
     if (magic == MAGIC) return OK;
     bool skippable = (magic & ~UINT32_C(15)) == SKIPPABLE;
     return FAIL(e, ERR_FORMAT, "%s refused: byte %" PRId64 " of the file begins one",
-                skippable ? "skippable zstd frame" : "data that are no zstd frame", z->at - 4);
+                skippable ? "skippable zstd frame" : "data that are not a zstd frame", z->at - 4);
 }
 
 /* RFC 8878, 3.1.1.1.1: the size of the frame header, from its descriptor. */

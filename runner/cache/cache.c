@@ -163,8 +163,8 @@ static enum status describe_files(const char *prefix, json_t *description, struc
 }
 
 static void say_made(const struct cli *cli, const char *prefix, const struct tokenise_result *r) {
-    cli_note(cli, "tokenised: %" PRId64 " tokens in %" PRId64 " document%s, %.2f bytes a token, in "
-             "%.1f s; kept as %s", r->tokens, r->documents, r->documents == 1 ? "" : "s",
+    cli_note(cli, "tokenised: %" PRId64 " tokens in %" PRId64 " document%s, %.2f bytes per token, "
+             "in %.1f s; kept as %s", r->tokens, r->documents, r->documents == 1 ? "" : "s",
              (double)r->text_bytes / (double)(r->tokens ? r->tokens : 1), (double)r->us / 1e6,
              prefix);
     if (r->loss_tokens) cli_note(cli, "%" PRId64 " of the tokens carry loss", r->loss_tokens);

@@ -1,5 +1,5 @@
-/* What an experiment's text becomes tokens by: the files, the tokenizer and the options that change
- * a token, each by content. Their hash names the shards. */
+/* What determines the tokens of an experiment's text: the files, the tokenizer and the options
+ * that change a token, each by content. Their hash names the shards. */
 #ifndef FP8LAB_RUNNER_CACHE_CACHE_KEY_H
 #define FP8LAB_RUNNER_CACHE_CACHE_KEY_H
 

@@ -240,13 +240,13 @@ static enum status compare_then(const struct certifying *c, const json_t *forbid
     json_array_foreach(forbidden, i, one)
         if (!forbidden_has(then, json_string_value(one)))
             return FAIL(e, ERR_HARDWARE, "this device fails in %s, which the run used: its results "
-                        "would differ; start a new run, or use the device and libraries of then",
+                        "would differ; start a new run, or use that run's device and libraries",
                         json_string_value(one));
     json_array_foreach(then, i, one)
         if (!forbidden_has(forbidden, json_string_value(one)))
             return FAIL(e, ERR_HARDWARE, "the run did not use %s, which failed then and passes "
-                        "here: its results would differ; start a new run, or use the device and "
-                        "libraries of then", json_string_value(one));
+                        "here: its results would differ; start a new run, or use that run's "
+                        "device and libraries", json_string_value(one));
     return OK;
 }
 

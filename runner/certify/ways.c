@@ -269,7 +269,7 @@ enum status ways_read(const char *path, struct ways *out, struct err *e) {
     *out = (struct ways){ 0 };
     TRY(file_read(path, FILE_MAX, &text, &bytes, e));
     enum status st = bytes % sizeof *out->way
-        ? FAIL(e, ERR_FORMAT, "%s is no file of ways: it has %zu bytes", path, bytes) : OK;
+        ? FAIL(e, ERR_FORMAT, "%s is not a file of ways: it has %zu bytes", path, bytes) : OK;
     for (size_t at = 0; at < bytes && st == OK; at += sizeof *out->way) {
         struct certify_way way;
         memcpy(&way, text + at, sizeof way);

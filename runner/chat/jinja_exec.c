@@ -116,7 +116,7 @@ static enum status set(struct run *r, const struct node *node, struct err *e) {
     if (!node->name) return assign(r, node, &v, e);
     const struct value *space = run_find(r, node->name);
     if (!space || space->kind != VALUE_NAMESPACE)
-        return FAIL(e, ERR_CONFIG, "'%s' is no namespace, so its attribute '%s' cannot be set",
+        return FAIL(e, ERR_CONFIG, "'%s' is not a namespace, so its attribute '%s' cannot be set",
                     node->name, node->names[0]);
     struct value key;
     TRY(value_text(r->arena, node->names[0], (int64_t)strlen(node->names[0]), &key, e));

@@ -13,7 +13,7 @@
  *                  energy}}].
  *                  A ratio of losses is null if the two are of different steps, that of evaluations
  *                  also if they are of different numbers of tokens. label: the run's
- *                  name in tables. eval_loss_byte: eval_loss_final / bytes a token of the whole
+ *                  name in tables. eval_loss_byte: eval_loss_final / bytes per token of the whole
  *                  text; null where that is not known, and if no run's text became tokens.
  *   differences  [{section, key, factor: name or null, values: [one a run, null if absent]}]
  *   factors      names of the differences that may change results; verdict: one sentence
@@ -103,7 +103,7 @@ void compare_free(struct comparison *c);
 NODISCARD enum status compare_text(const struct comparison *c, bool all, char **out, struct err *e);
 
 /* The runs and verdicts as a table for other programs. CSV: RFC 4180 with line feeds; titles, then
- * a row a run with the values of the report and the verdict of its group. Owned by the caller. */
+ * a row per run with the values of the report and the verdict of its group. Owned by the caller. */
 enum compare_format { COMPARE_CSV, COMPARE_MARKDOWN };
 NODISCARD enum status compare_table(const struct comparison *c, enum compare_format format,
                                     char **out, struct err *e);
@@ -192,7 +192,7 @@ bool compare_joined_builds(const json_t *statistics);
 bool compare_has_speed(const json_t *family);
 
 /* Below a table with the loss a byte. */
-#define COMPARE_BYTE "eval loss a byte of text, by the bytes a token of the run's whole text"
+#define COMPARE_BYTE "eval loss per byte of text, by the bytes per token of the run's whole text"
 /* Whether a run has that number. */
 bool compare_has(const json_t *runs, const char *key);
 
@@ -216,8 +216,8 @@ struct compared {
  * factor, or none. `factor`: the key's own, if content does not decide. */
 const char *compare_content_factor(const struct compared *c, const char *section, const char *key,
                                    const char *factor);
-/* Adds the first weights of a run to its inputs: "weights", and "optimizer.KEY" of the moments that
- * it began with. */
+/* Adds the initial weights of a run to its inputs: "weights", and "optimizer.KEY" of the moments
+ * that it began with. */
 void compare_put_start(const struct run_view *v, json_t *flat, bool *failed);
 
 void compare_diverge(const struct run_view *a, const struct run_view *b, struct divergence *out);

@@ -1,12 +1,12 @@
-/* What runs read counts by its content, not by its name: their first weights and their data by the
- * hashes that they recorded. */
+/* What runs read is compared by content, not by name: initial weights and data by the hashes that
+ * the runs recorded. */
 #include <string.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/json_flat.h"
 #include "runner/compare/compare.h"
 
-/* ---- first weights ------------------------------------------------------------------------- */
+/* ---- initial weights ------------------------------------------------------------------------- */
 
 static const json_t *init_of(const struct run_view *v, const char *key) {
     return json_object_get(json_object_get(v->resolved, "init"), key);
@@ -17,8 +17,8 @@ static json_t *moments_of(const struct run_view *v) {
     return json_object_get(v->init, "optimizer");
 }
 
-/* The hash of the first weights alone; that in run.json is of the moments, too, if there are some.
- * NULL: random ones, or not recorded. */
+/* The hash of the initial weights alone; the hash in run.json covers the moments too, if there are
+ * some. NULL: random ones, or not recorded. */
 static const char *weights_of(const struct run_view *v) {
     const char *all = json_text(json_object_get(v->run, "inputs"), "weights", NULL);
     return all ? json_text(moments_of(v), "weights_sha256", all) : NULL;

@@ -193,8 +193,8 @@ static enum status refuse_name(const struct comparison *c, const json_t *names, 
         if (n < 0 || at + (size_t)n >= sizeof list) break;
         at += (size_t)n;
     }
-    return FAIL(e, ERR_ARG, "--baseline %.100s: %s so; the rows are %s", c->options.baseline,
-                matches ? "several rows are called" : "no row is called", list);
+    return FAIL(e, ERR_ARG, "--baseline %.100s: %s; the rows are %s", c->options.baseline,
+                matches ? "several rows have this name" : "no row has this name", list);
 }
 
 static enum status find_chosen(const struct comparison *c, const struct compare_groups *g,

@@ -284,8 +284,8 @@ static void put_numbers(FILE *out, const json_t *report, bool *failed) {
     fputs("<p class=\"soft\">", out);
     if (json_array_size(runs) > 1)
         fprintf(out, "×: to %s; no × where a loss is of another step than %s's. ", name, name);
-    fputs("Step time and tokens/s are medians of a steady window, losses nats a token, each of its "
-          "run's last step or evaluation.", out);
+    fputs("Step time and tokens/s are medians of a steady window, losses nats per token, each of "
+          "its run's last step or evaluation.", out);
     if (compare_has(runs, "eval_loss_byte")) fputs(" Eval/byte: " COMPARE_BYTE ".", out);
     fputs("</p>\n", out);
 }

@@ -40,7 +40,7 @@ struct loss_judgement {
     double relative;  /* mean / baseline_mean - 1 */
     double low, high; /* its one-sided 95 % bounds; NaN if a side has fewer than 2 values */
     enum loss_verdict verdict; /* LOSS_NONE: fewer than LOSS_SEEDS_MIN seeds on a side */
-    int64_t needed;   /* undecided: the seeds a side that would decide, if mean and scatter stay;
+    int64_t needed;   /* undecided: the seeds per side that would decide, if mean and scatter stay;
                        * -1: more than STATS_SEEDS_MAX; 0: not undecided */
 };
 

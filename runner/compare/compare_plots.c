@@ -23,10 +23,10 @@ struct plot {
     double scale;
 };
 static const struct plot PLOTS[] = {
-    { "eval_loss", "Evaluation loss, nats a token", "loss", STREAM_EVAL, .scale = 1 },
+    { "eval_loss", "Evaluation loss, nats per token", "loss", STREAM_EVAL, .scale = 1 },
     { "eval_gap", "Evaluation loss minus the baseline's", "loss", STREAM_EVAL, .gap = true,
       .scale = 1 },
-    { "train_loss", "Training loss, nats a token", "loss", STREAM_TRAIN, .scale = 1 },
+    { "train_loss", "Training loss, nats per token", "loss", STREAM_TRAIN, .scale = 1 },
     { "train_gap", "Training loss minus the baseline's", "loss", STREAM_TRAIN, .gap = true,
       .smooth = true, .scale = 1 },
     { "grad_norm", "Gradient norm", "grad_norm", STREAM_TRAIN, .from_zero = true, .scale = 1 },

@@ -1,4 +1,4 @@
-/* Rank tests between groups. A test needs at least four seeds a side. */
+/* Rank tests between groups. A test needs at least four seeds per side. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,10 +143,10 @@ static enum status add_groups(const struct comparison *c, const struct compare_g
 
 static const char *note_of(const struct compare_groups *g, int64_t least) {
     if (g->count > 1 && least <= 1)
-        return "one seed a side: numbers, and no statistical verdict (three seeds a side give one: "
-               "seed = { 1, 2, 3 } in a suite's matrix)";
+        return "one seed per side: numbers, and no statistical verdict (three seeds per side give "
+               "one: seed = { 1, 2, 3 } in a suite's matrix)";
     if (g->count > 1 && least < SEEDS_MIN)
-        return "fewer than 4 seeds a side: too few for a test of ranks";
+        return "fewer than 4 seeds per side: too few for a test of ranks";
     return "";
 }
 

@@ -1,4 +1,4 @@
-/* The comparison as tables for other programs: CSV, a row a run; Markdown, for pages and mails. */
+/* The comparison as tables for other programs: CSV, a row per run; Markdown, for pages, mails. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -261,7 +261,7 @@ static bool may_be_untrained(const struct family *f, double mean, double toleran
     if (!json_is_object(json_object_get(config, "init")) || first > (1 + tolerance) * mean)
         return false;
     int at = snprintf(why, FAMILY_WHY_CAP, "whether the baseline learned anything is not known: "
-                      "the loss of its first weights is not recorded, and ");
+                      "the loss of its initial weights is not recorded, and ");
     if (isnan(first))
         snprintf(why + at, FAMILY_WHY_CAP - (size_t)at, "no evaluation is earlier; evaluate more "
                  "often (eval.every)");
@@ -324,7 +324,7 @@ static const char *judge(const struct family *f, int64_t group, const struct los
     else if (j->verdict == LOSS_NONE)
         snprintf(why, FAMILY_WHY_CAP, "the losses have no finite ratio");
     else if (j->needed)
-        snprintf(why, FAMILY_WHY_CAP, "it would take %s%lld seeds a side",
+        snprintf(why, FAMILY_WHY_CAP, "it would take %s%lld seeds per side",
                  j->needed < 0 ? "more than " : "about ",
                  j->needed < 0 ? (long long)STATS_SEEDS_MAX : (long long)j->needed);
     else if (pairs && (pairs < n || pairs < m))

@@ -92,7 +92,7 @@ static void put_verdict(FILE *out, const json_t *report, const json_t *row, cons
         fputs(".", out);
     }
     if (json_is_integer(seeds)) /* which is the reason, too */
-        fprintf(out, " About %lld seeds a side would decide, if difference and scatter stay as "
+        fprintf(out, " About %lld seeds per side would decide, if difference and scatter stay as "
                 "they are.", (long long)json_integer_value(seeds));
     else if (*why) put_why(out, verdict ? " The reason: " : " Missing for a verdict: ", why);
 }
@@ -193,12 +193,12 @@ void page_one(FILE *out, const struct comparison *c) {
     put_figure(out, s, "step_last", 1, ", after %.0f steps");
     put_figure(out, s, "tokens", 1, " and %.0f tokens");
     fputs(".</li>\n<li>", out);
-    put_figure(out, s, "loss_final", 1, "The last training loss is %.5f nats a token");
+    put_figure(out, s, "loss_final", 1, "The last training loss is %.5f nats per token");
     put_figure(out, s, "eval_loss_final", 1, ", the last evaluation loss %.5f");
     put_figure(out, s, "eval_loss_best", 1, ", the lowest %.5f");
     fputs(".</li>\n<li>", out);
     put_figure(out, s, "tokens_per_s_median", 1, "It ran at %.0f tokens/s");
-    put_figure(out, s, "step_time_us_median", 1e-3, ", %.2f ms a step");
+    put_figure(out, s, "step_time_us_median", 1e-3, ", %.2f ms per step");
     put_figure(out, s, "mfu_peak_median", 100, ", %.1f %% of the device's dense peak");
     put_figure(out, run, "memory_bytes_peak", 0x1p-20, ", in %.0f MiB of memory");
     fputs(".</li>\n", out);

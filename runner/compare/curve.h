@@ -11,7 +11,7 @@ struct curve {
     double *tokens;    /* trained; the step itself if the run does not say how many a step has */
     double *seconds;   /* of training steps, without evaluations and checkpoints. Steps before the
                         * steady window count as its median: they allocate and tune. */
-    double *loss;      /* nats a token */
+    double *loss;      /* nats per token */
     double *evaluated; /* tokens of the evaluation; NaN: not known */
     double *counted;   /* of them, those with loss; NaN: not known */
     double *memory;    /* that holds all of them */

@@ -130,7 +130,7 @@ static enum status parse(const json_t *file, const char *path, const char *ident
     const json_t *band = json_object_get(file, "band");
     size_t n = json_array_size(band);
     if (strcmp(json_text(file, "schema", ""), SEED_BAND_SCHEMA) != 0 || n == 0)
-        return FAIL(e, ERR_FORMAT, "%s is no seed band (schema %s)", path, SEED_BAND_SCHEMA);
+        return FAIL(e, ERR_FORMAT, "%s is not a seed band (schema %s)", path, SEED_BAND_SCHEMA);
     if (strcmp(json_text(file, "reference", ""), identity) != 0)
         return FAIL(e, ERR_CONFIG, "%s is the seed band of bundle %.12s, not of %.12s", path,
                     json_text(file, "reference", "?"), identity);

@@ -115,7 +115,7 @@ static enum status add_message(const struct text_model *m, struct encoder *x, co
     struct conversation c = { 0 };
     json_t *row = json_pack("{s:[{s:s,s:s}]}", "messages", "role", "user", "content", text);
     enum status st = row ? conversation_read(row, &c, e)
-                         : FAIL(e, ERR_CONFIG, "the prompt is no UTF-8, which a chat needs");
+                         : FAIL(e, ERR_CONFIG, "the prompt is not UTF-8, which a chat needs");
     if (st == OK) st = add_conversation(m, x, &c, e);
     conversation_free(&c);
     json_decref(row);

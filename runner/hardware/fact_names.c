@@ -26,7 +26,7 @@ const struct fact_name FACT_NAMES[] = {
     { "gpu.temperature_c", FACT_NUMBER, "temperature at the time of the query, degrees Celsius" },
     { "gpu.processes", FACT_COUNT, "compute processes on the GPUs at the time of the query" },
     { "gpu.gemm_bf16_tflops", FACT_NUMBER, "a large BF16 GEMM here, measured before a run" },
-    { "gpu.gemm_fp8_tflops", FACT_NUMBER, "the same in FP8, one scale a tensor" },
+    { "gpu.gemm_fp8_tflops", FACT_NUMBER, "the same in FP8, one scale per tensor" },
     { "cuda.driver", FACT_VERSION, "newest CUDA the driver supports" },
     { "cuda.runtime", FACT_VERSION, "CUDA runtime in the cuda backend" },
     { "cublaslt.version", FACT_VERSION, "cuBLASLt the cuda backend loaded" },

@@ -94,7 +94,7 @@ static enum health_level saturated_surely(const struct health_tensor *t) {
 const struct health_rule HEALTH_RULES[] = {
     { "not finite", HEALTH_TROUBLE, .any = true, .holds = not_finite,
       .means = "a value of the tensor is infinite or NaN",
-      .why = "a cast saturates and makes neither: the value was so before it",
+      .why = "a cast saturates, so it makes neither: the value was not finite before it",
       .advice = "look at the losses and gradient norms of the steps before: a lower learning rate "
                 "or a smaller train.optimizer.clip; the same run in BF16 shows whether FP8 is part "
                 "of it",
@@ -113,13 +113,13 @@ const struct health_rule HEALTH_RULES[] = {
       .source = "TransformerEngine, recipe.DelayedScaling (margin)" },
     { "underflow", HEALTH_TROUBLE, .holds = underflows, .confirm = fine_if_precise,
       .means = "more than half of the non-zero elements become 0",
-      .why = "small values carry little, so this counts beside a low SNR, or if none was measured",
+      .why = "small values carry little energy: this counts only if the SNR is low or not measured",
       .advice = "a finer scale: fp8.blockwise or fp8.mxfp8; for gradients in E4M3, format = "
                 "\"hybrid\" has 2^14 times the range below",
       .source = "FP8 Formats for Deep Learning, arXiv:2209.05433; DeepSeek-V3, arXiv:2412.19437, "
                 "section 3.3.2" },
     { "range unused", HEALTH_TROUBLE, .holds = leaves_range, .confirm = fine_if_precise,
-      .means = "the scale is of an amax far above today's: less than 1/256 of the format is used",
+      .means = "the scale is of an amax far above today's: less than 1/256 of the range is used",
       .why = "7 of E4M3's 15 octaves of normal values are left below the largest value",
       .advice = "a shorter recipe.history, or algo = \"most_recent\"; fp8.tensorwise keeps no "
                 "history",
@@ -135,10 +135,10 @@ const struct health_rule HEALTH_RULES[] = {
                 "trillion-token LLMs, arXiv:2409.12517, section 4" },
     { "low SNR", HEALTH_TROUBLE, .measured = true, .holds = is_noisy,
       .means = "the SNR of the cast is 6 dB below the format's own, as if it had a bit less",
-      .why = "rounding to E4M3 gives 31.5 dB and to E5M2 25.5 dB over an even mantissa",
-      .advice = "where saturation or unused range is named too, that first; else a finer scale, or "
-                "BF16 for the layer (first_bf16, last_bf16, layers); gradients in E5M2: format = "
-                "\"e4m3\" with block scales",
+      .why = "rounding a uniformly distributed mantissa gives 31.5 dB in E4M3, 25.5 dB in E5M2",
+      .advice = "if saturation or unused range is reported too, fix that first; else a finer "
+                "scale, or BF16 for the layer (first_bf16, last_bf16, layers); gradients in E5M2: "
+                "format = \"e4m3\" with block scales",
       .source = "Recipes for Pre-training LLMs with MXFP8, arXiv:2506.08027 (E4M3 for all "
                 "tensors)" },
     { "SNR falls", HEALTH_WATCH, .measured = true, .holds = falls,

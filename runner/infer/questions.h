@@ -34,7 +34,7 @@ struct questions_result {
     int64_t examples, right; /* right: the right completion has the lowest mean loss of its tokens;
                               * of equal ones the first counts */
     int64_t tokens;          /* of all completions */
-    double loss;             /* nats a token: mean over examples, of the right completions */
+    double loss;             /* nats per token: mean over examples, of the right completions */
 };
 
 /* The trainer has sequences of `seq_len` tokens, at least c->longest; `batch` is its micro-batch.

@@ -398,7 +398,7 @@ enum status encoder_add_placed(struct encoder *x, const char *text, size_t n,
     const uint8_t *p = (const uint8_t *)text;
     enum status st = check_length(n, e);
     if (st == OK && utf8_valid(p, n) < n)
-        st = FAIL(e, ERR_FORMAT, "byte %zu of the text is no UTF-8", utf8_valid(p, n));
+        st = FAIL(e, ERR_FORMAT, "byte %zu of the text is not UTF-8", utf8_valid(p, n));
     trace_begin(&x->trace, p, control, count);
     if (st == OK && n > 0) st = whole_text(x, p, n, e);
     x->trace.on = false;

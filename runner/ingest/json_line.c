@@ -171,7 +171,7 @@ enum status json_line_text(const char *line, size_t n, const char *field, struct
         if (!next_is(&c, ':')) return bad(&c, "no colon");
         spaces(&c);
         if (wanted && (c.p == c.end || *c.p != '"'))
-            return FAIL(e, ERR_FORMAT, "the field \"%s\" is no text", field);
+            return FAIL(e, ERR_FORMAT, "the field \"%s\" is not text", field);
         TRY(wanted ? string(&c, out) : value(&c, 0));
         found += wanted;
         spaces(&c);

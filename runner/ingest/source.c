@@ -117,7 +117,8 @@ enum status source_open(struct source **out, const char *path, struct err *e) {
     else if (fstat(s->fd, &is) == 0 && S_ISDIR(is.st_mode))
         st = FAIL(e, ERR_CONFIG, "%s is a folder; name the files in it", path);
     else if (fstat(s->fd, &is) != 0 || !(S_ISREG(is.st_mode) || S_ISFIFO(is.st_mode)))
-        st = FAIL(e, ERR_CONFIG, "%s is no regular file and no pipe; name files of text", path);
+        st = FAIL(e, ERR_CONFIG, "%s is neither a regular file nor a pipe; name files of text",
+                  path);
     s->regular = st == OK && S_ISREG(is.st_mode);
     s->size = s->regular ? (int64_t)is.st_size : 0;
     if (st == OK) st = sha256_create(&s->sha, e);

@@ -491,7 +491,7 @@ static enum status list_left_out(const struct run *r, struct err *e) {
 
 /* Takes over what a killed run saved, if it is of this work and whole. Otherwise says why not. */
 static enum status take_over(struct run *r, bool *taken, struct err *e) {
-    static const char AGAIN[] = "all files are tokenised anew";
+    static const char AGAIN[] = "all files are tokenised again";
     const char *differs, *damaged;
     bool unreadable;
     const json_t *saved = shards_saved(r->shards, &unreadable);
@@ -506,7 +506,7 @@ static enum status take_over(struct run *r, bool *taken, struct err *e) {
     if (!r->work) return say(r, "a pipe cannot be read again; %s", AGAIN), OK;
     differs = progress_difference(r->work, saved);
     if (differs)
-        return say(r, "an earlier run was killed at other work (other %s); %s", differs, AGAIN), OK;
+        return say(r, "an earlier run that was killed had other %s; %s", differs, AGAIN), OK;
     if (progress_take(&r->done, r->o, saved, &why) != OK)
         return say(r, "progress.part is damaged: %s; %s", why.text, AGAIN), OK;
     TRY(shards_restore(r->shards, &damaged, e));
@@ -557,7 +557,7 @@ static enum status run(struct run *r, struct err *e) {
     if (taken) st = go_on(r, e);
     if (r->changed)
         say(r, "the text has changed since an earlier run was killed: %s, or a file before it; all "
-            "files are tokenised anew", r->o->paths[r->go_on.source]);
+            "files are tokenised again", r->o->paths[r->go_on.source]);
     else if (taken) return st;
     *r = fresh_run(r);
     TRY(begin_anew(r, e));

@@ -119,7 +119,7 @@ static enum status load_vocab(struct loading *l) {
     const char *key;
     json_t *value;
     if (!json_is_object(l->vocab) || json_object_size(l->vocab) == 0)
-        return FAIL(l->e, ERR_FORMAT, "%s: model.vocab is no object with tokens", l->path);
+        return FAIL(l->e, ERR_FORMAT, "%s: model.vocab is not an object with tokens", l->path);
     json_object_foreach((json_t *)l->vocab, key, value) {
         if (!json_is_integer(value))
             return FAIL(l->e, ERR_FORMAT, "%s: model.vocab[\"%.60s\"] is %s; an id belongs there",

@@ -82,8 +82,8 @@ static enum status load_file(struct tokenizer *t, const char *path,
     t->bytes = (int64_t)n;
     t->kind = kind_of(text, path);
     if (t->kind == TOKENIZER_BYTES)
-        st = FAIL(e, ERR_FORMAT, "%s is no tokenizer: neither a tokenizer.json of Hugging Face nor "
-                  "a tiktoken file (lines of base64, a space, a number). A sentencepiece "
+        st = FAIL(e, ERR_FORMAT, "%s is not a tokenizer: neither a tokenizer.json of Hugging Face "
+                  "nor a tiktoken file (lines of base64, a space, a number). A sentencepiece "
                   "tokenizer.model is not read: name the tokenizer.json beside it. The tokenizer "
                   "`bytes` makes every byte a token", path);
     else if (st == OK && t->kind == TOKENIZER_JSON && o->pattern)

@@ -18,7 +18,7 @@ static enum status each_part(struct tokenizer *t, const char *path, const char *
     size_t i;
     if (!part || json_is_null(part)) return OK;
     if (!json_is_object(part))
-        return FAIL(e, ERR_FORMAT, "%s: %s is no object; an object or null belongs there", path,
+        return FAIL(e, ERR_FORMAT, "%s: %s is not an object; an object or null belongs there", path,
                     where);
     TRY(get_text(path, where, part, "type", &type, NULL, e));
     if (!type) return FAIL(e, ERR_FORMAT, "%s: %s has no type", path, where);
@@ -306,8 +306,8 @@ static enum status read_template(struct tokenizer *t, const char *path, const ch
     json_array_foreach((json_t *)single, i, item) {
         const json_t *special = json_object_get(item, "SpecialToken");
         if (!special && !json_object_get(item, "Sequence"))
-            return FAIL(e, ERR_FORMAT, "%s: %s.single[%zu] is no SpecialToken and no Sequence",
-                        path, where, i);
+            return FAIL(e, ERR_FORMAT, "%s: %s.single[%zu] is neither a SpecialToken nor a "
+                        "Sequence", path, where, i);
         if (!special) {
             sequences++;
             continue;
@@ -343,7 +343,7 @@ static enum status get_count(const char *path, const char *where, const json_t *
                              const char *key, int64_t *out, struct err *e) {
     const json_t *value = json_object_get(part, key);
     if (!json_is_integer(value) || json_integer_value(value) < 0)
-        return FAIL(e, ERR_FORMAT, "%s: %s.%s is no whole number from 0 on", path, where, key);
+        return FAIL(e, ERR_FORMAT, "%s: %s.%s is not a whole number from 0 on", path, where, key);
     *out = json_integer_value(value);
     return OK;
 }

@@ -61,7 +61,7 @@ static enum status read_line(struct loading *l, int64_t number, const char *line
     for (size_t i = at; i < n && rank >= 0 && rank < VOCAB_MAX; i++)
         rank = line[i] >= '0' && line[i] <= '9' ? rank * 10 + (line[i] - '0') : -1;
     if (rank < 0 || rank >= VOCAB_MAX || !decode(l, line, at - 1))
-        return FAIL(l->e, ERR_FORMAT, "%s:%lld: \"%.*s\" is no token in base64, a space, and a "
+        return FAIL(l->e, ERR_FORMAT, "%s:%lld: \"%.*s\" is not a token in base64, a space, and a "
                     "rank from 0 to %d", l->path, (long long)number, (int)(n < 60 ? n : 60), line,
                     VOCAB_MAX - 1);
     struct vocab_row *row;
@@ -157,7 +157,7 @@ static enum status make_pairs(struct loading *l) {
     for (int byte = 0; byte < 256; byte++) {
         t->byte_id[byte] = vocab_find(v, (const uint8_t[]){ (uint8_t)byte }, 1);
         if (t->byte_id[byte] == NO_TOKEN)
-            return FAIL(l->e, ERR_FORMAT, "%s: the byte %d is no token of its own (truncated?)",
+            return FAIL(l->e, ERR_FORMAT, "%s: the byte %d is not a token of its own (truncated?)",
                         l->path, byte);
     }
     return OK;

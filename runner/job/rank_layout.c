@@ -10,7 +10,7 @@ enum status rank_layout_init(struct rank_layout *f, int64_t gpus, int64_t tasks,
     if (tasks > gpus || gpus % tasks)
         return FAIL(e, ERR_CONFIG, "the launcher started %" PRId64 " tasks, and the experiment has "
                     "hardware.gpus = %" PRId64 ", which is not a multiple of it: start one task a "
-                    "host or one a GPU", tasks, gpus);
+                    "host or one per GPU", tasks, gpus);
     f->tasks = tasks;
     f->each = gpus / tasks;
     return OK;

@@ -133,7 +133,7 @@ NODISCARD enum status launch_check_flags(const struct cli *cli, struct err *e);
 #define LAUNCH_FLAGS \
     { "launch", "NAME", "in its image: docker, podman, apptainer or srun", false }, \
     { "dry-run", NULL, "with --launch: print the command, start nothing", false }, \
-    { "grace", "SECONDS", "with --launch: between stop request and kill (180)", false }, \
+    { "grace", "SECONDS", "with --launch: from stop request to kill (180)", false }, \
     { "program", "DIR", "with --launch: mount and run this `make dist` folder", false }, \
     { "launch-arg", "WORD", "with --launch: a further word for the launcher", true }, \
     { "slurm", "FILE", "with --launch srun: kinds of nodes, flags (slurm.json)", false }

@@ -39,7 +39,7 @@ static enum status read_flags(const json_t *file, const char *path, struct words
                               struct err *e) {
     const json_t *list = json_object_get(file, "flags"), *item;
     size_t i;
-    if (list && !json_is_array(list)) return FAIL(e, ERR_CONFIG, "%s: flags is no list", path);
+    if (list && !json_is_array(list)) return FAIL(e, ERR_CONFIG, "%s: flags is not a list", path);
     json_array_foreach(list, i, item) {
         const char *text = json_string_value(item);
         if (!text || strncmp(text, "--", 2) != 0)
@@ -109,14 +109,14 @@ static enum status read_nodes(const json_t *file, const char *path,
                               struct err *e) {
     const json_t *nodes = json_object_get(file, "nodes"), *node;
     size_t i;
-    if (nodes && !json_is_array(nodes)) return FAIL(e, ERR_CONFIG, "%s: nodes is no list", path);
+    if (nodes && !json_is_array(nodes)) return FAIL(e, ERR_CONFIG, "%s: nodes is not a list", path);
     json_array_foreach(nodes, i, node) {
         const char *feature = json_text(node, "constraint", "");
         json_t *facts = NULL;
         bool matches = false;
         if (!is_feature(feature))
-            return FAIL(e, ERR_CONFIG, "%s: nodes, entry %zu: constraint is no name of a feature "
-                        "(letters, digits, _ . - and &)", path, i + 1);
+            return FAIL(e, ERR_CONFIG, "%s: nodes, entry %zu: constraint is not a name of a "
+                        "feature (letters, digits, _ . - and &)", path, i + 1);
         TRY(node_facts(node, path, i, &facts, e));
         enum status st = node_matches(facts, feature, required, &matches, why, e);
         const json_t *count = json_object_get(facts, "gpu.count");

@@ -237,7 +237,7 @@ static void put_speed(struct page *p, const struct live *l) {
     live_format_count(l->tokens_per_s, text, sizeof text);
     if (isfinite(l->tokens_per_s)) cell(p, "", "%s tokens/s", text);
     if (isfinite(l->mfu)) cell(p, "", "MFU %.1f %%", 100 * l->mfu);
-    else if (isfinite(l->tflops)) cell(p, "", "%.1f TFLOP/s a GPU", l->tflops);
+    else if (isfinite(l->tflops)) cell(p, "", "%.1f TFLOP/s per GPU", l->tflops);
 }
 
 static void put_worst(struct page *p, const char *name, const struct live_worst *w) {

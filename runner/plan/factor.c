@@ -129,7 +129,7 @@ static void say_other(const char *key, char *why) {
     const char *factor = factor_of_key(key, true);
     *why = '\0';
     if (!factor)
-        snprintf(why, FACTOR_WHY_CAP, "%.100s is no factor: compare takes it for a key that "
+        snprintf(why, FACTOR_WHY_CAP, "%.100s is not a factor: for compare it is a key that "
                  "changes no result", key);
     else if (!strcmp(factor, "seed"))
         snprintf(why, FACTOR_WHY_CAP, "runs that differ in their seed are repeats of one row");

@@ -265,7 +265,7 @@ static void say_kept(const struct cli *cli, const struct keep *keep, int64_t row
     bytes_text((double)keep->bytes, one);
     further_text(keep, more);
     const char *and = *which && *more ? ", " : "";
-    snprintf(text, sizeof text, "kept: %s%s%s of %s%s, %s; %s a checkpoint, at most %s in all",
+    snprintf(text, sizeof text, "kept: %s%s%s of %s%s, %s; %s per checkpoint, at most %s in all",
              which, and, more,
              rows > 1 ? "each run" : "the run",
              rows > 1 ? " that is done" : ", once it is done",

@@ -69,7 +69,7 @@ struct flop_rate flop_rate_of(double tflops) {
 void mfu_text(const struct mfu *m, char *out, size_t size) {
     const char *mode = m->fp8 ? "FP8" : "BF16";
     struct flop_rate ceiling = flop_rate_of(m->ceiling_tflops);
-    int n = snprintf(out, size, "%.4g FLOP a token", m->flop_per_token);
+    int n = snprintf(out, size, "%.4g FLOP per token", m->flop_per_token);
     if (n > 0 && (size_t)n < size && m->peak_tflops > 0)
         n += snprintf(out + n, size - (size_t)n, "; peak %.5g TFLOP/s dense %s%s (%s: %s)",
                       m->peak_tflops, mode, m->derived ? ", derived" : "", m->product, m->source);

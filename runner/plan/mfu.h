@@ -38,8 +38,8 @@ void mfu_of_device(struct mfu *out, const struct run_options *run, const char *p
  * without a peak or a measured GEMM). ERR_MEMORY. */
 NODISCARD enum status mfu_add(const struct mfu *m, struct json_t *record, struct err *e);
 
-/* "9.3e+09 FLOP a token; peak 989 TFLOP/s dense BF16 (NVIDIA H200: H200 data sheet, SXM); measured
- * GEMM 790 TFLOP/s BF16". */
+/* "9.3e+09 FLOP per token; peak 989 TFLOP/s dense BF16 (NVIDIA H200: H200 data sheet, SXM);
+ * measured GEMM 790 TFLOP/s BF16". */
 void mfu_text(const struct mfu *m, char *out, size_t size);
 
 #endif

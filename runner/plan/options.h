@@ -15,7 +15,7 @@ struct eval_options { int64_t every, batches; };      /* every 0: no evaluation 
 struct sample_prompt { const char *text; const struct json_t *ids; };
 /* sample: texts that a run generates while it trains. */
 struct sample_options {
-    int64_t every, tokens, top_k; /* every 0: none; new tokens a prompt; top_k 0: all */
+    int64_t every, tokens, top_k; /* every 0: none; new tokens per prompt; top_k 0: all */
     double temperature, top_p;
     uint64_t seed;
     struct sample_prompt *prompts; /* [prompt_count], owned */

@@ -63,7 +63,7 @@ static bool init_holds(const struct tier_scene *s, int64_t step, int64_t newer) 
 const struct tier TIERS[TIER_COUNT] = {
     { "init", "checkpoint.init", "before the first step", "it", "it", NULL, init_holds,
       init_holds },
-    { "last", "checkpoint.every, minutes", "every so many steps or minutes, and at the end",
+    { "last", "checkpoint.every, minutes", "every N steps or M minutes, and at the end",
       "the newest", "the newest, unless keep is 0", latest_due, latest_holds, latest_kept },
     { "rolling", "checkpoint.keep", "-", "the newest `keep`", "none", NULL, rolling_holds, NULL },
     { "best", "checkpoint.best", "after the best evaluation so far", "that one", "that one", NULL,

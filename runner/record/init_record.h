@@ -1,5 +1,5 @@
-/* Where the first weights of a run came from: data/experiment/init.json. A worker reads the weights
- * that it names. */
+/* Where the initial weights of a run came from: data/experiment/init.json. A worker reads the
+ * weights that it names. */
 #ifndef FP8LAB_RUNNER_RECORD_INIT_RECORD_H
 #define FP8LAB_RUNNER_RECORD_INIT_RECORD_H
 

@@ -191,9 +191,9 @@ static enum status check_hash(const json_t *of, const char *key, const char *hex
                       stated, what, hex);
 }
 
-/* "1", or "no whole number". */
+/* "1", or "not a whole number". */
 static const char *whole_text(const json_t *value, char out[32]) {
-    snprintf(out, 32, "no whole number");
+    snprintf(out, 32, "not a whole number");
     if (json_is_integer(value)) snprintf(out, 32, "%lld", (long long)json_integer_value(value));
     return out;
 }

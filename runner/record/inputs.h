@@ -18,7 +18,7 @@ struct inputs {
     char data[SHA256_HEX];    /* the data's bytes and format, not their names */
     char choices[SHA256_HEX]; /* the choice table; "": none, as on the cpu backend */
     char parent[SHA256_HEX];  /* the checkpoint from which an extended run starts; "": none */
-    char weights[SHA256_HEX]; /* the first weights (weights/weights.h); "": random ones */
+    char weights[SHA256_HEX]; /* the initial weights (weights/weights.h); "": random ones */
     char arithmetic[32];      /* of the cpu backend (kernels/arithmetic.h); "": the reference's */
     char all[SHA256_HEX];     /* inputs_sha256: of the canonical JSON of these */
     struct known_data *known; /* set before inputs_hash; digests of files read before, or NULL */
@@ -50,7 +50,7 @@ NODISCARD enum status inputs_record_choices(struct json_t *run, const char *sha2
 /* Sets the hash of the checkpoint from which the run starts, and recomputes `all`. */
 NODISCARD enum status inputs_extend(struct inputs *in, const char *sha256, struct err *e);
 
-/* Sets the hash of the first weights, and recomputes `all`. */
+/* Sets the hash of the initial weights, and recomputes `all`. */
 NODISCARD enum status inputs_begin_with(struct inputs *in, const char *sha256, struct err *e);
 
 /* Sets the arithmetic, and recomputes `all`. */

@@ -1,7 +1,7 @@
-/* Wide streams as NumPy arrays: format version 1.0, one structured row a record (NEP 1). numpy.load
- * reads the file: numpy.load("fp8.npy")["amax"][row, label]. A row is appended with one write. So
- * the file of a killed run has whole rows, and at most one part of a row at its end. The header
- * counts whole rows only, so readers ignore that part.
+/* Wide streams as NumPy arrays: format version 1.0, one structured row per record (NEP 1).
+ * numpy.load reads the file: numpy.load("fp8.npy")["amax"][row, label]. A row is
+ * appended with one write. So the file of a killed run has whole rows, and at most one part of a
+ * row at its end. The header counts whole rows only, so readers ignore that part.
  *
  *   "\x93NUMPY" 1 0 | u16 N | N bytes: a Python dictionary, spaces, newline | rows
  *   {'descr': [('step', '<i8'), ('amax', '<f4', (3,))], 'fortran_order': False, 'shape': (20,), }

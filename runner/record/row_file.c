@@ -56,7 +56,7 @@ static enum status begin(struct row_file *f, const struct stream *s, int64_t row
                          struct err *e) {
     int64_t width = npy_width_of(s, row_bytes);
     if (!width)
-        return FAIL(e, ERR_FORMAT, "a record of %s has %lld bytes, which is no number of labels",
+        return FAIL(e, ERR_FORMAT, "a record of %s has %lld bytes, not a whole number of labels",
                     s->name, (long long)row_bytes);
     npy_layout(s, width, &f->layout);
     TRY(truncate_to(f, 0, s->file, e));

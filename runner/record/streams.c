@@ -58,7 +58,7 @@ REAL(train_speed, s->step->time_us > 0
 
 static const struct metric TRAIN[] = {
     { "step", "", COLUMN_I64, .value = step_number, .key = true },
-    { "loss", "nats a token", COLUMN_U32, .value = train_loss, .result = 4 },
+    { "loss", "nats per token", COLUMN_U32, .value = train_loss, .result = 4 },
     { "grad_norm", "", COLUMN_U32, .value = train_grad_norm, .result = 5 },
     { "lr", "", COLUMN_F64, .value = train_lr },
     { "tokens", "tokens in the step, all ranks", COLUMN_I64, .value = train_tokens },
@@ -81,7 +81,7 @@ REAL(eval_accuracy, s->eval->accuracy)
 
 static const struct metric EVAL[] = {
     { "step", "", COLUMN_I64, .value = step_number, .key = true },
-    { "loss", "nats a token", COLUMN_U32, .value = eval_loss, .result = 6 },
+    { "loss", "nats per token", COLUMN_U32, .value = eval_loss, .result = 6 },
     { "tokens", "tokens evaluated", COLUMN_I64, .value = eval_tokens },
     { "loss_tokens", "of them, the ones with loss", COLUMN_I64, .value = eval_loss_tokens,
       .recorded = is_masked },

@@ -198,7 +198,7 @@ static bool say_other(const struct search *s, const char *path, struct text *out
         if (lstat(path, &info) != 0) return false;
         odd = lost ? " is here, but is a link that leads to no file" : " cannot be read";
     } else if (!S_ISREG(info.st_mode)) {
-        odd = " is here, but is no regular file";
+        odd = " is here, but is not a regular file";
     } else {
         read = find_read(s, &info);
         if (read && !*read->sha256) odd = " is here, but cannot be read";

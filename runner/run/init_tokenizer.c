@@ -102,7 +102,7 @@ void tokenizer_of_run(const struct run_view *v, struct tokenizer_id *out) {
     }
 }
 
-/* ---- of first weights -------------------------------------------------------------------------*/
+/* ---- of initial weights ---------------------------------------------------------------------- */
 
 /* The run that `from` names, as weights_find() looks for it. False: it is a folder or a file. */
 static bool find_run(const char *from, const char *full, const char *runs, char out[PATH_CAP]) {

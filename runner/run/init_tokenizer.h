@@ -27,7 +27,7 @@ void tokenizer_of_folder(const char *folder, struct tokenizer_id *out);
 /* Whether both are known, and differ. Another spelling of the same file differs too. */
 bool tokenizer_differs(const struct tokenizer_id *a, const struct tokenizer_id *b);
 
-/* Warns of rows whose first weights have another tokenizer than their text: names both, and says
+/* Warns of rows whose initial weights have another tokenizer than their text: names both, and says
  * what to write. `root`: of the paths, or NULL. */
 void init_tokenizer_warn(const struct cli *cli, const struct resolution *r, const char *root);
 

@@ -29,7 +29,7 @@ struct run_request {
     const struct inputs *inputs;
     const json_t *data_files; /* as inputs_hash() lists them */
     const struct cache_entry *tokens; /* of text with a tokenizer; NULL: other data */
-    const json_t *init;       /* of the first weights (run/init_from.h); NULL: random ones */
+    const json_t *init;       /* of the initial weights (run/init_from.h); NULL: random ones */
     const json_t *overrides;  /* the texts of --set */
     const json_t *mismatch; /* of the hardware query, with --anywhere; or NULL */
     const char *kept; /* data/experiment of the run that this one repeats; NULL: none */

@@ -11,7 +11,7 @@ struct suite_row {
     json_t *mismatch;   /* owned; NULL: the machine matches the hardware query, or there is none */
     json_t *data_files; /* owned; as inputs_hash() lists them */
     struct cache_entry tokens;  /* of text with a tokenizer; without a record for other data */
-    json_t *init;       /* owned; of the first weights (run/init_from.h), or NULL */
+    json_t *init;       /* owned; of the initial weights (run/init_from.h), or NULL */
     struct run_outcome outcome; /* valid if `ended` */
     struct row_state state;     /* of the row in the folder of runs */
     bool too_big; /* the row needs more memory than this machine has */

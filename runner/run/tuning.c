@@ -80,7 +80,7 @@ enum status tuning_table(struct tuning *t, int64_t rank, const json_t *event, st
     if (strcmp(t->table, sha256) != 0)
         return FAIL(e, ERR_STATE, "ranks %" PRId64 " and %" PRId64 " chose different algorithms "
                     "(choices %.12s and %.12s), so they compute different bits; --choices none "
-                    "chooses anew, and one --choices FILE serves all ranks", t->table_rank, rank,
+                    "chooses again, and one --choices FILE serves all ranks", t->table_rank, rank,
                     t->table, sha256);
     json_put(json_object_get(t->dir->run, "attempt"), "choices_ranks", json_integer(++t->tables),
              &failed);

@@ -82,7 +82,7 @@ static const struct field ATTENTION[] = {
 };
 static const struct schema SCHEMA_ATTENTION = { "attention", ATTENTION, NULL };
 
-/* ---- first weights --------------------------------------------------------------------------- */
+/* ---- initial weights ------------------------------------------------------------------------- */
 static const struct field INIT[] = {
     STRING("from", 4096, REQUIRED), /* a Hugging Face folder, a run, a checkpoint */
     /* Absent unless set. */

@@ -54,7 +54,7 @@ static struct value *json_values(struct diagnostics *d, const struct override *o
     struct value *list = schema_json_list(d->pool, o->text, &why);
     if (!list)
         diagnostics_add(d, o->text->place, o->path, "values that begin with [ are a JSON list, "
-                        "such as [1,2] or [[\"a,b.txt\"],[\"c.txt\"]]; this is no valid "
+                        "such as [1,2] or [[\"a,b.txt\"],[\"c.txt\"]]; this is not valid "
                         "JSON: %s", why);
     for (int64_t i = 0; list && i < list->item_count; i++) {
         struct value *item = list->items[i];

@@ -131,7 +131,7 @@ static void differences_and_factors_are_named(void **state) {
     assert_string_equal(json_text(s.c.report, "verdict", ""), "one factor: recipe");
     CHECK(compare_text(&s.c, false, &text, &e));
     assert_non_null(strstr(text, "recipe                       A bf16 · B fp8.delayed"));
-    assert_non_null(strstr(text, "one seed a side: numbers, and no statistical verdict"));
+    assert_non_null(strstr(text, "one seed per side: numbers, and no statistical verdict"));
     free(text);
     finish(&s);
     two[1].seed = 2;
@@ -471,7 +471,7 @@ static void the_page_is_one_file_with_escaped_text(void **state) {
     finish(&s);
 }
 
-/* Three seeds a side: one colour for each recipe, the verdict on top, the same numbers as in the
+/* Three seeds per side: one colour for each recipe, the verdict on top, the same numbers as in the
  * text. */
 static void the_page_shows_the_verdict(void **state) {
     struct scene s;

@@ -1,4 +1,4 @@
-/* compare: what runs read counts by its content, not by its name. First weights and data are equal
+/* compare: what runs read is compared by content, not by name. Initial weights and data are equal
  * if their recorded hashes are; a path without a hash on each side stays a factor. */
 #include "runner/compare/compare.h"
 #include "tests/bundle/compare_scene.h"
@@ -57,7 +57,7 @@ static void holds(const char *factors, const char *shown) {
     finish(&s);
 }
 
-/* ---- first weights -------------------------------------------------------------------------- */
+/* ---- initial weights ------------------------------------------------------------------------- */
 
 /* A file was replaced between the two halves of a comparison. */
 static void other_weights_at_one_path_are_a_factor(void **state) {

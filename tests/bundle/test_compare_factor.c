@@ -119,7 +119,7 @@ static void a_factor_must_be_a_key_of_the_runs(void **state) {
         { "recipe=bf16", "recipes are judged against BF16 without a factor" },
         { "recipe.kind=bf16", "recipes are judged against BF16 without a factor" },
         { "train.seed=1", "runs that differ in their seed are repeats of one row" },
-        { "name=tiny", "name is no factor: compare takes it for a key that changes no result" },
+        { "name=tiny", "name is not a factor: for compare it is a key that changes no result" },
     };
     struct scene s;
     struct err e = { 0 };

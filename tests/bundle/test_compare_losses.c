@@ -108,7 +108,7 @@ static void without_a_common_step_there_is_no_verdict(void **state) {
     finish(&s);
 }
 
-/* With one or two seeds a side there are numbers, and no output mentions a verdict. */
+/* With one or two seeds per side there are numbers, and no output mentions a verdict. */
 static void few_seeds_give_no_verdict(void **state) {
     static const int64_t SIDES[][2] = { { 1, 1 }, { 3, 1 }, { 1, 3 }, { 2, 2 } };
     for (size_t k = 0; k < sizeof SIDES / sizeof *SIDES; k++) {
@@ -544,10 +544,10 @@ static void a_baseline_can_be_chosen(void **state) {
     struct comparison c;
     options.baseline = "tiny"; /* the name of all runs */
     assert_int_equal(compare_runs(paths, 6, &options, &c, &e), ERR_ARG);
-    assert_non_null(strstr(e.text, "several rows are called so; the rows are \"bf16"));
+    assert_non_null(strstr(e.text, "several rows have this name; the rows are \"bf16"));
     options.baseline = "bf17";
     assert_int_equal(compare_runs(paths, 6, &options, &c, &e), ERR_ARG);
-    assert_non_null(strstr(e.text, "no row is called so"));
+    assert_non_null(strstr(e.text, "no row has this name"));
     finish(&s);
 }
 

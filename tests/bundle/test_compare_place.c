@@ -156,7 +156,7 @@ static void tables_have_the_place_of_a_verdict(void **state) {
     finish(&s);
 }
 
-/* First weights that no step changed hold in every recipe. They begin with a low loss, so that no
+/* Initial weights that no step changed hold in every recipe. They begin with a low loss, so that no
  * guess says whether the runs learned anything: the fall since an earlier evaluation does. */
 static void given_weights_must_have_been_trained(void **state) {
     struct scene s;
@@ -169,7 +169,7 @@ static void given_weights_must_have_been_trained(void **state) {
     for (int i = 0; i < 6; i++) runs[i].steps = 12; /* one evaluation */
     compare(&s, runs, 6);
     verdict_is(&s, NULL, "whether the baseline learned anything is not known: the loss of its "
-                         "first weights is not recorded, and no evaluation is earlier");
+                         "initial weights is not recorded, and no evaluation is earlier");
     finish(&s);
     for (int i = 0; i < 6; i++) runs[i].steps = 20;
     for (int i = 0; i < 6; i++) runs[i].eval_last = 1.84; /* as the first evaluation */

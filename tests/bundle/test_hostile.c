@@ -343,7 +343,7 @@ static void skippable_frames_are_rejected(void **state) {
     r = raw_file(s->bundle);
     raw_insert(&r, r.n, "hidden", 6);
     raw_write(s, &r);
-    expect(s, s->hostile, ERR_FORMAT, "data that are no zstd frame refused");
+    expect(s, s->hostile, ERR_FORMAT, "data that are not a zstd frame refused");
     free(r.bytes);
     r = raw_file(s->bundle);
     raw_insert(&r, 0, FRAME, sizeof FRAME - 1);

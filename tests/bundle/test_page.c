@@ -186,7 +186,7 @@ static void the_words_say_the_verdict(void **state) {
     words = strstr(html, "it is <strong class=\"soft\">undecided</strong> whether it holds the "
                          "loss of A. ");
     assert_non_null(words);
-    assert_non_null(strstr(words, " seeds a side would decide, if "));
+    assert_non_null(strstr(words, " seeds per side would decide, if "));
     free(html);
     finish(&s);
     runs[1].status = "killed";

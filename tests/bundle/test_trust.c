@@ -342,7 +342,7 @@ static void a_forged_configuration_is_detected(void **state) {
 
 /* Copies of one run with other seeds would be runs of several seeds. */
 static void a_forged_seed_is_detected(void **state) {
-    static const char NONE[] = "run.json says seed is no whole number, but train.seed of ";
+    static const char NONE[] = "run.json says seed is not a whole number, but train.seed of ";
     struct scene *s = *state;
     edit(s, "data/run.json", "\"seed\": 1", "\"seed\": 2");
     expect_inputs(s, "run.json says seed is 2, but train.seed of data/experiment/resolved.json is "
@@ -357,8 +357,8 @@ static void a_hidden_smoke_run_is_detected(void **state) {
     struct scene *s = *state;
     edit(s, "data/experiment/argv.json", "\"tiny.lua\"", "\"tiny.lua\",\"--smoke\"");
     sign_and_pack(s);
-    expect(s->forged, ERR_VERIFY, "run.json says it is no smoke run, but its command in ", true);
-    expect(s->dir, ERR_VERIFY, "run.json says it is no smoke run, but its command in ", true);
+    expect(s->forged, ERR_VERIFY, "run.json says it is not a smoke run, but its command in ", true);
+    expect(s->dir, ERR_VERIFY, "run.json says it is not a smoke run, but its command in ", true);
     edit(s, "data/run.json", "\"smoke\": false", "\"smoke\": true");
     sign_and_pack(s);
     struct unpack_report report;

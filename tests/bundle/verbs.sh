@@ -24,7 +24,7 @@ expect() {
 }
 
 expect 0 "done" list
-expect 2 "nowhere is no directory" list nowhere
+expect 2 "nowhere is not a directory" list nowhere
 expect 0 '"schema":"fp8lab.list/1"' list --json
 expect 0 "loss is nan at step 7" show 20261121T024821Z
 expect 0 "killed" show last
@@ -61,11 +61,11 @@ for flag in "show last --html" "compare $killed out --html" "compare $killed out
 done
 [ "$(sha256sum "$done")" = "$before" ] || { echo "$done was replaced"; failed=1; }
 expect 0 "wrote page.html" show "$done" --html page.html
-expect 2 "new.tar.zst: bundles are called so" show "$done" --html new.tar.zst
+expect 2 "new.tar.zst: such names are for bundles" show "$done" --html new.tar.zst
 printf '<h1>My notes</h1> A page has <title>fp8lab in its head.\n' >notes.html
 expect 2 "notes.html: the file holds other data" show "$done" --html notes.html
 expect 2 "there is no folder none; make it" show "$done" --html none/page.html
-expect 2 "it is no regular file" show "$done" --html /dev/null
+expect 2 "it is not a regular file" show "$done" --html /dev/null
 expect 0 "plots to figures" compare "$done" out --svg figures
 expect 6 "one.html" compare "$done" out --svg one.html
 expect 0 '"equal":true' compare --json "$done" "$killed"

@@ -169,7 +169,7 @@ static const struct bad RUNNING[] = {
     { "{{ ('<' | safe) + '<' }}", ERR_UNSUPPORTED, "escape HTML" },
     { "{{ 'x' | join(unknown=1) }}", ERR_CONFIG, "'join' has no argument 'unknown'" },
     { "{{ 'x' | replace('y') }}", ERR_CONFIG, "'replace' needs 2 arguments" },
-    { "{% set x = 1 %}{% set x.y = 2 %}", ERR_CONFIG, "'x' is no namespace" },
+    { "{% set x = 1 %}{% set x.y = 2 %}", ERR_CONFIG, "'x' is not a namespace" },
     { "{% for i in [1] %}{{ loop.cycle(1) }}{% endfor %}", ERR_UNSUPPORTED, "loop.cycle" },
     { "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", ERR_UNSUPPORTED,
       "more than 600 expressions and calls" },

@@ -197,7 +197,7 @@ case_name="FP8 attention" # is emulated, however the recipe's products run
 attention="--only fp8-attention-tensorwise-fp8-seed1 --runs $runs"
 # shellcheck disable=SC2086
 advise 0 experiments/fp8_attention.lua $attention --facts tests/facts/h200.json $bench --detail
-grep -qE "^Use fp8.delayed: (29|30).[0-9] ms a step, " "$out" || fail "no forecast"
+grep -qE "^Use fp8.delayed: (29|30).[0-9] ms per step, " "$out" || fail "no forecast"
 says "; native; $untried; FP8 attention is emulated here; needs " "$out"
 says '. Attention in BF16 is faster: drop precision = "fp8" (on an H200 a step of ' "$out"
 grep -qE "^fp8.tensorwise .*; FP8 attention is emulated here" "$out" || fail "not in the table"

@@ -136,6 +136,6 @@ printf 'PAR1PAR1' >table
 data 2 table -- 'is a Parquet file, which is not read as text; make JSON lines of it: python3'
 # Shards of data tokenise: what is beside them.
 data 0 tokenise --tokenizer bytes --field text --to made some.list --
-data 0 made -- 'text      0.00 MB of 1 file, 1.00 bytes a token' 'tokenizer bytes, 256 tokens' \
+data 0 made -- 'text      0.00 MB of 1 file, 1.00 bytes per token' 'tokenizer bytes, 256 tokens' \
     '0.8 % occur'
 exit $failed

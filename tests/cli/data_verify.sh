@@ -50,7 +50,7 @@ broken json 'b[:] = b.replace(b"_bytes\": 2", b"_bytes\": 4")' 'shards.token_byt
 broken json 'b[:] = b[:50]' 'copy.json'
 broken loss 'b[5] ^= 1' 'copy.loss was changed'
 broken loss 'b[5] = 2' 'copy.loss: byte 5 is 2'
-broken loss 'del b[-1]' 'copy.loss has' 'one byte a token'
+broken loss 'del b[-1]' 'copy.loss has' 'one byte per token'
 rm copy.loss && cp good.bin copy.bin
 data 4 verify copy -- 'copy.loss is missing'
 data 2 verify nothing -- 'open nothing.bin'

@@ -88,8 +88,8 @@ refused "$TEST_TMP/mine.txt" \
     'the file holds other data, and stays as it is; name a new file or an earlier report of doctor'
 cmp -s "$TEST_TMP/mine.txt" "$TEST_TMP/mine.copy" || fail "a file of the user was replaced"
 refused "$TEST_TMP/none/r.txt" "there is no folder $TEST_TMP/none; make it, or name a file in"
-refused "$TEST_TMP/folder" 'it is no regular file'
-refused "$TEST_TMP/new/" 'a folder is called so; name a file'
+refused "$TEST_TMP/folder" 'it is not a regular file'
+refused "$TEST_TMP/new/" 'it is a folder; name a file'
 if [ "$(id -u)" != 0 ]; then
     chmod 555 "$TEST_TMP/folder"
     refused "$TEST_TMP/folder/r.txt" "no file can be written in $TEST_TMP/folder: Permission denied"

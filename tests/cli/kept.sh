@@ -47,7 +47,7 @@ gives 0 export best:eval.loss --runs both --to newest -- "the run's lowest held-
 gives 0 export best:eval.loss --runs both --to chosen --checkpoint best -- chosen
 grep -q "lowest held-out" out log && fail "export --checkpoint best speaks of the newest"
 
-case_name="the first weights"
+case_name="the initial weights"
 run init --set checkpoint.init=true --set train.steps=4 --set checkpoint.every=4
 expect "exit code" 0 $code
 says "kept: the first and the last checkpoint of the run"
@@ -62,7 +62,7 @@ case_name="the planned size"
 # shellcheck disable=SC2086
 for verb in check plan; do
     "$FP8LAB" $verb $experiment $best >out 2>log
-    grep -q "^kept: the last and the best checkpoint of the run, .* MiB a checkpoint" out ||
+    grep -q "^kept: the last and the best checkpoint of the run, .* MiB per checkpoint" out ||
         fail "$verb does not say what is kept"
 done
 # shellcheck disable=SC2086

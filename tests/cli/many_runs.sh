@@ -83,7 +83,7 @@ expect "since a fraction" 3 "$("$FP8LAB" list -q --ids --since 2026-11-21T06:42:
 gives 2 list --sort colour -- "--sort: found 'colour'; the columns are date"
 gives 0 list --name nothing -- "none of the 4 runs in runs matches"
 gives 0 list --name nothing --runs runs -- "none of the 4 runs in runs matches"
-gives 2 list --runs nowhere -- "nowhere is no directory"
+gives 2 list --runs nowhere -- "nowhere is not a directory"
 gives 2 list runs --runs runs -- "two folders of runs: runs and --runs runs; give one"
 gives 2 gc runs --runs runs -- "two folders of runs: runs and --runs runs; give one"
 gives 0 gc --runs runs --dry-run --
@@ -95,7 +95,7 @@ gives 0 tag last best-so-far paper --note "for the talk" -- "tags  best-so-far, 
 gives 0 list -q --tag paper --tag best-so-far -- "best-so-far, paper"
 expect "rows" 2 "$(wc -l <out)"
 gives 0 show -q last -- "tags           best-so-far, paper" "note           for the talk"
-gives 2 tag last "two words" -- "'two words' is no tag"
+gives 2 tag last "two words" -- "'two words' is not a tag"
 gives 2 tag last --remove other -- "the run does not have the tag 'other'"
 gives 0 verify last -- valid
 expect "bundles" "$before" "$(sha256sum runs/*.tar.zst)"

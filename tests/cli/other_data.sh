@@ -63,7 +63,7 @@ gives 2 run --resume "$(bundle_in stopped)" --threads 1 -- \
 # No file at all.
 rm data/n.txt && mkdir data/n.txt
 gives 3 repro "$(bundle_in done)" --threads 1 --runs again -- \
-    "    data/n.txt is here, but is no regular file"
+    "    data/n.txt is here, but is not a regular file"
 rmdir data/n.txt && ln -s n.txt data/n.txt
 gives 2 eval "$(bundle_in done)" --threads 1 -- \
     "    data/n.txt is here, but is a link that leads to no file"

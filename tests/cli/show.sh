@@ -71,7 +71,8 @@ def most(key):
 used = most("gpu_memory_used_bytes")
 assert shown.get("GPU memory") == (used and "%.1f MiB in use at most, by all processes" % (
     used / 2**20)), shown
-assert re.fullmatch("%.1f MiB a rank, .*" % (most("device_bytes") / 2**20), shown["arenas"]), shown
+arenas = "%.1f MiB per rank, .*" % (most("device_bytes") / 2**20)
+assert re.fullmatch(arenas, shown["arenas"]), shown
 PY
 done
 
@@ -122,6 +123,6 @@ for tolerance in 1 x% -1% 101% nan%; do
     [ $? = 2 ] && grep -qF "write a percentage from 0 to 100" "$TEST_TMP/compared" ||
         { echo "FAILED: --tolerance $tolerance is taken"; failed=1; }
 done
-compare --baseline nothing | grep -qF 'no row is called so; the rows are "bf16", ' ||
+compare --baseline nothing | grep -qF 'no row has this name; the rows are "bf16", ' ||
     { echo "FAILED: --baseline nothing"; failed=1; }
 exit $failed

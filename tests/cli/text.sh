@@ -81,10 +81,10 @@ PY
 sed 's|  data = text .*|  data = text { "data/*.jsonl" },|' texts.lua >bytes.lua
 gives 0 run bytes.lua --lib "$lib" --threads 1 --runs bytes --
 gives 0 compare "$first" "$(bundle_in bytes)" -- "eval/byte" \
-    "eval loss a byte of text, by the bytes a token of the run's whole text"
+    "eval loss per byte of text, by the bytes per token of the run's whole text"
 gives 0 compare "$first" "$(bundle_in bytes)" --html page.html --
-grep -q 'Eval/byte: eval loss a byte' page.html || fail "the page does not say loss a byte"
-gives 0 show "$first" -- "nats a byte of text"
+grep -q 'Eval/byte: eval loss per byte' page.html || fail "the page does not say loss per byte"
+gives 0 show "$first" -- "nats per byte of text"
 "$FP8LAB" compare --json "$first" "$(bundle_in bytes)" >report.json
 "$FP8LAB" show --json "$first" >shown.json
 python3 - bag/data/experiment/ingest.json <<'PY' || fail "loss a byte"

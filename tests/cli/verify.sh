@@ -63,7 +63,7 @@ gives 4 verify "$bundle" -- "$folder: the kept checkpoint is damaged: $last/mode
 never "by its own hashes"
 restore && cp spoilt "$bundle"
 unreadable "$last/model.safetensors"
-gives 4 verify "$bundle" -- "$folder: a checkpoint cannot be read, and may be whole" \
+gives 4 verify "$bundle" -- "$folder: a checkpoint cannot be read, and may be intact" \
     "File name too long"
 never "by its own hashes"
 restore
@@ -84,7 +84,7 @@ case_name="no bundle at all"
 mkdir foreign
 for file in "" x; do
     [ "$file" ] && echo >foreign/$file
-    gives 4 verify foreign -- "foreign is no run: name a run's .tar.zst or its directory"
+    gives 4 verify foreign -- "foreign is not a run: name a run's .tar.zst or its directory"
     never "copy it again"
 done
 rm directory/bagit.txt

@@ -1,7 +1,7 @@
 #!/bin/bash
 # tier: long
 # long: 45, waits
-# The tasks of a job, started with the environment variables of each launcher. One task a host or
+# The tasks of a job, started with the environment variables of each launcher. One task per host or
 # one a rank gives one bundle, with the bits of a run of one runner.
 set -u
 . tests/dist/lib.sh

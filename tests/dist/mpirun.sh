@@ -110,7 +110,7 @@ for mpi in openmpi hydra; do
     fi
     tried=1
 
-    # 4 tasks: one a rank. 2 tasks: two ranks each, as with one task a host.
+    # 4 tasks: one a rank. 2 tasks: two ranks each, as with one task per host.
     for tasks in 2 4; do
         case_name="$mpi, $tasks tasks"
         runs=$mpi$tasks

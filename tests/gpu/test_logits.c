@@ -94,7 +94,7 @@ static void assert_rows_match(const float *cpu, const float *gpu) {
         }
 }
 
-/* The first weights are equal on both. */
+/* The initial weights are equal on both. */
 static void they_are_near_the_cpus(void **state) {
     static float cpu[ROWS * V], gpu[ROWS * V], only[ROWS * V];
     for (int kind = RECIPE_BF16; kind < RECIPE_KIND_COUNT; kind++) {

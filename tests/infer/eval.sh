@@ -54,7 +54,7 @@ sed "$kept" texts.lua >t.lua
 train t.lua
 text=$bundle
 same "text with a tokenizer"
-expect "a byte" "$("$FP8LAB" show "$text" | sed -n 's/^  eval a byte *\([0-9.]*\) .*/\1/p')" \
+expect "a byte" "$("$FP8LAB" show "$text" | sed -n 's/^  eval per byte *\([0-9.]*\) .*/\1/p')" \
     "$(get '"%.6f" % o["loss_a_byte"]' "$text")"
 rm -rf runs/cache # made again of the text, with the bundle's tokenizer
 mv tokenizer.json moved.json
@@ -123,7 +123,7 @@ rm own.json
 gives 0 eval "$bundle" --data other.bin -- "bf16 on"
 ! grep -q "unless both give the same ids" out || fail "a tokenizer that nothing names"
 bytes_a_token=$(get 'round(o["loss"] / o["loss_a_byte"], 4)' "$text" --data other.jsonl)
-expect "bytes a token of shards" "$bytes_a_token" \
+expect "bytes per token of shards" "$bytes_a_token" \
     "$(get 'round(o["loss"] / o["loss_a_byte"], 4)' "$text" --data other.idx)"
 [ "$(get 'o["loss_tokens"] < 0.5 * o["tokens"]' "$chats" --data talks.jsonl)" = True ] ||
     fail "the prompts of conversations have loss"
@@ -206,7 +206,7 @@ gives 2 eval "$bytes" --choices nine.bin --data b.txt -- "leave out --data"
 
 # ---- refused by name
 gives 2 eval "$step" --checkpoint last --data b.txt -- "chooses among the checkpoints of a run"
-gives 2 eval "$step" -- "is no run, so it has no data of its own: --data FILE"
+gives 2 eval "$step" -- "is not a run, so it has no data of its own: --data FILE"
 gives 2 eval hf --data b.txt -- "has no tokenizer, so b.txt cannot be read as text: --tokenizer"
 "$FP8LAB" data tokenise -q b.txt --tokenizer bytes --to tokens >out 2>&1 || fail "tokenise"
 expect "tokens with an index, by a model of bytes" "$(get 'o["loss_bits"]' "$bytes" --data b.txt)" \

@@ -40,7 +40,7 @@ sed 's/cat.txt/na.txt/' cat.lua >na.lua
     --set train.steps=180 >out 2>log || fail "the run"
 na=$(bundle_in na) loop="the text ends in a loop: the same 3 tokens 13 times."
 expect "a loop" "$(printf 'na %.0s' {1..13})n" "$(generated "$na" "na " --tokens 40)"
-says "$loop The likeliest token each time often leads there; --temperature 0.8 draws the tokens" log
+says "$loop Always taking the most likely token often leads there; --temperature 0.8" log
 expect "notes" 1 "$(grep -c loop log)"
 generated "$na" "na " --tokens 40 --json >/dev/null
 says "$loop" log
@@ -223,7 +223,7 @@ rm open/*manifest*
 gives 2 generate open x -- "is not closed" "one of its checkpoints: open/data/checkpoints/step-"
 gives 2 generate nothing x -- "nothing is neither a path nor the beginning of a run's id"
 printf '\n\n' >none && gives 2 generate "$run" --prompts none -- "none has no prompt"
-gives 2 generate "$texts" "$(printf 'x\xff')" --tokenizer model --chat -- "no UTF-8"
+gives 2 generate "$texts" "$(printf 'x\xff')" --tokenizer model --chat -- "is not UTF-8"
 gives 2 generate "$run" x --logits absent/l.npy -- "absent/l.npy: there is no folder absent"
 cp l.npy kept.npy && echo mine >notes
 for other in notes /dev/null .; do

@@ -73,7 +73,7 @@ static const struct { const char *file, *find, *put, *words; } DAMAGE[] = {
     { "llama3", "\"single_word\":false", "\"single_word\":true", "single_word, which fp8lab" },
     { "llama3", "\"lstrip\":false", "\"lstrip\":0", "added_tokens[0].lstrip is a whole number" },
     { "llama3", "\"rstrip\"", "\"rtrip\"", "added_tokens[0].rtrip is a setting" },
-    { "llama3", "\"normalizer\":null", "\"normalizer\":3", "normalizer is no object" },
+    { "llama3", "\"normalizer\":null", "\"normalizer\":3", "normalizer is not an object" },
     { "llama3", "\"normalizer\":null", "\"normalizer\":{}", "normalizer has no type" },
     { "llama3", "\"normalizer\":null", "\"normalizer\":{\"type\":\"Lowercase\"}",
       "normalizer asks for Lowercase, which fp8lab does not know; it knows NFC" },
@@ -102,12 +102,13 @@ static const struct { const char *file, *find, *put, *words; } DAMAGE[] = {
     { "llama3", "\"ids\":[697]", "\"ids\":[7000]", "an id that no token has" },
     { "llama3", "\"ids\":[697]", "\"ids\":[-1]", "an id that no token has" },
     { "llama3", "\"ids\":[697]", "\"ids\":697", "post_processor.special_tokens has no ids" },
-    { "llama3", "\"single\":[{\"SpecialToken\"", "\"single\":[{\"Special\"", "single[0] is no" },
+    { "llama3", "\"single\":[{\"SpecialToken\"", "\"single\":[{\"Special\"",
+      "single[0] is neither" },
     { "llama3", "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\"", "5],\"pair\"",
-      "single[1] is no" },
+      "single[1] is neither" },
     { "llama3", "\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"WordPiece\"",
       "decoder asks for WordPiece" },
-    { "mistral", "\"start\":1", "\"start\":-1", "decoders[3].start is no whole number" },
+    { "mistral", "\"start\":1", "\"start\":-1", "decoders[3].start is not a whole number" },
     { "mistral", "\"decoders\":[", "\"decoders\":null,\"x\":[", "decoder.x is a setting" },
     { "llama3", "\"model\":{", "\"model\":5,\"version\":{", "no JSON" },
     { "llama3", "\"model\":{\"type\":\"BPE\"", "\"model\":{\"type\":\"Unigram\"",
@@ -203,15 +204,15 @@ static void an_empty_side_of_a_merge_is_no_cycle(void **state) {
 }
 
 static const struct { const char *find, *put, *words; } RANKS[] = {
-    { "Ig== 1\n", "Ig== x\n", "ranks.tiktoken:2: \"Ig== x\" is no token" },
-    { "Ig== 1\n", "Ig==\n", "ranks.tiktoken:2: \"Ig==\" is no token" },
-    { "Ig== 1\n", "I=g= 1\n", "is no token" },
-    { "Ig== 1\n", "Ig 1\n", "is no token" },
+    { "Ig== 1\n", "Ig== x\n", "ranks.tiktoken:2: \"Ig== x\" is not a token" },
+    { "Ig== 1\n", "Ig==\n", "ranks.tiktoken:2: \"Ig==\" is not a token" },
+    { "Ig== 1\n", "I=g= 1\n", "is not a token" },
+    { "Ig== 1\n", "Ig 1\n", "is not a token" },
     { "Ig== 1\n", "Ig== 9223372036854775808\n", "a rank from 0 to" },
-    { "Ig== 1\n", "Ig== -1\n", "is no token" },
+    { "Ig== 1\n", "Ig== -1\n", "is not a token" },
     { "Ig== 1\n", "Ig== 0\n", "ranks.tiktoken:2: the rank 0 is already another token's" },
     { "Ig== 1\n", "IQ== 1\n", "the ranks 0 and 1 are the same token" },
-    { "Ig== 1\n", "", "the byte 34 is no token of its own" },
+    { "Ig== 1\n", "", "the byte 34 is not a token of its own" },
 };
 
 static void each_broken_rank_is_named(void **state) {

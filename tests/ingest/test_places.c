@@ -117,7 +117,7 @@ static void bad_text_is_an_error(void **state) {
     struct encoder *x;
     (void)state;
     MUST(encoder_create(&x, t, E));
-    MUST_FAIL(ERR_FORMAT, "byte 1 of the text is no UTF-8",
+    MUST_FAIL(ERR_FORMAT, "byte 1 of the text is not UTF-8",
               encoder_add_placed(x, "a\xff", 2, NULL, 0, E));
     MUST(encoder_add_placed(x, "", 0, NULL, 0, E));
     encoder_destroy(x);

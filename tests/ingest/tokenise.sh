@@ -164,7 +164,7 @@ data 2 tokenise --to x --tokenizer "$recorded/gpt2.json" --eod nothing one.txt -
 printf '%s\n' '{"text": "a"}' '{"text": 5}' '{"txt": "b"}' '' '{"text": "c"' '{"text": "d"}' \
     >bad.jsonl
 data 2 tokenise --to bad --tokenizer bytes bad.jsonl -- '--skip-bad' \
-    'bad.jsonl:2: the field "text" is no text'
+    'bad.jsonl:2: the field "text" is not text'
 data 2 tokenise --to bad --tokenizer bytes --skip-bad 2 bad.jsonl -- 'bad.jsonl:5: no JSON object'
 [ ! -e bad.bin ] && [ ! -e bad.bin.part ] || fail "files are left of a failed run"
 data 0 tokenise --to bad --tokenizer bytes --skip-bad 3 bad.jsonl -- '2 in 2 documents' \
@@ -186,7 +186,7 @@ for word in tokenize sampel verfy; do
     data 2 $word --to x one.txt -- "there is no file '$word'; did you mean 'fp8lab data $meant'?"
 done
 cp one.txt samples && data 0 samples -- 'samples' && rm samples
-data 2 tokenise --to x --tokenizer one.txt one.txt -- 'one.txt is no tokenizer' 'bytes'
+data 2 tokenise --to x --tokenizer one.txt one.txt -- 'one.txt is not a tokenizer' 'bytes'
 data 2 tokenise --to x --tokenizer "$recorded/ranks.tiktoken" one.txt -- 'Add --pattern'
 data 2 tokenise --to x --tokenizer "$recorded/ranks.tiktoken" --pattern gtp2 one.txt -- 'gpt2?'
 data 2 --to x one.txt -- '--to is a flag of'
@@ -244,14 +244,14 @@ run = subprocess.run(command, capture_output=True, preexec_fn=limit, restore_sig
 assert run.returncode == -signal.SIGXFSZ, run
 assert "kill2.bin.part" in glob.glob("kill2.*") and "kill2.bin" not in glob.glob("kill2.*")
 run = subprocess.run(command, capture_output=True, text=True)
-assert run.returncode == 0 and "tokenised anew" in run.stderr, run
+assert run.returncode == 0 and "tokenised again" in run.stderr, run
 assert filecmp.cmp("kill.bin", "kill2.bin", False) and filecmp.cmp("kill.json", "kill2.json", False)
 # Killed while it renamed: the index is not there yet.
 os.rename("kill2.idx", "kill2.idx.part")
 os.rename("kill2.json", "kill2.json.part")
 open("kill2.loss.part", "wb").write(b"of a run with --chat")
 run = subprocess.run(command, capture_output=True, text=True)
-assert run.returncode == 0 and "tokenised anew" in run.stderr, run
+assert run.returncode == 0 and "tokenised again" in run.stderr, run
 assert sorted(glob.glob("kill2.*")) == ["kill2.bin", "kill2.idx", "kill2.json"]
 assert filecmp.cmp("kill.idx", "kill2.idx", False)
 # A .bin of somebody else stays.

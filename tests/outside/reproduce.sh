@@ -1,6 +1,6 @@
 #!/bin/bash
-# experiments/peers/reproduce.py repeats batches and first weights from model/NUMERICS.md. They are
-# equal to the bit for each kind of data, shape of model and number of ranks. reproduce.py also
+# experiments/peers/reproduce.py repeats batches and initial weights from model/NUMERICS.md. They
+# are equal to the bit for each kind of data, shape of model and number of ranks. reproduce.py also
 # notices a difference. batches.py, as a program, prints the sequences of a step.
 set -u
 . tests/outside/lib.sh
@@ -97,7 +97,7 @@ rows="text gpt2 llmc megatron blend packed padded restart shuffled plain whole r
 for row in $rows; do
     (cd open && "$FP8LAB" extract -q ../runs/*-"$row"-*.tar.zst >/dev/null 2>&1)
     reproduce open/*-"$row"-* || fail "$row: exit code $?"
-    grep -q '^first weights: equal' out || fail "$row: first weights"
+    grep -q '^initial weights: equal' out || fail "$row: initial weights"
     grep -q '^batches: equal' out || fail "$row: batches"
 done
 steps() { grep -q "^batches: equal ($1 traced steps" out || fail "$2: not $1 steps"; }
@@ -134,11 +134,11 @@ grep -q 'batches.py PREFIX HOLDOUT' out || fail "batches.py does not say how it 
 # A learning rate of 0 leaves the weights as they are: the last checkpoint's are the first one's.
 cmp open/*-text-*/data/checkpoints/step-00000[04]/model.safetensors || fail "lr = 0 moved weights"
 
-# The first weights of tests/cli/tiny.lua, recorded for tests/cli/kept.sh.
+# The initial weights of tests/cli/tiny.lua, recorded for tests/cli/kept.sh.
 run_tiny --runs tiny --set checkpoint.init=true --set archive=full
 (cd open && "$FP8LAB" extract -q ../tiny/*.tar.zst >/dev/null 2>&1)
 reproduce open/*-tiny-* || fail "tiny: exit code $?"
-grep -q '^first weights: equal' out || fail "tiny: first weights"
+grep -q '^initial weights: equal' out || fail "tiny: initial weights"
 (cd open/*-tiny-*/data/checkpoints/step-000000 && sha256sum model.safetensors) >weights
 recorded tests/cli/first_weights.txt weights
 
@@ -150,15 +150,15 @@ raw[-1] ^= 1
 open(sys.argv[1], "wb").write(raw)
 PY
 reproduce open/*-text-*
-[ $? = 4 ] && grep -q 'first weights: different' out && grep -q ', element [0-9]*: 0x' out ||
+[ $? = 4 ] && grep -q 'initial weights: different' out && grep -q ', element [0-9]*: 0x' out ||
     fail "a flipped bit"
 mkdir other && cp b.txt other/a.txt && cp a.txt other/b.txt
 reproduce open/*-moving-* --data-root other
-[ $? = 4 ] && grep -q 'first weights: equal' out && grep -q '^  step 1: the embedding' out ||
+[ $? = 4 ] && grep -q 'initial weights: equal' out && grep -q '^  step 1: the embedding' out ||
     fail "a text in another order"
 sed -i 's/"seed":1234/"seed":1235/' open/*-moving-*/data/experiment/resolved.json
 reproduce open/*-moving-*
-[ $? = 4 ] && grep -q 'first weights: different' out || fail "another seed"
+[ $? = 4 ] && grep -q 'initial weights: different' out || fail "another seed"
 reproduce nowhere
 [ $? = 2 ] && grep -q "name a run's folder" out || fail "no run"
 exit $failed

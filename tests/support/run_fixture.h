@@ -46,7 +46,7 @@ struct run_fixture {
     const char *data;        /* the table of its configuration, as JSON; NULL: absent */
     const char *data_hash;   /* of inputs; NULL: "cc", "": absent */
     const char *init;        /* the table of its configuration, as JSON; NULL: absent */
-    const char *weights;     /* the hash of its first weights; NULL: absent */
+    const char *weights;     /* the hash of its initial weights; NULL: absent */
     const char *init_record; /* init.json; NULL: none */
 };
 

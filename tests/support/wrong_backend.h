@@ -14,7 +14,7 @@ enum wrong_kind {
     WRONG_ROUNDING, WRONG_CAST_STALE, WRONG_CAST_NAN, /* of a cast */
     /* Of attention; LONG: only from 256 tokens on. */
     WRONG_ATTENTION, WRONG_ATTENTION_STALE, WRONG_ATTENTION_NAN, WRONG_ATTENTION_NAN_LONG,
-    WRONG_CRASH, /* kills the process in a product of E4M3 with one scale a tensor */
+    WRONG_CRASH, /* kills the process in a product of E4M3 with one scale per tensor */
     WRONG_TOLD, /* states another order along K than it computes in */
     /* Attention: no first key, at all or backward; no window; first keys of whole tiles of 64; one
      * key too many. */

@@ -265,7 +265,7 @@ static void latest_fails_if_unreadable(void **state) {
     memset(name, 'x', 300);
     name[300] = '\0';
     assert_int_equal(symlink(name, path), 0); /* ENAMETOOLONG, for root too */
-    MUST_FAIL(ERR_IO, "may be whole; make it readable and try again, or move",
+    MUST_FAIL(ERR_IO, "may be intact; make it readable and try again, or move",
               checkpoint_latest(dir, NULL, &found, E));
     MUST_FAIL(ERR_IO, path, checkpoint_latest(dir, NULL, &found, E));
     assert_int_equal(unlink(path), 0);

@@ -388,7 +388,7 @@ static void shares_join_to_the_same_bits(void **state) {
 }
 
 /* One held-out sequence in a batch of four has the same loss as alone, bit for bit. The filler
- * changes no scale, even with one scale a tensor. */
+ * changes no scale, even with one scale per tensor. */
 static void filler_reaches_no_scale(void **state) {
     char path[] = "/tmp/fp8lab-filler-XXXXXX";
     unsigned char text[6 * 32];

@@ -1,4 +1,4 @@
-/* The first update of a run, computed from its gradients: clipping, decay, first weights. In the
+/* The first update of a run, computed from its gradients: clipping, decay, initial weights. In the
  * f32 recipe, so that values are not rounded. */
 #include <math.h>
 #include <stdlib.h>

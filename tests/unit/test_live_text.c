@@ -19,7 +19,7 @@ static void take(struct live *l, enum stream_id stream, const char *text) {
     json_decref(record);
 }
 
-/* A run of 1,000 steps that has made 120 of them, at 41.25 ms a step. */
+/* A run of 1,000 steps that has made 120 of them, at 41.25 ms per step. */
 static void make(struct live *l) {
     live_begin(l);
     json_t *run = json_loads("{\"name\":\"tiny\",\"id\":\"x\",\"status\":\"running\",\"started\":"

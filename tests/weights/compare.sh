@@ -1,6 +1,6 @@
 #!/bin/bash
-# compare: first weights and data count by their content. A file that was replaced at its path is a
-# factor; the same bytes at another path are none. The rule: tests/bundle/test_compare_content.c.
+# compare: initial weights and data count by their content. A file that was replaced at its path is
+# a factor; the same bytes at another path are none. The rule: tests/bundle/test_compare_content.c.
 set -u
 . tests/cli/lib.sh
 . "$root/tests/weights/lib.sh"

@@ -163,7 +163,7 @@ mkdir -p moved/models && cp models/text.txt moved/models && cp -r models/y moved
 (cd moved && edit models/x 't["model.norm.weight"] = ("F32", [32], bytes(128))'
     gives 3 repro "../$bundle" --threads 1 -- "models/x has other weights"; exit $failed) ||
     fail "other weights at the script's path"
-gives 3 repro "$bundle" --threads 1 --init models/three/.. -- "first weights"
+gives 3 repro "$bundle" --threads 1 --init models/three/.. -- "initial weights"
 run_tiny --runs random
 gives 2 repro "$(bundle_in random)" --init models/y -- \
     "--init models/y: the run of random/" "begins with random weights and reads none: leave out"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The first weights have one tokenizer and the text another: check, plan and run warn, name both and
-# say what to write. They say nothing if both are the same, or one is not known.
+# The initial weights have one tokenizer and the text another: check, plan and run warn, name both
+# and say what to write. They say nothing if both are the same, or one is not known.
 set -u
 . tests/cli/lib.sh
 . "$root/tests/support/text.sh"

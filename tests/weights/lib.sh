@@ -2,7 +2,7 @@
 names=$(cut -d' ' -f1 "$root/tests/weights/losses.txt")
 python3 "$root/tests/weights/make_models.py" models || fail "make_models.py"
 
-# Writes x.lua: one step on models/text.txt, whose loss is that of the first weights.
+# Writes x.lua: one step on models/text.txt, whose loss is that of the initial weights.
 script() { # INIT [MODEL [KEYS]]
     cat >x.lua <<END
 return experiment { name = "x", model = hf { "${2:-$1}", seq_len = 32 }, init = "$1", recipe = f32,

@@ -5,7 +5,7 @@
  *   crash KERNEL    attention kills the process unless KERNEL is forbidden: wgmma, cudnn
  *   crash all       ... unless both are
  *   crash bf16      a product in BF16 kills it
- *   device          a product of E4M3 with one scale a tensor is ERR_DEVICE unless it is forbidden
+ *   device          a product of E4M3 with one scale per tensor is ERR_DEVICE unless forbidden
  *   memory WORDS    memory for "certify: WORDS..." is ERR_MEMORY; device WORDS, absent WORDS: other
  *                   errors. A run needs no such memory.
  *   fused kept      swiglu_fwd writes a wrong code into its sink; fused dropped: if the sink does
