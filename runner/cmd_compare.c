@@ -201,6 +201,8 @@ const struct verb VERB_COMPARE = {
             "a uniform one, and one by how often each token occurs.\n"
             "--factor train.grad_dtype=f32 judges a row of another grad_dtype against the row\n"
             "with f32 that is equal otherwise, and rows of f32 against BF16 as above.\n"
+            "Spikes of a run's loss or gradient norm are named. A warning says if a row has\n"
+            "clearly more of them than its baseline.\n"
             "A second table has losses after equal time. It also has time and tokens to one loss.\n"
             "NAME is a row's name, a recipe, a run's name or the beginning of its id.\n"
             "With at least 4 seeds per side, also a Mann-Whitney test and a bootstrap\n"

@@ -29,6 +29,7 @@
 #include "runner/repro/repro_launch.h"
 #include "runner/repro/repro_patch.h"
 #include "runner/repro/repro_source.h"
+#include "runner/repro/repro_speed.h"
 #include "runner/repro/repro_tokens.h"
 #include "runner/repro/repro_verdict.h"
 #include "runner/repro_report.h"
@@ -48,6 +49,7 @@ struct command {
     struct cache_entry tokens;                   /* of text with a tokenizer */
     char data_root[PATH_CAP];
     struct seed_band band;
+    double speed; /* how much slower it may be, as a share; NaN: not asked */
     struct signals signals;
     struct run_outcome outcome;
 };
@@ -334,14 +336,20 @@ static enum status judge(struct command *c, int *code, struct err *e) {
     const char *paths[2] = { c->source.bundle, c->outcome.bundle };
     struct comparison comparison = { 0 };
     struct repro_verdict verdict = { 0 };
+    struct repro_speed speed = { 0 };
     enum status st = compare_runs(paths, 2, NULL, &comparison, e);
     if (st == OK) st = repro_judge(&comparison, &c->band, c->settings.only_steps,
                                   &verdict, e);
+    if (st == OK)
+        st = repro_speed_judge(&comparison.run[0], &comparison.run[1],
+                               verdict.kind != REPRO_INCOMPARABLE, c->speed, &speed, e);
     if (st == OK) {
         *code = repro_exit_code(verdict.kind, cli_has(c->cli, "exact"));
-        repro_report(c->cli, &c->source, &c->outcome, &verdict, *code);
+        *code = repro_speed_exit_code(&speed, *code);
+        repro_report(c->cli, &c->source, &c->outcome, &verdict, &speed, *code);
         cli_next(c->cli, "compare", paths[0], paths[1], NULL);
     }
+    repro_speed_free(&speed);
     repro_verdict_free(&verdict);
     compare_free(&comparison);
     return st;
@@ -356,6 +364,7 @@ static enum status read_settings(struct command *c, struct err *e) {
         .runs = cli_runs(cli), .cache = cli_value(cli, "cache"),
         .keep_directory = cli_has(cli, "keep-dir"),
     };
+    TRY(repro_speed_band(cli_value(cli, "speed"), &c->speed, e));
     TRY(stop_grace_read(&c->settings.stop_grace_s, e));
     TRY(cli_int(cli, "steps", 1, INT64_MAX, &c->settings.only_steps, e));
     return cli_int(cli, "threads", 1, 4096, &c->settings.threads, e);
@@ -478,6 +487,7 @@ static int cmd_repro(const struct cli *cli) {
 
 static const struct flag FLAGS[] = {
     { "exact", NULL, "exit 5 unless the bits are equal", false },
+    { "speed", "P%", "exit 5 if it is more than P % slower than the bundle's run", false },
     { "steps", "N", "repeat and compare only the first N steps", false },
     { "backend", "NAME", "cpu or cuda (default: what the bundle's run used)", false },
     { "arithmetic", "NAME", "of the cpu backend (default: what the bundle's run used)", false },
@@ -510,7 +520,9 @@ const struct verb VERB_REPRO = {
             "  within tolerance  each step's loss within the larger of 0.1 % and three seed\n"
             "                    bands of the reference (exit 0; with --exact 5)\n"
             "  different         exit 5; the first step and tensor that differ are named\n"
-            "  not comparable    exit 3: other hardware, data or configuration, fewer steps\n",
+            "  not comparable    exit 3: other hardware, data or configuration, fewer steps\n"
+            "speed: of the same steady steps, if GPU, number of GPUs, backend and configuration\n"
+            "are the bundle's. With --speed also exit 3 if it cannot be compared.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

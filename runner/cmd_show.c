@@ -16,6 +16,7 @@
 #include "runner/commands.h"
 #include "runner/compare/compare.h"
 #include "runner/compare/recipe_name.h"
+#include "runner/health/spikes.h"
 #include "runner/plan/mfu.h"
 #include "runner/plan/options.h"
 #include "runner/plan/trained.h"
@@ -355,12 +356,16 @@ static void print_loss(const struct cli *cli, const struct run_view *v) {
     else number(cli, "loss", v->summary, "loss_final", 1, "%.6f nats");
 }
 
-static void print_numbers(const struct cli *cli, const struct run_view *v) {
+static void print_numbers(const struct cli *cli, const struct run_view *v,
+                          const struct spikes *spikes) {
+    char found[SPIKES_TEXT_CAP];
     const json_t *s = v->summary;
     number(cli, "step", s, "step_last", 1, "%.0f");
     number(cli, "tokens", s, "tokens", 1, "%.0f");
     print_masked(cli, s);
     print_loss(cli, v);
+    (void)spikes_text(spikes, found);
+    line(cli, "spikes", found);
     number(cli, "eval loss", s, "eval_loss_final", 1, "%.6f nats");
     number(cli, "best eval", s, "eval_loss_best", 1, "%.6f nats");
     number(cli, "accuracy", s, "eval_accuracy_final", 100, "%.2f %% of the evaluated tokens");
@@ -474,31 +479,35 @@ static int cmd_show(const struct cli *cli) {
     const char *html = cli_value(cli, "html");
     char path[PATH_CAP];
     struct run_view view;
+    struct spikes spikes;
     struct err e = { 0 };
     enum status st = run_locate(cli->args[0], cli_runs(cli), path, &e);
     if (st == OK && html) st = output_may_replace("html", html, &PAGE, &e);
     if (st == OK && html) st = write_page(cli, path, html, &e);
     if (st == OK) st = run_view_load(path, RUN_VIEW_FULL, &view, &e);
     if (st != OK) return cli_fail(cli, &e);
+    if (spikes_make(view.columns.of[STREAM_TRAIN], &spikes, &e) != OK)
+        cli_warn(cli, "%s", plain_text(e.text));
     if (cli->json) {
         double bytes = run_view_bytes_a_token(&view);
         json_t *notes = NULL;
         if (run_notes_read(path, &notes, &e) != OK) cli_warn(cli, "%s", plain_text(e.text));
         json_t *object =
-            json_pack("{ss so ss sb sO sO? sO? sO? sO? sO? sO? sO? sO sO so? sO? sO?}", "schema",
-                      "fp8lab.show/1", "path", json_from_text(path), "identity", view.identity,
-                      "verified", view.verified, "run", view.run, "summary", view.summary,
-                      "resolved", view.resolved, "ingest", view.ingest, "init", view.init,
-                      "facts", view.facts, "commit", view.commit, "decisions", view.decisions,
-                      "checkpoints", view.checkpoints, "samples", view.samples, "bytes_a_token",
-                      bytes > 0 ? json_real(bytes) : NULL, "tags", json_object_get(notes, "tags"),
-                      "note", json_object_get(notes, "note"));
+            json_pack("{ss so ss sb sO sO? sO? sO? sO? sO? sO? sO? sO sO so? sO? sO? so?}",
+                      "schema", "fp8lab.show/1", "path", json_from_text(path), "identity",
+                      view.identity, "verified", view.verified, "run", view.run, "summary",
+                      view.summary, "resolved", view.resolved, "ingest", view.ingest, "init",
+                      view.init, "facts", view.facts, "commit", view.commit, "decisions",
+                      view.decisions, "checkpoints", view.checkpoints, "samples", view.samples,
+                      "bytes_a_token", bytes > 0 ? json_real(bytes) : NULL, "tags",
+                      json_object_get(notes, "tags"), "note", json_object_get(notes, "note"),
+                      "spikes", spikes_json(&spikes));
         cli_out_json(cli, object);
         json_decref(object);
         json_decref(notes);
     } else {
         print_identity(cli, &view);
-        print_numbers(cli, &view);
+        print_numbers(cli, &view, &spikes);
         print_device(cli, &view);
         size_t i;
         const json_t *item;
@@ -510,6 +519,7 @@ static int cmd_show(const struct cli *cli) {
         json_array_foreach(json_object_get(view.summary, "problems"), i, item)
             line(cli, "problem", json_string_value(item));
     }
+    spikes_free(&spikes);
     bool left_open;
     (void)remark_of(&view, &left_open);
     if (left_open) cli_next(cli, "close", path, NULL);
@@ -531,6 +541,7 @@ const struct verb VERB_SHOW = {
     .more = RUN_FORMS
             "\n"
             "loss: mean nats per token, of the last training batch. eval loss: of held-out data.\n"
+            "spikes: steps whose loss or gradient norm is far above those before, for a moment.\n"
             "steady window: all steps after the first fifth; at most 50 steps are left out.\n"
             "host memory: of the process. arenas: tensors that the run allocates at its start.\n"
             "saturated, underflow: the largest share of an FP8 tensor's elements that did not\n"

@@ -164,8 +164,9 @@ const struct verb VERB_WATCH = {
             "ends the view, not the run. Without a terminal (or with TERM=dumb) it prints a line\n"
             "every few seconds; --json prints the state once and exits.\n"
             "FP8: the largest share of a tensor's elements that did not fit the format, or\n"
-            "became 0, in the last recorded step. ETA: by the pace since the run was started or\n"
-            "resumed. Of a suite: which row this is, and how those before it ended.\n",
+            "became 0, in the last recorded step. Spikes: short rises of the loss that are over.\n"
+            "ETA: by the pace since the run was started or resumed. Of a suite: which\n"
+            "row this is, and how those before it ended.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,
     .args_max = 1,

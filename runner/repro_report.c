@@ -22,8 +22,16 @@ static void print_band(const struct cli *cli, const struct repro_verdict *v) {
                                   "it");
 }
 
+static void print_speed(const struct cli *cli, const struct repro_speed *s) {
+    char text[REPRO_SPEED_CAP];
+    repro_speed_text(s, text);
+    cli_out(cli, "  speed      %s%s%s\n", s->slower ? cli_style(cli, "red") : "", PLAIN(text),
+            s->slower ? cli_style(cli, NULL) : "");
+}
+
 static void print_verdict(const struct cli *cli, const struct repro_source *source,
-                          const struct run_outcome *outcome, const struct repro_verdict *v) {
+                          const struct run_outcome *outcome, const struct repro_verdict *v,
+                          const struct repro_speed *speed) {
     const struct divergence *d = &v->first;
     size_t i;
     const json_t *reason;
@@ -41,6 +49,7 @@ static void print_verdict(const struct cli *cli, const struct repro_source *sour
     }
     print_losses(cli, v);
     print_band(cli, v);
+    print_speed(cli, speed);
     json_array_foreach(v->reasons, i, reason)
         cli_out(cli, "  %s %s\n", i ? "          " : "differs   ",
                 PLAIN(json_string_value(reason)));
@@ -51,14 +60,16 @@ static void print_verdict(const struct cli *cli, const struct repro_source *sour
                                    : "equal bits were promised: all inputs are equal");
 }
 
-/* Adds what every verdict has, and prints `object`. `run`: new reference. Takes both over. */
+/* Adds what every verdict has, and prints `object`. `run`, `speed`: new references. Takes all
+ * over. */
 static void print_json(const struct cli *cli, const struct repro_source *source, json_t *object,
-                       json_t *run, int code) {
+                       json_t *run, json_t *speed, int code) {
     bool failed = false;
     json_put(object, "schema", json_string("fp8lab.repro/1"), &failed);
     json_put(object, "bundle", json_from_text(source->bundle), &failed);
     json_put(object, "parent", json_string(source->identity), &failed);
     json_put(object, "run", run, &failed);
+    json_put(object, "speed", speed, &failed);
     json_put(object, "exit_code", json_integer(code), &failed);
     object = json_whole(object, failed);
     cli_out_json(cli, object);
@@ -67,14 +78,14 @@ static void print_json(const struct cli *cli, const struct repro_source *source,
 
 void repro_report(const struct cli *cli, const struct repro_source *source,
                   const struct run_outcome *outcome, const struct repro_verdict *verdict,
-                  int code) {
+                  const struct repro_speed *speed, int code) {
     if (!cli->json) {
-        print_verdict(cli, source, outcome, verdict);
+        print_verdict(cli, source, outcome, verdict, speed);
         return;
     }
     json_t *run = json_pack("{s:s,s:s,s:o}", "id", outcome->id, "status", outcome->status, "bundle",
                             json_from_text(outcome->bundle));
-    print_json(cli, source, repro_verdict_json(verdict), run, code);
+    print_json(cli, source, repro_verdict_json(verdict), run, repro_speed_json(speed), code);
 }
 
 int repro_report_refusal(const struct cli *cli, const struct repro_source *source,
@@ -86,7 +97,8 @@ int repro_report_refusal(const struct cli *cli, const struct repro_source *sourc
         bool failed = false;
         json_put(object, "note", json_from_text(why), &failed);
         json_put(object, "bits_expected", json_false(), &failed);
-        print_json(cli, source, json_whole(object, failed), json_null(), EXIT_HARDWARE);
+        print_json(cli, source, json_whole(object, failed), json_null(), json_null(),
+                   EXIT_HARDWARE);
     } else {
         cli_out(cli, "not comparable  %s\n", PLAIN(source->bundle));
     }

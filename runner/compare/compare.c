@@ -137,6 +137,8 @@ static json_t *run_rows(const struct comparison *c, const json_t *statistics) {
     for (int64_t i = 0; i < c->count; i++) tokenised |= run_view_is_tokenised(&c->run[i]);
     for (int64_t i = 0; i < c->count; i++)
         json_append(rows, run_row(&c->run[i], tokenised), &failed);
+    for (int64_t i = 0; i < c->count; i++)
+        compare_put_spikes(c, i, json_array_get(rows, (size_t)i), &failed);
     const json_t *first = json_array_get(rows, (size_t)reference_of(statistics));
     for (int64_t i = 0; i < c->count; i++) {
         json_t *row = json_array_get(rows, (size_t)i);

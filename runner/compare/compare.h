@@ -8,6 +8,8 @@
  *                  results_sha256, steps, step_last, eval_step, eval_tokens, loss_final,
  *                  eval_loss_final, eval_loss_best, eval_loss_byte, step_time_us_median,
  *                  tokens_per_s_median, memory_bytes_peak,
+ *                  spikes_loss, spikes_grad_norm: their number, null if no step was judged,
+ *                  spikes: which ones, a text, or null,
  *                  energy_j_per_token: of the GPUs alone, null without their power,
  *                  ratio: {loss, eval_loss, eval_loss_byte, step_time, tokens_per_s, memory,
  *                  energy}}].
@@ -36,6 +38,8 @@
  *                    baseline_mean, mean, relative, low, high: one-sided 95 % bounds of relative,
  *                    tolerance, verdict, why, seeds_needed: a side, of an undecided row; null: not
  *                    known or more than 1000, differs_in: names of other factors (--baseline),
+ *                    spikes {loss, grad_norm: null if no step of a side was judged, or
+ *                      {count, steps, baseline_count, baseline_steps, p, clearly_more}},
  *                    factor: the key of --factor in which alone it differs, or null,
  *                    at_time {baseline_mean, mean, relative, low, high}: losses at equal time,
  *                    same_loss {loss: the lowest that all runs of both sides had, time, tokens
@@ -77,6 +81,7 @@ struct curve; /* curve.h */
 struct heat;  /* health/heat.h */
 struct spread; /* spread.h */
 struct step_times;
+struct spikes; /* health/spikes.h */
 
 struct comparison {
     struct compare_options options;
@@ -85,6 +90,7 @@ struct comparison {
     struct heat *heat;    /* its FP8 figures layer by step, empty with `lean`; owned */
     struct spread *spread; /* its last histograms, empty with `lean`; owned */
     struct step_times *times; /* tokens and time of each run's steps, unless lean; owned */
+    struct spikes *spikes; /* of each run's loss and gradient norm; owned */
     struct divergence *divergence; /* of each run from run 0, but for run 0; owned */
     int64_t count;
     json_t *report; /* owned */
@@ -262,6 +268,19 @@ int64_t compare_last_step(const struct columns *t);
 int64_t compare_common_step(const struct columns *const *t, int64_t count);
 /* The value of a column at the step; NaN if there is none. */
 double compare_value_at(const struct columns *t, const char *name, int64_t step);
+
+/* ---- spikes: compare_spikes.c ---------------------------------------------------------------- */
+
+/* Adds "spikes" to each row of `losses`: whether the group has clearly more than its baseline.
+ * Events count until the last step that a run of each side reached. */
+NODISCARD enum status compare_spikes(const struct comparison *c, const struct compare_groups *g,
+                                     json_t *losses, struct err *e);
+/* Adds the spikes of a run to its row of "runs". */
+void compare_put_spikes(const struct comparison *c, int64_t run, json_t *row, bool *failed);
+/* A sentence about a row of a family, if it has clearly more: of the loss, or of the norm. */
+enum { COMPARE_SPIKES_CAP = 240 };
+bool compare_spikes_warning(const json_t *statistics, const json_t *family, const json_t *row,
+                            bool loss, char out[COMPARE_SPIKES_CAP]);
 
 /* ---- names and statistics -------------------------------------------------------------------- */
 

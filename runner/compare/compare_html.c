@@ -178,6 +178,15 @@ static void put_other_factors(FILE *out, const json_t *report, const json_t *row
     fputs(".</p>\n", out);
 }
 
+static void put_spike_warnings(FILE *out, const json_t *report, const json_t *family,
+                               const json_t *row) {
+    const json_t *statistics = json_object_get(report, "statistics");
+    char text[COMPARE_SPIKES_CAP];
+    for (int loss = 1; loss >= 0; loss--)
+        if (compare_spikes_warning(statistics, family, row, loss, text))
+            fprintf(out, "<p><strong>Warning:</strong> %s.</p>\n", text);
+}
+
 static void put_family(FILE *out, const json_t *report, const json_t *family, bool *failed) {
     static const char *const TITLES[] = { "", "verdict", "mean eval loss", "to the baseline",
                                           "95 % bounds",
@@ -197,6 +206,8 @@ static void put_family(FILE *out, const json_t *report, const json_t *family, bo
         undecided = undecided || !strcmp(json_text(row, "verdict", ""), "undecided");
     }
     page_table_end(out);
+    json_array_foreach(json_object_get(family, "rows"), i, row)
+        put_spike_warnings(out, report, family, row);
     put_loss_step(out, report, family);
     fputs("<p class=\"soft\">" COMPARE_BOUNDS ".</p>\n", out);
     json_array_foreach(json_object_get(family, "rows"), i, row)
@@ -280,6 +291,12 @@ static void put_numbers(FILE *out, const json_t *report, bool *failed) {
     }
     page_table_end(out);
     char name[8];
+    json_array_foreach(runs, i, row) {
+        const char *found = json_text(row, "spikes", NULL);
+        if (found)
+            fprintf(out, "<p class=\"soft\">Spikes of %s: %s.</p>\n",
+                    compare_letter((int64_t)i, name), found);
+    }
     compare_letter(compare_reference(report), name);
     fputs("<p class=\"soft\">", out);
     if (json_array_size(runs) > 1)

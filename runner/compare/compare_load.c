@@ -6,6 +6,7 @@
 #include "runner/compare/curve.h"
 #include "runner/compare/spread.h"
 #include "runner/health/heat.h"
+#include "runner/health/spikes.h"
 
 /* Frees the records that are not needed any more. */
 static void drop_records(const struct comparison *c, struct run_view *v) {
@@ -32,6 +33,7 @@ static void drop_records(const struct comparison *c, struct run_view *v) {
 static enum status load_one(struct comparison *c, const char *path, int64_t i, struct err *e) {
     TRY(run_view_load(path, RUN_VIEW_FULL, &c->run[i], e));
     TRY(curve_make(&c->run[i], &c->curve[i], e));
+    TRY(spikes_make(c->run[i].columns.of[STREAM_TRAIN], &c->spikes[i], e));
     if (!c->options.lean) TRY(heat_make(&c->run[i], &c->heat[i], e));
     if (!c->options.lean) TRY(spread_make(&c->run[i], &c->spread[i], e));
     if (!c->options.lean) TRY(step_times_make(&c->run[i], &c->times[i], e));
@@ -86,10 +88,12 @@ enum status compare_load(struct comparison *c, const char *const *paths, struct 
     c->run = calloc((size_t)c->count, sizeof *c->run);
     c->curve = calloc((size_t)c->count, sizeof *c->curve);
     c->times = calloc((size_t)c->count, sizeof *c->times);
+    c->spikes = calloc((size_t)c->count, sizeof *c->spikes);
     c->divergence = calloc((size_t)c->count, sizeof *c->divergence);
     c->heat = calloc((size_t)c->count, sizeof *c->heat);
     c->spread = calloc((size_t)c->count, sizeof *c->spread);
-    if (!c->run || !c->curve || !c->times || !c->divergence || !c->heat || !c->spread)
+    if (!c->run || !c->curve || !c->times || !c->spikes || !c->divergence || !c->heat ||
+        !c->spread)
         return FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
     TRY(load_all(c, paths, e));
     drop_records(c, &c->run[0]);
@@ -102,11 +106,13 @@ void compare_free(struct comparison *c) {
     for (int64_t i = 0; c->heat && i < c->count; i++) heat_free(&c->heat[i]);
     for (int64_t i = 0; c->spread && i < c->count; i++) spread_free(&c->spread[i]);
     for (int64_t i = 0; c->times && i < c->count; i++) step_times_free(&c->times[i]);
+    for (int64_t i = 0; c->spikes && i < c->count; i++) spikes_free(&c->spikes[i]);
     free(c->run);
     free(c->curve);
     free(c->heat);
     free(c->spread);
     free(c->times);
+    free(c->spikes);
     free(c->divergence);
     json_decref(c->report);
     *c = (struct comparison){ 0 };

@@ -153,6 +153,18 @@ static bool all_alike(const json_t *rows, const char *key) {
     return true;
 }
 
+/* Which spikes each run had; nothing without any. */
+static void put_spikes(FILE *out, const json_t *runs) {
+    const json_t *row;
+    size_t i;
+    char name[8];
+    json_array_foreach(runs, i, row) {
+        const char *found = json_text(row, "spikes", NULL);
+        if (found)
+            fprintf(out, "    spikes of %s: %s\n", compare_letter((int64_t)i, name), found);
+    }
+}
+
 static void put_number_notes(FILE *out, const json_t *runs, int64_t reference) {
     const json_t *row = json_array_get(runs, (size_t)reference);
     char name[8];
@@ -162,6 +174,7 @@ static void put_number_notes(FILE *out, const json_t *runs, int64_t reference) {
                 "    step ms and tokens/s: medians of a steady window (%s: steps %lld to %lld); x: "
                 "to %s\n", name,
                 (long long)whole(row, "steady_from"), (long long)whole(row, "steady_to"), name);
+    put_spikes(out, runs);
     if (compare_has(runs, "eval_loss_byte"))
         fputs("    eval/byte: " COMPARE_BYTE "\n", out);
     if (!all_alike(runs, "step_last") || !all_alike(runs, "eval_step"))
@@ -324,6 +337,14 @@ static void put_speed(FILE *out, const json_t *statistics, const json_t *family,
     if (json_is_true(json_object_get(family, "cpu"))) fputs("    " COMPARE_CPU_TIMES "\n", out);
 }
 
+static void put_spike_warnings(FILE *out, const json_t *statistics, const json_t *family,
+                               const json_t *row) {
+    char text[COMPARE_SPIKES_CAP];
+    for (int loss = 1; loss >= 0; loss--)
+        if (compare_spikes_warning(statistics, family, row, loss, text))
+            fprintf(out, "    warning: %s\n", text);
+}
+
 static void put_family(FILE *out, const json_t *statistics, const json_t *family) {
     const json_t *rows = json_object_get(family, "rows"), *row;
     int width = label_width(json_object_get(statistics, "groups"));
@@ -343,6 +364,7 @@ static void put_family(FILE *out, const json_t *statistics, const json_t *family
         put_loss_row(out, statistics, row, width);
         undecided = undecided || !strcmp(json_text(row, "verdict", ""), "undecided");
     }
+    json_array_foreach(rows, i, row) put_spike_warnings(out, statistics, family, row);
     put_loss_step(out, family);
     put_counted(out, family);
     fputs("    " COMPARE_BOUNDS "\n", out);

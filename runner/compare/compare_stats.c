@@ -161,6 +161,7 @@ enum status compare_statistics(const struct comparison *c, const json_t *differe
     if (st == OK) st = compare_names(c, &g, differences, &names, e);
     if (st == OK) st = add_groups(c, &g, names, rows, &least, e);
     if (st == OK) st = compare_losses(c, &g, names, &losses, &missing, e);
+    if (st == OK) st = compare_spikes(c, &g, losses, e);
     int64_t base = json_array_size(losses) == 1 ? json_int(json_array_get(losses, 0), "baseline")
                                                 : 0;
     for (int64_t k = 0; st == OK && k < g.count; k++)

@@ -89,7 +89,8 @@ static const char *baseline_of(const json_t *statistics, const json_t *family, c
 /* ---- CSV --------------------------------------------------------------------------------------*/
 
 static const char *const RUN_KEYS[] = { "id", "name", "label", "recipe", "seed", "status",
-                                        "verified", "steps", "step_last", "eval_step" };
+                                        "verified", "steps", "step_last", "eval_step",
+                                        "spikes_loss", "spikes_grad_norm" };
 static const char *const VERDICT_KEYS[] = { "relative", "low", "high", "tolerance", "verdict",
                                             "why" };
 static const char *const PLACE_KEYS[] = { "step", "tokens" }; /* of the evaluations compared */
@@ -196,11 +197,16 @@ static void put_whole(struct table *t, const json_t *value) {
     put_text(t, text);
 }
 
-/* "does not hold: without I (to step 10)", or why there is no verdict. */
-static void put_verdict(struct table *t, const json_t *row) {
+/* "does not hold: without I (to step 10)", or why there is no verdict; and warnings. */
+static void put_verdict(struct table *t, const json_t *statistics, const json_t *family,
+                        const json_t *row) {
     const char *verdict = json_text(row, "verdict", ""), *why = json_text(row, "why", "");
-    char text[600];
-    snprintf(text, sizeof text, "%s%s%s", verdict, *verdict && *why ? ": " : "", why);
+    char text[600 + 2 * COMPARE_SPIKES_CAP], warning[COMPARE_SPIKES_CAP];
+    int n = snprintf(text, 600, "%s%s%s", verdict, *verdict && *why ? ": " : "", why);
+    if (n > 599) n = 599;
+    for (int loss = 1; loss >= 0; loss--)
+        if (compare_spikes_warning(statistics, family, row, loss, warning))
+            n += snprintf(text + n, sizeof text - (size_t)n, "; %s", warning);
     put_text(t, text);
 }
 
@@ -224,7 +230,7 @@ static void put_verdicts(struct table *t, const json_t *report) {
         char *name = compare_group_label(report, g), letter[8];
         put_text(t, name ? name : "(no memory)");
         put_text(t, baseline_of(statistics, family, letter));
-        put_verdict(t, row);
+        put_verdict(t, statistics, family, row);
         put_percent(t, row, "relative");
         put_percent(t, row, "low");
         put_percent(t, row, "high");

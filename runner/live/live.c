@@ -18,7 +18,8 @@ const enum stream_id LIVE_STREAMS[LIVE_STREAM_COUNT] = { STREAM_TRAIN, STREAM_EV
                                                          STREAM_TELEMETRY };
 
 void live_begin(struct live *l) {
-    *l = (struct live){ .step = -1, .first_step = -1, .fp8_step = -1 };
+    *l = (struct live){ .step = -1, .first_step = -1, .fp8_step = -1,
+                        .spike_of_loss = { .rule = &SPIKE_OF_LOSS } };
     double *const unknown[] = { &l->loss, &l->grad_norm, &l->lr, &l->step_ms, &l->tokens_per_s,
                                 &l->mfu, &l->tflops, &l->eval_step, &l->eval_loss, &l->eval_best,
                                 &l->eval_accuracy, &l->pace_time, &l->pace_step,
@@ -45,7 +46,8 @@ static double smooth_rate(double old, double new) {
 
 static void take_train(struct live *l, const struct live_record *r) {
     double step = number(r, "step");
-    if (!(step >= 0)) return;
+    struct spike event;
+    if (!(step >= 0 && step <= 0x1p53)) return;
     /* The first step takes longer, and says nothing about the next. */
     if (l->step >= 0 && l->step == l->first_step)
         l->step_ms = l->tokens_per_s = l->mfu = l->tflops = NONE;
@@ -60,6 +62,11 @@ static void take_train(struct live *l, const struct live_record *r) {
     l->mfu = smooth_rate(l->mfu, number(r, "mfu_peak"));
     l->tflops = smooth_rate(l->tflops, number(r, "model_tflops"));
     trend_add(&l->losses, l->loss);
+    if (spike_take(&l->spike_of_loss, l->step, l->loss, l->lr, &event) &&
+        event.kind == SPIKE_RETURNED) {
+        l->spikes++;
+        l->spike_step = event.step;
+    }
 }
 
 static void take_eval(struct live *l, const struct live_record *r) {
@@ -270,5 +277,7 @@ json_t *live_json(const struct live *l, const char *path, int64_t now) {
                           worst_json(&l->underflow, l->no_fp8), "suite", suite_json(l));
     for (size_t i = 0; i < sizeof NUMBERS / sizeof *NUMBERS; i++)
         json_put(o, NUMBERS[i].key, number_json(NUMBERS[i].value), &failed);
+    json_put(o, "spikes", json_integer(l->spikes), &failed);
+    json_put(o, "spike_step", l->spikes ? json_integer(l->spike_step) : json_null(), &failed);
     return json_whole(o, failed);
 }

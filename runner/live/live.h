@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "runner/health/spikes.h"
 #include "runner/live/trend.h"
 #include "runner/record/run_lock.h"
 #include "runner/record/streams.h"
@@ -52,6 +53,8 @@ struct live {
     double loss, grad_norm, lr, step_ms, tokens_per_s, mfu, tflops;
     bool lacks_loss; /* no token of the last step has loss */
     struct trend losses;
+    struct spike_detector spike_of_loss;
+    int64_t spikes, spike_step; /* of the loss, that have ended; the last one's step */
     double eval_step, eval_loss, eval_best, eval_accuracy;
     int64_t ranks;
     struct live_rank rank[LIVE_RANKS_MAX];

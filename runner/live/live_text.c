@@ -212,6 +212,9 @@ static void put_loss(struct page *p, const struct live *l) {
         cell(p, "", "eval %.4f at step %.0f", l->eval_loss, l->eval_step);
         if (l->eval_best < l->eval_loss) cell(p, DIM, "best %.4f", l->eval_best);
     }
+    if (l->spikes)
+        cell(p, YELLOW, "%" PRId64 " spike%s, the last at step %" PRId64, l->spikes,
+             l->spikes == 1 ? "" : "s", l->spike_step);
     if (isfinite(l->eval_accuracy)) cell(p, "", "accuracy %.1f %%", 100 * l->eval_accuracy);
     int64_t height = p->look->rows >= 16 ? 3 : 1;
     int64_t width = trend_draw(&l->losses, p->columns - AXIS, height, p->look->ascii, rows, &low,

@@ -52,6 +52,12 @@ says "repeated as many steps as repro --steps asked for" out
 expect "what is still there" "$cut" "$(find begun -mindepth 1 -maxdepth 1 -name '2*')"
 again 2 "steps" "$a" --steps 0
 
+# No speed of a CPU is compared. Only --speed changes the exit code by that.
+again 0 "  speed      not compared: both ran on a CPU" "$a"
+again 3 "  speed      not compared: both ran on a CPU" "$a" --speed 5%
+again 3 '"speed":{"band":0.05,' "$a" --speed 5% --json
+again 2 "--speed: found '5'" "$a" --speed 5
+
 # A row of a suite with --smoke: it stops in the middle and resumes.
 mkdir suite
 cp -r "$root/experiments/lib" suite/

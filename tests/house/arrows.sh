@@ -53,7 +53,7 @@ shopt -s extglob nullglob
 # The rooms of the runner, from the bottom up: each may include the rooms before it, the verbs all.
 below=""
 for part in base ingest chat cache hardware plan profile weights script record certify tensorboard \
-    bundle live health generate job worker run infer compare bench doctor advise launch repro; do
+    bundle health live generate job worker run infer compare bench doctor advise launch repro; do
     below+="${below:+|}$part"
     room "runner/$part" runner/$part/!(backends).[ch] -- \
         "(runner/($below)/[a-z0-9_]+\.h|$model|$iface|kernels/certify/[a-z0-9_]+\.h|sources\.h)"

@@ -80,10 +80,17 @@ static double loss_at(const struct run_fixture *f, int64_t step) {
            (step > 10 ? f->loss_late : 0);
 }
 
+static double spike_at(const struct run_fixture *f, int64_t step) {
+    for (const int64_t *s = f->spikes; s && *s; s++)
+        if (*s == step) return 2;
+    return 0;
+}
+
 static void write_train(const char *dir, const struct run_fixture *f) {
     FILE *out = create(dir, "data/metrics/train.jsonl");
     for (int64_t step = 1; step <= f->steps; step++) {
-        double loss = (float)loss_at(f, step), norm = (float)(1 + noise(f, -step));
+        double loss = (float)(loss_at(f, step) + spike_at(f, step));
+        double norm = (float)(1 + noise(f, -step));
         int64_t time_us = 40000 + (int64_t)(1000 * noise(f, step * 7)) + (step == 1 ? 900000 : 0);
         int64_t tokens = f->step_tokens ? f->step_tokens : 2048;
         if (f->speed != 0) time_us = (int64_t)((double)time_us / f->speed);

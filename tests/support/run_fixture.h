@@ -26,6 +26,7 @@ struct run_fixture {
     int64_t flip_tensor;     /* ... this tensor's fingerprint differs */
     double loss_shift;       /* added to every loss */
     double loss_late;        /* added to the losses after step 10 */
+    const int64_t *spikes;   /* steps, up to a 0, whose training loss is 2 nats above; or NULL */
     int64_t lossless_step;   /* 0, or the step of whose tokens none has loss */
     const char *error;       /* of a failed run; NULL: "ERR_NUMERIC" */
     const char *choices;     /* the hash of its choice table; NULL: it has none */

@@ -153,6 +153,23 @@ static void a_step_without_loss_says_so(void **state) {
     assert_false(shows(&lines, "not finite"));
 }
 
+/* Spikes of the loss that have ended; one that goes on may be another level. */
+static void spikes_are_counted(void **state) {
+    const struct live_look look = { .columns = 100, .rows = 24 };
+    struct live_lines lines;
+    struct live l;
+    char text[80];
+    make(&l);
+    for (int step = 121; step <= 260; step++) {
+        bool high = step == 230 || step == 240 || step == 258;
+        snprintf(text, sizeof text, "{\"step\":%d,\"loss\":%d,\"lr\":3e-4}", step, high ? 9 : 3);
+        take(&l, STREAM_TRAIN, text);
+        live_view(&l, &look, &lines);
+        assert_int_equal(shows(&lines, "spike"), step >= 235);
+    }
+    assert_true(shows(&lines, "2 spikes, the last at step 240"));
+}
+
 /* 128 tokens a step; the first step, the slowest, is left out. */
 static void speed_and_step_time_fit(void **state) {
     static const double MS[] = { 900, 10, 30, 20, 40 };
@@ -415,6 +432,7 @@ int main(void) {
         cmocka_unit_test(records_of_an_earlier_attempt_set_no_pace),
         cmocka_unit_test(one_line_has_all_figures),
         cmocka_unit_test(a_step_without_loss_says_so),
+        cmocka_unit_test(spikes_are_counted),
         cmocka_unit_test(speed_and_step_time_fit),
         cmocka_unit_test(a_curve_falls_from_the_top_to_the_bottom),
         cmocka_unit_test(a_long_curve_keeps_every_value_in_a_mean),

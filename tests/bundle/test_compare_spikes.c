@@ -1,0 +1,142 @@
+/* Spikes in `compare`: those of each run, and the warning beside a verdict. */
+#include "runner/compare/compare.h"
+#include "tests/bundle/compare_scene.h"
+
+static const int64_t NONE[] = { 0 };
+static const int64_t TWO[] = { 211, 262, 0 }, THREE[] = { 151, 211, 272, 0 };
+static const int64_t LATE[] = { 321, 352, 389, 0 };
+
+/* Three seeds a side; each run has the spikes of its side. */
+static void compare_spiky(struct scene *s, const int64_t *bf16, const int64_t *fp8, int64_t steps,
+                          int64_t steps_fp8) {
+    struct run_fixture runs[6];
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) {
+        runs[i].steps = i < 3 ? steps : steps_fp8;
+        runs[i].planned = steps_fp8;
+        if (runs[i].steps < steps_fp8) runs[i].status = "interrupted";
+        runs[i].spikes = i < 3 ? bf16 : fp8;
+    }
+    compare(s, runs, 6);
+}
+
+static const json_t *test_of(const struct scene *s, const char *metric) {
+    return json_object_get(json_object_get(loss_row(s), "spikes"), metric);
+}
+
+/* Whether the text, the page's text and the table have `what`. */
+static bool text_has(const struct scene *s, const char *what) {
+    struct err e = { 0 };
+    char *text = NULL;
+    CHECK(compare_text(&s->c, false, &text, &e));
+    bool has = strstr(text, what) != NULL;
+    free(text);
+    return has;
+}
+static bool table_has(const struct scene *s, enum compare_format format, const char *what) {
+    struct err e = { 0 };
+    char *text = NULL;
+    CHECK(compare_table(&s->c, format, &text, &e));
+    bool has = strstr(text, what) != NULL;
+    free(text);
+    return has;
+}
+
+static void each_run_has_its_spikes(void **state) {
+    struct scene s;
+    compare_spiky(&s, NONE, THREE, 300, 300);
+    const json_t *runs = json_object_get(s.c.report, "runs");
+    const json_t *first = json_array_get(runs, 0), *fourth = json_array_get(runs, 3);
+    assert_int_equal(json_int(first, "spikes_loss"), 0);
+    assert_true(json_is_null(json_object_get(first, "spikes")));
+    assert_int_equal(json_int(fourth, "spikes_loss"), 3);
+    assert_int_equal(json_int(fourth, "spikes_grad_norm"), 0);
+    assert_true(text_has(&s, "spikes of D: 3 of the loss (steps 151, 211, 272), the largest +"));
+    assert_false(text_has(&s, "spikes of A"));
+    assert_true(table_has(&s, COMPARE_CSV, ",spikes_loss,spikes_grad_norm,"));
+    finish(&s);
+}
+
+static void a_side_with_clearly_more_has_a_warning(void **state) {
+    static const char WARNING[] = "D has clearly more spikes of the loss than A: 9 in 804 steps, "
+                                  "not 0 in 804 (p = 0.002)";
+    struct scene s;
+    struct err e = { 0 };
+    char page[PATH_CAP];
+    compare_spiky(&s, NONE, THREE, 300, 300);
+    verdict_is(&s, "holds", "");
+    assert_true(json_is_true(json_object_get(test_of(&s, "loss"), "clearly_more")));
+    assert_true(json_is_false(json_object_get(test_of(&s, "grad_norm"), "clearly_more")));
+    assert_true(text_has(&s, WARNING));
+    assert_true(table_has(&s, COMPARE_MARKDOWN, WARNING));
+    CHECK(path_join(page, s.parent, "page.html", &e));
+    CHECK(compare_html(&s.c, page, &e));
+    FILE *file = fopen(page, "r");
+    assert_non_null(file);
+    char *html = calloc(1, 1 << 22);
+    assert_non_null(html);
+    assert_true(fread(html, 1, (1 << 22) - 1, file) > 0);
+    assert_non_null(strstr(html, WARNING));
+    assert_non_null(strstr(html, "Spikes of D: 3 of the loss"));
+    free(html);
+    fclose(file);
+    finish(&s);
+}
+
+/* Six beside none may be chance: 1 in 64. */
+static void a_few_more_are_no_warning(void **state) {
+    struct scene s;
+    compare_spiky(&s, NONE, TWO, 300, 300);
+    const json_t *test = test_of(&s, "loss");
+    assert_int_equal(json_int(test, "count"), 6);
+    assert_float_equal(json_number_value(json_object_get(test, "p")), 1.0 / 64, 1e-6);
+    assert_true(json_is_false(json_object_get(test, "clearly_more")));
+    assert_false(text_has(&s, "clearly more"));
+    finish(&s);
+}
+
+static void spikes_of_both_sides_are_no_warning(void **state) {
+    struct scene s;
+    compare_spiky(&s, THREE, THREE, 300, 300);
+    assert_int_equal(json_int(test_of(&s, "loss"), "baseline_count"), 9);
+    assert_false(text_has(&s, "clearly more"));
+    finish(&s);
+    compare_spiky(&s, THREE, NONE, 300, 300); /* fewer */
+    assert_float_equal(json_number_value(json_object_get(test_of(&s, "loss"), "p")), 1, 1e-6);
+    assert_false(text_has(&s, "clearly more"));
+    finish(&s);
+}
+
+/* Only the steps that both sides have: what came later may have come to the baseline, too. */
+static void spikes_after_the_other_side_ended_do_not_count(void **state) {
+    struct scene s;
+    compare_spiky(&s, NONE, LATE, 300, 400);
+    const json_t *test = test_of(&s, "loss");
+    assert_int_equal(json_int(test, "count"), 0);
+    assert_int_equal(json_int(test, "steps"), json_int(test, "baseline_steps"));
+    assert_false(text_has(&s, "clearly more"));
+    assert_true(text_has(&s, "spikes of D: 3 of the loss"));
+    finish(&s);
+}
+
+static void short_runs_are_not_judged(void **state) {
+    struct scene s;
+    compare_spiky(&s, NONE, NONE, 30, 30);
+    assert_true(json_is_null(test_of(&s, "loss")));
+    const json_t *first = json_array_get(json_object_get(s.c.report, "runs"), 0);
+    assert_true(json_is_null(json_object_get(first, "spikes_loss")));
+    assert_false(text_has(&s, "spikes"));
+    finish(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_run_has_its_spikes),
+        cmocka_unit_test(a_side_with_clearly_more_has_a_warning),
+        cmocka_unit_test(a_few_more_are_no_warning),
+        cmocka_unit_test(spikes_of_both_sides_are_no_warning),
+        cmocka_unit_test(spikes_after_the_other_side_ended_do_not_count),
+        cmocka_unit_test(short_runs_are_not_judged),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
