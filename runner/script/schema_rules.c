@@ -366,7 +366,7 @@ static void check_query(struct diagnostics *d, const struct value *experiment) {
     query_free(parsed);
 }
 
-/* ---- layers, attention, first weights ------------------------------------------------------- */
+/* ---- layers, attention, initial weights ----------------------------------------------------- */
 static void check_excluded_layers(struct diagnostics *d, const struct value *experiment) {
     const struct value *recipe = value_get(experiment, "recipe");
     int64_t layers, first, last;
