@@ -15,6 +15,7 @@
 #include "runner/bundle/columns.h"
 #include "runner/bundle/format.h"
 #include "runner/bundle/recheck.h"
+#include "runner/bundle/step_order.h"
 #include "runner/record/inputs.h"
 
 enum { LAST_MAX = 256, /* of the last step */
@@ -140,6 +141,7 @@ static enum status take_stream(struct loader *l, const char *path, struct stream
         if (n > 0 || has_manifest(l)) st = columns_parse(bytes, n, end, path, &found, e);
         else free(bytes); /* no record yet */
     }
+    if (st == OK) st = step_order_check(file.stream, found, path, e);
     if (st != OK) {
         columns_destroy(found);
         return st;

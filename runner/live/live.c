@@ -45,7 +45,7 @@ static double smooth_rate(double old, double new) {
 
 static void take_train(struct live *l, const struct live_record *r) {
     double step = number(r, "step");
-    if (!(step >= 0)) return;
+    if (!(step >= 0 && step <= 0x1p53)) return;
     /* The first step takes longer, and says nothing about the next. */
     if (l->step >= 0 && l->step == l->first_step)
         l->step_ms = l->tokens_per_s = l->mfu = l->tflops = NONE;
