@@ -1,4 +1,5 @@
-/* Records that no run of ours writes, in bundles with correct manifests: steps out of order. */
+/* Records that no run of ours writes, in bundles with correct manifests: steps out of order, an
+ * evaluation more than an equal run has. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include "runner/bundle/bundle.h"
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
+#include "runner/compare/compare.h"
 #include "tests/support/must.h"
 #include "tests/support/run_fixture.h"
 
@@ -144,10 +146,45 @@ static void closing_names_steps_out_of_order(void **state) {
     }
 }
 
+/* ---- equal runs ------------------------------------------------------------------------------ */
+
+/* A run with one more evaluation has other results than a run of the same inputs without it. */
+static void a_record_more_is_not_equal(void **state) {
+    struct scene *s = *state;
+    struct run_fixture f = run_fixture_default();
+    struct comparison c;
+    char other[PATH_CAP], problem[512], path[PATH_CAP], *text, *last;
+    f.id = "20261121T024824Z-tiny-0badcafe";
+    run_fixture_write(s->parent, &f, other);
+    close_run(s, problem);
+    struct bundle_result result;
+    MUST(bundle_finish(other, &KEEP, &result, E));
+    const char *both[2] = { s->bundle, result.path };
+    MUST(compare_runs(both, 2, NULL, &c, E));
+    assert_true(c.equal);
+    compare_free(&c);
+    text = text_of(s, EVAL);
+    last = strstr(text, "{\"step\":20,");
+    assert_non_null(last);
+    put_file(s->dir, EVAL, "%s{\"step\":21,%s", text, last + strlen("{\"step\":20,"));
+    free(text);
+    close_run(s, problem);
+    MUST(compare_runs(both, 2, NULL, &c, E));
+    assert_false(c.equal);
+    assert_string_equal(json_text(json_array_get(json_object_get(c.report, "divergences"), 0),
+                                  "note", ""),
+                        "all common records are equal, results_sha256 is not: one run has records "
+                        "that the other lacks");
+    MUST(path_join(path, s->parent, "page.html", E));
+    MUST(compare_html(&c, path, E));
+    compare_free(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(readers_reject_steps_out_of_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(closing_names_steps_out_of_order, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_record_more_is_not_equal, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
