@@ -1,5 +1,5 @@
 /* Records that no run of ours writes, in bundles with correct manifests: steps out of order, an
- * evaluation more than an equal run has. */
+ * evaluation more than an equal run has, JSON of very many levels. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -180,11 +180,40 @@ static void a_record_more_is_not_equal(void **state) {
     compare_free(&c);
 }
 
+/* ---- nesting --------------------------------------------------------------------------------- */
+
+static void deep_json_is_rejected(void **state) {
+    struct scene *s = *state;
+    char problem[512], deep[256];
+    struct run_view view;
+    close_run(s, problem);
+    for (int levels = 63; levels <= 64; levels++) { /* and the object around them */
+        memset(deep, '[', (size_t)levels);
+        memset(deep + levels, ']', (size_t)levels);
+        deep[2 * levels] = 0;
+        put_file(s->dir, "data/system/facts.json", "{\"cpu\":%s}", deep);
+        sign_and_pack(s);
+        if (levels == 64)
+            MUST_FAIL(ERR_FORMAT, "data/system/facts.json: more than 64 levels of nesting",
+                      run_view_load(s->bundle, RUN_VIEW_FULL, &view, E));
+        else {
+            MUST(run_view_load(s->bundle, RUN_VIEW_FULL, &view, E));
+            run_view_free(&view);
+        }
+    }
+    put_file(s->dir, "data/system/facts.json", "{}");
+    put_file(s->dir, "data/metrics/samples.jsonl", "{\"step\":1,\"text\":%s}\n", deep);
+    sign_and_pack(s);
+    MUST_FAIL(ERR_FORMAT, "samples.jsonl: a record of more than 64 levels of nesting",
+              run_view_load(s->bundle, RUN_VIEW_FULL, &view, E));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(readers_reject_steps_out_of_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(closing_names_steps_out_of_order, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_record_more_is_not_equal, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(deep_json_is_rejected, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
