@@ -19,6 +19,7 @@
 #include "runner/bundle/crate.h"
 #include "runner/bundle/format.h"
 #include "runner/bundle/kept.h"
+#include "runner/bundle/step_order.h"
 #include "runner/bundle/summary.h"
 #include "runner/bundle/unpack.h"
 #include "runner/record/documents.h"
@@ -147,6 +148,10 @@ static enum status read_stream(struct finish *f, int i, struct err *e) {
     enum status st = wide ? read_rows(f, i, fd, path, e)
                           : read_lines(fd, path, &f->columns.of[i], e);
     close(fd);
+    if (st == OK) st = step_order_check(i, f->columns.of[i], STREAMS[i].file, e);
+    if (st == OK) return OK;
+    columns_destroy(f->columns.of[i]);
+    f->columns.of[i] = NULL;
     return st;
 }
 

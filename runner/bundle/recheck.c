@@ -13,6 +13,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
 #include "runner/bundle/format.h"
+#include "runner/bundle/step_order.h"
 #include "runner/record/documents.h"
 #include "runner/record/inputs.h"
 
@@ -293,9 +294,12 @@ static enum status read_streams(const struct recheck *r, const json_t *run, cons
                                 struct run_columns *out, struct err *e) {
     int64_t format = 0;
     TRY(bundle_format_of(run, &format, e));
-    for (int i = 0; i < STREAM_COUNT; i++)
+    for (int i = 0; i < STREAM_COUNT; i++) {
         TRY(format == 1 ? read_old_stream(r, i, summary, &out->of[i], e)
                         : read_stream(r, i, summary, &out->of[i], e));
+        const char *file = format == 1 ? STREAMS[i].old_columns : STREAMS[i].file;
+        TRY(step_order_check(i, out->of[i], file, e));
+    }
     return OK;
 }
 

@@ -15,9 +15,11 @@
 #include "runner/bundle/columns.h"
 #include "runner/bundle/format.h"
 #include "runner/bundle/recheck.h"
+#include "runner/bundle/step_order.h"
 #include "runner/record/inputs.h"
 
 enum { LAST_MAX = 256, /* of the last step */
+       LEVELS_MAX = 64, /* of a JSON file */
        PIECE = 256 * 1024 /* bytes of JSON lines read at a time */ };
 static const int64_t MEMBER_LIMIT = INT64_C(4) << 30; /* one file of columns or JSON lines */
 
@@ -82,6 +84,20 @@ static enum status take_lines(struct loader *l, const char *name, struct columns
     return st;
 }
 
+/* Whether arrays and objects lie at most `levels` deep in each other; [] has one level. What is
+ * read here is printed again inside other objects, and json_canonical has a limit. */
+static bool is_within(const json_t *v, int levels) {
+    const char *key;
+    json_t *value;
+    size_t i;
+    if (!json_is_object(v) && !json_is_array(v)) return true;
+    if (levels == 0) return false;
+    bool inside = true;
+    json_object_foreach((json_t *)v, key, value) inside = inside && is_within(value, levels - 1);
+    json_array_foreach(v, i, value) inside = inside && is_within(value, levels - 1);
+    return inside;
+}
+
 static enum status take_json(struct loader *l, const char *name, json_t **out, struct err *e) {
     char *text = NULL;
     size_t n = 0;
@@ -90,12 +106,15 @@ static enum status take_json(struct loader *l, const char *name, json_t **out, s
     json_decref(*out);
     enum status st = json_parse(out, text, n, JSON_REJECT_DUPLICATES, &why);
     free(text);
-    return st == OK ? OK : FAIL(e, st, "%s:%d: %s", name, why.line, why.text);
+    if (st != OK) return FAIL(e, st, "%s:%d: %s", name, why.line, why.text);
+    if (is_within(*out, LEVELS_MAX)) return OK;
+    return FAIL(e, ERR_FORMAT, "%s: more than %d levels of nesting", name, LEVELS_MAX);
 }
 
 /* Keeps the records of the last step that has some. A line that is no record is the last one of a
  * killed run, or an error that columns_of_lines() has found. */
-static enum status take_last(json_t *list, const char *bytes, size_t n, struct err *e) {
+static enum status take_last(json_t *list, const char *name, const char *bytes, size_t n,
+                             struct err *e) {
     int64_t step = -1;
     bool failed = false;
     json_array_clear(list);
@@ -108,6 +127,11 @@ static enum status take_last(json_t *list, const char *bytes, size_t n, struct e
         if (st != OK || !json_is_object(record)) {
             json_decref(record);
             continue;
+        }
+        if (!is_within(record, LEVELS_MAX)) {
+            json_decref(record);
+            return FAIL(e, ERR_FORMAT, "%s: a record of more than %d levels of nesting", name,
+                        LEVELS_MAX);
         }
         if (json_int(record, "step") != step) json_array_clear(list);
         step = json_int(record, "step");
@@ -132,7 +156,7 @@ static enum status take_stream(struct loader *l, const char *path, struct stream
     } else if (lines) {
         TRY(take(l, path, MEMBER_LIMIT, &bytes, &n, e));
         st = columns_of_lines(bytes, n, path, &found, e);
-        if (st == OK) st = take_last(last, bytes, n, e);
+        if (st == OK) st = take_last(last, path, bytes, n, e);
         free(bytes);
     } else {
         enum rows_end end = has_manifest(l) ? ROWS_COMPLETE : ROWS_GROWING;
@@ -140,6 +164,7 @@ static enum status take_stream(struct loader *l, const char *path, struct stream
         if (n > 0 || has_manifest(l)) st = columns_parse(bytes, n, end, path, &found, e);
         else free(bytes); /* no record yet */
     }
+    if (st == OK) st = step_order_check(file.stream, found, path, e);
     if (st != OK) {
         columns_destroy(found);
         return st;

@@ -78,11 +78,10 @@ enum status jinja_attribute(struct run *r, const struct value *v, const char *na
     if (v->kind == VALUE_UNDEFINED) return undefined_error(v, e);
     if (v->kind == VALUE_LOOP) return loop_attribute(v->loop, name_, out, e);
     if (v->kind == VALUE_MAP || v->kind == VALUE_NAMESPACE) {
-        TRY(run_steps(r, v->map->count / 8, e));
         if (v->kind == VALUE_MAP) TRY(method(r, v, name_, (int64_t)strlen(name_), out, e));
-        const struct value *found = map_get_text(v->map, name_);
+        const struct value *found = map_get_text(v->map, name_, &r->steps);
         if (found && out->kind == VALUE_UNDEFINED) *out = *found;
-        return OK;
+        return run_steps(r, 0, e);
     }
     return method(r, v, name_, (int64_t)strlen(name_), out, e);
 }
@@ -94,8 +93,8 @@ enum status jinja_item(struct run *r, const struct value *v, const struct value 
     if (v->kind == VALUE_UNDEFINED) return undefined_error(v, e);
     if (index->kind == VALUE_STR) TRY(str_flat(r->arena, index->str, &bytes, e));
     if (v->kind == VALUE_MAP || v->kind == VALUE_NAMESPACE) {
-        TRY(run_steps(r, v->map->count / 8, e));
-        const struct value *found = map_get(v->map, index);
+        const struct value *found = map_get(v->map, index, &r->steps);
+        TRY(run_steps(r, 0, e));
         if (found) *out = *found;
         if (found) return OK;
     }
@@ -270,7 +269,7 @@ static enum status compare(struct run *r, const struct node *node, struct value 
     TRY(eval(r, node->left, &x, e));
     for (int64_t i = 0; i < node->count && holds; i++) {
         TRY(eval(r, node->item[i], &y, e));
-        TRY(run_steps(r, x.kind == VALUE_STR ? x.str->n / 64 : 0, e));
+        TRY(run_steps(r, value_cost(&x), e));
         TRY(compare_one(r, node->names[i], &x, &y, &holds, e));
         x = y;
     }
@@ -353,7 +352,8 @@ static enum status dict(struct run *r, const struct node *node, struct value *ou
         TRY(eval(r, node->item[i + 1], &value, e));
         if (key.kind == VALUE_LIST || key.kind >= VALUE_MAP || key.kind == VALUE_UNDEFINED)
             return FAIL(e, ERR_UNSUPPORTED, "%s cannot be a key", value_kind_name(&key));
-        TRY(map_put(r->arena, made.map, &key, &value, e));
+        TRY(map_put(r->arena, made.map, &key, &value, &r->steps, e));
+        TRY(run_steps(r, 0, e));
     }
     *out = made;
     return OK;

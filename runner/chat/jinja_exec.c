@@ -120,7 +120,8 @@ static enum status set(struct run *r, const struct node *node, struct err *e) {
                     node->name, node->names[0]);
     struct value key;
     TRY(value_text(r->arena, node->names[0], (int64_t)strlen(node->names[0]), &key, e));
-    return map_put(r->arena, space->map, &key, &v, e);
+    TRY(map_put(r->arena, space->map, &key, &v, &r->steps, e));
+    return run_steps(r, 0, e);
 }
 
 /* ---- loops ----------------------------------------------------------------------------------- */

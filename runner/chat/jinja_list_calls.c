@@ -54,8 +54,8 @@ static enum status values_method(struct call *c, struct value *out, struct err *
 }
 
 static enum status get(struct call *c, struct value *out, struct err *e) {
-    TRY(run_steps(c->run, c->self.map->count / 8, e));
-    const struct value *found = map_get(c->self.map, &c->arg[0]);
+    const struct value *found = map_get(c->self.map, &c->arg[0], &c->run->steps);
+    TRY(run_steps(c->run, 0, e));
     *out = found ? *found : c->arg[1].kind == VALUE_ABSENT ? VALUE(VALUE_NONE) : c->arg[1];
     return OK;
 }
@@ -99,7 +99,8 @@ static enum status fold(struct call *c, struct value *key, bool case_sensitive, 
 static enum status sort_rows(struct call *c, struct sorted *row, int64_t count, bool reverse,
                              struct err *e) {
     int order;
-    TRY(run_steps(c->run, count * 20, e));
+    for (int64_t i = 0; i < count; i++)
+        TRY(run_steps(c->run, 20 + 20 * value_cost(&row[i].key), e));
     for (int64_t i = 1; i < count; i++) TRY(value_order(&row[0].key, &row[i].key, &order, e));
     if (count > 1)
         qsort(row, (size_t)count, sizeof *row, reverse ? by_order_reversed : by_order);

@@ -185,9 +185,8 @@ enum status jinja_contains(struct run *r, const struct value *x, const struct va
         return OK;
     }
     if (v->kind == VALUE_MAP) {
-        TRY(run_steps(r, v->map->count / 8, e));
-        *out = map_get(v->map, x) != NULL;
-        return OK;
+        *out = map_get(v->map, x, &r->steps) != NULL;
+        return run_steps(r, 0, e);
     }
     TRY(run_elements(r, v, &list, e));
     for (int64_t i = 0; i < list->count && !*out; i++)

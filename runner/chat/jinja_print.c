@@ -194,7 +194,8 @@ static enum status ordered(struct printer *p, const struct map *m, const struct 
     if (p->form != FORM_JSON || !p->style->sort || m->count < 2) return OK;
     if (!strings)
         return FAIL(e, ERR_UNSUPPORTED, "keys other than strings cannot be sorted");
-    TRY(run_steps(p->run, m->count * 20, e));
+    for (int64_t i = 0; i < m->count; i++)
+        TRY(run_steps(p->run, 20 + 20 * str_cost(m->entry[i].key.str), e));
     qsort(*out, (size_t)m->count, sizeof **out, by_key);
     return OK;
 }

@@ -107,6 +107,7 @@ static enum status is_unequal(struct call *c, struct value *out, struct err *e) 
 static enum status compared(struct call *c, bool less, bool equal, struct value *out,
                             struct err *e) {
     int order;
+    TRY(run_steps(c->run, value_cost(&c->self), e));
     TRY(value_order(&c->self, &c->arg[0], &order, e));
     return answer(out, order == 0 ? equal : (order < 0) == less);
 }
@@ -175,13 +176,14 @@ static enum status mapping_of(struct call *c, enum value_kind kind, struct value
         return FAIL(e, ERR_UNSUPPORTED, "'%s' takes one mapping and named values", c->name);
     for (int64_t i = 0; all->positional && i < all->value[0].map->count; i++) {
         const struct entry *entry = &all->value[0].map->entry[i];
-        TRY(run_steps(c->run, 1 + i / 8, e));
-        TRY(map_put(c->run->arena, made.map, &entry->key, &entry->value, e));
+        TRY(map_put(c->run->arena, made.map, &entry->key, &entry->value, &c->run->steps, e));
+        TRY(run_steps(c->run, 1, e));
     }
     for (int64_t i = all->positional; i < all->count; i++) {
         const char *name = all->names[i - all->positional];
         TRY(value_text(c->run->arena, name, (int64_t)strlen(name), &key, e));
-        TRY(map_put(c->run->arena, made.map, &key, &all->value[i], e));
+        TRY(map_put(c->run->arena, made.map, &key, &all->value[i], &c->run->steps, e));
+        TRY(run_steps(c->run, 1, e));
     }
     *out = made;
     return OK;

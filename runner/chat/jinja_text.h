@@ -66,6 +66,8 @@ NODISCARD enum status str_finish(struct chat_arena *a, const struct str_builder 
 /* The n bytes of s in one place; made at the first call. Not NUL-terminated. */
 NODISCARD enum status str_flat(struct chat_arena *a, struct str *s, const char **out,
                                struct err *e);
+/* The steps (jinja_run.h) that reading all of s costs: its bytes, and its pieces. */
+static inline int64_t str_cost(const struct str *s) { return s->n / 64 + s->count / 2; }
 /* < 0, 0 or > 0 as x stands before, at or behind y in the order of code points. */
 int str_order(const struct str *x, const struct str *y);
 /* The origin of the first piece; for an empty list of pieces the template. */

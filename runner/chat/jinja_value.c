@@ -56,10 +56,16 @@ static bool equal_maps(const struct map *x, const struct map *y, int depth,
                        int64_t *steps) {
     if (x->count != y->count) return false;
     for (int64_t i = 0; i < x->count; i++) {
-        const struct value *other = map_get(y, &x->entry[i].key);
+        const struct value *other = map_get(y, &x->entry[i].key, steps);
         if (!other || !equal(&x->entry[i].value, other, depth + 1, steps)) return false;
     }
     return true;
+}
+
+static bool equal_texts(const struct str *x, const struct str *y, int64_t *steps) {
+    if (x->n != y->n) return false;
+    *steps += str_cost(x) + str_cost(y);
+    return str_order(x, y) == 0;
 }
 
 static bool equal(const struct value *x, const struct value *y, int depth, int64_t *steps) {
@@ -72,7 +78,7 @@ static bool equal(const struct value *x, const struct value *y, int depth, int64
     switch (x->kind) {
     case VALUE_UNDEFINED:
     case VALUE_NONE: return true;
-    case VALUE_STR: return x->str->n == y->str->n && str_order(x->str, y->str) == 0;
+    case VALUE_STR: return equal_texts(x->str, y->str, steps);
     case VALUE_LIST: return equal_lists(x->list, y->list, depth, steps);
     case VALUE_MAP: return equal_maps(x->map, y->map, depth, steps);
     case VALUE_METHOD: return x->method->callable == y->method->callable;
@@ -83,6 +89,8 @@ static bool equal(const struct value *x, const struct value *y, int depth, int64
 bool value_equal(const struct value *x, const struct value *y, int64_t *steps) {
     return equal(x, y, 0, steps);
 }
+
+int64_t value_cost(const struct value *v) { return v->kind == VALUE_STR ? str_cost(v->str) : 0; }
 
 enum status value_order(const struct value *x, const struct value *y, int *order, struct err *e) {
     if (value_is_number(x) && value_is_number(y)) {
@@ -123,22 +131,23 @@ enum status value_list(struct chat_arena *a, enum list_form form, int64_t count,
 
 /* ---- mappings -------------------------------------------------------------------------------- */
 
-struct value *map_get(const struct map *m, const struct value *key) {
-    int64_t steps = 0;
-    for (int64_t i = 0; i < m->count; i++)
-        if (value_equal(&m->entry[i].key, key, &steps)) return &m->entry[i].value;
-    return NULL;
+/* Eight short keys cost one step. */
+struct value *map_get(const struct map *m, const struct value *key, int64_t *steps) {
+    int64_t i = 0, used = 0;
+    while (i < m->count && !value_equal(&m->entry[i].key, key, &used)) i++;
+    *steps += used - i + i / 8;
+    return i < m->count ? &m->entry[i].value : NULL;
 }
 
-struct value *map_get_text(const struct map *m, const char *key) {
+struct value *map_get_text(const struct map *m, const char *key, int64_t *steps) {
     struct piece piece = { key, (int64_t)strlen(key), CHAT_FROM_TEMPLATE };
     struct str s = { .n = piece.n, .count = 1, .pieces = &piece, .flat = key };
-    return map_get(m, &VALUE(VALUE_STR, .str = &s));
+    return map_get(m, &VALUE(VALUE_STR, .str = &s), steps);
 }
 
 enum status map_put(struct chat_arena *a, struct map *m, const struct value *key,
-                    const struct value *value, struct err *e) {
-    struct value *old = map_get(m, key);
+                    const struct value *value, int64_t *steps, struct err *e) {
+    struct value *old = map_get(m, key, steps);
     if (old) {
         *old = *value;
         return OK;

@@ -72,13 +72,15 @@ const char *value_kind_name(const struct value *v);
 
 /* Python's bool(v). */
 bool value_true(const struct value *v);
-/* Python's x == y. Each comparison of two elements adds 1 to *steps. Values compare as different
- * beyond EQUAL_STEPS_MAX, and below 64 levels. */
+/* Python's x == y. Each comparison of two elements adds 1 to *steps, that of long texts and of wide
+ * mappings more. Values compare as different beyond EQUAL_STEPS_MAX, and below 64 levels. */
 enum { EQUAL_STEPS_MAX = 20000000 };
 bool value_equal(const struct value *x, const struct value *y, int64_t *steps);
-/* *order < 0, 0, > 0 for numbers or for strings. ERR_CONFIG for other pairs. */
+/* *order < 0, 0, > 0 for numbers or for strings. ERR_CONFIG for other pairs. The caller counts
+ * value_cost() of one of them as steps. */
 NODISCARD enum status value_order(const struct value *x, const struct value *y, int *order,
                                   struct err *e);
+int64_t value_cost(const struct value *v); /* the steps that comparing it as a text costs */
 bool value_is_number(const struct value *v); /* also true and false, as in Python */
 double value_real(const struct value *v);
 
@@ -88,11 +90,11 @@ NODISCARD enum status value_text(struct chat_arena *a, const char *bytes, int64_
 NODISCARD enum status value_list(struct chat_arena *a, enum list_form form, int64_t count,
                                  struct value *out, struct err *e); /* the items are absent yet */
 
-/* The value under a key, or NULL. */
-struct value *map_get(const struct map *m, const struct value *key);
-struct value *map_get_text(const struct map *m, const char *key);
+/* The value under a key, or NULL. All keys are read in turn: this adds to *steps. */
+struct value *map_get(const struct map *m, const struct value *key, int64_t *steps);
+struct value *map_get_text(const struct map *m, const char *key, int64_t *steps);
 NODISCARD enum status map_put(struct chat_arena *a, struct map *m, const struct value *key,
-                              const struct value *value, struct err *e);
+                              const struct value *value, int64_t *steps, struct err *e);
 
 /* The elements that a loop over v visits: items, keys, characters; nothing for an undefined value.
  * *list is borrowed from v or new. ERR_CONFIG if v has no elements. */

@@ -223,6 +223,16 @@ static const char *printed_apart(const struct run_view *x, const struct run_view
     return NULL;
 }
 
+/* Whether two runs of the same inputs have other results: one of them has records that the other
+ * one lacks. Of other inputs, such as more evaluations, that is no difference. */
+static bool results_apart(const struct run_view *x, const struct run_view *y) {
+    const char *asked = json_text(x->run, "inputs_sha256", ""),
+               *a = json_text(x->run, "results_sha256", ""),
+               *b = json_text(y->run, "results_sha256", "");
+    return *asked && *a && *b && !strcmp(asked, json_text(y->run, "inputs_sha256", "")) &&
+           strcmp(a, b) != 0;
+}
+
 static const char *note_of(const struct comparison *c, int64_t b, const struct divergence *d,
                            bool weights_differ, char text[160]) {
     const struct run_view *x = &c->run[0], *y = &c->run[b];
@@ -238,6 +248,9 @@ static const char *note_of(const struct comparison *c, int64_t b, const struct d
     else if (printed_apart(x, y))
         snprintf(text, 160, "the bits of all common steps are equal, but the last %s is not",
                  compare_metric(printed_apart(x, y)));
+    else if (results_apart(x, y))
+        snprintf(text, 160, "all common records are equal, results_sha256 is not: one run has "
+                 "records that the other lacks");
     else return "";
     return text;
 }
@@ -250,7 +263,7 @@ static json_t *divergence_row(const struct comparison *c, int64_t b, bool *equal
                *wy = json_text(y->run, "final_weights_sha256", "");
     bool weights_differ = *wx && *wy && strcmp(wx, wy) != 0;
     *equal = !d.found && d.common_steps > 0 && !weights_differ && step_count(x) == step_count(y) &&
-             !printed_apart(x, y);
+             !printed_apart(x, y) && !results_apart(x, y);
     json_t *row = json_pack("{s:i, s:I, s:b, s:I, s:s}", "a", 0, "b", (json_int_t)b, "equal",
                             *equal, "common_steps", (json_int_t)d.common_steps, "note",
                             note_of(c, b, &d, weights_differ, note));

@@ -205,8 +205,11 @@ static void put_tenths(FILE *out, int64_t n, bool separate) {
     if (size % 10) fprintf(out, ".%lld", (long long)(size % 10));
 }
 
+/* A place far outside the plot stays outside it, and fits an integer. */
+static int64_t tenths(double v) { return llround(10 * fmin(fmax(v, -1e9), 1e9)); }
+
 static void pen_to(struct pen *pen, double x, double y) {
-    int64_t tx = llround(10 * x), ty = llround(10 * y);
+    int64_t tx = tenths(x), ty = tenths(y);
     bool first = !pen->down;
     fputc(first ? 'M' : 'l', pen->out);
     put_tenths(pen->out, first ? tx : tx - pen->x, false);

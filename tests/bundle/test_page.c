@@ -280,7 +280,7 @@ static void each_plot_is_a_file(void **state) {
     compare(&s, runs, 6);
     CHECK(path_join(dir, s.parent, "figures/of it", &e));
     CHECK(compare_svg(&s.c, dir, &files, &e));
-    assert_int_equal(files, 7);
+    assert_int_equal(files, 8);
     CHECK(path_join(path, dir, "train_gap.svg", &e));
     CHECK(file_read(path, 1 << 24, &text, &n, &e));
     assert_memory_equal(text, "<?xml version", 13);

@@ -188,6 +188,12 @@ static const struct bad RUNNING[] = {
     { "{% set ns = namespace(x=[]) %}{% for a in range(200) %}{% set ns.x = [ns.x] %}{% endfor %}"
       "{{ ns.x }}", ERR_UNSUPPORTED, "a value of more than 100 levels" },
     { "{{ 'a' | indent(2000000000) }}", ERR_UNSUPPORTED, "more than" },
+    { "{{ (['a' * 1000000] * 100) | sort(case_sensitive=true) | length }}", ERR_UNSUPPORTED,
+      "more than 20000000 steps" },
+    { "{% set a = 'a' * 1000000 %}{% set b = 'a' * 1000000 %}{% for i in range(50) %}"
+      "{% if a is eq(b) %}{% endif %}{% endfor %}", ERR_UNSUPPORTED, "more than 20000000 steps" },
+    { "{% set a = 'a' * 1000000 %}{% set b = 'a' * 1000000 %}{% for i in range(50) %}"
+      "{% if a is lt(b) %}{% endif %}{% endfor %}", ERR_UNSUPPORTED, "more than 20000000 steps" },
 };
 
 static json_t *hello(void) {
@@ -250,12 +256,49 @@ static void deep_nesting_is_an_error(void **state) {
     free(text);
 }
 
+/* Each key that is looked up in a mapping of n others costs steps, also in a literal and in ==. */
+static void wide_mappings_use_up_the_steps(void **state) {
+    enum { KEYS = 20000 };
+    static const char *const PARTS[][3] = { { "{{ {", "'a%05d':1,", "}|length }}" },
+                                            { "{{ dict(", "a%05d=1,", ")|length }}" },
+                                            { "{{ tools == tools }}", "", "" } };
+    struct chat_template t;
+    struct conversation c;
+    struct chat_rendering r;
+    json_t *row = hello(), *wide = json_object();
+    (void)state;
+    for (int i = 0; i < KEYS; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "a%05d", i);
+        json_object_set_new(wide, key, json_integer(1));
+    }
+    json_object_set_new(row, "tools", json_pack("[o]", wide));
+    MUST(conversation_read(row, &c, E));
+    for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++) {
+        char *text = repeated(PARTS[i][0], PARTS[i][1], *PARTS[i][1] ? KEYS : 0, PARTS[i][2]);
+        char *at = text, digits[8];
+        for (int k = 0; (at = strstr(at, "%05d")) != NULL; k++) {
+            snprintf(digits, sizeof digits, "%04d", k % 10000);
+            memcpy(at, digits, 4);
+            if (k >= KEYS / 2) at[-1] = 'b';
+        }
+        MUST(chat_template_parse(&t, "t.jinja", text, strlen(text), E));
+        MUST_FAIL(ERR_UNSUPPORTED, "t.jinja:1: the template needs more than 20000000 steps",
+                  chat_render(&t, &c, 1, false, &r, E));
+        chat_template_free(&t);
+        free(text);
+    }
+    conversation_free(&c);
+    json_decref(row);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recorded_results_are_equal),
         cmocka_unit_test(syntax_errors_name_the_line),
         cmocka_unit_test(running_errors_name_the_line_and_end),
         cmocka_unit_test(deep_nesting_is_an_error),
+        cmocka_unit_test(wide_mappings_use_up_the_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

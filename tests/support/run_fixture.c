@@ -284,7 +284,8 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
                  (long long)f->power_mw, (long long)f->power_mw);
     else
         put_file(dir, "data/metrics/telemetry.jsonl",
-                 "{\"time\":1,\"rss_bytes\":1000000}\n{\"time\":2,\"rss_bytes\":3000000}\n");
+                 "{\"step\":1,\"time\":1,\"rss_bytes\":1000000}\n"
+                 "{\"step\":2,\"time\":2,\"rss_bytes\":3000000}\n");
     write_checkpoint(dir, f);
     put_file(dir, "lock", "held by nobody\n");
 }

@@ -50,6 +50,20 @@ static void any_range_has_a_handful_of_ticks(void **state) {
     }
 }
 
+/* A bucket of many steps is drawn at its first one, which may have no value and lie far away. */
+static void a_step_far_from_all_values_stays_a_number(void **state) {
+    enum { ROWS = 3 * SVG_WIDTH };
+    static double x[ROWS], y[ROWS];
+    for (int i = 0; i < ROWS; i++) {
+        x[i] = i ? 9007199254730000.0 + i : 0;
+        y[i] = i ? 1 : (double)NAN;
+    }
+    struct svg_line line = { .name = "a", .x = x, .y = y, .rows = ROWS };
+    char *svg = draw(&FIGURE, &line, 1);
+    assert_non_null(strstr(svg, "d=\"M-1000000000 "));
+    free(svg);
+}
+
 static void the_tick_loop_ends_for_large_steps(void **state) {
     static const double X[2] = { 9007199254740990.0, 9007199254740991.0 }, Y[2] = { 1, 2 };
     struct svg_line line = { .name = "a", .x = X, .y = Y, .rows = 2 };
@@ -125,6 +139,7 @@ static void labels_have_the_decimals_of_their_axis(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_range_has_a_handful_of_ticks),
+        cmocka_unit_test(a_step_far_from_all_values_stays_a_number),
         cmocka_unit_test(the_tick_loop_ends_for_large_steps),
         cmocka_unit_test(nan_interrupts_a_line_and_points_stay_visible),
         cmocka_unit_test(one_colour_is_one_entry_of_the_legend),
