@@ -117,6 +117,23 @@ static void the_verdict_follows_the_difference(void **state) {
     }
 }
 
+/* A step that lost its loss is the worst, whatever the distance of the others. */
+static void a_missing_loss_is_the_worst_distance(void **state) {
+    struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    const struct seed_band none = { 0 };
+    struct repro_verdict v;
+    struct scene s;
+    two[1].lossless_step = 5;
+    two[1].loss_shift = 0.002;
+    scene_open(&s, two, 2);
+    MUST(repro_judge(&s.c, &none, 0, &v, E));
+    assert_int_equal(v.kind, REPRO_DIFFERENT);
+    assert_int_equal(v.first_outside.step, 5);
+    assert_int_equal(v.worst.step, 5);
+    repro_verdict_free(&v);
+    scene_close(&s);
+}
+
 /* A band that came with the bundle widens the tolerance only where bits may differ. */
 static void a_band_that_was_found_proves_no_equal_inputs(void **state) {
     for (int i = 0; i < 4; i++) {
@@ -243,6 +260,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_verdict_follows_the_difference),
         cmocka_unit_test(reasons_are_the_broken_conditions),
+        cmocka_unit_test(a_missing_loss_is_the_worst_distance),
         cmocka_unit_test(a_band_that_was_found_proves_no_equal_inputs),
         cmocka_unit_test(the_band_is_the_spread_over_seeds),
         cmocka_unit_test(only_repeats_make_a_band),
