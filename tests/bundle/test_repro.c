@@ -75,6 +75,7 @@ static void the_verdict_follows_the_difference(void **state) {
         { same, near, 0, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS, 0 },
         { lossless, lossless, 0, REPRO_BITWISE, 0, 0, EXIT_OK, EXIT_OK, 0 },
         { lossless, lossless_near, 0, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS, 0 },
+        { same, near, 1e-9, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS, 0 }, /* it only widens */
         { same, far, 0, REPRO_DIFFERENT, 1, 8, EXIT_DIFFERS, EXIT_DIFFERS, 0 },
         { same, far, 0.0007, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS, 0 },
         { same, bit, 0, REPRO_TOLERANCE, 5, 0, EXIT_OK, EXIT_DIFFERS, 0 },
