@@ -106,6 +106,11 @@ static void without_a_common_step_there_is_no_verdict(void **state) {
     assert_string_equal(json_text(s.c.report, "verdict", ""),
                         "one factor: recipe; but the last evaluations are of 4096 to 8192 tokens");
     finish(&s);
+    for (int i = 0; i < 6; i++) runs[i].eval_every = 10;
+    runs[0].eval_tokens = runs[4].eval_tokens = -1; /* not recorded: no reason against it */
+    compare(&s, runs, 6);
+    verdict_is(&s, "holds", "");
+    finish(&s);
 }
 
 /* With one or two seeds a side there are numbers, and no output mentions a verdict. */
