@@ -132,6 +132,10 @@ static struct values clipped_for_good(int64_t step, int64_t steps) {
     if (step < 60) return healthy(step, steps);
     return (struct values){ 40, 112, 0.02, 0.001, 12, 2 };
 }
+/* One step long before is not the beginning. */
+static struct values clipped_once_then_for_good(int64_t step, int64_t steps) {
+    return clipped_for_good(step == 5 ? 60 : step, steps);
+}
 /* Trouble that ended is no symptom of the run's end. */
 static struct values clipped_once(int64_t step, int64_t steps) {
     if (step > 60) return healthy(step, steps);
@@ -196,6 +200,7 @@ static const struct health_case {
     { "clipped since step 60", DELAYED, 100, 5, clipped_for_good,
       "trouble saturated 60; trouble low SNR 60; watch SNR falls 60" },
     { "the same, not measured", DELAYED, 100, 0, clipped_for_good, "watch saturated 60" },
+    { "clipped once before", DELAYED, 100, 0, clipped_once_then_for_good, "watch saturated 60" },
     { "clipped long ago", DELAYED, 100, 5, clipped_once, "" },
     { "gaps do not move the beginning", DELAYED, 100, 0, clipped_with_gaps,
       "watch saturated 61" },
