@@ -75,6 +75,25 @@ static void skipped_checkpoints_are_deleted(void **state) {
            (int64_t[STEPS_MAX]){ 100, 150 });
 }
 
+/* Folders that a user made are no checkpoints, and take the place of none. */
+static void other_folders_are_left_alone(void **state) {
+    char parent[] = "/tmp/fp8lab-retention-XXXXXX", path[CHECKPOINT_PATH_CAP];
+    static const char *const NAMES[] = { "step-000010", "step-000020", "step-000030.old",
+                                         "step-000030", "old-step-000040" };
+    struct retention two = KEEPS(2);
+    assert_non_null(mkdtemp(parent));
+    for (int made = 0; made < 5; made++) {
+        snprintf(path, sizeof path, "%s/%s", parent, NAMES[made]);
+        assert_int_equal(mkdir(path, 0777), 0);
+    }
+    MUST(retention_prune(&two, parent, 30, E));
+    for (int i = 0; i < 5; i++) {
+        snprintf(path, sizeof path, "%s/%s", parent, NAMES[i]);
+        assert_int_equal(rmdir(path), i == 0 ? -1 : 0);
+    }
+    assert_int_equal(rmdir(parent), 0);
+}
+
 /* The best checkpoint is also the oldest rolling one, so it stays when the others roll on. */
 static void the_best_may_be_the_oldest_rolling_one(void **state) {
     struct retention r = KEEPS(2, .best = true);
@@ -229,6 +248,7 @@ int main(void) {
         cmocka_unit_test(the_best_is_kept_too),
         cmocka_unit_test(skipped_checkpoints_are_deleted),
         cmocka_unit_test(the_first_is_kept_on_request),
+        cmocka_unit_test(other_folders_are_left_alone),
         cmocka_unit_test(the_best_may_be_the_oldest_rolling_one),
         cmocka_unit_test(a_milestone_may_be_the_last),
         cmocka_unit_test(two_tiers_may_name_one_step),
