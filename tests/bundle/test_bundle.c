@@ -19,6 +19,7 @@
 #include "runner/bundle/bag.h"
 #include "runner/bundle/bundle.h"
 #include "runner/bundle/bundle_reader.h"
+#include "runner/bundle/guard.h"
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
 #include "tests/support/run_fixture.h"
@@ -349,6 +350,20 @@ static void manifests_of_other_programs_are_read(void **state) {
     }
 }
 
+static void a_manifest_of_too_many_files_is_refused(void **state) {
+    enum { LINE = SHA256_HEX + 16 };
+    int64_t lines = BUNDLE_LIMITS.entries + 1;
+    char *text = malloc((size_t)(lines * LINE)), *at = text;
+    struct bag_manifest m;
+    struct err e = { 0 };
+    assert_non_null(text);
+    for (int64_t i = 0; i < lines; i++)
+        at += snprintf(at, LINE, "%064d  data/%d\n", 1, (int)i);
+    assert_int_equal(bag_manifest_parse(text, "m.txt", &m, &e), ERR_FORMAT);
+    assert_string_equal(e.text, "m.txt lists more than 20000 files");
+    free(text);
+}
+
 static int leave_bundles(const char *parent) {
     static const char *const STATUS[] = { "done", "failed", "killed" };
     for (int i = 0; i < 3; i++) {
@@ -381,6 +396,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_live_run_is_rejected_and_damaged_records_stay),
         cmocka_unit_test(a_stream_without_a_row_gives_a_bundle_that_verifies),
         cmocka_unit_test(manifests_of_other_programs_are_read),
+        cmocka_unit_test(a_manifest_of_too_many_files_is_refused),
         cmocka_unit_test(memory_use_is_constant),
         cmocka_unit_test(a_full_disk_keeps_the_directory),
     };
