@@ -242,6 +242,23 @@ static void a_resumed_run_knows_the_best_that_is_there(void **state) {
     MUST(tree_remove(run, E));
 }
 
+/* Steps count on from those of an optimizer's state, unless they begin again. */
+static void the_first_checkpoint_is_of_the_step_before_the_first(void **state) {
+    char run[] = "/tmp/fp8lab-retention-XXXXXX", path[CHECKPOINT_PATH_CAP];
+    assert_non_null(mkdtemp(run));
+    snprintf(path, sizeof path, "%s/data/experiment", run);
+    MUST(directory_make(path, E));
+    strcat(path, "/init.json");
+    MUST(file_replace(path, "{\"optimizer\":{\"step\":40}}", 25, E));
+    for (int i = 0; i < 4; i++) {
+        struct run_options options = { .init_optimizer = i & 1, .init_restart = i & 2 };
+        struct retention r;
+        MUST(retention_open(run, &options, 0, &r, E));
+        assert_int_equal(r.scene.begin, i == 1 ? 40 : 0);
+    }
+    MUST(tree_remove(run, E));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_are_kept),
@@ -257,6 +274,7 @@ int main(void) {
         cmocka_unit_test(only_a_finite_value_is_the_best),
         cmocka_unit_test(a_best_that_was_not_written_frees_nothing),
         cmocka_unit_test(a_resumed_run_knows_the_best_that_is_there),
+        cmocka_unit_test(the_first_checkpoint_is_of_the_step_before_the_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
