@@ -424,6 +424,11 @@ static void undecided_says_how_many_seeds_it_takes(void **state) {
     verdict_is(&t, "undecided", "it would take about ");
     assert_true(json_integer_value(json_object_get(loss_row(&t), "seeds_needed")) > 3);
     finish(&t);
+    runs[0].smoke = true; /* no verdict, so no number of seeds either */
+    compare(&t, runs, 6);
+    verdict_is(&t, NULL, "smoke");
+    assert_true(json_is_null(json_object_get(loss_row(&t), "seeds_needed")));
+    finish(&t);
 }
 
 /* Seven good seeds do not make up for one that diverged. */
