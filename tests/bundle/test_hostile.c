@@ -196,6 +196,29 @@ static void deep_name(char name[512], int number, int depth) {
     for (int i = 0; i < depth; i++) at += sprintf(name + at, "/d");
 }
 
+static void names_and_sizes_have_limits(void **state) {
+    char name[300];
+    struct guard *g = NULL;
+    struct bundle_limits limits = BUNDLE_LIMITS;
+    struct err e = { 0 };
+    memset(name, 'n', sizeof name);
+    name[255] = '\0';
+    CHECK(guard_name(name, &limits, &e));
+    name[255] = 'n';
+    name[256] = '\0';
+    assert_int_equal(guard_name(name, &limits, &e), ERR_FORMAT);
+    assert_int_equal(guard_name("data/\x7f", &limits, &e), ERR_FORMAT);
+    assert_int_equal(guard_name("data/\xc3\xa4", &limits, &e), ERR_FORMAT);
+    limits.total_bytes = 10;
+    CHECK(guard_create(&limits, &g, &e));
+    CHECK(guard_admit(g, "a", false, 6, &e));
+    assert_int_equal(guard_admit(g, "b", false, 5, &e), ERR_FORMAT); /* each alone would do */
+    assert_non_null(strstr(e.text, "more than 10 bytes in all refused, at b"));
+    CHECK(guard_ratio(g, 1, RATIO_FREE, &e)); /* a small one may be packed as well as it can */
+    assert_int_equal(guard_ratio(g, 1, (int64_t)RATIO_FREE + 1, &e), ERR_FORMAT);
+    guard_destroy(g);
+}
+
 /* As tar writes them, and in the other order; each once. */
 static void a_directory_comes_before_or_behind_its_files(void **state) {
     static const struct { const char *name[3]; enum status status; } CASES[] = {
@@ -583,6 +606,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(forbidden_entries_are_rejected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(limits_hold, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_bomb_is_refused_early, set_up, tear_down),
+        cmocka_unit_test(names_and_sizes_have_limits),
         cmocka_unit_test(a_directory_comes_before_or_behind_its_files),
         cmocka_unit_test_setup_teardown(names_are_counted_with_the_directories_they_imply, set_up,
                                         tear_down),
