@@ -158,6 +158,10 @@ static struct values outliers(int64_t step, int64_t steps) {
 static struct values drifting(int64_t step, int64_t steps) {
     return (struct values){ 4, 112, 0, 0, step > 50 ? 27.5 : 31.4, 1 };
 }
+/* What the first third had is not what the first half had. */
+static struct values falls_early(int64_t step, int64_t steps) {
+    return (struct values){ 4, 112, 0, 0, step > steps / 3 ? 27 : 31, 1 };
+}
 /* The gradient of an untrained head has few different values, so its codes are nearly exact. */
 static struct values untrained_head(int64_t step, int64_t steps) {
     return (struct values){ 4, 112, 0, 0, step > 50 ? 31.6 : 40.2, 1 };
@@ -211,6 +215,7 @@ static const struct health_case {
     { "small values of current scaling", TENSORWISE, 100, 0, old_amax, "" },
     { "outliers", TENSORWISE, 100, 10, outliers, "trouble outliers 10" },
     { "a falling SNR", TENSORWISE, 100, 5, drifting, "watch SNR falls 55" },
+    { "a fall behind the first third", TENSORWISE, 100, 5, falls_early, "watch SNR falls 35" },
     { "too few measurements for a trend", TENSORWISE, 100, 25, drifting, "" },
     { "an SNR that falls to the format's own", TENSORWISE, 100, 5, untrained_head, "" },
     { "elements that equal the amax", TENSORWISE, 100, 0, ties, "" },
