@@ -385,6 +385,7 @@ static void bounds_decide(void **state) {
     /* Three of four seeds are common: those are compared in pairs. Two are not enough for pairs. */
     assert_int_equal(judged(0.005, WIDE, PAIR + 1, 4, 3, 1).gap.pairs, 3);
     assert_int_equal(judged(0.005, WIDE, PAIR, 4, 4, 2).gap.pairs, 0);
+    assert_true(loss_tolerance("of a later version") == 0.005);
     assert_true(loss_tolerance("fp8.blockwise") == 0.0025 && loss_tolerance("fp8.mxfp8") == 0.005);
     double x[36], y[36]; /* 35 degrees of freedom: the t quantile is 1.689572 */
     for (int i = 0; i < 36; i++) x[i] = i % 2, y[i] = 0;
