@@ -214,6 +214,9 @@ static void the_band_is_the_spread_over_seeds(void **state) {
     for (int64_t step = 1; step <= 20; step++) /* of {0, 0, 0.3}: 0.3 / sqrt(3) */
         assert_true(seed_band_at(&band, step) > 0.165 && seed_band_at(&band, step) < 0.181);
     assert_true(seed_band_at(&band, 0) == 0 && seed_band_at(&band, 21) == 0);
+    for (int k = 0; k < 20; k++) band.nats[k] = k + 1; /* each step has its own */
+    for (int64_t step = 1; step <= 20; step++)
+        assert_true(seed_band_at(&band, step) == (double)step);
     seed_band_free(&band);
     MUST_FAIL(ERR_CONFIG, "is the seed band of bundle",
               seed_band_read(path, s.c.run[1].identity, train, &band, E));
