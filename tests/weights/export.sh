@@ -120,7 +120,8 @@ text = json.dumps(head).encode()
 open(path, "wb").write(struct.pack("<Q", len(text)) + text + data)
 END
 script wide
-gives 2 run x.lua --backend cpu -- "without an F32 tensor" "down_proj.weight_scale_inv of one factor"
+gives 2 run x.lua --backend cpu -- "without an F32 tensor" \
+    "down_proj.weight_scale_inv of one factor"
 script fp8
 sed -i "s/recipe = f32/recipe = fp8.blockwise/" x.lua
 python3 - <<'END'
