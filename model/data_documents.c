@@ -111,7 +111,6 @@ enum status documents_read(const struct data *d, const struct token_stream *s, i
     const int64_t *start = s->documents.start;
     for (int64_t i = documents_before(&s->documents, at); count > 0; i++) {
         int64_t left = start[i + 1] - at, n = left < count ? left : count;
-        if (n == 0) continue; /* an empty document */
         window_document(d, out);
         TRY(stream_read(d, s, at, n, out, e));
         at += n;

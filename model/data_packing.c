@@ -15,7 +15,6 @@ static int64_t lay_out(int64_t *first, const struct data *d, const struct docume
     int64_t sequences = 0, room = 0;
     for (int64_t i = begin; i < end; i++) {
         int64_t length = length_of(documents, i);
-        if (length == 0) continue;
         if (length > room) {
             if (first) first[sequences] = i;
             sequences++;
@@ -57,10 +56,8 @@ enum status packing_read(const struct data *d, const struct token_stream *s,
                          struct err *e) {
     const struct documents *documents = &s->documents;
     for (int64_t i = p->first[sequence]; i < p->first[sequence + 1]; i++) {
-        int64_t length = length_of(documents, i);
-        if (length == 0) continue;
         window_document(d, out);
-        TRY(stream_read(d, s, documents->start[i], length, out, e));
+        TRY(stream_read(d, s, documents->start[i], length_of(documents, i), out, e));
     }
     window_pad(out);
     return OK;

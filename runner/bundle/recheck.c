@@ -137,8 +137,7 @@ enum status recheck_numbers(const struct run_columns *c, const struct statements
 /* Whether both columns have the same value in a row; two NaNs are the same. */
 static bool same_cell(const struct column *a, const struct column *b, int64_t row) {
     if (column_bits(a, row, 0) == column_bits(b, row, 0)) return true;
-    return a->type == COLUMN_F64 && isnan(column_value(a, row, 0)) &&
-           isnan(column_value(b, row, 0));
+    return isnan(column_value(a, row, 0)) && isnan(column_value(b, row, 0));
 }
 
 /* Checks that the lines of a stream are what its columns are. */

@@ -116,7 +116,8 @@ static void measure_losses(const struct comparison *c, const struct seed_band *b
             d.allowed_nats = fmax(d.allowed_nats, REPRO_SEED_BANDS * seed_band_at(band, d.step));
         double share = d.nats > 0 ? d.nats / d.allowed_nats : 0;
         bool inside = d.nats <= d.allowed_nats;
-        if (share > worst_share || (!inside && v->first_outside.step == 0)) {
+        if (isnan(d.nats)) share = (double)INFINITY;
+        if (share > worst_share) {
             v->worst = d;
             worst_share = share;
         }

@@ -16,8 +16,10 @@
 #include <cmocka.h>
 // clang-format on
 
+#include "runner/bundle/bag.h"
 #include "runner/bundle/bundle.h"
 #include "runner/bundle/bundle_reader.h"
+#include "runner/bundle/guard.h"
 #include "runner/bundle/run_view.h"
 #include "runner/bundle/unpack.h"
 #include "tests/support/run_fixture.h"
@@ -330,6 +332,38 @@ static void a_full_disk_keeps_the_directory(void **state) {
     CHECK(tree_remove(parent, &e));
 }
 
+/* sha256sum -b marks a file with a star; other programs end lines or pad otherwise. */
+static void manifests_of_other_programs_are_read(void **state) {
+    static const char *const FORMS[] = { "%064d *data/b\n%064d *data/a\n",
+                                         "%064d  data/b\r\n%064d\tdata/a" };
+    for (size_t i = 0; i < sizeof FORMS / sizeof *FORMS; i++) {
+        struct bag_manifest m;
+        struct err e = { 0 };
+        char text[200];
+        snprintf(text, sizeof text, FORMS[i], 1, 2);
+        CHECK(bag_manifest_parse(text, "manifest-sha256.txt", &m, &e));
+        assert_int_equal(m.count, 2);
+        assert_string_equal(m.line[0].path, "data/a");
+        assert_string_equal(m.line[1].path, "data/b");
+        assert_int_equal(m.line[0].hex[63], '2');
+        bag_manifest_free(&m);
+    }
+}
+
+static void a_manifest_of_too_many_files_is_refused(void **state) {
+    enum { LINE = SHA256_HEX + 16 };
+    int64_t lines = BUNDLE_LIMITS.entries + 1;
+    char *text = malloc((size_t)(lines * LINE)), *at = text;
+    struct bag_manifest m;
+    struct err e = { 0 };
+    assert_non_null(text);
+    for (int64_t i = 0; i < lines; i++)
+        at += snprintf(at, LINE, "%064d  data/%d\n", 1, (int)i);
+    assert_int_equal(bag_manifest_parse(text, "m.txt", &m, &e), ERR_FORMAT);
+    assert_string_equal(e.text, "m.txt lists more than 20000 files");
+    free(text);
+}
+
 static int leave_bundles(const char *parent) {
     static const char *const STATUS[] = { "done", "failed", "killed" };
     for (int i = 0; i < 3; i++) {
@@ -361,6 +395,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(results_hash_sees_results_and_not_times),
         cmocka_unit_test(a_live_run_is_rejected_and_damaged_records_stay),
         cmocka_unit_test(a_stream_without_a_row_gives_a_bundle_that_verifies),
+        cmocka_unit_test(manifests_of_other_programs_are_read),
+        cmocka_unit_test(a_manifest_of_too_many_files_is_refused),
         cmocka_unit_test(memory_use_is_constant),
         cmocka_unit_test(a_full_disk_keeps_the_directory),
     };

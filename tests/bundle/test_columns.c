@@ -503,6 +503,10 @@ static void steady_windows_and_medians(void **state) {
     assert_true(median == -0.875);
     CHECK(window_median(c, "t", (struct window){ 0, 2 }, &median, &e));
     assert_true(median == -1.75);
+    columns_destroy(c);
+    c = read_text("{\"t\":2}\n{\"t\":1}\n{\"t\":2}\n{\"t\":2}\n", &e);
+    CHECK(window_median(c, "t", (struct window){ 0, 4 }, &median, &e));
+    assert_true(median == 2); /* both middle ones are equal */
     CHECK(window_median(NULL, "t", (struct window){ 0, 5 }, &median, &e));
     assert_true(isnan(median));
     columns_destroy(c);

@@ -101,6 +101,8 @@ static void a_baseline_that_diverged_has_no_times(void **state) {
             compare(&s, runs, 6);
             verdict_is(&s, NULL, "A diverged: ");
             assert_false(has_speed(&s));
+            const json_t *family = json_array_get(losses_of(&s), 0);
+            assert_true(json_is_null(json_object_get(family, "seconds")));
             assert_int_equal(second_part(&s), SAYS_DIVERGED);
             finish(&s);
         }

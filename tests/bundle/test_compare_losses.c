@@ -106,6 +106,11 @@ static void without_a_common_step_there_is_no_verdict(void **state) {
     assert_string_equal(json_text(s.c.report, "verdict", ""),
                         "one factor: recipe; but the last evaluations are of 4096 to 8192 tokens");
     finish(&s);
+    for (int i = 0; i < 6; i++) runs[i].eval_every = 10;
+    runs[0].eval_tokens = runs[4].eval_tokens = -1; /* not recorded: no reason against it */
+    compare(&s, runs, 6);
+    verdict_is(&s, "holds", "");
+    finish(&s);
 }
 
 /* With one or two seeds per side there are numbers, and no output mentions a verdict. */
@@ -380,6 +385,7 @@ static void bounds_decide(void **state) {
     /* Three of four seeds are common: those are compared in pairs. Two are not enough for pairs. */
     assert_int_equal(judged(0.005, WIDE, PAIR + 1, 4, 3, 1).gap.pairs, 3);
     assert_int_equal(judged(0.005, WIDE, PAIR, 4, 4, 2).gap.pairs, 0);
+    assert_true(loss_tolerance("of a later version") == 0.005);
     assert_true(loss_tolerance("fp8.blockwise") == 0.0025 && loss_tolerance("fp8.mxfp8") == 0.005);
     double x[36], y[36]; /* 35 degrees of freedom: the t quantile is 1.689572 */
     for (int i = 0; i < 36; i++) x[i] = i % 2, y[i] = 0;
@@ -418,6 +424,11 @@ static void undecided_says_how_many_seeds_it_takes(void **state) {
     compare(&t, runs, 6);
     verdict_is(&t, "undecided", "it would take about ");
     assert_true(json_integer_value(json_object_get(loss_row(&t), "seeds_needed")) > 3);
+    finish(&t);
+    runs[0].smoke = true; /* no verdict, so no number of seeds either */
+    compare(&t, runs, 6);
+    verdict_is(&t, NULL, "smoke");
+    assert_true(json_is_null(json_object_get(loss_row(&t), "seeds_needed")));
     finish(&t);
 }
 

@@ -18,6 +18,10 @@ static void what_counts_is_learned_until_the_comparison(void **state) {
     compare(&s, runs, 6);
     verdict_is(&s, NULL, "token occurs: its mean loss is 1.8");
     finish(&s);
+    runs[0].guess_loss = 3.5; /* one that learned more shows that the recipe can */
+    compare(&s, runs, 6);
+    verdict_is(&s, "holds", "");
+    finish(&s);
     for (int i = 0; i < 6; i++) runs[i].guess_loss = 3.5;
     compare(&s, runs, 6);
     verdict_is(&s, "holds", "");
@@ -74,6 +78,13 @@ static void a_run_in_no_pair_does_not_shorten_the_comparison(void **state) {
                              "in no pair\n");
             finish(&s);
         }
+    struct scene s;
+    runs[3].seed = 8; /* three pairs suffice */
+    runs[8].steps = 45;
+    compare(&s, runs, 9);
+    verdict_is(&s, "does not hold", "on the 3 seeds that both have; without I (to step 40)");
+    assert_int_equal(step_of(&s), 60);
+    finish(&s);
 }
 
 /* Nor must one of a paired seed. Without it and its pair three seeds must remain. */
@@ -106,6 +117,27 @@ static void a_short_run_of_a_row_is_left_out_and_named(void **state) {
     finish(&s);
 }
 
+/* The run whose pair was left out is in no pair either. */
+static void a_pair_without_one_of_its_runs_is_none(void **state) {
+    struct scene s;
+    struct run_fixture runs[9];
+    four_pairs(runs);
+    runs[3].steps = 11; /* D, of the baseline, which leaves H alone */
+    runs[7].steps = 45;
+    compare(&s, runs, 8);
+    verdict_is(&s, "does not hold", "without D (to step 10), H (to step 40)");
+    assert_int_equal(step_of(&s), 60);
+    finish(&s);
+    four_pairs(runs);
+    runs[7].steps = 11; /* H; with G's seed in no pair two pairs remain, so all have a say */
+    runs[6].seed = 9;
+    runs[6].steps = 45;
+    compare(&s, runs, 8);
+    verdict_is(&s, "does not hold", "without H (to step 10)");
+    assert_int_equal(step_of(&s), 40);
+    finish(&s);
+}
+
 /* "holds" at step 10 is none if the seeds that went on are worse at step 20. */
 static void a_row_that_got_worse_later_does_not_hold(void **state) {
     struct scene s;
@@ -122,10 +154,31 @@ static void a_row_that_got_worse_later_does_not_hold(void **state) {
     verdict_is(&s, "holds", "");
     assert_string_equal(json_text(loss_row(&s), "why", ""), "");
     finish(&s);
+    for (int i = 0; i < 8; i++) runs[i].loss_late = 0.6; /* the baseline's too */
+    compare(&s, runs, 8);
+    verdict_is(&s, "holds", "");
+    assert_string_equal(json_text(loss_row(&s), "why", ""), "");
+    finish(&s);
+    for (int i = 0; i < 4; i++) runs[i].loss_late = 0;
     for (int i = 0; i < 8; i++) runs[i].steps = i < 4 ? 12 : 20; /* without a later baseline */
     for (int i = 4; i < 8; i++) runs[i].loss_late = 0.6;
     compare(&s, runs, 8);
     verdict_is(&s, "holds", "later evaluations got worse: the row's loss rises by 4.");
+    finish(&s);
+}
+
+/* The last evaluation that a pair has, even if the other pairs ended before. */
+static void one_pair_that_went_on_tells_what_came_later(void **state) {
+    struct scene s;
+    struct run_fixture runs[9];
+    four_pairs(runs);
+    for (int i = 0; i < 8; i++) {
+        runs[i].eval_every = 4;
+        runs[i].steps = i == 7 ? 11 : i % 4 == 0 ? 16 : 12;
+    }
+    compare(&s, runs, 8);
+    assert_int_equal(step_of(&s), 8);
+    verdict_is(&s, NULL, " % from the baseline at step 16, on 1 seed");
     finish(&s);
 }
 
@@ -187,7 +240,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_in_no_pair_does_not_shorten_the_comparison),
         cmocka_unit_test(a_short_run_of_a_row_is_left_out_and_named),
+        cmocka_unit_test(a_pair_without_one_of_its_runs_is_none),
         cmocka_unit_test(a_row_that_got_worse_later_does_not_hold),
+        cmocka_unit_test(one_pair_that_went_on_tells_what_came_later),
         cmocka_unit_test(tables_have_the_place_of_a_verdict),
         cmocka_unit_test(given_weights_must_have_been_trained),
         cmocka_unit_test(what_counts_is_learned_until_the_comparison),

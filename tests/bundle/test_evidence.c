@@ -303,6 +303,31 @@ static void the_worst_of_several_verdicts_counts(void **state) {
     evidence_free(&all);
 }
 
+/* Of equal verdicts the one on the script's own data counts, then that of its training. */
+static void the_nearest_of_equal_verdicts_counts(void **state) {
+#define ROW(data, steps, seeds)                                                               \
+    "{\"config\":{\"recipe\":1,\"data\":" data ",\"train\":{\"seed\":1,\"time_limit_s\":" seeds  \
+    ",\"steps\":" steps "}},\"verdict\":\"holds\",\"seeds\":" seeds "}"
+    static const char *const ROWS[] = {
+        "[" ROW("9", "1", "3") "," ROW("2", "8", "4") "," ROW("9", "8", "5") "]",
+        "[" ROW("9", "8", "5") "," ROW("2", "8", "4") "," ROW("9", "1", "3") "]",
+        "[" ROW("9", "8", "5") "," ROW("2", "1", "4") "," ROW("2", "8", "3") "]",
+    };
+#undef ROW
+    json_t *config = json_loads("{\"recipe\":1,\"data\":2,\"train\":{\"seed\":7,\"steps\":1}}", 0,
+                                NULL);
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
+        struct evidence all = { .rows = json_loads(ROWS[i], 0, NULL) };
+        struct loss_evidence loss;
+        evidence_of(&all, config, &loss);
+        assert_int_equal(loss.seeds, 4);
+        assert_false(loss.other_data);
+        assert_int_equal(loss.other_training, i < 2);
+        evidence_free(&all);
+    }
+    json_decref(config);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_verdict_of_compare_is_the_evidence),
@@ -315,6 +340,7 @@ int main(void) {
         cmocka_unit_test(fp8_attention_is_judged_within_its_recipe),
         cmocka_unit_test(evidence_names_its_training),
         cmocka_unit_test(the_worst_of_several_verdicts_counts),
+        cmocka_unit_test(the_nearest_of_equal_verdicts_counts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

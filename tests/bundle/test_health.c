@@ -15,6 +15,7 @@
 #include "runner/health/heat.h"
 #include "runner/record/npy.h"
 #include "tests/support/run_fixture.h"
+#include "tests/support/tiny.h"
 
 /* A whole configuration; %s: the recipe's kind and options. */
 static const char CONFIG[] =
@@ -35,6 +36,7 @@ static const char CONFIG[] =
     "\"time_limit_s\":null}}";
 static const char DELAYED[] = "\"algo\":\"max\",\"history\":1024,\"kind\":\"fp8.delayed\","
                               "\"margin\":0,\"roll\":\"microbatch\"";
+static const char BLOCKWISE[] = "\"kind\":\"fp8.blockwise\",\"pow2\":true";
 static const char TENSORWISE[] = "\"kind\":\"fp8.tensorwise\",\"pow2\":false";
 
 /* Five labels: a norm, a BF16 head, and three FP8 operands. The case is of X. */
@@ -132,6 +134,10 @@ static struct values clipped_for_good(int64_t step, int64_t steps) {
     if (step < 60) return healthy(step, steps);
     return (struct values){ 40, 112, 0.02, 0.001, 12, 2 };
 }
+/* One step long before is not the beginning. */
+static struct values clipped_once_then_for_good(int64_t step, int64_t steps) {
+    return clipped_for_good(step == 5 ? 60 : step, steps);
+}
 /* Trouble that ended is no symptom of the run's end. */
 static struct values clipped_once(int64_t step, int64_t steps) {
     if (step > 60) return healthy(step, steps);
@@ -153,6 +159,10 @@ static struct values outliers(int64_t step, int64_t steps) {
 }
 static struct values drifting(int64_t step, int64_t steps) {
     return (struct values){ 4, 112, 0, 0, step > 50 ? 27.5 : 31.4, 1 };
+}
+/* What the first third had is not what the first half had. */
+static struct values falls_early(int64_t step, int64_t steps) {
+    return (struct values){ 4, 112, 0, 0, step > steps / 3 ? 27 : 31, 1 };
 }
 /* The gradient of an untrained head has few different values, so its codes are nearly exact. */
 static struct values untrained_head(int64_t step, int64_t steps) {
@@ -196,6 +206,7 @@ static const struct health_case {
     { "clipped since step 60", DELAYED, 100, 5, clipped_for_good,
       "trouble saturated 60; trouble low SNR 60; watch SNR falls 60" },
     { "the same, not measured", DELAYED, 100, 0, clipped_for_good, "watch saturated 60" },
+    { "clipped once before", DELAYED, 100, 0, clipped_once_then_for_good, "watch saturated 60" },
     { "clipped long ago", DELAYED, 100, 5, clipped_once, "" },
     { "gaps do not move the beginning", DELAYED, 100, 0, clipped_with_gaps,
       "watch saturated 61" },
@@ -206,9 +217,11 @@ static const struct health_case {
     { "small values of current scaling", TENSORWISE, 100, 0, old_amax, "" },
     { "outliers", TENSORWISE, 100, 10, outliers, "trouble outliers 10" },
     { "a falling SNR", TENSORWISE, 100, 5, drifting, "watch SNR falls 55" },
+    { "a fall behind the first third", TENSORWISE, 100, 5, falls_early, "watch SNR falls 35" },
     { "too few measurements for a trend", TENSORWISE, 100, 25, drifting, "" },
     { "an SNR that falls to the format's own", TENSORWISE, 100, 5, untrained_head, "" },
     { "elements that equal the amax", TENSORWISE, 100, 0, ties, "" },
+    { "outliers beside scales of blocks", BLOCKWISE, 100, 10, outliers, "trouble low SNR 10" },
     { "two measurements", TENSORWISE, 100, 50, outliers, "" },
     { "infinite once", TENSORWISE, 100, 10, infinite, "trouble not finite 3" },
     { "NaN at the end", TENSORWISE, 4, 0, not_a_number, "trouble not finite 4" },
@@ -251,6 +264,37 @@ static void cases_have_their_symptoms(void **state) {
 }
 
 /* ---- who a label is ---- */
+
+/* Labels that other runs have: of FP8 attention, of an FP8 head, of a weight that is cast once. */
+static void rarer_labels_are_what_the_recipe_says(void **state) {
+    static const struct {
+        enum recipe_kind kind;
+        const char *name;
+        bool fp8, delayed;
+        enum dtype code;
+    } NAMED[] = {
+        { RECIPE_TENSORWISE, "layers.0.attention.do", true, false, DTYPE_E5M2 },
+        { RECIPE_TENSORWISE, "layers.0.attention.ds", true, true, DTYPE_E5M2 },
+        { RECIPE_TENSORWISE, "layers.0.attention.qkv", true, false, DTYPE_E4M3 },
+        { RECIPE_TENSORWISE, "layers.0.attention.p", true, true, DTYPE_E4M3 },
+        { RECIPE_DELAYED, "layers.0.attention.do", true, true, DTYPE_E5M2 },
+        { RECIPE_DELAYED, "layers.0.qkv.weight.dgrad", .fp8 = false },
+        { RECIPE_DELAYED, "head.dy", true, true, DTYPE_E5M2 },
+        { RECIPE_DELAYED, "embed.dy", .fp8 = false }, /* no GEMM reads it */
+        { RECIPE_DELAYED, "embed.weight", true, true, DTYPE_E4M3 }, /* that of a tied head */
+    };
+    for (size_t i = 0; i < sizeof NAMED / sizeof *NAMED; i++) {
+        struct recipe_options o = tiny_recipe_options(NAMED[i].kind), site[GEMM_SITE_COUNT];
+        struct recipe r = tiny_recipe(&o, site, 1);
+        struct health_tensor t = { .name = NAMED[i].name };
+        r.attention_fp8 = true;
+        r.head = o;
+        health_identify(&t, &r, NULL);
+        if (t.fp8 != NAMED[i].fp8 || t.delayed != NAMED[i].delayed ||
+            (t.fp8 && t.code != NAMED[i].code))
+            fail_msg("%s: %d %d %s", t.name, t.fp8, t.delayed, dtype_name(t.code));
+    }
+}
 
 static void labels_are_what_the_recipe_says(void **state) {
     struct run_view v = view_of(DELAYED, 10, 0, healthy);
@@ -455,6 +499,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formats_have_their_snr),
         cmocka_unit_test(cases_have_their_symptoms),
+        cmocka_unit_test(rarer_labels_are_what_the_recipe_says),
         cmocka_unit_test(labels_are_what_the_recipe_says),
         cmocka_unit_test(the_error_of_a_failed_run_counts),
         cmocka_unit_test(reports_say_it_in_words),

@@ -15,6 +15,7 @@
 // clang-format on
 
 #include "runner/bundle/bundle.h"
+#include "runner/bundle/guard.h"
 #include "runner/bundle/unpack.h"
 #include "tests/support/run_fixture.h"
 
@@ -193,6 +194,52 @@ static void a_bomb_is_refused_early(void **state) {
 static void deep_name(char name[512], int number, int depth) {
     int at = sprintf(name, F "data/%d", number);
     for (int i = 0; i < depth; i++) at += sprintf(name + at, "/d");
+}
+
+static void names_and_sizes_have_limits(void **state) {
+    char name[300];
+    struct guard *g = NULL;
+    struct bundle_limits limits = BUNDLE_LIMITS;
+    struct err e = { 0 };
+    memset(name, 'n', sizeof name);
+    name[255] = '\0';
+    CHECK(guard_name(name, &limits, &e));
+    name[255] = 'n';
+    name[256] = '\0';
+    assert_int_equal(guard_name(name, &limits, &e), ERR_FORMAT);
+    assert_int_equal(guard_name("data/\x7f", &limits, &e), ERR_FORMAT);
+    assert_int_equal(guard_name("data/\xc3\xa4", &limits, &e), ERR_FORMAT);
+    limits.total_bytes = 10;
+    CHECK(guard_create(&limits, &g, &e));
+    CHECK(guard_admit(g, "a", false, 6, &e));
+    assert_int_equal(guard_admit(g, "b", false, 5, &e), ERR_FORMAT); /* each alone would do */
+    assert_non_null(strstr(e.text, "more than 10 bytes in all refused, at b"));
+    CHECK(guard_ratio(g, 1, RATIO_FREE, &e)); /* a small one may be packed as well as it can */
+    assert_int_equal(guard_ratio(g, 1, (int64_t)RATIO_FREE + 1, &e), ERR_FORMAT);
+    guard_destroy(g);
+}
+
+/* As tar writes them, and in the other order; each once. */
+static void a_directory_comes_before_or_behind_its_files(void **state) {
+    static const struct { const char *name[3]; enum status status; } CASES[] = {
+        { { "d/", "d/e/f", NULL }, OK }, { { "d/e/f", "d/", NULL }, OK },
+        { { "d/", "d/e/", "d/e/f" }, OK }, { { "d/f", "d/", "d/" }, ERR_FORMAT },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct guard *g = NULL;
+        struct err e = { 0 };
+        enum status st = guard_create(&BUNDLE_LIMITS, &g, &e);
+        for (int k = 0; k < 3 && st == OK && CASES[i].name[k]; k++) {
+            char name[16];
+            size_t n = strlen(CASES[i].name[k]);
+            bool directory = CASES[i].name[k][n - 1] == '/';
+            snprintf(name, sizeof name, "%.*s", (int)n - directory, CASES[i].name[k]);
+            st = guard_admit(g, name, directory, 0, &e);
+        }
+        if (st == OK) st = guard_end(g, &e);
+        if (st != CASES[i].status) fail_msg("case %zu: %d, %s", i, st, e.text);
+        guard_destroy(g);
+    }
 }
 
 static void names_are_counted_with_the_directories_they_imply(void **state) {
@@ -559,6 +606,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(forbidden_entries_are_rejected, set_up, tear_down),
         cmocka_unit_test_setup_teardown(limits_hold, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_bomb_is_refused_early, set_up, tear_down),
+        cmocka_unit_test(names_and_sizes_have_limits),
+        cmocka_unit_test(a_directory_comes_before_or_behind_its_files),
         cmocka_unit_test_setup_teardown(names_are_counted_with_the_directories_they_imply, set_up,
                                         tear_down),
         cmocka_unit_test_setup_teardown(tar_headers_hide_no_data, set_up, tear_down),

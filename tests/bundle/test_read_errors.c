@@ -111,10 +111,33 @@ static void a_changed_file_gives_a_verdict(void **state) {
     MUST(tree_remove(parent, E));
 }
 
+/* A run resumes from an intact checkpoint; all else must be as it was. */
+static void checkpoints_are_told_from_the_rest(void **state) {
+    static const struct bundle_options KEEP = { .checkpoints = BUNDLE_CHECKPOINTS_FULL,
+                                                .keep_directory = true, .threads = 1 };
+    struct run_fixture f = run_fixture_default();
+    struct bundle_result result;
+    char parent[PATH_CAP], dir[PATH_CAP];
+    scratch_directory(parent);
+    run_fixture_write(parent, &f, dir);
+    MUST(bundle_finish(dir, &KEEP, &result, E));
+    put_file(dir, "data/metrics/summary.json", "{}");
+    MUST(bag_unchanged(dir, BAG_CHECKPOINTS, E));
+    MUST_FAIL(ERR_VERIFY, "summary.json changed", bag_unchanged(dir, BAG_OTHERS, E));
+    MUST(tree_remove(dir, E));
+    run_fixture_write(parent, &f, dir);
+    MUST(bundle_finish(dir, &KEEP, &result, E));
+    put_file(dir, "data/checkpoints/step-000020/state.safetensors", "%s", "other bytes");
+    MUST(bag_unchanged(dir, BAG_OTHERS, E));
+    MUST_FAIL(ERR_VERIFY, "changed since", bag_unchanged(dir, BAG_CHECKPOINTS, E));
+    MUST(tree_remove(parent, E));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failing_disk_gives_no_verdict),
         cmocka_unit_test(a_changed_file_gives_a_verdict),
+        cmocka_unit_test(checkpoints_are_told_from_the_rest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

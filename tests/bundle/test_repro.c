@@ -75,6 +75,7 @@ static void the_verdict_follows_the_difference(void **state) {
         { same, near, 0, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS, 0 },
         { lossless, lossless, 0, REPRO_BITWISE, 0, 0, EXIT_OK, EXIT_OK, 0 },
         { lossless, lossless_near, 0, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS, 0 },
+        { same, near, 1e-9, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS, 0 }, /* it only widens */
         { same, far, 0, REPRO_DIFFERENT, 1, 8, EXIT_DIFFERS, EXIT_DIFFERS, 0 },
         { same, far, 0.0007, REPRO_TOLERANCE, 1, 0, EXIT_OK, EXIT_DIFFERS, 0 },
         { same, bit, 0, REPRO_TOLERANCE, 5, 0, EXIT_OK, EXIT_DIFFERS, 0 },
@@ -115,6 +116,23 @@ static void the_verdict_follows_the_difference(void **state) {
         repro_verdict_free(&v);
         scene_close(&s);
     }
+}
+
+/* A step that lost its loss is the worst, whatever the distance of the others. */
+static void a_missing_loss_is_the_worst_distance(void **state) {
+    struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    const struct seed_band none = { 0 };
+    struct repro_verdict v;
+    struct scene s;
+    two[1].lossless_step = 5;
+    two[1].loss_shift = 0.002;
+    scene_open(&s, two, 2);
+    MUST(repro_judge(&s.c, &none, 0, &v, E));
+    assert_int_equal(v.kind, REPRO_DIFFERENT);
+    assert_int_equal(v.first_outside.step, 5);
+    assert_int_equal(v.worst.step, 5);
+    repro_verdict_free(&v);
+    scene_close(&s);
 }
 
 /* A band that came with the bundle widens the tolerance only where bits may differ. */
@@ -196,6 +214,9 @@ static void the_band_is_the_spread_over_seeds(void **state) {
     for (int64_t step = 1; step <= 20; step++) /* of {0, 0, 0.3}: 0.3 / sqrt(3) */
         assert_true(seed_band_at(&band, step) > 0.165 && seed_band_at(&band, step) < 0.181);
     assert_true(seed_band_at(&band, 0) == 0 && seed_band_at(&band, 21) == 0);
+    for (int k = 0; k < 20; k++) band.nats[k] = k + 1; /* each step has its own */
+    for (int64_t step = 1; step <= 20; step++)
+        assert_true(seed_band_at(&band, step) == (double)step);
     seed_band_free(&band);
     MUST_FAIL(ERR_CONFIG, "is the seed band of bundle",
               seed_band_read(path, s.c.run[1].identity, train, &band, E));
@@ -243,6 +264,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_verdict_follows_the_difference),
         cmocka_unit_test(reasons_are_the_broken_conditions),
+        cmocka_unit_test(a_missing_loss_is_the_worst_distance),
         cmocka_unit_test(a_band_that_was_found_proves_no_equal_inputs),
         cmocka_unit_test(the_band_is_the_spread_over_seeds),
         cmocka_unit_test(only_repeats_make_a_band),

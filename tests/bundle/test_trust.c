@@ -388,20 +388,46 @@ static void a_run_without_its_last_step_is_not_done(void **state) {
     if (!strstr(result.problem, "the records of 8 steps were lost")) fail_msg("%s", result.problem);
 }
 
+/* Replaces the value of a member of one record. */
+static void forge_record(const struct scene *s, const char *file, int step, const char *name,
+                         const char *value) {
+    char old[512], new[600], member[32];
+    size_t n;
+    char *text = text_of(s, file, &n);
+    snprintf(old, sizeof old, "{\"step\":%d,", step);
+    const char *from = strstr(text, old);
+    snprintf(member, sizeof member, "\"%s\":", name);
+    const char *at = strstr(from, member) + strlen(member), *end = at + strcspn(at, ",}");
+    snprintf(old, sizeof old, "%.*s", (int)(end - from), from);
+    snprintf(new, sizeof new, "%.*s%s", (int)(at - from), from, value);
+    free(text);
+    edit(s, file, old, new);
+}
+
 /* The number and summary are forged alike, but not the bits. */
 static void a_loss_must_equal_its_bits(void **state) {
     struct scene *s = *state;
-    char line[128], old[64];
-    size_t n;
-    char *text = text_of(s, "data/metrics/train.jsonl", &n), *at = strstr(text, "{\"step\":20,");
-    assert_non_null(at);
-    snprintf(old, sizeof old, "%.*s", (int)strcspn(at + 20, ",") + 20, at);
-    free(text);
-    edit(s, "data/metrics/train.jsonl", old, "{\"step\":20,\"loss\":0.0001");
+    char line[128];
+    forge_record(s, "data/metrics/train.jsonl", 20, "loss", "0.0001");
     summary_line(s, "\"loss_final\":", line);
     edit(s, "data/metrics/summary.json", line, "\"loss_final\": 0.0001");
     sign_and_pack(s);
     expect(s->forged, ERR_VERIFY, "train, record 20: loss is 0.0001, but its bits are", true);
+}
+
+/* Nor may a loss that no summary has differ from its bits. */
+static void an_evaluation_must_equal_its_bits(void **state) {
+    struct scene *s = *state;
+    forge_record(s, "data/metrics/eval.jsonl", 10, "loss", "1.75");
+    sign_and_pack(s);
+    expect(s->forged, ERR_VERIFY, "eval, record 1: loss is 1.75, but its bits are", true);
+}
+
+static void a_number_has_no_bits_of_nan(void **state) {
+    struct scene *s = *state;
+    forge_record(s, "data/metrics/train.jsonl", 7, "loss_bits", "\"7fc00000\"");
+    sign_and_pack(s);
+    expect(s->forged, ERR_VERIFY, "but its bits are 7fc00000, another number", true);
 }
 
 /* Rows that the header does not count would be in the file, and in no number. */
@@ -663,6 +689,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(old_lines_become_arrays, set_up, tear_down),
         cmocka_unit_test_setup_teardown(an_array_gets_new_metrics, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_loss_must_equal_its_bits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(an_evaluation_must_equal_its_bits, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_number_has_no_bits_of_nan, set_up, tear_down),
         cmocka_unit_test_setup_teardown(printed_numbers_are_compared, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

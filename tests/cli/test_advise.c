@@ -94,6 +94,21 @@ static void a_loss_that_failed_is_not_advised(void **state) {
     best_is(&a, -1);
 }
 
+/* There is no BF16 to prefer, so any FP8 that runs is advised. */
+static void a_bf16_that_cannot_run_sets_no_margin(void **state) {
+    for (int i = 0; i < 2; i++) {
+        struct advice a = three(100, 105, 119);
+        if (i) a.row[0].fits = false;
+        else a.row[0].loss.finding = EVIDENCE_FAILS;
+        best_is(&a, RECIPE_TENSORWISE);
+        a = three(100, 105, 106);
+        if (i) a.row[0].fits = false;
+        else a.row[0].loss.finding = EVIDENCE_FAILS;
+        a.row[2].loss.finding = EVIDENCE_HOLDS; /* of the two the one that is proven */
+        best_is(&a, RECIPE_BLOCKWISE);
+    }
+}
+
 static void fp8_must_be_faster_by_the_margin(void **state) {
     struct advice a = three(109, 100, 105);
     best_is(&a, RECIPE_BF16);
@@ -461,6 +476,7 @@ int main(void) {
         cmocka_unit_test(what_cannot_run_is_not_advised),
         cmocka_unit_test(what_the_script_refuses_is_a_row_with_its_reason),
         cmocka_unit_test(a_loss_that_failed_is_not_advised),
+        cmocka_unit_test(a_bf16_that_cannot_run_sets_no_margin),
         cmocka_unit_test(fp8_must_be_faster_by_the_margin),
         cmocka_unit_test(a_loss_that_holds_decides_between_near_recipes),
         cmocka_unit_test(without_times_bf16_then_native_then_emulated),

@@ -242,6 +242,19 @@ static void test_8bit_round_trip(void **state) {
 
 /* Stochastic rounding, exhaustively over its random bits. The share of the 2^k draws that round up
  * is exactly the value's distance from the lower neighbour, in steps. */
+/* A second moment of 0 would divide a first moment that is not 0 by epsilon alone. */
+static void test_bf16_square_is_above_0(void **state) {
+    struct ops *o = ops_open(1);
+    struct optimiser p;
+    make(o, &p, DTYPE_F32, false, DTYPE_BF16);
+    set_step(&p, 1);
+    for (int64_t i = 0; i < COUNT; i++) ops_set(&p.grad, i, i % 2 ? 1e-21 : 0);
+    OPS_OK(o, step(o, &p));
+    const uint16_t *v = p.v.data; /* 0.05e-42: far below BF16's smallest, 9e-41 */
+    for (int i = 0; i < COUNT; i++) assert_int_equal(v[i], i % 2);
+    ops_close(o);
+}
+
 static void test_rounding_is_unbiased(void **state) {
     static const uint32_t LOW[] = { 0, 1, 0x1234, 0x8000, 0xFFFF };
     for (size_t i = 0; i < sizeof LOW / sizeof LOW[0]; i++) {
@@ -385,7 +398,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_twenty_steps), cmocka_unit_test(test_bits),
         cmocka_unit_test(test_flag_gates), cmocka_unit_test(test_sharding),
-        cmocka_unit_test(test_8bit_round_trip), cmocka_unit_test(test_rounding_is_unbiased),
+        cmocka_unit_test(test_8bit_round_trip), cmocka_unit_test(test_bf16_square_is_above_0),
+        cmocka_unit_test(test_rounding_is_unbiased),
         cmocka_unit_test(test_rounding_special_values), cmocka_unit_test(test_small_steps_add_up),
         cmocka_unit_test(test_parts_are_independent), cmocka_unit_test(test_nan_kept),
         cmocka_unit_test(test_arguments),

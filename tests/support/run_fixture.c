@@ -110,9 +110,12 @@ static void write_train(const char *dir, const struct run_fixture *f) {
     for (int64_t step = every; step <= f->steps; step += more) {
         bool last = f->eval_last != 0 && step + more > f->steps;
         double loss = (float)(last ? f->eval_last : loss_at(f, step) + 0.1);
-        fprintf(out, "{\"step\":%lld,\"loss\":%.17g,\"loss_bits\":\"%08x\",\"tokens\":%lld}\n",
-                (long long)step, loss, bits_of(loss),
-                (long long)(f->eval_tokens ? f->eval_tokens : 4096));
+        fprintf(out, "{\"step\":%lld,\"loss\":%.17g,\"loss_bits\":\"%08x\"", (long long)step,
+                loss, bits_of(loss));
+        if (f->eval_tokens >= 0)
+            fprintf(out, ",\"tokens\":%lld",
+                    (long long)(f->eval_tokens ? f->eval_tokens : 4096));
+        fputs("}\n", out);
     }
     assert(fclose(out) == 0);
 }

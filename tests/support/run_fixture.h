@@ -35,7 +35,7 @@ struct run_fixture {
     int64_t world;           /* ranks in decisions.json; 0: absent */
     int64_t planned;         /* train.steps; 0: as many as were made */
     int64_t eval_every;      /* 0: 10 */
-    int64_t eval_tokens;     /* of each evaluation; 0: 4096 */
+    int64_t eval_tokens;     /* of each evaluation; 0: 4096; below 0: absent */
     double eval_last;        /* the loss of the last evaluation; 0: follows the others */
     bool smoke;
     double guess_loss;       /* of its record; 0: absent */

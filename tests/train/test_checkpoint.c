@@ -605,6 +605,34 @@ static void hash_of(const struct recipe_options *o, char hex[65]) {
     MUST(checkpoint_recipe_sha256(&r, hex, E));
 }
 
+/* A checkpoint of another recipe is refused, so each option must count. */
+static void each_option_of_a_recipe_is_hashed(void **state) {
+    enum { VARIANTS = 14 };
+    struct recipe_options o[VARIANTS], site[GEMM_SITE_COUNT];
+    char hex[VARIANTS + 1][65];
+    for (int i = 0; i < VARIANTS; i++) o[i] = tiny_recipe_options(RECIPE_DELAYED);
+    o[1].kind = RECIPE_TENSORWISE;
+    o[2].format = FORMAT_E4M3;
+    o[3].constants = QUANT_TORCHAO;
+    o[4].pow2 = !o[4].pow2;
+    o[5].margin++;
+    o[6].history++;
+    o[7].algo = AMAX_MOST_RECENT;
+    o[8].roll = ROLL_STEP;
+    o[9].wgrad_bf16 = true;
+    o[10].param_gather = !o[10].param_gather;
+    o[11].fprop_fast = !o[11].fprop_fast;
+    o[12].dgrad_fast = !o[12].dgrad_fast;
+    o[13].wgrad_fast = !o[13].wgrad_fast;
+    for (int i = 0; i < VARIANTS; i++) hash_of(&o[i], hex[i]);
+    struct recipe r = tiny_recipe(&o[0], site, 1);
+    r.attention_fp8 = true;
+    MUST(checkpoint_recipe_sha256(&r, hex[VARIANTS], E));
+    for (int i = 0; i <= VARIANTS; i++)
+        for (int k = 0; k < i; k++)
+            if (!strcmp(hex[i], hex[k])) fail_msg("variants %d and %d have one hash", k, i);
+}
+
 /* Each option of NVFP4 makes another recipe; other kinds have the hashes that they had without
  * these options. */
 static void options_of_nvfp4_are_hashed(void **state) {
@@ -641,6 +669,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_copy_without_disk_leaves_the_older_one),
         cmocka_unit_test(offsets_out_of_range_are_refused),
         cmocka_unit_test(choices_are_saved),
+        cmocka_unit_test(each_option_of_a_recipe_is_hashed),
         cmocka_unit_test(options_of_nvfp4_are_hashed),
         cmocka_unit_test(the_package_reads_the_same),
     };

@@ -94,6 +94,7 @@ static void all_is_evaluated(void **state) {
         assert_int_equal(data_sequences(d, SPLIT_TRAIN), 0);
         MUST(data_count(d, SPLIT_EVAL, 0, sequences, &counted, E));
         assert_int_equal(counted, count - 1);
+        for (int i = 0; i < N * T; i++) targets[i] = 99; /* all must be written */
         MUST(data_batch(d, SPLIT_EVAL, 0, N, tokens, targets, NULL, E));
         for (int i = 0; i < N * T; i++) {
             assert_int_equal(targets[i], i < count - 1 ? i + 1 : -1);

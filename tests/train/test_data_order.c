@@ -145,6 +145,18 @@ static void a_blend_is_evaluated_in_its_shares(void **state) {
     drop_blend(d);
 }
 
+/* A weight may be below 2^-33 of another. */
+static void a_tiny_weight_is_drawn_from_seldom(void **state) {
+    static const double WEIGHT[PARTS] = { 1, 1e-12, 1e-12 };
+    struct data *d;
+    int64_t all = 0;
+    open_blend(&d, WEIGHT, 0);
+    for (int i = 0; i < PARTS; i++) all += data_use_at(d, i, 100).read;
+    assert_int_equal(all, 100);
+    assert_in_range(data_use_at(d, 0, 100).read, 98, 100);
+    drop_blend(d);
+}
+
 static void weights_are_above_0(void **state) {
     int length[] = { 30 };
     put_documents("a", 1, length, 0, false);
@@ -567,6 +579,7 @@ int main(void) {
         cmocka_unit_test(a_blend_keeps_its_shares),
         cmocka_unit_test(parts_have_orders_of_their_own),
         cmocka_unit_test(a_blend_is_evaluated_in_its_shares),
+        cmocka_unit_test(a_tiny_weight_is_drawn_from_seldom),
         cmocka_unit_test(weights_are_above_0),
         cmocka_unit_test(documents_are_shuffled),
         cmocka_unit_test(whole_documents_are_held_out),

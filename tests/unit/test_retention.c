@@ -75,6 +75,25 @@ static void skipped_checkpoints_are_deleted(void **state) {
            (int64_t[STEPS_MAX]){ 100, 150 });
 }
 
+/* Folders that a user made are no checkpoints, and take the place of none. */
+static void other_folders_are_left_alone(void **state) {
+    char parent[] = "/tmp/fp8lab-retention-XXXXXX", path[CHECKPOINT_PATH_CAP];
+    static const char *const NAMES[] = { "step-000010", "step-000020", "step-000030.old",
+                                         "step-000030", "old-step-000040" };
+    struct retention two = KEEPS(2);
+    assert_non_null(mkdtemp(parent));
+    for (int made = 0; made < 5; made++) {
+        snprintf(path, sizeof path, "%s/%s", parent, NAMES[made]);
+        assert_int_equal(mkdir(path, 0777), 0);
+    }
+    MUST(retention_prune(&two, parent, 30, E));
+    for (int i = 0; i < 5; i++) {
+        snprintf(path, sizeof path, "%s/%s", parent, NAMES[i]);
+        assert_int_equal(rmdir(path), i == 0 ? -1 : 0);
+    }
+    assert_int_equal(rmdir(parent), 0);
+}
+
 /* The best checkpoint is also the oldest rolling one, so it stays when the others roll on. */
 static void the_best_may_be_the_oldest_rolling_one(void **state) {
     struct retention r = KEEPS(2, .best = true);
@@ -223,12 +242,30 @@ static void a_resumed_run_knows_the_best_that_is_there(void **state) {
     MUST(tree_remove(run, E));
 }
 
+/* Steps count on from those of an optimizer's state, unless they begin again. */
+static void the_first_checkpoint_is_of_the_step_before_the_first(void **state) {
+    char run[] = "/tmp/fp8lab-retention-XXXXXX", path[CHECKPOINT_PATH_CAP];
+    assert_non_null(mkdtemp(run));
+    snprintf(path, sizeof path, "%s/data/experiment", run);
+    MUST(directory_make(path, E));
+    strcat(path, "/init.json");
+    MUST(file_replace(path, "{\"optimizer\":{\"step\":40}}", 25, E));
+    for (int i = 0; i < 4; i++) {
+        struct run_options options = { .init_optimizer = i & 1, .init_restart = i & 2 };
+        struct retention r;
+        MUST(retention_open(run, &options, 0, &r, E));
+        assert_int_equal(r.scene.begin, i == 1 ? 40 : 0);
+    }
+    MUST(tree_remove(run, E));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_are_kept),
         cmocka_unit_test(the_best_is_kept_too),
         cmocka_unit_test(skipped_checkpoints_are_deleted),
         cmocka_unit_test(the_first_is_kept_on_request),
+        cmocka_unit_test(other_folders_are_left_alone),
         cmocka_unit_test(the_best_may_be_the_oldest_rolling_one),
         cmocka_unit_test(a_milestone_may_be_the_last),
         cmocka_unit_test(two_tiers_may_name_one_step),
@@ -237,6 +274,7 @@ int main(void) {
         cmocka_unit_test(only_a_finite_value_is_the_best),
         cmocka_unit_test(a_best_that_was_not_written_frees_nothing),
         cmocka_unit_test(a_resumed_run_knows_the_best_that_is_there),
+        cmocka_unit_test(the_first_checkpoint_is_of_the_step_before_the_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

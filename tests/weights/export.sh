@@ -102,6 +102,28 @@ script fp8
 sed -i "s/recipe = f32/recipe = fp8.blockwise/" x.lua
 run_x
 expect "the loss of imported codes" "$wanted" "$(loss_of)"
+cp -r fp8 wide
+python3 - <<'END'
+import json, struct
+path = "wide/model.safetensors"
+raw = open(path, "rb").read()
+end = 8 + struct.unpack("<Q", raw[:8])[0]
+head, at, data = json.loads(raw[8:end]), 0, b""
+head.pop("__metadata__")
+for name, x in head.items():
+    begin, stop = x["data_offsets"]
+    twice = 2 if name == "model.layers.0.mlp.down_proj.weight_scale_inv" else 1
+    x["shape"] = x["shape"][:-1] + [twice * x["shape"][-1]]
+    x["data_offsets"] = [at, at + twice * (stop - begin)]
+    at, data = x["data_offsets"][1], data + twice * raw[end + begin:end + stop]
+text = json.dumps(head).encode()
+open(path, "wb").write(struct.pack("<Q", len(text)) + text + data)
+END
+script wide
+gives 2 run x.lua --backend cpu -- "without an F32 tensor" \
+    "down_proj.weight_scale_inv of one factor"
+script fp8
+sed -i "s/recipe = f32/recipe = fp8.blockwise/" x.lua
 python3 - <<'END'
 import json
 with open("fp8/config.json") as f:

@@ -38,6 +38,8 @@ copy llama2 && edit models/x 't["extra.weight"] = ("F32", [1], bytes(4))'
 refused "an unexpected tensor" "the model has no tensor extra.weight, F32 [1]"
 copy llama2 && edit models/x 'k = "model.norm.weight"; t[k] = ("F32", [16], t[k][2][:64])'
 refused "another shape" "model.norm.weight is F32 [16]; the model needs [32]"
+copy llama2 && edit models/x 'k = "model.norm.weight"; t[k] = ("F32", [64], 2 * t[k][2])'
+refused "a longer tensor" "model.norm.weight is F32 [64]; the model needs [32]"
 copy llama2 && edit models/x 'k = "model.norm.weight"; t[k] = ("I32", [32], t[k][2])'
 refused "another type" "model.norm.weight is I32 [32]; expected F32, F16, BF16 or F8_E4M3"
 copy llama2 && edit models/x 'k = "model.norm.weight"; t[k] = ("F32", [32], bytes(64))'
@@ -56,6 +58,10 @@ refused "a missing shard" "model-00002-of-00003.safetensors, which is not there"
 gives 2 generate models/x a --tokenizer bytes --tokens 1 --backend cpu -- "which is not there"
 copy llama32 && sed -i 's/model-00001/..\/model-00001/' models/x/model.safetensors.index.json
 refused "an index that leaves the folder" "is in no file beside the index"
+copy llama32 && sed -i 's/\("model.norm.weight": "model-0000\)./\11/' \
+    models/x/model.safetensors.index.json
+refused "an index that names another shard" "model-00001-of-00003.safetensors does not hold" \
+    "model.norm.weight, as the index says"
 copy llama32 && cp models/x/model-0000{1,2}-of-00003.safetensors
 refused "a tensor in two shards" "is in "
 copy llama2 && mv models/x/{model.safetensors,pytorch_model.bin}

@@ -197,6 +197,39 @@ static void moments_of_another_type(void **state) {
     }
 }
 
+static enum status find_f32(void *user, const char *name, int64_t count, enum dtype *type,
+                            struct err *e) {
+    *type = name[1] == ':' ? DTYPE_F32 : DTYPE_COUNT; /* "m:..." and "v:..." */
+    return OK;
+}
+
+static enum status read_tiny(void *user, const char *name, int64_t first, int64_t count, float *out,
+                             struct err *e) {
+    for (int64_t i = 0; i < count; i++) out[i] = first + i == 0 ? 1 : 1e-42f;
+    return OK;
+}
+
+/* No rounding makes a second moment 0: its first moment would be divided by epsilon alone. */
+static void a_tiny_second_moment_stays_above_0(void **state) {
+    static const enum state_kind TO[] = { STATE_BF16, STATE_8BIT };
+    const struct state_source source = { .find = find_f32, .read = read_tiny,
+                                         .recipe_sha256 = "?", .step = 1, .updates = 1 };
+    for (int c = 0; c < 2; c++) {
+        struct tiny_run r;
+        open_run(&r, RECIPE_BF16, TO[c], true);
+        MUST(tiny_run_open(&r, E));
+        MUST(checkpoint_adopt(r.trainer, &source, E));
+        for (int i = 0; i < r.trainer->params.count; i++) {
+            const struct param *p = &r.trainer->params.param[i];
+            int64_t n = param_count(p);
+            float *v = moment_of(&r, &p->v, n, false);
+            for (int64_t k = 0; k < n; k++) assert_true(v[k] > 0);
+            free(v);
+        }
+        tiny_run_close(&r);
+    }
+}
+
 /* ---- another recipe ---- */
 
 /* An FP8 operand has 3 bits of fraction and is off by up to 6 %; this loss of 4.5 by less than
@@ -295,6 +328,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_settings_give_equal_bits),
         cmocka_unit_test(moments_of_another_type),
+        cmocka_unit_test(a_tiny_second_moment_stays_above_0),
         cmocka_unit_test(another_recipe_begins_at_the_loss_of_the_parent),
         cmocka_unit_test(a_restart_keeps_the_age_of_the_moments),
         cmocka_unit_test(what_is_refused),
