@@ -76,6 +76,9 @@ static enum status find_packed(const struct init_request *q, const char *bundle,
     struct unpack_report report;
     int64_t step = step_packed(view, wanted);
     if (step < 0) return OK;
+    if (!q->cache)
+        return FAIL(e, ERR_CONFIG, "the weights of %s are in its bundle alone, and are unpacked by "
+                    "`fp8lab run` only", out->run);
     TRY(checkpoint_path(head, RUN_PATH_checkpoints, step, e));
     snprintf(name, sizeof name, "%s.weights", out->run);
     TRY(path_join(folder, q->cache, name, e));

@@ -13,7 +13,8 @@ struct init_request {
     const char *runs;      /* where runs are looked up */
     const char *which;     /* of a run's checkpoints: "last", "best", "init" or a step; NULL: the
                             * newest */
-    const char *cache;     /* folder for weights that only a bundle has; made if it is needed */
+    const char *cache;     /* folder for weights that only a bundle has; made if it is needed. NULL:
+                            * such weights are an error */
     json_t *known;         /* the record of equal weights for an equal model; NULL: none */
 };
 
