@@ -206,13 +206,6 @@ static size_t ready(const struct run *r, const struct batch *b) {
     return last ? (size_t)(last - text) + 1 : 0;
 }
 
-static int64_t lines_in(const struct bytes *text, size_t n) {
-    int64_t lines = 0;
-    const uint8_t *p = text->bytes, *end = p + n;
-    for (; (p = memchr(p, '\n', (size_t)(end - p))); p++) lines++;
-    return lines;
-}
-
 static void finish_key(struct sha256 *sha, unsigned char key[UNIQUE_KEY]) {
     char hex[SHA256_HEX];
     sha256_finish(sha, hex);
@@ -289,6 +282,11 @@ static enum status look_at(struct run *r, struct reading *f, struct err *e) {
     return OK;
 }
 
+/* Whether the file's bytes are the ids, whatever they are. */
+static bool trains_on_bytes(const struct run *r, const struct reading *f) {
+    return !f->lines && tokenizer_facts(r->o->tokenizer).kind == TOKENIZER_BYTES;
+}
+
 /* Reads on until a part of the text may be encoded, and keeps the rest. */
 static enum status read_part(struct run *r, struct reading *f, struct batch *b, struct err *e) {
     size_t part = 0;
@@ -300,8 +298,10 @@ static enum status read_part(struct run *r, struct reading *f, struct batch *b, 
         TRY(bytes_reserve(&b->text, room, e));
         TRY(source_read(r->source, b->text.bytes + b->text.count, room, &n, e));
         TRY(look_at(r, f, e));
-        b->text.count += n;
         f->more = n == room;
+        if (f->begins && b->text.count == 0 && !trains_on_bytes(r, f))
+            n = text_without_mark(b->text.bytes, n);
+        b->text.count += n;
         part = f->more ? ready(r, b) : b->text.count;
         if (part > 0 || (int64_t)b->text.count < part_max(r)) continue;
         if (f->lines) return drop_line(r, f, b, e);
@@ -337,7 +337,7 @@ static enum status read_batch(struct run *r, struct reading *f, struct err *e) {
     b->source = f->source;
     b->line = f->line;
     snprintf(b->name, sizeof b->name, "%.127s", f->inside ? f->name : "");
-    f->line += lines_in(&b->text, b->text.count);
+    f->line += batch_lines(b);
     f->begins = false;
     show(r);
     if (r->batches++ < r->go_on.batches) return check_point(r, f->source, e);
