@@ -19,6 +19,7 @@
 #include "runner/ingest/ring.h"
 #include "runner/ingest/shards.h"
 #include "runner/ingest/source.h"
+#include "runner/ingest/tokenizer_content.h"
 
 enum { PART_MAX = 256 << 20, SAVE_BYTES = 64 << 20 };
 
@@ -206,12 +207,6 @@ static size_t ready(const struct run *r, const struct batch *b) {
     return last ? (size_t)(last - text) + 1 : 0;
 }
 
-static void finish_key(struct sha256 *sha, unsigned char key[UNIQUE_KEY]) {
-    char hex[SHA256_HEX];
-    sha256_finish(sha, hex);
-    unique_key(hex, key);
-}
-
 /* The place behind the last batch that was read. */
 static enum status reading_at(const struct run *r, int64_t source, struct progress_point *out,
                               struct err *e) {
@@ -328,12 +323,14 @@ static enum status set_point(struct run *r, const struct batch *b, struct err *e
 
 static enum status read_batch(struct run *r, struct reading *f, struct err *e) {
     struct batch *b = NULL;
+    char hex[SHA256_HEX];
     TRY(next_batch(r, &b, e));
     TRY(read_part(r, f, b, e));
     b->begins = f->begins;
     b->ends = !f->more;
     if (f->sha && b->text.count) sha256_add(f->sha, b->text.bytes, b->text.count);
-    if (f->sha && b->ends) finish_key(f->sha, b->key);
+    if (f->sha && b->ends) sha256_finish(f->sha, hex);
+    if (f->sha && b->ends) unique_key(hex, b->key);
     b->source = f->source;
     b->line = f->line;
     snprintf(b->name, sizeof b->name, "%.127s", f->inside ? f->name : "");
@@ -399,8 +396,9 @@ static enum status describe(struct run *r, json_t *sources, struct err *e) {
     size_t i;
     json_array_foreach(sources, i, source)
         json_put(source, "documents", json_integer(r->done.documents[i]), &failed);
-    json_t *tokenizer = json_pack("{s:s,s:o,s:s,s:I,s:s}", "kind", KINDS[f.kind], "path",
+    json_t *tokenizer = json_pack("{s:s,s:o,s:s,s:s,s:I,s:s}", "kind", KINDS[f.kind], "path",
                                   json_from_text(o->tokenizer_path), "sha256", f.sha256,
+                                  "content_sha256", tokenizer_hash_of(o->tokenizer).content,
                                   "vocab", (json_int_t)f.vocab, "split", f.split);
     json_t *d = json_pack("{s:s,s:o,s:O,s:s,s:o,s:I,s:I,s:I,s:I,s:I}", "schema", "fp8lab.tokens/1",
                           "tokenizer", tokenizer, "sources", sources, "field",
