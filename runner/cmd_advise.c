@@ -13,6 +13,7 @@
 #include "runner/doctor/probe.h"
 #include "runner/hardware/facts.h"
 #include "runner/hardware/hardware.h"
+#include "runner/run/init_from.h"
 #include "runner/script/script_flags.h"
 
 /* The script as typed, and once for each recipe that it does not have. */
@@ -199,6 +200,22 @@ static enum status find_certificates(const struct cli *cli, const json_t *facts,
     return st;
 }
 
+/* Hashes the weights of `init` if runs have such a hash to compare with. */
+static enum status hash_weights(const struct cli *cli, const struct scripts *s,
+                                struct evidence *x, struct err *e) {
+    const struct init_request q = { .config = s->own.runs[0].config_json, .runs = cli_runs(cli) };
+    json_t *record = NULL;
+    struct err why;
+    if (!section(&s->own.runs[0], "init") || !evidence_has_weights(x)) return OK;
+    enum status st = init_take(&q, &record, &why);
+    if (st == ERR_MEMORY) return FAIL(e, st, "%s", why.text);
+    if (st == OK) snprintf(x->weights, sizeof x->weights, "%s", json_text(record, "sha256", ""));
+    else cli_warn(cli, "%s; so runs count as begun with the same weights if init.from is the same",
+                  PLAIN(why.text));
+    json_decref(record);
+    return OK;
+}
+
 static enum status judge(const struct scripts *s, const json_t *facts, const json_t *certificates,
                          const struct measured *m, const struct evidence *evidence,
                          struct advice *a, struct err *e) {
@@ -279,6 +296,7 @@ static enum status advise(const struct cli *cli, const struct scripts *s, const 
                  "measure again when it is idle", PLAIN(measured.busy));
     if (st == OK)
         st = evidence_gather(cli_runs(cli), s->own.runs[0].config_json, &evidence, e);
+    if (st == OK) st = hash_weights(cli, s, &evidence, e);
     if (st == OK && *evidence.problem)
         cli_warn(cli, "the runs in %s say nothing about the loss: %s", cli_runs(cli),
                  evidence.problem);

@@ -12,11 +12,12 @@
 #include "runner/model_ways.h"
 #include "runner/plan/backends.h"
 #include "runner/profile/profile.h"
+#include "runner/script/script_flags.h"
 
 static const struct kind {
     const char *name;
     enum status (*run)(const struct cli *cli, struct backend *b, const struct energy_meter *m,
-                       json_t *rows, struct err *e);
+                       json_t *rows, struct err *e); /* NULL: the steps of a script */
     const char *flags;   /* flags of this kind, besides the common ones */
     const char *next[4]; /* function that measures */
 } KINDS[] = {
@@ -25,7 +26,7 @@ static const struct kind {
       { "quantise" } },
     { "quantise", bench_quantise, " m k scale repeats energy ",
       { "step", "experiments/quickstart.lua", "--only", "*bf16" } },
-    { "step", bench_step, " steps detail energy arithmetic set only smoke lib ", { "gemm" } },
+    { "step", NULL, " steps detail energy arithmetic set only smoke lib ", { "gemm" } },
 };
 enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 static const char EVERY_KIND[] = " threads backend device json quiet no-color ";
@@ -54,9 +55,9 @@ static enum status find_kind(const struct cli *cli, const struct kind **out, str
     if (i == KIND_COUNT)
         return FAIL(e, ERR_ARG, "bench %s: gemm, attention, quantise or step", cli->args[0]);
     *out = &KINDS[i];
-    if (file && KINDS[i].run != bench_step)
+    if (file && KINDS[i].run)
         return FAIL(e, ERR_ARG, "bench %s takes no file, found %s", cli->args[0], cli->args[1]);
-    if (!file && KINDS[i].run == bench_step)
+    if (!file && !KINDS[i].run)
         return FAIL(e, ERR_ARG, "bench step takes an experiment: fp8lab bench step FILE.lua");
     return check_flags(cli, *out, e);
 }
@@ -73,12 +74,14 @@ static enum status print_report(const struct cli *cli, const struct kind *kind, 
 }
 
 /* Ranges of what the kind measures, if a profiler asks for them. */
-static enum status run_kind(const struct cli *cli, const struct kind *kind, struct backend *b,
+static enum status run_kind(const struct cli *cli, const struct kind *kind,
+                            const struct resolution *script, struct backend *b,
                             const struct energy_meter *meter, json_t *rows, struct err *e) {
     struct profile profile;
     TRY(profile_start(b, false, &profile, e));
     if (nvtx_is_asked()) cli_note(cli, "%s", profile.text);
-    enum status st = kind->run(cli, b, meter, rows, e);
+    enum status st = kind->run ? kind->run(cli, b, meter, rows, e)
+                               : bench_step(cli, script, b, meter, rows, e);
     profile_stop(&profile);
     return st;
 }
@@ -87,12 +90,12 @@ static enum status run_kind(const struct cli *cli, const struct kind *kind, stru
  * are asked for. */
 static enum status forbid_ways(const struct cli *cli, const struct kind *kind, const char *backend,
                                int64_t device, char **forbidden, struct err *e) {
-    if (kind->run != bench_step) return OK;
+    if (kind->run) return OK;
     return model_ways_kept(cli, backend, device, forbidden, e);
 }
 
-static enum status bench(const struct cli *cli, const struct kind *kind, json_t *rows,
-                         struct err *e) {
+static enum status bench(const struct cli *cli, const struct kind *kind,
+                         const struct resolution *script, json_t *rows, struct err *e) {
     int64_t threads = 0, device = 0;
     TRY(cli_int(cli, "threads", 0, 1024, &threads, e));
     TRY(cli_int(cli, "device", 0, 1024, &device, e));
@@ -112,24 +115,39 @@ static enum status bench(const struct cli *cli, const struct kind *kind, json_t 
     if (st == OK) st = b->ops->info(b, &info, e);
     if (st == OK) cli_note(cli, "%s", info.name);
     if (st == OK) st = energy_meter_open(cli, b, &meter, e);
-    if (st == OK) st = run_kind(cli, kind, b, &meter, rows, e);
+    if (st == OK) st = run_kind(cli, kind, script, b, &meter, rows, e);
     energy_meter_close(&meter);
     if (st == OK && cli->json) st = print_report(cli, kind, b, &info, rows, e);
     backend_close(&h);
     return st;
 }
 
+/* Before a device is opened: the errors of a script need none. */
+static enum status read_script(const struct cli *cli, const struct kind *kind,
+                               struct resolution *out, struct err *e) {
+    struct cli script = *cli; /* the same command line without the word "step" */
+    if (kind->run) return OK;
+    script.args++;
+    script.arg_count--;
+    return script_resolve(&script, NULL, out, e);
+}
+
 static int cmd_bench(const struct cli *cli) {
     struct err e = { 0 };
     const struct kind *kind = NULL;
+    struct resolution script = { 0 };
     json_t *rows = json_array();
+    int code = EXIT_OK;
     enum status st = find_kind(cli, &kind, &e);
-    if (st == OK) st = bench(cli, kind, rows, &e);
+    if (st == OK) st = read_script(cli, kind, &script, &e);
+    if (st == OK) st = bench(cli, kind, &script, rows, &e);
+    if (st != OK) code = script_fail(cli, &script, &e);
+    resolution_destroy(&script);
     json_decref(rows);
-    if (st != OK) return cli_fail(cli, &e);
+    if (st != OK) return code;
     const char *const *next = kind->next;
-    char script[PATH_CAP]; /* where the quick start is */
-    const char *second = next[1] && first_run_script(script) ? script : next[1];
+    char quick[PATH_CAP]; /* where the quick start is */
+    const char *second = next[1] && first_run_script(quick) ? quick : next[1];
     cli_next(cli, "bench", next[0], second, next[2], next[3], NULL);
     return EXIT_OK;
 }

@@ -147,7 +147,7 @@ static enum status measure_packed(struct described *d, struct err *e) {
     return OK;
 }
 
-/* Ingestion drops it before JSON lines alone: elsewhere it would change tokens of earlier runs. */
+/* A tokenizer drops it. As bytes a file is what it is. */
 static void warn_of_mark(const struct cli *cli, const char *path) {
     struct input_file f;
     struct err ignored; /* the file was read */
@@ -157,8 +157,8 @@ static void warn_of_mark(const struct cli *cli, const char *path) {
                 !memcmp(head, "\xef\xbb\xbf", 3);
     input_close(&f);
     if (mark)
-        cli_warn(cli, "%s begins with a byte-order mark. In plain text its 3 bytes are trained on; "
-                 "only JSON lines lose it. `sed -i '1s/^\\xef\\xbb\\xbf//' FILE` removes it",
+        cli_warn(cli, "%s begins with a byte-order mark. A tokenizer drops it; without one, its "
+                 "3 bytes are trained on. `sed -i '1s/^\\xef\\xbb\\xbf//' FILE` removes it",
                  PLAIN(path));
 }
 

@@ -184,7 +184,8 @@ static void warn_of_tokenizer(const struct command *c) {
     const char *name = cli_value(c->cli, "tokenizer");
     char warning[MODEL_TEXT_NOTE];
     if (!name) return;
-    model_text_compare(&c->model, name, tokenizer_facts(c->text.choice.tokenizer).sha256, warning);
+    const struct tokenizer_hash given = tokenizer_hash_of(c->text.choice.tokenizer);
+    model_text_compare(&c->model, name, &given, warning);
     if (*warning) cli_warn(c->cli, "%s", warning);
 }
 

@@ -10,7 +10,7 @@
 #include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
 #include "runner/generate/text_model.h"
-#include "runner/ingest/tokenizer.h"
+#include "runner/ingest/tokenizer_content.h"
 #include "runner/sample_text.h"
 #include "runner/shard_files.h"
 
@@ -28,11 +28,12 @@ struct document {
 
 static enum status same_tokenizer(const struct shard_files *f, const struct tokenizer *t,
                                   const char *path, struct err *e) {
-    const char *made = json_text(json_object_get(f->description, "tokenizer"), "sha256", NULL);
-    struct tokenizer_facts facts = tokenizer_facts(t);
-    if (!made || !strcmp(made, facts.sha256)) return OK;
+    const struct tokenizer_hash made =
+        tokenizer_hash_read(json_object_get(f->description, "tokenizer"));
+    const struct tokenizer_hash given = tokenizer_hash_of(t);
+    if (!*made.file || tokenizer_hash_equal(&made, &given)) return OK;
     return FAIL(e, ERR_CONFIG, "%s was made with a tokenizer of SHA-256 %s, and %s has %s; name "
-                "the right one with --tokenizer", f->prefix, made, path, facts.sha256);
+                "the right one with --tokenizer", f->prefix, made.file, path, given.file);
 }
 
 static enum status open_tokenizer(const struct cli *cli, const struct shard_files *f,

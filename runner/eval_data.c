@@ -111,20 +111,16 @@ static enum status take_list(const struct eval_data_request *q, enum data_kind k
 
 /* ---- another tokenizer ---- */
 
-/* The hash of the tokenizer that a description names, and its name; "": it names none. */
-static const char *tokenizer_hash(const json_t *description, const char **name) {
-    const json_t *tokenizer = json_object_get(description, "tokenizer");
-    *name = json_text(tokenizer, "path", "");
-    return json_text(tokenizer, "sha256", "");
-}
-
-/* Warns if two descriptions name other tokenizers. A file of another format may have the same ids,
+/* Warns if two descriptions name other tokenizers. A file of another kind may have the same ids,
  * so this is no error. */
 static void compare_tokenizers(const struct eval_data_request *q, const json_t *own,
                                const struct shard_files *f) {
-    const char *name, *of_own;
-    const char *hash = tokenizer_hash(f->description, &name), *known = tokenizer_hash(own, &of_own);
-    if (!*hash || !*known || !strcmp(hash, known)) return;
+    const json_t *theirs = json_object_get(f->description, "tokenizer");
+    const json_t *mine = json_object_get(own, "tokenizer");
+    const char *name = json_text(theirs, "path", ""), *of_own = json_text(mine, "path", "");
+    const struct tokenizer_hash hash = tokenizer_hash_read(theirs);
+    const struct tokenizer_hash known = tokenizer_hash_read(mine);
+    if (!tokenizer_hash_known(&hash, &known) || tokenizer_hash_equal(&hash, &known)) return;
     cli_warn(q->cli, "%s.bin has tokens of the tokenizer %.200s, and the model was trained on "
              "those of %.200s: unless both give the same ids, this loss says nothing", f->prefix,
              PLAIN(name), PLAIN(of_own));
@@ -199,9 +195,9 @@ static enum status look_at_text(const struct eval_data_request *q, const char *t
 
 /* --tokenizer; `record`: of the tokens that it made. */
 static void warn_of_given(const struct eval_data_request *q, const json_t *record) {
-    const char *sha256 = json_text(json_object_get(record, "tokenizer"), "sha256", "");
+    const struct tokenizer_hash given = tokenizer_hash_read(json_object_get(record, "tokenizer"));
     char warning[MODEL_TEXT_NOTE];
-    model_text_compare(q->opened, q->tokenizer, sha256, warning);
+    model_text_compare(q->opened, q->tokenizer, &given, warning);
     if (*warning) cli_warn(q->cli, "%s", warning);
 }
 

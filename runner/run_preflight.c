@@ -10,6 +10,7 @@
 #include "runner/cache/cache_key.h"
 #include "runner/disk_room.h"
 #include "runner/doctor/probe.h"
+#include "runner/hardware/facts.h"
 #include "runner/hardware/hardware.h"
 #include "runner/job/job_match.h"
 #include "runner/plan/asked_kernel.h"
@@ -30,6 +31,9 @@
 enum status preflight_probe(const struct run_settings *s, json_t *facts, struct err *e) {
     char problem[256] = "";
     if (!strcmp(s->backend, "cpu")) return OK;
+    /* A GPU that was asked for and is not here: before a run is made that can only fail. */
+    if (strcmp(s->backend, "auto") != 0 && !s->members && !facts_have_gpu(facts))
+        TRY(probe_opens(s->backend, e));
     TRY(probe_facts(facts, true, problem, sizeof problem, e));
     if (*problem) cli_warn(s->cli, "%s", problem);
     return OK;

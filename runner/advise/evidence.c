@@ -63,16 +63,28 @@ static enum status admit(const char *path, const json_t *config, const char **pa
 
 /* ---- verdicts ------------------------------------------------------------------------------- */
 
-/* The configuration of a group's first run; NULL: no such group. Borrowed. */
-static json_t *config_of_group(const struct comparison *c, const json_t *number) {
+/* A group's first run; NULL: no such group. */
+static const struct run_view *first_of_group(const struct comparison *c, const json_t *number) {
     const json_t *groups = json_object_get(json_object_get(c->report, "statistics"), "groups");
     const json_t *group = json_array_get(groups, (size_t)json_integer_value(number));
     const json_t *first = json_array_get(json_object_get(group, "runs"), 0);
     int64_t run = json_integer_value(first);
-    return first && run >= 0 && run < c->count ? c->run[run].resolved : NULL;
+    return first && run >= 0 && run < c->count ? &c->run[run] : NULL;
 }
 
-/* A row of "losses" with the configuration of its group and the name of its baseline. */
+/* Its configuration. Borrowed. */
+static json_t *config_of_group(const struct comparison *c, const json_t *number) {
+    const struct run_view *run = first_of_group(c, number);
+    return run ? run->resolved : NULL;
+}
+
+/* The hash of its first weights; NULL: random ones, or not recorded. */
+static json_t *weights_of_group(const struct comparison *c, const json_t *number) {
+    const struct run_view *run = first_of_group(c, number);
+    return run ? json_object_get(json_object_get(run->run, "inputs"), "weights") : NULL;
+}
+
+/* A row of "losses" with configuration and weights of its group, and the name of its baseline. */
 static void add_row(const struct comparison *c, const json_t *family, const json_t *row,
                     json_t *out, bool *failed) {
     static const char *const KEYS[] = { "verdict", "seeds", "relative", "high", "why" };
@@ -83,6 +95,8 @@ static void add_row(const struct comparison *c, const json_t *family, const json
     snprintf(name, sizeof name, "%.40s%s", json_text(section(baseline, "recipe"), "kind", "?"),
              by_attention ? " with attention in BF16" : "");
     json_put(found, "config", json_incref(config), failed);
+    json_t *weights = weights_of_group(c, json_object_get(row, "group"));
+    if (weights) json_put(found, "weights", json_incref(weights), failed);
     json_put(found, "baseline", json_string(name), failed);
     json_put(found, "tokens", json_incref(json_object_get(family, "tokens")), failed);
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
@@ -186,9 +200,29 @@ static json_t *training_of(const json_t *config) {
     return json_whole(train, failed);
 }
 
+/* `init` without the path. NULL: no memory, or no such table. */
+static json_t *use_of_weights(const json_t *config) {
+    bool failed = false;
+    json_t *init = json_copied(section(config, "init"), &failed);
+    (void)json_object_del(init, "from");
+    return json_whole(init, failed);
+}
+
+/* Whether both begin with the same weights, and use them alike. Content decides, as for `compare`;
+ * where it is not known, a path does. Hashes NULL or "": not known. */
+static bool same_start(const json_t *a, const char *hash_a, const json_t *b, const char *hash_b) {
+    bool known = has_init(a) && has_init(b) && hash_a && *hash_a && *hash_b;
+    if (!known) return same(section(a, "init"), section(b, "init"));
+    json_t *x = use_of_weights(a), *y = use_of_weights(b);
+    bool equal = same(x, y) && !strcmp(hash_a, hash_b);
+    json_decref(x);
+    json_decref(y);
+    return equal;
+}
+
 static bool same_training(const json_t *a, const json_t *b) {
     json_t *x = training_of(a), *y = training_of(b);
-    bool equal = same(x, y) && same(section(a, "init"), section(b, "init"));
+    bool equal = same(x, y);
     json_decref(x);
     json_decref(y);
     return equal;
@@ -202,7 +236,7 @@ static bool is_about(const json_t *of, const json_t *config, enum loss_finding f
 }
 
 static struct loss_evidence read_row(const json_t *row, const json_t *config,
-                                     enum loss_finding finding) {
+                                     const char *weights, enum loss_finding finding) {
     const json_t *of = json_object_get(row, "config");
     struct loss_evidence out = {
         .finding = finding, .seeds = json_integer_value(json_object_get(row, "seeds")),
@@ -210,11 +244,20 @@ static struct loss_evidence read_row(const json_t *row, const json_t *config,
         .high = json_double(json_object_get(row, "high")),
         .tokens = json_double(json_object_get(row, "tokens")),
         .other_data = !same(section(of, "data"), section(config, "data")),
-        .other_training = !same_training(of, config),
+        .other_training = !same_training(of, config) ||
+                          !same_start(of, json_text(row, "weights", NULL), config, weights),
     };
     snprintf(out.baseline, sizeof out.baseline, "%s", json_text(row, "baseline", ""));
     snprintf(out.why, sizeof out.why, "%s", json_text(row, "why", ""));
     return out;
+}
+
+bool evidence_has_weights(const struct evidence *x) {
+    size_t i;
+    const json_t *row;
+    json_array_foreach(x->rows, i, row)
+        if (json_object_get(row, "weights")) return true;
+    return false;
 }
 
 void evidence_of(const struct evidence *x, const json_t *config, struct loss_evidence *out) {
@@ -229,7 +272,7 @@ void evidence_of(const struct evidence *x, const json_t *config, struct loss_evi
     json_array_foreach(x->rows, i, row) {
         enum loss_finding finding = finding_of(json_text(row, "verdict", NULL));
         if (!is_about(json_object_get(row, "config"), config, finding)) continue;
-        struct loss_evidence found = read_row(row, config, finding);
+        struct loss_evidence found = read_row(row, config, x->weights, finding);
         int rank = 4 * RANK[finding] + 2 * !found.other_data + !found.other_training;
         if (rank <= best) continue;
         best = rank;

@@ -2,7 +2,7 @@
 #ifndef FP8LAB_RUNNER_ADVISE_EVIDENCE_H
 #define FP8LAB_RUNNER_ADVISE_EVIDENCE_H
 
-#include "kernels/base.h"
+#include "model/ground/sha256.h"
 
 struct json_t;
 
@@ -28,6 +28,8 @@ struct loss_evidence {
 struct evidence {
     struct json_t *rows; /* owned: {config: of a run, baseline, tokens, verdict...} a row */
     struct json_t *unreadable; /* owned: why, for each run that was left out; it names the path */
+    char weights[SHA256_HEX]; /* of the script's `init`, for evidence_of(); "": not known, so that
+                               * the path decides whether runs began with the same */
     int64_t runs;        /* that have this model, are over and were evaluated or failed */
     char problem[256];   /* why the runs could not be compared; "" */
 };
@@ -40,6 +42,10 @@ struct evidence {
 NODISCARD enum status evidence_gather(const char *runs_dir, const struct json_t *config,
                                       struct evidence *out, struct err *e);
 void evidence_free(struct evidence *x);
+
+/* Whether a run began with given weights, and recorded their hash. Only then is it worth reading
+ * those of a script. */
+bool evidence_has_weights(const struct evidence *x);
 
 bool evidence_is_of_attention(const struct json_t *config); /* attention.precision is "fp8" */
 

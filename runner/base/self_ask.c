@@ -103,8 +103,8 @@ static enum status start_self(const struct self_ask *a, pid_t *pid, int *fd, str
 }
 
 /* Parses the child's output; an error says why it is not an answer. */
-static enum status parse_answer(const char *text, size_t length, int status, const char *schema,
-                                json_t **out, bool *crashed, struct err *e) {
+static enum status parse_answer(const struct self_ask *a, const char *text, size_t length,
+                                int status, json_t **out, bool *crashed, struct err *e) {
     json_error_t why;
     json_t *answer = NULL;
     *crashed = true;
@@ -115,12 +115,14 @@ static enum status parse_answer(const char *text, size_t length, int status, con
         return FAIL(e, ERR_DEVICE, "the process that asked the GPU ended with code %d, no answer",
                     WEXITSTATUS(status));
     *crashed = false;
-    if (!strcmp(json_text(answer, "schema", ""), schema)) {
+    if (!strcmp(json_text(answer, "schema", ""), a->schema)) {
         *out = answer;
         return OK;
     }
-    enum status st = FAIL(e, ERR_DEVICE, "%s", json_text(json_object_get(answer, "error"), "text",
-                                                         "no reason was given"));
+    const json_t *error = json_object_get(answer, "error");
+    bool hardware = !strcmp(json_text(error, "code", ""), status_name(ERR_HARDWARE));
+    enum status st = FAIL(e, a->tells_hardware && hardware ? ERR_HARDWARE : ERR_DEVICE, "%s",
+                          json_text(error, "text", "no reason was given"));
     json_decref(answer);
     return st;
 }
@@ -142,7 +144,7 @@ enum status self_ask(const struct self_ask *a, json_t **out, bool *crashed, stru
         if (st != OK) (void)kill(pid, SIGKILL);
         if (st != OK) (void)reap(pid, KILLED_MS, &status);
         *crashed = st != OK;
-        if (st == OK) st = parse_answer(text, length, status, a->schema, out, crashed, e);
+        if (st == OK) st = parse_answer(a, text, length, status, out, crashed, e);
     }
     free(text);
     return st;

@@ -15,6 +15,7 @@ struct self_ask {
     /* Called twice a second while the child runs: false kills the child. May be NULL. */
     bool (*tick)(void *context);
     void *context;
+    bool tells_hardware; /* ERR_HARDWARE of the child stays what it is */
 };
 
 /* stderr of the child is dropped: its errors are part of the answer. ERR_DEVICE with the child's

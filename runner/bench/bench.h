@@ -7,6 +7,7 @@
 #include "runner/base/cli.h"
 
 struct energy_meter;
+struct resolution;
 struct json_t;
 
 NODISCARD enum status bench_gemm(const struct cli *cli, struct backend *b,
@@ -18,8 +19,9 @@ NODISCARD enum status bench_attention(const struct cli *cli, struct backend *b,
 NODISCARD enum status bench_quantise(const struct cli *cli, struct backend *b,
                                     const struct energy_meter *m, struct json_t *rows,
                                     struct err *e);
-NODISCARD enum status bench_step(const struct cli *cli, struct backend *b,
-                                const struct energy_meter *m, struct json_t *rows,
-                                struct err *e);
+/* The steps of the runs of a script. */
+NODISCARD enum status bench_step(const struct cli *cli, const struct resolution *script,
+                                 struct backend *b, const struct energy_meter *m,
+                                 struct json_t *rows, struct err *e);
 
 #endif

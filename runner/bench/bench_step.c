@@ -13,7 +13,7 @@
 #include "runner/hardware/facts.h"
 #include "runner/hardware/telemetry.h"
 #include "runner/plan/fit.h"
-#include "runner/script/script_flags.h"
+#include "runner/script/resolve.h"
 
 enum { MICRO_STEPS_MAX = 4, COPY_BYTES_MAX = 1 << 29,
        WARM_STEPS = 4 /* warm-up: plain, captured, replayed, and one more */,
@@ -296,16 +296,9 @@ static enum status bench_runs(const struct cli *cli, struct backend *b,
     return st;
 }
 
-enum status bench_step(const struct cli *cli, struct backend *b, const struct energy_meter *m,
-                       json_t *rows, struct err *e) {
-    struct cli script = *cli; /* the same command line without the word "step" */
-    script.args++;
-    script.arg_count--;
+enum status bench_step(const struct cli *cli, const struct resolution *script, struct backend *b,
+                       const struct energy_meter *m, json_t *rows, struct err *e) {
     struct step_bench_options o = { .steps = 10, .timed_steps = 5, .meter = *m };
     TRY(cli_int(cli, "steps", 1, 1000, &o.steps, e));
-    struct resolution resolution = { 0 };
-    enum status st = script_resolve(&script, NULL, &resolution, e);
-    if (st == OK) st = bench_runs(cli, b, &resolution, &o, rows, e);
-    resolution_destroy(&resolution);
-    return st;
+    return bench_runs(cli, b, script, &o, rows, e);
 }

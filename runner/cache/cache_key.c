@@ -13,6 +13,7 @@
 #include "runner/cache/cache_chat.h"
 #include "runner/ingest/tokenise_options.h"
 #include "runner/ingest/tokenizer_config.h"
+#include "runner/ingest/tokenizer_content.h"
 
 static const json_t *data_of(const json_t *config) { return json_object_get(config, "data"); }
 
@@ -254,6 +255,8 @@ json_t *cache_record(const struct cache_text *t, const char *prefix, const json_
     char end[TOKENIZER_EOS_CAP];
     bool failed = false;
     json_put(tokenizer, "path", json_from_text(json_text(t->data, "tokenizer", "")), &failed);
+    json_put(tokenizer, "content_sha256",
+             json_string(tokenizer_hash_of(t->choice.tokenizer).content), &failed);
     json_put(tokenizer, "vocab", json_integer(t->choice.vocab), &failed);
     tokenizer_end_token(&t->choice, end);
     json_put(tokenizer, "end", *end ? json_from_text(end) : json_null(), &failed);

@@ -292,6 +292,7 @@ enum status certify_ask(const struct certify_request *r, json_t **out, bool *cra
         args[n++] = flags[i][0];
         args[n++] = flags[i][1];
     }
-    const struct self_ask ask = { args, SCHEMA, r->seconds, r->tick, r->context };
+    const struct self_ask ask = { .args = args, .schema = SCHEMA, .seconds = r->seconds,
+                                  .tick = r->tick, .context = r->context };
     return self_ask(&ask, out, crashed, e);
 }

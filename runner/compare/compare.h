@@ -23,7 +23,8 @@
  *   statistics   builds: of all runs;  groups: [{runs, seeds, builds, label}]
  *                tests: [{metric, step, group, n, m, median_a, median_b, effect, effect_low,
  *                  effect_high, u, p, verdict}]; the reference's group is side a
- *                losses: does the loss hold (compare_loss.h)? One entry a baseline:
+ *                losses: does the loss hold (compare_loss.h)? One entry a baseline, several
+                if some of its rows ended before half of others (compare_early.c):
  *                  baseline  its group;  seeds, mean: of the baseline
  *                  diverged  a run of the baseline did: no losses at equal time, no times to one
  *                  cpu       a run computed on a CPU: its times are of an emulation
@@ -34,6 +35,7 @@
  *                  left_out  [{run, step, why}]: runs that have no say in `step` and no
  *                            evaluation there (compare_place.c), and their last one
  *                  why       why no row has a verdict; "" if rows may have one
+ *                  parted    entries of the same baseline follow, of rows that ended early
  *                  rows      [{group, recipe, seeds, pairs: seeds compared in pairs or 0,
  *                    baseline_mean, mean, relative, low, high: one-sided 95 % bounds of relative,
  *                    tolerance, verdict, why, seeds_needed: a side, of an undecided row; null: not
@@ -168,6 +170,8 @@ char *compare_group_label(const json_t *report, int64_t group);
 /* Below each table of losses. */
 #define COMPARE_BOUNDS \
     "bounds: one-sided, 95 % each (Student's t), if the losses of seeds scatter normally"
+/* Below it, if rows of the same baseline follow in tables of their own. */
+#define COMPARE_PARTED "rows that ended before half of that are judged by themselves, below"
 /* Below it: of how much text each loss is, and whether that is little. "": not known. */
 enum { COMPARE_COUNTED_CAP = 200 };
 void compare_counted(const json_t *family, char out[COMPARE_COUNTED_CAP]);

@@ -39,12 +39,30 @@ struct family {
     double seconds;             /* training time that all runs reached; NaN: there is none */
     bool apart;                 /* evaluated on other numbers of tokens: losses say nothing */
     bool diverged;              /* a run of the baseline: nothing is faster or slower than it */
+    int64_t farthest;           /* these rows ended early: the step that others went to; else 0 */
+    bool parted;                /* other rows of this baseline ended early, and follow */
     char why[FAMILY_WHY_CAP];   /* why no group of the family gets a verdict; "" */
 };
 
-/* Fills `tokens`, and leaves out the runs that have no say in it and no evaluation there. `run` has
- * all runs that did not diverge; `out` is false for each, `left_out` is empty. */
+/* Fills `run`, `out`, `left_out` and `tokens`: leaves out the runs that diverged, and those that
+ * have no say in the place and no evaluation there. After an error family_free() frees what there
+ * is. */
 NODISCARD enum status family_place(struct family *f, struct err *e);
+void family_free(struct family *f);
+/* The step of the place; -1: there is none. */
+int64_t family_step(const struct family *f);
+
+/* The rows of one baseline by how far they were evaluated, so that a row that ended early moves no
+ * other: each part is a family. */
+struct family_parts {
+    int64_t *of;       /* count x groups: kinship.of, with the rows of one part only; owned */
+    int64_t count;
+    int64_t farthest;  /* the step to which the first part was evaluated; 0: there is none */
+};
+NODISCARD enum status family_split(const struct comparison *c, const struct compare_groups *g,
+                                   const struct kinship *kin, int64_t baseline,
+                                   struct family_parts *out, struct err *e);
+void family_parts_free(struct family_parts *p);
 
 /* What the evaluations after the place say of a group. They are of fewer runs, so they give no
  * verdict, but they can contradict one. */
@@ -55,6 +73,15 @@ struct family_later {
     int64_t last_step;
 };
 struct family_later family_later(const struct family *f, int64_t group);
+
+/* The worst of the group's runs that are left out, at its last evaluation that its pair has too. */
+struct family_stopped {
+    int64_t run;
+    double relative; /* to the baseline's run of its seed; of one in no pair, to its own lowest
+                      * loss; -infinite: none is known */
+    bool paired;
+};
+struct family_stopped family_stopped(const struct family *f, int64_t group);
 
 /* Whether a run of the group diverged; `why` says "B diverged: ...". */
 bool family_diverged(const struct family *f, int64_t group, char why[FAMILY_WHY_CAP]);

@@ -108,6 +108,8 @@ static void put_loss_step(FILE *out, const json_t *report, const json_t *family)
         html_escape(out, json_text(row, "why", ""));
         fputs(".</p>\n", out);
     }
+    if (json_is_true(json_object_get(family, "parted")))
+        fputs("<p class=\"soft\">" COMPARE_PARTED ".</p>\n", out);
 }
 
 static void put_figure(FILE *out, const json_t *row, const char *key, const char *format) {

@@ -151,7 +151,29 @@ static void drop_left_out(struct family *f) {
     f->runs = kept;
 }
 
+static enum status add_runs(struct family *f, int64_t group, struct err *e) {
+    int64_t count = 0, *run = NULL;
+    char how[256];
+    TRY(compare_repeats(f->c, f->g, group, &run, &count, e));
+    for (int64_t i = 0; i < count; i++)
+        if (!loss_diverged(&f->c->run[run[i]], how)) f->run[f->runs++] = run[i];
+    free(run);
+    return OK;
+}
+
+static enum status gather(struct family *f, struct err *e) {
+    f->run = calloc((size_t)f->c->count, sizeof *f->run);
+    f->out = calloc((size_t)f->c->count, sizeof *f->out);
+    f->left_out = json_array();
+    if (!f->run || !f->out || !f->left_out) return FAIL(e, ERR_MEMORY, "the runs of a verdict");
+    TRY(add_runs(f, f->baseline, e));
+    for (int64_t k = 0; k < f->g->count; k++)
+        if (f->kin->of[k] == f->baseline) TRY(add_runs(f, k, e));
+    return OK;
+}
+
 enum status family_place(struct family *f, struct err *e) {
+    TRY(gather(f, e));
     struct choice x = { f, calloc((size_t)f->g->count + 1, sizeof *x.paired),
                         calloc((size_t)f->runs + 1, sizeof *x.has_say) };
     bool any = true;
@@ -163,6 +185,20 @@ enum status family_place(struct family *f, struct err *e) {
     free(x.paired);
     free(x.has_say);
     return st;
+}
+
+void family_free(struct family *f) {
+    free(f->run);
+    free(f->out);
+    json_decref(f->left_out);
+    f->run = NULL;
+    f->out = NULL;
+    f->left_out = NULL;
+}
+
+int64_t family_step(const struct family *f) {
+    int64_t point = f->runs && !isnan(f->tokens) ? curve_find(curve_of(f, 0), f->tokens) : -1;
+    return point < 0 ? -1 : (int64_t)curve_of(f, 0)->step[point];
 }
 
 /* ---- after the place ----------------------------------------------------------------------- */

@@ -271,6 +271,7 @@ static void put_loss_step(FILE *out, const json_t *family) {
     json_array_foreach(json_object_get(family, "left_out"), i, row)
         fprintf(out, "    %s is left out: %s\n", compare_letter(whole(row, "run"), name),
                 json_text(row, "why", ""));
+    if (json_is_true(json_object_get(family, "parted"))) fputs("    " COMPARE_PARTED "\n", out);
 }
 
 void compare_counted(const json_t *family, char out[COMPARE_COUNTED_CAP]) {

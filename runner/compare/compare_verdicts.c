@@ -24,16 +24,6 @@ bool family_diverged(const struct family *f, int64_t group, char why[FAMILY_WHY_
 
 /* ---- after how many tokens ----------------------------------------------------------------- */
 
-static enum status add_runs(struct family *f, int64_t group, struct err *e) {
-    int64_t count = 0, *run = NULL;
-    char how[256];
-    TRY(compare_repeats(f->c, f->g, group, &run, &count, e));
-    for (int64_t i = 0; i < count; i++)
-        if (!loss_diverged(&f->c->run[run[i]], how)) f->run[f->runs++] = run[i];
-    free(run);
-    return OK;
-}
-
 static const struct curve *curve_of(const struct family *f, int64_t at) {
     return &f->curve[f->run[at]];
 }
@@ -96,16 +86,7 @@ static double common_time(const struct family *f) {
 
 /* Fills the runs of a family, tokens and time of the comparison, and the reason for no verdict. */
 static enum status find_place(struct family *f, struct err *e) {
-    f->run = calloc((size_t)f->c->count, sizeof *f->run);
-    f->out = calloc((size_t)f->c->count, sizeof *f->out);
-    f->left_out = json_array();
-    enum status st = f->run && f->out && f->left_out
-                         ? OK : FAIL(e, ERR_MEMORY, "the runs of a verdict");
-    if (st == OK) st = add_runs(f, f->baseline, e);
-    for (int64_t k = 0; st == OK && k < f->g->count; k++)
-        if (f->kin->of[k] == f->baseline) st = add_runs(f, k, e);
-    if (st == OK) st = family_place(f, e);
-    if (st != OK) return st;
+    TRY(family_place(f, e));
     f->seconds = common_time(f);
     bool smoke = false;
     for (int64_t i = 0; i < f->runs; i++)
@@ -287,6 +268,31 @@ static void add_left_out(const struct family *f, int64_t group, char why[FAMILY_
     }
 }
 
+/* Says if rows of the same baseline went on for more than twice as long. */
+static void add_others(const struct family *f, char why[FAMILY_WHY_CAP]) {
+    size_t at = strlen(why);
+    if (f->farthest > 0)
+        snprintf(why + at, FAMILY_WHY_CAP - at, "%sother rows went on to step %lld",
+                 at ? "; " : "", (long long)f->farthest);
+}
+
+/* Says if a run of the group that is left out was bad. Who stops such a run must not get "holds"
+ * for the others. */
+static bool add_stopped(const struct family *f, int64_t group, double tolerance,
+                        char why[FAMILY_WHY_CAP]) {
+    struct family_stopped worst = family_stopped(f, group);
+    size_t at = strlen(why);
+    char name[8];
+    if (!(worst.relative > tolerance)) return false;
+    snprintf(why + at, FAMILY_WHY_CAP - at,
+             worst.paired ? "; %s was at %+.2f %% from the baseline of its seed there, which is "
+                            "more than allowed: let it go on (fp8lab run --resume)"
+                          : "; %s was %.2f %% above its lowest loss there: let it go on "
+                            "(fp8lab run --resume)",
+             compare_letter(worst.run, name), 100 * worst.relative);
+    return true;
+}
+
 /* Says if the group's evaluations after the place got worse. Whether they contradict "holds". */
 static bool add_later(const struct family *f, int64_t group, double tolerance,
                       char why[FAMILY_WHY_CAP]) {
@@ -332,6 +338,8 @@ static const char *judge(const struct family *f, int64_t group, const struct los
     if (j->verdict == LOSS_HOLDS && may_be_untrained(f, j->gap.baseline_mean, tolerance, why))
         return NULL;
     add_left_out(f, group, why);
+    add_others(f, why);
+    if (j->verdict == LOSS_HOLDS && add_stopped(f, group, tolerance, why)) return NULL;
     if (j->verdict == LOSS_HOLDS && add_later(f, group, tolerance, why)) return NULL;
     if (j->verdict == LOSS_UNDECIDED) (void)add_later(f, group, tolerance, why);
     return loss_verdict_name(j->verdict);
@@ -395,8 +403,8 @@ static json_t *cut_runs(const struct family *f) {
 
 /* The step of the baseline's runs at the place of the comparison, or null. */
 static json_t *place_step(const struct family *f) {
-    int64_t point = f->runs && !isnan(f->tokens) ? curve_find(curve_of(f, 0), f->tokens) : -1;
-    return point < 0 ? json_null() : json_integer((json_int_t)curve_of(f, 0)->step[point]);
+    int64_t step = family_step(f);
+    return step < 0 ? json_null() : json_integer((json_int_t)step);
 }
 
 /* Whether a run computed on a CPU. */
@@ -416,38 +424,52 @@ static enum status family_json(struct family *f, json_t **out, struct err *e) {
     for (int64_t k = 0; st == OK && k < f->g->count; k++)
         if (f->kin->of[k] == f->baseline) st = put_row(f, k, rows, e);
     if (st == OK)
-        *out = json_pack("{s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O, s:O}",
+        *out = json_pack("{s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O, s:b, s:O}",
                          "baseline", (json_int_t)f->baseline, "diverged", f->diverged, "cpu",
                          on_cpu(f), "seeds", (json_int_t)seeds, "mean",
                          json_finite(stats_mean(x.value, x.count)),
                          "step", place_step(f), "tokens", json_finite(f->tokens), "counted",
                          json_finite(counted(f)), "seconds", json_finite(f->seconds), "why",
                          json_from_text(f->why), "cut", cut_runs(f), "left_out", f->left_out,
-                         "rows", rows);
+                         "parted", f->parted, "rows", rows);
     if (st == OK && !*out) st = FAIL(e, ERR_MEMORY, "a family of losses");
     json_decref(rows);
     loss_sample_free(&x);
-    free(f->run);
-    free(f->out);
-    json_decref(f->left_out);
+    family_free(f);
     return st;
 }
 
 /* ---- all ----------------------------------------------------------------------------------- */
 
+/* The families of one baseline: rows that were evaluated to about one place, the farthest first. */
+static enum status add_parts(const struct comparison *c, const struct compare_groups *g,
+                             const struct kinship *kin, int64_t baseline, json_t *losses,
+                             struct err *e) {
+    struct family_parts parts;
+    bool failed = false;
+    TRY(family_split(c, g, kin, baseline, &parts, e));
+    enum status st = OK;
+    for (int64_t p = 0; st == OK && p < parts.count; p++) {
+        json_t *family = NULL;
+        struct kinship some = { parts.of + p * g->count, kin->others, kin->only };
+        struct family f = { .c = c, .g = g, .kin = &some, .curve = c->curve,
+                            .baseline = baseline, .farthest = p ? parts.farthest : 0,
+                            .parted = p == 0 && parts.count > 1 };
+        st = family_json(&f, &family, e);
+        if (st == OK) json_append(losses, family, &failed);
+    }
+    family_parts_free(&parts);
+    return failed ? FAIL(e, ERR_MEMORY, "verdicts on losses") : st;
+}
+
 static enum status add_families(const struct comparison *c, const struct compare_groups *g,
                                 const struct kinship *kin, json_t *losses, struct err *e) {
-    bool failed = false;
     for (int64_t b = 0; b < g->count; b++) {
-        json_t *family = NULL;
         bool has = false;
         for (int64_t k = 0; k < g->count; k++) has = has || kin->of[k] == b;
-        if (!has) continue;
-        struct family f = { .c = c, .g = g, .kin = kin, .curve = c->curve, .baseline = b };
-        TRY(family_json(&f, &family, e));
-        json_append(losses, family, &failed);
+        if (has) TRY(add_parts(c, g, kin, b, losses, e));
     }
-    return failed ? FAIL(e, ERR_MEMORY, "verdicts on losses") : OK;
+    return OK;
 }
 
 enum status compare_losses(const struct comparison *c, const struct compare_groups *g,

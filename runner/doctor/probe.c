@@ -105,6 +105,18 @@ enum status probe_ask(const struct probe_options *o, int64_t seconds, json_t **o
     return self_ask(&ask, out, &crashed, e);
 }
 
+enum status probe_opens(const char *backend, struct err *e) {
+    const char *const args[] = { "probe", "--json", "--backend", backend, NULL };
+    const struct self_ask ask = { .args = args, .schema = "fp8lab.probe/1",
+                                  .seconds = SECONDS_MAX, .tells_hardware = true };
+    struct err why;
+    json_t *answer = NULL;
+    bool crashed;
+    enum status st = self_ask(&ask, &answer, &crashed, &why);
+    json_decref(answer);
+    return st == ERR_HARDWARE ? FAIL(e, st, "%s", why.text) : OK;
+}
+
 /* ---- facts ------------------------------------------------------------------------------------*/
 
 static void put_known(json_t *facts, const char *name, json_t *value, bool *failed) {

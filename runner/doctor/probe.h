@@ -30,6 +30,10 @@ NODISCARD enum status probe_answer(const struct probe_options *o, struct json_t 
 NODISCARD enum status probe_ask(const struct probe_options *o, int64_t seconds,
                                 struct json_t **out, struct err *e);
 
+/* Whether a child can open the backend. ERR_HARDWARE with its text: this machine cannot run it. OK
+ * if the child fails otherwise: who uses the backend says more. */
+NODISCARD enum status probe_opens(const char *backend, struct err *e);
+
 /* Adds an answer's values to facts: cuda.runtime, cublaslt.version, cudnn.version, nccl.version,
  * gpu.gemm_bf16_tflops, gpu.gemm_fp8_tflops. */
 NODISCARD enum status probe_put_facts(const struct json_t *answer, struct json_t *facts,

@@ -140,10 +140,9 @@ enum status model_text_open(const struct open_model *m, const char *tokenizer, b
     return st;
 }
 
-void model_text_compare(const struct open_model *m, const char *name, const char *sha256,
-                        char warning[MODEL_TEXT_NOTE]) {
-    struct tokenizer_id own, given = { 0 };
-    snprintf(given.sha256, sizeof given.sha256, "%s", sha256);
+void model_text_compare(const struct open_model *m, const char *name,
+                        const struct tokenizer_hash *hash, char warning[MODEL_TEXT_NOTE]) {
+    struct tokenizer_id own, given = { .hash = *hash };
     warning[0] = '\0';
     if (*m->found.of) tokenizer_of_run(&m->view, &own);
     else tokenizer_of_folder(m->found.path, &own);

@@ -4,6 +4,7 @@
 #define FP8LAB_RUNNER_INFER_MODEL_TEXT_H
 
 #include "runner/generate/text_model.h"
+#include "runner/ingest/tokenizer_content.h"
 #include "runner/infer/open_model.h"
 
 /* `tokenizer`: a file, a folder or "bytes", in place of the model's own; or NULL. chat: with the
@@ -18,7 +19,8 @@ NODISCARD enum status model_text_open(const struct open_model *m, const char *to
 
 /* A warning if the tokenizer of this hash, which the user named, is not the model's own; "": it is,
  * or that one is not known. */
-void model_text_compare(const struct open_model *m, const char *name, const char *sha256,
+void model_text_compare(const struct open_model *m, const char *name,
+                        const struct tokenizer_hash *hash,
                         char warning[MODEL_TEXT_NOTE]);
 
 /* The tokens that end a text: the tokenizer's own, and those that the generation_config.json or the

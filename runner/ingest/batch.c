@@ -14,6 +14,13 @@ void batch_free(struct batch *b) {
     free(b->bad.bytes);
 }
 
+int64_t batch_lines(const struct batch *b) {
+    int64_t lines = 0;
+    const uint8_t *p = b->text.bytes, *end = p + b->text.count;
+    for (; (p = memchr(p, '\n', (size_t)(end - p))); p++) lines++;
+    return lines;
+}
+
 static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 static enum status add_end(struct batch *b, const struct encoder *x, int64_t text_bytes,
@@ -91,7 +98,6 @@ static enum status encode_lines(struct batch *b, struct encoder *x, struct bytes
                                 const struct batch_options *o, struct err *e) {
     const char *p = (const char *)b->text.bytes, *end = p + b->text.count;
     if (b->line_max) return too_long(b, e);
-    if (b->line == 1 && b->text.count >= 3 && !memcmp(p, "\xef\xbb\xbf", 3)) p += 3; /* a BOM */
     for (int64_t number = b->line; p < end; number++) {
         const char *next = memchr(p, '\n', (size_t)(end - p));
         const char *stop = next ? next : end, *from = p;

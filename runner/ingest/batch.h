@@ -47,6 +47,9 @@ struct batch {
 
 void batch_free(struct batch *b);
 
+/* The line ends of its text. */
+int64_t batch_lines(const struct batch *b);
+
 /* Encodes a batch. `line` is spare memory. The status and error are the batch's. */
 void batch_encode(struct batch *b, const struct batch_options *o, struct encoder *x,
                   struct bytes *line);

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Text has almost no control characters; programs, token ids, archives and images have some
  * percent. */
@@ -64,6 +65,14 @@ enum status text_head_check(const struct text_head *h, const char *name, bool li
     text_head_words(words, h, name);
     return FAIL(e, ERR_FORMAT, "%s. Make text in UTF-8 of it, or leave it out%s", words,
                 lines ? "" : "; the tokenizer \"bytes\" takes any bytes");
+}
+
+size_t text_without_mark(void *text, size_t n) {
+    static const char MARK[] = "\xef\xbb\xbf";
+    const size_t m = sizeof MARK - 1;
+    if (n < m || memcmp(text, MARK, m) != 0) return n;
+    memmove(text, (char *)text + m, n - m);
+    return n - m;
 }
 
 void text_doubts_add(struct text_doubts *d, const struct text_head *h, const char *name) {

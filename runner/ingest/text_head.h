@@ -36,6 +36,10 @@ void text_head_words(char out[TEXT_HEAD_CAP], const struct text_head *h, const c
 NODISCARD enum status text_head_check(const struct text_head *h, const char *name, bool lines,
                                       struct err *e);
 
+/* Drops a byte-order mark of UTF-8 from the first n bytes of a file; returns how many remain.
+ * Editors write it before a text, and it is none of its characters. */
+size_t text_without_mark(void *text, size_t n);
+
 /* Files whose bytes are read anyway, for one warning about all of them. Zero-initialise it. */
 struct text_doubts {
     int64_t files; /* all that were added */

@@ -19,6 +19,7 @@
 #include "runner/ingest/ring.h"
 #include "runner/ingest/shards.h"
 #include "runner/ingest/source.h"
+#include "runner/ingest/tokenizer_content.h"
 
 enum { PART_MAX = 256 << 20, SAVE_BYTES = 64 << 20 };
 
@@ -206,19 +207,6 @@ static size_t ready(const struct run *r, const struct batch *b) {
     return last ? (size_t)(last - text) + 1 : 0;
 }
 
-static int64_t lines_in(const struct bytes *text, size_t n) {
-    int64_t lines = 0;
-    const uint8_t *p = text->bytes, *end = p + n;
-    for (; (p = memchr(p, '\n', (size_t)(end - p))); p++) lines++;
-    return lines;
-}
-
-static void finish_key(struct sha256 *sha, unsigned char key[UNIQUE_KEY]) {
-    char hex[SHA256_HEX];
-    sha256_finish(sha, hex);
-    unique_key(hex, key);
-}
-
 /* The place behind the last batch that was read. */
 static enum status reading_at(const struct run *r, int64_t source, struct progress_point *out,
                               struct err *e) {
@@ -289,6 +277,11 @@ static enum status look_at(struct run *r, struct reading *f, struct err *e) {
     return OK;
 }
 
+/* Whether the file's bytes are the ids, whatever they are. */
+static bool trains_on_bytes(const struct run *r, const struct reading *f) {
+    return !f->lines && tokenizer_facts(r->o->tokenizer).kind == TOKENIZER_BYTES;
+}
+
 /* Reads on until a part of the text may be encoded, and keeps the rest. */
 static enum status read_part(struct run *r, struct reading *f, struct batch *b, struct err *e) {
     size_t part = 0;
@@ -300,8 +293,10 @@ static enum status read_part(struct run *r, struct reading *f, struct batch *b, 
         TRY(bytes_reserve(&b->text, room, e));
         TRY(source_read(r->source, b->text.bytes + b->text.count, room, &n, e));
         TRY(look_at(r, f, e));
-        b->text.count += n;
         f->more = n == room;
+        if (f->begins && b->text.count == 0 && !trains_on_bytes(r, f))
+            n = text_without_mark(b->text.bytes, n);
+        b->text.count += n;
         part = f->more ? ready(r, b) : b->text.count;
         if (part > 0 || (int64_t)b->text.count < part_max(r)) continue;
         if (f->lines) return drop_line(r, f, b, e);
@@ -328,16 +323,18 @@ static enum status set_point(struct run *r, const struct batch *b, struct err *e
 
 static enum status read_batch(struct run *r, struct reading *f, struct err *e) {
     struct batch *b = NULL;
+    char hex[SHA256_HEX];
     TRY(next_batch(r, &b, e));
     TRY(read_part(r, f, b, e));
     b->begins = f->begins;
     b->ends = !f->more;
     if (f->sha && b->text.count) sha256_add(f->sha, b->text.bytes, b->text.count);
-    if (f->sha && b->ends) finish_key(f->sha, b->key);
+    if (f->sha && b->ends) sha256_finish(f->sha, hex);
+    if (f->sha && b->ends) unique_key(hex, b->key);
     b->source = f->source;
     b->line = f->line;
     snprintf(b->name, sizeof b->name, "%.127s", f->inside ? f->name : "");
-    f->line += lines_in(&b->text, b->text.count);
+    f->line += batch_lines(b);
     f->begins = false;
     show(r);
     if (r->batches++ < r->go_on.batches) return check_point(r, f->source, e);
@@ -399,8 +396,9 @@ static enum status describe(struct run *r, json_t *sources, struct err *e) {
     size_t i;
     json_array_foreach(sources, i, source)
         json_put(source, "documents", json_integer(r->done.documents[i]), &failed);
-    json_t *tokenizer = json_pack("{s:s,s:o,s:s,s:I,s:s}", "kind", KINDS[f.kind], "path",
+    json_t *tokenizer = json_pack("{s:s,s:o,s:s,s:s,s:I,s:s}", "kind", KINDS[f.kind], "path",
                                   json_from_text(o->tokenizer_path), "sha256", f.sha256,
+                                  "content_sha256", tokenizer_hash_of(o->tokenizer).content,
                                   "vocab", (json_int_t)f.vocab, "split", f.split);
     json_t *d = json_pack("{s:s,s:o,s:O,s:s,s:o,s:I,s:I,s:I,s:I,s:I}", "schema", "fp8lab.tokens/1",
                           "tokenizer", tokenizer, "sources", sources, "field",

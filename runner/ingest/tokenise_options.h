@@ -8,7 +8,7 @@ struct json_t;
 
 /* Counted up when the same text gets other tokens than before: older shards are then not found, and
  * no run goes on with older ones. */
-enum { INGESTION_VERSION = 3 };
+enum { INGESTION_VERSION = 4 };
 
 struct tokenise_options {
     const struct tokenizer *tokenizer;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/ingest/tokenizer_content.h"
 #include "runner/ingest/tokenizer_parts.h"
 
 /* ---- typed members ------------------------------------------------------------------------- */
@@ -369,6 +370,7 @@ enum status tokenizer_load_json(struct tokenizer *t, const char *path, const cha
     if (st != OK) return FAIL(e, st, "memory to read %s", path);
     l.bytes = malloc(n + 1); /* decoded names are no longer than the file */
     st = l.bytes ? load_parts(&l, file) : FAIL(e, ERR_MEMORY, "memory to load %s", path);
+    if (st == OK) st = tokenizer_content(file, t->content, e);
     free(l.rows.row);
     free(l.bytes);
     json_decref(l.added);

@@ -111,6 +111,7 @@ struct tokenizer {
     char split_words[256];
     int64_t bytes;
     char sha256[SHA256_HEX];
+    char content[SHA256_HEX]; /* tokenizer_content.h; "" for other kinds */
     int32_t end;
     const char *end_text; /* borrowed from an added token, or static */
 };

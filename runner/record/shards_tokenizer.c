@@ -40,7 +40,7 @@ enum status shards_tokenizer_find(const json_t *data, const char *root,
                                                                               "end_of_document");
     if (!strcmp(json_text(d, "schema", ""), "fp8lab.tokens/1")) {
         snprintf(out->name, sizeof out->name, "%s", json_text(tokenizer, "path", ""));
-        snprintf(out->sha256, sizeof out->sha256, "%s", json_text(tokenizer, "sha256", ""));
+        out->hash = tokenizer_hash_read(tokenizer);
         snprintf(out->shards, sizeof out->shards, "%s", json_text(shards, "sha256", ""));
         if (json_is_integer(end)) out->end = (int32_t)json_integer_value(end);
     }
@@ -50,8 +50,8 @@ enum status shards_tokenizer_find(const json_t *data, const char *root,
 
 enum status shards_tokenizer_check(const struct shards_tokenizer *s,
                                    const struct tokenizer_choice *choice, struct err *e) {
-    const struct tokenizer_facts facts = tokenizer_facts(choice->tokenizer);
-    if (!*s->sha256 || !strcmp(s->sha256, facts.sha256)) return OK;
+    const struct tokenizer_hash given = tokenizer_hash_of(choice->tokenizer);
+    if (!*s->hash.file || tokenizer_hash_equal(&s->hash, &given)) return OK;
     return FAIL(e, ERR_CONFIG, "%s: its SHA-256 is %.12s..., but by %s one with %.12s... made the "
-                "tokens", choice->path, facts.sha256, s->described, s->sha256);
+                "tokens", choice->path, given.file, s->described, s->hash.file);
 }

@@ -5,6 +5,7 @@
 
 #include "model/ground/sha256.h"
 #include "runner/ingest/tokenizer_choice.h"
+#include "runner/ingest/tokenizer_content.h"
 
 struct json_t;
 
@@ -12,7 +13,7 @@ struct shards_tokenizer {
     char name[PATH_CAP];      /* as tokenizer_choose() takes it; "": none is named */
     char described[PATH_CAP]; /* PREFIX.json, whether it is there or not; "": the data name no
                                  shard */
-    char sha256[SHA256_HEX];  /* of the tokenizer's file, as described; "": not known */
+    struct tokenizer_hash hash; /* as described */
     char shards[SHA256_HEX];  /* of PREFIX.bin, as described; "": not known */
     int32_t end;              /* the token behind each document; -1: none */
 };
@@ -22,7 +23,7 @@ struct shards_tokenizer {
 NODISCARD enum status shards_tokenizer_find(const struct json_t *data, const char *root,
                                             struct shards_tokenizer *out, struct err *e);
 
-/* ERR_CONFIG: the tokenizer has another hash than the one that made the shards. */
+/* ERR_CONFIG: the tokenizer is another one than that which made the shards. */
 NODISCARD enum status shards_tokenizer_check(const struct shards_tokenizer *s,
                                              const struct tokenizer_choice *choice, struct err *e);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "model/checkpoint.h"
+#include "model/params.h"
 #include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
 #include "runner/bundle/kept.h"
@@ -76,6 +77,9 @@ static enum status find_packed(const struct init_request *q, const char *bundle,
     struct unpack_report report;
     int64_t step = step_packed(view, wanted);
     if (step < 0) return OK;
+    if (!q->cache)
+        return FAIL(e, ERR_CONFIG, "the weights of %s are in its bundle alone, and are unpacked by "
+                    "`fp8lab run` only", out->run);
     TRY(checkpoint_path(head, RUN_PATH_checkpoints, step, e));
     snprintf(name, sizeof name, "%s.weights", out->run);
     TRY(path_join(folder, q->cache, name, e));
@@ -219,11 +223,67 @@ static enum status refuse_absent(enum status code, const char *why, struct err *
     return FAIL(e, code, "%s; --set init.from=PATH names other weights", text);
 }
 
+static void shape_text(const struct param *p, char out[64]) {
+    if (p->cols) snprintf(out, 64, "[%" PRId64 ", %" PRId64 "]", p->rows, p->cols);
+    else snprintf(out, 64, "[%" PRId64 "]", p->rows);
+}
+
+/* Whether the parameters of `a`, a run's model, are those of `b`, the experiment's. */
+static enum status same_shapes(const struct params *a, const struct params *b, const char *run,
+                               struct err *e) {
+    char has[64], needs[64];
+    for (int i = 0; i < b->count; i++) {
+        const struct param *p = &b->param[i], *of = params_find(a, "%s", p->name);
+        if (!of) return FAIL(e, ERR_CONFIG, "%.300s: its model has no tensor %s", run, p->name);
+        shape_text(of, has);
+        shape_text(p, needs);
+        if (strcmp(has, needs) != 0)
+            return FAIL(e, ERR_CONFIG, "%.300s: tensor %s is %s; the model needs %s", run, p->name,
+                        has, needs);
+    }
+    for (int i = 0; i < a->count; i++)
+        if (!params_find(b, "%s", a->param[i].name))
+            return FAIL(e, ERR_CONFIG, "%.300s: the model has no tensor %s", run, a->param[i].name);
+    return OK;
+}
+
+static enum status same_model(const struct model_config *a, const struct model_config *b,
+                              const char *run, struct err *e) {
+    const struct param_options o = { .act = DTYPE_BF16, .grad = DTYPE_F32 };
+    struct params mine = { 0 }, theirs = { 0 };
+    enum status st = params_init(&theirs, a, &o, e);
+    if (st == OK) st = params_init(&mine, b, &o, e);
+    if (st == OK) st = same_shapes(&theirs, &mine, run, e);
+    params_destroy(&mine);
+    params_destroy(&theirs);
+    return st;
+}
+
+/* The model of a run, by its configuration alone: its weights may lie in an archive. What cannot be
+ * read is an error when the weights are taken. */
+static enum status look_at_run(const json_t *config, const char *run, struct err *e) {
+    struct run_view view;
+    struct run_options mine, theirs;
+    struct err ignored;
+    if (run_view_load(run, RUN_VIEW_DOCUMENTS, &view, &ignored) != OK) return OK;
+    bool read = options_read(view.resolved, &theirs, &ignored) == OK;
+    enum status st = read ? options_read(config, &mine, e) : OK;
+    if (read && st == OK) {
+        st = same_model(&theirs.model, &mine.model, run, e);
+        options_free(&mine);
+    }
+    if (read) options_free(&theirs);
+    run_view_free(&view);
+    return st;
+}
+
 /* What is no path here may be a run's id. */
-static enum status look_for_run(const char *from, const char *runs, struct err *e) {
+static enum status look_for_run(const json_t *config, const char *from, const char *runs,
+                                struct err *e) {
     char run[PATH_CAP];
     struct err why;
-    if (run_locate_among(from, runs, RUNS_WHOLE, run, &why) == OK) return OK;
+    if (run_locate_among(from, runs, RUNS_WHOLE, run, &why) == OK)
+        return look_at_run(config, run, e);
     return why.code == ERR_MEMORY ? FAIL(e, ERR_MEMORY, "%s", why.text)
                                   : refuse_absent(ERR_IO, why.text, e);
 }
@@ -232,7 +292,7 @@ static enum status look_for_run(const char *from, const char *runs, struct err *
 static enum status look_at(const json_t *config, const char *at, struct err *e) {
     struct run_options options;
     struct weights w;
-    if (is_bundle(at) || has(at, DOCUMENT_run)) return OK;
+    if (is_bundle(at) || has(at, DOCUMENT_run)) return look_at_run(config, at, e);
     bool weights = has(at, "config.json") || has(at, CHECKPOINT_JSON);
     if (!weights && path_is_directory(at) && has_steps(at)) return OK;
     TRY(options_read(config, &options, e));
@@ -248,7 +308,8 @@ enum status init_look(const json_t *config, const char *data_root, const char *r
     char at[PATH_CAP];
     if (!from) return OK;
     enum status st = path_below(at, data_root, from, e);
-    if (st == OK) st = path_exists(at) ? look_at(config, at, e) : look_for_run(from, runs, e);
+    if (st == OK)
+        st = path_exists(at) ? look_at(config, at, e) : look_for_run(config, from, runs, e);
     if (st != OK) err_prefix(e, "init = \"%.200s\"", from);
     return st;
 }

@@ -13,7 +13,8 @@ struct init_request {
     const char *runs;      /* where runs are looked up */
     const char *which;     /* of a run's checkpoints: "last", "best", "init" or a step; NULL: the
                             * newest */
-    const char *cache;     /* folder for weights that only a bundle has; made if it is needed */
+    const char *cache;     /* folder for weights that only a bundle has; made if it is needed. NULL:
+                            * such weights are an error */
     json_t *known;         /* the record of equal weights for an equal model; NULL: none */
 };
 
@@ -36,9 +37,10 @@ NODISCARD enum status weights_find(const struct init_request *q, const char *fro
 NODISCARD enum status weights_of_run(const struct init_request *q, const char *path,
                                      struct found_weights *out, struct err *e);
 
-/* Whether the tensors that `init` names are the model's, by their names and shapes alone. OK also
- * for a run; runs: the folder that is searched for its id; data_root: prefix of the path, or NULL.
- * ERR_IO: nothing has this path or id. ERR_CONFIG, ERR_FORMAT: what run would refuse. */
+/* Whether the tensors that `init` names are the model's, by their names and shapes alone; of a run,
+ * those of its configuration. runs: the folder that is searched for its id; data_root: prefix of
+ * the path, or NULL. ERR_IO: nothing has this path or id. ERR_CONFIG, ERR_FORMAT: what run would
+ * refuse. */
 NODISCARD enum status init_look(const json_t *config, const char *data_root, const char *runs,
                                 struct err *e);
 

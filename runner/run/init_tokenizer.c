@@ -21,12 +21,8 @@ static bool has(const char *folder, const char *name) {
 /* ---- of files ---------------------------------------------------------------------------------*/
 
 static void take_file(const char *path, struct tokenizer_id *out) {
-    struct err ignored;
     snprintf(out->name, PATH_CAP, "%s", path);
-    bool bytes = !strcmp(path, "bytes");
-    enum status st = bytes ? sha256_bytes("", 0, out->sha256, &ignored)
-                           : sha256_file(path, out->sha256, NULL, &ignored);
-    if (st != OK) out->sha256[0] = '\0';
+    out->hash = tokenizer_hash_file(path);
 }
 
 void tokenizer_of_folder(const char *folder, struct tokenizer_id *out) {
@@ -53,7 +49,7 @@ static void take_shards(const json_t *data, const char *root, struct tokenizer_i
     shards[0] = '\0';
     if (shards_tokenizer_find(data, root, &s, &ignored) != OK) return;
     memcpy(out->name, s.name, sizeof s.name);
-    memcpy(out->sha256, s.sha256, sizeof s.sha256);
+    out->hash = s.hash;
     memcpy(out->shards, s.described, sizeof s.described);
     memcpy(shards, s.shards, sizeof s.shards);
 }
@@ -93,7 +89,7 @@ void tokenizer_of_run(const struct run_view *v, struct tokenizer_id *out) {
     *out = (struct tokenizer_id){ 0 };
     if (kept) {
         snprintf(out->name, PATH_CAP, "%s", json_text(kept, "path", "?"));
-        snprintf(out->sha256, sizeof out->sha256, "%s", json_text(kept, "sha256", ""));
+        out->hash = tokenizer_hash_read(kept);
     } else if (!strcmp(json_text(data, "kind", ""), "tokens")) {
         take_shards(data, NULL, out, shards);
         if (!lists(v->path, shards)) *out = (struct tokenizer_id){ 0 };
@@ -134,7 +130,7 @@ static void of_weights(const char *from, const char *root, const char *runs,
 }
 
 bool tokenizer_differs(const struct tokenizer_id *a, const struct tokenizer_id *b) {
-    return *a->sha256 && *b->sha256 && strcmp(a->sha256, b->sha256) != 0;
+    return tokenizer_hash_known(&a->hash, &b->hash) && !tokenizer_hash_equal(&a->hash, &b->hash);
 }
 
 /* ---- the warning ------------------------------------------------------------------------------*/
@@ -156,7 +152,7 @@ static void say_text(const json_t *data, const struct tokenizer_id *of, char out
 static bool is_here(const struct tokenizer_id *of) {
     struct tokenizer_id now = { 0 };
     take_word(of->name, NULL, &now);
-    return *now.sha256 && !strcmp(now.sha256, of->sha256);
+    return *now.hash.file && tokenizer_hash_equal(&now.hash, &of->hash);
 }
 
 /* `own`: of the weights; `run`: of which they are, or "". */
@@ -184,7 +180,7 @@ static void look(const json_t *config, const char *root, const char *runs, char 
     out[0] = '\0';
     if (!from) return;
     tokenizer_of_data(data, root, &text);
-    if (*text.sha256) of_weights(from, root, runs, &own, run);
+    if (*text.hash.file) of_weights(from, root, runs, &own, run);
     if (!tokenizer_differs(&own, &text)) return;
     say_text(data, &text, made);
     say_remedy(&own, &text, root, run, remedy);

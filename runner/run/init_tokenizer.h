@@ -7,11 +7,12 @@
 
 #include "runner/base/cli.h"
 #include "runner/bundle/run_view.h"
+#include "runner/ingest/tokenizer_content.h"
 #include "runner/script/resolve.h"
 
 struct tokenizer_id {
     char name[PATH_CAP];     /* its file, or "bytes" */
-    char sha256[SHA256_HEX]; /* of the file, of the empty text for bytes; "": not known */
+    struct tokenizer_hash hash;
     char shards[PATH_CAP];   /* the description of token shards that names it; "": nothing does */
 };
 
@@ -24,7 +25,7 @@ void tokenizer_of_run(const struct run_view *v, struct tokenizer_id *out);
 /* That of a Hugging Face folder: the file in it. */
 void tokenizer_of_folder(const char *folder, struct tokenizer_id *out);
 
-/* Whether both are known, and differ. Another spelling of the same file differs too. */
+/* Whether both are known, and differ. */
 bool tokenizer_differs(const struct tokenizer_id *a, const struct tokenizer_id *b);
 
 /* Warns of rows whose initial weights have another tokenizer than their text: names both, and says

@@ -6,10 +6,10 @@
 static const char MODEL[] = "{\"layers\":2,\"width\":64}";
 
 /* Writes the runs into one folder and asks about the configuration of run `of`, in which sections
- * are replaced by those of `other`. */
-static void ask(const struct run_fixture *runs, int64_t count, int64_t of,
-                const char *other, bool damaged, struct loss_evidence *out,
-                struct evidence *all) {
+ * are replaced by those of `other`, and whose weights have the hash `weights`. */
+static void ask_of(const struct run_fixture *runs, int64_t count, int64_t of, const char *other,
+                   const char *weights, bool damaged, struct loss_evidence *out,
+                   struct evidence *all) {
     struct err e = { 0 };
     struct run_view view;
     char parent[PATH_CAP], dir[PATH_CAP];
@@ -30,9 +30,15 @@ static void ask(const struct run_fixture *runs, int64_t count, int64_t of,
         json_decref(changes);
     }
     CHECK(evidence_gather(parent, view.resolved, all, &e));
+    strcpy(all->weights, weights);
     evidence_of(all, view.resolved, out);
     run_view_free(&view);
     CHECK(tree_remove(parent, &e));
+}
+
+static void ask(const struct run_fixture *runs, int64_t count, int64_t of, const char *other,
+                bool damaged, struct loss_evidence *out, struct evidence *all) {
+    ask_of(runs, count, of, other, "", damaged, out, all);
 }
 
 static void finding_is(const struct run_fixture *runs, int64_t count, int64_t of,
@@ -64,6 +70,36 @@ static void runs_from_other_weights_say_nothing(void **state) {
     finding_is(runs, 6, 3, EVIDENCE_HOLDS);
     for (int i = 3; i < 6; i++) runs[i].weights = "e2";
     finding_is(runs, 6, 3, EVIDENCE_NONE);
+}
+
+/* Whether the script begins with the runs' weights is a matter of content, not of the path. */
+static void the_weights_of_a_script_count_by_content(void **state) {
+    static const struct { const char *of_runs, *init, *weights; bool other; } CASES[] = {
+        { "e1", NULL, "e1", false },                 /* at the path of the runs */
+        { "e1", NULL, "e2", true },                  /* there, but replaced since */
+        { "e1", "{\"from\":\"moved\"}", "e1", false }, /* at another path */
+        { "e1", "{\"from\":\"moved\"}", "e2", true },
+        { "e1", "{\"from\":\"moved\",\"optimizer\":true}", "e1", true }, /* used otherwise */
+        { "e1", NULL, "", false },                   /* not known: by the path */
+        { "e1", "{\"from\":\"moved\"}", "", true },
+        { NULL, NULL, "e1", false },
+        { NULL, "{\"from\":\"moved\"}", "e1", true },
+    };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct run_fixture runs[6];
+        struct loss_evidence loss;
+        struct evidence all;
+        char other[128] = "{}";
+        two_sides(runs);
+        for (int i = 0; i < 6; i++) runs[i].init = "{\"from\":\"wm\"}";
+        for (int i = 0; i < 6; i++) runs[i].weights = CASES[k].of_runs;
+        if (CASES[k].init) snprintf(other, sizeof other, "{\"init\":%s}", CASES[k].init);
+        ask_of(runs, 6, 3, other, CASES[k].weights, false, &loss, &all);
+        assert_int_equal(loss.finding, EVIDENCE_HOLDS);
+        assert_int_equal(evidence_has_weights(&all), CASES[k].of_runs != NULL);
+        if (loss.other_training != CASES[k].other) fail_msg("case %d", (int)k);
+        evidence_free(&all);
+    }
 }
 
 static void other_options_models_and_open_runs_say_nothing(void **state) {
@@ -332,6 +368,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_verdict_of_compare_is_the_evidence),
         cmocka_unit_test(runs_from_other_weights_say_nothing),
+        cmocka_unit_test(the_weights_of_a_script_count_by_content),
         cmocka_unit_test(other_options_models_and_open_runs_say_nothing),
         cmocka_unit_test(a_run_that_can_be_resumed_says_nothing),
         cmocka_unit_test(a_short_run_hides_no_loss_that_failed),

@@ -51,6 +51,29 @@ json plain
 loss 'o["runs"] == 5 and o["runs_unreadable"] == 1 and o["runs_problem"] == ""'
 loss 'len(o["unreadable"]) == 1 and "eval.jsonl" in o["unreadable"][0]'
 
+case_name="first weights" # by content, not by path
+script parent 'recipe = bf16, archive = "weights",'
+gives 0 run parent.lua --lib "$lib" --runs parents --threads 1 --
+gives 0 export "$(newest parents)" --to w --
+script child 'matrix = { recipe = { bf16, fp8.delayed }, seed = { 1, 2, 3 } }, init = "w",'
+gives 0 run child.lua --lib "$lib" --runs children --threads 1 --
+child() { # ARGUMENTS...
+    "$FP8LAB" advise child.lua --lib "$lib" --runs children --facts "$facts" --json "$@" \
+        >out 2>log || fail "exit code $?"
+}
+child
+loss 'x["baseline"] == "bf16" and not x["other_training"]'
+mv w moved
+child
+loss 'not x["other_training"]'
+says "so runs count as begun with the same weights if init.from is the same" log
+child --set init=moved
+loss 'not x["other_training"]'
+gives 0 run parent.lua --lib "$lib" --runs others --threads 1 --set train.seed=9 --
+gives 0 export "$(newest others)" --to w --
+child
+loss 'x["other_training"]'
+
 case_name="FP8 attention" # which BF16 does not define
 script attention 'recipe = fp8.delayed, attention = { precision = "fp8" },'
 advise attention -- 'a suite of fp8.delayed with attention.precision "bf16" and "fp8", three' \

@@ -191,4 +191,15 @@ refused 'bench gemm takes no --seq-len' gemm --seq-len 64
 refused 'bench quantise takes no --dtype' quantise --dtype bf16
 refused '--energy' step tests/cli/tiny.lua --energy 0
 refused 'bench step takes no --repeats' step tests/cli/tiny.lua --repeats 3
+
+# A script's errors are those of `check`, as an object of its own, before a device is opened.
+sed 's/steps = 12/steps = 0/; s/seed = 1/seed = "x"/' tests/cli/tiny.lua >"$TEST_TMP/wrong.lua"
+for verb in check "bench step"; do
+    # shellcheck disable=SC2086  # two words
+    "$FP8LAB" $verb "$TEST_TMP/wrong.lua" --lib experiments/lib --json 2>/dev/null \
+        >"$TEST_TMP/${verb%% *}.json"
+    [ $? = 2 ] || fail "$verb of a wrong script: exit code"
+done
+cmp "$TEST_TMP/check.json" "$TEST_TMP/bench.json" || fail "bench step --json: other errors"
+[ "$(grep -o '"line"' "$TEST_TMP/bench.json" | wc -l)" -gt 1 ] || fail "not several errors"
 exit "$failed"

@@ -65,6 +65,20 @@ enum status cuda_backend_open(struct backend **out, int device, struct err *e) {
 C
 refused 2 "the cuda backend has no operator comm.init" "rebuild it from the program's sources"
 
+case_name="no GPU" # nothing is made, as for a machine that the experiment does not ask for
+stand_in <<'C'
+#include <string.h>
+#include "kernels/backend.h"
+enum status cuda_backend_open(struct backend **out, int device, struct err *e) {
+    strcpy(e->text, "no NVIDIA driver is installed on this machine");
+    return e->code = ERR_HARDWARE;
+}
+C
+if [ ! -e /dev/nvidiactl ]; then
+    refused 3 "no NVIDIA driver is installed on this machine"
+    [ ! -e runs ] || fail "the refused run left $(find runs)"
+fi
+
 case_name="another library"
 stand_in <<<'int nothing;'
 refused 2 "libfp8lab_cuda.so has no cuda_backend_open"

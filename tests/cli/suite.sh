@@ -59,7 +59,9 @@ expect "rows" 1 "$(ls parts/*tensorwise*.tar.zst | wc -l)"
 expect "rows not run again" 1 "$(grep -c "already run with these inputs" log)"
 "$FP8LAB" run $suite --runs parts --set train.steps=3 --backend cuda --only '*.tensorwise' \
     >out 2>log
-if [ -e "$(dirname "$FP8LAB")/libfp8lab_cuda.so" ]; then
+if [ -e "$(dirname "$FP8LAB")/libfp8lab_cuda.so" ] && [ ! -e /dev/nvidiactl ]; then
+    says "no NVIDIA driver is installed on this machine"
+elif [ -e "$(dirname "$FP8LAB")/libfp8lab_cuda.so" ]; then
     says "that run computed on cpu, and --backend says cuda; --again runs it on cuda"
 else # built without nvcc
     says "there is no cuda backend"

@@ -42,6 +42,40 @@ for tokenizer in qwen2 mistral deepseek; do
 done
 grep -q '"replaced_bytes": 2' one.json || { cp one.json out; fail "two places are no UTF-8"; }
 
+# A byte-order mark at the beginning of a file is no text; inside it is a character. A model of
+# bytes trains on any bytes, so there it is kept.
+mark=$'\xef\xbb\xbf'
+printf 'the cat\nsat here' >cat.txt
+printf '%sthe cat\nsat here' "$mark" >marked.txt
+printf 'the cat\n%ssat here' "$mark" >inside.txt
+printf '%s%sthe cat\nsat here' "$mark" "$mark" >twice.txt
+gpt2=$recorded/gpt2.json
+tokenise cat "$gpt2" cat.txt
+tokenise marked "$gpt2" marked.txt
+same cat marked || fail "a byte-order mark became tokens"
+expect "text_bytes" "$(grep -o '"text_bytes": [0-9]*' cat.json)" \
+    "$(grep -o '"text_bytes": [0-9]*' marked.json)"
+for text in inside twice; do
+    tokenise other "$gpt2" $text.txt
+    same cat other >cmp.log && fail "$text: U+FEFF behind the beginning was dropped"
+done
+tokenise bytes bytes marked.txt
+expect "ids of bytes" 19 "$(($(stat -c %s bytes.bin) / 2))"
+gzip -k marked.txt
+tokenise packed "$gpt2" marked.txt.gz
+same cat packed || fail "a byte-order mark in gzip"
+tokenise two "$gpt2" cat.txt cat.txt
+tokenise tar "$gpt2" <(tar -cf - cat.txt marked.txt)
+same two tar || fail "a byte-order mark in a tar"
+tokenise one "$gpt2" --unique cat.txt marked.txt
+same cat one || fail "--unique: the mark makes another document"
+printf '%s' "$mark" >only.txt
+tokenise one "$gpt2" cat.txt only.txt
+same cat one || fail "a file of a mark alone is empty"
+printf '%s{"text": "the cat\\nsat here"}\n' "$mark" >marked.jsonl
+tokenise lines "$gpt2" marked.jsonl
+same cat lines || fail "a byte-order mark before JSON lines"
+
 # Each packed form is the same text.
 tokenise plain "$recorded/gpt2.json" text.jsonl
 gzip -k text.jsonl && tokenise packed "$recorded/gpt2.json" text.jsonl.gz

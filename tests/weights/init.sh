@@ -108,6 +108,17 @@ copy llama2 && sed -i 's/"llama"/"mistral"/' models/x/config.json
 edit models/x 'del t["model.norm.weight"]' && script models/x models/llama2
 refused "a Mistral without a tensor" "x: init = \"models/x\": models/x: tensor model.norm.weight is"
 
+# ---- a run of another model, by its bundle and by its id
+run_tiny --runs other --set train.steps=2
+of=$(bundle_in other)
+for init in "$of" "$(basename "$of" .tar.zst)"; do
+    script "$init" models/llama2
+    gives 2 run x.lua --runs other --backend cpu --set data.tokenizer=bytes -- \
+        "init = \"$init\": other/" "; the model needs ["
+    grep -q "tokenis" out && fail "text is tokenised before a run's weights are rejected"
+    gives 2 check x.lua --runs other -- "x: its weights would be rejected" "the model needs ["
+done
+
 # ---- llm.c: the loss of the folder that the file was made of
 PYTHONPATH=$root/tests/weights python3 -c 'import make_models as m
 m.write_llmc("models/f32.bin", "models/gpt2", "F32", 384)

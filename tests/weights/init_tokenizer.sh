@@ -50,6 +50,52 @@ base x 'text { "b.txt" }'
 silent # random weights
 mv moved own
 
+# What another program wrote again gives the same ids: other white space, another order of keys,
+# merges as pairs, null for what is absent. Each other part that determines ids makes another one.
+case_name="the same content"
+python3 - own/tokenizer.json <<'PY'
+import copy, json, os, sys
+t = json.load(open(sys.argv[1]))
+def write(name, change):
+    new = copy.deepcopy(t)
+    change(new)
+    os.makedirs(name, exist_ok=True)
+    with open(name + "/tokenizer.json", "w") as f:
+        json.dump(new, f, indent=3, ensure_ascii=False)
+def again(new):
+    for part in (new, new["model"]):
+        for key in reversed(list(part)): part[key] = part.pop(key)
+    new["model"]["vocab"] = dict(sorted(new["model"]["vocab"].items()))
+    new["model"]["merges"] = [m.split(" ") if isinstance(m, str) else " ".join(m)
+                              for m in new["model"]["merges"]]
+    new["truncation"] = None
+def merges(new): new["model"]["merges"].reverse()
+def vocab(new):
+    v = new["model"]["vocab"]
+    a, b = list(v)[300:302]
+    v[a], v[b] = v[b], v[a]
+def added(new): new["added_tokens"][-1]["content"] = "<|renamed|>"
+def special(new): new["added_tokens"][-1]["lstrip"] = True
+def normal(new): new["normalizer"] = {"type": "NFC"} if not new.get("normalizer") else None
+def split(new):
+    new["pre_tokenizer"] = {"type": "ByteLevel", "add_prefix_space": True, "use_regex": True}
+write("again", again)
+for change in (merges, vocab, added, special, normal, split): write(change.__name__, change)
+PY
+cmp -s own/tokenizer.json again/tokenizer.json && fail "the copy has the same bytes"
+base x 'text { "data/b.jsonl", tokenizer = "again" }' "init = \"$run\","
+silent
+for part in merges vocab added special normal split; do
+    base x "text { \"data/b.jsonl\", tokenizer = \"$part\" }" "init = \"$run\","
+    gives 0 check x.lua --lib "$lib" -- "data.tokenizer is \"$part\", another one"
+done
+gives 0 eval "$run" --data b.txt --tokenizer again --backend cpu --threads 1 --
+! grep -q "unless both" out || fail "eval: its own tokenizer, written again"
+again=$(sha256sum <again/tokenizer.json | cut -d' ' -f1)
+base y 'text { "data/b.jsonl", tokenizer = "again" }' 'name = "again",'
+gives 0 run y.lua --lib "$lib" --threads 1 --backend cpu --runs again.runs --
+gives 0 show "$(bundle_in again.runs)" --json -- "$again" # the file's own hash is recorded
+
 # ---- --tokenizer: the model has 700 tokens
 case_name="--tokenizer"
 warned="trained on ids of the tokenizer own, not"
@@ -82,6 +128,8 @@ base x 'tokens { path = "plain" }' "init = \"$run\","
 warns "the tokens of data are those of bytes, as plain.json says" "--tokenizer own"
 base x 'tokens { path = "good" }' "init = \"$run\","
 silent
+gives 0 data sample good --tokenizer again/tokenizer.json --
+gives 2 data sample good --tokenizer merges/tokenizer.json -- "name the right one"
 mv good.json hidden.json # then nothing names their tokenizer
 silent
 mv hidden.json good.json
