@@ -78,7 +78,7 @@ static json_t *config_of_group(const struct comparison *c, const json_t *number)
     return run ? run->resolved : NULL;
 }
 
-/* The hash of its first weights; NULL: random ones, or not recorded. */
+/* The hash of its initial weights; NULL: random ones, or not recorded. */
 static json_t *weights_of_group(const struct comparison *c, const json_t *number) {
     const struct run_view *run = first_of_group(c, number);
     return run ? json_object_get(json_object_get(run->run, "inputs"), "weights") : NULL;

@@ -51,7 +51,7 @@ json plain
 loss 'o["runs"] == 5 and o["runs_unreadable"] == 1 and o["runs_problem"] == ""'
 loss 'len(o["unreadable"]) == 1 and "eval.jsonl" in o["unreadable"][0]'
 
-case_name="first weights" # by content, not by path
+case_name="initial weights" # by content, not by path
 script parent 'recipe = bf16, archive = "weights",'
 gives 0 run parent.lua --lib "$lib" --runs parents --threads 1 --
 gives 0 export "$(newest parents)" --to w --
