@@ -23,7 +23,14 @@ expect "the same tokens" "$(ids given)" "$(ids own)"
 # The file changed, went, or is another run's; --tokenizer is named each time.
 another="--tokenizer names one: a file, a folder, or bytes, for a model of bytes"
 cp tokenizer.json kept.json
-echo >>tokenizer.json
+echo >>tokenizer.json # the same content
+gives 0 generate "$run" "the loss" --tokens 1 --backend cpu -- "$told"
+python3 - <<'EOF'
+import json
+tokenizer = json.load(open("tokenizer.json", encoding="utf-8"))
+tokenizer["model"]["merges"].pop()
+json.dump(tokenizer, open("tokenizer.json", "w", encoding="utf-8"))
+EOF
 gives 2 generate "$run" x -- "tokenizer.json: its SHA-256 is" "but by shards.json one with" \
     "made the tokens" "$another"
 rm tokenizer.json
