@@ -202,6 +202,9 @@ const struct verb VERB_COMPARE = {
             "--factor train.grad_dtype=f32 judges a row of another grad_dtype against the row\n"
             "with f32 that is equal otherwise, and rows of f32 against BF16 as above.\n"
             "A second table has losses after equal time. It also has time and tokens to one loss.\n"
+            "How much faster? The ratio of tokens/s over all runs, repeats of a seed too, with\n"
+            "95 % bounds: faster, slower or not shown. It needs two runs a side on a GPU, and\n"
+            "names the runs that do not count: throttled, shared, resumed, too short.\n"
             "NAME is a row's name, a recipe, a run's name or the beginning of its id.\n"
             "With at least 4 seeds a side, also a Mann-Whitney test and a bootstrap\n"
             "interval. Last, the first step and tensor at which each run differs from the first.\n",
