@@ -196,7 +196,7 @@ bool run_speed_same_run(const struct run_view *a, const struct run_view *b) {
     const char *id = json_text(a->run, "id", "");
     if (*a->identity && !strcmp(a->identity, b->identity)) return true;
     return *id && !strcmp(id, json_text(b->run, "id", "")) &&
-           json_equal(json_object_get(a->run, "seed"), json_object_get(b->run, "seed")) &&
+           json_equal(json_object_get(a->run, "inputs"), json_object_get(b->run, "inputs")) &&
            json_equal(json_object_get(a->summary, SPEED), json_object_get(b->summary, SPEED)) &&
            json_equal(json_object_get(a->run, "started"), json_object_get(b->run, "started"));
 }

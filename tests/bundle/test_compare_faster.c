@@ -156,6 +156,19 @@ static void a_copy_is_no_repeat(void **state) {
     finish(&s);
 }
 
+/* Two recipes may even be as fast, to the bit. */
+static void equal_ids_of_two_recipes_are_two_runs(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    on_gpu(runs, 1);
+    for (int i = 0; i < 6; i++) runs[i].id = "a";
+    compare(&s, runs, 6);
+    assert_int_equal(json_int(speed_row(&s), "runs"), 3);
+    assert_int_equal(json_array_size(json_object_get(speed_family(&s), "left_out")), 0);
+    speed_is(&s, "not shown", "");
+    finish(&s);
+}
+
 static void disturbed_runs_do_not_count(void **state) {
     static const struct { struct run_fixture f; const char *why; } CASES[] = {
         { { .telemetry = "{\"step\":40,\"rank\":0,\"gpu_throttle\":32}\n" },
@@ -409,6 +422,7 @@ int main(void) {
         cmocka_unit_test(scattered_runs_show_nothing),
         cmocka_unit_test(scatter_within_a_run_counts),
         cmocka_unit_test(a_copy_is_no_repeat),
+        cmocka_unit_test(equal_ids_of_two_recipes_are_two_runs),
         cmocka_unit_test(disturbed_runs_do_not_count),
         cmocka_unit_test(harmless_reports_change_nothing),
         cmocka_unit_test(another_build_does_not_count),
