@@ -52,6 +52,8 @@
  *                    one-sided 95 % bounds, verdict: "faster", "slower", "not shown", or null:
  *                    none is given, why: the reason, or ""}]. Of a CPU the ratio is null.
  *                note
+ *   requirements [{requirement, met, rows: [{group, label, met, found: what it has, and why}]}] of
+ *                --require, [] without it; added by compare_require()
  *   equal        no pair diverges, and all have the same steps, final losses and final weights */
 #ifndef FP8LAB_RUNNER_COMPARE_COMPARE_H
 #define FP8LAB_RUNNER_COMPARE_COMPARE_H
