@@ -17,5 +17,7 @@ const json_t *compare_speed_row(const json_t *statistics, int64_t group, const j
 /* The block of the text, and that of the page; nothing without a family. */
 void compare_faster_text(FILE *out, const json_t *statistics);
 void compare_faster_page(FILE *out, const json_t *report, bool *failed);
+/* A sentence for the top of the page; nothing without a verdict. */
+void compare_faster_words(FILE *out, const json_t *report, int64_t group);
 
 #endif

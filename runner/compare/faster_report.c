@@ -85,7 +85,6 @@ static void put_family(FILE *out, const json_t *statistics, const json_t *family
     json_array_foreach(json_object_get(family, "left_out"), i, row)
         fprintf(out, "    %s does not count: %s\n", compare_letter(json_int(row, "run"), name),
                 json_text(row, "why", ""));
-    fputs("    " NOTE "\n    " BOUNDS "\n", out);
 }
 
 void compare_faster_text(FILE *out, const json_t *statistics) {
@@ -93,6 +92,7 @@ void compare_faster_text(FILE *out, const json_t *statistics) {
     size_t i;
     if (json_array_size(list)) fputs("\nHow much faster?\n", out);
     json_array_foreach(list, i, family) put_family(out, statistics, family);
+    if (i) fputs("    " NOTE "\n    " BOUNDS "\n", out);
 }
 
 /* ---- page ---------------------------------------------------------------------------------- */
@@ -133,7 +133,6 @@ static void page_family(FILE *out, const json_t *report, const json_t *family, b
         html_escape(out, json_text(row, "why", ""));
         fputs(".</p>\n", out);
     }
-    fputs("<p class=\"soft\">" NOTE "; " BOUNDS ".</p>\n", out);
 }
 
 void compare_faster_page(FILE *out, const json_t *report, bool *failed) {
@@ -142,4 +141,16 @@ void compare_faster_page(FILE *out, const json_t *report, bool *failed) {
     size_t i;
     if (json_array_size(list)) fputs("<h2>How much faster?</h2>\n", out);
     json_array_foreach(list, i, family) page_family(out, report, family, failed);
+    if (i) fputs("<p class=\"soft\">" NOTE "; " BOUNDS ".</p>\n", out);
+}
+
+void compare_faster_words(FILE *out, const json_t *report, int64_t group) {
+    const json_t *family, *row = compare_speed_row(json_object_get(report, "statistics"), group,
+                                                   &family);
+    const char *verdict = row ? json_text(row, "verdict", NULL) : NULL;
+    char between[CELL_CAP];
+    if (!verdict) return;
+    fprintf(out, " Over %lld and %lld runs the speed is <strong>%s</strong> (95 %% bounds %s).",
+            (long long)json_int(row, "runs"), (long long)json_int(family, "runs"), verdict,
+            bounds(row, "–", between));
 }

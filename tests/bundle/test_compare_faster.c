@@ -408,6 +408,7 @@ static void all_outputs_have_the_verdict(void **state) {
     says(text, "E does not count: it is a smoke run");
     says(html, "<h2>How much faster?</h2>");
     says(html, "<td class=\"good\">faster</td>");
+    says(html, " Over 2 and 3 runs the speed is <strong>faster</strong> (95 % bounds 1.");
     says(html, " does not count: it is a smoke run.");
     free(text);
     free(html);
