@@ -5,9 +5,11 @@
 #include <string.h>
 
 #include "runner/base/output_file.h"
+#include "runner/base/plain_text.h"
 #include "runner/bundle/run_pick.h"
 #include "runner/commands.h"
 #include "runner/compare/compare.h"
+#include "runner/compare/compare_require.h"
 #include "runner/compare/plots.h"
 #include "runner/compare/seed_band.h"
 #include "runner/named_run.h"
@@ -25,9 +27,41 @@ static enum status write_band(const struct cli *cli, const struct comparison *c,
     return st;
 }
 
+/* The requirements of --require. The array is owned by the caller. */
+static enum status read_requirements(const struct cli *cli, struct requirement **out,
+                                     struct err *e) {
+    int64_t n = cli_count(cli, "require");
+    *out = calloc((size_t)n + 1, sizeof **out);
+    if (!*out) return FAIL(e, ERR_MEMORY, "%lld requirements", (long long)n);
+    if (n == 0 && cli_has(cli, "junit"))
+        return FAIL(e, ERR_ARG, "--junit reports what --require asks; add --require holds");
+    for (int64_t i = 0; i < n; i++)
+        TRY(requirement_read(cli_nth(cli, "require", i), &(*out)[i], e));
+    return OK;
+}
+
+/* A line for each miss, on stderr: stdout may be a table. */
+static void say_requirements(const struct cli *cli, const json_t *report) {
+    const json_t *item, *row, *statistics = json_object_get(report, "statistics");
+    size_t i, k;
+    char name[8];
+    json_array_foreach(json_object_get(report, "requirements"), i, item) {
+        const char *text = json_text(item, "requirement", "");
+        if (json_is_true(json_object_get(item, "met"))) cli_note(cli, "met: %s", PLAIN(text));
+        json_array_foreach(json_object_get(item, "rows"), k, row) {
+            int64_t group = json_integer_value(json_object_get(row, "group"));
+            if (json_is_true(json_object_get(row, "met"))) continue;
+            cli_warn(cli, "missed: %s: %s %s: %s", PLAIN(text),
+                     compare_group_letter(statistics, group, name),
+                     PLAIN(json_text(row, "label", "-")), PLAIN(json_text(row, "found", "")));
+        }
+        if (k == 0) cli_warn(cli, "missed: %s: " COMPARE_NO_ROW, PLAIN(text));
+    }
+}
+
 static enum status print(const struct cli *cli, const struct comparison *c, struct err *e) {
     const char *html = cli_value(cli, "html"), *band = cli_value(cli, "seed-band");
-    const char *svg = cli_value(cli, "svg");
+    const char *svg = cli_value(cli, "svg"), *junit = cli_value(cli, "junit");
     int64_t files = 0;
     char *text = NULL;
     if (cli->json) cli_out_json(cli, c->report);
@@ -40,6 +74,10 @@ static enum status print(const struct cli *cli, const struct comparison *c, stru
     if (svg) {
         TRY(compare_svg(c, svg, &files, e));
         cli_note(cli, "wrote %lld plots to %s", (long long)files, svg);
+    }
+    if (junit) {
+        TRY(compare_junit(c, junit, e));
+        cli_note(cli, "wrote %s", junit);
     }
     if (!html) return OK;
     TRY(compare_html(c, html, e));
@@ -131,11 +169,14 @@ static enum status read_tolerance(const struct cli *cli, double *value,
 static enum status check_flags(const struct cli *cli, struct err *e) {
     static const struct output_kind PAGE = { "page", PAGE_BEGINS, PAGE_MARK };
     static const struct output_kind BAND = { "seed band", SEED_BAND_BEGINS, SEED_BAND_SCHEMA };
+    static const struct output_kind JUNIT = { "JUnit report", JUNIT_BEGINS, JUNIT_MARK };
     const char *html = cli_value(cli, "html"), *band = cli_value(cli, "seed-band");
+    const char *junit = cli_value(cli, "junit");
     if (cli_has(cli, "baseline") && cli_has(cli, "factor"))
         return FAIL(e, ERR_ARG, "--baseline and --factor each say which row is whose baseline; "
                     "give one of them");
     if (html) TRY(output_may_replace("html", html, &PAGE, e));
+    if (junit) TRY(output_may_replace("junit", junit, &JUNIT, e));
     if (band) TRY(output_may_replace("seed-band", band, &BAND, e));
     if (cli->json + cli_has(cli, "csv") + cli_has(cli, "md") <= 1) return OK;
     return FAIL(e, ERR_ARG, "--json, --csv and --md each take all of stdout; give one of them");
@@ -146,21 +187,26 @@ static int cmd_compare(const struct cli *cli) {
     struct err e = { 0 };
     char(*paths)[PATH_CAP] = NULL;
     const char **names = calloc((size_t)cli->arg_count, sizeof *names);
+    struct requirement *required = NULL;
+    bool met = true;
     double tolerance;
     struct compare_options options = { .baseline = cli_value(cli, "baseline"),
                                        .factor = cli_value(cli, "factor"),
                                        .lean = !cli_has(cli, "html") && !cli_has(cli, "svg") };
     enum status st = names ? locate(cli, &paths, &e) : FAIL(&e, ERR_MEMORY, "no memory for names");
     if (st == OK) st = check_flags(cli, &e);
+    if (st == OK) st = read_requirements(cli, &required, &e);
     if (st == OK) st = read_tolerance(cli, &tolerance, &options, &e);
     for (int64_t i = 0; st == OK && i < cli->arg_count; i++) names[i] = paths[i];
     if (st == OK) st = compare_runs(names, cli->arg_count, &options, &c, &e);
+    if (st == OK) st = compare_require(&c, required, cli_count(cli, "require"), &met, &e);
     if (st == OK) st = print(cli, &c, &e);
-    int code = st != OK                                       ? cli_fail(cli, &e)
-               : cli_has(cli, "assert-equal") && !c.equal ? EXIT_DIFFERS
-                                                          : EXIT_OK;
+    if (st == OK) say_requirements(cli, c.report);
+    bool differs = !met || (cli_has(cli, "assert-equal") && !c.equal);
+    int code = st != OK ? cli_fail(cli, &e) : differs ? EXIT_DIFFERS : EXIT_OK;
     if (st == OK && !cli_value(cli, "html")) suggest_html(cli, paths);
     compare_free(&c);
+    free(required);
     free(paths);
     free(names);
     return code;
@@ -181,6 +227,9 @@ static const struct flag FLAGS[] = {
     { .name = "csv", .help = "print a table for spreadsheets: a row per run, with its verdict" },
     { .name = "md", .help = "print the tables as Markdown" },
     { .name = "all", .help = "show every key that differs, also implied ones and names" },
+    { .name = "require", .value = "WHAT",
+      .help = "exit 5 unless holds, speed>=1.15x or eval_loss<=1.01x", .repeats = true },
+    { .name = "junit", .value = "FILE", .help = "also write what --require asks as JUnit XML" },
     { .name = "assert-equal", .help = "exit 5 unless all runs are equal, bit for bit" },
 };
 
@@ -204,6 +253,11 @@ const struct verb VERB_COMPARE = {
             "Spikes of a run's loss or gradient norm are named. A warning says if a row has\n"
             "clearly more of them than its baseline.\n"
             "A second table has losses after equal time. It also has time and tokens to one loss.\n"
+            "How much faster? The ratio of tokens/s over all runs, repeats of a seed too, with\n"
+            "95 % bounds: faster, slower or not shown. It needs two runs a side on a GPU, and\n"
+            "names the runs that do not count: throttled, shared, resumed, too short.\n"
+            "--require asks every row: does it hold, and are all of its bounds at or beyond the\n"
+            "ratio? Each miss is named; a row without a verdict, or an undecided one, misses.\n"
             "NAME is a row's name, a recipe, a run's name or the beginning of its id.\n"
             "With at least 4 seeds per side, also a Mann-Whitney test and a bootstrap\n"
             "interval. Last, the first step and tensor at which each run differs from the first.\n",

@@ -17,6 +17,7 @@
 #include "runner/plan/fit.h"
 #include "runner/plan/keep.h"
 #include "runner/run/init_tokenizer.h"
+#include "runner/script/repeat.h"
 #include "runner/script/resolve.h"
 #include "runner/script/script_flags.h"
 
@@ -332,11 +333,13 @@ static int cmd_plan(const struct cli *cli) {
     struct resolution resolution = { 0 };
     json_t *facts = NULL;
     int code = EXIT_OK;
-    int64_t ranks = 0;
+    int64_t ranks = 0, repeat = 1;
     enum status st = cli_has(cli, "backend") ? backend_check_name(cli_value(cli, "backend"), &e)
                                              : OK;
     if (st == OK) st = cli_int(cli, "ranks", 1, RENDEZVOUS_RANKS_MAX, &ranks, &e);
+    if (st == OK) st = cli_int(cli, "repeat", 1, REPEAT_MAX, &repeat, &e);
     if (st == OK) st = script_resolve(cli, cli_value(cli, "ranks"), &resolution, &e);
+    if (st == OK) st = resolution_repeat(&resolution, repeat, &e);
     if (st == OK) st = find_facts(cli, &facts, &e);
     if (st == OK) st = plan_all(cli, &resolution, facts, &code, &e);
     if (st != OK) code = script_fail(cli, &resolution, &e);
@@ -350,6 +353,7 @@ static const struct flag FLAGS[] = {
     { "only", "NAME", "only the rows of a suite with this name (* and ?)", true },
     { "detail", NULL, "list the arenas of each row of a suite", false },
     { "ranks", "N", "plan for N GPUs instead of hardware.gpus", false },
+    { "repeat", "N", "plan for run --repeat N: the rows in their order", false },
     { "smoke", NULL, "plan the --smoke run instead", false },
     { "facts", "FILE", "plan for the machine that FILE describes (hw --json)", false },
     { "backend", "NAME", "auto (default), cpu or cuda: whose memory counts", false },

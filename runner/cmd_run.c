@@ -24,6 +24,7 @@
 #include "runner/run/tuning.h"
 #include "runner/run_preflight.h"
 #include "runner/run_report.h"
+#include "runner/script/repeat.h"
 #include "runner/script/script_flags.h"
 
 struct command {
@@ -47,8 +48,9 @@ struct command {
  * and its choice table unless --choices does. */
 static enum status read_extended(struct command *c, struct err *e) {
     struct extension *x = &c->extension;
-    if (cli_has(c->cli, "smoke") || cli_has(c->cli, "only"))
-        return FAIL(e, ERR_ARG, "--extend takes the script of the run: no --smoke or --only");
+    if (cli_has(c->cli, "smoke") || cli_has(c->cli, "only") || cli_has(c->cli, "repeat"))
+        return FAIL(e, ERR_ARG, "--extend takes the script of the run: no --smoke, --only or "
+                    "--repeat");
     TRY(extension_open(c->cli, cli_value(c->cli, "extend"), c->settings.runs, x, e));
     c->resolution = x->resolution;
     x->resolution = (struct resolution){ 0 };
@@ -83,6 +85,9 @@ static enum status resolve(struct command *c, struct err *e) {
         return FAIL(e, ERR_ARG, "--extend takes the script from the run's bundle; leave out %s",
                     c->cli->args[0]);
     TRY(extends ? read_extended(c, e) : read_script(c, e));
+    c->suite.repeat = 1;
+    TRY(cli_int(c->cli, "repeat", 1, REPEAT_MAX, &c->suite.repeat, e));
+    TRY(resolution_repeat(&c->resolution, c->suite.repeat, e));
     c->suite.settings = &c->settings;
     c->suite.resolution = &c->resolution;
     c->suite.overrides = c->overrides;
@@ -98,7 +103,8 @@ static int fail(const struct command *c, const struct err *e) {
 }
 
 static enum status check_resume_flags(const struct cli *cli, struct err *e) {
-    static const char *const OTHERS[] = { "set", "smoke", "arithmetic", "extend", "only", "again" };
+    static const char *const OTHERS[] = { "set", "smoke", "arithmetic", "extend", "only", "again",
+                                         "repeat" };
     if (cli->arg_count)
         return FAIL(e, ERR_ARG, "--resume continues a run as it is: leave out %s", cli->args[0]);
     for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++)
@@ -267,6 +273,7 @@ static const struct flag FLAGS[] = {
     { "retries", "N", "new attempts after a worker dies or hangs (default: 0)", false },
     { "hang-after", "SECONDS", "time without events that counts as a hang", false },
     { "again", NULL, "run again, even if a run with these inputs exists", false },
+    { "repeat", "N", "run each row N times, in turns: row 1, 2, 1, 2, ...", false },
     { "profile", NULL, "for nsys: a range for each operator, no CUDA graphs", false },
     { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
     { "lib", "DIR", "where require finds the shared presets", false },
@@ -282,6 +289,9 @@ const struct verb VERB_RUN = {
             "The same command again resumes a stopped run, and does not repeat a done one.\n"
             "A suite runs row by row and ends with a comparison. The same command may run in\n"
             "several places at once: they share the rows.\n"
+            "--repeat N runs row after row, N times, so that a GPU that warms up slows all rows\n"
+            "alike, and compares all runs. Earlier runs of a row count among its N, and the same\n"
+            "command again makes the runs that are missing; with --again it makes N new ones.\n"
             "At SIGTERM or Ctrl-C it finishes the step, saves a checkpoint, packs the bundle and\n"
             "exits with 128+N. Another signal, after a second or later, exits at once. A worker\n"
             "without events for 10 minutes, or for 20 times its longest silence, counts as hung;\n"

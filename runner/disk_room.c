@@ -44,17 +44,27 @@ static bool is_of_row(const struct resolved_run *row, const struct run_view *vie
            !strcmp(json_text(inputs, "parent", ""), "");
 }
 
-/* Adds a run of the folder to the state of its rows. An open one is resumed, once it is closed. */
+/* Whether a later row is a repeat of this one (script/repeat.h). */
+static bool has_repeat(const struct resolution *r, int64_t row) {
+    for (int64_t i = row + 1; i < r->run_count; i++)
+        if (!strcmp(r->runs[i].config_sha256, r->runs[row].config_sha256)) return true;
+    return false;
+}
+
+/* Adds a run of the folder to the state of its row, of repeats to the first that is not done. An
+ * open run is resumed, once it is closed. */
 static void note_run(const struct resolution *r, const struct run_view *view,
                      struct row_state *states) {
     bool open = !strcmp(json_text(view->run, "status", ""), "running");
     for (int64_t i = 0; i < r->run_count; i++) {
         struct row_state *s = &states[i];
         if (!is_of_row(&r->runs[i], view)) continue;
+        if (s->kind == ROW_ENDED && has_repeat(r, i)) continue;
         row_state_note(s, view);
-        if (!open || s->kind != ROW_NEW) continue;
+        if (!open || s->kind != ROW_NEW) return;
         s->kind = ROW_RESUMABLE;
         snprintf(s->path, sizeof s->path, "%s", view->path);
+        return;
     }
 }
 

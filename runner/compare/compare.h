@@ -50,7 +50,16 @@
  *                    verdict: "holds", "does not hold", "undecided", or null: none is given.
  *                    why: the reason of a null, of a divergence, or ""
  *                losses_missing: [{group, why}]: groups without a baseline
+ *                speed: how much faster (compare_faster.h)? One entry a baseline:
+ *                  baseline  its group;  runs, tokens_per_s: of the baseline's runs that count;
+ *                            tokens_per_s is their geometric mean
+ *                  left_out  [{run, why}]: runs of the family that do not count
+ *                  rows      [{group, runs, tokens_per_s, ratio: to the baseline, low, high: its
+ *                    one-sided 95 % bounds, verdict: "faster", "slower", "not shown", or null:
+ *                    none is given, why: the reason, or ""}]. Of a CPU the ratio is null.
  *                note
+ *   requirements [{requirement, met, rows: [{group, label, met, found: what it has, and why}]}] of
+ *                --require, [] without it; added by compare_require()
  *   equal        no pair diverges, and all have the same steps, final losses and final weights */
 #ifndef FP8LAB_RUNNER_COMPARE_COMPARE_H
 #define FP8LAB_RUNNER_COMPARE_COMPARE_H
@@ -84,11 +93,13 @@ struct heat;  /* health/heat.h */
 struct spread; /* spread.h */
 struct step_times;
 struct spikes; /* health/spikes.h */
+struct run_speed; /* run_speed.h */
 
 struct comparison {
     struct compare_options options;
     struct run_view *run; /* owned; of the records, those of training and evaluation stay loaded */
     struct curve *curve;  /* the evaluations of each run; owned */
+    struct run_speed *speed; /* of each run; owned */
     struct heat *heat;    /* its FP8 figures layer by step, empty with `lean`; owned */
     struct spread *spread; /* its last histograms, empty with `lean`; owned */
     struct step_times *times; /* tokens and time of each run's steps, unless lean; owned */

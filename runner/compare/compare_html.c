@@ -5,6 +5,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/text_stream.h"
+#include "runner/compare/compare_faster.h"
 #include "runner/compare/page.h"
 #include "runner/compare/plots.h"
 #include "runner/compare/svg_plot.h"
@@ -439,6 +440,7 @@ static enum status put_page(FILE *out, const struct comparison *c, bool *failed,
     if (several) {
         page_words(out, c, failed);
         put_losses(out, c->report, failed);
+        compare_faster_page(out, c->report, failed);
     } else {
         page_one(out, c);
     }

@@ -4,6 +4,7 @@
 
 #include "runner/compare/compare.h"
 #include "runner/compare/curve.h"
+#include "runner/compare/run_speed.h"
 #include "runner/compare/spread.h"
 #include "runner/health/heat.h"
 #include "runner/health/spikes.h"
@@ -34,6 +35,7 @@ static enum status load_one(struct comparison *c, const char *path, int64_t i, s
     TRY(run_view_load(path, RUN_VIEW_FULL, &c->run[i], e));
     TRY(curve_make(&c->run[i], &c->curve[i], e));
     TRY(spikes_make(c->run[i].columns.of[STREAM_TRAIN], &c->spikes[i], e));
+    TRY(run_speed_make(&c->run[i], &c->speed[i], e));
     if (!c->options.lean) TRY(heat_make(&c->run[i], &c->heat[i], e));
     if (!c->options.lean) TRY(spread_make(&c->run[i], &c->spread[i], e));
     if (!c->options.lean) TRY(step_times_make(&c->run[i], &c->times[i], e));
@@ -87,13 +89,14 @@ static enum status load_all(struct comparison *c, const char *const *paths, stru
 enum status compare_load(struct comparison *c, const char *const *paths, struct err *e) {
     c->run = calloc((size_t)c->count, sizeof *c->run);
     c->curve = calloc((size_t)c->count, sizeof *c->curve);
+    c->speed = calloc((size_t)c->count, sizeof *c->speed);
     c->times = calloc((size_t)c->count, sizeof *c->times);
     c->spikes = calloc((size_t)c->count, sizeof *c->spikes);
     c->divergence = calloc((size_t)c->count, sizeof *c->divergence);
     c->heat = calloc((size_t)c->count, sizeof *c->heat);
     c->spread = calloc((size_t)c->count, sizeof *c->spread);
-    if (!c->run || !c->curve || !c->times || !c->spikes || !c->divergence || !c->heat ||
-        !c->spread)
+    if (!c->run || !c->curve || !c->speed || !c->times || !c->spikes || !c->divergence ||
+        !c->heat || !c->spread)
         return FAIL(e, ERR_MEMORY, "%lld runs", (long long)c->count);
     TRY(load_all(c, paths, e));
     drop_records(c, &c->run[0]);
@@ -111,6 +114,7 @@ void compare_free(struct comparison *c) {
     free(c->curve);
     free(c->heat);
     free(c->spread);
+    free(c->speed);
     free(c->times);
     free(c->spikes);
     free(c->divergence);

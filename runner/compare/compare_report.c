@@ -9,6 +9,7 @@
 #include "runner/base/plain_text.h"
 #include "runner/base/text_stream.h"
 #include "runner/compare/compare.h"
+#include "runner/compare/compare_faster.h"
 #include "runner/compare/compare_loss.h"
 
 enum { DIFFERENCES_SHOWN = 40, VALUE_WIDTH = 30, LABEL_WIDTH_MIN = 14 };
@@ -493,6 +494,7 @@ enum status compare_text(const struct comparison *c, bool all, char **out, struc
     put_differences(stream, report, all);
     put_numbers(stream, runs, compare_reference(report));
     put_losses(stream, json_object_get(report, "statistics"));
+    compare_faster_text(stream, json_object_get(report, "statistics"));
     put_tests(stream, report);
     put_divergences(stream, json_object_get(report, "divergences"));
     json_decref(report);

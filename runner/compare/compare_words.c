@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runner/base/json_number.h"
+#include "runner/compare/compare_faster.h"
 #include "runner/compare/page.h"
 #include "runner/compare/svg_plot.h"
 #include "runner/plan/options.h"
@@ -117,6 +118,7 @@ static void put_item(FILE *out, const json_t *report, int64_t g, const json_t *g
     if (g != compare_group_of(report, compare_reference(report))) put_ratios(out, report, group);
     else if (!row && !is_baseline(statistics, g))
         fputs(missing ? " The others' ratios are to it." : "the others' ratios are to it.", out);
+    compare_faster_words(out, report, g);
     fputs("</li>\n", out);
 }
 

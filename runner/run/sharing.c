@@ -50,8 +50,14 @@ static bool has_input_hash(const char *path, const char *sha256) {
     return n > 9 && path[n - 9] == '-' && !strncmp(path + n - 8, sha256, 8);
 }
 
-enum status row_state_read(const char *runs, const struct inputs *in, struct row_state *s,
-                          struct err *e) {
+static bool is_taken(const json_t *taken, const char *path) {
+    char stem[PATH_CAP];
+    run_stem(stem, path);
+    return json_object_get(taken, stem) != NULL;
+}
+
+enum status row_state_read(const char *runs, const struct inputs *in, const json_t *taken,
+                          struct row_state *s, struct err *e) {
     struct tree all;
     *s = (struct row_state){ .kind = ROW_NEW };
     TRY(run_list(runs, &all, e));
@@ -59,7 +65,7 @@ enum status row_state_read(const char *runs, const struct inputs *in, struct row
         const char *path = all.file[i].path;
         struct run_view view;
         struct run_writer writer = { 0 };
-        if (!has_input_hash(path, in->all)) continue;
+        if (!has_input_hash(path, in->all) || is_taken(taken, path)) continue;
         enum run_life life = path_is_directory(path) ? run_lock_look(path, &writer) : RUN_LIFE_NONE;
         if (life != RUN_LIFE_NONE) {
             if (s->kind == ROW_ENDED) continue;

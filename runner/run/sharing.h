@@ -34,9 +34,11 @@ struct row_state {
  * it is what `repro` found, and resuming would replace it. */
 void row_state_note(struct row_state *s, const struct run_view *view);
 
-/* Reads the row's state: of the runs in `runs` with the hash of these inputs in their names. */
-NODISCARD enum status row_state_read(const char *runs, const struct inputs *in, struct row_state *s,
-                                    struct err *e);
+/* Reads the row's state: of the runs in `runs` with the hash of these inputs in their names.
+ * `taken`: an object with the paths, as run_stem() makes them, of runs that stand for other repeats
+ * of the row, and do not count; or NULL. */
+NODISCARD enum status row_state_read(const char *runs, const struct inputs *in,
+                                    const json_t *taken, struct row_state *s, struct err *e);
 
 /* Closes this user's open runs of the row that have no writer, on whichever host they ran. The row
  * then resumes from their checkpoints. */

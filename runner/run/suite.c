@@ -50,6 +50,39 @@ static bool inputs_are_right(const struct suite *s, const char *path) {
     return true;
 }
 
+/* The runs that stand for other repeats of the row, as row_state_read() takes them. A row with
+ * `path` but ROW_NEW begins anew: its path is no run of it. NULL: no memory. */
+static json_t *taken_runs(const struct suite *s, const struct suite_row *row) {
+    json_t *taken = json_object();
+    bool failed = false;
+    for (int64_t i = 0; i < s->resolution->run_count; i++) {
+        const struct suite_row *other = &s->rows[i];
+        char stem[PATH_CAP];
+        bool known = other->ended || other->state.kind != ROW_NEW;
+        if (other == row || !known || strcmp(other->inputs.all, row->inputs.all) != 0) continue;
+        run_stem(stem, other->ended ? other->outcome.bundle : other->state.path);
+        json_put(taken, stem, json_true(), &failed);
+    }
+    return json_whole(taken, failed);
+}
+
+static enum status read_state(const struct suite *s, const struct suite_row *row,
+                              struct row_state *out, struct err *e) {
+    json_t *taken = taken_runs(s, row);
+    enum status st = taken ? row_state_read(s->settings->runs, &row->inputs, taken, out, e)
+                           : FAIL(e, ERR_MEMORY, "the runs of a row");
+    json_decref(taken);
+    return st;
+}
+
+/* Further earlier runs of a row stand for its repeats. */
+static enum status find_repeats(struct suite *s, struct err *e) {
+    int64_t n = s->resolution->run_count;
+    for (int64_t i = n / s->repeat; i < n; i++)
+        TRY(read_state(s, &s->rows[i], &s->rows[i].state, e));
+    return OK;
+}
+
 enum status suite_find_earlier(struct suite *s, struct err *e) {
     struct tree runs;
     if (s->again) return OK;
@@ -57,14 +90,14 @@ enum status suite_find_earlier(struct suite *s, struct err *e) {
     for (int64_t i = 0; i < runs.count; i++) {
         struct run_view view;
         if (run_view_load(runs.file[i].path, RUN_VIEW_BRIEF, &view, NULL) != OK) continue;
-        for (int64_t r = 0; r < s->resolution->run_count; r++)
+        for (int64_t r = 0; r < s->resolution->run_count / s->repeat; r++)
             if (inputs_asked(view.run, &s->rows[r].inputs) &&
                 inputs_are_right(s, runs.file[i].path))
                 row_state_note(&s->rows[r].state, &view);
         run_view_free(&view);
     }
     tree_free(&runs);
-    return OK;
+    return find_repeats(s, e);
 }
 
 /* ---- messages ---------------------------------------------------------------------------------*/
@@ -112,6 +145,24 @@ static const char *short_name(const struct suite *s, int64_t i) {
 
 static json_t *loss_json(double loss) { return isfinite(loss) ? json_real(loss) : json_null(); }
 
+/* The name with the number of the repeat, if there are several. Owned by the caller; NULL: no
+ * memory. */
+static char *title_of(const struct suite *s, int64_t i, const char *name) {
+    char *text = NULL;
+    int64_t rows = s->resolution->run_count / s->repeat;
+    int n = s->repeat < 2 ? asprintf(&text, "%s", name)
+                          : asprintf(&text, "%s, repeat %" PRId64 " of %" PRId64, name,
+                                     i / rows + 1, s->repeat);
+    return n < 0 ? NULL : text;
+}
+
+static json_t *title_json(const struct suite *s, int64_t i) {
+    char *title = title_of(s, i, short_name(s, i));
+    json_t *out = title ? json_from_text(title) : NULL;
+    free(title);
+    return out;
+}
+
 /* suite.json of the row that is about to run, for those who watch it: { "schema":
  * "fp8lab.suite/1", "name", "row": from 1, "rows": their number, "ended": [{ "row", "name": without
  * the suite's, "status", "loss", "eval_loss": null where there is none }] }. NULL: no memory. */
@@ -122,7 +173,7 @@ static json_t *rows_json(const struct suite *s, int64_t row) {
         const struct suite_row *r = &s->rows[i];
         if (!r->ended) continue;
         json_append(ended, json_pack("{s:I,s:o,s:s,s:o,s:o}", "row", (json_int_t)(i + 1), "name",
-                                     json_from_text(short_name(s, i)), "status", r->outcome.status,
+                                     title_json(s, i), "status", r->outcome.status,
                                      "loss", loss_json(r->loss), "eval_loss",
                                      loss_json(r->eval_loss)), &failed);
     }
@@ -167,8 +218,10 @@ static void take_earlier(struct suite *s, int64_t i) {
         o->checkpoints[0] = '\0';
     row->earlier = true;
     note_end(s, row);
+    char *title = title_of(s, i, s->resolution->runs[i].name);
     cli_note(cli, "%s: already run with these inputs, not run again (--again runs it again): %s",
-             s->resolution->runs[i].name, row->state.path);
+             title ? title : s->resolution->runs[i].name, row->state.path);
+    free(title);
     note_backend(s, row, s->resolution->runs[i].name);
     if (!s->resolution->suite) outcome_print(cli, o); /* a suite ends with a comparison instead */
 }
@@ -180,16 +233,22 @@ static enum status read_again(struct suite *s, struct suite_row *row, struct err
     struct row_state now;
     if (s->again || row->state.kind == ROW_ENDED) return OK;
     TRY(claim_take(settings->runs, settings->claim, e));
-    TRY(row_state_read(settings->runs, &row->inputs, &now, e));
+    TRY(read_state(s, row, &now, e));
     if (now.left_open) { /* packing may take long, so the claim is dropped meanwhile */
         claim_drop(settings->claim);
         TRY(row_state_close_left(settings->cli, settings->runs, &row->inputs, e));
         TRY(claim_take(settings->runs, settings->claim, e));
-        TRY(row_state_read(settings->runs, &row->inputs, &now, e));
+        TRY(read_state(s, row, &now, e));
     }
     bool was_running = row->state.kind == ROW_RUNNING;
     if (now.kind != ROW_NEW || was_running) row->state = now;
     return OK;
+}
+
+static void note_repeat(const struct suite *s, int64_t i) {
+    char *title = s->repeat > 1 ? title_of(s, i, s->resolution->runs[i].name) : NULL;
+    if (title) cli_note(s->settings->cli, "%s", title);
+    free(title);
 }
 
 /* Runs the row here: a new run, or one that goes on from its checkpoint. */
@@ -207,6 +266,7 @@ static enum status run_here(struct suite *s, int64_t i, const json_t *rows, stru
         TRY(run_directory(settings->cli, row->state.path, e));
         TRY(run_resume(settings, row->state.path, rows, &row->outcome, e));
     } else {
+        note_repeat(s, i);
         note_new_run(settings->cli, request.run->name, &row->state);
         TRY(run_one(settings, &request, &row->outcome, e));
     }
@@ -225,7 +285,11 @@ static enum status run_row(struct suite *s, int64_t i, struct err *e) {
         st = run_here(s, i, rows, e);
         json_decref(rows);
     }
-    else if (st == OK && s->resolution->suite) note_running(s->settings->cli, name, &row->state);
+    else if (st == OK && s->resolution->suite) {
+        char *title = title_of(s, i, name);
+        note_running(s->settings->cli, title ? title : name, &row->state);
+        free(title);
+    }
     else if (st == OK) st = refuse_running(name, &row->state, e);
     claim_drop(s->settings->claim);
     return st;

@@ -29,6 +29,8 @@ struct suite {
     const char *parent;                  /* borrowed: identity of the run extended, or NULL */
     const struct run_beginning *beginning; /* borrowed: where an extended run begins, or NULL */
     bool again;    /* earlier runs are ignored, and runs of other processes too */
+    int64_t repeat; /* how often each row is run; the resolution has the repeats, in turns
+                     * (script/repeat.h). Each earlier run stands for one of them */
     int64_t ended; /* rows that have an outcome */
 };
 

@@ -367,7 +367,7 @@ static void a_row_name_has_the_differing_keys(void **state) {
     assert_non_null(strstr(html, "<h2>FP8 by layer and step</h2>"));
     assert_non_null(strstr(html, "Underflow, % of the elements; at worst 25 of layers.0.qkv.dy"));
     assert_non_null(strstr(html, "<path class=\"heat\" d=\"M64 10h500v14h-500z\""));
-    assert_int_equal(occurrences(text, "fp8.tensorwise first_bf16=1 last_bf16=1"), 3);
+    assert_int_equal(occurrences(text, "fp8.tensorwise first_bf16=1 last_bf16=1"), 4);
     free(html);
     free(text);
     finish(&s);

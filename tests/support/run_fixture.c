@@ -93,6 +93,7 @@ static void write_train(const char *dir, const struct run_fixture *f) {
         double norm = (float)(1 + noise(f, -step));
         int64_t time_us = 40000 + (int64_t)(1000 * noise(f, step * 7)) + (step == 1 ? 900000 : 0);
         int64_t tokens = f->step_tokens ? f->step_tokens : 2048;
+        if (step % 2) time_us = (int64_t)((double)time_us * (1 + f->jitter));
         if (f->speed != 0) time_us = (int64_t)((double)time_us / f->speed);
         bool none = step == f->lossless_step;
         fprintf(out, "{\"step\":%lld,", (long long)step);
@@ -189,13 +190,15 @@ static void write_inputs(const char *dir, const struct run_fixture *f) {
     put_file(dir, "data/experiment/main.lua", "return experiment { name = \"tiny\" }\n");
     put_file(dir, "data/experiment/lib/models/tiny.lua", "return { width = 64 }\n");
     put_file(dir, "data/experiment/resolved.json",
-             "{\"archive\":\"full\",%s%s%s%s%s%s%s%s%s\"model\":%s,\"name\":\"tiny\","
+             "{\"archive\":\"full\",%s%s%s%s%s%s%s%s%s%s%s%s\"model\":%s,\"name\":\"tiny\","
              "\"recipe\":{\"kind\":\"%s\"%s%s},"
              "\"schema\":\"fp8lab.experiment/1\",\"train\":{\"seed\":%lld,\"steps\":%lld%s}}",
              f->attention ? "\"attention\":" : "", f->attention ? f->attention : "",
              f->attention ? "," : "", f->data ? "\"data\":" : "", f->data ? f->data : "",
              f->data ? "," : "", f->init ? "\"init\":" : "", f->init ? f->init : "",
-             f->init ? "," : "", f->model ? f->model : "null", f->recipe, margin,
+             f->init ? "," : "", f->checkpoint ? "\"checkpoint\":" : "",
+             f->checkpoint ? f->checkpoint : "", f->checkpoint ? "," : "",
+             f->model ? f->model : "null", f->recipe, margin,
              f->options ? f->options : "",
              (long long)f->seed, (long long)(f->planned ? f->planned : f->steps),
              f->train ? f->train : "");
@@ -203,14 +206,15 @@ static void write_inputs(const char *dir, const struct run_fixture *f) {
     put_file(dir, "data/experiment/argv.json", "{\"argv\":[\"fp8lab\",\"run\",\"tiny.lua\"],"
              "\"cell\":{},\"overrides\":[]}");
     put_file(dir, "data/system/facts.json",
-             "{\"cpu.arch\":\"x86_64\",\"gpu.count\":0,\"memory.total\":8000000000}");
+             "{\"cpu.arch\":\"x86_64\",\"gpu.count\":0,\"memory.total\":8000000000%s}",
+             f->facts ? f->facts : "");
     put_file(dir, "data/system/environment.json", "{\"kept\":{},\"withheld\":[\"HOME\"]}");
     put_file(dir, "data/source/commit.json",
              "{\"code_sha256\":\"c0de\",\"commit\":\"0123456789abcdef\",\"dirty\":false}");
     char world[32] = "";
     if (f->world) snprintf(world, sizeof world, ",\"world\":%lld", (long long)f->world);
-    put_file(dir, "data/decisions.json", "{\"backend\":\"%s\"%s}",
-             f->backend ? f->backend : "cpu", world);
+    put_file(dir, "data/decisions.json", "{\"backend\":\"%s\"%s%s}",
+             f->backend ? f->backend : "cpu", world, f->decisions ? f->decisions : "");
     put_file(dir, "data/logs/runner.log", "started\nended\n");
 }
 
@@ -266,20 +270,22 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
     if (f->guess_loss > 0) snprintf(guess, sizeof guess, ",\"guess_loss\":%.6f", f->guess_loss);
     put_file(dir, "data/run.json",
              "{\"schema\":\"fp8lab.run/1\",\"id\":\"%s\",\"name\":\"tiny\",\"status\":\"%s\","
-             "\"exit_code\":%d,\"error\":%s,\"started\":\"2026-11-21T02:48:23Z\","
+             "\"exit_code\":%d,\"error\":%s,\"started\":\"%s\","
              "\"ended\":\"2026-11-21T02:50:00Z\",\"seed\":%lld,\"inputs_sha256\":null,"
              "\"results_sha256\":null,\"inputs\":{\"config\":null,\"code\":\"%s\"%s},"
-             "\"version\":\"0.1.0\",\"attempts\":[],"
+             "\"version\":\"0.1.0\",\"attempts\":%s,"
              "\"parent\":null,\"mismatch\":null,\"smoke\":%s%s}",
-             f->id, status, bad ? 1 : 0, error, (long long)f->seed, f->code ? f->code : "bb",
-             inputs, f->smoke ? "true" : "false", guess);
+             f->id, status, bad ? 1 : 0, error, f->started ? f->started : "2026-11-21T02:48:23Z",
+             (long long)f->seed, f->code ? f->code : "bb", inputs,
+             f->attempts ? f->attempts : "[]", f->smoke ? "true" : "false", guess);
     write_inputs(dir, f);
     hash_inputs(dir, f->choices ? f->choices : "");
     write_train(dir, f);
     write_fp8(dir, f);
     write_trace(dir, f);
     if (f->histograms) put_file(dir, STREAMS[STREAM_HISTOGRAMS].file, "%s", f->histograms);
-    if (f->power_mw)
+    if (f->telemetry) put_file(dir, "data/metrics/telemetry.jsonl", "%s", f->telemetry);
+    else if (f->power_mw)
         put_file(dir, "data/metrics/telemetry.jsonl",
                  "{\"step\":1,\"rank\":0,\"gpu_power_mw\":1}\n"
                  "{\"step\":9,\"rank\":0,\"gpu_power_mw\":%lld}\n"

@@ -49,6 +49,13 @@ struct run_fixture {
     const char *init;        /* the table of its configuration, as JSON; NULL: absent */
     const char *weights;     /* the hash of its initial weights; NULL: absent */
     const char *init_record; /* init.json; NULL: none */
+    const char *started;     /* "2026-11-21T02:48:23Z" if NULL */
+    const char *attempts;    /* of run.json, as JSON; NULL: [] */
+    const char *telemetry;   /* its lines; NULL: as power_mw says */
+    const char *facts;       /* further ones, as JSON (",\"gpu.ecc\":true"); NULL: none */
+    const char *decisions;   /* further ones, as JSON; NULL: none */
+    const char *checkpoint;  /* the table, as JSON; NULL: absent */
+    double jitter;           /* the share by which every second step takes longer */
 };
 
 /* id, done, 20 steps, seed 1, fp8.delayed, 6 tensors, a checkpoint of 4 KiB. */

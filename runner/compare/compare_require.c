@@ -1,0 +1,154 @@
+#include "runner/compare/compare_require.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
+#include "runner/base/json_number.h"
+
+enum { FOUND_CAP = 640 };
+
+/* ---- what is asked ------------------------------------------------------------------------- */
+
+#define FORMS "write holds, speed>=1.15x or eval_loss<=1.01x"
+
+enum status requirement_read(const char *text, struct requirement *out, struct err *e) {
+    static const struct { const char *head; int kind; } RATIOS[] = {
+        { "speed>=", REQUIRE_SPEED }, { "eval_loss<=", REQUIRE_LOSS },
+    };
+    *out = (struct requirement){ .text = text, .kind = REQUIRE_HOLDS };
+    if (!strcmp(text, "holds")) return OK;
+    for (size_t i = 0; i < sizeof RATIOS / sizeof *RATIOS; i++) {
+        size_t n = strlen(RATIOS[i].head);
+        char *end = NULL;
+        if (strncmp(text, RATIOS[i].head, n) != 0) continue;
+        out->kind = RATIOS[i].kind;
+        out->bound = strtod(text + n, &end);
+        if (end != text + n && !strcmp(end, "x") && out->bound > 0 && isfinite(out->bound))
+            return OK;
+        return FAIL(e, ERR_ARG, "--require %.60s: '%.40s' is no ratio to the baseline; " FORMS,
+                    text, text + n);
+    }
+    return FAIL(e, ERR_ARG, "--require %.60s: there is no such requirement; " FORMS, text);
+}
+
+/* ---- one row ------------------------------------------------------------------------------- */
+
+/* "1.200x (1.150 to 1.250)" */
+static void say_ratio(double ratio, double low, double high, char out[FOUND_CAP]) {
+    int n = snprintf(out, FOUND_CAP, "%.4gx", ratio);
+    if (isfinite(low) && isfinite(high))
+        snprintf(out + n, FOUND_CAP - (size_t)n, " (95 %% bounds %.4g to %.4g)", low, high);
+}
+
+static void say_why(const json_t *row, char out[FOUND_CAP]) {
+    size_t n = strlen(out);
+    const char *why = json_text(row, "why", "");
+    if (*why) snprintf(out + n, FOUND_CAP - n, "%s%s", n ? ": " : "", why);
+}
+
+/* Whether all of the interval is on the side that is asked; else `found` says how it lies. */
+static bool beyond(double ratio, double low, double high, double bound, bool above,
+                   char found[FOUND_CAP]) {
+    bool met = above ? low >= bound : high <= bound;
+    bool broken = above ? high < bound : low > bound;
+    say_ratio(ratio, low, high, found);
+    size_t n = strlen(found);
+    if (!met && !broken)
+        snprintf(found + n, FOUND_CAP - n, ", undecided: %.4gx is between the bounds", bound);
+    return met;
+}
+
+static bool holds(const json_t *row, char found[FOUND_CAP]) {
+    const char *verdict = json_text(row, "verdict", "no verdict");
+    snprintf(found, FOUND_CAP, "%s", verdict);
+    say_why(row, found);
+    return !strcmp(verdict, "holds");
+}
+
+/* A verdict on the loss is needed, whatever it is; a run that diverged has none on its mean. */
+static bool low_loss(const json_t *row, double bound, char found[FOUND_CAP]) {
+    const char *verdict = json_text(row, "verdict", NULL);
+    double low = json_double(json_object_get(row, "low"));
+    double high = json_double(json_object_get(row, "high"));
+    double tolerance = json_double(json_object_get(row, "tolerance"));
+    bool diverged = verdict && !strcmp(verdict, "does not hold") && !(low > tolerance);
+    if (!verdict || diverged) return holds(row, found) && false;
+    double relative = json_double(json_object_get(row, "relative"));
+    return beyond(1 + relative, 1 + low, 1 + high, bound, false, found);
+}
+
+/* "not shown" although the bounds exclude 1: the scatter within a run exceeds the difference. */
+static bool fast(const json_t *row, double bound, char found[FOUND_CAP]) {
+    const char *verdict = json_text(row, "verdict", NULL);
+    double low = json_double(json_object_get(row, "low"));
+    double high = json_double(json_object_get(row, "high"));
+    bool scattered = verdict && !strcmp(verdict, "not shown") && (low > 1 || high < 1);
+    if (!verdict || scattered) {
+        snprintf(found, FOUND_CAP, "%s", verdict ? verdict : "no verdict");
+        say_why(row, found);
+        return false;
+    }
+    return beyond(json_double(json_object_get(row, "ratio")), low, high, bound, true, found);
+}
+
+static bool row_meets(const struct requirement *r, const json_t *row, char found[FOUND_CAP]) {
+    if (r->kind == REQUIRE_SPEED) return fast(row, r->bound, found);
+    return r->kind == REQUIRE_LOSS ? low_loss(row, r->bound, found) : holds(row, found);
+}
+
+/* ---- all rows ------------------------------------------------------------------------------ */
+
+struct answer {
+    const json_t *statistics; /* borrowed */
+    json_t *rows;             /* borrowed */
+    bool met, failed;
+};
+
+static void add_row(struct answer *a, const json_t *group, bool met, const char *found) {
+    const json_t *groups = json_object_get(a->statistics, "groups");
+    const json_t *of = json_array_get(groups, (size_t)json_integer_value(group));
+    json_append(a->rows, json_pack("{s:O, s:s, s:b, s:o}", "group", group, "label",
+                                   json_text(of, "label", "-"), "met", met, "found",
+                                   json_from_text(found)), &a->failed);
+    a->met = a->met && met;
+}
+
+static void ask(struct answer *a, const struct requirement *r) {
+    const json_t *family, *row;
+    char found[FOUND_CAP];
+    size_t i, k;
+    json_array_foreach(json_object_get(a->statistics, r->kind == REQUIRE_SPEED ? "speed"
+                                                                               : "losses"), i,
+                       family)
+        json_array_foreach(json_object_get(family, "rows"), k, row) {
+            bool met = row_meets(r, row, found);
+            add_row(a, json_object_get(row, "group"), met, found);
+        }
+    json_array_foreach(json_object_get(a->statistics, "losses_missing"), i, row) {
+        snprintf(found, sizeof found, "no verdict");
+        say_why(row, found);
+        add_row(a, json_object_get(row, "group"), false, found);
+    }
+}
+
+enum status compare_require(struct comparison *c, const struct requirement *list, int64_t count,
+                            bool *met, struct err *e) {
+    json_t *all = json_array();
+    bool failed = false;
+    *met = true;
+    for (int64_t i = 0; i < count; i++) {
+        struct answer a = { .statistics = json_object_get(c->report, "statistics"),
+                            .rows = json_array(), .met = true };
+        ask(&a, &list[i]);
+        if (json_array_size(a.rows) == 0) a.met = false; /* nothing was compared */
+        json_append(all, json_pack("{s:s, s:b, s:o}", "requirement", list[i].text, "met", a.met,
+                                   "rows", json_whole(a.rows, a.failed)), &failed);
+        *met = *met && a.met;
+    }
+    json_put(c->report, "requirements", all, &failed);
+    return failed ? FAIL(e, ERR_MEMORY, "requirements") : OK;
+}

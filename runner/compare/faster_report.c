@@ -1,0 +1,156 @@
+/* How much faster? The block of the text and of the page. */
+#include <math.h>
+#include <string.h>
+
+#include "runner/base/json_number.h"
+#include "runner/compare/compare_faster.h"
+#include "runner/compare/page.h"
+#include "runner/compare/svg_plot.h"
+
+#define NOTE \
+    "tokens/s: the geometric mean of the runs' medians; each repeat counts, also of one seed"
+#define BOUNDS \
+    "bounds: one-sided, 95 % each (Welch's t on logarithms), if runs scatter log-normally"
+
+enum { LABEL_WIDTH_MIN = 14, CELL_CAP = 48 };
+
+static const char *label_of(const json_t *statistics, int64_t group) {
+    return json_text(json_array_get(json_object_get(statistics, "groups"), (size_t)group), "label",
+                     "-");
+}
+
+/* A number; `none` if it is unknown. */
+static const char *cell(const json_t *row, const char *key, const char *format, const char *none,
+                        char out[CELL_CAP]) {
+    double value = json_double(json_object_get(row, key));
+    if (isnan(value)) snprintf(out, CELL_CAP, "%s", none);
+    else snprintf(out, CELL_CAP, format, value);
+    return out;
+}
+
+static const char *bounds(const json_t *row, const char *none, char out[CELL_CAP]) {
+    double low = json_double(json_object_get(row, "low"));
+    double high = json_double(json_object_get(row, "high"));
+    if (isnan(low) || isnan(high)) snprintf(out, CELL_CAP, "%s", none);
+    else snprintf(out, CELL_CAP, "%.3f to %.3f", low, high);
+    return out;
+}
+
+static const char *verdict_of(const json_t *row) { return json_text(row, "verdict", "no verdict"); }
+
+/* ---- text ---------------------------------------------------------------------------------- */
+
+static void put_label(FILE *out, const json_t *statistics, int64_t group, int width) {
+    char name[8];
+    const char *label = label_of(statistics, group);
+    int columns = compare_columns(label);
+    fprintf(out, "%-4s %s%*s", compare_group_letter(statistics, group, name), label,
+            columns < width ? width - columns : 0, "");
+}
+
+static void put_row(FILE *out, const json_t *statistics, const json_t *row, int width) {
+    char speed[CELL_CAP], ratio[CELL_CAP], between[CELL_CAP];
+    const char *why = json_text(row, "why", "");
+    put_label(out, statistics, json_int(row, "group"), width);
+    fprintf(out, " %6lld %14s %9s %19s  %s%s%s\n", (long long)json_int(row, "runs"),
+            cell(row, "tokens_per_s", "%.0f", "-", speed), cell(row, "ratio", "%.3fx", "-", ratio),
+            bounds(row, "-", between), verdict_of(row), *why ? ": " : "", why);
+}
+
+static int label_width(const json_t *statistics) {
+    int width = LABEL_WIDTH_MIN;
+    size_t i;
+    const json_t *group;
+    json_array_foreach(json_object_get(statistics, "groups"), i, group) {
+        int columns = compare_columns(json_text(group, "label", "-"));
+        if (columns > width) width = columns;
+    }
+    return width;
+}
+
+static void put_family(FILE *out, const json_t *statistics, const json_t *family) {
+    const json_t *row;
+    int width = label_width(statistics);
+    char name[8], from[16], speed[CELL_CAP];
+    size_t i;
+    int64_t baseline = json_int(family, "baseline");
+    snprintf(from, sizeof from, "from %s", compare_group_letter(statistics, baseline, name));
+    fprintf(out, "%-4s %-*s %6s %14s %9s %19s\n", "", width, "recipe", "runs", "tokens/s", from,
+            "95 % bounds");
+    put_label(out, statistics, baseline, width);
+    fprintf(out, " %6lld %14s\n", (long long)json_int(family, "runs"),
+            cell(family, "tokens_per_s", "%.0f", "-", speed));
+    json_array_foreach(json_object_get(family, "rows"), i, row)
+        put_row(out, statistics, row, width);
+    json_array_foreach(json_object_get(family, "left_out"), i, row)
+        fprintf(out, "    %s does not count: %s\n", compare_letter(json_int(row, "run"), name),
+                json_text(row, "why", ""));
+}
+
+void compare_faster_text(FILE *out, const json_t *statistics) {
+    const json_t *list = json_object_get(statistics, "speed"), *family;
+    size_t i;
+    if (json_array_size(list)) fputs("\nHow much faster?\n", out);
+    json_array_foreach(list, i, family) put_family(out, statistics, family);
+    if (i) fputs("    " NOTE "\n    " BOUNDS "\n", out);
+}
+
+/* ---- page ---------------------------------------------------------------------------------- */
+
+static void page_row(FILE *out, const json_t *report, const json_t *row, bool *failed) {
+    char speed[CELL_CAP], ratio[CELL_CAP], between[CELL_CAP];
+    const char *verdict = verdict_of(row);
+    bool faster = !strcmp(verdict, "faster"), slower = !strcmp(verdict, "slower");
+    fputs("<tr><th scope=\"row\">", out);
+    page_group(out, report, json_int(row, "group"), failed);
+    fprintf(out, "</th><td class=\"%s\">%s</td><td class=\"n\">%lld</td><td class=\"n\">%s</td>"
+            "<td class=\"n\">%s</td><td class=\"n\">%s</td><td class=\"long\">",
+            faster ? "good" : slower ? "bad" : "soft", verdict, (long long)json_int(row, "runs"),
+            cell(row, "tokens_per_s", "%.0f", "–", speed), cell(row, "ratio", "%.3f×", "–", ratio),
+            bounds(row, "–", between));
+    html_escape(out, json_text(row, "why", ""));
+    fputs("</td></tr>\n", out);
+}
+
+static void page_family(FILE *out, const json_t *report, const json_t *family, bool *failed) {
+    static const char *const TITLES[] = { "", "verdict", "runs", "tokens/s", "to the baseline",
+                                          "95 % bounds", "" };
+    const json_t *row;
+    char speed[CELL_CAP];
+    size_t i;
+    page_table(out, "Tokens/s of all runs that count", TITLES, sizeof TITLES / sizeof *TITLES);
+    fputs("<tr><th scope=\"row\">", out);
+    page_group(out, report, json_int(family, "baseline"), failed);
+    fprintf(out, "</th><td></td><td class=\"n\">%lld</td><td class=\"n\">%s</td><td></td><td></td>"
+            "<td></td></tr>\n", (long long)json_int(family, "runs"),
+            cell(family, "tokens_per_s", "%.0f", "–", speed));
+    json_array_foreach(json_object_get(family, "rows"), i, row) page_row(out, report, row, failed);
+    page_table_end(out);
+    json_array_foreach(json_object_get(family, "left_out"), i, row) {
+        fputs("<p class=\"soft\">", out);
+        page_run(out, report, json_int(row, "run"));
+        fputs(" does not count: ", out);
+        html_escape(out, json_text(row, "why", ""));
+        fputs(".</p>\n", out);
+    }
+}
+
+void compare_faster_page(FILE *out, const json_t *report, bool *failed) {
+    const json_t *statistics = json_object_get(report, "statistics"), *family;
+    const json_t *list = json_object_get(statistics, "speed");
+    size_t i;
+    if (json_array_size(list)) fputs("<h2>How much faster?</h2>\n", out);
+    json_array_foreach(list, i, family) page_family(out, report, family, failed);
+    if (i) fputs("<p class=\"soft\">" NOTE "; " BOUNDS ".</p>\n", out);
+}
+
+void compare_faster_words(FILE *out, const json_t *report, int64_t group) {
+    const json_t *family, *row = compare_speed_row(json_object_get(report, "statistics"), group,
+                                                   &family);
+    const char *verdict = row ? json_text(row, "verdict", NULL) : NULL;
+    char between[CELL_CAP];
+    if (!verdict) return;
+    fprintf(out, " Over %lld and %lld runs the speed is <strong>%s</strong> (95 %% bounds %s).",
+            (long long)json_int(row, "runs"), (long long)json_int(family, "runs"), verdict,
+            bounds(row, "–", between));
+}

@@ -1,0 +1,40 @@
+/* What one run says about its speed, and why its speed may not count. */
+#ifndef FP8LAB_RUNNER_COMPARE_RUN_SPEED_H
+#define FP8LAB_RUNNER_COMPARE_RUN_SPEED_H
+
+#include "runner/bundle/run_view.h"
+
+enum {
+    SPEED_STEPS_MIN = 10, /* of the steady window: with fewer the median is a few steps' */
+    SPEED_WHY_CAP = 256,
+};
+
+struct run_speed {
+    double tokens_per_s; /* the median of the steady window, as in summary.json; NaN: unknown */
+    double spread;       /* of its step times: the distance of their quartiles, relative to their
+                          * median; NaN: unknown */
+    double clock_mhz;    /* the median SM clock; NaN: the driver did not say */
+    bool capped;         /* the driver reported its power cap in the steady window */
+    bool set_clocks;     /* a user had set the clocks then */
+    char why[SPEED_WHY_CAP]; /* why the run does not count; "" */
+};
+
+/* Reads it from a whole run, before any of its records are dropped. A run does not count if
+ *   it did not end as planned, is a smoke run, or was resumed or tried again,
+ *   its steady window has fewer than SPEED_STEPS_MIN steps, or a speed that is not positive,
+ *   a GPU was slowed down there by heat or its supply, or another process used it,
+ *   or more than a quarter of its steady steps were beside an evaluation or a checkpoint.
+ * ERR_MEMORY only. */
+NODISCARD enum status run_speed_make(const struct run_view *v, struct run_speed *out,
+                                     struct err *e);
+
+/* Whether the second run was timed under another setting that changes its speed and no result: a
+ * limit of the GPU, or what it records. `why` says which, beside the run called `first`. */
+bool run_speed_other(const struct run_view *first, const struct run_view *second,
+                     const struct run_speed *a, const struct run_speed *b, const char *name,
+                     char why[SPEED_WHY_CAP]);
+
+/* Whether both views are of one run: a bundle and its copy, or its directory. */
+bool run_speed_same_run(const struct run_view *a, const struct run_view *b);
+
+#endif

@@ -1,0 +1,439 @@
+/* How much faster? Each case in which a ratio of tokens/s would mislead, on made-up runs. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+// clang-format off
+#include <cmocka.h>
+// clang-format on
+
+#include "runner/compare/compare_faster.h"
+#include "tests/bundle/compare_scene.h"
+
+/* Speeds of three runs a side: the row is 1.5 times as fast, and they scatter by a percent. */
+static const double SCATTER[3] = { 0.99, 1.00, 1.01 };
+enum { STEPS = 60 }; /* the steady window: steps 13 to 60 */
+
+/* Three runs of one seed in BF16 and three in fp8.delayed, on a GPU, all distinct. */
+static void on_gpu(struct run_fixture runs[6], double ratio) {
+    static const char *const IDS[6] = { "a", "b", "c", "d", "e", "f" };
+    for (int i = 0; i < 6; i++) {
+        runs[i] = run_fixture_default();
+        runs[i].id = IDS[i];
+        runs[i].recipe = i < 3 ? "bf16" : "fp8.delayed";
+        runs[i].backend = "cuda";
+        runs[i].steps = STEPS;
+        runs[i].eval_every = 30;
+        runs[i].speed = SCATTER[i % 3] * (i < 3 ? 1 : ratio);
+    }
+}
+
+static const json_t *speed_family(const struct scene *s) {
+    const json_t *statistics = json_object_get(s->c.report, "statistics");
+    return json_array_get(json_object_get(statistics, "speed"), 0);
+}
+
+static const json_t *speed_row(const struct scene *s) {
+    return json_array_get(json_object_get(speed_family(s), "rows"), 0);
+}
+
+static void says(const char *text, const char *words) {
+    if (!strstr(text, words)) fail_msg("\"%s\" is not in \"%s\"", words, text);
+}
+
+/* The verdict of the first row, and words of its reason; NULL: none is given. */
+static void speed_is(const struct scene *s, const char *verdict, const char *why) {
+    const json_t *row = speed_row(s);
+    assert_non_null(row);
+    if (verdict) assert_string_equal(json_text(row, "verdict", "none"), verdict);
+    else assert_true(json_is_null(json_object_get(row, "verdict")));
+    says(json_text(row, "why", ""), why);
+}
+
+/* The number of runs left out, and words of the first one's reason. */
+static void left_out_is(const struct scene *s, size_t count, int64_t run, const char *why) {
+    const json_t *list = json_object_get(speed_family(s), "left_out");
+    assert_int_equal(json_array_size(list), count);
+    assert_int_equal(json_int(json_array_get(list, 0), "run"), run);
+    says(json_text(json_array_get(list, 0), "why", ""), why);
+}
+
+static double number(const json_t *row, const char *key) {
+    return json_number_value(json_object_get(row, key));
+}
+
+/* ---- the verdict --------------------------------------------------------------------------- */
+
+static void repeats_of_one_seed_count(void **state) {
+    static const struct { double ratio; const char *verdict; } CASES[] = {
+        { 1.5, "faster" }, { 0.8, "slower" }, { 1.005, "not shown" },
+    };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        struct run_fixture runs[6];
+        on_gpu(runs, CASES[k].ratio);
+        compare(&s, runs, 6);
+        speed_is(&s, CASES[k].verdict, "");
+        assert_int_equal(json_int(speed_row(&s), "runs"), 3);
+        assert_int_equal(json_int(speed_family(&s), "runs"), 3);
+        assert_true(fabs(number(speed_row(&s), "ratio") / CASES[k].ratio - 1) < 1e-3);
+        finish(&s);
+    }
+}
+
+/* By hand: logs of 0.99, 1, 1.01 have the variance 1.00017e-4. Welch: 4 degrees of freedom (3 after
+ * rounding down, since the sums differ in the last bits), t = 2.1318 or 2.3534. */
+static void the_bounds_are_welchs_on_logarithms(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    on_gpu(runs, 1.5);
+    compare(&s, runs, 6);
+    double low = log(number(speed_row(&s), "low")), high = log(number(speed_row(&s), "high"));
+    double half = (high - low) / 2, error = sqrt(2 * 1.00017e-4 / 3);
+    assert_true(half > 2.12 * error && half < 2.37 * error);
+    assert_true(fabs((high + low) / 2 - log(1.5)) < 1e-3);
+    finish(&s);
+}
+
+static void one_run_a_side_gives_no_bounds(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture six[6], runs[2];
+    char *text = NULL;
+    on_gpu(six, 1.5);
+    runs[0] = six[0];
+    runs[1] = six[3];
+    compare(&s, runs, 2);
+    speed_is(&s, NULL, "row and baseline need 2 runs each that count; here are 1 and 1; "
+                       "fp8lab run --repeat 3 tiny.lua");
+    assert_true(json_is_number(json_object_get(speed_row(&s), "ratio")));
+    assert_true(json_is_null(json_object_get(speed_row(&s), "low")));
+    CHECK(compare_text(&s.c, false, &text, &e));
+    says(text, "How much faster?");
+    says(text, "no verdict: row and baseline need 2 runs each");
+    free(text);
+    finish(&s);
+}
+
+/* A baseline of 4,151, 12,208 and 3,382 tokens/s: the ratio of medians was printed alone. */
+static void scattered_runs_show_nothing(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    on_gpu(runs, 2);
+    runs[0].speed = 4.151;
+    runs[1].speed = 12.208;
+    runs[2].speed = 3.382;
+    compare(&s, runs, 6);
+    speed_is(&s, "not shown", "");
+    assert_true(number(speed_row(&s), "low") < 1 && number(speed_row(&s), "high") < 1.2);
+    finish(&s);
+}
+
+static void scatter_within_a_run_counts(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    on_gpu(runs, 1.1);
+    runs[4].jitter = 0.3;
+    runs[4].speed *= 1.15; /* its median stays near the others' */
+    compare(&s, runs, 6);
+    speed_is(&s, "not shown", "within a run the quartiles of the step times are 2");
+    finish(&s);
+}
+
+/* ---- runs that do not count ---------------------------------------------------------------- */
+
+static void a_copy_is_no_repeat(void **state) {
+    struct scene s;
+    struct run_fixture six[6], runs[4];
+    on_gpu(six, 1.5);
+    runs[0] = runs[1] = six[0];
+    runs[2] = runs[3] = six[3];
+    compare(&s, runs, 4);
+    speed_is(&s, NULL, "here are 1 and 1");
+    left_out_is(&s, 2, 1, "it is the same run as A");
+    finish(&s);
+}
+
+/* Two recipes may even be as fast, to the bit. */
+static void equal_ids_of_two_recipes_are_two_runs(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    on_gpu(runs, 1);
+    for (int i = 0; i < 6; i++) runs[i].id = "a";
+    compare(&s, runs, 6);
+    assert_int_equal(json_int(speed_row(&s), "runs"), 3);
+    assert_int_equal(json_array_size(json_object_get(speed_family(&s), "left_out")), 0);
+    speed_is(&s, "not shown", "");
+    finish(&s);
+}
+
+static void disturbed_runs_do_not_count(void **state) {
+    static const struct { struct run_fixture f; const char *why; } CASES[] = {
+        { { .telemetry = "{\"step\":40,\"rank\":0,\"gpu_throttle\":32}\n" },
+          "a GPU was slowed down in its steady window: thermal (software)" },
+        { { .telemetry = "{\"step\":40,\"rank\":1,\"gpu_throttle\":68}\n" },
+          "slowed down in its steady window: thermal (hardware)" },
+        { { .telemetry = "{\"step\":40,\"rank\":0,\"gpu_processes_other\":2}\n" },
+          "2 other processes used a GPU in its steady window" },
+        { { .status = "interrupted", .planned = 2 * STEPS },
+          "it did not end as planned: interrupted" },
+        { { .smoke = true }, "it is a smoke run" },
+        { { .attempts = "[{\"from_step\":0},{\"from_step\":25}]" },
+          "it was resumed after step 25: its steps are of 2 attempts" },
+        { { .steps = 11, .planned = STEPS }, "it has 9 steady steps; 10 are needed" },
+        { { .eval_every = 3 }, "16 of its 48 steady steps are beside an evaluation" },
+        { { .checkpoint = "{\"every\":2,\"keep\":1}" }, "24 of its 48 steady steps are beside" },
+        { { .facts = ",\"gpu.power_limit_w\":450" },
+          "its gpu.power_limit_w is 450, and that of A is not known" },
+        { { .telemetry = "{\"step\":40,\"rank\":0,\"gpu_throttle\":2}\n" },
+          "its clocks were set by a user, and those of A were not" },
+        { { .train = ",\"audit\":{\"every\":1}" }, "records other things in a step than A "
+                                                   "(train.audit)" },
+    };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        struct run_fixture runs[6];
+        const struct run_fixture *f = &CASES[k].f;
+        struct err e = { 0 };
+        char *text = NULL;
+        on_gpu(runs, 1.5);
+        runs[4].telemetry = f->telemetry;
+        runs[4].attempts = f->attempts;
+        runs[4].checkpoint = f->checkpoint;
+        runs[4].facts = f->facts;
+        runs[4].train = f->train;
+        runs[4].smoke = f->smoke;
+        runs[4].planned = f->planned;
+        runs[4].speed = 9; /* if it counted, the ratio would tell */
+        if (f->status) runs[4].status = f->status;
+        if (f->steps) runs[4].steps = f->steps;
+        if (f->eval_every) runs[4].eval_every = f->eval_every;
+        for (int i = 0; i < 6; i++) /* train.steps is a factor */
+            if (f->planned) runs[i].planned = f->planned;
+        compare(&s, runs, 6);
+        left_out_is(&s, 1, 4, CASES[k].why);
+        assert_int_equal(json_int(speed_row(&s), "runs"), 2);
+        speed_is(&s, "faster", "");
+        assert_true(fabs(number(speed_row(&s), "ratio") / 1.5 - 1) < 0.01);
+        CHECK(compare_text(&s.c, false, &text, &e));
+        says(text, "E does not count: ");
+        free(text);
+        finish(&s);
+    }
+}
+
+/* Before the steady window and at its power cap a GPU may do what it likes. */
+static void harmless_reports_change_nothing(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    on_gpu(runs, 1.5);
+    runs[4].telemetry = "{\"step\":2,\"rank\":0,\"gpu_throttle\":32,\"gpu_processes_other\":1}\n"
+                        "{\"step\":40,\"rank\":0,\"gpu_throttle\":4,\"gpu_processes_other\":0}\n";
+    compare(&s, runs, 6);
+    speed_is(&s, "faster", "");
+    assert_int_equal(json_array_size(json_object_get(speed_family(&s), "left_out")), 0);
+    finish(&s);
+}
+
+/* Two builds with equal bits are one group; of the builds only that of the baseline counts. */
+static void another_build_does_not_count(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    on_gpu(runs, 1.5);
+    runs[4].code = "dd";
+    runs[4].speed = 9;
+    compare(&s, runs, 6);
+    assert_int_equal(json_array_size(json_object_get(speed_family(&s), "rows")), 1);
+    left_out_is(&s, 1, 4, "it is of another build than A");
+    speed_is(&s, "faster", "");
+    finish(&s);
+}
+
+/* ---- sides that cannot be compared --------------------------------------------------------- */
+
+static void a_cpu_says_nothing_of_fp8(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture runs[6];
+    char path[PATH_CAP], *text = NULL, *html = NULL;
+    size_t size = 0;
+    on_gpu(runs, 0.5);
+    for (int i = 0; i < 6; i++) runs[i].backend = "cpu";
+    compare(&s, runs, 6);
+    speed_is(&s, NULL, "a CPU emulates FP8: its times say nothing about FP8's speed");
+    assert_true(json_is_null(json_object_get(speed_row(&s), "ratio")));
+    CHECK(compare_text(&s.c, false, &text, &e));
+    CHECK(path_join(path, s.parent, "page.html", &e));
+    CHECK(compare_html(&s.c, path, &e));
+    CHECK(file_read(path, 1 << 24, &html, &size, &e));
+    says(text, "no verdict: a CPU emulates FP8");
+    says(html, "a CPU emulates FP8");
+    assert_null(strstr(text, "  slower"));
+    assert_null(strstr(html, ">slower"));
+    free(text);
+    free(html);
+    finish(&s);
+}
+
+static void emulation_on_a_gpu_gives_no_verdict(void **state) {
+    struct scene s;
+    struct run_fixture runs[6];
+    on_gpu(runs, 0.5);
+    for (int i = 3; i < 6; i++) runs[i].decisions = ",\"gemm_ways\":{\"emulated\":48,\"bf16\":3}";
+    compare(&s, runs, 6);
+    speed_is(&s, NULL, "48 GEMMs are emulated, since this GPU lacks their FP8");
+    finish(&s);
+}
+
+/* Another GPU, number of GPUs, batch, model or build has no BF16 row as its baseline. */
+static void other_rows_have_no_baseline(void **state) {
+    static const struct { struct run_fixture f; const char *factor; } CASES[] = {
+        { { .facts = ",\"gpu.product_name\":\"NVIDIA B200\"" }, "gpu" },
+        { { .world = 2 }, "ranks" },
+        { { .train = ",\"global_batch\":8" }, "train.global_batch" },
+        { { .train = ",\"micro_batch\":8" }, "train.micro_batch" },
+        { { .model = "{\"width\":64}" }, "model" },
+        { { .code = "dd" }, "code" },
+    };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        struct run_fixture runs[6];
+        on_gpu(runs, 1.5);
+        for (int i = 0; i < 6; i++) runs[i].world = 1;
+        for (int i = 3; i < 6; i++) {
+            runs[i].facts = CASES[k].f.facts;
+            runs[i].train = CASES[k].f.train;
+            runs[i].model = CASES[k].f.model;
+            runs[i].code = CASES[k].f.code;
+            if (CASES[k].f.world) runs[i].world = CASES[k].f.world;
+        }
+        compare(&s, runs, 6);
+        assert_null(speed_row(&s));
+        says(missing_why(&s), CASES[k].factor);
+        finish(&s);
+        const struct compare_options options = { .baseline = "bf16" };
+        compare_by(&s, runs, 6, &options); /* with a chosen one there is a reason */
+        speed_is(&s, NULL, "it differs from the baseline also in");
+        finish(&s);
+    }
+}
+
+/* One factor may be asked about, unless it is the machine or the work. */
+static void one_other_factor_may_be_asked(void **state) {
+    static const struct { struct run_fixture f; const char *why; } CASES[] = {
+        { { .code = "dd" }, NULL },
+        { { .train = ",\"micro_batch\":8" }, NULL },
+        { { .world = 2 }, "it differs from the baseline in ranks" },
+        { { .model = "{\"width\":64}" }, "it differs from the baseline in model" },
+        { { .data_hash = "ee" }, "it differs from the baseline in data" },
+    };
+    const struct compare_options options = { .baseline = "a" };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        struct run_fixture runs[6];
+        on_gpu(runs, 1.5);
+        for (int i = 0; i < 6; i++) {
+            runs[i].recipe = "bf16";
+            runs[i].world = 1;
+            runs[i].loss_shift = i < 3 ? 0 : 0.25; /* equal bits would join the builds */
+        }
+        for (int i = 3; i < 6; i++) {
+            runs[i].train = CASES[k].f.train;
+            runs[i].model = CASES[k].f.model;
+            runs[i].code = CASES[k].f.code;
+            runs[i].data_hash = CASES[k].f.data_hash;
+            if (CASES[k].f.world) runs[i].world = CASES[k].f.world;
+        }
+        compare_by(&s, runs, 6, &options);
+        speed_is(&s, CASES[k].why ? NULL : "faster", CASES[k].why ? CASES[k].why : "");
+        finish(&s);
+    }
+}
+
+static void clocks_need_a_reason(void **state) {
+    static const char SLOW[] = "{\"step\":40,\"rank\":0,\"gpu_clock_sm_mhz\":1200,"
+                               "\"gpu_throttle\":0}\n";
+    static const char CAPPED[] = "{\"step\":40,\"rank\":0,\"gpu_clock_sm_mhz\":1200,"
+                                 "\"gpu_throttle\":4}\n";
+    static const char FAST[] = "{\"step\":40,\"rank\":0,\"gpu_clock_sm_mhz\":1980,"
+                               "\"gpu_throttle\":0}\n";
+    for (int capped = 0; capped < 2; capped++) {
+        struct scene s;
+        struct run_fixture runs[6];
+        on_gpu(runs, 1.5);
+        for (int i = 0; i < 6; i++) runs[i].telemetry = i >= 3 ? FAST : capped ? CAPPED : SLOW;
+        compare(&s, runs, 6);
+        if (capped) speed_is(&s, "faster", "");
+        else speed_is(&s, NULL, "its GPU clock was 1980 MHz, the baseline's 1200 MHz, and the "
+                                "driver reports no power cap");
+        finish(&s);
+    }
+}
+
+static void an_order_that_favours_a_side_is_told(void **state) {
+    static const char *const IN_ORDER[] = { "2026-11-21T01", "2026-11-21T02", "2026-11-21T03",
+                                            "2026-11-21T04", "2026-11-21T05", "2026-11-21T06" };
+    static const char *const IN_TURNS[] = { "2026-11-21T01", "2026-11-21T03", "2026-11-21T05",
+                                            "2026-11-21T02", "2026-11-21T04", "2026-11-21T06" };
+    for (int turns = 0; turns < 2; turns++) {
+        struct scene s;
+        struct run_fixture runs[6];
+        on_gpu(runs, 1.5);
+        for (int i = 0; i < 6; i++) runs[i].started = turns ? IN_TURNS[i] : IN_ORDER[i];
+        compare(&s, runs, 6);
+        speed_is(&s, "faster", turns ? "" : "the baseline's runs were first, on a colder GPU");
+        if (turns) assert_string_equal(json_text(speed_row(&s), "why", "?"), "");
+        finish(&s);
+    }
+}
+
+/* ---- the outputs --------------------------------------------------------------------------- */
+
+static void all_outputs_have_the_verdict(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture runs[6];
+    char path[PATH_CAP], *text = NULL, *html = NULL;
+    size_t size = 0;
+    on_gpu(runs, 1.5);
+    runs[4].smoke = true;
+    compare(&s, runs, 6);
+    CHECK(compare_text(&s.c, false, &text, &e));
+    CHECK(path_join(path, s.parent, "page.html", &e));
+    CHECK(compare_html(&s.c, path, &e));
+    CHECK(file_read(path, 1 << 24, &html, &size, &e));
+    says(text, "  faster\n");
+    says(text, "E does not count: it is a smoke run");
+    says(html, "<h2>How much faster?</h2>");
+    says(html, "<td class=\"good\">faster</td>");
+    says(html, " Over 2 and 3 runs the speed is <strong>faster</strong> (95 % bounds 1.");
+    says(html, " does not count: it is a smoke run.");
+    free(text);
+    free(html);
+    finish(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(repeats_of_one_seed_count),
+        cmocka_unit_test(the_bounds_are_welchs_on_logarithms),
+        cmocka_unit_test(one_run_a_side_gives_no_bounds),
+        cmocka_unit_test(scattered_runs_show_nothing),
+        cmocka_unit_test(scatter_within_a_run_counts),
+        cmocka_unit_test(a_copy_is_no_repeat),
+        cmocka_unit_test(equal_ids_of_two_recipes_are_two_runs),
+        cmocka_unit_test(disturbed_runs_do_not_count),
+        cmocka_unit_test(harmless_reports_change_nothing),
+        cmocka_unit_test(another_build_does_not_count),
+        cmocka_unit_test(a_cpu_says_nothing_of_fp8),
+        cmocka_unit_test(emulation_on_a_gpu_gives_no_verdict),
+        cmocka_unit_test(other_rows_have_no_baseline),
+        cmocka_unit_test(one_other_factor_may_be_asked),
+        cmocka_unit_test(clocks_need_a_reason),
+        cmocka_unit_test(an_order_that_favours_a_side_is_told),
+        cmocka_unit_test(all_outputs_have_the_verdict),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

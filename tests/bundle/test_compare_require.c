@@ -1,0 +1,143 @@
+/* What --require asks of a comparison: each way to meet and to miss it, on made-up runs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+// clang-format off
+#include <cmocka.h>
+// clang-format on
+
+#include "runner/compare/compare_require.h"
+#include "tests/bundle/compare_scene.h"
+
+/* Three seeds a side on a GPU. The row is `ratio` times as fast, with a scatter of a percent, and
+ * `shift` nats above the baseline. */
+static void on_gpu(struct run_fixture runs[6], double ratio, double shift) {
+    static const double SCATTER[3] = { 0.99, 1.00, 1.01 };
+    two_sides(runs);
+    for (int i = 0; i < 6; i++) {
+        runs[i].backend = "cuda";
+        runs[i].steps = 60;
+        runs[i].eval_every = 30;
+        runs[i].speed = SCATTER[i % 3] * (i < 3 ? 1 : ratio);
+        runs[i].loss_shift = i < 3 ? 0 : shift + 1e-3 * (i % 3 - 1);
+    }
+}
+
+/* Asks one thing of the runs; `found` is in the first row's answer. */
+static void ask(const struct run_fixture *runs, int64_t count, const char *text, bool want,
+                const char *found) {
+    struct scene s;
+    struct err e = { 0 };
+    struct requirement r;
+    bool met;
+    compare(&s, runs, count);
+    CHECK(requirement_read(text, &r, &e));
+    CHECK(compare_require(&s.c, &r, 1, &met, &e));
+    const json_t *item = json_array_get(json_object_get(s.c.report, "requirements"), 0);
+    const json_t *row = json_array_get(json_object_get(item, "rows"), 0);
+    if (met != want || json_is_true(json_object_get(item, "met")) != want)
+        fail_msg("%s is%s met: %s", text, met ? "" : " not", json_text(row, "found", "?"));
+    if (!strstr(json_text(row, "found", ""), found))
+        fail_msg("\"%s\" is not in \"%s\"", found, json_text(row, "found", ""));
+    finish(&s);
+}
+
+static void each_requirement_is_met_or_missed(void **state) {
+    static const struct {
+        double ratio, shift;
+        const char *text;
+        bool met;
+        const char *found;
+    } CASES[] = {
+        { 1.5, 0, "holds", true, "holds" },
+        { 1.5, 0.2, "holds", false, "does not hold" },
+        { 1.5, 0, "speed>=1.15x", true, "1.5x (95 % bounds 1.4" },
+        { 1.5, 0, "speed>=1.6x", false, "1.5x (95 % bounds 1.4" },
+        { 1.5, 0, "speed>=1.49x", false, ", undecided: 1.49x is between the bounds" },
+        { 1.0, 0, "speed>=0.9x", true, "x (95 % bounds 0.9" }, /* not shown, but decided */
+        { 0.8, 0, "speed>=1x", false, "0.8x (95 % bounds" },
+        { 1.5, 0.2, "eval_loss<=1.5x", true, "1.2" }, /* which does not hold */
+        { 1.5, 0.2, "eval_loss<=1.1x", false, "1.2" },
+        { 1.5, 0, "eval_loss<=1.01x", true, "1x (95 % bounds" },
+        { 1.5, 0, "eval_loss<=1x", false, ", undecided: 1x is between the bounds" },
+    };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct run_fixture runs[6];
+        on_gpu(runs, CASES[k].ratio, CASES[k].shift);
+        ask(runs, 6, CASES[k].text, CASES[k].met, CASES[k].found);
+    }
+}
+
+/* Neither is a pass: no verdict, for any reason. */
+static void no_verdict_is_a_miss(void **state) {
+    struct run_fixture runs[6];
+    on_gpu(runs, 1.5, 0);
+    struct run_fixture two[2] = { runs[0], runs[3] };
+    ask(two, 2, "holds", false, "no verdict: row and baseline need 3 seeds each");
+    ask(two, 2, "eval_loss<=2x", false, "no verdict: row and baseline need 3 seeds each");
+    ask(two, 2, "speed>=0.5x", false, "no verdict: row and baseline need 2 runs each");
+    for (int i = 0; i < 6; i++) runs[i].backend = "cpu";
+    ask(runs, 6, "speed>=0.5x", false, "no verdict: a CPU emulates FP8");
+    on_gpu(runs, 1.1, 0);
+    runs[4].jitter = 0.3;
+    runs[4].speed *= 1.15;
+    ask(runs, 6, "speed>=1.01x", false, "not shown: within a run the quartiles");
+    on_gpu(runs, 1.5, 0);
+    runs[4].eval_last = 9; /* it diverged: its mean says nothing */
+    ask(runs, 6, "eval_loss<=9x", false, "does not hold: E diverged");
+    on_gpu(runs, 1.5, 0);
+    for (int i = 3; i < 6; i++) runs[i].world = 2;
+    ask(runs, 6, "holds", false, "no verdict: it differs from A, which is BF16");
+    ask(runs, 6, "speed>=0.5x", false, "no verdict: it differs from A, which is BF16");
+    ask(runs, 3, "holds", false, ""); /* BF16 alone: no row at all */
+    ask(runs, 3, "speed>=0.5x", false, "");
+}
+
+static void other_texts_are_errors(void **state) {
+    static const char *const BAD[] = { "", "hold", "speed", "speed>=", "speed>=1.15", "speed>=x",
+                                       "speed<=1.15x", "speed>=-1x", "speed>=nanx", "speed>=1x ",
+                                       "eval_loss>=1x", "memory<=1x" };
+    for (size_t k = 0; k < sizeof BAD / sizeof *BAD; k++) {
+        struct err e = { 0 };
+        struct requirement r;
+        assert_int_equal(requirement_read(BAD[k], &r, &e), ERR_ARG);
+        assert_non_null(strstr(e.text, "write holds, speed>=1.15x or eval_loss<=1.01x"));
+    }
+}
+
+static void junit_has_a_case_for_each_row(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture runs[6];
+    struct requirement list[2];
+    char path[PATH_CAP], *text = NULL;
+    size_t size = 0;
+    bool met;
+    on_gpu(runs, 1.5, 0);
+    compare(&s, runs, 6);
+    CHECK(requirement_read("holds", &list[0], &e));
+    CHECK(requirement_read("speed>=1.6x", &list[1], &e));
+    CHECK(compare_require(&s.c, list, 2, &met, &e));
+    CHECK(path_join(path, s.parent, "junit.xml", &e));
+    CHECK(compare_junit(&s.c, path, &e));
+    CHECK(file_read(path, 1 << 20, &text, &size, &e));
+    assert_non_null(strstr(text, "<testsuite name=\"fp8lab compare\" tests=\"2\" failures=\"1\">"));
+    assert_non_null(strstr(text, "<testcase classname=\"holds\" name=\"D fp8.delayed\">"
+                                 "</testcase>"));
+    assert_non_null(strstr(text, "<testcase classname=\"speed&gt;=1.6x\" name=\"D fp8.delayed\">"
+                                 "<failure message=\"1.5x (95 % bounds 1.4"));
+    free(text);
+    finish(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_requirement_is_met_or_missed),
+        cmocka_unit_test(no_verdict_is_a_miss),
+        cmocka_unit_test(other_texts_are_errors),
+        cmocka_unit_test(junit_has_a_case_for_each_row),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
