@@ -144,7 +144,7 @@ static enum status add_groups(const struct comparison *c, const struct compare_g
 
 static const char *note_of(const struct compare_groups *g, int64_t least) {
     if (g->count > 1 && least <= 1)
-        return "one seed per side: numbers, and no statistical verdict (three seeds per side give "
+        return "one seed per side: no statistical verdict on losses (three seeds per side give "
                "one: seed = { 1, 2, 3 } in a suite's matrix)";
     if (g->count > 1 && least < SEEDS_MIN)
         return "fewer than 4 seeds per side: too few for a test of ranks";
