@@ -64,6 +64,14 @@ void value_set(struct pool *p, struct value *table, const char *key, struct valu
     *m = (struct value_member){ .key = key, .value = v, .place = place };
 }
 
+void value_remove(struct value *table, const char *key) {
+    struct value_member *m = value_member(table, key);
+    if (!m) return;
+    int64_t behind = table->member_count - 1 - (m - table->members);
+    memmove(m, m + 1, (size_t)behind * sizeof *m);
+    table->member_count--;
+}
+
 void value_append(struct pool *p, struct value *table, struct value *item) {
     assert(table->type == VALUE_TABLE);
     table->items =

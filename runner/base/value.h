@@ -66,6 +66,8 @@ struct value_member *value_member(const struct value *table, const char *key);
 /* Adds or replaces a member. `key` is borrowed for the pool's life. */
 void value_set(struct pool *p, struct value *table, const char *key, struct value *v,
                struct place place);
+/* Takes a member out; does nothing if there is none. */
+void value_remove(struct value *table, const char *key);
 void value_append(struct pool *p, struct value *table, struct value *item);
 /* A copy. value_set and value_append on one of the two do not change the other. */
 struct value *value_copy(struct pool *p, const struct value *v);

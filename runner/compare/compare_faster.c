@@ -170,31 +170,45 @@ static int64_t emulated(const struct run_view *v) {
     return json_int(json_object_get(v->decisions, "gemm_ways"), "emulated");
 }
 
-/* Adds the command that makes three runs of each row, if one command made both rows. */
-static void add_command(const struct speeds *s, int64_t group, char why[FAMILY_WHY_CAP]) {
-    const json_t *argv = json_object_get(first_of(s, group)->argv, "argv"), *word;
-    size_t i, at = strlen(why);
+/* Appends the words of a command without those that --repeat takes the place of, and without
+ * --smoke, since no smoke run counts. */
+static void put_words(const json_t *argv, struct text *out) {
+    const json_t *word;
+    size_t i;
     bool skip = false;
-    const char *verb = json_string_value(json_array_get(argv, 1));
-    if (!json_equal(argv, json_object_get(first_of(s, s->baseline)->argv, "argv")) || !verb ||
-        strcmp(verb, "run") != 0) {
-        snprintf(why + at, FAMILY_WHY_CAP - at, "; run both three times, in turns");
-        return;
-    }
-    at += (size_t)snprintf(why + at, FAMILY_WHY_CAP - at, "; fp8lab run --repeat 3");
     json_array_foreach(argv, i, word) {
         const char *text = json_is_string(word) ? json_string_value(word) : "?";
         bool value = !strcmp(text, "--repeat");
-        if (i < 2 || skip || value || !strcmp(text, "--again") ||
+        if (i < 2 || skip || value || !strcmp(text, "--again") || !strcmp(text, "--smoke") ||
             !strncmp(text, "--repeat=", 9)) {
             skip = value;
             continue;
         }
         char *quoted = shell_word(text);
-        if (at < FAMILY_WHY_CAP)
-            at += (size_t)snprintf(why + at, FAMILY_WHY_CAP - at, " %s", quoted ? quoted : "?");
+        text_puts(out, " ");
+        text_puts(out, quoted ? quoted : "?");
         free(quoted);
     }
+}
+
+/* Adds the command that makes three runs of each row, if one command made both rows. A command that
+ * is cut may be another one, so a long one is not shown. */
+static void add_command(const struct speeds *s, int64_t group, char why[FAMILY_WHY_CAP]) {
+    const json_t *argv = json_object_get(first_of(s, group)->argv, "argv");
+    size_t at = strlen(why), room = FAMILY_WHY_CAP - at;
+    struct text words = { 0 };
+    const char *verb = json_string_value(json_array_get(argv, 1));
+    if (!json_equal(argv, json_object_get(first_of(s, s->baseline)->argv, "argv")) || !verb ||
+        strcmp(verb, "run") != 0) {
+        snprintf(why + at, room, "; run both three times, in turns");
+        return;
+    }
+    put_words(argv, &words);
+    if (words.failed || words.size + 32 > room)
+        snprintf(why + at, room, "; run the command of both again with --repeat 3");
+    else
+        snprintf(why + at, room, "; fp8lab run --repeat 3%.*s", (int)words.size, words.bytes);
+    text_free(&words);
 }
 
 /* Clocks that no power cap explains were set or limited outside of the recipe. */

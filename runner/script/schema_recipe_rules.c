@@ -56,14 +56,13 @@ static void derive_pow2(struct diagnostics *d, struct value *recipe) {
     value_set(d->pool, recipe, "pow2", pow2, recipe->place);
 }
 
-/* A GEMM whose word is "fp8" is as if its key were absent. Rowwise's wgrad has "fp8" as default. */
-static void settle_gemms(struct diagnostics *d, struct value *recipe,
-                         const struct recipe_info *info) {
+/* A GEMM whose word is "fp8" is as if its key were absent, so that the inputs have the same hash.
+ * Rowwise's wgrad has "fp8" as default. */
+static void settle_gemms(struct value *recipe, const struct recipe_info *info) {
     for (int i = 0; i < GEMM_COUNT; i++)
         if (value_is(value_get(recipe, GEMMS[i]), "fp8") &&
             (info->scale_w != SCALE_ROW || i != GEMM_WGRAD))
-            value_set(d->pool, recipe, GEMMS[i], value_new(d->pool, VALUE_NULL, recipe->place),
-                      recipe->place);
+            value_remove(recipe, GEMMS[i]);
 }
 
 static void check_gemms(struct diagnostics *d, const struct value *recipe, const char *kind,
@@ -96,7 +95,7 @@ void schema_recipe_rules(struct diagnostics *d, struct value *recipe, const char
     if (info->pow2_follows) derive_pow2(d, recipe);
     check_defined(d, recipe, named->string, info, path);
     check_accumulate(d, recipe, info, path);
-    settle_gemms(d, recipe, info);
+    settle_gemms(recipe, info);
     check_gemms(d, recipe, named->string, path);
     if (gather && gather->b && info->why_no_gather)
         diagnostics_add(d, place_of(recipe, "param_gather"),

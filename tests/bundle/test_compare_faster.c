@@ -117,6 +117,29 @@ static void one_run_a_side_gives_no_bounds(void **state) {
     finish(&s);
 }
 
+/* A smoke run does not count, and a command that is cut may be another one. */
+static void the_command_makes_runs_that_count(void **state) {
+    char words[700];
+    struct { const char *argv; bool smoke; const char *why; } cases[] = {
+        { ",\"--smoke\",\"--set\",\"a=b c\",\"--again\",\"--repeat\",\"2\"", true,
+          "here are 0 and 0; fp8lab run --repeat 3 tiny.lua --set 'a=b c'" },
+        { words, false, "here are 1 and 1; run the command of both again with --repeat 3" },
+    };
+    snprintf(words, sizeof words, ",\"--set\",\"name=%0600d\"", 1);
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        struct scene s;
+        struct run_fixture six[6];
+        on_gpu(six, 1.5);
+        struct run_fixture runs[2] = { six[0], six[3] };
+        runs[0].argv = runs[1].argv = cases[k].argv;
+        runs[0].smoke = runs[1].smoke = cases[k].smoke;
+        compare(&s, runs, 2);
+        const char *why = json_text(speed_row(&s), "why", "");
+        assert_string_equal(strstr(why, "here are"), cases[k].why);
+        finish(&s);
+    }
+}
+
 /* A baseline of 4,151, 12,208 and 3,382 tokens/s: the ratio of medians was printed alone. */
 static void scattered_runs_show_nothing(void **state) {
     struct scene s;
@@ -420,6 +443,7 @@ int main(void) {
         cmocka_unit_test(repeats_of_one_seed_count),
         cmocka_unit_test(the_bounds_are_welchs_on_logarithms),
         cmocka_unit_test(one_run_a_side_gives_no_bounds),
+        cmocka_unit_test(the_command_makes_runs_that_count),
         cmocka_unit_test(scattered_runs_show_nothing),
         cmocka_unit_test(scatter_within_a_run_counts),
         cmocka_unit_test(a_copy_is_no_repeat),

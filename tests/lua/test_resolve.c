@@ -30,6 +30,28 @@ static void key_order_and_spelling_change_no_byte(void **state) {
     resolution_destroy(&first);
 }
 
+/* "fp8" is the default of each GEMM: to write it changes no hash, so no run is made twice. */
+static void a_gemm_in_fp8_is_as_if_not_named(void **state) {
+    (void)state;
+    static const char *const SAME[][2] = {
+        { "fp8.delayed", "fp8.delayed { fprop = 'fp8', dgrad = 'fp8', wgrad = 'fp8' }" },
+        { "fp8.rowwise", "fp8.rowwise { wgrad = 'fp8', fprop = 'fp8' }" },
+        { "fp4.nvfp4 { dgrad = 'bf16' }", "fp4.nvfp4 { dgrad = 'bf16', wgrad = 'fp8' }" },
+    };
+    for (size_t i = 0; i < sizeof SAME / sizeof *SAME; i++) {
+        struct resolution r[2];
+        for (int k = 0; k < 2; k++) {
+            char text[1024];
+            snprintf(text, sizeof text, HEAD "return one { recipe = %s }", SAME[i][k]);
+            resolve_text(text, false, NULL, &r[k]);
+        }
+        assert_string_equal(r[0].runs[0].config, r[1].runs[0].config);
+        assert_string_equal(r[0].runs[0].config_sha256, r[1].runs[0].config_sha256);
+        resolution_destroy(&r[0]);
+        resolution_destroy(&r[1]);
+    }
+}
+
 /* A whole small configuration: every key, every default. A change here changes inputs_sha256, so
  * its commit must say so. */
 static void a_configuration_is_complete(void **state) {
@@ -658,6 +680,7 @@ static void layers_in_bf16_are_within_the_model(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(key_order_and_spelling_change_no_byte),
+        cmocka_unit_test(a_gemm_in_fp8_is_as_if_not_named),
         cmocka_unit_test(a_configuration_is_complete),
         cmocka_unit_test(some_keys_are_absent_unless_set),
         cmocka_unit_test(tensorboard_is_a_switch),

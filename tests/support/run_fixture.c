@@ -203,8 +203,8 @@ static void write_inputs(const char *dir, const struct run_fixture *f) {
              (long long)f->seed, (long long)(f->planned ? f->planned : f->steps),
              f->train ? f->train : "");
     if (f->init_record) put_file(dir, "data/experiment/init.json", "%s", f->init_record);
-    put_file(dir, "data/experiment/argv.json", "{\"argv\":[\"fp8lab\",\"run\",\"tiny.lua\"],"
-             "\"cell\":{},\"overrides\":[]}");
+    put_file(dir, "data/experiment/argv.json", "{\"argv\":[\"fp8lab\",\"run\",\"tiny.lua\"%s],"
+             "\"cell\":{},\"overrides\":[]}", f->argv ? f->argv : "");
     put_file(dir, "data/system/facts.json",
              "{\"cpu.arch\":\"x86_64\",\"gpu.count\":0,\"memory.total\":8000000000%s}",
              f->facts ? f->facts : "");

@@ -38,6 +38,7 @@ struct run_fixture {
     int64_t eval_tokens;     /* of each evaluation; 0: 4096; below 0: absent */
     double eval_last;        /* the loss of the last evaluation; 0: follows the others */
     bool smoke;
+    const char *argv; /* words behind "tiny.lua", as JSON: ",\"--smoke\""; NULL: none */
     double guess_loss;       /* of its record; 0: absent */
     int64_t power_mw;        /* of each of two GPUs; 0: no driver's figures */
     int64_t step_tokens;     /* 0: 2048 */
