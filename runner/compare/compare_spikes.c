@@ -8,7 +8,8 @@
 #include "runner/compare/compare.h"
 #include "runner/health/spikes.h"
 
-/* One-sided. At equal numbers of steps 7 beside none are clearly more (1 in 128), 6 are not. */
+/* One-sided, divided by the number of rows, since chance grows with it. With one row and equal
+ * numbers of steps 7 beside none are clearly more (1 in 128), 6 are not. */
 static const double CLEARLY = 0.01;
 
 /* What one side had until the last step that both sides reached. */
@@ -66,17 +67,17 @@ static struct side side_of(const struct comparison *c, const int64_t *run, int64
 }
 
 /* Of the loss or of the gradient norm; null if no step of a side was judged. */
-static json_t *test_json(struct side a, struct side b) {
+static json_t *test_json(struct side a, struct side b, double clearly) {
     if (!a.steps || !b.steps) return json_null();
     double share = (double)b.steps / (double)(a.steps + b.steps);
     double p = binomial_tail(a.count + b.count, b.count, share);
     return json_pack("{s:I, s:I, s:I, s:I, s:f, s:b}", "count", (json_int_t)b.count, "steps",
                      (json_int_t)b.steps, "baseline_count", (json_int_t)a.count, "baseline_steps",
-                     (json_int_t)a.steps, "p", p, "clearly_more", p < CLEARLY);
+                     (json_int_t)a.steps, "p", p, "clearly_more", p < clearly);
 }
 
 static enum status test_group(const struct comparison *c, const struct compare_groups *g,
-                              int64_t baseline, json_t *row, struct err *e) {
+                              int64_t baseline, json_t *row, double clearly, struct err *e) {
     int64_t *x = NULL, *y = NULL, n = 0, m = 0;
     enum status st = compare_repeats(c, g, baseline, &x, &n, e);
     if (st == OK) st = compare_repeats(c, g, json_int(row, "group"), &y, &m, e);
@@ -85,9 +86,10 @@ static enum status test_group(const struct comparison *c, const struct compare_g
         bool failed = false;
         json_t *both = json_object();
         json_put(both, "loss", test_json(side_of(c, x, n, last, true),
-                                         side_of(c, y, m, last, true)), &failed);
+                                         side_of(c, y, m, last, true), clearly), &failed);
         json_put(both, "grad_norm", test_json(side_of(c, x, n, last, false),
-                                              side_of(c, y, m, last, false)), &failed);
+                                              side_of(c, y, m, last, false), clearly),
+                 &failed);
         json_put(row, "spikes", json_whole(both, failed), &failed);
         if (failed) st = FAIL(e, ERR_MEMORY, "spikes of the comparison");
     }
@@ -99,10 +101,11 @@ static enum status test_group(const struct comparison *c, const struct compare_g
 enum status compare_spikes(const struct comparison *c, const struct compare_groups *g,
                            json_t *losses, struct err *e) {
     json_t *family, *row;
-    size_t i, k;
+    size_t i, k, rows = 0;
+    json_array_foreach(losses, i, family) rows += json_array_size(json_object_get(family, "rows"));
     json_array_foreach(losses, i, family)
         json_array_foreach(json_object_get(family, "rows"), k, row)
-            TRY(test_group(c, g, json_int(family, "baseline"), row, e));
+            TRY(test_group(c, g, json_int(family, "baseline"), row, CLEARLY / (double)rows, e));
     return OK;
 }
 

@@ -286,9 +286,9 @@ static bool add_stopped(const struct family *f, int64_t group, double tolerance,
     if (!(worst.relative > tolerance)) return false;
     snprintf(why + at, FAMILY_WHY_CAP - at,
              worst.paired ? "; %s was at %+.2f %% from the baseline of its seed there, which is "
-                            "more than allowed: let it go on (fp8lab run --resume)"
+                            "more than allowed: let it go on (fp8lab run --resume RUN)"
                           : "; %s was %.2f %% above its lowest loss there: let it go on "
-                            "(fp8lab run --resume)",
+                            "(fp8lab run --resume RUN)",
              compare_letter(worst.run, name), 100 * worst.relative);
     return true;
 }

@@ -95,6 +95,26 @@ static void a_few_more_are_no_warning(void **state) {
     finish(&s);
 }
 
+/* Seven beside none: 1 in 128. That is a warning for one row, and not for one of two. */
+static void more_rows_need_more_spikes(void **state) {
+    for (int rows = 1; rows <= 2; rows++) {
+        struct run_fixture runs[9];
+        struct scene s;
+        two_sides(runs);
+        for (int i = 0; i < 6; i++) runs[i].steps = runs[i].planned = 300;
+        for (int i = 3; i < 6; i++) runs[i].spikes = i == 3 ? THREE : TWO;
+        for (int i = 6; i < 9; i++) {
+            runs[i] = runs[i - 6];
+            runs[i].recipe = "fp8.tensorwise";
+        }
+        compare(&s, runs, 3 + 3 * rows);
+        assert_int_equal(json_int(test_of(&s, "loss"), "count"), 7);
+        assert_int_equal(json_is_true(json_object_get(test_of(&s, "loss"), "clearly_more")),
+                         rows == 1);
+        finish(&s);
+    }
+}
+
 static void spikes_of_both_sides_are_no_warning(void **state) {
     struct scene s;
     compare_spiky(&s, THREE, THREE, 300, 300);
@@ -134,6 +154,7 @@ int main(void) {
         cmocka_unit_test(each_run_has_its_spikes),
         cmocka_unit_test(a_side_with_clearly_more_has_a_warning),
         cmocka_unit_test(a_few_more_are_no_warning),
+        cmocka_unit_test(more_rows_need_more_spikes),
         cmocka_unit_test(spikes_of_both_sides_are_no_warning),
         cmocka_unit_test(spikes_after_the_other_side_ended_do_not_count),
         cmocka_unit_test(short_runs_are_not_judged),
