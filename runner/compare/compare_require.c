@@ -16,7 +16,7 @@ enum { FOUND_CAP = 640 };
 #define FORMS "write holds, speed>=1.15x or eval_loss<=1.01x"
 
 enum status requirement_read(const char *text, struct requirement *out, struct err *e) {
-    static const struct { const char *head; int kind; } RATIOS[] = {
+    static const struct { const char *head; enum require_kind kind; } RATIOS[] = {
         { "speed>=", REQUIRE_SPEED }, { "eval_loss<=", REQUIRE_LOSS },
     };
     *out = (struct requirement){ .text = text, .kind = REQUIRE_HOLDS };

@@ -6,10 +6,12 @@
 
 #define COMPARE_NO_ROW "no row has a baseline to be compared with"
 
+enum require_kind { REQUIRE_HOLDS, REQUIRE_SPEED, REQUIRE_LOSS };
+
 struct requirement {
     const char *text; /* as it was written; borrowed */
-    enum { REQUIRE_HOLDS, REQUIRE_SPEED, REQUIRE_LOSS } kind;
-    double bound;     /* a ratio to the baseline */
+    enum require_kind kind;
+    double bound; /* a ratio to the baseline */
 };
 
 /* Reads "holds", "speed>=1.15x" or "eval_loss<=1.01x". ERR_ARG for any other text. */

@@ -61,6 +61,14 @@ static inline void two_sides(struct run_fixture runs[6]) {
     }
 }
 
+static inline void text_says(const struct scene *s, const char *words) {
+    struct err e = { 0 };
+    char *text = NULL;
+    CHECK(compare_text(&s->c, false, &text, &e));
+    if (!strstr(text, words)) fail_msg("\"%s\" is not in\n%s", words, text);
+    free(text);
+}
+
 /* ---- the rule on losses ---- */
 
 static inline const json_t *losses_of(const struct scene *s) {

@@ -37,14 +37,6 @@ static void row_is(const json_t *family, int64_t step, size_t rows, const char *
         fail_msg("\"%s\" is not in \"%s\"", why, json_text(row, "why", ""));
 }
 
-static void text_has(const struct scene *s, const char *words) {
-    struct err e = { 0 };
-    char *text = NULL;
-    CHECK(compare_text(&s->c, false, &text, &e));
-    if (!strstr(text, words)) fail_msg("\"%s\" is not in\n%s", words, text);
-    free(text);
-}
-
 /* The loss of the long row is spoiled from step 11 on. A row that ended at step 11 must not take
  * the comparison to step 10, where the long one holds. */
 static void a_row_that_ended_early_moves_no_other(void **state) {
@@ -57,7 +49,7 @@ static void a_row_that_ended_early_moves_no_other(void **state) {
     assert_int_equal(json_array_size(losses_of(&s)), 2);
     row_is(family_at(&s, 0), 60, 1, "does not hold", "");
     row_is(family_at(&s, 1), 10, 1, "holds", "other rows went on to step 60");
-    text_has(&s, "    rows that ended before half of that are judged by themselves, below\n");
+    text_says(&s, "    rows that ended before half of that are judged by themselves, below\n");
     assert_int_equal(compare_reference(s.c.report), 0); /* both have one baseline */
     finish(&s);
     for (int i = 3; i < 6; i++) runs[i].loss_late = 0;

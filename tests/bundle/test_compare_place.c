@@ -43,14 +43,6 @@ static int64_t step_of(const struct scene *s) {
     return json_integer_value(json_object_get(json_array_get(losses_of(s), 0), "step"));
 }
 
-static void text_has(const struct scene *s, const char *words) {
-    struct err e = { 0 };
-    char *text = NULL;
-    CHECK(compare_text(&s->c, false, &text, &e));
-    if (!strstr(text, words)) fail_msg("\"%s\" is not in\n%s", words, text);
-    free(text);
-}
-
 /* One run of another seed that ended early must not turn "does not hold" into "holds". */
 static void a_run_in_no_pair_does_not_shorten_the_comparison(void **state) {
     static const struct { int64_t steps; size_t left_out; const char *why; } CASES[] = {
@@ -74,7 +66,7 @@ static void a_run_in_no_pair_does_not_shorten_the_comparison(void **state) {
             assert_int_equal(json_array_size(json_object_get(family, "left_out")),
                              CASES[k].left_out);
             if (k == 1)
-                text_has(&s, "    I is left out: it was evaluated to step 40, and its seed is "
+                text_says(&s, "    I is left out: it was evaluated to step 40, and its seed is "
                              "in no pair\n");
             finish(&s);
         }
@@ -97,7 +89,7 @@ static void a_short_run_of_a_row_is_left_out_and_named(void **state) {
     compare(&s, runs, 8);
     verdict_is(&s, "does not hold", "on the 3 seeds that both have; without H (to step 10)");
     assert_int_equal(step_of(&s), 60);
-    text_has(&s, "    H is left out: it was evaluated to step 10, others of its row to step 60\n");
+    text_says(&s, "    H is left out: it was evaluated to step 10, others of its row to step 60\n");
     finish(&s);
     runs[6].steps = 12;
     compare(&s, runs, 8);

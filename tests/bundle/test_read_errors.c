@@ -74,15 +74,20 @@ static void each_read_fails(enum status (*call)(const char *, struct err *), con
     if (at < 4) fail_msg("%s: only %lld reads", path, (long long)at - 1);
 }
 
-static void a_failing_disk_gives_no_verdict(void **state) {
+/* A closed run with its checkpoints, which keeps its directory. */
+static void close_run(char parent[PATH_CAP], char dir[PATH_CAP], struct bundle_result *result) {
     static const struct bundle_options KEEP = { .checkpoints = BUNDLE_CHECKPOINTS_FULL,
                                                 .keep_directory = true, .threads = 1 };
     struct run_fixture f = run_fixture_default();
-    struct bundle_result result;
-    char parent[PATH_CAP], dir[PATH_CAP];
     scratch_directory(parent);
     run_fixture_write(parent, &f, dir);
-    MUST(bundle_finish(dir, &KEEP, &result, E));
+    MUST(bundle_finish(dir, &KEEP, result, E));
+}
+
+static void a_failing_disk_gives_no_verdict(void **state) {
+    struct bundle_result result;
+    char parent[PATH_CAP], dir[PATH_CAP];
+    close_run(parent, dir, &result);
     each_read_fails(verify, dir);
     each_read_fails(verify, result.path);
     each_read_fails(view, dir);
@@ -113,20 +118,14 @@ static void a_changed_file_gives_a_verdict(void **state) {
 
 /* A run resumes from an intact checkpoint; all else must be as it was. */
 static void checkpoints_are_told_from_the_rest(void **state) {
-    static const struct bundle_options KEEP = { .checkpoints = BUNDLE_CHECKPOINTS_FULL,
-                                                .keep_directory = true, .threads = 1 };
-    struct run_fixture f = run_fixture_default();
     struct bundle_result result;
     char parent[PATH_CAP], dir[PATH_CAP];
-    scratch_directory(parent);
-    run_fixture_write(parent, &f, dir);
-    MUST(bundle_finish(dir, &KEEP, &result, E));
+    close_run(parent, dir, &result);
     put_file(dir, "data/metrics/summary.json", "{}");
     MUST(bag_unchanged(dir, BAG_CHECKPOINTS, E));
     MUST_FAIL(ERR_VERIFY, "summary.json changed", bag_unchanged(dir, BAG_OTHERS, E));
-    MUST(tree_remove(dir, E));
-    run_fixture_write(parent, &f, dir);
-    MUST(bundle_finish(dir, &KEEP, &result, E));
+    MUST(tree_remove(parent, E));
+    close_run(parent, dir, &result);
     put_file(dir, "data/checkpoints/step-000020/state.safetensors", "%s", "other bytes");
     MUST(bag_unchanged(dir, BAG_OTHERS, E));
     MUST_FAIL(ERR_VERIFY, "changed since", bag_unchanged(dir, BAG_CHECKPOINTS, E));
