@@ -607,7 +607,7 @@ static void hash_of(const struct recipe_options *o, char hex[65]) {
 
 /* A checkpoint of another recipe is refused, so each option must count. */
 static void each_option_of_a_recipe_is_hashed(void **state) {
-    enum { VARIANTS = 14 };
+    enum { VARIANTS = 16 };
     struct recipe_options o[VARIANTS], site[GEMM_SITE_COUNT];
     char hex[VARIANTS + 1][65];
     for (int i = 0; i < VARIANTS; i++) o[i] = tiny_recipe_options(RECIPE_DELAYED);
@@ -624,6 +624,8 @@ static void each_option_of_a_recipe_is_hashed(void **state) {
     o[11].fprop_fast = !o[11].fprop_fast;
     o[12].dgrad_fast = !o[12].dgrad_fast;
     o[13].wgrad_fast = !o[13].wgrad_fast;
+    o[14].fprop_bf16 = true;
+    o[15].dgrad_bf16 = true;
     for (int i = 0; i < VARIANTS; i++) hash_of(&o[i], hex[i]);
     struct recipe r = tiny_recipe(&o[0], site, 1);
     r.attention_fp8 = true;

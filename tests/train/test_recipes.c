@@ -600,6 +600,30 @@ static void undefined_combinations_are_refused(void **state) {
     }
 }
 
+/* One GEMM must stay in FP8; what needs codes of fprop or dgrad has none of a BF16 one. */
+static void useless_mixes_are_refused(void **state) {
+    static const struct { enum recipe_kind kind; unsigned bf16; bool gather; int64_t after;
+                          const char *words; } CASE[] = {
+        { RECIPE_BLOCKWISE, FPROP_BF16 | DGRAD_BF16 | WGRAD_BF16, false, 0, "are all in BF16" },
+        { RECIPE_DELAYED, FPROP_BF16, true, 0, "and fprop in BF16 reads the values" },
+        { RECIPE_TENSORWISE, DGRAD_BF16, true, 0, "and dgrad in BF16 reads the values" },
+        { RECIPE_NVFP4, FPROP_BF16, false, 3, "forward_bf16_after has no effect" },
+        { RECIPE_DELAYED, WGRAD_BF16, true, 0, NULL },
+        { RECIPE_NVFP4, DGRAD_BF16 | WGRAD_BF16, false, 3, NULL },
+    };
+    for (size_t i = 0; i < sizeof CASE / sizeof *CASE; i++) {
+        struct tiny_run r;
+        tiny_run_init(&r, CASE[i].kind, 5);
+        struct recipe_options *o = &r.site[1 * GEMM_SITE_COUNT + GEMM_FFN_IN];
+        tiny_gemms_bf16(o, CASE[i].bf16);
+        o->param_gather = CASE[i].gather;
+        o->forward_bf16_after = CASE[i].after;
+        if (CASE[i].words)
+            MUST_FAIL(ERR_CONFIG, CASE[i].words, recipe_check(&r.recipe, &r.model, E));
+        else MUST(recipe_check(&r.recipe, &r.model, E));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(delayed_scales_by_hand),
@@ -619,6 +643,7 @@ int main(void) {
         cmocka_unit_test(exploding_update_is_named),
         cmocka_unit_test(half_a_step_is_not_saved),
         cmocka_unit_test(undefined_combinations_are_refused),
+        cmocka_unit_test(useless_mixes_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
