@@ -294,8 +294,8 @@ const struct verb VERB_RUN = {
             "command again makes the runs that are missing; with --again it makes N new ones.\n"
             "At SIGTERM or Ctrl-C it finishes the step, saves a checkpoint, packs the bundle and\n"
             "exits with 128+N. Another signal, after a second or later, exits at once. A worker\n"
-            "without events for 10 minutes, or for 20 times its longest silence, counts as hung;\n"
-            "before its first step, after an hour.\n"
+            "counts as hung after 10 minutes without events, or 20 times its longest silence.\n"
+            "Before its first step the limit is an hour.\n"
             SCRIPT_SET_FORMS
             "--extend begins a new run at the last checkpoint that RUN kept, with the schedule of\n"
             "the new train.steps. It warns if RUN had other learning rates at the same steps.\n"

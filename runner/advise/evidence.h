@@ -28,8 +28,8 @@ struct loss_evidence {
 struct evidence {
     struct json_t *rows; /* owned: {config: of a run, baseline, tokens, verdict...} a row */
     struct json_t *unreadable; /* owned: why, for each run that was left out; it names the path */
-    char weights[SHA256_HEX]; /* of the script's `init`, for evidence_of(); "": not known, so that
-                               * the path decides whether runs began with the same */
+    char weights[SHA256_HEX]; /* of the script's `init`, for evidence_of(). "": not known; then
+                               * the path decides whether runs began with the same. */
     int64_t runs;        /* that have this model, are over and were evaluated or failed */
     char problem[256];   /* why the runs could not be compared; "" */
 };

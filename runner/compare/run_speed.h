@@ -19,11 +19,11 @@ struct run_speed {
     char why[SPEED_WHY_CAP]; /* why the run does not count; "" */
 };
 
-/* Reads it from a whole run, before any of its records are dropped. A run does not count if
- *   it did not end as planned, is a smoke run, or was resumed or tried again,
- *   its steady window has fewer than SPEED_STEPS_MIN steps, or a speed that is not positive,
- *   a GPU was slowed down there by heat or its supply, or another process used it,
- *   or more than a quarter of its steady steps were beside an evaluation or a checkpoint.
+/* Reads it from a whole run, before any of its records are dropped. These do not count:
+ * - A run that did not end as planned. A smoke run. A run that was resumed or tried again.
+ * - Fewer than SPEED_STEPS_MIN steps in the steady window, or a speed that is not positive.
+ * - A GPU that heat or its supply slowed down there, or that another process used.
+ * - More than a quarter of the steady steps beside an evaluation or a checkpoint.
  * ERR_MEMORY only. */
 NODISCARD enum status run_speed_make(const struct run_view *v, struct run_speed *out,
                                      struct err *e);
