@@ -413,20 +413,19 @@ conversions: $(GEN)/kernels_hash.h $(GEN)/sources.h ## compile the C sources wit
 ASAN_LONG := bundle/test_compare_losses chat/test_jinja cli/test_bench_energy dist/test_odd_files \
     dist/test_one_rank_fails dist/test_shard dist/test_written fault/test_cache fault/test_render \
     fault/test_runner fault/test_weights ingest/test_go_on ingest/test_unique lua/test_render \
-    lua/test_sandbox ops/test_arithmetic ops/test_attention_exact ops/test_matmul train/test_audit \
-    train/test_damage train/test_freeze train/test_gradients train/test_late train/test_logits \
-    train/test_recipes train/test_stale train/test_token_losses train/test_training \
-    weights/test_adopt
+    lua/test_sandbox ops/test_arithmetic ops/test_attention_exact ops/test_certify ops/test_matmul \
+    train/test_audit train/test_damage train/test_freeze train/test_gradients train/test_late \
+    train/test_logits train/test_recipes train/test_stale train/test_token_losses \
+    train/test_training train/test_twins weights/test_adopt
 CI_ASAN    := $(filter-out $(ASAN_LONG:%=tests/%.c),$(TEST_SRC))
-CI_FIRST   := asan:tests/ops/test_certify # the longest one; at the end it would run alone
 CI_OUTSIDE := $(filter-out %/bags.sh %/reproduce.sh %/templates.sh %/tensorboard.sh \
                            %/tokenizers.sh,$(OUTSIDE_SH))
 .PHONY: ci
 ci: test-packages conversions
 	+@$(AGAIN) test-venv test-build $(if $(NVCC),$(PLUGIN))
 	+@$(AGAIN) CONFIG=asan test-build TEST_BIN='$(CI_ASAN:%.c=build/asan/%)'
-	@tests/run.sh $(CI_FIRST) $(call test_names,$(TEST_SRC) $(TEST_SH) $(CI_OUTSIDE)) \
-	    $(filter-out $(CI_FIRST),$(patsubst release:%,asan:%,$(call test_names,$(CI_ASAN))))
+	@tests/run.sh $(call test_names,$(TEST_SRC) $(TEST_SH) $(CI_OUTSIDE)) \
+	    $(patsubst release:%,asan:%,$(call test_names,$(CI_ASAN)))
 
 .PHONY: test-long-build
 test-long-build: $(BUILD)/fp8lab $(STAND_INS) $(LONG_BIN) $(LONG_USES)
