@@ -126,7 +126,8 @@ void compare_free(struct comparison *c);
 NODISCARD enum status compare_text(const struct comparison *c, bool all, char **out, struct err *e);
 
 /* The runs and verdicts as a table for other programs. CSV: RFC 4180 with line feeds; titles, then
- * a row per run with the values of the report and the verdict of its group. Owned by the caller. */
+ * a row per run with the values of the report and the verdicts of its group. Text that a
+ * spreadsheet would take for a formula has an apostrophe before it. Owned by the caller. */
 enum compare_format { COMPARE_CSV, COMPARE_MARKDOWN };
 NODISCARD enum status compare_table(const struct comparison *c, enum compare_format format,
                                     char **out, struct err *e);
