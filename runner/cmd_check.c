@@ -11,6 +11,8 @@
 #include "runner/base/run_files.h"
 #include "runner/cache/cache_key.h"
 #include "runner/commands.h"
+#include "runner/compare/compare.h"
+#include "runner/compare/recipe_name.h"
 #include "runner/disk_room.h"
 #include "runner/hardware/facts.h"
 #include "runner/plan/asked_kernel.h"
@@ -76,20 +78,38 @@ static long long int_at(const json_t *object, const char *section, const char *k
     return json_int(json_object_get(object, section), key);
 }
 
+enum { RECIPE_WIDTH_MIN = 15 };
+
+/* The columns of the longest recipe; its options tell rows of one kind apart. */
+static int recipe_width(const struct resolution *r) {
+    int width = RECIPE_WIDTH_MIN;
+    for (int64_t i = 0; i < r->run_count; i++) {
+        char *text = recipe_text_of_run(r->runs[i].config_json);
+        int columns = text ? compare_columns(text) : 0;
+        if (columns > width) width = columns;
+        free(text);
+    }
+    return width;
+}
+
 static void print_table(const struct cli *cli, const struct resolution *r) {
+    int width = recipe_width(r);
     cli_out(cli, "%s%s%s%s\n", PLAIN(r->name), *r->about ? ": " : "", PLAIN(r->about),
             r->smoke ? " [smoke]" : "");
-    cli_out(cli, "%-48s %-15s %7s %7s %8s %8s %10s\n", "run", "recipe", "layers", "width",
+    cli_out(cli, "%-48s %-*s %7s %7s %8s %8s %10s\n", "run", width, "recipe", "layers", "width",
             "seq_len", "steps", "config");
     for (int64_t i = 0; i < r->run_count; i++) {
         const json_t *c = r->runs[i].config_json;
+        char *text = recipe_text_of_run(c);
+        const char *recipe = text ? text : text_at(c, "recipe", "kind");
         char steps[24] = "-"; /* epochs of text that is not tokenised yet */
         if (int_at(c, "train", "steps"))
             snprintf(steps, sizeof steps, "%lld", int_at(c, "train", "steps"));
-        cli_out(cli, "%-48s %-15s %7lld %7lld %8lld %8s %10.8s\n", r->runs[i].name,
-                text_at(c, "recipe", "kind"), int_at(c, "model", "layers"),
-                int_at(c, "model", "width"), int_at(c, "model", "seq_len"),
-                steps, r->runs[i].config_sha256);
+        cli_out(cli, "%-48s %s%*s %7lld %7lld %8lld %8s %10.8s\n", r->runs[i].name, recipe,
+                width - compare_columns(recipe), "", int_at(c, "model", "layers"),
+                int_at(c, "model", "width"), int_at(c, "model", "seq_len"), steps,
+                r->runs[i].config_sha256);
+        free(text);
     }
 }
 

@@ -43,6 +43,10 @@
  *                    spikes {loss, grad_norm: null if no step of a side was judged, or
  *                      {count, steps, baseline_count, baseline_steps, p, clearly_more}},
  *                    factor: the key of --factor in which alone it differs, or null,
+ *                    diverged: a run of the group did,
+ *                    stopped {run, step, relative, paired}: the worst of its runs that are left
+ *                      out, at its last evaluation: relative to the baseline's run of its seed, or,
+ *                      if not paired, to its own lowest loss; null: there is none,
  *                    at_time {baseline_mean, mean, relative, low, high}: losses at equal time,
  *                    same_loss {loss: the lowest that all runs of both sides had, time, tokens
  *                      {factor: the baseline's / the row's until that loss, low, high}}}].
@@ -122,7 +126,8 @@ void compare_free(struct comparison *c);
 NODISCARD enum status compare_text(const struct comparison *c, bool all, char **out, struct err *e);
 
 /* The runs and verdicts as a table for other programs. CSV: RFC 4180 with line feeds; titles, then
- * a row per run with the values of the report and the verdict of its group. Owned by the caller. */
+ * a row per run with the values of the report and the verdicts of its group. Text that a
+ * spreadsheet would take for a formula has an apostrophe before it. Owned by the caller. */
 enum compare_format { COMPARE_CSV, COMPARE_MARKDOWN };
 NODISCARD enum status compare_table(const struct comparison *c, enum compare_format format,
                                     char **out, struct err *e);

@@ -8,6 +8,7 @@
 #include "runner/base/json_flat.h"
 #include "runner/base/run_files.h"
 #include "runner/compare/compare.h"
+#include "runner/compare/recipe_name.h"
 #include "runner/plan/factor.h"
 #include "runner/plan/run_length.h"
 #include "runner/script/token_paths.h"
@@ -153,11 +154,24 @@ static void put_difference(const struct section *s, const char *key, bool kinds,
     if (factor) add_factor(s->factors, factor, failed);
 }
 
+/* A recipe that lacks a key that another run has, and one with the default of that key, are one
+ * recipe: bundles of older versions lack keys, and "fp8" of a GEMM is left out. */
+static void put_defaults(json_t *const *flat, int64_t count, const json_t *keys, bool *failed) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)keys, key, value)
+        for (int64_t i = 0; i < count; i++) {
+            json_t *same = json_object_get(flat[i], key) ? NULL : recipe_default(flat[i], key);
+            if (same) json_put(flat[i], key, same, failed);
+        }
+}
+
 static enum status diff_section(const struct section *s, struct err *e) {
     json_t *keys = json_object(); /* the union */
     bool failed = !keys;
     for (int64_t i = 0; i < s->count; i++)
         failed |= json_object_update_missing(keys, s->flat[i]) != 0;
+    if (!strcmp(s->name, "config")) put_defaults(s->flat, s->count, keys, &failed);
     size_t n = json_object_size(keys), at = 0;
     const char **names = malloc((n + 1) * sizeof *names), *key;
     json_t *value;

@@ -121,7 +121,9 @@ struct family_stopped family_stopped(const struct family *f, int64_t group) {
         double relative = from_pair(f, run);
         bool paired = !isnan(relative);
         if (!paired) relative = from_lowest(&f->curve[run]);
-        if (relative > worst.relative) worst = (struct family_stopped){ run, relative, paired };
+        if (relative > worst.relative)
+            worst = (struct family_stopped){ run, json_integer_value(json_object_get(row, "step")),
+                                             relative, paired };
     }
     return worst;
 }

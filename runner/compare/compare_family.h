@@ -76,7 +76,7 @@ struct family_later family_later(const struct family *f, int64_t group);
 
 /* The worst of the group's runs that are left out, at its last evaluation that its pair has too. */
 struct family_stopped {
-    int64_t run;
+    int64_t run, step; /* of its last evaluation */
     double relative; /* to the baseline's run of its seed; of one in no pair, to its own lowest
                       * loss; -infinite: none is known */
     bool paired;

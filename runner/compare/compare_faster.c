@@ -15,6 +15,9 @@
 /* Clocks that differ by more than this share need a reason. */
 #define CLOCK_SHARE 0.1
 
+/* For runs with too few steady steps: enough for these and for some evaluations. */
+#define MORE_STEPS " --set train.steps=60"
+
 struct speeds {
     const struct comparison *c;
     const struct compare_groups *g;
@@ -170,17 +173,45 @@ static int64_t emulated(const struct run_view *v) {
     return json_int(json_object_get(v->decisions, "gemm_ways"), "emulated");
 }
 
-/* Appends the words of a command without those that --repeat takes the place of, and without
- * --smoke, since no smoke run counts. */
-static void put_words(const json_t *argv, struct text *out) {
+/* What must change so that there are runs that count. */
+struct remedy {
+    bool runs;  /* three of each row */
+    bool steps; /* more of them in each run */
+    bool time;  /* for more steps */
+};
+
+/* How many runs of the group would count if they had more steps. */
+static int64_t short_runs(const struct speeds *s, int64_t group, struct remedy *r) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->c->count; i++) {
+        if (s->g->of[i] != group || !s->c->speed[i].few_steps) continue;
+        r->steps = true;
+        r->time = r->time || run_speed_timed_out(&s->c->run[i]);
+        n++;
+    }
+    return n;
+}
+
+static struct remedy remedy_of(const struct speeds *s, int64_t group, const struct side *x,
+                               const struct side *y) {
+    struct remedy r = { 0 };
+    int64_t n = x->count + short_runs(s, s->baseline, &r);
+    int64_t m = y->count + short_runs(s, group, &r);
+    r.runs = n < SPEED_RUNS_MIN || m < SPEED_RUNS_MIN;
+    return r;
+}
+
+/* Appends the words of a command without those that another --repeat takes the place of, and
+ * without --smoke, since no smoke run counts. */
+static void put_words(const json_t *argv, const struct remedy *r, struct text *out) {
     const json_t *word;
     size_t i;
     bool skip = false;
     json_array_foreach(argv, i, word) {
         const char *text = json_is_string(word) ? json_string_value(word) : "?";
-        bool value = !strcmp(text, "--repeat");
+        bool value = r->runs && !strcmp(text, "--repeat");
         if (i < 2 || skip || value || !strcmp(text, "--again") || !strcmp(text, "--smoke") ||
-            !strncmp(text, "--repeat=", 9)) {
+            (r->runs && !strncmp(text, "--repeat=", 9))) {
             skip = value;
             continue;
         }
@@ -189,25 +220,33 @@ static void put_words(const json_t *argv, struct text *out) {
         text_puts(out, quoted ? quoted : "?");
         free(quoted);
     }
+    if (r->steps) text_puts(out, MORE_STEPS); /* of two values the last one counts */
 }
 
-/* Adds the command that makes three runs of each row, if one command made both rows. A command that
- * is cut may be another one, so a long one is not shown. */
-static void add_command(const struct speeds *s, int64_t group, char why[FAMILY_WHY_CAP]) {
+/* Adds the command that makes what is missing, if one command made both rows. A command that is cut
+ * may be another one, so a long one is not shown. */
+static void add_command(const struct speeds *s, int64_t group, const struct remedy *r,
+                        char why[FAMILY_WHY_CAP]) {
     const json_t *argv = json_object_get(first_of(s, group)->argv, "argv");
     size_t at = strlen(why), room = FAMILY_WHY_CAP - at;
     struct text words = { 0 };
     const char *verb = json_string_value(json_array_get(argv, 1));
-    if (!json_equal(argv, json_object_get(first_of(s, s->baseline)->argv, "argv")) || !verb ||
-        strcmp(verb, "run") != 0) {
-        snprintf(why + at, room, "; run both three times, in turns");
+    const char *repeat = r->runs ? " --repeat 3" : "", *steps = r->steps ? MORE_STEPS : "";
+    if (r->time) {
+        snprintf(why + at, room, "; raise time_limit: the runs have too few steps");
         return;
     }
-    put_words(argv, &words);
+    if (!json_equal(argv, json_object_get(first_of(s, s->baseline)->argv, "argv")) || !verb ||
+        strcmp(verb, "run") != 0) {
+        snprintf(why + at, room, "; run both%s%s%s", r->runs ? " three times, in turns" : "",
+                 *steps ? " with" : "", steps);
+        return;
+    }
+    put_words(argv, r, &words);
     if (words.failed || words.size + 32 > room)
-        snprintf(why + at, room, "; run the command of both again with --repeat 3");
+        snprintf(why + at, room, "; run the command of both again with%s%s", repeat, steps);
     else
-        snprintf(why + at, room, "; fp8lab run --repeat 3%.*s", (int)words.size, words.bytes);
+        snprintf(why + at, room, "; fp8lab run%s%.*s", repeat, (int)words.size, words.bytes);
     text_free(&words);
 }
 
@@ -263,7 +302,8 @@ static const char *judge(const struct speeds *s, int64_t group, const struct sid
     else if (x->count < SPEED_RUNS_MIN || y->count < SPEED_RUNS_MIN) {
         snprintf(why, FAMILY_WHY_CAP, "row and baseline need %d runs each that count; here are "
                  "%lld and %lld", SPEED_RUNS_MIN, (long long)y->count, (long long)x->count);
-        add_command(s, group, why);
+        const struct remedy remedy = remedy_of(s, group, x, y);
+        add_command(s, group, &remedy, why);
     } else if (!other_clocks(x, y, why)) return judge_bounds(x, y, gain, why);
     return NULL;
 }

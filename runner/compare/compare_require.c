@@ -69,16 +69,33 @@ static bool holds(const json_t *row, char found[FOUND_CAP]) {
     return !strcmp(verdict, "holds");
 }
 
+/* Whether a run of the row that is left out was further above than what is asked, or than "holds"
+ * allows; says so. Whoever stops such a run must not get the ratio of the others. */
+static bool stopped_above(const json_t *row, double bound, char found[FOUND_CAP]) {
+    const json_t *stopped = json_object_get(row, "stopped");
+    double relative = json_double(json_object_get(stopped, "relative"));
+    double allowed = json_double(json_object_get(row, "tolerance"));
+    size_t n = strlen(found);
+    char name[8];
+    if (!(relative > fmin(fmax(bound - 1, 0), allowed))) return false;
+    snprintf(found + n, FOUND_CAP - n, "; but %s, which is left out, was at %+.2f %% from %s at "
+             "step %lld: let it go on (fp8lab run --resume RUN)",
+             compare_letter(json_int(stopped, "run"), name), 100 * relative,
+             json_is_true(json_object_get(stopped, "paired")) ? "the baseline of its seed"
+                                                              : "its own lowest loss",
+             (long long)json_int(stopped, "step"));
+    return true;
+}
+
 /* A verdict on the loss is needed, whatever it is; a run that diverged has none on its mean. */
 static bool low_loss(const json_t *row, double bound, char found[FOUND_CAP]) {
-    const char *verdict = json_text(row, "verdict", NULL);
     double low = json_double(json_object_get(row, "low"));
     double high = json_double(json_object_get(row, "high"));
-    double tolerance = json_double(json_object_get(row, "tolerance"));
-    bool diverged = verdict && !strcmp(verdict, "does not hold") && !(low > tolerance);
-    if (!verdict || diverged) return holds(row, found) && false;
+    if (!json_text(row, "verdict", NULL) || json_is_true(json_object_get(row, "diverged")))
+        return holds(row, found) && false;
     double relative = json_double(json_object_get(row, "relative"));
-    return beyond(1 + relative, 1 + low, 1 + high, bound, false, found);
+    bool met = beyond(1 + relative, 1 + low, 1 + high, bound, false, found);
+    return !stopped_above(row, bound, found) && met;
 }
 
 /* "not shown" although the bounds exclude 1: the scatter within a run exceeds the difference. */

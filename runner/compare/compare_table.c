@@ -7,6 +7,7 @@
 #include "runner/base/plain_text.h"
 #include "runner/base/text_stream.h"
 #include "runner/compare/compare.h"
+#include "runner/compare/compare_faster.h"
 
 struct table {
     FILE *out;
@@ -27,6 +28,13 @@ static void put_field(FILE *out, const char *text) {
     if (quoted) fputc('"', out);
 }
 
+static void put_escaped(FILE *out, const char *text) {
+    for (; *text; text++) {
+        if (*text == '|' || *text == '\\') fputc('\\', out);
+        fputc(*text == '\n' ? ' ' : *text, out);
+    }
+}
+
 static void put_text(struct table *t, const char *text) {
     if (t->format == COMPARE_CSV) {
         if (t->columns++) fputc(',', t->out);
@@ -34,11 +42,15 @@ static void put_text(struct table *t, const char *text) {
         return;
     }
     fputs(t->columns++ ? " " : "| ", t->out);
-    for (; *text; text++) {
-        if (*text == '|' || *text == '\\') fputc('\\', t->out);
-        fputc(*text == '\n' ? ' ' : *text, t->out);
-    }
+    put_escaped(t->out, text);
     fputs(" |", t->out);
+}
+
+/* Text of a bundle. A spreadsheet runs a cell that begins like a formula, and shows one that begins
+ * with an apostrophe as text. Tabs and carriage returns, which some skip, are gone (plain_tree). */
+static void add_foreign(const struct table *t, const char *text, struct text *out) {
+    if (t->format == COMPARE_CSV && *text && strchr("=+-@", *text)) text_puts(out, "'");
+    text_puts(out, text);
 }
 
 static void end_row(struct table *t) {
@@ -60,7 +72,7 @@ static void put_value(struct table *t, const json_t *value) {
     if (json_is_integer(value)) canonical_add_int(&text, json_integer_value(value));
     else if (json_is_real(value)) canonical_add_double(&text, json_real_value(value));
     else if (json_is_boolean(value)) text_puts(&text, json_is_true(value) ? "true" : "false");
-    else if (json_is_string(value)) text_puts(&text, json_string_value(value));
+    else if (json_is_string(value)) add_foreign(t, json_string_value(value), &text);
     put_text(t, text.failed ? "(no memory)" : text.bytes ? text.bytes : "");
     text_free(&text);
 }
@@ -94,48 +106,58 @@ static const char *const RUN_KEYS[] = { "id", "name", "label", "recipe", "seed",
 static const char *const VERDICT_KEYS[] = { "relative", "low", "high", "tolerance", "verdict",
                                             "why" };
 static const char *const PLACE_KEYS[] = { "step", "tokens" }; /* of the evaluations compared */
+static const char *const SPEED_KEYS[] = { "runs", "tokens_per_s", "ratio", "low", "high",
+                                          "verdict", "why" };
 enum { RUN_KEY_COUNT = sizeof RUN_KEYS / sizeof *RUN_KEYS,
        VERDICT_KEY_COUNT = sizeof VERDICT_KEYS / sizeof *VERDICT_KEYS,
-       PLACE_KEY_COUNT = sizeof PLACE_KEYS / sizeof *PLACE_KEYS };
+       PLACE_KEY_COUNT = sizeof PLACE_KEYS / sizeof *PLACE_KEYS,
+       SPEED_KEY_COUNT = sizeof SPEED_KEYS / sizeof *SPEED_KEYS };
+
+static void put_titles(struct table *t, const char *begin, const char *const *keys, int count) {
+    char title[80];
+    for (int i = 0; i < count; i++) {
+        snprintf(title, sizeof title, "%s%s", begin, keys[i]);
+        put_text(t, title);
+    }
+}
+
+static void put_values(struct table *t, const json_t *row, const char *const *keys, int count) {
+    for (int i = 0; i < count; i++) put_value(t, json_object_get(row, keys[i]));
+}
 
 static void put_csv_titles(struct table *t) {
     char title[80];
     put_text(t, "run");
-    for (int i = 0; i < RUN_KEY_COUNT; i++) put_text(t, RUN_KEYS[i]);
+    put_titles(t, "", RUN_KEYS, RUN_KEY_COUNT);
     for (int k = 0; k < COMPARE_CELLS; k++) put_text(t, compare_cell(k)->key);
     for (int k = 0; k < COMPARE_CELLS; k++) {
         snprintf(title, sizeof title, "ratio_%s", compare_cell(k)->ratio);
         if (*compare_cell(k)->ratio) put_text(t, title);
     }
     put_text(t, "baseline");
-    for (int i = 0; i < VERDICT_KEY_COUNT; i++) {
-        snprintf(title, sizeof title, "loss_%s", VERDICT_KEYS[i]);
-        put_text(t, title);
-    }
-    for (int i = 0; i < PLACE_KEY_COUNT; i++) {
-        snprintf(title, sizeof title, "loss_at_%s", PLACE_KEYS[i]);
-        put_text(t, title);
-    }
+    put_titles(t, "loss_", VERDICT_KEYS, VERDICT_KEY_COUNT);
+    put_titles(t, "loss_at_", PLACE_KEYS, PLACE_KEY_COUNT);
+    put_titles(t, "speed_", SPEED_KEYS, SPEED_KEY_COUNT);
     end_row(t);
 }
 
 static void put_csv_row(struct table *t, const json_t *report, const json_t *row, int64_t run) {
     const json_t *ratio = json_object_get(row, "ratio");
     const json_t *statistics = json_object_get(report, "statistics");
-    const json_t *family;
-    const json_t *verdict = verdict_of(statistics, compare_group_of(report, run), &family);
+    const json_t *family, *speeds;
+    int64_t group = compare_group_of(report, run);
+    const json_t *verdict = verdict_of(statistics, group, &family);
     char letter[8];
     put_text(t, compare_letter(run, letter));
-    for (int i = 0; i < RUN_KEY_COUNT; i++) put_value(t, json_object_get(row, RUN_KEYS[i]));
+    put_values(t, row, RUN_KEYS, RUN_KEY_COUNT);
     for (int k = 0; k < COMPARE_CELLS; k++)
         put_value(t, json_object_get(row, compare_cell(k)->key));
     for (int k = 0; k < COMPARE_CELLS; k++)
         if (*compare_cell(k)->ratio) put_value(t, json_object_get(ratio, compare_cell(k)->ratio));
     put_text(t, baseline_of(statistics, family, letter));
-    for (int i = 0; i < VERDICT_KEY_COUNT; i++)
-        put_value(t, json_object_get(verdict, VERDICT_KEYS[i]));
-    for (int i = 0; i < PLACE_KEY_COUNT; i++)
-        put_value(t, json_object_get(family, PLACE_KEYS[i]));
+    put_values(t, verdict, VERDICT_KEYS, VERDICT_KEY_COUNT);
+    put_values(t, family, PLACE_KEYS, PLACE_KEY_COUNT);
+    put_values(t, compare_speed_row(statistics, group, &speeds), SPEED_KEYS, SPEED_KEY_COUNT);
     end_row(t);
 }
 
@@ -242,6 +264,61 @@ static void put_verdicts(struct table *t, const json_t *report) {
     }
 }
 
+/* ---- how much faster, in Markdown -------------------------------------------------------------*/
+
+static void put_number(struct table *t, const json_t *row, const char *key, const char *format) {
+    char text[64] = "-";
+    const json_t *value = json_object_get(row, key);
+    if (json_is_number(value)) snprintf(text, sizeof text, format, json_number_value(value));
+    put_text(t, text);
+}
+
+static void put_speed(struct table *t, const json_t *report, const json_t *family,
+                      const json_t *row) {
+    const char *verdict = json_text(row, "verdict", "no verdict"), *why = json_text(row, "why", "");
+    const json_t *statistics = json_object_get(report, "statistics");
+    char *name = compare_group_label(report, json_int(row, "group")), letter[8], text[700];
+    snprintf(text, sizeof text, "%s%s%s", verdict, *why ? ": " : "", why);
+    put_text(t, name ? name : "(no memory)");
+    put_text(t, baseline_of(statistics, family, letter));
+    put_text(t, text);
+    put_number(t, row, "runs", "%.0f");
+    put_number(t, row, "tokens_per_s", "%.0f");
+    put_number(t, row, "ratio", "%.3fx");
+    put_number(t, row, "low", "%.3fx");
+    put_number(t, row, "high", "%.3fx");
+    end_row(t);
+    free(name);
+}
+
+/* "D does not count: it is a smoke run", a paragraph each. */
+static void put_speed_left_out(struct table *t, const json_t *family) {
+    const json_t *row;
+    size_t i;
+    char letter[8];
+    json_array_foreach(json_object_get(family, "left_out"), i, row) {
+        fprintf(t->out, "\n%s does not count: ", compare_letter(json_int(row, "run"), letter));
+        put_escaped(t->out, json_text(row, "why", ""));
+        end_row(t);
+    }
+}
+
+static void put_speeds(struct table *t, const json_t *report) {
+    static const char *const TITLES[] = { "recipe", "baseline", "speed", "runs", "tokens/s",
+                                          "to the baseline", "lower 95 % bound", "upper" };
+    const json_t *list = json_object_get(json_object_get(report, "statistics"), "speed");
+    const json_t *family, *row;
+    size_t i, k;
+    if (json_array_size(list) == 0) return;
+    end_row(t);
+    put_titles(t, "", TITLES, sizeof TITLES / sizeof *TITLES);
+    put_rule(t, 3);
+    json_array_foreach(list, i, family)
+        json_array_foreach(json_object_get(family, "rows"), k, row)
+            put_speed(t, report, family, row);
+    json_array_foreach(list, i, family) put_speed_left_out(t, family);
+}
+
 /* ---- the interface ----------------------------------------------------------------------------*/
 
 enum status compare_table(const struct comparison *c, enum compare_format format, char **out,
@@ -253,6 +330,7 @@ enum status compare_table(const struct comparison *c, enum compare_format format
     if (t.out && format == COMPARE_MARKDOWN) {
         put_runs(&t, report);
         put_verdicts(&t, report);
+        put_speeds(&t, report);
     }
     bool whole = t.out && text_stream_close(t.out, &text);
     json_decref(report);

@@ -345,12 +345,21 @@ static const char *judge(const struct family *f, int64_t group, const struct los
     return loss_verdict_name(j->verdict);
 }
 
+/* The run that add_stopped() asks about; null: none is left out, or nothing is known of it. */
+static json_t *stopped_json(const struct family *f, int64_t group) {
+    struct family_stopped worst = family_stopped(f, group);
+    if (isinf(worst.relative)) return json_null();
+    return json_pack("{s:I, s:I, s:f, s:b}", "run", (json_int_t)worst.run, "step",
+                     (json_int_t)worst.step, "relative", worst.relative, "paired", worst.paired);
+}
+
 static json_t *judged_row(const struct family *f, int64_t group, const struct loss_judgement *j,
                           int64_t n, int64_t m, double tolerance, const char *kind) {
-    char why[FAMILY_WHY_CAP];
+    char why[FAMILY_WHY_CAP], how[FAMILY_WHY_CAP];
     const char *verdict = judge(f, group, j, n, m, tolerance, why);
     bool undecided = verdict && j->verdict == LOSS_UNDECIDED && j->needed > 0;
-    return json_pack("{s:I, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:s?, s:o, s:o, s:O, s:O}",
+    return json_pack("{s:I, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:s?, s:o, s:o, s:O, s:O,"
+                     " s:b, s:o}",
                      "group", (json_int_t)group, "recipe", kind, "seeds", (json_int_t)m, "pairs",
                      (json_int_t)j->gap.pairs, "baseline_mean",
                      json_finite(j->gap.baseline_mean), "mean", json_finite(j->gap.mean),
@@ -359,7 +368,8 @@ static json_t *judged_row(const struct family *f, int64_t group, const struct lo
                      "why", json_from_text(why), "seeds_needed",
                      undecided ? json_integer(j->needed) : json_null(), "differs_in",
                      json_array_get(f->kin->others, (size_t)group), "factor",
-                     json_array_get(f->kin->only, (size_t)group));
+                     json_array_get(f->kin->only, (size_t)group), "diverged",
+                     family_diverged(f, group, how), "stopped", stopped_json(f, group));
 }
 
 static enum status put_row(const struct family *f, int64_t group, json_t *rows, struct err *e) {

@@ -42,12 +42,36 @@ static const struct schema *kind_schema(const char *name) {
     return NULL;
 }
 
-/* The default of a key as the schema writes it. "pow2" of blockwise is the only default that
- * depends on another key; schema_rules.c derives it by the same rule. */
-static const char *key_default(const struct field *field, const json_t *recipe) {
+/* The default of a key as the schema writes it. A GEMM's key that is absent has its first word.
+ * "pow2" of blockwise is the only default that depends on another key; schema_rules.c derives it by
+ * the same rule. */
+static const char *key_default(const struct field *field, const char *constants) {
     if (field->initial) return field->initial;
+    if (field->flags & FIELD_ABSENT && field->type == FIELD_WORD) return field->words[0];
     if (strcmp(field->key, "pow2") != 0) return "none";
-    return strcmp(json_text(recipe, "constants", ""), "deepseek") ? "true" : "false";
+    return strcmp(constants, "deepseek") ? "true" : "false";
+}
+
+json_t *recipe_default(const json_t *flat, const char *key) {
+    const struct schema *schema = kind_schema(json_text(flat, "recipe.kind", ""));
+    const struct field *field = NULL;
+    char word[64];
+    if (strncmp(key, "recipe.", 7) != 0) return NULL;
+    for (const char *at = key + 7; schema; at += strlen(word) + 1) {
+        size_t n = strcspn(at, ".");
+        if (n >= sizeof word) return NULL;
+        snprintf(word, n + 1, "%s", at);
+        field = schema_field(schema, word);
+        if (!field || !at[n]) break;
+        schema = field->type == FIELD_TABLE ? field->schema : NULL;
+        field = NULL;
+    }
+    if (!field) return NULL;
+    const char *text = key_default(field, json_text(flat, "recipe.constants", ""));
+    if (!strcmp(text, "none")) return NULL;
+    if (field->type == FIELD_WORD) return json_string(text);
+    if (field->type == FIELD_BOOL) return json_boolean(!strcmp(text, "true"));
+    return field->type == FIELD_INT ? json_integer(strtoll(text, NULL, 10)) : NULL;
 }
 
 static void add_option(json_t *options, const char *key, const char *value, bool *failed) {
@@ -59,7 +83,7 @@ static void add_scalar(json_t *options, const char *key, const struct field *fie
                        const json_t *value, const json_t *recipe, bool *failed) {
     if (!value) return; /* a bundle of a version without the key */
     char *text = value_words(value, VALUE_WIDTH);
-    if (!text || strcmp(text, key_default(field, recipe)) != 0)
+    if (!text || strcmp(text, key_default(field, json_text(recipe, "constants", ""))) != 0)
         add_option(options, key, text, failed);
     free(text);
 }

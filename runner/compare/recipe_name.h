@@ -12,6 +12,11 @@
  * NULL: no memory. */
 json_t *recipe_options(const json_t *recipe);
 
+/* What it means that a recipe lacks a key, such as "recipe.accumulate.dgrad": the default of its
+ * kind. `flat`: the keys of a resolved configuration (json_flat.h). New reference; NULL: the kind
+ * has no such key, its default is none, or no memory. */
+json_t *recipe_default(const json_t *flat, const char *key);
+
 /* "fp8.tensorwise first_bf16=1 last_bf16=1"; "?" without a kind. Owned by the caller (free); NULL:
  * no memory. */
 char *recipe_text(const json_t *recipe);

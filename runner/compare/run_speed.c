@@ -95,6 +95,10 @@ static void judge_end(const struct run_view *v, char why[SPEED_WHY_CAP]) {
                  "attempts", (long long)json_int(json_array_get(attempts, n - 1), "from_step"), n);
 }
 
+bool run_speed_timed_out(const struct run_view *v) {
+    return !strcmp(json_text(v->run, "status", ""), "time_limit");
+}
+
 static void judge_window(const struct run_view *v, const struct steps *s, const struct seen *seen,
                          double tokens_per_s, char why[SPEED_WHY_CAP]) {
     double steady = s->to - s->from + 1, disturbed = disturbed_steps(v, s);
@@ -103,8 +107,9 @@ static void judge_window(const struct run_view *v, const struct steps *s, const 
     if (!(tokens_per_s > 0) || !(steady >= 1))
         snprintf(why, SPEED_WHY_CAP, "it has no steady steps");
     else if (steady < SPEED_STEPS_MIN)
-        snprintf(why, SPEED_WHY_CAP, "it has %.0f steady step%s; %d are needed: raise train.steps",
-                 steady, steady == 1 ? "" : "s", SPEED_STEPS_MIN);
+        snprintf(why, SPEED_WHY_CAP, "it has %.0f steady step%s; %d are needed: raise %s", steady,
+                 steady == 1 ? "" : "s", SPEED_STEPS_MIN,
+                 run_speed_timed_out(v) ? "time_limit" : "train.steps");
     else if (seen->reasons & HARMFUL)
         snprintf(why, SPEED_WHY_CAP, "a GPU was slowed down in its steady window: %s", reasons);
     else if (seen->others)
@@ -129,6 +134,7 @@ enum status run_speed_make(const struct run_view *v, struct run_speed *out, stru
         .set_clocks = seen.reasons & USERS_CLOCKS,
     };
     judge_end(v, out->why);
+    out->few_steps = !*out->why && !(s.to - s.from + 1 >= SPEED_STEPS_MIN);
     if (!*out->why) judge_window(v, &s, &seen, out->tokens_per_s, out->why);
     return read_spread(train, steady_window(train ? train->rows : 0), &out->spread, e);
 }

@@ -16,6 +16,7 @@ struct run_speed {
     double clock_mhz;    /* the median SM clock; NaN: the driver did not say */
     bool capped;         /* the driver reported its power cap in the steady window */
     bool set_clocks;     /* a user had set the clocks then */
+    bool few_steps;      /* it does not count since its steady window is short */
     char why[SPEED_WHY_CAP]; /* why the run does not count; "" */
 };
 
@@ -27,6 +28,9 @@ struct run_speed {
  * ERR_MEMORY only. */
 NODISCARD enum status run_speed_make(const struct run_view *v, struct run_speed *out,
                                      struct err *e);
+
+/* Whether time_limit ended the run, not train.steps. */
+bool run_speed_timed_out(const struct run_view *v);
 
 /* Whether the second run was timed under another setting that changes its speed and no result: a
  * limit of the GPU, or what it records. `why` says which, beside the run called `first`. */

@@ -140,6 +140,62 @@ static void the_command_makes_runs_that_count(void **state) {
     }
 }
 
+/* Where steps are missing, more runs of as few steps do not help. */
+static void the_command_makes_runs_that_are_long_enough(void **state) {
+    static const struct { int64_t steps, planned; int runs; const char *argv, *why; } CASES[] = {
+        { 11, 11, 3, ",\"--repeat\",\"3\"",
+          "here are 0 and 0; fp8lab run tiny.lua --repeat 3 --set train.steps=60" },
+        { 12, 12, 2, NULL, NULL }, /* ten of them are steady */
+        { 11, 11, 1, ",\"--repeat\",\"1\"",
+          "here are 0 and 0; fp8lab run --repeat 3 tiny.lua --set train.steps=60" },
+        { STEPS, STEPS, 1, ",\"--repeat=1\"", "here are 1 and 1; fp8lab run --repeat 3 tiny.lua" },
+        { 11, STEPS, 1, NULL, "here are 0 and 0; raise time_limit: the runs have too few "
+                                "steps" },
+    };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        struct run_fixture six[6], runs[6];
+        int n = CASES[k].runs;
+        on_gpu(six, 1.5);
+        for (int i = 0; i < 2 * n; i++) {
+            runs[i] = six[i < n ? i : 3 + i - n];
+            runs[i].steps = CASES[k].steps;
+            runs[i].planned = CASES[k].planned;
+            runs[i].argv = CASES[k].argv;
+        }
+        compare(&s, runs, 2 * n);
+        const char *why = json_text(speed_row(&s), "why", "");
+        if (CASES[k].planned == 11)
+            left_out_is(&s, (size_t)(2 * n), 0, "it has 9 steady steps; 10 are needed: raise "
+                                                "train.steps");
+        if (!CASES[k].why) speed_is(&s, "faster", "");
+        else assert_string_equal(strstr(why, "here are"), CASES[k].why);
+        finish(&s);
+    }
+}
+
+static void two_commands_are_not_one(void **state) {
+    static const struct { int64_t steps; int runs; const char *why; } CASES[] = {
+        { STEPS, 1, "; run both three times, in turns" },
+        { 11, 1, "; run both three times, in turns with --set train.steps=60" },
+        { 11, 2, "; run both with --set train.steps=60" },
+    };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        struct run_fixture six[6], runs[4];
+        int n = CASES[k].runs;
+        on_gpu(six, 1.5);
+        for (int i = 0; i < 2 * n; i++) {
+            runs[i] = six[i < n ? i : 3 + i - n];
+            runs[i].steps = CASES[k].steps;
+            runs[i].argv = i < n ? NULL : ",\"--set\",\"a=b\"";
+        }
+        compare(&s, runs, 2 * n);
+        assert_string_equal(strstr(json_text(speed_row(&s), "why", ""), "; run"), CASES[k].why);
+        finish(&s);
+    }
+}
+
 /* A baseline of 4,151, 12,208 and 3,382 tokens/s: the ratio of medians was printed alone. */
 static void scattered_runs_show_nothing(void **state) {
     struct scene s;
@@ -205,7 +261,8 @@ static void disturbed_runs_do_not_count(void **state) {
         { { .smoke = true }, "it is a smoke run" },
         { { .attempts = "[{\"from_step\":0},{\"from_step\":25}]" },
           "it was resumed after step 25: its steps are of 2 attempts" },
-        { { .steps = 11, .planned = STEPS }, "it has 9 steady steps; 10 are needed" },
+        { { .steps = 11, .planned = STEPS },
+          "it has 9 steady steps; 10 are needed: raise time_limit" },
         { { .eval_every = 3 }, "16 of its 48 steady steps are beside an evaluation" },
         { { .checkpoint = "{\"every\":2,\"keep\":1}" }, "24 of its 48 steady steps are beside" },
         { { .facts = ",\"gpu.power_limit_w\":450" },
@@ -444,6 +501,8 @@ int main(void) {
         cmocka_unit_test(the_bounds_are_welchs_on_logarithms),
         cmocka_unit_test(one_run_a_side_gives_no_bounds),
         cmocka_unit_test(the_command_makes_runs_that_count),
+        cmocka_unit_test(the_command_makes_runs_that_are_long_enough),
+        cmocka_unit_test(two_commands_are_not_one),
         cmocka_unit_test(scattered_runs_show_nothing),
         cmocka_unit_test(scatter_within_a_run_counts),
         cmocka_unit_test(a_copy_is_no_repeat),

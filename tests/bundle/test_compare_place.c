@@ -177,8 +177,8 @@ static void one_pair_that_went_on_tells_what_came_later(void **state) {
 /* A verdict without its place cannot be compared with another one. */
 static void tables_have_the_place_of_a_verdict(void **state) {
     static const struct { enum compare_format format; const char *words[2]; } CASES[] = {
-        { COMPARE_CSV, { ",loss_why,loss_at_step,loss_at_tokens\n",
-                         ",does not hold,without I (to step 10),60,122880.0\n" } },
+        { COMPARE_CSV, { ",loss_why,loss_at_step,loss_at_tokens,",
+                         ",does not hold,without I (to step 10),60,122880.0," } },
         { COMPARE_MARKDOWN, { "| allowed | at step | after tokens |\n",
                               "| does not hold: without I (to step 10) |" } },
         { COMPARE_MARKDOWN, { "%", "| 60 | 122880 |\n" } },

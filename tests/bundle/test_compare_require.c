@@ -95,6 +95,53 @@ static void no_verdict_is_a_miss(void **state) {
     ask(runs, 3, "speed>=0.5x", false, "");
 }
 
+/* Four seeds a side, evaluated to step 60. H, of the FP8 row, was stopped at step 11. */
+static void one_stopped(struct run_fixture runs[8], double shift) {
+    for (int i = 0; i < 8; i++) {
+        runs[i] = run_fixture_default();
+        runs[i].recipe = i < 4 ? "bf16" : "fp8.tensorwise";
+        runs[i].seed = 1 + i % 4;
+        runs[i].planned = runs[i].steps = 60;
+        runs[i].loss_late = i < 4 ? 0 : shift;
+    }
+    runs[7].status = "stopped";
+    runs[7].steps = 11;
+}
+
+/* Who stops the run whose loss climbs must not get the ratio of the others. */
+static void a_bad_run_that_was_stopped_is_a_miss(void **state) {
+    struct run_fixture runs[8];
+    one_stopped(runs, 0.01); /* about 1.2 %: above the tolerance of "holds" */
+    ask(runs, 8, "eval_loss<=1.02x", true, "1.0");
+    runs[7].loss_shift = 0.1;
+    ask(runs, 8, "eval_loss<=1.02x", false, "; but H, which is left out, was at +5.4");
+    ask(runs, 8, "eval_loss<=1.02x", false, " % from the baseline of its seed at step 10: let it "
+                                            "go on (fp8lab run --resume RUN)");
+    ask(runs, 8, "eval_loss<=1.10x", false, "was at +5.4"); /* as if the others were lower: */
+    for (int i = 4; i < 7; i++) runs[i].loss_late = 0;
+    ask(runs, 8, "eval_loss<=1.10x", false, "no verdict: on the 3 seeds that both have; without H");
+    runs[7].loss_shift = 0.007; /* 0.4 %: "holds" allows it, what is asked does not */
+    ask(runs, 8, "eval_loss<=1.005x", true, "1x");
+    ask(runs, 8, "eval_loss<=1.002x", false, "was at +0.3");
+    one_stopped(runs, 0.01);
+    runs[7].seed = 9; /* in no pair: its own rise counts */
+    runs[7].steps = 25;
+    ask(runs, 8, "eval_loss<=1.02x", true, "1.0");
+    runs[7].loss_late = 0.6;
+    ask(runs, 8, "eval_loss<=1.02x", false, " % from its own lowest loss at step 20: let it go on");
+}
+
+/* Its loss was finite at the place, where the row is far above the baseline. */
+static void a_run_that_diverged_later_is_a_miss(void **state) {
+    struct run_fixture runs[8];
+    one_stopped(runs, 0.5);
+    for (int i = 0; i < 8; i++) runs[i].steps = 20;
+    ask(runs, 8, "eval_loss<=2x", true, "1.3");
+    runs[7].steps = 60;
+    runs[7].status = "failed";
+    ask(runs, 8, "eval_loss<=2x", false, "does not hold: H diverged");
+}
+
 static void other_texts_are_errors(void **state) {
     static const char *const BAD[] = { "", "hold", "speed", "speed>=", "speed>=1.15", "speed>=x",
                                        "speed<=1.15x", "speed>=-1x", "speed>=nanx", "speed>=1x ",
@@ -136,6 +183,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_requirement_is_met_or_missed),
         cmocka_unit_test(no_verdict_is_a_miss),
+        cmocka_unit_test(a_bad_run_that_was_stopped_is_a_miss),
+        cmocka_unit_test(a_run_that_diverged_later_is_a_miss),
         cmocka_unit_test(other_texts_are_errors),
         cmocka_unit_test(junit_has_a_case_for_each_row),
     };

@@ -1,6 +1,6 @@
 #!/bin/bash
-# show and list name what else of a run is FP8 beside its recipe: attention, and gradients between
-# ranks. Rows that differ only there would look alike.
+# show, list and check name the options of a recipe, and what else of a run is FP8: attention, and
+# gradients between ranks. Rows that differ only there would look alike.
 set -u
 . "$PWD/tests/cli/lib.sh"
 
@@ -21,5 +21,18 @@ run_tiny --runs plain --set train.steps=1 --set recipe=fp8.delayed
 gives 0 list plain -- "fp8.delayed"
 ! grep -q "precision\|grad_dtype" out || fail "a run without them"
 
-[ "$failed" = 0 ] && echo "attention and gradients in FP8 are named beside the recipe"
+sed 's/bf16, fp8.tensorwise/bf16, fp8.delayed, fp8.delayed { wgrad = "bf16" },\
+     fp8.rowwise { lm_head = "fp8", pow2 = false }/' "$tests/suite.lua" >options.lua
+gives 0 check options.lua --lib "$lib" -- \
+    " recipe                              layers   width  seq_len    steps     config" \
+    " bf16                                     1     128" \
+    " fp8.delayed                              1     128" \
+    " fp8.delayed wgrad=bf16                   1     128" \
+    " fp8.rowwise pow2=false lm_head=fp8       1     128"
+gives 0 check "$tests/tiny.lua" --lib "$lib" -- " recipe           layers   width" \
+    " fp8.delayed           1     128"
+gives 0 check "$tests/tiny.lua" --lib "$lib" --set attention.precision=fp8 -- \
+    " fp8.delayed attention.precision=fp8       1     128"
+
+[ "$failed" = 0 ] && echo "options, attention and gradients in FP8 are named beside the recipe"
 exit "$failed"
