@@ -254,7 +254,7 @@ const struct verb VERB_COMPARE = {
             "clearly more of them than its baseline.\n"
             "A second table has losses after equal time. It also has time and tokens to one loss.\n"
             "How much faster? The ratio of tokens/s over all runs, repeats of a seed too, with\n"
-            "95 % bounds: faster, slower or not shown. It needs two runs a side on a GPU, and\n"
+            "95 % bounds: faster, slower or not shown. It needs two runs per side on a GPU, and\n"
             "names the runs that do not count: throttled, shared, resumed, too short.\n"
             "--require asks every row: does it hold, and are all of its bounds at or beyond the\n"
             "ratio? Each miss is named; a row without a verdict, or an undecided one, misses.\n"

@@ -18,15 +18,17 @@ static void print_line(void *to, enum health_level level, const char *line) {
 }
 
 /* Spikes of the loss, which may have other causes than the tensors above. */
-static void print_spikes(const struct cli *cli, const struct spikes *spikes) {
+static void print_spikes(const struct cli *cli, const struct spikes *spikes, bool fp8) {
     char found[SPIKES_TEXT_CAP], text[SPIKES_TEXT_CAP + 16];
     bool any = spikes_text(spikes, found);
     snprintf(text, sizeof text, "spikes: %s", *found ? found : "too few steps to judge any by");
     print_line((void *)(uintptr_t)cli, any ? HEALTH_WATCH : HEALTH_FINE, text);
     if (any)
-        cli_out(cli, "  try     the same run in BF16: compare counts the spikes of both. If FP8 "
-                     "has more: a\n          lower learning rate, or BF16 for the outer layers "
-                     "(first_bf16, last_bf16)\n");
+        cli_out(cli, "%s", fp8 ? "  try     the same run in BF16: compare counts the spikes of both. "
+                                 "If FP8 has more: a\n          lower learning rate, or BF16 for "
+                                 "the outer layers (first_bf16, last_bf16)\n"
+                               : "  try     a lower learning rate, a longer warmup, or a search of "
+                                 "the data of these steps\n");
 }
 
 /* The report with its spikes; new reference, NULL: no memory. */
@@ -55,7 +57,7 @@ static int cmd_health(const struct cli *cli) {
         json_decref(object);
     } else if (st == OK) {
         health_print(&health, cli_has(cli, "all"), print_line, (void *)(uintptr_t)cli);
-        print_spikes(cli, &spikes);
+        print_spikes(cli, &spikes, health.fp8_count > 0);
     }
     spikes_free(&spikes);
     health_free(&health);

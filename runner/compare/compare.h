@@ -24,7 +24,7 @@
  *                tests: [{metric, step, group, n, m, median_a, median_b, effect, effect_low,
  *                  effect_high, u, p, verdict}]; the reference's group is side a
  *                losses: does the loss hold (compare_loss.h)? One entry a baseline, several
-                if some of its rows ended before half of others (compare_early.c):
+ *                  if some of its rows ended before half of others (compare_early.c):
  *                  baseline  its group;  seeds, mean: of the baseline
  *                  diverged  a run of the baseline did: no losses at equal time, no times to one
  *                  cpu       a run computed on a CPU: its times are of an emulation
@@ -38,15 +38,16 @@
  *                  parted    entries of the same baseline follow, of rows that ended early
  *                  rows      [{group, recipe, seeds, pairs: seeds compared in pairs or 0,
  *                    baseline_mean, mean, relative, low, high: one-sided 95 % bounds of relative,
- *                    tolerance, verdict, why, seeds_needed: a side, of an undecided row; null: not
- *                    known or more than 1000, differs_in: names of other factors (--baseline),
+ *                    tolerance, verdict, why, seeds_needed: per side, of an undecided row; null:
+ *                    not known or more than 1000, differs_in: names of other factors (--baseline),
  *                    spikes {loss, grad_norm: null if no step of a side was judged, or
  *                      {count, steps, baseline_count, baseline_steps, p, clearly_more}},
  *                    factor: the key of --factor in which alone it differs, or null,
  *                    diverged: a run of the group did,
- *                    stopped {run, step, relative, paired}: the worst of its runs that are left
- *                      out, at its last evaluation: relative to the baseline's run of its seed, or,
- *                      if not paired, to its own lowest loss; null: there is none,
+ *                    doubted: something speaks against a good loss (add_doubts): "holds" is
+ *                      withheld,
+ *                    stopped {run, step, relative, paired, ended}: the worst of its runs that are
+ *                      left out (struct family_stopped); null: there is none,
  *                    at_time {baseline_mean, mean, relative, low, high}: losses at equal time,
  *                    same_loss {loss: the lowest that all runs of both sides had, time, tokens
  *                      {factor: the baseline's / the row's until that loss, low, high}}}].

@@ -92,23 +92,39 @@ static const json_t *seed_of(const struct family *f, int64_t run) {
     return json_object_get(f->c->run[run].run, "seed");
 }
 
-/* The last loss of a run relative to that of the baseline's run of its seed at the same place; NaN:
- * no run of the baseline has such a seed and evaluation. */
-static double from_pair(const struct family *f, int64_t run) {
+/* The last loss of a run relative to that of the baseline's run of its seed at the same place: of
+ * several such runs the one that shares most tokens. NaN: there is none. *tokens: the place. */
+static double from_pair(const struct family *f, int64_t run, double *tokens) {
     const struct curve *mine = &f->curve[run];
+    double relative = (double)NAN;
+    *tokens = -1;
     for (int64_t i = 0; i < f->c->count; i++) {
         if (f->g->of[i] != f->baseline || !json_equal(seed_of(f, i), seed_of(f, run))) continue;
         const struct curve *both[] = { mine, &f->curve[i] };
-        double tokens = curve_common(both, 2);
-        if (isnan(tokens)) continue;
-        return mine->loss[curve_find(mine, tokens)] /
-               f->curve[i].loss[curve_find(&f->curve[i], tokens)] - 1;
+        double common = curve_common(both, 2);
+        if (!(common > *tokens)) continue;
+        *tokens = common;
+        relative = mine->loss[curve_find(mine, common)] /
+                   f->curve[i].loss[curve_find(&f->curve[i], common)] - 1;
     }
-    return (double)NAN;
+    return relative;
 }
 
 static double from_lowest(const struct curve *c) {
     return c->points ? c->loss[c->points - 1] / curve_lowest(c) - 1 : (double)NAN;
+}
+
+/* What its pair does not cover, a run's own lowest loss does. */
+static struct family_stopped stopped_run(const struct family *f, int64_t run, int64_t step) {
+    const struct curve *c = &f->curve[run];
+    const char *status = json_text(f->c->run[run].run, "status", "");
+    double tokens, pair = from_pair(f, run, &tokens), own = from_lowest(c);
+    bool covered = c->points && tokens >= c->tokens[c->points - 1];
+    bool paired = !isnan(pair) && (covered || pair >= own);
+    return (struct family_stopped){ .run = run, .step = step, .relative = paired ? pair : own,
+                                    .paired = paired,
+                                    .ended = !strcmp(status, "done") ||
+                                             !strcmp(status, "time_limit") };
 }
 
 struct family_stopped family_stopped(const struct family *f, int64_t group) {
@@ -118,12 +134,9 @@ struct family_stopped family_stopped(const struct family *f, int64_t group) {
     json_array_foreach(f->left_out, i, row) {
         int64_t run = json_integer_value(json_object_get(row, "run"));
         if (f->g->of[run] != group) continue;
-        double relative = from_pair(f, run);
-        bool paired = !isnan(relative);
-        if (!paired) relative = from_lowest(&f->curve[run]);
-        if (relative > worst.relative)
-            worst = (struct family_stopped){ run, json_integer_value(json_object_get(row, "step")),
-                                             relative, paired };
+        struct family_stopped one =
+            stopped_run(f, run, json_integer_value(json_object_get(row, "step")));
+        if (one.relative > worst.relative) worst = one;
     }
     return worst;
 }

@@ -39,7 +39,7 @@ struct family {
     double seconds;             /* training time that all runs reached; NaN: there is none */
     bool apart;                 /* evaluated on other numbers of tokens: losses say nothing */
     bool diverged;              /* a run of the baseline: nothing is faster or slower than it */
-    int64_t farthest;           /* these rows ended early: the step that others went to; else 0 */
+    int64_t farthest;           /* the step that rows of other parts went to; 0: none went on */
     bool parted;                /* other rows of this baseline ended early, and follow */
     char why[FAMILY_WHY_CAP];   /* why no group of the family gets a verdict; "" */
 };
@@ -74,12 +74,14 @@ struct family_later {
 };
 struct family_later family_later(const struct family *f, int64_t group);
 
-/* The worst of the group's runs that are left out, at its last evaluation that its pair has too. */
+/* The worst of the group's runs that are left out. */
 struct family_stopped {
     int64_t run, step; /* of its last evaluation */
-    double relative; /* to the baseline's run of its seed; of one in no pair, to its own lowest
-                      * loss; -infinite: none is known */
-    bool paired;
+    double relative; /* to the baseline's run of its seed, at the last evaluation that both have; or,
+                      * if that is not its last one and less, to its own lowest loss; -infinite:
+                      * none is known */
+    bool paired;     /* to the baseline's run */
+    bool ended;      /* it came to its end: it cannot go on */
 };
 struct family_stopped family_stopped(const struct family *f, int64_t group);
 

@@ -27,7 +27,8 @@ enum status requirement_read(const char *text, struct requirement *out, struct e
         if (strncmp(text, RATIOS[i].head, n) != 0) continue;
         out->kind = RATIOS[i].kind;
         out->bound = strtod(text + n, &end);
-        if (end != text + n && !strcmp(end, "x") && out->bound > 0 && isfinite(out->bound))
+        bool decimal = strspn(text + n, "0123456789.") == (size_t)(end - text) - n;
+        if (decimal && end != text + n && !strcmp(end, "x") && out->bound > 0 && isfinite(out->bound))
             return OK;
         return FAIL(e, ERR_ARG, "--require %.60s: '%.40s' is no ratio to the baseline; " FORMS,
                     text, text + n);
@@ -37,11 +38,23 @@ enum status requirement_read(const char *text, struct requirement *out, struct e
 
 /* ---- one row ------------------------------------------------------------------------------- */
 
-/* "1.200x (1.150 to 1.250)" */
-static void say_ratio(double ratio, double low, double high, char out[FOUND_CAP]) {
-    int n = snprintf(out, FOUND_CAP, "%.4gx", ratio);
+/* The value in four digits; in more if it would else look like what is asked, or its other side. */
+static int digits(double value, double bound) {
+    int n = 4;
+    for (char text[32]; n < 16; n++) {
+        snprintf(text, sizeof text, "%.*g", n, value);
+        double said = strtod(text, NULL);
+        if ((said < bound) == (value < bound) && (said > bound) == (value > bound)) break;
+    }
+    return n;
+}
+
+/* "1.2x (95 % bounds 1.15 to 1.25)" */
+static void say_ratio(double ratio, double low, double high, double bound, char out[FOUND_CAP]) {
+    int n = snprintf(out, FOUND_CAP, "%.*gx", digits(ratio, bound), ratio);
     if (isfinite(low) && isfinite(high))
-        snprintf(out + n, FOUND_CAP - (size_t)n, " (95 %% bounds %.4g to %.4g)", low, high);
+        snprintf(out + n, FOUND_CAP - (size_t)n, " (95 %% bounds %.*g to %.*g)",
+                 digits(low, bound), low, digits(high, bound), high);
 }
 
 static void say_why(const json_t *row, char out[FOUND_CAP]) {
@@ -55,10 +68,10 @@ static bool beyond(double ratio, double low, double high, double bound, bool abo
                    char found[FOUND_CAP]) {
     bool met = above ? low >= bound : high <= bound;
     bool broken = above ? high < bound : low > bound;
-    say_ratio(ratio, low, high, found);
+    say_ratio(ratio, low, high, bound, found);
     size_t n = strlen(found);
     if (!met && !broken)
-        snprintf(found + n, FOUND_CAP - n, ", undecided: %.4gx is between the bounds", bound);
+        snprintf(found + n, FOUND_CAP - n, ", undecided: %.9gx is between the bounds", bound);
     return met;
 }
 
@@ -79,15 +92,17 @@ static bool stopped_above(const json_t *row, double bound, char found[FOUND_CAP]
     char name[8];
     if (!(relative > fmin(fmax(bound - 1, 0), allowed))) return false;
     snprintf(found + n, FOUND_CAP - n, "; but %s, which is left out, was at %+.2f %% from %s at "
-             "step %lld: let it go on (fp8lab run --resume RUN)",
-             compare_letter(json_int(stopped, "run"), name), 100 * relative,
+             "step %lld%s", compare_letter(json_int(stopped, "run"), name), 100 * relative,
              json_is_true(json_object_get(stopped, "paired")) ? "the baseline of its seed"
                                                               : "its own lowest loss",
-             (long long)json_int(stopped, "step"));
+             (long long)json_int(stopped, "step"),
+             json_is_true(json_object_get(stopped, "ended")) ? ""
+                 : ": let it go on (fp8lab run --resume RUN)");
     return true;
 }
 
-/* A verdict on the loss is needed, whatever it is; a run that diverged has none on its mean. */
+/* A verdict on the loss is needed, whatever it is; a run that diverged has none on its mean. What
+ * withholds "holds" withholds the ratio, too: a noisier row must not pass where a quiet one fails. */
 static bool low_loss(const json_t *row, double bound, char found[FOUND_CAP]) {
     double low = json_double(json_object_get(row, "low"));
     double high = json_double(json_object_get(row, "high"));
@@ -95,6 +110,10 @@ static bool low_loss(const json_t *row, double bound, char found[FOUND_CAP]) {
         return holds(row, found) && false;
     double relative = json_double(json_object_get(row, "relative"));
     bool met = beyond(1 + relative, 1 + low, 1 + high, bound, false, found);
+    if (json_is_true(json_object_get(row, "doubted"))) {
+        say_why(row, found);
+        return false;
+    }
     return !stopped_above(row, bound, found) && met;
 }
 

@@ -3,6 +3,7 @@
  * All runs of a family are compared after one number of tokens (compare_place.c), the last after
  * which all of them were evaluated. */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,22 +234,33 @@ static double first_of_baseline(const struct family *f) {
     return n ? sum / (double)n : (double)NAN;
 }
 
-/* Whether weights from `init` that no step changed might hold as well: the baseline's loss is not
- * known to have fallen by more than the tolerance. */
-static bool may_be_untrained(const struct family *f, double mean, double tolerance,
-                             char why[FAMILY_WHY_CAP]) {
+/* Adds a clause to the reason. */
+__attribute__((format(printf, 2, 3)))
+static void add_clause(char why[FAMILY_WHY_CAP], const char *format, ...) {
+    size_t at = strlen(why);
+    va_list list;
+    if (at && at + 2 < FAMILY_WHY_CAP) at += (size_t)snprintf(why + at, FAMILY_WHY_CAP - at, "; ");
+    va_start(list, format);
+    vsnprintf(why + at, FAMILY_WHY_CAP - at, format, list);
+    va_end(list);
+}
+
+/* Whether weights from `init` that no step changed might have this loss as well: the baseline's is
+ * not known to have fallen by more than the tolerance. */
+static bool add_untrained(const struct family *f, double mean, double tolerance,
+                          char why[FAMILY_WHY_CAP]) {
+    static const char UNKNOWN[] = "whether the baseline learned anything is not known: the loss of "
+                                  "its initial weights is not recorded";
     const json_t *config = f->c->run[f->g->first[f->baseline]].resolved;
     double first = first_of_baseline(f);
     if (!json_is_object(json_object_get(config, "init")) || first > (1 + tolerance) * mean)
         return false;
-    int at = snprintf(why, FAMILY_WHY_CAP, "whether the baseline learned anything is not known: "
-                      "the loss of its initial weights is not recorded, and ");
     if (isnan(first))
-        snprintf(why + at, FAMILY_WHY_CAP - (size_t)at, "no evaluation is earlier; evaluate more "
-                 "often (eval.every)");
+        add_clause(why, "%s, and no evaluation is earlier; evaluate more often (eval.every)",
+                   UNKNOWN);
     else
-        snprintf(why + at, FAMILY_WHY_CAP - (size_t)at, "its mean loss was %.5g at the first "
-                 "evaluation and is %.5g; evaluate earlier, or train longer", first, mean);
+        add_clause(why, "%s, and its mean loss was %.5g at the first evaluation and is %.5g; "
+                   "evaluate earlier, or train longer", UNKNOWN, first, mean);
     return true;
 }
 
@@ -268,12 +280,15 @@ static void add_left_out(const struct family *f, int64_t group, char why[FAMILY_
     }
 }
 
-/* Says if rows of the same baseline went on for more than twice as long. */
-static void add_others(const struct family *f, char why[FAMILY_WHY_CAP]) {
-    size_t at = strlen(why);
-    if (f->farthest > 0)
-        snprintf(why + at, FAMILY_WHY_CAP - at, "%sother rows went on to step %lld",
-                 at ? "; " : "", (long long)f->farthest);
+/* Says if runs of this baseline or of its rows went on for more than twice as long. */
+static bool add_others(const struct family *f, char why[FAMILY_WHY_CAP]) {
+    int64_t step = family_step(f), farthest = f->farthest;
+    for (int64_t i = 0; i < f->runs; i++)
+        if (last_step(curve_of(f, i)) > farthest) farthest = last_step(curve_of(f, i));
+    if (step < 0 || 2 * step >= farthest) return false;
+    add_clause(why, "other runs went on to step %lld, and early in training recipes are alike",
+               (long long)farthest);
+    return true;
 }
 
 /* Says if a run of the group that is left out was bad. Who stops such a run must not get "holds"
@@ -281,15 +296,16 @@ static void add_others(const struct family *f, char why[FAMILY_WHY_CAP]) {
 static bool add_stopped(const struct family *f, int64_t group, double tolerance,
                         char why[FAMILY_WHY_CAP]) {
     struct family_stopped worst = family_stopped(f, group);
-    size_t at = strlen(why);
     char name[8];
     if (!(worst.relative > tolerance)) return false;
-    snprintf(why + at, FAMILY_WHY_CAP - at,
-             worst.paired ? "; %s was at %+.2f %% from the baseline of its seed there, which is "
-                            "more than allowed: let it go on (fp8lab run --resume RUN)"
-                          : "; %s was %.2f %% above its lowest loss there: let it go on "
-                            "(fp8lab run --resume RUN)",
-             compare_letter(worst.run, name), 100 * worst.relative);
+    const char *advice = worst.ended ? "" : ": let it go on (fp8lab run --resume RUN)";
+    compare_letter(worst.run, name);
+    if (worst.paired)
+        add_clause(why, "%s was at %+.2f %% from the baseline of its seed there, which is more "
+                   "than allowed%s", name, 100 * worst.relative, advice);
+    else
+        add_clause(why, "%s was %.2f %% above its lowest loss there%s", name, 100 * worst.relative,
+                   advice);
     return true;
 }
 
@@ -297,24 +313,34 @@ static bool add_stopped(const struct family *f, int64_t group, double tolerance,
 static bool add_later(const struct family *f, int64_t group, double tolerance,
                       char why[FAMILY_WHY_CAP]) {
     struct family_later later = family_later(f, group);
-    size_t at = strlen(why);
-    const char *begin = at ? "; later evaluations got worse" : "later evaluations got worse";
     bool worse = later.relative > tolerance;
     if (worse)
-        snprintf(why + at, FAMILY_WHY_CAP - at, "%s: %+.2f %% from the baseline at step %lld, on "
-                 "%lld seed%s", begin, 100 * later.relative, (long long)later.step,
-                 (long long)later.seeds, later.seeds == 1 ? "" : "s");
+        add_clause(why, "later evaluations got worse: %+.2f %% from the baseline at step %lld, on "
+                   "%lld seed%s", 100 * later.relative, (long long)later.step,
+                   (long long)later.seeds, later.seeds == 1 ? "" : "s");
     else if (isnan(later.relative) && later.rise > tolerance)
-        snprintf(why + at, FAMILY_WHY_CAP - at, "%s: the row's loss rises by %.2f %% to step %lld",
-                 begin, 100 * later.rise, (long long)later.last_step);
+        add_clause(why, "later evaluations got worse: the row's loss rises by %.2f %% to step %lld",
+                   100 * later.rise, (long long)later.last_step);
     return worse;
 }
 
-/* The verdict and its reason. Conditions that exclude a verdict come first, the bounds last. */
+/* Adds what speaks against a good loss, whatever the bounds say. Whether anything does. */
+static bool add_doubts(const struct family *f, int64_t group, double mean, double tolerance,
+                       char why[FAMILY_WHY_CAP]) {
+    bool untrained = add_untrained(f, mean, tolerance, why);
+    add_left_out(f, group, why);
+    bool early = add_others(f, why), stopped = add_stopped(f, group, tolerance, why);
+    return add_later(f, group, tolerance, why) || untrained || early || stopped;
+}
+
+/* The verdict and its reason. Conditions that exclude a verdict come first, the bounds last.
+ * *doubted: something speaks against a good loss. */
 static const char *judge(const struct family *f, int64_t group, const struct loss_judgement *j,
-                         int64_t n, int64_t m, double tolerance, char why[FAMILY_WHY_CAP]) {
+                         int64_t n, int64_t m, double tolerance, char why[FAMILY_WHY_CAP],
+                         bool *doubted) {
     int64_t pairs = j->gap.pairs;
     why[0] = '\0';
+    *doubted = false;
     if (*f->why) snprintf(why, FAMILY_WHY_CAP, "%s", f->why);
     else if (other_data(f, group)) snprintf(why, FAMILY_WHY_CAP, "trained on other data");
     else if (has_no_effect(f, group))
@@ -335,13 +361,8 @@ static const char *judge(const struct family *f, int64_t group, const struct los
                  j->needed < 0 ? (long long)STATS_SEEDS_MAX : (long long)j->needed);
     else if (pairs && (pairs < n || pairs < m))
         snprintf(why, FAMILY_WHY_CAP, "on the %lld seeds that both have", (long long)pairs);
-    if (j->verdict == LOSS_HOLDS && may_be_untrained(f, j->gap.baseline_mean, tolerance, why))
-        return NULL;
-    add_left_out(f, group, why);
-    add_others(f, why);
-    if (j->verdict == LOSS_HOLDS && add_stopped(f, group, tolerance, why)) return NULL;
-    if (j->verdict == LOSS_HOLDS && add_later(f, group, tolerance, why)) return NULL;
-    if (j->verdict == LOSS_UNDECIDED) (void)add_later(f, group, tolerance, why);
+    *doubted = add_doubts(f, group, j->gap.baseline_mean, tolerance, why);
+    if (j->verdict == LOSS_HOLDS && *doubted) return NULL;
     return loss_verdict_name(j->verdict);
 }
 
@@ -349,17 +370,19 @@ static const char *judge(const struct family *f, int64_t group, const struct los
 static json_t *stopped_json(const struct family *f, int64_t group) {
     struct family_stopped worst = family_stopped(f, group);
     if (isinf(worst.relative)) return json_null();
-    return json_pack("{s:I, s:I, s:f, s:b}", "run", (json_int_t)worst.run, "step",
-                     (json_int_t)worst.step, "relative", worst.relative, "paired", worst.paired);
+    return json_pack("{s:I, s:I, s:f, s:b, s:b}", "run", (json_int_t)worst.run, "step",
+                     (json_int_t)worst.step, "relative", worst.relative, "paired", worst.paired,
+                     "ended", worst.ended);
 }
 
 static json_t *judged_row(const struct family *f, int64_t group, const struct loss_judgement *j,
                           int64_t n, int64_t m, double tolerance, const char *kind) {
     char why[FAMILY_WHY_CAP], how[FAMILY_WHY_CAP];
-    const char *verdict = judge(f, group, j, n, m, tolerance, why);
+    bool doubted;
+    const char *verdict = judge(f, group, j, n, m, tolerance, why, &doubted);
     bool undecided = verdict && j->verdict == LOSS_UNDECIDED && j->needed > 0;
     return json_pack("{s:I, s:s, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:s?, s:o, s:o, s:O, s:O,"
-                     " s:b, s:o}",
+                     " s:b, s:b, s:o}",
                      "group", (json_int_t)group, "recipe", kind, "seeds", (json_int_t)m, "pairs",
                      (json_int_t)j->gap.pairs, "baseline_mean",
                      json_finite(j->gap.baseline_mean), "mean", json_finite(j->gap.mean),
@@ -369,7 +392,8 @@ static json_t *judged_row(const struct family *f, int64_t group, const struct lo
                      undecided ? json_integer(j->needed) : json_null(), "differs_in",
                      json_array_get(f->kin->others, (size_t)group), "factor",
                      json_array_get(f->kin->only, (size_t)group), "diverged",
-                     family_diverged(f, group, how), "stopped", stopped_json(f, group));
+                     family_diverged(f, group, how), "doubted", doubted, "stopped",
+                     stopped_json(f, group));
 }
 
 static enum status put_row(const struct family *f, int64_t group, json_t *rows, struct err *e) {

@@ -37,8 +37,13 @@ static void row_is(const json_t *family, int64_t step, size_t rows, const char *
         fail_msg("\"%s\" is not in \"%s\"", why, json_text(row, "why", ""));
 }
 
+static void verdict_lacks(const struct scene *s, const char *words) {
+    const char *why = json_text(loss_row(s), "why", "");
+    if (strstr(why, words)) fail_msg("\"%s\" is in \"%s\"", words, why);
+}
+
 /* The loss of the long row is spoiled from step 11 on. A row that ended at step 11 must not take
- * the comparison to step 10, where the long one holds. */
+ * the comparison to step 10, where the long one holds; nor does it hold itself, so early. */
 static void a_row_that_ended_early_moves_no_other(void **state) {
     struct scene s;
     struct run_fixture runs[9];
@@ -48,7 +53,8 @@ static void a_row_that_ended_early_moves_no_other(void **state) {
     compare(&s, runs, 9);
     assert_int_equal(json_array_size(losses_of(&s)), 2);
     row_is(family_at(&s, 0), 60, 1, "does not hold", "");
-    row_is(family_at(&s, 1), 10, 1, "holds", "other rows went on to step 60");
+    row_is(family_at(&s, 1), 10, 1, NULL, "other runs went on to step 60, and early in training "
+                                          "recipes are alike");
     text_says(&s, "    rows that ended before half of that are judged by themselves, below\n");
     assert_int_equal(compare_reference(s.c.report), 0); /* both have one baseline */
     finish(&s);
@@ -56,7 +62,7 @@ static void a_row_that_ended_early_moves_no_other(void **state) {
     for (int i = 6; i < 9; i++) runs[i].loss_shift = 0.5; /* the short row is the bad one */
     compare(&s, runs, 9);
     row_is(family_at(&s, 0), 60, 1, "holds", "");
-    row_is(family_at(&s, 1), 10, 1, "does not hold", "other rows went on to step 60");
+    row_is(family_at(&s, 1), 10, 1, "does not hold", "other runs went on to step 60");
     finish(&s);
 }
 
@@ -74,7 +80,23 @@ static void rows_of_about_one_length_have_one_place(void **state) {
     stop_row(runs, 0, 11); /* without the baseline no row goes further */
     compare(&s, runs, 9);
     assert_int_equal(json_array_size(losses_of(&s)), 1);
-    row_is(family_at(&s, 0), 10, 2, "holds", "");
+    row_is(family_at(&s, 0), 10, 2, NULL, "other runs went on to step 60");
+    finish(&s);
+}
+
+/* The only row failed where it can hardly differ: its baseline went on. */
+static void a_row_that_failed_early_does_not_hold(void **state) {
+    struct scene s;
+    struct run_fixture runs[9];
+    three_rows(runs);
+    stop_row(runs, 1, 21);
+    for (int i = 3; i < 6; i++) runs[i].status = "killed";
+    compare(&s, runs, 6);
+    row_is(family_at(&s, 0), 20, 1, NULL, "other runs went on to step 60");
+    finish(&s);
+    stop_row(runs, 1, 30); /* half of it is enough */
+    compare(&s, runs, 6);
+    row_is(family_at(&s, 0), 30, 1, "holds", "");
     finish(&s);
 }
 
@@ -116,6 +138,27 @@ static void a_bad_run_that_ended_early_is_not_dropped(void **state) {
     compare(&s, runs, 8);
     verdict_is(&s, NULL, "H was at +5.");
     finish(&s);
+    runs[7].loss_shift = 0; /* what its pair did not see, its own rise shows */
+    runs[7].steps = 25;
+    runs[7].loss_late = 0.6;
+    compare(&s, runs, 8);
+    verdict_is(&s, NULL, "% above its lowest loss there: let it go on (fp8lab run --resume RUN)");
+    finish(&s);
+    runs[7].status = "done"; /* it cannot */
+    compare(&s, runs, 8);
+    verdict_is(&s, NULL, "% above its lowest loss there");
+    verdict_lacks(&s, "go on");
+    finish(&s);
+    runs[8] = run_fixture_default(); /* its pair was killed, and made again */
+    runs[8].recipe = "bf16";
+    runs[8].seed = 4;
+    runs[8].planned = runs[8].steps = 60;
+    compare(&s, runs, 9);
+    verdict_is(&s, NULL, " % from the baseline of its seed there");
+    finish(&s);
+    runs[7].status = "stopped";
+    runs[7].steps = 11;
+    runs[7].loss_late = 0;
     runs[3].steps = 60;
     runs[7].loss_shift = 0;
     runs[3].loss_shift = 0.5; /* a bad run of the baseline says nothing against FP8 */
@@ -150,6 +193,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_that_ended_early_moves_no_other),
         cmocka_unit_test(rows_of_about_one_length_have_one_place),
+        cmocka_unit_test(a_row_that_failed_early_does_not_hold),
         cmocka_unit_test(a_row_without_an_evaluation_takes_no_verdict),
         cmocka_unit_test(a_bad_run_that_ended_early_is_not_dropped),
         cmocka_unit_test(a_diverged_run_that_ended_early_counts),

@@ -20,11 +20,11 @@ static void what_counts_is_learned_until_the_comparison(void **state) {
     finish(&s);
     runs[0].guess_loss = 3.5; /* one that learned more shows that the recipe can */
     compare(&s, runs, 6);
-    verdict_is(&s, "holds", "");
+    verdict_is(&s, NULL, "other runs went on to step 300, and early in training recipes are alike");
     finish(&s);
     for (int i = 0; i < 6; i++) runs[i].guess_loss = 3.5;
     compare(&s, runs, 6);
-    verdict_is(&s, "holds", "");
+    verdict_is(&s, NULL, "other runs went on to step 300");
     finish(&s);
 }
 

@@ -114,21 +114,47 @@ static void a_bad_run_that_was_stopped_is_a_miss(void **state) {
     one_stopped(runs, 0.01); /* about 1.2 %: above the tolerance of "holds" */
     ask(runs, 8, "eval_loss<=1.02x", true, "1.0");
     runs[7].loss_shift = 0.1;
-    ask(runs, 8, "eval_loss<=1.02x", false, "; but H, which is left out, was at +5.4");
-    ask(runs, 8, "eval_loss<=1.02x", false, " % from the baseline of its seed at step 10: let it "
-                                            "go on (fp8lab run --resume RUN)");
-    ask(runs, 8, "eval_loss<=1.10x", false, "was at +5.4"); /* as if the others were lower: */
+    ask(runs, 8, "eval_loss<=1.02x", false, "; H was at +5.4");
+    ask(runs, 8, "eval_loss<=1.10x", false, "H was at +5.4"); /* as if the others were lower: */
     for (int i = 4; i < 7; i++) runs[i].loss_late = 0;
     ask(runs, 8, "eval_loss<=1.10x", false, "no verdict: on the 3 seeds that both have; without H");
     runs[7].loss_shift = 0.007; /* 0.4 %: "holds" allows it, what is asked does not */
     ask(runs, 8, "eval_loss<=1.005x", true, "1x");
-    ask(runs, 8, "eval_loss<=1.002x", false, "was at +0.3");
+    ask(runs, 8, "eval_loss<=1.002x", false, "; but H, which is left out, was at +0.3");
+    ask(runs, 8, "eval_loss<=1.002x", false, " % from the baseline of its seed at step 10: let it "
+                                             "go on (fp8lab run --resume RUN)");
     one_stopped(runs, 0.01);
     runs[7].seed = 9; /* in no pair: its own rise counts */
     runs[7].steps = 25;
     ask(runs, 8, "eval_loss<=1.02x", true, "1.0");
     runs[7].loss_late = 0.6;
-    ask(runs, 8, "eval_loss<=1.02x", false, " % from its own lowest loss at step 20: let it go on");
+    ask(runs, 8, "eval_loss<=1.02x", false, " % above its lowest loss there: let it go on");
+}
+
+/* Whatever withholds "holds" from a quiet row must not let a noisier one pass. */
+static void what_withholds_a_verdict_is_a_miss_for_a_noisy_row(void **state) {
+    static const double SCATTER[3] = { -1, 0, 1 };
+    for (int noisy = 0; noisy < 2; noisy++) {
+        struct run_fixture runs[6];
+        two_sides(runs);
+        for (int i = 0; i < 6; i++) {
+            runs[i].planned = runs[i].steps = 60;
+            if (i >= 3) runs[i].loss_shift = noisy * 0.01 * SCATTER[i - 3];
+        }
+        ask(runs, 6, "holds", !noisy, noisy ? "undecided" : "holds");
+        ask(runs, 6, "eval_loss<=1.1x", true, "1x");
+        for (int i = 3; i < 6; i++) runs[i].steps = 21;
+        ask(runs, 6, "eval_loss<=1.1x", false, "other runs went on to step 60");
+    }
+}
+
+/* Not rounded to what is asked, which would contradict the answer. */
+static void bounds_are_told_from_what_is_asked(void **state) {
+    struct run_fixture runs[6];
+    on_gpu(runs, 1.5, 0);
+    ask(runs, 6, "speed>=1.47x", true, "1.5x (95 % bounds 1.475 to");
+    ask(runs, 6, "speed>=1.475x", true, "(95 % bounds 1.4755 to");
+    ask(runs, 6, "speed>=1.4755x", false, "to 1.525), undecided: 1.4755x is between the bounds");
 }
 
 /* Its loss was finite at the place, where the row is far above the baseline. */
@@ -144,7 +170,7 @@ static void a_run_that_diverged_later_is_a_miss(void **state) {
 
 static void other_texts_are_errors(void **state) {
     static const char *const BAD[] = { "", "hold", "speed", "speed>=", "speed>=1.15", "speed>=x",
-                                       "speed<=1.15x", "speed>=-1x", "speed>=nanx", "speed>=1x ",
+                                       "speed<=1.15x", "speed>=0x1.2p0x", "speed>=-1x", "speed>=nanx", "speed>=1x ",
                                        "eval_loss>=1x", "memory<=1x" };
     for (size_t k = 0; k < sizeof BAD / sizeof *BAD; k++) {
         struct err e = { 0 };
@@ -185,6 +211,8 @@ int main(void) {
         cmocka_unit_test(no_verdict_is_a_miss),
         cmocka_unit_test(a_bad_run_that_was_stopped_is_a_miss),
         cmocka_unit_test(a_run_that_diverged_later_is_a_miss),
+        cmocka_unit_test(what_withholds_a_verdict_is_a_miss_for_a_noisy_row),
+        cmocka_unit_test(bounds_are_told_from_what_is_asked),
         cmocka_unit_test(other_texts_are_errors),
         cmocka_unit_test(junit_has_a_case_for_each_row),
     };

@@ -41,11 +41,19 @@ says '"kind":"spike","last":121,"median":2.0' out
 says '"spikes":{"grad_norm":{"count":1,' out
 "$FP8LAB" watch "$run" --json >out 2>log || fail "watch --json: $?"
 says '"spike_step":203,"spikes":2,' out
-
 case_name="a short run"
 records 'if (s == 30) exit'
 "$FP8LAB" show "$run" >out 2>log || fail "show: $?"
 grep -q "spikes" out && fail "a run of 29 steps was judged"
 "$FP8LAB" health "$run" >out 2>log || fail "health: $?"
 says "spikes: too few steps to judge any by" out
+
+case_name="a run in BF16" # which BF16 would not help
+"$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --backend cpu --threads 1 --runs plain --keep-dir \
+    --set recipe=bf16 >out 2>log || fail "run: $?"
+run=$(echo plain/*/)
+records 'if (s == 120) loss += 1.5'
+"$FP8LAB" health "$run" >out 2>log || fail "health: $?"
+says "try     a lower learning rate, a longer warmup" out
+grep -q "in BF16" out && fail "BF16 is advised to a run in BF16"
 exit $failed
