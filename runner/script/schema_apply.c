@@ -94,6 +94,9 @@ static void report_unknown(struct diagnostics *d, const struct schema *schema,
         diagnostics_add(d, m->place, full, "unknown key '%s'; here it is %s", m->key, ours);
     else if (other)
         diagnostics_add(d, m->place, full, "%s has no '%s'; %s", schema->name, m->key, other);
+    else if (elsewhere && !strcmp(elsewhere, m->key) && !near)
+        diagnostics_add(d, m->place, full, "%s has no '%s'; the experiment itself has",
+                        schema->name, m->key);
     else if (elsewhere && strcmp(elsewhere, full) != 0 && !near)
         diagnostics_add(d, m->place, full, "unknown key '%s'; did you mean %s?", m->key, elsewhere);
     else if (near)
