@@ -60,12 +60,17 @@ static const char *path_elsewhere(struct pool *p, const struct schema *schema, c
     return strcmp(path, key) ? path : find_key(p, &SCHEMA_EXPERIMENT, key, "", 0);
 }
 
-/* The name of another variant that has the key, or NULL. */
-static const char *variant_with(const struct schema *const *variants, const struct schema *own,
-                                const char *key) {
-    for (int i = 0; variants && variants[i]; i++)
-        if (variants[i] != own && schema_field(variants[i], key)) return variants[i]->name;
-    return NULL;
+/* The other variants that have the key: "text has", "fp8.mxfp8 and fp4.nvfp4 have"; or NULL. */
+static const char *variants_with(struct pool *p, const struct schema *const *variants,
+                                 const struct schema *own, const char *key) {
+    const char *all = NULL, *last = NULL;
+    for (int i = 0; variants && variants[i]; i++) {
+        if (variants[i] == own || !schema_field(variants[i], key)) continue;
+        if (last) all = all ? pool_format(p, "%s, %s", all, last) : last;
+        last = variants[i]->name;
+    }
+    if (all) return pool_format(p, "%s and %s have", all, last);
+    return last ? pool_format(p, "%s has", last) : NULL;
 }
 
 static void report_unknown(struct diagnostics *d, const struct schema *schema,
@@ -75,7 +80,7 @@ static void report_unknown(struct diagnostics *d, const struct schema *schema,
     int64_t count = field_names(schema, names);
     const char *near = nearest_name(m->key, names, count);
     const char *full = schema_path(d->pool, path, m->key);
-    const char *other = variant_with(variants, schema, m->key);
+    const char *other = variants_with(d->pool, variants, schema, m->key);
     const char *ours = other_name_find(SCHEMA_OTHERS, m->key);
     const char *elsewhere = path_elsewhere(d->pool, schema, m->key);
     if (!elsewhere && schema == &SCHEMA_EXPERIMENT) elsewhere = schema_near_path(d->pool, m->key);
@@ -88,7 +93,10 @@ static void report_unknown(struct diagnostics *d, const struct schema *schema,
     else if (ours)
         diagnostics_add(d, m->place, full, "unknown key '%s'; here it is %s", m->key, ours);
     else if (other)
-        diagnostics_add(d, m->place, full, "%s has no '%s'; %s has", schema->name, m->key, other);
+        diagnostics_add(d, m->place, full, "%s has no '%s'; %s", schema->name, m->key, other);
+    else if (elsewhere && !strcmp(elsewhere, m->key) && !near)
+        diagnostics_add(d, m->place, full, "%s has no '%s'; the experiment itself has",
+                        schema->name, m->key);
     else if (elsewhere && strcmp(elsewhere, full) != 0 && !near)
         diagnostics_add(d, m->place, full, "unknown key '%s'; did you mean %s?", m->key, elsewhere);
     else if (near)

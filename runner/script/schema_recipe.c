@@ -1,6 +1,6 @@
 /* The keys of the recipes. model/recipe_kinds.h says which options a kind has, and their defaults;
  * this file says what each option accepts. A key that a kind lacks is not in its table; the error
- * text then names a kind that has it. */
+ * text then names the kinds that have it. */
 #include "model/recipe.h"
 #include "runner/script/schema_tables.h"
 

@@ -56,6 +56,22 @@ static void derive_pow2(struct diagnostics *d, struct value *recipe) {
     value_set(d->pool, recipe, "pow2", pow2, recipe->place);
 }
 
+/* How a GEMM in BF16 accumulates is no option: a word other than the default would be another run
+ * with the same bits. */
+static void check_idle(struct diagnostics *d, const struct value *recipe,
+                       const struct recipe_info *info, const char *path) {
+    const struct recipe_options *o = &info->defaults;
+    const bool fast[GEMM_COUNT] = { o->fprop_fast, o->dgrad_fast, o->wgrad_fast };
+    const struct value *accumulate = value_get(recipe, "accumulate");
+    const char *below = schema_path(d->pool, path, "accumulate");
+    for (int i = 0; !info->why_no_fast && i < GEMM_COUNT; i++)
+        if (value_is(value_get(recipe, GEMMS[i]), "bf16") &&
+            value_is(value_get(accumulate, GEMMS[i]), fast[i] ? "split" : "fast"))
+            diagnostics_add(d, changed(place_of(accumulate, GEMMS[i]), place_of(recipe, GEMMS[i])),
+                            schema_path(d->pool, below, GEMMS[i]), "%s is in BF16, so this has no "
+                            "effect; leave one of the two out", GEMMS[i]);
+}
+
 /* A GEMM whose word is "fp8" is as if its key were absent, so that the inputs have the same hash.
  * Rowwise's wgrad has "fp8" as default. */
 static void settle_gemms(struct value *recipe, const struct recipe_info *info) {
@@ -95,6 +111,7 @@ void schema_recipe_rules(struct diagnostics *d, struct value *recipe, const char
     if (info->pow2_follows) derive_pow2(d, recipe);
     check_defined(d, recipe, named->string, info, path);
     check_accumulate(d, recipe, info, path);
+    check_idle(d, recipe, info, path);
     settle_gemms(recipe, info);
     check_gemms(d, recipe, named->string, path);
     if (gather && gather->b && info->why_no_gather)

@@ -82,6 +82,16 @@ const char *schema_expected(struct pool *p, const struct field *f) {
     return "";
 }
 
+/* "; write fp8_error = 2" for { every = 2 } in place of a number; "" for anything else. */
+static const char *number_within(struct pool *p, const struct field *f, const struct value *v) {
+    bool one = v->type == VALUE_TABLE && v->member_count == 1 && !v->item_count;
+    const struct value *inner = one ? v->members[0].value : NULL;
+    if (f->type != FIELD_INT || !inner) return "";
+    if (inner->type == VALUE_INT)
+        return pool_format(p, "; write %s = %" PRId64, f->key, inner->i);
+    return inner->type == VALUE_TEXT ? pool_format(p, "; write %s=%s", f->key, inner->string) : "";
+}
+
 static struct value *mismatch(struct diagnostics *d, const struct field *f, const struct value *v,
                               const char *path) {
     bool list = f->type == FIELD_FLOATS || f->type == FIELD_INTS || f->type == FIELD_STRINGS ||
@@ -89,7 +99,8 @@ static struct value *mismatch(struct diagnostics *d, const struct field *f, cons
     bool several = !list && v->type == VALUE_TEXT && strpbrk(v->string, ",{[");
     diagnostics_add(d, v->place, path, "expected %s, found %s%s", schema_expected(d->pool, f),
                     value_describe(d->pool, v),
-                    several ? "; --set takes one value, a suite's matrix takes several" : "");
+                    several ? "; --set takes one value, a suite's matrix takes several"
+                            : number_within(d->pool, f, v));
     return NULL;
 }
 

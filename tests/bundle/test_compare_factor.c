@@ -231,6 +231,33 @@ static void a_recipe_without_effect_gets_no_verdict(void **state) {
     finish(&s);
 }
 
+/* Without a baseline the report names the row that differs least; of two the first. */
+static void the_nearest_row_is_named(void **state) {
+    static const struct { int64_t world[2]; const char *more[2], *name; } CASES[] = {
+        { { 2, 2 }, { "", ",\"micro_batch\":8" }, "it differs from A, " },
+        { { 2, 2 }, { ",\"micro_batch\":8", "" }, "it differs from B, " },
+        { { 2, 4 }, { "", "" }, "it differs from A, " },
+    };
+    const struct compare_options by_grad = { .factor = "train.grad_dtype=f32" };
+    for (size_t k = 0; k < 2 * sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        struct run_fixture runs[3];
+        char train[2][80];
+        bool factor = k % 2;
+        for (int i = 0; i < 3; i++) {
+            runs[i] = run_fixture_default();
+            runs[i].recipe = i < 2 && !factor ? "bf16" : "fp8.delayed";
+            runs[i].world = i < 2 ? CASES[k / 2].world[i] : 1;
+            runs[i].train = i < 2 ? train[i] : factor ? GRAD_FP8 : GRAD_F32;
+            if (i < 2) snprintf(train[i], sizeof train[i], GRAD_F32 "%s", CASES[k / 2].more[i]);
+        }
+        compare_by(&s, runs, 3, factor ? &by_grad : NULL);
+        if (!strstr(missing_why(&s), CASES[k / 2].name))
+            fail_msg("\"%s\" is not in \"%s\"", CASES[k / 2].name, missing_why(&s));
+        finish(&s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_factor_is_judged_within_its_recipe),
@@ -240,6 +267,7 @@ int main(void) {
         cmocka_unit_test(attention_is_bf16_unless_it_is_set),
         cmocka_unit_test(a_factor_without_effect_gets_no_verdict),
         cmocka_unit_test(a_recipe_without_effect_gets_no_verdict),
+        cmocka_unit_test(the_nearest_row_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

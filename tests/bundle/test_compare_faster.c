@@ -304,6 +304,18 @@ static void disturbed_runs_do_not_count(void **state) {
     }
 }
 
+/* The baseline's settings count, also if its runs come last. */
+static void settings_are_compared_with_the_baselines(void **state) {
+    struct scene s;
+    struct run_fixture six[6], runs[6];
+    on_gpu(six, 1.5);
+    for (int i = 0; i < 6; i++) runs[i] = six[(i + 3) % 6];
+    runs[0].facts = ",\"gpu.power_limit_w\":450";
+    compare(&s, runs, 6);
+    left_out_is(&s, 1, 0, "its gpu.power_limit_w is 450, and that of D is not known");
+    finish(&s);
+}
+
 /* Before the steady window and at its power cap a GPU may do what it likes. */
 static void harmless_reports_change_nothing(void **state) {
     struct scene s;
@@ -508,6 +520,7 @@ int main(void) {
         cmocka_unit_test(a_copy_is_no_repeat),
         cmocka_unit_test(equal_ids_of_two_recipes_are_two_runs),
         cmocka_unit_test(disturbed_runs_do_not_count),
+        cmocka_unit_test(settings_are_compared_with_the_baselines),
         cmocka_unit_test(harmless_reports_change_nothing),
         cmocka_unit_test(another_build_does_not_count),
         cmocka_unit_test(a_cpu_says_nothing_of_fp8),

@@ -84,6 +84,10 @@ static void no_verdict_is_a_miss(void **state) {
     runs[4].jitter = 0.3;
     runs[4].speed *= 1.15;
     ask(runs, 6, "speed>=1.01x", false, "not shown: within a run the quartiles");
+    on_gpu(runs, 0.9, 0);
+    runs[4].jitter = 0.3;
+    runs[4].speed *= 1.15;
+    ask(runs, 6, "speed>=0.5x", false, "not shown: within a run the quartiles");
     on_gpu(runs, 1.5, 0);
     runs[4].eval_last = 9; /* it diverged: its mean says nothing */
     ask(runs, 6, "eval_loss<=9x", false, "does not hold: E diverged");
@@ -93,6 +97,17 @@ static void no_verdict_is_a_miss(void **state) {
     ask(runs, 6, "speed>=0.5x", false, "no verdict: it differs from A, which is BF16");
     ask(runs, 3, "holds", false, ""); /* BF16 alone: no row at all */
     ask(runs, 3, "speed>=0.5x", false, "");
+}
+
+/* A miss of the first row, though the second one holds. */
+static void one_row_that_misses_is_a_miss(void **state) {
+    struct run_fixture runs[9], six[6];
+    on_gpu(six, 1.5, 0.2);
+    for (int i = 0; i < 9; i++) {
+        runs[i] = six[i < 6 ? i : i - 6];
+        if (i >= 6) runs[i].recipe = "fp8.rowwise";
+    }
+    ask(runs, 9, "holds", false, "does not hold");
 }
 
 /* Four seeds a side, evaluated to step 60. H, of the FP8 row, was stopped at step 11. */
@@ -123,6 +138,8 @@ static void a_bad_run_that_was_stopped_is_a_miss(void **state) {
     ask(runs, 8, "eval_loss<=1.002x", false, "; but H, which is left out, was at +0.3");
     ask(runs, 8, "eval_loss<=1.002x", false, " % from the baseline of its seed at step 10: let it "
                                              "go on (fp8lab run --resume RUN)");
+    one_stopped(runs, -0.3); /* less is asked, which no run has at step 10 */
+    ask(runs, 8, "eval_loss<=0.9x", true, "0.6");
     one_stopped(runs, 0.01);
     runs[7].seed = 9; /* in no pair: its own rise counts */
     runs[7].steps = 25;
@@ -209,6 +226,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_requirement_is_met_or_missed),
         cmocka_unit_test(no_verdict_is_a_miss),
+        cmocka_unit_test(one_row_that_misses_is_a_miss),
         cmocka_unit_test(a_bad_run_that_was_stopped_is_a_miss),
         cmocka_unit_test(a_run_that_diverged_later_is_a_miss),
         cmocka_unit_test(what_withholds_a_verdict_is_a_miss_for_a_noisy_row),

@@ -51,7 +51,7 @@ says "spikes: too few steps to judge any by" out
 case_name="a run in BF16" # which BF16 would not help
 "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --backend cpu --threads 1 --runs plain --keep-dir \
     --set recipe=bf16 >out 2>log || fail "run: $?"
-run=$(echo plain/*/)
+run=$(dirname "$(ls -d plain/*/data)")/
 records 'if (s == 120) loss += 1.5'
 "$FP8LAB" health "$run" >out 2>log || fail "health: $?"
 says "try     a lower learning rate, a longer warmup" out

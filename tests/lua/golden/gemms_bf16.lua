@@ -12,5 +12,8 @@ return suite {
     e = fp4.nvfp4 { forward_bf16_after = 5, fprop = "bf16" },
     f = fp8.mxfp8 { fprop = "f32" },
     g = fp8.tensorwise { layers = layers },
+    h = fp8.rowwise { wgrad = "bf16", accumulate = { wgrad = "split" } },
+    i = fp8.tensorwise { fprop = "bf16", accumulate = { fprop = "fast", dgrad = "fast" } },
+    j = fp8.blockwise { dgrad = "bf16", accumulate = { dgrad = "fast" } },
   } },
 }
