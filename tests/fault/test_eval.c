@@ -8,7 +8,8 @@
 #include "runner/base/file_tree.h"
 #include "runner/base/run_files.h"
 #include "runner/eval_data.h"
-#include "runner/infer/questions.h"
+#include "runner/infer/answers.h"
+#include "runner/infer/questions_llmc.h"
 #include "tests/support/allocations.h"
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
@@ -24,16 +25,18 @@ static enum status evaluate(struct scene *s, const struct model_request *q, stru
                             const struct data *data, struct err *e) {
     struct questions x;
     const struct questions_part part = { 1, T, 0, 1 };
-    struct questions_result r = { 0 };
+    struct answers_result r = { 0 };
+    struct answer answers[2];
     struct eval_result loss;
-    double mean[2];
+    double nats[2];
     TRY(model_start(q, m, data, e));
     TRY(trainer_eval(m->trainer, 100, &loss, e));
-    enum status st = questions_open(s->questions, 256, T, &x, e);
-    if (st == OK) st = questions_losses(&x, m->trainer, &part, mean, e);
-    if (st == OK) st = questions_judge(&x, mean, &r, e);
+    enum status st = questions_llmc_open(s->questions, 256, T, &x, e);
+    if (st == OK) st = questions_losses(&x, m->trainer, &part, nats, e);
+    if (st == OK) answers_of(&x, nats, answers);
+    if (st == OK) r = answers_judge(&x, answers);
     questions_close(&x);
-    s->found = (struct figures){ loss.loss, loss.loss_tokens, r.right, r.loss };
+    s->found = (struct figures){ loss.loss, loss.loss_tokens, r.right[RULE_TOKEN], r.loss };
     return st;
 }
 
