@@ -28,6 +28,8 @@ enum {
 static const struct flag FLAGS[] = {
     { "data", "FILE", "evaluate all of FILE; or a folder that has the run's data", true },
     { "choices", "FILE", "multiple choice: JSON lines, or a file of llm.c", false },
+    { "answers", "FILE", "with --choices: write each answer, for --against", false },
+    { "against", "FILE", "with --choices: compare with answers of another model", false },
     { "tokenizer", "FILE", "read text with this one: a file, a folder or bytes", false },
     { "field", "NAME", "of JSON lines, which has the text (default: as the run, or text)", false },
     { "skip-bad", "N", "leave out up to N bad lines (of --data: default as the run)", false },
@@ -75,7 +77,7 @@ static enum status read_flags(struct command *c, struct err *e) {
     if (choices && (n || c->batches || c->seq_len))
         return FAIL(e, ERR_ARG, "--choices evaluates all of its file: leave out --data, --batches "
                     "and --seq-len");
-    return OK;
+    return eval_choices_check(cli, e);
 }
 
 /* ---- the loss of data -------------------------------------------------------------------------*/
@@ -200,7 +202,8 @@ static json_t *data_json(const struct command *c) {
 static void put_no_choices(const struct command *c, json_t *object, bool *failed) {
     static const char *const KEYS[] = {
         "examples", "right", "accuracy_error", "right_sum", "accuracy_sum", "accuracy_sum_error",
-        "right_byte", "accuracy_byte", "accuracy_byte_error",
+        "right_byte", "accuracy_byte", "accuracy_byte_error", "accuracy_guessing",
+        "against",
     };
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
         json_put(object, KEYS[i], json_null(), failed);
@@ -227,7 +230,7 @@ static void print_json(const struct command *c, double tokens_per_s) {
         (json_int_t)tokens, "loss_tokens", (json_int_t)counted, "loss", loss_of(c),
         "loss_bits", hex, "loss_a_byte",
         json_finite(loss_a_byte(c)), "tokens_per_s", tokens_per_s);
-    if (choices) eval_choices_json(&c->result.answers, object, &failed);
+    if (choices) eval_choices_json(c->cli, &c->choices, &c->result.answers, object, &failed);
     else put_no_choices(c, object, &failed);
     object = json_whole(object, failed);
     cli_out_json(c->cli, object);
@@ -264,13 +267,30 @@ static void print(const struct command *c) {
     cli_out(c->cli, "%s", run ? c->model.found.run : PLAIN(c->model.found.path));
     if (run) cli_out(c->cli, "  step %" PRId64, c->model.found.step);
     cli_out(c->cli, "  %s on %s\n", recipe_of(c), c->result.backend);
-    if (choices) eval_choices_print(c->cli, &c->choices, &c->result.answers);
+    if (choices) eval_choices_print(c->cli, &c->result.answers);
     else print_loss(c);
     cli_out(c->cli, "  speed        %.1f tokens/s", speed);
     if (!choices && c->result.loss.loss_tokens != tokens)
         cli_out(c->cli, " of all %" PRId64, tokens);
     if (c->result.ranks > 1) cli_out(c->cli, " of %" PRId64 " processes", c->result.ranks);
     cli_out(c->cli, "\n");
+    if (choices) eval_choices_print_against(c->cli, &c->choices);
+}
+
+/* For --answers: whose they are. A folder has no id, and its path is the machine's own. */
+static enum status write_answers(const struct command *c, struct err *e) {
+    const struct found_weights *found = &c->model.found;
+    char name[PATH_CAP];
+    path_base(name, found->path);
+    json_t *own = json_pack(
+        "{so? so sI ss ss sI sI}", "run", *found->of ? json_from_text(found->run) : NULL, "model",
+        json_from_text(name), "step", (json_int_t)found->step, "recipe", recipe_of(c), "backend",
+        c->result.backend, "seq_len", (json_int_t)c->seq_len, "micro_batch",
+        (json_int_t)c->micro_batch);
+    enum status st = own ? eval_choices_write(c->cli, &c->choices, own, e)
+                         : FAIL(e, ERR_MEMORY, "a header of answers");
+    json_decref(own);
+    return st;
 }
 
 static int cmd_eval(const struct cli *cli) {
@@ -279,6 +299,7 @@ static int cmd_eval(const struct cli *cli) {
     enum status st = read_flags(&c, &e);
     if (st == OK) st = model_find(&c.request, &c.model, &e);
     if (st == OK) st = evaluate_model(&c, &e);
+    if (st == OK && cli_has(cli, "answers")) st = write_answers(&c, &e);
     if (st == OK) print(&c);
     model_close(&c.model); /* before its data */
     data_close(c.data);
@@ -304,6 +325,8 @@ const struct verb VERB_EVAL = {
             "--choices: FILE has one question a line, {\"context\": \"...\", \"choices\": [...],\n"
             "\"answer\": 0} or as HellaSwag, ARC, OpenBookQA and PIQA have them, or is a file of\n"
             "llm.c. The answer is the completion with the lowest loss: sum, per byte, per token.\n"
+            "  fp8lab eval RUN1 --choices q.jsonl --answers bf16.jsonl   does FP8 cost answers?\n"
+            "  fp8lab eval RUN2 --choices q.jsonl --against bf16.jsonl\n"
             "Each GPU of --gpus N holds the whole model. N changes no bit if all use the same\n"
             "algorithms: the run's own, or any on a CPU.\n",
     VERB_FLAGS(FLAGS),

@@ -34,9 +34,11 @@ struct answers_result answers_judge(const struct questions *c, const struct answ
             if (rule != RULE_BYTE || c->has_bytes)
                 r.right[rule] += rule_choose(rule, a + q->row, q->completions) == q->right;
         r.loss += score(RULE_TOKEN, &a[q->row + q->right]);
+        r.chance += 1 / (double)q->completions;
     }
     if (!c->has_bytes) r.right[RULE_BYTE] = -1;
     r.loss /= (double)c->count;
+    r.chance /= (double)c->count;
     return r;
 }
 

@@ -35,6 +35,7 @@ struct answers_result {
     int64_t right[RULES]; /* -1: the rule needs bytes, which are not known */
     int64_t tokens;       /* of all completions */
     double loss;          /* nats per token: mean over questions, of the right completions */
+    double chance;        /* share of right answers by guessing */
 };
 struct answers_result answers_judge(const struct questions *c, const struct answer *a);
 
