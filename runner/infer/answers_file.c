@@ -102,7 +102,8 @@ enum status answers_file_write(const char *path, const json_t *model, const stru
                                const struct answer *a, struct err *e) {
     struct text body = { 0 }, whole = { 0 };
     bool failed = false;
-    json_t *header = json_whole(header_json(model, c, a, &failed), failed);
+    json_t *header = header_json(model, c, a, &failed);
+    header = json_whole(header, failed);
     enum status st = header ? write_whole(path, header, c, a, &body, &whole, e)
                             : FAIL(e, ERR_MEMORY, "a header of answers");
     json_decref(header);
