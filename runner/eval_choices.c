@@ -161,6 +161,16 @@ static json_t *pairs_json(const struct eval_choices *c, enum rule rule) {
                      p.high, "p", p.p, "verdict", paired_word(&p));
 }
 
+/* What the file says of the model; of a stranger's file, no value that has others inside. */
+static json_t *model_json(const json_t *header, bool *failed) {
+    json_t *out = json_object(), *value;
+    const char *key;
+    json_object_foreach((json_t *)header, key, value)
+        if (!json_is_object(value) && !json_is_array(value))
+            json_put(out, key, json_incref(value), failed);
+    return out;
+}
+
 static json_t *against_json(const struct cli *cli, const struct eval_choices *c, bool *failed) {
     json_t *object = json_object(), *rules = json_array();
     const enum rule main = rule_main(&c->questions);
@@ -172,7 +182,7 @@ static json_t *against_json(const struct cli *cli, const struct eval_choices *c,
         if (rule != RULE_BYTE || c->questions.has_bytes)
             json_append(rules, pairs_json(c, rule), failed);
     json_put(object, "path", json_from_text(cli_value(cli, "against")), failed);
-    json_put(object, "model", json_incref(c->against.header), failed);
+    json_put(object, "model", model_json(c->against.header, failed), failed);
     json_put(object, "rules", rules, failed);
     json_put(object, "rule", json_string(rule_name(main)), failed);
     json_put(object, "verdict", json_string(same ? "same" : paired_word(&p)), failed);

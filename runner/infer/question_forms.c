@@ -1,6 +1,7 @@
 #include "runner/infer/question_forms.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- values -----------------------------------------------------------------------------------*/

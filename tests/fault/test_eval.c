@@ -1,5 +1,6 @@
 /* Every allocation of evaluating a model on a text and on multiple choice, and of comparing the
- * answers of two, that can fail, failing. What answers OK gives the figures that it gives with memory to spare. */
+ * answers of two, that can fail, failing. What answers OK gives the figures that it gives with
+ * memory to spare. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -115,8 +116,8 @@ static void evaluation_survives(void **state) {
 struct pair_scene { char questions[64], answers[80]; struct paired found, wanted; };
 
 /* Writes answers, and compares them with others. */
-static enum status compare(const struct pair_scene *s, const struct questions *q, struct paired *out,
-                           struct err *e) {
+static enum status compare(const struct pair_scene *s, const struct questions *q,
+                           struct paired *out, struct err *e) {
     static const double NATS[4] = { 1, 2, 4, 3 };
     struct answers_file f = { 0 };
     struct answer a[4], b[4];

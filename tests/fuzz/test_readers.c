@@ -1,7 +1,7 @@
-/* A small mutation fuzzer: valid bundles, columns, manifests, JSON lines, and questions, damaged by
- * draws from fixed seeds. Readers may reject or accept, but must not crash, hang, leak or write outside their
- * folder; CONFIG=asan finds most of these. Seeds are equal on every machine, so a failure repeats:
- * the number of the round is printed. */
+/* A small mutation fuzzer: valid bundles, columns, manifests, JSON lines and questions, damaged by
+ * draws from fixed seeds. Readers may reject or accept, but must not crash, hang, leak or write
+ * outside their folder; CONFIG=asan finds most of these. Seeds are equal on every machine, so a
+ * failure repeats: the number of the round is printed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
