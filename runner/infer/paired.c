@@ -55,8 +55,8 @@ void paired_judge(struct paired *p) {
     int64_t more = p->only_this > p->only_that ? p->only_this : p->only_that;
     double guessed = p->chance + NORMAL_ONE_SIDE * sqrt(p->chance * (1 - p->chance) / n);
     p->guess = p->chance > 0 && (double)(p->both + more) / n <= guessed;
-    p->verdict = p->p >= LEVEL ? PAIRED_NOT_SHOWN : p->low > 0 ? PAIRED_BETTER
-                 : p->high < 0 ? PAIRED_WORSE : PAIRED_NOT_SHOWN;
+    p->verdict = p->p >= LEVEL ? PAIRED_NOT_SHOWN
+                 : p->only_this > p->only_that ? PAIRED_BETTER : PAIRED_WORSE;
 }
 
 struct paired paired_of(const struct questions *c, enum rule rule, const struct answer *a,

@@ -16,7 +16,8 @@ struct paired {
     double low, high;  /* its 95 % interval: Tango's score interval, Statistics in Medicine 17
                         * (1998), p. 891 */
     double p;          /* McNemar's exact test, two-sided */
-    enum paired_verdict verdict; /* better or worse: p < 0.05, and 0 is outside the interval */
+    enum paired_verdict verdict; /* better or worse: p < 0.05. Then 0 is outside the interval, too:
+                                  * p is the stricter of the two */
 };
 
 /* Fills the rest of a pair from its counts, of at least one question, and `chance`. */
