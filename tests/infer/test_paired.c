@@ -108,8 +108,8 @@ static void two_that_guess_are_named(void **state) {
     assert_false(paired_of(&s.q, RULE_SUM, s.theirs, s.ours).guess);
 }
 
-/* The interval may exclude 0 while the exact test, which is stricter, does not: no verdict. (The data of Fagerland,
- * Lydersen and Laake, Statistics in Medicine 33 (2014), p. 2850.) */
+/* The interval may exclude 0 while the exact test, which is stricter, does not: no verdict. (The
+ * data of Fagerland, Lydersen and Laake, Statistics in Medicine 33 (2014), p. 2850.) */
 static void the_exact_test_decides(void **state) {
     struct paired p = { .both = 1, .only_this = 1, .only_that = 7, .neither = 12 };
     paired_judge(&p);
