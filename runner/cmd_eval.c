@@ -12,6 +12,7 @@
 #include "runner/base/json_number.h"
 #include "runner/base/plain_text.h"
 #include "runner/commands.h"
+#include "runner/eval_choices.h"
 #include "runner/eval_data.h"
 #include "runner/infer/evaluate.h"
 #include "runner/infer/processes.h"
@@ -26,10 +27,12 @@ enum {
 
 static const struct flag FLAGS[] = {
     { "data", "FILE", "evaluate all of FILE; or a folder that has the run's data", true },
-    { "choices", "FILE", "multiple choice: an evaluation file of llm.c", false },
+    { "choices", "FILE", "multiple choice: JSON lines, or a file of llm.c", false },
+    { "answers", "FILE", "with --choices: write each answer, for --against", false },
+    { "against", "FILE", "with --choices: compare with answers of another model", false },
     { "tokenizer", "FILE", "read text with this one: a file, a folder or bytes", false },
     { "field", "NAME", "of JSON lines, which has the text (default: as the run, or text)", false },
-    { "skip-bad", "N", "leave out up to N bad lines of --data (default: as the run)", false },
+    { "skip-bad", "N", "leave out up to N bad lines (of --data: default as the run)", false },
     { "batches", "N", "at most N micro-batches (own data: as the run; else all)", false },
     { "micro-batch", "N", "sequences at a time (default: as the run, or 1)", false },
     { "seq-len", "N", "tokens per sequence (default: the run's; a folder's, at most 2048)", false },
@@ -43,7 +46,7 @@ struct command {
     struct open_model model;
     struct eval_data found;
     struct data *data;
-    struct questions questions;
+    struct eval_choices choices;
     const char *files[FILES_MAX];
     int64_t batches, micro_batch, seq_len; /* as asked; 0: not given */
     int64_t ranks, skip_bad; /* -1: not given */
@@ -65,16 +68,16 @@ static enum status read_flags(struct command *c, struct err *e) {
     c->ranks = 1;
     c->skip_bad = -1;
     TRY(cli_int(cli, "skip-bad", 0, INT64_MAX, &c->skip_bad, e));
-    if (!n && (c->skip_bad >= 0 || cli_has(cli, "field")))
+    if (!n && (cli_has(cli, "field") || (c->skip_bad >= 0 && !choices)))
         return FAIL(e, ERR_ARG, "--field and --skip-bad say how to read the files of --data");
     TRY(cli_int(cli, "gpus", 1, PROCESSES_MAX, &c->ranks, e));
     if (n > FILES_MAX)
         return FAIL(e, ERR_ARG, "--data: %" PRId64 " files, at most %d", n, FILES_MAX);
     for (int64_t i = 0; i < n; i++) c->files[i] = cli_nth(cli, "data", i);
-    if (choices && (n || c->batches || cli_has(cli, "tokenizer") || c->seq_len))
-        return FAIL(e, ERR_ARG, "--choices evaluates all of its file, which has tokens: leave out "
-                    "--data, --tokenizer, --batches and --seq-len");
-    return OK;
+    if (choices && (n || c->batches || c->seq_len))
+        return FAIL(e, ERR_ARG, "--choices evaluates all of its file: leave out --data, --batches "
+                    "and --seq-len");
+    return eval_choices_check(cli, e);
 }
 
 /* ---- the loss of data -------------------------------------------------------------------------*/
@@ -139,9 +142,9 @@ static enum status take_data(struct command *c, struct err *e) {
 static enum status take_questions(struct command *c, struct err *e) {
     struct model_config *m = &c->model.options.model;
     struct train_options *t = &c->model.options.train;
-    TRY(questions_open(cli_value(c->cli, "choices"), m->vocab, m->seq_len, &c->questions, e));
+    TRY(eval_choices_open(c->cli, &c->model, c->skip_bad, &c->choices, e));
     if (!c->micro_batch) c->micro_batch = CHOICE_ROWS;
-    int64_t rows = round_up(c->questions.longest, CHOICE_ALIGN);
+    int64_t rows = round_up(c->choices.questions.longest, CHOICE_ALIGN);
     if (rows < m->seq_len) m->seq_len = rows;
     c->seq_len = m->seq_len;
     t->micro_batch = t->global_batch = c->micro_batch;
@@ -155,7 +158,8 @@ static enum status evaluate_model(struct command *c, struct err *e) {
     TRY(choices ? take_questions(c, e) : take_data(c, e));
     const struct evaluation v = {
         .request = &c->request, .model = &c->model, .data = c->data, .batches = c->batches,
-        .questions = choices ? &c->questions : NULL, .ranks = c->ranks,
+        .questions = choices ? &c->choices.questions : NULL, .answers = c->choices.answers,
+        .ranks = c->ranks,
     };
     TRY(model_ways_certify(c->cli, &c->request, &c->model, &c->forbidden, e));
     return evaluate(&v, &c->result, e);
@@ -172,10 +176,8 @@ static double loss_of(const struct command *c) {
     return cli_has(c->cli, "choices") ? c->result.answers.loss : (double)c->result.loss.loss;
 }
 
-/* Of the answers; of the tokens, if the run's evaluations have it; else NaN. */
+/* Of the tokens, if the run's evaluations have it; else NaN. */
 static double accuracy_of(const struct command *c) {
-    const struct questions_result *r = &c->result.answers;
-    if (cli_has(c->cli, "choices")) return (double)r->right / (double)r->examples;
     return c->model.options.train.accuracy ? c->result.loss.accuracy : (double)NAN;
 }
 
@@ -190,10 +192,22 @@ static json_t *data_json(const struct command *c) {
     json_t *list = json_array();
     bool failed = false;
     if (cli_has(c->cli, "choices"))
-        json_append(list, json_from_text(c->questions.file.path), &failed);
+        json_append(list, json_from_text(c->choices.questions.path), &failed);
     for (int64_t i = 0; i < cli_count(c->cli, "data"); i++)
         json_append(list, json_from_text(c->files[i]), &failed);
     return json_whole(list, failed);
+}
+
+/* The keys of --choices that are null without it; accuracy is that of the tokens. */
+static void put_no_choices(const struct command *c, json_t *object, bool *failed) {
+    static const char *const KEYS[] = {
+        "examples", "right", "accuracy_error", "right_sum", "accuracy_sum", "accuracy_sum_error",
+        "right_byte", "accuracy_byte", "accuracy_byte_error", "accuracy_guessing",
+        "against",
+    };
+    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
+        json_put(object, KEYS[i], json_null(), failed);
+    json_put(object, "accuracy", json_finite(accuracy_of(c)), failed);
 }
 
 static void print_json(const struct command *c, double tokens_per_s) {
@@ -203,32 +217,24 @@ static void print_json(const struct command *c, double tokens_per_s) {
     float loss = (float)loss_of(c);
     memcpy(&bits, &loss, sizeof bits);
     snprintf(hex, sizeof hex, "%08" PRIx32, bits);
-    double byte = loss_a_byte(c), accuracy = accuracy_of(c);
-    const struct questions_result *r = &c->result.answers;
-    int64_t tokens = choices ? r->tokens : c->result.loss.tokens;
+    bool failed = false;
+    int64_t tokens = choices ? c->result.answers.tokens : c->result.loss.tokens;
     int64_t counted = choices ? tokens : c->result.loss.loss_tokens;
     json_t *object = json_pack(
-        "{ss so so? sI ss ss sI so sI sI sI sI sf ss so sf so so so}", "schema", "fp8lab.eval/1",
+        "{ss so so? sI ss ss sI so sI sI sI sI sf ss so sf}", "schema", "fp8lab.eval/1",
         "path", json_from_text(c->model.found.path), "run",
         run ? json_from_text(c->model.found.run) : NULL, "step",
         (json_int_t)c->model.found.step, "recipe", recipe_of(c), "backend",
         c->result.backend, "ranks", (json_int_t)c->result.ranks, "data", data_json(c), "seq_len",
         (json_int_t)c->seq_len, "micro_batch", (json_int_t)c->micro_batch, "tokens",
         (json_int_t)tokens, "loss_tokens", (json_int_t)counted, "loss", loss_of(c),
-        "loss_bits", hex, "loss_a_byte", json_finite(byte),
-        "tokens_per_s", tokens_per_s, "examples",
-        choices ? json_integer(r->examples) : json_null(), "right",
-        choices ? json_integer(r->right) : json_null(), "accuracy",
-        json_finite(accuracy));
+        "loss_bits", hex, "loss_a_byte",
+        json_finite(loss_a_byte(c)), "tokens_per_s", tokens_per_s);
+    if (choices) eval_choices_json(c->cli, &c->choices, &c->result.answers, object, &failed);
+    else put_no_choices(c, object, &failed);
+    object = json_whole(object, failed);
     cli_out_json(c->cli, object);
     json_decref(object);
-}
-
-static void print_choices(const struct command *c) {
-    const struct questions_result *r = &c->result.answers;
-    cli_out(c->cli, "  accuracy     %.2f %%: %" PRId64 " of %" PRId64 " by the lowest mean loss of "
-            "a completion's tokens\n", 100 * accuracy_of(c), r->right, r->examples);
-    cli_out(c->cli, "  loss         %.6f nats per token of the right completions\n", r->loss);
 }
 
 static void print_loss(const struct command *c) {
@@ -261,13 +267,30 @@ static void print(const struct command *c) {
     cli_out(c->cli, "%s", run ? c->model.found.run : PLAIN(c->model.found.path));
     if (run) cli_out(c->cli, "  step %" PRId64, c->model.found.step);
     cli_out(c->cli, "  %s on %s\n", recipe_of(c), c->result.backend);
-    if (choices) print_choices(c);
+    if (choices) eval_choices_print(c->cli, &c->result.answers);
     else print_loss(c);
     cli_out(c->cli, "  speed        %.1f tokens/s", speed);
     if (!choices && c->result.loss.loss_tokens != tokens)
         cli_out(c->cli, " of all %" PRId64, tokens);
     if (c->result.ranks > 1) cli_out(c->cli, " of %" PRId64 " processes", c->result.ranks);
     cli_out(c->cli, "\n");
+    if (choices) eval_choices_print_against(c->cli, &c->choices);
+}
+
+/* For --answers: whose they are. A folder has no id, and its path is the machine's own. */
+static enum status write_answers(const struct command *c, struct err *e) {
+    const struct found_weights *found = &c->model.found;
+    char name[PATH_CAP];
+    path_base(name, found->path);
+    json_t *own = json_pack(
+        "{so? so sI ss ss sI sI}", "run", *found->of ? json_from_text(found->run) : NULL, "model",
+        json_from_text(name), "step", (json_int_t)found->step, "recipe", recipe_of(c), "backend",
+        c->result.backend, "seq_len", (json_int_t)c->seq_len, "micro_batch",
+        (json_int_t)c->micro_batch);
+    enum status st = own ? eval_choices_write(c->cli, &c->choices, own, e)
+                         : FAIL(e, ERR_MEMORY, "a header of answers");
+    json_decref(own);
+    return st;
 }
 
 static int cmd_eval(const struct cli *cli) {
@@ -276,10 +299,11 @@ static int cmd_eval(const struct cli *cli) {
     enum status st = read_flags(&c, &e);
     if (st == OK) st = model_find(&c.request, &c.model, &e);
     if (st == OK) st = evaluate_model(&c, &e);
+    if (st == OK && cli_has(cli, "answers")) st = write_answers(&c, &e);
     if (st == OK) print(&c);
     model_close(&c.model); /* before its data */
     data_close(c.data);
-    questions_close(&c.questions);
+    eval_choices_close(&c.choices);
     eval_data_close(&c.found);
     free(c.table);
     free(c.forbidden);
@@ -298,7 +322,11 @@ const struct verb VERB_EVAL = {
             "All of it is evaluated: the last sequence may be short, and is padded. The loss is\n"
             "the mean over the tokens with loss, so padding does not change it.\n"
             "  fp8lab eval last && fp8lab eval last --recipe bf16   what does FP8 cost?\n"
-            "--choices: the completion with the lowest mean loss of its tokens is the answer.\n"
+            "--choices: FILE has one question a line, {\"context\": \"...\", \"choices\": [...],\n"
+            "\"answer\": 0} or as HellaSwag, ARC, OpenBookQA and PIQA have them, or is a file of\n"
+            "llm.c. The answer is the completion with the lowest loss: sum, per byte, per token.\n"
+            "  fp8lab eval RUN1 --choices q.jsonl --answers bf16.jsonl   does FP8 cost answers?\n"
+            "  fp8lab eval RUN2 --choices q.jsonl --against bf16.jsonl\n"
             "Each GPU of --gpus N holds the whole model. N changes no bit if all use the same\n"
             "algorithms: the run's own, or any on a CPU.\n",
     VERB_FLAGS(FLAGS),

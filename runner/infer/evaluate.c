@@ -18,7 +18,7 @@ struct shared {
     int64_t ranks, count; /* micro-batches; rows of questions */
     struct head *head;
     float *loss, *right;  /* [count] of data */
-    double *mean;         /* [count] of questions */
+    double *nats;         /* [count] of questions */
 };
 
 static enum status evaluate_part(const struct shared *s, int64_t rank, struct err *e) {
@@ -30,7 +30,7 @@ static enum status evaluate_part(const struct shared *s, int64_t rank, struct er
         return trainer_eval_part(t, v->batches, &part, e);
     }
     const struct questions_part part = { o->train.micro_batch, o->model.seq_len, rank, s->ranks };
-    return questions_losses(v->questions, t, &part, s->mean, e);
+    return questions_losses(v->questions, t, &part, s->nats, e);
 }
 
 enum status evaluate_blame(enum status st, struct err *e) {
@@ -60,7 +60,11 @@ static enum status join(const struct shared *s, struct evaluated *out, struct er
     out->ranks = s->ranks;
     for (int64_t r = 0; r < s->ranks; r++)
         if (s->head->us[r] > out->us) out->us = s->head->us[r];
-    if (v->questions) return questions_judge(v->questions, s->mean, &out->answers, e);
+    if (v->questions) {
+        answers_of(v->questions, s->nats, v->answers);
+        out->answers = answers_judge(v->questions, v->answers);
+        return OK;
+    }
     const struct eval_whole whole = { v->data, o->model.seq_len, o->train.micro_batch,
                                       v->batches };
     TRY(eval_join(&whole, s->loss, o->train.accuracy ? s->right : NULL, &out->loss, e));
@@ -81,11 +85,11 @@ enum status evaluate(const struct evaluation *v, struct evaluated *out, struct e
         s.count = batches;
     }
     s.ranks = v->ranks < batches ? v->ranks : batches > 1 ? batches : 1;
-    size_t bytes = sizeof *s.head + (size_t)s.count * sizeof *s.mean;
+    size_t bytes = sizeof *s.head + (size_t)s.count * sizeof *s.nats;
     TRY(processes_share(bytes, &memory, e));
     s.head = memory;
-    s.mean = (double *)(s.head + 1);
-    s.loss = (float *)s.mean; /* two of these in the place of a mean */
+    s.nats = (double *)(s.head + 1);
+    s.loss = (float *)s.nats; /* two of these in the place of a sum */
     s.right = s.loss + s.count;
     enum status st = processes_run(s.ranks, evaluate_rank, &s, e);
     if (st == OK) st = model_explain(v->model, join(&s, out, e), e);

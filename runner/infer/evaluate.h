@@ -4,8 +4,8 @@
 #ifndef FP8LAB_RUNNER_INFER_EVALUATE_H
 #define FP8LAB_RUNNER_INFER_EVALUATE_H
 
+#include "runner/infer/answers.h"
 #include "runner/infer/open_model.h"
-#include "runner/infer/questions.h"
 
 /* All borrowed. Either data or questions; model->options has the sizes. */
 struct evaluation {
@@ -14,6 +14,7 @@ struct evaluation {
     const struct data *data;
     int64_t batches; /* of data: at most so many micro-batches */
     const struct questions *questions;
+    struct answer *answers; /* with questions: out [questions->rows] */
     int64_t ranks;   /* processes; rank r has the device request->device + r */
 };
 
@@ -22,7 +23,7 @@ struct evaluated {
     int64_t ranks; /* that had a micro-batch */
     int64_t us;    /* of the slowest rank, without its start */
     struct eval_result loss;        /* of data */
-    struct questions_result answers; /* of questions */
+    struct answers_result answers; /* of questions */
 };
 
 /* Turns ERR_FORMAT and ERR_IO into ERR_CONFIG: the user must fix the file or name another one. */

@@ -3,12 +3,14 @@
 # are made up, in the directory of a run that was killed.
 set -u
 . tests/cli/lib.sh
-"$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --backend cpu --threads 1 --runs runs \
-    --set train.steps=100000 >out 2>log &
-await_step runs 2
-kill -9 "$(runner_of runs)" $(pgrep -P "$(runner_of runs)")
-wait
-run=$(echo runs/*/)
+killed_run() { # RUNS WORDS: sets `run` to its directory
+    "$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --backend cpu --threads 1 --runs "$1" \
+        --set train.steps=100000 "${@:2}" >out 2>log &
+    await_step "$1" 2
+    kill -9 "$(runner_of "$1")" $(pgrep -P "$(runner_of "$1")")
+    wait
+    run=$(echo "$1"/*/)
+}
 records() { # AWK: adds to loss and norm of step s; the last of 300 steps
     awk "function high() { $1 }"'
         BEGIN { for (s = 1; s <= 300; s++) { loss = 2 + (s * 7 % 11) / 500
@@ -19,6 +21,7 @@ records() { # AWK: adds to loss and norm of step s; the last of 300 steps
 }
 
 case_name="a calm run"
+killed_run runs
 records ''
 "$FP8LAB" show "$run" >out 2>log || fail "show: $?"
 says "spikes         none in 268 steps" out
@@ -49,9 +52,7 @@ grep -q "spikes" out && fail "a run of 29 steps was judged"
 says "spikes: too few steps to judge any by" out
 
 case_name="a run in BF16" # which BF16 would not help
-"$FP8LAB" run "$tests/tiny.lua" --lib "$lib" --backend cpu --threads 1 --runs plain --keep-dir \
-    --set recipe=bf16 >out 2>log || fail "run: $?"
-run=$(dirname "$(ls -d plain/*/data)")/
+killed_run plain --set recipe=bf16
 records 'if (s == 120) loss += 1.5'
 "$FP8LAB" health "$run" >out 2>log || fail "health: $?"
 says "try     a lower learning rate, a longer warmup" out

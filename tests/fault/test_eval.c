@@ -1,5 +1,6 @@
-/* Every allocation of evaluating a model on a text and on multiple choice that can fail, failing.
- * What answers OK gives the figures that it gives with memory to spare. */
+/* Every allocation of evaluating a model on a text and on multiple choice, and of comparing the
+ * answers of two, that can fail, failing. What answers OK gives the figures that it gives with
+ * memory to spare. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -8,7 +9,10 @@
 #include "runner/base/file_tree.h"
 #include "runner/base/run_files.h"
 #include "runner/eval_data.h"
-#include "runner/infer/questions.h"
+#include "runner/infer/answers_file.h"
+#include "runner/infer/paired.h"
+#include "runner/infer/questions_json.h"
+#include "runner/infer/questions_llmc.h"
 #include "tests/support/allocations.h"
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
@@ -24,16 +28,18 @@ static enum status evaluate(struct scene *s, const struct model_request *q, stru
                             const struct data *data, struct err *e) {
     struct questions x;
     const struct questions_part part = { 1, T, 0, 1 };
-    struct questions_result r = { 0 };
+    struct answers_result r = { 0 };
+    struct answer answers[2];
     struct eval_result loss;
-    double mean[2];
+    double nats[2];
     TRY(model_start(q, m, data, e));
     TRY(trainer_eval(m->trainer, 100, &loss, e));
-    enum status st = questions_open(s->questions, 256, T, &x, e);
-    if (st == OK) st = questions_losses(&x, m->trainer, &part, mean, e);
-    if (st == OK) st = questions_judge(&x, mean, &r, e);
+    enum status st = questions_llmc_open(s->questions, 256, T, &x, e);
+    if (st == OK) st = questions_losses(&x, m->trainer, &part, nats, e);
+    if (st == OK) answers_of(&x, nats, answers);
+    if (st == OK) r = answers_judge(&x, answers);
     questions_close(&x);
-    s->found = (struct figures){ loss.loss, loss.loss_tokens, r.right, r.loss };
+    s->found = (struct figures){ loss.loss, loss.loss_tokens, r.right[RULE_TOKEN], r.loss };
     return st;
 }
 
@@ -105,7 +111,72 @@ static void evaluation_survives(void **state) {
     MUST(tree_remove(s.dir, E));
 }
 
+/* ---- the answers of two models ----------------------------------------------------------------*/
+
+struct pair_scene { char questions[64], answers[80]; struct paired found, wanted; };
+
+/* Writes answers, and compares them with others. */
+static enum status compare(const struct pair_scene *s, const struct questions *q,
+                           struct paired *out, struct err *e) {
+    static const double NATS[4] = { 1, 2, 4, 3 };
+    struct answers_file f = { 0 };
+    struct answer a[4], b[4];
+    json_t *model = json_pack("{ss}", "run", "a-run");
+    answers_of(q, NATS, a);
+    memcpy(b, a, sizeof b);
+    b[0].nats = 9;
+    enum status st = model ? answers_file_write(s->answers, model, q, a, e)
+                           : FAIL(e, ERR_MEMORY, "the model's keys");
+    if (st == OK) st = answers_file_read(s->answers, q, &f, e);
+    if (st == OK) *out = paired_of(q, RULE_BYTE, b, f.answers);
+    json_decref(model);
+    answers_file_close(&f);
+    return st;
+}
+
+static enum status attempt_pairs(void *context, struct err *e) {
+    static const struct cli CLI = { .quiet = true };
+    struct pair_scene *s = context;
+    const struct tokenizer_options how = { 0 };
+    struct tokenizer_choice choice;
+    struct questions q = { 0 };
+    s->found = (struct paired){ 0 };
+    TRY(tokenizer_choose(&choice, "bytes", &how, NULL, "", e));
+    const struct questions_source source = { .cli = &CLI, .path = s->questions, .choice = &choice,
+                                             .vocab = 256, .seq_len = T, .skip = 1 };
+    enum status st = questions_json_open(&source, &q, e);
+    if (st == OK) st = compare(s, &q, &s->found, e);
+    questions_close(&q);
+    tokenizer_choice_free(&choice);
+    return st;
+}
+
+static enum status after_pairs(void *context, enum status st, struct err *e) {
+    struct pair_scene *s = context;
+    bool same = !memcmp(&s->found, &s->wanted, sizeof s->found);
+    return st != OK || same ? OK : FAIL(e, ERR_VERIFY, "another comparison");
+}
+
+static void pairs_survive(void **state) {
+    static const char TEXT[] =
+        "{\"context\": \"Q\", \"choices\": [\"a\", \"b\"], \"answer\": 0}\nbad\n"
+        "{\"ctx\": \"Q\", \"endings\": [\"a\", \"b\"], \"label\": \"1\"}\n";
+    static struct pair_scene s;
+    snprintf(s.questions, sizeof s.questions, "/tmp/fp8lab-pairs.%d", (int)getpid());
+    snprintf(s.answers, sizeof s.answers, "%s.out", s.questions);
+    MUST(file_replace(s.questions, TEXT, sizeof TEXT - 1, E));
+    MUST(attempt_pairs(&s, E));
+    assert_int_equal(s.found.both, 1);
+    assert_int_equal(s.found.only_that, 1);
+    s.wanted = s.found;
+    fault_every_allocation(&(struct fault_case){ .name = "comparing answers", .context = &s,
+                                                 .attempt = attempt_pairs, .after = after_pairs });
+    assert_int_equal(unlink(s.questions), 0);
+    assert_int_equal(unlink(s.answers), 0);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(evaluation_survives) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(evaluation_survives),
+                                        cmocka_unit_test(pairs_survive) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
-/* A small mutation fuzzer: valid bundles, columns, manifests and JSON lines, damaged by draws from
- * fixed seeds. Readers may reject or accept, but must not crash, hang, leak or write outside their
- * folder; CONFIG=asan finds most of these. Seeds are equal on every machine, so a failure repeats:
- * the number of the round is printed. */
+/* A small mutation fuzzer: valid bundles, columns, manifests, JSON lines and questions, damaged by
+ * draws from fixed seeds. Readers may reject or accept, but must not crash, hang, leak or write
+ * outside their folder; CONFIG=asan finds most of these. Seeds are equal on every machine, so a
+ * failure repeats: the number of the round is printed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,6 +18,7 @@
 #include "runner/bundle/columns.h"
 #include "runner/bundle/unpack.h"
 #include "runner/compare/compare.h"
+#include "runner/infer/questions_json.h"
 #include "tests/support/run_fixture.h"
 
 enum { ROUNDS_BUNDLE = 400, ROUNDS_TEXT = 2000 };
@@ -213,12 +214,65 @@ static void damaged_manifests(void **state) {
     }
 }
 
+/* What a reader makes of questions fits itself, whatever the file is. */
+static void check_questions(const struct questions *q) {
+    assert_true(q->count >= 1 && q->longest <= 64);
+    for (int64_t i = 0; i < q->count; i++) {
+        const struct question *x = &q->question[i];
+        assert_true(x->completions >= 2 && x->right < x->completions);
+        assert_true(x->row + x->completions <= q->rows);
+        for (int64_t k = x->row; k < x->row + x->completions; k++) {
+            const struct completion *c = &q->row[k];
+            assert_true(c->keep >= 1 && c->tokens >= 1 && c->bytes >= 1);
+            assert_true(c->first + c->tokens <= q->token_count);
+        }
+    }
+}
+
+static void damaged_questions(void **state) {
+    static const char GOOD[] =
+        "{\"context\": \"Q\", \"choices\": [\"a\", \"b\"], \"answer\": 1}\n"
+        "{\"question\": \"Q\", \"choices\": {\"text\": [\"a\", \"\\u00e9\"], \"label\": "
+        "[\"A\", \"B\"]}, \"answerKey\": \"B\"}\n"
+        "{\"ctx\": \"Q\", \"endings\": [\"a\", \" b\"], \"label\": \"1\"}\n"
+        "{\"goal\": \"Q \", \"sol1\": \"a\", \"sol2\": \"b\", \"label\": 0}\n";
+    static const struct sample SAMPLE = { (char *)GOOD, sizeof GOOD - 1 };
+    static const struct cli CLI = { .quiet = true };
+    const struct scene *s = *state;
+    const struct tokenizer_options how = { 0 };
+    struct tokenizer_choice choice;
+    struct err e = { 0 };
+    char path[PATH_CAP + 8];
+    uint64_t seed = 11;
+    int read = 0;
+    snprintf(path, sizeof path, "%s/q.jsonl", s->parent);
+    assert_int_equal(tokenizer_choose(&choice, "bytes", &how, NULL, "", &e), OK);
+    for (int round = 0; round < ROUNDS_TEXT; round++) {
+        struct sample bad = mutate(&SAMPLE, &seed);
+        const struct questions_source source = { .cli = &CLI, .path = path, .choice = &choice,
+                                                 .vocab = 256, .seq_len = 64, .skip = round % 4 };
+        struct questions q;
+        FILE *f = fopen(path, "wb");
+        assert_non_null(f);
+        assert_int_equal(fwrite(bad.bytes, 1, bad.n, f), bad.n);
+        assert_int_equal(fclose(f), 0);
+        free(bad.bytes);
+        enum status st = questions_json_open(&source, &q, &e);
+        assert_true(st == OK || st == ERR_CONFIG);
+        if (st == OK) check_questions(&q), read++;
+        questions_close(&q);
+    }
+    assert_in_range(read, ROUNDS_TEXT / 20, ROUNDS_TEXT - 1);
+    tokenizer_choice_free(&choice);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damaged_bundles),
         cmocka_unit_test(damaged_columns),
         cmocka_unit_test(damaged_lines),
         cmocka_unit_test(damaged_manifests),
+        cmocka_unit_test(damaged_questions),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -200,7 +200,7 @@ import json, re, sys
 rows = [x.split("|")[3] for x in open(sys.argv[1]) if x.startswith("| `eval` |")]
 assert set(re.findall("`([a-z_]+)`", " ".join(rows))) == set(json.load(open("out"))) - {"schema"}
 PY
-gives 0 eval "$bytes" --choices nine.bin --backend cpu -- "of 9 by the lowest mean loss"
+gives 0 eval "$bytes" --choices nine.bin --backend cpu -- "of 9 by its loss per token"
 gives 2 eval "$bytes" --choices cut.bin -- "cut.bin: example 8 at byte" "(truncated?)"
 gives 2 eval "$bytes" --choices nine.bin --data b.txt -- "leave out --data"
 

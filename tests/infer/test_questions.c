@@ -6,7 +6,8 @@
 #include <unistd.h>
 
 #include "model/logits.h"
-#include "runner/infer/questions.h"
+#include "runner/infer/answers.h"
+#include "runner/infer/questions_llmc.h"
 #include "tests/support/must.h"
 #include "tests/support/tiny.h"
 
@@ -69,24 +70,26 @@ static enum status open_file(const struct file *f, int64_t vocab, int64_t seq_le
     assert_non_null(out);
     assert_int_equal(fwrite(f->bytes, 1, (size_t)f->n, out), f->n);
     assert_int_equal(fclose(out), 0);
-    enum status st = questions_open(path, vocab, seq_len, q, e);
+    enum status st = questions_llmc_open(path, vocab, seq_len, q, e);
     assert_int_equal(unlink(path), 0); /* it stays open */
     return st;
 }
 
 /* By two trainers' shares, though one trainer takes both; all of `batch` completions at a time. */
 static void score(const struct questions *q, struct trainer *t, int64_t batch,
-                  struct questions_result *out) {
-    double mean[EXAMPLES * 5];
+                  struct answers_result *out) {
+    double nats[EXAMPLES * 5];
+    struct answer answers[EXAMPLES * 5];
     assert_in_range(q->rows, 1, EXAMPLES * 5);
-    for (int64_t i = 0; i < q->rows; i++) mean[i] = -1;
+    for (int64_t i = 0; i < q->rows; i++) nats[i] = -1;
     for (int first = 1; first >= 0; first--) {
         const struct questions_part part = { batch, T, first, 2 };
-        MUST(questions_losses(q, t, &part, mean, E));
+        MUST(questions_losses(q, t, &part, nats, E));
         for (int64_t i = 0; i < q->rows; i++) /* a share fills its own */
-            assert_true((mean[i] > 0) == (first == 0 || i / batch % 2 == 1));
+            assert_true((nats[i] > 0) == (first == 0 || i / batch % 2 == 1));
     }
-    MUST(questions_judge(q, mean, out, E));
+    answers_of(q, nats, answers);
+    *out = answers_judge(q, answers);
 }
 
 /* ---- the rule ---------------------------------------------------------------------------------*/
@@ -141,7 +144,7 @@ static void the_lowest_mean_loss_is_the_answer(void **state) {
     for (int k = 0; k < 2; k++) {
         struct tiny_run r;
         struct questions q;
-        struct questions_result got;
+        struct answers_result got;
         double loss;
         tiny_run_init(&r, KINDS[k], 1);
         r.train.micro_batch = r.train.global_batch = B;
@@ -152,7 +155,7 @@ static void the_lowest_mean_loss_is_the_answer(void **state) {
         score(&q, r.trainer, B, &got);
         int right = naive(&f, r.trainer, &loss);
         assert_int_equal(got.examples, EXAMPLES);
-        assert_int_equal(got.right, right);
+        assert_int_equal(got.right[RULE_TOKEN], right);
         assert_true(fabs(got.loss - loss) < 1e-5);
         questions_close(&q);
         tiny_run_close(&r);
@@ -166,7 +169,7 @@ static void the_first_of_equal_ones_counts(void **state) {
         static struct file f;
         struct tiny_run r;
         struct questions q;
-        struct questions_result got;
+        struct answers_result got;
         memset(&f, 0, sizeof f);
         f.n = HEADER;
         put(&f, 0, 4, 20240522);
@@ -185,7 +188,7 @@ static void the_first_of_equal_ones_counts(void **state) {
         MUST(tiny_run_open(&r, E));
         MUST(open_file(&f, V, T, &q, E));
         score(&q, r.trainer, 2, &got);
-        assert_int_equal(got.right, label == 0);
+        assert_int_equal(got.right[RULE_TOKEN], label == 0);
         assert_int_equal(got.tokens, 6);
         questions_close(&q);
         tiny_run_close(&r);
@@ -248,7 +251,7 @@ static void each_field_is_checked(void **state) {
     f.n += 2;
     refused(&f, V, T, "2 bytes follow the last");
     struct questions q;
-    MUST_FAIL(ERR_CONFIG, "No such file", questions_open("/nowhere.bin", V, T, &q, E));
+    MUST_FAIL(ERR_CONFIG, "No such file", questions_llmc_open("/nowhere.bin", V, T, &q, E));
     questions_close(&q);
 }
 
