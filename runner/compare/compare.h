@@ -174,6 +174,10 @@ int64_t compare_group_of(const json_t *report, int64_t run);
 /* The run that ratios are of ("reference" of the report). */
 int64_t compare_reference(const json_t *report);
 
+/* The group that is the baseline of all entries of "losses"; -1: there is none, or several. Several
+ * entries may have one baseline (compare_early.c). */
+int64_t compare_only_baseline(const json_t *losses);
+
 /* The name of the group in a table or a legend, "A… fp8.delayed, 3 seeds": its first run and its
  * label. Owned by the caller; NULL: no memory. */
 char *compare_group_label(const json_t *report, int64_t group);

@@ -101,6 +101,18 @@ int64_t compare_group_of(const json_t *report, int64_t run) {
     return 0;
 }
 
+int64_t compare_only_baseline(const json_t *losses) {
+    const json_t *family;
+    size_t i;
+    int64_t group = -1;
+    json_array_foreach(losses, i, family) {
+        int64_t other = json_integer_value(json_object_get(family, "baseline"));
+        if (i > 0 && other != group) return -1;
+        group = other;
+    }
+    return group;
+}
+
 int64_t compare_reference(const json_t *report) {
     return json_integer_value(json_object_get(report, "reference"));
 }

@@ -164,8 +164,7 @@ enum status compare_statistics(const struct comparison *c, const json_t *differe
     if (st == OK) st = compare_losses(c, &g, names, &losses, &missing, e);
     if (st == OK) st = compare_spikes(c, &g, losses, e);
     if (st == OK) st = compare_faster(c, &g, names, &speed, e);
-    int64_t base = json_array_size(losses) == 1 ? json_int(json_array_get(losses, 0), "baseline")
-                                                : 0;
+    int64_t only = compare_only_baseline(losses), base = only < 0 ? 0 : only;
     for (int64_t k = 0; st == OK && k < g.count; k++)
         if (k != base) st = test_group(c, &g, base, k, tests, e);
     if (st == OK)
