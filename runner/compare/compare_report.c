@@ -419,16 +419,14 @@ static void put_tests(FILE *out, const json_t *report) {
     const char *note = json_text(statistics, "note", "");
     if (json_array_size(list) > 0) fprintf(out, "\nRepeats\n");
     json_array_foreach(list, i, row) {
-        char a[8], b[8], step[48] = "";
-        if (json_is_integer(json_object_get(row, "step")))
-            snprintf(step, sizeof step, " at step %lld", (long long)whole(row, "step"));
-        fprintf(out, "  %s… to %s… %s, %s%s: median %+.2f %% (95 %% interval %+.2f to %+.2f), "
-                     "Mann-Whitney p = %.3g, n = %lld and %lld: %s\n",
+        char a[8], b[8];
+        fprintf(out, "  %s… to %s… %s, %s at step %lld: median %+.2f %% (95 %% interval %+.2f to "
+                     "%+.2f), Mann-Whitney p = %.3g, n = %lld and %lld: %s\n",
                 compare_group_letter(statistics, base, a),
                 compare_group_letter(statistics, whole(row, "group"), b),
                 group_name(statistics, whole(row, "group")),
-                compare_metric(json_text(row, "metric", "")), step, percent(row, "effect"),
-                percent(row, "effect_low"), percent(row, "effect_high"),
+                compare_metric(json_text(row, "metric", "")), (long long)whole(row, "step"),
+                percent(row, "effect"), percent(row, "effect_low"), percent(row, "effect_high"),
                 json_number_value(json_object_get(row, "p")), (long long)whole(row, "n"),
                 (long long)whole(row, "m"), json_text(row, "verdict", ""));
     }
