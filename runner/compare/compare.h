@@ -209,6 +209,8 @@ bool compare_joined_builds(const json_t *statistics);
           "below 1 is slower" end \
     begin "between two evaluations the loss is on a line; outside of them there is no value" end
 
+/* Whether a CPU computed the run, or it does not say what did: its times may be no GPU's. */
+bool compare_on_cpu(const struct run_view *v);
 /* Below it, if a run was on a CPU. */
 #define COMPARE_CPU_TIMES \
     "times on a CPU say nothing about a GPU: a CPU emulates recipes, and runs may have shared it"
@@ -228,6 +230,8 @@ bool compare_has(const json_t *runs, const char *key);
 
 /* The columns of UTF-8 text on a terminal, one a character. */
 int compare_columns(const char *text);
+/* The columns that the labels of rows, of "runs" or "groups", need in a table. */
+int compare_label_width(const json_t *rows);
 
 /* Fills run, curve, times, divergence. After an error compare_free() frees what was loaded. */
 NODISCARD enum status compare_load(struct comparison *c, const char *const *paths, struct err *e);

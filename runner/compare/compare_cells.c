@@ -80,6 +80,10 @@ bool compare_has_speed(const json_t *family) {
     return false;
 }
 
+bool compare_on_cpu(const struct run_view *v) {
+    return !strcmp(json_text(v->decisions, "backend", "cpu"), "cpu");
+}
+
 bool compare_joined_builds(const json_t *statistics) {
     size_t i;
     const json_t *group;
@@ -137,4 +141,16 @@ int compare_columns(const char *text) {
     int columns = 0;
     for (; *text; text++) columns += ((unsigned char)*text & 0xc0) != 0x80;
     return columns;
+}
+
+int compare_label_width(const json_t *rows) {
+    enum { LEAST = 14 };
+    int width = LEAST;
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row) {
+        int columns = compare_columns(json_text(row, "label", "-"));
+        if (columns > width) width = columns;
+    }
+    return width;
 }

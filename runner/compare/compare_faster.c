@@ -164,10 +164,6 @@ static bool other_work(const struct speeds *s, int64_t group, char why[FAMILY_WH
     return false;
 }
 
-static bool on_cpu(const struct run_view *v) {
-    return strcmp(json_text(v->decisions, "backend", "cpu"), "cpu") == 0;
-}
-
 /* GEMMs in FP8 that the GPU lacks: its time is that of other kernels. */
 static int64_t emulated(const struct run_view *v) {
     return json_int(json_object_get(v->decisions, "gemm_ways"), "emulated");
@@ -292,7 +288,7 @@ static const char *judge(const struct speeds *s, int64_t group, const struct sid
     const struct run_view *base = first_of(s, s->baseline), *row = first_of(s, group);
     int64_t n = emulated(row) ? emulated(row) : emulated(base);
     why[0] = '\0';
-    if (on_cpu(base) || on_cpu(row))
+    if (compare_on_cpu(base) || compare_on_cpu(row))
         snprintf(why, FAMILY_WHY_CAP, "a CPU emulates FP8: its times say nothing about FP8's "
                  "speed");
     else if (other_work(s, group, why)) return NULL;
@@ -326,7 +322,8 @@ static enum status put_row(const struct speeds *s, int64_t group, const struct s
                            json_t *rows, struct err *e) {
     struct side y;
     char why[FAMILY_WHY_CAP];
-    bool failed = false, cpu = on_cpu(first_of(s, s->baseline)) || on_cpu(first_of(s, group));
+    bool failed = false, cpu = compare_on_cpu(first_of(s, s->baseline)) ||
+                               compare_on_cpu(first_of(s, group));
     TRY(take_side(s, group, &y, e));
     struct gain gain = gain_of(x, &y);
     const char *verdict = judge(s, group, x, &y, &gain, why);

@@ -12,7 +12,7 @@
 #include "runner/compare/compare_faster.h"
 #include "runner/compare/compare_loss.h"
 
-enum { DIFFERENCES_SHOWN = 40, VALUE_WIDTH = 30, LABEL_WIDTH_MIN = 14 };
+enum { DIFFERENCES_SHOWN = 40, VALUE_WIDTH = 30 };
 
 static int64_t whole(const json_t *object, const char *key) {
     return json_integer_value(json_object_get(object, key));
@@ -135,17 +135,6 @@ static void put_padded(FILE *out, const char *text, int width) {
     fprintf(out, "%s%*s", text, columns < width ? width - columns : 0, "");
 }
 
-static int label_width(const json_t *rows) {
-    int width = LABEL_WIDTH_MIN;
-    size_t i;
-    const json_t *row;
-    json_array_foreach(rows, i, row) {
-        int columns = compare_columns(json_text(row, "label", "-"));
-        if (columns > width) width = columns;
-    }
-    return width;
-}
-
 static bool all_alike(const json_t *rows, const char *key) {
     size_t i;
     const json_t *row, *first = json_object_get(json_array_get(rows, 0), key);
@@ -190,7 +179,7 @@ static void put_numbers(FILE *out, const json_t *runs, int64_t reference) {
     char name[8];
     const struct compare_cell *cell[COMPARE_CELLS];
     int64_t cells = compare_cells(runs, cell);
-    int width = label_width(runs);
+    int width = compare_label_width(runs);
     fprintf(out, "\n%-3s %-*s %6s %7s", "", width, "recipe", "seed", "steps");
     for (int64_t k = 0; k < cells; k++) fprintf(out, " %11s", cell[k]->title);
     fputc('\n', out);
@@ -349,7 +338,7 @@ static void put_spike_warnings(FILE *out, const json_t *statistics, const json_t
 
 static void put_family(FILE *out, const json_t *statistics, const json_t *family) {
     const json_t *rows = json_object_get(family, "rows"), *row;
-    int width = label_width(json_object_get(statistics, "groups"));
+    int width = compare_label_width(json_object_get(statistics, "groups"));
     size_t i;
     char name[8], from[16];
     bool undecided = false;

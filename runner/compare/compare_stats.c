@@ -1,5 +1,5 @@
-/* Rank tests of losses between groups. A test needs at least four seeds per side. Speed has a rule of
- * its own (compare_faster.c), since runs that were disturbed must not count. */
+/* Rank tests of losses between groups. A test needs at least four seeds per side. Speed has a rule
+ * of its own (compare_faster.c), since runs that were disturbed must not count. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

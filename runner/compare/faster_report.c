@@ -12,7 +12,7 @@
 #define BOUNDS \
     "bounds: one-sided, 95 % each (Welch's t on logarithms), if runs scatter log-normally"
 
-enum { LABEL_WIDTH_MIN = 14, CELL_CAP = 48 };
+enum { CELL_CAP = 48 };
 
 static const char *label_of(const json_t *statistics, int64_t group) {
     return json_text(json_array_get(json_object_get(statistics, "groups"), (size_t)group), "label",
@@ -57,20 +57,9 @@ static void put_row(FILE *out, const json_t *statistics, const json_t *row, int 
             bounds(row, "-", between), verdict_of(row), *why ? ": " : "", why);
 }
 
-static int label_width(const json_t *statistics) {
-    int width = LABEL_WIDTH_MIN;
-    size_t i;
-    const json_t *group;
-    json_array_foreach(json_object_get(statistics, "groups"), i, group) {
-        int columns = compare_columns(json_text(group, "label", "-"));
-        if (columns > width) width = columns;
-    }
-    return width;
-}
-
 static void put_family(FILE *out, const json_t *statistics, const json_t *family) {
     const json_t *row;
-    int width = label_width(statistics);
+    int width = compare_label_width(json_object_get(statistics, "groups"));
     char name[8], from[16], speed[CELL_CAP];
     size_t i;
     int64_t baseline = json_int(family, "baseline");

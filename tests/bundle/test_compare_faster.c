@@ -357,6 +357,15 @@ static void a_cpu_says_nothing_of_fp8(void **state) {
     finish(&s);
 }
 
+/* A run that does not say what computed it may be a CPU's. */
+static void an_unknown_backend_counts_as_a_cpu(void **state) {
+    struct run_view v = { 0 };
+    assert_true(compare_on_cpu(&v));
+    v.decisions = json_pack("{s:s}", "backend", "cuda");
+    assert_false(compare_on_cpu(&v));
+    run_view_free(&v);
+}
+
 static void emulation_on_a_gpu_gives_no_verdict(void **state) {
     struct scene s;
     struct run_fixture runs[6];
@@ -511,6 +520,7 @@ int main(void) {
         cmocka_unit_test(harmless_reports_change_nothing),
         cmocka_unit_test(another_build_does_not_count),
         cmocka_unit_test(a_cpu_says_nothing_of_fp8),
+        cmocka_unit_test(an_unknown_backend_counts_as_a_cpu),
         cmocka_unit_test(emulation_on_a_gpu_gives_no_verdict),
         cmocka_unit_test(other_rows_have_no_baseline),
         cmocka_unit_test(one_other_factor_may_be_asked),
