@@ -13,7 +13,7 @@
 #include "runner/compare/stats.h"
 
 /* Clocks that differ by more than this share need a reason. */
-#define CLOCK_SHARE 0.1
+#define CLOCK_SHARE 0.02
 
 /* For runs with too few steady steps: enough for these and for some evaluations. */
 #define MORE_STEPS " --set train.steps=60"
@@ -31,7 +31,7 @@ struct speeds {
 struct side {
     double *log;   /* of their tokens/s; owned */
     int64_t count;
-    double spread, clock; /* the largest spread; the mean clock, NaN if one is not known */
+    double spread, clock; /* the largest spread; the mean of the known clocks, NaN without one */
     bool capped;
     const char *from, *to; /* when the first and the last of them started; "" */
 };
@@ -114,6 +114,7 @@ static void choose_runs(struct speeds *s, bool *failed) {
 
 static enum status take_side(const struct speeds *s, int64_t group, struct side *out,
                              struct err *e) {
+    int64_t clocks = 0;
     double clock = 0;
     *out = (struct side){ .log = calloc((size_t)s->c->count + 1, sizeof *out->log), .spread = 0,
                           .from = "", .to = "" };
@@ -127,9 +128,11 @@ static enum status take_side(const struct speeds *s, int64_t group, struct side 
         out->log[out->count++] = log(speed->tokens_per_s);
         out->spread = fmax(out->spread, speed->spread);
         out->capped = out->capped || speed->capped;
+        if (isnan(speed->clock_mhz)) continue;
         clock += speed->clock_mhz;
+        clocks++;
     }
-    out->clock = out->count ? clock / (double)out->count : (double)NAN;
+    out->clock = clocks ? clock / (double)clocks : (double)NAN;
     return OK;
 }
 
@@ -269,15 +272,26 @@ static void note_order(const struct side *x, const struct side *y, char why[FAMI
 
 struct gain { double ratio, low, high; };
 
+/* Whether a small difference of the clocks, without a power cap, is as large as what is shown. */
+static bool clocks_explain(const struct side *x, const struct side *y, const struct gain *gain) {
+    const struct side *slow = x->clock < y->clock ? x : y;
+    double clocks = y->clock / x->clock;
+    if (!(x->clock > 0 && y->clock > 0) || slow->capped) return false;
+    return gain->low > 1 ? clocks > 1 && gain->low <= clocks : clocks < 1 && gain->high >= clocks;
+}
+
 static const char *judge_bounds(const struct side *x, const struct side *y, const struct gain *gain,
                                 char why[FAMILY_WHY_CAP]) {
     double spread = fmax(x->spread, y->spread);
     const char *verdict = gain->low > 1 ? "faster" : gain->high < 1 ? "slower" : "not shown";
-    if (strcmp(verdict, "not shown") != 0 && spread > fabs(log(gain->ratio))) {
+    bool shown = strcmp(verdict, "not shown") != 0;
+    if (shown && spread > fabs(log(gain->ratio)))
         snprintf(why, FAMILY_WHY_CAP, "within a run the quartiles of the step times are %.1f %% "
                  "apart, more than the difference", 100 * spread);
-        verdict = "not shown";
-    }
+    else if (shown && clocks_explain(x, y, gain))
+        snprintf(why, FAMILY_WHY_CAP, "its GPU clock was %.0f MHz, the baseline's %.0f MHz, which "
+                 "may be the difference", y->clock, x->clock);
+    if (*why) verdict = "not shown";
     note_order(x, y, why);
     return verdict;
 }

@@ -441,22 +441,46 @@ static void one_other_factor_may_be_asked(void **state) {
     }
 }
 
+/* Two clocks in MHz, and what throttled the slower side. A power cap is part of what a recipe
+ * costs. Other clocks were set or limited outside of it, so their ratio is no recipe's. */
 static void clocks_need_a_reason(void **state) {
-    static const char SLOW[] = "{\"step\":40,\"rank\":0,\"gpu_clock_sm_mhz\":1200,"
-                               "\"gpu_throttle\":0}\n";
-    static const char CAPPED[] = "{\"step\":40,\"rank\":0,\"gpu_clock_sm_mhz\":1200,"
-                                 "\"gpu_throttle\":4}\n";
-    static const char FAST[] = "{\"step\":40,\"rank\":0,\"gpu_clock_sm_mhz\":1980,"
-                               "\"gpu_throttle\":0}\n";
-    for (int capped = 0; capped < 2; capped++) {
+    static const struct {
+        double ratio; int base, row, reason; const char *verdict, *why;
+    } CASES[] = {
+        { 1.5, 1200, 1980, 4, "faster", "" },
+        { 1.5, 1200, 1980, 0, NULL, "its GPU clock was 1980 MHz, the baseline's 1200 MHz, and the "
+                                    "driver reports no power cap" },
+        { 1.09, 1800, 1980, 0, NULL, "its GPU clock was 1980 MHz, the baseline's 1800 MHz" },
+        { 0.9, 1980, 1800, 0, NULL, "its GPU clock was 1800 MHz, the baseline's 1980 MHz" },
+        { 0.9, 1980, 1800, 4, "slower", "" },
+        { 1.09, 1800, 1980, 4, "faster", "" },
+        { 1.016, 1945, 1980, 0, "not shown", "its GPU clock was 1980 MHz, the baseline's 1945 MHz, "
+                                             "which may be the difference" },
+        { 0.984, 1980, 1945, 0, "not shown", "which may be the difference" },
+        { 1.016, 1980, 1945, 0, "faster", "" },
+        { 1.016, 1945, 1980, 4, "faster", "" },
+        { 1.1, 1945, 1980, 0, "faster", "" },
+    };
+    static const double NARROW[3] = { 0.9999, 1, 1.0001 };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
         struct scene s;
         struct run_fixture runs[6];
-        on_gpu(runs, 1.5);
-        for (int i = 0; i < 6; i++) runs[i].telemetry = i >= 3 ? FAST : capped ? CAPPED : SLOW;
+        char lines[2][128];
+        on_gpu(runs, 1);
+        for (int i = 0; i < 2; i++) {
+            int clock = i ? CASES[k].row : CASES[k].base;
+            bool slow = i == (CASES[k].row < CASES[k].base);
+            snprintf(lines[i], sizeof lines[i], "{\"step\":40,\"rank\":0,\"gpu_clock_sm_mhz\":%d,"
+                     "\"gpu_throttle\":%d}\n", clock, slow ? CASES[k].reason : 0);
+        }
+        for (int i = 0; i < 6; i++) {
+            runs[i].telemetry = lines[i / 3];
+            runs[i].speed = NARROW[i % 3] * (i < 3 ? 1 : CASES[k].ratio);
+        }
         compare(&s, runs, 6);
-        if (capped) speed_is(&s, "faster", "");
-        else speed_is(&s, NULL, "its GPU clock was 1980 MHz, the baseline's 1200 MHz, and the "
-                                "driver reports no power cap");
+        speed_is(&s, CASES[k].verdict, CASES[k].why);
+        if (CASES[k].verdict && !*CASES[k].why)
+            assert_string_equal(json_text(speed_row(&s), "why", "?"), "");
         finish(&s);
     }
 }
