@@ -31,7 +31,8 @@ struct speeds {
 struct side {
     double *log;   /* of their tokens/s; owned */
     int64_t count;
-    double spread, clock; /* the largest spread; the mean of the known clocks, NaN without one */
+    double spread, grain; /* the largest of the runs' */
+    double clock;         /* the mean of the known ones; NaN: there is none */
     bool capped;
     const char *from, *to; /* when the first and the last of them started; "" */
 };
@@ -116,8 +117,8 @@ static enum status take_side(const struct speeds *s, int64_t group, struct side 
                              struct err *e) {
     int64_t clocks = 0;
     double clock = 0;
-    *out = (struct side){ .log = calloc((size_t)s->c->count + 1, sizeof *out->log), .spread = 0,
-                          .from = "", .to = "" };
+    *out = (struct side){ .log = calloc((size_t)s->c->count + 1, sizeof *out->log), .from = "",
+                          .to = "" };
     if (!out->log) return FAIL(e, ERR_MEMORY, "speeds of %lld runs", (long long)s->c->count);
     for (int64_t i = 0; i < s->c->count; i++) {
         const struct run_speed *speed = &s->c->speed[i];
@@ -127,6 +128,7 @@ static enum status take_side(const struct speeds *s, int64_t group, struct side 
         if (!out->count || strcmp(started, out->to) > 0) out->to = started;
         out->log[out->count++] = log(speed->tokens_per_s);
         out->spread = fmax(out->spread, speed->spread);
+        out->grain = fmax(out->grain, speed->grain);
         out->capped = out->capped || speed->capped;
         if (isnan(speed->clock_mhz)) continue;
         clock += speed->clock_mhz;
@@ -320,9 +322,17 @@ static const char *judge(const struct speeds *s, int64_t group, const struct sid
 
 /* ---- the report ---------------------------------------------------------------------------- */
 
+/* Step times are whole microseconds. Runs whose medians are equal may still differ by one, so they
+ * are taken to scatter by that. */
+static void raise_to_grain(double *variance, double grain) {
+    if (*variance < grain * grain) *variance = grain * grain;
+}
+
 /* The ratio of geometric means, with its one-sided 95 % bounds. */
 static struct gain gain_of(const struct side *x, const struct side *y) {
     struct stats_scatter scatter = stats_scatter_apart(x->log, x->count, y->log, y->count);
+    raise_to_grain(&scatter.x, x->grain);
+    raise_to_grain(&scatter.y, y->grain);
     double middle = stats_mean(y->log, y->count) - stats_mean(x->log, x->count);
     double half = stats_half(&scatter);
     return (struct gain){ exp(middle), exp(middle - half), exp(middle + half) };

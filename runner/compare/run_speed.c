@@ -129,6 +129,7 @@ enum status run_speed_make(const struct run_view *v, struct run_speed *out, stru
     struct seen seen = look(v->columns.of[STREAM_TELEMETRY], &s);
     *out = (struct run_speed){
         .tokens_per_s = json_double(json_object_get(summary, "tokens_per_s_median")),
+        .grain = 1 / json_double(json_object_get(summary, "step_time_us_median")),
         .clock_mhz = json_double(json_object_get(summary, "gpu_clock_sm_mhz_median")),
         .capped = seen.reasons & POWER_CAP,
         .set_clocks = seen.reasons & USERS_CLOCKS,

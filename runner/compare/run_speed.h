@@ -13,6 +13,7 @@ struct run_speed {
     double tokens_per_s; /* the median of the steady window, as in summary.json; NaN: unknown */
     double spread;       /* of its step times: the distance of their quartiles, relative to their
                           * median; NaN: unknown */
+    double grain;        /* a microsecond, the unit of step times, relative to their median */
     double clock_mhz;    /* the median SM clock; NaN: the driver did not say */
     bool capped;         /* the driver reported its power cap in the steady window */
     bool set_clocks;     /* a user had set the clocks then */

@@ -97,6 +97,24 @@ static void the_bounds_are_welchs_on_logarithms(void **state) {
     finish(&s);
 }
 
+/* Two runs a side with the same median, at 0.6 ms a step: the bounds had no width. Each side scatters
+ * by a microsecond at least, of 614 and 596. By hand: Welch's 1.998 degrees of freedom are rounded
+ * down to 1, t = 6.3138. */
+static void equal_medians_still_have_bounds(void **state) {
+    struct scene s;
+    struct run_fixture six[6], runs[4];
+    on_gpu(six, 1);
+    for (int i = 0; i < 4; i++) {
+        runs[i] = six[i < 2 ? i : i + 1];
+        runs[i].speed = i < 2 ? 66 : 66 * 1.03;
+    }
+    compare(&s, runs, 4);
+    double low = log(number(speed_row(&s), "low")), high = log(number(speed_row(&s), "high"));
+    assert_true(fabs((high - low) / 2 - 6.3138 / 605) < 1e-4);
+    speed_is(&s, "faster", "");
+    finish(&s);
+}
+
 static void one_run_a_side_gives_no_bounds(void **state) {
     struct scene s;
     struct err e = { 0 };
@@ -532,6 +550,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(repeats_of_one_seed_count),
         cmocka_unit_test(the_bounds_are_welchs_on_logarithms),
+        cmocka_unit_test(equal_medians_still_have_bounds),
         cmocka_unit_test(one_run_a_side_gives_no_bounds),
         cmocka_unit_test(the_command_makes_runs_that_count),
         cmocka_unit_test(the_command_makes_runs_that_are_long_enough),
