@@ -61,6 +61,9 @@
  *                  rows      [{group, runs, tokens_per_s, ratio: to the baseline, low, high: its
  *                    one-sided 95 % bounds, verdict: "faster", "slower", "not shown", or null:
  *                    none is given, why: the reason, or ""}]. Of a CPU the ratio is null.
+ *                speed_builds: builds with the same bits share a group; of each group with several,
+ *                  on a GPU, an entry as in "speed". Its rows are the other builds: in place of a
+ *                  group entry and rows have {build: the hash of its code, run: its first}
  *                note
  *   requirements [{requirement, met, rows: [{group, label, met, found: what it has, and why}]}] of
  *                --require, [] without it; added by compare_require()

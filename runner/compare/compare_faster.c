@@ -260,6 +260,54 @@ enum status compare_faster(const struct comparison *c, const struct compare_grou
     return st;
 }
 
+/* ---- builds -------------------------------------------------------------------------------- */
+
+/* Numbers the builds of a group in the order of their runs; returns how many there are. */
+static int64_t number_builds(const struct comparison *c, const struct compare_groups *g,
+                             int64_t group, int64_t *of) {
+    int64_t builds = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        of[i] = -1;
+        if (g->of[i] != group) continue;
+        for (int64_t k = 0; k < i && of[i] < 0; k++)
+            if (g->of[k] == group && speeds_same_build(c, k, i)) of[i] = of[k];
+        if (of[i] < 0) of[i] = builds++;
+    }
+    return builds;
+}
+
+static enum status put_builds(const struct comparison *c, const struct compare_groups *g,
+                              int64_t group, json_t *list, struct err *e) {
+    size_t room = (size_t)c->count + 1;
+    int64_t *of = calloc(room, sizeof *of), builds = 0;
+    bool *is_row = calloc(room, sizeof *is_row), *any_build = calloc(room, sizeof *any_build);
+    enum status st = of && is_row && any_build ? OK : FAIL(e, ERR_MEMORY, "speeds of builds");
+    if (st == OK) builds = number_builds(c, g, group, of);
+    for (int64_t k = 0; k < builds; k++) {
+        is_row[k] = k > 0;
+        any_build[k] = true;
+    }
+    struct question q = { { .c = c, .of = of, .sides = builds, .any_build = any_build }, NULL };
+    if (st == OK && builds > 1) st = put_entry(&q, is_row, list, e);
+    free(of);
+    free(is_row);
+    free(any_build);
+    return st;
+}
+
+enum status compare_faster_builds(const struct comparison *c, const struct compare_groups *g,
+                                  json_t **out, struct err *e) {
+    enum status st = (*out = json_array()) ? OK : FAIL(e, ERR_MEMORY, "speeds of builds");
+    for (int64_t k = 0; st == OK && k < g->count; k++)
+        if (!compare_on_cpu(&c->run[g->first[k]])) st = put_builds(c, g, k, *out, e);
+    if (st == OK) return OK;
+    json_decref(*out);
+    *out = NULL;
+    return st;
+}
+
+/* ---- for readers --------------------------------------------------------------------------- */
+
 const json_t *compare_speed_row(const json_t *statistics, int64_t group, const json_t **family) {
     size_t i, k;
     const json_t *table, *row;

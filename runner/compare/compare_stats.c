@@ -150,7 +150,7 @@ enum status compare_statistics(const struct comparison *c, const json_t *differe
                                struct err *e) {
     struct compare_groups g = { 0 };
     json_t *rows = json_array(), *tests = json_array();
-    json_t *names = NULL, *losses = NULL, *missing = NULL, *speed = NULL;
+    json_t *names = NULL, *losses = NULL, *missing = NULL, *speed = NULL, *built = NULL;
     int64_t least = INT64_MAX;
     enum status st = rows && tests ? compare_find_groups(c, &g, e)
                                    : FAIL(e, ERR_MEMORY, "statistics of the comparison");
@@ -159,14 +159,15 @@ enum status compare_statistics(const struct comparison *c, const json_t *differe
     if (st == OK) st = compare_losses(c, &g, names, &losses, &missing, e);
     if (st == OK) st = compare_spikes(c, &g, losses, e);
     if (st == OK) st = compare_faster(c, &g, names, &speed, e);
+    if (st == OK) st = compare_faster_builds(c, &g, &built, e);
     int64_t only = compare_only_baseline(losses), base = only < 0 ? 0 : only;
     for (int64_t k = 0; st == OK && k < g.count; k++)
         if (k != base) st = test_group(c, &g, base, k, tests, e);
     if (st == OK)
-        *out = json_pack("{s:I, s:O, s:O, s:O, s:O, s:O, s:s}", "builds",
+        *out = json_pack("{s:I, s:O, s:O, s:O, s:O, s:O, s:O, s:s}", "builds",
                          (json_int_t)compare_builds(c, &g, -1), "groups", rows, "tests", tests,
-                         "losses", losses, "losses_missing", missing, "speed", speed, "note",
-                         note_of(&g, least));
+                         "losses", losses, "losses_missing", missing, "speed", speed,
+                         "speed_builds", built, "note", note_of(&g, least));
     if (st == OK && !*out) st = FAIL(e, ERR_MEMORY, "statistics of the comparison");
     json_decref(names);
     json_decref(rows);
@@ -174,6 +175,7 @@ enum status compare_statistics(const struct comparison *c, const json_t *differe
     json_decref(losses);
     json_decref(missing);
     json_decref(speed);
+    json_decref(built);
     compare_groups_free(&g);
     return st;
 }

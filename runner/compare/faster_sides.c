@@ -44,9 +44,9 @@ static void drop_copies(struct speeds *s, bool *failed) {
 
 /* ---- settings and builds ------------------------------------------------------------------- */
 
-static bool same_build(const struct speeds *s, int64_t a, int64_t b) {
-    const json_t *x = json_object_get(json_object_get(s->c->run[a].run, "inputs"), "code");
-    const json_t *y = json_object_get(json_object_get(s->c->run[b].run, "inputs"), "code");
+bool speeds_same_build(const struct comparison *c, int64_t a, int64_t b) {
+    const json_t *x = json_object_get(json_object_get(c->run[a].run, "inputs"), "code");
+    const json_t *y = json_object_get(json_object_get(c->run[b].run, "inputs"), "code");
     return x == y || json_equal(x, y);
 }
 
@@ -67,7 +67,7 @@ static int64_t build_of_side(const struct speeds *s, int64_t model, int64_t side
         int64_t n = 0;
         if (!s->counts[i] || s->of[i] != side || other_setting(s, model, i, why)) continue;
         for (int64_t k = 0; k < s->c->count; k++)
-            n += s->counts[k] && s->of[k] == side && same_build(s, i, k) &&
+            n += s->counts[k] && s->of[k] == side && speeds_same_build(s->c, i, k) &&
                  !other_setting(s, model, k, why);
         if (n > most) most = n, best = i;
     }
@@ -84,7 +84,7 @@ static int64_t count_with(const struct speeds *s, int64_t model, int64_t side) {
     int64_t n = 0, build = build_model(s, model, side);
     char why[SPEED_WHY_CAP];
     for (int64_t i = 0; build >= 0 && i < s->c->count; i++)
-        n += s->counts[i] && s->of[i] == side && same_build(s, build, i) &&
+        n += s->counts[i] && s->of[i] == side && speeds_same_build(s->c, build, i) &&
              !other_setting(s, model, i, why);
     return n;
 }
@@ -115,7 +115,7 @@ static bool is_more(struct yield a, struct yield b) {
 static bool is_known(const struct speeds *s, int64_t run) {
     char why[SPEED_WHY_CAP];
     for (int64_t i = 0; i < run; i++)
-        if (s->counts[i] && s->of[i] == s->of[run] && same_build(s, i, run) &&
+        if (s->counts[i] && s->of[i] == s->of[run] && speeds_same_build(s->c, i, run) &&
             !other_setting(s, i, run, why))
             return true;
     return false;
@@ -142,7 +142,7 @@ static void drop_others(struct speeds *s, int64_t model, const int64_t *build, b
         if (!s->counts[i] || i == model) continue;
         int64_t of = build[s->of[i]];
         if (other_setting(s, model, i, why)) leave_out(s, i, why, failed);
-        else if (of >= 0 && !same_build(s, of, i)) {
+        else if (of >= 0 && !speeds_same_build(s->c, of, i)) {
             snprintf(why, sizeof why, "it is of another build than %s", compare_letter(of, name));
             leave_out(s, i, why, failed);
         }

@@ -25,6 +25,9 @@ void speeds_close(struct speeds *s);
  * sides. */
 NODISCARD enum status speeds_choose(struct speeds *s, struct err *e);
 
+/* Whether two runs of the comparison are of one build. */
+bool speeds_same_build(const struct comparison *c, int64_t a, int64_t b);
+
 /* The first run of the side; -1: it has none. */
 int64_t speeds_first(const struct speeds *s, int64_t side);
 

@@ -55,6 +55,95 @@ static void settings_of_both_sides_count(void **state) {
     finish(&s);
 }
 
+/* ---- builds -------------------------------------------------------------------------------- */
+
+static const json_t *builds_of(const struct scene *s, size_t entry) {
+    const json_t *statistics = json_object_get(s->c.report, "statistics");
+    return json_array_get(json_object_get(statistics, "speed_builds"), entry);
+}
+
+/* An optimisation that changes no bit: both builds are one row, and there was no verdict at all. */
+static void builds_with_equal_bits_are_compared(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture runs[6];
+    char path[PATH_CAP], *html = NULL;
+    size_t size = 0;
+    on_gpu(runs, 1.5);
+    for (int i = 0; i < 6; i++) {
+        runs[i].recipe = "fp8.delayed";
+        runs[i].code = i < 3 ? "b1" : "b2";
+    }
+    runs[5].telemetry = SHARED;
+    compare(&s, runs, 6);
+    assert_null(speed_family(&s));
+    const json_t *entry = builds_of(&s, 0);
+    const json_t *row = json_array_get(json_object_get(entry, "rows"), 0);
+    assert_null(builds_of(&s, 1));
+    assert_string_equal(json_text(entry, "build", ""), "b1");
+    assert_string_equal(json_text(row, "build", ""), "b2");
+    assert_string_equal(json_text(row, "verdict", "none"), "faster");
+    assert_int_equal(json_int(entry, "runs"), 3);
+    assert_int_equal(json_int(row, "runs"), 2);
+    assert_true(fabs(number(row, "ratio") / 1.5 - 1) < 0.01);
+    text_says(&s, "How much faster?");
+    text_says(&s, "D    build b2 ");
+    text_says(&s, "  faster\n");
+    text_says(&s, "F does not count: 1 other process used a GPU");
+    CHECK(path_join(path, s.parent, "page.html", &e));
+    CHECK(compare_html(&s.c, path, &e));
+    CHECK(file_read(path, 1 << 24, &html, &size, &e));
+    says(html, "<h2>How much faster?</h2>");
+    says(html, "build b2");
+    says(html, "<td class=\"good\">faster</td>");
+    free(html);
+    finish(&s);
+}
+
+/* Without runs of both builds that count there is no verdict; a CPU has no block of builds. */
+static void builds_need_runs_that_count(void **state) {
+    for (int cpu = 0; cpu < 2; cpu++) {
+        struct scene s;
+        struct run_fixture six[6], runs[2];
+        on_gpu(six, 1.5);
+        runs[0] = six[0];
+        runs[1] = six[1];
+        runs[1].code = "b2";
+        if (cpu) runs[0].backend = runs[1].backend = "cpu";
+        compare(&s, runs, 2);
+        const json_t *row = json_array_get(json_object_get(builds_of(&s, 0), "rows"), 0);
+        if (cpu) assert_null(row);
+        else {
+            assert_true(json_is_null(json_object_get(row, "verdict")));
+            says(json_text(row, "why", ""), "need 2 runs each that count; here are 1 and 1; run both "
+                                            "builds in turns (--again)");
+        }
+        finish(&s);
+    }
+}
+
+/* A row of two builds beside a baseline of a third one: their speeds were pooled. */
+static void a_row_has_one_build(void **state) {
+    static const char *const CODES[6] = { "b1", "b1", "b2", "b3", "b3", "b3" };
+    static const double SPEEDS[6] = { 1, 1.01, 9, 1.5, 1.51, 1.52 };
+    const struct compare_options options = { .baseline = "a" };
+    struct scene s;
+    struct run_fixture runs[6];
+    on_gpu(runs, 1);
+    for (int i = 0; i < 6; i++) {
+        runs[i].recipe = "bf16";
+        runs[i].code = CODES[i];
+        runs[i].speed = SPEEDS[i];
+        runs[i].loss_shift = i < 2 ? 0 : 0.25; /* the bits of the last two builds are equal */
+    }
+    compare_by(&s, runs, 6, &options);
+    left_out_is(&s, 1, 2, "it is of another build than D");
+    assert_int_equal(json_int(speed_row(&s), "runs"), 3);
+    speed_is(&s, "faster", "");
+    assert_true(number(speed_row(&s), "ratio") < 1.6);
+    finish(&s);
+}
+
 /* ---- what to run --------------------------------------------------------------------------- */
 
 /* Earlier runs count among the N of --repeat, also those that do not count here: the same command
@@ -84,6 +173,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_odd_run_does_not_decide),
         cmocka_unit_test(settings_of_both_sides_count),
+        cmocka_unit_test(builds_with_equal_bits_are_compared),
+        cmocka_unit_test(builds_need_runs_that_count),
+        cmocka_unit_test(a_row_has_one_build),
         cmocka_unit_test(the_command_makes_new_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
