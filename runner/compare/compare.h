@@ -303,7 +303,7 @@ double compare_value_at(const struct columns *t, const char *name, int64_t step)
 /* ---- spikes: compare_spikes.c ---------------------------------------------------------------- */
 
 /* Adds "spikes" to each row of `losses`: whether the group has clearly more than its baseline.
- * Events count until the last step that a run of each side reached. */
+ * Events, also periodic ones, count until the last step that a run of each side reached. */
 NODISCARD enum status compare_spikes(const struct comparison *c, const struct compare_groups *g,
                                      json_t *losses, struct err *e);
 /* Adds the spikes of a run to its row of "runs". */

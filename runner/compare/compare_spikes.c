@@ -52,6 +52,8 @@ static int64_t longest(const struct comparison *c, const int64_t *run, int64_t c
     return last;
 }
 
+/* Periodic events count, too: whether those of a run are periodic depends on its other ones, and both
+ * sides read the same data. */
 static struct side side_of(const struct comparison *c, const int64_t *run, int64_t count,
                            int64_t last, bool loss) {
     struct side s = { 0, 0 };
@@ -60,7 +62,7 @@ static struct side side_of(const struct comparison *c, const int64_t *run, int64
         int64_t at = compare_last_step(c->run[run[i]].columns.of[STREAM_TRAIN]);
         if (at > last) at = last;
         if (!l->judged || at < l->first) continue;
-        s.count += spike_count(l, last);
+        s.count += spike_count_all(l, last);
         s.steps += at - l->first + 1;
     }
     return s;
