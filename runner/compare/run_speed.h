@@ -25,7 +25,7 @@ struct run_speed {
  * - A run that did not end as planned. A smoke run. A run that was resumed or tried again.
  * - Fewer than SPEED_STEPS_MIN steps in the steady window, or a speed that is not positive.
  * - A GPU that heat or its supply slowed down there, or that another process used.
- * - More than a quarter of the steady steps beside an evaluation or a checkpoint.
+ * - More than a quarter of the steady steps beside an evaluation, a sample or a checkpoint.
  * ERR_MEMORY only. */
 NODISCARD enum status run_speed_make(const struct run_view *v, struct run_speed *out,
                                      struct err *e);

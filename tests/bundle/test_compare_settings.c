@@ -55,6 +55,36 @@ static void settings_of_both_sides_count(void **state) {
     finish(&s);
 }
 
+/* What a run does within or beside its timed steps. Histograms are counted within a step. */
+static void what_a_step_records_counts(void **state) {
+    static const struct { const char *config, *why; } CASES[] = {
+        { ",\"tensorboard\":{\"histograms\":2}", "it records other things in a step than A "
+                                               "(tensorboard.histograms)" },
+        { ",\"fp8_error\":10", "it records other things in a step than A (fp8_error)" },
+        { ",\"fp8_error\":0", "it records other things in a step than A (fp8_error)" },
+        { ",\"sample\":{\"every\":2}", "24 of its 48 steady steps are beside an evaluation, a sample "
+                                       "or a checkpoint" },
+        { ",\"checkpoint\":{\"every\":6},\"sample\":{\"every\":4}", "16 of its 48 steady steps are" },
+        { ",\"fp8_error\":100", NULL }, /* the default */
+        { ",\"tensorboard\":null", NULL },
+        { ",\"tensorboard\":{}", NULL },
+        { ",\"sample\":null", NULL },
+        { ",\"sample\":{\"every\":30}", NULL }, /* where it was evaluated, too */
+        { ",\"checkpoint\":{\"every\":12},\"sample\":{\"every\":12}", NULL },
+    };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        struct run_fixture runs[6];
+        on_gpu(runs, 1.5);
+        runs[4].config = CASES[k].config;
+        compare(&s, runs, 6);
+        if (CASES[k].why) left_out_is(&s, 1, 4, CASES[k].why);
+        else assert_int_equal(json_array_size(json_object_get(speed_family(&s), "left_out")), 0);
+        speed_is(&s, "faster", "");
+        finish(&s);
+    }
+}
+
 /* ---- builds -------------------------------------------------------------------------------- */
 
 static const json_t *builds_of(const struct scene *s, size_t entry) {
@@ -173,6 +203,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_odd_run_does_not_decide),
         cmocka_unit_test(settings_of_both_sides_count),
+        cmocka_unit_test(what_a_step_records_counts),
         cmocka_unit_test(builds_with_equal_bits_are_compared),
         cmocka_unit_test(builds_need_runs_that_count),
         cmocka_unit_test(a_row_has_one_build),
