@@ -8,9 +8,9 @@
 #include "runner/compare/compare.h"
 #include "runner/health/spikes.h"
 
-/* One-sided, divided by the number of tests, since chance grows with it: each row has one of the loss
- * and one of the norm. With one row and equal numbers of steps 8 beside none are clearly more (1 in
- * 256), 7 are not. */
+/* One-sided, divided by the number of tests, since chance grows with it: each row has one of the
+ * loss and one of the norm. With one row and equal numbers of steps 8 beside none are clearly more
+ * (1 in 256), 7 are not. */
 static const double CLEARLY = 0.01;
 enum { TESTS_A_ROW = 2 };
 
@@ -54,8 +54,8 @@ static int64_t longest(const struct comparison *c, const int64_t *run, int64_t c
     return last;
 }
 
-/* Periodic events count, too: whether those of a run are periodic depends on its other ones, and both
- * sides read the same data. */
+/* Periodic events count, too: whether those of a run are periodic depends on its other ones, and
+ * both sides read the same data. */
 static struct side side_of(const struct comparison *c, const int64_t *run, int64_t count,
                            int64_t last, bool loss) {
     struct side s = { 0, 0 };

@@ -143,8 +143,8 @@ static void judge_window(const struct run_view *v, const struct steps *s, const 
                  (long long)seen->others, seen->others == 1 ? "" : "es");
     else if (4 * disturbed > steady)
         snprintf(why, SPEED_WHY_CAP, "%.0f of its %.0f steady steps are beside an evaluation, a "
-                 "sample or a checkpoint: raise eval.every, sample.every or checkpoint.every", fmin(disturbed, steady),
-                 steady);
+                 "sample or a checkpoint: raise eval.every, sample.every or checkpoint.every",
+                 fmin(disturbed, steady), steady);
 }
 
 enum status run_speed_make(const struct run_view *v, struct run_speed *out, struct err *e) {

@@ -97,8 +97,8 @@ static void note_less(struct repro_speed *s, const json_t *then, const json_t *n
 /* Of clocks that differ by more, a power cap must be the cause. */
 #define CLOCK_SHARE 0.02
 
-/* Says what slowed the bundle's own run. If it spoils the measure, nothing is compared with --speed:
- * a slow machine would pass. */
+/* Says what slowed the bundle's own run. If it spoils the measure, nothing is compared with
+ * --speed: a slow machine would pass. */
 static void note_bundle(struct repro_speed *s, bool spoils, bool *failed, const char *format, ...)
     PRINTF_LIKE(4, 5);
 static void note_bundle(struct repro_speed *s, bool spoils, bool *failed, const char *format,

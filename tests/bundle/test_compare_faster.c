@@ -44,9 +44,9 @@ static void the_bounds_are_welchs_on_logarithms(void **state) {
     finish(&s);
 }
 
-/* Two runs a side with the same median, at 0.6 ms a step: the bounds had no width. Each side scatters
- * by a microsecond at least, of 614 and 596. By hand: Welch's 1.998 degrees of freedom are rounded
- * down to 1, t = 6.3138. */
+/* Two runs a side with the same median, at 0.6 ms a step: the bounds had no width. Each side
+ * scatters by a microsecond at least, of 614 and 596. By hand: Welch's 1.998 degrees of freedom are
+ * rounded down to 1, t = 6.3138. */
 static void equal_medians_still_have_bounds(void **state) {
     struct scene s;
     struct run_fixture six[6], runs[4];

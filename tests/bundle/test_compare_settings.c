@@ -1,5 +1,5 @@
-/* How much faster? Which settings and builds the runs must have that count, and what to run if there
- * are too few. */
+/* How much faster? Which settings and builds the runs must have that count, and what to run if
+ * there are too few. */
 #include <math.h>
 
 #include "tests/bundle/speed_scene.h"
@@ -62,9 +62,10 @@ static void what_a_step_records_counts(void **state) {
                                                "(tensorboard.histograms)" },
         { ",\"fp8_error\":10", "it records other things in a step than A (fp8_error)" },
         { ",\"fp8_error\":0", "it records other things in a step than A (fp8_error)" },
-        { ",\"sample\":{\"every\":2}", "24 of its 48 steady steps are beside an evaluation, a sample "
-                                       "or a checkpoint" },
-        { ",\"checkpoint\":{\"every\":6},\"sample\":{\"every\":4}", "16 of its 48 steady steps are" },
+        { ",\"sample\":{\"every\":2}", "24 of its 48 steady steps are beside an evaluation, a "
+                                       "sample or a checkpoint" },
+        { ",\"checkpoint\":{\"every\":6},\"sample\":{\"every\":4}",
+          "16 of its 48 steady steps are" },
         { ",\"fp8_error\":100", NULL }, /* the default */
         { ",\"tensorboard\":null", NULL },
         { ",\"tensorboard\":{}", NULL },
@@ -145,8 +146,8 @@ static void builds_need_runs_that_count(void **state) {
         if (cpu) assert_null(row);
         else {
             assert_true(json_is_null(json_object_get(row, "verdict")));
-            says(json_text(row, "why", ""), "need 2 runs each that count; here are 1 and 1; run both "
-                                            "builds in turns (--again)");
+            says(json_text(row, "why", ""), "need 2 runs each that count; here are 1 and 1; run "
+                                            "both builds in turns (--again)");
         }
         finish(&s);
     }

@@ -57,8 +57,8 @@ static void each_run_has_its_spikes(void **state) {
     finish(&s);
 }
 
-/* The four spikes of BF16 are periodic, and FP8 has them, too. Its two further ones break the row of
- * equal distances, so that all six counted: "18, not 0". */
+/* The four spikes of BF16 are periodic, and FP8 has them, too. Its two further ones break the row
+ * of equal distances, so that all six counted: "18, not 0". */
 static void periodic_spikes_count_on_both_sides(void **state) {
     static const int64_t ROW[] = { 150, 180, 210, 240, 0 };
     static const int64_t MORE[] = { 150, 159, 180, 210, 237, 244, 0 };
@@ -113,8 +113,8 @@ static void a_few_more_are_no_warning(void **state) {
     finish(&s);
 }
 
-/* Two tests a row, of the loss and of the norm: 7 beside none (1 in 128) are no warning for one row,
- * 8 (1 in 256) are. For one of two rows 8 are none, and 9 (1 in 512) are. */
+/* Two tests a row, of the loss and of the norm: 7 beside none (1 in 128) are no warning for one
+ * row, 8 (1 in 256) are. For one of two rows 8 are none, and 9 (1 in 512) are. */
 static void more_rows_need_more_spikes(void **state) {
     for (int rows = 1; rows <= 2; rows++)
         for (int more = 0; more < 2; more++) {
