@@ -5,8 +5,6 @@
 #include "runner/compare/compare.h"
 #include "runner/compare/run_speed.h"
 
-enum { SPEED_RUNS_MIN = 2 }; /* a side: one run has no scatter */
-
 /* "statistics.speed" of the report: one entry a baseline. names: of the groups. New reference. */
 NODISCARD enum status compare_faster(const struct comparison *c, const struct compare_groups *g,
                                      const json_t *names, json_t **out, struct err *e);

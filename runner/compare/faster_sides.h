@@ -4,7 +4,7 @@
 #define FP8LAB_RUNNER_COMPARE_FASTER_SIDES_H
 
 #include "runner/compare/compare_family.h"
-#include "runner/compare/compare_faster.h"
+#include "runner/compare/run_speed.h"
 
 /* A baseline and the sides that are compared with it: groups, or the builds of one group. */
 struct speeds {

@@ -6,6 +6,7 @@
 
 enum {
     SPEED_STEPS_MIN = 10, /* of the steady window: with fewer the median is a few steps' */
+    SPEED_RUNS_MIN = 2,   /* a side: one run has no scatter */
     SPEED_WHY_CAP = 256,
 };
 
