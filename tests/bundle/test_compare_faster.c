@@ -9,6 +9,7 @@
 #include <cmocka.h>
 // clang-format on
 
+#include "runner/compare/compare_faster.h"
 #include "tests/bundle/speed_scene.h"
 
 /* ---- the verdict --------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
  * there are too few. */
 #include <math.h>
 
+#include "runner/compare/compare_faster.h"
 #include "tests/bundle/speed_scene.h"
 
 static const char SHARED[] = "{\"step\":40,\"rank\":0,\"gpu_processes_other\":1}\n";
