@@ -123,14 +123,10 @@ static json_t *label_of(const json_t *statistics, int64_t run) {
 
 /* The first run of the baseline if there is exactly one baseline, else run 0. */
 static int64_t reference_of(const json_t *statistics) {
-    const json_t *losses = json_object_get(statistics, "losses");
+    int64_t group = compare_only_baseline(json_object_get(statistics, "losses"));
     const json_t *groups = json_object_get(statistics, "groups");
-    size_t i, group = (size_t)json_int(json_array_get(losses, 0), "baseline");
-    const json_t *family;
-    if (json_array_size(losses) == 0) return 0;
-    json_array_foreach(losses, i, family)
-        if ((size_t)json_int(family, "baseline") != group) return 0;
-    const json_t *runs = json_object_get(json_array_get(groups, group), "runs");
+    if (group < 0) return 0;
+    const json_t *runs = json_object_get(json_array_get(groups, (size_t)group), "runs");
     return json_integer_value(json_array_get(runs, 0));
 }
 

@@ -62,6 +62,9 @@
  *                  rows      [{group, runs, tokens_per_s, ratio: to the baseline, low, high: its
  *                    one-sided 95 % bounds, verdict: "faster", "slower", "not shown", or null:
  *                    none is given, why: the reason, or ""}]. Of a CPU the ratio is null.
+ *                speed_builds: builds with the same bits share a group; of each group with several,
+ *                  on a GPU, an entry as in "speed". Its rows are the other builds: in place of a
+ *                  group entry and rows have {build: the hash of its code, run: its first}
  *                note
  *   requirements [{requirement, met, rows: [{group, label, met, found: what it has, and why}]}] of
  *                --require, [] without it; added by compare_require()
@@ -175,6 +178,10 @@ int64_t compare_group_of(const json_t *report, int64_t run);
 /* The run that ratios are of ("reference" of the report). */
 int64_t compare_reference(const json_t *report);
 
+/* The group that is the baseline of all entries of "losses"; -1: there is none, or several. Several
+ * entries may have one baseline (compare_early.c). */
+int64_t compare_only_baseline(const json_t *losses);
+
 /* The name of the group in a table or a legend, "A… fp8.delayed, 3 seeds": its first run and its
  * label. Owned by the caller; NULL: no memory. */
 char *compare_group_label(const json_t *report, int64_t group);
@@ -206,6 +213,8 @@ bool compare_joined_builds(const json_t *statistics);
           "below 1 is slower" end \
     begin "between two evaluations the loss is on a line; outside of them there is no value" end
 
+/* Whether a CPU computed the run, or it does not say what did: its times may be no GPU's. */
+bool compare_on_cpu(const struct run_view *v);
 /* Below it, if a run was on a CPU. */
 #define COMPARE_CPU_TIMES \
     "times on a CPU say nothing about a GPU: a CPU emulates recipes, and runs may have shared it"
@@ -225,6 +234,8 @@ bool compare_has(const json_t *runs, const char *key);
 
 /* The columns of UTF-8 text on a terminal, one a character. */
 int compare_columns(const char *text);
+/* The columns that the labels of rows, of "runs" or "groups", need in a table. */
+int compare_label_width(const json_t *rows);
 
 /* Fills run, curve, times, divergence. After an error compare_free() frees what was loaded. */
 NODISCARD enum status compare_load(struct comparison *c, const char *const *paths, struct err *e);
@@ -293,7 +304,7 @@ double compare_value_at(const struct columns *t, const char *name, int64_t step)
 /* ---- spikes: compare_spikes.c ---------------------------------------------------------------- */
 
 /* Adds "spikes" to each row of `losses`: whether the group has clearly more than its baseline.
- * Events count until the last step that a run of each side reached. */
+ * Events, also periodic ones, count until the last step that a run of each side reached. */
 NODISCARD enum status compare_spikes(const struct comparison *c, const struct compare_groups *g,
                                      json_t *losses, struct err *e);
 /* Adds the spikes of a run to its row of "runs". */

@@ -80,6 +80,10 @@ bool compare_has_speed(const json_t *family) {
     return false;
 }
 
+bool compare_on_cpu(const struct run_view *v) {
+    return !strcmp(json_text(v->decisions, "backend", "cpu"), "cpu");
+}
+
 bool compare_joined_builds(const json_t *statistics) {
     size_t i;
     const json_t *group;
@@ -99,6 +103,18 @@ int64_t compare_group_of(const json_t *report, int64_t run) {
         json_array_foreach(json_object_get(group, "runs"), k, member)
             if (json_integer_value(member) == run) return (int64_t)g;
     return 0;
+}
+
+int64_t compare_only_baseline(const json_t *losses) {
+    const json_t *family;
+    size_t i;
+    int64_t group = -1;
+    json_array_foreach(losses, i, family) {
+        int64_t other = json_integer_value(json_object_get(family, "baseline"));
+        if (i > 0 && other != group) return -1;
+        group = other;
+    }
+    return group;
 }
 
 int64_t compare_reference(const json_t *report) {
@@ -125,4 +141,16 @@ int compare_columns(const char *text) {
     int columns = 0;
     for (; *text; text++) columns += ((unsigned char)*text & 0xc0) != 0x80;
     return columns;
+}
+
+int compare_label_width(const json_t *rows) {
+    enum { LEAST = 14 };
+    int width = LEAST;
+    size_t i;
+    const json_t *row;
+    json_array_foreach(rows, i, row) {
+        int columns = compare_columns(json_text(row, "label", "-"));
+        if (columns > width) width = columns;
+    }
+    return width;
 }

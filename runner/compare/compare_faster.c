@@ -1,4 +1,5 @@
-/* Which runs of a group and of its baseline count for speed, and the verdict on their ratio. */
+/* The verdict on the ratio of two speeds: of a group and its baseline, or of two builds whose runs
+ * are one group. faster_sides.c says which runs count. */
 #include "runner/compare/compare_faster.h"
 
 #include <math.h>
@@ -8,132 +9,24 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/json_number.h"
-#include "runner/base/shell_word.h"
 #include "runner/compare/compare_family.h"
+#include "runner/compare/faster_sides.h"
 #include "runner/compare/stats.h"
 
 /* Clocks that differ by more than this share need a reason. */
-#define CLOCK_SHARE 0.1
+#define CLOCK_SHARE 0.02
 
-/* For runs with too few steady steps: enough for these and for some evaluations. */
-#define MORE_STEPS " --set train.steps=60"
-
-struct speeds {
-    const struct comparison *c;
-    const struct compare_groups *g;
-    const struct kinship *kin; /* borrowed */
-    int64_t baseline;          /* group */
-    bool *counts;              /* for each run; owned */
-    json_t *left_out;          /* [{run, why}] of this family; owned */
+/* What is compared. */
+struct question {
+    struct speeds s;
+    const struct kinship *kin; /* borrowed; the sides are its groups; NULL: they are builds */
 };
 
-/* The runs of a group that count. */
-struct side {
-    double *log;   /* of their tokens/s; owned */
-    int64_t count;
-    double spread, clock; /* the largest spread; the mean clock, NaN if one is not known */
-    bool capped;
-    const char *from, *to; /* when the first and the last of them started; "" */
-};
-
-static const struct run_view *first_of(const struct speeds *s, int64_t group) {
-    return &s->c->run[s->g->first[group]];
+static const struct run_view *first_of(const struct speeds *s, int64_t side) {
+    return &s->c->run[speeds_first(s, side)];
 }
 
-static bool is_member(const struct speeds *s, int64_t run) {
-    int64_t group = s->g->of[run];
-    return group == s->baseline || s->kin->of[group] == s->baseline;
-}
-
-/* ---- which runs count ---------------------------------------------------------------------- */
-
-static void leave_out(struct speeds *s, int64_t run, const char *why, bool *failed) {
-    s->counts[run] = false;
-    json_append(s->left_out, json_pack("{s:I, s:o}", "run", (json_int_t)run, "why",
-                                       json_from_text(why)), failed);
-}
-
-/* A copy of a run is no repeat: bounds of equal numbers would have no width. */
-static void drop_copies(struct speeds *s, bool *failed) {
-    for (int64_t i = 0; i < s->c->count; i++)
-        for (int64_t k = 0; k < i && s->counts[i]; k++) {
-            char why[SPEED_WHY_CAP], name[8];
-            if (!s->counts[k] || !run_speed_same_run(&s->c->run[k], &s->c->run[i])) continue;
-            snprintf(why, sizeof why, "it is the same run as %s", compare_letter(k, name));
-            leave_out(s, i, why, failed);
-        }
-}
-
-/* The run whose settings count: the first of the baseline that counts, else of any group. */
-static int64_t model_run(const struct speeds *s) {
-    int64_t first = -1;
-    for (int64_t i = 0; i < s->c->count; i++) {
-        if (s->counts[i] && s->g->of[i] == s->baseline) return i;
-        if (s->counts[i] && first < 0) first = i;
-    }
-    return first;
-}
-
-static const json_t *build_of(const struct speeds *s, int64_t run) {
-    return json_object_get(json_object_get(s->c->run[run].run, "inputs"), "code");
-}
-
-/* Whether the group differs from its baseline in nothing but the build. */
-static bool asks_build(const struct speeds *s, int64_t group) {
-    const json_t *others = json_array_get(s->kin->others, (size_t)group);
-    return json_array_size(others) == 1 &&
-           !strcmp(json_string_value(json_array_get(others, 0)), "code");
-}
-
-/* Runs of several builds may share a group, since their bits are equal; their speeds are not. */
-static bool other_build(const struct speeds *s, int64_t model, int64_t run) {
-    return !asks_build(s, s->g->of[run]) && !json_equal(build_of(s, model), build_of(s, run));
-}
-
-static void choose_runs(struct speeds *s, bool *failed) {
-    const struct comparison *c = s->c;
-    char name[8], why[SPEED_WHY_CAP];
-    for (int64_t i = 0; i < c->count; i++) {
-        s->counts[i] = is_member(s, i);
-        if (s->counts[i] && *c->speed[i].why) leave_out(s, i, c->speed[i].why, failed);
-    }
-    drop_copies(s, failed);
-    int64_t model = model_run(s);
-    if (model < 0) return;
-    compare_letter(model, name);
-    for (int64_t i = 0; i < c->count; i++) {
-        if (!s->counts[i] || i == model) continue;
-        if (run_speed_other(&c->run[model], &c->run[i], &c->speed[model], &c->speed[i], name, why))
-            leave_out(s, i, why, failed);
-        else if (other_build(s, model, i)) {
-            snprintf(why, sizeof why, "it is of another build than %s", name);
-            leave_out(s, i, why, failed);
-        }
-    }
-}
-
-static enum status take_side(const struct speeds *s, int64_t group, struct side *out,
-                             struct err *e) {
-    double clock = 0;
-    *out = (struct side){ .log = calloc((size_t)s->c->count + 1, sizeof *out->log), .spread = 0,
-                          .from = "", .to = "" };
-    if (!out->log) return FAIL(e, ERR_MEMORY, "speeds of %lld runs", (long long)s->c->count);
-    for (int64_t i = 0; i < s->c->count; i++) {
-        const struct run_speed *speed = &s->c->speed[i];
-        const char *started = json_text(s->c->run[i].run, "started", "");
-        if (!s->counts[i] || s->g->of[i] != group) continue;
-        if (!out->count || strcmp(started, out->from) < 0) out->from = started;
-        if (!out->count || strcmp(started, out->to) > 0) out->to = started;
-        out->log[out->count++] = log(speed->tokens_per_s);
-        out->spread = fmax(out->spread, speed->spread);
-        out->capped = out->capped || speed->capped;
-        clock += speed->clock_mhz;
-    }
-    out->clock = out->count ? clock / (double)out->count : (double)NAN;
-    return OK;
-}
-
-/* ---- the verdict --------------------------------------------------------------------------- */
+/* ---- sides that cannot be compared --------------------------------------------------------- */
 
 /* Factors in which the work or the machine is another one. */
 static bool is_other_work(const char *factor) {
@@ -144,11 +37,13 @@ static bool is_other_work(const char *factor) {
 }
 
 /* Whether more than one thing, or the work itself, differs; `why` says what. */
-static bool other_work(const struct speeds *s, int64_t group, char why[FAMILY_WHY_CAP]) {
-    const json_t *others = json_array_get(s->kin->others, (size_t)group), *factor;
-    const char *only = json_string_value(json_array_get(s->kin->only, (size_t)group));
-    bool recipes = !json_equal(json_object_get(first_of(s, group)->resolved, "recipe"),
-                               json_object_get(first_of(s, s->baseline)->resolved, "recipe"));
+static bool other_work(const struct question *q, int64_t group, char why[FAMILY_WHY_CAP]) {
+    if (!q->kin) return false;
+    const json_t *others = json_array_get(q->kin->others, (size_t)group), *factor;
+    const char *only = json_string_value(json_array_get(q->kin->only, (size_t)group));
+    bool recipes = !json_equal(json_object_get(first_of(&q->s, group)->resolved, "recipe"),
+                               json_object_get(first_of(&q->s, q->s.baseline)->resolved,
+                                               "recipe"));
     size_t i, n = json_array_size(others) + (recipes && !only);
     if (only && is_other_work(only)) {
         snprintf(why, FAMILY_WHY_CAP, "tokens/s of another %.60s is no measure", only);
@@ -164,90 +59,9 @@ static bool other_work(const struct speeds *s, int64_t group, char why[FAMILY_WH
     return false;
 }
 
-static bool on_cpu(const struct run_view *v) {
-    return strcmp(json_text(v->decisions, "backend", "cpu"), "cpu") == 0;
-}
-
 /* GEMMs in FP8 that the GPU lacks: its time is that of other kernels. */
 static int64_t emulated(const struct run_view *v) {
     return json_int(json_object_get(v->decisions, "gemm_ways"), "emulated");
-}
-
-/* What must change so that there are runs that count. */
-struct remedy {
-    bool runs;  /* three of each row */
-    bool steps; /* more of them in each run */
-    bool time;  /* for more steps */
-};
-
-/* How many runs of the group would count if they had more steps. */
-static int64_t short_runs(const struct speeds *s, int64_t group, struct remedy *r) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < s->c->count; i++) {
-        if (s->g->of[i] != group || !s->c->speed[i].few_steps) continue;
-        r->steps = true;
-        r->time = r->time || run_speed_timed_out(&s->c->run[i]);
-        n++;
-    }
-    return n;
-}
-
-static struct remedy remedy_of(const struct speeds *s, int64_t group, const struct side *x,
-                               const struct side *y) {
-    struct remedy r = { 0 };
-    int64_t n = x->count + short_runs(s, s->baseline, &r);
-    int64_t m = y->count + short_runs(s, group, &r);
-    r.runs = n < SPEED_RUNS_MIN || m < SPEED_RUNS_MIN;
-    return r;
-}
-
-/* Appends the words of a command without those that another --repeat takes the place of, and
- * without --smoke, since no smoke run counts. */
-static void put_words(const json_t *argv, const struct remedy *r, struct text *out) {
-    const json_t *word;
-    size_t i;
-    bool skip = false;
-    json_array_foreach(argv, i, word) {
-        const char *text = json_is_string(word) ? json_string_value(word) : "?";
-        bool value = r->runs && !strcmp(text, "--repeat");
-        if (i < 2 || skip || value || !strcmp(text, "--again") || !strcmp(text, "--smoke") ||
-            (r->runs && !strncmp(text, "--repeat=", 9))) {
-            skip = value;
-            continue;
-        }
-        char *quoted = shell_word(text);
-        text_puts(out, " ");
-        text_puts(out, quoted ? quoted : "?");
-        free(quoted);
-    }
-    if (r->steps) text_puts(out, MORE_STEPS); /* of two values the last one counts */
-}
-
-/* Adds the command that makes what is missing, if one command made both rows. A command that is cut
- * may be another one, so a long one is not shown. */
-static void add_command(const struct speeds *s, int64_t group, const struct remedy *r,
-                        char why[FAMILY_WHY_CAP]) {
-    const json_t *argv = json_object_get(first_of(s, group)->argv, "argv");
-    size_t at = strlen(why), room = FAMILY_WHY_CAP - at;
-    struct text words = { 0 };
-    const char *verb = json_string_value(json_array_get(argv, 1));
-    const char *repeat = r->runs ? " --repeat 3" : "", *steps = r->steps ? MORE_STEPS : "";
-    if (r->time) {
-        snprintf(why + at, room, "; raise time_limit: the runs have too few steps");
-        return;
-    }
-    if (!json_equal(argv, json_object_get(first_of(s, s->baseline)->argv, "argv")) || !verb ||
-        strcmp(verb, "run") != 0) {
-        snprintf(why + at, room, "; run both%s%s%s", r->runs ? " three times, in turns" : "",
-                 *steps ? " with" : "", steps);
-        return;
-    }
-    put_words(argv, r, &words);
-    if (words.failed || words.size + 32 > room)
-        snprintf(why + at, room, "; run the command of both again with%s%s", repeat, steps);
-    else
-        snprintf(why + at, room, "; fp8lab run%s%.*s", repeat, (int)words.size, words.bytes);
-    text_free(&words);
 }
 
 /* Clocks that no power cap explains were set or limited outside of the recipe. */
@@ -260,6 +74,10 @@ static bool other_clocks(const struct side *x, const struct side *y, char why[FA
     return true;
 }
 
+/* ---- the verdict --------------------------------------------------------------------------- */
+
+struct gain { double ratio, low, high; };
+
 /* A GPU that warms up gets slower, so the side that ran first has an advantage. */
 static void note_order(const struct side *x, const struct side *y, char why[FAMILY_WHY_CAP]) {
     size_t at = strlen(why);
@@ -271,48 +89,64 @@ static void note_order(const struct side *x, const struct side *y, char why[FAMI
                  at ? "; " : "", first);
 }
 
-struct gain { double ratio, low, high; };
+/* Whether a small difference of the clocks, without a power cap, is as large as what is shown. */
+static bool clocks_explain(const struct side *x, const struct side *y, const struct gain *gain) {
+    const struct side *slow = x->clock < y->clock ? x : y;
+    double clocks = y->clock / x->clock;
+    if (!(x->clock > 0 && y->clock > 0) || slow->capped) return false;
+    return gain->low > 1 ? clocks > 1 && gain->low <= clocks : clocks < 1 && gain->high >= clocks;
+}
 
 static const char *judge_bounds(const struct side *x, const struct side *y, const struct gain *gain,
                                 char why[FAMILY_WHY_CAP]) {
     double spread = fmax(x->spread, y->spread);
     const char *verdict = gain->low > 1 ? "faster" : gain->high < 1 ? "slower" : "not shown";
-    if (strcmp(verdict, "not shown") != 0 && spread > fabs(log(gain->ratio))) {
+    bool shown = strcmp(verdict, "not shown") != 0;
+    if (shown && spread > fabs(log(gain->ratio)))
         snprintf(why, FAMILY_WHY_CAP, "within a run the quartiles of the step times are %.1f %% "
                  "apart, more than the difference", 100 * spread);
-        verdict = "not shown";
-    }
+    else if (shown && clocks_explain(x, y, gain))
+        snprintf(why, FAMILY_WHY_CAP, "its GPU clock was %.0f MHz, the baseline's %.0f MHz, which "
+                 "may be the difference", y->clock, x->clock);
+    if (*why) verdict = "not shown";
     note_order(x, y, why);
     return verdict;
 }
 
 /* The verdict and its reason; NULL: none is given. */
-static const char *judge(const struct speeds *s, int64_t group, const struct side *x,
+static const char *judge(const struct question *q, int64_t side, const struct side *x,
                          const struct side *y, const struct gain *gain, char why[FAMILY_WHY_CAP]) {
-    const struct run_view *base = first_of(s, s->baseline), *row = first_of(s, group);
+    const struct run_view *base = first_of(&q->s, q->s.baseline), *row = first_of(&q->s, side);
     int64_t n = emulated(row) ? emulated(row) : emulated(base);
     why[0] = '\0';
-    if (on_cpu(base) || on_cpu(row))
+    if (compare_on_cpu(base) || compare_on_cpu(row))
         snprintf(why, FAMILY_WHY_CAP, "a CPU emulates FP8: its times say nothing about FP8's "
                  "speed");
-    else if (other_work(s, group, why)) return NULL;
+    else if (other_work(q, side, why)) return NULL;
     else if (n)
         snprintf(why, FAMILY_WHY_CAP, "%lld GEMMs are emulated, since this GPU lacks their FP8 "
                  "(fp8lab doctor)", (long long)n);
     else if (x->count < SPEED_RUNS_MIN || y->count < SPEED_RUNS_MIN) {
         snprintf(why, FAMILY_WHY_CAP, "row and baseline need %d runs each that count; here are "
                  "%lld and %lld", SPEED_RUNS_MIN, (long long)y->count, (long long)x->count);
-        const struct remedy remedy = remedy_of(s, group, x, y);
-        add_command(s, group, &remedy, why);
+        speeds_advise(&q->s, side, x, y, why);
     } else if (!other_clocks(x, y, why)) return judge_bounds(x, y, gain, why);
     return NULL;
 }
 
 /* ---- the report ---------------------------------------------------------------------------- */
 
+/* Step times are whole microseconds. Runs whose medians are equal may still differ by one, so they
+ * are taken to scatter by that. */
+static void raise_to_grain(double *variance, double grain) {
+    if (*variance < grain * grain) *variance = grain * grain;
+}
+
 /* The ratio of geometric means, with its one-sided 95 % bounds. */
 static struct gain gain_of(const struct side *x, const struct side *y) {
     struct stats_scatter scatter = stats_scatter_apart(x->log, x->count, y->log, y->count);
+    raise_to_grain(&scatter.x, x->grain);
+    raise_to_grain(&scatter.y, y->grain);
     double middle = stats_mean(y->log, y->count) - stats_mean(x->log, x->count);
     double half = stats_half(&scatter);
     return (struct gain){ exp(middle), exp(middle - half), exp(middle + half) };
@@ -322,57 +156,91 @@ static json_t *mean_json(const struct side *side) {
     return json_finite(exp(stats_mean(side->log, side->count)));
 }
 
-static enum status put_row(const struct speeds *s, int64_t group, const struct side *x,
+/* Says in an entry or a row which side it is of. */
+static void put_side(const struct question *q, json_t *object, const char *group, int64_t side,
+                     bool *failed) {
+    if (q->kin) {
+        json_put(object, group, json_integer((json_int_t)side), failed);
+        return;
+    }
+    const json_t *inputs = json_object_get(first_of(&q->s, side)->run, "inputs");
+    json_put(object, "run", json_integer((json_int_t)speeds_first(&q->s, side)), failed);
+    json_put(object, "build", json_string(json_text(inputs, "code", "?")), failed);
+}
+
+static enum status put_row(const struct question *q, int64_t side, const struct side *x,
                            json_t *rows, struct err *e) {
     struct side y;
     char why[FAMILY_WHY_CAP];
-    bool failed = false, cpu = on_cpu(first_of(s, s->baseline)) || on_cpu(first_of(s, group));
-    TRY(take_side(s, group, &y, e));
+    bool failed = false, cpu = compare_on_cpu(first_of(&q->s, q->s.baseline)) ||
+                               compare_on_cpu(first_of(&q->s, side));
+    TRY(speeds_take(&q->s, side, &y, e));
     struct gain gain = gain_of(x, &y);
-    const char *verdict = judge(s, group, x, &y, &gain, why);
+    const char *verdict = judge(q, side, x, &y, &gain, why);
     if (cpu) gain = (struct gain){ (double)NAN, (double)NAN, (double)NAN };
-    json_append(rows, json_pack("{s:I, s:I, s:o, s:o, s:o, s:o, s:s?, s:o}", "group",
-                                (json_int_t)group, "runs", (json_int_t)y.count, "tokens_per_s",
-                                mean_json(&y), "ratio", json_finite(gain.ratio), "low",
-                                json_finite(gain.low), "high", json_finite(gain.high), "verdict",
-                                verdict, "why", json_from_text(why)), &failed);
+    json_t *row = json_pack("{s:I, s:o, s:o, s:o, s:o, s:s?, s:o}", "runs", (json_int_t)y.count,
+                            "tokens_per_s", mean_json(&y), "ratio", json_finite(gain.ratio), "low",
+                            json_finite(gain.low), "high", json_finite(gain.high), "verdict",
+                            verdict, "why", json_from_text(why));
+    put_side(q, row, "group", side, &failed);
+    json_append(rows, row, &failed);
     free(y.log);
     return failed ? FAIL(e, ERR_MEMORY, "a row of speeds") : OK;
 }
 
-static enum status put_family(struct speeds *s, json_t *list, struct err *e) {
+/* is_row: for each side; the baseline is none. */
+static enum status put_entry(struct question *q, const bool *is_row, json_t *list,
+                             struct err *e) {
     struct side x = { 0 };
     bool failed = false;
     json_t *rows = json_array();
-    choose_runs(s, &failed);
-    enum status st = failed || !rows ? FAIL(e, ERR_MEMORY, "speeds") : OK;
-    if (st == OK) st = take_side(s, s->baseline, &x, e);
-    for (int64_t k = 0; st == OK && k < s->g->count; k++)
-        if (s->kin->of[k] == s->baseline) st = put_row(s, k, &x, rows, e);
-    if (st == OK)
-        json_append(list, json_pack("{s:I, s:I, s:o, s:O, s:O}", "baseline",
-                                    (json_int_t)s->baseline, "runs", (json_int_t)x.count,
-                                    "tokens_per_s", mean_json(&x), "left_out", s->left_out, "rows",
-                                    rows), &failed);
+    enum status st = rows ? speeds_open(&q->s, e) : FAIL(e, ERR_MEMORY, "speeds");
+    if (st == OK) st = speeds_choose(&q->s, e);
+    if (st == OK) st = speeds_take(&q->s, q->s.baseline, &x, e);
+    for (int64_t k = 0; st == OK && k < q->s.sides; k++)
+        if (is_row[k]) st = put_row(q, k, &x, rows, e);
+    if (st == OK) {
+        json_t *entry = json_pack("{s:I, s:o, s:O, s:O}", "runs", (json_int_t)x.count,
+                                  "tokens_per_s", mean_json(&x), "left_out", q->s.left_out, "rows",
+                                  rows);
+        put_side(q, entry, "baseline", q->s.baseline, &failed);
+        json_append(list, entry, &failed);
+    }
     free(x.log);
+    speeds_close(&q->s);
     json_decref(rows);
     return failed && st == OK ? FAIL(e, ERR_MEMORY, "speeds") : st;
 }
 
-static enum status put_families(const struct comparison *c, const struct compare_groups *g,
-                                const struct kinship *kin, json_t *list, struct err *e) {
-    enum status st = OK;
-    for (int64_t b = 0; st == OK && b < g->count; b++) {
-        bool has = false;
-        for (int64_t k = 0; k < g->count; k++) has = has || kin->of[k] == b;
-        if (!has) continue;
-        struct speeds s = { .c = c, .g = g, .kin = kin, .baseline = b,
-                            .counts = calloc((size_t)c->count, sizeof *s.counts),
-                            .left_out = json_array() };
-        st = s.counts && s.left_out ? put_family(&s, list, e) : FAIL(e, ERR_MEMORY, "speeds");
-        free(s.counts);
-        json_decref(s.left_out);
+/* ---- rows ---------------------------------------------------------------------------------- */
+
+/* Whether the group differs from its baseline in nothing but the build. */
+static bool asks_build(const struct kinship *kin, int64_t group) {
+    const json_t *others = json_array_get(kin->others, (size_t)group);
+    return json_array_size(others) == 1 &&
+           !strcmp(json_string_value(json_array_get(others, 0)), "code");
+}
+
+static enum status put_family(const struct comparison *c, const struct compare_groups *g,
+                              const struct kinship *kin, int64_t baseline, json_t *list,
+                              struct err *e) {
+    int64_t *of = calloc((size_t)c->count + 1, sizeof *of);
+    bool *is_row = calloc((size_t)g->count + 1, sizeof *is_row), any = false;
+    bool *any_build = calloc((size_t)g->count + 1, sizeof *any_build);
+    enum status st = of && is_row && any_build ? OK : FAIL(e, ERR_MEMORY, "speeds");
+    for (int64_t k = 0; st == OK && k < g->count; k++) {
+        is_row[k] = kin->of[k] == baseline;
+        any_build[k] = is_row[k] && asks_build(kin, k);
+        any = any || is_row[k];
     }
+    for (int64_t i = 0; st == OK && i < c->count; i++)
+        of[i] = g->of[i] == baseline || is_row[g->of[i]] ? g->of[i] : -1;
+    struct question q = { { .c = c, .of = of, .sides = g->count, .baseline = baseline,
+                            .any_build = any_build }, kin };
+    if (st == OK && any) st = put_entry(&q, is_row, list, e);
+    free(of);
+    free(is_row);
+    free(any_build);
     return st;
 }
 
@@ -383,7 +251,7 @@ enum status compare_faster(const struct comparison *c, const struct compare_grou
     *out = json_array();
     enum status st = *out && missing ? kinship_find(c, g, names, &kin, missing, e)
                                      : FAIL(e, ERR_MEMORY, "speeds");
-    if (st == OK) st = put_families(c, g, &kin, *out, e);
+    for (int64_t b = 0; st == OK && b < g->count; b++) st = put_family(c, g, &kin, b, *out, e);
     kinship_free(&kin);
     json_decref(missing);
     if (st == OK) return OK;
@@ -391,6 +259,54 @@ enum status compare_faster(const struct comparison *c, const struct compare_grou
     *out = NULL;
     return st;
 }
+
+/* ---- builds -------------------------------------------------------------------------------- */
+
+/* Numbers the builds of a group in the order of their runs; returns how many there are. */
+static int64_t number_builds(const struct comparison *c, const struct compare_groups *g,
+                             int64_t group, int64_t *of) {
+    int64_t builds = 0;
+    for (int64_t i = 0; i < c->count; i++) {
+        of[i] = -1;
+        if (g->of[i] != group) continue;
+        for (int64_t k = 0; k < i && of[i] < 0; k++)
+            if (g->of[k] == group && speeds_same_build(c, k, i)) of[i] = of[k];
+        if (of[i] < 0) of[i] = builds++;
+    }
+    return builds;
+}
+
+static enum status put_builds(const struct comparison *c, const struct compare_groups *g,
+                              int64_t group, json_t *list, struct err *e) {
+    size_t room = (size_t)c->count + 1;
+    int64_t *of = calloc(room, sizeof *of), builds = 0;
+    bool *is_row = calloc(room, sizeof *is_row), *any_build = calloc(room, sizeof *any_build);
+    enum status st = of && is_row && any_build ? OK : FAIL(e, ERR_MEMORY, "speeds of builds");
+    if (st == OK) builds = number_builds(c, g, group, of);
+    for (int64_t k = 0; k < builds; k++) {
+        is_row[k] = k > 0;
+        any_build[k] = true;
+    }
+    struct question q = { { .c = c, .of = of, .sides = builds, .any_build = any_build }, NULL };
+    if (st == OK && builds > 1) st = put_entry(&q, is_row, list, e);
+    free(of);
+    free(is_row);
+    free(any_build);
+    return st;
+}
+
+enum status compare_faster_builds(const struct comparison *c, const struct compare_groups *g,
+                                  json_t **out, struct err *e) {
+    enum status st = (*out = json_array()) ? OK : FAIL(e, ERR_MEMORY, "speeds of builds");
+    for (int64_t k = 0; st == OK && k < g->count; k++)
+        if (!compare_on_cpu(&c->run[g->first[k]])) st = put_builds(c, g, k, *out, e);
+    if (st == OK) return OK;
+    json_decref(*out);
+    *out = NULL;
+    return st;
+}
+
+/* ---- for readers --------------------------------------------------------------------------- */
 
 const json_t *compare_speed_row(const json_t *statistics, int64_t group, const json_t **family) {
     size_t i, k;

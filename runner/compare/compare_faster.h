@@ -5,11 +5,15 @@
 #include "runner/compare/compare.h"
 #include "runner/compare/run_speed.h"
 
-enum { SPEED_RUNS_MIN = 2 }; /* a side: one run has no scatter */
-
 /* "statistics.speed" of the report: one entry a baseline. names: of the groups. New reference. */
 NODISCARD enum status compare_faster(const struct comparison *c, const struct compare_groups *g,
                                      const json_t *names, json_t **out, struct err *e);
+
+/* "statistics.speed_builds": one entry a group whose runs are of several builds with the same bits,
+ * on a GPU. The build of its first run is the baseline. New reference. */
+NODISCARD enum status compare_faster_builds(const struct comparison *c,
+                                            const struct compare_groups *g, json_t **out,
+                                            struct err *e);
 
 /* The row of the group in "statistics.speed", and its family; NULL: it is in none. */
 const json_t *compare_speed_row(const json_t *statistics, int64_t group, const json_t **family);

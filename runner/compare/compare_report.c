@@ -12,7 +12,7 @@
 #include "runner/compare/compare_faster.h"
 #include "runner/compare/compare_loss.h"
 
-enum { DIFFERENCES_SHOWN = 40, VALUE_WIDTH = 30, LABEL_WIDTH_MIN = 14 };
+enum { DIFFERENCES_SHOWN = 40, VALUE_WIDTH = 30 };
 
 static int64_t whole(const json_t *object, const char *key) {
     return json_integer_value(json_object_get(object, key));
@@ -135,17 +135,6 @@ static void put_padded(FILE *out, const char *text, int width) {
     fprintf(out, "%s%*s", text, columns < width ? width - columns : 0, "");
 }
 
-static int label_width(const json_t *rows) {
-    int width = LABEL_WIDTH_MIN;
-    size_t i;
-    const json_t *row;
-    json_array_foreach(rows, i, row) {
-        int columns = compare_columns(json_text(row, "label", "-"));
-        if (columns > width) width = columns;
-    }
-    return width;
-}
-
 static bool all_alike(const json_t *rows, const char *key) {
     size_t i;
     const json_t *row, *first = json_object_get(json_array_get(rows, 0), key);
@@ -190,7 +179,7 @@ static void put_numbers(FILE *out, const json_t *runs, int64_t reference) {
     char name[8];
     const struct compare_cell *cell[COMPARE_CELLS];
     int64_t cells = compare_cells(runs, cell);
-    int width = label_width(runs);
+    int width = compare_label_width(runs);
     fprintf(out, "\n%-3s %-*s %6s %7s", "", width, "recipe", "seed", "steps");
     for (int64_t k = 0; k < cells; k++) fprintf(out, " %11s", cell[k]->title);
     fputc('\n', out);
@@ -349,7 +338,7 @@ static void put_spike_warnings(FILE *out, const json_t *statistics, const json_t
 
 static void put_family(FILE *out, const json_t *statistics, const json_t *family) {
     const json_t *rows = json_object_get(family, "rows"), *row;
-    int width = label_width(json_object_get(statistics, "groups"));
+    int width = compare_label_width(json_object_get(statistics, "groups"));
     size_t i;
     char name[8], from[16];
     bool undecided = false;
@@ -419,16 +408,14 @@ static void put_tests(FILE *out, const json_t *report) {
     const char *note = json_text(statistics, "note", "");
     if (json_array_size(list) > 0) fprintf(out, "\nRepeats\n");
     json_array_foreach(list, i, row) {
-        char a[8], b[8], step[48] = "";
-        if (json_is_integer(json_object_get(row, "step")))
-            snprintf(step, sizeof step, " at step %lld", (long long)whole(row, "step"));
-        fprintf(out, "  %s… to %s… %s, %s%s: median %+.2f %% (95 %% interval %+.2f to %+.2f), "
-                     "Mann-Whitney p = %.3g, n = %lld and %lld: %s\n",
+        char a[8], b[8];
+        fprintf(out, "  %s… to %s… %s, %s at step %lld: median %+.2f %% (95 %% interval %+.2f to "
+                     "%+.2f), Mann-Whitney p = %.3g, n = %lld and %lld: %s\n",
                 compare_group_letter(statistics, base, a),
                 compare_group_letter(statistics, whole(row, "group"), b),
                 group_name(statistics, whole(row, "group")),
-                compare_metric(json_text(row, "metric", "")), step, percent(row, "effect"),
-                percent(row, "effect_low"), percent(row, "effect_high"),
+                compare_metric(json_text(row, "metric", "")), (long long)whole(row, "step"),
+                percent(row, "effect"), percent(row, "effect_low"), percent(row, "effect_high"),
                 json_number_value(json_object_get(row, "p")), (long long)whole(row, "n"),
                 (long long)whole(row, "m"), json_text(row, "verdict", ""));
     }

@@ -1,10 +1,10 @@
-/* Rank tests between groups. A test needs at least four seeds per side. */
+/* Rank tests of losses between groups. A test needs at least four seeds per side. Speed has a rule
+ * of its own (compare_faster.c), since runs that were disturbed must not count. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/ground/json_safe.h"
-#include "runner/base/json_number.h"
 #include "runner/compare/compare_faster.h"
 #include "runner/compare/compare_loss.h"
 #include "runner/compare/stats.h"
@@ -14,11 +14,10 @@ enum { SEEDS_MIN = 4 };
 
 /* ---- samples ------------------------------------------------------------------------------- */
 
-/* The tested metrics: losses at the last step that both sides have, from the records; or a figure
- * of the summary. */
+/* The tested metrics: losses at the last step that both sides have, from the records. */
 struct tested {
     const char *key;
-    enum { OF_EVAL, OF_TRAIN, OF_SUMMARY } source;
+    enum stream_id stream;
 };
 
 struct side {
@@ -33,10 +32,10 @@ static void side_free(struct side *s) {
 
 static const struct columns *records_of(const struct comparison *c, int64_t run,
                                         const struct tested *m) {
-    return c->run[run].columns.of[m->source == OF_EVAL ? STREAM_EVAL : STREAM_TRAIN];
+    return c->run[run].columns.of[m->stream];
 }
 
-/* The last step that all runs of both sides have; -1: none, or not a loss. */
+/* The last step that all runs of both sides have; -1: none. */
 static enum status common_step(const struct comparison *c, const struct side *x,
                                const struct side *y, const struct tested *m, int64_t *step,
                                struct err *e) {
@@ -45,7 +44,7 @@ static enum status common_step(const struct comparison *c, const struct side *x,
     if (!t) return FAIL(e, ERR_MEMORY, "records of %lld runs", (long long)n);
     for (int64_t i = 0; i < n; i++)
         t[i] = records_of(c, i < x->count ? x->run[i] : y->run[i - x->count], m);
-    *step = m->source == OF_SUMMARY ? -1 : compare_common_step(t, n);
+    *step = compare_common_step(t, n);
     free(t);
     return OK;
 }
@@ -56,10 +55,7 @@ static enum status take_values(const struct comparison *c, struct side *s, const
     s->value = calloc((size_t)s->count + 1, sizeof *s->value);
     if (!s->value) return FAIL(e, ERR_MEMORY, "%lld values", (long long)s->count);
     for (int64_t i = 0; i < s->count; i++) {
-        const json_t *figure = json_object_get(c->run[s->run[i]].summary, m->key);
-        if (m->source != OF_SUMMARY)
-            s->value[i] = compare_value_at(records_of(c, s->run[i], m), "loss", step);
-        else s->value[i] = json_double(figure);
+        s->value[i] = compare_value_at(records_of(c, s->run[i], m), "loss", step);
         *whole = *whole && isfinite(s->value[i]);
     }
     return OK;
@@ -78,8 +74,8 @@ static enum status test_pair(struct side *x, struct side *y, const char *metric,
                                                                              ratio */
     json_append(
         tests,
-        json_pack("{s:s, s:o, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "metric",
-                  metric, "step", step < 0 ? json_null() : json_integer(step), "group",
+        json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s}", "metric",
+                  metric, "step", (json_int_t)step, "group",
                   (json_int_t)group, "n", (json_int_t)x->count, "m", (json_int_t)y->count,
                   "median_a", a, "median_b", b, "effect", b / a - 1, "effect_low", low,
                   "effect_high", high, "u", u, "p", p, "verdict",
@@ -108,9 +104,8 @@ static enum status test_metric(const struct comparison *c, const struct compare_
 
 static enum status test_group(const struct comparison *c, const struct compare_groups *g,
                               int64_t base, int64_t group, json_t *tests, struct err *e) {
-    static const struct tested METRICS[] = { { "eval_loss_final", OF_EVAL },
-                                             { "loss_final", OF_TRAIN },
-                                             { "tokens_per_s_median", OF_SUMMARY } };
+    static const struct tested METRICS[] = { { "eval_loss_final", STREAM_EVAL },
+                                             { "loss_final", STREAM_TRAIN } };
     for (size_t k = 0; k < sizeof METRICS / sizeof *METRICS; k++)
         TRY(test_metric(c, g, &METRICS[k], base, group, tests, e));
     return OK;
@@ -155,7 +150,7 @@ enum status compare_statistics(const struct comparison *c, const json_t *differe
                                struct err *e) {
     struct compare_groups g = { 0 };
     json_t *rows = json_array(), *tests = json_array();
-    json_t *names = NULL, *losses = NULL, *missing = NULL, *speed = NULL;
+    json_t *names = NULL, *losses = NULL, *missing = NULL, *speed = NULL, *built = NULL;
     int64_t least = INT64_MAX;
     enum status st = rows && tests ? compare_find_groups(c, &g, e)
                                    : FAIL(e, ERR_MEMORY, "statistics of the comparison");
@@ -164,15 +159,15 @@ enum status compare_statistics(const struct comparison *c, const json_t *differe
     if (st == OK) st = compare_losses(c, &g, names, &losses, &missing, e);
     if (st == OK) st = compare_spikes(c, &g, losses, e);
     if (st == OK) st = compare_faster(c, &g, names, &speed, e);
-    int64_t base = json_array_size(losses) == 1 ? json_int(json_array_get(losses, 0), "baseline")
-                                                : 0;
+    if (st == OK) st = compare_faster_builds(c, &g, &built, e);
+    int64_t only = compare_only_baseline(losses), base = only < 0 ? 0 : only;
     for (int64_t k = 0; st == OK && k < g.count; k++)
         if (k != base) st = test_group(c, &g, base, k, tests, e);
     if (st == OK)
-        *out = json_pack("{s:I, s:O, s:O, s:O, s:O, s:O, s:s}", "builds",
+        *out = json_pack("{s:I, s:O, s:O, s:O, s:O, s:O, s:O, s:s}", "builds",
                          (json_int_t)compare_builds(c, &g, -1), "groups", rows, "tests", tests,
-                         "losses", losses, "losses_missing", missing, "speed", speed, "note",
-                         note_of(&g, least));
+                         "losses", losses, "losses_missing", missing, "speed", speed,
+                         "speed_builds", built, "note", note_of(&g, least));
     if (st == OK && !*out) st = FAIL(e, ERR_MEMORY, "statistics of the comparison");
     json_decref(names);
     json_decref(rows);
@@ -180,6 +175,7 @@ enum status compare_statistics(const struct comparison *c, const json_t *differe
     json_decref(losses);
     json_decref(missing);
     json_decref(speed);
+    json_decref(built);
     compare_groups_free(&g);
     return st;
 }

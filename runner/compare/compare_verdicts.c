@@ -444,7 +444,7 @@ static json_t *place_step(const struct family *f) {
 /* Whether a run computed on a CPU. */
 static bool on_cpu(const struct family *f) {
     for (int64_t i = 0; i < f->runs; i++)
-        if (!strcmp(json_text(f->c->run[f->run[i]].decisions, "backend", ""), "cpu")) return true;
+        if (compare_on_cpu(&f->c->run[f->run[i]])) return true;
     return false;
 }
 

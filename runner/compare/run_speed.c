@@ -64,20 +64,46 @@ static struct seen look(const struct columns *t, const struct steps *s) {
     return seen;
 }
 
-/* How many steps of the window are beside an evaluation or a checkpoint. */
+/* A key of a table of the configuration, as a number; NaN: it has none. */
+static double number_of(const struct run_view *v, const char *table, const char *key) {
+    return json_double(json_object_get(json_object_get(v->resolved, table), key));
+}
+
+/* How many steps of the window are multiples of `every`, a whole number. */
+static double multiples(const struct steps *s, double every) {
+    return every >= 1 ? floor(s->to / every) - floor((s->from - 1) / every) : 0;
+}
+
+/* The least common multiple; 0: one of them is no number of steps. */
+static double common_multiple(double a, double b) {
+    if (!(a >= 1 && b >= 1)) return 0;
+    double x = a, y = b;
+    while (y > 0) {
+        double rest = fmod(x, y);
+        x = y;
+        y = rest;
+    }
+    return a / x * b;
+}
+
+static bool is_multiple(double step, double every) { return every >= 1 && fmod(step, every) == 0; }
+
+/* How many steps of the window are beside an evaluation, a sample or a checkpoint: the worker waits
+ * for them, and queues no step ahead. */
 static double disturbed_steps(const struct run_view *v, const struct steps *s) {
     const struct columns *eval = v->columns.of[STREAM_EVAL];
     const struct column *step = columns_scalar(eval, "step");
     double n = 0, last = (double)NAN;
-    double every = json_double(json_object_get(json_object_get(v->resolved, "checkpoint"),
-                                               "every"));
+    double saves = floor(number_of(v, "checkpoint", "every"));
+    double samples = floor(number_of(v, "sample", "every"));
     for (int64_t i = 0; step && i < eval->rows; i++) {
         double at = column_value(step, i, 0);
-        bool saved = every >= 1 && fmod(at, every) == 0;
-        if (inside(s, at) && at != last && !saved) n++;
+        bool counted = is_multiple(at, saves) || is_multiple(at, samples);
+        if (inside(s, at) && at != last && !counted) n++;
         last = at;
     }
-    return every >= 1 ? n + floor(s->to / every) - floor((s->from - 1) / every) : n;
+    return n + multiples(s, saves) + multiples(s, samples) -
+           multiples(s, common_multiple(saves, samples));
 }
 
 /* ---- why it does not count ----------------------------------------------------------------- */
@@ -116,9 +142,9 @@ static void judge_window(const struct run_view *v, const struct steps *s, const 
         snprintf(why, SPEED_WHY_CAP, "%lld other process%s used a GPU in its steady window",
                  (long long)seen->others, seen->others == 1 ? "" : "es");
     else if (4 * disturbed > steady)
-        snprintf(why, SPEED_WHY_CAP, "%.0f of its %.0f steady steps are beside an evaluation or a "
-                 "checkpoint: raise eval.every or checkpoint.every", fmin(disturbed, steady),
-                 steady);
+        snprintf(why, SPEED_WHY_CAP, "%.0f of its %.0f steady steps are beside an evaluation, a "
+                 "sample or a checkpoint: raise eval.every, sample.every or checkpoint.every",
+                 fmin(disturbed, steady), steady);
 }
 
 enum status run_speed_make(const struct run_view *v, struct run_speed *out, struct err *e) {
@@ -129,6 +155,7 @@ enum status run_speed_make(const struct run_view *v, struct run_speed *out, stru
     struct seen seen = look(v->columns.of[STREAM_TELEMETRY], &s);
     *out = (struct run_speed){
         .tokens_per_s = json_double(json_object_get(summary, "tokens_per_s_median")),
+        .grain = 1 / json_double(json_object_get(summary, "step_time_us_median")),
         .clock_mhz = json_double(json_object_get(summary, "gpu_clock_sm_mhz_median")),
         .capped = seen.reasons & POWER_CAP,
         .set_clocks = seen.reasons & USERS_CLOCKS,
@@ -147,14 +174,22 @@ static const char *const LIMITS[] = {
     "gpu.links",
 };
 
-/* Keys of the configuration that record more within a step. */
-static const char *const RECORDED[] = { "trace", "fp8_error", "train.audit" };
+/* Keys of the configuration that record more within a step, and what an absent one means (0: none
+ * is recorded; of fp8_error FP8_ERROR_EVERY of plan/options.c). */
+static const struct { const char *table, *key; json_int_t absent; } RECORDED[] = {
+    { NULL, "trace", 0 },
+    { NULL, "fp8_error", 100 },
+    { "train", "audit", 0 },
+    { "tensorboard", "histograms", 0 },
+};
 
-static const json_t *setting(const json_t *config, const char *key) {
-    static const char TRAIN[] = "train.";
-    size_t n = sizeof TRAIN - 1;
-    return strncmp(key, TRAIN, n) ? json_object_get(config, key)
-                                  : json_object_get(json_object_get(config, "train"), key + n);
+/* New reference; NULL: nothing is recorded, or no memory. */
+static json_t *recorded(const struct run_view *v, size_t i) {
+    const char *table = RECORDED[i].table;
+    const json_t *from = table ? json_object_get(v->resolved, table) : v->resolved;
+    json_t *value = json_object_get(from, RECORDED[i].key);
+    if (value) return json_incref(value);
+    return RECORDED[i].absent ? json_integer(RECORDED[i].absent) : NULL;
 }
 
 /* An absent value is a null. */
@@ -185,12 +220,17 @@ bool run_speed_other(const struct run_view *first, const struct run_view *second
                  name, of_first);
         return true;
     }
-    for (size_t i = 0; i < sizeof RECORDED / sizeof *RECORDED; i++)
-        if (!equal(setting(first->resolved, RECORDED[i]), setting(second->resolved, RECORDED[i]))) {
-            snprintf(why, SPEED_WHY_CAP, "it records other things in a step than %s (%s)", name,
-                     RECORDED[i]);
-            return true;
-        }
+    for (size_t i = 0; i < sizeof RECORDED / sizeof *RECORDED; i++) {
+        json_t *x = recorded(first, i), *y = recorded(second, i);
+        bool same = equal(x, y);
+        json_decref(x);
+        json_decref(y);
+        if (same) continue;
+        snprintf(why, SPEED_WHY_CAP, "it records other things in a step than %s (%s%s%s)", name,
+                 RECORDED[i].table ? RECORDED[i].table : "", RECORDED[i].table ? "." : "",
+                 RECORDED[i].key);
+        return true;
+    }
     if (a->set_clocks == b->set_clocks) return false;
     snprintf(why, SPEED_WHY_CAP, "its clocks were%s set by a user, and those of %s were%s",
              b->set_clocks ? "" : " not", name, a->set_clocks ? "" : " not");

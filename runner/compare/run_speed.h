@@ -6,6 +6,7 @@
 
 enum {
     SPEED_STEPS_MIN = 10, /* of the steady window: with fewer the median is a few steps' */
+    SPEED_RUNS_MIN = 2,   /* a side: one run has no scatter */
     SPEED_WHY_CAP = 256,
 };
 
@@ -13,6 +14,7 @@ struct run_speed {
     double tokens_per_s; /* the median of the steady window, as in summary.json; NaN: unknown */
     double spread;       /* of its step times: the distance of their quartiles, relative to their
                           * median; NaN: unknown */
+    double grain;        /* a microsecond, the unit of step times, relative to their median */
     double clock_mhz;    /* the median SM clock; NaN: the driver did not say */
     bool capped;         /* the driver reported its power cap in the steady window */
     bool set_clocks;     /* a user had set the clocks then */
@@ -24,7 +26,7 @@ struct run_speed {
  * - A run that did not end as planned. A smoke run. A run that was resumed or tried again.
  * - Fewer than SPEED_STEPS_MIN steps in the steady window, or a speed that is not positive.
  * - A GPU that heat or its supply slowed down there, or that another process used.
- * - More than a quarter of the steady steps beside an evaluation or a checkpoint.
+ * - More than a quarter of the steady steps beside an evaluation, a sample or a checkpoint.
  * ERR_MEMORY only. */
 NODISCARD enum status run_speed_make(const struct run_view *v, struct run_speed *out,
                                      struct err *e);

@@ -207,6 +207,12 @@ void spikes_free(struct spikes *s) {
     *s = (struct spikes){ 0 };
 }
 
+int64_t spike_count_all(const struct spike_list *l, int64_t last) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < l->count; i++) n += l->spike[i].step <= last;
+    return n;
+}
+
 int64_t spike_count(const struct spike_list *l, int64_t last) {
     int64_t n = 0;
     for (int64_t i = 0; i < l->count; i++) n += !l->spike[i].periodic && l->spike[i].step <= last;

@@ -80,6 +80,8 @@ void spikes_free(struct spikes *s);
 
 /* Events that count: spikes, shifts and open ones that are not periodic, of steps up to `last`. */
 int64_t spike_count(const struct spike_list *l, int64_t last);
+/* The same with the periodic ones. */
+int64_t spike_count_all(const struct spike_list *l, int64_t last);
 
 /* "3 of the loss (steps 412, 980, 1313), the largest +1.80 nats; ...". *what is "" for a run of
  * which no step was judged. Returns whether there was any event. */

@@ -94,6 +94,52 @@ static void note_less(struct repro_speed *s, const json_t *then, const json_t *n
     if (b < 0.99 * a) note(s, failed, "%s %.0f %s, not %.0f", title, b, unit, a);
 }
 
+/* Of clocks that differ by more, a power cap must be the cause. */
+#define CLOCK_SHARE 0.02
+
+/* Says what slowed the bundle's own run. If it spoils the measure, nothing is compared with
+ * --speed: a slow machine would pass. */
+static void note_bundle(struct repro_speed *s, bool spoils, bool *failed, const char *format, ...)
+    PRINTF_LIKE(4, 5);
+static void note_bundle(struct repro_speed *s, bool spoils, bool *failed, const char *format,
+                        ...) {
+    char text[160];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    note(s, failed, "the bundle's run: %s", text);
+    if (spoils && !isnan(s->band) && !*s->why)
+        refuse(s, "the bundle's run was slowed down: %s", text);
+}
+
+/* Whether a text of hardware/telemetry.h has a defect of cooling or supply. The power cap, which
+ * holds every GPU at work, is none. */
+static bool is_defect(const char *throttled) {
+    return strstr(throttled, "thermal") || strstr(throttled, "hardware slowdown") ||
+           strstr(throttled, "power brake");
+}
+
+static void take_bundle_notes(const struct run_view *then, const struct run_view *now,
+                              struct repro_speed *s, bool *failed) {
+    static const char LIMIT[] = "gpu.power_limit_w", CLOCK[] = "gpu_clock_sm_mhz_median";
+    const char *throttled = json_text(then->summary, "gpu_throttle_reasons", "");
+    double others = json_double(json_object_get(then->summary, "gpu_processes_other_max"));
+    double limit = json_double(json_object_get(then->facts, LIMIT));
+    double limit_now = json_double(json_object_get(now->facts, LIMIT));
+    double clock = json_double(json_object_get(then->summary, CLOCK));
+    double clock_now = json_double(json_object_get(now->summary, CLOCK));
+    if (is_defect(throttled)) note_bundle(s, true, failed, "throttled: %s", throttled);
+    if (others > 0)
+        note_bundle(s, true, failed, "%.0f other process%s used the GPU", others,
+                    others == 1 ? "" : "es");
+    if (limit < 0.99 * limit_now)
+        note_bundle(s, true, failed, "power limit %.0f W, this one %.0f", limit, limit_now);
+    if (clock < 0.99 * clock_now)
+        note_bundle(s, clock < (1 - CLOCK_SHARE) * clock_now && !strstr(throttled, "power cap"),
+                    failed, "SM clock %.0f MHz, this one %.0f", clock, clock_now);
+}
+
 static enum status take_notes(const struct run_view *then, const struct run_view *now,
                               struct repro_speed *s, struct err *e) {
     const char *code_then = json_text(json_object_get(then->run, "inputs"), "code", "");
@@ -112,6 +158,7 @@ static enum status take_notes(const struct run_view *then, const struct run_view
     note_version(s, then, now, "cublaslt.version", "cuBLASLt", &failed);
     note_version(s, then, now, "cudnn.version", "cuDNN", &failed);
     if (strcmp(code_then, code_now) != 0) note(s, &failed, "another build of fp8lab");
+    take_bundle_notes(then, now, s, &failed);
     return failed ? FAIL(e, ERR_MEMORY, "the speed of a run") : OK;
 }
 
@@ -144,9 +191,14 @@ enum status repro_speed_judge(const struct run_view *then, const struct run_view
         refuse(out, "the records have no step times");
         return OK;
     }
+    TRY(take_notes(then, now, out, e));
+    if (*out->why) {
+        out->then_us = out->now_us = (double)NAN;
+        return OK;
+    }
     out->ratio = out->then_us / out->now_us;
     out->slower = out->ratio < 1 - band;
-    return take_notes(then, now, out, e);
+    return OK;
 }
 
 void repro_speed_free(struct repro_speed *s) {

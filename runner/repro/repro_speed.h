@@ -18,7 +18,7 @@ struct repro_speed {
     double band;   /* of --speed, as a share; NaN: not given */
     bool slower;   /* than the band allows */
     char why[240]; /* why it was not compared, or "" */
-    json_t *notes; /* texts: what differs that may change speed, and what slowed this run; owned */
+    json_t *notes; /* texts: what differs that may change speed, and what slowed a run; owned */
 };
 
 /* "5%" into 0.05; NULL: NaN. ERR_ARG. */

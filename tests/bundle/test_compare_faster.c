@@ -10,59 +10,7 @@
 // clang-format on
 
 #include "runner/compare/compare_faster.h"
-#include "tests/bundle/compare_scene.h"
-
-/* Speeds of three runs a side: the row is 1.5 times as fast, and they scatter by a percent. */
-static const double SCATTER[3] = { 0.99, 1.00, 1.01 };
-enum { STEPS = 60 }; /* the steady window: steps 13 to 60 */
-
-/* Three runs of one seed in BF16 and three in fp8.delayed, on a GPU, all distinct. */
-static void on_gpu(struct run_fixture runs[6], double ratio) {
-    static const char *const IDS[6] = { "a", "b", "c", "d", "e", "f" };
-    for (int i = 0; i < 6; i++) {
-        runs[i] = run_fixture_default();
-        runs[i].id = IDS[i];
-        runs[i].recipe = i < 3 ? "bf16" : "fp8.delayed";
-        runs[i].backend = "cuda";
-        runs[i].steps = STEPS;
-        runs[i].eval_every = 30;
-        runs[i].speed = SCATTER[i % 3] * (i < 3 ? 1 : ratio);
-    }
-}
-
-static const json_t *speed_family(const struct scene *s) {
-    const json_t *statistics = json_object_get(s->c.report, "statistics");
-    return json_array_get(json_object_get(statistics, "speed"), 0);
-}
-
-static const json_t *speed_row(const struct scene *s) {
-    return json_array_get(json_object_get(speed_family(s), "rows"), 0);
-}
-
-static void says(const char *text, const char *words) {
-    if (!strstr(text, words)) fail_msg("\"%s\" is not in \"%s\"", words, text);
-}
-
-/* The verdict of the first row, and words of its reason; NULL: none is given. */
-static void speed_is(const struct scene *s, const char *verdict, const char *why) {
-    const json_t *row = speed_row(s);
-    assert_non_null(row);
-    if (verdict) assert_string_equal(json_text(row, "verdict", "none"), verdict);
-    else assert_true(json_is_null(json_object_get(row, "verdict")));
-    says(json_text(row, "why", ""), why);
-}
-
-/* The number of runs left out, and words of the first one's reason. */
-static void left_out_is(const struct scene *s, size_t count, int64_t run, const char *why) {
-    const json_t *list = json_object_get(speed_family(s), "left_out");
-    assert_int_equal(json_array_size(list), count);
-    assert_int_equal(json_int(json_array_get(list, 0), "run"), run);
-    says(json_text(json_array_get(list, 0), "why", ""), why);
-}
-
-static double number(const json_t *row, const char *key) {
-    return json_number_value(json_object_get(row, key));
-}
+#include "tests/bundle/speed_scene.h"
 
 /* ---- the verdict --------------------------------------------------------------------------- */
 
@@ -94,6 +42,24 @@ static void the_bounds_are_welchs_on_logarithms(void **state) {
     double half = (high - low) / 2, error = sqrt(2 * 1.00017e-4 / 3);
     assert_true(half > 2.12 * error && half < 2.37 * error);
     assert_true(fabs((high + low) / 2 - log(1.5)) < 1e-3);
+    finish(&s);
+}
+
+/* Two runs a side with the same median, at 0.6 ms a step: the bounds had no width. Each side
+ * scatters by a microsecond at least, of 614 and 596. By hand: Welch's 1.998 degrees of freedom are
+ * rounded down to 1, t = 6.3138. */
+static void equal_medians_still_have_bounds(void **state) {
+    struct scene s;
+    struct run_fixture six[6], runs[4];
+    on_gpu(six, 1);
+    for (int i = 0; i < 4; i++) {
+        runs[i] = six[i < 2 ? i : i + 1];
+        runs[i].speed = i < 2 ? 66 : 66 * 1.03;
+    }
+    compare(&s, runs, 4);
+    double low = log(number(speed_row(&s), "low")), high = log(number(speed_row(&s), "high"));
+    assert_true(fabs((high - low) / 2 - 6.3138 / 605) < 1e-4);
+    speed_is(&s, "faster", "");
     finish(&s);
 }
 
@@ -176,8 +142,8 @@ static void the_command_makes_runs_that_are_long_enough(void **state) {
 
 static void two_commands_are_not_one(void **state) {
     static const struct { int64_t steps; int runs; const char *why; } CASES[] = {
-        { STEPS, 1, "; run both three times, in turns" },
-        { 11, 1, "; run both three times, in turns with --set train.steps=60" },
+        { STEPS, 1, "; run both in turns (--again)" },
+        { 11, 1, "; run both in turns (--again) with --set train.steps=60" },
         { 11, 2, "; run both with --set train.steps=60" },
     };
     for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
@@ -369,6 +335,15 @@ static void a_cpu_says_nothing_of_fp8(void **state) {
     finish(&s);
 }
 
+/* A run that does not say what computed it may be a CPU's. */
+static void an_unknown_backend_counts_as_a_cpu(void **state) {
+    struct run_view v = { 0 };
+    assert_true(compare_on_cpu(&v));
+    v.decisions = json_pack("{s:s}", "backend", "cuda");
+    assert_false(compare_on_cpu(&v));
+    run_view_free(&v);
+}
+
 static void emulation_on_a_gpu_gives_no_verdict(void **state) {
     struct scene s;
     struct run_fixture runs[6];
@@ -444,22 +419,46 @@ static void one_other_factor_may_be_asked(void **state) {
     }
 }
 
+/* Two clocks in MHz, and what throttled the slower side. A power cap is part of what a recipe
+ * costs. Other clocks were set or limited outside of it, so their ratio is no recipe's. */
 static void clocks_need_a_reason(void **state) {
-    static const char SLOW[] = "{\"step\":40,\"rank\":0,\"gpu_clock_sm_mhz\":1200,"
-                               "\"gpu_throttle\":0}\n";
-    static const char CAPPED[] = "{\"step\":40,\"rank\":0,\"gpu_clock_sm_mhz\":1200,"
-                                 "\"gpu_throttle\":4}\n";
-    static const char FAST[] = "{\"step\":40,\"rank\":0,\"gpu_clock_sm_mhz\":1980,"
-                               "\"gpu_throttle\":0}\n";
-    for (int capped = 0; capped < 2; capped++) {
+    static const struct {
+        double ratio; int base, row, reason; const char *verdict, *why;
+    } CASES[] = {
+        { 1.5, 1200, 1980, 4, "faster", "" },
+        { 1.5, 1200, 1980, 0, NULL, "its GPU clock was 1980 MHz, the baseline's 1200 MHz, and the "
+                                    "driver reports no power cap" },
+        { 1.09, 1800, 1980, 0, NULL, "its GPU clock was 1980 MHz, the baseline's 1800 MHz" },
+        { 0.9, 1980, 1800, 0, NULL, "its GPU clock was 1800 MHz, the baseline's 1980 MHz" },
+        { 0.9, 1980, 1800, 4, "slower", "" },
+        { 1.09, 1800, 1980, 4, "faster", "" },
+        { 1.016, 1945, 1980, 0, "not shown", "its GPU clock was 1980 MHz, the baseline's 1945 MHz, "
+                                             "which may be the difference" },
+        { 0.984, 1980, 1945, 0, "not shown", "which may be the difference" },
+        { 1.016, 1980, 1945, 0, "faster", "" },
+        { 1.016, 1945, 1980, 4, "faster", "" },
+        { 1.1, 1945, 1980, 0, "faster", "" },
+    };
+    static const double NARROW[3] = { 0.9999, 1, 1.0001 };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
         struct scene s;
         struct run_fixture runs[6];
-        on_gpu(runs, 1.5);
-        for (int i = 0; i < 6; i++) runs[i].telemetry = i >= 3 ? FAST : capped ? CAPPED : SLOW;
+        char lines[2][128];
+        on_gpu(runs, 1);
+        for (int i = 0; i < 2; i++) {
+            int clock = i ? CASES[k].row : CASES[k].base;
+            bool slow = i == (CASES[k].row < CASES[k].base);
+            snprintf(lines[i], sizeof lines[i], "{\"step\":40,\"rank\":0,\"gpu_clock_sm_mhz\":%d,"
+                     "\"gpu_throttle\":%d}\n", clock, slow ? CASES[k].reason : 0);
+        }
+        for (int i = 0; i < 6; i++) {
+            runs[i].telemetry = lines[i / 3];
+            runs[i].speed = NARROW[i % 3] * (i < 3 ? 1 : CASES[k].ratio);
+        }
         compare(&s, runs, 6);
-        if (capped) speed_is(&s, "faster", "");
-        else speed_is(&s, NULL, "its GPU clock was 1980 MHz, the baseline's 1200 MHz, and the "
-                                "driver reports no power cap");
+        speed_is(&s, CASES[k].verdict, CASES[k].why);
+        if (CASES[k].verdict && !*CASES[k].why)
+            assert_string_equal(json_text(speed_row(&s), "why", "?"), "");
         finish(&s);
     }
 }
@@ -511,6 +510,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(repeats_of_one_seed_count),
         cmocka_unit_test(the_bounds_are_welchs_on_logarithms),
+        cmocka_unit_test(equal_medians_still_have_bounds),
         cmocka_unit_test(one_run_a_side_gives_no_bounds),
         cmocka_unit_test(the_command_makes_runs_that_count),
         cmocka_unit_test(the_command_makes_runs_that_are_long_enough),
@@ -524,6 +524,7 @@ int main(void) {
         cmocka_unit_test(harmless_reports_change_nothing),
         cmocka_unit_test(another_build_does_not_count),
         cmocka_unit_test(a_cpu_says_nothing_of_fp8),
+        cmocka_unit_test(an_unknown_backend_counts_as_a_cpu),
         cmocka_unit_test(emulation_on_a_gpu_gives_no_verdict),
         cmocka_unit_test(other_rows_have_no_baseline),
         cmocka_unit_test(one_other_factor_may_be_asked),

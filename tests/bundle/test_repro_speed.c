@@ -97,6 +97,44 @@ static void what_may_have_changed_it_is_named(void **state) {
     speed_is(capped, capped, true, NULL, "1.000 of the bundle's (same GPU)", EXIT_OK);
 }
 
+/* A bundle's run that was slowed down lets a slow machine pass. */
+static void a_disturbed_bundle_is_no_measure(void **state) {
+    static const struct { struct side then; const char *why; } CASES[] = {
+        { { .throttled = "power cap, thermal (software)" },
+          "throttled: power cap, thermal (software)" },
+        { { .throttled = "hardware slowdown" }, "throttled: hardware slowdown" },
+        { { .throttled = "power brake" }, "throttled: power brake" },
+        { { .others = 1 }, "1 other process used the GPU" },
+        { { .power_w = 600 }, "power limit 600 W, this one 700" },
+        { { .clock_mhz = 1900 }, "SM clock 1900 MHz, this one 1980" },
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct side then = H200;
+        char text[300];
+        then.throttled = CASES[i].then.throttled;
+        then.others = CASES[i].then.others;
+        if (CASES[i].then.power_w) then.power_w = CASES[i].then.power_w;
+        if (CASES[i].then.clock_mhz) then.clock_mhz = CASES[i].then.clock_mhz;
+        snprintf(text, sizeof text, "1.000 of the bundle's (same GPU; the bundle's run: %s)",
+                 CASES[i].why);
+        speed_is(then, H200, true, NULL, text, EXIT_OK);
+        snprintf(text, sizeof text, "not compared: the bundle's run was slowed down: %s",
+                 CASES[i].why);
+        speed_is(then, H200, true, "5%", text, EXIT_HARDWARE);
+    }
+    struct side then = H200; /* with a power cap a lower clock is the run's own */
+    then.clock_mhz = 1900;
+    then.throttled = "power cap";
+    speed_is(then, H200, true, "5%",
+             "1.000 of the bundle's, within the 0.95 of --speed (same GPU; the bundle's run: SM "
+             "clock 1900 MHz, this one 1980)", EXIT_OK);
+    then = H200;
+    then.clock_mhz = 1950; /* a percent and a half */
+    speed_is(then, H200, true, "5%",
+             "1.000 of the bundle's, within the 0.95 of --speed (same GPU; the bundle's run: SM "
+             "clock 1950 MHz, this one 1980)", EXIT_OK);
+}
+
 /* Nothing changes the exit code without --speed; with it, a speed that cannot be compared does. */
 static void others_are_not_compared(void **state) {
     struct side now = H200, then = H200;
@@ -169,6 +207,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(speeds_of_the_same_gpu_are_compared),
         cmocka_unit_test(what_may_have_changed_it_is_named),
+        cmocka_unit_test(a_disturbed_bundle_is_no_measure),
         cmocka_unit_test(others_are_not_compared),
         cmocka_unit_test(a_band_is_a_percentage),
         cmocka_unit_test(json_has_the_numbers),

@@ -192,7 +192,7 @@ static void write_inputs(const char *dir, const struct run_fixture *f) {
     put_file(dir, "data/experiment/resolved.json",
              "{\"archive\":\"full\",%s%s%s%s%s%s%s%s%s%s%s%s\"model\":%s,\"name\":\"tiny\","
              "\"recipe\":{\"kind\":\"%s\"%s%s},"
-             "\"schema\":\"fp8lab.experiment/1\",\"train\":{\"seed\":%lld,\"steps\":%lld%s}}",
+             "\"schema\":\"fp8lab.experiment/1\",\"train\":{\"seed\":%lld,\"steps\":%lld%s}%s}",
              f->attention ? "\"attention\":" : "", f->attention ? f->attention : "",
              f->attention ? "," : "", f->data ? "\"data\":" : "", f->data ? f->data : "",
              f->data ? "," : "", f->init ? "\"init\":" : "", f->init ? f->init : "",
@@ -201,7 +201,7 @@ static void write_inputs(const char *dir, const struct run_fixture *f) {
              f->model ? f->model : "null", f->recipe, margin,
              f->options ? f->options : "",
              (long long)f->seed, (long long)(f->planned ? f->planned : f->steps),
-             f->train ? f->train : "");
+             f->train ? f->train : "", f->config ? f->config : "");
     if (f->init_record) put_file(dir, "data/experiment/init.json", "%s", f->init_record);
     put_file(dir, "data/experiment/argv.json", "{\"argv\":[\"fp8lab\",\"run\",\"tiny.lua\"%s],"
              "\"cell\":{},\"overrides\":[]}", f->argv ? f->argv : "");
@@ -235,6 +235,7 @@ static void hash_inputs(const char *dir, const char *choices) {
     json_t *run = NULL, *resolved = NULL;
     bool ok = path_join(path, dir, "data/experiment/resolved.json", &e) == OK &&
               json_file_read(path, &resolved, &e) == OK &&
+              (json_object_del(resolved, "tensorboard"), true) && /* no input (inputs.h) */
               json_canonical(resolved, &text, &n, &e) == OK &&
               sha256_bytes(text, n, hex, &e) == OK &&
               path_join(path, dir, "data/run.json", &e) == OK &&

@@ -56,6 +56,8 @@ struct run_fixture {
     const char *facts;       /* further ones, as JSON (",\"gpu.ecc\":true"); NULL: none */
     const char *decisions;   /* further ones, as JSON; NULL: none */
     const char *checkpoint;  /* the table, as JSON; NULL: absent */
+    const char *config;      /* further tables of its configuration, as JSON
+                              * (",\"sample\":{\"every\":2}"); NULL: none */
     double jitter;           /* the share by which every second step takes longer */
 };
 

@@ -1,0 +1,215 @@
+/* How much faster? Which settings and builds the runs must have that count, and what to run if
+ * there are too few. */
+#include <math.h>
+
+#include "runner/compare/compare_faster.h"
+#include "tests/bundle/speed_scene.h"
+
+static const char SHARED[] = "{\"step\":40,\"rank\":0,\"gpu_processes_other\":1}\n";
+
+/* ---- the settings with which most runs count ------------------------------------------------ */
+
+/* The first run of the baseline has other settings than all others, which would give a verdict. */
+static void one_odd_run_does_not_decide(void **state) {
+    static const struct { struct run_fixture f; const char *why; } CASES[] = {
+        { { .code = "dd" }, "it is of another build than B" },
+        { { .facts = ",\"gpu.power_limit_w\":450" },
+          "its gpu.power_limit_w is 450, and that of B is not known" },
+        { { .telemetry = "{\"step\":40,\"rank\":0,\"gpu_throttle\":2}\n" },
+          "its clocks were set by a user, and those of B were not" },
+    };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        struct run_fixture runs[6];
+        on_gpu(runs, 1.5);
+        runs[0].code = CASES[k].f.code;
+        runs[0].facts = CASES[k].f.facts;
+        runs[0].telemetry = CASES[k].f.telemetry;
+        runs[0].speed = 9;
+        compare(&s, runs, 6);
+        left_out_is(&s, 1, 0, CASES[k].why);
+        assert_int_equal(json_int(speed_family(&s), "runs"), 2);
+        assert_int_equal(json_int(speed_row(&s), "runs"), 3);
+        speed_is(&s, "faster", "");
+        finish(&s);
+    }
+}
+
+/* Three runs of the baseline at one power limit say nothing beside three of the row at another one:
+ * two of each at a third one do. */
+static void settings_of_both_sides_count(void **state) {
+    static const char LOW[] = ",\"gpu.power_limit_w\":450", HIGH[] = ",\"gpu.power_limit_w\":700";
+    struct scene s;
+    struct run_fixture six[6], runs[10];
+    on_gpu(six, 1.5);
+    for (int i = 0; i < 10; i++) {
+        static const char *const IDS[10] = { "a", "b", "c", "d", "e", "f", "g", "h", "i", "j" };
+        runs[i] = six[i < 5 ? i % 3 : 3 + (i - 5) % 3];
+        runs[i].id = IDS[i];
+        runs[i].facts = i < 3 ? LOW : i < 5 || i > 7 ? NULL : HIGH;
+    }
+    compare(&s, runs, 10);
+    left_out_is(&s, 6, 0, "its gpu.power_limit_w is 450, and that of D is not known");
+    assert_int_equal(json_int(speed_family(&s), "runs"), 2);
+    assert_int_equal(json_int(speed_row(&s), "runs"), 2);
+    speed_is(&s, "faster", "");
+    finish(&s);
+}
+
+/* What a run does within or beside its timed steps. Histograms are counted within a step. */
+static void what_a_step_records_counts(void **state) {
+    static const struct { const char *config, *why; } CASES[] = {
+        { ",\"tensorboard\":{\"histograms\":2}", "it records other things in a step than A "
+                                               "(tensorboard.histograms)" },
+        { ",\"fp8_error\":10", "it records other things in a step than A (fp8_error)" },
+        { ",\"fp8_error\":0", "it records other things in a step than A (fp8_error)" },
+        { ",\"sample\":{\"every\":2}", "24 of its 48 steady steps are beside an evaluation, a "
+                                       "sample or a checkpoint" },
+        { ",\"checkpoint\":{\"every\":6},\"sample\":{\"every\":4}",
+          "16 of its 48 steady steps are" },
+        { ",\"fp8_error\":100", NULL }, /* the default */
+        { ",\"tensorboard\":null", NULL },
+        { ",\"tensorboard\":{}", NULL },
+        { ",\"sample\":null", NULL },
+        { ",\"sample\":{\"every\":30}", NULL }, /* where it was evaluated, too */
+        { ",\"checkpoint\":{\"every\":12},\"sample\":{\"every\":12}", NULL },
+    };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        struct run_fixture runs[6];
+        on_gpu(runs, 1.5);
+        runs[4].config = CASES[k].config;
+        compare(&s, runs, 6);
+        if (CASES[k].why) left_out_is(&s, 1, 4, CASES[k].why);
+        else assert_int_equal(json_array_size(json_object_get(speed_family(&s), "left_out")), 0);
+        speed_is(&s, "faster", "");
+        finish(&s);
+    }
+}
+
+/* ---- builds -------------------------------------------------------------------------------- */
+
+static const json_t *builds_of(const struct scene *s, size_t entry) {
+    const json_t *statistics = json_object_get(s->c.report, "statistics");
+    return json_array_get(json_object_get(statistics, "speed_builds"), entry);
+}
+
+/* An optimisation that changes no bit: both builds are one row, and there was no verdict at all. */
+static void builds_with_equal_bits_are_compared(void **state) {
+    struct scene s;
+    struct err e = { 0 };
+    struct run_fixture runs[6];
+    char path[PATH_CAP], *html = NULL;
+    size_t size = 0;
+    on_gpu(runs, 1.5);
+    for (int i = 0; i < 6; i++) {
+        runs[i].recipe = "fp8.delayed";
+        runs[i].code = i < 3 ? "b1" : "b2";
+    }
+    runs[5].telemetry = SHARED;
+    compare(&s, runs, 6);
+    assert_null(speed_family(&s));
+    const json_t *entry = builds_of(&s, 0);
+    const json_t *row = json_array_get(json_object_get(entry, "rows"), 0);
+    assert_null(builds_of(&s, 1));
+    assert_string_equal(json_text(entry, "build", ""), "b1");
+    assert_string_equal(json_text(row, "build", ""), "b2");
+    assert_string_equal(json_text(row, "verdict", "none"), "faster");
+    assert_int_equal(json_int(entry, "runs"), 3);
+    assert_int_equal(json_int(row, "runs"), 2);
+    assert_true(fabs(number(row, "ratio") / 1.5 - 1) < 0.01);
+    text_says(&s, "How much faster?");
+    text_says(&s, "D    build b2 ");
+    text_says(&s, "  faster\n");
+    text_says(&s, "F does not count: 1 other process used a GPU");
+    CHECK(path_join(path, s.parent, "page.html", &e));
+    CHECK(compare_html(&s.c, path, &e));
+    CHECK(file_read(path, 1 << 24, &html, &size, &e));
+    says(html, "<h2>How much faster?</h2>");
+    says(html, "build b2");
+    says(html, "<td class=\"good\">faster</td>");
+    free(html);
+    finish(&s);
+}
+
+/* Without runs of both builds that count there is no verdict; a CPU has no block of builds. */
+static void builds_need_runs_that_count(void **state) {
+    for (int cpu = 0; cpu < 2; cpu++) {
+        struct scene s;
+        struct run_fixture six[6], runs[2];
+        on_gpu(six, 1.5);
+        runs[0] = six[0];
+        runs[1] = six[1];
+        runs[1].code = "b2";
+        if (cpu) runs[0].backend = runs[1].backend = "cpu";
+        compare(&s, runs, 2);
+        const json_t *row = json_array_get(json_object_get(builds_of(&s, 0), "rows"), 0);
+        if (cpu) assert_null(row);
+        else {
+            assert_true(json_is_null(json_object_get(row, "verdict")));
+            says(json_text(row, "why", ""), "need 2 runs each that count; here are 1 and 1; run "
+                                            "both builds in turns (--again)");
+        }
+        finish(&s);
+    }
+}
+
+/* A row of two builds beside a baseline of a third one: their speeds were pooled. */
+static void a_row_has_one_build(void **state) {
+    static const char *const CODES[6] = { "b1", "b1", "b2", "b3", "b3", "b3" };
+    static const double SPEEDS[6] = { 1, 1.01, 9, 1.5, 1.51, 1.52 };
+    const struct compare_options options = { .baseline = "a" };
+    struct scene s;
+    struct run_fixture runs[6];
+    on_gpu(runs, 1);
+    for (int i = 0; i < 6; i++) {
+        runs[i].recipe = "bf16";
+        runs[i].code = CODES[i];
+        runs[i].speed = SPEEDS[i];
+        runs[i].loss_shift = i < 2 ? 0 : 0.25; /* the bits of the last two builds are equal */
+    }
+    compare_by(&s, runs, 6, &options);
+    left_out_is(&s, 1, 2, "it is of another build than D");
+    assert_int_equal(json_int(speed_row(&s), "runs"), 3);
+    speed_is(&s, "faster", "");
+    assert_true(number(speed_row(&s), "ratio") < 1.6);
+    finish(&s);
+}
+
+/* ---- what to run --------------------------------------------------------------------------- */
+
+/* Earlier runs count among the N of --repeat, also those that do not count here: the same command
+ * again would make no run. */
+static void the_command_makes_new_runs(void **state) {
+    static const struct { int shared, seeds; const char *why; } CASES[] = {
+        { 2, 1, "here are 1 and 3; fp8lab run --repeat 5 tiny.lua" },
+        { 3, 1, "here are 0 and 3; fp8lab run --repeat 6 tiny.lua" },
+        { 3, 3, "here are 0 and 3; fp8lab run --repeat 3 tiny.lua" }, /* two more of each seed */
+    };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        struct run_fixture runs[6];
+        on_gpu(runs, 1.5);
+        for (int i = 0; i < 6; i++) {
+            runs[i].argv = ",\"--repeat\",\"3\"";
+            runs[i].seed = 1 + i % CASES[k].seeds;
+            if (i >= 6 - CASES[k].shared) runs[i].telemetry = SHARED;
+        }
+        compare(&s, runs, 6);
+        assert_string_equal(strstr(json_text(speed_row(&s), "why", ""), "here are"), CASES[k].why);
+        finish(&s);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_odd_run_does_not_decide),
+        cmocka_unit_test(settings_of_both_sides_count),
+        cmocka_unit_test(what_a_step_records_counts),
+        cmocka_unit_test(builds_with_equal_bits_are_compared),
+        cmocka_unit_test(builds_need_runs_that_count),
+        cmocka_unit_test(a_row_has_one_build),
+        cmocka_unit_test(the_command_makes_new_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
