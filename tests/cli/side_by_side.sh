@@ -65,10 +65,9 @@ case_name=repeats
 "$FP8LAB" run $short --side-by-side 3 --repeat 2 --set eval=false --runs turns >out 2>log
 expect "exit code" 0 $?
 expect bundles 4 "$(bundles turns)"
-for slot in 0 1; do
-    expect "the first row of slot $slot" "pair-bf16, repeat $((slot + 1)) of 2" \
-        "$(sed -n "s/^slot $slot: \(.*repeat.*\)/\1/p" log | head -1)"
-done
+first_of() { sed -n "s/^slot $1: \(.*repeat.*\)/\1/p" log | head -1; }
+expect "the first row of slot 0" "pair-bf16, repeat 1 of 2" "$(first_of 0)"
+expect "the first row of slot 1" "pair-fp8.tensorwise, repeat 2 of 2" "$(first_of 1)"
 gives 0 run $short --side-by-side 9 --runs nine --
 
 # Beside an ordinary command.
