@@ -15,6 +15,8 @@
 /* Clocks that differ by more than this share need a reason. */
 #define CLOCK_SHARE 0.1
 
+enum { TURNS_CAP = 80, GPUS_CAP = 64 };
+
 struct speeds {
     const struct comparison *c;
     const struct compare_groups *g;
@@ -31,7 +33,14 @@ struct side {
     double spread, clock; /* the largest spread; the mean clock, NaN if one is not known */
     bool capped;
     const char *from, *to; /* when the first and the last of them started; "" */
+    json_t *gpus;          /* owned: of each run that was one of several rows at once, as
+                            * run_speed_gpus() names them */
 };
+
+static void side_free(struct side *side) {
+    free(side->log);
+    json_decref(side->gpus);
+}
 
 static const struct run_view *first_of(const struct speeds *s, int64_t group) {
     return &s->c->run[s->g->first[group]];
@@ -113,12 +122,15 @@ static enum status take_side(const struct speeds *s, int64_t group, struct side 
                              struct err *e) {
     double clock = 0;
     *out = (struct side){ .log = calloc((size_t)s->c->count + 1, sizeof *out->log), .spread = 0,
-                          .from = "", .to = "" };
-    if (!out->log) return FAIL(e, ERR_MEMORY, "speeds of %lld runs", (long long)s->c->count);
-    for (int64_t i = 0; i < s->c->count; i++) {
+                          .from = "", .to = "", .gpus = json_array() };
+    bool failed = !out->log || !out->gpus;
+    for (int64_t i = 0; i < s->c->count && !failed; i++) {
         const struct run_speed *speed = &s->c->speed[i];
         const char *started = json_text(s->c->run[i].run, "started", "");
+        char gpus[SPEED_GPUS_CAP];
         if (!s->counts[i] || s->g->of[i] != group) continue;
+        run_speed_gpus(&s->c->run[i], gpus);
+        if (*gpus) json_append(out->gpus, json_string(gpus), &failed);
         if (!out->count || strcmp(started, out->from) < 0) out->from = started;
         if (!out->count || strcmp(started, out->to) > 0) out->to = started;
         out->log[out->count++] = log(speed->tokens_per_s);
@@ -127,7 +139,10 @@ static enum status take_side(const struct speeds *s, int64_t group, struct side 
         clock += speed->clock_mhz;
     }
     out->clock = out->count ? clock / (double)out->count : (double)NAN;
-    return OK;
+    if (!failed) return OK;
+    side_free(out);
+    *out = (struct side){ 0 };
+    return FAIL(e, ERR_MEMORY, "speeds of %lld runs", (long long)s->c->count);
 }
 
 /* ---- the verdict --------------------------------------------------------------------------- */
@@ -170,17 +185,30 @@ static int64_t emulated(const struct run_view *v) {
     return json_int(json_object_get(v->decisions, "gemm_ways"), "emulated");
 }
 
-/* Appends the words of a command without those that --repeat takes the place of, and without
- * --smoke, since no smoke run counts. */
+/* Whether the word is one of two flags; *value: its value is the next word. */
+static bool is_replaced(const char *text, bool *value) {
+    static const char *const FLAGS[] = { "--repeat", "--side-by-side" };
+    bool found = false;
+    *value = false;
+    for (int i = 0; i < 2; i++) {
+        size_t n = strlen(FLAGS[i]);
+        if (strncmp(text, FLAGS[i], n) != 0) continue;
+        *value = *value || !text[n];
+        found = found || !text[n] || text[n] == '=';
+    }
+    return found;
+}
+
+/* Appends the words of a command without those that are replaced or that --repeat takes the place
+ * of, and without --smoke, since no smoke run counts. */
 static void put_words(const json_t *argv, struct text *out) {
     const json_t *word;
     size_t i;
-    bool skip = false;
+    bool skip = false, value;
     json_array_foreach(argv, i, word) {
         const char *text = json_is_string(word) ? json_string_value(word) : "?";
-        bool value = !strcmp(text, "--repeat");
-        if (i < 2 || skip || value || !strcmp(text, "--again") || !strcmp(text, "--smoke") ||
-            !strncmp(text, "--repeat=", 9)) {
+        bool replaced = is_replaced(text, &value);
+        if (i < 2 || skip || replaced || !strcmp(text, "--again") || !strcmp(text, "--smoke")) {
             skip = value;
             continue;
         }
@@ -191,12 +219,22 @@ static void put_words(const json_t *argv, struct text *out) {
     }
 }
 
+/* The flags of a command that gives each GPU every row as often; at least three times in all. */
+static void put_turns(const struct speeds *s, int64_t group, char out[TURNS_CAP]) {
+    int64_t at_once = run_speed_at_once(first_of(s, group));
+    if (at_once < 2) snprintf(out, TURNS_CAP, "--repeat 3");
+    else
+        snprintf(out, TURNS_CAP, "--repeat %lld --side-by-side %lld",
+                 (long long)(at_once == 2 ? 4 : at_once), (long long)at_once);
+}
+
 /* Adds the command that makes three runs of each row, if one command made both rows. A command that
  * is cut may be another one, so a long one is not shown. */
 static void add_command(const struct speeds *s, int64_t group, char why[FAMILY_WHY_CAP]) {
     const json_t *argv = json_object_get(first_of(s, group)->argv, "argv");
     size_t at = strlen(why), room = FAMILY_WHY_CAP - at;
     struct text words = { 0 };
+    char turns[TURNS_CAP];
     const char *verb = json_string_value(json_array_get(argv, 1));
     if (!json_equal(argv, json_object_get(first_of(s, s->baseline)->argv, "argv")) || !verb ||
         strcmp(verb, "run") != 0) {
@@ -204,10 +242,11 @@ static void add_command(const struct speeds *s, int64_t group, char why[FAMILY_W
         return;
     }
     put_words(argv, &words);
-    if (words.failed || words.size + 32 > room)
-        snprintf(why + at, room, "; run the command of both again with --repeat 3");
+    put_turns(s, group, turns);
+    if (words.failed || words.size + strlen(turns) + 22 > room)
+        snprintf(why + at, room, "; run the command of both again with %s", turns);
     else
-        snprintf(why + at, room, "; fp8lab run --repeat 3%.*s", (int)words.size, words.bytes);
+        snprintf(why + at, room, "; fp8lab run %s%.*s", turns, (int)words.size, words.bytes);
     text_free(&words);
 }
 
@@ -218,6 +257,66 @@ static bool other_clocks(const struct side *x, const struct side *y, char why[FA
     if (!(slow->clock < (1 - CLOCK_SHARE) * high) || slow->capped) return false;
     snprintf(why, FAMILY_WHY_CAP, "its GPU clock was %.0f MHz, the baseline's %.0f MHz, and the "
              "driver reports no power cap that explains it", y->clock, x->clock);
+    return true;
+}
+
+/* How many of the runs were on these GPUs. */
+static int64_t runs_on(const struct side *side, const char *gpus) {
+    int64_t n = 0;
+    size_t i;
+    const json_t *one;
+    json_array_foreach(side->gpus, i, one) n += !strcmp(json_string_value(one), gpus);
+    return n;
+}
+
+/* Whether all runs of the side were on the same GPUs. */
+static bool on_one_gpu(const struct side *side) {
+    const char *first = json_string_value(json_array_get(side->gpus, 0));
+    return first && runs_on(side, first) == (int64_t)json_array_size(side->gpus);
+}
+
+/* "0, 1, 1", or "0" if all are the same. */
+static void gpus_text(const struct side *side, char out[GPUS_CAP]) {
+    size_t i, used = 0, n = on_one_gpu(side) ? 1 : json_array_size(side->gpus);
+    *out = '\0';
+    for (i = 0; i < n && used < GPUS_CAP - 14; i++)
+        used += (size_t)snprintf(out + used, GPUS_CAP - used, "%s%.8s", i ? ", " : "",
+                                 json_string_value(json_array_get(side->gpus, i)));
+    if (i < n) snprintf(out + used, GPUS_CAP - used, ", ...");
+}
+
+/* Of rows that ran side by side: how far the sides share their GPUs. */
+enum sharing { SHARING_EQUAL, SHARING_PART, SHARING_NONE };
+
+static enum sharing share_of(const struct side *x, const struct side *y) {
+    size_t i, n = json_array_size(x->gpus), m = json_array_size(y->gpus);
+    const json_t *one;
+    bool equal = true, common = false;
+    if (!n || !m) return SHARING_EQUAL; /* not known */
+    json_array_foreach(x->gpus, i, one) {
+        int64_t there = runs_on(y, json_string_value(one));
+        equal = equal && runs_on(x, json_string_value(one)) * (int64_t)m == there * (int64_t)n;
+        common = common || there;
+    }
+    return equal ? SHARING_EQUAL : common ? SHARING_PART : SHARING_NONE;
+}
+
+static void note_gpus(const struct side *x, const struct side *y, char why[FAMILY_WHY_CAP]) {
+    char of_x[GPUS_CAP], of_y[GPUS_CAP];
+    size_t at = strlen(why);
+    if (share_of(x, y) == SHARING_EQUAL) return;
+    gpus_text(x, of_x);
+    gpus_text(y, of_y);
+    snprintf(why + at, FAMILY_WHY_CAP - at, "%sits runs were on GPU %s, the baseline's on GPU %s: "
+             "two chips of one product may differ by some percent", at ? "; " : "", of_y, of_x);
+}
+
+/* A side on one chip has no scatter of chips, so the bounds do not know of them. */
+static bool other_gpus(const struct speeds *s, int64_t group, const struct side *x,
+                       const struct side *y, char why[FAMILY_WHY_CAP]) {
+    if (share_of(x, y) != SHARING_NONE || !(on_one_gpu(x) || on_one_gpu(y))) return false;
+    note_gpus(x, y, why);
+    add_command(s, group, why);
     return true;
 }
 
@@ -244,6 +343,7 @@ static const char *judge_bounds(const struct side *x, const struct side *y, cons
         verdict = "not shown";
     }
     note_order(x, y, why);
+    note_gpus(x, y, why);
     return verdict;
 }
 
@@ -263,8 +363,10 @@ static const char *judge(const struct speeds *s, int64_t group, const struct sid
     else if (x->count < SPEED_RUNS_MIN || y->count < SPEED_RUNS_MIN) {
         snprintf(why, FAMILY_WHY_CAP, "row and baseline need %d runs each that count; here are "
                  "%lld and %lld", SPEED_RUNS_MIN, (long long)y->count, (long long)x->count);
+        note_gpus(x, y, why);
         add_command(s, group, why);
-    } else if (!other_clocks(x, y, why)) return judge_bounds(x, y, gain, why);
+    } else if (!other_clocks(x, y, why) && !other_gpus(s, group, x, y, why))
+        return judge_bounds(x, y, gain, why);
     return NULL;
 }
 
@@ -296,7 +398,7 @@ static enum status put_row(const struct speeds *s, int64_t group, const struct s
                                 mean_json(&y), "ratio", json_finite(gain.ratio), "low",
                                 json_finite(gain.low), "high", json_finite(gain.high), "verdict",
                                 verdict, "why", json_from_text(why)), &failed);
-    free(y.log);
+    side_free(&y);
     return failed ? FAIL(e, ERR_MEMORY, "a row of speeds") : OK;
 }
 
@@ -314,7 +416,7 @@ static enum status put_family(struct speeds *s, json_t *list, struct err *e) {
                                     (json_int_t)s->baseline, "runs", (json_int_t)x.count,
                                     "tokens_per_s", mean_json(&x), "left_out", s->left_out, "rows",
                                     rows), &failed);
-    free(x.log);
+    side_free(&x);
     json_decref(rows);
     return failed && st == OK ? FAIL(e, ERR_MEMORY, "speeds") : st;
 }
