@@ -323,7 +323,7 @@ static enum status record_begin(struct attempts *a, struct err *e) {
                             (json_int_t)a->from_step, "ranks", (json_int_t)a->layout.world);
     bool failed = false;
     if (a->settings->profile) json_put(row, "profile", json_true(), &failed);
-    if (a->settings->slot)
+    if (slot_rows_at_once(a->settings->slot) > 1)
         json_put(row, "side_by_side", slot_json(a->settings->slot), &failed);
     return row && !failed && json_object_set_new(a->dir->run, "attempt", row) == 0
                ? OK

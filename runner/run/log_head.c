@@ -153,14 +153,14 @@ static void put_mismatch(const struct run_dir *dir) {
 static void put_slot(const struct run_dir *dir, const struct slot *slot) {
     struct line gpus = { 0 };
     char text[32];
-    for (size_t i = 0; slot && i < json_array_size(slot->gpus); i++) {
+    if (slot_rows_at_once(slot) < 2) return;
+    for (size_t i = 0; i < json_array_size(slot->gpus); i++) {
         snprintf(text, sizeof text, "%" PRId64,
                  (int64_t)json_integer_value(json_array_get(slot->gpus, i)));
         add(&gpus, "GPU ", text);
     }
-    if (slot)
-        run_log(dir, "side by side: slot %" PRId64 " of %" PRId64 " rows at once%s%s", slot->index,
-                slot->count, gpus.used ? ", on " : "", gpus.text);
+    run_log(dir, "side by side: slot %" PRId64 " of %" PRId64 " rows at once%s%s", slot->index,
+            slot->count, gpus.used ? ", on " : "", gpus.text);
 }
 
 void log_head(const struct run_dir *dir, const struct resolution *script,

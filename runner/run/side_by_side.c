@@ -77,7 +77,7 @@ struct side {
     int signo;           /* that asked to stop; 0: none */
     bool stop;           /* no further row begins */
     struct err error;    /* the first one that ends the command; code OK: none */
-    struct err unready;  /* why a process never took a row */
+    struct err unready;  /* why the first process that takes no row does not; code OK: none */
 };
 
 /* Running rows go on to their end. */
@@ -94,7 +94,9 @@ static const char *name_of(const struct side *b, const struct place *p) {
 /* Sends and releases the message. A process that is gone is noticed when it is reaped. */
 static void tell(struct place *p, json_t *message) {
     struct err ignored;
-    if (message && p->process.open) (void)!event_emit(p->process.out, message, false, &ignored);
+    bool sent = message && p->process.open &&
+                event_emit(p->process.out, message, false, &ignored) == OK;
+    if (sent) (void)!event_flush(p->process.out, &ignored);
     json_decref(message);
 }
 
@@ -104,9 +106,8 @@ static json_t *share_json(const struct side *b, int64_t i) {
     bool failed = false;
     for (int64_t k = 0; k < share->gpus; k++)
         json_append(gpus, json_integer(share->gpu[k]), &failed);
-    return json_pack("{s:s,s:I,s:I,s:I,s:o}", "event", "slot", "slot", (json_int_t)i, "slots",
-                     (json_int_t)b->count, "threads", (json_int_t)share->threads, "gpus",
-                     json_whole(gpus, failed));
+    return json_pack("{s:s,s:I,s:I,s:o}", "event", "slot", "slot", (json_int_t)i, "threads",
+                     (json_int_t)share->threads, "gpus", json_whole(gpus, failed));
 }
 
 static enum status start_all(struct side *b, struct err *e) {
@@ -153,9 +154,12 @@ static void take_error(struct side *b, struct place *p, const json_t *message) {
     if (b->signo) return;
     (void)!FAIL(&why, event_status(message), "%s: %s", name_of(b, p),
                 json_text(message, "text", "?"));
-    if (p->row >= 0) keep_error(b, &why);
-    else if (b->unready.code != OK) cli_warn(b->s->settings->cli, "%s", why.text);
-    else b->unready = why;
+    if (p->row >= 0) {
+        keep_error(b, &why);
+        return;
+    }
+    cli_warn(b->s->settings->cli, "%s; it takes no row", why.text);
+    if (b->unready.code == OK) b->unready = why;
 }
 
 static enum status take_message(struct side *b, struct place *p, const json_t *message,
@@ -180,7 +184,14 @@ static enum status take_messages(struct side *b, struct place *p, struct err *e)
     }
 }
 
-/* Gives the slot its next row; false: there is none. */
+/* How many processes take rows, or took them until they died. */
+static int64_t taking(const struct side *b) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < b->count; i++) n += b->place[i].ready;
+    return n;
+}
+
+/* Gives the slot its next row; *given is false if there is none. */
 static enum status give_row(struct side *b, struct place *p, bool *given, struct err *e) {
     struct suite *s = b->s;
     *given = false;
@@ -191,8 +202,9 @@ static enum status give_row(struct side *b, struct place *p, bool *given, struct
         b->waits[i] = false;
         TRY(suite_open_row(s, i, given, e));
         if (!*given) continue; /* an earlier run's, or left to another command */
-        tell(p, json_pack("{s:s,s:I,s:o,s:o*}", "event", "row", "row", (json_int_t)i, "state",
-                          slot_state_json(&s->rows[i].state), "rows", suite_rows_json(s, i)));
+        tell(p, json_pack("{s:s,s:I,s:I,s:o,s:o*}", "event", "row", "row", (json_int_t)i, "slots",
+                          (json_int_t)taking(b), "state", slot_state_json(&s->rows[i].state),
+                          "rows", suite_rows_json(s, i)));
         p->row = i;
         b->beginning = p - b->place;
         return OK;
@@ -317,25 +329,22 @@ static enum status take_earlier_rows(struct side *b, int64_t *open, struct err *
     return OK;
 }
 
-static bool any_ready(const struct side *b) {
-    for (int64_t i = 0; i < b->count; i++)
-        if (b->place[i].ready) return true;
-    return b->count == 0;
-}
-
 static enum status conclude(const struct side *b, int *code, bool *stop, struct err *e) {
-    const struct err *why = b->error.code != OK || any_ready(b) ? &b->error : &b->unready;
     *code = b->signo ? EXIT_SIGNAL + b->signo : suite_exit_code(b->s);
     *stop = b->stop;
-    return b->signo || why->code == OK ? OK : FAIL(e, why->code, "%s", why->text);
+    if (b->signo) return OK;
+    if (b->error.code != OK) return FAIL(e, b->error.code, "%s", b->error.text);
+    if (b->unready.code == OK || taking(b) > 0) return OK;
+    return FAIL(e, b->unready.code, "none of the %" PRId64 " processes takes a row: %s", b->count,
+                b->unready.text);
 }
 
 static enum status start(struct side *b, struct err *e) {
     struct suite *s = b->s;
     int64_t open;
     TRY(take_earlier_rows(b, &open, e));
+    if (open < 2) return OK; /* the last row runs as without slots */
     b->count = open < b->shares->count ? open : b->shares->count;
-    if (!b->count) return OK;
     cli_note(s->settings->cli, "%" PRId64 " rows, %" PRId64 " at once", open, b->count);
     if (s->settings->signals->fd < 0) TRY(signals_open(s->settings->signals, e));
     return start_all(b, e);

@@ -65,7 +65,6 @@ enum status slot_attach(struct slot *out, struct err *e) {
     TRY(event_reader_create(fd, &out->in, e));
     TRY(slot_receive(out, NULL, &message, &signo, e));
     out->index = json_int(message, "slot");
-    out->count = json_int(message, "slots");
     out->threads = json_int(message, "threads");
     json_t *gpus = json_object_get(message, "gpus");
     if (json_array_size(gpus)) out->gpus = json_incref(gpus);

@@ -2,7 +2,7 @@
  * the machine. The parent gives it rows one after another, and decides everything else.
  *
  * They talk in lines of JSON. The parent sends "slot" (its share), "row" (run this row: its number,
- * its state, the rows for watchers) and "end". The process sends "ready" (it has read script and
+ * its state, how many run at once, the rows for watchers) and "end". The process sends "ready" (it has read script and
  * data), "begun" (the row's run has its directory), "ended" (its outcome) and "error". A run is
  * named by its file's name in the folder of runs. */
 #ifndef FP8LAB_RUNNER_RUN_SLOT_H
@@ -21,7 +21,8 @@ struct signals;
 
 struct slot {
     bool is;         /* this process is one */
-    int64_t index, count; /* among the rows that run at once */
+    int64_t index;   /* of the slot */
+    int64_t count;   /* how many rows run at once; known with the first one */
     int64_t threads; /* of the cpu backend; 0: --threads, or all */
     json_t *gpus;    /* owned: the driver's indices of its GPUs; NULL: no GPU is used */
     int64_t row;     /* that runs; -1: none */

@@ -14,6 +14,7 @@ static enum status run_row(struct slot *s, struct suite *suite, const json_t *me
                     " rows", i, suite->resolution->run_count);
     struct suite_row *row = &suite->rows[i];
     s->row = i;
+    s->count = json_int(message, "slots");
     TRY(slot_state_read(json_object_get(message, "state"), suite->settings->runs, &row->state, e));
     TRY(suite_run_here(suite, i, json_object_get(message, "rows"), e));
     s->row = -1;

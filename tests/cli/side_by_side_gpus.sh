@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 50
-# run --side-by-side on a host with GPUs: each row on its own, which the run records; the numbers
-# that do not fit; memory that one row has and two do not. Driver and devices are stand-ins.
+# run --side-by-side on a host with GPUs: each row on its own, which the run records; numbers that do
+# not fit; GPUs that are not what the rows ask for. Driver and devices are stand-ins.
 set -u
 . tests/cli/lib.sh
 . "$root/tests/support/wrong_device.sh"
@@ -20,7 +20,7 @@ pair() { # RUNS CODE ARGS...: the two rows at once
 }
 gpus() { # RUNS: "RECORDED VISIBLE" of each run
     for bundle in "$1"/*.tar.zst; do
-        echo "$(field "$bundle" 'run["attempts"][0]["side_by_side"]["gpus"]')" \
+        echo "$(field "$bundle" 'run["attempts"][0].get("side_by_side", {}).get("gpus")')" \
             "$(tar --zstd -xOf "$bundle" --wildcards '*/data/system/environment.json' |
                 value 'o["kept"].get("CUDA_VISIBLE_DEVICES")')"
     done | sort
@@ -64,7 +64,19 @@ expect "folders" "" "$(ls few 2>/dev/null)"
 case_name="the hardware query"
 pair query 3 --set 'hardware.query=gpu.count >= 4'
 says "found 1"
+! grep -q "takes no row" log || fail "it starts processes first"
 expect "folders" "" "$(ls query 2>/dev/null)"
+
+# One GPU is not what the rows ask for: the other runs both. None is: nothing runs.
+case_name="an unfit GPU"
+export FAKE_MIXED=1 FAKE_GPUS=2
+pair unfit 0 --set 'hardware.query=gpu.product_name ~ "NVIDIA H200*"'
+says "gpu 1: its part of this machine is not what the rows ask for; it takes no row"
+expect "rows at once" 1 "$(gpus unfit | sort -u | grep -c "^None GPU-00000000-stand-in$")"
+expect bundles 2 "$(gpus unfit | wc -l)"
+pair none 3 --set 'hardware.query=gpu.product_name ~ "* + *"'
+says "none of the 2 processes takes a row: gpu 0: its part of this machine"
+expect "folders" "" "$(ls none 2>/dev/null | grep -v cache)"
 
 [ $failed = 0 ] && echo "rows have GPUs of their own"
 exit $failed
