@@ -1,7 +1,7 @@
 #!/bin/bash
 # long: 50
-# run --side-by-side on a host with GPUs: each row on its own, which the run records; numbers that do
-# not fit; GPUs that are not what the rows ask for. Driver and devices are stand-ins.
+# run --side-by-side on a host with GPUs: each row on its own, which the run records; numbers that
+# do not fit; GPUs that are not what the rows ask for. Driver and devices are stand-ins.
 set -u
 . tests/cli/lib.sh
 . "$root/tests/support/wrong_device.sh"
