@@ -19,6 +19,8 @@
 #include "runner/repro/extend.h"
 #include "runner/run/close.h"
 #include "runner/run/outcome.h"
+#include "runner/run/side_by_side.h"
+#include "runner/run/slot_rows.h"
 #include "runner/run/starting.h"
 #include "runner/run/suite.h"
 #include "runner/run/tuning.h"
@@ -33,6 +35,9 @@ struct command {
     struct extension extension; /* with --extend */
     struct resolution resolution;
     struct suite suite;
+    int64_t at_once;           /* rows, with --side-by-side; else 1 */
+    struct slot_shares shares; /* of this machine, if several rows run at once */
+    struct slot slot;          /* if this process is one that runs them */
     json_t *overrides; /* owned: the texts of --set */
     json_t *facts;     /* owned: of this machine */
     int claim;         /* on the folder of runs (run/sharing.h); -1: not held */
@@ -97,7 +102,8 @@ static enum status resolve(struct command *c, struct err *e) {
 
 /* ---- the two ways to run ----------------------------------------------------------------------*/
 
-static int fail(const struct command *c, const struct err *e) {
+static int fail(struct command *c, const struct err *e) {
+    if (c->slot.is) return slot_fail(&c->slot, e);
     int code = script_fail(c->cli, &c->resolution, e), signo = c->signals.stopped_by;
     return signo ? EXIT_SIGNAL + signo : code;
 }
@@ -132,33 +138,65 @@ static int resume(struct command *c) {
     return outcome.exit_code;
 }
 
+/* Rows that run at once have a part of the machine each. */
+static enum status check_machine(struct command *c, bool *fits, struct err *e) {
+    struct run_settings part = c->settings;
+    json_t *facts = NULL;
+    if (!c->shares.count) return preflight_machine(&c->suite, fits, e);
+    TRY(slot_shares_facts(&c->shares, c->facts, &facts, e));
+    part.facts = facts;
+    c->suite.settings = &part;
+    enum status st = preflight_machine(&c->suite, fits, e);
+    c->suite.settings = &c->settings;
+    json_decref(facts);
+    return st;
+}
+
+/* Runs the rows, and prints what they reached. */
+static enum status run_rows(struct command *c, const struct extension *extension, int *code,
+                            struct err *e) {
+    bool stop = false;
+    c->settings.cli = c->cli;
+    if (c->slot.is) return slot_serve(&c->slot, &c->suite, code, e);
+    TRY(suite_find_earlier(&c->suite, e));
+    TRY(preflight_say(&c->suite, extension, e));
+    if (c->shares.count) TRY(side_by_side_run(&c->suite, &c->shares, code, &stop, e));
+    if (!stop) TRY(suite_run(&c->suite, code, e));
+    *code = run_report_suite(c->cli, &c->suite, *code);
+    return OK;
+}
+
 static int run_script(struct command *c) {
     const struct extension *extension = cli_has(c->cli, "extend") ? &c->extension : NULL;
     struct err e = { 0 };
-    bool fits = true;
+    bool fits = true, first = !c->slot.is; /* the parent of a slot has looked and said it */
     int code = EXIT_OK;
+    struct cli quiet = *c->cli;
+    quiet.quiet = quiet.quiet || c->slot.is;
+    c->settings.cli = &quiet;
     start_clock_lap(&c->start, START_REST);
     enum status st = resolve(c, &e);
     start_clock_lap(&c->start, START_SCRIPT);
+    if (st == OK && first) st = side_by_side_plan(&c->suite, c->at_once, &c->shares, &e);
     if (st == OK) st = preflight_probe(&c->settings, c->facts, &e);
     start_clock_lap(&c->start, START_PROBE);
-    if (st == OK) st = preflight_machine(&c->suite, &fits, &e);
+    if (st == OK) st = check_machine(c, &fits, &e);
     start_clock_lap(&c->start, START_REST);
+    if (st == OK && !fits && !first)
+        st = FAIL(&e, ERR_HARDWARE, "its part of this machine is not what the rows ask for");
     if (st == OK && !fits) return preflight_refuse(&c->suite);
-    if (st == OK) st = preflight_text(&c->suite, extension, &e);
-    bool rejected = st == OK && !extension && preflight_weights(&c->suite, &e) != OK;
+    if (st == OK && first) st = preflight_text(&c->suite, extension, &e);
+    bool rejected = st == OK && first && !extension && preflight_weights(&c->suite, &e) != OK;
     if (st == OK && !rejected)
         st = preflight_tokens(&c->suite, &c->resolution, extension, &e);
     if (st == OK && !rejected) rejected = preflight_inputs(&c->suite, extension, &e) != OK;
     if (rejected) {
-        (void)cli_fail(c->cli, &e); /* the user must fix inputs that are missing or malformed */
+        (void)fail(c, &e); /* the user must fix inputs that are missing or malformed */
         return EXIT_USAGE;
     }
     start_clock_lap(&c->start, START_DATA);
-    if (st == OK) st = suite_find_earlier(&c->suite, &e);
-    if (st == OK) st = preflight_say(&c->suite, extension, &e);
-    if (st == OK) st = suite_run(&c->suite, &code, &e);
-    return st == OK ? run_report_suite(c->cli, &c->suite, code) : fail(c, &e);
+    if (st == OK) st = run_rows(c, extension, &code, &e);
+    return st == OK ? code : fail(c, &e);
 }
 
 /* ---- the verb ---------------------------------------------------------------------------------*/
@@ -168,7 +206,7 @@ static enum status read_settings(struct command *c, struct err *e) {
     struct run_settings *s = &c->settings;
     *s = (struct run_settings){
         .cli = cli, .signals = &c->signals, .facts = c->facts, .claim = &c->claim,
-        .start = &c->start,
+        .start = &c->start, .slot = c->slot.is ? &c->slot : NULL,
         .runs = cli_runs(cli),
         .backend = cli_has(cli, "backend") ? cli_value(cli, "backend") : "auto",
         .keep_directory = cli_has(cli, "keep-dir"),
@@ -191,6 +229,9 @@ static enum status read_settings(struct command *c, struct err *e) {
     TRY(cli_int(cli, "threads", 1, 4096, &s->threads, e));
     TRY(cli_int(cli, "retries", 0, 1000, &s->retries, e));
     TRY(cli_int(cli, "ranks", 1, SUPERVISE_RANKS_MAX, &s->ranks, e));
+    c->at_once = 1;
+    TRY(cli_int(cli, "side-by-side", 1, SLOTS_MAX, &c->at_once, e));
+    if (c->slot.is && c->slot.threads) s->threads = c->slot.threads;
     if (s->ranks && !cli_has(cli, "resume"))
         return FAIL(e, ERR_ARG, "--ranks is for --resume; the number of ranks is part of the "
                     "experiment: --set hardware.gpus=%" PRId64, s->ranks);
@@ -199,6 +240,8 @@ static enum status read_settings(struct command *c, struct err *e) {
 
 static void tear_down(struct command *c) {
     suite_free(&c->suite);
+    slot_shares_free(&c->shares);
+    slot_close(&c->slot);
     choice_cache_close(&c->cache);
     json_decref(c->overrides);
     resolution_destroy(&c->resolution);
@@ -221,11 +264,37 @@ static int lead(struct command *c, const struct task *task, int64_t wait_s) {
         if (c->members.stopped_by) code = EXIT_SIGNAL + c->members.stopped_by;
     } else {
         /* --resume closes nothing first: a run without a checkpoint would be lost. */
-        if (!cli_has(c->cli, "resume")) close_dead_runs(c->cli, c->settings.runs);
+        if (!cli_has(c->cli, "resume") && !c->slot.is) close_dead_runs(c->cli, c->settings.runs);
         code = cli_has(c->cli, "resume") ? resume(c) : run_script(c);
     }
     job_members_release(&c->members, code);
     return code;
+}
+
+/* Refuses flags that are about one run. */
+static enum status check_side_by_side(const struct cli *cli, struct err *e) {
+    static const struct { const char *flag, *why; } REFUSED[] = {
+        { "resume", "it continues one run" }, { "extend", "it continues one run" },
+        { "profile", "a profiler follows one run" },
+    };
+    if (!cli_has(cli, "side-by-side")) return OK;
+    if (cli_has(cli, "launch") && !strcmp(cli_value(cli, "launch"), "srun"))
+        return FAIL(e, ERR_ARG, "--side-by-side runs rows on one host, and --launch srun asks for "
+                    "GPUs of one row; start one job for each row that is to run at once, in the "
+                    "same folder of runs: they share the rows (containers/LAUNCHING.md)");
+    for (size_t i = 0; i < sizeof REFUSED / sizeof *REFUSED; i++)
+        if (cli_has(cli, REFUSED[i].flag))
+            return FAIL(e, ERR_ARG, "--side-by-side runs several rows at once: no --%s, since %s",
+                        REFUSED[i].flag, REFUSED[i].why);
+    return OK;
+}
+
+/* Tasks of a launcher share each run. */
+static enum status refuse_tasks(const struct task *task, struct err *e) {
+    if (task->count < 2) return OK;
+    return FAIL(e, ERR_ARG, "--side-by-side starts its own processes on one host, but %s started "
+                "%" PRId64 " tasks, which share one run; start one task, or one command a host in "
+                "the same folder of runs: they share the rows", task->launcher, task->count);
 }
 
 static const char *variable(const char *name) { return getenv(name); }
@@ -237,10 +306,13 @@ static int cmd_run(const struct cli *cli) {
     char problem[256] = "";
     int64_t wait_s = JOB_WAIT_S;
     start_clock_begin(&c.start, "the command");
-    if (cli_has(cli, "launch")) return launch_run(cli);
-    enum status st = launch_check_flags(cli, &e);
+    enum status st = check_side_by_side(cli, &e);
+    if (st == OK && cli_has(cli, "launch")) return launch_run(cli);
+    if (st == OK) st = launch_check_flags(cli, &e);
     if (st == OK) st = cli_int(cli, "tasks-within", 1, 86400, &wait_s, &e);
     if (st == OK) st = task_find(variable, &task, &e);
+    if (st == OK && cli_has(cli, "side-by-side")) st = refuse_tasks(&task, &e);
+    if (st == OK && cli_has(cli, "side-by-side")) st = slot_attach(&c.slot, &e);
     if (st == OK) st = facts_gather(&c.facts, problem, sizeof problem, &e);
     start_clock_lap(&c.start, START_PROBE);
     if (st == OK && *problem) cli_warn(cli, "%s", problem);
@@ -274,6 +346,7 @@ static const struct flag FLAGS[] = {
     { "hang-after", "SECONDS", "time without events that counts as a hang", false },
     { "again", NULL, "run again, even if a run with these inputs exists", false },
     { "repeat", "N", "run each row N times, in turns: row 1, 2, 1, 2, ...", false },
+    { "side-by-side", "N", "N rows at once, each on GPUs or threads of its own", false },
     { "profile", NULL, "for nsys: a range for each operator, no CUDA graphs", false },
     { "keep-dir", NULL, "keep the run's directory beside its bundle", false },
     { "lib", "DIR", "where require finds the shared presets", false },
@@ -292,6 +365,10 @@ const struct verb VERB_RUN = {
             "--repeat N runs row after row, N times, so that a GPU that warms up slows all rows\n"
             "alike, and compares all runs. Earlier runs of a row count among its N, and the same\n"
             "command again makes the runs that are missing; with --again it makes N new ones.\n"
+            "--side-by-side N runs N rows at the same time, each on hardware.gpus GPUs of its own\n"
+            "among those of CUDA_VISIBLE_DEVICES, or with its part of the processors. With\n"
+            "--repeat each of them runs all rows, in turns: so a ratio of two recipes is not that\n"
+            "of two GPUs.\n"
             "At SIGTERM or Ctrl-C it finishes the step, saves a checkpoint, packs the bundle and\n"
             "exits with 128+N. Another signal, after a second or later, exits at once. A worker\n"
             "counts as hung after 10 minutes without events, or 20 times its longest silence.\n"

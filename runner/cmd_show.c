@@ -213,6 +213,21 @@ static const char *remark_of(const struct run_view *v, bool *left_open) {
     return v->verified ? "" : "  (" RUN_NOT_VERIFIED ")";
 }
 
+/* Rows that ran at the same time, each on GPUs of its own, share processors and disk. */
+static void print_side_by_side(const struct cli *cli, const struct run_view *v) {
+    const json_t *list = json_object_get(v->run, "attempts"), *slot, *gpu;
+    char gpus[96] = "";
+    size_t i, n = json_array_size(list), used = 0;
+    slot = n ? json_object_get(json_array_get(list, n - 1), "side_by_side") : NULL;
+    if (!slot) return;
+    json_array_foreach(json_object_get(slot, "gpus"), i, gpu)
+        if (used < sizeof gpus)
+            used += (size_t)snprintf(gpus + used, sizeof gpus - used, "%s%" PRId64,
+                                     i ? ", " : ", on GPU ", (int64_t)json_integer_value(gpu));
+    cli_out(cli, "  %-14s %" PRId64 " rows at once; this was slot %" PRId64 "%s\n", "side by side",
+            json_int(slot, "rows_at_once"), json_int(slot, "slot"), gpus);
+}
+
 static void print_identity(const struct cli *cli, const struct run_view *v) {
     const json_t *error = json_object_get(v->run, "error");
     bool left_open;
@@ -236,6 +251,7 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
     print_certificates(cli, v);
     line(cli, "gpu", json_text(v->facts, "gpu.product_name", NULL));
     line(cli, "GPU links", json_text(v->facts, "gpu.links", NULL));
+    print_side_by_side(cli, v);
     line(cli, "commit", json_text(v->commit, "commit", NULL));
     print_extends(cli, v);
     print_init(cli, v);

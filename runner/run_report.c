@@ -2,6 +2,7 @@
 
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/commands.h"
@@ -27,9 +28,21 @@ void run_report_next(const struct cli *cli, const struct run_outcome *o) {
     else cli_next(cli, path_is_directory(o->bundle) ? "close" : "show", o->bundle, NULL);
 }
 
+/* The same words; --again would begin anew. */
+static void next_side_by_side(const struct cli *cli) {
+    int64_t count = 0, n = 0;
+    while (cli->argv[count]) count++;
+    const char **words = calloc((size_t)count + 1, sizeof *words);
+    for (int64_t i = 1; words && i < count; i++)
+        if (strcmp(cli->argv[i], "--again") != 0) words[n++] = cli->argv[i];
+    if (words) cli_next_words(cli, words);
+    free(words);
+}
+
 static void print_next(const struct cli *cli, const struct suite *s, int code) {
     if (s->resolution->suite && code > EXIT_SIGNAL) { /* the same command resumes the suite */
-        script_next(cli, "run", false);
+        if (cli_has(cli, "side-by-side")) next_side_by_side(cli);
+        else script_next(cli, "run", false);
         return;
     }
     const struct run_outcome *last = NULL;

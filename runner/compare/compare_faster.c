@@ -110,6 +110,7 @@ static const char *judge_bounds(const struct side *x, const struct side *y, cons
                  "may be the difference", y->clock, x->clock);
     if (*why) verdict = "not shown";
     note_order(x, y, why);
+    speeds_note_gpus(x, y, why);
     return verdict;
 }
 
@@ -129,6 +130,10 @@ static const char *judge(const struct question *q, int64_t side, const struct si
     else if (x->count < SPEED_RUNS_MIN || y->count < SPEED_RUNS_MIN) {
         snprintf(why, FAMILY_WHY_CAP, "row and baseline need %d runs each that count; here are "
                  "%lld and %lld", SPEED_RUNS_MIN, (long long)y->count, (long long)x->count);
+        speeds_note_gpus(x, y, why);
+        speeds_advise(&q->s, side, x, y, why);
+    } else if (speeds_other_gpus(x, y)) {
+        speeds_note_gpus(x, y, why);
         speeds_advise(&q->s, side, x, y, why);
     } else if (!other_clocks(x, y, why)) return judge_bounds(x, y, gain, why);
     return NULL;
@@ -184,7 +189,7 @@ static enum status put_row(const struct question *q, int64_t side, const struct 
                             verdict, "why", json_from_text(why));
     put_side(q, row, "group", side, &failed);
     json_append(rows, row, &failed);
-    free(y.log);
+    speeds_side_free(&y);
     return failed ? FAIL(e, ERR_MEMORY, "a row of speeds") : OK;
 }
 
@@ -206,7 +211,7 @@ static enum status put_entry(struct question *q, const bool *is_row, json_t *lis
         put_side(q, entry, "baseline", q->s.baseline, &failed);
         json_append(list, entry, &failed);
     }
-    free(x.log);
+    speeds_side_free(&x);
     speeds_close(&q->s);
     json_decref(rows);
     return failed && st == OK ? FAIL(e, ERR_MEMORY, "speeds") : st;

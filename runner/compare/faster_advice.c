@@ -18,7 +18,9 @@ struct remedy {
     bool runs;      /* more of them */
     bool steps;     /* more of them in each run */
     bool time;      /* for more steps */
-    int64_t repeat; /* of --repeat */
+    bool again;     /* earlier runs do not count among the N */
+    int64_t repeat; /* N of --repeat */
+    int64_t at_once; /* of --side-by-side; 1: rows ran alone */
 };
 
 /* How many runs of the side would count if they had more steps. */
@@ -73,28 +75,46 @@ static int64_t repeats_for(const struct speeds *s, int64_t side, int64_t missing
 
 static struct remedy remedy_of(const struct speeds *s, int64_t side, const struct side *x,
                                const struct side *y) {
-    struct remedy r = { .repeat = WANTED };
+    struct remedy r = { .repeat = WANTED,
+                        .at_once = run_speed_at_once(&s->c->run[speeds_first(s, side)]) };
     int64_t n = x->count + short_runs(s, s->baseline, &r);
     int64_t m = y->count + short_runs(s, side, &r);
     r.runs = n < SPEED_RUNS_MIN || m < SPEED_RUNS_MIN;
-    if (!r.runs || r.steps) return r; /* runs of more steps are of other rows */
-    int64_t a = repeats_for(s, s->baseline, WANTED - n), b = repeats_for(s, side, WANTED - m);
-    r.repeat = a > b ? a : b;
+    r.again = !r.runs && !r.steps; /* there are enough, but on other GPUs */
+    if (r.runs && !r.steps) { /* runs of more steps are of other rows */
+        int64_t a = repeats_for(s, s->baseline, WANTED - n), b = repeats_for(s, side, WANTED - m);
+        r.repeat = a > b ? a : b;
+    }
+    r.runs = r.runs || r.again;
+    r.repeat = ceil_div(r.repeat, r.at_once) * r.at_once; /* each GPU has every row as often */
     return r;
 }
 
-/* Appends the words of a command without those that another --repeat takes the place of, and
- * without --smoke, since no smoke run counts. */
+/* Whether the word is one of two flags; *value: its value is the next word. */
+static bool is_replaced(const char *text, bool *value) {
+    static const char *const FLAGS[] = { "--repeat", "--side-by-side" };
+    bool found = false;
+    *value = false;
+    for (int i = 0; i < 2; i++) {
+        size_t n = strlen(FLAGS[i]);
+        if (strncmp(text, FLAGS[i], n) != 0) continue;
+        *value = *value || !text[n];
+        found = found || !text[n] || text[n] == '=';
+    }
+    return found;
+}
+
+/* Appends the words of a command without those that are replaced or that --repeat takes the place
+ * of, and without --smoke, since no smoke run counts. */
 static void put_words(const json_t *argv, const struct remedy *r, struct text *out) {
     const json_t *word;
     size_t i;
-    bool skip = false;
+    bool skip = false, value;
     json_array_foreach(argv, i, word) {
         const char *text = json_is_string(word) ? json_string_value(word) : "?";
-        bool value = r->runs && !strcmp(text, "--repeat");
-        if (i < 2 || skip || value || !strcmp(text, "--again") || !strcmp(text, "--smoke") ||
-            (r->runs && !strncmp(text, "--repeat=", 9))) {
-            skip = value;
+        bool replaced = is_replaced(text, &value) && r->runs;
+        if (i < 2 || skip || replaced || !strcmp(text, "--again") || !strcmp(text, "--smoke")) {
+            skip = replaced && value;
             continue;
         }
         char *quoted = shell_word(text);
@@ -103,6 +123,13 @@ static void put_words(const json_t *argv, const struct remedy *r, struct text *o
         free(quoted);
     }
     if (r->steps) text_puts(out, MORE_STEPS); /* of two values the last one counts */
+}
+
+static void put_turns(const struct remedy *r, char *out, size_t size) {
+    int at = snprintf(out, size, " --repeat %lld", (long long)r->repeat);
+    if (r->at_once > 1)
+        at += snprintf(out + at, size - (size_t)at, " --side-by-side %lld", (long long)r->at_once);
+    if (r->again) snprintf(out + at, size - (size_t)at, " --again");
 }
 
 /* The command of one run of the side. */
@@ -119,10 +146,10 @@ void speeds_advise(const struct speeds *s, int64_t side, const struct side *x,
     const json_t *argv = argv_of(s, side);
     size_t at = strlen(why), room = FAMILY_WHY_CAP - at;
     struct text words = { 0 };
-    char repeat[32] = "";
+    char repeat[96] = "";
     const char *verb = json_string_value(json_array_get(argv, 1));
     const char *steps = r.steps ? MORE_STEPS : "";
-    if (r.runs) snprintf(repeat, sizeof repeat, " --repeat %lld", (long long)r.repeat);
+    if (r.runs) put_turns(&r, repeat, sizeof repeat);
     if (r.time) {
         snprintf(why + at, room, "; raise time_limit: the runs have too few steps");
         return;
@@ -138,7 +165,7 @@ void speeds_advise(const struct speeds *s, int64_t side, const struct side *x,
         return;
     }
     put_words(argv, &r, &words);
-    if (words.failed || words.size + 32 > room)
+    if (words.failed || words.size + strlen(repeat) + 18 > room)
         snprintf(why + at, room, "; run the command of both again with%s%s", repeat, steps);
     else
         snprintf(why + at, room, "; fp8lab run%s%.*s", repeat, (int)words.size, words.bytes);

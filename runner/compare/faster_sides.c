@@ -171,12 +171,15 @@ enum status speeds_take(const struct speeds *s, int64_t side, struct side *out, 
     int64_t clocks = 0;
     double clock = 0;
     *out = (struct side){ .log = calloc((size_t)s->c->count + 1, sizeof *out->log), .from = "",
-                          .to = "" };
-    if (!out->log) return FAIL(e, ERR_MEMORY, "speeds of %lld runs", (long long)s->c->count);
-    for (int64_t i = 0; i < s->c->count; i++) {
+                          .to = "", .gpus = json_array() };
+    bool failed = !out->log || !out->gpus;
+    for (int64_t i = 0; i < s->c->count && !failed; i++) {
         const struct run_speed *speed = &s->c->speed[i];
         const char *started = json_text(s->c->run[i].run, "started", "");
+        char gpus[SPEED_GPUS_CAP];
         if (!s->counts[i] || s->of[i] != side) continue;
+        run_speed_gpus(&s->c->run[i], gpus);
+        if (*gpus) json_append(out->gpus, json_string(gpus), &failed);
         if (!out->count || strcmp(started, out->from) < 0) out->from = started;
         if (!out->count || strcmp(started, out->to) > 0) out->to = started;
         out->log[out->count++] = log(speed->tokens_per_s);
@@ -188,5 +191,13 @@ enum status speeds_take(const struct speeds *s, int64_t side, struct side *out, 
         clocks++;
     }
     out->clock = clocks ? clock / (double)clocks : (double)NAN;
-    return OK;
+    if (!failed) return OK;
+    speeds_side_free(out);
+    return FAIL(e, ERR_MEMORY, "speeds of %lld runs", (long long)s->c->count);
+}
+
+void speeds_side_free(struct side *side) {
+    free(side->log);
+    json_decref(side->gpus);
+    *side = (struct side){ 0 };
 }

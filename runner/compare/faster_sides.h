@@ -39,12 +39,22 @@ struct side {
     double clock;         /* the mean of those that are known; NaN: none is */
     bool capped;
     const char *from, *to; /* when the first and the last of them started; "" */
+    json_t *gpus;          /* of each run that was one of several rows at once, as run_speed_gpus()
+                            * names them; owned */
 };
 NODISCARD enum status speeds_take(const struct speeds *s, int64_t side, struct side *out,
                                   struct err *e);
+void speeds_side_free(struct side *side); /* fine for a zeroed one */
+
+/* Adds a note if the runs of the sides are not spread over the same GPUs alike (faster_chips.c). */
+void speeds_note_gpus(const struct side *x, const struct side *y, char why[FAMILY_WHY_CAP]);
+
+/* Whether the sides share no GPU, and one of them was on one alone: it has no scatter of chips, so
+ * the bounds do not know of them. */
+bool speeds_other_gpus(const struct side *x, const struct side *y);
 
 /* Adds to a reason for no verdict the command that makes the runs that x, of the baseline, and y
- * lack. */
+ * lack; if they have enough, it makes new ones on each GPU. */
 void speeds_advise(const struct speeds *s, int64_t side, const struct side *x,
                    const struct side *y, char why[FAMILY_WHY_CAP]);
 

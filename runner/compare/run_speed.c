@@ -206,6 +206,45 @@ static void value_text(const json_t *value, char *out, size_t size) {
     else snprintf(out, size, "not known");
 }
 
+/* A resumed run does not count, so the first attempt is the one that was timed. */
+static const json_t *slot_of(const struct run_view *v) {
+    const json_t *attempt = json_array_get(json_object_get(v->run, "attempts"), 0);
+    return json_object_get(attempt, "side_by_side");
+}
+
+void run_speed_gpus(const struct run_view *v, char out[SPEED_GPUS_CAP]) {
+    const json_t *gpu;
+    size_t i, used = 0;
+    *out = '\0';
+    json_array_foreach(json_object_get(slot_of(v), "gpus"), i, gpu)
+        if (used < SPEED_GPUS_CAP)
+            used += (size_t)snprintf(out + used, SPEED_GPUS_CAP - used, "%s%lld", i ? "+" : "",
+                                     (long long)json_integer_value(gpu));
+}
+
+int64_t run_speed_at_once(const struct run_view *v) {
+    int64_t rows = json_int(slot_of(v), "rows_at_once");
+    return rows > 1 ? rows : 1;
+}
+
+/* "alone", or "as one of 4 rows at once". */
+static void company_text(const struct run_view *v, char out[48]) {
+    int64_t rows = run_speed_at_once(v);
+    if (rows > 1) snprintf(out, 48, "as one of %lld rows at once", (long long)rows);
+    else snprintf(out, 48, "alone");
+}
+
+/* Rows at once share processors, memory and disk. */
+static bool other_company(const struct run_view *first, const struct run_view *second,
+                          const char *name, char why[SPEED_WHY_CAP]) {
+    char of_first[48], of_second[48];
+    company_text(first, of_first);
+    company_text(second, of_second);
+    if (!strcmp(of_first, of_second)) return false;
+    snprintf(why, SPEED_WHY_CAP, "it ran %s, and %s %s", of_second, name, of_first);
+    return true;
+}
+
 bool run_speed_other(const struct run_view *first, const struct run_view *second,
                      const struct run_speed *a, const struct run_speed *b, const char *name,
                      char why[SPEED_WHY_CAP]) {
@@ -231,6 +270,7 @@ bool run_speed_other(const struct run_view *first, const struct run_view *second
                  RECORDED[i].key);
         return true;
     }
+    if (other_company(first, second, name, why)) return true;
     if (a->set_clocks == b->set_clocks) return false;
     snprintf(why, SPEED_WHY_CAP, "its clocks were%s set by a user, and those of %s were%s",
              b->set_clocks ? "" : " not", name, a->set_clocks ? "" : " not");

@@ -8,6 +8,7 @@ enum {
     SPEED_STEPS_MIN = 10, /* of the steady window: with fewer the median is a few steps' */
     SPEED_RUNS_MIN = 2,   /* a side: one run has no scatter */
     SPEED_WHY_CAP = 256,
+    SPEED_GPUS_CAP = 32,
 };
 
 struct run_speed {
@@ -34,8 +35,16 @@ NODISCARD enum status run_speed_make(const struct run_view *v, struct run_speed 
 /* Whether time_limit ended the run, not train.steps. */
 bool run_speed_timed_out(const struct run_view *v);
 
+/* How many rows ran at once, this one among them; 1: it was alone. */
+int64_t run_speed_at_once(const struct run_view *v);
+
+/* The GPUs on which the run was one of several rows at once (`run --side-by-side`), by the driver's
+ * numbers: "3", "0+1". "": it was alone, or they are not known. */
+void run_speed_gpus(const struct run_view *v, char out[SPEED_GPUS_CAP]);
+
 /* Whether the second run was timed under another setting that changes its speed and no result: a
- * limit of the GPU, or what it records. `why` says which, beside the run called `first`. */
+ * limit of the GPU, what it records, or how many rows ran at once. `why` says which, beside the run
+ * called `first`. */
 bool run_speed_other(const struct run_view *first, const struct run_view *second,
                      const struct run_speed *a, const struct run_speed *b, const char *name,
                      char why[SPEED_WHY_CAP]);

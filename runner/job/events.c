@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/run_files.h"
 
 enum { SETTLE_NAP_NS = 200000 }; /* a runner that is awake has read by then */
 
@@ -214,4 +215,11 @@ enum status event_next(struct event_reader *r, json_t **out, struct err *e) {
     bytes_drop(&r->buffer, n + 1);
     r->scanned = 0;
     return st;
+}
+
+enum status event_status(const json_t *event) {
+    const char *name = json_text(event, "code", "");
+    for (int s = ERR_ARG; s <= ERR_STATE; s++)
+        if (!strcmp(status_name((enum status)s), name)) return (enum status)s;
+    return ERR_STATE;
 }

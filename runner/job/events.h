@@ -52,4 +52,7 @@ NODISCARD enum status event_fill(struct event_reader *r, bool *open, struct err 
 NODISCARD enum status event_next(struct event_reader *r, struct json_t **out, struct err *e);
 int event_reader_fd(const struct event_reader *r);
 
+/* The code of an "error" event, which has its name; ERR_STATE if it has none that is known. */
+enum status event_status(const struct json_t *event);
+
 #endif

@@ -9,6 +9,7 @@
 
 struct choice_cache;
 struct job_members;
+struct slot;
 struct start_clock;
 
 struct run_settings {
@@ -35,6 +36,7 @@ struct run_settings {
     bool profile;        /* steps without graphs, and ranges if a profiler asks for them */
     bool keep_directory; /* keep the run directory beside the bundle */
     int *claim; /* released once the run has its directory (run/sharing.h); NULL: none */
+    struct slot *slot; /* one of several places for rows (run/slot.h); NULL: there is none */
     struct start_clock *start; /* of the command (run/starting.h); NULL: nothing is measured */
     const json_t *facts; /* of this machine; borrowed */
 };

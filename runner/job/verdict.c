@@ -9,6 +9,7 @@
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 #include "runner/job/blame.h"
+#include "runner/job/events.h"
 
 /* On a hang, a process without a heartbeat for this long is the cause. */
 enum { HANG_FROZEN_TICKS = 4 };
@@ -47,12 +48,6 @@ static void describe(struct watch *w, int64_t rank, char name[128]) {
 static void blame_no_rank(struct attempt *out) {
     out->rank = -1;
     *out->host = '\0';
-}
-
-static enum status status_of_name(const char *name) {
-    for (int s = ERR_ARG; s <= ERR_STATE; s++)
-        if (!strcmp(status_name((enum status)s), name)) return (enum status)s;
-    return ERR_STATE;
 }
 
 /* A stop that an error spoils is a failure. */
@@ -101,7 +96,7 @@ static enum reported_loss loss_of(struct watch *w, int64_t rank, enum status cod
 }
 
 static void judge_error(struct watch *w, int64_t rank, const json_t *event) {
-    enum status code = status_of_name(json_text(event, "code", "ERR_STATE"));
+    enum status code = event_status(event);
     enum reported_loss loss = loss_of(w, rank, code);
     if (loss && loss <= w->out->reported_loss) return;
     replace_stop(w);

@@ -30,6 +30,7 @@
 #include "runner/run/progress.h"
 #include "runner/run/run_status.h"
 #include "runner/run/saves.h"
+#include "runner/run/slot.h"
 #include "runner/run/starting.h"
 #include "runner/run/tuning.h"
 #include "runner/record/records.h"
@@ -322,6 +323,8 @@ static enum status record_begin(struct attempts *a, struct err *e) {
                             (json_int_t)a->from_step, "ranks", (json_int_t)a->layout.world);
     bool failed = false;
     if (a->settings->profile) json_put(row, "profile", json_true(), &failed);
+    if (slot_rows_at_once(a->settings->slot) > 1)
+        json_put(row, "side_by_side", slot_json(a->settings->slot), &failed);
     return row && !failed && json_object_set_new(a->dir->run, "attempt", row) == 0
                ? OK
                : FAIL(e, ERR_MEMORY, "attempts");

@@ -14,6 +14,7 @@
 #include "runner/plan/options.h"
 #include "runner/plan/trained.h"
 #include "runner/record/run_log.h"
+#include "runner/run/slot.h"
 
 enum { LINE_CAP = 1000 };
 
@@ -148,19 +149,37 @@ static void put_mismatch(const struct run_dir *dir) {
                 json_text(row, "found", "?"));
 }
 
+/* Of `run --side-by-side`: what ran beside the run may have slowed it. */
+static void put_slot(const struct run_dir *dir, const struct slot *slot) {
+    struct line gpus = { 0 };
+    char text[32];
+    if (slot_rows_at_once(slot) < 2) return;
+    for (size_t i = 0; i < json_array_size(slot->gpus); i++) {
+        snprintf(text, sizeof text, "%" PRId64,
+                 (int64_t)json_integer_value(json_array_get(slot->gpus, i)));
+        add(&gpus, "GPU ", text);
+    }
+    run_log(dir, "side by side: slot %" PRId64 " of %" PRId64 " rows at once%s%s", slot->index,
+            slot->count, gpus.used ? ", on " : "", gpus.text);
+}
+
 void log_head(const struct run_dir *dir, const struct resolution *script,
-              const struct resolved_run *run, const char *const *argv, const json_t *facts) {
+              const struct resolved_run *run, const struct run_settings *s) {
     run_log(dir, "run %s%s", dir->id,
             script->smoke ? ": a smoke run; sizes and steps are shrunk" : "");
     put_program(dir, "program");
-    put_command(dir, argv);
+    put_command(dir, s->cli->argv);
+    put_slot(dir, s->slot);
     if (script->file_count)
         run_log(dir, "script %.300s, sha256 %.16s", script->files[0].path, script->files[0].sha256);
     put_recipe(dir, json_object_get(run->config_json, "recipe"));
     put_model(dir, run->config_json);
     put_data(dir, json_object_get(run->config_json, "data"));
-    put_machine(dir, facts);
+    put_machine(dir, s->facts);
     put_mismatch(dir);
 }
 
-void log_resume(const struct run_dir *dir) { put_program(dir, "resumed by"); }
+void log_resume(const struct run_dir *dir, const struct run_settings *s) {
+    put_program(dir, "resumed by");
+    put_slot(dir, s->slot);
+}

@@ -2,15 +2,16 @@
 #ifndef FP8LAB_RUNNER_RUN_LOG_HEAD_H
 #define FP8LAB_RUNNER_RUN_LOG_HEAD_H
 
+#include "runner/job/run_settings.h"
 #include "runner/record/run_dir.h"
 #include "runner/script/resolve.h"
 
-/* Writes them for a new run: program, command, script, recipe, model, tokens, data, machine. `argv`
- * is NULL-terminated; `facts` are those of this machine. Errors are ignored, as in run_log(). */
+/* Writes them for a new run: program, command, script, recipe, model, tokens, data, machine. Errors
+ * are ignored, as in run_log(). */
 void log_head(const struct run_dir *dir, const struct resolution *script,
-              const struct resolved_run *run, const char *const *argv, const json_t *facts);
+              const struct resolved_run *run, const struct run_settings *s);
 
 /* Writes which program goes on with a run, and where. */
-void log_resume(const struct run_dir *dir);
+void log_resume(const struct run_dir *dir, const struct run_settings *s);
 
 #endif

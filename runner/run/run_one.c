@@ -34,6 +34,7 @@
 #include "runner/run/run_tokens.h"
 #include "runner/run/sample_tokenizer.h"
 #include "runner/run/sharing.h"
+#include "runner/run/slot.h"
 #include "runner/run/starting.h"
 
 /* ---- the record -------------------------------------------------------------------------------*/
@@ -219,8 +220,8 @@ static enum bundle_checkpoints choose_checkpoints(const struct run_settings *s,
                                                    out->status);
     if (s->only_steps) return BUNDLE_CHECKPOINTS_NONE;
     if (last->end != ATTEMPT_SIGNAL) return policy;
-    int64_t bytes = checkpoint_bytes(dir);
-    if (!bytes || stop_grace_packs(s->stop_grace_s, clock_ms() - last->signal_ms, bytes))
+    int64_t bytes = checkpoint_bytes(dir), at_once = slot_rows_at_once(s->slot); /* on one disk */
+    if (!bytes || stop_grace_packs(s->stop_grace_s, clock_ms() - last->signal_ms, bytes * at_once))
         return policy;
     cli_warn(s->cli, "%s: %.1f GiB of checkpoints stay in its directory: the bundle must be "
              "written within %" PRId64 " s of the stop request (FP8LAB_STOP_GRACE); `fp8lab close` "
@@ -372,9 +373,10 @@ enum status run_one(const struct run_settings *s, const struct run_request *requ
     TRY(run_dir_create(s->runs, request->run->name, request->inputs->all, &dir, e));
     enum status st = first_record(&dir, request, e);
     claim_drop(s->claim); /* from here on other commands see the run */
+    slot_begun(s->slot, dir.path);
     if (st == OK) st = write_experiment(s, &dir, request, e);
     if (st == OK && s->choices) st = choice_file_take(&dir, s->choices, e);
-    if (st == OK) log_head(&dir, request->resolution, request->run, s->cli->argv, s->facts);
+    if (st == OK) log_head(&dir, request->resolution, request->run, s);
     if (st == OK) st = write_origin(s, &dir, e);
     if (st == OK) st = certify(s, &dir, request->run->config_json, ranks, false, e);
     if (st == OK && request->beginning) st = take_beginning(&dir, request->beginning, e);
@@ -441,6 +443,7 @@ enum status run_resume(const struct run_settings *s, const char *path, const jso
     start_clock_row(s->start);
     TRY(run_dir_open(path, false, &dir, e));
     claim_drop(s->claim);
+    slot_begun(s->slot, dir.path);
     enum status st = run_may_resume(dir.run, e);
     if (st == OK)
         st = json_read_beneath(dir.root, DOCUMENT_resolved, dir.path, &resolved, e);
@@ -463,7 +466,7 @@ enum status run_resume(const struct run_settings *s, const char *path, const jso
     if (st == OK && s->choices) st = choice_file_take(&dir, s->choices, e);
     if (st == OK) {
         cli_note(s->cli, "%s: resuming", dir.path);
-        log_resume(&dir);
+        log_resume(&dir, s);
         write_rows(&dir, rows);
         st = run_and_bundle(s, &dir, resolved, out, e);
     } else {

@@ -163,12 +163,13 @@ static json_t *title_json(const struct suite *s, int64_t i) {
     return out;
 }
 
-/* suite.json of the row that is about to run, for those who watch it: { "schema":
- * "fp8lab.suite/1", "name", "row": from 1, "rows": their number, "ended": [{ "row", "name": without
- * the suite's, "status", "loss", "eval_loss": null where there is none }] }. NULL: no memory. */
-static json_t *rows_json(const struct suite *s, int64_t row) {
+json_t *suite_rows_json(const struct suite *s, int64_t row) {
     json_t *ended = json_array();
     bool failed = false;
+    if (s->resolution->run_count < 2) {
+        json_decref(ended);
+        return NULL;
+    }
     for (int64_t i = 0; i < s->resolution->run_count; i++) {
         const struct suite_row *r = &s->rows[i];
         if (!r->ended) continue;
@@ -186,7 +187,8 @@ static json_t *rows_json(const struct suite *s, int64_t row) {
 
 /* ---- one row ----------------------------------------------------------------------------------*/
 
-static void note_end(struct suite *s, struct suite_row *row) {
+void suite_note_end(struct suite *s, int64_t i) {
+    struct suite_row *row = &s->rows[i];
     row->ended = true;
     s->ended++;
     if (s->resolution->suite) outcome_losses(&row->outcome, &row->loss, &row->eval_loss);
@@ -217,7 +219,7 @@ static void take_earlier(struct suite *s, int64_t i) {
         !path_is_directory(o->checkpoints))
         o->checkpoints[0] = '\0';
     row->earlier = true;
-    note_end(s, row);
+    suite_note_end(s, i);
     char *title = title_of(s, i, s->resolution->runs[i].name);
     cli_note(cli, "%s: already run with these inputs, not run again (--again runs it again): %s",
              title ? title : s->resolution->runs[i].name, row->state.path);
@@ -226,11 +228,19 @@ static void take_earlier(struct suite *s, int64_t i) {
     if (!s->resolution->suite) outcome_print(cli, o); /* a suite ends with a comparison instead */
 }
 
+/* With --again only a slot of this command (side_by_side.h) has begun the row, and died in it. */
+static void go_on_with_own(struct suite_row *row) {
+    if (row->state.kind != ROW_RUNNING) return;
+    if (path_is_directory(row->state.path)) row->state.kind = ROW_RESUMABLE;
+    else row->state = (struct row_state){ .kind = ROW_NEW };
+}
+
 /* Reads the row's state once more, and takes the claim. Since the folder was read first, another
  * process may have begun the row or died in it. */
 static enum status read_again(struct suite *s, struct suite_row *row, struct err *e) {
     const struct run_settings *settings = s->settings;
     struct row_state now;
+    if (s->again) go_on_with_own(row);
     if (s->again || row->state.kind == ROW_ENDED) return OK;
     TRY(claim_take(settings->runs, settings->claim, e));
     TRY(read_state(s, row, &now, e));
@@ -251,8 +261,7 @@ static void note_repeat(const struct suite *s, int64_t i) {
     free(title);
 }
 
-/* Runs the row here: a new run, or one that goes on from its checkpoint. */
-static enum status run_here(struct suite *s, int64_t i, const json_t *rows, struct err *e) {
+enum status suite_run_here(struct suite *s, int64_t i, const json_t *rows, struct err *e) {
     const struct run_settings *settings = s->settings;
     struct suite_row *row = &s->rows[i];
     struct run_request request = {
@@ -270,27 +279,38 @@ static enum status run_here(struct suite *s, int64_t i, const json_t *rows, stru
         note_new_run(settings->cli, request.run->name, &row->state);
         TRY(run_one(settings, &request, &row->outcome, e));
     }
-    note_end(s, row);
+    suite_note_end(s, i);
     outcome_print(settings->cli, &row->outcome);
     return OK;
 }
 
-static enum status run_row(struct suite *s, int64_t i, struct err *e) {
-    struct suite_row *row = &s->rows[i];
+/* Another process runs the row: it is left for the end. */
+static enum status leave(struct suite *s, int64_t i, struct err *e) {
     const char *name = s->resolution->runs[i].name;
+    if (!s->resolution->suite) return refuse_running(name, &s->rows[i].state, e);
+    char *title = title_of(s, i, name);
+    note_running(s->settings->cli, title ? title : name, &s->rows[i].state);
+    free(title);
+    return OK;
+}
+
+enum status suite_open_row(struct suite *s, int64_t i, bool *runs, struct err *e) {
+    struct suite_row *row = &s->rows[i];
     enum status st = read_again(s, row, e);
+    *runs = st == OK && row->state.kind != ROW_ENDED && row->state.kind != ROW_RUNNING;
     if (st == OK && row->state.kind == ROW_ENDED) take_earlier(s, i);
-    else if (st == OK && row->state.kind != ROW_RUNNING) {
-        json_t *rows = s->resolution->run_count > 1 ? rows_json(s, i) : NULL;
-        st = run_here(s, i, rows, e);
-        json_decref(rows);
-    }
-    else if (st == OK && s->resolution->suite) {
-        char *title = title_of(s, i, name);
-        note_running(s->settings->cli, title ? title : name, &row->state);
-        free(title);
-    }
-    else if (st == OK) st = refuse_running(name, &row->state, e);
+    if (st == OK && row->state.kind == ROW_RUNNING) st = leave(s, i, e);
+    if (!*runs) claim_drop(s->settings->claim);
+    return st;
+}
+
+static enum status run_row(struct suite *s, int64_t i, struct err *e) {
+    bool runs;
+    TRY(suite_open_row(s, i, &runs, e));
+    if (!runs) return OK;
+    json_t *rows = suite_rows_json(s, i);
+    enum status st = suite_run_here(s, i, rows, e);
+    json_decref(rows);
     claim_drop(s->settings->claim);
     return st;
 }
@@ -327,6 +347,13 @@ static enum status close_dead(struct suite *s, struct err *e) {
     return OK;
 }
 
+int suite_exit_code(const struct suite *s) {
+    for (int64_t i = 0; i < s->resolution->run_count; i++)
+        if (s->rows[i].ended && s->rows[i].outcome.exit_code != EXIT_OK)
+            return s->rows[i].outcome.exit_code;
+    return EXIT_OK;
+}
+
 /* One pass over the rows without an outcome. *stop: a signal or a system error ended a row. */
 static enum status run_pass(struct suite *s, int *code, bool *stop, struct err *e) {
     *stop = false;
@@ -337,14 +364,14 @@ static enum status run_pass(struct suite *s, int *code, bool *stop, struct err *
         TRY(run_row(s, i, e));
         if (!row->ended || row->earlier) continue;
         int own = row->outcome.exit_code;
-        if (*code == EXIT_OK) *code = own;
+        *code = suite_exit_code(s);
         *stop = own > EXIT_SIGNAL || own == EXIT_SYSTEM;
     }
     return OK;
 }
 
 enum status suite_run(struct suite *s, int *code, struct err *e) {
-    *code = EXIT_OK;
+    *code = suite_exit_code(s);
     for (;;) {
         bool stop = false;
         TRY(run_pass(s, code, &stop, e));

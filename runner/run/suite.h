@@ -43,6 +43,27 @@ void suite_free(struct suite *s); /* fine after a failed suite_init(), and on a 
  * training goes on from its checkpoint. */
 NODISCARD enum status suite_find_earlier(struct suite *s, struct err *e);
 
+/* The beginning of a row's turn: reads its state again under the claim. *runs: the caller runs it
+ * now, and drops the claim when the run has its directory. Otherwise the row was taken from an
+ * earlier run, or is left to another process. */
+NODISCARD enum status suite_open_row(struct suite *s, int64_t i, bool *runs, struct err *e);
+
+/* Runs the row in this process, as its state says: a new run, or one that goes on from its
+ * checkpoint. rows: suite_rows_json(). */
+NODISCARD enum status suite_run_here(struct suite *s, int64_t i, const json_t *rows, struct err *e);
+
+/* Counts a row whose outcome is known. */
+void suite_note_end(struct suite *s, int64_t i);
+
+/* suite.json of the row that is about to run, for those who watch it: { "schema":
+ * "fp8lab.suite/1", "name", "row": from 1, "rows": their number, "ended": [{ "row", "name": without
+ * the suite's, "status", "loss", "eval_loss": null where there is none }] }. New reference; NULL:
+ * no memory, or an experiment alone. */
+json_t *suite_rows_json(const struct suite *s, int64_t row);
+
+/* The first exit code of a row that is not 0. */
+int suite_exit_code(const struct suite *s);
+
 /* Runs the rows in order. Rows that another process runs come last: suite_run() waits for that
  * process, and takes the row over if the process dies. An experiment alone is refused instead
  * (ERR_STATE). A row that fails does not stop the others; a signal or a system error does. *code is

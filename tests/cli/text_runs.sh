@@ -61,6 +61,9 @@ sed 's/^return experiment {/return suite { matrix = { recipe = { bf16, fp8.delay
      /recipe = bf16/d' texts.lua >suite.lua
 gives 0 run suite.lua --lib "$lib" --threads 1 --cache suite -- "tokenising 2 files"
 expect "times that a suite tokenises" 1 "$(grep -c '^tokenising' out)"
+gives 0 run suite.lua --lib "$lib" --threads 1 --cache beside --runs beside --side-by-side 2 -- \
+    "tokenising 2 files"
+expect "times that rows side by side tokenise" 1 "$(grep -c 'tokenising' out)"
 
 # A run stops at its checkpoint. It goes on with its tokens; or if they are gone, with its text.
 endless=(--set train.steps=1000000 --set checkpoint.every=2)

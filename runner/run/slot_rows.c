@@ -1,0 +1,38 @@
+#include "runner/run/slot_rows.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runner/run/slot_messages.h"
+
+static enum status run_row(struct slot *s, struct suite *suite, const json_t *message,
+                           struct err *e) {
+    int64_t i = json_int(message, "row");
+    if (i < 0 || i >= suite->resolution->run_count)
+        return FAIL(e, ERR_STATE, "the parent has a row %" PRId64 ", and this process has %" PRId64
+                    " rows", i, suite->resolution->run_count);
+    struct suite_row *row = &suite->rows[i];
+    s->row = i;
+    s->count = json_int(message, "slots");
+    TRY(slot_state_read(json_object_get(message, "state"), suite->settings->runs, &row->state, e));
+    TRY(suite_run_here(suite, i, json_object_get(message, "rows"), e));
+    s->row = -1;
+    (void)fflush(stdout); /* before the parent knows that the row has ended */
+    return slot_tell(s, json_pack("{s:s,s:I,s:o}", "event", "ended", "row", (json_int_t)i,
+                                  "outcome", slot_outcome_json(&row->outcome)), e);
+}
+
+enum status slot_serve(struct slot *s, struct suite *suite, int *code, struct err *e) {
+    enum status st = slot_tell(s, json_pack("{s:s}", "event", "ready"), e);
+    for (bool more = true; st == OK && more;) {
+        json_t *message = NULL;
+        int signo = 0;
+        st = slot_receive(s, suite->settings->signals, &message, &signo, e);
+        if (signo) *code = EXIT_SIGNAL + signo;
+        more = st == OK && message && !strcmp(json_text(message, "event", ""), "row");
+        if (more) st = run_row(s, suite, message, e);
+        json_decref(message);
+    }
+    return st;
+}
