@@ -24,11 +24,11 @@ static void print_spikes(const struct cli *cli, const struct spikes *spikes, boo
     snprintf(text, sizeof text, "spikes: %s", *found ? found : "too few steps to judge any by");
     print_line((void *)(uintptr_t)cli, any ? HEALTH_WATCH : HEALTH_FINE, text);
     if (any)
-        cli_out(cli, "%s", fp8 ? "  try     the same run in BF16: compare counts the spikes of both. "
-                                 "If FP8 has more: a\n          lower learning rate, or BF16 for "
-                                 "the outer layers (first_bf16, last_bf16)\n"
-                               : "  try     a lower learning rate, a longer warmup, or a search of "
-                                 "the data of these steps\n");
+        cli_out(cli, "  try     %s\n",
+                fp8 ? "the same run in BF16: compare counts the spikes of both. If FP8 has more: "
+                      "a\n          lower learning rate, or BF16 for the outer layers (first_bf16, "
+                      "last_bf16)"
+                    : "a lower learning rate, a longer warmup; look at the data of these steps");
 }
 
 /* The report with its spikes; new reference, NULL: no memory. */

@@ -146,7 +146,7 @@ void eval_choices_print_against(const struct cli *cli, const struct eval_choices
     const struct paired p = pairs_of(c, main);
     cli_out(cli, "  %-13s%11s%11s%11s%12s%12s%18s%10s\n", "questions", "both right", "only this",
             "only that", "both wrong", "difference", "95 %", "p");
-    for (int rule = 0; rule < RULES; rule++)
+    for (enum rule rule = 0; rule < RULES; rule++)
         if (rule != RULE_BYTE || c->questions.has_bytes) print_pairs(cli, c, rule);
     paired_text(&p, text);
     cli_out(cli, "  verdict      by %s: %s\n", rule_name(main), text);
@@ -178,7 +178,7 @@ static json_t *against_json(const struct cli *cli, const struct eval_choices *c,
     bool same = is_same(c);
     char text[PAIRED_TEXT_CAP];
     paired_text(&p, text);
-    for (int rule = 0; rule < RULES; rule++)
+    for (enum rule rule = 0; rule < RULES; rule++)
         if (rule != RULE_BYTE || c->questions.has_bytes)
             json_append(rules, pairs_json(c, rule), failed);
     json_put(object, "path", json_from_text(cli_value(cli, "against")), failed);
@@ -197,7 +197,7 @@ void eval_choices_print(const struct cli *cli, const struct answers_result *r) {
     static const char *const BY[RULES] = {
         "the sum of its losses", "its loss per byte", "its loss per token",
     };
-    for (int rule = 0; rule < RULES; rule++) {
+    for (enum rule rule = 0; rule < RULES; rule++) {
         double share = (double)r->right[rule] / (double)r->examples;
         double error = answers_error(r->right[rule], r->examples);
         if (r->right[rule] < 0) continue;

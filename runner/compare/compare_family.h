@@ -77,9 +77,9 @@ struct family_later family_later(const struct family *f, int64_t group);
 /* The worst of the group's runs that are left out. */
 struct family_stopped {
     int64_t run, step; /* of its last evaluation */
-    double relative; /* to the baseline's run of its seed, at the last evaluation that both have; or,
-                      * if that is not its last one and less, to its own lowest loss; -infinite:
-                      * none is known */
+    double relative; /* to the baseline's run of its seed, at the last evaluation that both have;
+                      * or, if that is not its last one and less, to its own lowest loss;
+                      * -infinite: none is known */
     bool paired;     /* to the baseline's run */
     bool ended;      /* it came to its end: it cannot go on */
 };

@@ -27,9 +27,9 @@ enum status requirement_read(const char *text, struct requirement *out, struct e
         if (strncmp(text, RATIOS[i].head, n) != 0) continue;
         out->kind = RATIOS[i].kind;
         out->bound = strtod(text + n, &end);
-        bool decimal = strspn(text + n, "0123456789.") == (size_t)(end - text) - n;
-        if (decimal && end != text + n && !strcmp(end, "x") && out->bound > 0 && isfinite(out->bound))
-            return OK;
+        size_t digits = strspn(text + n, "0123456789."); /* no sign, no exponent, no 0x */
+        bool decimal = digits > 0 && end == text + n + digits;
+        if (decimal && !strcmp(end, "x") && out->bound > 0 && isfinite(out->bound)) return OK;
         return FAIL(e, ERR_ARG, "--require %.60s: '%.40s' is no ratio to the baseline; " FORMS,
                     text, text + n);
     }
@@ -102,7 +102,7 @@ static bool stopped_above(const json_t *row, double bound, char found[FOUND_CAP]
 }
 
 /* A verdict on the loss is needed, whatever it is; a run that diverged has none on its mean. What
- * withholds "holds" withholds the ratio, too: a noisier row must not pass where a quiet one fails. */
+ * withholds "holds" withholds the ratio, too: no noisy row must pass where a quiet one fails. */
 static bool low_loss(const json_t *row, double bound, char found[FOUND_CAP]) {
     double low = json_double(json_object_get(row, "low"));
     double high = json_double(json_object_get(row, "high"));

@@ -30,7 +30,7 @@ struct answers_result answers_judge(const struct questions *c, const struct answ
     struct answers_result r = { .examples = c->count, .tokens = c->tokens };
     for (int64_t i = 0; i < c->count; i++) {
         const struct question *q = &c->question[i];
-        for (int rule = 0; rule < RULES; rule++)
+        for (enum rule rule = 0; rule < RULES; rule++)
             if (rule != RULE_BYTE || c->has_bytes)
                 r.right[rule] += rule_choose(rule, a + q->row, q->completions) == q->right;
         r.loss += score(RULE_TOKEN, &a[q->row + q->right]);

@@ -50,7 +50,7 @@ static json_t *question_json(const struct questions *c, const struct question *q
     json_put(line, "nats", nats, failed);
     json_put(line, "tokens", tokens, failed);
     json_put(line, "bytes", bytes, failed);
-    for (int rule = 0; rule < RULES; rule++)
+    for (enum rule rule = 0; rule < RULES; rule++)
         json_put(line, RIGHT[rule], rule == RULE_BYTE && !c->has_bytes ? json_null()
                  : json_boolean(rule_choose(rule, a, q->completions) == q->right), failed);
     return line;
@@ -60,7 +60,7 @@ static json_t *header_json(const json_t *model, const struct questions *c, const
                            bool *failed) {
     json_t *header = json_copied(model, failed), *right = json_object();
     struct answers_result r = answers_judge(c, a);
-    for (int rule = 0; rule < RULES; rule++)
+    for (enum rule rule = 0; rule < RULES; rule++)
         json_put(right, rule_name(rule), r.right[rule] < 0 ? json_null()
                                          : json_integer(r.right[rule]), failed);
     json_put(header, "schema", json_string(SCHEMA), failed);

@@ -187,7 +187,8 @@ static void a_run_that_diverged_later_is_a_miss(void **state) {
 
 static void other_texts_are_errors(void **state) {
     static const char *const BAD[] = { "", "hold", "speed", "speed>=", "speed>=1.15", "speed>=x",
-                                       "speed<=1.15x", "speed>=0x1.2p0x", "speed>=-1x", "speed>=nanx", "speed>=1x ",
+                                       "speed<=1.15x", "speed>=0x1.2p0x", "speed>=-1x",
+                                       "speed>=nanx", "speed>=1e0x", "speed>=1x ",
                                        "eval_loss>=1x", "memory<=1x" };
     for (size_t k = 0; k < sizeof BAD / sizeof *BAD; k++) {
         struct err e = { 0 };
