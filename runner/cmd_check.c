@@ -217,7 +217,7 @@ static void note_ends(const struct cli *cli, const struct resolution *r) {
         struct err ignored;
         if (same_data(r, i) || !cache_is_needed(r->runs[i].config_json) ||
             strcmp(json_text(data, "kind", ""), "text") ||
-            cache_tokenizer(data, NULL, NULL, &choice, &ignored) != OK)
+            cache_tokenizer(data, cli_value(cli, "data-root"), NULL, &choice, &ignored) != OK)
             continue;
         tokenizer_end_text(&choice, text);
         cli_note(cli, "%s: %s", r->runs[i].name, text);
@@ -295,7 +295,7 @@ static int look_at_files(const struct cli *cli, const struct resolution *r,
     note_text(cli, r);
     note_ends(cli, r);
     look_at_text(cli, r);
-    init_tokenizer_warn(cli, r, NULL);
+    init_tokenizer_warn(cli, r, cli_value(cli, "data-root"));
     enum presence weights = look_for_weights(cli, r), all = worse(look_for_data(cli, r), weights);
     if (all == REJECTED) return EXIT_USAGE;
     if (room != EXIT_OK) return room;

@@ -285,7 +285,7 @@ static enum status print_all(const struct cli *cli, const struct resolution *r,
     }
     int room = st == OK ? disk_room_check(cli, r, &disk) : EXIT_OK;
     if (st == OK && room == EXIT_OK) token_room_warn(cli, &tokens, &disk);
-    if (st == OK && here) init_tokenizer_warn(cli, r, NULL);
+    if (st == OK && here) init_tokenizer_warn(cli, r, cli_value(cli, "data-root"));
     if (*code == EXIT_OK) *code = room;
     free(keeps);
     return st;

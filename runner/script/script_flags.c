@@ -120,7 +120,7 @@ enum status script_resolve(const struct cli *cli, const char *gpus, struct resol
 static bool is_carried(const char *flag, const char *verb) {
     static const char *const CARRIED[] = { "set", "only", "lib", "smoke", "anywhere", "backend",
                                            "threads", "runs", "retries", "hang-after", "keep-dir",
-                                           "data-root", "arithmetic", "repeat" };
+                                           "data-root", "arithmetic", "repeat", "side-by-side" };
     for (size_t i = 0; i < sizeof CARRIED / sizeof *CARRIED; i++)
         if (!strcmp(flag, CARRIED[i])) return true;
     return !strcmp(flag, "facts") && strcmp(verb, "run") != 0;

@@ -26,6 +26,10 @@ PY
 known="each document ends with <|endoftext|>, 699: a known end of text"
 eos="each document ends with <|stop|>, 700: the eos_token of tokenizer_config.json"
 gives 0 check texts.lua --lib "$lib" -- "texts: $known"
+here=$PWD
+mkdir elsewhere && cd elsewhere # the paths are those of --data-root
+gives 0 check ../texts.lua --lib "$lib" --data-root .. -- "texts: $known"
+cd "$here"
 run 0 -- "$known" "done  step 6"
 old=$(bundle_in runs)
 expect "documents" 160 "$(ends 699)"
