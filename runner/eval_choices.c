@@ -55,7 +55,7 @@ enum status eval_choices_open(const struct cli *cli, const struct open_model *m,
     const char *path = cli_value(cli, "choices");
     const struct model_config *model = &m->options.model;
     bool json;
-    *out = (struct eval_choices){ 0 };
+    *out = (struct eval_choices){ .found = &m->found };
     TRY(questions_are_json(path, &json, e));
     if (!json && (cli_has(cli, "tokenizer") || skip_bad >= 0))
         return FAIL(e, ERR_ARG, "--choices %s has tokens, not JSON lines: leave out --tokenizer "
@@ -107,6 +107,18 @@ static bool other_tokenizer(const struct eval_choices *c) {
     return *hash.content && *theirs && strcmp(hash.content, theirs) != 0;
 }
 
+/* Other weights, by the id of the run, or the name of the folder, and the step. A change of the
+ * recipe alone is none. */
+static bool other_weights(const struct eval_choices *c) {
+    const json_t *them = c->against.header;
+    const char *run = json_text(them, "run", "");
+    char name[PATH_CAP];
+    path_base(name, c->found->path);
+    bool same = *c->found->of ? !strcmp(run, c->found->run)
+                              : !*run && !strcmp(json_text(them, "model", ""), name);
+    return !same || json_int(them, "step") != c->found->step;
+}
+
 /* ---- beside another model ---------------------------------------------------------------------*/
 
 static const char SAME[] = "the same answers: all losses are equal to the bit";
@@ -150,6 +162,9 @@ void eval_choices_print_against(const struct cli *cli, const struct eval_choices
         if (rule != RULE_BYTE || c->questions.has_bytes) print_pairs(cli, c, rule);
     paired_text(&p, text);
     cli_out(cli, "  verdict      by %s: %s\n", rule_name(main), text);
+    if (other_weights(c))
+        cli_out(cli, "  weights      are others there: two seeds of one recipe differ, too. To "
+                "judge a recipe,\n               ask several seeds of each\n");
 }
 
 static json_t *pairs_json(const struct eval_choices *c, enum rule rule) {
@@ -188,6 +203,7 @@ static json_t *against_json(const struct cli *cli, const struct eval_choices *c,
     json_put(object, "verdict", json_string(same ? "same" : paired_word(&p)), failed);
     json_put(object, "text", json_string(same ? SAME : text), failed);
     json_put(object, "other_tokenizer", json_boolean(other_tokenizer(c)), failed);
+    json_put(object, "other_weights", json_boolean(other_weights(c)), failed);
     return object;
 }
 

@@ -6,6 +6,7 @@
 #include "runner/infer/model_text.h"
 
 struct eval_choices {
+    const struct found_weights *found; /* whose answers they are; borrowed */
     struct questions questions;
     struct text_model text; /* that read JSON lines; zero: the file has tokens */
     struct answer *answers; /* [questions.rows], owned; evaluate() fills them */
@@ -16,9 +17,8 @@ struct eval_choices {
 NODISCARD enum status eval_choices_check(const struct cli *cli, struct err *e);
 
 /* Reads the file of --choices, JSON lines with --tokenizer or the model's own, and that of
- * --against. skip_bad: -1: not
- * given. ERR_ARG, ERR_CONFIG: with what to do. *out must not move, and is valid for
- * eval_choices_close() always. */
+ * --against. skip_bad: -1: not given. ERR_ARG, ERR_CONFIG: with what to do. *out must not move, and
+ * is valid for eval_choices_close() always. m: borrowed until then. */
 NODISCARD enum status eval_choices_open(const struct cli *cli, const struct open_model *m,
                                         int64_t skip_bad, struct eval_choices *out, struct err *e);
 void eval_choices_close(struct eval_choices *c); /* allowed for a zeroed struct */

@@ -43,6 +43,7 @@ assert a["verdict"] == "better" and a["rule"] == "byte" and a["path"] == "fresh.
 assert a["model"] == {k: v for k, v in rows[0].items() if k != "right"}
 assert a["text"].startswith("better: ")
 assert a["model"]["recipe"] == "bf16" and a["model"]["step"] == 1 and not a["other_tokenizer"]
+assert a["other_weights"]
 assert [r["rule"] for r in a["rules"]] == ["sum", "byte", "token"]
 right = {r: sum(row["right_" + r] for row in rows[1:]) for r in ("sum", "byte", "token")}
 assert rows[0]["right"] == right
@@ -61,8 +62,10 @@ cmp trained.jsonl three.jsonl || fail "three processes write other answers"
 ask "$trained" --choices q.jsonl --against trained.jsonl --recipe fp8.tensorwise
 says "verdict      by byte: no difference shown: fewer than 8.8 points either way (95 %)." out
 says "With 40 questions a smaller difference cannot be seen" out
+! grep -q "several seeds" out || fail "the same weights in another recipe are called others"
 ask "$trained" --choices few.jsonl --answers few.out
 ask "$fresh" --choices few.jsonl --against few.out
+says "weights      are others there: two seeds of one recipe differ, too" out
 says "Too few questions: with 5 no difference can be shown" out
 ask "$fresh" --choices few.jsonl --answers few.out # an earlier file of answers is replaced
 says '"step":1' few.out
