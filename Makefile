@@ -410,9 +410,11 @@ conversions: $(GEN)/kernels_hash.h $(GEN)/sources.h ## compile the C sources wit
 	    clang $(BASE_FLAGS) -Wconversion -Wno-string-conversion -Werror -fsyntax-only -I$(GEN) $(PKG_CFLAGS)
 
 # What takes longest under the sanitizers or in Python runs there in `make test-long` only.
-ASAN_LONG := bundle/test_compare_losses chat/test_jinja cli/test_bench_energy dist/test_odd_files \
-    dist/test_one_rank_fails dist/test_shard dist/test_written fault/test_cache fault/test_render \
-    fault/test_runner fault/test_weights ingest/test_go_on ingest/test_unique lua/test_render \
+ASAN_LONG := bundle/test_compare_content bundle/test_compare_faster bundle/test_compare_losses \
+    bundle/test_compare_place bundle/test_compare_require bundle/test_compare_settings \
+    chat/test_jinja cli/test_bench_energy dist/test_odd_files dist/test_one_rank_fails \
+    dist/test_shard dist/test_written fault/test_cache fault/test_render fault/test_runner \
+    fault/test_weights ingest/test_go_on ingest/test_split ingest/test_unique lua/test_render \
     lua/test_sandbox ops/test_arithmetic ops/test_attention_exact ops/test_certify ops/test_matmul \
     train/test_audit train/test_damage train/test_freeze train/test_gradients train/test_late \
     train/test_logits train/test_recipes train/test_stale train/test_token_losses \

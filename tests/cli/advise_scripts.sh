@@ -1,5 +1,5 @@
 #!/bin/bash
-# long: 25
+# tier: long
 # advise over every script of experiments/, for an H200, a GB10 and this machine: what it does not
 # exclude, `check` accepts for the same row and machine. A recipe with which a script does not
 # resolve, or that the machine cannot serve, is a row with the reason.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# long: 50
+# tier: long
 # run --side-by-side on a host with GPUs: each row on its own, which the run records; numbers that
 # do not fit; GPUs that are not what the rows ask for. Driver and devices are stand-ins.
 set -u
