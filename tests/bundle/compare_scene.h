@@ -69,6 +69,17 @@ static inline void text_says(const struct scene *s, const char *words) {
     free(text);
 }
 
+/* The page of the comparison; owned by the caller. */
+static inline char *page_of(const struct scene *s) {
+    struct err e = { 0 };
+    char path[PATH_CAP], *html = NULL;
+    size_t size = 0;
+    CHECK(path_join(path, s->parent, "page.html", &e));
+    CHECK(compare_html(&s->c, path, &e));
+    CHECK(file_read(path, 1 << 24, &html, &size, &e));
+    return html;
+}
+
 /* ---- the rule on losses ---- */
 
 static inline const json_t *losses_of(const struct scene *s) {

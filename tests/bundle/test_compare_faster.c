@@ -120,12 +120,10 @@ static void the_command_makes_runs_that_are_long_enough(void **state) {
     };
     for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
         struct scene s;
-        struct run_fixture six[6], runs[6];
+        struct run_fixture runs[6];
         int n = CASES[k].runs;
-        on_gpu(six, 1.5);
+        few_on_gpu(runs, n, CASES[k].steps);
         for (int i = 0; i < 2 * n; i++) {
-            runs[i] = six[i < n ? i : 3 + i - n];
-            runs[i].steps = CASES[k].steps;
             runs[i].planned = CASES[k].planned;
             runs[i].argv = CASES[k].argv;
         }
@@ -148,14 +146,10 @@ static void two_commands_are_not_one(void **state) {
     };
     for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
         struct scene s;
-        struct run_fixture six[6], runs[4];
+        struct run_fixture runs[4];
         int n = CASES[k].runs;
-        on_gpu(six, 1.5);
-        for (int i = 0; i < 2 * n; i++) {
-            runs[i] = six[i < n ? i : 3 + i - n];
-            runs[i].steps = CASES[k].steps;
-            runs[i].argv = i < n ? NULL : ",\"--set\",\"a=b\"";
-        }
+        few_on_gpu(runs, n, CASES[k].steps);
+        for (int i = n; i < 2 * n; i++) runs[i].argv = ",\"--set\",\"a=b\"";
         compare(&s, runs, 2 * n);
         assert_string_equal(strstr(json_text(speed_row(&s), "why", ""), "; run"), CASES[k].why);
         finish(&s);
@@ -315,17 +309,14 @@ static void a_cpu_says_nothing_of_fp8(void **state) {
     struct scene s;
     struct err e = { 0 };
     struct run_fixture runs[6];
-    char path[PATH_CAP], *text = NULL, *html = NULL;
-    size_t size = 0;
+    char *text = NULL;
     on_gpu(runs, 0.5);
     for (int i = 0; i < 6; i++) runs[i].backend = "cpu";
     compare(&s, runs, 6);
     speed_is(&s, NULL, "a CPU emulates FP8: its times say nothing about FP8's speed");
     assert_true(json_is_null(json_object_get(speed_row(&s), "ratio")));
     CHECK(compare_text(&s.c, false, &text, &e));
-    CHECK(path_join(path, s.parent, "page.html", &e));
-    CHECK(compare_html(&s.c, path, &e));
-    CHECK(file_read(path, 1 << 24, &html, &size, &e));
+    char *html = page_of(&s);
     says(text, "no verdict: a CPU emulates FP8");
     says(html, "a CPU emulates FP8");
     assert_null(strstr(text, "  slower"));
@@ -559,15 +550,12 @@ static void all_outputs_have_the_verdict(void **state) {
     struct scene s;
     struct err e = { 0 };
     struct run_fixture runs[6];
-    char path[PATH_CAP], *text = NULL, *html = NULL;
-    size_t size = 0;
+    char *text = NULL;
     on_gpu(runs, 1.5);
     runs[4].smoke = true;
     compare(&s, runs, 6);
     CHECK(compare_text(&s.c, false, &text, &e));
-    CHECK(path_join(path, s.parent, "page.html", &e));
-    CHECK(compare_html(&s.c, path, &e));
-    CHECK(file_read(path, 1 << 24, &html, &size, &e));
+    char *html = page_of(&s);
     says(text, "  faster\n");
     says(text, "E does not count: it is a smoke run");
     says(html, "<h2>How much faster?</h2>");
