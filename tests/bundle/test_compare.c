@@ -342,8 +342,7 @@ static const char *label(const struct scene *s, size_t run) {
 static void a_row_name_has_the_differing_keys(void **state) {
     struct scene s;
     struct err e = { 0 };
-    char path[PATH_CAP], *html = NULL, *text = NULL;
-    size_t size = 0;
+    char *html = NULL, *text = NULL;
     struct run_fixture runs[4];
     for (int i = 0; i < 4; i++) {
         runs[i] = run_fixture_default();
@@ -358,10 +357,8 @@ static void a_row_name_has_the_differing_keys(void **state) {
     assert_string_equal(label(&s, 1), "fp8.tensorwise");
     assert_string_equal(label(&s, 2), "fp8.tensorwise first_bf16=1 last_bf16=1");
     assert_string_equal(label(&s, 3), "fp8.tensorwise layers=8 seq_len=32768");
-    CHECK(path_join(path, s.parent, "page.html", &e));
-    CHECK(compare_html(&s.c, path, &e));
     CHECK(compare_text(&s.c, false, &text, &e));
-    CHECK(file_read(path, 1 << 24, &html, &size, &e));
+    html = page_of(&s);
     assert_non_null(strstr(html, "C fp8.tensorwise first_bf16=1 last_bf16=1")); /* a legend */
     assert_non_null(strstr(html, "<td>fp8.tensorwise layers=8 seq_len=32768</td>"));
     assert_non_null(strstr(html, "<h2>FP8 by layer and step</h2>"));
@@ -452,15 +449,10 @@ static void recipe_text_omits_defaults(void **state) {
 
 static void the_page_is_one_file_with_escaped_text(void **state) {
     struct scene s;
-    struct err e = { 0 };
-    char path[PATH_CAP], *html = NULL;
-    size_t n = 0;
     struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
     two[1].recipe = "<script>alert(1)</script>";
     compare(&s, two, 2);
-    CHECK(path_join(path, s.parent, "page.html", &e));
-    CHECK(compare_html(&s.c, path, &e));
-    CHECK(file_read(path, 1 << 24, &html, &n, &e));
+    char *html = page_of(&s);
     assert_int_equal(occurrences(html, "<script>"), 1); /* ours */
     assert_null(strstr(html, "<script>alert"));
     assert_null(strstr(html, "http://"));
@@ -476,16 +468,13 @@ static void the_page_is_one_file_with_escaped_text(void **state) {
 static void the_page_shows_the_verdict(void **state) {
     struct scene s;
     struct err e = { 0 };
-    char path[PATH_CAP], *html = NULL, *text = NULL;
-    size_t n = 0;
+    char *html = NULL, *text = NULL;
     struct run_fixture runs[6];
     two_sides(runs);
     for (int i = 0; i < 6; i++) runs[i].loss_shift = 0.1 * (i % 3) + (i < 3 ? 0 : 0.4);
     compare(&s, runs, 6);
-    CHECK(path_join(path, s.parent, "page.html", &e));
-    CHECK(compare_html(&s.c, path, &e));
     CHECK(compare_text(&s.c, false, &text, &e));
-    CHECK(file_read(path, 1 << 24, &html, &n, &e));
+    html = page_of(&s);
     assert_non_null(strstr(text, "A-C bf16 · D-F fp8.delayed"));
     assert_non_null(strstr(text, "\nDoes the loss hold?\n"));
     assert_true(strstr(text, "does not hold\n") < strstr(text, "\nBit by bit"));

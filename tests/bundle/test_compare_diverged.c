@@ -37,11 +37,7 @@ enum { TABLE, SAYS_DIVERGED, NEITHER };
  * The legend is there with the table only. */
 static int second_part(const struct scene *s) {
     struct err e = { 0 };
-    char path[PATH_CAP], *text = NULL, *html = NULL;
-    size_t size;
-    CHECK(path_join(path, s->parent, "page.html", &e));
-    CHECK(compare_html(&s->c, path, &e));
-    CHECK(file_read(path, 1 << 24, &html, &size, &e));
+    char *text = NULL, *html = page_of(s);
     CHECK(compare_text(&s->c, false, &text, &e));
     bool says = strstr(text, COMPARE_NO_SPEED) != NULL;
     bool table = strstr(text, "at equal time      at ") != NULL;
@@ -71,14 +67,12 @@ static void times_of_a_cpu_have_a_caveat(void **state) {
         struct scene s;
         struct err e = { 0 };
         struct run_fixture runs[6];
-        char path[PATH_CAP], *text = NULL, *html = NULL;
-        size_t size;
+        char *text = NULL, *html = NULL;
         long_sides(runs);
         for (int i = 0; i < 6; i++) runs[i].backend = cpu ? "cpu" : "cuda";
         compare(&s, runs, 6);
         assert_int_equal(second_part(&s), TABLE);
-        CHECK(path_join(path, s.parent, "page.html", &e));
-        CHECK(file_read(path, 1 << 24, &html, &size, &e));
+        html = page_of(&s);
         CHECK(compare_text(&s.c, false, &text, &e));
         assert_int_equal(strstr(text, "    " COMPARE_CPU_TIMES "\n") != NULL, cpu);
         assert_int_equal(strstr(html, COMPARE_CPU_TIMES ".</p>") != NULL, cpu);

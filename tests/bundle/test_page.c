@@ -16,17 +16,6 @@
 #include "runner/base/text_stream.h"
 #include "tests/bundle/compare_scene.h"
 
-/* The page of the comparison; the caller frees it. */
-static char *page_of(const struct scene *s) {
-    struct err e = { 0 };
-    char path[PATH_CAP], *html = NULL;
-    size_t n = 0;
-    CHECK(path_join(path, s->parent, "page.html", &e));
-    CHECK(compare_html(&s->c, path, &e));
-    CHECK(file_read(path, 1 << 24, &html, &n, &e));
-    return html;
-}
-
 static void base64_pads(void **state) {
     (void)state;
     static const char *const CASES[][2] = {
