@@ -26,7 +26,7 @@ static const struct kind {
       { "quantise" } },
     { "quantise", bench_quantise, " m k scale repeats energy ",
       { "step", "experiments/quickstart.lua", "--only", "*bf16" } },
-    { "step", NULL, " steps detail energy arithmetic set only smoke lib ", { "gemm" } },
+    { "step", NULL, " steps detail each-gemm energy arithmetic set only smoke lib ", { "gemm" } },
 };
 enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 static const char EVERY_KIND[] = " threads backend device json quiet no-color ";
@@ -167,6 +167,7 @@ static const struct flag FLAGS[] = {
     { "repeats", "N", "samples, of which the median is printed (11)", false },
     { "steps", "N", "step: whole steps, of which the median is printed (10)", false },
     { "detail", NULL, "step: also every operator and every shape of GEMM", false },
+    { "each-gemm", NULL, "step: also whole steps with one kind of GEMM in BF16", false },
     { "energy", "SECONDS", "also joules, of calls and steps repeated for that long", false },
     { "set", "KEY=VALUE", "step: override a key of the experiment", true },
     { "only", "NAME", "step: rows of this name of a suite (* and ?)", true },
@@ -193,7 +194,9 @@ const struct verb VERB_BENCH = {
             "then its parts, each operator timed alone, with their floor (the least time). The\n"
             "floor of a GEMM or an attention is its time alone and repeated; of other operators,\n"
             "the time to move their bytes at the bandwidth of a copy. This command measures all\n"
-            "figures itself.\n"
+            "figures itself. Rows of a suite are then compared with that in BF16, part by part.\n"
+            "--each-gemm: whole steps of an FP8 recipe with qkv, attn_out, ffn_in, ffn_out,\n"
+            "fprop, dgrad or wgrad in BF16, and with the head the other way round.\n"
             "--energy: joules by the driver's counter, of a call repeated for that long; of a\n"
             "step and of each of its operators, with the operands of the step.\n",
     VERB_FLAGS(FLAGS),

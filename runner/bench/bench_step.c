@@ -1,93 +1,32 @@
-#include "runner/bench/bench_step.h"
-
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/ground/json_safe.h"
-#include "runner/base/clock.h"
 #include "runner/bench/bench.h"
+#include "runner/bench/step_bench.h"
 #include "runner/bench/step_energy.h"
+#include "runner/bench/step_rows.h"
 #include "runner/bench/step_work.h"
 #include "runner/hardware/facts.h"
-#include "runner/hardware/telemetry.h"
 #include "runner/plan/fit.h"
 #include "runner/script/resolve.h"
 
-enum { MICRO_STEPS_MAX = 4, COPY_BYTES_MAX = 1 << 29,
-       WARM_STEPS = 4 /* warm-up: plain, captured, replayed, and one more */,
-       LONG_STEP_US = 500000, /* fewer steps are enough: operators do not change between steps */
-       SAMPLE_EVERY_US = 50000 /* the driver takes 1 ms for a sample: longer than a small step */ };
+enum { MICRO_STEPS_MAX = 4, COPY_BYTES_MAX = 1 << 29 };
 /* In bursts, since the floor of a step must not be above the time in a step. */
 static const struct bench_effort CEILING = { .samples = 7, .sample_us = 3000, .pause_us = 10000 };
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* A sample of the driver's clock and power during the steps. A lower clock is why a step is slower
- * than a burst. */
-static enum status sample_device(const struct energy_meter *m, struct step_bench *out,
-                                 double *clock, struct err *e) {
-    json_t *record = json_object();
-    enum status st = telemetry_add(m->telemetry, m->device, record, e);
-    double power = json_number_value(json_object_get(record, "gpu_power_mw")) * 1e-3;
-    *clock = json_number_value(json_object_get(record, "gpu_clock_sm_mhz"));
-    if (power > out->power_w) out->power_w = power;
-    out->throttle |= json_integer_value(json_object_get(record, "gpu_throttle"));
-    json_decref(record);
-    return st;
-}
-
 struct step_bench_options {
     int64_t steps, timed_steps;
+    bool each_gemm;
     struct energy_meter meter;
 };
-
-/* Measures whole steps as in a run: the next step is queued before the last one is waited for. */
-static enum status whole_steps(struct trainer *t, const struct step_bench_options *o,
-                               struct step_bench *out, struct err *e) {
-    double *us = calloc((size_t)o->steps, sizeof *us);
-    double *clock = calloc((size_t)o->steps, sizeof *clock);
-    struct step_result result = { 0 };
-    int64_t samples = 0, sampled_us = 0;
-    enum status st = us && clock ? OK : FAIL(e, ERR_MEMORY, "times of %lld steps",
-                                             (long long)o->steps);
-    for (int i = 0; i < WARM_STEPS && st == OK; i++) {
-        if (i >= 2 && result.time_us > LONG_STEP_US) break;
-        st = trainer_step(t, false, &result, e);
-    }
-    if (st == OK) st = trainer_queue(t, false, e);
-    for (int64_t i = 0; i < o->steps && st == OK; i++) {
-        if (i + 1 < o->steps) st = trainer_queue(t, false, e);
-        if (st == OK && (!samples || clock_us() - sampled_us >= SAMPLE_EVERY_US)) {
-            st = sample_device(&o->meter, out, &clock[samples++], e);
-            sampled_us = clock_us();
-        }
-        if (st == OK) st = trainer_collect(t, &result, e);
-        us[i] = (double)result.time_us;
-    }
-    if (st == OK) {
-        qsort(us, (size_t)o->steps, sizeof *us, by_value);
-        qsort(clock, (size_t)samples, sizeof *clock, by_value);
-        out->step = (struct bench_time){ .median_us = us[o->steps / 2], .best_us = us[0],
-                                         .calls = 1 };
-        out->clock_mhz = clock[samples / 2];
-        out->tokens = result.tokens;
-        out->loss = result.loss;
-    }
-    out->steps = o->steps;
-    free(us);
-    free(clock);
-    return st;
-}
 
 /* Measures steps operator by operator. The first one does not count: it creates the marks. */
 static enum status parts(struct backend *b, struct trainer *t, const struct step_bench_options *o,
                          struct step_bench *out, struct err *e) {
-    bool is_long = out->step.median_us > LONG_STEP_US;
+    bool is_long = out->whole.time.median_us > WHOLE_LONG_US;
     int64_t steps = is_long ? (o->timed_steps < 2 ? o->timed_steps : 2) : o->timed_steps;
     struct timed *timed = NULL;
     struct step_result result;
@@ -124,7 +63,7 @@ static enum status train(struct backend *b, const struct run_options *run, const
     TRY(b->ops->set_exact(b, run->exact, e));
     TRY(trainer_create(&t, b, &run->model, &run->recipe, &run->train, data, e));
     out->memory_bytes = trainer_memory_bytes(t);
-    enum status st = whole_steps(t, o, out, e);
+    enum status st = whole_steps_measure(t, o->steps, &o->meter, &out->whole, e);
     if (st == OK && out->energy_asked && energy_is_measurable(&o->meter))
         st = energy_of_steps(t, &o->meter, &out->energy, e);
     if (st == OK) st = parts(b, t, o, out, e);
@@ -155,6 +94,10 @@ static enum status measure(struct backend *b, struct run_options *run,
     TRY(b->ops->info(b, &out->device, e));
     TRY(data_open(&data, &tokens, run->model.vocab, run->model.seq_len, run->train.seed, e));
     enum status st = train(b, run, data, o, out, e);
+    const struct trainer_inputs in = { &run->model, &run->recipe, &run->train, data };
+    out->changes_asked = o->each_gemm;
+    if (st == OK && o->each_gemm)
+        st = gemm_changes_measure(b, &in, o->steps, &o->meter, &out->changes, e);
     data_close(data);
     TRY(st);
     char cc[8];
@@ -162,7 +105,7 @@ static enum status measure(struct backend *b, struct run_options *run,
     if (sscanf(out->device.architecture, "sm_%d", &capability) != 1) capability = 0;
     snprintf(cc, sizeof cc, "%d.%d", capability / 10 % 1000, capability % 10);
     mfu_of_device(&out->mfu, run, out->device.name, cc, 1);
-    out->model_flop = out->mfu.flop_per_token * (double)out->tokens;
+    out->model_flop = out->mfu.flop_per_token * (double)out->whole.tokens;
     for (int i = 0; i < out->record.attention_count && model_has_window(&run->model); i++)
         out->record.attention[i].window = run->model.window;
     TRY(ceilings(b, out, e));
@@ -170,40 +113,13 @@ static enum status measure(struct backend *b, struct run_options *run,
     return OK;
 }
 
-void step_lower_ceilings(struct step_bench *s) {
-    for (int64_t i = 0; i < s->record.call_count; i++) {
-        const struct timed_call *c = &s->record.call[i];
-        struct bench_time *ceiling = c->gemm >= 0        ? &s->gemm[c->gemm]
-                                     : c->attention >= 0 ? &s->attention[c->attention]
-                                                         : NULL;
-        if (ceiling && c->time_us < ceiling->best_us) ceiling->best_us = c->time_us;
-    }
-}
-
-double step_call_floor_us(const struct step_bench *s, const struct timed_call *c) {
-    if (c->gemm >= 0) return s->gemm[c->gemm].best_us;
-    if (c->attention >= 0) return s->attention[c->attention].best_us;
-    double copy_us = s->copy_bytes_per_s > 0 ? c->bytes / s->copy_bytes_per_s * 1e6 : 0;
-    return copy_us < c->time_us ? copy_us : c->time_us;
-}
-
 /* ---- the kind of `bench` ----------------------------------------------------------------------*/
-
-/* One line of the summary of several runs. */
-struct bench_line { char name[128]; double step_us, tokens_per_s, floor_us, joules; };
-
-static double floor_us(const struct step_bench *s) {
-    double all = 0;
-    for (int64_t i = 0; i < s->record.call_count; i++)
-        all += step_call_floor_us(s, &s->record.call[i]);
-    return all;
-}
 
 static enum status bench_run(const struct cli *cli, struct backend *b,
                              const struct resolved_run *run, const struct step_bench_options *o,
-                             struct bench_line *line, json_t *rows, struct err *e) {
+                             struct step_row *row, json_t *rows, struct err *e) {
     struct run_options options;
-    struct step_bench s = { .steps = 0 };
+    struct step_bench s = { .name = "" };
     TRY(options_read(run->config_json, &options, e));
     if (options.train.documents.mask)
         cli_note(cli, "%s: its data are generated: attention is measured over whole sequences, not "
@@ -216,36 +132,14 @@ static enum status bench_run(const struct cli *cli, struct backend *b,
     if (st == OK && cli->json) json_append(rows, step_bench_json(&s), &failed);
     else if (st == OK) step_bench_print(cli, &s, cli_has(cli, "detail"));
     if (failed) st = FAIL(e, ERR_MEMORY, "a row of JSON");
-    if (st == OK && s.step.median_us > STEP_BUSY_RATIO * s.step.best_us)
+    if (st == OK && s.whole.time.median_us > STEP_BUSY_RATIO * s.whole.time.best_us)
         cli_warn(cli, "%s: a step took %.3g ms at the median and %.3g ms at best: the machine was "
-                 "busy; measure again when it is idle", run->name, s.step.median_us * 1e-3,
-                 s.step.best_us * 1e-3);
-    *line = (struct bench_line){ .step_us = s.step.median_us, .floor_us = floor_us(&s),
-                                 .tokens_per_s = (double)s.tokens / s.step.median_us * 1e6,
-                                 .joules = s.energy.joules };
-    snprintf(line->name, sizeof line->name, "%s", s.name);
+                 "busy; measure again when it is idle", run->name, s.whole.time.median_us * 1e-3,
+                 s.whole.time.best_us * 1e-3);
+    if (st == OK) step_row_of(&s, &options.model, row);
     timed_record_free(&s.record);
     options_free(&options);
     return st;
-}
-
-static void print_together(const struct cli *cli, const struct bench_line *line, int64_t count,
-                           bool energy) {
-    int width = 42;
-    for (int64_t i = 0; i < count; i++)
-        if ((int)strlen(line[i].name) > width) width = (int)strlen(line[i].name);
-    cli_out(cli, "%-*s %10s %12s %9s %9s%s\n", width, "run", "step ms", "tokens/s", "to first",
-            "of floor", energy ? "     J per step" : "");
-    for (int64_t i = 0; i < count; i++) {
-        char joules[ENERGY_TEXT_CAP];
-        energy_text(line[i].joules, joules);
-        cli_out(cli, "%-*s %10.3f %12.0f %8.3fx %8.1f%%", width, line[i].name,
-                line[i].step_us / 1e3, line[i].tokens_per_s,
-                line[i].tokens_per_s / line[0].tokens_per_s,
-                100 * line[i].floor_us / line[i].step_us);
-        if (energy) cli_out(cli, " %14s", joules);
-        cli_out(cli, "\n");
-    }
 }
 
 /* Checked before any measurement: a run that exhausts host memory would end other programs. */
@@ -282,23 +176,26 @@ static void note_one_device(const struct cli *cli, const struct resolved_run *ru
 static enum status bench_runs(const struct cli *cli, struct backend *b,
                               const struct resolution *r, const struct step_bench_options *o,
                               json_t *rows, struct err *e) {
-    struct bench_line *line = calloc((size_t)r->run_count + 1, sizeof *line);
-    enum status st = line ? OK : FAIL(e, ERR_MEMORY, "figures of the runs");
+    struct step_row *row = calloc((size_t)r->run_count + 1, sizeof *row);
+    enum status st = row ? OK : FAIL(e, ERR_MEMORY, "figures of the runs");
     if (st == OK) st = check_memory(b, r, e);
     for (int64_t i = 0; i < r->run_count && st == OK; i++) {
         note_one_device(cli, &r->runs[i]);
-        cli_note(cli, "%s: measuring whole steps, then each operator alone", r->runs[i].name);
-        st = bench_run(cli, b, &r->runs[i], o, &line[i], rows, e);
+        cli_note(cli, "%s: measuring whole steps, then each operator alone%s", r->runs[i].name,
+                 o->each_gemm ? ", then whole steps with one kind of GEMM changed" : "");
+        st = bench_run(cli, b, &r->runs[i], o, &row[i], rows, e);
     }
-    if (st == OK && r->run_count > 1 && !cli->json)
-        print_together(cli, line, r->run_count, o->meter.window_us > 0);
-    free(line);
+    if (st == OK && cli->json) st = step_rows_json(row, r->run_count, rows, e);
+    else if (st == OK && r->run_count > 1)
+        step_rows_print(cli, row, r->run_count, o->meter.window_us > 0);
+    free(row);
     return st;
 }
 
 enum status bench_step(const struct cli *cli, const struct resolution *script, struct backend *b,
                        const struct energy_meter *m, json_t *rows, struct err *e) {
-    struct step_bench_options o = { .steps = 10, .timed_steps = 5, .meter = *m };
+    struct step_bench_options o = { .steps = 10, .timed_steps = 5, .meter = *m,
+                                    .each_gemm = cli_has(cli, "each-gemm") };
     TRY(cli_int(cli, "steps", 1, 1000, &o.steps, e));
     return bench_runs(cli, b, script, &o, rows, e);
 }

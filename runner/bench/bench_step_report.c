@@ -7,7 +7,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/cli.h"
-#include "runner/bench/bench_step.h"
+#include "runner/bench/step_bench.h"
 #include "runner/bench/step_work.h"
 #include "runner/hardware/telemetry.h"
 
@@ -51,7 +51,7 @@ static void total(const struct step_bench *s, struct totals *t) {
 
 static void print_sums(const struct cli *cli, const char *name, int width, const struct sums *p,
                        const struct step_bench *s) {
-    double step_us = s->step.median_us;
+    double step_us = s->whole.time.median_us;
     cli_out(cli, "  %-*s %6" PRId64 " %10.3f %6.1f%% %10.3f %6.1f%%", width, name, p->calls,
             p->us / 1e3, 100 * ratio(p->us, step_us), p->floor_us / 1e3,
             100 * ratio(p->floor_us, p->us));
@@ -120,7 +120,7 @@ static void print_detail(const struct cli *cli, const struct step_bench *s, int 
 }
 
 static void print_mfu(const struct cli *cli, const struct step_bench *s) {
-    double tflops = s->model_flop / s->step.median_us * 1e-6;
+    double tflops = s->model_flop / s->whole.time.median_us * 1e-6;
     char basis[512];
     mfu_text(&s->mfu, basis, sizeof basis);
     struct flop_rate rate = flop_rate_of(tflops);
@@ -141,28 +141,29 @@ static void print_energy(const struct cli *cli, const struct step_bench *s,
         cli_out(cli, "  energy %.3f J per step, %.0f W on average, %.3f mJ per token; operators "
                 "repeated alone: %.3f J for %.1f%% of their time\n", s->energy.joules,
                 s->energy.joules / s->energy.time_us * 1e6,
-                s->energy.joules / (double)s->tokens * 1e3, all->joules,
+                s->energy.joules / (double)s->whole.tokens * 1e3, all->joules,
                 100 * ratio(all->joules_us, all->us));
     else cli_out(cli, "  energy not measured: there is no energy counter of this device\n");
 }
 
 static void print_head(const struct cli *cli, const struct step_bench *s) {
-    double step = s->step.median_us;
+    const struct whole_steps *w = &s->whole;
+    double step = w->time.median_us;
     cli_out(cli, "%s%s%s on %s (%s)\n", cli_style(cli, "bold"), s->name, cli_style(cli, NULL),
             s->device.name, s->device.architecture);
     cli_out(cli, "  step %.3f ms (best of %" PRId64 ": %.3f), %.0f tokens/s, loss %.4f\n",
-            step / 1e3, s->steps, s->step.best_us / 1e3, (double)s->tokens / step * 1e6,
-            (double)s->loss);
+            step / 1e3, w->steps, w->time.best_us / 1e3, (double)w->tokens / step * 1e6,
+            (double)w->loss);
     cli_out(cli, "  %" PRId64 " tokens: %" PRId64 " micro-step%s of %" PRId64 " x %" PRId64,
-            s->tokens, s->micro_steps, s->micro_steps == 1 ? "" : "s", s->micro_batch, s->seq_len);
+            w->tokens, s->micro_steps, s->micro_steps == 1 ? "" : "s", s->micro_batch, s->seq_len);
     if (s->micro_steps < s->micro_steps_asked)
         cli_out(cli, " (the experiment has %" PRId64 " of them)", s->micro_steps_asked);
     cli_out(cli, "\n");
     print_mfu(cli, s);
-    if (s->clock_mhz > 0) {
+    if (w->clock_mhz > 0) {
         char reasons[192];
-        throttle_text(s->throttle, reasons, sizeof reasons);
-        cli_out(cli, "  meanwhile SM at %.0f MHz, up to %.0f W%s%s\n", s->clock_mhz, s->power_w,
+        throttle_text(w->throttle, reasons, sizeof reasons);
+        cli_out(cli, "  meanwhile SM at %.0f MHz, up to %.0f W%s%s\n", w->clock_mhz, w->power_w,
                 *reasons ? ", clocks limited by: " : "", reasons);
     }
 }
@@ -170,7 +171,7 @@ static void print_head(const struct cli *cli, const struct step_bench *s) {
 /* The parts, their sum, and the same sum by phase. */
 static void print_totals(const struct cli *cli, const struct step_bench *s, const struct totals *t,
                          int width) {
-    double step = s->step.median_us;
+    double step = s->whole.time.median_us;
     cli_out(cli, "  %-*s %6s %10s %7s %10s %7s%s\n", width, "part", "calls", "ms", "of step",
             "floor ms", "reached", s->energy_asked ? "             J" : "");
     for (enum timed_part i = 0; i < PART_COUNT; i++)
@@ -195,6 +196,7 @@ void step_bench_print(const struct cli *cli, const struct step_bench *s, bool de
     if (s->energy_asked) print_energy(cli, s, &t.all);
     print_totals(cli, s, &t, width);
     if (detail) print_detail(cli, s, width);
+    if (s->changes_asked) gemm_changes_print(cli, &s->changes);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------*/
@@ -239,17 +241,19 @@ json_t *step_bench_json(const struct step_bench *s) {
     for (enum timed_phase i = 0; i < PHASE_COUNT; i++)
         json_append(phases, sums_json("phase", timed_phase_name(i), &t.phase[i]), &failed);
     for (int i = 0; i < s->record.gemm_count; i++) json_append(gemms, gemm_json(s, i), &failed);
+    const struct whole_steps *w = &s->whole;
     json_t *object = json_pack(
         "{s:s,s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:I,s:f,s:f,s:I,s:o,s:o,s:o,s:o,"
-        "s:o}",
-        "name", s->name, "recipe", s->recipe, "tokens", (json_int_t)s->tokens, "steps",
-        (json_int_t)s->steps, "loss", (double)s->loss,
-        "step_us_median", s->step.median_us, "step_us_best", s->step.best_us, "tokens_per_s",
-        (double)s->tokens / s->step.median_us * 1e6, "model_flop", s->model_flop, "parts_us",
+        "s:o,s:o}",
+        "name", s->name, "recipe", s->recipe, "tokens", (json_int_t)w->tokens, "steps",
+        (json_int_t)w->steps, "loss", (double)w->loss,
+        "step_us_median", w->time.median_us, "step_us_best", w->time.best_us, "tokens_per_s",
+        (double)w->tokens / w->time.median_us * 1e6, "model_flop", s->model_flop, "parts_us",
         t.all.us, "floor_us", t.all.floor_us, "copy_bytes_per_s", s->copy_bytes_per_s,
         "peak_tflops", s->mfu.peak_tflops, "gemm_tflops", s->mfu.ceiling_tflops, "memory_bytes",
-        (json_int_t)s->memory_bytes, "clock_sm_mhz", s->clock_mhz, "power_w", s->power_w,
-        "throttle", (json_int_t)s->throttle, "energy_j", energy_json(s->energy.joules),
-        "parts", parts, "phases", phases, "gemms", gemms, "operators", operators_json(s));
+        (json_int_t)s->memory_bytes, "clock_sm_mhz", w->clock_mhz, "power_w", w->power_w,
+        "throttle", (json_int_t)w->throttle, "energy_j", energy_json(s->energy.joules),
+        "parts", parts, "phases", phases, "gemms", gemms, "operators", operators_json(s), "changes",
+        s->changes_asked ? gemm_changes_json(&s->changes) : json_null());
     return json_whole(object, failed);
 }

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 #include "kernels/cpu/cpu_backend.h"
-#include "runner/bench/bench_step.h"
+#include "runner/bench/step_bench.h"
 #include "tests/support/tiny.h"
 
 enum { STEPS = 3 };

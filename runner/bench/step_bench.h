@@ -1,9 +1,10 @@
 /* One training step, measured whole and in parts, and the floor of each part on this machine. */
-#ifndef FP8LAB_RUNNER_BENCH_BENCH_STEP_H
-#define FP8LAB_RUNNER_BENCH_BENCH_STEP_H
+#ifndef FP8LAB_RUNNER_BENCH_STEP_BENCH_H
+#define FP8LAB_RUNNER_BENCH_STEP_BENCH_H
 
 #include "runner/bench/bench_ceilings.h"
-#include "runner/bench/bench_energy.h"
+#include "runner/bench/step_each_gemm.h"
+#include "runner/bench/step_whole.h"
 #include "runner/plan/mfu.h"
 #include "runner/plan/options.h"
 
@@ -15,24 +16,20 @@ struct step_bench {
     char recipe[32]; /* the kind of its recipe */
     const char *backend;
     struct device_info device;
-    int64_t tokens;      /* per step of this rank */
     int64_t micro_batch, seq_len;
     int64_t micro_steps, micro_steps_asked; /* micro-steps of a step: as measured, as in the
                                                experiment */
     double model_flop;   /* FLOP of a step: model_flops_per_token */
     int64_t memory_bytes;
-    struct bench_time step; /* whole steps as in a run: graphs are replayed if there are any */
-    int64_t steps;          /* number of whole steps measured */
-    double clock_mhz, power_w; /* during those steps: median SM clock, highest power; 0: not
-                                  known */
-    int64_t throttle; /* NVML's reasons for low clocks, OR of all samples (hardware/telemetry.h) */
+    struct whole_steps whole;
     bool energy_asked;
     struct energy energy; /* of a whole step; the record has the operators' */
     struct timed_record record;
     struct bench_time gemm[SHAPES_MAX], attention[SHAPES_MAX]; /* ceilings, by shape */
     double copy_bytes_per_s;
     struct mfu mfu; /* without a product; ceiling as measured now */
-    float loss; /* of the last step; a loss that is not finite invalidates the figures */
+    struct gemm_changes changes; /* of --each-gemm, else none */
+    bool changes_asked;
 };
 
 /* Lowers the ceiling time of a shape to the time of a call in the step, if that is less. Another
