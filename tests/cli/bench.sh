@@ -1,5 +1,5 @@
 #!/bin/bash
-# long: 15
+# long: 25
 # bench: a figure for every dtype, a step in parts that add up, one JSON object, and errors that
 # name the valid values.
 set -u
@@ -10,22 +10,21 @@ fail() {
 }
 small="--m 64 --n 48 --k 32 --repeats 3 --threads 1 --backend cpu"
 
-rows=$("$FP8LAB" bench gemm $small 2>/dev/null | grep -c 'GFLOP/s')
-[ "$rows" = 3 ] || fail "wanted rows for f32, bf16 and e4m3, found $rows"
-
 # A GPU's arithmetic reaches the product, and the machine's name says so.
 "$FP8LAB" bench gemm $small --arithmetic ada --dtype f32 >"$TEST_TMP/ada" 2>&1
 for want in ', arithmetic ada (unverified)' 'matmul: a is f32, and ada multiplies bf16 and FP8'; do
     grep -qF -- "$want" "$TEST_TMP/ada" || fail "bench --arithmetic ada does not say: $want"
 done
 
-# No share of the fastest product is above 1, not even for the fastest shape of a CPU.
+# Every dtype has a row. No share of the fastest product is above 1, not even for the fastest shape
+# of a CPU.
 "$FP8LAB" bench gemm --m 768 --n 768 --k 768 --repeats 3 --threads 1 --backend cpu --json \
     2>/dev/null >"$TEST_TMP/large.json" || fail "bench gemm 768: exit code $?"
 python3 - "$TEST_TMP/large.json" <<'PY' || fail "bench gemm: a share above 1"
 import json, sys
 rows = json.load(open(sys.argv[1]))["rows"]
-assert len(rows) == 3 and all(0 < row["share"] <= 1 for row in rows), rows
+assert [row["dtype"] for row in rows] == ["f32", "bf16", "e4m3"], rows
+assert all(0 < row["share"] <= 1 for row in rows), rows
 PY
 
 for scale in tensor row 1x128 1x32 ''; do # '': NVFP4's, which its codes imply
@@ -35,13 +34,16 @@ for scale in tensor row 1x128 1x32 ''; do # '': NVFP4's, which its codes imply
     json=$("$FP8LAB" bench gemm $small --dtype $dtype $words --json 2>/dev/null) ||
         fail "$dtype $scale: exit code $?"
     for want in '"schema":"fp8lab.bench/1"' '"kind":"gemm"' '"backend":"cpu"' \
-        "\"dtype\":\"$dtype\"" "\"scale\":\"$scale\"" '"m":64' '"gflops_median":'; do
+        "\"dtype\":\"$dtype\"" "\"scale\":\"$scale\"" '"m":64' '"gflops_median":' \
+        '"energy_j":null'; do
         case $json in *"$want"*) ;; *) fail "$dtype $scale: no $want in $json" ;; esac
     done
 done
 
+# A CPU has no energy counter: `not measured`, and null in JSON, which is never 0.
 rows=$("$FP8LAB" bench attention --seq-len 64 --heads 2 --kv-heads 1 --repeats 3 --backend cpu \
-    --threads 1 2>/dev/null | grep -c '[GT]FLOP/s .*% of a large GEMM')
+    --threads 1 --energy 1 2>/dev/null |
+    grep -c '[GT]FLOP/s .*% of a large GEMM.*  not measured$')
 [ "$rows" = 4 ] || fail "bench attention: wanted forward, backward and plain, found $rows rows"
 "$FP8LAB" bench attention --seq-len 64 --heads 2 --kv-heads 1 --repeats 1 --backend cpu \
     --threads 1 --json 2>/dev/null >"$TEST_TMP/attention" || fail "bench attention: exit code $?"
@@ -50,34 +52,47 @@ import json, sys
 for row, tables in zip(json.load(open(sys.argv[1]))["rows"], (1, 2)):
     assert row["memory_bytes"] == tables * 2 * 64 * 4, row
     plain = row["plain"]
+    assert row["energy_j"] is None, row
     assert plain["memory_bytes"] == tables * 2 * 64 * 64 * 2, row
     assert plain["time_us_median"] > 0 and 0 < plain["share"] and plain["energy_j"] is None, row
 PY
-rows=$("$FP8LAB" bench quantise --m 48 --k 64 --repeats 3 --backend cpu --threads 1 2>/dev/null |
-    grep -c 'GB/s .*% of a copy')
+rows=$("$FP8LAB" bench quantise --m 48 --k 64 --repeats 3 --backend cpu --threads 1 --energy 1 \
+    2>/dev/null | grep -c 'GB/s .*% of a copy.*  not measured$')
 [ "$rows" = 16 ] || fail "bench quantise: wanted 8 granularities, twice, found $rows rows"
+case $("$FP8LAB" bench quantise --m 48 --k 64 --scale 1x16 --repeats 1 --backend cpu --threads 1 \
+    --json 2>/dev/null) in
+*'"energy_j":null'*) ;; *) fail "bench quantise --json: no energy_j" ;; esac
 
 # The next command names another kind than the one measured.
-case $("$FP8LAB" bench gemm $small --dtype bf16 2>&1) in
+"$FP8LAB" bench gemm $small --dtype bf16 --energy 1 >"$TEST_TMP/gemm" 2>&1
+grep -q 'GFLOP/s.*  not measured$' "$TEST_TMP/gemm" || fail "bench gemm: $(cat "$TEST_TMP/gemm")"
+case $(cat "$TEST_TMP/gemm") in
 *"Next: fp8lab bench gemm"*) fail "bench gemm suggests itself as the next command" ;;
 *"Next: fp8lab bench "*) ;;
 *) fail "bench gemm: no next command" ;;
 esac
 
-# A step: every part has a row and a floor, and the parts add up to their sum.
-json=$("$FP8LAB" bench step tests/cli/tiny.lua --steps 3 --threads 1 --backend cpu --json \
-    2>/dev/null) || fail "bench step: exit code $?"
-for part in GEMM attention 'quantise, transpose' 'norm, activation' 'head, loss' optimizer other; do
-    case $json in *"\"part\":\"$part\""*) ;; *) fail "bench step: no part $part in $json" ;; esac
-done
-python3 - "$json" <<'PY' || fail "bench step: the parts do not add up"
+# A step: every part has a row and a floor, and the parts add up to their sum. Each recipe's scales
+# have words. FP8 attention has rows of its own, and a floor: from codes of e4m3, and e5m2 where
+# they are gradients, into bf16. What was measured here is what `advise` forecasts from; near it,
+# since near shapes weigh too.
+for how in attention.precision=fp8 recipe=fp4.nvfp4; do
+    "$FP8LAB" bench step tests/cli/tiny.lua --set $how --steps 3 --threads 1 --backend cpu --json \
+        >"$TEST_TMP/step.json" 2>/dev/null || fail "bench step: exit code $? with $how"
+    "$FP8LAB" advise tests/cli/tiny.lua --set $how --bench "$TEST_TMP/step.json" --json \
+        >"$TEST_TMP/advice.json" 2>/dev/null || fail "advise: exit code $? with $how"
+    python3 - "$TEST_TMP/step.json" "$TEST_TMP/advice.json" $how <<'PY' || fail "bench step: $how"
 import json, sys
-row = json.loads(sys.argv[1])["rows"][0]
+row, = json.load(open(sys.argv[1]))["rows"]
 parts = row["parts"]
+names = ["GEMM", "attention", "quantise, transpose", "norm, activation", "head, loss", "optimizer",
+         "other"]
+assert [p["part"] for p in parts] == names, parts
 assert abs(sum(p["time_us"] for p in parts) - row["parts_us"]) < 1e-6 * row["parts_us"]
 assert abs(sum(p["floor_us"] for p in parts) - row["floor_us"]) < 1e-6 * row["floor_us"]
 assert all(p["time_us"] > 0 and p["floor_us"] >= 0 and p["calls"] > 0 for p in parts)
 assert all(p["floor_us"] <= p["time_us"] * (1 + 1e-9) for p in parts), parts
+assert all(p["floor_us"] > 0 for p in parts if p["part"] == "attention"), parts
 phases = row["phases"]
 assert [p["phase"] for p in phases] == ["forward", "backward", "update"], phases
 assert all(p["time_us"] > 0 and p["calls"] > 0 for p in phases), phases
@@ -87,55 +102,31 @@ optimizer = next(p for p in parts if p["part"] == "optimizer")
 assert optimizer["calls"] == phases[2]["calls"], (optimizer, phases[2])
 assert row["tokens"] == 128 and row["model_flop"] > 0 and row["copy_bytes_per_s"] > 0
 assert {g["direction"] for g in row["gemms"]} == {"fprop", "dgrad", "wgrad"}
+text = open(sys.argv[1]).read().replace(" ", "")
+assert '"energy_j":null' in text and '"energy_j":0' not in text
+shapes = [work["attention"] for work in row["operators"] if work.get("attention")]
+found = {(s["backward"], s["act"], s["out"], s["d_o"]) for s in shapes}
+nvfp4 = sys.argv[3] == "recipe=fp4.nvfp4"
+assert ('"a_scale":"1x16"' in text) == nvfp4
+assert found == ({(False, "bf16", "bf16", "bf16"), (True, "bf16", "bf16", "bf16")} if nvfp4 else
+                 {(False, "e4m3", "bf16", "bf16"), (True, "e4m3", "bf16", "e5m2")}), found
+advice, = (r for r in json.load(open(sys.argv[2]))["rows"] if r["recipe"] == row["recipe"])
+assert 0.5 < advice["forecast"]["step_us"] / row["step_us_median"] < 2, (advice, row)
 PY
-
-# What was measured here is what `advise` forecasts from; near it, since near shapes weigh too.
-echo "$json" >"$TEST_TMP/step.json"
-"$FP8LAB" advise tests/cli/tiny.lua --bench "$TEST_TMP/step.json" --json 2>/dev/null |
-    python3 -c 'import json, sys
-row, = (r for r in json.load(sys.stdin)["rows"] if r["recipe"] == "fp8.delayed")
-measured = json.load(open(sys.argv[1]))["rows"][0]["step_us_median"]
-assert 0.5 < row["forecast"]["step_us"] / measured < 2, (row, measured)' \
-    "$TEST_TMP/step.json" || fail "advise: not the step that was measured"
-# Each recipe's scales have words, which `advise` reads again.
-"$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --backend cpu --set recipe=fp4.nvfp4 --json \
-    2>/dev/null >"$TEST_TMP/nvfp4.json" || fail "bench step of NVFP4: exit code $?"
-grep -q '"a_scale":"1x16"' "$TEST_TMP/nvfp4.json" || fail "bench step of NVFP4: no scale"
-"$FP8LAB" advise tests/cli/tiny.lua --bench "$TEST_TMP/nvfp4.json" >"$TEST_TMP/said" 2>&1 ||
-    fail "advise: NVFP4's step: $(cat "$TEST_TMP/said")"
-
-# Joules: a CPU has no counter. That is said, and is never 0.
-"$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --energy 1 \
-    >"$TEST_TMP/energy" 2>/dev/null || fail "bench step --energy: exit code $?"
-grep -q '^  energy not measured: there is no energy counter of this device' "$TEST_TMP/energy" ||
-    fail "bench step --energy: does not say that nothing was measured"
-rows=$(grep -cE '^  (GEMM|attention|head, loss|optimizer) .*  not measured ' "$TEST_TMP/energy")
-[ "$rows" = 4 ] || fail "bench step --energy: $rows of 4 rows say that nothing was measured"
-case $json in *'"energy_j":null'*) ;; *) fail "bench step --json: no energy_j" ;; esac
-case $json in *'"energy_j":0'*) fail "bench step --json: an energy of 0" ;; esac
-
-for kind in 'gemm --m 64 --n 48 --k 32 --dtype bf16' 'attention --seq-len 64 --heads 2' \
-    'quantise --m 48 --k 64 --scale 1x16'; do
-    # shellcheck disable=SC2086 # the words of the kind
-    "$FP8LAB" bench $kind --repeats 1 --backend cpu --threads 1 --energy 1 2>/dev/null |
-        grep -q '  not measured$' || fail "bench $kind --energy: does not say not measured"
-    # shellcheck disable=SC2086
-    case $("$FP8LAB" bench $kind --repeats 1 --backend cpu --threads 1 --json 2>/dev/null) in
-    *'"energy_j":null'*) ;; *) fail "bench $kind --json: no energy_j" ;; esac
 done
 
-# Names of details are complete, and their columns align with the table above. Of two GPUs one is
-# measured.
-"$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --detail \
+# Joules: that there is no counter is said. Names of details are complete, and their columns align
+# with the table above. Of two GPUs one is measured.
+"$FP8LAB" bench step tests/cli/tiny.lua --steps 1 --threads 1 --backend cpu --energy 1 --detail \
     --set hardware.gpus=2 >"$TEST_TMP/detail" 2>"$TEST_TMP/messages" ||
-    fail "bench step --detail: exit code $?"
+    fail "bench step --energy --detail: exit code $?"
+grep -q '^  energy not measured: there is no energy counter of this device' "$TEST_TMP/detail" ||
+    fail "bench step --energy: does not say that nothing was measured"
+rows=$(grep -cE '^  (GEMM|attention|head, loss|optimizer) .*  not measured ' "$TEST_TMP/detail")
+[ "$rows" = 4 ] || fail "bench step --energy: $rows of 4 rows say that nothing was measured"
 grep -q '^tiny: measuring' "$TEST_TMP/messages" || fail "bench step: no message before its figures"
 grep -q '^tiny: one device is measured, with the whole batch of 4;' "$TEST_TMP/messages" ||
     fail "bench step: no message that only one of two GPUs is measured"
-"$FP8LAB" bench step experiments/sft_quickstart.lua --only '*bf16' --steps 1 --backend cpu \
-    >"$TEST_TMP/detail.chats" 2>"$TEST_TMP/messages" || fail "bench step of chats: exit code $?"
-grep -q '^sft-quickstart-bf16: its data are generated: attention' "$TEST_TMP/messages" ||
-    fail "bench step of chats: no message that documents are not measured"
 for phase in forward backward update; do
     grep -qE "^    $phase +[0-9]+ +[0-9.]+ +[0-9.]+% " "$TEST_TMP/detail" ||
         fail "bench step: no line of $phase"
@@ -146,20 +137,19 @@ ends=$(grep -oE '^  [a-zA-Z, ]+(: .*)? +[0-9]+ +[0-9.]+ +[0-9.]+% ' "$TEST_TMP/d
     awk '{ print length($0) }' | sort -u | wc -l)
 [ "$ends" = 1 ] || fail "bench step --detail: columns are not aligned"
 
-# FP8 attention has rows of its own, and a floor: from codes of e4m3, and e5m2 where they are
-# gradients, into bf16.
-"$FP8LAB" bench step tests/cli/suite.lua --set attention.precision=fp8 \
-    --set recipe=fp8.delayed --set recipe.format=hybrid --steps 2 --threads 1 --backend cpu --json \
-    2>/dev/null >"$TEST_TMP/fp8" || fail "bench step: exit code $? with FP8 attention"
-python3 - "$TEST_TMP/fp8" <<'PY' || fail "bench step: rows of FP8 attention"
-import json, sys
-row = json.load(open(sys.argv[1]))["rows"][0]
-shapes = [work["attention"] for work in row["operators"] if work.get("attention")]
-found = {(s["backward"], s["act"], s["out"], s["d_o"]) for s in shapes}
-assert found == {(False, "e4m3", "bf16", "bf16"), (True, "e4m3", "bf16", "e5m2")}, found
-part = [part for part in row["parts"] if part["part"] == "attention"][0]
-assert 0 < part["floor_us"] <= part["time_us"], part
-PY
+# --only chooses a row of a suite. One thread of a CPU is reported in GFLOP/s. Of chats the
+# documents are not measured.
+"$FP8LAB" bench step experiments/sft_quickstart.lua --only '*bf16' --steps 2 --threads 1 \
+    --backend cpu --set model.layers=1 --set model.seq_len=32 --set train.micro_batch=2 \
+    --set train.global_batch=4 >"$TEST_TMP/chats" 2>"$TEST_TMP/messages" ||
+    fail "bench step of chats: exit code $?"
+grep -q '^sft-quickstart-bf16: its data are generated: attention' "$TEST_TMP/messages" ||
+    fail "bench step of chats: no message that documents are not measured"
+lines=$(cat "$TEST_TMP/chats")
+case $lines in *TFLOP/s*) fail "bench step: TFLOP/s of one thread" ;; *GFLOP/s*) ;;
+*) fail "bench step: no GFLOP/s" ;; esac
+case $lines in *quickstart-fp8*) fail "bench step --only: measured the other row too" ;;
+*quickstart-bf16*) ;; *) fail "bench step --only: no row" ;; esac
 
 refused() { # words of the message, then arguments
     local words=$1 text
@@ -168,14 +158,6 @@ refused() { # words of the message, then arguments
     [ $? = 2 ] || fail "bench $*: exit code is not 2"
     case $text in *"$words"*) ;; *) fail "bench $*: \"$words\" is not in \"$text\"" ;; esac
 }
-
-# --only chooses a row of a suite. One thread of a CPU is reported in GFLOP/s.
-lines=$("$FP8LAB" bench step tests/cli/suite.lua --only '*bf16' --steps 2 --threads 1 \
-    --backend cpu 2>/dev/null) || fail "bench step --only: exit code $?"
-case $lines in *TFLOP/s*) fail "bench step: TFLOP/s of one thread" ;; *GFLOP/s*) ;;
-*) fail "bench step: no GFLOP/s" ;; esac
-case $lines in *pair-fp8*) fail "bench step --only: measured the other row too" ;; *pair-bf16*) ;;
-*) fail "bench step --only: no row" ;; esac
 
 refused 'bench fp4: gemm, attention, quantise or step' fp4
 refused 'not a multiple of --kv-heads 3' attention --heads 4 --kv-heads 3 --backend cpu
