@@ -151,6 +151,25 @@ case $lines in *TFLOP/s*) fail "bench step: TFLOP/s of one thread" ;; *GFLOP/s*)
 case $lines in *quickstart-fp8*) fail "bench step --only: measured the other row too" ;;
 *quickstart-bf16*) ;; *) fail "bench step --only: no row" ;; esac
 
+# A suite: each row beside its row in BF16, whose differences add up; and changed steps.
+"$FP8LAB" bench step tests/cli/suite.lua --steps 1 --threads 1 --backend cpu --each-gemm \
+    >"$TEST_TMP/suite" 2>/dev/null || fail "bench step --each-gemm: exit code $?"
+for want in '^pair-fp8.tensorwise beside pair-bf16, ms of a step$' \
+    '^  step  .*x as fast$' '^  qkv fprop 64x256x128  .*x as fast$' \
+    '^  a CPU emulates FP8: these times say nothing' 'a step would be [0-9.]*x as fast$' \
+    '^  unchanged ' '^  wgrad in BF16 ' '^  lm_head in fp8.tensorwise ' \
+    '^  --each-gemm: no GEMM of this row '; do
+    grep -qE -- "$want" "$TEST_TMP/suite" || fail "bench step of a suite does not say: $want"
+done
+sed -n '/ beside /,$p' "$TEST_TMP/suite" | python3 -c 'import re, sys
+rows = re.findall(r"^  (\S.*?)  +(-?[\d.]+) +(-?[\d.]+) +[+-]([\d.]+)", sys.stdin.read(), re.M)
+parts = [row for row in rows if not re.search(r" \d+x\d+x\d+$", row[0])]
+assert len(parts) >= 8 and parts[-1][0] == "step", parts
+for column in (1, 2):
+    sum_ms = sum(float(row[column]) for row in parts[:-1])
+    assert abs(sum_ms - float(parts[-1][column])) < 0.01, (sum_ms, parts)
+' || fail "bench step of a suite: the differences do not add up"
+
 refused() { # words of the message, then arguments
     local words=$1 text
     shift
