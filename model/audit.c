@@ -17,7 +17,8 @@ static int64_t calls_of(const struct transformer *t) {
     for (int64_t l = t->lowest > 0 ? t->lowest : 0; l < t->config.layers; l++) {
         for (int s = 0; s < GEMM_SITE_COUNT; s++)
             calls += t->layer[l].linear[s].weight->frozen ? 1 : 2;
-        calls += t->recompute == RECOMPUTE_BLOCK ? 3 : t->recompute == RECOMPUTE_FFN ? 1 : 0;
+        enum recompute_kind again = transformer_recompute(t, l);
+        calls += again == RECOMPUTE_BLOCK ? 3 : again == RECOMPUTE_FFN ? 1 : 0;
     }
     return calls;
 }

@@ -33,8 +33,9 @@ static struct sink dy_sink(struct transformer *t, struct linear *l) {
 
 /* Recomputes what forward did not keep: the same operators, inputs and scales. */
 static enum status recompute(struct transformer *t, int64_t l, struct err *e) {
-    if (t->recompute == RECOMPUTE_NONE) return OK;
-    if (t->recompute == RECOMPUTE_BLOCK) TRY(layer_attention(t, l, PASS_RECOMPUTE, e));
+    enum recompute_kind kind = transformer_recompute(t, l);
+    if (kind == RECOMPUTE_NONE) return OK;
+    if (kind == RECOMPUTE_BLOCK) TRY(layer_attention(t, l, PASS_RECOMPUTE, e));
     return layer_ffn_in(t, l, PASS_RECOMPUTE, e);
 }
 

@@ -41,6 +41,8 @@ enum status transformer_init(struct transformer *t, const struct model_config *c
     t->config = *c;
     /* Without a backward, layers share in turn what a backward would recompute. */
     t->recompute = o->forward_only ? RECOMPUTE_BLOCK : o->recompute;
+    t->recompute_layers = o->forward_only || !o->recompute_layers ? c->layers
+                                                                  : o->recompute_layers;
     t->forward_only = o->forward_only;
     t->accuracy = o->accuracy;
     t->act = o->act;
@@ -157,8 +159,9 @@ static void layout_x(struct transformer *t, struct memory *m, const struct regio
                                                        "norm2 output", "ffn activation" };
     struct linear *lin = &t->layer[l].linear[site];
     const struct gemm_spec *spec = &lin->spec;
-    bool again = t->recompute == RECOMPUTE_BLOCK ||
-                 (t->recompute == RECOMPUTE_FFN && (site == GEMM_FFN_IN || site == GEMM_FFN_OUT));
+    enum recompute_kind kind = transformer_recompute(t, l);
+    bool again = kind == RECOMPUTE_BLOCK ||
+                 (kind == RECOMPUTE_FFN && (site == GEMM_FFN_IN || site == GEMM_FFN_OUT));
     bool wgrad = l >= t->lowest && !lin->weight->frozen; /* else only fprop reads it */
     if (!wgrad && (site != GEMM_ATTN_OUT || l < t->lowest)) again = true;
     /* attention_bwd reads attention's output */
@@ -249,8 +252,9 @@ static void layout_layer(struct transformer *t, struct memory *m, const struct r
     struct layer *layer = &t->layer[l];
     int64_t R = t->rows, W = model_qkv_width(c);
     /* Layers below the lowest trained one have no backward, and share like recomputed ones. */
-    bool block = t->recompute == RECOMPUTE_BLOCK || l < t->lowest;
-    bool ffn = block || t->recompute == RECOMPUTE_FFN;
+    enum recompute_kind kind = transformer_recompute(t, l);
+    bool block = kind == RECOMPUTE_BLOCK || l < t->lowest;
+    bool ffn = block || kind == RECOMPUTE_FFN;
     layout_norm(&layer->norm1, m, c->norm, R);
     keep(&layer->qkv, m, block || layer->attention.spec.fp8, g->qkv, "qkv", t->act, R, W);
     if (c->qk_norm) {

@@ -52,6 +52,7 @@ struct train_options {
     enum dtype grad_dtype; /* DTYPE_F32 or DTYPE_BF16: main gradients, also the accumulator */
     bool grad_codes; /* ranks send their gradients as 8-bit codes (kernels/comm_codes.h) */
     enum recompute_kind recompute;
+    int64_t recompute_layers; /* of the first layers only; 0: of all */
     int64_t head_chunk; /* rows of logits at a time: whole HEAD_CHUNK_ALIGN; 0: the default */
     enum shard_kind shard; /* what ranks share out; no effect with one rank */
     struct document_options documents; /* as the data were opened with */

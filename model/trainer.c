@@ -34,6 +34,10 @@ static enum status check_options(const struct trainer *t, struct err *e) {
     if (o->head_chunk < 0 || o->head_chunk % HEAD_CHUNK_ALIGN)
         return FAIL(e, ERR_CONFIG, "train.head_chunk is %lld; it must be a multiple of %d, or 0",
                     (long long)o->head_chunk, HEAD_CHUNK_ALIGN);
+    if (o->recompute_layers < 0 || o->recompute_layers > t->model.layers)
+        return FAIL(e, ERR_CONFIG, "train.recompute_layers is %lld; it must be 0 (all) to %lld, "
+                    "the model's layers", (long long)o->recompute_layers,
+                    (long long)t->model.layers);
     const struct audit_options *audit = &o->audit;
     if (audit->every < AUDIT_BY_BACKEND ||
         (audit->every != 0 && (audit->outputs < 1 || audit->outputs > AUDIT_OUTPUTS_MAX)))
@@ -107,6 +111,7 @@ static enum status layout(struct trainer *t, struct err *e) {
     struct transformer_options to = { .act = act, .batch = t->options.micro_batch,
                                       .head_chunk = t->options.head_chunk,
                                       .recompute = t->options.recompute,
+                                      .recompute_layers = t->options.recompute_layers,
                                       .forward_only = o->forward_only,
                                       .accuracy = o->accuracy,
                                       .documents = t->options.documents };

@@ -60,7 +60,8 @@ struct transformer {
     struct slots *slots;
     struct exchange *exchange;
     struct model_config config;
-    enum recompute_kind recompute;
+    enum recompute_kind recompute; /* of a layer: transformer_recompute */
+    int64_t recompute_layers;      /* the first that recompute; L: all */
     bool forward_only; /* no buffer of backward has memory */
     bool accuracy;     /* evaluations mark the rows whose target has the largest logit */
     struct document_options documents;
@@ -95,10 +96,16 @@ struct transformer {
     int slot_embed;                  /* amax of the embedding's output gradient */
 };
 
+/* What the backward of layer l recomputes. */
+static inline enum recompute_kind transformer_recompute(const struct transformer *t, int64_t l) {
+    return l < t->recompute_layers ? t->recompute : RECOMPUTE_NONE;
+}
+
 struct transformer_options {
     enum dtype act;
     int64_t batch, head_chunk; /* B; rows, or 0 */
     enum recompute_kind recompute;
+    int64_t recompute_layers; /* as in struct train_options */
     bool forward_only, accuracy;
     struct document_options documents;
 };

@@ -142,6 +142,11 @@ static enum status judge(const json_t *config, const json_t *facts, const struct
     return OK;
 }
 
+static struct saving_run saving_run_of(const struct run_options *run, const struct fit *fit) {
+    return (struct saving_run){ .layers = run->model.layers, .ranks = fit->ranks,
+                                .one_memory = fit->one_memory };
+}
+
 enum status fit_plan(const json_t *config, const json_t *facts, const char *backend, int ranks,
                      struct fit *out, struct err *e) {
     struct run_options run;
@@ -154,9 +159,9 @@ enum status fit_plan(const json_t *config, const json_t *facts, const char *back
     if (st == OK) st = plan_shards(&run, on_gpu ? capability_of(facts) : 0, out, e);
     if (st == OK) {
         out->parameters = model_parameter_count(&run.model); /* of sizes that plan_rank checked */
+        const struct saving_run saving = saving_run_of(&run, out);
         if (!out->fits)
-            fit_less_memory(&run.train, out->ranks, out->one_memory, out->less_memory,
-                            sizeof out->less_memory);
+            fit_less_memory(&run.train, &saving, out->less_memory, sizeof out->less_memory);
         if (!out->fits && out->copy > 0)
             snprintf(out->less_memory + strlen(out->less_memory),
                      sizeof out->less_memory - strlen(out->less_memory), "%s", NO_COPY);
@@ -167,18 +172,20 @@ enum status fit_plan(const json_t *config, const json_t *facts, const char *back
     return st;
 }
 
-/* Plans with the settings of `chosen`. A setting that changes nothing, or that these options do not
- * allow, is no way to fit. */
+/* Plans with the settings of `chosen`, those with layers in `layers` of them (0: in all). A setting
+ * that changes nothing, or that these options do not allow, is no way to fit. */
 static enum status try_savings(const json_t *config, const json_t *facts,
-                               const struct run_options *run, unsigned chosen, bool on_gpu,
-                               const struct fit *whole, bool *fits, struct err *e) {
+                               const struct run_options *run, unsigned chosen, int64_t layers,
+                               bool on_gpu, const struct fit *whole, bool *fits, struct err *e) {
     struct train_options train = run->train;
     struct fit one = { .note = "", .where = whole->where, .memory = whole->memory,
                        .ranks = whole->ranks, .one_memory = whole->one_memory };
+    const struct saving_run saving = saving_run_of(run, whole);
     struct err why;
     *fits = false;
     for (int i = 0; i < SAVINGS; i++)
-        if (chosen >> i & 1 && !saving_apply(i, &train, one.ranks, one.one_memory)) return OK;
+        if (chosen >> i & 1 && !saving_apply(i, &train, &saving)) return OK;
+    if (layers) train.recompute_layers = layers;
     enum status st = judge(config, facts, run, &train, on_gpu, &one, &why);
     *fits = st == OK && one.fits;
     fit_free(&one);
@@ -202,11 +209,42 @@ static enum status find_savings(const json_t *config, const json_t *facts,
             for (unsigned set = 1; set < 1u << SAVINGS; set++) {
                 bool only_exact = !(set & ~exact), fits;
                 if (count_bits(set) != size || only_exact != (pass == 0)) continue;
-                TRY(try_savings(config, facts, run, set, on_gpu, whole, &fits, e));
+                TRY(try_savings(config, facts, run, set, 0, on_gpu, whole, &fits, e));
                 if (!fits) continue;
                 *found = set;
                 return OK;
             }
+    return OK;
+}
+
+static bool has_layers(unsigned set) {
+    for (int i = 0; i < SAVINGS; i++)
+        if (set >> i & 1 && saving_has_layers(i)) return true;
+    return false;
+}
+
+/* In how many layers the settings of `set`, which fit in all of them, are needed: fewer compute
+ * less twice. More layers never take more memory. A fiftieth of it stays free: a plan that fits to
+ * the brim fails if anything else uses the memory. 0: in all, or in over seven eighths of them,
+ * where a limit is not worth its line. */
+static enum status fewest_layers(const json_t *config, const json_t *facts,
+                                 const struct run_options *run, unsigned set, bool on_gpu,
+                                 const struct fit *whole, int64_t *layers, struct err *e) {
+    int64_t low = 1, high = run->model.layers;
+    struct fit roomy = *whole;
+    roomy.memory -= roomy.memory / 50;
+    *layers = 0;
+    if (!has_layers(set)) return OK;
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        bool fits;
+        TRY(try_savings(config, facts, run, set, middle, on_gpu, &roomy, &fits, e));
+        if (fits) high = middle;
+        else low = middle + 1;
+    }
+    bool spares = high <= run->model.layers - ceil_div(run->model.layers, 8);
+    if (spares) *layers = high;
+    else if (run->train.recompute_layers) *layers = run->model.layers;
     return OK;
 }
 
@@ -215,6 +253,7 @@ enum status fit_find(const json_t *config, const json_t *facts, const char *back
     struct run_options run;
     struct fit memory = *fit;
     unsigned found = 0;
+    int64_t layers = 0;
     *fit->fits_with = '\0';
     if (fit->fits) return OK;
     if (fits_without_copy(fit)) {
@@ -225,8 +264,9 @@ enum status fit_find(const json_t *config, const json_t *facts, const char *back
     bool on_gpu = find_memory(facts, backend, &memory); /* `fit` may name the host's instead */
     fall_back(&run.recipe, on_gpu ? capability_of(facts) : 0, facts);
     enum status st = find_savings(config, facts, &run, on_gpu, &memory, &found, e);
+    if (st == OK) st = fewest_layers(config, facts, &run, found, on_gpu, &memory, &layers, e);
     for (int i = 0; i < SAVINGS; i++)
-        if (found >> i & 1) saving_add(i, fit->fits_with, sizeof fit->fits_with);
+        if (found >> i & 1) saving_add(i, layers, fit->fits_with, sizeof fit->fits_with);
     options_free(&run);
     return st;
 }

@@ -407,6 +407,7 @@ static enum status read_train(const struct section *root, struct run_options *ou
         .grad_dtype = grad == 1 ? DTYPE_BF16 : DTYPE_F32,
         .grad_codes = grad == 2,
         .recompute = (enum recompute_kind)get_word(&s, "recompute", WORDS("none", "ffn", "block")),
+        .recompute_layers = get_int_or(&s, "recompute_layers", 0),
         .head_chunk = get_int(&s, "head_chunk"),
         .shard = (enum shard_kind)get_word_or(
             &s, "shard", WORDS("none", "optimizer", "gradients", "parameters"), SHARD_OPTIMIZER),

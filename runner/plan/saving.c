@@ -19,25 +19,34 @@ static const struct { const char *set; bool exact; } SAVING[SAVINGS] = {
     [GRADIENTS] = { "train.grad_dtype=bf16", false },
 };
 
-static bool has(int i, const struct train_options *t, int ranks, bool one_memory) {
+static bool in_all_layers(const struct train_options *t, const struct saving_run *run) {
+    return !t->recompute_layers || t->recompute_layers == run->layers;
+}
+
+static bool has(int i, const struct train_options *t, const struct saving_run *run) {
     switch (i) {
-    case SHARD: return ranks == 1 || t->shard == SHARD_PARAMETERS;
+    case SHARD: return run->ranks == 1 || t->shard == SHARD_PARAMETERS;
     case MICRO_BATCH: return t->micro_batch == 1;
-    case RECOMPUTE: return t->recompute == RECOMPUTE_BLOCK;
+    case RECOMPUTE: return t->recompute == RECOMPUTE_BLOCK && in_all_layers(t, run);
     case HEAD_CHUNK: return t->head_chunk <= HEAD_CHUNK_LESS; /* 0: all rows at once */
     case STATE: return t->optimizer.state == STATE_8BIT;
     case MASTER: return !t->optimizer.master;
-    case OFFLOAD: return t->optimizer.offload || one_memory;
+    case OFFLOAD: return t->optimizer.offload || run->one_memory;
     default: return t->grad_dtype == DTYPE_BF16;
     }
 }
 
-bool saving_apply(int i, struct train_options *t, int ranks, bool one_memory) {
-    if (has(i, t, ranks, one_memory)) return false;
+bool saving_has_layers(int i) { return i == RECOMPUTE; }
+
+bool saving_apply(int i, struct train_options *t, const struct saving_run *run) {
+    if (has(i, t, run)) return false;
     switch (i) {
     case SHARD: t->shard = SHARD_PARAMETERS; break;
     case MICRO_BATCH: t->micro_batch = 1; break;
-    case RECOMPUTE: t->recompute = RECOMPUTE_BLOCK; break;
+    case RECOMPUTE:
+        t->recompute = RECOMPUTE_BLOCK;
+        t->recompute_layers = 0;
+        break;
     case HEAD_CHUNK: t->head_chunk = HEAD_CHUNK_LESS; break;
     case STATE: t->optimizer.state = STATE_8BIT; break;
     case MASTER: t->optimizer.master = false; break;
@@ -49,14 +58,17 @@ bool saving_apply(int i, struct train_options *t, int ranks, bool one_memory) {
 
 bool saving_is_exact(int i) { return SAVING[i].exact; }
 
-void saving_add(int i, char *text, size_t size) {
+void saving_add(int i, int64_t layers, char *text, size_t size) {
     size_t n = strlen(text);
-    snprintf(text + n, size - n, " --set %s", SAVING[i].set);
+    char more[64] = "";
+    if (layers && saving_has_layers(i))
+        snprintf(more, sizeof more, " --set train.recompute_layers=%lld", (long long)layers);
+    snprintf(text + n, size - n, " --set %s%s", SAVING[i].set, more);
 }
 
-void fit_less_memory(const struct train_options *t, int ranks, bool one_memory, char *text,
+void fit_less_memory(const struct train_options *t, const struct saving_run *run, char *text,
                      size_t size) {
     *text = '\0';
     for (int i = 0; i < SAVINGS; i++)
-        if (!has(i, t, ranks, one_memory)) saving_add(i, text, size);
+        if (!has(i, t, run)) saving_add(i, t->recompute_layers ? run->layers : 0, text, size);
 }

@@ -7,17 +7,21 @@
 /* Saving i is 0 to SAVINGS - 1. */
 enum { SAVINGS = 8 };
 
-/* Changes `t`, of a run on `ranks` ranks; false if it has the setting already, or if that frees
- * nothing. one_memory: CPU and GPU share it, so that offloading frees nothing. */
-bool saving_apply(int i, struct train_options *t, int ranks, bool one_memory);
+/* What settings mean to a run. one_memory: CPU and GPU share it, so offloading frees nothing. */
+struct saving_run { int64_t layers; int ranks; bool one_memory; };
+
+/* Changes `t`; false if it has the setting already, or if that frees nothing. */
+bool saving_apply(int i, struct train_options *t, const struct saving_run *run);
+/* Whether it may be limited to some layers, by train.recompute_layers. */
+bool saving_has_layers(int i);
 /* Whether the run computes the same numbers with it, but for the order in which sharding adds
  * several micro-batches. */
 bool saving_is_exact(int i);
-/* Appends " --set KEY=VALUE". */
-void saving_add(int i, char *text, size_t size);
+/* Appends " --set KEY=VALUE". `layers`: limited to so many; 0: to none. */
+void saving_add(int i, int64_t layers, char *text, size_t size);
 
 /* Those that `t` does not have, as --set flags, each after a space; "" if there are none. */
-void fit_less_memory(const struct train_options *t, int ranks, bool one_memory, char *text,
+void fit_less_memory(const struct train_options *t, const struct saving_run *run, char *text,
                      size_t size);
 
 #endif

@@ -382,6 +382,21 @@ static void check_excluded_layers(struct diagnostics *d, const struct value *exp
                         " layers in FP8; use bf16 {} for that", first, last, layers);
 }
 
+static void check_recompute(struct diagnostics *d, const struct value *experiment) {
+    const struct value *train = value_get(experiment, "train");
+    const struct value *model = value_get(experiment, "model");
+    int64_t asked, layers;
+    if (!get_int(train, "recompute_layers", &asked)) return;
+    if (value_is(value_get(train, "recompute"), "none"))
+        diagnostics_add(d, changed_key(train, "recompute_layers", "recompute"),
+                        "train.recompute_layers", "train.recompute is \"none\", so it has no "
+                        "effect: set that to \"ffn\" or \"block\", or leave this out");
+    if (get_int(model, "layers", &layers) && asked > layers)
+        diagnostics_add(d, changed(place_of(train, "recompute_layers"), place_of(model, "layers")),
+                        "train.recompute_layers", "%" PRId64 " is more than the model's %" PRId64
+                        " layers", asked, layers);
+}
+
 /* The exact set has BF16 attention by our own kernels alone, and no products of f32 or NVFP4. */
 static void check_exact(struct diagnostics *d, const struct value *experiment) {
     const struct value *attention = value_get(experiment, "attention");
@@ -485,4 +500,5 @@ void schema_rules(struct diagnostics *d, struct value *experiment) {
     check_data(d, experiment);
     check_query(d, experiment);
     check_excluded_layers(d, experiment);
+    check_recompute(d, experiment);
 }

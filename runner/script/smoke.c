@@ -135,6 +135,7 @@ void smoke_shrink(struct pool *p, struct value *experiment, int64_t ends) {
     smoke_shrink_recipe(p, value_get(experiment, "recipe"));
     leave_out(value_get(experiment, "train"), "freeze");
     leave_out(value_get(experiment, "train"), "lr_scale");
+    leave_out(value_get(experiment, "train"), "recompute_layers");
     eval = section(p, experiment, "eval");
     set_int(p, eval, "every", SMOKE_STEPS);
     set_int(p, eval, "batches", 2);

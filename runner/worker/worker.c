@@ -214,7 +214,9 @@ static void explain_memory(const struct worker *w, const struct plan *plan, stru
     }
     err_prefix(e, "out of memory before step 0; %.1f MiB are planned (%s)",
                (double)plan->bytes / 0x1p20, arenas);
-    fit_less_memory(&w->run.train, (int)w->options->world, false, less, sizeof less);
+    const struct saving_run saving = { .layers = w->run.model.layers,
+                                       .ranks = (int)w->options->world };
+    fit_less_memory(&w->run.train, &saving, less, sizeof less);
     size_t n = strlen(e->text);
     if (*less) snprintf(e->text + n, sizeof e->text - n, "; less memory:%s", less);
 }

@@ -41,7 +41,13 @@ fits() {
 fits "$facts/h200.json"
 expect "what fits" "--set train.optimizer.offload=true" "$with"
 fits "$facts/h200.json" --set train.optimizer.offload=true --set train.micro_batch=4
-expect "what fits, though a smaller micro-batch would" "--set train.recompute=block" "$with"
+expect "what fits, though a smaller micro-batch would" \
+    "--set train.recompute=block --set train.recompute_layers=14" "$with"
+"$FP8LAB" plan big.lua --lib "$lib" --facts "$facts/h200.json" --set train.optimizer.offload=true \
+    --set train.micro_batch=4 --set train.recompute=block --set train.recompute_layers=8 >log 2>&1
+says "  fits with --set train.recompute=block --set train.recompute_layers=14"
+says "less memory: --set train.micro_batch=1 --set train.recompute=block \
+--set train.recompute_layers=32 --set"
 "$FP8LAB" plan big.lua --lib "$lib" --facts "$facts/h200.json" --set train.optimizer.offload=true \
     --set train.micro_batch=1 >log 2>&1 || fail "a smaller micro-batch does not fit"
 fits "$facts/h200.json" --set train.optimizer.offload=true --set train.recompute=block \

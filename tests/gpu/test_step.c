@@ -22,6 +22,7 @@ struct setup {
     bool gpt2, lean, offload, documents;
     int64_t fp8_error;
     enum recompute_kind recompute;
+    int64_t recompute_layers;
 };
 
 /* The first RECIPES entries have one of each recipe. */
@@ -85,6 +86,7 @@ static void open_on(struct gpu_run *g, const char *backend, const struct setup *
     }
     t->head_chunk = 256;
     t->recompute = how->recompute;
+    t->recompute_layers = how->recompute_layers;
     t->fp8_error = how->fp8_error;
     t->optimizer.offload = how->offload;
     if (how->lean) {
@@ -324,7 +326,7 @@ static void saving_memory_changes_no_bit(void **state) {
         { .kind = RECIPE_BLOCKWISE, .lean = true }, { .kind = RECIPE_TENSORWISE, .gpt2 = true },
         { .kind = RECIPE_ROWWISE, .documents = true },
     };
-    enum { WAYS = 4 };
+    enum { WAYS = 5 };
     for (size_t k = 0; k < sizeof OF / sizeof *OF; k++) {
         char weights[WAYS][65], *choices = NULL;
         uint32_t bits[WAYS][STEPS][2];
@@ -332,7 +334,8 @@ static void saving_memory_changes_no_bit(void **state) {
             struct setup how = OF[k];
             struct gpu_run g;
             how.offload = way == 1;
-            how.recompute = way == 2 ? RECOMPUTE_FFN : way == 3 ? RECOMPUTE_BLOCK : RECOMPUTE_NONE;
+            how.recompute = way == 2 ? RECOMPUTE_FFN : way > 2 ? RECOMPUTE_BLOCK : RECOMPUTE_NONE;
+            how.recompute_layers = way == 4;
             open_on(&g, "cuda", &how, choices);
             run_ahead(&g, bits[way], weights[way]);
             if (way == 0) choices = choices_of(&g);

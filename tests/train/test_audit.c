@@ -102,8 +102,8 @@ static int names_seen(struct tiny_run *r, char name[][96], int count, int most) 
     return count;
 }
 
-/* 2 layers of 4 weights, and the head: three directions each. */
-static void all_products_come_round(void **state) {
+/* 2 layers of 4 weights, and the head: three directions each. `layers` recompute. */
+static void products_come_round(int64_t layers) {
     enum { MOST = 64 };
     char name[MOST][96];
     struct tiny_run r;
@@ -112,6 +112,7 @@ static void all_products_come_round(void **state) {
     tiny_run_init(&r, RECIPE_BF16, 40);
     r.train.audit = (struct audit_options){ .every = 1, .outputs = 3 };
     r.train.recompute = RECOMPUTE_BLOCK;
+    r.train.recompute_layers = layers;
     MUST(tiny_run_open(&r, E));
     for (int i = 0; i < r.trainer->audit->calls; i++) {
         MUST(trainer_step(r.trainer, false, &s, E));
@@ -121,6 +122,10 @@ static void all_products_come_round(void **state) {
     }
     assert_int_equal(count, 3 * (2 * GEMM_SITE_COUNT + 1));
     tiny_run_close(&r);
+}
+
+static void all_products_come_round(void **state) {
+    for (int64_t layers = 1; layers <= 2; layers++) products_come_round(layers);
 }
 
 /* A run without data, or that only evaluates, has no audit; the CPU has none by default. */

@@ -235,6 +235,19 @@ static void rope_table_of_llama_31(void **state) {
     tiny_run_close(&r);
 }
 
+static void recompute_layers_are_of_the_model(void **state) {
+    struct tiny_run r;
+    struct plan plan;
+    tiny_run_init(&r, RECIPE_BF16, 5);
+    r.train.recompute = RECOMPUTE_BLOCK;
+    r.train.recompute_layers = 3;
+    MUST_FAIL(ERR_CONFIG, "train.recompute_layers is 3; it must be 0 (all) to 2",
+              trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
+    r.train.recompute_layers = -1;
+    MUST_FAIL(ERR_CONFIG, "train.recompute_layers is -1",
+              trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
+}
+
 /* Sizes whose bytes overflow 64 bits are rejected. */
 static void sizes_do_not_overflow(void **state) {
     struct tiny_run r;
@@ -287,6 +300,7 @@ int main(void) {
         cmocka_unit_test(plans_are_free),
         cmocka_unit_test(plans_count_the_last_chunk),
         cmocka_unit_test(plans_count_fp8_attention),
+        cmocka_unit_test(recompute_layers_are_of_the_model),
         cmocka_unit_test(sizes_do_not_overflow),
         cmocka_unit_test(rope_table_of_llama_31),
     };

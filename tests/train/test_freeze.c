@@ -27,6 +27,7 @@ struct case_of {
     bool tied, learned, gpt, fp8_head, no_master;
     enum state_kind state;
     enum recompute_kind recompute;
+    int64_t recompute_layers;
 };
 static const struct case_of CASES[] = {
     { .names = { "layers.0" } },
@@ -34,6 +35,7 @@ static const struct case_of CASES[] = {
     { .names = { "layers.*.qkv", "layers.0-1.norm2" }, .no_master = true, .state = STATE_BF16 },
     { .names = { "layers.*.attn_out", "layers.1.ffn_out" }, .recompute = RECOMPUTE_FFN },
     { .names = { "embed", "layers.0" }, .recompute = RECOMPUTE_BLOCK },
+    { .names = { "embed", "layers.1" }, .recompute = RECOMPUTE_BLOCK, .recompute_layers = 1 },
     { .names = { "embed", "layers", "final_norm" }, .fp8_head = true },
     { .names = { "head" }, .fp8_head = true },
     { .names = { "embed" }, .tied = true, .fp8_head = true },
@@ -58,6 +60,7 @@ static void open_case(struct tiny_run *r, const struct case_of *c, enum recipe_k
     r->train.optimizer.clip = 0; /* the norms differ: frozen gradients do not count */
     r->train.optimizer.state = c->state;
     r->train.recompute = c->recompute;
+    r->train.recompute_layers = c->recompute_layers;
     r->train.optimizer.master = !c->no_master;
     r->train.selection = (struct selection){ .rule = rule, .count = n };
     MUST(tiny_run_open(r, E));

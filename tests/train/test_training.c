@@ -237,7 +237,7 @@ static void check_histograms(struct tiny_run *r, bool counted) {
     assert_int_equal(found, 1);
 }
 
-static void run_observed(const struct variant *v, enum recompute_kind recompute,
+static void run_observed(const struct variant *v, enum recompute_kind recompute, int64_t layers,
                          struct record *out) {
     struct tiny_run r;
     char dir[64];
@@ -245,6 +245,7 @@ static void run_observed(const struct variant *v, enum recompute_kind recompute,
     memset(out, 0, sizeof *out);
     init_variant(&r, v, STEPS);
     r.train.recompute = recompute;
+    r.train.recompute_layers = layers;
     r.train.histograms = true;
     MUST(tiny_run_open(&r, E));
     for (int i = 0; i < STEPS; i++) {
@@ -274,9 +275,9 @@ static void observation_changes_no_bit(void **state) {
     struct record *a = malloc(sizeof *a), *b = malloc(sizeof *b);
     for (int i = 0; i < VARIANT_COUNT; i = next_variant(i)) {
         run_straight(&VARIANTS[i], a);
-        for (int k = RECOMPUTE_NONE; k <= RECOMPUTE_BLOCK; k++) {
-            if (!cases_all() && k != i % 3) continue; /* the rows take turns */
-            run_observed(&VARIANTS[i], (enum recompute_kind)k, b);
+        for (int k = 0; k < 6; k++) { /* in all layers, or in the first alone */
+            if (!cases_all() && k != i % 6) continue; /* the rows take turns */
+            run_observed(&VARIANTS[i], (enum recompute_kind)(k % 3), k / 3, b);
             assert_same(a, b, VARIANTS[i].name);
         }
     }
@@ -286,15 +287,17 @@ static void observation_changes_no_bit(void **state) {
 
 /* Recomputation saves memory in the plan. */
 static void recomputation_saves_memory(void **state) {
-    int64_t bytes[3];
-    for (int k = RECOMPUTE_NONE; k <= RECOMPUTE_BLOCK; k++) {
+    enum { SOME_LAYERS = RECOMPUTE_BLOCK + 1, WAYS };
+    int64_t bytes[WAYS];
+    for (int k = 0; k < WAYS; k++) {
         struct tiny_run r;
         struct plan plan;
         init_variant(&r, &VARIANTS[1], STEPS);
         r.model.layers = 6;
         struct recipe_options bf16 = tiny_recipe_options(RECIPE_BF16);
         tiny_run_recipe(&r, &bf16);
-        r.train.recompute = (enum recompute_kind)k;
+        r.train.recompute = k == SOME_LAYERS ? RECOMPUTE_BLOCK : (enum recompute_kind)k;
+        r.train.recompute_layers = k == SOME_LAYERS ? 3 : 0;
         MUST(trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
         MUST(tiny_run_open(&r, E));
         assert_int_equal(plan.bytes, trainer_memory_bytes(r.trainer));
@@ -306,6 +309,9 @@ static void recomputation_saves_memory(void **state) {
     }
     assert_true(bytes[RECOMPUTE_FFN] < bytes[RECOMPUTE_NONE]);
     assert_true(bytes[RECOMPUTE_BLOCK] < bytes[RECOMPUTE_FFN]);
+    /* Of six layers three are kept, and the other three share one. */
+    int64_t layer = (bytes[RECOMPUTE_NONE] - bytes[RECOMPUTE_BLOCK]) / 5;
+    assert_int_equal(bytes[SOME_LAYERS], bytes[RECOMPUTE_NONE] - 2 * layer);
 }
 
 /* ---- accumulation ---- */

@@ -5,7 +5,7 @@ return experiment {
   model = tiny.gpt2 { vocab = 100, heads = 6, kv_heads = 4, rope = {} },
   data = text "a.txt",
   train = { steps = 10, global_batch = 8, micro_batch = 4, head_chunk = 100,
-            schedule = wsd { warmup = 6, decay = 6 } },
+            recompute_layers = 13, schedule = wsd { warmup = 6, decay = 6 } },
   checkpoint = { every = 5, best = "eval.loss" },
   env = {
     LD_PRELOAD = "evil.so", PATH = "/tmp", LIBRARY_PRELOAD = "x", NCCL_NET_PLUGIN = "x",
