@@ -20,6 +20,7 @@ static const struct bench_effort CEILING = { .samples = 7, .sample_us = 3000, .p
 struct step_bench_options {
     int64_t steps, timed_steps;
     bool each_gemm;
+    int64_t room; /* bytes of memory that the run leaves */
     struct energy_meter meter;
 };
 
@@ -97,7 +98,7 @@ static enum status measure(struct backend *b, struct run_options *run,
     const struct trainer_inputs in = { &run->model, &run->recipe, &run->train, data };
     out->changes_asked = o->each_gemm;
     if (st == OK && o->each_gemm)
-        st = gemm_changes_measure(b, &in, o->steps, &o->meter, &out->changes, e);
+        st = gemm_changes_measure(b, &in, o->room, o->steps, &o->meter, &out->changes, e);
     data_close(data);
     TRY(st);
     char cc[8];
@@ -142,8 +143,9 @@ static enum status bench_run(const struct cli *cli, struct backend *b,
     return st;
 }
 
-/* Checked before any measurement: a run that exhausts host memory would end other programs. */
-static enum status check_memory(const struct backend *b, const struct resolution *r,
+/* Checked before any measurement: a run that exhausts host memory would end other programs.
+ * room[i]: the bytes that run i leaves. */
+static enum status check_memory(const struct backend *b, const struct resolution *r, int64_t *room,
                                 struct err *e) {
     json_t *facts = NULL;
     enum status st = facts_gather(&facts, NULL, 0, e);
@@ -155,6 +157,7 @@ static enum status check_memory(const struct backend *b, const struct resolution
             fit_refusal(r->runs[i].name, &fit, text);
             st = FAIL(e, ERR_HARDWARE, "%s", text);
         }
+        room[i] = fit.memory ? fit.memory - fit.wanted : INT64_MAX;
         fit_free(&fit);
     }
     json_decref(facts);
@@ -177,18 +180,22 @@ static enum status bench_runs(const struct cli *cli, struct backend *b,
                               const struct resolution *r, const struct step_bench_options *o,
                               json_t *rows, struct err *e) {
     struct step_row *row = calloc((size_t)r->run_count + 1, sizeof *row);
-    enum status st = row ? OK : FAIL(e, ERR_MEMORY, "figures of the runs");
-    if (st == OK) st = check_memory(b, r, e);
+    int64_t *room = calloc((size_t)r->run_count + 1, sizeof *room);
+    enum status st = row && room ? OK : FAIL(e, ERR_MEMORY, "figures of the runs");
+    if (st == OK) st = check_memory(b, r, room, e);
     for (int64_t i = 0; i < r->run_count && st == OK; i++) {
+        struct step_bench_options mine = *o;
+        mine.room = room[i];
         note_one_device(cli, &r->runs[i]);
         cli_note(cli, "%s: measuring whole steps, then each operator alone%s", r->runs[i].name,
                  o->each_gemm ? ", then whole steps with one kind of GEMM changed" : "");
-        st = bench_run(cli, b, &r->runs[i], o, &row[i], rows, e);
+        st = bench_run(cli, b, &r->runs[i], &mine, &row[i], rows, e);
     }
     if (st == OK && cli->json) st = step_rows_json(row, r->run_count, rows, e);
     else if (st == OK && r->run_count > 1)
         step_rows_print(cli, row, r->run_count, o->meter.window_us > 0);
     free(row);
+    free(room);
     return st;
 }
 

@@ -94,12 +94,24 @@ static enum status measure(struct backend *b, const struct trainer_inputs *in,
     return st;
 }
 
+static enum status planned_bytes(const struct trainer_inputs *in, const struct recipe *recipe,
+                                 int64_t *bytes, struct err *e) {
+    struct plan plan;
+    TRY(trainer_plan(&plan, in->model, recipe, in->train, 1, e));
+    *bytes = plan.bytes;
+    plan_free(&plan);
+    return OK;
+}
+
 /* A change that lacks memory has no further rounds, and the others go on. */
 static enum status measure_change(struct backend *b, const struct trainer_inputs *in,
-                                  const struct recipe *recipe, int64_t steps,
+                                  const struct recipe *recipe, int64_t most_bytes, int64_t steps,
                                   const struct energy_meter *m, int64_t round,
                                   struct gemm_change *c, struct err *e) {
     struct whole_steps whole = { .steps = 0 };
+    int64_t bytes;
+    TRY(planned_bytes(in, recipe, &bytes, e));
+    c->no_memory = c->no_memory || bytes > most_bytes;
     if (c->no_memory) return OK;
     enum status st = measure(b, in, recipe, steps, m, &whole, e);
     c->no_memory = st == ERR_MEMORY;
@@ -110,7 +122,8 @@ static enum status measure_change(struct backend *b, const struct trainer_inputs
 
 /* One round: the recipe as it is, then each change. `sites` holds the changed recipe. */
 static enum status measure_round(struct backend *b, const struct trainer_inputs *in,
-                                 int64_t steps, const struct energy_meter *m, int64_t round,
+                                 int64_t most_bytes, int64_t steps,
+                                 const struct energy_meter *m, int64_t round,
                                  struct recipe_options *sites, struct gemm_changes *out,
                                  struct err *e) {
     const size_t bytes = (size_t)site_count(in->recipe) * sizeof *sites;
@@ -125,20 +138,23 @@ static enum status measure_round(struct backend *b, const struct trainer_inputs 
         memcpy(sites, in->recipe->site, bytes);
         if (!apply(change, &r, c->name, sizeof c->name)) continue;
         out->count++;
-        TRY(measure_change(b, in, &r, steps, m, round, c, e));
+        TRY(measure_change(b, in, &r, most_bytes, steps, m, round, c, e));
     }
     return OK;
 }
 
 enum status gemm_changes_measure(struct backend *b, const struct trainer_inputs *in,
-                                 int64_t steps, const struct energy_meter *m,
+                                 int64_t room, int64_t steps, const struct energy_meter *m,
                                  struct gemm_changes *out, struct err *e) {
+    int64_t bytes;
     *out = (struct gemm_changes){ .count = 0 };
     if (!first_low(in->recipe)) return OK;
+    TRY(planned_bytes(in, in->recipe, &bytes, e));
+    int64_t most = room < INT64_MAX - bytes ? bytes + room : INT64_MAX;
     struct recipe_options *sites = calloc((size_t)site_count(in->recipe) + 1, sizeof *sites);
     enum status st = sites ? OK : FAIL(e, ERR_MEMORY, "no host memory for a recipe");
     for (int64_t round = 0; round < CHANGE_ROUNDS && st == OK; round++)
-        st = measure_round(b, in, steps, m, round, sites, out, e);
+        st = measure_round(b, in, most, steps, m, round, sites, out, e);
     free(sites);
     return st;
 }

@@ -28,10 +28,12 @@ struct gemm_changes {
 };
 
 /* Trains each changed recipe in turn with the unchanged one, `steps` steps a round. Trainers are
- * created and destroyed; the backend has no other. */
+ * created and destroyed; the backend has no other. A change that takes over `room` bytes more is
+ * not tried: without memory a host ends programs. */
 NODISCARD enum status gemm_changes_measure(struct backend *b, const struct trainer_inputs *in,
-                                           int64_t steps, const struct energy_meter *m,
-                                           struct gemm_changes *out, struct err *e);
+                                           int64_t room, int64_t steps,
+                                           const struct energy_meter *m, struct gemm_changes *out,
+                                           struct err *e);
 
 enum change_verdict gemm_change_verdict(const struct gemm_changes *c, int at);
 void gemm_changes_print(const struct cli *cli, const struct gemm_changes *c);
