@@ -74,7 +74,8 @@ static enum status certify_standard(struct doctor *d, const struct certify_devic
     return OK;
 }
 
-/* A CPU computes each output alone, so a few outputs of a long product say as much as many. */
+/* Where no GPU is known, the CPU or a stand-in computes each output alone: a few outputs of a long
+ * product say as much as many. A GPU may compute few of them by another algorithm. */
 static void fewer_outputs(struct ways *ways) {
     enum { LONG_K = 8192, FEW = 128 };
     for (int64_t i = 0; i < ways->count; i++) {
@@ -115,7 +116,7 @@ enum status doctor_ways(struct doctor *d, struct err *e) {
         doctor_say(d, FINDING_NOTE, "ways", NULL, "not tried: %s", why.text);
     } else if (d->here) {
         st = ways_standard(d->gpu ? ways_twins(d->caps, d->facts) : TWINS_TRANSPOSED, &ways, e);
-        if (!d->gpu) fewer_outputs(&ways);
+        if (!json_integer_value(json_object_get(d->facts, "gpu.count"))) fewer_outputs(&ways);
         if (st == OK) st = certify_cache_open(&cache, NULL, NULL, d->facts, &device, e);
         if (st == OK) st = certify_standard(d, &device, &cache, &m, e);
         if (st == OK) judge(d);
