@@ -23,49 +23,41 @@ COPY Makefile /src/
 COPY containers/ /src/containers/
 COPY kernels/ /src/kernels/
 COPY --from=base /cuda/build/ /cuda/
-ARG ARCHS=all
-ARG TARGETARCH
+ARG ARCHS=all TARGETARCH
 RUN ARCHS=${ARCHS} containers/plugin.sh /cuda "${TARGETARCH}" /plugin
 
 # ---- the packages that the program is compiled with --------------------------------------------
 FROM base AS packages
 WORKDIR /src
 COPY containers/install.sh /src/containers/
-RUN containers/install.sh build data
+RUN containers/install.sh build data && rm -rf /var/lib/apt/lists/* /var/cache/apt/*
 
 # ---- the program, and the root of the image ----------------------------------------------------
 FROM packages AS build
 COPY . /src/
 COPY --from=plugin /plugin/ /plugin/
-ARG COMMIT=unknown
-ARG DIRTY=0
-ARG SOURCE_DATE_EPOCH=0
-ARG BASE_IMAGE
-ARG BASE_DIGEST
-ARG TARGETARCH
-# More words for make. OPT_release=-O0 builds in a third of the time; results have the same bits.
-ARG MAKE_FLAGS=
-RUN make -j"$(nproc)" dist NVCC= COMMIT="${COMMIT}" DIRTY="${DIRTY}" ${MAKE_FLAGS} && \
+# MAKE_FLAGS: more words for make. OPT_release=-O0 builds in a third of the time; results have the
+# same bits.
+ARG COMMIT=unknown DIRTY=0 SOURCE_DATE_EPOCH=0 BASE_IMAGE BASE_DIGEST TARGETARCH MAKE_FLAGS=
+# Without debug information, which the image would not have, and without the objects.
+RUN make -j"$(nproc)" dist NVCC= WARN=-g0 COMMIT="${COMMIT}" DIRTY="${DIRTY}" ${MAKE_FLAGS} && \
     BASE_IMAGE="${BASE_IMAGE}" BASE_DIGEST="${BASE_DIGEST}" COMMIT="${COMMIT}" DIRTY="${DIRTY}" \
     TARGETARCH="${TARGETARCH}" SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH}" \
-        containers/rootfs.sh dist/fp8lab /plugin /cuda /rootfs
+        containers/rootfs.sh dist/fp8lab /plugin /cuda /rootfs && rm -rf build dist
 
 # ---- the image ---------------------------------------------------------------------------------
 FROM scratch
 COPY --from=build /rootfs/ /
-# The driver that the CUDA libraries need, in the NVIDIA runtime's syntax; empty for CPUs.
-ARG REQUIRE_CUDA="cuda>=13.0"
+# REQUIRE_CUDA: the driver that the CUDA libraries need, in the NVIDIA runtime's syntax; empty for
+# CPUs.
+ARG REQUIRE_CUDA="cuda>=13.0" BASE_IMAGE BASE_DIGEST COMMIT=unknown VERSION=unknown \
+    CREATED=1970-01-01T00:00:00Z
 # Seconds between SIGTERM and SIGKILL, docker's default. Set it together with --stop-timeout.
 ENV PATH=/opt/fp8lab/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility \
     NVIDIA_REQUIRE_CUDA=${REQUIRE_CUDA} \
     FP8LAB_STOP_GRACE=10
-ARG BASE_IMAGE
-ARG BASE_DIGEST
-ARG COMMIT=unknown
-ARG VERSION=unknown
-ARG CREATED=1970-01-01T00:00:00Z
 LABEL org.opencontainers.image.title="fp8lab" \
       org.opencontainers.image.description="Trains transformers in FP8; each run is a verifiable bundle" \
       org.opencontainers.image.version="${VERSION}" \

@@ -73,7 +73,7 @@ expect 2 -- --facts tests/facts/h200.json --report "$TEST_TMP/r.txt" -- \
     'a report says how a machine computes, which only that machine can try'
 [ ! -e "$TEST_TMP/r.txt" ] || fail "a report of another machine"
 expect 0 -- --quick --backend cpu --report "$TEST_TMP/r.txt" -- 'passed  emulated  reference' \
-    'gemm e2m1 1x16 x e2m1 16x16' 'fp4.nvfp4        emulated'
+    'gemm e2m1 1x16 x e2m1 16x16 -> f32, 128 x 128 x 8192' 'fp4.nvfp4        emulated'
 ! grep -q 'passed  native' "$TEST_TMP/r.txt" || fail "a CPU multiplies natively"
 
 # ---- a file that cannot be written is refused before the examination; other data stay

@@ -6,7 +6,7 @@ set -u
 . tests/cli/lib.sh
 suite="$tests/suite.lua --lib $lib --threads 1"
 short="$suite --set train.steps=3"
-long="$suite --set train.steps=600 --set eval.every=600"
+long="$suite --set train.global_batch=2 --set train.steps=600 --set eval.every=600"
 endless="$suite --set train.steps=1000000"
 cat >lr.lua <<'LUA'
 local tiny = require "models.tiny"
@@ -72,8 +72,8 @@ gives 0 run $short --side-by-side 9 --runs nine --
 
 # Beside an ordinary command.
 case_name="beside another command"
-"$FP8LAB" run $suite --repeat 2 --runs shared >out.other 2>log.other &
-"$FP8LAB" run $suite --repeat 2 --runs shared --side-by-side 2 >out 2>log
+"$FP8LAB" run $short --repeat 2 --runs shared >out.other 2>log.other &
+"$FP8LAB" run $short --repeat 2 --runs shared --side-by-side 2 >out 2>log
 expect "exit code" 0 $?
 wait $!
 expect "exit code of the other" 0 $?
