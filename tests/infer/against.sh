@@ -96,6 +96,8 @@ cmp a.txt mine.txt || fail "a file that is no answers was replaced"
 no "--answers q.jsonl: the file holds other data" -- --choices q.jsonl --answers q.jsonl
 no "would replace the answers that --against reads" -- --choices q.jsonl --answers few.out \
     --against few.out
+no "would replace the answers that --against reads" -- --choices q.jsonl --answers ./few.out \
+    --against few.out
 no "--answers and --against are about the answers to --choices FILE" -- --data a.txt \
     --against few.out
 
