@@ -37,8 +37,8 @@ static enum status judge_head(const char *path, const char *head, int64_t n, boo
                     ".[]` writes them", path);
     if (*json || memchr(head, '\0', (size_t)n)) return OK;
     return FAIL(e, ERR_CONFIG, "%s %s; expected JSON lines of questions, such as {\"context\": "
-                "\"...\", \"choices\": [\"...\", \"...\"], \"answer\": 0}, or a file of llm.c", path,
-                n ? "begins with no JSON object" : "is empty");
+                "\"...\", \"choices\": [\"...\", \"...\"], \"answer\": 0}, or a file of llm.c",
+                path, n ? "begins with no JSON object" : "is empty");
 }
 
 enum status questions_are_json(const char *path, bool *json, struct err *e) {
