@@ -44,6 +44,8 @@ enum status side_by_side_plan(const struct suite *s, int64_t slots, struct slot_
     if (!s->resolution->suite)
         return FAIL(e, ERR_ARG, "--side-by-side runs rows at the same time, and %s is no suite: it "
                     "has one run (--repeat N makes N rows of it)", s->resolution->name);
+    if (slots > s->resolution->run_count) slots = s->resolution->run_count;
+    if (slots < 2) return OK;
     bool cpu = !strcmp(settings->backend, "cpu") || backend_without_gpu(settings->backend);
     if (cpu)
         return slot_shares_threads(processors_here(), settings->threads, slots, most_gpus(s), out,

@@ -14,6 +14,7 @@
 #include "runner/base/run_files.h"
 #include "runner/hardware/nvml.h"
 #include "runner/job/events.h"
+#include "runner/run/side_by_side.h"
 #include "runner/run/slot_order.h"
 #include "runner/run/slot_rows.h"
 #include "runner/run/slot_shares.h"
@@ -185,6 +186,21 @@ static void threads_are_divided(void **state) {
     slot_shares_free(&shares);
 }
 
+/* A part for a row that does not exist would be idle, or refused. */
+static void no_more_parts_than_rows(void **state) {
+    struct resolved_run runs[2] = { { .name = "a" }, { .name = "b" } };
+    struct resolution script = { .suite = true, .runs = runs };
+    struct run_settings settings = { .backend = "cpu", .threads = 1 };
+    struct suite suite = { .settings = &settings, .resolution = &script };
+    struct slot_shares shares;
+    struct err e = { 0 };
+    for (script.run_count = 1; script.run_count <= 2; script.run_count++) {
+        assert_int_equal(side_by_side_plan(&suite, 9, &shares, &e), OK);
+        assert_int_equal(shares.count, script.run_count == 1 ? 0 : 2);
+        slot_shares_free(&shares);
+    }
+}
+
 /* ---- memory ---- */
 
 /* Each of four rows fits into the host's memory, and the four do not. */
@@ -215,6 +231,7 @@ int main(void) {
         cmocka_unit_test(too_few_gpus_name_both_numbers),
         cmocka_unit_test(one_gpu_is_not_given_twice),
         cmocka_unit_test(threads_are_divided),
+        cmocka_unit_test(no_more_parts_than_rows),
         cmocka_unit_test(rows_share_the_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
