@@ -119,6 +119,13 @@ static void builds_with_equal_bits_are_compared(void **state) {
     text_says(&s, "D    build b2 ");
     text_says(&s, "  faster\n");
     text_says(&s, "F does not count: 1 other process used a GPU");
+    char *table = NULL;
+    struct err e = { 0 };
+    CHECK(compare_table(&s.c, COMPARE_MARKDOWN, &table, &e));
+    says(table, "\n| same bits | baseline | speed | runs | tokens/s | to the baseline |");
+    says(table, "\n| D, build b2 | A, build b1 | faster | 2 | ");
+    says(table, "\n\nF does not count: 1 other process used a GPU");
+    free(table);
     char *html = page_of(&s);
     says(html, "<h2>How much faster?</h2>");
     says(html, "build b2");
