@@ -293,21 +293,31 @@ static enum status write_answers(const struct command *c, struct err *e) {
     return st;
 }
 
+/* Prints what was found, also if the answers cannot be written: it may have taken hours. */
+static int report(const struct command *c) {
+    struct err e = { 0 };
+    enum status st = cli_has(c->cli, "answers") ? write_answers(c, &e) : OK;
+    print(c);
+    if (st == OK) return EXIT_OK;
+    cli_warn(c->cli, "the answers are not kept: %s", e.text);
+    return exit_code_of(e.code);
+}
+
 static int cmd_eval(const struct cli *cli) {
     struct command c = { .cli = cli };
     struct err e = { 0 };
+    int code = EXIT_OK;
     enum status st = read_flags(&c, &e);
     if (st == OK) st = model_find(&c.request, &c.model, &e);
     if (st == OK) st = evaluate_model(&c, &e);
-    if (st == OK && cli_has(cli, "answers")) st = write_answers(&c, &e);
-    if (st == OK) print(&c);
+    if (st == OK) code = report(&c);
     model_close(&c.model); /* before its data */
     data_close(c.data);
     eval_choices_close(&c.choices);
     eval_data_close(&c.found);
     free(c.table);
     free(c.forbidden);
-    return st == OK ? EXIT_OK : cli_fail(cli, &e);
+    return st == OK ? code : cli_fail(cli, &e);
 }
 
 const struct verb VERB_EVAL = {

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
@@ -14,11 +15,18 @@
 #include "runner/infer/questions_json.h"
 #include "runner/infer/questions_llmc.h"
 
+/* By whatever names. */
+static bool is_same_file(const char *a, const char *b) {
+    struct stat x, y;
+    if (!strcmp(a, b)) return true;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
 enum status eval_choices_check(const struct cli *cli, struct err *e) {
     const char *answers = cli_value(cli, "answers"), *against = cli_value(cli, "against");
     if (!cli_has(cli, "choices") && (answers || against))
         return FAIL(e, ERR_ARG, "--answers and --against are about the answers to --choices FILE");
-    if (answers && against && !strcmp(answers, against))
+    if (answers && against && is_same_file(answers, against))
         return FAIL(e, ERR_ARG, "--answers %s would replace the answers that --against reads; name "
                     "another file", answers);
     return answers ? answers_file_may_replace(answers, e) : OK;

@@ -66,8 +66,8 @@
  *                  on a GPU, an entry as in "speed". Its rows are the other builds: in place of a
  *                  group entry and rows have {build: the hash of its code, run: its first}
  *                note
- *   requirements [{requirement, met, rows: [{group, label, met, found: what it has, and why}]}] of
- *                --require, [] without it; added by compare_require()
+ *   requirements [{requirement, met, rows: [{group, label: or "build " and its hash, met, found:
+ *                what it has, and why}]}] of --require, [] without it; by compare_require()
  *   equal        no pair diverges, and all have the same steps, final losses and final weights */
 #ifndef FP8LAB_RUNNER_COMPARE_COMPARE_H
 #define FP8LAB_RUNNER_COMPARE_COMPARE_H

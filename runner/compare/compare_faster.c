@@ -97,9 +97,17 @@ static bool clocks_explain(const struct side *x, const struct side *y, const str
     return gain->low > 1 ? clocks > 1 && gain->low <= clocks : clocks < 1 && gain->high >= clocks;
 }
 
+/* Whether the GPUs that only one side had may be what is shown; *there: the ratio on the others. */
+static bool chips_explain(const struct side *x, const struct side *y, const struct gain *gain,
+                          double *there) {
+    double gap = speeds_shared_gap(x, y), half = log(gain->high / gain->ratio);
+    *there = exp(gap);
+    return gain->low > 1 ? gap <= half : gap >= -half;
+}
+
 static const char *judge_bounds(const struct side *x, const struct side *y, const struct gain *gain,
                                 char why[FAMILY_WHY_CAP]) {
-    double spread = fmax(x->spread, y->spread);
+    double spread = fmax(x->spread, y->spread), there;
     const char *verdict = gain->low > 1 ? "faster" : gain->high < 1 ? "slower" : "not shown";
     bool shown = strcmp(verdict, "not shown") != 0;
     if (shown && spread > fabs(log(gain->ratio)))
@@ -108,6 +116,8 @@ static const char *judge_bounds(const struct side *x, const struct side *y, cons
     else if (shown && clocks_explain(x, y, gain))
         snprintf(why, FAMILY_WHY_CAP, "its GPU clock was %.0f MHz, the baseline's %.0f MHz, which "
                  "may be the difference", y->clock, x->clock);
+    else if (shown && chips_explain(x, y, gain, &there))
+        snprintf(why, FAMILY_WHY_CAP, "on the GPUs that both sides had the ratio is %.3fx", there);
     if (*why) verdict = "not shown";
     note_order(x, y, why);
     speeds_note_gpus(x, y, why);

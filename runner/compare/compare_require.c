@@ -139,35 +139,59 @@ static bool row_meets(const struct requirement *r, const json_t *row, char found
 /* ---- all rows ------------------------------------------------------------------------------ */
 
 struct answer {
-    const json_t *statistics; /* borrowed */
+    const json_t *report;     /* borrowed */
+    const json_t *statistics; /* of the report */
     json_t *rows;             /* borrowed */
     bool met, failed;
 };
 
-static void add_row(struct answer *a, const json_t *group, bool met, const char *found) {
-    const json_t *groups = json_object_get(a->statistics, "groups");
-    const json_t *of = json_array_get(groups, (size_t)json_integer_value(group));
-    json_append(a->rows, json_pack("{s:O, s:s, s:b, s:o}", "group", group, "label",
-                                   json_text(of, "label", "-"), "met", met, "found",
-                                   json_from_text(found)), &a->failed);
+static void add_row(struct answer *a, int64_t group, const char *label, bool met,
+                    const char *found) {
+    json_append(a->rows, json_pack("{s:I, s:s, s:b, s:o}", "group", (json_int_t)group, "label",
+                                   label, "met", met, "found", json_from_text(found)),
+                &a->failed);
     a->met = a->met && met;
+}
+
+static const char *label_of(const struct answer *a, int64_t group) {
+    return json_text(json_array_get(json_object_get(a->statistics, "groups"), (size_t)group),
+                     "label", "-");
+}
+
+/* The builds of rows of which nothing else is compared: beside another recipe they are no
+ * question. */
+static void ask_builds(struct answer *a, const struct requirement *r) {
+    const json_t *entry, *row;
+    char found[FOUND_CAP], label[32];
+    size_t i, k;
+    json_array_foreach(json_object_get(a->statistics, "speed_builds"), i, entry)
+        json_array_foreach(json_object_get(entry, "rows"), k, row) {
+            bool met = row_meets(r, row, found);
+            snprintf(label, sizeof label, "build %.12s", json_text(row, "build", "?"));
+            add_row(a, compare_group_of(a->report, json_int(row, "run")), label, met, found);
+        }
 }
 
 static void ask(struct answer *a, const struct requirement *r) {
     const json_t *family, *row;
+    const char *table = r->kind == REQUIRE_SPEED ? "speed" : "losses";
     char found[FOUND_CAP];
     size_t i, k;
-    json_array_foreach(json_object_get(a->statistics, r->kind == REQUIRE_SPEED ? "speed"
-                                                                               : "losses"), i,
-                       family)
+    json_array_foreach(json_object_get(a->statistics, table), i, family)
         json_array_foreach(json_object_get(family, "rows"), k, row) {
+            int64_t group = json_int(row, "group");
             bool met = row_meets(r, row, found);
-            add_row(a, json_object_get(row, "group"), met, found);
+            add_row(a, group, label_of(a, group), met, found);
         }
+    if (r->kind == REQUIRE_SPEED && json_array_size(a->rows) == 0) ask_builds(a, r);
+    bool builds = r->kind == REQUIRE_SPEED && i == 0 && json_array_size(a->rows) > 0;
     json_array_foreach(json_object_get(a->statistics, "losses_missing"), i, row) {
+        int64_t group = json_int(row, "group");
+        const json_t *of = json_array_get(json_object_get(a->statistics, "groups"), (size_t)group);
+        if (builds && json_int(of, "builds") > 1) continue; /* its builds were asked */
         snprintf(found, sizeof found, "no verdict");
         say_why(row, found);
-        add_row(a, json_object_get(row, "group"), false, found);
+        add_row(a, group, label_of(a, group), false, found);
     }
 }
 
@@ -177,8 +201,8 @@ enum status compare_require(struct comparison *c, const struct requirement *list
     bool failed = false;
     *met = true;
     for (int64_t i = 0; i < count; i++) {
-        struct answer a = { .statistics = json_object_get(c->report, "statistics"),
-                            .rows = json_array(), .met = true };
+        struct answer a = { .report = c->report, .rows = json_array(), .met = true,
+                            .statistics = json_object_get(c->report, "statistics") };
         ask(&a, &list[i]);
         if (json_array_size(a.rows) == 0) a.met = false; /* nothing was compared */
         json_append(all, json_pack("{s:s, s:b, s:o}", "requirement", list[i].text, "met", a.met,

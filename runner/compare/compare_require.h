@@ -18,8 +18,9 @@ struct requirement {
 NODISCARD enum status requirement_read(const char *text, struct requirement *out, struct err *e);
 
 /* Adds "requirements" to the report (compare.h). Every row with a baseline, and every group that
- * lacks one, must meet each of them. A row without a verdict misses it, and so does a row whose
- * bounds include what is asked. *met: all are met. */
+ * lacks one, must meet each of them. If no row has a speed to compare, "speed" asks the builds of
+ * "speed_builds", each against its first one. A row without a verdict misses it, and so does a row
+ * whose bounds include what is asked. *met: all are met. */
 NODISCARD enum status compare_require(struct comparison *c, const struct requirement *list,
                                       int64_t count, bool *met, struct err *e);
 

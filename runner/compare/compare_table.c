@@ -273,14 +273,11 @@ static void put_number(struct table *t, const json_t *row, const char *key, cons
     put_text(t, text);
 }
 
-static void put_speed(struct table *t, const json_t *report, const json_t *family,
-                      const json_t *row) {
+/* Behind the name of what is compared, and of what with. */
+static void put_speed(struct table *t, const json_t *row) {
     const char *verdict = json_text(row, "verdict", "no verdict"), *why = json_text(row, "why", "");
-    const json_t *statistics = json_object_get(report, "statistics");
-    char *name = compare_group_label(report, json_int(row, "group")), letter[8], text[700];
+    char text[700];
     snprintf(text, sizeof text, "%s%s%s", verdict, *why ? ": " : "", why);
-    put_text(t, name ? name : "(no memory)");
-    put_text(t, baseline_of(statistics, family, letter));
     put_text(t, text);
     put_number(t, row, "runs", "%.0f");
     put_number(t, row, "tokens_per_s", "%.0f");
@@ -288,7 +285,27 @@ static void put_speed(struct table *t, const json_t *report, const json_t *famil
     put_number(t, row, "low", "%.3fx");
     put_number(t, row, "high", "%.3fx");
     end_row(t);
+}
+
+static void put_recipe_speed(struct table *t, const json_t *report, const json_t *family,
+                             const json_t *row) {
+    const json_t *statistics = json_object_get(report, "statistics");
+    char *name = compare_group_label(report, json_int(row, "group")), letter[8];
+    put_text(t, name ? name : "(no memory)");
+    put_text(t, baseline_of(statistics, family, letter));
+    put_speed(t, row);
     free(name);
+}
+
+static void put_build_speed(struct table *t, const json_t *entry, const json_t *row) {
+    char letter[8], text[48];
+    snprintf(text, sizeof text, "%s, build %.12s", compare_letter(json_int(row, "run"), letter),
+             json_text(row, "build", "?"));
+    put_text(t, text);
+    snprintf(text, sizeof text, "%s, build %.12s", compare_letter(json_int(entry, "run"), letter),
+             json_text(entry, "build", "?"));
+    put_text(t, text);
+    put_speed(t, row);
 }
 
 /* "D does not count: it is a smoke run", a paragraph each. */
@@ -303,20 +320,30 @@ static void put_speed_left_out(struct table *t, const json_t *family) {
     }
 }
 
-static void put_speeds(struct table *t, const json_t *report) {
-    static const char *const TITLES[] = { "recipe", "baseline", "speed", "runs", "tokens/s",
+static void begin_speeds(struct table *t, const char *of) {
+    static const char *const TITLES[] = { "baseline", "speed", "runs", "tokens/s",
                                           "to the baseline", "lower 95 % bound", "upper" };
-    const json_t *list = json_object_get(json_object_get(report, "statistics"), "speed");
-    const json_t *family, *row;
-    size_t i, k;
-    if (json_array_size(list) == 0) return;
     end_row(t);
+    put_text(t, of);
     put_titles(t, "", TITLES, sizeof TITLES / sizeof *TITLES);
     put_rule(t, 3);
+}
+
+static void put_speeds(struct table *t, const json_t *report) {
+    const json_t *statistics = json_object_get(report, "statistics"), *family, *row;
+    const json_t *list = json_object_get(statistics, "speed");
+    const json_t *builds = json_object_get(statistics, "speed_builds");
+    size_t i, k;
+    if (json_array_size(list)) begin_speeds(t, "recipe");
     json_array_foreach(list, i, family)
         json_array_foreach(json_object_get(family, "rows"), k, row)
-            put_speed(t, report, family, row);
+            put_recipe_speed(t, report, family, row);
     json_array_foreach(list, i, family) put_speed_left_out(t, family);
+    if (json_array_size(builds)) begin_speeds(t, "same bits");
+    json_array_foreach(builds, i, family)
+        json_array_foreach(json_object_get(family, "rows"), k, row)
+            put_build_speed(t, family, row);
+    json_array_foreach(builds, i, family) put_speed_left_out(t, family);
 }
 
 /* ---- the interface ----------------------------------------------------------------------------*/

@@ -1,5 +1,6 @@
 /* Two GPUs of one product differ by some percent. Of rows that ran side by side, a bundle names the
  * GPUs, so that the speed of a chip is not taken for that of a recipe. */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -39,7 +40,8 @@ static enum sharing share_of(const struct side *x, const struct side *y) {
     size_t i, n = json_array_size(x->gpus), m = json_array_size(y->gpus);
     const json_t *one;
     bool equal = true, common = false;
-    if (!n || !m) return SHARING_EQUAL; /* not known */
+    bool known = n && m && (int64_t)n == x->count && (int64_t)m == y->count;
+    if (!known) return SHARING_EQUAL;
     json_array_foreach(x->gpus, i, one) {
         int64_t there = runs_on(y, json_string_value(one));
         equal = equal && runs_on(x, json_string_value(one)) * (int64_t)m == there * (int64_t)n;
@@ -60,4 +62,36 @@ void speeds_note_gpus(const struct side *x, const struct side *y, char why[FAMIL
 
 bool speeds_other_gpus(const struct side *x, const struct side *y) {
     return share_of(x, y) == SHARING_NONE && (on_one_gpu(x) || on_one_gpu(y));
+}
+
+/* Of the side's runs on these GPUs; there are some. */
+static double mean_on(const struct side *side, const char *gpus) {
+    double sum = 0;
+    size_t i;
+    const json_t *one;
+    json_array_foreach(side->gpus, i, one)
+        if (!strcmp(json_string_value(one), gpus)) sum += side->log[i];
+    return sum / (double)runs_on(side, gpus);
+}
+
+static bool is_before(const struct side *side, size_t end, const char *gpus) {
+    for (size_t i = 0; i < end; i++)
+        if (!strcmp(json_string_value(json_array_get(side->gpus, i)), gpus)) return true;
+    return false;
+}
+
+/* The least squares of side and chip: each shared GPU counts as its numbers of runs allow. */
+double speeds_shared_gap(const struct side *x, const struct side *y) {
+    double sum = 0, weights = 0;
+    size_t i;
+    const json_t *one;
+    if (share_of(x, y) != SHARING_PART) return (double)NAN;
+    json_array_foreach(x->gpus, i, one) {
+        const char *gpus = json_string_value(one);
+        double n = (double)runs_on(x, gpus), m = (double)runs_on(y, gpus);
+        if (!(m > 0) || is_before(x, i, gpus)) continue;
+        sum += n * m / (n + m) * (mean_on(y, gpus) - mean_on(x, gpus));
+        weights += n * m / (n + m);
+    }
+    return sum / weights;
 }

@@ -53,6 +53,10 @@ void speeds_note_gpus(const struct side *x, const struct side *y, char why[FAMIL
  * the bounds do not know of them. */
 bool speeds_other_gpus(const struct side *x, const struct side *y);
 
+/* The logarithm of the ratio on the GPUs that both sides had, so that it is none of chips. NaN: the
+ * sides are spread over the same GPUs alike, share none, or the GPUs are not known. */
+double speeds_shared_gap(const struct side *x, const struct side *y);
+
 /* Adds to a reason for no verdict the command that makes the runs that x, of the baseline, and y
  * lack; if they have enough, it makes new ones on each GPU. */
 void speeds_advise(const struct speeds *s, int64_t side, const struct side *x,

@@ -18,6 +18,29 @@ static const char MARK[] = "\xef\xbb\xbf"; /* byte-order mark */
 
 static bool is_space(char c) { return c && strchr(" \t\r\n", c); }
 
+/* What the first bytes tell, with a NUL behind them. A file of llm.c has NULs among these. */
+static enum status judge_head(const char *path, const char *head, int64_t n, bool *json,
+                              struct err *e) {
+    const char *kind = input_kind(head, (size_t)n), *p = head;
+    if (kind)
+        return FAIL(e, ERR_CONFIG, "%s is %s, which is not read as questions; unpack it", path,
+                    kind);
+    if (n >= 2 && (!memcmp(head, "\xff\xfe", 2) || !memcmp(head, "\xfe\xff", 2)))
+        return FAIL(e, ERR_CONFIG, "%s is text in UTF-16; expected UTF-8, as `iconv -f UTF-16 -t "
+                    "UTF-8` writes it", path);
+    if (!strncmp(p, MARK, 3)) p += 3;
+    while (is_space(*p)) p++;
+    bool spaces = n > 0 && p == head + n; /* the first line may be farther on */
+    *json = *p == '{' || spaces;
+    if (*p == '[')
+        return FAIL(e, ERR_CONFIG, "%s is one JSON array; expected one object a line, as `jq -c "
+                    ".[]` writes them", path);
+    if (*json || memchr(head, '\0', (size_t)n)) return OK;
+    return FAIL(e, ERR_CONFIG, "%s %s; expected JSON lines of questions, such as {\"context\": "
+                "\"...\", \"choices\": [\"...\", \"...\"], \"answer\": 0}, or a file of llm.c",
+                path, n ? "begins with no JSON object" : "is empty");
+}
+
 enum status questions_are_json(const char *path, bool *json, struct err *e) {
     struct input_file f;
     char head[INPUT_KIND_HEAD + 1] = "";
@@ -26,16 +49,7 @@ enum status questions_are_json(const char *path, bool *json, struct err *e) {
     enum status st = input_read(&f, 0, n, head, e);
     input_close(&f);
     TRY(st);
-    const char *kind = input_kind(head, (size_t)n), *p = head;
-    if (kind)
-        return FAIL(e, ERR_CONFIG, "%s is %s, which is not read as questions; unpack it", path,
-                    kind);
-    if (!strncmp(p, MARK, 3)) p += 3;
-    while (is_space(*p)) p++;
-    *json = *p == '{';
-    if (*p != '[') return OK;
-    return FAIL(e, ERR_CONFIG, "%s is one JSON array; expected one object a line, as `jq -c .[]` "
-                "writes them", path);
+    return judge_head(path, head, n, json, e);
 }
 
 /* ---- one line ---------------------------------------------------------------------------------*/

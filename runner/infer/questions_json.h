@@ -8,7 +8,8 @@
 #include "runner/ingest/tokenizer_choice.h"
 
 /* Whether the first character of the file, behind a byte-order mark and white space, begins an
- * object. ERR_CONFIG: it cannot be read, or is another kind of file that can be named. */
+ * object. If not, it may be a file of llm.c. ERR_CONFIG: it cannot be read, or is another kind of
+ * file, such as other text. */
 NODISCARD enum status questions_are_json(const char *path, bool *json, struct err *e);
 
 /* All borrowed. */

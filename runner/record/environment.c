@@ -137,6 +137,37 @@ static bool to_vector(const json_t *kept, char ***out) {
     return true;
 }
 
+/* "GPU-5b3c8f2a-...,1" becomes "GPU-...,1": a UUID is the serial number of a device, and rows side
+ * by side (run/side_by_side.h) have one each. New reference. */
+static json_t *without_uuids(const char *list) {
+    char *out = malloc(2 * strlen(list) + sizeof "GPU-..."), *to = out;
+    for (const char *at = list; out; at++) {
+        size_t n = strcspn(at, ",");
+        bool uuid = !strncmp(at, "GPU-", 4) || !strncmp(at, "MIG-", 4);
+        size_t kept = uuid ? 4 : n;
+        memcpy(to, at, kept);
+        to += kept;
+        at += n;
+        if (uuid) to = stpcpy(to, "...");
+        *to++ = *at;
+        if (!*at) break;
+    }
+    json_t *text = out ? json_string(out) : NULL;
+    free(out);
+    return text;
+}
+
+/* The worker has the UUIDs, the record of what it gets has not. */
+static bool mask_uuids(json_t *kept) {
+    static const char *const LISTS[] = { "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES" };
+    for (size_t i = 0; i < sizeof LISTS / sizeof *LISTS; i++) {
+        const json_t *list = json_object_get(kept, LISTS[i]);
+        if (list && json_object_set_new(kept, LISTS[i], without_uuids(json_string_value(list))))
+            return false;
+    }
+    return true;
+}
+
 /* The configuration may come from an untrusted run directory instead of a checked script. */
 static enum status check_experiment(const json_t *env, struct err *e) {
     const char *name;
@@ -155,7 +186,7 @@ enum status environment_make(const json_t *env, bool profile, struct environment
     json_t *kept = json_object(), *withheld = json_array(), *defaults = json_array();
     bool good = kept && withheld && sort_own(profile, kept, withheld) &&
                 add_experiment(kept, env) && add_defaults(kept, defaults) &&
-                to_vector(kept, &out->vars);
+                to_vector(kept, &out->vars) && mask_uuids(kept);
     out->record = json_pack("{s:o,s:o,s:o}", "kept", kept, "defaults", defaults, "withheld",
                             withheld);
     if (good && out->record) return OK;

@@ -11,8 +11,9 @@ enum { ENVIRONMENT_SENT_MAX = 32 << 10 }; /* bytes; half of the longest line of 
 
 struct environment {
     char **vars;           /* "NAME=value", NULL-terminated, sorted; owned */
-    struct json_t *record; /* environment.json; owned: {"kept":{what the worker gets},
-                            * "defaults":[names in kept set by default],"withheld":[names]} */
+    struct json_t *record; /* environment.json; owned: {"kept":{what the worker gets, but no UUID of
+                            * a GPU},"defaults":[names in kept set by default],
+                            * "withheld":[names]} */
 };
 
 /* Makes it from this process's environment and `env` of the resolved configuration (an object of

@@ -11,6 +11,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/cli.h"
 #include "runner/base/json_number.h"
+#include "runner/compare/run_speed.h"
 
 enum status repro_speed_band(const char *text, double *band, struct err *e) {
     char *end = NULL;
@@ -120,6 +121,16 @@ static bool is_defect(const char *throttled) {
            strstr(throttled, "power brake");
 }
 
+/* Rows at once share processors, memory and disk, and each may have another chip than this run. */
+static void note_company(const struct run_view *then, struct repro_speed *s, bool *failed) {
+    int64_t rows = run_speed_at_once(then);
+    if (rows < 2) return;
+    note(s, failed, "the bundle's run: one of %" PRId64 " rows side by side", rows);
+    if (!isnan(s->band) && !*s->why)
+        refuse(s, "the bundle's run was one of %" PRId64 " rows side by side, and this one is "
+               "alone", rows);
+}
+
 static void take_bundle_notes(const struct run_view *then, const struct run_view *now,
                               struct repro_speed *s, bool *failed) {
     static const char LIMIT[] = "gpu.power_limit_w", CLOCK[] = "gpu_clock_sm_mhz_median";
@@ -129,6 +140,7 @@ static void take_bundle_notes(const struct run_view *then, const struct run_view
     double limit_now = json_double(json_object_get(now->facts, LIMIT));
     double clock = json_double(json_object_get(then->summary, CLOCK));
     double clock_now = json_double(json_object_get(now->summary, CLOCK));
+    note_company(then, s, failed);
     if (is_defect(throttled)) note_bundle(s, true, failed, "throttled: %s", throttled);
     if (others > 0)
         note_bundle(s, true, failed, "%.0f other process%s used the GPU", others,

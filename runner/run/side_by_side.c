@@ -44,6 +44,8 @@ enum status side_by_side_plan(const struct suite *s, int64_t slots, struct slot_
     if (!s->resolution->suite)
         return FAIL(e, ERR_ARG, "--side-by-side runs rows at the same time, and %s is no suite: it "
                     "has one run (--repeat N makes N rows of it)", s->resolution->name);
+    if (slots > s->resolution->run_count) slots = s->resolution->run_count;
+    if (slots < 2) return OK;
     bool cpu = !strcmp(settings->backend, "cpu") || backend_without_gpu(settings->backend);
     if (cpu)
         return slot_shares_threads(processors_here(), settings->threads, slots, most_gpus(s), out,
@@ -202,7 +204,8 @@ static enum status give_row(struct side *b, struct place *p, bool *given, struct
         b->waits[i] = false;
         TRY(suite_open_row(s, i, given, e));
         if (!*given) continue; /* an earlier run's, or left to another command */
-        tell(p, json_pack("{s:s,s:I,s:I,s:o,s:o*}", "event", "row", "row", (json_int_t)i, "slots",
+        tell(p, json_pack("{s:s,s:I,s:s,s:I,s:o,s:o*}", "event", "row", "row", (json_int_t)i,
+                          "config", s->resolution->runs[i].config_sha256, "slots",
                           (json_int_t)taking(b), "state", slot_state_json(&s->rows[i].state),
                           "rows", suite_rows_json(s, i)));
         p->row = i;

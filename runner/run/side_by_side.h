@@ -7,8 +7,8 @@
 #include "runner/run/slot_shares.h"
 #include "runner/run/suite.h"
 
-/* Divides this machine among `slots` rows; 1: *out is zeroed. ERR_ARG: there is one row only.
- * ERR_HARDWARE: the machine is too small. The caller frees *out. */
+/* Divides this machine among `slots` rows, or as many as there are; 1: *out is zeroed. ERR_ARG:
+ * there is one row only. ERR_HARDWARE: the machine is too small. The caller frees *out. */
 NODISCARD enum status side_by_side_plan(const struct suite *s, int64_t slots,
                                         struct slot_shares *out, struct err *e);
 

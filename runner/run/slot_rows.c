@@ -4,7 +4,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runner/base/canonical.h"
 #include "runner/run/slot_messages.h"
+
+/* Both processes read the script, one after the other. */
+static enum status check_row(const struct resolved_run *own, const json_t *message,
+                             struct err *e) {
+    const char *wanted = json_text(message, "config", "");
+    if (!strcmp(own->config_sha256, wanted)) return OK;
+    return FAIL(e, ERR_CONFIG, "the script or a file that it requires was changed after the "
+                "command began: the configuration of %s is %.12s... now, and was %.12s...; give "
+                "the command again", own->name, own->config_sha256, wanted);
+}
 
 static enum status run_row(struct slot *s, struct suite *suite, const json_t *message,
                            struct err *e) {
@@ -14,6 +25,7 @@ static enum status run_row(struct slot *s, struct suite *suite, const json_t *me
                     " rows", i, suite->resolution->run_count);
     struct suite_row *row = &suite->rows[i];
     s->row = i;
+    TRY(check_row(&suite->resolution->runs[i], message, e));
     s->count = json_int(message, "slots");
     TRY(slot_state_read(json_object_get(message, "state"), suite->settings->runs, &row->state, e));
     TRY(suite_run_here(suite, i, json_object_get(message, "rows"), e));

@@ -72,6 +72,32 @@ static void check_idle(struct diagnostics *d, const struct value *recipe,
                             "effect; leave one of the two out", GEMMS[i]);
 }
 
+/* Options of codes that only some GEMMs read: where these are in BF16, a value other than the
+ * default would be another run with the same bits. */
+static void check_unread(struct diagnostics *d, const struct value *recipe,
+                         const struct recipe_info *info, const char *path) {
+    const struct recipe_options *o = &info->defaults;
+    const struct { const char *key; int readers[2]; const char *who; bool initial; } UNREAD[] = {
+        { "hadamard", { GEMM_WGRAD, GEMM_WGRAD }, "wgrad is", o->hadamard },
+        { "stochastic", { GEMM_DGRAD, GEMM_WGRAD }, "dgrad and wgrad are", o->stochastic },
+        { "weight_2d", { GEMM_FPROP, GEMM_DGRAD }, "fprop and dgrad are", o->weight_2d },
+        { "format", { GEMM_DGRAD, GEMM_WGRAD }, "dgrad and wgrad are", false },
+    };
+    for (size_t i = 0; i < sizeof UNREAD / sizeof *UNREAD; i++) {
+        const struct value *v = value_get(recipe, UNREAD[i].key);
+        const char *last = GEMMS[UNREAD[i].readers[1]];
+        bool unread = value_is(value_get(recipe, GEMMS[UNREAD[i].readers[0]]), "bf16") &&
+                      value_is(value_get(recipe, last), "bf16");
+        if (!v || !unread) continue;
+        if (v->type == VALUE_BOOL ? v->b == UNREAD[i].initial
+                                  : value_is(v, RECIPE_FORMAT_NAMES[o->format]))
+            continue;
+        diagnostics_add(d, changed_key(recipe, UNREAD[i].key, last),
+                        schema_path(d->pool, path, UNREAD[i].key), "%s in BF16, so this has no "
+                        "effect; leave it out", UNREAD[i].who);
+    }
+}
+
 /* A GEMM whose word is "fp8" is as if its key were absent, so that the inputs have the same hash.
  * Rowwise's wgrad has "fp8" as default. */
 static void settle_gemms(struct value *recipe, const struct recipe_info *info) {
@@ -112,6 +138,7 @@ void schema_recipe_rules(struct diagnostics *d, struct value *recipe, const char
     check_defined(d, recipe, named->string, info, path);
     check_accumulate(d, recipe, info, path);
     check_idle(d, recipe, info, path);
+    check_unread(d, recipe, info, path);
     settle_gemms(recipe, info);
     check_gemms(d, recipe, named->string, path);
     if (gather && gather->b && info->why_no_gather)

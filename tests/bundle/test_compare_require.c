@@ -185,6 +185,37 @@ static void a_run_that_diverged_later_is_a_miss(void **state) {
     ask(runs, 8, "eval_loss<=2x", false, "does not hold: H diverged");
 }
 
+/* An optimisation without a change of bits: both builds are one row, without a baseline. Beside
+ * another recipe nothing is asked of them. */
+static void builds_are_asked_if_nothing_else_is(void **state) {
+    static const struct {
+        const char *other; /* the recipe of runs 6 to 11, at half the speed; NULL: no such runs */
+        const char *text, *found;
+        bool met;
+    } CASES[] = {
+        { NULL, "speed>=1.3x", "1.5x (95 %", true },
+        { NULL, "speed>=1.6x", "1.5x (95 %", false },
+        { NULL, "holds", "", false },
+        { "fp8.tensorwise", "speed>=1.3x", "1.5x (95 %", true },
+        { "bf16", "speed>=1.8x", "2x (95 %", true }, /* the first build of each */
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        struct run_fixture runs[12], six[6];
+        on_gpu(six, 1.5, 0);
+        for (int k = 0; k < 12; k++) {
+            static const char *const IDS[12] = { "a", "b", "c", "d", "e", "f", "g", "h", "i", "j",
+                                                 "k", "l" };
+            runs[k] = six[k % 6];
+            runs[k].id = IDS[k];
+            runs[k].recipe = k < 6 || !CASES[i].other ? "fp8.delayed" : CASES[i].other;
+            runs[k].loss_shift = 0;
+            runs[k].code = k % 6 < 3 ? "b1" : "b2";
+            if (k > 5) runs[k].speed *= 0.5;
+        }
+        ask(runs, CASES[i].other ? 12 : 6, CASES[i].text, CASES[i].met, CASES[i].found);
+    }
+}
+
 static void other_texts_are_errors(void **state) {
     static const char *const BAD[] = { "", "hold", "speed", "speed>=", "speed>=1.15", "speed>=x",
                                        "speed<=1.15x", "speed>=0x1.2p0x", "speed>=-1x",
@@ -232,6 +263,7 @@ int main(void) {
         cmocka_unit_test(a_run_that_diverged_later_is_a_miss),
         cmocka_unit_test(what_withholds_a_verdict_is_a_miss_for_a_noisy_row),
         cmocka_unit_test(bounds_are_told_from_what_is_asked),
+        cmocka_unit_test(builds_are_asked_if_nothing_else_is),
         cmocka_unit_test(other_texts_are_errors),
         cmocka_unit_test(junit_has_a_case_for_each_row),
     };

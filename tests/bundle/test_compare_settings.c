@@ -119,6 +119,13 @@ static void builds_with_equal_bits_are_compared(void **state) {
     text_says(&s, "D    build b2 ");
     text_says(&s, "  faster\n");
     text_says(&s, "F does not count: 1 other process used a GPU");
+    char *table = NULL;
+    struct err e = { 0 };
+    CHECK(compare_table(&s.c, COMPARE_MARKDOWN, &table, &e));
+    says(table, "\n| same bits | baseline | speed | runs | tokens/s | to the baseline |");
+    says(table, "\n| D, build b2 | A, build b1 | faster | 2 | ");
+    says(table, "\n\nF does not count: 1 other process used a GPU");
+    free(table);
     char *html = page_of(&s);
     says(html, "<h2>How much faster?</h2>");
     says(html, "build b2");
@@ -196,6 +203,40 @@ static void the_command_makes_new_runs(void **state) {
     }
 }
 
+/* ---- GPUs of rows side by side -------------------------------------------------------------- */
+
+/* GPU 0 is 4 % slower than GPU 1. The sides share a GPU, so the bounds of all their runs called
+ * equally fast recipes "faster". */
+static void a_shared_gpu_decides(void **state) {
+    static const struct { const char *gpus; double ratio; const char *verdict, *why; } CASES[] = {
+        { "00011111", 1, "not shown", "on the GPUs that both sides had the ratio is 1.000x; its "
+                                      "runs were on GPU 1, the baseline's on GPU 0, 0, 0, 1" },
+        { "11100000", 1, "not shown", "on the GPUs that both sides had the ratio is 1.000x" },
+        { "00011111", 1.1, "faster", "its runs were on GPU 1, the baseline's on GPU 0, 0, 0, 1" },
+        { "11100000", 0.9, "slower", "its runs were on GPU 0" },
+        { "11101000", 1.1, "faster", "its runs were on GPU 1, 0, 0, 0" },
+    };
+    static const char *const IDS[8] = { "a", "b", "c", "d", "e", "f", "g", "h" };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        struct run_fixture six[6], runs[8];
+        char text[8][96];
+        on_gpu(six, 1);
+        for (int i = 0; i < 8; i++) {
+            char gpu = CASES[k].gpus[i];
+            snprintf(text[i], sizeof text[i], "[{\"from_step\":0,\"side_by_side\":{\"gpus\":[%c],"
+                     "\"rows_at_once\":2,\"slot\":%c}}]", gpu, gpu);
+            runs[i] = six[i < 4 ? 0 : 3];
+            runs[i].id = IDS[i];
+            runs[i].attempts = text[i];
+            runs[i].speed = (gpu == '0' ? 0.96 : 1) * (i < 4 ? 1 : CASES[k].ratio);
+        }
+        compare(&s, runs, 8);
+        speed_is(&s, CASES[k].verdict, CASES[k].why);
+        finish(&s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_odd_run_does_not_decide),
@@ -205,6 +246,7 @@ int main(void) {
         cmocka_unit_test(builds_need_runs_that_count),
         cmocka_unit_test(a_row_has_one_build),
         cmocka_unit_test(the_command_makes_new_runs),
+        cmocka_unit_test(a_shared_gpu_decides),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,9 +14,10 @@ struct side {
     int64_t world, steps, step_us, power_w, clock_mhz, others;
     bool mig;
     const char *code;
+    int64_t rows_at_once; /* 0: it was alone */
 };
 static const struct side H200 = {
-    "NVIDIA H200", "cuda", "570.124", NULL, 1, 50, 40000, 700, 1980, 0, false, "aa"
+    "NVIDIA H200", "cuda", "570.124", NULL, 1, 50, 40000, 700, 1980, 0, false, "aa", 0
 };
 
 /* A run as far as its speed is asked. */
@@ -36,7 +37,8 @@ static struct run_view view_of(const struct side *s) {
     v.summary = json_pack("{s:s?, s:I, s:I}", "gpu_throttle_reasons", s->throttled,
                           "gpu_clock_sm_mhz_median", (json_int_t)s->clock_mhz,
                           "gpu_processes_other_max", (json_int_t)s->others);
-    v.run = json_pack("{s:{s:s}}", "inputs", "code", s->code);
+    v.run = json_pack("{s:{s:s}, s:[{s:{s:I}}]}", "inputs", "code", s->code, "attempts",
+                      "side_by_side", "rows_at_once", (json_int_t)s->rows_at_once);
     assert_true(v.facts && v.decisions && v.summary && v.run);
     return v;
 }
@@ -122,7 +124,14 @@ static void a_disturbed_bundle_is_no_measure(void **state) {
                  CASES[i].why);
         speed_is(then, H200, true, "5%", text, EXIT_HARDWARE);
     }
-    struct side then = H200; /* with a power cap a lower clock is the run's own */
+    struct side then = H200;
+    then.rows_at_once = 4;
+    speed_is(then, H200, true, NULL,
+             "1.000 of the bundle's (same GPU; the bundle's run: one of 4 rows side by side)",
+             EXIT_OK);
+    speed_is(then, H200, true, "5%", "not compared: the bundle's run was one of 4 rows side by "
+             "side, and this one is alone", EXIT_HARDWARE);
+    then = H200; /* with a power cap a lower clock is the run's own */
     then.clock_mhz = 1900;
     then.throttled = "power cap";
     speed_is(then, H200, true, "5%",

@@ -170,7 +170,7 @@ gives 2 run $suite --side-by-side 2 --launch srun -- "one job for each"
 RANK=0 WORLD_SIZE=2 gives 2 run $suite --side-by-side 2 -- "torchrun started 2 tasks"
 more=$(($(nproc) + 1))
 [ $more -gt 64 ] || gives 3 run "$tests/suite.lua" --lib "$lib" --side-by-side $more \
-    --backend cpu -- "$more rows at once need as many processors, and there are $(nproc)"
+    --repeat $more --backend cpu -- "need as many processors, and there are $(nproc)"
 gives 0 run $suite --side-by-side 2 --launch docker --dry-run -- "--side-by-side=2"
 
 [ $failed = 0 ] && echo "rows run side by side, each once"

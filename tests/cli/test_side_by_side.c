@@ -5,13 +5,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 // clang-format off
 #include <cmocka.h>
 // clang-format on
 
 #include "runner/base/run_files.h"
 #include "runner/hardware/nvml.h"
+#include "runner/job/events.h"
+#include "runner/run/side_by_side.h"
 #include "runner/run/slot_order.h"
+#include "runner/run/slot_rows.h"
 #include "runner/run/slot_shares.h"
 
 /* ---- rows ---- */
@@ -56,6 +61,28 @@ static void a_slot_without_rows_helps(void **state) {
 static void nothing_waits(void **state) {
     const bool waits[4] = { false };
     assert_int_equal(slot_order_next(waits, 4, 2, 1, 2), -1);
+}
+
+/* The script is read by both processes. Another one would be run under this row's name. */
+static void a_script_that_was_changed_is_refused(void **state) {
+    struct resolved_run run = { .name = "pair-bf16", .config_sha256 = "fedcba9876543210" };
+    struct resolution script = { .runs = &run, .run_count = 1, .suite = true };
+    struct suite_row row = { .ended = false };
+    struct run_settings settings = { .runs = "." };
+    struct suite suite = { .settings = &settings, .resolution = &script, .rows = &row };
+    struct slot slot = { .is = true, .row = -1 };
+    struct err e = { 0 };
+    int ends[2][2], code = 0;
+    for (int i = 0; i < 2; i++) assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends[i]), 0);
+    assert_int_equal(event_reader_create(ends[0][0], &slot.in, &e), OK);
+    assert_int_equal(event_writer_create(ends[1][0], &slot.out, &e), OK);
+    static const char ROW[] = "{\"event\":\"row\",\"row\":0,\"config\":\"0123456789abcdef\"}\n";
+    assert_int_equal(write(ends[0][1], ROW, sizeof ROW - 1), sizeof ROW - 1);
+    assert_int_equal(slot_serve(&slot, &suite, &code, &e), ERR_CONFIG);
+    assert_non_null(strstr(e.text, "changed after the command began: the configuration of "
+                                   "pair-bf16 is fedcba987654... now, and was 0123456789ab..."));
+    slot_close(&slot);
+    for (int i = 0; i < 2; i++) close(ends[i][1]);
 }
 
 /* ---- GPUs ---- */
@@ -159,6 +186,21 @@ static void threads_are_divided(void **state) {
     slot_shares_free(&shares);
 }
 
+/* A part for a row that does not exist would be idle, or refused. */
+static void no_more_parts_than_rows(void **state) {
+    struct resolved_run runs[2] = { { .name = "a" }, { .name = "b" } };
+    struct resolution script = { .suite = true, .runs = runs };
+    struct run_settings settings = { .backend = "cpu", .threads = 1 };
+    struct suite suite = { .settings = &settings, .resolution = &script };
+    struct slot_shares shares;
+    struct err e = { 0 };
+    for (script.run_count = 1; script.run_count <= 2; script.run_count++) {
+        assert_int_equal(side_by_side_plan(&suite, 9, &shares, &e), OK);
+        assert_int_equal(shares.count, script.run_count == 1 ? 0 : 2);
+        slot_shares_free(&shares);
+    }
+}
+
 /* ---- memory ---- */
 
 /* Each of four rows fits into the host's memory, and the four do not. */
@@ -184,10 +226,12 @@ int main(void) {
         cmocka_unit_test(each_slot_runs_all_rows_of_its_repeats),
         cmocka_unit_test(a_slot_without_rows_helps),
         cmocka_unit_test(nothing_waits),
+        cmocka_unit_test(a_script_that_was_changed_is_refused),
         cmocka_unit_test(gpus_are_divided),
         cmocka_unit_test(too_few_gpus_name_both_numbers),
         cmocka_unit_test(one_gpu_is_not_given_twice),
         cmocka_unit_test(threads_are_divided),
+        cmocka_unit_test(no_more_parts_than_rows),
         cmocka_unit_test(rows_share_the_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

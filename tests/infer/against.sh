@@ -96,8 +96,19 @@ cmp a.txt mine.txt || fail "a file that is no answers was replaced"
 no "--answers q.jsonl: the file holds other data" -- --choices q.jsonl --answers q.jsonl
 no "would replace the answers that --against reads" -- --choices q.jsonl --answers few.out \
     --against few.out
+no "would replace the answers that --against reads" -- --choices q.jsonl --answers ./few.out \
+    --against few.out
 no "--answers and --against are about the answers to --choices FILE" -- --data a.txt \
     --against few.out
+
+# ---- what was found is printed, also if the answers cannot be kept
+for json in "" --json; do
+    (trap '' XFSZ; ulimit -f 4; gives 6 eval "$trained" --backend cpu --choices q.jsonl $json \
+        --answers full.jsonl -- "the answers are not kept: write full.jsonl: File too large" \
+        && exit $failed) || failed=1
+    grep -qE 'accuracy     100.00 % ± 0.00: 40 of 40 by its loss per byte|"right_byte":40' out ||
+        fail "the answers are lost"
+done
 
 # ---- another tokenizer: allowed, and said
 . "$root/tests/support/text.sh"

@@ -276,8 +276,11 @@ static void other_files_are_refused(void **state) {
 
 static void the_first_bytes_say_what_a_file_is(void **state) {
     static const struct { const char *bytes; bool json; const char *words; } CASES[] = {
-        { "{", true, NULL }, { "\xef\xbb\xbf \r\n\t{", true, NULL }, { "", false, NULL },
-        { "\x56\xfd\x34\x01", false, NULL }, { "x{", false, NULL },
+        { "{", true, NULL }, { "\xef\xbb\xbf \r\n\t{", true, NULL },
+        { "", false, "is empty; expected JSON lines of questions, such as {\"context\": " },
+        { "x{", false, "begins with no JSON object; expected JSON lines" },
+        { "question,answer\n", false, "\"answer\": 0}, or a file of llm.c" },
+        { "\xff\xfe{", false, "is text in UTF-16; expected UTF-8" },
         { " [{", false, "is one JSON array; expected one object a line" },
         { "\x1f\x8b\x08", false, "is a gzip file, which is not read as questions; unpack it" },
     };
@@ -292,8 +295,17 @@ static void the_first_bytes_say_what_a_file_is(void **state) {
                            : st != OK || json != CASES[i].json)
             fail_msg("case %zu: %s", i, e.text);
     }
+    bool json = true;
+    char lines[400] = "\n"; /* longer than what is read of the beginning */
+    memset(lines, '\n', 300);
+    lines[300] = '{';
+    MUST(file_replace(path, lines, 301, E));
+    MUST(questions_are_json(path, &json, E));
+    assert_true(json);
+    MUST(file_replace(path, "\x8a\xd8\x34\x01\1\0\0", 8, E)); /* llm.c: it has NULs */
+    MUST(questions_are_json(path, &json, E));
+    assert_false(json);
     assert_int_equal(unlink(path), 0);
-    bool json;
     MUST_FAIL(ERR_CONFIG, "No such file", questions_are_json(path, &json, E));
 }
 

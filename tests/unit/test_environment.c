@@ -36,6 +36,30 @@ static void an_experiment_sets_what_is_allowed(void **state) {
     json_decref(env);
 }
 
+/* A UUID is a serial number: the worker needs it, a stranger who reads the record does not. */
+static void no_uuid_is_recorded(void **state) {
+    static const struct { const char *list, *recorded; } CASES[] = {
+        { "GPU-5b3c8f2a-0001,1,GPU-5b3c8f2a-0002", "GPU-...,1,GPU-..." },
+        { "MIG-5b3c8f2a-0001", "MIG-..." }, { "GPU-,GPU-,", "GPU-...,GPU-...," },
+        { "0,1", "0,1" }, { "", "" }, { "all", "all" },
+    };
+    static const char *const NAMES[] = { "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES" };
+    for (size_t i = 0; i < 2 * sizeof CASES / sizeof *CASES; i++) {
+        struct environment environment;
+        struct err e = { 0 };
+        char var[128];
+        const char *list = CASES[i / 2].list;
+        snprintf(var, sizeof var, "%s=%s", NAMES[i % 2], list);
+        assert_int_equal(setenv(NAMES[i % 2], list, 1), 0);
+        assert_int_equal(environment_make(NULL, false, &environment, &e), OK);
+        assert_true(has_var(&environment, var));
+        const json_t *kept = json_object_get(environment.record, "kept");
+        assert_string_equal(json_string_value(json_object_get(kept, NAMES[i % 2])),
+                            CASES[i / 2].recorded);
+        environment_free(&environment);
+    }
+}
+
 /* Waiting threads look a while and sleep, unless OMP_WAIT_POLICY is set; the record says so. */
 static void unset_variables_have_defaults(void **state) {
     (void)state;
@@ -161,6 +185,7 @@ int main(void) {
         cmocka_unit_test(the_list_is_sorted_and_allowed),
         cmocka_unit_test(a_profiler_follows_on_request),
         cmocka_unit_test(a_task_sends_no_more_than_fits),
+        cmocka_unit_test(no_uuid_is_recorded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,5 +15,13 @@ return suite {
     h = fp8.rowwise { wgrad = "bf16", accumulate = { wgrad = "split" } },
     i = fp8.tensorwise { fprop = "bf16", accumulate = { fprop = "fast", dgrad = "fast" } },
     j = fp8.blockwise { dgrad = "bf16", accumulate = { dgrad = "fast" } },
+    k = fp4.nvfp4 { wgrad = "bf16", hadamard = false },
+    l = fp4.nvfp4 { dgrad = "bf16", wgrad = "bf16", hadamard = true, stochastic = false },
+    m = fp4.nvfp4 { fprop = "bf16", dgrad = "bf16", weight_2d = false, hadamard = false },
+    n = fp8.mxfp8 { fprop = "bf16", dgrad = "bf16", weight_2d = true },
+    o = fp8.delayed { dgrad = "bf16", wgrad = "bf16", format = "e4m3" },
+    p = fp8.delayed { dgrad = "bf16", format = "e4m3" },
+    q = fp8.blockwise { dgrad = "bf16", wgrad = "bf16", format = "e4m3" },
+    r = fp8.mxfp8 { dgrad = "bf16", wgrad = "bf16", weight_2d = true },
   } },
 }
