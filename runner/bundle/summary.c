@@ -9,6 +9,7 @@
 #include "kernels/f32_bits.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/json_number.h"
+#include "runner/cache/eval_sets.h"
 #include "runner/hardware/telemetry.h"
 
 void run_columns_free(struct run_columns *c) {
@@ -283,7 +284,7 @@ int64_t eval_set_count(const struct columns *sets) {
     bool whole = loss && step && loss->type == COLUMN_U32 && step->type == COLUMN_I64;
     if (!whole || json_array_size(sets->labels) != (size_t)loss->width) return 0;
     for (int64_t i = 0; i < loss->width; i++)
-        if (!columns_label(sets, i)) return 0;
+        if (!columns_label(sets, i) || !eval_set_is_name(columns_label(sets, i))) return 0;
     return loss->width;
 }
 

@@ -35,7 +35,8 @@ struct extreme {
 };
 struct extreme column_extreme(const struct columns *t, const char *name, double sign);
 
-/* Whether the columns of STREAM_EVAL_SETS hold losses with names; then how many sets, else 0. */
+/* How many sets the columns of STREAM_EVAL_SETS have losses of; 0 if a name is one that no run
+ * has. */
 int64_t eval_set_count(const struct columns *sets);
 /* The loss of a set in a row; NaN: not finite. */
 double eval_set_loss(const struct columns *sets, int64_t row, int64_t set);
