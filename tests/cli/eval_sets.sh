@@ -64,6 +64,11 @@ expect "the run's own data" "$(tail -1 at/with/data/metrics/eval.jsonl |
 
 gives 0 show "$with" -- "  eval set       code: " "on 309 tokens" "  eval set       law: "
 gives 0 verify "$with" -- "valid"
+gives 0 watch "$with" --json -- "eval_sets" '"code"'
+events=$(ls at/with/data/tensorboard/*)
+expect "tags of TensorBoard" "code/loss law/loss" \
+    "$(grep -ao 'eval_sets/[a-z]*/[a-z_]*' "$events" | sort -u | cut -d/ -f2- | tr '\n' ' ' |
+        sed 's/ $//')"
 expect "eval_sets of the summary" "40 $law" \
     "$(field "$with" '"{step} {loss_bits}".format(**summary["eval_sets"]["law"])')"
 
