@@ -64,6 +64,7 @@ expect "the run's own data" "$(tail -1 at/with/data/metrics/eval.jsonl |
 
 gives 0 show "$with" -- "  eval set       code: " "on 309 tokens" "  eval set       law: "
 gives 0 verify "$with" -- "valid"
+gives 0 log "$with" -- "further sets after step 40: code "
 gives 0 watch "$with" --json -- "eval_sets" '"code"'
 events=$(ls at/with/data/tensorboard/*)
 expect "tags of TensorBoard" "code/loss law/loss" \
