@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "kernels/rng.h"
 #include "model/data_source.h"
@@ -210,8 +211,9 @@ static enum status open_files(struct data *d, const struct data_options *o, stru
     return check_loss(d, e);
 }
 
-enum status data_open(struct data **out, const struct data_options *options, int64_t vocab,
-                      int64_t seq_len, uint64_t seed, struct err *e) {
+/* All but the sets. */
+static enum status open_alone(struct data **out, const struct data_options *options,
+                              int64_t vocab, int64_t seq_len, uint64_t seed, struct err *e) {
     *out = NULL;
     struct data *d = calloc(1, sizeof *d);
     if (!d) return FAIL(e, ERR_MEMORY, "no host memory for a data stream");
@@ -238,6 +240,106 @@ enum status data_open(struct data **out, const struct data_options *options, int
     return st;
 }
 
+/* ---- further sets ---- */
+
+static enum status open_set(struct data *d, const struct data_set_options *set,
+                            const struct data_options *run, struct err *e) {
+    struct data_options o = {
+        .kind = run->kind, .paths = set->paths, .path_count = set->path_count, .eval_only = true,
+        .layout = run->layout, .documents = run->documents, .loss = run->loss, .root = run->root,
+    };
+    char **name = &d->set_name[d->set_count];
+    enum status st = open_alone(&d->set[d->set_count], &o, d->vocab, d->seq_len, d->seed, e);
+    if (st != OK) return st;
+    *name = strdup(set->name);
+    d->set_count++;
+    return *name ? OK : FAIL(e, ERR_MEMORY, "no host memory for a name");
+}
+
+/* A file of the data (set -1) or of a set, for which names and links do not matter. */
+struct opened {
+    dev_t device;
+    ino_t inode;
+    int64_t order, set; /* in the order of opening */
+    const char *path;
+};
+
+static int by_inode(const void *a, const void *b) {
+    const struct opened *x = a, *y = b;
+    if (x->device != y->device) return x->device < y->device ? -1 : 1;
+    if (x->inode != y->inode) return x->inode < y->inode ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+static void list_files(const struct data *of, int64_t set, struct opened *all, int64_t *count) {
+    struct stat info;
+    for (int64_t i = 0; i < of->file_count; i++) {
+        if (fstat(of->file[i].fd, &info) != 0) continue; /* a file that is open: never */
+        all[*count] = (struct opened){ info.st_dev, info.st_ino, *count, set, of->file[i].path };
+        ++*count;
+    }
+}
+
+static enum status refuse_twice(const struct data *d, const struct opened *first,
+                                const struct opened *again, struct err *e) {
+    const char *name = d->set_name[again->set];
+    if (first->set < 0)
+        return FAIL(e, ERR_CONFIG, "eval.also.%s: %s is also among the run's own data: its loss "
+                    "would be that of text that is trained on; take it out of one of the two",
+                    name, again->path);
+    return FAIL(e, ERR_CONFIG, "eval.also.%s: %s is named twice, also in eval.also.%s; take it out "
+                "of one of the two", name, again->path, d->set_name[first->set]);
+}
+
+/* ERR_CONFIG names the first file of a set that is also one of the data or of another set. */
+static enum status check_twice(const struct data *d, struct err *e) {
+    int64_t files = d->file_count, count = 0, found = -1;
+    for (int64_t i = 0; i < d->set_count; i++) files += d->set[i]->file_count;
+    struct opened *all = calloc((size_t)files + 1, sizeof *all);
+    if (!all) return FAIL(e, ERR_MEMORY, "%lld files of data", (long long)files);
+    list_files(d, -1, all, &count);
+    for (int64_t i = 0; i < d->set_count; i++) list_files(d->set[i], i, all, &count);
+    qsort(all, (size_t)count, sizeof *all, by_inode);
+    for (int64_t i = 1; i < count; i++) {
+        bool same = all[i].device == all[i - 1].device && all[i].inode == all[i - 1].inode;
+        if (same && all[i].set >= 0 && (found < 0 || all[i].order < all[found].order)) found = i;
+    }
+    enum status st = found < 0 ? OK : refuse_twice(d, &all[found - 1], &all[found], e);
+    free(all);
+    return st;
+}
+
+static enum status open_sets(struct data *d, const struct data_options *o, struct err *e) {
+    if (o->set_count == 0) return OK;
+    if (d->kind == DATA_SYNTHETIC)
+        return FAIL(e, ERR_CONFIG, "eval.also.%s: generated data have no files, and so no further "
+                    "sets", o->sets[0].name);
+    d->set = calloc((size_t)o->set_count, sizeof *d->set);
+    d->set_name = calloc((size_t)o->set_count, sizeof *d->set_name);
+    if (!d->set || !d->set_name) return FAIL(e, ERR_MEMORY, "no host memory for sets of data");
+    for (int64_t i = 0; i < o->set_count; i++) {
+        enum status st = open_set(d, &o->sets[i], o, e);
+        if (st != OK) return err_prefix(e, "eval.also.%s", o->sets[i].name), st;
+    }
+    return check_twice(d, e);
+}
+
+enum status data_open(struct data **out, const struct data_options *options, int64_t vocab,
+                      int64_t seq_len, uint64_t seed, struct err *e) {
+    TRY(open_alone(out, options, vocab, seq_len, seed, e));
+    enum status st = open_sets(*out, options, e);
+    if (st == OK) return OK;
+    data_close(*out);
+    *out = NULL;
+    return st;
+}
+
+int64_t data_set_count(const struct data *d) { return d->set_count; }
+
+const struct data *data_set_at(const struct data *d, int64_t set) { return d->set[set]; }
+
+const char *data_set_name(const struct data *d, int64_t set) { return d->set_name[set]; }
+
 static void free_stream(struct token_stream *s) {
     free(s->run);
     free(s->documents.start);
@@ -245,6 +347,12 @@ static void free_stream(struct token_stream *s) {
 
 void data_close(struct data *d) {
     if (!d) return;
+    for (int64_t i = 0; i < d->set_count; i++) {
+        data_close(d->set[i]);
+        free(d->set_name[i]);
+    }
+    free(d->set);
+    free(d->set_name);
     for (int64_t i = 0; i < d->file_count; i++) input_close(&d->file[i]);
     free(d->file);
     for (int64_t i = 0; i < d->part_count && d->part; i++) {

@@ -20,8 +20,9 @@ enum { DATA_SCAN_BYTES = 1 << 30 };
 struct data; /* opaque; read-only after data_open */
 
 /* Opens and checks. ERR_IO; ERR_FORMAT naming file and byte offset; ERR_CONFIG if the stream is
- * shorter than one sequence, or no token of it has loss. `seed` is the run's seed; it decides the
- * order of sequences. */
+ * shorter than one sequence, or no token of it has loss, or a file of a set is read twice. `seed`
+ * is the run's seed; it decides the order of sequences. Errors of a set begin with
+ * "eval.also.NAME". */
 NODISCARD enum status data_open(struct data **out, const struct data_options *options,
                                 int64_t vocab, int64_t seq_len, uint64_t seed, struct err *e);
 void data_close(struct data *d);
@@ -73,17 +74,23 @@ void data_prepare(const struct data *d, int64_t position);
 /* What the data were opened with. */
 struct document_options data_documents(const struct data *d);
 
+/* The further sets, in the order of the options. A set has held-out sequences only. Borrowed. */
+int64_t data_set_count(const struct data *d);
+const struct data *data_set_at(const struct data *d, int64_t set);
+const char *data_set_name(const struct data *d, int64_t set);
+
 /* A file of the stream. Another machine can find it by its hashes. */
 struct data_file {
     const char *path; /* as configured, without the root; borrowed from the data */
     int64_t bytes;
+    int64_t set;      /* of which it is a file; -1: of the run's own data */
     /* Device, inode, and the times of the last change of bytes and of anything, in nanoseconds. If
      * all are equal, it is the same file, and it did not change between the two readings. */
     int64_t version[4];
     char sha256[65];
     char sample_sha256[65]; /* as data_sample_sha256() has it */
 };
-int64_t data_file_count(const struct data *d);
+int64_t data_file_count(const struct data *d); /* also those of sets, which come last */
 struct data_file data_file_at(const struct data *d, int64_t at); /* its digests are "" */
 
 /* A fast check that a file is the one that another process hashed: SHA-256 in hex over 64 pieces of
@@ -93,10 +100,13 @@ NODISCARD enum status data_sample_sha256(const struct data *d, int64_t at, char 
                                          struct err *e);
 
 /* The hash of the data, in hex: SHA-256 over every file's size and digest in order, or over the
- * generator's name and seed. `files` receives data_file_count() entries, or is NULL. Reads all
- * files but those whose entry has its digests already, several at a time. The error is that of the
- * first file that failed. */
+ * generator's name and seed; sets are not in it. `files` receives data_file_count() entries, or is
+ * NULL. Reads all files but those whose entry has its digests already, several at a time. The error
+ * is that of the first file that failed. */
 NODISCARD enum status data_sha256(const struct data *d, struct data_file *files, char hex[65],
                                   struct err *e);
+/* The same of a set, from the entries that data_sha256 has filled. */
+NODISCARD enum status data_set_sha256(const struct data *d, const struct data_file *files,
+                                      int64_t set, char hex[65], struct err *e);
 
 #endif

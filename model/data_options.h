@@ -37,6 +37,14 @@ struct data_part {
     double weight; /* its share of the sequences, relative to the other parts; above 0 */
 };
 
+/* Further data that are only evaluated, under a name of their own. They are read as the run's are:
+ * of its kind and layout. All of their tokens are held out. */
+struct data_set_options {
+    const char *name;
+    const char *const *paths; /* [path_count] */
+    int64_t path_count;
+};
+
 /* Strings and arrays are borrowed for the duration of data_open. */
 struct data_options {
     enum data_kind kind;
@@ -53,6 +61,8 @@ struct data_options {
     struct document_options documents; /* the trainer needs the same (model/train.h) */
     bool loss;             /* Megatron: PATH.loss beside PATH.bin has a byte for each token: 1 if it
                               counts in the loss where it is the target, 0 if not */
+    const struct data_set_options *sets; /* set_count; their files are no others' */
+    int64_t set_count;
     uint64_t seed;         /* synthetic only */
     const char *root;      /* prefix of all paths, absolute paths too; NULL: none */
 };

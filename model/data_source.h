@@ -57,6 +57,9 @@ struct data {
     struct token_stream eval;  /* only evaluated; run NULL: the tail of each part is */
     struct packing eval_packing;
     int64_t sequences[2];      /* per split, of all parts */
+    struct data **set;         /* further sets, only evaluated; all owned */
+    char **set_name;
+    int64_t set_count;
 };
 
 /* Checks a file of one kind, adds it to data->file, and appends its tokens to a stream. All files

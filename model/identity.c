@@ -61,16 +61,41 @@ enum status trainer_weights_sha256(struct trainer *t, char hex[65], struct err *
 
 /* ---- data ---- */
 
-int64_t data_file_count(const struct data *d) { return d->file_count; }
+/* A file of the data or of a set. */
+struct located {
+    const struct data *of;
+    int64_t at, set; /* -1: of the data themselves */
+};
+
+static struct located locate(const struct data *d, int64_t at) {
+    struct located l = { d, at, -1 };
+    for (int64_t i = 0; l.at >= l.of->file_count; i++) {
+        l.at -= l.of->file_count;
+        l.of = d->set[i];
+        l.set = i;
+    }
+    return l;
+}
+
+static const struct input_file *file_of(const struct data *d, int64_t at) {
+    struct located l = locate(d, at);
+    return &l.of->file[l.at];
+}
+
+int64_t data_file_count(const struct data *d) {
+    int64_t n = d->file_count;
+    for (int64_t i = 0; i < d->set_count; i++) n += d->set[i]->file_count;
+    return n;
+}
 
 static int64_t nanoseconds(struct timespec t) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
 struct data_file data_file_at(const struct data *d, int64_t at) {
-    const struct input_file *f = &d->file[at];
+    const struct input_file *f = file_of(d, at);
     struct data_file file = { .path = f->path + (d->root ? strlen(d->root) + 1 : 0),
-                              .bytes = f->bytes };
+                              .bytes = f->bytes, .set = locate(d, at).set };
     struct stat now;
     if (fstat(f->fd, &now) != 0) return file;
     file.version[0] = (int64_t)now.st_dev;
@@ -81,12 +106,12 @@ struct data_file data_file_at(const struct data *d, int64_t at) {
 }
 
 enum status data_sample_sha256(const struct data *d, int64_t at, char hex[65], struct err *e) {
-    return input_sample_sha256(&d->file[at], hex, e);
+    return input_sample_sha256(file_of(d, at), hex, e);
 }
 
 static enum status hash_file(const struct data *d, int64_t at, struct data_file *out,
                              struct err *e) {
-    const struct input_file *f = &d->file[at];
+    const struct input_file *f = file_of(d, at);
     int64_t bytes;
     *out = data_file_at(d, at);
     if (lseek(f->fd, 0, SEEK_SET) != 0)
@@ -101,7 +126,7 @@ enum { HASH_ALONE_BYTES = 64 << 20 };
 
 struct hashing {
     const struct data *d;
-    struct data_file *files; /* [file_count]; an entry with digests is done */
+    struct data_file *files; /* [data_file_count]; an entry with digests is done */
 };
 
 static enum status hash_one(void *user, int64_t i, struct err *e) {
@@ -113,9 +138,9 @@ static enum status hash_one(void *user, int64_t i, struct err *e) {
 static int helpful_threads(const struct data *d, const struct data_file *files) {
     int64_t bytes = 0;
     int unread = 0, here = parallel_processors();
-    for (int64_t i = 0; i < d->file_count && unread < PARALLEL_MAX; i++) {
+    for (int64_t i = 0; i < data_file_count(d) && unread < PARALLEL_MAX; i++) {
         unread += !*files[i].sha256;
-        bytes += *files[i].sha256 ? 0 : d->file[i].bytes;
+        bytes += *files[i].sha256 ? 0 : file_of(d, i)->bytes;
     }
     if (bytes < HASH_ALONE_BYTES) return 1;
     return unread < here ? unread : here;
@@ -123,7 +148,19 @@ static int helpful_threads(const struct data *d, const struct data_file *files) 
 
 static enum status hash_all(const struct data *d, struct data_file *files, struct err *e) {
     struct hashing h = { d, files };
-    return parallel_each(d->file_count, helpful_threads(d, files), hash_one, &h, e);
+    return parallel_each(data_file_count(d), helpful_threads(d, files), hash_one, &h, e);
+}
+
+/* Sizes and digests of the files of a set; -1: of the data themselves. */
+static void add_digests(struct sha256 *sha, const struct data *d, const struct data_file *files,
+                        int64_t set) {
+    char line[96];
+    for (int64_t i = 0; i < data_file_count(d); i++) {
+        if (locate(d, i).set != set) continue;
+        int n = snprintf(line, sizeof line, "%lld %s\n", (long long)files[i].bytes,
+                         files[i].sha256);
+        sha256_add(sha, line, (size_t)n);
+    }
 }
 
 static enum status hash_data(const struct data *d, struct data_file *files, char hex[65],
@@ -132,11 +169,7 @@ static enum status hash_data(const struct data *d, struct data_file *files, char
     struct sha256 *sha = NULL;
     TRY(hash_all(d, files, e));
     TRY(sha256_create(&sha, e));
-    for (int64_t i = 0; i < d->file_count; i++) {
-        int n = snprintf(line, sizeof line, "%lld %s\n", (long long)files[i].bytes,
-                         files[i].sha256);
-        sha256_add(sha, line, (size_t)n);
-    }
+    add_digests(sha, d, files, -1);
     if (d->kind == DATA_SYNTHETIC) {
         int n = snprintf(line, sizeof line, "synthetic 1 %llu\n",
                          (unsigned long long)d->synthetic_seed);
@@ -147,11 +180,22 @@ static enum status hash_data(const struct data *d, struct data_file *files, char
     return OK;
 }
 
+enum status data_set_sha256(const struct data *d, const struct data_file *files, int64_t set,
+                            char hex[65], struct err *e) {
+    struct sha256 *sha = NULL;
+    TRY(sha256_create(&sha, e));
+    add_digests(sha, d, files, set);
+    sha256_finish(sha, hex);
+    sha256_destroy(sha);
+    return OK;
+}
+
 enum status data_sha256(const struct data *d, struct data_file *files, char hex[65],
                         struct err *e) {
     if (files) return hash_data(d, files, hex, e);
-    struct data_file *own = calloc((size_t)d->file_count + 1, sizeof *own);
-    if (!own) return FAIL(e, ERR_MEMORY, "%lld files of data", (long long)d->file_count);
+    int64_t count = data_file_count(d);
+    struct data_file *own = calloc((size_t)count + 1, sizeof *own);
+    if (!own) return FAIL(e, ERR_MEMORY, "%lld files of data", (long long)count);
     enum status st = hash_data(d, own, hex, e);
     free(own);
     return st;

@@ -64,13 +64,16 @@ static enum status upload_host(struct trainer *t, struct err *e) {
     return upload_documents(t, e);
 }
 
-static enum status upload_batch(struct trainer *t, enum data_split split, int64_t position,
-                                struct err *e) {
+static enum status upload_batch(struct trainer *t, int64_t position, struct err *e) {
+    TRY(data_ahead_take(t->ahead, position, &t->host, e));
+    return upload_host(t, e);
+}
+
+static enum status upload_held_out(struct trainer *t, const struct data *data, int64_t position,
+                                   struct err *e) {
     struct ahead_batch *h = &t->host;
-    if (split == SPLIT_TRAIN) TRY(data_ahead_take(t->ahead, position, h, e));
-    else
-        TRY(data_batch(t->data, split, position, t->transformer.batch, h->tokens, h->targets,
-                       h->starts, e));
+    TRY(data_batch(data, SPLIT_EVAL, position, t->transformer.batch, h->tokens, h->targets,
+                   h->starts, e));
     return upload_host(t, e);
 }
 
@@ -236,7 +239,7 @@ static enum status accumulate(struct trainer *t, int64_t step, struct in_flight 
     int64_t mine = t->options.micro_batch, stride = mine * t->world;
     int64_t cursor = t->cursor + t->pending * t->options.global_batch + t->rank * mine;
     for (int64_t i = 0; i < t->accumulation; i++) {
-        TRY(upload_batch(t, SPLIT_TRAIN, cursor + i * stride, e));
+        TRY(upload_batch(t, cursor + i * stride, e));
         if (i == 0) f->counted = t->host.counted; /* of the whole step */
         TRY(upload_place(t, t->rank * mine + i * stride, e));
         TRY(trainer_scale_gradients(t, f->counted, e));
@@ -473,27 +476,26 @@ static enum status clear_eval(struct trainer *t, struct err *e) {
     return t->options.accuracy ? b->ops->zero(b, LANE_COMPUTE, &t->scalars.eval_right, e) : OK;
 }
 
-static enum status begin_eval(struct trainer *t, int64_t batches, int64_t *sequences,
-                              struct eval_result *result, struct err *e) {
+static enum status begin_eval(struct trainer *t, const struct data *data, int64_t batches,
+                              int64_t *sequences, struct eval_result *result, struct err *e) {
     memset(result, 0, sizeof *result);
     TRY(check_usable(t, e));
     TRY(trainer_check_idle(t, e));
     set_forward_now(t);
-    TRY(count_eval(t->data, t->model.seq_len, batches * t->options.micro_batch, sequences, result,
+    TRY(count_eval(data, t->model.seq_len, batches * t->options.micro_batch, sequences, result,
                    e));
     return exchange_gather_all(&t->exchange, e);
 }
 
-enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result *result,
-                         struct err *e) {
+static enum status eval_on(struct trainer *t, const struct data *data, int64_t batches,
+                           struct eval_result *result, struct err *e) {
     int64_t wanted, mine = t->options.micro_batch, all = mine * t->world;
-    TRY(begin_eval(t, batches, &wanted, result, e));
+    TRY(begin_eval(t, data, batches, &wanted, result, e));
     TRY(clear_eval(t, e));
     /* Surplus ranks evaluate positions after the last sequence, which do not count. */
     for (int64_t first = 0; first < wanted; first += all) {
         int64_t at = first + t->rank * mine;
-        TRY(upload_batch(t, SPLIT_EVAL, at < wanted ? at : data_sequences(t->data, SPLIT_EVAL),
-                         e));
+        TRY(upload_held_out(t, data, at < wanted ? at : data_sequences(data, SPLIT_EVAL), e));
         TRY(run_eval_batch(t, e));
     }
     double mean;
@@ -503,16 +505,26 @@ enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result 
     return eval_mean(t, &t->scalars.eval_right, result->loss_tokens, &result->accuracy, e);
 }
 
+enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result *result,
+                         struct err *e) {
+    return eval_on(t, t->data, batches, result, e);
+}
+
+enum status trainer_eval_set(struct trainer *t, int64_t set, int64_t batches,
+                             struct eval_result *result, struct err *e) {
+    return eval_on(t, data_set_at(t->data, set), batches, result, e);
+}
+
 enum status trainer_eval_part(struct trainer *t, int64_t batches, const struct eval_part *part,
                               struct err *e) {
     struct backend *b = t->backend;
     struct eval_result counts;
     int64_t wanted, mine = t->options.micro_batch;
     assert(t->world == 1);
-    TRY(begin_eval(t, batches, &wanted, &counts, e));
+    TRY(begin_eval(t, t->data, batches, &wanted, &counts, e));
     for (int64_t i = part->first; i * mine < wanted; i += part->stride) {
         TRY(clear_eval(t, e));
-        TRY(upload_batch(t, SPLIT_EVAL, i * mine, e));
+        TRY(upload_held_out(t, t->data, i * mine, e));
         TRY(run_eval_batch(t, e));
         TRY(b->ops->download(b, LANE_COMPUTE, &part->loss[i], t->scalars.eval_loss.data,
                              sizeof *part->loss, e));

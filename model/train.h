@@ -185,6 +185,10 @@ struct eval_result {
 NODISCARD enum status trainer_eval(struct trainer *t, int64_t batches, struct eval_result *result,
                                    struct err *e);
 
+/* The same over one of the data's further sets (model/data.h). */
+NODISCARD enum status trainer_eval_set(struct trainer *t, int64_t set, int64_t batches,
+                                       struct eval_result *result, struct err *e);
+
 /* trainer_eval by parts: each of several processes has a trainer of one rank, and evaluates some of
  * the micro-batches. Fills loss[i], and with train_options.accuracy right[i], for i = first,
  * first + stride, ... below `batches` and below the number of micro-batches that there are. */

@@ -171,15 +171,17 @@ static enum status find_data(struct command *c, char why[WHY_CAP], struct err *e
     }
     struct err bad = { 0 };
     if (inputs_hash(s->run->config_json, c->settings.data_root,
-                    c->tokens.record ? c->tokens.prefix : NULL, &c->inputs, &c->data_files, &bad)
-        != OK) {
+                    c->tokens.record, &c->inputs, &c->data_files, &bad) != OK) {
         snprintf(why, WHY_CAP, "the bundle's data: %s", bad.text);
         return OK;
     }
-    const char *then = json_text(json_object_get(s->view.run, "inputs"), "data", "?");
+    const json_t *inputs = json_object_get(s->view.run, "inputs");
+    const char *then = json_text(inputs, "data", "?");
     if (strcmp(then, c->inputs.data) != 0)
         snprintf(why, WHY_CAP, "the data are not the bundle's: their hash is %.12s, its %.12s",
                  c->inputs.data, then);
+    else if (!inputs_same_sets(&c->inputs, inputs))
+        snprintf(why, WHY_CAP, "the sets of eval.also are not the bundle's: their hashes differ");
     return OK;
 }
 

@@ -372,6 +372,21 @@ static void print_loss(const struct cli *cli, const struct run_view *v) {
     else number(cli, "loss", v->summary, "loss_final", 1, "%.6f nats");
 }
 
+/* The last loss of each set of eval.also. Names may be foreign. */
+static void print_sets(const struct cli *cli, const json_t *s) {
+    const char *name;
+    json_t *set;
+    json_object_foreach(json_object_get(s, "eval_sets"), name, set) {
+        const json_t *loss = json_object_get(set, "loss");
+        char text[160], value[40] = "not finite";
+        if (json_is_number(loss))
+            snprintf(value, sizeof value, "%.6f nats", json_number_value(loss));
+        snprintf(text, sizeof text, "%.40s: %s, on %" PRId64 " tokens", name, value,
+                 json_int(set, "loss_tokens"));
+        line(cli, "eval set", text);
+    }
+}
+
 static void print_numbers(const struct cli *cli, const struct run_view *v,
                           const struct spikes *spikes) {
     char found[SPIKES_TEXT_CAP];
@@ -385,6 +400,7 @@ static void print_numbers(const struct cli *cli, const struct run_view *v,
     number(cli, "eval loss", s, "eval_loss_final", 1, "%.6f nats");
     number(cli, "best eval", s, "eval_loss_best", 1, "%.6f nats");
     number(cli, "accuracy", s, "eval_accuracy_final", 100, "%.2f %% of the evaluated tokens");
+    print_sets(cli, s);
     double bytes = run_view_bytes_a_token(v);
     if (run_view_is_tokenised(v) && bytes > 0)
         number(cli, "eval per byte", s, "eval_loss_final", 1 / bytes,
@@ -558,6 +574,7 @@ const struct verb VERB_SHOW = {
             "\n"
             "loss: mean nats per token, of the last training batch. eval loss: of held-out data.\n"
             "spikes: steps whose loss or gradient norm is far above those before, for a moment.\n"
+            "eval set: the same of a further set of eval.also.\n"
             "steady window: all steps after the first fifth; at most 50 steps are left out.\n"
             "host memory: of the process. arenas: tensors that the run allocates at its start.\n"
             "saturated, underflow: the largest share of an FP8 tensor's elements that did not\n"

@@ -29,7 +29,7 @@ static enum status take_shards(struct eval_data *d, const json_t *config, struct
     int64_t bytes = json_int(d->tokens.record, "text_bytes"), tokens = json_int(shards, "tokens");
     bool all = !json_object_get(d->tokens.record, "chat"); /* of them have loss */
     if (all && bytes > 0 && tokens > 0) d->bytes_a_token = (double)bytes / (double)tokens;
-    TRY(options_with_shards(config, d->tokens.prefix, &d->config, e));
+    TRY(options_with_shards(config, d->tokens.record, &d->config, e));
     return options_read_data(d->config, &d->options, e);
 }
 
@@ -48,6 +48,7 @@ static enum status find_own(const struct eval_data_request *q, const char *folde
     bool text = cache_is_needed(s->config);
     char *missing = NULL;
     enum status st = OK;
+    TRY(repro_without_sets(&d->source, e));
     if (!strcmp(kind, "synthetic")) return options_read_data(s->config, &d->options, e);
     if (json_array_size(s->data_files) == 0)
         return FAIL(e, ERR_CONFIG, "the run lists no file of its data: --data FILE names another");

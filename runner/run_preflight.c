@@ -8,6 +8,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/cache/cache_key.h"
+#include "runner/cache/eval_sets.h"
 #include "runner/disk_room.h"
 #include "runner/doctor/probe.h"
 #include "runner/hardware/facts.h"
@@ -137,6 +138,13 @@ int preflight_refuse(const struct suite *s) {
 
 /* ---- text, tokens and inputs ------------------------------------------------------------------*/
 
+/* Whether two configurations read the same files of data. */
+static bool same_files(const json_t *a, const json_t *b) {
+    const json_t *sets = eval_sets_of(a), *others = eval_sets_of(b);
+    return json_equal(json_object_get(a, "data"), json_object_get(b, "data")) &&
+           (sets == others || (sets && others && json_equal(sets, others)));
+}
+
 enum status preflight_text(const struct suite *s, const struct extension *extension,
                            struct err *e) {
     const struct run_settings *settings = s->settings;
@@ -145,10 +153,9 @@ enum status preflight_text(const struct suite *s, const struct extension *extens
     if (!extension) init_tokenizer_warn(settings->cli, s->resolution, settings->data_root);
     for (int64_t i = 0; i < s->resolution->run_count; i++) {
         const struct resolved_run *run = &s->resolution->runs[i];
-        const json_t *data = json_object_get(run->config_json, "data");
         char warning[TEXT_HEAD_CAP];
-        if (before && json_equal(before, data)) continue;
-        before = data;
+        if (before && same_files(before, run->config_json)) continue;
+        before = run->config_json;
         enum status st = text_look(run->config_json, settings->data_root, warning, e);
         if (st != OK) return err_prefix(e, "%s", run->name), st;
         if (*warning) cli_warn(settings->cli, "%s: %s", run->name, warning);
@@ -177,10 +184,9 @@ static int64_t vocab_of(const struct resolved_run *run) {
 /* The earlier row whose text becomes the same tokens, or NULL. */
 static const struct suite_row *row_alike(const struct suite *s, int64_t row) {
     const struct resolved_run *runs = s->resolution->runs;
-    const json_t *data = json_object_get(runs[row].config_json, "data");
     for (int64_t i = 0; i < row; i++)
         if (s->rows[i].tokens.record &&
-            json_equal(json_object_get(runs[i].config_json, "data"), data) &&
+            same_files(runs[i].config_json, runs[row].config_json) &&
             vocab_of(&runs[i]) == vocab_of(&runs[row]))
             return &s->rows[i];
     return NULL;
@@ -188,9 +194,10 @@ static const struct suite_row *row_alike(const struct suite *s, int64_t row) {
 
 /* The tokens of an extended run need not be made again, and its text may be gone. */
 static enum status take_extended(const struct suite *s, const struct extension *x,
-                                 const char *folder, struct cache_entry *out, struct err *e) {
+                                 const json_t *config, const char *folder,
+                                 struct cache_entry *out, struct err *e) {
     char own[PATH_CAP];
-    if (!x || !x->source.view.ingest) return OK;
+    if (!x || !x->source.view.ingest || !same_files(x->source.view.resolved, config)) return OK;
     TRY(path_join(own, x->source.work, "bundle/" INGEST_FOLDER, e));
     return cache_find_recorded(s->settings->cli, x->source.view.ingest, folder, own, out, e);
 }
@@ -208,7 +215,7 @@ static enum status take_tokens(struct suite *s, int64_t row, const struct extens
         return OK;
     }
     TRY(cache_folder(folder, settings->cache, settings->runs, e));
-    TRY(take_extended(s, extension, folder, tokens, e));
+    TRY(take_extended(s, extension, s->resolution->runs[row].config_json, folder, tokens, e));
     if (tokens->record) return OK;
     const struct chat_render_source render = resolution_render(s->resolution);
     const struct cache_request q = {
@@ -226,7 +233,7 @@ enum status preflight_tokens(struct suite *s, struct resolution *resolution,
         struct resolved_run *run = &resolution->runs[i];
         if (!cache_is_needed(run->config_json)) continue;
         enum status st = take_tokens(s, i, extension, e);
-        if (st == OK) st = resolved_run_count_steps(run, s->rows[i].tokens.prefix, e);
+        if (st == OK) st = resolved_run_count_steps(run, s->rows[i].tokens.record, e);
         if (st == OK) continue;
         run_tokens_hint(run->config_json, s->settings->data_root, e);
         data_comma_hint(resolution->data_paths, s->settings->data_root, e);
@@ -241,19 +248,18 @@ static enum status hash_inputs(struct suite *s, int64_t i, struct err *e) {
     const struct resolved_run *run = &s->resolution->runs[i];
     const struct run_settings *settings = s->settings;
     struct suite_row *row = &s->rows[i];
-    const char *shards = row->tokens.record ? row->tokens.prefix : NULL;
-    enum status st = inputs_hash(run->config_json, settings->data_root, shards, &row->inputs,
-                                 &row->data_files, e);
-    bool intact = true;
+    bool intact = true, tokens = row->tokens.record != NULL;
+    enum status st = inputs_hash(run->config_json, settings->data_root, row->tokens.record,
+                                 &row->inputs, &row->data_files, e);
     struct err why;
-    if (shards && cache_check(settings->cli, &row->tokens, row->data_files, &intact, &why) != OK)
+    if (tokens && cache_check(settings->cli, &row->tokens, row->data_files, &intact, &why) != OK)
         return FAIL(e, why.code, "%s", why.text);
     if (intact) return st;
     json_decref(row->data_files);
     row->data_files = NULL;
     cache_entry_free(&row->tokens);
     TRY(take_tokens(s, i, NULL, e));
-    return inputs_hash(run->config_json, settings->data_root, shards, &row->inputs,
+    return inputs_hash(run->config_json, settings->data_root, row->tokens.record, &row->inputs,
                        &row->data_files, e);
 }
 
@@ -283,10 +289,11 @@ static enum status take_init(struct suite *s, int64_t i, struct err *e) {
  * content now. */
 static enum status check_extended(const struct extension *x, const struct suite_row *row,
                                   struct err *e) {
-    const char *then = json_text(json_object_get(x->source.view.run, "inputs"), "data", "");
-    if (!strcmp(then, row->inputs.data)) return OK;
-    TRY(data_lists_check(json_object_get(x->source.view.ingest, "sources"),
-                         json_object_get(row->tokens.record, "sources"), e));
+    const json_t *then = json_object_get(x->source.view.run, "inputs");
+    if (!strcmp(json_text(then, "data", ""), row->inputs.data) &&
+        inputs_same_sets(&row->inputs, then))
+        return OK;
+    TRY(ingest_sources_check(x->source.view.ingest, row->tokens.record, e));
     return data_lists_check(x->source.data_files, row->data_files, e);
 }
 
@@ -384,10 +391,12 @@ static void warn_of_copies(const struct suite *s) {
     for (int64_t i = 0; i < s->resolution->run_count; i++) {
         const struct resolved_run *run = &s->resolution->runs[i];
         const struct suite_row *row = &s->rows[i];
-        const json_t *sources = json_object_get(row->tokens.record, "sources"), *first;
+        json_t *sources = row->tokens.record ? cache_record_sources(row->tokens.record) : NULL;
+        const json_t *first;
         bool unique = json_is_true(json_object_get(json_object_get(run->config_json, "data"),
                                                    "unique"));
         const json_t *copy = unique ? NULL : find_copy(sources ? sources : row->data_files, &first);
+        json_decref(sources); /* the record owns its items */
         if (!copy || (said && json_equal(copy, said))) continue;
         said = copy;
         cli_warn(s->settings->cli, "%s: %s has the same bytes as %s: the run reads them twice, and "

@@ -138,6 +138,17 @@ static enum status read_rows(struct finish *f, int i, int fd, const char *path, 
     return rows.size ? columns_map(fd, 0, rows.size, path, out, e) : OK;
 }
 
+/* The summary has the losses of sets by name. Without the names it has none. */
+static enum status name_sets(struct finish *f, struct err *e) {
+    struct columns *sets = f->columns.of[STREAM_EVAL_SETS];
+    char path[PATH_CAP];
+    struct err ignored;
+    if (!sets || sets->labels) return OK;
+    TRY(path_join(path, f->dir, STREAMS[STREAM_EVAL_SETS].labels, e));
+    return json_file_read(path, &sets->labels, &ignored) == ERR_MEMORY
+               ? FAIL(e, ERR_MEMORY, "%s", path) : OK;
+}
+
 static enum status read_stream(struct finish *f, int i, struct err *e) {
     char path[PATH_CAP];
     TRY(path_join(path, f->dir, STREAMS[i].file, e));
@@ -148,6 +159,7 @@ static enum status read_stream(struct finish *f, int i, struct err *e) {
     enum status st = wide ? read_rows(f, i, fd, path, e)
                           : read_lines(fd, path, &f->columns.of[i], e);
     close(fd);
+    if (st == OK && i == STREAM_EVAL_SETS) st = name_sets(f, e);
     if (st == OK) st = step_order_check(i, f->columns.of[i], STREAMS[i].file, e);
     if (st == OK) return OK;
     columns_destroy(f->columns.of[i]);

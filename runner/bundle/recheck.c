@@ -165,7 +165,7 @@ static enum status check_lines(const struct columns *columns, const struct colum
 
 /* ---- of a bundle that is read as a stream --------------------------------------------------- */
 
-enum { KEPT_MAX = 4 + 2 * STREAM_COUNT }; /* four JSON files; two files a stream in format 1 */
+enum { KEPT_MAX = 5 + 2 * STREAM_COUNT }; /* five JSON files; two files a stream in format 1 */
 
 struct kept {
     char path[64];
@@ -200,8 +200,8 @@ void recheck_destroy(struct recheck *r) {
 }
 
 static bool is_needed(const char *path) {
-    static const char *const NEEDED[] = { DOCUMENT_run, DOCUMENT_summary, DOCUMENT_resolved,
-                                          DOCUMENT_argv };
+    const char *const NEEDED[] = { DOCUMENT_run, DOCUMENT_summary, DOCUMENT_resolved,
+                                   DOCUMENT_argv, STREAMS[STREAM_EVAL_SETS].labels };
     for (size_t i = 0; i < sizeof NEEDED / sizeof *NEEDED; i++)
         if (strcmp(path, NEEDED[i]) == 0) return true;
     return stream_file_of(path).stream >= 0;
@@ -311,6 +311,9 @@ enum status recheck_finish(struct recheck *r, struct err *e) {
     if (st == OK && find_kept(r, DOCUMENT_argv)) st = load_json(r, DOCUMENT_argv, &argv, e);
     if (st == OK) st = load_json(r, DOCUMENT_summary, &summary, e);
     if (st == OK) st = read_streams(r, run, summary, &columns, e);
+    struct columns *sets = columns.of[STREAM_EVAL_SETS];
+    if (st == OK && sets && !sets->labels && find_kept(r, STREAMS[STREAM_EVAL_SETS].labels))
+        st = load_json(r, STREAMS[STREAM_EVAL_SETS].labels, &sets->labels, e);
     const struct statements said = { run, resolved, argv, summary };
     if (st == OK) st = recheck_numbers(&columns, &said, e);
     run_columns_free(&columns);

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/f32_bits.h"
 #include "model/ground/json_safe.h"
 #include "runner/base/json_number.h"
+#include "runner/cache/eval_sets.h"
 #include "runner/hardware/telemetry.h"
 
 void run_columns_free(struct run_columns *c) {
@@ -277,10 +279,51 @@ static enum status put_others(json_t *s, const struct run_columns *c, const json
     return failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
 }
 
+int64_t eval_set_count(const struct columns *sets) {
+    const struct column *loss = columns_find(sets, "loss"), *step = columns_scalar(sets, "step");
+    bool whole = loss && step && loss->type == COLUMN_U32 && step->type == COLUMN_I64;
+    if (!whole || json_array_size(sets->labels) != (size_t)loss->width) return 0;
+    for (int64_t i = 0; i < loss->width; i++)
+        if (!columns_label(sets, i) || !eval_set_is_name(columns_label(sets, i))) return 0;
+    return loss->width;
+}
+
+double eval_set_loss(const struct columns *sets, int64_t row, int64_t set) {
+    float loss = f32_from_bits((uint32_t)column_bits(columns_find(sets, "loss"), row, set));
+    return isfinite(loss) ? (double)loss : (double)NAN;
+}
+
+/* The last value of a set in a column of whole numbers. */
+static json_t *last_whole(const struct columns *t, const char *name, int64_t set) {
+    const struct column *c = columns_find(t, name);
+    return c && set < c->width ? integer(column_value(c, t->rows - 1, set)) : json_null();
+}
+
+static enum status put_sets(json_t *s, const struct columns *t, struct err *e) {
+    int64_t count = eval_set_count(t);
+    bool failed = false;
+    if (count == 0 || t->rows == 0) return OK;
+    json_t *sets = json_object();
+    for (int64_t i = 0; i < count; i++) {
+        const struct column *loss = columns_find(t, "loss");
+        json_t *row = json_object();
+        uint32_t bits = (uint32_t)column_bits(loss, t->rows - 1, i);
+        json_put(row, "step", last_whole(t, "step", 0), &failed);
+        json_put(row, "loss", json_finite(eval_set_loss(t, t->rows - 1, i)), &failed);
+        json_put(row, "loss_bits", json_sprintf("%08" PRIx32, bits), &failed);
+        json_put(row, "tokens", last_whole(t, "tokens", i), &failed);
+        json_put(row, "loss_tokens", last_whole(t, "loss_tokens", i), &failed);
+        json_put(sets, columns_label(t, i), row, &failed);
+    }
+    json_put(s, "eval_sets", sets, &failed);
+    return failed ? FAIL(e, ERR_MEMORY, "no memory for the summary") : OK;
+}
+
 enum status summary_make(const struct run_columns *c, const json_t *attempts, json_t **out,
                          struct err *e) {
     json_t *s = json_object();
     enum status st = put_others(s, c, attempts, e);
+    if (st == OK) st = put_sets(s, c->of[STREAM_EVAL_SETS], e);
     if (st == OK) st = put_figures(s, c, e);
     if (st == OK) *out = s;
     else json_decref(s);

@@ -35,6 +35,12 @@ struct extreme {
 };
 struct extreme column_extreme(const struct columns *t, const char *name, double sign);
 
+/* How many sets the columns of STREAM_EVAL_SETS have losses of; 0 if a name is one that no run
+ * has. */
+int64_t eval_set_count(const struct columns *sets);
+/* The loss of a set in a row; NaN: not finite. */
+double eval_set_loss(const struct columns *sets, int64_t row, int64_t set);
+
 /* summary.json ("fp8lab.summary/1"); *out is owned by the caller. Its keys are those of FIGURES
  * (record/streams.h), and
  *   steps, step_first, step_last
@@ -42,6 +48,8 @@ struct extreme column_extreme(const struct columns *t, const char *name, double 
  *   gpu_throttle_reasons      of any sample
  *   slowest_rank              the rank that was the slowest most often
  *   ranks_steps_missing       steps of several ranks without a record in the stream "ranks"
+ *   eval_sets                 of eval.also, from the last record: {name: {step, loss, loss_bits,
+ *                             tokens, loss_tokens}}; absent without one
  * Keys that the run has no numbers for are null. `attempts`: of run.json; steps of an attempt with
  * one rank are not missing. NULL: all steps are of several ranks. */
 NODISCARD enum status summary_make(const struct run_columns *c, const json_t *attempts,

@@ -11,6 +11,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/run_files.h"
 #include "runner/cache/cache_chat.h"
+#include "runner/cache/eval_sets.h"
 #include "runner/ingest/tokenise_options.h"
 #include "runner/ingest/tokenizer_config.h"
 #include "runner/ingest/tokenizer_content.h"
@@ -43,7 +44,7 @@ static enum status hash_source(struct cache_text *t, const char *path, const cha
     if (!full) return FAIL(e, ERR_MEMORY, "the path %s", path);
     t->paths[t->path_count++] = full;
     enum status st = sha256_file(full, digest, &bytes, e);
-    if (st != OK) err_prefix(e, "data.paths");
+    if (st != OK) err_prefix(e, "%s", json_text(t->data, CACHE_OF_KEY, "data.paths"));
     if (st == ERR_IO) st = e->code = ERR_CONFIG; /* the user must name another */
     TRY(st);
     json_append(t->sources, json_pack("{s:o,s:I,s:s}", "path", json_from_text(path), "bytes",
@@ -217,16 +218,29 @@ enum status cache_text_open(struct cache_text *out, const json_t *config, const 
     return make_key(out, e);
 }
 
-enum status cache_text_check(const json_t *config, const char *root, struct err *e) {
-    struct cache_text t = { .data = data_of(config) };
-    const json_t *list = json_object_get(t.data, "paths"), *path;
+static enum status check_files(const json_t *list, const char *root, struct err *e) {
+    const json_t *path;
     size_t i;
-    enum status st = open_tokenizer(&t, config, root, NULL, e);
+    enum status st = OK;
     json_array_foreach(list, i, path) {
         char *full = st == OK ? with_root(root, json_string_value(path)) : NULL;
         if (full && access(full, R_OK) != 0)
             st = FAIL(e, ERR_IO, "open %s: %s", full, strerror(errno));
         free(full);
+    }
+    return st;
+}
+
+enum status cache_text_check(const json_t *config, const char *root, struct err *e) {
+    struct cache_text t = { .data = data_of(config) };
+    const char *name;
+    json_t *files;
+    enum status st = open_tokenizer(&t, config, root, NULL, e);
+    if (st == OK) st = check_files(json_object_get(t.data, "paths"), root, e);
+    json_object_foreach(eval_sets_of(config), name, files) {
+        if (st != OK) break;
+        st = check_files(files, root, e);
+        if (st != OK) err_prefix(e, "eval.also.%s", name);
     }
     cache_text_close(&t);
     return st;

@@ -8,6 +8,7 @@
 #include "runner/chat/chat_tokens.h"
 #include "runner/ingest/tokenizer_choice.h"
 
+#define CACHE_OF_KEY "of" /* in the data of a set: the key that names its files, "eval.also.code" */
 enum { CACHE_NAME = 32 }; /* digits of the key in file names */
 
 struct cache_text {
@@ -38,7 +39,8 @@ bool cache_kept_tokenizer(const char *own, char path[PATH_CAP]);
 /* The files beside a tokenizer that a bundle keeps as well, by name; NULL ends the list. */
 extern const char *const CACHE_BESIDE[];
 
-/* What can be found wrong without reading the text: the tokenizer, the vocabulary, missing files.
+/* What can be found wrong without reading the text: the tokenizer, the vocabulary, missing files,
+ * also those of the sets of eval.also.
  * ERR_CONFIG; ERR_IO for a missing file of text. */
 NODISCARD enum status cache_text_check(const json_t *config, const char *root, struct err *e);
 

@@ -10,6 +10,7 @@
 #include "runner/base/run_files.h"
 #include "runner/cache/cache_chat.h"
 #include "runner/cache/cache_key.h"
+#include "runner/cache/eval_sets.h"
 #include "runner/ingest/shards.h"
 #include "runner/ingest/source_kind.h"
 
@@ -68,24 +69,35 @@ static bool is_there(const char *folder, const char *root, const json_t *paths,
     return found;
 }
 
-int64_t cache_room(const json_t *config, const char *root, const char *folder) {
-    const json_t *data = json_object_get(config, "data"), *paths = json_object_get(data, "paths");
+/* Bytes of text that these files have and that `folder` has no tokens of. */
+static int64_t text_of(const json_t *paths, const char *root, const char *folder,
+                       const char *tokenizer) {
     const json_t *path;
-    struct tokenizer_choice choice;
-    struct err ignored; /* other checks say what is wrong */
     int64_t text = 0;
     size_t i;
-    if (!cache_is_needed(config) ||
-        cache_tokenizer(data, root, NULL, &choice, &ignored) != OK)
-        return 0;
-    const struct tokenizer_facts facts = tokenizer_facts(choice.tokenizer);
-    int64_t token = shards_id_bytes(choice.vocab) + cache_is_chat(data);
-    bool there = is_there(folder, root, paths, facts.sha256);
+    if (is_there(folder, root, paths, tokenizer)) return 0;
     json_array_foreach(paths, i, path) {
         char name[PATH_CAP];
         path_of(name, root, path);
         text += size_of(name) * (is_packed(name) ? UNPACKED : 1);
     }
+    return text;
+}
+
+int64_t cache_room(const json_t *config, const char *root, const char *folder) {
+    const json_t *data = json_object_get(config, "data");
+    struct tokenizer_choice choice;
+    struct err ignored; /* other checks say what is wrong */
+    const char *name;
+    json_t *files;
+    if (!cache_is_needed(config) ||
+        cache_tokenizer(data, root, NULL, &choice, &ignored) != OK)
+        return 0;
+    const struct tokenizer_facts facts = tokenizer_facts(choice.tokenizer);
+    int64_t token = shards_id_bytes(choice.vocab) + cache_is_chat(data);
+    int64_t text = text_of(json_object_get(data, "paths"), root, folder, facts.sha256);
+    json_object_foreach(eval_sets_of(config), name, files)
+        text += text_of(files, root, folder, facts.sha256);
     tokenizer_choice_free(&choice);
-    return there ? 0 : text * token;
+    return text * token;
 }

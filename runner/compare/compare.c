@@ -138,6 +138,7 @@ static json_t *run_rows(const struct comparison *c, const json_t *statistics) {
         json_append(rows, run_row(&c->run[i], tokenised), &failed);
     for (int64_t i = 0; i < c->count; i++)
         compare_put_spikes(c, i, json_array_get(rows, (size_t)i), &failed);
+    compare_put_sets(c, rows, reference_of(statistics), &failed);
     const json_t *first = json_array_get(rows, (size_t)reference_of(statistics));
     for (int64_t i = 0; i < c->count; i++) {
         json_t *row = json_array_get(rows, (size_t)i);

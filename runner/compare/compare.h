@@ -11,6 +11,9 @@
  *                  spikes_loss, spikes_grad_norm: their number, null if no step was judged,
  *                  spikes: which ones, a text, or null,
  *                  energy_j_per_token: of the GPUs alone, null without their power,
+ *                  eval_sets: {name: {step, tokens, loss_tokens, loss, ratio, why}} of eval.also:
+ *                  the last loss of each set of any run, null where the run has none; why: why
+ *                  there is no ratio,
  *                  ratio: {loss, eval_loss, eval_loss_byte, step_time, tokens_per_s, memory,
  *                  energy}}].
  *                  A ratio of losses is null if the two are of different steps, that of evaluations
@@ -36,6 +39,9 @@
  *                            evaluation there (compare_place.c), and their last one
  *                  why       why no row has a verdict; "" if rows may have one
  *                  parted    entries of the same baseline follow, of rows that ended early
+ *                  sets      [{name, tests, counted, seeds, mean, why, left_out: [{run, why}],
+ *                            rows}] of eval.also: the same verdicts on each set, as `tests` tests
+ *                            (stats.h); a row is as below, to `stopped`
  *                  rows      [{group, recipe, seeds, pairs: seeds compared in pairs or 0,
  *                    baseline_mean, mean, relative, low, high: one-sided 95 % bounds of relative,
  *                    tolerance, verdict, why, seeds_needed: per side, of an undecided row; null:
@@ -291,6 +297,26 @@ int64_t compare_builds(const struct comparison *c, const struct compare_groups *
  * run that was stopped and repeated is no repeat. *run: owned by the caller. */
 NODISCARD enum status compare_repeats(const struct comparison *c, const struct compare_groups *g,
                                       int64_t group, int64_t **run, int64_t *count, struct err *e);
+
+/* ---- further sets: compare_sets.c ------------------------------------------------------------ */
+
+/* Whether both runs evaluated the same bytes under this name of eval.also. */
+bool compare_same_set(const struct run_view *a, const struct run_view *b, const char *name);
+/* Adds "eval_sets" to each row of "runs". reference: the run of ratios. */
+void compare_put_sets(const struct comparison *c, json_t *rows, int64_t reference, bool *failed);
+/* compare_sets_text.c: the last losses of the sets, and the verdicts on each; nothing without a
+ * set. */
+void compare_sets_text(FILE *out, const json_t *report);
+void compare_sets_page(FILE *out, const json_t *report, bool *failed);
+/* Of how much text each loss of a set of a family is, and whether that is little; "": not known. */
+void compare_set_counted(const json_t *set, char out[COMPARE_COUNTED_CAP]);
+/* Below the verdicts on sets. */
+enum { COMPARE_SET_BOUNDS_CAP = 240 };
+void compare_set_bounds(const json_t *set, char out[COMPARE_SET_BOUNDS_CAP]);
+#define COMPARE_SETS_APART \
+    "these verdicts are of further sets, and change none on the run's own held-out data"
+/* The names of the sets of all runs, in bytewise order. New reference; NULL: no memory. */
+json_t *compare_set_names(const struct comparison *c);
 
 /* ---- records by step: compare_steps.c -------------------------------------------------------- */
 

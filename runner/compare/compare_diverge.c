@@ -11,6 +11,7 @@ struct pair {
     const struct metric *metric;
     const struct columns *a, *b;
     const struct column *step_a, *step_b, *value_a, *value_b;
+    const struct run_view *run_a, *run_b;
 };
 
 struct place { /* in a stream */
@@ -60,6 +61,9 @@ static int64_t *match_slots(const struct pair *p) {
         struct named key = { columns_label(p->a, i), 0 };
         const struct named *hit =
             key.name ? bsearch(&key, names, (size_t)m, sizeof *names, by_name) : NULL;
+        if (hit && p->stream == &STREAMS[STREAM_EVAL_SETS] &&
+            !compare_same_set(p->run_a, p->run_b, key.name))
+            hit = NULL; /* its loss is that of other text */
         /* Without labels, slots of records of the same width match by index. */
         match[i] = hit ? hit->slot : !key.name && n == m ? i : -1;
         shared += match[i] >= 0;
@@ -153,6 +157,8 @@ void compare_diverge(const struct run_view *a, const struct run_view *b, struct 
             const struct metric *m = &STREAMS[i].metric[k];
             struct pair pair;
             if (!m->result || !open_pair(&pair, i, m, x, y)) continue;
+            pair.run_a = a;
+            pair.run_b = b;
             struct place at = search(&pair);
             if (i == STREAM_TRACE) out->traced = at.last_equal;
             if (i == STREAM_TRAIN && at.common > out->common_steps) out->common_steps = at.common;

@@ -41,6 +41,7 @@ struct family {
     bool diverged;              /* a run of the baseline: nothing is faster or slower than it */
     int64_t farthest;           /* the step that rows of other parts went to; 0: none went on */
     bool parted;                /* other rows of this baseline ended early, and follow */
+    int64_t tests;              /* of which each verdict is one (stats.h); 0: 1 */
     char why[FAMILY_WHY_CAP];   /* why no group of the family gets a verdict; "" */
 };
 
@@ -100,6 +101,22 @@ NODISCARD enum status family_sample(const struct family *f, int64_t group,
                                     const struct family_value *value, struct loss_sample *out,
                                     int64_t *seeds, struct err *e);
 void loss_sample_free(struct loss_sample *s);
+
+/* The losses of the group at the place of the comparison, as family_sample() has them. */
+NODISCARD enum status family_losses(const struct family *f, int64_t group,
+                                    struct loss_sample *out, int64_t *seeds, struct err *e);
+/* If runs were evaluated on different numbers of tokens there, says so in f->why, unless it has
+ * another reason already. */
+void family_check_evaluations(struct family *f);
+/* The tokens with loss of an evaluation there; NaN: not known. */
+double family_counted(const struct family *f);
+/* The row of a group in the report, without what family_speed() adds. New reference. */
+NODISCARD enum status family_row(const struct family *f, int64_t group, json_t **row,
+                                 struct err *e);
+
+/* "sets" of a family in the report: the same verdicts on each set of eval.also
+ * (compare_sets.c). The place of `f` is known. New reference. */
+NODISCARD enum status family_sets(const struct family *f, json_t **out, struct err *e);
 
 /* Adds "at_time" and "same_loss" to the row of a group (compare.h). */
 NODISCARD enum status family_speed(const struct family *f, int64_t group, json_t *row,

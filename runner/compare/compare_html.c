@@ -440,9 +440,11 @@ static enum status put_page(FILE *out, const struct comparison *c, bool *failed,
     if (several) {
         page_words(out, c, failed);
         put_losses(out, c->report, failed);
+        compare_sets_page(out, c->report, failed);
         compare_faster_page(out, c->report, failed);
     } else {
         page_one(out, c);
+        compare_sets_page(out, c->report, failed);
     }
     put_numbers(out, c->report, failed);
     page_times(out, c);

@@ -67,9 +67,17 @@ static enum loss_verdict verdict_of(const struct loss_judgement *j, double toler
 
 enum status loss_judge(const struct loss_sample *baseline, const struct loss_sample *sample,
                        double tolerance, struct loss_judgement *out, struct err *e) {
+    return loss_judge_of(baseline, sample, tolerance, 1, out, e);
+}
+
+enum status loss_judge_of(const struct loss_sample *baseline, const struct loss_sample *sample,
+                          double tolerance, int64_t tests, struct loss_judgement *out,
+                          struct err *e) {
     *out = (struct loss_judgement){ .verdict = LOSS_NONE };
-    const struct loss_gap *g = &out->gap;
-    TRY(loss_compare(baseline, sample, &out->gap, e));
+    struct loss_gap *g = &out->gap;
+    TRY(loss_compare(baseline, sample, g, e));
+    g->scatter.tests = tests;
+    g->half = stats_half(&g->scatter);
     out->relative = g->mean / g->baseline_mean - 1;
     out->low = out->relative - g->half / g->baseline_mean;
     out->high = out->relative + g->half / g->baseline_mean;

@@ -53,6 +53,11 @@ NODISCARD enum status loss_judge(const struct loss_sample *baseline,
                                  const struct loss_sample *sample, double tolerance,
                                  struct loss_judgement *out, struct err *e);
 
+/* The same as one of `tests`: its bounds share their 5 %. */
+NODISCARD enum status loss_judge_of(const struct loss_sample *baseline,
+                                    const struct loss_sample *sample, double tolerance,
+                                    int64_t tests, struct loss_judgement *out, struct err *e);
+
 /* ln(vocab) of the run's model, the loss of a uniform guess; infinite if it names none. */
 double loss_of_guess(const struct run_view *v);
 /* The loss of a guess by how often each token occurs (record/guess_loss.h), as the run's record has

@@ -481,6 +481,7 @@ enum status compare_text(const struct comparison *c, bool all, char **out, struc
     put_differences(stream, report, all);
     put_numbers(stream, runs, compare_reference(report));
     put_losses(stream, json_object_get(report, "statistics"));
+    compare_sets_text(stream, report);
     compare_faster_text(stream, json_object_get(report, "statistics"));
     put_tests(stream, report);
     put_divergences(stream, json_object_get(report, "divergences"));

@@ -125,7 +125,50 @@ static void put_values(struct table *t, const json_t *row, const char *const *ke
     for (int i = 0; i < count; i++) put_value(t, json_object_get(row, keys[i]));
 }
 
-static void put_csv_titles(struct table *t) {
+/* Of each set of eval.also: its last loss and ratio, then the group's verdict. */
+static const char *const SET_KEYS[] = { "loss", "ratio" };
+static const char *const SET_VERDICT_KEYS[] = { "relative", "low", "high", "verdict", "why" };
+enum { SET_KEY_COUNT = sizeof SET_KEYS / sizeof *SET_KEYS,
+       SET_VERDICT_KEY_COUNT = sizeof SET_VERDICT_KEYS / sizeof *SET_VERDICT_KEYS };
+
+static const json_t *sets_of(const json_t *report, size_t run) {
+    return json_object_get(json_array_get(json_object_get(report, "runs"), run), "eval_sets");
+}
+
+/* The group's row among the verdicts of a family on a set; NULL: it has none. */
+static const json_t *set_verdict_of(const json_t *family, int64_t group, const char *name) {
+    const json_t *set, *row;
+    size_t i, k;
+    json_array_foreach(json_object_get(family, "sets"), i, set)
+        json_array_foreach(json_object_get(set, "rows"), k, row)
+            if (!strcmp(json_text(set, "name", ""), name) && json_int(row, "group") == group)
+                return row;
+    return NULL;
+}
+
+static void put_set_titles(struct table *t, const json_t *report) {
+    const char *name;
+    json_t *set;
+    char begin[48];
+    json_object_foreach((json_t *)sets_of(report, 0), name, set) {
+        snprintf(begin, sizeof begin, "set_%.33s_", name);
+        put_titles(t, begin, SET_KEYS, SET_KEY_COUNT);
+        put_titles(t, begin, SET_VERDICT_KEYS, SET_VERDICT_KEY_COUNT);
+    }
+}
+
+static void put_sets(struct table *t, const json_t *report, int64_t run, int64_t group,
+                     const json_t *family) {
+    const char *name;
+    json_t *set;
+    json_object_foreach((json_t *)sets_of(report, (size_t)run), name, set) {
+        put_values(t, set, SET_KEYS, SET_KEY_COUNT);
+        put_values(t, set_verdict_of(family, group, name), SET_VERDICT_KEYS,
+                   SET_VERDICT_KEY_COUNT);
+    }
+}
+
+static void put_csv_titles(struct table *t, const json_t *report) {
     char title[80];
     put_text(t, "run");
     put_titles(t, "", RUN_KEYS, RUN_KEY_COUNT);
@@ -138,6 +181,7 @@ static void put_csv_titles(struct table *t) {
     put_titles(t, "loss_", VERDICT_KEYS, VERDICT_KEY_COUNT);
     put_titles(t, "loss_at_", PLACE_KEYS, PLACE_KEY_COUNT);
     put_titles(t, "speed_", SPEED_KEYS, SPEED_KEY_COUNT);
+    put_set_titles(t, report);
     end_row(t);
 }
 
@@ -158,13 +202,14 @@ static void put_csv_row(struct table *t, const json_t *report, const json_t *row
     put_values(t, verdict, VERDICT_KEYS, VERDICT_KEY_COUNT);
     put_values(t, family, PLACE_KEYS, PLACE_KEY_COUNT);
     put_values(t, compare_speed_row(statistics, group, &speeds), SPEED_KEYS, SPEED_KEY_COUNT);
+    put_sets(t, report, run, group, family);
     end_row(t);
 }
 
 static void put_csv(struct table *t, const json_t *report) {
     size_t i;
     const json_t *row;
-    put_csv_titles(t);
+    put_csv_titles(t, report);
     json_array_foreach(json_object_get(report, "runs"), i, row)
         put_csv_row(t, report, row, (int64_t)i);
 }
@@ -264,6 +309,82 @@ static void put_verdicts(struct table *t, const json_t *report) {
     }
 }
 
+/* ---- further sets, in Markdown ----------------------------------------------------------------*/
+
+/* "4.32002 (1.003x)", or the loss and why it has no ratio. */
+static void put_set_loss(struct table *t, const json_t *set) {
+    char text[120] = "-";
+    const json_t *loss = json_object_get(set, "loss"), *ratio = json_object_get(set, "ratio");
+    const char *why = json_text(set, "why", "");
+    int n = json_is_number(loss) ? snprintf(text, sizeof text, "%.5f", json_number_value(loss)) : 1;
+    if (json_is_number(ratio))
+        snprintf(text + n, sizeof text - (size_t)n, " (%.3fx)", json_number_value(ratio));
+    else if (*why) snprintf(text + n, sizeof text - (size_t)n, " (%.80s)", why);
+    put_text(t, text);
+}
+
+static void put_set_losses(struct table *t, const json_t *report) {
+    const char *name;
+    json_t *set;
+    char letter[8];
+    end_row(t);
+    put_text(t, "");
+    json_object_foreach((json_t *)sets_of(report, 0), name, set) put_text(t, name);
+    put_rule(t, 1);
+    for (size_t i = 0; i < json_array_size(json_object_get(report, "runs")); i++) {
+        put_text(t, compare_letter((int64_t)i, letter));
+        json_object_foreach((json_t *)sets_of(report, i), name, set) put_set_loss(t, set);
+        end_row(t);
+    }
+}
+
+static void put_set_verdicts(struct table *t, const json_t *report, const json_t *family,
+                             const json_t *set) {
+    const json_t *statistics = json_object_get(report, "statistics"), *row;
+    char letter[8], text[600];
+    size_t i;
+    json_array_foreach(json_object_get(set, "rows"), i, row) {
+        const char *verdict = json_text(row, "verdict", "no verdict");
+        const char *why = json_text(row, "why", "");
+        char *name = compare_group_label(report, json_int(row, "group"));
+        snprintf(text, sizeof text, "%s%s%s", verdict, *why ? ": " : "", why);
+        put_text(t, json_text(set, "name", ""));
+        put_text(t, name ? name : "(no memory)");
+        put_text(t, baseline_of(statistics, family, letter));
+        put_text(t, text);
+        put_percent(t, row, "relative");
+        put_percent(t, row, "low");
+        put_percent(t, row, "high");
+        put_percent(t, row, "tolerance");
+        put_whole(t, json_object_get(set, "counted"));
+        end_row(t);
+        free(name);
+    }
+}
+
+static void put_further_sets(struct table *t, const json_t *report) {
+    static const char *const TITLES[] = { "set", "recipe", "baseline", "verdict", "loss from it",
+                                          "lower bound", "upper", "allowed", "tokens" };
+    const json_t *statistics = json_object_get(report, "statistics"), *family, *set, *last = NULL;
+    char text[COMPARE_SET_BOUNDS_CAP];
+    size_t i, k;
+    if (json_object_size(sets_of(report, 0)) == 0) return;
+    put_set_losses(t, report);
+    json_array_foreach(json_object_get(statistics, "losses"), i, family)
+        json_array_foreach(json_object_get(family, "sets"), k, set) {
+            if (!last) {
+                end_row(t);
+                put_titles(t, "", TITLES, sizeof TITLES / sizeof *TITLES);
+                put_rule(t, 4);
+            }
+            last = set;
+            put_set_verdicts(t, report, family, set);
+        }
+    if (!last) return;
+    compare_set_bounds(last, text);
+    fprintf(t->out, "\n%s; " COMPARE_SETS_APART ".\n", text);
+}
+
 /* ---- how much faster, in Markdown -------------------------------------------------------------*/
 
 static void put_number(struct table *t, const json_t *row, const char *key, const char *format) {
@@ -357,6 +478,7 @@ enum status compare_table(const struct comparison *c, enum compare_format format
     if (t.out && format == COMPARE_MARKDOWN) {
         put_runs(&t, report);
         put_verdicts(&t, report);
+        put_further_sets(&t, report);
         put_speeds(&t, report);
     }
     bool whole = t.out && text_stream_close(t.out, &text);

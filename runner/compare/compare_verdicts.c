@@ -55,13 +55,13 @@ static double evaluated(const struct family *f, int64_t at) {
 }
 
 /* The tokens whose mean an evaluation at the place of the comparison is. */
-static double counted(const struct family *f) {
+double family_counted(const struct family *f) {
     int64_t point = f->runs && !isnan(f->tokens) ? curve_find(curve_of(f, 0), f->tokens) : -1;
     return point < 0 ? (double)NAN : curve_of(f, 0)->counted[point];
 }
 
 /* Evaluations over different numbers of tokens cannot be compared. */
-static void check_evaluations(struct family *f) {
+void family_check_evaluations(struct family *f) {
     char a[8], b[8];
     double tokens = evaluated(f, 0);
     for (int64_t i = 1; i < f->runs && !*f->why; i++) {
@@ -97,7 +97,7 @@ static enum status find_place(struct family *f, struct err *e) {
     if (f->diverged) return OK;
     if (smoke) snprintf(f->why, FAMILY_WHY_CAP, "a smoke run, whose sizes and steps are shrunk");
     else if (isnan(f->tokens)) say_no_step(f);
-    else check_evaluations(f);
+    else family_check_evaluations(f);
     return OK;
 }
 
@@ -134,8 +134,8 @@ static double after_tokens(const struct curve *c, const struct family_value *v) 
     return point < 0 ? (double)NAN : c->loss[point];
 }
 
-static enum status losses_of(const struct family *f, int64_t group, struct loss_sample *out,
-                             int64_t *seeds, struct err *e) {
+enum status family_losses(const struct family *f, int64_t group, struct loss_sample *out,
+                          int64_t *seeds, struct err *e) {
     const struct family_value value = { .of = after_tokens, .at = f->tokens };
     return family_sample(f, group, &value, out, seeds, e);
 }
@@ -396,7 +396,7 @@ static json_t *judged_row(const struct family *f, int64_t group, const struct lo
                      stopped_json(f, group));
 }
 
-static enum status put_row(const struct family *f, int64_t group, json_t *rows, struct err *e) {
+enum status family_row(const struct family *f, int64_t group, json_t **row, struct err *e) {
     struct loss_sample x = { 0 }, y = { 0 };
     struct loss_judgement j;
     int64_t n = 0, m = 0;
@@ -404,19 +404,26 @@ static enum status put_row(const struct family *f, int64_t group, json_t *rows, 
     const char *kind = json_text(json_object_get(resolved, "recipe"), "kind", "?");
     const double *asked = f->c->options.tolerance;
     double tolerance = asked ? *asked : loss_tolerance(kind);
-    bool failed = false;
-    json_t *row = NULL;
-    enum status st = losses_of(f, f->baseline, &x, &n, e);
-    if (st == OK) st = losses_of(f, group, &y, &m, e);
-    if (st == OK) st = loss_judge(&x, &y, tolerance, &j, e);
+    *row = NULL;
+    enum status st = family_losses(f, f->baseline, &x, &n, e);
+    if (st == OK) st = family_losses(f, group, &y, &m, e);
+    if (st == OK) st = loss_judge_of(&x, &y, tolerance, f->tests, &j, e);
     if (st == OK) {
-        row = judged_row(f, group, &j, n, m, tolerance, kind);
-        st = row ? family_speed(f, group, row, e) : FAIL(e, ERR_MEMORY, "a row of losses");
+        *row = judged_row(f, group, &j, n, m, tolerance, kind);
+        st = *row ? OK : FAIL(e, ERR_MEMORY, "a row of losses");
     }
-    if (st == OK) json_append(rows, json_incref(row), &failed);
-    json_decref(row);
     loss_sample_free(&x);
     loss_sample_free(&y);
+    return st;
+}
+
+static enum status put_row(const struct family *f, int64_t group, json_t *rows, struct err *e) {
+    bool failed = false;
+    json_t *row = NULL;
+    enum status st = family_row(f, group, &row, e);
+    if (st == OK) st = family_speed(f, group, row, e);
+    if (st == OK) json_append(rows, json_incref(row), &failed);
+    json_decref(row);
     return failed ? FAIL(e, ERR_MEMORY, "a row of losses") : st;
 }
 
@@ -451,23 +458,26 @@ static bool on_cpu(const struct family *f) {
 static enum status family_json(struct family *f, json_t **out, struct err *e) {
     struct loss_sample x = { 0 };
     int64_t seeds = 0;
-    json_t *rows = json_array();
+    json_t *rows = json_array(), *sets = NULL;
     *out = NULL;
     enum status st = rows ? find_place(f, e) : FAIL(e, ERR_MEMORY, "rows of losses");
-    if (st == OK) st = losses_of(f, f->baseline, &x, &seeds, e);
+    if (st == OK) st = family_losses(f, f->baseline, &x, &seeds, e);
     for (int64_t k = 0; st == OK && k < f->g->count; k++)
         if (f->kin->of[k] == f->baseline) st = put_row(f, k, rows, e);
+    if (st == OK) st = family_sets(f, &sets, e);
     if (st == OK)
-        *out = json_pack("{s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O, s:b, s:O}",
+        *out = json_pack("{s:I, s:b, s:b, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:O, s:b, s:O,"
+                         " s:O}",
                          "baseline", (json_int_t)f->baseline, "diverged", f->diverged, "cpu",
                          on_cpu(f), "seeds", (json_int_t)seeds, "mean",
                          json_finite(stats_mean(x.value, x.count)),
                          "step", place_step(f), "tokens", json_finite(f->tokens), "counted",
-                         json_finite(counted(f)), "seconds", json_finite(f->seconds), "why",
+                         json_finite(family_counted(f)), "seconds", json_finite(f->seconds), "why",
                          json_from_text(f->why), "cut", cut_runs(f), "left_out", f->left_out,
-                         "parted", f->parted, "rows", rows);
+                         "parted", f->parted, "rows", rows, "sets", sets);
     if (st == OK && !*out) st = FAIL(e, ERR_MEMORY, "a family of losses");
     json_decref(rows);
+    json_decref(sets);
     loss_sample_free(&x);
     family_free(f);
     return st;

@@ -136,6 +136,12 @@ static double variance_of(const double *value, int64_t n) {
     return sum / (double)(n - 1);
 }
 
+/* Student's t about the normal quantile z of its level. */
+static double t_expansion(double z, int64_t freedom) {
+    const double f = (double)freedom, z3 = z * z * z, z5 = z3 * z * z;
+    return z + (z3 + z) / (4 * f) + (5 * z5 + 16 * z3 + 3 * z) / (96 * f * f);
+}
+
 /* The 95 % quantile of Student's t. Up to 30 degrees of freedom it is a table. Above that it is
  * Cornish and Fisher's expansion about the normal quantile (error below 1e-5 there). */
 static double t_quantile(int64_t freedom) {
@@ -144,9 +150,36 @@ static double t_quantile(int64_t freedom) {
         1.7959, 1.7823, 1.7709, 1.7613, 1.7531, 1.7459, 1.7396, 1.7341, 1.7291, 1.7247,
         1.7207, 1.7171, 1.7139, 1.7109, 1.7081, 1.7056, 1.7033, 1.7011, 1.6991, 1.6973,
     };
-    if (freedom <= 30) return TABLE[freedom - 1];
-    const double z = 1.644854, f = (double)freedom, z3 = z * z * z, z5 = z3 * z * z;
-    return z + (z3 + z) / (4 * f) + (5 * z5 + 16 * z3 + 3 * z) / (96 * f * f);
+    return freedom <= 30 ? TABLE[freedom - 1] : t_expansion(1.644854, freedom);
+}
+
+/* P(T <= t) of Student's t for t >= 0, by the finite sums for whole degrees of freedom (Abramowitz
+ * and Stegun, 26.7.3 and 26.7.4). */
+static double t_below(double t, int64_t freedom) {
+    double angle = atan(t / sqrt((double)freedom)), c = cos(angle), term = 1, sum = 0;
+    bool odd = freedom % 2;
+    if (odd) term = c;
+    for (int64_t k = odd ? 1 : 0; k <= freedom - 2; k += 2) {
+        sum += term;
+        term *= c * c * (double)(k + 1) / (double)(k + 2);
+    }
+    double inside = odd ? 2 / acos(-1) * (angle + sin(angle) * sum) : sin(angle) * sum;
+    return 0.5 + 0.5 * inside;
+}
+
+/* The quantile at 1 - tail, by bisection: a table has one level only. Above 200 degrees of freedom
+ * the expansion's error is below 1e-6. */
+static double t_quantile_of(int64_t freedom, double tail) {
+    bool normal = freedom > 200;
+    double low = 0, high = 1e6;
+    for (int i = 0; i < 200; i++) {
+        double middle = low + 0.5 * (high - low);
+        double above = normal ? 0.5 * erfc(middle / sqrt(2)) : 1 - t_below(middle, freedom);
+        if (middle == low || middle == high) break;
+        if (above > tail) low = middle;
+        else high = middle;
+    }
+    return normal ? t_expansion(high, freedom) : high;
 }
 
 struct stats_scatter stats_scatter_apart(const double *x, int64_t n, const double *y, int64_t m) {
@@ -173,7 +206,9 @@ double stats_half(const struct stats_scatter *s) {
     double freedom = (double)(s->n - 1);
     if (!s->pairs)
         freedom = both * both / (a * a / (double)(s->n - 1) + b * b / (double)(s->m - 1));
-    return t_quantile(freedom < 1 ? 1 : (int64_t)freedom) * sqrt(both);
+    int64_t whole = freedom < 1 ? 1 : (int64_t)freedom;
+    double t = s->tests > 1 ? t_quantile_of(whole, 0.05 / (double)s->tests) : t_quantile(whole);
+    return t * sqrt(both);
 }
 
 int64_t stats_seeds_for(const struct stats_scatter *s, double margin) {

@@ -25,6 +25,7 @@ struct stats_scatter {
     double x, y;
     int64_t n, m; /* values of each side */
     bool pairs;
+    int64_t tests; /* of which this is one: their 5 % are divided among them (Bonferroni); 0: 1 */
 };
 /* Of two independent samples: Welch's t. */
 struct stats_scatter stats_scatter_apart(const double *x, int64_t n, const double *y, int64_t m);
@@ -32,7 +33,8 @@ struct stats_scatter stats_scatter_apart(const double *x, int64_t n, const doubl
 NODISCARD enum status stats_scatter_pairs(const double *x, const double *y, int64_t n,
                                           struct stats_scatter *out, struct err *e);
 
-/* The distance from mean(y) - mean(x) to each of its one-sided 95 % bounds. Degrees of freedom are
+/* The distance from mean(y) - mean(x) to each of its one-sided 95 % bounds; of one of N tests, to
+ * those at 1 - 0.05 / N. Degrees of freedom are
  * rounded down: n - 1 in pairs, else Welch's. NaN if the scatter is unknown. */
 double stats_half(const struct stats_scatter *s);
 

@@ -114,6 +114,9 @@ enum status mounts_add_data(struct launch_mounts *m, const json_t *config, const
     for (int64_t i = 0; st == OK && i < data.path_count; i++)
         st = add_data_path(m, root, data.paths[i], e);
     if (st == OK && data.eval_path) st = add_data_path(m, root, data.eval_path, e);
+    for (int64_t i = 0; i < data.set_count; i++)
+        for (int64_t k = 0; st == OK && k < data.sets[i].path_count; k++)
+            st = add_data_path(m, root, data.sets[i].paths[k], e);
     for (size_t i = 0; st == OK && i < sizeof BESIDE / sizeof *BESIDE; i++) {
         const json_t *table = json_object_get(config, BESIDE[i][0]);
         const char *path = json_text(table, BESIDE[i][1], NULL);

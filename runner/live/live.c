@@ -18,7 +18,7 @@ const enum stream_id LIVE_STREAMS[LIVE_STREAM_COUNT] = { STREAM_TRAIN, STREAM_EV
                                                          STREAM_TELEMETRY };
 
 void live_begin(struct live *l) {
-    *l = (struct live){ .step = -1, .first_step = -1, .fp8_step = -1,
+    *l = (struct live){ .step = -1, .first_step = -1, .fp8_step = -1, .set_step = -1,
                         .spike_of_loss = { .rule = &SPIKE_OF_LOSS } };
     double *const unknown[] = { &l->loss, &l->grad_norm, &l->lr, &l->step_ms, &l->tokens_per_s,
                                 &l->mfu, &l->tflops, &l->eval_step, &l->eval_loss, &l->eval_best,
@@ -127,6 +127,20 @@ void live_take_fp8(struct live *l, int64_t step, const struct live_shares *s) {
     l->fp8_step = step;
     take_worst(s, "saturated", &l->saturated);
     take_worst(s, "underflow", &l->underflow);
+}
+
+void live_take_sets(struct live *l, int64_t step, const struct live_shares *s) {
+    l->set_step = step;
+    l->set_count = 0;
+    for (int64_t i = 0; i < s->width && l->set_count < EVAL_SETS_MAX; i++) {
+        struct live_set *set = &l->set[l->set_count];
+        const char *name = s->label(s->source, i);
+        double loss = s->share(s->source, "loss", i);
+        if (!name || !eval_set_is_name(name)) continue;
+        snprintf(set->name, sizeof set->name, "%s", name);
+        set->loss = isfinite(loss) ? loss : NONE;
+        l->set_count++;
+    }
 }
 
 /* ---- documents ------------------------------------------------------------------------------- */
@@ -253,6 +267,17 @@ static json_t *suite_json(const struct live *l) {
                      "ended", json_whole(ended, failed));
 }
 
+/* {name: loss}; null: none was recorded. */
+static json_t *sets_json(const struct live *l) {
+    json_t *sets = json_object();
+    bool failed = false;
+    for (int64_t i = 0; i < l->set_count; i++)
+        json_put(sets, l->set[i].name, number_json(l->set[i].loss), &failed);
+    if (l->set_count) return json_whole(sets, failed);
+    json_decref(sets);
+    return json_null();
+}
+
 json_t *live_json(const struct live *l, const char *path, int64_t now) {
     const struct live_rank none = { NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE };
     const struct live_rank *rank = l->ranks ? &l->rank[0] : &none;
@@ -277,6 +302,7 @@ json_t *live_json(const struct live *l, const char *path, int64_t now) {
                           worst_json(&l->underflow, l->no_fp8), "suite", suite_json(l));
     for (size_t i = 0; i < sizeof NUMBERS / sizeof *NUMBERS; i++)
         json_put(o, NUMBERS[i].key, number_json(NUMBERS[i].value), &failed);
+    json_put(o, "eval_sets", sets_json(l), &failed);
     json_put(o, "spikes", json_integer(l->spikes), &failed);
     json_put(o, "spike_step", l->spikes ? json_integer(l->spike_step) : json_null(), &failed);
     return json_whole(o, failed);

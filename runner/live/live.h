@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include "runner/cache/eval_sets.h"
 #include "runner/health/spikes.h"
 #include "runner/live/trend.h"
 #include "runner/record/run_lock.h"
@@ -25,6 +26,9 @@ struct live_worst {
     double share; /* NaN: no record */
     char label[LIVE_LABEL_CAP]; /* "": no element of any tensor */
 };
+
+/* The last loss on a set of eval.also. NaN: not finite. */
+struct live_set { char name[EVAL_SET_NAME_CAP]; double loss; };
 
 /* A row of the suite that ended before this one began. NaN: no such loss. */
 struct live_row { int64_t row; char name[96], status[16]; double loss, eval_loss; };
@@ -56,6 +60,8 @@ struct live {
     struct spike_detector spike_of_loss;
     int64_t spikes, spike_step; /* of the loss, that have ended; the last one's step */
     double eval_step, eval_loss, eval_best, eval_accuracy;
+    int64_t set_step, set_count; /* set_step -1: no record of a set */
+    struct live_set set[EVAL_SETS_MAX];
     int64_t ranks;
     struct live_rank rank[LIVE_RANKS_MAX];
     double pace_time, pace_step; /* of rank 0's first telemetry of this attempt */
@@ -86,14 +92,17 @@ void live_take_resolved(struct live *l, const json_t *resolved);
 void live_take_decisions(struct live *l, const json_t *decisions);
 void live_take_suite(struct live *l, const json_t *suite);
 
-/* Takes the FP8 shares of one step: `share` gives that of a label, 0 <= label < width. */
+/* A record of a wide stream: `share` gives the value of a label, 0 <= label < width. */
 struct live_shares {
     double (*share)(const void *source, const char *metric, int64_t label);
     const char *(*label)(const void *source, int64_t label); /* NULL: no name */
     const void *source;
     int64_t width;
 };
+/* Takes the FP8 shares of one step. */
 void live_take_fp8(struct live *l, int64_t step, const struct live_shares *s);
+/* Takes the losses on sets; names that no run has are left out. */
+void live_take_sets(struct live *l, int64_t step, const struct live_shares *s);
 
 /* Takes a line of the log, "2026-11-21T02:48:23Z text". */
 void live_take_event(struct live *l, const char *line);

@@ -21,7 +21,9 @@ static double number_of_row(const void *source, const char *metric) {
 static double share_of_row(const void *source, const char *metric, int64_t label) {
     const struct row *r = source;
     const struct column *c = columns_find(r->columns, metric);
-    return c && label < c->width ? column_value(c, r->row, label) : (double)NAN;
+    if (!c || label >= c->width) return (double)NAN;
+    if (c->type != COLUMN_U32) return column_value(c, r->row, label);
+    return (double)f32_from_bits((uint32_t)column_bits(c, r->row, label));
 }
 
 static const char *label_of_row(const void *source, int64_t label) {
@@ -29,14 +31,16 @@ static const char *label_of_row(const void *source, int64_t label) {
     return columns_label(r->columns, label);
 }
 
-static void take_fp8(struct live *l, const struct columns *fp8) {
-    const struct column *step = columns_scalar(fp8, "step");
-    const struct column *share = columns_find(fp8, "saturated");
-    if (!step || !share || fp8->rows < 1) return;
-    struct row last = { .columns = fp8, .row = fp8->rows - 1 };
+/* The last record of a wide stream with this metric. */
+static void take_last(struct live *l, const struct columns *wide, const char *metric,
+                      void (*take)(struct live *l, int64_t step, const struct live_shares *s)) {
+    const struct column *step = columns_scalar(wide, "step");
+    const struct column *share = columns_find(wide, metric);
+    if (!step || !share || wide->rows < 1) return;
+    struct row last = { .columns = wide, .row = wide->rows - 1 };
     struct live_shares shares = { .share = share_of_row, .label = label_of_row, .source = &last,
                                   .width = share->width };
-    live_take_fp8(l, (int64_t)column_value(step, last.row, 0), &shares);
+    take(l, (int64_t)column_value(step, last.row, 0), &shares);
 }
 
 void live_of_view(struct live *l, const struct run_view *view) {
@@ -50,5 +54,6 @@ void live_of_view(struct live *l, const struct run_view *view) {
         for (; row.columns && row.row < row.columns->rows; row.row++)
             live_take(l, LIVE_STREAMS[i], &record);
     }
-    take_fp8(l, view->columns.of[STREAM_FP8]);
+    take_last(l, view->columns.of[STREAM_FP8], "saturated", live_take_fp8);
+    take_last(l, view->columns.of[STREAM_EVAL_SETS], "loss", live_take_sets);
 }

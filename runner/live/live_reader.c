@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "kernels/f32_bits.h"
 #include "model/ground/json_safe.h"
 #include "runner/record/documents.h"
 #include "runner/record/npy.h"
@@ -27,16 +28,17 @@ enum status live_reader_open(struct live_reader *r, const char *path, struct err
 
 void live_reader_close(struct live_reader *r) {
     free(r->buffer);
-    json_decref(r->labels);
+    for (int i = 0; i < LIVE_WIDE_COUNT; i++) json_decref(r->wide[i].labels);
+    memset(r->wide, 0, sizeof r->wide);
     r->buffer = NULL;
-    r->labels = NULL;
 }
 
 /* Forgets what was read. */
 static void begin_again(struct live_reader *r) {
     live_begin(&r->live);
     memset(r->at, 0, sizeof r->at);
-    r->run = r->resolved = r->decisions = r->suite = r->fp8 = r->log = (struct live_stamp){ 0 };
+    r->run = r->resolved = r->decisions = r->suite = r->log = (struct live_stamp){ 0 };
+    for (int i = 0; i < LIVE_WIDE_COUNT; i++) r->wide[i].stamp = (struct live_stamp){ 0 };
     r->damaged = 0;
     r->reread = false;
     r->first = true;
@@ -164,7 +166,16 @@ static enum status read_lines(struct live_reader *r, int root, enum stream_id st
     return st;
 }
 
-/* ---- the rows of FP8 ------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static const struct {
+    enum stream_id stream;
+    const char *metric; /* without which a row is not taken */
+    void (*take)(struct live *l, int64_t step, const struct live_shares *s);
+} WIDE[LIVE_WIDE_COUNT] = {
+    { STREAM_FP8, "saturated", live_take_fp8 },
+    { STREAM_EVAL_SETS, "loss", live_take_sets },
+};
 
 struct row { const struct npy *layout; const char *bytes; const json_t *labels; };
 
@@ -178,9 +189,12 @@ static double share_of_row(const void *source, const char *metric, int64_t label
     const struct row *row = source;
     const struct npy_column *c = column_of(row->layout, metric);
     double value = (double)NAN;
+    uint32_t bits;
     if (c && c->type == COLUMN_F64 && label < c->width)
         memcpy(&value, row->bytes + c->offset + label * (int64_t)sizeof value, sizeof value);
-    return value;
+    if (!c || c->type != COLUMN_U32 || label >= c->width) return value;
+    memcpy(&bits, row->bytes + c->offset + label * (int64_t)sizeof bits, sizeof bits);
+    return (double)f32_from_bits(bits);
 }
 
 static const char *label_of_row(const void *source, int64_t label) {
@@ -189,11 +203,11 @@ static const char *label_of_row(const void *source, int64_t label) {
 }
 
 /* The last row that the header counts is whole: it is counted after it was written. */
-static enum status take_row(struct live_reader *r, int fd, const struct npy *layout,
+static enum status take_row(struct live_reader *r, int i, int fd, const struct npy *layout,
                             struct err *e) {
-    struct row row = { .layout = layout, .labels = r->labels };
+    struct row row = { .layout = layout, .labels = r->wide[i].labels };
     const struct npy_column *step = column_of(layout, "step");
-    const struct npy_column *share = column_of(layout, "saturated");
+    const struct npy_column *share = column_of(layout, WIDE[i].metric);
     if (!step || step->type != COLUMN_I64 || !share || layout->rows < 1) return OK;
     char *bytes = malloc((size_t)layout->row_bytes);
     if (!bytes)
@@ -204,14 +218,15 @@ static enum status take_row(struct live_reader *r, int fd, const struct npy *lay
         row.bytes = bytes;
         struct live_shares shares = { .share = share_of_row, .label = label_of_row,
                                       .source = &row, .width = share->width };
-        live_take_fp8(&r->live, number, &shares);
+        WIDE[i].take(&r->live, number, &shares);
     }
     free(bytes);
     return OK;
 }
 
-static enum status read_fp8(struct live_reader *r, int root, struct err *e) {
-    const struct stream *s = &STREAMS[STREAM_FP8];
+static enum status read_wide(struct live_reader *r, int i, int root, struct err *e) {
+    const struct stream *s = &STREAMS[WIDE[i].stream];
+    struct live_wide *w = &r->wide[i];
     char header[NPY_HEADER_MAX], name[PATH_CAP];
     struct stat info;
     struct npy layout;
@@ -220,16 +235,16 @@ static enum status read_fp8(struct live_reader *r, int root, struct err *e) {
     if (fd < 0) return OK;
     struct live_stamp now = { 0 };
     if (fstat(fd, &info) == 0) now = stamp_of(&info);
-    ssize_t n = is_same(&now, &r->fp8) ? 0 : pread(fd, header, sizeof header, 0);
+    ssize_t n = is_same(&now, &w->stamp) ? 0 : pread(fd, header, sizeof header, 0);
     enum status st = OK;
     if (n > 0 && !npy_is_torn(header, (size_t)n)) {
-        r->fp8 = now;
+        w->stamp = now;
         st = path_join(name, r->path, s->file, e);
         if (st == OK) st = npy_parse(header, (size_t)n, name, &layout, e);
         struct live_stamp never = { 0 };
-        if (st == OK && !r->labels)
-            st = read_changed(r, root, s->labels, &never, &r->labels, e);
-        if (st == OK) st = take_row(r, fd, &layout, e);
+        if (st == OK && !w->labels)
+            st = read_changed(r, root, s->labels, &never, &w->labels, e);
+        if (st == OK) st = take_row(r, i, fd, &layout, e);
     }
     close(fd);
     return st;
@@ -268,7 +283,7 @@ static enum status read_all(struct live_reader *r, int root, struct err *e) {
     for (int i = 0; i < LIVE_STREAM_COUNT && !r->reread; i++)
         TRY(read_lines(r, root, LIVE_STREAMS[i], e));
     if (r->reread) return OK;
-    TRY(read_fp8(r, root, e));
+    for (int i = 0; i < LIVE_WIDE_COUNT; i++) TRY(read_wide(r, i, root, e));
     return read_log(r, root, e);
 }
 

@@ -9,6 +9,8 @@
 /* A file as it was when it was read. */
 struct live_stamp { int64_t inode, bytes, changed_ns; };
 
+enum { LIVE_WIDE_COUNT = 2 }; /* streams of rows of which the last one is read */
+
 struct live_reader {
     char path[PATH_CAP];
     struct live live;    /* what the records say; read it between polls */
@@ -18,8 +20,9 @@ struct live_reader {
     bool first;          /* this poll reads the files from their beginning */
     int64_t inode[STREAM_COUNT], at[STREAM_COUNT]; /* of lines: the bytes that were taken */
     int64_t damaged;     /* lines that are no record, left out */
-    struct live_stamp run, resolved, decisions, suite, fp8, log;
-    json_t *labels;      /* owned; of the FP8 rows, or NULL */
+    struct live_stamp run, resolved, decisions, suite, log;
+    struct live_wide { struct live_stamp stamp; json_t *labels; } wide[LIVE_WIDE_COUNT]; /* labels
+                            owned, or NULL */
     char *buffer;        /* owned */
 };
 

@@ -229,6 +229,18 @@ static void put_loss(struct page *p, const struct live *l) {
     }
 }
 
+/* The last losses on the sets of eval.also. */
+static void put_sets(struct page *p, const struct live *l) {
+    if (l->set_count == 0) return;
+    begin_row(p, 5, 2);
+    cell(p, DIM, "sets");
+    for (int64_t i = 0; i < l->set_count; i++) {
+        if (isfinite(l->set[i].loss)) cell(p, "", "%s %.4f", l->set[i].name, l->set[i].loss);
+        else cell(p, RED, "%s is not finite", l->set[i].name);
+    }
+    cell(p, DIM, "at step %" PRId64, l->set_step);
+}
+
 static void put_speed(struct page *p, const struct live *l) {
     char text[32];
     begin_row(p, 3, 2);
@@ -373,6 +385,7 @@ void live_view(const struct live *l, const struct live_look *look, struct live_l
     put_progress(&p, l);
     if (l->step >= 0) {
         put_loss(&p, l);
+        put_sets(&p, l);
         put_speed(&p, l);
     }
     put_fp8(&p, l);

@@ -9,6 +9,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
 #include "runner/cache/cache_key.h"
+#include "runner/cache/eval_sets.h"
 
 /* Steps between two measurements of casts: 0.24 % of the mean step on an H200 (model/LOG.md). */
 enum { FP8_ERROR_EVERY = 100 };
@@ -317,6 +318,7 @@ static enum status read_data(const struct section *root, struct data_options *ou
     if (kind == 0 && tokenised) read_documents(&s, out);
     if (kind == 3) out->documents.mask = out->documents.restart = get_bool(&s, "pack");
     TRY(s.st);
+    TRY(eval_sets_read(root->object, out, root->e));
     const json_t *parts = json_object_get(s.object, "parts");
     if (json_is_array(parts)) return read_parts(&s, parts, out);
     return read_paths(&s, s.object, out);
@@ -593,16 +595,20 @@ enum status options_read_data(const json_t *resolved, struct data_options *out, 
 }
 
 void options_free_data(struct data_options *o) {
+    eval_sets_free(o);
     free((void *)o->paths);
     free((void *)o->parts);
     o->paths = NULL;
     o->parts = NULL;
 }
 
-enum status options_with_shards(const json_t *config, const char *prefix, json_t **out,
+enum status options_with_shards(const json_t *config, const json_t *tokens, json_t **out,
                                 struct err *e) {
     static const char *const KEPT[] = { "holdout", "order", "layout", "mask", "positions" };
     const json_t *text = json_object_get(config, "data");
+    const char *prefix = json_text(tokens, "prefix", "");
+    json_t *eval = NULL;
+    if (eval_sets_of(config)) TRY(eval_sets_with_shards(config, tokens, &eval, e));
     json_t *data = json_pack("{s:s,s:s,s:o}", "kind", "tokens", "format", "megatron", "path",
                              json_string_nocheck(prefix)); /* a path may be any bytes */
     bool failed = false;
@@ -619,6 +625,7 @@ enum status options_with_shards(const json_t *config, const char *prefix, json_t
     }
     *out = json_copied(config, &failed);
     json_put(*out, "data", data, &failed);
+    if (eval) json_put(*out, "eval", eval, &failed);
     *out = json_whole(*out, failed);
     return *out ? OK : FAIL(e, ERR_MEMORY, "the configuration of the tokens");
 }

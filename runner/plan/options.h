@@ -51,7 +51,8 @@ struct run_options {
     struct recipe recipe; /* site owned */
     enum attention_backend attention; /* attention.backend */
     struct train_options train; /* selection.rule owned; its strings as those of data */
-    struct data_options data; /* strings borrowed from the JSON; the lists owned */
+    struct data_options data; /* with the sets of eval.also; strings borrowed from the JSON; the
+                                 lists owned */
     struct eval_options eval;
     struct sample_options sample;
     struct checkpoint_options checkpoint;
@@ -73,7 +74,7 @@ NODISCARD enum status options_read_model(const struct json_t *model, struct mode
 /* Replaces the recipe by that of the name, with the kind's defaults in every layer. ERR_ARG lists
  * the names. */
 NODISCARD enum status options_set_recipe(struct run_options *o, const char *name, struct err *e);
-/* Only the data section, for callers that hash or export data. */
+/* Only the data, with the sets of eval.also, for callers that hash or export data. */
 NODISCARD enum status options_read_data(const struct json_t *resolved, struct data_options *out,
                                         struct err *e);
 void options_free(struct run_options *o);
@@ -85,9 +86,10 @@ bool options_recipe_is_fp8(const struct json_t *recipe);
  * "saturated" has. */
 bool options_recipe_can_saturate(const struct json_t *recipe);
 
-/* Text with a tokenizer is trained on as the token shards of it at `prefix`: *out, owned by the
- * caller, is the configuration with such data. It shares every other section with `config`. */
-NODISCARD enum status options_with_shards(const struct json_t *config, const char *prefix,
+/* Text with a tokenizer is trained on as its token shards: *out, owned by the caller, is the
+ * configuration with such data. It shares every section without data with `config`. `tokens`: the
+ * record of the shards (cache/cache.h). ERR_CONFIG: it lacks those of a set. */
+NODISCARD enum status options_with_shards(const struct json_t *config, const struct json_t *tokens,
                                           struct json_t **out, struct err *e);
 void options_free_data(struct data_options *o);
 

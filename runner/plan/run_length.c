@@ -34,11 +34,13 @@ static enum status count_sequences(const json_t *config, const char *root, int64
     struct data *data = NULL;
     TRY(options_read_data(config, &options, e));
     options.root = root;
+    struct data_options own = options;
+    own.set_count = 0; /* no epoch reads them */
     enum status st = OK;
     if (options.kind == DATA_SYNTHETIC)
         st = FAIL(e, ERR_CONFIG, "train.epochs: generated data have no end; give train.steps");
     if (st == OK) {
-        st = data_open(&data, &options, int_at(model, "vocab"), int_at(model, "seq_len"), 0, e);
+        st = data_open(&data, &own, int_at(model, "vocab"), int_at(model, "seq_len"), 0, e);
         if (st != OK)
             err_prefix(e, "train.epochs needs the data, to count their sequences (train.steps does "
                        "not)");

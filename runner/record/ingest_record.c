@@ -5,6 +5,7 @@
 
 #include "runner/cache/cache_key.h"
 #include "runner/plan/options.h"
+#include "runner/record/data_other.h"
 #include "runner/record/documents.h"
 
 enum { KEPT_BYTES_MAX = 512 << 20 };
@@ -26,6 +27,15 @@ enum status ingest_record_write(const struct run_dir *dir, const struct cache_en
     return OK;
 }
 
+enum status ingest_sources_check(const json_t *then, const json_t *now, struct err *e) {
+    json_t *before = cache_record_sources(then), *after = cache_record_sources(now);
+    enum status st = before && after ? data_lists_check(before, after, e)
+                                     : FAIL(e, ERR_MEMORY, "the files of a text");
+    json_decref(before);
+    json_decref(after);
+    return st;
+}
+
 enum status ingest_record_apply(const char *run_path, json_t *resolved, json_t **out,
                                 struct err *e) {
     char path[PATH_CAP];
@@ -38,7 +48,7 @@ enum status ingest_record_apply(const char *run_path, json_t *resolved, json_t *
     TRY(path_join(path, run_path, DOCUMENT_ingest, e));
     TRY(json_file_read(path, &record, e));
     const char *prefix = json_text(record, "prefix", NULL);
-    enum status st = prefix ? options_with_shards(resolved, prefix, out, e)
+    enum status st = prefix ? options_with_shards(resolved, record, out, e)
                             : FAIL(e, ERR_CONFIG, "%s names no tokens", path);
     json_decref(record);
     return st;

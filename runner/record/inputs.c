@@ -26,6 +26,20 @@ static enum status hash_config(const json_t *resolved, char hex[SHA256_HEX], str
     return st;
 }
 
+/* A set that is open has a sequence. */
+static enum status check_sets(const struct data *data, int64_t wanted, struct err *e) {
+    for (int64_t i = 0; i < data_set_count(data); i++) {
+        const struct data *set = data_set_at(data, i);
+        int64_t sequences = data_sequences(set, SPLIT_EVAL), counted = 0;
+        TRY(data_count(set, SPLIT_EVAL, 0, wanted, &counted, e));
+        if (counted == 0)
+            return FAIL(e, ERR_CONFIG, "eval.also.%s: no token of the %" PRId64 " sequences that "
+                        "eval reads has loss; raise eval.batches, or give other files",
+                        data_set_name(data, i), wanted < sequences ? wanted : sequences);
+    }
+    return OK;
+}
+
 enum status inputs_check_held_out(const struct run_options *run, const struct data *data,
                                   struct err *e) {
     int64_t wanted = run->eval.batches * run->train.micro_batch, counted;
@@ -36,7 +50,7 @@ enum status inputs_check_held_out(const struct run_options *run, const struct da
                     "one sequence of %" PRId64 " and its last target; give more data, a larger "
                     "data.holdout, or eval = false", run->model.seq_len);
     TRY(data_count(data, SPLIT_EVAL, 0, wanted, &counted, e));
-    if (counted > 0) return OK;
+    if (counted > 0) return check_sets(data, wanted, e);
     return FAIL(e, ERR_CONFIG, "there is nothing to evaluate on: no token of the %" PRId64
                 " held-out sequences that eval reads has loss; raise eval.batches or data.holdout, "
                 "or write eval = false", wanted < sequences ? wanted : sequences);
@@ -56,21 +70,35 @@ static enum status check_trained(const struct run_options *run, const struct dat
                 sequences, run->train.steps);
 }
 
-static enum status hash_files(const struct data *data, struct known_data *known,
-                              char hex[SHA256_HEX], json_t **out, struct err *e) {
+static enum status hash_sets(const struct data *data, const struct data_file *files,
+                             struct inputs *out, struct err *e) {
+    for (int64_t i = 0; i < data_set_count(data); i++) {
+        struct input_set *set = &out->also[out->also_count++];
+        snprintf(set->name, sizeof set->name, "%s", data_set_name(data, i));
+        TRY(data_set_sha256(data, files, i, set->sha256, e));
+    }
+    return OK;
+}
+
+static enum status hash_files(const struct data *data, struct inputs *in, json_t **out,
+                              struct err *e) {
+    struct known_data *known = in->known;
     int64_t n = data_file_count(data);
     struct data_file *files = calloc((size_t)n + 1, sizeof *files);
     if (!files) return FAIL(e, ERR_MEMORY, "%" PRId64 " files of data", n);
     if (known) known_data_find(known, data, files);
-    enum status st = data_sha256(data, files, hex, e);
+    enum status st = data_sha256(data, files, in->data, e);
+    if (st == OK) st = hash_sets(data, files, in, e);
     if (st == OK && known) st = known_data_add(known, data, files, e);
     json_t *list = out && st == OK ? json_array() : NULL;
     bool failed = false;
     for (int64_t i = 0; list && i < n; i++)
-        json_append(list, json_pack("{s:o,s:I,s:s,s:s}", "path", json_from_text(files[i].path),
-                                    "bytes", (json_int_t)files[i].bytes, "sha256",
-                                    files[i].sha256, "sample_sha256",
-                                    files[i].sample_sha256), &failed);
+        json_append(list, json_pack("{s:o,s:I,s:s,s:s,s:s*}", "path",
+                                    json_from_text(files[i].path), "bytes",
+                                    (json_int_t)files[i].bytes, "sha256", files[i].sha256,
+                                    "sample_sha256", files[i].sample_sha256, "set",
+                                    files[i].set < 0 ? NULL : data_set_name(data, files[i].set)),
+                    &failed);
     free(files);
     if (st != OK || !out) return st;
     *out = json_whole(list, failed);
@@ -106,7 +134,7 @@ static enum status hash_data(const json_t *resolved, const char *root, struct in
                                e);
     if (st == OK) st = check_trained(&run, data, e);
     if (st == OK) st = inputs_check_held_out(&run, data, e);
-    if (st == OK) st = hash_files(data, out->known, out->data, files, e);
+    if (st == OK) st = hash_files(data, out, files, e);
     if (st == OK && out->wants_guess) st = guess_loss(&run, data, &out->guess_loss, e);
     if (st == OK) note_repeats(&run, data, out->repeats, sizeof out->repeats);
     data_close(data);
@@ -115,10 +143,27 @@ static enum status hash_data(const json_t *resolved, const char *root, struct in
 }
 
 json_t *inputs_json(const struct inputs *in) {
-    return json_pack("{s:s,s:s,s:s,s:s?,s:s*,s:s*,s:s*}", "config", in->config, "code", in->code,
-                     "data", in->data, "choices", *in->choices ? in->choices : NULL, "parent",
-                     *in->parent ? in->parent : NULL, "weights", *in->weights ? in->weights : NULL,
-                     "arithmetic", *in->arithmetic ? in->arithmetic : NULL);
+    json_t *sets = json_object();
+    bool failed = false;
+    for (int64_t i = 0; i < in->also_count; i++)
+        json_put(sets, in->also[i].name, json_string(in->also[i].sha256), &failed);
+    json_t *out = json_pack("{s:s,s:s,s:s,s:s?,s:s*,s:s*,s:s*}", "config", in->config, "code",
+                            in->code, "data", in->data, "choices",
+                            *in->choices ? in->choices : NULL, "parent",
+                            *in->parent ? in->parent : NULL, "weights",
+                            *in->weights ? in->weights : NULL, "arithmetic",
+                            *in->arithmetic ? in->arithmetic : NULL);
+    if (in->also_count) json_put(out, "also", json_incref(sets), &failed);
+    json_decref(sets);
+    return json_whole(out, failed);
+}
+
+bool inputs_same_sets(const struct inputs *in, const json_t *then) {
+    const json_t *sets = json_object_get(then, "also");
+    bool same = json_object_size(sets) == (size_t)in->also_count;
+    for (int64_t i = 0; same && i < in->also_count; i++)
+        same = !strcmp(json_text(sets, in->also[i].name, ""), in->also[i].sha256);
+    return same;
 }
 
 static enum status hash_all(struct inputs *in, struct err *e) {
@@ -130,22 +175,22 @@ static enum status hash_all(struct inputs *in, struct err *e) {
 }
 
 /* The same for text with a tokenizer, whose shards are named by an absolute path. */
-static enum status hash_shards(const json_t *resolved, const char *shards, struct inputs *out,
+static enum status hash_shards(const json_t *resolved, const json_t *tokens, struct inputs *out,
                                json_t **files, struct err *e) {
     json_t *trained;
-    TRY(options_with_shards(resolved, shards, &trained, e));
+    TRY(options_with_shards(resolved, tokens, &trained, e));
     enum status st = hash_data(trained, NULL, out, files, e);
     json_decref(trained);
     return st;
 }
 
-enum status inputs_hash(const json_t *resolved, const char *data_root, const char *shards,
+enum status inputs_hash(const json_t *resolved, const char *data_root, const json_t *tokens,
                         struct inputs *out, json_t **files, struct err *e) {
     *out = (struct inputs){ .known = out->known, .wants_guess = out->wants_guess };
     if (files) *files = NULL;
     TRY(hash_config(resolved, out->config, e));
     snprintf(out->code, sizeof out->code, "%s", build_info().code_sha256);
-    if (shards) TRY(hash_shards(resolved, shards, out, files, e));
+    if (tokens) TRY(hash_shards(resolved, tokens, out, files, e));
     else TRY(hash_data(resolved, data_root, out, files, e));
     return inputs_choose(out, "", e);
 }
@@ -230,7 +275,8 @@ static bool same(const json_t *inputs, const char *key, const char *value) {
 bool inputs_asked(const json_t *run, const struct inputs *in) {
     const json_t *then = json_object_get(run, "inputs");
     return same(then, "config", in->config) && same(then, "code", in->code) &&
-           same(then, "data", in->data) && !strcmp(json_text(then, "parent", ""), in->parent) &&
+           same(then, "data", in->data) && inputs_same_sets(in, then) &&
+           !strcmp(json_text(then, "parent", ""), in->parent) &&
            !strcmp(json_text(then, "weights", ""), in->weights) &&
            !strcmp(json_text(then, "arithmetic", ""), in->arithmetic) &&
            (!*in->choices || same(then, "choices", in->choices));

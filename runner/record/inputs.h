@@ -5,17 +5,23 @@
 
 #include "kernels/base.h"
 #include "model/ground/sha256.h"
+#include "runner/cache/eval_sets.h"
 #include "runner/record/known_data.h"
 
 struct json_t;
 struct run_options;
 struct data;
 
+/* A set of eval.also: the hash of its files, as that of the data. */
+struct input_set { char name[EVAL_SET_NAME_CAP], sha256[SHA256_HEX]; };
+
 struct inputs {
     char config[SHA256_HEX];  /* the resolved configuration, canonical; the seed is in it. Without
                                  `tensorboard`, which says what is drawn of the records */
     char code[SHA256_HEX];    /* the sources compiled in */
     char data[SHA256_HEX];    /* the data's bytes and format, not their names */
+    struct input_set also[EVAL_SETS_MAX]; /* the sets of eval.also, by name */
+    int64_t also_count;
     char choices[SHA256_HEX]; /* the choice table; "": none, as on the cpu backend */
     char parent[SHA256_HEX];  /* the checkpoint from which an extended run starts; "": none */
     char weights[SHA256_HEX]; /* the initial weights (weights/weights.h); "": random ones */
@@ -31,14 +37,18 @@ struct inputs {
  * model/data.h. ERR_CONFIG: the experiment evaluates but holds no data out, or none of the tokens
  * that it trains or evaluates on has loss. Data paths are relative to `data_root` (NULL: to the
  * working directory). *files (the caller owns it; `files` may be NULL) is the list of data files:
- * [{path, bytes, sha256, sample_sha256}]. `shards`: the tokens of text with a tokenizer
- * (cache/cache.h); NULL for other data. */
+ * [{path, bytes, sha256, sample_sha256}], with `set` for a file of eval.also. `tokens`: the record
+ * of the tokens of text with a tokenizer (cache/cache.h); NULL for other data. */
 NODISCARD enum status inputs_hash(const struct json_t *resolved, const char *data_root,
-                                  const char *shards, struct inputs *out, struct json_t **files,
-                                  struct err *e);
+                                  const struct json_t *tokens, struct inputs *out,
+                                  struct json_t **files, struct err *e);
+
+/* Whether `then`, the inputs of a run.json, has the same sets of eval.also, by name and hash. */
+bool inputs_same_sets(const struct inputs *in, const struct json_t *then);
 
 /* ERR_CONFIG: the experiment evaluates, and `data` hold out less than one sequence or no token with
- * loss. Without this check the first evaluation would fail, perhaps hours later. */
+ * loss, or a set of eval.also has none. Without this check the first evaluation would fail, perhaps
+ * hours later. */
 NODISCARD enum status inputs_check_held_out(const struct run_options *run, const struct data *data,
                                             struct err *e);
 
@@ -66,8 +76,8 @@ bool inputs_asked(const struct json_t *run, const struct inputs *in);
 NODISCARD enum status inputs_check(const struct json_t *run, const struct json_t *resolved,
                                    struct err *e);
 
-/* run.json's "inputs": {"config","code","data","choices": text or null}, and "parent", "weights"
- * and "arithmetic" if there are any. NULL: out of memory. */
+/* run.json's "inputs": {"config","code","data","choices": text or null}, and "parent", "weights",
+ * "arithmetic" and "also", {name: hash}, if there are any. NULL: out of memory. */
 struct json_t *inputs_json(const struct inputs *in);
 
 #endif

@@ -207,6 +207,20 @@ static const struct metric AUDIT[] = {
       .recorded = is_audited },
 };
 
+/* ---- eval_sets: one value a set of eval.also, in the order of the names ---------------------- */
+
+BITS(set_loss, float_bits(s->set[label].loss))
+WHOLE(set_tokens, s->set[label].tokens)
+WHOLE(set_loss_tokens, s->set[label].loss_tokens)
+
+static const struct metric EVAL_SETS[] = {
+    { "step", "", COLUMN_I64, .value = step_number, .key = true },
+    { "loss", "nats per token", COLUMN_U32, true, .value = set_loss, .result = 7 },
+    { "tokens", "tokens evaluated", COLUMN_I64, true, .value = set_tokens, .key = true },
+    { "loss_tokens", "of them, the ones with loss", COLUMN_I64, true, .value = set_loss_tokens,
+      .key = true },
+};
+
 /* ---- the tables ----------------------------------------------------------------------------- */
 
 #define METRICS(list) .metric = list, .metric_count = sizeof(list) / sizeof *(list)
@@ -238,6 +252,10 @@ const struct stream STREAMS[STREAM_COUNT] = {
                             METRICS(HISTOGRAMS), .old_columns = "data/metrics/histograms.cols" },
     [STREAM_AUDIT] = { "audit", "audit", "data/metrics/audit.jsonl", METRICS(AUDIT),
                        .old_columns = "data/metrics/audit.cols" },
+    [STREAM_EVAL_SETS] = { "eval_sets", "eval_sets", "data/metrics/eval_sets.npy",
+                           "data/metrics/eval_sets.json", "sets", METRICS(EVAL_SETS),
+                           .old_columns = "data/metrics/eval_sets.cols",
+                           .old_lines = "data/metrics/eval_sets.jsonl" },
 };
 
 const struct figure FIGURES[] = {

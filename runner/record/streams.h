@@ -19,6 +19,7 @@ enum stream_id {
     STREAM_FP8_ERROR,
     STREAM_HISTOGRAMS,
     STREAM_AUDIT,
+    STREAM_EVAL_SETS,
     STREAM_COUNT
 };
 
@@ -48,6 +49,7 @@ struct sample_result { int64_t number, prompt_tokens, tokens; };
 struct stream_source {
     const struct step_result *step;
     const struct eval_result *eval;
+    const struct eval_result *set; /* [width], of eval.also */
     const struct sample_result *sample;
     const struct audit_record *audit;
     const struct fp8_slot *slot;   /* [width] */

@@ -8,6 +8,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
 #include "runner/cache/cache_key.h"
+#include "runner/cache/eval_sets.h"
 #include "runner/ingest/source_kind.h"
 
 /* `tokenised`: ingestion reads the file, and unpacks some kinds. */
@@ -51,19 +52,11 @@ static enum status check_folder(const char *path, const char *name, bool lines, 
                 "such as \"%.*s/*.%s\"", path, (int)n, name, lines ? "jsonl" : "txt");
 }
 
-enum status text_look(const json_t *config, const char *root, char warning[TEXT_HEAD_CAP],
-                      struct err *e) {
-    const json_t *data = json_object_get(config, "data"), *value;
-    const char *kind = json_text(data, "kind", "");
-    const json_t *paths = json_object_get(data, "paths");
-    bool text = !strcmp(kind, "text"), lines = !strcmp(kind, "chats");
-    bool bytes = !strcmp(json_text(data, "tokenizer", ""), "bytes");
-    enum reader reader = !cache_is_needed(config) ? AS_BYTES : bytes ? BY_BYTES : BY_TOKENIZER;
-    struct text_doubts doubts = { 0 };
+static enum status look_at_files(const json_t *paths, const char *root, enum reader reader,
+                                 bool lines, struct text_doubts *doubts, struct err *e) {
+    const json_t *value;
     char path[PATH_CAP];
     size_t i;
-    warning[0] = '\0';
-    if (!text && !lines) return OK;
     json_array_foreach(paths, i, value) {
         struct text_head head;
         const char *name = json_string_value(value);
@@ -71,7 +64,27 @@ enum status text_look(const json_t *config, const char *root, char warning[TEXT_
         else snprintf(path, sizeof path, "%s", name);
         TRY(check_folder(path, name, lines, e));
         TRY(look_at(path, reader, lines, &head, e));
-        text_doubts_add(&doubts, &head, path);
+        text_doubts_add(doubts, &head, path);
+    }
+    return OK;
+}
+
+enum status text_look(const json_t *config, const char *root, char warning[TEXT_HEAD_CAP],
+                      struct err *e) {
+    const json_t *data = json_object_get(config, "data");
+    const char *kind = json_text(data, "kind", "");
+    bool text = !strcmp(kind, "text"), lines = !strcmp(kind, "chats");
+    bool bytes = !strcmp(json_text(data, "tokenizer", ""), "bytes");
+    enum reader reader = !cache_is_needed(config) ? AS_BYTES : bytes ? BY_BYTES : BY_TOKENIZER;
+    struct text_doubts doubts = { 0 };
+    const char *name;
+    json_t *files;
+    warning[0] = '\0';
+    if (!text && !lines) return OK;
+    TRY(look_at_files(json_object_get(data, "paths"), root, reader, lines, &doubts, e));
+    json_object_foreach(eval_sets_of(config), name, files) {
+        enum status st = look_at_files(files, root, reader, lines, &doubts, e);
+        if (st != OK) return err_prefix(e, "eval.also.%s", name), st;
     }
     if (text) /* JSON lines with such a byte are an error anyway */
         text_doubts_warning(warning, &doubts);

@@ -105,7 +105,7 @@ static enum status resolve(struct extension *x, const struct cli *cli, struct er
         .override_count = (int64_t)json_array_size(x->overrides),
         .smoke = json_is_true(json_object_get(x->source.view.run, "smoke")), .stored_models = true,
         /* The files whose tokens the run has; they may be gone. */
-        .data = { .known = json_object_get(x->source.view.ingest, "sources") },
+        .data = { .known = x->source.sources },
     };
     if (st == OK) st = resolve_experiment(&options, &x->resolution, e);
     if (st == OK) st = keep_row(x, e);

@@ -12,6 +12,7 @@
 #include "model/ground/sha256.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
+#include "runner/cache/eval_sets.h"
 #include "runner/plan/options.h"
 #include "runner/record/data_other.h"
 
@@ -22,9 +23,9 @@ struct wanted {
     char *namesake; /* owned; a file in the searched folder with the same name; NULL: none so far */
 };
 
-/* A configuration names at most 4,096 data files and one to evaluate on, each with up to one
- * index. */
-enum { FILES_MAX = 2 * (4096 + 1) };
+/* A configuration names at most 4,096 data files, one to evaluate on and those of further sets,
+ * each with up to one index. */
+enum { FILES_MAX = 2 * (4096 + 1 + EVAL_SET_FILES_MAX) };
 
 struct read_file {
     dev_t device;
@@ -242,6 +243,9 @@ static enum status check_named(const json_t *config, int *up, struct err *e) {
     const char *climbs = data.eval_path && !note_levels(data.eval_path, up) ? data.eval_path : NULL;
     for (int64_t i = 0; i < data.path_count; i++)
         if (!note_levels(data.paths[i], up)) climbs = data.paths[i];
+    for (int64_t i = 0; i < data.set_count; i++)
+        for (int64_t k = 0; k < data.sets[i].path_count; k++)
+            if (!note_levels(data.sets[i].paths[k], up)) climbs = data.sets[i].paths[k];
     enum status st = OK;
     if (climbs)
         st = FAIL(e, ERR_FORMAT, "the bundle's configuration names data at %.200s; \"..\" may "

@@ -5,9 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/ground/json_safe.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/bundle/unpack.h"
+#include "runner/cache/cache.h"
+#include "runner/cache/eval_sets.h"
 #include "runner/record/documents.h"
 
 /* The parts of a bundle that are unpacked. */
@@ -82,8 +85,7 @@ static enum status resolve(struct repro_source *s, struct err *e) {
         .override_count = (int64_t)json_array_size(s->overrides),
         .smoke = json_is_true(json_object_get(s->view.run, "smoke")), .stored_models = true,
         /* A pattern means the files of the bundle, epochs its steps. */
-        .data = { .known = s->view.ingest ? json_object_get(s->view.ingest, "sources")
-                                          : s->data_files,
+        .data = { .known = s->sources ? s->sources : s->data_files,
                   .epoch_steps = json_integer_value(json_object_get(
                       json_object_get(s->view.resolved, "train"), "steps")) },
     };
@@ -106,6 +108,8 @@ enum status repro_unpack(const char *text, const char *runs, const char *parent,
     if (st == OK) st = run_view_load(out->bundle, RUN_VIEW_FULL, &out->view, e);
     if (st == OK && !json_is_object(out->view.resolved))
         st = FAIL(e, ERR_FORMAT, "%s holds no resolved configuration", out->bundle);
+    if (st == OK && out->view.ingest && !(out->sources = cache_record_sources(out->view.ingest)))
+        st = FAIL(e, ERR_MEMORY, "the text of %s", out->bundle);
     out->config = out->view.resolved;
     if (st != OK && e) plain_text(e->text); /* the text may quote the bundle */
     return st;
@@ -120,11 +124,35 @@ enum status repro_open(const char *text, const char *runs, struct repro_source *
     return st;
 }
 
+enum status repro_without_sets(struct repro_source *s, struct err *e) {
+    json_t *own = json_array(), *row, *text = json_object_get(s->view.ingest, "sources");
+    bool failed = !own;
+    size_t i;
+    if (!eval_sets_of(s->view.resolved)) {
+        json_decref(own);
+        return OK;
+    }
+    json_array_foreach(s->data_files, i, row)
+        if (!json_object_get(row, "set")) json_append(own, json_incref(row), &failed);
+    if (failed) {
+        json_decref(own);
+        return FAIL(e, ERR_MEMORY, "the files of the run's own data");
+    }
+    json_decref(s->data_files);
+    s->data_files = own;
+    json_decref(s->sources);
+    s->sources = json_incref(text);
+    (void)json_object_del(s->view.ingest, "also");
+    (void)json_object_del(json_object_get(s->view.resolved, "eval"), "also");
+    return OK;
+}
+
 void repro_close(struct repro_source *s) {
     struct err ignored; /* a remaining hidden folder does no harm */
     if (*s->work) (void)!tree_remove(s->work, &ignored);
     resolution_destroy(&s->resolution);
     json_decref(s->data_files);
+    json_decref(s->sources);
     run_view_free(&s->view);
     *s = (struct repro_source){ 0 };
 }

@@ -23,6 +23,8 @@ struct repro_source {
                                      * after repro_unpack() */
     const json_t *overrides;        /* texts of --set in the bundle; borrowed from the view */
     json_t *data_files;             /* the bundle's list; NULL: it has none; owned */
+    json_t *sources;                /* of its text that became tokens, with that of the sets of
+                                     * eval.also; NULL: there is none; owned */
 };
 
 /* Opens the bundle that `text` names as a user does; `runs` is the folder of the new run.
@@ -35,6 +37,9 @@ NODISCARD enum status repro_open(const char *text, const char *runs, struct repr
  * made in `parent`. */
 NODISCARD enum status repro_unpack(const char *text, const char *runs, const char *parent,
                                    struct repro_source *out, struct err *e);
+/* Takes the sets of eval.also out, for who reads the run's own data alone. The configuration is
+ * the recorded one. */
+NODISCARD enum status repro_without_sets(struct repro_source *s, struct err *e);
 void repro_close(struct repro_source *s);
 
 #endif

@@ -25,12 +25,14 @@ static bool lists_file(const json_t *files, const char *prefix, const char *suff
 /* The links to the shards become the tokens of the new run. */
 static enum status take_staged(const json_t *record, const char *root, const char *own,
                                struct cache_entry *out, struct err *e) {
-    char prefix[PATH_CAP];
     char *whole = realpath(root, NULL); /* workers may have another working directory */
     if (!whole) return FAIL(e, ERR_IO, "%s is gone", root);
-    enum status st = path_join(prefix, whole, json_text(record, "prefix", ""), e);
+    json_t *here = cache_record_moved(record, whole);
+    enum status st = here ? cache_entry_recorded(here, json_text(here, "prefix", ""), own, out, e)
+                          : FAIL(e, ERR_MEMORY, "the record of the tokens in %s", whole);
+    json_decref(here);
     free(whole);
-    return st == OK ? cache_entry_recorded(record, prefix, own, out, e) : st;
+    return st;
 }
 
 /* ---- the text -------------------------------------------------------------------------------- */
@@ -51,6 +53,18 @@ static enum status check_same(const json_t *then, const json_t *now, struct err 
                 json_text(files, "bin", "?"), options);
 }
 
+static enum status check_all(const json_t *then, const json_t *now, struct err *e) {
+    const json_t *sets = json_object_get(now, "also");
+    const char *name;
+    json_t *set;
+    TRY(check_same(then, now, e));
+    json_object_foreach(json_object_get(then, "also"), name, set) {
+        enum status st = check_same(set, json_object_get(sets, name), e);
+        if (st != OK) return err_prefix(e, "eval.also.%.32s", name), st;
+    }
+    return OK;
+}
+
 static enum status make_again(const struct cli *cli, const struct repro_source *s,
                               const char *root, const char *cache, const char *own,
                               struct cache_entry *out, struct err *e) {
@@ -58,7 +72,7 @@ static enum status make_again(const struct cli *cli, const struct repro_source *
     const struct cache_request q = { .cli = cli, .config = s->config, .data_root = root,
                                      .own = own, .folder = cache, .render = &render };
     TRY(cache_take(&q, out, e));
-    return check_same(s->view.ingest, out->record, e);
+    return check_all(s->view.ingest, out->record, e);
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */
@@ -94,8 +108,7 @@ enum status repro_find_tokens(const struct cli *cli, const struct repro_source *
     if (!shards) return take_staged(record, root, own, out, e);
     enum status st = cache_find_recorded(cli, record, cache, own, out, e);
     if (st == OK && !out->record) {
-        st = repro_stage_data(s, json_object_get(record, "sources"), "data", folder, root, &text,
-                              e);
+        st = repro_stage_data(s, s->sources, "data", folder, root, &text, e);
         if (st == OK && text) st = join_lists(missing, shards, text, e);
         else if (st == OK) st = make_again(cli, s, root, cache, own, out, e);
     }

@@ -3,12 +3,16 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "kernels/f32_bits.h"
 #include "model/ground/json_safe.h"
+#include "runner/base/canonical.h"
 #include "runner/base/clock.h"
 #include "runner/base/json_number.h"
 #include "runner/record/documents.h"
+#include "runner/record/npy.h"
 #include "runner/record/records.h"
 #include "runner/record/run_checkpoint.h"
 #include "runner/record/run_log.h"
@@ -49,6 +53,35 @@ static void step(struct milestones *m, const json_t *event) {
 static void evaluation(const struct milestones *m, const json_t *event) {
     run_log(m->dir, "evaluation after step %" PRId64 ": loss %.5f, %" PRId64 " tokens",
             json_int(event, "step"), number(event, "loss"), json_int(event, "tokens"));
+}
+
+/* "code 2.12345, law 2.40000" of the row of an evaluation. Without memory nothing is logged: the
+ * record itself is reported elsewhere. */
+static void further_sets(const struct milestones *m, const json_t *event) {
+    const struct stream *s = &STREAMS[STREAM_EVAL_SETS];
+    struct text words = { 0 };
+    struct npy layout;
+    struct err ignored;
+    char *row, loss[48];
+    size_t bytes, i;
+    const json_t *name;
+    if (record_row(event, &row, &bytes, &ignored) != OK) return;
+    int64_t width = npy_width_of(s, (int64_t)bytes);
+    npy_layout(s, width ? width : 1, &layout);
+    json_array_foreach(m->sets, i, name) {
+        uint32_t bits;
+        if ((int64_t)i >= width || !json_is_string(name)) break;
+        memcpy(&bits, row + layout.column[1].offset + 4 * (int64_t)i, sizeof bits); /* the loss */
+        snprintf(loss, sizeof loss, " %.5f", (double)f32_from_bits(bits));
+        text_puts(&words, i ? ", " : "");
+        text_puts(&words, json_string_value(name));
+        text_puts(&words, loss);
+    }
+    if (words.bytes && !words.failed)
+        run_log(m->dir, "further sets after step %" PRId64 ": %s", json_int(event, "step"),
+                words.bytes);
+    text_free(&words);
+    free(row);
 }
 
 static void sample(const struct milestones *m, const json_t *event) {
@@ -145,6 +178,11 @@ void milestones_event(struct milestones *m, int64_t rank, const json_t *event) {
     if (!strcmp(kind, "start")) start(m, event);
     if (!strcmp(kind, "step")) step(m, event);
     if (!strcmp(kind, "eval")) evaluation(m, event);
+    if (!strcmp(kind, STREAMS[STREAM_EVAL_SETS].event)) further_sets(m, event);
+    if (!strcmp(kind, STREAMS[STREAM_EVAL_SETS].labels_event)) {
+        json_decref(m->sets);
+        m->sets = json_incref(json_object_get(event, "names"));
+    }
     if (!strcmp(kind, "sample")) sample(m, event);
     if (!strcmp(kind, "decisions")) decisions(m, event);
     if (!strcmp(kind, "checkpoint")) checkpoint(m, event);
@@ -156,4 +194,6 @@ void milestones_event(struct milestones *m, int64_t rank, const json_t *event) {
 
 void milestones_end(struct milestones *m) {
     if (m->pending) log_step(m);
+    json_decref(m->sets);
+    m->sets = NULL;
 }

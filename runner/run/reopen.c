@@ -14,6 +14,7 @@
 #include "runner/bundle/format.h"
 #include "runner/record/data_other.h"
 #include "runner/record/documents.h"
+#include "runner/record/ingest_record.h"
 #include "runner/record/inputs.h"
 #include "runner/record/run_checkpoint.h"
 
@@ -32,8 +33,7 @@ static enum status read_list(const struct run_dir *dir, const char *document, js
 static enum status check_text(const struct run_dir *dir, const json_t *now, struct err *e) {
     json_t *then = NULL;
     TRY(read_list(dir, DOCUMENT_ingest, &then, e));
-    enum status st = data_lists_check(json_object_get(then, "sources"),
-                                      json_object_get(now, "sources"), e);
+    enum status st = ingest_sources_check(then, now, e);
     json_decref(then);
     return st;
 }
@@ -43,13 +43,14 @@ static enum status check_text(const struct run_dir *dir, const json_t *now, stru
 static enum status hash_now(const struct run_dir *dir, const json_t *resolved,
                             const char *data_root, const struct cache_entry *tokens,
                             struct inputs *now, struct err *e) {
-    const char *shards = tokens->record ? tokens->prefix : NULL;
+    const json_t *inputs = json_object_get(dir->run, "inputs");
     json_t *then = NULL, *files = NULL;
     TRY(read_list(dir, RUN_PATH_data_files, &then, e));
-    enum status st = shards ? OK : data_sizes_check(then, data_root, e);
-    if (st == OK) st = inputs_hash(resolved, data_root, shards, now, &files, e);
-    if (st == OK && strcmp(json_text(json_object_get(dir->run, "inputs"), "data", ""), now->data)) {
-        st = shards ? check_text(dir, tokens->record, e) : OK;
+    enum status st = tokens->record ? OK : data_sizes_check(then, data_root, e);
+    if (st == OK) st = inputs_hash(resolved, data_root, tokens->record, now, &files, e);
+    if (st == OK && (strcmp(json_text(inputs, "data", ""), now->data) ||
+                     !inputs_same_sets(now, inputs))) {
+        st = tokens->record ? check_text(dir, tokens->record, e) : OK;
         if (st == OK) st = data_lists_check(then, files, e);
     }
     json_decref(then);
@@ -73,7 +74,9 @@ enum status reopen_check(const struct run_dir *dir, const json_t *resolved, cons
             return FAIL(e, ERR_CONFIG, "%s cannot be resumed as the same run: %s changed since it "
                         "began (%.12s, now %.12s)", dir->id, parts[i].name,
                         json_text(then, parts[i].key, "?"), parts[i].value);
-    return OK;
+    if (inputs_same_sets(&now, then)) return OK;
+    return FAIL(e, ERR_CONFIG, "%s cannot be resumed as the same run: the sets of eval.also "
+                "changed since it began", dir->id);
 }
 
 /* ---- the rest ---------------------------------------------------------------------------------*/

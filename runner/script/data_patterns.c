@@ -13,6 +13,7 @@
 #include "runner/base/run_files.h"
 #include "runner/base/shell_word.h"
 #include "runner/base/words.h"
+#include "runner/cache/eval_sets.h"
 
 enum { FILES_MAX = 4096 /* each stays open: main.c */, PARTS_MAX = 2 };
 
@@ -251,11 +252,34 @@ static enum status expand_table(json_t *table, const char *key, const struct pat
     return st == OK && failed ? FAIL(e, ERR_MEMORY, "the list of %s", name) : st;
 }
 
+/* The lists of eval.also, in place. A file that two of them match is an error later. */
+static enum status expand_sets(json_t *config, const struct pattern_source *source,
+                               struct err *e) {
+    json_t *also = eval_sets_of(config), *paths, *item;
+    const char *name;
+    json_object_foreach(also, name, paths) {
+        char key[EVAL_SET_NAME_CAP + 16];
+        json_t *files = json_array();
+        enum status st = files ? OK : FAIL(e, ERR_MEMORY, "the list of eval.also.%s", name);
+        size_t i;
+        snprintf(key, sizeof key, "eval.also.%.*s", EVAL_SET_NAME_CAP, name);
+        json_array_foreach(paths, i, item)
+            if (st == OK) st = expand_path(source, key, json_string_value(item), files, e);
+        if (st == OK) st = drop_indices(files, e);
+        if (st == OK && (json_array_clear(paths) != 0 || json_array_extend(paths, files) != 0))
+            st = FAIL(e, ERR_MEMORY, "the list of eval.also.%s", name);
+        json_decref(files);
+        TRY(st);
+    }
+    return OK;
+}
+
 enum status data_patterns_expand(json_t *config, const struct pattern_source *source,
                                  struct err *e) {
     json_t *data = json_object_get(config, "data"), *part;
     char key[48];
     size_t i;
+    TRY(expand_sets(config, source, e));
     TRY(expand_table(data, "data", source, e));
     json_array_foreach(json_object_get(data, "parts"), i, part) {
         snprintf(key, sizeof key, "data.parts[%zu]", i + 1);

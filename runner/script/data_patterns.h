@@ -15,8 +15,8 @@ struct pattern_source {
     bool must_match;     /* otherwise a pattern without a match is unchanged */
 };
 
-/* Replaces the patterns in `paths` and `path` of config.data and of its parts, in place: a `path`
- * that is a pattern becomes `paths`. A path with * ? or [ is a
+/* Replaces the patterns in `paths` and `path` of config.data and of its parts, and in the sets of
+ * eval.also, in place: a `path` that is a pattern becomes `paths`. A path with * ? or [ is a
  * pattern, unless a file has exactly that name. These characters match no '/', and no '.' at the
  * start of a name. At most two components may have them, so that a script cannot make us search a
  * whole disk. A pattern gives regular files in bytewise order, without those already in the list.

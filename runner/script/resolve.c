@@ -10,6 +10,7 @@
 #include "runner/base/canonical.h"
 #include "runner/base/nearest.h"
 #include "runner/base/run_files.h"
+#include "runner/cache/eval_sets.h"
 #include "runner/plan/options.h"
 #include "runner/plan/run_length.h"
 #include "runner/script/model_files.h"
@@ -135,12 +136,12 @@ static enum status write_config(struct resolved_run *run, struct err *e) {
     return sha256_bytes(run->config, run->config_bytes, run->config_sha256, e);
 }
 
-enum status resolved_run_count_steps(struct resolved_run *run, const char *shards,
+enum status resolved_run_count_steps(struct resolved_run *run, const json_t *tokens,
                                      struct err *e) {
     json_t *trained;
     if (!json_is_null(json_object_get(json_object_get(run->config_json, "train"), "steps")))
         return OK;
-    TRY(options_with_shards(run->config_json, shards, &trained, e));
+    TRY(options_with_shards(run->config_json, tokens, &trained, e));
     enum status st = epochs_resolve(trained, NULL, 0, e); /* both have the same section train */
     json_decref(trained);
     return st == OK ? write_config(run, e) : st;
@@ -179,6 +180,7 @@ static enum status complete_runs(const struct pattern_source *data, struct resol
         TRY(token_paths_cut(run->config_json, &config, e));
         json_decref(run->config_json);
         run->config_json = config;
+        TRY(eval_sets_check(run->config_json, data->root, !data->known, e));
         enum status st = epochs_resolve(run->config_json, data->root, data->epoch_steps, e);
         if (st != OK) return data_comma_hint(r->data_paths, data->root, e), st;
         TRY(write_config(run, e));

@@ -71,9 +71,9 @@ struct resolution {
  * looked for. *out is always valid for resolution_destroy(). */
 NODISCARD enum status resolve_experiment(const struct resolve_options *options,
                                          struct resolution *out, struct err *e);
-/* Sets the steps of a run whose length is in epochs of text with a tokenizer, whose tokens are at
- * `shards`, and its configuration again. Any other run is unchanged. */
-NODISCARD enum status resolved_run_count_steps(struct resolved_run *run, const char *shards,
+/* Sets the steps of a run whose length is in epochs of text with a tokenizer, and its configuration
+ * again. `tokens`: the record of the text's tokens. Any other run is unchanged. */
+NODISCARD enum status resolved_run_count_steps(struct resolved_run *run, const json_t *tokens,
                                                struct err *e);
 void resolution_destroy(struct resolution *r);
 

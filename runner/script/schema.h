@@ -23,6 +23,7 @@ enum field_type {
     FIELD_PROMPTS,  /* the same; an item may also be a list of token ids */
     FIELD_NAMES,    /* the same: names of parameters (model/selection.h) */
     FIELD_FACTORS,  /* a number in [min, max] for each name of parameters; at least one */
+    FIELD_SETS,     /* sets of held-out data: files for each name; at least one */
     FIELD_ENV,      /* environment variables: schema_env.h */
     FIELD_FUNCTION  /* unchanged; resolved later */
 };

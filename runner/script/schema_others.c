@@ -82,6 +82,7 @@ const struct other_name SCHEMA_OTHERS[] = {
     { "save_steps", "checkpoint.every" },
     { "eval_steps", "eval.every" },
     { "eval_interval", "eval.every" },
+    { "multiple_validation_sets", "eval.also: also = { code = \"code/*.txt\" }" },
     { "num_gpus", "hardware.gpus" },
     { "nproc", "hardware.gpus" },
     { NULL, NULL },

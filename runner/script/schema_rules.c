@@ -10,6 +10,7 @@
 #include "runner/plan/run_length.h"
 #include "runner/script/rule_places.h"
 #include "runner/script/schema_apply.h"
+#include "runner/script/schema_sets.h"
 #include "runner/script/schema_tables.h"
 
 static void set_int(struct diagnostics *d, struct value *table, const char *key, int64_t i) {
@@ -498,6 +499,7 @@ void schema_rules(struct diagnostics *d, struct value *experiment) {
     check_sample(d, experiment);
     check_checkpoint(d, experiment);
     check_data(d, experiment);
+    schema_sets_rules(d, experiment);
     check_query(d, experiment);
     check_excluded_layers(d, experiment);
     check_recompute(d, experiment);

@@ -230,7 +230,9 @@ static const struct schema SCHEMA_TRAIN = { "train", TRAIN, NULL };
 static const struct field EVAL[] = {
     INT("every", 1, STEPS_MAX, REQUIRED), /* steps */
     INT("batches", 1, 1e6, INITIAL("8")), /* micro-batches */
-    { .key = "accuracy", .type = FIELD_BOOL }, /* absent unless set */
+    /* Absent unless set. */
+    { .key = "accuracy", .type = FIELD_BOOL },
+    { .key = "also", .type = FIELD_SETS }, /* further sets of held-out data */
     { .key = NULL },
 };
 static const struct field SAMPLE[] = {

@@ -10,6 +10,7 @@
 #include "model/ground/json_safe.h"
 #include "runner/base/nearest.h"
 #include "runner/base/shell_word.h"
+#include "runner/cache/eval_sets.h"
 #include "runner/script/schema_env.h"
 
 /* ---- what was expected ----------------------------------------------------------------------- */
@@ -76,6 +77,9 @@ const char *schema_expected(struct pool *p, const struct field *f) {
     case FIELD_FACTORS:
         return pool_format(p, "parameters with a number %s each, such as { embed = 0.1, "
                            "[\"layers.0-3\"] = 0.5 }", range_text(p, f));
+    case FIELD_SETS:
+        return "names with files, such as { code = \"code/*.txt\", law = { \"a.txt\", "
+               "\"b.txt\" } }";
     case FIELD_ENV: return "a table of environment variables";
     case FIELD_FUNCTION: return "a function";
     }
@@ -445,6 +449,38 @@ static struct value *typed_factors(struct diagnostics *d, const struct field *f,
     return out;
 }
 
+/* The files of a set; one file stands for a list of it. */
+static struct value *set_files(struct diagnostics *d, const struct value *v, const char *path) {
+    const struct field files = { .key = "paths", .type = FIELD_STRINGS, .min = 1, .max = 4096 };
+    struct value *list = value_new(d->pool, VALUE_TABLE, v->place);
+    if (v->type != VALUE_STRING) return typed_list(d, &files, v, path);
+    value_append(d->pool, list, value_copy(d->pool, v));
+    return typed_list(d, &files, list, path);
+}
+
+/* A table of lists, in bytewise order of the names. */
+static struct value *typed_sets(struct diagnostics *d, const struct field *f,
+                                const struct value *v, const char *path) {
+    struct value *out = value_new(d->pool, VALUE_TABLE, v->place);
+    if (v->type != VALUE_TABLE || v->kind || v->item_count || !v->member_count)
+        return mismatch(d, f, v->type == VALUE_TABLE && v->item_count ? v->items[0] : v, path);
+    for (int64_t i = 0; i < v->member_count; i++) {
+        const struct value_member *m = &v->members[i];
+        if (!eval_set_is_name(m->key)) {
+            diagnostics_add(d, m->place, path, "the name of a set is 1 to %d letters, digits and "
+                            "'_', a letter first, found '%s'", EVAL_SET_NAME_CAP - 1, m->key);
+            continue;
+        }
+        struct value *files = set_files(d, m->value, schema_path(d->pool, path, m->key));
+        if (files) value_set(d->pool, out, m->key, files, m->place);
+    }
+    if (v->member_count > EVAL_SETS_MAX)
+        diagnostics_add(d, v->place, path, "%" PRId64 " sets; at most %d are possible",
+                        v->member_count, EVAL_SETS_MAX);
+    value_sort_members(out);
+    return out;
+}
+
 /* ---- one value ------------------------------------------------------------------------------- */
 struct value *schema_typed(struct diagnostics *d, const struct field *f, const struct value *v,
                            const char *path) {
@@ -461,6 +497,7 @@ struct value *schema_typed(struct diagnostics *d, const struct field *f, const s
     case FIELD_PROMPTS:
     case FIELD_NAMES: return typed_list(d, f, v, path);
     case FIELD_FACTORS: return typed_factors(d, f, v, path);
+    case FIELD_SETS: return typed_sets(d, f, v, path);
     case FIELD_ENV: return schema_env(d, v, path);
     case FIELD_FUNCTION:
         if (v->type == VALUE_FUNCTION) return value_copy(d->pool, v);

@@ -57,6 +57,16 @@ static bool data_is_there(struct pool *p, const struct value *data) {
            file_is_there(p, value_get(data, "eval_path"), megatron);
 }
 
+static bool sets_are_there(struct pool *p, const struct value *data, const struct value *also) {
+    bool megatron = value_is(value_get(data, "format"), "megatron");
+    for (int64_t i = 0; also && i < also->member_count; i++) {
+        const struct value *files = also->members[i].value;
+        for (int64_t k = 0; k < files->item_count; k++)
+            if (!file_is_there(p, files->items[k], megatron)) return false;
+    }
+    return true;
+}
+
 static struct value *synthetic(struct pool *p, struct place place) {
     struct value *data = value_new(p, VALUE_TABLE, place);
     value_set(p, data, "kind", value_string(p, "synthetic", place), place);
@@ -137,6 +147,7 @@ void smoke_shrink(struct pool *p, struct value *experiment, int64_t ends) {
     leave_out(value_get(experiment, "train"), "lr_scale");
     leave_out(value_get(experiment, "train"), "recompute_layers");
     eval = section(p, experiment, "eval");
+    if (!there || !sets_are_there(p, data, value_get(eval, "also"))) leave_out(eval, "also");
     set_int(p, eval, "every", SMOKE_STEPS);
     set_int(p, eval, "batches", 2);
     checkpoint = section(p, experiment, "checkpoint");

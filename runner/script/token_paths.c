@@ -4,6 +4,7 @@
 
 #include "model/ground/json_safe.h"
 #include "runner/base/run_files.h"
+#include "runner/cache/eval_sets.h"
 
 /* The length without ".bin" or ".idx". */
 static size_t stem_length(const char *path, size_t n) {
@@ -49,13 +50,29 @@ static json_t *cut_data(const json_t *data, bool *failed) {
     return copy;
 }
 
+/* A copy of the section eval. */
+static json_t *cut_eval(const json_t *eval, bool *failed) {
+    json_t *copy = json_copied(eval, failed), *sets = json_object(), *files, *path;
+    const char *name;
+    size_t i;
+    json_object_foreach(json_object_get(eval, "also"), name, files) {
+        json_t *list = json_array();
+        json_array_foreach(files, i, path) json_append(list, cut_path(path), failed);
+        json_put(sets, name, list, failed);
+    }
+    json_put(copy, "also", sets, failed);
+    return copy;
+}
+
 enum status token_paths_cut(const json_t *config, json_t **out, struct err *e) {
     const json_t *data = json_object_get(config, "data");
     bool failed = false;
     json_t *copy = json_copied(config, &failed);
-    if (!strcmp(json_text(data, "kind", ""), "tokens") &&
-        !strcmp(json_text(data, "format", ""), "megatron"))
-        json_put(copy, "data", cut_data(data, &failed), &failed);
+    bool megatron = !strcmp(json_text(data, "kind", ""), "tokens") &&
+                    !strcmp(json_text(data, "format", ""), "megatron");
+    if (megatron) json_put(copy, "data", cut_data(data, &failed), &failed);
+    if (megatron && eval_sets_of(config))
+        json_put(copy, "eval", cut_eval(json_object_get(config, "eval"), &failed), &failed);
     *out = json_whole(copy, failed);
     return *out ? OK : FAIL(e, ERR_MEMORY, "a copy of the configuration");
 }

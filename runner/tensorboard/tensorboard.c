@@ -27,7 +27,7 @@ struct tensorboard {
 /* At most about this many records of a stream are written; 0: all. The README has the sizes. */
 static const int64_t RECORDS_MAX[STREAM_COUNT] = {
     [STREAM_TRAIN] = 100000, [STREAM_EVAL] = 100000, [STREAM_RANKS] = 100000,
-    [STREAM_TELEMETRY] = 1000, [STREAM_FP8] = 500,
+    [STREAM_TELEMETRY] = 1000, [STREAM_FP8] = 500, [STREAM_EVAL_SETS] = 100000,
 };
 
 static double wall_s(void) {

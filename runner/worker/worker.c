@@ -16,6 +16,7 @@
 #include "runner/base/clock.h"
 #include "runner/base/run_files.h"
 #include "runner/base/signals.h"
+#include "runner/cache/eval_sets.h"
 #include "runner/certify/forbidden.h"
 #include "runner/hardware/facts.h"
 #include "runner/job/board.h"
@@ -55,6 +56,7 @@ struct worker {
     struct fp8_slot *slots; /* [slot_count] */
     uint64_t *fingerprints; /* [tensor_count] */
     int64_t slot_count, tensor_count;
+    struct eval_result *sets; /* [data_set_count]; NULL: eval.also names none, or no evaluation */
     int64_t *histograms; /* [tensor_count][HISTOGRAM_COUNTS]; NULL: none are asked for */
     struct samples samples;
     struct retention retention;
@@ -245,6 +247,18 @@ static enum status build_trainer(struct worker *w, struct err *e) {
     return st;
 }
 
+/* The sets of eval.also, for the records of their losses. */
+static enum status name_sets(struct worker *w, struct err *e) {
+    const char *name[EVAL_SETS_MAX];
+    int64_t count = data_set_count(w->data);
+    if (count == 0) return OK;
+    w->sets = calloc((size_t)count, sizeof *w->sets);
+    if (!w->sets) return FAIL(e, ERR_MEMORY, "the losses of %" PRId64 " sets", count);
+    for (int64_t i = 0; i < count; i++) name[i] = data_set_name(w->data, i);
+    const char *event = STREAMS[STREAM_EVAL_SETS].labels_event;
+    return is_rank0(w) ? say_names(w->events, event, name, count, e) : OK;
+}
+
 static enum status name_observations(struct worker *w, struct err *e) {
     const char *const *slots = trainer_slots(w->trainer, &w->slot_count);
     const char *const *tensors = trainer_trace_tensors(w->trainer, &w->tensor_count);
@@ -253,6 +267,7 @@ static enum status name_observations(struct worker *w, struct err *e) {
     if (!w->slots || !w->fingerprints)
         return FAIL(e, ERR_MEMORY, "%" PRId64 " slots and %" PRId64 " traced tensors",
                     w->slot_count, w->tensor_count);
+    TRY(name_sets(w, e));
     if (!is_rank0(w)) return OK;
     size_t counts = (size_t)w->tensor_count * HISTOGRAM_COUNTS;
     if (w->run.train.histograms) w->histograms = calloc(counts, sizeof *w->histograms);
@@ -416,6 +431,17 @@ static enum status report_first_step(struct worker *w, struct err *e) {
     return say_emulated(w->events, b, e);
 }
 
+/* The further sets, after the run's own. */
+static enum status evaluate_sets(struct worker *w, struct err *e) {
+    int64_t count = data_set_count(w->data);
+    struct stream_source source = { .set = w->sets, .step_number = w->result.step,
+                                    .width = count };
+    for (int64_t i = 0; i < count; i++)
+        TRY(trainer_eval_set(w->trainer, i, w->run.eval.batches, &w->sets[i], e));
+    if (heartbeat_error(w->heartbeat, e)) return ERR_PEER;
+    return count && is_rank0(w) ? say_record(w->events, STREAM_EVAL_SETS, &source, e) : OK;
+}
+
 static enum status evaluate(struct worker *w, struct err *e) {
     struct eval_result result;
     board_phase(w->board, BOARD_EVALUATING);
@@ -426,6 +452,7 @@ static enum status evaluate(struct worker *w, struct err *e) {
     struct stream_source source = { .eval = &result, .step_number = w->result.step,
                                     .masked = !data_counts_all(w->data) };
     if (is_rank0(w)) TRY(say_record(w->events, STREAM_EVAL, &source, e));
+    TRY(evaluate_sets(w, e));
     bool grew = false;
     if (is_rank0(w)) TRY(report_choices(w, &grew, e)); /* a checkpoint contains the table */
     if (grew) TRY(report_decisions(w, e));
@@ -619,6 +646,7 @@ static void tear_down(struct worker *w) {
     free(w->choices);
     free(w->fingerprints);
     free(w->histograms);
+    free(w->sets);
     free(w->slots);
     checkpoint_writer_destroy(w->writer);
     samples_close(&w->samples);

@@ -36,6 +36,7 @@ static void set_up(struct place *p, const char *status) {
     struct run_fixture f = run_fixture_default();
     f.status = status;
     f.planned = 100;
+    f.sets = "{\"code\":\"aa\",\"law\":\"bb\"}";
     scratch_directory(p->parent);
     run_fixture_write(p->parent, &f, p->run);
 }
@@ -100,6 +101,9 @@ static void it_reads_what_is_new_and_no_half_line(void **state) {
     assert_int_equal(r.live.steps, 100);
     assert_int_equal(r.live.fp8_step, 20);
     assert_true(isfinite(r.live.eval_loss) && isfinite(r.live.saturated.share));
+    assert_true(r.live.set_count == 2 && r.live.set_step == 20);
+    assert_string_equal(r.live.set[1].name, "law");
+    assert_float_equal(r.live.set[1].loss, r.live.eval_loss + 2, 1e-5);
     assert_string_equal(r.live.event, "ended");
     append(&p, TRAIN, "{\"step\":21,\"loss\":2.25");
     append(&p, "data/logs/runner.log", "2026-11-21T02:48:59Z a \033[2J\tword\nand half a li");

@@ -37,7 +37,8 @@ done
 # make -n writes compile_commands.json, too. In an empty folder there are no rules of an earlier
 # build, which make would read again for each target that calls it.
 # shellcheck disable=SC2046 # the words
-make -n BUILD="$TEST_TMP/build" $(grep -vxF compile_commands.json <<<"$targets") >/dev/null 2>"$TEST_TMP/rules" ||
+make -n BUILD="$TEST_TMP/build" $(grep -vxF compile_commands.json <<<"$targets") \
+    >/dev/null 2>"$TEST_TMP/rules" ||
     fail "make -n of every target: $(tail -n 1 "$TEST_TMP/rules")"
 
 for page in README.md CONTRIBUTING.md SECURITY.md; do

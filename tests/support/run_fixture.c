@@ -183,6 +183,43 @@ static void write_trace(const char *dir, const struct run_fixture *f) {
     write_rows(dir, STREAM_TRACE, f, f->tensors, f->steps < 20 ? f->steps : 20, fill_trace);
 }
 
+/* The losses of further sets: those of the evaluations, 1 higher a set. */
+static void write_sets(const char *dir, const struct run_fixture *f) {
+    json_t *sets = f->sets ? json_loads(f->sets, 0, NULL) : NULL, *hash;
+    int64_t width = (int64_t)json_object_size(sets), every = f->eval_every ? f->eval_every : 10;
+    if (width == 0) return;
+    struct eval_result *result = calloc((size_t)width, sizeof *result);
+    struct stream_source source = { .set = result, .width = width };
+    struct npy layout;
+    struct err e;
+    npy_layout(&STREAMS[STREAM_EVAL_SETS], width, &layout);
+    char *row = calloc(1, (size_t)layout.row_bytes);
+    FILE *names = create(dir, STREAMS[STREAM_EVAL_SETS].labels);
+    FILE *out = create(dir, STREAMS[STREAM_EVAL_SETS].file);
+    struct row_file rows = { .fd = fileno(out) };
+    const char *name;
+    bool ok = row && result;
+    int64_t n = 0;
+    json_object_foreach(sets, name, hash) fprintf(names, "%s\"%s\"", n++ ? "," : "[", name);
+    fputs("]\n", names);
+    for (int64_t step = every; ok && step <= f->steps; step += every) {
+        source.step_number = step;
+        for (int64_t i = 0; i < width; i++)
+            result[i] = (struct eval_result){
+                .loss = (float)(loss_at(f, step) + 1.1 + (double)i +
+                                (f->set_shift ? f->set_shift[i] : 0)),
+                .tokens = 131072, .loss_tokens = f->set_tokens ? f->set_tokens : 100000,
+            };
+        npy_row(&STREAMS[STREAM_EVAL_SETS], &source, &layout, row);
+        ok = row_file_append(&rows, &STREAMS[STREAM_EVAL_SETS], row, layout.row_bytes, &e) == OK;
+    }
+    ok = fclose(out) == 0 && fclose(names) == 0 && ok;
+    assert(ok);
+    free(result);
+    free(row);
+    json_decref(sets);
+}
+
 static void write_inputs(const char *dir, const struct run_fixture *f) {
     char margin[48] = "";
     if (!strcmp(f->recipe, "fp8.delayed"))
@@ -262,12 +299,15 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
     if (bad)
         snprintf(error, sizeof error, "{\"code\":\"%s\",\"text\":\"loss is nan at step 7\","
                  "\"where\":\"\"}", f->error ? f->error : "ERR_NUMERIC");
-    char guess[48] = "", inputs[160] = "";
+    char guess[48] = "", inputs[400] = "";
     const char *data = f->data_hash ? f->data_hash : "cc";
     if (*data) snprintf(inputs, sizeof inputs, ",\"data\":\"%.64s\"", data);
     if (f->weights)
         snprintf(inputs + strlen(inputs), sizeof inputs - strlen(inputs),
                  ",\"weights\":\"%.64s\"", f->weights);
+    if (f->sets)
+        snprintf(inputs + strlen(inputs), sizeof inputs - strlen(inputs), ",\"also\":%.200s",
+                 f->sets);
     if (f->guess_loss > 0) snprintf(guess, sizeof guess, ",\"guess_loss\":%.6f", f->guess_loss);
     put_file(dir, "data/run.json",
              "{\"schema\":\"fp8lab.run/1\",\"id\":\"%s\",\"name\":\"tiny\",\"status\":\"%s\","
@@ -284,6 +324,7 @@ void run_fixture_write(const char *parent, const struct run_fixture *f, char dir
     write_train(dir, f);
     write_fp8(dir, f);
     write_trace(dir, f);
+    write_sets(dir, f);
     if (f->histograms) put_file(dir, STREAMS[STREAM_HISTOGRAMS].file, "%s", f->histograms);
     if (f->telemetry) put_file(dir, "data/metrics/telemetry.jsonl", "%s", f->telemetry);
     else if (f->power_mw)

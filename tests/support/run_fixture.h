@@ -58,6 +58,10 @@ struct run_fixture {
     const char *checkpoint;  /* the table, as JSON; NULL: absent */
     const char *config;      /* further tables of its configuration, as JSON
                               * (",\"sample\":{\"every\":2}"); NULL: none */
+    const char *sets;        /* of eval.also, as JSON: names in bytewise order, with hashes
+                              * ("{\"code\":\"aa\"}"); NULL: none */
+    const double *set_shift; /* added to the losses of each of these sets; NULL: nothing */
+    int64_t set_tokens;      /* with loss, of each; 0: 100000 */
     double jitter;           /* the share by which every second step takes longer */
 };
 

@@ -446,6 +446,78 @@ static void data_has_an_identity(void **state) {
     drop("t.txt");
 }
 
+/* Further sets: all of them is held out, their files come last, and the hash of the data stays. */
+static void sets_beside_the_data(void **state) {
+    char alone[65], with[65], hash[2][65], copy[4][128];
+    const char *path[4], *names[] = { "own.txt", "c1.txt", "c2.txt", "law.txt" };
+    const char *texts[] = { "abcdefghijklmnop", "0123456", "789", "xy" };
+    for (int i = 0; i < 4; i++) {
+        put(names[i], texts[i], strlen(texts[i]));
+        path[i] = strcpy(copy[i], path_of(names[i]));
+    }
+    const struct data_set_options sets[] = { { "code", path + 1, 2 }, { "law", path + 3, 1 } };
+    struct data_options o = options(DATA_TEXT, path);
+    struct data_file files[4];
+    int32_t tokens[4], targets[4];
+    struct data *d;
+    MUST(data_open(&d, &o, 256, 4, 1, E));
+    MUST(data_sha256(d, NULL, alone, E));
+    data_close(d);
+    o.sets = sets;
+    o.set_count = 2;
+    MUST(data_open(&d, &o, 256, 4, 1, E));
+    assert_int_equal(data_set_count(d), 2);
+    assert_string_equal(data_set_name(d, 1), "law");
+    const struct data *code = data_set_at(d, 0);
+    assert_int_equal(data_sequences(code, SPLIT_EVAL), 3); /* 10 tokens, the last target alone */
+    assert_int_equal(data_sequences(code, SPLIT_TRAIN), 0);
+    MUST(data_batch(code, SPLIT_EVAL, 2, 1, tokens, targets, NULL, E));
+    assert_true(tokens[0] == '8' && targets[0] == '9' && targets[1] == -1);
+    assert_int_equal(data_file_count(d), 4);
+    memset(files, 0, sizeof files);
+    MUST(data_sha256(d, files, with, E));
+    assert_string_equal(alone, with);
+    for (int i = 0; i < 2; i++) MUST(data_set_sha256(d, files, i, hash[i], E));
+    assert_string_not_equal(hash[0], hash[1]);
+    for (int i = 0; i < 4; i++) {
+        struct data_file f = data_file_at(d, i);
+        char sample[65];
+        MUST(data_sample_sha256(d, i, sample, E));
+        assert_string_equal(sample, files[i].sample_sha256);
+        assert_true(f.set == (i == 0 ? -1 : i == 3) && !strcmp(f.path, path[i]));
+    }
+    data_close(d);
+    for (int i = 0; i < 4; i++) drop(names[i]);
+}
+
+/* Whatever names lead to a file, a set may not have one that is read already. */
+static void a_file_of_a_set_is_read_once(void **state) {
+    char copy[3][128];
+    const char *path[3], *names[] = { "own.txt", "link.txt", "law.txt" };
+    for (int i = 0; i < 3; i++) path[i] = strcpy(copy[i], path_of(names[i]));
+    put("own.txt", "abcdefghijklmnop", 16);
+    put("law.txt", "0123456789", 10);
+    assert_int_equal(link(path[0], path[1]), 0);
+    struct data_set_options sets[] = { { "code", path + 2, 1 }, { "law", path + 1, 1 } };
+    struct data_options o = options(DATA_TEXT, path);
+    struct data *d;
+    o.sets = sets;
+    o.set_count = 2;
+    MUST_FAIL(ERR_CONFIG, "eval.also.law: ", data_open(&d, &o, 256, 4, 1, E));
+    MUST_FAIL(ERR_CONFIG, "link.txt is also among the run's own data",
+              data_open(&d, &o, 256, 4, 1, E));
+    sets[1].paths = path + 2;
+    MUST_FAIL(ERR_CONFIG, "law.txt is named twice, also in eval.also.code",
+              data_open(&d, &o, 256, 4, 1, E));
+    put("law.txt", "0", 1);
+    MUST_FAIL(ERR_CONFIG, "eval.also.code: ", data_open(&d, &o, 256, 4, 1, E));
+    MUST_FAIL(ERR_CONFIG, "1 tokens; to evaluate takes at least two",
+              data_open(&d, &o, 256, 4, 1, E));
+    o.kind = DATA_SYNTHETIC;
+    MUST_FAIL(ERR_CONFIG, "generated data have no files", data_open(&d, &o, 256, 4, 1, E));
+    for (int i = 0; i < 3; i++) drop(names[i]);
+}
+
 static void sample(const char *bytes, size_t n, char hex[65]) {
     char copy[128];
     struct data *d;
@@ -493,6 +565,8 @@ int main(void) {
         cmocka_unit_test(megatron_datasets),
         cmocka_unit_test(synthetic_is_the_same_everywhere),
         cmocka_unit_test(data_has_an_identity),
+        cmocka_unit_test(sets_beside_the_data),
+        cmocka_unit_test(a_file_of_a_set_is_read_once),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

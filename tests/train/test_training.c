@@ -373,6 +373,52 @@ static void a_part_batch_is_evaluated_in_part(void **state) {
     unlink(path);
 }
 
+/* A run that also evaluates a further set, or not. */
+static void run_beside_set(const char *const *paths, bool set, struct record *out,
+                           struct eval_result *of_set) {
+    const struct data_set_options sets[] = { { "code", paths + 1, 1 } };
+    struct tiny_run r;
+    memset(out, 0, sizeof *out);
+    init_variant(&r, &VARIANTS[1], STEPS);
+    r.data_options = (struct data_options){ .kind = DATA_TEXT, .paths = paths, .path_count = 1,
+                                            .holdout = 0.4, .sets = sets, .set_count = set };
+    MUST(tiny_run_open(&r, E));
+    for (int i = 0; i < STEPS; i++) {
+        struct eval_result own;
+        record_step(&r, out, true);
+        MUST(trainer_eval(r.trainer, 2, &own, E));
+        if (set) MUST(trainer_eval_set(r.trainer, 0, 2, of_set, E));
+        struct eval_result again;
+        MUST(trainer_eval(r.trainer, 2, &again, E));
+        assert_true(own.loss == again.loss && own.tokens == again.tokens);
+    }
+    MUST(trainer_weights_sha256(r.trainer, out->weights, E));
+    tiny_run_close(&r);
+}
+
+static void a_further_set_changes_no_bit(void **state) {
+    char path[2][64] = { "/tmp/fp8lab-own-XXXXXX", "/tmp/fp8lab-set-XXXXXX" };
+    const char *paths[] = { path[0], path[1] };
+    struct record *a = malloc(sizeof *a), *b = malloc(sizeof *b);
+    struct eval_result set = { 0 };
+    for (int k = 0; k < 2; k++) {
+        unsigned char text[12 * 32 + 1];
+        size_t n = k ? 40 : sizeof text; /* two sequences, the second of 7 targets */
+        int fd = mkstemp(path[k]);
+        for (size_t i = 0; i < n; i++) text[i] = (unsigned char)((i * i + 7 * (size_t)k) % 91);
+        assert_true(fd >= 0 && write(fd, text, n) == (ssize_t)n);
+        close(fd);
+    }
+    run_beside_set(paths, false, a, &set);
+    run_beside_set(paths, true, b, &set);
+    assert_same(a, b, "a set");
+    assert_true(set.loss > 0 && set.tokens == 64 && set.loss_tokens == 39);
+    unlink(path[0]);
+    unlink(path[1]);
+    free(a);
+    free(b);
+}
+
 /* The sums of shares, made in any order, join to the bits of one evaluation. */
 static void shares_join_to_the_same_bits(void **state) {
     for (int i = 0; i < VARIANT_COUNT; i = next_variant(i)) {
@@ -484,6 +530,7 @@ int main(void) {
         cmocka_unit_test(recomputation_saves_memory),
         cmocka_unit_test(accumulation_is_one_batch),
         cmocka_unit_test(a_part_batch_is_evaluated_in_part),
+        cmocka_unit_test(a_further_set_changes_no_bit),
         cmocka_unit_test(shares_join_to_the_same_bits),
         cmocka_unit_test(filler_reaches_no_scale),
         cmocka_unit_test(a_step_allocates_nothing),
