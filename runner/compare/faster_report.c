@@ -12,6 +12,9 @@
 #define BOUNDS \
     "bounds: one-sided, 95 % each (Welch's t on logarithms), if runs scatter log-normally"
 
+#define WHERE \
+    "where the time of a step goes: fp8lab bench step SCRIPT; which GEMMs gain: --each-gemm"
+
 enum { CELL_CAP = 48, BUILD_CAP = 24 };
 
 static const char *label_of(const json_t *statistics, int64_t group) {
@@ -117,6 +120,16 @@ static void put_builds(FILE *out, const json_t *entry) {
     put_left_out(out, entry);
 }
 
+/* Whether a row that has a verdict is no faster. */
+static bool any_not_faster(const json_t *families) {
+    const json_t *family, *row;
+    size_t i, k;
+    json_array_foreach(families, i, family)
+        json_array_foreach(json_object_get(family, "rows"), k, row)
+            if (strcmp(json_text(row, "verdict", "faster"), "faster") != 0) return true;
+    return false;
+}
+
 void compare_faster_text(FILE *out, const json_t *statistics) {
     const json_t *list = json_object_get(statistics, "speed"), *entry;
     const json_t *builds = json_object_get(statistics, "speed_builds");
@@ -126,6 +139,7 @@ void compare_faster_text(FILE *out, const json_t *statistics) {
     json_array_foreach(list, i, entry) put_family(out, statistics, entry);
     json_array_foreach(builds, k, entry) put_builds(out, entry);
     fputs("    " NOTE "\n    " BOUNDS "\n", out);
+    if (any_not_faster(list)) fputs("    " WHERE "\n", out);
 }
 
 /* ---- page ---------------------------------------------------------------------------------- */
@@ -195,6 +209,7 @@ void compare_faster_page(FILE *out, const json_t *report, bool *failed) {
     json_array_foreach(list, i, entry) page_entry(out, report, entry, failed);
     json_array_foreach(builds, k, entry) page_entry(out, report, entry, failed);
     fputs("<p class=\"soft\">" NOTE "; " BOUNDS ".</p>\n", out);
+    if (any_not_faster(list)) fputs("<p class=\"soft\">" WHERE ".</p>\n", out);
 }
 
 void compare_faster_words(FILE *out, const json_t *report, int64_t group) {

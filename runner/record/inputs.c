@@ -80,6 +80,19 @@ static enum status hash_sets(const struct data *data, const struct data_file *fi
     return OK;
 }
 
+/* A copy has another inode: the data only find links. */
+static enum status check_copies(const struct data *data, const struct data_file *files,
+                                struct err *e) {
+    int64_t n = data_file_count(data);
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t k = 0; k < n && files[i].set >= 0; k++)
+            if (files[k].set < 0 && strcmp(files[i].sha256, files[k].sha256) == 0)
+                return FAIL(e, ERR_CONFIG, "eval.also.%s: %s is a copy of %s, which is among the "
+                            "run's own data: its loss would be that of text that is trained on",
+                            data_set_name(data, files[i].set), files[i].path, files[k].path);
+    return OK;
+}
+
 static enum status hash_files(const struct data *data, struct inputs *in, json_t **out,
                               struct err *e) {
     struct known_data *known = in->known;
@@ -88,6 +101,7 @@ static enum status hash_files(const struct data *data, struct inputs *in, json_t
     if (!files) return FAIL(e, ERR_MEMORY, "%" PRId64 " files of data", n);
     if (known) known_data_find(known, data, files);
     enum status st = data_sha256(data, files, in->data, e);
+    if (st == OK) st = check_copies(data, files, e);
     if (st == OK) st = hash_sets(data, files, in, e);
     if (st == OK && known) st = known_data_add(known, data, files, e);
     json_t *list = out && st == OK ? json_array() : NULL;

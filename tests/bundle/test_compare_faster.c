@@ -20,10 +20,18 @@ static void repeats_of_one_seed_count(void **state) {
     };
     for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
         struct scene s;
+        struct err e = { 0 };
         struct run_fixture runs[6];
+        char *text = NULL;
         on_gpu(runs, CASES[k].ratio);
         compare(&s, runs, 6);
         speed_is(&s, CASES[k].verdict, "");
+        CHECK(compare_text(&s.c, false, &text, &e));
+        char *html = page_of(&s); /* where the time goes is asked of a row that is no faster */
+        assert_int_equal(strstr(text, "fp8lab bench step SCRIPT") != NULL, k > 0);
+        assert_int_equal(strstr(html, "fp8lab bench step SCRIPT") != NULL, k > 0);
+        free(text);
+        free(html);
         assert_int_equal(json_int(speed_row(&s), "runs"), 3);
         assert_int_equal(json_int(speed_family(&s), "runs"), 3);
         assert_true(fabs(number(speed_row(&s), "ratio") / CASES[k].ratio - 1) < 1e-3);

@@ -93,6 +93,8 @@ ln own.txt link.txt
 wrong eval.also.law=code/b.txt "eval.also.law: code/b.txt is named twice, first in eval.also.code"
 wrong "eval.also.law=o*.txt" "eval.also.law: own.txt is also among the run's own data"
 wrong eval.also.law=link.txt "eval.also.law: link.txt is also among the run's own data"
+cp own.txt copy.txt
+wrong eval.also.law=copy.txt "eval.also.law: copy.txt is a copy of own.txt"
 wrong eval.also.law=empty.txt "eval.also.law: empty.txt: 0 tokens"
 wrong "eval.also.law=x*.txt" 'eval.also.law: no file matches "x*.txt"'
 wrong eval.also.law=code "eval.also.law: code is a folder"
