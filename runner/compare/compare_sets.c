@@ -129,14 +129,7 @@ static enum status set_curve(const struct run_view *v, const struct curve *own, 
                              struct curve *out, struct err *e) {
     const struct columns *t = v->columns.of[STREAM_EVAL_SETS];
     int64_t set = find_set(v, name), rows = set < 0 ? 0 : t->rows, n = own->points;
-    *out = (struct curve){ .memory = malloc((size_t)(6 * n + 1) * sizeof *out->memory) };
-    if (!out->memory) return FAIL(e, ERR_MEMORY, "%lld evaluations", (long long)n);
-    out->step = out->memory;
-    out->tokens = out->step + n;
-    out->seconds = out->tokens + n;
-    out->loss = out->seconds + n;
-    out->evaluated = out->loss + n;
-    out->counted = out->evaluated + n;
+    TRY(curve_room(out, n, e));
     for (int64_t i = 0, row = 0; i < n; i++) {
         while (row < rows && number_at(t, "step", row, 0) < own->step[i]) row++;
         if (row == rows || number_at(t, "step", row, 0) != own->step[i]) continue;

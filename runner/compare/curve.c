@@ -42,15 +42,8 @@ static void sum_time(const struct run_view *v, struct curve *c) {
     }
 }
 
-enum status curve_make(const struct run_view *v, struct curve *out, struct err *e) {
-    const struct columns *eval = v->columns.of[STREAM_EVAL];
-    const struct column *step = columns_scalar(eval, "step"), *loss = columns_scalar(eval, "loss");
-    const struct column *tokens = columns_scalar(eval, "tokens");
-    const struct column *counted = columns_scalar(eval, "loss_tokens");
-    int64_t n = step && loss ? eval->rows : 0;
-    double each = step_tokens(v);
-    *out = (struct curve){ .points = n,
-                           .memory = malloc((size_t)(6 * n + 1) * sizeof *out->memory) };
+enum status curve_room(struct curve *out, int64_t n, struct err *e) {
+    *out = (struct curve){ .memory = malloc((size_t)(6 * n + 1) * sizeof *out->memory) };
     if (!out->memory) return FAIL(e, ERR_MEMORY, "%lld evaluations", (long long)n);
     out->step = out->memory;
     out->tokens = out->step + n;
@@ -58,6 +51,18 @@ enum status curve_make(const struct run_view *v, struct curve *out, struct err *
     out->loss = out->seconds + n;
     out->evaluated = out->loss + n;
     out->counted = out->evaluated + n;
+    return OK;
+}
+
+enum status curve_make(const struct run_view *v, struct curve *out, struct err *e) {
+    const struct columns *eval = v->columns.of[STREAM_EVAL];
+    const struct column *step = columns_scalar(eval, "step"), *loss = columns_scalar(eval, "loss");
+    const struct column *tokens = columns_scalar(eval, "tokens");
+    const struct column *counted = columns_scalar(eval, "loss_tokens");
+    int64_t n = step && loss ? eval->rows : 0;
+    double each = step_tokens(v);
+    TRY(curve_room(out, n, e));
+    out->points = n;
     for (int64_t i = 0; i < n; i++) {
         out->step[i] = column_value(step, i, 0);
         out->tokens[i] = out->step[i] * each;

@@ -40,6 +40,8 @@ NODISCARD enum status step_times_make(const struct run_view *v, struct step_time
                                       struct err *e);
 void step_times_free(struct step_times *p);
 
+/* A curve with room for n evaluations, and no points yet. */
+NODISCARD enum status curve_room(struct curve *out, int64_t n, struct err *e);
 NODISCARD enum status curve_make(const struct run_view *v, struct curve *out, struct err *e);
 void curve_free(struct curve *c);
 
