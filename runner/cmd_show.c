@@ -284,9 +284,11 @@ static void print_device(const struct cli *cli, const struct run_view *v) {
     number(cli, "power", s, "gpu_power_w_median", 1, "%.0f W (median)");
     number(cli, "temperature", s, "gpu_temperature_c_max", 1, "%.0f C at most");
     line(cli, "throttled", json_text(s, "gpu_throttle_reasons", NULL));
-    if (json_number_value(json_object_get(s, "gpu_processes_other_max")) > 0)
+    double others = json_number_value(json_object_get(s, "gpu_processes_other_max"));
+    if (others > 0)
         number(cli, "shared", s, "gpu_processes_other_max", 1,
-               "%.0f other processes use the GPU: its figures include them");
+               others == 1 ? "%.0f other process uses the GPU: its figures include it"
+                           : "%.0f other processes use the GPU: its figures include them");
 }
 
 /* The largest share of an FP8 tensor, and where it first occurred. */

@@ -162,7 +162,8 @@ static enum status take_notes(const struct run_view *then, const struct run_view
     bool failed = false;
     if (*throttled && strcmp(throttled, before) != 0) /* a large model always meets the power cap */
         note(s, &failed, "throttled: %.120s", throttled);
-    if (others > 0) note(s, &failed, "%.0f other processes used the GPU", others);
+    if (others > 0)
+        note(s, &failed, "%.0f other process%s used the GPU", others, others == 1 ? "" : "es");
     note_less(s, then->facts, now->facts, "gpu.power_limit_w", "power limit", "W", &failed);
     note_less(s, then->summary, now->summary, "gpu_clock_sm_mhz_median", "SM clock", "MHz",
               &failed);

@@ -94,6 +94,10 @@ static void what_may_have_changed_it_is_named(void **state) {
              "0.800 of the bundle's, below the 0.95 of --speed (same GPU; throttled: thermal "
              "(hardware); 2 other processes used the GPU; power limit 600 W, not 700; SM clock "
              "1500 MHz, not 1980)", EXIT_DIFFERS);
+    now = H200;
+    now.others = 1;
+    speed_is(H200, now, true, NULL,
+             "1.000 of the bundle's (same GPU; 1 other process used the GPU)", EXIT_OK);
     struct side capped = H200; /* both are, as every large model is */
     capped.throttled = "power cap";
     speed_is(capped, capped, true, NULL, "1.000 of the bundle's (same GPU)", EXIT_OK);
