@@ -23,7 +23,8 @@ COPY Makefile /src/
 COPY containers/ /src/containers/
 COPY kernels/ /src/kernels/
 COPY --from=base /cuda/build/ /cuda/
-ARG ARCHS=all TARGETARCH
+ARG ARCHS=all
+ARG TARGETARCH
 RUN ARCHS=${ARCHS} containers/plugin.sh /cuda "${TARGETARCH}" /plugin
 
 # ---- the packages that the program is compiled with --------------------------------------------
@@ -36,9 +37,14 @@ RUN containers/install.sh build data && rm -rf /var/lib/apt/lists/* /var/cache/a
 FROM packages AS build
 COPY . /src/
 COPY --from=plugin /plugin/ /plugin/
-# MAKE_FLAGS: more words for make. OPT_release=-O0 builds in a third of the time; results have the
-# same bits.
-ARG COMMIT=unknown DIRTY=0 SOURCE_DATE_EPOCH=0 BASE_IMAGE BASE_DIGEST TARGETARCH MAKE_FLAGS=
+ARG COMMIT=unknown
+ARG DIRTY=0
+ARG SOURCE_DATE_EPOCH=0
+ARG BASE_IMAGE
+ARG BASE_DIGEST
+ARG TARGETARCH
+# More words for make. OPT_release=-O0 builds in a third of the time; results have the same bits.
+ARG MAKE_FLAGS=
 # Without debug information, which the image would not have, and without the objects.
 RUN make -j"$(nproc)" dist NVCC= WARN=-g0 COMMIT="${COMMIT}" DIRTY="${DIRTY}" ${MAKE_FLAGS} && \
     BASE_IMAGE="${BASE_IMAGE}" BASE_DIGEST="${BASE_DIGEST}" COMMIT="${COMMIT}" DIRTY="${DIRTY}" \
@@ -48,10 +54,13 @@ RUN make -j"$(nproc)" dist NVCC= WARN=-g0 COMMIT="${COMMIT}" DIRTY="${DIRTY}" ${
 # ---- the image ---------------------------------------------------------------------------------
 FROM scratch
 COPY --from=build /rootfs/ /
-# REQUIRE_CUDA: the driver that the CUDA libraries need, in the NVIDIA runtime's syntax; empty for
-# CPUs.
-ARG REQUIRE_CUDA="cuda>=13.0" BASE_IMAGE BASE_DIGEST COMMIT=unknown VERSION=unknown \
-    CREATED=1970-01-01T00:00:00Z
+# The driver that the CUDA libraries need, in the NVIDIA runtime's syntax; empty for CPUs.
+ARG REQUIRE_CUDA="cuda>=13.0"
+ARG BASE_IMAGE
+ARG BASE_DIGEST
+ARG COMMIT=unknown
+ARG VERSION=unknown
+ARG CREATED=1970-01-01T00:00:00Z
 # Seconds between SIGTERM and SIGKILL, docker's default. Set it together with --stop-timeout.
 ENV PATH=/opt/fp8lab/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     NVIDIA_VISIBLE_DEVICES=all \
