@@ -10,11 +10,12 @@ endif
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wvla \
         -Wno-unused-parameter $(WERROR)
 # No fast-math and no contraction: the reference's bits depend on both (kernels/cpu/README.md).
-BASE_FLAGS := -std=c11 -D_GNU_SOURCE -I. -fopenmp -ffp-contract=off -fno-strict-aliasing -g $(WARN)
+# -g1: reports and profiles need lines. Variables are in CONFIG=debug.
+BASE_FLAGS := -std=c11 -D_GNU_SOURCE -I. -fopenmp -ffp-contract=off -fno-strict-aliasing -g1 $(WARN)
 OPT_release := -O2
-OPT_debug   := -O0
-# -Og and -g1: reports need lines, not variables, and the build takes two thirds of the time.
-OPT_asan    := -Og -g1 -fsanitize=address,undefined -fno-omit-frame-pointer \
+OPT_debug   := -O0 -g
+# -Og: with -g1 the build takes two thirds of the time.
+OPT_asan    := -Og -fsanitize=address,undefined -fno-omit-frame-pointer \
                -fno-sanitize-recover=undefined
 # For tests of threads other than OpenMP's, for example T="dist/test_job unit/test_board". libgomp is
 # not instrumented, and its barriers would be reported. So tests/run.sh limits OpenMP to one thread.
@@ -170,6 +171,11 @@ NVCC_FLAGS := -std=c++17 -O2 -lineinfo -fmad=false -I. -I$(GEN) $(addprefix -I,$
     -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-parameter,-Wno-unused-function
 machine_code = $(foreach a,$(1),-gencode arch=$(a:sm_%=compute_%),code=$(a))
 WITH_nvcc = $(NVCC) $(NVCC_FLAGS) $(call machine_code,$(CUDA_ARCHS))
+# Sources without kernels: the host's compiler alone takes them, in a quarter of the time, and once
+# for all ARCHS.
+HOST_CU := attention_choice attention_cudnn check choices cuda_libraries cuda_memory cuda_order \
+           cuda_progress cuda_timer cudnn_graph gemm gemm_trial hopper_copy nccl
+$(HOST_CU:%=$(BUILD)/kernels/cuda/%.o): NVCC_FLAGS += -x c++
 .PHONY: $(foreach c,cc nvcc commit,$(if $(call differs,$(c)),$(BUILD)/with.$(c)))
 
 $(BUILD)/kernels/cuda/%.o: kernels/cuda/%.cu $(BUILD)/with.nvcc
@@ -300,7 +306,7 @@ test_names = $(patsubst %,$(CONFIG):%,$(filter %.sh,$(1)) $(basename $(filter %.
 
 # The tests' own code needs no speed, and half the files are theirs.
 ifeq ($(CONFIG),release)
-$(BUILD)/tests/%.o: CFLAGS += -O1 -g1
+$(BUILD)/tests/%.o: CFLAGS += -O1
 endif
 
 LONG_BIN := $(patsubst %.c,$(BUILD)/%,$(LONG_SRC)) \
@@ -410,13 +416,16 @@ conversions: $(GEN)/kernels_hash.h $(GEN)/sources.h ## compile the C sources wit
 	    clang $(BASE_FLAGS) -Wconversion -Wno-string-conversion -Werror -fsyntax-only -I$(GEN) $(PKG_CFLAGS)
 
 # What takes longest under the sanitizers or in Python runs there in `make test-long` only.
-ASAN_LONG := bundle/test_compare_content bundle/test_compare_faster bundle/test_compare_losses \
-    bundle/test_compare_place bundle/test_compare_require bundle/test_compare_settings \
-    chat/test_jinja cli/test_bench_energy dist/test_odd_files dist/test_one_rank_fails \
-    dist/test_shard dist/test_written fault/test_cache fault/test_render fault/test_runner \
-    fault/test_weights ingest/test_go_on ingest/test_split ingest/test_unique lua/test_render \
-    lua/test_sandbox ops/test_arithmetic ops/test_attention_exact ops/test_certify ops/test_matmul \
-    train/test_audit train/test_damage train/test_freeze train/test_gradients train/test_late \
+ASAN_LONG := bundle/test_compare_content bundle/test_compare_early bundle/test_compare_factor \
+    bundle/test_compare_faster bundle/test_compare_losses bundle/test_compare_place \
+    bundle/test_compare_require bundle/test_compare_settings bundle/test_compare_spikes \
+    bundle/test_evidence chat/test_jinja cli/test_bench_energy dist/test_odd_files \
+    dist/test_one_rank_fails dist/test_shard dist/test_written fault/test_cache \
+    fault/test_render fault/test_runner fault/test_weights ingest/test_go_on ingest/test_split \
+    ingest/test_unique lua/test_render lua/test_sandbox ops/test_arithmetic \
+    ops/test_attention_exact ops/test_certify ops/test_class_noise ops/test_matmul \
+    ops/test_quantise ops/test_sum_order train/test_audit train/test_damage \
+    train/test_fp8_error train/test_freeze train/test_gradients train/test_late \
     train/test_logits train/test_recipes train/test_stale train/test_token_losses \
     train/test_training train/test_twins weights/test_adopt
 CI_ASAN    := $(filter-out $(ASAN_LONG:%=tests/%.c),$(TEST_SRC))

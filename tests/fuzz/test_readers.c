@@ -21,7 +21,7 @@
 #include "runner/infer/questions_json.h"
 #include "tests/support/run_fixture.h"
 
-enum { ROUNDS_BUNDLE = 400, ROUNDS_TEXT = 2000 };
+enum { ROUNDS_BUNDLE = 200, ROUNDS_TEXT = 2000 };
 
 struct sample {
     char *bytes; /* owned */
