@@ -175,7 +175,7 @@ WITH_nvcc = $(NVCC) $(NVCC_FLAGS) $(call machine_code,$(CUDA_ARCHS))
 # for all ARCHS.
 HOST_CU := attention_choice attention_cudnn check choices cuda_libraries cuda_memory cuda_order \
            cuda_progress cuda_timer cudnn_graph gemm gemm_trial hopper_copy nccl
-$(HOST_CU:%=$(BUILD)/kernels/cuda/%.o): NVCC_FLAGS += -x c++
+$(HOST_CU:%=$(BUILD)/kernels/cuda/%.o): private NVCC_FLAGS += -x c++
 .PHONY: $(foreach c,cc nvcc commit,$(if $(call differs,$(c)),$(BUILD)/with.$(c)))
 
 $(BUILD)/kernels/cuda/%.o: kernels/cuda/%.cu $(BUILD)/with.nvcc

@@ -45,6 +45,8 @@ struct bucket {
     int ring;         /* 0 or 1: which of two alternating buffers holds its gathered weights and
                          unreduced gradients; neighbours differ */
     bool value_transient; /* the whole value exists only while it is read, in the ring */
+    bool codes_transient; /* the value stays whole; codes are made before each use, in memory that
+                             all such buckets share (train.weight_codes) */
     bool grad_transient;  /* the whole gradient exists only until its micro-batch is reduced */
     bool gathers_codes;   /* ranks gather FP8 codes, not values */
     bool frozen;          /* all its parameters are: it has no gradients */

@@ -12,7 +12,7 @@
  *
  * Weights that stay whole are gathered once a step, in its first forward; buckets that are frozen
  * only by exchange_settle. To read weights between steps, call exchange_gather_all first. With one
- * rank this does nothing.
+ * rank this only makes codes that are not kept (train.weight_codes): at use, and again at back.
  *
  * Same bits. Every mode reduces a bucket with reduce_scatter, so the order of a sum does not depend
  * on the mode (train.shard "none" then gathers the sums). "gradients" and "parameters" sum over
@@ -43,6 +43,7 @@ struct exchange {
     int issued, ready;     /* forward: buckets below are being gathered; are gathered */
     int held[2];           /* the bucket in each ring buffer; -1: none */
     bool waited[2];        /* compute has waited for that bucket and made its codes */
+    int made;              /* the bucket whose codes the shared memory holds; -1: none */
 };
 
 /* Whether every micro-batch reduces its gradients, so that the next one overwrites them. */

@@ -1,4 +1,5 @@
-/* Gathers weights ahead of their use, then makes FP8 codes. */
+/* Gathers weights ahead of their use, then makes FP8 codes. Without gathering, makes codes that are
+ * not kept (codes_transient). */
 #include "model/exchange.h"
 
 /* Buckets gathered ahead. With value_transient there are two buffers, and one is being read. */
@@ -41,11 +42,11 @@ static enum status prepare_param(struct exchange *x, struct param *p, struct err
     return p->spec->split_weight && x->pass != PASS_EVAL ? make_codes(x, &p->dgrad, e) : OK;
 }
 
-/* Codes of settled parameters are made once (exchange_settle), but those in the ring each time.
- * all: makes them too. */
+/* Codes of settled parameters are made once (exchange_settle), but those that are not kept each
+ * time. all: makes them too. */
 static enum status prepare(struct exchange *x, int bucket, bool all, struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
-    all = all || k->value_transient;
+    all = all || k->value_transient || k->codes_transient;
     if (!k->gathers_codes && x->pass == PASS_TRAIN)
         TRY(slots_clear_counts(x->slots, x->b, k->slots, all, e));
     for (int i = 0; i < x->params->count; i++) {
@@ -54,6 +55,13 @@ static enum status prepare(struct exchange *x, int bucket, bool all, struct err 
         TRY(prepare_param(x, p, e));
     }
     return OK;
+}
+
+/* The codes of a bucket that has codes_transient, if its memory holds those of another. */
+static enum status make_in_use(struct exchange *x, int bucket, struct err *e) {
+    if (!x->params->bucket[bucket].codes_transient || x->made == bucket) return OK;
+    x->made = bucket;
+    return prepare(x, bucket, true, e);
 }
 
 /* ---- gathering ---- */
@@ -90,20 +98,20 @@ static enum status arrive(struct exchange *x, int bucket, struct err *e) {
     if (!k->stays)
         TRY(x->b->ops->wait(x->b, LANE_COMPUTE, EVENT_GATHERED + bucket % GATHERED_EVENTS, e));
     if (k->value_transient) x->waited[k->ring] = true;
-    return prepare(x, bucket, false, e);
+    return k->codes_transient ? OK : prepare(x, bucket, false, e);
 }
 
 enum status gather_begin(struct exchange *x, enum pass pass, struct err *e) {
-    if (!divides(x)) return OK;
     x->pass = pass;
+    x->made = -1;
+    if (!divides(x)) return OK;
     x->issued = x->ready = 0;
     x->held[0] = x->held[1] = -1;
     TRY(x->b->ops->signal(x->b, LANE_COMPUTE, EVENT_WEIGHTS, e));
     return x->b->ops->wait(x->b, LANE_COMM, EVENT_WEIGHTS, e);
 }
 
-enum status gather_use(struct exchange *x, int bucket, struct err *e) {
-    if (!divides(x)) return OK;
+static enum status gather_up_to(struct exchange *x, int bucket, struct err *e) {
     bool passing = x->params->options.shard.kind == SHARD_PARAMETERS;
     int ahead = passing ? AHEAD_PASSING : AHEAD_WHOLE;
     for (; x->ready <= bucket; x->ready++) {
@@ -114,14 +122,19 @@ enum status gather_use(struct exchange *x, int bucket, struct err *e) {
     return OK;
 }
 
+enum status gather_use(struct exchange *x, int bucket, struct err *e) {
+    if (divides(x)) TRY(gather_up_to(x, bucket, e));
+    return make_in_use(x, bucket, e);
+}
+
 static bool is_held(const struct exchange *x, int bucket) {
     return x->held[x->params->bucket[bucket].ring] == bucket;
 }
 
 enum status gather_back(struct exchange *x, int bucket, struct err *e) {
     const struct bucket *k = &x->params->bucket[bucket];
-    if (!k->value_transient) return OK;
     if (x->pass == PASS_TRAIN) x->pass = PASS_RECOMPUTE; /* forward has counted saturation */
+    if (!k->value_transient) return make_in_use(x, bucket, e);
     if (!is_held(x, bucket)) TRY(issue(x, bucket, e));
     int next = bucket - 1;
     int64_t lowest = x->params->lowest > 0 ? x->params->lowest : 0;
@@ -137,7 +150,7 @@ enum status exchange_gather_all(struct exchange *x, struct err *e) {
     for (int k = 0; k < x->params->bucket_count; k++) {
         if (x->params->bucket[k].value_transient) continue;
         if (!x->params->bucket[k].stays) TRY(gather(x, k, LANE_COMPUTE, e));
-        TRY(prepare(x, k, false, e));
+        if (!x->params->bucket[k].codes_transient) TRY(prepare(x, k, false, e));
     }
     x->pending = false;
     return OK;
@@ -156,7 +169,7 @@ enum status exchange_settle(struct exchange *x, struct err *e) {
         const struct bucket *b = &x->params->bucket[k];
         if (b->value_transient || !(b->stays || has_settled(x->params, k))) continue;
         TRY(gather(x, k, LANE_COMPUTE, e));
-        TRY(prepare(x, k, true, e));
+        if (!b->codes_transient) TRY(prepare(x, k, true, e));
     }
     return OK;
 }
@@ -170,9 +183,9 @@ static bool has_following(const struct params *p, int bucket) {
 enum status exchange_remake(struct exchange *x, struct err *e) {
     if (!divides(x)) return OK;
     x->pass = PASS_TRAIN;
-    for (int k = 0; k < x->params->bucket_count; k++) { /* those in the ring are made each time */
+    for (int k = 0; k < x->params->bucket_count; k++) { /* those not kept are made each time */
         const struct bucket *b = &x->params->bucket[k];
-        if (b->value_transient || !has_following(x->params, k)) continue;
+        if (b->value_transient || b->codes_transient || !has_following(x->params, k)) continue;
         if (b->gathers_codes) TRY(gather(x, k, LANE_COMPUTE, e));
         for (int i = 0; i < x->params->count; i++) {
             struct param *p = &x->params->param[i];

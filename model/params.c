@@ -165,9 +165,10 @@ enum status params_begin(struct params *p, struct backend *b, struct slots *slot
                          struct err *e) {
     TRY(slots_clear_weights(slots, b, all, e));
     struct span weights = { 0, slots->first[SLOT_FORWARD] };
-    if (!shard_divides(&p->options.shard)) return slots_clear_counts(slots, b, weights, all, e);
+    if (!shard_divides(&p->options.shard) && !p->options.makes_codes)
+        return slots_clear_counts(slots, b, weights, all, e);
     for (int k = 0; k < p->bucket_count; k++)
-        if (p->bucket[k].gathers_codes)
+        if (!params_made_in_use(p, k))
             TRY(slots_clear_counts(slots, b, p->bucket[k].slots, all, e));
     return OK;
 }
@@ -212,10 +213,10 @@ static enum status settled_error(struct param *p, struct backend *b, struct slot
 
 static enum status finish_own(struct params *p, struct param *x, struct backend *b,
                               struct slots *slots, struct err *e) {
-    bool divided = shard_divides(&p->options.shard);
+    bool later = params_made_in_use(p, x->bucket);
     struct sink sink = param_own_sink(p, x, slots);
     TRY(operand_finish(b, &sink, e));
-    return divided ? copy_amax(x, b, slots, e) : quantise_dgrad(x, b, slots, e);
+    return later ? copy_amax(x, b, slots, e) : quantise_dgrad(x, b, slots, e);
 }
 
 enum status params_finish(struct params *p, struct backend *b, struct slots *slots, bool all,
@@ -225,17 +226,17 @@ enum status params_finish(struct params *p, struct backend *b, struct slots *slo
     for (int i = 0; i < p->count; i++) {
         struct param *x = &p->param[i];
         if (!x->settled || all) TRY(finish_own(p, x, b, slots, e));
-        else if (!divided) TRY(settled_error(x, b, slots, e));
+        else if (!divided && !params_made_in_use(p, x->bucket))
+            TRY(settled_error(x, b, slots, e));
     }
     return OK;
 }
 
 enum status params_remake(struct params *p, struct backend *b, struct slots *slots,
                           struct err *e) {
-    bool divided = shard_divides(&p->options.shard);
     for (int i = 0; i < p->count; i++) {
         struct param *x = &p->param[i];
-        if (!x->follows || (divided && !p->bucket[x->bucket].gathers_codes)) continue;
+        if (!x->follows || params_made_in_use(p, x->bucket)) continue;
         TRY(params_clear_counts(x, b, slots, e));
         TRY(quantise_own(p, x, b, slots, e));
         TRY(finish_own(p, x, b, slots, e));

@@ -54,6 +54,7 @@ struct param_options {
     bool grad_codes; /* gradients are reduced as 8-bit codes */
     bool accumulates; /* a rank has several micro-batches in a step */
     bool forward_only; /* no gradients, no state, no codes that only backward reads */
+    bool makes_codes; /* codes of GEMM weights are made before each use, and not kept */
 };
 
 enum { LOWEST_EMBEDDING = -1 };
@@ -113,6 +114,12 @@ NODISCARD enum status params_finish(struct params *p, struct backend *b, struct 
                                     bool all, struct err *e);
 void params_destroy(struct params *p);
 
+/* Whether codes of a bucket's weights are made from values when they are used (gather.c), and not
+ * with their update. */
+static inline bool params_made_in_use(const struct params *p, int bucket) {
+    const struct bucket *b = &p->bucket[bucket];
+    return b->codes_transient || (shard_divides(&p->options.shard) && !b->gathers_codes);
+}
 static inline int64_t param_cols(const struct param *p) { return p->cols ? p->cols : 1; }
 /* Elements as allocated, and of the canonical tensor. Canonical elements come first. */
 static inline int64_t param_count_padded(const struct param *p) {

@@ -5,7 +5,7 @@
 enum { SPARE_BYTES = 2 * ARENA_ALIGN };
 
 /* Shared regions that buckets use in turn: see struct bucket, `ring`. */
-struct ring { int value[2], codes[2], twin[2], grad[2], part; };
+struct ring { int value[2], codes[2], twin[2], grad[2], part, made, made_twin; };
 
 static struct ring open_ring(struct memory *m) {
     struct ring g;
@@ -16,6 +16,8 @@ static struct ring open_ring(struct memory *m) {
         g.grad[i] = memory_share_open(m, MEMORY_EXCHANGE, "gradients before reduction");
     }
     g.part = memory_share_open(m, MEMORY_EXCHANGE, "gradients of a micro-batch");
+    g.made = memory_share_open(m, MEMORY_CODES, "in use");
+    g.made_twin = memory_share_open(m, MEMORY_CODES, "in use, transposed");
     return g;
 }
 
@@ -58,6 +60,8 @@ static void cut(struct params *p) {
         b->gathers_codes = b->gathers_codes && shard_divides(s);
         b->grad_transient = s->world > 1 && s->kind >= SHARD_GRADIENTS && k != BUCKET_VECTORS;
         b->value_transient = s->world > 1 && s->kind == SHARD_PARAMETERS && !always_whole;
+        b->codes_transient = p->options.makes_codes && k >= BUCKET_LAYER && !b->value_transient &&
+                             !b->gathers_codes;
     }
     for (int i = 0; i < p->count; i++) {
         struct param *x = &p->param[i];
@@ -83,8 +87,12 @@ static void layout_values(const struct params *p, struct bucket *b, struct memor
     b->codes = tensor_1d(NULL, DTYPE_E4M3, n);
     b->codes_shard = tensor_1d(NULL, DTYPE_E4M3, b->shard);
     b->home.value = PLACE_NONE;
-    b->home.codes = b->value_transient ? ring->codes[b->ring] : PLACE_OWN;
-    b->home.twin = b->value_transient ? ring->twin[b->ring] : PLACE_OWN;
+    b->home.codes = b->value_transient   ? ring->codes[b->ring]
+                    : b->codes_transient ? ring->made
+                                         : PLACE_OWN;
+    b->home.twin = b->value_transient   ? ring->twin[b->ring]
+                   : b->codes_transient ? ring->made_twin
+                                        : PLACE_OWN;
     if (b->gathers_codes && !b->value_transient)
         b->home.codes = memory_share_open(m, MEMORY_CODES, b->name);
     if (b->gathers_codes) memory_share(m, b->home.codes, 0, n, &b->codes.data);
@@ -270,8 +278,8 @@ static struct tensor bind_part(const struct params *p, const struct param *x) {
 
 struct sink param_own_sink(struct params *p, struct param *x, const struct slots *slots) {
     struct sink s = operand_sink(&x->weight, slots, PASS_TRAIN);
-    if (!shard_divides(&p->options.shard)) return s;
-    if (!p->bucket[x->bucket].gathers_codes) return sink_value(&x->own_value, s.amax);
+    if (params_made_in_use(p, x->bucket)) return sink_value(&x->own_value, s.amax);
+    if (!p->bucket[x->bucket].gathers_codes) return s;
     s.value = &x->own_value;
     s.codes = &x->own_codes;
     s.keep_value = true;

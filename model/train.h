@@ -53,6 +53,8 @@ struct train_options {
     bool grad_codes; /* ranks send their gradients as 8-bit codes (kernels/comm_codes.h) */
     enum recompute_kind recompute;
     int64_t recompute_layers; /* of the first layers only; 0: of all */
+    bool makes_codes; /* codes of weights are made before each use and not kept; forward_only
+                         keeps them. Changes no bit of the run */
     int64_t head_chunk; /* rows of logits at a time: whole HEAD_CHUNK_ALIGN; 0: the default */
     enum shard_kind shard; /* what ranks share out; no effect with one rank */
     struct document_options documents; /* as the data were opened with */

@@ -107,7 +107,8 @@ static enum status layout(struct trainer *t, struct err *e) {
                                 .shard = { o->shard, t->rank, t->world },
                                 .grad_codes = o->grad_codes,
                                 .accumulates = t->accumulation > 1,
-                                .forward_only = o->forward_only };
+                                .forward_only = o->forward_only,
+                                .makes_codes = o->makes_codes && !o->forward_only };
     struct transformer_options to = { .act = act, .batch = t->options.micro_batch,
                                       .head_chunk = t->options.head_chunk,
                                       .recompute = t->options.recompute,

@@ -410,6 +410,7 @@ static enum status read_train(const struct section *root, struct run_options *ou
         .grad_codes = grad == 2,
         .recompute = (enum recompute_kind)get_word(&s, "recompute", WORDS("none", "ffn", "block")),
         .recompute_layers = get_int_or(&s, "recompute_layers", 0),
+        .makes_codes = get_word_or(&s, "weight_codes", WORDS("kept", "made"), 0) == 1,
         .head_chunk = get_int(&s, "head_chunk"),
         .shard = (enum shard_kind)get_word_or(
             &s, "shard", WORDS("none", "optimizer", "gradients", "parameters"), SHARD_OPTIMIZER),

@@ -3,13 +3,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SHARD, MICRO_BATCH, RECOMPUTE, HEAD_CHUNK, STATE, MASTER, OFFLOAD, GRADIENTS };
+enum { SHARD, WEIGHT_CODES, MICRO_BATCH, RECOMPUTE, HEAD_CHUNK, STATE, MASTER, OFFLOAD, GRADIENTS };
 enum { HEAD_CHUNK_LESS = 1024 };
 
 /* exact: computes the same numbers. A smaller head_chunk rounds one gradient differently. A smaller
  * micro_batch adds in another order, and so does sharding with several micro-batches a step. */
 static const struct { const char *set; bool exact; } SAVING[SAVINGS] = {
     [SHARD] = { "train.shard=parameters", true },
+    [WEIGHT_CODES] = { "train.weight_codes=made", true },
     [MICRO_BATCH] = { "train.micro_batch=1", false },
     [RECOMPUTE] = { "train.recompute=block", true },
     [HEAD_CHUNK] = { "train.head_chunk=1024", false },
@@ -24,8 +25,10 @@ static bool in_all_layers(const struct train_options *t, const struct saving_run
 }
 
 static bool has(int i, const struct train_options *t, const struct saving_run *run) {
+    bool sharded = run->ranks > 1 && t->shard == SHARD_PARAMETERS;
     switch (i) {
-    case SHARD: return run->ranks == 1 || t->shard == SHARD_PARAMETERS;
+    case SHARD: return run->ranks == 1 || sharded;
+    case WEIGHT_CODES: return t->makes_codes || !run->codes || sharded;
     case MICRO_BATCH: return t->micro_batch == 1;
     case RECOMPUTE: return t->recompute == RECOMPUTE_BLOCK && in_all_layers(t, run);
     case HEAD_CHUNK: return t->head_chunk <= HEAD_CHUNK_LESS; /* 0: all rows at once */
@@ -42,6 +45,7 @@ bool saving_apply(int i, struct train_options *t, const struct saving_run *run) 
     if (has(i, t, run)) return false;
     switch (i) {
     case SHARD: t->shard = SHARD_PARAMETERS; break;
+    case WEIGHT_CODES: t->makes_codes = true; break;
     case MICRO_BATCH: t->micro_batch = 1; break;
     case RECOMPUTE:
         t->recompute = RECOMPUTE_BLOCK;

@@ -5,10 +5,11 @@
 #include "model/train.h"
 
 /* Saving i is 0 to SAVINGS - 1. */
-enum { SAVINGS = 8 };
+enum { SAVINGS = 9 };
 
-/* What settings mean to a run. one_memory: CPU and GPU share it, so offloading frees nothing. */
-struct saving_run { int64_t layers; int ranks; bool one_memory; };
+/* What settings mean to a run. codes: some weights have codes. one_memory: CPU and GPU share it, so
+ * offloading frees nothing. */
+struct saving_run { int64_t layers; int ranks; bool codes, one_memory; };
 
 /* Changes `t`; false if it has the setting already, or if that frees nothing. */
 bool saving_apply(int i, struct train_options *t, const struct saving_run *run);

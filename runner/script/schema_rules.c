@@ -398,6 +398,16 @@ static void check_recompute(struct diagnostics *d, const struct value *experimen
                         " layers", asked, layers);
 }
 
+static void check_weight_codes(struct diagnostics *d, const struct value *experiment) {
+    const struct value *train = value_get(experiment, "train");
+    const struct value *recipe = value_get(experiment, "recipe");
+    const struct value *gathers = value_get(recipe, "param_gather");
+    if (!value_is(value_get(train, "weight_codes"), "made") || !gathers || !gathers->b) return;
+    diagnostics_add(d, changed(place_of(train, "weight_codes"), place_of(recipe, "param_gather")),
+                    "train.weight_codes", "\"made\" keeps no codes, and recipe.param_gather keeps "
+                    "those that ranks gather: leave one of them out");
+}
+
 /* The exact set has BF16 attention by our own kernels alone, and no products of f32 or NVFP4. */
 static void check_exact(struct diagnostics *d, const struct value *experiment) {
     const struct value *attention = value_get(experiment, "attention");
@@ -503,4 +513,5 @@ void schema_rules(struct diagnostics *d, struct value *experiment) {
     check_query(d, experiment);
     check_excluded_layers(d, experiment);
     check_recompute(d, experiment);
+    check_weight_codes(d, experiment);
 }

@@ -219,6 +219,7 @@ static const struct field TRAIN[] = {
     { .key = "freeze", .type = FIELD_NAMES, .min = 1, .max = 80 },
     { .key = "lr_scale", .type = FIELD_FACTORS, .max = 1000 },
     INT("recompute_layers", 1, 4096), /* the first that recompute; absent: all */
+    WORD("weight_codes", WORDS("kept", "made")), /* made: before each use; absent: kept */
     { .key = "exact", .type = FIELD_BOOL }, /* operators whose bits the CPU has */
     /* Absent: on a GPU with its defaults. */
     TABLE("audit", &SCHEMA_AUDIT, .flags = FIELD_NULLABLE | FIELD_ABSENT | FIELD_SWITCH),

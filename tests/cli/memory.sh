@@ -53,6 +53,14 @@ says "less memory: --set train.micro_batch=1 --set train.recompute=block \
 fits "$facts/h200.json" --set train.optimizer.offload=true --set train.recompute=block \
     --set train.micro_batch=4 --set model.seq_len=65536
 expect "what fits" "--set train.micro_batch=1" "$with"
+# Codes that are not kept: the least that changes no number, and that costs no second forward.
+sed 's/\("gpu.memory": *\)[0-9]*/\1104857600000/' "$facts/h200.json" >less.json
+lean="--set train.micro_batch=1 --set train.grad_dtype=bf16 --set train.optimizer.state=bf16 \
+--set train.optimizer.master=none --set recipe=fp8.blockwise"
+fits less.json $lean
+expect "what fits of FP8" "--set train.weight_codes=made" "$with"
+fits less.json $lean --set recipe=bf16
+[[ $with != *weight_codes* ]] || fail "a row without codes is told not to keep them: $with"
 long="--set train.micro_batch=1 --set model.seq_len=131072"
 fits "$facts/h200.json" $long
 expect "128k tokens on one GPU" \
@@ -252,6 +260,19 @@ bf16, fp8 = peak["bf16"], peak["fp8.tensorwise"]
 print(f"says {100 * fp8 / bf16 - 100:.0f} % more: {fp8 / 2**30:.1f} GiB in tensorwise,",
       f"{bf16 / 2**30:.1f} in BF16")' <log)
 tr '\n' ' ' <"${lib%/lib}/RESULTS.md" | grep -qF "$said" ||
+    fail "experiments/RESULTS.md does not say: $said"
+peaks() { # ARGS...: GiB of BF16 and tensorwise, their codes made before each use
+    "$FP8LAB" plan "${lib%/lib}/gh200_llama31_8b.lua" --facts "$facts/gh200.json" --json \
+        --set train.weight_codes=made "$@" | python3 -c 'import json, sys
+peak = {r["name"].rsplit("-", 1)[1]: r["peak_bytes"] for r in json.load(sys.stdin)["runs"]}
+print(peak["bf16"], peak["fp8.tensorwise"])'
+}
+said=$(python3 -c 'import sys
+bf16, fp8, all_bf16, all_fp8 = map(int, sys.argv[1:])
+print(f"tensorwise needs {fp8 / 2**30:.1f} GiB, and {all_fp8 / 2**30:.1f} without recomputation:",
+      f"{100 - 100 * all_fp8 / all_bf16:.0f} % less than BF16")' \
+    $(peaks) $(peaks --set train.recompute=none))
+tr -s '\n ' ' ' <"${lib%/lib}/RESULTS.md" | grep -qF "$said" ||
     fail "experiments/RESULTS.md does not say: $said"
 
 exit $failed

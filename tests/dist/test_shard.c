@@ -32,6 +32,7 @@ struct way {
     bool no_master, bf16_grad, coded_grad, no_clip;
     enum recompute_kind recompute;
     struct selection selection;
+    bool makes_codes;
 };
 
 /* The results that all ranks must agree on. */
@@ -76,6 +77,7 @@ static void init_way(struct tiny_run *r, const struct job *job) {
     r->train.grad_dtype = w->bf16_grad ? DTYPE_BF16 : DTYPE_F32;
     r->train.grad_codes = w->coded_grad;
     r->train.recompute = w->recompute;
+    r->train.makes_codes = w->makes_codes;
     r->train.selection = w->selection;
     r->train.global_batch = job->global_batch;
     r->train.micro_batch = job->micro_batch;
@@ -274,20 +276,21 @@ static void four_ranks_and_three(void **state) {
 }
 
 /* param_gather decides whether ranks send codes or values. Delayed scaling's codes have the lagged
- * scale either way. */
-static void gathered_codes_change_no_bit(void **state) {
+ * scale either way. train.weight_codes decides how long a rank keeps codes. */
+static void gathered_or_passing_codes_change_no_bit(void **state) {
     static const enum recipe_kind KIND[] = { RECIPE_DELAYED, RECIPE_TENSORWISE };
     for (size_t i = 0; i < sizeof KIND / sizeof *KIND; i += (size_t)cases_step(1, 2)) {
         struct way values = { .name = "values gathered", .kind = KIND[i], .fp8_head = true };
-        struct way codes = values;
-        codes.name = "codes gathered";
-        codes.param_gather = true;
+        struct way other[] = { values, values };
+        other[0].param_gather = true;
+        other[1].makes_codes = true;
         struct job *whole = run(&values, SHARD_NONE, 2, 4, 2);
-        for (int k = SHARD_NONE; k <= SHARD_PARAMETERS; k++) {
-            struct job *job = run(&codes, (enum shard_kind)k, 2, 4, 2);
-            for (int r = 0; r < 2; r++) assert_same(&whole->rank[0], &job->rank[r], NAME[k]);
-            drop(job);
-        }
+        for (int way = 0; way < 2; way++)
+            for (int k = SHARD_NONE; k <= SHARD_PARAMETERS; k++) {
+                struct job *job = run(&other[way], (enum shard_kind)k, 2, 4, 2);
+                for (int r = 0; r < 2; r++) assert_same(&whole->rank[0], &job->rank[r], NAME[k]);
+                drop(job);
+            }
         drop(whole);
     }
 }
@@ -637,7 +640,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mode_gives_the_same_bits),
         cmocka_unit_test(four_ranks_and_three),
-        cmocka_unit_test(gathered_codes_change_no_bit),
+        cmocka_unit_test(gathered_or_passing_codes_change_no_bit),
         cmocka_unit_test(the_loss_does_not_depend_on_the_number_of_ranks),
         cmocka_unit_test(codes_change_gradients_a_little),
         cmocka_unit_test(counts_are_of_all_ranks),

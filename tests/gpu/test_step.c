@@ -23,6 +23,7 @@ struct setup {
     int64_t fp8_error;
     enum recompute_kind recompute;
     int64_t recompute_layers;
+    bool makes_codes;
 };
 
 /* The first RECIPES entries have one of each recipe. */
@@ -87,6 +88,7 @@ static void open_on(struct gpu_run *g, const char *backend, const struct setup *
     t->head_chunk = 256;
     t->recompute = how->recompute;
     t->recompute_layers = how->recompute_layers;
+    t->makes_codes = how->makes_codes;
     t->fp8_error = how->fp8_error;
     t->optimizer.offload = how->offload;
     if (how->lean) {
@@ -319,14 +321,15 @@ static void checkpoints_move_between_backends(void **state) {
         }
 }
 
-/* Saving memory changes no bit: neither recomputation nor optimizer state on the host. */
+/* Saving memory changes no bit: neither recomputation, nor codes that are made before each use, nor
+ * optimizer state on the host. */
 static void saving_memory_changes_no_bit(void **state) {
     static const struct setup OF[] = {
         { .kind = RECIPE_BF16 }, { .kind = RECIPE_DELAYED }, { .kind = RECIPE_TENSORWISE },
         { .kind = RECIPE_BLOCKWISE, .lean = true }, { .kind = RECIPE_TENSORWISE, .gpt2 = true },
         { .kind = RECIPE_ROWWISE, .documents = true },
     };
-    enum { WAYS = 5 };
+    enum { WAYS = 6 };
     for (size_t k = 0; k < sizeof OF / sizeof *OF; k++) {
         char weights[WAYS][65], *choices = NULL;
         uint32_t bits[WAYS][STEPS][2];
@@ -334,8 +337,11 @@ static void saving_memory_changes_no_bit(void **state) {
             struct setup how = OF[k];
             struct gpu_run g;
             how.offload = way == 1;
-            how.recompute = way == 2 ? RECOMPUTE_FFN : way > 2 ? RECOMPUTE_BLOCK : RECOMPUTE_NONE;
+            how.recompute = way == 2               ? RECOMPUTE_FFN
+                            : way == 3 || way == 4 ? RECOMPUTE_BLOCK
+                                                   : RECOMPUTE_NONE;
             how.recompute_layers = way == 4;
+            how.makes_codes = way == 5;
             open_on(&g, "cuda", &how, choices);
             run_ahead(&g, bits[way], weights[way]);
             if (way == 0) choices = choices_of(&g);

@@ -22,22 +22,25 @@ static const struct kind_case {
     unsigned bf16;                /* GEMMs */
     bool weight_2d, codes; /* codes: casts are compared too */
     const char *arithmetic;
+    bool makes_codes;
 } KINDS[] = {
-    { "f32", RECIPE_F32, 0, false, false, NULL },
-    { "bf16", RECIPE_BF16, 0, false, false, NULL },
-    { "bf16, hopper", RECIPE_BF16, 0, false, false, "hopper" },
-    { "delayed", RECIPE_DELAYED, 0, false, true, NULL },
-    { "delayed, hopper", RECIPE_DELAYED, 0, false, true, "hopper" },
-    { "tensorwise", RECIPE_TENSORWISE, 0, false, true, NULL },
-    { "rowwise, wgrad in BF16", RECIPE_ROWWISE, WGRAD_BF16, false, true, "hopper" },
-    { "rowwise", RECIPE_ROWWISE, 0, false, true, NULL },
-    { "blockwise", RECIPE_BLOCKWISE, 0, false, true, NULL },
-    { "tensorwise, fprop in BF16", RECIPE_TENSORWISE, FPROP_BF16, false, true, "hopper" },
-    { "blockwise, dgrad in BF16", RECIPE_BLOCKWISE, DGRAD_BF16, false, true, "hopper" },
-    { "blockwise, hopper", RECIPE_BLOCKWISE, 0, false, true, "hopper" },
-    { "mxfp8", RECIPE_MXFP8, 0, false, true, "sm_100" },
-    { "mxfp8, 2-D weights", RECIPE_MXFP8, 0, true, true, NULL },
-    { "nvfp4, 2-D weights", RECIPE_NVFP4, 0, true, false, NULL },
+    { "f32", RECIPE_F32, 0, false, false, NULL, false },
+    { "bf16", RECIPE_BF16, 0, false, false, NULL, false },
+    { "bf16, hopper", RECIPE_BF16, 0, false, false, "hopper", false },
+    { "delayed", RECIPE_DELAYED, 0, false, true, NULL, false },
+    { "delayed, hopper", RECIPE_DELAYED, 0, false, true, "hopper", false },
+    { "tensorwise", RECIPE_TENSORWISE, 0, false, true, NULL, false },
+    { "tensorwise, codes not kept", RECIPE_TENSORWISE, 0, false, true, "hopper", true },
+    { "blockwise, codes not kept", RECIPE_BLOCKWISE, 0, false, true, NULL, true },
+    { "rowwise, wgrad in BF16", RECIPE_ROWWISE, WGRAD_BF16, false, true, "hopper", false },
+    { "rowwise", RECIPE_ROWWISE, 0, false, true, NULL, false },
+    { "blockwise", RECIPE_BLOCKWISE, 0, false, true, NULL, false },
+    { "tensorwise, fprop in BF16", RECIPE_TENSORWISE, FPROP_BF16, false, true, "hopper", false },
+    { "blockwise, dgrad in BF16", RECIPE_BLOCKWISE, DGRAD_BF16, false, true, "hopper", false },
+    { "blockwise, hopper", RECIPE_BLOCKWISE, 0, false, true, "hopper", false },
+    { "mxfp8", RECIPE_MXFP8, 0, false, true, "sm_100", false },
+    { "mxfp8, 2-D weights", RECIPE_MXFP8, 0, true, true, NULL, false },
+    { "nvfp4, 2-D weights", RECIPE_NVFP4, 0, true, false, NULL, false },
 };
 enum { KIND_COUNT = sizeof KINDS / sizeof *KINDS };
 
@@ -47,6 +50,7 @@ static void open_run(struct tiny_run *r, const struct kind_case *c, int64_t ever
     if (c->weight_2d) o.weight_2d = true;
     tiny_run_init(r, c->kind, STEPS);
     tiny_run_recipe(r, &o);
+    r->train.makes_codes = c->makes_codes;
     r->train.audit = (struct audit_options){ .every = every, .outputs = OUTPUTS };
     MUST(cpu_backend_open(&r->backend, 1, E));
     if (c->arithmetic) MUST(cpu_backend_calculate(r->backend, c->arithmetic, E));

@@ -28,6 +28,7 @@ struct case_of {
     enum state_kind state;
     enum recompute_kind recompute;
     int64_t recompute_layers;
+    bool makes_codes;
 };
 static const struct case_of CASES[] = {
     { .names = { "layers.0" } },
@@ -41,6 +42,7 @@ static const struct case_of CASES[] = {
     { .names = { "embed" }, .tied = true, .fp8_head = true },
     { .names = { "embed", "position.weight" }, .gpt = true, .learned = true },
     { .names = { "embed", "layers.1" }, .gpt = true, .learned = true, .tied = true },
+    { .names = { "embed", "layers.0", "layers.1.qkv" }, .fp8_head = true, .makes_codes = true },
 };
 enum { CASE_COUNT = sizeof CASES / sizeof *CASES };
 
@@ -61,6 +63,7 @@ static void open_case(struct tiny_run *r, const struct case_of *c, enum recipe_k
     r->train.optimizer.state = c->state;
     r->train.recompute = c->recompute;
     r->train.recompute_layers = c->recompute_layers;
+    r->train.makes_codes = c->makes_codes;
     r->train.optimizer.master = !c->no_master;
     r->train.selection = (struct selection){ .rule = rule, .count = n };
     MUST(tiny_run_open(r, E));

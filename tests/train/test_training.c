@@ -7,6 +7,7 @@
 
 #include "kernels/histogram.h"
 #include "model/checkpoint.h"
+#include "model/trainer.h"
 #include "tests/support/allocations.h"
 #include "tests/support/cases.h"
 #include "tests/support/must.h"
@@ -136,6 +137,7 @@ enum { STEPS = 6, SLOTS_MAX = 128, TRACED_MAX = 256 };
 struct record {
     uint32_t loss[STEPS], norm[STEPS];
     struct fp8_slot slot[STEPS][SLOTS_MAX];
+    int weight_slots; /* the first of them */
     char weights[65];
 };
 
@@ -146,6 +148,7 @@ static void record_step(struct tiny_run *r, struct record *out, bool trace) {
     trainer_slots(r->trainer, &slots);
     assert_true(slots <= SLOTS_MAX);
     trainer_read_fp8(r->trainer, out->slot[step]);
+    out->weight_slots = r->trainer->slots.first[SLOT_FORWARD];
     memcpy(&out->loss[step], &s.loss, 4);
     memcpy(&out->norm[step], &s.grad_norm, 4);
 }
@@ -157,6 +160,17 @@ static void assert_same(const struct record *a, const struct record *b, const ch
                      b->loss[i], a->norm[i], b->norm[i]);
     assert_memory_equal(a->slot, b->slot, sizeof a->slot);
     assert_string_equal(a->weights, b->weights);
+}
+
+/* Codes that are made before their use are counted then: a step after their update. */
+static void move_weight_counts(struct record *later, const struct record *kept) {
+    for (int i = 0; i < STEPS; i++)
+        for (int k = 0; k < later->weight_slots; k++) {
+            bool last = i + 1 == STEPS;
+            const struct fp8_slot *from = last ? &kept->slot[i][k] : &later->slot[i + 1][k];
+            later->slot[i][k].saturated = from->saturated;
+            later->slot[i][k].underflow = from->underflow;
+        }
 }
 
 static void run_straight(const struct variant *v, struct record *out) {
@@ -237,15 +251,18 @@ static void check_histograms(struct tiny_run *r, bool counted) {
     assert_int_equal(found, 1);
 }
 
-static void run_observed(const struct variant *v, enum recompute_kind recompute, int64_t layers,
-                         struct record *out) {
+/* Ways in which a run computes again what it could keep. */
+struct again { enum recompute_kind kind; int64_t layers; bool codes; };
+
+static void run_observed(const struct variant *v, struct again how, struct record *out) {
     struct tiny_run r;
     char dir[64];
     scratch(dir);
     memset(out, 0, sizeof *out);
     init_variant(&r, v, STEPS);
-    r.train.recompute = recompute;
-    r.train.recompute_layers = layers;
+    r.train.recompute = how.kind;
+    r.train.recompute_layers = how.layers;
+    r.train.makes_codes = how.codes;
     r.train.histograms = true;
     MUST(tiny_run_open(&r, E));
     for (int i = 0; i < STEPS; i++) {
@@ -277,9 +294,13 @@ static void observation_changes_no_bit(void **state) {
         run_straight(&VARIANTS[i], a);
         for (int k = 0; k < 6; k++) { /* in all layers, or in the first alone */
             if (!cases_all() && k != i % 6) continue; /* the rows take turns */
-            run_observed(&VARIANTS[i], (enum recompute_kind)(k % 3), k / 3, b);
+            run_observed(&VARIANTS[i], (struct again){ (enum recompute_kind)(k % 3), k / 3, false },
+                         b);
             assert_same(a, b, VARIANTS[i].name);
         }
+        run_observed(&VARIANTS[i], (struct again){ RECOMPUTE_NONE, 0, true }, b);
+        move_weight_counts(b, a);
+        assert_same(a, b, VARIANTS[i].name);
     }
     free(a);
     free(b);
@@ -312,6 +333,26 @@ static void recomputation_saves_memory(void **state) {
     /* Of six layers three are kept, and the other three share one. */
     int64_t layer = (bytes[RECOMPUTE_NONE] - bytes[RECOMPUTE_BLOCK]) / 5;
     assert_int_equal(bytes[SOME_LAYERS], bytes[RECOMPUTE_NONE] - 2 * layer);
+}
+
+/* Codes that are not kept have the memory of one layer's. */
+static void codes_in_use_are_of_one_layer(void **state) {
+    int64_t bytes[2] = { 0, 0 };
+    for (int made = 0; made < 2; made++) {
+        struct tiny_run r;
+        struct plan plan;
+        tiny_run_init(&r, RECIPE_BLOCKWISE, STEPS);
+        r.model.layers = 6;
+        struct recipe_options blockwise = tiny_recipe_options(RECIPE_BLOCKWISE);
+        tiny_run_recipe(&r, &blockwise);
+        r.train.makes_codes = made;
+        MUST(trainer_plan(&plan, &r.model, &r.recipe, &r.train, 1, E));
+        for (int64_t i = 0; i < plan.row_count; i++)
+            if (!strcmp(plan.row[i].arena, "weight codes")) bytes[made] += plan.row[i].bytes;
+        plan_free(&plan);
+    }
+    assert_true(bytes[1] > 0);
+    assert_int_equal(bytes[0], 6 * bytes[1]);
 }
 
 /* ---- accumulation ---- */
@@ -528,6 +569,7 @@ int main(void) {
         cmocka_unit_test(resume_equals_uninterrupted),
         cmocka_unit_test(observation_changes_no_bit),
         cmocka_unit_test(recomputation_saves_memory),
+        cmocka_unit_test(codes_in_use_are_of_one_layer),
         cmocka_unit_test(accumulation_is_one_batch),
         cmocka_unit_test(a_part_batch_is_evaluated_in_part),
         cmocka_unit_test(a_further_set_changes_no_bit),
