@@ -249,6 +249,24 @@ static enum status fewest_layers(const json_t *config, const json_t *facts,
     return OK;
 }
 
+/* Adds a cheap setting to `found` if it spares an eighth of the layers. */
+static enum status spare_layers(const json_t *config, const json_t *facts,
+                                const struct run_options *run, bool on_gpu,
+                                const struct fit *whole, unsigned *found, int64_t *layers,
+                                struct err *e) {
+    int64_t all = run->model.layers, now = *layers ? *layers : all;
+    for (int i = 0; i < SAVINGS && has_layers(*found); i++) {
+        unsigned more = *found | 1u << i;
+        int64_t fewer;
+        if (!saving_is_cheap(i) || more == *found) continue;
+        TRY(fewest_layers(config, facts, run, more, on_gpu, whole, &fewer, e));
+        if (fewer == 0 || fewer > now - ceil_div(all, 8)) continue;
+        *found = more;
+        *layers = now = fewer;
+    }
+    return OK;
+}
+
 enum status fit_find(const json_t *config, const json_t *facts, const char *backend,
                      struct fit *fit, struct err *e) {
     struct run_options run;
@@ -266,6 +284,7 @@ enum status fit_find(const json_t *config, const json_t *facts, const char *back
     fall_back(&run.recipe, on_gpu ? capability_of(facts) : 0, facts);
     enum status st = find_savings(config, facts, &run, on_gpu, &memory, &found, e);
     if (st == OK) st = fewest_layers(config, facts, &run, found, on_gpu, &memory, &layers, e);
+    if (st == OK) st = spare_layers(config, facts, &run, on_gpu, &memory, &found, &layers, e);
     for (int i = 0; i < SAVINGS; i++)
         if (found >> i & 1) saving_add(i, layers, fit->fits_with, sizeof fit->fits_with);
     options_free(&run);

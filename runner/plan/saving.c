@@ -41,6 +41,8 @@ static bool has(int i, const struct train_options *t, const struct saving_run *r
 
 bool saving_has_layers(int i) { return i == RECOMPUTE; }
 
+bool saving_is_cheap(int i) { return i == WEIGHT_CODES; }
+
 bool saving_apply(int i, struct train_options *t, const struct saving_run *run) {
     if (has(i, t, run)) return false;
     switch (i) {

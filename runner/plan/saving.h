@@ -15,6 +15,8 @@ struct saving_run { int64_t layers; int ranks; bool codes, one_memory; };
 bool saving_apply(int i, struct train_options *t, const struct saving_run *run);
 /* Whether it may be limited to some layers, by train.recompute_layers. */
 bool saving_has_layers(int i);
+/* Whether it takes so little of a step that fewer layers that recompute pay for it. */
+bool saving_is_cheap(int i);
 /* Whether the run computes the same numbers with it, but for the order in which sharding adds
  * several micro-batches. */
 bool saving_is_exact(int i);

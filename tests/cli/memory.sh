@@ -53,12 +53,20 @@ says "less memory: --set train.micro_batch=1 --set train.recompute=block \
 fits "$facts/h200.json" --set train.optimizer.offload=true --set train.recompute=block \
     --set train.micro_batch=4 --set model.seq_len=65536
 expect "what fits" "--set train.micro_batch=1" "$with"
+codes="--set train.weight_codes=made"
 # Codes that are not kept: the least that changes no number, and that costs no second forward.
 sed 's/\("gpu.memory": *\)[0-9]*/\1104857600000/' "$facts/h200.json" >less.json
 lean="--set train.micro_batch=1 --set train.grad_dtype=bf16 --set train.optimizer.state=bf16 \
 --set train.optimizer.master=none --set recipe=fp8.blockwise"
 fits less.json $lean
-expect "what fits of FP8" "--set train.weight_codes=made" "$with"
+expect "what fits of FP8" "$codes" "$with"
+# Beside recomputation they spare layers.
+fits "$facts/h200.json" $lean --set train.micro_batch=2 --set model.seq_len=16384
+expect "what fits of FP8 with longer sequences" \
+    "$codes --set train.recompute=block --set train.recompute_layers=16" "$with"
+"$FP8LAB" plan big.lua --lib "$lib" --facts "$facts/h200.json" $lean --set train.micro_batch=2 \
+    --set model.seq_len=16384 --set train.recompute=block >log 2>&1 ||
+    fail "recomputation alone does not fit, so nothing is spared"
 fits less.json $lean --set recipe=bf16
 [[ $with != *weight_codes* ]] || fail "a row without codes is told not to keep them: $with"
 long="--set train.micro_batch=1 --set model.seq_len=131072"
