@@ -8,7 +8,7 @@
  * the first counts. */
 enum rule {
     RULE_SUM,   /* 1: the most likely completion; lm-evaluation-harness calls its accuracy acc */
-    RULE_BYTE,  /* the bytes of its text; acc_norm of ASCII (it divides by characters) */
+    RULE_BYTE,  /* the bytes of its text; acc_bytes, and acc_norm of ASCII (by characters) */
     RULE_TOKEN, /* its tokens, as llm.c */
     RULES
 };

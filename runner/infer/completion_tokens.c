@@ -4,17 +4,41 @@
 #include <string.h>
 
 #include "runner/base/canonical.h"
+#include "runner/ingest/unicode.h"
 
 struct completion_tokens {
     const struct tokenizer_choice *choice;
     struct encoder *encoder;
+    int64_t twice;        /* ids before the text that the text has as well; not used */
     struct text text;     /* the context, and behind it the completion */
     size_t length, spare; /* of the context, and of the white space at its end */
     int32_t *context;     /* its ids; owned, as many as `count` */
     int64_t count;
 };
 
-static bool is_space(char c) { return c && strchr(" \t\n\r\f\v", c); }
+/* As Python's str.isspace: White_Space, and the separators U+001C to U+001F. */
+static bool is_space(uint32_t c) {
+    return (c >= 0x09 && c <= 0x0d) || (c >= 0x1c && c <= 0x20) || c == 0x85 || c == 0xa0 ||
+           c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 ||
+           c == 0x202f || c == 0x205f || c == 0x3000;
+}
+
+/* Of UTF-8, as a JSON text has it. */
+static bool begins_with_space(const char *text) {
+    int length;
+    return is_space(utf8_at((const uint8_t *)text, &length));
+}
+
+/* The bytes before the white space at the end of the first n. */
+static size_t length_without_space(const char *text, size_t n) {
+    while (n) {
+        size_t last = n - 1;
+        while (last && ((uint8_t)text[last] & 0xc0) == 0x80) last--;
+        if (!begins_with_space(text + last)) break;
+        n = last;
+    }
+    return n;
+}
 
 enum status completion_tokens_create(struct completion_tokens **out,
                                      const struct tokenizer_choice *choice, struct err *e) {
@@ -37,18 +61,26 @@ void completion_tokens_destroy(struct completion_tokens *t) {
 
 /* Ids are below 2^31. */
 static const int32_t *ids_of(const struct completion_tokens *t, int64_t *count) {
-    return (const int32_t *)(const void *)encoder_ids(t->encoder, count);
+    const uint32_t *ids = encoder_ids(t->encoder, count);
+    *count -= t->twice;
+    return (const int32_t *)(const void *)(ids + t->twice);
 }
 
 /* The first n bytes of the text, behind what stands before a text. */
 static enum status encode(struct completion_tokens *t, size_t n, struct err *e) {
-    int64_t before;
+    int64_t before, all;
+    t->twice = 0;
     encoder_clear(t->encoder);
     TRY(encoder_begin(t->encoder, e));
     (void)ids_of(t, &before);
     if (before == 0 && t->length == 0 && t->choice->end >= 0)
         TRY(encoder_push(t->encoder, (uint32_t)t->choice->end, e));
-    return encoder_add(t->encoder, t->text.bytes, n, e);
+    TRY(encoder_add(t->encoder, t->text.bytes, n, e));
+    const int32_t *ids = ids_of(t, &all);
+    if (before && all >= 2 * before &&
+        !memcmp(ids, ids + before, (size_t)before * sizeof *ids))
+        t->twice = before;
+    return OK;
 }
 
 /* Sets the text behind its first n bytes. */
@@ -62,9 +94,8 @@ static enum status put(struct completion_tokens *t, size_t n, const char *first,
 
 enum status completion_tokens_context(struct completion_tokens *t, const char *text,
                                       const int32_t **ids, int64_t *count, struct err *e) {
-    size_t n = strlen(text), length = n;
+    size_t n = strlen(text), length = length_without_space(text, n);
     int64_t found;
-    while (length && is_space(text[length - 1])) length--;
     TRY(put(t, 0, text, "", e));
     t->length = length;
     t->spare = n - length;
@@ -85,7 +116,7 @@ enum status completion_tokens_context(struct completion_tokens *t, const char *t
 enum status completion_tokens_behind(struct completion_tokens *t, const char *text,
                                      const int32_t **ids, int64_t *keep, int64_t *count,
                                      bool *inside, struct err *e) {
-    bool between = t->length && !t->spare && !is_space(*text);
+    bool between = t->length && !t->spare && !begins_with_space(text);
     int64_t all, same = 0;
     if (!*text) return FAIL(e, ERR_FORMAT, "it is empty");
     TRY(put(t, t->length + t->spare, between ? " " : "", text, e));

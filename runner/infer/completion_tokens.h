@@ -12,10 +12,11 @@ NODISCARD enum status completion_tokens_create(struct completion_tokens **out,
                                                struct err *e);
 void completion_tokens_destroy(struct completion_tokens *t); /* NULL is fine */
 
-/* The context from now on. White space at its end goes to the completions. *ids, borrowed until the
- * next context, begin as a text of training data does: with the tokens that the tokenizer sets
- * before one, as lm-evaluation-harness has them with add_bos_token=True. A context without text is
- * these, or else the token that ends a document. ERR_FORMAT: there is neither. */
+/* The context from now on. White space at its end goes to the completions; white space is what
+ * Python's str.isspace takes for it. *ids, borrowed until the next context, begin as a text of
+ * training data does: with the tokens that the tokenizer sets before one. A text that begins with
+ * these itself has them once. A context without text is these, or else the token that ends a
+ * document. ERR_FORMAT: there is neither. */
 NODISCARD enum status completion_tokens_context(struct completion_tokens *t, const char *text,
                                                 const int32_t **ids, int64_t *count,
                                                 struct err *e);

@@ -63,12 +63,18 @@ static void a_completion_begins_at_the_first_token_that_differs(void **state) {
         { "bytes", "ab \n", "c", 2, 2, " \nc" },
         { "bytes", "ab\n", " c", 2, 2, "\n c" },
         { "bytes", "ab", "\nc", 2, 2, "\nc" },
+        { "bytes", "ab\u3000", "c", 2, 2, "\u3000c" }, /* white space beyond ASCII, as Python's */
+        { "bytes", "ab", "\u00a0c", 2, 2, "\u00a0c" },
+        { "bytes", "\u00e9\u2009\x1f ", "c", 2, 2, "\u2009\x1f c" },
+        { "bytes", "ab\u200b", "c", 5, 5, " c" },     /* of no width: no white space */
         { "gpt2.json", "the", "of", 2, 2, " of" }, /* one token, not " " and "of" */
         { "gpt2.json", "the ", "of", 2, 2, " of" },
         { "gpt2.json", "", "the", 1, 1, "the" },   /* behind the end of a document */
         { "gpt2.json", " ", "of", 1, 1, " of" },
         { "llama3.json", "the", "of", 3, 3, " of" }, /* behind the token that begins a text */
         { "llama3.json", "", "the", 1, 1, "the" },
+        { "llama3.json", "<|begin_of_text|>the", "of", 3, 3, " of" }, /* it has that token */
+        { "llama3.json", "<|begin_of_text|>", "of", 1, 1, " of" },
         { "llama3.json", "x)", "y", 3, 3, " y" },
         { "llama3.json", "x)", "\ny", 3, 2, ")\ny" }, /* ")" and "\n" are one token */
         { "llama3.json", "x)\n", "y", 3, 2, ")\ny" },
