@@ -226,6 +226,7 @@ static void the_band_is_the_spread_over_seeds(void **state) {
         { "[\"0.1\"]", "the band of step 1 is no number", ERR_FORMAT },
         { "[]", "is not a seed band", ERR_FORMAT },
         { "[0.1,0]", "", OK }, /* all seeds have one loss there */
+        { "[0.4,0.4,0.4,0.4,0.4,0.4,0.4,0.4,0.4,0.4]", "", OK }, /* 0.13 of the losses */
     };
     for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++) {
         put_file(s.parent, "band.json", "{\"schema\":\"fp8lab.seed_band/1\",\"reference\":\"%s\","
