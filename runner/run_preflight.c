@@ -377,10 +377,11 @@ static void warn_of_copies(const struct suite *s) {
         if (copy && !(said && json_equal(copy, said))) {
             json_decref(said);
             said = json_incref((json_t *)copy);
-            cli_warn(s->settings->cli, "%s: %s has the same bytes as %s: the run reads them twice%s",
-                     run->name, PLAIN(json_text(copy, "path", "")),
-                     PLAIN(json_text(first, "path", "")), json_object_get(copy, "set") ? ""
-                     : ", and may evaluate on text that it trains on");
+            const char *and = json_object_get(copy, "set")
+                                  ? "" : ", and may evaluate on text that it trains on";
+            cli_warn(s->settings->cli, "%s: %s has the same bytes as %s: the run reads them "
+                     "twice%s", run->name, PLAIN(json_text(copy, "path", "")),
+                     PLAIN(json_text(first, "path", "")), and);
         }
         json_decref(sources);
     }

@@ -96,8 +96,8 @@ static void one_run_a_side_gives_no_bounds(void **state) {
     assert_true(json_is_null(json_object_get(speed_row(&s), "low")));
     CHECK(compare_text(&s.c, false, &text, &e));
     says(text, "How much faster?");
-    says(text, "B    fp8.delayed         1          75200    1.500x                   -  no verdict: "
-               "row and baseline need 2 runs each");
+    says(text, "B    fp8.delayed         1          75200    1.500x                   -  no "
+               "verdict: row and baseline need 2 runs each");
     free(text);
     finish(&s);
     compare(&s, six + 2, 4);
@@ -554,79 +554,6 @@ static void an_order_that_favours_a_side_is_told(void **state) {
     }
 }
 
-/* ---- rows that ran side by side -------------------------------------------------------------- */
-
-/* Runs 0 to 5 on these GPUs, as many rows at once. */
-static void side_by_side(struct run_fixture runs[6], const char *const gpus[6], char text[6][96]) {
-    on_gpu(runs, 1.04);
-    for (int i = 0; i < 6; i++) {
-        snprintf(text[i], 96, "[{\"from_step\":0,\"side_by_side\":{\"gpus\":[%s],"
-                 "\"rows_at_once\":4,\"slot\":0}}]", gpus[i]);
-        runs[i].attempts = text[i];
-    }
-}
-
-/* A chip that is 4 % faster made its recipe "faster". */
-static void a_chip_is_no_recipe(void **state) {
-    static const struct { const char *gpus[6], *verdict, *why; } CASES[] = {
-        { { "0", "0", "0", "1", "1", "1" }, NULL,
-          "its runs were on GPU 1, the baseline's on GPU 0: two chips of one product may differ by "
-          "some percent; fp8lab run --repeat 4 --side-by-side 4 --again tiny.lua" },
-        { { "0", "0", "0", "1", "2", "3" }, NULL,
-          "its runs were on GPU 1, 2, 3, the baseline's on GPU 0:" },
-        { { "0,1", "0,1", "0,1", "2,3", "2,3", "2,3" }, NULL,
-          "on GPU 2+3, the baseline's on GPU 0+1" },
-        { { "0", "1", "2", "3", "4", "5" }, "faster",
-          "its runs were on GPU 3, 4, 5, the baseline's on GPU 0, 1, 2" },
-        { { "0", "1", "2", "0", "1", "1" }, "faster",
-          "its runs were on GPU 0, 1, 1, the baseline's on GPU 0, 1, 2" },
-        { { "0", "1", "2", "2", "0", "1" }, "faster", "" }, /* each ran every row */
-        { { "1", "1", "1", "1", "1", "1" }, "faster", "" },
-    };
-    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
-        struct scene s;
-        struct run_fixture runs[6];
-        char text[6][96];
-        side_by_side(runs, CASES[k].gpus, text);
-        compare(&s, runs, 6);
-        speed_is(&s, CASES[k].verdict, CASES[k].why);
-        if (!*CASES[k].why) assert_string_equal(json_text(speed_row(&s), "why", "?"), "");
-        finish(&s);
-    }
-}
-
-/* Without --repeat the one run of each side is on a chip of its own. */
-static void one_run_on_a_chip_of_its_own(void **state) {
-    static const char *const GPUS[6] = { "0", "1", "2", "3", "4", "5" };
-    struct scene s;
-    struct run_fixture six[6], runs[2];
-    char text[6][96];
-    side_by_side(six, GPUS, text);
-    runs[0] = six[0];
-    runs[1] = six[3];
-    runs[0].argv = runs[1].argv = ",\"--side-by-side\",\"8\",\"--set\",\"a=b\"";
-    compare(&s, runs, 2);
-    speed_is(&s, NULL, "here are 1 and 1; its runs were on GPU 3, the baseline's on GPU 0: two "
-                       "chips of one product may differ by some percent; fp8lab run --repeat 4 "
-                       "--side-by-side 4 tiny.lua --set a=b");
-    finish(&s);
-}
-
-/* Rows at once share processors and disk: a run that was alone is no repeat of theirs. */
-static void a_run_alone_is_no_repeat(void **state) {
-    static const char *const GPUS[6] = { "0", "1", "2", "0", "1", "2" };
-    struct scene s;
-    struct run_fixture runs[6];
-    char text[6][96];
-    side_by_side(runs, GPUS, text);
-    runs[4].attempts = "[{\"from_step\":0}]";
-    runs[4].speed = 9;
-    compare(&s, runs, 6);
-    left_out_is(&s, 1, 4, "it ran alone, and A as one of 4 rows at once");
-    assert_int_equal(json_int(speed_row(&s), "runs"), 2);
-    finish(&s);
-}
-
 /* ---- the outputs --------------------------------------------------------------------------- */
 
 static void all_outputs_have_the_verdict(void **state) {
@@ -678,9 +605,6 @@ int main(void) {
         cmocka_unit_test(clocks_need_a_reason),
         cmocka_unit_test(clocks_are_of_all_runs),
         cmocka_unit_test(an_order_that_favours_a_side_is_told),
-        cmocka_unit_test(a_chip_is_no_recipe),
-        cmocka_unit_test(one_run_on_a_chip_of_its_own),
-        cmocka_unit_test(a_run_alone_is_no_repeat),
         cmocka_unit_test(all_outputs_have_the_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

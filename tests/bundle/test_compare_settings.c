@@ -1,4 +1,4 @@
-/* How much faster? Which settings and builds the runs must have that count, and what to run if
+/* How much faster? Which settings, builds and GPUs the runs have that count, and what to run if
  * there are too few. */
 #include <math.h>
 
@@ -154,7 +154,7 @@ static void builds_need_runs_that_count(void **state) {
             says(json_text(row, "why", ""), "need 2 runs each that count; here are 1 and 1; run "
                                             "both builds in turns (--again)");
             text_says(&s, "How much faster?\n     same bits                 runs       tokens/s");
-            text_says(&s, "    C does not count: 1 other process used a GPU in its steady window\n");
+            text_says(&s, "    C does not count: 1 other process used a GPU in its steady");
             char *html = page_of(&s);
             says(html, "<h2>How much faster?</h2>");
             free(html);
@@ -218,6 +218,77 @@ static void the_command_makes_new_runs(void **state) {
 }
 
 /* ---- GPUs of rows side by side -------------------------------------------------------------- */
+
+/* Runs 0 to 5 on these GPUs, as many rows at once. */
+static void side_by_side(struct run_fixture runs[6], const char *const gpus[6], char text[6][96]) {
+    on_gpu(runs, 1.04);
+    for (int i = 0; i < 6; i++) {
+        snprintf(text[i], 96, "[{\"from_step\":0,\"side_by_side\":{\"gpus\":[%s],"
+                 "\"rows_at_once\":4,\"slot\":0}}]", gpus[i]);
+        runs[i].attempts = text[i];
+    }
+}
+
+/* A chip that is 4 % faster made its recipe "faster". */
+static void a_chip_is_no_recipe(void **state) {
+    static const struct { const char *gpus[6], *verdict, *why; } CASES[] = {
+        { { "0", "0", "0", "1", "1", "1" }, NULL,
+          "its runs were on GPU 1, the baseline's on GPU 0: two chips of one product may differ by "
+          "some percent; fp8lab run --repeat 4 --side-by-side 4 --again tiny.lua" },
+        { { "0", "0", "0", "1", "2", "3" }, NULL,
+          "its runs were on GPU 1, 2, 3, the baseline's on GPU 0:" },
+        { { "0,1", "0,1", "0,1", "2,3", "2,3", "2,3" }, NULL,
+          "on GPU 2+3, the baseline's on GPU 0+1" },
+        { { "0", "1", "2", "3", "4", "5" }, "faster",
+          "its runs were on GPU 3, 4, 5, the baseline's on GPU 0, 1, 2" },
+        { { "0", "1", "2", "0", "1", "1" }, "faster",
+          "its runs were on GPU 0, 1, 1, the baseline's on GPU 0, 1, 2" },
+        { { "0", "1", "2", "2", "0", "1" }, "faster", "" }, /* each ran every row */
+        { { "1", "1", "1", "1", "1", "1" }, "faster", "" },
+    };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        struct run_fixture runs[6];
+        char text[6][96];
+        side_by_side(runs, CASES[k].gpus, text);
+        compare(&s, runs, 6);
+        speed_is(&s, CASES[k].verdict, CASES[k].why);
+        if (!*CASES[k].why) assert_string_equal(json_text(speed_row(&s), "why", "?"), "");
+        finish(&s);
+    }
+}
+
+/* Without --repeat the one run of each side is on a chip of its own. */
+static void one_run_on_a_chip_of_its_own(void **state) {
+    static const char *const GPUS[6] = { "0", "1", "2", "3", "4", "5" };
+    struct scene s;
+    struct run_fixture six[6], runs[2];
+    char text[6][96];
+    side_by_side(six, GPUS, text);
+    runs[0] = six[0];
+    runs[1] = six[3];
+    runs[0].argv = runs[1].argv = ",\"--side-by-side\",\"8\",\"--set\",\"a=b\"";
+    compare(&s, runs, 2);
+    speed_is(&s, NULL, "here are 1 and 1; its runs were on GPU 3, the baseline's on GPU 0: two "
+                       "chips of one product may differ by some percent; fp8lab run --repeat 4 "
+                       "--side-by-side 4 tiny.lua --set a=b");
+    finish(&s);
+}
+
+/* Rows at once share processors and disk: a run that was alone is no repeat of theirs. */
+static void a_run_alone_is_no_repeat(void **state) {
+    static const char *const GPUS[6] = { "0", "1", "2", "0", "1", "2" };
+    struct scene s;
+    struct run_fixture runs[6];
+    char text[6][96];
+    side_by_side(runs, GPUS, text);
+    runs[4].attempts = "[{\"from_step\":0}]";
+    runs[4].speed = 9;
+    compare(&s, runs, 6);
+    left_out_is(&s, 1, 4, "it ran alone, and A as one of 4 rows at once");
+    assert_int_equal(json_int(speed_row(&s), "runs"), 2);
+    finish(&s);
+}
 
 /* GPU 0 is 4 % slower than GPU 1. The sides share a GPU, so the bounds of all their runs called
  * equally fast recipes "faster". */
@@ -304,6 +375,9 @@ int main(void) {
         cmocka_unit_test(builds_need_runs_that_count),
         cmocka_unit_test(a_row_has_one_build),
         cmocka_unit_test(the_command_makes_new_runs),
+        cmocka_unit_test(a_chip_is_no_recipe),
+        cmocka_unit_test(one_run_on_a_chip_of_its_own),
+        cmocka_unit_test(a_run_alone_is_no_repeat),
         cmocka_unit_test(a_shared_gpu_decides),
         cmocka_unit_test(the_settings_that_give_most_count),
     };

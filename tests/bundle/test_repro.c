@@ -252,8 +252,10 @@ static void the_band_is_the_spread_over_seeds(void **state) {
 /* The variance of three losses at a step, from their distances. */
 static double variance_of(const struct comparison *c, int64_t step) {
     double x[3];
-    for (int i = 0; i < 3; i++)
-        x[i] = column_value(columns_scalar(c->run[i].columns.of[STREAM_TRAIN], "loss"), step - 1, 0);
+    for (int i = 0; i < 3; i++) {
+        const struct columns *train = c->run[i].columns.of[STREAM_TRAIN];
+        x[i] = column_value(columns_scalar(train, "loss"), step - 1, 0);
+    }
     return (pow(x[0] - x[1], 2) + pow(x[1] - x[2], 2) + pow(x[2] - x[0], 2)) / 6;
 }
 

@@ -116,8 +116,8 @@ static void the_common_place_is_the_last_that_all_have(void **state) {
     const struct curve x = curve_of(a, a, a, 4), y = curve_of(b, b, b, 3), z = curve_of(c, c, c, 2),
                        other = curve_of(none, none, none, 1), first = curve_of(a, a, a, 1),
                        empty = { 0 };
-    const struct curve *three[] = { &x, &y, &z }, *apart[] = { &x, &other }, *two[] = { &first, &z },
-                       *lacking[] = { &x, &empty };
+    const struct curve *three[] = { &x, &y, &z }, *apart[] = { &x, &other },
+                       *two[] = { &first, &z }, *lacking[] = { &x, &empty };
     assert_true(curve_common(three, 3) == 30);
     assert_true(curve_common(two, 2) == 10);
     assert_true(curve_common(three, 1) == 40);

@@ -63,9 +63,9 @@ static void many_gpus_are_cut(void **state) {
     char why[FAMILY_WHY_CAP] = "";
     struct side x = side_of("abcdefghijklmnopqrstuvwxyz", NULL), y = side_of("0000", NULL);
     speeds_note_gpus(&x, &y, why);
-    assert_string_equal(why, "its runs were on GPU 0, the baseline's on GPU a, b, c, d, e, f, g, h, "
-                             "i, j, k, l, m, n, o, p, q, r, ...: two chips of one product may differ "
-                             "by some percent");
+    assert_string_equal(why, "its runs were on GPU 0, the baseline's on GPU a, b, c, d, e, f, g, "
+                             "h, i, j, k, l, m, n, o, p, q, r, ...: two chips of one product may "
+                             "differ by some percent");
     json_decref(x.gpus);
     json_decref(y.gpus);
 }
