@@ -90,7 +90,7 @@ wrong() { # KEY=VALUE WORDS...
 }
 ln own.txt link.txt
 ln -s code/b.txt symbolic.txt
-: >empty.txt
+: >empty.txt && : >none.txt
 wrong eval.also.law=code/b.txt "eval.also.law: code/b.txt is named twice, first in eval.also.code"
 wrong "eval.also.law=o*.txt" "eval.also.law: own.txt is also among the run's own data"
 wrong eval.also.law=link.txt "eval.also.law: link.txt is also among the run's own data"
@@ -125,7 +125,7 @@ expect "eval --data of text" "$2" "$found"
 rm -r text/cache
 gives 0 repro "$text" --exact --threads 1 --runs again --cache other -- "tokenising 2 files" \
     "bitwise equal"
-gives 2 run t.lua --lib "$lib" $tokens --set data.paths=law.txt,own.txt \
+gives 2 run t.lua --lib "$lib" $tokens --set data.paths=law.txt,none.txt,own.txt \
     --set eval.also.law=empty.txt,copy.txt --runs none -- \
     "eval.also.law: copy.txt is a copy of own.txt, which is among the run's own data"
 gives 2 run t.lua --lib "$lib" $tokens --set eval.also.law=copy_b.txt --runs none -- \
@@ -134,6 +134,11 @@ tr 1-9 9 <own.txt >even.txt # of as many tokens: shards have equal indices
 train t.lua --runs even $tokens --set eval.also.law=even.txt
 gives 2 run t.lua --lib "$lib" $tokens --set eval.also.law=no.txt --runs none -- \
     "eval.also.law: open no.txt"
+"$FP8LAB" data tokenise own.txt --tokenizer bytes --to own >out 2>log || fail "own.bin"
+for end in bin idx; do ln own.$end link.$end; done
+sed 's/text { .* },/tokens { path = "own.bin", format = "megatron" },/; s/ffn = 64/&, vocab = 256/
+     s/also = { .* } },$/also = { law = "link.bin" } },/' t.lua >shards.lua
+gives 2 check shards.lua --lib "$lib" -- "eval.also.law: link is also among the run's own data"
 mv law.txt away.txt
 gives 0 eval "$text" --threads 1 --cache other -- "loss"
 gives 0 eval "$with" --threads 1 -- "loss"
