@@ -195,7 +195,7 @@ const json_t *eval_sets_find_copy(const json_t *files, bool across, const json_t
         *first = json_object_get(seen, digest);
         if (*first && (!across || strcmp(json_text(*first, "set", ""), json_text(file, "set", ""))))
             copy = file;
-        if (copy || (!*first && json_object_set(seen, digest, (json_t *)file) != 0)) break;
+        if (copy || json_object_set(seen, digest, (json_t *)file) != 0) break;
     }
     json_decref(seen); /* *first stays: the list owns it */
     return copy;
