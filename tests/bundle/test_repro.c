@@ -249,6 +249,24 @@ static void the_band_is_the_spread_over_seeds(void **state) {
     scene_close(&s);
 }
 
+/* A step of the reference without a loss says nothing of the band's width. */
+static void a_step_without_loss_judges_no_band(void **state) {
+    struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    char path[PATH_CAP];
+    struct seed_band band;
+    struct scene s;
+    two[0].lossless_step = 4;
+    scene_open(&s, two, 2);
+    const struct run_view *v = &s.c.run[0];
+    MUST(path_join(path, s.parent, "band.json", E));
+    put_file(s.parent, "band.json", "{\"schema\":\"fp8lab.seed_band/1\",\"reference\":\"%s\","
+             "\"band\":[0.1,0.1,0.1,0.1]}", v->identity);
+    MUST(seed_band_read(path, v->identity, v->columns.of[STREAM_TRAIN], &band, E));
+    assert_int_equal(band.steps, 4);
+    seed_band_free(&band);
+    scene_close(&s);
+}
+
 /* The variance of three losses at a step, from their distances. */
 static double variance_of(const struct comparison *c, int64_t step) {
     double x[3];
@@ -323,6 +341,7 @@ int main(void) {
         cmocka_unit_test(a_missing_loss_is_the_worst_distance),
         cmocka_unit_test(a_band_that_was_found_proves_no_equal_inputs),
         cmocka_unit_test(the_band_is_the_spread_over_seeds),
+        cmocka_unit_test(a_step_without_loss_judges_no_band),
         cmocka_unit_test(the_band_is_pooled),
         cmocka_unit_test(only_repeats_make_a_band),
     };
