@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "kernels/rng.h"
 #include "model/data_source.h"
@@ -256,59 +255,6 @@ static enum status open_set(struct data *d, const struct data_set_options *set,
     return *name ? OK : FAIL(e, ERR_MEMORY, "no host memory for a name");
 }
 
-/* A file of the data (set -1) or of a set, for which names and links do not matter. */
-struct opened {
-    dev_t device;
-    ino_t inode;
-    int64_t order, set; /* in the order of opening */
-    const char *path;
-};
-
-static int by_inode(const void *a, const void *b) {
-    const struct opened *x = a, *y = b;
-    if (x->device != y->device) return x->device < y->device ? -1 : 1;
-    if (x->inode != y->inode) return x->inode < y->inode ? -1 : 1;
-    return x->order < y->order ? -1 : x->order > y->order;
-}
-
-static void list_files(const struct data *of, int64_t set, struct opened *all, int64_t *count) {
-    struct stat info;
-    for (int64_t i = 0; i < of->file_count; i++) {
-        if (fstat(of->file[i].fd, &info) != 0) continue; /* a file that is open: never */
-        all[*count] = (struct opened){ info.st_dev, info.st_ino, *count, set, of->file[i].path };
-        ++*count;
-    }
-}
-
-static enum status refuse_twice(const struct data *d, const struct opened *first,
-                                const struct opened *again, struct err *e) {
-    const char *name = d->set_name[again->set];
-    if (first->set < 0)
-        return FAIL(e, ERR_CONFIG, "eval.also.%s: %s is also among the run's own data: its loss "
-                    "would be that of text that is trained on; take it out of one of the two",
-                    name, again->path);
-    return FAIL(e, ERR_CONFIG, "eval.also.%s: %s is named twice, also in eval.also.%s; take it out "
-                "of one of the two", name, again->path, d->set_name[first->set]);
-}
-
-/* ERR_CONFIG names the first file of a set that is also one of the data or of another set. */
-static enum status check_twice(const struct data *d, struct err *e) {
-    int64_t files = d->file_count, count = 0, found = -1;
-    for (int64_t i = 0; i < d->set_count; i++) files += d->set[i]->file_count;
-    struct opened *all = calloc((size_t)files + 1, sizeof *all);
-    if (!all) return FAIL(e, ERR_MEMORY, "%lld files of data", (long long)files);
-    list_files(d, -1, all, &count);
-    for (int64_t i = 0; i < d->set_count; i++) list_files(d->set[i], i, all, &count);
-    qsort(all, (size_t)count, sizeof *all, by_inode);
-    for (int64_t i = 1; i < count; i++) {
-        bool same = all[i].device == all[i - 1].device && all[i].inode == all[i - 1].inode;
-        if (same && all[i].set >= 0 && (found < 0 || all[i].order < all[found].order)) found = i;
-    }
-    enum status st = found < 0 ? OK : refuse_twice(d, &all[found - 1], &all[found], e);
-    free(all);
-    return st;
-}
-
 static enum status open_sets(struct data *d, const struct data_options *o, struct err *e) {
     if (o->set_count == 0) return OK;
     if (d->kind == DATA_SYNTHETIC)
@@ -321,7 +267,7 @@ static enum status open_sets(struct data *d, const struct data_options *o, struc
         enum status st = open_set(d, &o->sets[i], o, e);
         if (st != OK) return err_prefix(e, "eval.also.%s", o->sets[i].name), st;
     }
-    return check_twice(d, e);
+    return OK;
 }
 
 enum status data_open(struct data **out, const struct data_options *options, int64_t vocab,

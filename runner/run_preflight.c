@@ -361,48 +361,31 @@ static void note_repeats(const struct suite *s) {
     }
 }
 
-static bool holds_text(const json_t *file) {
-    const char *path = json_text(file, "path", ""), *dot = strrchr(path, '.');
-    bool beside = dot && (!strcmp(dot, ".idx") || !strcmp(dot, ".loss")); /* may be equal */
-    return json_int(file, "bytes") > 0 && !beside;
-}
-
-/* The first file of a list of data files that is a copy of an earlier one, or the same; NULL: none,
- * or no memory to look. *first: the earlier one. */
-static const json_t *find_copy(const json_t *files, const json_t **first) {
-    json_t *seen = json_object(); /* file by digest */
-    const json_t *file, *copy = NULL;
-    size_t i;
-    json_array_foreach((json_t *)files, i, file) {
-        const char *digest = json_text(file, "sha256", "");
-        if (!holds_text(file) || !*digest) continue;
-        *first = json_object_get(seen, digest);
-        if (*first) copy = file;
-        if (copy || json_object_set(seen, digest, (json_t *)file) != 0) break;
-    }
-    json_decref(seen); /* *first stays: the list owns it */
-    return copy;
-}
-
 /* Held-out text that is trained on makes a loss look better than it is. Rows with the same copies
  * share a warning. */
 static void warn_of_copies(const struct suite *s) {
-    const json_t *said = NULL;
+    json_t *said = NULL;
     for (int64_t i = 0; i < s->resolution->run_count; i++) {
         const struct resolved_run *run = &s->resolution->runs[i];
         const struct suite_row *row = &s->rows[i];
         json_t *sources = row->tokens.record ? cache_record_sources(row->tokens.record) : NULL;
-        const json_t *first;
+        const json_t *first, *copy = NULL;
         bool unique = json_is_true(json_object_get(json_object_get(run->config_json, "data"),
                                                    "unique"));
-        const json_t *copy = unique ? NULL : find_copy(sources ? sources : row->data_files, &first);
-        json_decref(sources); /* the record owns its items */
-        if (!copy || (said && json_equal(copy, said))) continue;
-        said = copy;
-        cli_warn(s->settings->cli, "%s: %s has the same bytes as %s: the run reads them twice, and "
-                 "may evaluate on text that it trains on", run->name,
-                 PLAIN(json_text(copy, "path", "")), PLAIN(json_text(first, "path", "")));
+        if (!unique)
+            copy = eval_sets_find_copy(sources ? sources : row->data_files, false, &first);
+        if (copy && !(said && json_equal(copy, said))) {
+            json_decref(said);
+            said = json_incref((json_t *)copy);
+            const char *and = json_object_get(copy, "set")
+                                  ? "" : ", and may evaluate on text that it trains on";
+            cli_warn(s->settings->cli, "%s: %s has the same bytes as %s: the run reads them "
+                     "twice%s", run->name, PLAIN(json_text(copy, "path", "")),
+                     PLAIN(json_text(first, "path", "")), and);
+        }
+        json_decref(sources);
     }
+    json_decref(said);
 }
 
 enum status preflight_say(const struct suite *s, const struct extension *extension,

@@ -24,24 +24,8 @@ static json_t *config_of(const json_t *config, const char *name, json_t *files) 
     return json_whole(copy, failed);
 }
 
-/* Text that has the bytes of the run's own, or of another set, gives the same tokens. */
-static enum status refuse_same(const struct cache_entry *out, const json_t *records,
-                               const struct cache_entry *set, const char *name, struct err *e) {
-    const char *other;
-    json_t *record;
-    if (!strcmp(out->prefix, set->prefix))
-        return FAIL(e, ERR_CONFIG, "eval.also.%s has the same text as the run's own data: its loss "
-                    "would be that of text that is trained on; take it out of one of the two",
-                    name);
-    json_object_foreach((json_t *)records, other, record)
-        if (!strcmp(json_text(record, "prefix", ""), set->prefix))
-            return FAIL(e, ERR_CONFIG, "eval.also.%s and eval.also.%s have the same text; leave "
-                        "one of the two out", name, other);
-    return OK;
-}
-
 static enum status take_set(const struct cache_request *q, const char *name, json_t *files,
-                            const struct cache_entry *own, json_t *records, struct err *e) {
+                            json_t *records, struct err *e) {
     struct cache_request set = *q;
     struct cache_entry entry = { 0 };
     bool failed = false;
@@ -50,7 +34,6 @@ static enum status take_set(const struct cache_request *q, const char *name, jso
     enum status st = config ? cache_take_one(&set, &entry, e)
                             : FAIL(e, ERR_MEMORY, "the configuration of eval.also.%s", name);
     if (st != OK && !strstr(e->text, "eval.also.")) err_prefix(e, "eval.also.%s", name);
-    if (st == OK) st = refuse_same(own, records, &entry, name, e);
     if (st == OK) json_put(records, name, json_incref(entry.record), &failed);
     if (st == OK && failed) st = FAIL(e, ERR_MEMORY, "the record of eval.also.%s", name);
     cache_entry_free(&entry);
@@ -65,6 +48,14 @@ static enum status add_records(struct cache_entry *out, json_t *records, struct 
     return failed ? FAIL(e, ERR_MEMORY, "the records of eval.also") : OK;
 }
 
+static enum status check_copies(const json_t *record, struct err *e) {
+    json_t *sources = cache_record_sources(record);
+    enum status st = sources ? eval_sets_check_copies(sources, e)
+                             : FAIL(e, ERR_MEMORY, "the files of eval.also");
+    json_decref(sources);
+    return st;
+}
+
 enum status cache_take(const struct cache_request *q, struct cache_entry *out, struct err *e) {
     json_t *also = eval_sets_of(q->config), *files;
     const char *name;
@@ -73,8 +64,9 @@ enum status cache_take(const struct cache_request *q, struct cache_entry *out, s
     json_t *records = json_object();
     enum status st = records ? OK : FAIL(e, ERR_MEMORY, "the records of eval.also");
     json_object_foreach(also, name, files)
-        if (st == OK) st = take_set(q, name, files, out, records, e);
+        if (st == OK) st = take_set(q, name, files, records, e);
     if (st == OK) st = add_records(out, json_incref(records), e);
+    if (st == OK) st = check_copies(out->record, e);
     json_decref(records);
     if (st != OK) cache_entry_free(out);
     return st;
@@ -122,12 +114,15 @@ enum status cache_check(const struct cli *cli, const struct cache_entry *x, cons
 
 json_t *cache_record_sources(const json_t *record) {
     const char *name;
-    json_t *set, *all = json_array(), *own = json_object_get(record, "sources");
+    json_t *set, *all = json_array(), *own = json_object_get(record, "sources"), *source;
     bool failed = !all || (own && json_array_extend(all, own) != 0);
-    json_object_foreach(sets_of(record), name, set) {
-        json_t *sources = json_object_get(set, "sources");
-        failed = failed || (sources && json_array_extend(all, sources) != 0);
-    }
+    size_t i;
+    json_object_foreach(sets_of(record), name, set)
+        json_array_foreach(json_object_get(set, "sources"), i, source) {
+            json_t *copy = json_copied(source, &failed);
+            json_put(copy, "set", json_string(name), &failed);
+            json_append(all, copy, &failed);
+        }
     return json_whole(all, failed);
 }
 

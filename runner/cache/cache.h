@@ -16,7 +16,8 @@ NODISCARD enum status cache_take(const struct cache_request *q, struct cache_ent
 NODISCARD enum status cache_find_recorded(const struct cli *cli, const json_t *record,
                                           const char *folder, const char *own,
                                           struct cache_entry *out, struct err *e);
-/* The files of text of a record and of its sets, in one list. New reference; NULL: no memory. */
+/* The files of text of a record and then of its sets, each of these with its `set`, in one list.
+ * New reference; NULL: no memory. */
 json_t *cache_record_sources(const json_t *record);
 /* A copy of the record whose shards, and those of its sets, are below `root` now. NULL: no memory,
  * or a path that is too long. */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "model/ground/json_safe.h"
 #include "runner/base/plain_text.h"
@@ -98,13 +99,26 @@ struct uses {
     bool here, failed;
 };
 
-/* A file that is here by its real path, so that links to it are the same. */
+/* Whether a file is here, or the .bin of Megatron's two. */
+static bool find_file(const struct uses *u, const char *path, struct stat *info) {
+    static const char *const ENDS[] = { "", ".bin" };
+    for (int i = 0; u->here && i < 2; i++) {
+        char full[PATH_CAP];
+        int n = snprintf(full, sizeof full, "%s%s%s%s", u->root ? u->root : "", u->root ? "/" : "",
+                         path, ENDS[i]);
+        if (n < PATH_CAP && stat(full, info) == 0) return true;
+    }
+    return false;
+}
+
+/* A file that is here by its inode, so that links to it are the same. */
 static void file_key(const struct uses *u, const char *path, char out[PATH_CAP]) {
-    char full[PATH_CAP];
-    int n = snprintf(full, sizeof full, "%s%s%s", u->root ? u->root : "", u->root ? "/" : "", path);
-    char *real = u->here && n < PATH_CAP ? realpath(full, NULL) : NULL;
-    snprintf(out, PATH_CAP, "%s", real ? real : path);
-    free(real);
+    struct stat info;
+    if (find_file(u, path, &info))
+        snprintf(out, PATH_CAP, ":%llu:%llu", (unsigned long long)info.st_dev,
+                 (unsigned long long)info.st_ino);
+    else
+        snprintf(out, PATH_CAP, "%s", path);
 }
 
 /* Notes a use; returns that of an earlier set or of the data, or NULL. */
@@ -161,4 +175,42 @@ enum status eval_sets_check(const json_t *config, const char *root, bool here, s
     if (st == OK && (u.failed || !u.of)) st = FAIL(e, ERR_MEMORY, "the files of eval.also");
     json_decref(u.of);
     return st;
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+static bool holds_text(const json_t *file) {
+    const char *path = json_text(file, "path", ""), *dot = strrchr(path, '.');
+    bool beside = dot && (!strcmp(dot, ".idx") || !strcmp(dot, ".loss")); /* may be equal */
+    return json_int(file, "bytes") > 0 && !beside;
+}
+
+const json_t *eval_sets_find_copy(const json_t *files, bool across, const json_t **first) {
+    json_t *seen = json_object(); /* file by digest */
+    const json_t *file, *copy = NULL;
+    size_t i;
+    json_array_foreach((json_t *)files, i, file) {
+        const char *digest = json_text(file, "sha256", "");
+        if (!holds_text(file) || !*digest) continue;
+        *first = json_object_get(seen, digest);
+        if (*first && (!across || strcmp(json_text(*first, "set", ""), json_text(file, "set", ""))))
+            copy = file;
+        if (copy || json_object_set(seen, digest, (json_t *)file) != 0) break;
+    }
+    json_decref(seen); /* *first stays: the list owns it */
+    return copy;
+}
+
+enum status eval_sets_check_copies(const json_t *files, struct err *e) {
+    const json_t *first, *copy = eval_sets_find_copy(files, true, &first);
+    if (!copy) return OK;
+    const char *set = json_text(copy, "set", "?"), *other = json_text(first, "set", NULL);
+    if (!other)
+        return FAIL(e, ERR_CONFIG, "eval.also.%s: %s is a copy of %s, which is among the run's own "
+                    "data: its loss would be that of text that is trained on; take it out of one "
+                    "of the two", set, PLAIN(json_text(copy, "path", "?")),
+                    PLAIN(json_text(first, "path", "?")));
+    return FAIL(e, ERR_CONFIG, "eval.also.%s: %s is a copy of %s, which is in eval.also.%s; take "
+                "it out of one of the two", set, PLAIN(json_text(copy, "path", "?")),
+                PLAIN(json_text(first, "path", "?")), other);
 }

@@ -34,4 +34,13 @@ NODISCARD enum status eval_sets_with_shards(const struct json_t *config,
 NODISCARD enum status eval_sets_check(const struct json_t *config, const char *root, bool here,
                                       struct err *e);
 
+/* The first of some files of data, {path, bytes, sha256, set: the name if it is of a set}, that is
+ * a copy of an earlier one, or the same; NULL: none is, or there is no memory to look. *first: the
+ * earlier one. `across`: only copies of a file that is in another set or in none. */
+const struct json_t *eval_sets_find_copy(const struct json_t *files, bool across,
+                                         const struct json_t **first);
+/* ERR_CONFIG names a file of a set that is a copy of one of the run's own data or of another set;
+ * the own ones come first in `files`. It finds what eval_sets_check() cannot, but takes digests. */
+NODISCARD enum status eval_sets_check_copies(const struct json_t *files, struct err *e);
+
 #endif

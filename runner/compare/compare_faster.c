@@ -94,7 +94,7 @@ static bool clocks_explain(const struct side *x, const struct side *y, const str
     const struct side *slow = x->clock < y->clock ? x : y;
     double clocks = y->clock / x->clock;
     if (!(x->clock > 0 && y->clock > 0) || slow->capped) return false;
-    return gain->low > 1 ? clocks > 1 && gain->low <= clocks : clocks < 1 && gain->high >= clocks;
+    return gain->low > 1 ? gain->low <= clocks : gain->high >= clocks;
 }
 
 /* Whether the GPUs that only one side had may be what is shown; *there: the ratio on the others. */
@@ -285,7 +285,7 @@ static int64_t number_builds(const struct comparison *c, const struct compare_gr
         of[i] = -1;
         if (g->of[i] != group) continue;
         for (int64_t k = 0; k < i && of[i] < 0; k++)
-            if (g->of[k] == group && speeds_same_build(c, k, i)) of[i] = of[k];
+            if (speeds_same_build(c, k, i)) of[i] = of[k]; /* -1: of another group */
         if (of[i] < 0) of[i] = builds++;
     }
     return builds;

@@ -205,7 +205,6 @@ static enum status take_runs(struct set_family *s, const struct family *all, str
 /* What of the family's reason holds for a set too. */
 static void keep_why(struct family *f) {
     if (f->apart) f->why[0] = '\0'; /* the run's own data may be cut otherwise */
-    f->apart = false;
     if (!*f->why) family_check_evaluations(f);
 }
 
@@ -224,7 +223,7 @@ static const char *why_left_out(const struct set_family *s, int64_t group) {
     return "";
 }
 
-/* A set whose runs of a group are all left out has no verdict, and says so. */
+/* A set whose runs of a group are all left out has no verdict: the reason is why they are. */
 static void withhold(const struct set_family *s, int64_t group, json_t *row, bool *failed) {
     char why[FAMILY_WHY_CAP], name[8];
     if (*s->f.why || (has_runs(&s->f, group) && has_runs(&s->f, s->f.baseline))) return;
@@ -232,7 +231,6 @@ static void withhold(const struct set_family *s, int64_t group, json_t *row, boo
     snprintf(why, sizeof why, "no comparison of %s: %s",
              compare_letter(s->f.g->first[base ? group : s->f.baseline], name),
              why_left_out(s, base ? group : s->f.baseline));
-    json_put(row, "verdict", json_null(), failed);
     json_put(row, "why", json_string(why), failed);
 }
 
@@ -243,8 +241,8 @@ static void mark_bad(const struct set_family *s, int64_t group, json_t *row, boo
     if (*f->why || !json_is_number(json_object_get(row, "baseline_mean"))) return;
     for (int64_t i = 0; i < f->runs; i++) {
         const struct curve *c = &s->curve[f->run[i]];
-        int64_t at = curve_find(c, f->tokens);
-        if (f->g->of[f->run[i]] != group || at < 0 || isfinite(c->loss[at])) continue;
+        int64_t at = curve_find(c, f->tokens); /* why_not(): it is there */
+        if (f->g->of[f->run[i]] != group || isfinite(c->loss[at])) continue;
         snprintf(why, sizeof why, "%s diverged: its loss on the set is not finite",
                  compare_letter(f->run[i], name));
         json_put(row, "verdict", json_string(loss_verdict_name(LOSS_DOES_NOT_HOLD)), failed);

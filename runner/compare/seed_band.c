@@ -30,9 +30,7 @@ static enum status check_repeats(const struct comparison *c, struct err *e) {
     const json_t *item;
     json_array_foreach(factors, i, item) {
         const char *name = json_string_value(item);
-        /* Tables of one device change only the rounding, which is far smaller than the spread of
-         * seeds. */
-        if (!strcmp(name, "seed") || !strcmp(name, "choices")) continue;
+        if (!strcmp(name, "seed")) continue;
         return FAIL(e, ERR_CONFIG, "no seed band: the runs differ in %s too, not in their seed "
                     "alone", name);
     }

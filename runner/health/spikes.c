@@ -80,7 +80,7 @@ static void judge(struct spike_detector *d, int64_t step, double value) {
     if (d->count >= SPIKE_LEAST) {
         const struct spike_rule *r = d->rule;
         double base = window_median(d);
-        double least = fmax(r->scatters * window_scatter(d, base), r->relative * fabs(base));
+        double least = fmax(r->scatters * window_scatter(d, base), r->relative * base);
         if (!d->judged++) d->first = step;
         d->limit = base + fmax(least, r->absolute);
         if (value > d->limit) {

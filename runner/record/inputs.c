@@ -80,17 +80,21 @@ static enum status hash_sets(const struct data *data, const struct data_file *fi
     return OK;
 }
 
-/* A copy has another inode: the data only find links. */
-static enum status check_copies(const struct data *data, const struct data_file *files,
-                                struct err *e) {
+/* The list of the files, with their sets. */
+static enum status list_files(const struct data *data, const struct data_file *files, json_t **out,
+                              struct err *e) {
     int64_t n = data_file_count(data);
+    json_t *list = json_array();
+    bool failed = false;
     for (int64_t i = 0; i < n; i++)
-        for (int64_t k = 0; k < n && files[i].set >= 0; k++)
-            if (files[k].set < 0 && strcmp(files[i].sha256, files[k].sha256) == 0)
-                return FAIL(e, ERR_CONFIG, "eval.also.%s: %s is a copy of %s, which is among the "
-                            "run's own data: its loss would be that of text that is trained on",
-                            data_set_name(data, files[i].set), files[i].path, files[k].path);
-    return OK;
+        json_append(list, json_pack("{s:o,s:I,s:s,s:s,s:s*}", "path",
+                                    json_from_text(files[i].path), "bytes",
+                                    (json_int_t)files[i].bytes, "sha256", files[i].sha256,
+                                    "sample_sha256", files[i].sample_sha256, "set",
+                                    files[i].set < 0 ? NULL : data_set_name(data, files[i].set)),
+                    &failed);
+    *out = json_whole(list, failed);
+    return *out ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " files of data", n);
 }
 
 static enum status hash_files(const struct data *data, struct inputs *in, json_t **out,
@@ -101,22 +105,12 @@ static enum status hash_files(const struct data *data, struct inputs *in, json_t
     if (!files) return FAIL(e, ERR_MEMORY, "%" PRId64 " files of data", n);
     if (known) known_data_find(known, data, files);
     enum status st = data_sha256(data, files, in->data, e);
-    if (st == OK) st = check_copies(data, files, e);
+    if (st == OK) st = list_files(data, files, out, e);
+    if (st == OK) st = eval_sets_check_copies(*out, e);
     if (st == OK) st = hash_sets(data, files, in, e);
     if (st == OK && known) st = known_data_add(known, data, files, e);
-    json_t *list = out && st == OK ? json_array() : NULL;
-    bool failed = false;
-    for (int64_t i = 0; list && i < n; i++)
-        json_append(list, json_pack("{s:o,s:I,s:s,s:s,s:s*}", "path",
-                                    json_from_text(files[i].path), "bytes",
-                                    (json_int_t)files[i].bytes, "sha256", files[i].sha256,
-                                    "sample_sha256", files[i].sample_sha256, "set",
-                                    files[i].set < 0 ? NULL : data_set_name(data, files[i].set)),
-                    &failed);
     free(files);
-    if (st != OK || !out) return st;
-    *out = json_whole(list, failed);
-    return *out ? OK : FAIL(e, ERR_MEMORY, "%" PRId64 " files of data", n);
+    return st;
 }
 
 /* The parts of the data that the run reads more than once, and how often. */
@@ -201,7 +195,7 @@ static enum status hash_shards(const json_t *resolved, const json_t *tokens, str
 enum status inputs_hash(const json_t *resolved, const char *data_root, const json_t *tokens,
                         struct inputs *out, json_t **files, struct err *e) {
     *out = (struct inputs){ .known = out->known, .wants_guess = out->wants_guess };
-    if (files) *files = NULL;
+    *files = NULL;
     TRY(hash_config(resolved, out->config, e));
     snprintf(out->code, sizeof out->code, "%s", build_info().code_sha256);
     if (tokens) TRY(hash_shards(resolved, tokens, out, files, e));

@@ -36,9 +36,9 @@ struct inputs {
 /* Opens and reads all data, so a missing or malformed file is found here, with the errors of
  * model/data.h. ERR_CONFIG: the experiment evaluates but holds no data out, or none of the tokens
  * that it trains or evaluates on has loss. Data paths are relative to `data_root` (NULL: to the
- * working directory). *files (the caller owns it; `files` may be NULL) is the list of data files:
- * [{path, bytes, sha256, sample_sha256}], with `set` for a file of eval.also. `tokens`: the record
- * of the tokens of text with a tokenizer (cache/cache.h); NULL for other data. */
+ * working directory). *files (the caller owns it) is the list of data files: [{path, bytes, sha256,
+ * sample_sha256}], with `set` for a file of eval.also, which must be no copy of others. `tokens`:
+ * the record of the tokens of text with a tokenizer (cache/cache.h); NULL for other data. */
 NODISCARD enum status inputs_hash(const struct json_t *resolved, const char *data_root,
                                   const struct json_t *tokens, struct inputs *out,
                                   struct json_t **files, struct err *e);

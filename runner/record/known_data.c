@@ -21,7 +21,8 @@ void known_data_find(struct known_data *k, const struct data *data, struct data_
         for (int64_t j = 0; j < k->count; j++) {
             if (!same_file(&now, &k->file[j])) continue;
             files[i] = k->file[j];
-            files[i].path = now.path;
+            files[i].path = now.path; /* the rest is this run's */
+            files[i].set = now.set;
         }
     }
 }

@@ -1,4 +1,4 @@
-/* How much faster? Which settings and builds the runs must have that count, and what to run if
+/* How much faster? Which settings, builds and GPUs the runs have that count, and what to run if
  * there are too few. */
 #include <math.h>
 
@@ -138,19 +138,26 @@ static void builds_with_equal_bits_are_compared(void **state) {
 static void builds_need_runs_that_count(void **state) {
     for (int cpu = 0; cpu < 2; cpu++) {
         struct scene s;
-        struct run_fixture six[6], runs[2];
+        struct run_fixture six[6], runs[3];
         on_gpu(six, 1.5);
         runs[0] = six[0];
         runs[1] = six[1];
         runs[1].code = "b2";
-        if (cpu) runs[0].backend = runs[1].backend = "cpu";
-        compare(&s, runs, 2);
+        runs[2] = six[2];
+        runs[2].telemetry = SHARED;
+        if (cpu) runs[0].backend = runs[1].backend = runs[2].backend = "cpu";
+        compare(&s, runs, 3);
         const json_t *row = json_array_get(json_object_get(builds_of(&s, 0), "rows"), 0);
         if (cpu) assert_null(row);
         else {
             assert_true(json_is_null(json_object_get(row, "verdict")));
             says(json_text(row, "why", ""), "need 2 runs each that count; here are 1 and 1; run "
                                             "both builds in turns (--again)");
+            text_says(&s, "How much faster?\n     same bits                 runs       tokens/s");
+            text_says(&s, "    C does not count: 1 other process used a GPU in its steady");
+            char *html = page_of(&s);
+            says(html, "<h2>How much faster?</h2>");
+            free(html);
         }
         finish(&s);
     }
@@ -183,10 +190,16 @@ static void a_row_has_one_build(void **state) {
 /* Earlier runs count among the N of --repeat, also those that do not count here: the same command
  * again would make no run. */
 static void the_command_makes_new_runs(void **state) {
-    static const struct { int shared, seeds; const char *why; } CASES[] = {
-        { 2, 1, "here are 1 and 3; fp8lab run --repeat 5 tiny.lua" },
-        { 3, 1, "here are 0 and 3; fp8lab run --repeat 6 tiny.lua" },
-        { 3, 3, "here are 0 and 3; fp8lab run --repeat 3 tiny.lua" }, /* two more of each seed */
+    static const struct { const char *shared, *seeds, *why; } CASES[] = {
+        { "000011", "111111", "here are 1 and 3; fp8lab run --repeat 5 tiny.lua" },
+        { "110000", "111111", "here are 3 and 1; fp8lab run --repeat 5 tiny.lua" },
+        { "000111", "111111", "here are 0 and 3; fp8lab run --repeat 6 tiny.lua" },
+        { "000111", "123123", "here are 0 and 3; fp8lab run --repeat 3 tiny.lua" }, /* two more of
+                                                                                       each seed */
+        { "000111", "112112", "here are 0 and 3; fp8lab run --repeat 4 tiny.lua" }, /* three more of
+                                                                                       seed 2 */
+        { "000022", "111111", "here are 1 and 3; fp8lab run --repeat 3 tiny.lua" }, /* of another
+                                                                                       build */
     };
     for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
         struct scene s;
@@ -194,8 +207,9 @@ static void the_command_makes_new_runs(void **state) {
         on_gpu(runs, 1.5);
         for (int i = 0; i < 6; i++) {
             runs[i].argv = ",\"--repeat\",\"3\"";
-            runs[i].seed = 1 + i % CASES[k].seeds;
-            if (i >= 6 - CASES[k].shared) runs[i].telemetry = SHARED;
+            runs[i].seed = CASES[k].seeds[i] - '0';
+            if (CASES[k].shared[i] == '1') runs[i].telemetry = SHARED;
+            if (CASES[k].shared[i] == '2') runs[i].code = "dd";
         }
         compare(&s, runs, 6);
         assert_string_equal(strstr(json_text(speed_row(&s), "why", ""), "here are"), CASES[k].why);
@@ -205,6 +219,77 @@ static void the_command_makes_new_runs(void **state) {
 
 /* ---- GPUs of rows side by side -------------------------------------------------------------- */
 
+/* Runs 0 to 5 on these GPUs, as many rows at once. */
+static void side_by_side(struct run_fixture runs[6], const char *const gpus[6], char text[6][96]) {
+    on_gpu(runs, 1.04);
+    for (int i = 0; i < 6; i++) {
+        snprintf(text[i], 96, "[{\"from_step\":0,\"side_by_side\":{\"gpus\":[%s],"
+                 "\"rows_at_once\":4,\"slot\":0}}]", gpus[i]);
+        runs[i].attempts = text[i];
+    }
+}
+
+/* A chip that is 4 % faster made its recipe "faster". */
+static void a_chip_is_no_recipe(void **state) {
+    static const struct { const char *gpus[6], *verdict, *why; } CASES[] = {
+        { { "0", "0", "0", "1", "1", "1" }, NULL,
+          "its runs were on GPU 1, the baseline's on GPU 0: two chips of one product may differ by "
+          "some percent; fp8lab run --repeat 4 --side-by-side 4 --again tiny.lua" },
+        { { "0", "0", "0", "1", "2", "3" }, NULL,
+          "its runs were on GPU 1, 2, 3, the baseline's on GPU 0:" },
+        { { "0,1", "0,1", "0,1", "2,3", "2,3", "2,3" }, NULL,
+          "on GPU 2+3, the baseline's on GPU 0+1" },
+        { { "0", "1", "2", "3", "4", "5" }, "faster",
+          "its runs were on GPU 3, 4, 5, the baseline's on GPU 0, 1, 2" },
+        { { "0", "1", "2", "0", "1", "1" }, "faster",
+          "its runs were on GPU 0, 1, 1, the baseline's on GPU 0, 1, 2" },
+        { { "0", "1", "2", "2", "0", "1" }, "faster", "" }, /* each ran every row */
+        { { "1", "1", "1", "1", "1", "1" }, "faster", "" },
+    };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        struct run_fixture runs[6];
+        char text[6][96];
+        side_by_side(runs, CASES[k].gpus, text);
+        compare(&s, runs, 6);
+        speed_is(&s, CASES[k].verdict, CASES[k].why);
+        if (!*CASES[k].why) assert_string_equal(json_text(speed_row(&s), "why", "?"), "");
+        finish(&s);
+    }
+}
+
+/* Without --repeat the one run of each side is on a chip of its own. */
+static void one_run_on_a_chip_of_its_own(void **state) {
+    static const char *const GPUS[6] = { "0", "1", "2", "3", "4", "5" };
+    struct scene s;
+    struct run_fixture six[6], runs[2];
+    char text[6][96];
+    side_by_side(six, GPUS, text);
+    runs[0] = six[0];
+    runs[1] = six[3];
+    runs[0].argv = runs[1].argv = ",\"--side-by-side\",\"8\",\"--set\",\"a=b\"";
+    compare(&s, runs, 2);
+    speed_is(&s, NULL, "here are 1 and 1; its runs were on GPU 3, the baseline's on GPU 0: two "
+                       "chips of one product may differ by some percent; fp8lab run --repeat 4 "
+                       "--side-by-side 4 tiny.lua --set a=b");
+    finish(&s);
+}
+
+/* Rows at once share processors and disk: a run that was alone is no repeat of theirs. */
+static void a_run_alone_is_no_repeat(void **state) {
+    static const char *const GPUS[6] = { "0", "1", "2", "0", "1", "2" };
+    struct scene s;
+    struct run_fixture runs[6];
+    char text[6][96];
+    side_by_side(runs, GPUS, text);
+    runs[4].attempts = "[{\"from_step\":0}]";
+    runs[4].speed = 9;
+    compare(&s, runs, 6);
+    left_out_is(&s, 1, 4, "it ran alone, and A as one of 4 rows at once");
+    assert_int_equal(json_int(speed_row(&s), "runs"), 2);
+    finish(&s);
+}
+
 /* GPU 0 is 4 % slower than GPU 1. The sides share a GPU, so the bounds of all their runs called
  * equally fast recipes "faster". */
 static void a_shared_gpu_decides(void **state) {
@@ -212,6 +297,9 @@ static void a_shared_gpu_decides(void **state) {
         { "00011111", 1, "not shown", "on the GPUs that both sides had the ratio is 1.000x; its "
                                       "runs were on GPU 1, the baseline's on GPU 0, 0, 0, 1" },
         { "11100000", 1, "not shown", "on the GPUs that both sides had the ratio is 1.000x" },
+        { "00011111", 1.002, "not shown", "that both sides had the ratio is 1.002x" }, /* within
+                                                                          the scatter of all */
+        { "11100000", 0.998, "not shown", "that both sides had the ratio is 0.998x" },
         { "00011111", 1.1, "faster", "its runs were on GPU 1, the baseline's on GPU 0, 0, 0, 1" },
         { "11100000", 0.9, "slower", "its runs were on GPU 0" },
         { "11101000", 1.1, "faster", "its runs were on GPU 1, 0, 0, 0" },
@@ -237,6 +325,47 @@ static void a_shared_gpu_decides(void **state) {
     }
 }
 
+/* Runs of two settings, by digits: of the baseline and of two rows. Most verdicts count, then most
+ * runs with a partner on the other side, then most runs. */
+static void the_settings_that_give_most_count(void **state) {
+    static const struct { const char *side[3]; int chosen; } CASES[] = {
+        { { "1122222", "1122222", "11" }, 1 }, /* two verdicts, though of fewer runs */
+        { { "112", "1122", "22" }, 1 },        /* one run of the baseline gives none */
+        { { "11222", "112", "2" }, 1 },        /* one run of each row neither */
+        { { "111222222", "11122", "" }, 1 },   /* three partners, two */
+        { { "22111", "222222111", "" }, 1 },   /* the same from the other side */
+        { { "1122", "112222", "" }, 2 },       /* the more runs */
+    };
+    static const char *const RECIPES[] = { "bf16", "fp8.delayed", "fp8.tensorwise" };
+    static const char *const LIMITS[] = { "", ",\"gpu.power_limit_w\":450",
+                                          ",\"gpu.power_limit_w\":500" };
+    for (size_t k = 0; k < sizeof CASES / sizeof *CASES; k++) {
+        struct scene s;
+        struct run_fixture six[6], runs[RUNS_MAX];
+        char ids[RUNS_MAX][16];
+        int64_t count = 0, wanted[3] = { 0 };
+        on_gpu(six, 1.5);
+        for (int side = 0; side < 3; side++)
+            for (const char *at = CASES[k].side[side]; *at; at++, count++) {
+                snprintf(ids[count], sizeof ids[count], "run%d", (int)count);
+                runs[count] = six[0];
+                runs[count].id = ids[count];
+                runs[count].recipe = RECIPES[side];
+                runs[count].facts = LIMITS[*at - '0'];
+                wanted[side] += *at - '0' == CASES[k].chosen;
+            }
+        compare(&s, runs, count);
+        const json_t *rows = json_object_get(speed_family(&s), "rows");
+        int64_t found[3] = { json_int(speed_family(&s), "runs"),
+                             json_int(json_array_get(rows, 0), "runs"),
+                             json_int(json_array_get(rows, 1), "runs") };
+        for (int side = 0; side < 3; side++)
+            if (*CASES[k].side[side] && found[side] != wanted[side])
+                fail_msg("case %d: %d runs of side %d", (int)k, (int)found[side], side);
+        finish(&s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_odd_run_does_not_decide),
@@ -246,7 +375,11 @@ int main(void) {
         cmocka_unit_test(builds_need_runs_that_count),
         cmocka_unit_test(a_row_has_one_build),
         cmocka_unit_test(the_command_makes_new_runs),
+        cmocka_unit_test(a_chip_is_no_recipe),
+        cmocka_unit_test(one_run_on_a_chip_of_its_own),
+        cmocka_unit_test(a_run_alone_is_no_repeat),
         cmocka_unit_test(a_shared_gpu_decides),
+        cmocka_unit_test(the_settings_that_give_most_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

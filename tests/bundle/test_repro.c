@@ -1,4 +1,5 @@
 /* Verdicts of reproductions for made-up runs with known differences, and the seed band. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -220,10 +221,20 @@ static void the_band_is_the_spread_over_seeds(void **state) {
     seed_band_free(&band);
     MUST_FAIL(ERR_CONFIG, "is the seed band of bundle",
               seed_band_read(path, s.c.run[1].identity, train, &band, E));
-    put_file(s.parent, "band.json", "{\"schema\":\"fp8lab.seed_band/1\",\"reference\":\"%s\","
-             "\"band\":[0.1,-1]}", s.c.run[0].identity);
-    MUST_FAIL(ERR_FORMAT, "the band of step 2",
-              seed_band_read(path, s.c.run[0].identity, train, &band, E));
+    static const struct { const char *band, *words; enum status st; } FILES[] = {
+        { "[0.1,-1]", "the band of step 2 is no number", ERR_FORMAT },
+        { "[\"0.1\"]", "the band of step 1 is no number", ERR_FORMAT },
+        { "[]", "is not a seed band", ERR_FORMAT },
+        { "[0.1,0]", "", OK }, /* all seeds have one loss there */
+        { "[0.4,0.4,0.4,0.4,0.4,0.4,0.4,0.4,0.4,0.4]", "", OK }, /* 0.13 of the losses */
+    };
+    for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++) {
+        put_file(s.parent, "band.json", "{\"schema\":\"fp8lab.seed_band/1\",\"reference\":\"%s\","
+                 "\"band\":%s}", s.c.run[0].identity, FILES[i].band);
+        MUST_FAIL(FILES[i].st, FILES[i].words,
+                  seed_band_read(path, s.c.run[0].identity, train, &band, E));
+        seed_band_free(&band);
+    }
     /* The losses go from 5.5 at step 1 to 1.2 at step 20. */
     put_file(s.parent, "band.json", "{\"schema\":\"fp8lab.seed_band/1\",\"reference\":\"%s\","
              "\"band\":[3.0]}", s.c.run[0].identity);
@@ -238,18 +249,81 @@ static void the_band_is_the_spread_over_seeds(void **state) {
     scene_close(&s);
 }
 
+/* A step of the reference without a loss says nothing of the band's width. */
+static void a_step_without_loss_judges_no_band(void **state) {
+    struct run_fixture two[2] = { run_fixture_default(), run_fixture_default() };
+    char path[PATH_CAP];
+    struct seed_band band;
+    struct scene s;
+    two[0].lossless_step = 4;
+    scene_open(&s, two, 2);
+    const struct run_view *v = &s.c.run[0];
+    MUST(path_join(path, s.parent, "band.json", E));
+    put_file(s.parent, "band.json", "{\"schema\":\"fp8lab.seed_band/1\",\"reference\":\"%s\","
+             "\"band\":[0.1,0.1,0.1,0.1]}", v->identity);
+    MUST(seed_band_read(path, v->identity, v->columns.of[STREAM_TRAIN], &band, E));
+    assert_int_equal(band.steps, 4);
+    seed_band_free(&band);
+    scene_close(&s);
+}
+
+/* The variance of three losses at a step, from their distances. */
+static double variance_of(const struct comparison *c, int64_t step) {
+    double x[3];
+    for (int i = 0; i < 3; i++) {
+        const struct columns *train = c->run[i].columns.of[STREAM_TRAIN];
+        x[i] = column_value(columns_scalar(train, "loss"), step - 1, 0);
+    }
+    return (pow(x[0] - x[1], 2) + pow(x[1] - x[2], 2) + pow(x[2] - x[0], 2)) / 6;
+}
+
+/* Each step has the mean variance of the eleven steps around it, fewer at the ends. */
+static void the_band_is_pooled(void **state) {
+    static const int64_t ENDS[] = { 1, 20, 0 };
+    struct run_fixture f[3] = { run_fixture_default(), run_fixture_default(),
+                                run_fixture_default() };
+    json_t *json = NULL;
+    struct scene s;
+    for (int i = 0; i < 3; i++) f[i].seed = i + 1;
+    f[1].loss_late = 0.4;
+    f[1].choices = "dd"; /* another table is no other experiment */
+    f[2].spikes = ENDS;
+    scene_open(&s, f, 3);
+    MUST(seed_band_make(&s.c, &json, E));
+    const json_t *band = json_object_get(json, "band");
+    assert_int_equal(json_array_size(band), 20);
+    for (int64_t step = 1; step <= 20; step++) {
+        int64_t from = step > 6 ? step - 5 : 1, to = step < 15 ? step + 5 : 20;
+        double sum = 0, nats = json_number_value(json_array_get(band, (size_t)step - 1));
+        for (int64_t k = from; k <= to; k++) sum += variance_of(&s.c, k);
+        double wanted = sqrt(sum / (double)(to - from + 1));
+        if (!(fabs(nats / wanted - 1) < 5.1e-4)) /* four digits */
+            fail_msg("step %d: %g, not %g", (int)step, nats, wanted);
+    }
+    json_decref(json);
+    scene_close(&s);
+}
+
 static void only_repeats_make_a_band(void **state) {
-    struct run_fixture a = run_fixture_default(), other_seed = a, recipe = a, shorter = a;
+    struct run_fixture a = run_fixture_default(), other_seed = a, third = a, recipe = a,
+                       shorter = a, cut = a, lossless = a;
+    third.seed = cut.seed = lossless.seed = 3;
+    cut.steps = 12;
+    cut.planned = 20;
+    lossless.lossless_step = 1;
     other_seed.seed = 2;
     recipe.seed = 3;
     recipe.margin = 1;
     shorter.seed = 3;
     shorter.steps = 10;
-    const struct { struct run_fixture run[3]; int64_t count; const char *words; } CASES[] = {
+    const struct { struct run_fixture run[4]; int64_t count; const char *words; } CASES[] = {
         { { a, other_seed }, 2, "at least 3 runs" },
         { { a, other_seed, other_seed }, 3, "at least 3 runs" },
         { { a, other_seed, recipe }, 3, "recipe.margin" },
         { { a, other_seed, shorter }, 3, "train.steps" },
+        { { a, other_seed, a, third }, 4, "4 runs with 3 seeds" },
+        { { a, other_seed, cut }, 3, "has 12 steps, the first run 20" },
+        { { a, other_seed, lossless }, 3, "has no loss at step 1" },
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         struct scene s;
@@ -267,6 +341,8 @@ int main(void) {
         cmocka_unit_test(a_missing_loss_is_the_worst_distance),
         cmocka_unit_test(a_band_that_was_found_proves_no_equal_inputs),
         cmocka_unit_test(the_band_is_the_spread_over_seeds),
+        cmocka_unit_test(a_step_without_loss_judges_no_band),
+        cmocka_unit_test(the_band_is_pooled),
         cmocka_unit_test(only_repeats_make_a_band),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

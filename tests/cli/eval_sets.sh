@@ -89,12 +89,17 @@ wrong() { # KEY=VALUE WORDS...
     gives 2 run t.lua --lib "$lib" --set "$set" --runs none -- "$@"
 }
 ln own.txt link.txt
-: >empty.txt
+ln -s code/b.txt symbolic.txt
+: >empty.txt && : >none.txt
 wrong eval.also.law=code/b.txt "eval.also.law: code/b.txt is named twice, first in eval.also.code"
 wrong "eval.also.law=o*.txt" "eval.also.law: own.txt is also among the run's own data"
 wrong eval.also.law=link.txt "eval.also.law: link.txt is also among the run's own data"
+wrong eval.also.law=symbolic.txt "symbolic.txt is named twice, first in eval.also.code"
+gives 2 check t.lua --lib "$lib" --set eval.also.law=link.txt -- "link.txt is also among the run's"
 cp own.txt copy.txt
-wrong eval.also.law=copy.txt "eval.also.law: copy.txt is a copy of own.txt"
+cp code/b.txt copy_b.txt
+wrong eval.also.law=copy.txt "eval.also.law: copy.txt is a copy of own.txt, which is among"
+wrong eval.also.law=copy_b.txt "copy_b.txt is a copy of code/b.txt, which is in eval.also.code"
 wrong eval.also.law=empty.txt "eval.also.law: empty.txt: 0 tokens"
 wrong "eval.also.law=x*.txt" 'eval.also.law: no file matches "x*.txt"'
 wrong eval.also.law=code "eval.also.law: code is a folder"
@@ -120,11 +125,20 @@ expect "eval --data of text" "$2" "$found"
 rm -r text/cache
 gives 0 repro "$text" --exact --threads 1 --runs again --cache other -- "tokenising 2 files" \
     "bitwise equal"
-cp own.txt copy.txt
-gives 2 run t.lua --lib "$lib" $tokens --set eval.also.law=copy.txt --runs none -- \
-    "eval.also.law has the same text as the run's own data"
+gives 2 run t.lua --lib "$lib" $tokens --set data.paths=law.txt,none.txt,own.txt \
+    --set eval.also.law=empty.txt,copy.txt --runs none -- \
+    "eval.also.law: copy.txt is a copy of own.txt, which is among the run's own data"
+gives 2 run t.lua --lib "$lib" $tokens --set eval.also.law=copy_b.txt --runs none -- \
+    "eval.also.law: copy_b.txt is a copy of code/b.txt, which is in eval.also.code"
+tr 1-9 9 <own.txt >even.txt # of as many tokens: shards have equal indices
+train t.lua --runs even $tokens --set eval.also.law=even.txt
 gives 2 run t.lua --lib "$lib" $tokens --set eval.also.law=no.txt --runs none -- \
     "eval.also.law: open no.txt"
+"$FP8LAB" data tokenise own.txt --tokenizer bytes --to own >out 2>log || fail "own.bin"
+for end in bin idx; do ln own.$end link.$end; done
+sed 's/text { .* },/tokens { path = "own.bin", format = "megatron" },/; s/ffn = 64/&, vocab = 256/
+     s/also = { .* } },$/also = { law = "link.bin" } },/' t.lua >shards.lua
+gives 2 check shards.lua --lib "$lib" -- "eval.also.law: link is also among the run's own data"
 mv law.txt away.txt
 gives 0 eval "$text" --threads 1 --cache other -- "loss"
 gives 0 eval "$with" --threads 1 -- "loss"

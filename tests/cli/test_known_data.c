@@ -99,6 +99,35 @@ static void a_fresh_file_is_not_remembered(void **state) {
     known_data_free(&k);
 }
 
+/* A file of the data was one of a set before: another row of a suite has it there. */
+static void a_known_file_is_of_no_set_of_another_row(void **state) {
+    char own[] = "/tmp/fp8lab-known-XXXXXX", hex[65];
+    const char *const first[] = { own }, *const second[] = { path };
+    struct known_data k = { 0 };
+    struct data_file files[2] = { { .bytes = 0 } };
+    const struct data_set_options set = { "law", (const char **)second, 1 };
+    const struct data_options o = { .kind = DATA_TEXT, .paths = first, .path_count = 1,
+                                    .sets = &set, .set_count = 1 };
+    struct data *d = NULL;
+    int fd = mkstemp(own);
+    assert_true(fd >= 0 && write(fd, own, sizeof own) == sizeof own && close(fd) == 0);
+    write_text('d');
+    MUST(data_open(&d, &o, 256, 4, 1, E));
+    known_data_find(&k, d, files);
+    MUST(data_sha256(d, files, hex, E));
+    assert_int_equal(files[1].set, 0);
+    k.began_ns = files[1].version[3] + SETTLED_NS;
+    MUST(known_data_add(&k, d, files, E));
+    data_close(d);
+    d = opened();
+    known_data_find(&k, d, files);
+    assert_true(*files[0].sha256);
+    assert_int_equal(files[0].set, -1);
+    data_close(d);
+    known_data_free(&k);
+    assert_int_equal(unlink(own), 0);
+}
+
 static int set_up(void **state) {
     int fd = mkstemp(path);
     return fd >= 0 ? close(fd) : 1;
@@ -111,6 +140,7 @@ int main(void) {
         cmocka_unit_test(an_unchanged_file_is_not_read_again),
         cmocka_unit_test(a_changed_file_is_read),
         cmocka_unit_test(a_fresh_file_is_not_remembered),
+        cmocka_unit_test(a_known_file_is_of_no_set_of_another_row),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

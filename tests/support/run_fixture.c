@@ -187,6 +187,7 @@ static void write_trace(const char *dir, const struct run_fixture *f) {
 static void write_sets(const char *dir, const struct run_fixture *f) {
     json_t *sets = f->sets ? json_loads(f->sets, 0, NULL) : NULL, *hash;
     int64_t width = (int64_t)json_object_size(sets), every = f->eval_every ? f->eval_every : 10;
+    if (f->set_every) every = f->set_every;
     if (width == 0) return;
     struct eval_result *result = calloc((size_t)width, sizeof *result);
     struct stream_source source = { .set = result, .width = width };
@@ -204,12 +205,14 @@ static void write_sets(const char *dir, const struct run_fixture *f) {
     fputs("]\n", names);
     for (int64_t step = every; ok && step <= f->steps; step += every) {
         source.step_number = step;
-        for (int64_t i = 0; i < width; i++)
+        for (int64_t i = 0; i < width; i++) {
+            int64_t counted = f->set_tokens && i == width - 1 ? f->set_tokens : 100000;
             result[i] = (struct eval_result){
                 .loss = (float)(loss_at(f, step) + 1.1 + (double)i +
                                 (f->set_shift ? f->set_shift[i] : 0)),
-                .tokens = 131072, .loss_tokens = f->set_tokens ? f->set_tokens : 100000,
+                .tokens = counted + 31072, .loss_tokens = counted,
             };
+        }
         npy_row(&STREAMS[STREAM_EVAL_SETS], &source, &layout, row);
         ok = row_file_append(&rows, &STREAMS[STREAM_EVAL_SETS], row, layout.row_bytes, &e) == OK;
     }

@@ -61,7 +61,8 @@ struct run_fixture {
     const char *sets;        /* of eval.also, as JSON: names in bytewise order, with hashes
                               * ("{\"code\":\"aa\"}"); NULL: none */
     const double *set_shift; /* added to the losses of each of these sets; NULL: nothing */
-    int64_t set_tokens;      /* with loss, of each; 0: 100000 */
+    int64_t set_tokens;      /* with loss, of the last set, which has 31072 more; 0: 100000 */
+    int64_t set_every;       /* the sets are evaluated each so many steps; 0: as eval_every */
     double jitter;           /* the share by which every second step takes longer */
 };
 
