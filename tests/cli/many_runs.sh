@@ -240,6 +240,10 @@ rmdir family/.20261121T000000Z-new-01234567.new
 expect "checkpoints" "$before" "$(family)"
 gives 0 gc family --checkpoints all --yes -- "$child.ckpt/step-000008  (step 8 (last"
 expect "what others need" "step-000002 step-000006 " "$(ls $kept | tr '\n' ' ')"
+mv "family/$parent.tar.zst" moved
+gives 0 gc family --yes -- "stays: $kept: " " of kept checkpoints, whose bundle is not here; move"
+mv moved "family/$parent.tar.zst"
+expect "checkpoints of a moved bundle" "step-000002 step-000006 " "$(ls $kept | tr '\n' ' ')"
 gives 0 rm --yes --runs family "$parent" "$child" "$heir" -- "tags and note"
 expect "files" "" "$(family | grep -v '^\. ')"
 
