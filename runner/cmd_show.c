@@ -21,6 +21,7 @@
 #include "runner/plan/options.h"
 #include "runner/plan/trained.h"
 #include "runner/record/run_lock.h"
+#include "runner/show_words.h"
 
 /* Prints one line; text may be foreign. */
 static void line(const struct cli *cli, const char *name, const char *text) {
@@ -230,6 +231,7 @@ static void print_side_by_side(const struct cli *cli, const struct run_view *v) 
 
 static void print_identity(const struct cli *cli, const struct run_view *v) {
     const json_t *error = json_object_get(v->run, "error");
+    char words[SHOW_WORDS_CAP];
     bool left_open;
     const char *remark = remark_of(v, &left_open);
     const char *status = left_open ? "left open" : json_text(v->run, "status", "?");
@@ -244,6 +246,10 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
     line(cli, "ended", json_text(v->run, "ended", NULL));
     print_recipe(cli, v);
     print_trained(cli, v);
+    show_words_model(v, words);
+    line(cli, "model", words);
+    show_words_data(v, words);
+    line(cli, "data", words);
     print_text(cli, v);
     line(cli, "backend", json_text(v->decisions, "backend", NULL));
     print_gemms(cli, v);

@@ -168,7 +168,7 @@ static void put_sets(struct table *t, const json_t *report, int64_t run, int64_t
     }
 }
 
-/* ---- builds in CSV ------------------------------------------------------------------------------*/
+/* ---- builds in CSV ----------------------------------------------------------------------------*/
 
 static const json_t *builds_of(const json_t *report) {
     return json_object_get(json_object_get(report, "statistics"), "speed_builds");

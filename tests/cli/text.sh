@@ -165,6 +165,8 @@ gives 0 run texts.lua --lib "$lib" --launch docker --dry-run --cache cached --se
 says "target=$PWD,readonly" out
 
 # ---- what show says ------------------------------------------------------------------------------
+gives 0 show "$first" -- "  data           text, data/a.jsonl and 1 more" \
+    "  model          1 layer, width 128, 4 heads (2 of keys), ffn 384, vocab 700, sequences of 32"
 gives 0 show "$first" -- "2 files of" "in 160 documents" "tokenizer.json $(sha256sum \
     <tokenizer.json | cut -c1-12), 700 tokens"
 expect "show --json" fp8lab.ingest/1 "$("$FP8LAB" show --json "$first" |
