@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "model/checkpoint.h"
+#include "runner/base/bytes_text.h"
 #include "runner/base/canonical.h"
 #include "runner/base/output_file.h"
 #include "runner/base/plain_text.h"
@@ -172,12 +173,12 @@ static void print_text(const struct cli *cli, const struct run_view *v) {
     const json_t *tokenizer = json_object_get(v->ingest, "tokenizer");
     const json_t *shards = json_object_get(v->ingest, "shards");
     int64_t bytes = 0, tokens = json_int(shards, "tokens");
-    char text[400];
+    char text[400], size[BYTES_TEXT_CAP];
     size_t i;
     if (!v->ingest) return;
     json_array_foreach(sources, i, row) bytes += json_int(row, "bytes");
-    snprintf(text, sizeof text, "%zu file%s of %.1f MB, tokens %.12s: %" PRId64 " in %" PRId64
-             " documents", i, i == 1 ? "" : "s", (double)bytes / 1e6,
+    snprintf(text, sizeof text, "%zu file%s of %s, tokens %.12s: %" PRId64 " in %" PRId64
+             " documents", i, i == 1 ? "" : "s", bytes_text((double)bytes, size),
              json_text(shards, "sha256", "?"), tokens, json_int(shards, "documents"));
     line(cli, "text", text);
     snprintf(text, sizeof text, "%.160s %.12s, %" PRId64 " tokens",

@@ -81,7 +81,9 @@ for time in 2026-13-01 2026-02-30 2026-11-21T25:00:00Z 2026-11-21T06:42:00+02:00
 done
 expect "since a fraction" 3 "$("$FP8LAB" list -q --ids --since 2026-11-21T06:42:00.000Z | wc -l)"
 gives 2 list --sort colour -- "--sort: found 'colour'; the columns are date"
-gives 0 list --name nothing -- "none of the 4 runs in runs matches"
+gives 0 list --name nothing -- "none of the 4 runs in runs matches; a pattern is of the whole name"
+gives 0 list --name 'nothing*' -- "none of the 4 runs in runs matches"
+! grep -q "whole name" out || fail "advice for a pattern"
 gives 0 list --name nothing --runs runs -- "none of the 4 runs in runs matches"
 gives 2 list --runs nowhere -- "nowhere is not a directory"
 gives 2 list runs --runs runs -- "two folders of runs: runs and --runs runs; give one"

@@ -29,7 +29,7 @@ expect "room for the tokens of bytes" "('runs/cache', $most, True)" \
 expect "room for bytes that are no tokens" None "$(room --set data.tokenizer=null)"
 check_of -- "the tokens of the text need about" "of disk at most, in runs/cache"
 gives 0 plan texts.lua --lib "$lib" -- "the tokens of the text need about"
-run 0 -- "tokenising 2 files" "tokens in 160 documents" "kept as $PWD/runs/cache/"
+run 0 -- "tokenising 2 files, 156 KiB, with" "tokens in 160 documents" "kept as $PWD/runs/cache/"
 first=$(bundle_in runs)
 expect "one set of shards" 1 "$(shards)"
 run 0 -- "text already tokenised: $PWD/runs/cache/" "not run again"
