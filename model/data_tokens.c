@@ -2,7 +2,6 @@
  * endian. Sizes in a header are checked against the file's size before any read. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "model/data_source.h"
 
@@ -106,9 +105,11 @@ static enum status add_loss(struct data *d, struct token_stream *s, const char *
                 (long long)run->count);
 }
 
-/* ERR_CONFIG: PATH has no .bin, and is a file itself. */
-static enum status check_is_shard(const char *path, const char *bin, struct err *e) {
-    if (access(bin, F_OK) == 0 || access(path, F_OK) != 0) return OK;
+/* The .bin does not open: ERR_CONFIG if PATH is a file itself, else the error that *e has. */
+static enum status fail_shard(struct data *d, const char *path, const char *bin, enum status st,
+                              struct err *e) {
+    int64_t index;
+    if (st != ERR_IO || data_add_file(d, path, &index, NULL) != OK) return st;
     return FAIL(e, ERR_CONFIG, "%s is no token shard: %s is not there. `fp8lab data tokenise %s "
                 "--tokenizer FILE --to PREFIX` makes shards of text, and PREFIX names them", path,
                 bin, path);
@@ -125,8 +126,8 @@ enum status data_add_megatron(struct data *d, struct token_stream *s, const char
         st = FAIL(e, ERR_MEMORY, "no host memory for a path");
         goto done;
     }
-    st = check_is_shard(path, bin_path, e);
-    if (st == OK) st = data_add_file(d, bin_path, &bin, e);
+    st = data_add_file(d, bin_path, &bin, e);
+    if (st != OK) st = fail_shard(d, path, bin_path, st, e);
     if (st == OK) st = data_add_file(d, idx_path, &idx, e);
     if (st == OK) st = check_index(&d->file[idx], &d->file[bin], &bytes, e);
     if (st == OK) st = stream_append(d, s, bin, 0, d->file[bin].bytes / bytes, bytes, e);
