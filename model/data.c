@@ -64,9 +64,10 @@ static enum status split_part(struct data *d, struct token_source *part, double 
     part->sequences[SPLIT_TRAIN] = sequences_in(d, kept);
     part->sequences[SPLIT_EVAL] = holds_out ? sequences_in(d, count - kept) : 0;
     if (part->sequences[SPLIT_TRAIN] > 0) return OK;
-    return FAIL(e, ERR_CONFIG, "%s: %lld tokens, %g%% of them held out, are too few for one "
-                "sequence of %lld and its last target", first_path(d, part), (long long)count,
-                100 * holdout, (long long)d->seq_len);
+    return FAIL(e, ERR_CONFIG, "%s: %lld token%s, %g%% of them held out, are too few for one "
+                "sequence of %lld and its last target; give more data, or a smaller model.seq_len",
+                first_path(d, part), (long long)count, count == 1 ? "" : "s", 100 * holdout,
+                (long long)d->seq_len);
 }
 
 /* The sequences of what is only evaluated. */

@@ -105,6 +105,16 @@ static enum status add_loss(struct data *d, struct token_stream *s, const char *
                 (long long)run->count);
 }
 
+/* The .bin does not open: ERR_CONFIG if PATH is a file itself, else the error that *e has. */
+static enum status fail_shard(struct data *d, const char *path, const char *bin, enum status st,
+                              struct err *e) {
+    int64_t index;
+    if (st != ERR_IO || data_add_file(d, path, &index, NULL) != OK) return st;
+    return FAIL(e, ERR_CONFIG, "%s is no token shard: %s is not there. `fp8lab data tokenise %s "
+                "--tokenizer FILE --to PREFIX` makes shards of text, and PREFIX names them", path,
+                bin, path);
+}
+
 enum status data_add_megatron(struct data *d, struct token_stream *s, const char *path,
                               struct err *e) {
     enum status st = OK;
@@ -117,6 +127,7 @@ enum status data_add_megatron(struct data *d, struct token_stream *s, const char
         goto done;
     }
     st = data_add_file(d, bin_path, &bin, e);
+    if (st != OK) st = fail_shard(d, path, bin_path, st, e);
     if (st == OK) st = data_add_file(d, idx_path, &idx, e);
     if (st == OK) st = check_index(&d->file[idx], &d->file[bin], &bytes, e);
     if (st == OK) st = stream_append(d, s, bin, 0, d->file[bin].bytes / bytes, bytes, e);

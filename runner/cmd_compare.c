@@ -85,6 +85,20 @@ static enum status print(const struct cli *cli, const struct comparison *c, stru
     return OK;
 }
 
+/* A name that is no run, such as the file that was meant to get a table. */
+static enum status fail_named(const struct cli *cli, const char *name, enum status st,
+                              struct err *e) {
+    static const char *const PRINTED[] = { "md", "csv", "json" };
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < sizeof PRINTED / sizeof *PRINTED; i++) {
+        bool given = i == 2 ? cli->json : cli_has(cli, PRINTED[i]);
+        if (given && !strcmp(dot + 1, PRINTED[i]))
+            return FAIL(e, ERR_ARG, "%s is no run. --%s takes no file, it prints: fp8lab compare "
+                        "--%s RUN RUN... >%s", name, PRINTED[i], PRINTED[i], name);
+    }
+    return st;
+}
+
 /* The paths of the runs named on the command line; owned by the caller. */
 static enum status locate(const struct cli *cli, char (**out)[PATH_CAP], struct err *e) {
     char(*paths)[PATH_CAP] = calloc((size_t)cli->arg_count, sizeof *paths);
@@ -93,7 +107,7 @@ static enum status locate(const struct cli *cli, char (**out)[PATH_CAP], struct 
         enum status st = named_run(cli, cli->args[i], RUNS_WHOLE, paths[i], e);
         if (st == OK) continue;
         free(paths);
-        return st;
+        return fail_named(cli, cli->args[i], st, e);
     }
     *out = paths;
     return OK;

@@ -405,7 +405,8 @@ static int cmd_data(const struct cli *cli) {
 
 static const struct flag FLAGS[] = {
     { .name = "bytes", .help = "treat every file as bytes" },
-    { .name = "tokenizer", .value = "FILE", .help = "tokenizer.json, tiktoken file, or bytes" },
+    { .name = "tokenizer", .value = "FILE",
+      .help = "tokenizer.json, its folder, tiktoken file, or bytes" },
     { .name = "to", .value = "PREFIX", .help = "tokenise: makes PREFIX.bin, .idx and .json" },
     { .name = "field", .value = "NAME", .help = "tokenise: all are JSON lines; their text" },
     { .name = "eod", .value = "TOKEN", .help = "tokenise: ends each document; none for none" },

@@ -408,6 +408,9 @@ static void note_no_runs(const struct cli *cli, const char *dir) {
     if (path_is_directory(dir) && run_locate(dir, dir, path, &e) != OK) cli_note(cli, "%s", e.text);
 }
 
+/* Whether a pattern is given and has no special character. */
+static bool is_word(const char *pattern) { return pattern && !strpbrk(pattern, "*?["); }
+
 static int cmd_list(const struct cli *cli) {
     const char *dir;
     struct tree runs;
@@ -426,7 +429,9 @@ static int cmd_list(const struct cli *cli) {
     int code = list_runs(&l, &runs, &last);
     if (runs.count == 0) note_no_runs(cli, dir);
     else if (l.count == 0 && code == EXIT_OK)
-        cli_note(cli, "none of the %lld runs in %s matches", (long long)runs.count, dir);
+        cli_note(cli, "none of the %lld runs in %s matches%s", (long long)runs.count, dir,
+                 is_word(cli_value(cli, "name")) || is_word(cli_value(cli, "recipe"))
+                     ? "; a pattern is of the whole name: '*WORD*' finds a part" : "");
     note_leftovers(cli, dir);
     if (runs.count == 0 || (last < 0 && code != EXIT_OK))
         first_run_next(cli);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "model/checkpoint.h"
+#include "runner/base/bytes_text.h"
 #include "runner/base/canonical.h"
 #include "runner/base/output_file.h"
 #include "runner/base/plain_text.h"
@@ -21,6 +22,7 @@
 #include "runner/plan/options.h"
 #include "runner/plan/trained.h"
 #include "runner/record/run_lock.h"
+#include "runner/show_words.h"
 
 /* Prints one line; text may be foreign. */
 static void line(const struct cli *cli, const char *name, const char *text) {
@@ -171,12 +173,12 @@ static void print_text(const struct cli *cli, const struct run_view *v) {
     const json_t *tokenizer = json_object_get(v->ingest, "tokenizer");
     const json_t *shards = json_object_get(v->ingest, "shards");
     int64_t bytes = 0, tokens = json_int(shards, "tokens");
-    char text[400];
+    char text[400], size[BYTES_TEXT_CAP];
     size_t i;
     if (!v->ingest) return;
     json_array_foreach(sources, i, row) bytes += json_int(row, "bytes");
-    snprintf(text, sizeof text, "%zu file%s of %.1f MB, tokens %.12s: %" PRId64 " in %" PRId64
-             " documents", i, i == 1 ? "" : "s", (double)bytes / 1e6,
+    snprintf(text, sizeof text, "%zu file%s of %s, tokens %.12s: %" PRId64 " in %" PRId64
+             " documents", i, i == 1 ? "" : "s", bytes_text((double)bytes, size),
              json_text(shards, "sha256", "?"), tokens, json_int(shards, "documents"));
     line(cli, "text", text);
     snprintf(text, sizeof text, "%.160s %.12s, %" PRId64 " tokens",
@@ -230,6 +232,7 @@ static void print_side_by_side(const struct cli *cli, const struct run_view *v) 
 
 static void print_identity(const struct cli *cli, const struct run_view *v) {
     const json_t *error = json_object_get(v->run, "error");
+    char words[SHOW_WORDS_CAP];
     bool left_open;
     const char *remark = remark_of(v, &left_open);
     const char *status = left_open ? "left open" : json_text(v->run, "status", "?");
@@ -244,6 +247,10 @@ static void print_identity(const struct cli *cli, const struct run_view *v) {
     line(cli, "ended", json_text(v->run, "ended", NULL));
     print_recipe(cli, v);
     print_trained(cli, v);
+    show_words_model(v, words);
+    line(cli, "model", words);
+    show_words_data(v, words);
+    line(cli, "data", words);
     print_text(cli, v);
     line(cli, "backend", json_text(v->decisions, "backend", NULL));
     print_gemms(cli, v);

@@ -214,6 +214,8 @@ const struct verb VERB_VERIFY = {
             "summary that its records contradict, a damaged checkpoint beside the bundle. The\n"
             "message says which part is damaged, and whether the other one is intact.\n"
             "Exit 6: a file cannot be read, and may be intact.\n"
+            "A bundle has no signature. If its sender tells you the hash that is printed behind\n"
+            "`bundle`, an equal one means the same files; `repro` shows whether they are true.\n"
             "With --json one line for each bundle; fp8lab.error/1 for one that is not valid.\n",
     VERB_FLAGS(FLAGS),
     .args_min = 1,

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/bytes_text.h"
 #include "runner/base/canonical.h"
 #include "runner/base/plain_text.h"
 #include "runner/base/run_files.h"
@@ -97,13 +98,14 @@ static void print_model(const struct cli *cli, const struct folder *f) {
 
 static void print_folder(const struct cli *cli, const struct folder *f) {
     const char *template = template_of(f);
+    char size[BYTES_TEXT_CAP];
     cli_out(cli, "%s%s%s\n", cli_style(cli, "bold"), PLAIN(f->path), cli_style(cli, NULL));
     cli_out(cli, "  format    folder of Hugging Face: %s\n",
             f->config ? "a model" : "a tokenizer without a model");
     if (f->config) print_model(cli, f);
     if (f->weights)
-        cli_out(cli, "  weights   %" PRId64 " file%s .safetensors, %.2f GB\n", f->weights,
-                f->weights == 1 ? "" : "s", (double)f->bytes / 1e9);
+        cli_out(cli, "  weights   %" PRId64 " file%s .safetensors, %s\n", f->weights,
+                f->weights == 1 ? "" : "s", bytes_text((double)f->bytes, size));
     else cli_out(cli, "  weights   no file .safetensors\n");
     cli_out(cli, "  tokenizer %s\n", f->tokenizer ? "tokenizer.json"
             : f->model_file ? "tokenizer.model of sentencepiece, which is not read" : "none");

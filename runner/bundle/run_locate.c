@@ -271,8 +271,8 @@ enum status run_locate_among(const char *text, const char *runs_dir, enum run_co
     else matches = find_runs(&runs, text, &found);
     if (st == OK && matches == 1) snprintf(out, PATH_CAP, "%s", runs.file[found].path);
     else if (st == OK && matches > 1)
-        st = FAIL(e, ERR_ARG, "%lld runs begin with %s, the last of them %s", (long long)matches,
-                  text, runs.file[found].path);
+        st = FAIL(e, ERR_ARG, "%lld runs begin with %s, the last of them %s; give more of the id",
+                  (long long)matches, text, runs.file[found].path);
     else if (st == OK)
         st = FAIL(e, ERR_ARG, "%s is neither a path nor the beginning of a run's id in %s", text,
                   runs_dir);

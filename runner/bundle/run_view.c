@@ -323,6 +323,11 @@ static enum status check_complete(struct loader *l, struct err *e) {
                ? FAIL(e, ERR_VERIFY, "missing file %s", DOCUMENT_summary) : OK;
 }
 
+/* Errors of the archive itself name it. */
+static void name_bundle(struct err *e, const char *path) {
+    if (e && !strstr(e->text, path)) err_prefix(e, "%s", path);
+}
+
 enum status run_view_load(const char *path, enum run_view_depth depth, struct run_view *out,
                           struct err *e) {
     struct loader l = { .view = out, .depth = depth, .format = 1 };
@@ -336,7 +341,7 @@ enum status run_view_load(const char *path, enum run_view_depth depth, struct ru
     if (st == OK) {
         st = take_entries(&l, e);
         if (st == OK) st = check_complete(&l, e);
-        if (st != OK) err_prefix(e, "%s", path);
+        if (st != OK) name_bundle(e, path);
     }
     attach_labels(&l);
     if (st == OK && !json_is_object(out->run))

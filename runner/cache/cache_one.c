@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "model/ground/json_safe.h"
+#include "runner/base/bytes_text.h"
 #include "runner/base/run_files.h"
 #include "runner/cache/cache_chat.h"
 #include "runner/cache/cache_key.h"
@@ -183,13 +184,13 @@ static void say_made(const struct cli *cli, const char *prefix, const struct tok
 
 /* A run's own tokenizer may be in a folder that is removed in the end: then its name must do. */
 static void say_start(const struct cli *cli, const struct cache_text *t) {
-    char base[PATH_CAP];
+    char base[PATH_CAP], size[BYTES_TEXT_CAP];
     int64_t bytes = 0;
     path_base(base, t->choice.path);
     for (size_t i = 0; i < json_array_size(t->sources); i++)
         bytes += json_int(json_array_get(t->sources, i), "bytes");
-    cli_note(cli, "tokenising %" PRId64 " file%s, %.1f MB, with %s%s", t->path_count,
-             t->path_count == 1 ? "" : "s", (double)bytes / 1e6,
+    cli_note(cli, "tokenising %" PRId64 " file%s, %s, with %s%s", t->path_count,
+             t->path_count == 1 ? "" : "s", bytes_text((double)bytes, size),
              t->of_run ? "the run's own " : "", t->of_run ? base : t->choice.path);
 }
 

@@ -143,7 +143,9 @@ static json_t *run_rows(const struct comparison *c, const json_t *statistics) {
     for (int64_t i = 0; i < c->count; i++) {
         json_t *row = json_array_get(rows, (size_t)i);
         json_t *all = json_object();
+        const json_t *inputs = json_object_get(c->run[i].run, "inputs");
         json_put(row, "label", label_of(statistics, i), &failed);
+        json_put(row, "build", json_string(json_text(inputs, "code", "?")), &failed);
         json_put(all, "loss", loss_ratio(row, first, "loss_final", "step_last"), &failed);
         json_put(all, "eval_loss", eval_ratio(row, first), &failed);
         json_put(all, "eval_loss_byte", loss_ratio(row, first, "eval_loss_byte", "eval_step"),

@@ -18,8 +18,9 @@
  *                  energy}}].
  *                  A ratio of losses is null if the two are of different steps, that of evaluations
  *                  also if they are of different numbers of tokens. label: the run's
- *                  name in tables. eval_loss_byte: eval_loss_final / bytes per token of the whole
- *                  text; null where that is not known, and if no run's text became tokens.
+ *                  name in tables. build: the hash of its code. eval_loss_byte: eval_loss_final /
+ *                  bytes per token of the whole text; null where that is not known, and if no
+ *                  run's text became tokens.
  *   differences  [{section, key, factor: name or null, values: [one a run, null if absent]}]
  *   factors      names of the differences that may change results; verdict: one sentence
  *   divergences  [{a, b, equal, common_steps, step, stream, tensor, a_bits, b_bits, note}]

@@ -270,7 +270,7 @@ void compare_counted(const json_t *family, char out[COMPARE_COUNTED_CAP]) {
     if (isnan(n) || !json_is_integer(json_object_get(family, "step"))) return;
     snprintf(out, COMPARE_COUNTED_CAP, "each loss is the mean of %.0f tokens of held-out data%s", n,
              n >= LOSS_TOKENS_FEW ? "" : "; so few that other data may give another verdict: raise "
-             "eval.batches or data.holdout");
+             "eval.batches if more is held out, else data.holdout");
 }
 
 static void put_counted(FILE *out, const json_t *family) {

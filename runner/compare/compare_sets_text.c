@@ -19,7 +19,7 @@ void compare_set_counted(const json_t *set, char out[COMPARE_COUNTED_CAP]) {
     if (isnan(n)) return;
     snprintf(out, COMPARE_COUNTED_CAP, "each loss is the mean of %.0f tokens of the set%s", n,
              n >= LOSS_TOKENS_FEW ? "" : "; so few that other text of its kind may give another "
-             "verdict: raise eval.batches, or give it more files");
+             "verdict: raise eval.batches if its files have more, or give it more files");
 }
 
 void compare_set_bounds(const json_t *set, char out[COMPARE_SET_BOUNDS_CAP]) {

@@ -168,6 +168,35 @@ static void put_sets(struct table *t, const json_t *report, int64_t run, int64_t
     }
 }
 
+/* ---- builds in CSV ----------------------------------------------------------------------------*/
+
+static const json_t *builds_of(const json_t *report) {
+    return json_object_get(json_object_get(report, "statistics"), "speed_builds");
+}
+
+static void put_build_titles(struct table *t, const json_t *report) {
+    if (!json_array_size(builds_of(report))) return;
+    put_text(t, "build");
+    put_text(t, "build_baseline");
+    put_titles(t, "build_speed_", SPEED_KEYS, SPEED_KEY_COUNT);
+}
+
+/* The run's build, and its speed to that of the group's first build with the same bits. */
+static void put_build_csv(struct table *t, const json_t *report, const json_t *run, int64_t group) {
+    const json_t *entry, *row, *of = NULL, *found = NULL;
+    size_t i, k;
+    char letter[8];
+    if (!json_array_size(builds_of(report))) return;
+    json_array_foreach(builds_of(report), i, entry)
+        json_array_foreach(json_object_get(entry, "rows"), k, row)
+            if (compare_group_of(report, json_int(row, "run")) == group &&
+                !strcmp(json_text(row, "build", ""), json_text(run, "build", "")))
+                of = entry, found = row;
+    put_value(t, json_object_get(run, "build"));
+    put_text(t, of ? compare_letter(json_int(of, "run"), letter) : "");
+    put_values(t, found, SPEED_KEYS, SPEED_KEY_COUNT);
+}
+
 static void put_csv_titles(struct table *t, const json_t *report) {
     char title[80];
     put_text(t, "run");
@@ -181,6 +210,7 @@ static void put_csv_titles(struct table *t, const json_t *report) {
     put_titles(t, "loss_", VERDICT_KEYS, VERDICT_KEY_COUNT);
     put_titles(t, "loss_at_", PLACE_KEYS, PLACE_KEY_COUNT);
     put_titles(t, "speed_", SPEED_KEYS, SPEED_KEY_COUNT);
+    put_build_titles(t, report);
     put_set_titles(t, report);
     end_row(t);
 }
@@ -202,6 +232,7 @@ static void put_csv_row(struct table *t, const json_t *report, const json_t *row
     put_values(t, verdict, VERDICT_KEYS, VERDICT_KEY_COUNT);
     put_values(t, family, PLACE_KEYS, PLACE_KEY_COUNT);
     put_values(t, compare_speed_row(statistics, group, &speeds), SPEED_KEYS, SPEED_KEY_COUNT);
+    put_build_csv(t, report, row, group);
     put_sets(t, report, run, group, family);
     end_row(t);
 }

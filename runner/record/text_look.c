@@ -43,6 +43,25 @@ static enum status look_at(const char *path, enum reader reader, bool lines,
     return text_head_check(head, path, lines, e) == OK ? OK : (e->code = ERR_CONFIG);
 }
 
+/* Shards have no mark of their own; their index does. */
+static enum status check_shard(const char *path, struct err *e) {
+    static const char BIN[] = ".bin";
+    char index[PATH_CAP], bytes[16];
+    struct input_file f;
+    struct err ignored;
+    size_t n = strlen(path), stem = n - (sizeof BIN - 1);
+    if (n < sizeof BIN || strcmp(path + stem, BIN) != 0) return OK;
+    snprintf(index, sizeof index, "%.*s.idx", (int)stem, path);
+    if (input_open(&f, index, &ignored) != OK) return OK;
+    bool shard = f.bytes >= (int64_t)sizeof bytes &&
+                 input_read(&f, 0, sizeof bytes, bytes, &ignored) == OK &&
+                 source_kind(bytes, sizeof bytes).name;
+    input_close(&f);
+    if (!shard) return OK;
+    return FAIL(e, ERR_CONFIG, "%s is a token shard, with the index %s; data = tokens { path = "
+                "\"%s\" } reads it", path, index, path);
+}
+
 /* `name`: as the configuration has it. */
 static enum status check_folder(const char *path, const char *name, bool lines, struct err *e) {
     size_t n = strlen(name);
@@ -63,6 +82,7 @@ static enum status look_at_files(const json_t *paths, const char *root, enum rea
         if (root) TRY(path_join(path, root, name, e));
         else snprintf(path, sizeof path, "%s", name);
         TRY(check_folder(path, name, lines, e));
+        TRY(check_shard(path, e));
         TRY(look_at(path, reader, lines, &head, e));
         text_doubts_add(doubts, &head, path);
     }

@@ -1,13 +1,16 @@
 /* What runs left behind: found by `gc`. */
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "model/checkpoint.h"
+#include "runner/base/bytes_text.h"
 #include "runner/base/canonical.h"
+#include "runner/base/file_tree.h"
 #include "runner/bundle/archive.h"
 #include "runner/bundle/guard.h"
 #include "runner/bundle/kept.h"
@@ -47,6 +50,24 @@ static enum status add_half(struct removal *r, const char *runs, const char *nam
     return removal_add(r, path, "half-written archive", e);
 }
 
+/* Kept checkpoints without their run stay: the bundle may be elsewhere. They may be large, and no
+ * other command lists them. */
+static enum status spare_orphan(struct removal *r, const char *runs, const char *name,
+                                struct err *e) {
+    static const char KEPT[] = ".ckpt"; /* bundle/kept.h */
+    char id[NAME_MAX + 1], path[PATH_CAP], run[PATH_CAP], bundle[PATH_CAP];
+    char size[BYTES_TEXT_CAP], why[160];
+    if (!ends_in(name, KEPT)) return OK;
+    snprintf(id, sizeof id, "%.*s", (int)(strlen(name) - (sizeof KEPT - 1)), name);
+    TRY(path_join(path, runs, name, e));
+    TRY(path_join(run, runs, id, e));
+    TRY(removal_part(bundle, run, ".tar.zst", e));
+    if (!run_dir_is_id(id) || path_exists(run) || path_exists(bundle)) return OK;
+    snprintf(why, sizeof why, "%s of kept checkpoints, whose bundle is not here; move the folder "
+             "beside it, or delete it", bytes_text((double)tree_bytes(path), size));
+    return removal_spare(r, path, why, e);
+}
+
 static enum status add_halves(struct removal *r, const char *runs, bool *starting,
                               struct err *e) {
     struct dirent **entries = NULL;
@@ -58,6 +79,7 @@ static enum status add_halves(struct removal *r, const char *runs, bool *startin
         const char *name = entries[i]->d_name;
         *starting = *starting || (*name == '.' && ends_in(name, ".new"));
         if (st == OK && r) st = add_half(r, runs, name, e);
+        if (st == OK && r) st = spare_orphan(r, runs, name, e);
         free(entries[i]);
     }
     free(entries);

@@ -204,10 +204,11 @@ static enum status give_row(struct side *b, struct place *p, bool *given, struct
         b->waits[i] = false;
         TRY(suite_open_row(s, i, given, e));
         if (!*given) continue; /* an earlier run's, or left to another command */
-        tell(p, json_pack("{s:s,s:I,s:s,s:I,s:o,s:o*}", "event", "row", "row", (json_int_t)i,
-                          "config", s->resolution->runs[i].config_sha256, "slots",
-                          (json_int_t)taking(b), "state", slot_state_json(&s->rows[i].state),
-                          "rows", suite_rows_json(s, i)));
+        tell(p, json_pack("{s:s,s:I,s:s,s:o,s:I,s:o,s:o*}", "event", "row", "row",
+                          (json_int_t)i, "config", s->resolution->runs[i].config_sha256, "inputs",
+                          inputs_json(&s->rows[i].inputs), "slots", (json_int_t)taking(b),
+                          "state", slot_state_json(&s->rows[i].state), "rows",
+                          suite_rows_json(s, i)));
         p->row = i;
         b->beginning = p - b->place;
         return OK;

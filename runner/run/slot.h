@@ -2,10 +2,10 @@
  * the machine. The parent gives it rows one after another, and decides everything else.
  *
  * They talk in lines of JSON. The parent sends "slot" (its share), "row" (run this row: its number,
- * the hash of its configuration, its state, how many run at once, the rows for watchers) and "end".
- * The process sends "ready" (it has read script and data), "begun" (the row's run has its
- * directory), "ended" (its outcome) and "error". A run is named by its file's name in the folder of
- * runs. */
+ * the hashes of its configuration and inputs, its state, how many run at once, the rows for
+ * watchers) and "end". The process sends "ready" (it has read script and data), "begun" (the row's
+ * run has its directory), "ended" (its outcome) and "error". A run is named by its file's name in
+ * the folder of runs. */
 #ifndef FP8LAB_RUNNER_RUN_SLOT_H
 #define FP8LAB_RUNNER_RUN_SLOT_H
 

@@ -7,14 +7,27 @@
 #include "runner/base/canonical.h"
 #include "runner/run/slot_messages.h"
 
-/* Both processes read the script, one after the other. */
-static enum status check_row(const struct resolved_run *own, const json_t *message,
-                             struct err *e) {
+/* Both processes read script and files, one after the other. */
+static enum status check_config(const struct resolved_run *own, const json_t *message,
+                                struct err *e) {
     const char *wanted = json_text(message, "config", "");
     if (!strcmp(own->config_sha256, wanted)) return OK;
     return FAIL(e, ERR_CONFIG, "the script or a file that it requires was changed after the "
                 "command began: the configuration of %s is %.12s... now, and was %.12s...; give "
                 "the command again", own->name, own->config_sha256, wanted);
+}
+
+static enum status check_row(const struct resolved_run *own, const struct inputs *in,
+                             const json_t *message, struct err *e) {
+    const json_t *then = json_object_get(message, "inputs");
+    TRY(check_config(own, message, e));
+    const char *what = strcmp(json_text(then, "data", ""), in->data) ? "the data"
+                       : !inputs_same_sets(in, then) ? "the files of eval.also"
+                       : strcmp(json_text(then, "weights", ""), in->weights)
+                           ? "the initial weights" : NULL;
+    if (!what) return OK;
+    return FAIL(e, ERR_CONFIG, "%s of %s were changed after the command began; give the command "
+                "again", what, own->name);
 }
 
 static enum status run_row(struct slot *s, struct suite *suite, const json_t *message,
@@ -25,7 +38,7 @@ static enum status run_row(struct slot *s, struct suite *suite, const json_t *me
                     " rows", i, suite->resolution->run_count);
     struct suite_row *row = &suite->rows[i];
     s->row = i;
-    TRY(check_row(&suite->resolution->runs[i], message, e));
+    TRY(check_row(&suite->resolution->runs[i], &row->inputs, message, e));
     s->count = json_int(message, "slots");
     TRY(slot_state_read(json_object_get(message, "state"), suite->settings->runs, &row->state, e));
     TRY(suite_run_here(suite, i, json_object_get(message, "rows"), e));

@@ -272,13 +272,14 @@ struct value *schema_apply_variant(struct diagnostics *d, const struct schema *c
     }
     const char *given = kind ? kind : v->type == VALUE_STRING ? v->string : NULL;
     const char *near = given ? nearest_name(given, names, count) : NULL;
-    if (given && near)
+    const char *several = schema_several(d->pool, v, path);
+    if (given && near && !*several)
         diagnostics_add(d, v->place, path, "expected one of %s; found %s; did you mean %s%s?",
                         all.bytes, value_describe(d->pool, v), near,
                         v->type == VALUE_TEXT ? "" : " { ... }");
     else
-        diagnostics_add(d, v->place, path, "expected one of %s; found %s", all.bytes,
-                        value_describe(d->pool, v));
+        diagnostics_add(d, v->place, path, "expected one of %s; found %s%s", all.bytes,
+                        value_describe(d->pool, v), several);
     text_free(&all);
     return NULL;
 }

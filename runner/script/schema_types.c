@@ -96,15 +96,21 @@ static const char *number_within(struct pool *p, const struct field *f, const st
     return inner->type == VALUE_TEXT ? pool_format(p, "; write %s=%s", f->key, inner->string) : "";
 }
 
+const char *schema_several(struct pool *p, const struct value *v, const char *path) {
+    if (v->type != VALUE_TEXT || !strpbrk(v->string, ",{[")) return "";
+    if (*v->string == '{') return "; --set takes one value, a suite's matrix takes several";
+    return pool_format(p, "; --set takes one value. In a suite --set 'matrix.%s=%s' makes rows of "
+                       "several", path, v->string);
+}
+
 static struct value *mismatch(struct diagnostics *d, const struct field *f, const struct value *v,
                               const char *path) {
     bool list = f->type == FIELD_FLOATS || f->type == FIELD_INTS || f->type == FIELD_STRINGS ||
                 f->type == FIELD_PROMPTS || f->type == FIELD_NAMES;
-    bool several = !list && v->type == VALUE_TEXT && strpbrk(v->string, ",{[");
+    const char *several = list ? "" : schema_several(d->pool, v, path);
     diagnostics_add(d, v->place, path, "expected %s, found %s%s", schema_expected(d->pool, f),
                     value_describe(d->pool, v),
-                    several ? "; --set takes one value, a suite's matrix takes several"
-                            : number_within(d->pool, f, v));
+                    *several ? several : number_within(d->pool, f, v));
     return NULL;
 }
 

@@ -17,6 +17,9 @@ struct value *schema_text_scalar(struct pool *p, struct value *text);
  * JSON list; then *why has the error of JSON if it begins with '[', else NULL. */
 struct value *schema_json_list(struct pool *p, const struct value *text, const char **why);
 
+/* What to write for a --set with several values, for a message; "": the value is another one. */
+const char *schema_several(struct pool *p, const struct value *v, const char *path);
+
 /* The expected type of a field, for a message: "an integer from 1 to 64". */
 const char *schema_expected(struct pool *p, const struct field *f);
 

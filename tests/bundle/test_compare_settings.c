@@ -126,6 +126,13 @@ static void builds_with_equal_bits_are_compared(void **state) {
     says(table, "\n| D, build b2 | A, build b1 | faster | 2 | ");
     says(table, "\n\nF does not count: 1 other process used a GPU");
     free(table);
+    CHECK(compare_table(&s.c, COMPARE_CSV, &table, &e));
+    says(table, ",build,build_baseline,build_speed_runs,build_speed_tokens_per_s,build_speed_ratio,"
+                "build_speed_low,build_speed_high,build_speed_verdict,build_speed_why\n");
+    says(table, ",b1,,,,,,,,\nB,"); /* the baseline's own */
+    says(table, ",b2,A,2,");
+    says(table, ",faster,\nE,");
+    free(table);
     char *html = page_of(&s);
     says(html, "<h2>How much faster?</h2>");
     says(html, "build b2");

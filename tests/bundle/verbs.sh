@@ -135,7 +135,7 @@ printf '\377' | dd of=flipped.tar.zst bs=1 seek=1000 conv=notrunc 2>dd.log
 for command in show log "log -f" watch "watch --json" verify "extract --to never" repro health \
     "compare $done" "export --to never" eval "generate --prompts list" tag "tag --note x" \
     "run --resume" "run --extend"; do
-    expect 4 "truncated" $command ./short.tar.zst
+    expect 4 "fp8lab: ./short.tar.zst is truncated" $command ./short.tar.zst
     expect 4 "is no archive" $command ./no.tar.zst
     expect 4 "fp8lab: " $command ./flipped.tar.zst
 done

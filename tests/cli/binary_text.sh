@@ -30,6 +30,10 @@ file '\xa1\xd9\x34\x01\x07\0\0\0'
 refused "a token shard of llm.c" 'data = tokens { path = "FILE", format = "llmc" }'
 file 'MMIDIDX\0\0\x01'
 refused "an index of token shards" 'data = tokens { path = "FILE.bin" }'
+mv data/x.bin data/x.idx
+file 'token ids'
+refused "a token shard, with the index data/x.idx" 'data = tokens { path = "data/x.bin" }'
+rm data/x.idx
 file '\x40\0\0\0\0\0\0\0{"a":{}}'
 refused "a safetensors file" "init = \"FOLDER\""
 file '\x93NUMPY\x01\0v\0{}'

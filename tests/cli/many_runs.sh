@@ -81,7 +81,9 @@ for time in 2026-13-01 2026-02-30 2026-11-21T25:00:00Z 2026-11-21T06:42:00+02:00
 done
 expect "since a fraction" 3 "$("$FP8LAB" list -q --ids --since 2026-11-21T06:42:00.000Z | wc -l)"
 gives 2 list --sort colour -- "--sort: found 'colour'; the columns are date"
-gives 0 list --name nothing -- "none of the 4 runs in runs matches"
+gives 0 list --name nothing -- "none of the 4 runs in runs matches; a pattern is of the whole name"
+gives 0 list --name 'nothing*' -- "none of the 4 runs in runs matches"
+! grep -q "whole name" out || fail "advice for a pattern"
 gives 0 list --name nothing --runs runs -- "none of the 4 runs in runs matches"
 gives 2 list --runs nowhere -- "nowhere is not a directory"
 gives 2 list runs --runs runs -- "two folders of runs: runs and --runs runs; give one"
@@ -240,6 +242,10 @@ rmdir family/.20261121T000000Z-new-01234567.new
 expect "checkpoints" "$before" "$(family)"
 gives 0 gc family --checkpoints all --yes -- "$child.ckpt/step-000008  (step 8 (last"
 expect "what others need" "step-000002 step-000006 " "$(ls $kept | tr '\n' ' ')"
+mv "family/$parent.tar.zst" moved
+gives 0 gc family --yes -- "stays: $kept: " " of kept checkpoints, whose bundle is not here; move"
+mv moved "family/$parent.tar.zst"
+expect "checkpoints of a moved bundle" "step-000002 step-000006 " "$(ls $kept | tr '\n' ' ')"
 gives 0 rm --yes --runs family "$parent" "$child" "$heir" -- "tags and note"
 expect "files" "" "$(family | grep -v '^\. ')"
 

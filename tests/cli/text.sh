@@ -29,7 +29,7 @@ expect "room for the tokens of bytes" "('runs/cache', $most, True)" \
 expect "room for bytes that are no tokens" None "$(room --set data.tokenizer=null)"
 check_of -- "the tokens of the text need about" "of disk at most, in runs/cache"
 gives 0 plan texts.lua --lib "$lib" -- "the tokens of the text need about"
-run 0 -- "tokenising 2 files" "tokens in 160 documents" "kept as $PWD/runs/cache/"
+run 0 -- "tokenising 2 files, 156 KiB, with" "tokens in 160 documents" "kept as $PWD/runs/cache/"
 first=$(bundle_in runs)
 expect "one set of shards" 1 "$(shards)"
 run 0 -- "text already tokenised: $PWD/runs/cache/" "not run again"
@@ -165,6 +165,8 @@ gives 0 run texts.lua --lib "$lib" --launch docker --dry-run --cache cached --se
 says "target=$PWD,readonly" out
 
 # ---- what show says ------------------------------------------------------------------------------
+gives 0 show "$first" -- "  data           text, data/a.jsonl and 1 more" \
+    "  model          1 layer, width 128, 4 heads (2 of keys), ffn 384, vocab 700, sequences of 32"
 gives 0 show "$first" -- "2 files of" "in 160 documents" "tokenizer.json $(sha256sum \
     <tokenizer.json | cut -c1-12), 700 tokens"
 expect "show --json" fp8lab.ingest/1 "$("$FP8LAB" show --json "$first" |

@@ -83,6 +83,11 @@ for set in 'data.paths=[]' 'train.optimizer.betas=[0.9]' 'data.paths=[null]'; do
 done
 refused 'data.paths=[ab]*.txt,c.txt' "--set 'data.paths=[\"[ab]*.txt\",\"c.txt\"]'"
 refused "seed={1,2}" "--set takes one value, a suite's matrix takes several"
+for set in "seed=1,2" "seed=[1,2]" "recipe=bf16,fp8.rowwise"; do
+    matrix="matrix.${set/#seed/train.seed}"
+    refused "$set" "In a suite --set '$matrix' makes rows of several"
+    expect "exit code of --set $matrix" 0 "$(code check --set "$matrix" experiments/quickstart.lua)"
+done
 refused "recipe.kind=fp8.tensorwise" "recipe itself names the kind: --set recipe=fp8.tensorwise"
 expect "errors of recipe.kind" 1 "$(grep -c "unknown key" "$work/err")"
 for list in a.txt,b.txt '["a.txt", "b.txt"]'; do

@@ -229,6 +229,12 @@ static void ids_beyond_the_vocabulary(void **state) {
     struct data *d;
     MUST_FAIL(ERR_FORMAT, "t.txt: token id 195 at byte 8 is beyond the vocabulary of 128",
               data_open(&d, &o, 128, 4, 1, E));
+    o.kind = DATA_MEGATRON; /* text that was meant to be shards */
+    MUST_FAIL(ERR_CONFIG, "t.txt is no token shard: ", data_open(&d, &o, 256, 4, 1, E));
+    o.root = "nowhere"; /* paths are counted from there */
+    MUST_FAIL(ERR_IO, "t.txt.bin: No such file", data_open(&d, &o, 256, 4, 1, E));
+    o.root = NULL;
+    o.kind = DATA_TEXT;
     MUST_FAIL(ERR_CONFIG, "are too few for one sequence of 19", data_open(&d, &o, 256, 19, 1, E));
     drop("t.txt");
     MUST_FAIL(ERR_IO, "t.txt: No such file", data_open(&d, &o, 256, 4, 1, E));
