@@ -115,7 +115,8 @@ expect "weights after a kill" "$(weights "$bundle")" "$(weights "$(newest killed
 experiment q bf16 4 "init = { from = \"$parent\", optimizer = true }"
 gives 2 run q.lua --backend cpu -- "the optimizer's state is of step 4, and train.steps is 4" \
     "restart = true"
-gives 2 run q.lua --backend cpu --set train.steps=8 --set model.ffn=128 -- "ffn_in.weight is BF16"
+gives 2 run q.lua --backend cpu --set train.steps=8 --set model.ffn=128 -- \
+    "ffn_in.weight is [192, 64]; the model needs [256, 64]"
 kept=$(ls -d "${parent%.tar.zst}.ckpt"/step-*)
 cp -r "$kept" alone && rm alone/state.safetensors
 experiment q bf16 8 'init = { from = "alone", optimizer = true }'
