@@ -1,5 +1,5 @@
-/* Gathers weights ahead of their use, then makes FP8 codes. Without gathering, makes codes that are
- * not kept (codes_transient). */
+/* Gathers weights ahead of their use, then makes FP8 codes. Codes that are not kept
+ * (codes_transient) are made just before each use, whether the weights were gathered or not. */
 #include "model/exchange.h"
 
 /* Buckets gathered ahead. With value_transient there are two buffers, and one is being read. */

@@ -36,7 +36,7 @@ void operand_layout(struct operand *o, struct memory *m, const struct operand_sp
                     struct operand_use use, struct operand_place place, enum dtype act,
                     int64_t rows, int64_t k, const struct tensor *lender, int slot) {
     memset(o, 0, sizeof *o);
-    o->fp8 = spec && spec->kind != SCALE_NONE;
+    o->fp8 = spec && spec->kind != SCALE_NONE && (use.codes || use.twin);
     o->lender = lender;
     o->slot = slot;
     o->keep_value = use.value || !o->fp8;

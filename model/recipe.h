@@ -90,12 +90,6 @@ static inline const struct recipe_options *recipe_at(const struct recipe *r, int
     return &r->site[layer * GEMM_SITE_COUNT + site];
 }
 
-static inline bool recipe_any_fp8(const struct recipe *r) {
-    for (int64_t i = 0; i < r->layers * GEMM_SITE_COUNT; i++)
-        if (recipe_is_fp8(r->site[i].kind)) return true;
-    return recipe_is_fp8(r->head.kind);
-}
-
 /* ERR_CONFIG naming layer, GEMM and the combination that no project defines. */
 NODISCARD enum status recipe_check(const struct recipe *r, const struct model_config *c,
                                    struct err *e);

@@ -270,8 +270,9 @@ const char *const *trainer_slots(const struct trainer *t, int64_t *count);
  * room for the counts of all ranks, as with 1100 slots on 64 ranks, counts are this rank's own.
  *
  * A weight that is sharded (train.shard) without param_gather is quantised when the next step
- * gathers it. Its counts belong to the codes that this step's forward read; its amax and scale
- * belong to the next codes. */
+ * gathers it, and one whose codes are not kept (makes_codes) when the next step reads it. Its
+ * counts belong to the codes that this step's forward read; its amax and scale belong to the next
+ * codes. */
 struct fp8_slot {
     uint32_t amax_bits; /* f32 bits of the largest |x| of the last micro-batch (of all micro-batches
                            with roll = "step"); weights: of the codes that the update made */

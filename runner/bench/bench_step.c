@@ -90,6 +90,8 @@ static enum status measure(struct backend *b, struct run_options *run,
                                                                 : MICRO_STEPS_MAX;
     run->train.global_batch = out->micro_steps * run->train.micro_batch;
     run->train.documents = (struct document_options){ 0 };
+    run->train.fp8_error = 0; /* steps that measure errors, or are audited, have more operators */
+    run->train.audit.every = 0;
     out->seq_len = run->model.seq_len;
     out->energy_asked = o->meter.window_us > 0;
     TRY(b->ops->info(b, &out->device, e));

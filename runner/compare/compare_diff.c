@@ -154,6 +154,11 @@ static void put_difference(const struct section *s, const char *key, bool kinds,
     if (factor) add_factor(s->factors, factor, failed);
 }
 
+/* What it means that a run lacks a key. New reference; NULL: just that. */
+static json_t *default_of(const json_t *flat, const char *key) {
+    return strcmp(key, "train.weight_codes") ? recipe_default(flat, key) : json_string("kept");
+}
+
 /* A recipe that lacks a key that another run has, and one with the default of that key, are one
  * recipe: bundles of older versions lack keys, and "fp8" of a GEMM is left out. */
 static void put_defaults(json_t *const *flat, int64_t count, const json_t *keys, bool *failed) {
@@ -161,7 +166,7 @@ static void put_defaults(json_t *const *flat, int64_t count, const json_t *keys,
     json_t *value;
     json_object_foreach((json_t *)keys, key, value)
         for (int64_t i = 0; i < count; i++) {
-            json_t *same = json_object_get(flat[i], key) ? NULL : recipe_default(flat[i], key);
+            json_t *same = json_object_get(flat[i], key) ? NULL : default_of(flat[i], key);
             if (same) json_put(flat[i], key, same, failed);
         }
 }

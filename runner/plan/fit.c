@@ -144,7 +144,7 @@ static enum status judge(const json_t *config, const json_t *facts, const struct
 
 static struct saving_run saving_run_of(const struct run_options *run, const struct fit *fit) {
     return (struct saving_run){ .layers = run->model.layers, .ranks = fit->ranks,
-                                .codes = recipe_any_fp8(&run->recipe),
+                                .codes = saving_has_codes(&run->recipe, run->model.tied),
                                 .one_memory = fit->one_memory };
 }
 

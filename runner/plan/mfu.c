@@ -7,6 +7,12 @@
 #include "runner/hardware/peaks.h"
 #include "runner/plan/options.h"
 
+static bool any_fp8(const struct recipe *r) {
+    for (int64_t i = 0; i < r->layers * GEMM_SITE_COUNT; i++)
+        if (recipe_is_fp8(r->site[i].kind)) return true;
+    return recipe_is_fp8(r->head.kind);
+}
+
 static bool any_mxfp8(const struct recipe *r) {
     for (int64_t i = 0; i < r->layers * GEMM_SITE_COUNT; i++)
         if (r->site[i].kind == RECIPE_MXFP8) return true;
@@ -17,7 +23,7 @@ void mfu_of_device(struct mfu *out, const struct run_options *run, const char *p
                    const char *cc, int64_t world) {
     const struct peak *peak = product && cc ? peak_find(product, cc) : NULL;
     struct err ignored; /* of a selection that no trainer accepts: nothing is reported */
-    *out = (struct mfu){ .world = world, .fp8 = recipe_any_fp8(&run->recipe), .product = product };
+    *out = (struct mfu){ .world = world, .fp8 = any_fp8(&run->recipe), .product = product };
     if (selection_flops_per_token(&run->model, &run->train.selection, &out->flop_per_token,
                                   &ignored) != OK)
         out->flop_per_token = 0;

@@ -20,6 +20,25 @@ static const struct { const char *set; bool exact; } SAVING[SAVINGS] = {
     [GRADIENTS] = { "train.grad_dtype=bf16", false },
 };
 
+static bool has_codes(const struct recipe_options *o) {
+    return recipe_is_fp8(o->kind) && !(o->fprop_bf16 && o->dgrad_bf16);
+}
+
+/* Layers and the head use one memory in turn, so one of them alone frees nothing. */
+bool saving_has_codes(const struct recipe *r, bool tied) {
+    int64_t found = !tied && has_codes(&r->head);
+    for (int64_t l = 0; l < r->layers; l++) {
+        bool any = false;
+        for (int s = 0; s < GEMM_SITE_COUNT; s++) {
+            const struct recipe_options *o = recipe_at(r, l, (enum gemm_site)s);
+            if (o->param_gather) return false;
+            any = any || has_codes(o);
+        }
+        found += any;
+    }
+    return found > 1;
+}
+
 static bool in_all_layers(const struct train_options *t, const struct saving_run *run) {
     return !t->recompute_layers || t->recompute_layers == run->layers;
 }

@@ -7,9 +7,13 @@
 /* Saving i is 0 to SAVINGS - 1. */
 enum { SAVINGS = 9 };
 
-/* What settings mean to a run. codes: some weights have codes. one_memory: CPU and GPU share it, so
+/* What settings mean to a run. codes: of saving_has_codes. one_memory: CPU and GPU share it, so
  * offloading frees nothing. */
 struct saving_run { int64_t layers; int ranks; bool codes, one_memory; };
+
+/* Whether weights have codes that train.weight_codes = "made" does not keep. It keeps those of a
+ * tied head, and a recipe with param_gather rejects it. */
+bool saving_has_codes(const struct recipe *r, bool tied);
 
 /* Changes `t`; false if it has the setting already, or if that frees nothing. */
 bool saving_apply(int i, struct train_options *t, const struct saving_run *run);

@@ -218,7 +218,8 @@ static void explain_memory(const struct worker *w, const struct plan *plan, stru
                (double)plan->bytes / 0x1p20, arenas);
     const struct saving_run saving = { .layers = w->run.model.layers,
                                        .ranks = (int)w->options->world,
-                                       .codes = recipe_any_fp8(&w->run.recipe) };
+                                       .codes = saving_has_codes(&w->run.recipe,
+                                                                 w->run.model.tied) };
     fit_less_memory(&w->run.train, &saving, less, sizeof less);
     size_t n = strlen(e->text);
     if (*less) snprintf(e->text + n, sizeof e->text - n, "; less memory:%s", less);

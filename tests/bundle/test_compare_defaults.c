@@ -1,4 +1,4 @@
-/* A recipe that lacks a key and one that has its default are one recipe. */
+/* A configuration that lacks a key and one that has its default are one. */
 #include <stdlib.h>
 
 #include "runner/compare/compare.h"
@@ -83,6 +83,22 @@ static void a_difference_shows_the_default(void **state) {
     finish(&s);
 }
 
+/* Also of a key outside the recipe that older bundles lack. */
+static void codes_of_weights_are_kept_if_no_key_says(void **state) {
+    static const char *const WANT[] = { "kept", "kept", "made", NULL };
+    struct scene s;
+    struct run_fixture runs[3];
+    for (int i = 0; i < 3; i++) runs[i] = run_fixture_default();
+    runs[1].train = ",\"weight_codes\":\"kept\"";
+    compare(&s, runs, 2);
+    assert_null(difference(&s, "train.weight_codes"));
+    finish(&s);
+    runs[2].train = ",\"weight_codes\":\"made\"";
+    compare(&s, runs, 3);
+    values_are(&s, "train.weight_codes", WANT);
+    finish(&s);
+}
+
 /* So they are repeats, and their verdict is of one row. */
 static void runs_with_and_without_a_default_are_repeats(void **state) {
     struct scene s;
@@ -99,6 +115,7 @@ int main(void) {
         cmocka_unit_test(an_absent_key_is_its_default),
         cmocka_unit_test(a_default_may_follow_from_another_key),
         cmocka_unit_test(a_difference_shows_the_default),
+        cmocka_unit_test(codes_of_weights_are_kept_if_no_key_says),
         cmocka_unit_test(runs_with_and_without_a_default_are_repeats),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -77,7 +77,8 @@ esac
 # they are gradients, into bf16. What was measured here is what `advise` forecasts from; near it,
 # since near shapes weigh too.
 for how in attention.precision=fp8 recipe=fp4.nvfp4; do
-    "$FP8LAB" bench step tests/cli/tiny.lua --set $how --steps 3 --threads 1 --backend cpu --json \
+    "$FP8LAB" bench step tests/cli/tiny.lua --set $how --set fp8_error=3 --steps 3 --threads 1 \
+        --backend cpu --json \
         >"$TEST_TMP/step.json" 2>/dev/null || fail "bench step: exit code $? with $how"
     "$FP8LAB" advise tests/cli/tiny.lua --set $how --bench "$TEST_TMP/step.json" --json \
         >"$TEST_TMP/advice.json" 2>/dev/null || fail "advise: exit code $? with $how"

@@ -69,6 +69,14 @@ expect "what fits of FP8 with longer sequences" \
     fail "recomputation alone does not fit, so nothing is spared"
 fits less.json $lean --set recipe=bf16
 [[ $with != *weight_codes* ]] || fail "a row without codes is told not to keep them: $with"
+# Nor one that rejects the setting, or one in which it frees nothing: a single layer has codes, and
+# a tied head's are kept.
+fits less.json $lean --set recipe=fp8.tensorwise --set recipe.param_gather=true
+[[ $with != *weight_codes* ]] || fail "beside param_gather, which rejects it: $with"
+"$FP8LAB" plan big.lua --lib "$lib" --facts less.json $lean --set recipe=fp8.tensorwise \
+    --set recipe.first_bf16=31 --set recipe.lm_head=fp8 --set model.tied=true \
+    --set model.seq_len=16384 >log 2>&1
+says "less memory: --set train.recompute=block"
 long="--set train.micro_batch=1 --set model.seq_len=131072"
 fits "$facts/h200.json" $long
 expect "128k tokens on one GPU" \

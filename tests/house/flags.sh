@@ -46,6 +46,12 @@ expect 0 "$c" WERROR="-DIT='1'"
 again=$(make_ -n ARCHS=all "$build/libfp8lab_cuda.so" | grep -c -- '-gencode .*-o .*\.o ')
 [ "$again" = "$(ls kernels/cuda/*.cu | wc -l)" ] || { echo "ARCHS=all: $again objects"; failed=1; }
 
+# nvcc compiles a kernel in a source of the host's compiler without a word, to a call that fails.
+hosts=$(make_ -n ARCHS=all "$build/libfp8lab_cuda.so" | sed -n 's/.* -x c++ .* //p')
+[ -n "$hosts" ] || { echo "no source is left to the host's compiler"; failed=1; }
+# shellcheck disable=SC2086  # words
+kernels=$(grep -l '__global__' $hosts) && { echo "HOST_CU, with a kernel: $kernels"; failed=1; }
+
 # The next make records another commit, and whether files differ from it.
 sources=$build/gen/sources.h
 make_ "$sources" COMMIT=one DIRTY=0 || failed=1

@@ -29,6 +29,7 @@ struct case_of {
     enum recompute_kind recompute;
     int64_t recompute_layers;
     bool makes_codes;
+    unsigned bf16; /* GEMMs */
 };
 static const struct case_of CASES[] = {
     { .names = { "layers.0" } },
@@ -43,6 +44,7 @@ static const struct case_of CASES[] = {
     { .names = { "embed", "position.weight" }, .gpt = true, .learned = true },
     { .names = { "embed", "layers.1" }, .gpt = true, .learned = true, .tied = true },
     { .names = { "embed", "layers.0", "layers.1.qkv" }, .fp8_head = true, .makes_codes = true },
+    { .names = { "layers.0.ffn_in", "layers.1.qkv" }, .bf16 = FPROP_BF16 },
 };
 enum { CASE_COUNT = sizeof CASES / sizeof *CASES };
 
@@ -58,6 +60,8 @@ static void open_case(struct tiny_run *r, const struct case_of *c, enum recipe_k
     if (c->gpt) r->model.norm = NORM_LAYER;
     r->model.bias = c->gpt;
     struct recipe_options o = tiny_recipe_options(kind);
+    if (recipe_is_fp8(kind)) tiny_gemms_bf16(&o, c->bf16);
+    tiny_run_recipe(r, &o);
     if (c->fp8_head && recipe_is_fp8(kind)) r->recipe.head = o;
     r->train.optimizer.clip = 0; /* the norms differ: frozen gradients do not count */
     r->train.optimizer.state = c->state;
