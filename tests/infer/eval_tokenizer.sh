@@ -17,7 +17,7 @@ for data in text tokens; do
     mv tokenizer.json moved.json # so it is the bundle's
     rm -rf $data/cache
     gives 0 eval last --runs $data --data data/b.jsonl --threads 1 --backend cpu -- \
-        "tokenising 1 file, 0.1 MB, with the run's own tokenizer.json" "nats per token"
+        "tokenising 1 file, 81.3 KiB, with the run's own tokenizer.json" "nats per token"
     loss=$(grep "^  loss" out)
     grep -rlF "$TMPDIR" out $data/cache && fail "a folder is named that is gone"
     expect "the tokenizer of the tokens" tokenizer.json "$(python3 -c 'import glob, json, sys
@@ -25,7 +25,7 @@ print(json.load(open(glob.glob(sys.argv[1])[0]))["tokenizer"]["path"])' "$data/c
     mv moved.json tokenizer.json
     rm -rf $data/cache
     gives 0 eval last --runs $data --data data/b.jsonl --tokenizer tokenizer.json --threads 1 \
-        --backend cpu -- "tokenising 1 file, 0.1 MB, with tokenizer.json"
+        --backend cpu -- "tokenising 1 file, 81.3 KiB, with tokenizer.json"
     expect "the loss" "$loss" "$(grep "^  loss" out)"
 done
 exit $failed
