@@ -195,8 +195,8 @@ const struct verb VERB_BENCH = {
             "floor of a GEMM or an attention is its time alone and repeated; of other operators,\n"
             "the time to move their bytes at the bandwidth of a copy. This command measures all\n"
             "figures itself. Rows of a suite are then compared with that in BF16, part by part.\n"
-            "--each-gemm: whole steps of an FP8 recipe with qkv, attn_out, ffn_in, ffn_out,\n"
-            "fprop, dgrad or wgrad in BF16, and with the head the other way round.\n"
+            "--each-gemm: whole steps of an FP8 recipe with one kind of GEMM in BF16: qkv,\n"
+            "attn_out, ffn_in, ffn_out, fprop, dgrad, wgrad. Also with the head the other way.\n"
             "--energy: joules by the driver's counter, of a call repeated for that long; of a\n"
             "step and of each of its operators, with the operands of the step.\n",
     VERB_FLAGS(FLAGS),

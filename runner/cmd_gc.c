@@ -66,8 +66,9 @@ const struct verb VERB_GC = {
             "run's last and best; with all, those too. Checkpoints with which a run in DIR began\n"
             "stay. Runs that are running, and bundles, always stay. So does DIR/cache, which has\n"
             "the tokens that runs made of text, and may be large. To free its space, delete it\n"
-            "while no run uses it: a run that needs the tokens makes them again from the text.\n"
-            "Kept checkpoints whose bundle is not in DIR stay too, and are named.\n",
+            "while no run uses it. A run that needs the tokens makes them again from the text.\n"
+            "\n"
+            "Kept checkpoints whose bundle is not in DIR stay. They are named.\n",
     VERB_FLAGS(FLAGS),
     .args_max = 1,
     .run = cmd_gc,

@@ -198,7 +198,7 @@ before=$(all runs)
 gives 0 gc --yes -- "stays: runs/cache: 3.0 MiB, mostly tokens, which runs make again" \
     "there is nothing to remove"
 expect "files" "$before" "$(all runs)"
-gives 0 gc --help -- "So does DIR/cache" "while no run uses it: a run that needs the tokens"
+gives 0 gc --help -- "So does DIR/cache" "while no run uses it. A run that needs the tokens"
 rm -r runs/cache
 
 case_name="parents and children"
