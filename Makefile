@@ -171,7 +171,7 @@ NVCC_FLAGS := -std=c++17 -O2 -lineinfo -fmad=false -I. -I$(GEN) $(addprefix -I,$
     -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra,-Wno-unused-parameter,-Wno-unused-function
 machine_code = $(foreach a,$(1),-gencode arch=$(a:sm_%=compute_%),code=$(a))
 WITH_nvcc = $(NVCC) $(NVCC_FLAGS) $(call machine_code,$(CUDA_ARCHS))
-# Sources without kernels: the host's compiler alone takes them, in a quarter of the time, and once
+# Sources without kernels: the host's compiler alone takes them, in a third of the time, and once
 # for all ARCHS.
 HOST_CU := attention_choice attention_cudnn check choices cuda_libraries cuda_memory cuda_order \
            cuda_progress cuda_timer cudnn_graph gemm gemm_trial hopper_copy nccl
